@@ -1,0 +1,63 @@
+// Package queue is the Redis protocol of Quern's task queues and its Go client: what producers,
+// hosts and workers written in plain Go share with Blueque, a Python task queue for very long
+// running tasks. It is the only place that knows the protocol's keys.
+//
+//	client, err := queue.New("redis://127.0.0.1:6379/0", queue.Config{})
+//	id, err := client.Queue("thumbnails").Enqueue(ctx, photo, queue.Options{})
+//	task, err := client.Wait(ctx, id) // task.Result
+//
+// # States
+//
+//	            enqueue                reserve               start
+//	 (nothing) ───────▶ pending ────────────────▶ reserved ───────▶ started
+//	     │                ▲  ▲                        │                │
+//	     │ schedule       │  └──────── release ───────┴────────────────┤
+//	     ▼          due   │                                            ▼
+//	  scheduled ──────────┘                               complete  or  failed ──delete──▶ (nothing)
+//
+// Every arrow is one Lua script (folder scripts), atomic in Redis, which also wakes whom it
+// concerns. Redis's clock decides all times.
+//
+// # What Redis holds
+//
+// NS is the tenant, Q a queue, ID a task, L a listener. Blueque's own keys:
+//
+//	NS_pending_tasks_Q        list  IDs, in by LPUSH, out by RPOPLPUSH
+//	NS_reserved_tasks_Q_L     list  IDs that L holds, newest at the head
+//	NS_started_tasks_Q        set   "L PID ID" of what runs
+//	NS_complete_tasks_Q       list  finished IDs, newest at the head
+//	NS_failed_tasks_Q         list  the same of what failed
+//	NS_scheduled_tasks_Q      zset  IDs by the time they are due
+//	NS_listeners_Q            set   listener IDs
+//	NS_queues                 zset  queues by their number of listeners
+//	NS_task_ID                hash  the task
+//
+// Quern's own, with what bounds each:
+//
+//	NS_channel_Q, NS_done_ID  channels, empty messages: work in Q; ID is finished
+//	NS_nodes                  zset  listeners by the end of their lease; one entry a live listener
+//	NS_node_L                 hash  what L says of itself; lives three leases
+//	NS_tasks_Q                zset  IDs by creation; one entry a task that exists
+//	NS_paused                 set   queues that hosts leave alone; at most one entry a queue
+//	NS_bytes_ID               hash  parameters and result that are not UTF-8; deleted with the task
+//	NS_log_ID                 list  the last 1,000 lines and 64 KiB; deleted with the task
+//	NS_stats_Q                hash  counters by status and reason; a dozen fields
+//	NS_duty_NAME              string who does a fleet-wide duty now; lives seconds
+//	NS_version                string the number of this protocol
+//
+// # Holding a task
+//
+// A listener holds a task while the ID is in its reserved list and the hash names it and the run it
+// has. Whatever ends or moves a task proves that in its script: a stale holder gets ErrLost and
+// changes nothing. A settle leaves its mark in the hash, so that a repeat of it finds its own answer.
+//
+// # Failure
+//
+// Redis away, full, loading or read-only: the call fails with an error for which IsUnavailable is
+// true, nothing was half done, and the same call may be repeated; only a reserve may not, because
+// its answer may have been lost after it took tasks. Those are in the listener's own list, where
+// Node.Held and Node.Adopt find them. Wait, Listen and Work go on by themselves.
+//
+// What a script finds missing or of the wrong kind it leaves alone or puts aside: it never blocks
+// the tasks behind it.
+package queue

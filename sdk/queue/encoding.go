@@ -1,0 +1,82 @@
+package queue
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// bytesMarker begins the text that stands in a task's hash for bytes which live in its companion.
+const bytesMarker = "quern:bytes:"
+
+// encodeValue splits a value into the text of the hash field and the bytes of the companion hash.
+// Blueque's Python client decodes every field as UTF-8 and fails on one that is not; so the field
+// of other bytes holds "quern:bytes:LENGTH:SHA256" instead. Text goes as it is, with no companion.
+func encodeValue(value []byte) (text string, companion []byte) {
+	if utf8.Valid(value) && !strings.HasPrefix(string(value), bytesMarker) {
+		return string(value), nil
+	}
+	sum := sha256.Sum256(value)
+	return fmt.Sprintf("%s%d:%s", bytesMarker, len(value), hex.EncodeToString(sum[:])), value
+}
+
+// isMarker tells whether text may stand for bytes in the companion hash.
+func isMarker(text string) bool { return strings.HasPrefix(text, bytesMarker) }
+
+// seconds writes a time as Redis holds it: seconds since the epoch with six decimals.
+func seconds(t time.Time) string {
+	micros := t.UnixMicro()
+	return fmt.Sprintf("%d.%06d", micros/1e6, micros%1e6)
+}
+
+// parseSeconds reads a time that Redis, Python or a person wrote; what is no number is no time.
+func parseSeconds(text string) time.Time {
+	whole, fraction, _ := strings.Cut(text, ".")
+	sec, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil {
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil || f <= 0 || f > 1e12 {
+			return time.Time{}
+		}
+		return time.UnixMicro(int64(f * 1e6))
+	}
+	fraction = (fraction + "000000")[:6]
+	micros, err := strconv.ParseInt(fraction, 10, 64)
+	if err != nil || sec <= 0 || micros < 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(sec*1e6 + micros)
+}
+
+// The scripts answer with strings, integers and nested lists; these read them without panicking on
+// an answer of another shape.
+
+func asString(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	}
+	return ""
+}
+
+func asInt(v any) int64 {
+	switch v := v.(type) {
+	case int64:
+		return v
+	case string:
+		n, _ := strconv.ParseInt(v, 10, 64)
+		return n
+	}
+	return 0
+}
+
+func asList(v any) []any {
+	list, _ := v.([]any)
+	return list
+}

@@ -1,0 +1,65 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrNoTask says that there is no task of that ID (any more).
+	ErrNoTask = errors.New("no such task")
+	// ErrLost says that the caller no longer holds the task; nothing was written.
+	ErrLost = errors.New("task is held by another listener or run")
+	// ErrLeaseLost says that the listener is no longer known: what it held belongs to others.
+	ErrLeaseLost = errors.New("the listener's lease is lost")
+	// ErrInvalid says that an argument can never be accepted; the text says what would be.
+	ErrInvalid = errors.New("invalid")
+	// ErrStatus says that the task's status forbids what was asked.
+	ErrStatus = errors.New("not possible in this status")
+	// ErrVersion says that the data in Redis was written by a newer protocol.
+	ErrVersion = errors.New("newer protocol version")
+)
+
+// refusals are the first words by which Redis says that it cannot serve now, but may soon.
+var refusals = []string{"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS"}
+
+// IsUnavailable tells whether err means that Redis is away or refuses for now (full, loading,
+// read-only, cannot persist), so that the same call may succeed later.
+func IsUnavailable(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		for _, word := range refusals {
+			if strings.HasPrefix(reply.Error(), word) {
+				return true
+			}
+		}
+		return false
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, redis.ErrPoolTimeout) || strings.Contains(err.Error(), "connection")
+}
+
+// verdict maps a script's answer for one task to an error.
+func verdict(answer any, id string) error {
+	switch answer {
+	case "ok":
+		return nil
+	case "gone":
+		return fmt.Errorf("task %s: %w", id, ErrNoTask)
+	case "lost":
+		return fmt.Errorf("task %s: %w", id, ErrLost)
+	default:
+		return fmt.Errorf("task %s is %v: %w", id, answer, ErrStatus)
+	}
+}

@@ -1,0 +1,68 @@
+package queue
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxFailureText bounds each text of a Failure that is stored, in bytes.
+const maxFailureText = 4 << 10
+
+// Failure says why a task failed; the hash holds it as JSON, what does not apply left out.
+type Failure struct {
+	Reason   Reason `json:"reason"`
+	Message  string `json:"message"`             // one line for people
+	ExitCode *int   `json:"exit_code,omitempty"` // what the handler exited with
+	Limit    string `json:"limit,omitempty"`     // the limit that was passed: its name and value
+	Stderr   string `json:"stderr,omitempty"`    // the end of what it wrote to stderr
+}
+
+// encode writes the failure as UTF-8 JSON with bounded texts.
+func (f *Failure) encode() []byte {
+	bounded := *f
+	if bounded.Reason == "" {
+		bounded.Reason = ReasonError
+	}
+	bounded.Message = head(validText(f.Message), maxFailureText)
+	bounded.Stderr = tail(validText(f.Stderr), maxFailureText)
+	text, _ := json.Marshal(bounded) // texts and numbers always can be
+	return text
+}
+
+// Failure reads the task's error. What a Python processor wrote becomes the message of a plain one.
+func (t *Task) Failure() Failure {
+	var f Failure
+	if err := json.Unmarshal([]byte(t.Error), &f); err != nil || f.Reason == "" {
+		f = Failure{Reason: t.Reason, Message: t.Error}
+	}
+	if f.Reason == "" {
+		f.Reason = ReasonError
+	}
+	return f
+}
+
+// validText makes text that is not UTF-8 readable: what Redis holds for people always is.
+func validText(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+
+// head and tail cut text to at most n bytes at a character's edge.
+func head(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+func tail(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	from := len(text) - n
+	for from < len(text) && !utf8.RuneStart(text[from]) {
+		from++
+	}
+	return text[from:]
+}

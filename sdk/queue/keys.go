@@ -1,0 +1,97 @@
+package queue
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// DefaultTenant is the key prefix that Blueque's own Python package uses; the package knows no other.
+const DefaultTenant = "blueque"
+
+// keys builds the name of every key that a tenant has in Redis. Nothing else in this module does,
+// and nothing ever parses a queue's name or a listener's ID out of a key.
+type keys struct{ ns string }
+
+// key is the one place where a prefix meets a subject.
+func (k keys) key(subject ...string) string { return k.ns + "_" + strings.Join(subject, "_") }
+
+func (k keys) queues() string                     { return k.key("queues") }
+func (k keys) pending(queue string) string        { return k.key("pending_tasks", queue) }
+func (k keys) reserved(queue, node string) string { return k.key("reserved_tasks", queue, node) }
+func (k keys) started(queue string) string        { return k.key("started_tasks", queue) }
+func (k keys) complete(queue string) string       { return k.key("complete_tasks", queue) }
+func (k keys) failed(queue string) string         { return k.key("failed_tasks", queue) }
+func (k keys) scheduled(queue string) string      { return k.key("scheduled_tasks", queue) }
+func (k keys) listeners(queue string) string      { return k.key("listeners", queue) }
+func (k keys) task(id string) string              { return k.key("task", id) }
+
+func (k keys) channel(queue string) string { return k.key("channel", queue) }
+func (k keys) done(id string) string       { return k.key("done", id) }
+func (k keys) nodes() string               { return k.key("nodes") }
+func (k keys) node(listener string) string { return k.key("node", listener) }
+func (k keys) index(queue string) string   { return k.key("tasks", queue) }
+func (k keys) paused() string              { return k.key("paused") }
+func (k keys) bytes(id string) string      { return k.key("bytes", id) }
+func (k keys) log(id string) string        { return k.key("log", id) }
+func (k keys) attempts(id string) string   { return k.key("attempts", id) }
+func (k keys) stats(queue string) string   { return k.key("stats", queue) }
+func (k keys) duty(name string) string     { return k.key("duty", name) }
+func (k keys) version() string             { return k.key("version") }
+
+// ValidTenant tells whether name may be a tenant: 1 to 32 of a–z 0–9 and -, or such a word in
+// braces (a Redis Cluster hash tag). There is no underscore, so that no tenant's keys can be
+// mistaken for another's.
+func ValidTenant(name string) error {
+	word := name
+	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, "}") && len(name) > 2 {
+		word = name[1 : len(name)-1]
+	}
+	ok := len(word) >= 1 && len(word) <= 32
+	for _, c := range []byte(word) {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
+	}
+	if !ok {
+		return fmt.Errorf("%w: tenant %q: use 1 to 32 of a-z 0-9 and -, or such a word in braces", ErrInvalid, name)
+	}
+	return nil
+}
+
+// ValidQueue tells whether name may be a queue: 1 to 128 bytes from 0x21 to 0x7e.
+func ValidQueue(name string) error { return validName("queue", name) }
+
+// ValidID tells whether id may be a task ID: 1 to 128 bytes from 0x21 to 0x7e.
+func ValidID(id string) error { return validName("task ID", id) }
+
+func validName(what, name string) error {
+	ok := len(name) >= 1 && len(name) <= 128
+	for _, c := range []byte(name) {
+		ok = ok && c >= 0x21 && c <= 0x7e
+	}
+	if !ok {
+		return fmt.Errorf("%w: %s %q: use 1 to 128 printable ASCII characters without spaces", ErrInvalid, what, name)
+	}
+	return nil
+}
+
+// newListenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. The process ID is last and a
+// number, because Blueque parses it; the random part keeps its claim_orphan, which compares host
+// names, from taking a Quern listener for one of its own, and keeps two containers with one
+// hostname and process ID 1 apart.
+func newListenerID() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "localhost"
+	}
+	host = strings.Map(func(r rune) rune {
+		if r == '_' || r <= ' ' || r > '~' {
+			return '-'
+		}
+		return r
+	}, host)
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return fmt.Sprintf("%s~%s_%d", host, hex.EncodeToString(random[:]), os.Getpid())
+}

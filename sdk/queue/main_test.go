@@ -1,0 +1,125 @@
+package queue
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func TestMain(m *testing.M) {
+	code := queuetest.Main(m)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			println(err.Error())
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// world is a tenant of its own on one server.
+type world struct {
+	*Client
+	rdb *redis.Client
+	ctx context.Context
+}
+
+func newWorld(t *testing.T, url string) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	client, err := New(url, Config{Tenant: queuetest.Tenant()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return &world{Client: client, rdb: client.rdb.(*redis.Client), ctx: ctx}
+}
+
+// setup is a tenant of its own on the shared redis-server.
+func setup(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	return newWorld(t, queuetest.Shared(t).URL())
+}
+
+// everywhere runs a test on redis-server and on the embedded Redis of `quern dev`.
+func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Parallel()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, newWorld(t, queuetest.Shared(t).URL()))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		test(t, newWorld(t, queuetest.Mini(t)))
+	})
+}
+
+// must ends the test at an error.
+func must[T any](t testing.TB) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+func (w *world) enqueue(t testing.TB, queue, parameters string, options Options) string {
+	t.Helper()
+	return must[string](t)(w.Queue(queue).Enqueue(w.ctx, []byte(parameters), options))
+}
+
+func (w *world) task(t testing.TB, id string) *Task {
+	t.Helper()
+	return must[*Task](t)(w.Task(w.ctx, id))
+}
+
+// reserve takes one task for the node and fails the test if there is none.
+func (w *world) reserve(t testing.TB, node *Node, queue string, start bool) Reservation {
+	t.Helper()
+	batch := node.Reserve(w.ctx, []Want{{Queue: queue, Count: 1, Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
+	if batch.Err != nil {
+		t.Fatal(batch.Err)
+	}
+	if len(batch.Tasks) != 1 {
+		t.Fatalf("reserved %d tasks of %q, want 1 (%d dropped)", len(batch.Tasks), queue, batch.Dropped)
+	}
+	return batch.Tasks[0]
+}
+
+func (w *world) node(t testing.TB, queues ...string) *Node {
+	t.Helper()
+	node := w.Node()
+	for _, queue := range queues {
+		if err := node.Register(w.ctx, queue); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return node
+}
+
+// depth checks how many tasks of each state a queue holds; what is not named must be 0.
+func (w *world) depth(t testing.TB, queue string, want map[Status]int64) {
+	t.Helper()
+	stats := must[Stats](t)(w.Queue(queue).Stats(w.ctx))
+	for _, status := range Statuses() {
+		if stats.Depth[status] != want[status] {
+			t.Errorf("%d tasks %s in %q, want %d (all: %v)", stats.Depth[status], status, queue, want[status], stats.Depth)
+		}
+	}
+}
+
+// setupOwn is a tenant on a redis-server of the test's own.
+func setupOwn(t *testing.T, options ...string) *world {
+	t.Helper()
+	return newWorld(t, queuetest.Start(t, options...).URL())
+}

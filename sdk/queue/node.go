@@ -1,0 +1,350 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// inlineBytes is the most parameters that come with a reserve; larger ones are fetched by the
+	// slot that runs the task. batchBytes bounds a whole reserve.
+	inlineBytes = 64 << 10
+	batchBytes  = 4 << 20
+)
+
+// Node is one listener ID of a tenant with all the queues that it listens to: what a host is in
+// Redis. Its methods are safe for concurrent use; it starts no goroutine: whoever owns it renews it.
+type Node struct {
+	client *Client
+	id     string
+	pid    int
+
+	mu     sync.Mutex
+	queues map[string]bool // every queue that it was ever registered for; guarded by mu
+}
+
+// Node makes a listener with a new ID; Redis hears of it when it is registered for a queue.
+func (c *Client) Node() *Node {
+	return &Node{client: c, id: newListenerID(), pid: os.Getpid(), queues: make(map[string]bool)}
+}
+
+// ID is the listener ID.
+func (n *Node) ID() string { return n.id }
+
+// Register makes the node a listener of the queue. Registering again is no change.
+func (n *Node) Register(ctx context.Context, queue string) error {
+	if err := ValidQueue(queue); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.queues[queue] = true
+	n.mu.Unlock()
+	k := n.client.keys
+	_, err := n.client.eval(ctx, call{
+		script: registerScript,
+		keys:   []string{k.nodes(), k.listeners(queue), k.queues()},
+		args:   []any{n.client.clock, n.id, queue, n.client.config.Lease.Seconds()},
+	})
+	if err != nil {
+		return fmt.Errorf("register listener for %q: %w", queue, err)
+	}
+	return nil
+}
+
+// Unregister ends listening to the queue; what the node still holds of it can be settled.
+func (n *Node) Unregister(ctx context.Context, queue string) error {
+	k := n.client.keys
+	_, err := n.client.eval(ctx, call{
+		script: unregisterScript,
+		keys:   []string{k.listeners(queue), k.queues()},
+		args:   []any{n.id, queue},
+	})
+	if err != nil {
+		return fmt.Errorf("unregister listener from %q: %w", queue, err)
+	}
+	return nil
+}
+
+// Renew renews the lease and publishes what the node says of itself (field → text). ErrLeaseLost
+// means that others count it as dead: it must drop what it held and start anew as another node.
+func (n *Node) Renew(ctx context.Context, about map[string]string) error {
+	k, lease := n.client.keys, n.client.config.Lease
+	args := []any{n.client.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds())}
+	for field, text := range about {
+		args = append(args, field, text)
+	}
+	answer, err := n.client.eval(ctx, call{
+		script: renewScript,
+		keys:   []string{k.nodes(), k.node(n.id), k.paused()},
+		args:   args,
+	})
+	if err != nil {
+		return fmt.Errorf("renew lease of %s: %w", n.id, err)
+	}
+	if answer == "lost" {
+		return fmt.Errorf("%s: %w", n.id, ErrLeaseLost)
+	}
+	return nil
+}
+
+// Leave takes the node out of every listener set and forgets it, if it holds nothing any more.
+// Leaving twice counts once.
+func (n *Node) Leave(ctx context.Context) error {
+	n.mu.Lock()
+	queues := make([]string, 0, len(n.queues))
+	for queue := range n.queues {
+		queues = append(queues, queue)
+	}
+	n.mu.Unlock()
+	k := n.client.keys
+	last := call{script: retireScript, keys: []string{k.nodes(), k.node(n.id)}, args: []any{n.id}}
+	for _, queue := range queues {
+		if err := n.Unregister(ctx, queue); err != nil {
+			return err
+		}
+		last.keys = append(last.keys, k.listeners(queue), k.reserved(queue, n.id))
+	}
+	if _, err := n.client.eval(ctx, last); err != nil {
+		return fmt.Errorf("forget listener %s: %w", n.id, err)
+	}
+	return nil
+}
+
+// Want asks for tasks of one queue.
+type Want struct {
+	Queue string
+	// Count is the most tasks to reserve (1 to 1,000).
+	Count int
+	// Start marks them as started by this process at once, for slots that are free.
+	Start bool
+	// Plugin and Digest name what will run them; they are written with Start.
+	Plugin, Digest string
+}
+
+// Reservation is a task that the node holds.
+type Reservation struct {
+	ID  string
+	Run int64 // proves the hold, together with the node
+	// Created and ETA are when the task was enqueued and due; zero if unknown.
+	Created, ETA          time.Time
+	Attempts, MaxAttempts int
+	// Parameters are nil when Large: then they are fetched by Client.Parameters.
+	Parameters []byte
+	Large      bool
+}
+
+// Since is when the task began to wait: when it was enqueued, or due if that is later.
+func (r *Reservation) Since() time.Time {
+	if r.ETA.After(r.Created) {
+		return r.ETA
+	}
+	return r.Created
+}
+
+// Batch is what one Want brought.
+type Batch struct {
+	Tasks []Reservation
+	// Dropped counts IDs without a task, or of a task that is finished or held already.
+	Dropped int
+	// Err says that nothing is known of this Want: the tasks may be reserved although the answer did
+	// not come. Adopt finds them.
+	Err error
+}
+
+// Reserve asks for tasks of several queues in one round trip. It must not be repeated blindly: see
+// Batch.Err.
+func (n *Node) Reserve(ctx context.Context, wants []Want) []Batch {
+	k := n.client.keys
+	calls := make([]call, len(wants))
+	for i, want := range wants {
+		pid := ""
+		if want.Start {
+			pid = fmt.Sprint(n.pid)
+		}
+		calls[i] = call{
+			script: reserveScript,
+			keys: []string{
+				k.pending(want.Queue), k.reserved(want.Queue, n.id), k.started(want.Queue), k.paused(), k.index(want.Queue),
+			},
+			args: []any{
+				n.client.clock, want.Queue, n.id, want.Count, pid, k.task(""), k.bytes(""), k.reserved(want.Queue, ""),
+				inlineBytes, batchBytes, want.Plugin, want.Digest,
+			},
+		}
+	}
+	batches := make([]Batch, len(wants))
+	for i, reply := range n.client.evalAll(ctx, calls) {
+		batches[i] = newBatch(reply)
+		if batches[i].Err != nil {
+			batches[i].Err = fmt.Errorf("reserve from %q: %w", wants[i].Queue, batches[i].Err)
+		}
+	}
+	return batches
+}
+
+// Held reads the IDs in the node's own reserved list of the queue, newest first.
+func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
+	ids, err := n.client.rdb.LRange(ctx, n.client.keys.reserved(queue, n.id), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read reserved list of %q: %w", queue, err)
+	}
+	return ids, nil
+}
+
+// Adopt takes on tasks that the node holds without knowing, because the answer to their Reserve did
+// not come: IDs that Held brought and the caller does not have. The caller makes sure that no
+// Reserve of the queue is on its way meanwhile.
+func (n *Node) Adopt(ctx context.Context, queue string, ids []string, start bool) Batch {
+	if len(ids) == 0 {
+		return Batch{}
+	}
+	k := n.client.keys
+	pid := ""
+	if start {
+		pid = fmt.Sprint(n.pid)
+	}
+	args := []any{n.client.clock, n.id, pid, k.task(""), k.bytes(""), inlineBytes, batchBytes}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	value, err := n.client.eval(ctx, call{
+		script: adoptScript,
+		keys:   []string{k.reserved(queue, n.id), k.started(queue)},
+		args:   args,
+	})
+	batch := newBatch(reply{value, err})
+	if batch.Err != nil {
+		batch.Err = fmt.Errorf("adopt from %q: %w", queue, batch.Err)
+	}
+	return batch
+}
+
+func newBatch(r reply) Batch {
+	if r.err != nil {
+		return Batch{Err: r.err}
+	}
+	rows := asList(r.value)
+	if len(rows) == 0 {
+		return Batch{Err: errors.New("unexpected answer of a script")}
+	}
+	batch := Batch{Dropped: int(asInt(rows[0])), Tasks: make([]Reservation, 0, len(rows)-1)}
+	for _, row := range rows[1:] {
+		f := asList(row)
+		if len(f) < 6 {
+			return Batch{Err: errors.New("unexpected answer of a script")}
+		}
+		task := Reservation{
+			ID: asString(f[0]), Run: asInt(f[1]), Created: parseSeconds(asString(f[2])), ETA: parseSeconds(asString(f[3])),
+			Attempts: int(asInt(f[4])), MaxAttempts: int(asInt(f[5])), Large: true,
+		}
+		if len(f) > 6 && f[6] != nil {
+			task.Parameters, task.Large = []byte(asString(f[6])), false
+		}
+		batch.Tasks = append(batch.Tasks, task)
+	}
+	return batch
+}
+
+// Hold is the proof of holding a task: which run of it the node has.
+type Hold struct {
+	ID  string
+	Run int64
+	// PID is the process that started it (default: this one).
+	PID int
+}
+
+// Settlement is how one held task ends.
+type Settlement struct {
+	Hold
+	// Result of a task that is complete.
+	Result []byte
+	// Failure of a task that failed; nil means complete.
+	Failure *Failure
+}
+
+// Settle completes and fails held tasks of one queue in one script, at most 1,000. It returns one
+// error a settlement: nil, ErrLost (somebody else holds it; nothing was written) or ErrNoTask; or,
+// as the second value, that nothing is known: then the same call may be repeated, and finds its own
+// mark on what was done.
+func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement) ([]error, error) {
+	k := n.client.keys
+	args := []any{n.client.clock, n.id, k.task(""), k.bytes(""), k.done("")}
+	holds := make([]Hold, len(settlements))
+	for i, s := range settlements {
+		status, reason, value := Complete, Reason(""), s.Result
+		if s.Failure != nil {
+			status, reason, value = Failed, s.Failure.Reason, s.Failure.encode()
+		}
+		text, companion := encodeValue(value)
+		args = append(args, s.ID, s.Run, s.pid(n), string(status), string(reason), text, companion)
+		holds[i] = s.Hold
+	}
+	value, err := n.client.eval(ctx, call{
+		script: settleScript,
+		keys: []string{
+			k.reserved(queue, n.id), k.started(queue), k.complete(queue), k.failed(queue), k.stats(queue),
+		},
+		args: args,
+	})
+	return verdicts("settle", queue, holds, value, err)
+}
+
+// Release gives held tasks back to the front of the queue, at most 1,000; the newest come first.
+// The answers are those of Settle.
+func (n *Node) Release(ctx context.Context, queue string, held []Hold) ([]error, error) {
+	k := n.client.keys
+	args := []any{n.client.clock, n.id, k.task(""), k.channel(queue)}
+	for _, h := range held {
+		args = append(args, h.ID, h.Run, h.pid(n))
+	}
+	value, err := n.client.eval(ctx, call{
+		script: releaseScript,
+		keys:   []string{k.reserved(queue, n.id), k.started(queue), k.pending(queue)},
+		args:   args,
+	})
+	return verdicts("release", queue, held, value, err)
+}
+
+func (h *Hold) pid(n *Node) int {
+	if h.PID != 0 {
+		return h.PID
+	}
+	return n.pid
+}
+
+func verdicts(verb, queue string, asked []Hold, value any, err error) ([]error, error) {
+	answers := asList(value)
+	if err == nil && len(answers) != len(asked) {
+		err = errors.New("unexpected answer of a script")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s tasks of %q: %w", verb, queue, err)
+	}
+	errs := make([]error, len(answers))
+	for i, answer := range answers {
+		errs[i] = verdict(answer, asked[i].ID)
+	}
+	return errs, nil
+}
+
+// Start marks a task that was reserved without Want.Start: ErrLost or ErrNoTask if it is not held.
+func (n *Node) Start(ctx context.Context, queue string, hold Hold) error {
+	k := n.client.keys
+	answer, err := n.client.eval(ctx, call{
+		script: startScript,
+		keys:   []string{k.reserved(queue, n.id), k.started(queue), k.task(hold.ID)},
+		args:   []any{n.client.clock, n.id, hold.ID, hold.Run, hold.pid(n)},
+	})
+	if err != nil {
+		return fmt.Errorf("start task %s: %w", hold.ID, err)
+	}
+	return verdict(answer, hold.ID)
+}
+
+func isNil(err error) bool { return errors.Is(err, redis.Nil) }

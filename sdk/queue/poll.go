@@ -1,0 +1,121 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Look is what the slow poll sees of one queue.
+type Look struct {
+	Queue   string
+	Pending int64
+	// NextETA is when the next scheduled task is due; zero if none is scheduled.
+	NextETA time.Time
+}
+
+// Poll is the slow look behind Pub/Sub.
+type Poll struct {
+	// Clock is Redis's time of the look.
+	Clock time.Time
+	// LeaseEnd is when the first lease of the tenant ends; zero if there is none.
+	LeaseEnd time.Time
+	Queues   []Look
+}
+
+// NextETA is when the first scheduled task of all queues is due; zero if none is scheduled.
+func (p *Poll) NextETA() time.Time {
+	var next time.Time
+	for _, look := range p.Queues {
+		if !look.NextETA.IsZero() && (next.IsZero() || look.NextETA.Before(next)) {
+			next = look.NextETA
+		}
+	}
+	return next
+}
+
+// Poll looks at many queues with one script for each block of 500.
+func (c *Client) Poll(ctx context.Context, queues []string) (Poll, error) {
+	const block = 500
+	k := c.keys
+	var calls []call
+	for from := 0; from < len(queues) || from == 0; from += block {
+		args := []any{c.clock, k.pending(""), k.scheduled("")}
+		for _, queue := range queues[from:min(from+block, len(queues))] {
+			args = append(args, queue)
+		}
+		calls = append(calls, call{script: pollScript, keys: []string{k.nodes()}, args: args})
+	}
+	poll := Poll{Queues: make([]Look, 0, len(queues))}
+	for _, reply := range c.evalAll(ctx, calls) {
+		answer := asList(reply.value)
+		if reply.err == nil && len(answer) < 2 {
+			reply.err = errors.New("unexpected answer of a script")
+		}
+		if reply.err != nil {
+			return Poll{}, fmt.Errorf("poll %d queues: %w", len(queues), reply.err)
+		}
+		poll.Clock, poll.LeaseEnd = parseSeconds(asString(answer[0])), parseSeconds(asString(answer[1]))
+		for i := 2; i+1 < len(answer); i += 2 {
+			poll.Queues = append(poll.Queues, Look{
+				Queue: queues[len(poll.Queues)], Pending: asInt(answer[i]), NextETA: parseSeconds(asString(answer[i+1])),
+			})
+		}
+	}
+	return poll, nil
+}
+
+// EnqueueDue moves every scheduled task of the queue that is due now to its pending list, in blocks
+// of 1,000, and returns how many. It may run beside others, Blueque's own included. A host does it
+// by itself; a program calls it only where no host runs.
+func (q *Queue) EnqueueDue(ctx context.Context) (int, error) {
+	if err := ValidQueue(q.name); err != nil {
+		return 0, err
+	}
+	k := q.client.keys
+	clock, total := q.client.clock, 0
+	for {
+		value, err := q.client.eval(ctx, call{
+			script: dueScript,
+			keys:   []string{k.scheduled(q.name), k.pending(q.name), k.index(q.name)},
+			args:   []any{clock, blockTasks, k.channel(q.name), k.task("")},
+		})
+		answer := asList(value)
+		if err == nil && len(answer) < 4 {
+			err = errors.New("unexpected answer of a script")
+		}
+		if err != nil {
+			return total, fmt.Errorf("enqueue due tasks of %q: %w", q.name, err)
+		}
+		total += int(asInt(answer[1]))
+		if asInt(answer[0]) < blockTasks {
+			return total, nil
+		}
+		clock = asString(answer[2]) // of the first block: what falls due meanwhile is the next call's
+	}
+}
+
+// TakeDuty asks to be the one that does a fleet-wide duty now; it is given up by YieldDuty, or by
+// itself after ttl.
+func (n *Node) TakeDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
+	err := n.client.rdb.SetArgs(ctx, n.client.keys.duty(name), n.id, redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
+	if isNil(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("take duty %q: %w", name, err)
+	}
+	return true, nil
+}
+
+// YieldDuty gives a duty back, if it is still this node's.
+func (n *Node) YieldDuty(ctx context.Context, name string) error {
+	_, err := n.client.eval(ctx, call{script: yieldScript, keys: []string{n.client.keys.duty(name)}, args: []any{n.id}})
+	if err != nil {
+		return fmt.Errorf("yield duty %q: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+// Package queuetest runs real Redis servers for tests: each a process of its own on a free loopback
+// port, with nothing on disk but in the test's folder, ended with the test even if that is killed.
+package queuetest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// startTimeout bounds the start of a server.
+const startTimeout = 20 * time.Second
+
+// Server is a redis-server process.
+type Server struct {
+	port    int
+	dir     string
+	options []string
+
+	mu    sync.Mutex
+	shell *exec.Cmd
+	stdin io.Closer // closing it ends the server
+	pid   int
+}
+
+// Start runs a redis-server for one test; options are added to its command line
+// ("--maxmemory", "20mb"). Without redis-server the test fails and names the remedy.
+func Start(t testing.TB, options ...string) *Server {
+	t.Helper()
+	s, err := start(t.TempDir(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// Main runs the tests of a package beside one shared server, for its TestMain; Shared finds it.
+func Main(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "queuetest")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	s, err := start(dir, nil)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer s.Kill()
+	shared.Store(s)
+	return m.Run()
+}
+
+var shared atomic.Pointer[Server]
+
+// Shared is the server that Main started. Tests share it by using a tenant of their own each.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	s := shared.Load()
+	if s == nil {
+		t.Fatal("no shared server: let TestMain call queuetest.Main")
+	}
+	return s
+}
+
+// Mini starts the embedded Redis that `quern dev` uses and returns its URL.
+func Mini(t testing.TB) string {
+	t.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	if err := m.StartAddr("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return "redis://" + m.Addr() + "/0"
+}
+
+var tenants atomic.Int64
+
+// Tenant makes a tenant's name that no other test of this process has.
+func Tenant() string { return fmt.Sprintf("t%d", tenants.Add(1)) }
+
+// URL is where the server listens.
+func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
+
+// Addr is the server's host and port.
+func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+
+// Dir is the server's working folder.
+func (s *Server) Dir() string { return s.dir }
+
+// PID is the server's process ID.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pid
+}
+
+// Client connects to the server for the length of the test.
+func (s *Server) Client(t testing.TB) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// Kill ends the server at once, as a crash would. Killing twice is no error.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shell == nil {
+		return
+	}
+	_ = syscall.Kill(s.pid, syscall.SIGKILL)
+	_ = s.stdin.Close()
+	_ = s.shell.Wait()
+	s.shell = nil
+}
+
+// Pause stops the process without ending its connections; Resume lets it go on.
+func (s *Server) Pause() { _ = syscall.Kill(s.PID(), syscall.SIGSTOP) }
+
+// Resume continues a paused process.
+func (s *Server) Resume() { _ = syscall.Kill(s.PID(), syscall.SIGCONT) }
+
+// Restart starts the server again on the same port and in the same folder.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Kill()
+	if err := s.launch(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(dir string, options []string) (*Server, error) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return nil, errors.New("redis-server is not installed: run `make deps` (or apt-get install redis-server)")
+	}
+	var err error
+	for range 5 { // a free port may be taken before the server has it
+		s := &Server{dir: dir, options: options}
+		if s.port, err = freePort(); err != nil {
+			return nil, err
+		}
+		if err = s.launch(); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+// launch runs the server under a shell that waits for the end of its own stdin: when the test
+// process dies, however, the pipe closes and the shell ends the server.
+func (s *Server) launch() error {
+	const guard = `redis-server "$@" </dev/null & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
+	args := append([]string{
+		"-c", guard, "redis-guard", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
+		"--save", "", "--logfile", filepath.Join(s.dir, "redis.log"), "--daemonize", "no", "--enable-debug-command", "yes",
+	}, s.options...)
+	shell := exec.Command("sh", args...)
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is the test's to handle
+	stdin, err := shell.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := shell.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := shell.Start(); err != nil {
+		return fmt.Errorf("start redis-server: %w", err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("read process ID of redis-server: %w", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		return fmt.Errorf("read process ID of redis-server: %w", err)
+	}
+	s.mu.Lock()
+	s.shell, s.stdin, s.pid = shell, stdin, pid
+	s.mu.Unlock()
+	if err := s.ready(); err != nil {
+		s.Kill()
+		log, _ := os.ReadFile(filepath.Join(s.dir, "redis.log"))
+		return fmt.Errorf("wait for redis-server: %w\n%s", err, log)
+	}
+	return nil
+}
+
+// ready waits until the server answers, with this very process.
+func (s *Server) ready() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
+	defer rdb.Close()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		info, err := rdb.Info(ctx, "server").Result()
+		if err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.pid)) {
+			return nil
+		}
+		if err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
+			return nil
+		}
+		if syscall.Kill(s.pid, 0) != nil {
+			return errors.New("it ended")
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no answer: %w", err)
+		case <-ticker.C:
+		}
+	}
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,29 @@
+-- Appends lines to a task's log, numbered, and keeps the last of them; only while the task is held
+-- by the run that wrote them, or was settled by it.
+-- KEYS    1 log  2 task hash
+-- ARGV    1 clock override  2 listener  3 run  4 most lines  5 most bytes, then the lines
+-- RETURNS 'ok', 'lost' or 'gone'
+-- An entry is "NUMBER SECONDS TEXT": the number goes on from run to run, so that a reader who
+-- follows knows what is new although the list is trimmed.
+local bad = mistyped(KEYS[1], 'list', KEYS[2], 'hash')
+if bad then return bad end
+
+local hold = holder(KEYS[2], ARGV[2], ARGV[3])
+if hold == 'gone' or hold == 'lost' then return hold end
+local clock = now(ARGV[1])
+local last = redis.call('LINDEX', KEYS[1], -1)
+local number = last and tonumber(string.match(last, '^(%d+) ')) or 0
+for i = 6, #ARGV do
+  number = number + 1
+  redis.call('RPUSH', KEYS[1], string.format('%.0f', number) .. ' ' .. clock .. ' ' .. ARGV[i])
+end
+redis.call('LTRIM', KEYS[1], -tonumber(ARGV[4]), -1)
+local bytes, keep = 0, 0
+local lines = redis.call('LRANGE', KEYS[1], 0, -1)
+for i = #lines, 1, -1 do
+  bytes = bytes + #lines[i]
+  if bytes > tonumber(ARGV[5]) then break end
+  keep = keep + 1
+end
+if keep < #lines then redis.call('LTRIM', KEYS[1], -math.max(keep, 1), -1) end
+return 'ok'

@@ -1,0 +1,67 @@
+-- Reserves tasks of one queue for a listener, and starts them at once when a process ID is given
+-- (for slots that are free). Skips a paused queue. An ID whose task is missing, damaged, finished
+-- or held already is dropped and counted.
+-- KEYS    1 pending  2 reserved of the listener  3 started  4 paused queues  5 index
+-- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 process ID or ""
+--         6 prefix of task hashes  7 prefix of bytes hashes  8 prefix of the queue's reserved lists
+--         9 most bytes of parameters a task  10 most bytes of parameters together
+--         11 plugin  12 digest of the plugin (both only with a process ID)
+-- RETURNS {dropped, {id, run, created, eta, attempts, max_attempts, parameters or nil if too large}, ...}
+local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'set', KEYS[5], 'zset')
+if bad then return bad end
+if redis.call('SISMEMBER', KEYS[4], ARGV[2]) == 1 then return { 0 } end
+
+local clock = now(ARGV[1])
+local listener, pid = ARGV[3], ARGV[5]
+local most, room = tonumber(ARGV[9]), tonumber(ARGV[10])
+
+-- held(id, node): whether the list of the node that the hash names holds the task already. The
+-- list of this very listener has it once from the pop that was just done.
+local function held(id, node)
+  if node == listener then
+    return #redis.call('LPOS', KEYS[2], id, 'COUNT', 2) > 1
+  end
+  return type(redis.pcall('LPOS', ARGV[8] .. node, id)) == 'number'
+end
+
+local out, dropped = { 0 }, 0
+while #out <= tonumber(ARGV[4]) and dropped < 1000 do
+  local id = redis.call('RPOPLPUSH', KEYS[1], KEYS[2])
+  if not id then break end
+  local key = ARGV[6] .. id
+  local hash = redis.pcall('HMGET', key, 'status', 'node', 'run', 'created', 'eta', 'attempts', 'max_attempts')
+  local status = not hash.err and hash[1]
+  local drop
+  if hash.err or status == 'complete' or status == 'failed' then
+    drop = true
+  elseif status == 'reserved' or status == 'started' then
+    drop = hash[2] and held(id, hash[2])
+  elseif not status then
+    drop = redis.call('EXISTS', key) == 0
+  end
+  if drop then
+    redis.call('LREM', KEYS[2], 1, id)
+    dropped = dropped + 1
+  else
+    local run = redis.pcall('HINCRBY', key, 'run', 1)
+    if type(run) ~= 'number' then -- a field that somebody damaged by hand
+      run = 1
+      redis.call('HSET', key, 'run', run)
+    end
+    if not hash[3] then -- enqueued by a client that keeps no index
+      redis.call('ZADD', KEYS[5], 'NX', tonumber(hash[4]) and hash[4] or clock, id)
+    end
+    if pid == '' then
+      redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
+    else
+      redis.call('SADD', KEYS[3], listener .. ' ' .. pid .. ' ' .. id)
+      redis.call('HSET', key, 'status', 'started', 'node', listener, 'pid', pid, 'updated', clock,
+        'reserved_at', clock, 'started_at', clock, 'plugin', ARGV[11], 'digest', ARGV[12])
+    end
+    local parameters = payload(key, ARGV[7] .. id, math.min(most, room))
+    if parameters then room = room - #parameters end
+    out[#out + 1] = { id, run, hash[4] or '', hash[5] or '', hash[6] or '', hash[7] or '', parameters }
+  end
+end
+out[1] = dropped
+return out

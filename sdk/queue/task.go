@@ -1,0 +1,162 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Status is where a task stands; the six are Blueque's.
+type Status string
+
+// The life of a task: scheduled → pending → reserved → started → complete or failed.
+const (
+	Scheduled Status = "scheduled"
+	Pending   Status = "pending"
+	Reserved  Status = "reserved"
+	Started   Status = "started"
+	Complete  Status = "complete"
+	Failed    Status = "failed"
+)
+
+// Statuses are all of them, in the order of a task's life.
+func Statuses() []Status { return []Status{Scheduled, Pending, Reserved, Started, Complete, Failed} }
+
+// Finished tells whether a task of this status will not change by itself any more.
+func (s Status) Finished() bool { return s == Complete || s == Failed }
+
+// Reason is the finer cause of a failure.
+type Reason string
+
+// The reasons a task fails for. Not all of them happen yet.
+const (
+	ReasonError     Reason = "error"     // the handler said so
+	ReasonTrap      Reason = "trap"      // the WebAssembly program crashed
+	ReasonTimeout   Reason = "timeout"   // its time was over
+	ReasonCPU       Reason = "cpu"       // its computing budget was over
+	ReasonMemory    Reason = "memory"    // it asked for more memory than it may have
+	ReasonOutput    Reason = "output"    // its result or log was longer than it may be
+	ReasonCrashed   Reason = "crashed"   // its host died too often
+	ReasonExhausted Reason = "exhausted" // its attempts are used up
+	ReasonExpired   Reason = "expired"   // it waited for too long
+	ReasonCancelled Reason = "cancelled" // somebody cancelled it
+	ReasonRejected  Reason = "rejected"  // no host would have it
+	ReasonDamaged   Reason = "damaged"   // its data in Redis is not usable
+)
+
+// Task is a task as it stood when it was read. Fields that the hash does not have are zero.
+type Task struct {
+	ID         string
+	Queue      string
+	Status     Status
+	Parameters []byte
+	Result     []byte // only when complete
+	Error      string // only when failed; JSON, or what a Python processor wrote
+	Reason     Reason
+	LastError  string
+
+	Node string // the listener that holds or held it
+	PID  int    // its process
+	Run  int64  // how many times it was reserved: with Node it proves a hold
+
+	Attempts    int // finished tries that count
+	MaxAttempts int // 0: not set
+	Crashes     int
+	Priority    int
+
+	Created    time.Time
+	Updated    time.Time
+	ETA        time.Time
+	ReservedAt time.Time
+	StartedAt  time.Time
+	FinishedAt time.Time
+
+	Plugin string // the plugin that ran it
+	Digest string // of that plugin: "sha256:" and 64 hex digits
+
+	Progress float64 // 0 to 1
+	Message  string
+	Key      string
+	Labels   map[string]string
+	Parent   string
+	LiveID   string
+}
+
+// newTask reads the fields of a hash. A field that is damaged or missing is left zero: a task that
+// was enqueued by hand is a task.
+func newTask(id string, hash map[string]string) *Task {
+	number := func(field string) int { return int(asInt(hash[field])) }
+	moment := func(field string) time.Time { return parseSeconds(hash[field]) }
+	t := &Task{
+		ID: id, Queue: hash["queue"], Status: Status(hash["status"]),
+		Error: hash["error"], Reason: Reason(hash["reason"]), LastError: hash["last_error"],
+		Node: hash["node"], PID: number("pid"), Run: asInt(hash["run"]),
+		Attempts: number("attempts"), MaxAttempts: number("max_attempts"),
+		Crashes: number("crashes"), Priority: number("priority"),
+		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
+		ReservedAt: moment("reserved_at"), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
+		Plugin: hash["plugin"], Digest: hash["digest"], Message: hash["message"],
+		Key: hash["key"], Parent: hash["parent"], LiveID: hash["live_id"],
+	}
+	t.Progress, _ = strconv.ParseFloat(hash["progress"], 64)
+	_ = json.Unmarshal([]byte(hash["labels"]), &t.Labels) // damaged labels are no labels
+	if text, ok := hash["parameters"]; ok {
+		t.Parameters = []byte(text)
+	}
+	if text, ok := hash["result"]; ok {
+		t.Result = []byte(text)
+	}
+	return t
+}
+
+// Task reads a task: ErrNoTask if there is none.
+func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	hash, err := c.rdb.HGetAll(ctx, c.keys.task(id)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read task %s: %w", id, err)
+	}
+	if len(hash) == 0 {
+		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
+	}
+	for _, field := range []string{"parameters", "result"} {
+		if !isMarker(hash[field]) {
+			continue
+		}
+		// Without a companion the text means itself: a Python client may have written it.
+		if value, err := c.rdb.HGet(ctx, c.keys.bytes(id), field).Result(); err == nil {
+			hash[field] = value
+		} else if !isNil(err) {
+			return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
+		}
+	}
+	return newTask(id, hash), nil
+}
+
+// Parameters reads the parameters of a task alone: ErrNoTask if there is none.
+func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
+	text, err := c.rdb.HGet(ctx, c.keys.task(id), "parameters").Result()
+	if isNil(err) {
+		if n, err := c.rdb.Exists(ctx, c.keys.task(id)).Result(); err != nil || n == 1 {
+			return nil, err // a task without parameters, written by hand
+		}
+		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read parameters of task %s: %w", id, err)
+	}
+	if isMarker(text) {
+		value, err := c.rdb.HGet(ctx, c.keys.bytes(id), "parameters").Bytes()
+		if err == nil {
+			return value, nil
+		}
+		if !isNil(err) {
+			return nil, fmt.Errorf("read parameters of task %s: %w", id, err)
+		}
+	}
+	return []byte(text), nil
+}
