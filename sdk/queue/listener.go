@@ -20,6 +20,9 @@ type Listener struct {
 // Close takes it out of the queue's listeners.
 func (c *Client) Listener(ctx context.Context, queue string) (*Listener, error) {
 	l := &Listener{node: c.Node(), queue: queue}
+	if err := l.node.Join(ctx); err != nil {
+		return nil, err
+	}
 	if err := l.node.Register(ctx, queue); err != nil {
 		return nil, err
 	}

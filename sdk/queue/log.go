@@ -23,22 +23,32 @@ type LogLine struct {
 	Text string
 }
 
-// AppendLog adds lines to a held task's log; the last 1,000 lines and 64 KiB are kept. ErrLost or
-// ErrNoTask if the node does not hold the task (any more): the lines are dropped then.
-func (n *Node) AppendLog(ctx context.Context, hold Hold, lines []string) error {
-	if len(lines) == 0 {
-		return nil
-	}
+// LogBatch is what a held task wrote since the last batch.
+type LogBatch struct {
+	Hold
+	Lines []string
+}
+
+// AppendLogs adds lines to the logs of held tasks in one round trip; the last 1,000 lines and 64 KiB
+// of each are kept. It returns one error a batch: nil, ErrLost or ErrNoTask if the node does not hold
+// the task (any more; the lines are dropped), or that nothing is known.
+func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	k := n.client.keys
-	args := []any{n.client.clock, n.id, hold.Run, logLines, logBytes}
-	for _, line := range lines[max(0, len(lines)-logLines):] {
-		args = append(args, validText(line))
+	calls := make([]call, len(batches))
+	for i, batch := range batches {
+		args := []any{n.client.clock, n.id, batch.Run, logLines, logBytes}
+		for _, line := range batch.Lines[max(0, len(batch.Lines)-logLines):] {
+			args = append(args, validText(line))
+		}
+		calls[i] = call{script: logScript, keys: []string{k.log(batch.ID), k.task(batch.ID)}, args: args}
 	}
-	answer, err := n.client.eval(ctx, call{script: logScript, keys: []string{k.log(hold.ID), k.task(hold.ID)}, args: args})
-	if err != nil {
-		return fmt.Errorf("append to log of task %s: %w", hold.ID, err)
+	errs := make([]error, len(batches))
+	for i, reply := range n.client.evalAll(ctx, calls) {
+		if errs[i] = reply.err; errs[i] == nil {
+			errs[i] = verdict(reply.value, batches[i].ID)
+		}
 	}
-	return verdict(answer, hold.ID)
+	return errs
 }
 
 // Log reads the lines of a task's log that are kept and have a number greater than after.

@@ -99,6 +99,9 @@ func (w *world) reserve(t testing.TB, node *Node, queue string, start bool) Rese
 func (w *world) node(t testing.TB, queues ...string) *Node {
 	t.Helper()
 	node := w.Node()
+	if err := node.Join(w.ctx); err != nil {
+		t.Fatal(err)
+	}
 	for _, queue := range queues {
 		if err := node.Register(w.ctx, queue); err != nil {
 			t.Fatal(err)

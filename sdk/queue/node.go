@@ -29,7 +29,7 @@ type Node struct {
 	queues map[string]bool // every queue that it was ever registered for; guarded by mu
 }
 
-// Node makes a listener with a new ID; Redis hears of it when it is registered for a queue.
+// Node makes a listener with a new ID; Redis hears of it when it joins.
 func (c *Client) Node() *Node {
 	return &Node{client: c, id: newListenerID(), pid: os.Getpid(), queues: make(map[string]bool)}
 }
@@ -37,7 +37,20 @@ func (c *Client) Node() *Node {
 // ID is the listener ID.
 func (n *Node) ID() string { return n.id }
 
-// Register makes the node a listener of the queue. Registering again is no change.
+// Join makes the node known, with a lease, before it listens to any queue. Joining again renews.
+func (n *Node) Join(ctx context.Context) error {
+	_, err := n.client.eval(ctx, call{
+		script: joinScript,
+		keys:   []string{n.client.keys.nodes()},
+		args:   []any{n.client.clock, n.id, n.client.config.Lease.Seconds()},
+	})
+	if err != nil {
+		return fmt.Errorf("join as %s: %w", n.id, err)
+	}
+	return nil
+}
+
+// Register makes the node, which has joined, a listener of the queue. Registering again is no change.
 func (n *Node) Register(ctx context.Context, queue string) error {
 	if err := ValidQueue(queue); err != nil {
 		return err
@@ -48,8 +61,8 @@ func (n *Node) Register(ctx context.Context, queue string) error {
 	k := n.client.keys
 	_, err := n.client.eval(ctx, call{
 		script: registerScript,
-		keys:   []string{k.nodes(), k.listeners(queue), k.queues()},
-		args:   []any{n.client.clock, n.id, queue, n.client.config.Lease.Seconds()},
+		keys:   []string{k.listeners(queue), k.queues()},
+		args:   []any{n.id, queue},
 	})
 	if err != nil {
 		return fmt.Errorf("register listener for %q: %w", queue, err)
@@ -152,6 +165,9 @@ type Batch struct {
 	Tasks []Reservation
 	// Dropped counts IDs without a task, or of a task that is finished or held already.
 	Dropped int
+	// Clock is Redis's time of the reserve, and NextETA when the queue's next scheduled task is due
+	// (zero: none); both are zero from Adopt.
+	Clock, NextETA time.Time
 	// Err says that nothing is known of this Want: the tasks may be reserved although the answer did
 	// not come. Adopt finds them.
 	Err error
@@ -170,7 +186,8 @@ func (n *Node) Reserve(ctx context.Context, wants []Want) []Batch {
 		calls[i] = call{
 			script: reserveScript,
 			keys: []string{
-				k.pending(want.Queue), k.reserved(want.Queue, n.id), k.started(want.Queue), k.paused(), k.index(want.Queue),
+				k.pending(want.Queue), k.reserved(want.Queue, n.id), k.started(want.Queue), k.paused(),
+				k.index(want.Queue), k.scheduled(want.Queue),
 			},
 			args: []any{
 				n.client.clock, want.Queue, n.id, want.Count, pid, k.task(""), k.bytes(""), k.reserved(want.Queue, ""),
@@ -233,7 +250,14 @@ func newBatch(r reply) Batch {
 	if len(rows) == 0 {
 		return Batch{Err: errors.New("unexpected answer of a script")}
 	}
-	batch := Batch{Dropped: int(asInt(rows[0])), Tasks: make([]Reservation, 0, len(rows)-1)}
+	header := asList(rows[0])
+	if len(header) < 3 {
+		return Batch{Err: errors.New("unexpected answer of a script")}
+	}
+	batch := Batch{
+		Dropped: int(asInt(header[0])), Clock: parseSeconds(asString(header[1])), NextETA: parseSeconds(asString(header[2])),
+		Tasks: make([]Reservation, 0, len(rows)-1),
+	}
 	for _, row := range rows[1:] {
 		f := asList(row)
 		if len(f) < 6 {

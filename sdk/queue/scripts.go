@@ -22,6 +22,7 @@ var (
 	deleteScript     = newScript("delete")
 	dueScript        = newScript("due")
 	enqueueScript    = newScript("enqueue")
+	joinScript       = newScript("join")
 	logScript        = newScript("log")
 	lookScript       = newScript("look")
 	pollScript       = newScript("poll")
@@ -36,7 +37,7 @@ var (
 	yieldScript      = newScript("yield")
 
 	allScripts = []script{
-		adoptScript, cancelScript, deleteScript, dueScript, enqueueScript, logScript, lookScript,
+		adoptScript, cancelScript, deleteScript, dueScript, enqueueScript, joinScript, logScript, lookScript,
 		pollScript, registerScript, releaseScript, renewScript, reserveScript, retireScript,
 		settleScript, startScript, unregisterScript, yieldScript,
 	}

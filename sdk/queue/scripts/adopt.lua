@@ -5,7 +5,7 @@
 -- ARGV    1 clock override  2 listener  3 process ID or ""  4 prefix of task hashes
 --         5 prefix of bytes hashes  6 most bytes of parameters a task  7 most bytes together
 --         then the IDs
--- RETURNS {dropped, {id, run, created, eta, attempts, max_attempts, parameters or nil if too large}, ...}
+-- RETURNS {{dropped, clock, ""}, {id, run, created, eta, attempts, max_attempts, parameters or nil if too large}, ...}
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'set')
 if bad then return bad end
 
@@ -29,5 +29,5 @@ for i = 8, #ARGV do
     out[#out + 1] = { id, hash[3], hash[4] or '', hash[5] or '', hash[6] or '', hash[7] or '', parameters }
   end
 end
-out[1] = dropped
+out[1] = { dropped, clock, '' }
 return out

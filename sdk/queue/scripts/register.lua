@@ -1,11 +1,10 @@
 -- Makes a listener known to a queue, counted once.
--- KEYS    1 nodes  2 listeners of the queue  3 queues
--- ARGV    1 clock override  2 listener  3 queue  4 lease in seconds
+-- KEYS    1 listeners of the queue  2 queues
+-- ARGV    1 listener  2 queue
 -- RETURNS 1 if it was added, 0 if it was there
-local bad = mistyped(KEYS[1], 'zset', KEYS[2], 'set', KEYS[3], 'zset')
+local bad = mistyped(KEYS[1], 'set', KEYS[2], 'zset')
 if bad then return bad end
 
-redis.call('ZADD', KEYS[1], string.format('%.6f', tonumber(now(ARGV[1])) + tonumber(ARGV[4])), ARGV[2])
-local added = redis.call('SADD', KEYS[2], ARGV[2])
-redis.call('ZINCRBY', KEYS[3], added, ARGV[3])
+local added = redis.call('SADD', KEYS[1], ARGV[1])
+redis.call('ZINCRBY', KEYS[2], added, ARGV[2])
 return added

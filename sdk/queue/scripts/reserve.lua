@@ -1,17 +1,18 @@
 -- Reserves tasks of one queue for a listener, and starts them at once when a process ID is given
 -- (for slots that are free). Skips a paused queue. An ID whose task is missing, damaged, finished
 -- or held already is dropped and counted.
--- KEYS    1 pending  2 reserved of the listener  3 started  4 paused queues  5 index
+-- KEYS    1 pending  2 reserved of the listener  3 started  4 paused queues  5 index  6 scheduled
 -- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 process ID or ""
 --         6 prefix of task hashes  7 prefix of bytes hashes  8 prefix of the queue's reserved lists
 --         9 most bytes of parameters a task  10 most bytes of parameters together
 --         11 plugin  12 digest of the plugin (both only with a process ID)
--- RETURNS {dropped, {id, run, created, eta, attempts, max_attempts, parameters or nil if too large}, ...}
-local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'set', KEYS[5], 'zset')
+-- RETURNS {{dropped, clock, eta of the next scheduled task or ""}, {id, run, created, eta, attempts, max_attempts, parameters or nil if too large}, ...}
+local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'set', KEYS[5], 'zset', KEYS[6], 'zset')
 if bad then return bad end
-if redis.call('SISMEMBER', KEYS[4], ARGV[2]) == 1 then return { 0 } end
 
 local clock = now(ARGV[1])
+local eta = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')[2] or ''
+if redis.call('SISMEMBER', KEYS[4], ARGV[2]) == 1 then return { { 0, clock, eta } } end
 local listener, pid = ARGV[3], ARGV[5]
 local most, room = tonumber(ARGV[9]), tonumber(ARGV[10])
 
@@ -63,5 +64,5 @@ while #out <= tonumber(ARGV[4]) and dropped < 1000 do
     out[#out + 1] = { id, run, hash[4] or '', hash[5] or '', hash[6] or '', hash[7] or '', parameters }
   end
 end
-out[1] = dropped
+out[1] = { dropped, clock, eta }
 return out

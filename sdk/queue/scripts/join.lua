@@ -1,0 +1,9 @@
+-- Makes a listener known before it listens to any queue.
+-- KEYS    1 nodes
+-- ARGV    1 clock override  2 listener  3 lease in seconds
+-- RETURNS 'ok'
+local bad = mistyped(KEYS[1], 'zset')
+if bad then return bad end
+
+redis.call('ZADD', KEYS[1], string.format('%.6f', tonumber(now(ARGV[1])) + tonumber(ARGV[3])), ARGV[2])
+return 'ok'
