@@ -194,3 +194,6 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	}
 	return queues, nil
 }
+
+// Lease is how long a listener counts as alive after its last renewal.
+func (c *Client) Lease() time.Duration { return c.config.Lease }

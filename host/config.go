@@ -1,0 +1,79 @@
+package host
+
+import (
+	"fmt"
+	"path"
+	goruntime "runtime"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Config says how much a host takes on. The zero value works.
+type Config struct {
+	// Concurrency is the number of slots: how many tasks run at a time (default 2 × cores, at least 4).
+	Concurrency int
+	// Memory bounds the sum of what running tasks may take, in bytes: limits of memory, input and
+	// output (default 0: not bounded).
+	Memory int64
+	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin
+	// with "!" (default: all). The last one that matches decides.
+	Queues []string
+	// Grace is how long running tasks may go on after the host was told to end (default 30 s).
+	Grace time.Duration
+	// Poll is how often idle queues are looked at, ± 20 % (default 5 s).
+	Poll time.Duration
+	// Version is the program's, for others to see.
+	Version string
+	// Logger takes the host's log (default: none).
+	Logger hclog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Concurrency == 0 {
+		c.Concurrency = max(4, 2*goruntime.GOMAXPROCS(0))
+	}
+	if c.Grace == 0 {
+		c.Grace = 30 * time.Second
+	}
+	if c.Poll == 0 {
+		c.Poll = 5 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Concurrency < 1 || c.Concurrency > 10_000:
+		return fmt.Errorf("concurrency %d: use 1 to 10000", c.Concurrency)
+	case c.Memory < 0:
+		return fmt.Errorf("memory %d: use a positive number of bytes, or 0 for no bound", c.Memory)
+	case c.Grace < 0:
+		return fmt.Errorf("grace %s: use 0s or more", c.Grace)
+	case c.Poll < 10*time.Millisecond:
+		return fmt.Errorf("poll %s: use at least 10ms", c.Poll)
+	}
+	for _, pattern := range c.Queues {
+		if _, err := path.Match(strings.TrimPrefix(pattern, "!"), ""); err != nil || strings.TrimPrefix(pattern, "!") == "" {
+			return fmt.Errorf("queues %q: use a name or a glob like mail.*, with ! before it to exclude", pattern)
+		}
+	}
+	return nil
+}
+
+// serves tells whether the configuration lets the host serve a queue.
+func (c Config) serves(queue string) bool {
+	// With nothing but exclusions, everything else is served.
+	serves := len(c.Queues) == 0 || strings.HasPrefix(c.Queues[0], "!")
+	for _, pattern := range c.Queues {
+		glob, excludes := strings.CutPrefix(pattern, "!")
+		if ok, _ := path.Match(glob, queue); ok || glob == queue {
+			serves = !excludes
+		}
+	}
+	return serves
+}

@@ -1,0 +1,261 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// anewPause is how long a session that ended by itself is waited for before the next one begins.
+const anewPause = time.Second
+
+// Host is one node that serves the queues of one or several tenants.
+type Host struct {
+	config    Config
+	clients   []*queue.Client
+	directory *plugins.Directory
+	metrics   observer
+	scheduler *scheduler
+	draining  atomic.Bool
+
+	mu       sync.Mutex
+	sessions map[string]*session // by tenant: the one that is led now; guarded by mu
+}
+
+// New makes a host for the tenants of the clients, whose plugins are in the directory. It owns
+// neither the clients nor what the directory's engine is; Run runs the directory.
+func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metrics, config Config) (*Host, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if len(clients) == 0 {
+		return nil, errors.New("no tenant to serve: name at least one")
+	}
+	h := &Host{
+		config: config, clients: clients, directory: directory, metrics: observer{m},
+		scheduler: newScheduler(directory, config.Concurrency, config.Memory, m.SlotsInUse),
+		sessions:  make(map[string]*session, len(clients)),
+	}
+	for _, client := range clients {
+		h.sessions[client.Tenant()] = newSession(client.Tenant(), client, h)
+	}
+	m.Slots(config.Concurrency)
+	m.CollectQueues(h.queueSamples)
+	return h, nil
+}
+
+// Run serves until ctx ends; then it takes nothing more, lets running tasks go on for the grace
+// period, gives the rest back to the front of their queues, leaves and returns nil. When hurry ends
+// too, it stops waiting and tries to give back once.
+func (h *Host) Run(ctx, hurry context.Context) error {
+	// living outlives ctx: what settles and renews goes on until all tasks have ended.
+	living, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	intake := &intake{scheduler: h.scheduler, runner: &runner{scheduler: h.scheduler, metrics: h.metrics}}
+
+	group, living := errgroup.WithContext(living)
+	group.Go(func() error { return h.directory.Run(living) })
+	group.Go(func() error { h.followPlugins(living); return nil })
+	for _, client := range h.clients {
+		group.Go(func() error { return h.serveTenant(living, client) })
+	}
+	group.Go(func() error {
+		defer end()
+		taking, stop := context.WithCancel(ctx)
+		defer stop()
+		context.AfterFunc(living, stop) // something failed for good: take nothing more
+		intake.Run(taking, living)
+		h.drain(living, hurry, intake)
+		return nil
+	})
+	err := group.Wait()
+	if leaveErr := h.leave(hurry); err == nil {
+		err = leaveErr
+	}
+	return err
+}
+
+// drain waits for running tasks, for the grace period at most, and stops the rest.
+func (h *Host) drain(living, hurry context.Context, intake *intake) {
+	h.draining.Store(true)
+	h.config.Logger.Info("draining: taking no more tasks", "running", h.scheduler.used(), "grace", h.config.Grace)
+	ended := make(chan struct{})
+	go func() { intake.wait(); close(ended) }()
+	grace := time.NewTimer(h.config.Grace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-grace.C:
+		h.config.Logger.Warn("grace period over: giving tasks back", "running", h.scheduler.used())
+	case <-hurry.Done():
+		h.config.Logger.Warn("told to hurry: giving tasks back", "running", h.scheduler.used())
+	case <-living.Done():
+	}
+	for _, s := range h.current() {
+		s.stopTasks(errDrained)
+	}
+	<-ended
+}
+
+// leave settles and gives back what is left, bounded in time.
+func (h *Host) leave(hurry context.Context) error {
+	limit := leaveTimeout
+	if hurry.Err() != nil {
+		limit = hurriedTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	stop := context.AfterFunc(hurry, func() { time.AfterFunc(hurriedTimeout, cancel) })
+	defer stop()
+	var group errgroup.Group
+	for _, s := range h.current() {
+		group.Go(func() error { return s.leave(ctx) })
+	}
+	return group.Wait()
+}
+
+// serveTenant leads one session after the other: a new one when a lease was lost.
+func (h *Host) serveTenant(ctx context.Context, client *queue.Client) error {
+	tenant := client.Tenant()
+	for {
+		h.mu.Lock()
+		s := h.sessions[tenant]
+		h.mu.Unlock()
+		s.serve(h.desired(tenant))
+		err := s.Run(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !errors.Is(err, queue.ErrLeaseLost) {
+			return fmt.Errorf("serve tenant %s: %w", tenant, err)
+		}
+		if !sleep(ctx, anewPause) {
+			return nil
+		}
+		h.mu.Lock()
+		h.sessions[tenant] = newSession(tenant, client, h)
+		h.mu.Unlock()
+	}
+}
+
+// followPlugins tells the sessions which queues to serve whenever that changes.
+func (h *Host) followPlugins(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.directory.Changed():
+		}
+		for _, binding := range h.directory.Bindings() {
+			if h.config.serves(binding.Queue) {
+				h.metrics.m.QueueServed(binding.Tenant, binding.Queue, binding.Plugin)
+			}
+		}
+		for _, s := range h.current() {
+			s.serve(h.desired(s.tenant))
+		}
+	}
+}
+
+// desired are the tenant's queues that have a plugin here and that the configuration lets in.
+func (h *Host) desired(tenant string) map[string]bool {
+	queues := make(map[string]bool)
+	for _, binding := range h.directory.Bindings() {
+		if binding.Tenant == tenant && h.config.serves(binding.Queue) {
+			queues[binding.Queue] = true
+		}
+	}
+	return queues
+}
+
+func (h *Host) current() []*session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := make([]*session, 0, len(h.sessions))
+	for _, s := range h.sessions {
+		list = append(list, s)
+	}
+	return list
+}
+
+// Ready tells why the host cannot take tasks now; nil if it can.
+func (h *Host) Ready() error {
+	if h.draining.Load() {
+		return errors.New("draining")
+	}
+	select {
+	case <-h.directory.Ready():
+	default:
+		return errors.New("plugins are being loaded")
+	}
+	for _, s := range h.current() {
+		if !s.reachable() {
+			return fmt.Errorf("redis does not serve tenant %s", s.tenant)
+		}
+	}
+	return nil
+}
+
+// about is what the host says of itself in Redis, for `quern plugin ls` and `quern node ls`.
+func (h *Host) about() map[string]string {
+	text := func(v any) string {
+		b, _ := json.Marshal(v) // lists of strings and of plain structs always can be
+		return string(b)
+	}
+	queues := make(map[string][]string)
+	for _, binding := range h.directory.Bindings() {
+		if h.config.serves(binding.Queue) {
+			queues[binding.Tenant] = append(queues[binding.Tenant], binding.Queue)
+		}
+	}
+	return map[string]string{
+		"kind": "quern", "version": h.config.Version, "draining": strconv.FormatBool(h.draining.Load()),
+		"slots": strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.Itoa(h.scheduler.used()),
+		"queues": text(queues), "plugins": text(h.directory.List()),
+	}
+}
+
+// queueSamples reads every queue of every tenant, for the metrics.
+func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) {
+	var samples []metrics.QueueSample
+	for _, client := range h.clients {
+		queues, err := client.Queues(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for name := range h.desired(client.Tenant()) {
+			queues[name] += 0 // served, though nothing was ever enqueued
+		}
+		names := make([]string, 0, len(queues))
+		for name := range queues {
+			names = append(names, name)
+		}
+		stats, err := client.Stats(ctx, names...)
+		if err != nil {
+			return nil, err
+		}
+		for i, stat := range stats {
+			depth := make(map[string]int64, len(stat.Depth))
+			for status, n := range stat.Depth {
+				depth[string(status)] = n
+			}
+			samples = append(samples, metrics.QueueSample{
+				Tenant: client.Tenant(), Queue: names[i], Depth: depth,
+				OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
+			})
+		}
+	}
+	return samples, nil
+}

@@ -1,0 +1,111 @@
+package host
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// intake reserves tasks for the slots that the scheduler grants, one round trip at a time for each
+// session, and begins them.
+type intake struct {
+	scheduler *scheduler
+	runner    *runner
+	// tasks counts the goroutines that run a task.
+	tasks sync.WaitGroup
+}
+
+// Run reserves until ctx ends. Tasks run in the context tasks, which outlives it. It returns when
+// the last reserve has come back; the tasks are waited for by wait.
+func (in *intake) Run(ctx, tasks context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-in.scheduler.poke:
+		}
+		for ctx.Err() == nil && in.runOnce(ctx, tasks) {
+		}
+	}
+}
+
+// wait blocks until all tasks have ended.
+func (in *intake) wait() { in.tasks.Wait() }
+
+// runOnce reserves once, and tells whether there was anything to reserve for.
+func (in *intake) runOnce(ctx, tasks context.Context) bool {
+	grants := in.scheduler.pick()
+	if len(grants) == 0 {
+		return false
+	}
+	bySession := make(map[*session][]*grant)
+	for _, g := range grants {
+		if g.suspect {
+			in.compare(ctx, tasks, g)
+			continue
+		}
+		bySession[g.session] = append(bySession[g.session], g)
+	}
+	var round sync.WaitGroup
+	for s, list := range bySession {
+		round.Go(func() { in.reserve(ctx, tasks, s, list) })
+	}
+	round.Wait()
+	return true
+}
+
+// reserve asks Redis for the tasks of one session's grants. Once sent it is not cut off: that would
+// leave tasks that nobody knows of. The connection's own time-outs bound it.
+func (in *intake) reserve(ctx, tasks context.Context, s *session, grants []*grant) {
+	wants := make([]queue.Want, len(grants))
+	for i, g := range grants {
+		wants[i] = queue.Want{
+			Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
+		}
+	}
+	for i, batch := range s.node.Reserve(context.WithoutCancel(ctx), wants) {
+		in.take(tasks, grants[i], batch)
+		if batch.Err == nil && !batch.NextETA.IsZero() {
+			s.due.at(batch.NextETA, batch.Clock)
+		}
+	}
+}
+
+// compare looks into the reserved list of a suspect queue and takes on what the host does not know.
+// No reserve of the queue is on its way meanwhile, because only the intake sends them.
+func (in *intake) compare(ctx, tasks context.Context, g *grant) {
+	ctx = context.WithoutCancel(ctx)
+	ids, err := g.session.node.Held(ctx, g.served.queue)
+	if err != nil {
+		in.take(tasks, g, queue.Batch{Err: err})
+		return
+	}
+	ids = slices.DeleteFunc(ids, g.session.knows)
+	slices.Reverse(ids) // oldest first
+	batch := g.session.node.Adopt(ctx, g.served.queue, ids[:min(len(ids), len(g.shares))], true)
+	if len(batch.Tasks) > 0 {
+		g.session.logger.Warn("took on tasks whose reserve was not answered", "queue", g.served.queue, "tasks", len(batch.Tasks))
+	}
+	in.take(tasks, g, batch)
+}
+
+// take begins the tasks of a batch and gives back what the grant has over.
+func (in *intake) take(tasks context.Context, g *grant, batch queue.Batch) {
+	if batch.Err != nil {
+		g.session.failed("reserve", batch.Err)
+	} else {
+		g.session.succeeded()
+		in.runner.metrics.dropped(g.served.place, batch.Dropped)
+	}
+	for i, reservation := range batch.Tasks {
+		g.version.Retain()
+		t := &task{
+			Reservation: reservation, served: g.served, session: g.session, version: g.version, share: g.shares[i],
+		}
+		g.session.add(t)
+		in.tasks.Go(func() { in.runner.run(tasks, t) })
+	}
+	in.scheduler.settleGrant(g, len(batch.Tasks), batch.Err != nil)
+}

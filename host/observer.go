@@ -1,0 +1,28 @@
+package host
+
+import (
+	"time"
+
+	"github.com/quern-project/quern/metrics"
+)
+
+// observer counts what happens on the host; it knows how the catalogue names things.
+type observer struct{ m *metrics.Metrics }
+
+func (o observer) started(at place, waited time.Duration) {
+	o.m.TaskStarted(at.tenant, at.queue, max(0, waited))
+}
+
+func (o observer) done(t *task, outcome, reason string, took time.Duration) {
+	o.m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, took)
+}
+
+func (o observer) dropped(at place, n int) {
+	for range n {
+		o.m.TaskDropped(at.tenant, at.queue)
+	}
+}
+
+func (o observer) refused(at place)                { o.m.ResultRefused(at.tenant, at.queue) }
+func (o observer) logLinesDropped(at place, n int) { o.m.LogLinesDropped(at.tenant, at.queue, n) }
+func (o observer) redisError(op string)            { o.m.RedisError(op) }

@@ -1,0 +1,164 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Why a running task is stopped before it ends by itself.
+var (
+	// errDrained gives the task back to its queue.
+	errDrained = errors.New("the host is ending")
+	// errLeaseLost drops it: it is another host's by now.
+	errLeaseLost = errors.New("the host's lease was lost")
+)
+
+// task is one that this host runs.
+type task struct {
+	queue.Reservation
+	served  *served
+	session *session
+	version *plugins.Version
+	share   share
+
+	// number orders the tasks of a session by when they were taken; set by session.add.
+	number uint64
+	// stop ends the guest, with a cause; set before the guest begins, guarded by the session's mu.
+	stop context.CancelCauseFunc
+
+	log taskLog
+}
+
+func (t *task) hold() queue.Hold { return queue.Hold{ID: t.ID, Run: t.Run} }
+
+// runner runs tasks and hands what became of them to the settler of their session.
+type runner struct {
+	scheduler *scheduler
+	metrics   observer
+}
+
+// run runs one task from reserved to handed over. It never panics for what a guest does.
+func (r *runner) run(ctx context.Context, t *task) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	t.session.begin(t, stop)
+	if since := t.Since(); !since.IsZero() {
+		r.metrics.started(t.served.place, t.session.due.redisNow().Sub(since))
+	}
+	logger := t.session.logger
+	if logger.IsDebug() {
+		logger.Debug("task started", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
+			"digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run)
+	}
+	begun := time.Now()
+	outcome := r.call(ctx, t)
+	end := ending{task: t, outcome: outcome, took: time.Since(begun)}
+	t.version.Release()
+	r.scheduler.end(t.served, t.share)
+	t.session.settler.put(end)
+}
+
+// call fetches what is missing and runs the guest.
+func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
+	input := t.Parameters
+	if t.Large {
+		var err error
+		input, err = t.session.parameters(ctx, t.ID)
+		switch {
+		case ctx.Err() != nil:
+			return runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
+		case errors.Is(err, queue.ErrNoTask):
+			return runtime.Outcome{Kind: runtime.Cancelled, Err: err}
+		case err != nil:
+			return runtime.Outcome{Kind: runtime.HostFault, Err: err}
+		}
+	}
+	return t.version.Run(ctx, runtime.Call{
+		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant,
+		Attempt: t.Attempts + 1, MaxAttempts: t.MaxAttempts, Input: input,
+		Log: func(line string) {
+			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
+			if dropped := t.log.add(line); dropped > 0 {
+				r.metrics.logLinesDropped(t.served.place, dropped)
+			}
+		},
+	})
+}
+
+// failure makes of an outcome what the task's hash says of it; nil for a task that is complete.
+func failure(o runtime.Outcome) *queue.Failure {
+	f := &queue.Failure{Reason: queue.ReasonError, Message: o.Message, Stderr: o.Stderr}
+	switch o.Kind {
+	case runtime.Complete:
+		return nil
+	case runtime.Retry:
+		f.ExitCode = &o.Code
+		f.Message = fmt.Sprintf("exit status %d asks to try again later: retries are not supported yet", o.Code)
+	case runtime.Fatal, runtime.Failed:
+		f.ExitCode = &o.Code
+	case runtime.Trap:
+		f.Reason = queue.ReasonTrap
+	case runtime.LimitExceeded:
+		f.Limit = o.Limit.Name + "=" + o.Limit.Value
+		f.Reason = limitReason(o.Limit.Name)
+	case runtime.HostFault:
+		f.Message, f.Stderr = "internal error of the host", ""
+	}
+	return f
+}
+
+// limitReason maps a limit's name to the reason that its overrun has.
+func limitReason(name string) queue.Reason {
+	switch name {
+	case "memory":
+		return queue.ReasonMemory
+	case "timeout":
+		return queue.ReasonTimeout
+	case "output", "log":
+		return queue.ReasonOutput
+	}
+	return queue.ReasonError // the input: there is no reason of its own, the limit names it
+}
+
+// taskLog holds the lines that a task wrote since they were last sent to Redis. More than Redis
+// keeps is not held: the oldest lines go.
+type taskLog struct {
+	mu    sync.Mutex
+	lines []string
+	bytes int
+}
+
+const (
+	heldLines = 1000
+	heldBytes = 64 << 10
+)
+
+// add appends a line and tells how many older ones were dropped for it.
+func (l *taskLog) add(line string) (dropped int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+	l.bytes += len(line)
+	for len(l.lines) > heldLines || l.bytes > heldBytes && len(l.lines) > 1 {
+		l.bytes -= len(l.lines[0])
+		l.lines = l.lines[1:]
+		dropped++
+	}
+	return dropped
+}
+
+// take hands the lines over.
+func (l *taskLog) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := l.lines
+	l.lines, l.bytes = nil, 0
+	return lines
+}

@@ -1,0 +1,51 @@
+package sdk_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/quern-project/quern/sdk"
+)
+
+// The whole main of a plugin.
+func ExampleHandle() {
+	main := func() {
+		sdk.Handle(func(_ context.Context, task *sdk.Task) ([]byte, error) {
+			return bytes.ToUpper(task.Input), nil
+		})
+	}
+	_ = main // Handle ends the process
+}
+
+// A handler is an ordinary function: call it with a Task to test it.
+func ExampleHandler() {
+	var shout sdk.Handler = func(_ context.Context, task *sdk.Task) ([]byte, error) {
+		return bytes.ToUpper(task.Input), nil
+	}
+	result, err := shout(context.Background(), &sdk.Task{Input: []byte("a quern is a hand mill")})
+	fmt.Printf("%s, %v\n", result, err)
+	// Output: A QUERN IS A HAND MILL, <nil>
+}
+
+// Words that another attempt would not change: the task fails for good.
+func ExampleFatal() {
+	err := sdk.Fatal(errors.New("the file is not a picture"))
+
+	fatal, ok := errors.AsType[*sdk.FatalError](err)
+	fmt.Println(ok, fatal)
+	// Output: true the file is not a picture
+}
+
+// What is away now may be back soon: the task is tried again.
+func ExampleRetry() {
+	err := fmt.Errorf("send page: %w", sdk.Retry(errors.New("the printer is out of paper")))
+
+	retry, ok := errors.AsType[*sdk.RetryError](err)
+	fmt.Println(ok, retry)
+	fmt.Println(err)
+	// Output:
+	// true the printer is out of paper
+	// send page: the printer is out of paper
+}
