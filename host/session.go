@@ -336,8 +336,7 @@ func (s *session) abandon() {
 // leave settles and gives back what is left when all tasks have ended, and takes the node out of
 // Redis. What cannot be given back stays in its reserved lists until the lease ends.
 func (s *session) leave(ctx context.Context) error {
-	s.settler.flush(ctx)
-	s.settler.giveBack(ctx)
+	s.settler.finish(ctx)
 	s.mu.Lock()
 	joined := s.joined
 	s.mu.Unlock()

@@ -67,10 +67,8 @@ func (s *settler) put(e ending) {
 func (s *settler) giveUp() {
 	s.mu.Lock()
 	s.lost = true
-	dropped := s.waiting
-	s.waiting = nil
 	s.mu.Unlock()
-	for _, e := range dropped {
+	for _, e := range s.takeWaiting() {
 		s.done(e, "lost", queue.ErrLost)
 	}
 }
@@ -87,12 +85,10 @@ func (s *settler) Run(ctx context.Context) {
 	}
 }
 
-// flush settles what waits now, repeating until it is done or ctx ends.
+// flush settles what waits now, repeating until it is done or ctx ends; what is not settled then
+// waits again.
 func (s *settler) flush(ctx context.Context) {
-	s.mu.Lock()
-	batch := s.waiting
-	s.waiting = nil
-	s.mu.Unlock()
+	batch := s.takeWaiting()
 
 	groups := make(map[string][]ending)
 	for _, e := range batch {
@@ -113,12 +109,34 @@ func (s *settler) flush(ctx context.Context) {
 			part := list[:n]
 			list = list[n:]
 			round.Go(func() error {
-				s.settle(ctx, name, part)
+				if !s.settle(ctx, name, part) {
+					s.mu.Lock()
+					s.waiting = append(s.waiting, part...)
+					s.mu.Unlock()
+				}
 				return nil
 			})
 		}
 	}
 	_ = round.Wait() // the parts report for themselves
+}
+
+func (s *settler) takeWaiting() []ending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.waiting
+	s.waiting = nil
+	return waiting
+}
+
+// finish settles what is left when the host ends; what cannot be settled in time stays in the
+// reserved list until the end of the lease gives it to others.
+func (s *settler) finish(ctx context.Context) {
+	s.flush(ctx)
+	for _, e := range s.takeWaiting() {
+		s.done(e, "lost", context.Cause(ctx))
+	}
+	s.giveBack(ctx)
 }
 
 // drops takes care of a task that was stopped: it has no result to settle.
@@ -139,8 +157,9 @@ func (s *settler) drops(e ending) bool {
 	return true
 }
 
-// settle writes one part, all of one queue, and repeats it while Redis is away or refuses.
-func (s *settler) settle(ctx context.Context, name string, part []ending) {
+// settle writes one part, all of one queue, and repeats it while Redis is away or refuses. It tells
+// whether the part is done with; it is not when ctx ended before.
+func (s *settler) settle(ctx context.Context, name string, part []ending) bool {
 	s.appendLogs(ctx, part)
 	settlements := make([]queue.Settlement, len(part))
 	for i, e := range part {
@@ -153,14 +172,10 @@ func (s *settler) settle(ctx context.Context, name string, part []ending) {
 			for i, e := range part {
 				s.settled(e, errs[i])
 			}
-			return
+			return true
 		}
 		if ctx.Err() != nil {
-			// Not settled: the end of the lease gives them to others.
-			for _, e := range part {
-				s.done(e, "lost", err)
-			}
-			return
+			return false
 		}
 		s.session.failed("settle", err)
 		if !queue.IsUnavailable(err) {
@@ -169,10 +184,10 @@ func (s *settler) settle(ctx context.Context, name string, part []ending) {
 			for _, e := range part {
 				s.abandon(e, err)
 			}
-			return
+			return true
 		}
 		if !sleep(ctx, pause) {
-			continue // one last try with the ended context says so
+			return false
 		}
 	}
 }
