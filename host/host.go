@@ -2,10 +2,8 @@ package host
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -206,25 +204,6 @@ func (h *Host) Ready() error {
 		}
 	}
 	return nil
-}
-
-// about is what the host says of itself in Redis, for `quern plugin ls` and `quern node ls`.
-func (h *Host) about() map[string]string {
-	text := func(v any) string {
-		b, _ := json.Marshal(v) // lists of strings and of plain structs always can be
-		return string(b)
-	}
-	queues := make(map[string][]string)
-	for _, binding := range h.directory.Bindings() {
-		if h.config.serves(binding.Queue) {
-			queues[binding.Tenant] = append(queues[binding.Tenant], binding.Queue)
-		}
-	}
-	return map[string]string{
-		"kind": "quern", "version": h.config.Version, "draining": strconv.FormatBool(h.draining.Load()),
-		"slots": strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.Itoa(h.scheduler.used()),
-		"queues": text(queues), "plugins": text(h.directory.List()),
-	}
 }
 
 // queueSamples reads every queue of every tenant, for the metrics.

@@ -59,7 +59,7 @@ func newSession(tenant string, client *queue.Client, h *Host) *session {
 	s := &session{
 		tenant: tenant, client: client, node: client.Node(), scheduler: h.scheduler, metrics: h.metrics,
 		logger: h.config.Logger.With("tenant", tenant), watch: client.Watch(),
-		lease: client.Lease(), poll: h.config.Poll, about: h.about,
+		lease: client.Lease(), poll: h.config.Poll, about: func() map[string]string { return h.about(tenant) },
 		tasks: make(map[string]*task), desired: make(map[string]bool), registered: make(map[string]bool),
 		changed: make(chan struct{}, 1),
 	}

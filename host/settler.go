@@ -163,7 +163,7 @@ func (s *settler) settle(ctx context.Context, name string, part []ending) bool {
 	s.appendLogs(ctx, part)
 	settlements := make([]queue.Settlement, len(part))
 	for i, e := range part {
-		settlements[i] = queue.Settlement{Hold: e.task.hold(), Result: e.outcome.Output, Failure: failure(e.outcome)}
+		settlements[i] = queue.Settlement{Hold: e.task.hold(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
 	}
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		errs, err := s.session.node.Settle(ctx, name, settlements)
@@ -220,7 +220,7 @@ func (s *settler) settled(e ending, err error) {
 func (s *settler) done(e ending, outcome string, err error) {
 	t := e.task
 	reason := ""
-	if f := failure(e.outcome); f != nil && outcome == "failed" {
+	if f := Failure(e.outcome); f != nil && outcome == "failed" {
 		reason = string(f.Reason)
 	}
 	s.session.remove(t)

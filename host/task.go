@@ -92,8 +92,8 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	})
 }
 
-// failure makes of an outcome what the task's hash says of it; nil for a task that is complete.
-func failure(o runtime.Outcome) *queue.Failure {
+// Failure makes of an outcome what a task's hash says of it; nil for a task that is complete.
+func Failure(o runtime.Outcome) *queue.Failure {
 	f := &queue.Failure{Reason: queue.ReasonError, Message: o.Message, Stderr: o.Stderr}
 	switch o.Kind {
 	case runtime.Complete:

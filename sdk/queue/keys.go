@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -75,6 +76,11 @@ func validName(what, name string) error {
 	}
 	return nil
 }
+
+// quernListener is the form of newListenerID, which Blueque's own IDs do not have.
+var quernListener = regexp.MustCompile(`~[0-9a-f]{8}_[0-9]+$`)
+
+func isQuernListener(id string) bool { return quernListener.MatchString(id) }
 
 // newListenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. The process ID is last and a
 // number, because Blueque parses it; the random part keeps its claim_orphan, which compares host

@@ -4,29 +4,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 )
 
 // pollInterval is how often an idle listener looks by itself: Python clients do not publish.
 const pollInterval = 5 * time.Second
 
-// Listener waits for tasks of one queue, one at a time, for a worker written in plain Go.
+// Listener waits for tasks of one queue, for a worker written in plain Go. Its methods are safe for
+// concurrent use, and several tasks may be in hand at once.
 type Listener struct {
 	node  *Node
 	queue string
+
+	mu       sync.Mutex       // one reserve at a time; guards what follows
+	given    map[string]int64 // run by ID of what the caller got, as far as it was in the list when compared
+	doubt    bool             // the reserved list may hold a task that the caller never got
+	compared time.Time        // when the list was read for the last time
 }
 
 // Listener registers a listener of the queue. While it is in use Run must run, to keep its lease;
 // Close takes it out of the queue's listeners.
 func (c *Client) Listener(ctx context.Context, queue string) (*Listener, error) {
-	l := &Listener{node: c.Node(), queue: queue}
-	if err := l.node.Join(ctx); err != nil {
-		return nil, err
-	}
-	if err := l.node.Register(ctx, queue); err != nil {
+	l := c.newListener(queue)
+	if err := l.register(ctx); err != nil {
 		return nil, err
 	}
 	return l, nil
+}
+
+// newListener makes a listener of which Redis does not know yet.
+func (c *Client) newListener(queue string) *Listener {
+	return &Listener{node: c.Node(), queue: queue, given: make(map[string]int64), compared: time.Now()}
+}
+
+func (l *Listener) register(ctx context.Context) error {
+	if err := l.node.Join(ctx); err != nil {
+		return err
+	}
+	return l.node.Register(ctx, l.queue)
 }
 
 // ID is the listener ID, as Redis and `quern node ls` show it.
@@ -54,7 +71,8 @@ func (l *Listener) Run(ctx context.Context) error {
 	}
 }
 
-// TryListen reserves the next task; nil if none is pending. Start it with a Processor.
+// TryListen reserves the next task; nil if none is pending. Start it with a Processor. After an error
+// a task may be reserved all the same: a later call returns it before any other.
 func (l *Listener) TryListen(ctx context.Context) (*Task, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -62,28 +80,72 @@ func (l *Listener) TryListen(ctx context.Context) (*Task, error) {
 	// A reserve that is cut off would leave a task that nobody knows of: once begun it is finished,
 	// bounded by the connection's own time-outs.
 	ctx = context.WithoutCancel(ctx)
-	batch := l.node.Reserve(ctx, []Want{{Queue: l.queue, Count: 1}})[0]
-	if batch.Err != nil {
-		// The answer did not come: the task may be in our list. At most one is, for one was asked.
-		batch = l.recover(ctx, batch.Err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// A reserve that was given up may be done late, so the list is read now and then in any case.
+	if l.doubt || time.Since(l.compared) > l.node.client.config.Lease {
+		if task, err := l.compare(ctx); task != nil || err != nil {
+			return task, err
+		}
 	}
-	if batch.Err != nil {
-		return nil, batch.Err
+	for {
+		batch := l.node.Reserve(ctx, []Want{{Queue: l.queue, Count: 1}})[0]
+		switch {
+		case batch.Err != nil: // perhaps only the answer did not come
+			l.doubt = true
+			if task, err := l.compare(ctx); task != nil && err == nil {
+				return task, nil
+			}
+			return nil, batch.Err
+		case len(batch.Tasks) > 0:
+			return l.give(ctx, batch.Tasks[0])
+		case batch.Dropped == 0:
+			return nil, nil
+		}
+		// Nothing but what cannot run was dropped: there may be a task behind it.
 	}
-	if len(batch.Tasks) == 0 {
-		return nil, nil
-	}
-	return l.node.client.Task(ctx, batch.Tasks[0].ID)
 }
 
-// recover looks into the listener's own list after a reserve without an answer.
-func (l *Listener) recover(ctx context.Context, cause error) Batch {
+// compare reads the listener's own list and takes on a task in it that the caller never got; nil if
+// there is none.
+func (l *Listener) compare(ctx context.Context) (*Task, error) {
 	ids, err := l.node.Held(ctx, l.queue)
-	if err != nil || len(ids) == 0 {
-		return Batch{Err: cause}
+	if err != nil {
+		return nil, err
 	}
-	// Older entries are tasks that the caller took before and still works on.
-	return l.node.Adopt(ctx, l.queue, ids[:1], false)
+	given, unknown := make(map[string]int64), []Reservation(nil)
+	for block := range slices.Chunk(ids, blockTasks) {
+		batch := l.node.Adopt(ctx, l.queue, block, false)
+		if batch.Err != nil {
+			return nil, batch.Err
+		}
+		for _, task := range batch.Tasks {
+			if l.given[task.ID] == task.Run {
+				given[task.ID] = task.Run
+			} else {
+				unknown = append(unknown, task)
+			}
+		}
+	}
+	l.given, l.compared, l.doubt = given, time.Now(), len(unknown) > 1
+	if len(unknown) == 0 {
+		return nil, nil
+	}
+	return l.give(ctx, unknown[len(unknown)-1]) // the oldest
+}
+
+// give reads a reserved task for the caller.
+func (l *Listener) give(ctx context.Context, reserved Reservation) (*Task, error) {
+	task, err := l.node.client.Task(ctx, reserved.ID)
+	if err != nil {
+		l.doubt = true // it stays in the list
+		return nil, err
+	}
+	// What was reserved is what a Processor has to prove, whatever the hash says: it may have been
+	// written by hand, or be another's by now.
+	task.Queue, task.Node, task.Run = l.queue, l.node.id, reserved.Run
+	l.given[task.ID] = task.Run
+	return task, nil
 }
 
 // Listen blocks until there is a task and reserves it. While Redis is away it goes on trying until

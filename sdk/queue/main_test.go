@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -110,6 +111,61 @@ func (w *world) node(t testing.TB, queues ...string) *Node {
 	return node
 }
 
+// held reserves and starts a task, ready to be settled.
+func (w *world) held(t testing.TB, queue string) (*Node, Hold) {
+	t.Helper()
+	node := w.node(t, queue)
+	got := w.reserve(t, node, queue, true)
+	return node, Hold{ID: got.ID, Run: got.Run}
+}
+
+// settle completes (or fails, with a failure) a held task.
+func (w *world) settle(t testing.TB, node *Node, queue string, settlement Settlement) {
+	t.Helper()
+	errs, err := node.Settle(w.ctx, queue, []Settlement{settlement})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// subscribed waits until somebody listens to the channel.
+func (w *world) subscribed(t testing.TB, channel string) {
+	t.Helper()
+	eventually(t, "a subscription to "+channel, func() bool {
+		return must[map[string]int64](t)(w.rdb.PubSubNumSub(w.ctx, channel).Result())[channel] > 0
+	})
+}
+
+// patience bounds what must happen soon, on a machine that may be busy with other things.
+const patience = 20 * time.Second
+
+// eventually waits until something is so.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("waited %s for %s", patience, what)
+		case <-ticker.C:
+		}
+	}
+}
+
+// receive waits for what a goroutine of the test sends.
+func receive[T any](t testing.TB, what string, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(patience):
+		t.Fatalf("waited %s for %s", patience, what)
+	}
+	return value
+}
+
 // depth checks how many tasks of each state a queue holds; what is not named must be 0.
 func (w *world) depth(t testing.TB, queue string, want map[Status]int64) {
 	t.Helper()
@@ -119,6 +175,24 @@ func (w *world) depth(t testing.TB, queue string, want map[Status]int64) {
 			t.Errorf("%d tasks %s in %q, want %d (all: %v)", stats.Depth[status], status, queue, want[status], stats.Depth)
 		}
 	}
+}
+
+// durable are the options of a server that keeps every write over a kill.
+var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+// setupBehind is a tenant on the shared redis-server, seen through a proxy that can break; the
+// second world goes past it.
+func setupBehind(t *testing.T, query string) (*world, *world, *queuetest.Proxy) {
+	t.Helper()
+	t.Parallel()
+	server := queuetest.Shared(t)
+	proxy := queuetest.NewProxy(t, server)
+	behind, past := newWorld(t, proxy.URL()+query), newWorld(t, server.URL())
+	past.keys, past.config = behind.keys, behind.config
+	if err := behind.Prepare(behind.ctx); err != nil { // has a connection, and the scripts
+		t.Fatal(err)
+	}
+	return behind, past, proxy
 }
 
 // setupOwn is a tenant on a redis-server of the test's own.

@@ -72,3 +72,38 @@ func (c *Client) Warnings(ctx context.Context) []string {
 	}
 	return warnings
 }
+
+// HasListener tells whether somebody listens to the queue: a Quern listener whose lease runs, or one
+// of Python, which has no lease and counts as alive while it is in the set.
+func (q *Queue) HasListener(ctx context.Context) (bool, error) {
+	if err := ValidQueue(q.name); err != nil {
+		return false, err
+	}
+	c := q.client
+	listeners, err := c.rdb.SMembers(ctx, c.keys.listeners(q.name)).Result()
+	if err != nil || len(listeners) == 0 {
+		return false, wrap("list listeners of "+q.name, err)
+	}
+	now, err := c.Clock(ctx)
+	if err != nil {
+		return false, err
+	}
+	ends, err := c.rdb.ZMScore(ctx, c.keys.nodes(), listeners...).Result()
+	if err != nil {
+		return false, wrap("read leases", err)
+	}
+	for i, listener := range listeners {
+		leased := ends[i] > 0 // a Quern listener without a lease is dead
+		if leased && ends[i] > float64(now.Unix()) || !leased && !isQuernListener(listener) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

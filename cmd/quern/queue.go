@@ -1,0 +1,116 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+func newQueue() *cobra.Command {
+	cmd := &cobra.Command{Use: "queue", Short: "Look at queues", Args: cobra.NoArgs, RunE: needsSubcommand}
+	clientFlags(cmd)
+	cmd.AddCommand(newQueueLs(), newQueueShow())
+	return cmd
+}
+
+// queueView is a queue as `queue ls` and `queue show` print it.
+type queueView struct {
+	Tenant           string  `json:"tenant"`
+	Queue            string  `json:"queue"`
+	Scheduled        int64   `json:"scheduled"`
+	Pending          int64   `json:"pending"`
+	Reserved         int64   `json:"reserved"`
+	Started          int64   `json:"started"`
+	Complete         int64   `json:"complete"`
+	Failed           int64   `json:"failed"`
+	Listeners        int64   `json:"listeners"`
+	Paused           bool    `json:"paused"`
+	OldestPendingAge float64 `json:"oldest_pending_age_seconds"`
+}
+
+func newQueueView(tenant, name string, s queue.Stats) queueView {
+	return queueView{
+		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Pending: s.Depth[queue.Pending],
+		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
+		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused,
+		OldestPendingAge: s.OldestPendingAge.Seconds(),
+	}
+}
+
+const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED OLDEST-PENDING"
+
+func (v queueView) row() []string {
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	paused, oldest := "no", ""
+	if v.Paused {
+		paused = "yes"
+	}
+	if v.OldestPendingAge > 0 {
+		oldest = time.Duration(v.OldestPendingAge * float64(time.Second)).Truncate(time.Millisecond).String()
+	}
+	return []string{
+		v.Tenant, v.Queue, number(v.Scheduled), number(v.Pending), number(v.Reserved), number(v.Started),
+		number(v.Complete), number(v.Failed), number(v.Listeners), paused, oldest,
+	}
+}
+
+func newQueueLs() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's queues with what they hold", Args: cobra.NoArgs}
+	output := outputFlag(cmd)
+	cmd.RunE = withClient(output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+		known, err := client.Queues(cmd.Context())
+		if err != nil {
+			return err
+		}
+		names := make([]string, 0, len(known))
+		for name := range known {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		stats, err := client.Stats(cmd.Context(), names...)
+		if err != nil {
+			return err
+		}
+		views, rows := make([]queueView, len(names)), make([][]string, len(names))
+		for i, s := range stats {
+			views[i] = newQueueView(client.Tenant(), names[i], s)
+			rows[i] = views[i].row()
+		}
+		if json {
+			return writeJSON(cmd.OutOrStdout(), views)
+		}
+		return writeTable(cmd.OutOrStdout(), queueHeading, rows)
+	})
+	return cmd
+}
+
+func newQueueShow() *cobra.Command {
+	cmd := &cobra.Command{Use: "show QUEUE", Short: "Show what one queue holds", Args: cobra.ExactArgs(1)}
+	output := outputFlag(cmd)
+	cmd.RunE = withClient(output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		known, err := client.Queues(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if _, ok := known[args[0]]; !ok {
+			if err := queue.ValidQueue(args[0]); err != nil {
+				return err
+			}
+			return refusedf("tenant %s has no queue %q: nothing was ever enqueued in it and nobody listens; see `quern queue ls`", client.Tenant(), args[0])
+		}
+		stats, err := client.Queue(args[0]).Stats(cmd.Context())
+		if err != nil {
+			return err
+		}
+		view := newQueueView(client.Tenant(), args[0], stats)
+		if json {
+			return writeJSON(cmd.OutOrStdout(), view)
+		}
+		return writeTable(cmd.OutOrStdout(), queueHeading, [][]string{view.row()})
+	})
+	return cmd
+}

@@ -1,0 +1,350 @@
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// These tests hold the shape of the repository: which folder may import which, what lies where, and
+// what no file may hold. A failure says which rule was broken and what would keep it.
+
+const module = "github.com/quern-project/quern"
+
+// directions says, for each folder, which other folders its packages may import. Packages of one
+// folder import each other freely; the longest folder that a package lies in counts, so sdk/queue
+// is not a part of sdk.
+var directions = map[string][]string{
+	"cmd/quern": {"host", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
+	"host":      {"sdk/queue", "plugins", "runtime", "metrics"},
+	"plugins":   {"runtime"},
+	"runtime":   {},
+	"sdk":       {},
+	"sdk/queue": {},
+	"metrics":   {},
+	"examples":  {"sdk", "sdk/queue"},
+}
+
+// confined says which folders alone may import a module of others.
+var confined = map[string][]string{
+	"github.com/tetratelabs/wazero":       {"runtime"},
+	"github.com/redis/go-redis":           {"sdk/queue", "host", "cmd/quern"},
+	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern"},
+	"github.com/extism/go-sdk":            {},
+	"github.com/alicebob/miniredis":       {"sdk/queue", "cmd/quern"},
+	"github.com/knadh/koanf":              {"cmd/quern"},
+	"github.com/spf13/cobra":              {"cmd/quern"},
+}
+
+// topLevel is all that may lie in the repository's root.
+var topLevel = []string{
+	"cmd", "host", "plugins", "runtime", "sdk", "metrics", "examples", ".ci",
+	"go.mod", "go.sum", "Makefile", ".gitignore", ".gitattributes", ".golangci.yml",
+	"README.md", "ARCHITECTURE.md", "RATIONALE.md", "CHANGELOG.md",
+	"CONTRIBUTING.md", "SECURITY.md", "LICENSE",
+}
+
+const maxLines = 1000
+
+type pkg struct {
+	ImportPath, Name, Doc string
+	GoFiles, Imports      []string
+}
+
+// rel is the package's folder in the repository.
+func (p pkg) rel() string { return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/") }
+
+// forTests says whether the package is there for tests, as httptest is.
+func (p pkg) forTests() bool { return strings.HasSuffix(p.Name, "test") }
+
+// folder is the longest key of directions that rel lies in, "" if there is none.
+func folder(rel string) string {
+	for dir := rel; dir != "."; dir = path.Dir(dir) {
+		if _, ok := directions[dir]; ok {
+			return dir
+		}
+	}
+	return ""
+}
+
+// root is the repository's folder.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// list runs go list over the repository for an operating system and a processor, both "" for those
+// of this machine.
+func list(t *testing.T, goos, goarch string, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json=ImportPath,Name,Doc,GoFiles,Imports"}, args...)...)
+	cmd.Dir = root(t)
+	cmd.Env = os.Environ()
+	if goos != "" {
+		cmd.Env = append(cmd.Env, "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v\n%s", args, err, &stderr)
+	}
+	var packages []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("go list %v: %v", args, err)
+		}
+		packages = append(packages, p)
+	}
+	if len(packages) == 0 {
+		t.Fatalf("go list %v found no package", args)
+	}
+	return packages
+}
+
+// files are the paths of what is or would be committed, relative to the root, with slashes.
+func files(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = root(t)
+	var found []string
+	if out, err := cmd.Output(); err == nil {
+		for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+			if _, err := os.Lstat(filepath.Join(root(t), name)); err == nil { // else removed and not yet committed
+				found = append(found, name)
+			}
+		}
+	} else { // an archive of the sources
+		err := fs.WalkDir(os.DirFS(root(t)), ".", func(name string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && (name == ".git" || name == "build") {
+				return fs.SkipDir
+			}
+			if err == nil && !d.IsDir() {
+				found = append(found, name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatal("the repository has no files")
+	}
+	return found
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestImportDirections(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t, "", "", "./...") {
+		from := folder(p.rel())
+		if from == "" {
+			t.Errorf("%s lies in none of the repository's folders; put it into the folder whose subject it is", p.ImportPath)
+			continue
+		}
+		for _, imported := range p.Imports {
+			for mod, allowed := range confined {
+				if (imported == mod || strings.HasPrefix(imported, mod+"/")) && !slices.Contains(allowed, from) {
+					t.Errorf("%s imports %s, which only %v may: let that folder offer what is needed", p.ImportPath, imported, allowed)
+				}
+			}
+			if !strings.HasPrefix(imported, module+"/") {
+				continue
+			}
+			to := pkg{ImportPath: imported, Name: path.Base(imported)}
+			if target := folder(to.rel()); target != from && !slices.Contains(directions[from], target) {
+				t.Errorf("%s imports %s; of ours %s may import only itself and %q: declare an interface there, and wire it in host or cmd/quern",
+					p.ImportPath, imported, from, directions[from])
+			}
+			if to.forTests() && !p.forTests() {
+				t.Errorf("%s imports %s, which is there for tests alone", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+func TestPackageDocs(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, p := range append(list(t, "", "", "./..."), list(t, "wasip1", "wasm", "./...")...) {
+		if len(p.GoFiles) > 0 && p.Doc == "" && !seen[p.ImportPath] {
+			seen[p.ImportPath] = true
+			t.Errorf("%s has no doc comment: say above `package %s` what it is for", p.ImportPath, p.Name)
+		}
+	}
+	names := files(t)
+	for _, dir := range []string{"sdk/queue", "runtime", "plugins", "host"} {
+		if !slices.Contains(names, dir+"/doc.go") {
+			t.Errorf("%s has no doc.go: it holds a picture of the package's states or data flow, and what happens on failure", dir)
+		}
+	}
+}
+
+func TestPackageNames(t *testing.T) {
+	t.Parallel()
+	empty := []string{"util", "utils", "common", "base", "types", "helper", "helpers", "misc", "shared", "lib"}
+	for _, p := range list(t, "", "", "./...") {
+		for part := range strings.SplitSeq(p.rel(), "/") {
+			if slices.Contains(empty, part) || slices.Contains(empty, p.Name) {
+				t.Errorf("%s: %q says nothing of its subject; name the package for what it does", p.ImportPath, part)
+			}
+		}
+	}
+}
+
+// A plugin's size is what it links, and every host compiles all of it.
+func TestGuestsAreLight(t *testing.T) {
+	t.Parallel()
+	guests := []string{module + "/sdk"}
+	for _, p := range list(t, "wasip1", "wasm", "./examples/...") {
+		if slices.Contains(p.Imports, module+"/sdk") {
+			guests = append(guests, p.ImportPath)
+		}
+	}
+	if len(guests) < 2 {
+		t.Fatal("no example is built with sdk")
+	}
+	for _, guest := range guests {
+		deps := list(t, "wasip1", "wasm", "-deps", guest)
+		slices.Reverse(deps) // the importer before what it imports: the first one found is the cause
+		for _, p := range deps {
+			ours := strings.HasPrefix(p.ImportPath, module+"/")
+			if ours && folder(p.rel()) != "sdk" && folder(p.rel()) != "examples" ||
+				strings.HasPrefix(p.ImportPath, "github.com/redis/go-redis/") ||
+				strings.HasPrefix(p.ImportPath, "github.com/tetratelabs/wazero") {
+				t.Errorf("%s links %s; a plugin links sdk and what its own work needs", guest, p.ImportPath)
+				break
+			}
+		}
+	}
+}
+
+func TestTopLevel(t *testing.T) {
+	t.Parallel()
+	for _, name := range files(t) {
+		top, _, _ := strings.Cut(name, "/")
+		if !slices.Contains(topLevel, top) {
+			t.Errorf("%s: the top level holds only %v; put it into the folder whose subject it is", name, topLevel)
+		}
+	}
+}
+
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	names := files(t)
+	has := func(pattern string) bool {
+		return slices.ContainsFunc(names, func(name string) bool {
+			ok, _ := path.Match(pattern, name)
+			return ok
+		})
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		parts := strings.Split(name, "/")
+		if parts[0] != "examples" || len(parts) < 3 || parts[1] == "internal" || seen[parts[1]] {
+			continue
+		}
+		seen[parts[1]] = true
+		dir := "examples/" + parts[1]
+		if !has(dir + "/README.md") {
+			t.Errorf("%s has no README.md, which says what it teaches and the commands to run it", dir)
+		}
+		if !has(dir+"/*_test.go") && !has(dir+"_test.go") {
+			t.Errorf("%s has no test that builds and runs it", dir)
+		}
+	}
+	if len(seen) == 0 {
+		t.Error("there are no examples")
+	}
+}
+
+func TestGoFiles(t *testing.T) {
+	t.Parallel()
+	keys := regexp.MustCompile(`_(pending|reserved|started|complete|failed|scheduled)_tasks_`)
+	for _, name := range files(t) {
+		if path.Ext(name) != ".go" {
+			continue
+		}
+		text := read(t, name)
+		if lines := bytes.Count(text, []byte("\n")); lines > maxLines {
+			t.Errorf("%s has %d lines, more than %d: which of its subjects is a file of its own?", name, lines, maxLines)
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		knowsKeys := strings.HasPrefix(name, "sdk/queue/") || strings.HasSuffix(name, "_test.go")
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && n.Sel.Name == "Sleep" {
+					t.Errorf("%s: time.Sleep listens to nothing: wait on a channel with the context beside it, in tests on a ticker with a deadline or in testing/synctest",
+						set.Position(n.Pos()))
+				}
+			case *ast.BasicLit:
+				if s, err := strconv.Unquote(n.Value); n.Kind == token.STRING && err == nil && !knowsKeys && keys.MatchString(s) {
+					t.Errorf("%s: %s is a key of the protocol, which sdk/queue alone knows", set.Position(n.Pos()), n.Value)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// A path that is true on one machine alone has no place in a repository.
+func TestNoMachinePaths(t *testing.T) {
+	t.Parallel()
+	homes := regexp.MustCompile(`(^|[^\w.~-])(/home/\w+/|/Users/\w+/|[A-Z]:\\Users\\)`)
+	here := []string{regexp.QuoteMeta(root(t))}
+	if home, err := os.UserHomeDir(); err == nil && len(home) > 1 { // some containers have / for a home
+		here = append(here, regexp.QuoteMeta(home))
+	}
+	own := regexp.MustCompile(`(^|[^\w.~/-])(` + strings.Join(here, "|") + `)(/|\W|$)`)
+	for _, name := range files(t) {
+		text := read(t, name)
+		if bytes.IndexByte(text, 0) >= 0 { // not text
+			continue
+		}
+		number := 0
+		for line := range bytes.Lines(text) {
+			number++
+			for _, pattern := range []*regexp.Regexp{homes, own} {
+				if m := pattern.FindSubmatch(bytes.TrimRight(line, "\r\n")); m != nil {
+					t.Errorf("%s:%d: %s is a path of one machine; write it relative to the repository, or as ~ or $HOME", name, number, m[2])
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			version, revision := buildVersion()
+			if revision != "" {
+				revision = " (" + revision + ")"
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "quern %s%s %s %s/%s\n", version, revision, goruntime.Version(), goruntime.GOOS, goruntime.GOARCH)
+			return err
+		},
+	}
+}
+
+// buildVersion reads what Go wrote into the binary: the module's version, and the revision it was
+// built from if it was built in a checkout.
+func buildVersion() (version, revision string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown", ""
+	}
+	version = info.Main.Version
+	if version == "" {
+		version = "(devel)"
+	}
+	for _, setting := range info.Settings {
+		switch {
+		case setting.Key == "vcs.revision":
+			revision = setting.Value[:min(12, len(setting.Value))] + revision
+		case setting.Key == "vcs.modified" && setting.Value == "true":
+			revision += "+changes"
+		}
+	}
+	return version, revision
+}

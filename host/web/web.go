@@ -1,0 +1,81 @@
+// Package web serves what may be open to the network that scrapes a host: /metrics, /healthz (the
+// process lives) and /readyz (it can take tasks). It shows no task's data and takes no action.
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const (
+	// headerTimeout and writeTimeout bound slow clients.
+	headerTimeout = 5 * time.Second
+	writeTimeout  = 30 * time.Second
+	// closeTimeout bounds answers under way when the server ends.
+	closeTimeout = 2 * time.Second
+)
+
+// Server answers on one address.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+}
+
+// Listen takes the address at once, ":0" for a free port, so that one that is taken is told before
+// anything runs. ready tells why the host cannot take tasks; nil if it can.
+func Listen(address string, gatherer prometheus.Gatherer, ready func() error) (*Server, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: %w", address, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, ready()) })
+	return &Server{
+		listener: listener,
+		http:     &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout},
+	}, nil
+}
+
+// Addr is the address that was taken.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Run answers until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-ctx.Done()
+		closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer done()
+		if s.http.Shutdown(closing) != nil {
+			_ = s.http.Close()
+		}
+	}()
+	err := s.http.Serve(s.listener)
+	cancel()
+	<-ended
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", s.Addr(), err)
+	}
+	return nil
+}
+
+// answer writes "ok", or why not with status 503.
+func answer(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}

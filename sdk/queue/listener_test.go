@@ -1,0 +1,357 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func (w *world) listener(t testing.TB, queue string) *Listener {
+	t.Helper()
+	listener := must[*Listener](t)(w.Listener(w.ctx, queue))
+	t.Cleanup(func() { _ = listener.Close(context.WithoutCancel(w.ctx)) })
+	return listener
+}
+
+// listening begins to listen; the task comes on the channel.
+func (w *world) listening(t testing.TB, ctx context.Context, listener *Listener) <-chan *Task {
+	t.Helper()
+	tasks := make(chan *Task, 1)
+	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer close(ended)
+		task, err := listener.Listen(ctx)
+		if err != nil {
+			t.Errorf("listen: %v", err)
+		}
+		tasks <- task
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return tasks
+}
+
+func TestTryListen(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		listener := w.listener(t, "q")
+		if task, err := listener.TryListen(w.ctx); task != nil || err != nil {
+			t.Errorf("an empty queue: %v, %v", task, err)
+		}
+		first, second := w.enqueue(t, "q", "1", Options{}), w.enqueue(t, "q", "2", Options{})
+		task := must[*Task](t)(listener.TryListen(w.ctx))
+		if task.ID != first || task.Status != Reserved || task.Node != listener.ID() || task.Run != 1 ||
+			task.Queue != "q" || string(task.Parameters) != "1" {
+			t.Errorf("listened to %+v", task)
+		}
+		ended, end := context.WithCancel(w.ctx)
+		end()
+		if task, err := listener.TryListen(ended); task != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("with a context that has ended: %v, %v", task, err)
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1, Reserved: 1})
+		// A second one may be in hand before the first is settled.
+		if task := must[*Task](t)(listener.TryListen(w.ctx)); task.ID != second {
+			t.Errorf("the second is %+v", task)
+		}
+	})
+}
+
+func TestListenerClose(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		listener := must[*Listener](t)(w.Listener(w.ctx, "q"))
+		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 1 {
+			t.Errorf("%d listeners", n)
+		}
+		for range 2 {
+			if err := listener.Close(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
+			t.Errorf("%d listeners after closing twice", n)
+		}
+		if err := w.rdb.ZScore(w.ctx, w.keys.nodes(), listener.ID()).Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("the lease is left: %v", err)
+		}
+		if _, err := w.Listener(w.ctx, "no queue"); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a queue that cannot be: %v", err)
+		}
+	})
+}
+
+func TestListenIsWokenByAMessage(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		tasks := w.listening(t, w.ctx, w.listener(t, "q"))
+		w.subscribed(t, w.keys.channel("q"))
+		began := time.Now()
+		id := w.enqueue(t, "q", "", Options{})
+		task := receive(t, "the task", tasks)
+		if task == nil || task.ID != id {
+			t.Fatalf("listened to %+v", task)
+		}
+		if took := time.Since(began); took > pollInterval/2 {
+			t.Errorf("woken after %s, not by the message", took)
+		}
+	})
+}
+
+func TestListenFindsWhatNobodyAnnounced(t *testing.T) {
+	w := setup(t)
+	began := time.Now()
+	tasks := w.listening(t, w.ctx, w.listener(t, "q"))
+	w.subscribed(t, w.keys.channel("q"))
+	w.rdb.HSet(w.ctx, w.keys.task("quiet"), "status", "pending", "queue", "q", "parameters", "x")
+	w.rdb.LPush(w.ctx, w.keys.pending("q"), "quiet")
+	if task := receive(t, "the task", tasks); task == nil || task.ID != "quiet" {
+		t.Errorf("listened to %+v", task)
+	}
+	if took := time.Since(began); took < pollInterval-time.Second || took > 2*pollInterval {
+		t.Errorf("found after %s, want %s", took, pollInterval)
+	}
+}
+
+func TestListenEndsWithItsContext(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		listener := w.listener(t, "q")
+		ctx, cancel := context.WithCancelCause(w.ctx)
+		reason := errors.New("enough")
+		errs := make(chan error, 1)
+		go func() {
+			_, err := listener.Listen(ctx)
+			errs <- err
+		}()
+		w.subscribed(t, w.keys.channel("q"))
+		cancel(reason)
+		if err := receive(t, "the end", errs); !errors.Is(err, reason) {
+			t.Errorf("ended with %v, want the context's cause", err)
+		}
+	})
+}
+
+func TestListenTellsWhatIsWrong(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		listener := w.listener(t, "q")
+		w.rdb.Set(w.ctx, w.keys.pending("q"), "x", 0)
+		if _, err := listener.Listen(w.ctx); err == nil || !strings.Contains(err.Error(), w.keys.pending("q")) {
+			t.Errorf("listening to a key of another type: %v", err)
+		}
+	})
+}
+
+func TestListenGoesOnWhileRedisIsAway(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	tasks := w.listening(t, w.ctx, w.listener(t, "q"))
+	past.subscribed(t, w.keys.channel("q"))
+	proxy.Refuse()
+	id := past.enqueue(t, "q", "", Options{}) // announced while nobody hears
+	began := time.Now()
+	proxy.Pass()
+	if task := receive(t, "the task", tasks); task == nil || task.ID != id {
+		t.Errorf("listened to %+v", task)
+	}
+	if took := time.Since(began); took > pollInterval-time.Second {
+		t.Errorf("found after %s, not by the subscription that stands again", took)
+	}
+}
+
+// What cannot run is dropped in blocks; the task behind many of them must not wait for the poll.
+func TestTryListenPassesOverWhatIsGone(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		var gone []any
+		for i := range 2500 {
+			gone = append(gone, fmt.Sprintf("gone%d", i))
+		}
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), gone...)
+		id := w.enqueue(t, "q", "", Options{})
+		task := must[*Task](t)(w.listener(t, "q").TryListen(w.ctx))
+		if task == nil || task.ID != id {
+			t.Errorf("listened to %+v", task)
+		}
+	})
+}
+
+// The reply of a reserve is lost; the listener finds the task in its own list at once.
+func TestTryListenFindsTheTaskOfALostReply(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	listener := w.listener(t, "q")
+	first, second := past.enqueue(t, "q", "x", Options{}), past.enqueue(t, "q", "", Options{})
+	proxy.CutReplies(1, w.keys.reserved("q", listener.ID()))
+	task := must[*Task](t)(listener.TryListen(w.ctx))
+	if proxy.Cuts() != 1 || task == nil || task.ID != first || task.Run != 1 || string(task.Parameters) != "x" {
+		t.Errorf("after %d cuts listened to %+v", proxy.Cuts(), task)
+	}
+	if task := must[*Task](t)(listener.TryListen(w.ctx)); task == nil || task.ID != second {
+		t.Errorf("then to %+v", task)
+	}
+}
+
+// The reply is lost and Redis is away for a while: the task in the list comes before any other.
+func TestTryListenFindsTheTaskAfterAnOutage(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	listener := w.listener(t, "q")
+	first, second := past.enqueue(t, "q", "", Options{}), past.enqueue(t, "q", "", Options{})
+	proxy.CutReplies(-1, "")
+	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+		t.Fatalf("while every reply is lost: %v, %v", task, err)
+	}
+	past.depth(t, "q", map[Status]int64{Pending: 1, Reserved: 1})
+	proxy.Pass()
+	for _, id := range []string{first, second} {
+		if task := must[*Task](t)(listener.TryListen(w.ctx)); task == nil || task.ID != id {
+			t.Errorf("listened to %+v, want %s", task, id)
+		}
+	}
+}
+
+// The reserve is done, reading the task is not.
+func TestTryListenFindsTheTaskThatItCouldNotRead(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	listener := w.listener(t, "q")
+	first, second := past.enqueue(t, "q", "", Options{}), past.enqueue(t, "q", "", Options{})
+	proxy.CutReplies(1, "hgetall")
+	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+		t.Fatalf("a task that cannot be read: %v, %v", task, err)
+	}
+	for _, id := range []string{first, second} {
+		if task := must[*Task](t)(listener.TryListen(w.ctx)); task == nil || task.ID != id {
+			t.Errorf("listened to %+v, want %s", task, id)
+		}
+	}
+}
+
+// The lost reply was of an empty queue: what the caller has in hand must not come a second time.
+func TestTryListenNeverGivesATaskTwice(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	listener := w.listener(t, "q")
+	id := past.enqueue(t, "q", "", Options{})
+	task := must[*Task](t)(listener.TryListen(w.ctx))
+	if task == nil || task.ID != id {
+		t.Fatalf("listened to %+v", task)
+	}
+	proxy.CutReplies(1, w.keys.reserved("q", listener.ID()))
+	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) || proxy.Cuts() != 1 {
+		t.Errorf("after a lost reply: %+v, %v", task, err)
+	}
+	if task, err := listener.TryListen(w.ctx); task != nil || err != nil {
+		t.Errorf("then: %+v, %v", task, err)
+	}
+	// Given back and reserved again with a lost reply it is a new run, and comes.
+	if err := w.Processor(task).Release(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	proxy.CutReplies(1, w.keys.reserved("q", listener.ID()))
+	if again := must[*Task](t)(listener.TryListen(w.ctx)); again == nil || again.ID != id || again.Run != 2 {
+		t.Errorf("the second run: %+v", again)
+	}
+}
+
+// A reserve that the client gave up may be done by Redis long after, when nobody expects it.
+func TestTryListenFindsALateReserve(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.config.Lease = time.Second
+		listener := w.listener(t, "q")
+		if task := must[*Task](t)(listener.TryListen(w.ctx)); task != nil {
+			t.Fatal("an empty queue has a task")
+		}
+		id := w.enqueue(t, "q", "", Options{})
+		w.reserve(t, listener.node, "q", false)
+		var task *Task
+		eventually(t, "the task of the late reserve", func() bool {
+			task = must[*Task](t)(listener.TryListen(w.ctx))
+			return task != nil
+		})
+		if task.ID != id {
+			t.Errorf("listened to %+v", task)
+		}
+		if again := must[*Task](t)(listener.TryListen(w.ctx)); again != nil {
+			t.Errorf("and then to %+v", again)
+		}
+	})
+}
+
+// A request that was kept back in a network that hung is done after all.
+func TestListenOverAHang(t *testing.T) {
+	w, past, proxy := setupBehind(t, "?read_timeout=100ms")
+	w.config.Lease = time.Second // how often the list is read
+	listener := w.listener(t, "q")
+	id := past.enqueue(t, "q", "", Options{})
+	proxy.Block()
+	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+		t.Fatalf("over a network that hangs: %v, %v", task, err)
+	}
+	past.depth(t, "q", map[Status]int64{Pending: 1})
+	proxy.Pass()
+	task := must[*Task](t)(listener.Listen(w.ctx))
+	if task.ID != id {
+		t.Errorf("listened to %+v", task)
+	}
+}
+
+func (w *world) running(t testing.TB, listener *Listener) (stop func() error, ended <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(w.ctx)
+	errs := make(chan error, 1)
+	go func() { errs <- listener.Run(ctx) }()
+	stop = func() error { cancel(); return receive(t, "the end of Run", errs) }
+	return stop, errs
+}
+
+func TestRunRenewsTheLease(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.config.Lease = time.Second
+		listener := w.listener(t, "q")
+		stop, _ := w.running(t, listener)
+		lease := func() float64 {
+			return must[float64](t)(w.rdb.ZScore(w.ctx, w.keys.nodes(), listener.ID()).Result())
+		}
+		for range 2 { // over, but not reclaimed
+			w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
+			eventually(t, "a renewed lease", func() bool { return lease() > float64(time.Now().Unix())-60 })
+		}
+		about := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.keys.node(listener.ID())).Result())
+		if about["kind"] != "go" || about["queues"] != "q" {
+			t.Errorf("the node says of itself %v", about)
+		}
+		if err := stop(); err != nil {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+func TestRunTellsALostLease(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.config.Lease = time.Second
+		listener := w.listener(t, "q")
+		_, ended := w.running(t, listener)
+		w.rdb.ZRem(w.ctx, w.keys.nodes(), listener.ID())
+		if err := receive(t, "the end of Run", ended); !errors.Is(err, ErrLeaseLost) || !strings.Contains(err.Error(), listener.ID()) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+func TestRunOutlivesAnOutage(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	w.config.Lease = time.Second
+	listener := w.listener(t, "q")
+	stop, ended := w.running(t, listener)
+	proxy.Refuse()
+	past.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
+	select { // several renewals fail
+	case err := <-ended:
+		t.Fatalf("ended with %v", err)
+	case <-time.After(w.config.Lease):
+	}
+	proxy.Pass()
+	eventually(t, "a renewed lease", func() bool {
+		return past.rdb.ZScore(w.ctx, w.keys.nodes(), listener.ID()).Val() > 1
+	})
+	if err := stop(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
