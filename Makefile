@@ -1,0 +1,106 @@
+# What one does with a checkout of Quern. `make` alone prints the targets.
+#
+# Everything that is built lands in build/: the binary, example plugins in build/handlers, tools in
+# build/bin, Blueque's Python package in build/venv, the demo's pictures in build/demo.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PKG     ?= ./...
+COUNT   ?= 1
+TIMEOUT ?= 15m
+BENCH   ?= .
+
+# The version is what Go finds in the repository; where it can find none (no git, an archive of the
+# sources, no commit yet) the build must not fail over it.
+vcs := $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true || echo false)
+
+# The race detector is linked by a C compiler.
+race := $(if $(shell command -v $(firstword $(shell go env CC))),-race)
+
+# An example plugin is a folder of examples/ with Go's main.go or one C file.
+go_plugins = $(patsubst examples/%/main.go,build/handlers/%.wasm,$(wildcard examples/*/main.go))
+c_plugins  = $(addprefix build/handlers/,$(addsuffix .wasm,$(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c))))))
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## build the binary, build/quern
+	CGO_ENABLED=0 go build -trimpath -buildvcs=$(vcs) -o build/quern ./cmd/quern
+
+.PHONY: plugins
+plugins: $(go_plugins) ## build the example plugins into build/handlers (those in C where clang can)
+	@if .ci/clang > /dev/null; then $(MAKE) --no-print-directory c-plugins; else echo 'plugins: left out those in C' >&2; fi
+
+.PHONY: demo
+demo: build plugins ## make thumbnails of real photographs, from nothing to build/demo
+	go run ./examples/thumbnails/demo -quern build/quern -plugins build/handlers \
+		-photos examples/thumbnails/photos -out build/demo
+
+.PHONY: deps
+deps: ## bring what the tests need: redis-server, prometheus, clang for wasm, Blueque
+	@.ci/deps
+
+.PHONY: test
+test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
+	@$(if $(race),,echo 'test: no C compiler ($(shell go env CC)), so without the race detector' >&2)
+	$(if $(race),CGO_ENABLED=1) go test $(race) -count=$(COUNT) -timeout=$(TIMEOUT) $(PKG)
+
+.PHONY: race
+race: deps ## the same with the race detector or not at all
+	CGO_ENABLED=1 go test -race -count=$(COUNT) -timeout=$(TIMEOUT) $(PKG)
+
+.PHONY: examples
+examples: deps ## build and run the examples as their READMEs say
+	go test -count=$(COUNT) -timeout=$(TIMEOUT) ./examples/...
+
+.PHONY: e2e
+e2e: deps ## run the command line's end-to-end tests alone
+	go test -count=$(COUNT) -timeout=$(TIMEOUT) ./cmd/...
+
+.PHONY: bench
+bench: deps ## run the benchmarks (PKG=./runtime BENCH=Load COUNT=10 for benchstat)
+	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=$(TIMEOUT) $(PKG)
+
+.PHONY: lint
+lint: ## vet (also as on macOS), golangci-lint with the formatting, go.mod
+	go vet ./...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+	go mod tidy -diff
+	.ci/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: ## format all Go files (gofumpt)
+	.ci/golangci-lint fmt ./...
+
+.PHONY: check
+check: lint test ## lint and test, what CI runs
+
+.PHONY: clean
+clean: ## remove build/
+	rm -rf build
+
+# ---- what the targets above are made of
+
+# What Go builds it looks at itself, and is quick when nothing changed. A plugin appears under its
+# name at once and whole: a host may be watching the folder.
+.PHONY: c-plugins
+c-plugins: $(c_plugins)
+
+$(go_plugins): build/handlers/%.wasm: FORCE
+	@mkdir -p $(@D)
+	GOOS=wasip1 GOARCH=wasm go build -trimpath -buildvcs=false -o $(@D)/.$*.tmp ./examples/$*
+	@$(publish)
+
+$(c_plugins): build/handlers/%.wasm: FORCE
+	@mkdir -p $(@D)
+	$$(.ci/clang) --target=wasm32-wasi -O2 -o $(@D)/.$*.tmp examples/$*/*.c
+	@$(publish)
+
+publish = if [[ -e examples/$*/$*.yaml ]]; then cp examples/$*/$*.yaml $(@D)/; fi; mv $(@D)/.$*.tmp $@
+
+.PHONY: FORCE
+FORCE:

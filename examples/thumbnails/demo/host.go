@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// lookInterval is how often a starting host is looked at.
+	lookInterval = 50 * time.Millisecond
+	// requestLimit bounds one look at the host's web pages.
+	requestLimit = 5 * time.Second
+	// killAfter is how long a host may take to end before it is killed.
+	killAfter = 10 * time.Second
+	// logLines is how much of a failed host's log is shown.
+	logLines = 20
+)
+
+// host is a child process: quern dev, with its own Redis.
+type host struct {
+	logPath  string
+	filePath string  // where it says how to reach it
+	address  address // what it said there; known when waitReady has returned
+	pid      int
+	cancel   context.CancelFunc // asks it to end
+	exited   <-chan struct{}    // closed when it has, and err is set
+	err      error
+}
+
+// address is what quern dev writes about itself.
+type address struct {
+	Redis string `json:"redis"`
+	HTTP  string `json:"http"`
+	PID   int    `json:"pid"`
+}
+
+// startHost starts quern dev. It gets a runtime folder of its own, so that neither it nor another
+// quern dev of the same user finds the other, any free port, and no settings from the environment.
+func startHost(quern, plugins, out string) (*host, error) {
+	if !exists(quern) {
+		return nil, fmt.Errorf("no program %q: run make build, or name it with -quern", quern)
+	}
+	if file := filepath.Join(plugins, queueName+".wasm"); !exists(file) {
+		return nil, fmt.Errorf("no plugin %q: run make plugins, or name its folder with -plugins", file)
+	}
+	quern, errQuern := filepath.Abs(quern)
+	runtimeDir, errRuntime := filepath.Abs(filepath.Join(out, "run"))
+	if err := errors.Join(errQuern, errRuntime); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(runtimeDir, 0o700); err != nil {
+		return nil, err
+	}
+	logPath := filepath.Join(out, "quern.log")
+	log, err := os.Create(logPath)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the child has its own handle on it
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, quern, "dev", "--plugins", plugins, "--http", "127.0.0.1:0")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = killAfter
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(withoutSettings(os.Environ()), "XDG_RUNTIME_DIR="+runtimeDir)
+	if err := cmd.Start(); err != nil {
+		cancel()
+		return nil, fmt.Errorf("start %q: %w", quern, err)
+	}
+
+	exited := make(chan struct{})
+	h := &host{
+		logPath:  logPath,
+		filePath: filepath.Join(runtimeDir, "quern", "dev.json"),
+		pid:      cmd.Process.Pid,
+		cancel:   cancel,
+		exited:   exited,
+	}
+	go func() {
+		defer close(exited)
+		if err := cmd.Wait(); !errors.Is(err, context.Canceled) { // that is: it did as it was asked
+			h.err = err
+		}
+	}()
+	return h, nil
+}
+
+// waitReady waits until the host has said where it is, has loaded its plugins and serves.
+func (h *host) waitReady(ctx context.Context) error {
+	ticker := time.NewTicker(lookInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the host: %w", context.Cause(ctx))
+		case <-ticker.C:
+			if h.readAddress() && h.ready(ctx) {
+				return nil
+			}
+		}
+	}
+}
+
+// readAddress tells whether the host has said where it is. A file from an earlier run is not its.
+func (h *host) readAddress() bool {
+	var said address
+	data, err := os.ReadFile(h.filePath)
+	if err != nil || json.Unmarshal(data, &said) != nil || said.PID != h.pid {
+		return false
+	}
+	h.address = said
+	return true
+}
+
+func (h *host) ready(ctx context.Context) bool {
+	_, err := get(ctx, "http://"+h.address.HTTP+"/readyz")
+	return err == nil
+}
+
+func (h *host) metricsURL() string { return "http://" + h.address.HTTP + "/metrics" }
+
+// metrics reads what the host measured and returns the few lines about the demo's own tasks.
+func (h *host) metrics(ctx context.Context) ([]string, error) {
+	page, err := get(ctx, h.metricsURL())
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for scanner := bufio.NewScanner(bytes.NewReader(page)); scanner.Scan(); {
+		line := scanner.Text()
+		name, _, _ := strings.Cut(line, "{")
+		shown := name == "quern_tasks_total" || name == "quern_task_duration_seconds_sum" || name == "quern_task_duration_seconds_count"
+		if shown && strings.Contains(line, `queue="`+queueName+`"`) && !strings.HasSuffix(line, " 0") {
+			lines = append(lines, "  "+line)
+		}
+	}
+	if len(lines) == 0 {
+		return nil, fmt.Errorf("%s has no quern_tasks_total of the queue %q", h.metricsURL(), queueName)
+	}
+	return lines, nil
+}
+
+// stop ends the host and waits until it has ended. The error is that of a host that did not end well.
+func (h *host) stop() error {
+	h.cancel()
+	<-h.exited
+	if h.err != nil {
+		return fmt.Errorf("quern dev ended badly: %w", h.err)
+	}
+	return nil
+}
+
+// logEnd is the last lines of the host's log.
+func (h *host) logEnd() string {
+	log, err := os.ReadFile(h.logPath)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	return strings.Join(lines[max(0, len(lines)-logLines):], "\n")
+}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", url, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("get %s: %s", url, response.Status)
+	}
+	return body, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// withoutSettings drops Quern's settings from an environment.
+func withoutSettings(environment []string) []string {
+	var rest []string
+	for _, variable := range environment {
+		if !strings.HasPrefix(variable, "QUERN_") {
+			rest = append(rest, variable)
+		}
+	}
+	return rest
+}

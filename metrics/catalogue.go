@@ -1,0 +1,168 @@
+package metrics
+
+// kind is a family's type as Prometheus names it.
+type kind string
+
+const (
+	counter   kind = "counter"
+	gauge     kind = "gauge"
+	histogram kind = "histogram"
+)
+
+// family is one row of the catalogue. The order of its labels is the order in which the methods of
+// Metrics give their values.
+type family struct {
+	name   string
+	kind   kind
+	unit   string // a base unit that ends the name (before _total); empty for plain counts
+	labels []string
+	help   string
+}
+
+// Rows of the catalogue.
+const (
+	queueDepth = iota
+	queueOldestPendingAge
+	queueListeners
+
+	tasks
+	tasksDropped
+	taskWait
+	taskDuration
+	resultsRefused
+	logLinesDropped
+
+	slots
+	slotsInUse
+
+	pluginInfo
+	pluginLoads
+
+	redisErrors
+	buildInfo
+)
+
+// catalogue is all that Quern measures. It is read, never written.
+var catalogue = [...]family{
+	queueDepth: {
+		"quern_queue_depth", gauge, "",
+		[]string{"tenant", "queue", "state"},
+		"Tasks of the queue by state, as Redis has them. Every host shows the same value: use max, not sum.",
+	},
+	queueOldestPendingAge: {
+		"quern_queue_oldest_pending_age_seconds", gauge, "seconds",
+		[]string{"tenant", "queue"},
+		"How long the oldest pending task of the queue has existed, 0 when nothing is pending.",
+	},
+	queueListeners: {
+		"quern_queue_listeners", gauge, "",
+		[]string{"tenant", "queue"},
+		"Listeners of the queue, Quern's hosts and others.",
+	},
+
+	tasks: {
+		"quern_tasks_total", counter, "",
+		[]string{"tenant", "queue", "plugin", "outcome", "reason"},
+		"Tasks that this host is done with, by what became of them; reason is the finer cause of a failure.",
+	},
+	tasksDropped: {
+		"quern_tasks_dropped_total", counter, "",
+		[]string{"tenant", "queue"},
+		"IDs that were dropped when reserving, because their task is missing or finished already.",
+	},
+	taskWait: {
+		"quern_task_wait_seconds", histogram, "seconds",
+		[]string{"tenant", "queue"},
+		"Time from when a task became pending to its start on this host.",
+	},
+	taskDuration: {
+		"quern_task_duration_seconds", histogram, "seconds",
+		[]string{"tenant", "queue", "plugin"},
+		"Time from a task's start to its outcome. Tasks that were given back or lost are not in it.",
+	},
+	resultsRefused: {
+		"quern_results_refused_total", counter, "",
+		[]string{"tenant", "queue"},
+		"Outcomes that Redis refused, because this host no longer held the task.",
+	},
+	logLinesDropped: {
+		"quern_log_lines_dropped_total", counter, "",
+		[]string{"tenant", "queue"},
+		"Log lines of tasks that were not kept, because they came faster than Redis took them.",
+	},
+
+	slots: {
+		"quern_slots", gauge, "", nil,
+		"Tasks that this host runs at once at most.",
+	},
+	slotsInUse: {
+		"quern_slots_in_use", gauge, "", nil,
+		"Tasks that this host runs now.",
+	},
+
+	pluginInfo: {
+		"quern_plugin_info", gauge, "",
+		[]string{"tenant", "plugin", "version", "digest"},
+		"1 for each plugin that serves here now; tenant is empty for one that serves every tenant.",
+	},
+	pluginLoads: {
+		"quern_plugin_loads_total", counter, "",
+		[]string{"tenant", "plugin", "result"},
+		"Plugin files that were looked at because they were new, changed or gone, by what came of it.",
+	},
+
+	redisErrors: {
+		"quern_redis_errors_total", counter, "",
+		[]string{"op"},
+		"Calls to Redis that failed, by what they were for.",
+	},
+	buildInfo: {
+		"quern_build_info", gauge, "",
+		[]string{"version", "revision", "go"},
+		"1, with the version of Quern, its source revision and the Go version that built it.",
+	},
+}
+
+// states are the values of the label state: Blueque's six statuses.
+var states = [...]string{"scheduled", "pending", "reserved", "started", "complete", "failed"}
+
+// ends are the values of outcome and reason that a task can have.
+var ends = [...]struct{ outcome, reason string }{
+	{"complete", ""},
+	{"failed", "error"},
+	{"failed", "trap"},
+	{"failed", "timeout"},
+	{"failed", "memory"},
+	{"failed", "output"},
+	{"released", ""},
+	{"lost", ""},
+}
+
+// loadResults are the values of the label result.
+var loadResults = [...]string{"ok", "refused", "gone"}
+
+// redisOps are the values of the label op.
+var redisOps = [...]string{"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", opScrape}
+
+// opScrape is the op of the queue gauges' own look at Redis.
+const opScrape = "scrape"
+
+// buckets are the classic buckets of both histograms, in seconds: from 100 µs, what an empty task
+// takes, to a day, since tasks may be very long. Two or three a decade up to 10 s; beyond, the
+// steps that people think in.
+var buckets = [...]float64{
+	0.0001, 0.00025, 0.0005,
+	0.001, 0.0025, 0.005,
+	0.01, 0.025, 0.05,
+	0.1, 0.25, 0.5,
+	1, 2.5, 5, 10, 30,
+	60, 300, 1800,
+	3600, 14400, 86400,
+}
+
+// Native histograms go to a Prometheus that asks for them and cost the others nothing: steps of
+// 10 %, and never more than 160 of them a series.
+const (
+	nativeFactor     = 1.1
+	nativeMaxBuckets = 160
+)

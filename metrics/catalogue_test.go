@@ -1,0 +1,171 @@
+package metrics
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// setup returns a catalogue in a registry of its own.
+func setup(t *testing.T) (*Metrics, *prometheus.Registry) {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	m, err := New(reg, Config{Version: "1.2.3", Revision: "abcdef0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, reg
+}
+
+// exercise calls every method once, as a host does that serves one queue.
+func exercise(m *Metrics) {
+	m.CollectQueues(func(context.Context) ([]QueueSample, error) {
+		return []QueueSample{{
+			Tenant: "acme", Queue: "thumbnails",
+			Depth:            map[string]int64{"pending": 3, "started": 1, "complete": 40},
+			OldestPendingAge: 1500 * time.Millisecond,
+			Listeners:        2,
+		}}, nil
+	})
+	m.Slots(8)
+	m.PluginLoaded("acme", "thumbnails", "ok")
+	m.PluginServing("acme", "thumbnails", "1.4.0", "sha256:00", true)
+	m.QueueServed("acme", "thumbnails", "thumbnails")
+	m.SlotsInUse(1)
+	m.TaskStarted("acme", "thumbnails", 2*time.Millisecond)
+	m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", 40*time.Millisecond)
+	m.TaskDropped("acme", "thumbnails")
+	m.ResultRefused("acme", "thumbnails")
+	m.LogLinesDropped("acme", "thumbnails", 3)
+	m.RedisError("settle")
+}
+
+func gather(t *testing.T, reg *prometheus.Registry) []*dto.MetricFamily {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// golden compares got with a file of testdata, which -update writes.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	path := "testdata/" + file
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is not what is exposed; if the change is meant, run: go test ./metrics -update\ngot:\n%s\nwant:\n%s",
+			path, got, want)
+	}
+}
+
+// What dashboards and alerts of others are built on: a change here is a change of Quern's interface.
+func TestCatalogue(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	exercise(m)
+
+	var out strings.Builder
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for _, f := range gather(t, reg) {
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		fmt.Fprintf(table, "%s\t%s\t{%s}\t%s\n",
+			f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ","), f.GetHelp())
+	}
+	table.Flush()
+	golden(t, "catalogue.golden", out.String())
+}
+
+// The rows that a registrar method cannot check: that the method was the one for the row's type, and
+// that the table itself is consistent.
+func TestCatalogueRows(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	exercise(m)
+	exposed := map[string]*dto.MetricFamily{}
+	for _, f := range gather(t, reg) {
+		exposed[f.GetName()] = f
+	}
+	if len(exposed) != len(catalogue) {
+		t.Errorf("%d families are exposed, %d are in the catalogue", len(exposed), len(catalogue))
+	}
+	for _, row := range catalogue {
+		f := exposed[row.name]
+		if f == nil {
+			t.Errorf("%s is in the catalogue and not exposed", row.name)
+			continue
+		}
+		if got := strings.ToLower(f.GetType().String()); got != string(row.kind) {
+			t.Errorf("%s is exposed as a %s, the catalogue says %s", row.name, got, row.kind)
+		}
+		if f.GetUnit() != row.unit {
+			t.Errorf("%s has the unit %q, the catalogue says %q", row.name, f.GetUnit(), row.unit)
+		}
+		if (row.unit != "") != strings.HasSuffix(strings.TrimSuffix(row.name, "_total"), "_seconds") {
+			t.Errorf("%s has the unit %q, which its name does not end in", row.name, row.unit)
+		}
+		if (row.kind == counter) != strings.HasSuffix(row.name, "_total") {
+			t.Errorf("%s is a %s: counters and they alone end in _total", row.name, row.kind)
+		}
+	}
+}
+
+func TestLabelsAreNoIDs(t *testing.T) {
+	t.Parallel()
+	allowed := []string{
+		"tenant", "queue", "plugin", "version", "digest", "outcome", "reason", "state", "result",
+		"function", "op", // and of quern_build_info:
+		"revision", "go",
+	}
+	for _, row := range catalogue {
+		for _, label := range row.labels {
+			if !slices.Contains(allowed, label) {
+				t.Errorf("%s has the label %q; labels are %v", row.name, label, allowed)
+			}
+		}
+	}
+}
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	exercise(m)
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestBucketsAscend(t *testing.T) {
+	t.Parallel()
+	if !slices.IsSorted(buckets[:]) || buckets[0] != 100e-6 || buckets[len(buckets)-1] != 86400 {
+		t.Errorf("buckets are %v, want them ascending from 100 µs to a day", buckets)
+	}
+}

@@ -1,0 +1,188 @@
+package metrics
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
+)
+
+// exposition is what a scrape returns in Prometheus's text format, with goX for the Go version.
+func exposition(t *testing.T, reg *prometheus.Registry) string {
+	t.Helper()
+	var out bytes.Buffer
+	for _, f := range gather(t, reg) {
+		if _, err := expfmt.MetricFamilyToText(&out, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return strings.ReplaceAll(out.String(), goruntime.Version(), "goX")
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	t.Run("ErrTwice", func(t *testing.T) {
+		t.Parallel()
+		_, reg := setup(t)
+		m, err := New(reg, Config{})
+		var twice prometheus.AlreadyRegisteredError
+		if m != nil || !errors.As(err, &twice) {
+			t.Errorf("New on a registry that has the catalogue = %v, %v; want an AlreadyRegisteredError", m, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), `register "quern_tasks_total"`) {
+			t.Errorf("error is %q; want it to name the family", err)
+		}
+	})
+	t.Run("OKZeroConfig", func(t *testing.T) {
+		t.Parallel()
+		reg := prometheus.NewRegistry()
+		if _, err := New(reg, Config{}); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := exposition(t, reg), `quern_build_info{go="goX",revision="unknown",version="devel"} 1`; !strings.Contains(got, want) {
+			t.Errorf("exposition lacks %s", want)
+		}
+	})
+}
+
+// What a scrape shows before there is anything to show.
+func TestInitialExposition(t *testing.T) {
+	t.Parallel()
+	t.Run("NothingServed", func(t *testing.T) {
+		t.Parallel()
+		m, reg := setup(t)
+		m.CollectQueues(empty)
+		golden(t, "nothing-served.golden", exposition(t, reg))
+	})
+	t.Run("QueueServed", func(t *testing.T) {
+		t.Parallel()
+		m, reg := setup(t)
+		m.CollectQueues(empty)
+		m.PluginLoaded("", "thumbnails", "ok")
+		m.PluginServing("", "thumbnails", "1.4.0", "sha256:00", true)
+		m.QueueServed("blueque", "thumbnails", "thumbnails")
+		golden(t, "queue-served.golden", exposition(t, reg))
+	})
+}
+
+func TestEveryMethodCounts(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	exercise(m)
+	golden(t, "exercised.golden", exposition(t, reg))
+}
+
+func TestTaskDone(t *testing.T) {
+	t.Parallel()
+	for outcome, timed := range map[string]uint64{
+		"complete": 1, "failed": 1, "retried": 1, "rescheduled": 1, "rejected": 0, "released": 0, "lost": 0,
+	} {
+		t.Run(outcome, func(t *testing.T) {
+			t.Parallel()
+			m, reg := setup(t)
+			m.TaskDone("acme", "q", "p", outcome, "", time.Second)
+			if got := testutil.ToFloat64(m.tasks.WithLabelValues("acme", "q", "p", outcome, "")); got != 1 {
+				t.Errorf("tasks with outcome %s = %v, want 1", outcome, got)
+			}
+			var durations uint64
+			for _, f := range gather(t, reg) {
+				if f.GetName() == "quern_task_duration_seconds" {
+					for _, s := range f.GetMetric() {
+						durations += s.GetHistogram().GetSampleCount()
+					}
+				}
+			}
+			if durations != timed {
+				t.Errorf("a task that is %s gives %d durations, want %d", outcome, durations, timed)
+			}
+		})
+	}
+}
+
+// A clock that was set back, a negative count: no panic, no counter that falls.
+func TestNonsenseIsHarmless(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	m.TaskStarted("acme", "q", -time.Second)
+	m.TaskDone("acme", "q", "p", "complete", "", -time.Second)
+	m.LogLinesDropped("acme", "q", -1)
+	m.PluginServing("acme", "p", "1", "sha256:00", false)
+	m.PluginLoaded("acme\xff", "p\xff", "broken\xff")
+	m.QueueServed("acme", "q\xff", "p\xff")
+	if got := exposition(t, reg); !strings.Contains(got, `quern_task_wait_seconds_sum{queue="q",tenant="acme"} 0`) ||
+		!strings.Contains(got, `plugin="p�",result="broken�"`) {
+		t.Errorf("exposition:\n%s", got)
+	}
+}
+
+func TestPluginServing(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	want := func(series ...string) {
+		t.Helper()
+		text := "# HELP quern_plugin_info " + catalogue[pluginInfo].help + "\n# TYPE quern_plugin_info gauge\n" +
+			strings.Join(series, "\n") + "\n"
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(text), "quern_plugin_info"); err != nil {
+			t.Error(err)
+		}
+	}
+	const (
+		none = `quern_plugin_info{digest="",plugin="",tenant="",version=""} 0`
+		old  = `quern_plugin_info{digest="sha256:01",plugin="p",tenant="",version="1"} 1`
+		next = `quern_plugin_info{digest="sha256:02",plugin="p",tenant="",version="2"} 1`
+	)
+	want(none)
+	m.PluginServing("", "p", "1", "sha256:01", true)
+	want(old)
+	m.PluginServing("", "p", "2", "sha256:02", true)
+	m.PluginServing("", "p", "1", "sha256:01", false)
+	want(next)
+	m.PluginServing("", "p", "2", "sha256:02", false)
+	want(none)
+}
+
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	const workers, rounds = 8, 50
+	m, reg := setup(t)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range rounds {
+				exercise(m)
+				m.PluginServing("", "p", fmt.Sprint(w), "sha256:00", i%2 == 0)
+				if _, err := reg.Gather(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	done := m.tasks.WithLabelValues("acme", "thumbnails", "thumbnails", "complete", "")
+	if got := testutil.ToFloat64(done); got != workers*rounds {
+		t.Errorf("%v tasks were counted, want %d", got, workers*rounds)
+	}
+}
+
+func BenchmarkTask(b *testing.B) {
+	m, err := New(prometheus.NewRegistry(), Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m.QueueServed("acme", "thumbnails", "thumbnails")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := time.Duration(1); pb.Next(); i = i*3%time.Hour + 1 {
+			m.TaskStarted("acme", "thumbnails", i)
+			m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", i)
+		}
+	})
+}

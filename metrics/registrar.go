@@ -1,0 +1,101 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// registrar makes families as the catalogue describes them and registers them.
+type registrar struct {
+	reg prometheus.Registerer
+	err error // what could not be registered
+}
+
+func (r *registrar) register(row int, c prometheus.Collector) {
+	if err := r.reg.Register(c); err != nil {
+		r.err = errors.Join(r.err, fmt.Errorf("register %q: %w", catalogue[row].name, err))
+	}
+}
+
+func (r *registrar) counter(row int) *prometheus.CounterVec {
+	f := catalogue[row]
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.name, Help: f.help, Unit: f.unit}, f.labels)
+	r.register(row, vec)
+	return vec
+}
+
+func (r *registrar) gauge(row int) *prometheus.GaugeVec {
+	f := catalogue[row]
+	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.name, Help: f.help, Unit: f.unit}, f.labels)
+	r.register(row, vec)
+	return vec
+}
+
+func (r *registrar) histogram(row int) *prometheus.HistogramVec {
+	f := catalogue[row]
+	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: f.name, Help: f.help, Unit: f.unit,
+		Buckets:                        buckets[:],
+		NativeHistogramBucketFactor:    nativeFactor,
+		NativeHistogramMaxBucketNumber: nativeMaxBuckets,
+	}, f.labels)
+	r.register(row, vec)
+	return vec
+}
+
+// desc describes a family whose series are made at the scrape.
+func desc(row int) *prometheus.Desc {
+	f := catalogue[row]
+	return prometheus.V2.NewDesc(
+		f.name, f.help, prometheus.UnconstrainedLabels(f.labels), nil, prometheus.WithUnit(f.unit),
+	)
+}
+
+// vacancy is the one series, empty labels and 0, that a family shows while it has no other.
+type vacancy struct {
+	vec *prometheus.MetricVec
+	row int
+}
+
+func (v vacancy) show() {
+	// The error can only be a wrong number of labels, and the row is where vec has its labels from.
+	_, _ = v.vec.GetMetricWithLabelValues(make([]string, len(catalogue[v.row].labels))...)
+}
+
+func (v vacancy) clear() {
+	v.vec.DeleteLabelValues(make([]string, len(catalogue[v.row].labels))...)
+}
+
+// pluginGauge is quern_plugin_info: a series for each plugin that serves, none for those that did.
+type pluginGauge struct {
+	vec  *prometheus.GaugeVec
+	none vacancy
+
+	mu      sync.Mutex
+	serving map[[4]string]struct{} // guarded by mu; label values in the catalogue's order
+}
+
+func newPluginGauge(vec *prometheus.GaugeVec) *pluginGauge {
+	g := &pluginGauge{vec: vec, none: vacancy{vec.MetricVec, pluginInfo}, serving: map[[4]string]struct{}{}}
+	g.none.show()
+	return g
+}
+
+func (g *pluginGauge) set(labels [4]string, serving bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if serving {
+		g.serving[labels] = struct{}{}
+		g.vec.WithLabelValues(labels[:]...).Set(1)
+		g.none.clear()
+		return
+	}
+	delete(g.serving, labels)
+	g.vec.DeleteLabelValues(labels[:]...)
+	if len(g.serving) == 0 {
+		g.none.show()
+	}
+}

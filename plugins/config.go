@@ -1,0 +1,94 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Config says where plugins are and what bounds them all. The zero value works.
+type Config struct {
+	// Dir is the plugin directory. It need not exist yet. Default ./handlers.
+	Dir string
+	// Tenants are those that the host serves. Default: blueque alone.
+	Tenants []string
+	// MaxMemory bounds what one running task of a plugin may take, in bytes: its limits of memory,
+	// input and output together. A plugin that wants more is refused. Default 0, which is no bound.
+	MaxMemory int64
+	// MaxTimeout bounds the timeout of every plugin, and is that of a plugin without one. Default 0,
+	// which is no bound.
+	MaxTimeout time.Duration
+	// Logger takes what becomes of each plugin. Default: nothing is logged.
+	Logger hclog.Logger
+	// Observer is told what is to be counted. Default: nobody.
+	Observer Observer
+}
+
+// Observer is told what is to be counted. Its methods are called one at a time, and must not block.
+// The tenant of a plugin that serves every tenant is "".
+type Observer interface {
+	// PluginLoaded counts what became of a file: ok (it serves), refused, or gone (removed).
+	PluginLoaded(tenant, plugin, result string)
+	// PluginServing says that a version begins or ceases to serve. Tasks in flight may still run on
+	// one that has ceased to.
+	PluginServing(tenant, plugin, version, digest string, serving bool)
+}
+
+// The results that an Observer is told.
+const (
+	resultOK      = "ok"
+	resultRefused = "refused"
+	resultGone    = "gone"
+)
+
+type noObserver struct{}
+
+func (noObserver) PluginLoaded(_, _, _ string)             {}
+func (noObserver) PluginServing(_, _, _, _ string, _ bool) {}
+
+func (c Config) withDefaults() Config {
+	if c.Dir == "" {
+		c.Dir = "./handlers"
+	}
+	if len(c.Tenants) == 0 {
+		c.Tenants = []string{"blueque"}
+	}
+	c.Tenants = slices.Clone(c.Tenants)
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.Observer == nil {
+		c.Observer = noObserver{}
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	for i, tenant := range c.Tenants {
+		if !isTenant(tenant) {
+			return fmt.Errorf("%w: Tenants[%d] is %s: it may be 1 to 32 of a-z, 0-9 and -, or such a word in braces",
+				ErrConfig, i, quote(tenant))
+		}
+		if slices.Index(c.Tenants, tenant) < i {
+			return fmt.Errorf("%w: Tenants names %s twice: name it once", ErrConfig, quote(tenant))
+		}
+	}
+	if c.MaxMemory < 0 {
+		return fmt.Errorf("%w: MaxMemory is %d: it may be 0, for no bound, or more", ErrConfig, c.MaxMemory)
+	}
+	if c.MaxTimeout < 0 {
+		return fmt.Errorf("%w: MaxTimeout is %s: it may be 0, for no bound, or more", ErrConfig, c.MaxTimeout)
+	}
+	return nil
+}
+
+func isTenant(name string) bool {
+	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, "}") && len(name) > 2 {
+		name = name[1 : len(name)-1]
+	}
+	return len(name) >= 1 && len(name) <= 32 &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}

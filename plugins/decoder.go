@@ -1,0 +1,411 @@
+package plugins
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// decoder walks the nodes of a manifest and gathers every problem on its way, so that a person
+// corrects a file once and not as often as it has mistakes.
+type decoder struct {
+	file     string
+	plugin   string
+	fields   []field
+	problems []Problem
+}
+
+// field is one key of the manifest, by its path.
+type field struct {
+	path string
+	// decode reads the key's value into the manifest. nil: the key is known, but not supported yet.
+	decode func(d *decoder, n node, m *Manifest)
+}
+
+// node is a value of the document and the path that leads to it.
+type node struct {
+	*yaml.Node
+	path string
+}
+
+// schema lists every key, parents before their children.
+func schema() []field {
+	section := func(d *decoder, n node, m *Manifest) { d.section(n, m) }
+	return []field{
+		{"name", func(d *decoder, n node, m *Manifest) { m.Name = d.name(n) }},
+		{"version", func(d *decoder, n node, m *Manifest) { m.Version, _ = d.word(n) }},
+		{"queues", func(d *decoder, n node, m *Manifest) { m.Queues = d.queues(n) }},
+		{"limits", section},
+		{"limits.memory", func(d *decoder, n node, m *Manifest) { m.Limits.Memory = d.size(n, minMemory, maxMemory) }},
+		{"limits.timeout", func(d *decoder, n node, m *Manifest) { m.Limits.Timeout = d.duration(n) }},
+		{"limits.cpu", nil},
+		{"limits.input", func(d *decoder, n node, m *Manifest) { m.Limits.Input = d.size(n, 1, maxPayload) }},
+		{"limits.output", func(d *decoder, n node, m *Manifest) { m.Limits.Output = d.size(n, 1, maxPayload) }},
+		{"limits.log", func(d *decoder, n node, m *Manifest) { m.Limits.Log = d.size(n, 1, maxLog) }},
+		{"retry", nil},
+		{"concurrency", func(d *decoder, n node, m *Manifest) { m.Concurrency = d.count(n, maxConcurrency) }},
+		{"max_running", nil},
+		{"on_crash", nil},
+		{"max_crashes", nil},
+		{"dead", nil},
+		{"warm", nil},
+		{"config", nil},
+		{"capabilities", section},
+		{"capabilities.http", nil},
+		{"capabilities.kv", nil},
+		{"capabilities.secrets", nil},
+		{"capabilities.enqueue", nil},
+		{"capabilities.env", func(d *decoder, n node, m *Manifest) { m.Capabilities.Env = d.env(n) }},
+		{"capabilities.files", nil},
+		{"tests", nil},
+	}
+}
+
+func newDecoder(file string) *decoder {
+	return &decoder{file: file, plugin: pluginOf(file), fields: schema()}
+}
+
+func (d *decoder) report(line int, path, what, remedy string) {
+	d.problems = append(d.problems, Problem{Line: line, Field: path, What: what, Remedy: remedy})
+}
+
+func (d *decoder) wrong(n node, what, remedy string) { d.report(n.Line, n.path, what, remedy) }
+
+func (d *decoder) err() error {
+	if len(d.problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(d.problems, func(a, b Problem) int { return a.Line - b.Line })
+	if more := len(d.problems) - maxProblems; more > 0 {
+		d.problems = append(d.problems[:maxProblems], Problem{
+			What: fmt.Sprintf("there are %d more problems", more), Remedy: "correct these first",
+		})
+	}
+	return &ManifestError{File: d.file, Problems: d.problems}
+}
+
+// document reads the one document that data may hold.
+func (d *decoder) document(data []byte) Manifest {
+	m := DefaultManifest(d.plugin)
+	if len(data) > maxManifest {
+		d.report(0, "", "has more than "+units.FormatSize(maxManifest), "put less into it")
+		return m
+	}
+	if d.characters(data); len(d.problems) > 0 {
+		return m
+	}
+	documents := yaml.NewDecoder(bytes.NewReader(data))
+	var first, second yaml.Node
+	switch err := documents.Decode(&first); {
+	case errors.Is(err, io.EOF) || err == nil && isNull(resolve(first.Content[0])):
+		d.report(0, "", "the manifest is empty", "write at least name: "+d.plugin+", or remove the file")
+		return m
+	case err != nil:
+		d.syntax(err, data)
+		return m
+	}
+	d.section(node{resolve(first.Content[0]), ""}, &m)
+	switch err := documents.Decode(&second); {
+	case err == nil:
+		d.report(second.Line, "", "there is a second document", "keep one, without a --- between its lines")
+	case !errors.Is(err, io.EOF):
+		d.syntax(err, data)
+	}
+	return m
+}
+
+// characters reports the first one that no YAML may have, with the line that the YAML reader does not
+// tell.
+func (d *decoder) characters(data []byte) {
+	line := 1
+	for rest := data; len(rest) > 0; {
+		r, size := utf8.DecodeRune(rest)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			d.report(line, "", fmt.Sprintf("has the byte 0x%02x, which is not UTF-8", rest[0]), "save the file as UTF-8")
+			return
+		case r < ' ' && !strings.ContainsRune("\t\n\r", r) || r == 0x7f:
+			d.report(line, "", fmt.Sprintf("has the control character 0x%02x", r), "remove it")
+			return
+		case r == '\n':
+			line++
+		}
+		rest = rest[size:]
+	}
+}
+
+// syntax reports what the YAML reader says, with its line in the place where ours stand. The reader
+// leaves out the first line's number, and counts lines from 0 in what its grammar says.
+func (d *decoder) syntax(err error, data []byte) {
+	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 1
+	if head, rest, found := strings.Cut(text, ": "); found {
+		if number, err := strconv.Atoi(strings.TrimPrefix(head, "line ")); err == nil {
+			text, line = rest, number
+			if isGrammar(text) {
+				line++
+			}
+		}
+	}
+	if strings.HasPrefix(text, "unknown anchor") {
+		line = 0 // it may be anywhere
+	}
+	line = min(line, 1+bytes.Count(data, []byte("\n"))) // it may count the end of the file as a line
+	d.report(line, "", "is not YAML: "+text, `write it as "key: value" lines`)
+}
+
+func isGrammar(text string) bool {
+	for _, expected := range []string{"',' or ']'", "',' or '}'", "'-' indicator", "<document start>", "key", "node content"} {
+		if text == "did not find expected "+expected {
+			return true
+		}
+	}
+	return text == "found undefined tag handle"
+}
+
+// section reads a mapping whose keys the schema knows.
+func (d *decoder) section(n node, m *Manifest) {
+	d.entries(n, func(key string, keyNode, value node) {
+		i := slices.IndexFunc(d.fields, func(f field) bool { return f.path == value.path })
+		switch {
+		case i < 0:
+			d.unknown(keyNode, n.path, key)
+		case d.fields[i].decode == nil:
+			d.wrong(keyNode, "is not supported yet", "remove it")
+		default:
+			d.fields[i].decode(d, value, m)
+		}
+	})
+}
+
+// entries calls each for every key of a mapping, once.
+func (d *decoder) entries(n node, each func(key string, keyNode, value node)) {
+	if n.Kind != yaml.MappingNode {
+		remedy := "write its keys, or leave it out"
+		if n.path == "" {
+			remedy = `write it as "key: value" lines`
+		}
+		d.wrong(n, "is "+kindOf(n)+" where keys belong", remedy)
+		return
+	}
+	lines := make(map[string]int, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		keyNode, value := resolve(n.Content[i]), resolve(n.Content[i+1])
+		key, path := keyNode.Value, keyNode.Value
+		if n.path != "" {
+			path = n.path + "." + shorten(key)
+		}
+		at := node{keyNode, path}
+		first, duplicate := lines[key]
+		switch {
+		case keyNode.Kind != yaml.ScalarNode:
+			d.wrong(node{keyNode, n.path}, "has "+kindOf(at)+" as a key", "write a word")
+		case keyNode.Tag == "!!merge":
+			d.wrong(node{keyNode, n.path}, "merges keys with <<", "write the keys out")
+		case duplicate:
+			d.wrong(at, fmt.Sprintf("stands here a second time, after line %d", first), "keep one of them")
+		default:
+			lines[key] = keyNode.Line
+			each(key, at, node{value, path})
+		}
+	}
+}
+
+// text reads a scalar as it is written, so that `version: 1.10` does not become 1.1.
+func (d *decoder) text(n node, example string) (string, bool) {
+	if n.Kind == yaml.ScalarNode {
+		switch n.Tag {
+		case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
+			return n.Value, true
+		}
+	}
+	d.wrong(n, "is "+kindOf(n), "write "+example)
+	return "", false
+}
+
+func (d *decoder) word(n node) (string, bool) {
+	value, ok := d.text(n, wordRule)
+	if !ok {
+		return "", false
+	}
+	if err := checkWord(value); err != nil {
+		d.wrong(n, quote(value)+" "+err.Error(), "write "+wordRule)
+		return "", false
+	}
+	return value, true
+}
+
+func (d *decoder) name(n node) string {
+	value, ok := d.text(n, "name: "+d.plugin)
+	if ok && value != d.plugin {
+		d.wrong(n, fmt.Sprintf("%s is not the file's name", quote(value)),
+			fmt.Sprintf("write name: %s, or rename the two files to %s%s and %s%s",
+				d.plugin, shorten(value), moduleSuffix, shorten(value), manifestSuffix))
+	}
+	return d.plugin
+}
+
+func (d *decoder) queues(n node) []string {
+	if n.Kind != yaml.SequenceNode {
+		d.wrong(n, "is "+kindOf(n), fmt.Sprintf("write a list, such as [%s]", d.plugin))
+		return nil
+	}
+	if len(n.Content) == 0 {
+		d.wrong(n, "names no queue", "name one, or leave the key out to serve "+strconv.Quote(d.plugin))
+	}
+	var queues []string
+	for i, item := range n.Content {
+		at := node{resolve(item), fmt.Sprintf("%s[%d]", n.path, i)}
+		queue, ok := d.word(at)
+		switch {
+		case !ok:
+		case slices.Contains(queues, queue):
+			d.wrong(at, quote(queue)+" stands in the list twice", "name it once")
+		default:
+			queues = append(queues, queue)
+		}
+	}
+	return queues
+}
+
+func (d *decoder) size(n node, least, most int64) int64 {
+	remedy := fmt.Sprintf("write a size from %s to %s, such as %s",
+		units.FormatSize(least), units.FormatSize(most), units.FormatSize(min(16<<20, most)))
+	value, ok := d.text(n, remedy[len("write "):])
+	if !ok {
+		return 0
+	}
+	size, err := units.ParseSize(value)
+	switch {
+	case err != nil && isDigits(value):
+		d.wrong(n, quote(value)+" has no unit", remedy)
+	case err != nil:
+		d.wrong(n, quote(value)+" is not a size", remedy)
+	case size < least:
+		d.wrong(n, quote(value)+" is too small", remedy)
+	case size > most:
+		d.wrong(n, quote(value)+" is too large", remedy)
+	}
+	return size
+}
+
+func (d *decoder) duration(n node) time.Duration {
+	const remedy = "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for no limit"
+	value, ok := d.text(n, remedy[len("write "):])
+	if !ok {
+		return 0
+	}
+	duration, err := parseDuration(value)
+	switch {
+	case err != nil && isDigits(value):
+		d.wrong(n, quote(value)+" has no unit", remedy)
+	case err != nil:
+		d.wrong(n, quote(value)+" is not a duration", remedy)
+	case duration <= 0:
+		d.wrong(n, quote(value)+" is no time at all", remedy)
+	case duration > maxTimeout:
+		d.wrong(n, quote(value)+" is more than 365d", remedy)
+	}
+	return duration
+}
+
+func (d *decoder) count(n node, most int) int {
+	remedy := fmt.Sprintf("write a whole number from 1 to %d, or leave the key out for no bound of its own", most)
+	value, ok := d.text(n, remedy[len("write "):])
+	if !ok {
+		return 0
+	}
+	count, err := strconv.Atoi(value)
+	if err != nil || count < 1 || count > most {
+		d.wrong(n, quote(value)+" is not allowed", remedy)
+	}
+	return count
+}
+
+func (d *decoder) env(n node) map[string]string {
+	env := map[string]string{}
+	d.entries(n, func(key string, keyNode, value node) {
+		text, ok := d.text(value, `a text, "" for an empty one`)
+		switch {
+		case !isVariable(key):
+			d.wrong(keyNode, quote(key)+" is no name of a variable", "write letters, digits and _, not beginning with a digit")
+		case strings.HasPrefix(key, reservedEnv):
+			d.wrong(keyNode, "variables that begin with "+reservedEnv+" are set by the host", "choose another name")
+		case strings.ContainsRune(text, 0):
+			d.wrong(value, "has a zero byte", "remove it")
+		case ok:
+			env[key] = text
+		}
+	})
+	return env
+}
+
+// isVariable holds the names of environment variables to what every shell and libc takes.
+func isVariable(name string) bool {
+	const digits, others = "0123456789", "_ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	return name != "" && len(name) <= maxWord &&
+		strings.Trim(name, digits+others) == "" && !strings.ContainsAny(name[:1], digits)
+}
+
+// parseDuration reads Go's durations and, before them, whole days: "30s", "7d", "1d12h".
+func parseDuration(text string) (time.Duration, error) {
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		return time.ParseDuration(text)
+	}
+	count, err := strconv.ParseUint(days, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("parse days %q: %w", days, err)
+	}
+	whole := time.Duration(count) * 24 * time.Hour
+	if rest == "" {
+		return whole, nil
+	}
+	part, err := time.ParseDuration(rest)
+	if err != nil || part < 0 {
+		return 0, fmt.Errorf("parse duration %q after the days", rest)
+	}
+	return whole + part, nil
+}
+
+// resolve follows an alias to what it stands for. An alias of an alias does not exist in YAML.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode && n.Alias != nil {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+func isDigits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
+
+// kindOf names a value's type for people.
+func kindOf(n node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!null":
+		return "empty"
+	case "!!bool":
+		return "true or false"
+	case "!!int", "!!float":
+		return "a number"
+	case "!!str", "!!timestamp":
+		return "a text"
+	}
+	return "of the type " + shorten(n.Tag)
+}

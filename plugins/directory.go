@@ -1,0 +1,122 @@
+package plugins
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// Directory keeps what a host may run in step with a folder of files. Run does the work; what it
+// publishes may be read by any goroutine at any time, and never waits for it.
+type Directory struct {
+	cfg    Config
+	loader *loader
+	pace   pace
+
+	started atomic.Bool
+	ready   chan struct{} // closed by Run after the first look
+	changed chan struct{} // capacity 1; never closed
+	serving atomic.Pointer[table]
+}
+
+// pace holds the times that the directory lives by.
+type pace struct {
+	tick     time.Duration // between two looks that nothing has asked for
+	quiet    time.Duration // without an event, before a look
+	most     time.Duration // from the first event to the look, however many follow
+	settle   time.Duration // see the constant
+	patience time.Duration // a refusal of a file younger than this may be one of half a file
+	doubt    time.Duration // how long such refusals are held back at most
+	retry    time.Duration // after an error that is not the file's
+}
+
+func newPace() pace {
+	return pace{
+		tick: time.Second, quiet: 100 * time.Millisecond, most: 500 * time.Millisecond, settle: settle,
+		patience: 500 * time.Millisecond, doubt: 3 * time.Second, retry: 10 * time.Second,
+	}
+}
+
+// New makes a Directory whose modules the engine compiles and runs. The engine must stay open until
+// Run has returned.
+func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	d := &Directory{
+		cfg: cfg, loader: newLoader(engine, cfg), pace: newPace(),
+		ready: make(chan struct{}), changed: make(chan struct{}, 1),
+	}
+	d.serving.Store(newTable(cfg.Tenants, nil))
+	return d, nil
+}
+
+// Run loads what is in the directory, and then follows its changes until ctx ends. From then on
+// nothing is served; Run returns when the last holder has released its version, so that every module
+// is closed. It returns ErrStarted if it was called before, else nil.
+func (d *Directory) Run(ctx context.Context) error {
+	if !d.started.CompareAndSwap(false, true) {
+		return ErrStarted
+	}
+	watch := newWatcher(d.cfg.Dir, d.pace, d.cfg.Logger)
+	// The watcher is emptied until nobody sets watches any more, else setting one could block.
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var children sync.WaitGroup
+	children.Go(func() { watch.run(watching) })
+	newKeeper(d, watch).run(ctx)
+	stop()
+	children.Wait()
+	d.loader.drain(d.cfg.Logger)
+	return nil
+}
+
+// Ready is closed after the first look: every plugin that it found serves or is refused. A directory
+// that does not exist or cannot be read makes Ready as well.
+func (d *Directory) Ready() <-chan struct{} { return d.ready }
+
+// Changed gives a token after every change of what is served, several changes of which may share one.
+// It has one consumer, and is never closed.
+func (d *Directory) Changed() <-chan struct{} { return d.changed }
+
+// Bindings says what serves what now, sorted by tenant and queue. It has every queue of every tenant
+// that a plugin here serves, and no other.
+func (d *Directory) Bindings() []Binding { return d.serving.Load().bindings() }
+
+// Acquire returns the version that serves a tenant's queue now, held for the caller, who must Release
+// it once. It returns nil if none does. Acquire takes no lock and allocates nothing.
+func (d *Directory) Acquire(tenant, queue string) *Version {
+	for {
+		v := d.serving.Load().lookup(tenant, queue)
+		if v == nil || v.tryRetain() {
+			return v
+		}
+		// It was swapped and drained since the table was read. A table is published before the versions
+		// that it leaves out are released, so the next one read is newer.
+	}
+}
+
+// List says what became of every plugin in the directory, sorted by tenant and name, what serves
+// before what is refused.
+func (d *Directory) List() []Status {
+	statuses := slices.Clone(d.serving.Load().statuses)
+	for i := range statuses {
+		statuses[i].Queues = slices.Clone(statuses[i].Queues)
+	}
+	return statuses
+}
+
+// publish makes a table the one that is read.
+func (d *Directory) publish(t *table) { d.serving.Store(t) }
+
+// announce leaves a token for the consumer of Changed, unless one is there.
+func (d *Directory) announce() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}

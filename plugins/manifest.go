@@ -1,0 +1,117 @@
+package plugins
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// Manifest is what NAME.yaml says about the plugin NAME. Nothing is granted that it does not list.
+type Manifest struct {
+	// Name is the plugin's name: that of its file, without .wasm.
+	Name string
+	// Version is for people and for metrics; "" if the manifest does not say.
+	Version string
+	// Queues are those that the plugin serves, in the manifest's order. Default: the plugin's name.
+	Queues []string
+	// Limits are those that the manifest sets. What it leaves out is zero, and means its default.
+	Limits runtime.Limits
+	// Concurrency bounds the plugin's running tasks on one host. Default 0: only the host's slots.
+	Concurrency int
+	// Capabilities are the plugin's grants. Default none.
+	Capabilities Capabilities
+}
+
+// Capabilities is what a plugin is granted beyond its input and its output.
+type Capabilities struct {
+	// Env holds environment variables; none of them begins with TASK_.
+	Env map[string]string
+}
+
+// What a manifest may say at most, and at least where zero would read as "not set".
+const (
+	minMemory      = 64 << 10             // one page of WebAssembly
+	maxMemory      = 4 << 30              // what a 32-bit guest can address
+	maxPayload     = 512 << 20            // the largest value that Redis keeps
+	maxLog         = 64 << 20             // of one task, in memory while it runs
+	maxTimeout     = 365 * 24 * time.Hour // "no limit" is written by leaving the key out
+	maxConcurrency = 65536                // far above the slots of any host
+	maxWord        = 128                  // bytes of a name, a queue or a version
+	maxManifest    = 256 << 10            // bytes of a manifest file
+	reservedEnv    = "TASK_"              // the host's own variables
+	manifestSuffix = ".yaml"
+	moduleSuffix   = ".wasm"
+)
+
+// DefaultManifest is what holds for a plugin that has no manifest.
+func DefaultManifest(plugin string) Manifest {
+	return Manifest{Name: plugin, Queues: []string{plugin}}
+}
+
+// ParseManifest reads the bytes of a manifest. The plugin's name is that of the file, name, without
+// its folder and .yaml. Every problem is told at once, as a *ManifestError.
+func ParseManifest(name string, data []byte) (Manifest, error) {
+	d := newDecoder(name)
+	m := d.document(data)
+	if err := d.err(); err != nil {
+		return Manifest{}, err
+	}
+	return m, nil
+}
+
+// LoadManifest reads the manifest at path. A missing file is an error that wraps fs.ErrNotExist; the
+// caller may then use DefaultManifest.
+func LoadManifest(path string) (Manifest, error) {
+	end, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("read manifest %q: %w", path, err)
+	}
+	content, err := readStable(filepath.Dir(end), filepath.Base(end), maxManifest)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("read manifest %q: %w", path, err)
+	}
+	return ParseManifest(path, content.data)
+}
+
+// limits are those that hold for a task: the manifest's, with defaults, under the host's ceiling.
+func (m Manifest) limits(ceiling time.Duration) runtime.Limits {
+	l := m.Limits.WithDefaults()
+	if ceiling > 0 && (l.Timeout == 0 || l.Timeout > ceiling) {
+		l.Timeout = ceiling
+	}
+	return l
+}
+
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// checkWord holds names, queues and versions to what Redis keys and Prometheus labels both take.
+func checkWord(word string) error {
+	if word == "" {
+		return errors.New("is empty")
+	}
+	if len(word) > maxWord {
+		return fmt.Errorf("has %d bytes", len(word))
+	}
+	for i := range len(word) {
+		if word[i] < 0x21 || word[i] > 0x7e {
+			return fmt.Errorf("has the byte 0x%02x", word[i])
+		}
+	}
+	return nil
+}
+
+const wordRule = "1 to 128 printable ASCII characters without a space"
+
+// pluginOf is the plugin's name that belongs to the manifest file.
+func pluginOf(file string) string {
+	return strings.TrimSuffix(filepath.Base(file), manifestSuffix)
+}

@@ -1,0 +1,181 @@
+package plugins
+
+import (
+	"fmt"
+	"time"
+)
+
+// plugin is what the keeper knows of one name in the directory. Only the keeper touches it.
+type plugin struct {
+	key
+	seen     sighting     // by the last look
+	manifest manifestFile // as of the last look that could read it
+	judged   judgement    // of the last load
+	current  *Version     // the last good one; nil if there was none
+	refusal  *refusal     // of what the directory has now; nil if that serves
+
+	due     bool // something is to be loaded or read again
+	fresh   bool // nothing is known yet of what is in the directory
+	busy    bool // a load is under way
+	first   bool // found by the first look
+	blocker *plugin
+
+	doubted time.Time // since when refusals are held back, as the file is so young; zero if none is
+	retryAt time.Time // when to try again after an error that was not the file's; zero for never
+}
+
+// manifestFile is the manifest as it was read last.
+type manifestFile struct {
+	trust    trust
+	digest   string // "" if there is no file
+	manifest Manifest
+	err      error
+}
+
+// judgement is what the last load found in the module's file.
+type judgement struct {
+	trust trust
+	found identity
+}
+
+// refusal is why the plugin's files are not served.
+type refusal struct {
+	found   identity
+	err     error
+	queues  []string
+	version string
+	// final: the same content would be refused again.
+	final bool
+}
+
+// trust says how far a stamp can be relied on to tell that a file is as it was read.
+type trust struct {
+	stamp   stamp
+	since   time.Time // when the stamp was first read
+	settled bool
+}
+
+// note takes the stamp of a file that was read at a time. It is settled if no later change can leave
+// the stamp as it is: by the file's own dates or, should those be of another clock, because we have
+// known it for so long.
+func (t *trust) note(s stamp, at time.Time, within time.Duration) {
+	if t.since.IsZero() || !t.stamp.same(s) {
+		t.since = at
+	}
+	t.stamp = s
+	t.settled = !s.young(at, within) || at.Sub(t.since) >= within
+}
+
+// covers reports whether the stamp is the one that was read.
+func (t *trust) covers(s stamp) bool { return !t.since.IsZero() && t.stamp.same(s) }
+
+// viable reports whether the files could be served, as far as a look tells.
+func (p *plugin) viable() bool {
+	return p.seen.module.exists && p.seen.module.problem == nil && p.manifest.err == nil && checkWord(p.name) == nil
+}
+
+// order is the load that the plugin is due for.
+func (p *plugin) order(root string) order {
+	o := order{
+		key: p.key, root: root, file: p.seen.module,
+		manifest: p.manifest.manifest, manifestDigest: p.manifest.digest,
+	}
+	if p.judged.trust.settled && p.judged.trust.covers(p.seen.module.stamp) {
+		o.digest = p.judged.found.module
+	}
+	if p.current != nil {
+		o.serving = p.current.identity()
+	}
+	if p.refusal != nil && p.refusal.final {
+		o.refused = p.refusal.found
+	}
+	return o
+}
+
+// assess decides whether the plugin is due, after a look.
+func (p *plugin) assess(now time.Time) {
+	known := p.judged.trust.covers(p.seen.module.stamp) && p.judged.found.manifest == p.manifest.digest
+	p.fresh = !known
+	p.due = !known || !p.judged.trust.settled || !p.retryAt.IsZero() && !now.Before(p.retryAt)
+}
+
+// dismiss says that there is nothing to load.
+func (p *plugin) dismiss() {
+	p.due, p.fresh, p.blocker, p.judged, p.retryAt = false, false, nil, judgement{}, time.Time{}
+}
+
+// decided reports whether nothing that is under way can change the plugin's state.
+func (p *plugin) decided() bool {
+	return !p.busy && (p.blocker == nil || !p.blocker.busy)
+}
+
+// queues are those that the plugin wants, or wanted when it could last be asked.
+func (p *plugin) queues() []string {
+	if p.manifest.err != nil || p.manifest.manifest.Queues == nil {
+		return []string{p.shown()}
+	}
+	return p.manifest.manifest.Queues
+}
+
+func (p *plugin) statuses() []Status {
+	var statuses []Status
+	if v := p.current; v != nil {
+		statuses = append(statuses, Status{
+			Tenant: p.tenant, Plugin: p.shown(), Version: v.Version, Digest: v.Digest,
+			Queues: v.Manifest.Queues, State: StateServing,
+		})
+	}
+	if r := p.refusal; r != nil {
+		statuses = append(statuses, Status{
+			Tenant: p.tenant, Plugin: p.shown(), Version: r.version, Digest: r.found.module,
+			Queues: r.queues, State: StateRefused, Error: r.err.Error(),
+		})
+	}
+	return statuses
+}
+
+// claims says which plugin has the right to each queue, in each tenant and among the common ones.
+type claims map[place]*plugin
+
+type place struct{ tenant, queue string }
+
+// newClaims gives every queue to the plugin that serves it, and what is left to the first in the order
+// of names that wants it. A plugin that does not get all that it wants gets none of it.
+func newClaims(plugins []*plugin) claims {
+	c := make(claims, len(plugins))
+	for _, p := range plugins {
+		if p.current == nil {
+			continue
+		}
+		for _, queue := range p.current.Manifest.Queues {
+			c[place{p.tenant, queue}] = p
+		}
+	}
+	for _, p := range plugins {
+		if !p.fresh {
+			continue
+		}
+		if blocker, _ := c.blocker(p, p.queues()); blocker != nil {
+			continue
+		}
+		for _, queue := range p.queues() {
+			c[place{p.tenant, queue}] = p
+		}
+	}
+	return c
+}
+
+// blocker is another plugin that has the right to one of the queues, and that queue.
+func (c claims) blocker(p *plugin, queues []string) (*plugin, string) {
+	for _, queue := range queues {
+		if owner := c[place{p.tenant, queue}]; owner != nil && owner != p {
+			return owner, queue
+		}
+	}
+	return nil, ""
+}
+
+func conflict(dir, queue string, owner *plugin) error {
+	return fmt.Errorf("the queue %q is served by the plugin %q (%s): remove one of the two, or give them different queues in their manifests",
+		queue, owner.shown(), owner.path(dir, moduleSuffix))
+}

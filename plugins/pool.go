@@ -1,0 +1,147 @@
+package plugins
+
+import (
+	"context"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// pool holds every compiled module once, however many plugins and versions share its bytes. It
+// compiles, and closes a module when the last one that shares it has released it.
+type pool struct {
+	engine *runtime.Engine
+	logger hclog.Logger
+	// slots bounds how many modules are compiled at once. Whoever waits for somebody else's
+	// compilation of the same bytes takes none.
+	slots chan struct{}
+
+	mu      sync.Mutex
+	modules map[string]*module // by digest; guarded by mu
+}
+
+// module is compiled code with the count of its holders.
+type module struct {
+	*runtime.Module // nil until ready is closed, and if err is set
+
+	digest  string
+	ready   chan struct{} // closed by the one who compiles, when that has ended
+	gone    chan struct{} // closed by the last holder, when the module is closed
+	err     error         // valid after ready
+	holders int           // guarded by pool.mu; 0: it is being closed
+}
+
+func newPool(engine *runtime.Engine, logger hclog.Logger, slots int) *pool {
+	return &pool{
+		engine: engine, logger: logger,
+		slots: make(chan struct{}, slots), modules: map[string]*module{},
+	}
+}
+
+// acquire returns the module of these bytes, held once more, and compiles it if nobody did. All who
+// ask for the same bytes meanwhile share the one result, be it an error.
+func (p *pool) acquire(ctx context.Context, digest string, binary []byte) (*module, error) {
+	for {
+		p.mu.Lock()
+		m, found := p.modules[digest]
+		if !found {
+			m = &module{digest: digest, ready: make(chan struct{}), gone: make(chan struct{}), holders: 1}
+			p.modules[digest] = m
+			p.mu.Unlock()
+			return p.compile(ctx, m, binary)
+		}
+		closing := m.holders == 0
+		if !closing {
+			m.holders++
+		}
+		p.mu.Unlock()
+		if closing {
+			// Two modules of one digest may share code in the engine: the old one goes first.
+			if err := wait(ctx, m.gone); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		return p.join(ctx, m)
+	}
+}
+
+// share is acquire for who has no bytes at hand: nil if the module is not held by anybody.
+func (p *pool) share(ctx context.Context, digest string) *module {
+	p.mu.Lock()
+	m, found := p.modules[digest]
+	if !found || m.holders == 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	m.holders++
+	p.mu.Unlock()
+	if m, err := p.join(ctx, m); err == nil {
+		return m
+	}
+	return nil
+}
+
+// compile fills in the module that the caller has put into the map.
+func (p *pool) compile(ctx context.Context, m *module, binary []byte) (*module, error) {
+	select {
+	case p.slots <- struct{}{}:
+		m.Module, m.err = p.engine.Load(ctx, binary)
+		<-p.slots
+	case <-ctx.Done():
+		m.err = context.Cause(ctx)
+	}
+	if m.err != nil {
+		p.mu.Lock()
+		delete(p.modules, m.digest)
+		p.mu.Unlock()
+	}
+	close(m.ready)
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m, nil
+}
+
+// join waits until the module that the caller holds is compiled.
+func (p *pool) join(ctx context.Context, m *module) (*module, error) {
+	if err := wait(ctx, m.ready); err != nil {
+		p.release(m)
+		return nil, err
+	}
+	if m.err != nil {
+		return nil, m.err // nobody needs to release what was never compiled
+	}
+	return m, nil
+}
+
+// release gives back one hold. The last one closes the module, and returns when that is done.
+func (p *pool) release(m *module) {
+	p.mu.Lock()
+	m.holders--
+	last := m.holders == 0
+	p.mu.Unlock()
+	if !last {
+		return
+	}
+	// It is compiled: who compiles is a holder until then, and for good if that goes wrong. The code is
+	// freed whatever became of the context of the one who happens to be the last.
+	if err := m.Close(context.Background()); err != nil {
+		p.logger.Error("cannot close module", "digest", m.digest, "error", err)
+	}
+	p.mu.Lock()
+	delete(p.modules, m.digest)
+	p.mu.Unlock()
+	close(m.gone)
+}
+
+func wait(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,183 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxModule bounds the file of a module.
+const maxModule = 256 << 20
+
+// key names a plugin: the tenant, "" if it is every tenant's, and the file's name without .wasm.
+type key struct{ tenant, name string }
+
+// sighting is what a look at the directory finds of one plugin, without having read anything.
+type sighting struct {
+	module, manifest file
+}
+
+// file is an entry of the directory. Its zero value is that of a file that does not exist.
+type file struct {
+	exists  bool
+	path    string // inside the root, all links followed
+	stamp   stamp
+	problem error // why it will not be read
+}
+
+// survey is the directory as it stands at one moment.
+type survey struct {
+	dir     string // as the configuration names it, for messages
+	root    string // the same, all links followed; "" if it does not exist
+	seen    map[key]sighting
+	closed  map[string]error    // the folders, by tenant, that cannot be listed
+	folders map[string]struct{} // where the files lie: what is to be watched
+	others  []string            // sub-folders that are no served tenant's
+}
+
+// look surveys the directory. A directory that does not exist is empty; one that cannot be listed is
+// an error, and says nothing about the plugins.
+func look(dir string, tenants []string) (*survey, error) {
+	s := &survey{
+		dir: dir, seen: map[key]sighting{}, closed: map[string]error{}, folders: map[string]struct{}{},
+	}
+	root, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		root, err = filepath.Abs(root)
+	}
+	var inside []string
+	if err == nil {
+		s.root = root
+		inside, err = s.list("", root)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		s.root = ""
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range inside {
+		if !slices.Contains(tenants, name) {
+			s.others = append(s.others, name)
+			continue
+		}
+		folder, err := filepath.EvalSymlinks(filepath.Join(s.root, name))
+		if err == nil {
+			_, err = s.list(name, folder)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.closed[name] = err
+		}
+	}
+	return s, nil
+}
+
+// list notes the files of one folder, in whose path no link is left, and returns the names of its
+// sub-folders.
+func (s *survey) list(tenant, folder string) ([]string, error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	s.folders[folder] = struct{}{}
+	var inside []string
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasPrefix(name, ".") {
+			continue
+		}
+		if plugin, ok := strings.CutSuffix(name, moduleSuffix); ok {
+			seen := s.seen[key{tenant, plugin}]
+			seen.module = s.file(filepath.Join(folder, name), maxModule)
+			s.seen[key{tenant, plugin}] = seen
+			continue
+		}
+		if plugin, ok := strings.CutSuffix(name, manifestSuffix); ok {
+			seen := s.seen[key{tenant, plugin}]
+			seen.manifest = s.file(filepath.Join(folder, name), maxManifest)
+			s.seen[key{tenant, plugin}] = seen
+			continue
+		}
+		if s.isFolder(filepath.Join(folder, name), entry) {
+			inside = append(inside, name)
+		}
+	}
+	return inside, nil
+}
+
+func (s *survey) isFolder(path string, entry fs.DirEntry) bool {
+	if entry.Type()&fs.ModeSymlink == 0 {
+		return entry.IsDir()
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// file follows the entry at path to the regular file that it must end in. Nothing is opened.
+func (s *survey) file(path string, most int64) file {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		path, info, err = s.follow(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) && info == nil {
+		return file{} // removed since the folder was listed
+	}
+	if err != nil {
+		return file{exists: true, problem: err}
+	}
+	inside, err := filepath.Rel(s.root, path)
+	if err != nil || !filepath.IsLocal(inside) {
+		return file{exists: true, problem: fmt.Errorf(
+			"the link ends outside the plugin directory, in %s: copy the file into %s, or link to a file in it", path, s.dir)}
+	}
+	if err := checkFile(info, most); err != nil {
+		return file{exists: true, problem: err}
+	}
+	s.folders[filepath.Dir(path)] = struct{}{}
+	return file{exists: true, path: inside, stamp: newStamp(info)}
+}
+
+// follow goes to the end of a link. A link that leads nowhere comes back with the link's own info, so
+// that it is told from a file that was removed.
+func (s *survey) follow(link string) (string, fs.FileInfo, error) {
+	own, err := os.Lstat(link)
+	if err != nil {
+		return link, nil, err
+	}
+	end, err := filepath.EvalSymlinks(link)
+	if err != nil {
+		target, _ := os.Readlink(link)
+		return link, own, fmt.Errorf("the link to %s cannot be followed (%w): let it end in a regular file in %s",
+			quote(target), cause(err), s.dir)
+	}
+	info, err := os.Lstat(end)
+	return end, info, err
+}
+
+// cause is what the system said, without the path that our own messages name.
+func cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// shown is the plugin's name as it may stand in a message, a log line or a label. Nothing but the name
+// of a refused file needs to be escaped.
+func (k key) shown() string {
+	if checkWord(k.name) == nil {
+		return k.name
+	}
+	return shorten(k.name)
+}
+
+// path is one of the plugin's files, as the one who wrote the configuration knows it.
+func (k key) path(dir, suffix string) string {
+	return filepath.Join(dir, k.tenant, k.shown()+suffix)
+}

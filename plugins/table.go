@@ -1,0 +1,98 @@
+package plugins
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Binding says that a plugin serves a queue of a tenant.
+type Binding struct {
+	Tenant, Queue, Plugin string
+}
+
+// Status is one state of a plugin, for people. A plugin whose new file is refused while the last good
+// one still serves has two.
+type Status struct {
+	// Tenant is "" for a plugin that serves every tenant.
+	Tenant string
+	Plugin string
+	// Version is what the manifest says; "" if it says nothing or cannot be read.
+	Version string
+	// Digest is the module's; "" if it was not read.
+	Digest string
+	Queues []string
+	// State is StateServing or StateRefused.
+	State string
+	// Error says what is wrong and what to do about it; "" if the plugin serves.
+	Error string
+}
+
+// The states of a plugin.
+const (
+	StateServing = "serving"
+	StateRefused = "refused"
+)
+
+// table is what is served at one moment. It never changes once it is published.
+type table struct {
+	own      map[string]map[string]*Version // by tenant, then queue; has a key for every tenant served
+	common   map[string]*Version            // by queue
+	statuses []Status
+}
+
+func newTable(tenants []string, plugins []*plugin) *table {
+	t := &table{
+		own:    make(map[string]map[string]*Version, len(tenants)),
+		common: make(map[string]*Version, len(plugins)),
+	}
+	for _, tenant := range tenants {
+		t.own[tenant] = nil
+	}
+	for _, p := range plugins {
+		t.statuses = append(t.statuses, p.statuses()...)
+		if p.current == nil {
+			continue
+		}
+		queues := t.common
+		if p.tenant != "" {
+			if t.own[p.tenant] == nil {
+				t.own[p.tenant] = map[string]*Version{}
+			}
+			queues = t.own[p.tenant]
+		}
+		for _, queue := range p.current.Manifest.Queues {
+			queues[queue] = p.current
+		}
+	}
+	return t
+}
+
+// lookup finds what serves a queue: the tenant's own plugin, else the common one.
+func (t *table) lookup(tenant, queue string) *Version {
+	own, served := t.own[tenant]
+	if !served {
+		return nil
+	}
+	if v, found := own[queue]; found {
+		return v
+	}
+	return t.common[queue]
+}
+
+func (t *table) bindings() []Binding {
+	var bindings []Binding
+	for tenant, own := range t.own {
+		for queue, v := range own {
+			bindings = append(bindings, Binding{tenant, queue, v.Name})
+		}
+		for queue, v := range t.common {
+			if _, beaten := own[queue]; !beaten {
+				bindings = append(bindings, Binding{tenant, queue, v.Name})
+			}
+		}
+	}
+	slices.SortFunc(bindings, func(a, b Binding) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Queue, b.Queue))
+	})
+	return bindings
+}

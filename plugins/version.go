@@ -1,0 +1,86 @@
+package plugins
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// Version is one state of a plugin: its module and its manifest, which do not change any more. It
+// lives as long as somebody holds it, and its fields and methods may be used by any goroutine that
+// does. A Version comes from Acquire, which holds it once for the caller.
+type Version struct {
+	// Tenant is that of the plugin, "" if it serves every tenant.
+	Tenant string
+	// Name is the plugin's.
+	Name string
+	// Version is what the manifest says, for people; "" if it says nothing.
+	Version string
+	// Digest identifies the module: "sha256:" and the 64 hex digits of the file's bytes.
+	Digest string
+	// ManifestDigest is the same of the manifest's bytes; "" without a manifest. A version is another
+	// one if either digest differs.
+	ManifestDigest string
+	// Manifest is as it was written, with the plugin's name as the queue if it names none.
+	Manifest Manifest
+	// Limits are those that hold for a task: with defaults, and under the host's ceiling.
+	Limits runtime.Limits
+
+	module  *module
+	holders atomic.Int64 // 0: the module is released, for good
+	release func(*module)
+}
+
+// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env and Limits.
+func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
+	call.Plugin, call.Env, call.Limits = v.Name, v.Manifest.Capabilities.Env, v.Limits
+	return v.module.Run(ctx, call)
+}
+
+// Info says what the module is.
+func (v *Version) Info() runtime.Info { return v.module.Info() }
+
+// Retain holds the version once more. The caller must hold it already.
+func (v *Version) Retain() {
+	if !v.tryRetain() {
+		panic("plugins: Retain of a version that was released")
+	}
+}
+
+// Release gives back one hold. When the last one is given back, the module is closed.
+func (v *Version) Release() {
+	switch left := v.holders.Add(-1); {
+	case left == 0:
+		v.release(v.module)
+	case left < 0:
+		panic("plugins: Release of a version that was released")
+	}
+}
+
+// tryRetain holds the version unless it has been given back by all, which cannot be undone.
+func (v *Version) tryRetain() bool {
+	for {
+		count := v.holders.Load()
+		if count <= 0 {
+			return false
+		}
+		if v.holders.CompareAndSwap(count, count+1) {
+			return true
+		}
+	}
+}
+
+// Footprint is what one running task may take, in bytes: memory, input and output.
+func (v *Version) Footprint() int64 { return footprint(v.Limits) }
+
+// Concurrency bounds the version's running tasks on this host; 0 is no bound of its own.
+func (v *Version) Concurrency() int { return v.Manifest.Concurrency }
+
+// identity is what makes a version another one.
+func (v *Version) identity() identity { return identity{v.Digest, v.ManifestDigest} }
+
+// identity is the content of a plugin's two files.
+type identity struct{ module, manifest string }
+
+func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }

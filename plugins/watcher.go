@@ -1,0 +1,156 @@
+package plugins
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/hashicorp/go-hclog"
+)
+
+// watcher says when it is worth to look at the directory. It never says what changed: whoever is woken
+// looks at everything again. Where the system cannot tell of changes (network file systems, no watches
+// left) it stays silent, and the ticker of the keeper is all there is.
+type watcher struct {
+	dir    string
+	pace   pace
+	logger hclog.Logger
+
+	notify *fsnotify.Watcher // nil if the system has none to give
+	wake   chan struct{}     // capacity 1; never closed
+
+	watched map[string]fs.FileInfo  // by path; only the keeper's goroutine touches it
+	parent  atomic.Pointer[outside] // what is watched for the sake of one entry
+}
+
+// outside is the folder that holds the directory: it tells when the directory appears or is replaced.
+type outside struct{ folder, entry string }
+
+func newWatcher(dir string, pace pace, logger hclog.Logger) *watcher {
+	w := &watcher{
+		dir: dir, pace: pace, logger: logger,
+		wake: make(chan struct{}, 1), watched: map[string]fs.FileInfo{},
+	}
+	var err error
+	if w.notify, err = fsnotify.NewWatcher(); err != nil {
+		logger.Warn("cannot watch for changes, looking now and then instead", "every", pace.tick, "error", err)
+	}
+	return w
+}
+
+// run turns events into wakes until ctx ends.
+func (w *watcher) run(ctx context.Context) {
+	if w.notify == nil {
+		return
+	}
+	w.gather(ctx, w.notify.Events, w.notify.Errors)
+	if err := w.notify.Close(); err != nil {
+		w.logger.Debug("cannot close the watcher", "error", err)
+	}
+}
+
+// gather wakes the keeper when no event came for a while, so that it does not look at what is half
+// written; and when events have come for too long, so that one busy file cannot keep it from looking.
+func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error) {
+	var first time.Time
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	postpone := func() {
+		now := time.Now()
+		if first.IsZero() {
+			first = now
+		}
+		timer.Reset(min(w.pace.quiet, w.pace.most-now.Sub(first)))
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event, open := <-events:
+			if !open {
+				return
+			}
+			if w.concerns(event) {
+				postpone()
+			}
+		case err, open := <-errs:
+			if !open {
+				return
+			}
+			w.logger.Debug("events may have been lost, looking at everything", "error", err)
+			postpone()
+		case <-timer.C:
+			first = time.Time{}
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// concerns leaves out the neighbors of the directory.
+func (w *watcher) concerns(event fsnotify.Event) bool {
+	parent := w.parent.Load()
+	return parent == nil || filepath.Dir(event.Name) != parent.folder || filepath.Base(event.Name) == parent.entry
+}
+
+// follow watches the folders in which the survey found files, and the one that holds the directory.
+// It reports whether there is a folder that was not watched when the survey was made.
+func (w *watcher) follow(s *survey) bool {
+	if w.notify == nil {
+		return false
+	}
+	wanted := map[string]struct{}{}
+	for folder := range s.folders {
+		wanted[folder] = struct{}{}
+	}
+	w.parent.Store(nil)
+	if abs, err := filepath.Abs(w.dir); err == nil {
+		if folder, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
+			if _, inside := wanted[folder]; !inside {
+				w.parent.Store(&outside{folder, filepath.Base(abs)})
+				wanted[folder] = struct{}{}
+			}
+		}
+	}
+	return w.set(wanted)
+}
+
+// set makes the watches those of the wanted folders. A watch belongs to an inode: where a path has come
+// to stand for another folder, or its watch ended with the folder, it is set anew.
+func (w *watcher) set(wanted map[string]struct{}) (added bool) {
+	alive := w.notify.WatchList()
+	for path, info := range w.watched {
+		_, keep := wanted[path]
+		now, err := os.Stat(path)
+		if keep && err == nil && os.SameFile(info, now) && slices.Contains(alive, path) {
+			continue
+		}
+		delete(w.watched, path)
+		// It fails if the watch has ended by itself, and then there is nothing left to do.
+		_ = w.notify.Remove(path)
+	}
+	for path := range wanted {
+		if _, watched := w.watched[path]; watched {
+			continue
+		}
+		info, err := os.Stat(path)
+		if err == nil {
+			err = w.notify.Add(path)
+		}
+		if err != nil {
+			w.logger.Debug("cannot watch a folder, looking now and then instead", "folder", path, "error", err)
+			continue
+		}
+		w.watched[path] = info
+		added = true
+	}
+	return added
+}

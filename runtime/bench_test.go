@@ -1,0 +1,41 @@
+package runtime
+
+import (
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// BenchmarkRunEmptyC is what a task costs at least: an instance of a small guest that does nothing.
+func BenchmarkRunEmptyC(b *testing.B) { benchmarkRun(b, runtimetest.Empty(b)) }
+
+// BenchmarkRunEmptyGo is the same for Go, whose runtime starts anew in each instance.
+func BenchmarkRunEmptyGo(b *testing.B) { benchmarkRun(b, runtimetest.EmptyGo(b)) }
+
+func benchmarkRun(b *testing.B, binary []byte) {
+	module := load(b, binary)
+	c := Call{TaskID: "1", Queue: "queue", Tenant: "tenant", Plugin: "plugin", Attempt: 1}
+	b.ReportAllocs()
+	b.ResetTimer() // RunParallel does not
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if got := module.Run(b.Context(), c); got.Kind != Complete {
+				b.Errorf("outcome = %+v", got)
+				return
+			}
+		}
+	})
+}
+
+// BenchmarkLog is the way of a line from the guest to the host.
+func BenchmarkLog(b *testing.B) {
+	line := []byte("2006-01-02T15:04:05Z INFO resized photo.jpg to 200x200 in 12ms\n")
+	l := logs{limit: 1 << 62, line: func(string) {}}
+	b.SetBytes(int64(len(line)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := l.Write(line); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

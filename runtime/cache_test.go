@@ -1,0 +1,334 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// testVersion stands in for wazero's version, which the build of a test does not tell.
+const testVersion = "v0.0.0-test"
+
+// setupCached returns an engine with a cache in dir, and its log.
+func setupCached(t *testing.T, dir string) (*Engine, *bytes.Buffer) {
+	t.Helper()
+	logger, log := logTo(t)
+	engine, err := newEngine(t.Context(), Config{CacheDir: dir, Logger: logger}, testVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return engine, log
+}
+
+// runsFrom loads a module into a new engine on the cache, calls it, and returns the log.
+func runsFrom(t *testing.T, dir string, binary []byte) string {
+	t.Helper()
+	engine, log := setupCached(t, dir)
+	module := loadInto(t, engine, binary)
+	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
+		t.Fatalf("output = %q", got)
+	}
+	if module.backend != engine.disk.backend {
+		t.Errorf("the module did not come from the cache:\n%s", log)
+	}
+	return log.String()
+}
+
+// entriesOf lists the machine code in a cache.
+func entriesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := filepath.Glob(filepath.Join(dir, "wazero-*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+func modified(t *testing.T, path string) time.Time {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ModTime()
+}
+
+func TestCache(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
+	binary := runtimetest.Echo(t)
+	runsFrom(t, dir, binary)
+	entries := entriesOf(t, dir)
+	if len(entries) != 1 {
+		t.Fatalf("entries = %v, want 1", entries)
+	}
+	before := modified(t, entries[0])
+	if log := runsFrom(t, dir, binary); strings.Contains(log, "WARN") {
+		t.Errorf("the second engine warns:\n%s", log)
+	}
+	if again := entriesOf(t, dir); len(again) != 1 || !modified(t, again[0]).Equal(before) {
+		t.Errorf("the second engine compiled again: %v", again)
+	}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		if strings.HasPrefix(entry.Name(), stagePrefix) {
+			t.Errorf("%s was left behind", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCacheDamage: whatever happens to an entry, the module is compiled again and the cache is well.
+func TestCacheDamage(t *testing.T) {
+	t.Parallel()
+	binary := runtimetest.Echo(t)
+	flip := func(at func(size int) int) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			t.Helper()
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[at(len(b))] ^= 0x40
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	truncate := func(size int64) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			t.Helper()
+			if err := os.Truncate(path, size); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		file   string // below the cache
+		damage func(*testing.T, string)
+		silent bool
+	}{
+		"empty":       {file: "wazero-*/*", damage: truncate(0)},
+		"cut":         {file: "wazero-*/*", damage: truncate(100)},
+		"magic":       {file: "wazero-*/*", damage: flip(func(int) int { return 0 })},
+		"function":    {file: "wazero-*/*", damage: flip(func(int) int { return 17 })}, // an entry point, which wazero does not check
+		"code":        {file: "wazero-*/*", damage: flip(func(size int) int { return size / 2 })},
+		"missing":     {file: "wazero-*/*", damage: func(t *testing.T, path string) { remove(t, path) }, silent: true},
+		"sum":         {file: "sums/*/*", damage: flip(func(size int) int { return size - 2 })},
+		"sum empty":   {file: "sums/*/*", damage: truncate(0)},
+		"sum missing": {file: "sums/*/*", damage: func(t *testing.T, path string) { remove(t, path) }, silent: true},
+		"sum outside": {file: "sums/*/*", damage: func(t *testing.T, path string) {
+			if err := os.WriteFile(path, []byte("../../etc/passwd 00\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "cache")
+			runsFrom(t, dir, binary)
+			found, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(test.file)))
+			if err != nil || len(found) != 1 {
+				t.Fatalf("found %v, %v", found, err)
+			}
+			test.damage(t, found[0])
+			if log := runsFrom(t, dir, binary); strings.Contains(log, "damaged") == test.silent {
+				t.Errorf("log:\n%s", log)
+			}
+			if log := runsFrom(t, dir, binary); strings.Contains(log, "damaged") {
+				t.Errorf("the cache is still damaged:\n%s", log)
+			}
+			if entries := entriesOf(t, dir); len(entries) != 1 {
+				t.Errorf("entries = %v, want 1", entries)
+			}
+		})
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCacheUnusable: a disk that fails is a warning, and the module runs from memory.
+func TestCacheUnusable(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cache")
+	engine, log := setupCached(t, dir)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // not even root can write below a file
+		t.Fatal(err)
+	}
+	module := loadInto(t, engine, runtimetest.Echo(t))
+	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
+		t.Errorf("output = %q", got)
+	}
+	if !strings.Contains(log.String(), "compile cache failed, module was compiled in memory") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+// TestCacheRefusal: what does not compile is refused with a cache as without, and leaves no entry.
+func TestCacheRefusal(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cache")
+	engine, log := setupCached(t, dir)
+	_, err := engine.Load(t.Context(), command([]byte{0xff}))
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		t.Errorf("Load = %v, want a refusal", err)
+	}
+	if strings.Contains(log.String(), "WARN") || len(entriesOf(t, dir)) != 0 {
+		t.Errorf("entries = %v, log:\n%s", entriesOf(t, dir), log)
+	}
+}
+
+func TestCacheStages(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cache")
+	old, young := filepath.Join(dir, stagePrefix+"1"), filepath.Join(dir, stagePrefix+"2")
+	for _, stage := range []string{old, young} {
+		if err := os.MkdirAll(stage, ownerOnly); err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := time.Now().Add(-2 * maxStage)
+	if err := os.Chtimes(old, past, past); err != nil {
+		t.Fatal(err)
+	}
+	setupCached(t, dir)
+	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the old stage is still there: %v", err)
+	}
+	if _, err := os.Stat(young); err != nil {
+		t.Errorf("the young stage is gone: %v", err)
+	}
+}
+
+// TestCacheVersion: where wazero's version is unknown there is no cache on disk, and New says so.
+func TestCacheVersion(t *testing.T) {
+	t.Parallel()
+	if got := wazeroVersion(); got != unknownVersion {
+		t.Fatalf("version = %s in a test; TestCache can use the real one", got)
+	}
+	logger, log := logTo(t)
+	dir := filepath.Join(t.TempDir(), "cache")
+	engine, err := New(t.Context(), Config{CacheDir: dir, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close(t.Context())
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || engine.disk != nil {
+		t.Errorf("there is a cache: %v", err)
+	}
+	if !strings.Contains(log.String(), "no compile cache") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+func TestCacheDirectory(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		make func(t *testing.T, path string)
+		want string // with DIR for the path, "" if it is accepted
+	}{
+		"new":     {func(*testing.T, string) {}, ""},
+		"private": {func(t *testing.T, path string) { mkdir(t, path, 0o700) }, ""},
+		"group": {
+			func(t *testing.T, path string) { mkdir(t, path, 0o750) },
+			`cache directory refused: "DIR" is open to group or others (mode 0750): ` +
+				`it holds code that is executed; if nobody else has used it, run chmod 700 DIR`,
+		},
+		"others": {
+			func(t *testing.T, path string) { mkdir(t, path, 0o701) },
+			`cache directory refused: "DIR" is open to group or others (mode 0701): ` +
+				`it holds code that is executed; if nobody else has used it, run chmod 700 DIR`,
+		},
+		"file": {
+			func(t *testing.T, path string) {
+				if err := os.WriteFile(path, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			},
+			`cache directory refused: "DIR" is not a directory: name another directory, or none to compile without a cache`,
+		},
+		"link": {
+			func(t *testing.T, path string) {
+				if err := os.Symlink(t.TempDir(), path); err != nil {
+					t.Fatal(err)
+				}
+			},
+			`cache directory refused: "DIR" is a symbolic link: name the directory that it points to`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "cache")
+			test.make(t, dir)
+			engine, err := newEngine(t.Context(), Config{CacheDir: dir}, testVersion)
+			if err == nil {
+				err = engine.Close(t.Context())
+			}
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("New: %v", err)
+				}
+				return
+			}
+			if want := strings.ReplaceAll(test.want, "DIR", dir); !errors.Is(err, ErrCacheDir) || err.Error() != want {
+				t.Errorf("New =\n%v\nwant\n%s", err, want)
+			}
+		})
+	}
+	t.Run("ErrOwner", func(t *testing.T) {
+		t.Parallel()
+		dir := "/usr" // root's
+		if os.Geteuid() == 0 {
+			dir = filepath.Join(t.TempDir(), "cache")
+			mkdir(t, dir, 0o700)
+			if err := os.Chown(dir, 12345, -1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := newEngine(t.Context(), Config{CacheDir: dir}, testVersion)
+		if !errors.Is(err, ErrCacheDir) || !strings.Contains(err.Error(), "belongs to another user") {
+			t.Errorf("New = %v, want a refusal", err)
+		}
+	})
+}
+
+func mkdir(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil { // whatever the umask is
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,235 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+const (
+	handlerExport = "quern_handle"
+	handlerModule = "quern_v1"
+	extismModule  = "extism:host/env"
+
+	// maxTable bounds the entries that all tables of a module have from the start: they lie outside
+	// its memory limit. The largest guests have some ten thousand.
+	maxTable = 1 << 20
+)
+
+// decode reads the outline of a file that sniff has passed.
+func decode(file []byte) (*wasm.Outline, *RefusedError) {
+	outline, err := wasm.Decode(file)
+	if err == nil {
+		return outline, nil
+	}
+	var bad *wasm.Error
+	where := ""
+	if errors.As(err, &bad) {
+		where = fmt.Sprintf("%s section at byte %d", bad.Section, bad.Offset)
+		err = bad.Err
+	}
+	if errors.Is(err, wasm.ErrTruncated) {
+		return nil, refuse("a truncated WebAssembly module: "+err.Error(), where, copyAgain)
+	}
+	return nil, refuse("a damaged WebAssembly module: "+err.Error(), where, copyAgain)
+}
+
+// describe fills in what the outline says.
+func (i *Info) describe(o *wasm.Outline) {
+	i.Functions = o.Functions
+	for _, imported := range o.Imports {
+		i.Imports = append(i.Imports, label(imported.Module+"."+imported.Name))
+	}
+	for _, export := range o.Exports {
+		i.Exports = append(i.Exports, label(export.Name))
+	}
+	if len(o.Memories) > 0 {
+		i.MemoryMin = bytesOf(o.Memories[0].Min)
+		if o.Memories[0].HasMax {
+			i.MemoryMax = bytesOf(o.Memories[0].Max)
+		}
+	}
+}
+
+func bytesOf(pages uint64) int64 {
+	return int64(min(pages, math.MaxInt64/wasm.PageSize) * wasm.PageSize)
+}
+
+// kindOf tells the kinds apart; "" is none of them.
+func kindOf(o *wasm.Outline) Kind {
+	if export, ok := o.Export(handlerExport); ok && export.Kind == wasm.Function {
+		return Handler
+	}
+	if o.ImportsFrom(extismModule) {
+		return Extism
+	}
+	if export, ok := o.Export(entryPoint); ok && export.Kind == wasm.Function {
+		return Command
+	}
+	return ""
+}
+
+// refusals finds everything that is wrong with a module of that kind. For a kind that cannot be
+// served this is one refusal: what else it imports is right for its kind.
+func (b *backend) refusals(kind Kind, o *wasm.Outline) []Refusal {
+	switch kind {
+	case Command:
+	case Handler:
+		return []Refusal{{
+			What:   "a handler, which is not supported yet",
+			Where:  "export " + handlerExport,
+			Remedy: "until then " + buildCommand,
+		}}
+	case Extism:
+		return []Refusal{{
+			What:   "an Extism plugin, which is not supported yet",
+			Where:  "imports from " + extismModule,
+			Remedy: "until then " + buildCommand,
+		}}
+	default:
+		return []Refusal{noEntryPoint(o)}
+	}
+	found := append(b.checkImports(o), checkMemory(o)...)
+	if start, _ := o.Export(entryPoint); start.Signature.String() != "() -> ()" {
+		found = append(found, Refusal{
+			What:   fmt.Sprintf("%s is %s instead of () -> ()", entryPoint, start.Signature),
+			Where:  "export " + entryPoint,
+			Remedy: "export the start function of a WASI command under this name",
+		})
+	}
+	return found
+}
+
+func noEntryPoint(o *wasm.Outline) Refusal {
+	remedy := fmt.Sprintf("export %s (a command), export %s (a handler) or import from %s (an Extism plugin); "+
+		"only commands are supported yet: %s", entryPoint, handlerExport, extismModule, buildCommand)
+	if _, ok := o.Export("_initialize"); ok {
+		remedy = "it exports _initialize, so it was built as a library (reactor): " +
+			"build a command instead (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or " + remedy
+	}
+	return Refusal{What: "no entry point", Where: "exports", Remedy: remedy}
+}
+
+// checkMemory finds what a command lacks or takes too much of. A command without a memory could hand
+// no buffer to WASI, whose functions take it for granted.
+func checkMemory(o *wasm.Outline) []Refusal {
+	var found []Refusal
+	if len(o.Memories) == 0 && o.ImportsFrom(wasiModule) {
+		found = append(found, Refusal{
+			What:   "no memory, which the functions of " + wasiModule + " read and write",
+			Where:  "memory section",
+			Remedy: "declare a memory and export it as memory",
+		})
+	}
+	entries := uint64(0)
+	for _, table := range o.Tables {
+		entries += min(table.Min, math.MaxUint32)
+	}
+	if entries > maxTable {
+		found = append(found, Refusal{
+			What:   fmt.Sprintf("tables of %d entries, more than %d", entries, maxTable),
+			Where:  "table section",
+			Remedy: "declare smaller tables",
+		})
+	}
+	return found
+}
+
+// maxRefusals bounds how many imports are refused one by one.
+const maxRefusals = 20
+
+func (b *backend) checkImports(o *wasm.Outline) []Refusal {
+	var found []Refusal
+	more := 0
+	for _, imported := range o.Imports {
+		refusal, ok := b.checkImport(imported)
+		switch {
+		case ok:
+		case len(found) < maxRefusals:
+			found = append(found, refusal)
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		found = append(found, Refusal{
+			What:   fmt.Sprintf("%d more imports that a command cannot have", more),
+			Where:  "import section",
+			Remedy: buildCommand,
+		})
+	}
+	return found
+}
+
+// checkImport refuses what is not a function of WASI preview 1 with its very signature.
+func (b *backend) checkImport(i wasm.Import) (Refusal, bool) {
+	name := label(i.Module + "." + i.Name)
+	refusal := Refusal{
+		What:   "unknown import " + name,
+		Where:  "import section",
+		Remedy: importRemedy(i),
+	}
+	if i.Module != wasiModule {
+		return refusal, false
+	}
+	if i.Kind != wasm.Function {
+		refusal.What = fmt.Sprintf("import %s is a %s", name, i.Kind)
+		refusal.Remedy = wasiModule + " has functions only: define the " + string(i.Kind) + " in the module"
+		return refusal, false
+	}
+	want, ok := b.wasi[i.Name]
+	if !ok {
+		return refusal, false
+	}
+	if want.String() != i.Signature.String() {
+		refusal.What = fmt.Sprintf("import %s is %s instead of %s", name, i.Signature, want)
+		refusal.Remedy = "build it with a toolchain for WASI preview 1: " + buildCommand
+		return refusal, false
+	}
+	return Refusal{}, true
+}
+
+// importRemedy recognizes the toolchains whose modules are made for another host.
+func importRemedy(i wasm.Import) string {
+	const onlyWASI = "a command may import only functions of " + wasiModule
+	switch {
+	case i.Module == wasiModule:
+		return "WASI preview 1 has no such function: " + buildCommand
+	case i.Module == handlerModule:
+		return "only a handler may import it, which exports " + handlerExport
+	case i.Module == "wasi_unstable" || i.Module == "wasi":
+		return "built for an older or extended WASI: build it for preview 1, without threads"
+	case strings.HasPrefix(i.Module, "wasi:") || strings.HasPrefix(i.Module, "cm32p2|"):
+		return "built for WASI 0.2: " + buildCommand
+	case strings.HasPrefix(i.Module, "wasix"):
+		return "built for WASIX: " + buildCommand
+	case i.Module == "gojs" || i.Module == "go":
+		return "built by Go for the browser: build it with GOOS=wasip1 GOARCH=wasm"
+	case i.Module == "wbg" || strings.HasPrefix(i.Module, "__wbindgen") || strings.HasSuffix(i.Module, "_bg.js"):
+		return "built by wasm-bindgen for the browser: build it with --target wasm32-wasip1 and without wasm-bindgen"
+	case i.Module == "env" && i.Name == "__linear_memory":
+		return "this is an object file: link it (clang without -c)"
+	case i.Module == "env" && i.Kind == wasm.Memory:
+		return "define the memory in the module: build it without --import-memory"
+	case i.Module == "env" && isEmscripten(i.Name):
+		return "built by Emscripten for the browser: build it with emcc -sSTANDALONE_WASM, or with clang --target=wasm32-wasi"
+	case i.Module == "env" && (i.Name == "abort" || i.Name == "seed" || i.Name == "trace"):
+		return "built by AssemblyScript for the browser: build it with @assemblyscript/wasi-shim"
+	case i.Module == "env" && i.Kind == wasm.Function:
+		return "a function that no linked library defines: link the library, and do not use --allow-undefined; " + onlyWASI
+	default:
+		return onlyWASI
+	}
+}
+
+func isEmscripten(name string) bool {
+	for _, known := range []string{"emscripten_", "_emscripten_", "invoke_", "__syscall_", "__cxa_", "___cxa_", "_embind_"} {
+		if strings.HasPrefix(name, known) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,107 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// judge turns what ended a call into its outcome. The first cause wins: if the context of the call
+// has ended, its cause is the outcome, whatever the guest still did.
+func (r *run) judge(cause, err error) Outcome {
+	var (
+		fault *faultError
+		limit *limitError
+		exit  *sys.ExitError
+	)
+	switch {
+	case r.memory.err != nil:
+		return faultOutcome(r.memory.err)
+	case errors.As(cause, &fault):
+		return faultOutcome(fault.err)
+	case errors.As(cause, &limit):
+		return limitOutcome(limit)
+	case cause != nil:
+		return cancelledOutcome(cause)
+	case err == nil:
+		return Outcome{Kind: Complete, Output: r.output.bytes}
+	case errors.As(err, &fault):
+		return faultOutcome(fault.err)
+	case errors.As(err, &exit):
+		return r.exited(int(int32(exit.ExitCode())))
+	default:
+		return r.trapped(err)
+	}
+}
+
+func (r *run) exited(code int) Outcome {
+	switch {
+	case code == 0:
+		return Outcome{Kind: Complete, Output: r.output.bytes}
+	case code == exitRetry:
+		return Outcome{Kind: Retry, Code: code, Message: r.describe("exit status 75 (try again later)")}
+	case code == exitFatal:
+		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)")}
+	case r.memory.refused:
+		return limitOutcome(memoryExceeded(r.limits.Memory))
+	default:
+		return Outcome{Kind: Failed, Code: code, Message: r.describe(fmt.Sprintf("exit status %d", code))}
+	}
+}
+
+func (r *run) trapped(err error) Outcome {
+	name, hint, ok := trapOf(err)
+	switch {
+	case !ok:
+		return faultOutcome(err)
+	case r.memory.refused:
+		return limitOutcome(memoryExceeded(r.limits.Memory))
+	default:
+		return Outcome{Kind: Trap, Trap: name, Message: r.describe("trap: " + name + " (" + hint + ")")}
+	}
+}
+
+// describe adds the line of stderr that says most about a failure.
+func (r *run) describe(what string) string {
+	if line := headline(r.logs.end()); line != "" {
+		return what + ": " + line
+	}
+	return what
+}
+
+func limitOutcome(e *limitError) Outcome {
+	return Outcome{Kind: LimitExceeded, Limit: e.limit, Message: e.message}
+}
+
+func cancelledOutcome(cause error) Outcome {
+	return Outcome{Kind: Cancelled, Message: "cancelled: " + cause.Error(), Err: cause}
+}
+
+func faultOutcome(err error) Outcome {
+	return Outcome{Kind: HostFault, Message: "internal error", Err: err}
+}
+
+// maxHeadline bounds the part of a message that the guest chose.
+const maxHeadline = 400
+
+// headline finds the line of stderr to show in a message: the last one that is not blank, but for
+// the runtimes whose last words are a stack trace or advice.
+func headline(stderr string) string {
+	last := ""
+	for line := range strings.Lines(stderr) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") { // Go
+			last = line
+			break
+		}
+		if line != "" && !strings.HasPrefix(line, "note: ") { // Rust's advice on RUST_BACKTRACE
+			last = line
+		}
+	}
+	if len(last) > maxHeadline {
+		last = prefix(last, maxHeadline) + "…"
+	}
+	return last
+}

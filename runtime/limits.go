@@ -1,0 +1,104 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// The limits of a call that sets none.
+const (
+	DefaultMemory = 64 << 20
+	DefaultInput  = 16 << 20
+	DefaultOutput = 16 << 20
+	DefaultLog    = 64 << 10
+)
+
+// maxMemory is what a 32-bit guest can address.
+const maxMemory = 4 << 30
+
+// Limits bound one call. Sizes are in bytes, and the zero value of each means its default.
+type Limits struct {
+	// Memory bounds the guest's linear memory. Default 64 MiB; more than 4 GiB means 4 GiB.
+	Memory int64
+	// Input bounds what is handed to the guest on stdin. Default 16 MiB.
+	Input int64
+	// Output bounds what the guest may write to stdout. Default 16 MiB.
+	Output int64
+	// Log bounds what the guest may write to stderr. Default 64 KiB.
+	Log int64
+	// Timeout bounds the wall-clock time of the call. Default 0, which is none.
+	Timeout time.Duration
+}
+
+// WithDefaults returns a copy in which every size that is not set, or is negative, has its default.
+func (l Limits) WithDefaults() Limits {
+	set := func(value *int64, fallback int64) {
+		if *value <= 0 {
+			*value = fallback
+		}
+	}
+	set(&l.Memory, DefaultMemory)
+	set(&l.Input, DefaultInput)
+	set(&l.Output, DefaultOutput)
+	set(&l.Log, DefaultLog)
+	l.Memory = min(l.Memory, maxMemory)
+	l.Timeout = max(l.Timeout, 0)
+	return l
+}
+
+// limitError stops a guest: it is the cause with which the context of its call is cancelled.
+type limitError struct {
+	limit   Limit
+	message string
+}
+
+func (e *limitError) Error() string { return e.message }
+
+const manifestRemedy = "raise limits.%s in the plugin's manifest"
+
+func exceeded(name, value, what string) *limitError {
+	return &limitError{
+		limit:   Limit{Name: name, Value: value},
+		message: what + ": " + fmt.Sprintf(manifestRemedy, name),
+	}
+}
+
+func memoryExceeded(limit int64) *limitError {
+	value := units.FormatSize(limit)
+	return exceeded("memory", value, fmt.Sprintf("memory limit of %s reached", value))
+}
+
+func inputExceeded(limit, size int64) *limitError {
+	value := units.FormatSize(limit)
+	return exceeded("input", value, fmt.Sprintf("input of %s is over the input limit of %s", units.FormatSize(size), value))
+}
+
+func outputExceeded(limit int64) *limitError {
+	value := units.FormatSize(limit)
+	return exceeded("output", value, fmt.Sprintf("output limit of %s exceeded on stdout", value))
+}
+
+func logExceeded(limit int64) *limitError {
+	value := units.FormatSize(limit)
+	return exceeded("log", value, fmt.Sprintf("log limit of %s exceeded on stderr", value))
+}
+
+func timeoutExceeded(limit time.Duration) *limitError {
+	value := formatDuration(limit)
+	return exceeded("timeout", value, fmt.Sprintf("timeout of %s exceeded", value))
+}
+
+// formatDuration writes 2h0m0s as people do, 2h.
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,175 @@
+package runtime
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// TestLimits runs each limit just under, just over, and under again: a limit ends one call.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	const kib = 1 << 10
+	for _, test := range []struct {
+		name        string
+		binary      []byte
+		limits      Limits
+		under, over string
+		want        Limit
+		message     string
+	}{
+		{
+			name: "memory", binary: runtimetest.MemoryBomb(t), limits: Limits{Memory: 32 << 20}, under: "30", over: "32",
+			want:    Limit{"memory", "32MiB"},
+			message: "memory limit of 32MiB reached: raise limits.memory in the plugin's manifest",
+		},
+		{
+			name: "input", binary: runtimetest.Echo(t), limits: Limits{Input: kib},
+			under: strings.Repeat("x", kib), over: strings.Repeat("x", kib+1),
+			want:    Limit{"input", "1KiB"},
+			message: "input of 1025B is over the input limit of 1KiB: raise limits.input in the plugin's manifest",
+		},
+		{
+			name: "output", binary: runtimetest.OutputFlood(t), limits: Limits{Output: 100 * kib},
+			under: strconv.Itoa(100 * kib), over: strconv.Itoa(100*kib + 1),
+			want:    Limit{"output", "100KiB"},
+			message: "output limit of 100KiB exceeded on stdout: raise limits.output in the plugin's manifest",
+		},
+		{
+			name: "log", binary: runtimetest.LogFlood(t), limits: Limits{Log: 4 * kib},
+			under: strconv.Itoa(4 * kib), over: strconv.Itoa(4*kib + 1),
+			want:    Limit{"log", "4KiB"},
+			message: "log limit of 4KiB exceeded on stderr: raise limits.log in the plugin's manifest",
+		},
+		{
+			name: "timeout", binary: runtimetest.Sleep(t), limits: Limits{Timeout: time.Second},
+			under: "1", over: "3600000",
+			want:    Limit{"timeout", "1s"},
+			message: "timeout of 1s exceeded: raise limits.timeout in the plugin's manifest",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			module := load(t, test.binary)
+			complete(t, call(t, module, test.under, test.limits))
+			over := call(t, module, test.over, test.limits)
+			if over.Kind != LimitExceeded || over.Limit != test.want || over.Message != test.message || over.Output != nil || over.Err != nil {
+				t.Errorf("outcome = %+v, want %+v: %s", over, test.want, test.message)
+			}
+			complete(t, call(t, module, test.under, test.limits))
+		})
+	}
+}
+
+// TestLimitsFlood: what never ends by itself is ended by its limit.
+func TestLimitsFlood(t *testing.T) {
+	t.Parallel()
+	for want, binary := range map[string][]byte{
+		"memory":  runtimetest.MemoryBomb(t),
+		"output":  runtimetest.OutputFlood(t),
+		"log":     runtimetest.LogFlood(t),
+		"timeout": runtimetest.Loop(t),
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			limits := Limits{}
+			if want == "timeout" {
+				limits.Timeout = 100 * time.Millisecond
+			}
+			got := call(t, load(t, binary), "", limits)
+			if got.Kind != LimitExceeded || got.Limit.Name != want {
+				t.Errorf("outcome = %+v, want limit %s", got, want)
+			}
+		})
+	}
+}
+
+// TestLimitMemory: a refused growth is told to the guest, and only what it then makes of it counts.
+func TestLimitMemory(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.BuildC(t, `
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+	int code = 0;
+	(void)scanf("%d", &code);
+	if (__builtin_wasm_memory_grow(0, 60000) != (size_t)-1) return 2;
+	if (code < 0) __builtin_trap();
+	exit(code);
+}`))
+	for input, want := range map[string]OutcomeKind{
+		"0": Complete, "1": LimitExceeded, "-1": LimitExceeded,
+		// What the guest says on purpose stands.
+		"75": Retry, "65": Fatal,
+	} {
+		if got := call(t, module, input, Limits{}); got.Kind != want {
+			t.Errorf("exit %s after a refused growth = %+v, want %s", input, got, want)
+		}
+	}
+}
+
+// TestLimitMemoryDeclared: a growth over the maximum that the module itself declares is not the
+// limit's doing.
+func TestLimitMemoryDeclared(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.BuildC(t, `
+int main(void) {
+	return __builtin_wasm_memory_grow(0, 10) == (unsigned long)-1 ? 3 : 0;
+}`, "-Wl,--max-memory=131072"))
+	if got := call(t, module, "", Limits{}); got.Kind != Failed || got.Code != 3 {
+		t.Errorf("outcome = %+v, want exit status 3", got)
+	}
+}
+
+func TestAdmits(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.BuildC(t, `int main(void) { return 0; }`, "-Wl,--initial-memory=8388608"))
+	if got := module.Info().MemoryMin; got != 8<<20 {
+		t.Fatalf("memory min = %d, want 8 MiB", got)
+	}
+	if err := module.Admits(Limits{Memory: 8 << 20}); err != nil {
+		t.Errorf("Admits(8MiB) = %v", err)
+	}
+	if err := module.Admits(Limits{}); err != nil {
+		t.Errorf("Admits of the default = %v", err)
+	}
+	err := module.Admits(Limits{Memory: 8<<20 - 1})
+	want := "the module needs 8MiB of memory from its start, over the memory limit of 8388607B (memory section): " +
+		"raise limits.memory in the plugin's manifest or build it with a smaller initial memory"
+	if err == nil || err.Error() != want {
+		t.Errorf("Admits = %v, want %s", err, want)
+	}
+	if got := call(t, module, "", Limits{Memory: 4 << 20}); got.Kind != LimitExceeded || got.Limit != (Limit{"memory", "4MiB"}) {
+		t.Errorf("outcome = %+v, want limit memory", got)
+	}
+	complete(t, call(t, module, "", Limits{Memory: 8 << 20}))
+}
+
+func TestLimitsWithDefaults(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[Limits]Limits{
+		{}:                   {64 << 20, 16 << 20, 16 << 20, 64 << 10, 0},
+		{-1, -1, -1, -1, -1}: {64 << 20, 16 << 20, 16 << 20, 64 << 10, 0},
+		{1, 2, 3, 4, 5}:      {1, 2, 3, 4, 5},
+		{Memory: 5 << 30}:    {4 << 30, 16 << 20, 16 << 20, 64 << 10, 0},
+	} {
+		if got := in.WithDefaults(); got != want {
+			t.Errorf("%+v.WithDefaults() = %+v, want %+v", in, got, want)
+		}
+	}
+}
+
+func TestFormatDuration(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		30 * time.Second: "30s", 90 * time.Second: "1m30s", time.Minute: "1m", time.Hour: "1h",
+		time.Hour + time.Second: "1h0m1s", 90 * time.Minute: "1h30m", 1500 * time.Millisecond: "1.5s", 10 * time.Minute: "10m", 100 * time.Hour: "100h",
+	} {
+		if got := formatDuration(d); got != want {
+			t.Errorf("formatDuration(%d) = %s, want %s", d, got, want)
+		}
+	}
+}

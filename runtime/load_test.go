@@ -1,0 +1,361 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+const (
+	i32 = "\x7f"
+	i64 = "\x7e"
+)
+
+// importing is a command that imports one thing. Its types are () -> () and (i32) -> ().
+func importing(module, name string, kind byte, description ...byte) []byte {
+	imported := byte(0)
+	if kind == runtimetest.FunctionKind {
+		imported = 1
+	}
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", ""), runtimetest.FunctionType(i32, "")),
+		runtimetest.Section(runtimetest.ImportSection, runtimetest.Import(module, name, kind, description...)),
+		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
+		runtimetest.Section(runtimetest.MemorySection, []byte{0, 1}),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, imported)),
+		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body()),
+	)
+}
+
+// exporting is a module that exports one function of type (i32) -> (i64).
+func exporting(name string) []byte {
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType(i32, i64)),
+		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export(name, runtimetest.FunctionKind, 0)),
+		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body(0x42, 0)),
+	)
+}
+
+// TestLoadRefusals is the golden list of what a person reads about a file that cannot be served.
+func TestLoadRefusals(t *testing.T) {
+	t.Parallel()
+	const (
+		build = "build a core module that exports _start (Go: GOOS=wasip1 GOARCH=wasm go build; Rust: --target wasm32-wasip1; C: clang --target=wasm32-wasi)"
+		again = "build it again, or copy it again and rename it into place when it is whole"
+		fn    = runtimetest.FunctionKind
+	)
+	engine := setup(t)
+	tar := append(make([]byte, 257), "ustar\x00"...)
+	for _, test := range []struct {
+		name   string
+		binary []byte
+		want   string
+	}{
+		// No module at all.
+		{"empty", nil, "the file is empty: " + again},
+		{"zeroes", make([]byte, 100), "not a WebAssembly module: it begins with 00 00 00 00 instead of 00 61 73 6d: " + build},
+		{"random", randomBytes(1), "not a WebAssembly module: it begins with " + hexOf(randomBytes(1)[:4]) + " instead of 00 61 73 6d: " + build},
+		{"wat", []byte("  (module\n (func))"), "not a WebAssembly module but a WebAssembly text file (WAT): assemble it with wat2wasm or wasm-tools parse"},
+		{"script", []byte("#!/bin/sh\necho hi\n"), "not a WebAssembly module but a script: compile it to WebAssembly: " + build},
+		{"javascript", []byte("export default function () {}"), "not a WebAssembly module but source text: compile it to WebAssembly: " + build},
+		{"go", []byte("package main\n"), "not a WebAssembly module but Go source text: compile it to WebAssembly: " + build},
+		{"html", []byte("\ufeff<!DOCTYPE html>"), "not a WebAssembly module but an HTML or XML page: download the file itself; this may be an error page"},
+		{"json", []byte(`{"message":"Not Found"}`), "not a WebAssembly module but a JSON file: download the file itself; this may be an error message"},
+		{"lfs", []byte("version https://git-lfs.github.com/spec/v1\n"), "not a WebAssembly module but a Git LFS pointer: fetch the file itself with git lfs pull"},
+		{"text", []byte(strings.Repeat("grüße ", 300)), "not a WebAssembly module but a text file: compile it to WebAssembly: " + build},
+		{"elf", []byte("\x7fELF\x02\x01"), "not a WebAssembly module but a Linux program (ELF): compile it for WebAssembly: " + build},
+		{"macho", []byte("\xcf\xfa\xed\xfe\x07"), "not a WebAssembly module but a macOS program (Mach-O): compile it for WebAssembly: " + build},
+		{"pe", []byte("MZ\x90\x00"), "not a WebAssembly module but a Windows program (PE): compile it for WebAssembly: " + build},
+		{"gzip", []byte("\x1f\x8b\x08\x00"), "not a WebAssembly module but a gzip file: unpack it with gunzip"},
+		{"zip", []byte("PK\x03\x04\x00"), "not a WebAssembly module but a zip file: unpack it with unzip"},
+		{"tar", tar, "not a WebAssembly module but a tar file: unpack it with tar -x"},
+		{"archive", []byte("!<arch>\n"), "not a WebAssembly module but a static library (ar): link it into a program: " + build},
+
+		// WebAssembly, but not a whole core module of version 1.
+		{"component", []byte("\x00asm\x0d\x00\x01\x00"), "a WebAssembly component (WASI 0.2), not a core module (header): " + build + "; or take the core module out with wasm-tools component unbundle"},
+		{"version", []byte("\x00asm\x02\x00\x00\x00"), "WebAssembly version 2 of layer 0 is unknown (header): only version 1 of layer 0 can be served: " + build},
+		{"header", []byte("\x00asm\x01"), "a truncated WebAssembly module: it ends after 5 bytes: " + again},
+		{"magic", []byte("\x00as"), "a truncated WebAssembly module: it ends after 3 bytes: " + again},
+		{"truncated", exporting("_start")[:22], "a truncated WebAssembly module: the file ends too early (export section at byte 20): " + again},
+		{"between", exporting("_start")[:20], "a truncated WebAssembly module: the file ends too early: 1 of 1 functions have no body (code section at byte 20): " + again},
+		{"damaged", runtimetest.Module(runtimetest.Section(runtimetest.TypeSection, []byte{0x61})), "a damaged WebAssembly module: type 0x61 is no function type; garbage collection is not supported (type section at byte 12): " + again},
+		{"section", runtimetest.Module(runtimetest.RawSection(99, nil)), "a damaged WebAssembly module: section 99 is unknown (unknown section at byte 8): " + again},
+		{"imports", []byte("\x00asm\x01\x00\x00\x00\x02\x05\xff\xff\xff\xff\x0f"), "a damaged WebAssembly module: 4294967295 imports do not fit into the 0 bytes that are left (import section at byte 15): " + again},
+		{"code", command([]byte{0xff}), "not a valid WebAssembly module: invalid function[0] export[\"_start\"]: invalid instruction 0xff: build it again, without proposals beyond WebAssembly 2.0"},
+		{"threads", command([]byte{0xfe, 0x03, 0x00}), "not a valid WebAssembly module: invalid function[0] export[\"_start\"]: atomic.fence invalid as feature \"threads\" is disabled: build it again, without proposals beyond WebAssembly 2.0"},
+
+		// A module of a kind that cannot be served.
+		{"handler", exporting("quern_handle"), "a handler, which is not supported yet (export quern_handle): until then " + build},
+		{"extism", importing("extism:host/env", "input_length", fn, 0), "an Extism plugin, which is not supported yet (imports from extism:host/env): until then " + build},
+		{"library", exporting("add"), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin); only commands are supported yet: " + build},
+		{"reactor", exporting("_initialize"), "no entry point (exports): it exports _initialize, so it was built as a library (reactor): build a command instead (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin); only commands are supported yet: " + build},
+		{"nothing", runtimetest.Module(), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin); only commands are supported yet: " + build},
+
+		// A command that asks for what it does not get.
+		{"start", exporting("_start"), "_start is (i32) -> (i64) instead of () -> () (export _start): export the start function of a WASI command under this name"},
+		{"unknown", importing("env", "puts", fn, 0), "unknown import env.puts (import section): a function that no linked library defines: link the library, and do not use --allow-undefined; a command may import only functions of wasi_snapshot_preview1"},
+		{"other", importing("my:host", "call", fn, 0), "unknown import my:host.call (import section): a command may import only functions of wasi_snapshot_preview1"},
+		{"escaped", importing("a\x1b[2J", "b\n", fn, 0), "unknown import a\\x1b[2J.b\\x0a (import section): a command may import only functions of wasi_snapshot_preview1"},
+		{"long", importing(strings.Repeat("m", 1000), "n", fn, 0), "unknown import " + strings.Repeat("m", 200) + "… (import section): a command may import only functions of wasi_snapshot_preview1"},
+		{"wasi function", importing("wasi_snapshot_preview1", "sock_open", fn, 0), "unknown import wasi_snapshot_preview1.sock_open (import section): WASI preview 1 has no such function: " + build},
+		{"wasi signature", importing("wasi_snapshot_preview1", "fd_close", fn, 1), "import wasi_snapshot_preview1.fd_close is (i32) -> () instead of (i32) -> (i32) (import section): build it with a toolchain for WASI preview 1: " + build},
+		{"wasi global", importing("wasi_snapshot_preview1", "fd_write", runtimetest.GlobalKind, 0x7f, 0), "import wasi_snapshot_preview1.fd_write is a global (import section): wasi_snapshot_preview1 has functions only: define the global in the module"},
+		{"global", importing("env", "g", runtimetest.GlobalKind, 0x7f, 1), "unknown import env.g (import section): a command may import only functions of wasi_snapshot_preview1"},
+		{"table", importing("env", "t", runtimetest.TableKind, 0x70, 0, 1), "unknown import env.t (import section): a command may import only functions of wasi_snapshot_preview1"},
+		{"memory", importing("env", "memory", runtimetest.MemoryKind, 0, 1), "unknown import env.memory (import section): define the memory in the module: build it without --import-memory"},
+		{"unstable", importing("wasi_unstable", "fd_write", fn, 0), "unknown import wasi_unstable.fd_write (import section): built for an older or extended WASI: build it for preview 1, without threads"},
+		{"preview 2", importing("wasi:cli/run@0.2.0", "run", fn, 0), "unknown import wasi:cli/run@0.2.0.run (import section): built for WASI 0.2: " + build},
+		{"wasix", importing("wasix_32v1", "thread_spawn", fn, 0), "unknown import wasix_32v1.thread_spawn (import section): built for WASIX: " + build},
+		{"gojs", importing("gojs", "runtime.wasmExit", fn, 0), "unknown import gojs.runtime.wasmExit (import section): built by Go for the browser: build it with GOOS=wasip1 GOARCH=wasm"},
+		{"wasm-bindgen", importing("__wbindgen_placeholder__", "__wbindgen_throw", fn, 0), "unknown import __wbindgen_placeholder__.__wbindgen_throw (import section): built by wasm-bindgen for the browser: build it with --target wasm32-wasip1 and without wasm-bindgen"},
+		{"emscripten", importing("env", "emscripten_resize_heap", fn, 0), "unknown import env.emscripten_resize_heap (import section): built by Emscripten for the browser: build it with emcc -sSTANDALONE_WASM, or with clang --target=wasm32-wasi"},
+		{"assemblyscript", importing("env", "abort", fn, 0), "unknown import env.abort (import section): built by AssemblyScript for the browser: build it with @assemblyscript/wasi-shim"},
+		{"object", importing("env", "__linear_memory", runtimetest.MemoryKind, 0, 1), "unknown import env.__linear_memory (import section): this is an object file: link it (clang without -c)"},
+		{"quern_v1", importing("quern_v1", "input", fn, 0), "unknown import quern_v1.input (import section): only a handler may import it, which exports quern_handle"},
+		{"no memory", withoutMemory(), "no memory, which the functions of wasi_snapshot_preview1 read and write (memory section): declare a memory and export it as memory"},
+		{"table bomb", tableBomb(), "tables of 2000000 entries, more than 1048576 (table section): declare smaller tables"},
+		{"data", dataOutside(), "the module cannot be instantiated: data[0]: out of bounds memory access: build it again"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			module, err := engine.Load(t.Context(), test.binary)
+			var refused *RefusedError
+			if module != nil || !errors.As(err, &refused) {
+				t.Fatalf("Load = %v, %v, want a refusal", module, err)
+			}
+			if err.Error() != test.want {
+				t.Errorf("refusal =\n%s\nwant\n%s", err, test.want)
+			}
+			if len(refused.Refusals) != 1 {
+				t.Errorf("%d refusals, want 1", len(refused.Refusals))
+			}
+		})
+	}
+}
+
+func randomBytes(seed uint64) []byte {
+	b := make([]byte, 1000)
+	random := rand.New(rand.NewPCG(seed, seed))
+	for i := range b {
+		b[i] = byte(random.Uint32())
+	}
+	return b
+}
+
+func hexOf(b []byte) string {
+	pairs := make([]string, len(b))
+	for i := range b {
+		pairs[i] = hex.EncodeToString(b[i : i+1])
+	}
+	return strings.Join(pairs, " ")
+}
+
+func withoutMemory() []byte {
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", ""), runtimetest.FunctionType("", i32)),
+		runtimetest.Section(runtimetest.ImportSection, runtimetest.Import(wasiModule, "sched_yield", runtimetest.FunctionKind, 1)),
+		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 1)),
+		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body()),
+	)
+}
+
+func tableBomb() []byte {
+	table := append([]byte{0x70, 0}, runtimetest.Number(1_000_000)...)
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
+		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
+		runtimetest.Section(runtimetest.TableSection, table, table),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 0)),
+		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body()),
+	)
+}
+
+// dataOutside has a data segment behind the end of its memory.
+func dataOutside() []byte {
+	at := []byte{0, 0x41, 0xff, 0xff, 0x03, 0x0b} // i32.const 65535, end
+	return append(command(nil), runtimetest.Section(runtimetest.DataSection, append(at, runtimetest.Name("xx")...))...)
+}
+
+// TestLoadAllRefusals: every reason is told at once, and a flood of them is cut.
+func TestLoadAllRefusals(t *testing.T) {
+	t.Parallel()
+	var imports [][]byte
+	for range 25 {
+		imports = append(imports, runtimetest.Import("env", "f", runtimetest.FunctionKind, 0))
+	}
+	_, err := setup(t).Load(t.Context(), command(nil, imports...))
+	var refused *RefusedError
+	if !errors.As(err, &refused) || len(refused.Refusals) != maxRefusals+1 {
+		t.Fatalf("Load = %v, want %d refusals", err, maxRefusals+1)
+	}
+	if got := refused.Refusals[maxRefusals].What; got != "5 more imports that a command cannot have" {
+		t.Errorf("last refusal = %q", got)
+	}
+	if strings.Count(err.Error(), "; ") < maxRefusals {
+		t.Errorf("refusals are not joined: %s", err)
+	}
+}
+
+func TestInspect(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	binary := runtimetest.Echo(t)
+	sum := sha256.Sum256(binary)
+	info, err := engine.Inspect(t.Context(), binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Kind != Command || info.Digest != "sha256:"+hex.EncodeToString(sum[:]) || info.Size != int64(len(binary)) {
+		t.Errorf("info = %+v", info)
+	}
+	if info.Functions < 10 || info.MemoryMin < 64<<10 || info.MemoryMax != 0 {
+		t.Errorf("info = %+v", info)
+	}
+	if !slices.Contains(info.Imports, "wasi_snapshot_preview1.fd_read") || !slices.Equal(info.Exports, []string{"memory", "_start"}) {
+		t.Errorf("imports = %v, exports = %v", info.Imports, info.Exports)
+	}
+	if module := loadInto(t, engine, binary); module.Info().Digest != info.Digest {
+		t.Errorf("Load and Inspect disagree: %+v, %+v", module.Info(), info)
+	}
+	t.Run("ErrRefused", func(t *testing.T) {
+		for kind, binary := range map[Kind][]byte{
+			Handler: exporting("quern_handle"),
+			Extism:  importing("extism:host/env", "input_length", runtimetest.FunctionKind, 0),
+			Command: importing("env", "puts", runtimetest.FunctionKind, 0),
+			"":      exporting("add"),
+		} {
+			info, err := engine.Inspect(t.Context(), binary)
+			if err == nil || info.Kind != kind || info.Functions != 1 || info.Digest == "" || len(info.Exports) != 1 {
+				t.Errorf("Inspect = %+v, %v, want what is known of a refused %q", info, err, kind)
+			}
+		}
+	})
+}
+
+// TestLoadManyAtOnce loads the same file at once: it is compiled by one call at a time.
+func TestLoadManyAtOnce(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	binary := runtimetest.Exit(t)
+	var group sync.WaitGroup
+	for code := range 8 {
+		group.Go(func() {
+			module, err := engine.Load(context.Background(), binary)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got := call(t, module, string(rune('1'+code)), Limits{}); got.Code != code+1 {
+				t.Errorf("outcome = %+v, want exit status %d", got, code+1)
+			}
+			if err := errors.Join(module.Close(context.Background()), module.Close(context.Background())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if len(engine.compiling) != 0 {
+		t.Errorf("%d locks are held for ever", len(engine.compiling))
+	}
+}
+
+// TestLoadWaits: who waits for another compilation of the same file stops waiting with its context.
+func TestLoadWaits(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	unlock, err := engine.lock(t.Context(), "digest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	errGone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errGone)
+	if _, err := engine.lock(ctx, "digest"); !errors.Is(err, errGone) {
+		t.Errorf("lock = %v, want the cause of the context", err)
+	}
+	unlock()
+	again, err := engine.lock(t.Context(), "digest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}
+
+func TestLoadErrors(t *testing.T) {
+	t.Parallel()
+	binary := command(nil)
+	t.Run("ErrContext", func(t *testing.T) {
+		t.Parallel()
+		errGone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errGone)
+		_, err := setup(t).Load(ctx, binary)
+		var refused *RefusedError
+		if !errors.Is(err, errGone) || errors.As(err, &refused) {
+			t.Errorf("Load = %v, want the cause and no refusal", err)
+		}
+	})
+	t.Run("ErrClosed", func(t *testing.T) {
+		t.Parallel()
+		engine := setup(t)
+		if err := errors.Join(engine.Close(t.Context()), engine.Close(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := engine.Load(t.Context(), binary); !errors.Is(err, ErrClosed) {
+			t.Errorf("Load = %v, want ErrClosed", err)
+		}
+	})
+}
+
+// FuzzLoad: no file makes the checks before the compiler panic, or pass what is no command.
+func FuzzLoad(f *testing.F) {
+	engine := setup(f)
+	for _, seed := range [][]byte{
+		nil, command(nil), exporting("_start"), importing("env", "f", runtimetest.FunctionKind, 0), tableBomb(), withoutMemory(),
+		[]byte("(module)"), []byte("\x00asm\x0d\x00\x01\x00"), bytes.Repeat([]byte("ü"), 600),
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		if refused := sniff(file); refused != nil {
+			checkRefusals(t, refused.Refusals)
+			return
+		}
+		outline, refused := decode(file)
+		if refused != nil {
+			checkRefusals(t, refused.Refusals)
+			return
+		}
+		var info Info
+		info.describe(outline)
+		if info.MemoryMin < 0 || info.MemoryMax < 0 {
+			t.Errorf("info = %+v", info)
+		}
+		found := engine.plain.refusals(kindOf(outline), outline)
+		checkRefusals(t, found)
+		if len(found) == 0 && kindOf(outline) != Command {
+			t.Errorf("a %q passed", kindOf(outline))
+		}
+	})
+}
+
+// checkRefusals: a refusal is one line that fits on a screen.
+func checkRefusals(t *testing.T, refusals []Refusal) {
+	t.Helper()
+	for _, r := range refusals {
+		if r.What == "" || r.Remedy == "" || len(r.String()) > 4*maxLabel+1000 || sanitize([]byte(r.String())) != r.String() {
+			t.Errorf("refusal = %q", r)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package runtime
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// logged writes pieces to a log and returns its lines and its end.
+func logged(pieces ...string) (lines []string, end string) {
+	l := logs{limit: math.MaxInt64, line: func(line string) { lines = append(lines, line) }}
+	for _, piece := range pieces {
+		if n, err := l.Write([]byte(piece)); n != len(piece) || err != nil {
+			panic(err)
+		}
+	}
+	l.flush()
+	return lines, l.end()
+}
+
+func TestLogLines(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxLine)
+	for name, test := range map[string]struct{ pieces, want []string }{
+		"nothing":    {nil, nil},
+		"line":       {[]string{"a\n"}, []string{"a"}},
+		"lines":      {[]string{"a\nb\n\nc\n"}, []string{"a", "b", "", "c"}},
+		"pieces":     {[]string{"a", "b\nc", "\n"}, []string{"ab", "c"}},
+		"no newline": {[]string{"a\nb"}, []string{"a", "b"}},
+		"crlf":       {[]string{"a\r\nb\r\n"}, []string{"a", "b"}},
+		"controls":   {[]string{"\x1b[31mred\x00\x7f\ttab\rreturn\n"}, []string{"\\x1b[31mred\\x00\\x7f\ttab\\x0dreturn"}},
+		"forged":     {[]string{"a\u2028b\u0085c\u202ed\u200be\n"}, []string{`a\u2028b\u0085c\u202ed\u200be`}},
+		"plane 14":   {[]string{"\U000e0001\n"}, []string{`\U000e0001`}},
+		"not utf-8":  {[]string{"a\xffb\xc3\n"}, []string{"a\ufffdb\ufffd"}},
+		"split rune": {[]string{"gr\xc3", "\xbc\xc3\x9fe\n"}, []string{"grüße"}},
+		"full line":  {[]string{long + "\n"}, []string{long}},
+		"long line":  {[]string{long + "yz\n"}, []string{long, "yz"}},
+		"long runes": {[]string{long[1:] + "üz\n"}, []string{long[1:], "üz"}},
+		"very long":  {[]string{long, long, "end"}, []string{long, long, "end"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, _ := logged(test.pieces...); !slices.Equal(got, test.want) {
+				t.Errorf("lines = %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLogTail(t *testing.T) {
+	t.Parallel()
+	if _, end := logged("a\nb\n\n"); end != "a\nb" {
+		t.Errorf("end = %q", end)
+	}
+	var pieces []string
+	for range 1000 {
+		pieces = append(pieces, "grüße an alle\n")
+	}
+	_, end := logged(append(pieces, "last\n")...)
+	if len(end) > maxTail || len(end) < maxTail-utf8.UTFMax || !utf8.ValidString(end) || !strings.HasSuffix(end, "alle\nlast") {
+		t.Errorf("end has %d bytes: …%q", len(end), end[len(end)-20:])
+	}
+	// Escapes make a line longer than it was written.
+	if _, end := logged(strings.Repeat("\x00", 100_000)); len(end) > maxTail || !strings.HasSuffix(end, `\x00`) {
+		t.Errorf("end has %d bytes", len(end))
+	}
+}
+
+// TestLogIsLive: a line is handed on while the guest runs, not when it has ended.
+func TestLogIsLive(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.Loop(t))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var lines []string
+	got := module.Run(ctx, Call{Log: func(line string) {
+		lines = append(lines, line)
+		cancel() // or the guest never ends
+	}})
+	if got.Kind != Cancelled || !slices.Equal(lines, []string{"ready"}) || got.Stderr != "ready" || ctx.Err() != context.Canceled {
+		t.Errorf("outcome = %+v, lines = %q", got, lines)
+	}
+}
+
+// TestLogUpToLimit: what a guest wrote before it passed the limit is there.
+func TestLogUpToLimit(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.LogFlood(t))
+	var lines []string
+	got := module.Run(t.Context(), Call{Limits: Limits{Log: 100}, Log: func(line string) { lines = append(lines, line) }})
+	want := []string{strings.Repeat("x", 63), strings.Repeat("x", 36)}
+	if got.Limit.Name != "log" || !slices.Equal(lines, want) || got.Stderr != strings.Join(want, "\n") {
+		t.Errorf("outcome = %+v, lines = %q", got, lines)
+	}
+}
+
+// FuzzSanitize: what is left of a line cannot end it, move a cursor, or be taken for something else.
+func FuzzSanitize(f *testing.F) {
+	for _, seed := range []string{"plain", "\x1b[0m", "\xff\xfe", "a\u2028b", "grüße\t", "\U000e0001"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		got := sanitize(line)
+		if !utf8.ValidString(got) || strings.ContainsAny(got, "\n\r\x1b\x00\u2028\u2029\u0085") {
+			t.Errorf("sanitize(%q) = %q", line, got)
+		}
+		if again := sanitize([]byte(got)); again != got {
+			t.Errorf("sanitize is not stable: %q, %q", got, again)
+		}
+		for n := range len(line) + 2 {
+			head, tail := prefix(line, n), suffix(line, n)
+			if len(head) > n || len(tail) > n || (utf8.Valid(line) && !(utf8.Valid(head) && utf8.Valid(tail))) {
+				t.Errorf("prefix = %q, suffix = %q of %q, %d", head, tail, line, n)
+			}
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package runtime
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+const page = 64 << 10
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	m := &memory{limit: 3 * page}
+	linear := m.Allocate(page, 100*page)
+	first := linear.Reallocate(page)
+	if len(first) != page {
+		t.Fatalf("%d bytes, want a page", len(first))
+	}
+	first[0] = 1
+	grown := linear.Reallocate(3 * page)
+	if len(grown) != 3*page || &grown[0] != &first[0] {
+		t.Fatalf("%d bytes, want three pages at the same place", len(grown))
+	}
+	if m.refused || linear.Reallocate(3*page+1) != nil || !m.refused {
+		t.Errorf("refused = %v, want a refusal over the limit and none below", m.refused)
+	}
+	linear.Free()
+	if grown[0] != 1 {
+		t.Error("Free has taken the memory from under a call")
+	}
+	if err := m.release(); err != nil {
+		t.Error(err)
+	}
+	if err := m.release(); err != nil {
+		t.Errorf("second release: %v", err)
+	}
+}
+
+func TestMemoryDeclaredMaximum(t *testing.T) {
+	t.Parallel()
+	m := &memory{limit: 100 * page}
+	m.Allocate(page, 2*page)
+	if len(m.reserved) != 2*page {
+		t.Errorf("%d bytes are reserved, want the declared maximum", len(m.reserved))
+	}
+	if err := m.release(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMemoryNone(t *testing.T) {
+	t.Parallel()
+	m := &memory{limit: page}
+	if got := m.Allocate(0, 0).Reallocate(0); len(got) != 0 || m.refused || m.err != nil {
+		t.Errorf("%d bytes, %+v, want none", len(got), m)
+	}
+	if err := m.release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMemoryIsReleased: however a call ends, its memory is given back. Each call reserves a GiB of
+// addresses, so a leak shows in the size of the process at once.
+func TestMemoryIsReleased(t *testing.T) {
+	engine := setup(t) // not parallel: other tests map memory too
+	exit, loop := loadInto(t, engine, runtimetest.Exit(t)), loadInto(t, engine, runtimetest.Loop(t))
+	trap := loadInto(t, engine, runtimetest.Trap(t))
+	limits := Limits{Memory: 1 << 30}
+	before := mappings(t)
+	for range 20 {
+		call(t, exit, "0", limits)
+		call(t, exit, "1", limits)
+		call(t, trap, "unreachable", limits)
+		call(t, loop, "", Limits{Memory: 1 << 30, Timeout: 1})
+	}
+	if after := mappings(t); after > before+20 {
+		t.Errorf("%d mappings before, %d after 80 calls", before, after)
+	}
+}
+
+// mappings counts the mappings of this process, where the system tells them.
+func mappings(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(maps), "\n")
+}

@@ -1,0 +1,83 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// Kind is how a plugin is called.
+type Kind string
+
+// The kinds of plugins, in the order in which they are told apart.
+const (
+	// Handler exports quern_handle.
+	Handler Kind = "handler"
+	// Extism imports functions of extism:host/env.
+	Extism Kind = "extism"
+	// Command exports _start: a WASI preview 1 program.
+	Command Kind = "command"
+)
+
+// digestPrefix names the hash that a digest is.
+const digestPrefix = "sha256:"
+
+// Info says what a module is. What could not be read is left at its zero value.
+type Info struct {
+	Kind Kind
+	// Digest is "sha256:" and the 64 hex digits of the file's bytes.
+	Digest string
+	// Size is the file's size in bytes.
+	Size int64
+	// Functions counts the functions that the module defines itself.
+	Functions int
+	// Imports are written module.name, Exports name, both in the order of the file.
+	Imports, Exports []string
+	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum.
+	MemoryMin, MemoryMax int64
+}
+
+// Module is a compiled plugin. It may run any number of calls at once, each in an instance of its
+// own.
+type Module struct {
+	engine   *Engine
+	backend  *backend // which compiled it
+	compiled wazero.CompiledModule
+	info     Info
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Info says what the module is.
+func (m *Module) Info() Info { return m.info }
+
+// Admits returns nil if the memory that the module needs from its start fits into the limits, else a
+// *RefusedError that names both.
+func (m *Module) Admits(l Limits) error {
+	limit := l.WithDefaults().Memory
+	if m.info.MemoryMin <= limit {
+		return nil
+	}
+	return refuse(
+		fmt.Sprintf("the module needs %s of memory from its start, over the memory limit of %s",
+			units.FormatSize(m.info.MemoryMin), units.FormatSize(limit)),
+		"memory section",
+		fmt.Sprintf(manifestRemedy, "memory")+" or build it with a smaller initial memory",
+	)
+}
+
+// Close gives the module's code back. The caller guarantees that no Run is in flight. It may be
+// called twice.
+func (m *Module) Close(ctx context.Context) error {
+	m.closeOnce.Do(func() {
+		if err := m.compiled.Close(ctx); err != nil {
+			m.closeErr = fmt.Errorf("close module %q: %w", m.info.Digest, err)
+		}
+	})
+	return m.closeErr
+}

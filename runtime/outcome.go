@@ -1,0 +1,62 @@
+package runtime
+
+import "time"
+
+// OutcomeKind says how a call ended. What becomes of the task is decided by the host alone.
+type OutcomeKind string
+
+// The ways in which a call ends. The first cause wins: once a limit, the context or a fault of the
+// host has stopped the guest, no exit code and no trap that follows is looked at.
+const (
+	// Complete: the guest returned from _start or exited with 0. Only then is there an Output.
+	Complete OutcomeKind = "complete"
+	// Retry: the guest exited with 75 (EX_TEMPFAIL) and asks to be called again later.
+	Retry OutcomeKind = "retry"
+	// Fatal: the guest exited with 65 (EX_DATAERR); another attempt would fail as well.
+	Fatal OutcomeKind = "fatal"
+	// Failed: the guest exited with any other code.
+	Failed OutcomeKind = "failed"
+	// Trap: the guest did what WebAssembly forbids, or aborted.
+	Trap OutcomeKind = "trap"
+	// LimitExceeded: the host stopped the guest at one of the call's limits.
+	LimitExceeded OutcomeKind = "limit"
+	// Cancelled: the context that Run was given ended first.
+	Cancelled OutcomeKind = "cancelled"
+	// HostFault: the host itself erred. The guest is not to blame, and is told nothing of the cause.
+	HostFault OutcomeKind = "host_fault"
+)
+
+// The exit codes of sysexits.h that mean more than "failed".
+const (
+	exitRetry = 75
+	exitFatal = 65
+)
+
+// Limit names the limit that a call ran into.
+type Limit struct {
+	// Name is the limit's key in the manifest: memory, input, output, log or timeout.
+	Name string
+	// Value is the limit as people write it, such as "64MiB" or "30s".
+	Value string
+}
+
+// Outcome is the end of one call, told completely: Run returns no error beside it.
+type Outcome struct {
+	Kind OutcomeKind
+	// Code is the guest's exit code, for Complete, Retry, Fatal and Failed.
+	Code int
+	// Limit is set for LimitExceeded.
+	Limit Limit
+	// Trap names the trap, for Trap: "unreachable", "integer divide by zero" and so on.
+	Trap string
+	// Message says in one line what happened, for people. It is empty when Complete.
+	Message string
+	// Stderr is the end of what the guest wrote to stderr, at most 4 KiB, sanitized like the log.
+	Stderr string
+	// Output is what the guest wrote to stdout, only when Complete. The caller owns it.
+	Output []byte
+	// GuestTime is the wall-clock time from the making of the instance to its end.
+	GuestTime time.Duration
+	// Err is the cause of a HostFault or of Cancelled, for the host's own log only.
+	Err error
+}

@@ -1,0 +1,81 @@
+package runtimetest
+
+// The sections of a module by their numbers, for Section.
+const (
+	TypeSection     = 1
+	ImportSection   = 2
+	FunctionSection = 3
+	TableSection    = 4
+	MemorySection   = 5
+	ExportSection   = 7
+	StartSection    = 8
+	CodeSection     = 10
+	DataSection     = 11
+)
+
+// The kinds of imports and exports.
+const (
+	FunctionKind = 0
+	TableKind    = 1
+	MemoryKind   = 2
+	GlobalKind   = 3
+)
+
+// Module puts a module together from its sections, for tests of what no compiler would write.
+func Module(sections ...[]byte) []byte {
+	module := []byte("\x00asm\x01\x00\x00\x00")
+	for _, section := range sections {
+		module = append(module, section...)
+	}
+	return module
+}
+
+// Section is a section that is a vector of elements.
+func Section(id byte, elements ...[]byte) []byte {
+	contents := Number(uint32(len(elements)))
+	for _, element := range elements {
+		contents = append(contents, element...)
+	}
+	return RawSection(id, contents)
+}
+
+// RawSection is a section with any contents.
+func RawSection(id byte, contents []byte) []byte {
+	return append(append([]byte{id}, Number(uint32(len(contents)))...), contents...)
+}
+
+// FunctionType is an element of the type section. Its types are bytes such as 0x7f for i32.
+func FunctionType(params, results string) []byte {
+	return append([]byte{0x60}, append(Name(params), Name(results)...)...)
+}
+
+// Import is an element of the import section. What follows the kind describes it: the number of a
+// function's type, the limits of a memory.
+func Import(module, name string, kind byte, description ...byte) []byte {
+	return append(append(append(Name(module), Name(name)...), kind), description...)
+}
+
+// Export is an element of the export section.
+func Export(name string, kind, index byte) []byte {
+	return append(Name(name), kind, index)
+}
+
+// Body is an element of the code section: a function without locals, without its final end.
+func Body(code ...byte) []byte {
+	return append(Number(uint32(len(code)+2)), append(append([]byte{0}, code...), 0x0b)...)
+}
+
+// Name is a string with its length before it.
+func Name(name string) []byte {
+	return append(Number(uint32(len(name))), name...)
+}
+
+// Number is a number in LEB128.
+func Number(n uint32) []byte {
+	var encoded []byte
+	for n >= 0x80 {
+		encoded = append(encoded, byte(n)|0x80)
+		n >>= 7
+	}
+	return append(encoded, byte(n))
+}

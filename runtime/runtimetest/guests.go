@@ -1,0 +1,95 @@
+package runtimetest
+
+import (
+	"embed"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+//go:embed guests/*.c guests/empty/main.go
+var sources embed.FS
+
+// Echo copies stdin to stdout.
+func Echo(t testing.TB) []byte { return guest(t, "echo") }
+
+// Exit exits with the code that stdin begins with, in decimal; the rest of stdin goes to stderr, and
+// "output" and a newline to stdout.
+func Exit(t testing.TB) []byte { return guest(t, "exit") }
+
+// Loop writes "ready" to stderr and loops for ever.
+func Loop(t testing.TB) []byte { return guest(t, "loop") }
+
+// Sleep writes "ready" to stderr, sleeps for as many milliseconds as stdin says, and then writes
+// "awake" and a newline to stdout.
+func Sleep(t testing.TB) []byte { return guest(t, "sleep") }
+
+// MemoryBomb takes memory until there is none and exits with 1, or takes as many MiB as stdin says.
+func MemoryBomb(t testing.TB) []byte { return guest(t, "memorybomb") }
+
+// OutputFlood writes as many bytes to stdout as stdin says, without end if it says nothing.
+func OutputFlood(t testing.TB) []byte { return guest(t, "outputflood") }
+
+// LogFlood writes as many bytes to stderr as stdin says, without end if it says nothing.
+func LogFlood(t testing.TB) []byte { return guest(t, "logflood") }
+
+// Trap traps in the way that stdin names: unreachable, divide, overflow, conversion, memory, null,
+// table, mismatch, recursion (WebAssembly's
+// stack) or descent (C's stack).
+func Trap(t testing.TB) []byte { return guest(t, "trap") }
+
+// Recursion calls itself for ever.
+func Recursion(t testing.TB) []byte { return guest(t, "recursion") }
+
+// Version writes the given version to stdout: two versions are two modules.
+func Version(t testing.TB, version string) []byte {
+	return guest(t, "version", "-DVERSION="+strconv.Quote(version))
+}
+
+// Env writes its arguments, each as "arg VALUE", and its environment to stdout, one a line.
+func Env(t testing.TB) []byte { return guest(t, "env") }
+
+// Clock writes to stdout, one a line: the wall clock and the monotonic clock in nanoseconds, and 16
+// random bytes in hex.
+func Clock(t testing.TB) []byte { return guest(t, "clock") }
+
+// Empty does nothing; written in C.
+func Empty(t testing.TB) []byte { return guest(t, "empty") }
+
+// EmptyGo does nothing; written in Go.
+func EmptyGo(t testing.TB) []byte {
+	t.Helper()
+	binary, err := guests.get("empty.go", func() ([]byte, error) {
+		dir, err := os.MkdirTemp("", "guest-*")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		source, err := sources.ReadFile("guests/empty/main.go")
+		if err != nil {
+			return nil, err
+		}
+		// A module of its own, so that the build needs no more of this repository than the source.
+		if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module empty\n\ngo 1.26\n"), 0o600); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600); err != nil {
+			return nil, err
+		}
+		return buildGo(dir)
+	})
+	if err != nil {
+		t.Fatalf("build Go guest: %v", err)
+	}
+	return binary
+}
+
+func guest(t testing.TB, name string, arguments ...string) []byte {
+	t.Helper()
+	source, err := sources.ReadFile("guests/" + name + ".c")
+	if err != nil {
+		t.Fatalf("read guest %s: %v", name, err)
+	}
+	return BuildC(t, string(source), arguments...)
+}

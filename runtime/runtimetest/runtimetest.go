@@ -1,0 +1,126 @@
+// Package runtimetest builds guests for the tests of this and other packages.
+//
+// Guests are built from source by the real compilers, when they are first asked for and once a
+// process. A compiler that is missing fails the test and names the command that installs it.
+package runtimetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// errNoCompiler tells what to do on a machine that cannot build guests.
+var errNoCompiler = errors.New("no clang for WebAssembly found: run make deps")
+
+// guests holds what was built so far. It lives as long as the process, because a guest is the same
+// for every test that asks for it.
+var guests builds
+
+type builds struct {
+	mu   sync.Mutex
+	done map[string]func() ([]byte, error)
+}
+
+// get builds a guest at most once; who asks for it meanwhile waits.
+func (b *builds) get(key string, build func() ([]byte, error)) ([]byte, error) {
+	b.mu.Lock()
+	once, ok := b.done[key]
+	if !ok {
+		if b.done == nil {
+			b.done = map[string]func() ([]byte, error){}
+		}
+		once = sync.OnceValues(build)
+		b.done[key] = once
+	}
+	b.mu.Unlock()
+	return once()
+}
+
+// BuildC compiles one C source to a WASI command and returns the module. Further arguments go to
+// clang, such as -DNAME=VALUE. The caller does not change what is returned.
+func BuildC(t testing.TB, source string, arguments ...string) []byte {
+	t.Helper()
+	key := "c\x00" + source + "\x00" + strings.Join(arguments, "\x00")
+	binary, err := guests.get(key, func() ([]byte, error) { return buildC(source, arguments) })
+	if err != nil {
+		t.Fatalf("build C guest: %v", err)
+	}
+	return binary
+}
+
+// BuildGo compiles the main package in dir to a WASI command and returns the module. The caller does
+// not change what is returned.
+func BuildGo(t testing.TB, dir string) []byte {
+	t.Helper()
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		t.Fatalf("build Go guest: %v", err)
+	}
+	binary, err := guests.get("go\x00"+dir, func() ([]byte, error) { return buildGo(dir) })
+	if err != nil {
+		t.Fatalf("build Go guest %s: %v", dir, err)
+	}
+	return binary
+}
+
+func buildC(source string, arguments []string) ([]byte, error) {
+	clang, err := findClang()
+	if err != nil {
+		return nil, err
+	}
+	return inTemporary(func(dir, out string) error {
+		in := filepath.Join(dir, "guest.c")
+		if err := os.WriteFile(in, []byte(source), 0o600); err != nil {
+			return err
+		}
+		args := append([]string{"--target=wasm32-wasi", "-O2", "-Wl,--strip-all", "-o", out}, arguments...)
+		return command(clang, nil, dir, append(args, in)...)
+	})
+}
+
+func buildGo(dir string) ([]byte, error) {
+	return inTemporary(func(_, out string) error {
+		env := append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+		return command("go", env, dir, "build", "-trimpath", "-ldflags=-s -w", "-o", out, ".")
+	})
+}
+
+// inTemporary gives build a folder of its own and reads the file that it wrote there.
+func inTemporary(build func(dir, out string) error) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "guest-*")
+	if err != nil {
+		return nil, err
+	}
+	out := filepath.Join(dir, "guest.wasm")
+	var binary []byte
+	if err = build(dir, out); err == nil {
+		binary, err = os.ReadFile(out)
+	}
+	return binary, errors.Join(err, os.RemoveAll(dir))
+}
+
+func command(name string, env []string, dir string, arguments ...string) error {
+	var output bytes.Buffer
+	cmd := exec.Command(name, arguments...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, env, &output, &output
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, output.String())
+	}
+	return nil
+}
+
+func findClang() (string, error) {
+	for _, name := range []string{"clang-14", "clang"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errNoCompiler
+}

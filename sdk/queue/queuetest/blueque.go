@@ -1,0 +1,263 @@
+package queuetest
+
+import (
+	"bufio"
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+//go:embed blueque.py
+var driver string
+
+// answerTimeout bounds how long the Python process may take for one command.
+const answerTimeout = 30 * time.Second
+
+// Blueque is a Python process with the real Blueque package, which knows only the tenant "blueque":
+// a test that uses it needs a server of its own. Its methods run one command each; an exception
+// fails the test.
+type Blueque struct {
+	t       testing.TB
+	cmd     *exec.Cmd
+	answers chan []byte  // closed when the process ends
+	stderr  bytes.Buffer // to be read when the process has ended
+
+	mu    sync.Mutex // guards the turn: one command, one answer
+	stdin io.WriteCloser
+}
+
+// BluequeTask is a task as the package's get_task shows it; what it has not is nil.
+type BluequeTask struct {
+	ID         string
+	Status     string
+	Queue      string
+	Parameters *string
+	Result     *string
+	Error      *string
+	Node       *string
+	PID        *int
+	Created    *float64
+	Updated    *float64
+}
+
+// Python starts a Python process with the Blueque package, connected to the server, for the length
+// of the test. Without the package the test fails and names the remedy.
+func Python(t testing.TB, serverURL string) *Blueque {
+	t.Helper()
+	python, err := findPython()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Blueque{t: t, cmd: exec.Command(python, "-I", "-c", driver, serverURL), answers: make(chan []byte)}
+	b.cmd.Stderr = &b.stderr
+	if b.stdin, err = b.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := b.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer close(b.answers)
+		lines := bufio.NewReader(stdout)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			select {
+			case b.answers <- line:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		_ = b.stdin.Close()
+		_ = b.cmd.Process.Kill() // it may be in the middle of a listen
+		<-ended
+		_ = b.cmd.Wait()
+		if t.Failed() && b.stderr.Len() > 0 {
+			t.Logf("Python's stderr:\n%s", b.stderr.Bytes())
+		}
+	})
+	return b
+}
+
+// Enqueue is Queue.enqueue.
+func (b *Blueque) Enqueue(queue, parameters string) (id string) {
+	b.t.Helper()
+	b.do(&id, "enqueue", queue, parameters)
+	return id
+}
+
+// Schedule is Queue.schedule.
+func (b *Blueque) Schedule(queue, parameters string, eta time.Time) (id string) {
+	b.t.Helper()
+	b.do(&id, "schedule", queue, parameters, float64(eta.UnixMicro())/1e6)
+	return id
+}
+
+// EnqueueDueTasks is Queue.enqueue_due_tasks.
+func (b *Blueque) EnqueueDueTasks(queue string) {
+	b.t.Helper()
+	b.do(nil, "enqueue_due_tasks", queue)
+}
+
+// DeleteTask is Queue.delete_task.
+func (b *Blueque) DeleteTask(queue, id string) {
+	b.t.Helper()
+	b.do(nil, "delete_task", queue, id)
+}
+
+// Task is Client.get_task.
+func (b *Blueque) Task(id string) (task BluequeTask) {
+	b.t.Helper()
+	b.do(&task, "get_task", id)
+	return task
+}
+
+// Register makes the process a listener of the queue, as Client.get_listener does, and returns its
+// listener ID.
+func (b *Blueque) Register(queue string) (listener string) {
+	b.t.Helper()
+	b.do(&listener, "register", queue)
+	return listener
+}
+
+// Listen is Listener.listen: it waits for a task and reserves it.
+func (b *Blueque) Listen(queue string) (task BluequeTask) {
+	b.t.Helper()
+	b.do(&task, "listen", queue)
+	return task
+}
+
+// ClaimOrphan is Listener.claim_orphan; nil if there is none.
+func (b *Blueque) ClaimOrphan(queue string) (task *BluequeTask) {
+	b.t.Helper()
+	b.do(&task, "claim_orphan", queue)
+	return task
+}
+
+// Start is Processor.start of a task that Listen returned.
+func (b *Blueque) Start(id string, pid int) {
+	b.t.Helper()
+	b.do(nil, "start", id, pid)
+}
+
+// Complete is Processor.complete of a task that Listen returned.
+func (b *Blueque) Complete(id, result string) {
+	b.t.Helper()
+	b.do(nil, "complete", id, result)
+}
+
+// Fail is Processor.fail of a task that Listen returned.
+func (b *Blueque) Fail(id, text string) {
+	b.t.Helper()
+	b.do(nil, "fail", id, text)
+}
+
+// Work begins to listen in the background and to complete each task with "python " and its
+// parameters, until the test ends.
+func (b *Blueque) Work(queue string) {
+	b.t.Helper()
+	b.do(nil, "work", queue)
+}
+
+// Worked are the IDs of the tasks that Work has completed so far.
+func (b *Blueque) Worked() (ids []string) {
+	b.t.Helper()
+	b.do(&ids, "get_worked")
+	return ids
+}
+
+// do runs one command and reads its value.
+func (b *Blueque) do(value any, command string, arguments ...any) {
+	b.t.Helper()
+	if err := b.try(value, command, arguments...); err != nil {
+		b.t.Fatalf("Blueque: %s: %v", command, err)
+	}
+}
+
+func (b *Blueque) try(value any, command string, arguments ...any) error {
+	if arguments == nil {
+		arguments = []any{}
+	}
+	line, err := json.Marshal([]any{command, arguments})
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, err := b.stdin.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("the Python process has ended: %w", err)
+	}
+	timer := time.NewTimer(answerTimeout)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return fmt.Errorf("no answer within %s", answerTimeout)
+	case line, ok := <-b.answers:
+		if !ok {
+			return errors.New("the Python process has ended")
+		}
+		var answer struct {
+			Value json.RawMessage
+			Error string
+		}
+		if err := json.Unmarshal(line, &answer); err != nil {
+			return fmt.Errorf("read %q: %w", line, err)
+		}
+		if answer.Error != "" {
+			return errors.New(answer.Error)
+		}
+		if value == nil {
+			return nil
+		}
+		return json.Unmarshal(answer.Value, value)
+	}
+}
+
+// findPython finds the interpreter of the virtual environment that `make deps` makes: $QUERN_VENV,
+// or build/venv beside the go.mod above the working directory.
+func findPython() (string, error) {
+	venv := os.Getenv("QUERN_VENV")
+	if venv == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return "", err
+		}
+		for {
+			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+				break
+			}
+			if parent := filepath.Dir(dir); parent != dir {
+				dir = parent
+				continue
+			}
+			return "", errors.New("no go.mod above the working directory: set QUERN_VENV to the virtual environment with Blueque")
+		}
+		venv = filepath.Join(dir, "build", "venv")
+	}
+	python := filepath.Join(venv, "bin", "python")
+	if _, err := os.Stat(python); err != nil {
+		return "", fmt.Errorf("the Python environment with Blueque is missing (%w): run `make deps`", err)
+	}
+	return python, nil
+}

@@ -1,0 +1,214 @@
+package queuetest
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+)
+
+// Proxy stands between a client and a server and breaks their connections where a test wants it. It
+// begins by passing everything.
+type Proxy struct {
+	target   string
+	listener net.Listener
+	children sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	moved *sync.Cond // the mode, cuts or a link has changed
+	mode  proxyMode
+	text  []byte // what a request holds whose reply is cut
+	cuts  int    // how many replies are still to be cut; -1: all
+	done  int    // how many were
+	links map[*link]struct{}
+}
+
+type proxyMode int
+
+const (
+	passing proxyMode = iota
+	blocking
+	refusing
+	closed
+)
+
+// link is one connection through the proxy.
+type link struct {
+	client, server net.Conn
+	seen           []byte // the end of the request so far, should the text be split; guarded by Proxy.mu
+	cut            bool   // the next reply is to be; guarded by Proxy.mu
+}
+
+// seenBytes is the longest text that is found although it is split.
+const seenBytes = 256
+
+// NewProxy listens on a free loopback port and connects whoever comes to the server, for the length
+// of the test.
+func NewProxy(t testing.TB, server *Server) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{target: server.Addr(), listener: listener, links: make(map[*link]struct{})}
+	p.moved = sync.NewCond(&p.mu)
+	p.children.Go(p.accept)
+	t.Cleanup(func() {
+		p.change(closed)
+		_ = listener.Close()
+		p.children.Wait()
+	})
+	return p
+}
+
+// Addr is the proxy's host and port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// URL is what a client connects to in place of the server.
+func (p *Proxy) URL() string { return "redis://" + p.Addr() + "/0" }
+
+// Pass lets everything through again; what Block kept back goes first.
+func (p *Proxy) Pass() { p.change(passing) }
+
+// Block keeps the connections and lets nothing through, as a network that hangs: requests and
+// replies are kept back until Pass, also those of a client that has given up meanwhile.
+func (p *Proxy) Block() { p.change(blocking) }
+
+// Refuse ends every connection and each new one at once.
+func (p *Proxy) Refuse() { p.change(refusing) }
+
+// CutReplies lets the next n requests that contain text (all of them while n is negative) through to
+// the server, and ends the connection in place of the reply: the server has done what the client
+// never hears of. Pass ends it; the empty text is in every request.
+func (p *Proxy) CutReplies(n int, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cuts, p.text = n, []byte(text)
+}
+
+// Cuts is how many replies were cut so far.
+func (p *Proxy) Cuts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done
+}
+
+func (p *Proxy) change(mode proxyMode) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode = mode
+	if mode == passing {
+		p.cuts = 0
+	}
+	if mode == refusing || mode == closed {
+		for l := range p.links {
+			reset(l.client)
+			l.close()
+		}
+	}
+	p.moved.Broadcast()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.children.Go(func() { p.connect(client) })
+	}
+}
+
+// connect serves one connection until either side ends it.
+func (p *Proxy) connect(client net.Conn) {
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		reset(client)
+		return
+	}
+	l := &link{client: client, server: server}
+	p.mu.Lock()
+	refused := p.mode == refusing || p.mode == closed
+	if !refused {
+		p.links[l] = struct{}{}
+	}
+	p.mu.Unlock()
+	if refused {
+		reset(client)
+		l.close()
+		return
+	}
+	var replies sync.WaitGroup
+	replies.Go(func() { l.pump(server, client, func([]byte) bool { return p.reply(l) }) })
+	l.pump(client, server, func(chunk []byte) bool { return p.request(l, chunk) })
+	replies.Wait()
+	p.mu.Lock()
+	delete(p.links, l)
+	p.mu.Unlock()
+}
+
+// pump copies what allow admits, and ends both connections when one ends.
+func (l *link) pump(from, to net.Conn, allow func(chunk []byte) bool) {
+	defer l.close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			if !allow(buffer[:n]) {
+				reset(l.client)
+				return
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// request waits while everything is blocked and notes whether the reply is to be cut.
+func (p *Proxy) request(l *link, chunk []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waitUnblocked()
+	l.seen = append(l.seen, chunk...)
+	if p.cuts != 0 && !l.cut && bytes.Contains(l.seen, p.text) {
+		l.cut = true
+		p.cuts = max(-1, p.cuts-1)
+	}
+	l.seen = append([]byte(nil), l.seen[max(0, len(l.seen)-seenBytes):]...)
+	return p.mode == passing
+}
+
+// reply waits while everything is blocked and tells whether the reply goes to the client.
+func (p *Proxy) reply(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waitUnblocked()
+	if l.cut {
+		p.done++
+	}
+	l.seen = nil
+	return p.mode == passing && !l.cut
+}
+
+func (p *Proxy) waitUnblocked() {
+	for p.mode == blocking {
+		p.moved.Wait()
+	}
+}
+
+func (l *link) close() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// reset ends a connection as a crash would, so that the client does not take it for an orderly end.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
