@@ -14,10 +14,10 @@ BENCH   ?= .
 
 # The version is what Go finds in the repository; where it can find none (no git, an archive of the
 # sources, no commit yet) the build must not fail over it.
-vcs := $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true || echo false)
+vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true || echo false)
 
 # The race detector is linked by a C compiler.
-race := $(if $(shell command -v $(firstword $(shell go env CC))),-race)
+race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
 
 # An example plugin is a folder of examples/ with Go's main.go or one C file.
 go_plugins = $(patsubst examples/%/main.go,build/handlers/%.wasm,$(wildcard examples/*/main.go))

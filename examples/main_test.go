@@ -3,8 +3,9 @@ package examples_test
 import (
 	"testing"
 
-	"github.com/quern-project/quern/examples/internal/exampletest"
 	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/examples/internal/exampletest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -330,5 +331,33 @@ func mkdir(t *testing.T, path string, mode os.FileMode) {
 	}
 	if err := os.Chmod(path, mode); err != nil { // whatever the umask is
 		t.Fatal(err)
+	}
+}
+
+// TestCacheShared: engines that share a directory, as two processes do, do not get in each other's way.
+func TestCacheShared(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cache")
+	binary := runtimetest.Echo(t)
+	var group sync.WaitGroup
+	for range 4 {
+		engine, log := setupCached(t, dir)
+		group.Go(func() {
+			module, err := engine.Load(context.Background(), binary)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got := call(t, module, "hello", Limits{}); string(got.Output) != "hello" {
+				t.Errorf("outcome = %+v", got)
+			}
+			if err := module.Close(context.Background()); err != nil || strings.Contains(log.String(), "compile cache failed") {
+				t.Errorf("close: %v, log:\n%s", err, log)
+			}
+		})
+	}
+	group.Wait()
+	if log := runsFrom(t, dir, binary); strings.Contains(log, "WARN") || len(entriesOf(t, dir)) != 1 {
+		t.Errorf("entries = %v, log:\n%s", entriesOf(t, dir), log)
 	}
 }

@@ -25,7 +25,8 @@ type Call struct {
 	Limits Limits
 	// Log receives each line that the guest writes to stderr, as it comes and without its newline:
 	// control characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. It is
-	// called on the goroutine of Run. Default nil, which drops them.
+	// called on the goroutine of Run, which waits for it: it must not block. Default nil, which drops
+	// them.
 	Log func(line string)
 }
 

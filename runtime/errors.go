@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	// ErrClosed is returned by an Engine or a Module that was closed.
+	// ErrClosed is returned by an Engine that was closed.
 	ErrClosed = errors.New("runtime is closed")
 	// ErrCacheDir is wrapped by every error about a cache directory that cannot be trusted.
 	ErrCacheDir = errors.New("cache directory refused")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -31,12 +30,12 @@ func ExampleModule_Run() {
 	ctx := context.Background()
 	engine, err := runtime.New(ctx, runtime.Config{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer engine.Close(ctx)
 	module, err := engine.Load(ctx, hello())
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer module.Close(ctx)
 
@@ -54,7 +53,7 @@ func ExampleEngine_Load() {
 	ctx := context.Background()
 	engine, err := runtime.New(ctx, runtime.Config{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer engine.Close(ctx)
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/quern-project/quern/runtime/wasm"
@@ -104,6 +105,9 @@ func (b *backend) refusals(kind Kind, o *wasm.Outline) []Refusal {
 }
 
 func noEntryPoint(o *wasm.Outline) Refusal {
+	if slices.Contains(o.Custom, "linking") {
+		return Refusal{What: "an object file, which is not linked yet", Where: "linking section", Remedy: "link it (clang without -c)"}
+	}
 	remedy := fmt.Sprintf("export %s (a command), export %s (a handler) or import from %s (an Extism plugin); "+
 		"only commands are supported yet: %s", entryPoint, handlerExport, extismModule, buildCommand)
 	if _, ok := o.Export("_initialize"); ok {

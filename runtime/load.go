@@ -109,17 +109,12 @@ func invalid(err error) *RefusedError {
 		"build it again, without proposals beyond WebAssembly 2.0")
 }
 
-// tryLimit bounds the trial of a module.
-const tryLimit = 10 * time.Second
-
 // try makes an instance and drops it: whether the segments of a module fit into its memory is known
 // only then. A module with a start function is not tried, for that would run.
 func (m *Module) try(ctx context.Context, outline *wasm.Outline) (err error) {
 	if outline.Start {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, tryLimit)
-	defer cancel()
 	r := &run{module: m, memory: memory{limit: uint64(max(m.info.MemoryMin, wasm.PageSize))}}
 	defer func() { err = errors.Join(err, r.memory.release()) }()
 	instance, err := r.instantiate(ctx, wazero.NewModuleConfig().WithName("").WithStartFunctions())

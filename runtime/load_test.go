@@ -99,6 +99,7 @@ func TestLoadRefusals(t *testing.T) {
 		{"extism", importing("extism:host/env", "input_length", fn, 0), "an Extism plugin, which is not supported yet (imports from extism:host/env): until then " + build},
 		{"library", exporting("add"), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin); only commands are supported yet: " + build},
 		{"reactor", exporting("_initialize"), "no entry point (exports): it exports _initialize, so it was built as a library (reactor): build a command instead (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin); only commands are supported yet: " + build},
+		{"object file", runtimetest.BuildC(t, "int f(void) { return 1; }", "-c"), "an object file, which is not linked yet (linking section): link it (clang without -c)"},
 		{"nothing", runtimetest.Module(), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin); only commands are supported yet: " + build},
 
 		// A command that asks for what it does not get.
@@ -229,6 +230,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("Load and Inspect disagree: %+v, %+v", module.Info(), info)
 	}
 	t.Run("ErrRefused", func(t *testing.T) {
+		t.Parallel()
 		for kind, binary := range map[Kind][]byte{
 			Handler: exporting("quern_handle"),
 			Extism:  importing("extism:host/env", "input_length", runtimetest.FunctionKind, 0),

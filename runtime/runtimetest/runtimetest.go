@@ -6,6 +6,7 @@ package runtimetest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -48,7 +49,7 @@ func (b *builds) get(key string, build func() ([]byte, error)) ([]byte, error) {
 func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	key := "c\x00" + source + "\x00" + strings.Join(arguments, "\x00")
-	binary, err := guests.get(key, func() ([]byte, error) { return buildC(source, arguments) })
+	binary, err := guests.get(key, func() ([]byte, error) { return buildC(t.Context(), source, arguments) })
 	if err != nil {
 		t.Fatalf("build C guest: %v", err)
 	}
@@ -63,14 +64,14 @@ func BuildGo(t testing.TB, dir string) []byte {
 	if err != nil {
 		t.Fatalf("build Go guest: %v", err)
 	}
-	binary, err := guests.get("go\x00"+dir, func() ([]byte, error) { return buildGo(dir) })
+	binary, err := guests.get("go\x00"+dir, func() ([]byte, error) { return buildGo(t.Context(), dir) })
 	if err != nil {
 		t.Fatalf("build Go guest %s: %v", dir, err)
 	}
 	return binary
 }
 
-func buildC(source string, arguments []string) ([]byte, error) {
+func buildC(ctx context.Context, source string, arguments []string) ([]byte, error) {
 	clang, err := findClang()
 	if err != nil {
 		return nil, err
@@ -81,14 +82,14 @@ func buildC(source string, arguments []string) ([]byte, error) {
 			return err
 		}
 		args := append([]string{"--target=wasm32-wasi", "-O2", "-Wl,--strip-all", "-o", out}, arguments...)
-		return command(clang, nil, dir, append(args, in)...)
+		return command(ctx, clang, nil, dir, append(args, in)...)
 	})
 }
 
-func buildGo(dir string) ([]byte, error) {
+func buildGo(ctx context.Context, dir string) ([]byte, error) {
 	return inTemporary(func(_, out string) error {
 		env := append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
-		return command("go", env, dir, "build", "-trimpath", "-ldflags=-s -w", "-o", out, ".")
+		return command(ctx, "go", env, dir, "build", "-trimpath", "-ldflags=-s -w", "-o", out, ".")
 	})
 }
 
@@ -106,9 +107,9 @@ func inTemporary(build func(dir, out string) error) ([]byte, error) {
 	return binary, errors.Join(err, os.RemoveAll(dir))
 }
 
-func command(name string, env []string, dir string, arguments ...string) error {
+func command(ctx context.Context, name string, env []string, dir string, arguments ...string) error {
 	var output bytes.Buffer
-	cmd := exec.Command(name, arguments...)
+	cmd := exec.CommandContext(ctx, name, arguments...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, env, &output, &output
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, output.String())

@@ -46,7 +46,7 @@ func sectionOf(id byte) (section, bool) {
 		sectionStart:     {name: "start", order: 9, whole: true},
 		sectionElement:   {name: "element", order: 10, vector: "element segments"},
 		sectionDataCount: {name: "data count", order: 11},
-		sectionCode:      {name: "code", order: 12, vector: "function bodies"},
+		sectionCode:      {name: "code", order: 12, vector: "function bodies", whole: true},
 		sectionData:      {name: "data", order: 13, vector: "data segments"},
 	}
 	if int(id) >= len(known) {
@@ -160,6 +160,8 @@ func (d *decoder) element(id byte, r *reader) {
 		d.outline.Memories = append(d.outline.Memories, r.limits())
 	case sectionExport:
 		d.exported(r)
+	case sectionCode:
+		body(r)
 	}
 }
 
@@ -249,4 +251,33 @@ func table(r *reader) Limits {
 	}
 	r.valueType()
 	return r.limits()
+}
+
+// maxLocals bounds the locals of a function. A compiler allocates each, while a file declares any
+// number of them in five bytes.
+const maxLocals = 50_000
+
+// body reads the locals of a function and steps over its code.
+func body(r *reader) {
+	size := uint64(r.u32())
+	if size > uint64(r.left()) {
+		r.fail(fmt.Errorf("a function of %d bytes does not fit into the %d bytes that are left", size, r.left()))
+		return
+	}
+	end := r.at + int(size)
+	locals := uint64(0)
+	for range r.count("groups of locals") {
+		locals += uint64(r.u32())
+		r.valueType()
+		if locals > maxLocals {
+			r.fail(fmt.Errorf("a function has %d locals, more than %d", locals, maxLocals))
+			return
+		}
+	}
+	if r.err == nil && r.at > end {
+		r.fail(errors.New("the locals of a function end behind it"))
+	}
+	if r.err == nil {
+		r.at = end
+	}
 }

@@ -90,7 +90,7 @@ func TestDecodeTruncated(t *testing.T) {
 	t.Parallel()
 	file := full()
 	whole := 0
-	for n := range len(file) {
+	for n := range file {
 		_, err := Decode(file[:n])
 		if err == nil {
 			whole++
@@ -137,6 +137,9 @@ func TestDecodeErrors(t *testing.T) {
 		"limits":        {module(section(5, []byte{8, 0})), `memory section at byte 12: limits have the unknown flags 0x08`},
 		"table":         {module(section(4, []byte{0x40, 0, 0x70, 0, 0})), `table section at byte 11: tables with an initial value are not supported`},
 		"custom":        {module(raw(0, nil)), `custom section at byte 10: its contents end too early`},
+		"locals":        {module(types, section(3, []byte{0}), section(10, append([]byte{9, 1, 0x80, 0x84, 0xaf, 0x5f, 0x7f}, 0x0b, 0, 0))), `code section at byte 28: a function has 200000000 locals, more than 50000`},
+		"body":          {module(types, section(3, []byte{0}), section(10, []byte{9, 0, 0x0b})), `code section at byte 22: a function of 9 bytes does not fit into the 2 bytes that are left`},
+		"locals behind": {module(types, section(3, []byte{0}), section(10, []byte{2, 1, 1, 0x7f, 0x0b})), `code section at byte 25: the locals of a function end behind it`},
 		"bodies lack":   {module(types, section(3, []byte{0}, []byte{0}), section(10, runtimetest.Body())), `code section at byte 25: the file ends too early: 1 of 2 functions have no body`},
 	} {
 		t.Run(name, func(t *testing.T) {

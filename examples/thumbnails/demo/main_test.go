@@ -17,8 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/examples/internal/exampletest"
 	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/examples/internal/exampletest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
