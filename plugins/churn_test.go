@@ -176,7 +176,7 @@ func within(t *testing.T, what string, begin func(round int) (condition func() e
 // A module that takes long to compile delays no other.
 func TestSlowModuleDelaysNobody(t *testing.T) {
 	t.Parallel()
-	const others = 5
+	const others = 2
 	f := prepared(t, Config{}, func(dir string) {
 		write(t, dir+"/a-slow.wasm", slowModule())
 		for i := range others {
@@ -203,6 +203,43 @@ func TestSlowModuleDelaysNobody(t *testing.T) {
 	}
 }
 
+// What happens to a file while it is loading is not lost: it may be removed, and put back.
+func TestChangeWhileLoading(t *testing.T) {
+	t.Parallel()
+	f := prepared(t, Config{}, func(dir string) {
+		write(t, dir+"/a.wasm", slowModule())
+		write(t, dir+"/b.wasm", slowModule())
+		write(t, dir+"/z.wasm", guest(t, 1))
+	})
+	f.start()
+	f.awaitRun("acme", "z", output(1)) // the others are loading now
+	f.remove("a.wasm")
+	f.remove("b.wasm")
+	f.write("z.wasm", guest(t, 2))
+	f.awaitRun("acme", "z", output(2)) // and their removal has been seen
+	f.write("b.wasm", guest(t, 3))
+	f.awaitRun("acme", "b", output(3))
+	if v := f.Acquire("acme", "a"); v != nil {
+		t.Error("what was removed while it was loading serves")
+		v.Release()
+	}
+}
+
+// The end of Run waits for the loads that are under way, and leaves nothing of them.
+func TestStopWhileLoading(t *testing.T) {
+	t.Parallel()
+	f := prepared(t, Config{}, func(dir string) {
+		write(t, dir+"/a.wasm", slowModule())
+		write(t, dir+"/z.wasm", guest(t, 1))
+	})
+	f.start()
+	f.awaitRun("acme", "z", output(1))
+	f.stop()
+	if got := f.Bindings(); len(got) != 0 {
+		t.Errorf("bindings after the end: %v", got)
+	}
+}
+
 // slowModule is a command that does nothing, and has a lot of code that is never called.
 func slowModule() []byte {
 	leb := func(n int) (b []byte) {
@@ -215,7 +252,7 @@ func slowModule() []byte {
 		whole := bytes.Join(body, nil)
 		return slices.Concat([]byte{id}, leb(len(whole)), whole)
 	}
-	const functions, stores = 1500, 500
+	const functions, stores = 150, 300
 	store := []byte{0x41, 0x00, 0x41, 0x00, 0x28, 0x02, 0x00, 0x36, 0x02, 0x00} // [0] = [0]
 	body := slices.Concat([]byte{0x00}, bytes.Repeat(store, stores), []byte{0x0b})
 	body = append(leb(len(body)), body...)

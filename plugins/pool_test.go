@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -92,6 +93,69 @@ func TestPoolErrors(t *testing.T) {
 	p.release(m)
 }
 
+// Who asks for a module that is just being closed waits, and gets a new one.
+func TestPoolClosing(t *testing.T) {
+	t.Parallel()
+	p := newTestPool(t, 1)
+	binary := guest(t, 1)
+	old, err := p.acquire(t.Context(), digestOf(binary), binary)
+	check(t, err)
+	p.mu.Lock()
+	old.holders = 0 // as the last holder has it, until the module is closed
+	p.mu.Unlock()
+	if p.share(t.Context(), old.digest) != nil {
+		t.Error("a module that is being closed is shared")
+	}
+	acquired := make(chan *module)
+	go func() {
+		m, err := p.acquire(t.Context(), old.digest, binary)
+		if err != nil {
+			t.Error(err)
+		}
+		acquired <- m
+	}()
+	select {
+	case <-acquired:
+		t.Fatal("a module that is being closed was handed out")
+	case <-time.After(20 * time.Millisecond):
+	}
+	check(t, old.Close(t.Context()))
+	p.mu.Lock()
+	delete(p.modules, old.digest)
+	p.mu.Unlock()
+	close(old.gone)
+	m := <-acquired
+	if got := m.Run(t.Context(), runtime.Call{}); m == old || string(got.Output) != output(1) {
+		t.Errorf("the new module: %+v", got)
+	}
+	p.release(m)
+}
+
+// A table may be older than the version that it names is dead: the next one is read then.
+func TestAcquireFromOldTable(t *testing.T) {
+	t.Parallel()
+	d, err := New(nil, Config{Tenants: []string{"acme"}})
+	check(t, err)
+	served := func(holders int64) *Version {
+		v := &Version{Name: "a", Manifest: DefaultManifest("a"), release: func(*module) {}}
+		v.holders.Store(holders)
+		d.publish(newTable([]string{"acme"}, []*plugin{{key: key{name: "a"}, current: v}}))
+		return v
+	}
+	served(0)
+	acquired := make(chan *Version)
+	go func() { acquired <- d.Acquire("acme", "a") }()
+	select {
+	case v := <-acquired:
+		t.Fatalf("a dead version was handed out: %+v", v)
+	case <-time.After(20 * time.Millisecond):
+	}
+	alive := served(1)
+	if v := <-acquired; v != alive {
+		t.Errorf("acquired %+v", v)
+	}
+}
+
 func TestVersionMisuse(t *testing.T) {
 	t.Parallel()
 	panics := func(what string, call func()) {
@@ -106,6 +170,9 @@ func TestVersionMisuse(t *testing.T) {
 	v := &Version{release: func(*module) {}}
 	v.holders.Store(1)
 	v.Release()
+	if v.tryRetain() {
+		t.Error("a released version comes back to life")
+	}
 	panics("Release of a released version", v.Release)
 	panics("Retain of a released version", v.Retain)
 }
