@@ -55,7 +55,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&s.plugins, "plugins", "build/handlers", "the folder in which thumbnails.wasm is")
 	flags.StringVar(&s.photos, "photos", "examples/thumbnails/photos", "the folder in which the photographs are")
 	flags.StringVar(&s.out, "out", "build/demo", "the folder to write thumbnails to")
-	flags.IntVar(&s.repeat, "repeat", 4, "how often each photograph is enqueued, at least once")
+	flags.IntVar(&s.repeat, "repeat", 2, "how often each photograph is enqueued, at least once")
 	flags.DurationVar(&s.timeout, "timeout", 55*time.Second, "how long all of it may take")
 	if err := flags.Parse(args); err != nil {
 		return s, err
