@@ -1,16 +1,16 @@
 // Package host is one node: it reserves tasks from the queues that have a plugin here, runs each on
 // a slot, and settles it in Redis.
 //
-//	 Pub/Sub, poll ──wake──▶ scheduler ◀──free── slots, memory
-//	                             │ pick: which queue, how many
-//	                             ▼
-//	                          intake ──reserve──▶ Redis
-//	                             │ a goroutine for each task
-//	                             ▼
-//	                           task ──plugins.Version.Run──▶ outcome
-//	                             │
-//	                             ▼
-//	                          settler ──logs, settle──▶ Redis ──announce──▶ waiters
+//	Pub/Sub, poll ──wake──▶ scheduler ◀──free── slots, memory
+//	                            │ pick: which queue, how many
+//	                            ▼
+//	                         intake ──reserve──▶ Redis
+//	                            │ a goroutine for each task
+//	                            ▼
+//	                          task ──plugins.Version.Run──▶ outcome
+//	                            │
+//	                            ▼
+//	                         settler ──logs, settle──▶ Redis ──announce──▶ waiters
 //
 // A Host serves several tenants. For each it leads a session: one listener ID with a lease, from
 // joining to leaving. When a lease is lost the session ends, what it ran is stopped, and another
@@ -23,11 +23,15 @@
 // # Failure
 //
 // Redis away or refusing: reserving stops, guests run on, settles are repeated with a growing pause;
-// a log line and a metric say so once. A reserve whose answer did not come makes its queue suspect:
-// before the next reserve the host compares its reserved list with what it runs and takes on the
-// rest. A result that is refused, because somebody else holds the task by now, is counted and
-// dropped. What goes wrong with one task ends that task alone.
+// a log line says so once, and a metric counts. An error that is about one queue alone, such as a key
+// of the wrong type, pauses that queue alone: what it cannot settle is kept, and nothing more is taken
+// from it until that is done. A reserve whose answer did not come makes its queue suspect: before the
+// next reserve the host compares its reserved list with what it runs and takes on the rest. It does
+// so once more a lease later, because the reserve may still have been on its way. A result that is
+// refused, because somebody else holds the task by now, is counted and dropped. What goes wrong with
+// one task ends that task alone.
 //
 // Ending: Run's first context ends the intake; tasks then have the grace period, and what is not
-// finished goes back to the front of its queue. Its second context ends that wait.
+// finished goes back to the front of its queue. Its second context ends that wait. When one tenant
+// cannot be served any more, the host ends, and gives back at once what it runs for the others.
 package host

@@ -2,10 +2,14 @@ package host
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
@@ -13,6 +17,8 @@ const (
 	dutyTerm = 5 * time.Second
 	// dutyRetry is when a host looks again that did not get the duty.
 	dutyRetry = 200 * time.Millisecond
+	// lookPause is the least time between two looks, however many tasks fall due.
+	lookPause = 20 * time.Millisecond
 )
 
 // due is the slow look at all queues of a tenant behind Pub/Sub. It wakes the queues that have work,
@@ -33,6 +39,8 @@ func newDue(s *session) *due { return &due{session: s, poke: make(chan struct{},
 
 // Run polls until ctx ends: regularly, and whenever a task is due.
 func (d *due) Run(ctx context.Context) {
+	var pause backoff
+	regular, soonest := time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -40,59 +48,60 @@ func (d *due) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			timer.Reset(d.runOnce(ctx))
+			if err := d.runOnce(ctx); err == nil {
+				pause.succeeded()
+				regular = time.Now().Add(d.interval())
+				soonest = time.Now().Add(lookPause)
+			} else {
+				regular = time.Now().Add(pause.failed(time.Now()))
+				soonest = regular
+			}
 		case <-d.poke:
-			timer.Reset(d.wait(d.interval()))
 		}
+		timer.Reset(d.wait(regular, soonest))
 	}
 }
 
-// runOnce looks once and returns how long to wait until the next time.
-func (d *due) runOnce(ctx context.Context) time.Duration {
+// runOnce looks once: it wakes the queues that have work, and moves what is due.
+func (d *due) runOnce(ctx context.Context) error {
+	ripe, err := d.look(ctx)
+	if err == nil {
+		d.session.succeeded(opPoll, "")
+		return d.move(ctx, ripe)
+	}
+	if ctx.Err() == nil {
+		d.session.failed(opPoll, "", err)
+	}
+	return err
+}
+
+// look polls all queues, wakes those that have work, and lists those with tasks that are due.
+func (d *due) look(ctx context.Context) (ripe []string, err error) {
 	s := d.session
 	queues, err := s.client.Queues(ctx)
-	if err == nil {
-		s.mu.Lock()
-		for name := range s.registered {
-			queues[name] = 0
-		}
-		s.mu.Unlock()
-		err = d.look(ctx, queues)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return d.session.poll
-	case err != nil:
-		s.failed("poll", err)
-	default:
-		s.succeeded()
-	}
-	return d.wait(d.interval())
-}
-
-// look polls the queues, wakes those that have work, and moves what is due.
-func (d *due) look(ctx context.Context, queues map[string]int64) error {
-	names := make([]string, 0, len(queues))
-	for name := range queues {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	poll, err := d.session.client.Poll(ctx, names)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	for name := range s.listening() {
+		queues[name] = 0
+	}
+	wakes := s.scheduler.awoken()
+	d.mu.Lock()
+	d.next = time.Time{} // what is brought forward from now on may be later than the answer
+	d.mu.Unlock()
+	poll, err := s.client.Poll(ctx, slices.Sorted(maps.Keys(queues)))
+	if err != nil {
+		return nil, err
 	}
 	d.mu.Lock()
 	d.ahead = time.Until(poll.Clock)
-	d.next = time.Time{}
 	d.mu.Unlock()
-
-	var ripe []string
 	for _, look := range poll.Queues {
-		at := place{d.session.tenant, look.Queue}
+		at := place{s.tenant, look.Queue}
 		if look.Pending > 0 {
-			d.session.scheduler.wake(at)
+			s.scheduler.wake(at)
 		} else {
-			d.session.scheduler.empty(at)
+			s.scheduler.empty(at, wakes)
 		}
 		switch {
 		case look.NextETA.IsZero():
@@ -102,33 +111,52 @@ func (d *due) look(ctx context.Context, queues map[string]int64) error {
 			ripe = append(ripe, look.Queue)
 		}
 	}
-	if len(ripe) == 0 {
-		return nil
-	}
-	return d.move(ctx, ripe)
+	return ripe, nil
 }
 
 // move enqueues what is due in the queues, if this host gets the duty; else it looks again soon,
 // because who has it may have looked before the last one was due.
 func (d *due) move(ctx context.Context, queues []string) error {
-	again := time.Now().Add(dutyRetry/2 + rand.N(dutyRetry))
-	got, err := d.session.node.TakeDuty(ctx, "due", dutyTerm)
-	if err != nil || !got {
-		d.earliest(again)
-		return err
+	if len(queues) == 0 {
+		d.session.succeeded(opDue, "")
+		return nil
 	}
+	got, err := d.session.node.TakeDuty(ctx, "due", dutyTerm)
+	switch {
+	case err == nil && !got:
+		d.earliest(time.Now().Add(dutyRetry/2 + rand.N(dutyRetry)))
+		return nil
+	case err == nil:
+		err = d.moveEach(ctx, queues)
+		err = errors.Join(err, d.session.node.YieldDuty(ctx, "due"))
+	}
+	switch {
+	case err == nil:
+		d.session.succeeded(opDue, "")
+	case ctx.Err() == nil:
+		d.session.failed(opDue, "", err)
+	}
+	return err
+}
+
+// moveEach goes through the queues. One that Redis refuses is tried again at the next regular look.
+func (d *due) moveEach(ctx context.Context, queues []string) error {
 	for _, name := range queues {
 		moved, err := d.session.client.Queue(name).EnqueueDue(ctx)
-		if err != nil {
-			d.earliest(again)
+		switch {
+		case err == nil:
+			d.session.succeeded(opDue, name)
+			d.earliest(time.Now()) // its next eta is not known: look at once
+		case ctx.Err() != nil || queue.IsUnavailable(err):
 			return err
+		default:
+			d.session.failed(opDue, name, err)
 		}
 		if moved > 0 {
 			d.session.logger.Debug("scheduled tasks are due", "queue", name, "tasks", moved)
 		}
 	}
-	d.earliest(time.Now()) // the next eta of these queues is not known: look at once
-	return d.session.node.YieldDuty(ctx, "due")
+	return nil
 }
 
 // at says that a task is due at eta, when Redis's clock shows clock.
@@ -143,21 +171,23 @@ func (d *due) earliest(at time.Time) {
 	}
 	d.mu.Unlock()
 	if sooner {
-		select {
-		case d.poke <- struct{}{}:
-		default:
-		}
+		poke(d.poke)
 	}
 }
 
-// wait is how long until the next look: the regular interval, or less if a task is due before.
-func (d *due) wait(interval time.Duration) time.Duration {
+// wait is how long until the next look: until the regular one, or until a task is due before, but
+// not sooner than soonest.
+func (d *due) wait(regular, soonest time.Time) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.next.IsZero() {
-		return interval
+	at := regular
+	if !d.next.IsZero() && d.next.Before(at) {
+		at = d.next
 	}
-	return max(0, min(interval, time.Until(d.next)))
+	if at.Before(soonest) {
+		at = soonest
+	}
+	return max(0, time.Until(at))
 }
 
 // interval is the regular one ± 20 %, so that a fleet does not look in step.

@@ -58,9 +58,11 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 // period, gives the rest back to the front of their queues, leaves and returns nil. When hurry ends
 // too, it stops waiting and tries to give back once.
 func (h *Host) Run(ctx, hurry context.Context) error {
-	// living outlives ctx: what settles and renews goes on until all tasks have ended.
-	living, end := context.WithCancel(context.WithoutCancel(ctx))
+	// What settles and renews outlives ctx until all tasks have ended; the tasks end when they are told.
+	tasks := context.WithoutCancel(ctx)
+	living, end := context.WithCancel(tasks)
 	defer end()
+	defer context.AfterFunc(ctx, func() { h.draining.Store(true) })()
 	intake := &intake{scheduler: h.scheduler, runner: &runner{scheduler: h.scheduler, metrics: h.metrics}}
 
 	group, living := errgroup.WithContext(living)
@@ -74,7 +76,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 		taking, stop := context.WithCancel(ctx)
 		defer stop()
 		context.AfterFunc(living, stop) // something failed for good: take nothing more
-		intake.Run(taking, living)
+		intake.Run(taking, tasks)
 		h.drain(living, hurry, intake)
 		return nil
 	})
@@ -88,6 +90,9 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 // drain waits for running tasks, for the grace period at most, and stops the rest.
 func (h *Host) drain(living, hurry context.Context, intake *intake) {
 	h.draining.Store(true)
+	for _, s := range h.current() {
+		s.tell()
+	}
 	h.config.Logger.Info("draining: taking no more tasks", "running", h.scheduler.used(), "grace", h.config.Grace)
 	ended := make(chan struct{})
 	go func() { intake.wait(); close(ended) }()
@@ -99,7 +104,7 @@ func (h *Host) drain(living, hurry context.Context, intake *intake) {
 		h.config.Logger.Warn("grace period over: giving tasks back", "running", h.scheduler.used())
 	case <-hurry.Done():
 		h.config.Logger.Warn("told to hurry: giving tasks back", "running", h.scheduler.used())
-	case <-living.Done():
+	case <-living.Done(): // without sessions nothing that ends later could be settled
 	}
 	for _, s := range h.current() {
 		s.stopTasks(errDrained)
@@ -131,7 +136,6 @@ func (h *Host) serveTenant(ctx context.Context, client *queue.Client) error {
 		h.mu.Lock()
 		s := h.sessions[tenant]
 		h.mu.Unlock()
-		s.serve(h.desired(tenant))
 		err := s.Run(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -162,7 +166,7 @@ func (h *Host) followPlugins(ctx context.Context) {
 			}
 		}
 		for _, s := range h.current() {
-			s.serve(h.desired(s.tenant))
+			s.follow()
 		}
 	}
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
+
+// reserveTimeout bounds connecting for a reserve. The connection's own time-outs bound the answer.
+const reserveTimeout = 5 * time.Second
 
 // intake reserves tasks for the slots that the scheduler grants, one round trip at a time for each
 // session, and begins them.
@@ -37,37 +41,62 @@ func (in *intake) wait() { in.tasks.Wait() }
 // runOnce reserves once, and tells whether there was anything to reserve for.
 func (in *intake) runOnce(ctx, tasks context.Context) bool {
 	grants := in.scheduler.pick()
-	if len(grants) == 0 {
-		return false
-	}
 	bySession := make(map[*session][]*grant)
 	for _, g := range grants {
-		if g.suspect {
-			in.compare(ctx, tasks, g)
-			continue
-		}
 		bySession[g.session] = append(bySession[g.session], g)
 	}
 	var round sync.WaitGroup
 	for s, list := range bySession {
-		round.Go(func() { in.reserve(ctx, tasks, s, list) })
+		round.Go(func() { in.serve(ctx, tasks, s, list) })
 	}
 	round.Wait()
-	return true
+	return len(grants) > 0
+}
+
+// serve does what one session's grants ask for: first it compares the suspect queues. What it does
+// not come to, because ctx ended or Redis does not serve, it puts back.
+func (in *intake) serve(ctx, tasks context.Context, s *session, grants []*grant) {
+	var fresh []*grant
+	for _, g := range grants {
+		switch {
+		case !g.suspect:
+			fresh = append(fresh, g)
+		case ctx.Err() != nil || !s.available(time.Now()):
+			in.scheduler.putBack(g)
+		default:
+			in.compare(ctx, tasks, g)
+		}
+	}
+	if ctx.Err() == nil && s.available(time.Now()) {
+		in.reserve(ctx, tasks, s, fresh)
+		return
+	}
+	for _, g := range fresh {
+		in.scheduler.putBack(g)
+	}
 }
 
 // reserve asks Redis for the tasks of one session's grants. Once sent it is not cut off: that would
-// leave tasks that nobody knows of. The connection's own time-outs bound it.
+// leave tasks that nobody knows of.
 func (in *intake) reserve(ctx, tasks context.Context, s *session, grants []*grant) {
+	if len(grants) == 0 {
+		return
+	}
+	ctx, cancel := outlive(ctx)
+	defer cancel()
 	wants := make([]queue.Want, len(grants))
 	for i, g := range grants {
 		wants[i] = queue.Want{
 			Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
 		}
 	}
-	for i, batch := range s.node.Reserve(context.WithoutCancel(ctx), wants) {
+	for i, batch := range s.node.Reserve(ctx, wants) {
 		in.take(tasks, grants[i], batch)
-		if batch.Err == nil && !batch.NextETA.IsZero() {
+		if batch.Err != nil {
+			continue
+		}
+		s.succeeded(opReserve, wants[i].Queue)
+		if !batch.NextETA.IsZero() {
 			s.due.at(batch.NextETA, batch.Clock)
 		}
 	}
@@ -76,7 +105,8 @@ func (in *intake) reserve(ctx, tasks context.Context, s *session, grants []*gran
 // compare looks into the reserved list of a suspect queue and takes on what the host does not know.
 // No reserve of the queue is on its way meanwhile, because only the intake sends them.
 func (in *intake) compare(ctx, tasks context.Context, g *grant) {
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := outlive(ctx)
+	defer cancel()
 	ids, err := g.session.node.Held(ctx, g.served.queue)
 	if err != nil {
 		in.take(tasks, g, queue.Batch{Err: err})
@@ -91,21 +121,26 @@ func (in *intake) compare(ctx, tasks context.Context, g *grant) {
 	in.take(tasks, g, batch)
 }
 
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
+}
+
 // take begins the tasks of a batch and gives back what the grant has over.
-func (in *intake) take(tasks context.Context, g *grant, batch queue.Batch) {
-	if batch.Err != nil {
-		g.session.failed("reserve", batch.Err)
-	} else {
-		g.session.succeeded()
-		in.runner.metrics.dropped(g.served.place, batch.Dropped)
-	}
+func (in *intake) take(ctx context.Context, g *grant, batch queue.Batch) {
+	begun := make([]*task, len(batch.Tasks))
 	for i, reservation := range batch.Tasks {
 		g.version.Retain()
-		t := &task{
+		begun[i] = &task{
 			Reservation: reservation, served: g.served, session: g.session, version: g.version, share: g.shares[i],
 		}
-		g.session.add(t)
-		in.tasks.Go(func() { in.runner.run(tasks, t) })
+		g.session.add(begun[i])
 	}
-	in.scheduler.settleGrant(g, len(batch.Tasks), batch.Err != nil)
+	in.scheduler.settleGrant(g, len(begun), batch)
+	if batch.Err != nil {
+		g.session.failed(opReserve, g.served.queue, batch.Err)
+	}
+	in.runner.metrics.dropped(g.served.place, batch.Dropped)
+	for _, t := range begun {
+		in.tasks.Go(func() { in.runner.run(ctx, t) })
+	}
 }

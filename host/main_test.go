@@ -3,8 +3,11 @@ package host
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +24,21 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-func TestMain(m *testing.M) {
+// patience bounds what a test waits for.
+const patience = time.Minute
+
+// compiled is a compile cache that all tests share; set by TestMain.
+var compiled string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	var err error
+	if compiled, err = os.MkdirTemp("", "host-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(compiled)
 	code := queuetest.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -29,16 +46,17 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // node is a host under test with what belongs to it.
 type node struct {
 	*Host
-	t        *testing.T
+	t        testing.TB
 	ctx      context.Context
-	client   *queue.Client // of the first tenant
-	rdb      *redis.Client
+	client   *queue.Client // of the first tenant, on a connection of the test's own
+	rdb      *redis.Client // that connection
+	tenant   string        // the first one
 	dir      string
 	registry *prometheus.Registry
 	log      *logBuffer
@@ -50,19 +68,26 @@ type node struct {
 // settings are what tests vary.
 type settings struct {
 	Config
-	url     string   // default: the shared server
-	tenants []string // default: one of the test's own
+	server  *queuetest.Server // default: the shared one
+	proxy   *queuetest.Proxy  // what stands between the host and the server
+	user    string            // as whom the host connects
+	tenants []string          // default: one of the test's own
 	lease   time.Duration
 	dir     string            // default: a new folder
-	guests  map[string][]byte // queue (or TENANT/queue) → module, there at the start
-	timeout time.Duration
-	idle    bool // do not run
+	guests  map[string][]byte // NAME (or TENANT/NAME) → module, there at the start
+	yaml    map[string]string // NAME → manifest
+	timeout time.Duration     // the host's ceiling
+	hclog   hclog.Level       // default: debug
+	idle    bool              // do not run
 }
 
-func start(t *testing.T, s settings) *node {
+// answerTimeout is how long hosts under test wait for Redis: what is cut off should be short.
+const answerTimeout = 500 * time.Millisecond
+
+func start(t testing.TB, s settings) *node {
 	t.Helper()
-	if s.url == "" {
-		s.url = queuetest.Shared(t).URL()
+	if s.server == nil {
+		s.server = queuetest.Shared(t)
 	}
 	if s.tenants == nil {
 		s.tenants = []string{queuetest.Tenant()}
@@ -70,65 +95,92 @@ func start(t *testing.T, s settings) *node {
 	if s.dir == "" {
 		s.dir = t.TempDir()
 	}
-	options, err := redis.ParseURL(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.MaxRetries = -1
 	n := &node{
-		t: t, dir: s.dir, registry: prometheus.NewRegistry(), rdb: redis.NewClient(options),
+		t: t, tenant: s.tenants[0], dir: s.dir, registry: prometheus.NewRegistry(), rdb: s.server.Client(t),
 		log: &logBuffer{}, ended: make(chan error, 1),
 	}
-	t.Cleanup(func() { _ = n.rdb.Close() })
 	var cancel context.CancelFunc
-	n.ctx, cancel = context.WithTimeout(context.Background(), 2*time.Minute)
+	n.ctx, cancel = context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	var clients []*queue.Client
-	for _, tenant := range s.tenants {
-		client, err := queue.NewFromRedis(n.rdb, queue.Config{Tenant: tenant, Lease: s.lease})
-		if err != nil {
-			t.Fatal(err)
-		}
-		clients = append(clients, client)
-	}
-	n.client = clients[0]
+	n.client = n.clientOf(n.tenant)
 	for name, module := range s.guests {
 		n.install(name, module)
 	}
-	n.Host = n.build(clients, s)
+	for name, manifest := range s.yaml {
+		n.write(name+".yaml", []byte(manifest))
+	}
+	n.Host = n.build(s)
 	if !s.idle {
 		n.run()
 	}
 	return n
 }
 
-func (n *node) build(clients []*queue.Client, s settings) *Host {
+// clientOf is a client of any tenant.
+func (n *node) clientOf(tenant string) *queue.Client {
 	n.t.Helper()
-	s.Config.Logger = hclog.New(&hclog.LoggerOptions{Output: n.log, Level: hclog.Debug, DisableTime: true})
+	client, err := queue.NewFromRedis(n.rdb, queue.Config{Tenant: tenant})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return client
+}
+
+// connect makes the host's own connection.
+func (s *settings) connect(t testing.TB) *redis.Client {
+	options := &redis.Options{
+		Addr: s.server.Addr(), MaxRetries: -1, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, DialerRetries: 1,
+	}
+	if s.proxy != nil {
+		options.Addr = s.proxy.Addr()
+	}
+	if s.user != "" {
+		options.Username, options.Password = s.user, s.user
+	}
+	rdb := redis.NewClient(options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func (n *node) build(s settings) *Host {
+	n.t.Helper()
+	if s.hclog == hclog.NoLevel {
+		s.hclog = hclog.Debug
+	}
+	s.Logger = hclog.New(&hclog.LoggerOptions{Output: n.log, Level: s.hclog})
+	rdb := s.connect(n.t)
+	clients := make([]*queue.Client, len(s.tenants))
+	for i, tenant := range s.tenants {
+		var err error
+		if clients[i], err = queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Lease: s.lease}); err != nil {
+			n.t.Fatal(err)
+		}
+	}
 	m, err := metrics.New(n.registry, metrics.Config{Version: "test"})
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	engine, err := runtime.New(n.ctx, runtime.Config{})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	n.t.Cleanup(func() { _ = engine.Close(context.Background()) })
-	tenants := make([]string, len(clients))
-	for i, client := range clients {
-		tenants[i] = client.Tenant()
-	}
-	directory, err := plugins.New(engine, plugins.Config{
-		Dir: n.dir, Tenants: tenants, MaxMemory: s.Memory, MaxTimeout: s.timeout, Logger: s.Config.Logger, Observer: m,
-	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	h, err := New(clients, directory, m, s.Config)
+	h, err := New(clients, openDirectory(n.t, n.dir, s, m), m, s.Config)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return h
+}
+
+func openDirectory(t testing.TB, dir string, s settings, observer plugins.Observer) *plugins.Directory {
+	t.Helper()
+	engine, err := runtime.New(context.Background(), runtime.Config{CacheDir: compiled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close(context.Background()) })
+	directory, err := plugins.New(engine, plugins.Config{
+		Dir: dir, Tenants: s.tenants, MaxMemory: s.Memory, MaxTimeout: s.timeout, Logger: s.Logger, Observer: observer,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return directory
 }
 
 // run starts the host; the test's end stops it.
@@ -145,35 +197,45 @@ func (n *node) run() {
 			if err != nil {
 				n.t.Errorf("host ended: %v", err)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			n.t.Error("the host did not end")
 		}
 		if n.t.Failed() {
-			n.t.Logf("log of the host:\n%s", n.log)
+			n.t.Logf("log of the host:\n%s", n.log.tail(20_000))
 		}
 	})
 }
 
-// stop ends the host as SIGTERM does and returns when it has ended.
-func (n *node) stop() {
+// stop ends the host as SIGTERM does and returns what Run returned.
+func (n *node) stop() error {
 	n.t.Helper()
 	n.terminate()
+	return n.end()
+}
+
+// end waits for the end of the host.
+func (n *node) end() error {
+	n.t.Helper()
 	select {
 	case err := <-n.ended:
-		n.ended <- err
+		n.ended <- nil // for the test's end
+		return err
 	case <-n.ctx.Done():
 		n.t.Fatal("the host did not end")
+		return nil
 	}
 }
 
 // install puts a module into the plugin directory in one step.
-func (n *node) install(name string, module []byte) {
+func (n *node) install(name string, module []byte) { n.write(name+".wasm", module) }
+
+func (n *node) write(name string, content []byte) {
 	n.t.Helper()
-	file := filepath.Join(n.dir, name+".wasm")
+	file := filepath.Join(n.dir, name)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	if err := os.WriteFile(file+".new", module, 0o644); err != nil {
+	if err := os.WriteFile(file+".new", content, 0o644); err != nil {
 		n.t.Fatal(err)
 	}
 	if err := os.Rename(file+".new", file); err != nil {
@@ -181,13 +243,53 @@ func (n *node) install(name string, module []byte) {
 	}
 }
 
-func (n *node) enqueue(queueName, parameters string, options queue.Options) string {
+// remove takes a module out of the plugin directory.
+func (n *node) remove(name string) {
+	n.t.Helper()
+	if err := os.Remove(filepath.Join(n.dir, name+".wasm")); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) enqueue(queueName, parameters string) string {
+	n.t.Helper()
+	return n.enqueueAs(queueName, parameters, queue.Options{})
+}
+
+func (n *node) enqueueAs(queueName, parameters string, options queue.Options) string {
 	n.t.Helper()
 	id, err := n.client.Queue(queueName).Enqueue(n.ctx, []byte(parameters), options)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return id
+}
+
+// enqueueMany enqueues tasks with the same parameters, or each with its number where they hold %d.
+func (n *node) enqueueMany(queueName string, count int, parameters string) []string {
+	n.t.Helper()
+	specs := make([]queue.Spec, count)
+	for i := range specs {
+		specs[i].Parameters = []byte(strings.ReplaceAll(parameters, "%d", fmt.Sprint(i)))
+	}
+	receipts, err := n.client.Queue(queueName).EnqueueMany(n.ctx, specs)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ids := make([]string, count)
+	for i, receipt := range receipts {
+		ids[i] = receipt.ID
+	}
+	return ids
+}
+
+func (n *node) task(id string) *queue.Task {
+	n.t.Helper()
+	task, err := n.client.Task(n.ctx, id)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return task
 }
 
 func (n *node) wait(id string) *queue.Task {
@@ -199,36 +301,140 @@ func (n *node) wait(id string) *queue.Task {
 	return task
 }
 
-// eventually waits for a condition, looking every few milliseconds.
+// eventually waits for a condition.
 func (n *node) eventually(what string, condition func() bool) {
 	n.t.Helper()
+	eventually(n.t, n.ctx, what, condition)
+}
+
+// eventually waits for a condition, looking every few milliseconds.
+func eventually(t testing.TB, ctx context.Context, what string, condition func() bool) {
+	t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for !condition() {
 		select {
 		case <-ticker.C:
-		case <-n.ctx.Done():
-			n.t.Fatalf("never: %s", what)
+		case <-ctx.Done():
+			t.Fatalf("never: %s", what)
 		}
 	}
 }
 
-func (n *node) status(id string) queue.Status {
+// serving waits until the host has registered for the queues.
+func (n *node) serving(queues ...string) {
 	n.t.Helper()
-	task, err := n.client.Task(n.ctx, id)
-	if err != nil {
-		n.t.Fatal(err)
+	for _, name := range queues {
+		n.eventually("serving "+name, func() bool { return n.log.has("serving queue: ", "queue="+name) })
 	}
-	return task.Status
 }
 
-func (n *node) depth(queueName string) map[queue.Status]int64 {
+func (n *node) stats(queueName string) queue.Stats {
 	n.t.Helper()
 	stats, err := n.client.Queue(queueName).Stats(n.ctx)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return stats.Depth
+	return stats
+}
+
+// count waits until the queue holds so many tasks of the status.
+func (n *node) count(queueName string, status queue.Status, want int64) {
+	n.t.Helper()
+	n.eventually(fmt.Sprintf("%d tasks of %s %s", want, queueName, status), func() bool {
+		count, err := n.client.Queue(queueName).Count(n.ctx, status)
+		return err == nil && count == want
+	})
+}
+
+// depth is what the queue holds, without the states that hold nothing.
+func (n *node) depth(queueName string) map[queue.Status]int64 {
+	n.t.Helper()
+	depth := n.stats(queueName).Depth
+	maps.DeleteFunc(depth, func(_ queue.Status, count int64) bool { return count == 0 })
+	return depth
+}
+
+// listener is the ID by which the host is known.
+func (n *node) listener() string {
+	n.t.Helper()
+	ids := n.listeners()
+	if len(ids) != 1 {
+		n.t.Fatalf("%d listeners: %v", len(ids), ids)
+	}
+	return ids[0]
+}
+
+func (n *node) listeners() []string {
+	n.t.Helper()
+	nodes, err := n.client.Nodes(n.ctx)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ids := make([]string, len(nodes))
+	for i, node := range nodes {
+		ids[i] = node.ID
+	}
+	return ids
+}
+
+// gone checks that nothing in Redis speaks of listeners any more, and that nothing is held.
+func (n *node) gone(queues ...string) {
+	n.t.Helper()
+	if ids := n.listeners(); len(ids) != 0 {
+		n.t.Errorf("nodes are left: %v", ids)
+	}
+	for _, pattern := range []string{"reserved_tasks_*", "started_tasks_*", "listeners_*", "node_*"} {
+		keys, err := n.rdb.Keys(n.ctx, n.tenant+"_"+pattern).Result()
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		if len(keys) > 0 {
+			n.t.Errorf("keys are left: %v", keys)
+		}
+	}
+	counts, err := n.client.Queues(n.ctx)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, name := range queues {
+		if counts[name] != 0 {
+			n.t.Errorf("queue %s counts %d listeners, want 0", name, counts[name])
+		}
+	}
+}
+
+// metric sums the values of a family's series that have the labels, given as name and value in turn.
+func (n *node) metric(name string, labels ...string) float64 {
+	n.t.Helper()
+	families, err := n.registry.Gather()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	sum, found := 0.0, false
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, series := range family.GetMetric() {
+			has := make(map[string]string)
+			for _, label := range series.GetLabel() {
+				has[label.GetName()] = label.GetValue()
+			}
+			matches := true
+			for pair := range slices.Chunk(labels, 2) {
+				matches = matches && has[pair[0]] == pair[1]
+			}
+			if matches {
+				found = true
+				sum += series.GetCounter().GetValue() + series.GetGauge().GetValue() + float64(series.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	if !found {
+		n.t.Errorf("no series %s %v", name, labels)
+	}
+	return sum
 }
 
 // logBuffer keeps a log that is written and read at once.
@@ -248,4 +454,22 @@ func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return string(b.text)
+}
+
+func (b *logBuffer) tail(n int) string {
+	text := b.String()
+	return text[max(0, len(text)-n):]
+}
+
+// has tells whether one line has all the texts.
+func (b *logBuffer) has(texts ...string) bool { return b.lines(texts...) > 0 }
+
+// lines counts the lines that have all the texts.
+func (b *logBuffer) lines(texts ...string) (count int) {
+	for line := range strings.Lines(b.String()) {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			count++
+		}
+	}
+	return count
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // maxBatch is the most tasks of one queue that one grant covers.
@@ -13,6 +14,11 @@ const maxBatch = 256
 // place names a queue of a tenant.
 type place struct{ tenant, queue string }
 
+// plugin names a plugin; tenant is "" for one that serves every tenant.
+type plugin struct{ tenant, name string }
+
+func pluginOf(v *plugins.Version) plugin { return plugin{v.Tenant, v.Name} }
+
 // served is a queue that this host serves, as the scheduler sees it; guarded by the scheduler's mu.
 type served struct {
 	place
@@ -20,39 +26,48 @@ type served struct {
 	// ready says that there may be work: a message came, the poll saw some, or the last reserve
 	// brought as much as was asked.
 	ready bool
-	// woken says that ready was set while a reserve was on its way, whose answer knows nothing of it.
-	woken bool
+	// woken is the scheduler's count of wakes when ready was last set from outside. An answer of Redis
+	// to an older question knows nothing of it.
+	woken uint64
 	// suspect says that the reserved list may hold tasks that the host does not know.
 	suspect bool
-	// touched says that something was reserved since the last comparison with the reserved list.
+	// touched says that something may have been reserved since the last comparison with the reserved
+	// list.
 	touched bool
-	running int    // slots that run its tasks, or are granted to it
-	turn    uint64 // when it was last granted a slot
+	// stalled says that what became of the queue's tasks cannot be written: no more are taken until it
+	// can.
+	stalled bool
+	// refused is the pause after Redis refused to reserve from this queue, but not from others.
+	refused   backoff
+	running   int    // slots that run its tasks, or are granted to it
+	unsettled int    // its tasks that have ended but are not settled in Redis
+	turn      uint64 // when it was last granted a slot
 }
 
 // scheduler decides which queue gets the next free slot. Its methods are safe for concurrent use.
 type scheduler struct {
 	directory *plugins.Directory
 	slots     int
-	gauge     func(inUse int)
+	gauge     func(running int)
 
-	mu     sync.Mutex
-	queues map[place]*served
-	inUse  int // slots that run a task, or are granted
-	// unsettled counts tasks that have ended but are not settled in Redis; when more pile up than
-	// there are slots, nothing new begins.
-	unsettled int
-	memory    memory
-	turns     uint64
+	mu      sync.Mutex
+	queues  map[place]*served
+	plugins map[plugin]int // slots that run a plugin's tasks, or are granted to it
+	inUse   int            // slots that run a task, or are granted
+	running int            // slots that run a task
+	memory  memory
+	turns   uint64
+	wakes   uint64
 
 	// poke has a token when there may be something to grant; never closed.
 	poke chan struct{}
 }
 
-func newScheduler(directory *plugins.Directory, slots int, memoryBytes int64, gauge func(int)) *scheduler {
+func newScheduler(directory *plugins.Directory, slots int, memoryBytes int64, gauge func(running int)) *scheduler {
 	return &scheduler{
 		directory: directory, slots: slots, gauge: gauge,
-		queues: make(map[place]*served), memory: memory{total: memoryBytes}, poke: make(chan struct{}, 1),
+		queues: make(map[place]*served), plugins: make(map[plugin]int),
+		memory: memory{total: memoryBytes}, poke: make(chan struct{}, 1),
 	}
 }
 
@@ -64,24 +79,24 @@ type grant struct {
 	version *plugins.Version
 	shares  []share
 	suspect bool
+	wakes   uint64 // the scheduler's count when it was granted
 }
 
 // pick grants the free slots: one at a time to the queue with the fewest running tasks, among equals
 // to the one that was served longest ago.
 func (s *scheduler) pick() []*grant {
+	granted, idle := s.grant()
+	for _, version := range idle {
+		version.Release() // not under the lock: it may close a module
+	}
+	return granted
+}
+
+// grant does what pick says; idle are versions that it acquired for nothing.
+func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free := s.slots - s.inUse - max(0, s.unsettled-s.slots)
-	if free <= 0 {
-		return nil
-	}
-	now := time.Now()
-	open := make([]*served, 0, len(s.queues))
-	for _, q := range s.queues {
-		if (q.ready || q.suspect) && q.session.available(now) {
-			open = append(open, q)
-		}
-	}
+	free, open := s.free(time.Now())
 	grants := make(map[*served]*grant)
 	for free > 0 && len(open) > 0 {
 		best := 0
@@ -97,17 +112,31 @@ func (s *scheduler) pick() []*grant {
 			open = open[:len(open)-1]
 		}
 	}
-	s.gauge(s.inUse)
-	list := make([]*grant, 0, len(grants))
 	for _, g := range grants {
 		if len(g.shares) == 0 {
-			g.version.Release()
+			idle = append(idle, g.version)
 			continue
 		}
-		g.served.woken = false
-		list = append(list, g)
+		g.served.suspect = false // until the comparison has failed, or somebody suspects it anew
+		granted = append(granted, g)
 	}
-	return list
+	return granted, idle
+}
+
+// free counts the slots that may be granted and lists the queues that may have work. When more tasks
+// wait to be settled than there are slots, nothing new begins; those of stalled queues do not count.
+func (s *scheduler) free(now time.Time) (slots int, open []*served) {
+	unsettled := 0
+	for _, q := range s.queues {
+		if q.stalled {
+			continue
+		}
+		unsettled += q.unsettled
+		if (q.ready || q.suspect) && q.refused.over(now) && q.session.available(now) {
+			open = append(open, q)
+		}
+	}
+	return s.slots - s.inUse - max(0, unsettled-s.slots), open
 }
 
 // grantOne gives the queue one slot more, if its plugin, its bound and the memory allow it.
@@ -118,10 +147,11 @@ func (s *scheduler) grantOne(q *served, grants map[*served]*grant) bool {
 		if version == nil {
 			return false // its plugin has just gone
 		}
-		g = &grant{served: q, session: q.session, version: version, suspect: q.suspect}
+		g = &grant{served: q, session: q.session, version: version, suspect: q.suspect, wakes: s.wakes}
 		grants[q] = g
 	}
-	if bound := g.version.Concurrency(); bound > 0 && q.running >= bound || len(g.shares) >= maxBatch {
+	bound := g.version.Concurrency()
+	if bound > 0 && s.plugins[pluginOf(g.version)] >= bound || len(g.shares) >= maxBatch {
 		return false
 	}
 	part, ok := s.memory.take(q, g.version.Footprint())
@@ -130,6 +160,7 @@ func (s *scheduler) grantOne(q *served, grants map[*served]*grant) bool {
 	}
 	g.shares = append(g.shares, part)
 	s.inUse++
+	s.plugins[pluginOf(g.version)]++
 	q.running++
 	s.turns++
 	q.turn = s.turns
@@ -137,54 +168,84 @@ func (s *scheduler) grantOne(q *served, grants map[*served]*grant) bool {
 }
 
 // settleGrant takes back what a reserve did not use: it asked for all shares of the grant and got
-// the first used ones.
-func (s *scheduler) settleGrant(g *grant, used int, failed bool) {
+// tasks for the first used ones.
+func (s *scheduler) settleGrant(g *grant, used int, batch queue.Batch) {
 	s.mu.Lock()
 	q := g.served
-	for _, part := range g.shares[used:] {
-		s.free(q, part)
+	for i := range g.shares[used:] {
+		s.memory.give(&g.shares[used+i])
+		s.freeSlot(q, g.version)
 	}
 	switch {
-	case failed:
-		q.suspect, q.ready = true, true
-	case used < len(g.shares):
-		// It brought less than asked: there is no more, but for what was announced meanwhile.
-		q.suspect = false
-		q.ready = q.woken || g.suspect
-	case !g.suspect:
+	case batch.Err != nil:
+		q.suspect, q.ready, q.touched = true, true, true
+		s.memory.forget(q)
+		if !queue.IsUnavailable(batch.Err) {
+			time.AfterFunc(q.refused.failed(time.Now()), s.wakeIntake)
+		}
+	case g.suspect:
 		q.ready = true
+		q.suspect = q.suspect || used == len(g.shares)
+	default:
+		// Less than was asked means that there is no more, but for what was announced meanwhile, and
+		// for what lies behind IDs that were dropped.
+		if used == len(g.shares) {
+			s.wakes++
+			q.woken = s.wakes // a poll that was asked before knows nothing of what lies behind
+		}
+		q.ready = q.woken > g.wakes || batch.Dropped > 0
+		q.refused.succeeded()
 	}
-	if used > 0 {
-		q.touched = true
-	}
+	q.touched = q.touched || used > 0
 	if !q.ready {
 		s.memory.forget(q)
 	}
+	s.running += used
+	s.gauge(s.running)
 	s.mu.Unlock()
 	g.version.Release()
 	s.wakeIntake()
 }
 
-// end frees the slot of a task that has run; settled ends what it began.
-func (s *scheduler) end(q *served, part share) {
+// putBack takes back a grant that was not tried.
+func (s *scheduler) putBack(g *grant) {
 	s.mu.Lock()
-	s.free(q, part)
-	s.unsettled++
-	s.gauge(s.inUse)
+	for i := range g.shares {
+		s.memory.give(&g.shares[i])
+		s.freeSlot(g.served, g.version)
+	}
+	g.served.suspect = g.served.suspect || g.suspect
+	s.mu.Unlock()
+	g.version.Release()
+	s.wakeIntake()
+}
+
+// end frees the slot of a task that has run, and its memory but for what its result still takes;
+// settled ends what it began. The task holds its version still.
+func (s *scheduler) end(t *task, result int) {
+	s.mu.Lock()
+	s.memory.keep(&t.share, int64(result))
+	s.freeSlot(t.served, t.version)
+	t.served.unsettled++
+	s.running--
+	s.gauge(s.running)
 	s.mu.Unlock()
 	s.wakeIntake()
 }
 
-func (s *scheduler) free(q *served, part share) {
-	s.memory.give(part)
+func (s *scheduler) freeSlot(q *served, v *plugins.Version) {
 	s.inUse--
 	q.running--
+	if s.plugins[pluginOf(v)]--; s.plugins[pluginOf(v)] == 0 {
+		delete(s.plugins, pluginOf(v))
+	}
 }
 
-// settled says that n ended tasks are done with.
-func (s *scheduler) settled(n int) {
+// settled says that an ended task is done with.
+func (s *scheduler) settled(t *task) {
 	s.mu.Lock()
-	s.unsettled -= n
+	s.memory.give(&t.share)
+	t.served.unsettled--
 	s.mu.Unlock()
 	s.wakeIntake()
 }
@@ -192,21 +253,30 @@ func (s *scheduler) settled(n int) {
 // wake says that there may be work in a queue.
 func (s *scheduler) wake(at place) {
 	s.mu.Lock()
+	s.wakes++
 	if q := s.queues[at]; q != nil {
-		q.ready, q.woken = true, true
+		q.ready, q.woken = true, s.wakes
 	}
 	s.mu.Unlock()
 	s.wakeIntake()
 }
 
-// empty says that the poll saw nothing in a queue: it does not wait for memory any more.
-func (s *scheduler) empty(at place) {
+// awoken counts the wakes so far: an answer to a question that is asked now knows of no later one.
+func (s *scheduler) awoken() uint64 {
 	s.mu.Lock()
-	if q := s.queues[at]; q != nil && !q.woken && !q.suspect {
+	defer s.mu.Unlock()
+	return s.wakes
+}
+
+// empty says that the poll, asked after so many wakes, saw nothing in a queue: it does not wait for
+// memory any more.
+func (s *scheduler) empty(at place, wakes uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[at]; q != nil && q.woken <= wakes {
 		q.ready = false
 		s.memory.forget(q)
 	}
-	s.mu.Unlock()
 }
 
 // suspect makes the intake compare a queue's reserved list with what runs.
@@ -214,6 +284,19 @@ func (s *scheduler) suspect(at place) {
 	s.mu.Lock()
 	if q := s.queues[at]; q != nil {
 		q.suspect = true
+	}
+	s.mu.Unlock()
+	s.wakeIntake()
+}
+
+// stall says whether what became of a queue's tasks can be written.
+func (s *scheduler) stall(at place, stalled bool) {
+	s.mu.Lock()
+	if q := s.queues[at]; q != nil {
+		q.stalled = stalled
+		if stalled {
+			s.memory.forget(q)
+		}
 	}
 	s.mu.Unlock()
 	s.wakeIntake()
@@ -230,14 +313,14 @@ func (s *scheduler) serve(at place, session *session) {
 // leave drops a queue; its running tasks go on.
 func (s *scheduler) leave(at place) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if q := s.queues[at]; q != nil {
 		s.memory.forget(q)
 		delete(s.queues, at)
 	}
-	s.mu.Unlock()
 }
 
-// takeTouched lists the session's queues that reserved something since they were last asked.
+// takeTouched lists the session's queues that may have reserved something since they were last asked.
 func (s *scheduler) takeTouched(session *session) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,11 +334,20 @@ func (s *scheduler) takeTouched(session *session) []string {
 	return queues
 }
 
-// used is how many slots are taken.
+// touch says that a queue has still to be compared.
+func (s *scheduler) touch(at place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[at]; q != nil {
+		q.touched = true
+	}
+}
+
+// used is how many slots run a task.
 func (s *scheduler) used() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inUse
+	return s.running
 }
 
 func (s *scheduler) wakeIntake() {

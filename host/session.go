@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,8 +16,6 @@ import (
 )
 
 const (
-	// logInterval is how often running tasks' log lines are sent; they are at most a second behind.
-	logInterval = 500 * time.Millisecond
 	// leaveTimeout bounds giving back and leaving when the host ends while Redis is away, and
 	// hurriedTimeout the same when it was told twice.
 	leaveTimeout   = 5 * time.Second
@@ -26,6 +25,7 @@ const (
 // session is one life of a host in a tenant: a listener ID from joining to leaving, or to the loss
 // of its lease.
 type session struct {
+	*health
 	tenant    string
 	client    *queue.Client
 	node      *queue.Node
@@ -38,33 +38,35 @@ type session struct {
 	lease     time.Duration
 	poll      time.Duration
 	about     func() map[string]string
+	desired   func() map[string]bool // the queues to serve
 
-	mu      sync.Mutex
-	tasks   map[string]*task // by ID: what runs or is not settled
-	taken   uint64           // tasks taken so far
-	ending  error            // why tasks are stopped; nil while they may run
-	away    bool             // Redis did not serve the last call
-	pause   time.Duration    // how long reserving stops after the next failure
-	resumes time.Time        // when reserving may go on
-	joined  bool             // known to Redis: it must leave
-
-	// desired are the queues to serve, registered those that it does; both guarded by mu.
-	desired    map[string]bool
-	registered map[string]bool
-	// changed has a token when desired was set; never closed.
+	// changed has a token when desired may say something new, told when about does; never closed.
 	changed chan struct{}
+	told    chan struct{}
+
+	mu     sync.Mutex
+	tasks  map[string]*task // by ID: what runs or is not settled
+	taken  uint64           // tasks taken so far
+	ending error            // why tasks are stopped; nil while they may run
+	joined bool             // known to Redis: it must leave
+	// registered are the queues that the session listens to; false for one that it has left.
+	registered map[string]bool
 }
 
 func newSession(tenant string, client *queue.Client, h *Host) *session {
+	logger := h.config.Logger.With("tenant", tenant)
 	s := &session{
+		health: newHealth(h.metrics, logger, h.scheduler.wakeIntake),
 		tenant: tenant, client: client, node: client.Node(), scheduler: h.scheduler, metrics: h.metrics,
-		logger: h.config.Logger.With("tenant", tenant), watch: client.Watch(),
-		lease: client.Lease(), poll: h.config.Poll, about: func() map[string]string { return h.about(tenant) },
-		tasks: make(map[string]*task), desired: make(map[string]bool), registered: make(map[string]bool),
-		changed: make(chan struct{}, 1),
+		logger: logger, watch: client.Watch(), lease: client.Lease(), poll: h.config.Poll,
+		about:   func() map[string]string { return h.about(tenant) },
+		desired: func() map[string]bool { return h.desired(tenant) },
+		changed: make(chan struct{}, 1), told: make(chan struct{}, 1),
+		tasks: make(map[string]*task), registered: make(map[string]bool),
 	}
-	s.settler = &settler{session: s, metrics: h.metrics, poke: make(chan struct{}, 1)}
+	s.settler = newSettler(s)
 	s.due = newDue(s)
+	s.follow()
 	return s
 }
 
@@ -100,14 +102,15 @@ func (s *session) join(ctx context.Context) error {
 		if err == nil {
 			err = s.node.Join(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
-			s.failed("join", err)
-			return err
+		switch {
+		case err == nil:
+			s.mu.Lock()
+			s.joined = true
+			s.mu.Unlock()
+			s.succeeded(opJoin, "")
+		case ctx.Err() == nil:
+			s.failed(opJoin, "", err)
 		}
-		s.succeeded()
-		s.mu.Lock()
-		s.joined = err == nil
-		s.mu.Unlock()
 		return err
 	})
 }
@@ -117,7 +120,7 @@ func (s *session) join(ctx context.Context) error {
 func (s *session) heartbeat(ctx context.Context) error {
 	ticker := time.NewTicker(s.lease / 3)
 	defer ticker.Stop()
-	for beat := 1; ; beat++ {
+	for beats := 0; ; {
 		err := s.node.Renew(ctx, s.about())
 		switch {
 		case ctx.Err() != nil:
@@ -125,141 +128,41 @@ func (s *session) heartbeat(ctx context.Context) error {
 		case errors.Is(err, queue.ErrLeaseLost):
 			return err
 		case err != nil:
-			s.failed("renew", err)
+			s.failed(opRenew, "", err)
 		default:
-			s.succeeded()
-		}
-		if beat%3 == 0 {
-			s.audit(ctx)
+			s.succeeded(opRenew, "")
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-s.told:
 		case <-ticker.C:
+			if beats++; beats%3 == 0 {
+				s.audit(ctx)
+			}
 		}
 	}
 }
+
+// tell publishes what the host says of itself before the next renewal is due.
+func (s *session) tell() { poke(s.told) }
 
 // audit makes a queue suspect whose reserved list has a task that the host does not know. A reserve
 // may be on its way: the intake, which knows, looks again before it takes anything on.
 func (s *session) audit(ctx context.Context) {
+	away := false
 	for _, name := range s.scheduler.takeTouched(s) {
+		at := place{s.tenant, name}
+		if away {
+			s.scheduler.touch(at) // for the next time: a lease is not kept by waiting here
+			continue
+		}
 		ids, err := s.node.Held(ctx, name)
 		if err != nil {
-			return
-		}
-		for _, id := range ids {
-			if !s.knows(id) {
-				s.scheduler.suspect(place{s.tenant, name})
-				break
-			}
-		}
-	}
-}
-
-// serve says which queues the session is to listen to.
-func (s *session) serve(queues map[string]bool) {
-	s.mu.Lock()
-	s.desired = queues
-	s.mu.Unlock()
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-}
-
-// register follows desired: it registers and leaves queues, again and again while Redis is away.
-func (s *session) register(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.changed:
-		}
-		_ = persist(ctx, func() error {
-			err := s.registerOnce(ctx)
-			if err != nil && ctx.Err() == nil {
-				s.failed("register", err)
-			}
-			return err
-		})
-	}
-}
-
-func (s *session) registerOnce(ctx context.Context) error {
-	s.mu.Lock()
-	desired, registered := maps.Clone(s.desired), maps.Clone(s.registered)
-	s.mu.Unlock()
-	for name := range registered {
-		if desired[name] {
-			continue
-		}
-		s.scheduler.leave(place{s.tenant, name})
-		_ = s.watch.Remove(ctx, name) // without it, messages of a queue that is not served are passed over
-		if err := s.node.Unregister(ctx, name); err != nil {
-			return err
-		}
-		s.mark(name, false)
-		s.logger.Info("left queue", "queue", name)
-	}
-	for name := range desired {
-		if registered[name] {
-			continue
-		}
-		if err := s.node.Register(ctx, name); err != nil {
-			return err
-		}
-		s.mark(name, true)
-		s.scheduler.serve(place{s.tenant, name}, s)
-		if err := s.watch.Add(ctx, name); err != nil {
-			// The poll finds what is not announced; the subscription comes back by itself.
-			s.failed("subscribe", err)
-		}
-		s.logger.Info("serving queue", "queue", name)
-	}
-	return nil
-}
-
-func (s *session) mark(queue string, registered bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if registered {
-		s.registered[queue] = true
-	} else {
-		delete(s.registered, queue)
-	}
-}
-
-// shipLogs sends what running tasks write, in batches.
-func (s *session) shipLogs(ctx context.Context) {
-	ticker := time.NewTicker(logInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		var batches []queue.LogBatch
-		s.mu.Lock()
-		for _, t := range s.tasks {
-			if lines := t.log.take(); len(lines) > 0 {
-				batches = append(batches, queue.LogBatch{Hold: t.hold(), Lines: lines})
-			}
-		}
-		s.mu.Unlock()
-		s.appendLogs(ctx, batches)
-	}
-}
-
-func (s *session) appendLogs(ctx context.Context, batches []queue.LogBatch) {
-	if len(batches) == 0 {
-		return
-	}
-	for _, err := range s.node.AppendLogs(ctx, batches) {
-		if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, queue.ErrNoTask) && ctx.Err() == nil {
-			s.failed("log", err)
-			return
+			s.scheduler.touch(at)
+			away = queue.IsUnavailable(err)
+		} else if !s.knowsAll(ids) {
+			s.scheduler.suspect(at)
 		}
 	}
 }
@@ -307,6 +210,10 @@ func (s *session) knows(id string) bool {
 	return ok
 }
 
+func (s *session) knowsAll(ids []string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool { return !s.knows(id) })
+}
+
 // stopTasks ends what runs, and what begins later.
 func (s *session) stopTasks(cause error) {
 	s.mu.Lock()
@@ -343,54 +250,73 @@ func (s *session) leave(ctx context.Context) error {
 	if !joined {
 		return nil
 	}
-	err := persist(ctx, func() error { return s.node.Leave(ctx) })
-	if err != nil {
+	s.sweep(ctx)
+	if err := persist(ctx, func() error { return s.node.Leave(ctx) }); err != nil {
 		return fmt.Errorf("leave tenant %s: %w", s.tenant, err)
 	}
 	s.logger.Info("left", "listener", s.node.ID())
 	return nil
 }
 
-// available tells whether reserving may be tried.
-func (s *session) available(now time.Time) bool {
+// sweep gives back the tasks of which the host does not know, because the answer to their reserve did
+// not come.
+func (s *session) sweep(ctx context.Context) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ending == nil && !now.Before(s.resumes)
-}
-
-// failed books a call that Redis did not serve: the first of a row is logged, each is counted, and
-// reserving pauses, for longer each time.
-func (s *session) failed(op string, err error) {
-	s.metrics.redisError(op)
-	s.mu.Lock()
-	first := !s.away
-	s.away = true
-	s.pause = min(max(2*s.pause, minBackoff), maxBackoff)
-	s.resumes = time.Now().Add(s.pause)
-	pause := s.pause
+	registered := maps.Clone(s.registered)
 	s.mu.Unlock()
-	time.AfterFunc(pause, s.scheduler.wakeIntake)
-	if first {
-		s.logger.Warn("redis does not serve: reserving stops until it does", "op", op, "error", err)
-	} else {
-		s.logger.Debug("redis still does not serve", "op", op, "error", err)
+	for name := range registered {
+		err := persist(ctx, func() error { return s.sweepQueue(ctx, name) })
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.logger.Error("queue was not looked through for unknown tasks", "queue", name, "error", err)
+		}
 	}
 }
 
-func (s *session) succeeded() {
-	s.mu.Lock()
-	back := s.away
-	s.away, s.pause, s.resumes = false, 0, time.Time{}
-	s.mu.Unlock()
-	if back {
-		s.logger.Info("redis serves again")
-		s.scheduler.wakeIntake()
+func (s *session) sweepQueue(ctx context.Context, name string) error {
+	ids, err := s.node.Held(ctx, name)
+	if err != nil {
+		return err
 	}
+	for part := range slices.Chunk(slices.DeleteFunc(ids, s.knows), settleTasks) { // newest first
+		batch := s.node.Adopt(ctx, name, part, false)
+		if batch.Err != nil {
+			return batch.Err
+		}
+		holds := make([]queue.Hold, len(batch.Tasks))
+		for i, reservation := range batch.Tasks {
+			holds[i] = queue.Hold{ID: reservation.ID, Run: reservation.Run}
+		}
+		if len(holds) == 0 {
+			continue
+		}
+		if _, err := s.node.Release(ctx, name, holds); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// reachable tells whether Redis served the last call.
+// reachable tells whether the session stands and Redis served its last calls.
 func (s *session) reachable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.joined && !s.away
+	return s.joined && s.healthy()
+}
+
+// available tells whether the session's queues may be reserved from.
+func (s *session) available(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending == nil && s.mayReserve(now)
+}
+
+// poke leaves a token in a channel that holds one.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

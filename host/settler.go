@@ -1,10 +1,12 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"sort"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,11 +19,8 @@ const (
 	// settleTasks and settleBytes bound one settle script.
 	settleTasks = 500
 	settleBytes = 4 << 20
-	// settleParallel is how many queues are settled at a time.
+	// settleParallel is how many settle scripts are under way at a time.
 	settleParallel = 4
-	// minBackoff to maxBackoff is the pause before a call is repeated while Redis is away or refuses.
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 2 * time.Second
 )
 
 // ending is what became of a task on this host.
@@ -32,35 +31,40 @@ type ending struct {
 }
 
 // settler writes to Redis what became of a session's tasks. What ends while a write is under way
-// goes with the next one: large batches under load, no delay when idle.
+// goes with the next one: large batches under load, no delay when idle. What Redis does not take is
+// tried again, queue by queue, until it does.
 type settler struct {
 	session *session
 	metrics observer
-
-	mu      sync.Mutex
-	waiting []ending
 	// poke has a token when something waits; never closed.
 	poke chan struct{}
+
+	mu      sync.Mutex
+	waiting []ending            // guarded by mu
+	pauses  map[string]*backoff // by queue: those whose last try failed; guarded by mu
 	// lost says that the session's lease is: nothing is settled any more; guarded by mu.
 	lost bool
 	// returned are the tasks to give back, which the session does when all have ended; guarded by mu.
 	returned []ending
 }
 
+func newSettler(s *session) *settler {
+	return &settler{session: s, metrics: s.metrics, poke: make(chan struct{}, 1), pauses: make(map[string]*backoff)}
+}
+
 // put hands over a task that has ended.
 func (s *settler) put(e ending) {
 	s.mu.Lock()
-	if s.lost {
-		s.mu.Unlock()
+	lost := s.lost
+	if !lost {
+		s.waiting = append(s.waiting, e)
+	}
+	s.mu.Unlock()
+	if lost {
 		s.done(e, "lost", queue.ErrLost)
 		return
 	}
-	s.waiting = append(s.waiting, e)
-	s.mu.Unlock()
-	select {
-	case s.poke <- struct{}{}:
-	default:
-	}
+	poke(s.poke)
 }
 
 // giveUp drops what waits, and all that ends from now on: it is another host's.
@@ -68,12 +72,12 @@ func (s *settler) giveUp() {
 	s.mu.Lock()
 	s.lost = true
 	s.mu.Unlock()
-	for _, e := range s.takeWaiting() {
+	for _, e := range s.takeWaiting(true) {
 		s.done(e, "lost", queue.ErrLost)
 	}
 }
 
-// Run settles until ctx ends; what waits then is flush's.
+// Run settles until ctx ends; what waits then is finish's.
 func (s *settler) Run(ctx context.Context) {
 	for {
 		select {
@@ -81,60 +85,79 @@ func (s *settler) Run(ctx context.Context) {
 			return
 		case <-s.poke:
 		}
-		s.flush(ctx)
+		s.flush(ctx, false)
 	}
 }
 
-// flush settles what waits now, repeating until it is done or ctx ends; what is not settled then
-// waits again.
-func (s *settler) flush(ctx context.Context) {
-	batch := s.takeWaiting()
-
+// flush settles what waits now, except for queues whose pause is not over, unless all is asked for.
+// What is not settled waits again; unserved tells that this is because Redis did not serve.
+func (s *settler) flush(ctx context.Context, all bool) (unserved bool) {
 	groups := make(map[string][]ending)
-	for _, e := range batch {
-		if s.drops(e) {
-			continue
+	for _, e := range s.takeWaiting(all) {
+		if !s.drops(e) {
+			groups[e.task.served.queue] = append(groups[e.task.served.queue], e)
 		}
-		groups[e.task.served.queue] = append(groups[e.task.served.queue], e)
 	}
+	var failed atomic.Bool
 	var round errgroup.Group
 	round.SetLimit(settleParallel)
 	for name, list := range groups {
-		for len(list) > 0 {
-			n, size := 0, 0
-			for n < len(list) && n < settleTasks && (n == 0 || size+len(list[n].outcome.Output) <= settleBytes) {
-				size += len(list[n].outcome.Output)
-				n++
-			}
-			part := list[:n]
-			list = list[n:]
+		for _, part := range parts(list) {
 			round.Go(func() error {
-				if !s.settle(ctx, name, part) {
-					s.mu.Lock()
-					s.waiting = append(s.waiting, part...)
-					s.mu.Unlock()
+				if err := s.settle(ctx, name, part); queue.IsUnavailable(err) {
+					failed.Store(true)
 				}
 				return nil
 			})
 		}
 	}
 	_ = round.Wait() // the parts report for themselves
+	return failed.Load()
 }
 
-func (s *settler) takeWaiting() []ending {
+// takeWaiting takes what waits and may be tried now, or all of it.
+func (s *settler) takeWaiting(all bool) []ending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waiting := s.waiting
-	s.waiting = nil
-	return waiting
+	if all || len(s.pauses) == 0 {
+		waiting := s.waiting
+		s.waiting = nil
+		return waiting
+	}
+	var ripe, rest []ending
+	now := time.Now()
+	for _, e := range s.waiting {
+		if pause := s.pauses[e.task.served.queue]; pause == nil || pause.over(now) {
+			ripe = append(ripe, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	s.waiting = rest
+	return ripe
+}
+
+// parts cuts a list into what one script may settle.
+func parts(list []ending) (all [][]ending) {
+	for len(list) > 0 {
+		n, size := 0, 0
+		for n < len(list) && n < settleTasks && (n == 0 || size+len(list[n].outcome.Output) <= settleBytes) {
+			size += len(list[n].outcome.Output)
+			n++
+		}
+		all, list = append(all, list[:n]), list[n:]
+	}
+	return all
 }
 
 // finish settles what is left when the host ends; what cannot be settled in time stays in the
 // reserved list until the end of the lease gives it to others.
 func (s *settler) finish(ctx context.Context) {
-	s.flush(ctx)
-	for _, e := range s.takeWaiting() {
-		s.done(e, "lost", context.Cause(ctx))
+	var pause backoff
+	for s.flush(ctx, true) && sleep(ctx, pause.failed(time.Now())) {
+	}
+	for _, e := range s.takeWaiting(true) {
+		s.done(e, "lost", errUnsettled)
 	}
 	s.giveBack(ctx)
 }
@@ -157,51 +180,57 @@ func (s *settler) drops(e ending) bool {
 	return true
 }
 
-// settle writes one part, all of one queue, and repeats it while Redis is away or refuses. It tells
-// whether the part is done with; it is not when ctx ended before.
-func (s *settler) settle(ctx context.Context, name string, part []ending) bool {
-	s.appendLogs(ctx, part)
+// settle writes one part, all of one queue, once. What Redis does not take waits for the next try.
+func (s *settler) settle(ctx context.Context, name string, part []ending) error {
+	s.session.lastLogs(ctx, part)
 	settlements := make([]queue.Settlement, len(part))
 	for i, e := range part {
 		settlements[i] = queue.Settlement{Hold: e.task.hold(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
 	}
-	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
-		errs, err := s.session.node.Settle(ctx, name, settlements)
-		if err == nil {
-			s.session.succeeded()
-			for i, e := range part {
-				s.settled(e, errs[i])
-			}
-			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-		s.session.failed("settle", err)
-		if !queue.IsUnavailable(err) {
-			// Something in Redis is not as it should be; the other queues must not wait for it. The
-			// tasks stay in the reserved list, and known, so that they are not run again here.
-			for _, e := range part {
-				s.abandon(e, err)
-			}
-			return true
-		}
-		if !sleep(ctx, pause) {
-			return false
-		}
+	errs, err := s.session.node.Settle(ctx, name, settlements)
+	if err != nil {
+		s.putBack(ctx, name, part, err)
+		return err
 	}
+	s.served(name)
+	for i, e := range part {
+		s.settled(e, errs[i])
+	}
+	return nil
 }
 
-// appendLogs sends what the tasks have written since the last time, before their end is announced,
-// so that who follows a log has all of it then. Logs are not worth a second try.
-func (s *settler) appendLogs(ctx context.Context, part []ending) {
-	var batches []queue.LogBatch
-	for _, e := range part {
-		if lines := e.task.log.take(); len(lines) > 0 {
-			batches = append(batches, queue.LogBatch{Hold: e.task.hold(), Lines: lines})
-		}
+// putBack makes a part wait for the next try. An error that is about the queue alone stalls it: the
+// others must neither wait for it, nor may it pile up results.
+func (s *settler) putBack(ctx context.Context, name string, part []ending, err error) {
+	s.mu.Lock()
+	s.waiting = append(s.waiting, part...)
+	pause := s.pauses[name]
+	if pause == nil {
+		pause = new(backoff)
+		s.pauses[name] = pause
 	}
-	s.session.appendLogs(ctx, batches)
+	left := pause.failed(time.Now())
+	s.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	s.session.failed(opSettle, name, err)
+	if !queue.IsUnavailable(err) {
+		s.session.scheduler.stall(place{s.session.tenant, name}, true)
+	}
+	time.AfterFunc(left, func() { poke(s.poke) })
+}
+
+// served ends the pauses of a queue.
+func (s *settler) served(name string) {
+	s.mu.Lock()
+	failed := s.pauses[name] != nil
+	delete(s.pauses, name)
+	s.mu.Unlock()
+	if failed {
+		s.session.scheduler.stall(place{s.session.tenant, name}, false)
+	}
+	s.session.succeeded(opSettle, name)
 }
 
 // settled books the answer that Redis gave for one task.
@@ -224,7 +253,8 @@ func (s *settler) done(e ending, outcome string, err error) {
 		reason = string(f.Reason)
 	}
 	s.session.remove(t)
-	s.session.scheduler.settled(1)
+	s.session.scheduler.settled(t)
+	s.metrics.logLinesDropped(t.served.place, len(t.log.take()))
 	s.metrics.done(t, outcome, reason, e.took)
 	fields := []any{
 		"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "digest", t.version.Digest, "attempt", t.Attempts + 1,
@@ -248,13 +278,6 @@ func (s *settler) done(e ending, outcome string, err error) {
 	}
 }
 
-// abandon books a task that cannot be settled; it stays known.
-func (s *settler) abandon(e ending, err error) {
-	s.session.scheduler.settled(1)
-	s.metrics.done(e.task, "lost", "", e.took)
-	s.session.logger.Error("task could not be settled", "task_id", e.task.ID, "queue", e.task.served.queue, "error", err)
-}
-
 // giveBack releases the tasks that were stopped for the host's end, newest first, so that the oldest
 // is at the very front of its queue in the end. All of them must have ended.
 func (s *settler) giveBack(ctx context.Context) {
@@ -262,22 +285,20 @@ func (s *settler) giveBack(ctx context.Context) {
 	returned := s.returned
 	s.returned = nil
 	s.mu.Unlock()
-	sort.Slice(returned, func(i, j int) bool { return returned[i].task.number > returned[j].task.number })
+	slices.SortFunc(returned, func(a, b ending) int { return cmp.Compare(b.task.number, a.task.number) })
 	groups := make(map[string][]ending)
 	for _, e := range returned {
 		groups[e.task.served.queue] = append(groups[e.task.served.queue], e)
 	}
 	for name, list := range groups {
-		for len(list) > 0 {
-			part := list[:min(len(list), settleTasks)]
-			list = list[len(part):]
+		for part := range slices.Chunk(list, settleTasks) {
 			s.release(ctx, name, part)
 		}
 	}
 }
 
 func (s *settler) release(ctx context.Context, name string, part []ending) {
-	s.appendLogs(ctx, part)
+	s.session.lastLogs(ctx, part)
 	holds := make([]queue.Hold, len(part))
 	for i, e := range part {
 		holds[i] = e.task.hold()

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
+
+// errUnsettled says what became of a result that could not be written before the host ended.
+var errUnsettled = errors.New("redis did not serve until the host ended: the task will run again")
 
 // Why a running task is stopped before it ends by itself.
 var (
@@ -60,8 +62,9 @@ func (r *runner) run(ctx context.Context, t *task) {
 	begun := time.Now()
 	outcome := r.call(ctx, t)
 	end := ending{task: t, outcome: outcome, took: time.Since(begun)}
+	t.Parameters = nil
+	r.scheduler.end(t, len(outcome.Output))
 	t.version.Release()
-	r.scheduler.end(t.served, t.share)
 	t.session.settler.put(end)
 }
 
@@ -125,40 +128,4 @@ func limitReason(name string) queue.Reason {
 		return queue.ReasonOutput
 	}
 	return queue.ReasonError // the input: there is no reason of its own, the limit names it
-}
-
-// taskLog holds the lines that a task wrote since they were last sent to Redis. More than Redis
-// keeps is not held: the oldest lines go.
-type taskLog struct {
-	mu    sync.Mutex
-	lines []string
-	bytes int
-}
-
-const (
-	heldLines = 1000
-	heldBytes = 64 << 10
-)
-
-// add appends a line and tells how many older ones were dropped for it.
-func (l *taskLog) add(line string) (dropped int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, line)
-	l.bytes += len(line)
-	for len(l.lines) > heldLines || l.bytes > heldBytes && len(l.lines) > 1 {
-		l.bytes -= len(l.lines[0])
-		l.lines = l.lines[1:]
-		dropped++
-	}
-	return dropped
-}
-
-// take hands the lines over.
-func (l *taskLog) take() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lines := l.lines
-	l.lines, l.bytes = nil, 0
-	return lines
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,7 @@ func refusedf(format string, args ...any) error {
 func taskFailed(id string, failure *queue.Failure) error {
 	return &exitError{
 		status: exitFailed, bare: true,
-		err: fmt.Errorf("task %s failed (%s): %s", id, failure.Reason, oneLine(failure.Message)),
+		err: fmt.Errorf("task %s failed (%s): %s", id, failure.Reason, failure.Message),
 	}
 }
 
@@ -62,7 +63,7 @@ func report(err error, stderr io.Writer) int {
 	if !errors.As(err, &exit) {
 		exit = &exitError{status: exitRefused, err: explain(err)}
 		if errors.Is(err, queue.ErrInvalid) {
-			exit.status = exitUsage
+			exit = &exitError{status: exitUsage, err: trimInvalid(err)}
 		}
 	}
 	prefix := "quern: "
@@ -73,24 +74,39 @@ func report(err error, stderr io.Writer) int {
 	return exit.status
 }
 
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// oneLine makes text that may come from anywhere one line that a terminal only shows.
+func oneLine(text string) string { return escape(strings.Join(strings.Fields(text), " ")) }
+
+// trimInvalid leaves out the word that errors of wrong arguments begin with: the exit status says it.
+func trimInvalid(err error) error {
+	if text, ok := strings.CutPrefix(err.Error(), queue.ErrInvalid.Error()+": "); ok {
+		return errors.New(text)
+	}
+	return err
+}
 
 // explain adds the remedy to errors that come from Redis or the system.
 func explain(err error) error {
 	remedy := ""
 	var network *net.OpError
 	var reply redis.Error
+	var certificate *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
 	switch {
+	case errors.As(err, &certificate):
+		remedy = "name the authority that signed it with ?ca=FILE in the URL of Redis"
+	case errors.As(err, &noTLS):
+		remedy = "Redis speaks no TLS there: use redis:// instead of rediss://"
 	case errors.As(err, &network) && network.Op == "dial", errors.Is(err, syscall.ECONNREFUSED):
 		remedy = "start Redis there, name another with --redis, or run `quern dev`"
-	case errors.Is(err, syscall.EADDRINUSE):
-		remedy = "choose another address, or :0 for a free port"
 	case errors.As(err, &reply):
 		remedy = replyRemedy(reply.Error())
 	case errors.Is(err, queue.ErrNoTask):
 		remedy = "look for it with `quern task ls QUEUE`, and mind --tenant"
+	case errors.Is(err, io.EOF):
+		remedy = "Redis closed the connection: if it wants TLS, use rediss:// instead of redis://"
 	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
-		remedy = "is Redis stopped or overloaded? try again"
+		remedy = "Redis does not answer: it may be stopped, overloaded, or behind rediss:// speak no TLS"
 	}
 	if remedy == "" {
 		return err

@@ -4,9 +4,17 @@ package main
 import (
 	"context"
 	"os"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func main() {
-	err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	redis.SetLogger(silence{})
+	err := run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
 	os.Exit(report(err, os.Stderr))
 }
+
+// silence drops what go-redis would write to stderr by itself: it is in the errors that it returns.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}

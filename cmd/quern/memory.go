@@ -5,23 +5,68 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/quern-project/quern/runtime/units"
 )
+
+// memorySetting is a size, or a share of the memory that this process may have.
+type memorySetting struct {
+	percent int
+	bytes   int64
+}
+
+func (m *memorySetting) Type() string { return "size|percent" }
+
+func (m *memorySetting) String() string {
+	if m.percent > 0 {
+		return strconv.Itoa(m.percent) + "%"
+	}
+	return units.FormatSize(m.bytes)
+}
+
+// Set reads "75%" or a size like "8GiB".
+func (m *memorySetting) Set(text string) error {
+	if number, ok := strings.CutSuffix(text, "%"); ok {
+		if percent, err := strconv.Atoi(number); err == nil && percent >= 1 && percent <= 100 {
+			m.percent, m.bytes = percent, 0
+			return nil
+		}
+	}
+	if bytes, err := units.ParseSize(text); err == nil && bytes > 0 {
+		m.percent, m.bytes = 0, bytes
+		return nil
+	}
+	return errors.New("use 1% to 100%, or a size like 512MiB or 8GiB")
+}
+
+// resolve is the setting in bytes.
+func (m *memorySetting) resolve() (int64, error) {
+	if m.percent == 0 {
+		return m.bytes, nil
+	}
+	total, err := availableMemory()
+	if err != nil {
+		return 0, refusedf("memory %s of what this machine has, which cannot be told (%w): give --memory a size like 8GiB", m, err)
+	}
+	return total / 100 * int64(m.percent), nil
+}
 
 // availableMemory is what this process may have, in bytes: the machine's memory, or the limit of a
 // cgroup that it is in, if that is less.
 func availableMemory() (int64, error) {
-	total, err := machineMemory("/proc/meminfo")
+	total, err := machineMemory()
 	if limit, ok := cgroupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok && (err != nil || limit < total) {
 		return limit, nil
 	}
 	return total, err
 }
 
-// machineMemory reads MemTotal.
-func machineMemory(path string) (int64, error) {
-	f, err := os.Open(path)
+// totalMemory reads MemTotal from a file like /proc/meminfo.
+func totalMemory(meminfo string) (int64, error) {
+	f, err := os.Open(meminfo)
 	if err != nil {
 		return 0, err
 	}
@@ -33,46 +78,51 @@ func machineMemory(path string) (int64, error) {
 			return kib << 10, err
 		}
 	}
-	return 0, errors.New(path + " names no MemTotal")
+	return 0, errors.New(meminfo + " names no MemTotal")
 }
 
-// cgroupMemory is the least memory.max of the process's cgroup and those above it (version 2), or
-// the limit of the memory controller (version 1).
+// cgroupMemory is the least limit of the process's cgroup and of those that hold it: memory.max in
+// version 2, memory.limit_in_bytes of the memory controller in version 1. A container may see the
+// path that its host sees, and have only its own folder mounted: what is not there has no say.
 func cgroupMemory(self, mount string) (int64, bool) {
-	f, err := os.Open(self)
+	content, err := os.ReadFile(self)
 	if err != nil {
 		return 0, false
 	}
-	defer f.Close()
 	var least int64
-	consider := func(file string) {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return
-		}
-		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err == nil && limit > 0 && (least == 0 || limit < least) {
-			least = limit
-		}
-	}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		parts := strings.SplitN(lines.Text(), ":", 3)
+	for line := range strings.Lines(string(content)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // NUMBER:CONTROLLERS:PATH
 		if len(parts) != 3 {
 			continue
 		}
 		root, name := mount, "memory.max"
 		if parts[0] != "0" {
-			if parts[1] != "memory" {
+			if !slices.Contains(strings.Split(parts[1], ","), "memory") {
 				continue
 			}
 			root, name = filepath.Join(mount, "memory"), "memory.limit_in_bytes"
 		}
-		for dir := parts[2]; ; dir = filepath.Dir(dir) {
-			consider(filepath.Join(root, dir, name))
-			if dir == "/" || dir == "." {
+		for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
+			if limit := cgroupLimit(filepath.Join(root, dir, name)); limit > 0 && (least == 0 || limit < least) {
+				least = limit
+			}
+			if dir == "/" {
 				break
 			}
 		}
 	}
 	return least, least > 0
+}
+
+// cgroupLimit reads one limit; 0 if there is none ("max", or no such file).
+func cgroupLimit(file string) int64 {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return limit
 }

@@ -5,11 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
+	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -17,20 +23,14 @@ import (
 
 // outputFlag adds -o. What JSON holds is relied upon by scripts: snake_case, times in seconds as in
 // Redis, durations in fields that end in _seconds, sizes in bytes, missing values left out.
-func outputFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().StringP("output", "o", "text", "text or json")
+func outputFlag(cmd *cobra.Command) *choice {
+	output := newChoice("text", "json")
+	cmd.Flags().VarP(output, "output", "o", "text or json")
+	return output
 }
 
-// asJSON tells which output is asked for.
-func asJSON(format string) (bool, error) {
-	switch format {
-	case "json":
-		return true, nil
-	case "text":
-		return false, nil
-	}
-	return false, usagef("output %q: use text or json", format)
-}
+// json tells whether JSON was asked for.
+func (c *choice) json() bool { return c.word == "json" }
 
 func writeJSON(w io.Writer, value any) error {
 	var out bytes.Buffer
@@ -141,62 +141,79 @@ func textOrBytes(value []byte) (*string, []byte) {
 	return nil, value
 }
 
-// shownBytes is the most of a value that a terminal gets.
-const shownBytes = 2000
-
-// print writes the task for people: what it has, a line each.
-func (v taskView) print(w io.Writer) error {
+// writeFields writes a name and a value a line, those that have a value, for people.
+func writeFields(w io.Writer, rows [][2]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(table, "%s\t%s\n", name, value)
+	for _, row := range rows {
+		if name, value := row[0], row[1]; value != "" {
+			lines := strings.Split(strings.TrimRight(value, "\n"), "\n")
+			for i, line := range lines {
+				lines[i] = escape(line)
+			}
+			fmt.Fprintf(table, "%s\t%s\n", escape(name), strings.Join(lines, "\n\t"))
 		}
 	}
-	when := func(name string, t *seconds) {
-		if t != nil {
-			line(name, time.Time(*t).Format("2006-01-02 15:04:05.000 MST"))
-		}
-	}
-	number := func(name string, n int) {
-		if n != 0 {
-			line(name, fmt.Sprint(n))
-		}
-	}
-	line("id", v.ID)
-	line("tenant", v.Tenant)
-	line("queue", v.Queue)
-	line("status", string(v.Status))
-	line("parameters", printable(v.Parameters, v.ParametersBase64))
-	line("result", printable(v.Result, v.ResultBase64))
-	if v.Error != nil {
-		line("error", fmt.Sprintf("(%s) %s", v.Error.Reason, oneLine(v.Error.Message)))
-		if v.Error.Limit != "" {
-			line("limit", v.Error.Limit)
-		}
-		line("stderr", strings.ReplaceAll(strings.TrimSpace(v.Error.Stderr), "\n", "\n\t"))
-	}
-	number("attempts", v.Attempts)
-	number("crashes", v.Crashes)
-	line("node", v.Node)
-	number("pid", v.PID)
-	when("created", v.Created)
-	when("eta", v.ETA)
-	when("started", v.StartedAt)
-	when("finished", v.FinishedAt)
-	when("updated", v.Updated)
-	line("plugin", v.Plugin)
-	line("digest", v.Digest)
-	line("message", v.Message)
-	line("key", v.Key)
-	for name, value := range v.Labels {
-		line("label "+name, value)
-	}
-	line("parent", v.Parent)
 	return table.Flush()
 }
 
+// print writes the task for people: what it has, a line each.
+func (v taskView) print(w io.Writer) error {
+	when := func(t *seconds) string {
+		if t == nil {
+			return ""
+		}
+		return time.Time(*t).Format("2006-01-02 15:04:05.000 MST")
+	}
+	number := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
+	failure := queue.Failure{}
+	if v.Error != nil {
+		failure = *v.Error
+		failure.Message = fmt.Sprintf("(%s) %s", failure.Reason, oneLine(failure.Message))
+	}
+	progress := ""
+	if v.Progress > 0 {
+		progress = fmt.Sprintf("%.0f %%", 100*v.Progress)
+	}
+	rows := [][2]string{
+		{"id", v.ID},
+		{"tenant", v.Tenant},
+		{"queue", v.Queue},
+		{"status", string(v.Status)},
+		{"parameters", printable(v.Parameters, v.ParametersBase64)},
+		{"result", printable(v.Result, v.ResultBase64)},
+		{"error", failure.Message},
+		{"limit", failure.Limit},
+		{"stderr", failure.Stderr},
+		{"last error", v.LastError},
+		{"attempts", number(v.Attempts)},
+		{"max attempts", number(v.MaxAttempts)},
+		{"crashes", number(v.Crashes)},
+		{"run", number(int(v.Run))},
+		{"node", v.Node},
+		{"pid", number(v.PID)},
+		{"created", when(v.Created)},
+		{"eta", when(v.ETA)},
+		{"reserved", when(v.ReservedAt)},
+		{"started", when(v.StartedAt)},
+		{"finished", when(v.FinishedAt)},
+		{"updated", when(v.Updated)},
+		{"plugin", v.Plugin},
+		{"digest", v.Digest},
+		{"priority", number(v.Priority)},
+		{"progress", progress},
+		{"message", v.Message},
+		{"key", v.Key},
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
+		rows = append(rows, [2]string{"label " + name, v.Labels[name]})
+	}
+	return writeFields(w, append(rows, [2]string{"parent", v.Parent}, [2]string{"live id", v.LiveID}))
+}
+
+// shownBytes is the most of a value that a terminal gets.
+const shownBytes = 2000
+
 // printable is a value for a terminal: text in full if it is short, else its beginning or its size.
-// Control characters are escaped, so that no task can write to the terminal what it likes.
 func printable(text *string, data []byte) string {
 	switch {
 	case data != nil:
@@ -204,12 +221,40 @@ func printable(text *string, data []byte) string {
 	case text == nil:
 		return ""
 	case len(*text) > shownBytes:
-		return fmt.Sprintf("%s… (%d bytes)", escape((*text)[:shownBytes]), len(*text))
+		return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8((*text)[:shownBytes], ""), len(*text))
 	}
-	return escape(*text)
+	return *text
 }
 
-// escape replaces control characters and what is not UTF-8.
+// writeResult writes a result's bytes to stdout, and nothing else. A terminal gets them only if it
+// would show them and do nothing; again says how to get them otherwise.
+func writeResult(cmd *cobra.Command, result []byte, again string) error {
+	terminal := isTerminal(cmd.OutOrStdout())
+	if terminal && !isText(result) {
+		return refusedf("the result has %d bytes that are not plain text, which a terminal should not get: %s", len(result), again)
+	}
+	if _, err := cmd.OutOrStdout().Write(result); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	if terminal && len(result) > 0 && result[len(result)-1] != '\n' {
+		fmt.Fprintln(cmd.ErrOrStderr())
+	}
+	return nil
+}
+
+// isTerminal tells whether a person sees what is written, or writes what is read.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+func isText(data []byte) bool {
+	control := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
+	return utf8.Valid(data) && !bytes.ContainsFunc(data, control)
+}
+
+// escape replaces control characters and what is not UTF-8, so that no task can make a terminal do
+// what it likes.
 func escape(text string) string {
 	quoted := fmt.Sprintf("%q", text)
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])

@@ -23,11 +23,12 @@ var templates embed.FS
 func newPluginNew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "new NAME", Short: "Make the folder NAME with a plugin to begin with: code, manifest, README",
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 	}
-	language := cmd.Flags().String("lang", "go", "go or c")
+	language := newChoice("go", "c")
+	cmd.Flags().Var(language, "lang", "go or c")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return makePlugin(cmd, args[0], *language)
+		return makePlugin(cmd, args[0], language.word)
 	}
 	return cmd
 }
@@ -37,17 +38,13 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	if err := queue.ValidQueue(name); err != nil || strings.HasPrefix(name, ".") {
 		return usagef("plugin %q: it names a queue too, so use printable ASCII characters without spaces, and no dot at the start", name)
 	}
-	root := "templates/" + language
-	if _, err := fs.Stat(templates, root); err != nil {
-		return usagef("lang %q: use go or c", language)
-	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return refusedf("%s exists already: choose another name, or remove it", dir)
 		}
 		return fmt.Errorf("make plugin: %w", err)
 	}
-	return fs.WalkDir(templates, root, func(path string, entry fs.DirEntry, err error) error {
+	return fs.WalkDir(templates, "templates/"+language, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-func newQueue() *cobra.Command {
-	cmd := &cobra.Command{Use: "queue", Short: "Look at queues", Args: cobra.NoArgs, RunE: needsSubcommand}
+func newQueue(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "queue", Short: "Look at queues", Args: onlyCommands, RunE: needsCommand}
 	clientFlags(cmd)
-	cmd.AddCommand(newQueueLs(), newQueueShow())
+	cmd.AddCommand(newQueueLs(env), newQueueShow(env))
 	return cmd
 }
 
@@ -58,10 +58,10 @@ func (v queueView) row() []string {
 	}
 }
 
-func newQueueLs() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's queues with what they hold", Args: cobra.NoArgs}
+func newQueueLs(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's queues with what they hold", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
 		known, err := client.Queues(cmd.Context())
 		if err != nil {
 			return err
@@ -88,10 +88,10 @@ func newQueueLs() *cobra.Command {
 	return cmd
 }
 
-func newQueueShow() *cobra.Command {
-	cmd := &cobra.Command{Use: "show QUEUE", Short: "Show what one queue holds", Args: cobra.ExactArgs(1)}
+func newQueueShow(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "show QUEUE", Short: "Show what one queue holds", Args: arguments(1, 1)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
 		known, err := client.Queues(cmd.Context())
 		if err != nil {
 			return err

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +17,10 @@ import (
 
 const (
 	defaultRedis = "redis://127.0.0.1:6379/0"
-	// devAnswerTimeout bounds asking whether a `quern dev` that left its file still answers.
-	devAnswerTimeout = time.Second
+	// tenantRule says what may be a tenant.
+	tenantRule = "use 1 to 32 of a-z 0-9 and - for each, or such a word in braces"
+	// devTimeouts bound asking whether a `quern dev` that left its file still answers.
+	devTimeouts = "?dial_timeout=1s&read_timeout=1s"
 )
 
 // redisURL is the setting, or "" if there is none.
@@ -28,32 +30,53 @@ func redisURL(cmd *cobra.Command) (string, error) {
 	if path == "" {
 		return url, nil
 	}
+	from := origin(cmd.Flag("redis-file"))
 	if url != "" {
-		return "", usagef("both redis and redis-file are set: leave one of them out")
+		return "", usagef("both %s and %s are set: leave one of them out", origin(cmd.Flag("redis")), from)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return "", usagef("redis-file: %w", err)
+		return "", usagef("%s: %w: name a file that holds the URL of Redis", from, err)
 	}
-	return strings.TrimSpace(string(content)), nil
+	if url = strings.TrimSpace(string(content)); url == "" {
+		return "", usagef("%s: %s is empty: write the URL of Redis into it", from, path)
+	}
+	return url, nil
+}
+
+// wrongRedis is the error of a URL that cannot be; it says where the URL comes from.
+func wrongRedis(cmd *cobra.Command, err error) error {
+	for _, name := range []string{"redis-file", "redis"} {
+		if flag := cmd.Flag(name); flag.Value.String() != "" {
+			return usagef("%s: %w", origin(flag), trimInvalid(err))
+		}
+	}
+	return wrongUsage(err)
 }
 
 // connect makes the client of a client command: with the setting, else with a `quern dev` that
 // answers, else with the default.
-func connect(cmd *cobra.Command) (*queue.Client, error) {
+func connect(cmd *cobra.Command, env environment) (*queue.Client, error) {
 	url, err := redisURL(cmd)
 	if err != nil {
 		return nil, err
 	}
-	tenant, _ := cmd.Flags().GetString("tenant")
+	tenant := cmd.Flag("tenant")
+	if queue.ValidTenant(tenant.Value.String()) != nil {
+		return nil, usagef("%s %q: %s", origin(tenant), tenant.Value, tenantRule)
+	}
 	if url == "" {
 		url = defaultRedis
-		if dev, ok := findDev(cmd.Context()); ok {
+		if dev, ok := findDev(cmd.Context(), env); ok {
 			url = dev.Redis
 			fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", url)
 		}
 	}
-	return queue.New(url, queue.Config{Tenant: tenant})
+	client, err := queue.New(url, queue.Config{Tenant: tenant.Value.String()})
+	if err != nil {
+		return nil, wrongRedis(cmd, err)
+	}
+	return client, nil
 }
 
 // clientFlags adds what every client command takes.
@@ -69,42 +92,35 @@ type devFile struct {
 }
 
 // devPath is where that file lies: quern/dev.json in $XDG_RUNTIME_DIR, else in the cache folder.
-func devPath() (string, error) {
-	dir := os.Getenv("XDG_RUNTIME_DIR")
-	if dir == "" {
-		var err error
-		if dir, err = os.UserCacheDir(); err != nil {
-			return "", err
-		}
-	}
-	return filepath.Join(dir, "quern", "dev.json"), nil
+func devPath(env environment) (string, error) {
+	dir, err := env.runtimeDir()
+	return filepath.Join(dir, "quern", "dev.json"), err
 }
 
-// findDev reads the file and asks the Redis that it names.
-func findDev(ctx context.Context) (devFile, bool) {
+// findDev reads the file and asks the Redis that it names. One that was killed leaves its file behind,
+// and something else may listen on its port by now: its process must live, too.
+func findDev(ctx context.Context, env environment) (devFile, bool) {
 	var dev devFile
-	path, err := devPath()
+	path, err := devPath(env)
 	if err != nil {
 		return dev, false
 	}
 	content, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(content, &dev) != nil {
+	if err != nil || json.Unmarshal(content, &dev) != nil || dev.PID <= 0 || errors.Is(syscall.Kill(dev.PID, 0), syscall.ESRCH) {
 		return dev, false
 	}
-	client, err := queue.New(dev.Redis, queue.Config{})
+	client, err := queue.New(dev.Redis+devTimeouts, queue.Config{})
 	if err != nil {
 		return dev, false
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, devAnswerTimeout)
-	defer cancel()
 	_, err = client.Clock(ctx)
 	return dev, err == nil
 }
 
 // writeDev leaves the file, readable by this user alone, and returns what removes it again.
-func writeDev(dev devFile) (remove func(), err error) {
-	path, err := devPath()
+func writeDev(env environment, dev devFile) (remove func(), err error) {
+	path, err := devPath(env)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +141,7 @@ func writeDev(dev devFile) (remove func(), err error) {
 	return func() {
 		var now devFile
 		content, err := os.ReadFile(path)
-		if err == nil && json.Unmarshal(content, &now) == nil && now.PID == dev.PID && now.Redis == dev.Redis {
+		if err == nil && json.Unmarshal(content, &now) == nil && now == dev {
 			_ = os.Remove(path) // not that of another one which started later
 		}
 	}, nil

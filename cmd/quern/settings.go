@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/confmap"
@@ -13,84 +15,106 @@ import (
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/quern-project/quern/runtime/units"
 )
 
-// envPrefix begins the name of every setting in the environment.
-const envPrefix = "QUERN_"
+const (
+	// envPrefix begins the name of every setting in the environment.
+	envPrefix = "QUERN_"
+	// originKey notes at a flag where its value comes from, if not from the command line.
+	originKey = "origin"
+)
 
 // applySettings gives every flag of the command that was not given on the command line its value from
 // the environment or the configuration file. Flags are the one catalogue of settings: a name, a type,
 // a default, a text.
-func applySettings(cmd *cobra.Command) error {
+func applySettings(cmd *cobra.Command, env environment) error {
+	flags := cmd.Flags()
 	layers := koanf.New("\n") // no flag's name has a newline: names are not split
-	path, _ := cmd.Flags().GetString("config")
+	origins := make(map[string]string)
+	path, _ := flags.GetString("config")
 	if path == "" {
-		path = os.Getenv(envPrefix + "CONFIG")
+		path = env.get(envPrefix + "CONFIG")
 	}
 	if path != "" {
 		if err := readConfig(layers, cmd.Root(), path); err != nil {
 			return err
 		}
+		for key := range layers.Raw() {
+			origins[key] = path + ": " + key
+		}
 	}
-	environment := make(map[string]any)
-	origin := make(map[string]string)
-	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+	given := make(map[string]any)
+	flags.VisitAll(func(flag *pflag.Flag) {
 		for _, name := range environmentNames(flag.Name) {
-			if value, ok := os.LookupEnv(name); ok && value != "" {
-				environment[flag.Name], origin[flag.Name] = value, name
+			if value := env.get(name); value != "" {
+				given[flag.Name], origins[flag.Name] = value, name
 				return
 			}
 		}
-		origin[flag.Name] = path + ": " + flag.Name
 	})
-	if err := layers.Load(confmap.Provider(environment, ""), nil); err != nil {
+	overrule(layers, func(name string) bool { return given[name] != nil })
+	if err := layers.Load(confmap.Provider(given, ""), nil); err != nil {
 		return fmt.Errorf("read environment: %w", err)
 	}
+	overrule(layers, flags.Changed)
 	var failure error
-	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		if failure != nil || flag.Changed || !layers.Exists(flag.Name) || flag.Name == "config" {
+	flags.VisitAll(func(flag *pflag.Flag) {
+		value := layers.Get(flag.Name)
+		if failure != nil || flag.Changed || value == nil || flag.Name == "config" || flag.Name == "help" {
 			return
 		}
-		if err := cmd.Flags().Set(flag.Name, text(layers.Get(flag.Name))); err != nil {
-			failure = usagef("%s: %w", origin[flag.Name], err)
+		flag.Annotations = map[string][]string{originKey: {origins[flag.Name]}}
+		if err := set(flag.Value, value); err != nil {
+			failure = wrongValue(flag, fmt.Sprint(value), err)
 		}
-		flag.Changed = false // it stays the mark of what was given on the command line
 	})
 	return failure
+}
+
+// overrule drops what lower layers say of Redis if a higher one says anything of it: redis and
+// redis-file are two ways to give one setting.
+func overrule(layers *koanf.Koanf, higher func(name string) bool) {
+	if higher("redis") || higher("redis-file") {
+		layers.Delete("redis")
+		layers.Delete("redis-file")
+	}
 }
 
 // readConfig reads the file and refuses keys that are no setting of any command, so that a slip of
 // the pen is told and one file serves all commands.
 func readConfig(layers *koanf.Koanf, root *cobra.Command, path string) error {
-	if err := layers.Load(file.Provider(path), yaml.Parser()); err != nil {
-		return usagef("read configuration %q: %w", path, err)
+	err := layers.Load(file.Provider(path), yaml.Parser())
+	var unreadable *fs.PathError
+	switch {
+	case errors.As(err, &unreadable):
+		return usagef("configuration %q: %w: name a YAML file with --config or %sCONFIG, or none", path, unreadable.Err, envPrefix)
+	case err != nil:
+		return usagef("configuration %q: %w: write each setting as NAME: VALUE on a line of its own", path, err)
 	}
 	known := settingNames(root)
-	for _, key := range layers.Keys() {
+	for _, key := range slices.Sorted(maps.Keys(layers.Raw())) {
 		if !slices.Contains(known, key) {
-			return usagef("%s: unknown setting %q: use %s", path, key, strings.Join(known, ", "))
+			return usagef("%s: unknown setting %q: %s", path, key, didYouMean(key, known))
 		}
 	}
 	return nil
 }
 
-// settingNames are the flags of all commands that a configuration file may hold.
+// settingNames are the flags that a configuration file may hold: those of a host, and what clients
+// need to find its tasks.
 func settingNames(root *cobra.Command) []string {
-	var names []string
+	names := []string{"tenant"}
 	add := func(flag *pflag.Flag) {
-		if flag.Name != "help" && flag.Name != "config" && !slices.Contains(names, flag.Name) {
+		if flag.Name != "help" && flag.Name != "config" && flag.Name != "check" {
 			names = append(names, flag.Name)
 		}
 	}
 	root.PersistentFlags().VisitAll(add)
 	for _, cmd := range root.Commands() {
-		if cmd.Name() == "serve" || cmd.Name() == "dev" {
+		if cmd.Name() == "serve" {
 			cmd.Flags().VisitAll(add)
 		}
 	}
-	names = append(names, "tenant")
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -104,59 +128,89 @@ func environmentNames(flag string) []string {
 	return []string{name}
 }
 
-// text writes a value of the configuration as it would stand on the command line.
-func text(value any) string {
-	if list, ok := value.([]any); ok {
-		words := make([]string, len(list))
-		for i, v := range list {
-			words[i] = fmt.Sprint(v)
+// set gives a flag a value from the environment, which is text, or from the configuration file.
+func set(flag pflag.Value, value any) error {
+	switch value := value.(type) {
+	case map[string]any:
+		return errors.New("use a value, or a list where there may be several")
+	case []any:
+		list, ok := flag.(pflag.SliceValue)
+		if !ok {
+			return errors.New("use one value")
 		}
-		return strings.Join(words, ",")
-	}
-	return fmt.Sprint(value)
-}
-
-// memorySetting is a size, or a share of the memory that the machine or the cgroup has.
-type memorySetting struct {
-	percent int
-	bytes   int64
-}
-
-func (m *memorySetting) Type() string { return "size|percent" }
-
-func (m *memorySetting) String() string {
-	if m.percent > 0 {
-		return strconv.Itoa(m.percent) + "%"
-	}
-	return units.FormatSize(m.bytes)
-}
-
-// Set reads "75%" or a size like "8GiB".
-func (m *memorySetting) Set(text string) error {
-	if number, ok := strings.CutSuffix(text, "%"); ok {
-		percent, err := strconv.Atoi(number)
-		if err != nil || percent < 1 || percent > 100 {
-			return fmt.Errorf("memory %q: use 1%% to 100%%, or a size like 8GiB", text)
+		words := make([]string, len(value))
+		for i, word := range value {
+			if words[i] = fmt.Sprint(word); word == nil || words[i] == "" {
+				return errors.New(`a word of the list is empty: in YAML, write one that begins with ! in quotes ("!mail")`)
+			}
 		}
-		m.percent, m.bytes = percent, 0
-		return nil
+		return list.Replace(words)
 	}
-	bytes, err := units.ParseSize(text)
-	if err != nil {
-		return err
+	return flag.Set(fmt.Sprint(value))
+}
+
+// wrongValue is the error of a setting that cannot be: where it comes from, what it is, what may be.
+func wrongValue(flag *pflag.Flag, value string, err error) error {
+	remedy := err.Error() // types of our own say what they take
+	switch flag.Value.Type() {
+	case "bool":
+		remedy = "use true or false"
+	case "int":
+		remedy = "use a whole number"
+	case "stringToString":
+		remedy = "use NAME=VALUE"
 	}
-	m.percent, m.bytes = 0, bytes
+	return usagef("%s %q: %s", origin(flag), value, remedy)
+}
+
+// origin is where the value of a flag comes from.
+func origin(flag *pflag.Flag) string {
+	if from := flag.Annotations[originKey]; len(from) == 1 {
+		return from[0]
+	}
+	return "--" + flag.Name
+}
+
+// period is a flag that takes a duration, which is not negative.
+type period time.Duration
+
+// newPeriod adds one to a command's flags.
+func newPeriod(flags *pflag.FlagSet, value *time.Duration, name string, standard time.Duration, usage string) {
+	*value = standard
+	flag := flags.VarPF((*period)(value), name, "", usage)
+	if standard == 0 {
+		flag.DefValue = "0" // the usage tells what it means
+	}
+}
+
+func (p *period) String() string { return time.Duration(*p).String() }
+func (p *period) Type() string   { return "duration" }
+
+func (p *period) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return errors.New("use a duration like 500ms, 10s or 1h30m")
+	}
+	*p = period(d)
 	return nil
 }
 
-// resolve is the setting in bytes.
-func (m *memorySetting) resolve() (int64, error) {
-	if m.percent == 0 {
-		return m.bytes, nil
+// choice is a flag that takes one of a few words; the first is its default.
+type choice struct {
+	word  string
+	words []string
+}
+
+func newChoice(words ...string) *choice { return &choice{words[0], words} }
+
+func (c *choice) String() string { return c.word }
+func (c *choice) Type() string   { return "word" }
+
+func (c *choice) Set(word string) error {
+	if !slices.Contains(c.words, word) {
+		last := len(c.words) - 1
+		return fmt.Errorf("use %s or %s", strings.Join(c.words[:last], ", "), c.words[last])
 	}
-	total, err := availableMemory()
-	if err != nil {
-		return 0, refusedf("cannot tell how much memory there is (%w): give --memory a size like 8GiB", err)
-	}
-	return total / 100 * int64(m.percent), nil
+	c.word = word
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,28 +18,17 @@ import (
 // followInterval is how often `task logs -f` looks for new lines.
 const followInterval = 300 * time.Millisecond
 
-func newTask() *cobra.Command {
-	cmd := &cobra.Command{Use: "task", Short: "Look at tasks, wait for them, delete them", Args: cobra.NoArgs, RunE: needsSubcommand}
+func newTask(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "task", Short: "Look at tasks, wait for them, delete them", Args: onlyCommands, RunE: needsCommand}
 	clientFlags(cmd)
-	cmd.AddCommand(newTaskShow(), newTaskLs(), newTaskWait(), newTaskLogs(), newTaskDelete())
+	cmd.AddCommand(newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskLogs(env), newTaskDelete(env))
 	return cmd
 }
 
-// needsSubcommand refuses a group that was called without one of its commands.
-func needsSubcommand(cmd *cobra.Command, _ []string) error {
-	var names []string
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			names = append(names, sub.Name())
-		}
-	}
-	return usagef("%s needs a command: use one of %s", cmd.CommandPath(), strings.Join(names, ", "))
-}
-
-func newTaskShow() *cobra.Command {
-	cmd := &cobra.Command{Use: "show ID", Short: "Show all that is known of a task", Args: cobra.ExactArgs(1)}
+func newTaskShow(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "show ID", Short: "Show all that is known of a task", Args: arguments(1, 1)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
 		task, err := client.Task(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -53,30 +43,27 @@ func newTaskShow() *cobra.Command {
 }
 
 // withClient wraps a command that needs a client and knows two outputs.
-func withClient(output *string, run func(*cobra.Command, *queue.Client, []string, bool) error) func(*cobra.Command, []string) error {
+func withClient(env environment, output *choice, run func(*cobra.Command, *queue.Client, []string, bool) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		json, err := asJSON(*output)
-		if err != nil {
-			return err
-		}
-		client, err := connect(cmd)
+		client, err := connect(cmd, env)
 		if err != nil {
 			return err
 		}
 		defer client.Close()
-		return run(cmd, client, args, json)
+		return run(cmd, client, args, output.json())
 	}
 }
 
-func newTaskLs() *cobra.Command {
+func newTaskLs(env environment) *cobra.Command {
 	var o queue.ListOptions
-	cmd := &cobra.Command{Use: "ls QUEUE", Short: "List the tasks of a queue, newest first", Args: cobra.ExactArgs(1)}
-	state := cmd.Flags().String("state", "", "only scheduled, pending, reserved, started, complete or failed tasks")
+	cmd := &cobra.Command{Use: "ls QUEUE", Short: "List the tasks of a queue, newest first", Args: arguments(1, 1)}
+	status := &choice{words: []string{"scheduled", "pending", "reserved", "started", "complete", "failed"}}
+	cmd.Flags().Var(status, "status", "only scheduled, pending, reserved, started, complete or failed tasks")
 	cmd.Flags().IntVar(&o.Limit, "limit", 100, "at most so many, up to 1000")
 	cmd.Flags().IntVar(&o.Offset, "offset", 0, "pass over so many")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		o.Status = queue.Status(*state)
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		o.Status = queue.Status(status.word)
 		tasks, err := client.Queue(args[0]).List(cmd.Context(), o)
 		if err != nil {
 			return err
@@ -114,62 +101,98 @@ func age(t time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-func newTaskWait() *cobra.Command {
-	cmd := &cobra.Command{Use: "wait ID", Short: "Wait for a task and print its result, and nothing else, to stdout", Args: cobra.ExactArgs(1)}
-	timeout := cmd.Flags().Duration("wait-timeout", 0, "how long to wait at most (default without end)")
+func newTaskWait(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "wait ID", Short: "Wait for a task and print its result, and nothing else, to stdout", Args: arguments(1, 1)}
+	var timeout time.Duration
+	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		client, err := connect(cmd)
+		client, err := connect(cmd, env)
 		if err != nil {
 			return err
 		}
 		defer client.Close()
-		return waitFor(cmd, client, args[0], *timeout)
+		return waitFor(cmd, client, args[0], timeout)
 	}
 	return cmd
 }
 
-func newTaskLogs() *cobra.Command {
-	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows it until it is finished", Args: cobra.ExactArgs(1)}
+func newTaskLogs(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows it until it is finished", Args: arguments(1, 1)}
 	follow := cmd.Flags().BoolP("follow", "f", false, "go on until the task is finished")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
 		return printLogs(cmd.Context(), cmd.OutOrStdout(), client, args[0], *follow, json)
 	})
 	return cmd
 }
 
 // printLogs prints the lines that are kept; when it follows, also those that come, until the task is
-// finished. It looks at the task before the log: what is written before the end is then in it.
+// finished or gone.
 func printLogs(ctx context.Context, w io.Writer, client *queue.Client, id string, follow, json bool) error {
+	task, err := client.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	log := taskLog{client: client, id: id, json: json, w: w}
+	if !follow || task.Status.Finished() {
+		return log.print(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_, err := client.Wait(ctx, id)
+		ended <- err
+	})
+	defer waiting.Wait()
+	defer stop()
+	return log.follow(ctx, ended)
+}
+
+// taskLog prints each line of a task's log once.
+type taskLog struct {
+	client *queue.Client
+	id     string
+	json   bool
+	w      io.Writer
+	last   int64 // number of the last line that was printed
+}
+
+// follow prints the lines that come until ended says that the task is finished, and then the rest.
+func (l *taskLog) follow(ctx context.Context, ended <-chan error) error {
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
-	for last := int64(0); ; {
-		task, err := client.Task(ctx, id)
-		if err != nil {
-			if follow && last > 0 && errors.Is(err, queue.ErrNoTask) {
-				return nil // deleted while it was followed
-			}
+	for {
+		if err := l.print(ctx); err != nil {
 			return err
-		}
-		lines, err := client.Log(ctx, id, last)
-		if err != nil {
-			return err
-		}
-		for _, line := range lines {
-			last = line.Number
-			if err := printLogLine(w, line, json); err != nil {
-				return err
-			}
-		}
-		if !follow || task.Status.Finished() {
-			return nil
 		}
 		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		case err := <-ended:
+			switch {
+			case errors.Is(err, queue.ErrNoTask):
+				return nil // deleted, and its log with it
+			case err != nil:
+				return err
+			}
+			return l.print(ctx)
 		case <-ticker.C:
 		}
 	}
+}
+
+// print prints the lines that are new.
+func (l *taskLog) print(ctx context.Context) error {
+	lines, err := l.client.Log(ctx, l.id, l.last)
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
+		l.last = line.Number
+		if err := printLogLine(l.w, line, l.json); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func printLogLine(w io.Writer, line queue.LogLine, json bool) error {
@@ -184,11 +207,11 @@ func printLogLine(w io.Writer, line queue.LogLine, json bool) error {
 	return err
 }
 
-func newTaskDelete() *cobra.Command {
+func newTaskDelete(env environment) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete ID...", Short: "Delete finished tasks", Args: cobra.MinimumNArgs(1),
+		Use: "delete ID...", Short: "Delete finished tasks", Args: arguments(1, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := connect(cmd)
+			client, err := connect(cmd, env)
 			if err != nil {
 				return err
 			}

@@ -10,14 +10,16 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 const (
-	// headerTimeout and writeTimeout bound slow clients.
-	headerTimeout = 5 * time.Second
-	writeTimeout  = 30 * time.Second
+	// readTimeout and writeTimeout bound slow clients, idleTimeout those that keep a connection open.
+	readTimeout  = 5 * time.Second
+	writeTimeout = 30 * time.Second
+	idleTimeout  = 2 * time.Minute
 	// closeTimeout bounds answers under way when the server ends.
 	closeTimeout = 2 * time.Second
 )
@@ -29,26 +31,30 @@ type Server struct {
 }
 
 // Listen takes the address at once, ":0" for a free port, so that one that is taken is told before
-// anything runs. ready tells why the host cannot take tasks; nil if it can.
-func Listen(address string, gatherer prometheus.Gatherer, ready func() error) (*Server, error) {
+// anything runs. ready tells why the host cannot take tasks; nil if it can. The logger gets what goes
+// wrong with a request.
+func Listen(address string, gatherer prometheus.Gatherer, ready func() error, logger hclog.Logger) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w", address, err)
 	}
+	log := logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorLog: log}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, ready()) })
 	return &Server{
 		listener: listener,
-		http:     &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout},
+		http: &http.Server{
+			Handler: mux, ErrorLog: log, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		},
 	}, nil
 }
 
 // Addr is the address that was taken.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Run answers until ctx ends.
+// Run answers until ctx ends, and gives the address back.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

@@ -8,12 +8,12 @@
 //
 // # States
 //
-//	            enqueue                reserve               start
-//	 (nothing) ───────▶ pending ────────────────▶ reserved ───────▶ started
-//	     │                ▲  ▲                        │                │
-//	     │ schedule       │  └──────── release ───────┴────────────────┤
-//	     ▼          due   │                                            ▼
-//	  scheduled ──────────┘                               complete  or  failed ──delete──▶ (nothing)
+//	           enqueue                reserve               start
+//	(nothing) ───────▶ pending ────────────────▶ reserved ───────▶ started
+//	    │                ▲  ▲                        │                │
+//	    │ schedule       │  └──────── release ───────┴────────────────┤
+//	    ▼          due   │                                            ▼
+//	 scheduled ──────────┘                               complete  or  failed ──delete──▶ (nothing)
 //
 // Every arrow is one Lua script (folder scripts), atomic in Redis, which also wakes whom it
 // concerns. Redis's clock decides all times.
@@ -41,6 +41,7 @@
 //	NS_paused                 set   queues that hosts leave alone; at most one entry a queue
 //	NS_bytes_ID               hash  parameters and result that are not UTF-8; deleted with the task
 //	NS_log_ID                 list  the last 1,000 lines and 64 KiB; deleted with the task
+//	NS_attempts_ID            list  the tries of a task, not written yet; deleted with the task
 //	NS_stats_Q                hash  counters by status and reason; a dozen fields
 //	NS_duty_NAME              string who does a fleet-wide duty now; lives seconds
 //	NS_version                string the number of this protocol
@@ -56,7 +57,7 @@
 // Redis away, full, loading or read-only: the call fails with an error for which IsUnavailable is
 // true, nothing was half done, and the same call may be repeated; only a reserve may not, because
 // its answer may have been lost after it took tasks. Those are in the listener's own list, where
-// Node.Held and Node.Adopt find them. Wait, Listen and Work go on by themselves.
+// Node.Held and Node.Adopt find them. Wait, Listen and Work, once it has begun, go on by themselves.
 //
 // What a script finds missing or of the wrong kind it leaves alone or puts aside: it never blocks
 // the tasks behind it.

@@ -27,29 +27,43 @@ func encodeValue(value []byte) (text string, companion []byte) {
 // isMarker tells whether text may stand for bytes in the companion hash.
 func isMarker(text string) bool { return strings.HasPrefix(text, bytesMarker) }
 
-// seconds writes a time as Redis holds it: seconds since the epoch with six decimals.
+// seconds writes a time as Redis holds it: seconds since the epoch with six decimals. What was before
+// the epoch is written as the epoch: it is past in any case.
 func seconds(t time.Time) string {
-	micros := t.UnixMicro()
+	micros := max(0, t.UnixMicro())
 	return fmt.Sprintf("%d.%06d", micros/1e6, micros%1e6)
 }
 
-// parseSeconds reads a time that Redis, Python or a person wrote; what is no number is no time.
+// maxSeconds is the latest time that is believed, so that a wrong one (milliseconds, say) does not
+// overflow into the past, where everything seems due.
+const maxSeconds = 1e12
+
+// parseSeconds reads a time that Redis, Python or a person wrote; what is no time of this world is
+// none.
 func parseSeconds(text string) time.Time {
 	whole, fraction, _ := strings.Cut(text, ".")
-	sec, err := strconv.ParseInt(whole, 10, 64)
-	if err != nil {
-		f, err := strconv.ParseFloat(text, 64)
-		if err != nil || f <= 0 || f > 1e12 {
+	sec, err := strconv.ParseUint(whole, 10, 64)
+	if err != nil || strings.Trim(fraction, "0123456789") != "" {
+		f, err := strconv.ParseFloat(text, 64) // with an exponent
+		if err != nil || !(f >= 1 && f <= maxSeconds) {
 			return time.Time{}
 		}
 		return time.UnixMicro(int64(f * 1e6))
 	}
-	fraction = (fraction + "000000")[:6]
-	micros, err := strconv.ParseInt(fraction, 10, 64)
-	if err != nil || sec <= 0 || micros < 0 {
+	micros, err := strconv.ParseUint((fraction + "000000")[:6], 10, 64)
+	if err != nil || sec == 0 || sec > maxSeconds {
 		return time.Time{}
 	}
-	return time.UnixMicro(sec*1e6 + micros)
+	return time.UnixMicro(int64(sec*1e6 + micros)) //nolint:gosec // bounded by maxSeconds
+}
+
+// parseETA reads the score of the next scheduled task, "" if there is none. One before the epoch,
+// which somebody wrote by hand for "now", is due like any other.
+func parseETA(text string) time.Time {
+	if f, err := strconv.ParseFloat(text, 64); err == nil && f < 1 {
+		return time.Unix(1, 0)
+	}
+	return parseSeconds(text)
 }
 
 // The scripts answer with strings, integers and nested lists; these read them without panicking on

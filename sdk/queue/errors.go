@@ -27,7 +27,10 @@ var (
 )
 
 // refusals are the first words by which Redis says that it cannot serve now, but may soon.
-var refusals = []string{"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS"}
+var refusals = []string{
+	"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS",
+	"ERR max number of clients",
+}
 
 // IsUnavailable tells whether err means that Redis is away or refuses for now (full, loading,
 // read-only, cannot persist), so that the same call may succeed later.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -88,16 +89,20 @@ func isQuernListener(id string) bool { return quernListener.MatchString(id) }
 // hostname and process ID 1 apart.
 func newListenerID() string {
 	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "localhost"
+	if err != nil {
+		host = "" // then the random part alone tells listeners apart
 	}
+	return listenerID(host, os.Getpid())
+}
+
+func listenerID(host string, pid int) string {
 	host = strings.Map(func(r rune) rune {
 		if r == '_' || r <= ' ' || r > '~' {
 			return '-'
 		}
 		return r
-	}, host)
+	}, cmp.Or(host, "localhost"))
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
-	return fmt.Sprintf("%s~%s_%d", host, hex.EncodeToString(random[:]), os.Getpid())
+	return fmt.Sprintf("%s~%s_%d", host, hex.EncodeToString(random[:]), pid)
 }

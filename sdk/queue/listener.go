@@ -40,6 +40,9 @@ func (c *Client) newListener(queue string) *Listener {
 }
 
 func (l *Listener) register(ctx context.Context) error {
+	if err := ValidQueue(l.queue); err != nil {
+		return err
+	}
 	if err := l.node.Join(ctx); err != nil {
 		return err
 	}

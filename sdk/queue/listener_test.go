@@ -81,6 +81,9 @@ func TestListenerClose(t *testing.T) {
 		if _, err := w.Listener(w.ctx, "no queue"); !errors.Is(err, ErrInvalid) {
 			t.Errorf("a queue that cannot be: %v", err)
 		}
+		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.keys.nodes()).Result()); n != 0 {
+			t.Errorf("%d leases are left", n)
+		}
 	})
 }
 
@@ -310,7 +313,7 @@ func TestRunRenewsTheLease(t *testing.T) {
 			return must[float64](t)(w.rdb.ZScore(w.ctx, w.keys.nodes(), listener.ID()).Result())
 		}
 		for range 2 { // over, but not reclaimed
-			w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
+			w.rdb.ZAddXX(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
 			eventually(t, "a renewed lease", func() bool { return lease() > float64(time.Now().Unix())-60 })
 		}
 		about := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.keys.node(listener.ID())).Result())
@@ -341,7 +344,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	listener := w.listener(t, "q")
 	stop, ended := w.running(t, listener)
 	proxy.Refuse()
-	past.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
+	past.rdb.ZAddXX(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
 	select { // several renewals fail
 	case err := <-ended:
 		t.Fatalf("ended with %v", err)

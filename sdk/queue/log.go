@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	// logLines and logBytes bound what is kept of a task's log.
-	logLines = 1000
-	logBytes = 64 << 10
+	// logLines and logBytes bound what is kept of a task's log, lineBytes cuts a single line.
+	logLines  = 1000
+	logBytes  = 64 << 10
+	lineBytes = 16 << 10
 )
 
 // LogLine is one line that a task's plugin wrote.
@@ -30,15 +31,16 @@ type LogBatch struct {
 }
 
 // AppendLogs adds lines to the logs of held tasks in one round trip; the last 1,000 lines and 64 KiB
-// of each are kept. It returns one error a batch: nil, ErrLost or ErrNoTask if the node does not hold
+// of each are kept, and of a line its first 16 KiB. It returns one error a batch: nil, ErrLost or ErrNoTask if the node does not hold
 // the task (any more; the lines are dropped), or that nothing is known.
 func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	k := n.client.keys
 	calls := make([]call, len(batches))
 	for i, batch := range batches {
-		args := []any{n.client.clock, n.id, batch.Run, logLines, logBytes}
-		for _, line := range batch.Lines[max(0, len(batch.Lines)-logLines):] {
-			args = append(args, validText(line))
+		left := max(0, len(batch.Lines)-logLines)
+		args := []any{n.client.clock, n.id, batch.Run, logLines, logBytes, left}
+		for _, line := range batch.Lines[left:] {
+			args = append(args, head(validText(line), lineBytes))
 		}
 		calls[i] = call{script: logScript, keys: []string{k.log(batch.ID), k.task(batch.ID)}, args: args}
 	}

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// The tests wait more than they compute: more of them at a time than there are processors.
+	_ = flag.Set("test.parallel", "8")
 	code := queuetest.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {

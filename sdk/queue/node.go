@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -255,7 +256,7 @@ func newBatch(r reply) Batch {
 		return Batch{Err: errors.New("unexpected answer of a script")}
 	}
 	batch := Batch{
-		Dropped: int(asInt(header[0])), Clock: parseSeconds(asString(header[1])), NextETA: parseSeconds(asString(header[2])),
+		Dropped: int(asInt(header[0])), Clock: parseSeconds(asString(header[1])), NextETA: parseETA(asString(header[2])),
 		Tasks: make([]Reservation, 0, len(rows)-1),
 	}
 	for _, row := range rows[1:] {
@@ -303,7 +304,7 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 	for i, s := range settlements {
 		status, reason, value := Complete, Reason(""), s.Result
 		if s.Failure != nil {
-			status, reason, value = Failed, s.Failure.Reason, s.Failure.encode()
+			status, reason, value = Failed, cmp.Or(s.Failure.Reason, ReasonError), s.Failure.encode()
 		}
 		text, companion := encodeValue(value)
 		args = append(args, s.ID, s.Run, s.pid(n), string(status), string(reason), text, companion)

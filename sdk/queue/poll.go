@@ -61,7 +61,7 @@ func (c *Client) Poll(ctx context.Context, queues []string) (Poll, error) {
 		poll.Clock, poll.LeaseEnd = parseSeconds(asString(answer[0])), parseSeconds(asString(answer[1]))
 		for i := 2; i+1 < len(answer); i += 2 {
 			poll.Queues = append(poll.Queues, Look{
-				Queue: queues[len(poll.Queues)], Pending: asInt(answer[i]), NextETA: parseSeconds(asString(answer[i+1])),
+				Queue: queues[len(poll.Queues)], Pending: asInt(answer[i]), NextETA: parseETA(asString(answer[i+1])),
 			})
 		}
 	}

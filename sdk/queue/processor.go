@@ -26,9 +26,10 @@ func (c *Client) Processor(task *Task) *Processor {
 
 // Start marks the task as started by a process (0: this one) and returns its parameters.
 func (p *Processor) Start(ctx context.Context, pid int) ([]byte, error) {
-	if pid != 0 {
-		p.pid = pid
+	if pid == 0 {
+		pid = os.Getpid() // what the hash says may be of an earlier run
 	}
+	p.pid = pid
 	if err := p.node().Start(ctx, p.task.Queue, p.hold()); err != nil {
 		return nil, err
 	}
@@ -42,9 +43,6 @@ func (p *Processor) Complete(ctx context.Context, result []byte) error {
 
 // Fail stores the failure and finishes the task; a reason that is missing is ReasonError.
 func (p *Processor) Fail(ctx context.Context, failure Failure) error {
-	if failure.Reason == "" {
-		failure.Reason = ReasonError
-	}
 	return p.settle(ctx, Settlement{Hold: p.hold(), Failure: &failure})
 }
 

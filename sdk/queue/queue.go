@@ -179,18 +179,19 @@ func (o *Options) fields() []any {
 }
 
 // Cancel fails a task that waits (pending or scheduled) with the reason cancelled. ErrStatus if it
-// runs or is finished, ErrNoTask if there is none.
+// runs or is finished, ErrNoTask if the queue has none of that ID.
 func (q *Queue) Cancel(ctx context.Context, id string) error {
 	text, _ := json.Marshal(Failure{Reason: ReasonCancelled, Message: "cancelled before it ran"})
 	k := q.client.keys
 	return q.act(ctx, "cancel", id, call{
 		script: cancelScript,
 		keys:   []string{k.pending(q.name), k.scheduled(q.name), k.failed(q.name), k.stats(q.name), k.task(id)},
-		args:   []any{q.client.clock, id, text, k.done(id), searchedBacklog},
+		args:   []any{q.client.clock, id, text, k.done(id), searchedBacklog, q.name},
 	})
 }
 
-// Delete removes a finished task with its log. ErrStatus if it is not finished.
+// Delete removes a finished task with its log. ErrStatus if it is not finished, ErrNoTask if the
+// queue has none of that ID.
 func (q *Queue) Delete(ctx context.Context, id string) error {
 	k := q.client.keys
 	return q.act(ctx, "delete", id, call{
@@ -199,7 +200,7 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 			k.complete(q.name), k.failed(q.name), k.index(q.name),
 			k.task(id), k.bytes(id), k.log(id), k.attempts(id),
 		},
-		args: []any{id, k.done(id)},
+		args: []any{id, k.done(id), q.name},
 	})
 }
 

@@ -27,6 +27,9 @@ func (c *Client) Watch() *Watch {
 // Add watches more queues. An error means that Redis is away: the subscription is made by itself
 // when it is back.
 func (w *Watch) Add(ctx context.Context, queues ...string) error {
+	if len(queues) == 0 {
+		return nil
+	}
 	channels := make([]string, len(queues))
 	w.mu.Lock()
 	for i, queue := range queues {
@@ -42,6 +45,9 @@ func (w *Watch) Add(ctx context.Context, queues ...string) error {
 
 // Remove ends watching queues.
 func (w *Watch) Remove(ctx context.Context, queues ...string) error {
+	if len(queues) == 0 {
+		return nil // to Redis it would mean all of them
+	}
 	channels := make([]string, len(queues))
 	w.mu.Lock()
 	for i, queue := range queues {

@@ -19,28 +19,32 @@ const (
 
 // Work runs handle for the tasks of a queue, one after the other, until ctx ends; then it gives back
 // a task that it had not finished, leaves and returns nil. What handle returns is the result; an
-// error fails the task, a panic too. It returns an error only when it cannot go on at all.
+// error fails the task, a panic too. It returns an error only when it cannot go on at all, or not
+// begin: a Redis that is away is waited for, but not at the start, where the address may be wrong.
 //
 //	err := client.Work(ctx, "mail", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 //		return nil, send(ctx, task.Parameters)
 //	})
 func (c *Client) Work(ctx context.Context, queue string, handle func(context.Context, *Task) ([]byte, error)) error {
-	for ctx.Err() == nil {
-		err := c.workAs(ctx, queue, handle)
-		if errors.Is(err, ErrLeaseLost) {
-			continue // what it held is others' now: start anew under a new ID
+	listener := c.newListener(queue)
+	err := listener.register(ctx)
+	for err == nil && ctx.Err() == nil {
+		if err = c.workAs(ctx, listener, handle); errors.Is(err, ErrLeaseLost) {
+			// What it held is others' now: start anew under a new ID.
+			listener = c.newListener(queue)
+			err = persist(ctx, listener.register)
+		} else {
+			return err
 		}
-		return err
 	}
-	return nil
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
-// workAs works as one listener until ctx ends or its lease is lost.
-func (c *Client) workAs(ctx context.Context, queue string, handle func(context.Context, *Task) ([]byte, error)) error {
-	listener, err := c.Listener(ctx, queue)
-	if err != nil {
-		return err
-	}
+// workAs works as one listener until ctx ends, and returns nil, or its lease is lost.
+func (c *Client) workAs(ctx context.Context, listener *Listener, handle func(context.Context, *Task) ([]byte, error)) error {
 	leased, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	ended := make(chan struct{})
@@ -50,7 +54,10 @@ func (c *Client) workAs(ctx context.Context, queue string, handle func(context.C
 			lose(err)
 		}
 	}()
-	err = c.workLoop(leased, listener, handle)
+	err := c.workLoop(leased, listener, handle)
+	if leased.Err() != nil && ctx.Err() == nil {
+		err = context.Cause(leased) // whatever else went wrong for it
+	}
 	lose(nil)
 	<-ended
 
@@ -62,16 +69,14 @@ func (c *Client) workAs(ctx context.Context, queue string, handle func(context.C
 	return err
 }
 
+// workLoop takes and runs tasks until ctx ends; only what it cannot go on with is an error.
 func (c *Client) workLoop(ctx context.Context, listener *Listener, handle func(context.Context, *Task) ([]byte, error)) error {
 	for {
 		task, err := listener.Listen(ctx)
+		if err != nil && ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
-			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
-				return cause
-			}
-			if ctx.Err() != nil {
-				return nil
-			}
 			return err
 		}
 		if err := c.workOn(ctx, task, handle); err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrNoTask) {

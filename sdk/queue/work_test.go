@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 type handler = func(context.Context, *Task) ([]byte, error)

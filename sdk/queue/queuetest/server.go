@@ -81,6 +81,15 @@ func Shared(t testing.TB) *Server {
 	return s
 }
 
+// SharedURL is where the shared server listens, for examples, which have no testing.TB; it is empty
+// if there is none.
+func SharedURL() string {
+	if s := shared.Load(); s != nil {
+		return s.URL()
+	}
+	return ""
+}
+
 // Mini starts the embedded Redis that `quern dev` uses and returns its URL.
 func Mini(t testing.TB) string {
 	t.Helper()

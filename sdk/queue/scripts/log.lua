@@ -1,7 +1,8 @@
 -- Appends lines to a task's log, numbered, and keeps the last of them; only while the task is held
 -- by the run that wrote them, or was settled by it.
 -- KEYS    1 log  2 task hash
--- ARGV    1 clock override  2 listener  3 run  4 most lines  5 most bytes, then the lines
+-- ARGV    1 clock override  2 listener  3 run  4 most lines  5 most bytes
+--         6 how many lines before these were left out (they are counted), then the lines
 -- RETURNS 'ok', 'lost' or 'gone'
 -- An entry is "NUMBER SECONDS TEXT": the number goes on from run to run, so that a reader who
 -- follows knows what is new although the list is trimmed.
@@ -12,8 +13,9 @@ local hold = holder(KEYS[2], ARGV[2], ARGV[3])
 if hold == 'gone' or hold == 'lost' then return hold end
 local clock = now(ARGV[1])
 local last = redis.call('LINDEX', KEYS[1], -1)
-local number = last and tonumber(string.match(last, '^(%d+) ')) or 0
-for i = 6, #ARGV do
+local digits = string.match(last or '', '^(%d+) ')
+local number = tonumber(digits or '0') + tonumber(ARGV[6])
+for i = 7, #ARGV do
   number = number + 1
   redis.call('RPUSH', KEYS[1], string.format('%.0f', number) .. ' ' .. clock .. ' ' .. ARGV[i])
 end

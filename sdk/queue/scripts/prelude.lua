@@ -38,6 +38,13 @@ local function holder(key, listener, run)
   return 'lost'
 end
 
+-- elsewhere(key, queue): whether the hash says that the task is in another queue. One that was
+-- written by hand may not say.
+local function elsewhere(key, queue)
+  local is = redis.call('HGET', key, 'queue')
+  return is and is ~= '' and is ~= queue
+end
+
 -- payload(key, bytes_key, max): the parameters if they have at most max bytes, else false.
 -- Bytes that are not UTF-8 text live in the companion hash; the field holds a marker then.
 local function payload(key, bytes_key, max)

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func TestDev(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	path := filepath.Join(u.env["XDG_RUNTIME_DIR"], "quern", "dev.json")
+	c := u.start("dev", "--plugins", folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
+	address := c.listening()
+	awaitStatus(t, "http://"+address+"/readyz", http.StatusOK)
+
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("dev.json has mode %v", info.Mode())
+	}
+	var said devFile
+	if content, err := os.ReadFile(path); err != nil || json.Unmarshal(content, &said) != nil {
+		t.Fatal(err, string(content))
+	}
+	if said.HTTP != address || said.PID != os.Getpid() || !strings.HasPrefix(said.Redis, "redis://127.0.0.1:") {
+		t.Errorf("dev.json says %+v", said)
+	}
+	if log := c.stderr.String(); !strings.Contains(log, "it forgets everything at exit") || !strings.Contains(log, said.Redis) {
+		t.Errorf("it does not say that it forgets all, or where it is:\n%s", log)
+	}
+
+	r := u.run("enqueue", "echo", "hello", "--wait")
+	if want := "quern: using `quern dev` at " + said.Redis + "\n"; r != (result{exitDone, "hello", want}) {
+		t.Errorf("a client without flags: %+v", r)
+	}
+	tenant := queuetest.Tenant()
+	for _, other := range []*user{u, u.with(map[string]string{"QUERN_REDIS_URL": queuetest.Shared(t).URL()})} {
+		args := []string{"queue", "ls", "-o", "json", "--tenant", tenant}
+		if other == u {
+			args = append(args, "--redis", queuetest.Shared(t).URL())
+		}
+		if r := other.run(args...); r != (result{exitDone, "[]\n", ""}) {
+			t.Errorf("a client with another Redis: %+v", r)
+		}
+	}
+
+	r = u.run("dev", "--plugins", t.TempDir())
+	if r.status != exitRefused || !strings.Contains(r.stderr, fmt.Sprintf("runs already (process %d): use that one, or end it first", os.Getpid())) {
+		t.Errorf("a second dev: exit %d: %s", r.status, r.stderr)
+	}
+	c.stop()
+	if status := c.wait(); status != exitDone {
+		t.Errorf("exit %d", status)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("dev.json stays: %v", err)
+	}
+}
+
+// What a killed dev leaves behind is passed over, by clients and by the next dev.
+func TestDevStale(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	path := filepath.Join(u.env["XDG_RUNTIME_DIR"], "quern", "dev.json")
+	killed := u.spawn("dev", "--plugins", t.TempDir())
+	killed.stderr.await(t, regexp.MustCompile(`watching for plugins`))
+	eventually(t, "dev.json", func() bool { _, err := os.Stat(path); return err == nil })
+	_ = killed.Process.Signal(syscall.SIGKILL)
+	killed.wait(t)
+	if r := u.run("task", "show", "one"); strings.Contains(r.stderr, "using") {
+		t.Errorf("a client: %+v", r)
+	}
+
+	// Its port may be another Redis's by now.
+	gone := exec.CommandContext(t.Context(), "true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, fmt.Sprintf(`{"redis":%q,"http":"","pid":%d}`, queuetest.Shared(t).URL(), gone.ProcessState.Pid()))
+	if r := u.run("task", "show", "one"); strings.Contains(r.stderr, "using") {
+		t.Errorf("a client, with another Redis on the port: %+v", r)
+	}
+	write(t, path, "no JSON")
+	if r := u.run("task", "show", "one"); strings.Contains(r.stderr, "using") {
+		t.Errorf("a client, with a damaged file: %+v", r)
+	}
+
+	c := u.start("dev", "--plugins", t.TempDir())
+	awaitStatus(t, "http://"+c.listening()+"/readyz", http.StatusOK)
+	if r := u.run("queue", "ls", "-o", "json"); r.status != exitDone || !strings.Contains(r.stderr, "using `quern dev`") {
+		t.Errorf("a client of the next dev: %+v", r)
+	}
+	// The file of one that started later is not removed.
+	write(t, path, `{"redis":"redis://127.0.0.1:1/0","http":"","pid":1}`)
+	c.stop()
+	c.wait()
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without a folder to leave its file in it runs, and says how to reach it.
+func TestDevWithoutFolder(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "redis://127.0.0.1:1/0")
+	u.env["XDG_RUNTIME_DIR"] = write(t, filepath.Join(t.TempDir(), "file"), "")
+	c := u.start("dev", "--plugins", t.TempDir())
+	url := c.stderr.await(t, regexp.MustCompile(`give them --redis (redis://127\S+/0)`))
+	if r := u.run("queue", "ls", "-o", "json", "--redis", url); r.status != exitDone {
+		t.Errorf("exit %d: %s", r.status, r.stderr)
+	}
+	c.stderr.await(t, regexp.MustCompile(`quern: the environment or the configuration names a Redis: other commands will use that one`))
+	c.stop()
+	if status := c.wait(); status != exitDone {
+		t.Errorf("exit %d", status)
+	}
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// What scripts rely on, form by form: testdata holds what a user types and sees. The Redis of each
+// test is its own, so that the tenant is the default one.
+
+func TestGoldenWaitingTasks(t *testing.T) {
+	t.Parallel()
+	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+	s.run("enqueue", "mail", "hello", "--id", "one")
+	s.run("enqueue", "mail", "hello", "--id", "one", "-o", "json")
+	s.run("enqueue", "mail", `{"to": "ada"}`, "--id", "two", "--key", "ada", "--label", "a=b,c=d", "-o", "json")
+	s.feed("from stdin\n", "enqueue", "mail", "-", "--id", "three", "--delay", "1h")
+	s.run("enqueue", "mail", "--id", "four", "--at", "4102444800")
+	s.run("enqueue", "mail", "hello", "--wait")
+	s.run("queue", "ls")
+	s.run("queue", "ls", "-o", "json")
+	s.run("queue", "ls", "-o", "json", "--tenant", "acme")
+	s.run("queue", "show", "mail")
+	s.run("queue", "show", "mail", "-o", "json")
+	s.run("queue", "show", "nail")
+	s.run("task", "ls", "mail", "--status", "scheduled")
+	s.run("task", "ls", "mail", "--status", "pending", "-o", "json")
+	s.run("task", "ls", "mail", "--limit", "1", "--status", "scheduled", "-o", "json")
+	s.run("task", "ls", "nail", "-o", "json")
+	s.run("task", "show", "two")
+	s.run("task", "show", "two", "-o", "json")
+	s.run("task", "show", "three", "-o", "json")
+	s.run("task", "show", "four", "-o", "json")
+	s.run("task", "logs", "two")
+	s.run("task", "delete", "two")
+	s.run("task", "wait", "two", "--wait-timeout", "20ms")
+	for _, verb := range []string{"show", "wait", "logs", "delete"} {
+		s.run("task", verb, "none")
+	}
+	golden(t, "waiting", s.String())
+}
+
+func TestGoldenFinishedTasks(t *testing.T) {
+	t.Parallel()
+	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+	s.host(folder(t, map[string][]byte{
+		"echo": runtimetest.Echo(t), "exit": runtimetest.Exit(t), "trap": runtimetest.Trap(t), "loop": runtimetest.Loop(t),
+	}), "--max-timeout", "100ms", "--concurrency", "3", "--memory", "1GiB")
+	s.run("enqueue", "echo", "hello", "--wait", "--id", "ok", "--key", "greeting", "--label", "a=b")
+	s.run("enqueue", "echo", "--wait")
+	s.feed("\xff\xfe\x00", "enqueue", "echo", "-", "--id", "bytes")
+	if got := s.must("task", "wait", "bytes"); got != "\xff\xfe\x00" {
+		t.Errorf("result %q", got)
+	}
+	s.run("enqueue", "exit", "7 two\nlines\n", "--wait", "--id", "seven")
+	s.run("enqueue", "exit", "65", "--wait", "--id", "fatal")
+	s.run("enqueue", "exit", "75", "--wait", "--id", "later")
+	s.run("enqueue", "trap", "unreachable", "--wait", "--id", "trap")
+	s.run("enqueue", "loop", "--wait", "--id", "loop")
+	s.run("task", "wait", "ok")
+	s.run("task", "wait", "seven")
+	s.run("task", "show", "ok")
+	s.run("task", "show", "ok", "-o", "json")
+	s.run("task", "show", "bytes", "-o", "json")
+	s.run("task", "show", "seven")
+	s.run("task", "show", "seven", "-o", "json")
+	s.run("task", "show", "loop", "-o", "json")
+	s.run("task", "logs", "seven")
+	s.run("task", "logs", "-f", "seven", "-o", "json")
+	s.run("task", "ls", "exit", "--limit", "2")
+	s.run("task", "ls", "exit", "--status", "failed", "--limit", "1", "-o", "json")
+	s.run("queue", "show", "exit", "-o", "json")
+	s.run("task", "delete", "ok", "seven")
+	s.run("task", "show", "ok")
+	golden(t, "finished", s.String())
+}
+
+func TestGoldenPluginLs(t *testing.T) {
+	t.Parallel()
+	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+	plugins := folder(t, map[string][]byte{"mail": runtimetest.Echo(t), "page": []byte("<html>")})
+	write(t, filepath.Join(plugins, "mail.yaml"), "name: mail\nversion: 1.4.0\nqueues: [mail, mail.bulk]\n")
+	s.run("plugin", "ls", "-o", "json")
+	s.host(plugins)
+	eventually(t, "the host says what it has", func() bool { return strings.Contains(s.must("plugin", "ls"), "refused") })
+	s.run("plugin", "ls")
+	s.run("plugin", "ls", "-o", "json")
+	golden(t, "plugin-ls", strings.ReplaceAll(s.String(), plugins, "DIR"))
+}
+
+// module is a command that does nothing, the same bytes wherever it is made.
+func module() []byte {
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", ""), runtimetest.FunctionType("\x7f", "")),
+		runtimetest.Section(runtimetest.ImportSection, runtimetest.Import("wasi_snapshot_preview1", "proc_exit", runtimetest.FunctionKind, 1)),
+		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
+		runtimetest.Section(runtimetest.MemorySection, []byte{1, 2, 16}),
+		runtimetest.Section(runtimetest.ExportSection,
+			runtimetest.Export("memory", runtimetest.MemoryKind, 0), runtimetest.Export("_start", runtimetest.FunctionKind, 1)),
+		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body()),
+	)
+}
+
+func TestGoldenPluginFiles(t *testing.T) {
+	t.Parallel()
+	s := &transcript{user: newUser(t, "")}
+	dir := folder(t, map[string][]byte{
+		"good": module(), "cut": module()[:20], "empty": nil, "misspelled": module(), "narrow": module(), "echo": runtimetest.Echo(t),
+		"exit": runtimetest.Exit(t), "two words": module(),
+		"browser": runtimetest.Module(
+			runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
+			runtimetest.Section(runtimetest.ImportSection, runtimetest.Import("wbg", "now", runtimetest.FunctionKind, 0), runtimetest.Import("env", "f", runtimetest.FunctionKind, 0)),
+			runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 0)),
+		),
+	})
+	write(t, filepath.Join(dir, "misspelled.yaml"), "name: misspelled\nlimits:\n  memroy: 64MiB\n")
+	write(t, filepath.Join(dir, "narrow.yaml"), "name: narrow\nlimits:\n  memory: 64KiB\n")
+	write(t, filepath.Join(dir, "exit.yaml"), "name: exit\nlimits:\n  input: 16B\n")
+	write(t, filepath.Join(dir, "good.bin"), string(module()))
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"good.wasm", "cut.wasm", "empty.wasm", "misspelled.wasm", "narrow.wasm", "two words.wasm", "browser.wasm", "good.bin", "", "none.wasm"} {
+		s.run("plugin", "check", file(name))
+	}
+	for _, name := range []string{"good.wasm", "browser.wasm", "misspelled.wasm", "none.wasm"} {
+		s.run("plugin", "check", "-o", "json", file(name))
+	}
+	s.feed("hello", "plugin", "run", file("echo.wasm"))
+	s.feed("0 log line", "plugin", "run", file("exit.wasm"))
+	s.feed("9 log\x1b line", "plugin", "run", file("exit.wasm"))
+	s.feed("0 more than the limit", "plugin", "run", file("exit.wasm"))
+	for _, name := range []string{"browser.wasm", "misspelled.wasm", "narrow.wasm", "none.wasm"} {
+		s.run("plugin", "run", file(name))
+	}
+	golden(t, "plugin-files", strings.ReplaceAll(s.String(), dir, "DIR"))
+}
+
+func TestGoldenWrongUsage(t *testing.T) {
+	t.Parallel()
+	s := &transcript{user: newUser(t, "")}
+	for _, line := range []string{
+		"enqeue mail", "task", "task shw one", "queue purge mail", "help foo", "completion foo", "completion bash foo",
+		"--verbose", "task ls mail --stats failed", "task ls mail -x", "task ls mail --limit", "task ls mail --limit many", "task ls mail --limit -1",
+		"task ls mail --status done", "task ls mail -o xml", "task show", "task show one two", "enqueue", "task delete",
+		"enqueue mail -5", "enqueue mail --delay 5", "enqueue mail --delay -5s", "enqueue mail --at tomorrow", "enqueue mail --at 1 --delay 1s",
+		"enqueue mail --label foo", "enqueue mail --wait=perhaps", "enqueue mail --wait -o json", "enqueue mail --wait-timeout 1s", "task wait one --wait-timeout 0.5",
+		"enqueue mail --tenant A_b", "plugin new", "plugin new .mail", "plugin new mail --lang cobol", "plugin run",
+		"serve now", "serve --tenants a,a", "serve --memory 80", "serve --memory 120%", "serve --queues [", "serve --http 9464", "serve --lease 1ms",
+		"serve --concurrency 20000", "serve --poll 0s", "serve --max-timeout -1s", "serve --log-level loud", "serve --redis localhost:6379",
+		"dev --redis redis://localhost", "--config none.yaml version", "task show one --redis-file none",
+		"task show one --redis redis://localhost/0 --redis-file none",
+	} {
+		s.run(strings.Fields(line)...)
+	}
+	s.run("enqueue", "two words", "--redis", "redis://127.0.0.1:1/0")
+	s.run("task", "show", "two words", "--redis", "redis://127.0.0.1:1/0")
+	s.run("task", "show", "one", "--redis", "redis://ada:s3/cret@127.0.0.1/0")
+	s.run("task", "show", "one", "--redis", "redis://ada:s3cret@127.0.0.1/first")
+	s.run("task", "show", "one", "--redis", "redis://127.0.0.1/0?pasword=s3cret")
+	golden(t, "wrong-usage", s.String())
+	if shown := regexp.MustCompile(`(?m)^! .*(s3|cret).*`).FindString(s.String()); shown != "" {
+		t.Errorf("a password is shown: %s", shown)
+	}
+}
+
+func TestGoldenHelp(t *testing.T) {
+	t.Parallel()
+	s := &transcript{user: newUser(t, "")}
+	var all func(cmd *cobra.Command, path []string)
+	all = func(cmd *cobra.Command, path []string) {
+		s.run(append(path, "--help")...)
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				all(sub, append(path[:len(path):len(path)], sub.Name()))
+			}
+		}
+	}
+	all(newRoot(s.lookup), nil)
+	s.run("completion", "--help")
+	golden(t, "help", s.text.String())
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if out := newUser(t, "").must("version"); !regexp.MustCompile(`^quern \S+( \([0-9a-f]{12}(\+changes)?\))? go1\.\d+\S* \w+/\w+\n$`).MatchString(out) {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	script := newUser(t, "").must("completion", "bash")
+	bash := exec.CommandContext(t.Context(), "bash", "-n")
+	bash.Stdin = strings.NewReader(script)
+	if out, err := bash.CombinedOutput(); err != nil || !strings.Contains(script, "__start_quern") {
+		t.Errorf("%v\n%s\n%s", err, out, script)
+	}
+}

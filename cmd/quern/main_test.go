@@ -1,0 +1,400 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// shared is the folder of what all tests have in common: the binary, and compiled plugins.
+var shared string
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silence{})
+	var err error
+	if shared, err = os.MkdirTemp("", "quern-test-*"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := queuetest.Main(m)
+	if err := os.RemoveAll(shared); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// testTimeout bounds every wait of a test.
+const testTimeout = time.Minute
+
+// user is somebody at a shell, with an environment of their own.
+type user struct {
+	t   *testing.T
+	env map[string]string
+}
+
+// newUser is a user whose variables name a Redis, "" for none.
+func newUser(t *testing.T, redisURL string) *user {
+	t.Helper()
+	u := &user{t: t, env: map[string]string{"XDG_RUNTIME_DIR": t.TempDir(), "XDG_CACHE_HOME": filepath.Join(shared, "cache")}}
+	if redisURL != "" {
+		u.env["QUERN_REDIS_URL"] = redisURL
+	}
+	return u
+}
+
+// with is the same user with more variables.
+func (u *user) with(variables map[string]string) *user {
+	more := &user{t: u.t, env: maps.Clone(u.env)}
+	maps.Copy(more.env, variables)
+	return more
+}
+
+func (u *user) lookup(name string) (string, bool) {
+	value, ok := u.env[name]
+	return value, ok
+}
+
+// result is what a shell sees of a command that has ended.
+type result struct {
+	status         int
+	stdout, stderr string
+}
+
+// run runs the program in this process to its end.
+func (u *user) run(args ...string) result { return u.feed("", args...) }
+
+// feed is run with something on stdin.
+func (u *user) feed(stdin string, args ...string) result {
+	u.t.Helper()
+	ctx, cancel := context.WithTimeout(u.t.Context(), testTimeout)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	err := run(ctx, args, u.lookup, strings.NewReader(stdin), &stdout, &stderr)
+	return result{report(err, &stderr), stdout.String(), stderr.String()}
+}
+
+// must is run of what must succeed; it returns stdout.
+func (u *user) must(args ...string) string {
+	u.t.Helper()
+	r := u.run(args...)
+	if r.status != exitDone {
+		u.t.Fatalf("quern %s: exit %d: %s", strings.Join(args, " "), r.status, r.stderr)
+	}
+	return r.stdout
+}
+
+// command is a command that runs beside the test, in this process.
+type command struct {
+	t      *testing.T
+	stdout *output
+	stderr *output
+	stop   context.CancelFunc // as the first SIGTERM
+	ended  chan struct{}      // closed when status is set
+	status int
+}
+
+// start runs the program in this process; it ends with the test at the latest.
+func (u *user) start(args ...string) *command {
+	u.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &command{t: u.t, stdout: newOutput(), stderr: newOutput(), stop: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(c.ended)
+		c.status = report(run(ctx, args, u.lookup, strings.NewReader(""), c.stdout, c.stderr), c.stderr)
+	}()
+	u.t.Cleanup(func() {
+		cancel()
+		<-c.ended
+		if u.t.Failed() {
+			u.t.Logf("quern %s: exit %d\n%s", strings.Join(args, " "), c.status, c.stderr)
+		}
+	})
+	return c
+}
+
+// wait returns the exit status when the command has ended.
+func (c *command) wait() int {
+	c.t.Helper()
+	select {
+	case <-c.ended:
+	case <-time.After(testTimeout):
+		c.t.Fatalf("the command has not ended; it said:\n%s", c.stderr)
+	}
+	return c.status
+}
+
+// listening is the address that a host has logged.
+func (c *command) listening() string {
+	c.t.Helper()
+	return c.stderr.await(c.t, regexp.MustCompile(`listening: http=(\S+)`))
+}
+
+// host runs `quern serve` in this process on a plugin directory, and returns when it is ready.
+func (u *user) host(plugins string, args ...string) (*command, string) {
+	u.t.Helper()
+	c := u.start(append([]string{"serve", "--plugins", plugins, "--http", "127.0.0.1:0"}, args...)...)
+	address := c.listening()
+	awaitStatus(u.t, "http://"+address+"/readyz", 200)
+	return c, address
+}
+
+// output is what a command writes while others read it.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{} // closed and replaced at each write; guarded by mu
+}
+
+func newOutput() *output { return &output{more: make(chan struct{})} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.more)
+	o.more = make(chan struct{})
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// await waits until the pattern matches, and returns its last group.
+func (o *output) await(t *testing.T, pattern *regexp.Regexp) string {
+	t.Helper()
+	deadline := time.After(testTimeout)
+	for {
+		o.mu.Lock()
+		found, more := pattern.FindStringSubmatch(o.text.String()), o.more
+		o.mu.Unlock()
+		if found != nil {
+			return found[len(found)-1]
+		}
+		select {
+		case <-more:
+		case <-deadline:
+			t.Fatalf("%s does not match:\n%s", pattern, o)
+		}
+	}
+}
+
+// eventually waits until ok says so.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(testTimeout)
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !ok() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// folder makes a plugin directory of modules by their names, which may be TENANT/NAME.
+func folder(t *testing.T, modules map[string][]byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, module := range modules {
+		write(t, filepath.Join(dir, name+".wasm"), string(module))
+	}
+	return dir
+}
+
+func write(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// binary builds the program, once for all tests.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(shared, "quern")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("build quern: %w\n%s", err, out)
+	}
+	return path, err
+})
+
+// child is the program as a process of its own.
+type child struct {
+	*exec.Cmd
+	stdout, stderr *output
+}
+
+// spawn starts the program as a process; it ends with the test at the latest.
+func (u *user) spawn(args ...string) *child {
+	u.t.Helper()
+	c := u.prepare(args...)
+	if err := c.Start(); err != nil {
+		u.t.Fatal(err)
+	}
+	u.t.Cleanup(func() {
+		if c.ProcessState == nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+		if u.t.Failed() {
+			u.t.Logf("quern %s: %s\n%s", strings.Join(args, " "), c.ProcessState, c.stderr)
+		}
+	})
+	return c
+}
+
+// prepare is spawn of what is not started yet.
+func (u *user) prepare(args ...string) *child {
+	u.t.Helper()
+	path, err := binary()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	c := &child{Cmd: exec.Command(path, args...), stdout: newOutput(), stderr: newOutput()}
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + u.t.TempDir()}
+	for name, value := range u.env {
+		c.Env = append(c.Env, name+"="+value)
+	}
+	c.Stdout, c.Stderr = c.stdout, c.stderr
+	return c
+}
+
+// wait waits for the end of the process and returns how it ended.
+func (c *child) wait(t *testing.T) *os.ProcessState {
+	t.Helper()
+	timer := time.AfterFunc(testTimeout, func() { _ = c.Process.Kill() })
+	defer timer.Stop()
+	_ = c.Wait() // the state tells
+	return c.ProcessState
+}
+
+// golden compares text with testdata/NAME.golden.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		write(t, path, text)
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text != string(want) {
+		t.Errorf("%s is not what it was: `go test -update` writes it anew\n--- is\n%s\n--- was\n%s", path, text, want)
+	}
+}
+
+// transcript is what a user has typed and seen, for golden files: stdout as it is, stderr behind "! ".
+type transcript struct {
+	*user
+	text strings.Builder
+}
+
+func (s *transcript) run(args ...string) { s.feed("", args...) }
+
+func (s *transcript) feed(stdin string, args ...string) {
+	s.t.Helper()
+	r := s.user.feed(stdin, args...)
+	words := make([]string, len(args))
+	for i, arg := range args {
+		if words[i] = arg; strings.ContainsAny(arg, " \n'\"[]{}!*") || arg == "" {
+			words[i] = "'" + arg + "'"
+		}
+	}
+	if stdin != "" {
+		words = append(words, "<<<", fmt.Sprintf("%q", stdin))
+	}
+	fmt.Fprintf(&s.text, "$ quern %s\n%s", strings.Join(words, " "), r.stdout)
+	if r.stdout != "" && !strings.HasSuffix(r.stdout, "\n") {
+		s.text.WriteString("<no newline>\n")
+	}
+	for line := range strings.Lines(r.stderr) {
+		s.text.WriteString("! " + line)
+	}
+	fmt.Fprintf(&s.text, "[exit %d]\n\n", r.status)
+}
+
+// what differs from one run to the next, and what stands for it in golden files.
+func (s *transcript) String() string {
+	text := s.text.String()
+	for _, rule := range []struct{ pattern, with string }{
+		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
+		{`[^\s",]+~[0-9a-f]{8}_\d+`, "NODE"},
+		{`"pid":\d+`, `"pid":PID`},
+		{`(?m)^(pid +)\d+$`, "${1}PID"},
+		{`\b1\d{9}\.\d{6}\b`, "TIME"},
+		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \w+`, "DATE"},
+		{`sha256:[0-9a-f]{12,64}`, "DIGEST"},
+		{`\b\d+\.\ds\b`, "AGE"},
+		{`(?m)((no|yes) +)\d+(\.\d+)?m?s$`, "${1}AGE"},
+		{`(_age_seconds":)\d+(\.\d+(e-\d+)?)?`, "${1}AGE"},
+		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
+		{regexp.QuoteMeta(os.TempDir()) + `/\w+/\d+`, "DIR"},
+		{`  +`, "  "},
+		{`(?m) +$`, ""},
+	} {
+		text = regexp.MustCompile(rule.pattern).ReplaceAllString(text, rule.with)
+	}
+	return text
+}
+
+// get reads a page; the status is 0 if there is none.
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(content)
+}
+
+// awaitStatus waits until a page has a status.
+func awaitStatus(t *testing.T, url string, want int) {
+	t.Helper()
+	eventually(t, url, func() bool {
+		status, _ := get(t, url)
+		return status == want
+	})
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	goruntime "runtime"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/web"
+	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// node is a host with all that belongs to it, ready to run.
+type node struct {
+	options  *hostOptions
+	logger   hclog.Logger
+	registry *prometheus.Registry
+	clients  []*queue.Client
+	host     *host.Host
+	closers  []func()
+}
+
+// newNode checks the settings and makes all that can be made without reaching for Redis or taking a
+// port, so that what is wrong is told before anything runs. It puts into the options what is left to
+// the machine.
+func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL string) (_ *node, err error) {
+	if err := o.validate(cmd.Flags()); err != nil {
+		return nil, err
+	}
+	if o.concurrency == 0 {
+		o.concurrency = max(4, 2*goruntime.GOMAXPROCS(0))
+	}
+	memory, err := o.memory.resolve()
+	if err != nil {
+		return nil, err
+	}
+	n := &node{
+		options: o, registry: prometheus.NewRegistry(),
+		logger: hclog.New(&hclog.LoggerOptions{
+			Name: "quern", Level: hclog.LevelFromString(o.logLevel.word), Output: cmd.ErrOrStderr(), JSONFormat: o.logFormat.word == "json",
+		}),
+	}
+	defer func() {
+		if err != nil {
+			n.close()
+		}
+	}()
+	if err := n.connect(cmd, redisURL); err != nil {
+		return nil, err
+	}
+	version, revision := buildVersion()
+	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m, err := metrics.New(n.registry, metrics.Config{Version: version, Revision: revision})
+	if err != nil {
+		return nil, err
+	}
+	engine, cache, err := newEngine(cmd.Context(), env, o.cache, n.logger)
+	if err != nil {
+		return nil, err
+	}
+	o.cache = cache
+	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
+	directory, err := plugins.New(engine, plugins.Config{
+		Dir: o.plugins, Tenants: o.tenants, MaxMemory: memory, MaxTimeout: o.maxTimeout,
+		Logger: n.logger.Named("plugins"), Observer: m,
+	})
+	if err != nil {
+		return nil, wrongUsage(err)
+	}
+	n.host, err = host.New(n.clients, directory, m, host.Config{
+		Concurrency: o.concurrency, Memory: memory, Queues: o.queues, Poll: o.poll,
+		Grace:   max(o.grace, time.Nanosecond), // zero would be the default
+		Version: version, Logger: n.logger,
+	})
+	if err != nil {
+		return nil, wrongUsage(err)
+	}
+	return n, nil
+}
+
+// connect makes a client for each tenant, which share one pool of connections.
+func (n *node) connect(cmd *cobra.Command, redisURL string) error {
+	rdb, err := queue.Connect(redisURL)
+	if err != nil {
+		return wrongRedis(cmd, err)
+	}
+	n.closers = append(n.closers, func() { _ = rdb.Close() })
+	for _, tenant := range n.options.tenants {
+		client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Lease: n.options.lease})
+		if err != nil {
+			return wrongUsage(err)
+		}
+		n.clients = append(n.clients, client)
+	}
+	return nil
+}
+
+// close undoes newNode, in reverse.
+func (n *node) close() {
+	for i := len(n.closers) - 1; i >= 0; i-- {
+		n.closers[i]()
+	}
+}
+
+// newEngine makes the engine, and tells where it keeps compiled plugins. A folder that was asked for
+// must do; where it was not, and this user has none, the engine goes without.
+func newEngine(ctx context.Context, env environment, cache string, logger hclog.Logger) (*runtime.Engine, string, error) {
+	if cache != "" {
+		engine, err := runtime.New(ctx, runtime.Config{CacheDir: cache, Logger: logger})
+		return engine, cache, err
+	}
+	dir, err := env.cacheDir()
+	if err == nil {
+		dir = filepath.Join(dir, "quern", "compiled")
+		var engine *runtime.Engine
+		engine, err = runtime.New(ctx, runtime.Config{CacheDir: dir, Logger: logger})
+		if err == nil {
+			return engine, dir, nil
+		}
+		var unusable *fs.PathError
+		if !errors.As(err, &unusable) && !errors.Is(err, runtime.ErrCacheDir) {
+			return nil, "", err
+		}
+	}
+	logger.Warn("no cache folder, plugins are compiled at every start: name one with --cache", "error", err)
+	engine, err := runtime.New(ctx, runtime.Config{Logger: logger})
+	return engine, "", err
+}
+
+// run serves until ctx ends or a signal comes. listening is told the address of the web server.
+func (n *node) run(ctx context.Context, listening func(http string)) error {
+	server, err := web.Listen(n.options.http, n.registry, n.host.Ready, n.logger)
+	if err != nil {
+		var network *net.OpError
+		if errors.As(err, &network) {
+			err = network.Err
+		}
+		return refusedf("http %q: %w: choose another address with --http, such as 127.0.0.1:0 for a free port", n.options.http, err)
+	}
+	n.logger.Info("listening", "http", server.Addr())
+	if listening != nil {
+		listening(server.Addr())
+	}
+	term, hurry, stop := interrupts(ctx)
+	defer stop()
+	term, drain := context.WithCancel(term)
+	defer drain()
+	living, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+
+	var group errgroup.Group
+	group.Go(func() error {
+		defer drain() // nobody could see a host without its web server
+		return server.Run(living)
+	})
+	group.Go(func() error { n.warn(living); return nil })
+	group.Go(func() error {
+		defer end() // /readyz answers until the last task has ended
+		return n.host.Run(term, hurry)
+	})
+	return group.Wait()
+}
+
+// warn says once what in Redis's settings would lose tasks.
+func (n *node) warn(ctx context.Context) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		if _, err := n.clients[0].Clock(ctx); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C: // not reachable yet: the host says so
+		}
+	}
+	for _, warning := range n.clients[0].Warnings(ctx) {
+		n.logger.Warn(warning)
+	}
+}
+
+// interrupts makes the two contexts of a host: the first ends with its parent or the first SIGTERM or
+// SIGINT, the other with the second. A third has the system's own effect.
+func interrupts(ctx context.Context) (term, hurry context.Context, stop func()) {
+	term, endTerm := context.WithCancel(ctx)
+	hurry, endHurry := context.WithCancel(context.WithoutCancel(ctx))
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	done := make(chan struct{})
+	go func() {
+		defer signal.Stop(signals)
+		for _, end := range []func(){endTerm, endHurry} {
+			select {
+			case <-signals:
+				end()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return term, hurry, func() {
+		close(done)
+		endTerm()
+		endHurry()
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// checkView is what `plugin check` says of a file.
+type checkView struct {
+	File      string        `json:"file"`
+	Accepted  bool          `json:"accepted"`
+	Kind      runtime.Kind  `json:"kind,omitempty"`
+	Digest    string        `json:"digest,omitempty"`
+	Size      int64         `json:"size"`
+	Functions int           `json:"functions"`
+	Imports   []string      `json:"imports"`
+	Exports   []string      `json:"exports"`
+	MemoryMin int64         `json:"memory_min"`
+	MemoryMax int64         `json:"memory_max,omitempty"`
+	Refusals  []refusalView `json:"refusals"`
+}
+
+type refusalView struct {
+	What   string `json:"what"`
+	Where  string `json:"where,omitempty"`
+	Remedy string `json:"remedy"`
+}
+
+func newPluginCheck(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "check FILE", Short: "Say what a plugin file is and needs, and what is wrong with it",
+		Long: "Says what a plugin file is, what it imports, exports and needs, and what is wrong with it or with the\n" +
+			"manifest beside it. Exit status: 0 a host would serve it, 3 it would be refused, 2 there is no such file.",
+		Args: arguments(1, 1),
+	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, err := readPlugin(args[0])
+		if err != nil {
+			return err
+		}
+		view, err := p.check(cmd.Context(), env)
+		if err != nil {
+			return err
+		}
+		if output.json() {
+			err = writeJSON(cmd.OutOrStdout(), view)
+		} else {
+			err = view.print(cmd.OutOrStdout())
+		}
+		return errors.Join(err, p.refusal(nil))
+	}
+	return cmd
+}
+
+// check looks at the plugin as a host does when it loads one, and notes all that is wrong.
+func (p *localPlugin) check(ctx context.Context, env environment) (checkView, error) {
+	view := checkView{File: p.path, Imports: []string{}, Exports: []string{}, Refusals: []refusalView{}}
+	p.checkName()
+	if p.binary != nil {
+		if err := p.checkModule(ctx, env, &view); err != nil {
+			return view, err
+		}
+	}
+	for _, r := range p.refusals {
+		view.Refusals = append(view.Refusals, refusalView(r))
+	}
+	view.Accepted = len(p.refusals) == 0
+	return view, nil
+}
+
+// checkName refuses what a host would pass over, or could not name a queue by.
+func (p *localPlugin) checkName() {
+	base := filepath.Base(p.path)
+	switch {
+	case !strings.HasSuffix(base, moduleSuffix):
+		p.refuse("a host passes over files that do not end in "+moduleSuffix, p.path, "rename it to NAME"+moduleSuffix)
+	case strings.HasPrefix(base, "."):
+		p.refuse("a host passes over files that begin with a dot", p.path, "rename it")
+	case queue.ValidQueue(p.name) != nil:
+		p.refuse("the name of the file is no name of a queue", p.path, "rename it, with 1 to 128 printable ASCII characters without spaces")
+	}
+}
+
+func (p *localPlugin) checkModule(ctx context.Context, env environment, view *checkView) error {
+	engine, _, err := newEngine(ctx, env, "", hclog.NewNullLogger())
+	if err != nil {
+		return err
+	}
+	defer engine.Close(context.WithoutCancel(ctx))
+	module, err := p.load(ctx, engine)
+	if err == nil {
+		view.describe(module.Info())
+		return module.Close(ctx)
+	}
+	var refused *runtime.RefusedError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	p.refusals = append(p.refusals, refused.Refusals...)
+	info, _ := engine.Inspect(ctx, p.binary) // as far as the file can be read
+	view.describe(info)
+	return nil
+}
+
+func (v *checkView) describe(info runtime.Info) {
+	v.Kind, v.Digest, v.Size, v.Functions = info.Kind, info.Digest, info.Size, info.Functions
+	v.Imports, v.Exports = append(v.Imports, info.Imports...), append(v.Exports, info.Exports...)
+	v.MemoryMin, v.MemoryMax = info.MemoryMin, info.MemoryMax
+}
+
+func (v checkView) print(w io.Writer) error {
+	accepted, memory, functions := "yes", "", ""
+	if !v.Accepted {
+		accepted = "no"
+	}
+	if v.Kind != "" {
+		functions = strconv.Itoa(v.Functions)
+		memory = units.FormatSize(v.MemoryMin)
+	}
+	if v.MemoryMax > 0 {
+		memory += " to " + units.FormatSize(v.MemoryMax)
+	}
+	rows := [][2]string{
+		{"file", v.File},
+		{"accepted", accepted},
+		{"kind", string(v.Kind)},
+		{"digest", v.Digest},
+		{"size", units.FormatSize(v.Size)},
+		{"functions", functions},
+		{"memory", memory},
+		{"imports", strings.Join(v.Imports, "\n")},
+		{"exports", strings.Join(v.Exports, "\n")},
+	}
+	for _, r := range v.Refusals {
+		rows = append(rows, [2]string{"refused", runtime.Refusal(r).String()})
+	}
+	return writeFields(w, rows)
+}

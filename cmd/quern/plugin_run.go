@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// localID is the task's ID in a run without Redis.
+const localID = "local"
+
+func newPluginRun(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "run FILE", Short: "Run a plugin on this machine, without Redis: stdin is the parameters, stdout the result",
+		Long: "Runs a plugin once with the manifest beside it, within the limits and to the outcome that it would have\n" +
+			"on a host. Exit status: 0 it completed, 1 it failed, 3 it is refused, 2 there is no such file.",
+		Example: "  quern plugin run thumbnails.wasm < photo.jpg > thumb.jpg",
+		Args:    arguments(1, 1),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, err := readPlugin(args[0])
+		if err != nil {
+			return err
+		}
+		if err := p.refusal(nil); err != nil {
+			return err
+		}
+		parameters, err := readParameters([]string{"-"}, cmd)
+		if err != nil {
+			return err
+		}
+		return p.run(cmd, env, parameters)
+	}
+	return cmd
+}
+
+func (p *localPlugin) run(cmd *cobra.Command, env environment, parameters []byte) error {
+	ctx := cmd.Context()
+	engine, _, err := newEngine(ctx, env, "", hclog.NewNullLogger())
+	if err != nil {
+		return err
+	}
+	defer engine.Close(context.WithoutCancel(ctx))
+	module, err := p.load(ctx, engine)
+	var refused *runtime.RefusedError
+	if errors.As(err, &refused) {
+		return p.refusal(refused)
+	}
+	if err != nil {
+		return err
+	}
+	defer module.Close(context.WithoutCancel(ctx))
+	outcome := module.Run(ctx, runtime.Call{
+		TaskID: localID, Queue: p.manifest.Queues[0], Tenant: queue.DefaultTenant, Plugin: p.name, Attempt: 1,
+		Input: parameters, Env: p.manifest.Capabilities.Env, Limits: p.manifest.Limits.WithDefaults(),
+		Log: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
+	})
+	if outcome.Kind == runtime.HostFault {
+		return fmt.Errorf("internal error: %w", outcome.Err)
+	}
+	if failure := host.Failure(outcome); failure != nil {
+		return taskFailed(localID, failure)
+	}
+	return writeResult(cmd, outcome.Output, "run it again with > FILE")
+}

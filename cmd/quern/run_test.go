@@ -1,0 +1,113 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// Who reads stdout may go away, as head does: the program ends by SIGPIPE and says nothing.
+func TestStdoutClosed(t *testing.T) {
+	t.Parallel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reader.Close()
+	defer writer.Close()
+	c := newUser(t, "").prepare("version")
+	c.Stdout = writer
+	_ = c.Run()
+	status, ok := c.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGPIPE || c.stderr.String() != "" {
+		t.Errorf("%s: %s", c.ProcessState, c.stderr)
+	}
+}
+
+// A disk that is full is no success.
+func TestStdoutFull(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("only Linux has a device that is always full")
+	}
+	defer full.Close()
+	u := newUser(t, queuetest.Shared(t).URL())
+	dir := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)})
+	for _, args := range []string{"version", "queue ls --tenant full", "queue ls --tenant full -o json", "enqueue mail --tenant full", "plugin run " + dir + "/echo.wasm"} {
+		var stderr strings.Builder
+		err := run(t.Context(), strings.Fields(args), u.lookup, strings.NewReader("hello"), full, &stderr)
+		if status := report(err, &stderr); status != exitRefused || !strings.Contains(stderr.String(), "no space left on device") {
+			t.Errorf("%s: exit %d: %s", args, status, &stderr)
+		}
+	}
+}
+
+// The real program, with the system's own environment, finds no settings that it does not know.
+func TestMainProgram(t *testing.T) {
+	t.Parallel()
+	c := newUser(t, "redis://127.0.0.1:1/0").with(map[string]string{
+		"QUERN_SERVICE_HOST": "10.0.0.1", "QUERN_PORT": "tcp://10.0.0.1:9464", "QUERN_PORT_9464_TCP_ADDR": "10.0.0.1", "QUERN_NONSENSE": "1",
+	}).prepare("queue", "ls")
+	_ = c.Run()
+	want := "quern: list queues: dial tcp 127.0.0.1:1: connect: connection refused: start Redis there, name another with --redis, or run `quern dev`\n"
+	if c.ProcessState.ExitCode() != exitRefused || c.stderr.String() != want || c.stdout.String() != "" {
+		t.Errorf("%s: %s%s", c.ProcessState, c.stdout, c.stderr)
+	}
+}
+
+// A result is the bytes that the task wrote, whatever they are, also of a size that no pipe holds.
+func TestResultBytes(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	dir := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)})
+	u.host(dir)
+	every := make([]byte, 1<<20)
+	for i := range every {
+		every[i] = byte(i * i >> 3)
+	}
+	for _, args := range [][]string{{"plugin", "run", dir + "/echo.wasm"}, {"enqueue", "echo", "-", "--wait"}} {
+		if r := u.feed(string(every), args...); r.status != exitDone || r.stdout != string(every) || r.stderr != "" {
+			t.Errorf("%v: exit %d, %d bytes: %s", args, r.status, len(r.stdout), r.stderr)
+		}
+	}
+}
+
+// Where nobody serves the queue, that is said before stdin is read: it may never end.
+func TestEnqueueWaitRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	endless, held := io.Pipe()
+	defer held.Close()
+	var stdout, stderr strings.Builder
+	err := run(t.Context(), []string{"enqueue", "mail", "-", "--wait"}, u.lookup, endless, &stdout, &stderr)
+	if status := report(err, &stderr); status != exitRefused || !strings.Contains(stderr.String(), "nobody serves") || stdout.String() != "" {
+		t.Errorf("exit %d: %s", status, &stderr)
+	}
+	if got := u.must("queue", "ls", "-o", "json"); got != "[]\n" {
+		t.Errorf("it was enqueued: %s", got)
+	}
+}
+
+// Nothing that a task leaves in Redis reaches the terminal as a control sequence.
+func TestEscapes(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	u.must("enqueue", "mail", "pa\x1b[2Jram", "--id", "one", "--key", "k\x1b[2Jey", "--label", "la\x1bbel=va\x1blue", "--delay", "1h")
+	rdb := queuetest.Shared(t).Client(t)
+	key := u.env["QUERN_TENANT"] + "_task_one"
+	if err := rdb.HSet(t.Context(), key, "status", "failed", "error", "\x1b[2Jbad\nnews", "node", "\x1bnode", "message", "\x1bmessage", "plugin", "\x1bplugin").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"task show one", "task ls mail", "task wait one"} {
+		r := u.run(strings.Fields(args)...)
+		if text := r.stdout + r.stderr; strings.Contains(text, "\x1b") || !strings.Contains(text, "one") {
+			t.Errorf("%s: %q", args, text)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func TestServe(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	plugins := folder(t, map[string][]byte{"echo": runtimetest.Echo(t), "acme/echo": runtimetest.Version(t, "acme's")})
+	_, address := u.host(plugins, "--tenants", "blueque,acme")
+	for range 3 {
+		if got := u.must("enqueue", "echo", "hello", "--wait"); got != "hello" {
+			t.Errorf("result %q", got)
+		}
+	}
+	if got := u.must("enqueue", "echo", "--wait", "--tenant", "acme"); got != "acme's" {
+		t.Errorf("result %q of acme", got)
+	}
+
+	if status, body := get(t, "http://"+address+"/healthz"); status != http.StatusOK || body != "ok\n" {
+		t.Errorf("/healthz: %d %q", status, body)
+	}
+	if status, body := get(t, "http://"+address+"/readyz"); status != http.StatusOK || body != "ok\n" {
+		t.Errorf("/readyz: %d %q", status, body)
+	}
+	_, body := get(t, "http://"+address+"/metrics")
+	for _, want := range []string{
+		`quern_tasks_total{outcome="complete",plugin="echo",queue="echo",reason="",tenant="blueque"} 3`,
+		`quern_task_duration_seconds_count{plugin="echo",queue="echo",tenant="acme"} 1`,
+		`quern_queue_depth{queue="echo",state="pending",tenant="blueque"} 0`,
+		`quern_build_info{`, `go_goroutines `, `process_open_fds `,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("/metrics has no %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(body)
+	}
+}
+
+// A plugin that comes while the host runs serves without a restart, and one that goes leaves its
+// queue to nobody.
+func TestServeNewPlugin(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": queuetest.Tenant()})
+	u.env["QUERN_TENANTS"] = u.env["QUERN_TENANT"]
+	plugins := folder(t, nil)
+	u.host(plugins)
+	if r := u.run("enqueue", "echo", "--wait"); r.status != exitRefused {
+		t.Errorf("exit %d: %s", r.status, r.stderr)
+	}
+	file := write(t, filepath.Join(plugins, "echo.wasm"), string(runtimetest.Echo(t)))
+	eventually(t, "the new plugin serves", func() bool { return u.run("enqueue", "echo", "--wait").status == exitDone })
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nobody serves", func() bool { return u.run("enqueue", "echo", "--wait", "--wait-timeout", "10s").status == exitRefused })
+}
+
+// The first SIGTERM lets a running task end, and /readyz says that nothing more is taken.
+func TestServeDrains(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	c, address := u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}))
+	id := strings.TrimSpace(u.must("enqueue", "sleep", "1000"))
+	c.stderr.await(t, regexp.MustCompile(`plugin says.*line=ready`))
+	c.stop()
+	awaitStatus(t, "http://"+address+"/readyz", http.StatusServiceUnavailable)
+	if status, _ := get(t, "http://"+address+"/healthz"); status != http.StatusOK {
+		t.Errorf("/healthz: %d while draining", status)
+	}
+	if status := c.wait(); status != exitDone {
+		t.Errorf("exit %d", status)
+	}
+	if got := u.must("task", "wait", id); got != "awake\n" {
+		t.Errorf("result %q", got)
+	}
+	if _, err := http.Get("http://" + address + "/healthz"); err == nil {
+		t.Error("the web server goes on")
+	}
+}
+
+func TestServeSignals(t *testing.T) {
+	t.Parallel()
+	plugins := folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)})
+	begin := func(t *testing.T, milliseconds string) (*user, *child, string) {
+		t.Helper()
+		u := newUser(t, queuetest.Start(t).URL())
+		c := u.spawn("serve", "--plugins", plugins, "--http", "127.0.0.1:0", "--grace", "10m")
+		address := c.stderr.await(t, regexp.MustCompile(`listening: http=(\S+)`))
+		awaitStatus(t, "http://"+address+"/readyz", http.StatusOK)
+		id := strings.TrimSpace(u.must("enqueue", "sleep", milliseconds))
+		c.stderr.await(t, regexp.MustCompile(`plugin says.*line=ready`))
+		return u, c, id
+	}
+	status := func(u *user, id string) string {
+		return regexp.MustCompile(`"status":"(\w+)"`).FindStringSubmatch(u.must("task", "show", id, "-o", "json"))[1]
+	}
+	t.Run("OneDrains", func(t *testing.T) {
+		t.Parallel()
+		u, c, id := begin(t, "1000")
+		_ = c.Process.Signal(syscall.SIGTERM)
+		if state := c.wait(t); state.ExitCode() != exitDone {
+			t.Errorf("it ended with %s", state)
+		}
+		if got := status(u, id); got != "complete" {
+			t.Errorf("the task is %s", got)
+		}
+	})
+	t.Run("TwoEndAtOnce", func(t *testing.T) {
+		t.Parallel()
+		u, c, id := begin(t, "600000")
+		_ = c.Process.Signal(syscall.SIGTERM)
+		c.stderr.await(t, regexp.MustCompile(`draining`))
+		_ = c.Process.Signal(os.Interrupt)
+		asked := time.Now()
+		if state := c.wait(t); state.ExitCode() != exitDone || time.Since(asked) > 20*time.Second {
+			t.Errorf("it ended with %s after %s", state, time.Since(asked))
+		}
+		if got := status(u, id); got != "pending" {
+			t.Errorf("the task was not given back: it is %s", got)
+		}
+	})
+}
+
+func TestServeWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	server.Kill()
+	u := newUser(t, server.URL())
+	c := u.start("serve", "--plugins", folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--http", "127.0.0.1:0", "--poll", "200ms")
+	address := c.listening()
+	c.stderr.await(t, regexp.MustCompile(`redis does not serve.*connection refused`))
+	if status, body := get(t, "http://"+address+"/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	for _, page := range []string{"/healthz", "/metrics"} {
+		if status, body := get(t, "http://"+address+page); status != http.StatusOK {
+			t.Errorf("%s: %d %s", page, status, body)
+		}
+	}
+	server.Restart(t)
+	awaitStatus(t, "http://"+address+"/readyz", http.StatusOK)
+	eventually(t, "the queue is served", func() bool { return u.run("enqueue", "echo", "--wait").status == exitDone })
+}
+
+func TestServeWarnsOfSettings(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
+	c, _ := newUser(t, server.URL()).host(folder(t, nil))
+	c.stderr.await(t, regexp.MustCompile(`\[WARN\].*evicts keys.*allkeys-lru.*noeviction`))
+	c.stderr.await(t, regexp.MustCompile(`\[WARN\].*keeps nothing on disk.*appendonly yes`))
+	c.stderr.await(t, regexp.MustCompile(`\[WARN\].*the plugin directory|listening`))
+}
+
+func TestServeLogsJSON(t *testing.T) {
+	t.Parallel()
+	c := newUser(t, queuetest.Shared(t).URL()).start("serve", "--plugins", folder(t, nil), "--tenants", queuetest.Tenant(),
+		"--http", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug")
+	c.stderr.await(t, regexp.MustCompile(`"@message":"listening".*"http":"127`))
+	c.stop()
+	c.wait()
+	for line := range strings.Lines(c.stderr.String()) {
+		if !strings.HasPrefix(line, `{"@`) && !strings.HasPrefix(line, `{"`) {
+			t.Errorf("not JSON: %s", line)
+		}
+	}
+}
+
+func TestServeRefused(t *testing.T) {
+	t.Parallel()
+	plugins := folder(t, nil)
+	t.Run("PortTaken", func(t *testing.T) {
+		t.Parallel()
+		taken, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer taken.Close()
+		r := newUser(t, queuetest.Shared(t).URL()).run("serve", "--plugins", plugins, "--http", taken.Addr().String())
+		want := `quern: http "` + taken.Addr().String() + `": bind: address already in use: choose another address with --http, such as 127.0.0.1:0 for a free port` + "\n"
+		if r.status != exitRefused || r.stderr != want {
+			t.Errorf("exit %d: %s", r.status, r.stderr)
+		}
+	})
+	t.Run("WrongPassword", func(t *testing.T) {
+		t.Parallel()
+		server := queuetest.Start(t, "--requirepass", "s3cret")
+		for _, url := range []string{"redis://" + server.Addr() + "/0", "redis://:wr0ng@" + server.Addr() + "/0"} {
+			u := newUser(t, url)
+			for _, args := range [][]string{{"serve", "--plugins", plugins, "--http", "127.0.0.1:0"}, {"queue", "ls"}, {"enqueue", "echo", "--wait"}, {"task", "wait", "one"}} {
+				r := u.run(args...)
+				if r.status != exitRefused || !strings.Contains(r.stderr, "give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB") ||
+					strings.Contains(r.stderr, "wr0ng") {
+					t.Errorf("%s %v: exit %d: %s", url, args, r.status, r.stderr)
+				}
+			}
+		}
+		if r := newUser(t, "redis://:s3cret@"+server.Addr()+"/0").run("queue", "ls"); r.status != exitDone {
+			t.Errorf("with the password: exit %d: %s", r.status, r.stderr)
+		}
+	})
+	t.Run("CacheOpenToOthers", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		r := newUser(t, "").run("serve", "--cache", dir, "--check")
+		if r.status != exitRefused || !strings.Contains(r.stderr, "open to group or others") {
+			t.Errorf("exit %d: %s", r.status, r.stderr)
+		}
+	})
+	t.Run("NoCacheFolder", func(t *testing.T) {
+		t.Parallel()
+		file := write(t, filepath.Join(t.TempDir(), "file"), "")
+		r := newUser(t, "").with(map[string]string{"XDG_CACHE_HOME": file}).run("serve", "--check")
+		if r.status != exitDone || !strings.Contains(r.stderr, "no cache folder") || !strings.Contains(r.stdout, `cache: ""`) {
+			t.Errorf("exit %d: %s%s", r.status, r.stdout, r.stderr)
+		}
+	})
+	t.Run("NoTLSThere", func(t *testing.T) {
+		t.Parallel()
+		r := newUser(t, "rediss://"+queuetest.Shared(t).Addr()+"/0").run("queue", "ls")
+		if r.status != exitRefused || !strings.Contains(r.stderr, "speak no TLS") {
+			t.Errorf("exit %d: %s", r.status, r.stderr)
+		}
+	})
+	t.Run("Closed", func(t *testing.T) {
+		t.Parallel()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.CopyN(io.Discard, conn, 1)
+				_ = conn.Close()
+			}
+		}()
+		r := newUser(t, "redis://"+listener.Addr().String()+"/0").run("queue", "ls")
+		if r.status != exitRefused || !strings.HasPrefix(r.stderr, "quern: ") || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("exit %d: %s", r.status, r.stderr)
+		}
+	})
+}

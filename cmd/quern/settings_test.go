@@ -1,0 +1,207 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// effective is what `serve --check` prints, by name; lists are joined by commas.
+func effective(t *testing.T, text string) map[string]string {
+	t.Helper()
+	settings, list := make(map[string]string), ""
+	for line := range strings.Lines(text) {
+		if word, ok := strings.CutPrefix(line, "    - "); ok {
+			settings[list] = strings.TrimPrefix(settings[list]+","+strings.Trim(word, "'\n"), ",")
+			continue
+		}
+		name, value, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if !ok {
+			t.Fatalf("%q in\n%s", line, text)
+		}
+		settings[name], list = strings.TrimSpace(value), name
+	}
+	return settings
+}
+
+func TestSettingsLayers(t *testing.T) {
+	t.Parallel()
+	const file = "lease: 7s\ntenants: [acme, '{beta}']\nqueues: [mail.*, '!mail.bulk', 'a,b']\nmemory: 1GiB\nconcurrency: 7\nredis: redis://file/0\ntenant: unused\n"
+	tests := map[string]struct {
+		file string
+		env  map[string]string
+		args []string
+		want map[string]string
+	}{
+		"Defaults": {
+			want: map[string]string{
+				"lease": "10s", "tenants": "blueque", "queues": "[]", "memory": "75%", "redis": "redis://127.0.0.1:6379/0", "plugins": "./handlers",
+				"grace": "30s", "poll": "5s", "max-timeout": "0s", "log-level": "info", "log-format": "text", "http": "127.0.0.1:9464",
+			},
+		},
+		"File": {
+			file: file,
+			want: map[string]string{
+				"lease": "7s", "tenants": "acme,{beta}", "queues": "mail.*,!mail.bulk,a,b", "memory": "1GiB", "concurrency": "7", "redis": "redis://file/0",
+			},
+		},
+		"EnvironmentOverFile": {
+			file: file,
+			env:  map[string]string{"QUERN_LEASE": "8s", "QUERN_TENANTS": "one,two", "QUERN_MEMORY": "50%", "QUERN_MAX_TIMEOUT": "1h", "QUERN_REDIS_URL": "redis://url/0"},
+			want: map[string]string{"lease": "8s", "tenants": "one,two", "memory": "50%", "max-timeout": "1h0m0s", "concurrency": "7", "redis": "redis://url/0"},
+		},
+		"FlagOverEnvironment": {
+			file: file,
+			env:  map[string]string{"QUERN_LEASE": "8s", "QUERN_TENANTS": "one,two", "QUERN_REDIS": "redis://environment/0"},
+			args: []string{"--lease", "9s", "--tenants", "three", "--tenants", "four", "--redis", "redis://flag/0"},
+			want: map[string]string{"lease": "9s", "tenants": "three,four", "redis": "redis://flag/0"},
+		},
+		"RedisOverRedisURL": {
+			env:  map[string]string{"QUERN_REDIS": "redis://one/0", "QUERN_REDIS_URL": "redis://two/0"},
+			want: map[string]string{"redis": "redis://one/0"},
+		},
+		"RedisFlagOverRedisFileOfEnvironment": {
+			env:  map[string]string{"QUERN_REDIS_FILE": "none"},
+			args: []string{"--redis", "redis://flag/0"},
+			want: map[string]string{"redis": "redis://flag/0", "redis-file": ""},
+		},
+		"RedisOfEnvironmentOverRedisFileOfFile": {
+			file: "redis-file: none\n",
+			env:  map[string]string{"QUERN_REDIS_URL": "redis://environment/0"},
+			want: map[string]string{"redis": "redis://environment/0", "redis-file": ""},
+		},
+		"EmptyIsNotSet": {
+			file: "lease:\nqueues:\nredis: ''\n",
+			env:  map[string]string{"QUERN_GRACE": "", "QUERN_REDIS_URL": ""},
+			want: map[string]string{"lease": "10s", "queues": "[]", "grace": "30s", "redis": "redis://127.0.0.1:6379/0"},
+		},
+		"Others": {
+			env:  map[string]string{"QUERN_NONSENSE": "1", "QUERN_PORT": "tcp://10.0.0.1:9464", "QUERN_HELP": "true"},
+			want: map[string]string{"lease": "10s"},
+		},
+		"NoGrace": {
+			args: []string{"--grace", "0s"},
+			want: map[string]string{"grace": "0s"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t, "").with(tt.env)
+			if tt.file != "" {
+				u.env["QUERN_CONFIG"] = write(t, filepath.Join(t.TempDir(), "quern.yaml"), tt.file)
+			}
+			printed := u.must(append([]string{"serve", "--check"}, tt.args...)...)
+			got := effective(t, printed)
+			for name, want := range tt.want {
+				if got[name] != want {
+					t.Errorf("%s is %q, want %q", name, got[name], want)
+				}
+			}
+			// What is printed means the same as a file.
+			file := write(t, filepath.Join(t.TempDir(), "printed.yaml"), printed)
+			if again := newUser(t, "").must("serve", "--check", "--config", file); again != printed {
+				t.Errorf("printed:\n%s\nread again:\n%s", printed, again)
+			}
+		})
+	}
+}
+
+// A value that cannot be is told with where it comes from, what it is, and what may be.
+func TestSettingsErrors(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		file string
+		env  map[string]string
+		want string // FILE is the file's name
+	}{
+		"EnvDuration":   {env: map[string]string{"QUERN_LEASE": "ten"}, want: `QUERN_LEASE "ten": use a duration like 500ms, 10s or 1h30m`},
+		"EnvNumber":     {env: map[string]string{"QUERN_CONCURRENCY": "many"}, want: `QUERN_CONCURRENCY "many": use a whole number`},
+		"EnvRange":      {env: map[string]string{"QUERN_CONCURRENCY": "-1"}, want: `QUERN_CONCURRENCY "-1": use 1 to 10000`},
+		"EnvMemory":     {env: map[string]string{"QUERN_MEMORY": "0B"}, want: `QUERN_MEMORY "0B": use 1% to 100%, or a size like 512MiB or 8GiB`},
+		"EnvChoice":     {env: map[string]string{"QUERN_LOG_FORMAT": "xml"}, want: `QUERN_LOG_FORMAT "xml": use text or json`},
+		"EnvTenants":    {env: map[string]string{"QUERN_TENANTS": "a,B_c"}, want: `QUERN_TENANTS "[a,B_c]": use 1 to 32 of a-z 0-9 and - for each, or such a word in braces`},
+		"EnvRedis":      {env: map[string]string{"QUERN_REDIS_URL": "localhost"}, want: `QUERN_REDIS_URL: Redis URL: it has no scheme that is known: begin it with redis://, rediss:// or unix://`},
+		"EnvRedisFile":  {env: map[string]string{"QUERN_REDIS_FILE": "none"}, want: `QUERN_REDIS_FILE: open none: no such file or directory: name a file that holds the URL of Redis`},
+		"EnvConfig":     {env: map[string]string{"QUERN_CONFIG": "none"}, want: `configuration "none": no such file or directory: name a YAML file with --config or QUERN_CONFIG, or none`},
+		"FileDuration":  {file: "lease: 10\n", want: `FILE: lease "10": use a duration like 500ms, 10s or 1h30m`},
+		"FileLeast":     {file: "poll: 1ms\n", want: `FILE: poll "1ms": use at least 10ms`},
+		"FileList":      {file: "http: [a, b]\n", want: `FILE: http "[a b]": use one value`},
+		"FileMap":       {file: "queues: {mail: yes}\n", want: `FILE: queues "map[mail:yes]": use a value, or a list where there may be several`},
+		"FileTag":       {file: "queues:\n  - '*'\n  - !mail\n", want: `FILE: queues "[* ]": a word of the list is empty: in YAML, write one that begins with ! in quotes ("!mail")`},
+		"FileGlob":      {file: "queues: ['[']\n", want: `FILE: queues "[[]": use names or globs like mail.*, with ! before those to exclude`},
+		"FileUnknown":   {file: "queus: [mail]\n", want: `FILE: unknown setting "queus": did you mean queues?`},
+		"FileVariable":  {file: "QUERN_LEASE: 10s\n", want: `FILE: unknown setting "QUERN_LEASE": use one of cache, concurrency, `},
+		"FileUnderline": {file: "log_level: debug\n", want: `FILE: unknown setting "log_level": did you mean log-level?`},
+		"FileCheck":     {file: "check: true\n", want: `FILE: unknown setting "check": use one of cache, `},
+		"FileBoth":      {file: "redis: redis://a/0\nredis-file: b\n", want: `both FILE: redis and FILE: redis-file are set: leave one of them out`},
+		"FileSyntax":    {file: "a: b: c\n", want: `configuration "FILE": yaml: mapping values are not allowed in this context: write each setting as NAME: VALUE on a line of its own`},
+		"FileNoMap":     {file: "- lease\n", want: `configuration "FILE": yaml: unmarshal errors: line 1: cannot unmarshal !!seq into map[string]interface {}: write each setting as NAME: VALUE on a line of its own`},
+		"FilePassword":  {file: "redis: 'redis://ada:s3/cret@host/0'\n", want: `FILE: redis: Redis URL: it cannot be read: write redis://USER:PASSWORD@HOST:PORT/DB, and as %XX what is neither letter nor digit in user and password`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t, "").with(tt.env)
+			if tt.file != "" {
+				u.env["QUERN_CONFIG"] = write(t, filepath.Join(t.TempDir(), "quern.yaml"), tt.file)
+			}
+			r := u.run("serve", "--check")
+			got := strings.ReplaceAll(r.stderr, u.env["QUERN_CONFIG"], "FILE")
+			if tt.file == "" {
+				got = r.stderr
+			}
+			if r.status != exitUsage || r.stdout != "" || !strings.HasPrefix(got, "quern: "+tt.want) || strings.Count(got, "\n") != 1 {
+				t.Errorf("exit %d: %s\nwant: quern: %s", r.status, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCheckHidesSecrets(t *testing.T) {
+	t.Parallel()
+	secret := "s3cret"
+	file := write(t, filepath.Join(t.TempDir(), "url"), "redis://ada:"+secret+"@host:6379/0\n")
+	for name, tt := range map[string]struct{ env, value, want string }{
+		"Password": {"QUERN_REDIS", "redis://ada:" + secret + "@host:6379/0", "redis: redis://ada:xxxxx@host:6379/0\n"},
+		"Sentinel": {"QUERN_REDIS", "redis://host:26379/0?master_name=m&password=" + secret, "redis: redis://host:26379/0?master_name=m&password=xxxxx\n"},
+		"File":     {"QUERN_REDIS_FILE", file, "redis-file: " + file + "\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newUser(t, "").with(map[string]string{tt.env: tt.value}).run("serve", "--check", "--log-level", "trace")
+			if r.status != exitDone || !strings.Contains(r.stdout, tt.want) || strings.Contains(r.stdout+r.stderr, secret) {
+				t.Errorf("exit %d: %s%s", r.status, r.stdout, r.stderr)
+			}
+		})
+	}
+}
+
+// The URL of a mounted secret is used, with the newline that editors leave at its end.
+func TestRedisFile(t *testing.T) {
+	t.Parallel()
+	file := write(t, filepath.Join(t.TempDir(), "url"), queuetest.Shared(t).URL()+"\n")
+	u := newUser(t, "").with(map[string]string{"QUERN_REDIS_FILE": file, "QUERN_TENANT": queuetest.Tenant()})
+	if got := u.must("queue", "ls", "-o", "json"); got != "[]\n" {
+		t.Errorf("%q", got)
+	}
+	u.env["QUERN_REDIS_FILE"] = write(t, filepath.Join(t.TempDir(), "empty"), "\n")
+	if r := u.run("queue", "ls"); r.status != exitUsage || !strings.Contains(r.stderr, "is empty: write the URL of Redis into it") {
+		t.Errorf("exit %d: %s", r.status, r.stderr)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	words := []string{"lease", "log-format", "log-level", "max-timeout", "memory", "redis", "redis-file", "tenant", "tenants"}
+	for word, want := range map[string]string{
+		"leese": "lease", "loglevel": "log-level", "Log-Level": "log-level", "max": "max-timeout", "maxtimeout": "max-timeout", "tenantss": "tenants",
+		"tenat": "tenant", "memroy": "memory", "redisfile": "redis-file", "x": "", "": "", "something": "", "log": "log-format log-level",
+	} {
+		if got := strings.Join(nearest(word, words), " "); got != want {
+			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// outageTimeout is how long Redis may be away before a wait is given up: a restart is outlived.
+	outageTimeout = 30 * time.Second
+	// outageInterval is how often a waiting command looks whether Redis is there.
+	outageInterval = 3 * time.Second
+)
+
+// waitFor waits for a task and writes its result to stdout, and nothing else.
+func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.Duration) error {
+	task, err := waitTask(cmd.Context(), client, id, timeout, outageTimeout)
+	switch {
+	case errors.Is(err, queue.ErrNoTask):
+		return refusedf("task %s does not exist, or was deleted while it was waited for: see `quern task ls QUEUE`", id)
+	case err != nil:
+		return err
+	case task.Status == queue.Failed:
+		failure := task.Failure()
+		return taskFailed(id, &failure)
+	}
+	return writeResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", id))
+}
+
+// waitTask waits until the task is finished, for the time-out at most (0: without end), and gives up
+// when Redis is away for longer than outage; if it is from the start, at once.
+func waitTask(ctx context.Context, client *queue.Client, id string, timeout, outage time.Duration) (*queue.Task, error) {
+	if timeout > 0 {
+		over := refusedf("task %s is not finished after %s: wait on with `quern task wait %s`", id, timeout, id)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, over)
+		defer cancel()
+	}
+	if _, err := client.Clock(ctx); err != nil {
+		return nil, cause(ctx, err)
+	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := awaitOutage(ctx, client, outage); err != nil {
+			giveUp(refusedf("task %s is waited for, but Redis has been away for %s: %w: wait on with `quern task wait %s`", id, outage, err, id))
+		}
+	})
+	defer watching.Wait()
+	defer giveUp(nil)
+	task, err := client.Wait(ctx, id)
+	return task, cause(ctx, err)
+}
+
+// cause is err, or why ctx has ended if that is behind it.
+func cause(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// awaitOutage returns the error of a Redis that has been away for so long, nil when ctx ends before.
+func awaitOutage(ctx context.Context, client *queue.Client, outage time.Duration) error {
+	ticker := time.NewTicker(min(outage, outageInterval))
+	defer ticker.Stop()
+	there := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		_, err := client.Clock(ctx)
+		switch {
+		case err == nil:
+			there = time.Now()
+		case ctx.Err() == nil && time.Since(there) >= outage:
+			return err
+		}
+	}
+}
+
+// waitInterruptibly waits like waitFor for a task whose ID nobody has seen yet. A Ctrl-C tells the ID,
+// because the task goes on, and then ends the process as if it had not been caught: a shell's loop
+// ends with it.
+func waitInterruptibly(cmd *cobra.Command, client *queue.Client, id string, timeout time.Duration) error {
+	if signal.Ignored(os.Interrupt) { // in the background of a script
+		return waitFor(cmd, client, id, timeout)
+	}
+	before := cmd.Context()
+	ctx, stop := signal.NotifyContext(before, os.Interrupt)
+	defer stop()
+	cmd.SetContext(ctx)
+	err := waitFor(cmd, client, id, timeout)
+	if err == nil || ctx.Err() == nil || before.Err() != nil {
+		return err
+	}
+	err = refusedf("interrupted, but the task goes on: wait for it with `quern task wait %s`", id)
+	report(err, cmd.ErrOrStderr())
+	stop()
+	_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	return err
+}

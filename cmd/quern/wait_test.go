@@ -1,0 +1,165 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// tenant is a user of the shared Redis with a tenant of their own.
+func tenant(t *testing.T) *user {
+	t.Helper()
+	name := queuetest.Tenant()
+	return newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": name, "QUERN_TENANTS": name})
+}
+
+func TestTaskLogsFollow(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}))
+	if _, err := binary(); err != nil { // not while the task runs
+		t.Fatal(err)
+	}
+	id := strings.TrimSpace(u.must("enqueue", "sleep", "2000"))
+	following := u.spawn("task", "logs", "-f", id, "-o", "json") // from another process
+	following.stdout.await(t, regexp.MustCompile(`^{"number":1,"time":\d+\.\d{6},"line":"ready"}\n$`))
+	if !strings.Contains(u.must("task", "show", id, "-o", "json"), `"status":"started"`) {
+		t.Error("the line came only when the task had ended")
+	}
+	if state := following.wait(t); state.ExitCode() != exitDone {
+		t.Errorf("it ended with %s", state)
+	}
+	if status := u.must("task", "show", id, "-o", "json"); !strings.Contains(status, `"status":"complete"`) {
+		t.Errorf("it ended before the task: %s", status)
+	}
+	if r := u.run("task", "logs", "-f", id); r != (result{exitDone, "ready\n", ""}) {
+		t.Errorf("log of a finished task: %+v", r)
+	}
+}
+
+func TestTaskLogsFollowDeleted(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	id := strings.TrimSpace(u.must("enqueue", "mail", "--delay", "1h"))
+	following := u.start("task", "logs", "-f", id)
+	removed(t, u, id)
+	if status := following.wait(); status != exitDone || following.stderr.String() != "" {
+		t.Errorf("exit %d: %s", status, following.stderr)
+	}
+}
+
+// removed takes a task away from those who wait for it, as somebody with redis-cli could.
+func removed(t *testing.T, u *user, id string) {
+	t.Helper()
+	rdb, name := queuetest.Shared(t).Client(t), u.env["QUERN_TENANT"]
+	awaitWaiter(t, rdb, name, id)
+	if err := rdb.Del(t.Context(), name+"_task_"+id).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Publish(t.Context(), name+"_done_"+id, "").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitWaiter waits until somebody waits for a task.
+func awaitWaiter(t *testing.T, rdb *redis.Client, tenant, id string) {
+	t.Helper()
+	channel := tenant + "_done_" + id
+	eventually(t, "somebody waits for "+id, func() bool {
+		waiting, err := rdb.PubSubNumSub(t.Context(), channel).Result()
+		return err == nil && waiting[channel] > 0
+	})
+}
+
+func TestWaitDeleted(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	id := strings.TrimSpace(u.must("enqueue", "mail", "--delay", "1h"))
+	c := u.start("task", "wait", id)
+	removed(t, u, id)
+	want := "quern: task " + id + " does not exist, or was deleted while it was waited for: see `quern task ls QUEUE`\n"
+	if status := c.wait(); status != exitRefused || c.stderr.String() != want || c.stdout.String() != "" {
+		t.Errorf("exit %d: %s", status, c.stderr)
+	}
+}
+
+// A restart of Redis does not end a wait, a longer outage does.
+func TestWaitOutage(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	client, err := queue.New(server.URL(), queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	id, err := client.Queue("mail").Enqueue(t.Context(), nil, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait := func(outage time.Duration) chan error {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := waitTask(t.Context(), client, id, testTimeout, outage)
+			ended <- err
+		}()
+		awaitWaiter(t, server.Client(t), queue.DefaultTenant, id)
+		return ended
+	}
+
+	ended := wait(300 * time.Millisecond)
+	server.Kill()
+	var stderr strings.Builder
+	status := report(<-ended, &stderr)
+	want := regexp.MustCompile("^quern: task " + id + " is waited for, but Redis has been away for 300ms: .*refused: wait on with `quern task wait " + id + "`\n$")
+	if status != exitRefused || !want.MatchString(stderr.String()) {
+		t.Errorf("exit %d: %s", status, &stderr)
+	}
+
+	server.Restart(t)
+	ended = wait(testTimeout)
+	server.Restart(t)
+	if err := client.Queue("mail").Cancel(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A Ctrl-C ends the wait and not the task, and the shell sees that it was one.
+func TestWaitInterrupted(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}))
+	rdb, name := queuetest.Shared(t).Client(t), u.env["QUERN_TENANT"]
+	waiting := u.spawn("enqueue", "sleep", "1500", "--wait", "--id", "one")
+	awaitWaiter(t, rdb, name, "one")
+	_ = waiting.Process.Signal(os.Interrupt)
+	state := waiting.wait(t)
+	if status, ok := state.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %s", state)
+	}
+	want := "quern: interrupted, but the task goes on: wait for it with `quern task wait one`\n"
+	if waiting.stdout.String() != "" || waiting.stderr.String() != want {
+		t.Errorf("it said %q, %q", waiting.stdout, waiting.stderr)
+	}
+
+	waiting = u.spawn("task", "wait", "one")
+	awaitWaiter(t, rdb, name, "one")
+	_ = waiting.Process.Signal(os.Interrupt)
+	if state := waiting.wait(t); state.ExitCode() >= 0 || waiting.stderr.String() != "" {
+		t.Errorf("it ended with %s: %s", state, waiting.stderr)
+	}
+	if got := u.must("task", "wait", "one"); got != "awake\n" {
+		t.Errorf("result %q", got)
+	}
+}

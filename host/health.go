@@ -1,0 +1,115 @@
+package host
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// What a session asks Redis for, as metrics and logs name it.
+const (
+	opJoin      = "join"
+	opRenew     = "renew"
+	opRegister  = "register"
+	opSubscribe = "subscribe"
+	opReserve   = "reserve"
+	opSettle    = "settle"
+	opPoll      = "poll"
+	opDue       = "due"
+	opLog       = "log"
+)
+
+// health is how a session gets on with Redis. A Redis that is away or refuses everybody is trouble
+// with an op; an error that is about one queue is a refusal of that queue, and no concern of others.
+type health struct {
+	metrics observer
+	logger  hclog.Logger
+	wake    func() // called when reserving may be tried again
+
+	mu        sync.Mutex
+	trouble   map[string]bool  // the ops that Redis did not serve the last time; guarded by mu
+	refusals  map[refusal]bool // what Redis refused the last time; guarded by mu
+	reserving backoff          // the pause after a reserve that failed; guarded by mu
+}
+
+type refusal struct{ op, queue string }
+
+func newHealth(metrics observer, logger hclog.Logger, wake func()) *health {
+	return &health{
+		metrics: metrics, logger: logger, wake: wake,
+		trouble: make(map[string]bool), refusals: make(map[refusal]bool),
+	}
+}
+
+// failed books a call that failed, for a queue or "" for none: each is counted, the first of a row is
+// logged. After a reserve that Redis did not serve, reserving pauses, for longer each time.
+func (h *health) failed(op, name string, err error) {
+	h.metrics.redisError(op)
+	if name != "" && !queue.IsUnavailable(err) {
+		h.refused(refusal{op, name}, err)
+		return
+	}
+	h.mu.Lock()
+	first := len(h.trouble) == 0
+	h.trouble[op] = true
+	if op == opReserve {
+		time.AfterFunc(h.reserving.failed(time.Now()), h.wake)
+	}
+	h.mu.Unlock()
+	if first {
+		h.logger.Warn("redis does not serve: tasks wait until it does", "op", op, "error", err)
+	} else {
+		h.logger.Debug("redis still does not serve", "op", op, "error", err)
+	}
+}
+
+func (h *health) refused(r refusal, err error) {
+	h.mu.Lock()
+	first := !h.refusals[r]
+	h.refusals[r] = true
+	h.mu.Unlock()
+	if first {
+		h.logger.Error("redis refuses a queue: trying again and again", "op", r.op, "queue", r.queue, "error", err)
+	} else {
+		h.logger.Debug("redis still refuses a queue", "op", r.op, "queue", r.queue, "error", err)
+	}
+}
+
+// succeeded ends the trouble with an op, and the refusal of a queue. Trouble with other ops may go
+// on: a Redis that is full renews a lease, but refuses to reserve.
+func (h *health) succeeded(op, name string) {
+	h.mu.Lock()
+	over := h.trouble[op] && len(h.trouble) == 1
+	delete(h.trouble, op)
+	delete(h.refusals, refusal{op, name})
+	if op == opReserve {
+		h.reserving.succeeded()
+	}
+	h.mu.Unlock()
+	if over {
+		h.logger.Info("redis serves again")
+	}
+}
+
+// passed books a failure that costs nothing but time.
+func (h *health) passed(op string, err error) {
+	h.metrics.redisError(op)
+	h.logger.Debug("redis did not serve", "op", op, "error", err)
+}
+
+// healthy tells whether Redis served the last call of each op.
+func (h *health) healthy() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.trouble) == 0
+}
+
+// mayReserve tells whether the pause after a reserve that failed is over.
+func (h *health) mayReserve(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reserving.over(now)
+}

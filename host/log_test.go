@@ -1,0 +1,122 @@
+package host
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+func (n *node) taskLog(id string) []queue.LogLine {
+	n.t.Helper()
+	lines, err := n.client.Log(n.ctx, id, 0)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return lines
+}
+
+// What a plugin writes is in Redis about a second later, while it still runs.
+func TestLogOfARunningTask(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{Config: Config{Grace: time.Nanosecond}, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}})
+	id := n.enqueue("sleep", "60000")
+	n.eventually("the line is there", func() bool { return len(n.taskLog(id)) == 1 })
+	task, line := n.task(id), n.taskLog(id)[0]
+	if task.Status != queue.Started || line.Text != "ready" || line.Number != 1 {
+		t.Errorf("task is %s, line %+v", task.Status, line)
+	}
+	if late := line.Time.Sub(task.StartedAt); late > 1500*time.Millisecond {
+		t.Errorf("the line came after %s", late)
+	}
+	if !n.log.has("[INFO]", "plugin says", "task_id="+id, "queue=sleep", "plugin=sleep", "ready") {
+		t.Error("the host's log does not have the line")
+	}
+}
+
+// Who has heard of a task's end finds the whole log, in order.
+func TestLogIsWholeAtTheEnd(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t), "log": runtimetest.LogFlood(t)}})
+	var text strings.Builder
+	for i := range 500 {
+		fmt.Fprintln(&text, "line", i)
+	}
+	for range 10 {
+		id := n.enqueue("exit", "0 "+text.String())
+		n.wait(id)
+		lines := n.taskLog(id)
+		if len(lines) != 500 {
+			t.Fatalf("%d lines of 500", len(lines))
+		}
+		for i, line := range lines {
+			if line.Number != int64(i+1) || strings.TrimSpace(line.Text) != fmt.Sprint("line ", i) {
+				t.Fatalf("line %d is %+v", i, line)
+			}
+		}
+	}
+}
+
+// A flood of lines is cut to the last 1,000 or 64 KiB, and what was dropped is counted.
+func TestLogFloodIsCapped(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		guests: map[string][]byte{"log": runtimetest.LogFlood(t)},
+		yaml:   map[string]string{"log": "limits: {log: 1MiB}"},
+	})
+	id := n.enqueue("log", fmt.Sprint(10_000*64))
+	if task := n.wait(id); task.Status != queue.Complete {
+		t.Fatal(task.Error)
+	}
+	lines, size := n.taskLog(id), 0
+	for _, line := range lines {
+		size += len(line.Text)
+	}
+	if len(lines) > 1000 || size > 64<<10 || len(lines) < 500 {
+		t.Errorf("%d lines of %d bytes are kept", len(lines), size)
+	}
+	if said := n.log.lines("plugin says"); said != 10_000 {
+		t.Errorf("the host's log has %d lines of 10000", said)
+	}
+	if dropped := n.metric("quern_log_lines_dropped_total", "queue", "log"); dropped == 0 || dropped > 10_000 {
+		t.Errorf("counted %v dropped lines", dropped)
+	}
+}
+
+// A plugin can neither forge lines of the host's log nor send control characters to a terminal.
+func TestLogIsEscaped(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
+	id := n.enqueue("exit", "3 \x1b[31mred\x1b[0m\r\x00\xff\u009b2J\n[ERROR] forged: a=b\n")
+	task := n.wait(id)
+	for _, text := range append([]string{n.log.String(), task.Error}, n.taskLog(id)[0].Text) {
+		for _, r := range text {
+			if r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 {
+				t.Fatalf("control character %q in %q", r, text)
+			}
+		}
+	}
+	for line := range strings.Lines(n.log.String()) {
+		if strings.Contains(line, "forged") && !strings.Contains(line, "task_id="+id) {
+			t.Errorf("a line was forged: %s", line)
+		}
+	}
+}
+
+// Lines that Redis did not take are not lost: they are there when it is back.
+func TestLogSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}})
+	n.settled("sleep")
+	n.rdb.Set(n.ctx, n.tenant+"_log_id", "not a list", 0) // refuses the lines of this task
+	n.enqueueAs("sleep", "3000", queue.Options{ID: "id"})
+	n.eventually("the log is refused", func() bool { return n.metric("quern_redis_errors_total", "op", "log") > 0 })
+	n.rdb.Del(n.ctx, n.tenant+"_log_id")
+	n.eventually("the line is there", func() bool { return len(n.taskLog("id")) == 1 })
+	if dropped := n.metric("quern_log_lines_dropped_total"); dropped != 0 {
+		t.Errorf("counted %v dropped lines", dropped)
+	}
+}

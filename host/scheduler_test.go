@@ -1,0 +1,358 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"pgregory.net/rapid"
+
+	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// pluginsFor runs a directory for the length of the test: a plugin for each manifest. The test fails
+// if a version is not released.
+func pluginsFor(t *testing.T, yaml map[string]string) *plugins.Directory {
+	t.Helper()
+	n := &node{t: t, dir: t.TempDir()}
+	for name, manifest := range yaml {
+		n.install(name, runtimetest.Empty(t))
+		n.write(name+".yaml", []byte(manifest))
+	}
+	directory := openDirectory(t, n.dir, settings{tenants: []string{"t"}}, nil)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- directory.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		waiting, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		select {
+		case <-ended:
+		case <-waiting.Done():
+			t.Error("the plugin directory did not end: a version is still held")
+		}
+	})
+	<-directory.Ready()
+	return directory
+}
+
+// newTestSession is a session that never speaks to Redis.
+func newTestSession(t *testing.T) *session {
+	t.Helper()
+	m, err := metrics.New(prometheus.NewRegistry(), metrics.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &session{health: newHealth(observer{m}, hclog.NewNullLogger(), func() {})}
+}
+
+// rig is a scheduler with the queues q0, q1, ... and no Redis: the test plays the intake.
+type rig struct {
+	*scheduler
+	session *session
+	queues  []place
+	running []*task
+	ended   []*task
+	gauge   int
+}
+
+func newRig(t *testing.T, slots int, memory int64, directory *plugins.Directory, queues int) *rig {
+	t.Helper()
+	r := &rig{session: newTestSession(t)}
+	r.scheduler = newScheduler(directory, slots, memory, func(running int) { r.gauge = running })
+	for i := range queues {
+		r.queues = append(r.queues, place{"t", fmt.Sprintf("q%d", i)})
+		r.serve(r.queues[i], r.session)
+	}
+	return r
+}
+
+// answer plays Redis for one grant: it brings count tasks.
+func (r *rig) answer(g *grant, count int, batch queue.Batch) []*task {
+	var begun []*task
+	for i := range count {
+		g.version.Retain()
+		begun = append(begun, &task{served: g.served, session: g.session, version: g.version, share: g.shares[i]})
+	}
+	r.settleGrant(g, count, batch)
+	r.running = append(r.running, begun...)
+	return begun
+}
+
+// finish ends one running task and settles it.
+func (r *rig) finish(i int) {
+	t := r.running[i]
+	r.running = append(r.running[:i], r.running[i+1:]...)
+	r.end(t, 0)
+	t.version.Release()
+	r.settled(t)
+}
+
+// A queue that gets one task while another has a backlog is served with the next slot that is free.
+func TestNextSlotGoesToWhoHasNone(t *testing.T) {
+	t.Parallel()
+	directory := pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"})
+	for _, slots := range []int{1, 4, 16} {
+		t.Run(fmt.Sprint(slots), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, slots, 0, directory, 2)
+			backlog := func() (served int) {
+				for _, g := range r.pick() {
+					if g.served.place == r.queues[0] {
+						r.answer(g, len(g.shares), queue.Batch{})
+						continue
+					}
+					served += len(r.answer(g, min(1, len(g.shares)), queue.Batch{}))
+				}
+				return served
+			}
+			r.empty(r.queues[1], r.awoken())
+			for range 3 * slots { // a backlog, served for a while
+				backlog()
+				r.finish(0)
+			}
+			backlog()
+			r.wake(r.queues[1])
+			if backlog() != 0 {
+				t.Fatal("served without a free slot")
+			}
+			r.finish(0)
+			if backlog() != 1 {
+				t.Error("the next free slot went to the backlog")
+			}
+			for len(r.running) > 0 {
+				r.finish(0)
+			}
+		})
+	}
+}
+
+// Many queues that all have a backlog get the same number of slots.
+func TestManyQueuesShareAlike(t *testing.T) {
+	t.Parallel()
+	const count, rounds = 100, 10
+	names := make([]string, count)
+	for i := range names {
+		names[i] = fmt.Sprintf("q%d", i)
+	}
+	directory := pluginsFor(t, map[string]string{"p": "queues: [" + strings.Join(names, ", ") + "]"})
+	r := newRig(t, 4, 0, directory, count)
+	served := make(map[place]int)
+	for total := 0; total < count*rounds; {
+		for _, g := range r.pick() {
+			served[g.served.place] += len(g.shares)
+			total += len(g.shares)
+			r.answer(g, len(g.shares), queue.Batch{})
+		}
+		r.finish(total % len(r.running))
+	}
+	for _, at := range r.queues {
+		if served[at] < rounds-1 || served[at] > rounds+1 {
+			t.Errorf("%s was served %d times, want about %d", at.queue, served[at], rounds)
+		}
+	}
+	for len(r.running) > 0 {
+		r.finish(0)
+	}
+}
+
+// A plugin's own bound holds for all its queues together, also when they are left and come back.
+func TestBoundOfAPlugin(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 10, 0, pluginsFor(t, map[string]string{"p": "{queues: [q0, q1], concurrency: 3}"}), 2)
+	all := func() (shares int) {
+		for _, g := range r.pick() {
+			shares += len(r.answer(g, len(g.shares), queue.Batch{}))
+		}
+		return shares
+	}
+	if got := all(); got != 3 {
+		t.Errorf("%d slots for a plugin that may have 3", got)
+	}
+	for _, at := range r.queues {
+		r.leave(at)
+		r.serve(at, r.session)
+	}
+	if got := all(); got != 0 {
+		t.Errorf("%d more slots after the queues came back", got)
+	}
+	r.finish(0)
+	if got := all(); got != 1 {
+		t.Errorf("%d slots after one task has ended, want 1", got)
+	}
+	for len(r.running) > 0 {
+		r.finish(0)
+	}
+}
+
+// IDs that are dropped may hide tasks behind them.
+func TestLooksBehindDroppedIDs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"q0": "{}"}), 1)
+	r.answer(r.pick()[0], 0, queue.Batch{Dropped: 1000})
+	grants := r.pick()
+	if len(grants) == 0 {
+		t.Fatal("the queue is taken for empty")
+	}
+	r.answer(grants[0], 0, queue.Batch{})
+	if len(r.pick()) != 0 {
+		t.Error("an empty queue is asked again")
+	}
+}
+
+// The poll's word that a queue is empty is not believed if it was asked before a message came.
+func TestEmptyFromAnOldPoll(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"q0": "{}"}), 1)
+	asked := r.awoken()
+	r.wake(r.queues[0])
+	r.empty(r.queues[0], asked)
+	grants := r.pick()
+	if len(grants) != 1 {
+		t.Fatal("a message was forgotten")
+	}
+	asked = r.awoken()
+	r.wake(r.queues[0]) // while the reserve is on its way
+	r.answer(grants[0], 0, queue.Batch{})
+	if grants = r.pick(); len(grants) != 1 {
+		t.Fatal("a message that came during a reserve was forgotten")
+	}
+	r.answer(grants[0], 4, queue.Batch{}) // full: there is more, of which a poll from before does not know
+	r.empty(r.queues[0], asked)
+	r.finish(0)
+	if grants = r.pick(); len(grants) != 1 {
+		t.Fatal("a backlog was forgotten")
+	}
+	r.answer(grants[0], 0, queue.Batch{})
+	for len(r.running) > 0 {
+		r.finish(0)
+	}
+}
+
+// A queue that Redis refuses is left alone for a while, and does not hold up others.
+func TestRefusedQueuePauses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
+	for _, g := range r.pick() {
+		if g.served.place != r.queues[0] {
+			r.answer(g, 0, queue.Batch{})
+		} else {
+			r.answer(g, 0, queue.Batch{Err: errors.New("WRONGTYPE")})
+		}
+	}
+	r.wake(r.queues[0])
+	r.wake(r.queues[1])
+	for _, g := range r.pick() {
+		if g.served.place == r.queues[0] {
+			t.Error("a refused queue is asked again at once")
+		}
+		r.answer(g, 0, queue.Batch{})
+	}
+}
+
+// What is granted, runs or waits to be settled is counted right whatever happens in whatever order,
+// never above the bounds, and nothing is left in the end.
+func TestCountsStayRight(t *testing.T) {
+	t.Parallel()
+	const queues, bound = 4, 3
+	directory := pluginsFor(t, map[string]string{
+		"small":   "{queues: [q0, q1], limits: {memory: 1MiB, input: 1MiB, output: 1MiB}}",
+		"big":     "{queues: [q2], limits: {memory: 8MiB, input: 1MiB, output: 1MiB}}",
+		"bounded": fmt.Sprintf("{queues: [q3], concurrency: %d, limits: {memory: 1MiB, input: 1MiB, output: 1MiB}}", bound),
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		slots := rapid.IntRange(1, 8).Draw(rt, "slots")
+		total := rapid.Int64Range(10<<20, 30<<20).Draw(rt, "memory")
+		r := newRig(t, slots, total, directory, queues)
+		at := func(t *rapid.T) place { return rapid.SampledFrom(r.queues).Draw(t, "queue") }
+		rt.Repeat(map[string]func(*rapid.T){
+			"round": func(t *rapid.T) {
+				for _, g := range r.pick() {
+					switch rapid.SampledFrom([]string{"tasks", "unavailable", "refused", "untried"}).Draw(t, "answer") {
+					case "tasks":
+						r.answer(g, rapid.IntRange(0, len(g.shares)).Draw(t, "tasks"), queue.Batch{})
+					case "unavailable":
+						r.answer(g, 0, queue.Batch{Err: io.EOF})
+					case "refused":
+						r.answer(g, 0, queue.Batch{Err: errors.New("WRONGTYPE")})
+					case "untried":
+						r.putBack(g)
+					}
+				}
+			},
+			"end": func(t *rapid.T) {
+				if len(r.running) == 0 {
+					t.Skip("nothing runs")
+				}
+				i := rapid.IntRange(0, len(r.running)-1).Draw(t, "task")
+				ended := r.running[i]
+				r.running = append(r.running[:i], r.running[i+1:]...)
+				r.scheduler.end(ended, rapid.IntRange(0, 2<<20).Draw(t, "result"))
+				ended.version.Release()
+				r.ended = append(r.ended, ended)
+			},
+			"settle": func(t *rapid.T) {
+				if len(r.ended) == 0 {
+					t.Skip("nothing has ended")
+				}
+				r.settled(r.ended[0])
+				r.ended = r.ended[1:]
+			},
+			"wake":    func(t *rapid.T) { r.wake(at(t)) },
+			"empty":   func(t *rapid.T) { r.empty(at(t), r.awoken()) },
+			"suspect": func(t *rapid.T) { r.scheduler.suspect(at(t)) },
+			"stall":   func(t *rapid.T) { r.stall(at(t), rapid.Bool().Draw(t, "stalled")) },
+			"again":   func(t *rapid.T) { at := at(t); r.leave(at); r.serve(at, r.session) },
+			"":        func(t *rapid.T) { r.check(t, bound) },
+		})
+		for len(r.running) > 0 {
+			r.finish(0)
+		}
+		for _, t := range r.ended {
+			r.settled(t)
+		}
+		if r.inUse != 0 || r.scheduler.running != 0 || r.gauge != 0 || r.memory.used != 0 || len(r.plugins) != 0 {
+			rt.Fatalf("left: %d slots, %d running, gauge %d, %d bytes, plugins %v", r.inUse, r.scheduler.running, r.gauge, r.memory.used, r.plugins)
+		}
+		for _, q := range r.scheduler.queues {
+			if q.running != 0 || q.unsettled != 0 {
+				rt.Fatalf("%s is left with %d running, %d unsettled", q.queue, q.running, q.unsettled)
+			}
+		}
+	})
+}
+
+func (r *rig) check(t *rapid.T, bound int) {
+	var bytes int64
+	byPlugin := make(map[plugin]int)
+	for _, task := range r.running {
+		bytes += task.share.bytes
+		byPlugin[pluginOf(task.version)]++
+	}
+	for _, e := range r.ended {
+		bytes += e.share.bytes
+	}
+	if n := len(r.running); r.inUse != n || r.scheduler.running != n || r.gauge != n || n > r.slots {
+		t.Fatalf("%d of %d slots run a task; in use %d, running %d, gauge %d", n, r.slots, r.inUse, r.scheduler.running, r.gauge)
+	}
+	if r.memory.used != bytes || bytes > r.memory.total {
+		t.Fatalf("memory %d of %d, the shares sum up to %d", r.memory.used, r.memory.total, bytes)
+	}
+	if got := byPlugin[plugin{"", "bounded"}]; got > bound {
+		t.Fatalf("%d tasks of a plugin that may run %d", got, bound)
+	}
+	for p, n := range byPlugin {
+		if r.plugins[p] != n {
+			t.Fatalf("plugin %v has %d slots, counted %d", p, n, r.plugins[p])
+		}
+	}
+}

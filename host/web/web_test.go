@@ -1,0 +1,201 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// setup serves on a free port for the length of the test. change may alter the server before.
+func setup(t *testing.T, gatherer prometheus.Gatherer, ready func() error, change func(*http.Server)) (s *Server, log *strings.Builder) {
+	t.Helper()
+	log = &strings.Builder{} // hclog locks it; read it when the server has ended
+	s, err := Listen("127.0.0.1:0", gatherer, ready, hclog.New(&hclog.LoggerOptions{Output: log, DisableTime: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(s.http)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+	return s, log
+}
+
+func ask(t *testing.T, s *Server, method, path string) (*http.Response, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr()+path, strings.NewReader(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+func TestPages(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "answer", Help: "The answer."})
+	gauge.Set(42)
+	registry.MustRegister(gauge)
+	notReady := make(chan error, 1)
+	s, _ := setup(t, registry, func() error {
+		select {
+		case err := <-notReady:
+			return err
+		default:
+			return nil
+		}
+	}, nil)
+	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\n", "/metrics": "# HELP answer The answer.\n# TYPE answer gauge\nanswer 42\n"} {
+		response, body := ask(t, s, http.MethodGet, path)
+		if response.StatusCode != http.StatusOK || body != want || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain; ") {
+			t.Errorf("%s: %s %q of type %s", path, response.Status, body, response.Header.Get("Content-Type"))
+		}
+		if response, body := ask(t, s, http.MethodHead, path); response.StatusCode != http.StatusOK || body != "" {
+			t.Errorf("HEAD %s: %s %q", path, response.Status, body)
+		}
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodTrace} {
+			if response, _ := ask(t, s, method, path); response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != "GET, HEAD" {
+				t.Errorf("%s %s: %s, allowed %s", method, path, response.Status, response.Header.Get("Allow"))
+			}
+		}
+	}
+	for _, path := range []string{"/", "/metrics/", "/debug/pprof/", "/healthz/x", "/../metrics/../x"} {
+		if response, _ := ask(t, s, http.MethodGet, path); response.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %s", path, response.Status)
+		}
+	}
+	notReady <- errors.New("draining")
+	if response, body := ask(t, s, http.MethodGet, "/readyz"); response.StatusCode != http.StatusServiceUnavailable || body != "draining\n" {
+		t.Errorf("/readyz: %s %q", response.Status, body)
+	}
+}
+
+// Prometheus asks for OpenMetrics, and gets it.
+func TestOpenMetrics(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0")
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "# EOF\n" {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// A client that does not go on is not waited for, neither before a request nor between two.
+func TestSlowClients(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, func(server *http.Server) {
+		if server.ReadTimeout <= 0 || server.WriteTimeout <= 0 || server.IdleTimeout <= 0 {
+			t.Errorf("unbounded: read %s, write %s, idle %s", server.ReadTimeout, server.WriteTimeout, server.IdleTimeout)
+		}
+		server.ReadTimeout, server.IdleTimeout = 50*time.Millisecond, 50*time.Millisecond
+	})
+	for name, text := range map[string]string{
+		"Nothing": "",
+		"Header":  "GET /healthz HTTP/1.1\r\nHost: quern\r\nX-Slow: ",
+		"Body":    "GET /healthz HTTP/1.1\r\nHost: quern\r\nContent-Length: 10\r\n\r\n1",
+		"Idle":    "GET /healthz HTTP/1.1\r\nHost: quern\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", s.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, text); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, bufio.NewReader(conn)); errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
+				t.Errorf("the connection was not closed: %v", err)
+			}
+		})
+	}
+}
+
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
+}
+
+// What goes wrong with a request is in the log, in its form, and the server goes on.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	var log *strings.Builder
+	t.Run("Serve", func(t *testing.T) {
+		var s *Server
+		broken := prometheus.GathererFunc(func() (_ []*dto.MetricFamily, err error) { return nil, errors.New("no figures") })
+		s, log = setup(t, broken, func() error { panic("no idea") }, nil)
+		if response, _ := ask(t, s, http.MethodGet, "/metrics"); response.StatusCode != http.StatusInternalServerError {
+			t.Errorf("/metrics: %s", response.Status)
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response, err := http.DefaultClient.Do(request); err == nil {
+			response.Body.Close()
+			t.Errorf("/readyz: %s", response.Status)
+		}
+		if response, _ := ask(t, s, http.MethodGet, "/healthz"); response.StatusCode != http.StatusOK {
+			t.Errorf("/healthz: %s", response.Status)
+		}
+	})
+	for _, want := range []string{"no figures", "panic serving"} {
+		if !strings.Contains(log.String(), "[WARN]  http: ") || !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, log)
+		}
+	}
+}
+
+func TestAddressTaken(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, nil)
+	_, err := Listen(s.Addr(), prometheus.NewRegistry(), func() error { return nil }, hclog.NewNullLogger())
+	var network *net.OpError
+	if !errors.As(err, &network) || !strings.Contains(err.Error(), s.Addr()) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,92 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func benchWorld(b *testing.B) *world {
+	b.Helper()
+	client := must[*Client](b)(New(queuetest.Shared(b).URL(), Config{Tenant: queuetest.Tenant()}))
+	b.Cleanup(func() { _ = client.Close() })
+	if err := client.Prepare(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return &world{Client: client, ctx: b.Context()}
+}
+
+func (w *world) fill(b *testing.B, queue string, n int) {
+	b.Helper()
+	specs := make([]Spec, n)
+	for i := range specs {
+		specs[i].Parameters = fmt.Appendf(nil, "%0100d", i)
+	}
+	must[[]Receipt](b)(w.Queue(queue).EnqueueMany(w.ctx, specs))
+}
+
+func tasksPerSecond(b *testing.B, tasks int) {
+	b.Helper()
+	b.ReportMetric(float64(tasks)/b.Elapsed().Seconds(), "tasks/s")
+}
+
+// BenchmarkEnqueue enqueues tasks of 100 bytes, alone and together.
+func BenchmarkEnqueue(b *testing.B) {
+	for _, batch := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			w := benchWorld(b)
+			b.ReportAllocs()
+			rounds := 0
+			for b.Loop() {
+				w.fill(b, "q", batch)
+				rounds++
+			}
+			tasksPerSecond(b, rounds*batch)
+		})
+	}
+}
+
+// BenchmarkReserveSettle is what a host does for a task: reserve and start, run (nothing), settle. Two
+// round trips bring a whole batch through.
+func BenchmarkReserveSettle(b *testing.B) {
+	for _, batch := range []int{1, 8, 32, 128} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			w := benchWorld(b)
+			node := w.node(b, "q")
+			b.Cleanup(func() { _ = node.Leave(context.WithoutCancel(w.ctx)) })
+			settlements := make([]Settlement, batch)
+			result := []byte("done")
+			left, rounds := 0, 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if left < batch {
+					b.StopTimer()
+					w.fill(b, "q", 50*batch)
+					left = 50 * batch
+					b.StartTimer()
+				}
+				got := node.Reserve(w.ctx, []Want{{Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+				if got.Err != nil || len(got.Tasks) != batch {
+					b.Fatal(len(got.Tasks), got.Err)
+				}
+				for i, task := range got.Tasks {
+					settlements[i] = Settlement{Hold: Hold{ID: task.ID, Run: task.Run}, Result: result}
+				}
+				errs, err := node.Settle(w.ctx, "q", settlements)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for _, err := range errs {
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+				left -= batch
+				rounds++
+			}
+			tasksPerSecond(b, rounds*batch)
+		})
+	}
+}

@@ -1,0 +1,374 @@
+package queue
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// reaches enqueues a task through a URL and reads it on the server.
+func reaches(t *testing.T, rawURL string, server *queuetest.Server) error {
+	t.Helper()
+	client, err := New(rawURL, Config{Tenant: queuetest.Tenant()})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	id, err := client.Queue("q").Enqueue(t.Context(), nil, Options{})
+	if err != nil {
+		return err
+	}
+	n, err := server.Client(t).Exists(t.Context(), client.keys.task(id)).Result()
+	if err == nil && n != 1 {
+		err = errors.New("the task is not on the server")
+	}
+	return err
+}
+
+func TestConnect(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	admin := server.Client(t)
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "worker", "on", ">p/w?d#1", "~*", "&*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, rawURL := range []string{
+		server.URL(), "redis://" + server.Addr(), "redis://" + server.Addr() + "?read_timeout=2s&pool_size=3",
+		"redis://worker:" + url.QueryEscape("p/w?d#1") + "@" + server.Addr() + "/0",
+	} {
+		if err := reaches(t, rawURL, server); err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+		}
+	}
+	rdb := must[redis.UniversalClient](t)(Connect("redis://" + server.Addr() + "/3?max_retries=5"))
+	defer rdb.Close()
+	if options := rdb.(*redis.Client).Options(); options.DB != 3 || options.MaxRetries != 0 {
+		t.Errorf("database %d, %d retries: a reserve must not be repeated", options.DB, options.MaxRetries)
+	}
+	wrong := "redis://worker:wrong-secret@" + server.Addr()
+	if err := reaches(t, wrong, server); err == nil || strings.Contains(err.Error(), "wrong-secret") || IsUnavailable(err) {
+		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+func TestConnectByUnixSocket(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "q") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "redis.sock")
+	server := queuetest.Start(t, "--unixsocket", socket)
+	if err := reaches(t, "unix://"+socket+"?db=0", server); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConnectByTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certificates(t, dir)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	server := queuetest.Start(t, "--tls-cert-file", file("server.crt"), "--tls-key-file", file("server.key"),
+		"--tls-ca-cert-file", file("ca.crt"), "--tls-auth-clients", "yes")
+	address := tlsAddr(t, server)
+	query := func(values ...string) string {
+		q := url.Values{}
+		for i := 0; i < len(values); i += 2 {
+			q.Set(values[i], file(values[i+1]))
+		}
+		return "rediss://" + address + "/0?" + q.Encode()
+	}
+	if err := reaches(t, query("ca", "ca.crt", "cert", "client.crt", "key", "client.key"), server); err != nil {
+		t.Error(err)
+	}
+	for name, c := range map[string]struct{ url, want string }{
+		"no CA":                 {query("cert", "client.crt", "key", "client.key"), "certificate"},
+		"no client certificate": {query("ca", "ca.crt"), ""},
+		"another CA":            {query("ca", "client.crt", "cert", "client.crt", "key", "client.key"), "certificate"},
+		"a CA that is missing":  {query("ca", "none.crt"), "none.crt"},
+		"a CA that is a key":    {query("ca", "ca.key"), "ca.key"},
+		"a key that is missing": {query("ca", "ca.crt", "cert", "client.crt"), "client.crt"},
+		"certs without TLS":     {strings.Replace(query("ca", "ca.crt"), "rediss://", "redis://", 1), "rediss://"},
+	} {
+		if err := reaches(t, c.url, server); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want it to name %q", name, err, c.want)
+		}
+	}
+}
+
+// tlsAddr lets a server listen for TLS on a free port.
+func tlsAddr(t *testing.T, server *queuetest.Server) string {
+	t.Helper()
+	var err error
+	for range 5 { // another may take the port before the server does
+		listener := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+		address := listener.Addr().String()
+		_ = listener.Close()
+		_, port, _ := net.SplitHostPort(address)
+		if err = server.Client(t).ConfigSet(t.Context(), "tls-port", port).Err(); err == nil {
+			return address
+		}
+	}
+	t.Fatal(err)
+	return ""
+}
+
+// certificates makes a CA, and a server's and a client's certificate by it.
+func certificates(t *testing.T, dir string) {
+	t.Helper()
+	write := func(name, kind string, der []byte) {
+		block := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+		if err := os.WriteFile(filepath.Join(dir, name), block, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var parent *x509.Certificate
+	var signer *ecdsa.PrivateKey
+	for i, name := range []string{"ca", "server", "client"} {
+		key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: name},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: i == 0, BasicConstraintsValid: true,
+			KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		}
+		if i == 0 {
+			parent, signer = template, key
+		}
+		der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer))
+		write(name+".crt", "CERTIFICATE", der)
+		write(name+".key", "EC PRIVATE KEY", must[[]byte](t)(x509.MarshalECPrivateKey(key)))
+	}
+}
+
+func TestConnectBySentinel(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	host, port, _ := net.SplitHostPort(server.Addr())
+	sentinel := startSentinel(t, fmt.Sprintf("sentinel monitor main %s %s 1\n", host, port))
+	if err := reaches(t, "redis://"+sentinel+"/0?master_name=main", server); err != nil {
+		t.Error(err)
+	}
+	// The first is gone, the second is asked.
+	if err := reaches(t, "redis://127.0.0.1:1/0?master_name=main&addr="+sentinel, server); err != nil {
+		t.Error(err)
+	}
+	if err := reaches(t, "redis://"+sentinel+"/0?master_name=none", server); err == nil {
+		t.Error("a master that nobody knows is reached")
+	}
+	rdb := must[redis.UniversalClient](t)(Connect("redis://" + sentinel + "/2?master_name=main&max_retries=5"))
+	defer rdb.Close()
+	if options := rdb.(*redis.Client).Options(); options.DB != 2 || options.MaxRetries != 0 {
+		t.Errorf("database %d, %d retries: a reserve must not be repeated", options.DB, options.MaxRetries)
+	}
+}
+
+// startSentinel runs a Redis Sentinel on a free port for the length of the test.
+func startSentinel(t *testing.T, config string) (address string) {
+	t.Helper()
+	for range 5 {
+		listener := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+		address = listener.Addr().String()
+		_ = listener.Close()
+		_, port, _ := net.SplitHostPort(address)
+		dir := t.TempDir()
+		path := filepath.Join(dir, "sentinel.conf")
+		text := fmt.Sprintf("bind 127.0.0.1\nport %s\ndir %s\n%s", port, dir, config)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "redis-server", path, "--sentinel")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = cmd.Wait() }()
+		t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+		rdb := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, DialerRetries: 1})
+		defer rdb.Close()
+		up := false
+		eventually(t, "a sentinel", func() bool {
+			select {
+			case <-ended: // the port was taken
+				return true
+			default:
+				up = rdb.Ping(t.Context()).Err() == nil
+				return up
+			}
+		})
+		if up {
+			return address
+		}
+	}
+	t.Fatal("no sentinel starts")
+	return ""
+}
+
+// A password must not come out, however the URL is wrong.
+func TestConnectKeepsSecrets(t *testing.T) {
+	t.Parallel()
+	for _, rawURL := range []string{
+		"redis://worker:SECRET@host:6379/abc",
+		"redis://SECRET@host:6379/abc", // given in place of the user
+		"redis://worker:SECRET@host:6379/0?no_such_option=1",
+		"redis://worker:SECRET@host:6379/0?pool_size=many",
+		"redis://worker:SECRET@host:6379/0?ca=/ca.pem",
+		"redis://worker:SECRET@host:port",
+		"redis://worker:SECRET /@host",
+		"redis://worker:SECRET%zz@host:6379",
+		"redis://worker:SECRET/more@host:6379", // special characters that are not escaped
+		"redis://worker:12/SECRET@host:6379",
+		"redis://worker:12?SECRET@host:6379",
+		"redis://worker:12#SECRET@host:6379",
+		"redis://:SECRET#more@host:6379",
+		"redis://worker:12@34/SECRET@host:6379",
+		"redis://worker:[SECRET@host:6379",
+		"redis://host:6379/abc?master_name=main&password=SECRET",
+		"redis://host:6379?master_name=main&password=SECRET&addr=nowhere",
+		"http://worker:SECRET@host:6379",
+		"worker:SECRET@host:6379",
+		"SECRET@host:6379",
+		"unix://worker:SECRET@",
+		"rediss://worker:SECRET@host:6379?ca=/no/such/ca.pem",
+	} {
+		rdb, err := Connect(rawURL)
+		if err == nil {
+			_ = rdb.Close()
+			t.Errorf("%s is accepted", rawURL)
+			continue
+		}
+		if strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: %v", rawURL, err)
+		}
+		if shown := Redact(rawURL); strings.Contains(shown, "SECRET") {
+			t.Errorf("%s is shown as %s", rawURL, shown)
+		}
+		if !strings.Contains(rawURL, "ca.pem") && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v is not ErrInvalid", rawURL, err)
+		}
+	}
+}
+
+// No URL that is refused shows its password, whatever characters that has and wherever they split it.
+func FuzzConnectKeepsSecrets(f *testing.F) {
+	for _, password := range []string{"secret", "pass/hunter", "1234?hunter", "1234#hunter", "pass%zzhunter", "[hunter", "p@ss/hunter", "a b", ":hunter", "\x00hunter", "a&hunter", "a&hunter=b", "a;hunter"} {
+		f.Add(password)
+	}
+	forms := []string{
+		"redis://worker:%s@host:6379/0?no_such_option=1", "redis://:%s@host:6379/abc", "http://worker:%s@host",
+		"worker:%s@host:6379", "unix://worker:%s@", "redis://host/x?master_name=m&password=%s",
+		"redis://host?master_name=m&password=%s&addr=x", "redis://host?master_name=m&password=%s",
+	}
+	harmless := "" // what the messages say in any case
+	for _, form := range forms {
+		for _, password := range []string{"0", "/", "%%", "0&0"} {
+			if rdb, err := Connect(fmt.Sprintf(form, password)); err != nil {
+				harmless += err.Error()
+			} else {
+				_ = rdb.Close()
+			}
+		}
+	}
+	words := regexp.MustCompile(`[A-Za-z0-9]{3,}`)
+	f.Fuzz(func(t *testing.T, password string) {
+		for _, form := range forms {
+			rawURL := fmt.Sprintf(form, password)
+			rdb, err := Connect(rawURL)
+			if err == nil { // with "#" or "&" it may have split into something that is fine
+				_ = rdb.Close()
+				continue
+			}
+			for _, word := range words.FindAllString(password, -1) {
+				if strings.Contains(err.Error(), word) && !strings.Contains(harmless, word) {
+					t.Errorf("%q: %v", rawURL, err)
+				}
+			}
+		}
+	})
+}
+
+func TestConnectTellsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for rawURL, want := range map[string]string{
+		"":                                  "redis://",
+		"localhost:6379":                    "redis://",
+		"127.0.0.1:6379":                    "redis://",
+		"http://localhost:6379":             "rediss://",
+		"redis://localhost:6379/abc":        `redis://localhost:6379/abc`,
+		"redis://localhost:6379/0/1":        "path",
+		"redis://localhost:6379/0?colour=1": "colour",
+		"redis://u:pw/d@localhost:6379":     "%XX",
+		"unix://":                           "socket",
+		"redis://s:1?master_name=m&addr=x":  "addr",
+	} {
+		if _, err := Connect(rawURL); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want it to name %q", rawURL, err, want)
+		}
+	}
+}
+
+func TestIsUnavailable(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t, "--maxclients", "5")
+	first := newWorld(t, server.URL())
+	if err := first.rdb.Ping(first.ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	full := func() error {
+		for range 10 { // more connections than there may be
+			w := newWorld(t, server.URL())
+			if err := w.rdb.Ping(w.ctx).Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := full(); !IsUnavailable(err) {
+		t.Errorf("no connection left: %v", err)
+	}
+	if err := first.rdb.ConfigSet(first.ctx, "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Queue("q").Enqueue(first.ctx, nil, Options{}); !IsUnavailable(err) {
+		t.Errorf("no replica: %v", err)
+	}
+	if err := first.rdb.Do(first.ctx, "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Queue("q").Enqueue(first.ctx, nil, Options{}); !IsUnavailable(err) {
+		t.Errorf("read-only: %v", err)
+	}
+	server.Kill()
+	if _, err := first.Queue("q").Enqueue(first.ctx, nil, Options{}); !IsUnavailable(err) {
+		t.Errorf("away: %v", err)
+	}
+	_ = first.Close()
+	if _, err := first.Queue("q").Enqueue(first.ctx, nil, Options{}); err == nil || IsUnavailable(err) {
+		t.Errorf("closed: %v", err)
+	}
+	if IsUnavailable(nil) || IsUnavailable(ErrLost) {
+		t.Error("what is not unavailable counts as such")
+	}
+}

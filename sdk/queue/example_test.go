@@ -1,0 +1,448 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// connect stands in for queue.New("redis://127.0.0.1:6379/0", queue.Config{}): the examples run on a
+// Redis of the tests' own, each with a tenant of its own.
+func connect() *queue.Client {
+	client, err := queue.New(queuetest.SharedURL(), queue.Config{Tenant: queuetest.Tenant()})
+	if err != nil {
+		panic(err)
+	}
+	return client
+}
+
+func Example() {
+	client := connect() // queue.New("redis://127.0.0.1:6379/0", queue.Config{})
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	// A worker, usually in another process on another machine.
+	ended := make(chan error)
+	go func() {
+		ended <- client.Work(ctx, "greetings", func(_ context.Context, task *queue.Task) ([]byte, error) {
+			return fmt.Appendf(nil, "Hello, %s!", task.Parameters), nil
+		})
+	}()
+
+	// A producer.
+	id, err := client.Queue("greetings").Enqueue(ctx, []byte("Ada"), queue.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	task, err := client.Wait(ctx, id)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%s: %s\n", task.Status, task.Result)
+
+	cancel()
+	fmt.Println(<-ended)
+	// Output:
+	// complete: Hello, Ada!
+	// <nil>
+}
+
+func ExampleNew() {
+	// The user and the password are escaped: a "/" in it is %2F. See Connect for TLS and Sentinel.
+	client, err := queue.New("rediss://worker:pass%2Fword@redis.example.com:6380/0", queue.Config{Tenant: "acme"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close() // nothing was dialed yet
+	fmt.Println(client.Tenant())
+
+	_, err = queue.New("redis.example.com:6379", queue.Config{})
+	fmt.Println(errors.Is(err, queue.ErrInvalid))
+	// Output:
+	// acme
+	// true
+}
+
+func ExampleRedact() {
+	fmt.Println(queue.Redact("redis://worker:secret@redis.example.com:6379/0"))
+	// Output: redis://worker:xxxxx@redis.example.com:6379/0
+}
+
+func ExampleClient_Queue() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	thumbnails := client.Queue("thumbnails")
+	for _, photo := range []string{"a.jpg", "b.jpg", "c.jpg"} {
+		if _, err := thumbnails.Enqueue(ctx, []byte(photo), queue.Options{}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	pending, err := thumbnails.Count(ctx, queue.Pending)
+	fmt.Println(thumbnails.Name(), pending, err)
+	// Output: thumbnails 3 <nil>
+}
+
+func ExampleClient_Queues() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	if _, err := client.Queue("thumbnails").Enqueue(ctx, nil, queue.Options{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	listeners, err := client.Queues(ctx)
+	fmt.Println(listeners, err)
+	// Output: map[thumbnails:0] <nil>
+}
+
+func ExampleClient_Task() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	id, err := client.Queue("mail").Enqueue(ctx, []byte("ada@example.com"), queue.Options{
+		Key: "order 4711", Labels: map[string]string{"kind": "receipt"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	task, err := client.Task(ctx, id)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%s %s %q %s\n", task.Status, task.Parameters, task.Key, task.Labels["kind"])
+
+	_, err = client.Task(ctx, "no-such-task")
+	fmt.Println(errors.Is(err, queue.ErrNoTask))
+	// Output:
+	// pending ada@example.com "order 4711" receipt
+	// true
+}
+
+// With an ID of one's own, enqueueing may be repeated until an answer comes.
+func ExampleQueue_Enqueue() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	invoices := client.Queue("invoices")
+	for range 2 {
+		id, err := invoices.Enqueue(ctx, []byte("4711"), queue.Options{ID: "invoice-4711"})
+		fmt.Println(id, err)
+	}
+	pending, err := invoices.Count(ctx, queue.Pending)
+	fmt.Println(pending, err)
+	// Output:
+	// invoice-4711 <nil>
+	// invoice-4711 <nil>
+	// 1 <nil>
+}
+
+// Many tasks go in blocks of 1,000, each written as a whole and announced once.
+func ExampleQueue_EnqueueMany() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	specs := make([]queue.Spec, 2500)
+	for i := range specs {
+		specs[i] = queue.Spec{Parameters: fmt.Appendf(nil, "frame %d", i), Options: queue.Options{ID: fmt.Sprint("frame-", i)}}
+	}
+	receipts, err := client.Queue("frames").EnqueueMany(ctx, specs)
+	if err != nil { // the same specs may be enqueued again, without doubling one
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(len(receipts), receipts[0])
+	// Output: 2500 {frame-0 false}
+}
+
+func ExampleQueue_Schedule() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	noon := time.Date(2100, 1, 1, 12, 0, 0, 0, time.UTC)
+	reports := client.Queue("reports")
+	id, err := reports.Schedule(ctx, []byte("yearly"), noon, queue.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	task, err := client.Task(ctx, id)
+	fmt.Println(task.Status, task.ETA.UTC().Format(time.DateTime), err)
+
+	// A delay is counted by Redis's clock, not by this machine's.
+	id, err = reports.Enqueue(ctx, []byte("in a minute"), queue.Options{Delay: time.Minute})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	task, err = client.Task(ctx, id)
+	fmt.Println(task.Status, task.ETA.Sub(task.Created).Round(time.Second), err)
+	// Output:
+	// scheduled 2100-01-01 12:00:00 <nil>
+	// scheduled 1m0s <nil>
+}
+
+// Hosts move due tasks by themselves; a program does where there is none.
+func ExampleQueue_EnqueueDue() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	reports := client.Queue("reports")
+	if _, err := reports.Enqueue(ctx, nil, queue.Options{Delay: time.Hour}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	moved, err := reports.EnqueueDue(ctx)
+	fmt.Println(moved, err)
+	// Output: 0 <nil>
+}
+
+func ExampleQueue_Cancel() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	reports := client.Queue("reports")
+	id, err := reports.Enqueue(ctx, nil, queue.Options{Delay: time.Hour})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(reports.Cancel(ctx, id))
+	task, err := client.Task(ctx, id)
+	fmt.Println(task.Status, task.Failure().Reason, err)
+	fmt.Println(errors.Is(reports.Cancel(ctx, id), queue.ErrStatus)) // it is finished
+	// Output:
+	// <nil>
+	// failed cancelled <nil>
+	// true
+}
+
+func ExampleQueue_Delete() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	reports := client.Queue("reports")
+	id, err := reports.Enqueue(ctx, nil, queue.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(errors.Is(reports.Delete(ctx, id), queue.ErrStatus)) // it is not finished
+	fmt.Println(reports.Cancel(ctx, id), reports.Delete(ctx, id))
+	// Output:
+	// true
+	// <nil> <nil>
+}
+
+func ExampleQueue_Stats() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	reports := client.Queue("reports")
+	if _, err := reports.EnqueueMany(ctx, make([]queue.Spec, 3)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	stats, err := reports.Stats(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, status := range queue.Statuses() {
+		fmt.Println(status, stats.Depth[status])
+	}
+	fmt.Println("listeners", stats.Listeners, "enqueued ever", stats.Totals["enqueued"])
+	// Output:
+	// scheduled 0
+	// pending 3
+	// reserved 0
+	// started 0
+	// complete 0
+	// failed 0
+	// listeners 0 enqueued ever 3
+}
+
+func ExampleQueue_List() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	reports := client.Queue("reports")
+	for _, id := range []string{"one", "two", "three"} {
+		if _, err := reports.Enqueue(ctx, nil, queue.Options{ID: id}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	for offset := 0; ; offset += 2 { // newest first, in pages of two
+		page, err := reports.List(ctx, queue.ListOptions{Status: queue.Pending, Offset: offset, Limit: 2})
+		if err != nil || len(page) == 0 {
+			fmt.Println(err)
+			return
+		}
+		for _, task := range page {
+			fmt.Println(offset/2, task.ID, task.Status)
+		}
+	}
+	// Output:
+	// 0 three pending
+	// 0 two pending
+	// 1 one pending
+	// <nil>
+}
+
+func ExampleClient_Wait() {
+	client := connect()
+	defer client.Close()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 50*time.Millisecond, errors.New("nobody works here"))
+	defer cancel()
+
+	id, err := client.Queue("mail").Enqueue(ctx, nil, queue.Options{ID: "mail-1"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = client.Wait(ctx, id)
+	fmt.Println(err)
+	// Output: wait for task mail-1: nobody works here
+}
+
+func ExampleClient_Work() {
+	client := connect()
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	mail := client.Queue("mail")
+	for _, address := range []string{"ada@example.com", "nowhere"} {
+		if _, err := mail.Enqueue(ctx, []byte(address), queue.Options{ID: address}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	ended := make(chan error)
+	go func() {
+		ended <- client.Work(ctx, "mail", func(_ context.Context, task *queue.Task) ([]byte, error) {
+			if !strings.Contains(string(task.Parameters), "@") {
+				return nil, fmt.Errorf("%q is no address", task.Parameters)
+			}
+			return []byte("sent"), nil
+		})
+	}()
+	for _, id := range []string{"ada@example.com", "nowhere"} {
+		task, err := client.Wait(ctx, id)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Printf("%s %q %q\n", task.Status, task.Result, task.Failure().Message)
+	}
+	cancel() // as signal.NotifyContext does at a Ctrl-C
+	fmt.Println(<-ended)
+	// Output:
+	// complete "sent" ""
+	// failed "" "\"nowhere\" is no address"
+	// <nil>
+}
+
+// Blueque's own way: listen, start, complete or fail. Work does all of this.
+func ExampleClient_Listener() {
+	client := connect()
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	listener, err := client.Listener(ctx, "encode")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	lease := make(chan error)
+	go func() { lease <- listener.Run(ctx) }() // keeps the listener's lease
+
+	if _, err := client.Queue("encode").Enqueue(ctx, []byte("film.mov"), queue.Options{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	task, err := listener.Listen(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	processor := client.Processor(task)
+	parameters, err := processor.Start(ctx, os.Getpid())
+	if err != nil { // ErrLost: it is another's meanwhile
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(processor.Complete(ctx, append(parameters, ".mp4"...)))
+
+	none, err := listener.TryListen(ctx)
+	fmt.Println(none == nil, err)
+	fmt.Println(listener.Close(ctx))
+	cancel()
+	fmt.Println(<-lease)
+	// Output:
+	// <nil>
+	// true <nil>
+	// <nil>
+	// <nil>
+}
+
+func ExampleClient_Processor() {
+	client := connect()
+	defer client.Close()
+	ctx := context.Background()
+
+	listener, err := client.Listener(ctx, "encode")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer listener.Close(ctx)
+	id, err := client.Queue("encode").Enqueue(ctx, []byte("film.mov"), queue.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	task, err := listener.TryListen(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	processor := client.Processor(task)
+	if _, err := processor.Start(ctx, 0); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(processor.Fail(ctx, queue.Failure{Message: "no codec for film.mov"}))
+
+	task, err = client.Task(ctx, id)
+	fmt.Println(task.Status, task.Error, err)
+	// Output:
+	// <nil>
+	// failed {"reason":"error","message":"no codec for film.mov"} <nil>
+}

@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func TestNodes(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		if nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx)); len(nodes) != 0 {
+			t.Errorf("%+v", nodes)
+		}
+		first, second := w.node(t, "q"), w.node(t)
+		if err := second.Renew(w.ctx, map[string]string{"kind": "test", "version": "1"}); err != nil {
+			t.Fatal(err)
+		}
+		nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx))
+		if len(nodes) != 2 || nodes[0].ID > nodes[1].ID {
+			t.Fatalf("%+v", nodes)
+		}
+		for _, node := range nodes {
+			if left := time.Until(node.LeaseEnd); left < 0 || left > 2*w.config.Lease {
+				t.Errorf("the lease of %s ends in %s", node.ID, left)
+			}
+			switch node.ID {
+			case first.ID():
+				if len(node.About) != 0 {
+					t.Errorf("the first says %v", node.About)
+				}
+			case second.ID():
+				if node.About["kind"] != "test" || node.About["version"] != "1" {
+					t.Errorf("the second says %v", node.About)
+				}
+			default:
+				t.Errorf("a stranger: %+v", node)
+			}
+		}
+	})
+}
+
+func TestHasListener(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		has := func() bool { return must[bool](t)(q.HasListener(w.ctx)) }
+		if has() {
+			t.Error("a listener of an empty queue")
+		}
+		node := w.node(t, "other", "q")
+		if !has() {
+			t.Error("a live listener does not count")
+		}
+		w.rdb.ZAddXX(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: node.ID()})
+		if has() {
+			t.Error("one whose lease is over counts")
+		}
+		w.rdb.ZRem(w.ctx, w.keys.nodes(), node.ID())
+		if has() {
+			t.Error("one without a lease counts")
+		}
+		w.rdb.SAdd(w.ctx, w.keys.listeners("q"), "host_4711")
+		if !has() {
+			t.Error("Python's, which has no lease, does not count")
+		}
+		if _, err := w.Queue("no queue").HasListener(w.ctx); !errors.Is(err, ErrInvalid) {
+			t.Errorf("no queue: %v", err)
+		}
+	})
+}
+
+func TestClock(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		clock := must[time.Time](t)(w.Client.Clock(w.ctx))
+		if age := time.Since(clock); age < -time.Minute || age > time.Minute {
+			t.Errorf("Redis's clock is %s behind", age)
+		}
+	})
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		options []string
+		want    int
+	}{
+		"durable":             {durable, 0},
+		"snapshots":           {[]string{"--save", "60 1"}, 0},
+		"nothing on disk":     {nil, 1},
+		"evicting":            {append([]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, durable...), 1},
+		"evicting, not saved": {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, queuetest.Start(t, c.options...).URL())
+			if warnings := w.Warnings(w.ctx); len(warnings) != c.want {
+				t.Errorf("%q", warnings)
+			}
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestPollInBlocks(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.clock = "1700000000.000000"
+		queues := make([]string, 1203) // three blocks
+		for i := range queues {
+			queues[i] = fmt.Sprintf("q%d", i)
+		}
+		pending := map[int]int64{0: 1, 499: 2, 500: 3, 999: 4, 1000: 5, 1202: 6} // the edges of the blocks
+		for i, n := range pending {
+			for range n {
+				w.enqueue(t, queues[i], "", Options{})
+			}
+		}
+		w.enqueue(t, queues[700], "", Options{Delay: 20 * time.Second})
+		w.enqueue(t, queues[1201], "", Options{Delay: 10 * time.Second})
+		poll := must[Poll](t)(w.Poll(w.ctx, queues))
+		if len(poll.Queues) != len(queues) {
+			t.Fatalf("looked at %d queues, want %d", len(poll.Queues), len(queues))
+		}
+		for i, look := range poll.Queues {
+			if look.Queue != queues[i] || look.Pending != pending[i] {
+				t.Errorf("queue %d: %+v, want %d pending", i, look, pending[i])
+			}
+			if look.NextETA.IsZero() != (i != 700 && i != 1201) {
+				t.Errorf("queue %d: next at %s", i, look.NextETA)
+			}
+		}
+		if !poll.NextETA().Equal(time.Unix(1700000010, 0)) || !poll.Clock.Equal(time.Unix(1700000000, 0)) {
+			t.Errorf("next at %s, clock %s", poll.NextETA(), poll.Clock)
+		}
+		if !poll.LeaseEnd.IsZero() {
+			t.Errorf("a lease ends at %s though there is none", poll.LeaseEnd)
+		}
+	})
+}
+
+func TestPollOfNothing(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t)
+		w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1700000000.5, Member: "another~00000000_1"})
+		poll := must[Poll](t)(w.Poll(w.ctx, nil))
+		if len(poll.Queues) != 0 || !poll.NextETA().IsZero() || !poll.LeaseEnd.Equal(time.UnixMilli(1700000000500)) {
+			t.Errorf("%+v", poll)
+		}
+		if age := time.Since(poll.Clock); age < -time.Minute || age > time.Minute {
+			t.Errorf("the clock is %s behind", age)
+		}
+		if err := node.Leave(w.ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One queue that somebody damaged, or an eta that is no time, must not hide the others.
+func TestPollPassesOverWhatIsDamaged(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.rdb.Set(w.ctx, w.keys.pending("list"), "x", 0)
+		w.rdb.Set(w.ctx, w.keys.scheduled("zset"), "x", 0)
+		for queue, eta := range map[string]float64{"micros": 1.7e15, "nanos": 1.7e18} {
+			w.rdb.ZAdd(w.ctx, w.keys.scheduled(queue), redis.Z{Score: eta, Member: "id"})
+		}
+		w.enqueue(t, "fine", "", Options{})
+		poll := must[Poll](t)(w.Poll(w.ctx, []string{"list", "zset", "micros", "nanos", "fine"}))
+		for _, look := range poll.Queues {
+			if look.Pending != map[string]int64{"fine": 1}[look.Queue] || !look.NextETA.IsZero() {
+				t.Errorf("%+v", look)
+			}
+		}
+	})
+}
+
+// "Now" by hand: whoever sleeps until the next eta must not take it for none.
+func TestPollFindsAnETABeforeTheEpoch(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t)
+		for _, eta := range []float64{0, -5, math.Inf(-1)} {
+			id := w.enqueue(t, "q", "", Options{Delay: time.Hour})
+			w.rdb.ZAdd(w.ctx, w.keys.scheduled("q"), redis.Z{Score: eta, Member: id})
+			poll := must[Poll](t)(w.Poll(w.ctx, []string{"q"}))
+			next := poll.NextETA()
+			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+			if next.IsZero() || next.After(time.Unix(1, 0)) || !batch.NextETA.Equal(next) {
+				t.Errorf("with the score %v the next is due at %s and %s", eta, next, batch.NextETA)
+			}
+			if n := must[int](t)(w.Queue("q").EnqueueDue(w.ctx)); n != 1 {
+				t.Errorf("with the score %v %d are due", eta, n)
+			}
+			if got := w.reserve(t, node, "q", true); got.ID != id {
+				t.Errorf("reserved %s", got.ID)
+			}
+		}
+	})
+}
+
+func TestEnqueueDueOfNoQueue(t *testing.T) {
+	w := setup(t)
+	if _, err := w.Queue("no queue").EnqueueDue(w.ctx); !errors.Is(err, ErrInvalid) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,152 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// taken is a task that a listener of the queue has reserved, with its processor.
+func (w *world) taken(t testing.TB, queue, parameters string) (*Processor, *Task) {
+	t.Helper()
+	w.enqueue(t, queue, parameters, Options{})
+	task := must[*Task](t)(w.listener(t, queue).TryListen(w.ctx))
+	if task == nil {
+		t.Fatal("nothing to listen to")
+	}
+	return w.Processor(task), task
+}
+
+func TestProcessorStart(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, c := range []struct{ queue, stale, pid, want any }{
+			{"this", nil, 0, os.Getpid()},
+			{"other", nil, 4711, 4711},
+			{"stale", 12, 0, os.Getpid()}, // of an earlier run, put back by hand
+		} {
+			queue := fmt.Sprint(c.queue)
+			w.enqueue(t, queue, "x", Options{ID: queue})
+			if c.stale != nil {
+				w.rdb.HSet(w.ctx, w.keys.task(queue), "pid", c.stale)
+			}
+			task := must[*Task](t)(w.listener(t, queue).TryListen(w.ctx))
+			processor := w.Processor(task)
+			parameters := must[[]byte](t)(processor.Start(w.ctx, c.pid.(int)))
+			if string(parameters) != "x" {
+				t.Errorf("%s: started with %q", queue, parameters)
+			}
+			read := w.task(t, queue)
+			if read.Status != Started || read.PID != c.want || read.StartedAt.IsZero() || read.Node != task.Node {
+				t.Errorf("%s: %+v", queue, read)
+			}
+			entry := fmt.Sprintf("%s %d %s", task.Node, c.want, queue)
+			if !must[bool](t)(w.rdb.SIsMember(w.ctx, w.keys.started(queue), entry).Result()) {
+				t.Errorf("%s: started set holds %v, want %q", queue, w.rdb.SMembers(w.ctx, w.keys.started(queue)).Val(), entry)
+			}
+			if err := processor.Complete(w.ctx, nil); err != nil {
+				t.Fatal(err)
+			}
+			w.depth(t, queue, map[Status]int64{Complete: 1})
+		}
+	})
+}
+
+func TestProcessorSettles(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, c := range []struct {
+			name   string
+			settle func(*Processor) error
+			check  func(*Task) bool
+		}{
+			{"complete", func(p *Processor) error { return p.Complete(w.ctx, []byte("yes")) }, func(task *Task) bool {
+				return task.Status == Complete && string(task.Result) == "yes" && task.Error == "" && task.Reason == ""
+			}},
+			{"fail", func(p *Processor) error { return p.Fail(w.ctx, Failure{Message: "no"}) }, func(task *Task) bool {
+				return task.Status == Failed && task.Reason == ReasonError && task.Failure() == Failure{Reason: ReasonError, Message: "no"} &&
+					task.Error == `{"reason":"error","message":"no"}` && task.Result == nil
+			}},
+			{"time out", func(p *Processor) error {
+				return p.Fail(w.ctx, Failure{Reason: ReasonTimeout, Message: "too long", Limit: "timeout 30s"})
+			}, func(task *Task) bool { return task.Reason == ReasonTimeout && task.Failure().Limit == "timeout 30s" }},
+			{"release", func(p *Processor) error { return p.Release(w.ctx) }, func(task *Task) bool {
+				return task.Status == Pending && task.Node == "" && task.PID == 0 && task.Run == 1
+			}},
+		} {
+			for _, start := range []bool{true, false} { // Blueque settles what was never started, too
+				queue := fmt.Sprintf("q%v", start)
+				processor, task := w.taken(t, queue, "")
+				if start {
+					must[[]byte](t)(processor.Start(w.ctx, 0))
+				}
+				if err := c.settle(processor); err != nil {
+					t.Fatalf("%s: %v", c.name, err)
+				}
+				if read := w.task(t, task.ID); !c.check(read) {
+					t.Errorf("%s, started %v: %+v", c.name, start, read)
+				}
+				stats := must[Stats](t)(w.Queue(queue).Stats(w.ctx))
+				if stats.Depth[Reserved]+stats.Depth[Started] != 0 {
+					t.Errorf("%s, started %v: still held: %v", c.name, start, stats.Depth)
+				}
+			}
+		}
+	})
+}
+
+func TestProcessorErrLost(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		processor, task := w.taken(t, "q", "")
+		// It goes to another listener.
+		other := w.node(t, "q")
+		w.rdb.RPopLPush(w.ctx, w.keys.reserved("q", task.Node), w.keys.reserved("q", other.ID()))
+		w.rdb.HSet(w.ctx, w.keys.task(task.ID), "node", other.ID(), "run", 2)
+		before := w.rdb.HGetAll(w.ctx, w.keys.task(task.ID)).Val()
+		_, started := processor.Start(w.ctx, 0)
+		for name, err := range map[string]error{
+			"start": started, "complete": processor.Complete(w.ctx, nil), "fail": processor.Fail(w.ctx, Failure{}),
+			"release": processor.Release(w.ctx),
+		} {
+			if !errors.Is(err, ErrLost) {
+				t.Errorf("%s: %v, want ErrLost", name, err)
+			}
+		}
+		after := w.rdb.HGetAll(w.ctx, w.keys.task(task.ID)).Val()
+		if fmt.Sprint(before) != fmt.Sprint(after) {
+			t.Errorf("a stale holder wrote: %v, then %v", before, after)
+		}
+		w.depth(t, "q", map[Status]int64{Reserved: 1})
+	})
+}
+
+func TestProcessorErrNoTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for name, settle := range map[string]func(*Processor) error{
+			"start":    func(p *Processor) error { _, err := p.Start(w.ctx, 0); return err },
+			"complete": func(p *Processor) error { return p.Complete(w.ctx, nil) },
+			"fail":     func(p *Processor) error { return p.Fail(w.ctx, Failure{}) },
+			"release":  func(p *Processor) error { return p.Release(w.ctx) },
+		} {
+			processor, task := w.taken(t, name, "")
+			w.rdb.Del(w.ctx, w.keys.task(task.ID))
+			if err := settle(processor); !errors.Is(err, ErrNoTask) {
+				t.Errorf("%s: %v, want ErrNoTask", name, err)
+			}
+			if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task(task.ID)).Result()); n != 0 {
+				t.Errorf("%s wrote a task that was deleted", name)
+			}
+		}
+	})
+}
+
+// A processor made from a task that was read, by another process for instance, settles it as well.
+func TestProcessorOfATaskThatWasRead(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		processor, task := w.taken(t, "q", "")
+		must[[]byte](t)(processor.Start(w.ctx, 4711))
+		if err := w.Processor(w.task(t, task.ID)).Complete(w.ctx, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		w.depth(t, "q", map[Status]int64{Complete: 1})
+	})
+}

@@ -1,0 +1,155 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// waiting begins to wait for a task. What comes is sent when Wait returns.
+type waited struct {
+	task *Task
+	err  error
+	took time.Duration
+}
+
+func (w *world) waiting(t testing.TB, id string) <-chan waited {
+	t.Helper()
+	began := time.Now()
+	ended := make(chan waited, 1)
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(w.ctx)
+	go func() {
+		defer close(done)
+		task, err := w.Wait(ctx, id)
+		ended <- waited{task, err, time.Since(began)}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return ended
+}
+
+func TestWaitIsWokenByTheAnnouncement(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		node, hold := w.held(t, "q")
+		ended := w.waiting(t, id)
+		w.subscribed(t, w.keys.done(id))
+		began := time.Now()
+		w.settle(t, node, "q", Settlement{Hold: hold, Result: []byte("x")})
+		got := receive(t, "the end of Wait", ended)
+		if got.err != nil || got.task.Status != Complete || string(got.task.Result) != "x" {
+			t.Errorf("waited for %+v, %v", got.task, got.err)
+		}
+		if took := time.Since(began); took > lookInterval/2 {
+			t.Errorf("woken after %s, not by the announcement", took)
+		}
+	})
+}
+
+func TestWaitForWhatIsFinished(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		if err := w.Queue("q").Cancel(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		got := receive(t, "the end of Wait", w.waiting(t, id))
+		if got.err != nil || got.task.Status != Failed || got.took > lookInterval/2 {
+			t.Errorf("waited %s for %+v, %v", got.took, got.task, got.err)
+		}
+		for _, none := range []string{"none", "no id"} {
+			got := receive(t, "the end of Wait", w.waiting(t, none))
+			if !errors.Is(got.err, map[string]error{"none": ErrNoTask, "no id": ErrInvalid}[none]) || got.took > lookInterval/2 {
+				t.Errorf("waited %s for %q: %v", got.took, none, got.err)
+			}
+		}
+	})
+}
+
+// Python settles without an announcement, and somebody may delete the hash by hand.
+func TestWaitLooksByItself(t *testing.T) {
+	w := setup(t)
+	settled, deleted := w.enqueue(t, "q", "", Options{}), w.enqueue(t, "q", "", Options{})
+	first, second := w.waiting(t, settled), w.waiting(t, deleted)
+	w.subscribed(t, w.keys.done(settled))
+	w.subscribed(t, w.keys.done(deleted))
+	w.rdb.HSet(w.ctx, w.keys.task(settled), "status", "complete", "result", "x")
+	w.rdb.Del(w.ctx, w.keys.task(deleted))
+	got := receive(t, "the end of Wait", first)
+	if got.err != nil || string(got.task.Result) != "x" || got.took > 2*lookInterval {
+		t.Errorf("settled by Python: waited %s for %+v, %v", got.took, got.task, got.err)
+	}
+	if got := receive(t, "the end of Wait", second); !errors.Is(got.err, ErrNoTask) || got.took > 2*lookInterval {
+		t.Errorf("deleted by hand: waited %s, %v", got.took, got.err)
+	}
+}
+
+func TestWaitEndsWithTheTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		ended := w.waiting(t, id)
+		w.subscribed(t, w.keys.done(id))
+		// Gone before the waiter looks.
+		w.rdb.HSet(w.ctx, w.keys.task(id), "status", "failed")
+		if err := w.Queue("q").Delete(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if got := receive(t, "the end of Wait", ended); !errors.Is(got.err, ErrNoTask) || got.took > lookInterval-time.Second {
+			t.Errorf("waited %s: %v", got.took, got.err)
+		}
+	})
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		ctx, cancel := context.WithTimeoutCause(w.ctx, 20*time.Millisecond, errors.New("waited long enough"))
+		defer cancel()
+		if _, err := w.Wait(ctx, id); err == nil || err.Error() != "wait for task "+id+": waited long enough" {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+func TestWaitTellsWhatIsWrong(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.rdb.Set(w.ctx, w.keys.task("id"), "x", 0)
+		if got := receive(t, "the end of Wait", w.waiting(t, "id")); got.err == nil || got.took > lookInterval/2 {
+			t.Errorf("a key of another type: waited %s, %v", got.took, got.err)
+		}
+	})
+}
+
+func TestWaitOverARestart(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t, durable...)
+	w := newWorld(t, server.URL())
+	id := w.enqueue(t, "q", "", Options{})
+	node, hold := w.held(t, "q")
+	ended := w.waiting(t, id)
+	w.subscribed(t, w.keys.done(id))
+	server.Kill()
+	server.Restart(t)
+	w.settle(t, node, "q", Settlement{Hold: hold, Result: []byte("x")}) // perhaps before the waiter is back
+	if got := receive(t, "the end of Wait", ended); got.err != nil || string(got.task.Result) != "x" || got.took > 2*lookInterval {
+		t.Errorf("waited %s for %+v, %v", got.took, got.task, got.err)
+	}
+}
+
+// The task is settled while the waiter's connection is broken; the subscription that stands again
+// makes it look.
+func TestWaitOverABrokenConnection(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	id := past.enqueue(t, "q", "", Options{})
+	node, hold := past.held(t, "q")
+	ended := w.waiting(t, id)
+	past.subscribed(t, w.keys.done(id))
+	proxy.Refuse()
+	past.settle(t, node, "q", Settlement{Hold: hold, Result: []byte("x")})
+	proxy.Pass()
+	if got := receive(t, "the end of Wait", ended); got.err != nil || string(got.task.Result) != "x" || got.took > lookInterval-time.Second {
+		t.Errorf("waited %s for %+v, %v", got.took, got.task, got.err)
+	}
+}
