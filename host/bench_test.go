@@ -16,13 +16,17 @@ func BenchmarkHostEmptyC(b *testing.B)  { benchmarkHost(b, runtimetest.Empty(b))
 func BenchmarkHostEmptyGo(b *testing.B) { benchmarkHost(b, runtimetest.EmptyGo(b)) }
 
 func benchmarkHost(b *testing.B, guest []byte) {
-	n := start(b, settings{guests: map[string][]byte{"empty": guest}, hclog: hclog.Info, idle: true})
+	n := start(b, settings{Config: Config{Poll: never}, guests: map[string][]byte{"empty": guest}, hclog: hclog.Info})
+	n.settled("empty")
+	n.rdb.SAdd(n.ctx, n.tenant+"_paused", "empty")
 	ids := n.enqueueMany("empty", b.N, "")
+	n.eventually("idle", n.idle)
 	b.ResetTimer()
-	n.run()
+	n.rdb.SRem(n.ctx, n.tenant+"_paused", "empty")
+	n.rdb.Publish(n.ctx, n.tenant+"_channel_empty", "")
 	n.count("empty", queue.Complete, int64(b.N))
 	b.StopTimer()
-	// By Redis's clock, without the start of the host.
+	// By Redis's clock, without the look for the last one.
 	begun, ended := n.task(ids[0]).StartedAt, time.Time{}
 	for _, id := range ids {
 		if finished := n.task(id).FinishedAt; finished.After(ended) {

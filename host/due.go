@@ -29,8 +29,6 @@ type due struct {
 	mu sync.Mutex
 	// next is when the earliest known task is due, by this host's clock; zero if none is known.
 	next time.Time
-	// ahead is by how much Redis's clock is ahead of this host's.
-	ahead time.Duration
 	// poke has a token when next was brought forward; never closed.
 	poke chan struct{}
 }
@@ -93,9 +91,6 @@ func (d *due) look(ctx context.Context) (ripe []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	d.ahead = time.Until(poll.Clock)
-	d.mu.Unlock()
 	for _, look := range poll.Queues {
 		at := place{s.tenant, look.Queue}
 		if look.Pending > 0 {
@@ -194,11 +189,4 @@ func (d *due) wait(regular, soonest time.Time) time.Duration {
 func (d *due) interval() time.Duration {
 	poll := d.session.poll
 	return poll*4/5 + rand.N(poll*2/5+1)
-}
-
-// redisNow is Redis's clock as far as this host knows it.
-func (d *due) redisNow() time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return time.Now().Add(d.ahead)
 }

@@ -70,7 +70,11 @@ func (h *health) refused(r refusal, err error) {
 	h.mu.Lock()
 	first := !h.refusals[r]
 	h.refusals[r] = true
+	over := h.answered(r.op)
 	h.mu.Unlock()
+	if over {
+		h.logger.Info("redis serves again")
+	}
 	if first {
 		h.logger.Error("redis refuses a queue: trying again and again", "op", r.op, "queue", r.queue, "error", err)
 	} else {
@@ -82,16 +86,22 @@ func (h *health) refused(r refusal, err error) {
 // on: a Redis that is full renews a lease, but refuses to reserve.
 func (h *health) succeeded(op, name string) {
 	h.mu.Lock()
-	over := h.trouble[op] && len(h.trouble) == 1
-	delete(h.trouble, op)
 	delete(h.refusals, refusal{op, name})
-	if op == opReserve {
-		h.reserving.succeeded()
-	}
+	over := h.answered(op)
 	h.mu.Unlock()
 	if over {
 		h.logger.Info("redis serves again")
 	}
+}
+
+// answered ends the trouble with an op, and tells whether it was the last one. mu is held.
+func (h *health) answered(op string) (over bool) {
+	if op == opReserve {
+		h.reserving.succeeded()
+	}
+	over = h.trouble[op] && len(h.trouble) == 1
+	delete(h.trouble, op)
+	return over
 }
 
 // passed books a failure that costs nothing but time.

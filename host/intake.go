@@ -132,6 +132,7 @@ func (in *intake) take(ctx context.Context, g *grant, batch queue.Batch) {
 		g.version.Retain()
 		begun[i] = &task{
 			Reservation: reservation, served: g.served, session: g.session, version: g.version, share: g.shares[i],
+			reserved: batch.Clock,
 		}
 		g.session.add(begun[i])
 	}

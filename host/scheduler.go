@@ -126,6 +126,9 @@ func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 // free counts the slots that may be granted and lists the queues that may have work. When more tasks
 // wait to be settled than there are slots, nothing new begins; those of stalled queues do not count.
 func (s *scheduler) free(now time.Time) (slots int, open []*served) {
+	if s.inUse >= s.slots {
+		return 0, nil
+	}
 	unsettled := 0
 	for _, q := range s.queues {
 		if q.stalled {

@@ -194,6 +194,56 @@ func TestBoundOfAPlugin(t *testing.T) {
 	}
 }
 
+// Results that Redis does not take hold back new tasks, so that they do not pile up; those of a
+// stalled queue hold back that queue alone.
+func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
+	take := func(at place) (taken int) {
+		for _, g := range r.pick() {
+			if g.served.place != at {
+				r.answer(g, 0, queue.Batch{})
+				continue
+			}
+			taken += len(r.answer(g, len(g.shares), queue.Batch{}))
+		}
+		for _, task := range r.running { // they end, and are not settled
+			r.end(task, 0)
+			task.version.Release()
+			r.ended = append(r.ended, task)
+		}
+		r.running = nil
+		return taken
+	}
+	taken := 0
+	for range 10 {
+		taken += take(r.queues[0])
+	}
+	if taken != 2*slots {
+		t.Errorf("%d tasks were begun on %d slots, though none is settled; want %d", taken, slots, 2*slots)
+	}
+	r.stall(r.queues[0], true)
+	r.wake(r.queues[1])
+	if got := take(r.queues[1]); got != slots {
+		t.Errorf("another queue got %d slots beside a stalled one, want %d", got, slots)
+	}
+	if got := take(r.queues[0]); got != 0 {
+		t.Errorf("a stalled queue got %d slots", got)
+	}
+	for _, task := range r.ended {
+		r.settled(task)
+	}
+	r.stall(r.queues[0], false)
+	r.wake(r.queues[0])
+	if got := take(r.queues[0]); got == 0 {
+		t.Error("nothing is taken after all was settled")
+	}
+	for _, task := range r.ended[len(r.ended)-slots:] {
+		r.settled(task)
+	}
+}
+
 // IDs that are dropped may hide tasks behind them.
 func TestLooksBehindDroppedIDs(t *testing.T) {
 	t.Parallel()

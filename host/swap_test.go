@@ -77,7 +77,7 @@ func TestPluginIsRemoved(t *testing.T) {
 // The first plugin of a queue that has a backlog starts it, without a restart.
 func TestFirstPlugin(t *testing.T) {
 	t.Parallel()
-	n := start(t, settings{})
+	n := start(t, settings{lease: time.Hour}) // nothing is published for being renewed
 	ids := n.enqueueMany("echo", 20, "%d")
 	n.eventually("ready", func() bool { return n.Ready() == nil })
 	installed, err := n.client.Clock(n.ctx)

@@ -29,6 +29,8 @@ type task struct {
 	session *session
 	version *plugins.Version
 	share   share
+	// reserved is when the host got the task, by Redis's clock.
+	reserved time.Time
 
 	// number orders the tasks of a session by when they were taken; set by session.add.
 	number uint64
@@ -52,7 +54,7 @@ func (r *runner) run(ctx context.Context, t *task) {
 	defer stop(nil)
 	t.session.begin(t, stop)
 	if since := t.Since(); !since.IsZero() {
-		r.metrics.started(t.served.place, t.session.due.redisNow().Sub(since))
+		r.metrics.started(t.served.place, t.reserved.Sub(since))
 	}
 	logger := t.session.logger
 	if logger.IsDebug() {

@@ -6,23 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
-// churn writes the file again and again, in the way and with the numbers that next says, until the
+// churn writes the file every 50 ms, in the way and with the numbers that next says, until the
 // returned function is called, which returns the last number.
-func churn(t *testing.T, every time.Duration, next func(number int)) (stop func() int) {
+func churn(t *testing.T, next func(number int)) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	number := 0
 	done.Go(func() {
-		ticker := time.NewTicker(every)
+		ticker := time.NewTicker(50 * time.Millisecond)
 		defer ticker.Stop()
 		for {
 			number++
@@ -53,7 +53,7 @@ func TestSwapUnderLoad(t *testing.T) {
 	for number := range versions {
 		outputs[digestOf(guest(t, number))] = output(number)
 	}
-	stop := churn(t, 50*time.Millisecond, func(number int) { f.replace("a.wasm", guest(t, number%versions)) })
+	stop := churn(t, func(number int) { f.replace("a.wasm", guest(t, number%versions)) })
 
 	var workers sync.WaitGroup
 	var mu sync.Mutex
@@ -107,13 +107,13 @@ func TestSwapUnderLoad(t *testing.T) {
 func TestNoStarvation(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Config{}, nil)
-	stopPlace := churn(t, 50*time.Millisecond, func(number int) {
+	stopPlace := churn(t, func(number int) {
 		if err := os.WriteFile(f.path("place.wasm"), guest(t, number), 0o600); err != nil {
 			t.Error(err)
 		}
 	})
-	stopReplace := churn(t, 50*time.Millisecond, func(number int) { f.replace("replace.wasm", guest(t, number)) })
-	stopManifest := churn(t, 50*time.Millisecond, func(number int) {
+	stopReplace := churn(t, func(number int) { f.replace("replace.wasm", guest(t, number)) })
+	stopManifest := churn(t, func(number int) {
 		f.replace("manifest.yaml", fmt.Appendf(nil, "version: %d", number))
 		if number == 1 {
 			f.replace("manifest.wasm", guest(t, 1))
@@ -242,26 +242,20 @@ func TestStopWhileLoading(t *testing.T) {
 
 // slowModule is a command that does nothing, and has a lot of code that is never called.
 func slowModule() []byte {
-	leb := func(n int) (b []byte) {
-		for ; n >= 0x80; n >>= 7 {
-			b = append(b, byte(n)|0x80)
-		}
-		return append(b, byte(n))
-	}
-	section := func(id byte, body ...[]byte) []byte {
-		whole := bytes.Join(body, nil)
-		return slices.Concat([]byte{id}, leb(len(whole)), whole)
-	}
 	const functions, stores = 150, 300
 	store := []byte{0x41, 0x00, 0x41, 0x00, 0x28, 0x02, 0x00, 0x36, 0x02, 0x00} // [0] = [0]
-	body := slices.Concat([]byte{0x00}, bytes.Repeat(store, stores), []byte{0x0b})
-	body = append(leb(len(body)), body...)
-	return slices.Concat([]byte("\x00asm\x01\x00\x00\x00"),
-		section(1, []byte{0x01, 0x60, 0x00, 0x00}),
-		section(3, leb(1+functions), make([]byte, 1+functions)),
-		section(5, []byte{0x01, 0x00, 0x01}),
-		section(7, []byte("\x02\x06memory\x02\x00\x06_start\x00\x00")),
-		section(10, leb(1+functions), []byte{0x02, 0x00, 0x0b}, bytes.Repeat(body, functions)))
+	types, bodies := [][]byte{{0}}, [][]byte{runtimetest.Body()}
+	for range functions {
+		types = append(types, []byte{0})
+		bodies = append(bodies, runtimetest.Body(bytes.Repeat(store, stores)...))
+	}
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
+		runtimetest.Section(runtimetest.FunctionSection, types...),
+		runtimetest.Section(runtimetest.MemorySection, []byte{0, 1}),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 0)),
+		runtimetest.Section(runtimetest.CodeSection, bodies...),
+	)
 }
 
 // A thousand names of the same bytes are compiled once, and are there at once.

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/units"
 )
 
@@ -46,7 +47,7 @@ func schema() []field {
 		{"version", func(d *decoder, n node, m *Manifest) { m.Version, _ = d.word(n) }},
 		{"queues", func(d *decoder, n node, m *Manifest) { m.Queues = d.queues(n) }},
 		{"limits", section},
-		{"limits.memory", func(d *decoder, n node, m *Manifest) { m.Limits.Memory = d.size(n, minMemory, maxMemory) }},
+		{"limits.memory", func(d *decoder, n node, m *Manifest) { m.Limits.Memory = d.size(n, minMemory, runtime.MaxMemory) }},
 		{"limits.timeout", func(d *decoder, n node, m *Manifest) { m.Limits.Timeout = d.duration(n) }},
 		{"limits.cpu", nil},
 		{"limits.input", func(d *decoder, n node, m *Manifest) { m.Limits.Input = d.size(n, 1, maxPayload) }},
@@ -338,8 +339,8 @@ func (d *decoder) env(n node) map[string]string {
 		switch {
 		case !isVariable(key):
 			d.wrong(keyNode, quote(key)+" is no name of a variable", "write letters, digits and _, not beginning with a digit")
-		case strings.HasPrefix(key, reservedEnv):
-			d.wrong(keyNode, "variables that begin with "+reservedEnv+" are set by the host", "choose another name")
+		case strings.HasPrefix(key, runtime.ReservedEnv):
+			d.wrong(keyNode, "variables that begin with "+runtime.ReservedEnv+" are set by the host", "choose another name")
 		case strings.ContainsRune(text, 0):
 			d.wrong(value, "has a zero byte", "remove it")
 		case ok:

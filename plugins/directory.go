@@ -15,7 +15,6 @@ import (
 type Directory struct {
 	cfg    Config
 	loader *loader
-	pace   pace
 
 	started atomic.Bool
 	ready   chan struct{} // closed by Run after the first look
@@ -23,23 +22,15 @@ type Directory struct {
 	serving atomic.Pointer[table]
 }
 
-// pace holds the times that the directory lives by.
-type pace struct {
-	tick     time.Duration // between two looks that nothing has asked for
-	quiet    time.Duration // without an event, before a look
-	most     time.Duration // from the first event to the look, however many follow
-	settle   time.Duration // see the constant
-	patience time.Duration // a refusal of a file younger than this may be one of half a file
-	doubt    time.Duration // how long such refusals are held back at most
-	retry    time.Duration // after an error that is not the file's
-}
-
-func newPace() pace {
-	return pace{
-		tick: time.Second, quiet: 100 * time.Millisecond, most: 500 * time.Millisecond, settle: settle,
-		patience: 500 * time.Millisecond, doubt: 3 * time.Second, retry: 10 * time.Second,
-	}
-}
+// The times that the directory lives by; settle is another.
+const (
+	lookInterval = time.Second            // between two looks that nothing has asked for
+	quietTime    = 100 * time.Millisecond // without an event, before a look
+	busyTime     = 500 * time.Millisecond // from the first event to the look, however many follow
+	youth        = 500 * time.Millisecond // a refusal of a file younger than this may be one of half a file
+	doubtTime    = 3 * time.Second        // how long such refusals are held back at most
+	retryPause   = 10 * time.Second       // after an error that is not the file's
+)
 
 // New makes a Directory whose modules the engine compiles and runs. The engine must stay open until
 // Run has returned.
@@ -49,7 +40,7 @@ func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 		return nil, err
 	}
 	d := &Directory{
-		cfg: cfg, loader: newLoader(engine, cfg), pace: newPace(),
+		cfg: cfg, loader: newLoader(engine, cfg),
 		ready: make(chan struct{}), changed: make(chan struct{}, 1),
 	}
 	d.serving.Store(newTable(cfg.Tenants, nil))
@@ -63,7 +54,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	if !d.started.CompareAndSwap(false, true) {
 		return ErrStarted
 	}
-	watch := newWatcher(d.cfg.Dir, d.pace, d.cfg.Logger)
+	watch := newWatcher(d.cfg.Dir, d.cfg.Logger)
 	// The watcher is emptied until nobody sets watches any more, else setting one could block.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var children sync.WaitGroup

@@ -43,7 +43,7 @@ func newKeeper(d *Directory, watch *watcher) *keeper {
 
 // run looks at the directory whenever there is a reason to, until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	ticker := time.NewTicker(k.pace.tick)
+	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()
 	defer k.again.Stop()
 	k.look()
@@ -109,7 +109,7 @@ func (k *keeper) look() {
 	k.root = s.root
 	if k.watch.follow(s) {
 		// What changed between the survey and the watch went unseen by both.
-		k.lookIn(k.pace.quiet)
+		k.lookIn(quietTime)
 	}
 	for key := range s.seen {
 		if _, known := k.find(key); !known {
@@ -168,7 +168,7 @@ func (k *keeper) readManifest(p *plugin) {
 	switch {
 	case !seen.exists:
 		*have = manifestFile{manifest: DefaultManifest(p.name)}
-		have.trust.note(stamp{}, time.Now(), k.pace.settle)
+		have.trust.note(stamp{}, time.Now())
 		return
 	case seen.problem != nil:
 		*have = manifestFile{err: fmt.Errorf("%s: %w", path, seen.problem)}
@@ -177,13 +177,13 @@ func (k *keeper) readManifest(p *plugin) {
 	now := time.Now()
 	read, err := readStable(k.root, seen.path, maxManifest)
 	if errors.Is(err, errUnstable) || errors.Is(err, fs.ErrNotExist) {
-		k.lookIn(k.pace.quiet)
+		k.lookIn(quietTime)
 	}
 	if err != nil {
 		*have = manifestFile{err: fmt.Errorf("%s: %w", path, err)}
 		return
 	}
-	have.trust.note(read.stamp, now, k.pace.settle)
+	have.trust.note(read.stamp, now)
 	have.digest = digestOf(read.data)
 	have.manifest, have.err = ParseManifest(path, read.data)
 }
@@ -228,10 +228,8 @@ func (k *keeper) release() {
 }
 
 func (k *keeper) checkReady() {
-	select {
-	case <-k.ready:
+	if k.isReady() {
 		return
-	default:
 	}
 	for _, p := range k.plugins {
 		if p.first && !p.decided() {

@@ -18,6 +18,9 @@ import (
 // maxPending bounds the bytes of modules that were read and are not compiled yet.
 const maxPending = 256 << 20
 
+// drainNotice is how long closing the modules may take before it is said that tasks hold it up.
+const drainNotice = 100 * time.Millisecond
+
 // readAttempts is how often a file that changes under the reader is read again at once.
 const readAttempts = 3
 
@@ -185,7 +188,7 @@ func (l *loader) drain(logger hclog.Logger) {
 	}()
 	select {
 	case <-done:
-	default:
+	case <-time.After(drainNotice):
 		logger.Info("waiting for the tasks that still run on a plugin")
 		<-done
 	}

@@ -37,14 +37,12 @@ type Capabilities struct {
 // What a manifest may say at most, and at least where zero would read as "not set".
 const (
 	minMemory      = 64 << 10             // one page of WebAssembly
-	maxMemory      = 4 << 30              // what a 32-bit guest can address
 	maxPayload     = 512 << 20            // the largest value that Redis keeps
 	maxLog         = 64 << 20             // of one task, in memory while it runs
 	maxTimeout     = 365 * 24 * time.Hour // "no limit" is written by leaving the key out
 	maxConcurrency = 65536                // far above the slots of any host
 	maxWord        = 128                  // bytes of a name, a queue or a version
 	maxManifest    = 256 << 10            // bytes of a manifest file
-	reservedEnv    = "TASK_"              // the host's own variables
 	manifestSuffix = ".yaml"
 	moduleSuffix   = ".wasm"
 )

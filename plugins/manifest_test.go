@@ -313,13 +313,13 @@ func checkAccepted(t *testing.T, m Manifest) {
 		}
 	}
 	for name, value := range m.Capabilities.Env {
-		if strings.HasPrefix(name, reservedEnv) || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+		if strings.HasPrefix(name, runtime.ReservedEnv) || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
 			t.Fatalf("variable %q", name)
 		}
 	}
 	l := m.limits(time.Minute)
-	if l.Memory < minMemory || l.Memory > maxMemory || l.Input < 1 || l.Output < 1 || l.Log < 1 ||
-		footprint(l) > maxMemory+2*maxPayload || l.Timeout <= 0 || l.Timeout > time.Minute {
+	if l.Memory < minMemory || l.Memory > runtime.MaxMemory || l.Input < 1 || l.Output < 1 || l.Log < 1 ||
+		footprint(l) > runtime.MaxMemory+2*maxPayload || l.Timeout <= 0 || l.Timeout > time.Minute {
 		t.Fatalf("limits %+v", l)
 	}
 }

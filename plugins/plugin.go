@@ -55,12 +55,12 @@ type trust struct {
 // note takes the stamp of a file that was read at a time. It is settled if no later change can leave
 // the stamp as it is: by the file's own dates or, should those be of another clock, because we have
 // known it for so long.
-func (t *trust) note(s stamp, at time.Time, within time.Duration) {
+func (t *trust) note(s stamp, at time.Time) {
 	if t.since.IsZero() || !t.stamp.same(s) {
 		t.since = at
 	}
 	t.stamp = s
-	t.settled = !s.young(at, within) || at.Sub(t.since) >= within
+	t.settled = !s.young(at, settle) || at.Sub(t.since) >= settle
 }
 
 // covers reports whether the stamp is the one that was read.

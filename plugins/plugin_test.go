@@ -33,7 +33,7 @@ func TestAssess(t *testing.T) {
 	}
 	old := found(t, time.Hour)
 	expect("never loaded", old, true, true)
-	old.judged.trust.note(old.seen.module.stamp, now, settle)
+	old.judged.trust.note(old.seen.module.stamp, now)
 	expect("loaded", old, false, false)
 	old.manifest.digest = "another"
 	expect("with another manifest", old, true, true)
@@ -46,12 +46,12 @@ func TestAssess(t *testing.T) {
 	expect("another file", old, true, true)
 
 	young := found(t, 0)
-	young.judged.trust.note(young.seen.module.stamp, now, settle)
+	young.judged.trust.note(young.seen.module.stamp, now)
 	expect("a young file", young, true, false)
 	if o := young.order("/"); o.digest != "" {
 		t.Error("a young file is not read again")
 	}
-	young.judged.trust.note(young.seen.module.stamp, now.Add(settle), settle)
+	young.judged.trust.note(young.seen.module.stamp, now.Add(settle))
 	expect("the same, read again when it was old enough", young, false, false)
 }
 
@@ -113,7 +113,7 @@ func TestUnstable(t *testing.T) {
 	if p.refusal != nil || k.againAt.IsZero() {
 		t.Fatalf("refused at once, or not looked at again: %+v", p.refusal)
 	}
-	p.doubted = p.doubted.Add(-k.pace.doubt)
+	p.doubted = p.doubted.Add(-doubtTime)
 	k.running, p.busy = 1, true
 	k.settle(r)
 	if p.refusal == nil || !errors.Is(p.refusal.err, errUnstable) {

@@ -84,28 +84,28 @@ func TestTrust(t *testing.T) {
 	}
 
 	old := stampAt(now.Add(-time.Hour))
-	if tr.note(old, now, settle); !tr.settled || !tr.covers(old) {
+	if tr.note(old, now); !tr.settled || !tr.covers(old) {
 		t.Errorf("an old file: %+v", tr)
 	}
 	young := stampAt(now.Add(-time.Second))
 	if tr.covers(young) {
 		t.Error("another date is covered")
 	}
-	if tr.note(young, now, settle); tr.settled {
+	if tr.note(young, now); tr.settled {
 		t.Error("a young file is settled at once")
 	}
-	if tr.note(young, now.Add(1500*time.Millisecond), settle); !tr.settled {
+	if tr.note(young, now.Add(1500*time.Millisecond)); !tr.settled {
 		t.Error("a file is not settled when its date is old enough")
 	}
 	// The clock of a file server may be ahead of ours.
 	future := stampAt(now.Add(time.Hour))
-	if tr.note(future, now, settle); tr.settled {
+	if tr.note(future, now); tr.settled {
 		t.Error("a date to come is settled at once")
 	}
-	if tr.note(future, now.Add(settle), settle); !tr.settled {
+	if tr.note(future, now.Add(settle)); !tr.settled {
 		t.Error("a date to come is never settled")
 	}
-	if tr.note(stamp{}, now, settle); !tr.settled || !tr.covers(stamp{}) || tr.covers(old) {
+	if tr.note(stamp{}, now); !tr.settled || !tr.covers(stamp{}) || tr.covers(old) {
 		t.Error("a missing file")
 	}
 }

@@ -103,14 +103,14 @@ func (s *survey) list(tenant, folder string) ([]string, error) {
 			s.seen[key{tenant, plugin}] = seen
 			continue
 		}
-		if s.isFolder(filepath.Join(folder, name), entry) {
+		if isFolder(filepath.Join(folder, name), entry) {
 			inside = append(inside, name)
 		}
 	}
 	return inside, nil
 }
 
-func (s *survey) isFolder(path string, entry fs.DirEntry) bool {
+func isFolder(path string, entry fs.DirEntry) bool {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return entry.IsDir()
 	}
@@ -122,7 +122,7 @@ func (s *survey) isFolder(path string, entry fs.DirEntry) bool {
 func (s *survey) file(path string, most int64) file {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		path, info, err = s.follow(path)
+		path, info, err = s.follow(path, info)
 	}
 	if errors.Is(err, fs.ErrNotExist) && info == nil {
 		return file{} // removed since the folder was listed
@@ -144,11 +144,7 @@ func (s *survey) file(path string, most int64) file {
 
 // follow goes to the end of a link. A link that leads nowhere comes back with the link's own info, so
 // that it is told from a file that was removed.
-func (s *survey) follow(link string) (string, fs.FileInfo, error) {
-	own, err := os.Lstat(link)
-	if err != nil {
-		return link, nil, err
-	}
+func (s *survey) follow(link string, own fs.FileInfo) (string, fs.FileInfo, error) {
 	end, err := filepath.EvalSymlinks(link)
 	if err != nil {
 		target, _ := os.Readlink(link)

@@ -25,7 +25,7 @@ func (k *keeper) settle(r result) {
 		return
 	}
 	if !r.stamp.same(p.seen.module.stamp) || r.manifestDigest != p.manifest.digest {
-		k.lookIn(k.pace.quiet)
+		k.lookIn(quietTime)
 	}
 	switch {
 	case r.known:
@@ -41,7 +41,7 @@ func (k *keeper) settle(r result) {
 
 // judge notes that the content has its verdict.
 func (k *keeper) judge(p *plugin, r result) {
-	p.judged.trust.note(r.stamp, r.readAt, k.pace.settle)
+	p.judged.trust.note(r.stamp, r.readAt)
 	p.judged.found = r.found
 	p.fresh, p.doubted = false, time.Time{}
 }
@@ -64,11 +64,11 @@ func (k *keeper) confirm(p *plugin, r result) {
 // unstable is for a file that could not be read in one state.
 func (k *keeper) unstable(p *plugin, r result) {
 	p.judged = judgement{}
-	k.lookIn(k.pace.quiet)
+	k.lookIn(quietTime)
 	if p.doubted.IsZero() {
 		p.doubted = time.Now()
 	}
-	if time.Since(p.doubted) >= k.pace.doubt {
+	if time.Since(p.doubted) >= doubtTime {
 		p.fresh = false
 		k.refuse(p, identity{}, stamp{}, fmt.Errorf("%s: %w", p.path(k.cfg.Dir, moduleSuffix), r.err))
 	}
@@ -77,7 +77,7 @@ func (k *keeper) unstable(p *plugin, r result) {
 func (k *keeper) reject(p *plugin, r result) {
 	k.judge(p, r)
 	if !r.final {
-		p.retryAt = time.Now().Add(k.pace.retry)
+		p.retryAt = time.Now().Add(retryPause)
 	}
 	if !k.refuse(p, r.found, r.stamp, fmt.Errorf("%s: %w", p.path(k.cfg.Dir, moduleSuffix), r.err)) {
 		p.judged, p.fresh = judgement{}, true
@@ -139,12 +139,12 @@ func (k *keeper) remove(p *plugin) {
 // this very moment, with the given stamp, may be half of a file.
 func (k *keeper) refuse(p *plugin, found identity, s stamp, why error) bool {
 	now := time.Now()
-	if k.isReady() && s.young(now, k.pace.patience) {
+	if k.isReady() && s.young(now, youth) {
 		if p.doubted.IsZero() {
 			p.doubted = now
 		}
-		if now.Sub(p.doubted) < k.pace.doubt {
-			k.lookIn(k.pace.patience)
+		if now.Sub(p.doubted) < doubtTime {
+			k.lookIn(youth)
 			return false
 		}
 	}

@@ -18,7 +18,6 @@ import (
 // left) it stays silent, and the ticker of the keeper is all there is.
 type watcher struct {
 	dir    string
-	pace   pace
 	logger hclog.Logger
 
 	notify *fsnotify.Watcher // nil if the system has none to give
@@ -31,14 +30,11 @@ type watcher struct {
 // outside is the folder that holds the directory: it tells when the directory appears or is replaced.
 type outside struct{ folder, entry string }
 
-func newWatcher(dir string, pace pace, logger hclog.Logger) *watcher {
-	w := &watcher{
-		dir: dir, pace: pace, logger: logger,
-		wake: make(chan struct{}, 1), watched: map[string]fs.FileInfo{},
-	}
+func newWatcher(dir string, logger hclog.Logger) *watcher {
+	w := &watcher{dir: dir, logger: logger, wake: make(chan struct{}, 1), watched: map[string]fs.FileInfo{}}
 	var err error
 	if w.notify, err = fsnotify.NewWatcher(); err != nil {
-		logger.Warn("cannot watch for changes, looking now and then instead", "every", pace.tick, "error", err)
+		logger.Warn("cannot watch for changes, looking now and then instead", "every", lookInterval, "error", err)
 	}
 	return w
 }
@@ -66,7 +62,7 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 		if first.IsZero() {
 			first = now
 		}
-		timer.Reset(min(w.pace.quiet, w.pace.most-now.Sub(first)))
+		timer.Reset(min(quietTime, busyTime-now.Sub(first)))
 	}
 	for {
 		select {

@@ -15,7 +15,7 @@ import (
 // gathering runs a watcher on events that the test sends, in a bubble with a clock of its own.
 func gathering(t *testing.T, test func(w *watcher, events chan<- fsnotify.Event)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &watcher{pace: newPace(), logger: hclog.NewNullLogger(), wake: make(chan struct{}, 1)}
+		w := &watcher{logger: hclog.NewNullLogger(), wake: make(chan struct{}, 1)}
 		w.parent.Store(&outside{"/srv", "handlers"})
 		events := make(chan fsnotify.Event)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -85,7 +85,7 @@ func TestTickerAlone(t *testing.T) {
 	t.Parallel()
 	f := prepared(t, Config{}, func(dir string) { write(t, dir+"/a.wasm", guest(t, 1)) })
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	watch := newWatcher(f.dir, f.Directory.pace, f.cfg.Logger)
+	watch := newWatcher(f.dir, f.cfg.Logger)
 	check(t, watch.notify.Close())
 	watch.notify = nil
 	var keeper sync.WaitGroup

@@ -30,8 +30,8 @@ type Call struct {
 	Log func(line string)
 }
 
-// reservedEnv begins the names of the environment that no manifest can set.
-const reservedEnv = "TASK_"
+// ReservedEnv begins the names of the environment that no manifest can set.
+const ReservedEnv = "TASK_"
 
 // environment lists the variables in a fixed order: the task's first, then the granted by name.
 func (c Call) environment() [][2]string {
@@ -48,7 +48,7 @@ func (c Call) environment() [][2]string {
 		env = append(env, [2]string{"TASK_MAX_ATTEMPTS", strconv.Itoa(c.MaxAttempts)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
-		if !strings.HasPrefix(name, reservedEnv) {
+		if !strings.HasPrefix(name, ReservedEnv) {
 			env = append(env, [2]string{name, c.Env[name]})
 		}
 	}

@@ -38,7 +38,6 @@ func (c Config) withDefaults() Config {
 // Engine compiles modules and owns all that they share.
 type Engine struct {
 	logger hclog.Logger
-	clock  clock
 	base   wazero.ModuleConfig // what is the same for every instance
 	plain  *backend            // compiles in memory
 	disk   *diskCache          // nil without a cache on disk
@@ -58,7 +57,6 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	c := clock{started: time.Now()}
 	e := &Engine{
 		logger:    cfg.Logger,
-		clock:     c,
 		compiling: map[string]chan struct{}{},
 		base: wazero.NewModuleConfig().
 			WithName(""). // anonymous: any number of instances at once

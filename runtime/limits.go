@@ -10,14 +10,14 @@ import (
 
 // The limits of a call that sets none.
 const (
-	DefaultMemory = 64 << 20
-	DefaultInput  = 16 << 20
-	DefaultOutput = 16 << 20
-	DefaultLog    = 64 << 10
+	defaultMemory = 64 << 20
+	defaultInput  = 16 << 20
+	defaultOutput = 16 << 20
+	defaultLog    = 64 << 10
 )
 
-// maxMemory is what a 32-bit guest can address.
-const maxMemory = 4 << 30
+// MaxMemory is what a 32-bit guest can address, in bytes.
+const MaxMemory = 4 << 30
 
 // Limits bound one call. Sizes are in bytes, and the zero value of each means its default.
 type Limits struct {
@@ -40,11 +40,11 @@ func (l Limits) WithDefaults() Limits {
 			*value = fallback
 		}
 	}
-	set(&l.Memory, DefaultMemory)
-	set(&l.Input, DefaultInput)
-	set(&l.Output, DefaultOutput)
-	set(&l.Log, DefaultLog)
-	l.Memory = min(l.Memory, maxMemory)
+	set(&l.Memory, defaultMemory)
+	set(&l.Input, defaultInput)
+	set(&l.Output, defaultOutput)
+	set(&l.Log, defaultLog)
+	l.Memory = min(l.Memory, MaxMemory)
 	l.Timeout = max(l.Timeout, 0)
 	return l
 }

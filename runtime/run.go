@@ -29,7 +29,7 @@ type run struct {
 }
 
 // Run makes an instance, calls _start, and tells how it ended. It is safe for concurrent use, never
-// panics, and returns when the guest has stopped, which is at once after ctx has ended.
+// panics, and returns when the guest has stopped: after ctx has ended, at its next loop or wait.
 func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	limits := c.Limits.WithDefaults()
 	if size := int64(len(c.Input)); size > limits.Input {

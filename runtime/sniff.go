@@ -19,7 +19,7 @@ const (
 )
 
 // sniff refuses what is no core module, and says what it is instead. It reads nothing behind the
-// first few bytes of the file.
+// file's first kibibyte.
 func sniff(file []byte) *RefusedError {
 	switch {
 	case len(file) == 0:

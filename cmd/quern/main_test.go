@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -34,6 +35,10 @@ func TestMain(m *testing.M) {
 	if shared, err = os.MkdirTemp("", "quern-test-*"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+	// wazero notes its own version when the first engine is made, without a lock; tests make many at once.
+	if engine, err := runtime.New(context.Background(), runtime.Config{}); err == nil {
+		_ = engine.Close(context.Background())
 	}
 	code := queuetest.Main(m)
 	if err := os.RemoveAll(shared); err != nil {
@@ -327,16 +332,17 @@ func (s *transcript) run(args ...string) { s.feed("", args...) }
 func (s *transcript) feed(stdin string, args ...string) {
 	s.t.Helper()
 	r := s.user.feed(stdin, args...)
-	words := make([]string, len(args))
-	for i, arg := range args {
-		if words[i] = arg; strings.ContainsAny(arg, " \n'\"[]{}!*") || arg == "" {
-			words[i] = "'" + arg + "'"
+	words := []string{"$ quern"}
+	for _, arg := range args {
+		if strings.ContainsAny(arg, " \n'\"[]{}!*") || arg == "" {
+			arg = "'" + arg + "'"
 		}
+		words = append(words, arg)
 	}
 	if stdin != "" {
 		words = append(words, "<<<", fmt.Sprintf("%q", stdin))
 	}
-	fmt.Fprintf(&s.text, "$ quern %s\n%s", strings.Join(words, " "), r.stdout)
+	fmt.Fprintf(&s.text, "%s\n%s", strings.Join(words, " "), r.stdout)
 	if r.stdout != "" && !strings.HasSuffix(r.stdout, "\n") {
 		s.text.WriteString("<no newline>\n")
 	}

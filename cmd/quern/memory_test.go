@@ -22,7 +22,8 @@ func TestCgroupMemory(t *testing.T) {
 		"Version2Outside":   {"0::/../../init.scope\n", map[string]string{"memory.max": "1048576\n"}, 1 << 20},
 		"Version1": {
 			"12:cpu,cpuacct:/other\n5:memory:/app\n1:name=systemd:/app\n",
-			map[string]string{"memory/app/memory.limit_in_bytes": "1048576\n", "memory/memory.limit_in_bytes": unlimited, "memory/other/memory.limit_in_bytes": "1\n"}, 1 << 20,
+			map[string]string{"memory/app/memory.limit_in_bytes": "1048576\n", "memory/memory.limit_in_bytes": unlimited, "memory/other/memory.limit_in_bytes": "1\n"},
+			1 << 20,
 		},
 		"Version1Together":  {"5:hugetlb,memory:/app\n", map[string]string{"memory/app/memory.limit_in_bytes": "1048576\n"}, 1 << 20},
 		"Version1Container": {"5:memory:/docker/0123\n", map[string]string{"memory/memory.limit_in_bytes": "1048576\n"}, 1 << 20},

@@ -61,7 +61,7 @@ func writeTable(w io.Writer, heading string, rows [][]string) error {
 // seconds is a time as Redis has it.
 type seconds time.Time
 
-func (s seconds) MarshalJSON() ([]byte, error) {
+func (s seconds) MarshalJSON() ([]byte, error) { //nolint:unparam // json.Marshaler has the error
 	micros := time.Time(s).UnixMicro()
 	return fmt.Appendf(nil, "%d.%06d", micros/1e6, micros%1e6), nil
 }

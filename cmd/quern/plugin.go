@@ -157,9 +157,6 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 			continue // a listener of another kind, without plugins
 		}
 		for _, p := range published {
-			if p.Tenant != "" && p.Tenant != client.Tenant() {
-				continue // a host of several tenants has those of others too
-			}
 			same := func(v pluginView) bool {
 				return v.Tenant == p.Tenant && v.Plugin == p.Plugin && v.Version == p.Version && v.Digest == p.Digest &&
 					v.State == p.State && v.Error == p.Error && slices.Equal(v.Queues, p.Queues)

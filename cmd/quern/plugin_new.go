@@ -7,18 +7,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"text/template"
 
 	"github.com/spf13/cobra"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // templates are the files of a new plugin, a folder a language. The name of a file may hold NAME.
 //
 //go:embed all:templates
 var templates embed.FS
+
+// pluginName is what the templates can do with, of the names that a queue may have.
+var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 
 func newPluginNew() *cobra.Command {
 	cmd := &cobra.Command{
@@ -35,8 +37,8 @@ func newPluginNew() *cobra.Command {
 
 func makePlugin(cmd *cobra.Command, dir, language string) error {
 	name := filepath.Base(dir)
-	if err := queue.ValidQueue(name); err != nil || strings.HasPrefix(name, ".") {
-		return usagef("plugin %q: it names a queue too, so use printable ASCII characters without spaces, and no dot at the start", name)
+	if !pluginName.MatchString(name) {
+		return usagef("plugin %q: it names a queue, files and a Go module: use 1 to 128 letters and digits, and ., _ or - between them", name)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {

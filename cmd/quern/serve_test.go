@@ -76,7 +76,7 @@ func TestServeDrains(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, queuetest.Start(t).URL())
 	c, address := u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}))
-	id := strings.TrimSpace(u.must("enqueue", "sleep", "1000"))
+	id := strings.TrimSpace(u.must("enqueue", "sleep", "3000"))
 	c.stderr.await(t, regexp.MustCompile(`plugin says.*line=ready`))
 	c.stop()
 	awaitStatus(t, "http://"+address+"/readyz", http.StatusServiceUnavailable)
@@ -89,7 +89,7 @@ func TestServeDrains(t *testing.T) {
 	if got := u.must("task", "wait", id); got != "awake\n" {
 		t.Errorf("result %q", got)
 	}
-	if _, err := http.Get("http://" + address + "/healthz"); err == nil {
+	if status, _ := get(t, "http://"+address+"/healthz"); status != 0 {
 		t.Error("the web server goes on")
 	}
 }

@@ -109,6 +109,8 @@ func waitInterruptibly(cmd *cobra.Command, client *queue.Client, id string, time
 	err = refusedf("interrupted, but the task goes on: wait for it with `quern task wait %s`", id)
 	report(err, cmd.ErrOrStderr())
 	stop()
-	_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	if syscall.Kill(os.Getpid(), syscall.SIGINT) == nil {
+		<-time.After(time.Second) // another thread gets the signal
+	}
 	return err
 }

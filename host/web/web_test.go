@@ -19,10 +19,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// setup serves on a free port for the length of the test. change may alter the server before.
-func setup(t *testing.T, gatherer prometheus.Gatherer, ready func() error, change func(*http.Server)) (s *Server, log *strings.Builder) {
+// setup serves on a free port until the test ends or stops it. change may alter the server before.
+func setup(t *testing.T, gatherer prometheus.Gatherer, ready func() error, change func(*http.Server)) (s *Server, log *strings.Builder, stop func()) {
 	t.Helper()
-	log = &strings.Builder{} // hclog locks it; read it when the server has ended
+	log = &strings.Builder{} // to be read when the server has ended
 	s, err := Listen("127.0.0.1:0", gatherer, ready, hclog.New(&hclog.LoggerOptions{Output: log, DisableTime: true}))
 	if err != nil {
 		t.Fatal(err)
@@ -31,18 +31,29 @@ func setup(t *testing.T, gatherer prometheus.Gatherer, ready func() error, chang
 		change(s.http)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.Run(ctx); err != nil {
 			t.Errorf("it ended with %v", err)
 		}
-	})
-	return s, log
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return s, log, stop
 }
 
-func ask(t *testing.T, s *Server, method, path string) (*http.Response, string) {
+// answered is what a client sees.
+type answered struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func ask(t *testing.T, s *Server, method, path string) answered {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr()+path, strings.NewReader(""))
 	if err != nil {
@@ -58,7 +69,7 @@ func ask(t *testing.T, s *Server, method, path string) (*http.Response, string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response, string(body)
+	return answered{response.StatusCode, response.Header, string(body)}
 }
 
 func TestPages(t *testing.T) {
@@ -68,7 +79,7 @@ func TestPages(t *testing.T) {
 	gauge.Set(42)
 	registry.MustRegister(gauge)
 	notReady := make(chan error, 1)
-	s, _ := setup(t, registry, func() error {
+	s, _, _ := setup(t, registry, func() error {
 		select {
 		case err := <-notReady:
 			return err
@@ -77,34 +88,34 @@ func TestPages(t *testing.T) {
 		}
 	}, nil)
 	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\n", "/metrics": "# HELP answer The answer.\n# TYPE answer gauge\nanswer 42\n"} {
-		response, body := ask(t, s, http.MethodGet, path)
-		if response.StatusCode != http.StatusOK || body != want || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain; ") {
-			t.Errorf("%s: %s %q of type %s", path, response.Status, body, response.Header.Get("Content-Type"))
+		got := ask(t, s, http.MethodGet, path)
+		if got.status != http.StatusOK || got.body != want || !strings.HasPrefix(got.header.Get("Content-Type"), "text/plain; ") {
+			t.Errorf("%s: %+v", path, got)
 		}
-		if response, body := ask(t, s, http.MethodHead, path); response.StatusCode != http.StatusOK || body != "" {
-			t.Errorf("HEAD %s: %s %q", path, response.Status, body)
+		if got := ask(t, s, http.MethodHead, path); got.status != http.StatusOK || got.body != "" {
+			t.Errorf("HEAD %s: %+v", path, got)
 		}
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodTrace} {
-			if response, _ := ask(t, s, method, path); response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != "GET, HEAD" {
-				t.Errorf("%s %s: %s, allowed %s", method, path, response.Status, response.Header.Get("Allow"))
+			if got := ask(t, s, method, path); got.status != http.StatusMethodNotAllowed || got.header.Get("Allow") != "GET, HEAD" {
+				t.Errorf("%s %s: %+v", method, path, got)
 			}
 		}
 	}
 	for _, path := range []string{"/", "/metrics/", "/debug/pprof/", "/healthz/x", "/../metrics/../x"} {
-		if response, _ := ask(t, s, http.MethodGet, path); response.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: %s", path, response.Status)
+		if got := ask(t, s, http.MethodGet, path); got.status != http.StatusNotFound {
+			t.Errorf("%s: %+v", path, got)
 		}
 	}
 	notReady <- errors.New("draining")
-	if response, body := ask(t, s, http.MethodGet, "/readyz"); response.StatusCode != http.StatusServiceUnavailable || body != "draining\n" {
-		t.Errorf("/readyz: %s %q", response.Status, body)
+	if got := ask(t, s, http.MethodGet, "/readyz"); got.status != http.StatusServiceUnavailable || got.body != "draining\n" {
+		t.Errorf("/readyz: %+v", got)
 	}
 }
 
 // Prometheus asks for OpenMetrics, and gets it.
 func TestOpenMetrics(t *testing.T) {
 	t.Parallel()
-	s, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, nil)
+	s, _, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, nil)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +135,7 @@ func TestOpenMetrics(t *testing.T) {
 // A client that does not go on is not waited for, neither before a request nor between two.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	s, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, func(server *http.Server) {
+	s, _, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, func(server *http.Server) {
 		if server.ReadTimeout <= 0 || server.WriteTimeout <= 0 || server.IdleTimeout <= 0 {
 			t.Errorf("unbounded: read %s, write %s, idle %s", server.ReadTimeout, server.WriteTimeout, server.IdleTimeout)
 		}
@@ -137,6 +148,7 @@ func TestSlowClients(t *testing.T) {
 		"Idle":    "GET /healthz HTTP/1.1\r\nHost: quern\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			conn, err := net.Dial("tcp", s.Addr())
 			if err != nil {
 				t.Fatal(err)
@@ -163,26 +175,23 @@ func isTimeout(err error) bool {
 // What goes wrong with a request is in the log, in its form, and the server goes on.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	var log *strings.Builder
-	t.Run("Serve", func(t *testing.T) {
-		var s *Server
-		broken := prometheus.GathererFunc(func() (_ []*dto.MetricFamily, err error) { return nil, errors.New("no figures") })
-		s, log = setup(t, broken, func() error { panic("no idea") }, nil)
-		if response, _ := ask(t, s, http.MethodGet, "/metrics"); response.StatusCode != http.StatusInternalServerError {
-			t.Errorf("/metrics: %s", response.Status)
-		}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if response, err := http.DefaultClient.Do(request); err == nil {
-			response.Body.Close()
-			t.Errorf("/readyz: %s", response.Status)
-		}
-		if response, _ := ask(t, s, http.MethodGet, "/healthz"); response.StatusCode != http.StatusOK {
-			t.Errorf("/healthz: %s", response.Status)
-		}
-	})
+	broken := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("no figures") })
+	s, log, stop := setup(t, broken, func() error { panic("no idea") }, nil)
+	if got := ask(t, s, http.MethodGet, "/metrics"); got.status != http.StatusInternalServerError {
+		t.Errorf("/metrics: %+v", got)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response, err := http.DefaultClient.Do(request); err == nil {
+		response.Body.Close()
+		t.Errorf("/readyz: %s", response.Status)
+	}
+	if got := ask(t, s, http.MethodGet, "/healthz"); got.status != http.StatusOK {
+		t.Errorf("/healthz: %+v", got)
+	}
+	stop()
 	for _, want := range []string{"no figures", "panic serving"} {
 		if !strings.Contains(log.String(), "[WARN]  http: ") || !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %q:\n%s", want, log)
@@ -192,7 +201,7 @@ func TestFaults(t *testing.T) {
 
 func TestAddressTaken(t *testing.T) {
 	t.Parallel()
-	s, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, nil)
+	s, _, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, nil)
 	_, err := Listen(s.Addr(), prometheus.NewRegistry(), func() error { return nil }, hclog.NewNullLogger())
 	var network *net.OpError
 	if !errors.As(err, &network) || !strings.Contains(err.Error(), s.Addr()) {

@@ -1,11 +1,7 @@
 package runtimetest
 
 import (
-	"context"
 	"embed"
-	"errors"
-	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 )
@@ -37,12 +33,8 @@ func OutputFlood(t testing.TB) []byte { return guest(t, "outputflood") }
 func LogFlood(t testing.TB) []byte { return guest(t, "logflood") }
 
 // Trap traps in the way that stdin names: unreachable, divide, overflow, conversion, memory, null,
-// table, mismatch, recursion (WebAssembly's
-// stack) or descent (C's stack).
+// table, mismatch, recursion (WebAssembly's stack) or descent (C's stack).
 func Trap(t testing.TB) []byte { return guest(t, "trap") }
-
-// Recursion calls itself for ever.
-func Recursion(t testing.TB) []byte { return guest(t, "recursion") }
 
 // Version writes the given version to stdout: two versions are two modules.
 func Version(t testing.TB, version string) []byte {
@@ -62,32 +54,17 @@ func Empty(t testing.TB) []byte { return guest(t, "empty") }
 // EmptyGo does nothing; written in Go.
 func EmptyGo(t testing.TB) []byte {
 	t.Helper()
-	binary, err := guests.get("empty.go", func() ([]byte, error) { return buildEmptyGo(t.Context()) })
+	binary, err := guests.get("empty.go", func() ([]byte, error) {
+		source, err := sources.ReadFile("guests/empty/main.go")
+		if err != nil {
+			return nil, err
+		}
+		return buildGo(t.Context(), source)
+	})
 	if err != nil {
 		t.Fatalf("build Go guest: %v", err)
 	}
 	return binary
-}
-
-// buildEmptyGo puts the source into a module of its own, so that the build needs nothing else of
-// this repository.
-func buildEmptyGo(ctx context.Context) (binary []byte, err error) {
-	dir, err := os.MkdirTemp("", "guest-*")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	source, err := sources.ReadFile("guests/empty/main.go")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module empty\n\ngo 1.26\n"), 0o600); err != nil {
-		return nil, err
-	}
-	return buildGo(ctx, dir)
 }
 
 func guest(t testing.TB, name string, arguments ...string) []byte {

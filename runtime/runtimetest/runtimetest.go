@@ -17,9 +17,6 @@ import (
 	"testing"
 )
 
-// errNoCompiler tells what to do on a machine that cannot build guests.
-var errNoCompiler = errors.New("no clang for WebAssembly found: run make deps")
-
 // guests holds what was built so far. It lives as long as the process, because a guest is the same
 // for every test that asks for it.
 var guests builds
@@ -56,21 +53,6 @@ func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	return binary
 }
 
-// BuildGo compiles the main package in dir to a WASI command and returns the module. The caller does
-// not change what is returned.
-func BuildGo(t testing.TB, dir string) []byte {
-	t.Helper()
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		t.Fatalf("build Go guest: %v", err)
-	}
-	binary, err := guests.get("go\x00"+dir, func() ([]byte, error) { return buildGo(t.Context(), dir) })
-	if err != nil {
-		t.Fatalf("build Go guest %s: %v", dir, err)
-	}
-	return binary
-}
-
 func buildC(ctx context.Context, source string, arguments []string) ([]byte, error) {
 	clang, err := findClang()
 	if err != nil {
@@ -86,8 +68,16 @@ func buildC(ctx context.Context, source string, arguments []string) ([]byte, err
 	})
 }
 
-func buildGo(ctx context.Context, dir string) ([]byte, error) {
-	return inTemporary(func(_, out string) error {
+// buildGo puts the source into a module of its own, so that the build needs nothing else of this
+// repository.
+func buildGo(ctx context.Context, source []byte) ([]byte, error) {
+	return inTemporary(func(dir, out string) error {
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module guest\n\ngo 1.26\n"), 0o600); err != nil {
+			return err
+		}
 		env := append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
 		return command(ctx, "go", env, dir, "build", "-trimpath", "-ldflags=-s -w", "-o", out, ".")
 	})
@@ -117,11 +107,19 @@ func command(ctx context.Context, name string, env []string, dir string, argumen
 	return nil
 }
 
-func findClang() (string, error) {
-	for _, name := range []string{"clang-14", "clang"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
+// findClang asks .ci/clang, which knows for the Makefile, too, what builds WASI programs here; once a
+// process.
+var findClang = sync.OnceValues(func() (string, error) {
+	gomod, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the repository: %w", err)
 	}
-	return "", errNoCompiler
-}
+	var said bytes.Buffer
+	cmd := exec.Command(filepath.Join(filepath.Dir(string(gomod)), ".ci", "clang"))
+	cmd.Stderr = &said
+	clang, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, &said)
+	}
+	return strings.TrimSpace(string(clang)), nil
+})

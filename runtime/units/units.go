@@ -15,8 +15,8 @@ import (
 // ErrSize is wrapped by every error of ParseSize.
 var ErrSize = errors.New("not a size")
 
-// Allowed names every unit that ParseSize takes, for messages.
-const Allowed = "B, kB, KiB, MB, MiB, GB, GiB or TiB"
+// allowed names every unit that ParseSize takes, for messages.
+const allowed = "B, kB, KiB, MB, MiB, GB, GiB or TiB"
 
 type unit struct {
 	name  string
@@ -81,5 +81,5 @@ func scaleOf(name string) (int64, bool) {
 }
 
 func sizeError(text, why string) error {
-	return fmt.Errorf("%q is %w: %s; write a whole number and %s, such as 64MiB", text, ErrSize, why, Allowed)
+	return fmt.Errorf("%q is %w: %s; write a whole number and %s, such as 64MiB", text, ErrSize, why, allowed)
 }

@@ -207,7 +207,7 @@ func TestClaimOrphanLeavesQuernListenersAlone(t *testing.T) {
 	orphan := fmt.Sprintf("%s_%d", host, gone.Process.Pid)
 	id = w.enqueue(t, "q", "", Options{})
 	w.rdb.SAdd(w.ctx, w.keys.listeners("q"), orphan)
-	w.rdb.RPopLPush(w.ctx, w.keys.pending("q"), w.keys.reserved("q", orphan))
+	w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", orphan), "right", "left")
 	w.rdb.HSet(w.ctx, w.keys.task(id), "status", "reserved", "node", orphan)
 	if task := python.ClaimOrphan("q"); task == nil || task.ID != id {
 		t.Errorf("of an orphan it claimed %+v", task)

@@ -194,6 +194,19 @@ func passing(err error) bool {
 	return err == nil || IsUnavailable(err) || errors.Is(err, ErrNoTask)
 }
 
-// Close takes the listener out of the queue's set. A task that it still holds stays its own until
-// the lease ends.
-func (l *Listener) Close(ctx context.Context) error { return l.node.Leave(ctx) }
+// Close takes the listener out of the queue's set. A task that the caller got and has not settled
+// stays the listener's until the lease ends; one that it never got goes back to the queue.
+func (l *Listener) Close(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.doubt {
+		task, err := l.compare(ctx)
+		if err == nil && task != nil {
+			err = l.node.client.Processor(task).Release(ctx)
+		}
+		if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrNoTask) {
+			return fmt.Errorf("give back what was reserved from %q: %w", l.queue, err)
+		}
+	}
+	return l.node.Leave(ctx)
+}

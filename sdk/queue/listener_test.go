@@ -105,15 +105,22 @@ func TestListenIsWokenByAMessage(t *testing.T) {
 
 func TestListenFindsWhatNobodyAnnounced(t *testing.T) {
 	w := setup(t)
-	began := time.Now()
-	tasks := w.listening(t, w.ctx, w.listener(t, "q"))
-	w.subscribed(t, w.keys.channel("q"))
-	w.rdb.HSet(w.ctx, w.keys.task("quiet"), "status", "pending", "queue", "q", "parameters", "x")
-	w.rdb.LPush(w.ctx, w.keys.pending("q"), "quiet")
-	if task := receive(t, "the task", tasks); task == nil || task.ID != "quiet" {
-		t.Errorf("listened to %+v", task)
+	listener := w.listener(t, "q")
+	var took time.Duration
+	// The look at the confirmation of the subscription may come late, and find it: then once more.
+	for try := 0; try < 5 && took < pollInterval-time.Second; try++ {
+		began := time.Now()
+		tasks := w.listening(t, w.ctx, listener)
+		w.subscribed(t, w.keys.channel("q"))
+		id := fmt.Sprint("quiet", try)
+		w.rdb.HSet(w.ctx, w.keys.task(id), "status", "pending", "queue", "q", "parameters", "x")
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), id)
+		if task := receive(t, "the task", tasks); task == nil || task.ID != id {
+			t.Fatalf("listened to %+v", task)
+		}
+		took = time.Since(began)
 	}
-	if took := time.Since(began); took < pollInterval-time.Second || took > 2*pollInterval {
+	if took < pollInterval-time.Second || took > 2*pollInterval {
 		t.Errorf("found after %s, want %s", took, pollInterval)
 	}
 }
@@ -211,6 +218,35 @@ func TestTryListenFindsTheTaskAfterAnOutage(t *testing.T) {
 	}
 }
 
+// What was reserved without the caller hearing of it nobody else can give back.
+func TestCloseGivesBackWhatNobodyGot(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	listener := w.listener(t, "q")
+	past.enqueue(t, "q", "", Options{ID: "got"})
+	past.enqueue(t, "q", "", Options{ID: "unheard"})
+	if task := must[*Task](t)(listener.TryListen(w.ctx)); task.ID != "got" {
+		t.Fatalf("%+v", task)
+	}
+	proxy.CutReplies(-1, "")
+	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+		t.Fatalf("%+v, %v", task, err)
+	}
+	if err := listener.Close(w.ctx); !IsUnavailable(err) {
+		t.Errorf("closed while every reply is lost: %v", err)
+	}
+	proxy.Pass()
+	if err := listener.Close(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got, unheard := past.task(t, "got"), past.task(t, "unheard"); got.Status != Reserved || unheard.Status != Pending {
+		t.Errorf("%+v, %+v", got, unheard)
+	}
+	past.depth(t, "q", map[Status]int64{Reserved: 1, Pending: 1})
+	if n := must[map[string]int64](t)(past.Queues(past.ctx))["q"]; n != 0 {
+		t.Errorf("%d listeners", n)
+	}
+}
+
 // The reserve is done, reading the task is not.
 func TestTryListenFindsTheTaskThatItCouldNotRead(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
@@ -279,7 +315,7 @@ func TestTryListenFindsALateReserve(t *testing.T) {
 
 // A request that was kept back in a network that hung is done after all.
 func TestListenOverAHang(t *testing.T) {
-	w, past, proxy := setupBehind(t, "?read_timeout=100ms")
+	w, past, proxy := setupBehind(t, "?read_timeout=1s")
 	w.config.Lease = time.Second // how often the list is read
 	listener := w.listener(t, "q")
 	id := past.enqueue(t, "q", "", Options{})

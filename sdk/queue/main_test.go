@@ -192,9 +192,8 @@ func setupBehind(t *testing.T, query string) (*world, *world, *queuetest.Proxy) 
 	proxy := queuetest.NewProxy(t, server)
 	behind, past := newWorld(t, proxy.URL()+query), newWorld(t, server.URL())
 	past.keys, past.config = behind.keys, behind.config
-	if err := behind.Prepare(behind.ctx); err != nil { // has a connection, and the scripts
-		t.Fatal(err)
-	}
+	// It has a connection and the scripts before anything breaks, however short its time-outs are.
+	eventually(t, "a connection", func() bool { return behind.Prepare(behind.ctx) == nil })
 	return behind, past, proxy
 }
 

@@ -57,11 +57,10 @@ func TestEnqueueManyAfterALostReply(t *testing.T) {
 
 func TestSettleAfterALostReply(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
-	node, hold := (*Node)(nil), Hold{}
 	for i, settlement := range []Settlement{{Result: []byte("first")}, {Failure: &Failure{Reason: ReasonTrap}}} {
 		queue := fmt.Sprintf("q%d", i)
 		id := past.enqueue(t, queue, "", Options{})
-		node, hold = w.held(t, queue)
+		node, hold := w.held(t, queue)
 		settlement.Hold = hold
 		cuts := proxy.Cuts()
 		proxy.CutReplies(1, hold.ID)

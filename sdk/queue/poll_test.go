@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,6 +10,25 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
+
+// sent is a hook that counts the scripts of pipelines and their longest list of arguments.
+type sent struct{ pipelines, scripts, longest int }
+
+func (s *sent) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == "evalsha" { // not what a new connection begins with
+			s.pipelines++
+			s.scripts += len(cmds)
+		}
+		for _, cmd := range cmds {
+			s.longest = max(s.longest, len(cmd.Args()))
+		}
+		return next(ctx, cmds)
+	}
+}
 
 func TestPollInBlocks(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
@@ -25,7 +45,12 @@ func TestPollInBlocks(t *testing.T) {
 		}
 		w.enqueue(t, queues[700], "", Options{Delay: 20 * time.Second})
 		w.enqueue(t, queues[1201], "", Options{Delay: 10 * time.Second})
+		blocks := &sent{}
+		w.rdb.AddHook(blocks)
 		poll := must[Poll](t)(w.Poll(w.ctx, queues))
+		if blocks.pipelines != 1 || blocks.scripts != 3 || blocks.longest > 510 {
+			t.Errorf("sent %+v, want three blocks in one round trip", blocks)
+		}
 		if len(poll.Queues) != len(queues) {
 			t.Fatalf("looked at %d queues, want %d", len(poll.Queues), len(queues))
 		}

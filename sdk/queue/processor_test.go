@@ -99,7 +99,7 @@ func TestProcessorErrLost(t *testing.T) {
 		processor, task := w.taken(t, "q", "")
 		// It goes to another listener.
 		other := w.node(t, "q")
-		w.rdb.RPopLPush(w.ctx, w.keys.reserved("q", task.Node), w.keys.reserved("q", other.ID()))
+		w.rdb.LMove(w.ctx, w.keys.reserved("q", task.Node), w.keys.reserved("q", other.ID()), "right", "left")
 		w.rdb.HSet(w.ctx, w.keys.task(task.ID), "node", other.ID(), "run", 2)
 		before := w.rdb.HGetAll(w.ctx, w.keys.task(task.ID)).Val()
 		_, started := processor.Start(w.ctx, 0)

@@ -321,6 +321,7 @@ func TestWorkOverARestartThatForgetsAll(t *testing.T) {
 
 // With Redis away for good the end of the context still ends Work, and it says what it could not do.
 func TestWorkEndsThoughRedisStaysAway(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]func(*queuetest.Proxy){
 		"refusing": (*queuetest.Proxy).Refuse, "hanging": (*queuetest.Proxy).Block,
 	} {

@@ -44,7 +44,7 @@ func New(t *testing.T) *Quern {
 }
 
 // Build builds the plugin of the example in the folder, at the place that its README names; so an
-// example is built once at a time. A compiler that is missing skips the test; in CI it fails it.
+// example is built once at a time.
 func (q *Quern) Build(t *testing.T, folder string) *Plugin {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))
@@ -107,23 +107,25 @@ func buildCommand(readme string) (command, file string, err error) {
 }
 
 // withCompiler is the command with a compiler that is there. The READMEs name the clang that the
-// project is built with; where a system has only its own clang, that one will do.
+// project is built with; where a system has only another, the one that .ci/clang finds will do.
 func withCompiler(t *testing.T, command string) string {
 	t.Helper()
 	compiler := compilerOf(command)
-	if _, err := exec.LookPath(compiler); err == nil {
+	if !strings.HasPrefix(compiler, "clang") {
 		return command
 	}
-	if family, _, versioned := strings.Cut(compiler, "-"); versioned {
-		if _, err := exec.LookPath(family); err == nil {
-			return strings.Replace(command, compiler, family, 1)
-		}
+	gomod, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("%s is not installed: run make deps", compiler)
+	var said bytes.Buffer
+	find := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(string(gomod)), ".ci", "clang"))
+	find.Stderr = &said
+	clang, err := find.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, &said)
 	}
-	t.Skipf("%s is not installed: run make deps", compiler)
-	return ""
+	return strings.Replace(command, compiler, strings.TrimSpace(string(clang)), 1)
 }
 
 // compilerOf is the first word of a command that does not set a variable.

@@ -1,0 +1,100 @@
+package host
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quern-project/quern/metrics"
+)
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	var b backoff
+	now := time.Unix(1, 0)
+	for _, want := range []int{50, 100, 200, 400, 800, 1600, 2000, 2000} {
+		if !b.over(now) {
+			t.Fatalf("not over before the pause of %d ms", want)
+		}
+		if left := b.failed(now); left != time.Duration(want)*time.Millisecond {
+			t.Errorf("pause of %s, want %d ms", left, want)
+		}
+		now = now.Add(10 * time.Millisecond)
+		if left := b.failed(now); left != time.Duration(want-10)*time.Millisecond || b.over(now) {
+			t.Errorf("what failed meanwhile made the pause %s", left)
+		}
+		now = now.Add(time.Duration(want-10) * time.Millisecond)
+	}
+	b.succeeded()
+	if left := b.failed(now); left != minBackoff {
+		t.Errorf("pause of %s after a success", left)
+	}
+}
+
+// A success of one kind says nothing of another, and a refused queue nothing of Redis.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	m, err := metrics.New(prometheus.NewRegistry(), metrics.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &logBuffer{}
+	h := newHealth(observer{m}, hclog.New(&hclog.LoggerOptions{Output: log}), func() {})
+	check := func(healthy bool, warned, back, refused int) {
+		t.Helper()
+		if h.healthy() != healthy || log.lines("does not serve") != warned || log.lines("serves again") != back || log.lines("refuses a queue") != refused {
+			t.Errorf("healthy %v, want %v, %d warned, %d back, %d refused; the log:\n%s", h.healthy(), healthy, warned, back, refused, log)
+		}
+	}
+	full, damaged := io.ErrUnexpectedEOF, errors.New("WRONGTYPE")
+	h.failed(opReserve, "q", full)
+	h.failed(opDue, "", full)
+	h.succeeded(opRenew, "")
+	h.succeeded(opDue, "")
+	h.failed(opReserve, "q", full)
+	check(false, 1, 0, 0)
+	if h.mayReserve(time.Now()) {
+		t.Error("reserving does not pause")
+	}
+	h.succeeded(opReserve, "q")
+	check(true, 1, 1, 0)
+	if !h.mayReserve(time.Now()) {
+		t.Error("reserving pauses after a success")
+	}
+	h.failed(opReserve, "q", damaged)
+	h.failed(opReserve, "q", damaged)
+	h.failed(opSettle, "q", damaged)
+	h.succeeded(opReserve, "other")
+	check(true, 1, 1, 2)
+	h.succeeded(opReserve, "q")
+	h.failed(opReserve, "q", full)
+	check(false, 2, 1, 2)
+	h.failed(opReserve, "q", damaged) // an answer
+	check(true, 2, 2, 3)
+}
+
+// A task that falls due brings the next look forward; it does not put off the regular one, nor make
+// looks follow each other without a pause.
+func TestNextLook(t *testing.T) {
+	t.Parallel()
+	d := newDue(nil)
+	now := time.Now()
+	about := func(what string, got, want time.Duration) {
+		t.Helper()
+		if got > want || got < want-time.Minute {
+			t.Errorf("%s: after %s, want %s", what, got, want)
+		}
+	}
+	about("nothing known", d.wait(now.Add(time.Hour), now), time.Hour)
+	d.earliest(now.Add(2 * time.Hour))
+	about("due after the regular look", d.wait(now.Add(time.Hour), now), time.Hour)
+	d.earliest(now.Add(10 * time.Minute))
+	d.earliest(now.Add(20 * time.Minute))
+	about("due before it", d.wait(now.Add(time.Hour), now), 10*time.Minute)
+	d.earliest(now.Add(-time.Minute))
+	about("overdue", d.wait(now.Add(time.Hour), now.Add(5*time.Minute)), 5*time.Minute)
+}
