@@ -62,7 +62,7 @@ e2e: deps ## run the command line's end-to-end tests alone
 	go test -count=$(COUNT) -timeout=$(TIMEOUT) ./cmd/...
 
 .PHONY: bench
-bench: deps ## run the benchmarks (PKG=./runtime BENCH=Load COUNT=10 for benchstat)
+bench: deps ## run the benchmarks (PKG=./runtime BENCH=Run COUNT=10 for benchstat)
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=$(TIMEOUT) $(PKG)
 
 .PHONY: lint

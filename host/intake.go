@@ -86,9 +86,7 @@ func (in *intake) reserve(ctx, tasks context.Context, s *session, grants []*gran
 	defer cancel()
 	wants := make([]queue.Want, len(grants))
 	for i, g := range grants {
-		wants[i] = queue.Want{
-			Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
-		}
+		wants[i] = g.want()
 	}
 	for i, batch := range s.node.Reserve(ctx, wants) {
 		in.take(tasks, grants[i], batch)
@@ -114,7 +112,7 @@ func (in *intake) compare(ctx, tasks context.Context, g *grant) {
 	}
 	ids = slices.DeleteFunc(ids, g.session.knows)
 	slices.Reverse(ids) // oldest first
-	batch := g.session.node.Adopt(ctx, g.served.queue, ids[:min(len(ids), len(g.shares))], true)
+	batch := g.session.node.Adopt(ctx, g.want(), ids[:min(len(ids), len(g.shares))])
 	if len(batch.Tasks) > 0 {
 		g.session.logger.Warn("took on tasks whose reserve was not answered", "queue", g.served.queue, "tasks", len(batch.Tasks))
 	}

@@ -82,6 +82,13 @@ type grant struct {
 	wakes   uint64 // the scheduler's count when it was granted
 }
 
+// want asks for what is granted, to be run at once.
+func (g *grant) want() queue.Want {
+	return queue.Want{
+		Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
+	}
+}
+
 // pick grants the free slots: one at a time to the queue with the fewest running tasks, among equals
 // to the one that was served longest ago.
 func (s *scheduler) pick() []*grant {

@@ -281,7 +281,7 @@ func (s *session) sweepQueue(ctx context.Context, name string) error {
 		return err
 	}
 	for part := range slices.Chunk(slices.DeleteFunc(ids, s.knows), settleTasks) { // newest first
-		batch := s.node.Adopt(ctx, name, part, false)
+		batch := s.node.Adopt(ctx, queue.Want{Queue: name}, part)
 		if batch.Err != nil {
 			return batch.Err
 		}

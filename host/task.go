@@ -74,6 +74,9 @@ func (r *runner) run(ctx context.Context, t *task) {
 func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	input := t.Parameters
 	if t.Large {
+		if t.Size > t.version.Limits.Input {
+			return runtime.InputExceeded(t.version.Limits, t.Size) // not fetched only to be refused
+		}
 		var err error
 		input, err = t.session.parameters(ctx, t.ID)
 		switch {

@@ -33,7 +33,7 @@ type run struct {
 func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	limits := c.Limits.WithDefaults()
 	if size := int64(len(c.Input)); size > limits.Input {
-		return limitOutcome(inputExceeded(limits.Input, size))
+		return InputExceeded(limits, size)
 	}
 	if m.info.MemoryMin > limits.Memory {
 		return limitOutcome(memoryExceeded(limits.Memory))
@@ -66,6 +66,12 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 		m.engine.logger.Error("guest memory was not released", "plugin", c.Plugin, "error", err)
 	}
 	return outcome
+}
+
+// InputExceeded is what Run answers to an input of so many bytes that is over the limit, for who knows
+// its size before having it.
+func InputExceeded(limits Limits, size int64) Outcome {
+	return limitOutcome(inputExceeded(limits.WithDefaults().Input, size))
 }
 
 // call makes the instance and runs it to its end. When it returns, nothing of the guest runs and

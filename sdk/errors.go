@@ -20,8 +20,8 @@ func Fatal(err error) error {
 	return &FatalError{Err: err}
 }
 
-// Retry wraps err so that the task is tried again later: something that the handler needs is away
-// for now. Retry(nil) is nil.
+// Retry wraps err so that the task asks to be tried again later: something that the handler needs is
+// away for now. Hosts do not do so yet: the task fails, and says so. Retry(nil) is nil.
 func Retry(err error) error {
 	if err == nil {
 		return nil

@@ -38,7 +38,7 @@ func ExampleFatal() {
 	// Output: true the file is not a picture
 }
 
-// What is away now may be back soon: the task is tried again.
+// What is away now may be back soon: the task asks to be tried again.
 func ExampleRetry() {
 	err := fmt.Errorf("send page: %w", sdk.Retry(errors.New("the printer is out of paper")))
 

@@ -19,10 +19,10 @@
 //
 //	returned error   exit status   the task
 //	nil              0             is complete with the returned bytes as its result
-//	Retry(err)       75            is tried again later
+//	Retry(err)       75            asks to be tried again later (not supported yet: it fails, and says so)
 //	Fatal(err)       65            has failed for good: another attempt would end the same
-//	any other        1             has failed; the queue's policy decides about another attempt
-//	a panic          2             has failed, with the end of the stack trace as its error
+//	any other        1             has failed
+//	a panic          2             has failed, with the panic as its error
 //
 // The error's text becomes the task's error. What a handler writes to standard error before (with
 // the package log, for instance) goes line by line to the task's log.

@@ -58,6 +58,7 @@ func TestGoldenFinishedTasks(t *testing.T) {
 	s.host(plugins)
 	s.run("enqueue", "echo", "hello", "--wait", "--id", "ok", "--key", "greeting", "--label", "a=b")
 	s.run("enqueue", "echo", "--wait")
+	s.run("enqueue", "echo", "--wait", "--wait-timeout", "20ms", "--delay", "1h", "--id", "slow")
 	s.feed("\xff\xfe\x00", "enqueue", "echo", "-", "--id", "bytes")
 	if got := s.must("task", "wait", "bytes"); got != "\xff\xfe\x00" {
 		t.Errorf("result %q", got)

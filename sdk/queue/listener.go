@@ -118,7 +118,7 @@ func (l *Listener) compare(ctx context.Context) (*Task, error) {
 	}
 	given, unknown := make(map[string]int64), []Reservation(nil)
 	for block := range slices.Chunk(ids, blockTasks) {
-		batch := l.node.Adopt(ctx, l.queue, block, false)
+		batch := l.node.Adopt(ctx, Want{Queue: l.queue}, block)
 		if batch.Err != nil {
 			return nil, batch.Err
 		}

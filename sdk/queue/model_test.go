@@ -205,7 +205,7 @@ func (m *model) adopt(r *rapid.T) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	batch := m.nodes[node].Adopt(m.w.ctx, "q", ids, false)
+	batch := m.nodes[node].Adopt(m.w.ctx, Want{Queue: "q"}, ids)
 	if batch.Err != nil || len(batch.Tasks) != len(m.reserved[node]) || batch.Dropped != 0 {
 		r.Fatalf("adopted %+v, want %v", batch, m.reserved[node])
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -118,11 +120,13 @@ func (n *Node) Leave(ctx context.Context) error {
 	n.mu.Unlock()
 	k := n.client.keys
 	last := call{script: retireScript, keys: []string{k.nodes(), k.node(n.id)}, args: []any{n.id}}
+	var errs []error // one damaged queue must not keep the node in the others
 	for _, queue := range queues {
-		if err := n.Unregister(ctx, queue); err != nil {
-			return err
-		}
+		errs = append(errs, n.Unregister(ctx, queue))
 		last.keys = append(last.keys, k.listeners(queue), k.reserved(queue, n.id))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	if _, err := n.client.eval(ctx, last); err != nil {
 		return fmt.Errorf("forget listener %s: %w", n.id, err)
@@ -148,8 +152,9 @@ type Reservation struct {
 	// Created and ETA are when the task was enqueued and due; zero if unknown.
 	Created, ETA          time.Time
 	Attempts, MaxAttempts int
-	// Parameters are nil when Large: then they are fetched by Client.Parameters.
+	// Parameters have Size bytes; they are nil when Large: then Client.Parameters fetches them.
 	Parameters []byte
+	Size       int64
 	Large      bool
 }
 
@@ -180,18 +185,14 @@ func (n *Node) Reserve(ctx context.Context, wants []Want) []Batch {
 	k := n.client.keys
 	calls := make([]call, len(wants))
 	for i, want := range wants {
-		pid := ""
-		if want.Start {
-			pid = fmt.Sprint(n.pid)
-		}
 		calls[i] = call{
 			script: reserveScript,
 			keys: []string{
 				k.pending(want.Queue), k.reserved(want.Queue, n.id), k.started(want.Queue), k.paused(),
-				k.index(want.Queue), k.scheduled(want.Queue),
+				k.index(want.Queue), k.scheduled(want.Queue), k.nodes(),
 			},
 			args: []any{
-				n.client.clock, want.Queue, n.id, want.Count, pid, k.task(""), k.bytes(""), k.reserved(want.Queue, ""),
+				n.client.clock, want.Queue, n.id, want.Count, n.startAs(want), k.task(""), k.bytes(""), k.reserved(want.Queue, ""),
 				inlineBytes, batchBytes, want.Plugin, want.Digest,
 			},
 		}
@@ -218,32 +219,41 @@ func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
 // Adopt takes on tasks that the node holds without knowing, because the answer to their Reserve did
 // not come: IDs that Held brought and the caller does not have. The caller makes sure that no
 // Reserve of the queue is on its way meanwhile.
-func (n *Node) Adopt(ctx context.Context, queue string, ids []string, start bool) Batch {
+func (n *Node) Adopt(ctx context.Context, want Want, ids []string) Batch {
 	if len(ids) == 0 {
 		return Batch{}
 	}
 	k := n.client.keys
-	pid := ""
-	if start {
-		pid = fmt.Sprint(n.pid)
+	args := []any{
+		n.client.clock, n.id, n.startAs(want), k.task(""), k.bytes(""), inlineBytes, batchBytes, want.Plugin, want.Digest,
 	}
-	args := []any{n.client.clock, n.id, pid, k.task(""), k.bytes(""), inlineBytes, batchBytes}
 	for _, id := range ids {
 		args = append(args, id)
 	}
 	value, err := n.client.eval(ctx, call{
 		script: adoptScript,
-		keys:   []string{k.reserved(queue, n.id), k.started(queue)},
+		keys:   []string{k.reserved(want.Queue, n.id), k.started(want.Queue)},
 		args:   args,
 	})
 	batch := newBatch(reply{value, err})
 	if batch.Err != nil {
-		batch.Err = fmt.Errorf("adopt from %q: %w", queue, batch.Err)
+		batch.Err = fmt.Errorf("adopt from %q: %w", want.Queue, batch.Err)
 	}
 	return batch
 }
 
+// startAs is the process that starts what is wanted, "" if it is only to be reserved.
+func (n *Node) startAs(want Want) string {
+	if !want.Start {
+		return ""
+	}
+	return strconv.Itoa(n.pid)
+}
+
 func newBatch(r reply) Batch {
+	if r.err != nil && strings.HasPrefix(r.err.Error(), "LEASELOST") {
+		return Batch{Err: fmt.Errorf("%w: %w", ErrLeaseLost, r.err)}
+	}
 	if r.err != nil {
 		return Batch{Err: r.err}
 	}
@@ -261,15 +271,15 @@ func newBatch(r reply) Batch {
 	}
 	for _, row := range rows[1:] {
 		f := asList(row)
-		if len(f) < 6 {
+		if len(f) < 7 {
 			return Batch{Err: errors.New("unexpected answer of a script")}
 		}
 		task := Reservation{
 			ID: asString(f[0]), Run: asInt(f[1]), Created: parseSeconds(asString(f[2])), ETA: parseSeconds(asString(f[3])),
-			Attempts: int(asInt(f[4])), MaxAttempts: int(asInt(f[5])), Large: true,
+			Attempts: int(asInt(f[4])), MaxAttempts: int(asInt(f[5])), Size: asInt(f[6]), Large: true,
 		}
-		if len(f) > 6 && f[6] != nil {
-			task.Parameters, task.Large = []byte(asString(f[6])), false
+		if len(f) > 7 && f[7] != nil {
+			task.Parameters, task.Large = []byte(asString(f[7])), false
 		}
 		batch.Tasks = append(batch.Tasks, task)
 	}

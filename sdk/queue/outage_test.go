@@ -155,7 +155,7 @@ func TestReserveOfManyAfterALostReply(t *testing.T) {
 	}
 	for _, queue := range []string{"a", "b", "c"} {
 		ids := must[[]string](t)(node.Held(w.ctx, queue))
-		batch := node.Adopt(w.ctx, queue, ids, true)
+		batch := node.Adopt(w.ctx, Want{Queue: queue, Start: true}, ids)
 		if batch.Err != nil || len(batch.Tasks) != 1 || string(batch.Tasks[0].Parameters) != queue || batch.Tasks[0].Run != 1 {
 			t.Errorf("queue %s: %+v", queue, batch)
 		}

@@ -378,16 +378,81 @@ func TestAdoptFindsALostReply(t *testing.T) {
 		node := w.node(t, "q")
 		lost := w.reserve(t, node, "q", true) // as if the reply had not come
 		ids := must[[]string](t)(node.Held(w.ctx, "q"))
-		batch := node.Adopt(w.ctx, "q", ids, true)
+		batch := node.Adopt(w.ctx, Want{Queue: "q", Start: true}, ids)
 		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Tasks[0].Run != lost.Run || string(batch.Tasks[0].Parameters) != "x" {
 			t.Fatalf("adopted %+v", batch)
 		}
 		// The hash gives it to somebody else: the entry goes, the task stays as it is.
 		w.rdb.HSet(w.ctx, w.keys.task(id), "node", "other_1")
-		batch = node.Adopt(w.ctx, "q", ids, true)
+		batch = node.Adopt(w.ctx, Want{Queue: "q", Start: true}, ids)
 		if batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
 			t.Errorf("another's: %+v", batch)
 		}
+	})
+}
+
+func TestReserveOfANodeThatLeft(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		if err := node.Leave(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		// One that was long on its way: nobody would ever find what it took.
+		if batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
+			t.Errorf("reserved %+v", batch)
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1})
+	})
+}
+
+func TestAdoptWritesWhatRunsIt(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		w.reserve(t, node, "q", true)
+		batch := node.Adopt(w.ctx, Want{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
+		if batch.Err != nil || len(batch.Tasks) != 1 {
+			t.Fatalf("adopted %+v", batch)
+		}
+		if task := w.task(t, id); task.Digest != "sha256:1" {
+			t.Errorf("digest %s, but another version runs it", task.Digest)
+		}
+		w.depth(t, "q", map[Status]int64{Started: 1})
+	})
+}
+
+func TestLeaveOfADamagedQueue(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "a", "b", "c")
+		w.rdb.Del(w.ctx, w.keys.listeners("b"))
+		w.rdb.Set(w.ctx, w.keys.listeners("b"), "x", 0)
+		if err := node.Leave(w.ctx); err == nil {
+			t.Error("leaving a damaged queue is no error")
+		}
+		if got := must[map[string]int64](t)(w.Queues(w.ctx)); got["a"] != 0 || got["c"] != 0 {
+			t.Errorf("listeners of the other queues: %v", got)
+		}
+	})
+}
+
+func TestSettleBesideADamagedTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		w.enqueue(t, "q", "", Options{ID: "damaged"})
+		w.enqueue(t, "q", "", Options{ID: "whole"})
+		batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 2, Start: true}})[0]
+		w.rdb.Del(w.ctx, w.keys.task("damaged"))
+		w.rdb.Set(w.ctx, w.keys.task("damaged"), "x", 0)
+		var settlements []Settlement
+		for _, task := range batch.Tasks {
+			settlements = append(settlements, Settlement{Hold: Hold{ID: task.ID, Run: task.Run}})
+		}
+		errs, err := node.Settle(w.ctx, "q", settlements)
+		if err != nil || !errors.Is(errs[0], ErrNoTask) || errs[1] != nil {
+			t.Errorf("settled: %v, %v", errs, err)
+		}
+		w.depth(t, "q", map[Status]int64{Complete: 1})
 	})
 }
 
@@ -530,7 +595,11 @@ func TestTenantsNeverMeet(t *testing.T) {
 	if _, err := b.Task(a.ctx, "same"); !errors.Is(err, ErrNoTask) {
 		t.Errorf("%v", err)
 	}
-	batch := b.Node().Reserve(a.ctx, []Want{{Queue: "q", Count: 1}})[0]
+	node := b.Node()
+	if err := node.Join(a.ctx); err != nil {
+		t.Fatal(err)
+	}
+	batch := node.Reserve(a.ctx, []Want{{Queue: "q", Count: 1}})[0]
 	if len(batch.Tasks) != 0 || batch.Err != nil {
 		t.Errorf("%+v", batch)
 	}

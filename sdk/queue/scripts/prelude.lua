@@ -31,7 +31,8 @@ end
 -- 'held', 'done' (this very run settled it before), 'lost' or 'gone'. The caller then proves the
 -- list with LREM or LPOS.
 local function holder(key, listener, run)
-  local h = redis.call('HMGET', key, 'node', 'run', 'settled')
+  local h = redis.pcall('HMGET', key, 'node', 'run', 'settled')
+  if h.err then return 'gone' end -- something else took the key: the task is no more
   if not h[1] and redis.call('EXISTS', key) == 0 then return 'gone' end
   if h[3] == listener .. ' ' .. run then return 'done' end
   if h[1] == listener and h[2] == run then return 'held' end
@@ -45,16 +46,18 @@ local function elsewhere(key, queue)
   return is and is ~= '' and is ~= queue
 end
 
--- payload(key, bytes_key, max): the parameters if they have at most max bytes, else false.
--- Bytes that are not UTF-8 text live in the companion hash; the field holds a marker then.
+-- payload(key, bytes_key, max): the parameters if they have at most max bytes, else false; and how
+-- many they have. Bytes that are not UTF-8 text live in the companion hash; the field holds a marker
+-- then.
 local function payload(key, bytes_key, max)
-  if redis.call('HSTRLEN', key, 'parameters') > max then return false end
+  local size = redis.call('HSTRLEN', key, 'parameters')
+  if size > max then return false, size end
   local text = redis.call('HGET', key, 'parameters')
-  if not text then return '' end
+  if not text then return '', 0 end
   if string.sub(text, 1, 12) == 'quern:bytes:' then
-    local size = redis.call('HSTRLEN', bytes_key, 'parameters')
-    if size > max then return false end
-    if size > 0 then return redis.call('HGET', bytes_key, 'parameters') end
+    local bytes = redis.call('HSTRLEN', bytes_key, 'parameters')
+    if bytes > max then return false, bytes end
+    if bytes > 0 then return redis.call('HGET', bytes_key, 'parameters'), bytes end
   end
-  return text
+  return text, size
 end
