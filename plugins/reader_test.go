@@ -52,16 +52,16 @@ func TestReadStableErrors(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/outside", []byte("x"))
-	mkdir(t, dir+"/root")
-	symlink(t, "../outside", dir+"/root/link")
-	write(t, dir+"/root/big", make([]byte, 11))
+	mkdir(t, dir+"/inside")
+	symlink(t, "../outside", dir+"/inside/link")
+	write(t, dir+"/inside/big", make([]byte, 11))
 	for name, want := range map[string]string{
 		"link":       "it is a link: put a regular file in its place",
 		"big":        "it has 11 bytes, more than 10B: make it smaller",
 		"../outside": "path escapes from parent",
 		"none":       "no such file or directory",
 	} {
-		if _, err := readStable(dir+"/root", name, 10); err == nil || !bytes.Contains([]byte(err.Error()), []byte(want)) {
+		if _, err := readStable(dir+"/inside", name, 10); err == nil || !bytes.Contains([]byte(err.Error()), []byte(want)) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}

@@ -23,6 +23,7 @@ func TestDev(t *testing.T) {
 	c := u.start("dev", "--plugins", folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
 	address := c.listening()
 	awaitStatus(t, "http://"+address+"/readyz", http.StatusOK)
+	c.serving("echo")
 
 	info, err := os.Stat(path)
 	if err != nil {

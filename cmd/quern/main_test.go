@@ -159,12 +159,20 @@ func (c *command) listening() string {
 }
 
 // host runs `quern serve` in this process on a plugin directory, and returns when it is ready.
-func (u *user) host(plugins string, args ...string) (*command, string) {
+func (u *user) host(plugins string, args ...string) (c *command, address string) {
 	u.t.Helper()
-	c := u.start(append([]string{"serve", "--plugins", plugins, "--http", "127.0.0.1:0"}, args...)...)
-	address := c.listening()
+	c = u.start(append([]string{"serve", "--plugins", plugins, "--http", "127.0.0.1:0"}, args...)...)
+	address = c.listening()
 	awaitStatus(u.t, "http://"+address+"/readyz", 200)
 	return c, address
+}
+
+// serving waits until a host has made itself known as a listener of queues.
+func (c *command) serving(queues ...string) {
+	c.t.Helper()
+	for _, queue := range queues {
+		c.stderr.await(c.t, regexp.MustCompile(`serving queue: .*queue=`+queue+`\n`))
+	}
 }
 
 // output is what a command writes while others read it.

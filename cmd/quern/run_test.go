@@ -67,7 +67,8 @@ func TestResultBytes(t *testing.T) {
 	t.Parallel()
 	u := tenant(t)
 	dir := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)})
-	u.host(dir)
+	c, _ := u.host(dir)
+	c.serving("echo")
 	every := make([]byte, 1<<20)
 	for i := range every {
 		every[i] = byte(i * i >> 3)
@@ -133,6 +134,7 @@ func TestRedisReplies(t *testing.T) {
 		{"Forbidden", "redis://reader:s3cret@" + shared.Addr() + "/0", "NOPERM .*: grant the Redis user what the README's ACL lists"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			r := newUser(t, tt.redis).run("enqueue", "mail", "--tenant", name)
 			if r.status != exitRefused || !regexp.MustCompile(`^quern: enqueue in "mail": `+tt.want+"\n$").MatchString(r.stderr) {
 				t.Errorf("exit %d: %s", r.status, r.stderr)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,8 +37,11 @@ type world struct {
 
 func newWorld(t *testing.T, url string) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
+	if !strings.Contains(url, "?") {
+		url += "?read_timeout=20s" // the machine may be busy with other things
+	}
 	client, err := New(url, Config{Tenant: queuetest.Tenant()})
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +144,7 @@ func (w *world) subscribed(t testing.TB, channel string) {
 }
 
 // patience bounds what must happen soon, on a machine that may be busy with other things.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // eventually waits until something is so.
 func eventually(t testing.TB, what string, holds func() bool) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -91,13 +93,47 @@ func TestWaitEndsWithTheTask(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{})
 		ended := w.waiting(t, id)
 		w.subscribed(t, w.keys.done(id))
-		// Gone before the waiter looks.
-		w.rdb.HSet(w.ctx, w.keys.task(id), "status", "failed")
-		if err := w.Queue("q").Delete(w.ctx, id); err != nil {
+		_, err := w.rdb.TxPipelined(w.ctx, func(p redis.Pipeliner) error { // as the script does
+			p.Del(w.ctx, w.keys.task(id))
+			p.Publish(w.ctx, w.keys.done(id), "")
+			return nil
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if got := receive(t, "the end of Wait", ended); !errors.Is(got.err, ErrNoTask) || got.took > lookInterval-time.Second {
 			t.Errorf("waited %s: %v", got.took, got.err)
+		}
+	})
+}
+
+func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		node := w.node(t, "q")
+		for what, end := range map[string]func(id string) error{
+			"cancel": func(id string) error { return q.Cancel(w.ctx, id) },
+			"settle": func(id string) error {
+				got := w.reserve(t, node, "q", true)
+				errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: id, Run: got.Run}}})
+				return errors.Join(append(errs, err)...)
+			},
+			"delete": func(id string) error {
+				return errors.Join(w.rdb.HSet(w.ctx, w.keys.task(id), "status", "failed").Err(), q.Delete(w.ctx, id))
+			},
+		} {
+			id := w.enqueue(t, "q", "", Options{})
+			done := w.rdb.Subscribe(w.ctx, w.keys.done(id))
+			messages := done.Channel()
+			w.subscribed(t, w.keys.done(id))
+			if err := end(id); err != nil {
+				t.Fatal(what, err)
+			}
+			if message := receive(t, "an announcement of "+what, messages); message.Payload != "" {
+				t.Errorf("%s: the message is %q, want nothing in it", what, message.Payload)
+			}
+			_ = done.Close()
+			w.rdb.Del(w.ctx, w.keys.pending("q"))
 		}
 	})
 }

@@ -131,14 +131,20 @@ func safely(ctx context.Context, task *Task, handle func(context.Context, *Task)
 	return result, nil
 }
 
-// persist repeats a call that is safe to repeat while Redis is away or refuses.
+// persist repeats a call that is safe to repeat while Redis is away or refuses. When ctx ends it
+// returns what was wrong with Redis.
 func persist(ctx context.Context, call func(context.Context) error) error {
+	var last error
 	wait := settleBackoff
 	for {
 		err := call(ctx)
+		if last != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return last
+		}
 		if !IsUnavailable(err) {
 			return err
 		}
+		last = err
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

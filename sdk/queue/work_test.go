@@ -207,6 +207,26 @@ func TestWorkStartsAnewWhenItsLeaseIsLost(t *testing.T) {
 	})
 }
 
+// A worker that waits hears of its lost lease when it takes the next task at the latest.
+func TestWorkStartsAnewAtTheNextTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.config.Lease = time.Minute // so that no renewal comes between
+		w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) { return task.Parameters, nil })
+		w.subscribed(t, w.keys.channel("q"))
+		var first string
+		eventually(t, "the first renewal", func() bool {
+			nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx))
+			first = nodes[0].ID
+			return len(nodes[0].About) > 0
+		})
+		w.rdb.ZRem(w.ctx, w.keys.nodes(), first)
+		task := w.finished(t, w.enqueue(t, "q", "x", Options{}))
+		if string(task.Result) != "x" || task.Node == first || task.Run != 1 {
+			t.Errorf("%+v", task)
+		}
+	})
+}
+
 // reclaim does to a listener and its started task what a host does when the lease has ended.
 func (w *world) reclaim(t testing.TB, queue string, task *Task) {
 	t.Helper()
