@@ -95,7 +95,7 @@ func (k *keeper) lookIn(after time.Duration) {
 	}
 }
 
-// look compares the directory with what is known of it. Nothing big is read here.
+// look looks at the directory. Nothing big is read here.
 func (k *keeper) look() {
 	s, err := look(k.cfg.Dir, k.cfg.Tenants)
 	if err != nil {
@@ -111,6 +111,11 @@ func (k *keeper) look() {
 		// What changed between the survey and the watch went unseen by both.
 		k.lookIn(quietTime)
 	}
+	k.compare(s)
+}
+
+// compare brings the plugins in step with what a look has found.
+func (k *keeper) compare(s *survey) {
 	for key := range s.seen {
 		if _, known := k.find(key); !known {
 			k.insert(&plugin{key: key})

@@ -2,7 +2,9 @@ package plugins
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -76,6 +78,51 @@ func TestConfirmWhatIsGone(t *testing.T) {
 	k.settle(result{order: order{key: p.key, serving: id}, stamp: p.seen.module.stamp, found: id, known: true})
 	if p.busy || !p.due || !p.fresh {
 		t.Errorf("the plugin is not loaded again: %+v", p)
+	}
+}
+
+// Between the begin of a load and its end another plugin may have got the queue: then that one keeps it.
+func TestAcceptWhatAnotherHasGot(t *testing.T) {
+	t.Parallel()
+	k, p := settling(t)
+	other := found(t, time.Hour)
+	other.name = "b"
+	other.current = &Version{Name: "b", Manifest: DefaultManifest("a")}
+	k.insert(other)
+	released := false
+	v := &Version{Name: "a", Manifest: DefaultManifest("a"), release: func(*module) { released = true }}
+	v.holders.Store(1)
+	k.settle(result{order: order{key: p.key}, stamp: p.seen.module.stamp, version: v})
+	if p.current != nil || !released || !p.due || !p.fresh {
+		t.Errorf("released %t, the plugin %+v, want it to be decided anew", released, p)
+	}
+}
+
+// A folder that cannot be listed says nothing about its files: what was loaded keeps serving.
+func TestClosedFolder(t *testing.T) {
+	t.Parallel()
+	k, p := settling(t)
+	closed := found(t, time.Hour)
+	closed.key = key{"acme", "a"}
+	closed.current = &Version{Name: "a", Manifest: DefaultManifest("a")}
+	k.insert(closed)
+	k.compare(&survey{seen: map[key]sighting{p.key: p.seen}, closed: map[string]error{"acme": fs.ErrPermission}})
+	if _, known := k.find(closed.key); !known || closed.current == nil || len(k.retired) > 0 {
+		t.Errorf("known %t, the plugin %+v", known, closed)
+	}
+}
+
+// A manifest that comes to ask for too much is refused, though the module beside it is loaded already.
+func TestCeilingOfALoadedModule(t *testing.T) {
+	t.Parallel()
+	l := newLoader(newTestPool(t, 1).engine, Config{MaxMemory: 40 << 20}.withDefaults())
+	binary := guest(t, 1)
+	m, err := l.pool.acquire(t.Context(), digestOf(binary), binary)
+	check(t, err)
+	defer l.pool.release(m)
+	r := l.load(t.Context(), order{key: key{name: "a"}, digest: m.digest, manifest: DefaultManifest("a")})
+	if r.version != nil || !r.final || r.err == nil || !strings.Contains(r.err.Error(), "more than the 40MiB") {
+		t.Errorf("version %v, final %t, error %v", r.version, r.final, r.err)
 	}
 }
 

@@ -121,6 +121,7 @@ int main(void) {
 		least      time.Duration
 	}{
 		"nothing":   {`error = __wasi_poll_oneoff(s, e, 0, &n);`, "28", 0},
+		"overflow":  {`error = __wasi_poll_oneoff(s, e, 0x10000000, &n);`, "21", 0}, // times 48 and times 32 it is 0 in 32 bits
 		"relative":  {`s[0] = after(1, 20000000, 0); error = __wasi_poll_oneoff(s, e, 1, &n);`, "0 7:0:0", 20 * time.Millisecond},
 		"absolute":  {`s[0] = after(1, now(1) + 20000000, 1); error = __wasi_poll_oneoff(s, e, 1, &n);`, "0 7:0:0", 20 * time.Millisecond},
 		"wall":      {`s[0] = after(0, now(0) + 20000000, 1); error = __wasi_poll_oneoff(s, e, 1, &n);`, "0 7:0:0", 10 * time.Millisecond},

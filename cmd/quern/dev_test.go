@@ -20,10 +20,11 @@ func TestDev(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
 	path := filepath.Join(u.env["XDG_RUNTIME_DIR"], "quern", "dev.json")
-	c := u.start("dev", "--plugins", folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
+	plugins := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)})
+	c := u.start("dev", "--plugins", plugins)
 	address := c.listening()
 	awaitStatus(t, "http://"+address+"/readyz", http.StatusOK)
-	c.serving("echo")
+	c.serving(plugins)
 
 	info, err := os.Stat(path)
 	if err != nil {

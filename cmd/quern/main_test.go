@@ -158,20 +158,27 @@ func (c *command) listening() string {
 	return c.stderr.await(c.t, regexp.MustCompile(`listening: http=(\S+)`))
 }
 
-// host runs `quern serve` in this process on a plugin directory, and returns when it is ready.
+// host runs `quern serve` in this process on a plugin directory, and returns when it is ready and
+// listens.
 func (u *user) host(plugins string, args ...string) (c *command, address string) {
 	u.t.Helper()
 	c = u.start(append([]string{"serve", "--plugins", plugins, "--http", "127.0.0.1:0"}, args...)...)
 	address = c.listening()
-	awaitStatus(u.t, "http://"+address+"/readyz", 200)
+	awaitStatus(u.t, "http://"+address+"/readyz", http.StatusOK)
+	c.serving(plugins)
 	return c, address
 }
 
-// serving waits until a host has made itself known as a listener of queues.
-func (c *command) serving(queues ...string) {
+// serving waits until a host listens to the queues of the plugins in its directory, or refuses them.
+func (c *command) serving(plugins string) {
 	c.t.Helper()
-	for _, queue := range queues {
-		c.stderr.await(c.t, regexp.MustCompile(`serving queue: .*queue=`+queue+`\n`))
+	files, err := filepath.Glob(filepath.Join(plugins, "*.wasm"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, file := range files {
+		name := regexp.QuoteMeta(strings.TrimSuffix(filepath.Base(file), ".wasm"))
+		c.stderr.await(c.t, regexp.MustCompile(`(serving queue: .*queue=`+name+`\n|plugin refused: plugin=`+name+` )`))
 	}
 }
 

@@ -142,8 +142,7 @@ func (p *scraper) await(expression string, least, most float64) {
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	u := tenant(t)
-	c, address := u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}))
-	c.serving("sleep")
+	_, address := u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}))
 	p := startPrometheus(t, address)
 	queue := fmt.Sprintf(`tenant=%q,queue="sleep"`, u.env["QUERN_TENANT"])
 	p.await(`up{job="quern"}`, 1, 1)

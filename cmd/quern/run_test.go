@@ -67,8 +67,7 @@ func TestResultBytes(t *testing.T) {
 	t.Parallel()
 	u := tenant(t)
 	dir := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)})
-	c, _ := u.host(dir)
-	c.serving("echo")
+	u.host(dir)
 	every := make([]byte, 1<<20)
 	for i := range every {
 		every[i] = byte(i * i >> 3)

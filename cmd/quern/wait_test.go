@@ -139,8 +139,7 @@ func TestWaitOutage(t *testing.T) {
 func TestWaitInterrupted(t *testing.T) {
 	t.Parallel()
 	u := tenant(t)
-	c, _ := u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
-	c.serving("echo")
+	u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
 	rdb, name := queuetest.Shared(t).Client(t), u.env["QUERN_TENANT"]
 	for _, tt := range []struct{ args, said string }{
 		{"enqueue echo --delay 1h --wait --id one", "quern: interrupted, but the task goes on: wait for it with `quern task wait one`\n"},
