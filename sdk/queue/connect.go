@@ -123,4 +123,3 @@ func secure(config *tls.Config, ca, cert, key string) error {
 	}
 	return nil
 }
-
