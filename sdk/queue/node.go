@@ -226,6 +226,7 @@ func (n *Node) Adopt(ctx context.Context, want Want, ids []string) Batch {
 	k := n.client.keys
 	args := []any{
 		n.client.clock, n.id, n.startAs(want), k.task(""), k.bytes(""), inlineBytes, batchBytes, want.Plugin, want.Digest,
+		k.reserved(want.Queue, ""),
 	}
 	for _, id := range ids {
 		args = append(args, id)

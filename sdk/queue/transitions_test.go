@@ -382,8 +382,9 @@ func TestAdoptFindsALostReply(t *testing.T) {
 		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Tasks[0].Run != lost.Run || string(batch.Tasks[0].Parameters) != "x" {
 			t.Fatalf("adopted %+v", batch)
 		}
-		// The hash gives it to somebody else: the entry goes, the task stays as it is.
+		// Somebody else has it: the entry goes, the task stays as it is.
 		w.rdb.HSet(w.ctx, w.keys.task(id), "node", "other_1")
+		w.rdb.LPush(w.ctx, w.keys.reserved("q", "other_1"), id)
 		batch = node.Adopt(w.ctx, Want{Queue: "q", Start: true}, ids)
 		if batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
 			t.Errorf("another's: %+v", batch)
@@ -403,6 +404,44 @@ func TestReserveOfANodeThatLeft(t *testing.T) {
 			t.Errorf("reserved %+v", batch)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 1})
+	})
+}
+
+// A reserve that broke off leaves its task in the list alone: the list is the truth.
+func TestAdoptFindsAHalfReservedTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "x", Options{})
+		node := w.node(t, "q")
+		w.rdb.RPopLPush(w.ctx, w.keys.pending("q"), w.keys.reserved("q", node.ID()))
+		batch := node.Adopt(w.ctx, Want{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
+		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Dropped != 0 || string(batch.Tasks[0].Parameters) != "x" {
+			t.Fatalf("adopted %+v", batch)
+		}
+		errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: id, Run: batch.Tasks[0].Run}}})
+		if err != nil || errs[0] != nil {
+			t.Error(errs, err)
+		}
+		w.depth(t, "q", map[Status]int64{Complete: 1})
+	})
+}
+
+// What stands in a hash by hand may be a number to Lua and none to Redis.
+func TestReserveWithOddTimes(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		for _, created := range []string{"1795250000\n", " 1", "nan", "inf", "1e400", "0x10", "-1", "", "abc", strings.Repeat("9", 400)} {
+			w.rdb.HSet(w.ctx, w.keys.task("odd"), "queue", "q", "status", "pending", "created", created)
+			w.rdb.LPush(w.ctx, w.keys.pending("q"), "odd")
+			if got := w.reserve(t, node, "q", true); got.ID != "odd" {
+				t.Errorf("created %q: reserved %+v", created, got)
+			}
+			if errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: "odd", Run: 1}}}); err != nil || errs[0] != nil {
+				t.Errorf("created %q: %v %v", created, errs, err)
+			}
+			if err := w.Queue("q").Delete(w.ctx, "odd"); err != nil {
+				t.Errorf("created %q: %v", created, err)
+			}
+		}
 	})
 }
 

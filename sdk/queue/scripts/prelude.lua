@@ -39,6 +39,28 @@ local function holder(key, listener, run)
   return 'lost'
 end
 
+-- moment(text, otherwise): a time that the hash holds, if Redis would take it as a score. Lua's own
+-- tonumber takes more: blanks, nan, hexadecimals.
+local function moment(text, otherwise)
+  if text and string.find(text, '^%d+%.?%d*$') and #text < 20 then return text end
+  return otherwise
+end
+
+-- held(id, node, own, prefix): whether the reserved list of the node that a hash names has the task
+-- already; prefix is that of the queue's reserved lists. The caller's own list has it once anyway.
+local function held(id, node, own, prefix)
+  if node == own then return #redis.call('LPOS', prefix .. own, id, 'COUNT', 2) > 1 end
+  return type(redis.pcall('LPOS', prefix .. node, id)) == 'number'
+end
+
+-- nextrun(key): counts one more run of the task. A count that somebody damaged begins anew.
+local function nextrun(key)
+  local run = redis.pcall('HINCRBY', key, 'run', 1)
+  if type(run) == 'number' then return run end
+  redis.call('HSET', key, 'run', 1)
+  return 1
+end
+
 -- elsewhere(key, queue): whether the hash says that the task is in another queue. One that was
 -- written by hand may not say.
 local function elsewhere(key, queue)

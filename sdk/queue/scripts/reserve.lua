@@ -23,15 +23,6 @@ if redis.call('SISMEMBER', KEYS[4], ARGV[2]) == 1 then return { { 0, clock, eta 
 local listener, pid = ARGV[3], ARGV[5]
 local most, room = tonumber(ARGV[9]), tonumber(ARGV[10])
 
--- held(id, node): whether the list of the node that the hash names holds the task already. The
--- list of this very listener has it once from the pop that was just done.
-local function held(id, node)
-  if node == listener then
-    return #redis.call('LPOS', KEYS[2], id, 'COUNT', 2) > 1
-  end
-  return type(redis.pcall('LPOS', ARGV[8] .. node, id)) == 'number'
-end
-
 local out, dropped = { 0 }, 0
 while #out <= tonumber(ARGV[4]) and dropped < 1000 do
   local id = redis.call('RPOPLPUSH', KEYS[1], KEYS[2])
@@ -43,7 +34,7 @@ while #out <= tonumber(ARGV[4]) and dropped < 1000 do
   if hash.err or status == 'complete' or status == 'failed' then
     drop = true
   elseif status == 'reserved' or status == 'started' then
-    drop = hash[2] and held(id, hash[2])
+    drop = hash[2] and held(id, hash[2], listener, ARGV[8])
   elseif not status then
     drop = redis.call('EXISTS', key) == 0
   end
@@ -51,13 +42,9 @@ while #out <= tonumber(ARGV[4]) and dropped < 1000 do
     redis.call('LREM', KEYS[2], 1, id)
     dropped = dropped + 1
   else
-    local run = redis.pcall('HINCRBY', key, 'run', 1)
-    if type(run) ~= 'number' then -- a field that somebody damaged by hand
-      run = 1
-      redis.call('HSET', key, 'run', run)
-    end
+    local run = nextrun(key)
     if not hash[3] then -- enqueued by a client that keeps no index
-      redis.call('ZADD', KEYS[5], 'NX', tonumber(hash[4]) and hash[4] or clock, id)
+      redis.call('ZADD', KEYS[5], 'NX', moment(hash[4], clock), id)
     end
     if pid == '' then
       redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
