@@ -206,6 +206,9 @@ func (h *Host) Ready() error {
 		if !s.reachable() {
 			return fmt.Errorf("redis does not serve tenant %s", s.tenant)
 		}
+		if !s.settledIn() {
+			return fmt.Errorf("queues of tenant %s are being registered", s.tenant)
+		}
 	}
 	return nil
 }
@@ -225,42 +228,23 @@ func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) 
 		for name := range queues {
 			names = append(names, name)
 		}
-		stats, err := countQueues(ctx, client, names)
+		stats, err := client.Stats(ctx, names...)
 		if err != nil {
 			return nil, err
 		}
-		for name, stat := range stats {
+		for i, stat := range stats {
+			if stat.Err != nil {
+				continue // damaged; the error of reserving from it names the key
+			}
 			depth := make(map[string]int64, len(stat.Depth))
 			for status, n := range stat.Depth {
 				depth[string(status)] = n
 			}
 			samples = append(samples, metrics.QueueSample{
-				Tenant: client.Tenant(), Queue: name, Depth: depth,
+				Tenant: client.Tenant(), Queue: names[i], Depth: depth,
 				OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
 			})
 		}
 	}
 	return samples, nil
-}
-
-// countQueues counts several queues at once. A damaged one is left out, and does not hide the others.
-func countQueues(ctx context.Context, client *queue.Client, names []string) (map[string]queue.Stats, error) {
-	counted := make(map[string]queue.Stats, len(names))
-	all, err := client.Stats(ctx, names...)
-	for i, stats := range all {
-		counted[names[i]] = stats
-	}
-	if err == nil || queue.IsUnavailable(err) {
-		return counted, err
-	}
-	for _, name := range names {
-		one, err := client.Stats(ctx, name)
-		switch {
-		case err == nil:
-			counted[name] = one[0]
-		case queue.IsUnavailable(err):
-			return nil, err
-		}
-	}
-	return counted, nil
 }

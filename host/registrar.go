@@ -51,9 +51,31 @@ func (s *session) registerOnce(ctx context.Context) error {
 		if queue.IsUnavailable(err) {
 			return err
 		}
+		s.refuse(name)
 		refusals = append(refusals, err)
 	}
 	return errors.Join(refusals...)
+}
+
+// refuse notes that Redis does not let the session listen to a queue: nothing to wait for.
+func (s *session) refuse(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[name] = true
+}
+
+// settledIn tells whether the session listens to all queues that are desired, but for those that
+// Redis refuses.
+func (s *session) settledIn() bool {
+	changes := s.toRegister()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, listen := range changes {
+		if listen && !s.refused[name] {
+			return false
+		}
+	}
+	return true
 }
 
 // toRegister lists the queues that are not as desired: true is to be listened to, false to be left.

@@ -51,6 +51,7 @@ type session struct {
 	joined bool             // known to Redis: it must leave
 	// registered are the queues that the session listens to; false for one that it has left.
 	registered map[string]bool
+	refused    map[string]bool // queues that Redis did not let it listen to
 }
 
 func newSession(tenant string, client *queue.Client, h *Host) *session {
@@ -62,7 +63,7 @@ func newSession(tenant string, client *queue.Client, h *Host) *session {
 		about:   func() map[string]string { return h.about(tenant) },
 		desired: func() map[string]bool { return h.desired(tenant) },
 		changed: make(chan struct{}, 1), told: make(chan struct{}, 1),
-		tasks: make(map[string]*task), registered: make(map[string]bool),
+		tasks: make(map[string]*task), registered: make(map[string]bool), refused: make(map[string]bool),
 	}
 	s.settler = newSettler(s)
 	s.due = newDue(s)

@@ -34,6 +34,9 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions) error {
 	if other, ok := findDev(cmd.Context(), env); ok {
 		return refusedf("a `quern dev` of this user runs already (process %d): use that one, or end it first", other.PID)
 	}
+	if err := os.MkdirAll(o.plugins, 0o755); err != nil { // a newcomer copies the first plugin into it
+		return fmt.Errorf("make plugin directory: %w", err)
+	}
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true) // keys expire by the clock; without it never
 	if err := embedded.StartAddr("127.0.0.1:0"); err != nil {

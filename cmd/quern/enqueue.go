@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -16,7 +18,7 @@ import (
 type enqueueOptions struct {
 	id, key, at string
 	delay       time.Duration
-	labels      map[string]string
+	labels      []string
 	wait        bool
 	waitTimeout time.Duration
 }
@@ -37,7 +39,7 @@ func newEnqueue(env environment) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.id, "id", "", "ID of the task (default a new UUID); if it exists nothing is enqueued")
 	f.StringVar(&o.key, "key", "", "your own name for what the task is about")
-	f.StringToStringVar(&o.labels, "label", nil, "your own labels, `NAME=VALUE`")
+	f.StringArrayVar(&o.labels, "label", nil, "a label of your own, `NAME=VALUE`; may be given several times")
 	f.Lookup("label").DefValue = "" // not "[]"
 	newPeriod(f, &o.delay, "delay", 0, "run it after this time (default at once)")
 	f.StringVar(&o.at, "at", "", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
@@ -64,7 +66,19 @@ func newEnqueue(env environment) *cobra.Command {
 
 // task makes the options of the task from the flags.
 func (o *enqueueOptions) task(cmd *cobra.Command) (queue.Options, error) {
-	options := queue.Options{ID: o.id, Key: o.key, Labels: o.labels, Delay: o.delay}
+	options := queue.Options{ID: o.id, Key: o.key, Delay: o.delay, Labels: make(map[string]string, len(o.labels))}
+	for _, label := range o.labels {
+		name, value, ok := strings.Cut(label, "=")
+		if !ok || name == "" {
+			return options, wrongValue(cmd.Flag("label"), label, errors.New("use NAME=VALUE"))
+		}
+		options.Labels[name] = value
+	}
+	for _, name := range []string{"id", "at"} { // as from a shell's variable that is not set
+		if flag := cmd.Flag(name); flag.Changed && flag.Value.String() == "" {
+			return options, usagef("--%s is empty: give it a value, or leave it out", name)
+		}
+	}
 	switch {
 	case o.delay != 0 && o.at != "":
 		return options, usagef("both --delay and --at: give one of them")
@@ -102,15 +116,21 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []st
 				args[0], client.Tenant(), args[0])
 		}
 	}
-	parameters, err := readParameters(args[1:], cmd)
+	parameters, err := readParameters(args[1:], cmd, maxParameters)
 	if err != nil {
 		return err
+	}
+	if len(parameters) > maxParameters {
+		return usagef("the parameters have more than %s, which Redis does not take: pass a reference to them instead", units.FormatSize(maxParameters))
 	}
 	receipts, err := q.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: options}})
 	if err != nil {
 		return err
 	}
 	id := receipts[0].ID
+	if receipts[0].Existed {
+		fmt.Fprintf(cmd.ErrOrStderr(), "quern: a task of the ID %s exists already, so nothing was enqueued\n", escape(id))
+	}
 	switch {
 	case o.wait:
 		return waitInterruptibly(cmd, client, id, o.waitTimeout)
@@ -122,12 +142,18 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []st
 			Existed bool   `json:"existed"`
 		}{id, client.Tenant(), args[0], receipts[0].Existed})
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
-	return err
+	if _, err = fmt.Fprintln(cmd.OutOrStdout(), id); err != nil {
+		return fmt.Errorf("task %s is enqueued, but its ID could not be written: %w", id, err)
+	}
+	return nil
 }
 
-// readParameters takes the argument, stdin for "-", and nothing when it is missing.
-func readParameters(args []string, cmd *cobra.Command) ([]byte, error) {
+// maxParameters is the longest value that Redis takes.
+const maxParameters = 512 << 20
+
+// readParameters takes the argument, stdin for "-", and nothing when it is missing. Of a stdin that
+// is longer than most it reads one byte more and no further.
+func readParameters(args []string, cmd *cobra.Command, most int64) ([]byte, error) {
 	switch {
 	case len(args) == 0:
 		return nil, nil
@@ -137,7 +163,7 @@ func readParameters(args []string, cmd *cobra.Command) ([]byte, error) {
 	if isTerminal(cmd.InOrStdin()) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "quern: reading parameters from the terminal; Ctrl-D ends them")
 	}
-	parameters, err := io.ReadAll(cmd.InOrStdin())
+	parameters, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), most+1))
 	if err != nil {
 		return nil, fmt.Errorf("read stdin: %w", err)
 	}

@@ -32,7 +32,7 @@ func newPluginRun(env environment) *cobra.Command {
 		if err := p.refusal(nil); err != nil {
 			return err
 		}
-		parameters, err := readParameters([]string{"-"}, cmd)
+		parameters, err := readParameters([]string{"-"}, cmd, p.manifest.Limits.WithDefaults().Input)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -75,15 +76,22 @@ func newQueueLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views, rows := make([]queueView, len(names)), make([][]string, len(names))
+		views, rows := []queueView{}, [][]string{}
+		var damaged error // the first one; the others are listed all the same
 		for i, s := range stats {
-			views[i] = newQueueView(client.Tenant(), names[i], s)
-			rows[i] = views[i].row()
+			if s.Err != nil {
+				damaged = cmp.Or(damaged, s.Err)
+				continue
+			}
+			views = append(views, newQueueView(client.Tenant(), names[i], s))
+			rows = append(rows, views[len(views)-1].row())
 		}
 		if json {
-			return writeJSON(cmd.OutOrStdout(), views)
+			err = writeJSON(cmd.OutOrStdout(), views)
+		} else {
+			err = writeTable(cmd.OutOrStdout(), queueHeading, rows)
 		}
-		return writeTable(cmd.OutOrStdout(), queueHeading, rows)
+		return cmp.Or(err, damaged)
 	})
 	return cmd
 }

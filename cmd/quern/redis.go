@@ -105,6 +105,9 @@ func findDev(ctx context.Context, env environment) (devFile, bool) {
 	if err != nil {
 		return dev, false
 	}
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // a pipe would never end
+		return dev, false
+	}
 	content, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(content, &dev) != nil || dev.PID <= 0 || errors.Is(syscall.Kill(dev.PID, 0), syscall.ESRCH) {
 		return dev, false

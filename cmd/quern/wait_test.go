@@ -160,3 +160,69 @@ func TestWaitInterrupted(t *testing.T) {
 		t.Errorf("the task: %s", task)
 	}
 }
+
+// What a script gives by mistake is told, and never half done.
+func TestEnqueueMistakes(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": queuetest.Tenant()})
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"EmptyTime":  {[]string{"--at", ""}, "--at is empty"},
+		"EmptyID":    {[]string{"--id", ""}, "--id is empty"},
+		"LabelName":  {[]string{"--label", "=v"}, "use NAME=VALUE"},
+		"LabelValue": {[]string{"--label", "v"}, "use NAME=VALUE"},
+	} {
+		r := u.run(append([]string{"enqueue", "mail", "x"}, tt.args...)...)
+		if r.status != exitUsage || !strings.Contains(r.stderr, tt.want) {
+			t.Errorf("%s: exit %d: %s", name, r.status, r.stderr)
+		}
+	}
+	if text := u.must("queue", "ls", "-o", "json"); text != "[]\n" {
+		t.Errorf("something was enqueued: %s", text)
+	}
+	u.must("enqueue", "mail", "--id", "one", "--label", "url=http://h/?a=1,b=2")
+	if text := u.must("task", "show", "one", "-o", "json"); !strings.Contains(text, `{"url":"http://h/?a=1,b=2"}`) {
+		t.Errorf("the label was cut: %s", text)
+	}
+	if r := u.run("enqueue", "other", "--id", "one"); r.status != exitDone || !strings.Contains(r.stderr, "exists already") {
+		t.Errorf("an ID that exists: exit %d: %s", r.status, r.stderr)
+	}
+}
+
+// One damaged queue does not hide the others.
+func TestQueueLsBesideADamagedQueue(t *testing.T) {
+	t.Parallel()
+	server, tenant := queuetest.Shared(t), queuetest.Tenant()
+	u := newUser(t, server.URL()).with(map[string]string{"QUERN_TENANT": tenant})
+	u.must("enqueue", "bad")
+	u.must("enqueue", "good")
+	rdb := server.Client(t)
+	if err := rdb.Set(t.Context(), tenant+"_complete_tasks_bad", "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := u.run("queue", "ls", "-o", "json")
+	if r.status != exitRefused || !strings.Contains(r.stdout, `"queue":"good"`) || !strings.Contains(r.stderr, tenant+"_complete_tasks_bad") {
+		t.Errorf("exit %d: %s%s", r.status, r.stdout, r.stderr)
+	}
+}
+
+// A stdin without end is read no further than the limit.
+func TestPluginRunBoundsItsInput(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)})
+	c := newUser(t, "").prepare("plugin", "run", dir+"/echo.wasm")
+	zero, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zero.Close()
+	c.Stdin = zero
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if state := c.wait(t); state.ExitCode() != exitFailed || !strings.Contains(c.stderr.String(), "input limit of 16MiB") {
+		t.Errorf("%s: %s", state, c.stderr)
+	}
+}

@@ -154,7 +154,8 @@ func (l *Listener) give(ctx context.Context, reserved Reservation) (*Task, error
 // Listen blocks until there is a task and reserves it. While Redis is away it goes on trying until
 // ctx ends.
 func (l *Listener) Listen(ctx context.Context) (*Task, error) {
-	if task, err := l.TryListen(ctx); task != nil || !passing(err) {
+	task, err := l.TryListen(ctx)
+	if task != nil || !passing(err) {
 		return task, err // a busy queue needs no subscription
 	}
 	watch := l.node.client.Watch()
@@ -176,17 +177,24 @@ func (l *Listener) Listen(ctx context.Context) (*Task, error) {
 
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	for {
+	wait := settleBackoff
+	for task == nil && passing(err) {
+		var again <-chan time.Time
+		if err != nil { // that look told nothing
+			again, wait = time.After(wait), min(2*wait, maxSettleBackoff)
+		} else {
+			wait = settleBackoff
+		}
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("listen to %q: %w", l.queue, context.Cause(ctx))
 		case <-wake: // a message, or a subscription that stands (again)
 		case <-poll.C:
+		case <-again:
 		}
-		if task, err := l.TryListen(ctx); task != nil || !passing(err) {
-			return task, err
-		}
+		task, err = l.TryListen(ctx)
 	}
+	return task, err
 }
 
 // passing tells whether to go on listening after err: no task yet, one that vanished, or Redis away.

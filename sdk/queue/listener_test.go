@@ -169,6 +169,23 @@ func TestListenGoesOnWhileRedisIsAway(t *testing.T) {
 	}
 }
 
+// A look that failed is repeated soon, not at the next poll.
+func TestListenLooksAgainSoon(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	listener := w.listener(t, "q")
+	tasks := w.listening(t, w.ctx, listener)
+	past.subscribed(t, w.keys.channel("q"))
+	proxy.CutReplies(2, w.keys.reserved("q", listener.ID())) // the reserve, and the look into the list
+	began := time.Now()
+	id := past.enqueue(t, "q", "", Options{})
+	if task := receive(t, "the task", tasks); task == nil || task.ID != id {
+		t.Errorf("listened to %+v", task)
+	}
+	if took := time.Since(began); took > pollInterval/2 || proxy.Cuts() != 2 {
+		t.Errorf("found after %s and %d cuts", took, proxy.Cuts())
+	}
+}
+
 // What cannot run is dropped in blocks; the task behind many of them must not wait for the poll.
 func TestTryListenPassesOverWhatIsGone(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -3,11 +3,13 @@ package queue
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -231,6 +233,8 @@ type Stats struct {
 	// Totals are counters since the queue exists: enqueued, complete, failed, failed:REASON. Only
 	// what went through a Quern client or host is counted.
 	Totals map[string]int64
+	// Err says why the queue cannot be counted: a key of it is of another kind. All else is zero then.
+	Err error
 }
 
 // Stats counts in a time that does not depend on the number of tasks.
@@ -239,7 +243,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	return all[0], nil
+	return all[0], all[0].Err
 }
 
 // Count is how many tasks of a state the queue holds, in a time that does not depend on it.
@@ -248,7 +252,8 @@ func (q *Queue) Count(ctx context.Context, status Status) (int64, error) {
 	return stats.Depth[status], err
 }
 
-// Stats counts several queues in one round trip, in the order given.
+// Stats counts several queues in one round trip, in the order given. One that is damaged says so by
+// itself and does not hide the others.
 func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	calls := make([]call, len(queues))
 	for i, name := range queues {
@@ -267,10 +272,16 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	}
 	stats := make([]Stats, len(queues))
 	for i, reply := range c.evalAll(ctx, calls) {
-		if reply.err != nil {
-			return nil, fmt.Errorf("count queue %q: %w", queues[i], reply.err)
+		err := reply.err
+		if err != nil {
+			err = fmt.Errorf("count queue %q: %w", queues[i], err)
+		}
+		var answer redis.Error
+		if err != nil && (IsUnavailable(err) || !errors.As(err, &answer)) {
+			return nil, err
 		}
 		stats[i] = newStats(asList(reply.value))
+		stats[i].Err = err
 	}
 	return stats, nil
 }

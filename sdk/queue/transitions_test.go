@@ -321,6 +321,23 @@ func TestDueDropsWhatIsGone(t *testing.T) {
 	})
 }
 
+func TestStatsBesideADamagedQueue(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "whole", "", Options{})
+		w.rdb.Set(w.ctx, w.keys.pending("damaged"), "x", 0)
+		stats := must[[]Stats](t)(w.Client.Stats(w.ctx, "damaged", "whole"))
+		if stats[0].Err == nil || !strings.Contains(stats[0].Err.Error(), w.keys.pending("damaged")) {
+			t.Errorf("damaged: %v does not name the key", stats[0].Err)
+		}
+		if stats[1].Err != nil || stats[1].Depth[Pending] != 1 {
+			t.Errorf("whole: %+v", stats[1])
+		}
+		if _, err := w.Queue("damaged").Count(w.ctx, Pending); err == nil {
+			t.Error("counting a damaged queue is no error")
+		}
+	})
+}
+
 func TestReserveDropsWhatCannotRun(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node, other := w.node(t, "q"), w.node(t, "q")

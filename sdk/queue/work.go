@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// settleBackoff to maxSettleBackoff is how long a settle waits before it is repeated while Redis
-	// is away or refuses.
+	// settleBackoff to maxSettleBackoff is how long a settle, or a look of a listener, waits before it
+	// is repeated while Redis is away or refuses.
 	settleBackoff    = 50 * time.Millisecond
 	maxSettleBackoff = 2 * time.Second
 	// leaveTimeout bounds settling and leaving after a worker was told to end.

@@ -23,14 +23,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// setup is a connection through a proxy and one past it; they share a key.
-func setup(t *testing.T) (p *Proxy, through, past *redis.Client, key string) {
+// setup is a connection through a proxy, with a read time-out, and one past it; they share a key.
+func setup(t *testing.T, timeout time.Duration) (p *Proxy, through, past *redis.Client, key string) {
 	t.Helper()
 	t.Parallel()
 	server := Shared(t)
 	p = NewProxy(t, server)
 	through = redis.NewClient(&redis.Options{
-		Addr: p.Addr(), MaxRetries: -1, DialerRetries: 1, ReadTimeout: 200 * time.Millisecond, ContextTimeoutEnabled: true,
+		Addr: p.Addr(), MaxRetries: -1, DialerRetries: 1, ReadTimeout: timeout,
 	})
 	t.Cleanup(func() { _ = through.Close() })
 	if err := through.Ping(t.Context()).Err(); err != nil {
@@ -40,7 +40,7 @@ func setup(t *testing.T) (p *Proxy, through, past *redis.Client, key string) {
 }
 
 func TestProxyCutsTheReplyOfWhatWasDone(t *testing.T) {
-	p, through, past, key := setup(t)
+	p, through, past, key := setup(t, 20*time.Second)
 	ctx := t.Context()
 	p.CutReplies(1, key)
 	if err := through.Ping(ctx).Err(); err != nil {
@@ -71,7 +71,7 @@ func TestProxyCutsTheReplyOfWhatWasDone(t *testing.T) {
 }
 
 func TestProxyRefuses(t *testing.T) {
-	p, through, _, _ := setup(t)
+	p, through, _, _ := setup(t, 20*time.Second)
 	p.Refuse()
 	for range 3 {
 		if err := through.Ping(t.Context()).Err(); err == nil {
@@ -85,7 +85,7 @@ func TestProxyRefuses(t *testing.T) {
 }
 
 func TestProxyBlocks(t *testing.T) {
-	p, through, past, key := setup(t)
+	p, through, past, key := setup(t, time.Second)
 	p.Block()
 	var network net.Error
 	if err := through.Incr(t.Context(), key).Err(); !errors.As(err, &network) || !network.Timeout() {
