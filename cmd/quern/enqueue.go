@@ -40,7 +40,6 @@ func newEnqueue(env environment) *cobra.Command {
 	f.StringVar(&o.id, "id", "", "ID of the task (default a new UUID); if it exists nothing is enqueued")
 	f.StringVar(&o.key, "key", "", "your own name for what the task is about")
 	f.StringArrayVar(&o.labels, "label", nil, "a label of your own, `NAME=VALUE`; may be given several times")
-	f.Lookup("label").DefValue = "" // not "[]"
 	newPeriod(f, &o.delay, "delay", 0, "run it after this time (default at once)")
 	f.StringVar(&o.at, "at", "", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result and print it, and nothing else, to stdout")

@@ -21,7 +21,7 @@ func TestGoldenWaitingTasks(t *testing.T) {
 	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
 	s.run("enqueue", "mail", "hello", "--id", "one")
 	s.run("enqueue", "mail", "hello", "--id", "one", "-o", "json")
-	s.run("enqueue", "mail", `{"to": "ada"}`, "--id", "two", "--key", "ada", "--label", "a=b,c=d", "-o", "json")
+	s.run("enqueue", "mail", `{"to": "ada"}`, "--id", "two", "--key", "ada", "--label", "a=b", "--label", "c=d", "-o", "json")
 	s.feed("from stdin\n", "enqueue", "mail", "-", "--id", "three", "--delay", "1h")
 	s.run("enqueue", "mail", "--id", "four", "--at", "4102444800")
 	s.run("enqueue", "mail", "hello", "--wait")

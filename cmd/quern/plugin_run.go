@@ -32,7 +32,8 @@ func newPluginRun(env environment) *cobra.Command {
 		if err := p.refusal(nil); err != nil {
 			return err
 		}
-		parameters, err := readParameters([]string{"-"}, cmd, p.manifest.Limits.WithDefaults().Input)
+		const beyond = 1 << 20 // read this much too much, so that the error tells the true size of most
+		parameters, err := readParameters([]string{"-"}, cmd, p.manifest.Limits.WithDefaults().Input+beyond)
 		if err != nil {
 			return err
 		}

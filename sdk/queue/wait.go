@@ -2,11 +2,8 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // lookInterval is how often a waiter looks by itself: a task that Python settles is not announced.
@@ -24,27 +21,44 @@ func (c *Client) Wait(ctx context.Context, id string) (*Task, error) {
 	wake := announced.ChannelWithSubscriptions()
 	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()
+	var again <-chan time.Time // soon, after a look that told nothing
+	wait := settleBackoff
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for task %s: %w", id, context.Cause(ctx))
 		case <-wake: // an announcement, or a subscription that stands (again)
 		case <-ticker.C:
+		case <-again:
 		}
-		status, err := c.rdb.HGet(ctx, c.keys.task(id), "status").Result()
+		task, err := c.finished(ctx, id)
 		switch {
-		case errors.Is(err, redis.Nil):
-			exists, err := c.rdb.Exists(ctx, c.keys.task(id)).Result()
-			if err == nil && exists == 0 {
-				return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
-			}
-		case err != nil && !IsUnavailable(err) && ctx.Err() == nil:
-			return nil, fmt.Errorf("wait for task %s: %w", id, err)
-		case Status(status).Finished():
-			task, err := c.Task(ctx, id)
-			if err == nil || !IsUnavailable(err) {
-				return task, err
-			}
+		case IsUnavailable(err):
+			again, wait = time.After(wait), min(2*wait, maxSettleBackoff)
+		case err != nil && ctx.Err() == nil:
+			return nil, err
+		case task != nil:
+			return task, nil
+		default:
+			again, wait = nil, settleBackoff
 		}
 	}
+}
+
+// finished reads a task if it is finished; nil if it is not yet.
+func (c *Client) finished(ctx context.Context, id string) (*Task, error) {
+	status, err := c.rdb.HGet(ctx, c.keys.task(id), "status").Result()
+	if isNil(err) {
+		var exists int64
+		if exists, err = c.rdb.Exists(ctx, c.keys.task(id)).Result(); err == nil && exists == 0 {
+			return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wait for task %s: %w", id, err)
+	}
+	if !Status(status).Finished() {
+		return nil, nil
+	}
+	return c.Task(ctx, id)
 }

@@ -174,6 +174,22 @@ func TestWaitOverARestart(t *testing.T) {
 	}
 }
 
+// A look that failed is repeated soon, not at the next one.
+func TestWaitLooksAgainSoon(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	id := past.enqueue(t, "q", "", Options{})
+	node, hold := past.held(t, "q")
+	ended := w.waiting(t, id)
+	past.subscribed(t, w.keys.done(id))
+	proxy.CutReplies(3, w.keys.task(id))
+	began := time.Now()
+	past.settle(t, node, "q", Settlement{Hold: hold, Result: []byte("x")})
+	got := receive(t, "the end of Wait", ended)
+	if took := time.Since(began); got.err != nil || string(got.task.Result) != "x" || took > lookInterval/2 || proxy.Cuts() != 3 {
+		t.Errorf("waited %s and %d cuts for %+v, %v", took, proxy.Cuts(), got.task, got.err)
+	}
+}
+
 // The task is settled while the waiter's connection is broken; the subscription that stands again
 // makes it look.
 func TestWaitOverABrokenConnection(t *testing.T) {
