@@ -429,7 +429,7 @@ func TestAdoptFindsAHalfReservedTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "x", Options{})
 		node := w.node(t, "q")
-		w.rdb.RPopLPush(w.ctx, w.keys.pending("q"), w.keys.reserved("q", node.ID()))
+		w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", node.ID()), "right", "left")
 		batch := node.Adopt(w.ctx, Want{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
 		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Dropped != 0 || string(batch.Tasks[0].Parameters) != "x" {
 			t.Fatalf("adopted %+v", batch)
