@@ -259,6 +259,19 @@ func TestTopLevel(t *testing.T) {
 	}
 }
 
+func TestRootDocuments(t *testing.T) {
+	t.Parallel()
+	names := files(t)
+	for _, name := range []string{
+		"README.md", "ARCHITECTURE.md", "RATIONALE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE",
+		".golangci.yml", ".ci/run", "Makefile",
+	} {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	names := files(t)

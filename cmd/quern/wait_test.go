@@ -2,7 +2,9 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -224,5 +226,45 @@ func TestPluginRunBoundsItsInput(t *testing.T) {
 	}
 	if state := c.wait(t); state.ExitCode() != exitFailed || !strings.Contains(c.stderr.String(), "input limit of 16MiB") {
 		t.Errorf("%s: %s", state, c.stderr)
+	}
+}
+
+// A plugin is compiled once for all processes of a user. Only the built program knows wazero's
+// version, without which nothing is cached.
+func TestCompileCacheOfTheProgram(t *testing.T) {
+	t.Parallel()
+	dir, cache := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), t.TempDir()
+	u := newUser(t, "").with(map[string]string{"XDG_CACHE_HOME": cache})
+	entries := func() []string {
+		c := u.spawn("plugin", "run", dir+"/echo.wasm")
+		if state := c.wait(t); state.ExitCode() != exitDone {
+			t.Fatalf("%s: %s", state, c.stderr)
+		}
+		compiled, err := filepath.Glob(cache + "/quern/compiled/wazero-*/*")
+		if err != nil || len(compiled) != 1 {
+			t.Fatalf("compiled modules %v, want one: %v", compiled, err)
+		}
+		info, err := os.Stat(compiled[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{compiled[0], info.ModTime().String()}
+	}
+	if first, second := entries(), entries(); !slices.Equal(first, second) {
+		t.Errorf("compiled again: %v, then %v", first, second)
+	}
+}
+
+func TestPluginCheckOfAPipe(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "pipe.wasm")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"check", "run"} {
+		r := newUser(t, "").run("plugin", command, path)
+		if r.status != exitRefused || !strings.Contains(r.stderr+r.stdout, "pipe") {
+			t.Errorf("%s: exit %d: %s%s", command, r.status, r.stdout, r.stderr)
+		}
 	}
 }
