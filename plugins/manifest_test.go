@@ -353,27 +353,6 @@ func TestManifestLimits(t *testing.T) {
 	}
 }
 
-func TestEditDistance(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0},
-		{"a", "", 1},
-		{"", "abc", 3},
-		{"memory", "memory", 0},
-		{"memroy", "memory", 1},
-		{"kitten", "sitting", 3},
-		{"queue", "queues", 1},
-	}
-	for _, tt := range tests {
-		if got := editDistance(tt.a, tt.b); got != tt.want {
-			t.Errorf("%q to %q: %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
-}
-
 // write writes a file in place, as a plain copy does.
 func write(t testing.TB, path string, data []byte) {
 	t.Helper()

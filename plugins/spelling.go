@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/quern-project/quern/plugins/spelling"
 )
 
 // unknown reports a key that the section does not have, and names the nearest that is right: one of
@@ -52,38 +54,11 @@ func splitPath(path string) (parent, leaf string) {
 
 // spellingDistance is small for a word that was mistyped, shortened or drawn out.
 func spellingDistance(key, leaf string) int {
-	distance := editDistance(key, leaf)
+	distance := spelling.Distance(key, leaf)
 	if min(len(key), len(leaf)) >= 3 && (strings.HasPrefix(key, leaf) || strings.HasPrefix(leaf, key)) {
 		return min(distance, 1)
 	}
 	return distance
-}
-
-// editDistance counts the insertions, deletions, replacements and swaps of neighbors that make a
-// out of b (optimal string alignment). Only the first 64 bytes of a count: it is what somebody typed.
-func editDistance(a, b string) int {
-	a = a[:min(len(a), 64)]
-	var before []int
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		next := make([]int, len(b)+1)
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			replaced := row[j-1]
-			if a[i-1] != b[j-1] {
-				replaced++
-			}
-			next[j] = min(replaced, row[j]+1, next[j-1]+1)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				next[j] = min(next[j], before[j-2]+1)
-			}
-		}
-		before, row = row, next
-	}
-	return row[len(b)]
 }
 
 // maxShown bounds how much of what a person wrote is shown back.

@@ -1,8 +1,9 @@
 package main
 
 import (
-	"slices"
 	"strings"
+
+	"github.com/quern-project/quern/plugins/spelling"
 )
 
 // didYouMean is the remedy for a word that is none of those that would be right: the nearest of them,
@@ -24,7 +25,7 @@ func nearest(word string, right []string) []string {
 		if len(word) >= 3 && (strings.HasPrefix(candidate, word) || strings.HasPrefix(word, candidate)) {
 			alike = append(alike, candidate)
 		}
-		distance := letters(strings.ToLower(word), candidate)
+		distance := spelling.Distance(strings.ToLower(word), candidate)
 		if distance > max(2, len(candidate)/3) || distance >= len(candidate) {
 			continue
 		}
@@ -39,25 +40,4 @@ func nearest(word string, right []string) []string {
 		return alike
 	}
 	return near
-}
-
-// letters counts those that must be put in, left out or replaced to make b of a (Levenshtein).
-func letters(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		next := slices.Clone(row)
-		next[0] = i + 1
-		for j := range len(b) {
-			replaced := row[j]
-			if a[i] != b[j] {
-				replaced++
-			}
-			next[j+1] = min(replaced, row[j+1]+1, next[j]+1)
-		}
-		row = next
-	}
-	return row[len(b)]
 }
