@@ -65,6 +65,10 @@ e2e: deps ## run the command line's end-to-end tests alone
 bench: deps ## run the benchmarks (PKG=./runtime BENCH=Run COUNT=10 for benchstat)
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=$(TIMEOUT) $(PKG)
 
+.PHONY: chaos
+chaos: deps ## break a fleet for a minute and read its books (QUERN_CHAOS_SEED=N repeats a plan)
+	QUERN_CHAOS=full go test -v -count=1 -timeout=30m ./host/chaos
+
 .PHONY: lint
 lint: ## vet (also as on macOS), golangci-lint with the formatting, go.mod
 	go vet ./...

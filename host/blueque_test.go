@@ -159,7 +159,8 @@ func TestBluequeClaimsNoLiveHost(t *testing.T) {
 	n.count("loop", queue.Started, 1)
 	python.Register("loop")
 	// The same host as seen from another container: no process here has its ID.
-	stranger := strings.TrimSuffix(n.listener(), fmt.Sprint(os.Getpid())) + "999999999"
+	own := n.listener()
+	stranger := strings.TrimSuffix(own, fmt.Sprint(os.Getpid())) + "999999999"
 	n.rdb.SAdd(n.ctx, "blueque_listeners_loop", stranger)
 	for range 3 {
 		if task := python.ClaimOrphan("loop"); task != nil {
@@ -169,7 +170,7 @@ func TestBluequeClaimsNoLiveHost(t *testing.T) {
 	if got := n.stats("loop").Listeners; got != 3 {
 		t.Errorf("%d listeners, want all three", got)
 	}
-	if task := n.task(id); task.Status != queue.Started || task.Node != n.listener() {
+	if task := n.task(id); task.Status != queue.Started || task.Node != own {
 		t.Errorf("task is %s, held by %s", task.Status, task.Node)
 	}
 }

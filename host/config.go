@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Config says how much a host takes on. The zero value works.
@@ -24,6 +26,18 @@ type Config struct {
 	Grace time.Duration
 	// Poll is how often idle queues are looked at, ± 20 % (default 5 s).
 	Poll time.Duration
+	// MaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest says
+	// otherwise (default 3).
+	MaxCrashes int
+	// Keep is how long finished tasks are kept (default 7 days; negative: for ever), and KeepTasks how
+	// many of a queue at most (default 100,000; negative: all). PurgeForeign forgets also those that
+	// clients other than Quern's enqueued.
+	Keep         time.Duration
+	KeepTasks    int64
+	PurgeForeign bool
+	// Retry holds for tasks whose own policy and whose plugin's manifest say nothing (default: one
+	// attempt).
+	Retry queue.Retry
 	// Version is the program's, for others to see.
 	Version string
 	// Logger takes the host's log (default: none).
@@ -39,6 +53,15 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Poll == 0 {
 		c.Poll = 5 * time.Second
+	}
+	if c.MaxCrashes == 0 {
+		c.MaxCrashes = queue.DefaultMaxCrashes
+	}
+	if c.Keep == 0 {
+		c.Keep = 7 * 24 * time.Hour
+	}
+	if c.KeepTasks == 0 {
+		c.KeepTasks = 100_000
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
@@ -56,6 +79,10 @@ func (c Config) validate() error {
 		return fmt.Errorf("grace %s: use 0s or more", c.Grace)
 	case c.Poll < 10*time.Millisecond:
 		return fmt.Errorf("poll %s: use at least 10ms", c.Poll)
+	case c.MaxCrashes < 1:
+		return fmt.Errorf("max crashes %d: use 1 or more", c.MaxCrashes)
+	case c.Retry.MaxAttempts < queue.Unlimited:
+		return fmt.Errorf("max attempts %d: use 1 or more, or %d for no bound", c.Retry.MaxAttempts, queue.Unlimited)
 	}
 	for _, pattern := range c.Queues {
 		if _, err := path.Match(strings.TrimPrefix(pattern, "!"), ""); err != nil || strings.TrimPrefix(pattern, "!") == "" {

@@ -16,6 +16,10 @@
 // joining to leaving. When a lease is lost the session ends, what it ran is stopped, and another
 // one begins under a new ID.
 //
+// Beside a session's tasks run its duties: it renews the lease (lease.go), reclaims from listeners that
+// are dead (recovery.go), moves what is due or has expired (due.go), stops what somebody cancels
+// (control.go), sends logs and progress (log.go, progress.go), and keeps house (housekeeping.go).
+//
 // The scheduler is the only place that knows all queues, slots and memory. It grants slots to the
 // queues that may have work, one at a time to the one with the fewest running tasks, and among equals
 // to the one that was served longest ago: a queue with one task waits for no backlog of another.

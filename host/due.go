@@ -22,12 +22,13 @@ const (
 )
 
 // due is the slow look at all queues of a tenant behind Pub/Sub. It wakes the queues that have work,
-// and moves the scheduled tasks that are due, of every queue, whoever serves it.
+// moves the scheduled tasks that are due, and fails the waiting ones whose time is over, of every queue,
+// whoever serves it.
 type due struct {
 	session *session
 
 	mu sync.Mutex
-	// next is when the earliest known task is due, by this host's clock; zero if none is known.
+	// next is when the earliest known task is due or expires, by this host's clock; zero if none is known.
 	next time.Time
 	// poke has a token when next was brought forward; never closed.
 	poke chan struct{}
@@ -60,12 +61,15 @@ func (d *due) Run(ctx context.Context) {
 	}
 }
 
-// runOnce looks once: it wakes the queues that have work, and moves what is due.
+// ripe are the queues of which tasks are to be moved: to the pending list, or to the failed one.
+type ripe struct{ due, expired []string }
+
+// runOnce looks once: it wakes the queues that have work, and moves what is due and what has expired.
 func (d *due) runOnce(ctx context.Context) error {
-	ripe, err := d.look(ctx)
+	work, err := d.look(ctx)
 	if err == nil {
 		d.session.succeeded(opPoll, "")
-		return d.move(ctx, ripe)
+		return d.do(ctx, work)
 	}
 	if ctx.Err() == nil {
 		d.session.failed(opPoll, "", err)
@@ -73,12 +77,12 @@ func (d *due) runOnce(ctx context.Context) error {
 	return err
 }
 
-// look polls all queues, wakes those that have work, and lists those with tasks that are due.
-func (d *due) look(ctx context.Context) (ripe []string, err error) {
+// look polls all queues, wakes those that have work, and lists those with tasks to move.
+func (d *due) look(ctx context.Context) (work ripe, err error) {
 	s := d.session
 	queues, err := s.client.Queues(ctx)
 	if err != nil {
-		return nil, err
+		return ripe{}, err
 	}
 	for name := range s.listening() {
 		queues[name] = 0
@@ -89,7 +93,10 @@ func (d *due) look(ctx context.Context) (ripe []string, err error) {
 	d.mu.Unlock()
 	poll, err := s.client.Poll(ctx, slices.Sorted(maps.Keys(queues)))
 	if err != nil {
-		return nil, err
+		return ripe{}, err
+	}
+	if !poll.LeaseEnd.IsZero() {
+		s.recovery.leaseEnds(poll.LeaseEnd, poll.Clock)
 	}
 	for _, look := range poll.Queues {
 		at := place{s.tenant, look.Queue}
@@ -98,21 +105,30 @@ func (d *due) look(ctx context.Context) (ripe []string, err error) {
 		} else {
 			s.scheduler.empty(at, wakes)
 		}
-		switch {
-		case look.NextETA.IsZero():
-		case look.NextETA.After(poll.Clock):
-			d.at(look.NextETA, poll.Clock)
-		default:
-			ripe = append(ripe, look.Queue)
+		if d.isOver(look.NextETA, poll.Clock) {
+			work.due = append(work.due, look.Queue)
+		}
+		if d.isOver(look.Expires, poll.Clock) || look.Pending > 0 && s.maxAge(look.Queue) > 0 {
+			work.expired = append(work.expired, look.Queue)
 		}
 	}
-	return ripe, nil
+	return work, nil
 }
 
-// move enqueues what is due in the queues, if this host gets the duty; else it looks again soon,
-// because who has it may have looked before the last one was due.
-func (d *due) move(ctx context.Context, queues []string) error {
-	if len(queues) == 0 {
+// isOver tells whether a moment has come when Redis's clock shows clock; if it is still to come, the
+// next look will not be later.
+func (d *due) isOver(moment, clock time.Time) bool {
+	if moment.After(clock) {
+		d.at(moment, clock)
+		return false
+	}
+	return !moment.IsZero()
+}
+
+// do moves the tasks, if this host gets the duty; else it looks again soon, because who has it may
+// have looked before the last one was due.
+func (d *due) do(ctx context.Context, work ripe) error {
+	if len(work.due) == 0 && len(work.expired) == 0 {
 		d.session.succeeded(opDue, "")
 		return nil
 	}
@@ -122,7 +138,15 @@ func (d *due) move(ctx context.Context, queues []string) error {
 		d.earliest(time.Now().Add(dutyRetry/2 + rand.N(dutyRetry)))
 		return nil
 	case err == nil:
-		err = d.moveEach(ctx, queues)
+		err = d.each(ctx, work.due, func(name string) (int, error) { return d.session.client.Queue(name).EnqueueDue(ctx) })
+		if len(work.due) > 0 {
+			d.earliest(time.Now()) // when their next task is due is not known
+		}
+		if err == nil {
+			err = d.each(ctx, work.expired, func(name string) (int, error) {
+				return d.session.client.Queue(name).Expire(ctx, d.session.maxAge(name))
+			})
+		}
 		err = errors.Join(err, d.session.node.YieldDuty(ctx, "due"))
 	}
 	switch {
@@ -134,27 +158,29 @@ func (d *due) move(ctx context.Context, queues []string) error {
 	return err
 }
 
-// moveEach goes through the queues. One that Redis refuses is tried again at the next regular look.
-func (d *due) moveEach(ctx context.Context, queues []string) error {
+// each goes through the queues. One that Redis refuses is tried again at the next regular look.
+func (d *due) each(ctx context.Context, queues []string, move func(name string) (int, error)) error {
 	for _, name := range queues {
-		moved, err := d.session.client.Queue(name).EnqueueDue(ctx)
+		moved, err := move(name)
 		switch {
+		case err == nil && moved > 0:
+			d.session.succeeded(opDue, name)
+			d.earliest(time.Now()) // there may be more by now
 		case err == nil:
 			d.session.succeeded(opDue, name)
-			d.earliest(time.Now()) // its next eta is not known: look at once
 		case ctx.Err() != nil || queue.IsUnavailable(err):
 			return err
 		default:
 			d.session.failed(opDue, name, err)
 		}
 		if moved > 0 {
-			d.session.logger.Debug("scheduled tasks are due", "queue", name, "tasks", moved)
+			d.session.logger.Debug("tasks are due, or have expired", "queue", name, "tasks", moved)
 		}
 	}
 	return nil
 }
 
-// at says that a task is due at eta, when Redis's clock shows clock.
+// at says that a task is due, or expires, at a moment, when Redis's clock shows clock.
 func (d *due) at(eta, clock time.Time) { d.earliest(time.Now().Add(eta.Sub(clock))) }
 
 // earliest brings the next look forward.

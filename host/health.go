@@ -20,6 +20,9 @@ const (
 	opPoll      = "poll"
 	opDue       = "due"
 	opLog       = "log"
+	opReclaim   = "reclaim"
+	opControl   = "control"
+	opPurge     = "purge"
 )
 
 // health is how a session gets on with Redis. A Redis that is away or refuses everybody is trouble

@@ -26,6 +26,7 @@ type Host struct {
 	metrics   observer
 	scheduler *scheduler
 	draining  atomic.Bool
+	drainNow  context.CancelFunc // ends the intake as the end of Run's context does; set by Run
 
 	mu       sync.Mutex
 	sessions map[string]*session // by tenant: the one that is led now; guarded by mu
@@ -48,13 +49,14 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	}
 	for _, client := range clients {
 		h.sessions[client.Tenant()] = newSession(client.Tenant(), client, h)
+		m.TenantServed(client.Tenant())
 	}
 	m.Slots(config.Concurrency)
 	m.CollectQueues(h.queueSamples)
 	return h, nil
 }
 
-// Run serves until ctx ends; then it takes nothing more, lets running tasks go on for the grace
+// Run serves until ctx ends, or somebody drains the node; then it takes nothing more, lets running tasks go on for the grace
 // period, gives the rest back to the front of their queues, leaves and returns nil. When hurry ends
 // too, it stops waiting and tries to give back once.
 func (h *Host) Run(ctx, hurry context.Context) error {
@@ -62,8 +64,10 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	tasks := context.WithoutCancel(ctx)
 	living, end := context.WithCancel(tasks)
 	defer end()
+	ctx, h.drainNow = context.WithCancel(ctx)
+	defer h.drainNow()
 	defer context.AfterFunc(ctx, func() { h.draining.Store(true) })()
-	intake := &intake{scheduler: h.scheduler, runner: &runner{scheduler: h.scheduler, metrics: h.metrics}}
+	intake := &intake{scheduler: h.scheduler, runner: &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry}}
 
 	group, living := errgroup.WithContext(living)
 	group.Go(func() error { return h.directory.Run(living) })
@@ -180,6 +184,17 @@ func (h *Host) desired(tenant string) map[string]bool {
 		}
 	}
 	return queues
+}
+
+// maxAge is the longest age of a queue's tasks that name none themselves; 0 for none, and for a queue
+// that has no plugin here.
+func (h *Host) maxAge(tenant, name string) time.Duration {
+	version := h.directory.Acquire(tenant, name)
+	if version == nil {
+		return h.config.Retry.MaxAge
+	}
+	defer version.Release()
+	return manifestRetry(version.Manifest.Retry).Over(h.config.Retry).MaxAge
 }
 
 func (h *Host) current() []*session {

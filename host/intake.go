@@ -130,7 +130,7 @@ func (in *intake) take(ctx context.Context, g *grant, batch queue.Batch) {
 		g.version.Retain()
 		begun[i] = &task{
 			Reservation: reservation, served: g.served, session: g.session, version: g.version, share: g.shares[i],
-			reserved: batch.Clock,
+			reserved: batch.Clock, taken: time.Now(),
 		}
 		g.session.add(begun[i])
 	}

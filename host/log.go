@@ -66,7 +66,7 @@ func (l *taskLog) take() []string {
 	return lines
 }
 
-// shipLogs sends what running tasks write, in batches, until ctx ends.
+// shipLogs sends what running tasks write, and how far they are, in batches, until ctx ends.
 func (s *session) shipLogs(ctx context.Context) {
 	ticker := time.NewTicker(logInterval)
 	defer ticker.Stop()
@@ -85,6 +85,7 @@ func (s *session) shipLogs(ctx context.Context) {
 		}
 		s.mu.Unlock()
 		s.sendLogs(ctx, tasks)
+		s.sendProgress(ctx, tasks)
 		for _, t := range tasks {
 			t.log.sending.Unlock()
 		}

@@ -371,9 +371,11 @@ func (n *node) listeners() []string {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	ids := make([]string, len(nodes))
-	for i, node := range nodes {
-		ids[i] = node.ID
+	var ids []string
+	for _, node := range nodes {
+		if node.Kind == queue.KindQuern {
+			ids = append(ids, node.ID)
+		}
 	}
 	return ids
 }

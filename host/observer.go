@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // observer counts what happens on the host; it knows how the catalogue names things.
@@ -21,6 +22,13 @@ func (o observer) dropped(at place, n int) {
 	for range n {
 		o.m.TaskDropped(at.tenant, at.queue)
 	}
+}
+
+// reclaimed counts what became of the tasks of a listener that had died.
+func (o observer) reclaimed(tenant string, r queue.Reclaimed) {
+	o.m.TasksReclaimed(tenant, "released", r.Returned)
+	o.m.TasksReclaimed(tenant, "rescheduled", r.Scheduled)
+	o.m.TasksReclaimed(tenant, "failed", r.Failed)
 }
 
 func (o observer) refused(at place)                { o.m.ResultRefused(at.tenant, at.queue) }

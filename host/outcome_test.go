@@ -33,7 +33,6 @@ func TestOutcomes(t *testing.T) { //nolint:tparallel // the subtests read what h
 	}{
 		{"Exit0", "exit", "0", "output\n", nil},
 		{"Exit65", "exit", "65 not a photo\n", "", &queue.Failure{Reason: "error", ExitCode: code(65), Message: "not a photo", Stderr: "not a photo"}},
-		{"Exit75", "exit", "75 come back\n", "", &queue.Failure{Reason: "error", ExitCode: code(75), Message: "retries are not supported yet", Stderr: "come back"}},
 		{"Exit3", "exit", "3 so be it\n", "", &queue.Failure{Reason: "error", ExitCode: code(3), Message: "exit status 3", Stderr: "so be it"}},
 		{"Trap", "trap", "unreachable", "", &queue.Failure{Reason: "trap", Message: "unreachable"}},
 		{"TimeoutAsleep", "sleep", "60000", "", &queue.Failure{Reason: "timeout", Limit: "timeout=50ms", Message: "50ms", Stderr: "ready"}},
@@ -68,7 +67,7 @@ func TestOutcomes(t *testing.T) { //nolint:tparallel // the subtests read what h
 	}
 	// The log tells of each failure, and the metrics count by reason.
 	for queueName, reasons := range map[string]map[string]float64{
-		"exit": {"error": 3}, "trap": {"trap": 1}, "sleep": {"timeout": 1}, "loop": {"timeout": 1},
+		"exit": {"error": 2}, "trap": {"trap": 1}, "sleep": {"timeout": 1}, "loop": {"timeout": 1},
 		"memory": {"memory": 1}, "output": {"output": 1}, "log": {"output": 1}, "echo": {"error": 2},
 	} {
 		for reason, want := range reasons {

@@ -84,8 +84,13 @@ type grant struct {
 
 // want asks for what is granted, to be run at once.
 func (g *grant) want() queue.Want {
+	manifest := &g.version.Manifest
 	return queue.Want{
 		Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
+		MaxAge: g.session.maxAge(g.served.queue), MaxRunning: manifest.MaxRunning, Fleet: manifest.Queues,
+		Terms: queue.Terms{
+			NoRerun: manifest.OnCrash == plugins.CrashFail, MaxCrashes: manifest.MaxCrashes, Dead: manifest.Dead,
+		},
 	}
 }
 
@@ -203,7 +208,7 @@ func (s *scheduler) settleGrant(g *grant, used int, batch queue.Batch) {
 			s.wakes++
 			q.woken = s.wakes // a poll that was asked before knows nothing of what lies behind
 		}
-		q.ready = q.woken > g.wakes || batch.Dropped > 0
+		q.ready = q.woken > g.wakes || batch.Dropped > 0 || batch.Passed > 0
 		q.refused.succeeded()
 	}
 	q.touched = q.touched || used > 0

@@ -34,15 +34,26 @@ type session struct {
 	logger    hclog.Logger
 	settler   *settler
 	due       *due
+	recovery  *recovery
+	steady    *steadiness
 	watch     *queue.Watch
 	lease     time.Duration
 	poll      time.Duration
+	drain     func() // ends the host, for somebody drains it
 	about     func() map[string]string
 	desired   func() map[string]bool // the queues to serve
+	// maxAge is the longest age of a queue's tasks that name none themselves, by its plugin's manifest.
+	maxAge func(queue string) time.Duration
 
-	// changed has a token when desired may say something new, told when about does; never closed.
-	changed chan struct{}
-	told    chan struct{}
+	// What housekeeping keeps, and when a task has lost too many hosts: see Config.
+	keep         time.Duration
+	keepTasks    int64
+	purgeForeign bool
+	maxCrashes   int
+
+	// changed has a token when desired may say something new, told when about does, and marked when
+	// there may be a task to cancel; never closed.
+	changed, told, marked chan struct{}
 
 	mu     sync.Mutex
 	tasks  map[string]*task // by ID: what runs or is not settled
@@ -62,11 +73,14 @@ func newSession(tenant string, client *queue.Client, h *Host) *session {
 		logger: logger, watch: client.Watch(), lease: client.Lease(), poll: h.config.Poll,
 		about:   func() map[string]string { return h.about(tenant) },
 		desired: func() map[string]bool { return h.desired(tenant) },
-		changed: make(chan struct{}, 1), told: make(chan struct{}, 1),
+		maxAge:  func(name string) time.Duration { return h.maxAge(tenant, name) },
+		drain:   func() { h.drainNow() }, steady: &steadiness{lease: client.Lease()},
+		keep: h.config.Keep, keepTasks: h.config.KeepTasks, purgeForeign: h.config.PurgeForeign, maxCrashes: h.config.MaxCrashes,
+		changed: make(chan struct{}, 1), told: make(chan struct{}, 1), marked: make(chan struct{}, 1),
 		tasks: make(map[string]*task), registered: make(map[string]bool), refused: make(map[string]bool),
 	}
 	s.settler = newSettler(s)
-	s.due = newDue(s)
+	s.due, s.recovery = newDue(s), newRecovery(s)
 	s.follow()
 	return s
 }
@@ -83,6 +97,9 @@ func (s *session) Run(ctx context.Context) error {
 	group.Go(func() error { return s.heartbeat(ctx) })
 	group.Go(func() error { s.settler.Run(ctx); return nil })
 	group.Go(func() error { s.due.Run(ctx); return nil })
+	group.Go(func() error { s.recovery.Run(ctx); return nil })
+	group.Go(func() error { s.control(ctx); return nil })
+	group.Go(func() error { s.keepHouse(ctx); return nil })
 	group.Go(func() error { s.register(ctx); return nil })
 	group.Go(func() error { s.shipLogs(ctx); return nil })
 	group.Go(func() error {
@@ -115,38 +132,6 @@ func (s *session) join(ctx context.Context) error {
 		return err
 	})
 }
-
-// heartbeat renews the lease every third of it. While Redis is away that fails, but nobody else can
-// take the lease then either. Once a lease length it compares reserved lists with what runs.
-func (s *session) heartbeat(ctx context.Context) error {
-	ticker := time.NewTicker(s.lease / 3)
-	defer ticker.Stop()
-	for beats := 0; ; {
-		err := s.node.Renew(ctx, s.about())
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, queue.ErrLeaseLost):
-			return err
-		case err != nil:
-			s.failed(opRenew, "", err)
-		default:
-			s.succeeded(opRenew, "")
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.told:
-		case <-ticker.C:
-			if beats++; beats%3 == 0 {
-				s.audit(ctx)
-			}
-		}
-	}
-}
-
-// tell publishes what the host says of itself before the next renewal is due.
-func (s *session) tell() { poke(s.told) }
 
 // audit makes a queue suspect whose reserved list has a task that the host does not know. A reserve
 // may be on its way: the intake, which knows, looks again before it takes anything on.

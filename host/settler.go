@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,8 @@ type ending struct {
 	task    *task
 	outcome runtime.Outcome
 	took    time.Duration
+	// settlement is what becomes of it, decided once: a repeat must say the same.
+	settlement queue.Settlement
 }
 
 // settler writes to Redis what became of a session's tasks. What ends while a write is under way
@@ -164,7 +167,7 @@ func (s *settler) finish(ctx context.Context) {
 
 // drops takes care of a task that was stopped: it has no result to settle.
 func (s *settler) drops(e ending) bool {
-	if e.outcome.Kind != runtime.Cancelled {
+	if e.outcome.Kind != runtime.Cancelled || errors.Is(e.outcome.Err, errCancelled) {
 		return false
 	}
 	switch {
@@ -185,9 +188,9 @@ func (s *settler) settle(ctx context.Context, name string, part []ending) error 
 	s.session.lastLogs(ctx, part)
 	settlements := make([]queue.Settlement, len(part))
 	for i, e := range part {
-		settlements[i] = queue.Settlement{Hold: e.task.hold(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
+		settlements[i] = e.settlement
 	}
-	errs, err := s.session.node.Settle(ctx, name, settlements)
+	errs, err := s.session.node.Settle(ctx, name, settlements, fleetQueues(part)...)
 	if err != nil {
 		s.putBack(ctx, name, part, err)
 		return err
@@ -239,25 +242,43 @@ func (s *settler) settled(e ending, err error) {
 	switch {
 	case err != nil:
 		outcome = "lost"
-	case e.outcome.Kind == runtime.Complete:
+	case e.settlement.Failure == nil:
 		outcome = "complete"
+	case e.settlement.Again == queue.AgainRetry:
+		outcome = "retried"
+	case e.settlement.Again == queue.AgainReschedule:
+		outcome = "rescheduled"
 	}
 	s.done(e, outcome, err)
+}
+
+// fleetQueues are the queues whose tasks may wait for these to end, because their plugin may run only
+// so many in the fleet.
+func fleetQueues(part []ending) []string {
+	wake := make(map[string]bool)
+	for _, e := range part {
+		if manifest := &e.task.version.Manifest; manifest.MaxRunning > 0 {
+			for _, name := range manifest.Queues {
+				wake[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(wake))
 }
 
 // done books the end of a task: metrics, log, and the scheduler's count.
 func (s *settler) done(e ending, outcome string, err error) {
 	t := e.task
 	reason := ""
-	if f := Failure(e.outcome); f != nil && outcome == "failed" {
-		reason = string(f.Reason)
+	if outcome == "failed" || outcome == "retried" {
+		reason = string(e.settlement.Failure.Reason)
 	}
 	s.session.remove(t)
 	s.session.scheduler.settled(t)
 	s.metrics.logLinesDropped(t.served.place, len(t.log.take()))
 	s.metrics.done(t, outcome, reason, e.took)
 	fields := []any{
-		"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "digest", t.version.Digest, "attempt", t.Attempts + 1,
+		"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "digest", t.version.Digest, "attempt", t.Attempts + 1, "run", t.Run,
 		"outcome", outcome, "took", e.took,
 	}
 	logger := s.session.logger
@@ -272,7 +293,9 @@ func (s *settler) done(e ending, outcome string, err error) {
 	case err != nil:
 		logger.Error("task could not be settled", append(fields, "error", err)...)
 	case outcome == "failed":
-		logger.Info("task failed", append(fields, "reason", reason, "error", e.outcome.Message)...)
+		logger.Info("task failed", append(fields, "reason", reason, "error", e.settlement.Failure.Message)...)
+	case e.settlement.Again != "":
+		logger.Info("task will be tried again", append(fields, "reason", reason, "in", e.settlement.Delay, "error", e.settlement.Failure.Message)...)
 	default:
 		logger.Debug("task settled", fields...)
 	}

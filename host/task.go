@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/quern-project/quern/plugins"
@@ -20,6 +19,8 @@ var (
 	errDrained = errors.New("the host is ending")
 	// errLeaseLost drops it: it is another host's by now.
 	errLeaseLost = errors.New("the host's lease was lost")
+	// errCancelled fails it: somebody does not want it any more.
+	errCancelled = errors.New("somebody cancelled the task")
 )
 
 // task is one that this host runs.
@@ -29,15 +30,16 @@ type task struct {
 	session *session
 	version *plugins.Version
 	share   share
-	// reserved is when the host got the task, by Redis's clock.
-	reserved time.Time
+	// reserved is when the host got the task, by Redis's clock, and taken the same by its own.
+	reserved, taken time.Time
 
 	// number orders the tasks of a session by when they were taken; set by session.add.
 	number uint64
 	// stop ends the guest, with a cause; set before the guest begins, guarded by the session's mu.
 	stop context.CancelCauseFunc
 
-	log taskLog
+	log      taskLog
+	progress taskProgress
 }
 
 func (t *task) hold() queue.Hold { return queue.Hold{ID: t.ID, Run: t.Run} }
@@ -46,6 +48,7 @@ func (t *task) hold() queue.Hold { return queue.Hold{ID: t.ID, Run: t.Run} }
 type runner struct {
 	scheduler *scheduler
 	metrics   observer
+	retry     queue.Retry // the host's own policy
 }
 
 // run runs one task from reserved to handed over. It never panics for what a guest does.
@@ -64,6 +67,7 @@ func (r *runner) run(ctx context.Context, t *task) {
 	begun := time.Now()
 	outcome := r.call(ctx, t)
 	end := ending{task: t, outcome: outcome, took: time.Since(begun)}
+	end.settlement = settlement(end, r.retry)
 	t.Parameters = nil
 	r.scheduler.end(t, len(outcome.Output))
 	t.version.Release()
@@ -88,9 +92,13 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 			return runtime.Outcome{Kind: runtime.HostFault, Err: err}
 		}
 	}
+	timeout, ok := t.timeLeft(time.Now())
+	if !ok {
+		return runtime.Outcome{Kind: runtime.LimitExceeded, Limit: runtime.Limit{Name: "timeout", Value: "0s"}, Message: "its deadline is over"}
+	}
 	return t.version.Run(ctx, runtime.Call{
-		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant,
-		Attempt: t.Attempts + 1, MaxAttempts: t.MaxAttempts, Input: input,
+		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
+		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Progress: t.progress.set,
 		Log: func(line string) {
 			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
 			if dropped := t.log.add(line); dropped > 0 {
@@ -98,39 +106,4 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 			}
 		},
 	})
-}
-
-// Failure makes of an outcome what a task's hash says of it; nil for a task that is complete.
-func Failure(o runtime.Outcome) *queue.Failure {
-	f := &queue.Failure{Reason: queue.ReasonError, Message: o.Message, Stderr: o.Stderr}
-	switch o.Kind {
-	case runtime.Complete:
-		return nil
-	case runtime.Retry:
-		f.ExitCode = &o.Code
-		f.Message = fmt.Sprintf("exit status %d asks to try again later: retries are not supported yet", o.Code)
-	case runtime.Fatal, runtime.Failed:
-		f.ExitCode = &o.Code
-	case runtime.Trap:
-		f.Reason = queue.ReasonTrap
-	case runtime.LimitExceeded:
-		f.Limit = o.Limit.Name + "=" + o.Limit.Value
-		f.Reason = limitReason(o.Limit.Name)
-	case runtime.HostFault:
-		f.Message, f.Stderr = "internal error of the host", ""
-	}
-	return f
-}
-
-// limitReason maps a limit's name to the reason that its overrun has.
-func limitReason(name string) queue.Reason {
-	switch name {
-	case "memory":
-		return queue.ReasonMemory
-	case "timeout":
-		return queue.ReasonTimeout
-	case "output", "log":
-		return queue.ReasonOutput
-	}
-	return queue.ReasonError // the input: there is no reason of its own, the limit names it
 }

@@ -67,7 +67,7 @@ func TestWakesByMessage(t *testing.T) {
 // A subscription that comes back looks once more: what lay there unannounced is found.
 func TestWakesWhenTheSubscriptionComesBack(t *testing.T) {
 	t.Parallel()
-	server := queuetest.Start(t, "--appendonly", "yes")
+	server := queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	n := start(t, settings{Config: Config{Poll: never}, server: server, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	n.settled("echo")
 	for name, interrupt := range map[string]func(){

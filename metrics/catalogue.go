@@ -27,6 +27,7 @@ const (
 
 	tasks
 	tasksDropped
+	tasksReclaimed
 	taskWait
 	taskDuration
 	resultsRefused
@@ -69,6 +70,11 @@ var catalogue = [...]family{
 		"quern_tasks_dropped_total", counter, "",
 		[]string{"tenant", "queue"},
 		"IDs that were dropped when reserving, because their task is missing or finished already.",
+	},
+	tasksReclaimed: {
+		"quern_tasks_reclaimed_total", counter, "",
+		[]string{"tenant", "outcome"},
+		"Tasks that this host took from listeners which had died: released to the front of their queue, rescheduled, or failed for good.",
 	},
 	taskWait: {
 		"quern_task_wait_seconds", histogram, "seconds",
@@ -134,6 +140,15 @@ var ends = [...]struct{ outcome, reason string }{
 	{"failed", "timeout"},
 	{"failed", "memory"},
 	{"failed", "output"},
+	{"failed", "exhausted"},
+	{"failed", "expired"},
+	{"failed", "cancelled"},
+	{"retried", "error"},
+	{"retried", "trap"},
+	{"retried", "timeout"},
+	{"retried", "memory"},
+	{"retried", "output"},
+	{"rescheduled", ""},
 	{"released", ""},
 	{"lost", ""},
 }
@@ -141,8 +156,14 @@ var ends = [...]struct{ outcome, reason string }{
 // loadResults are the values of the label result.
 var loadResults = [...]string{"ok", "refused", "gone"}
 
+// reclaimOutcomes are the values of the label outcome of quern_tasks_reclaimed_total.
+var reclaimOutcomes = [...]string{"released", "rescheduled", "failed"}
+
 // redisOps are the values of the label op.
-var redisOps = [...]string{"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", opScrape}
+var redisOps = [...]string{
+	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
+	"control", "purge", opScrape,
+}
 
 // opScrape is the op of the queue gauges' own look at Redis.
 const opScrape = "scrape"

@@ -42,11 +42,20 @@ func ExampleNew() {
 	// # HELP quern_tasks_total Tasks that this host is done with, by what became of them; reason is the finer cause of a failure.
 	// # TYPE quern_tasks_total counter
 	// quern_tasks_total{outcome="complete",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
+	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="cancelled",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="error",tenant="acme"} 0
+	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="exhausted",tenant="acme"} 0
+	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="expired",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="memory",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="output",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="timeout",tenant="acme"} 1
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="trap",tenant="acme"} 0
 	// quern_tasks_total{outcome="lost",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
 	// quern_tasks_total{outcome="released",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
+	// quern_tasks_total{outcome="rescheduled",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
+	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="error",tenant="acme"} 0
+	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="memory",tenant="acme"} 0
+	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="output",tenant="acme"} 0
+	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="timeout",tenant="acme"} 0
+	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="trap",tenant="acme"} 0
 }

@@ -31,6 +31,7 @@ func (c Config) withDefaults() Config {
 type Metrics struct {
 	tasks           *prometheus.CounterVec
 	tasksDropped    *prometheus.CounterVec
+	tasksReclaimed  *prometheus.CounterVec
 	taskWait        *prometheus.HistogramVec
 	taskDuration    *prometheus.HistogramVec
 	resultsRefused  *prometheus.CounterVec
@@ -43,8 +44,9 @@ type Metrics struct {
 	plugins *pluginGauge
 	queues  *queueCollector
 
-	noQueue []vacancy // the families of queues
-	noLoad  vacancy   // quern_plugin_loads_total
+	noQueue  []vacancy // the families of queues
+	noLoad   vacancy   // quern_plugin_loads_total
+	noTenant vacancy   // quern_tasks_reclaimed_total
 }
 
 // New registers the whole catalogue with reg. It fails if reg has one of the families already.
@@ -57,6 +59,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m := &Metrics{
 		tasks:           r.counter(tasks),
 		tasksDropped:    r.counter(tasksDropped),
+		tasksReclaimed:  r.counter(tasksReclaimed),
 		taskWait:        r.histogram(taskWait),
 		taskDuration:    r.histogram(taskDuration),
 		resultsRefused:  r.counter(resultsRefused),
@@ -86,6 +89,8 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		v.show()
 	}
 	m.noLoad.show()
+	m.noTenant = vacancy{m.tasksReclaimed.MetricVec, tasksReclaimed}
+	m.noTenant.show()
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -108,6 +113,14 @@ func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	for _, v := range m.noQueue {
 		v.clear()
 	}
+}
+
+// TenantServed makes every series of a tenant that this host serves exist.
+func (m *Metrics) TenantServed(tenant string) {
+	for _, outcome := range reclaimOutcomes {
+		m.tasksReclaimed.WithLabelValues(text(tenant), outcome)
+	}
+	m.noTenant.clear()
 }
 
 // CollectQueues gives the gauges of queues their source, which is asked at a scrape, in a goroutine
@@ -138,6 +151,11 @@ func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason string, d time
 // TaskDropped counts an ID whose task was missing or finished when it was reserved.
 func (m *Metrics) TaskDropped(tenant, queue string) {
 	m.tasksDropped.WithLabelValues(text(tenant), text(queue)).Inc()
+}
+
+// TasksReclaimed counts n tasks that were taken from a listener that had died, by what became of them.
+func (m *Metrics) TasksReclaimed(tenant, outcome string, n int) {
+	m.tasksReclaimed.WithLabelValues(text(tenant), text(outcome)).Add(float64(max(0, n)))
 }
 
 // ResultRefused counts an outcome that Redis did not take, since another holds the task.

@@ -23,6 +23,7 @@ type decoder struct {
 	file     string
 	plugin   string
 	fields   []field
+	values   map[string]node // by path: the values of the keys that the manifest has
 	problems []Problem
 }
 
@@ -48,17 +49,29 @@ func schema() []field {
 		{"queues", func(d *decoder, n node, m *Manifest) { m.Queues = d.queues(n) }},
 		{"limits", section},
 		{"limits.memory", func(d *decoder, n node, m *Manifest) { m.Limits.Memory = d.size(n, minMemory, runtime.MaxMemory) }},
-		{"limits.timeout", func(d *decoder, n node, m *Manifest) { m.Limits.Timeout = d.duration(n) }},
+		{"limits.timeout", func(d *decoder, n node, m *Manifest) { m.Limits.Timeout = d.duration(n, "no limit") }},
 		{"limits.cpu", nil},
 		{"limits.input", func(d *decoder, n node, m *Manifest) { m.Limits.Input = d.size(n, 1, maxPayload) }},
 		{"limits.output", func(d *decoder, n node, m *Manifest) { m.Limits.Output = d.size(n, 1, maxPayload) }},
 		{"limits.log", func(d *decoder, n node, m *Manifest) { m.Limits.Log = d.size(n, 1, maxLog) }},
-		{"retry", nil},
-		{"concurrency", func(d *decoder, n node, m *Manifest) { m.Concurrency = d.count(n, maxConcurrency) }},
-		{"max_running", nil},
-		{"on_crash", nil},
-		{"max_crashes", nil},
-		{"dead", nil},
+		{"retry", section},
+		{"retry.max_attempts", func(d *decoder, n node, m *Manifest) { m.Retry.MaxAttempts = d.attempts(n) }},
+		{"retry.backoff", func(d *decoder, n node, m *Manifest) {
+			m.Retry.Backoff = d.choice(n, BackoffExponential, BackoffLinear)
+		}},
+		{"retry.base", func(d *decoder, n node, m *Manifest) { m.Retry.Base = d.duration(n, "1s") }},
+		{"retry.min", func(d *decoder, n node, m *Manifest) { m.Retry.Min = d.duration(n, "1s") }},
+		{"retry.max", func(d *decoder, n node, m *Manifest) { m.Retry.Max = d.duration(n, "12h") }},
+		{"retry.jitter", func(d *decoder, n node, m *Manifest) { m.Retry.Jitter = d.boolean(n) }},
+		{"retry.max_age", func(d *decoder, n node, m *Manifest) { m.Retry.MaxAge = d.duration(n, "no limit") }},
+		{"retry.max_reschedules", func(d *decoder, n node, m *Manifest) { m.Retry.MaxReschedules = d.count(n, maxTries, "1000") }},
+		{"concurrency", func(d *decoder, n node, m *Manifest) {
+			m.Concurrency = d.count(n, maxConcurrency, "no bound of its own")
+		}},
+		{"max_running", func(d *decoder, n node, m *Manifest) { m.MaxRunning = d.count(n, maxRunning, "no bound of its own") }},
+		{"on_crash", func(d *decoder, n node, m *Manifest) { m.OnCrash = d.choice(n, CrashRerun, CrashFail) }},
+		{"max_crashes", func(d *decoder, n node, m *Manifest) { m.MaxCrashes = d.count(n, maxTries, "the host's bound") }},
+		{"dead", func(d *decoder, n node, m *Manifest) { m.Dead, _ = d.word(n) }},
 		{"warm", nil},
 		{"config", nil},
 		{"capabilities", section},
@@ -73,7 +86,7 @@ func schema() []field {
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, plugin: pluginOf(file), fields: schema()}
+	return &decoder{file: file, plugin: pluginOf(file), fields: schema(), values: map[string]node{}}
 }
 
 func (d *decoder) report(line int, path, what, remedy string) {
@@ -116,6 +129,7 @@ func (d *decoder) document(data []byte) Manifest {
 		return m
 	}
 	d.section(node{resolve(first.Content[0]), ""}, &m)
+	d.together(&m)
 	switch err := documents.Decode(&second); {
 	case err == nil:
 		d.report(second.Line, "", "there is a second document", "keep one, without a --- between its lines")
@@ -183,6 +197,7 @@ func (d *decoder) section(n node, m *Manifest) {
 		case d.fields[i].decode == nil:
 			d.wrong(keyNode, "is not supported yet", "remove it")
 		default:
+			d.values[value.path] = value
 			d.fields[i].decode(d, value, m)
 		}
 	})
@@ -299,8 +314,9 @@ func (d *decoder) size(n node, least, most int64) int64 {
 	return size
 }
 
-func (d *decoder) duration(n node) time.Duration {
-	const remedy = "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for no limit"
+// duration reads a time that is not zero; without is what holds if the key is left out.
+func (d *decoder) duration(n node, without string) time.Duration {
+	remedy := "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for " + without
 	value, ok := d.text(n, remedy[len("write "):])
 	if !ok {
 		return 0
@@ -315,12 +331,15 @@ func (d *decoder) duration(n node) time.Duration {
 		d.wrong(n, quote(value)+" is no time at all", remedy)
 	case duration > maxTimeout:
 		d.wrong(n, quote(value)+" is more than 365d", remedy)
+	default:
+		return duration
 	}
-	return duration
+	return 0
 }
 
-func (d *decoder) count(n node, most int) int {
-	remedy := fmt.Sprintf("write a whole number from 1 to %d, or leave the key out for no bound of its own", most)
+// count reads a number from 1 up; without is what holds if the key is left out.
+func (d *decoder) count(n node, most int, without string) int {
+	remedy := fmt.Sprintf("write a whole number from 1 to %d, or leave the key out for %s", most, without)
 	value, ok := d.text(n, remedy[len("write "):])
 	if !ok {
 		return 0
@@ -328,6 +347,7 @@ func (d *decoder) count(n node, most int) int {
 	count, err := strconv.Atoi(value)
 	if err != nil || count < 1 || count > most {
 		d.wrong(n, quote(value)+" is not allowed", remedy)
+		return 0
 	}
 	return count
 }

@@ -169,7 +169,7 @@ func (l *loader) newVersion(o order, m *module, limits runtime.Limits) *Version 
 		Tenant: o.tenant, Name: o.name,
 		Version: o.manifest.Version, Digest: m.digest, ManifestDigest: o.manifestDigest,
 		Manifest: o.manifest, Limits: limits,
-		module: m,
+		ceiling: l.maxTimeout, module: m,
 		release: func(m *module) {
 			l.pool.release(m)
 			l.open.Done()

@@ -22,8 +22,21 @@ type Manifest struct {
 	Queues []string
 	// Limits are those that the manifest sets. What it leaves out is zero, and means its default.
 	Limits runtime.Limits
+	// Retry says how often and when a failed task is tried again. Default zero: not at all, unless the
+	// task itself says so.
+	Retry Retry
 	// Concurrency bounds the plugin's running tasks on one host. Default 0: only the host's slots.
 	Concurrency int
+	// MaxRunning bounds the plugin's running tasks on all hosts together. Default 0, which is no bound.
+	MaxRunning int
+	// OnCrash says what becomes of a task whose host died: CrashRerun or CrashFail. Default "": the
+	// manifest does not say.
+	OnCrash string
+	// MaxCrashes is how many hosts may die over a task before it fails. Default 0: the host's own bound.
+	MaxCrashes int
+	// Dead is the queue that gets the tasks that failed for good; none of the plugin's own. Default "",
+	// which is none.
+	Dead string
 	// Capabilities are the plugin's grants. Default none.
 	Capabilities Capabilities
 }
@@ -34,6 +47,42 @@ type Capabilities struct {
 	Env map[string]string
 }
 
+// Retry is the section retry of a manifest. A field that is zero is not set.
+type Retry struct {
+	// MaxAttempts is how many attempts a task has at most, or Unlimited. A section that does not set it
+	// means Unlimited, and then has a MaxAge: it is zero only if there is no such section.
+	MaxAttempts int
+	// Backoff is how the delay grows from attempt to attempt: BackoffExponential or BackoffLinear.
+	Backoff string
+	// Base is the delay after the first attempt; Min and Max bound every delay. Where Min is set alone
+	// it is at most the default of Max, 12h, and Max alone at least that of Min, 1s.
+	Base, Min, Max time.Duration
+	// Jitter spreads the delays at random.
+	Jitter *bool
+	// MaxAge is how old a task may become before it is not tried any more.
+	MaxAge time.Duration
+	// MaxReschedules is how often a task may ask to be run later without an attempt being counted.
+	MaxReschedules int
+}
+
+// Unlimited is the MaxAttempts that is no bound.
+const Unlimited = -1
+
+// The words of Retry.Backoff and of Manifest.OnCrash.
+const (
+	BackoffExponential = "exponential"
+	BackoffLinear      = "linear"
+
+	CrashRerun = "rerun"
+	CrashFail  = "fail"
+)
+
+// What holds for a retry that leaves them out.
+const (
+	shortestRetry = time.Second
+	longestRetry  = 12 * time.Hour
+)
+
 // What a manifest may say at most, and at least where zero would read as "not set".
 const (
 	minMemory      = 64 << 10             // one page of WebAssembly
@@ -41,6 +90,8 @@ const (
 	maxLog         = 64 << 20             // of one task, in memory while it runs
 	maxTimeout     = 365 * 24 * time.Hour // "no limit" is written by leaving the key out
 	maxConcurrency = 65536                // far above the slots of any host
+	maxRunning     = 1_000_000            // far above the slots of any fleet
+	maxTries       = 1_000_000            // attempts, reschedules, crashes: more is meant to be unlimited
 	maxWord        = 128                  // bytes of a name, a queue or a version
 	maxManifest    = 256 << 10            // bytes of a manifest file
 	manifestSuffix = ".yaml"

@@ -1,12 +1,14 @@
 package plugins
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +22,11 @@ name: thumbnails
 version: 1.10
 queues: [thumbnails, "123", a.b:c]
 concurrency: 8
+max_running: 20
+on_crash: rerun
+max_crashes: 3
+dead: thumbnails.dead
+retry: {max_attempts: 5, backoff: exponential, base: 1s, min: 500ms, max: 12h, jitter: true, max_age: 1d, max_reschedules: 1000}
 limits: {memory: 64MiB, timeout: 1d12h, input: 512MiB, output: 1B, log: 64KiB}
 capabilities:
   env:
@@ -38,6 +45,11 @@ func TestParseManifest(t *testing.T) {
 	}{
 		"every key": {fullManifest, Manifest{
 			Name: "thumbnails", Version: "1.10", Queues: []string{"thumbnails", "123", "a.b:c"}, Concurrency: 8,
+			MaxRunning: 20, OnCrash: "rerun", MaxCrashes: 3, Dead: "thumbnails.dead",
+			Retry: Retry{
+				MaxAttempts: 5, Backoff: "exponential", Base: time.Second, Min: time.Second / 2, Max: 12 * time.Hour,
+				Jitter: new(true), MaxAge: 24 * time.Hour, MaxReschedules: 1000,
+			},
 			Limits: runtime.Limits{Memory: 64 << 20, Timeout: 36 * time.Hour, Input: 512 << 20, Output: 1, Log: 64 << 10},
 			Capabilities: Capabilities{Env: map[string]string{
 				"MODE": "prod", "DEBUG": "true", "N": "007", "EMPTY": "", "DAY": "2026-01-02",
@@ -165,8 +177,7 @@ func TestParseManifestErrors(t *testing.T) {
 func TestParseManifestNotSupportedYet(t *testing.T) {
 	t.Parallel()
 	manifest := map[string]string{
-		"retry": "retry: {max_attempts: 5}", "max_running": "max_running: 20", "on_crash": "on_crash: fail",
-		"max_crashes": "max_crashes: 3", "dead": "dead: x.dead", "warm": "warm: {input: a}", "config": "config: {a: b}",
+		"warm": "warm: {input: a}", "config": "config: {a: b}",
 		"tests": "tests: []", "limits.cpu": "limits: {cpu: 10s}", "capabilities.http": "capabilities: {http: []}",
 		"capabilities.kv": "capabilities: {kv: []}", "capabilities.secrets": "capabilities: {secrets: [k]}",
 		"capabilities.enqueue": "capabilities: {enqueue: {}}", "capabilities.files": "capabilities: {files: []}",
@@ -192,6 +203,13 @@ func TestParseManifestUnknownKey(t *testing.T) {
 		{"limits: {time_out: 1s}", `x.yaml:1: limits: unknown key "time_out": did you mean "timeout"?`},
 		{"capabilities: {environment: {}}", `x.yaml:1: capabilities: unknown key "environment": did you mean "env"?`},
 		{"limits: {mem: 1MiB}", `x.yaml:1: limits: unknown key "mem": did you mean "memory"?`},
+		{"retrys: {}", `x.yaml:1: unknown key "retrys": did you mean "retry"?`},
+		{"max_attempts: 5", `x.yaml:1: unknown key "max_attempts": it belongs into retry, as retry.max_attempts`},
+		{"retry: {attempts: 5, max_age: 1h}", `x.yaml:1: retry: unknown key "attempts": did you mean "max_attempts"?`},
+		{"retry: {max-age: 1h, max_attempts: 2}", `x.yaml:1: retry: unknown key "max-age": did you mean "max_age"?`},
+		{"retry: {maximum: 1h, max_attempts: 2}", `x.yaml:1: retry: unknown key "maximum": did you mean "max"?`},
+		{"retry: {delay: 1h, max_attempts: 2}", `x.yaml:1: retry: unknown key "delay": the nearest is "max"; allowed are ` +
+			"max_attempts, backoff, base, min, max, jitter, max_age, max_reschedules"},
 		{"timeout: 30s", `x.yaml:1: unknown key "timeout": it belongs into limits, as limits.timeout`},
 		{"env: {A: b}", `x.yaml:1: unknown key "env": it belongs into capabilities, as capabilities.env`},
 		{"limits: {queues: [a]}", `x.yaml:1: limits: unknown key "queues": it belongs to the top level`},
@@ -207,7 +225,7 @@ func TestParseManifestUnknownKey(t *testing.T) {
 
 func TestParseManifestAllProblemsAtOnce(t *testing.T) {
 	t.Parallel()
-	data := "versoin: 1\nlimits:\n  memory: 1\n  cpu: 10s\nretry: {}\nqueues: [a b]\nconcurrency: -1\n---\nx\n"
+	data := "versoin: 1\nlimits:\n  memory: 1\n  cpu: 10s\nretry: {}\nqueues: [a b]\nconcurrency: -1\ndead: a b\n---\nx\n"
 	_, err := ParseManifest("x.yaml", []byte(data))
 	var refused *ManifestError
 	if !errors.As(err, &refused) {
@@ -217,7 +235,7 @@ func TestParseManifestAllProblemsAtOnce(t *testing.T) {
 	for _, p := range refused.Problems {
 		got = append(got, fmt.Sprint(p.Line, " ", p.Field))
 	}
-	want := []string{"1 ", "3 limits.memory", "4 limits.cpu", "5 retry", "6 queues[0]", "7 concurrency", "8 "}
+	want := []string{"1 ", "3 limits.memory", "4 limits.cpu", "5 retry", "6 queues[0]", "7 concurrency", "8 dead", "9 "}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -279,6 +297,7 @@ func FuzzParseManifest(f *testing.F) {
 	f.Add([]byte(fullManifest))
 	for _, seed := range []string{
 		"", "{}", "a: &a [*a]", "name: x\n---\n", "limits: {memory: 1TiB, timeout: 9d9h}", "queues: [[a]]",
+		"retry: {max_attempts: unlimited, min: 13h, max: 7d}\ndead: y", "retry: {max_age: 1h, jitter: no}",
 		"<<: {name: x}", "? [x]\n: 1", "capabilities: {env: {A: \"\\0\"}}", "&a name: *a", "\xff\xfen\x00",
 	} {
 		f.Add([]byte(seed))
@@ -304,10 +323,11 @@ func FuzzParseManifest(f *testing.F) {
 // checkAccepted holds an accepted manifest to what the rest of the program relies on.
 func checkAccepted(t *testing.T, m Manifest) {
 	t.Helper()
-	if m.Name != "x" || len(m.Queues) == 0 || m.Concurrency < 0 {
+	if m.Name != "x" || len(m.Queues) == 0 || m.Concurrency < 0 || m.MaxRunning < 0 || m.MaxCrashes < 0 ||
+		m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		t.Fatalf("%+v", m)
 	}
-	for _, word := range append(m.Queues, m.Name, "v"+m.Version) {
+	for _, word := range append(m.Queues, m.Name, "v"+m.Version, "v"+m.Dead) {
 		if len(word) > maxWord+1 || strings.Trim(word, printable()) != "" {
 			t.Fatalf("word %q", word)
 		}
@@ -317,10 +337,21 @@ func checkAccepted(t *testing.T, m Manifest) {
 			t.Fatalf("variable %q", name)
 		}
 	}
+	checkRetry(t, m.Retry)
 	l := m.limits(time.Minute)
 	if l.Memory < minMemory || l.Memory > runtime.MaxMemory || l.Input < 1 || l.Output < 1 || l.Log < 1 ||
 		footprint(l) > runtime.MaxMemory+2*maxPayload || l.Timeout <= 0 || l.Timeout > time.Minute {
 		t.Fatalf("limits %+v", l)
+	}
+}
+
+// checkRetry: what a manifest says ends some day, or says that it does not.
+func checkRetry(t *testing.T, r Retry) {
+	t.Helper()
+	low, high := cmp.Or(r.Min, shortestRetry), cmp.Or(r.Max, longestRetry)
+	if r.MaxAttempts < Unlimited || r.MaxAttempts == 0 && r != (Retry{}) || r.MaxReschedules < 0 || low > high ||
+		min(r.Base, r.Min, r.Max, r.MaxAge) < 0 || !slices.Contains([]string{"", "exponential", "linear"}, r.Backoff) {
+		t.Fatalf("retry %+v", r)
 	}
 }
 

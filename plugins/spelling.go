@@ -19,12 +19,16 @@ func (d *decoder) unknown(n node, section, key string) {
 		if parent == section {
 			allowed = append(allowed, leaf)
 		}
-		distance := 2 * spellingDistance(strings.ToLower(key), leaf)
-		if parent != section {
-			distance++ // the own section wins a draw
-		}
-		if parent != section && distance > 1 {
+		edits, shortened := spellingDistance(strings.ToLower(key), leaf)
+		if parent != section && edits > 0 {
 			continue // elsewhere only the very word is meant
+		}
+		distance := 4 * edits
+		if parent != section {
+			distance += 2 // the own section wins a draw
+		}
+		if shortened {
+			distance++ // and so does a mistyped word
 		}
 		if nearest == "" || distance < best {
 			nearest, best = f.path, distance
@@ -38,7 +42,7 @@ func (d *decoder) unknown(n node, section, key string) {
 		d.wrong(n, what, fmt.Sprintf("it belongs into %s, as %s", parent, nearest))
 	case parent != section:
 		d.wrong(n, what, "it belongs to the top level")
-	case best/2 <= 1+len(leaf)/4:
+	case best/4 <= 1+len(leaf)/4:
 		d.wrong(n, what, fmt.Sprintf("did you mean %q?", leaf))
 	default:
 		d.wrong(n, what, fmt.Sprintf("the nearest is %q; allowed are %s", leaf, strings.Join(allowed, ", ")))
@@ -52,13 +56,13 @@ func splitPath(path string) (parent, leaf string) {
 	return "", path
 }
 
-// spellingDistance is small for a word that was mistyped, shortened or drawn out.
-func spellingDistance(key, leaf string) int {
-	distance := spelling.Distance(key, leaf)
-	if min(len(key), len(leaf)) >= 3 && (strings.HasPrefix(key, leaf) || strings.HasPrefix(leaf, key)) {
-		return min(distance, 1)
+// spellingDistance is small for a word that was mistyped, shortened or drawn out, and tells the latter.
+func spellingDistance(key, leaf string) (edits int, shortened bool) {
+	edits = spelling.Distance(key, leaf)
+	if edits > 1 && min(len(key), len(leaf)) >= 3 && (strings.HasPrefix(key, leaf) || strings.HasPrefix(leaf, key)) {
+		return 1, true
 	}
-	return distance
+	return edits, false
 }
 
 // maxShown bounds how much of what a person wrote is shown back.

@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/quern-project/quern/runtime"
 )
@@ -27,13 +28,18 @@ type Version struct {
 	// Limits are those that hold for a task: with defaults, and under the host's ceiling.
 	Limits runtime.Limits
 
+	ceiling time.Duration // of every timeout; 0 is none
 	module  *module
 	holders atomic.Int64 // 0: the module is released, for good
 	release func(*module)
 }
 
-// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env and Limits.
+// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env and Limits. A
+// Timeout that the task brings along replaces the manifest's, under the host's ceiling.
 func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
+	if v.ceiling > 0 {
+		call.Timeout = min(call.Timeout, v.ceiling)
+	}
 	call.Plugin, call.Env, call.Limits = v.Name, v.Manifest.Capabilities.Env, v.Limits
 	return v.module.Run(ctx, call)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Call is one task as the guest sees it.
@@ -23,11 +24,22 @@ type Call struct {
 	Env map[string]string
 	// Limits bound the call; the zero value means the defaults.
 	Limits Limits
+	// Timeout is the task's own limit of wall-clock time, in the place of Limits.Timeout. Default 0,
+	// which leaves that one in force.
+	Timeout time.Duration
 	// Log receives each line that the guest writes to stderr, as it comes and without its newline:
 	// control characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. It is
 	// called on the goroutine of Run, which waits for it: it must not block. Default nil, which drops
 	// them.
 	Log func(line string)
+	// Progress receives what the guest reports of its progress, from 0 to 1, by lines of stderr such as
+	//
+	//	quern:progress=0.42 resizing
+	//
+	// as they come. The message may be empty; it has at most 1 KiB and is made safe like a line of the
+	// log. Such lines are not logged and not counted: a guest may write any number of them. It is called
+	// like Log. Default nil, which drops them.
+	Progress func(fraction float64, message string)
 }
 
 // ReservedEnv begins the names of the environment that no manifest can set.

@@ -36,6 +36,16 @@
 // wait. Code with neither loops nor waits (a recursion that branches without end) is not stopped
 // before it ends, or before its stack does.
 //
+// # Lines to the host
+//
+// Two lines of stderr speak to the host instead of a reader. Progress, from 0 to 1 and with a message
+// if the guest likes, is handed on as it comes; it is not logged, and not counted against the limit of
+// the log. The delay after which a guest that exits with 75 wants to be called again is named by its
+// last line. A line that is not exactly so is a line of the log.
+//
+//	quern:progress=0.42 resizing
+//	quern:retry-after=30s
+//
 // # Failure
 //
 // A file that cannot be served is a RefusedError, which holds every reason with its remedy. Nothing

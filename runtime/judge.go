@@ -41,13 +41,14 @@ func (r *run) exited(code int) Outcome {
 	case code == 0:
 		return Outcome{Kind: Complete, Output: r.output.bytes}
 	case code == exitRetry:
-		return Outcome{Kind: Retry, Code: code, Message: r.describe("exit status 75 (try again later)")}
+		stderr, after := cutRetryAfter(r.logs.end())
+		return Outcome{Kind: Retry, Code: code, RetryAfter: after, Message: describe("exit status 75 (try again later)", stderr)}
 	case code == exitFatal:
-		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)")}
+		return Outcome{Kind: Fatal, Code: code, Message: describe("exit status 65 (failed for good)", r.logs.end())}
 	case r.memory.refused:
 		return limitOutcome(memoryExceeded(r.limits.Memory))
 	default:
-		return Outcome{Kind: Failed, Code: code, Message: r.describe(fmt.Sprintf("exit status %d", code))}
+		return Outcome{Kind: Failed, Code: code, Message: describe(fmt.Sprintf("exit status %d", code), r.logs.end())}
 	}
 }
 
@@ -57,15 +58,20 @@ func (r *run) trapped(err error) Outcome {
 	case !ok:
 		return faultOutcome(err)
 	case r.memory.refused:
-		return limitOutcome(memoryExceeded(r.limits.Memory))
+		outcome := limitOutcome(memoryExceeded(r.limits.Memory))
+		outcome.Backtrace = backtrace(err, r.module.compiled.Name())
+		return outcome
 	default:
-		return Outcome{Kind: Trap, Trap: name, Message: r.describe("trap: " + name + " (" + hint + ")")}
+		return Outcome{
+			Kind: Trap, Trap: name, Backtrace: backtrace(err, r.module.compiled.Name()),
+			Message: describe("trap: "+name+" ("+hint+")", r.logs.end()),
+		}
 	}
 }
 
 // describe adds the line of stderr that says most about a failure.
-func (r *run) describe(what string) string {
-	if line := headline(r.logs.end()); line != "" {
+func describe(what, stderr string) string {
+	if line := headline(stderr); line != "" {
 		return what + ": " + line
 	}
 	return what

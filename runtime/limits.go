@@ -91,6 +91,13 @@ func timeoutExceeded(limit time.Duration) *limitError {
 	return exceeded("timeout", value, fmt.Sprintf("timeout of %s exceeded", value))
 }
 
+// taskTimeoutExceeded is timeoutExceeded for a task with a limit of its own, which no manifest raises.
+func taskTimeoutExceeded(limit time.Duration) *limitError {
+	e := timeoutExceeded(limit)
+	e.message = fmt.Sprintf("timeout of %s exceeded: give the task a longer timeout, if the host's ceiling allows it", e.limit.Value)
+	return e
+}
+
 // formatDuration writes 2h0m0s as people do, 2h.
 func formatDuration(d time.Duration) string {
 	text := d.String()

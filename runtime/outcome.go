@@ -49,6 +49,16 @@ type Outcome struct {
 	Limit Limit
 	// Trap names the trap, for Trap: "unreachable", "integer divide by zero" and so on.
 	Trap string
+	// Backtrace lists the functions of the guest in which it trapped, innermost first: by name where the
+	// module has names, else as $ and their index. It has at most 32 entries of at most 256 bytes, the
+	// last being "…" if more may follow. It is set for Trap, and for the memory limit if the guest
+	// trapped over it; a stack overflow has none.
+	Backtrace []string
+	// RetryAfter is when the guest wants to be called again, for Retry; 0 if it does not say. It says so
+	// by the last line of its log, such as quern:retry-after=30s: a duration of Go, or a number of
+	// seconds. One that is negative or over a year is a line like any other. The line is logged and
+	// stands in Stderr, but Message tells the one before.
+	RetryAfter time.Duration
 	// Message says in one line what happened, for people. It is empty when Complete.
 	Message string
 	// Stderr is the end of what the guest wrote to stderr, at most 4 KiB, sanitized like the log.

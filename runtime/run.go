@@ -32,6 +32,10 @@ type run struct {
 // panics, and returns when the guest has stopped: after ctx has ended, at its next loop or wait.
 func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	limits := c.Limits.WithDefaults()
+	expired := timeoutExceeded(limits.Timeout)
+	if c.Timeout > 0 {
+		limits.Timeout, expired = c.Timeout, taskTimeoutExceeded(c.Timeout)
+	}
 	if size := int64(len(c.Input)); size > limits.Input {
 		return InputExceeded(limits, size)
 	}
@@ -45,7 +49,7 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	defer stop(nil)
 	if limits.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limits.Timeout, timeoutExceeded(limits.Timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, limits.Timeout, expired)
 		defer cancel()
 	}
 	r := &run{
@@ -53,7 +57,7 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 		limits: limits,
 		memory: memory{limit: uint64(limits.Memory)},
 		output: output{limit: limits.Output, stop: stop},
-		logs:   logs{limit: limits.Log, line: c.Log, stop: stop},
+		logs:   logs{limit: limits.Log, line: c.Log, progress: c.Progress, stop: stop},
 	}
 	started := time.Now()
 	err := r.call(ctx, m.engine.moduleConfig(r, c))

@@ -45,6 +45,11 @@ func label(name string) string {
 	return sanitize([]byte(name))
 }
 
+// clean makes what a guest chose safe like a line of its log, and bounds it to n bytes.
+func clean[T string | []byte](text T, n int) string {
+	return prefix(sanitize([]byte(prefix(text, n))), n)
+}
+
 // sanitize makes a line of a guest safe for a terminal and for a log that is read line by line: what
 // cannot be printed is escaped as in Go source, what is not UTF-8 is replaced, and tabs stay.
 func sanitize(line []byte) string {

@@ -202,14 +202,14 @@ func TestGuard(t *testing.T) {
 		return nil
 	}
 	wild := func() { _ = []int{}[len(t.Name())] }
-	r := &run{}
+	r := &run{module: load(t, command(nil))}
 	for name, test := range map[string]struct {
 		f    func()
 		want OutcomeKind
 	}{
 		"ours":   {func() { guarded(func(context.Context, api.Module, []uint64) { wild() })(t.Context(), nil, nil) }, HostFault},
 		"output": {func() { _, _ = (&output{limit: -1}).Write(nil) }, HostFault},
-		"logs":   {func() { _, _ = (&logs{limit: -1}).Write(nil) }, HostFault},
+		"logs":   {func() { _, _ = (&logs{limit: -1}).Write([]byte("x")) }, HostFault},
 		"wazero": {wild, Trap},
 		"exit":   {func() { guarded(func(context.Context, api.Module, []uint64) { unwind() })(t.Context(), nil, nil) }, Failed},
 	} {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/quern-project/quern/sdk"
 )
@@ -48,4 +50,28 @@ func ExampleRetry() {
 	// Output:
 	// true the printer is out of paper
 	// send page: the printer is out of paper
+}
+
+// Who is asked to come again later passes that on.
+func ExampleRetryAfter() {
+	err := sdk.RetryAfter(errors.New("too many requests"), 30*time.Second)
+
+	retry, ok := errors.AsType[*sdk.RetryError](err)
+	fmt.Println(ok, retry, retry.After)
+	// Output: true too many requests 30s
+}
+
+// A long task tells how far it is.
+func ExampleProgress() {
+	handler := func(_ context.Context, task *sdk.Task) ([]byte, error) {
+		pages := bytes.Split(task.Input, []byte("\f"))
+		for i, page := range pages {
+			sdk.Progress(float64(i)/float64(len(pages)), "page "+strconv.Itoa(i+1))
+			pages[i] = bytes.ToUpper(page)
+		}
+		return bytes.Join(pages, []byte("\f")), nil
+	}
+	result, err := handler(context.Background(), &sdk.Task{Input: []byte("one\ftwo")})
+	fmt.Printf("%q, %v\n", result, err)
+	// Output: "ONE\fTWO", <nil>
 }

@@ -19,13 +19,15 @@
 //
 //	returned error   exit status   the task
 //	nil              0             is complete with the returned bytes as its result
-//	Retry(err)       75            asks to be tried again later (not supported yet: it fails, and says so)
+//	Retry(err)       75            is tried again later, as often as its retry policy says
+//	RetryAfter(…)    75            the same, after a delay that the handler names
 //	Fatal(err)       65            has failed for good: another attempt would end the same
-//	any other        1             has failed
-//	a panic          2             has failed, with the panic as its error
+//	any other        1             has failed, and is tried again if its retry policy says so
+//	a panic          2             the same, with the panic as its error
 //
 // The error's text becomes the task's error. What a handler writes to standard error before (with
-// the package log, for instance) goes line by line to the task's log.
+// the package log, for instance) goes line by line to the task's log. What it tells [Progress] is
+// shown to who waits for the task.
 //
 // # Without Quern
 //
@@ -127,12 +129,14 @@ func positive(s string, otherwise int) int {
 	return otherwise
 }
 
-// report writes the error as the last line of the task's log, from where the host takes it, and
-// returns the exit status that it asks for. The error of the report itself has nowhere to go.
+// report writes the error as the last line of the task's log, from where the host takes it, behind it
+// what else the host is to read, and returns the exit status that the error asks for. The error of the
+// report itself has nowhere to go.
 func report(stderr io.Writer, doing string, err error) int {
-	_, _ = io.WriteString(stderr, doing+err.Error()+"\n")
+	text, status := doing+err.Error()+"\n", exitFailed
 	if o, ok := errors.AsType[outcome](err); ok {
-		return o.exitStatus()
+		text, status = text+o.lastWords(), o.exitStatus()
 	}
-	return exitFailed
+	_, _ = io.WriteString(stderr, text)
+	return status
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -19,8 +21,9 @@ import (
 const (
 	// behaviorVariable makes the test binary a plugin: its value names the behavior to show.
 	behaviorVariable = "SDK_TEST_BEHAVIOR"
-	// panics is the one behavior that only a process can show.
-	panics = "Panics"
+	// panics and reports are the behaviors that only a process can show.
+	panics  = "Panics"
+	reports = "Reports"
 )
 
 var errNoPaper = errors.New("the printer is out of paper")
@@ -29,6 +32,12 @@ func TestMain(m *testing.M) {
 	if name, ok := os.LookupEnv(behaviorVariable); ok {
 		if name == panics {
 			Handle(func(context.Context, *Task) ([]byte, error) { panic("out of ink") })
+		}
+		if name == reports {
+			Handle(func(context.Context, *Task) ([]byte, error) {
+				Progress(0.5, "half way")
+				return nil, nil
+			})
 		}
 		Handle(behaviors()[name].handler)
 	}
@@ -61,6 +70,11 @@ func behaviors() map[string]behavior {
 		},
 		"Failed":        {handler: fails(errNoPaper), exit: 1, stderr: "the printer is out of paper\n"},
 		"Retry":         {handler: fails(Retry(errNoPaper)), exit: 75, stderr: "the printer is out of paper\n"},
+		"RetryAfter":    {handler: fails(RetryAfter(errNoPaper, 90*time.Second)), exit: 75, stderr: "the printer is out of paper\nquern:retry-after=1m30s\n"},
+		"RetryAfter0":   {handler: fails(RetryAfter(errNoPaper, -time.Second)), exit: 75, stderr: "the printer is out of paper\n"},
+		"RetryAfterAge": {handler: fails(RetryAfter(errNoPaper, 1<<63-1)), exit: 75, stderr: "the printer is out of paper\nquern:retry-after=8760h0m0s\n"},
+		"FatalOfAfter":  {handler: fails(Fatal(RetryAfter(errNoPaper, time.Second))), exit: 65, stderr: "the printer is out of paper\n"},
+		"AfterOfNoFail": {handler: func(context.Context, *Task) ([]byte, error) { return nil, RetryAfter(nil, time.Second) }, exit: 0},
 		"Fatal":         {handler: fails(Fatal(errNoPaper)), exit: 65, stderr: "the printer is out of paper\n"},
 		"WrappedFatal":  {handler: fails(fmt.Errorf("print page 2: %w", Fatal(errNoPaper))), exit: 65, stderr: "print page 2: the printer is out of paper\n"},
 		"JoinedRetry":   {handler: fails(errors.Join(io.EOF, Retry(errNoPaper))), exit: 75, stderr: "EOF\nthe printer is out of paper\n"},
@@ -100,6 +114,36 @@ func TestHandle(t *testing.T) {
 			t.Errorf("exit status %d, stdout %q, stderr %q; want 2, nothing and the panic", exit, stdout, stderr)
 		}
 	})
+	t.Run(reports, func(t *testing.T) {
+		t.Parallel()
+		exit, stdout, stderr := runProcess(t, reports)
+		check(t, behavior{stderr: "quern:progress=0.5 half way\n"}, exit, stdout, stderr)
+	})
+}
+
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		fraction float64
+		message  string
+		want     string
+	}{
+		{0, "", "quern:progress=0\n"},
+		{1.0 / 3, "page 1", "quern:progress=0.333333 page 1\n"},
+		{1, "done", "quern:progress=1 done\n"},
+		{1e-9, "", "quern:progress=1e-09\n"},
+		{0.9999999, "", "quern:progress=1\n"},
+		{-1, "", "quern:progress=0\n"},
+		{17, "", "quern:progress=1\n"},
+		{math.NaN(), "", "quern:progress=0\n"},
+		{math.Inf(1), "", "quern:progress=1\n"},
+		{0.5, "two\r\nlines\nquern:progress=1", "quern:progress=0.5 two  lines quern:progress=1\n"},
+	} {
+		var stderr bytes.Buffer
+		if reportProgress(&stderr, test.fraction, test.message); stderr.String() != test.want {
+			t.Errorf("Progress(%v, %q) wrote %q, want %q", test.fraction, test.message, stderr.String(), test.want)
+		}
+	}
 }
 
 // runProcess runs this test binary as a plugin of the named behavior.

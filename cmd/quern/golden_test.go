@@ -65,7 +65,7 @@ func TestGoldenFinishedTasks(t *testing.T) {
 	}
 	s.run("enqueue", "exit", "7 two\nlines\n", "--wait", "--id", "seven")
 	s.run("enqueue", "exit", "65", "--wait", "--id", "fatal")
-	s.run("enqueue", "exit", "75", "--wait", "--id", "later")
+	s.run("enqueue", "exit", "75", "--wait", "--id", "later", "--max-reschedules", "1", "--backoff-max", "50ms")
 	s.run("enqueue", "trap", "unreachable", "--wait", "--id", "trap")
 	s.run("enqueue", "loop", "--wait", "--id", "loop")
 	s.run("task", "wait", "ok")
@@ -129,7 +129,7 @@ func TestGoldenPluginFiles(t *testing.T) {
 	})
 	write(t, filepath.Join(dir, "misspelled.yaml"), "name: misspelled\nlimits:\n  memroy: 64MiB\n")
 	write(t, filepath.Join(dir, "narrow.yaml"), "name: narrow\nlimits:\n  memory: 64KiB\n")
-	write(t, filepath.Join(dir, "exit.yaml"), "name: exit\nlimits:\n  input: 16B\n")
+	write(t, filepath.Join(dir, "exit.yaml"), "name: exit\nlimits:\n  input: 64B\n")
 	write(t, filepath.Join(dir, "good.bin"), string(module()))
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"good.wasm", "cut.wasm", "empty.wasm", "misspelled.wasm", "narrow.wasm", "two words.wasm", "browser.wasm", "good.bin", "", "none.wasm"} {
@@ -140,8 +140,10 @@ func TestGoldenPluginFiles(t *testing.T) {
 	}
 	s.feed("hello", "plugin", "run", file("echo.wasm"))
 	s.feed("0 log line", "plugin", "run", file("exit.wasm"))
+	s.feed("0 log line\nquern:progress=0.42 resizing\n", "plugin", "run", file("exit.wasm"))
+	s.feed("75 busy", "plugin", "run", file("exit.wasm"))
 	s.feed("9 log\x1b line", "plugin", "run", file("exit.wasm"))
-	s.feed("0 more than the limit", "plugin", "run", file("exit.wasm"))
+	s.feed("0 more than the limit"+strings.Repeat(".", 64), "plugin", "run", file("exit.wasm"))
 	for _, name := range []string{"browser.wasm", "misspelled.wasm", "narrow.wasm", "none.wasm"} {
 		s.run("plugin", "run", file(name))
 	}
@@ -152,14 +154,23 @@ func TestGoldenWrongUsage(t *testing.T) {
 	t.Parallel()
 	s := &transcript{user: newUser(t, "")}
 	for _, line := range []string{
-		"enqeue mail", "task", "task shw one", "queue purge mail", "help foo", "completion foo", "completion bash foo",
+		"enqeue mail", "task", "task shw one", "queue prge mail", "help foo", "completion foo", "completion bash foo",
 		"--verbose", "task ls mail --stats failed", "task ls mail -x", "task ls mail --limit", "task ls mail --limit many", "task ls mail --limit -1",
 		"task ls mail --status done", "task ls mail -o xml", "task show", "task show one two", "enqueue", "task delete",
 		"enqueue mail -5", "enqueue mail --delay 5", "enqueue mail --delay -5s", "enqueue mail --at tomorrow", "enqueue mail --at 1 --delay 1s",
 		"enqueue mail --label foo", "enqueue mail --wait=perhaps", "enqueue mail --wait -o json", "enqueue mail --wait-timeout 1s", "task wait one --wait-timeout 0.5",
+		"enqueue mail --max-attempts 0", "enqueue mail --max-attempts lots", "enqueue mail --max-reschedules 0", "enqueue mail --backoff random",
+		"enqueue mail --backoff-base 0s", "enqueue mail --backoff-min 5s --backoff-max 1s", "enqueue mail --max-age 1y", "enqueue mail --timeout 0",
+		"enqueue mail --deadline tomorrow", "enqueue mail --deadline= x", "enqueue mail --unique= x", "enqueue mail --unique=false", "enqueue mail --unique-for 1m",
+		"enqueue mail --unique --unique-for 1ms", "enqueue mail --priority 101", "enqueue mail --priority high", "enqueue mail --replicas -1",
+		"task cancel", "task cancel one --no-wait --wait-timeout 1s", "task retry", "task retry one --queue mail", "task retry one --limit 1",
+		"task retry --queue mail --older-than 0s", "task retry --queue mail --limit 0", "task retry --queue mail --label x", "task ls mail --label x",
+		"queue pause", "queue limit mail -1", "queue limit mail 1.5", "queue purge mail", "queue purge mail --keep 0", "queue purge mail --all --keep 1",
+		"queue purge mail --older-than soon", "queue purge mail --status pending", "node", "node drain", "node reclaim", "node recliam one",
 		"enqueue mail --tenant A_b", "plugin new", "plugin new .mail", "plugin new mail:bulk", "plugin new mail --lang cobol", "plugin run",
 		"serve now", "serve --tenants a,a", "serve --memory 80", "serve --memory 120%", "serve --queues [", "serve --http 9464", "serve --lease 1ms",
-		"serve --concurrency 20000", "serve --poll 0s", "serve --max-timeout -1s", "serve --log-level loud", "serve --redis localhost:6379",
+		"serve --concurrency 20000", "serve --poll 0s", "serve --max-timeout -1s", "serve --max-crashes 0", "serve --keep -1s",
+		"serve --keep-tasks -1", "serve --max-attempts 0", "serve --purge-foreign=perhaps", "serve --log-level loud", "serve --redis localhost:6379",
 		"dev --redis redis://localhost", "--config none.yaml version", "task show one --redis-file none",
 		"task show one --redis redis://localhost/0 --redis-file none",
 	} {

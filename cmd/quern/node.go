@@ -83,11 +83,9 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err != nil {
 		return nil, wrongUsage(err)
 	}
-	n.host, err = host.New(n.clients, directory, m, host.Config{
-		Concurrency: o.concurrency, Memory: memory, Queues: o.queues, Poll: o.poll,
-		Grace:   max(o.grace, time.Nanosecond), // zero would be the default
-		Version: version, Logger: n.logger,
-	})
+	config := o.config()
+	config.Memory, config.Version, config.Logger = memory, version, n.logger
+	n.host, err = host.New(n.clients, directory, m, config)
 	if err != nil {
 		return nil, wrongUsage(err)
 	}

@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,8 +14,6 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // outputFlag adds -o. What JSON holds is relied upon by scripts: snake_case, times in seconds as in
@@ -75,60 +70,6 @@ func moment(t time.Time) *seconds {
 	return &s
 }
 
-// taskView is a task as `task show` and `task ls` print it.
-type taskView struct {
-	ID               string            `json:"id"`
-	Tenant           string            `json:"tenant"`
-	Queue            string            `json:"queue"`
-	Status           queue.Status      `json:"status"`
-	Reason           queue.Reason      `json:"reason,omitempty"`
-	Parameters       *string           `json:"parameters,omitempty"`
-	ParametersBase64 []byte            `json:"parameters_base64,omitempty"`
-	Result           *string           `json:"result,omitempty"`
-	ResultBase64     []byte            `json:"result_base64,omitempty"`
-	Error            *queue.Failure    `json:"error,omitempty"`
-	LastError        string            `json:"last_error,omitempty"`
-	Attempts         int               `json:"attempts"`
-	MaxAttempts      int               `json:"max_attempts,omitempty"`
-	Crashes          int               `json:"crashes,omitempty"`
-	Run              int64             `json:"run"`
-	Node             string            `json:"node,omitempty"`
-	PID              int               `json:"pid,omitempty"`
-	Created          *seconds          `json:"created,omitempty"`
-	Updated          *seconds          `json:"updated,omitempty"`
-	ETA              *seconds          `json:"eta,omitempty"`
-	ReservedAt       *seconds          `json:"reserved_at,omitempty"`
-	StartedAt        *seconds          `json:"started_at,omitempty"`
-	FinishedAt       *seconds          `json:"finished_at,omitempty"`
-	Plugin           string            `json:"plugin,omitempty"`
-	Digest           string            `json:"digest,omitempty"`
-	Priority         int               `json:"priority,omitempty"`
-	Progress         float64           `json:"progress,omitempty"`
-	Message          string            `json:"message,omitempty"`
-	Key              string            `json:"key,omitempty"`
-	Labels           map[string]string `json:"labels,omitempty"`
-	Parent           string            `json:"parent,omitempty"`
-	LiveID           string            `json:"live_id,omitempty"`
-}
-
-func newTaskView(tenant string, t *queue.Task) taskView {
-	v := taskView{
-		ID: t.ID, Tenant: tenant, Queue: t.Queue, Status: t.Status, Reason: t.Reason, LastError: t.LastError,
-		Attempts: t.Attempts, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes, Run: t.Run, Node: t.Node, PID: t.PID,
-		Created: moment(t.Created), Updated: moment(t.Updated), ETA: moment(t.ETA), ReservedAt: moment(t.ReservedAt),
-		StartedAt: moment(t.StartedAt), FinishedAt: moment(t.FinishedAt), Plugin: t.Plugin, Digest: t.Digest,
-		Priority: t.Priority, Progress: t.Progress, Message: t.Message, Key: t.Key, Labels: t.Labels,
-		Parent: t.Parent, LiveID: t.LiveID,
-	}
-	v.Parameters, v.ParametersBase64 = textOrBytes(t.Parameters)
-	v.Result, v.ResultBase64 = textOrBytes(t.Result)
-	if t.Status == queue.Failed {
-		failure := t.Failure()
-		v.Error = &failure
-	}
-	return v
-}
-
 // textOrBytes gives a value as text if it is UTF-8, else as bytes, which JSON shows in base64.
 func textOrBytes(value []byte) (*string, []byte) {
 	if value == nil {
@@ -139,6 +80,14 @@ func textOrBytes(value []byte) (*string, []byte) {
 		return &text, nil
 	}
 	return nil, value
+}
+
+// timestamp is a time for people, "" if there is none.
+func timestamp(t *seconds) string {
+	if t == nil {
+		return ""
+	}
+	return time.Time(*t).Format("2006-01-02 15:04:05.000 MST")
 }
 
 // writeFields writes a name and a value a line, those that have a value, for people.
@@ -154,60 +103,6 @@ func writeFields(w io.Writer, rows [][2]string) error {
 		}
 	}
 	return table.Flush()
-}
-
-// print writes the task for people: what it has, a line each.
-func (v taskView) print(w io.Writer) error {
-	when := func(t *seconds) string {
-		if t == nil {
-			return ""
-		}
-		return time.Time(*t).Format("2006-01-02 15:04:05.000 MST")
-	}
-	number := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
-	failure := queue.Failure{}
-	if v.Error != nil {
-		failure = *v.Error
-		failure.Message = fmt.Sprintf("(%s) %s", failure.Reason, oneLine(failure.Message))
-	}
-	progress := ""
-	if v.Progress > 0 {
-		progress = fmt.Sprintf("%.0f %%", 100*v.Progress)
-	}
-	rows := [][2]string{
-		{"id", v.ID},
-		{"tenant", v.Tenant},
-		{"queue", v.Queue},
-		{"status", string(v.Status)},
-		{"parameters", printable(v.Parameters, v.ParametersBase64)},
-		{"result", printable(v.Result, v.ResultBase64)},
-		{"error", failure.Message},
-		{"limit", failure.Limit},
-		{"stderr", failure.Stderr},
-		{"last error", v.LastError},
-		{"attempts", number(v.Attempts)},
-		{"max attempts", number(v.MaxAttempts)},
-		{"crashes", number(v.Crashes)},
-		{"run", number(int(v.Run))},
-		{"node", v.Node},
-		{"pid", number(v.PID)},
-		{"created", when(v.Created)},
-		{"eta", when(v.ETA)},
-		{"reserved", when(v.ReservedAt)},
-		{"started", when(v.StartedAt)},
-		{"finished", when(v.FinishedAt)},
-		{"updated", when(v.Updated)},
-		{"plugin", v.Plugin},
-		{"digest", v.Digest},
-		{"priority", number(v.Priority)},
-		{"progress", progress},
-		{"message", v.Message},
-		{"key", v.Key},
-	}
-	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
-		rows = append(rows, [2]string{"label " + name, v.Labels[name]})
-	}
-	return writeFields(w, append(rows, [2]string{"parent", v.Parent}, [2]string{"live id", v.LiveID}))
 }
 
 // shownBytes is the most of a value that a terminal gets.

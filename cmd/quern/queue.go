@@ -12,9 +12,11 @@ import (
 )
 
 func newQueue(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "queue", Short: "Look at queues", Args: onlyCommands, RunE: needsCommand}
+	cmd := &cobra.Command{Use: "queue", Short: "Look at queues, pause, bound and purge them", Args: onlyCommands, RunE: needsCommand}
 	clientFlags(cmd)
-	cmd.AddCommand(newQueueLs(env), newQueueShow(env))
+	cmd.AddCommand(
+		newQueueLs(env), newQueueShow(env), newQueuePause(env), newQueueResume(env), newQueueLimit(env), newQueuePurge(env),
+	)
 	return cmd
 }
 
@@ -30,6 +32,7 @@ type queueView struct {
 	Failed           int64   `json:"failed"`
 	Listeners        int64   `json:"listeners"`
 	Paused           bool    `json:"paused"`
+	Limit            int64   `json:"limit,omitempty"` // of what waits
 	OldestPendingAge float64 `json:"oldest_pending_age_seconds"`
 }
 
@@ -37,12 +40,12 @@ func newQueueView(tenant, name string, s queue.Stats) queueView {
 	return queueView{
 		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Pending: s.Depth[queue.Pending],
 		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
-		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused,
+		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit,
 		OldestPendingAge: s.OldestPendingAge.Seconds(),
 	}
 }
 
-const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED OLDEST-PENDING"
+const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED LIMIT OLDEST-PENDING"
 
 func (v queueView) row() []string {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -55,7 +58,7 @@ func (v queueView) row() []string {
 	}
 	return []string{
 		v.Tenant, v.Queue, number(v.Scheduled), number(v.Pending), number(v.Reserved), number(v.Started),
-		number(v.Complete), number(v.Failed), number(v.Listeners), paused, oldest,
+		number(v.Complete), number(v.Failed), number(v.Listeners), paused, limitWord(v.Limit), oldest,
 	}
 }
 
@@ -100,15 +103,8 @@ func newQueueShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show QUEUE", Short: "Show what one queue holds", Args: arguments(1, 1)}
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		known, err := client.Queues(cmd.Context())
-		if err != nil {
+		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 			return err
-		}
-		if _, ok := known[args[0]]; !ok {
-			if err := queue.ValidQueue(args[0]); err != nil {
-				return err
-			}
-			return refusedf("tenant %s has no queue %q: nothing was ever enqueued in it and nobody listens; see `quern queue ls`", client.Tenant(), args[0])
 		}
 		stats, err := client.Queue(args[0]).Stats(cmd.Context())
 		if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -33,7 +34,9 @@ func TestREADMEAccessList(t *testing.T) {
 
 	url := "redis://quern:PASSWORD@" + server.Addr() + "/0"
 	u := newUser(t, url)
-	host, _ := u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
+	plugins := folder(t, map[string][]byte{"echo": runtimetest.Echo(t), "exit": runtimetest.Exit(t)})
+	write(t, filepath.Join(plugins, "exit.yaml"), "name: exit\ndead: echo\nmax_running: 2\n")
+	host, _ := u.host(plugins)
 	for _, enqueue := range [][]string{
 		{"enqueue", "echo", "hello", "--wait"},
 		{"enqueue", "echo", "\xff", "--wait"},
@@ -49,10 +52,33 @@ func TestREADMEAccessList(t *testing.T) {
 		{"queue", "ls"},
 		{"plugin", "ls"},
 		{"task", "delete", "later"},
+		{"enqueue", "echo", "--unique", "--unique-for", "1h", "--wait"},
+		{"enqueue", "echo", "--priority", "70", "--key", "k", "--max-age", "1h", "--max-attempts", "3", "--wait"},
+		{"task", "ls", "echo", "--key", "k", "--label", "a=b"},
+		{"enqueue", "echo", "--delay", "1h", "--id", "cancelled", "--deadline", "4102444800"},
+		{"task", "cancel", "cancelled"},
+		{"task", "retry", "cancelled"},
+		{"task", "wait", "cancelled"},
+		{"queue", "limit", "echo", "100"},
+		{"enqueue", "echo", "--wait"},
+		{"queue", "limit", "echo", "none"},
+		{"queue", "pause", "echo"},
+		{"queue", "resume", "echo"},
+		{"queue", "show", "echo"},
+		{"queue", "purge", "echo", "--keep", "2", "--foreign"},
+		{"queue", "purge", "echo", "--older-than", "7d"},
+		{"node", "ls"},
 	} {
 		u.must(enqueue...)
 	}
-	host.stop()
+	u.run("enqueue", "exit", "7", "--wait", "--max-attempts", "2", "--backoff-max", "50ms", "--id", "dead")
+	u.must("task", "retry", "--queue", "exit")
+	u.run("task", "wait", "dead")
+	u.must("queue", "purge", "exit", "--all")
+	u.run("enqueue", "echo", "--replicas", "1")
+	python := queuetest.Python(t, server.URL())
+	u.must("node", "reclaim", python.Register("echo"))
+	u.must("node", "drain", regexp.MustCompile(`\S+~[0-9a-f]{8}_\d+`).FindString(u.must("node", "ls")))
 	host.wait()
 	if denied := regexp.MustCompile(`(?m)^.*NOPERM.*$`).FindString(host.stderr.String()); denied != "" {
 		t.Errorf("the host was denied something: %s", denied)

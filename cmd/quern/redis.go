@@ -55,8 +55,8 @@ func wrongRedis(cmd *cobra.Command, err error) error {
 }
 
 // connect makes the client of a client command: with the setting, else with a `quern dev` that
-// answers, else with the default.
-func connect(cmd *cobra.Command, env environment) (*queue.Client, error) {
+// answers, else with the default. The config's tenant is that of the command's flag.
+func connect(cmd *cobra.Command, env environment, config queue.Config) (*queue.Client, error) {
 	url, err := redisURL(cmd)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,8 @@ func connect(cmd *cobra.Command, env environment) (*queue.Client, error) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", url)
 		}
 	}
-	client, err := queue.New(url, queue.Config{Tenant: tenant.Value.String()})
+	config.Tenant = tenant.Value.String()
+	client, err := queue.New(url, config)
 	if err != nil {
 		return nil, wrongRedis(cmd, err)
 	}

@@ -42,7 +42,7 @@ func newRoot(env environment) *cobra.Command {
 			"directory, stores the result, and shows it to Prometheus.\n\n" +
 			"Every flag may also be set in the environment (--log-level: QUERN_LOG_LEVEL), those of `quern serve`\n" +
 			"also in the YAML file that --config names (log-level: debug). Flags win over the environment, that\n" +
-			"over the file.\n\n" +
+			"over the file. Which tasks `queue purge` and `task retry` take is said by their flags alone.\n\n" +
 			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused or not reachable.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -55,7 +55,7 @@ func newRoot(env environment) *cobra.Command {
 	flags.String("redis", "", "`URL` of Redis: redis://, rediss://, unix:// (or QUERN_REDIS_URL; default that of a running quern dev, else "+defaultRedis+")")
 	flags.String("redis-file", "", "`FILE` that holds the URL of Redis, for secrets that are mounted as files")
 	root.AddCommand(
-		newServe(env), newDev(env), newEnqueue(env), newTask(env), newQueue(env), newPlugin(env), newVersion(),
+		newServe(env), newDev(env), newEnqueue(env), newTask(env), newQueue(env), newPlugin(env), newNodes(env), newVersion(),
 	)
 	root.SetHelpCommand(newHelp())
 	return root

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -27,6 +28,11 @@ type hostOptions struct {
 	grace       time.Duration
 	poll        time.Duration
 	maxTimeout  time.Duration
+	maxAttempts int
+	maxCrashes  int
+	keep        time.Duration
+	keepTasks   int
+	foreign     bool
 	cache       string
 	logLevel    *choice
 	logFormat   *choice
@@ -49,6 +55,12 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	newPeriod(f, &o.grace, "grace", 30*time.Second, "how long running tasks may go on after SIGTERM")
 	newPeriod(f, &o.poll, "poll", 5*time.Second, "how often to look at queues that nobody announces, ± 20 %")
 	newPeriod(f, &o.maxTimeout, "max-timeout", 0, "longest time that a task may run, whatever its manifest says (default none)")
+	o.maxAttempts = 1
+	f.Var((*attempts)(&o.maxAttempts), "max-attempts", "how many attempts a task has for which neither its producer nor its manifest says, or unlimited")
+	f.IntVar(&o.maxCrashes, "max-crashes", queue.DefaultMaxCrashes, "how many hosts a task may lose before it fails, unless its manifest says otherwise")
+	newPeriod(f, &o.keep, "keep", 7*24*time.Hour, "how long finished tasks are kept; 0s for ever")
+	f.IntVar(&o.keepTasks, "keep-tasks", 100_000, "how many finished tasks of a queue are kept; 0 for all")
+	f.BoolVar(&o.foreign, "purge-foreign", false, "forget also finished tasks that clients other than Quern's enqueued: they may want to read them")
 	f.StringVar(&o.cache, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
 	f.Var(o.logLevel, "log-level", "trace, debug, info, warn or error")
 	f.Var(o.logFormat, "log-format", "text or json")
@@ -107,6 +119,8 @@ func (o *hostOptions) validate(flags *pflag.FlagSet) error {
 		{"queues", badGlob, "use names or globs like mail.*, with ! before those to exclude"},
 		{"concurrency", o.concurrency < 0 || o.concurrency > 10_000, "use 1 to 10000"},
 		{"lease", o.lease < time.Second, "use at least 1s"},
+		{"max-crashes", o.maxCrashes < 1, "use 1 or more"},
+		{"keep-tasks", o.keepTasks < 0, "use 1 or more, or 0 for all"},
 		{"poll", o.poll < 10*time.Millisecond, "use at least 10ms"},
 		{"http", noAddress != nil, "use HOST:PORT, with port 0 for a free one"},
 	}
@@ -116,6 +130,24 @@ func (o *hostOptions) validate(flags *pflag.FlagSet) error {
 		}
 	}
 	return nil
+}
+
+// config is what the settings mean to a host, but for what the machine and the program add.
+func (o *hostOptions) config() host.Config {
+	return host.Config{
+		Concurrency: o.concurrency, Queues: o.queues, Poll: o.poll,
+		Grace:      max(o.grace, time.Nanosecond), // zero would be the default
+		MaxCrashes: o.maxCrashes, Retry: queue.Retry{MaxAttempts: o.maxAttempts},
+		Keep: orNone(o.keep), KeepTasks: orNone(int64(o.keepTasks)), PurgeForeign: o.foreign,
+	}
+}
+
+// orNone is a bound as a host takes it, to which zero means the default and a negative one none.
+func orNone[T ~int64](bound T) T {
+	if bound == 0 {
+		return -1
+	}
+	return bound
 }
 
 // printSettings writes the settings as YAML that --config would take, secrets hidden.
@@ -128,8 +160,10 @@ func printSettings(cmd *cobra.Command, redisURL string) error {
 		case flag.Name == "redis" || flag.Name == "redis-file" && value == "":
 		case ok:
 			settings[flag.Name] = list.GetSlice()
-		case flag.Value.Type() == "int":
+		case flag.Value.Type() == "int", flag.Value.Type() == "number" && value != unlimited:
 			settings[flag.Name], _ = strconv.Atoi(value)
+		case flag.Value.Type() == "bool":
+			settings[flag.Name] = value == "true"
 		default:
 			settings[flag.Name] = value
 		}

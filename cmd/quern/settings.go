@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
@@ -22,6 +25,8 @@ const (
 	envPrefix = "QUERN_"
 	// originKey notes at a flag where its value comes from, if not from the command line.
 	originKey = "origin"
+	// callKey notes at a flag that it is of one call alone: see notSettings.
+	callKey = "call"
 )
 
 // applySettings gives every flag of the command that was not given on the command line its value from
@@ -45,6 +50,9 @@ func applySettings(cmd *cobra.Command, env environment) error {
 	}
 	given := make(map[string]any)
 	flags.VisitAll(func(flag *pflag.Flag) {
+		if flag.Annotations[callKey] != nil {
+			return
+		}
 		for _, name := range environmentNames(flag.Name) {
 			if value := env.get(name); value != "" {
 				given[flag.Name], origins[flag.Name] = value, name
@@ -60,7 +68,8 @@ func applySettings(cmd *cobra.Command, env environment) error {
 	var failure error
 	flags.VisitAll(func(flag *pflag.Flag) {
 		value := layers.Get(flag.Name)
-		if failure != nil || flag.Changed || value == nil || flag.Name == "config" || flag.Name == "help" {
+		if failure != nil || flag.Changed || value == nil || flag.Name == "config" || flag.Name == "help" ||
+			flag.Annotations[callKey] != nil {
 			return
 		}
 		flag.Annotations = map[string][]string{originKey: {origins[flag.Name]}}
@@ -69,6 +78,14 @@ func applySettings(cmd *cobra.Command, env environment) error {
 		}
 	})
 	return failure
+}
+
+// notSettings marks flags whose words are those of one call, or which mean something else than a host's
+// setting of the same name: neither the environment nor the configuration file gives them a value.
+func notSettings(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		flags.Lookup(name).Annotations = map[string][]string{callKey: {}}
+	}
 }
 
 // overrule drops what lower layers say of Redis if a higher one says anything of it: redis and
@@ -187,11 +204,90 @@ func (p *period) String() string { return time.Duration(*p).String() }
 func (p *period) Type() string   { return "duration" }
 
 func (p *period) Set(text string) error {
-	d, err := time.ParseDuration(text)
+	d, err := parseDuration(text)
 	if err != nil || d < 0 {
-		return errors.New("use a duration like 500ms, 10s or 1h30m")
+		return errors.New(durationRule)
 	}
 	*p = period(d)
+	return nil
+}
+
+const durationRule = "use a duration like 500ms, 10s, 1h30m or 7d"
+
+// parseDuration is time.ParseDuration, with days before all else.
+func parseDuration(text string) (time.Duration, error) {
+	days, rest, ok := strings.Cut(text, "d")
+	if !ok {
+		return time.ParseDuration(text)
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	part := time.Duration(0)
+	if err == nil && rest != "" {
+		part, err = time.ParseDuration(rest)
+	}
+	if part < 0 {
+		err = errors.New(durationRule)
+	}
+	return time.Duration(n)*24*time.Hour + part, err
+}
+
+// lasting is a period that is not zero, of what holds only if it is given: zero is not set.
+type lasting time.Duration
+
+func newLasting(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
+	flags.VarPF((*lasting)(value), name, "", usage).DefValue = "0"
+}
+
+func (l *lasting) String() string { return time.Duration(*l).String() }
+func (l *lasting) Type() string   { return "duration" }
+
+func (l *lasting) Set(text string) error {
+	if err := (*period)(l).Set(text); err != nil {
+		return err
+	}
+	if *l == 0 {
+		return errors.New(durationRule + ", or leave it out")
+	}
+	return nil
+}
+
+// amount is a flag that takes a number from 1 on; zero is not set.
+type amount int
+
+func (a *amount) String() string { return strconv.Itoa(int(*a)) }
+func (a *amount) Type() string   { return "number" }
+
+func (a *amount) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return errors.New("use a whole number from 1 on")
+	}
+	*a = amount(n)
+	return nil
+}
+
+// attempts is a flag that takes how often something is tried.
+type attempts int
+
+const unlimited = "unlimited"
+
+func (a *attempts) String() string {
+	if *a == queue.Unlimited {
+		return unlimited
+	}
+	return strconv.Itoa(int(*a))
+}
+
+func (a *attempts) Type() string { return "number" }
+
+func (a *attempts) Set(text string) error {
+	if text == unlimited {
+		*a = queue.Unlimited
+		return nil
+	}
+	if (*amount)(a).Set(text) != nil {
+		return errors.New("use a whole number from 1 on, or " + unlimited)
+	}
 	return nil
 }
 

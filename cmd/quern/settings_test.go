@@ -117,7 +117,7 @@ func TestSettingsErrors(t *testing.T) {
 		env  map[string]string
 		want string // FILE is the file's name
 	}{
-		"EnvDuration":   {env: map[string]string{"QUERN_LEASE": "ten"}, want: `QUERN_LEASE "ten": use a duration like 500ms, 10s or 1h30m`},
+		"EnvDuration":   {env: map[string]string{"QUERN_LEASE": "ten"}, want: `QUERN_LEASE "ten": use a duration like 500ms, 10s, 1h30m or 7d`},
 		"EnvNumber":     {env: map[string]string{"QUERN_CONCURRENCY": "many"}, want: `QUERN_CONCURRENCY "many": use a whole number`},
 		"EnvRange":      {env: map[string]string{"QUERN_CONCURRENCY": "-1"}, want: `QUERN_CONCURRENCY "-1": use 1 to 10000`},
 		"EnvMemory":     {env: map[string]string{"QUERN_MEMORY": "0B"}, want: `QUERN_MEMORY "0B": use 1% to 100%, or a size like 512MiB or 8GiB`},
@@ -126,7 +126,7 @@ func TestSettingsErrors(t *testing.T) {
 		"EnvRedis":      {env: map[string]string{"QUERN_REDIS_URL": "localhost"}, want: `QUERN_REDIS_URL: Redis URL: it has no scheme that is known: begin it with redis://, rediss:// or unix://`},
 		"EnvRedisFile":  {env: map[string]string{"QUERN_REDIS_FILE": "none"}, want: `QUERN_REDIS_FILE: open none: no such file or directory: name a file that holds the URL of Redis`},
 		"EnvConfig":     {env: map[string]string{"QUERN_CONFIG": "none"}, want: `configuration "none": no such file or directory: name a YAML file with --config or QUERN_CONFIG, or none`},
-		"FileDuration":  {file: "lease: 10\n", want: `FILE: lease "10": use a duration like 500ms, 10s or 1h30m`},
+		"FileDuration":  {file: "lease: 10\n", want: `FILE: lease "10": use a duration like 500ms, 10s, 1h30m or 7d`},
 		"FileLeast":     {file: "poll: 1ms\n", want: `FILE: poll "1ms": use at least 10ms`},
 		"FileList":      {file: "http: [a, b]\n", want: `FILE: http "[a b]": use one value`},
 		"FileMap":       {file: "queues: {mail: yes}\n", want: `FILE: queues "map[mail:yes]": use a value, or a list where there may be several`},

@@ -129,7 +129,7 @@ func TestWaitOutage(t *testing.T) {
 	server.Restart(t)
 	ended = wait(testTimeout)
 	server.Restart(t)
-	if err := client.Queue("mail").Cancel(t.Context(), id); err != nil {
+	if _, err := client.Queue("mail").Cancel(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,8 +42,11 @@ func (b *builds) get(key string, build func() ([]byte, error)) ([]byte, error) {
 	return once()
 }
 
+// KeepNames is an argument for BuildC that leaves the names of functions in the module.
+const KeepNames = "-Wl,--strip-debug"
+
 // BuildC compiles one C source to a WASI command and returns the module. Further arguments go to
-// clang, such as -DNAME=VALUE. The caller does not change what is returned.
+// clang, such as KeepNames or -DNAME=VALUE. The caller does not change what is returned.
 func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	key := "c\x00" + source + "\x00" + strings.Join(arguments, "\x00")
@@ -63,7 +67,10 @@ func buildC(ctx context.Context, source string, arguments []string) ([]byte, err
 		if err := os.WriteFile(in, []byte(source), 0o600); err != nil {
 			return err
 		}
-		args := append([]string{"--target=wasm32-wasi", "-O2", "-Wl,--strip-all", "-o", out}, arguments...)
+		args := append([]string{"--target=wasm32-wasi", "-O2", "-o", out}, arguments...)
+		if !slices.Contains(arguments, KeepNames) {
+			args = append(args, "-Wl,--strip-all")
+		}
 		return command(ctx, clang, nil, dir, append(args, in)...)
 	})
 }

@@ -131,7 +131,11 @@ func (d *decoder) section(id byte, known section, r *reader) {
 	}
 	switch id {
 	case sectionCustom:
-		d.outline.Custom = append(d.outline.Custom, r.name())
+		name := r.name()
+		d.outline.Custom = append(d.outline.Custom, name)
+		if name == nameSection {
+			names(r)
+		}
 	case sectionStart:
 		d.outline.Start = true
 		r.u32()
@@ -140,6 +144,47 @@ func (d *decoder) section(id byte, known section, r *reader) {
 	}
 	if known.whole && r.left() > 0 {
 		r.fail(fmt.Errorf("%d bytes are left over", r.left()))
+	}
+}
+
+// The custom section that names functions, and its parts.
+const (
+	nameSection   = "name"
+	namesModule   = 0
+	namesFunction = 1
+)
+
+// names looks at the names of the module and its functions, and drops them: what it checks is that
+// each has at most maxName bytes, for they are repeated in every frame of a stack trace.
+func names(r *reader) {
+	for r.left() > 0 {
+		id, size := r.byte(), r.u32()
+		part := &reader{file: r.file, at: r.at, overflow: r.overflow}
+		r.bytes(uint64(size))
+		part.end = r.at
+		if r.err != nil || id > namesFunction {
+			continue
+		}
+		n := 1
+		if id == namesFunction {
+			n = part.count("names")
+		}
+		for range n {
+			if id == namesFunction {
+				part.u32() // which function
+			}
+			part.name()
+			if part.err != nil {
+				break
+			}
+		}
+		if part.err == nil && part.left() > 0 {
+			part.fail(fmt.Errorf("%d bytes are left over behind the names", part.left()))
+		}
+		if part.err != nil {
+			r.at = part.at
+			r.fail(part.err)
+		}
 	}
 }
 

@@ -36,8 +36,16 @@ func full() []byte {
 		runtimetest.RawSection(12, []byte{0}),
 		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body(), runtimetest.Body()),
 		runtimetest.Section(runtimetest.DataSection),
-		runtimetest.RawSection(0, runtimetest.Name("name")),
+		runtimetest.RawSection(0, append(runtimetest.Name("name"), labels(3)...)),
 	)
+}
+
+// labels are the contents of a name section: the module, a function with a name of n bytes, and its
+// locals, of which the decoder knows nothing.
+func labels(n int) []byte {
+	module := runtimetest.RawSection(0, runtimetest.Name("module"))
+	functions := runtimetest.Section(1, append([]byte{0}, runtimetest.Name(strings.Repeat("n", n))...))
+	return append(append(module, functions...), 2, 1, 0xff)
 }
 
 func TestDecode(t *testing.T) {
@@ -136,6 +144,11 @@ func TestDecodeErrors(t *testing.T) {
 		"name utf-8":    {module(section(2, []byte{1, 0xff})), `import section at byte 13: a name is not UTF-8`},
 		"limits":        {module(section(5, []byte{8, 0})), `memory section at byte 12: limits have the unknown flags 0x08`},
 		"table":         {module(section(4, []byte{0x40, 0, 0x70, 0, 0})), `table section at byte 11: tables with an initial value are not supported`},
+		"long label":    {module(raw(0, append(runtimetest.Name("name"), labels(maxName+1)...))), `custom section at byte 35: a name of 65537 bytes is longer than 65536`},
+		"label utf-8":   {module(raw(0, append(runtimetest.Name("name"), 0, 2, 1, 0xff))), `custom section at byte 19: a name is not UTF-8`},
+		"labels":        {module(raw(0, append(runtimetest.Name("name"), 1, 5, 0xff, 0xff, 0xff, 0xff, 0x0f))), `custom section at byte 22: 4294967295 names do not fit into the 0 bytes that are left`},
+		"labels behind": {module(raw(0, append(runtimetest.Name("name"), 0, 2, 0, 0))), `custom section at byte 18: 1 bytes are left over behind the names`},
+		"labels over":   {module(raw(0, append(runtimetest.Name("name"), 0, 9))), `custom section at byte 17: its contents end too early`},
 		"custom":        {module(raw(0, nil)), `custom section at byte 10: its contents end too early`},
 		"locals":        {module(types, section(3, []byte{0}), section(10, append([]byte{9, 1, 0x80, 0x84, 0xaf, 0x5f, 0x7f}, 0x0b, 0, 0))), `code section at byte 28: a function has 200000000 locals, more than 50000`},
 		"body":          {module(types, section(3, []byte{0}), section(10, []byte{9, 0, 0x0b})), `code section at byte 22: a function of 9 bytes does not fit into the 2 bytes that are left`},

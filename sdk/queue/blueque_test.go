@@ -122,7 +122,7 @@ func TestQuernEnqueuesAndBluequeRuns(t *testing.T) {
 			return task.Status == Complete && string(task.Result) == "erledigt ✓" && task.Key == "k" && task.Labels["a"] == "b"
 		},
 		func(task *Task) bool {
-			return task.Status == Failed && task.Error == "Kein Platz" && task.Failure() == Failure{Reason: ReasonError, Message: "Kein Platz"}
+			return task.Status == Failed && task.Error == "Kein Platz" && task.Failure().Reason == ReasonError && task.Failure().Message == "Kein Platz"
 		},
 	} {
 		got := receive(t, "the end of Wait", waits[i])
@@ -194,7 +194,7 @@ func TestClaimOrphanLeavesQuernListenersAlone(t *testing.T) {
 	if task := python.ClaimOrphan("q"); task != nil {
 		t.Errorf("it claimed %+v", task)
 	}
-	if err := node.Renew(w.ctx, nil); err != nil {
+	if _, err := node.Renew(w.ctx, nil); err != nil {
 		t.Error(err)
 	}
 	w.settle(t, node, "q", Settlement{Hold: Hold{ID: id, Run: got.Run}})

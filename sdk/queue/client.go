@@ -18,6 +18,10 @@ type Config struct {
 	Tenant string
 	// Lease is how long a listener counts as alive after its last renewal (default 10 s).
 	Lease time.Duration
+	// Replicas is on how many of Redis's replicas a task must be before enqueueing it succeeds
+	// (default 0: none), and ReplicaTimeout how long to wait for them (default and at most 1 s).
+	Replicas       int
+	ReplicaTimeout time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -27,12 +31,18 @@ func (c Config) withDefaults() Config {
 	if c.Lease == 0 {
 		c.Lease = 10 * time.Second
 	}
+	if c.ReplicaTimeout == 0 {
+		c.ReplicaTimeout = time.Second
+	}
 	return c
 }
 
 func (c Config) validate() error {
 	if c.Lease < time.Second {
 		return fmt.Errorf("%w: lease %s: use at least 1s", ErrInvalid, c.Lease)
+	}
+	if c.Replicas < 0 || c.ReplicaTimeout < time.Millisecond || c.ReplicaTimeout > time.Second {
+		return fmt.Errorf("%w: %d replicas within %s: use 0 or more, within 1ms to 1s", ErrInvalid, c.Replicas, c.ReplicaTimeout)
 	}
 	return ValidTenant(c.Tenant)
 }
@@ -43,6 +53,7 @@ type Client struct {
 	owned  bool
 	keys   keys
 	config Config
+	waits  waiters
 	// clock replaces Redis's clock in scripts; only tests set it.
 	clock string
 }
@@ -71,7 +82,9 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Client{rdb: rdb, keys: keys{config.Tenant}, config: config}, nil
+	c := &Client{rdb: rdb, keys: keys{config.Tenant}, config: config}
+	c.waits.client = c
+	return c, nil
 }
 
 // Close closes the connection if New made it.
@@ -88,6 +101,11 @@ func (c *Client) Tenant() string { return c.config.Tenant }
 // Prepare loads the scripts and compares protocol versions: ErrVersion if Redis holds a newer one.
 // A host calls it whenever it has connected; other programs need not.
 func (c *Client) Prepare(ctx context.Context) error {
+	// Something small comes first: a Redis that wants a password first drops, without a word, whoever
+	// sends it as much as the scripts are.
+	if err := c.rdb.Get(ctx, c.keys.version()).Err(); err != nil && !isNil(err) {
+		return fmt.Errorf("read protocol version: %w", err)
+	}
 	if err := c.loadScripts(ctx); err != nil {
 		return err
 	}

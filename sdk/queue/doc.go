@@ -10,11 +10,16 @@
 //
 //	           enqueue                reserve               start
 //	(nothing) ───────▶ pending ────────────────▶ reserved ───────▶ started
-//	    │                ▲  ▲                        │                │
-//	    │ schedule       │  └──────── release ───────┴────────────────┤
-//	    ▼          due   │                                            ▼
-//	 scheduled ──────────┘                               complete  or  failed ──delete──▶ (nothing)
+//	    │               ▲ ▲ ▲                        │                │
+//	    │ schedule      │ │ └── release, reclaim ────┼────────────────┤
+//	    ▼          due  │ │                          │                │
+//	 scheduled ─────────┘ └───────────┐              │                ▼
+//	    ▲                             │        complete or failed ──delete, purge──▶ (nothing)
+//	    │ retry, reschedule, reject,  │                    │
+//	    └ a later crash ──────────────┼─── (from reserved and started)
+//	                                  └── retry by hand ───┘ (from failed)
 //
+// What waits, pending or scheduled, fails when it is cancelled or expires.
 // Every arrow is one Lua script (folder scripts), atomic in Redis, which also wakes whom it
 // concerns. Redis's clock decides all times.
 //
@@ -35,13 +40,20 @@
 // Quern's own, with what bounds each:
 //
 //	NS_channel_Q, NS_done_ID  channels, empty messages: work in Q; ID is finished
-//	NS_nodes                  zset  listeners by the end of their lease; one entry a live listener
+//	NS_control                channel, empty messages: look at cancel marks and drains
+//	NS_nodes                  zset  listeners by the end of their lease; one entry a listener
 //	NS_node_L                 hash  what L says of itself; lives three leases
 //	NS_tasks_Q                zset  IDs by creation; one entry a task that exists
+//	NS_keys_Q                 zset  IDs by key and by uniqueness; two entries a task at most
+//	NS_pending_P_Q            list  pending tasks of the priority P (three digits) other than 050
+//	NS_priorities_Q           set   which of these lists may hold something; at most 100 entries
+//	NS_expiry_Q               zset  IDs by when they expire; one entry a task with max_age or deadline
+//	NS_unique_Q_H             string the task that holds a uniqueness; lives as long as that
 //	NS_paused                 set   queues that hosts leave alone; at most one entry a queue
-//	NS_bytes_ID               hash  parameters and result that are not UTF-8; deleted with the task
+//	NS_limits                 hash  queues by their greatest length; at most one field a queue
+//	NS_bytes_ID               hash  checkpoint, parameters and result that are not UTF-8; deleted with the task
 //	NS_log_ID                 list  the last 1,000 lines and 64 KiB; deleted with the task
-//	NS_attempts_ID            list  the tries of a task, not written yet; deleted with the task
+//	NS_attempts_ID            list  the last 20 runs that were not the task's last; deleted with the task
 //	NS_stats_Q                hash  counters by status and reason; a dozen fields
 //	NS_duty_NAME              string who does a fleet-wide duty now; lives seconds
 //	NS_version                string the number of this protocol
@@ -51,6 +63,9 @@
 // A listener holds a task while the ID is in its reserved list and the hash names it and the run it
 // has. Whatever ends or moves a task proves that in its script: a stale holder gets ErrLost and
 // changes nothing. A settle leaves its mark in the hash, so that a repeat of it finds its own answer.
+//
+// A listener lives while its lease runs. When it is over Client.Reclaim takes its tasks from it: what
+// had not started goes to the front of its queue as if nothing had been, what had started counts a crash.
 //
 // # Failure
 //

@@ -94,3 +94,20 @@ func asList(v any) []any {
 	list, _ := v.([]any)
 	return list
 }
+
+// parseDuration reads a number of seconds; what is no duration of this world is none.
+func parseDuration(seconds float64) time.Duration {
+	if !(seconds > 0 && seconds <= longest.Seconds()) {
+		return 0
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// secondsDuration reads the seconds that a field holds.
+func secondsDuration(text string) time.Duration {
+	value, _ := strconv.ParseFloat(text, 64)
+	return parseDuration(value)
+}
+
+// durationText writes a duration as Redis holds it, in seconds.
+func durationText(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }

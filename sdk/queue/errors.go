@@ -22,6 +22,16 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrStatus says that the task's status forbids what was asked.
 	ErrStatus = errors.New("not possible in this status")
+	// ErrQueueFull says that the queue would become longer than it may: nothing was enqueued.
+	ErrQueueFull = errors.New("queue is full")
+	// ErrNotReplicated says that fewer replicas than asked have what was enqueued: see NotReplicatedError.
+	ErrNotReplicated = errors.New("not on enough replicas")
+	// ErrCancelled is the cause with which a handler's context ends whose task somebody cancelled.
+	ErrCancelled = errors.New("the task was cancelled")
+	// ErrDraining says that somebody told the listener to take nothing more.
+	ErrDraining = errors.New("the listener is draining")
+	// ErrNoNode says that no such listener is known.
+	ErrNoNode = errors.New("no such listener")
 	// ErrVersion says that the data in Redis was written by a newer protocol.
 	ErrVersion = errors.New("newer protocol version")
 )
@@ -52,6 +62,34 @@ func IsUnavailable(err error) bool {
 		errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, redis.ErrPoolTimeout) || strings.Contains(err.Error(), "connection")
 }
+
+// NotReplicatedError says that tasks are enqueued, but not known to be on as many replicas as asked:
+// they will run unless Redis fails over to a replica that does not have them. Enqueueing again with
+// these IDs doubles none, and asks the replicas once more.
+type NotReplicatedError struct {
+	IDs         []string
+	Wanted, Got int
+	// Err says why Redis did not even tell how many have them; nil if it did.
+	Err error
+}
+
+// Unwrap returns Err.
+func (e *NotReplicatedError) Unwrap() error { return e.Err }
+
+// Error says what happened, and to which task.
+func (e *NotReplicatedError) Error() string {
+	what := fmt.Sprintf("%d tasks are", len(e.IDs))
+	if len(e.IDs) == 1 {
+		what = fmt.Sprintf("task %s is", e.IDs[0])
+	}
+	if e.Err != nil {
+		return fmt.Sprintf("%s enqueued, but whether on %d replicas is not known: %v", what, e.Wanted, e.Err)
+	}
+	return fmt.Sprintf("%s enqueued, but on %d of %d replicas in time", what, e.Got, e.Wanted)
+}
+
+// Is makes it an ErrNotReplicated.
+func (e *NotReplicatedError) Is(target error) bool { return target == ErrNotReplicated }
 
 // verdict maps a script's answer for one task to an error.
 func verdict(answer any, id string) error {

@@ -228,12 +228,14 @@ func ExampleQueue_Cancel() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(reports.Cancel(ctx, id))
+	done, err := reports.Cancel(ctx, id)
+	fmt.Println(done, err)
 	task, err := client.Task(ctx, id)
 	fmt.Println(task.Status, task.Failure().Reason, err)
-	fmt.Println(errors.Is(reports.Cancel(ctx, id), queue.ErrStatus)) // it is finished
+	_, err = reports.Cancel(ctx, id)
+	fmt.Println(errors.Is(err, queue.ErrStatus)) // it is finished
 	// Output:
-	// <nil>
+	// true <nil>
 	// failed cancelled <nil>
 	// true
 }
@@ -250,7 +252,8 @@ func ExampleQueue_Delete() {
 		return
 	}
 	fmt.Println(errors.Is(reports.Delete(ctx, id), queue.ErrStatus)) // it is not finished
-	fmt.Println(reports.Cancel(ctx, id), reports.Delete(ctx, id))
+	_, err = reports.Cancel(ctx, id)
+	fmt.Println(err, reports.Delete(ctx, id))
 	// Output:
 	// true
 	// <nil> <nil>

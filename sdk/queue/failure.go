@@ -9,6 +9,12 @@ import (
 // maxFailureText bounds each text of a Failure that is stored, in bytes.
 const maxFailureText = 4 << 10
 
+// maxFrames and maxFrameText bound a backtrace: functions, and bytes of each.
+const (
+	maxFrames    = 32
+	maxFrameText = 256
+)
+
 // Failure says why a task failed; the hash holds it as JSON, what does not apply left out.
 type Failure struct {
 	Reason   Reason `json:"reason"`
@@ -16,6 +22,8 @@ type Failure struct {
 	ExitCode *int   `json:"exit_code,omitempty"` // what the handler exited with
 	Limit    string `json:"limit,omitempty"`     // the limit that was passed: its name and value
 	Stderr   string `json:"stderr,omitempty"`    // the end of what it wrote to stderr
+	// Backtrace of a trap, innermost function first.
+	Backtrace []string `json:"backtrace,omitempty"`
 }
 
 // encode writes the failure as UTF-8 JSON with bounded texts.
@@ -26,18 +34,27 @@ func (f *Failure) encode() []byte {
 	}
 	bounded.Message = head(validText(f.Message), maxFailureText)
 	bounded.Stderr = tail(validText(f.Stderr), maxFailureText)
+	bounded.Backtrace = nil
+	for _, frame := range f.Backtrace[:min(len(f.Backtrace), maxFrames)] {
+		bounded.Backtrace = append(bounded.Backtrace, head(validText(frame), maxFrameText))
+	}
 	text, _ := json.Marshal(bounded) // texts and numbers always can be
 	return text
 }
 
 // Failure reads the task's error. What a Python processor wrote becomes the message of a plain one.
 func (t *Task) Failure() Failure {
-	var f Failure
-	if err := json.Unmarshal([]byte(t.Error), &f); err != nil || f.Reason == "" {
-		f = Failure{Reason: t.Reason, Message: t.Error}
+	f := parseFailure(t.Error)
+	if f.Message == t.Error && t.Reason != "" {
+		f.Reason = t.Reason
 	}
-	if f.Reason == "" {
-		f.Reason = ReasonError
+	return f
+}
+
+func parseFailure(text string) Failure {
+	var f Failure
+	if err := json.Unmarshal([]byte(text), &f); err != nil || f.Reason == "" {
+		f = Failure{Reason: ReasonError, Message: text}
 	}
 	return f
 }

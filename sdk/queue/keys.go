@@ -42,6 +42,55 @@ func (k keys) attempts(id string) string   { return k.key("attempts", id) }
 func (k keys) stats(queue string) string   { return k.key("stats", queue) }
 func (k keys) duty(name string) string     { return k.key("duty", name) }
 func (k keys) version() string             { return k.key("version") }
+func (k keys) control() string             { return k.key("control") }
+func (k keys) limits() string              { return k.key("limits") }
+func (k keys) level(priority, queue string) string {
+	return k.key("pending", priority, queue)
+}
+func (k keys) priorities(queue string) string   { return k.key("priorities", queue) }
+func (k keys) expiry(queue string) string       { return k.key("expiry", queue) }
+func (k keys) keyed(queue string) string        { return k.key("keys", queue) }
+func (k keys) unique(queue, hash string) string { return k.key("unique", queue, hash) }
+
+// luaNames declares the names of the keys for the scripts, as constants made of NS, the tenant. A
+// script finds its tenant in its first key: a tenant's name has no underscore.
+var luaNames = func() string {
+	k := keys{}                                                              // every name without its tenant, and so beginning with an underscore
+	first := func(key string) string { return strings.TrimSuffix(key, "_") } // of two parts that follow
+	names := []struct{ name, key string }{
+		{"QUEUES", k.queues()},
+		{"NODES", k.nodes()},
+		{"PAUSED", k.paused()},
+		{"CONTROL", k.control()},
+		{"LIMITS", k.limits()},
+		{"PENDING_", k.pending("")},
+		{"STARTED_", k.started("")},
+		{"COMPLETE_", k.complete("")},
+		{"FAILED_", k.failed("")},
+		{"SCHEDULED_", k.scheduled("")},
+		{"LISTENERS_", k.listeners("")},
+		{"CHANNEL_", k.channel("")},
+		{"INDEX_", k.index("")},
+		{"STATS_", k.stats("")},
+		{"PRIORITIES_", k.priorities("")},
+		{"EXPIRY_", k.expiry("")},
+		{"KEYED_", k.keyed("")},
+		{"TASK_", k.task("")},
+		{"BYTES_", k.bytes("")},
+		{"LOG_", k.log("")},
+		{"ATTEMPTS_", k.attempts("")},
+		{"DONE_", k.done("")},
+		{"NODE_", k.node("")},
+		{"RESERVED_", first(k.reserved("", ""))},
+		{"LEVEL_", first(k.level("", ""))},
+		{"UNIQUE_", first(k.unique("", ""))},
+	}
+	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"
+	for _, n := range names {
+		text += fmt.Sprintf("local %s = NS .. '%s'\n", n.name, n.key)
+	}
+	return text
+}()
 
 // ValidTenant tells whether name may be a tenant: 1 to 32 of a–z 0–9 and -, or such a word in
 // braces (a Redis Cluster hash tag). There is no underscore, so that no tenant's keys can be

@@ -42,6 +42,13 @@ func TestKeys(t *testing.T) {
 		"blueque_stats_q":                   k.stats("q"),
 		"blueque_duty_due":                  k.duty("due"),
 		"blueque_version":                   k.version(),
+		"blueque_control":                   k.control(),
+		"blueque_limits":                    k.limits(),
+		"blueque_pending_080_q":             k.level("080", "q"),
+		"blueque_priorities_q":              k.priorities("q"),
+		"blueque_expiry_q":                  k.expiry("q"),
+		"blueque_keys_q":                    k.keyed("q"),
+		"blueque_unique_q_ab":               k.unique("q", "ab"),
 		"{acme}_task_id":                    keys{"{acme}"}.task("id"),
 	} {
 		if got != want {
@@ -57,7 +64,7 @@ func keysInCode(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	letters := map[string]string{"queue": "Q", "id": "ID", "node": "L", "listener": "L", "name": "NAME"}
+	letters := map[string]string{"priority": "P", "hash": "H", "queue": "Q", "id": "ID", "node": "L", "listener": "L", "name": "NAME"}
 	var names []string
 	for _, decl := range file.Decls {
 		method, ok := decl.(*ast.FuncDecl)

@@ -2,7 +2,10 @@ package queue
 
 import (
 	"context"
+	"crypto/sha1" //nolint:gosec // as Redis's own sha1hex, not a protection
+	"encoding/hex"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -16,6 +19,10 @@ const maxPage = 1000
 type ListOptions struct {
 	// Status lists tasks of this state only (default: all that went through a Quern client or host).
 	Status Status
+	// Key lists only tasks of this key, and Labels only those that have all of these. Tasks of a key are
+	// found at once; labels are looked for in at most 100,000 tasks.
+	Key    string
+	Labels map[string]string
 	// Offset is how many tasks to pass over, counted from the newest (scheduled: from the next due).
 	// The lists move while tasks come and go, so a page may repeat or miss some.
 	Offset int
@@ -36,11 +43,105 @@ func (q *Queue) List(ctx context.Context, options ListOptions) ([]*Task, error) 
 		return nil, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
 			ErrInvalid, options.Limit, options.Offset, maxPage)
 	}
-	ids, err := q.ids(ctx, options)
+	tasks, err := q.list(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("list tasks of %q: %w", q.name, err)
 	}
-	return q.client.summaries(ctx, q.name, options.Status, ids)
+	return tasks, nil
+}
+
+func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
+	if o.Key != "" {
+		sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
+		ids, err := q.keyed(ctx, "K"+hex.EncodeToString(sum[:]))
+		if err != nil {
+			return nil, err
+		}
+		tasks, err := q.filter(ctx, ListOptions{Status: o.Status, Labels: o.Labels, Limit: maxPage}, ids)
+		newestFirst(tasks)
+		return pageOf(tasks, o), err
+	}
+	if len(o.Labels) == 0 {
+		ids, err := q.ids(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return q.client.summaries(ctx, q.name, o.Status, ids)
+	}
+	var found []*Task
+	page := ListOptions{Status: o.Status, Limit: maxPage}
+	for ; page.Offset < searched && len(found) < o.Offset+o.Limit; page.Offset += maxPage {
+		ids, err := q.ids(ctx, page)
+		if err != nil {
+			return nil, err
+		}
+		some, err := q.filter(ctx, ListOptions{Status: o.Status, Labels: o.Labels, Limit: maxPage}, ids)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+		if len(ids) < maxPage {
+			break
+		}
+	}
+	return pageOf(found, o), nil
+}
+
+// filter reads those of the tasks that the options choose.
+func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Task, error) {
+	tasks, err := q.client.summaries(ctx, q.name, o.Status, ids)
+	if err != nil {
+		return nil, err
+	}
+	tasks = slices.DeleteFunc(tasks, func(t *Task) bool {
+		for name, value := range o.Labels {
+			if is, ok := t.Labels[name]; !ok || is != value {
+				return true
+			}
+		}
+		return false
+	})
+	return pageOf(tasks, o), nil
+}
+
+func pageOf(tasks []*Task, o ListOptions) []*Task {
+	from := min(o.Offset, len(tasks))
+	return tasks[from:min(from+o.Limit, len(tasks))]
+}
+
+// keyed reads the IDs that the queue's index has for a word, at most 1,000.
+func (q *Queue) keyed(ctx context.Context, word string) ([]string, error) {
+	members, err := q.client.rdb.ZRangeByLex(ctx, q.client.keys.keyed(q.name), &redis.ZRangeBy{
+		Min: "[" + word + " ", Max: "(" + word + "!", Count: maxPage,
+	}).Result()
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(members))
+	for i, member := range members {
+		ids[i] = strings.TrimPrefix(member, word+" ")
+	}
+	return ids, nil
+}
+
+// Equivalent lists the tasks that were enqueued as unique by their parameters and have these, or by
+// this key, whatever became of them.
+func (q *Queue) Equivalent(ctx context.Context, unique Unique, parameters []byte) ([]*Task, error) {
+	if err := ValidQueue(q.name); err != nil {
+		return nil, err
+	}
+	ids, err := q.keyed(ctx, "U"+unique.hash(q.name, parameters))
+	if err != nil {
+		return nil, fmt.Errorf("list equivalent tasks of %q: %w", q.name, err)
+	}
+	tasks, err := q.client.summaries(ctx, q.name, "", ids)
+	newestFirst(tasks)
+	return tasks, err
+}
+
+// newestFirst orders tasks that an index holds by their IDs.
+func newestFirst(tasks []*Task) {
+	slices.SortStableFunc(tasks, func(a, b *Task) int { return b.Created.Compare(a.Created) })
 }
 
 func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
@@ -52,7 +153,7 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 	case Scheduled:
 		return rdb.ZRange(ctx, k.scheduled(q.name), from, to).Result()
 	case Pending:
-		return rdb.LRange(ctx, k.pending(q.name), from, to).Result()
+		return q.pendingIDs(ctx, from, to)
 	case Complete:
 		return rdb.LRange(ctx, k.complete(q.name), from, to).Result()
 	case Failed:
@@ -66,6 +167,42 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 	}
 	return nil, fmt.Errorf("%w: status %q: use one of scheduled, pending, reserved, started, complete, failed", ErrInvalid, o.Status)
 }
+
+// pendingIDs pages through the lists of all priorities, as if they were one: the lowest priority, and
+// in it the newest, comes first.
+func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error) {
+	k, rdb := q.client.keys, q.client.rdb
+	levels, err := rdb.SMembers(ctx, k.priorities(q.name)).Result()
+	if err != nil {
+		return nil, err
+	}
+	levels = append(levels, defaultLevel)
+	sort.Strings(levels)
+	var ids []string
+	for _, level := range levels {
+		list := k.pending(q.name)
+		if level != defaultLevel {
+			list = k.level(level, q.name)
+		}
+		part, err := rdb.LRange(ctx, list, from, to).Result()
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, part...)
+		length, err := rdb.LLen(ctx, list).Result()
+		if err != nil {
+			return nil, err
+		}
+		if to -= length; to < 0 {
+			break
+		}
+		from = max(0, from-length)
+	}
+	return ids, nil
+}
+
+// defaultLevel is DefaultPriority as the set of priorities would name it.
+const defaultLevel = "050"
 
 // held lists what listeners hold: started, or reserved and not started.
 func (q *Queue) held(ctx context.Context, status Status) ([]string, error) {
@@ -143,7 +280,8 @@ func (c *Client) reservedLists(ctx context.Context, queue string) ([][]string, e
 // summaryFields are what a list shows of a task: all but its parameters, result and log.
 var summaryFields = []string{
 	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
-	"crashes", "priority", "created", "updated", "eta", "reserved_at", "started_at", "finished_at", "plugin",
+	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
+	"dead_id", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "finished_at", "plugin",
 	"digest", "progress", "message", "key", "labels", "parent", "live_id",
 }
 
@@ -159,7 +297,7 @@ func (c *Client) summaries(ctx context.Context, queue string, status Status, ids
 		}
 		return nil
 	})
-	if err != nil {
+	if err = passReplies(err); err != nil { // one that is no hash hides no other
 		return nil, fmt.Errorf("read tasks of %q: %w", queue, err)
 	}
 	tasks := make([]*Task, 0, len(ids))

@@ -225,10 +225,10 @@ func TestOldestPendingAge(t *testing.T) {
 func TestAnotherQueuesTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		pending, finished := w.enqueue(t, "right", "", Options{}), w.enqueue(t, "right", "", Options{})
-		if err := w.Queue("right").Cancel(w.ctx, finished); err != nil {
+		if _, err := w.Queue("right").Cancel(w.ctx, finished); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Queue("wrong").Cancel(w.ctx, pending); !errors.Is(err, ErrNoTask) {
+		if _, err := w.Queue("wrong").Cancel(w.ctx, pending); !errors.Is(err, ErrNoTask) {
 			t.Errorf("cancel: %v", err)
 		}
 		if err := w.Queue("wrong").Delete(w.ctx, finished); !errors.Is(err, ErrNoTask) {
@@ -242,7 +242,7 @@ func TestAnotherQueuesTask(t *testing.T) {
 		// A task by hand may not name its queue.
 		w.rdb.HSet(w.ctx, w.keys.task("byhand"), "parameters", "x")
 		w.rdb.LPush(w.ctx, w.keys.pending("right"), "byhand")
-		if err := w.Queue("right").Cancel(w.ctx, "byhand"); err != nil {
+		if _, err := w.Queue("right").Cancel(w.ctx, "byhand"); err != nil {
 			t.Error(err)
 		}
 		if err := w.Queue("right").Delete(w.ctx, "byhand"); err != nil {
@@ -259,15 +259,15 @@ func TestCancelInALongBacklog(t *testing.T) {
 	for i := range fill {
 		fill[i] = "ballast"
 	}
-	for range searchedBacklog / len(fill) {
+	for range searched / len(fill) {
 		w.rdb.LPush(w.ctx, w.keys.pending("q"), fill...)
 	}
 	id := w.enqueue(t, "q", "", Options{})
-	if err := w.Queue("q").Cancel(w.ctx, id); err != nil {
+	if _, err := w.Queue("q").Cancel(w.ctx, id); err != nil {
 		t.Fatal(err)
 	}
 	// The entry is left where it is, and dropped when its turn comes.
-	w.depth(t, "q", map[Status]int64{Pending: searchedBacklog + 1, Failed: 1})
+	w.depth(t, "q", map[Status]int64{Pending: searched + 1, Failed: 1})
 	w.rdb.LTrim(w.ctx, w.keys.pending("q"), 0, 0)
 	batch := w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
 	if batch.Err != nil || batch.Dropped != 1 || len(batch.Tasks) != 0 {

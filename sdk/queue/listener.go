@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -18,6 +19,7 @@ type Listener struct {
 	node  *Node
 	queue string
 
+	drained  chan struct{}    // closed when somebody told the listener to take nothing more; by Run
 	mu       sync.Mutex       // one reserve at a time; guards what follows
 	given    map[string]int64 // run by ID of what the caller got, as far as it was in the list when compared
 	doubt    bool             // the reserved list may hold a task that the caller never got
@@ -36,7 +38,7 @@ func (c *Client) Listener(ctx context.Context, queue string) (*Listener, error) 
 
 // newListener makes a listener of which Redis does not know yet.
 func (c *Client) newListener(queue string) *Listener {
-	return &Listener{node: c.Node(), queue: queue, given: make(map[string]int64), compared: time.Now()}
+	return &Listener{node: c.Node(), queue: queue, given: make(map[string]int64), compared: time.Now(), drained: make(chan struct{})}
 }
 
 func (l *Listener) register(ctx context.Context) error {
@@ -53,18 +55,25 @@ func (l *Listener) register(ctx context.Context) error {
 func (l *Listener) ID() string { return l.node.id }
 
 // Run renews the lease every third of it until ctx ends, and then returns nil; ErrLeaseLost when the
-// lease was lost: then the tasks that the listener had are others'.
+// lease was lost: then the tasks that the listener had are others'. When somebody drains the listener it
+// goes on renewing, and TryListen and Listen answer ErrDraining.
 func (l *Listener) Run(ctx context.Context) error {
 	ticker := time.NewTicker(l.node.client.config.Lease / 3)
 	defer ticker.Stop()
-	for {
+	for drained := false; ; {
 		// While Redis is away the lease cannot be renewed, nor taken by others: go on trying.
-		err := l.node.Renew(ctx, map[string]string{"kind": "go", "queues": l.queue})
+		drain, err := l.node.Renew(ctx, map[string]string{
+			"kind": KindGo, "queues": l.queue, "draining": strconv.FormatBool(drained),
+		})
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil && !IsUnavailable(err) {
 			return err
+		}
+		if drain && !drained {
+			drained = true
+			close(l.drained)
 		}
 		select {
 		case <-ctx.Done():
@@ -74,11 +83,24 @@ func (l *Listener) Run(ctx context.Context) error {
 	}
 }
 
+// draining tells whether the listener takes nothing more.
+func (l *Listener) draining() bool {
+	select {
+	case <-l.drained:
+		return true
+	default:
+		return false
+	}
+}
+
 // TryListen reserves the next task; nil if none is pending. Start it with a Processor. After an error
 // a task may be reserved all the same: a later call returns it before any other.
 func (l *Listener) TryListen(ctx context.Context) (*Task, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
+	}
+	if l.draining() {
+		return nil, ErrDraining
 	}
 	// A reserve that is cut off would leave a task that nobody knows of: once begun it is finished,
 	// bounded by the connection's own time-outs.
@@ -102,7 +124,7 @@ func (l *Listener) TryListen(ctx context.Context) (*Task, error) {
 			return nil, batch.Err
 		case len(batch.Tasks) > 0:
 			return l.give(ctx, batch.Tasks[0])
-		case batch.Dropped == 0:
+		case batch.Dropped == 0 && batch.Passed == 0:
 			return nil, nil
 		}
 		// Nothing but what cannot run was dropped: there may be a task behind it.
@@ -188,6 +210,7 @@ func (l *Listener) Listen(ctx context.Context) (*Task, error) {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("listen to %q: %w", l.queue, context.Cause(ctx))
+		case <-l.drained:
 		case <-wake: // a message, or a subscription that stands (again)
 		case <-poll.C:
 		case <-again:

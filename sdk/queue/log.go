@@ -38,11 +38,11 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	calls := make([]call, len(batches))
 	for i, batch := range batches {
 		left := max(0, len(batch.Lines)-logLines)
-		args := []any{n.client.clock, n.id, batch.Run, logLines, logBytes, left}
+		args := []any{n.client.clock, n.id, batch.Run, logLines, logBytes, left, batch.ID}
 		for _, line := range batch.Lines[left:] {
 			args = append(args, head(validText(line), lineBytes))
 		}
-		calls[i] = call{script: logScript, keys: []string{k.log(batch.ID), k.task(batch.ID)}, args: args}
+		calls[i] = call{script: logScript, keys: []string{k.log(batch.ID)}, args: args}
 	}
 	errs := make([]error, len(batches))
 	for i, reply := range n.client.evalAll(ctx, calls) {

@@ -1,11 +1,11 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,50 +16,89 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// model is a queue of two nodes as it ought to be. Random transitions are done to it and to Redis
-// alike; after each the two must agree: every live task is in exactly one place, its hash says so,
-// and nothing is lost or doubled.
+// model is a queue of several nodes and clients as it ought to be. Random transitions are done to it
+// and to Redis alike; after each the two must agree: every live task is in exactly one place, its hash
+// says so, and nothing is lost or doubled.
 type model struct {
-	w     *world
-	nodes [2]*Node
-	now   int // seconds after the epoch of the model
+	w       *world
+	clients []*Client // of nodes and people alike, each with its own view
+	nodes   []*modelNode
+	graves  []*Node // nodes whose tasks were taken from them; they may still try something
+	now     int     // seconds after the epoch of the model
 
 	tasks     map[string]*modelTask
-	pending   []string // next to run first
+	pending   map[int][]string // by priority, next to run first
 	scheduled map[string]int
-	reserved  [2][]string // oldest first
-	complete  []string    // oldest first
+	complete  []string // oldest first
 	failed    []string
 	made      int
 	deleted   []string
 	totals    map[string]int64
 }
 
-type modelTask struct {
-	status   Status
-	run      int64
-	node     int // which node holds it, or held it when it finished; -1: none
-	attempts int
+type modelNode struct {
+	*Node
+	reserved []string // oldest first
+	dead     bool     // its lease is over
 }
 
+type modelTask struct {
+	status          Status
+	run             int64
+	node            *Node // who holds it, or held it when it finished
+	attempts        int
+	crashes         int
+	rejects         int
+	priority        int
+	maxAge, expires int // 0: none
+	mark            string
+	rejected        []*Node
+	cancel          bool
+}
+
+func (t *modelTask) held() bool    { return t.status == Reserved || t.status == Started }
+func (t *modelTask) waiting() bool { return t.status == Pending || t.status == Scheduled }
+
+// priorities are those that the model's tasks have.
+var priorities = []int{100, 80, 50, 0}
+
 func newModel(t *testing.T, shared *world) *model {
-	client := must[*Client](t)(NewFromRedis(shared.rdb, Config{Tenant: queuetest.Tenant()}))
-	w := &world{Client: client, rdb: shared.rdb, ctx: t.Context()}
-	m := &model{w: w, tasks: make(map[string]*modelTask), scheduled: make(map[string]int), totals: make(map[string]int64)}
+	m := &model{tasks: make(map[string]*modelTask), pending: make(map[int][]string), scheduled: make(map[string]int), totals: make(map[string]int64)}
+	tenant := queuetest.Tenant()
+	for range 3 {
+		m.clients = append(m.clients, must[*Client](t)(NewFromRedis(shared.rdb, Config{Tenant: tenant})))
+	}
+	m.w = &world{Client: m.clients[0], rdb: shared.rdb, ctx: t.Context()}
 	m.clock()
-	for i := range m.nodes {
-		m.nodes[i] = w.node(t, "q")
+	for i := range 3 {
+		m.join(t, i)
 	}
 	return m
 }
 
-func (m *model) clock() { m.w.Client.clock = fmt.Sprintf("%d.000000", 1700000000+m.now) }
+// join brings a new node to the queue, with the client that has its place.
+func (m *model) join(t rapid.TB, i int) {
+	node := m.clients[i].Node()
+	if err := errors.Join(node.Join(m.w.ctx), node.Register(m.w.ctx, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if i == len(m.nodes) {
+		m.nodes = append(m.nodes, nil)
+	}
+	m.nodes[i] = &modelNode{Node: node}
+}
+
+func (m *model) clock() {
+	for _, client := range m.clients {
+		client.clock = fmt.Sprintf("%d.000000", 1700000000+m.now)
+	}
+}
 
 func TestNothingIsLostOrDoubled(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		most, runs, failing := 100, 0, false
 		if strings.HasSuffix(t.Name(), "miniredis") {
-			most = 8 // it compiles each script each time
+			most = 6 // it compiles each script each time
 		}
 		rapid.Check(t, func(r *rapid.T) {
 			if runs++; runs > most && !failing {
@@ -72,18 +111,30 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 				"enqueue":  m.enqueue,
 				"schedule": m.schedule,
 				"due":      m.due,
+				"expire":   m.expire,
 				"reserve":  m.reserve,
+				"reserve2": m.reserve, // more often than others: what follows needs it
 				"adopt":    m.adopt,
 				"start":    m.start,
 				"settle":   m.settle,
+				"settle2":  m.settle,
 				"stale":    m.stale,
 				"release":  m.release,
+				"kill":     m.kill,
+				"reclaim":  m.reclaim,
 				"cancel":   m.cancel,
+				"retry":    m.retry,
 				"delete":   m.delete,
+				"purge":    m.purge,
 			})
 			failing = false
 		})
 	})
+}
+
+// queue is the queue as one of the clients sees it.
+func (m *model) queue(r *rapid.T) *Queue {
+	return rapid.SampledFrom(m.clients).Draw(r, "client").Queue("q")
 }
 
 // some draws an ID that satisfies the condition, or gives the action up.
@@ -101,11 +152,69 @@ func (m *model) some(r *rapid.T, which func(*modelTask) bool) (string, *modelTas
 	return id, m.tasks[id]
 }
 
-func (t *modelTask) held() bool { return t.status == Reserved || t.status == Started }
+func (m *model) someNode(r *rapid.T) *modelNode { return rapid.SampledFrom(m.nodes).Draw(r, "node") }
 
-func (m *model) newID() string {
+// nodeOf is the node that holds a task.
+func (m *model) nodeOf(task *modelTask) *modelNode {
+	return m.nodes[slices.IndexFunc(m.nodes, func(n *modelNode) bool { return n.Node == task.node })]
+}
+
+// fail makes a task fail that nobody holds.
+func (m *model) fail(id string, reason Reason) {
+	task := m.tasks[id]
+	delete(m.scheduled, id)
+	m.unqueue(id, task)
+	task.status, m.failed = Failed, append(m.failed, id)
+	m.totals["failed"]++
+	m.totals["failed:"+string(reason)]++
+}
+
+func (m *model) unqueue(id string, task *modelTask) {
+	m.pending[task.priority] = slices.DeleteFunc(m.pending[task.priority], func(other string) bool { return other == id })
+}
+
+// back makes a task wait again that nobody holds any more: for a time, or in the list, at its front or
+// its end. One that was to be cancelled fails.
+func (m *model) back(id string, delay int, front bool) {
+	task := m.tasks[id]
+	switch {
+	case task.cancel:
+		m.fail(id, ReasonCancelled)
+		return
+	case delay > 0:
+		task.status, m.scheduled[id] = Scheduled, m.now+delay
+	case front:
+		task.status, m.pending[task.priority] = Pending, append([]string{id}, m.pending[task.priority]...)
+	default:
+		task.status, m.pending[task.priority] = Pending, append(m.pending[task.priority], id)
+	}
+	task.node = nil
+}
+
+func (m *model) unhold(id string, task *modelTask) {
+	node := m.nodeOf(task)
+	i := slices.Index(node.reserved, id)
+	node.reserved = slices.Delete(node.reserved, i, i+1)
+}
+
+// newTask draws a task and says what its producer asks for.
+func (m *model) newTask(r *rapid.T) (*modelTask, Options) {
+	task := &modelTask{priority: rapid.SampledFrom(append(priorities, DefaultPriority, DefaultPriority)).Draw(r, "priority")}
+	options := Options{Priority: &task.priority}
+	if rapid.IntRange(0, 3).Draw(r, "expires") == 0 {
+		task.maxAge = rapid.IntRange(1, 20).Draw(r, "max age")
+		options.Retry.MaxAge = time.Duration(task.maxAge) * time.Second
+	}
 	m.made++
-	return fmt.Sprintf("task%03d", m.made)
+	options.ID = fmt.Sprintf("task%03d", m.made)
+	m.totals["enqueued"]++
+	return task, options
+}
+
+func (t *modelTask) bornAt(moment int) {
+	if t.maxAge > 0 {
+		t.expires = moment + t.maxAge
+	}
 }
 
 // enqueue makes up to three tasks, of which some may exist already.
@@ -118,16 +227,17 @@ func (m *model) enqueue(r *rapid.T) {
 			specs, existed = append(specs, Spec{Options: Options{ID: id}}), append(existed, true)
 			continue
 		}
-		id := m.newID()
+		task, options := m.newTask(r)
 		if len(m.deleted) > 0 && rapid.Bool().Draw(r, "the ID of a deleted task") {
-			id, m.deleted = m.deleted[0], m.deleted[1:]
+			options.ID, m.deleted = m.deleted[0], m.deleted[1:]
 		}
-		m.tasks[id] = &modelTask{status: Pending, node: -1}
-		m.pending = append(m.pending, id)
-		m.totals["enqueued"]++
-		specs, existed = append(specs, Spec{Options: Options{ID: id}}), append(existed, false)
+		task.status = Pending
+		task.bornAt(m.now)
+		m.tasks[options.ID] = task
+		m.pending[task.priority] = append(m.pending[task.priority], options.ID)
+		specs, existed = append(specs, Spec{Options: options}), append(existed, false)
 	}
-	receipts, err := m.w.Queue("q").EnqueueMany(m.w.ctx, specs)
+	receipts, err := m.queue(r).EnqueueMany(m.w.ctx, specs)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -139,182 +249,340 @@ func (m *model) enqueue(r *rapid.T) {
 }
 
 func (m *model) schedule(r *rapid.T) {
-	id, delay := m.newID(), rapid.IntRange(1, 10).Draw(r, "delay")
-	if _, err := m.w.Queue("q").Enqueue(m.w.ctx, nil, Options{ID: id, Delay: time.Duration(delay) * time.Second}); err != nil {
+	task, options := m.newTask(r)
+	delay := rapid.IntRange(1, 10).Draw(r, "delay")
+	options.Delay = time.Duration(delay) * time.Second
+	if _, err := m.queue(r).Enqueue(m.w.ctx, nil, options); err != nil {
 		r.Fatal(err)
 	}
-	m.tasks[id] = &modelTask{status: Scheduled, node: -1}
-	m.scheduled[id] = m.now + delay
-	m.totals["enqueued"]++
+	task.status = Scheduled
+	task.bornAt(m.now + delay)
+	m.tasks[options.ID], m.scheduled[options.ID] = task, m.now+delay
+}
+
+// pass lets time pass; the nodes that live renew their leases meanwhile.
+func (m *model) pass(r *rapid.T) {
+	m.now += rapid.IntRange(0, 8).Draw(r, "seconds")
+	m.clock()
+	for _, node := range m.nodes {
+		if node.dead {
+			continue
+		}
+		if _, err := node.Renew(m.w.ctx, nil); err != nil {
+			r.Fatal(err)
+		}
+	}
 }
 
 // due lets time pass and moves what is due.
 func (m *model) due(r *rapid.T) {
-	m.now += rapid.IntRange(0, 8).Draw(r, "seconds")
-	m.clock()
+	m.pass(r)
 	var due []string
 	for id, eta := range m.scheduled {
 		if eta <= m.now {
 			due = append(due, id)
 		}
 	}
-	slices.SortFunc(due, func(a, b string) int {
-		if m.scheduled[a] != m.scheduled[b] {
-			return m.scheduled[a] - m.scheduled[b]
-		}
-		return strings.Compare(a, b) // as Redis orders a sorted set
+	slices.SortFunc(due, func(a, b string) int { // as Redis orders a sorted set
+		return cmp.Or(m.scheduled[a]-m.scheduled[b], strings.Compare(a, b))
 	})
 	for _, id := range due {
 		delete(m.scheduled, id)
-		m.tasks[id].status = Pending
-		m.pending = append(m.pending, id)
+		m.back(id, 0, false)
 	}
-	n, err := m.w.Queue("q").EnqueueDue(m.w.ctx)
+	n, err := m.queue(r).EnqueueDue(m.w.ctx)
 	if err != nil || n != len(due) {
 		r.Fatalf("moved %d, %v, want %v", n, err, due)
 	}
 }
 
+// expire lets time pass and fails what waits past its time.
+func (m *model) expire(r *rapid.T) {
+	m.pass(r)
+	var over []string
+	for id, task := range m.tasks {
+		if task.waiting() && task.expires > 0 && task.expires <= m.now {
+			over = append(over, id)
+		}
+	}
+	slices.SortFunc(over, func(a, b string) int {
+		return cmp.Or(m.tasks[a].expires-m.tasks[b].expires, strings.Compare(a, b))
+	})
+	for _, id := range over {
+		m.fail(id, ReasonExpired)
+	}
+	n, err := m.queue(r).Expire(m.w.ctx, 0)
+	if err != nil || n != len(over) {
+		r.Fatalf("expired %d, %v, want %v", n, err, over)
+	}
+}
+
+// othersMay tells whether there is a live node that did not reject the task.
+func (m *model) othersMay(task *modelTask) bool {
+	return slices.ContainsFunc(m.nodes, func(n *modelNode) bool { return !n.dead && !slices.Contains(task.rejected, n.Node) })
+}
+
 func (m *model) reserve(r *rapid.T) {
-	node, count := rapid.IntRange(0, 1).Draw(r, "node"), rapid.IntRange(1, 4).Draw(r, "count")
+	node, count := m.someNode(r), rapid.IntRange(1, 4).Draw(r, "count")
 	start := rapid.Bool().Draw(r, "start")
-	batch := m.nodes[node].Reserve(m.w.ctx, []Want{{Queue: "q", Count: count, Start: start}})[0]
-	taken := m.pending[:min(count, len(m.pending))]
-	if batch.Err != nil || len(batch.Tasks) != len(taken) || batch.Dropped != 0 {
-		r.Fatalf("reserved %+v, want %v", batch, taken)
+	batch := node.Reserve(m.w.ctx, []Want{{Queue: "q", Count: count, Start: start}})[0]
+	if batch.Err != nil || batch.Dropped != 0 {
+		r.Fatalf("reserved %+v", batch)
+	}
+	var taken []string
+	passed := 0
+	for _, priority := range priorities {
+		for len(taken) < count && len(m.pending[priority]) > 0 {
+			id := m.pending[priority][0]
+			task := m.tasks[id]
+			m.unqueue(id, task)
+			switch {
+			case task.expires > 0 && task.expires < m.now:
+				m.fail(id, ReasonExpired)
+				passed++
+			case slices.Contains(task.rejected, node.Node) && m.othersMay(task):
+				m.back(id, 1, false)
+				passed++
+			default:
+				task.run++
+				task.node, task.status = node.Node, Reserved
+				if start {
+					task.status = Started
+				}
+				taken = append(taken, id)
+			}
+		}
+	}
+	node.reserved = append(node.reserved, taken...)
+	if len(batch.Tasks) != len(taken) || batch.Passed != passed {
+		r.Fatalf("reserved %+v, want %v and %d passed over", batch, taken, passed)
 	}
 	for i, id := range taken {
 		task := m.tasks[id]
-		task.run++
-		task.node, task.status = node, Reserved
-		if start {
-			task.status = Started
-		}
-		if got := batch.Tasks[i]; got.ID != id || got.Run != task.run || got.Attempts != task.attempts {
+		if got := batch.Tasks[i]; got.ID != id || got.Run != task.run || got.Attempts != task.attempts || got.Rejects != task.rejects {
 			r.Fatalf("reserved %+v, want %s, run %d", got, id, task.run)
 		}
 	}
-	m.reserved[node] = append(m.reserved[node], taken...)
-	m.pending = slices.Clone(m.pending[len(taken):])
 }
 
 // adopt asks again for what a node holds, as after a lost reply; it changes nothing.
 func (m *model) adopt(r *rapid.T) {
-	node := rapid.IntRange(0, 1).Draw(r, "node")
-	ids, err := m.nodes[node].Held(m.w.ctx, "q")
+	node := m.someNode(r)
+	ids, err := node.Held(m.w.ctx, "q")
 	if err != nil {
 		r.Fatal(err)
 	}
-	batch := m.nodes[node].Adopt(m.w.ctx, Want{Queue: "q"}, ids)
-	if batch.Err != nil || len(batch.Tasks) != len(m.reserved[node]) || batch.Dropped != 0 {
-		r.Fatalf("adopted %+v, want %v", batch, m.reserved[node])
+	batch := node.Adopt(m.w.ctx, Want{Queue: "q"}, ids)
+	if batch.Err != nil || len(batch.Tasks) != len(node.reserved) || batch.Dropped != 0 {
+		r.Fatalf("adopted %+v, want %v", batch, node.reserved)
 	}
 }
 
 func (m *model) start(r *rapid.T) {
 	id, task := m.some(r, func(task *modelTask) bool { return task.status == Reserved })
-	if err := m.nodes[task.node].Start(m.w.ctx, "q", Hold{ID: id, Run: task.run}); err != nil {
+	if err := task.node.Start(m.w.ctx, "q", Hold{ID: id, Run: task.run}); err != nil {
 		r.Fatal(err)
 	}
 	task.status = Started
 }
 
-// settle completes or fails what is held; or says again what was said, and nothing changes.
+// settle ends the run of what is held: for good, or to be tried again.
 func (m *model) settle(r *rapid.T) {
-	id, task := m.some(r, func(task *modelTask) bool { return task.held() || task.status.Finished() && task.node >= 0 })
+	id, task := m.some(r, (*modelTask).held)
 	settlement := Settlement{Hold: Hold{ID: id, Run: task.run}}
-	if rapid.Bool().Draw(r, "fails") {
+	action := rapid.SampledFrom([]Again{"complete", "fail", AgainRetry, AgainReschedule, AgainReject}).Draw(r, "action")
+	delay := rapid.IntRange(0, 3).Draw(r, "delay")
+	if action != "complete" {
 		settlement.Failure = &Failure{Reason: ReasonTrap}
 	}
-	errs, err := m.nodes[task.node].Settle(m.w.ctx, "q", []Settlement{settlement})
-	if err := errors.Join(append(errs, err)...); err != nil {
-		r.Fatal(err)
+	if action != "complete" && action != "fail" {
+		settlement.Again, settlement.Delay = action, time.Duration(delay)*time.Second
 	}
-	if !task.held() {
-		return
+	node := task.node
+	for range 2 { // and once more: it finds its own mark
+		errs, err := node.Settle(m.w.ctx, "q", []Settlement{settlement})
+		if err := errors.Join(append(errs, err)...); err != nil {
+			r.Fatal(err)
+		}
 	}
 	m.unhold(id, task)
-	task.attempts++
-	if settlement.Failure == nil {
+	switch action {
+	case "complete":
+		task.attempts++
 		task.status, m.complete = Complete, append(m.complete, id)
 		m.totals["complete"]++
-	} else {
-		task.status, m.failed = Failed, append(m.failed, id)
-		m.totals["failed"]++
-		m.totals["failed:trap"]++
+	case "fail":
+		task.attempts++
+		m.fail(id, ReasonTrap)
+	case AgainRetry:
+		task.attempts++
+		m.back(id, delay, false)
+	case AgainReject:
+		task.rejects++
+		task.rejected = append(task.rejected, node)
+		m.back(id, delay, false)
+	default:
+		m.back(id, delay, false)
 	}
+	task.mark = fmt.Sprintf("%s %d", node.id, task.run)
 }
 
-func (m *model) unhold(id string, task *modelTask) {
-	list := m.reserved[task.node]
-	i := slices.Index(list, id)
-	m.reserved[task.node] = slices.Delete(list, i, i+1)
-}
-
-// stale tries everything with a hold that is none: another node's, or of another run.
+// stale tries everything with a hold that is none: another node's, one of another run, or of a node
+// whose tasks were taken from it.
 func (m *model) stale(r *rapid.T) {
 	id, task := m.some(r, func(*modelTask) bool { return true })
-	node, run := rapid.IntRange(0, 1).Draw(r, "node"), task.run+rapid.Int64Range(-1, 1).Draw(r, "run")
-	if node == task.node && run == task.run {
+	nodes := slices.Clone(m.graves)
+	for _, node := range m.nodes {
+		nodes = append(nodes, node.Node)
+	}
+	node, run := rapid.SampledFrom(nodes).Draw(r, "node"), task.run+rapid.Int64Range(-1, 1).Draw(r, "run")
+	if task.held() && node == task.node && run == task.run {
 		r.Skip("that is the holder")
 	}
 	hold := Hold{ID: id, Run: run}
-	settled, err := m.nodes[node].Settle(m.w.ctx, "q", []Settlement{{Hold: hold, Result: []byte("stolen")}})
-	if err != nil || !errors.Is(settled[0], ErrLost) {
+	settled, err := node.Settle(m.w.ctx, "q", []Settlement{{Hold: hold, Result: []byte("stolen")}})
+	done := task.mark == fmt.Sprintf("%s %d", node.id, run) // it was settled by just that one
+	if err != nil || done && settled[0] != nil || !done && !errors.Is(settled[0], ErrLost) {
 		r.Fatal(settled, err)
 	}
-	released, err := m.nodes[node].Release(m.w.ctx, "q", []Hold{hold})
+	released, err := node.Release(m.w.ctx, "q", []Hold{hold})
 	if err != nil || !errors.Is(released[0], ErrLost) {
 		r.Fatal(released, err)
 	}
-	if err := m.nodes[node].Start(m.w.ctx, "q", hold); !errors.Is(err, ErrLost) {
+	if err := node.Start(m.w.ctx, "q", hold); !errors.Is(err, ErrLost) {
+		r.Fatal(err)
+	}
+	if errs := node.Progress(m.w.ctx, []ProgressReport{{Hold: hold, Queue: "q"}}); !errors.Is(errs[0], ErrLost) {
+		r.Fatal(errs)
+	}
+	if err := node.Checkpoint(m.w.ctx, "q", hold, []byte("stolen")); !errors.Is(err, ErrLost) {
 		r.Fatal(err)
 	}
 }
 
 // release gives back some of what a node holds, newest first.
 func (m *model) release(r *rapid.T) {
-	node := rapid.IntRange(0, 1).Draw(r, "node")
-	if len(m.reserved[node]) == 0 {
+	node := m.someNode(r)
+	if len(node.reserved) == 0 {
 		r.Skip("it holds nothing")
 	}
 	var holds []Hold
-	for range rapid.IntRange(1, len(m.reserved[node])).Draw(r, "count") {
-		id := m.reserved[node][len(m.reserved[node])-1]
+	for range rapid.IntRange(1, len(node.reserved)).Draw(r, "count") {
+		id := node.reserved[len(node.reserved)-1]
 		task := m.tasks[id]
 		holds = append(holds, Hold{ID: id, Run: task.run})
 		m.unhold(id, task)
-		task.status, task.node = Pending, -1
-		m.pending = append([]string{id}, m.pending...)
+		m.back(id, 0, true)
 	}
-	errs, err := m.nodes[node].Release(m.w.ctx, "q", holds)
+	errs, err := node.Release(m.w.ctx, "q", holds)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		r.Fatal(err)
 	}
 }
 
+// kill ends a node's lease. What it holds it may still settle until somebody comes for it.
+func (m *model) kill(r *rapid.T) {
+	node := m.someNode(r)
+	if _, err := rapid.SampledFrom(m.clients).Draw(r, "client").Reclaim(m.w.ctx, node.id, 0); !node.dead && !errors.Is(err, ErrStatus) {
+		r.Fatalf("reclaimed from a node that lives: %v", err)
+	} else if node.dead {
+		m.reclaimed(r, node)
+		return
+	}
+	node.dead = true
+	if err := m.w.rdb.ZAddXX(m.w.ctx, m.w.keys.nodes(), redis.Z{Score: 1, Member: node.id}).Err(); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// reclaim takes the tasks from a node that is dead; another one comes in its place.
+func (m *model) reclaim(r *rapid.T) {
+	node := m.someNode(r)
+	if !node.dead {
+		r.Skip("it lives")
+	}
+	client := rapid.SampledFrom(m.clients).Draw(r, "client")
+	dead, _, err := client.Dead(m.w.ctx)
+	if err != nil || !slices.Contains(dead, node.id) {
+		r.Fatalf("dead are %v, %v", dead, err)
+	}
+	got, err := client.Reclaim(m.w.ctx, node.id, 0)
+	if err != nil || got.Sum() != len(node.reserved) || got.Dropped != 0 {
+		r.Fatalf("%+v, %v, want %v", got, err, node.reserved)
+	}
+	m.reclaimed(r, node)
+}
+
+func (m *model) reclaimed(r *rapid.T, node *modelNode) {
+	for len(node.reserved) > 0 {
+		id := node.reserved[len(node.reserved)-1]
+		task := m.tasks[id]
+		m.unhold(id, task)
+		if task.status != Started {
+			m.back(id, 0, true)
+			continue
+		}
+		task.crashes++
+		switch {
+		case task.crashes >= DefaultMaxCrashes && !task.cancel:
+			m.fail(id, ReasonCrashed)
+		case task.crashes == 1:
+			m.back(id, 0, true)
+		default:
+			m.back(id, 1<<(task.crashes-2), true)
+		}
+	}
+	m.graves = append(m.graves, node.Node)
+	if _, err := node.Renew(m.w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
+		r.Fatal(err)
+	}
+	if batch := node.Reserve(m.w.ctx, []Want{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
+		r.Fatalf("%+v", batch)
+	}
+	m.join(r, slices.Index(m.nodes, node))
+}
+
 func (m *model) cancel(r *rapid.T) {
 	id, task := m.some(r, func(*modelTask) bool { return true })
-	err := m.w.Queue("q").Cancel(m.w.ctx, id)
-	if task.status != Pending && task.status != Scheduled {
+	done, err := m.queue(r).Cancel(m.w.ctx, id)
+	switch {
+	case task.waiting():
+		if !done || err != nil {
+			r.Fatalf("cancelled %s: %v, %v", task.status, done, err)
+		}
+		m.fail(id, ReasonCancelled)
+	case task.held():
+		if done || err != nil {
+			r.Fatalf("cancelled %s: %v, %v", task.status, done, err)
+		}
+		task.cancel = true
+	case !errors.Is(err, ErrStatus):
+		r.Fatalf("cancelled %s: %v, %v", task.status, done, err)
+	}
+}
+
+// retry tries again by hand what has failed.
+func (m *model) retry(r *rapid.T) {
+	id, task := m.some(r, func(*modelTask) bool { return true })
+	err := m.queue(r).Retry(m.w.ctx, id)
+	if task.status != Failed {
 		if !errors.Is(err, ErrStatus) {
-			r.Fatalf("cancelled %s: %v", task.status, err)
+			r.Fatalf("retried %s: %v", task.status, err)
 		}
 		return
 	}
 	if err != nil {
 		r.Fatal(err)
 	}
-	delete(m.scheduled, id)
-	m.pending = slices.DeleteFunc(m.pending, func(other string) bool { return other == id })
-	task.status, m.failed = Failed, append(m.failed, id)
-	m.totals["failed"]++
-	m.totals["failed:cancelled"]++
+	m.failed = slices.DeleteFunc(m.failed, func(other string) bool { return other == id })
+	task.attempts, task.crashes, task.rejects, task.rejected, task.cancel, task.mark = 0, 0, 0, nil, false, ""
+	task.bornAt(m.now)
+	m.back(id, 0, false)
 }
 
 func (m *model) delete(r *rapid.T) {
 	id, task := m.some(r, func(*modelTask) bool { return true })
-	err := m.w.Queue("q").Delete(m.w.ctx, id)
+	err := m.queue(r).Delete(m.w.ctx, id)
 	if !task.status.Finished() {
 		if !errors.Is(err, ErrStatus) {
 			r.Fatalf("deleted %s: %v", task.status, err)
@@ -324,33 +592,63 @@ func (m *model) delete(r *rapid.T) {
 	if err != nil {
 		r.Fatal(err)
 	}
+	m.forget(id)
+}
+
+func (m *model) forget(id string) {
 	delete(m.tasks, id)
 	m.deleted = append(m.deleted, id)
 	is := func(other string) bool { return other == id }
 	m.complete, m.failed = slices.DeleteFunc(m.complete, is), slices.DeleteFunc(m.failed, is)
 }
 
+// purge forgets what is finished, but for some.
+func (m *model) purge(r *rapid.T) {
+	keep := rapid.IntRange(1, 12).Draw(r, "keep")
+	n, err := m.queue(r).Purge(m.w.ctx, PurgeOptions{Keep: int64(keep)})
+	gone := slices.Clone(m.complete[:min(len(m.complete), max(0, len(m.complete)+len(m.failed)-keep))])
+	gone = append(gone, m.failed[:max(0, len(m.failed)-keep)]...)
+	if err != nil || n != len(gone) {
+		r.Fatalf("forgot %d, %v, want %v", n, err, gone)
+	}
+	for _, id := range gone {
+		m.forget(id)
+	}
+}
+
 // check compares Redis with the model.
 func (m *model) check(r *rapid.T) {
 	ctx, k := m.w.ctx, m.w.keys
+	lists := make(map[string]*redis.StringSliceCmd)
+	want := map[string][]string{k.complete("q"): m.complete, k.failed("q"): m.failed} // oldest first
+	for _, priority := range priorities {
+		want[m.pendingKey(priority)] = m.pending[priority]
+	}
+	var nodes []string
+	for _, node := range m.nodes {
+		want[k.reserved("q", node.id)] = node.reserved
+		nodes = append(nodes, node.id)
+	}
+	for _, node := range m.graves {
+		want[k.reserved("q", node.id)] = nil
+	}
+	hashes := make(map[string]*redis.SliceCmd)
 	var (
-		lists                                [5]*redis.StringSliceCmd
-		scheduled, index, started            *redis.StringSliceCmd
-		totals                               *redis.MapStringStringCmd
-		hashes                               = make(map[string]*redis.SliceCmd)
-		deleted                              []*redis.IntCmd
-		pending, first, second, done, failed = 0, 1, 2, 3, 4
+		scheduled, index, started, leases, listeners, expiry *redis.StringSliceCmd
+		totals                                               *redis.MapStringStringCmd
+		serving                                              *redis.FloatCmd
+		deleted                                              []*redis.IntCmd
 	)
 	_, err := m.w.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, key := range []string{
-			k.pending("q"), k.reserved("q", m.nodes[0].id), k.reserved("q", m.nodes[1].id), k.complete("q"), k.failed("q"),
-		} {
-			lists[i] = p.LRange(ctx, key, 0, -1)
+		for key := range want {
+			lists[key] = p.LRange(ctx, key, 0, -1)
 		}
 		scheduled, index = p.ZRange(ctx, k.scheduled("q"), 0, -1), p.ZRange(ctx, k.index("q"), 0, -1)
-		started, totals = p.SMembers(ctx, k.started("q")), p.HGetAll(ctx, k.stats("q"))
+		leases, expiry = p.ZRange(ctx, k.nodes(), 0, -1), p.ZRange(ctx, k.expiry("q"), 0, -1)
+		started, listeners = p.SMembers(ctx, k.started("q")), p.SMembers(ctx, k.listeners("q"))
+		totals, serving = p.HGetAll(ctx, k.stats("q")), p.ZScore(ctx, k.queues(), "q")
 		for id := range m.tasks {
-			hashes[id] = p.HMGet(ctx, k.task(id), "status", "run", "node", "attempts")
+			hashes[id] = p.HMGet(ctx, k.task(id), "status", "run", "node", "attempts", "crashes", "rejects", "settled", "cancel")
 		}
 		for _, id := range m.deleted {
 			deleted = append(deleted, p.Exists(ctx, k.task(id), k.bytes(id), k.log(id), k.attempts(id)))
@@ -360,38 +658,36 @@ func (m *model) check(r *rapid.T) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	// Redis's lists have the newest at the head.
 	same := func(what string, got, want []string) {
 		if !slices.Equal(got, want) {
 			r.Fatalf("%s: %v, want %v", what, got, want)
 		}
 	}
-	reversed := func(list []string) []string { list = slices.Clone(list); slices.Reverse(list); return list }
-	same("pending", lists[pending].Val(), reversed(m.pending))
-	same("reserved by the first", lists[first].Val(), reversed(m.reserved[0]))
-	same("reserved by the second", lists[second].Val(), reversed(m.reserved[1]))
-	same("complete", lists[done].Val(), reversed(m.complete))
-	same("failed", lists[failed].Val(), reversed(m.failed))
-	same("scheduled", slices.Sorted(slices.Values(scheduled.Val())), slices.Sorted(maps.Keys(m.scheduled)))
-	same("index", slices.Sorted(slices.Values(index.Val())), slices.Sorted(maps.Keys(m.tasks)))
+	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
+	for key, oldest := range want {
+		newest := slices.Clone(oldest) // at the head of Redis's lists
+		slices.Reverse(newest)
+		same(key, lists[key].Val(), newest)
+	}
+	same("scheduled", sorted(scheduled.Val()), slices.Sorted(maps.Keys(m.scheduled)))
+	same("index", sorted(index.Val()), slices.Sorted(maps.Keys(m.tasks)))
+	same("leases", sorted(leases.Val()), sorted(nodes))
+	same("listeners", sorted(listeners.Val()), sorted(nodes))
+	if serving.Val() != float64(len(nodes)) {
+		r.Fatalf("counted %v listeners, want %d", serving.Val(), len(nodes))
+	}
 	var running []string
 	for id, task := range m.tasks {
-		node, attempts := any(nil), any(nil)
-		if task.node >= 0 {
-			node = m.nodes[task.node].id
-		}
-		if task.attempts > 0 {
-			attempts = strconv.Itoa(task.attempts)
-		}
-		want := []any{string(task.status), fmt.Sprint(task.run), node, attempts}
-		if got := hashes[id].Val(); !slices.Equal(got, want) {
-			r.Fatalf("hash of %s: %v, want %v", id, got, want)
-		}
+		m.checkHash(r, id, task, hashes[id].Val())
 		if task.status == Started {
-			running = append(running, fmt.Sprintf("%s %d %s", m.nodes[task.node].id, m.nodes[task.node].pid, id))
+			running = append(running, fmt.Sprintf("%s %d %s", task.node.id, task.node.pid, id))
+		}
+		expires := slices.Contains(expiry.Val(), id)
+		if task.waiting() && expires != (task.expires > 0) || task.status.Finished() && expires {
+			r.Fatalf("%s of %s, which is %s and expires at %d: %v", k.expiry("q"), id, task.status, task.expires, expires)
 		}
 	}
-	same("started", slices.Sorted(slices.Values(started.Val())), slices.Sorted(slices.Values(running)))
+	same("started", sorted(started.Val()), sorted(running))
 	for i, exists := range deleted {
 		if exists.Val() != 0 {
 			r.Fatalf("something of %s is left", m.deleted[i])
@@ -402,4 +698,33 @@ func (m *model) check(r *rapid.T) {
 			r.Fatalf("counted %s %s, want %d", got, name, want)
 		}
 	}
+}
+
+func (m *model) checkHash(r *rapid.T, id string, task *modelTask, hash []any) {
+	node := ""
+	if task.node != nil {
+		node = task.node.id
+	}
+	want := []string{
+		string(task.status), fmt.Sprint(task.run), node, fmt.Sprint(task.attempts), fmt.Sprint(task.crashes), fmt.Sprint(task.rejects),
+		task.mark, fmt.Sprint(task.cancel),
+	}
+	got := make([]string, len(hash))
+	for i, value := range hash {
+		got[i] = asString(value)
+		if i >= 3 && i <= 5 && got[i] == "" {
+			got[i] = "0"
+		}
+	}
+	got[7] = fmt.Sprint(hash[7] != nil)
+	if !slices.Equal(got, want) {
+		r.Fatalf("hash of %s: %q, want %q", id, got, want)
+	}
+}
+
+func (m *model) pendingKey(priority int) string {
+	if priority == DefaultPriority {
+		return m.w.keys.pending("q")
+	}
+	return m.w.keys.level(fmt.Sprintf("%03d", priority), "q")
 }

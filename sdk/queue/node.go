@@ -87,9 +87,10 @@ func (n *Node) Unregister(ctx context.Context, queue string) error {
 	return nil
 }
 
-// Renew renews the lease and publishes what the node says of itself (field → text). ErrLeaseLost
-// means that others count it as dead: it must drop what it held and start anew as another node.
-func (n *Node) Renew(ctx context.Context, about map[string]string) error {
+// Renew renews the lease and publishes what the node says of itself (field → text); drain tells that
+// somebody wishes it to end. ErrLeaseLost means that others count it as dead: it must drop what it held
+// and start anew as another node.
+func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, err error) {
 	k, lease := n.client.keys, n.client.config.Lease
 	args := []any{n.client.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds())}
 	for field, text := range about {
@@ -97,16 +98,16 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) error {
 	}
 	answer, err := n.client.eval(ctx, call{
 		script: renewScript,
-		keys:   []string{k.nodes(), k.node(n.id), k.paused()},
+		keys:   []string{k.nodes()},
 		args:   args,
 	})
 	if err != nil {
-		return fmt.Errorf("renew lease of %s: %w", n.id, err)
+		return false, fmt.Errorf("renew lease of %s: %w", n.id, err)
 	}
 	if answer == "lost" {
-		return fmt.Errorf("%s: %w", n.id, ErrLeaseLost)
+		return false, fmt.Errorf("%s: %w", n.id, ErrLeaseLost)
 	}
-	return nil
+	return answer == "drain", nil
 }
 
 // Leave takes the node out of every listener set and forgets it, if it holds nothing any more.
@@ -119,11 +120,11 @@ func (n *Node) Leave(ctx context.Context) error {
 	}
 	n.mu.Unlock()
 	k := n.client.keys
-	last := call{script: retireScript, keys: []string{k.nodes(), k.node(n.id)}, args: []any{n.id}}
+	last := call{script: retireScript, keys: []string{k.nodes()}, args: []any{n.id, ""}}
 	var errs []error // one damaged queue must not keep the node in the others
 	for _, queue := range queues {
 		errs = append(errs, n.Unregister(ctx, queue))
-		last.keys = append(last.keys, k.listeners(queue), k.reserved(queue, n.id))
+		last.args = append(last.args, queue)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -143,6 +144,39 @@ type Want struct {
 	Start bool
 	// Plugin and Digest name what will run them; they are written with Start.
 	Plugin, Digest string
+	// MaxAge is the longest age of a task that names none itself (0: none).
+	MaxAge time.Duration
+	// MaxRunning bounds the tasks that run in the fleet (0: not), together in the queues of Fleet
+	// (default: this one).
+	MaxRunning int
+	Fleet      []string
+	// Terms are written with Start, for whoever finds the tasks when this node has died.
+	Terms Terms
+}
+
+// Terms are what a plugin's manifest says about the end of its tasks.
+type Terms struct {
+	// NoRerun fails a task whose host dies while it runs; else it runs again, until it has lost
+	// MaxCrashes hosts (0: as the reclaiming host is set).
+	NoRerun    bool
+	MaxCrashes int
+	// Dead is the queue that gets a dead letter of a task that failed for good ("": none).
+	Dead string
+}
+
+// fields are what the hash says of the terms; none for the default.
+func (t Terms) fields() []any {
+	var fields []any
+	if t.NoRerun {
+		fields = append(fields, "on_crash", "fail")
+	}
+	if t.MaxCrashes > 0 {
+		fields = append(fields, "max_crashes", t.MaxCrashes)
+	}
+	if t.Dead != "" {
+		fields = append(fields, "dead", t.Dead)
+	}
+	return fields
 }
 
 // Reservation is a task that the node holds.
@@ -152,6 +186,12 @@ type Reservation struct {
 	// Created and ETA are when the task was enqueued and due; zero if unknown.
 	Created, ETA          time.Time
 	Attempts, MaxAttempts int
+	// Retry is what the task itself sets of its policy, Timeout its limit of an attempt (0: none),
+	// Deadline by when it must be done, and Expires until when it may be tried again (zero: none).
+	Retry                Retry
+	Timeout              time.Duration
+	Deadline, Expires    time.Time
+	Reschedules, Rejects int
 	// Parameters have Size bytes; they are nil when Large: then Client.Parameters fetches them.
 	Parameters []byte
 	Size       int64
@@ -169,8 +209,9 @@ func (r *Reservation) Since() time.Time {
 // Batch is what one Want brought.
 type Batch struct {
 	Tasks []Reservation
-	// Dropped counts IDs without a task, or of a task that is finished or held already.
-	Dropped int
+	// Dropped counts IDs without a task, or of a task that is finished or held already; Passed those
+	// that were taken from the list and not reserved, because they expired or wait for another listener.
+	Dropped, Passed int
 	// Clock is Redis's time of the reserve, and NextETA when the queue's next scheduled task is due
 	// (zero: none); both are zero from Adopt.
 	Clock, NextETA time.Time
@@ -187,14 +228,15 @@ func (n *Node) Reserve(ctx context.Context, wants []Want) []Batch {
 	for i, want := range wants {
 		calls[i] = call{
 			script: reserveScript,
-			keys: []string{
-				k.pending(want.Queue), k.reserved(want.Queue, n.id), k.started(want.Queue), k.paused(),
-				k.index(want.Queue), k.scheduled(want.Queue), k.nodes(),
-			},
+			keys:   []string{k.pending(want.Queue), k.reserved(want.Queue, n.id)},
 			args: []any{
-				n.client.clock, want.Queue, n.id, want.Count, n.startAs(want), k.task(""), k.bytes(""), k.reserved(want.Queue, ""),
-				inlineBytes, batchBytes, want.Plugin, want.Digest,
+				n.client.clock, want.Queue, n.id, want.Count, n.startAs(want), inlineBytes, batchBytes, want.Plugin, want.Digest,
+				optional(want.MaxAge > 0, durationText(want.MaxAge)), optional(want.MaxRunning > 0, strconv.Itoa(want.MaxRunning)),
+				cmp.Or(strings.Join(want.Fleet, " "), want.Queue),
 			},
+		}
+		if want.Start {
+			calls[i].args = append(calls[i].args, want.Terms.fields()...)
 		}
 	}
 	batches := make([]Batch, len(wants))
@@ -224,16 +266,20 @@ func (n *Node) Adopt(ctx context.Context, want Want, ids []string) Batch {
 		return Batch{}
 	}
 	k := n.client.keys
-	args := []any{
-		n.client.clock, n.id, n.startAs(want), k.task(""), k.bytes(""), inlineBytes, batchBytes, want.Plugin, want.Digest,
-		k.reserved(want.Queue, ""),
+	var terms []any
+	if want.Start {
+		terms = want.Terms.fields()
 	}
+	args := []any{
+		n.client.clock, want.Queue, n.id, n.startAs(want), inlineBytes, batchBytes, want.Plugin, want.Digest, len(terms),
+	}
+	args = append(args, terms...)
 	for _, id := range ids {
 		args = append(args, id)
 	}
 	value, err := n.client.eval(ctx, call{
 		script: adoptScript,
-		keys:   []string{k.reserved(want.Queue, n.id), k.started(want.Queue)},
+		keys:   []string{k.reserved(want.Queue, n.id)},
 		args:   args,
 	})
 	batch := newBatch(reply{value, err})
@@ -263,24 +309,28 @@ func newBatch(r reply) Batch {
 		return Batch{Err: errors.New("unexpected answer of a script")}
 	}
 	header := asList(rows[0])
-	if len(header) < 3 {
+	if len(header) < 4 {
 		return Batch{Err: errors.New("unexpected answer of a script")}
 	}
 	batch := Batch{
-		Dropped: int(asInt(header[0])), Clock: parseSeconds(asString(header[1])), NextETA: parseETA(asString(header[2])),
+		Dropped: int(asInt(header[0])), Passed: int(asInt(header[3])), Clock: parseSeconds(asString(header[1])), NextETA: parseETA(asString(header[2])),
 		Tasks: make([]Reservation, 0, len(rows)-1),
 	}
 	for _, row := range rows[1:] {
 		f := asList(row)
-		if len(f) < 7 {
+		if len(f) < 14 {
 			return Batch{Err: errors.New("unexpected answer of a script")}
 		}
 		task := Reservation{
 			ID: asString(f[0]), Run: asInt(f[1]), Created: parseSeconds(asString(f[2])), ETA: parseSeconds(asString(f[3])),
-			Attempts: int(asInt(f[4])), MaxAttempts: int(asInt(f[5])), Size: asInt(f[6]), Large: true,
+			Attempts: int(asInt(f[4])), MaxAttempts: int(asInt(f[5])), Expires: parseSeconds(asString(f[7])),
+			Retry:       parseRetry(asString(f[6]), asString(f[5]), asString(f[12])),
+			Reschedules: int(asInt(f[8])), Rejects: int(asInt(f[9])),
+			Timeout: secondsDuration(asString(f[10])), Deadline: parseSeconds(asString(f[11])),
+			Size: asInt(f[13]), Large: true,
 		}
-		if len(f) > 7 && f[7] != nil {
-			task.Parameters, task.Large = []byte(asString(f[7])), false
+		if len(f) > 14 && f[14] != nil {
+			task.Parameters, task.Large = []byte(asString(f[14])), false
 		}
 		batch.Tasks = append(batch.Tasks, task)
 	}
@@ -295,38 +345,53 @@ type Hold struct {
 	PID int
 }
 
-// Settlement is how one held task ends.
+// Again is why a task is tried again that did not fail for good.
+type Again string
+
+// A retry counts an attempt, a reschedule (by the handler's wish) and a reject (the listener would not
+// have it) count their own.
+const (
+	AgainRetry      Again = "retry"
+	AgainReschedule Again = "reschedule"
+	AgainReject     Again = "reject"
+)
+
+// Settlement is how one run of a held task ends.
 type Settlement struct {
 	Hold
 	// Result of a task that is complete.
 	Result []byte
 	// Failure of a task that failed; nil means complete.
 	Failure *Failure
+	// Again says that the failure is not the last word: the task waits for the delay and runs again.
+	Again Again
+	Delay time.Duration
 }
 
-// Settle completes and fails held tasks of one queue in one script, at most 1,000. It returns one
-// error a settlement: nil, ErrLost (somebody else holds it; nothing was written) or ErrNoTask; or,
+// Settle ends the runs of held tasks of one queue in one script, at most 1,000, and wakes the listeners
+// of the queues in wake, whose tasks may have waited for these to end. It returns one error a settlement: nil, ErrLost (somebody else holds it; nothing was written) or ErrNoTask; or,
 // as the second value, that nothing is known: then the same call may be repeated, and finds its own
 // mark on what was done.
-func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement) ([]error, error) {
+func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement, wake ...string) ([]error, error) {
 	k := n.client.keys
-	args := []any{n.client.clock, n.id, k.task(""), k.bytes(""), k.done("")}
+	args := []any{n.client.clock, queue, n.id, strings.Join(wake, " ")}
 	holds := make([]Hold, len(settlements))
 	for i, s := range settlements {
-		status, reason, value := Complete, Reason(""), s.Result
+		action, reason, value := string(Complete), Reason(""), s.Result
 		if s.Failure != nil {
-			status, reason, value = Failed, cmp.Or(s.Failure.Reason, ReasonError), s.Failure.encode()
+			action, reason, value = string(Failed), cmp.Or(s.Failure.Reason, ReasonError), s.Failure.encode()
+		}
+		if s.Failure != nil && s.Again != "" {
+			action = string(s.Again)
 		}
 		text, companion := encodeValue(value)
-		args = append(args, s.ID, s.Run, s.pid(n), string(status), string(reason), text, companion)
+		args = append(args, s.ID, s.Run, s.pid(n), action, string(reason), text, companion, durationText(s.Delay))
 		holds[i] = s.Hold
 	}
 	value, err := n.client.eval(ctx, call{
 		script: settleScript,
-		keys: []string{
-			k.reserved(queue, n.id), k.started(queue), k.complete(queue), k.failed(queue), k.stats(queue),
-		},
-		args: args,
+		keys:   []string{k.reserved(queue, n.id)},
+		args:   args,
 	})
 	return verdicts("settle", queue, holds, value, err)
 }
@@ -335,13 +400,13 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 // The answers are those of Settle.
 func (n *Node) Release(ctx context.Context, queue string, held []Hold) ([]error, error) {
 	k := n.client.keys
-	args := []any{n.client.clock, n.id, k.task(""), k.channel(queue)}
+	args := []any{n.client.clock, queue, n.id}
 	for _, h := range held {
 		args = append(args, h.ID, h.Run, h.pid(n))
 	}
 	value, err := n.client.eval(ctx, call{
 		script: releaseScript,
-		keys:   []string{k.reserved(queue, n.id), k.started(queue), k.pending(queue)},
+		keys:   []string{k.reserved(queue, n.id)},
 		args:   args,
 	})
 	return verdicts("release", queue, held, value, err)
@@ -374,13 +439,21 @@ func (n *Node) Start(ctx context.Context, queue string, hold Hold) error {
 	k := n.client.keys
 	answer, err := n.client.eval(ctx, call{
 		script: startScript,
-		keys:   []string{k.reserved(queue, n.id), k.started(queue), k.task(hold.ID)},
-		args:   []any{n.client.clock, n.id, hold.ID, hold.Run, hold.pid(n)},
+		keys:   []string{k.reserved(queue, n.id)},
+		args:   []any{n.client.clock, queue, n.id, hold.ID, hold.Run, hold.pid(n)},
 	})
 	if err != nil {
 		return fmt.Errorf("start task %s: %w", hold.ID, err)
 	}
 	return verdict(answer, hold.ID)
+}
+
+// optional is the text if it holds, else nothing.
+func optional(holds bool, text string) string {
+	if holds {
+		return text
+	}
+	return ""
 }
 
 func isNil(err error) bool { return errors.Is(err, redis.Nil) }

@@ -1,47 +1,120 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// NodeInfo is a listener with a lease, and what it says of itself.
+// The kinds of listeners: a host, a worker of this package, and Blueque's.
+const (
+	KindQuern  = "quern"
+	KindGo     = "go"
+	KindPython = "python"
+)
+
+// NodeInfo is a listener, what it says of itself, and what it holds.
 type NodeInfo struct {
-	ID       string
+	ID   string
+	Kind string
+	// LeaseEnd is when its lease ends, or ended; zero for a Python listener, which has none, and for
+	// one whose tasks are being reclaimed.
 	LeaseEnd time.Time
-	// About is what the node published with its last renewal; empty if that is too long ago.
+	// Draining says that it takes nothing more.
+	Draining bool
+	// About is what it published with its last renewal; empty if that is too long ago.
 	About map[string]string
+	// Queues are those that it listens to, and Holds the tasks in its reserved lists by queue, newest
+	// first, started or not.
+	Queues []string
+	Holds  map[string][]string
 }
 
-// Nodes lists the tenant's listeners that have a lease, by ID. Python listeners have none.
+// Nodes lists the tenant's listeners, by ID: those with a lease, and those that a queue has without.
 func (c *Client) Nodes(ctx context.Context) ([]NodeInfo, error) {
 	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	nodes := make([]NodeInfo, len(scored))
-	cmds := make([]*redis.MapStringStringCmd, len(scored))
-	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, z := range scored {
-			id, _ := z.Member.(string)
-			nodes[i] = NodeInfo{ID: id, LeaseEnd: time.UnixMicro(int64(z.Score * 1e6))}
-			cmds[i] = p.HGetAll(ctx, c.keys.node(id))
+	serves, err := c.listenersOfQueues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	queues, err := c.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]NodeInfo)
+	for id, names := range serves {
+		found[id] = NodeInfo{ID: id, Queues: names}
+	}
+	for _, z := range scored {
+		id, _ := z.Member.(string)
+		node := found[id]
+		node.ID = id
+		if z.Score > 0 {
+			node.LeaseEnd = time.UnixMicro(int64(z.Score * 1e6))
+		}
+		found[id] = node
+	}
+	nodes := slices.SortedFunc(maps.Values(found), func(a, b NodeInfo) int { return cmp.Compare(a.ID, b.ID) })
+	if err := c.describe(ctx, nodes, slices.Sorted(maps.Keys(queues))); err != nil {
+		return nil, fmt.Errorf("read nodes: %w", err)
+	}
+	return nodes, nil
+}
+
+// describe reads what nodes say of themselves and what they hold, in one round trip.
+func (c *Client) describe(ctx context.Context, nodes []NodeInfo, queues []string) error {
+	about := make([]*redis.MapStringStringCmd, len(nodes))
+	holds := make([][]*redis.StringSliceCmd, len(nodes))
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, node := range nodes {
+			about[i] = p.HGetAll(ctx, c.keys.node(node.ID))
+			for _, queue := range queues {
+				holds[i] = append(holds[i], p.LRange(ctx, c.keys.reserved(queue, node.ID), 0, maxPage-1))
+			}
 		}
 		return nil
 	})
+	if err = passReplies(err); err != nil {
+		return err
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		n.About, n.Kind, n.Holds = about[i].Val(), KindPython, make(map[string][]string)
+		if isQuernListener(n.ID) {
+			n.Kind = cmp.Or(n.About["kind"], KindQuern)
+		}
+		n.Draining = n.About["draining"] == "true" || n.About["drain"] != ""
+		for j, cmd := range holds[i] {
+			if ids := cmd.Val(); len(ids) > 0 {
+				n.Holds[queues[j]] = ids
+			}
+		}
+	}
+	return nil
+}
+
+// Drain tells a Quern listener to take nothing more, finish what it runs and end: ErrNoNode if none of
+// that ID lives.
+func (c *Client) Drain(ctx context.Context, listener string) error {
+	answer, err := c.eval(ctx, call{
+		script: drainScript, keys: []string{c.keys.nodes()}, args: []any{c.clock, listener},
+	})
 	if err != nil {
-		return nil, fmt.Errorf("read nodes: %w", err)
+		return fmt.Errorf("drain %s: %w", listener, err)
 	}
-	for i, cmd := range cmds {
-		nodes[i].About = cmd.Val()
+	if answer != "ok" {
+		return fmt.Errorf("listener %s: %w", listener, ErrNoNode)
 	}
-	sort.Slice(nodes, func(i, j int) bool { return nodes[i].ID < nodes[j].ID })
-	return nodes, nil
+	return nil
 }
 
 // Clock is Redis's time: the one that leases, delays and ages are measured by.

@@ -16,7 +16,7 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%+v", nodes)
 		}
 		first, second := w.node(t, "q"), w.node(t)
-		if err := second.Renew(w.ctx, map[string]string{"kind": "test", "version": "1"}); err != nil {
+		if _, err := second.Renew(w.ctx, map[string]string{"kind": "test", "version": "1"}); err != nil {
 			t.Fatal(err)
 		}
 		nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx))

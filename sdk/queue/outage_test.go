@@ -162,3 +162,74 @@ func TestReserveOfManyAfterALostReply(t *testing.T) {
 		past.depth(t, queue, map[Status]int64{Started: 1})
 	}
 }
+
+// A thousand lost answers of what moves tasks: none is doubled, none is stuck, none is wrongly told to be
+// lost, and no list holds one twice.
+func TestAThousandLostReplies(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	const tasks = 340
+	persistent := func(what string, cut string, call func() error) {
+		t.Helper()
+		proxy.CutReplies(1, cut)
+		for range 10 {
+			if err := call(); !IsUnavailable(err) {
+				if err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+				return
+			}
+		}
+		t.Fatalf("%s: Redis stays away", what)
+	}
+	node := w.node(t, "q")
+	for i := range tasks {
+		spec := Spec{Options: Options{ID: fmt.Sprintf("id%03d", i)}}
+		persistent("enqueue", spec.ID, func() error {
+			_, err := w.Queue("q").EnqueueMany(w.ctx, []Spec{spec})
+			return err
+		})
+	}
+	want := Want{Queue: "q", Count: 1, Start: true}
+	runs := make(map[string]int)
+	for done := 0; done < tasks; {
+		var got Reservation
+		proxy.CutReplies(1, w.keys.reserved("q", node.id))
+		batch := node.Reserve(w.ctx, []Want{want})[0]
+		persistent("adopt", "none", func() error {
+			if batch.Err != nil {
+				ids, err := node.Held(w.ctx, "q")
+				if err != nil {
+					return err
+				}
+				batch = node.Adopt(w.ctx, want, ids)
+			}
+			return batch.Err
+		})
+		if len(batch.Tasks) != 1 || batch.Dropped != 0 {
+			t.Fatalf("%+v", batch)
+		}
+		got = batch.Tasks[0]
+		runs[got.ID]++
+		s := Settlement{Hold: Hold{ID: got.ID, Run: got.Run}}
+		if runs[got.ID] == 1 && done%3 == 0 {
+			s.Failure, s.Again = &Failure{}, AgainRetry
+		} else {
+			done++
+		}
+		persistent("settle", got.ID, func() error {
+			errs, err := node.Settle(w.ctx, "q", []Settlement{s})
+			return errors.Join(append(errs, err)...)
+		})
+	}
+	if cuts := proxy.Cuts(); cuts < 1000 {
+		t.Errorf("%d replies were cut", cuts)
+	}
+	past.depth(t, "q", map[Status]int64{Complete: tasks})
+	seen := make(map[string]bool)
+	for _, id := range past.rdb.LRange(past.ctx, past.keys.complete("q"), 0, -1).Val() {
+		if task := past.task(t, id); seen[id] || task.Attempts != runs[id] {
+			t.Errorf("%s: %d attempts, %d runs, seen %v", id, task.Attempts, runs[id], seen[id])
+		}
+		seen[id] = true
+	}
+}

@@ -15,13 +15,16 @@ type Look struct {
 	Pending int64
 	// NextETA is when the next scheduled task is due; zero if none is scheduled.
 	NextETA time.Time
+	// Expires is when the next waiting task fails because its time is over; zero if none does.
+	Expires time.Time
 }
 
 // Poll is the slow look behind Pub/Sub.
 type Poll struct {
 	// Clock is Redis's time of the look.
 	Clock time.Time
-	// LeaseEnd is when the first lease of the tenant ends; zero if there is none.
+	// LeaseEnd is when the first lease of the tenant ends, in 1970 if that listener is being reclaimed;
+	// zero if there is none.
 	LeaseEnd time.Time
 	Queues   []Look
 }
@@ -43,7 +46,7 @@ func (c *Client) Poll(ctx context.Context, queues []string) (Poll, error) {
 	k := c.keys
 	var calls []call
 	for from := 0; from < len(queues) || from == 0; from += block {
-		args := []any{c.clock, k.pending(""), k.scheduled("")}
+		args := []any{c.clock}
 		for _, queue := range queues[from:min(from+block, len(queues))] {
 			args = append(args, queue)
 		}
@@ -58,10 +61,11 @@ func (c *Client) Poll(ctx context.Context, queues []string) (Poll, error) {
 		if reply.err != nil {
 			return Poll{}, fmt.Errorf("poll %d queues: %w", len(queues), reply.err)
 		}
-		poll.Clock, poll.LeaseEnd = parseSeconds(asString(answer[0])), parseSeconds(asString(answer[1]))
-		for i := 2; i+1 < len(answer); i += 2 {
+		poll.Clock, poll.LeaseEnd = parseSeconds(asString(answer[0])), parseETA(asString(answer[1]))
+		for i := 2; i+2 < len(answer); i += 3 {
 			poll.Queues = append(poll.Queues, Look{
 				Queue: queues[len(poll.Queues)], Pending: asInt(answer[i]), NextETA: parseETA(asString(answer[i+1])),
+				Expires: parseETA(asString(answer[i+2])),
 			})
 		}
 	}
@@ -80,8 +84,8 @@ func (q *Queue) EnqueueDue(ctx context.Context) (int, error) {
 	for {
 		value, err := q.client.eval(ctx, call{
 			script: dueScript,
-			keys:   []string{k.scheduled(q.name), k.pending(q.name), k.index(q.name)},
-			args:   []any{clock, blockTasks, k.channel(q.name), k.task("")},
+			keys:   []string{k.scheduled(q.name)},
+			args:   []any{clock, q.name, blockTasks},
 		})
 		answer := asList(value)
 		if err == nil && len(answer) < 4 {

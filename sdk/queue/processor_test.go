@@ -63,7 +63,7 @@ func TestProcessorSettles(t *testing.T) {
 				return task.Status == Complete && string(task.Result) == "yes" && task.Error == "" && task.Reason == ""
 			}},
 			{"fail", func(p *Processor) error { return p.Fail(w.ctx, Failure{Message: "no"}) }, func(task *Task) bool {
-				return task.Status == Failed && task.Reason == ReasonError && task.Failure() == Failure{Reason: ReasonError, Message: "no"} &&
+				return task.Status == Failed && task.Reason == ReasonError && task.Failure().Message == "no" &&
 					task.Error == `{"reason":"error","message":"no"}` && task.Result == nil
 			}},
 			{"time out", func(p *Processor) error {

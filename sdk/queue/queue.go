@@ -2,10 +2,14 @@ package queue
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,10 +21,12 @@ const (
 	// long with one of them.
 	blockTasks = 1000
 	blockBytes = 4 << 20
-	// searchedBacklog is the longest pending list that cancelling searches for the ID.
-	searchedBacklog = 100_000
+	// searched is the longest list that is searched for an ID: more would take Redis milliseconds.
+	searched = 100_000
 	// maxMetadata bounds key, parent and all labels of a task together, in bytes.
 	maxMetadata = 16 << 10
+	// maxLabels is the most labels of a task.
+	maxLabels = 16
 )
 
 // Queue is a named queue of a tenant.
@@ -47,6 +53,41 @@ type Options struct {
 	Labels map[string]string
 	// Parent is the ID of the task that this one comes from.
 	Parent string
+	// Retry is how often and when the task is tried again; what it leaves out the plugin's manifest
+	// decides.
+	Retry Retry
+	// Timeout bounds each attempt (default: as the manifest says).
+	Timeout time.Duration
+	// Deadline is by when the task must be done: then it expires, or is stopped (default: none).
+	Deadline time.Time
+	// Unique keeps a second task like it from being enqueued (default: nothing does).
+	Unique *Unique
+	// Priority is 0 to 100 (default: DefaultPriority); higher ones of the queue are reserved first.
+	// Python listeners see only tasks of the default one.
+	Priority *int
+}
+
+// uniqueLife is how long a uniqueness holds at most, whatever becomes of its task.
+const uniqueLife = 24 * time.Hour
+
+// Unique says what makes a task the same as another one of its queue, and for how long.
+type Unique struct {
+	// Key is the caller's name for it (default: the parameters are).
+	Key string
+	// For is how long there is no second one, counted from the first one's enqueueing, also when that
+	// is finished by then. Default 0: until the first one is finished, but for 24 hours at most.
+	For time.Duration
+}
+
+// hash is the name of the uniqueness in Redis.
+func (u *Unique) hash(queue string, parameters []byte) string {
+	sum := sha256.New()
+	if u.Key != "" {
+		fmt.Fprintf(sum, "key %s", u.Key)
+	} else {
+		fmt.Fprintf(sum, "parameters %s %s", queue, parameters)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // Spec is one task of EnqueueMany.
@@ -58,7 +99,8 @@ type Spec struct {
 // Receipt tells what became of one Spec.
 type Receipt struct {
 	ID string
-	// Existed says that there was a task of that ID already; it was left as it is.
+	// Existed says that nothing was enqueued: there was a task of that ID already, or ID is the task
+	// that holds the uniqueness.
 	Existed bool
 }
 
@@ -81,6 +123,8 @@ func (q *Queue) Schedule(ctx context.Context, parameters []byte, eta time.Time, 
 // EnqueueMany enqueues tasks in the order given, in blocks of up to 1,000 tasks or 4 MiB that are
 // written together or not at all, and wakes the listeners once a block. After an error the receipts
 // carry every ID, so that the same specs with these IDs can be enqueued again without doubling one.
+// ErrQueueFull says that a block would make the queue longer than it may be, and a NotReplicatedError,
+// after everything was enqueued, that the client's Config asks for more replicas than have answered.
 func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return nil, err
@@ -94,41 +138,63 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 			receipts[i].ID = uuid.NewString()
 		}
 	}
+	var lacking *NotReplicatedError
 	for from := 0; from < len(specs); {
 		to, size := from, 0
 		for to < len(specs) && to-from < blockTasks && (to == from || size+len(specs[to].Parameters) <= blockBytes) {
 			size += len(specs[to].Parameters)
 			to++
 		}
-		if err := q.enqueueBlock(ctx, specs[from:to], receipts[from:to]); err != nil {
+		replicas, waited, err := q.enqueueBlock(ctx, specs[from:to], receipts[from:to])
+		if err != nil {
 			return receipts, fmt.Errorf("enqueue in %q: %w", q.name, err)
 		}
+		if wanted := q.client.config.Replicas; replicas < wanted {
+			if lacking == nil {
+				lacking = &NotReplicatedError{Wanted: wanted, Got: replicas}
+			}
+			lacking.Got, lacking.Err = min(lacking.Got, replicas), errors.Join(lacking.Err, waited)
+			for _, receipt := range receipts[from:to] {
+				lacking.IDs = append(lacking.IDs, receipt.ID)
+			}
+		}
 		from = to
+	}
+	if lacking != nil {
+		return receipts, lacking
 	}
 	return receipts, nil
 }
 
-func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Receipt) error {
-	k := q.client.keys
-	args := []any{q.client.clock, q.name, k.channel(q.name), k.task(""), k.bytes("")}
+// enqueueBlock writes one block and returns how many replicas have it, if the client asks for any, or
+// why that is not known.
+func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Receipt) (replicas int, waited, err error) {
+	args := []any{q.client.clock, q.name}
 	for i, spec := range specs {
 		text, companion := encodeValue(spec.Parameters)
 		fields := spec.fields()
-		args = append(args, receipts[i].ID, spec.eta(), text, companion, len(fields))
+		args = append(args, receipts[i].ID, spec.eta(), text, companion, spec.priority(), spec.age(), spec.deadline())
+		args = append(args, spec.unique(q.name)...)
+		args = append(args, len(fields))
 		args = append(args, fields...)
 	}
-	value, err := q.client.eval(ctx, call{
-		script: enqueueScript,
-		keys:   []string{k.queues(), k.pending(q.name), k.scheduled(q.name), k.index(q.name), k.stats(q.name)},
-		args:   args,
+	value, replicas, waited, err := q.client.evalReplicated(ctx, call{
+		script: enqueueScript, keys: []string{q.client.keys.pending(q.name)}, args: args,
 	})
+	if err != nil && strings.HasPrefix(err.Error(), "QUEUEFULL") {
+		err = fmt.Errorf("%w: %w", ErrQueueFull, err)
+	}
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	for i, written := range asList(value) {
-		receipts[i].Existed = asInt(written) == 0
+		if first, ok := written.(string); ok {
+			receipts[i] = Receipt{ID: first, Existed: true}
+		} else {
+			receipts[i].Existed = asInt(written) == 0
+		}
 	}
-	return nil
+	return replicas, waited, nil
 }
 
 func (o *Options) validate() error {
@@ -142,6 +208,21 @@ func (o *Options) validate() error {
 	}
 	if o.Delay > 0 && !o.At.IsZero() {
 		return fmt.Errorf("%w: both a delay and a time: give one of them", ErrInvalid)
+	}
+	if err := o.Retry.validate(); err != nil {
+		return err
+	}
+	if o.Timeout < 0 || o.Timeout > longest {
+		return fmt.Errorf("%w: timeout %s: use 0s (none) to %s", ErrInvalid, o.Timeout, longest)
+	}
+	if o.Unique != nil && o.Unique.For != 0 && (o.Unique.For < time.Second || o.Unique.For > longest) {
+		return fmt.Errorf("%w: unique for %s: use 1s to %s, or 0s for until it is finished", ErrInvalid, o.Unique.For, longest)
+	}
+	if o.Priority != nil && (*o.Priority < 0 || *o.Priority > 100) {
+		return fmt.Errorf("%w: priority %d: use 0 to 100; higher ones run first, %d is the default", ErrInvalid, *o.Priority, DefaultPriority)
+	}
+	if len(o.Labels) > maxLabels {
+		return fmt.Errorf("%w: %d labels: use at most %d", ErrInvalid, len(o.Labels), maxLabels)
 	}
 	size := len(o.Key) + len(o.Parent)
 	for name, value := range o.Labels {
@@ -164,6 +245,36 @@ func (o *Options) eta() string {
 	return ""
 }
 
+// priority is what the hash says: nothing for the default one, whose tasks wait in Blueque's own list.
+func (o *Options) priority() string {
+	if o.Priority == nil || *o.Priority == DefaultPriority {
+		return ""
+	}
+	return strconv.Itoa(*o.Priority)
+}
+
+func (o *Options) age() string { return optional(o.Retry.MaxAge > 0, durationText(o.Retry.MaxAge)) }
+
+func (o *Options) deadline() string {
+	if o.Deadline.IsZero() {
+		return ""
+	}
+	return seconds(o.Deadline)
+}
+
+// unique are the arguments of the task's uniqueness: its hash, its life, and whether it holds for all
+// of that.
+func (s *Spec) unique(queue string) []any {
+	switch u := s.Unique; {
+	case u == nil:
+		return []any{"", "", ""}
+	case u.For == 0:
+		return []any{u.hash(queue, s.Parameters), int64(uniqueLife.Seconds()), ""}
+	default:
+		return []any{u.hash(queue, s.Parameters), int64(math.Ceil(u.For.Seconds())), "1"}
+	}
+}
+
 // fields are the further values of the hash, names and values in turn; all of them UTF-8 text.
 func (o *Options) fields() []any {
 	var fields []any
@@ -173,51 +284,26 @@ func (o *Options) fields() []any {
 	if o.Parent != "" {
 		fields = append(fields, "parent", validText(o.Parent))
 	}
+	if o.Retry.MaxAttempts != 0 {
+		fields = append(fields, "max_attempts", o.Retry.MaxAttempts)
+	}
+	if text := o.Retry.encode(); text != "" {
+		fields = append(fields, "retry", text)
+	}
+	if age := o.age(); age != "" {
+		fields = append(fields, "max_age", age)
+	}
+	if o.Timeout > 0 {
+		fields = append(fields, "timeout", durationText(o.Timeout))
+	}
+	if deadline := o.deadline(); deadline != "" {
+		fields = append(fields, "deadline", deadline)
+	}
 	if len(o.Labels) > 0 {
 		text, _ := json.Marshal(o.Labels) // a map of strings always can be
 		fields = append(fields, "labels", text)
 	}
 	return fields
-}
-
-// Cancel fails a task that waits (pending or scheduled) with the reason cancelled. ErrStatus if it
-// runs or is finished, ErrNoTask if the queue has none of that ID.
-func (q *Queue) Cancel(ctx context.Context, id string) error {
-	text, _ := json.Marshal(Failure{Reason: ReasonCancelled, Message: "cancelled before it ran"})
-	k := q.client.keys
-	return q.act(ctx, "cancel", id, call{
-		script: cancelScript,
-		keys:   []string{k.pending(q.name), k.scheduled(q.name), k.failed(q.name), k.stats(q.name), k.task(id)},
-		args:   []any{q.client.clock, id, text, k.done(id), searchedBacklog, q.name},
-	})
-}
-
-// Delete removes a finished task with its log. ErrStatus if it is not finished, ErrNoTask if the
-// queue has none of that ID.
-func (q *Queue) Delete(ctx context.Context, id string) error {
-	k := q.client.keys
-	return q.act(ctx, "delete", id, call{
-		script: deleteScript,
-		keys: []string{
-			k.complete(q.name), k.failed(q.name), k.index(q.name),
-			k.task(id), k.bytes(id), k.log(id), k.attempts(id),
-		},
-		args: []any{id, k.done(id), q.name},
-	})
-}
-
-func (q *Queue) act(ctx context.Context, verb, id string, one call) error {
-	if err := ValidQueue(q.name); err != nil {
-		return err
-	}
-	if err := ValidID(id); err != nil {
-		return err
-	}
-	answer, err := q.client.eval(ctx, one)
-	if err != nil {
-		return fmt.Errorf("%s task %s: %w", verb, id, err)
-	}
-	return verdict(answer, id)
 }
 
 // Stats is what a queue holds at one moment, and what it has done since it exists.
@@ -226,8 +312,10 @@ type Stats struct {
 	Depth map[Status]int64
 	// Listeners is how many listeners serve the queue.
 	Listeners int64
-	// Paused says that Quern hosts take nothing from it.
+	// Paused says that Quern hosts take nothing from it, and Limit how many tasks may wait in it (0: any
+	// number).
 	Paused bool
+	Limit  int64
 	// OldestPendingAge is how long the task that is next has waited; 0 when none is pending.
 	OldestPendingAge time.Duration
 	// Totals are counters since the queue exists: enqueued, complete, failed, failed:REASON. Only
@@ -260,14 +348,10 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 		if err := ValidQueue(name); err != nil {
 			return nil, err
 		}
-		k := c.keys
 		calls[i] = call{
 			script: lookScript,
-			keys: []string{
-				k.pending(name), k.scheduled(name), k.started(name), k.complete(name), k.failed(name),
-				k.listeners(name), k.paused(), k.nodes(), k.stats(name),
-			},
-			args: []any{c.clock, name, k.reserved(name, ""), k.task("")},
+			keys:   []string{c.keys.pending(name)},
+			args:   []any{c.clock, name},
 		}
 	}
 	stats := make([]Stats, len(queues))
@@ -287,13 +371,14 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 }
 
 func newStats(look []any) Stats {
-	if len(look) < 10 {
+	if len(look) < 11 {
 		return Stats{}
 	}
 	s := Stats{
 		Depth:     make(map[Status]int64, 6),
 		Listeners: asInt(look[6]),
 		Paused:    asInt(look[7]) == 1,
+		Limit:     asInt(look[10]),
 		Totals:    make(map[string]int64),
 	}
 	for i, status := range Statuses() {

@@ -19,26 +19,36 @@ var scriptFiles embed.FS
 var (
 	adoptScript      = newScript("adopt")
 	cancelScript     = newScript("cancel")
+	checkpointScript = newScript("checkpoint")
+	condemnScript    = newScript("condemn")
 	deleteScript     = newScript("delete")
+	drainScript      = newScript("drain")
 	dueScript        = newScript("due")
 	enqueueScript    = newScript("enqueue")
+	expireScript     = newScript("expire")
 	joinScript       = newScript("join")
 	logScript        = newScript("log")
 	lookScript       = newScript("look")
 	pollScript       = newScript("poll")
+	progressScript   = newScript("progress")
+	purgeScript      = newScript("purge")
+	reclaimScript    = newScript("reclaim")
+	recountScript    = newScript("recount")
 	registerScript   = newScript("register")
 	releaseScript    = newScript("release")
 	renewScript      = newScript("renew")
 	reserveScript    = newScript("reserve")
 	retireScript     = newScript("retire")
+	retryScript      = newScript("retry")
 	settleScript     = newScript("settle")
 	startScript      = newScript("start")
 	unregisterScript = newScript("unregister")
 	yieldScript      = newScript("yield")
 
 	allScripts = []script{
-		adoptScript, cancelScript, deleteScript, dueScript, enqueueScript, joinScript, logScript, lookScript,
-		pollScript, registerScript, releaseScript, renewScript, reserveScript, retireScript,
+		adoptScript, cancelScript, checkpointScript, condemnScript, deleteScript, drainScript, dueScript,
+		enqueueScript, expireScript, joinScript, logScript, lookScript, pollScript, progressScript, purgeScript,
+		reclaimScript, recountScript, registerScript, releaseScript, renewScript, reserveScript, retireScript, retryScript,
 		settleScript, startScript, unregisterScript, yieldScript,
 	}
 )
@@ -46,7 +56,7 @@ var (
 // script is a Lua script with the name by which Redis caches it.
 type script struct{ source, sha string }
 
-// newScript reads an embedded script and puts the prelude before it. A name that is not embedded
+// newScript reads an embedded script and puts the keys' names and the prelude before it. A name that is not embedded
 // is a mistake in this file and ends the program at its start.
 func newScript(name string) script {
 	prelude, err := scriptFiles.ReadFile("scripts/prelude.lua")
@@ -57,7 +67,7 @@ func newScript(name string) script {
 	if err != nil {
 		panic(err)
 	}
-	source := string(prelude) + string(body)
+	source := luaNames + string(prelude) + string(body)
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
 	return script{source: source, sha: hex.EncodeToString(sum[:])}
 }
@@ -97,6 +107,34 @@ func (c *Client) eval(ctx context.Context, one call) (any, error) {
 		value, err = c.rdb.Eval(ctx, one.script.source, one.keys, one.args...).Result()
 	}
 	return value, err
+}
+
+// evalReplicated runs one script as eval does, and then, if the client asks for replicas, waits for as
+// many on the same connection, which is the one whose writes Redis counts them for. It returns how many
+// have it, or in waited why that is not known.
+func (c *Client) evalReplicated(ctx context.Context, one call) (value any, replicas int, waited, err error) {
+	if c.config.Replicas == 0 {
+		value, err = c.eval(ctx, one)
+		return value, 0, nil, err
+	}
+	send := func(script func(redis.Pipeliner) *redis.Cmd) (run, wait *redis.Cmd) {
+		_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+			run = script(p)
+			wait = p.Do(ctx, "WAIT", c.config.Replicas, c.config.ReplicaTimeout.Milliseconds())
+			return nil
+		})
+		return run, wait
+	}
+	run, wait := send(func(p redis.Pipeliner) *redis.Cmd {
+		return p.EvalSha(ctx, one.script.sha, one.keys, one.args...)
+	})
+	if isNoScript(run.Err()) {
+		run, wait = send(func(p redis.Pipeliner) *redis.Cmd {
+			return p.Eval(ctx, one.script.source, one.keys, one.args...)
+		})
+	}
+	value, err = run.Result()
+	return value, int(asInt(wait.Val())), wait.Err(), err
 }
 
 // evalAll runs the calls in one round trip and repeats alone those that Redis had forgotten. Never

@@ -30,7 +30,7 @@ func (s Status) Finished() bool { return s == Complete || s == Failed }
 // Reason is the finer cause of a failure.
 type Reason string
 
-// The reasons a task fails for. Not all of them happen yet.
+// The reasons a task fails for.
 const (
 	ReasonError     Reason = "error"     // the handler said so
 	ReasonTrap      Reason = "trap"      // the WebAssembly program crashed
@@ -62,13 +62,21 @@ type Task struct {
 	Run  int64  // how many times it was reserved: with Node it proves a hold
 
 	Attempts    int // finished tries that count
-	MaxAttempts int // 0: not set
-	Crashes     int
-	Priority    int
+	MaxAttempts int // 0: not set, Unlimited: no bound
+	Crashes     int // runs that ended with their host
+	Reschedules int
+	Rejects     int
+	Priority    int // 0 to 100, DefaultPriority unless the producer set it
+	// Retry is what the task itself sets of its policy.
+	Retry   Retry
+	Timeout time.Duration // of one attempt; 0: not set
 
 	Created    time.Time
 	Updated    time.Time
 	ETA        time.Time
+	Deadline   time.Time // by when it must be done; zero: not set
+	Expires    time.Time // when it fails if it still waits; zero: never
+	RetriedAt  time.Time // when somebody retried it by hand
 	ReservedAt time.Time
 	StartedAt  time.Time
 	FinishedAt time.Time
@@ -81,8 +89,16 @@ type Task struct {
 	Key      string
 	Labels   map[string]string
 	Parent   string
-	LiveID   string
+	// LiveID is, of a dead letter, the task that failed, whose parameters and history are the letter's.
+	LiveID string
+	// DeadID is, of a task that failed, its dead letter, and Handled the one that was handled well.
+	DeadID, Handled string
+	// CancelAsked says that the task runs and is to be stopped.
+	CancelAsked bool
 }
+
+// DefaultPriority is that of a task whose producer set none.
+const DefaultPriority = 50
 
 // newTask reads the fields of a hash. A field that is damaged or missing is left zero: a task that
 // was enqueued by hand is a task.
@@ -94,11 +110,17 @@ func newTask(id string, hash map[string]string) *Task {
 		Error: hash["error"], Reason: Reason(hash["reason"]), LastError: hash["last_error"],
 		Node: hash["node"], PID: number("pid"), Run: asInt(hash["run"]),
 		Attempts: number("attempts"), MaxAttempts: number("max_attempts"),
-		Crashes: number("crashes"), Priority: number("priority"),
+		Crashes: number("crashes"), Reschedules: number("reschedules"), Rejects: number("rejects"), Priority: DefaultPriority,
+		Retry: parseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]), Timeout: secondsDuration(hash["timeout"]),
+		Deadline: moment("deadline"), Expires: moment("expires"), RetriedAt: moment("retried_at"),
+		DeadID: hash["dead_id"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: moment("reserved_at"), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
 		Plugin: hash["plugin"], Digest: hash["digest"], Message: hash["message"],
 		Key: hash["key"], Parent: hash["parent"], LiveID: hash["live_id"],
+	}
+	if p, err := strconv.Atoi(hash["priority"]); err == nil && p >= 0 && p <= 100 {
+		t.Priority = p
 	}
 	t.Progress, _ = strconv.ParseFloat(hash["progress"], 64)
 	_ = json.Unmarshal([]byte(hash["labels"]), &t.Labels) // damaged labels are no labels
@@ -134,29 +156,50 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 			return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
 		}
 	}
-	return newTask(id, hash), nil
+	task := newTask(id, hash)
+	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
+		var err error
+		if task.Parameters, _, err = c.ownParameters(ctx, task.LiveID); err != nil {
+			return nil, err
+		}
+	}
+	return task, nil
 }
 
-// Parameters reads the parameters of a task alone: ErrNoTask if there is none.
+// Parameters reads the parameters of a task alone: ErrNoTask if there is none. Those of a dead letter
+// are the ones of the task that failed.
 func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
-	text, err := c.rdb.HGet(ctx, c.keys.task(id), "parameters").Result()
-	if isNil(err) {
-		if n, err := c.rdb.Exists(ctx, c.keys.task(id)).Result(); err != nil || n == 1 {
-			return nil, err // a task without parameters, written by hand
-		}
-		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
+	value, found, err := c.ownParameters(ctx, id)
+	if found || err != nil {
+		return value, err
 	}
+	live, err := c.rdb.HGet(ctx, c.keys.task(id), "live_id").Result()
+	if err == nil {
+		value, _, err = c.ownParameters(ctx, live)
+		return value, err
+	}
+	exists, err := c.rdb.Exists(ctx, c.keys.task(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read parameters of task %s: %w", id, err)
 	}
-	if isMarker(text) {
-		value, err := c.rdb.HGet(ctx, c.keys.bytes(id), "parameters").Bytes()
-		if err == nil {
-			return value, nil
-		}
-		if !isNil(err) {
-			return nil, fmt.Errorf("read parameters of task %s: %w", id, err)
-		}
+	if exists == 0 {
+		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
-	return []byte(text), nil
+	return nil, nil // a task without parameters, written by hand
+}
+
+// ownParameters reads the parameters that a task's own hash holds, and tells whether there are any.
+func (c *Client) ownParameters(ctx context.Context, id string) (value []byte, found bool, err error) {
+	text, err := c.rdb.HGet(ctx, c.keys.task(id), "parameters").Result()
+	if isNil(err) {
+		return nil, false, nil
+	}
+	if err == nil && isMarker(text) {
+		bytes, err := c.rdb.HGet(ctx, c.keys.bytes(id), "parameters").Bytes()
+		if !isNil(err) {
+			return bytes, err == nil, wrap("read parameters of task "+id, err)
+		}
+		// Without a companion the text means itself.
+	}
+	return []byte(text), err == nil, wrap("read parameters of task "+id, err)
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,7 +55,7 @@ func TestWaitIsWokenByTheAnnouncement(t *testing.T) {
 func TestWaitForWhatIsFinished(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "", Options{})
-		if err := w.Queue("q").Cancel(w.ctx, id); err != nil {
+		if _, err := w.Queue("q").Cancel(w.ctx, id); err != nil {
 			t.Fatal(err)
 		}
 		got := receive(t, "the end of Wait", w.waiting(t, id))
@@ -112,7 +113,7 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 		q := w.Queue("q")
 		node := w.node(t, "q")
 		for what, end := range map[string]func(id string) error{
-			"cancel": func(id string) error { return q.Cancel(w.ctx, id) },
+			"cancel": func(id string) error { _, err := q.Cancel(w.ctx, id); return err },
 			"settle": func(id string) error {
 				got := w.reserve(t, node, "q", true)
 				errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: id, Run: got.Run}}})
@@ -204,4 +205,50 @@ func TestWaitOverABrokenConnection(t *testing.T) {
 	if got := receive(t, "the end of Wait", ended); got.err != nil || string(got.task.Result) != "x" || got.took > lookInterval-time.Second {
 		t.Errorf("waited %s for %+v, %v", got.took, got.task, got.err)
 	}
+}
+
+// However many wait: they share one connection, and find their way back when it is killed.
+func TestAThousandWaiters(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t)
+	const tasks = 1000
+	specs := make([]Spec, tasks)
+	receipts := must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
+	ended := make([]<-chan waited, tasks)
+	for i, receipt := range receipts {
+		ended[i] = w.waiting(t, receipt.ID)
+	}
+	all := func() bool { // by INFO: CLIENT LIST counts what a connection subscribes to
+		list := must[string](t)(w.rdb.ClientList(w.ctx).Result())
+		if n := strings.Count(list, "flags=P"); n > 1 {
+			t.Fatalf("%d connections subscribe", n)
+		}
+		return strings.Contains(list, " sub=1000 ")
+	}
+	eventually(t, "the subscriptions", all)
+	if n := w.rdb.Do(w.ctx, "CLIENT", "KILL", "TYPE", "pubsub").Val(); n != int64(1) {
+		t.Errorf("%v connections were killed", n)
+	}
+	eventually(t, "the subscriptions, once more", all)
+	node := w.node(t, "q")
+	began := time.Now()
+	holds := w.reserveMany(t, node, "q", tasks, true)
+	settlements := make([]Settlement, tasks)
+	for i, hold := range holds {
+		settlements[i] = Settlement{Hold: hold, Result: []byte(hold.ID)}
+	}
+	if errs, err := node.Settle(w.ctx, "q", settlements); errors.Join(append(errs, err)...) != nil {
+		t.Fatal(err)
+	}
+	for i, id := range receipts {
+		if got := receive(t, "the end of Wait", ended[i]); got.err != nil || string(got.task.Result) != id.ID {
+			t.Fatalf("%+v, %v", got.task, got.err)
+		}
+	}
+	if took := time.Since(began); took > lookInterval/2 {
+		t.Errorf("it took %s", took)
+	}
+	eventually(t, "the end of the subscription", func() bool {
+		return !strings.Contains(must[string](t)(w.rdb.ClientList(w.ctx).Result()), "flags=P")
+	})
 }

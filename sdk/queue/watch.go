@@ -10,13 +10,14 @@ import (
 
 // Watch tells when there may be work: a message on a queue's channel, and every confirmation of a
 // subscription, also after a lost connection came back, because what was enqueued before it stood
-// was announced to nobody.
+// was announced to nobody. It can watch the control channel in the same way.
 type Watch struct {
 	client *Client
 	pubsub *redis.PubSub
 
-	mu     sync.Mutex
-	queues map[string]string // channel → queue; guarded by mu
+	mu      sync.Mutex
+	queues  map[string]string // channel → queue; guarded by mu
+	control func()            // nil: not watched; guarded by mu
 }
 
 // Watch makes a watch of no queue; Run it, and Close it at the end.
@@ -61,6 +62,15 @@ func (w *Watch) Remove(ctx context.Context, queues ...string) error {
 	return nil
 }
 
+// Control watches the tenant's control channel too: look is called when there may be tasks to stop, or
+// the node is to drain, and must not block. An error means the same as Add's.
+func (w *Watch) Control(ctx context.Context, look func()) error {
+	w.mu.Lock()
+	w.control = look
+	w.mu.Unlock()
+	return wrap("subscribe to the control channel", w.pubsub.Subscribe(ctx, w.client.keys.control()))
+}
+
 // Run calls wake with the name of a queue whenever there may be work in it, until ctx ends or the
 // watch is closed. wake must not block. It reconnects by itself.
 func (w *Watch) Run(ctx context.Context, wake func(queue string)) {
@@ -84,9 +94,13 @@ func (w *Watch) Run(ctx context.Context, wake func(queue string)) {
 			}
 			w.mu.Lock()
 			queue, known := w.queues[channel]
+			look := w.control
 			w.mu.Unlock()
-			if known {
+			switch {
+			case known:
 				wake(queue)
+			case look != nil && channel == w.client.keys.control():
+				look()
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 )
 
@@ -18,9 +19,12 @@ const (
 )
 
 // Work runs handle for the tasks of a queue, one after the other, until ctx ends; then it gives back
-// a task that it had not finished, leaves and returns nil. What handle returns is the result; an
-// error fails the task, a panic too. It returns an error only when it cannot go on at all, or not
-// begin: a Redis that is away is waited for, but not at the start, where the address may be wrong.
+// a task that it had not finished, leaves and returns nil; it does so too when somebody drains it. What
+// handle returns is the result; an error fails the attempt, a panic too, and the task's policy says
+// whether there is another one; an error that Permanent made fails the task for good, and one that Later
+// made puts it off. When somebody cancels the task, handle's context ends with the cause ErrCancelled.
+// Work returns an error only when it cannot go on at all, or not begin: a Redis that is away is waited
+// for, but not at the start, where the address may be wrong.
 //
 //	err := client.Work(ctx, "mail", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 //		return nil, send(ctx, task.Parameters)
@@ -54,12 +58,16 @@ func (c *Client) workAs(ctx context.Context, listener *Listener, handle func(con
 			lose(err)
 		}
 	}()
-	err := c.workLoop(leased, listener, handle)
+	cancels := &cancels{client: c, look: make(chan struct{}, 1)}
+	watched := make(chan struct{})
+	go func() { defer close(watched); cancels.run(leased) }()
+	err := c.workLoop(leased, listener, cancels, handle)
 	if leased.Err() != nil && ctx.Err() == nil {
 		err = context.Cause(leased) // whatever else went wrong for it
 	}
 	lose(nil)
 	<-ended
+	<-watched
 
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
@@ -70,23 +78,23 @@ func (c *Client) workAs(ctx context.Context, listener *Listener, handle func(con
 }
 
 // workLoop takes and runs tasks until ctx ends; only what it cannot go on with is an error.
-func (c *Client) workLoop(ctx context.Context, listener *Listener, handle func(context.Context, *Task) ([]byte, error)) error {
+func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *cancels, handle func(context.Context, *Task) ([]byte, error)) error {
 	for {
 		task, err := listener.Listen(ctx)
-		if err != nil && ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil || errors.Is(err, ErrDraining) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := c.workOn(ctx, task, handle); err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrNoTask) {
+		if err := c.workOn(ctx, task, cancels, handle); err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrNoTask) {
 			return err
 		}
 	}
 }
 
 // workOn runs one task and settles it; settling goes on after ctx has ended, for the work is done.
-func (c *Client) workOn(ctx context.Context, task *Task, handle func(context.Context, *Task) ([]byte, error)) error {
+func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handle func(context.Context, *Task) ([]byte, error)) error {
 	processor := c.Processor(task)
 	settling, cancel := outlive(ctx, leaveTimeout)
 	defer cancel()
@@ -97,14 +105,106 @@ func (c *Client) workOn(ctx context.Context, task *Task, handle func(context.Con
 	if err != nil {
 		return err
 	}
-	result, failure := safely(ctx, task, handle)
-	switch {
-	case failure != nil && ctx.Err() != nil:
-		return persist(settling, processor.Release)
-	case failure != nil:
-		return persist(settling, func(ctx context.Context) error { return processor.Fail(ctx, *failure) })
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	cancels.begin(task.ID, stop)
+	result, err := safely(running, task, handle)
+	cancels.begin("", nil)
+	cancelled := errors.Is(context.Cause(running), ErrCancelled)
+	return persist(settling, func(settling context.Context) error {
+		var ended *ended
+		errors.As(err, &ended)
+		switch {
+		case err == nil:
+			return processor.Complete(settling, result)
+		case cancelled:
+			return processor.Fail(settling, Failure{Reason: ReasonCancelled, Message: "cancelled while it ran"})
+		case ctx.Err() != nil:
+			return processor.Release(settling)
+		case ended != nil && ended.later:
+			return processor.Reschedule(settling, max(ended.delay, task.Retry.Least()), err.Error())
+		case ended != nil:
+			return processor.Fail(settling, Failure{Message: err.Error()})
+		}
+		return processor.Retry(settling, failureText(err), Retry{})
+	})
+}
+
+// ended is how a handler's error ends the attempt, if not as the task's policy says.
+type ended struct {
+	err   error
+	later bool
+	delay time.Duration
+}
+
+func (e *ended) Error() string { return e.err.Error() }
+func (e *ended) Unwrap() error { return e.err }
+
+// Permanent makes an error of a handler fail its task for good, whatever attempts are left.
+func Permanent(err error) error { return &ended{err: err} }
+
+// Later makes an error of a handler put its task off, for the delay or the least one of its policy; no
+// attempt is counted.
+func Later(err error, delay time.Duration) error { return &ended{err: err, later: true, delay: delay} }
+
+// cancels stops the task that a worker runs when somebody cancels it.
+type cancels struct {
+	client *Client
+	look   chan struct{} // has a token when there may be a mark; never closed
+
+	mu   sync.Mutex
+	id   string // of the task that runs, "" for none; guarded by mu
+	stop context.CancelCauseFunc
+}
+
+func (c *cancels) begin(id string, stop context.CancelCauseFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.id, c.stop = id, stop
+}
+
+// run looks for marks whenever one is announced, and every third of a lease, until ctx ends.
+func (c *cancels) run(ctx context.Context) {
+	watch := c.client.Watch()
+	defer watch.Close()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { watch.Run(ctx, func(string) {}) })
+	_ = watch.Control(ctx, func() { // without a subscription the ticker finds the mark
+		select {
+		case c.look <- struct{}{}:
+		default:
+		}
+	})
+	ticker := time.NewTicker(c.client.config.Lease / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.look:
+		case <-ticker.C:
+		}
+		c.lookOnce(ctx)
 	}
-	return persist(settling, func(ctx context.Context) error { return processor.Complete(ctx, result) })
+}
+
+func (c *cancels) lookOnce(ctx context.Context) {
+	c.mu.Lock()
+	id := c.id
+	c.mu.Unlock()
+	if id == "" {
+		return
+	}
+	marked, err := c.client.Cancelled(ctx, []string{id})
+	if err != nil || len(marked) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.id == id {
+		c.stop(ErrCancelled)
+	}
 }
 
 // outlive makes a context that ends a while after its parent does.
@@ -117,18 +217,28 @@ func outlive(parent context.Context, by time.Duration) (context.Context, context
 	return ctx, func() { stop(); cancel() }
 }
 
-// safely calls the handler and makes an error or a panic of it a failure.
-func safely(ctx context.Context, task *Task, handle func(context.Context, *Task) ([]byte, error)) (result []byte, failure *Failure) {
+// safely calls the handler and makes a panic of it an error.
+func safely(ctx context.Context, task *Task, handle func(context.Context, *Task) ([]byte, error)) (result []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			failure = &Failure{Reason: ReasonError, Message: fmt.Sprintf("panic: %v", value), Stderr: string(debug.Stack())}
+			err = &panicked{fmt.Sprintf("panic: %v", value), string(debug.Stack())}
 		}
 	}()
-	result, err := handle(ctx, task)
-	if err != nil {
-		return nil, &Failure{Reason: ReasonError, Message: err.Error()}
+	return handle(ctx, task)
+}
+
+// panicked is what a handler panicked with.
+type panicked struct{ message, stack string }
+
+func (p *panicked) Error() string { return p.message }
+
+func failureText(err error) Failure {
+	failure := Failure{Reason: ReasonError, Message: err.Error()}
+	var p *panicked
+	if errors.As(err, &p) {
+		failure.Stderr = p.stack
 	}
-	return result, nil
+	return failure
 }
 
 // persist repeats a call that is safe to repeat while Redis is away or refuses. When ctx ends it
@@ -145,13 +255,21 @@ func persist(ctx context.Context, call func(context.Context) error) error {
 			return err
 		}
 		last = err
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !rest(ctx, wait) {
 			return err
-		case <-timer.C:
 		}
 		wait = min(2*wait, maxSettleBackoff)
+	}
+}
+
+// rest waits, and tells whether it did to the end.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }

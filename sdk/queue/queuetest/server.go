@@ -32,6 +32,7 @@ type Server struct {
 	port    int
 	dir     string
 	options []string
+	preload string // a library that comes before its others; "" for none
 
 	mu    sync.Mutex
 	shell *exec.Cmd
@@ -43,7 +44,12 @@ type Server struct {
 // ("--maxmemory", "20mb"). Without redis-server the test fails and names the remedy.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
-	s, err := start(t.TempDir(), options)
+	return startWith(t, "", options)
+}
+
+func startWith(t testing.TB, preload string, options []string) *Server {
+	t.Helper()
+	s, err := start(t.TempDir(), preload, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +65,7 @@ func Main(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	s, err := start(dir, nil)
+	s, err := start(dir, "", nil)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -159,13 +165,13 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-func start(dir string, options []string) (*Server, error) {
+func start(dir, preload string, options []string) (*Server, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return nil, errors.New("redis-server is not installed: run `make deps` (or apt-get install redis-server)")
 	}
 	var err error
 	for range 5 { // a free port may be taken before the server has it
-		s := &Server{dir: dir, options: options}
+		s := &Server{dir: dir, options: options, preload: preload}
 		if s.port, err = freePort(); err != nil {
 			return nil, err
 		}
@@ -179,12 +185,13 @@ func start(dir string, options []string) (*Server, error) {
 // launch runs the server under a shell that waits for the end of its own stdin: when the test
 // process dies, however, the pipe closes and the shell ends the server.
 func (s *Server) launch() error {
-	const guard = `redis-server "$@" </dev/null & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
+	const guard = `LD_PRELOAD=$PRELOAD redis-server "$@" </dev/null & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
 	args := append([]string{
 		"-c", guard, "redis-guard", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 		"--save", "", "--logfile", filepath.Join(s.dir, "redis.log"), "--daemonize", "no", "--enable-debug-command", "yes",
 	}, s.options...)
 	shell := exec.Command("sh", args...)
+	shell.Env = append(os.Environ(), "PRELOAD="+s.preload)
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is the test's to handle
 	stdin, err := shell.StdinPipe()
 	if err != nil {

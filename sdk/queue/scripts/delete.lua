@@ -1,20 +1,18 @@
--- Deletes a finished task with all that belongs to it.
--- KEYS    1 complete  2 failed  3 index  4 task hash  5 bytes  6 log  7 attempts
--- ARGV    1 id  2 done channel  3 queue
+-- Deletes a finished task with all that belongs to it. In a long list of finished tasks its entry
+-- stays until purge meets it: to search for it would take Redis too long.
+-- KEYS    1 task hash
+-- ARGV    1 queue  2 id  3 longest list that is searched
 -- RETURNS 'ok', 'gone' (no such task in this queue), or the status that forbids it
-local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'zset', KEYS[4], 'hash')
+local queue, id = ARGV[1], ARGV[2]
+local bad = mistyped(COMPLETE_ .. queue, 'list', FAILED_ .. queue, 'list', INDEX_ .. queue, 'zset', KEYS[1], 'hash',
+  KEYED_ .. queue, 'zset')
 if bad then return bad end
 
-if redis.call('EXISTS', KEYS[4]) == 0 or elsewhere(KEYS[4], ARGV[3]) then return 'gone' end
-local status = redis.call('HGET', KEYS[4], 'status') or 'pending'
-if status == 'complete' then
-  redis.call('LREM', KEYS[1], 1, ARGV[1])
-elseif status == 'failed' then
-  redis.call('LREM', KEYS[2], 1, ARGV[1])
-else
-  return status
-end
-redis.call('ZREM', KEYS[3], ARGV[1])
-redis.call('DEL', KEYS[4], KEYS[5], KEYS[6], KEYS[7])
-announce(ARGV[2])
+if not exists(queue, id) then return 'gone' end
+local status = redis.call('HGET', KEYS[1], 'status') or 'pending'
+if status ~= 'complete' and status ~= 'failed' then return status end
+local list = (status == 'complete' and COMPLETE_ or FAILED_) .. queue
+if redis.call('LLEN', list) <= tonumber(ARGV[3]) then redis.call('LREM', list, 1, id) end
+forget(queue, { id }, { redis.call('HMGET', KEYS[1], unpack(OWNED)) })
+announce(DONE_ .. id)
 return 'ok'

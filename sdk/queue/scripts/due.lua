@@ -1,27 +1,27 @@
 -- Moves scheduled tasks that are due to the pending list, one block. Safe beside Blueque's own
 -- enqueue_due_tasks: who removes the ID from the sorted set moves it. An entry whose task is
 -- missing, finished or already taken is dropped.
--- KEYS    1 scheduled  2 pending  3 index
--- ARGV    1 clock override (the clock of the first block, so that the blocks end)  2 most tasks
---         3 channel  4 prefix of task hashes
+-- KEYS    1 scheduled
+-- ARGV    1 clock override (the clock of the first block, so that the blocks end)  2 queue  3 most tasks
 -- RETURNS {entries taken out, tasks moved, clock, earliest eta left or ""}
-local bad = mistyped(KEYS[1], 'zset', KEYS[2], 'list', KEYS[3], 'zset')
+local queue = ARGV[2]
+local bad = mistyped(KEYS[1], 'zset', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
 if bad then return bad end
 
 local clock = now(ARGV[1])
-local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', clock, 'LIMIT', 0, ARGV[2])
+local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', clock, 'LIMIT', 0, ARGV[3])
 local movable = { scheduled = true, pending = true }
 local moved = 0
 for _, id in ipairs(ids) do
-  local key = ARGV[4] .. id
-  local hash = redis.pcall('HMGET', key, 'status', 'run', 'created')
+  local key = TASK_ .. id
+  local hash = redis.pcall('HMGET', key, 'status', 'priority')
   local status = not hash.err and hash[1]
   if movable[status] or (not hash.err and not status and redis.call('EXISTS', key) == 1) then
-    redis.call('LPUSH', KEYS[2], id)
+    push(queue, id, hash[2], 'LPUSH')
     redis.call('HSET', key, 'status', 'pending', 'updated', clock)
     moved = moved + 1
   end
   redis.call('ZREM', KEYS[1], id)
 end
-if moved > 0 then announce(ARGV[3]) end
+if moved > 0 then announce(CHANNEL_ .. queue) end
 return { #ids, moved, clock, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' }

@@ -5,5 +5,5 @@
 local bad = mistyped(KEYS[1], 'zset')
 if bad then return bad end
 
-redis.call('ZADD', KEYS[1], string.format('%.6f', tonumber(now(ARGV[1])) + tonumber(ARGV[3])), ARGV[2])
+redis.call('ZADD', KEYS[1], after(now(ARGV[1]), ARGV[3]), ARGV[2])
 return 'ok'

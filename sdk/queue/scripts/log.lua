@@ -1,21 +1,21 @@
 -- Appends lines to a task's log, numbered, and keeps the last of them; only while the task is held
 -- by the run that wrote them, or was settled by it.
--- KEYS    1 log  2 task hash
+-- KEYS    1 log
 -- ARGV    1 clock override  2 listener  3 run  4 most lines  5 most bytes
---         6 how many lines before these were left out (they are counted), then the lines
+--         6 how many lines before these were left out (they are counted)  7 id, then the lines
 -- RETURNS 'ok', 'lost' or 'gone'
 -- An entry is "NUMBER SECONDS TEXT": the number goes on from run to run, so that a reader who
 -- follows knows what is new although the list is trimmed.
-local bad = mistyped(KEYS[1], 'list', KEYS[2], 'hash')
+local bad = mistyped(KEYS[1], 'list', TASK_ .. ARGV[7], 'hash')
 if bad then return bad end
 
-local hold = holder(KEYS[2], ARGV[2], ARGV[3])
+local hold = holder(TASK_ .. ARGV[7], ARGV[2], ARGV[3])
 if hold == 'gone' or hold == 'lost' then return hold end
 local clock = now(ARGV[1])
 local last = redis.call('LINDEX', KEYS[1], -1)
 local digits = string.match(last or '', '^(%d+) ')
 local number = tonumber(digits or '0') + tonumber(ARGV[6])
-for i = 7, #ARGV do
+for i = 8, #ARGV do
   number = number + 1
   redis.call('RPUSH', KEYS[1], string.format('%.0f', number) .. ' ' .. clock .. ' ' .. ARGV[i])
 end

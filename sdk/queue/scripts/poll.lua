@@ -1,12 +1,16 @@
 -- The slow look behind Pub/Sub, for many queues at once.
 -- KEYS    1 nodes
--- ARGV    1 clock override  2 prefix of pending lists  3 prefix of scheduled sets, then the queues
--- RETURNS {clock, earliest lease end or "", pending of queue 1, earliest eta of queue 1 or "", ...}
+-- ARGV    1 clock override, then the queues
+-- RETURNS {clock, earliest lease end or "", pending of queue 1, earliest eta of queue 1 or "", when the
+--         first of its tasks expires or "", ...}
 local out = { now(ARGV[1]), redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' }
-for i = 4, #ARGV do
-  local pending = redis.pcall('LLEN', ARGV[2] .. ARGV[i])
-  local eta = redis.pcall('ZRANGE', ARGV[3] .. ARGV[i], 0, 0, 'WITHSCORES')
-  out[#out + 1] = type(pending) == 'number' and pending or 0
+for i = 2, #ARGV do
+  local queue = ARGV[i]
+  local typed = not mistyped(PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
+  local eta = redis.pcall('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')
+  local expires = redis.pcall('ZRANGE', EXPIRY_ .. queue, 0, 0, 'WITHSCORES')
+  out[#out + 1] = typed and waiting(queue) or 0
   out[#out + 1] = not eta.err and eta[2] or ''
+  out[#out + 1] = not expires.err and expires[2] or ''
 end
 return out

@@ -1,5 +1,7 @@
--- Prepended to every script of this folder. Plain Lua 5.1 with redis.call, pcall and
--- error_reply only, so that the scripts run on miniredis too: no cjson, cmsgpack, struct, bit.
+-- Prepended to every script of this folder, after the names of the keys (QUEUES, PENDING, ...), which
+-- keys.go makes of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
+-- Plain Lua 5.1 with redis.call, pcall, sha1hex and error_reply only, so that the scripts run on
+-- miniredis too: no cjson, cmsgpack, struct, bit.
 
 -- now(override): the time in seconds as "1700000000.123456". Redis's own clock decides; tests
 -- that need another one pass it in. Never a bare Lua number: Redis would cut its decimals.
@@ -7,6 +9,11 @@ local function now(override)
   if override ~= '' then return override end
   local t = redis.call('TIME')
   return string.format('%.6f', tonumber(t[1]) + tonumber(t[2]) / 1000000)
+end
+
+-- after(clock, seconds): a time that much later.
+local function after(clock, delay)
+  return string.format('%.6f', tonumber(clock) + tonumber(delay))
 end
 
 -- mistyped(key, type, key, type, ...): an error reply if a key holds another type than the script
@@ -46,19 +53,26 @@ local function moment(text, otherwise)
   return otherwise
 end
 
--- held(id, node, own, prefix): whether the reserved list of the node that a hash names has the task
--- already; prefix is that of the queue's reserved lists. The caller's own list has it once anyway.
-local function held(id, node, own, prefix)
-  if node == own then return #redis.call('LPOS', prefix .. own, id, 'COUNT', 2) > 1 end
-  return type(redis.pcall('LPOS', prefix .. node, id)) == 'number'
+-- since(clock, created, eta, retried): when a task began to wait, of what its hash says: the latest.
+local function since(clock, created, eta, retried)
+  return math.max(tonumber(moment(created, clock)), tonumber(moment(eta, '0')), tonumber(moment(retried, '0')))
 end
 
--- nextrun(key): counts one more run of the task. A count that somebody damaged begins anew.
-local function nextrun(key)
-  local run = redis.pcall('HINCRBY', key, 'run', 1)
-  if type(run) == 'number' then return run end
-  redis.call('HSET', key, 'run', 1)
-  return 1
+-- held(queue, id, node, own): whether the reserved list of the node that a hash names has the task
+-- already. The caller's own list has it once anyway.
+local function held(queue, id, node, own)
+  local list = RESERVED_ .. queue .. '_'
+  if node == own then return #redis.call('LPOS', list .. own, id, 'COUNT', 2) > 1 end
+  return type(redis.pcall('LPOS', list .. node, id)) == 'number'
+end
+
+-- count(key, field, by): counts one more, or as many as by, and how many that makes. What somebody
+-- damaged begins anew.
+local function count(key, field, by)
+  local n = redis.pcall('HINCRBY', key, field, by or 1)
+  if type(n) == 'number' then return n end
+  redis.call('HSET', key, field, by or 1)
+  return by or 1
 end
 
 -- elsewhere(key, queue): whether the hash says that the task is in another queue. One that was
@@ -68,18 +82,193 @@ local function elsewhere(key, queue)
   return is and is ~= '' and is ~= queue
 end
 
--- payload(key, bytes_key, max): the parameters if they have at most max bytes, else false; and how
--- many they have. Bytes that are not UTF-8 text live in the companion hash; the field holds a marker
--- then.
-local function payload(key, bytes_key, max)
-  local size = redis.call('HSTRLEN', key, 'parameters')
-  if size > max then return false, size end
-  local text = redis.call('HGET', key, 'parameters')
-  if not text then return '', 0 end
-  if string.sub(text, 1, 12) == 'quern:bytes:' then
-    local bytes = redis.call('HSTRLEN', bytes_key, 'parameters')
-    if bytes > max then return false, bytes end
-    if bytes > 0 then return redis.call('HGET', bytes_key, 'parameters'), bytes end
+-- exists(queue, id): whether there is such a task in this queue.
+local function exists(queue, id)
+  local key = TASK_ .. id
+  return redis.call('TYPE', key)['ok'] == 'hash' and not elsewhere(key, queue)
+end
+
+-- companion(id, field): how many bytes a task's companion holds of a field, 0 if somebody made that
+-- something else.
+local function companion(id, field)
+  local bytes = redis.pcall('HSTRLEN', BYTES_ .. id, field)
+  return type(bytes) == 'number' and bytes or 0
+end
+
+-- payload(id, max): the parameters if they have at most max bytes, else false; and how many they
+-- have. Bytes that are not UTF-8 text live in the companion hash; the field holds a marker then. A
+-- dead letter has none of its own: they are those of the task that failed.
+local function payload(id, max)
+  local key = TASK_ .. id
+  local text = redis.call('HSTRLEN', key, 'parameters') <= max and redis.call('HGET', key, 'parameters')
+  if text == false and redis.call('HEXISTS', key, 'parameters') == 0 then
+    local live = redis.call('HGET', key, 'live_id')
+    if not live or redis.call('TYPE', TASK_ .. live)['ok'] ~= 'hash' then return '', 0 end
+    id, key = live, TASK_ .. live
+    text = redis.call('HSTRLEN', key, 'parameters') <= max and redis.call('HGET', key, 'parameters')
   end
-  return text, size
+  if not text then return false, redis.call('HSTRLEN', key, 'parameters') end
+  if string.sub(text, 1, 12) == 'quern:bytes:' then
+    local bytes = companion(id, 'parameters')
+    if bytes > max then return false, bytes end
+    if bytes > 0 then return redis.call('HGET', BYTES_ .. id, 'parameters'), bytes end
+  end
+  return text, #text
+end
+
+-- pendinglist(queue, priority): where a task of this priority waits, and its level. Of 50, or none, or
+-- one that is none, or whose list somebody made something else: in the list that Python listeners know.
+local function pendinglist(queue, priority)
+  local p = tonumber(priority or 50)
+  if not p or p == 50 or p < 0 or p > 100 or p ~= math.floor(p) then return PENDING_ .. queue end
+  p = string.format('%03d', p)
+  local list = LEVEL_ .. p .. '_' .. queue
+  if mistyped(list, 'list') then return PENDING_ .. queue end
+  return list, p
+end
+
+-- pendinglists(queue): the lists that may hold a pending task, the highest priority first.
+local function pendinglists(queue)
+  local levels = redis.call('SMEMBERS', PRIORITIES_ .. queue)
+  if #levels == 0 then return { PENDING_ .. queue } end
+  local lists = {}
+  for _, level in ipairs(levels) do
+    local list, is = pendinglist(queue, level)
+    if is == level then lists[#lists + 1] = { is, list } end -- what somebody else wrote there is none
+  end
+  lists[#lists + 1] = { '050', PENDING_ .. queue }
+  table.sort(lists, function(a, b) return a[1] > b[1] end)
+  for i, level in ipairs(lists) do lists[i] = level[2] end
+  return lists
+end
+
+-- waiting(queue): how many tasks are pending, of all priorities.
+local function waiting(queue)
+  local n = 0
+  for _, list in ipairs(pendinglists(queue)) do n = n + redis.call('LLEN', list) end
+  return n
+end
+
+-- push(queue, id, priority, command): makes a task wait: LPUSH behind the others of its priority,
+-- RPUSH before them.
+local function push(queue, id, priority, command)
+  local list, level = pendinglist(queue, priority)
+  if level then redis.call('SADD', PRIORITIES_ .. queue, level) end
+  redis.call(command, list, id)
+end
+
+-- describe(reason, message): a failure as hosts write it. Neither holds a quote.
+local function describe(reason, message)
+  return '{"reason":"' .. reason .. '","message":"' .. message .. '"}'
+end
+
+-- record(id, clock, outcome, text): notes how a run ended that was not the task's last, and keeps the
+-- last 20 of these: "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", - for what is not known.
+local function record(id, clock, outcome, text)
+  local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest')
+  local line = {}
+  for i = 1, 5 do
+    local word = h[i]
+    line[i] = word and word ~= '' and string.gsub(word, ' ', '-') or '-'
+  end
+  redis.pcall('RPUSH', ATTEMPTS_ .. id, line[1] .. ' ' .. line[2] .. ' ' .. clock .. ' ' .. line[3] .. ' ' ..
+    line[4] .. ' ' .. line[5] .. ' ' .. outcome .. ' ' .. text)
+  redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
+end
+
+-- bury(id, clock, dead, run, priority): makes a dead letter of a task that failed for good: a
+-- new task of the queue dead, which refers to the payload and the history of the failed one.
+local function bury(id, clock, dead, run, priority)
+  if mistyped(PENDING_ .. dead, 'list', INDEX_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
+    QUEUES, 'zset') then return end
+  local letter = 'dead-' .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (redis.call('HGET', TASK_ .. id, 'retried_at') or ''))
+  if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
+  local live = redis.call('HGET', TASK_ .. id, 'live_id') or id -- the first one, also for a letter that failed
+  redis.call('HSET', TASK_ .. letter, 'status', 'pending', 'queue', dead, 'created', clock, 'updated', clock,
+    'run', '0', 'live_id', live)
+  redis.call('ZINCRBY', QUEUES, 0, dead)
+  redis.call('ZADD', INDEX_ .. dead, clock, letter)
+  count(STATS_ .. dead, 'enqueued')
+  redis.call('HSET', TASK_ .. id, 'dead_id', letter)
+  if live ~= id and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' then
+    redis.call('HSET', TASK_ .. live, 'dead_id', letter)
+  end
+  push(dead, letter, priority, 'LPUSH')
+  announce(CHANNEL_ .. dead)
+end
+
+-- fail(queue, id, clock, reason, text, ...): a task that nobody holds any more has failed for good.
+-- What follows are further fields and values of its hash. The caller has made sure of the keys' types.
+local function fail(queue, id, clock, reason, text, ...)
+  local key = TASK_ .. id
+  redis.call('HSET', key, 'status', 'failed', 'reason', reason, 'error', text, 'updated', clock, 'finished_at', clock, ...)
+  redis.call('LPUSH', FAILED_ .. queue, id)
+  count(STATS_ .. queue, 'failed')
+  count(STATS_ .. queue, 'failed:' .. reason)
+  local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority')
+  if h[1] then redis.call('ZREM', EXPIRY_ .. queue, id) end
+  if h[2] and h[2] ~= '' and h[2] ~= queue and reason ~= 'cancelled' then bury(id, clock, h[2], h[3] or '0', h[4]) end
+  announce(DONE_ .. id)
+end
+
+-- back(queue, id, clock, delay, command, ...): a task that nobody holds any more waits again: for the
+-- delay if it is above 0, else in the list, behind the others (LPUSH) or before them (RPUSH). One that
+-- was to be cancelled fails instead. Returns whether it waits, and in the list.
+local function back(queue, id, clock, delay, command, ...)
+  local key = TASK_ .. id
+  local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires')
+  if h[2] then
+    fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled while it ran'), ...)
+    return false, false
+  end
+  local expires = moment(h[3])
+  if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end -- expire passes over what runs
+  redis.call('HDEL', key, 'node', 'pid', 'result', 'error', 'reason', 'reserved_at', 'started_at', 'progress', 'message',
+    'reclaimed_node')
+  if tonumber(delay) > 0 then
+    local eta = after(clock, delay)
+    redis.call('HSET', key, 'status', 'scheduled', 'eta', eta, 'updated', clock, ...)
+    local first = redis.call('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')[2]
+    redis.call('ZADD', SCHEDULED_ .. queue, eta, id)
+    if not first or tonumber(eta) < tonumber(first) then announce(CHANNEL_ .. queue) end
+    return true, false
+  end
+  redis.call('HSET', key, 'status', 'pending', 'updated', clock, ...)
+  push(queue, id, h[1], command)
+  return true, true
+end
+
+-- What a reserve reads of each task, in this order, for taken.
+local TAKEN = { 'status', 'node', 'run', 'created', 'eta', 'attempts', 'max_attempts', 'retry', 'expires',
+  'reschedules', 'rejects', 'rejected_by', 'cancel', 'timeout', 'deadline', 'max_age', 'retried_at' }
+
+-- taken(id, run, h, max): what a reserve answers of a task; and how many bytes of parameters that is.
+local function taken(id, run, h, max)
+  local parameters, size = payload(id, max)
+  return { id, run, h[4] or '', h[5] or '', h[6] or '', h[7] or '', h[8] or '', h[9] or '', h[10] or '', h[11] or '',
+    h[14] or '', h[15] or '', h[16] or '', size, parameters }, parameters and #parameters or 0
+end
+
+-- What forget needs to know of each task, in this order.
+local OWNED = { 'key', 'unique', 'dead_id' }
+
+-- forget(queue, ids, owned): removes finished tasks, of which owned has the OWNED fields, with all that
+-- belongs to them, but for their entries in lists. A dead letter that waits takes over the payload that it refers to.
+local function forget(queue, ids, owned)
+  for i, id in ipairs(ids) do
+    local key, h = TASK_ .. id, owned[i]
+    if h[1] then redis.call('ZREM', KEYED_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
+    if h[2] then redis.call('ZREM', KEYED_ .. queue, 'U' .. h[2] .. ' ' .. id) end
+    local letter = h[3] and redis.pcall('HMGET', TASK_ .. h[3], 'live_id', 'parameters')
+    if letter and letter[1] and not letter[2] then
+      redis.call('HSET', TASK_ .. h[3], 'parameters', redis.call('HGET', key, 'parameters') or '')
+      if companion(id, 'parameters') > 0 then
+        redis.pcall('HSET', BYTES_ .. h[3], 'parameters', redis.call('HGET', BYTES_ .. id, 'parameters'))
+      end
+    end
+    redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id)
+  end
+  for from = 1, #ids, 1000 do
+    redis.call('ZREM', INDEX_ .. queue, unpack(ids, from, math.min(#ids, from + 999)))
+  end
 end

@@ -1,62 +1,113 @@
 -- Reserves tasks of one queue for a listener, and starts them at once when a process ID is given
--- (for slots that are free). Skips a paused queue. An ID whose task is missing, damaged, finished
--- or held already is dropped and counted.
--- KEYS    1 pending  2 reserved of the listener  3 started  4 paused queues  5 index  6 scheduled
---         7 nodes
+-- (for slots that are free): those of the highest priority first. Skips a paused queue, and leaves
+-- what is more than the plugin may run in the fleet. An ID whose task is missing, damaged, finished
+-- or held already is dropped and counted; a task that is past its time fails.
+-- KEYS    1 pending  2 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 process ID or ""
---         6 prefix of task hashes  7 prefix of bytes hashes  8 prefix of the queue's reserved lists
---         9 most bytes of parameters a task  10 most bytes of parameters together
---         11 plugin  12 digest of the plugin (both only with a process ID)
--- RETURNS {{dropped, clock, eta of the next scheduled task or ""}, {id, run, created, eta, attempts,
---         max_attempts, size of parameters, parameters or nil if too large}, ...}; the error LEASELOST
---         if the listener is not known (any more)
-local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'set', KEYS[5], 'zset', KEYS[6], 'zset')
+--         6 most bytes of parameters a task  7 most bytes of parameters together
+--         8 plugin  9 digest of the plugin (both only with a process ID)
+--         10 longest age in seconds of a task that names none itself, or ""
+--         11 most tasks that may run in the fleet, or "", in 12 these queues together, by spaces
+--         then field, value, ... of what the manifest decides (only with a process ID)
+-- RETURNS {{dropped, clock, eta of the next scheduled task or "", failed or put off}, {id, run, created, eta, attempts,
+--         max_attempts, retry, expires, reschedules, rejects, timeout, deadline, max_age, size of
+--         parameters, parameters or nil if too large}, ...}; the error LEASELOST if the listener is not known (any more)
+local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
+local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_ .. queue, 'set', INDEX_ .. queue, 'zset',
+  SCHEDULED_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash',
+  EXPIRY_ .. queue, 'zset')
 if bad then return bad end
--- A reserve that was long on its way must not hold tasks for a listener that has left meanwhile.
-if not redis.call('ZSCORE', KEYS[7], ARGV[3]) then
-  return redis.error_reply('LEASELOST listener ' .. ARGV[3] .. ' is not known (any more)')
+-- A reserve that was long on its way must not hold tasks for a listener that has left meanwhile, or
+-- whose tasks are being taken from it (a lease that ended at 0).
+if tonumber(redis.call('ZSCORE', NODES, listener) or '0') == 0 then
+  return redis.error_reply('LEASELOST listener ' .. listener .. ' is not known (any more)')
 end
 
 local clock = now(ARGV[1])
-local eta = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')[2] or ''
-if redis.call('SISMEMBER', KEYS[4], ARGV[2]) == 1 then return { { 0, clock, eta } } end
-local listener, pid = ARGV[3], ARGV[5]
-local most, room = tonumber(ARGV[9]), tonumber(ARGV[10])
+local eta = redis.call('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
+if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0 } } end
+local wanted = tonumber(ARGV[4])
+if ARGV[11] ~= '' then
+  local free = tonumber(ARGV[11])
+  for name in string.gmatch(ARGV[12], '%S+') do free = free - redis.call('SCARD', STARTED_ .. name) end
+  wanted = math.min(wanted, free)
+end
 
-local out, dropped = { 0 }, 0
-while #out <= tonumber(ARGV[4]) and dropped < 1000 do
-  local id = redis.call('RPOPLPUSH', KEYS[1], KEYS[2])
-  if not id then break end
-  local key = ARGV[6] .. id
-  local hash = redis.pcall('HMGET', key, 'status', 'node', 'run', 'created', 'eta', 'attempts', 'max_attempts')
+-- rejected(h): whether the listener would not have the task before, and another one could take it: one
+-- that has a lease. Of a Python listener nobody knows whether it lives.
+local function rejected(h)
+  local by = ' ' .. h[12] .. ' '
+  if not string.find(by, ' ' .. listener .. ' ', 1, true) then return false end
+  for _, other in ipairs(redis.call('SMEMBERS', LISTENERS_ .. queue)) do
+    if not string.find(by, ' ' .. other .. ' ', 1, true) and
+      tonumber(redis.call('ZSCORE', NODES, other) or '0') > tonumber(clock) then return true end
+  end
+  return false
+end
+
+local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
+local out, dropped, looked = { 0 }, 0, 0
+local function take(id)
+  local key = TASK_ .. id
+  local hash = redis.pcall('HMGET', key, unpack(TAKEN))
   local status = not hash.err and hash[1]
   local drop
   if hash.err or status == 'complete' or status == 'failed' then
     drop = true
   elseif status == 'reserved' or status == 'started' then
-    drop = hash[2] and held(id, hash[2], listener, ARGV[8])
+    drop = hash[2] and held(queue, id, hash[2], listener)
   elseif not status then
     drop = redis.call('EXISTS', key) == 0
   end
   if drop then
     redis.call('LREM', KEYS[2], 1, id)
     dropped = dropped + 1
+    return
+  end
+  if not hash[9] and ARGV[10] ~= '' then -- its age is bounded by the manifest alone
+    hash[9] = after(since(clock, hash[4], hash[5], hash[17]), ARGV[10])
+    redis.call('HSET', key, 'expires', hash[9])
+    redis.call('ZADD', EXPIRY_ .. queue, hash[9], id)
+  end
+  if hash[9] and tonumber(moment(hash[9], clock)) < tonumber(clock) then
+    redis.call('LREM', KEYS[2], 1, id)
+    fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
+    return
+  end
+  if hash[13] or hash[12] and rejected(hash) then
+    redis.call('LREM', KEYS[2], 1, id)
+    back(queue, id, clock, 1, 'LPUSH')
+    return
+  end
+  local run = count(key, 'run')
+  local first = { 'updated', clock }
+  if not hash[3] then -- enqueued by a client that keeps no index
+    redis.call('ZADD', INDEX_ .. queue, 'NX', moment(hash[4], clock), id)
+    first = { 'updated', clock, 'foreign', '1' }
+  end
+  if pid == '' then
+    redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'reserved_at', clock, unpack(first))
   else
-    local run = nextrun(key)
-    if not hash[3] then -- enqueued by a client that keeps no index
-      redis.call('ZADD', KEYS[5], 'NX', moment(hash[4], clock), id)
+    redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+    redis.call('HSET', key, 'status', 'started', 'node', listener, 'pid', pid, 'reserved_at', clock, 'started_at', clock,
+      'plugin', ARGV[8], 'digest', ARGV[9], unpack(first))
+    if #ARGV > 12 then redis.call('HSET', key, unpack(ARGV, 13)) end
+  end
+  local row, bytes = taken(id, run, hash, math.min(most, room))
+  room = room - bytes
+  out[#out + 1] = row
+end
+
+for _, list in ipairs(pendinglists(queue)) do
+  while #out <= wanted and looked < wanted + 1000 do
+    local id = redis.call('RPOPLPUSH', list, KEYS[2])
+    if not id then
+      if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #LEVEL_ + 1, #LEVEL_ + 3)) end
+      break
     end
-    if pid == '' then
-      redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
-    else
-      redis.call('SADD', KEYS[3], listener .. ' ' .. pid .. ' ' .. id)
-      redis.call('HSET', key, 'status', 'started', 'node', listener, 'pid', pid, 'updated', clock,
-        'reserved_at', clock, 'started_at', clock, 'plugin', ARGV[11], 'digest', ARGV[12])
-    end
-    local parameters, size = payload(key, ARGV[7] .. id, math.min(most, room))
-    if parameters then room = room - #parameters end
-    out[#out + 1] = { id, run, hash[4] or '', hash[5] or '', hash[6] or '', hash[7] or '', size, parameters }
+    looked = looked + 1
+    take(id)
   end
 end
-out[1] = { dropped, clock, eta }
+out[1] = { dropped, clock, eta, looked - dropped - (#out - 1) }
 return out

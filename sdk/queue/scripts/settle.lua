@@ -1,55 +1,81 @@
--- Completes or fails up to 1,000 tasks of one queue that a listener holds. Begins with LREM, which
--- Redis accepts even at maxmemory, and writes nothing for a task that is not held. A repeat of a
--- settle that was done finds its own mark and answers 'ok' again.
--- KEYS    1 reserved of the listener  2 started  3 complete  4 failed  5 stats
--- ARGV    1 clock override  2 listener  3 prefix of task hashes  4 prefix of bytes hashes
---         5 prefix of done channels
---         then for each task: id, run, process ID, status (complete or failed), reason ("" when
---         complete), result or error as text, bytes of the result ("" if the text is it)
+-- Ends the runs of up to 1,000 tasks of one queue that a listener holds: they are complete, have
+-- failed, or wait to be tried again. Begins with LREM, which Redis accepts even at maxmemory, and
+-- writes nothing for a task that is not held. A repeat of a settle that was done finds its own mark
+-- and answers 'ok' again.
+-- KEYS    1 reserved of the listener
+-- ARGV    1 clock override  2 queue  3 listener  4 channels' queues to wake, by spaces
+--         then for each task: id, run, process ID, action (complete, failed, retry, reschedule or
+--         reject), reason ("" when complete), result or error as text, bytes of the result ("" if the
+--         text is it), delay in seconds (only when it is tried again)
 -- RETURNS for each task 'ok', 'lost' or 'gone'
-local bad = mistyped(KEYS[1], 'list', KEYS[2], 'set', KEYS[3], 'list', KEYS[4], 'list', KEYS[5], 'hash')
+local queue, listener = ARGV[2], ARGV[3]
+local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', COMPLETE_ .. queue, 'list', FAILED_ .. queue, 'list',
+  STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
+  EXPIRY_ .. queue, 'zset')
 if bad then return bad end
 
 local clock = now(ARGV[1])
-local listener = ARGV[2]
+local completed, woken = 0, false
+
+-- complete(id, key, mark, text, bytes): the task is done; a dead letter handles the task that failed.
+local function complete(id, key, mark, text, bytes)
+  redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'finished_at', clock, 'settled', mark, 'result', text)
+  if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
+  redis.call('LPUSH', COMPLETE_ .. queue, id)
+  local h = redis.call('HMGET', key, 'expires', 'live_id', 'checkpoint')
+  if h[1] then redis.call('ZREM', EXPIRY_ .. queue, id) end
+  if h[2] and redis.call('TYPE', TASK_ .. h[2])['ok'] == 'hash' then redis.call('HSET', TASK_ .. h[2], 'handled', id) end
+  if h[3] then redis.pcall('HDEL', BYTES_ .. id, 'checkpoint') end
+  completed = completed + 1
+  announce(DONE_ .. id)
+end
+
+-- again(id, key, mark, action, reason, text, delay): the task waits for its next run.
+local function again(id, key, mark, action, reason, text, delay)
+  record(id, clock, action, text)
+  local counter = { retry = 'attempts', reschedule = 'reschedules', reject = 'rejects' }
+  count(key, counter[action])
+  if action == 'reject' then
+    local by = {}
+    for other in string.gmatch(redis.call('HGET', key, 'rejected_by') or '', '%S+') do
+      if other ~= listener then by[#by + 1] = other end
+    end
+    by[#by + 1] = listener
+    redis.call('HSET', key, 'rejected_by', table.concat(by, ' ', math.max(1, #by - 15)))
+  end
+  local waits, listed = back(queue, id, clock, delay, 'LPUSH', 'settled', mark, 'last_error', text, 'last_action', action)
+  woken = woken or listed
+end
+
 local out = {}
-local counted = {}
-local function count(name) counted[name] = (counted[name] or 0) + 1 end
-for at = 6, #ARGV, 7 do
-  local id, run, pid, status, reason, text, bytes = unpack(ARGV, at, at + 6)
-  local key = ARGV[3] .. id
+for at = 5, #ARGV, 8 do
+  local id, run, pid, action, reason, text, bytes, delay = unpack(ARGV, at, at + 7)
+  local key = TASK_ .. id
   local hold = holder(key, listener, run)
   if hold == 'done' then
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
     redis.call('LREM', KEYS[1], -1, id)
-    redis.call('SREM', KEYS[2], listener .. ' ' .. pid .. ' ' .. id)
+    redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     out[#out + 1] = 'gone'
   elseif hold == 'lost' or redis.call('LREM', KEYS[1], -1, id) == 0 then
     out[#out + 1] = 'lost'
   else
-    redis.call('SREM', KEYS[2], listener .. ' ' .. pid .. ' ' .. id)
-    local fields = { 'status', status, 'updated', clock, 'finished_at', clock, 'settled', listener .. ' ' .. run }
-    if status == 'complete' then
-      fields[#fields + 1] = 'result'
-      fields[#fields + 1] = text
-      redis.call('LPUSH', KEYS[3], id)
-      count('complete')
+    redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+    local mark = listener .. ' ' .. run
+    if action == 'complete' then
+      count(key, 'attempts')
+      complete(id, key, mark, text, bytes)
+    elseif action == 'failed' then
+      count(key, 'attempts')
+      fail(queue, id, clock, reason, text, 'settled', mark)
     else
-      fields[#fields + 1] = 'error'
-      fields[#fields + 1] = text
-      fields[#fields + 1] = 'reason'
-      fields[#fields + 1] = reason
-      redis.call('LPUSH', KEYS[4], id)
-      count('failed')
-      count('failed:' .. reason)
+      again(id, key, mark, action, reason, text, delay)
     end
-    redis.call('HSET', key, unpack(fields))
-    redis.pcall('HINCRBY', key, 'attempts', 1)
-    if bytes ~= '' then redis.call('HSET', ARGV[4] .. id, 'result', bytes) end
-    announce(ARGV[5] .. id)
     out[#out + 1] = 'ok'
   end
 end
-for name, n in pairs(counted) do redis.call('HINCRBY', KEYS[5], name, n) end
+if completed > 0 then count(STATS_ .. queue, 'complete', completed) end
+if woken then announce(CHANNEL_ .. queue) end
+for name in string.gmatch(ARGV[4], '%S+') do announce(CHANNEL_ .. name) end
 return out

@@ -1,14 +1,17 @@
 -- Marks a reserved task as started by a process.
--- KEYS    1 reserved of the listener  2 started  3 task hash
--- ARGV    1 clock override  2 listener  3 id  4 run  5 process ID
+-- KEYS    1 reserved of the listener
+-- ARGV    1 clock override  2 queue  3 listener  4 id  5 run  6 process ID
+--         then field, value, ... of what decides how it is tried again
 -- RETURNS 'ok', 'lost' or 'gone'
-local bad = mistyped(KEYS[1], 'list', KEYS[2], 'set', KEYS[3], 'hash')
+local queue, listener, id, run, pid = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local key = TASK_ .. id
+local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', key, 'hash')
 if bad then return bad end
 
-local hold = holder(KEYS[3], ARGV[2], ARGV[4])
+local hold = holder(key, listener, run)
 if hold == 'gone' then return 'gone' end
-if hold ~= 'held' or not redis.call('LPOS', KEYS[1], ARGV[3]) then return 'lost' end
+if hold ~= 'held' or not redis.call('LPOS', KEYS[1], id) then return 'lost' end
 local clock = now(ARGV[1])
-redis.call('SADD', KEYS[2], ARGV[2] .. ' ' .. ARGV[5] .. ' ' .. ARGV[3])
-redis.call('HSET', KEYS[3], 'status', 'started', 'pid', ARGV[5], 'updated', clock, 'started_at', clock)
+redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 7))
 return 'ok'

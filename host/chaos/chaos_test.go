@@ -1,0 +1,84 @@
+package chaos
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// An accepted task is run to one final state, whatever dies, as long as Redis keeps its data; and
+// nothing runs again that nothing hit.
+func TestLedger(t *testing.T) {
+	beside(t)
+	tasks, length, rest, redisRest := 400, 5*time.Second, 500*time.Millisecond, 2*time.Second
+	s := settings{hosts: 4, concurrency: 16, lease: 2 * time.Second, grace: time.Second, patience: 3 * time.Minute}
+	if full {
+		tasks, length, rest, redisRest = 20_000, time.Minute, 3*time.Second, 8*time.Second
+		s.concurrency, s.patience = 48, 10*time.Minute
+	}
+	seed := newSeed(t)
+	plan := newPlan(seed, s, victims(t), length, rest, redisRest)
+	orders := newOrders(newRandom(seed, 100), tasks)
+	t.Logf("QUERN_CHAOS_SEED=%d:", seed)
+	for _, one := range plan {
+		t.Log(one)
+		length = max(length, one.at+one.length)
+	}
+	f := newFleet(t, s)
+	through := newProxy(t, f.redis.Addr())
+	p := newProducers(f, through)
+
+	begun := time.Now()
+	produced := make(chan error, 1)
+	go func() { produced <- p.produce(f.ctx, orders, length) }()
+	f.suffer(plan, through)
+	if err := <-produced; err != nil {
+		t.Fatal(err)
+	}
+	f.settled(tasks)
+	took := time.Since(begun)
+	l := f.audit(orders)
+	t.Logf("\n%s", l.report(seed, p, took))
+	l.complain()
+	f.leave()
+}
+
+// leave ends all hosts in good order: nothing in Redis speaks of them any more.
+func (f *fleet) leave() {
+	f.t.Helper()
+	for _, h := range f.hosts {
+		if err := h.terminate(); err != nil {
+			f.t.Error(err)
+		}
+		if code := h.process().shell.ProcessState.ExitCode(); code != 0 {
+			f.t.Errorf("%s ended with %d", h.name, code)
+		}
+	}
+	for _, pattern := range []string{"nodes", "node_*", "listeners_*", "reserved_tasks_*"} {
+		keys, err := f.rdb.Keys(f.ctx, key(pattern)).Result()
+		if err != nil || len(keys) > 0 {
+			f.t.Errorf("keys are left: %v, %v", keys, err)
+		}
+	}
+}
+
+// The same seed makes the same plan, and every plan has a fault of each kind.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(100) {
+		draw := func() []fault {
+			return newPlan(seed, settings{hosts: 3, lease: 2 * time.Second}, allVictims, 5*time.Second, time.Second, time.Second)
+		}
+		plan := draw()
+		if other := draw(); fmt.Sprint(plan) != fmt.Sprint(other) {
+			t.Fatalf("seed %d:\n%v\n%v", seed, plan, other)
+		}
+		seen := make(map[kind]bool)
+		for _, one := range plan {
+			seen[one.kind] = true
+		}
+		if len(seen) != len(hostFaults)+len(redisFaults) {
+			t.Errorf("seed %d has only %v", seed, seen)
+		}
+	}
+}

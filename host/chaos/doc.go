@@ -1,0 +1,17 @@
+// Package chaos holds tests that break a fleet while it works, and then read the books. Nothing of it
+// ships.
+//
+//	producers ──proxy──▶ Redis ◀──proxy── host   killed, stopped, restarted
+//	             ▲         ▲         ▲
+//	       cut, slowed,   killed,   cut, slowed,
+//	       half-closed    restarted half-closed
+//
+// All of it is real: hosts are processes of the built program, Redis is a server that writes every
+// command to its disk before it answers, and each host has a toxiproxy of its own before it. A seed
+// decides what breaks when. Afterwards every task that was accepted must be in one final state, once,
+// and must have run more often than its own policy says only where a fault had hit it. How often it
+// ran is told by the hosts' logs, whatever Redis says.
+//
+// `go test` runs a short version, QUERN_CHAOS=full (`make chaos`) the long one, and
+// QUERN_CHAOS_SEED=N repeats the plan of a run. QUERN_CHAOS_LOGS=DIR keeps the hosts' logs.
+package chaos

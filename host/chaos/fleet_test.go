@@ -1,0 +1,363 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+const (
+	tenant = "chaos"
+	// maxAttempts and maxReschedules are how often the plugin's manifest lets a task fail, and put itself off.
+	maxAttempts, maxReschedules = 3, 2
+	// exitPatience is how much longer than its grace period a host may take to end.
+	exitPatience = 30 * time.Second
+)
+
+// queues are all served by the one plugin.
+var queues = []string{"alpha", "beta", "gamma"}
+
+//go:embed testdata/work.c
+var workSource string
+
+// manifest bounds a task so that every slot fits into the smallest machine, and lets nothing that a
+// fault does end a task.
+const manifest = `name: work
+queues: [alpha, beta, gamma]
+limits: {memory: 1MiB, input: 4KiB, output: 4KiB}
+retry: {max_attempts: 3, max_reschedules: 2, base: 50ms, min: 50ms, max: 500ms}
+max_crashes: 1000
+`
+
+// settings are what tests vary.
+type settings struct {
+	hosts, concurrency int
+	lease, grace       time.Duration
+	patience           time.Duration // bounds the whole test
+	within             []string      // the command that runs the hosts' own; none: they run as they are
+}
+
+// fleet is some hosts with their Redis, and what their logs have told.
+type fleet struct {
+	settings
+	t       testing.TB
+	ctx     context.Context
+	redis   *queuetest.Server
+	rdb     *redis.Client // not through a proxy
+	client  *queue.Client // on that connection
+	plugins string
+	journal *journal
+	hosts   []*host
+}
+
+// host is a place in the fleet: one process after the other.
+type host struct {
+	fleet *fleet
+	name  string
+	proxy *proxy
+
+	mu      sync.Mutex
+	current *process   // guarded by mu
+	all     []*process // every one that there was; guarded by mu
+}
+
+// newFleet starts Redis and the hosts, and returns when all of them serve.
+func newFleet(t testing.TB, s settings) *fleet {
+	t.Helper()
+	f := &fleet{
+		settings: s, t: t, plugins: t.TempDir(), journal: newJournal(),
+		redis: queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always"),
+	}
+	var cancel context.CancelFunc
+	f.ctx, cancel = context.WithTimeout(context.Background(), s.patience)
+	t.Cleanup(cancel)
+	f.connect()
+	for name, content := range map[string][]byte{"work.yaml": []byte(manifest), "work.wasm": runtimetest.BuildC(t, workSource)} {
+		if err := os.WriteFile(filepath.Join(f.plugins, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(f.end)
+	for i := range s.hosts {
+		h := &host{fleet: f, name: hostName(i), proxy: newProxy(t, f.redis.Addr())}
+		f.hosts = append(f.hosts, h)
+		if err := h.start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, h := range f.hosts {
+		if !until(f.ctx, h.process().serves) {
+			t.Fatalf("%s never served:\n%s", h.name, h.process().tail())
+		}
+	}
+	return f
+}
+
+// connect connects the test itself to Redis.
+func (f *fleet) connect() {
+	f.t.Helper()
+	f.rdb = f.redis.Client(f.t)
+	var err error
+	if f.client, err = queue.NewFromRedis(f.rdb, queue.Config{Tenant: tenant}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// end kills what runs, and shows what the hosts complained of if the test failed.
+func (f *fleet) end() {
+	for _, h := range f.hosts {
+		h.mu.Lock()
+		all := h.all
+		h.mu.Unlock()
+		for i, p := range all {
+			p.signal(syscall.SIGKILL)
+			<-p.ended
+			if f.t.Failed() {
+				f.t.Logf("complaints of %s, process %d of %d:\n%s", h.name, i+1, len(all), p.tail())
+			}
+		}
+	}
+}
+
+// eventually waits for a condition, or ends the test.
+func (f *fleet) eventually(what string, condition func() bool) {
+	f.t.Helper()
+	if !until(f.ctx, condition) {
+		f.t.Fatalf("never: %s", what)
+	}
+}
+
+// arguments are those of `quern serve` for a host.
+func (h *host) arguments() []string {
+	return []string{
+		"serve", "--redis", h.proxy.url(), "--tenants", tenant, "--plugins", h.fleet.plugins,
+		"--concurrency", strconv.Itoa(h.fleet.concurrency), "--lease", h.fleet.lease.String(), "--grace", h.fleet.grace.String(),
+		"--cache", cache, "--log-level", "debug", "--log-format", "json", "--http", "127.0.0.1:0",
+	}
+}
+
+func hostName(i int) string { return fmt.Sprintf("host %d", i) }
+
+// process is the one that runs now, or ran last.
+func (h *host) process() *process {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.current
+}
+
+// start starts a process in place of the one that has ended.
+func (h *host) start() error {
+	p, err := newProcess(h)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", h.name, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.current = p
+	h.all = append(h.all, p)
+	return nil
+}
+
+// kill ends the process as a crash would.
+func (h *host) kill() {
+	p := h.process()
+	p.signal(syscall.SIGKILL)
+	<-p.ended
+}
+
+// terminate ends the process as an operator would, and waits until it has.
+func (h *host) terminate() error {
+	p := h.process()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(h.fleet.grace + exitPatience):
+		h.kill()
+		return fmt.Errorf("%s had not ended %s after its grace period of %s", h.name, exitPatience, h.fleet.grace)
+	}
+}
+
+// process is one life of a host.
+type process struct {
+	host  *host
+	shell *exec.Cmd
+	stdin io.Closer // closing it ends the process
+	pid   int
+	ended chan struct{} // closed when it has ended and its log is read to the end
+
+	mu         sync.Mutex
+	told       bool     // somebody ended it; guarded by mu
+	listener   string   // the ID of its last session; guarded by mu
+	served     []string // the queues that it has registered for; guarded by mu
+	reclaims   []string // the listeners that it took for dead; guarded by mu
+	http       string   // where it serves its metrics; guarded by mu
+	complaints []string // the last lines of its log that are no routine; guarded by mu
+}
+
+// newProcess runs the program under a shell that waits for the end of its own stdin: when the test
+// dies, however, the pipe closes and the shell ends the host. The process ID is nobody else's until
+// the shell has ended.
+func newProcess(h *host) (*process, error) {
+	const guard = `"$@" </dev/null >/dev/null & pid=$!; echo $pid; exec >/dev/null 2>&1; read _; kill -9 $pid; wait $pid`
+	p := &process{host: h, ended: make(chan struct{})}
+	p.shell = exec.Command("sh", slices.Concat([]string{"-c", guard, "quern-guard"}, h.fleet.within, []string{program}, h.arguments())...)
+	p.shell.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.fleet.plugins}
+	p.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is the test's to handle
+	var err error
+	if p.stdin, err = p.shell.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := p.shell.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	stderr, err := p.shell.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.shell.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err == nil {
+		p.pid, err = strconv.Atoi(strings.TrimSpace(line))
+	}
+	go p.read(stderr)
+	if err != nil {
+		_ = p.stdin.Close()
+		return nil, fmt.Errorf("read process ID: %w", err)
+	}
+	return p, nil
+}
+
+// read reads the log to its end, which is that of the process.
+func (p *process) read(log io.Reader) {
+	defer close(p.ended)
+	if dir := os.Getenv("QUERN_CHAOS_LOGS"); dir != "" {
+		if file, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s.%d.log", p.host.name, p.pid))); err == nil {
+			defer file.Close()
+			log = io.TeeReader(log, file)
+		}
+	}
+	lines := bufio.NewReader(log)
+	for {
+		text, err := lines.ReadBytes('\n')
+		if len(text) > 0 {
+			p.hear(text)
+		}
+		if err != nil {
+			break
+		}
+	}
+	_ = p.stdin.Close()
+	_ = p.shell.Wait() // its status is the host's
+}
+
+// logLine is what is of interest in a line of the log.
+type logLine struct {
+	Level    string    `json:"@level"`
+	Message  string    `json:"@message"`
+	Time     time.Time `json:"@timestamp"`
+	Listener string    `json:"listener"`
+	Dead     string    `json:"dead"`
+	HTTP     string    `json:"http"`
+	Queue    string    `json:"queue"`
+	TaskID   string    `json:"task_id"`
+	Run      int64     `json:"run"`
+	Outcome  string    `json:"outcome"`
+}
+
+func (p *process) hear(text []byte) {
+	var line logLine
+	err := json.Unmarshal(text, &line)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil || line.Level == "warn" || line.Level == "error" {
+		p.complaints = append(p.complaints[max(0, len(p.complaints)-29):], string(text))
+	}
+	switch {
+	case line.HTTP != "":
+		p.http = line.HTTP
+	case line.Dead != "":
+		p.reclaims = append(p.reclaims, line.Dead)
+	case line.Message == "joined":
+		p.listener, p.served = line.Listener, nil
+	case line.Message == "serving queue":
+		p.served = append(p.served, line.Queue)
+	case line.Message == "task started":
+		p.host.fleet.journal.started(p, line)
+	case line.TaskID != "" && line.Outcome != "":
+		p.host.fleet.journal.ended(line, p)
+	}
+}
+
+func (p *process) tail() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.complaints, "")
+}
+
+// serves tells whether the process has registered for every queue.
+func (p *process) serves() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(queues, func(name string) bool { return !slices.Contains(p.served, name) })
+}
+
+// id is the listener ID by which the process is known now.
+func (p *process) id() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.listener
+}
+
+// signal sends a signal to the process, unless it has ended.
+func (p *process) signal(s syscall.Signal) {
+	select {
+	case <-p.ended:
+		return
+	default:
+	}
+	if s == syscall.SIGTERM || s == syscall.SIGKILL {
+		p.mu.Lock()
+		p.told = true
+		p.mu.Unlock()
+	}
+	_ = syscall.Kill(p.pid, s) // it may just have ended
+}
+
+// check says what is wrong with how the process goes, or went.
+func (p *process) check() error {
+	select {
+	case <-p.ended:
+	default:
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.told {
+		return errors.New("ended, although nobody told it to: " + p.shell.ProcessState.String())
+	}
+	return nil
+}

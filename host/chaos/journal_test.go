@@ -1,0 +1,146 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// journal is what the hosts' logs tell of runs, and the test of faults. Redis has no part in it.
+type journal struct {
+	mu     sync.Mutex
+	tasks  map[string][]*execution // their runs by their IDs; guarded by mu
+	faults []happened              // guarded by mu
+	wrong  []string                // what can not be; guarded by mu
+}
+
+// execution is one run of a task by one process.
+type execution struct {
+	process *process
+	run     int64
+	started time.Time
+	ended   time.Time // zero if nobody has heard of an end
+	outcome string
+}
+
+// happened is a fault and when it was.
+type happened struct {
+	fault
+	began, healed time.Time
+}
+
+func newJournal() *journal { return &journal{tasks: make(map[string][]*execution)} }
+
+func (j *journal) started(p *process, line logLine) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.find(line.TaskID, line.Run) != nil {
+		j.wrong = append(j.wrong, fmt.Sprintf("task %s: run %d began twice", line.TaskID, line.Run))
+	}
+	j.tasks[line.TaskID] = append(j.tasks[line.TaskID], &execution{process: p, run: line.Run, started: line.Time})
+}
+
+func (j *journal) ended(line logLine, p *process) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e := j.find(line.TaskID, line.Run)
+	if e == nil || e.process != p || e.outcome != "" {
+		j.wrong = append(j.wrong, fmt.Sprintf("task %s: run %d ended as %s without having begun", line.TaskID, line.Run, line.Outcome))
+		return
+	}
+	e.ended, e.outcome = line.Time, line.Outcome
+}
+
+func (j *journal) find(id string, run int64) *execution {
+	for _, e := range j.tasks[id] {
+		if e.run == run {
+			return e
+		}
+	}
+	return nil
+}
+
+func (j *journal) happened(h happened) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.faults = append(j.faults, h)
+}
+
+// of are the runs of a task, in their order.
+func (j *journal) of(id string) []execution {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var runs []execution
+	for _, e := range j.tasks[id] {
+		runs = append(runs, *e)
+	}
+	slices.SortFunc(runs, func(a, b execution) int { return cmp.Compare(a.run, b.run) })
+	return runs
+}
+
+// latest is the last run of a task that has begun.
+func (j *journal) latest(id string) (execution, bool) {
+	runs := j.of(id)
+	if len(runs) == 0 {
+		return execution{}, false
+	}
+	return runs[len(runs)-1], true
+}
+
+// running tells whether a process runs a task whose ID begins so.
+func (j *journal) running(p *process, prefix string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for id, runs := range j.tasks {
+		for _, e := range runs {
+			if e.process == p && e.outcome == "" && strings.HasPrefix(id, prefix) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// cause is the kind of fault that explains why a run was not the task's last one; "" if none does. Only
+// what hit the run's own host can: an outage of Redis hits all hosts alike, and costs no lease. The
+// aftermath of a fault is as long as it takes a host to notice that its lease is lost.
+func (j *journal) cause(e, next execution, aftermath time.Duration) kind {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	end := e.ended
+	if end.IsZero() {
+		end = next.started
+	}
+	var found happened
+	for _, h := range j.faults {
+		concerns := h.victim == e.process.host.name
+		overlaps := h.began.Before(end) && h.healed.Add(aftermath).After(e.started)
+		if concerns && overlaps && e.mayEndBy(h.kind) && h.began.After(found.began) {
+			found = h
+		}
+	}
+	return found.kind
+}
+
+// mayEndBy tells whether a fault of that kind may have ended the run as it ended: only who was killed
+// says nothing of it, and only who ends in good order gives a task back.
+func (e execution) mayEndBy(k kind) bool {
+	switch e.outcome {
+	case "":
+		return k == killed
+	case "released":
+		return k == restarted
+	}
+	return k != killed
+}
+
+func (e execution) String() string {
+	end := "no end"
+	if !e.ended.IsZero() {
+		end = e.outcome + " " + e.ended.Format(time.StampMilli)
+	}
+	return fmt.Sprintf("run %d on %s (process %d): %s to %s", e.run, e.process.host.name, e.process.pid, e.started.Format(time.StampMilli), end)
+}

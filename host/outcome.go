@@ -1,0 +1,114 @@
+package host
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// policy is how the task is tried again: as it says itself, else its plugin's manifest, else the host.
+func (t *task) policy(host queue.Retry) queue.Retry {
+	return t.Retry.Over(manifestRetry(t.version.Manifest.Retry)).Over(host)
+}
+
+func manifestRetry(r plugins.Retry) queue.Retry {
+	return queue.Retry{
+		MaxAttempts: r.MaxAttempts, Backoff: queue.Backoff(r.Backoff), Base: r.Base, Min: r.Min, Max: r.Max,
+		Jitter: r.Jitter, MaxAge: r.MaxAge, MaxReschedules: r.MaxReschedules,
+	}
+}
+
+// clock is Redis's time, as far as this host knows it: when the task was reserved, and what has passed
+// here since then.
+func (t *task) clock(now time.Time) time.Time { return t.reserved.Add(now.Sub(t.taken)) }
+
+// timeLeft is the task's own limit of time: what it says itself, and what is left until its deadline;
+// 0 for none. It is not ok if the deadline is over.
+func (t *task) timeLeft(now time.Time) (limit time.Duration, ok bool) {
+	if t.Deadline.IsZero() {
+		return t.Timeout, true
+	}
+	limit = t.Timeout
+	if limit == 0 {
+		limit = t.version.Limits.Timeout
+	}
+	left := t.Deadline.Sub(t.clock(now))
+	if limit == 0 || left < limit {
+		limit = left
+	}
+	return limit, left > 0
+}
+
+// settlement is what becomes of a task by the outcome of its run and the policy that holds for it.
+func settlement(e ending, host queue.Retry) queue.Settlement {
+	t, policy := e.task, e.task.policy(host)
+	s := queue.Settlement{Hold: t.hold(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
+	attempt := t.Attempts + 1
+	switch {
+	case s.Failure == nil, e.outcome.Kind == runtime.Cancelled, isFinal(e.outcome):
+		return s
+	case e.outcome.Kind == runtime.Retry && t.Reschedules < policy.Reschedules():
+		s.Again, s.Delay = queue.AgainReschedule, cmp.Or(e.outcome.RetryAfter, policy.Least())
+	case e.outcome.Kind == runtime.Retry:
+		s.Failure.Message = fmt.Sprintf("put off %d times: %s", t.Reschedules, s.Failure.Message)
+		s.Failure.Reason = queue.ReasonExhausted
+	case policy.Again(attempt):
+		s.Again, s.Delay = queue.AgainRetry, policy.Wait(attempt)
+	case policy.Attempts() > 1:
+		s.Failure = queue.Exhausted(*s.Failure, attempt)
+	}
+	now := t.clock(time.Now())
+	if s.Again != "" && !t.Expires.IsZero() && now.Add(s.Delay).After(t.Expires) {
+		s.Failure.Message = fmt.Sprintf("expires before attempt %d could begin; %s: %s", attempt+1, s.Failure.Reason, s.Failure.Message)
+		s.Failure.Reason = queue.ReasonExpired
+		s.Again, s.Delay = "", 0
+	}
+	return s
+}
+
+// isFinal tells whether another attempt would end the same way: the handler says so, or the input is
+// too large.
+func isFinal(o runtime.Outcome) bool {
+	return o.Kind == runtime.Fatal || o.Kind == runtime.LimitExceeded && o.Limit.Name == "input"
+}
+
+// Failure makes of an outcome what a task's hash says of it; nil for a task that is complete.
+func Failure(o runtime.Outcome) *queue.Failure {
+	f := &queue.Failure{Reason: queue.ReasonError, Message: o.Message, Stderr: o.Stderr, Backtrace: o.Backtrace}
+	switch o.Kind {
+	case runtime.Complete:
+		return nil
+	case runtime.Retry, runtime.Fatal, runtime.Failed:
+		f.ExitCode = &o.Code
+	case runtime.Trap:
+		f.Reason = queue.ReasonTrap
+	case runtime.LimitExceeded:
+		f.Limit = o.Limit.Name + "=" + o.Limit.Value
+		f.Reason = limitReason(o.Limit.Name)
+	case runtime.Cancelled:
+		if errors.Is(o.Err, errCancelled) {
+			f.Reason, f.Message = queue.ReasonCancelled, "cancelled while it ran"
+		}
+	case runtime.HostFault:
+		f.Message, f.Stderr = "internal error of the host", ""
+	}
+	return f
+}
+
+// limitReason maps a limit's name to the reason that its overrun has.
+func limitReason(name string) queue.Reason {
+	switch name {
+	case "memory":
+		return queue.ReasonMemory
+	case "timeout":
+		return queue.ReasonTimeout
+	case "output", "log":
+		return queue.ReasonOutput
+	}
+	return queue.ReasonError // the input: there is no reason of its own, the limit names it
+}

@@ -1,0 +1,146 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// recovery takes the tasks of listeners whose lease is over and gives them back to their queues.
+type recovery struct {
+	session *session
+
+	mu sync.Mutex
+	// next is when a lease ends that was seen, by this host's clock; zero if none was seen.
+	next time.Time
+	// poke has a token when next was brought forward; never closed.
+	poke chan struct{}
+}
+
+func newRecovery(s *session) *recovery { return &recovery{session: s, poke: make(chan struct{}, 1)} }
+
+// lookSlack is how long after the end of a lease the look for dead listeners comes: the clocks of Redis
+// and of this host run apart a little.
+const lookSlack = 20 * time.Millisecond
+
+// leaseEnds says when the first lease of the tenant ends, while Redis's clock shows clock.
+func (r *recovery) leaseEnds(end, clock time.Time) { r.lookIn(max(0, end.Sub(clock)) + lookSlack) }
+
+// lookIn brings the next look forward.
+func (r *recovery) lookIn(wait time.Duration) {
+	at := time.Now().Add(wait)
+	r.mu.Lock()
+	sooner := r.next.IsZero() || at.Before(r.next)
+	if sooner {
+		r.next = at
+	}
+	r.mu.Unlock()
+	if sooner {
+		poke(r.poke)
+	}
+}
+
+// Run looks for dead listeners until ctx ends: when a lease ends, and once a lease length.
+func (r *recovery) Run(ctx context.Context) {
+	var pause backoff
+	regular := time.Now().Add(r.interval())
+	timer := time.NewTimer(time.Until(regular))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.poke:
+		case <-timer.C:
+			now := time.Now()
+			err := r.runOnce(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				r.session.failed(opReclaim, "", err)
+				regular = now.Add(pause.failed(now))
+			default:
+				r.session.succeeded(opReclaim, "")
+				pause.succeeded()
+				regular = now.Add(r.interval())
+			}
+		}
+		timer.Reset(time.Until(r.after(regular)))
+	}
+}
+
+// interval is a lease ± 20 %.
+func (r *recovery) interval() time.Duration {
+	lease := r.session.lease
+	return lease*4/5 + rand.N(lease*2/5+1)
+}
+
+// after is when to look next. While the session's own renewals are not steady there is nothing to look
+// for.
+func (r *recovery) after(regular time.Time) time.Time {
+	r.mu.Lock()
+	next := r.next
+	r.mu.Unlock()
+	if next.IsZero() || regular.Before(next) {
+		next = regular
+	}
+	from, known := r.session.steady.from()
+	if !known {
+		from = time.Now().Add(r.session.lease / 3)
+	}
+	if next.Before(from) {
+		next = from
+	}
+	return next
+}
+
+// runOnce looks once, if the session may and gets the duty, and reclaims from whoever is dead.
+func (r *recovery) runOnce(ctx context.Context) error {
+	s := r.session
+	r.mu.Lock()
+	r.next = time.Time{} // what is brought forward from now on may be later than the answer
+	r.mu.Unlock()
+	if !s.steady.holds(time.Now()) {
+		return nil
+	}
+	dead, next, err := s.client.Dead(ctx)
+	if next > 0 {
+		r.lookIn(next + lookSlack)
+	}
+	if err != nil || len(dead) == 0 {
+		return err
+	}
+	got, err := s.node.TakeDuty(ctx, "reclaim", min(dutyTerm, s.lease/2))
+	if err != nil || !got {
+		r.lookIn(dutyRetry/2 + rand.N(dutyRetry)) // who has it may die over it
+		return err
+	}
+	for _, listener := range dead {
+		if err = r.reclaim(ctx, listener); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, s.node.YieldDuty(ctx, "reclaim"))
+}
+
+func (r *recovery) reclaim(ctx context.Context, listener string) error {
+	s := r.session
+	if !s.steady.holds(time.Now()) {
+		return nil
+	}
+	got, err := s.client.Reclaim(ctx, listener, s.maxCrashes)
+	s.metrics.reclaimed(s.tenant, got)
+	if got.Sum() > 0 || err == nil {
+		s.logger.Warn("reclaimed from a listener that is dead", "dead", listener, "returned", got.Returned,
+			"rescheduled", got.Scheduled, "failed", got.Failed, "dropped", got.Dropped)
+	}
+	if errors.Is(err, queue.ErrStatus) { // it lives after all
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,247 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// A task that runs is marked, and whoever ends its run first has the word.
+func TestCancelOfWhatRuns(t *testing.T) {
+	trap := &Failure{Reason: ReasonTrap}
+	for name, c := range map[string]struct {
+		end    func(w *world, n *Node, h Hold) error
+		status Status
+		reason Reason
+	}{
+		"complete": {settleAs(Settlement{}), Complete, ""},
+		"failed":   {settleAs(Settlement{Failure: trap}), Failed, ReasonTrap},
+		"retry":    {settleAs(Settlement{Failure: trap, Again: AgainRetry, Delay: time.Minute}), Failed, ReasonCancelled},
+		"at once":  {settleAs(Settlement{Failure: trap, Again: AgainReschedule}), Failed, ReasonCancelled},
+		"reject":   {settleAs(Settlement{Failure: trap, Again: AgainReject, Delay: time.Second}), Failed, ReasonCancelled},
+		"release": {func(w *world, n *Node, h Hold) error {
+			errs, err := n.Release(w.ctx, "q", []Hold{h})
+			return errors.Join(append(errs, err)...)
+		}, Failed, ReasonCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, w *world) {
+				id := w.enqueue(t, "q", "", Options{})
+				node, hold := w.held(t, "q")
+				control := w.rdb.Subscribe(w.ctx, w.keys.control())
+				defer control.Close()
+				messages := control.Channel()
+				w.subscribed(t, w.keys.control())
+				for range 2 {
+					if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
+						t.Fatal(done, err)
+					}
+				}
+				if message := receive(t, "a message", messages); message.Payload != "" {
+					t.Errorf("the message is %q", message.Payload)
+				}
+				if task := w.task(t, id); task.Status != Started || !task.CancelAsked {
+					t.Errorf("%+v", task)
+				}
+				if marked := must[[]string](t)(w.Cancelled(w.ctx, []string{"none", id})); len(marked) != 1 || marked[0] != id {
+					t.Errorf("marked are %v", marked)
+				}
+				if err := c.end(w, node, hold); err != nil {
+					t.Fatal(err)
+				}
+				task := w.task(t, id)
+				if task.Status != c.status || task.Reason != c.reason || task.CancelAsked {
+					t.Errorf("%+v", task)
+				}
+				w.depth(t, "q", map[Status]int64{c.status: 1})
+				if name != "release" { // the repeat of a settle finds its mark
+					if err := c.end(w, node, hold); err != nil {
+						t.Errorf("once more: %v", err)
+					}
+				}
+				w.depth(t, "q", map[Status]int64{c.status: 1})
+			})
+		})
+	}
+}
+
+func settleAs(s Settlement) func(*world, *Node, Hold) error {
+	return func(w *world, n *Node, h Hold) error {
+		s.Hold = h
+		errs, err := n.Settle(w.ctx, "q", []Settlement{s})
+		return errors.Join(append(errs, err)...)
+	}
+}
+
+func TestCancelOfWhatPythonHolds(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		for _, status := range []Status{Reserved, Started} {
+			w.rdb.HSet(w.ctx, w.keys.task(id), "status", string(status), "node", "host_1")
+			if done, err := w.Queue("q").Cancel(w.ctx, id); done || !errors.Is(err, ErrStatus) {
+				t.Errorf("%s: %v, %v", status, done, err)
+			}
+		}
+		if w.task(t, id).CancelAsked {
+			t.Error("it is marked")
+		}
+	})
+}
+
+// The mark outlives the host: what was to be cancelled does not run again.
+func TestCancelOfWhatADeadHostHolds(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, start := range []bool{true, false} {
+			id := w.enqueue(t, "q", "", Options{})
+			node := w.node(t, "q")
+			w.reserve(t, node, "q", start)
+			if _, err := w.Queue("q").Cancel(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.reclaimFrom(t, node); got.Failed != 1 {
+				t.Errorf("%+v", got)
+			}
+			if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonCancelled {
+				t.Errorf("%+v", task)
+			}
+		}
+		w.depth(t, "q", map[Status]int64{Failed: 2})
+	})
+}
+
+func TestWorkStopsWhatIsCancelled(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		started := make(chan struct{}, 1)
+		causes := make(chan error, 1)
+		w.working(t, "q", func(ctx context.Context, task *Task) ([]byte, error) {
+			if string(task.Parameters) == "next" {
+				return nil, nil
+			}
+			started <- struct{}{}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return nil, ctx.Err()
+		})
+		w.subscribed(t, w.keys.control())
+		id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxAttempts: 9}})
+		receive(t, "the start", started)
+		if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
+			t.Fatal(done, err)
+		}
+		if cause := receive(t, "the end of the handler", causes); !errors.Is(cause, ErrCancelled) {
+			t.Errorf("ended with %v", cause)
+		}
+		if task := w.finished(t, id); task.Status != Failed || task.Reason != ReasonCancelled {
+			t.Errorf("%+v", task)
+		}
+		if task := w.finished(t, w.enqueue(t, "q", "next", Options{})); task.Status != Complete {
+			t.Errorf("the next: %+v", task)
+		}
+	})
+}
+
+func TestWorkRetries(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) {
+			err := errors.New("not today")
+			switch string(task.Parameters) {
+			case "permanent":
+				return nil, Permanent(err)
+			case "later":
+				if task.Reschedules == 0 {
+					return nil, Later(err, time.Millisecond)
+				}
+				return []byte("now"), nil
+			case "third":
+				if task.Attempts == 2 {
+					return []byte("third time"), nil
+				}
+			}
+			return nil, err
+		})
+		soon := Retry{MaxAttempts: 3, Base: time.Millisecond, Min: time.Millisecond}
+		ids := make(map[string]string)
+		for _, name := range []string{"permanent", "later", "third", "never"} {
+			ids[name] = w.enqueue(t, "q", name, Options{Retry: soon})
+		}
+		finished := func(name string) *Task {
+			var task *Task
+			eventually(t, name, func() bool { // no host is here that moves what is due
+				must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+				task = w.task(t, ids[name])
+				return task.Status.Finished()
+			})
+			return task
+		}
+		if task := finished("permanent"); task.Status != Failed || task.Attempts != 1 || task.Reason != ReasonError || task.Failure().Message != "not today" {
+			t.Errorf("%+v", task)
+		}
+		if task := finished("later"); task.Status != Complete || task.Attempts != 1 || task.Reschedules != 1 {
+			t.Errorf("%+v", task)
+		}
+		if task := finished("third"); task.Status != Complete || task.Attempts != 3 || string(task.Result) != "third time" {
+			t.Errorf("%+v", task)
+		}
+		if task := finished("never"); task.Status != Failed || task.Attempts != 3 || task.Reason != ReasonExhausted {
+			t.Errorf("%+v", task)
+		}
+		if err := Permanent(context.Canceled); !errors.Is(err, context.Canceled) || err.Error() != context.Canceled.Error() {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestWorkIsDrained(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.config.Lease = time.Second
+		started, end := make(chan string, 1), make(chan struct{})
+		errs := make(chan error, 1)
+		go func() {
+			errs <- w.Work(w.ctx, "q", func(_ context.Context, task *Task) ([]byte, error) {
+				started <- task.Node
+				<-end
+				return []byte("done"), nil
+			})
+		}()
+		first := w.enqueue(t, "q", "", Options{})
+		node := receive(t, "the start", started)
+		second := w.enqueue(t, "q", "", Options{})
+		if err := w.Drain(w.ctx, node); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the listener to drain", func() bool {
+			nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx))
+			return len(nodes) == 1 && nodes[0].About["draining"] == "true" && nodes[0].Draining
+		})
+		close(end)
+		if err := receive(t, "the end of Work", errs); err != nil {
+			t.Errorf("ended with %v", err)
+		}
+		if a, b := w.task(t, first), w.task(t, second); a.Status != Complete || b.Status != Pending {
+			t.Errorf("%s, %s", a.Status, b.Status)
+		}
+		if nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx)); len(nodes) != 0 {
+			t.Errorf("%+v", nodes)
+		}
+		if err := w.Drain(w.ctx, node); !errors.Is(err, ErrNoNode) {
+			t.Errorf("of one that left: %v", err)
+		}
+	})
+}
+
+// An idle worker ends when it is drained.
+func TestAnIdleWorkerIsDrained(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.config.Lease = time.Second
+		errs := make(chan error, 1)
+		go func() { errs <- w.Work(w.ctx, "q", nil) }()
+		w.subscribed(t, w.keys.channel("q"))
+		if err := w.Drain(w.ctx, must[[]NodeInfo](t)(w.Nodes(w.ctx))[0].ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := receive(t, "the end of Work", errs); err != nil {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}

@@ -1,0 +1,126 @@
+package queue
+
+import (
+	"testing"
+	"time"
+)
+
+func TestExpire(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		high := 80
+		for _, c := range []struct {
+			queue   string
+			options Options
+			age     time.Duration // the manifest's
+			at      float64       // when it has not yet expired; a second later it has
+		}{
+			{"age", Options{Retry: Retry{MaxAge: 10 * time.Second}}, 0, 9.5},
+			{"age-from-eta", Options{Delay: 20 * time.Second, Retry: Retry{MaxAge: 10 * time.Second}}, 0, 29.5},
+			{"deadline", Options{Deadline: time.Unix(1700000005, 0)}, 0, 4.5},
+			{"deadline-first", Options{Deadline: time.Unix(1700000005, 0), Retry: Retry{MaxAge: 10 * time.Second}}, 0, 4.5},
+			{"age-first", Options{Deadline: time.Unix(1700000050, 0), Retry: Retry{MaxAge: 10 * time.Second}}, 0, 9.5},
+			{"scheduled", Options{Delay: time.Hour, Deadline: time.Unix(1700000005, 0)}, 0, 4.5},
+			{"priority", Options{Priority: &high, Retry: Retry{MaxAge: 10 * time.Second}}, 0, 9.5},
+			{"manifest", Options{}, 10 * time.Second, 9.5},
+			{"own-before-manifest", Options{Retry: Retry{MaxAge: 20 * time.Second}}, 10 * time.Second, 19.5},
+		} {
+			w.at(0)
+			q := w.Queue(c.queue)
+			if err := q.Pause(w.ctx); err != nil { // it matters not
+				t.Fatal(err)
+			}
+			id := w.enqueue(t, c.queue, "", c.options)
+			ended := w.waiting(t, id)
+			w.at(c.at)
+			if n := must[int](t)(q.Expire(w.ctx, c.age)); n != 0 {
+				t.Errorf("%s: %d expired too early", c.queue, n)
+			}
+			w.at(c.at + 1)
+			if n := must[int](t)(q.Expire(w.ctx, c.age)); n != 1 {
+				t.Errorf("%s: %d expired", c.queue, n)
+			}
+			if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonExpired || task.Failure().Reason != ReasonExpired {
+				t.Errorf("%s: %+v", c.queue, task)
+			}
+			w.depth(t, c.queue, map[Status]int64{Failed: 1})
+			if got := receive(t, "the end of Wait", ended); got.err != nil {
+				t.Errorf("%s: %v", c.queue, got.err)
+			}
+			if n := w.rdb.Exists(w.ctx, w.keys.expiry(c.queue)).Val(); n != 0 {
+				t.Errorf("%s: entries are left", c.queue)
+			}
+		}
+	})
+}
+
+// What is past its time is not reserved either, whoever looks first.
+func TestReserveOfWhatHasExpired(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.enqueue(t, "q", "", Options{ID: "own", Retry: Retry{MaxAge: 10 * time.Second}})
+		w.enqueue(t, "q", "", Options{ID: "manifest"})
+		w.enqueue(t, "q", "", Options{ID: "own-long", Retry: Retry{MaxAge: time.Hour}})
+		w.at(11)
+		batch := w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 9, MaxAge: 10 * time.Second}})[0]
+		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Tasks[0].ID != "own-long" || batch.Passed != 2 {
+			t.Errorf("%+v", batch)
+		}
+		w.depth(t, "q", map[Status]int64{Failed: 2, Reserved: 1})
+		// By hand it has its time again, from now on.
+		if err := w.Queue("q").Retry(w.ctx, "manifest"); err != nil {
+			t.Fatal(err)
+		}
+		if n := must[int](t)(w.Queue("q").Expire(w.ctx, 10*time.Second)); n != 0 {
+			t.Errorf("%d expired that was just retried", n)
+		}
+		batch = w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 9, MaxAge: 10 * time.Second}})[0]
+		if len(batch.Tasks) != 1 || batch.Tasks[0].Expires.Unix() != 1700000021 {
+			t.Errorf("%+v", batch)
+		}
+	})
+}
+
+// What runs is left alone, and expires when it is to wait again, in a paused queue too.
+func TestExpireLeavesWhatRuns(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxAge: 10 * time.Second}})
+		node, hold := w.held(t, "q")
+		w.at(20)
+		if n := must[int](t)(w.Queue("q").Expire(w.ctx, time.Second)); n != 0 || w.task(t, id).Status != Started {
+			t.Errorf("%d expired", n)
+		}
+		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}, Again: AgainRetry, Delay: time.Hour})
+		if look := must[Poll](t)(w.Poll(w.ctx, []string{"q"})).Queues[0]; look.Expires.Unix() != 1700000010 {
+			t.Errorf("%+v", look)
+		}
+		if n := must[int](t)(w.Queue("q").Expire(w.ctx, 0)); n != 1 || w.task(t, id).Reason != ReasonExpired {
+			t.Errorf("%d expired", n)
+		}
+		w.depth(t, "q", map[Status]int64{Failed: 1})
+	})
+}
+
+// Many, in blocks; and tasks with a time of their own, or none at all, before them in the list.
+func TestExpireInBlocks(t *testing.T) {
+	w := setup(t)
+	w.at(0)
+	var specs []Spec
+	for i := range 350 {
+		specs = append(specs, Spec{Options: Options{Retry: Retry{MaxAge: time.Duration(i%2) * time.Hour}}})
+	}
+	must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
+	w.rdb.RPush(w.ctx, w.keys.pending("q"), "gone", "gone-too")
+	w.at(60)
+	w.enqueue(t, "q", "", Options{ID: "young"})
+	// Those before them hide no more than a block.
+	if n := must[int](t)(w.Queue("q").Expire(w.ctx, time.Minute-time.Second)); n < 50 {
+		t.Errorf("%d expired", n)
+	}
+	if w.task(t, "young").Status != Pending {
+		t.Error("a young task expired")
+	}
+	w.at(3601)
+	must[int](t)(w.Queue("q").Expire(w.ctx, time.Minute))
+	w.depth(t, "q", map[Status]int64{Failed: 351, Pending: 2})
+}

@@ -1,0 +1,170 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// damages are keys of a queue q, a task x and a listener, at which somebody may write anything.
+func (w *world) damages(listener string) []string {
+	k := w.keys
+	return []string{
+		k.pending("q"), k.level("080", "q"), k.priorities("q"), k.reserved("q", listener), k.started("q"), k.complete("q"), k.failed("q"),
+		k.scheduled("q"), k.listeners("q"), k.index("q"), k.stats("q"), k.expiry("q"), k.keyed("q"), k.limits(), k.task("x"), k.bytes("x"),
+		k.log("x"), k.attempts("x"), k.pending("dead"), k.stats("dead"), k.priorities("dead"), k.unique("q", (&Unique{}).hash("q", []byte("x"))),
+	}
+}
+
+// damage writes text where it does not belong: as a key of another type, or as a part of one.
+func (w *world) damage(t testing.TB, listener string, where, kind uint8, field, text string) {
+	t.Helper()
+	key := w.damages(listener)[int(where)%len(w.damages(listener))]
+	var err error
+	switch kind % 6 {
+	case 0: // a field of the task
+		err = w.rdb.HSet(w.ctx, w.keys.task("x"), field, text).Err()
+	case 1:
+		err = w.rdb.Set(w.ctx, key, text, 0).Err()
+	case 2:
+		err = w.rdb.LPush(w.ctx, key, text).Err()
+	case 3:
+		err = w.rdb.SAdd(w.ctx, key, text).Err()
+	case 4:
+		err = w.rdb.ZAdd(w.ctx, key, redis.Z{Score: float64(where), Member: text}).Err()
+	case 5:
+		err = w.rdb.HSet(w.ctx, key, field, text).Err()
+	}
+	if err != nil && !strings.HasPrefix(err.Error(), "WRONGTYPE") {
+		t.Fatal(err)
+	}
+}
+
+// FuzzDamaged damages what there is of a task in some state, and then does everything to it. Redis may
+// say that a key is of the wrong type; nothing else goes wrong, nothing hangs, and nobody gets a task
+// that another one has.
+func FuzzDamaged(f *testing.F) {
+	for i, field := range []string{
+		"status", "queue", "node", "run", "pid", "priority", "crashes", "max_crashes", "expires", "max_age", "created", "eta", "deadline",
+		"rejected_by", "settled", "cancel", "dead", "live_id", "dead_id", "stale", "key", "unique", "checkpoint", "parameters", "retry",
+		"labels", "progress", "attempts", "retried_at", "reclaimed_node", "on_crash", "foreign", "finished_at",
+	} {
+		f.Add(uint8(i), uint8(i), uint8(0), field, []string{"", "nan", "-1", "1e400", "x y", "9223372036854775807", "x", "dead", "quern:bytes:1:a"}[i%9])
+	}
+	for where := range uint8(22) {
+		for kind := 1 + where%2; kind < 6; kind += 2 {
+			f.Add(where/2+kind, where, kind, "failed", []string{"x", "", "nan", "050"}[(where+kind)%4])
+		}
+	}
+	url := queuetest.Mini(f)
+	f.Fuzz(func(t *testing.T, state, where, kind uint8, field, text string) {
+		if len(field)+len(text) > 1000 {
+			t.Skip()
+		}
+		w := newWorld(t, url)
+		w.at(0)
+		node, other := w.node(t, "q"), w.node(t, "q")
+		high := 80
+		spec := Spec{[]byte("x"), Options{ID: "x", Priority: &high, Key: "k", Unique: &Unique{}, Retry: Retry{MaxAge: time.Hour}}}
+		if state%6 == 1 {
+			spec.Delay = time.Second
+		}
+		must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, []Spec{spec}))
+		hold := Hold{ID: "x", Run: 1}
+		if state%6 >= 2 {
+			node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: state%6 != 2, Terms: Terms{Dead: "dead"}}})
+		}
+		if state%6 >= 4 {
+			s := Settlement{Hold: hold, Result: []byte("\xff")}
+			if state%6 == 5 {
+				s.Failure = &Failure{}
+			}
+			w.settle(t, node, "q", s)
+		}
+		w.damage(t, node.id, where, kind, field, text)
+
+		ok := func(what string, err error) {
+			t.Helper()
+			if err == nil {
+				return
+			}
+			for _, known := range []string{"WRONGTYPE", ErrLost.Error(), ErrNoTask.Error(), ErrStatus.Error(), ErrLeaseLost.Error(), ErrInvalid.Error(), ErrNoNode.Error(), ErrQueueFull.Error()} {
+				if strings.Contains(err.Error(), known) {
+					return
+				}
+			}
+			t.Errorf("%s: %v", what, err)
+		}
+		q := w.Queue("q")
+		_, err := q.EnqueueMany(w.ctx, []Spec{{[]byte("y"), Options{ID: "y", Unique: &Unique{}}}, spec})
+		ok("enqueue", err)
+		_, err = q.Stats(w.ctx)
+		ok("stats", err)
+		_, err = w.Poll(w.ctx, []string{"q"})
+		ok("poll", err)
+		if ids, err := node.Held(w.ctx, "q"); err == nil && len(ids) > 0 {
+			ok("adopt", node.Adopt(w.ctx, Want{Queue: "q"}, ids).Err)
+		}
+		ok("start", node.Start(w.ctx, "q", hold))
+		ok("progress", node.Progress(w.ctx, []ProgressReport{{Hold: hold, Queue: "q"}})[0])
+		ok("checkpoint", node.Checkpoint(w.ctx, "q", hold, []byte("x")))
+		ok("log", node.AppendLogs(w.ctx, []LogBatch{{Hold: hold, Lines: []string{"x"}}})[0])
+		has := make(map[string]*Node)
+		take := func(n *Node) {
+			t.Helper()
+			batch := n.Reserve(w.ctx, []Want{{Queue: "q", Count: 9, Start: true, MaxAge: time.Hour, MaxRunning: 50, Terms: Terms{Dead: "dead"}}})[0]
+			ok("reserve", batch.Err)
+			for _, task := range batch.Tasks {
+				if first := has[task.ID]; first != nil && first != n {
+					t.Errorf("%s is taken twice", task.ID)
+				}
+				has[task.ID] = n
+				hold = Hold{ID: task.ID, Run: task.Run}
+			}
+		}
+		take(other)
+		take(node)
+		for _, again := range []Again{AgainRetry, AgainReject, ""} {
+			errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: hold, Failure: &Failure{}, Again: again, Delay: time.Second}})
+			ok("settle", err)
+			for _, err := range errs {
+				ok("settle", err)
+			}
+		}
+		_, err = q.Cancel(w.ctx, "x")
+		ok("cancel", err)
+		w.at(10)
+		_, err = q.EnqueueDue(w.ctx)
+		ok("due", err)
+		_, err = node.Release(w.ctx, "q", []Hold{hold})
+		ok("release", err)
+		ok("retry", q.Retry(w.ctx, "x"))
+		w.at(7000)
+		_, err = q.Expire(w.ctx, time.Minute)
+		ok("expire", err)
+		for _, dead := range []*Node{node, other} {
+			_, err = w.Reclaim(w.ctx, dead.id, 0)
+			ok("reclaim", err)
+		}
+		_, err = w.Nodes(w.ctx)
+		ok("nodes", err)
+		for _, status := range append(Statuses(), "") {
+			_, err = q.List(w.ctx, ListOptions{Status: status})
+			ok("list", err)
+		}
+		_, err = q.List(w.ctx, ListOptions{Key: "k"})
+		ok("list by key", err)
+		if task, err := w.Task(w.ctx, "x"); err == nil {
+			_, err = w.History(w.ctx, task)
+			ok("history", err)
+		}
+		ok("delete", q.Delete(w.ctx, "x"))
+		_, err = q.Purge(w.ctx, PurgeOptions{Everything: true, Foreign: true})
+		ok("purge", err)
+		ok("recount", q.Recount(w.ctx))
+	})
+}

@@ -1,0 +1,172 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestPriorities(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		var want []string
+		for p := 100; p >= 0; p-- {
+			want = append(want, fmt.Sprintf("%03d-0", p), fmt.Sprintf("%03d-1", p))
+		}
+		for i := range 2 {
+			for p := range 101 {
+				w.enqueue(t, "q", "", Options{ID: fmt.Sprintf("%03d-%d", p, i), Priority: &p})
+			}
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 202})
+		if task := w.task(t, "080-1"); task.Priority != 80 {
+			t.Errorf("%+v", task)
+		}
+		if ids := w.waits(t, "q"); !slices.Equal(ids, []string{"050-0", "050-1"}) {
+			t.Errorf("Python sees %v", ids)
+		}
+		listed := slices.Clone(want)
+		slices.Reverse(listed)
+		var pages []string
+		for offset := 0; offset < 210; offset += 7 {
+			pages = append(pages, idsOf(must[[]*Task](t)(w.Queue("q").List(w.ctx, ListOptions{Status: Pending, Offset: offset, Limit: 7})))...)
+		}
+		if !slices.Equal(pages, listed) {
+			t.Errorf("listed are %v", pages)
+		}
+		node := w.node(t, "q")
+		order := func(what string) []Hold {
+			t.Helper()
+			holds := w.reserveMany(t, node, "q", 202, true)
+			for i, hold := range holds {
+				if hold.ID != want[i] {
+					t.Fatalf("%s: %d is %s, want %s", what, i, hold.ID, want[i])
+				}
+			}
+			if n := w.rdb.SCard(w.ctx, w.keys.started("q")).Val(); n != 202 {
+				t.Errorf("%s: %d have started", what, n)
+			}
+			return holds
+		}
+		holds := order("enqueued")
+		slices.Reverse(holds)
+		if errs, err := node.Release(w.ctx, "q", holds); errors.Join(append(errs, err)...) != nil {
+			t.Fatal(errs, err)
+		}
+		order("released")
+		w.die(t, node)
+		must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+		node = w.node(t, "q")
+		holds = order("reclaimed")
+		var settlements []Settlement
+		for _, hold := range holds {
+			settlements = append(settlements, Settlement{Hold: hold, Failure: &Failure{}, Again: AgainRetry, Delay: time.Second})
+		}
+		if errs, err := node.Settle(w.ctx, "q", settlements); errors.Join(append(errs, err)...) != nil {
+			t.Fatal(errs, err)
+		}
+		w.depth(t, "q", map[Status]int64{Scheduled: 202})
+		w.at(1)
+		must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+		holds = order("retried and due")
+		for i := range settlements {
+			settlements[i] = Settlement{Hold: holds[i], Failure: &Failure{}}
+		}
+		if errs, err := node.Settle(w.ctx, "q", settlements); errors.Join(append(errs, err)...) != nil {
+			t.Fatal(errs, err)
+		}
+		for _, id := range want {
+			if err := w.Queue("q").Retry(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		order("retried by hand")
+		node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}}) // which finds that no list holds anything
+		if levels := w.rdb.SMembers(w.ctx, w.keys.priorities("q")).Val(); len(levels) != 0 {
+			t.Errorf("%v are left", levels)
+		}
+	})
+}
+
+func TestPrioritiesThatAreNone(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, p := range []int{-1, 101} {
+			if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{Priority: &p}); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%d: %v", p, err)
+			}
+		}
+		high := 80
+		w.enqueue(t, "q", "", Options{ID: "cancelled", Priority: &high})
+		if _, err := w.Queue("q").Cancel(w.ctx, "cancelled"); err != nil || w.rdb.LLen(w.ctx, w.keys.level("080", "q")).Val() != 0 {
+			t.Error(err)
+		}
+		// What somebody writes there by hand counts for nothing, and blocks nothing.
+		w.rdb.SAdd(w.ctx, w.keys.priorities("q"), "050", "50", "abc", "", "090", "999", "0x1", "nan")
+		w.rdb.Set(w.ctx, w.keys.level("090", "q"), "x", 0)
+		ninety := 90
+		w.enqueue(t, "q", "", Options{ID: "ninety", Priority: &ninety})
+		w.enqueue(t, "q", "", Options{ID: "plain"})
+		w.depth(t, "q", map[Status]int64{Pending: 2, Failed: 1})
+		if poll := must[Poll](t)(w.Poll(w.ctx, []string{"q"})); poll.Queues[0].Pending != 2 {
+			t.Errorf("%+v", poll)
+		}
+		if holds := w.reserveMany(t, w.node(t, "q"), "q", 2, true); holds[0].ID != "ninety" {
+			t.Errorf("%v", holds)
+		}
+	})
+}
+
+// However many nodes and queues: no more run than may, also after one has died.
+func TestMaxRunning(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		const most, tasks = 5, 60
+		queues := []string{"a", "b"}
+		want := func(queue string) Want {
+			return Want{Queue: queue, Count: 4, Start: true, MaxRunning: most, Fleet: queues}
+		}
+		for i := range tasks {
+			w.enqueue(t, queues[i%2], "", Options{})
+		}
+		running := func() int64 {
+			return w.rdb.SCard(w.ctx, w.keys.started("a")).Val() + w.rdb.SCard(w.ctx, w.keys.started("b")).Val()
+		}
+		dying := w.node(t, queues...)
+		if batch := dying.Reserve(w.ctx, []Want{want("a"), want("b")}); len(batch[0].Tasks) != 4 || len(batch[1].Tasks) != 1 {
+			t.Errorf("%+v", batch)
+		}
+		live := w.node(t, queues...)
+		if batch := live.Reserve(w.ctx, []Want{want("b")})[0]; len(batch.Tasks) != 0 || batch.Err != nil || batch.Passed != 0 {
+			t.Errorf("one more: %+v", batch)
+		}
+		w.reclaimFrom(t, dying)
+		if n := running(); n != 0 {
+			t.Errorf("%d run after the death", n)
+		}
+		var group sync.WaitGroup
+		for range 3 {
+			node := w.node(t, queues...)
+			group.Go(func() {
+				for w.rdb.LLen(w.ctx, w.keys.complete("a")).Val()+w.rdb.LLen(w.ctx, w.keys.complete("b")).Val() < tasks && w.ctx.Err() == nil {
+					for i, batch := range node.Reserve(w.ctx, []Want{want("a"), want("b")}) {
+						if n := running(); n > most {
+							t.Errorf("%d run", n)
+						}
+						var settlements []Settlement
+						for _, task := range batch.Tasks {
+							settlements = append(settlements, Settlement{Hold: Hold{ID: task.ID, Run: task.Run}})
+						}
+						if errs, err := node.Settle(w.ctx, queues[i], settlements, queues...); errors.Join(append(errs, err)...) != nil {
+							t.Error(errs, err)
+						}
+					}
+				}
+			})
+		}
+		group.Wait()
+		w.depth(t, "a", map[Status]int64{Complete: tasks / 2})
+		w.depth(t, "b", map[Status]int64{Complete: tasks / 2})
+	})
+}

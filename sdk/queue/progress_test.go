@@ -1,0 +1,100 @@
+package queue
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestProgress(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		processor, task := w.taken(t, "q", "")
+		must[[]byte](t)(processor.Start(w.ctx, 0))
+		for _, c := range []struct {
+			fraction, want float64
+			message        string
+		}{{0.25, 0.25, "a quarter"}, {2, 1, "bad \xff"}, {-1, 0, strings.Repeat("é", maxMessage)}, {math.Inf(1), 1, ""}} {
+			if err := processor.Progress(w.ctx, c.fraction, c.message); err != nil {
+				t.Fatal(err)
+			}
+			read := w.task(t, task.ID)
+			if read.Progress != c.want || len(read.Message) > maxMessage || !strings.HasPrefix(validText(c.message), read.Message) {
+				t.Errorf("%v: %v %.20q", c.fraction, read.Progress, read.Message)
+			}
+		}
+		if err := processor.Release(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if read := w.task(t, task.ID); read.Progress != 0 || read.Message != "" {
+			t.Errorf("given back: %+v", read)
+		}
+		if err := processor.Progress(w.ctx, 1, ""); !errors.Is(err, ErrLost) {
+			t.Errorf("of what is not held: %v", err)
+		}
+		node := w.node(t, "q")
+		if errs := node.Progress(w.ctx, []ProgressReport{{Hold: Hold{ID: "none", Run: 1}, Queue: "q"}}); !errors.Is(errs[0], ErrNoTask) {
+			t.Errorf("of no task: %v", errs)
+		}
+	})
+}
+
+// A checkpoint is there in the next run, after a crash and after a retry, and gone when it is complete.
+func TestCheckpointsSurvive(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "\xff", Options{})
+		next := func() (*Processor, *Node) {
+			node := w.node(t, "q")
+			got := w.reserve(t, node, "q", true)
+			return w.Processor(&Task{ID: id, Queue: "q", Node: node.id, Run: got.Run, Retry: Retry{MaxAttempts: 9, Min: time.Millisecond, Max: time.Millisecond}}), node
+		}
+		kept := func(want string) {
+			t.Helper()
+			if got := must[[]byte](t)(w.Checkpoint(w.ctx, id)); string(got) != want {
+				t.Errorf("kept is %q, want %q", got, want)
+			}
+		}
+		p, node := next()
+		kept("")
+		for _, text := range []string{"one", "", "\xfe two"} {
+			if err := p.Checkpoint(w.ctx, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			kept(text)
+		}
+		w.reclaimFrom(t, node)
+		if err := p.Checkpoint(w.ctx, []byte("stale")); !errors.Is(err, ErrLost) {
+			t.Errorf("of what is not held: %v", err)
+		}
+		p, _ = next()
+		if got := must[[]byte](t)(p.Restore(w.ctx)); string(got) != "\xfe two" {
+			t.Errorf("after the crash %q", got)
+		}
+		if err := p.Retry(w.ctx, Failure{}, Retry{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the retry", func() bool { return must[int](t)(w.Queue("q").EnqueueDue(w.ctx)) == 1 })
+		p, _ = next()
+		kept("\xfe two")
+		if err := p.Checkpoint(w.ctx, bytes.Repeat([]byte{1}, MaxCheckpoint+1)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("too many bytes: %v", err)
+		}
+		if err := p.Fail(w.ctx, Failure{}); err != nil {
+			t.Fatal(err)
+		}
+		kept("\xfe two") // for a retry by hand
+		if err := w.Queue("q").Retry(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		p, _ = next()
+		if err := p.Complete(w.ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		kept("")
+		if task := w.task(t, id); string(task.Parameters) != "\xff" {
+			t.Errorf("%+v", task)
+		}
+	})
+}

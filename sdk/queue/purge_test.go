@@ -1,0 +1,164 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// finishAs puts finished tasks into a queue, one a second; a name that begins with f fails, with p it is a
+// Python client's, with g there is nothing but its entry.
+func (w *world) finishAs(t testing.TB, queue string, names ...string) {
+	t.Helper()
+	node := w.node(t, queue)
+	for i, name := range names {
+		w.at(float64(i))
+		if name[0] == 'p' {
+			w.rdb.HSet(w.ctx, w.keys.task(name), "queue", queue, "status", "pending", "created", w.clock)
+			w.rdb.LPush(w.ctx, w.keys.pending(queue), name)
+		} else {
+			w.enqueue(t, queue, "\xff", Options{ID: name, Key: "k", Unique: &Unique{Key: name}})
+		}
+		got := w.reserve(t, node, queue, true)
+		s := Settlement{Hold: Hold{ID: got.ID, Run: got.Run}, Result: []byte("\xff")}
+		if name[0] == 'f' {
+			s.Failure = &Failure{}
+		}
+		w.settle(t, node, queue, s)
+		if name[0] == 'g' {
+			w.rdb.Del(w.ctx, w.keys.task(name), w.keys.bytes(name))
+			w.rdb.ZRem(w.ctx, w.keys.index(queue), name)
+			w.rdb.Del(w.ctx, w.keys.keyed(queue))
+		}
+	}
+	w.at(float64(len(names)))
+}
+
+func TestPurge(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		mixed := []string{"c0", "f1", "c2", "p3", "f4", "g5", "c6", "p7", "c8"}
+		for i, c := range []struct {
+			options PurgeOptions
+			left    string // newest first: complete, then failed
+			n       int
+		}{
+			{PurgeOptions{Everything: true}, "p7 p3", 6},
+			{PurgeOptions{Everything: true, Foreign: true}, "", 8},
+			{PurgeOptions{Everything: true, Status: Failed}, "c8 p7 c6 g5 p3 c2 c0", 2},
+			{PurgeOptions{OlderThan: 4 * time.Second}, "c8 p7 c6 p3", 4}, // at second 9: finished before 5
+			{PurgeOptions{OlderThan: time.Hour}, "c8 p7 c6 g5 p3 c2 c0 f4 f1", 0},
+			{PurgeOptions{OlderThan: 8500 * time.Millisecond}, "c8 p7 c6 g5 p3 c2 f4 f1", 1},
+			{PurgeOptions{Keep: 7}, "c8 p7 c6 g5 p3 f4 f1", 2},
+			{PurgeOptions{Keep: 2, Status: Complete}, "c8 p7 p3 f4 f1", 3},
+			{PurgeOptions{Keep: 1, Foreign: true}, "f4", 7},
+			{PurgeOptions{Keep: 100}, "c8 p7 c6 g5 p3 c2 c0 f4 f1", 0},
+			{PurgeOptions{Keep: 8, OlderThan: 4 * time.Second}, "c8 p7 c6 p3", 4},
+		} {
+			queue := fmt.Sprint("q", i)
+			w.finishAs(t, queue, mixed...)
+			n, err := w.Queue(queue).Purge(w.ctx, c.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := slices.Concat(w.rdb.LRange(w.ctx, w.keys.complete(queue), 0, -1).Val(), w.rdb.LRange(w.ctx, w.keys.failed(queue), 0, -1).Val())
+			if n != c.n || strings.Join(left, " ") != c.left {
+				t.Errorf("%+v: %d gone, %v left", c.options, n, left)
+			}
+			for _, name := range mixed {
+				if n := w.rdb.Exists(w.ctx, w.keys.task(name), w.keys.bytes(name)).Val(); n > 0 != (slices.Contains(left, name) && name[0] != 'g') {
+					t.Errorf("%+v: %d keys of %s", c.options, n, name)
+				}
+			}
+			if index := w.rdb.ZCard(w.ctx, w.keys.index(queue)).Val(); int(index) != len(slices.DeleteFunc(left, func(id string) bool { return id[0] == 'g' })) {
+				t.Errorf("%+v: %d entries in the index", c.options, index)
+			}
+			for _, name := range mixed {
+				w.rdb.Del(w.ctx, w.keys.task(name), w.keys.bytes(name))
+			}
+		}
+		for _, options := range []PurgeOptions{{}, {Status: Pending, Everything: true}, {Keep: -1}, {OlderThan: -1}} {
+			if _, err := w.Queue("q0").Purge(w.ctx, options); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%+v: %v", options, err)
+			}
+		}
+	})
+}
+
+// Whether in one block or in many: what is foreign stays where it is, and counts for the number to keep.
+func TestPurgeInBlocks(t *testing.T) {
+	w := setup(t)
+	var ids []any
+	pipe := w.rdb.Pipeline()
+	for i := range 4500 {
+		id := fmt.Sprintf("id%04d", i)
+		ids = append(ids, id)
+		pipe.HSet(w.ctx, w.keys.task(id), "status", "complete", "queue", "q", "run", 1, "finished_at", 1600000000+i)
+		if i < 1500 || i%3 == 0 {
+			pipe.HDel(w.ctx, w.keys.task(id), "run")
+		}
+	}
+	pipe.LPush(w.ctx, w.keys.complete("q"), ids...)
+	must[any](t)(pipe.Exec(w.ctx))
+	if n := must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Keep: 600})); n != 1600 {
+		t.Errorf("%d gone", n) // two of three from 1500 to 3899
+	}
+	left := w.rdb.LRange(w.ctx, w.keys.complete("q"), 0, -1).Val()
+	if len(left) != 2900 || !slices.IsSortedFunc(left, func(a, b string) int { return strings.Compare(b, a) }) || left[599] != "id3900" {
+		t.Errorf("%d left, the 600th is %s", len(left), left[599])
+	}
+	if n := must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true, Foreign: true})); n != 2900 {
+		t.Errorf("%d gone", n)
+	}
+	if names := w.names(t); len(names) != 0 {
+		t.Errorf("left are %d keys, %s", len(names), names[0])
+	}
+}
+
+// In a long list nobody searches: entries stay, and purge finds out which.
+func TestLongListsOfWhatIsFinished(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t)
+	fill := make([]any, 5000)
+	for i := range fill {
+		fill[i] = "ballast"
+	}
+	w.finishAs(t, "q", "f1", "f2", "f3", "c4")
+	for range searched / len(fill) {
+		w.rdb.LPush(w.ctx, w.keys.failed("q"), fill...)
+	}
+	q := w.Queue("q")
+	for _, id := range []string{"f1", "f2"} {
+		if err := q.Retry(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Delete(w.ctx, "f3"); err != nil {
+		t.Fatal(err)
+	}
+	node := w.node(t, "q")
+	holds := w.reserveMany(t, node, "q", 2, true)
+	w.settle(t, node, "q", Settlement{Hold: holds[0], Failure: &Failure{}}) // f1 has two entries now
+	w.settle(t, node, "q", Settlement{Hold: holds[1]})                      // f2 is complete, and has one among the failed
+	if n := w.rdb.LLen(w.ctx, w.keys.failed("q")).Val(); n != searched+4 {
+		t.Errorf("%d entries", n)
+	}
+	if n := must[int](t)(q.Purge(w.ctx, PurgeOptions{Status: Failed, Keep: 1})); n != 0 {
+		t.Errorf("%d gone", n)
+	}
+	left := w.rdb.LRange(w.ctx, w.keys.failed("q"), 0, -1).Val()
+	if !slices.Equal(left, []string{"f1"}) {
+		t.Errorf("left are %v", left)
+	}
+	if n := must[int](t)(q.Purge(w.ctx, PurgeOptions{Everything: true})); n != 3 {
+		t.Errorf("%d gone", n)
+	}
+	w.depth(t, "q", nil)
+	for _, id := range []string{"f1", "f2", "f3", "c4"} {
+		if n := w.rdb.Exists(w.ctx, w.keys.task(id)).Val(); n != 0 {
+			t.Errorf("%s is left", id)
+		}
+	}
+}

@@ -1,0 +1,621 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// at sets the clock of the scripts to so many seconds after a beginning.
+func (w *world) at(second float64) { w.clock = fmt.Sprintf("%.6f", 1700000000+second) }
+
+// die ends a node's lease, as time does.
+func (w *world) die(t testing.TB, node *Node) {
+	t.Helper()
+	if n := must[int64](t)(w.rdb.ZAddArgs(w.ctx, w.keys.nodes(), redis.ZAddArgs{
+		XX: true, Ch: true, Members: []redis.Z{{Score: 1, Member: node.id}},
+	}).Result()); n != 1 {
+		t.Fatalf("%s has no lease", node.id)
+	}
+}
+
+// reclaimFrom takes the tasks of a node that died.
+func (w *world) reclaimFrom(t testing.TB, node *Node) Reclaimed {
+	t.Helper()
+	w.die(t, node)
+	return must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+}
+
+// names are all keys of the tenant, in order.
+func (w *world) names(t testing.TB) []string {
+	t.Helper()
+	return slices.Sorted(slices.Values(must[[]string](t)(w.rdb.Keys(w.ctx, w.keys.ns+"_*").Result())))
+}
+
+// waits are the IDs of the list that Python knows, next to run first.
+func (w *world) waits(t testing.TB, queue string) []string {
+	t.Helper()
+	ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending(queue), 0, -1).Result())
+	slices.Reverse(ids)
+	return ids
+}
+
+func (w *world) reserveMany(t testing.TB, node *Node, queue string, count int, start bool) []Hold {
+	t.Helper()
+	batch := node.Reserve(w.ctx, []Want{{Queue: queue, Count: count, Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
+	if batch.Err != nil || len(batch.Tasks) != count {
+		t.Fatalf("reserved %+v, want %d tasks", batch, count)
+	}
+	holds := make([]Hold, count)
+	for i, task := range batch.Tasks {
+		holds[i] = Hold{ID: task.ID, Run: task.Run}
+	}
+	return holds
+}
+
+func TestReclaimKeepsTheOrder(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.enqueue(t, "q", "", Options{ID: "first"})
+		survivor := w.node(t, "q")
+		before := w.names(t)
+		for i := range 1200 { // three blocks
+			w.enqueue(t, "q", "", Options{ID: fmt.Sprintf("id%04d", i)})
+		}
+		var want []string
+		for i := range 1200 {
+			want = append(want, fmt.Sprintf("id%04d", i))
+		}
+		node := w.node(t, "q")
+		w.reserveMany(t, node, "q", 1000, false)
+		w.reserveMany(t, node, "q", 150, true)
+		got := w.reclaimFrom(t, node)
+		if got != (Reclaimed{Returned: 1150}) {
+			t.Errorf("%+v", got)
+		}
+		if ids := w.waits(t, "q"); !slices.Equal(ids, append([]string{"first"}, want...)) {
+			t.Errorf("%d tasks wait, from %v", len(ids), ids[:10])
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1201})
+		for id, crashes := range map[string]int{"first": 0, "id0500": 0, "id0999": 1} {
+			task := w.task(t, id)
+			if task.Status != Pending || task.Crashes != crashes || task.Attempts != 0 || task.Node != "" || task.PID != 0 || !task.StartedAt.IsZero() {
+				t.Errorf("%s: %+v", id, task)
+			}
+		}
+		if nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx)); len(nodes) != 1 || nodes[0].ID != survivor.id {
+			t.Errorf("%+v", nodes)
+		}
+		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 1 {
+			t.Errorf("%d listeners", n)
+		}
+		// Nothing else is left behind: not a key that was not there before, but those of the tasks.
+		after := slices.DeleteFunc(w.names(t), func(key string) bool {
+			return strings.HasPrefix(key, w.keys.task("id")) || strings.HasPrefix(key, w.keys.attempts("id"))
+		})
+		if !slices.Equal(before, after) {
+			t.Errorf("keys\n%v, then\n%v", before, after)
+		}
+	})
+}
+
+func TestCrashesAreCounted(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		terms  Terms
+		asked  int      // of whoever reclaims
+		states []Status // after each crash
+		delays []int    // seconds
+	}{
+		{"default", Terms{}, 0, []Status{Pending, Scheduled, Failed}, []int{0, 1, 0}},
+		{"the host's", Terms{}, 2, []Status{Pending, Failed}, []int{0, 0}},
+		{"the manifest's", Terms{MaxCrashes: 5}, 2, []Status{Pending, Scheduled, Scheduled, Scheduled, Failed}, []int{0, 1, 2, 4, 0}},
+		{"once", Terms{MaxCrashes: 1}, 0, []Status{Failed}, []int{0}},
+		{"must not run twice", Terms{NoRerun: true, MaxCrashes: 9}, 0, []Status{Failed}, []int{0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, w *world) {
+				second := 0.0
+				w.at(second)
+				id := w.enqueue(t, "q", "", Options{})
+				for i, want := range c.states {
+					node := w.node(t, "q")
+					batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true, Terms: c.terms}})[0]
+					if len(batch.Tasks) != 1 || batch.Tasks[0].ID != id {
+						t.Fatalf("run %d: %+v", i+1, batch)
+					}
+					w.die(t, node)
+					got := must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, c.asked))
+					if got.Sum() != 1 {
+						t.Errorf("crash %d: %+v", i+1, got)
+					}
+					task := w.task(t, id)
+					if task.Status != want || task.Crashes != i+1 || task.Attempts != 0 {
+						t.Fatalf("crash %d: %+v, want %s", i+1, task, want)
+					}
+					if want == Scheduled {
+						if wait := task.ETA.Sub(task.Updated); wait != time.Duration(c.delays[i])*time.Second {
+							t.Errorf("crash %d: waits %s, want %d s", i+1, wait, c.delays[i])
+						}
+						second += float64(c.delays[i])
+						w.at(second)
+						must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+					}
+				}
+				task := w.task(t, id)
+				if task.Reason != ReasonCrashed || task.Failure().Reason != ReasonCrashed || task.FinishedAt.IsZero() || task.Node == "" {
+					t.Errorf("at the end: %+v", task)
+				}
+				history := must[[]Attempt](t)(w.History(w.ctx, task))
+				for i, attempt := range history[:len(c.states)] {
+					if attempt.Outcome != OutcomeCrashed || attempt.Run != int64(i+1) || attempt.Failure != nil {
+						t.Errorf("attempt %d: %+v", i+1, attempt)
+					}
+				}
+				w.depth(t, "q", map[Status]int64{Failed: 1})
+			})
+		})
+	}
+}
+
+func TestTheLongestPauseAfterACrash(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		id := w.enqueue(t, "q", "", Options{})
+		w.rdb.HSet(w.ctx, w.keys.task(id), "crashes", 50)
+		node := w.node(t, "q")
+		node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true, Terms: Terms{MaxCrashes: 1000}}})
+		w.reclaimFrom(t, node)
+		if task := w.task(t, id); task.ETA.Sub(task.Updated) != time.Minute {
+			t.Errorf("%+v", task)
+		}
+	})
+}
+
+func TestReclaimRefusesWhoeverLives(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		w.reserve(t, node, "q", true)
+		for name, reclaim := range map[string]func() (Reclaimed, error){
+			"by a host": func() (Reclaimed, error) { return w.Reclaim(w.ctx, node.id, 0) },
+			"by hand":   func() (Reclaimed, error) { return w.ReclaimNode(w.ctx, node.id) },
+			"its queue": func() (Reclaimed, error) { return w.reclaimQueue(w.ctx, node.id, "q", 3, true) },
+		} {
+			if got, err := reclaim(); !errors.Is(err, ErrStatus) || got != (Reclaimed{}) {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+		}
+		if _, err := node.Renew(w.ctx, nil); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.ReclaimNode(w.ctx, "host~01234567_1"); !errors.Is(err, ErrNoNode) {
+			t.Errorf("of nobody: %v", err)
+		}
+		w.depth(t, "q", map[Status]int64{Started: 1})
+	})
+}
+
+// A lease that is over is not lost while nobody has come for it.
+func TestALeaseThatIsOverIsRenewed(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		w.die(t, node)
+		if dead, _, err := w.Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
+			t.Errorf("%v, %v", dead, err)
+		}
+		if _, err := node.Renew(w.ctx, nil); err != nil {
+			t.Error(err)
+		}
+		dead, next, err := w.Dead(w.ctx)
+		if err != nil || len(dead) != 0 || next <= 0 || next > w.config.Lease {
+			t.Errorf("%v, next in %s, %v", dead, next, err)
+		}
+	})
+}
+
+// What is condemned cannot come back, and does no harm while its tasks are taken from it.
+func TestCondemnedListener(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, queue := range []string{"a", "b"} {
+			w.enqueue(t, queue, "", Options{ID: "moved-" + queue})
+			w.enqueue(t, queue, "", Options{ID: "waits-" + queue})
+		}
+		node := w.node(t, "a", "b")
+		a := w.reserve(t, node, "a", true)
+		b := w.reserve(t, node, "b", true)
+		w.die(t, node)
+		// A reclaimer that dies after the first queue.
+		if _, err := w.eval(w.ctx, call{script: condemnScript, keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
+			t.Fatal(err)
+		}
+		must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "a", 3, false))
+
+		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("renewed: %v", err)
+		}
+		if batch := node.Reserve(w.ctx, []Want{{Queue: "a", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
+			t.Errorf("reserved %+v", batch)
+		}
+		settle := func(queue string, got Reservation) error {
+			errs, err := node.Settle(w.ctx, queue, []Settlement{{Hold: Hold{ID: got.ID, Run: got.Run}}})
+			return errors.Join(append(errs, err)...)
+		}
+		if err := settle("a", a); !errors.Is(err, ErrLost) {
+			t.Errorf("settled what is another's: %v", err)
+		}
+		if err := settle("b", b); err != nil {
+			t.Errorf("settled what it still held: %v", err)
+		}
+		if dead, _, err := w.Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
+			t.Errorf("dead are %v, %v", dead, err)
+		}
+		if got := must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0)); got != (Reclaimed{}) {
+			t.Errorf("then %+v", got)
+		}
+		w.depth(t, "a", map[Status]int64{Pending: 2})
+		w.depth(t, "b", map[Status]int64{Pending: 1, Complete: 1})
+		for queue, n := range must[map[string]int64](t)(w.Queues(w.ctx)) {
+			if n != 0 {
+				t.Errorf("%d listeners of %s", n, queue)
+			}
+		}
+		// Another run, by another one, is not disturbed.
+		other := w.node(t, "a")
+		again := w.reserve(t, other, "a", true)
+		if err := settle("a", a); again.ID != a.ID || !errors.Is(err, ErrLost) {
+			t.Errorf("settled what another runs: %v", err)
+		}
+	})
+}
+
+// A listener with 50 queues; whoever reclaims dies half-way, and several go on at once.
+func TestReclaimersThatDie(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		var queues []string
+		for i := range 50 {
+			queues = append(queues, fmt.Sprintf("q%02d", i))
+		}
+		node := w.node(t, queues...)
+		w.node(t, queues...) // lives
+		for _, queue := range queues {
+			w.enqueue(t, queue, "", Options{ID: queue + "-ran"})
+			w.enqueue(t, queue, "", Options{ID: queue + "-reserved"})
+			w.reserve(t, node, queue, true)
+			w.reserve(t, node, queue, false)
+		}
+		w.die(t, node)
+		if _, err := w.eval(w.ctx, call{script: condemnScript, keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, queue := range queues[:23] {
+			must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, queue, 3, false))
+		}
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		var total Reclaimed
+		for range 3 {
+			other := must[*Client](t)(NewFromRedis(w.rdb, w.config))
+			group.Go(func() {
+				got, err := other.Reclaim(w.ctx, node.id, 0)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				total.add(got)
+			})
+		}
+		group.Wait()
+		if total != (Reclaimed{Returned: 54}) {
+			t.Errorf("%+v", total)
+		}
+		for _, queue := range queues {
+			if ids := w.waits(t, queue); !slices.Equal(ids, []string{queue + "-ran", queue + "-reserved"}) {
+				t.Errorf("%s: %v", queue, ids)
+			}
+			if crashes := w.task(t, queue+"-ran").Crashes; crashes != 1 {
+				t.Errorf("%s: %d crashes", queue, crashes)
+			}
+			if n := w.rdb.ZScore(w.ctx, w.keys.queues(), queue).Val(); n != 1 {
+				t.Errorf("%s has %v listeners", queue, n)
+			}
+		}
+		for _, key := range w.names(t) {
+			if strings.Contains(key, node.id) || strings.HasPrefix(key, w.keys.started("")) {
+				t.Errorf("%s is left", key)
+			}
+		}
+		if err := w.rdb.ZScore(w.ctx, w.keys.nodes(), node.id).Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("its lease is left: %v", err)
+		}
+	})
+}
+
+// Whatever the hashes say, the list is the truth, and nothing stays in it.
+func TestReclaimOfDamagedTasks(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		node, other := w.node(t, "q"), w.node(t, "q")
+		hash := func(id string, fields ...any) { w.rdb.HSet(w.ctx, w.keys.task(id), fields...) }
+		for _, c := range []struct {
+			id     string
+			damage func(id string)
+			want   Status // "" if there is no task left to look at
+			kind   Reclaimed
+		}{
+			{"whole", func(string) {}, Pending, Reclaimed{Returned: 1}},
+			{"missing", func(id string) { w.rdb.Del(w.ctx, w.keys.task(id)) }, "", Reclaimed{Dropped: 1}},
+			{"no-hash", func(id string) {
+				w.rdb.Del(w.ctx, w.keys.task(id))
+				w.rdb.Set(w.ctx, w.keys.task(id), "x", 0)
+			}, "", Reclaimed{Dropped: 1}},
+			{"still-pending", func(id string) { hash(id, "status", "pending") }, Pending, Reclaimed{Returned: 1}},
+			{"no-status", func(id string) { w.rdb.HDel(w.ctx, w.keys.task(id), "status", "node", "pid", "run") }, Pending, Reclaimed{Returned: 1}},
+			{"strange-status", func(id string) { hash(id, "status", "running") }, Pending, Reclaimed{Returned: 1}},
+			{"finished", func(id string) { hash(id, "status", "complete") }, Complete, Reclaimed{Dropped: 1}},
+			{"anothers", func(id string) {
+				hash(id, "node", other.id, "run", 7)
+				w.rdb.LPush(w.ctx, w.keys.reserved("q", other.id), id)
+			}, Started, Reclaimed{Dropped: 1}},
+			{"nobodys", func(id string) { hash(id, "node", "gone_1") }, Pending, Reclaimed{Returned: 1}},
+			{"scheduled", func(id string) {
+				hash(id, "status", "scheduled")
+				w.rdb.ZAdd(w.ctx, w.keys.scheduled("q"), redis.Z{Score: 1800000000, Member: id})
+			}, Scheduled, Reclaimed{Dropped: 1}},
+			{"half-scheduled", func(id string) { hash(id, "status", "scheduled") }, Pending, Reclaimed{Returned: 1}},
+			{"no-crashes", func(id string) { hash(id, "crashes", "many") }, Pending, Reclaimed{Returned: 1}},
+			{"no-limit", func(id string) { hash(id, "max_crashes", "nan", "on_crash", "?") }, Pending, Reclaimed{Returned: 1}},
+			{"cancelled", func(id string) { hash(id, "cancel", "1") }, Failed, Reclaimed{Failed: 1}},
+			{"cancelled-at-the-limit", func(id string) { hash(id, "cancel", "1", "crashes", "9", "dead", "morgue") }, Failed, Reclaimed{Failed: 1}},
+			{"no-attempts", func(id string) { w.rdb.Set(w.ctx, w.keys.attempts(id), "x", 0) }, Pending, Reclaimed{Returned: 1}},
+		} {
+			w.enqueue(t, "q", "", Options{ID: c.id})
+			w.reserve(t, node, "q", true)
+			c.damage(c.id)
+			got := must[Reclaimed](t)(func() (Reclaimed, error) {
+				w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: node.id})
+				return w.Reclaim(w.ctx, node.id, 0)
+			}())
+			if got != c.kind {
+				t.Errorf("%s: %+v, want %+v", c.id, got, c.kind)
+			}
+			if held := must[[]string](t)(node.Held(w.ctx, "q")); len(held) != 0 {
+				t.Errorf("%s: %v stay in the list", c.id, held)
+			}
+			status := Status(w.rdb.HGet(w.ctx, w.keys.task(c.id), "status").Val())
+			if status != c.want {
+				t.Errorf("%s is %s, want %s", c.id, status, c.want)
+			}
+			if places := len(w.waits(t, "q")); places != int(c.kind.Returned) {
+				t.Errorf("%s: %d entries wait", c.id, places)
+			}
+			if c.want == Failed && w.task(t, c.id).Reason != ReasonCancelled {
+				t.Errorf("%s: %+v", c.id, w.task(t, c.id))
+			}
+			if n := w.rdb.SCard(w.ctx, w.keys.started("q")).Val(); n != 0 {
+				t.Errorf("%s: %d entries of what is started", c.id, n)
+			}
+			w.rdb.Del(w.ctx, w.keys.pending("q"), w.keys.scheduled("q"), w.keys.reserved("q", other.id))
+			if err := errors.Join(node.Join(w.ctx), node.Register(w.ctx, "q")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(w.waits(t, "morgue")); n != 0 {
+			t.Error("a cancelled task has a dead letter")
+		}
+	})
+}
+
+// One queue that somebody damaged keeps no tasks of the others, and the listener is not forgotten.
+func TestReclaimBesideADamagedQueue(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "a", "b", "c")
+		for _, queue := range []string{"a", "b", "c"} {
+			w.enqueue(t, queue, "", Options{})
+			w.reserve(t, node, queue, true)
+		}
+		w.rdb.Set(w.ctx, w.keys.failed("b"), "x", 0)
+		w.die(t, node)
+		got, err := w.Reclaim(w.ctx, node.id, 0)
+		if err == nil || !strings.Contains(err.Error(), w.keys.failed("b")) || got.Returned != 2 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if dead, _, err := w.Dead(w.ctx); err != nil || len(dead) != 1 {
+			t.Errorf("%v, %v: nobody comes again", dead, err)
+		}
+		w.rdb.Del(w.ctx, w.keys.failed("b"))
+		if got := must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A Quern listener that is in a queue's set without a lease is dead.
+func TestReclaimOfAListenerWithoutALease(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		w.reserve(t, node, "q", true)
+		w.rdb.ZRem(w.ctx, w.keys.nodes(), node.id)
+		dead, _, err := w.Dead(w.ctx)
+		if err != nil || !slices.Equal(dead, []string{node.id}) {
+			t.Fatalf("dead are %v, %v", dead, err)
+		}
+		if got := must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
+			t.Errorf("%+v", got)
+		}
+		if dead, _, err := w.Dead(w.ctx); err != nil || len(dead) != 0 {
+			t.Errorf("then dead are %v, %v", dead, err)
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1})
+	})
+}
+
+// What a Python listener holds nobody takes by himself.
+func TestReclaimOfAPythonListener(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		const python = "some.host_4711"
+		for _, id := range []string{"ran", "reserved"} {
+			w.rdb.HSet(w.ctx, w.keys.task(id), "queue", "q", "parameters", "x", "status", "pending")
+			w.rdb.LPush(w.ctx, w.keys.reserved("q", python), id)
+		}
+		w.rdb.SAdd(w.ctx, w.keys.listeners("q"), python)
+		w.rdb.ZIncrBy(w.ctx, w.keys.queues(), 1, "q")
+		w.rdb.SAdd(w.ctx, w.keys.started("q"), python+" 12 ran")
+		w.rdb.HSet(w.ctx, w.keys.task("ran"), "status", "started", "node", python, "pid", 12, "reclaimed_node", "x")
+
+		if dead, _, err := w.Dead(w.ctx); err != nil || len(dead) != 0 {
+			t.Errorf("dead are %v, %v", dead, err)
+		}
+		if _, err := w.Reclaim(w.ctx, python, 0); !errors.Is(err, ErrStatus) {
+			t.Errorf("by a host: %v", err)
+		}
+		if w.rdb.LLen(w.ctx, w.keys.reserved("q", python)).Val() != 2 {
+			t.Error("a host took its tasks")
+		}
+		if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, python)); got != (Reclaimed{Returned: 2}) {
+			t.Errorf("by hand: %+v", got)
+		}
+		if ids := w.waits(t, "q"); !slices.Equal(ids, []string{"ran", "reserved"}) {
+			t.Errorf("%v wait", ids)
+		}
+		if task := w.task(t, "ran"); task.Crashes != 1 || task.Status != Pending || task.Node != "" {
+			t.Errorf("%+v", task)
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 2})
+		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
+			t.Errorf("%d listeners", n)
+		}
+		if _, err := w.ReclaimNode(w.ctx, python); !errors.Is(err, ErrNoNode) {
+			t.Errorf("once more: %v", err)
+		}
+	})
+}
+
+func TestReclaimAnnouncesTheTasks(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		w.reserve(t, node, "q", true)
+		tasks := w.listening(t, w.ctx, w.listener(t, "q"))
+		w.subscribed(t, w.keys.channel("q"))
+		began := time.Now()
+		w.reclaimFrom(t, node)
+		if task := receive(t, "the task", tasks); task == nil || time.Since(began) > pollInterval/2 {
+			t.Errorf("%+v after %s", task, time.Since(began))
+		}
+	})
+}
+
+// At maxmemory, too: who reclaims begins with what Redis does not refuse.
+func TestReclaimAtMaxmemory(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t, "--maxmemory-policy", "noeviction")
+	node := w.node(t, "q")
+	w.enqueue(t, "q", "", Options{})
+	w.reserve(t, node, "q", true)
+	w.die(t, node)
+	if err := w.rdb.ConfigSet(w.ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.Reclaim(w.ctx, node.id, 0); err != nil || got.Returned != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	w.depth(t, "q", map[Status]int64{Pending: 1})
+}
+
+// The replies of a reclaim are lost: the repeat counts no crash twice.
+func TestReclaimAfterALostReply(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	node := past.node(t, "q")
+	past.enqueue(t, "q", "", Options{ID: "id"})
+	past.reserve(t, node, "q", true)
+	past.die(t, node)
+	for cut := 1; ; cut++ {
+		proxy.CutReplies(1, w.keys.reserved("q", node.id))
+		_, err := w.Reclaim(w.ctx, node.id, 0)
+		proxy.Pass()
+		if cut > 1 && proxy.Cuts() < cut {
+			break // nothing is left to do with its list
+		}
+		if !IsUnavailable(err) || cut > 3 {
+			t.Fatalf("%v after %d cuts", err, proxy.Cuts())
+		}
+		if cut == 2 {
+			break
+		}
+	}
+	must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+	if task := past.task(t, "id"); task.Crashes != 1 || task.Status != Pending {
+		t.Errorf("%+v", task)
+	}
+	past.depth(t, "q", map[Status]int64{Pending: 1})
+}
+
+func TestRecount(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.node(t, "q")
+		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Score: 7, Member: "q"})
+		for range 2 {
+			if err := w.Queue("q").Recount(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+			if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 1 {
+				t.Errorf("%d listeners", n)
+			}
+		}
+		if err := w.Queue("none").Recount(w.ctx); err != nil {
+			t.Error(err)
+		}
+		if _, ok := must[map[string]int64](t)(w.Queues(w.ctx))["none"]; ok {
+			t.Error("a queue came to be")
+		}
+	})
+}
+
+// Blueque's claim_orphan leaves the task in the list of the dead, which no queue's set names any more:
+// if the claimer dies as well somebody still can move it.
+func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
+	w, python := setupBlueque(t)
+	own := python.Register("q")
+	orphan := own[:strings.LastIndex(own, "_")] + "_999999"
+	id := w.enqueue(t, "q", "", Options{})
+	w.rdb.SAdd(w.ctx, w.keys.listeners("q"), orphan)
+	w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", orphan), "right", "left")
+	w.rdb.HSet(w.ctx, w.keys.task(id), "status", "reserved", "node", orphan)
+	if task := python.ClaimOrphan("q"); task == nil || task.ID != id {
+		t.Fatalf("claimed %+v", task)
+	}
+	if dead, _, err := w.Dead(w.ctx); err != nil || len(dead) != 0 {
+		t.Errorf("dead are %v, %v", dead, err)
+	}
+	if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, orphan)); got.Returned != 1 {
+		t.Errorf("%+v", got)
+	}
+	if claimed := w.rdb.HExists(w.ctx, w.keys.task(id), "reclaimed_node").Val(); claimed {
+		t.Error("the claim is left")
+	}
+	w.depth(t, "q", map[Status]int64{Pending: 1})
+}
+
+// Reclaim works on a tenant that is a hash tag as on any other.
+func TestReclaimOfATenantInBraces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, queuetest.Mini(t))
+	w.keys, w.config.Tenant = keys{"{acme}"}, "{acme}"
+	w.enqueue(t, "q", "", Options{})
+	node := w.node(t, "q")
+	w.reserve(t, node, "q", true)
+	if got := w.reclaimFrom(t, node); got.Returned != 1 {
+		t.Errorf("%+v", got)
+	}
+}

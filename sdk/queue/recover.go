@@ -1,0 +1,224 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// DefaultMaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest
+// says otherwise.
+const DefaultMaxCrashes = 3
+
+// reclaimTasks is how many tasks one block of a reclaim moves.
+const reclaimTasks = 500
+
+// Reclaimed counts what became of the tasks of a listener that is dead.
+type Reclaimed struct {
+	Returned  int // to the front of their queue
+	Scheduled int // for later: they have lost several hosts
+	Failed    int // they have lost too many, or must not run twice, or were cancelled
+	Dropped   int // entries without a task of this listener
+}
+
+// Sum is how many tasks went to another host or failed.
+func (r Reclaimed) Sum() int { return r.Returned + r.Scheduled + r.Failed }
+
+func (r *Reclaimed) add(other Reclaimed) {
+	r.Returned += other.Returned
+	r.Scheduled += other.Scheduled
+	r.Failed += other.Failed
+	r.Dropped += other.Dropped
+}
+
+// Dead lists the Quern listeners of the tenant whose lease is over, or that are in a queue's set
+// without one, and tells how long the first of the other leases still runs (0: there is none). Who calls
+// it makes sure that the leases could be renewed: see Reclaim.
+func (c *Client) Dead(ctx context.Context) (listeners []string, next time.Duration, err error) {
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	leases, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("read leases: %w", err)
+	}
+	known, dead := make(map[string]bool), make(map[string]bool)
+	for _, z := range leases {
+		id, _ := z.Member.(string)
+		known[id] = true
+		left := time.Duration((z.Score - float64(now.UnixMicro())/1e6) * float64(time.Second))
+		if z.Score == 0 || left < 0 {
+			dead[id] = true
+		} else if next == 0 { // they are in order
+			next = max(left, time.Millisecond)
+		}
+	}
+	serves, err := c.listenersOfQueues(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for id := range serves {
+		if !known[id] && isQuernListener(id) {
+			dead[id] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(dead)), next, nil
+}
+
+// now is the time by which the scripts work.
+func (c *Client) now(ctx context.Context) (time.Time, error) {
+	if c.clock != "" {
+		return parseSeconds(c.clock), nil
+	}
+	return c.Clock(ctx)
+}
+
+// listenersOfQueues reads the listener sets of all queues: which queues each listener serves.
+func (c *Client) listenersOfQueues(ctx context.Context) (map[string][]string, error) {
+	queues, err := c.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Sorted(maps.Keys(queues))
+	cmds := make([]*redis.StringSliceCmd, len(names))
+	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			cmds[i] = p.SMembers(ctx, c.keys.listeners(name))
+		}
+		return nil
+	})
+	if err = passReplies(err); err != nil {
+		return nil, fmt.Errorf("read listeners: %w", err)
+	}
+	serves := make(map[string][]string)
+	for i, cmd := range cmds {
+		for _, listener := range cmd.Val() { // none of a key of another type
+			serves[listener] = append(serves[listener], names[i])
+		}
+	}
+	return serves, nil
+}
+
+// passReplies drops an error that Redis gave for one command of several, such as a key of the wrong
+// type: the others have their answers.
+func passReplies(err error) error {
+	var reply redis.Error
+	if errors.As(err, &reply) && !IsUnavailable(err) {
+		return nil
+	}
+	return err
+}
+
+// Reclaim takes all tasks from a Quern listener whose lease is over, block by block, and forgets it.
+// What had started counts a crash, and fails after maxCrashes (0: DefaultMaxCrashes) unless its
+// manifest said otherwise. Several may do it at once, and any may die half-way: another one goes on.
+// ErrStatus while the lease runs.
+//
+// After an outage of Redis every lease is over. So whoever calls this by itself has renewed its own
+// lease without fail for a whole lease's length: until then others may not have come to renew theirs.
+func (c *Client) Reclaim(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
+	answer, err := c.eval(ctx, call{
+		script: condemnScript, keys: []string{c.keys.nodes()}, args: []any{c.clock, listener},
+	})
+	if err != nil {
+		return Reclaimed{}, fmt.Errorf("reclaim from %s: %w", listener, err)
+	}
+	if answer != "ok" {
+		return Reclaimed{}, fmt.Errorf("listener %s is alive, its lease runs: %w", listener, ErrStatus)
+	}
+	return c.reclaim(ctx, listener, maxCrashes, false)
+}
+
+// ReclaimNode takes all tasks from a listener at somebody's wish: from one of Quern whose lease is
+// over, or from one of Python, of which only that person can know that it is dead. ErrStatus while the
+// lease runs, ErrNoNode if there is no such listener. Blueque takes one that it thinks dead out of the
+// queue's set and leaves it its list: what is in that is moved too.
+func (c *Client) ReclaimNode(ctx context.Context, listener string) (Reclaimed, error) {
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return Reclaimed{}, err
+	}
+	i := slices.IndexFunc(nodes, func(n NodeInfo) bool { return n.ID == listener })
+	if isQuernListener(listener) && i >= 0 {
+		return c.Reclaim(ctx, listener, 0)
+	}
+	var got Reclaimed
+	if !isQuernListener(listener) {
+		got, err = c.reclaim(ctx, listener, 0, true)
+	}
+	if err == nil && i < 0 && got == (Reclaimed{}) {
+		err = fmt.Errorf("listener %s: %w", listener, ErrNoNode)
+	}
+	return got, err
+}
+
+func (c *Client) reclaim(ctx context.Context, listener string, maxCrashes int, force bool) (Reclaimed, error) {
+	if maxCrashes == 0 {
+		maxCrashes = DefaultMaxCrashes
+	}
+	queues, err := c.Queues(ctx)
+	if err != nil {
+		return Reclaimed{}, err
+	}
+	names := slices.Sorted(maps.Keys(queues))
+	var total Reclaimed
+	var errs []error // one damaged queue must not keep the tasks of the others
+	for _, name := range names {
+		got, err := c.reclaimQueue(ctx, listener, name, maxCrashes, force)
+		total.add(got)
+		if err != nil && (ctx.Err() != nil || IsUnavailable(err) || errors.Is(err, ErrStatus)) {
+			return total, err
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return total, err
+	}
+	args := []any{listener, "1"}
+	for _, name := range names {
+		args = append(args, name)
+	}
+	_, err = c.eval(ctx, call{script: retireScript, keys: []string{c.keys.nodes()}, args: args})
+	return total, wrap("forget listener "+listener, err)
+}
+
+func (c *Client) reclaimQueue(ctx context.Context, listener, queue string, maxCrashes int, force bool) (total Reclaimed, err error) {
+	for {
+		value, err := c.eval(ctx, call{
+			script: reclaimScript,
+			keys:   []string{c.keys.reserved(queue, listener)},
+			args:   []any{c.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1")},
+		})
+		if err != nil {
+			return total, fmt.Errorf("reclaim tasks of %q from %s: %w", queue, listener, err)
+		}
+		if value == "alive" {
+			return total, fmt.Errorf("listener %s is alive: %w", listener, ErrStatus)
+		}
+		answer := asList(value)
+		if len(answer) < 5 {
+			return total, errors.New("unexpected answer of a script")
+		}
+		total.add(Reclaimed{
+			Returned: int(asInt(answer[1])), Scheduled: int(asInt(answer[2])), Failed: int(asInt(answer[3])),
+			Dropped: int(asInt(answer[4])),
+		})
+		if asInt(answer[0]) == 0 {
+			return total, nil
+		}
+	}
+}
+
+// Recount sets the queue's number of listeners right, should it be wrong.
+func (q *Queue) Recount(ctx context.Context) error {
+	_, err := q.client.eval(ctx, call{
+		script: recountScript, keys: []string{q.client.keys.listeners(q.name)}, args: []any{q.name},
+	})
+	return wrap("count listeners of "+q.name, err)
+}

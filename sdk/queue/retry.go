@@ -1,0 +1,207 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Unlimited as Retry.MaxAttempts tries until the task is done, expires or is cancelled.
+const Unlimited = -1
+
+// Backoff is how the delay before a retry grows.
+type Backoff string
+
+// Exponential doubles the delay with each attempt, Linear adds the base each time.
+const (
+	Exponential Backoff = "exponential"
+	Linear      Backoff = "linear"
+)
+
+// What holds where nobody says otherwise.
+const (
+	defaultBase        = time.Second
+	defaultLeast       = time.Second
+	defaultMost        = 12 * time.Hour
+	defaultReschedules = 1000
+	// longest bounds every duration of a policy, so that a time that is added up stays one.
+	longest = 100 * 365 * 24 * time.Hour
+)
+
+// Retry says how often, and after which delays, a task is tried again that failed. What is zero is not
+// set, and may be set by the next lower policy: a task's own goes over its plugin's manifest, and that
+// over the host's configuration. Where nobody sets anything a task has one attempt, as in Blueque.
+//
+// Delays before the second, third, ... attempt, without jitter, with a base of 1 s:
+//
+//	exponential  1 s, 2 s, 4 s, 8 s, 16 s, ... base × 2ⁿ, at most Max
+//	linear       1 s, 2 s, 3 s, 4 s, 5 s, ... base × n, at most Max
+type Retry struct {
+	// MaxAttempts is how many attempts count before the task has failed for good; Unlimited for no
+	// bound. Not set it is 1, or no bound if MaxAge is set.
+	MaxAttempts int
+	// Backoff is how the delay grows (default Exponential), from Base (1 s), at least Min (1 s), at
+	// most Max (12 h).
+	Backoff        Backoff
+	Base, Min, Max time.Duration
+	// Jitter takes a random part of the delay's second half away, so that what failed together is not
+	// tried again together (default true).
+	Jitter *bool
+	// MaxAge is how long after its eta, or else its creation, a task may still begin an attempt; then
+	// it fails as expired, also while its queue is paused or nobody serves it.
+	MaxAge time.Duration
+	// MaxReschedules is how often a handler may put its task off without an attempt being counted
+	// (default 1,000).
+	MaxReschedules int
+}
+
+// Over is the policy of which this one has precedence over the other.
+func (r Retry) Over(other Retry) Retry {
+	if r.MaxAttempts == 0 && r.MaxAge == 0 {
+		r.MaxAttempts = other.MaxAttempts
+	}
+	if r.Backoff == "" {
+		r.Backoff = other.Backoff
+	}
+	for _, field := range []struct{ own, other *time.Duration }{
+		{&r.Base, &other.Base}, {&r.Min, &other.Min}, {&r.Max, &other.Max}, {&r.MaxAge, &other.MaxAge},
+	} {
+		if *field.own == 0 {
+			*field.own = *field.other
+		}
+	}
+	if r.Jitter == nil {
+		r.Jitter = other.Jitter
+	}
+	if r.MaxReschedules == 0 {
+		r.MaxReschedules = other.MaxReschedules
+	}
+	return r
+}
+
+// Attempts is how many attempts there may be, Unlimited for no bound.
+func (r Retry) Attempts() int {
+	switch {
+	case r.MaxAttempts != 0:
+		return r.MaxAttempts
+	case r.MaxAge > 0:
+		return Unlimited
+	}
+	return 1
+}
+
+// Again tells whether there is an attempt left after so many.
+func (r Retry) Again(attempts int) bool {
+	most := r.Attempts()
+	return most == Unlimited || attempts < most
+}
+
+// Reschedules is how often the task may be put off.
+func (r Retry) Reschedules() int {
+	if r.MaxReschedules == 0 {
+		return defaultReschedules
+	}
+	return r.MaxReschedules
+}
+
+// Least is the shortest delay: that of a reschedule that names none.
+func (r Retry) Least() time.Duration {
+	if r.Min == 0 {
+		return min(defaultLeast, r.most())
+	}
+	return r.Min
+}
+
+func (r Retry) most() time.Duration {
+	if r.Max == 0 {
+		return max(defaultMost, r.Min)
+	}
+	return r.Max
+}
+
+// Delay is how long to wait after the nth attempt (from 1), without jitter.
+func (r Retry) Delay(n int) time.Duration {
+	base := r.Base
+	if base == 0 {
+		base = defaultBase
+	}
+	factor := float64(max(n, 1))
+	if r.Backoff != Linear {
+		factor = math.Pow(2, float64(max(n, 1)-1))
+	}
+	delay := r.most()
+	if grown := float64(base) * factor; grown < float64(delay) {
+		delay = time.Duration(grown)
+	}
+	return max(delay, r.Least())
+}
+
+// Wait is how long to wait after the nth attempt, with jitter if the policy has it.
+func (r Retry) Wait(n int) time.Duration {
+	delay := r.Delay(n)
+	if r.Jitter != nil && !*r.Jitter {
+		return delay
+	}
+	return max(delay-rand.N(delay/2+1), r.Least())
+}
+
+func (r Retry) validate() error {
+	if r.MaxAttempts < Unlimited {
+		return fmt.Errorf("%w: max attempts %d: use 1 or more, or %d for no bound", ErrInvalid, r.MaxAttempts, Unlimited)
+	}
+	if r.Backoff != "" && r.Backoff != Exponential && r.Backoff != Linear {
+		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)
+	}
+	for name, value := range map[string]time.Duration{"base": r.Base, "min": r.Min, "max": r.Max, "max age": r.MaxAge} {
+		if value < 0 || value > longest {
+			return fmt.Errorf("%w: %s %s of the retry policy: use 0s to %s", ErrInvalid, name, value, longest)
+		}
+	}
+	if r.Max > 0 && r.Min > r.Max {
+		return fmt.Errorf("%w: min %s of the retry policy is above its max %s: swap them", ErrInvalid, r.Min, r.Max)
+	}
+	if r.MaxReschedules < 0 {
+		return fmt.Errorf("%w: max reschedules %d: use 1 or more", ErrInvalid, r.MaxReschedules)
+	}
+	return nil
+}
+
+// retryText is how a task's hash holds what it sets of a policy, but for the attempts and the age,
+// which have fields of their own. Durations are seconds.
+type retryText struct {
+	Backoff        Backoff `json:"backoff,omitempty"`
+	Base           float64 `json:"base,omitempty"`
+	Min            float64 `json:"min,omitempty"`
+	Max            float64 `json:"max,omitempty"`
+	Jitter         *bool   `json:"jitter,omitempty"`
+	MaxReschedules int     `json:"max_reschedules,omitempty"`
+}
+
+func (r Retry) encode() string {
+	text, _ := json.Marshal(retryText{ // numbers and a word always can be
+		Backoff: r.Backoff, Base: r.Base.Seconds(), Min: r.Min.Seconds(), Max: r.Max.Seconds(), Jitter: r.Jitter,
+		MaxReschedules: r.MaxReschedules,
+	})
+	if string(text) == "{}" {
+		return ""
+	}
+	return string(text)
+}
+
+// parseRetry reads what a hash holds; what is damaged is not set.
+func parseRetry(text, maxAttempts, maxAge string) Retry {
+	var t retryText
+	if json.Unmarshal([]byte(text), &t) != nil {
+		t = retryText{}
+	}
+	r := Retry{
+		MaxAttempts: int(asInt(maxAttempts)), Backoff: t.Backoff, Base: parseDuration(t.Base), Min: parseDuration(t.Min),
+		Max: parseDuration(t.Max), Jitter: t.Jitter, MaxAge: secondsDuration(maxAge), MaxReschedules: t.MaxReschedules,
+	}
+	if r.validate() != nil {
+		return Retry{}
+	}
+	return r
+}

@@ -1,0 +1,476 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func ptr[T any](value T) *T { return &value }
+
+func TestRetryDelays(t *testing.T) {
+	t.Parallel()
+	seconds := func(list ...float64) (delays []time.Duration) {
+		for _, s := range list {
+			delays = append(delays, time.Duration(s*float64(time.Second)))
+		}
+		return delays
+	}
+	for name, c := range map[string]struct {
+		policy Retry
+		want   []time.Duration // after the first, second, ... attempt
+	}{
+		"default":      {Retry{}, seconds(1, 2, 4, 8, 16, 32)},
+		"linear":       {Retry{Backoff: Linear}, seconds(1, 2, 3, 4, 5, 6)},
+		"base":         {Retry{Base: 3 * time.Second}, seconds(3, 6, 12, 24)},
+		"linear, base": {Retry{Backoff: Linear, Base: 5 * time.Second}, seconds(5, 10, 15)},
+		"max":          {Retry{Max: 5 * time.Second}, seconds(1, 2, 4, 5, 5)},
+		"min":          {Retry{Min: 3 * time.Second}, seconds(3, 3, 4, 8)},
+		"short base":   {Retry{Base: 100 * time.Millisecond, Min: 10 * time.Millisecond}, seconds(0.1, 0.2, 0.4)},
+		"short max":    {Retry{Max: 500 * time.Millisecond}, seconds(0.5, 0.5)},
+		"long min":     {Retry{Min: 24 * time.Hour}, seconds(86400, 86400)},
+	} {
+		for i, want := range c.want {
+			if got := c.policy.Delay(i + 1); got != want {
+				t.Errorf("%s: after attempt %d %s, want %s", name, i+1, got, want)
+			}
+		}
+		if got, most := c.policy.Delay(1<<40), c.policy.most(); got != most {
+			t.Errorf("%s: at last %s, want %s", name, got, most)
+		}
+		for n := range 20 {
+			least, most := max(c.policy.Delay(n)/2, c.policy.Least()), c.policy.Delay(n)
+			for range 50 {
+				if got := c.policy.Wait(n); got < least || got > most {
+					t.Fatalf("%s: with jitter %s after attempt %d, want %s to %s", name, got, n, least, most)
+				}
+			}
+			fixed := c.policy
+			fixed.Jitter = ptr(false)
+			if got := fixed.Wait(n); got != most {
+				t.Errorf("%s: without jitter %s, want %s", name, got, most)
+			}
+		}
+	}
+}
+
+func TestRetryOver(t *testing.T) {
+	t.Parallel()
+	manifest := Retry{
+		MaxAttempts: 5, Backoff: Linear, Base: 2 * time.Second, Min: time.Second, Max: time.Minute, Jitter: ptr(false),
+		MaxAge: time.Hour, MaxReschedules: 7,
+	}
+	for name, c := range map[string]struct {
+		task     Retry
+		attempts int
+		check    func(Retry) bool
+	}{
+		"nothing set":    {Retry{}, 5, func(r Retry) bool { return r == manifest }},
+		"everything set": {Retry{2, Exponential, 3, 4, 5, ptr(true), 6, 8}, 2, func(r Retry) bool { return r.Base == 3 && *r.Jitter && r.MaxAge == 6 }},
+		"attempts":       {Retry{MaxAttempts: 2}, 2, func(r Retry) bool { return r.Backoff == Linear && r.MaxAge == time.Hour }},
+		"unlimited":      {Retry{MaxAttempts: Unlimited}, Unlimited, func(r Retry) bool { return r.Base == 2*time.Second }},
+		"an age":         {Retry{MaxAge: time.Minute}, Unlimited, func(r Retry) bool { return r.MaxAge == time.Minute }},
+	} {
+		got := c.task.Over(manifest)
+		if got.Attempts() != c.attempts || !c.check(got) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if r := (Retry{}); r.Attempts() != 1 || r.Again(1) || r.Reschedules() != 1000 {
+		t.Errorf("of nothing: %+v", r)
+	}
+	if r := (Retry{MaxAttempts: 3}); !r.Again(2) || r.Again(3) || r.Again(4) {
+		t.Error("three attempts are not three")
+	}
+}
+
+func TestRetryIsValidated(t *testing.T) {
+	w := setup(t)
+	for _, policy := range []Retry{
+		{MaxAttempts: -2},
+		{Backoff: "random"},
+		{Base: -1},
+		{Min: -1},
+		{Max: -1},
+		{MaxAge: -1},
+		{MaxReschedules: -1},
+		{Min: 2 * time.Second, Max: time.Second},
+		{MaxAge: 200 * 365 * 24 * time.Hour},
+	} {
+		if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{Retry: policy}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v", policy, err)
+		}
+	}
+	w.depth(t, "q", nil)
+}
+
+// What a task sets of its policy comes back from Redis, to whoever reads or reserves it.
+func TestRetryIsKept(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		for i, policy := range []Retry{
+			{},
+			{MaxAttempts: 3},
+			{MaxAttempts: Unlimited, Jitter: ptr(false)},
+			{MaxAge: 90 * time.Second},
+			{4, Linear, 1500 * time.Millisecond, time.Second, time.Minute, ptr(true), time.Hour, 9},
+		} {
+			queue := fmt.Sprint("q", i)
+			id := w.enqueue(t, queue, "", Options{Retry: policy, Timeout: 5 * time.Second, Deadline: time.Unix(1800000000, 0)})
+			task := w.task(t, id)
+			reserved := w.reserve(t, w.node(t, queue), queue, true)
+			text := func(r Retry) string {
+				return fmt.Sprintf("%+v %v", r.Over(Retry{Jitter: nil}).encode(), []any{r.MaxAttempts, r.MaxAge})
+			}
+			if text(task.Retry) != text(policy) || text(reserved.Retry) != text(policy) {
+				t.Errorf("%+v\nread as %+v\nreserved as %+v", policy, task.Retry, reserved.Retry)
+			}
+			if reserved.Timeout != 5*time.Second || reserved.Deadline.Unix() != 1800000000 || task.Timeout != 5*time.Second || !task.Deadline.Equal(reserved.Deadline) {
+				t.Errorf("%+v, %+v", task, reserved)
+			}
+			if want := policy.MaxAge > 0; reserved.Expires.Equal(reserved.Created.Add(policy.MaxAge)) != want {
+				t.Errorf("expires at %s", reserved.Expires)
+			}
+		}
+	})
+}
+
+// A task fails until its attempts are used up.
+func TestRetryUntilExhausted(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		policy := Retry{MaxAttempts: 3, Jitter: ptr(false)}
+		id := w.enqueue(t, "q", "", Options{Retry: policy})
+		second := 0.0
+		for attempt := 1; attempt <= 3; attempt++ {
+			task := must[*Task](t)(w.listener(t, "q").TryListen(w.ctx))
+			if task == nil || task.Attempts != attempt-1 {
+				t.Fatalf("attempt %d: %+v", attempt, task)
+			}
+			processor := w.Processor(task)
+			must[[]byte](t)(processor.Start(w.ctx, 0))
+			for range 2 { // the repeat finds its mark
+				if err := processor.Retry(w.ctx, Failure{Reason: ReasonTrap, Message: fmt.Sprint("no ", attempt)}, Retry{MaxAttempts: 99}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			read := w.task(t, id)
+			if attempt == 3 {
+				if read.Status != Failed || read.Reason != ReasonExhausted || read.Attempts != 3 || read.Failure().Message != "attempt 3 of 3: trap: no 3" {
+					t.Errorf("at the end: %+v", read)
+				}
+				break
+			}
+			if read.Status != Scheduled || read.Attempts != attempt || read.Node != "" || read.Error != "" || read.Reason != "" ||
+				parseFailure(read.LastError).Message != fmt.Sprint("no ", attempt) {
+				t.Errorf("after attempt %d: %+v", attempt, read)
+			}
+			if wait := read.ETA.Sub(read.Updated); wait != policy.Delay(attempt) {
+				t.Errorf("after attempt %d it waits %s", attempt, wait)
+			}
+			w.depth(t, "q", map[Status]int64{Scheduled: 1})
+			second += policy.Delay(attempt).Seconds()
+			w.at(second)
+			must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+		}
+		w.depth(t, "q", map[Status]int64{Failed: 1})
+		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
+		if len(history) != 3 {
+			t.Fatalf("%+v", history)
+		}
+		for i, attempt := range history {
+			outcome, reason := OutcomeRetry, ReasonTrap
+			if i == 2 {
+				outcome, reason = string(Failed), ReasonExhausted
+			}
+			if attempt.Run != int64(i+1) || attempt.Outcome != outcome || attempt.Failure == nil || attempt.Failure.Reason != reason ||
+				attempt.Started.IsZero() || attempt.Ended.IsZero() || !isQuernListener(attempt.Node) {
+				t.Errorf("attempt %d: %+v", i+1, attempt)
+			}
+		}
+	})
+}
+
+// A task with one attempt, Blueque's way, fails with its own reason.
+func TestOneAttempt(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		processor, task := w.taken(t, "q", "")
+		if err := processor.Retry(w.ctx, Failure{Reason: ReasonTimeout, Message: "late"}, Retry{}); err != nil {
+			t.Fatal(err)
+		}
+		if read := w.task(t, task.ID); read.Status != Failed || read.Reason != ReasonTimeout || read.Failure().Message != "late" {
+			t.Errorf("%+v", read)
+		}
+	})
+}
+
+func TestReschedule(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxReschedules: 2}})
+		for n := 1; n <= 3; n++ {
+			task := must[*Task](t)(w.listener(t, "q").TryListen(w.ctx))
+			if err := w.Processor(task).Reschedule(w.ctx, time.Minute, "not yet"); err != nil {
+				t.Fatal(err)
+			}
+			read := w.task(t, id)
+			if n == 3 {
+				if read.Status != Failed || read.Reason != ReasonExhausted {
+					t.Errorf("%+v", read)
+				}
+				break
+			}
+			if read.Status != Scheduled || read.Reschedules != n || read.Attempts != 0 || read.ETA.Sub(read.Updated) != time.Minute {
+				t.Errorf("rescheduled %d times: %+v", n, read)
+			}
+			w.at(float64(60 * n))
+			must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+		}
+	})
+}
+
+// A time that is past, and one that is to come, by Redis's clock.
+func TestRescheduleAt(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		now := must[time.Time](t)(w.Client.Clock(w.ctx))
+		processor, task := w.taken(t, "past", "")
+		if err := processor.RescheduleAt(w.ctx, now.Add(-time.Hour), ""); err != nil {
+			t.Fatal(err)
+		}
+		if read := w.task(t, task.ID); read.Status != Pending {
+			t.Errorf("%+v", read)
+		}
+		processor, task = w.taken(t, "future", "")
+		if err := processor.RescheduleAt(w.ctx, now.Add(time.Hour), ""); err != nil {
+			t.Fatal(err)
+		}
+		if read := w.task(t, task.ID); read.Status != Scheduled || read.ETA.Sub(now).Round(time.Minute) != time.Hour {
+			t.Errorf("%+v", read)
+		}
+	})
+}
+
+// What a listener would not have goes to another one, and back to it only if there is none.
+func TestReject(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		second := 0.0
+		id := w.enqueue(t, "q", "", Options{})
+		a, b := w.node(t, "q"), w.node(t, "q")
+		w.rdb.SAdd(w.ctx, w.keys.listeners("q"), "python_1") // may be long dead
+		pass := func() {
+			second += 70
+			w.at(second)
+			for _, node := range []*Node{a, b} {
+				if _, err := node.Renew(w.ctx, nil); err != nil && node == a {
+					t.Fatal(err)
+				}
+			}
+			must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+		}
+		reject := func(node *Node) {
+			t.Helper()
+			got := w.reserve(t, node, "q", false)
+			w.settle(t, node, "q", Settlement{
+				Hold: Hold{ID: got.ID, Run: got.Run}, Failure: &Failure{Reason: ReasonRejected}, Again: AgainReject, Delay: time.Second,
+			})
+		}
+		refused := func(node *Node) {
+			t.Helper()
+			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+			if len(batch.Tasks) != 0 || batch.Passed != 1 || batch.Err != nil || w.task(t, id).Status != Scheduled {
+				t.Errorf("reserved again: %+v", batch)
+			}
+		}
+		reject(a)
+		if task := w.task(t, id); task.Status != Scheduled || task.Rejects != 1 || task.Attempts != 0 || task.ETA.Sub(task.Updated) != time.Second {
+			t.Errorf("%+v", task)
+		}
+		pass()
+		refused(a)
+		pass()
+		reject(b)
+		pass()
+		reject(a) // nobody is left who did not
+		pass()
+		// b is dead: a takes it though b comes in the listener set.
+		c := w.node(t, "q")
+		refused(a)
+		pass()
+		w.die(t, c)
+		got := w.reserve(t, a, "q", true)
+		if got.Rejects != 3 {
+			t.Errorf("%+v", got)
+		}
+		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
+		if len(history) != 3 || history[0].Outcome != OutcomeReject || history[0].Node != a.id || history[1].Node != b.id {
+			t.Errorf("%+v", history)
+		}
+	})
+}
+
+func TestRejectsHaveAnEnd(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for rejects, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 5: 32 * time.Second, 6: time.Minute, 99: time.Minute, 100: 0} {
+			w.at(0)
+			queue := fmt.Sprint("q", rejects)
+			id := w.enqueue(t, queue, "", Options{})
+			w.rdb.HSet(w.ctx, w.keys.task(id), "rejects", rejects)
+			task := must[*Task](t)(w.listener(t, queue).TryListen(w.ctx))
+			if err := w.Processor(task).Reject(w.ctx, "no room"); err != nil {
+				t.Fatal(err)
+			}
+			read := w.task(t, id)
+			if want == 0 {
+				if read.Status != Failed || read.Reason != ReasonRejected {
+					t.Errorf("after %d: %+v", rejects, read)
+				}
+			} else if read.Status != Scheduled || read.ETA.Sub(read.Updated) != want {
+				t.Errorf("after %d it waits %s, want %s", rejects, read.ETA.Sub(read.Updated), want)
+			}
+		}
+	})
+}
+
+// Of those who rejected a task the last 16 are kept.
+func TestRejectedByIsBounded(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		id := w.enqueue(t, "q", "", Options{})
+		var last string
+		for range 20 {
+			node := w.node(t, "q")
+			got := w.reserve(t, node, "q", false)
+			w.settle(t, node, "q", Settlement{Hold: Hold{ID: id, Run: got.Run}, Failure: &Failure{}, Again: AgainReject})
+			last = node.id
+		}
+		by := strings.Fields(w.rdb.HGet(w.ctx, w.keys.task(id), "rejected_by").Val())
+		if len(by) != 16 || by[15] != last {
+			t.Errorf("%d: %v", len(by), by)
+		}
+	})
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		for i := 1; i <= 25; i++ {
+			got := w.reserve(t, node, "q", true)
+			s := Settlement{Hold: Hold{ID: id, Run: got.Run}}
+			if i < 25 {
+				s.Failure, s.Again = &Failure{Message: fmt.Sprint("line\n", i)}, AgainRetry
+			}
+			w.settle(t, node, "q", s)
+		}
+		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
+		var runs []int64
+		for _, attempt := range history {
+			runs = append(runs, attempt.Run)
+		}
+		if len(runs) != 21 || runs[0] != 5 || runs[20] != 25 || !slices.IsSorted(runs) {
+			t.Fatalf("runs %v", runs)
+		}
+		if a := history[0]; a.Failure.Message != "line\n5" || a.Plugin != "p" || a.Digest != "sha256:0" || a.Node != node.id {
+			t.Errorf("%+v", a)
+		}
+		if a := history[20]; a.Outcome != string(Complete) || a.Failure != nil {
+			t.Errorf("%+v", a)
+		}
+		w.rdb.RPush(w.ctx, w.keys.attempts(id), "", "damaged", "a b c d e f g ")
+		if history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id))); len(history) != 22 {
+			t.Errorf("beside what is damaged: %d", len(history))
+		}
+	})
+}
+
+// By hand: only what has failed, and everything about it begins anew.
+func TestRetryByHand(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		q := w.Queue("q")
+		id := w.enqueue(t, "q", "x", Options{Retry: Retry{MaxAttempts: 2, MaxAge: time.Minute}})
+		node := w.node(t, "q")
+		got := w.reserve(t, node, "q", true)
+		hold := Hold{ID: id, Run: got.Run}
+		if err := q.Retry(w.ctx, id); !errors.Is(err, ErrStatus) {
+			t.Errorf("of what runs: %v", err)
+		}
+		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{Reason: ReasonTrap, Message: "no"}})
+		w.at(100)
+		if err := q.Retry(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		task := w.task(t, id)
+		if task.Status != Pending || task.Attempts != 0 || task.Crashes != 0 || task.Error != "" || task.Reason != "" || task.Node != "" ||
+			!task.FinishedAt.IsZero() || task.RetriedAt.Unix() != 1700000100 || task.Expires.Unix() != 1700000160 ||
+			parseFailure(task.LastError).Message != "no" {
+			t.Errorf("%+v", task)
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1})
+		if errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: hold}}); err != nil || !errors.Is(errs[0], ErrLost) {
+			t.Errorf("the old run: %v, %v", errs, err)
+		}
+		again := w.reserve(t, node, "q", true)
+		w.settle(t, node, "q", Settlement{Hold: Hold{ID: id, Run: again.Run}})
+		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
+		if len(history) != 2 || history[0].Outcome != string(Failed) || history[0].Failure.Reason != ReasonTrap || history[1].Outcome != string(Complete) {
+			t.Errorf("%+v", history)
+		}
+		if err := q.Retry(w.ctx, id); !errors.Is(err, ErrStatus) {
+			t.Errorf("of what is complete: %v", err)
+		}
+		for name, queue := range map[string]string{"none": "q", id: "another"} {
+			if err := w.Queue(queue).Retry(w.ctx, name); !errors.Is(err, ErrNoTask) {
+				t.Errorf("%s in %s: %v", name, queue, err)
+			}
+		}
+	})
+}
+
+// A cancelled task that never ran has no attempt in its history.
+func TestRetryByHandOfWhatNeverRan(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{Delay: time.Hour})
+		if _, err := w.Queue("q").Cancel(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Queue("q").Retry(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if task := w.task(t, id); task.Status != Pending || task.CancelAsked || !task.ETA.IsZero() {
+			t.Errorf("%+v", task)
+		}
+		if history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id))); len(history) != 0 {
+			t.Errorf("%+v", history)
+		}
+	})
+}
+
+// A deadline that is still to come holds for the retry too; one that is past does not.
+func TestRetryByHandAndDeadlines(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for at, c := range map[float64]struct{ deadline, expires int64 }{50: {1700000200, 1700000200}, 300: {}} {
+			w.at(0)
+			id := w.enqueue(t, "q", "", Options{Deadline: time.Unix(1700000200, 0)})
+			if _, err := w.Queue("q").Cancel(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			w.at(at)
+			if err := w.Queue("q").Retry(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			task := w.task(t, id)
+			if max(0, task.Deadline.Unix()) != c.deadline || max(0, task.Expires.Unix()) != c.expires {
+				t.Errorf("at %v: %+v", at, task)
+			}
+			if n := w.rdb.ZCard(w.ctx, w.keys.expiry("q")).Val(); n != min(c.expires, 1) {
+				t.Errorf("at %v: %d entries expire", at, n)
+			}
+			w.rdb.Del(w.ctx, w.keys.expiry("q"), w.keys.pending("q"))
+		}
+	})
+}

@@ -1,0 +1,14 @@
+-- Tells a listener to take nothing more, finish what it runs and end.
+-- KEYS    1 nodes
+-- ARGV    1 clock override  2 listener
+-- RETURNS 'ok', or 'gone' if no such listener lives
+local hash = NODE_ .. ARGV[2]
+local bad = mistyped(KEYS[1], 'zset', hash, 'hash')
+if bad then return bad end
+
+local lease = redis.call('ZSCORE', KEYS[1], ARGV[2])
+if not lease or tonumber(lease) < tonumber(now(ARGV[1])) then return 'gone' end
+redis.call('HSET', hash, 'drain', '1')
+redis.call('EXPIRE', hash, 60) -- until the next renewal, which sets it anew
+announce(CONTROL)
+return 'ok'

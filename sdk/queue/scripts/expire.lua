@@ -1,0 +1,52 @@
+-- Fails tasks that are past their time and that nobody runs, one block: those that say when, and
+-- pending ones that say nothing, by the longest age that a manifest gives.
+-- KEYS    1 expiry
+-- ARGV    1 clock override  2 queue  3 most tasks
+--         4 longest age in seconds of a task that names none itself, or ""
+-- RETURNS {tasks failed, 1 if there may be more to do, clock}
+local queue, most = ARGV[2], tonumber(ARGV[3])
+local bad = mistyped(KEYS[1], 'zset', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset',
+  PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
+if bad then return bad end
+
+local clock = now(ARGV[1])
+local message = describe('expired', 'waited past its max_age or deadline')
+local failed, searched = 0, 0
+
+-- expire(id, list): fails a task that waits. Searching a long list for it would take Redis too long:
+-- there reserve drops the entry.
+local function expire(id, list)
+  redis.call('ZREM', SCHEDULED_ .. queue, id)
+  if redis.call('LINDEX', list, -1) == id then
+    redis.call('RPOP', list)
+  elseif searched < 100000 then
+    searched = searched + redis.call('LLEN', list)
+    redis.call('LREM', list, -1, id)
+  end
+  fail(queue, id, clock, 'expired', message)
+  failed = failed + 1
+end
+
+local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', clock, 'LIMIT', 0, most)
+for _, id in ipairs(ids) do
+  redis.call('ZREM', KEYS[1], id) -- what runs comes back when it is to wait once more
+  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'priority')
+  if not h.err and (h[1] == 'pending' or h[1] == 'scheduled') then expire(id, pendinglist(queue, h[2])) end
+end
+
+local more = #ids == most
+for _, list in ipairs(ARGV[4] ~= '' and pendinglists(queue) or {}) do
+  -- From the oldest on, past those that say themselves when, to the first that is young enough.
+  local before, young = failed, false
+  local oldest = redis.call('LRANGE', list, -most, -1)
+  for i = #oldest, 1, -1 do
+    local h = redis.pcall('HMGET', TASK_ .. oldest[i], 'status', 'created', 'eta', 'retried_at', 'expires')
+    if not h.err and h[1] == 'pending' and not h[5] then
+      young = since(clock, h[2], h[3], h[4]) + tonumber(ARGV[4]) >= tonumber(clock)
+      if young then break end
+      expire(oldest[i], list)
+    end
+  end
+  more = more or not young and failed > before and #oldest == most
+end
+return { failed, more and 1 or 0, clock }

@@ -1,0 +1,54 @@
+-- Forgets finished tasks of one list that are too old or too many, one block, from the oldest on.
+-- What another client enqueued stays, unless it is asked for.
+-- KEYS    1 complete or failed tasks
+-- ARGV    1 clock override  2 queue  3 status of the list's tasks  4 most tasks to look at
+--         5 greatest age in seconds, or "" for none  6 how many may stay, or "" for all
+--         7 "1" to forget the tasks of other clients too  8 entries at the old end to pass over
+-- RETURNS {entries looked at, tasks forgotten, entries at the old end that stay, 1 if there is no
+--         more to do}
+local queue, status = ARGV[2], ARGV[3]
+local bad = mistyped(KEYS[1], 'list', INDEX_ .. queue, 'zset', KEYED_ .. queue, 'zset')
+if bad then return bad end
+
+local clock = tonumber(now(ARGV[1]))
+local age, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
+local passed = tonumber(ARGV[8])
+local length = redis.call('LLEN', KEYS[1])
+local surplus = keep and length - keep - passed or 0
+local ids = redis.call('LRANGE', KEYS[1], -passed - tonumber(ARGV[4]), -passed - 1)
+local gone, forgotten, owned, stay, ended, looked = {}, {}, {}, 0, 0, 0
+for i = #ids, 1, -1 do
+  local id = ids[i]
+  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'finished_at', 'updated', 'run', 'foreign', 'stale', unpack(OWNED))
+  local dangling = h.err or h[1] ~= status
+  local old = age and not dangling and tonumber(moment(h[2] or h[3], '0')) < clock - age
+  if not dangling and not old and surplus <= 0 then
+    ended = 1
+    break
+  end
+  looked = looked + 1
+  local stale = status == 'failed' and not h.err and tonumber(h[6] or '')
+  if stale and stale > 0 then
+    redis.pcall('HINCRBY', TASK_ .. id, 'stale', -1) -- an entry from before it was tried again
+    gone[#gone + 1] = i
+  elseif dangling then
+    gone[#gone + 1] = i
+  elseif (not h[4] or h[5]) and ARGV[7] ~= '1' then
+    stay = stay + 1
+  else
+    gone[#gone + 1] = i
+    forgotten[#forgotten + 1] = id
+    owned[#owned + 1] = { h[7], h[8], h[9] }
+  end
+  surplus = surplus - 1
+end
+if stay == 0 and passed == 0 then
+  if looked > 0 then redis.call('LTRIM', KEYS[1], 0, -looked - 1) end
+elseif #gone > 0 then
+  -- Entries between others can only be taken out by what they are: mark them, and take out the marks.
+  for _, i in ipairs(gone) do redis.call('LSET', KEYS[1], i - #ids - 1 - passed, '') end
+  redis.call('LREM', KEYS[1], -#gone, '')
+end
+forget(queue, forgotten, owned)
+if #ids < tonumber(ARGV[4]) and looked == #ids then ended = 1 end
+return { looked, #forgotten, stay, ended }

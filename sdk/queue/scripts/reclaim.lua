@@ -1,0 +1,72 @@
+-- Takes the tasks of one queue from a listener that is dead, one block, newest first, so that the
+-- oldest is at the very front in the end. What had started has crashed once more: at once to the
+-- front the first time, after a pause later, and failed at the limit or if it must not run twice.
+-- When the list is empty the listener leaves the queue's listeners.
+-- KEYS    1 reserved of the listener
+-- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 crashes at which a task fails that
+--         names no number itself  6 "1" for a listener without a lease, which somebody says is dead
+-- RETURNS 'alive' if it is not, or {tasks left, to the front, scheduled, failed, dropped}
+local queue, listener = ARGV[2], ARGV[3]
+local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
+  FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset', EXPIRY_ .. queue, 'zset',
+  LISTENERS_ .. queue, 'set', QUEUES, 'zset', NODES, 'zset')
+if bad then return bad end
+local lease = redis.call('ZSCORE', NODES, listener)
+if lease and tonumber(lease) > 0 then return 'alive' end
+if not lease and ARGV[6] ~= '1' and not string.find(listener, '~%x%x%x%x%x%x%x%x_%d+$') then return 'alive' end
+
+local clock = now(ARGV[1])
+local front, later, failed, dropped = 0, 0, 0, 0
+
+-- crash(id, h): a task whose host died while it ran.
+local function crash(id, h)
+  local crashes = count(TASK_ .. id, 'crashes')
+  local most = tonumber(h[4] or '') or tonumber(ARGV[5])
+  record(id, clock, 'crashed', '')
+  if not h[6] and (h[5] == 'fail' or crashes >= most) then
+    local why = h[5] == 'fail' and 'its host died while it ran, and it must not run twice' or
+      'its host died while it ran, ' .. crashes .. ' times'
+    fail(queue, id, clock, 'crashed', describe('crashed', why))
+    failed = failed + 1
+    return
+  end
+  local delay = crashes == 1 and 0 or math.min(60, 2 ^ (crashes - 2))
+  local waits, listed = back(queue, id, clock, delay, 'RPUSH')
+  if listed then
+    front = front + 1
+  elseif waits then
+    later = later + 1
+  else
+    failed = failed + 1
+  end
+end
+
+for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[4]) - 1)) do
+  redis.call('LREM', KEYS[1], 1, id)
+  local key = TASK_ .. id
+  local h = redis.pcall('HMGET', key, 'status', 'node', 'pid', 'max_crashes', 'on_crash', 'cancel')
+  local status = not h.err and h[1]
+  local ran = not h.err and h[3] and redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. h[3] .. ' ' .. id) == 1
+  if h.err or not status and redis.call('EXISTS', key) == 0 or status == 'complete' or status == 'failed' or
+    h[2] and h[2] ~= listener and held(queue, id, h[2], listener) then
+    dropped = dropped + 1
+  elseif status == 'scheduled' and redis.call('ZSCORE', SCHEDULED_ .. queue, id) then
+    dropped = dropped + 1 -- it waits already
+  elseif ran or status == 'started' and h[2] == listener then
+    crash(id, h)
+  elseif select(2, back(queue, id, clock, 0, 'RPUSH')) then
+    front = front + 1
+  else
+    failed = failed + 1
+  end
+end
+if front > 0 then announce(CHANNEL_ .. queue) end
+
+local left = redis.call('LLEN', KEYS[1])
+if left == 0 then
+  for _, entry in ipairs(redis.call('SMEMBERS', STARTED_ .. queue)) do
+    if string.sub(entry, 1, #listener + 1) == listener .. ' ' then redis.call('SREM', STARTED_ .. queue, entry) end
+  end
+  if redis.call('SREM', LISTENERS_ .. queue, listener) == 1 then redis.call('ZINCRBY', QUEUES, -1, queue) end
+end
+return { left, front, later, failed, dropped }

@@ -1,0 +1,41 @@
+-- Tries a task that failed for good again, by somebody's wish: its counts begin anew, and so does its
+-- age. In a long list of failed tasks its entry stays; purge passes over as many as `stale` says.
+-- KEYS    1 task hash
+-- ARGV    1 clock override  2 queue  3 id  4 longest list that is searched
+-- RETURNS 'ok', 'gone' (no such task in this queue), or the status that forbids it
+local queue, id = ARGV[2], ARGV[3]
+local key = KEYS[1]
+local bad = mistyped(FAILED_ .. queue, 'list', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set', key, 'hash',
+  EXPIRY_ .. queue, 'zset', STATS_ .. queue, 'hash', ATTEMPTS_ .. id, 'list')
+if bad then return bad end
+
+if not exists(queue, id) then return 'gone' end
+local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node')
+if h[1] ~= 'failed' then return h[1] or 'pending' end
+local clock = now(ARGV[1])
+if h[6] then record(id, clock, 'failed', h[2] or '') end -- else it never ran
+if redis.call('LLEN', FAILED_ .. queue) <= tonumber(ARGV[4]) then
+  redis.call('LREM', FAILED_ .. queue, 0, id)
+else
+  count(key, 'stale')
+end
+redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel',
+  'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'eta')
+redis.call('HSET', key, 'status', 'pending', 'attempts', '0', 'crashes', '0', 'retried_at', clock, 'updated', clock,
+  'last_error', h[2] or '')
+local expires = moment(h[5])
+if expires and tonumber(expires) <= tonumber(clock) then
+  redis.call('HDEL', key, 'deadline')
+  expires = nil
+end
+if moment(h[4]) then
+  local old = after(clock, h[4])
+  if not expires or tonumber(old) < tonumber(expires) then expires = old end
+end
+if expires then
+  redis.call('HSET', key, 'expires', expires)
+  redis.call('ZADD', EXPIRY_ .. queue, expires, id)
+end
+push(queue, id, h[3], 'LPUSH')
+announce(CHANNEL_ .. queue)
+return 'ok'

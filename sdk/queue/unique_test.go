@@ -1,0 +1,238 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestUnique(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, c := range []struct {
+			name          string
+			first, second Spec
+			existed       bool // while the first one waits
+			after         bool // when it is finished
+		}{
+			{"parameters", Spec{[]byte("x"), Options{Unique: &Unique{}}}, Spec{[]byte("x"), Options{Unique: &Unique{}}}, true, false},
+			{"other-parameters", Spec{[]byte("x"), Options{Unique: &Unique{}}}, Spec{[]byte("y"), Options{Unique: &Unique{}}}, false, false},
+			{"key", Spec{[]byte("x"), Options{Unique: &Unique{Key: "k"}}}, Spec{[]byte("y"), Options{Unique: &Unique{Key: "k"}}}, true, false},
+			{"other-key", Spec{[]byte("x"), Options{Unique: &Unique{Key: "k"}}}, Spec{[]byte("x"), Options{Unique: &Unique{Key: "l"}}}, false, false},
+			{"for-a-time", Spec{[]byte("x"), Options{Unique: &Unique{For: time.Minute}}}, Spec{[]byte("x"), Options{Unique: &Unique{For: time.Minute}}}, true, true},
+			{"scheduled", Spec{[]byte("x"), Options{Unique: &Unique{}, Delay: time.Hour}}, Spec{[]byte("x"), Options{Unique: &Unique{}}}, true, false},
+			{"not", Spec{[]byte("x"), Options{Unique: &Unique{}}}, Spec{[]byte("x"), Options{}}, false, false},
+		} {
+			q := w.Queue(c.name)
+			first := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.first}))[0]
+			second := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.second}))[0]
+			if first.Existed || second.Existed != c.existed || (second.ID == first.ID) != c.existed {
+				t.Errorf("%s: %+v, then %+v", c.name, first, second)
+			}
+			if !c.existed {
+				continue
+			}
+			if _, err := q.Cancel(w.ctx, first.ID); err != nil {
+				t.Fatal(err)
+			}
+			third := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.second}))[0]
+			if third.Existed != c.after {
+				t.Errorf("%s: when the first is finished %+v", c.name, third)
+			}
+			if err := q.Delete(w.ctx, first.ID); err != nil {
+				t.Fatal(err)
+			}
+			if c.after { // and what is deleted holds nothing
+				third = must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.second}))[0]
+			}
+			if fourth := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.second}))[0]; !fourth.Existed || fourth.ID != third.ID {
+				t.Errorf("%s: who took over holds it: %+v, then %+v", c.name, third, fourth)
+			}
+			w.depth(t, c.name, map[Status]int64{Pending: 1})
+		}
+		// Other queues are others, and a repeat by ID is a repeat.
+		a := must[[]Receipt](t)(w.Queue("a").EnqueueMany(w.ctx, []Spec{{[]byte("x"), Options{Unique: &Unique{}}}}))[0]
+		b := must[[]Receipt](t)(w.Queue("b").EnqueueMany(w.ctx, []Spec{{[]byte("x"), Options{Unique: &Unique{}}}}))[0]
+		again := must[[]Receipt](t)(w.Queue("a").EnqueueMany(w.ctx, []Spec{{[]byte("x"), Options{Unique: &Unique{}, ID: a.ID}}}))[0]
+		if b.Existed || !again.Existed || again.ID != a.ID {
+			t.Errorf("%+v, %+v, %+v", a, b, again)
+		}
+	})
+}
+
+func TestUniqueLives(t *testing.T) {
+	w := setup(t)
+	for queue, c := range map[string]struct {
+		unique Unique
+		ttl    time.Duration
+	}{"settled": {Unique{}, 24 * time.Hour}, "time": {Unique{For: 1500 * time.Millisecond}, 2 * time.Second}} {
+		w.enqueue(t, queue, "x", Options{Unique: &c.unique})
+		ttl := w.rdb.TTL(w.ctx, w.keys.unique(queue, c.unique.hash(queue, []byte("x")))).Val()
+		if ttl > c.ttl || ttl < c.ttl-time.Minute || ttl <= 0 {
+			t.Errorf("%s lives %s", queue, ttl)
+		}
+	}
+	for _, wrong := range []time.Duration{-1, time.Millisecond, 200 * 365 * 24 * time.Hour} {
+		if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{Unique: &Unique{For: wrong}}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("for %s: %v", wrong, err)
+		}
+	}
+}
+
+// Whoever is first, all get the one ID.
+func TestUniqueOfManyAtOnce(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		var group sync.WaitGroup
+		receipts := make([]Receipt, 20)
+		for i := range receipts {
+			group.Go(func() {
+				got, err := w.Queue("q").EnqueueMany(w.ctx, []Spec{{[]byte("x"), Options{Unique: &Unique{}}}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				receipts[i] = got[0]
+			})
+		}
+		group.Wait()
+		written := 0
+		for _, receipt := range receipts {
+			if receipt.ID != receipts[0].ID {
+				t.Errorf("%+v, %+v", receipt, receipts[0])
+			}
+			if !receipt.Existed {
+				written++
+			}
+		}
+		if written != 1 {
+			t.Errorf("%d were written", written)
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1})
+	})
+}
+
+func TestEquivalentAndKeyed(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		var byParameters, byKey []string
+		for i := range 3 {
+			w.at(float64(i))
+			id := w.enqueue(t, "q", "x", Options{ID: fmt.Sprint("z", 9-i), Unique: &Unique{}, Key: "order 7"})
+			if _, err := q.Cancel(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			byParameters = append([]string{id}, byParameters...)
+		}
+		byKey = append([]string{w.enqueue(t, "q", "y", Options{Key: "order 7"})}, byParameters...)
+		w.enqueue(t, "q", "y", Options{Key: "order 70"})
+		w.enqueue(t, "q", "y", Options{Unique: &Unique{Key: "x"}})
+		if got := idsOf(must[[]*Task](t)(q.Equivalent(w.ctx, Unique{}, []byte("x")))); !slices.Equal(got, byParameters) {
+			t.Errorf("equivalent are %v, want %v", got, byParameters)
+		}
+		if got := must[[]*Task](t)(q.Equivalent(w.ctx, Unique{Key: "x"}, nil)); len(got) != 1 {
+			t.Errorf("by key %v", idsOf(got))
+		}
+		list := func(o ListOptions) []string { return idsOf(must[[]*Task](t)(q.List(w.ctx, o))) }
+		slices.SortStableFunc(byKey, func(a, b string) int { return w.task(t, b).Created.Compare(w.task(t, a).Created) })
+		if got := list(ListOptions{Key: "order 7"}); len(got) != 4 || !slices.Equal(got[2:], byKey[2:]) {
+			t.Errorf("by key %v, want %v", got, byKey)
+		}
+		if got := list(ListOptions{Key: "order 7", Status: Failed, Offset: 1, Limit: 1}); !slices.Equal(got, byParameters[1:2]) {
+			t.Errorf("a page of what failed: %v", got)
+		}
+		for _, id := range byParameters {
+			if err := q.Delete(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := list(ListOptions{Key: "order 7"}); len(got) != 1 {
+			t.Errorf("after deleting %v", got)
+		}
+		if n := w.rdb.ZCard(w.ctx, w.keys.keyed("q")).Val(); n != 3 {
+			t.Errorf("%d entries of keys are left", n)
+		}
+	})
+}
+
+func TestListByLabels(t *testing.T) {
+	w := setup(t)
+	var specs []Spec
+	for i := range 2500 { // three pages
+		specs = append(specs, Spec{Options: Options{ID: fmt.Sprintf("id%04d", i), Labels: map[string]string{"n": fmt.Sprint(i % 500), "all": "yes"}}})
+	}
+	must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
+	for _, c := range []struct {
+		options ListOptions
+		want    int
+		first   string
+	}{
+		{ListOptions{Status: Pending, Labels: map[string]string{"n": "7"}}, 5, "id2007"},
+		{ListOptions{Status: Pending, Labels: map[string]string{"n": "7"}, Offset: 4}, 1, "id0007"},
+		{ListOptions{Status: Pending, Labels: map[string]string{"n": "7"}, Limit: 2, Offset: 1}, 2, "id1507"},
+		{ListOptions{Labels: map[string]string{"n": "7", "all": "yes"}}, 5, "id2007"},
+		{ListOptions{Labels: map[string]string{"n": "7", "all": "no"}}, 0, ""},
+		{ListOptions{Labels: map[string]string{"other": ""}}, 0, ""},
+		{ListOptions{Status: Pending, Labels: map[string]string{"all": "yes"}, Offset: 1200}, 100, "id1299"},
+	} {
+		got := idsOf(must[[]*Task](t)(w.Queue("q").List(w.ctx, c.options)))
+		if len(got) != c.want || c.want > 0 && got[0] != c.first {
+			t.Errorf("%+v: %d, %.3v", c.options, len(got), got)
+		}
+	}
+	labels := make(map[string]string)
+	for i := range maxLabels + 1 {
+		if _, err := w.Queue("labels").Enqueue(w.ctx, nil, Options{Labels: labels}); err != nil {
+			t.Errorf("%d labels: %v", i, err)
+		}
+		labels[fmt.Sprint(i)] = ""
+	}
+	if _, err := w.Queue("labels").Enqueue(w.ctx, nil, Options{Labels: labels}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("17 labels: %v", err)
+	}
+}
+
+func TestLimit(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		if err := q.SetLimit(w.ctx, 3); err != nil || must[int64](t)(q.Limit(w.ctx)) != 3 {
+			t.Fatal(err)
+		}
+		high := 80
+		for i, options := range []Options{{ID: "a", Unique: &Unique{}}, {ID: "b", Delay: time.Hour}, {ID: "c", Priority: &high}} {
+			if _, err := q.Enqueue(w.ctx, fmt.Append(nil, i), options); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, c := range map[string]struct {
+			specs []Spec
+			full  bool
+		}{
+			"one more":         {[]Spec{{}}, true},
+			"scheduled":        {[]Spec{{Options: Options{Delay: time.Hour}}}, true},
+			"one that exists":  {[]Spec{{Options: Options{ID: "a"}}, {Options: Options{ID: "b"}}, {Options: Options{ID: "c"}}}, false},
+			"that and another": {[]Spec{{Options: Options{ID: "a"}}, {}}, true},
+			"unique":           {[]Spec{{[]byte("0"), Options{Unique: &Unique{}}}}, false},
+		} {
+			_, err := q.EnqueueMany(w.ctx, c.specs)
+			if errors.Is(err, ErrQueueFull) != c.full || !c.full && err != nil || IsUnavailable(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 2, Scheduled: 1})
+		// What is tried again is not counted, and what runs does not wait.
+		got := w.reserve(t, w.node(t, "q"), "q", true)
+		twice := Spec{Options: Options{ID: "twice"}}
+		if _, err := q.EnqueueMany(w.ctx, []Spec{twice, twice}); got.ID != "c" || err != nil {
+			t.Errorf("%s, %v", got.ID, err)
+		}
+		if err := q.SetLimit(w.ctx, 0); err != nil || must[int64](t)(q.Limit(w.ctx)) != 0 {
+			t.Error(err)
+		}
+		w.enqueue(t, "q", "", Options{})
+		if err := q.SetLimit(w.ctx, -1); !errors.Is(err, ErrInvalid) {
+			t.Error(err)
+		}
+	})
+}
