@@ -20,9 +20,15 @@ func benchWorld(b *testing.B) *world {
 
 func (w *world) fill(b *testing.B, queue string, n int) {
 	b.Helper()
+	w.fillAt(b, queue, n, DefaultPriority)
+}
+
+func (w *world) fillAt(b *testing.B, queue string, n, priority int) {
+	b.Helper()
 	specs := make([]Spec, n)
 	for i := range specs {
 		specs[i].Parameters = fmt.Appendf(nil, "%0100d", i)
+		specs[i].Priority = &priority
 	}
 	must[[]Receipt](b)(w.Queue(queue).EnqueueMany(w.ctx, specs))
 }
@@ -52,41 +58,46 @@ func BenchmarkEnqueue(b *testing.B) {
 // round trips bring a whole batch through.
 func BenchmarkReserveSettle(b *testing.B) {
 	for _, batch := range []int{1, 8, 32, 128} {
-		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
-			w := benchWorld(b)
-			node := w.node(b, "q")
-			b.Cleanup(func() { _ = node.Leave(context.WithoutCancel(w.ctx)) })
-			settlements := make([]Settlement, batch)
-			result := []byte("done")
-			left, rounds := 0, 0
-			b.ReportAllocs()
-			for b.Loop() {
-				if left < batch {
-					b.StopTimer()
-					w.fill(b, "q", 50*batch)
-					left = 50 * batch
-					b.StartTimer()
-				}
-				got := node.Reserve(w.ctx, []Want{{Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
-				if got.Err != nil || len(got.Tasks) != batch {
-					b.Fatal(len(got.Tasks), got.Err)
-				}
-				for i, task := range got.Tasks {
-					settlements[i] = Settlement{Hold: Hold{ID: task.ID, Run: task.Run}, Result: result}
-				}
-				errs, err := node.Settle(w.ctx, "q", settlements)
-				if err != nil {
-					b.Fatal(err)
-				}
-				for _, err := range errs {
-					if err != nil {
-						b.Fatal(err)
-					}
-				}
-				left -= batch
-				rounds++
-			}
-			tasksPerSecond(b, rounds*batch)
-		})
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) { benchmarkReserveSettle(b, batch, DefaultPriority) })
 	}
+	b.Run("batch=1/priority=75", func(b *testing.B) { benchmarkReserveSettle(b, 1, 75) })
+	b.Run("batch=32/priority=75", func(b *testing.B) { benchmarkReserveSettle(b, 32, 75) })
+}
+
+func benchmarkReserveSettle(b *testing.B, batch, priority int) {
+	b.Helper()
+	w := benchWorld(b)
+	node := w.node(b, "q")
+	b.Cleanup(func() { _ = node.Leave(context.WithoutCancel(w.ctx)) })
+	settlements := make([]Settlement, batch)
+	result := []byte("done")
+	left, rounds := 0, 0
+	b.ReportAllocs()
+	for b.Loop() {
+		if left < batch {
+			b.StopTimer()
+			w.fillAt(b, "q", 50*batch, priority)
+			left = 50 * batch
+			b.StartTimer()
+		}
+		got := node.Reserve(w.ctx, []Want{{Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+		if got.Err != nil || len(got.Tasks) != batch {
+			b.Fatal(len(got.Tasks), got.Err)
+		}
+		for i, task := range got.Tasks {
+			settlements[i] = Settlement{Hold: Hold{ID: task.ID, Run: task.Run}, Result: result}
+		}
+		errs, err := node.Settle(w.ctx, "q", settlements)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, err := range errs {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		left -= batch
+		rounds++
+	}
+	tasksPerSecond(b, rounds*batch)
 }
