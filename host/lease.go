@@ -80,6 +80,13 @@ func (s *steadiness) renewed(begun, now time.Time, err error) {
 	s.last = now
 }
 
+// broken begins a new row with the next renewal.
+func (s *steadiness) broken() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since = time.Time{}
+}
+
 // from is when the session may reclaim, if its renewals go on: one lease after the row began. It is
 // not known while renewals fail.
 func (s *steadiness) from() (at time.Time, known bool) {

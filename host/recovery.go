@@ -19,6 +19,19 @@ type recovery struct {
 	next time.Time
 	// poke has a token when next was brought forward; never closed.
 	poke chan struct{}
+
+	clock clockWatch
+}
+
+// clockWatch compares Redis's clock with this host's, which never jumps while the host runs.
+type clockWatch struct{ redis, host time.Time }
+
+// jumped tells whether Redis's clock, which shows redis now, has been set by more than the bound since
+// the last look. If it has, live listeners seem dead until they have renewed.
+func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
+	last := *c
+	c.redis, c.host = redis, host
+	return !last.host.IsZero() && (redis.Sub(last.redis)-host.Sub(last.host)).Abs() > bound
 }
 
 func newRecovery(s *session) *recovery { return &recovery{session: s, poke: make(chan struct{}, 1)} }
@@ -108,6 +121,15 @@ func (r *recovery) runOnce(ctx context.Context) error {
 	if !s.steady.holds(time.Now()) {
 		return nil
 	}
+	clock, err := s.client.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	if r.clock.jumped(clock, time.Now(), s.lease/3) {
+		s.logger.Warn("the clock of redis was set: looking for dead listeners when all have renewed")
+		s.steady.broken()
+		return nil
+	}
 	dead, next, err := s.client.Dead(ctx)
 	if next > 0 {
 		r.lookIn(next + lookSlack)
@@ -121,6 +143,9 @@ func (r *recovery) runOnce(ctx context.Context) error {
 		return err
 	}
 	for _, listener := range dead {
+		if listener == s.node.ID() {
+			continue // the heartbeat tells
+		}
 		if err = r.reclaim(ctx, listener); err != nil {
 			break
 		}

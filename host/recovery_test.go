@@ -240,3 +240,25 @@ func TestHousekeeping(t *testing.T) {
 		t.Errorf("%d listeners are counted, want 1; %v", counts["echo"], err)
 	}
 }
+
+func TestClockWatch(t *testing.T) {
+	t.Parallel()
+	begin := time.Unix(1_700_000_000, 0)
+	at := func(seconds float64) time.Time { return begin.Add(time.Duration(seconds * float64(time.Second))) }
+	var watch clockWatch
+	for i, look := range []struct {
+		redis, host float64
+		want        bool
+	}{
+		{300, 0, false},  // apart, but that is no jump
+		{310, 10, false}, // both went on
+		{321, 20, false}, // an answer that took its time
+		{390, 30, true},
+		{400, 40, false},
+		{350, 50, true},
+	} {
+		if got := watch.jumped(at(look.redis), at(look.host), 3*time.Second); got != look.want {
+			t.Errorf("look %d: jumped %v, want %v", i, got, look.want)
+		}
+	}
+}

@@ -347,6 +347,16 @@ func (p *process) signal(s syscall.Signal) {
 	_ = syscall.Kill(p.pid, s) // it may just have ended
 }
 
+// killed tells whether the process has ended by a SIGKILL.
+func (p *process) killed() bool {
+	select {
+	case <-p.ended:
+		return p.shell.ProcessState.ExitCode() == 128+int(syscall.SIGKILL)
+	default:
+		return false
+	}
+}
+
 // check says what is wrong with how the process goes, or went.
 func (p *process) check() error {
 	select {

@@ -125,12 +125,13 @@ func (j *journal) cause(e, next execution, aftermath time.Duration) kind {
 	return found.kind
 }
 
-// mayEndBy tells whether a fault of that kind may have ended the run as it ended: only who was killed
-// says nothing of it, and only who ends in good order gives a task back.
+// mayEndBy tells whether a fault of that kind may have ended the run as it ended: only who ends in good
+// order gives a task back, and only who is killed, then or before it has noticed what it lost, says
+// nothing of it.
 func (e execution) mayEndBy(k kind) bool {
 	switch e.outcome {
 	case "":
-		return k == killed
+		return e.process.killed()
 	case "released":
 		return k == restarted
 	}

@@ -9,6 +9,7 @@ import (
 
 // A task that runs is marked, and whoever ends its run first has the word.
 func TestCancelOfWhatRuns(t *testing.T) {
+	t.Parallel()
 	trap := &Failure{Reason: ReasonTrap}
 	for name, c := range map[string]struct {
 		end    func(w *world, n *Node, h Hold) error

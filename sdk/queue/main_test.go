@@ -70,6 +70,10 @@ func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
+// embedded tells whether the world is on miniredis, which compiles each script each time: what takes
+// many of them does fewer there.
+func embedded(t testing.TB) bool { return strings.HasSuffix(t.Name(), "/miniredis") }
+
 // must ends the test at an error.
 func must[T any](t testing.TB) func(T, error) T {
 	return func(value T, err error) T {

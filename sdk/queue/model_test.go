@@ -97,8 +97,8 @@ func (m *model) clock() {
 func TestNothingIsLostOrDoubled(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		most, runs, failing := 100, 0, false
-		if strings.HasSuffix(t.Name(), "miniredis") {
-			most = 6 // it compiles each script each time
+		if embedded(t) {
+			most = 6
 		}
 		rapid.Check(t, func(r *rapid.T) {
 			if runs++; runs > most && !failing {
