@@ -108,7 +108,7 @@ func (d *due) look(ctx context.Context) (work ripe, err error) {
 		if d.isOver(look.NextETA, poll.Clock) {
 			work.due = append(work.due, look.Queue)
 		}
-		if d.isOver(look.Expires, poll.Clock) || look.Pending > 0 && s.maxAge(look.Queue) > 0 {
+		if d.isOver(look.Expires, poll.Clock) || look.Pending > 0 && s.host.maxAge(s.tenant, look.Queue) > 0 {
 			work.expired = append(work.expired, look.Queue)
 		}
 	}
@@ -144,7 +144,7 @@ func (d *due) do(ctx context.Context, work ripe) error {
 		}
 		if err == nil {
 			err = d.each(ctx, work.expired, func(name string) (int, error) {
-				return d.session.client.Queue(name).Expire(ctx, d.session.maxAge(name))
+				return d.session.client.Queue(name).Expire(ctx, d.session.host.maxAge(d.session.tenant, name))
 			})
 		}
 		err = errors.Join(err, d.session.node.YieldDuty(ctx, "due"))
@@ -213,6 +213,6 @@ func (d *due) wait(regular, soonest time.Time) time.Duration {
 
 // interval is the regular one ± 20 %, so that a fleet does not look in step.
 func (d *due) interval() time.Duration {
-	poll := d.session.poll
+	poll := d.session.host.config.Poll
 	return poll*4/5 + rand.N(poll*2/5+1)
 }

@@ -57,7 +57,8 @@ func (s *session) tidy(ctx context.Context, name string) error {
 	if err := q.Recount(ctx); err != nil {
 		return err
 	}
-	options := queue.PurgeOptions{OlderThan: max(0, s.keep), Keep: max(0, s.keepTasks), Foreign: s.purgeForeign}
+	c := s.host.config
+	options := queue.PurgeOptions{OlderThan: max(0, c.Keep), Keep: max(0, c.KeepTasks), Foreign: c.PurgeForeign}
 	if options.OlderThan == 0 && options.Keep == 0 {
 		return nil
 	}

@@ -29,7 +29,7 @@ func (s *session) heartbeat(ctx context.Context) error {
 			}
 		}
 		begun := time.Now()
-		drain, err := s.node.Renew(ctx, s.about())
+		drain, err := s.node.Renew(ctx, s.host.about(s.tenant))
 		s.steady.renewed(begun, time.Now(), err)
 		switch {
 		case ctx.Err() != nil:
@@ -45,7 +45,7 @@ func (s *session) heartbeat(ctx context.Context) error {
 			next = begun.Add(s.lease / 3)
 		}
 		if drain {
-			s.drain()
+			s.host.drainNow()
 		}
 		timer.Reset(time.Until(next))
 	}

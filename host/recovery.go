@@ -158,7 +158,7 @@ func (r *recovery) reclaim(ctx context.Context, listener string) error {
 	if !s.steady.holds(time.Now()) {
 		return nil
 	}
-	got, err := s.client.Reclaim(ctx, listener, s.maxCrashes)
+	got, err := s.client.Reclaim(ctx, listener, s.host.config.MaxCrashes)
 	s.metrics.reclaimed(s.tenant, got)
 	if got.Sum() > 0 || err == nil {
 		s.logger.Warn("reclaimed from a listener that is dead", "dead", listener, "returned", got.Returned,

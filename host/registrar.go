@@ -80,7 +80,7 @@ func (s *session) settledIn() bool {
 
 // toRegister lists the queues that are not as desired: true is to be listened to, false to be left.
 func (s *session) toRegister() map[string]bool {
-	changes := s.desired()
+	changes := s.host.desired(s.tenant)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, listens := range s.registered {

@@ -87,7 +87,7 @@ func (g *grant) want() queue.Want {
 	manifest := &g.version.Manifest
 	return queue.Want{
 		Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
-		MaxAge: g.session.maxAge(g.served.queue), MaxRunning: manifest.MaxRunning, Fleet: manifest.Queues,
+		MaxAge: g.session.host.maxAge(g.served.tenant, g.served.queue), MaxRunning: manifest.MaxRunning, Fleet: manifest.Queues,
 		Terms: queue.Terms{
 			NoRerun: manifest.OnCrash == plugins.CrashFail, MaxCrashes: manifest.MaxCrashes, Dead: manifest.Dead,
 		},

@@ -26,6 +26,7 @@ const (
 // of its lease.
 type session struct {
 	*health
+	host      *Host
 	tenant    string
 	client    *queue.Client
 	node      *queue.Node
@@ -38,21 +39,9 @@ type session struct {
 	steady    *steadiness
 	watch     *queue.Watch
 	lease     time.Duration
-	poll      time.Duration
-	drain     func() // ends the host, for somebody drains it
-	about     func() map[string]string
-	desired   func() map[string]bool // the queues to serve
-	// maxAge is the longest age of a queue's tasks that name none themselves, by its plugin's manifest.
-	maxAge func(queue string) time.Duration
 
-	// What housekeeping keeps, and when a task has lost too many hosts: see Config.
-	keep         time.Duration
-	keepTasks    int64
-	purgeForeign bool
-	maxCrashes   int
-
-	// changed has a token when desired may say something new, told when about does, and marked when
-	// there may be a task to cancel; never closed.
+	// changed has a token when other queues may have to be served, told when the host has something new
+	// to say of itself, and marked when there may be a task to cancel; never closed.
 	changed, told, marked chan struct{}
 
 	mu     sync.Mutex
@@ -69,13 +58,9 @@ func newSession(tenant string, client *queue.Client, h *Host) *session {
 	logger := h.config.Logger.With("tenant", tenant)
 	s := &session{
 		health: newHealth(h.metrics, logger, h.scheduler.wakeIntake),
-		tenant: tenant, client: client, node: client.Node(), scheduler: h.scheduler, metrics: h.metrics,
-		logger: logger, watch: client.Watch(), lease: client.Lease(), poll: h.config.Poll,
-		about:   func() map[string]string { return h.about(tenant) },
-		desired: func() map[string]bool { return h.desired(tenant) },
-		maxAge:  func(name string) time.Duration { return h.maxAge(tenant, name) },
-		drain:   func() { h.drainNow() }, steady: &steadiness{lease: client.Lease()},
-		keep: h.config.Keep, keepTasks: h.config.KeepTasks, purgeForeign: h.config.PurgeForeign, maxCrashes: h.config.MaxCrashes,
+		host:   h, tenant: tenant, client: client, node: client.Node(), scheduler: h.scheduler, metrics: h.metrics,
+		logger: logger, watch: client.Watch(), lease: client.Lease(),
+		steady:  &steadiness{lease: client.Lease()},
 		changed: make(chan struct{}, 1), told: make(chan struct{}, 1), marked: make(chan struct{}, 1),
 		tasks: make(map[string]*task), registered: make(map[string]bool), refused: make(map[string]bool),
 	}

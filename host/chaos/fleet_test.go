@@ -98,7 +98,8 @@ func newFleet(t testing.TB, s settings) *fleet {
 		}
 	}
 	t.Cleanup(f.end)
-	for i := range s.hosts {
+	for i := range s.hosts { // not at once, so that their renewals are not either
+		sleep(f.ctx, s.lease/3/time.Duration(s.hosts))
 		h := &host{fleet: f, name: hostName(i), proxy: newProxy(t, f.redis.Addr())}
 		f.hosts = append(f.hosts, h)
 		if err := h.start(); err != nil {
