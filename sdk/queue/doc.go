@@ -10,16 +10,17 @@
 //
 //	           enqueue                reserve               start
 //	(nothing) ───────▶ pending ────────────────▶ reserved ───────▶ started
-//	    │               ▲ ▲ ▲                        │                │
-//	    │ schedule      │ │ └── release, reclaim ────┼────────────────┤
-//	    ▼          due  │ │                          │                │
-//	 scheduled ─────────┘ └───────────┐              │                ▼
-//	    ▲                             │        complete or failed ──delete, purge──▶ (nothing)
-//	    │ retry, reschedule, reject,  │                    │
-//	    └ a later crash ──────────────┼─── (from reserved and started)
-//	                                  └── retry by hand ───┘ (from failed)
+//	    │                ▲  ▲                        │                │
+//	    │ schedule       │  └─── release, reclaim ───┼────────────────┤
+//	    ▼          due   │                           │                │
+//	 scheduled ──────────┤                           ▼                ▼
+//	    ▲                │                      complete   or      failed ──delete, purge──▶ (nothing)
+//	    │                └─────────── retry by hand ──────────────────┘
+//	    └─ retry, reschedule, reject; reclaim after two crashes ── (reserved, started)
 //
-// What waits, pending or scheduled, fails when it is cancelled or expires.
+// What waits, pending or scheduled, fails when it is cancelled or expires. What runs is complete, fails
+// or waits again as it is settled; a cancelled one does not wait again.
+//
 // Every arrow is one Lua script (folder scripts), atomic in Redis, which also wakes whom it
 // concerns. Redis's clock decides all times.
 //

@@ -218,7 +218,7 @@ func TestAThousandWaiters(t *testing.T) {
 	for i, receipt := range receipts {
 		ended[i] = w.waiting(t, receipt.ID)
 	}
-	all := func() bool { // by INFO: CLIENT LIST counts what a connection subscribes to
+	all := func() bool {
 		list := must[string](t)(w.rdb.ClientList(w.ctx).Result())
 		if n := strings.Count(list, "flags=P"); n > 1 {
 			t.Fatalf("%d connections subscribe", n)
@@ -231,7 +231,6 @@ func TestAThousandWaiters(t *testing.T) {
 	}
 	eventually(t, "the subscriptions, once more", all)
 	node := w.node(t, "q")
-	began := time.Now()
 	holds := w.reserveMany(t, node, "q", tasks, true)
 	settlements := make([]Settlement, tasks)
 	for i, hold := range holds {
@@ -244,9 +243,6 @@ func TestAThousandWaiters(t *testing.T) {
 		if got := receive(t, "the end of Wait", ended[i]); got.err != nil || string(got.task.Result) != id.ID {
 			t.Fatalf("%+v, %v", got.task, got.err)
 		}
-	}
-	if took := time.Since(began); took > lookInterval/2 {
-		t.Errorf("it took %s", took)
 	}
 	eventually(t, "the end of the subscription", func() bool {
 		return !strings.Contains(must[string](t)(w.rdb.ClientList(w.ctx).Result()), "flags=P")
