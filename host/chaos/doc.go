@@ -10,8 +10,10 @@
 // command to its disk before it answers, and each host has a toxiproxy of its own before it. A seed
 // decides what breaks when. Afterwards every task that was accepted must be in one final state, once,
 // and must have run more often than its own policy says only where a fault had hit it. How often it
-// ran is told by the hosts' logs, whatever Redis says.
+// ran is told by the hosts' logs, whatever Redis says. An outage of Redis alone, also one that outlasts
+// every lease, costs no host its lease and no task a second run.
 //
 // `go test` runs a short version, QUERN_CHAOS=full (`make chaos`) the long one, and
-// QUERN_CHAOS_SEED=N repeats the plan of a run. QUERN_CHAOS_LOGS=DIR keeps the hosts' logs.
+// QUERN_CHAOS_SEED=N repeats the plan of a run. QUERN_CHAOS_FAULTS=redis leaves hosts and producers
+// alone, and so on: it takes a list of hosts, producers, redis. QUERN_CHAOS_LOGS=DIR keeps the hosts' logs.
 package chaos

@@ -266,7 +266,7 @@ func (l *ledger) ran(o order, hash map[string]string) {
 		case "retried", "rescheduled", "rejected":
 			l.retried++
 		default:
-			// A host that hears nothing gives up its sockets after 3 s, and its session a lease later.
+			// A host that hears nothing gives up its sockets after 5 s, and its session a lease later.
 			cause := l.fleet.journal.cause(e, runs[i+1], 2*l.fleet.lease+5*time.Second)
 			if cause == "" {
 				l.blame("task %s: nothing hit run %d, and run %d began", o.id, e.run, runs[i+1].run)

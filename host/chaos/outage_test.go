@@ -69,7 +69,7 @@ func TestFailover(t *testing.T) {
 		f.eventually("the replica has everything", func() bool { return f.replicated(standby) })
 		f.redis.Kill()
 		sleep(f.ctx, outageLength())
-		if err := standby.SlaveOf(f.ctx, "NO", "ONE").Err(); err != nil {
+		if err := standby.ReplicaOf(f.ctx, "NO", "ONE").Err(); err != nil {
 			f.t.Fatal(err)
 		}
 		f.redis = replica
@@ -163,16 +163,25 @@ func (f *fleet) outlast(through *proxy, outage func()) {
 	f.leave()
 }
 
-// running enqueues tasks, on all hosts, of which half end while an outage of that length lasts and half
-// two leases after it, and returns when all of them run.
+// running makes tasks of which half end while an outage of that length lasts and half two leases after
+// it, and returns when all of them run.
 func (f *fleet) running(outage time.Duration) (orders []order) {
 	f.t.Helper()
 	for i := range 8 * len(f.hosts) {
-		o := order{id: fmt.Sprintf("during-%02d", i), queue: queues[i%len(queues)], manner: "ok", takes: between(newRandom(uint64(i), 0), outage/3, outage*2/3)}
+		o := order{id: fmt.Sprintf("during-%02d", i), queue: queues[i%len(queues)], manner: "ok", takes: outage * time.Duration(i+8) / 40}
 		if i%2 == 1 {
 			o.id, o.takes = fmt.Sprintf("throughout-%02d", i), outage+2*f.lease+500*time.Millisecond
 		}
 		orders = append(orders, o)
+	}
+	f.begin(orders)
+	return orders
+}
+
+// begin enqueues tasks, and returns when all of them run.
+func (f *fleet) begin(orders []order) {
+	f.t.Helper()
+	for _, o := range orders {
 		if _, err := f.client.Queue(o.queue).EnqueueMany(f.ctx, []queue.Spec{o.spec()}); err != nil {
 			f.t.Fatal(err)
 		}
@@ -180,7 +189,6 @@ func (f *fleet) running(outage time.Duration) (orders []order) {
 	f.eventually("all long tasks run", func() bool {
 		return !slices.ContainsFunc(orders, func(o order) bool { _, ok := f.journal.latest(o.id); return !ok })
 	})
-	return orders
 }
 
 // listeners are the IDs of the hosts, in their order.
