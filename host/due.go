@@ -108,7 +108,7 @@ func (d *due) look(ctx context.Context) (work ripe, err error) {
 		if d.isOver(look.NextETA, poll.Clock) {
 			work.due = append(work.due, look.Queue)
 		}
-		if d.isOver(look.Expires, poll.Clock) || look.Pending > 0 && s.host.maxAge(s.tenant, look.Queue) > 0 {
+		if d.isOver(look.Expires, poll.Clock) || look.Pending > 0 && s.host.ages(s.tenant, look.Queue) {
 			work.expired = append(work.expired, look.Queue)
 		}
 	}
@@ -144,7 +144,8 @@ func (d *due) do(ctx context.Context, work ripe) error {
 		}
 		if err == nil {
 			err = d.each(ctx, work.expired, func(name string) (int, error) {
-				return d.session.client.Queue(name).Expire(ctx, d.session.host.maxAge(d.session.tenant, name))
+				maxAge, dead := d.session.host.expiry(d.session.tenant, name)
+				return d.session.client.Queue(name).Expire(ctx, maxAge, dead)
 			})
 		}
 		err = errors.Join(err, d.session.node.YieldDuty(ctx, "due"))

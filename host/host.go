@@ -186,15 +186,21 @@ func (h *Host) desired(tenant string) map[string]bool {
 	return queues
 }
 
-// maxAge is the longest age of a queue's tasks that name none themselves; 0 for none, and for a queue
-// that has no plugin here.
-func (h *Host) maxAge(tenant, name string) time.Duration {
+// expiry is the longest age of a queue's tasks that name none themselves, and the queue of their dead
+// letters, as its plugin's manifest says; nothing for a queue that has no plugin here.
+func (h *Host) expiry(tenant, name string) (maxAge time.Duration, dead string) {
 	version := h.directory.Acquire(tenant, name)
 	if version == nil {
-		return h.config.Retry.MaxAge
+		return 0, ""
 	}
 	defer version.Release()
-	return manifestRetry(version.Manifest.Retry).Over(h.config.Retry).MaxAge
+	return manifestRetry(version.Manifest.Retry).Over(h.config.Retry).MaxAge, version.Manifest.Dead
+}
+
+// ages tells whether tasks of a queue that name no age themselves have one.
+func (h *Host) ages(tenant, name string) bool {
+	maxAge, _ := h.expiry(tenant, name)
+	return maxAge > 0
 }
 
 func (h *Host) current() []*session {

@@ -9,11 +9,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// heartbeat renews the lease every third of it, and sooner after a failure. While Redis is away that
-// fails, but nobody else can take the lease then either. Once a lease length it compares reserved lists
-// with what runs.
+// heartbeat renews the lease every third of it, and sooner after a failure: a host that is slower to come
+// back than others after an outage would be taken for dead by them. While Redis is away renewing fails,
+// but nobody else can take the lease then either.
 func (s *session) heartbeat(ctx context.Context) error {
-	var beats int
 	var next time.Time
 	var pause backoff
 	timer := time.NewTimer(0)
@@ -24,9 +23,6 @@ func (s *session) heartbeat(ctx context.Context) error {
 			return nil
 		case <-s.told:
 		case <-timer.C:
-			if beats++; beats%3 == 0 {
-				s.audit(ctx)
-			}
 		}
 		begun := time.Now()
 		drain, err := s.node.Renew(ctx, s.host.about(s.tenant))
@@ -38,7 +34,7 @@ func (s *session) heartbeat(ctx context.Context) error {
 			return err
 		case err != nil:
 			s.failed(opRenew, "", err)
-			next = time.Now().Add(pause.failed(time.Now()))
+			next = time.Now().Add(min(pause.failed(time.Now()), s.lease/6))
 		default:
 			s.succeeded(opRenew, "")
 			pause.succeeded()
@@ -48,6 +44,14 @@ func (s *session) heartbeat(ctx context.Context) error {
 			s.host.drainNow()
 		}
 		timer.Reset(time.Until(next))
+	}
+}
+
+// audits compares the reserved lists with what runs, once a lease length. It is not the heartbeat's: a
+// Redis that hangs would keep that from renewing.
+func (s *session) audits(ctx context.Context) {
+	for sleep(ctx, s.lease) {
+		s.audit(ctx)
 	}
 }
 

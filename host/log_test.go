@@ -111,8 +111,8 @@ func TestLogSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}})
 	n.settled("sleep")
+	n.enqueueAs("sleep", "3000", queue.Options{ID: "id", Delay: time.Second})
 	n.rdb.Set(n.ctx, n.tenant+"_log_id", "not a list", 0) // refuses the lines of this task
-	n.enqueueAs("sleep", "3000", queue.Options{ID: "id"})
 	n.eventually("the log is refused", func() bool { return n.metric("quern_redis_errors_total", "op", "log") > 0 })
 	n.rdb.Del(n.ctx, n.tenant+"_log_id")
 	n.eventually("the line is there", func() bool { return len(n.taskLog("id")) == 1 })

@@ -155,6 +155,7 @@ func (n *node) build(s settings) *Host {
 		if clients[i], err = queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Lease: s.lease}); err != nil {
 			n.t.Fatal(err)
 		}
+		n.t.Cleanup(func() { _ = clients[i].Close() })
 	}
 	m, err := metrics.New(n.registry, metrics.Config{Version: "test"})
 	if err != nil {

@@ -71,6 +71,13 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 	return s
 }
 
+// cancelled is what became of a task that somebody cancelled before Redis heard how its run had ended.
+func cancelled(e ending) queue.Settlement {
+	return queue.Settlement{
+		Hold: e.task.hold(), Failure: &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"},
+	}
+}
+
 // isFinal tells whether another attempt would end the same way: the handler says so, or the input is
 // too large.
 func isFinal(o runtime.Outcome) bool {

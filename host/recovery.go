@@ -146,8 +146,10 @@ func (r *recovery) runOnce(ctx context.Context) error {
 		if listener == s.node.ID() {
 			continue // the heartbeat tells
 		}
-		if err = r.reclaim(ctx, listener); err != nil {
-			break
+		one := r.reclaim(ctx, listener)
+		err = errors.Join(err, one)
+		if ctx.Err() != nil || queue.IsUnavailable(one) {
+			break // else a damaged queue of one must not keep the tasks of the others
 		}
 	}
 	return errors.Join(err, s.node.YieldDuty(ctx, "reclaim"))

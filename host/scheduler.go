@@ -85,9 +85,10 @@ type grant struct {
 // want asks for what is granted, to be run at once.
 func (g *grant) want() queue.Want {
 	manifest := &g.version.Manifest
+	maxAge, _ := g.session.host.expiry(g.served.tenant, g.served.queue)
 	return queue.Want{
 		Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
-		MaxAge: g.session.host.maxAge(g.served.tenant, g.served.queue), MaxRunning: manifest.MaxRunning, Fleet: manifest.Queues,
+		MaxAge: maxAge, MaxRunning: manifest.MaxRunning, Fleet: manifest.Queues,
 		Terms: queue.Terms{
 			NoRerun: manifest.OnCrash == plugins.CrashFail, MaxCrashes: manifest.MaxCrashes, Dead: manifest.Dead,
 		},

@@ -80,6 +80,7 @@ func (s *session) Run(ctx context.Context) error {
 	s.logger.Info("joined", "listener", s.node.ID())
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.heartbeat(ctx) })
+	group.Go(func() error { s.audits(ctx); return nil })
 	group.Go(func() error { s.settler.Run(ctx); return nil })
 	group.Go(func() error { s.due.Run(ctx); return nil })
 	group.Go(func() error { s.recovery.Run(ctx); return nil })

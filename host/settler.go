@@ -240,6 +240,9 @@ func (s *settler) served(name string) {
 func (s *settler) settled(e ending, err error) {
 	outcome := "failed"
 	switch {
+	case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
+		e.settlement = cancelled(e)
+		err = nil
 	case err != nil:
 		outcome = "lost"
 	case e.settlement.Failure == nil:
@@ -336,6 +339,9 @@ func (s *settler) release(ctx context.Context, name string, part []ending) {
 		switch {
 		case err != nil:
 			s.done(e, "lost", err)
+		case errors.Is(errs[i], queue.ErrCancelled):
+			e.settlement = cancelled(e)
+			s.done(e, "failed", nil)
 		case errs[i] != nil:
 			s.done(e, "lost", errs[i])
 		default:

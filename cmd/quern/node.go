@@ -104,6 +104,7 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 		if err != nil {
 			return wrongUsage(err)
 		}
+		n.closers = append(n.closers, func() { _ = client.Close() })
 		n.clients = append(n.clients, client)
 	}
 	return nil

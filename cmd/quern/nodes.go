@@ -155,8 +155,12 @@ func newNodeReclaim(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	output := outputFlag(cmd)
+	maxCrashes := cmd.Flags().Int("max-crashes", queue.DefaultMaxCrashes, "hosts that a task may lose before it fails, unless its manifest says otherwise")
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		got, err := client.ReclaimNode(cmd.Context(), args[0])
+		if *maxCrashes < 1 {
+			return usagef("--max-crashes %d: use 1 or more", *maxCrashes)
+		}
+		got, err := client.ReclaimNode(cmd.Context(), args[0], *maxCrashes)
 		switch {
 		case errors.Is(err, queue.ErrNoNode):
 			return noListener(client, args[0])

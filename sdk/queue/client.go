@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // protocolVersion is written to Redis by the first host; a host refuses a newer one.
@@ -50,6 +52,7 @@ func (c Config) validate() error {
 // Client is one tenant's view of Redis; it is safe for concurrent use.
 type Client struct {
 	rdb    redis.UniversalClient
+	beats  redis.UniversalClient // what leases are renewed on: see beatConnection
 	owned  bool
 	keys   keys
 	config Config
@@ -73,7 +76,8 @@ func New(rawURL string, config Config) (*Client, error) {
 	return c, nil
 }
 
-// NewFromRedis uses a connection that the caller owns and closes; several clients may share it. It
+// NewFromRedis uses a connection that the caller owns and closes, after it has closed the client;
+// several clients may share it. It
 // should not repeat commands by itself (MaxRetries: -1): every call here is safe to repeat but
 // reserving, and a repeated reserve holds tasks that nobody works on until the next comparison
 // with the reserved list.
@@ -82,17 +86,48 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{rdb: rdb, keys: keys{config.Tenant}, config: config}
+	c := &Client{rdb: rdb, beats: beatConnection(rdb, config.Lease), keys: keys{config.Tenant}, config: config}
 	c.waits.client = c
 	return c, nil
 }
 
-// Close closes the connection if New made it.
-func (c *Client) Close() error {
-	if !c.owned {
-		return nil
+// beatConnection makes the connection on which leases are renewed, where rdb can be copied: one of its
+// own, which gives up on an answer in a sixth of the lease. On a shared one a renewal waits as long as
+// payloads may take, and after a failover tries one stale connection of the pool after the other, until
+// hosts that were luckier take this one for dead.
+func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {
+	client, ok := rdb.(*redis.Client)
+	if !ok {
+		return rdb
 	}
-	return c.rdb.Close()
+	options := *client.Options()
+	within := max(lease/6, minBeatTimeout)
+	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = within, within, within, within
+	options.PushNotificationProcessor = nil // each client has its own
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	dial := options.Dialer // may be Sentinel's, or the caller's
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		return dial(ctx, network, addr)
+	}
+	return redis.NewClient(&options)
+}
+
+// minBeatTimeout is the least time that a renewal is waited for, on a machine that may be busy.
+const minBeatTimeout = 250 * time.Millisecond
+
+// Close closes the connections that the client made: not the one that NewFromRedis was given.
+func (c *Client) Close() error {
+	var err error
+	if c.beats != c.rdb {
+		err = c.beats.Close()
+	}
+	if c.owned {
+		err = errors.Join(err, c.rdb.Close())
+	}
+	return err
 }
 
 // Tenant is the prefix of the client's keys.

@@ -26,7 +26,8 @@ var (
 	ErrQueueFull = errors.New("queue is full")
 	// ErrNotReplicated says that fewer replicas than asked have what was enqueued: see NotReplicatedError.
 	ErrNotReplicated = errors.New("not on enough replicas")
-	// ErrCancelled is the cause with which a handler's context ends whose task somebody cancelled.
+	// ErrCancelled is the cause with which a handler's context ends whose task somebody cancelled, and the
+	// answer to whoever would have such a task tried again: it has failed for good.
 	ErrCancelled = errors.New("the task was cancelled")
 	// ErrDraining says that somebody told the listener to take nothing more.
 	ErrDraining = errors.New("the listener is draining")
@@ -98,6 +99,8 @@ func verdict(answer any, id string) error {
 		return nil
 	case "gone":
 		return fmt.Errorf("task %s: %w", id, ErrNoTask)
+	case "cancelled":
+		return fmt.Errorf("task %s has failed: %w", id, ErrCancelled)
 	case "lost":
 		return fmt.Errorf("task %s: %w", id, ErrLost)
 	default:

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -26,12 +27,24 @@ type Failure struct {
 	Backtrace []string `json:"backtrace,omitempty"`
 }
 
+// reasons are all that a task may fail for: counters and metrics are kept by them.
+var reasons = []Reason{
+	ReasonError, ReasonTrap, ReasonTimeout, ReasonCPU, ReasonMemory, ReasonOutput, ReasonCrashed, ReasonExhausted,
+	ReasonExpired, ReasonCancelled, ReasonRejected, ReasonDamaged,
+}
+
+// reason is the failure's reason, ReasonError for one that is none of the package's.
+func (f *Failure) reason() Reason {
+	if slices.Contains(reasons, f.Reason) {
+		return f.Reason
+	}
+	return ReasonError
+}
+
 // encode writes the failure as UTF-8 JSON with bounded texts.
 func (f *Failure) encode() []byte {
 	bounded := *f
-	if bounded.Reason == "" {
-		bounded.Reason = ReasonError
-	}
+	bounded.Reason = f.reason()
 	bounded.Message = head(validText(f.Message), maxFailureText)
 	bounded.Stderr = tail(validText(f.Stderr), maxFailureText)
 	bounded.Backtrace = nil

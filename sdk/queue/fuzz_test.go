@@ -142,7 +142,7 @@ func FuzzDamaged(f *testing.F) {
 		ok("release", err)
 		ok("retry", q.Retry(w.ctx, "x"))
 		w.at(7000)
-		_, err = q.Expire(w.ctx, time.Minute)
+		_, err = q.Expire(w.ctx, time.Minute, "")
 		ok("expire", err)
 		for _, dead := range []*Node{node, other} {
 			_, err = w.Reclaim(w.ctx, dead.id, 0)

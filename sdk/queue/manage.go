@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Cancel ends a task for good, with the reason cancelled. One that waits (pending or scheduled) has
@@ -30,13 +33,17 @@ func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 }
 
 // Retry makes a task that failed for good wait again, with its attempts, crashes and age counted anew.
-// ErrStatus if it has not failed, ErrNoTask if the queue has none of that ID.
+// ErrStatus if it has not failed, or if another task has its uniqueness by now; ErrNoTask if the queue has none of that ID.
 func (q *Queue) Retry(ctx context.Context, id string) error {
 	answer, err := q.act(ctx, "retry", id, call{
 		script: retryScript,
 		keys:   []string{q.client.keys.task(id)},
-		args:   []any{q.client.clock, q.name, id, searched},
+		args:   []any{q.client.clock, q.name, id, searched, int64(uniqueLife.Seconds())},
 	})
+	var refusal redis.Error
+	if errors.As(err, &refusal) && strings.HasPrefix(refusal.Error(), "UNIQUE ") {
+		return fmt.Errorf("%s: %w", strings.TrimPrefix(refusal.Error(), "UNIQUE "), ErrStatus)
+	}
 	if err != nil {
 		return err
 	}
@@ -123,8 +130,8 @@ type PurgeOptions struct {
 	Status Status
 	// OlderThan forgets what finished longer ago than this (default 0: nothing for its age).
 	OlderThan time.Duration
-	// Keep forgets the oldest of what is more than this, complete ones before failed ones (default 0:
-	// nothing for its number; to forget all, use Everything).
+	// Keep forgets the oldest of what is more than this, of each status (default 0: nothing for its
+	// number; to forget all, use Everything).
 	Keep int64
 	// Everything forgets all finished tasks.
 	Everything bool
@@ -161,14 +168,7 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (int, error) {
 		if options.Status != "" && options.Status != status {
 			continue
 		}
-		keep := ""
-		if options.Keep > 0 || options.Everything {
-			other, err := q.otherFinished(ctx, options, status)
-			if err != nil {
-				return total, err
-			}
-			keep = strconv.FormatInt(max(0, options.Keep-other), 10)
-		}
+		keep := optional(options.Keep > 0 || options.Everything, strconv.FormatInt(options.Keep, 10))
 		n, err := q.purge(ctx, status, keep, options)
 		total += n
 		if err != nil {
@@ -176,19 +176,6 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (int, error) {
 		}
 	}
 	return total, nil
-}
-
-// otherFinished counts the tasks that share the number to keep with those of the status.
-func (q *Queue) otherFinished(ctx context.Context, options PurgeOptions, status Status) (int64, error) {
-	if options.Status != "" || options.Everything {
-		return 0, nil
-	}
-	other := q.client.keys.failed(q.name)
-	if status == Failed {
-		other = q.client.keys.complete(q.name)
-	}
-	n, err := q.client.rdb.LLen(ctx, other).Result()
-	return n, wrap("count finished tasks of "+q.name, err)
 }
 
 // purgeTasks is how many entries one block looks at: forgetting so many takes Redis about 2 ms, and four
@@ -226,8 +213,9 @@ func (q *Queue) purge(ctx context.Context, status Status, keep string, options P
 }
 
 // Expire fails every task of the queue that waits and is past its time, and returns how many. maxAge
-// bounds the age of tasks that name none themselves (0: none). A host does it by itself.
-func (q *Queue) Expire(ctx context.Context, maxAge time.Duration) (int, error) {
+// bounds the age of tasks that name none themselves (0: none), and dead is the queue of their dead
+// letters ("": none). A host does it by itself, as its plugin's manifest says.
+func (q *Queue) Expire(ctx context.Context, maxAge time.Duration, dead string) (int, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return 0, err
 	}
@@ -236,7 +224,7 @@ func (q *Queue) Expire(ctx context.Context, maxAge time.Duration) (int, error) {
 		value, err := q.client.eval(ctx, call{
 			script: expireScript,
 			keys:   []string{q.client.keys.expiry(q.name)},
-			args:   []any{clock, q.name, expiryTasks, optional(maxAge > 0, durationText(maxAge))},
+			args:   []any{clock, q.name, expiryTasks, optional(maxAge > 0, durationText(maxAge)), dead},
 		})
 		answer := asList(value)
 		if err == nil && len(answer) < 3 {

@@ -311,7 +311,7 @@ func (m *model) expire(r *rapid.T) {
 	for _, id := range over {
 		m.fail(id, ReasonExpired)
 	}
-	n, err := m.queue(r).Expire(m.w.ctx, 0)
+	n, err := m.queue(r).Expire(m.w.ctx, 0, "")
 	if err != nil || n != len(over) {
 		r.Fatalf("expired %d, %v, want %v", n, err, over)
 	}
@@ -399,9 +399,11 @@ func (m *model) settle(r *rapid.T) {
 		settlement.Again, settlement.Delay = action, time.Duration(delay)*time.Second
 	}
 	node := task.node
-	for range 2 { // and once more: it finds its own mark
+	for repeat := range 2 { // it finds its own mark
 		errs, err := node.Settle(m.w.ctx, "q", []Settlement{settlement})
-		if err := errors.Join(append(errs, err)...); err != nil {
+		err = errors.Join(append(errs, err)...)
+		cancelled := task.cancel && settlement.Again != "" && repeat == 0
+		if cancelled != errors.Is(err, ErrCancelled) || err != nil && !cancelled {
 			r.Fatal(err)
 		}
 	}
@@ -467,16 +469,22 @@ func (m *model) release(r *rapid.T) {
 		r.Skip("it holds nothing")
 	}
 	var holds []Hold
+	var cancelled []bool
 	for range rapid.IntRange(1, len(node.reserved)).Draw(r, "count") {
 		id := node.reserved[len(node.reserved)-1]
 		task := m.tasks[id]
-		holds = append(holds, Hold{ID: id, Run: task.run})
+		holds, cancelled = append(holds, Hold{ID: id, Run: task.run}), append(cancelled, task.cancel)
 		m.unhold(id, task)
 		m.back(id, 0, true)
 	}
 	errs, err := node.Release(m.w.ctx, "q", holds)
-	if err := errors.Join(append(errs, err)...); err != nil {
+	if err != nil {
 		r.Fatal(err)
+	}
+	for i, err := range errs {
+		if cancelled[i] != errors.Is(err, ErrCancelled) || err != nil && !cancelled[i] {
+			r.Fatal(err)
+		}
 	}
 }
 
@@ -606,7 +614,7 @@ func (m *model) forget(id string) {
 func (m *model) purge(r *rapid.T) {
 	keep := rapid.IntRange(1, 12).Draw(r, "keep")
 	n, err := m.queue(r).Purge(m.w.ctx, PurgeOptions{Keep: int64(keep)})
-	gone := slices.Clone(m.complete[:min(len(m.complete), max(0, len(m.complete)+len(m.failed)-keep))])
+	gone := slices.Clone(m.complete[:max(0, len(m.complete)-keep)])
 	gone = append(gone, m.failed[:max(0, len(m.failed)-keep)]...)
 	if err != nil || n != len(gone) {
 		r.Fatalf("forgot %d, %v, want %v", n, err, gone)

@@ -96,7 +96,7 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 	for field, text := range about {
 		args = append(args, field, text)
 	}
-	answer, err := n.client.eval(ctx, call{
+	answer, err := evalOn(ctx, n.client.beats, call{
 		script: renewScript,
 		keys:   []string{k.nodes()},
 		args:   args,
@@ -379,7 +379,7 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 	for i, s := range settlements {
 		action, reason, value := string(Complete), Reason(""), s.Result
 		if s.Failure != nil {
-			action, reason, value = string(Failed), cmp.Or(s.Failure.Reason, ReasonError), s.Failure.encode()
+			action, reason, value = string(Failed), s.Failure.reason(), s.Failure.encode()
 		}
 		if s.Failure != nil && s.Again != "" {
 			action = string(s.Again)

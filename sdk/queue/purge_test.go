@@ -51,11 +51,11 @@ func TestPurge(t *testing.T) {
 			{PurgeOptions{OlderThan: 4 * time.Second}, "c8 p7 c6 p3", 4}, // at second 9: finished before 5
 			{PurgeOptions{OlderThan: time.Hour}, "c8 p7 c6 g5 p3 c2 c0 f4 f1", 0},
 			{PurgeOptions{OlderThan: 8500 * time.Millisecond}, "c8 p7 c6 g5 p3 c2 f4 f1", 1},
-			{PurgeOptions{Keep: 7}, "c8 p7 c6 g5 p3 f4 f1", 2},
+			{PurgeOptions{Keep: 5}, "c8 p7 c6 g5 p3 f4 f1", 2},
 			{PurgeOptions{Keep: 2, Status: Complete}, "c8 p7 p3 f4 f1", 3},
-			{PurgeOptions{Keep: 1, Foreign: true}, "f4", 7},
+			{PurgeOptions{Keep: 1, Foreign: true}, "c8 f4", 6},
 			{PurgeOptions{Keep: 100}, "c8 p7 c6 g5 p3 c2 c0 f4 f1", 0},
-			{PurgeOptions{Keep: 8, OlderThan: 4 * time.Second}, "c8 p7 c6 p3", 4},
+			{PurgeOptions{Keep: 6, OlderThan: 4 * time.Second}, "c8 p7 c6 p3", 4},
 		} {
 			if i%4 != 0 && embedded(t) {
 				continue

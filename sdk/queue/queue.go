@@ -67,15 +67,16 @@ type Options struct {
 	Priority *int
 }
 
-// uniqueLife is how long a uniqueness holds at most, whatever becomes of its task.
-const uniqueLife = 24 * time.Hour
+// uniqueLife is how long a uniqueness holds at most, whatever becomes of its task. It is given up when
+// the task is finished; this is for what never is.
+const uniqueLife = 90 * 24 * time.Hour
 
 // Unique says what makes a task the same as another one of its queue, and for how long.
 type Unique struct {
 	// Key is the caller's name for it (default: the parameters are).
 	Key string
 	// For is how long there is no second one, counted from the first one's enqueueing, also when that
-	// is finished by then. Default 0: until the first one is finished, but for 24 hours at most.
+	// is finished by then. Default 0: until the first one is finished, but for 90 days at most.
 	For time.Duration
 }
 

@@ -160,8 +160,13 @@ func TestCrashesAreCounted(t *testing.T) {
 					t.Errorf("at the end: %+v", task)
 				}
 				history := must[[]Attempt](t)(w.History(w.ctx, task))
-				for i, attempt := range history[:len(c.states)] {
-					if attempt.Outcome != OutcomeCrashed || attempt.Run != int64(i+1) || attempt.Failure != nil {
+				if len(history) != len(c.states) {
+					t.Errorf("%d attempts in the history, want %d", len(history), len(c.states))
+				}
+				for i, attempt := range history {
+					last := i == len(history)-1
+					if attempt.Run != int64(i+1) || !last && (attempt.Outcome != OutcomeCrashed || attempt.Failure != nil) ||
+						last && (attempt.Outcome != string(Failed) || attempt.Failure.Reason != ReasonCrashed) {
 						t.Errorf("attempt %d: %+v", i+1, attempt)
 					}
 				}
@@ -192,7 +197,7 @@ func TestReclaimRefusesWhoeverLives(t *testing.T) {
 		w.reserve(t, node, "q", true)
 		for name, reclaim := range map[string]func() (Reclaimed, error){
 			"by a host": func() (Reclaimed, error) { return w.Reclaim(w.ctx, node.id, 0) },
-			"by hand":   func() (Reclaimed, error) { return w.ReclaimNode(w.ctx, node.id) },
+			"by hand":   func() (Reclaimed, error) { return w.ReclaimNode(w.ctx, node.id, 0) },
 			"its queue": func() (Reclaimed, error) { return w.reclaimQueue(w.ctx, node.id, "q", 3, true) },
 		} {
 			if got, err := reclaim(); !errors.Is(err, ErrStatus) || got != (Reclaimed{}) {
@@ -202,7 +207,7 @@ func TestReclaimRefusesWhoeverLives(t *testing.T) {
 		if _, err := node.Renew(w.ctx, nil); err != nil {
 			t.Error(err)
 		}
-		if _, err := w.ReclaimNode(w.ctx, "host~01234567_1"); !errors.Is(err, ErrNoNode) {
+		if _, err := w.ReclaimNode(w.ctx, "host~01234567_1", 0); !errors.Is(err, ErrNoNode) {
 			t.Errorf("of nobody: %v", err)
 		}
 		w.depth(t, "q", map[Status]int64{Started: 1})
@@ -491,7 +496,7 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 		if w.rdb.LLen(w.ctx, w.keys.reserved("q", python)).Val() != 2 {
 			t.Error("a host took its tasks")
 		}
-		if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, python)); got != (Reclaimed{Returned: 2}) {
+		if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, python, 0)); got != (Reclaimed{Returned: 2}) {
 			t.Errorf("by hand: %+v", got)
 		}
 		if ids := w.waits(t, "q"); !slices.Equal(ids, []string{"ran", "reserved"}) {
@@ -504,7 +509,7 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
 			t.Errorf("%d listeners", n)
 		}
-		if _, err := w.ReclaimNode(w.ctx, python); !errors.Is(err, ErrNoNode) {
+		if _, err := w.ReclaimNode(w.ctx, python, 0); !errors.Is(err, ErrNoNode) {
 			t.Errorf("once more: %v", err)
 		}
 	})
@@ -607,7 +612,7 @@ func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
 	if dead, _, err := w.Dead(w.ctx); err != nil || len(dead) != 0 {
 		t.Errorf("dead are %v, %v", dead, err)
 	}
-	if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, orphan)); got.Returned != 1 {
+	if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, orphan, 0)); got.Returned != 1 {
 		t.Errorf("%+v", got)
 	}
 	if claimed := w.rdb.HExists(w.ctx, w.keys.task(id), "reclaimed_node").Val(); claimed {

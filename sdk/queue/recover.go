@@ -137,20 +137,20 @@ func (c *Client) Reclaim(ctx context.Context, listener string, maxCrashes int) (
 
 // ReclaimNode takes all tasks from a listener at somebody's wish: from one of Quern whose lease is
 // over, or from one of Python, of which only that person can know that it is dead. ErrStatus while the
-// lease runs, ErrNoNode if there is no such listener. Blueque takes one that it thinks dead out of the
+// lease runs, ErrNoNode if there is no such listener. maxCrashes is that of Reclaim. Blueque takes one that it thinks dead out of the
 // queue's set and leaves it its list: what is in that is moved too.
-func (c *Client) ReclaimNode(ctx context.Context, listener string) (Reclaimed, error) {
+func (c *Client) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return Reclaimed{}, err
 	}
 	i := slices.IndexFunc(nodes, func(n NodeInfo) bool { return n.ID == listener })
 	if isQuernListener(listener) && i >= 0 {
-		return c.Reclaim(ctx, listener, 0)
+		return c.Reclaim(ctx, listener, maxCrashes)
 	}
 	var got Reclaimed
 	if !isQuernListener(listener) {
-		got, err = c.reclaim(ctx, listener, 0, true)
+		got, err = c.reclaim(ctx, listener, maxCrashes, true)
 	}
 	if err == nil && i < 0 && got == (Reclaimed{}) {
 		err = fmt.Errorf("listener %s: %w", listener, ErrNoNode)

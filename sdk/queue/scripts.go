@@ -101,10 +101,12 @@ func (c *Client) loadScripts(ctx context.Context) error {
 
 // eval runs one script; if Redis has forgotten it (a restart, SCRIPT FLUSH), once more in full:
 // a NOSCRIPT ran nothing.
-func (c *Client) eval(ctx context.Context, one call) (any, error) {
-	value, err := c.rdb.EvalSha(ctx, one.script.sha, one.keys, one.args...).Result()
+func (c *Client) eval(ctx context.Context, one call) (any, error) { return evalOn(ctx, c.rdb, one) }
+
+func evalOn(ctx context.Context, rdb redis.UniversalClient, one call) (any, error) {
+	value, err := rdb.EvalSha(ctx, one.script.sha, one.keys, one.args...).Result()
 	if isNoScript(err) {
-		value, err = c.rdb.Eval(ctx, one.script.source, one.keys, one.args...).Result()
+		value, err = rdb.Eval(ctx, one.script.source, one.keys, one.args...).Result()
 	}
 	return value, err
 }

@@ -67,7 +67,7 @@ func TestUniqueLives(t *testing.T) {
 	for queue, c := range map[string]struct {
 		unique Unique
 		ttl    time.Duration
-	}{"settled": {Unique{}, 24 * time.Hour}, "time": {Unique{For: 1500 * time.Millisecond}, 2 * time.Second}} {
+	}{"settled": {Unique{}, uniqueLife}, "time": {Unique{For: 1500 * time.Millisecond}, 2 * time.Second}} {
 		w.enqueue(t, queue, "x", Options{Unique: &c.unique})
 		ttl := w.rdb.TTL(w.ctx, w.keys.unique(queue, c.unique.hash(queue, []byte("x")))).Val()
 		if ttl > c.ttl || ttl < c.ttl-time.Minute || ttl <= 0 {

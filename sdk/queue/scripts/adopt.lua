@@ -30,6 +30,7 @@ for i = 10 + extra, #ARGV do
       redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
     end
     if pid ~= '' then -- also one that is started: another version of its plugin may run it now
+      redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead') -- an older manifest's
       redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock,
         'plugin', ARGV[7], 'digest', ARGV[8], unpack(ARGV, 10, 9 + extra))

@@ -13,6 +13,7 @@ local status = redis.call('HGET', KEYS[1], 'status') or 'pending'
 if status ~= 'complete' and status ~= 'failed' then return status end
 local list = (status == 'complete' and COMPLETE_ or FAILED_) .. queue
 if redis.call('LLEN', list) <= tonumber(ARGV[3]) then redis.call('LREM', list, 1, id) end
+redis.call('ZREM', INDEX_ .. queue, id) -- first a removal: forget may have to write
 forget(queue, { id }, { redis.call('HMGET', KEYS[1], unpack(OWNED)) })
 announce(DONE_ .. id)
 return 'ok'

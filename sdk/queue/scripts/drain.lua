@@ -8,7 +8,8 @@ if bad then return bad end
 
 local lease = redis.call('ZSCORE', KEYS[1], ARGV[2])
 if not lease or tonumber(lease) < tonumber(now(ARGV[1])) then return 'gone' end
+local known = redis.call('EXISTS', hash)
 redis.call('HSET', hash, 'drain', '1')
-redis.call('EXPIRE', hash, 60) -- until the next renewal, which sets it anew
+if known == 0 then redis.call('EXPIRE', hash, 3600) end -- a renewal sets it anew
 announce(CONTROL)
 return 'ok'

@@ -14,22 +14,13 @@ local bad = mistyped(QUEUES, 'zset', KEYS[1], 'list', SCHEDULED_ .. queue, 'zset
   STATS_ .. queue, 'hash', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset', KEYED_ .. queue, 'zset', LIMITS, 'hash')
 if bad then return bad end
 
--- owner(unique, id, whole): the task that holds a uniqueness now, if it is another one.
-local function owner(unique, id, whole)
-  local first = redis.pcall('GET', UNIQUE_ .. queue .. '_' .. unique)
-  if type(first) ~= 'string' or first == id or not exists(queue, first) then return nil end
-  local status = redis.call('HGET', TASK_ .. first, 'status')
-  if not whole and (status == 'complete' or status == 'failed') then return nil end
-  return first
-end
-
 local limit = tonumber(redis.call('HGET', LIMITS, queue) or '')
 if limit then
   local new, seen, at = 0, {}, 3
   while at <= #ARGV do
     local id, unique = ARGV[at], ARGV[at + 7]
     local known = seen[id] or redis.call('EXISTS', TASK_ .. id) == 1 or
-      unique ~= '' and (seen[' ' .. unique] or owner(unique, id, ARGV[at + 9] == '1'))
+      unique ~= '' and (seen[' ' .. unique] or owner(queue, unique, id, ARGV[at + 9] == '1'))
     if not known then new = new + 1 end
     seen[id], seen[' ' .. unique] = true, unique ~= ''
     at = at + 11 + tonumber(ARGV[at + 10])
@@ -49,7 +40,7 @@ while at <= #ARGV do
   local id, eta, parameters, bytes, priority, age, deadline, unique, life, whole = unpack(ARGV, at, at + 9)
   local extra = tonumber(ARGV[at + 10])
   local key = TASK_ .. id
-  local other = unique ~= '' and redis.call('EXISTS', key) == 0 and owner(unique, id, whole == '1')
+  local other = unique ~= '' and redis.call('EXISTS', key) == 0 and owner(queue, unique, id, whole == '1')
   if other then
     written[#written + 1] = other
   elseif redis.call('EXISTS', key) == 1 then
@@ -74,6 +65,7 @@ while at <= #ARGV do
     if expires ~= '' then add('expires', expires) end
     if priority ~= '' then add('priority', priority) end
     if unique ~= '' then add('unique', unique) end
+    if whole == '1' then add('unique_for', life) end
     local named
     for i = at + 11, at + 10 + extra, 2 do
       add(ARGV[i], ARGV[i + 1])
@@ -81,10 +73,8 @@ while at <= #ARGV do
     end
     -- The first write is one that Redis refuses at maxmemory: then nothing is written at all.
     redis.call('HSET', key, unpack(fields))
-    if bytes ~= '' then
-      redis.call('UNLINK', BYTES_ .. id) -- of a task of that ID that another client deleted
-      redis.call('HSET', BYTES_ .. id, 'parameters', bytes)
-    end
+    redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) -- of one that another client deleted
+    if bytes ~= '' then redis.call('HSET', BYTES_ .. id, 'parameters', bytes) end
     if unique ~= '' then
       redis.call('SET', UNIQUE_ .. queue .. '_' .. unique, id, 'EX', life)
       redis.call('ZADD', KEYED_ .. queue, 0, 'U' .. unique .. ' ' .. id)

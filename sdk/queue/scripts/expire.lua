@@ -3,6 +3,7 @@
 -- KEYS    1 expiry
 -- ARGV    1 clock override  2 queue  3 most tasks
 --         4 longest age in seconds of a task that names none itself, or ""
+--         5 the queue of its dead letters, or ""
 -- RETURNS {tasks failed, 1 if there may be more to do, clock}
 local queue, most = ARGV[2], tonumber(ARGV[3])
 local bad = mistyped(KEYS[1], 'zset', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset',
@@ -19,10 +20,14 @@ local function expire(id, list)
   redis.call('ZREM', SCHEDULED_ .. queue, id)
   if redis.call('LINDEX', list, -1) == id then
     redis.call('RPOP', list)
-  elseif searched < 100000 then
-    searched = searched + redis.call('LLEN', list)
-    redis.call('LREM', list, -1, id)
+  else
+    local length = redis.call('LLEN', list)
+    if searched + length <= 100000 then
+      searched = searched + length
+      redis.call('LREM', list, -1, id)
+    end
   end
+  if ARGV[5] ~= '' then redis.call('HSET', TASK_ .. id, 'dead', ARGV[5]) end
   fail(queue, id, clock, 'expired', message)
   failed = failed + 1
 end

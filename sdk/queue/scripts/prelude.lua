@@ -176,25 +176,59 @@ local function record(id, clock, outcome, text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
+-- inherit(id, letter): gives a dead letter that refers to a task the payload that this has itself.
+local function inherit(id, letter)
+  local h = redis.pcall('HMGET', TASK_ .. letter, 'live_id', 'parameters')
+  local parameters = redis.call('HGET', TASK_ .. id, 'parameters')
+  if h.err or h[1] ~= id or h[2] or not parameters then return end
+  redis.call('HSET', TASK_ .. letter, 'parameters', parameters)
+  if companion(id, 'parameters') > 0 then
+    redis.pcall('HSET', BYTES_ .. letter, 'parameters', redis.call('HGET', BYTES_ .. id, 'parameters'))
+  end
+end
+
 -- bury(id, clock, dead, run, priority): makes a dead letter of a task that failed for good: a
--- new task of the queue dead, which refers to the payload and the history of the failed one.
+-- new task of the queue dead, which refers to the payload and the history of the failed one. Letters of
+-- letters end with the fifth: plugins may name each other's queues.
 local function bury(id, clock, dead, run, priority)
   if mistyped(PENDING_ .. dead, 'list', INDEX_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset') then return end
   local letter = 'dead-' .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (redis.call('HGET', TASK_ .. id, 'retried_at') or ''))
   if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
-  local live = redis.call('HGET', TASK_ .. id, 'live_id') or id -- the first one, also for a letter that failed
+  local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters')
+  local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- the first one, also for a letter that failed
+  if letters >= 5 then return end
   redis.call('HSET', TASK_ .. letter, 'status', 'pending', 'queue', dead, 'created', clock, 'updated', clock,
-    'run', '0', 'live_id', live)
+    'run', '0', 'live_id', live, 'letters', letters + 1)
+  if priority then redis.call('HSET', TASK_ .. letter, 'priority', priority) end
   redis.call('ZINCRBY', QUEUES, 0, dead)
   redis.call('ZADD', INDEX_ .. dead, clock, letter)
   count(STATS_ .. dead, 'enqueued')
   redis.call('HSET', TASK_ .. id, 'dead_id', letter)
   if live ~= id and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' then
+    local before = redis.call('HGET', TASK_ .. live, 'dead_id')
+    if before then inherit(live, before) end -- may be tried again when the first task is forgotten
     redis.call('HSET', TASK_ .. live, 'dead_id', letter)
   end
   push(dead, letter, priority, 'LPUSH')
   announce(CHANNEL_ .. dead)
+end
+
+-- owner(queue, unique, id, whole): the task that holds a uniqueness now, if it is another one: one that
+-- is not finished, or any if the uniqueness holds for all of its life.
+local function owner(queue, unique, id, whole)
+  local first = redis.pcall('GET', UNIQUE_ .. queue .. '_' .. unique)
+  if type(first) ~= 'string' or first == id or not exists(queue, first) then return nil end
+  local status = redis.call('HGET', TASK_ .. first, 'status')
+  if not whole and (status == 'complete' or status == 'failed') then return nil end
+  return first
+end
+
+-- unlock(queue, id, unique): gives up the uniqueness of a task that is finished, so that the key does
+-- not outlive its use. That of a task which nobody settles here is taken over by the next one.
+local function unlock(queue, id, unique)
+  local key = UNIQUE_ .. queue .. '_' .. unique
+  if redis.pcall('GET', key) == id then redis.call('DEL', key) end
 end
 
 -- fail(queue, id, clock, reason, text, ...): a task that nobody holds any more has failed for good.
@@ -205,22 +239,25 @@ local function fail(queue, id, clock, reason, text, ...)
   redis.call('LPUSH', FAILED_ .. queue, id)
   count(STATS_ .. queue, 'failed')
   count(STATS_ .. queue, 'failed:' .. reason)
-  local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority')
+  local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority', 'unique', 'unique_for')
   if h[1] then redis.call('ZREM', EXPIRY_ .. queue, id) end
+  if h[5] and not h[6] then unlock(queue, id, h[5]) end
   if h[2] and h[2] ~= '' and h[2] ~= queue and reason ~= 'cancelled' then bury(id, clock, h[2], h[3] or '0', h[4]) end
   announce(DONE_ .. id)
 end
 
--- back(queue, id, clock, delay, command, ...): a task that nobody holds any more waits again: for the
--- delay if it is above 0, else in the list, behind the others (LPUSH) or before them (RPUSH). One that
--- was to be cancelled fails instead. Returns whether it waits, and in the list.
-local function back(queue, id, clock, delay, command, ...)
+-- back(queue, id, clock, delay, command, outcome, text, ...): a task that nobody holds any more waits
+-- again: for the delay if it is above 0, else in the list, behind the others (LPUSH) or before them
+-- (RPUSH). One that was to be cancelled fails instead. outcome, if not "", is how its run ended. What
+-- follows are further fields and values. Returns whether it waits, and in the list.
+local function back(queue, id, clock, delay, command, outcome, text, ...)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires')
   if h[2] then
     fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled while it ran'), ...)
     return false, false
   end
+  if outcome ~= '' then record(id, clock, outcome, text) end
   local expires = moment(h[3])
   if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end -- expire passes over what runs
   redis.call('HDEL', key, 'node', 'pid', 'result', 'error', 'reason', 'reserved_at', 'started_at', 'progress', 'message',
@@ -253,19 +290,13 @@ end
 local OWNED = { 'key', 'unique', 'dead_id' }
 
 -- forget(queue, ids, owned): removes finished tasks, of which owned has the OWNED fields, with all that
--- belongs to them, but for their entries in lists. A dead letter that waits takes over the payload that it refers to.
+-- belongs to them, but for their entries in lists. A dead letter takes over the payload that it refers to.
 local function forget(queue, ids, owned)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
     if h[1] then redis.call('ZREM', KEYED_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
     if h[2] then redis.call('ZREM', KEYED_ .. queue, 'U' .. h[2] .. ' ' .. id) end
-    local letter = h[3] and redis.pcall('HMGET', TASK_ .. h[3], 'live_id', 'parameters')
-    if letter and letter[1] and not letter[2] then
-      redis.call('HSET', TASK_ .. h[3], 'parameters', redis.call('HGET', key, 'parameters') or '')
-      if companion(id, 'parameters') > 0 then
-        redis.pcall('HSET', BYTES_ .. h[3], 'parameters', redis.call('HGET', BYTES_ .. id, 'parameters'))
-      end
-    end
+    if h[3] then inherit(id, h[3]) end
     redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id)
   end
   for from = 1, #ids, 1000 do

@@ -10,6 +10,7 @@ local queue, status = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', INDEX_ .. queue, 'zset', KEYED_ .. queue, 'zset')
 if bad then return bad end
 
+redis.call('ZREM', INDEX_ .. queue, '') -- of nothing: at maxmemory Redis refuses an LSET as the first write
 local clock = tonumber(now(ARGV[1]))
 local age, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
 local passed = tonumber(ARGV[8])
@@ -21,14 +22,14 @@ for i = #ids, 1, -1 do
   local id = ids[i]
   local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'finished_at', 'updated', 'run', 'foreign', 'stale', unpack(OWNED))
   local dangling = h.err or h[1] ~= status
+  local stale = status == 'failed' and not h.err and (tonumber(h[6] or '') or 0) > 0
   local old = age and not dangling and tonumber(moment(h[2] or h[3], '0')) < clock - age
-  if not dangling and not old and surplus <= 0 then
+  if not dangling and not stale and not old and surplus <= 0 then
     ended = 1
     break
   end
   looked = looked + 1
-  local stale = status == 'failed' and not h.err and tonumber(h[6] or '')
-  if stale and stale > 0 then
+  if stale then
     redis.pcall('HINCRBY', TASK_ .. id, 'stale', -1) -- an entry from before it was tried again
     gone[#gone + 1] = i
   elseif dangling then

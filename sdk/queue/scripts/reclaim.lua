@@ -22,7 +22,6 @@ local front, later, failed, dropped = 0, 0, 0, 0
 local function crash(id, h)
   local crashes = count(TASK_ .. id, 'crashes')
   local most = tonumber(h[4] or '') or tonumber(ARGV[5])
-  record(id, clock, 'crashed', '')
   if not h[6] and (h[5] == 'fail' or crashes >= most) then
     local why = h[5] == 'fail' and 'its host died while it ran, and it must not run twice' or
       'its host died while it ran, ' .. crashes .. ' times'
@@ -31,7 +30,7 @@ local function crash(id, h)
     return
   end
   local delay = crashes == 1 and 0 or math.min(60, 2 ^ (crashes - 2))
-  local waits, listed = back(queue, id, clock, delay, 'RPUSH')
+  local waits, listed = back(queue, id, clock, delay, 'RPUSH', 'crashed', '')
   if listed then
     front = front + 1
   elseif waits then
@@ -54,7 +53,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[4]) - 1)) do
     dropped = dropped + 1 -- it waits already
   elseif ran or status == 'started' and h[2] == listener then
     crash(id, h)
-  elseif select(2, back(queue, id, clock, 0, 'RPUSH')) then
+  elseif select(2, back(queue, id, clock, 0, 'RPUSH', '', '')) then
     front = front + 1
   else
     failed = failed + 1

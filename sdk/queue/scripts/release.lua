@@ -3,7 +3,7 @@
 -- be cancelled fails.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  then for each task: id, run, process ID
--- RETURNS for each task 'ok', 'lost' or 'gone'
+-- RETURNS for each task 'ok', 'cancelled', 'lost' or 'gone'
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
   FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', EXPIRY_ .. queue, 'zset')
@@ -22,8 +22,9 @@ for at = 4, #ARGV, 3 do
     out[#out + 1] = 'lost'
   else
     redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
-    released = back(queue, id, clock, 0, 'RPUSH') or released
-    out[#out + 1] = 'ok'
+    local waits = back(queue, id, clock, 0, 'RPUSH', '', '')
+    released = released or waits
+    out[#out + 1] = waits and 'ok' or 'cancelled'
   end
 end
 if released then announce(CHANNEL_ .. queue) end

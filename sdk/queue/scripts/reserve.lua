@@ -45,6 +45,11 @@ local function rejected(h)
   return false
 end
 
+-- terms(key): writes what the manifest decides.
+local function terms(key)
+  if #ARGV > 12 then redis.call('HSET', key, unpack(ARGV, 13)) end
+end
+
 local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
 local out, dropped, looked = { 0 }, 0, 0
 local function take(id)
@@ -64,19 +69,23 @@ local function take(id)
     dropped = dropped + 1
     return
   end
-  if not hash[9] and ARGV[10] ~= '' then -- its age is bounded by the manifest alone
-    hash[9] = after(since(clock, hash[4], hash[5], hash[17]), ARGV[10])
-    redis.call('HSET', key, 'expires', hash[9])
-    redis.call('ZADD', EXPIRY_ .. queue, hash[9], id)
+  if not hash[16] and ARGV[10] ~= '' then -- its age is bounded by the manifest alone
+    local old = after(since(clock, hash[4], hash[5], hash[17]), ARGV[10])
+    if not hash[9] or tonumber(old) < tonumber(moment(hash[9], old)) then
+      hash[9] = old
+      redis.call('HSET', key, 'expires', old)
+      redis.call('ZADD', EXPIRY_ .. queue, old, id)
+    end
   end
   if hash[9] and tonumber(moment(hash[9], clock)) < tonumber(clock) then
     redis.call('LREM', KEYS[2], 1, id)
+    terms(key)
     fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
     return
   end
   if hash[13] or hash[12] and rejected(hash) then
     redis.call('LREM', KEYS[2], 1, id)
-    back(queue, id, clock, 1, 'LPUSH')
+    back(queue, id, clock, 1, 'LPUSH', '', '')
     return
   end
   local run = count(key, 'run')
@@ -91,7 +100,8 @@ local function take(id)
     redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     redis.call('HSET', key, 'status', 'started', 'node', listener, 'pid', pid, 'reserved_at', clock, 'started_at', clock,
       'plugin', ARGV[8], 'digest', ARGV[9], unpack(first))
-    if #ARGV > 12 then redis.call('HSET', key, unpack(ARGV, 13)) end
+    if run > 1 then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead') end -- an older manifest's
+    terms(key)
   end
   local row, bytes = taken(id, run, hash, math.min(most, room))
   room = room - bytes

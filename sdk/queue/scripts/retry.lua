@@ -2,7 +2,9 @@
 -- age. In a long list of failed tasks its entry stays; purge passes over as many as `stale` says.
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 longest list that is searched
--- RETURNS 'ok', 'gone' (no such task in this queue), or the status that forbids it
+--         5 greatest life of a uniqueness in seconds
+-- RETURNS 'ok', 'gone' (no such task in this queue), or the status that forbids it; the error UNIQUE if
+--         another task holds its uniqueness by now
 local queue, id = ARGV[2], ARGV[3]
 local key = KEYS[1]
 local bad = mistyped(FAILED_ .. queue, 'list', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set', key, 'hash',
@@ -10,12 +12,19 @@ local bad = mistyped(FAILED_ .. queue, 'list', PENDING_ .. queue, 'list', PRIORI
 if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
-local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node')
+local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
+  'dead_id')
 if h[1] ~= 'failed' then return h[1] or 'pending' end
+local other = h[7] and owner(queue, h[7], id, false)
+if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the uniqueness of ' .. id .. ' by now') end
 local clock = now(ARGV[1])
+redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first, as everywhere
+if h[9] then inherit(id, h[9]) end -- its letter is on its own from now on
+if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', ARGV[5]) end
 if h[6] then record(id, clock, 'failed', h[2] or '') end -- else it never ran
 if redis.call('LLEN', FAILED_ .. queue) <= tonumber(ARGV[4]) then
   redis.call('LREM', FAILED_ .. queue, 0, id)
+  redis.call('HDEL', key, 'stale')
 else
   count(key, 'stale')
 end

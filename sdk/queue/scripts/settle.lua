@@ -7,7 +7,7 @@
 --         then for each task: id, run, process ID, action (complete, failed, retry, reschedule or
 --         reject), reason ("" when complete), result or error as text, bytes of the result ("" if the
 --         text is it), delay in seconds (only when it is tried again)
--- RETURNS for each task 'ok', 'lost' or 'gone'
+-- RETURNS for each task 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', COMPLETE_ .. queue, 'list', FAILED_ .. queue, 'list',
   STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
@@ -22,17 +22,21 @@ local function complete(id, key, mark, text, bytes)
   redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'finished_at', clock, 'settled', mark, 'result', text)
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
   redis.call('LPUSH', COMPLETE_ .. queue, id)
-  local h = redis.call('HMGET', key, 'expires', 'live_id', 'checkpoint')
+  local h = redis.call('HMGET', key, 'expires', 'live_id', 'checkpoint', 'unique', 'unique_for')
   if h[1] then redis.call('ZREM', EXPIRY_ .. queue, id) end
   if h[2] and redis.call('TYPE', TASK_ .. h[2])['ok'] == 'hash' then redis.call('HSET', TASK_ .. h[2], 'handled', id) end
-  if h[3] then redis.pcall('HDEL', BYTES_ .. id, 'checkpoint') end
+  if h[3] then
+    redis.call('HDEL', key, 'checkpoint')
+    redis.pcall('HDEL', BYTES_ .. id, 'checkpoint')
+  end
+  if h[4] and not h[5] then unlock(queue, id, h[4]) end
   completed = completed + 1
   announce(DONE_ .. id)
 end
 
--- again(id, key, mark, action, reason, text, delay): the task waits for its next run.
-local function again(id, key, mark, action, reason, text, delay)
-  record(id, clock, action, text)
+-- again(id, key, mark, action, text, delay): the task waits for its next run, unless somebody cancelled
+-- it. Returns whether it waits.
+local function again(id, key, mark, action, text, delay)
   local counter = { retry = 'attempts', reschedule = 'reschedules', reject = 'rejects' }
   count(key, counter[action])
   if action == 'reject' then
@@ -43,8 +47,10 @@ local function again(id, key, mark, action, reason, text, delay)
     by[#by + 1] = listener
     redis.call('HSET', key, 'rejected_by', table.concat(by, ' ', math.max(1, #by - 15)))
   end
-  local waits, listed = back(queue, id, clock, delay, 'LPUSH', 'settled', mark, 'last_error', text, 'last_action', action)
+  local waits, listed = back(queue, id, clock, delay, 'LPUSH', action, text, 'settled', mark, 'last_error', text,
+    'last_action', action)
   woken = woken or listed
+  return waits
 end
 
 local out = {}
@@ -62,17 +68,17 @@ for at = 5, #ARGV, 8 do
     out[#out + 1] = 'lost'
   else
     redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
-    local mark = listener .. ' ' .. run
+    local mark, answer = listener .. ' ' .. run, 'ok'
     if action == 'complete' then
       count(key, 'attempts')
       complete(id, key, mark, text, bytes)
     elseif action == 'failed' then
       count(key, 'attempts')
       fail(queue, id, clock, reason, text, 'settled', mark)
-    else
-      again(id, key, mark, action, reason, text, delay)
+    elseif not again(id, key, mark, action, text, delay) then
+      answer = 'cancelled'
     end
-    out[#out + 1] = 'ok'
+    out[#out + 1] = answer
   end
 end
 if completed > 0 then count(STATS_ .. queue, 'complete', completed) end
