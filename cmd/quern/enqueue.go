@@ -89,7 +89,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.deadline, "deadline", "", "`TIME` by which it must be done: then it fails as expired, or is stopped")
 	f.Var(&o.unique, "unique", "enqueue nothing beside a task of the same `[=KEY]`, or without a key of the same parameters, but print that one's ID")
 	f.Lookup("unique").NoOptDefVal = sameParameters
-	newLasting(f, &o.uniqueFor, "unique-for", "with --unique: for this time, finished or not (default until it is finished)")
+	newLasting(f, &o.uniqueFor, "unique-for", "with --unique: for this time, finished or not (default until it is finished, 90 days at most)")
 	f.Var((*amount)(&o.replicas), "replicas", "how many of Redis's replicas must have the task (default none)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result and print it, and nothing else, to stdout")
 	newPeriod(f, &o.waitTimeout, "wait-timeout", 0, "how long to wait at most (default without end)")

@@ -59,7 +59,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.Var((*attempts)(&o.maxAttempts), "max-attempts", "how many attempts a task has for which neither its producer nor its manifest says, or unlimited")
 	f.IntVar(&o.maxCrashes, "max-crashes", queue.DefaultMaxCrashes, "how many hosts a task may lose before it fails, unless its manifest says otherwise")
 	newPeriod(f, &o.keep, "keep", 7*24*time.Hour, "how long finished tasks are kept; 0s for ever")
-	f.IntVar(&o.keepTasks, "keep-tasks", 100_000, "how many finished tasks of a queue are kept; 0 for all")
+	f.IntVar(&o.keepTasks, "keep-tasks", 100_000, "how many complete tasks of a queue are kept, and how many failed ones; 0 for all")
 	f.BoolVar(&o.foreign, "purge-foreign", false, "forget also finished tasks that clients other than Quern's enqueued: they may want to read them")
 	f.StringVar(&o.cache, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
 	f.Var(o.logLevel, "log-level", "trace, debug, info, warn or error")
