@@ -27,6 +27,9 @@ func (s *session) heartbeat(ctx context.Context) error {
 		begun := time.Now()
 		drain, err := s.node.Renew(ctx, s.host.about(s.tenant))
 		s.steady.renewed(begun, time.Now(), err)
+		if drain {
+			s.host.drainNow()
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -39,9 +42,6 @@ func (s *session) heartbeat(ctx context.Context) error {
 			s.succeeded(opRenew, "")
 			pause.succeeded()
 			next = begun.Add(s.lease / 3)
-		}
-		if drain {
-			s.host.drainNow()
 		}
 		timer.Reset(time.Until(next))
 	}

@@ -102,6 +102,7 @@ func (s *session) lastLogs(ctx context.Context, part []ending) {
 		defer e.task.log.sending.Unlock()
 	}
 	s.sendLogs(ctx, tasks)
+	s.sendProgress(ctx, tasks)
 }
 
 // sendLogs sends what the tasks hold; what Redis does not take now is held for the next time.

@@ -63,6 +63,11 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 		s.Failure = queue.Exhausted(*s.Failure, attempt)
 	}
 	now := t.clock(time.Now())
+	if e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "timeout" && !t.Deadline.IsZero() && !now.Before(t.Deadline) {
+		s.Failure = &queue.Failure{Reason: queue.ReasonExpired, Message: "its deadline was over while it ran", Stderr: e.outcome.Stderr}
+		s.Again, s.Delay = "", 0
+		return s
+	}
 	if s.Again != "" && !t.Expires.IsZero() && now.Add(s.Delay).After(t.Expires) {
 		s.Failure.Message = fmt.Sprintf("expires before attempt %d could begin; %s: %s", attempt+1, s.Failure.Reason, s.Failure.Message)
 		s.Failure.Reason = queue.ReasonExpired

@@ -31,7 +31,11 @@ func newDev(env environment) *cobra.Command {
 }
 
 func runDev(cmd *cobra.Command, env environment, o *hostOptions) error {
-	if other, ok := findDev(cmd.Context(), env); ok {
+	other, ok, err := findDev(cmd.Context(), env)
+	if err != nil {
+		return err
+	}
+	if ok {
 		return refusedf("a `quern dev` of this user runs already (process %d): use that one, or end it first", other.PID)
 	}
 	if err := os.MkdirAll(o.plugins, 0o755); err != nil { // a newcomer copies the first plugin into it

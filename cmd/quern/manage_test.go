@@ -255,11 +255,14 @@ func TestRetryMany(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := strings.Fields(u.must("task", "retry", "--queue", "mail", "--label", "half=1", "--limit", "3"))
+	if got := u.must("task", "retry", "--queue", "mail"); got != "" {
+		t.Errorf("what somebody cancelled is tried again: %.100s", got)
+	}
+	got := strings.Fields(u.must("task", "retry", "--queue", "mail", "--reason", "cancelled", "--label", "half=1", "--limit", "3"))
 	if !slices.Equal(got, []string{"t0001", "t0003", "t0005"}) {
 		t.Errorf("tried again: %v", got)
 	}
-	if got := strings.Fields(u.must("task", "retry", "--queue", "mail")); len(got) != many-3 || got[0] != "t0000" {
+	if got := strings.Fields(u.must("task", "retry", "--queue", "mail", "--reason", "cancelled")); len(got) != many-3 || got[0] != "t0000" {
 		t.Errorf("tried again: %d, from %v on", len(got), got[:1])
 	}
 	if n, err := client.Queue("mail").Count(t.Context(), queue.Pending); n != many || err != nil {

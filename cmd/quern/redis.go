@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,11 @@ func connect(cmd *cobra.Command, env environment, config queue.Config) (*queue.C
 	}
 	if url == "" {
 		url = defaultRedis
-		if dev, ok := findDev(cmd.Context(), env); ok {
+		dev, ok, err := findDev(cmd.Context(), env)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
 			url = dev.Redis
 			fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", url)
 		}
@@ -100,26 +105,31 @@ func devPath(env environment) (string, error) {
 
 // findDev reads the file and asks the Redis that it names. One that was killed leaves its file behind,
 // and something else may listen on its port by now: its process must live, too.
-func findDev(ctx context.Context, env environment) (devFile, bool) {
-	var dev devFile
+//
+// One that lives and keeps silent is an error: what was meant for it must not go to another Redis.
+func findDev(ctx context.Context, env environment) (dev devFile, ok bool, err error) {
 	path, err := devPath(env)
 	if err != nil {
-		return dev, false
+		return dev, false, nil // this user has no folder for it, and so no `quern dev`
 	}
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // a pipe would never end
-		return dev, false
+		return dev, false, nil
 	}
 	content, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(content, &dev) != nil || dev.PID <= 0 || errors.Is(syscall.Kill(dev.PID, 0), syscall.ESRCH) {
-		return dev, false
+		return dev, false, nil
 	}
 	client, err := queue.New(dev.Redis+devTimeouts, queue.Config{})
 	if err != nil {
-		return dev, false
+		return dev, false, nil
 	}
 	defer client.Close()
 	_, err = client.Clock(ctx)
-	return dev, err == nil
+	var network net.Error
+	if errors.As(err, &network) && network.Timeout() {
+		return dev, false, refusedf("`quern dev` (process %d) does not answer: end it, or name another Redis with --redis", dev.PID)
+	}
+	return dev, err == nil, nil
 }
 
 // writeDev leaves the file, readable by this user alone, and returns what removes it again.

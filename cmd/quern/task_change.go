@@ -172,8 +172,9 @@ func newTaskRetry(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "retry ID... | --queue QUEUE", Short: "Try failed tasks again: those named, or many of a queue",
 		Long: "Tries failed tasks again: they wait in their queue as if they were new, with their attempts and crashes\n" +
-			"counted anew. Either name tasks, or choose among the failed ones of a queue, the oldest first; then the\n" +
-			"ID of each that is tried again is printed.",
+			"counted anew, and without a deadline that is over. Either name tasks, or choose among the failed ones of a\n" +
+			"queue, the oldest first; then the ID of each that is tried again is printed. What somebody cancelled is\n" +
+			"chosen only with --reason cancelled.",
 		Example: "  quern task retry 5c92ebad-78be-49e3-ac34-5e929c5b0b88\n" +
 			"  quern task retry --queue mail --reason timeout --older-than 1h --limit 100",
 		Args: arguments(0, mostIDs),
@@ -294,5 +295,7 @@ func (o *failedTasks) choose(task *queue.Task, before time.Time) bool {
 	if failed.IsZero() { // in a Python listener's hands
 		failed = task.Updated
 	}
-	return (o.reason == "" || string(task.Failure().Reason) == o.reason) && (o.key == "" || task.Key == o.key) && !failed.After(before)
+	reason := task.Failure().Reason
+	wanted := string(reason) == o.reason || o.reason == "" && reason != queue.ReasonCancelled
+	return wanted && (o.key == "" || task.Key == o.key) && !failed.After(before)
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 )
@@ -78,6 +79,7 @@ func settleAs(s Settlement) func(*world, *Node, Hold) error {
 func TestCancelOfWhatPythonHolds(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "", Options{})
+		w.rdb.RPopLPush(w.ctx, w.keys.pending("q"), w.keys.reserved("q", "host_1"))
 		for _, status := range []Status{Reserved, Started} {
 			w.rdb.HSet(w.ctx, w.keys.task(id), "status", string(status), "node", "host_1")
 			if done, err := w.Queue("q").Cancel(w.ctx, id); done || !errors.Is(err, ErrStatus) {
@@ -86,6 +88,11 @@ func TestCancelOfWhatPythonHolds(t *testing.T) {
 		}
 		if w.task(t, id).CancelAsked {
 			t.Error("it is marked")
+		}
+		// What nobody holds, whatever its hash says, is failed.
+		w.rdb.LRem(w.ctx, w.keys.reserved("q", "host_1"), 1, id)
+		if done, err := w.Queue("q").Cancel(w.ctx, id); !done || err != nil || w.task(t, id).Reason != ReasonCancelled {
+			t.Errorf("%v, %v: %+v", done, err, w.task(t, id))
 		}
 	})
 }
@@ -135,6 +142,60 @@ func TestWorkStopsWhatIsCancelled(t *testing.T) {
 		}
 		if task := w.finished(t, id); task.Status != Failed || task.Reason != ReasonCancelled {
 			t.Errorf("%+v", task)
+		}
+		if task := w.finished(t, w.enqueue(t, "q", "next", Options{})); task.Status != Complete {
+			t.Errorf("the next: %+v", task)
+		}
+	})
+}
+
+// The mark is older than the handler, and nothing announces it any more.
+func TestWorkStopsWhatWasCancelledBefore(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.config.Lease = time.Hour
+		id := w.enqueue(t, "q", "", Options{})
+		task := must[*Task](t)(w.listener(t, "q").TryListen(w.ctx))
+		if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
+			t.Fatal(done, err)
+		}
+		cancels := &cancels{client: w.Client, look: make(chan struct{}, 1)}
+		ctx, cancel := context.WithCancel(w.ctx)
+		var group sync.WaitGroup
+		group.Go(func() { cancels.run(ctx) })
+		ended := make(chan error, 1)
+		group.Go(func() {
+			ended <- w.workOn(ctx, task, cancels, func(ctx context.Context, _ *Task) ([]byte, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+		})
+		t.Cleanup(func() { cancel(); group.Wait() })
+		if err := receive(t, "the end of the task", ended); err != nil {
+			t.Fatal(err)
+		}
+		if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonCancelled {
+			t.Errorf("%+v", task)
+		}
+	})
+}
+
+// The worker hears of the cancel only when it would have the task tried again, and goes on.
+func TestWorkOutlivesACancelThatItDidNotSee(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.working(t, "q", func(ctx context.Context, task *Task) ([]byte, error) {
+			if string(task.Parameters) == "next" {
+				return nil, nil
+			}
+			if _, err := w.Queue("q").Cancel(w.ctx, task.ID); err != nil {
+				t.Error(err)
+			}
+			return nil, errors.New("not today")
+		})
+		for range 5 {
+			task := w.finished(t, w.enqueue(t, "q", "", Options{Retry: Retry{MaxAttempts: 9}}))
+			if task.Status != Failed || task.Reason != ReasonCancelled {
+				t.Errorf("%+v", task)
+			}
 		}
 		if task := w.finished(t, w.enqueue(t, "q", "next", Options{})); task.Status != Complete {
 			t.Errorf("the next: %+v", task)
@@ -231,10 +292,10 @@ func TestWorkIsDrained(t *testing.T) {
 	})
 }
 
-// An idle worker ends when it is drained.
+// An idle worker ends at once when it is drained.
 func TestAnIdleWorkerIsDrained(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Second
+		w.config.Lease = time.Hour // so that no renewal is due
 		errs := make(chan error, 1)
 		go func() { errs <- w.Work(w.ctx, "q", nil) }()
 		w.subscribed(t, w.keys.channel("q"))

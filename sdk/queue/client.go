@@ -40,8 +40,8 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if c.Lease < time.Second {
-		return fmt.Errorf("%w: lease %s: use at least 1s", ErrInvalid, c.Lease)
+	if c.Lease < time.Second || c.Lease > time.Hour {
+		return fmt.Errorf("%w: lease %s: use 1s to 1h; so long nobody notices that a host has died", ErrInvalid, c.Lease)
 	}
 	if c.Replicas < 0 || c.ReplicaTimeout < time.Millisecond || c.ReplicaTimeout > time.Second {
 		return fmt.Errorf("%w: %d replicas within %s: use 0 or more, within 1ms to 1s", ErrInvalid, c.Replicas, c.ReplicaTimeout)

@@ -19,8 +19,9 @@ const maxPage = 1000
 type ListOptions struct {
 	// Status lists tasks of this state only (default: all that went through a Quern client or host).
 	Status Status
-	// Key lists only tasks of this key, and Labels only those that have all of these. Tasks of a key are
-	// found at once; labels are looked for in at most 100,000 tasks.
+	// Key lists only tasks of this key, newest first whatever their status, and Labels only those that
+	// have all of these. At most 100,000 tasks are looked at: of the key, in the order of their IDs, or
+	// else of the list.
 	Key    string
 	Labels map[string]string
 	// Offset is how many tasks to pass over, counted from the newest (scheduled: from the next due).
@@ -53,13 +54,7 @@ func (q *Queue) List(ctx context.Context, options ListOptions) ([]*Task, error) 
 func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 	if o.Key != "" {
 		sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
-		ids, err := q.keyed(ctx, "K"+hex.EncodeToString(sum[:]))
-		if err != nil {
-			return nil, err
-		}
-		tasks, err := q.filter(ctx, ListOptions{Status: o.Status, Labels: o.Labels, Limit: maxPage}, ids)
-		newestFirst(tasks)
-		return pageOf(tasks, o), err
+		return q.keyed(ctx, "K"+hex.EncodeToString(sum[:]), o)
 	}
 	if len(o.Labels) == 0 {
 		ids, err := q.ids(ctx, o)
@@ -75,7 +70,7 @@ func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 		if err != nil {
 			return nil, err
 		}
-		some, err := q.filter(ctx, ListOptions{Status: o.Status, Labels: o.Labels, Limit: maxPage}, ids)
+		some, err := q.filter(ctx, o, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -87,21 +82,20 @@ func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 	return pageOf(found, o), nil
 }
 
-// filter reads those of the tasks that the options choose.
+// filter reads those of the tasks that have the options' status and labels.
 func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Task, error) {
 	tasks, err := q.client.summaries(ctx, q.name, o.Status, ids)
 	if err != nil {
 		return nil, err
 	}
-	tasks = slices.DeleteFunc(tasks, func(t *Task) bool {
+	return slices.DeleteFunc(tasks, func(t *Task) bool {
 		for name, value := range o.Labels {
 			if is, ok := t.Labels[name]; !ok || is != value {
 				return true
 			}
 		}
 		return false
-	})
-	return pageOf(tasks, o), nil
+	}), nil
 }
 
 func pageOf(tasks []*Task, o ListOptions) []*Task {
@@ -109,39 +103,48 @@ func pageOf(tasks []*Task, o ListOptions) []*Task {
 	return tasks[from:min(from+o.Limit, len(tasks))]
 }
 
-// keyed reads the IDs that the queue's index has for a word, at most 1,000.
-func (q *Queue) keyed(ctx context.Context, word string) ([]string, error) {
-	members, err := q.client.rdb.ZRangeByLex(ctx, q.client.keys.keyed(q.name), &redis.ZRangeBy{
-		Min: "[" + word + " ", Max: "(" + word + "!", Count: maxPage,
-	}).Result()
-	if err != nil {
-		return nil, err
+// keyed reads a page of the tasks that the queue's index has for a word, newest first. The index is in
+// the order of the IDs: all of it is read, as far as 100,000.
+func (q *Queue) keyed(ctx context.Context, word string, o ListOptions) ([]*Task, error) {
+	var found []*Task
+	from := "[" + word + " "
+	for looked := 0; looked < searched; looked += maxPage {
+		members, err := q.client.rdb.ZRangeByLex(ctx, q.client.keys.keyed(q.name), &redis.ZRangeBy{
+			Min: from, Max: "(" + word + "!", Count: maxPage,
+		}).Result()
+		if err != nil {
+			return nil, err
+		}
+		ids := make([]string, len(members))
+		for i, member := range members {
+			ids[i] = strings.TrimPrefix(member, word+" ")
+		}
+		some, err := q.filter(ctx, o, ids)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+		slices.SortStableFunc(found, func(a, b *Task) int { return b.Created.Compare(a.Created) })
+		found = found[:min(len(found), min(o.Offset, searched)+o.Limit)]
+		if len(members) < maxPage {
+			break
+		}
+		from = "(" + members[len(members)-1]
 	}
-	ids := make([]string, len(members))
-	for i, member := range members {
-		ids[i] = strings.TrimPrefix(member, word+" ")
-	}
-	return ids, nil
+	return pageOf(found, o), nil
 }
 
 // Equivalent lists the tasks that were enqueued as unique by their parameters and have these, or by
-// this key, whatever became of them.
+// this key, whatever became of them: the newest 1,000, of at most 100,000 in the order of their IDs.
 func (q *Queue) Equivalent(ctx context.Context, unique Unique, parameters []byte) ([]*Task, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return nil, err
 	}
-	ids, err := q.keyed(ctx, "U"+unique.hash(q.name, parameters))
+	tasks, err := q.keyed(ctx, "U"+unique.hash(q.name, parameters), ListOptions{Limit: maxPage})
 	if err != nil {
 		return nil, fmt.Errorf("list equivalent tasks of %q: %w", q.name, err)
 	}
-	tasks, err := q.client.summaries(ctx, q.name, "", ids)
-	newestFirst(tasks)
-	return tasks, err
-}
-
-// newestFirst orders tasks that an index holds by their IDs.
-func newestFirst(tasks []*Task) {
-	slices.SortStableFunc(tasks, func(a, b *Task) int { return b.Created.Compare(a.Created) })
+	return tasks, nil
 }
 
 func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {

@@ -19,7 +19,8 @@ type Listener struct {
 	node  *Node
 	queue string
 
-	drained  chan struct{}    // closed when somebody told the listener to take nothing more; by Run
+	drain    sync.Once        // closes drained
+	drained  chan struct{}    // closed when somebody told the listener to take nothing more
 	mu       sync.Mutex       // one reserve at a time; guards what follows
 	given    map[string]int64 // run by ID of what the caller got, as far as it was in the list when compared
 	doubt    bool             // the reserved list may hold a task that the caller never got
@@ -57,13 +58,34 @@ func (l *Listener) ID() string { return l.node.id }
 // Run renews the lease every third of it until ctx ends, and then returns nil; ErrLeaseLost when the
 // lease was lost: then the tasks that the listener had are others'. When somebody drains the listener it
 // goes on renewing, and TryListen and Listen answer ErrDraining.
-func (l *Listener) Run(ctx context.Context) error {
+func (l *Listener) Run(ctx context.Context) error { return l.run(ctx, func() {}) }
+
+// run is Run. It renews at once when the control channel speaks, to hear whether it is to drain; look is
+// called then too, and must not block.
+func (l *Listener) run(ctx context.Context, look func()) error {
+	spoken := make(chan struct{}, 1)
+	watch := l.node.client.Watch()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer watch.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watching.Go(func() {
+		_ = watch.Control(ctx, func() { // without a subscription the ticker does it
+			select {
+			case spoken <- struct{}{}:
+			default:
+			}
+			look()
+		})
+		watch.Run(ctx, func(string) {})
+	})
 	ticker := time.NewTicker(l.node.client.config.Lease / 3)
 	defer ticker.Stop()
-	for drained := false; ; {
+	for {
 		// While Redis is away the lease cannot be renewed, nor taken by others: go on trying.
 		drain, err := l.node.Renew(ctx, map[string]string{
-			"kind": KindGo, "queues": l.queue, "draining": strconv.FormatBool(drained),
+			"kind": KindGo, "queues": l.queue, "draining": strconv.FormatBool(l.draining()),
 		})
 		if ctx.Err() != nil {
 			return nil
@@ -71,13 +93,13 @@ func (l *Listener) Run(ctx context.Context) error {
 		if err != nil && !IsUnavailable(err) {
 			return err
 		}
-		if drain && !drained {
-			drained = true
-			close(l.drained)
+		if drain {
+			l.drain.Do(func() { close(l.drained) })
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-spoken:
 		case <-ticker.C:
 		}
 	}
@@ -235,7 +257,7 @@ func (l *Listener) Close(ctx context.Context) error {
 		if err == nil && task != nil {
 			err = l.node.client.Processor(task).Release(ctx)
 		}
-		if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrNoTask) {
+		if err != nil && !isOver(err) {
 			return fmt.Errorf("give back what was reserved from %q: %w", l.queue, err)
 		}
 	}

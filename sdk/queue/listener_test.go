@@ -264,6 +264,27 @@ func TestCloseGivesBackWhatNobodyGot(t *testing.T) {
 	}
 }
 
+// What was reserved without the caller hearing of it, and cancelled since, fails.
+func TestCloseOfWhatIsCancelled(t *testing.T) {
+	w, past, proxy := setupBehind(t, "")
+	listener := w.listener(t, "q")
+	id := past.enqueue(t, "q", "", Options{})
+	proxy.CutReplies(-1, "")
+	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+		t.Fatalf("%+v, %v", task, err)
+	}
+	if done, err := past.Queue("q").Cancel(w.ctx, id); done || err != nil {
+		t.Fatal(done, err)
+	}
+	proxy.Pass()
+	if err := listener.Close(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if task := past.task(t, id); task.Status != Failed || task.Reason != ReasonCancelled {
+		t.Errorf("%+v", task)
+	}
+}
+
 // The reserve is done, reading the task is not.
 func TestTryListenFindsTheTaskThatItCouldNotRead(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
@@ -375,6 +396,40 @@ func TestRunRenewsTheLease(t *testing.T) {
 		}
 		if err := stop(); err != nil {
 			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// What was drained once stays so, whoever runs it, and Run may be called again.
+func TestRunAfterADrain(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.config.Lease = time.Hour // so that no renewal is due
+		listener := w.listener(t, "q")
+		w.enqueue(t, "q", "", Options{})
+		stop, _ := w.running(t, listener)
+		w.subscribed(t, w.keys.control())
+		if err := w.Drain(w.ctx, listener.ID()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the drain", listener.draining)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		stop, ended := w.running(t, listener)
+		eventually(t, "the renewal of the second run", func() bool {
+			return w.rdb.HGet(w.ctx, w.keys.node(listener.ID()), "draining").Val() == "true"
+		})
+		w.rdb.Publish(w.ctx, w.keys.control(), "")
+		if task, err := listener.TryListen(w.ctx); task != nil || !errors.Is(err, ErrDraining) {
+			t.Errorf("%+v, %v", task, err)
+		}
+		select {
+		case err := <-ended:
+			t.Errorf("ended with %v", err)
+		default:
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -104,8 +104,8 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 	if err != nil {
 		return false, fmt.Errorf("renew lease of %s: %w", n.id, err)
 	}
-	if answer == "lost" {
-		return false, fmt.Errorf("%s: %w", n.id, ErrLeaseLost)
+	if answer == "lost" || answer == "lost drain" {
+		return answer != "lost", fmt.Errorf("%s: %w", n.id, ErrLeaseLost)
 	}
 	return answer == "drain", nil
 }

@@ -29,17 +29,6 @@ type Poll struct {
 	Queues   []Look
 }
 
-// NextETA is when the first scheduled task of all queues is due; zero if none is scheduled.
-func (p *Poll) NextETA() time.Time {
-	var next time.Time
-	for _, look := range p.Queues {
-		if !look.NextETA.IsZero() && (next.IsZero() || look.NextETA.Before(next)) {
-			next = look.NextETA
-		}
-	}
-	return next
-}
-
 // Poll looks at many queues with one script for each block of 500.
 func (c *Client) Poll(ctx context.Context, queues []string) (Poll, error) {
 	const block = 500

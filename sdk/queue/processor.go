@@ -10,7 +10,8 @@ import (
 
 // Processor tells Redis what becomes of a task that a listener reserved. Its calls prove that the
 // task is still held: ErrLost means that it is another's now and nothing was written, ErrNoTask that
-// it was deleted. When Redis was away they may be repeated.
+// it was deleted. What would have a task run again that somebody has cancelled fails it, and says
+// ErrCancelled. When Redis was away they may be repeated.
 type Processor struct {
 	client *Client
 	task   *Task
@@ -57,8 +58,9 @@ func (p *Processor) Release(ctx context.Context) error {
 	return errs[0]
 }
 
-// Retry says that the attempt failed: if the task's policy, over the one given, has another attempt
-// the task waits for it, for the policy's delay; else it has failed for good.
+// Retry ends the attempt that its listener makes just now, as failed: if the task's policy (a value of the
+// type Retry), over the one given, has another attempt the task waits for it, for the policy's delay; else
+// it has failed for good. It is not Queue.Retry, by which somebody has a task tried again that did.
 func (p *Processor) Retry(ctx context.Context, failure Failure, policy Retry) error {
 	return p.settle(ctx, failureOf(p.hold(), p.task.Attempts, p.task.Retry.Over(policy), failure))
 }
@@ -72,6 +74,19 @@ func failureOf(hold Hold, attempts int, policy Retry, failure Failure) Settlemen
 	case policy.Attempts() > 1:
 		s.Failure = Exhausted(failure, attempt)
 	}
+	return s
+}
+
+// Within makes a settlement final that would have its task tried again only after the task has expired.
+// Both are times of Redis's clock; a task that never expires has zero.
+func (s Settlement) Within(expires, now time.Time) Settlement {
+	if s.Again == "" || expires.IsZero() || !now.Add(s.Delay).After(expires) {
+		return s
+	}
+	last := *s.Failure
+	last.Message = fmt.Sprintf("expires before it could be tried again; %s: %s", last.reason(), last.Message)
+	last.Reason = ReasonExpired
+	s.Failure, s.Again, s.Delay = &last, "", 0
 	return s
 }
 
@@ -140,6 +155,13 @@ func (p *Processor) Restore(ctx context.Context) ([]byte, error) {
 }
 
 func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
+	if settlement.Again != "" && !p.task.Expires.IsZero() {
+		now, err := p.client.now(ctx)
+		if err != nil {
+			return fmt.Errorf("task %s: %w", p.task.ID, err)
+		}
+		settlement = settlement.Within(p.task.Expires, now)
+	}
 	errs, err := p.node().Settle(ctx, p.task.Queue, []Settlement{settlement})
 	if err != nil {
 		return fmt.Errorf("task %s: %w", p.task.ID, err)

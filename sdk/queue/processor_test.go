@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 )
 
 // taken is a task that a listener of the queue has reserved, with its processor.
@@ -88,6 +89,39 @@ func TestProcessorSettles(t *testing.T) {
 				stats := must[Stats](t)(w.Queue(queue).Stats(w.ctx))
 				if stats.Depth[Reserved]+stats.Depth[Started] != 0 {
 					t.Errorf("%s, started %v: still held: %v", c.name, start, stats.Depth)
+				}
+			}
+		}
+	})
+}
+
+// What could only begin when the task has expired does not wait for that.
+func TestProcessorWithinTheTasksTime(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		failure := Failure{Reason: ReasonTrap, Message: "no"}
+		for name, c := range map[string]struct {
+			again func(*Processor, time.Duration) error
+			last  string
+		}{
+			"retry": {func(p *Processor, delay time.Duration) error {
+				return p.Retry(w.ctx, failure, Retry{Base: delay, Min: delay, Jitter: ptr(false)})
+			}, "trap: no"},
+			"reschedule": {func(p *Processor, delay time.Duration) error { return p.Reschedule(w.ctx, delay, "no") }, "error: no"},
+		} {
+			for delay, status := range map[time.Duration]Status{9 * time.Second: Scheduled, 11 * time.Second: Failed} {
+				queue := fmt.Sprint(name, "-", status)
+				id := w.enqueue(t, queue, "", Options{Retry: Retry{MaxAge: 10 * time.Second}})
+				task := must[*Task](t)(w.listener(t, queue).TryListen(w.ctx))
+				if err := c.again(w.Processor(task), delay); err != nil {
+					t.Fatal(err)
+				}
+				read := w.task(t, id)
+				if read.Status != status {
+					t.Errorf("%s in %s: %+v", name, delay, read)
+				}
+				if status == Failed && (read.Reason != ReasonExpired || read.Failure().Message != "expires before it could be tried again; "+c.last) {
+					t.Errorf("%s in %s: %s", name, delay, read.Error)
 				}
 			}
 		}

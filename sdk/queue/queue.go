@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -225,8 +226,17 @@ func (o *Options) validate() error {
 	if len(o.Labels) > maxLabels {
 		return fmt.Errorf("%w: %d labels: use at most %d", ErrInvalid, len(o.Labels), maxLabels)
 	}
+	if !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent) {
+		return fmt.Errorf("%w: key %q or parent %q: use UTF-8 text", ErrInvalid, o.Key, o.Parent)
+	}
+	if !o.At.IsZero() && !o.Deadline.IsZero() && o.Deadline.Before(o.At) {
+		return fmt.Errorf("%w: the deadline %s is before the task is due: it could never run", ErrInvalid, o.Deadline.Format(time.RFC3339))
+	}
 	size := len(o.Key) + len(o.Parent)
 	for name, value := range o.Labels {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return fmt.Errorf("%w: label %q=%q: use UTF-8 text", ErrInvalid, name, value)
+		}
 		size += len(name) + len(value)
 	}
 	if size > maxMetadata {

@@ -26,6 +26,7 @@ const (
 	defaultLeast       = time.Second
 	defaultMost        = 12 * time.Hour
 	defaultReschedules = 1000
+	mostAttempts       = 1_000_000
 	// longest bounds every duration of a policy, so that a time that is added up stays one.
 	longest = 100 * 365 * 24 * time.Hour
 )
@@ -148,8 +149,8 @@ func (r Retry) Wait(n int) time.Duration {
 }
 
 func (r Retry) validate() error {
-	if r.MaxAttempts < Unlimited {
-		return fmt.Errorf("%w: max attempts %d: use 1 or more, or %d for no bound", ErrInvalid, r.MaxAttempts, Unlimited)
+	if r.MaxAttempts < Unlimited || r.MaxAttempts > mostAttempts {
+		return fmt.Errorf("%w: max attempts %d: use 1 to %d, or %d for no bound", ErrInvalid, r.MaxAttempts, mostAttempts, Unlimited)
 	}
 	if r.Backoff != "" && r.Backoff != Exponential && r.Backoff != Linear {
 		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)

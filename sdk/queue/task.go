@@ -35,15 +35,15 @@ const (
 	ReasonError     Reason = "error"     // the handler said so
 	ReasonTrap      Reason = "trap"      // the WebAssembly program crashed
 	ReasonTimeout   Reason = "timeout"   // its time was over
-	ReasonCPU       Reason = "cpu"       // its computing budget was over
+	ReasonCPU       Reason = "cpu"       // its computing budget was over; not built yet: nothing sets it
 	ReasonMemory    Reason = "memory"    // it asked for more memory than it may have
 	ReasonOutput    Reason = "output"    // its result or log was longer than it may be
 	ReasonCrashed   Reason = "crashed"   // its host died too often
 	ReasonExhausted Reason = "exhausted" // its attempts are used up
-	ReasonExpired   Reason = "expired"   // it waited for too long
+	ReasonExpired   Reason = "expired"   // it waited for too long, or its deadline is over
 	ReasonCancelled Reason = "cancelled" // somebody cancelled it
 	ReasonRejected  Reason = "rejected"  // no host would have it
-	ReasonDamaged   Reason = "damaged"   // its data in Redis is not usable
+	ReasonDamaged   Reason = "damaged"   // its data in Redis is not usable; not built yet: nothing sets it
 )
 
 // Task is a task as it stood when it was read. Fields that the hash does not have are zero.

@@ -268,7 +268,7 @@ func TestScheduleAndDue(t *testing.T) {
 			t.Errorf("scheduled in the past: %+v", task)
 		}
 		poll := must[Poll](t)(w.Poll(w.ctx, []string{"q", "none"}))
-		if !poll.NextETA().Equal(time.Unix(1700000010, 0)) || poll.Queues[0].Pending != 1 || poll.Queues[1].Pending != 0 {
+		if !poll.Queues[0].NextETA.Equal(time.Unix(1700000010, 0)) || poll.Queues[0].Pending != 1 || poll.Queues[1].Pending != 0 {
 			t.Errorf("poll: %+v", poll)
 		}
 		for _, step := range []struct {

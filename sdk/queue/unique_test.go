@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -154,6 +155,44 @@ func TestEquivalentAndKeyed(t *testing.T) {
 			t.Errorf("%d entries of keys are left", n)
 		}
 	})
+}
+
+// The index is by ID, and the page by age: all of a key's tasks are looked at.
+func TestListOfAKeyWithManyTasks(t *testing.T) {
+	w := setup(t)
+	q := w.Queue("q")
+	const tasks = 2500
+	w.at(0)
+	specs := make([]Spec, tasks-1)
+	for i := range specs {
+		specs[i] = Spec{nil, Options{ID: fmt.Sprintf("a%05d", i), Key: "k", Labels: map[string]string{"odd": fmt.Sprint(i % 2)}}}
+	}
+	must[[]Receipt](t)(q.EnqueueMany(w.ctx, specs))
+	w.at(1)
+	w.enqueue(t, "q", "", Options{ID: "z", Key: "k"})
+	var all []string
+	for offset := 0; offset <= tasks; offset += maxPage {
+		all = append(all, idsOf(must[[]*Task](t)(q.List(w.ctx, ListOptions{Key: "k", Offset: offset, Limit: maxPage})))...)
+	}
+	slices.Sort(all[1:])
+	if len(all) != tasks || all[0] != "z" || len(slices.Compact(all)) != tasks {
+		t.Errorf("%d tasks, the newest is %s", len(all), all[0])
+	}
+	for _, c := range []struct {
+		options ListOptions
+		want    int
+	}{
+		{ListOptions{Offset: 1200, Limit: 10}, 10},
+		{ListOptions{Offset: 2495, Limit: 10}, 5},
+		{ListOptions{Offset: math.MaxInt, Limit: 10}, 0},
+		{ListOptions{Offset: 1200, Labels: map[string]string{"odd": "1"}}, 49},
+		{ListOptions{Status: Complete}, 0},
+	} {
+		c.options.Key = "k"
+		if got := must[[]*Task](t)(q.List(w.ctx, c.options)); len(got) != c.want {
+			t.Errorf("%+v: %d", c.options, len(got))
+		}
+	}
 }
 
 func TestListByLabels(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 const lookInterval = 5 * time.Second
 
 // Wait blocks until the task is finished and returns it. ErrNoTask if it does not exist or is
-// deleted meanwhile. While Redis is away it goes on trying until ctx ends. All waits of a client share
-// one subscription, and look together.
+// deleted meanwhile. While Redis is away it goes on trying until ctx ends; when the client's connection
+// is closed it ends with an error. All waits of a client share one subscription, and look together.
 func (c *Client) Wait(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
@@ -128,10 +128,11 @@ func (ws *waiters) wakeLocked() {
 // run looks at what is announced, at what is new, and now and then at everything, until ctx ends.
 func (ws *waiters) run(ctx context.Context) {
 	pubsub := ws.client.rdb.Subscribe(ctx)
-	messages := pubsub.ChannelWithSubscriptions()
+	subscription := pubsub.ChannelWithSubscriptions()
+	messages := subscription
 	defer func() {
 		_ = pubsub.Close()
-		for range messages { // or what still comes keeps go-redis for a minute
+		for range subscription { // or what still comes keeps go-redis for a minute
 		}
 	}()
 	ticker := time.NewTicker(lookInterval)
@@ -146,14 +147,18 @@ func (ws *waiters) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case message := <-messages:
+		case message, ok := <-messages:
 			switch message := message.(type) {
 			case *redis.Message:
 				ws.mark(strings.TrimPrefix(message.Channel, done))
 			case *redis.Subscription: // it stands (again): what finished before was announced to nobody
 				ws.mark(strings.TrimPrefix(message.Channel, done))
 			}
-			continue
+			if ok {
+				continue
+			}
+			messages = nil // the client is closed: the look tells all who wait
+			ws.markAll()
 		case <-ticker.C:
 			ws.markAll()
 		case <-poke:

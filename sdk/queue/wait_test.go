@@ -150,6 +150,25 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// Whoever waits for what cannot come any more is told, soon, and so is who begins to wait then.
+func TestWaitEndsWithTheClient(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		first, second := w.waiting(t, id), w.waiting(t, id)
+		w.subscribed(t, w.keys.done(id))
+		closed := time.Now()
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, ended := range []<-chan waited{first, second, w.waiting(t, id)} {
+			got := receive(t, "the end of Wait", ended)
+			if took := time.Since(closed); !errors.Is(got.err, redis.ErrClosed) || took > lookInterval/2 {
+				t.Errorf("%s after the end: %v", took, got.err)
+			}
+		}
+	})
+}
+
 func TestWaitTellsWhatIsWrong(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.rdb.Set(w.ctx, w.keys.task("id"), "x", 0)

@@ -23,6 +23,12 @@ const (
 // handle returns is the result; an error fails the attempt, a panic too, and the task's policy says
 // whether there is another one; an error that Permanent made fails the task for good, and one that Later
 // made puts it off. When somebody cancels the task, handle's context ends with the cause ErrCancelled.
+//
+// The context ends with context.DeadlineExceeded when the task's Timeout or Deadline is over. A result that
+// comes all the same is one, and completes the task; any error after that, also a panic and what
+// Permanent or Later made, means that the attempt failed for ReasonTimeout, as the policy says, or the
+// task for ReasonExpired, for good. A handler that does not heed its context is not stopped.
+//
 // Work returns an error only when it cannot go on at all, or not begin: a Redis that is away is waited
 // for, but not at the start, where the address may be wrong.
 //
@@ -51,14 +57,14 @@ func (c *Client) Work(ctx context.Context, queue string, handle func(context.Con
 func (c *Client) workAs(ctx context.Context, listener *Listener, handle func(context.Context, *Task) ([]byte, error)) error {
 	leased, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
+	cancels := &cancels{client: c, look: make(chan struct{}, 1)}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := listener.Run(leased); err != nil {
+		if err := listener.run(leased, cancels.poke); err != nil {
 			lose(err)
 		}
 	}()
-	cancels := &cancels{client: c, look: make(chan struct{}, 1)}
 	watched := make(chan struct{})
 	go func() { defer close(watched); cancels.run(leased) }()
 	err := c.workLoop(leased, listener, cancels, handle)
@@ -87,10 +93,16 @@ func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *canc
 		if err != nil {
 			return err
 		}
-		if err := c.workOn(ctx, task, cancels, handle); err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrNoTask) {
+		if err := c.workOn(ctx, task, cancels, handle); err != nil && !isOver(err) {
 			return err
 		}
 	}
+}
+
+// isOver tells whether a settlement found that the task is no more the listener's affair: another one
+// has it, it was deleted, or it was cancelled and has failed.
+func isOver(err error) bool {
+	return errors.Is(err, ErrLost) || errors.Is(err, ErrNoTask) || errors.Is(err, ErrCancelled)
 }
 
 // workOn runs one task and settles it; settling goes on after ctx has ended, for the work is done.
@@ -98,28 +110,33 @@ func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handl
 	processor := c.Processor(task)
 	settling, cancel := outlive(ctx, leaveTimeout)
 	defer cancel()
+	var left time.Duration // until the deadline, by Redis's clock
 	err := persist(settling, func(ctx context.Context) error {
-		_, err := processor.Start(ctx, 0)
+		if _, err := processor.Start(ctx, 0); err != nil || task.Deadline.IsZero() {
+			return err
+		}
+		now, err := c.now(ctx)
+		left = task.Deadline.Sub(now)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	running, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	cancels.begin(task.ID, stop)
-	result, err := safely(running, task, handle)
-	cancels.begin("", nil)
-	cancelled := errors.Is(context.Cause(running), ErrCancelled)
+	result, err, cause := runHandler(ctx, task, left, cancels, handle)
 	return persist(settling, func(settling context.Context) error {
+		var over *overrun
 		var ended *ended
 		errors.As(err, &ended)
 		switch {
 		case err == nil:
 			return processor.Complete(settling, result)
-		case cancelled:
+		case errors.Is(cause, ErrCancelled):
 			return processor.Fail(settling, Failure{Reason: ReasonCancelled, Message: "cancelled while it ran"})
-		case ctx.Err() != nil:
+		case errors.As(cause, &over) && over.reason == ReasonExpired:
+			return processor.Fail(settling, over.failure(err))
+		case over != nil:
+			return processor.Retry(settling, over.failure(err), Retry{})
+		case cause != nil:
 			return processor.Release(settling)
 		case ended != nil && ended.later:
 			return processor.Reschedule(settling, max(ended.delay, task.Retry.Least()), err.Error())
@@ -128,6 +145,52 @@ func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handl
 		}
 		return processor.Retry(settling, failureText(err), Retry{})
 	})
+}
+
+// runHandler calls the handler, with a context that ends also when the task is cancelled or its time is
+// over; left is what it has until its deadline, if it has one. cause is why the context ended before the
+// handler did, nil if it did not; one that ended before the handler began is its error too.
+func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *cancels, handle func(context.Context, *Task) ([]byte, error)) (result []byte, err, cause error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if task.Timeout > 0 {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeoutCause(ctx, task.Timeout, &overrun{
+			ReasonTimeout, "timeout=" + task.Timeout.String(), fmt.Sprintf("timeout of %s exceeded", task.Timeout),
+		})
+		defer end()
+	}
+	if !task.Deadline.IsZero() {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeoutCause(ctx, left, &overrun{ReasonExpired, "", "its deadline is over"})
+		defer end()
+	}
+	cancels.begin(task.ID, stop)
+	defer cancels.begin("", nil)
+	if cause = context.Cause(ctx); cause != nil {
+		return nil, cause, cause
+	}
+	result, err = safely(ctx, task, handle)
+	return result, err, context.Cause(ctx)
+}
+
+// overrun is the cause with which a handler's context ends whose task has no time left.
+type overrun struct {
+	reason      Reason
+	limit, text string
+}
+
+func (o *overrun) Error() string { return o.text }
+func (o *overrun) Unwrap() error { return context.DeadlineExceeded }
+
+// failure is what the overrun makes of the handler's error.
+func (o *overrun) failure(err error) Failure {
+	f := failureText(err)
+	f.Reason, f.Limit = o.reason, o.limit
+	if !errors.Is(err, o) {
+		f.Message = o.text + ": " + f.Message
+	}
+	return f
 }
 
 // ended is how a handler's error ends the attempt, if not as the task's policy says.
@@ -157,25 +220,25 @@ type cancels struct {
 	stop context.CancelCauseFunc
 }
 
+// begin makes it look for marks of another task, "" for none; and at once, for the mark may be older.
 func (c *cancels) begin(id string, stop context.CancelCauseFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.id, c.stop = id, stop
+	if id != "" {
+		c.poke()
+	}
 }
 
-// run looks for marks whenever one is announced, and every third of a lease, until ctx ends.
+func (c *cancels) poke() {
+	select {
+	case c.look <- struct{}{}:
+	default:
+	}
+}
+
+// run looks for a mark whenever there may be one, and every third of a lease, until ctx ends.
 func (c *cancels) run(ctx context.Context) {
-	watch := c.client.Watch()
-	defer watch.Close()
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watching.Go(func() { watch.Run(ctx, func(string) {}) })
-	_ = watch.Control(ctx, func() { // without a subscription the ticker finds the mark
-		select {
-		case c.look <- struct{}{}:
-		default:
-		}
-	})
 	ticker := time.NewTicker(c.client.config.Lease / 3)
 	defer ticker.Stop()
 	for {

@@ -1,6 +1,6 @@
 -- Cancels a task. One that waits is taken out of its queue and fails with the reason cancelled; in a
 -- long backlog only the hash is failed, and reserve drops the ID when it meets it. One that runs is
--- marked, for its host to stop it.
+-- marked, for its host to stop it; one that nobody holds, whatever its hash says, fails.
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 longest backlog that is searched
 -- RETURNS 'ok', 'asked' (it runs, and is marked), 'gone' (no such task in this queue), 'python' (a
@@ -14,15 +14,16 @@ if not exists(queue, id) then return 'gone' end
 local h = redis.call('HMGET', KEYS[1], 'status', 'node', 'priority')
 local status = h[1] or 'pending'
 local clock = now(ARGV[1])
-if status == 'reserved' or status == 'started' then
+local list = RESERVED_ .. queue .. '_' .. (h[2] or '')
+if (status == 'reserved' or status == 'started') and type(redis.pcall('LPOS', list, id)) == 'number' then
   if not string.find(h[2] or '', '~%x%x%x%x%x%x%x%x_%d+$') then return 'python' end
   redis.call('HSET', KEYS[1], 'cancel', clock)
   announce(CONTROL)
   return 'asked'
 end
-if status ~= 'pending' and status ~= 'scheduled' then return status end
+if status == 'complete' or status == 'failed' then return status end
 redis.call('ZREM', SCHEDULED_ .. queue, id)
-local list = pendinglist(queue, h[3])
+list = pendinglist(queue, h[3])
 if mistyped(list, 'list') == nil and redis.call('LLEN', list) <= tonumber(ARGV[4]) then redis.call('LREM', list, 0, id) end
 fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled before it ran'))
 return 'ok'

@@ -4,13 +4,15 @@
 -- KEYS    1 nodes
 -- ARGV    1 clock override  2 listener  3 lease in seconds  4 life of the node hash in seconds
 --         then what the hash says: field, value, ...
--- RETURNS 'ok', 'drain' if it is to end, or 'lost'
+-- RETURNS 'ok', 'drain' if it is to end, 'lost', or 'lost drain'
 local hash = NODE_ .. ARGV[2]
 local bad = mistyped(KEYS[1], 'zset', hash, 'hash', PAUSED, 'set')
 if bad then return bad end
 
 redis.call('SREM', PAUSED, '')
-if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or '0') == 0 then return 'lost' end
+if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or '0') == 0 then
+  return redis.call('HEXISTS', hash, 'drain') == 1 and 'lost drain' or 'lost'
+end
 redis.call('ZADD', KEYS[1], after(now(ARGV[1]), ARGV[3]), ARGV[2])
 if #ARGV > 4 then redis.call('HSET', hash, unpack(ARGV, 5)) end
 redis.call('EXPIRE', hash, ARGV[4])

@@ -15,5 +15,9 @@ for i = 3, #ARGV do
   if listens == 1 or type(holds) == 'number' and holds > 0 then return 0 end
 end
 redis.call('ZREM', KEYS[1], ARGV[1])
-redis.call('DEL', NODE_ .. ARGV[1])
+if ARGV[2] == '1' and redis.pcall('HEXISTS', NODE_ .. ARGV[1], 'drain') == 1 then
+  redis.call('EXPIRE', NODE_ .. ARGV[1], 3600) -- it was told to end: should it wake up, it is told again
+else
+  redis.call('DEL', NODE_ .. ARGV[1])
+end
 return 1
