@@ -91,6 +91,10 @@ func TestDeadlineAndTimeoutOfATask(t *testing.T) {
 	if task := n.wait(short); task.Reason != queue.ReasonTimeout || task.Failure().Limit != "timeout=50ms" {
 		t.Errorf("%s %+v", task.Reason, task.Failure())
 	}
+	once := n.enqueueAs("loop", "", queue.Options{Deadline: time.Now().Add(300 * time.Millisecond)})
+	if task := n.wait(once); task.Reason != queue.ReasonExpired || !strings.Contains(task.Failure().Message, "deadline") || task.Failure().Limit != "" {
+		t.Errorf("%s %+v", task.Reason, task.Failure())
+	}
 	due := n.enqueueAs("loop", "", queue.Options{Deadline: time.Now().Add(300 * time.Millisecond), Retry: queue.Retry{MaxAttempts: queue.Unlimited}})
 	if task := n.wait(due); task.Reason != queue.ReasonExpired || task.Run != 1 {
 		t.Errorf("%s after run %d: %+v", task.Reason, task.Run, task.Failure())

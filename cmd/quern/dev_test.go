@@ -114,6 +114,21 @@ func TestDevStale(t *testing.T) {
 	}
 }
 
+// What is meant for a dev that lives and keeps silent goes to no other Redis.
+func TestDevIsSilent(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	silent := queuetest.Start(t)
+	write(t, filepath.Join(u.env["XDG_RUNTIME_DIR"], "quern", "dev.json"), fmt.Sprintf(`{"redis":%q,"http":"","pid":%d}`, silent.URL(), os.Getpid()))
+	silent.Pause()
+	defer silent.Resume()
+	for _, arguments := range [][]string{{"queue", "ls"}, {"dev", "--plugins", t.TempDir()}} {
+		if r := u.run(arguments...); r.status != exitRefused || !strings.Contains(r.stderr, fmt.Sprintf("(process %d) does not answer", os.Getpid())) {
+			t.Errorf("%v: %+v", arguments, r)
+		}
+	}
+}
+
 // Without a folder to leave its file in it runs, and says how to reach it.
 func TestDevWithoutFolder(t *testing.T) {
 	t.Parallel()

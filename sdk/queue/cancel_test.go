@@ -79,7 +79,7 @@ func settleAs(s Settlement) func(*world, *Node, Hold) error {
 func TestCancelOfWhatPythonHolds(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "", Options{})
-		w.rdb.RPopLPush(w.ctx, w.keys.pending("q"), w.keys.reserved("q", "host_1"))
+		w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", "host_1"), "right", "left")
 		for _, status := range []Status{Reserved, Started} {
 			w.rdb.HSet(w.ctx, w.keys.task(id), "status", string(status), "node", "host_1")
 			if done, err := w.Queue("q").Cancel(w.ctx, id); done || !errors.Is(err, ErrStatus) {

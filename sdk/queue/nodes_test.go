@@ -102,3 +102,34 @@ func TestWarnings(t *testing.T) {
 		})
 	}
 }
+
+// Who was told to end while he was taken for dead is told again when he finds his lease lost.
+func TestDrainOutlivesTheLease(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		node, other := w.node(t, "q"), w.node(t, "q")
+		if err := errors.Join(w.Drain(w.ctx, node.id), w.Drain(w.ctx, other.id)); err != nil {
+			t.Fatal(err)
+		}
+		if drain, err := other.Renew(w.ctx, nil); !drain || err != nil {
+			t.Errorf("a live one: %v, %v", drain, err)
+		}
+		w.at(60)
+		must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+		if drain, err := node.Renew(w.ctx, nil); !drain || !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("a lost one: %v, %v", drain, err)
+		}
+		if ttl := w.rdb.TTL(w.ctx, w.keys.node(node.id)).Val(); ttl <= 0 || ttl > time.Hour {
+			t.Errorf("the word of it lives %s", ttl)
+		}
+	})
+}
+
+func TestLeaseIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []time.Duration{-1, time.Millisecond, time.Hour + 1} {
+		if _, err := New("redis://127.0.0.1:1", Config{Lease: lease}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a lease of %s: %v", lease, err)
+		}
+	}
+}

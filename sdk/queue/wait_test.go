@@ -160,12 +160,15 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for _, ended := range []<-chan waited{first, second, w.waiting(t, id)} {
+		told := func(ended <-chan waited) {
 			got := receive(t, "the end of Wait", ended)
 			if took := time.Since(closed); !errors.Is(got.err, redis.ErrClosed) || took > lookInterval/2 {
 				t.Errorf("%s after the end: %v", took, got.err)
 			}
 		}
+		told(first)
+		told(second)
+		told(w.waiting(t, id))
 	})
 }
 
