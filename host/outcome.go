@@ -68,12 +68,7 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 		s.Again, s.Delay = "", 0
 		return s
 	}
-	if s.Again != "" && !t.Expires.IsZero() && now.Add(s.Delay).After(t.Expires) {
-		s.Failure.Message = fmt.Sprintf("expires before attempt %d could begin; %s: %s", attempt+1, s.Failure.Reason, s.Failure.Message)
-		s.Failure.Reason = queue.ReasonExpired
-		s.Again, s.Delay = "", 0
-	}
-	return s
+	return s.Within(t.Expires, now)
 }
 
 // cancelled is what became of a task that somebody cancelled before Redis heard how its run had ended.

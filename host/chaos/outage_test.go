@@ -54,35 +54,43 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// When Redis's primary dies and a replica that has all it had takes its place, a lease later, nothing
-// is lost and nothing runs twice.
+// When Redis's primary dies, or hangs with all connections to it, and a replica that has all it had takes
+// its place, a lease later, nothing is lost and nothing runs twice.
 func TestFailover(t *testing.T) {
 	beside(t)
-	f := newFleet(t, outageSettings())
-	host, port, _ := strings.Cut(f.redis.Addr(), ":")
-	replica := queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--replicaof", host, port)
-	standby := replica.Client(t)
-	f.eventually("the replica has caught up", func() bool { return f.replicated(standby) })
-	producers := newProxy(t, f.redis.Addr())
-	f.outlast(producers, func() {
-		f.holdWrites()
-		f.eventually("the replica has everything", func() bool { return f.replicated(standby) })
-		f.redis.Kill()
-		sleep(f.ctx, outageLength())
-		if err := standby.ReplicaOf(f.ctx, "NO", "ONE").Err(); err != nil {
-			f.t.Fatal(err)
-		}
-		f.redis = replica
-		f.connect()
-		for _, h := range f.hosts {
-			if err := h.proxy.lead(replica.Addr()); err != nil {
-				f.t.Error(err)
+	for name, fail := range map[string]func(*queuetest.Server){
+		"the primary dies":  (*queuetest.Server).Kill,
+		"the primary hangs": (*queuetest.Server).Pause,
+	} {
+		t.Run(name, func(t *testing.T) {
+			beside(t)
+			f := newFleet(t, outageSettings())
+			host, port, _ := strings.Cut(f.redis.Addr(), ":")
+			replica := queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--replicaof", host, port)
+			standby := replica.Client(t)
+			f.eventually("the replica has caught up", func() bool { return f.replicated(standby) })
+			// New connections are led to the replica later; those to a primary that hangs stay where they are.
+			address := newRelay(t, f.redis.Addr())
+			producers := newProxy(t, address.addr())
+			for _, h := range f.hosts {
+				if err := h.proxy.lead(address.addr()); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		if err := producers.lead(replica.Addr()); err != nil {
-			f.t.Error(err)
-		}
-	})
+			f.outlast(producers, func() {
+				f.holdWrites()
+				f.eventually("the replica has everything", func() bool { return f.replicated(standby) })
+				fail(f.redis)
+				sleep(f.ctx, outageLength())
+				if err := standby.ReplicaOf(f.ctx, "NO", "ONE").Err(); err != nil {
+					f.t.Fatal(err)
+				}
+				f.redis = replica
+				f.connect()
+				address.lead(replica.Addr())
+			})
+		})
+	}
 }
 
 // holdWrites lets Redis write nothing more, once a replica has what this connection has written.
