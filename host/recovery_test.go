@@ -64,6 +64,48 @@ func TestReclaimsFromADeadHost(t *testing.T) {
 	}
 }
 
+// A queue that somebody damaged keeps nothing of two dead hosts that never served it.
+func TestReclaimsFromDeadHostsBesideADamagedQueue(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{lease: time.Second, idle: true, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
+	ids := n.enqueueMany("echo", 2, "%d")
+	n.deadNode("echo", 1, 0)
+	n.deadNode("echo", 1, 0)
+	n.enqueue("aaa", "") // the first in the order of reclaiming
+	if err := n.rdb.Set(n.ctx, n.tenant+"_failed_tasks_aaa", "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	n.run()
+	for _, id := range ids {
+		if task := n.wait(id); task.Status != queue.Complete || task.Run != 2 || task.Crashes != 1 {
+			t.Errorf("task is %s after run %d and %d crashes", task.Status, task.Run, task.Crashes)
+		}
+	}
+}
+
+// A task that is to be tried again, and that somebody cancelled unheard, has failed.
+func TestRetryOfWhatIsCancelled(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		guests: map[string][]byte{"sleep": runtimetest.Sleep(t)},
+		yaml:   map[string]string{"sleep": "{limits: {timeout: 1s}, retry: {max_attempts: 3}}"},
+	})
+	id := n.enqueue("sleep", "60000")
+	n.count("sleep", queue.Started, 1)
+	if err := n.rdb.HSet(n.ctx, n.tenant+"_task_"+id, "cancel", "1").Err(); err != nil { // without a message
+		t.Fatal(err)
+	}
+	if task := n.wait(id); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled || task.Run != 1 {
+		t.Errorf("task is %s for %s after run %d", task.Status, task.Reason, task.Run)
+	}
+	n.eventually("it is counted as cancelled", func() bool {
+		return n.metric("quern_tasks_total", "queue", "sleep", "outcome", "failed", "reason", "cancelled") == 1
+	})
+	if got := n.metric("quern_tasks_total", "queue", "sleep", "outcome", "retried"); got != 0 {
+		t.Errorf("counted %v retried", got)
+	}
+}
+
 // A handler that must not run twice fails with its host; any other fails when it has lost too many.
 func TestCrashedTasksFail(t *testing.T) {
 	t.Parallel()

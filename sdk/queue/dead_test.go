@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // failWithLetter runs the queue's next task, which fails for good and leaves a letter in dead.
@@ -105,5 +106,108 @@ func TestDeadOfDead(t *testing.T) {
 			}
 		}
 		w.depth(t, "morgue", map[Status]int64{Pending: 2})
+	})
+}
+
+// Whatever becomes of the tasks before it, a letter has the parameters of the first one.
+func TestLettersKeepTheParameters(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for name, c := range map[string]struct{ steps, letters string }{
+			"middle deleted":           {"fail a b, fail b c, delete b", "c"},
+			"first deleted":            {"fail a b, fail b c, delete a", "c"},
+			"middle, then first":       {"fail a b, fail b c, delete b, delete a", "c"},
+			"first, then middle":       {"fail a b, fail b c, delete a, delete b", "c"},
+			"both purged":              {"fail a b, fail b c, purge b, purge a", "c"},
+			"first gone before middle": {"fail a b, delete a, fail b c", "c"},
+			"and then middle":          {"fail a b, delete a, fail b c, delete b", "c"},
+			"middle retried":           {"fail a b, fail b c, retry b, delete a", "b c"},
+			"retried":                  {"fail a b, retry a", "b"},
+			"retried and purged":       {"fail a b, retry a, complete a, purge a", "b"},
+			"retried, letter fails":    {"fail a b, retry a, complete a, purge a, fail b c, purge b", "c"},
+			"retried, fails again":     {"fail a b, retry a, fail a b, purge a", "b b"},
+			"retried between letters":  {"fail a b, retry a, fail b c, fail a b, purge a, purge b", "b c"},
+			"ID used again":            {"fail a b, purge a, again a, fail b c", "c"},
+		} {
+			for kind, parameters := range map[string]string{"text": "grüße", "bytes": "\xff\xd8"} {
+				queue := func(word string) string { return strings.ReplaceAll(name, " ", "-") + kind + word }
+				ids := map[string]string{"a": w.enqueue(t, queue("a"), parameters, Options{})} // the last that ended
+				for step := range strings.SplitSeq(c.steps, ", ") {
+					var err error
+					words := strings.Fields(step)
+					q := w.Queue(queue(words[1]))
+					switch id := ids[words[1]]; words[0] {
+					case "fail":
+						ids[words[1]] = w.failWithLetter(t, q.name, queue(words[2]), ReasonTrap)
+					case "complete":
+						node, hold := w.held(t, q.name)
+						w.settle(t, node, q.name, Settlement{Hold: hold})
+					case "delete":
+						err = q.Delete(w.ctx, id)
+					case "purge":
+						_, err = q.Purge(w.ctx, PurgeOptions{Everything: true})
+					case "retry":
+						err = q.Retry(w.ctx, id)
+					case "again":
+						w.enqueue(t, q.name, "another", Options{ID: id})
+					}
+					if err != nil {
+						t.Fatalf("%s: %s: %v", name, step, err)
+					}
+				}
+				for _, word := range strings.Fields(c.letters) {
+					got := w.reserve(t, w.node(t, queue(word)), queue(word), true)
+					if read := w.task(t, got.ID).Parameters; string(got.Parameters) != parameters || string(read) != parameters {
+						t.Errorf("%s: the letter in %s is reserved with %q, read with %q", name, word, got.Parameters, read)
+					}
+				}
+			}
+		}
+	})
+}
+
+// Queues that name each other do not go on for ever.
+func TestLettersOfLettersEnd(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "a", "x", Options{})
+		for range 3 {
+			w.failWithLetter(t, "a", "b", ReasonTrap)
+			w.failWithLetter(t, "b", "a", ReasonTrap)
+		}
+		w.depth(t, "a", map[Status]int64{Failed: 3}) // the task and five letters
+		w.depth(t, "b", map[Status]int64{Failed: 3})
+	})
+}
+
+// What expires while it waits fails for good too.
+func TestLettersOfWhatExpired(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for name, find := range map[string]func(maxAge time.Duration) error{
+			"expire": func(maxAge time.Duration) error {
+				_, err := w.Queue("expire").Expire(w.ctx, maxAge, "expire-dead")
+				return err
+			},
+			"reserve": func(maxAge time.Duration) error {
+				return w.node(t, "reserve").Reserve(w.ctx, []Want{{
+					Queue: "reserve", Count: 9, Start: true, MaxAge: maxAge, Terms: Terms{Dead: "reserve-dead"},
+				}})[0].Err
+			},
+		} {
+			w.at(0)
+			own := w.enqueue(t, name, "x", Options{Deadline: time.Unix(1700000005, 0)})
+			manifests := w.enqueue(t, name, "x", Options{})
+			w.at(11)
+			if err := find(10 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []string{own, manifests} {
+				task := w.task(t, id)
+				if task.Reason != ReasonExpired || task.DeadID == "" {
+					t.Errorf("%s: %+v", name, task)
+				} else if letter := w.task(t, task.DeadID); letter.LiveID != id || string(letter.Parameters) != "x" {
+					t.Errorf("%s: letter %+v", name, letter)
+				}
+			}
+			w.depth(t, name+"-dead", map[Status]int64{Pending: 2})
+		}
 	})
 }

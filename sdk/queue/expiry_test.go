@@ -124,3 +124,65 @@ func TestExpireInBlocks(t *testing.T) {
 	must[int](t)(w.Queue("q").Expire(w.ctx, time.Minute, ""))
 	w.depth(t, "q", map[Status]int64{Failed: 351, Pending: 2})
 }
+
+// A deadline does not lift the age that the manifest allows.
+func TestTheManifestsAgeBesideADeadline(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		far := Options{Deadline: time.Unix(1700086400, 0)}
+		for name, c := range map[string]struct {
+			options Options
+			at      float64
+			expires bool
+		}{
+			"old":   {far, 11, true},
+			"young": {far, 9, false},
+			"own":   {Options{Deadline: far.Deadline, Retry: Retry{MaxAge: time.Hour}}, 11, false},
+		} {
+			for _, by := range []string{"expire", "reserve"} {
+				w.at(0)
+				queue := name + "-" + by
+				id := w.enqueue(t, queue, "", c.options)
+				w.at(c.at)
+				if by == "expire" {
+					must[int](t)(w.Queue(queue).Expire(w.ctx, 10*time.Second, ""))
+				} else {
+					w.node(t, queue).Reserve(w.ctx, []Want{{Queue: queue, Count: 1, MaxAge: 10 * time.Second}})
+				}
+				task := w.task(t, id)
+				if (task.Reason == ReasonExpired) != c.expires {
+					t.Errorf("%s, %s: %+v", name, by, task)
+				}
+				if name == "young" && by == "reserve" && task.Expires.Unix() != 1700000010 {
+					t.Errorf("it expires at %s", task.Expires)
+				}
+			}
+		}
+	})
+}
+
+// A long list is not searched: the entry stays, and reserve drops it.
+func TestExpireInALongList(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t)
+	w.at(0)
+	fill := make([]any, 5000)
+	for i := range fill {
+		fill[i] = "ballast"
+	}
+	for range searched / len(fill) {
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), fill...)
+	}
+	id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxAge: time.Second}})
+	w.at(2)
+	if n := must[int](t)(w.Queue("q").Expire(w.ctx, 0, "")); n != 1 || w.task(t, id).Reason != ReasonExpired {
+		t.Errorf("%d expired", n)
+	}
+	if ids := w.rdb.LRange(w.ctx, w.keys.pending("q"), 0, 1).Val(); ids[0] != id || w.rdb.LLen(w.ctx, w.keys.pending("q")).Val() != searched+1 {
+		t.Errorf("%v wait", ids)
+	}
+	w.rdb.LTrim(w.ctx, w.keys.pending("q"), 0, 0)
+	if batch := w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]; batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
+		t.Errorf("%+v", batch)
+	}
+	w.depth(t, "q", map[Status]int64{Failed: 1})
+}

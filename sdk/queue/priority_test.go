@@ -192,3 +192,26 @@ func TestMaxRunning(t *testing.T) {
 		w.depth(t, "b", map[Status]int64{Complete: int64(tasks / 2)})
 	})
 }
+
+func TestALetterHasThePriorityOfItsTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, p := range []int{0, 50, 90} {
+			queue := fmt.Sprint("q", p)
+			dead := queue + "-dead"
+			id := w.enqueue(t, queue, "x", Options{Priority: &p})
+			w.failWithLetter(t, queue, dead, ReasonTrap)
+			letter := w.task(t, w.task(t, id).DeadID)
+			list := w.keys.level(fmt.Sprintf("%03d", p), dead)
+			if p == DefaultPriority {
+				list = w.keys.pending(dead)
+			}
+			if ids := w.rdb.LRange(w.ctx, list, 0, -1).Val(); letter.Priority != p || !slices.Equal(ids, []string{letter.ID}) {
+				t.Errorf("of %d the letter has %d, and there wait %v", p, letter.Priority, ids)
+			}
+			if done, err := w.Queue(dead).Cancel(w.ctx, letter.ID); !done || err != nil {
+				t.Errorf("%v, %v", done, err)
+			}
+			w.depth(t, dead, map[Status]int64{Failed: 1})
+		}
+	})
+}

@@ -165,3 +165,73 @@ func TestLongListsOfWhatIsFinished(t *testing.T) {
 		}
 	}
 }
+
+// What is kept is kept of each status, and what other clients left at the old end takes no place of it.
+func TestPurgeKeepsTheFresh(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.finishAs(t, "q", "p0", "p1", "p2", "p3", "f4", "c5", "c6")
+		for _, keep := range []int64{7, 2} {
+			if n := must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Keep: keep, OlderThan: time.Hour})); n != 0 {
+				t.Errorf("of %d to keep %d are gone", keep, n)
+			}
+		}
+		if n := must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Keep: 1})); n != 1 {
+			t.Errorf("%d are gone", n)
+		}
+		for id, want := range map[string]int64{"p0": 1, "p3": 1, "f4": 1, "c5": 0, "c6": 1} {
+			if n := w.rdb.Exists(w.ctx, w.keys.task(id)).Val(); n != want {
+				t.Errorf("%d of %s", n, id)
+			}
+		}
+	})
+}
+
+// It is at maxmemory that purge is needed most, whatever lies at the old end.
+func TestPurgeAtMaxmemory(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t, "--maxmemory-policy", "noeviction")
+	w.finishAs(t, "q", "p0", "c1", "p2", "c3", "c4", "f5", "f6")
+	w.rdb.HSet(w.ctx, w.keys.task("f5"), "stale", 1)
+	w.rdb.RPush(w.ctx, w.keys.failed("q"), "f5")
+	if err := w.rdb.ConfigSet(w.ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{}); !IsUnavailable(err) {
+		t.Errorf("Redis is not full: %v", err)
+	}
+	if n, err := w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true}); n != 5 || err != nil {
+		t.Errorf("%d are gone, %v", n, err)
+	}
+	for id, want := range map[string]int64{"p0": 1, "c1": 0, "p2": 1, "c3": 0, "c4": 0, "f5": 0, "f6": 0} {
+		if n := w.rdb.Exists(w.ctx, w.keys.task(id)).Val(); n != want {
+			t.Errorf("%d of %s", n, id)
+		}
+	}
+}
+
+// Tried again once while the list was long and once while it was short: then no entry is stale.
+func TestPurgeOfWhatWasTriedAgainTwice(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		fail := func() {
+			node, hold := w.held(t, "q")
+			w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}})
+		}
+		for i, longest := range []int{0, searched} {
+			fail()
+			must[any](t)(w.eval(w.ctx, call{
+				script: retryScript, keys: []string{w.keys.task(id)}, args: []any{"", "q", id, longest, int64(uniqueLife.Seconds())},
+			}))
+			if n := w.rdb.LLen(w.ctx, w.keys.failed("q")).Val(); int(n) != 1-i {
+				t.Errorf("after retry %d the list has %d entries", i, n)
+			}
+		}
+		fail()
+		if n := must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true})); n != 1 {
+			t.Errorf("%d are gone", n)
+		}
+		if n := w.rdb.Exists(w.ctx, w.keys.task(id), w.keys.failed("q")).Val(); n != 0 {
+			t.Errorf("%d keys are left", n)
+		}
+	})
+}

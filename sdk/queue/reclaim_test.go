@@ -633,3 +633,51 @@ func TestReclaimOfATenantInBraces(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// What an older manifest said does not hold for a run that began without it.
+func TestTermsOfAnOlderManifest(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for name, start := range map[string]func(node *Node, queue string) error{
+			"reserve": func(node *Node, queue string) error {
+				return node.Reserve(w.ctx, []Want{{Queue: queue, Count: 1, Start: true}})[0].Err
+			},
+			"start": func(node *Node, queue string) error {
+				got := w.reserve(t, node, queue, false)
+				return node.Start(w.ctx, queue, Hold{ID: got.ID, Run: got.Run})
+			},
+			"adopt": func(node *Node, queue string) error {
+				got := w.reserve(t, node, queue, false)
+				return node.Adopt(w.ctx, Want{Queue: queue, Start: true}, []string{got.ID}).Err
+			},
+		} {
+			for before, prepare := range map[string]func(queue, id string) error{
+				"ran": func(queue, id string) error {
+					node := w.node(t, queue)
+					got := node.Reserve(w.ctx, []Want{{
+						Queue: queue, Count: 1, Start: true, Terms: Terms{NoRerun: true, MaxCrashes: 1, Dead: "dead"},
+					}})[0].Tasks[0]
+					errs, err := node.Release(w.ctx, queue, []Hold{{ID: id, Run: got.Run}})
+					return errors.Join(append(errs, err)...)
+				},
+				"expired": func(queue, id string) error {
+					w.rdb.HSet(w.ctx, w.keys.task(id), "created", 1)
+					_, err := w.Queue(queue).Expire(w.ctx, time.Hour, "dead")
+					return errors.Join(err, w.Queue(queue).Retry(w.ctx, id))
+				},
+			} {
+				queue := name + "-" + before
+				id := w.enqueue(t, queue, "", Options{})
+				node := w.node(t, queue)
+				if err := errors.Join(prepare(queue, id), start(node, queue)); err != nil {
+					t.Fatal(queue, err)
+				}
+				if got := w.rdb.HMGet(w.ctx, w.keys.task(id), "on_crash", "max_crashes", "dead").Val(); !slices.Equal(got, make([]any, 3)) {
+					t.Errorf("%s: %v", queue, got)
+				}
+				if got := w.reclaimFrom(t, node); got.Returned != 1 {
+					t.Errorf("%s: %+v", queue, got)
+				}
+			}
+		}
+	})
+}

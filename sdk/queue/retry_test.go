@@ -474,3 +474,111 @@ func TestRetryByHandAndDeadlines(t *testing.T) {
 		}
 	})
 }
+
+// The uniqueness of a task is as long as the task is not finished, also when that is tried again by hand.
+func TestRetryByHandOfWhatIsUnique(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q, unique := w.Queue("q"), Unique{Key: "k"}
+		key := w.keys.unique("q", unique.hash("q", nil))
+		holder := func() string { return w.rdb.Get(w.ctx, key).Val() }
+		first := w.enqueue(t, "q", "", Options{Unique: &unique})
+		node, hold := w.held(t, "q")
+		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}})
+		if is := holder(); is != "" {
+			t.Errorf("%s still holds it", is)
+		}
+		second := w.enqueue(t, "q", "", Options{Unique: &unique})
+		if err := q.Retry(w.ctx, first); second == first || !errors.Is(err, ErrStatus) || !strings.Contains(err.Error(), second) {
+			t.Errorf("beside %s: %v", second, err)
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1, Failed: 1})
+		node, hold = w.held(t, "q")
+		w.settle(t, node, "q", Settlement{Hold: hold})
+		if is := holder(); is != "" {
+			t.Errorf("%s still holds it", is)
+		}
+		if err := q.Retry(w.ctx, first); err != nil || holder() != first {
+			t.Errorf("%v, and %q holds it", err, holder())
+		}
+		if third := w.enqueue(t, "q", "", Options{Unique: &unique}); third != first {
+			t.Errorf("%s beside %s", third, first)
+		}
+		// One that holds for a time is not given up.
+		long := Unique{For: time.Hour}
+		for _, failure := range []*Failure{nil, {}} {
+			id := w.enqueue(t, "long", fmt.Sprint(failure), Options{Unique: &long})
+			node, hold := w.held(t, "long")
+			w.settle(t, node, "long", Settlement{Hold: hold, Failure: failure})
+			if is := w.rdb.Get(w.ctx, w.keys.unique("long", long.hash("long", fmt.Append(nil, failure)))).Val(); is != id {
+				t.Errorf("%q holds it, want %s", is, id)
+			}
+		}
+	})
+}
+
+// Whoever would have a task tried again that was cancelled meanwhile hears so, and how its only run ended
+// is told once.
+func TestRetryOfWhatIsCancelled(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, again := range []Again{AgainRetry, AgainReschedule, AgainReject} {
+			queue := string(again)
+			id := w.enqueue(t, queue, "", Options{})
+			node, hold := w.held(t, queue)
+			if _, err := w.Queue(queue).Cancel(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range []error{ErrCancelled, nil} {
+				errs, err := node.Settle(w.ctx, queue, []Settlement{{Hold: hold, Failure: &Failure{Reason: ReasonTrap}, Again: again, Delay: time.Minute}})
+				if err != nil || !errors.Is(errs[0], want) {
+					t.Errorf("%s, settle %d: %v, %v", again, i+1, errs, err)
+				}
+			}
+			history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
+			if len(history) != 1 || history[0].Run != 1 || history[0].Outcome != string(Failed) || history[0].Failure.Reason != ReasonCancelled {
+				t.Errorf("%s: %+v", again, history)
+			}
+		}
+	})
+}
+
+// What handlers invent as a reason is an error like others, and no counter of its own.
+func TestInventedReasons(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "", Options{ID: "id"})
+		for i := range 5 {
+			node, hold := w.held(t, "q")
+			w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{Reason: Reason(fmt.Sprint("mine ", i))}})
+			if task := w.task(t, "id"); task.Reason != ReasonError || task.Failure().Reason != ReasonError {
+				t.Errorf("%+v", task)
+			}
+			if err := w.Queue("q").Retry(w.ctx, "id"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stats := w.rdb.HGetAll(w.ctx, w.keys.stats("q")).Val()
+		if len(stats) != 3 || stats["failed:error"] != "5" {
+			t.Errorf("%v", stats)
+		}
+	})
+}
+
+// A task whose ID was another's, of which a Python client deleted the hash alone, begins anew.
+func TestAnIDThatAnotherClientDeleted(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "\xff", Options{ID: "id"})
+		node, hold := w.held(t, "q")
+		must[any](t)(nil, errors.Join(append(node.AppendLogs(w.ctx, []LogBatch{{Hold: hold, Lines: []string{"x"}}}),
+			node.Checkpoint(w.ctx, "q", hold, []byte("x")))...))
+		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}, Again: AgainRetry})
+		node, hold = w.held(t, "q")
+		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}})
+		w.rdb.Del(w.ctx, w.keys.task("id"))
+		w.enqueue(t, "q", "new", Options{ID: "id"})
+		if n := w.rdb.Exists(w.ctx, w.keys.bytes("id"), w.keys.log("id"), w.keys.attempts("id")).Val(); n != 0 {
+			t.Errorf("%d keys are left of the old one", n)
+		}
+		if task := w.task(t, "id"); string(task.Parameters) != "new" || task.Run != 0 {
+			t.Errorf("%+v", task)
+		}
+	})
+}

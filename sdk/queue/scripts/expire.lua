@@ -45,7 +45,7 @@ for _, list in ipairs(ARGV[4] ~= '' and pendinglists(queue) or {}) do
   local before, young = failed, false
   local oldest = redis.call('LRANGE', list, -most, -1)
   for i = #oldest, 1, -1 do
-    local h = redis.pcall('HMGET', TASK_ .. oldest[i], 'status', 'created', 'eta', 'retried_at', 'expires')
+    local h = redis.pcall('HMGET', TASK_ .. oldest[i], 'status', 'created', 'eta', 'retried_at', 'max_age')
     if not h.err and h[1] == 'pending' and not h[5] then
       young = since(clock, h[2], h[3], h[4]) + tonumber(ARGV[4]) >= tonumber(clock)
       if young then break end

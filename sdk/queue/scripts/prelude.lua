@@ -197,6 +197,7 @@ local function bury(id, clock, dead, run, priority)
   if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
   local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters')
   local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- the first one, also for a letter that failed
+  if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- one that took over the payload has it
   if letters >= 5 then return end
   redis.call('HSET', TASK_ .. letter, 'status', 'pending', 'queue', dead, 'created', clock, 'updated', clock,
     'run', '0', 'live_id', live, 'letters', letters + 1)
