@@ -1,5 +1,5 @@
 -- Fails tasks that are past their time and that nobody runs, one block: those that say when, and
--- pending ones that say nothing, by the longest age that a manifest gives.
+-- pending ones that name no age, by the longest that a manifest gives.
 -- KEYS    1 expiry
 -- ARGV    1 clock override  2 queue  3 most tasks
 --         4 longest age in seconds of a task that names none itself, or ""
