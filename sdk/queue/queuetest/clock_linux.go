@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -28,7 +29,11 @@ func StartAhead(t testing.TB, ahead time.Duration, options ...string) *Server {
 		if err = os.WriteFile(source, clockSource, 0o600); err != nil {
 			break
 		}
-		build := exec.CommandContext(t.Context(), path, "-shared", "-fPIC", "-nostdlib", "-O1",
+		linker := "-O1" // its own
+		if strings.HasPrefix(compiler, "clang") {
+			linker = "-fuse-ld=lld" // the one that comes with it: there may be no other
+		}
+		build := exec.CommandContext(t.Context(), path, linker, "-shared", "-fPIC", "-nostdlib",
 			fmt.Sprintf("-DAHEAD=%d", int64(ahead.Seconds())), "-o", library, source)
 		var said []byte
 		if said, err = build.CombinedOutput(); err == nil {
