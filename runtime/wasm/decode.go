@@ -4,50 +4,52 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 )
 
 // The sections by number.
 const (
-	sectionCustom    = 0
-	sectionType      = 1
-	sectionImport    = 2
-	sectionFunction  = 3
-	sectionTable     = 4
-	sectionMemory    = 5
-	sectionGlobal    = 6
-	sectionExport    = 7
-	sectionStart     = 8
-	sectionElement   = 9
-	sectionCode      = 10
-	sectionData      = 11
-	sectionDataCount = 12
-	sectionTag       = 13
+	sectionCustom = iota
+	sectionType
+	sectionImport
+	sectionFunction
+	sectionTable
+	sectionMemory
+	sectionGlobal
+	sectionExport
+	sectionStart
+	sectionElement
+	sectionCode
+	sectionData
+	sectionDataCount
+	sectionTag
+	sectionCount
 )
 
 // section is what the decoder knows about a section by its number.
 type section struct {
 	name   string
-	order  int    // sections come in this order, each at most once
-	vector string // what the section is a vector of, "" if it is none
-	whole  bool   // the decoder reads every byte of it
+	order  int // sections come in this order, each at most once
+	decode func(*decoder, *reader)
 }
 
 func sectionOf(id byte) (section, bool) {
-	known := [...]section{
-		sectionCustom:    {name: "custom"},
-		sectionType:      {name: "type", order: 1, vector: "types", whole: true},
-		sectionImport:    {name: "import", order: 2, vector: "imports", whole: true},
-		sectionFunction:  {name: "function", order: 3, vector: "functions", whole: true},
-		sectionTable:     {name: "table", order: 4, vector: "tables", whole: true},
-		sectionMemory:    {name: "memory", order: 5, vector: "memories", whole: true},
-		sectionTag:       {name: "tag", order: 6, vector: "tags"},
-		sectionGlobal:    {name: "global", order: 7, vector: "globals"},
-		sectionExport:    {name: "export", order: 8, vector: "exports", whole: true},
-		sectionStart:     {name: "start", order: 9, whole: true},
-		sectionElement:   {name: "element", order: 10, vector: "element segments"},
-		sectionDataCount: {name: "data count", order: 11},
-		sectionCode:      {name: "code", order: 12, vector: "function bodies", whole: true},
-		sectionData:      {name: "data", order: 13, vector: "data segments"},
+	known := [sectionCount]section{
+		sectionCustom:    {"custom", 0, (*decoder).customSection},
+		sectionType:      {"type", 1, (*decoder).typeSection},
+		sectionImport:    {"import", 2, (*decoder).importSection},
+		sectionFunction:  {"function", 3, (*decoder).functionSection},
+		sectionTable:     {"table", 4, (*decoder).tableSection},
+		sectionMemory:    {"memory", 5, (*decoder).memorySection},
+		sectionTag:       {"tag", 6, (*decoder).tagSection},
+		sectionGlobal:    {"global", 7, (*decoder).globalSection},
+		sectionExport:    {"export", 8, (*decoder).exportSection},
+		sectionStart:     {"start", 9, (*decoder).startSection},
+		sectionElement:   {"element", 10, (*decoder).elementSection},
+		sectionDataCount: {"data count", 11, (*decoder).dataCountSection},
+		sectionCode:      {"code", 12, (*decoder).codeSection},
+		sectionData:      {"data", 13, (*decoder).dataSection},
 	}
 	if int(id) >= len(known) {
 		return section{}, false
@@ -55,54 +57,84 @@ func sectionOf(id byte) (section, bool) {
 	return known[id], true
 }
 
-// decoder gathers what the sections say; indices are resolved when the section that uses them is
-// read, which the order of sections allows.
+// decoder gathers what the sections say, and writes each anew as it reads it. Indices are checked when
+// the section that uses them is read, which the order of sections allows.
 type decoder struct {
-	outline   Outline
-	types     []Signature
-	functions []Signature // imported and defined: the function index space
-	bodies    int
+	options Options
+	out     *Rewritten
+	parts   [sectionCount]vector // the sections written anew, without their headers
+
+	types           []Signature
+	functions       []uint32 // the types of all functions, the imported ones first
+	imported        int      // functions
+	tables          []Type   // of all tables, their elements
+	memories        int
+	globals         []global
+	importedGlobals int // the only ones of which constant expressions may speak
+	elements        int // segments
+	bodies          int
+	function        int // whose body is read, -1 outside
+
+	hasDataCount bool
+	dataCount    uint32 // as declared
+	data         int    // segments
+
+	declared map[uint32]bool // functions of which a reference may be taken
+	start    int             // the start function, -1 without one
+	names    []byte          // the contents of the name section
+	helpers  helpers
+	body     body // reused from function to function
 }
 
-// Decode reads the outline of a core module. The error is an *Error.
-func Decode(file []byte) (*Outline, error) {
-	if err := checkHeader(file); err != nil {
-		return nil, &Error{Section: "header", Err: err}
+type global struct {
+	of      Type
+	mutable bool
+}
+
+// vector is a section written anew: the number of its elements, and they themselves.
+type vector struct {
+	count int
+	bytes []byte
+}
+
+// module reads a whole file.
+func (d *decoder) module(file []byte) error {
+	limit := d.options.Caps.Size
+	if len(file) > limit {
+		err := &CapError{What: "bytes in the file", Count: uint64(len(file)), Cap: uint64(limit)}
+		return &Error{Section: "header", Function: -1, Err: err}
 	}
-	var d decoder
+	if err := checkHeader(file); err != nil {
+		return &Error{Section: "header", Function: -1, Err: err}
+	}
 	r := &reader{file: file, at: HeaderSize, end: len(file), overflow: ErrTruncated}
-	last := 0
-	for r.left() > 0 {
+	for last := 0; r.left() > 0; {
 		begin := r.at
 		id := r.byte()
 		known, ok := sectionOf(id)
 		if !ok {
-			return nil, &Error{Section: "unknown", Offset: begin, Err: fmt.Errorf("section %d is unknown", id)}
+			return &Error{Section: "unknown", Function: -1, Offset: begin, Err: fmt.Errorf("section %d is unknown", id)}
 		}
-		size := r.u32()
-		contents := &reader{file: file, at: r.at, overflow: errors.New("its contents end too early")}
-		r.bytes(uint64(size))
-		contents.end = r.at
+		contents := r.part(r.u32(), errShort)
 		if r.err != nil {
-			return nil, &Error{Section: known.name, Offset: begin, Err: r.err}
+			return &Error{Section: known.name, Function: -1, Offset: begin, Err: r.err}
 		}
 		if id != sectionCustom {
 			if known.order <= last {
-				return nil, &Error{Section: known.name, Offset: begin, Err: errors.New("it is out of order or there twice")}
+				return &Error{Section: known.name, Function: -1, Offset: begin, Err: errors.New("it is out of order or there twice")}
 			}
 			last = known.order
 		}
-		if d.section(id, known, contents); contents.err != nil {
-			return nil, &Error{Section: known.name, Offset: contents.at, Err: contents.err}
+		known.decode(d, &contents)
+		contents.ended()
+		if contents.err != nil {
+			return &Error{Section: known.name, Function: d.function, Offset: contents.at, Err: contents.err}
 		}
 	}
-	if d.bodies < d.outline.Functions {
-		// A file that was cut off exactly between two sections.
-		err := fmt.Errorf("%w: %d of %d functions have no body", ErrTruncated, d.outline.Functions-d.bodies, d.outline.Functions)
-		return nil, &Error{Section: "code", Offset: len(file), Err: err}
-	}
-	return &d.outline, nil
+	return d.whole(len(file))
 }
+
+var errShort = errors.New("its contents end too early")
 
 // checkHeader leaves it to the caller to tell what a file is that is no module at all.
 func checkHeader(file []byte) error {
@@ -118,211 +150,319 @@ func checkHeader(file []byte) error {
 	}
 }
 
-func (d *decoder) section(id byte, known section, r *reader) {
-	n := 0
-	if known.vector != "" {
-		n = r.count(known.vector)
+// whole checks what shows only when all sections were read: a file may be cut off between two of them.
+func (d *decoder) whole(size int) error {
+	if missing := d.out.Functions - d.bodies; missing > 0 {
+		return &Error{
+			Section: "code", Function: -1, Offset: size,
+			Err: fmt.Errorf("%w: %d of %d functions have no body", ErrTruncated, missing, d.out.Functions),
+		}
 	}
+	if d.hasDataCount && int(d.dataCount) != d.data {
+		return &Error{
+			Section: "data", Function: -1, Offset: size,
+			Err: fmt.Errorf("%w: %d of %d data segments are there", ErrTruncated, d.data, d.dataCount),
+		}
+	}
+	return nil
+}
+
+func (d *decoder) typeSection(r *reader) {
+	caps := d.options.Caps
+	n := r.count("types", caps.Types)
+	d.types = make([]Signature, 0, min(n, r.left()/3))
+	part := &d.parts[sectionType]
 	for range n {
-		d.element(id, r)
+		if form := r.byte(); form != 0x60 && r.err == nil {
+			r.fail(fmt.Errorf("type 0x%02x is no function type", form))
+			if form == 0x5f || form == 0x5e || form == 0x4e || form == 0x50 {
+				r.err = unsupported("garbage collection")
+			}
+		}
+		t := Signature{Params: r.valueTypes("parameters of a type", caps.Values)}
+		t.Results = r.valueTypes("results of a type", caps.Values)
 		if r.err != nil {
 			return
 		}
-	}
-	switch id {
-	case sectionCustom:
-		name := r.name()
-		d.outline.Custom = append(d.outline.Custom, name)
-		if name == nameSection {
-			names(r)
-		}
-	case sectionStart:
-		d.outline.Start = true
-		r.u32()
-	case sectionCode:
-		d.bodies = n
-	}
-	if known.whole && r.left() > 0 {
-		r.fail(fmt.Errorf("%d bytes are left over", r.left()))
+		d.types = append(d.types, t)
+		part.signature(t)
 	}
 }
 
-// The custom section that names functions, and its parts.
-const (
-	nameSection   = "name"
-	namesModule   = 0
-	namesFunction = 1
-)
-
-// names looks at the names of the module and its functions, and drops them: what it checks is that
-// each has at most maxName bytes, for they are repeated in every frame of a stack trace.
-func names(r *reader) {
-	for r.left() > 0 {
-		id, size := r.byte(), r.u32()
-		part := &reader{file: r.file, at: r.at, overflow: r.overflow}
-		r.bytes(uint64(size))
-		part.end = r.at
-		if r.err != nil || id > namesFunction {
-			continue
-		}
-		n := 1
-		if id == namesFunction {
-			n = part.count("names")
-		}
-		for range n {
-			if id == namesFunction {
-				part.u32() // which function
-			}
-			part.name()
-			if part.err != nil {
-				break
-			}
-		}
-		if part.err == nil && part.left() > 0 {
-			part.fail(fmt.Errorf("%d bytes are left over behind the names", part.left()))
-		}
-		if part.err != nil {
-			r.at = part.at
-			r.fail(part.err)
-		}
+func (r *reader) valueTypes(what string, limit int) []Type {
+	n := r.count(what, limit)
+	if n == 0 {
+		return nil
 	}
-}
-
-// element reads one element of a section's vector. The sections that the outline says nothing of are
-// left unread.
-func (d *decoder) element(id byte, r *reader) {
-	switch id {
-	case sectionType:
-		d.functionType(r)
-	case sectionImport:
-		d.imported(r)
-	case sectionFunction:
-		d.outline.Functions++
-		d.functions = append(d.functions, d.signature(r))
-	case sectionTable:
-		d.outline.Tables = append(d.outline.Tables, table(r))
-	case sectionMemory:
-		d.outline.Memories = append(d.outline.Memories, r.limits())
-	case sectionExport:
-		d.exported(r)
-	case sectionCode:
-		body(r)
-	}
-}
-
-func (d *decoder) functionType(r *reader) {
-	if form := r.byte(); form != 0x60 {
-		if r.err == nil {
-			r.fail(fmt.Errorf("type 0x%02x is no function type; garbage collection is not supported", form))
-		}
-		return
-	}
-	d.types = append(d.types, Signature{Params: r.valueTypes("parameters"), Results: r.valueTypes("results")})
-}
-
-func (r *reader) valueTypes(what string) []Type {
-	types := make([]Type, r.count(what))
+	types := make([]Type, n)
 	for i := range types {
 		types[i] = r.valueType()
 	}
 	return types
 }
 
-func (d *decoder) signature(r *reader) Signature {
-	index := r.u32()
-	if uint64(index) >= uint64(len(d.types)) {
-		r.fail(fmt.Errorf("type %d does not exist", index))
-		return Signature{}
-	}
-	return d.types[index]
+// typeIndex reads the index of a type.
+func (d *decoder) typeIndex(r *reader) uint32 {
+	return r.index("type", len(d.types))
 }
 
-func (d *decoder) imported(r *reader) {
-	i := Import{Module: r.name(), Name: r.name()}
-	switch kind := r.byte(); kind {
-	case 0:
-		i.Kind, i.Signature = Function, d.signature(r)
-		d.functions = append(d.functions, i.Signature)
-	case 1:
-		i.Kind = Table
-		r.valueType()
-		r.limits()
-	case 2:
-		i.Kind = Memory
-		r.limits()
-	case 3:
-		i.Kind = Global
-		r.valueType()
-		r.byte() // mutable or not
-	case 4:
-		i.Kind = Tag
-		r.byte() // the attribute, always 0
-		r.u32()
-	default:
-		r.fail(fmt.Errorf("import kind %d is unknown", kind))
+// index reads an index into a space of so many elements.
+func (r *reader) index(what string, space int) uint32 {
+	i := r.u32()
+	if r.err == nil && uint64(i) >= uint64(space) {
+		r.fail(fmt.Errorf("%s %d does not exist", what, i))
+		return 0
 	}
-	d.outline.Imports = append(d.outline.Imports, i)
+	return i
 }
 
-func (d *decoder) exported(r *reader) {
-	e := Export{Name: r.name()}
-	kind, index := r.byte(), r.u32()
-	switch kind {
-	case 0:
-		if uint64(index) >= uint64(len(d.functions)) {
-			r.fail(fmt.Errorf("function %d does not exist", index))
+func (d *decoder) importSection(r *reader) {
+	n := r.count("imports", d.options.Caps.Imports)
+	d.out.Imports = make([]Import, 0, min(n, r.left()/4))
+	for range n {
+		d.importOne(r)
+		if r.err != nil {
 			return
 		}
-		e.Kind, e.Signature = Function, d.functions[index]
-	case 1:
-		e.Kind = Table
-	case 2:
-		e.Kind = Memory
-	case 3:
-		e.Kind = Global
-	case 4:
-		e.Kind = Tag
+	}
+	d.imported = len(d.functions)
+}
+
+func (d *decoder) importOne(r *reader) {
+	i := Import{Module: r.name(), Name: r.name(), Kind: Kind(r.byte())}
+	if strings.HasPrefix(i.Module, Prefix) {
+		r.fail(fmt.Errorf("it imports from %q: names that begin with %q are the host's own", i.Module, Prefix))
+	}
+	part := &d.parts[sectionImport]
+	part.count++
+	part.name(i.Module)
+	part.name(i.Name)
+	part.byte(byte(i.Kind))
+	switch i.Kind {
+	case Function:
+		t := d.typeIndex(r)
+		if r.err != nil {
+			return
+		}
+		i.Signature = &d.types[t]
+		d.functions = append(d.functions, t)
+		part.u32(t)
+	case Table:
+		of, limits := r.referenceType(), r.limits()
+		d.tables = append(d.tables, of)
+		part.byte(byte(of))
+		part.limits(limits)
+	case Memory:
+		d.memories++
+		part.limits(r.memoryLimits())
+	case Global:
+		g := r.global()
+		d.globals = append(d.globals, g)
+		d.importedGlobals++
+		part.global(g)
 	default:
-		r.fail(fmt.Errorf("export kind %d is unknown", kind))
-	}
-	d.outline.Exports = append(d.outline.Exports, e)
-}
-
-// table reads a table. One with an initial value is a later proposal: its expression has no length,
-// so what follows it cannot be found without reading code.
-func table(r *reader) Limits {
-	if r.left() > 0 && r.file[r.at] == 0x40 {
-		r.fail(errors.New("tables with an initial value are not supported"))
-	}
-	r.valueType()
-	return r.limits()
-}
-
-// maxLocals bounds the locals of a function. A compiler allocates each, while a file declares any
-// number of them in five bytes.
-const maxLocals = 50_000
-
-// body reads the locals of a function and steps over its code.
-func body(r *reader) {
-	size := uint64(r.u32())
-	if size > uint64(r.left()) {
-		r.fail(fmt.Errorf("a function of %d bytes does not fit into the %d bytes that are left", size, r.left()))
+		if i.Kind == 4 {
+			r.fail(unsupported("exception handling"))
+		}
+		r.fail(fmt.Errorf("import kind %d is unknown", i.Kind))
 		return
 	}
-	end := r.at + int(size)
-	locals := uint64(0)
-	for range r.count("groups of locals") {
-		locals += uint64(r.u32())
-		r.valueType()
-		if locals > maxLocals {
-			r.fail(fmt.Errorf("a function has %d locals, more than %d", locals, maxLocals))
+	d.out.Imports = append(d.out.Imports, i)
+}
+
+func (r *reader) global() global {
+	g := global{of: r.valueType()}
+	switch b := r.byte(); {
+	case b == 1:
+		g.mutable = true
+	case b > 1:
+		r.fail(fmt.Errorf("a global has the unknown flags 0x%02x", b))
+	}
+	return g
+}
+
+func (d *decoder) functionSection(r *reader) {
+	n := r.count("functions", d.options.Caps.Functions)
+	d.functions = append(make([]uint32, 0, len(d.functions)+n), d.functions...)
+	part := &d.parts[sectionFunction]
+	for range n {
+		t := d.typeIndex(r)
+		if r.err != nil {
+			return
+		}
+		d.functions = append(d.functions, t)
+		part.count++
+		part.u32(t)
+	}
+	d.out.Functions = n
+}
+
+func (d *decoder) tableSection(r *reader) {
+	caps := d.options.Caps
+	entries := uint64(0)
+	part := &d.parts[sectionTable]
+	for range r.count("tables", caps.Tables) {
+		if r.left() > 0 && r.file[r.at] == 0x40 {
+			r.fail(unsupported("tables with an initial value"))
+		}
+		of, limits := r.referenceType(), r.limits()
+		entries += uint64(limits.Min)
+		r.bound("entries in tables", entries, caps.Entries)
+		if r.err != nil {
+			return
+		}
+		d.tables = append(d.tables, of)
+		d.out.Tables = append(d.out.Tables, limits)
+		most := uint32(min(uint64(limits.Min)+uint64(caps.Growth), math.MaxUint32))
+		if !limits.HasMax || limits.Max > most {
+			limits.Max, limits.HasMax = most, true
+		}
+		part.count++
+		part.byte(byte(of))
+		part.limits(limits)
+	}
+}
+
+// memoryLimits reads the size of a memory. That there is one at most is left to the compiler.
+func (r *reader) memoryLimits() Limits {
+	l := r.limits()
+	if l.Min > maxPages || l.Max > maxPages {
+		r.fail(fmt.Errorf("a memory of %d pages has more than 4 GiB", max(l.Min, l.Max)))
+	}
+	return l
+}
+
+// memorySection raises a declared maximum by one page: a memory that is as large as it may be can be
+// shrunk by the host only so.
+func (d *decoder) memorySection(r *reader) {
+	part := &d.parts[sectionMemory]
+	for range r.count("memories", r.left()) {
+		d.memories++
+		l := r.memoryLimits()
+		if r.err != nil {
+			return
+		}
+		d.out.Memories = append(d.out.Memories, l)
+		if l.HasMax && l.Max < maxPages-1 {
+			l.Max++
+		}
+		part.count++
+		part.limits(l)
+	}
+}
+
+func (d *decoder) tagSection(r *reader) { r.fail(unsupported("exception handling")) }
+
+func (d *decoder) globalSection(r *reader) {
+	n := r.count("globals", d.options.Caps.Globals)
+	part := &d.parts[sectionGlobal]
+	for range n {
+		g := r.global()
+		part.global(g)
+		d.expression(r, part)
+		if r.err != nil {
+			return
+		}
+		part.count++
+		d.globals = append(d.globals, g)
+		if !g.mutable {
+			continue
+		}
+		if g.of != V128 && !g.of.isReference() {
+			name := GlobalExport(len(d.out.Mutable))
+			d.parts[sectionExport].export(name, Global, uint32(len(d.globals)-1))
+		}
+		d.out.Mutable = append(d.out.Mutable, g.of)
+	}
+}
+
+func (d *decoder) exportSection(r *reader) {
+	n := r.count("exports", d.options.Caps.Exports)
+	d.out.Exports = make([]Export, 0, min(n, r.left()/3))
+	for range n {
+		d.exportOne(r)
+		if r.err != nil {
 			return
 		}
 	}
-	if r.err == nil && r.at > end {
-		r.fail(errors.New("the locals of a function end behind it"))
+}
+
+func (d *decoder) exportOne(r *reader) {
+	e := Export{Name: r.name(), Kind: Kind(r.byte())}
+	if strings.HasPrefix(e.Name, Prefix) {
+		r.fail(fmt.Errorf("it exports %q: names that begin with %q are the host's own", e.Name, Prefix))
 	}
-	if r.err == nil {
-		r.at = end
+	space := 0
+	switch e.Kind {
+	case Function:
+		space = len(d.functions)
+	case Table:
+		space = len(d.tables)
+	case Memory:
+		space = d.memories
+	case Global:
+		space = len(d.globals)
+	case 4:
+		r.fail(unsupported("exception handling"))
+	default:
+		r.fail(fmt.Errorf("export kind %d is unknown", e.Kind))
+	}
+	index := r.index(e.Kind.String(), space)
+	if r.err != nil {
+		return
+	}
+	if e.Kind == Function {
+		e.Signature = &d.types[d.functions[index]]
+		d.declare(index)
+		index = d.moved(index)
+	}
+	d.out.Exports = append(d.out.Exports, e)
+	d.parts[sectionExport].export(e.Name, e.Kind, index)
+}
+
+// moved is the index of a function in the rewritten module, where tick stands behind the imports.
+func (d *decoder) moved(function uint32) uint32 {
+	if int(function) < d.imported {
+		return function
+	}
+	return function + 1
+}
+
+// declare notes a function that is named outside of bodies: only of those may a reference be taken.
+// Source: core specification 2.0, section 3.4.12, the context's refs.
+func (d *decoder) declare(function uint32) {
+	if d.declared == nil {
+		d.declared = map[uint32]bool{}
+	}
+	d.declared[function] = true
+}
+
+func (d *decoder) startSection(r *reader) {
+	index := r.index("function", len(d.functions))
+	if r.err != nil {
+		return
+	}
+	if t := d.types[d.functions[index]]; len(t.Params)+len(t.Results) > 0 {
+		r.fail(fmt.Errorf("the start function %d is %s instead of () -> ()", index, t))
+		return
+	}
+	d.out.Start = true
+	d.parts[sectionExport].export(StartExport, Function, d.moved(index))
+}
+
+func (d *decoder) dataCountSection(r *reader) {
+	d.hasDataCount, d.dataCount = true, r.u32()
+	r.bound("data segments", uint64(d.dataCount), d.options.Caps.Data)
+}
+
+func (d *decoder) customSection(r *reader) {
+	name := r.name()
+	contents := r.bytes(uint64(r.left()))
+	if r.err != nil {
+		return
+	}
+	d.out.Custom = append(d.out.Custom, name)
+	if name == nameSection {
+		d.names = contents
 	}
 }

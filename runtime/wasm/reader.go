@@ -6,13 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// ErrTruncated is wrapped by the error about a file that ends too early.
-var ErrTruncated = errors.New("the file ends too early")
+var (
+	// ErrTruncated is wrapped by the error about a file that ends too early.
+	ErrTruncated = errors.New("the file ends too early")
+	// ErrUnsupported is wrapped by the error about what a later version of WebAssembly has, or a proposal
+	// to it.
+	ErrUnsupported = errors.New("not supported")
+)
 
-// Error says what is wrong with a module, and where.
+// Error says what is wrong with a module, and where. Err may be a *CapError, or wrap one of this
+// package's sentinels.
 type Error struct {
 	// Section is the name of the section, "header" for the first eight bytes.
 	Section string
+	// Function is the index of the function in whose code it is, with the imported ones before those of
+	// the module; -1 outside the code of functions.
+	Function int
 	// Offset is the byte of the file at which reading stopped.
 	Offset int
 	// Err is what is wrong there.
@@ -20,12 +29,20 @@ type Error struct {
 }
 
 // Error implements error.
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s section at byte %d: %v", e.Section, e.Offset, e.Err)
+func (e *Error) Error() string { return e.Where() + ": " + e.Err.Error() }
+
+// Where tells the place in the file.
+func (e *Error) Where() string {
+	if e.Function >= 0 {
+		return fmt.Sprintf("function %d at byte %d", e.Function, e.Offset)
+	}
+	return fmt.Sprintf("%s section at byte %d", e.Section, e.Offset)
 }
 
 // Unwrap returns what is wrong.
 func (e *Error) Unwrap() error { return e.Err }
+
+func unsupported(what string) error { return fmt.Errorf("%s: %w", what, ErrUnsupported) }
 
 // maxName bounds the names of imports, exports and custom sections, in bytes.
 const maxName = 64 << 10
@@ -49,7 +66,7 @@ func (r *reader) fail(err error) {
 func (r *reader) left() int { return r.end - r.at }
 
 func (r *reader) byte() byte {
-	if r.left() < 1 {
+	if r.at >= r.end {
 		r.fail(r.overflow)
 		return 0
 	}
@@ -68,33 +85,86 @@ func (r *reader) bytes(n uint64) []byte {
 	return b
 }
 
-// unsigned reads an unsigned LEB128 number of at most the given bits.
-func (r *reader) unsigned(bits uint) uint64 {
-	var value uint64
+// part reads a part of so many bytes, and returns a reader of it.
+func (r *reader) part(n uint32, overflow error) reader {
+	begin := r.at
+	r.bytes(uint64(n))
+	return reader{file: r.file, at: begin, end: r.at, err: r.err, overflow: overflow}
+}
+
+// ended fails if there is something left.
+func (r *reader) ended() {
+	if r.left() > 0 {
+		r.fail(fmt.Errorf("%d bytes are left over", r.left()))
+	}
+}
+
+// u32 reads an unsigned LEB128 number of at most 32 bits.
+func (r *reader) u32() uint32 {
+	if r.at < r.end {
+		if b := r.file[r.at]; b < 0x80 {
+			r.at++
+			return uint32(b)
+		}
+	}
+	return r.long()
+}
+
+// long is u32 for numbers of any length.
+func (r *reader) long() uint32 {
+	var value uint32
 	for shift := uint(0); ; shift += 7 {
 		b := r.byte()
 		if r.err != nil {
 			return 0
 		}
-		if left := bits - shift; left < 7 && b>>left != 0 {
-			r.fail(fmt.Errorf("a number has more than %d bits", bits))
+		if shift == 28 && b > 0x0f {
+			r.fail(errors.New("a number has more than 32 bits"))
 			return 0
 		}
-		value |= uint64(b&0x7f) << shift
-		if b&0x80 == 0 {
+		value |= uint32(b&0x7f) << shift
+		if b < 0x80 {
 			return value
 		}
 	}
 }
 
-func (r *reader) u32() uint32 { return uint32(r.unsigned(32)) }
+// signed reads a signed LEB128 number of at most the given bits.
+func (r *reader) signed(bits uint) int64 {
+	var value int64
+	for shift := uint(0); ; shift += 7 {
+		b := r.byte()
+		if r.err != nil {
+			return 0
+		}
+		value |= int64(b&0x7f) << shift
+		if left := bits - shift; left <= 7 {
+			// The last byte: what is above the number's bits repeats its sign.
+			rest := int8(b<<1) >> left
+			if b >= 0x80 || rest != 0 && rest != -1 {
+				r.fail(fmt.Errorf("a number has more than %d bits", bits))
+				return 0
+			}
+		}
+		if b < 0x80 {
+			if unused := 57 - int(shift); unused > 0 {
+				value = value << unused >> unused
+			}
+			return value
+		}
+	}
+}
 
 // count reads the length of a vector, each of whose elements takes at least one byte. Nothing that
-// is larger than the bytes that are left is ever returned.
-func (r *reader) count(what string) int {
+// is larger than the bytes that are left, or than the cap, is ever returned.
+func (r *reader) count(what string, limit int) int {
 	n := r.u32()
 	if uint64(n) > uint64(r.left()) {
 		r.fail(fmt.Errorf("%d %s do not fit into the %d bytes that are left", n, what, r.left()))
+		return 0
+	}
+	r.bound(what, uint64(n), limit)
+	if r.err != nil {
 		return 0
 	}
 	return int(n)
@@ -102,10 +172,7 @@ func (r *reader) count(what string) int {
 
 func (r *reader) name() string {
 	n := r.u32()
-	if n > maxName {
-		r.fail(fmt.Errorf("a name of %d bytes is longer than %d", n, maxName))
-		return ""
-	}
+	r.bound("bytes in a name", uint64(n), maxName)
 	b := r.bytes(uint64(n))
 	if !utf8.Valid(b) {
 		r.fail(errors.New("a name is not UTF-8"))
@@ -114,50 +181,46 @@ func (r *reader) name() string {
 	return string(b)
 }
 
-// valueType reads a value type. The proposals that wazero does not serve by default are named as
-// well: what they are is told by the check of imports and by the compiler.
+// valueType reads a value type.
 func (r *reader) valueType() Type {
 	switch b := r.byte(); b {
-	case 0x7f:
-		return "i32"
-	case 0x7e:
-		return "i64"
-	case 0x7d:
-		return "f32"
-	case 0x7c:
-		return "f64"
-	case 0x7b:
-		return "v128"
-	case 0x70:
-		return "funcref"
-	case 0x6f:
-		return "externref"
+	case 0x7f, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f:
+		return Type(b)
 	case 0x69:
-		return "exnref"
+		r.fail(unsupported("exception references"))
 	case 0x63, 0x64: // (ref null heaptype), (ref heaptype)
-		r.unsigned(33)
-		return "ref"
+		r.fail(unsupported("typed references"))
+	case 0x6e, 0x6d, 0x6c, 0x6b, 0x6a, 0x71, 0x72, 0x73:
+		r.fail(unsupported("garbage collection"))
 	default:
-		if r.err == nil {
-			r.fail(fmt.Errorf("value type 0x%02x is unknown", b))
-		}
-		return ""
+		r.fail(fmt.Errorf("value type 0x%02x is unknown", b))
 	}
+	return 0
 }
 
-// limits reads the size of a memory or a table; bit 2 of the flags makes both numbers 64 bits wide.
+func (r *reader) referenceType() Type {
+	t := r.valueType()
+	if r.err == nil && !t.isReference() {
+		r.fail(fmt.Errorf("%s is no type of references", t))
+	}
+	return t
+}
+
+// limits reads the size of a memory or a table.
 func (r *reader) limits() Limits {
-	flags := r.byte()
-	if flags > 7 {
+	switch flags := r.byte(); {
+	case flags > 7:
 		r.fail(fmt.Errorf("limits have the unknown flags 0x%02x", flags))
+	case flags&4 != 0:
+		r.fail(unsupported("64-bit memories and tables"))
+	case flags&2 != 0:
+		r.fail(unsupported("shared memory (threads)"))
+	case flags == 1:
+		l := Limits{Min: r.u32(), Max: r.u32(), HasMax: true}
+		if r.err == nil && l.Min > l.Max {
+			r.fail(fmt.Errorf("its minimum of %d is above its maximum of %d", l.Min, l.Max))
+		}
+		return l
 	}
-	bits := uint(32)
-	if flags&4 != 0 {
-		bits = 64
-	}
-	l := Limits{Min: r.unsigned(bits), HasMax: flags&1 != 0}
-	if l.HasMax {
-		l.Max = r.unsigned(bits)
-	}
-	return l
+	return Limits{Min: r.u32()}
 }

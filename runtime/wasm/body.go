@@ -1,0 +1,284 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// body is one function on its way through the decoder. Its code is written anew without charges; where
+// they stand is noted beside it, for what a point charges is known only when its straight line has ended.
+type body struct {
+	d *decoder
+	r *reader
+
+	locals   int
+	code     []byte
+	frames   []frame
+	points   []point
+	branches int      // loops, blocks and ifs
+	labels   []uint32 // of a br_table
+
+	inner int // the frame of the innermost loop; 0 is none
+	path  path
+	open  int // the point whose straight line goes on, or closed
+	every int32
+}
+
+// frame is a block that has not ended.
+type frame struct {
+	op    byte // opBlock, opLoop, opIf, opElse; 0 for the function itself
+	join  path // of the branches to its end
+	start path // where an if began
+	turns turns
+}
+
+func (d *decoder) codeSection(r *reader) {
+	n := r.count("function bodies", d.options.Caps.Functions)
+	if n != d.out.Functions && r.err == nil {
+		r.fail(fmt.Errorf("%d functions have %d bodies", d.out.Functions, n))
+		return
+	}
+	part := &d.parts[sectionCode]
+	part.count, part.bytes = n, make([]byte, 0, r.left()+r.left()/4)
+	d.body = body{d: d, every: int32(d.options.Every)}
+	for i := range n {
+		d.function = d.imported + i
+		contents := r.part(r.u32(), errShort)
+		r.bound("bytes in the code of a function", uint64(contents.left()), d.options.Caps.Body)
+		if r.err != nil {
+			return
+		}
+		d.body.read(&contents, &d.types[d.functions[d.function]], part)
+		if contents.err != nil {
+			r.at = contents.at
+			r.fail(contents.err)
+			return
+		}
+	}
+	d.function = outside
+	d.bodies = n
+}
+
+// outside is decoder.function where no body is read.
+const outside = -1
+
+// read writes a function anew, and appends it to the code section.
+func (b *body) read(r *reader, t *Signature, out *vector) {
+	b.r, b.locals, b.branches, b.inner = r, len(t.Params), 0, 0
+	b.code, b.frames, b.points = b.code[:0], append(b.frames[:0], frame{}), b.points[:0]
+	b.declarations()
+	header := len(b.code)
+	b.open, b.path = b.place(0), begun
+	for len(b.frames) > 0 && r.err == nil {
+		b.instruction()
+	}
+	r.ended()
+	if r.err == nil {
+		b.emit(out, header)
+	}
+}
+
+// declarations reads the locals that are not parameters.
+func (b *body) declarations() {
+	r, total := b.r, uint64(b.locals)
+	groups := r.count("groups of locals", r.left())
+	b.code = appendUnsigned(b.code, uint32(groups))
+	for range groups {
+		n := r.u32()
+		t := r.valueType()
+		total += uint64(n)
+		r.bound("locals", total, b.d.options.Caps.Locals)
+		if r.err != nil {
+			return
+		}
+		b.code = append(appendUnsigned(b.code, n), byte(t))
+	}
+	b.locals = int(total)
+}
+
+// emit appends the function with its charges.
+func (b *body) emit(out *vector, header int) {
+	if b.every > 1 {
+		b.points[0].amount = max(b.points[0].amount, 1) // a call costs something, whatever it begins with
+	}
+	b.points = slices.DeleteFunc(b.points, func(p point) bool { return p.amount == 0 })
+	counter, refuel := b.d.counter(), uint32(0)
+	if len(b.points) > 0 {
+		refuel = b.d.helpers.refuel(b.d)
+	}
+	b.d.out.Charges += len(b.points)
+	var charge [32]byte
+	size := len(b.code)
+	for _, p := range b.points {
+		size += len(appendCharge(charge[:0], counter, refuel, p.amount))
+	}
+	out.u32(uint32(size))
+	out.raw(b.code[:header])
+	from := header
+	for _, p := range b.points {
+		out.raw(b.code[from:p.at])
+		out.bytes = appendCharge(out.bytes, counter, refuel, p.amount)
+		from = int(p.at)
+	}
+	out.raw(b.code[from:])
+}
+
+// instruction reads one instruction and writes it anew.
+func (b *body) instruction() {
+	r := b.r
+	op := r.byte()
+	kind := immediates[op]
+	if kind == special {
+		b.specialInstruction(op)
+		return
+	}
+	if r.err != nil {
+		return
+	}
+	b.count(1)
+	switch kind {
+	case nothing:
+		b.code = append(b.code, op)
+	case localIndex:
+		b.indexed(op, "local", b.locals)
+	case globalIndex:
+		b.indexed(op, "global", len(b.d.globals))
+	case memoryArgument:
+		b.code = append(b.code, op)
+		b.memoryArgument()
+	case memoryIndex:
+		b.code = append(b.code, op)
+		b.memoryIndex()
+	case number32:
+		b.code = appendSigned(append(b.code, op), r.signed(32))
+	case number64:
+		b.code = appendSigned(append(b.code, op), r.signed(64))
+	case float32Bytes:
+		b.code = append(append(b.code, op), r.bytes(4)...)
+	case float64Bytes:
+		b.code = append(append(b.code, op), r.bytes(8)...)
+	default:
+		b.unknown(op)
+	}
+}
+
+func (b *body) unknown(op byte) {
+	if proposal, ok := later(op); ok {
+		b.r.fail(unsupported(proposal))
+		return
+	}
+	b.r.fail(fmt.Errorf("instruction 0x%02x is unknown", op))
+}
+
+// indexed writes an instruction and an index into a space of so many elements.
+func (b *body) indexed(op byte, what string, space int) {
+	b.code = appendUnsigned(append(b.code, op), b.r.index(what, space))
+}
+
+// mostAlignment is the largest exponent of an alignment: 16 bytes, of a vector.
+const mostAlignment = 4
+
+func (b *body) memoryArgument() {
+	align, offset := b.r.u32(), b.r.u32()
+	if align > mostAlignment {
+		b.r.fail(fmt.Errorf("an alignment of 2 to the power of %d", align))
+	}
+	b.needMemory()
+	b.code = appendUnsigned(appendUnsigned(b.code, align), offset)
+}
+
+func (b *body) memoryIndex() {
+	if b.r.byte() != 0 {
+		b.r.fail(unsupported("more than one memory"))
+	}
+	b.needMemory()
+	b.code = append(b.code, 0)
+}
+
+func (b *body) needMemory() {
+	if b.d.memories == 0 {
+		b.r.fail(errors.New("memory 0 does not exist"))
+	}
+}
+
+// specialInstruction reads the instructions that are more than a code and a plain immediate.
+func (b *body) specialInstruction(op byte) {
+	switch op {
+	case opBlock, opLoop, opIf, opElse, opEnd, opUnreachable, opBranch, opBranchIf, opBranchTable, opReturn:
+		b.control(op)
+		return
+	case opBulk:
+		b.bulk()
+		return
+	}
+	price := int32(1)
+	if op == opMemoryGrow {
+		price = growPrice
+	}
+	b.count(price)
+	d, r := b.d, b.r
+	switch op {
+	case opCall:
+		b.code = appendUnsigned(append(b.code, op), d.moved(r.index("function", len(d.functions))))
+		b.path.returned = true
+	case opCallIndirect:
+		b.indexed(op, "type", len(d.types))
+		b.code = appendUnsigned(b.code, r.index("table", len(d.tables)))
+		b.path.returned = true
+	case opMemoryGrow:
+		b.code = append(b.code, op)
+		b.memoryIndex()
+	case opTableGet:
+		b.indexed(op, "table", len(d.tables))
+	case opTableSet:
+		d.lasting(lastingTableSet)
+		b.indexed(op, "table", len(d.tables))
+	case opRefNull:
+		b.code = append(b.code, op, byte(r.referenceType()))
+	case opRefFunc:
+		b.reference(r.index("function", len(d.functions)))
+	case opVector:
+		b.vector()
+	default: // select with types
+		b.code = append(b.code, op)
+		n := r.count("types of a select", r.left())
+		b.code = appendUnsigned(b.code, uint32(n))
+		for range n {
+			b.code = append(b.code, byte(r.valueType()))
+		}
+	}
+}
+
+// reference writes a ref.func as a table.get of a table that only we know. Each execution of a ref.func
+// takes memory of the host's that wazero gives back when the instance is closed: 10 million cost 309 MB.
+func (b *body) reference(function uint32) {
+	if !b.d.declared[function] {
+		b.r.fail(fmt.Errorf("function %d is referred to, but not declared in an element segment, global or export", function))
+		return
+	}
+	b.d.out.References = true
+	b.code = appendSigned(append(b.code, opI32Const), int64(b.d.helpers.slot(function)))
+	b.code = appendUnsigned(append(b.code, opTableGet), uint32(len(b.d.tables)))
+}
+
+// What follows the vector instructions that have more than a code: an argument for memory, a lane, both,
+// or 16 bytes. Source: core specification 2.0, section 5.4.8.
+func (b *body) vector() {
+	n := b.r.u32()
+	if n > 0xff {
+		b.r.fail(unsupported("relaxed vector instructions"))
+	}
+	b.code = appendUnsigned(append(b.code, opVector), n)
+	switch {
+	case n <= 11, n == 92, n == 93:
+		b.memoryArgument()
+	case n == vectorConst, n == 13:
+		b.code = append(b.code, b.r.bytes(16)...)
+	case n >= 21 && n <= 34:
+		b.code = append(b.code, b.r.byte())
+	case n >= 84 && n <= 91:
+		b.memoryArgument()
+		b.code = append(b.code, b.r.byte())
+	}
+}

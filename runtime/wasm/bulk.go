@@ -1,0 +1,154 @@
+package wasm
+
+import "fmt"
+
+// Bulk instructions take as long as they are told, in one piece in which nothing can stop them: filling
+// 64 MiB took 33 ms. So each is a call of a function of ours that charges by length, and above a MiB works
+// in pieces with a charge before each.
+const (
+	// pieceBytes and pieceEntries are what is moved at once: 1 MiB, of which an entry of a table has 8 bytes.
+	pieceBytes   = 1 << 20
+	pieceEntries = 1 << 17
+	// One unit of fuel is charged for 64 bytes, or 8 entries.
+	shiftBytes   = 6
+	shiftEntries = 3
+)
+
+// bulkShape is what the helpers of bulk instructions differ in.
+type bulkShape struct {
+	name   string
+	op     byte
+	first  uint32 // the immediates, in the order of the binary format
+	second uint32
+	few    bool // there is only one immediate
+	middle Type // of the second parameter: where to copy from, or what to fill with
+	table  int  // whose entries are written, or inMemory
+	from   int  // what is copied from: a table, inMemory, or one of those below
+}
+
+const (
+	inMemory    = -1
+	fromNothing = -2 // a value, for fill
+	fromSegment = -3
+)
+
+// bulk reads the instructions behind opBulk.
+func (b *body) bulk() {
+	d, r := b.d, b.r
+	switch op := r.u32(); {
+	case op <= 7: // saturating conversions
+		b.count(1)
+		b.code = appendUnsigned(append(b.code, opBulk), op)
+	case op == bulkDataDrop:
+		b.count(1)
+		b.code = appendUnsigned(append(b.code, opBulk, byte(op)), b.dataIndex())
+		d.lasting("data.drop")
+	case op == bulkElemDrop:
+		b.count(1)
+		b.code = appendUnsigned(append(b.code, opBulk, byte(op)), r.index("element segment", d.elements))
+		d.lasting("elem.drop")
+	case op == bulkTableSize:
+		b.count(1)
+		b.code = appendUnsigned(append(b.code, opBulk, byte(op)), r.index("table", len(d.tables)))
+	case op == bulkTableGrow:
+		b.count(growPrice)
+		table := r.index("table", len(d.tables))
+		d.lasting("table.grow")
+		if r.err == nil {
+			b.callHelper(d.helpers.grow(d, table))
+		}
+	case op <= bulkTableFill:
+		b.count(1)
+		shape := b.bulkShape(byte(op))
+		if r.err == nil {
+			b.callHelper(d.helpers.bulk(d, shape))
+		}
+	default:
+		r.fail(fmt.Errorf("instruction 0xfc %d is unknown", op))
+	}
+}
+
+func (b *body) callHelper(index uint32) {
+	b.code = appendUnsigned(append(b.code, opCall), index)
+}
+
+// dataIndex reads the index of a data segment, which code may name only if their number is declared
+// before it.
+func (b *body) dataIndex() uint32 {
+	if !b.d.hasDataCount {
+		b.r.fail(fmt.Errorf("a data segment is named without a data count section"))
+	}
+	return b.r.index("data segment", int(b.d.dataCount))
+}
+
+// bulkShape reads the immediates of an instruction that copies or fills.
+func (b *body) bulkShape(op byte) bulkShape {
+	d, r := b.d, b.r
+	s := bulkShape{op: op, middle: I32, table: inMemory}
+	switch op {
+	case bulkMemoryInit:
+		s.name, s.from, s.first = "memory.init", fromSegment, b.dataIndex()
+		b.zeroMemory()
+	case bulkMemoryCopy:
+		s.name, s.from = "memory.copy", inMemory
+		b.zeroMemory()
+		b.zeroMemory()
+	case bulkMemoryFill:
+		s.name, s.from, s.few = "memory.fill", fromNothing, true
+		b.zeroMemory()
+	case bulkTableInit:
+		s.name, s.from, s.first = "table.init", fromSegment, r.index("element segment", d.elements)
+		s.second = r.index("table", len(d.tables))
+		s.table = int(s.second)
+	case bulkTableCopy:
+		s.name, s.first = "table.copy", r.index("table", len(d.tables))
+		s.second = r.index("table", len(d.tables))
+		s.table, s.from = int(s.first), int(s.second)
+	default:
+		s.name, s.from, s.few, s.first = "table.fill", fromNothing, true, r.index("table", len(d.tables))
+		s.table = int(s.first)
+		if r.err == nil {
+			s.middle = d.tables[s.first]
+		}
+	}
+	if s.table != inMemory {
+		d.lasting(s.name)
+	}
+	return s
+}
+
+func (b *body) zeroMemory() {
+	if b.r.byte() != 0 {
+		b.r.fail(unsupported("more than one memory"))
+	}
+	b.needMemory()
+}
+
+// grow is a table.grow that charges by length. It is short enough for one piece: see Caps.Growth.
+func (h *helpers) grow(d *decoder, table uint32) uint32 {
+	return h.get(d, helperKey{op: bulkTableGrow, first: table}, func() helper {
+		const value, n = 0, 1
+		a := assembler{counter: d.counter(), refuel: h.refuel(d)}
+		a.charge(n, shiftEntries)
+		a.get(value, n)
+		a.code = appendUnsigned(append(a.code, opBulk, bulkTableGrow), table)
+		return helper{
+			name: "table.grow", code: a.function(),
+			signature: Signature{Params: []Type{d.tables[table], I32}, Results: []Type{I32}},
+		}
+	})
+}
+
+// bulk is an instruction that copies or fills, charged by length and in pieces:
+//
+//	if n <= piece { charge(n); op(to, from, n); return }
+//	if out of bounds { op(to, from, n) }           // which traps, and has written nothing
+//	if from < to { for n > 0 { n -= m; charge(m); op(to+n, from+n, m) }; return }   // from the end, for copies
+//	for n > 0 { charge(m); op(to, from, m); to += m; from += m; n -= m }            // where m = min(n, piece)
+func (h *helpers) bulk(d *decoder, s bulkShape) uint32 {
+	return h.get(d, helperKey{op: int(s.op), first: s.first, second: s.second}, func() helper {
+		a := assembler{counter: d.counter(), refuel: h.refuel(d), shape: s}
+		a.bulk()
+		return helper{name: s.name, code: a.function(), signature: Signature{Params: []Type{I32, s.middle, I32}}}
+	})
+}

@@ -1,0 +1,81 @@
+package wasm
+
+import "fmt"
+
+// Caps bound what a module may ask of its readers and of the compiler. A field that is zero has its
+// default, which real programs do not reach; what a field bounds is counted before anything is allocated
+// for it.
+type Caps struct {
+	// Size is the whole file in bytes. Default 64 MiB.
+	Size int
+	// Types, Imports, Exports, Globals, Elements and Data are the entries of those sections; Functions
+	// those that the module defines. Defaults 10,000, 1,000, 100,000, 100,000, 100,000, 100,000 and
+	// 200,000.
+	Types, Imports, Exports, Globals, Elements, Data, Functions int
+	// Values is the most parameters, and the most results, of a type. Default 1,000.
+	Values int
+	// Body is the code of one function in bytes. Default 4 MiB.
+	Body int
+	// Locals are those of one function, its parameters among them. Default 50,000: a file declares
+	// millions in a few bytes, and a compiler allocates each.
+	Locals int
+	// Nesting is the depth of blocks. Default 20,000; Go nests one block for each call of a function.
+	Nesting int
+	// Work is locals × (loops + blocks + ifs) of one function: what a compiler does to join the values of
+	// locals. Default 150,000; the most of CPython is 103,000, and 200,000 took 13 s to compile.
+	Work int
+	// Tables are those of a module, and Entries what all of them have from the start. Defaults 16 and
+	// 1,048,576. They lie outside the memory limit.
+	Tables, Entries int
+	// Growth is how many entries a table may grow by. Default 65,536.
+	Growth int
+}
+
+func (c Caps) withDefaults() Caps {
+	for _, field := range []struct {
+		value    *int
+		fallback int
+	}{
+		{&c.Size, 64 << 20},
+		{&c.Types, 10_000},
+		{&c.Imports, 1000},
+		{&c.Exports, 100_000},
+		{&c.Globals, 100_000},
+		{&c.Elements, 100_000},
+		{&c.Data, 100_000},
+		{&c.Functions, 200_000},
+		{&c.Values, 1000},
+		{&c.Body, 4 << 20},
+		{&c.Locals, 50_000},
+		{&c.Nesting, 20_000},
+		{&c.Work, 150_000},
+		{&c.Tables, 16},
+		{&c.Entries, 1 << 20},
+		{&c.Growth, 1 << 16},
+	} {
+		if *field.value <= 0 {
+			*field.value = field.fallback
+		}
+	}
+	return c
+}
+
+// CapError says that a module has more of something than a cap allows.
+type CapError struct {
+	// What is counted: "locals", "bytes in the code of a function".
+	What string
+	// Count is what the module has, or has at least; Cap is what it may have.
+	Count, Cap uint64
+}
+
+// Error implements error.
+func (e *CapError) Error() string {
+	return fmt.Sprintf("%d %s, more than %d", e.Count, e.What, e.Cap)
+}
+
+// bound fails the reader if there are more of something than a cap allows.
+func (r *reader) bound(what string, count uint64, limit int) {
+	if r.err == nil && count > uint64(limit) {
+		r.fail(&CapError{What: what, Count: count, Cap: uint64(limit)})
+	}
+}

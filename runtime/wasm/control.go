@@ -1,0 +1,169 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+)
+
+// control reads the instructions that change where the path goes. block, loop, else and end are no machine
+// code, and cost nothing.
+func (b *body) control(op byte) {
+	switch op {
+	case opBlock:
+		b.begin(op)
+	case opLoop:
+		b.loop()
+	case opIf:
+		b.count(1)
+		b.begin(op)
+		b.open = closed
+	case opElse:
+		b.otherwise()
+	case opEnd:
+		b.end()
+	case opBranch, opBranchIf:
+		b.count(1)
+		b.branch(op)
+	case opBranchTable:
+		b.count(1)
+		b.branchTable()
+	default: // unreachable, return
+		b.count(1)
+		if op == opReturn {
+			b.leave()
+		}
+		b.code = append(b.code, op)
+		b.path, b.open = path{}, closed
+	}
+}
+
+// loop opens a loop. A point before it stands before its instruction, and that at its head behind.
+func (b *body) loop() {
+	if b.path.live && b.path.unpaid > 0 {
+		b.pay()
+	}
+	b.begin(opLoop)
+	b.open = closed
+	at := len(b.frames) - 1
+	b.frames[at].turns = turns{head: b.place(0), outer: b.inner}
+	b.inner = at
+}
+
+// begin reads the type of a block and opens its frame.
+func (b *body) begin(op byte) {
+	r := b.r
+	b.code = append(b.code, op)
+	switch first := r.peek(); {
+	case first == noResult:
+		b.code = append(b.code, r.byte())
+	case first&0xc0 == 0x40: // a negative number of one byte: a value type
+		b.code = append(b.code, byte(r.valueType()))
+	default:
+		index := r.signed(33)
+		if r.err == nil && (index < 0 || index >= int64(len(b.d.types))) {
+			r.fail(fmt.Errorf("type %d does not exist", index))
+		}
+		b.code = appendSigned(b.code, index)
+	}
+	b.frames = append(b.frames, frame{op: op, start: b.path})
+	b.branches++
+	caps := b.d.options.Caps
+	r.bound("blocks in each other", uint64(len(b.frames)), caps.Nesting)
+	r.bound("locals × blocks in a function", uint64(b.locals)*uint64(b.branches), caps.Work)
+}
+
+// peek is the next byte, which is not read.
+func (r *reader) peek() byte {
+	if r.left() == 0 {
+		r.fail(r.overflow)
+		return 0
+	}
+	return r.file[r.at]
+}
+
+func (b *body) otherwise() {
+	f := &b.frames[len(b.frames)-1]
+	if f.op != opIf {
+		b.r.fail(errors.New("an else without an if"))
+		return
+	}
+	b.code = append(b.code, opElse)
+	f.op = opElse
+	f.join = f.join.join(b.path)
+	b.path, b.open = f.start, closed
+}
+
+func (b *body) end() {
+	f := b.frames[len(b.frames)-1]
+	b.frames = b.frames[:len(b.frames)-1]
+	join := f.join
+	switch f.op {
+	case opLoop:
+		b.leaveLoop(f.turns)
+		b.inner = f.turns.outer
+	case opIf:
+		join = join.join(f.start) // the arm that is not there
+	}
+	if join.live {
+		b.path, b.open = b.path.join(join), closed
+	}
+	if len(b.frames) == 0 {
+		b.leave()
+	}
+	b.code = append(b.code, opEnd)
+}
+
+// target reads a label, and returns the frame that it leads to.
+func (b *body) target() (label uint32, f *frame) {
+	label = b.r.index("label", len(b.frames))
+	if b.r.err != nil {
+		return 0, nil
+	}
+	return label, &b.frames[len(b.frames)-1-int(label)]
+}
+
+func (b *body) branch(op byte) {
+	label, f := b.target()
+	if f == nil {
+		return
+	}
+	if f.op == opLoop {
+		b.back(&f.turns, len(b.frames)-1-int(label) == b.inner)
+	} else {
+		f.join = f.join.join(b.path)
+	}
+	b.code = appendUnsigned(append(b.code, op), label)
+	b.open = closed
+	if op == opBranch {
+		b.path = path{}
+	}
+}
+
+// branchTable pays before the branch if it may lead back to the head of any loop.
+func (b *body) branchTable() {
+	n := b.r.count("labels", b.r.left())
+	paid := false
+	b.labels = b.labels[:0]
+	for range n + 1 { // the last is the default
+		label, f := b.target()
+		if f == nil {
+			return
+		}
+		b.labels = append(b.labels, label)
+		if f.op == opLoop && b.path.live {
+			f.turns.edges = many
+			paid = true
+		}
+	}
+	if paid {
+		b.pay()
+	}
+	b.code = appendUnsigned(append(b.code, opBranchTable), uint32(n))
+	for _, label := range b.labels {
+		if f := &b.frames[len(b.frames)-1-int(label)]; f.op != opLoop {
+			f.join = f.join.join(b.path)
+		}
+		b.code = appendUnsigned(b.code, label)
+	}
+	b.path, b.open = path{}, closed
+}

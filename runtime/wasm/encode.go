@@ -1,0 +1,145 @@
+package wasm
+
+// The pieces of the binary format, appended to a vector.
+
+func (v *vector) byte(b byte)    { v.bytes = append(v.bytes, b) }
+func (v *vector) raw(b []byte)   { v.bytes = append(v.bytes, b...) }
+func (v *vector) u32(n uint32)   { v.bytes = appendUnsigned(v.bytes, n) }
+func (v *vector) signed(n int64) { v.bytes = appendSigned(v.bytes, n) }
+
+func (v *vector) name(name string) {
+	v.u32(uint32(len(name)))
+	v.bytes = append(v.bytes, name...)
+}
+
+func (v *vector) signature(t Signature) {
+	v.count++
+	v.byte(0x60)
+	for _, types := range [][]Type{t.Params, t.Results} {
+		v.u32(uint32(len(types)))
+		for _, t := range types {
+			v.byte(byte(t))
+		}
+	}
+}
+
+func (v *vector) limits(l Limits) {
+	if !l.HasMax {
+		v.byte(0)
+		v.u32(l.Min)
+		return
+	}
+	v.byte(1)
+	v.u32(l.Min)
+	v.u32(l.Max)
+}
+
+func (v *vector) global(g global) {
+	v.byte(byte(g.of))
+	mutable := byte(0)
+	if g.mutable {
+		mutable = 1
+	}
+	v.byte(mutable)
+}
+
+func (v *vector) export(name string, kind Kind, index uint32) {
+	v.count++
+	v.name(name)
+	v.byte(byte(kind))
+	v.u32(index)
+}
+
+// appendUnsigned appends an unsigned LEB128 number, as short as it can be.
+func appendUnsigned(b []byte, n uint32) []byte {
+	for n >= 0x80 {
+		b = append(b, byte(n)|0x80)
+		n >>= 7
+	}
+	return append(b, byte(n))
+}
+
+// appendSigned appends a signed LEB128 number, as short as it can be.
+func appendSigned(b []byte, n int64) []byte {
+	for n < -64 || n > 63 {
+		b = append(b, byte(n)|0x80)
+		n >>= 7
+	}
+	return append(b, byte(n)&0x7f)
+}
+
+// encode writes the module from its parts, with what is ours behind the guest's in each. size is that of
+// the file.
+func (d *decoder) encode(size int) []byte {
+	d.addOurs()
+	out := make([]byte, 0, size+size/4+1024)
+	out = append(out, Magic...)
+	out = append(out, 1, 0, 0, 0)
+	for _, id := range []byte{
+		sectionType, sectionImport, sectionFunction, sectionTable, sectionMemory, sectionGlobal, sectionExport,
+		sectionElement, sectionDataCount, sectionCode, sectionData,
+	} {
+		part := d.parts[id]
+		if id == sectionDataCount {
+			if d.hasDataCount {
+				n := appendUnsigned(nil, d.dataCount)
+				out = append(append(out, id, byte(len(n))), n...)
+			}
+			continue
+		}
+		if part.count > 0 {
+			n := appendUnsigned(nil, uint32(part.count))
+			out = appendUnsigned(append(out, id), uint32(len(n)+len(part.bytes)))
+			out = append(append(out, n...), part.bytes...)
+		}
+	}
+	if names := d.nameSection(); len(names) > 0 {
+		out = appendUnsigned(append(out, sectionCustom), uint32(len(names)))
+		out = append(out, names...)
+	}
+	return out
+}
+
+// addOurs appends the counter, tick, the helpers, and the table of references.
+func (d *decoder) addOurs() {
+	tick := Signature{Params: []Type{I32}, Results: []Type{I32}}
+	imports := &d.parts[sectionImport]
+	imports.count++
+	imports.name(HostModule)
+	imports.name(TickName)
+	imports.byte(byte(Function))
+	imports.u32(d.helpers.typeOf(d, tick))
+
+	globals := &d.parts[sectionGlobal]
+	globals.count++
+	globals.global(global{of: I32, mutable: true})
+	globals.raw([]byte{opI32Const, 0, opEnd})
+	d.parts[sectionExport].export(FuelExport, Global, d.counter())
+
+	for _, h := range d.helpers.list {
+		functions, code := &d.parts[sectionFunction], &d.parts[sectionCode]
+		functions.count++
+		functions.u32(d.helpers.typeOf(d, h.signature))
+		code.count++
+		code.u32(uint32(len(h.code)))
+		code.raw(h.code)
+	}
+	if slots := d.helpers.slots; len(slots) > 0 {
+		tables := &d.parts[sectionTable]
+		tables.count++
+		tables.byte(byte(FuncRef))
+		tables.limits(Limits{Min: uint32(len(slots)), Max: uint32(len(slots)), HasMax: true})
+		elements := &d.parts[sectionElement]
+		elements.count++
+		elements.u32(elementHasIndex)
+		elements.u32(uint32(len(d.tables)))
+		elements.raw([]byte{opI32Const, 0, opEnd, 0})
+		elements.u32(uint32(len(slots)))
+		for _, function := range slots {
+			elements.u32(d.moved(function))
+		}
+	}
+}
+
+// counter is the index of the global that is the fuel.
+func (d *decoder) counter() uint32 { return uint32(len(d.globals)) }

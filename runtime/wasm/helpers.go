@@ -1,0 +1,90 @@
+package wasm
+
+import "slices"
+
+// helpers are the functions that we append to a module, and what else its code asked for on the way.
+type helpers struct {
+	list    []helper
+	indices map[helperKey]uint32
+	types   []Signature     // appended to those of the module
+	slots   []uint32        // functions of which references are taken: the table behind the module's own
+	slotOf  map[uint32]int  // by function
+	lasting map[string]bool // see Outline.Lasting
+}
+
+// helper is a function of ours.
+type helper struct {
+	name      string
+	signature Signature
+	code      []byte
+}
+
+// helperKey tells helpers apart: bulk instructions by their immediates.
+type helperKey struct {
+	op            int
+	first, second uint32
+}
+
+// refuelKey is that of refuel, which is no bulk instruction.
+var refuelKey = helperKey{op: -1}
+
+// The names of the instructions for Outline.Lasting that are no bulk instructions.
+const lastingTableSet = "table.set"
+
+func (d *decoder) lasting(instruction string) {
+	if d.helpers.lasting == nil {
+		d.helpers.lasting = map[string]bool{}
+	}
+	d.helpers.lasting[instruction] = true
+}
+
+// slot is where the reference of a function stands in the table of references.
+func (h *helpers) slot(function uint32) int {
+	if slot, ok := h.slotOf[function]; ok {
+		return slot
+	}
+	if h.slotOf == nil {
+		h.slotOf = map[uint32]int{}
+	}
+	h.slotOf[function] = len(h.slots)
+	h.slots = append(h.slots, function)
+	return len(h.slots) - 1
+}
+
+// typeOf is the index of a type behind those of the module.
+func (h *helpers) typeOf(d *decoder, t Signature) uint32 {
+	i := slices.IndexFunc(h.types, func(u Signature) bool {
+		return slices.Equal(t.Params, u.Params) && slices.Equal(t.Results, u.Results)
+	})
+	if i < 0 {
+		i = len(h.types)
+		h.types = append(h.types, t)
+		d.parts[sectionType].signature(t)
+	}
+	return uint32(len(d.types) + i)
+}
+
+// get returns the index of a helper, which make makes when it is first asked for.
+func (h *helpers) get(d *decoder, key helperKey, build func() helper) uint32 {
+	if index, ok := h.indices[key]; ok {
+		return index
+	}
+	if h.indices == nil {
+		h.indices = map[helperKey]uint32{}
+	}
+	made := build()
+	index := uint32(len(d.functions) + 1 + len(h.list)) // 1: tick
+	h.list = append(h.list, made)
+	h.indices[key] = index
+	return index
+}
+
+// refuel is counter = tick(counter).
+func (h *helpers) refuel(d *decoder) uint32 {
+	return h.get(d, refuelKey, func() helper {
+		code := appendUnsigned([]byte{0, opGlobalGet}, d.counter()) // no locals
+		code = appendUnsigned(append(code, opCall), uint32(d.imported))
+		code = appendUnsigned(append(code, opGlobalSet), d.counter())
+		return helper{name: Prefix + "refuel", code: append(code, opEnd)}
+	})
+}

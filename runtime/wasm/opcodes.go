@@ -1,0 +1,124 @@
+package wasm
+
+// The instructions that something here must know by name. Source: core specification 2.0, section 5.4.
+const (
+	opUnreachable  = 0x00
+	opBlock        = 0x02
+	opLoop         = 0x03
+	opIf           = 0x04
+	opElse         = 0x05
+	opEnd          = 0x0b
+	opBranch       = 0x0c
+	opBranchIf     = 0x0d
+	opBranchTable  = 0x0e
+	opReturn       = 0x0f
+	opSelect       = 0x1b
+	opCall         = 0x10
+	opCallIndirect = 0x11
+	opLocalGet     = 0x20
+	opLocalSet     = 0x21
+	opGlobalGet    = 0x23
+	opGlobalSet    = 0x24
+	opTableGet     = 0x25
+	opTableSet     = 0x26
+	opMemorySize   = 0x3f
+	opMemoryGrow   = 0x40
+	opI32Const     = 0x41
+	opI64Const     = 0x42
+	opF32Const     = 0x43
+	opF64Const     = 0x44
+	opI32LtS       = 0x48
+	opI32LtU       = 0x49
+	opI64GtU       = 0x56
+	opI32Add       = 0x6a
+	opI32Sub       = 0x6b
+	opI32ShrU      = 0x76
+	opI64Add       = 0x7c
+	opI64Shl       = 0x86
+	opI64ExtendU   = 0xad
+	opRefNull      = 0xd0
+	opRefFunc      = 0xd2
+	opBulk         = 0xfc // prefix
+	opVector       = 0xfd // prefix
+)
+
+// The instructions behind opBulk, and one behind opVector.
+const (
+	bulkMemoryInit = 8
+	bulkDataDrop   = 9
+	bulkMemoryCopy = 10
+	bulkMemoryFill = 11
+	bulkTableInit  = 12
+	bulkElemDrop   = 13
+	bulkTableCopy  = 14
+	bulkTableGrow  = 15
+	bulkTableSize  = 16
+	bulkTableFill  = 17
+
+	vectorConst = 12
+)
+
+// immediate says what follows an instruction of one byte.
+type immediate byte
+
+const (
+	unknown immediate = iota
+	nothing
+	special // has a case of its own
+	localIndex
+	globalIndex
+	memoryArgument
+	memoryIndex
+	number32
+	number64
+	float32Bytes
+	float64Bytes
+)
+
+// immediates tells for each instruction what follows it.
+var immediates = func() (table [256]immediate) {
+	set := func(from, to int, what immediate) {
+		for op := from; op <= to; op++ {
+			table[op] = what
+		}
+	}
+	set(0x00, 0x05, special) // control
+	set(0x01, 0x01, nothing) // nop
+	set(0x0b, 0x11, special)
+	set(0x1a, 0x1b, nothing)        // drop, select
+	set(0x1c, 0x1c, special)        // select with types
+	set(0x20, 0x22, localIndex)     // local.get, local.set, local.tee
+	set(0x23, 0x24, globalIndex)    // global.get, global.set
+	set(0x25, 0x26, special)        // table.get, table.set
+	set(0x28, 0x3e, memoryArgument) // loads and stores
+	set(0x3f, 0x3f, memoryIndex)    // memory.size
+	set(0x40, 0x40, special)        // memory.grow
+	set(0x41, 0x41, number32)
+	set(0x42, 0x42, number64)
+	set(0x43, 0x43, float32Bytes)
+	set(0x44, 0x44, float64Bytes)
+	set(0x45, 0xc4, nothing) // numbers
+	set(0xd0, 0xd0, special) // ref.null
+	set(0xd1, 0xd1, nothing) // ref.is_null
+	set(0xd2, 0xd2, special) // ref.func
+	set(0xfc, 0xfd, special)
+	return table
+}()
+
+// later names what an unknown instruction belongs to, as far as it is known.
+func later(op byte) (proposal string, known bool) {
+	switch {
+	case op == 0x12 || op == 0x13:
+		return "tail calls", true
+	case op >= 0x06 && op <= 0x0a || op == 0x18 || op == 0x19 || op == 0x1f:
+		return "exception handling", true
+	case op == 0x14 || op == 0x15 || op >= 0xd3 && op <= 0xd6:
+		return "typed references", true
+	case op == 0xfb:
+		return "garbage collection", true
+	case op == 0xfe:
+		return "atomic instructions (threads)", true
+	default:
+		return "", false
+	}
+}

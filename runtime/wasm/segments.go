@@ -1,0 +1,146 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+)
+
+// expression reads a constant expression: the value of a global, the place of a segment, an element.
+func (d *decoder) expression(r *reader, out *vector) {
+	switch op := r.byte(); op {
+	case opI32Const:
+		out.byte(op)
+		out.signed(r.signed(32))
+	case opI64Const:
+		out.byte(op)
+		out.signed(r.signed(64))
+	case opF32Const:
+		out.byte(op)
+		out.raw(r.bytes(4))
+	case opF64Const:
+		out.byte(op)
+		out.raw(r.bytes(8))
+	case opGlobalGet:
+		out.byte(op)
+		index := r.index("global", d.importedGlobals)
+		if r.err == nil && d.globals[index].mutable {
+			r.fail(fmt.Errorf("global %d of a constant expression is mutable", index))
+		}
+		out.u32(index)
+	case opRefNull:
+		out.byte(op)
+		out.byte(byte(r.referenceType()))
+	case opRefFunc:
+		index := r.index("function", len(d.functions))
+		d.declare(index)
+		out.byte(op)
+		out.u32(d.moved(index))
+	case opVector:
+		if n := r.u32(); n != vectorConst && r.err == nil {
+			r.fail(fmt.Errorf("vector instruction %d is not constant", n))
+		}
+		out.byte(op)
+		out.u32(vectorConst)
+		out.raw(r.bytes(16))
+	default:
+		if r.err == nil {
+			r.fail(fmt.Errorf("instruction 0x%02x is not constant", op))
+		}
+	}
+	if op := r.byte(); op != opEnd && r.err == nil {
+		r.fail(fmt.Errorf("a constant expression goes on with 0x%02x; extended ones: %w", op, ErrUnsupported))
+	}
+	out.byte(opEnd)
+}
+
+// The bits of the flags of an element segment. Source: core specification 2.0, section 5.5.12.
+const (
+	elementNotActive   = 1
+	elementHasIndex    = 2 // of an active one; else: declarative
+	elementExpressions = 4
+)
+
+func (d *decoder) elementSection(r *reader) {
+	for range r.count("element segments", d.options.Caps.Elements) {
+		d.elementSegment(r, &d.parts[sectionElement])
+		if r.err != nil {
+			return
+		}
+	}
+	d.elements = d.parts[sectionElement].count
+}
+
+func (d *decoder) elementSegment(r *reader, part *vector) {
+	flags := r.u32()
+	if flags > 7 {
+		r.fail(fmt.Errorf("an element segment has the unknown flags %d", flags))
+	}
+	part.count++
+	part.u32(flags)
+	if flags&elementNotActive == 0 {
+		table := uint32(0)
+		if flags&elementHasIndex != 0 {
+			table = r.u32()
+			part.u32(table)
+		}
+		if r.err == nil && int(table) >= len(d.tables) {
+			r.fail(fmt.Errorf("table %d does not exist", table))
+		}
+		d.expression(r, part)
+	}
+	expressions := flags&elementExpressions != 0
+	if flags&(elementNotActive|elementHasIndex) != 0 {
+		kind := byte(0) // functions
+		if expressions {
+			kind = byte(r.referenceType())
+		} else if r.byte() != 0 {
+			r.fail(errors.New("an element segment is of an unknown kind"))
+		}
+		part.byte(kind)
+	}
+	n := r.count("elements", r.left())
+	part.u32(uint32(n))
+	for range n {
+		if expressions {
+			d.expression(r, part)
+		} else {
+			index := r.index("function", len(d.functions))
+			d.declare(index)
+			part.u32(d.moved(index))
+		}
+		if r.err != nil {
+			return
+		}
+	}
+}
+
+func (d *decoder) dataSection(r *reader) {
+	part := &d.parts[sectionData]
+	n := r.count("data segments", d.options.Caps.Data)
+	part.bytes = make([]byte, 0, r.left())
+	for range n {
+		flags := r.u32()
+		if flags > 2 {
+			r.fail(fmt.Errorf("a data segment has the unknown flags %d", flags))
+		}
+		part.count++
+		part.u32(flags)
+		if flags == 2 {
+			part.u32(r.index("memory", d.memories))
+		}
+		if flags != 1 {
+			if d.memories == 0 {
+				r.fail(errors.New("memory 0 does not exist"))
+			}
+			d.expression(r, part)
+		}
+		size := r.u32()
+		bytes := r.bytes(uint64(size))
+		if r.err != nil {
+			return
+		}
+		part.u32(size)
+		part.raw(bytes)
+	}
+	d.data = n
+}
