@@ -1,0 +1,156 @@
+package wasi
+
+import "github.com/tetratelabs/wazero/api"
+
+// What would change a file system. Nothing does; but a program first hears what is wrong with its own
+// arguments, and only when they are right that the file system is read only.
+
+// The flags of times: set, set to now; of access, of modification.
+const (
+	fstflagAtim    = 1
+	fstflagAtimNow = 2
+	fstflagMtim    = 4
+	fstflagMtimNow = 8
+	allFstflags    = 15
+)
+
+func validFstflags(flags uint64) bool {
+	f := uint32(flags)
+	return f&^allFstflags == 0 && f&(fstflagAtim|fstflagAtimNow) != fstflagAtim|fstflagAtimNow &&
+		f&(fstflagMtim|fstflagMtimNow) != fstflagMtim|fstflagMtimNow
+}
+
+// fdAllocate is fd_allocate(fd, offset, len).
+func (s *System) fdAllocate(_ api.Memory, a []uint64) errno {
+	_, e := s.seekable(a[0])
+	switch {
+	case e != errnoSuccess:
+		return e
+	case int64(a[1]) < 0 || int64(a[2]) <= 0:
+		return errnoInval
+	case int64(a[1]+a[2]) < 0:
+		return errnoFbig
+	}
+	return errnoRofs
+}
+
+// fdFilestatSetSize is fd_filestat_set_size(fd, size).
+func (s *System) fdFilestatSetSize(_ api.Memory, a []uint64) errno {
+	d := s.descriptor(a[0])
+	switch {
+	case d == nil || d.kind == directory:
+		return errnoBadf
+	case d.kind.stream() || int64(a[1]) < 0:
+		return errnoInval
+	}
+	return errnoRofs
+}
+
+// fdFilestatSetTimes is fd_filestat_set_times(fd, atim, mtim, fst_flags).
+func (s *System) fdFilestatSetTimes(_ api.Memory, a []uint64) errno {
+	d := s.descriptor(a[0])
+	switch {
+	case d == nil:
+		return errnoBadf
+	case !validFstflags(a[3]):
+		return errnoInval
+	case d.kind.stream():
+		return errnoNotsup
+	}
+	return errnoRofs
+}
+
+// pathFilestatSetTimes is path_filestat_set_times(fd, flags, path, path_len, atim, mtim, fst_flags).
+func (s *System) pathFilestatSetTimes(mem api.Memory, a []uint64) errno {
+	_, e := s.find(mem, a[0], a[2], a[3])
+	switch {
+	case e != errnoSuccess:
+		return e
+	case uint32(a[1])&^allLookupflags != 0 || !validFstflags(a[6]):
+		return errnoInval
+	}
+	return errnoRofs
+}
+
+// pathCreateDirectory is path_create_directory(fd, path, path_len).
+func (s *System) pathCreateDirectory(mem api.Memory, a []uint64) errno {
+	return s.make(mem, a[0], a[1], a[2])
+}
+
+// make refuses to make a name.
+func (s *System) make(mem api.Memory, fd, pointer, length uint64) errno {
+	n, e := s.reach(mem, fd, pointer, length)
+	switch {
+	case e != errnoSuccess:
+		return e
+	case n != nil:
+		return errnoExist
+	}
+	return errnoRofs
+}
+
+// pathRemoveDirectory is path_remove_directory(fd, path, path_len).
+func (s *System) pathRemoveDirectory(mem api.Memory, a []uint64) errno {
+	n, e := s.find(mem, a[0], a[1], a[2])
+	switch {
+	case e != errnoSuccess:
+		return e
+	case !n.directory():
+		return errnoNotdir
+	}
+	return errnoRofs
+}
+
+// pathUnlinkFile is path_unlink_file(fd, path, path_len).
+func (s *System) pathUnlinkFile(mem api.Memory, a []uint64) errno {
+	n, e := s.find(mem, a[0], a[1], a[2])
+	switch {
+	case e != errnoSuccess:
+		return e
+	case n.directory():
+		return errnoIsdir
+	}
+	return errnoRofs
+}
+
+// pathLink is path_link(old_fd, old_flags, old_path, old_path_len, new_fd, new_path, new_path_len).
+func (s *System) pathLink(mem api.Memory, a []uint64) errno {
+	n, e := s.find(mem, a[0], a[2], a[3])
+	switch {
+	case e != errnoSuccess:
+		return e
+	case uint32(a[1])&^allLookupflags != 0:
+		return errnoInval
+	}
+	if e := s.make(mem, a[4], a[5], a[6]); e != errnoRofs {
+		return e
+	}
+	if n.directory() {
+		return errnoPerm // POSIX: a directory has one name
+	}
+	return errnoRofs
+}
+
+// pathRename is path_rename(fd, old_path, old_path_len, new_fd, new_path, new_path_len). The new path
+// may exist.
+func (s *System) pathRename(mem api.Memory, a []uint64) errno {
+	if _, e := s.find(mem, a[0], a[1], a[2]); e != errnoSuccess {
+		return e
+	}
+	if _, e := s.reach(mem, a[3], a[4], a[5]); e != errnoSuccess {
+		return e
+	}
+	return errnoRofs
+}
+
+// pathSymlink is path_symlink(old_path, old_path_len, fd, new_path, new_path_len). The old path is
+// only text.
+func (s *System) pathSymlink(mem api.Memory, a []uint64) errno {
+	if s.descriptor(a[2]) == nil {
+		return errnoBadf
+	}
+	if _, ok := view(mem, uint32(a[0]), uint64(uint32(a[1]))); !ok {
+		return errnoFault
+	}
+	return s.make(mem, a[2], a[3], a[4])
+}

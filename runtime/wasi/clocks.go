@@ -1,0 +1,43 @@
+package wasi
+
+import (
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// The clocks. Those of a process's and a thread's time on the processor are none: the description
+// has clocks that are not supported answer inval.
+const (
+	clockRealtime  = 0
+	clockMonotonic = 1
+)
+
+// clockResGet is clock_res_get(id, result resolution), in nanoseconds. The wall clock's is what
+// systems keep it to.
+func (s *System) clockResGet(mem api.Memory, a []uint64) errno {
+	switch uint32(a[0]) {
+	case clockRealtime:
+		return put64(mem, uint32(a[1]), uint64(time.Microsecond))
+	case clockMonotonic:
+		return put64(mem, uint32(a[1]), 1)
+	}
+	return errnoInval
+}
+
+// clockTimeGet is clock_time_get(id, precision, result time), in nanoseconds.
+func (s *System) clockTimeGet(mem api.Memory, a []uint64) errno {
+	id := uint32(a[0])
+	if id > clockMonotonic {
+		return errnoInval
+	}
+	return put64(mem, uint32(a[2]), uint64(s.now(id)))
+}
+
+// now reads a clock.
+func (s *System) now(id uint32) time.Duration {
+	if id == clockRealtime {
+		return time.Duration(time.Now().UnixNano())
+	}
+	return time.Since(s.started)
+}

@@ -1,0 +1,157 @@
+package wasi
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const (
+	// checkpointName is the file of a call's checkpoint, in the root of the tree.
+	checkpointName = "checkpoint"
+
+	// The longest name in a directory and the longest path, in bytes, as on most systems.
+	maxName = 255
+	maxPath = 4096
+)
+
+// Inodes say which files are the same. They are numbers of the tree's own, so that two files differ
+// and nothing of the host shows.
+const (
+	rootInode       = 1
+	checkpointInode = 2
+	firstInode      = 3
+)
+
+// Files is a tree of files that guests may read, held in memory. It does not change, and any number
+// of calls may share it.
+type Files struct {
+	root *node
+}
+
+// node is a file or a directory.
+type node struct {
+	inode    uint64
+	parent   *node  // nil for the root
+	contents []byte // of a file
+
+	children map[string]*node // of a directory; nil for a file
+	names    []string         // of the children, in order
+}
+
+func newDirectory(parent *node, inode uint64) *node {
+	return &node{inode: inode, parent: parent, children: map[string]*node{}}
+}
+
+func (n *node) directory() bool { return n.children != nil }
+
+// NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not
+// copied: nobody may change them any more. A path that is not absolute and clean, that lies below a
+// file, or that is /checkpoint, which is the host's, is an error that names it.
+func NewFiles(contents map[string][]byte) (*Files, error) {
+	files := &Files{root: newDirectory(nil, rootInode)}
+	inode := uint64(firstInode)
+	// In order, so that the inodes are the same in every process, and a file comes before what would
+	// lie below it.
+	for _, path := range slices.Sorted(maps.Keys(contents)) {
+		names, err := split(path)
+		if err != nil {
+			return nil, err
+		}
+		parent := files.root
+		for i, name := range names {
+			child := parent.children[name]
+			switch {
+			case child == nil:
+				child = &node{inode: inode, parent: parent, contents: contents[path]}
+				if i < len(names)-1 {
+					child = newDirectory(parent, inode)
+				}
+				inode++
+				parent.children[name] = child
+				parent.names = append(parent.names, name)
+			case !child.directory():
+				return nil, fmt.Errorf("path %q of a file: /%s is a file, no directory", path, strings.Join(names[:i+1], "/"))
+			}
+			parent = child
+		}
+	}
+	files.root.sort()
+	return files, nil
+}
+
+// sort puts the names of the directory and of all below it in order.
+func (n *node) sort() {
+	slices.Sort(n.names)
+	for _, child := range n.children {
+		child.sort()
+	}
+}
+
+// split returns the names that an absolute path consists of.
+func split(path string) ([]string, error) {
+	relative, ok := strings.CutPrefix(path, "/")
+	if !ok || relative == "." || !fs.ValidPath(relative) || strings.Contains(relative, "\x00") {
+		return nil, fmt.Errorf("path %q of a file: not absolute and clean, such as /data/model.bin", path)
+	}
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("path %.64q… of a file: %d bytes, at most %d", path, len(path), maxPath)
+	}
+	names := strings.Split(relative, "/")
+	for _, name := range names {
+		if len(name) > maxName {
+			return nil, fmt.Errorf("path %.64q… of a file: a name of %d bytes, at most %d", path, len(name), maxName)
+		}
+	}
+	if names[0] == checkpointName {
+		return nil, fmt.Errorf("path %q of a file: /%s is where a task finds its checkpoint", path, checkpointName)
+	}
+	return names, nil
+}
+
+// child looks a name up in a directory. It returns nil if there is none.
+func (s *System) child(dir *node, name []byte) *node {
+	if dir == s.root && s.checkpoint != nil && string(name) == checkpointName {
+		return s.checkpoint
+	}
+	return dir.children[string(name)]
+}
+
+// walk follows a path from a directory. As there are no links, each name leads where it says; what a
+// slash follows is a directory. The result is nil, and no error, if only the last name of the path does
+// not exist: where something could be made if it were not for the file system that is read only.
+func (s *System) walk(dir *node, path []byte) (*node, errno) {
+	n, depth := dir, 0
+	for len(path) > 0 {
+		name, rest, slash := bytes.Cut(path, []byte("/"))
+		path = rest
+		switch string(name) {
+		case "", ".":
+			continue
+		case "..":
+			if depth == 0 {
+				return nil, errnoPerm
+			}
+			depth--
+			n = n.parent
+			continue
+		}
+		if len(name) > maxName {
+			return nil, errnoNametoolong
+		}
+		depth++
+		if n = s.child(n, name); n == nil {
+			if len(bytes.Trim(rest, "/")) > 0 {
+				return nil, errnoNoent
+			}
+			return nil, errnoSuccess
+		}
+		if slash && !n.directory() {
+			return nil, errnoNotdir
+		}
+	}
+	return n, errnoSuccess
+}

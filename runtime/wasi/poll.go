@@ -1,0 +1,117 @@
+package wasi
+
+import (
+	"math"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// The layout of poll_oneoff in memory, its event types and flags.
+const (
+	subscriptionSize = 48
+	eventSize        = 32
+	// maxSubscriptions is more than two for each descriptor.
+	maxSubscriptions = 4096
+
+	eventClock   = 0
+	eventFdRead  = 1
+	eventFdWrite = 2
+
+	clockAbsolute = 1
+)
+
+// subscription is one thing that a guest waits for.
+type subscription struct {
+	userdata uint64
+	ready    uint64        // bytes that can be read or written
+	wait     time.Duration // until a clock rings, 0 if it has
+	event    byte
+	errno    errno
+}
+
+// pollOneoff is poll_oneoff(in, out, nsubscriptions, result nevents), the way for a command to sleep.
+// Standard input and files are in memory and standard output is a buffer, so all are always ready: a
+// poll waits only if it asks for nothing but clocks.
+func (s *System) pollOneoff(mem api.Memory, a []uint64) errno {
+	in, out, count, result := uint32(a[0]), uint32(a[1]), uint32(a[2]), uint32(a[3])
+	if count == 0 {
+		return errnoInval
+	}
+	input, ok := view(mem, in, uint64(count)*subscriptionSize)
+	if !ok {
+		return errnoFault
+	}
+	output, ok := view(mem, out, uint64(count)*eventSize)
+	if !ok {
+		return errnoFault
+	}
+	if _, ok := view(mem, result, 4); !ok {
+		return errnoFault
+	}
+	if count > maxSubscriptions {
+		return errnoInval
+	}
+	s.host.Spend(len(input) + len(output))
+	// The guest may let input and output overlap: everything is read before anything is written.
+	subscriptions := make([]subscription, count)
+	wait := time.Duration(math.MaxInt64)
+	for i := range subscriptions {
+		subscriptions[i], ok = s.readSubscription(input[i*subscriptionSize:])
+		if !ok {
+			return errnoInval
+		}
+		wait = min(wait, subscriptions[i].wait)
+	}
+	s.host.Wait(wait)
+	events := uint32(0)
+	for _, subscription := range subscriptions {
+		if subscription.wait <= wait {
+			subscription.writeEvent(output[events*eventSize:][:eventSize])
+			events++
+		}
+	}
+	return put32(mem, result, events)
+}
+
+func (s *System) readSubscription(b []byte) (subscription, bool) {
+	sub := subscription{userdata: le.Uint64(b), event: b[8]}
+	switch sub.event {
+	case eventClock:
+		id, timeout, flags := le.Uint32(b[16:]), le.Uint64(b[24:]), le.Uint16(b[40:])
+		if id > clockMonotonic || flags > clockAbsolute {
+			return sub, false
+		}
+		sub.wait = time.Duration(min(timeout, math.MaxInt64))
+		if flags == clockAbsolute {
+			sub.wait = max(0, sub.wait-s.now(id))
+		}
+	case eventFdRead, eventFdWrite:
+		sub.ready, sub.errno = s.ready(uint64(le.Uint32(b[16:])))
+	default:
+		return sub, false
+	}
+	return sub, true
+}
+
+// ready tells how many bytes can be read, or at least 1 for what may be written.
+func (s *System) ready(fd uint64) (uint64, errno) {
+	d := s.descriptor(fd)
+	switch {
+	case d == nil:
+		return 0, errnoBadf
+	case d.kind == stdin:
+		return uint64(len(s.stdin)), errnoSuccess
+	case d.kind == file:
+		return uint64(len(d.node.from(d.offset))), errnoSuccess
+	}
+	return 1, errnoSuccess
+}
+
+func (sub subscription) writeEvent(event []byte) {
+	clear(event)
+	le.PutUint64(event[0:], sub.userdata)
+	le.PutUint16(event[8:], uint16(sub.errno))
+	event[10] = sub.event
+	le.PutUint64(event[16:], sub.ready)
+}

@@ -1,0 +1,100 @@
+package wasi
+
+import (
+	"crypto/rand"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// argsGet is args_get(argv, argv_buf), environGet environ_get(environ, environ_buf).
+func (s *System) argsGet(mem api.Memory, a []uint64) errno    { return s.list(mem, s.args, a) }
+func (s *System) environGet(mem api.Memory, a []uint64) errno { return s.list(mem, s.env, a) }
+
+// argsSizesGet is args_sizes_get(result argc, result argv_buf_size), environSizesGet the same of the
+// environment.
+func (s *System) argsSizesGet(mem api.Memory, a []uint64) errno    { return s.sizes(mem, s.args, a) }
+func (s *System) environSizesGet(mem api.Memory, a []uint64) errno { return s.sizes(mem, s.env, a) }
+
+// size is what the strings take, each with a NUL behind it.
+func size(list []string) uint64 {
+	total := uint64(0)
+	for _, text := range list {
+		total += uint64(len(text)) + 1
+	}
+	return total
+}
+
+func (s *System) sizes(mem api.Memory, list []string, a []uint64) errno {
+	total := size(list)
+	if total != uint64(uint32(total)) {
+		return errnoOverflow
+	}
+	if _, ok := view(mem, uint32(a[1]), 4); !ok {
+		return errnoFault
+	}
+	if e := put32(mem, uint32(a[0]), uint32(len(list))); e != errnoSuccess {
+		return e
+	}
+	return put32(mem, uint32(a[1]), uint32(total))
+}
+
+// list writes the strings one behind the other, and pointers to each.
+func (s *System) list(mem api.Memory, list []string, a []uint64) errno {
+	total := size(list)
+	pointers, ok := view(mem, uint32(a[0]), uint64(len(list))*4)
+	if !ok {
+		return errnoFault
+	}
+	buffer, ok := view(mem, uint32(a[1]), total)
+	if !ok {
+		return errnoFault
+	}
+	s.host.Spend(len(pointers) + len(buffer))
+	at := uint32(a[1])
+	for i, text := range list {
+		le.PutUint32(pointers[i*4:], at)
+		copy(buffer, text)
+		buffer[len(text)] = 0
+		buffer = buffer[len(text)+1:]
+		at += uint32(len(text)) + 1
+	}
+	return errnoSuccess
+}
+
+// randomPiece is how many bytes random_get makes between two looks at whether the guest may go on.
+const randomPiece = 64 << 10
+
+// randomGet is random_get(buf, buf_len).
+func (s *System) randomGet(mem api.Memory, a []uint64) errno {
+	buffer, ok := view(mem, uint32(a[0]), uint64(uint32(a[1])))
+	if !ok {
+		return errnoFault
+	}
+	for len(buffer) > 0 {
+		piece := buffer[:min(len(buffer), randomPiece)]
+		s.host.Spend(len(piece))
+		_, _ = rand.Read(piece) // it has no errors: it ends the process rather than return one
+		buffer = buffer[len(piece):]
+	}
+	return errnoSuccess
+}
+
+// procExit is proc_exit(code).
+func procExit(s *System, _ api.Memory, stack []uint64) { s.host.Exit(uint32(stack[0])) }
+
+// procRaise is proc_raise(sig). There are no signals.
+func (s *System) procRaise(api.Memory, []uint64) errno { return errnoNotsup }
+
+// schedYield is sched_yield().
+func (s *System) schedYield(api.Memory, []uint64) errno {
+	s.host.Wait(0)
+	return errnoSuccess
+}
+
+// noSocket is each of the functions for sockets, whose first parameter is one. There is no network.
+func (s *System) noSocket(_ api.Memory, a []uint64) errno {
+	if s.descriptor(a[0]) == nil {
+		return errnoBadf
+	}
+	return errnoNotsock
+}
