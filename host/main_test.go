@@ -77,6 +77,7 @@ type settings struct {
 	guests  map[string][]byte // NAME (or TENANT/NAME) → module, there at the start
 	yaml    map[string]string // NAME → manifest
 	timeout time.Duration     // the host's ceiling
+	cpu     time.Duration     // the same of computing
 	hclog   hclog.Level       // default: debug
 	idle    bool              // do not run
 }
@@ -176,7 +177,7 @@ func openDirectory(t testing.TB, dir string, s settings, observer plugins.Observ
 	}
 	t.Cleanup(func() { _ = engine.Close(context.Background()) })
 	directory, err := plugins.New(engine, plugins.Config{
-		Dir: dir, Tenants: s.tenants, MaxMemory: s.Memory, MaxTimeout: s.timeout, Logger: s.Logger, Observer: observer,
+		Dir: dir, Tenants: s.tenants, MaxMemory: s.Memory, MaxTimeout: s.timeout, MaxCPU: s.cpu, Logger: s.Logger, Observer: observer,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -16,6 +17,11 @@ func (o observer) started(at place, waited time.Duration) {
 
 func (o observer) done(t *task, outcome, reason string, took time.Duration) {
 	o.m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, took)
+}
+
+// ran counts what a call took, when it has ended: not when it is settled, which may be long after, or never.
+func (o observer) ran(t *task, outcome runtime.Outcome) {
+	o.m.TaskRan(t.served.tenant, t.served.queue, t.version.Name, outcome.CPU, outcome.Fuel)
 }
 
 func (o observer) dropped(at place, n int) {

@@ -114,6 +114,8 @@ func limitReason(name string) queue.Reason {
 		return queue.ReasonMemory
 	case "timeout":
 		return queue.ReasonTimeout
+	case "cpu":
+		return queue.ReasonCPU
 	case "output", "log":
 		return queue.ReasonOutput
 	}

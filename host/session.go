@@ -148,6 +148,15 @@ func (s *session) parameters(ctx context.Context, id string) (value []byte, err 
 	return value, err
 }
 
+// checkpoint fetches what an earlier run of a task kept; nil if nothing.
+func (s *session) checkpoint(ctx context.Context, id string) (value []byte, err error) {
+	err = persist(ctx, func() error {
+		value, err = s.client.Checkpoint(ctx, id)
+		return err
+	})
+	return value, err
+}
+
 // add makes a task known, in the order in which tasks are taken.
 func (s *session) add(t *task) {
 	s.mu.Lock()

@@ -282,7 +282,7 @@ func (s *settler) done(e ending, outcome string, err error) {
 	s.metrics.done(t, outcome, reason, e.took)
 	fields := []any{
 		"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "digest", t.version.Digest, "attempt", t.Attempts + 1, "run", t.Run,
-		"outcome", outcome, "took", e.took,
+		"outcome", outcome, "took", e.took, "cpu", e.outcome.CPU, "fuel", e.outcome.Fuel,
 	}
 	logger := s.session.logger
 	switch {

@@ -66,6 +66,7 @@ func (r *runner) run(ctx context.Context, t *task) {
 	}
 	begun := time.Now()
 	outcome := r.call(ctx, t)
+	r.metrics.ran(t, outcome)
 	end := ending{task: t, outcome: outcome, took: time.Since(begun)}
 	end.settlement = settlement(end, r.retry)
 	t.Parameters = nil
@@ -76,21 +77,17 @@ func (r *runner) run(ctx context.Context, t *task) {
 
 // call fetches what is missing and runs the guest.
 func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
-	input := t.Parameters
-	if t.Large {
-		if t.Size > t.version.Limits.Input {
-			return runtime.InputExceeded(t.version.Limits, t.Size) // not fetched only to be refused
-		}
-		var err error
-		input, err = t.session.parameters(ctx, t.ID)
-		switch {
-		case ctx.Err() != nil:
-			return runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
-		case errors.Is(err, queue.ErrNoTask):
-			return runtime.Outcome{Kind: runtime.Cancelled, Err: err}
-		case err != nil:
-			return runtime.Outcome{Kind: runtime.HostFault, Err: err}
-		}
+	if t.Large && t.Size > t.version.Limits.Input {
+		return runtime.InputExceeded(t.version.Limits, t.Size) // not fetched only to be refused
+	}
+	input, kept, err := t.fetch(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
+	case errors.Is(err, queue.ErrNoTask):
+		return runtime.Outcome{Kind: runtime.Cancelled, Err: err}
+	case err != nil:
+		return runtime.Outcome{Kind: runtime.HostFault, Err: err}
 	}
 	timeout, ok := t.timeLeft(time.Now())
 	if !ok {
@@ -98,7 +95,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	}
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
-		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Progress: t.progress.set,
+		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept, Progress: t.progress.set,
 		Log: func(line string) {
 			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
 			if dropped := t.log.add(line); dropped > 0 {
@@ -106,4 +103,19 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 			}
 		},
 	})
+}
+
+// fetch gets from Redis what did not come with the reserve: large parameters, and what an earlier run
+// of the task kept. A first run has nothing to ask for.
+func (t *task) fetch(ctx context.Context) (input, kept []byte, err error) {
+	input = t.Parameters
+	if t.Large {
+		if input, err = t.session.parameters(ctx, t.ID); err != nil {
+			return nil, nil, err
+		}
+	}
+	if t.Run > 1 {
+		kept, err = t.session.checkpoint(ctx, t.ID)
+	}
+	return input, kept, err
 }

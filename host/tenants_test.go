@@ -22,6 +22,7 @@ func TestTenants(t *testing.T) {
 			one + "/mine": runtimetest.Version(t, "mine"), "env": runtimetest.Env(t),
 		},
 	})
+	n.eventually("all is loaded", func() bool { return n.Ready() == nil }) // until then the common one may serve
 	n.eventually("all is served", func() bool { return n.log.lines("serving queue") == 5 })
 	theirs := n.clientOf(other)
 	run := func(client *queue.Client, queueName string) *queue.Task {

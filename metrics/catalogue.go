@@ -30,6 +30,8 @@ const (
 	tasksReclaimed
 	taskWait
 	taskDuration
+	taskCPU
+	taskFuel
 	resultsRefused
 	logLinesDropped
 
@@ -86,6 +88,16 @@ var catalogue = [...]family{
 		[]string{"tenant", "queue", "plugin"},
 		"Time from a task's start to its outcome. Tasks that were given back or lost are not in it.",
 	},
+	taskCPU: {
+		"quern_task_cpu_seconds_total", counter, "seconds",
+		[]string{"tenant", "queue", "plugin"},
+		"Processor time of all runs of tasks here, in the plugin and in the host's functions for it, however they ended.",
+	},
+	taskFuel: {
+		"quern_task_fuel_total", counter, "",
+		[]string{"tenant", "queue", "plugin"},
+		"Fuel that all runs of tasks here burned, however they ended: about one unit an instruction, on every machine the same.",
+	},
 	resultsRefused: {
 		"quern_results_refused_total", counter, "",
 		[]string{"tenant", "queue"},
@@ -138,6 +150,7 @@ var ends = [...]struct{ outcome, reason string }{
 	{"failed", "error"},
 	{"failed", "trap"},
 	{"failed", "timeout"},
+	{"failed", "cpu"},
 	{"failed", "memory"},
 	{"failed", "output"},
 	{"failed", "exhausted"},
@@ -146,6 +159,7 @@ var ends = [...]struct{ outcome, reason string }{
 	{"retried", "error"},
 	{"retried", "trap"},
 	{"retried", "timeout"},
+	{"retried", "cpu"},
 	{"retried", "memory"},
 	{"retried", "output"},
 	{"rescheduled", ""},

@@ -43,6 +43,7 @@ func ExampleNew() {
 	// # TYPE quern_tasks_total counter
 	// quern_tasks_total{outcome="complete",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="cancelled",tenant="acme"} 0
+	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="cpu",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="error",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="exhausted",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="expired",tenant="acme"} 0
@@ -53,6 +54,7 @@ func ExampleNew() {
 	// quern_tasks_total{outcome="lost",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
 	// quern_tasks_total{outcome="released",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
 	// quern_tasks_total{outcome="rescheduled",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
+	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="cpu",tenant="acme"} 0
 	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="error",tenant="acme"} 0
 	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="memory",tenant="acme"} 0
 	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="output",tenant="acme"} 0

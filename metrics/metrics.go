@@ -34,6 +34,8 @@ type Metrics struct {
 	tasksReclaimed  *prometheus.CounterVec
 	taskWait        *prometheus.HistogramVec
 	taskDuration    *prometheus.HistogramVec
+	taskCPU         *prometheus.CounterVec
+	taskFuel        *prometheus.CounterVec
 	resultsRefused  *prometheus.CounterVec
 	logLinesDropped *prometheus.CounterVec
 	slots           prometheus.Gauge
@@ -62,6 +64,8 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		tasksReclaimed:  r.counter(tasksReclaimed),
 		taskWait:        r.histogram(taskWait),
 		taskDuration:    r.histogram(taskDuration),
+		taskCPU:         r.counter(taskCPU),
+		taskFuel:        r.counter(taskFuel),
 		resultsRefused:  r.counter(resultsRefused),
 		logLinesDropped: r.counter(logLinesDropped),
 		slots:           r.gauge(slots).WithLabelValues(),
@@ -81,6 +85,8 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		{m.tasksDropped.MetricVec, tasksDropped},
 		{m.taskWait.MetricVec, taskWait},
 		{m.taskDuration.MetricVec, taskDuration},
+		{m.taskCPU.MetricVec, taskCPU},
+		{m.taskFuel.MetricVec, taskFuel},
 		{m.resultsRefused.MetricVec, resultsRefused},
 		{m.logLinesDropped.MetricVec, logLinesDropped},
 	}
@@ -107,6 +113,8 @@ func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	m.tasksDropped.WithLabelValues(tenant, queue)
 	m.taskWait.WithLabelValues(tenant, queue)
 	m.taskDuration.WithLabelValues(tenant, queue, plugin)
+	m.taskCPU.WithLabelValues(tenant, queue, plugin)
+	m.taskFuel.WithLabelValues(tenant, queue, plugin)
 	m.resultsRefused.WithLabelValues(tenant, queue)
 	m.logLinesDropped.WithLabelValues(tenant, queue)
 	m.queues.serve(tenant, queue)
@@ -134,6 +142,13 @@ func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, err
 // TaskStarted counts a start; wait is how long the task had been pending.
 func (m *Metrics) TaskStarted(tenant, queue string, wait time.Duration) {
 	m.taskWait.WithLabelValues(text(tenant), text(queue)).Observe(max(0, wait).Seconds())
+}
+
+// TaskRan counts what one run of a task took, however it ended.
+func (m *Metrics) TaskRan(tenant, queue, plugin string, cpu time.Duration, fuel int64) {
+	tenant, queue, plugin = text(tenant), text(queue), text(plugin)
+	m.taskCPU.WithLabelValues(tenant, queue, plugin).Add(max(0, cpu).Seconds())
+	m.taskFuel.WithLabelValues(tenant, queue, plugin).Add(float64(max(0, fuel)))
 }
 
 // TaskDone counts what became of a task on this host, d after its start. reason is the cause of a

@@ -113,6 +113,7 @@ func TestNonsenseIsHarmless(t *testing.T) {
 	m, reg := setup(t)
 	m.TaskStarted("acme", "q", -time.Second)
 	m.TaskDone("acme", "q", "p", "complete", "", -time.Second)
+	m.TaskRan("acme", "q", "p", -time.Second, -1)
 	m.LogLinesDropped("acme", "q", -1)
 	m.PluginServing("acme", "p", "1", "sha256:00", false)
 	m.PluginLoaded("acme\xff", "p\xff", "broken\xff")
@@ -182,6 +183,7 @@ func BenchmarkTask(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for i := time.Duration(1); pb.Next(); i = i*3%time.Hour + 1 {
 			m.TaskStarted("acme", "thumbnails", i)
+			m.TaskRan("acme", "thumbnails", "thumbnails", i, int64(i))
 			m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", i)
 		}
 	})

@@ -21,6 +21,9 @@ type Config struct {
 	// MaxTimeout bounds the timeout of every plugin, and is that of a plugin without one. Default 0,
 	// which is no bound.
 	MaxTimeout time.Duration
+	// MaxCPU bounds the computing of every plugin's task, as limits.cpu does, and is the limit of a
+	// plugin without one. Default 0, which is no bound.
+	MaxCPU time.Duration
 	// Logger takes what becomes of each plugin. Default: nothing is logged.
 	Logger hclog.Logger
 	// Observer is told what is to be counted. Default: nobody.
@@ -81,6 +84,9 @@ func (c Config) validate() error {
 	}
 	if c.MaxTimeout < 0 {
 		return fmt.Errorf("%w: MaxTimeout is %s: it may be 0, for no bound, or more", ErrConfig, c.MaxTimeout)
+	}
+	if c.MaxCPU < 0 {
+		return fmt.Errorf("%w: MaxCPU is %s: it may be 0, for no bound, or more", ErrConfig, c.MaxCPU)
 	}
 	return nil
 }

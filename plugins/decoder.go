@@ -50,7 +50,7 @@ func schema() []field {
 		{"limits", section},
 		{"limits.memory", func(d *decoder, n node, m *Manifest) { m.Limits.Memory = d.size(n, minMemory, runtime.MaxMemory) }},
 		{"limits.timeout", func(d *decoder, n node, m *Manifest) { m.Limits.Timeout = d.duration(n, "no limit") }},
-		{"limits.cpu", nil},
+		{"limits.cpu", func(d *decoder, n node, m *Manifest) { m.Limits.CPU = d.duration(n, "no limit") }},
 		{"limits.input", func(d *decoder, n node, m *Manifest) { m.Limits.Input = d.size(n, 1, maxPayload) }},
 		{"limits.output", func(d *decoder, n node, m *Manifest) { m.Limits.Output = d.size(n, 1, maxPayload) }},
 		{"limits.log", func(d *decoder, n node, m *Manifest) { m.Limits.Log = d.size(n, 1, maxLog) }},
@@ -80,7 +80,7 @@ func schema() []field {
 		{"capabilities.secrets", nil},
 		{"capabilities.enqueue", nil},
 		{"capabilities.env", func(d *decoder, n node, m *Manifest) { m.Capabilities.Env = d.env(n) }},
-		{"capabilities.files", nil},
+		{"capabilities.files", func(d *decoder, n node, m *Manifest) { m.Capabilities.Files = d.files(n) }},
 		{"tests", nil},
 	}
 }
@@ -95,18 +95,7 @@ func (d *decoder) report(line int, path, what, remedy string) {
 
 func (d *decoder) wrong(n node, what, remedy string) { d.report(n.Line, n.path, what, remedy) }
 
-func (d *decoder) err() error {
-	if len(d.problems) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(d.problems, func(a, b Problem) int { return a.Line - b.Line })
-	if more := len(d.problems) - maxProblems; more > 0 {
-		d.problems = append(d.problems[:maxProblems], Problem{
-			What: fmt.Sprintf("there are %d more problems", more), Remedy: "correct these first",
-		})
-	}
-	return &ManifestError{File: d.file, Problems: d.problems}
-}
+func (d *decoder) err() error { return manifestError(d.file, d.problems) }
 
 // document reads the one document that data may hold.
 func (d *decoder) document(data []byte) Manifest {

@@ -348,7 +348,7 @@ func TestRunWaitsForHolders(t *testing.T) {
 
 func TestCeilings(t *testing.T) {
 	t.Parallel()
-	f := setup(t, Config{MaxMemory: 40 << 20, MaxTimeout: time.Minute}, func(dir string) {
+	f := setup(t, Config{MaxMemory: 40 << 20, MaxTimeout: time.Minute, MaxCPU: time.Second}, func(dir string) {
 		manifest := func(plugin, text string) {
 			write(t, dir+"/"+plugin+".wasm", guest(t, 1))
 			write(t, dir+"/"+plugin+".yaml", []byte(text))
@@ -356,6 +356,8 @@ func TestCeilings(t *testing.T) {
 		manifest("fits", "limits: {memory: 8MiB}")
 		manifest("short", "limits: {memory: 8MiB, timeout: 10s}")
 		manifest("long", "limits: {memory: 8MiB, timeout: 2h}")
+		manifest("light", "limits: {memory: 8MiB, cpu: 10ms}")
+		manifest("heavy", "limits: {memory: 8MiB, cpu: 1m}")
 		manifest("big", "limits: {memory: 9MiB}")
 		manifest("tight", "limits: {memory: 64KiB}")
 		write(t, dir+"/plain.wasm", guest(t, 1))
@@ -370,12 +372,22 @@ func TestCeilings(t *testing.T) {
 		}
 		v.Release()
 	}
+	for plugin, want := range map[string]time.Duration{"fits": time.Second, "light": 10 * time.Millisecond, "heavy": time.Second} {
+		v := f.Acquire("acme", plugin)
+		if v.Limits.CPU != want {
+			t.Errorf("plugin %s: cpu %s, want %s", plugin, v.Limits.CPU, want)
+		}
+		v.Release()
+	}
 	f.awaitRefusal("", "big", "one task may take 41MiB (memory 9MiB, input 16MiB, output 16MiB), more than the 40MiB",
 		f.path("big.yaml"))
 	f.awaitRefusal("", "plain", "one task may take 96MiB")
 	f.awaitRefusal("", "tight", "64KiB")
 	if !strings.Contains(f.logs.String(), "the host's ceiling shortens the plugin's timeout: plugin=long") {
 		t.Error("a shortened timeout is not logged")
+	}
+	if !strings.Contains(f.logs.String(), "the host's ceiling lowers the plugin's cpu limit: plugin=heavy") {
+		t.Error("a lowered cpu limit is not logged")
 	}
 }
 
@@ -400,6 +412,7 @@ func TestConfig(t *testing.T) {
 		"ErrBraces":     {Config{Tenants: []string{"{}"}}, `configuration refused: Tenants[0] is "{}": it may be 1 to 32 of a-z, 0-9 and -, or such a word in braces`},
 		"ErrTwice":      {Config{Tenants: []string{"a", "a"}}, `configuration refused: Tenants names "a" twice: name it once`},
 		"ErrMaxMemory":  {Config{MaxMemory: -1}, "configuration refused: MaxMemory is -1: it may be 0, for no bound, or more"},
+		"ErrMaxCPU":     {Config{MaxCPU: -1}, "configuration refused: MaxCPU is -1ns: it may be 0, for no bound, or more"},
 		"ErrMaxTimeout": {Config{MaxTimeout: -time.Second}, "configuration refused: MaxTimeout is -1s: it may be 0, for no bound, or more"},
 	}
 	for name, tt := range tests {

@@ -3,6 +3,7 @@ package plugins
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quern-project/quern/runtime"
@@ -19,6 +20,11 @@ var (
 	// errUnstable says that a file changed while it was read: nothing is known, look again.
 	errUnstable = errors.New("the file keeps changing while it is read: write it under another name and rename it")
 )
+
+// fault is something wrong with a file, and what would be right.
+type fault struct{ what, remedy string }
+
+func (f *fault) Error() string { return f.what + ": " + f.remedy }
 
 // maxProblems bounds how many problems of one manifest are told.
 const maxProblems = 32
@@ -38,6 +44,20 @@ type ManifestError struct {
 	// File is the manifest's name as it was given.
 	File     string
 	Problems []Problem
+}
+
+// manifestError makes an error of the problems of a manifest; nil if there are none.
+func manifestError(file string, problems []Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
+	if more := len(problems) - maxProblems; more > 0 {
+		problems = append(problems[:maxProblems], Problem{
+			What: fmt.Sprintf("there are %d more problems", more), Remedy: "correct these first",
+		})
+	}
+	return &ManifestError{File: file, Problems: problems}
 }
 
 // Error joins the problems: "FILE:LINE: FIELD: WHAT: REMEDY; FILE:LINE: …".

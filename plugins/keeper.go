@@ -107,11 +107,11 @@ func (k *keeper) look() {
 	}
 	k.remark(s)
 	k.root = s.root
+	k.compare(s)
 	if k.watch.follow(s) {
 		// What changed between the survey and the watch went unseen by both.
 		k.lookIn(quietTime)
 	}
-	k.compare(s)
 }
 
 // compare brings the plugins in step with what a look has found.
@@ -126,13 +126,13 @@ func (k *keeper) compare(s *survey) {
 			return false // nothing is known of its files
 		}
 		p.seen = s.seen[p.key]
-		k.consider(p)
+		k.consider(p, s)
 		return !p.busy && !p.seen.module.exists && !p.seen.manifest.exists
 	})
 }
 
 // consider decides what a look means for one plugin.
-func (k *keeper) consider(p *plugin) {
+func (k *keeper) consider(p *plugin, s *survey) {
 	if !p.seen.module.exists {
 		k.remove(p)
 		p.dismiss()
@@ -158,6 +158,12 @@ func (k *keeper) consider(p *plugin) {
 	if k.readManifest(p); p.manifest.err != nil {
 		p.dismiss()
 		k.refuse(p, identity{manifest: p.manifest.digest}, p.seen.manifest.stamp, p.manifest.err)
+		return
+	}
+	p.granted = s.granted(s.places[p.tenant], p.path(k.cfg.Dir, manifestSuffix), p.manifest.manifest)
+	if p.granted.err != nil {
+		p.dismiss()
+		k.refuse(p, identity{manifest: p.manifest.digest}, p.seen.manifest.stamp, p.granted.err)
 		return
 	}
 	p.assess(time.Now())

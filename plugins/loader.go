@@ -27,9 +27,9 @@ const readAttempts = 3
 // loader makes versions out of files, aside from what serves. Any number of loads may run at once;
 // it bounds what they take.
 type loader struct {
-	dir        string
-	maxMemory  int64
-	maxTimeout time.Duration
+	dir       string
+	maxMemory int64
+	most      ceilings
 
 	pool    *pool
 	readers chan struct{}       // bounds the files that are open at once
@@ -41,7 +41,7 @@ func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	// Two at least, so that one slow module never holds up all others.
 	slots := max(2, goruntime.GOMAXPROCS(0))
 	return &loader{
-		dir: cfg.Dir, maxMemory: cfg.MaxMemory, maxTimeout: cfg.MaxTimeout,
+		dir: cfg.Dir, maxMemory: cfg.MaxMemory, most: ceilings{cfg.MaxTimeout, cfg.MaxCPU},
 		pool:    newPool(engine, cfg.Logger.Named("modules"), slots),
 		readers: make(chan struct{}, 2*slots),
 		pending: semaphore.NewWeighted(maxPending),
@@ -56,6 +56,8 @@ type order struct {
 	manifest       Manifest
 	manifestDigest string
 	digest         string // of the module, if it is known not to have changed
+	files          []file // that the manifest grants
+	filesDigest    string // of these, if they are known not to have changed
 	serving        identity
 	refused        identity // what needs no second look; zero if there is nothing
 }
@@ -65,6 +67,7 @@ type result struct {
 	order
 	readAt  time.Time
 	stamp   stamp
+	granted contents // the granted files, with the stamps of the look until they are read
 	found   identity
 	known   bool     // found is what serves or was refused before: nothing was loaded
 	version *Version // held once for the receiver; nil if known, or on an error
@@ -74,27 +77,30 @@ type result struct {
 
 // load reads, compiles and checks.
 func (l *loader) load(ctx context.Context, o order) result {
-	r := result{order: o, readAt: time.Now(), stamp: o.file.stamp, found: identity{manifest: o.manifestDigest}}
-	if o.digest != "" {
+	r := result{
+		order: o, readAt: time.Now(), stamp: o.file.stamp, granted: contents{stamps: stampsOf(o.files)},
+		found: identity{manifest: o.manifestDigest, files: o.filesDigest},
+	}
+	if o.digest != "" && (len(o.files) == 0 || o.filesDigest != "") {
 		if r.decide(o.digest); r.known {
 			return r
 		}
-		if r.err = l.afford(o); r.err != nil {
-			r.final = true
-			return r
-		}
-		if m := l.pool.share(ctx, o.digest); m != nil {
-			l.finish(&r, m)
-			return r
-		}
 	}
-	weight := min(o.file.stamp.info.Size(), maxPending)
+	if len(o.files) == 0 && l.share(ctx, &r) {
+		return r
+	}
+	weight := o.weight()
 	if r.err = l.pending.Acquire(ctx, weight); r.err != nil {
 		return r
 	}
 	defer l.pending.Release(weight)
 	r.readAt = time.Now()
-	read, err := l.read(ctx, o)
+	if len(o.files) > 0 {
+		if r.err = l.readFiles(ctx, &r); r.err != nil || l.share(ctx, &r) {
+			return r
+		}
+	}
+	read, err := l.read(ctx, o.root, o.file, maxModule)
 	if err != nil {
 		r.err = err
 		return r
@@ -117,13 +123,55 @@ func (l *loader) load(ctx context.Context, o order) result {
 	return r
 }
 
-// decide notes which content was found, and whether that is known already.
+// decide notes which module was found, and whether all of the content is known already.
 func (r *result) decide(digest string) {
-	r.found = identity{digest, r.manifestDigest}
+	r.found.module = digest
 	r.known = r.found == r.serving || r.found == r.refused
 }
 
-func (l *loader) read(ctx context.Context, o order) (read content, err error) {
+// weight is how many bytes the load may have to read, as far as the bound of them all goes.
+func (o *order) weight() int64 {
+	weight := o.file.stamp.info.Size()
+	for _, f := range o.files {
+		weight += f.stamp.info.Size()
+	}
+	return min(weight, maxPending)
+}
+
+// share ends the load without reading the module, if its digest is known and somebody holds it.
+func (l *loader) share(ctx context.Context, r *result) (done bool) {
+	if r.digest == "" {
+		return false
+	}
+	if r.decide(r.digest); r.known {
+		return true
+	}
+	if r.err = l.afford(r.order); r.err != nil {
+		r.final = true
+		return true
+	}
+	m := l.pool.share(ctx, r.digest)
+	if m == nil {
+		return false
+	}
+	l.finish(r, m)
+	return true
+}
+
+// readFiles reads what the manifest grants.
+func (l *loader) readFiles(ctx context.Context, r *result) error {
+	granted, err := readGranted(r.path(l.dir, manifestSuffix), r.manifest, r.files, func(f file, most int64) (content, error) {
+		return l.read(ctx, r.root, f, most)
+	})
+	if err != nil {
+		r.found.files = ""
+		return err
+	}
+	r.granted, r.found.files = granted, granted.digest
+	return nil
+}
+
+func (l *loader) read(ctx context.Context, root string, f file, most int64) (read content, err error) {
 	select {
 	case l.readers <- struct{}{}:
 	case <-ctx.Done():
@@ -131,7 +179,7 @@ func (l *loader) read(ctx context.Context, o order) (read content, err error) {
 	}
 	defer func() { <-l.readers }()
 	for range readAttempts {
-		if read, err = readStable(o.root, o.file.path, maxModule); !errors.Is(err, errUnstable) {
+		if read, err = readStable(root, f.path, most); !errors.Is(err, errUnstable) {
 			return read, err
 		}
 	}
@@ -141,18 +189,18 @@ func (l *loader) read(ctx context.Context, o order) (read content, err error) {
 // finish checks the module against the manifest, and makes the version. It takes over the caller's
 // hold of the module.
 func (l *loader) finish(r *result, m *module) {
-	limits := r.manifest.limits(l.maxTimeout)
+	limits := r.manifest.limits(l.most)
 	if r.err = m.Admits(limits); r.err != nil {
 		r.final = true
 		l.pool.release(m)
 		return
 	}
-	r.version = l.newVersion(r.order, m, limits)
+	r.version = l.newVersion(r, m, limits)
 }
 
 // afford refuses a plugin whose tasks could never be given the memory that they may take.
 func (l *loader) afford(o order) error {
-	limits := o.manifest.limits(l.maxTimeout)
+	limits := o.manifest.limits(l.most)
 	need := footprint(limits)
 	if l.maxMemory == 0 || need <= l.maxMemory {
 		return nil
@@ -163,13 +211,13 @@ func (l *loader) afford(o order) error {
 		units.FormatSize(limits.Output), units.FormatSize(l.maxMemory), o.path(l.dir, manifestSuffix))
 }
 
-func (l *loader) newVersion(o order, m *module, limits runtime.Limits) *Version {
+func (l *loader) newVersion(r *result, m *module, limits runtime.Limits) *Version {
 	l.open.Add(1)
 	v := &Version{
-		Tenant: o.tenant, Name: o.name,
-		Version: o.manifest.Version, Digest: m.digest, ManifestDigest: o.manifestDigest,
-		Manifest: o.manifest, Limits: limits,
-		ceiling: l.maxTimeout, module: m,
+		Tenant: r.tenant, Name: r.name,
+		Version: r.manifest.Version, Digest: m.digest, ManifestDigest: r.manifestDigest, FilesDigest: r.granted.digest,
+		Manifest: r.manifest, Limits: limits,
+		ceiling: l.most.timeout, files: r.granted.files, module: m,
 		release: func(m *module) {
 			l.pool.release(m)
 			l.open.Done()

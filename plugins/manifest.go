@@ -45,6 +45,8 @@ type Manifest struct {
 type Capabilities struct {
 	// Env holds environment variables; none of them begins with TASK_.
 	Env map[string]string
+	// Files are what a task may read, in the manifest's order.
+	Files []FileGrant
 }
 
 // Retry is the section retry of a manifest. A field that is zero is not set.
@@ -128,13 +130,22 @@ func LoadManifest(path string) (Manifest, error) {
 	return ParseManifest(path, content.data)
 }
 
-// limits are those that hold for a task: the manifest's, with defaults, under the host's ceiling.
-func (m Manifest) limits(ceiling time.Duration) runtime.Limits {
+// ceilings are a host's bounds over every manifest; 0 is none.
+type ceilings struct{ timeout, cpu time.Duration }
+
+// limits are those that hold for a task: the manifest's, with defaults, under the host's ceilings.
+func (m Manifest) limits(most ceilings) runtime.Limits {
 	l := m.Limits.WithDefaults()
-	if ceiling > 0 && (l.Timeout == 0 || l.Timeout > ceiling) {
-		l.Timeout = ceiling
-	}
+	l.Timeout, l.CPU = under(l.Timeout, most.timeout), under(l.CPU, most.cpu)
 	return l
+}
+
+// under is the lower one of a limit and its ceiling, either of which may be 0 for none.
+func under(limit, ceiling time.Duration) time.Duration {
+	if ceiling > 0 && (limit == 0 || limit > ceiling) {
+		return ceiling
+	}
+	return limit
 }
 
 func digestOf(data []byte) string {

@@ -27,7 +27,7 @@ on_crash: rerun
 max_crashes: 3
 dead: thumbnails.dead
 retry: {max_attempts: 5, backoff: exponential, base: 1s, min: 500ms, max: 12h, jitter: true, max_age: 1d, max_reschedules: 1000}
-limits: {memory: 64MiB, timeout: 1d12h, input: 512MiB, output: 1B, log: 64KiB}
+limits: {memory: 64MiB, timeout: 1d12h, cpu: 1.5s, input: 512MiB, output: 1B, log: 64KiB}
 capabilities:
   env:
     MODE: prod
@@ -35,6 +35,10 @@ capabilities:
     N: 007
     EMPTY: ""
     DAY: 2026-01-02
+  files:
+    - from: model.bin
+      to: /data/model.bin
+    - {to: /data/b, from: "models/a b.bin"}
 `
 
 func TestParseManifest(t *testing.T) {
@@ -50,10 +54,14 @@ func TestParseManifest(t *testing.T) {
 				MaxAttempts: 5, Backoff: "exponential", Base: time.Second, Min: time.Second / 2, Max: 12 * time.Hour,
 				Jitter: new(true), MaxAge: 24 * time.Hour, MaxReschedules: 1000,
 			},
-			Limits: runtime.Limits{Memory: 64 << 20, Timeout: 36 * time.Hour, Input: 512 << 20, Output: 1, Log: 64 << 10},
-			Capabilities: Capabilities{Env: map[string]string{
-				"MODE": "prod", "DEBUG": "true", "N": "007", "EMPTY": "", "DAY": "2026-01-02",
-			}},
+			Limits: runtime.Limits{Memory: 64 << 20, Timeout: 36 * time.Hour, CPU: 1500 * time.Millisecond, Input: 512 << 20, Output: 1, Log: 64 << 10},
+			Capabilities: Capabilities{
+				Env: map[string]string{"MODE": "prod", "DEBUG": "true", "N": "007", "EMPTY": "", "DAY": "2026-01-02"},
+				Files: []FileGrant{
+					{From: "model.bin", To: "/data/model.bin", line: 20},
+					{From: "models/a b.bin", To: "/data/b", line: 22},
+				},
+			},
 		}},
 		"one key":       {"name: thumbnails", DefaultManifest("thumbnails")},
 		"no key":        {"{}", DefaultManifest("thumbnails")},
@@ -147,6 +155,9 @@ func TestParseManifestErrors(t *testing.T) {
 		{"limits: {timeout: 1d-2h}", `x.yaml:1: limits.timeout: "1d-2h" is not a duration: ` + durations},
 		{"limits: {timeout: 366d}", `x.yaml:1: limits.timeout: "366d" is more than 365d: ` + durations},
 		{"limits: {timeout: 99999d}", `x.yaml:1: limits.timeout: "99999d" is not a duration: ` + durations},
+		{"limits: {cpu: 10}", `x.yaml:1: limits.cpu: "10" has no unit: ` + durations},
+		{"limits: {cpu: 0s}", `x.yaml:1: limits.cpu: "0s" is no time at all: ` + durations},
+		{"limits: {cpu: 366d}", `x.yaml:1: limits.cpu: "366d" is more than 365d: ` + durations},
 		{"concurrency: 0", `x.yaml:1: concurrency: "0" is not allowed: ` + numbers},
 		{"concurrency: 1.5", `x.yaml:1: concurrency: "1.5" is not allowed: ` + numbers},
 		{"concurrency: 65537", `x.yaml:1: concurrency: "65537" is not allowed: ` + numbers},
@@ -178,9 +189,9 @@ func TestParseManifestNotSupportedYet(t *testing.T) {
 	t.Parallel()
 	manifest := map[string]string{
 		"warm": "warm: {input: a}", "config": "config: {a: b}",
-		"tests": "tests: []", "limits.cpu": "limits: {cpu: 10s}", "capabilities.http": "capabilities: {http: []}",
+		"tests": "tests: []", "capabilities.http": "capabilities: {http: []}",
 		"capabilities.kv": "capabilities: {kv: []}", "capabilities.secrets": "capabilities: {secrets: [k]}",
-		"capabilities.enqueue": "capabilities: {enqueue: {}}", "capabilities.files": "capabilities: {files: []}",
+		"capabilities.enqueue": "capabilities: {enqueue: {}}",
 	}
 	for field, data := range manifest {
 		want := "x.yaml:1: " + field + ": is not supported yet: remove it"
@@ -225,7 +236,7 @@ func TestParseManifestUnknownKey(t *testing.T) {
 
 func TestParseManifestAllProblemsAtOnce(t *testing.T) {
 	t.Parallel()
-	data := "versoin: 1\nlimits:\n  memory: 1\n  cpu: 10s\nretry: {}\nqueues: [a b]\nconcurrency: -1\ndead: a b\n---\nx\n"
+	data := "versoin: 1\nlimits:\n  memory: 1\n  cpu: 10\nretry: {}\nqueues: [a b]\nconcurrency: -1\ndead: a b\n---\nx\n"
 	_, err := ParseManifest("x.yaml", []byte(data))
 	var refused *ManifestError
 	if !errors.As(err, &refused) {
@@ -338,9 +349,14 @@ func checkAccepted(t *testing.T, m Manifest) {
 		}
 	}
 	checkRetry(t, m.Retry)
-	l := m.limits(time.Minute)
+	for _, grant := range m.Capabilities.Files {
+		if !isPath(grant.From) || !isPath(strings.TrimPrefix(grant.To, "/")) || grant.line < 1 {
+			t.Fatalf("file %+v", grant)
+		}
+	}
+	l := m.limits(ceilings{time.Minute, time.Second})
 	if l.Memory < minMemory || l.Memory > runtime.MaxMemory || l.Input < 1 || l.Output < 1 || l.Log < 1 ||
-		footprint(l) > runtime.MaxMemory+2*maxPayload || l.Timeout <= 0 || l.Timeout > time.Minute {
+		footprint(l) > runtime.MaxMemory+2*maxPayload || l.Timeout <= 0 || l.Timeout > time.Minute || l.CPU <= 0 || l.CPU > time.Second {
 		t.Fatalf("limits %+v", l)
 	}
 }
@@ -365,7 +381,9 @@ func printable() string {
 
 func TestManifestLimits(t *testing.T) {
 	t.Parallel()
-	own := func(d time.Duration) Manifest { return Manifest{Limits: runtime.Limits{Timeout: d}} }
+	own := func(timeout, cpu time.Duration) Manifest {
+		return Manifest{Limits: runtime.Limits{Timeout: timeout, CPU: cpu}}
+	}
 	tests := []struct{ own, ceiling, want time.Duration }{
 		{0, 0, 0},
 		{0, time.Minute, time.Minute},
@@ -374,12 +392,15 @@ func TestManifestLimits(t *testing.T) {
 		{time.Hour, 0, time.Hour},
 	}
 	for _, tt := range tests {
-		if got := own(tt.own).limits(tt.ceiling).Timeout; got != tt.want {
-			t.Errorf("own %s, ceiling %s: %s, want %s", tt.own, tt.ceiling, got, tt.want)
+		if got := own(tt.own, 1).limits(ceilings{timeout: tt.ceiling}); got.Timeout != tt.want || got.CPU != 1 {
+			t.Errorf("timeout of its own %s, ceiling %s: %+v, want %s", tt.own, tt.ceiling, got, tt.want)
+		}
+		if got := own(1, tt.own).limits(ceilings{cpu: tt.ceiling}); got.CPU != tt.want || got.Timeout != 1 {
+			t.Errorf("cpu of its own %s, ceiling %s: %+v, want %s", tt.own, tt.ceiling, got, tt.want)
 		}
 	}
 	want := runtime.Limits{Memory: 64 << 20, Input: 16 << 20, Output: 16 << 20, Log: 64 << 10}
-	if got := DefaultManifest("x").limits(0); got != want {
+	if got := DefaultManifest("x").limits(ceilings{}); got != want {
 		t.Errorf("without a manifest: %+v, want %+v", got, want)
 	}
 }

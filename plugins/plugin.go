@@ -1,12 +1,16 @@
 package plugins
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // plugin is what the keeper knows of one name in the directory. Only the keeper touches it.
 type plugin struct {
 	key
 	seen     sighting     // by the last look
 	manifest manifestFile // as of the last look that could read it
+	granted  grants       // what the manifest grants, by the last look
 	judged   judgement    // of the last load
 	current  *Version     // the last good one; nil if there was none
 	refusal  *refusal     // of what the directory has now; nil if that serves
@@ -32,7 +36,26 @@ type manifestFile struct {
 // judgement is what the last load found in the module's file.
 type judgement struct {
 	trust trust
+	files []trust // of those that the manifest grants
 	found identity
+}
+
+// note takes what a load has found.
+func (j *judgement) note(r result) {
+	j.trust.note(r.stamp, r.readAt)
+	if stamps := r.granted.stamps; len(j.files) != len(stamps) {
+		j.files = make([]trust, len(stamps))
+	}
+	for i, s := range r.granted.stamps {
+		j.files[i].note(s, r.readAt)
+	}
+	j.found = r.found
+}
+
+// covers reports whether the granted files have the stamps that were read, and whether they are settled.
+func (j *judgement) covers(files []file) (covered, settled bool) {
+	covered = slices.EqualFunc(j.files, files, func(t trust, f file) bool { return t.covers(f.stamp) })
+	return covered, !slices.ContainsFunc(j.files, func(t trust) bool { return !t.settled })
 }
 
 // refusal is why the plugin's files are not served.
@@ -68,17 +91,20 @@ func (t *trust) covers(s stamp) bool { return !t.since.IsZero() && t.stamp.same(
 
 // viable reports whether the files could be served, as far as a look tells.
 func (p *plugin) viable() bool {
-	return p.seen.module.exists && p.seen.module.problem == nil && p.manifest.err == nil && checkWord(p.name) == nil
+	return p.seen.module.exists && p.seen.module.problem == nil && p.manifest.err == nil && p.granted.err == nil && checkWord(p.name) == nil
 }
 
 // order is the load that the plugin is due for.
 func (p *plugin) order(root string) order {
 	o := order{
 		key: p.key, root: root, file: p.seen.module,
-		manifest: p.manifest.manifest, manifestDigest: p.manifest.digest,
+		manifest: p.manifest.manifest, manifestDigest: p.manifest.digest, files: p.granted.files,
 	}
 	if p.judged.trust.settled && p.judged.trust.covers(p.seen.module.stamp) {
 		o.digest = p.judged.found.module
+	}
+	if covered, settled := p.judged.covers(o.files); covered && settled {
+		o.filesDigest = p.judged.found.files
 	}
 	if p.current != nil {
 		o.serving = p.current.identity()
@@ -91,9 +117,10 @@ func (p *plugin) order(root string) order {
 
 // assess decides whether the plugin is due, after a look.
 func (p *plugin) assess(now time.Time) {
-	known := p.judged.trust.covers(p.seen.module.stamp) && p.judged.found.manifest == p.manifest.digest
+	covered, settled := p.judged.covers(p.granted.files)
+	known := p.judged.trust.covers(p.seen.module.stamp) && p.judged.found.manifest == p.manifest.digest && covered
 	p.fresh = !known
-	p.due = !known || !p.judged.trust.settled || !p.retryAt.IsZero() && !now.Before(p.retryAt)
+	p.due = !known || !p.judged.trust.settled || !settled || !p.retryAt.IsZero() && !now.Before(p.retryAt)
 }
 
 // dismiss says that there is nothing to load.

@@ -131,10 +131,10 @@ func compare(file *os.File, data []byte) error {
 // checkFile refuses what is not a regular file of at most so many bytes.
 func checkFile(info fs.FileInfo, most int64) error {
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("it is %s: put a regular file in its place", typeName(info.Mode()))
+		return &fault{"it is " + typeName(info.Mode()), "put a regular file in its place"}
 	}
 	if info.Size() > most {
-		return fmt.Errorf("it has %d bytes, more than %s: make it smaller", info.Size(), units.FormatSize(most))
+		return &fault{fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(most)), "make it smaller"}
 	}
 	return nil
 }

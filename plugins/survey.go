@@ -34,6 +34,7 @@ type survey struct {
 	dir     string // as the configuration names it, for messages
 	root    string // the same, all links followed; "" if it does not exist
 	seen    map[key]sighting
+	places  map[string]string   // the folder of each tenant, all links followed; "" for the common one
 	closed  map[string]error    // the folders, by tenant, that cannot be listed
 	folders map[string]struct{} // where the files lie: what is to be watched
 	others  []string            // sub-folders that are no served tenant's
@@ -43,7 +44,7 @@ type survey struct {
 // an error, and says nothing about the plugins.
 func look(dir string, tenants []string) (*survey, error) {
 	s := &survey{
-		dir: dir, seen: map[key]sighting{}, closed: map[string]error{}, folders: map[string]struct{}{},
+		dir: dir, seen: map[key]sighting{}, places: map[string]string{}, closed: map[string]error{}, folders: map[string]struct{}{},
 	}
 	root, err := filepath.EvalSymlinks(dir)
 	if err == nil {
@@ -84,7 +85,7 @@ func (s *survey) list(tenant, folder string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.folders[folder] = struct{}{}
+	s.folders[folder], s.places[tenant] = struct{}{}, folder
 	var inside []string
 	for _, entry := range entries {
 		name := entry.Name()
@@ -130,10 +131,17 @@ func (s *survey) file(path string, most int64) file {
 	if err != nil {
 		return file{exists: true, problem: err}
 	}
+	return s.regular(path, info, most)
+}
+
+// regular is the file at path, in which no link is left, if it may be read.
+func (s *survey) regular(path string, info fs.FileInfo, most int64) file {
 	inside, err := filepath.Rel(s.root, path)
 	if err != nil || !filepath.IsLocal(inside) {
-		return file{exists: true, problem: fmt.Errorf(
-			"the link ends outside the plugin directory, in %s: copy the file into %s, or link to a file in it", path, s.dir)}
+		return file{exists: true, problem: &fault{
+			"the link ends outside the plugin directory, in " + path,
+			fmt.Sprintf("copy the file into %s, or link to a file in it", s.dir),
+		}}
 	}
 	if err := checkFile(info, most); err != nil {
 		return file{exists: true, problem: err}

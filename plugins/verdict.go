@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 )
 
@@ -24,7 +25,8 @@ func (k *keeper) settle(r result) {
 		k.lookIn(0)
 		return
 	}
-	if !r.stamp.same(p.seen.module.stamp) || r.manifestDigest != p.manifest.digest {
+	if !r.stamp.same(p.seen.module.stamp) || r.manifestDigest != p.manifest.digest ||
+		!slices.EqualFunc(r.granted.stamps, p.granted.files, func(read stamp, f file) bool { return read.same(f.stamp) }) {
 		k.lookIn(quietTime)
 	}
 	switch {
@@ -41,8 +43,7 @@ func (k *keeper) settle(r result) {
 
 // judge notes that the content has its verdict.
 func (k *keeper) judge(p *plugin, r result) {
-	p.judged.trust.note(r.stamp, r.readAt)
-	p.judged.found = r.found
+	p.judged.note(r)
 	p.fresh, p.doubted = false, time.Time{}
 }
 
@@ -70,7 +71,7 @@ func (k *keeper) unstable(p *plugin, r result) {
 	}
 	if time.Since(p.doubted) >= doubtTime {
 		p.fresh = false
-		k.refuse(p, identity{}, stamp{}, fmt.Errorf("%s: %w", p.path(k.cfg.Dir, moduleSuffix), r.err))
+		k.refuse(p, identity{}, stamp{}, k.about(p, r.err))
 	}
 }
 
@@ -79,11 +80,19 @@ func (k *keeper) reject(p *plugin, r result) {
 	if !r.final {
 		p.retryAt = time.Now().Add(retryPause)
 	}
-	if !k.refuse(p, r.found, r.stamp, fmt.Errorf("%s: %w", p.path(k.cfg.Dir, moduleSuffix), r.err)) {
+	if !k.refuse(p, r.found, r.stamp, k.about(p, r.err)) {
 		p.judged, p.fresh = judgement{}, true
 		return
 	}
 	p.refusal.final = r.final
+}
+
+// about says which file the error of a load is about, unless it says so itself.
+func (k *keeper) about(p *plugin, err error) error {
+	if errors.Is(err, ErrManifest) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", p.path(k.cfg.Dir, moduleSuffix), err)
 }
 
 // accept swaps the version in, unless another plugin has got one of its queues meanwhile.
@@ -104,19 +113,31 @@ func (k *keeper) accept(p *plugin, r result) {
 		"plugin", p.name, "tenant", p.tenant, "version", v.Version, "digest", v.Digest,
 		"queues", v.Manifest.Queues, "kind", v.Info().Kind,
 	}
+	if v.FilesDigest != "" {
+		fields = append(fields, "files", v.FilesDigest)
+	}
 	if old != nil {
 		fields = append(fields, "replaces", old.Digest)
 		k.retired = append(k.retired, old)
 	}
 	k.logger.Info("plugin loaded", fields...)
-	if asked := v.Manifest.Limits.Timeout; asked > v.Limits.Timeout {
-		k.logger.Warn("the host's ceiling shortens the plugin's timeout",
-			"plugin", p.name, "tenant", p.tenant, "manifest", asked, "ceiling", v.Limits.Timeout)
-	}
+	k.warnOfCeilings(p, v)
 	k.cfg.Observer.PluginLoaded(p.tenant, p.name, resultOK)
 	k.cfg.Observer.PluginServing(p.tenant, p.name, v.Version, v.Digest, true)
 	if old != nil && (old.Version != v.Version || old.Digest != v.Digest) {
 		k.cfg.Observer.PluginServing(p.tenant, p.name, old.Version, old.Digest, false)
+	}
+}
+
+// warnOfCeilings says where the host gives a plugin less than its manifest asks for.
+func (k *keeper) warnOfCeilings(p *plugin, v *Version) {
+	if asked := v.Manifest.Limits.Timeout; asked > v.Limits.Timeout {
+		k.logger.Warn("the host's ceiling shortens the plugin's timeout",
+			"plugin", p.name, "tenant", p.tenant, "manifest", asked, "ceiling", v.Limits.Timeout)
+	}
+	if asked := v.Manifest.Limits.CPU; asked > v.Limits.CPU {
+		k.logger.Warn("the host's ceiling lowers the plugin's cpu limit",
+			"plugin", p.name, "tenant", p.tenant, "manifest", asked, "ceiling", v.Limits.CPU)
 	}
 }
 

@@ -20,27 +20,31 @@ type Version struct {
 	Version string
 	// Digest identifies the module: "sha256:" and the 64 hex digits of the file's bytes.
 	Digest string
-	// ManifestDigest is the same of the manifest's bytes; "" without a manifest. A version is another
-	// one if either digest differs.
+	// ManifestDigest is the same of the manifest's bytes; "" without a manifest.
 	ManifestDigest string
+	// FilesDigest is that of the contents of the granted files; "" if none are granted. A version is
+	// another one if any of the three digests differs.
+	FilesDigest string
 	// Manifest is as it was written, with the plugin's name as the queue if it names none.
 	Manifest Manifest
-	// Limits are those that hold for a task: with defaults, and under the host's ceiling.
+	// Limits are those that hold for a task: with defaults, and under the host's ceilings.
 	Limits runtime.Limits
 
-	ceiling time.Duration // of every timeout; 0 is none
+	ceiling time.Duration  // of every timeout; 0 is none
+	files   *runtime.Files // what tasks may read; nil for nothing
 	module  *module
 	holders atomic.Int64 // 0: the module is released, for good
 	release func(*module)
 }
 
-// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env and Limits. A
+// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files and Limits.
+// A
 // Timeout that the task brings along replaces the manifest's, under the host's ceiling.
 func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 	if v.ceiling > 0 {
 		call.Timeout = min(call.Timeout, v.ceiling)
 	}
-	call.Plugin, call.Env, call.Limits = v.Name, v.Manifest.Capabilities.Env, v.Limits
+	call.Plugin, call.Env, call.Files, call.Limits = v.Name, v.Manifest.Capabilities.Env, v.files, v.Limits
 	return v.module.Run(ctx, call)
 }
 
@@ -84,9 +88,9 @@ func (v *Version) Footprint() int64 { return footprint(v.Limits) }
 func (v *Version) Concurrency() int { return v.Manifest.Concurrency }
 
 // identity is what makes a version another one.
-func (v *Version) identity() identity { return identity{v.Digest, v.ManifestDigest} }
+func (v *Version) identity() identity { return identity{v.Digest, v.ManifestDigest, v.FilesDigest} }
 
-// identity is the content of a plugin's two files.
-type identity struct{ module, manifest string }
+// identity is the content of a plugin's two files, and of those that it is granted.
+type identity struct{ module, manifest, files string }
 
 func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }

@@ -28,6 +28,7 @@ type hostOptions struct {
 	grace       time.Duration
 	poll        time.Duration
 	maxTimeout  time.Duration
+	maxCPU      time.Duration
 	maxAttempts int
 	maxCrashes  int
 	keep        time.Duration
@@ -55,6 +56,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	newPeriod(f, &o.grace, "grace", 30*time.Second, "how long running tasks may go on after SIGTERM")
 	newPeriod(f, &o.poll, "poll", 5*time.Second, "how often to look at queues that nobody announces, ± 20 %")
 	newPeriod(f, &o.maxTimeout, "max-timeout", 0, "longest time that a task may run, whatever its manifest says (default none)")
+	newPeriod(f, &o.maxCPU, "max-cpu", 0, "most computing of a task, whatever its manifest says: 1s is 10⁹ fuel, on every machine the same (default none)")
 	o.maxAttempts = 1
 	f.Var((*attempts)(&o.maxAttempts), "max-attempts", "how many attempts a task has for which neither its producer nor its manifest says, or unlimited")
 	f.IntVar(&o.maxCrashes, "max-crashes", queue.DefaultMaxCrashes, "how many hosts a task may lose before it fails, unless its manifest says otherwise")

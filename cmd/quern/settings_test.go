@@ -38,7 +38,7 @@ func TestSettingsLayers(t *testing.T) {
 		"Defaults": {
 			want: map[string]string{
 				"lease": "10s", "tenants": "blueque", "queues": "[]", "memory": "75%", "redis": "redis://127.0.0.1:6379/0", "plugins": "./handlers",
-				"grace": "30s", "poll": "5s", "max-timeout": "0s", "log-level": "info", "log-format": "text", "http": "127.0.0.1:9464",
+				"grace": "30s", "poll": "5s", "max-timeout": "0s", "max-cpu": "0s", "log-level": "info", "log-format": "text", "http": "127.0.0.1:9464",
 			},
 		},
 		"File": {
@@ -49,8 +49,8 @@ func TestSettingsLayers(t *testing.T) {
 		},
 		"EnvironmentOverFile": {
 			file: file,
-			env:  map[string]string{"QUERN_LEASE": "8s", "QUERN_TENANTS": "one,two", "QUERN_MEMORY": "50%", "QUERN_MAX_TIMEOUT": "1h", "QUERN_REDIS_URL": "redis://url/0"},
-			want: map[string]string{"lease": "8s", "tenants": "one,two", "memory": "50%", "max-timeout": "1h0m0s", "concurrency": "7", "redis": "redis://url/0"},
+			env:  map[string]string{"QUERN_LEASE": "8s", "QUERN_TENANTS": "one,two", "QUERN_MEMORY": "50%", "QUERN_MAX_TIMEOUT": "1h", "QUERN_MAX_CPU": "1.5s", "QUERN_REDIS_URL": "redis://url/0"},
+			want: map[string]string{"lease": "8s", "tenants": "one,two", "memory": "50%", "max-timeout": "1h0m0s", "max-cpu": "1.5s", "concurrency": "7", "redis": "redis://url/0"},
 		},
 		"FlagOverEnvironment": {
 			file: file,

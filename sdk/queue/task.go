@@ -35,7 +35,7 @@ const (
 	ReasonError     Reason = "error"     // the handler said so
 	ReasonTrap      Reason = "trap"      // the WebAssembly program crashed
 	ReasonTimeout   Reason = "timeout"   // its time was over
-	ReasonCPU       Reason = "cpu"       // its computing budget was over; not built yet: nothing sets it
+	ReasonCPU       Reason = "cpu"       // its computing budget was over
 	ReasonMemory    Reason = "memory"    // it asked for more memory than it may have
 	ReasonOutput    Reason = "output"    // its result or log was longer than it may be
 	ReasonCrashed   Reason = "crashed"   // its host died too often

@@ -1,0 +1,152 @@
+package host
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// handTo lets a worker in Go take the next task, keep a checkpoint (nil: none), and do with it what end
+// does; it has left then.
+func (n *node) handTo(queueName string, kept []byte, end func(*queue.Processor) error) {
+	n.t.Helper()
+	listener, err := n.client.Listener(n.ctx, queueName)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	task, err := listener.TryListen(n.ctx)
+	if err != nil || task == nil {
+		n.t.Fatalf("reserved %v, %v", task, err)
+	}
+	p := n.client.Processor(task)
+	_, err = p.Start(n.ctx, 0)
+	if err == nil && kept != nil {
+		err = p.Checkpoint(n.ctx, kept)
+	}
+	if err == nil {
+		err = end(p)
+	}
+	if err == nil {
+		err = listener.Close(n.ctx)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// What a worker kept of a task is the file /checkpoint of the plugin that runs it next, however the
+// worker's run ended.
+func TestPluginGetsTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	again := queue.Retry{MaxAttempts: 2, Min: time.Millisecond, Max: time.Millisecond}
+	every := make([]byte, queue.MaxCheckpoint)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	for name, test := range map[string]struct {
+		kept []byte
+		end  func(n *node) func(*queue.Processor) error
+	}{
+		"Rescheduled": {[]byte("step 3"), func(n *node) func(*queue.Processor) error {
+			return func(p *queue.Processor) error { return p.Reschedule(n.ctx, 0, "later") }
+		}},
+		"Retried": {every, func(n *node) func(*queue.Processor) error {
+			return func(p *queue.Processor) error { return p.Retry(n.ctx, queue.Failure{Message: "broken"}, again) }
+		}},
+		"Released": {[]byte("\xff\x00"), func(n *node) func(*queue.Processor) error {
+			return func(p *queue.Processor) error { return p.Release(n.ctx) }
+		}},
+		"NothingKept": {nil, func(n *node) func(*queue.Processor) error {
+			return func(p *queue.Processor) error { return p.Release(n.ctx) }
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := start(t, settings{idle: true, guests: map[string][]byte{"cat": runtimetest.Cat(t)}})
+			id := n.enqueueAs("cat", "/checkpoint", queue.Options{Retry: again})
+			n.handTo("cat", test.kept, test.end(n))
+			n.run()
+			n.reads(id, test.kept)
+		})
+	}
+}
+
+func (n *node) reads(id string, kept []byte) {
+	n.t.Helper()
+	task := n.wait(id)
+	if kept == nil {
+		if code := task.Failure().ExitCode; task.Status != queue.Failed || code == nil || *code != 66 {
+			n.t.Errorf("task is %s, want it to find no checkpoint: %+v", task.Status, task.Failure())
+		}
+		return
+	}
+	if task.Status != queue.Complete || !bytes.Equal(task.Result, kept) {
+		n.t.Errorf("task is %s, read %d bytes of %d: %s", task.Status, len(task.Result), len(kept), task.Error)
+	}
+}
+
+// The checkpoint outlives the host that kept it.
+func TestPluginGetsTheCheckpointOfADeadListener(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{lease: time.Second, idle: true, guests: map[string][]byte{"cat": runtimetest.Cat(t)}})
+	id := n.enqueue("cat", "/checkpoint")
+	n.deadNode("cat", 1, 0)
+	task := n.task(id)
+	dead := n.clientWith(time.Second).Processor(task)
+	if err := dead.Checkpoint(n.ctx, []byte("half-way")); err != nil {
+		t.Fatal(err)
+	}
+	n.run()
+	n.reads(id, []byte("half-way"))
+	if task := n.task(id); task.Crashes != 1 || task.Run != 2 {
+		t.Errorf("%d crashes, run %d", task.Crashes, task.Run)
+	}
+}
+
+// A checkpoint whose answer does not come is asked for again; a first run asks for nothing.
+func TestCheckpointIsFetchedThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	proxy := queuetest.NewProxy(t, server)
+	n := start(t, settings{idle: true, server: server, proxy: proxy, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
+	id := n.enqueue("echo", "x")
+	n.handTo("echo", []byte("kept"), func(p *queue.Processor) error { return p.Release(n.ctx) })
+	proxy.CutReplies(2, "checkpoint")
+	n.run()
+	if task := n.wait(id); task.Status != queue.Complete || task.Run != 2 || task.Attempts != 1 {
+		t.Errorf("task is %s after run %d and attempt %d: %s", task.Status, task.Run, task.Attempts, task.Error)
+	}
+	if got := proxy.Cuts(); got != 2 {
+		t.Errorf("the checkpoint was asked for in vain %d times, want 2", got)
+	}
+	proxy.CutReplies(-1, "checkpoint")
+	if task := n.wait(n.enqueue("echo", "y")); task.Status != queue.Complete || proxy.Cuts() != 2 {
+		t.Errorf("the first run of a task asked for a checkpoint: %s, %d cuts", task.Status, proxy.Cuts())
+	}
+	proxy.CutReplies(0, "")
+}
+
+// fetch hands over what is kept, and a task that is gone has kept nothing.
+func TestFetch(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{idle: true})
+	id := n.enqueue("q", "x")
+	n.handTo("q", []byte("kept"), func(p *queue.Processor) error { return p.Release(n.ctx) })
+	s := &session{client: n.client}
+	for _, test := range []struct {
+		id    string
+		run   int64
+		large bool
+		want  string
+	}{{id, 1, false, ""}, {id, 2, false, "kept"}, {id, 2, true, "kept"}, {"gone", 2, false, ""}} {
+		task := &task{session: s, Reservation: queue.Reservation{ID: test.id, Run: test.run, Parameters: []byte("x"), Large: test.large}}
+		input, kept, err := task.fetch(n.ctx)
+		if err != nil || string(input) != "x" || string(kept) != test.want {
+			t.Errorf("%+v: %q, %q, %v", test, input, kept, err)
+		}
+	}
+}

@@ -1,0 +1,346 @@
+package plugins
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+func TestParseManifestFiles(t *testing.T) {
+	t.Parallel()
+	const (
+		from   = "write one without . and .. between its slashes, such as model.bin or models/model.bin"
+		to     = "write one without . and .. between its slashes, such as /data/model.bin"
+		inside = " is not a path inside the folder of the manifest: " + from
+		clean  = " is not an absolute and clean path: " + to
+		other  = "choose another path"
+	)
+	long := strings.Repeat("p/", maxPath/2) + "p"
+	name := strings.Repeat("n", maxName+1)
+	for list, want := range map[string]string{
+		"x":                                `: is a text: write a list, such as [{from: model.bin, to: /data/model.bin}]`,
+		"[a]":                              `[0]: is a text where keys belong: write its keys, or leave it out`,
+		"[{}]":                             `[0]: has no from: write the file's path in the folder of the manifest, such as from: model.bin; x.yaml:1: capabilities.files[0]: has no to: write where the plugin finds it, such as to: /data/model.bin`,
+		"[{from: a, to: /a, mode: r}]":     `[0]: unknown key "mode": an entry has from and to`,
+		"[{from: a, to: /a, to: /b}]":      `[0].to: stands here a second time, after line 1: keep one of them`,
+		"[{from: [a], to: /a}]":            `[0].from: is a list: ` + from,
+		"[{from: /etc/hosts, to: /a}]":     `[0].from: "/etc/hosts"` + inside,
+		"[{from: ../a, to: /a}]":           `[0].from: "../a"` + inside,
+		"[{from: b/../a, to: /a}]":         `[0].from: "b/../a"` + inside,
+		"[{from: b/, to: /a}]":             `[0].from: "b/"` + inside,
+		"[{from: ., to: /a}]":              `[0].from: "."` + inside,
+		`[{from: "", to: /a}]`:             `[0].from: ""` + inside,
+		`[{from: "a\0", to: /a}]`:          `[0].from: "a\x00"` + inside,
+		"[{from: " + long + ", to: /a}]":   `[0].from: "` + long[:maxShown] + `…"` + inside,
+		"[{from: a, to: a}]":               `[0].to: "a"` + clean,
+		"[{from: a, to: /" + name + "/a}]": `[0].to: "/` + name[:maxShown-1] + `…"` + clean,
+		"[{from: a, to: /}]":               `[0].to: "/"` + clean,
+		"[{from: a, to: /a/}]":             `[0].to: "/a/"` + clean,
+		"[{from: a, to: //a}]":             `[0].to: "//a"` + clean,
+		"[{from: a, to: /a/../b}]":         `[0].to: "/a/../b"` + clean,
+		`[{from: a, to: "/a\e[0m"}]`:       `[0].to: "/a\x1b[0m"` + clean,
+		"[{from: a, to: /checkpoint}]":     `[0].to: "/checkpoint" is where the host puts the checkpoint of a task: choose another path, such as /data/checkpoint`,
+		"[{from: a, to: /checkpoint/b}]": `[0].to: "/checkpoint" is where the host puts the checkpoint of a task: ` +
+			`choose another path, such as /data/checkpoint/b`,
+		"[{from: a, to: /a}, {from: b, to: /a}]":                     `[1].to: "/a" stands in capabilities.files[0].to already: ` + other,
+		"[{from: a, to: /a/b}, {from: b, to: /a}]":                   `[0].to: "/a/b" is below the file "/a" of capabilities.files[1].to: ` + other,
+		"[{from: a, to: /a}, {from: b, to: /a/b/c}]":                 `[1].to: "/a/b/c" is below the file "/a" of capabilities.files[0].to: ` + other,
+		"[" + strings.Repeat("{from: a, to: /a},", maxFiles+1) + "]": ": grants 1001 files: grant at most 1000",
+	} {
+		_, err := ParseManifest("x.yaml", []byte("capabilities: {files: "+list+"}"))
+		if want = "x.yaml:1: capabilities.files" + want; err == nil || err.Error() != want {
+			t.Errorf("%.80s\ngot  %v\nwant %v", list, err, want)
+		}
+	}
+	var most strings.Builder
+	for i := range maxFiles {
+		fmt.Fprintf(&most, "{from: .a/b, to: /checkpoints/%d},", i)
+	}
+	m, err := ParseManifest("x.yaml", []byte("capabilities: {files: ["+most.String()+"]}"))
+	if err != nil || len(m.Capabilities.Files) != maxFiles {
+		t.Errorf("%d files: %v", len(m.Capabilities.Files), err)
+	}
+}
+
+const grant = "capabilities: {files: [{from: models/model.bin, to: /data/model.bin}]}"
+
+// filesDigest is that of the version that serves; "" if none does.
+func (f *fixture) filesDigest(queue string) string {
+	v := f.Acquire("acme", queue)
+	if v == nil {
+		return ""
+	}
+	defer v.Release()
+	if (v.files == nil) != (v.FilesDigest == "") {
+		f.t.Errorf("files %v, digest %q", v.files, v.FilesDigest)
+	}
+	return v.FilesDigest
+}
+
+// awaitFiles waits until a version with other files than before serves.
+func (f *fixture) awaitFiles(queue, before string) (digest string) {
+	f.t.Helper()
+	eventually(f.t, func() error {
+		if digest = f.filesDigest(queue); digest == "" || digest == before {
+			return errors.New("the version that serves is the same")
+		}
+		return nil
+	})
+	return digest
+}
+
+func TestFilesBelongToTheVersion(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{}, func(dir string) {
+		write(t, dir+"/a.wasm", guest(t, 1))
+		write(t, dir+"/a.yaml", []byte(grant))
+		write(t, dir+"/plain.wasm", guest(t, 1))
+	})
+	// A file that is missing refuses the plugin, with the line and the remedy; it is loaded when it is there.
+	f.awaitRefusal("", "a", f.path("a.yaml")+`:1: capabilities.files[0].from: "models/model.bin": there is no such file: `+
+		"put it into the folder of the manifest, or correct the path")
+	if got := f.runs("acme", "a"); got != "" {
+		t.Errorf("a plugin without its file runs: %q", got)
+	}
+	mkdir(t, f.path("models"))
+	f.write("models/model.bin", []byte("one"))
+	first := f.awaitFiles("a", "")
+	f.awaitNoRefusal("", "a")
+	if digest := f.filesDigest("plain"); digest != "" {
+		t.Errorf("a plugin without files has those of %s", digest)
+	}
+
+	// Other content is another version, also if it is as long as before; who holds the old one keeps it.
+	held := f.Acquire("acme", "a")
+	defer held.Release()
+	f.seen.take()
+	f.write("models/model.bin", []byte("two"))
+	second := f.awaitFiles("a", first)
+	if held.FilesDigest != first {
+		t.Errorf("the held version's files changed from %s to %s", first, held.FilesDigest)
+	}
+	if f.seen.count(`loaded "" a ok`) != 1 {
+		t.Errorf("events %q", f.seen.take())
+	}
+
+	// A file that goes, or becomes what will not be read, changes nothing but an error.
+	f.remove("models/model.bin")
+	f.awaitRefusal("", "a", "there is no such file")
+	check(t, syscall.Mkfifo(f.path("models/model.bin"), 0o600))
+	f.awaitRefusal("", "a", `"models/model.bin": it is a named pipe: put a regular file in its place`)
+	if got := f.filesDigest("a"); got != second {
+		t.Errorf("files %s serve, want %s", got, second)
+	}
+	f.remove("models/model.bin")
+	f.write("models/model.bin", []byte("two"))
+	f.awaitNoRefusal("", "a")
+	if got := f.filesDigest("a"); got != second {
+		t.Errorf("the same content as before has the digest %s, want %s", got, second)
+	}
+	// A new module and a new manifest take the files along.
+	f.replace("a.wasm", guest(t, 2))
+	f.awaitRun("acme", "a", output(2))
+	if got := f.filesDigest("a"); got != second {
+		t.Errorf("files %s after a swap of the module, want %s", got, second)
+	}
+	f.replace("a.yaml", []byte(`{version: 2, `+grant+`}`))
+	eventually(t, func() error {
+		if s, _ := f.status("", "a", StateServing); s.Version != "2" {
+			return fmt.Errorf("%+v", f.List())
+		}
+		return nil
+	})
+	if got := f.filesDigest("a"); got != second {
+		t.Errorf("files %s after a swap of the manifest, want %s", got, second)
+	}
+}
+
+// TestFilesSettle: what has not changed for a while is neither read nor loaded again.
+func TestFilesSettle(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir+"/model", []byte("one"))
+	f := file{path: "model"}
+	read := func() stamp {
+		info, err := os.Lstat(dir + "/model")
+		check(t, err)
+		return newStamp(info)
+	}
+	f.stamp = read()
+	p := &plugin{granted: grants{files: []file{f}}}
+	now := time.Now()
+	r := result{
+		granted: contents{stamps: []stamp{f.stamp}}, found: identity{files: "sha256:1"}, readAt: now,
+	}
+	p.judged.note(r)
+	if p.assess(now); !p.due {
+		t.Error("a file of this moment is trusted")
+	}
+	if o := p.order("/"); o.filesDigest != "" {
+		t.Error("the digest of a file of this moment is trusted")
+	}
+	r.readAt = now.Add(settle)
+	p.judged.note(r)
+	if p.assess(now); p.due {
+		t.Error("a file that is as it was is due")
+	}
+	if o := p.order("/"); o.filesDigest != "sha256:1" {
+		t.Errorf("digest %q", o.filesDigest)
+	}
+	write(t, dir+"/model", []byte("longer"))
+	p.granted.files[0].stamp = read()
+	if p.assess(now); !p.due || !p.fresh {
+		t.Error("a file that changed is not due")
+	}
+	if o := p.order("/"); o.filesDigest != "" {
+		t.Error("the digest of what the file was is trusted")
+	}
+}
+
+func TestFilesOutside(t *testing.T) {
+	t.Parallel()
+	elsewhere := t.TempDir()
+	write(t, elsewhere+"/secret", []byte("secret"))
+	f := setup(t, Config{}, func(dir string) {
+		plugin := func(name, from string) {
+			write(t, dir+"/"+name+".wasm", guest(t, 1))
+			write(t, dir+"/"+name+".yaml", []byte("name: "+name[strings.LastIndex(name, "/")+1:]+"\ncapabilities:\n  files:\n  - to: /data\n    from: "+from))
+		}
+		mkdir(t, dir+"/acme")
+		write(t, dir+"/common", []byte("common"))
+		symlink(t, "../common", dir+"/acme/up")
+		plugin("acme/inside", "up")
+		symlink(t, dir, dir+"/round")
+		plugin("round", "round/round/common")
+		write(t, dir+"/acme/own", []byte("own"))
+		plugin("acme/own", "own")
+
+		symlink(t, elsewhere+"/secret", dir+"/link")
+		plugin("link", "link")
+		symlink(t, elsewhere, dir+"/linked")
+		plugin("folder", "linked/secret")
+		symlink(t, "loop", dir+"/loop")
+		plugin("loop", "loop")
+		mkdir(t, dir+"/models")
+		plugin("models", "models")
+		plugin("below", "common/x")
+		write(t, dir+"/large", nil)
+		check(t, os.Truncate(dir+"/large", maxFileSize/2+1)) // sparse: it takes no room
+		write(t, dir+"/many.wasm", guest(t, 1))
+		write(t, dir+"/many.yaml", []byte("capabilities:\n  files:\n  - {from: large, to: /a}\n  - {from: large, to: /b}"))
+		write(t, dir+"/two.wasm", guest(t, 1))
+		write(t, dir+"/two.yaml", []byte("capabilities:\n  files:\n  - {from: one, to: /a}\n  - {from: link, to: /b}"))
+	})
+	for _, queue := range []string{"inside", "round", "own"} {
+		if f.filesDigest(queue) == "" {
+			t.Errorf("%s does not serve: %+v", queue, f.List())
+		}
+	}
+	const outside = "the link ends outside the plugin directory, in "
+	at := func(name string, line int, rest string) string {
+		return fmt.Sprintf("%s:%d: capabilities.files%s", f.path(name+".yaml"), line, rest)
+	}
+	for plugin, want := range map[string]string{
+		"link":   at("link", 5, `[0].from: "link": `+outside+elsewhere+"/secret: copy the file into "+f.dir+", or link to a file in it"),
+		"folder": at("folder", 5, `[0].from: "linked/secret": `+outside+elsewhere+"/secret"),
+		"loop":   at("loop", 5, `[0].from: "loop": the path cannot be followed (`),
+		"models": at("models", 5, `[0].from: "models": it is a folder: put a regular file in its place`),
+		"below":  at("below", 5, `[0].from: "common/x": there is no such file`),
+		"many":   at("many", 3, ": the files have 67108866B together: grant at most 64MiB"),
+		"two": at("two", 3, `[0].from: "one": there is no such file: put it into the folder of the manifest, or correct the path; `+
+			at("two", 4, `[1].from: "link": `+outside)),
+	} {
+		f.awaitRefusal("", plugin, want)
+	}
+}
+
+// What cannot be read is told with its line, all at once; what changes meanwhile is looked for again.
+func TestReadGranted(t *testing.T) {
+	t.Parallel()
+	m := Manifest{Capabilities: Capabilities{Files: []FileGrant{{"a", "/a", 3}, {"b", "/b", 4}}}}
+	files := []file{{path: "a"}, {path: "b"}}
+	answer := map[string]error{"a": syscall.EACCES, "b": &fault{"it has 9 bytes, more than 8B", "make it smaller"}}
+	read := func(f file, _ int64) (content, error) { return content{data: []byte(f.path)}, answer[f.path] }
+	_, err := readGranted("x.yaml", m, files, read)
+	want := `x.yaml:3: capabilities.files[0].from: "a" cannot be read: permission denied: let the host's user read it; ` +
+		`x.yaml:4: capabilities.files[1].from: "b": it has 9 bytes, more than 8B: make it smaller`
+	if !errors.Is(err, ErrManifest) || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	answer = map[string]error{"b": errUnstable}
+	if _, err := readGranted("x.yaml", m, files, read); !errors.Is(err, errUnstable) || !strings.Contains(err.Error(), `"b" of capabilities.files`) {
+		t.Errorf("got %v", err)
+	}
+	answer = nil
+	both, err := readGranted("x.yaml", m, files, read)
+	check(t, err)
+	if swapped, _ := readGranted("x.yaml", m, []file{files[1], files[0]}, read); swapped.digest == both.digest {
+		t.Error("the same contents at other paths have the same digest")
+	}
+}
+
+func TestLoadFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	m, err := ParseManifest(dir+"/a.yaml", []byte("capabilities:\n  files: [{from: model, to: /data/model}]"))
+	check(t, err)
+	if _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), dir+"/a.yaml:2: capabilities.files[0].from") {
+		t.Errorf("got %v", err)
+	}
+	symlink(t, "/etc/hosts", dir+"/model")
+	if _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), "ends outside") {
+		t.Errorf("got %v", err)
+	}
+	check(t, os.Remove(dir+"/model"))
+	write(t, dir+"/model", []byte("weights"))
+	if files, err := LoadFiles(dir+"/a.yaml", m); err != nil || files == nil {
+		t.Errorf("got %v, %v", files, err)
+	}
+	if files, err := LoadFiles(dir+"/a.yaml", Manifest{}); err != nil || files != nil {
+		t.Errorf("without a grant: %v, %v", files, err)
+	}
+}
+
+// TestGuestReadsItsFiles: what a task reads is what the version was loaded with.
+func TestGuestReadsItsFiles(t *testing.T) {
+	t.Parallel()
+	model := bytes.Repeat([]byte("weights\x00"), 100_000)
+	f := setup(t, Config{}, func(dir string) {
+		write(t, dir+"/a.wasm", runtimetest.Cat(t))
+		write(t, dir+"/a.yaml", []byte(grant))
+		mkdir(t, dir+"/models")
+		write(t, dir+"/models/model.bin", model)
+	})
+	read := func(v *Version, path string) runtime.Outcome {
+		return v.Run(t.Context(), runtime.Call{TaskID: "1", Input: []byte(path)})
+	}
+	v := f.Acquire("acme", "a")
+	if v == nil {
+		t.Fatalf("%+v", f.List())
+	}
+	defer v.Release()
+	before := v.FilesDigest
+	f.write("models/model.bin", []byte("others"))
+	f.awaitFiles("a", before)
+	if got := read(v, "/data/model.bin"); got.Kind != runtime.Complete || !bytes.Equal(got.Output, model) {
+		t.Errorf("%d bytes, %+v", len(got.Output), got.Message)
+	}
+	next := f.Acquire("acme", "a")
+	defer next.Release()
+	if got := read(next, "/data/model.bin"); got.Kind != runtime.Complete || string(got.Output) != "others" {
+		t.Errorf("%q, %+v", got.Output, got.Message)
+	}
+	for _, path := range []string{"/data/other", "/etc/hosts", "/data/../etc/hosts", "/data", "models/model.bin", f.path("models/model.bin")} {
+		if got := read(next, path); got.Kind != runtime.Failed || got.Code != 66 {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+}
