@@ -1,6 +1,10 @@
 package runtime
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/quern-project/quern/runtime/wasm"
+)
 
 const (
 	// maxFrames and maxFrame bound a backtrace: its entries, and the bytes of each.
@@ -36,12 +40,12 @@ func backtrace(err error, module string) []string {
 	trace, _, _ = strings.Cut(trace, traceEnd) // what follows is the host's and nobody else's business
 	var frames []string
 	for frame := range strings.SplitSeq(trace, traceFrame) {
-		switch {
-		case frame == "":
+		switch name := frameName(frame, module); {
+		case frame == "" || strings.HasPrefix(name, wasm.Prefix): // on the way to the host
 		case len(frames) == maxFrames-1 || strings.HasPrefix(frame, traceMore):
 			return append(frames, omitted)
 		default:
-			frames = append(frames, frameName(frame, module))
+			frames = append(frames, name)
 		}
 	}
 	return frames

@@ -34,7 +34,7 @@ func BenchmarkLog(b *testing.B) {
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := l.Write(line); err != nil {
+		if err := l.write(line); err != nil {
 			b.Fatal(err)
 		}
 	}

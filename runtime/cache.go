@@ -25,17 +25,20 @@ import (
 // machine code with a CRC but not the table of its entry points, allocates by counts that it has not
 // checked, and fails for ever on an entry that is damaged. So a module that is not in the cache is
 // compiled in a stage, a cache of its own with no other entry in it; the entry moves from there into
-// the cache; and beside it lies a sum file, named by the module's digest, with the entry's name and
-// its SHA-256. An entry is handed to wazero if that is right, else deleted and made again.
+// the cache; and beside it lies a sum file, named by the module's key, with the entry's name and its
+// SHA-256. An entry is handed to wazero if that is right, else deleted and made again. The key is the
+// SHA-256 of what wazero compiles, which is not the file: that was written anew.
 //
 //	DIR/wazero-v1.12.0-amd64-linux/ENTRY      machine code, written and read by wazero
-//	DIR/sums/v1.12.0-amd64-linux/DIGEST       "ENTRY SHA256"
+//	DIR/sums/v1.12.0-amd64-linux/KEY          "ENTRY SHA256"; its time is that of the last use
 //	DIR/stage-123456/…                        while a module is compiled
 type diskCache struct {
-	dir     string
-	sums    string
-	backend *backend
-	logger  hclog.Logger
+	dir       string
+	sums      string
+	temporary bool // of this engine alone, and removed with it
+	backend   *backend
+	compiler  *compiler
+	logger    hclog.Logger
 }
 
 const (
@@ -65,30 +68,57 @@ func wazeroVersion() string {
 	return unknownVersion
 }
 
-func openDiskCache(ctx context.Context, dir, version string, c clock, logger hclog.Logger) (*diskCache, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+// openDiskCache opens the cache in dir, or makes a temporary one if dir is empty.
+func openDiskCache(ctx context.Context, dir, version string, compiler *compiler, logger hclog.Logger) (_ *diskCache, err error) {
+	c := &diskCache{temporary: dir == "", compiler: compiler, logger: logger}
+	if c.temporary {
+		if dir, err = os.MkdirTemp("", "quern-compiled-"); err != nil {
+			return nil, fmt.Errorf("make temporary cache directory: %w", err)
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, os.RemoveAll(dir))
+			}
+		}()
+	}
+	if c.dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("open cache directory %q: %w", dir, err)
 	}
-	if err := makePrivate(dir); err != nil {
+	c.sums = filepath.Join(c.dir, sumsDir, version+"-"+goruntime.GOARCH+"-"+goruntime.GOOS)
+	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	if err := removeStages(dir); err != nil {
-		return nil, fmt.Errorf("open cache directory %q: %w", dir, err)
+	if !c.temporary {
+		if err := removeStages(c.dir); err != nil {
+			return nil, fmt.Errorf("open cache directory %q: %w", c.dir, err)
+		}
+		c.prune(time.Now())
 	}
-	sums := filepath.Join(dir, sumsDir, version+"-"+goruntime.GOARCH+"-"+goruntime.GOOS)
-	if err := os.MkdirAll(sums, ownerOnly); err != nil {
-		return nil, fmt.Errorf("make cache directory: %w", err)
-	}
-	cache, err := wazero.NewCompilationCacheWithDir(dir)
+	cache, err := wazero.NewCompilationCacheWithDir(c.dir)
 	if err != nil {
-		return nil, fmt.Errorf("open cache directory %q: %w", dir, err)
+		return nil, fmt.Errorf("open cache directory %q: %w", c.dir, err)
 	}
-	b, err := newBackend(ctx, cache, c)
-	if err != nil {
-		return nil, err
+	c.backend, err = newBackend(ctx, cache)
+	return c, err
+}
+
+// prepare makes what is not there of the directory, also when somebody has tidied it away meanwhile.
+func (c *diskCache) prepare() error {
+	if err := makePrivate(c.dir); err != nil {
+		return err
 	}
-	return &diskCache{dir: dir, sums: sums, backend: b, logger: logger}, nil
+	if err := os.MkdirAll(c.sums, ownerOnly); err != nil {
+		return fmt.Errorf("make cache directory: %w", err)
+	}
+	return nil
+}
+
+func (c *diskCache) close(ctx context.Context) error {
+	err := c.backend.close(ctx)
+	if c.temporary {
+		err = errors.Join(err, os.RemoveAll(c.dir))
+	}
+	return err
 }
 
 // removeStages removes what processes left behind that died while they compiled. Younger stages may
@@ -113,31 +143,40 @@ func removeStages(dir string) error {
 	return nil
 }
 
-// compile loads a module from the cache, after it was put there if it was not. The caller holds the
-// lock of the digest.
-func (c *diskCache) compile(ctx context.Context, binary []byte, digest string) (wazero.CompiledModule, error) {
-	err := c.verify(digest)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.logger.Warn("compile cache entry is damaged, module is compiled again", "digest", digest, "error", err)
-	}
-	if err != nil {
-		if err := c.fill(ctx, binary, digest); err != nil {
-			return nil, err
+// load loads a module from the cache, after it was put there if it was not. The caller holds the lock
+// of the key.
+func (c *diskCache) load(ctx context.Context, binary []byte, key, digest string) (wazero.CompiledModule, error) {
+	for again := false; ; again = true {
+		err := c.verify(key)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.logger.Warn("compile cache entry is damaged, module is compiled again", "digest", digest, "error", err)
 		}
+		if err != nil {
+			if err := c.fill(ctx, binary, key, digest); err != nil {
+				return nil, err
+			}
+		}
+		compiled, err := c.backend.compile(withoutCompiler{ctx}, binary)
+		if !errors.Is(err, errNotCompiled) || again {
+			return compiled, err
+		}
+		// Another process has pruned the entry, or it was made with other settings.
+		_ = os.Remove(c.sumFile(key)) // a sum that stays is the second round's error
 	}
-	return c.backend.compile(ctx, binary)
 }
 
 // verify returns nil if the entry of a module is there and as it was written. Otherwise the entry is
 // gone when it returns.
-func (c *diskCache) verify(digest string) error {
-	text, err := os.ReadFile(c.sumFile(digest))
+func (c *diskCache) verify(key string) error {
+	now := time.Now()
+	_ = os.Chtimes(c.sumFile(key), now, now) // used, as far as prune is concerned
+	text, err := os.ReadFile(c.sumFile(key))
 	if err != nil {
 		return err
 	}
-	name, want, ok := strings.Cut(strings.TrimSpace(string(text)), " ")
-	if !ok || !filepath.IsLocal(name) {
-		return errors.Join(errors.New("sum file is damaged"), os.Remove(c.sumFile(digest)))
+	name, want, ok := parseSum(text)
+	if !ok {
+		return errors.Join(errors.New("sum file is damaged"), os.Remove(c.sumFile(key)))
 	}
 	entry := filepath.Join(c.dir, name)
 	sum, err := sumOf(entry)
@@ -150,54 +189,60 @@ func (c *diskCache) verify(digest string) error {
 	return nil
 }
 
+// parseSum takes a sum file apart. The name is that of a file below the cache directory.
+func parseSum(text []byte) (name, sum string, ok bool) {
+	name, sum, ok = strings.Cut(strings.TrimSpace(string(text)), " ")
+	return name, sum, ok && filepath.IsLocal(name)
+}
+
 // fill compiles a module in a stage and moves the entry into the cache.
-func (c *diskCache) fill(ctx context.Context, binary []byte, digest string) (err error) {
+func (c *diskCache) fill(ctx context.Context, binary []byte, key, digest string) (err error) {
+	if err := c.compiler.remembered(key); err != nil {
+		return err
+	}
+	release, err := c.compiler.slot(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := c.prepare(); err != nil {
+		return err
+	}
 	stage, err := os.MkdirTemp(c.dir, stagePrefix)
 	if err != nil {
 		return fmt.Errorf("make stage: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(stage)) }()
-	if err := compileIn(ctx, stage, binary); err != nil {
+	if err := c.compiler.compile(ctx, stage, binary, key, digest); err != nil {
 		return err
 	}
-	entries, err := filepath.Glob(filepath.Join(stage, "*", "*"))
-	if err != nil || len(entries) != 1 {
-		return fmt.Errorf("find entry in stage: %d files: %w", len(entries), err)
-	}
-	sum, err := sumOf(entries[0])
+	entries, err := fs.Glob(os.DirFS(stage), wazeroDirs+"/*")
 	if err != nil {
 		return err
 	}
-	name, err := filepath.Rel(stage, entries[0])
+	if len(entries) != 1 {
+		return fmt.Errorf("find entry in stage: %d files", len(entries))
+	}
+	name := filepath.FromSlash(entries[0])
+	sum, err := sumOf(filepath.Join(stage, name))
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(c.dir, filepath.Dir(name)), ownerOnly); err != nil {
 		return err
 	}
 	// The entry first: a sum without its entry, or with an older one, is made again.
-	if err := os.Rename(entries[0], filepath.Join(c.dir, name)); err != nil {
+	if err := os.Rename(filepath.Join(stage, name), filepath.Join(c.dir, name)); err != nil {
 		return err
 	}
 	staged := filepath.Join(stage, "sum")
 	if err := os.WriteFile(staged, []byte(name+" "+sum+"\n"), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(staged, c.sumFile(digest))
+	return os.Rename(staged, c.sumFile(key))
 }
 
-// compileIn compiles a module for the sake of the entry that wazero writes.
-func compileIn(ctx context.Context, stage string, binary []byte) (err error) {
-	cache, err := wazero.NewCompilationCacheWithDir(stage)
-	if err != nil {
-		return err
-	}
-	b := &backend{cache: cache, runtime: wazero.NewRuntimeWithConfig(ctx, runtimeConfig(cache))}
-	defer func() { err = errors.Join(err, b.close(ctx)) }()
-	_, err = b.compile(ctx, binary)
-	return err
-}
-
-func (c *diskCache) sumFile(digest string) string {
-	return filepath.Join(c.sums, strings.TrimPrefix(digest, digestPrefix))
-}
+func (c *diskCache) sumFile(key string) string { return filepath.Join(c.sums, key) }
 
 func sumOf(path string) (sum string, err error) {
 	file, err := os.Open(path)

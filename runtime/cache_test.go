@@ -42,7 +42,7 @@ func runsFrom(t *testing.T, dir string, binary []byte) string {
 	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
 		t.Fatalf("output = %q", got)
 	}
-	if module.backend != engine.disk.backend {
+	if module.backend != engine.cache.backend {
 		t.Errorf("the module did not come from the cache:\n%s", log)
 	}
 	return log.String()
@@ -136,10 +136,10 @@ func TestCacheDamage(t *testing.T) {
 		"magic":       {file: "wazero-*/*", damage: flip(func(int) int { return 0 })},
 		"function":    {file: "wazero-*/*", damage: flip(func(int) int { return 17 })}, // an entry point, which wazero does not check
 		"code":        {file: "wazero-*/*", damage: flip(func(size int) int { return size / 2 })},
-		"missing":     {file: "wazero-*/*", damage: func(t *testing.T, path string) { remove(t, path) }, silent: true},
+		"missing":     {file: "wazero-*/*", damage: func(t *testing.T, path string) { removeFile(t, path) }, silent: true},
 		"sum":         {file: "sums/*/*", damage: flip(func(size int) int { return size - 2 })},
 		"sum empty":   {file: "sums/*/*", damage: truncate(0)},
-		"sum missing": {file: "sums/*/*", damage: func(t *testing.T, path string) { remove(t, path) }, silent: true},
+		"sum missing": {file: "sums/*/*", damage: func(t *testing.T, path string) { removeFile(t, path) }, silent: true},
 		"sum outside": {file: "sums/*/*", damage: func(t *testing.T, path string) {
 			if err := os.WriteFile(path, []byte("../../etc/passwd 00\n"), 0o600); err != nil {
 				t.Fatal(err)
@@ -168,14 +168,14 @@ func TestCacheDamage(t *testing.T) {
 	}
 }
 
-func remove(t *testing.T, path string) {
+func removeFile(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestCacheUnusable: a disk that fails is a warning, and the module runs from memory.
+// TestCacheUnusable: a disk that fails is a warning, and the module runs from another.
 func TestCacheUnusable(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cache")
@@ -190,8 +190,14 @@ func TestCacheUnusable(t *testing.T) {
 	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
 		t.Errorf("output = %q", got)
 	}
-	if !strings.Contains(log.String(), "compile cache failed, module was compiled in memory") {
+	if !strings.Contains(log.String(), "compile cache failed, module is compiled in a temporary folder") {
 		t.Errorf("log:\n%s", log)
+	}
+	if err := engine.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(engine.spare.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the temporary folder is still there: %v", err)
 	}
 }
 
@@ -245,7 +251,7 @@ func TestCacheVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer engine.Close(t.Context())
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || engine.disk != nil {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || !engine.cache.temporary {
 		t.Errorf("there is a cache: %v", err)
 	}
 	if !strings.Contains(log.String(), "no compile cache") {
@@ -359,5 +365,72 @@ func TestCacheShared(t *testing.T) {
 	group.Wait()
 	if log := runsFrom(t, dir, binary); strings.Contains(log, "WARN") || len(entriesOf(t, dir)) != 1 {
 		t.Errorf("entries = %v, log:\n%s", entriesOf(t, dir), log)
+	}
+}
+
+// TestCacheTemporary: without a directory there is one of the engine's own, made again if it is tidied away,
+// and gone with the engine.
+func TestCacheTemporary(t *testing.T) {
+	t.Parallel()
+	engine, err := newEngine(t.Context(), Config{}, testVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		module, err := engine.Load(t.Context(), runtimetest.Echo(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := module.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if entries := entriesOf(t, engine.cache.dir); len(entries) != 1 {
+			t.Errorf("entries = %v, want 1", entries)
+		}
+		if err := os.RemoveAll(engine.cache.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loadInto(t, engine, runtimetest.Echo(t))
+	if err := engine.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(engine.cache.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the temporary folder is still there: %v", err)
+	}
+}
+
+// TestCacheWithoutCompiler: what is not in the cache when wazero looks for it is not compiled by the host on
+// the way, but by a compiler.
+func TestCacheWithoutCompiler(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cache")
+	binary := runtimetest.Echo(t)
+	engine, _ := setupCached(t, dir)
+	if _, err := engine.cache.backend.compile(withoutCompiler{t.Context()}, binary); !errors.Is(err, errNotCompiled) {
+		t.Fatalf("compile = %v, want an error", err)
+	}
+	runsFrom(t, dir, binary)
+	// An entry of other settings: whole, and known to the sum file, but not by the name that wazero wants.
+	entry := entriesOf(t, dir)[0]
+	if err := os.Rename(entry, entry+"0"); err != nil {
+		t.Fatal(err)
+	}
+	sums, err := filepath.Glob(filepath.Join(dir, sumsDir, "*", "*"))
+	if err != nil || len(sums) != 1 {
+		t.Fatalf("sums = %v, %v", sums, err)
+	}
+	text, err := os.ReadFile(sums[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(sums[0], bytes.Replace(text, []byte(" "), []byte("0 "), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if log := runsFrom(t, dir, binary); strings.Count(log, "module compiled") != 1 || strings.Contains(log, "damaged") {
+		t.Errorf("log:\n%s", log)
+	}
+	if log := runsFrom(t, dir, binary); strings.Contains(log, "module compiled") {
+		t.Errorf("the entry is not in the cache:\n%s", log)
 	}
 }

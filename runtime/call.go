@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quern-project/quern/runtime/wasi"
 )
 
 // Call is one task as the guest sees it.
@@ -22,6 +24,11 @@ type Call struct {
 	Input []byte
 	// Env is what the manifest grants. Names that begin with TASK_ are the host's: they are skipped.
 	Env map[string]string
+	// Files are what the guest may read at their paths. Default nil, which is none.
+	Files *Files
+	// Checkpoint is what an earlier run of the task left, which the guest reads as the file /checkpoint.
+	// Default nil, which is no such file.
+	Checkpoint []byte
 	// Limits bound the call; the zero value means the defaults.
 	Limits Limits
 	// Timeout is the task's own limit of wall-clock time, in the place of Limits.Timeout. Default 0,
@@ -42,26 +49,46 @@ type Call struct {
 	Progress func(fraction float64, message string)
 }
 
+// Files is a tree of files in memory that guests may read. It does not change, and any number of calls
+// may share it.
+type Files = wasi.Files
+
+// NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not
+// copied. A path that is not absolute and clean, or that lies below a file, is an error that names it.
+func NewFiles(contents map[string][]byte) (*Files, error) { return wasi.NewFiles(contents) }
+
 // ReservedEnv begins the names of the environment that no manifest can set.
 const ReservedEnv = "TASK_"
 
-// environment lists the variables in a fixed order: the task's first, then the granted by name.
-func (c Call) environment() [][2]string {
-	env := [][2]string{
-		{"TASK_ID", c.TaskID},
-		{"TASK_QUEUE", c.Queue},
-		{"TASK_TENANT", c.Tenant},
-		{"TASK_PLUGIN", c.Plugin},
+// limits are those of the call, and what ends the guest when its time is over: the task's own timeout is
+// told in other words than the manifest's.
+func (c Call) limits() (Limits, error) {
+	l := c.Limits.WithDefaults()
+	if c.Timeout > 0 {
+		l.Timeout = c.Timeout
+		return l, taskTimeoutExceeded(c.Timeout)
+	}
+	return l, timeoutExceeded(l.Timeout)
+}
+
+// environment lists the variables, each as NAME=VALUE, in a fixed order: the task's first, then the granted
+// by name.
+func (c Call) environment() []string {
+	env := []string{
+		"TASK_ID=" + c.TaskID,
+		"TASK_QUEUE=" + c.Queue,
+		"TASK_TENANT=" + c.Tenant,
+		"TASK_PLUGIN=" + c.Plugin,
 	}
 	if c.Attempt > 0 {
-		env = append(env, [2]string{"TASK_ATTEMPT", strconv.Itoa(c.Attempt)})
+		env = append(env, "TASK_ATTEMPT="+strconv.Itoa(c.Attempt))
 	}
 	if c.MaxAttempts > 0 {
-		env = append(env, [2]string{"TASK_MAX_ATTEMPTS", strconv.Itoa(c.MaxAttempts)})
+		env = append(env, "TASK_MAX_ATTEMPTS="+strconv.Itoa(c.MaxAttempts))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 		if !strings.HasPrefix(name, ReservedEnv) {
-			env = append(env, [2]string{name, c.Env[name]})
+			env = append(env, name+"="+c.Env[name])
 		}
 	}
 	return env

@@ -20,11 +20,13 @@ func directed(pieces ...string) (lines, reports []string) {
 		progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
 	}
 	for _, piece := range pieces {
-		if n, err := l.Write([]byte(piece)); n != len(piece) || err != nil {
+		if err := l.write([]byte(piece)); err != nil {
 			panic(err)
 		}
 	}
-	l.flush()
+	if err := l.flush(); err != nil {
+		panic(err)
+	}
 	return lines, reports
 }
 
@@ -124,13 +126,13 @@ func TestProgressIsNotCounted(t *testing.T) {
 func TestProgressFloodTakesNoMemory(t *testing.T) {
 	l := logs{limit: 1 << 10}
 	line := []byte("quern:progress=0.5 " + strings.Repeat("x", 100) + "\n")
-	if n := testing.AllocsPerRun(1000, func() { _, _ = l.Write(line) }); n > 0 {
+	if n := testing.AllocsPerRun(1000, func() { _ = l.write(line) }); n > 0 {
 		t.Errorf("%v allocations a line", n)
 	}
-	_, _ = l.Write([]byte("quern:progress=0.5 "))
+	_ = l.write([]byte("quern:progress=0.5 "))
 	endless := []byte(strings.Repeat("x", 64<<10))
 	for range 1000 {
-		_, _ = l.Write(endless)
+		_ = l.write(endless)
 	}
 	if held := cap(l.partial) + cap(l.tail); held > 4*maxProgress || l.written > 0 || l.full {
 		t.Errorf("%d bytes are held, %d counted", held, l.written)
@@ -236,24 +238,19 @@ func FuzzLogs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, size, limit int) {
 		limit = max(1, limit)
 		stopped, logged := false, 0
-		l := logs{limit: int64(limit), stop: func(error) { stopped = true }}
+		l := logs{limit: int64(limit)}
 		l.line = func(line string) { logged++ }
 		l.progress = func(fraction float64, message string) {
 			if !(fraction >= 0 && fraction <= 1) || len(message) > maxProgress || !utf8.ValidString(message) || strings.ContainsAny(message, "\n\r\x1b") {
 				t.Errorf("progress %v %q", fraction, message)
 			}
 		}
-		func() {
-			defer func() {
-				if recover() != nil && !stopped {
-					t.Error("it panicked without a cause")
-				}
-			}()
-			for piece := range slices.Chunk(text, max(1, size)) {
-				_, _ = l.Write(piece)
+		for piece := range slices.Chunk(text, max(1, size)) {
+			if stopped = l.write(piece) != nil; stopped {
+				break
 			}
-		}()
-		l.flush()
+		}
+		stopped = l.flush() != nil || stopped
 		if l.written > int64(limit) || logged > limit+1 || l.full != stopped || len(l.partial) > 0 {
 			t.Errorf("%d bytes and %d lines within %d, full %t, stopped %t, %q is left", l.written, logged, limit, l.full, stopped, l.partial)
 		}

@@ -1,9 +1,7 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	goruntime "runtime"
 	"sync"
@@ -11,7 +9,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -22,13 +19,30 @@ const entryPoint = "_start"
 // Config of an Engine. The zero value works.
 type Config struct {
 	// CacheDir is where compiled modules are kept: executable code, so it is created with mode 0700
-	// and refused if anyone else may touch it. Default "", which is no cache on disk.
+	// and refused if anyone else may touch it. What was not used for 30 days, or is over 1 GiB, is removed.
+	// Default "", which is a temporary folder that Close removes.
 	CacheDir string
-	// Logger receives what happens to the cache. Default nil, which logs nothing.
+	// Compiler is the command line of a process that does nothing but call CompileChild: its program and its
+	// arguments. Default nil, which compiles in this process, where a hostile module can take any time and
+	// all memory.
+	Compiler []string
+	// CompileTime is the processor time that a compile child may take, rounded up to seconds. Default 0,
+	// which is 4 s and 6 s more for each MiB of the module.
+	CompileTime time.Duration
+	// CompileMemory is the address space in bytes that a compile child may take beyond what a new process
+	// has. Default 0, which is 512 MiB and 64 MiB more for each MiB of the module. Linux only.
+	CompileMemory int64
+	// Guests is how many guests compute at the same time; others wait for their turn. Default: one for each
+	// processor that Go uses.
+	Guests int
+	// Logger receives what happens to the cache and in compilations. Default nil, which logs nothing.
 	Logger hclog.Logger
 }
 
 func (c Config) withDefaults() Config {
+	if c.Guests <= 0 {
+		c.Guests = goruntime.GOMAXPROCS(0)
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
@@ -37,14 +51,19 @@ func (c Config) withDefaults() Config {
 
 // Engine compiles modules and owns all that they share.
 type Engine struct {
-	logger hclog.Logger
-	base   wazero.ModuleConfig // what is the same for every instance
-	plain  *backend            // compiles in memory
-	disk   *diskCache          // nil without a cache on disk
+	logger   hclog.Logger
+	gate     *gate
+	started  time.Time // the zero of the monotonic clock of all guests
+	compiler *compiler
+	version  string // wazero's
+	cache    *diskCache
+
+	spareMu sync.Mutex
+	spare   *diskCache // nil until cache fails
 
 	mu        sync.Mutex
 	closed    bool
-	compiling map[string]chan struct{} // by digest; whoever made the channel closes it
+	compiling map[string]chan struct{} // by key; whoever made the channel closes it
 }
 
 // New makes an engine. Who makes it closes it, after every module that it loaded.
@@ -54,32 +73,34 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 
 func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error) {
 	cfg = cfg.withDefaults()
-	c := clock{started: time.Now()}
 	e := &Engine{
 		logger:    cfg.Logger,
+		gate:      newGate(cfg.Guests),
+		started:   time.Now(),
+		compiler:  newCompiler(cfg),
+		version:   version,
 		compiling: map[string]chan struct{}{},
-		base: wazero.NewModuleConfig().
-			WithName(""). // anonymous: any number of instances at once
-			WithStartFunctions().
-			WithRandSource(rand.Reader).
-			WithWalltime(c.walltime, sys.ClockResolution(time.Microsecond)).
-			WithNanotime(c.nanotime, sys.ClockResolution(time.Nanosecond)).
-			WithOsyield(goruntime.Gosched),
+	}
+	dir := cfg.CacheDir
+	if dir != "" && version == unknownVersion {
+		e.logger.Warn("no compile cache: the version of wazero is unknown in this build", "cache", dir)
+		dir = ""
 	}
 	var err error
-	if e.plain, err = newBackend(ctx, wazero.NewCompilationCache(), c); err != nil {
-		return nil, err
+	e.cache, err = openDiskCache(ctx, dir, version, e.compiler, e.logger)
+	return e, err
+}
+
+// spareCache is a temporary one that stands in where the cache directory fails.
+func (e *Engine) spareCache(ctx context.Context) (*diskCache, error) {
+	e.spareMu.Lock()
+	defer e.spareMu.Unlock()
+	if e.spare != nil {
+		return e.spare, nil
 	}
-	switch {
-	case cfg.CacheDir == "":
-	case version == unknownVersion:
-		e.logger.Warn("no compile cache: the version of wazero is unknown in this build", "cache", cfg.CacheDir)
-	default:
-		if e.disk, err = openDiskCache(ctx, cfg.CacheDir, version, c, e.logger); err != nil {
-			return nil, errors.Join(err, e.Close(ctx))
-		}
-	}
-	return e, nil
+	var err error
+	e.spare, err = openDiskCache(ctx, "", e.version, e.compiler, e.logger)
+	return e.spare, err
 }
 
 // Close closes the engine and all code that it compiled. No Run may be in flight. It may be called
@@ -92,29 +113,31 @@ func (e *Engine) Close(ctx context.Context) error {
 	if closed {
 		return nil
 	}
-	err := e.plain.close(ctx)
-	if e.disk != nil {
-		err = errors.Join(err, e.disk.backend.close(ctx))
+	e.spareMu.Lock()
+	defer e.spareMu.Unlock()
+	err := e.cache.close(ctx)
+	if e.spare != nil {
+		err = errors.Join(err, e.spare.close(ctx))
 	}
 	return err
 }
 
-// lock waits until no other call compiles the same file, and returns what ends that for this one.
-func (e *Engine) lock(ctx context.Context, digest string) (unlock func(), err error) {
+// lock waits until no other call compiles the same module, and returns what ends that for this one.
+func (e *Engine) lock(ctx context.Context, key string) (unlock func(), err error) {
 	for {
 		e.mu.Lock()
-		other, busy := e.compiling[digest]
+		other, busy := e.compiling[key]
 		if e.closed {
 			e.mu.Unlock()
 			return nil, ErrClosed
 		}
 		if !busy {
 			done := make(chan struct{})
-			e.compiling[digest] = done
+			e.compiling[key] = done
 			e.mu.Unlock()
 			return func() {
 				e.mu.Lock()
-				delete(e.compiling, digest)
+				delete(e.compiling, key)
 				e.mu.Unlock()
 				close(done)
 			}, nil
@@ -128,20 +151,6 @@ func (e *Engine) lock(ctx context.Context, digest string) (unlock func(), err er
 	}
 }
 
-// moduleConfig is the configuration of one instance.
-func (e *Engine) moduleConfig(r *run, c Call) wazero.ModuleConfig {
-	config := e.base.
-		WithStdin(bytes.NewReader(c.Input)).
-		WithStdout(&r.output).
-		WithStderr(&r.logs).
-		WithArgs(c.Plugin)
-	// Last, because every step copies the names of the environment so far.
-	for _, v := range c.environment() {
-		config = config.WithEnv(v[0], v[1])
-	}
-	return config
-}
-
 // backend is one wazero runtime with WASI in it.
 type backend struct {
 	runtime wazero.Runtime
@@ -149,21 +158,20 @@ type backend struct {
 	wasi    map[string]wasm.Signature
 }
 
-func newBackend(ctx context.Context, cache wazero.CompilationCache, c clock) (*backend, error) {
+func newBackend(ctx context.Context, cache wazero.CompilationCache) (*backend, error) {
 	b := &backend{cache: cache, runtime: wazero.NewRuntimeWithConfig(ctx, runtimeConfig(cache))}
 	var err error
-	if b.wasi, err = instantiateWASI(ctx, b.runtime, c); err != nil {
+	if b.wasi, err = instantiateHost(ctx, b.runtime); err != nil {
 		return nil, errors.Join(err, b.close(ctx))
 	}
 	return b, nil
 }
 
-// runtimeConfig is the same for all runtimes: what they compile is interchangeable only so.
-// WithCloseOnContextDone makes loops look at the context, at a price, and is what stops a guest.
+// runtimeConfig is the same for all runtimes: what they compile is interchangeable only so. Nothing of
+// wazero stops a guest: its fuel does.
 func runtimeConfig(cache wazero.CompilationCache) wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfig().
 		WithCompilationCache(cache).
-		WithCloseOnContextDone(true).
 		WithDebugInfoEnabled(false)
 }
 

@@ -3,10 +3,10 @@ package runtime
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
+	"github.com/quern-project/quern/runtime/wasi"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -14,28 +14,48 @@ const (
 	handlerExport = "quern_handle"
 	handlerModule = "quern_v1"
 	extismModule  = "extism:host/env"
-
-	// maxTable bounds the entries that all tables of a module have from the start: they lie outside
-	// its memory limit. The largest guests have some ten thousand.
-	maxTable = 1 << 20
 )
 
-// decode reads the outline of a file that sniff has passed.
-func decode(file []byte) (*wasm.Outline, *RefusedError) {
-	outline, err := wasm.Decode(file)
+// decode checks a file that sniff has passed, and writes it anew. What it returns is filled as far as the
+// file could be read, also beside a refusal.
+func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
+	module, err := wasm.Rewrite(file, wasm.Options{})
 	if err == nil {
-		return outline, nil
+		return module, nil
 	}
-	var bad *wasm.Error
 	where := ""
+	var bad *wasm.Error
 	if errors.As(err, &bad) {
-		where = fmt.Sprintf("%s section at byte %d", bad.Section, bad.Offset)
-		err = bad.Err
+		where, err = bad.Where(), bad.Err
 	}
-	if errors.Is(err, wasm.ErrTruncated) {
-		return nil, refuse("a truncated WebAssembly module: "+err.Error(), where, copyAgain)
+	var over *wasm.CapError
+	switch {
+	case errors.As(err, &over):
+		return module, refuse("a module that is too large to serve: "+err.Error(), where, overRemedy(over.What))
+	case errors.Is(err, wasm.ErrUnsupported):
+		return module, refuse("a module of a later WebAssembly: "+err.Error(), where, buildOlder)
+	case errors.Is(err, wasm.ErrTruncated):
+		return module, refuse("a truncated WebAssembly module: "+err.Error(), where, copyAgain)
+	default:
+		return module, refuse("a damaged WebAssembly module: "+label(err.Error()), where, copyAgain)
 	}
-	return nil, refuse("a damaged WebAssembly module: "+err.Error(), where, copyAgain)
+}
+
+// buildOlder is the remedy for what proposals beyond WebAssembly 2.0 bring.
+const buildOlder = "build it for WebAssembly 2.0, without later proposals (Rust: -C target-cpu=generic; clang: -mcpu=generic)"
+
+// overRemedy says what to do about a module that is over a cap of the decoder.
+func overRemedy(what string) string {
+	switch {
+	case strings.HasPrefix(what, "bytes in the file"):
+		return "build it without debug information, or take it apart"
+	case strings.Contains(what, "in a function") || strings.Contains(what, "of a function") || what == "locals" || strings.HasPrefix(what, "blocks"):
+		return "split that function, or build it without inlining so much into it (C, Rust: -Os)"
+	case strings.Contains(what, "table"):
+		return "declare smaller tables"
+	default:
+		return "no compiler writes as many: build it again, or take it apart"
+	}
 }
 
 // describe fills in what the outline says.
@@ -55,9 +75,7 @@ func (i *Info) describe(o *wasm.Outline) {
 	}
 }
 
-func bytesOf(pages uint64) int64 {
-	return int64(min(pages, math.MaxInt64/wasm.PageSize) * wasm.PageSize)
-}
+func bytesOf(pages uint32) int64 { return int64(pages) * wasm.PageSize }
 
 // kindOf tells the kinds apart; "" is none of them.
 func kindOf(o *wasm.Outline) Kind {
@@ -104,6 +122,15 @@ func (b *backend) refusals(kind Kind, o *wasm.Outline) []Refusal {
 	return found
 }
 
+// foreign finds the imports for which a file that cannot be read to its end could not be served either: they
+// often say what it was built for.
+func (b *backend) foreign(o *wasm.Outline) []Refusal {
+	if o.ImportsFrom(extismModule) || o.ImportsFrom(handlerModule) {
+		return nil
+	}
+	return b.checkImports(o)
+}
+
 func noEntryPoint(o *wasm.Outline) Refusal {
 	if slices.Contains(o.Custom, "linking") {
 		return Refusal{What: "an object file, which is not linked yet", Where: "linking section", Remedy: "link it (clang without -c)"}
@@ -117,26 +144,15 @@ func noEntryPoint(o *wasm.Outline) Refusal {
 	return Refusal{What: "no entry point", Where: "exports", Remedy: remedy}
 }
 
-// checkMemory finds what a command lacks or takes too much of. A command without a memory could hand
-// no buffer to WASI, whose functions take it for granted.
+// checkMemory finds what a command lacks: without a memory it could hand no buffer to WASI, whose
+// functions take it for granted.
 func checkMemory(o *wasm.Outline) []Refusal {
 	var found []Refusal
-	if len(o.Memories) == 0 && o.ImportsFrom(wasiModule) {
+	if len(o.Memories) == 0 && o.ImportsFrom(wasi.ModuleName) {
 		found = append(found, Refusal{
-			What:   "no memory, which the functions of " + wasiModule + " read and write",
+			What:   "no memory, which the functions of " + wasi.ModuleName + " read and write",
 			Where:  "memory section",
 			Remedy: "declare a memory and export it as memory",
-		})
-	}
-	entries := uint64(0)
-	for _, table := range o.Tables {
-		entries += min(table.Min, math.MaxUint32)
-	}
-	if entries > maxTable {
-		found = append(found, Refusal{
-			What:   fmt.Sprintf("tables of %d entries, more than %d", entries, maxTable),
-			Where:  "table section",
-			Remedy: "declare smaller tables",
 		})
 	}
 	return found
@@ -176,12 +192,12 @@ func (b *backend) checkImport(i wasm.Import) (Refusal, bool) {
 		Where:  "import section",
 		Remedy: importRemedy(i),
 	}
-	if i.Module != wasiModule {
+	if i.Module != wasi.ModuleName {
 		return refusal, false
 	}
 	if i.Kind != wasm.Function {
 		refusal.What = fmt.Sprintf("import %s is a %s", name, i.Kind)
-		refusal.Remedy = wasiModule + " has functions only: define the " + string(i.Kind) + " in the module"
+		refusal.Remedy = wasi.ModuleName + " has functions only: define the " + i.Kind.String() + " in the module"
 		return refusal, false
 	}
 	want, ok := b.wasi[i.Name]
@@ -198,9 +214,9 @@ func (b *backend) checkImport(i wasm.Import) (Refusal, bool) {
 
 // importRemedy recognizes the toolchains whose modules are made for another host.
 func importRemedy(i wasm.Import) string {
-	const onlyWASI = "a command may import only functions of " + wasiModule
+	const onlyWASI = "a command may import only functions of " + wasi.ModuleName
 	switch {
-	case i.Module == wasiModule:
+	case i.Module == wasi.ModuleName:
 		return "WASI preview 1 has no such function: " + buildCommand
 	case i.Module == handlerModule:
 		return "only a handler may import it, which exports " + handlerExport

@@ -4,39 +4,46 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/tetratelabs/wazero/sys"
 )
 
-// judge turns what ended a call into its outcome. The first cause wins: if the context of the call
-// has ended, its cause is the outcome, whatever the guest still did.
-func (r *run) judge(cause, err error) Outcome {
+// judge turns what ended a call into its outcome. The first cause wins: if the host has ended the guest,
+// that is the outcome; then what the guest said by its exit code, and only then a trap.
+func (r *run) judge(err error) Outcome {
 	var (
 		fault *faultError
 		limit *limitError
-		exit  *sys.ExitError
 	)
 	switch {
 	case r.memory.err != nil:
 		return faultOutcome(r.memory.err)
-	case errors.As(cause, &fault):
+	case errors.As(r.cause, &fault):
 		return faultOutcome(fault.err)
-	case errors.As(cause, &limit):
-		return limitOutcome(limit)
-	case cause != nil:
-		return cancelledOutcome(cause)
+	case errors.As(r.cause, &limit):
+		outcome := limitOutcome(limit)
+		outcome.Backtrace = r.backtrace(err)
+		return outcome
+	case r.cause != nil:
+		return cancelledOutcome(r.cause)
+	case r.exited:
+		return r.ended(r.code)
 	case err == nil:
-		return Outcome{Kind: Complete, Output: r.output.bytes}
+		return r.ended(0)
 	case errors.As(err, &fault):
 		return faultOutcome(fault.err)
-	case errors.As(err, &exit):
-		return r.exited(int(int32(exit.ExitCode())))
 	default:
 		return r.trapped(err)
 	}
 }
 
-func (r *run) exited(code int) Outcome {
+// backtrace is where the guest was when it was ended.
+func (r *run) backtrace(err error) []string {
+	if err == nil {
+		return nil
+	}
+	return backtrace(err, r.module.compiled.Name())
+}
+
+func (r *run) ended(code int) Outcome {
 	switch {
 	case code == 0:
 		return Outcome{Kind: Complete, Output: r.output.bytes}
@@ -59,11 +66,11 @@ func (r *run) trapped(err error) Outcome {
 		return faultOutcome(err)
 	case r.memory.refused:
 		outcome := limitOutcome(memoryExceeded(r.limits.Memory))
-		outcome.Backtrace = backtrace(err, r.module.compiled.Name())
+		outcome.Backtrace = r.backtrace(err)
 		return outcome
 	default:
 		return Outcome{
-			Kind: Trap, Trap: name, Backtrace: backtrace(err, r.module.compiled.Name()),
+			Kind: Trap, Trap: name, Backtrace: r.backtrace(err),
 			Message: describe("trap: "+name+" ("+hint+")", r.logs.end()),
 		}
 	}

@@ -31,6 +31,9 @@ type Limits struct {
 	Log int64
 	// Timeout bounds the wall-clock time of the call. Default 0, which is none.
 	Timeout time.Duration
+	// CPU bounds the fuel that the guest burns: a nanosecond is one unit, about one instruction, on every
+	// machine the same. Default 0, which is none.
+	CPU time.Duration
 }
 
 // WithDefaults returns a copy in which every size that is not set, or is negative, has its default.
@@ -46,10 +49,11 @@ func (l Limits) WithDefaults() Limits {
 	set(&l.Log, defaultLog)
 	l.Memory = min(l.Memory, MaxMemory)
 	l.Timeout = max(l.Timeout, 0)
+	l.CPU = max(l.CPU, 0)
 	return l
 }
 
-// limitError stops a guest: it is the cause with which the context of its call is cancelled.
+// limitError ends a guest as the cause of its run.
 type limitError struct {
 	limit   Limit
 	message string
@@ -89,6 +93,11 @@ func logExceeded(limit int64) *limitError {
 func timeoutExceeded(limit time.Duration) *limitError {
 	value := formatDuration(limit)
 	return exceeded("timeout", value, fmt.Sprintf("timeout of %s exceeded", value))
+}
+
+func cpuExceeded(limit time.Duration) *limitError {
+	value := formatDuration(limit)
+	return exceeded("cpu", value, fmt.Sprintf("cpu limit of %s exceeded", value))
 }
 
 // taskTimeoutExceeded is timeoutExceeded for a task with a limit of its own, which no manifest raises.

@@ -6,11 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"time"
-
-	"github.com/tetratelabs/wazero"
 
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -39,29 +36,32 @@ func (e *Engine) load(ctx context.Context, binary []byte) (*Module, Info, error)
 	if refused := sniff(binary); refused != nil {
 		return nil, info, refused
 	}
-	outline, refused := decode(binary)
-	if refused != nil {
-		return nil, info, refused
-	}
+	rewritten, damaged := decode(binary)
+	outline := &rewritten.Outline
 	info.describe(outline)
+	if damaged != nil {
+		return nil, info, &RefusedError{Refusals: append(e.cache.backend.foreign(outline), damaged.Refusals...)}
+	}
 	info.Kind = kindOf(outline)
-	if found := e.plain.refusals(info.Kind, outline); len(found) > 0 {
+	if found := e.cache.backend.refusals(info.Kind, outline); len(found) > 0 {
 		return nil, info, &RefusedError{Refusals: found}
 	}
-	m, err := e.compile(ctx, binary, info)
+	m, err := e.compile(ctx, rewritten.Binary, info)
 	if err != nil {
 		return nil, info, err
 	}
-	if err := m.try(ctx, outline); err != nil {
+	m.declare(rewritten)
+	if err := m.try(ctx); err != nil {
 		return nil, info, errors.Join(err, m.Close(ctx))
 	}
 	return m, info, nil
 }
 
-// compile gets the machine code, from the disk if it is there. The disk is only ever a help: when
-// something is wrong with it, that is logged and the module is compiled in memory.
+// compile gets the machine code of a module as it was written anew. Info is that of the file.
 func (e *Engine) compile(ctx context.Context, binary []byte, info Info) (*Module, error) {
-	unlock, err := e.lock(ctx, info.Digest)
+	sum := sha256.Sum256(binary)
+	key := hex.EncodeToString(sum[:])
+	unlock, err := e.lock(ctx, key)
 	if err != nil {
 		return nil, fmt.Errorf("load module %q: %w", info.Digest, err)
 	}
@@ -70,54 +70,40 @@ func (e *Engine) compile(ctx context.Context, binary []byte, info Info) (*Module
 		return nil, fmt.Errorf("load module %q: %w", info.Digest, context.Cause(ctx))
 	}
 	started := time.Now()
-	var onDisk error
-	if e.disk != nil {
-		var compiled wazero.CompiledModule
-		if compiled, onDisk = e.disk.compile(ctx, binary, info.Digest); onDisk == nil {
-			e.logger.Debug("module loaded", "digest", info.Digest, "duration", time.Since(started))
-			return &Module{engine: e, backend: e.disk.backend, compiled: compiled, info: info}, nil
+	cache := e.cache
+	compiled, err := cache.load(ctx, binary, key, info.Digest)
+	var refused *RefusedError
+	if err != nil && !cache.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) {
+		e.logger.Warn("compile cache failed, module is compiled in a temporary folder", "digest", info.Digest, "error", err)
+		if cache, err = e.spareCache(ctx); err == nil {
+			compiled, err = cache.load(ctx, binary, key, info.Digest)
 		}
 	}
-	compiled, err := e.plain.compile(ctx, binary)
-	if err != nil {
+	switch {
+	case errors.As(err, &refused):
 		e.logger.Debug("module does not compile", "digest", info.Digest, "error", err)
-		return nil, invalid(err)
-	}
-	if onDisk != nil {
-		e.logger.Warn("compile cache failed, module was compiled in memory", "digest", info.Digest, "error", onDisk)
+		return nil, refused
+	case err != nil:
+		return nil, fmt.Errorf("load module %q: %w", info.Digest, err)
 	}
 	e.logger.Debug("module loaded", "digest", info.Digest, "duration", time.Since(started))
-	return &Module{engine: e, backend: e.plain, compiled: compiled, info: info}, nil
-}
-
-// compile calls wazero, which panics on some modules where it should return an error, and does not
-// look at the context while it compiles.
-func (b *backend) compile(ctx context.Context, binary []byte) (compiled wazero.CompiledModule, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			compiled, err = nil, fmt.Errorf("the compiler panicked: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return b.runtime.CompileModule(ctx, binary)
+	return &Module{engine: e, backend: cache.backend, compiled: compiled, info: info}, nil
 }
 
 // invalid refuses what the compiler did not take. The text is the compiler's, and a part of it may
 // be the file's.
-func invalid(err error) *RefusedError {
-	reason, _, _ := strings.Cut(err.Error(), "\n")
+func invalid(text string) *RefusedError {
+	reason, _, _ := strings.Cut(text, "\n")
 	return refuse("not a valid WebAssembly module: "+label(reason), "",
 		"build it again, without proposals beyond WebAssembly 2.0")
 }
 
 // try makes an instance and drops it: whether the segments of a module fit into its memory is known
-// only then. A module with a start function is not tried, for that would run.
-func (m *Module) try(ctx context.Context, outline *wasm.Outline) (err error) {
-	if outline.Start {
-		return nil
-	}
-	r := &run{module: m, memory: memory{limit: uint64(max(m.info.MemoryMin, wasm.PageSize))}}
+// only then. Nothing of the module runs.
+func (m *Module) try(ctx context.Context) (err error) {
+	r := &run{module: m, memory: memory{limit: MaxMemory, declared: uint64(max(m.info.MemoryMin, wasm.PageSize))}}
 	defer func() { err = errors.Join(err, r.memory.release()) }()
-	instance, err := r.instantiate(ctx, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	instance, err := r.instantiate(ctx)
 	if err == nil {
 		return instance.Close(ctx)
 	}

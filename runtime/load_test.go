@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/wasi"
 )
 
 const (
@@ -88,11 +89,11 @@ func TestLoadRefusals(t *testing.T) {
 		{"magic", []byte("\x00as"), "a truncated WebAssembly module: it ends after 3 bytes: " + again},
 		{"truncated", exporting("_start")[:22], "a truncated WebAssembly module: the file ends too early (export section at byte 20): " + again},
 		{"between", exporting("_start")[:20], "a truncated WebAssembly module: the file ends too early: 1 of 1 functions have no body (code section at byte 20): " + again},
-		{"damaged", runtimetest.Module(runtimetest.Section(runtimetest.TypeSection, []byte{0x61})), "a damaged WebAssembly module: type 0x61 is no function type; garbage collection is not supported (type section at byte 12): " + again},
+		{"damaged", runtimetest.Module(runtimetest.Section(runtimetest.TypeSection, []byte{0x61})), "a damaged WebAssembly module: type 0x61 is no function type (type section at byte 12): " + again},
 		{"section", runtimetest.Module(runtimetest.RawSection(99, nil)), "a damaged WebAssembly module: section 99 is unknown (unknown section at byte 8): " + again},
 		{"imports", []byte("\x00asm\x01\x00\x00\x00\x02\x05\xff\xff\xff\xff\x0f"), "a damaged WebAssembly module: 4294967295 imports do not fit into the 0 bytes that are left (import section at byte 15): " + again},
-		{"code", command([]byte{0xff}), "not a valid WebAssembly module: invalid function[0] export[\"_start\"]: invalid instruction 0xff: build it again, without proposals beyond WebAssembly 2.0"},
-		{"threads", command([]byte{0xfe, 0x03, 0x00}), "not a valid WebAssembly module: invalid function[0] export[\"_start\"]: atomic.fence invalid as feature \"threads\" is disabled: build it again, without proposals beyond WebAssembly 2.0"},
+		{"code", command([]byte{0xff}), "a damaged WebAssembly module: instruction 0xff is unknown (function 0 at byte 41): " + again},
+		{"threads", command([]byte{0xfe, 0x03, 0x00}), "a module of a later WebAssembly: atomic instructions (threads): not supported (function 0 at byte 41): " + buildOlder},
 
 		// A module of a kind that cannot be served.
 		{"handler", exporting("quern_handle"), "a handler, which is not supported yet (export quern_handle): until then " + build},
@@ -124,7 +125,7 @@ func TestLoadRefusals(t *testing.T) {
 		{"object", importing("env", "__linear_memory", runtimetest.MemoryKind, 0, 1), "unknown import env.__linear_memory (import section): this is an object file: link it (clang without -c)"},
 		{"quern_v1", importing("quern_v1", "input", fn, 0), "unknown import quern_v1.input (import section): only a handler may import it, which exports quern_handle"},
 		{"no memory", withoutMemory(), "no memory, which the functions of wasi_snapshot_preview1 read and write (memory section): declare a memory and export it as memory"},
-		{"table bomb", tableBomb(), "tables of 2000000 entries, more than 1048576 (table section): declare smaller tables"},
+		{"table bomb", tableBomb(), "a module that is too large to serve: 2000000 entries in tables, more than 1048576 (table section at byte 31): declare smaller tables"},
 		{"data", dataOutside(), "the module cannot be instantiated: data[0]: out of bounds memory access: build it again"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -164,7 +165,7 @@ func hexOf(b []byte) string {
 func withoutMemory() []byte {
 	return runtimetest.Module(
 		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", ""), runtimetest.FunctionType("", i32)),
-		runtimetest.Section(runtimetest.ImportSection, runtimetest.Import(wasiModule, "sched_yield", runtimetest.FunctionKind, 1)),
+		runtimetest.Section(runtimetest.ImportSection, runtimetest.Import(wasi.ModuleName, "sched_yield", runtimetest.FunctionKind, 1)),
 		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
 		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 1)),
 		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body()),
@@ -334,17 +335,18 @@ func FuzzLoad(f *testing.F) {
 			checkRefusals(t, refused.Refusals)
 			return
 		}
-		outline, refused := decode(file)
+		module, refused := decode(file)
 		if refused != nil {
 			checkRefusals(t, refused.Refusals)
 			return
 		}
+		outline := &module.Outline
 		var info Info
 		info.describe(outline)
 		if info.MemoryMin < 0 || info.MemoryMax < 0 {
 			t.Errorf("info = %+v", info)
 		}
-		found := engine.plain.refusals(kindOf(outline), outline)
+		found := engine.cache.backend.refusals(kindOf(outline), outline)
 		checkRefusals(t, found)
 		if len(found) == 0 && kindOf(outline) != Command {
 			t.Errorf("a %q passed", kindOf(outline))

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"runtime/debug"
 )
@@ -35,9 +34,8 @@ type logs struct {
 	written  int64                 // bytes of ordinary lines
 	line     func(string)          // nil drops the lines
 	progress func(float64, string) // nil drops the lines of progress
-	stop     context.CancelCauseFunc
-	broken   bool // line or progress has panicked
-	full     bool // the limit was passed
+	broken   error                 // line or progress has panicked
+	full     bool                  // the limit was passed
 
 	kind     lineKind // of the line that has not ended yet
 	fraction float64  // of a line of progress
@@ -47,10 +45,9 @@ type logs struct {
 	tail    []byte // sanitized lines, each with its newline
 }
 
-// Write implements io.Writer for wazero. What would pass the limit ends the guest; what came before
-// is still logged.
-func (l *logs) Write(p []byte) (int, error) {
-	defer guard()
+// write takes what the guest has written. What would pass the limit is an error, and so is a panic of those
+// that take the lines; what came before is handed on.
+func (l *logs) write(p []byte) error {
 	for rest := p; len(rest) > 0 && !l.full; {
 		piece, after, ended := bytes.Cut(rest, []byte("\n"))
 		rest = after
@@ -59,13 +56,19 @@ func (l *logs) Write(p []byte) (int, error) {
 			l.endLine()
 		}
 	}
-	if l.full {
-		l.stop(logExceeded(l.limit))
+	return l.wrong()
+}
+
+// wrong is why the guest must end, if it must.
+func (l *logs) wrong() error {
+	switch {
+	case l.broken != nil:
+		return l.broken
+	case l.full:
+		return logExceeded(l.limit)
+	default:
+		return nil
 	}
-	if l.broken || l.full {
-		unwind()
-	}
-	return len(p), nil
 }
 
 // add takes a piece of a line.
@@ -134,26 +137,25 @@ func (l *logs) endLine() {
 	l.handOver(bytes.TrimSuffix(l.partial, []byte("\r")))
 }
 
-// flush hands on a last line that has no newline. The guest has ended.
-func (l *logs) flush() {
+// flush hands on a last line that has no newline. The guest has ended. It returns what write does.
+func (l *logs) flush() error {
 	if len(l.partial) == 0 && l.kind != progress {
-		return
+		return nil
 	}
 	if l.kind == undecided {
-		if l.decide(true); l.full {
-			l.stop(logExceeded(l.limit))
-		}
+		l.decide(true)
 	}
 	if len(l.partial) > 0 || l.kind == progress {
 		l.handOver(l.partial)
 	}
+	return l.wrong()
 }
 
 // handOver gives a line to whom it is for, and begins the next one.
 func (l *logs) handOver(line []byte) {
 	if l.kind == ordinary {
 		l.emit(line)
-	} else if l.progress != nil && !l.broken {
+	} else if l.progress != nil && l.broken == nil {
 		l.handOn(func() { l.progress(l.fraction, clean(line, maxProgress)) })
 	}
 	l.partial, l.kind = l.partial[:0], undecided
@@ -165,18 +167,16 @@ func (l *logs) emit(line []byte) {
 	if len(l.tail) > 4*maxTail {
 		l.tail = append(l.tail[:0], suffix(l.tail, 2*maxTail)...)
 	}
-	if l.line != nil && !l.broken {
+	if l.line != nil && l.broken == nil {
 		l.handOn(func() { l.line(text) })
 	}
 }
 
-// handOn calls a function of the host's. It runs below the guest, where wazero would take a panic for the
-// guest's: it is caught here and becomes the cause of the outcome.
+// handOn calls a function of the caller's. A panic of it is the cause of the outcome.
 func (l *logs) handOn(call func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.broken = true
-			l.stop(&faultError{fmt.Errorf("panic in the log or progress function of a call: %v\n%s", p, debug.Stack())})
+			l.broken = &faultError{fmt.Errorf("panic in the log or progress function of a call: %v\n%s", p, debug.Stack())}
 		}
 	}()
 	call()

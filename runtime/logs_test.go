@@ -15,11 +15,13 @@ import (
 func logged(pieces ...string) (lines []string, end string) {
 	l := logs{limit: math.MaxInt64, line: func(line string) { lines = append(lines, line) }}
 	for _, piece := range pieces {
-		if n, err := l.Write([]byte(piece)); n != len(piece) || err != nil {
+		if err := l.write([]byte(piece)); err != nil {
 			panic(err)
 		}
 	}
-	l.flush()
+	if err := l.flush(); err != nil {
+		panic(err)
+	}
 	return lines, l.end()
 }
 

@@ -3,6 +3,8 @@ package runtime
 import (
 	"bytes"
 	"context"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], childMode) {
+		os.Exit(beChild(os.Args[1], os.Args[2:]))
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -12,6 +12,7 @@ import "github.com/tetratelabs/wazero/experimental"
 // from, so Free does nothing here: the call that made the memory releases it when it has returned.
 type memory struct {
 	limit    uint64
+	declared uint64 // what the module itself declares as its maximum, or MaxMemory
 	reserved []byte
 	// refused tells that the guest asked for more than the limit and got -1.
 	refused bool
@@ -26,7 +27,7 @@ var (
 
 // Allocate implements experimental.MemoryAllocator.
 func (m *memory) Allocate(_, maximum uint64) experimental.LinearMemory {
-	m.reserved, m.err = reserve(min(maximum, m.limit))
+	m.reserved, m.err = reserve(min(maximum, m.declared, m.limit))
 	return m
 }
 
@@ -37,7 +38,7 @@ func (m *memory) Reallocate(size uint64) []byte {
 		return nil
 	}
 	if size > uint64(len(m.reserved)) {
-		m.refused = true
+		m.refused = m.refused || size > m.limit
 		return nil
 	}
 	return m.reserved[:size]

@@ -12,11 +12,11 @@ import (
 func TestMemoryCannotBeMapped(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 62 // no system has as many addresses
-	r := &run{memory: memory{limit: most}}
+	r := &run{memory: memory{limit: most, declared: most}}
 	if got := r.memory.Allocate(0, most).Reallocate(page); got != nil || r.memory.err == nil || r.memory.refused {
 		t.Fatalf("%d bytes, %+v, want an error and no refusal", len(got), r.memory)
 	}
-	if got := r.judge(nil, errors.New("wazero panicked")); got.Kind != HostFault || !errors.Is(got.Err, r.memory.err) {
+	if got := r.judge(errors.New("wazero panicked")); got.Kind != HostFault || !errors.Is(got.Err, r.memory.err) {
 		t.Errorf("outcome = %+v, want a host fault for %v", got, r.memory.err)
 	}
 }

@@ -13,7 +13,7 @@ const page = 64 << 10
 
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	m := &memory{limit: 3 * page}
+	m := &memory{limit: 3 * page, declared: MaxMemory}
 	linear := m.Allocate(page, 100*page)
 	first := linear.Reallocate(page)
 	if len(first) != page {
@@ -41,10 +41,13 @@ func TestMemory(t *testing.T) {
 
 func TestMemoryDeclaredMaximum(t *testing.T) {
 	t.Parallel()
-	m := &memory{limit: 100 * page}
-	m.Allocate(page, 2*page)
+	m := &memory{limit: 100 * page, declared: 2 * page}
+	linear := m.Allocate(page, 3*page)
 	if len(m.reserved) != 2*page {
 		t.Errorf("%d bytes are reserved, want the declared maximum", len(m.reserved))
+	}
+	if linear.Reallocate(3*page) != nil || m.refused {
+		t.Errorf("refused = %v, want a growth above the maximum refused, and not for the limit", m.refused)
 	}
 	if err := m.release(); err != nil {
 		t.Error(err)
@@ -53,7 +56,7 @@ func TestMemoryDeclaredMaximum(t *testing.T) {
 
 func TestMemoryNone(t *testing.T) {
 	t.Parallel()
-	m := &memory{limit: page}
+	m := &memory{limit: page, declared: page}
 	if got := m.Allocate(0, 0).Reallocate(0); len(got) != 0 || m.refused || m.err != nil {
 		t.Errorf("%d bytes, %+v, want none", len(got), m)
 	}

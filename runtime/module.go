@@ -8,6 +8,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/runtime/wasm"
 )
 
 // Kind is how a plugin is called.
@@ -48,9 +49,19 @@ type Module struct {
 	backend  *backend // which compiled it
 	compiled wazero.CompiledModule
 	info     Info
+	declared uint64 // the most memory that the module itself allows, in bytes
+	start    bool   // it has a function to be called before any other
 
 	closeOnce sync.Once
 	closeErr  error
+}
+
+// declare notes what the file says and the rewritten module does not.
+func (m *Module) declare(rewritten *wasm.Rewritten) {
+	m.start, m.declared = rewritten.Start, MaxMemory
+	if m.info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
+		m.declared = uint64(m.info.MemoryMax)
+	}
 }
 
 // Info says what the module is.

@@ -34,7 +34,7 @@ const (
 
 // Limit names the limit that a call ran into.
 type Limit struct {
-	// Name is the limit's key in the manifest: memory, input, output, log or timeout.
+	// Name is the limit's key in the manifest: memory, input, output, log, timeout or cpu.
 	Name string
 	// Value is the limit as people write it, such as "64MiB" or "30s".
 	Value string
@@ -65,8 +65,15 @@ type Outcome struct {
 	Stderr string
 	// Output is what the guest wrote to stdout, only when Complete. The caller owns it.
 	Output []byte
-	// GuestTime is the wall-clock time from the making of the instance to its end.
+	// Fuel is what the guest burned: one unit for about each instruction that it executed, and a price for
+	// what the host did for it. It depends on the module and its input alone, not on the machine.
+	Fuel int64
+	// CPU is the processor time that the call took, in the guest and in the host's functions for it.
+	CPU time.Duration
+	// GuestTime is the wall-clock time from the making of the instance to its end, without HostTime.
 	GuestTime time.Duration
+	// HostTime is the wall-clock time in functions of the host that the guest called, waits included.
+	HostTime time.Duration
 	// Err is the cause of a HostFault or of Cancelled, for the host's own log only.
 	Err error
 }

@@ -1,24 +1,13 @@
 package runtime
 
-import (
-	"errors"
-	goruntime "runtime"
-	"strings"
-)
+import "strings"
 
 // trapOf names the trap that an error of wazero stands for, and says what it commonly means. An
 // error that is no trap is one of the host.
 //
-// An error of Go's runtime is a panic in wazero's WASI, provoked by the arguments of a call: what is
-// the host's own comes as a faultError, see guard.
-//
 // The kinds of traps are internal to wazero, so they are told by their texts, which are pinned in
 // hintOf and nowhere else: a test provokes each of them.
 func trapOf(err error) (name, hint string, ok bool) {
-	var goError goruntime.Error
-	if errors.As(err, &goError) {
-		return "invalid host call", "arguments that WASI cannot take", true
-	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	name = text
 	if at := strings.LastIndex(text, ": "); at >= 0 {

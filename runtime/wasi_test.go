@@ -1,16 +1,14 @@
 package runtime
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/tetratelabs/wazero/api"
-
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/wasi"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -19,13 +17,13 @@ import (
 func TestWASIBadArguments(t *testing.T) {
 	t.Parallel()
 	engine := setup(t)
-	if len(engine.plain.wasi) < 40 {
-		t.Fatalf("only %d functions", len(engine.plain.wasi))
+	if len(engine.cache.backend.wasi) < 40 {
+		t.Fatalf("only %d functions", len(engine.cache.backend.wasi))
 	}
 	// As i32: 0, 1, -1, the last and the first byte behind the memory of one page, two numbers whose
 	// products with sizes of structures overflow.
 	arguments := []int64{0, 1, -1, 65535, 65536, 0x10000000, 0x05555556}
-	for name, signature := range engine.plain.wasi {
+	for name, signature := range engine.cache.backend.wasi {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, argument := range arguments {
@@ -46,16 +44,15 @@ func TestWASIBadArguments(t *testing.T) {
 
 // callingWith is a command that calls one function with the same value for each parameter.
 func callingWith(name string, signature wasm.Signature, argument int64) []byte {
-	encoding := map[wasm.Type]string{"i32": "\x7f", "i64": "\x7e"}
-	constant := map[wasm.Type]byte{"i32": 0x41, "i64": 0x42}
+	constant := map[wasm.Type]byte{wasm.I32: 0x41, wasm.I64: 0x42}
 	var params, results string
 	var code []byte
 	for _, t := range signature.Params {
-		params += encoding[t]
+		params += string([]byte{byte(t)})
 		code = append(append(code, constant[t]), signed(int64(int32(argument)))...)
 	}
 	for _, t := range signature.Results {
-		results += encoding[t]
+		results += string([]byte{byte(t)})
 	}
 	code = append(code, 0x10, 0) // call the import
 	for range signature.Results {
@@ -63,7 +60,7 @@ func callingWith(name string, signature wasm.Signature, argument int64) []byte {
 	}
 	return runtimetest.Module(
 		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType(params, results), runtimetest.FunctionType("", "")),
-		runtimetest.Section(runtimetest.ImportSection, runtimetest.Import(wasiModule, name, runtimetest.FunctionKind, 0)),
+		runtimetest.Section(runtimetest.ImportSection, runtimetest.Import(wasi.ModuleName, name, runtimetest.FunctionKind, 0)),
 		runtimetest.Section(runtimetest.FunctionSection, []byte{1}),
 		runtimetest.Section(runtimetest.MemorySection, []byte{0, 1}),
 		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 1)),
@@ -140,8 +137,8 @@ int main(void) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := call(t, load(t, runtimetest.BuildC(t, pre+test.code+post)), "", Limits{Timeout: patience})
-			if output := complete(t, got); output != test.want || got.GuestTime < test.least {
-				t.Errorf("poll = %q after %v, want %q after %v", output, got.GuestTime, test.want, test.least)
+			if output := complete(t, got); output != test.want || got.HostTime < test.least {
+				t.Errorf("poll = %q after %v, want %q after %v", output, got.HostTime, test.want, test.least)
 			}
 		})
 	}
@@ -176,7 +173,7 @@ int main(void) {
 
 func TestWASISignatures(t *testing.T) {
 	t.Parallel()
-	wasi := setup(t).plain.wasi
+	wasi := setup(t).cache.backend.wasi
 	for name, want := range map[string]string{
 		"fd_write":    "(i32, i32, i32, i32) -> (i32)",
 		"fd_seek":     "(i32, i64, i32, i32) -> (i32)",
@@ -187,38 +184,35 @@ func TestWASISignatures(t *testing.T) {
 			t.Errorf("%s = %s, want %s", name, got, want)
 		}
 	}
-	if slices.Contains(wasi["fd_write"].Params, "") {
+	if slices.Contains(wasi["fd_write"].Params, 0) {
 		t.Error("a type has no name")
 	}
 }
 
-// TestGuard: a panic of the host is the host's, one that wazero had from a guest is the guest's, and
-// what ends a guest passes.
+// TestGuard: a panic in the host's code below a guest is the host's fault, and what ends a guest passes.
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	recovered := func(f func()) (p any) {
+	ended := func(r *run, f func()) (p any) {
 		defer func() { p = recover() }()
+		defer func() { r.guard(recover()) }()
 		f()
 		return nil
 	}
+	module := load(t, command(nil))
 	wild := func() { _ = []int{}[len(t.Name())] }
-	r := &run{module: load(t, command(nil))}
 	for name, test := range map[string]struct {
-		f    func()
+		f    func(r *run)
 		want OutcomeKind
 	}{
-		"ours":   {func() { guarded(func(context.Context, api.Module, []uint64) { wild() })(t.Context(), nil, nil) }, HostFault},
-		"output": {func() { _, _ = (&output{limit: -1}).Write(nil) }, HostFault},
-		"logs":   {func() { _, _ = (&logs{limit: -1}).Write([]byte("x")) }, HostFault},
-		"wazero": {wild, Trap},
-		"exit":   {func() { guarded(func(context.Context, api.Module, []uint64) { unwind() })(t.Context(), nil, nil) }, Failed},
+		"ours": {func(*run) { wild() }, HostFault},
+		"exit": {func(r *run) { r.Exit(3) }, Failed},
+		"end":  {func(r *run) { r.end(logExceeded(1)) }, LimitExceeded},
 	} {
-		err, ok := recovered(test.f).(error)
-		if !ok {
-			t.Errorf("%s did not panic with an error", name)
-			continue
+		r := &run{module: module}
+		if p := ended(r, func() { test.f(r) }); p != any(unwound{}) {
+			t.Errorf("%s: panic = %v, want unwound", name, p)
 		}
-		if got := r.judge(nil, fmt.Errorf("%w (recovered by wazero)", err)); got.Kind != test.want {
+		if got := r.judge(unwound{}); got.Kind != test.want {
 			t.Errorf("%s = %+v, want %s", name, got, test.want)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -120,7 +121,7 @@ func TestGoldenPluginFiles(t *testing.T) {
 	s := &transcript{user: newUser(t, "")}
 	dir := folder(t, map[string][]byte{
 		"good": module(), "cut": module()[:20], "empty": nil, "misspelled": module(), "narrow": module(), "echo": runtimetest.Echo(t),
-		"exit": runtimetest.Exit(t), "two words": module(),
+		"exit": runtimetest.Exit(t), "two words": module(), "granted": module(),
 		"browser": runtimetest.Module(
 			runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
 			runtimetest.Section(runtimetest.ImportSection, runtimetest.Import("wbg", "now", runtimetest.FunctionKind, 0), runtimetest.Import("env", "f", runtimetest.FunctionKind, 0)),
@@ -130,9 +131,14 @@ func TestGoldenPluginFiles(t *testing.T) {
 	write(t, filepath.Join(dir, "misspelled.yaml"), "name: misspelled\nlimits:\n  memroy: 64MiB\n")
 	write(t, filepath.Join(dir, "narrow.yaml"), "name: narrow\nlimits:\n  memory: 64KiB\n")
 	write(t, filepath.Join(dir, "exit.yaml"), "name: exit\nlimits:\n  input: 64B\n")
+	write(t, filepath.Join(dir, "granted.yaml"), "capabilities:\n  files:\n  - {from: model.bin, to: /data/model.bin}\n  - {from: link, to: /data/link}\n"+
+		"  - {from: good.bin, to: /data/good.bin}\nlimits: {cpu: 10s}\n")
+	if err := os.Symlink("/etc/hosts", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
 	write(t, filepath.Join(dir, "good.bin"), string(module()))
 	file := func(name string) string { return filepath.Join(dir, name) }
-	for _, name := range []string{"good.wasm", "cut.wasm", "empty.wasm", "misspelled.wasm", "narrow.wasm", "two words.wasm", "browser.wasm", "good.bin", "", "none.wasm"} {
+	for _, name := range []string{"good.wasm", "cut.wasm", "empty.wasm", "misspelled.wasm", "narrow.wasm", "two words.wasm", "browser.wasm", "granted.wasm", "good.bin", "", "none.wasm"} {
 		s.run("plugin", "check", file(name))
 	}
 	for _, name := range []string{"good.wasm", "browser.wasm", "misspelled.wasm", "none.wasm"} {
@@ -144,7 +150,7 @@ func TestGoldenPluginFiles(t *testing.T) {
 	s.feed("75 busy", "plugin", "run", file("exit.wasm"))
 	s.feed("9 log\x1b line", "plugin", "run", file("exit.wasm"))
 	s.feed("0 more than the limit"+strings.Repeat(".", 64), "plugin", "run", file("exit.wasm"))
-	for _, name := range []string{"browser.wasm", "misspelled.wasm", "narrow.wasm", "none.wasm"} {
+	for _, name := range []string{"browser.wasm", "misspelled.wasm", "narrow.wasm", "granted.wasm", "none.wasm"} {
 		s.run("plugin", "run", file(name))
 	}
 	golden(t, "plugin-files", strings.ReplaceAll(s.String(), dir, "DIR"))
@@ -169,7 +175,7 @@ func TestGoldenWrongUsage(t *testing.T) {
 		"queue purge mail --older-than soon", "queue purge mail --status pending", "node", "node drain", "node reclaim", "node recliam one",
 		"enqueue mail --tenant A_b", "plugin new", "plugin new .mail", "plugin new mail:bulk", "plugin new mail --lang cobol", "plugin run",
 		"serve now", "serve --tenants a,a", "serve --memory 80", "serve --memory 120%", "serve --queues [", "serve --http 9464", "serve --lease 1ms",
-		"serve --concurrency 20000", "serve --poll 0s", "serve --max-timeout -1s", "serve --max-crashes 0", "serve --keep -1s",
+		"serve --concurrency 20000", "serve --poll 0s", "serve --max-timeout -1s", "serve --max-cpu 10", "serve --max-crashes 0", "serve --keep -1s",
 		"serve --keep-tasks -1", "serve --max-attempts 0", "serve --purge-foreign=perhaps", "serve --log-level loud", "serve --redis localhost:6379",
 		"dev --redis redis://localhost", "--config none.yaml version", "task show one --redis-file none",
 		"task show one --redis redis://localhost/0 --redis-file none",

@@ -77,7 +77,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	o.cache = cache
 	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
 	directory, err := plugins.New(engine, plugins.Config{
-		Dir: o.plugins, Tenants: o.tenants, MaxMemory: memory, MaxTimeout: o.maxTimeout,
+		Dir: o.plugins, Tenants: o.tenants, MaxMemory: memory, MaxTimeout: o.maxTimeout, MaxCPU: o.maxCPU,
 		Logger: n.logger.Named("plugins"), Observer: m,
 	})
 	if err != nil {
@@ -120,15 +120,21 @@ func (n *node) close() {
 // newEngine makes the engine, and tells where it keeps compiled plugins. A folder that was asked for
 // must do; where it was not, and this user has none, the engine goes without.
 func newEngine(ctx context.Context, env environment, cache string, logger hclog.Logger) (*runtime.Engine, string, error) {
+	compiler, err := compilerCommand()
+	if err != nil {
+		return nil, "", err
+	}
+	config := runtime.Config{CacheDir: cache, Compiler: compiler, Logger: logger}
 	if cache != "" {
-		engine, err := runtime.New(ctx, runtime.Config{CacheDir: cache, Logger: logger})
+		engine, err := runtime.New(ctx, config)
 		return engine, cache, err
 	}
 	dir, err := env.cacheDir()
 	if err == nil {
 		dir = filepath.Join(dir, "quern", "compiled")
+		config.CacheDir = dir
 		var engine *runtime.Engine
-		engine, err = runtime.New(ctx, runtime.Config{CacheDir: dir, Logger: logger})
+		engine, err = runtime.New(ctx, config)
 		if err == nil {
 			return engine, dir, nil
 		}
@@ -138,7 +144,8 @@ func newEngine(ctx context.Context, env environment, cache string, logger hclog.
 		}
 	}
 	logger.Warn("no cache folder, plugins are compiled at every start: name one with --cache", "error", err)
-	engine, err := runtime.New(ctx, runtime.Config{Logger: logger})
+	config.CacheDir = ""
+	engine, err := runtime.New(ctx, config)
 	return engine, "", err
 }
 

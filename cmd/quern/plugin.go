@@ -29,6 +29,7 @@ type localPlugin struct {
 	path, name string
 	binary     []byte
 	manifest   plugins.Manifest
+	files      *runtime.Files // that the manifest grants
 	// refusals are what is wrong with the two files, before the module is looked into.
 	refusals []runtime.Refusal
 }
@@ -58,15 +59,20 @@ func readPlugin(path string) (*localPlugin, error) {
 	if err != nil {
 		return nil, usagef("read plugin: %w", err)
 	}
-	p.manifest, err = plugins.LoadManifest(stem + manifestSuffix)
+	manifest := stem + manifestSuffix
+	p.manifest, err = plugins.LoadManifest(manifest)
+	if errors.Is(err, fs.ErrNotExist) {
+		p.manifest, err = plugins.DefaultManifest(p.name), nil
+	}
+	if err == nil {
+		p.files, err = plugins.LoadFiles(manifest, p.manifest)
+	}
 	var wrong *plugins.ManifestError
 	switch {
 	case errors.As(err, &wrong):
 		p.refusals = append(p.refusals, wrong.Refusals()...)
-	case errors.Is(err, fs.ErrNotExist):
-		p.manifest = plugins.DefaultManifest(p.name)
 	case err != nil:
-		p.refuse(err.Error(), stem+manifestSuffix, "make it a YAML file that can be read, or remove it")
+		p.refuse(err.Error(), manifest, "make it a YAML file that can be read, or remove it")
 	}
 	return p, nil
 }

@@ -60,7 +60,7 @@ func (p *localPlugin) run(cmd *cobra.Command, env environment, parameters []byte
 	defer module.Close(context.WithoutCancel(ctx))
 	outcome := module.Run(ctx, runtime.Call{
 		TaskID: localID, Queue: p.manifest.Queues[0], Tenant: queue.DefaultTenant, Plugin: p.name, Attempt: 1,
-		Input: parameters, Env: p.manifest.Capabilities.Env, Limits: p.manifest.Limits.WithDefaults(),
+		Input: parameters, Env: p.manifest.Capabilities.Env, Files: p.files, Limits: p.manifest.Limits.WithDefaults(),
 		Log: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
 		Progress: func(fraction float64, message string) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "quern: progress %.0f %% %s\n", 100*fraction, message)

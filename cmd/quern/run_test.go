@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -76,6 +77,25 @@ func TestResultBytes(t *testing.T) {
 		if r := u.feed(string(every), args...); r.status != exitDone || r.stdout != string(every) || r.stderr != "" {
 			t.Errorf("%v: exit %d, %d bytes: %s", args, r.status, len(r.stdout), r.stderr)
 		}
+	}
+}
+
+// A plugin that is run locally reads the files that its manifest grants.
+func TestPluginRunGrantsFiles(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"cat": runtimetest.Cat(t)})
+	write(t, filepath.Join(dir, "cat.yaml"), "capabilities: {files: [{from: model.txt, to: /data/model.txt}]}")
+	if r := u.feed("/data/model.txt", "plugin", "run", dir+"/cat.wasm"); r.status != exitRefused || !strings.Contains(r.stderr, "there is no such file") {
+		t.Errorf("without the file: exit %d: %s", r.status, r.stderr)
+	}
+	write(t, filepath.Join(dir, "model.txt"), "weights")
+	u.must("plugin", "check", dir+"/cat.wasm")
+	if r := u.feed("/data/model.txt", "plugin", "run", dir+"/cat.wasm"); r.status != exitDone || r.stdout != "weights" {
+		t.Errorf("exit %d, %q: %s", r.status, r.stdout, r.stderr)
+	}
+	if r := u.feed("/checkpoint", "plugin", "run", dir+"/cat.wasm"); r.status != exitFailed {
+		t.Errorf("/checkpoint: exit %d, %q", r.status, r.stdout)
 	}
 }
 

@@ -12,6 +12,10 @@ var sources embed.FS
 // Echo copies stdin to stdout.
 func Echo(t testing.TB) []byte { return guest(t, "echo") }
 
+// Cat copies the file whose path is on stdin, without a newline, to stdout. If it cannot be read Cat
+// exits with 66, and says why on stderr.
+func Cat(t testing.TB) []byte { return guest(t, "cat") }
+
 // Exit exits with the code that stdin begins with, in decimal; the rest of stdin goes to stderr, and
 // "output" and a newline to stdout.
 func Exit(t testing.TB) []byte { return guest(t, "exit") }
@@ -54,17 +58,11 @@ func Empty(t testing.TB) []byte { return guest(t, "empty") }
 // EmptyGo does nothing; written in Go.
 func EmptyGo(t testing.TB) []byte {
 	t.Helper()
-	binary, err := guests.get("empty.go", func() ([]byte, error) {
-		source, err := sources.ReadFile("guests/empty/main.go")
-		if err != nil {
-			return nil, err
-		}
-		return buildGo(t.Context(), source)
-	})
+	source, err := sources.ReadFile("guests/empty/main.go")
 	if err != nil {
-		t.Fatalf("build Go guest: %v", err)
+		t.Fatalf("read Go guest: %v", err)
 	}
-	return binary
+	return BuildGo(t, string(source))
 }
 
 func guest(t testing.TB, name string, arguments ...string) []byte {

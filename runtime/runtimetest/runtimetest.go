@@ -57,8 +57,10 @@ func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	return binary
 }
 
+var clang = compiler("clang")
+
 func buildC(ctx context.Context, source string, arguments []string) ([]byte, error) {
-	clang, err := findClang()
+	clang, err := clang()
 	if err != nil {
 		return nil, err
 	}
@@ -71,22 +73,7 @@ func buildC(ctx context.Context, source string, arguments []string) ([]byte, err
 		if !slices.Contains(arguments, KeepNames) {
 			args = append(args, "-Wl,--strip-all")
 		}
-		return command(ctx, clang, nil, dir, append(args, in)...)
-	})
-}
-
-// buildGo puts the source into a module of its own, so that the build needs nothing else of this
-// repository.
-func buildGo(ctx context.Context, source []byte) ([]byte, error) {
-	return inTemporary(func(dir, out string) error {
-		if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module guest\n\ngo 1.26\n"), 0o600); err != nil {
-			return err
-		}
-		env := append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
-		return command(ctx, "go", env, dir, "build", "-trimpath", "-ldflags=-s -w", "-o", out, ".")
+		return command(ctx, clang[0], nil, dir, append(args, in)...)
 	})
 }
 
@@ -108,25 +95,51 @@ func command(ctx context.Context, name string, env []string, dir string, argumen
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, arguments...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, env, &output, &output
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Run(); errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%w: run make deps", err)
+	} else if err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, output.String())
 	}
 	return nil
 }
 
-// findClang asks .ci/clang, which knows for the Makefile, too, what builds WASI programs here; once a
-// process.
-var findClang = sync.OnceValues(func() (string, error) {
+// repository is the folder of this repository.
+var repository = sync.OnceValues(func() (string, error) {
 	gomod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the repository: %w", err)
 	}
-	var said bytes.Buffer
-	cmd := exec.Command(filepath.Join(filepath.Dir(string(gomod)), ".ci", "clang"))
-	cmd.Stderr = &said
-	clang, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, &said)
-	}
-	return strings.TrimSpace(string(clang)), nil
+	return filepath.Dir(string(gomod)), nil
 })
+
+// compiler returns a function that asks a script of .ci, which knows for the Makefile, too, what builds WASI
+// programs here; once a process.
+func compiler(script string) func() ([]string, error) {
+	return sync.OnceValues(func() ([]string, error) {
+		root, err := repository()
+		if err != nil {
+			return nil, err
+		}
+		var said bytes.Buffer
+		cmd := exec.Command(filepath.Join(root, ".ci", script))
+		cmd.Stderr = &said
+		name, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s", err, &said)
+		}
+		return strings.Fields(string(name)), nil
+	})
+}
+
+// installed is a file of build/npm, where make deps puts what .ci/npm lists.
+func installed(name string) (string, error) {
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(root, "build", "npm", "node_modules", filepath.FromSlash(name))
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w: run make deps", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// TestCompileChild: a host compiles in a process of its own program, here the test's.
+func TestCompileChild(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	file := filepath.Join(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "echo.wasm")
+	if got := u.feed("hello", "plugin", "run", file); got.status != exitDone || got.stdout != "hello" {
+		t.Errorf("plugin run: %+v", got)
+	}
+	if help := u.must("--help"); strings.Contains(help, "\n  "+compileChild) {
+		t.Errorf("help shows the child's command:\n%s", help)
+	}
+	got := u.run(compileChild, "1", "1")
+	if got.status != exitUsage || !strings.Contains(got.stderr, "MEMORY SECONDS SIZE") {
+		t.Errorf("%s by hand: %+v", compileChild, got)
+	}
+}

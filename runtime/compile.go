@@ -1,0 +1,326 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// A module may take the compiler as long and as much memory as these say. The largest that were measured:
+// CPython, 25 MiB, takes 9 s and 260 MiB; Go's compiler, 47 MiB, takes 71 s and 1.3 GiB. An empty Go program,
+// 1.8 MiB, takes 1.7 s. Slower machines exist, too.
+const (
+	baseTime     = 4 * time.Second // of processor time
+	timePerMiB   = 6 * time.Second
+	baseMemory   = 512 << 20 // of address space, beyond what a new process has
+	memoryPerMiB = 64 << 20
+)
+
+const (
+	childWait    = 5 * time.Second // for pipes that what a child has started holds open
+	maxChildText = 64 << 10        // of each of its outputs
+)
+
+// errNoChild is wrapped by errors about the child process, for which no module is to blame.
+var errNoChild = errors.New("no compile child")
+
+// compiler compiles modules into stages, each in a child process of its own.
+//
+// wazero's compiler takes time and memory that bear no relation to the size of a module, looks at no
+// context meanwhile, and ends the process when there is no memory. So it runs where that ends nothing else:
+//
+//	host                                 child (the same program, in the stage, without environment)
+//	 │── start ─────────────────────────▶ limits itself: address space, processor time, no core dump
+//	 │◀──────────────────────── ready ───│
+//	 │── the module, on stdin ──────────▶ compiles; wazero writes the entry into the stage
+//	 │◀──────── done, invalid, crash ... │
+//
+// A child that ends otherwise has died of the module, and how it died is the reason of the refusal.
+type compiler struct {
+	command []string // nil: in this process
+	time    time.Duration
+	memory  int64
+	slots   chan struct{} // holds one for each compilation
+	logger  hclog.Logger
+
+	mu      sync.Mutex
+	refused map[string]refusal // by key
+}
+
+// refusal is what became of a module, so that a folder full of copies takes no longer than one.
+type refusal struct {
+	err   *RefusedError
+	until time.Time
+}
+
+// rememberFor is how long a module that was refused is not compiled again. It is not for ever, since how
+// long a compilation takes is also the machine's doing.
+const rememberFor = 10 * time.Minute
+
+func newCompiler(cfg Config) *compiler {
+	return &compiler{
+		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory,
+		slots:   make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)/2)),
+		logger:  cfg.Logger,
+		refused: map[string]refusal{},
+	}
+}
+
+// remembered is the refusal of a module that was tried not long ago, else nil.
+func (c *compiler) remembered(key string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r, ok := c.refused[key]; ok && time.Now().Before(r.until) {
+		return r.err
+	}
+	return nil
+}
+
+func (c *compiler) remember(key string, err *RefusedError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(c.refused, func(_ string, r refusal) bool { return now.After(r.until) })
+	c.refused[key] = refusal{err: err, until: now.Add(rememberFor)}
+}
+
+// budget is what a compilation may take.
+type budget struct {
+	memory    int64         // bytes
+	processor time.Duration // of processor time
+	wall      time.Duration // until the child is given up: it waits for processors behind everything else
+}
+
+func (c *compiler) budget(size int) budget {
+	b := budget{memory: c.memory, processor: c.time}
+	if b.memory <= 0 {
+		b.memory = baseMemory + memoryPerMiB*int64((size+1<<20-1)>>20)
+	}
+	if b.processor <= 0 {
+		b.processor = slowdown * (baseTime + timePerMiB*time.Duration(size)/(1<<20))
+	}
+	b.processor = (b.processor + time.Second - 1).Truncate(time.Second) // the system counts in seconds
+	b.wall = b.processor
+	if limitsProcessor {
+		b.wall = max(b.processor, min(10*b.processor, maxStage/2))
+	}
+	return b
+}
+
+// slot waits until a compilation may begin: half of the processors are left to the tasks.
+func (c *compiler) slot(ctx context.Context) (release func(), err error) {
+	select {
+	case c.slots <- struct{}{}:
+		return func() { <-c.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// compile makes wazero write the entry of a module into a stage. What is the module's fault is a
+// *RefusedError; any other error is the host's.
+func (c *compiler) compile(ctx context.Context, stage string, binary []byte, key, digest string) error {
+	started := time.Now()
+	b := c.budget(len(binary))
+	var v verdict
+	var err error
+	if c.command == nil {
+		v = verdictOf(compileIn(ctx, stage, binary))
+	} else {
+		v, err = c.inChild(ctx, stage, binary, digest, b)
+	}
+	if err != nil {
+		return err
+	}
+	if v.End == endCrash {
+		c.logger.Debug("compiler crashed", "digest", digest, "output", v.Text)
+	}
+	if err := v.err(b); err != nil {
+		var refused *RefusedError
+		if errors.As(err, &refused) && v.End != endKilled {
+			c.remember(key, refused)
+		}
+		return err
+	}
+	c.logger.Debug("module compiled", "digest", digest, "size", len(binary), "duration", time.Since(started))
+	return nil
+}
+
+// inChild starts a child, hands it the module, and tells how it ended. When it returns, the child is gone.
+func (c *compiler) inChild(ctx context.Context, stage string, binary []byte, digest string, b budget) (verdict, error) {
+	// Linux kills the child when the thread ends that started it, which is meant for a host that dies.
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	bounded, cancel := context.WithTimeout(ctx, b.wall)
+	defer cancel()
+	cmd := exec.CommandContext(bounded, c.command[0], append(slices.Clip(c.command[1:]),
+		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10), strconv.Itoa(len(binary)))...)
+	var stdout, stderr head
+	cmd.Dir = stage
+	cmd.Env = []string{} // nothing of the host's
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(binary), &stdout, &stderr
+	cmd.SysProcAttr = childAttributes()
+	cmd.Cancel = func() error { return killChild(cmd.Process) }
+	cmd.WaitDelay = childWait
+	err := cmd.Start()
+	if err == nil {
+		c.logger.Debug("compile child started", "digest", digest, "pid", cmd.Process.Pid)
+		err = cmd.Wait()
+	}
+	v, ready := lastVerdict(stdout.text)
+	switch {
+	case v.End != "":
+		return v, nil
+	case ctx.Err() != nil:
+		return verdict{}, context.Cause(ctx)
+	case !ready:
+		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.command, err, label(firstLine(stderr.text)))
+	case bounded.Err() != nil && limitsProcessor && !b.spent(cmd.ProcessState):
+		return verdict{}, fmt.Errorf("%w: the machine is too busy: it got %v of processor time in %v",
+			errNoChild, processorTime(cmd.ProcessState).Round(time.Millisecond), b.wall)
+	default:
+		return b.postMortem(cmd.ProcessState, bounded.Err() != nil, string(stderr.text)), nil
+	}
+}
+
+// postMortem tells from what is left of a child why it died.
+func (b budget) postMortem(state *os.ProcessState, expired bool, stderr string) verdict {
+	killed := state.ExitCode() < 0
+	switch {
+	case lacksMemory(stderr):
+		return verdict{End: endMemory}
+	case expired || killed && b.spent(state):
+		return verdict{End: endTime}
+	case killed && stderr == "":
+		return verdict{End: endKilled}
+	default:
+		return verdict{End: endCrash, Text: strings.TrimSpace(stderr + "\n" + state.String())}
+	}
+}
+
+// spent tells whether a child has used up its processor time. Linux counts ticks for the limit and measures
+// what it reports, and the two are far apart where other processes run between the ticks.
+func (b budget) spent(state *os.ProcessState) bool { return processorTime(state) >= b.processor/2 }
+
+func processorTime(state *os.ProcessState) time.Duration {
+	return state.UserTime() + state.SystemTime()
+}
+
+// lacksMemory knows the words with which a process of Go dies when it gets no more memory. The last are those
+// of a fault in Go's own runtime, outside all goroutines: not everywhere does it look whether it got any.
+func lacksMemory(stderr string) bool {
+	return slices.ContainsFunc([]string{
+		"out of memory", "cannot allocate", "failed to allocate", "failed to create new OS thread", "pthread_create failed",
+		"address space collisions", "SIGSEGV: segmentation violation\nPC=",
+	}, func(words string) bool { return strings.Contains(stderr, words) })
+}
+
+// verdict is how a compilation ended, and what a child writes to stdout, as a line of JSON: first that it
+// is ready, then that.
+type verdict struct {
+	End  string `json:"end"`
+	Text string `json:"text,omitempty"`
+}
+
+// The ends of a compilation.
+const (
+	endReady   = "ready" // none yet
+	endDone    = "done"
+	endInvalid = "invalid" // Text: what the compiler says
+	endCrash   = "crash"   // Text: all that it left
+	endMemory  = "memory"
+	endTime    = "time"
+	endKilled  = "killed"
+	endFailed  = "failed" // Text: what the system says
+)
+
+// lastVerdict reads what a child wrote. End is empty if it did not come to an end.
+func lastVerdict(stdout []byte) (last verdict, ready bool) {
+	for decoder := json.NewDecoder(bytes.NewReader(stdout)); ; {
+		var v verdict
+		switch err := decoder.Decode(&v); {
+		case err != nil:
+			return last, ready
+		case v.End == endReady:
+			ready = true
+		default:
+			last = v
+		}
+	}
+}
+
+// verdictOf is the verdict on what wazero returned.
+func verdictOf(err error) verdict {
+	var crash *panicError
+	var path *fs.PathError
+	var link *os.LinkError
+	var number syscall.Errno
+	switch {
+	case err == nil:
+		return verdict{End: endDone}
+	case errors.Is(err, syscall.ENOMEM):
+		return verdict{End: endMemory}
+	case errors.As(err, &crash):
+		return verdict{End: endCrash, Text: err.Error()}
+	case errors.As(err, &path), errors.As(err, &link), errors.As(err, &number):
+		return verdict{End: endFailed, Text: err.Error()}
+	default:
+		return verdict{End: endInvalid, Text: err.Error()}
+	}
+}
+
+// err is nil for a module that was compiled.
+func (v verdict) err(b budget) error {
+	const smaller = "split its largest functions, or build it with fewer of them inlined (wasm-opt -O); `quern plugin check` tries it out"
+	switch v.End {
+	case endDone:
+		return nil
+	case endInvalid:
+		return invalid(v.Text)
+	case endCrash:
+		return refuse("the compiler crashed on it: "+label(firstLine([]byte(v.Text))), "",
+			"build it with other optimizations (wasm-opt -O), or with another version of its toolchain")
+	case endMemory:
+		return refuse("compiling it takes more than "+units.FormatSize(b.memory)+" of memory", "", smaller)
+	case endTime:
+		return refuse("compiling it takes more than "+b.processor.String()+" of processor time", "", smaller)
+	case endKilled:
+		return refuse("compiling it was ended by a SIGKILL, as the system does when it has no more memory", "",
+			"give the host more memory, or "+smaller)
+	default:
+		return fmt.Errorf("compile: %s", label(firstLine([]byte(v.Text))))
+	}
+}
+
+func firstLine(text []byte) string {
+	line, _, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n"))
+	return string(line)
+}
+
+// head keeps the beginning of what is written to it, and takes the rest.
+type head struct{ text []byte }
+
+var _ io.Writer = (*head)(nil)
+
+func (h *head) Write(p []byte) (int, error) {
+	h.text = append(h.text, p[:min(len(p), maxChildText-len(h.text))]...)
+	return len(p), nil
+}

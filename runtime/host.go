@@ -1,0 +1,145 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// unwound is the panic that ends a guest from within a function of the host. wazero recovers it and returns
+// it from the call; why the guest was ended stands in its run.
+type unwound struct{}
+
+func (unwound) Error() string { return "the host has ended the guest" }
+
+// runKey is the key of the run in the context of its call.
+type runKey struct{}
+
+// hostFunction is the one wrapper through which guests call the functions of the host. It finds the call
+// that the guest runs for, looks whether that may go on, charges the price, and makes a panic of the host's
+// code the host's own fault. What it wraps touches the guest's memory on the calling goroutine alone, and
+// keeps nothing of it.
+func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
+	return func(ctx context.Context, mod api.Module, stack []uint64) {
+		r := ctx.Value(runKey{}).(*run)
+		began := time.Now()
+		defer func() {
+			r.hostTime += time.Since(began)
+			r.guard(recover())
+		}()
+		r.check(began)
+		r.Spend(hostPrice)
+		f(r, mod.Memory(), stack)
+	}
+}
+
+// tick is called by a guest whose counter has fallen below zero, with the counter, and returns the next one.
+func tick(ctx context.Context, _ api.Module, stack []uint64) {
+	r := ctx.Value(runKey{}).(*run)
+	defer func() { r.guard(recover()) }()
+	stack[0] = uint64(uint32(r.tick(int32(uint32(stack[0])))))
+}
+
+// guard looks at a panic in the host's code below a guest, where wazero would recover it. What ends a guest
+// passes.
+func (r *run) guard(p any) {
+	switch p := p.(type) {
+	case nil:
+	case unwound:
+		panic(p)
+	default:
+		r.end(&faultError{fmt.Errorf("panic in a function of the host: %v\n%s", p, debug.Stack())})
+	}
+}
+
+// end ends the guest. The first cause wins.
+func (r *run) end(cause error) {
+	r.blame(cause)
+	panic(unwound{})
+}
+
+// blame notes the cause of the outcome, if there is none yet.
+func (r *run) blame(cause error) {
+	if r.cause == nil {
+		r.cause = cause
+	}
+}
+
+// check ends the guest if its time is over.
+func (r *run) check(now time.Time) {
+	select {
+	case <-r.done:
+		r.end(r.over())
+	default:
+	}
+	if !r.deadline.IsZero() && !now.Before(r.deadline) {
+		r.end(r.late)
+	}
+}
+
+// tick accounts for a quantum, and lets others have a turn at the end of a slice.
+func (r *run) tick(counter int32) int32 {
+	if !r.meter.count(counter) {
+		r.end(cpuExceeded(r.limits.CPU))
+	}
+	now := time.Now()
+	r.check(now)
+	if now.Sub(r.meter.began) >= slice {
+		r.meter.yield()
+	}
+	return r.meter.refill()
+}
+
+// Spend implements wasi.Host.
+func (r *run) Spend(bytes int) {
+	left := int64(int32(r.meter.counter.Get())) - int64(bytes)
+	counter := int32(max(left, -quantum*10_000)) // far above what is ever moved at once
+	r.meter.counter.Set(uint64(uint32(counter)))
+	if counter < 0 {
+		r.meter.counter.Set(uint64(uint32(r.tick(counter))))
+	}
+}
+
+// Wait implements wasi.Host. It waits on what ends the call, too.
+func (r *run) Wait(d time.Duration) {
+	if d <= 0 {
+		r.meter.yield()
+		r.check(time.Now())
+		return
+	}
+	if left := time.Until(r.deadline); !r.deadline.IsZero() && left < d {
+		d = left
+	}
+	r.meter.pause()
+	timer := time.NewTimer(d)
+	select {
+	case <-timer.C:
+	case <-r.done:
+		timer.Stop()
+	}
+	r.meter.resume()
+	r.check(time.Now())
+}
+
+// Exit implements wasi.Host.
+func (r *run) Exit(code uint32) {
+	r.exited, r.code = true, int(int32(code))
+	panic(unwound{})
+}
+
+// Stdout implements wasi.Host.
+func (r *run) Stdout(p []byte) {
+	if !r.output.add(p) {
+		r.end(outputExceeded(r.limits.Output))
+	}
+}
+
+// Stderr implements wasi.Host.
+func (r *run) Stderr(p []byte) {
+	if err := r.logs.write(p); err != nil {
+		r.end(err)
+	}
+}

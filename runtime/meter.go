@@ -1,0 +1,111 @@
+package runtime
+
+import (
+	goruntime "runtime"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+const (
+	// quantum is the fuel that a guest gets at once: some 50 µs, after which it calls tick.
+	quantum = 100_000
+	// slice is how long a guest computes before others have their turn.
+	slice = time.Millisecond
+	// hostPrice is what a call of any function of the host costs, in fuel; each byte that it moves costs one
+	// more.
+	hostPrice = 200
+)
+
+// meter counts what a guest burns, and how long it takes. It belongs to the goroutine of its call.
+//
+// A guest counts down by itself: see runtime/wasm. What the counter was set to last and what it is now
+// differ by the fuel that was burned since.
+type meter struct {
+	counter api.MutableGlobal // of the instance; nil before there is one
+	set     int32             // what the counter was set to last
+	burned  int64             // before that
+	limit   int64             // 0 is none
+
+	gate  *gate
+	began time.Time     // the slice
+	clock time.Duration // of the thread when the slice began, 0 if it is measured by the wall clock
+	cpu   time.Duration // of the slices before
+	host  time.Duration // in functions of the host
+}
+
+// start begins to measure, with a place at the gate.
+func (m *meter) start() {
+	m.gate.enter()
+	m.begin(false)
+}
+
+// stop ends the last slice, and gives the place back. The guest does not run any more.
+func (m *meter) stop() {
+	m.pause()
+	if m.counter != nil {
+		m.burned += int64(m.set) - int64(int32(m.counter.Get()))
+		m.counter = nil
+	}
+}
+
+// pause ends a slice for a wait.
+func (m *meter) pause() {
+	m.end()
+	m.gate.leave()
+}
+
+// resume begins a slice after a wait.
+func (m *meter) resume() {
+	m.gate.again()
+	m.begin(false)
+}
+
+// begin begins a slice. One that follows upon a whole one is measured by the clock of the thread, which
+// stands still while the system runs something else; for a short one that is not worth two system calls.
+func (m *meter) begin(long bool) {
+	goruntime.LockOSThread()
+	m.began, m.clock = time.Now(), 0
+	if long {
+		m.clock = threadClock()
+	}
+}
+
+func (m *meter) end() {
+	if m.clock > 0 {
+		m.cpu += threadClock() - m.clock
+	} else {
+		m.cpu += time.Since(m.began)
+	}
+	goruntime.UnlockOSThread()
+}
+
+// yield lets others have their turn.
+func (m *meter) yield() {
+	m.end()
+	if m.gate.wanted() {
+		m.gate.leave()
+		m.gate.again()
+	} else {
+		goruntime.Gosched()
+	}
+	m.begin(true)
+}
+
+// count takes what the counter has come down to into account, and returns whether that is within the
+// limit.
+func (m *meter) count(counter int32) bool {
+	m.burned += int64(m.set) - int64(counter)
+	m.set = counter
+	return m.limit == 0 || m.burned <= m.limit
+}
+
+// refill is what the counter is set to next: so much that the guest comes back at the first unit above its
+// limit.
+func (m *meter) refill() int32 {
+	m.set = quantum
+	if m.limit > 0 {
+		m.set = int32(min(m.limit-m.burned, quantum))
+	}
+	return m.set
+}
