@@ -41,7 +41,7 @@ demo: build plugins ## make thumbnails of real photographs, from nothing to buil
 		-photos examples/thumbnails/photos -out build/demo
 
 .PHONY: deps
-deps: ## bring what the tests need: redis-server, prometheus, clang for wasm, Blueque
+deps: ## bring what the tests need: redis-server, prometheus, compilers for wasm, Blueque
 	@.ci/deps
 
 .PHONY: test

@@ -78,7 +78,7 @@ const rememberFor = 10 * time.Minute
 func newCompiler(cfg Config) *compiler {
 	return &compiler{
 		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory,
-		slots:   make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)/2)),
+		slots:   make(chan struct{}, max(2, goruntime.GOMAXPROCS(0)/2)),
 		logger:  cfg.Logger,
 		refused: map[string]refusal{},
 	}
@@ -125,7 +125,8 @@ func (c *compiler) budget(size int) budget {
 	return b
 }
 
-// slot waits until a compilation may begin: half of the processors are left to the tasks.
+// slot waits until a compilation may begin. Half of the processors are left to the tasks, but there are two
+// slots in any case, so that a module that takes long delays no other.
 func (c *compiler) slot(ctx context.Context) (release func(), err error) {
 	select {
 	case c.slots <- struct{}{}:

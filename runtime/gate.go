@@ -1,9 +1,6 @@
 package runtime
 
-import (
-	"container/list"
-	"sync"
-)
+import "sync"
 
 // gate lets only so many guests compute at once: one for each core. More would gain nothing, and would keep
 // the host's own goroutines from the processors, for Go cannot interrupt a guest. Whoever waits for its
@@ -11,43 +8,40 @@ import (
 type gate struct {
 	mu     sync.Mutex
 	free   int
-	first  list.List // of chan struct{}: those that wait for their first turn
-	others list.List // of the same
+	first  turns // of those that wait for their first turn
+	others turns
 }
 
-func newGate(places int) *gate {
-	return &gate{free: places}
-}
+// turns are those that wait, in order.
+type turns []chan struct{}
+
+func newGate(places int) *gate { return &gate{free: places} }
 
 // enter takes a place, and waits for one if there is none.
 func (g *gate) enter() { g.wait(&g.first) }
+
+// again takes a place for one that has had one before.
+func (g *gate) again() { g.wait(&g.others) }
 
 // leave gives a place back.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, queue := range []*list.List{&g.first, &g.others} {
-		if next := queue.Front(); next != nil {
-			close(queue.Remove(next).(chan struct{}))
-			return
-		}
+	if !g.first.call() && !g.others.call() {
+		g.free++
 	}
-	g.free++
 }
-
-// again takes a place for one that had one before.
-func (g *gate) again() { g.wait(&g.others) }
 
 // wanted tells whether anybody waits for a place.
 func (g *gate) wanted() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.first.Len()+g.others.Len() > 0
+	return len(g.first)+len(g.others) > 0
 }
 
-// wait takes a place, or queues for one. Places come every millisecond, since nobody keeps one for longer:
-// there is no need to look at a context.
-func (g *gate) wait(queue *list.List) {
+// wait takes a place, or queues for one. Nobody keeps one for much longer than a slice, so there is no need
+// to look at a context.
+func (g *gate) wait(queue *turns) {
 	g.mu.Lock()
 	if g.free > 0 {
 		g.free--
@@ -55,7 +49,17 @@ func (g *gate) wait(queue *list.List) {
 		return
 	}
 	turn := make(chan struct{})
-	queue.PushBack(turn)
+	*queue = append(*queue, turn)
 	g.mu.Unlock()
 	<-turn
+}
+
+// call gives the place to the one who waits longest; false if nobody does.
+func (t *turns) call() bool {
+	if len(*t) == 0 {
+		return false
+	}
+	close((*t)[0])
+	*t = (*t)[1:]
+	return true
 }

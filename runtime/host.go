@@ -18,13 +18,22 @@ func (unwound) Error() string { return "the host has ended the guest" }
 // runKey is the key of the run in the context of its call.
 type runKey struct{}
 
+// runOf is the run of a call, which is in the context of everything that the call does.
+func runOf(ctx context.Context) *run {
+	r, ok := ctx.Value(runKey{}).(*run)
+	if !ok {
+		panic("runtime: a guest was called outside of a run")
+	}
+	return r
+}
+
 // hostFunction is the one wrapper through which guests call the functions of the host. It finds the call
 // that the guest runs for, looks whether that may go on, charges the price, and makes a panic of the host's
 // code the host's own fault. What it wraps touches the guest's memory on the calling goroutine alone, and
 // keeps nothing of it.
 func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
-		r := ctx.Value(runKey{}).(*run)
+		r := runOf(ctx)
 		began := time.Now()
 		defer func() {
 			r.hostTime += time.Since(began)
@@ -38,7 +47,7 @@ func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFu
 
 // tick is called by a guest whose counter has fallen below zero, with the counter, and returns the next one.
 func tick(ctx context.Context, _ api.Module, stack []uint64) {
-	r := ctx.Value(runKey{}).(*run)
+	r := runOf(ctx)
 	defer func() { r.guard(recover()) }()
 	stack[0] = uint64(uint32(r.tick(int32(uint32(stack[0])))))
 }

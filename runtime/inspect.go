@@ -59,8 +59,8 @@ func overRemedy(what string) string {
 }
 
 // describe fills in what the outline says.
-func (i *Info) describe(o *wasm.Outline) {
-	i.Functions = o.Functions
+func (i *Info) describe(o *wasm.Rewritten) {
+	i.Functions, i.Charges = o.Functions, o.Charges
 	for _, imported := range o.Imports {
 		i.Imports = append(i.Imports, label(imported.Module+"."+imported.Name))
 	}

@@ -40,7 +40,11 @@ func (r *run) backtrace(err error) []string {
 	if err == nil {
 		return nil
 	}
-	return backtrace(err, r.module.compiled.Name())
+	frames := backtrace(err, r.module.compiled.Name())
+	for i, frame := range frames {
+		frames[i] = r.module.numbered(frame)
+	}
+	return frames
 }
 
 func (r *run) ended(code int) Outcome {

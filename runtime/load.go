@@ -38,7 +38,7 @@ func (e *Engine) load(ctx context.Context, binary []byte) (*Module, Info, error)
 	}
 	rewritten, damaged := decode(binary)
 	outline := &rewritten.Outline
-	info.describe(outline)
+	info.describe(rewritten)
 	if damaged != nil {
 		return nil, info, &RefusedError{Refusals: append(e.cache.backend.foreign(outline), damaged.Refusals...)}
 	}

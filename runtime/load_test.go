@@ -342,7 +342,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		outline := &module.Outline
 		var info Info
-		info.describe(outline)
+		info.describe(module)
 		if info.MemoryMin < 0 || info.MemoryMax < 0 {
 			t.Errorf("info = %+v", info)
 		}

@@ -30,8 +30,8 @@ type meter struct {
 	gate  *gate
 	began time.Time     // the slice
 	clock time.Duration // of the thread when the slice began, 0 if it is measured by the wall clock
+	undo  func()        // of what the thread was set to for the slice; nil is nothing
 	cpu   time.Duration // of the slices before
-	host  time.Duration // in functions of the host
 }
 
 // start begins to measure, with a place at the gate.
@@ -67,7 +67,7 @@ func (m *meter) begin(long bool) {
 	goruntime.LockOSThread()
 	m.began, m.clock = time.Now(), 0
 	if long {
-		m.clock = threadClock()
+		m.clock, m.undo = threadClock(), stepAside()
 	}
 }
 
@@ -76,6 +76,10 @@ func (m *meter) end() {
 		m.cpu += threadClock() - m.clock
 	} else {
 		m.cpu += time.Since(m.began)
+	}
+	if m.undo != nil {
+		m.undo()
+		m.undo = nil
 	}
 	goruntime.UnlockOSThread()
 }

@@ -3,6 +3,8 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
@@ -38,6 +40,8 @@ type Info struct {
 	Functions int
 	// Imports are written module.name, Exports name, both in the order of the file.
 	Imports, Exports []string
+	// Charges counts the places in its code where fuel is charged.
+	Charges int
 	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum.
 	MemoryMin, MemoryMax int64
 }
@@ -66,6 +70,16 @@ func (m *Module) declare(rewritten *wasm.Rewritten) {
 
 // Info says what the module is.
 func (m *Module) Info() Info { return m.info }
+
+// numbered is a frame with the number that a function without a name has in the file: in the rewritten
+// module one more is imported.
+func (m *Module) numbered(frame string) string {
+	n, err := strconv.Atoi(strings.TrimPrefix(frame, "$"))
+	if err != nil || !strings.HasPrefix(frame, "$") || n <= len(m.info.Imports) {
+		return frame
+	}
+	return "$" + strconv.Itoa(n-1)
+}
 
 // Admits returns nil if the memory that the module needs from its start fits into the limits, else a
 // *RefusedError that names both.

@@ -51,8 +51,8 @@ type Outcome struct {
 	Trap string
 	// Backtrace lists the functions of the guest in which it trapped, innermost first: by name where the
 	// module has names, else as $ and their index. It has at most 32 entries of at most 256 bytes, the
-	// last being "…" if more may follow. It is set for Trap, and for the memory limit if the guest
-	// trapped over it; a stack overflow has none.
+	// last being "…" if more may follow. It is set for Trap, and for a limit at
+	// which the guest was stopped in the middle; a stack overflow has none.
 	Backtrace []string
 	// RetryAfter is when the guest wants to be called again, for Retry; 0 if it does not say. It says so
 	// by the last line of its log, such as quern:retry-after=30s: a duration of Go, or a number of

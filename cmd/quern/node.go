@@ -124,7 +124,7 @@ func newEngine(ctx context.Context, env environment, cache string, logger hclog.
 	if err != nil {
 		return nil, "", err
 	}
-	config := runtime.Config{CacheDir: cache, Compiler: compiler, Logger: logger}
+	config := runtime.Config{CacheDir: cache, Compiler: compiler, Guests: guestPlaces(), Logger: logger}
 	if cache != "" {
 		engine, err := runtime.New(ctx, config)
 		return engine, cache, err

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -24,11 +26,23 @@ type checkView struct {
 	Digest    string        `json:"digest,omitempty"`
 	Size      int64         `json:"size"`
 	Functions int           `json:"functions"`
+	Charges   int           `json:"charge_points"`
+	Limits    limitsView    `json:"limits"`
 	Imports   []string      `json:"imports"`
 	Exports   []string      `json:"exports"`
 	MemoryMin int64         `json:"memory_min"`
 	MemoryMax int64         `json:"memory_max,omitempty"`
 	Refusals  []refusalView `json:"refusals"`
+}
+
+// limitsView are the limits of a task: sizes in bytes, and what is 0 has none.
+type limitsView struct {
+	Memory  int64   `json:"memory"`
+	Input   int64   `json:"input"`
+	Output  int64   `json:"output"`
+	Log     int64   `json:"log"`
+	Timeout float64 `json:"timeout_seconds,omitempty"`
+	CPU     float64 `json:"cpu_seconds,omitempty"`
 }
 
 type refusalView struct {
@@ -66,7 +80,11 @@ func newPluginCheck(env environment) *cobra.Command {
 
 // check looks at the plugin as a host does when it loads one, and notes all that is wrong.
 func (p *localPlugin) check(ctx context.Context, env environment) (checkView, error) {
-	view := checkView{File: p.path, Imports: []string{}, Exports: []string{}, Refusals: []refusalView{}}
+	l := p.manifest.Limits.WithDefaults()
+	view := checkView{
+		File: p.path, Imports: []string{}, Exports: []string{}, Refusals: []refusalView{},
+		Limits: limitsView{l.Memory, l.Input, l.Output, l.Log, l.Timeout.Seconds(), l.CPU.Seconds()},
+	}
 	p.checkName()
 	if p.binary != nil {
 		if err := p.checkModule(ctx, env, &view); err != nil {
@@ -115,18 +133,19 @@ func (p *localPlugin) checkModule(ctx context.Context, env environment, view *ch
 }
 
 func (v *checkView) describe(info runtime.Info) {
-	v.Kind, v.Digest, v.Size, v.Functions = info.Kind, info.Digest, info.Size, info.Functions
+	v.Kind, v.Digest, v.Size = info.Kind, info.Digest, info.Size
+	v.Functions, v.Charges = info.Functions, info.Charges
 	v.Imports, v.Exports = append(v.Imports, info.Imports...), append(v.Exports, info.Exports...)
 	v.MemoryMin, v.MemoryMax = info.MemoryMin, info.MemoryMax
 }
 
 func (v checkView) print(w io.Writer) error {
-	accepted, memory, functions := "yes", "", ""
+	accepted, memory, functions, charges := "yes", "", "", ""
 	if !v.Accepted {
 		accepted = "no"
 	}
 	if v.Kind != "" {
-		functions = strconv.Itoa(v.Functions)
+		functions, charges = strconv.Itoa(v.Functions), strconv.Itoa(v.Charges)
 		memory = units.FormatSize(v.MemoryMin)
 	}
 	if v.MemoryMax > 0 {
@@ -139,7 +158,9 @@ func (v checkView) print(w io.Writer) error {
 		{"digest", v.Digest},
 		{"size", units.FormatSize(v.Size)},
 		{"functions", functions},
+		{"charge points", charges},
 		{"memory", memory},
+		{"limits", v.Limits.String()},
 		{"imports", strings.Join(v.Imports, "\n")},
 		{"exports", strings.Join(v.Exports, "\n")},
 	}
@@ -147,4 +168,18 @@ func (v checkView) print(w io.Writer) error {
 		rows = append(rows, [2]string{"refused", runtime.Refusal(r).String()})
 	}
 	return writeFields(w, rows)
+}
+
+func (l limitsView) String() string {
+	text := fmt.Sprintf("memory %s, input %s, output %s, log %s", units.FormatSize(l.Memory), units.FormatSize(l.Input),
+		units.FormatSize(l.Output), units.FormatSize(l.Log))
+	for _, limit := range []struct {
+		name    string
+		seconds float64
+	}{{"timeout", l.Timeout}, {"cpu", l.CPU}} {
+		if limit.seconds > 0 {
+			text += fmt.Sprintf(", %s %s", limit.name, time.Duration(limit.seconds*float64(time.Second)))
+		}
+	}
+	return text
 }

@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"bytes"
+	"strings"
 	"sync"
 	"testing"
 
@@ -24,6 +25,39 @@ func TestGuests(t *testing.T) {
 				t.Errorf("%d bytes that are no module", len(guest))
 			}
 		})
+	}
+}
+
+func TestCompilers(t *testing.T) {
+	t.Parallel()
+	for name, build := range map[string]func(t testing.TB) []byte{
+		"C":              func(t testing.TB) []byte { return BuildC(t, `int main(void) { return 0; }`) },
+		"Go":             func(t testing.TB) []byte { return BuildGo(t, "package main\n\nfunc main() {}\n") },
+		"Rust":           func(t testing.TB) []byte { return BuildRust(t, `fn main() {}`) },
+		"AssemblyScript": func(t testing.TB) []byte { return BuildAssemblyScript(t, `process.exit(0);`) },
+		"WAT":            func(t testing.TB) []byte { return BuildWAT(t, `(module (func (export "_start")))`) },
+		"Python":         Python,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if guest := build(t); !bytes.HasPrefix(guest, Module()) || !bytes.Contains(guest, []byte("_start")) {
+				t.Errorf("%d bytes that are no command", len(guest))
+			}
+		})
+	}
+}
+
+// TestMissing: who lacks a tool is told how it comes.
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	_, file := installed("none/none.js")
+	for name, err := range map[string]error{
+		"a program":     command(t.Context(), "no-such-compiler", nil, t.TempDir()),
+		"a file of npm": file,
+	} {
+		if err == nil || !strings.Contains(err.Error(), "make deps") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

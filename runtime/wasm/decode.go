@@ -80,7 +80,6 @@ type decoder struct {
 	data         int    // segments
 
 	declared map[uint32]bool // functions of which a reference may be taken
-	start    int             // the start function, -1 without one
 	names    []byte          // the contents of the name section
 	helpers  helpers
 	body     body // reused from function to function

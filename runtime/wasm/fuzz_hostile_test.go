@@ -3,6 +3,7 @@ package wasm
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	goruntime "runtime"
 	"slices"
 	"testing"
@@ -89,6 +90,9 @@ func hostileFiles() []hostile {
 	}
 	for id, section := range []string{"types", "imports", "functions", "tables", "memories", "globals", "exports", "start", "elements", "bodies", "data"} {
 		files = append(files, hostile{"a huge number of " + section, module(raw(byte(id+1), huge)), false})
+		for _, n := range []uint32{900, 9_900, 99_900, 199_900} { // below the caps
+			files = append(files, hostile{fmt.Sprint(n, " ", section), module(raw(byte(id+1), runtimetest.Number(n))), false})
+		}
 	}
 	return files
 }

@@ -99,6 +99,7 @@ func runGuest(t *testing.T, w *world, file []byte, input string) (r guestRun) {
 func TestGuests(t *testing.T) {
 	t.Parallel()
 	trap := runtimetest.Trap(t)
+	large := map[string]bool{"empty Go": true, "JSON": true}
 	for name, test := range map[string]struct {
 		file  []byte
 		input string
@@ -124,6 +125,9 @@ func TestGuests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if raceDetector && large[name] {
+				t.Skip("slow under the race detector")
+			}
 			plainWorld, usualWorld := worlds(t, api.CoreFeaturesV2, Options{})
 			plain, usual := runGuest(t, plainWorld, test.file, test.input), runGuest(t, usualWorld, test.file, test.input)
 			spent := usual.spent
@@ -149,6 +153,20 @@ func TestGuests(t *testing.T) {
 			t.Logf("%d of %d charged, %d ticks; %d bytes became %d; %s", spent, executed, usualWorld.ticks, len(test.file), len(m.Binary), found)
 		})
 	}
+}
+
+// TestLargeGuest: the caps leave room for the largest program that we know, and it is bounded like others.
+func TestLargeGuest(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		t.Skip("slow under the race detector")
+	}
+	file := runtimetest.Python(t)
+	m, err := Rewrite(file, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes became %d; %s", len(file), len(m.Binary), verify(t, m, false))
 }
 
 // TestGuestNames: the stack trace of a trap names the functions of the guest.
@@ -180,6 +198,7 @@ func BenchmarkRewrite(b *testing.B) {
 	}{
 		{"C", runtimetest.Echo(b)},
 		{"Go", runtimetest.BuildGo(b, jsonGuest)},
+		{"Python", runtimetest.Python(b)},
 	}
 	for _, guest := range guests {
 		b.Run(fmt.Sprintf("%s %d KiB", guest.name, len(guest.file)>>10), func(b *testing.B) {
