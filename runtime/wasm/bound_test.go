@@ -97,9 +97,9 @@ func hostilePrograms() map[string][]byte {
 		"indirect":         program(cat(times(40, []byte{opI32Const, 0, opCallIndirect, 0, 0}, line(30)))),
 		"tail in loop":     program(cat(loop, callOf(1), branchIf(0), end, line(31)), when[:0]),
 		"gathers for a loop": program(cat(times(3, []byte{opLocalGet, 0}, []byte{opDrop}), loop,
-			block, branchIf(0), end, line(250), loop, end, counted(5000), end)),
-		"pays for another loop": program(cat(loop, loop, line(200), []byte{opGlobalGet, 0, opBranchIf, 1}, counted(5000), end, end)),
-		"gathers for a return":  program(cat(loop, callOf(1), counted(5000), end), cat(block, branchIf(0), end, line(250))),
+			block, branchIf(0), end, line(250), loop, end, counted(1000), end)),
+		"pays for another loop": program(cat(loop, loop, line(200), []byte{opGlobalGet, 0, opBranchIf, 1}, counted(1000), end, end)),
+		"gathers for a return":  program(cat(loop, callOf(1), counted(1000), end), cat(block, branchIf(0), end, line(250))),
 		"dead": program(
 			cat(block, []byte{opBranch, 0}, loop, line(500), branchIf(0), end, end, line(300)),
 			cat([]byte{opReturn}, when, line(10), otherwise, loop, []byte{opBranch, 0}, end, end, line(300)),
@@ -207,8 +207,8 @@ var executed = map[string][2]int64{
 	"deep ifs":      {2 + 2, 1000 * 5},
 	// 40 functions, of which each calls the next once.
 	"chain of calls":       {100 * 41, 100 * 41},
-	"gathers for a loop":   {6 + 5000*(2+250+7), 6 + 5000*(2+250+7)},
-	"gathers for a return": {5000 * (1 + 2 + 250 + 7), 5000 * (1 + 2 + 250 + 7)},
+	"gathers for a loop":   {6 + 1000*(2+250+7), 6 + 1000*(2+250+7)},
+	"gathers for a return": {1000 * (1 + 2 + 250 + 7), 1000 * (1 + 2 + 250 + 7)},
 }
 
 // boundRun calls the first function of a program. It returns the fuel that was spent, and whether the program ended.
@@ -217,7 +217,7 @@ func boundRun(t *testing.T, file []byte, o Options, condition uint64) (spent int
 	plain, w := worlds(t, api.CoreFeaturesV2, o)
 	defer plain.runtime.Close(t.Context())
 	defer w.runtime.Close(t.Context())
-	w.quantum, w.most = 10_000, 300
+	w.quantum, w.most = 10_000, 60
 	i, err := w.instantiate(t.Context(), file, "")
 	if err != nil {
 		t.Fatal(err)
