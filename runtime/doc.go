@@ -39,8 +39,8 @@
 //
 // Compiled code cannot be interrupted: neither by a context nor by Go's garbage collector, which waits for
 // it, and all other goroutines with it. So a guest counts down by itself, about one for each instruction,
-// and calls the host when its counter falls below zero: that is a tick, after a quantum of 100,000 or some
-// 50 µs. There the host looks whether the caller's context, the timeout or the fuel is over, and after each
+// and calls the host when its counter falls below zero: that is a tick, after a quantum of 10,000 or some
+// 5 µs. There the host looks whether the caller's context, the timeout or the fuel is over, and after each
 // millisecond lets other guests have their turn. Functions of the host are called through one wrapper,
 // which looks at the same, and takes a price for the call and for each byte that it moves.
 //

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"time"
 
@@ -105,7 +106,7 @@ func (r *run) tick(counter int32) int32 {
 // Spend implements wasi.Host.
 func (r *run) Spend(bytes int) {
 	left := int64(int32(r.meter.counter.Get())) - int64(bytes)
-	counter := int32(max(left, -quantum*10_000)) // far above what is ever moved at once
+	counter := int32(max(left, math.MinInt32/2)) // far above what is ever moved at once
 	r.meter.counter.Set(uint64(uint32(counter)))
 	if counter < 0 {
 		r.meter.counter.Set(uint64(uint32(r.tick(counter))))

@@ -69,6 +69,7 @@ func hostileFiles() []hostile {
 			section(runtimetest.CodeSection, runtimetest.Body(opBulk, bulkDataDrop, 0)), section(runtimetest.DataSection, []byte{1, 0})), false},
 		{"data count too large", module(raw(dataCountSection, []byte{2}), section(runtimetest.DataSection, []byte{1, 0})), false},
 		{"data count too small", module(raw(dataCountSection, []byte{0}), section(runtimetest.DataSection, []byte{1, 0})), false},
+		{"data count missing", module(raw(dataCountSection, nil)), false},
 		{"data count huge", module(raw(dataCountSection, huge)), false},
 		{"data of a huge length", module(memory, section(runtimetest.DataSection, append([]byte{1}, huge...))), false},
 		{"elements of a huge number", module(section(elementSection, append([]byte{1, 0}, huge...))), false},

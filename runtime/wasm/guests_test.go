@@ -99,7 +99,6 @@ func runGuest(t *testing.T, w *world, file []byte, input string) (r guestRun) {
 func TestGuests(t *testing.T) {
 	t.Parallel()
 	trap := runtimetest.Trap(t)
-	large := map[string]bool{"empty Go": true, "JSON": true}
 	for name, test := range map[string]struct {
 		file  []byte
 		input string
@@ -125,9 +124,6 @@ func TestGuests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if raceDetector && large[name] {
-				t.Skip("slow under the race detector")
-			}
 			plainWorld, usualWorld := worlds(t, api.CoreFeaturesV2, Options{})
 			plain, usual := runGuest(t, plainWorld, test.file, test.input), runGuest(t, usualWorld, test.file, test.input)
 			spent := usual.spent
@@ -158,9 +154,6 @@ func TestGuests(t *testing.T) {
 // TestLargeGuest: the caps leave room for the largest program that we know, and it is bounded like others.
 func TestLargeGuest(t *testing.T) {
 	t.Parallel()
-	if raceDetector {
-		t.Skip("slow under the race detector")
-	}
 	file := runtimetest.Python(t)
 	m, err := Rewrite(file, Options{})
 	if err != nil {

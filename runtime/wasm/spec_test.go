@@ -93,9 +93,6 @@ func TestSpecification(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(test.version, " every ", test.every), func(t *testing.T) {
 			t.Parallel()
-			if raceDetector && (test.every == 1 || test.version == "v1") {
-				t.Skip("slow under the race detector")
-			}
 			var counts specCounts
 			t.Run("files", func(t *testing.T) {
 				paths, err := filepath.Glob(specPath(t, test.version, "testdata", "*.json"))
