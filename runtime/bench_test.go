@@ -1,6 +1,9 @@
 package runtime
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -37,5 +40,43 @@ func BenchmarkLog(b *testing.B) {
 		if err := l.write(line); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkLoad is the way of a Go plugin of some 3 MB into a host: cold, compiled by a child, and from the
+// cache that the child has filled.
+func BenchmarkLoad(b *testing.B) {
+	source, err := os.ReadFile("testdata/fuel/json.go")
+	if err != nil {
+		b.Fatal(err)
+	}
+	binary := runtimetest.BuildGo(b, string(source))
+	b.Run("cold", func(b *testing.B) { benchmarkLoad(b, binary, b.TempDir) })
+	b.Run("cached", func(b *testing.B) {
+		dir := b.TempDir()
+		loadFrom(b, dir, binary)
+		benchmarkLoad(b, binary, func() string { return dir })
+	})
+}
+
+func benchmarkLoad(b *testing.B, binary []byte, dir func() string) {
+	b.SetBytes(int64(len(binary)))
+	for b.Loop() {
+		loadFrom(b, dir(), binary)
+	}
+}
+
+// loadFrom loads a module with a cache in a folder, by an engine of its own.
+func loadFrom(b *testing.B, dir string, binary []byte) {
+	engine, err := newEngine(b.Context(), Config{CacheDir: filepath.Join(dir, "cache"), Compiler: compiledBy(childGood)}, testVersion)
+	if err != nil {
+		b.Fatal(err)
+	}
+	module, err := engine.Load(b.Context(), binary)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := errors.Join(module.Close(b.Context()), engine.Close(b.Context())); err != nil {
+		b.Fatal(err)
 	}
 }
