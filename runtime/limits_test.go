@@ -1,68 +1,11 @@
 package runtime
 
 import (
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
-
-// TestLimits runs each limit just under, just over, and under again: a limit ends one call.
-func TestLimits(t *testing.T) {
-	t.Parallel()
-	const kib = 1 << 10
-	for _, test := range []struct {
-		name        string
-		binary      []byte
-		limits      Limits
-		under, over string
-		want        Limit
-		message     string
-	}{
-		{
-			name: "memory", binary: runtimetest.MemoryBomb(t), limits: Limits{Memory: 32 << 20}, under: "30", over: "32",
-			want:    Limit{"memory", "32MiB"},
-			message: "memory limit of 32MiB reached: raise limits.memory in the plugin's manifest",
-		},
-		{
-			name: "input", binary: runtimetest.Echo(t), limits: Limits{Input: kib},
-			under: strings.Repeat("x", kib), over: strings.Repeat("x", kib+1),
-			want:    Limit{"input", "1KiB"},
-			message: "input of 1025B is over the input limit of 1KiB: raise limits.input in the plugin's manifest",
-		},
-		{
-			name: "output", binary: runtimetest.OutputFlood(t), limits: Limits{Output: 100 * kib},
-			under: strconv.Itoa(100 * kib), over: strconv.Itoa(100*kib + 1),
-			want:    Limit{"output", "100KiB"},
-			message: "output limit of 100KiB exceeded on stdout: raise limits.output in the plugin's manifest",
-		},
-		{
-			name: "log", binary: runtimetest.LogFlood(t), limits: Limits{Log: 4 * kib},
-			under: strconv.Itoa(4 * kib), over: strconv.Itoa(4*kib + 1),
-			want:    Limit{"log", "4KiB"},
-			message: "log limit of 4KiB exceeded on stderr: raise limits.log in the plugin's manifest",
-		},
-		{
-			name: "timeout", binary: runtimetest.Sleep(t), limits: Limits{Timeout: time.Second},
-			under: "1", over: "3600000",
-			want:    Limit{"timeout", "1s"},
-			message: "timeout of 1s exceeded: raise limits.timeout in the plugin's manifest",
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			module := load(t, test.binary)
-			complete(t, call(t, module, test.under, test.limits))
-			over := call(t, module, test.over, test.limits)
-			if over.Kind != LimitExceeded || over.Limit != test.want || over.Message != test.message || over.Output != nil || over.Err != nil {
-				t.Errorf("outcome = %+v, want %+v: %s", over, test.want, test.message)
-			}
-			complete(t, call(t, module, test.under, test.limits))
-		})
-	}
-}
 
 // TestLimitsFlood: what never ends by itself is ended by its limit.
 func TestLimitsFlood(t *testing.T) {

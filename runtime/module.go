@@ -55,6 +55,7 @@ type Module struct {
 	info     Info
 	declared uint64 // the most memory that the module itself allows, in bytes
 	start    bool   // it has a function to be called before any other
+	price    int64  // of an instance, in fuel
 
 	closeOnce sync.Once
 	closeErr  error
@@ -62,7 +63,7 @@ type Module struct {
 
 // declare notes what the file says and the rewritten module does not.
 func (m *Module) declare(rewritten *wasm.Rewritten) {
-	m.start, m.declared = rewritten.Start, MaxMemory
+	m.start, m.price, m.declared = rewritten.Start, rewritten.InstancePrice, MaxMemory
 	if m.info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
 		m.declared = uint64(m.info.MemoryMax)
 	}

@@ -65,7 +65,7 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 		memory: memory{limit: uint64(limits.Memory), declared: m.declared},
 		output: output{limit: limits.Output},
 		logs:   logs{limit: limits.Log, line: c.Log, progress: c.Progress},
-		meter:  meter{gate: m.engine.gate, limit: int64(limits.CPU)},
+		meter:  meter{gate: m.engine.gate, limit: int64(limits.CPU), burned: m.price},
 		done:   ctx.Done(), over: func() error { return context.Cause(ctx) },
 	}
 	started := time.Now()

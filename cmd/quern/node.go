@@ -85,6 +85,10 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	}
 	config := o.config()
 	config.Memory, config.Version, config.Logger = memory, version, n.logger
+	if config.Concurrency == 0 {
+		config.Concurrency = slots()
+	}
+	boundHeap(config.Concurrency)
 	n.host, err = host.New(n.clients, directory, m, config)
 	if err != nil {
 		return nil, wrongUsage(err)

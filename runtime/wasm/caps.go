@@ -9,9 +9,11 @@ type Caps struct {
 	// Size is the whole file in bytes. Default 64 MiB.
 	Size int
 	// Types, Imports, Exports, Globals, Elements and Data are the entries of those sections; Functions
-	// those that the module defines. Defaults 10,000, 1,000, 100,000, 100,000, 100,000, 100,000 and
-	// 200,000.
+	// those that the module defines. Defaults 10,000, 1,000, 100,000, 10,000, 10,000, 100,000 and 200,000.
 	Types, Imports, Exports, Globals, Elements, Data, Functions int
+	// References are the elements of all segments together. Default 100,000: wazero takes over 100 bytes
+	// for each, in the host, and for passive segments again in each instance.
+	References int
 	// Values is the most parameters, and the most results, of a type. Default 1,000.
 	Values int
 	// Body is the code of one function in bytes. Default 4 MiB.
@@ -40,9 +42,10 @@ func (c Caps) withDefaults() Caps {
 		{&c.Types, 10_000},
 		{&c.Imports, 1000},
 		{&c.Exports, 100_000},
-		{&c.Globals, 100_000},
-		{&c.Elements, 100_000},
+		{&c.Globals, 10_000},
+		{&c.Elements, 10_000},
 		{&c.Data, 100_000},
+		{&c.References, 100_000},
 		{&c.Functions, 200_000},
 		{&c.Values, 1000},
 		{&c.Body, 4 << 20},

@@ -72,6 +72,7 @@ type decoder struct {
 	globals         []global
 	importedGlobals int // the only ones of which constant expressions may speak
 	elements        int // segments
+	references      int // the elements in them
 	bodies          int
 	function        int // whose body is read, -1 outside
 
@@ -354,6 +355,7 @@ func (d *decoder) tagSection(r *reader) { r.fail(unsupported("exception handling
 
 func (d *decoder) globalSection(r *reader) {
 	n := r.count("globals", d.options.Caps.Globals)
+	d.out.InstancePrice += entryPrice * int64(n)
 	part := &d.parts[sectionGlobal]
 	for range n {
 		g := r.global()

@@ -55,6 +55,10 @@ const (
 	growPrice = 64
 	// forgiven is the least that is paid where a function is left: a point costs about as much.
 	forgiven = 32
+	// entryPrice is what a global, a segment and an element of one cost in each instance; dataPrice is how
+	// many bytes of data cost one.
+	entryPrice = 100
+	dataPrice  = 16
 	// closed stands for no point.
 	closed = -1
 )

@@ -49,6 +49,8 @@ type Rewritten struct {
 	Binary []byte
 	// Charges counts the charge points.
 	Charges int
+	// InstancePrice is what making an instance costs in fuel, of which no code of the module knows.
+	InstancePrice int64
 }
 
 // Rewrite checks a core module and writes it anew: see the package. What it returns is filled as far as

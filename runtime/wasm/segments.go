@@ -68,6 +68,7 @@ func (d *decoder) elementSection(r *reader) {
 		}
 	}
 	d.elements = d.parts[sectionElement].count
+	d.out.InstancePrice += entryPrice * int64(d.elements+d.references)
 }
 
 func (d *decoder) elementSegment(r *reader, part *vector) {
@@ -99,6 +100,8 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 		part.byte(kind)
 	}
 	n := r.count("elements", r.left())
+	d.references += n
+	r.bound("elements in all segments", uint64(d.references), d.options.Caps.References)
 	part.u32(uint32(n))
 	for range n {
 		if expressions {
@@ -143,4 +146,5 @@ func (d *decoder) dataSection(r *reader) {
 		part.raw(bytes)
 	}
 	d.data = n
+	d.out.InstancePrice += entryPrice*int64(n) + int64(len(part.bytes))/dataPrice
 }

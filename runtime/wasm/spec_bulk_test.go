@@ -137,7 +137,7 @@ func bulkCases() (all []bulkCase) {
 // tables after each.
 func TestBulk(t *testing.T) {
 	t.Parallel()
-	plain, rewritten := worlds(t, api.CoreFeaturesV2, Options{})
+	plain, rewritten := worlds(t, api.CoreFeaturesV2, Options{Caps: wide})
 	file := bulkModule()
 	var instances [2]*instance
 	for i, w := range []*world{plain, rewritten} {
@@ -196,7 +196,7 @@ func checkPrice(t *testing.T, c bulkCase, spent int64) {
 // TestBulkIsCut: a fill that is long for its fuel ends between two pieces.
 func TestBulkIsCut(t *testing.T) {
 	t.Parallel()
-	_, w := worlds(t, api.CoreFeaturesV2, Options{})
+	_, w := worlds(t, api.CoreFeaturesV2, Options{Caps: wide})
 	i, err := w.instantiate(t.Context(), bulkModule(), "")
 	if err != nil {
 		t.Fatal(err)

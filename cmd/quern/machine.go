@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	goruntime "runtime"
+	"runtime/debug"
 	"sync"
 )
 
@@ -18,3 +20,22 @@ var guestPlaces = sync.OnceValue(func() int {
 	goruntime.GOMAXPROCS(cores + spare)
 	return cores
 })
+
+// slots is how many tasks a host runs at a time if it is not told.
+func slots() int { return max(4, 2*guestPlaces()) }
+
+const (
+	// heapOfSlot is what a task may take of Go's own heap: its input and output by default, and the call
+	// stack of a guest that recurses without end.
+	heapOfSlot = 32<<20 + 128<<20
+	heapOfHost = 128 << 20
+)
+
+// boundHeap makes the collector work harder where tasks leave much behind at once. Its own rule would let
+// the heap grow to twice what lives: eight guests that recursed without end took 2 GiB. It is a soft bound,
+// and GOMEMLIMIT goes before it.
+func boundHeap(slots int) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(heapOfHost + int64(slots)*heapOfSlot)
+	}
+}

@@ -1,0 +1,125 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/wasi"
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+// TestLimitsOfFiles reads for each cap of the decoder a file that has as much, and one that has one more.
+func TestLimitsOfFiles(t *testing.T) {
+	t.Parallel()
+	rows, files := limitRows(t, "Of a file"), cappedFiles()
+	sameNames(t, rows, files)
+	answered := limitRows(t, "Of a call to the host")
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[wasm.Caps]()) {
+		_, refused := rows[field.Name]
+		if _, ok := answered[field.Name]; !ok && !refused {
+			t.Errorf("LIMITS.md does not know wasm.Caps.%s", field.Name)
+		}
+	}
+	engine := setup(t)
+	for name, file := range files {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limit := rows[name].number(t)
+			if _, err := decode(file(limit)); err != nil {
+				t.Errorf("%d: %v", limit, err)
+			}
+			_, err := engine.Load(t.Context(), file(limit+1))
+			var refused *RefusedError
+			if !errors.As(err, &refused) {
+				t.Fatalf("%d: Load = %v, want a refusal", limit+1, err)
+			}
+			last := refused.Refusals[len(refused.Refusals)-1]
+			rows[name].check(t, rows[name].fallback, "refused", last.What)
+		})
+	}
+}
+
+// cappedFiles make files with n of what a cap bounds.
+func cappedFiles() map[string]func(n int) []byte {
+	types := runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", ""))
+	function := runtimetest.Section(runtimetest.FunctionSection, []byte{0})
+	main := runtimetest.Section(runtimetest.CodeSection, runtimetest.Body())
+	many := func(id byte, n int, one []byte) []byte {
+		return runtimetest.RawSection(id, append(runtimetest.Number(uint32(n)), bytes.Repeat(one, n)...))
+	}
+	memory := func(limits ...byte) []byte { return runtimetest.Section(runtimetest.MemorySection, limits) }
+	table := func(n int) []byte {
+		return runtimetest.Section(runtimetest.TableSection, append([]byte{0x70, 0}, runtimetest.Number(uint32(n))...))
+	}
+	return map[string]func(n int) []byte{
+		"Size": func(n int) []byte {
+			const headers = 8 + 1 + 4 // of the module, and of a section without a name and of more than 2 MiB
+			return runtimetest.Module(runtimetest.RawSection(0, make([]byte, n-headers)))
+		},
+		"Types": func(n int) []byte {
+			return runtimetest.Module(many(runtimetest.TypeSection, n, runtimetest.FunctionType("", "")))
+		},
+		"Imports": func(n int) []byte {
+			return runtimetest.Module(types, many(runtimetest.ImportSection, n, runtimetest.Import(wasi.ModuleName, "sched_yield", 0, 0)))
+		},
+		"Exports": func(n int) []byte {
+			return runtimetest.Module(types, function, many(runtimetest.ExportSection, n, runtimetest.Export("e", 0, 0)), main)
+		},
+		"Globals": func(n int) []byte { return runtimetest.Module(many(globalSection, n, []byte{0x7f, 1, 0x41, 0, 0x0b})) },
+		"Elements": func(n int) []byte {
+			return runtimetest.Module(table(0), many(elementSection, n, []byte{0, 0x41, 0, 0x0b, 0}))
+		},
+		"References": func(n int) []byte {
+			contents := append([]byte{1, 1, 0}, runtimetest.Number(uint32(n))...)
+			return runtimetest.Module(types, function, runtimetest.RawSection(elementSection, append(contents, make([]byte, n)...)), main)
+		},
+		"Data": func(n int) []byte {
+			return runtimetest.Module(memory(0, 1), many(runtimetest.DataSection, n, []byte{1, 0}))
+		},
+		"Functions": func(n int) []byte { return bodies(n, nil) },
+		"Values": func(n int) []byte {
+			return runtimetest.Module(runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType(strings.Repeat(i32, n), "")))
+		},
+		"Body": func(n int) []byte {
+			code := bytes.Repeat([]byte{0x01}, n)
+			code[0], code[n-1] = 0, 0x0b
+			return runtimetest.Module(types, function, runtimetest.Section(runtimetest.CodeSection, append(runtimetest.Number(uint32(n)), code...)))
+		},
+		"Locals": func(n int) []byte { return withBody(n, nil) },
+		"Nesting": func(n int) []byte {
+			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x02, 0x40}, n-1), bytes.Repeat([]byte{0x0b}, n-1)))
+		},
+		"Work":    func(n int) []byte { return withBody(1, bytes.Repeat([]byte{0x02, 0x40, 0x0b}, n)) },
+		"Tables":  func(n int) []byte { return runtimetest.Module(many(runtimetest.TableSection, n, []byte{0x70, 0, 0})) },
+		"Entries": func(n int) []byte { return runtimetest.Module(table(n)) },
+		"name": func(n int) []byte {
+			return runtimetest.Module(runtimetest.RawSection(0, runtimetest.Name(strings.Repeat("n", n))))
+		},
+		"memory pages": func(n int) []byte {
+			return runtimetest.Module(memory(append([]byte{0}, runtimetest.Number(uint32(n))...)...))
+		},
+	}
+}
+
+// Sections that runtimetest does not name.
+const (
+	globalSection  = 6
+	elementSection = 9
+)
+
+// bodies is a module of so many functions with the same code, and one of them a command.
+func bodies(n int, code []byte) []byte {
+	body := runtimetest.Body(code...)
+	contents := runtimetest.Number(uint32(n))
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
+		runtimetest.RawSection(runtimetest.FunctionSection, append(contents, make([]byte, n)...)),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 0)),
+		runtimetest.RawSection(runtimetest.CodeSection, append(slices.Clone(contents), bytes.Repeat(body, n)...)),
+	)
+}
