@@ -23,9 +23,13 @@ func TestCPULimit(t *testing.T) {
 	timeout := queue.Options{Timeout: 20 * time.Second} // the test's own end of what is not stopped
 	for queueName, value := range map[string]string{"own": "10ms", "ceiling": "100ms", "bare": "100ms"} {
 		task := n.wait(n.enqueueAs(queueName, "", timeout))
+		remedy := "the host allows no more, see --max-cpu"
+		if queueName == "own" {
+			remedy = "raise limits.cpu in the plugin's manifest"
+		}
 		checkFailure(t, task, queue.Failure{
 			Reason: queue.ReasonCPU, Limit: "cpu=" + value, Stderr: "ready",
-			Message: "cpu limit of " + value + " exceeded: raise limits.cpu in the plugin's manifest",
+			Message: "cpu limit of " + value + " exceeded: " + remedy,
 		})
 		n.eventually(queueName+" is counted", func() bool {
 			return n.metric("quern_tasks_total", "queue", queueName, "outcome", "failed", "reason", "cpu") == 1

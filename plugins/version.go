@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -38,14 +39,27 @@ type Version struct {
 }
 
 // Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files and Limits.
-// A
-// Timeout that the task brings along replaces the manifest's, under the host's ceiling.
+// A Timeout that the task brings along replaces the manifest's, under the host's ceiling.
 func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 	if v.ceiling > 0 {
 		call.Timeout = min(call.Timeout, v.ceiling)
 	}
 	call.Plugin, call.Env, call.Files, call.Limits = v.Name, v.Manifest.Capabilities.Env, v.files, v.Limits
-	return v.module.Run(ctx, call)
+	outcome := v.module.Run(ctx, call)
+	asked := v.Manifest.Limits
+	switch limit := outcome.Limit.Name; {
+	case limit == "cpu" && asked.CPU != v.Limits.CPU:
+		outcome.Message = remedied(outcome.Message, "the host allows no more, see --max-cpu")
+	case limit == "timeout" && call.Timeout == 0 && asked.Timeout != v.Limits.Timeout:
+		outcome.Message = remedied(outcome.Message, "the host allows no more, see --max-timeout")
+	}
+	return outcome
+}
+
+// remedied is a message with another remedy.
+func remedied(message, remedy string) string {
+	what, _, _ := strings.Cut(message, ": ")
+	return what + ": " + remedy
 }
 
 // Info says what the module is.

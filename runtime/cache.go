@@ -200,7 +200,7 @@ func (c *diskCache) fill(ctx context.Context, binary []byte, key, digest string)
 	if err := c.compiler.remembered(key); err != nil {
 		return err
 	}
-	release, err := c.compiler.slot(ctx)
+	release, err := c.compiler.slot(ctx, len(binary))
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ type compiler struct {
 	time    time.Duration
 	memory  int64
 	slots   chan struct{} // holds one for each compilation
+	large   chan struct{} // holds the one compilation of a large module that there may be
 	logger  hclog.Logger
 
 	mu      sync.Mutex
@@ -79,6 +80,7 @@ func newCompiler(cfg Config) *compiler {
 	return &compiler{
 		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory,
 		slots:   make(chan struct{}, max(2, goruntime.GOMAXPROCS(0)/2)),
+		large:   make(chan struct{}, 1),
 		logger:  cfg.Logger,
 		refused: map[string]refusal{},
 	}
@@ -125,13 +127,27 @@ func (c *compiler) budget(size int) budget {
 	return b
 }
 
-// slot waits until a compilation may begin. Half of the processors are left to the tasks, but there are two
-// slots in any case, so that a module that takes long delays no other.
-func (c *compiler) slot(ctx context.Context) (release func(), err error) {
+// largeModule is the size in bytes from which modules are compiled one at a time.
+const largeModule = 8 << 20
+
+// slot waits until the compilation of a module of so many bytes may begin. Half of the processors are left
+// to the tasks, but there are two slots in any case, of which large modules take one at most: what takes
+// minutes delays nobody else.
+func (c *compiler) slot(ctx context.Context, size int) (release func(), err error) {
+	done := func() {}
+	if size >= largeModule {
+		select {
+		case c.large <- struct{}{}:
+			done = func() { <-c.large }
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	select {
 	case c.slots <- struct{}{}:
-		return func() { <-c.slots }, nil
+		return func() { <-c.slots; done() }, nil
 	case <-ctx.Done():
+		done()
 		return nil, context.Cause(ctx)
 	}
 }

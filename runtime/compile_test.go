@@ -315,7 +315,7 @@ func TestCompileChildSlots(t *testing.T) {
 	c := newCompiler(Config{})
 	var releases []func()
 	for range cap(c.slots) {
-		release, err := c.slot(t.Context())
+		release, err := c.slot(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,16 +324,41 @@ func TestCompileChildSlots(t *testing.T) {
 	errGone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errGone)
-	if _, err := c.slot(ctx); !errors.Is(err, errGone) {
+	if _, err := c.slot(ctx, 0); !errors.Is(err, errGone) {
 		t.Errorf("slot = %v, want the cause of the context", err)
 	}
 	releases[0]()
-	if _, err := c.slot(t.Context()); err != nil {
+	if _, err := c.slot(t.Context(), 0); err != nil {
 		t.Error(err)
 	}
 }
 
 // TestCompileBudget: what a module may take grows with it.
+// TestCompileChildLarge: of the slots, large modules take one at most.
+func TestCompileChildLarge(t *testing.T) {
+	t.Parallel()
+	c := newCompiler(Config{})
+	release, err := c.slot(t.Context(), largeModule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := c.slot(t.Context(), largeModule-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small()
+	errGone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errGone)
+	if _, err := c.slot(ctx, largeModule); !errors.Is(err, errGone) {
+		t.Errorf("a second large one: %v, want it to wait", err)
+	}
+	release()
+	if _, err := c.slot(t.Context(), largeModule); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCompileBudget(t *testing.T) {
 	t.Parallel()
 	c := newCompiler(Config{})

@@ -3,13 +3,15 @@ package runtime
 import "sync"
 
 // gate lets only so many guests compute at once: one for each core. More would gain nothing, and would keep
-// the host's own goroutines from the processors, for Go cannot interrupt a guest. Whoever waits for its
-// first turn comes before those that have had one: a short task does not queue behind long ones.
+// the host's own goroutines from the processors, for Go cannot interrupt a guest. Those that wait for their
+// first turn and those that have had one take turns: a short task does not queue behind long ones, and a
+// flood of short ones does not keep long ones from going on.
 type gate struct {
 	mu     sync.Mutex
 	free   int
 	first  turns // of those that wait for their first turn
 	others turns
+	last   *turns // who had the last place that was handed over
 }
 
 // turns are those that wait, in order.
@@ -27,7 +29,16 @@ func (g *gate) again() { g.wait(&g.others) }
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.first.call() && !g.others.call() {
+	next, after := &g.first, &g.others
+	if g.last == next {
+		next, after = after, next
+	}
+	switch {
+	case next.call():
+		g.last = next
+	case after.call():
+		g.last = after
+	default:
 		g.free++
 	}
 }

@@ -34,6 +34,8 @@ func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
 		return module, refuse("a module that is too large to serve: "+err.Error(), where, overRemedy(over.What))
 	case errors.Is(err, wasm.ErrUnsupported):
 		return module, refuse("a module of a later WebAssembly: "+err.Error(), where, buildOlder)
+	case errors.Is(err, wasm.ErrReserved):
+		return module, refuse("a module with a name that is not its to give: "+label(err.Error()), where, "name it otherwise")
 	case errors.Is(err, wasm.ErrTruncated):
 		return module, refuse("a truncated WebAssembly module: "+err.Error(), where, copyAgain)
 	default:
@@ -112,6 +114,9 @@ func (b *backend) refusals(kind Kind, o *wasm.Outline) []Refusal {
 		return []Refusal{noEntryPoint(o)}
 	}
 	found := append(b.checkImports(o), checkMemory(o)...)
+	if o.Overflow != "" {
+		found = append(found, Refusal{What: o.Overflow, Where: "element section", Remedy: "build it again"})
+	}
 	if start, _ := o.Export(entryPoint); start.Signature.String() != "() -> ()" {
 		found = append(found, Refusal{
 			What:   fmt.Sprintf("%s is %s instead of () -> ()", entryPoint, start.Signature),

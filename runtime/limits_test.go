@@ -116,3 +116,23 @@ func TestFormatDuration(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitsHaveTheirPrice: a guest that offers its turn or waits a little, again and again, takes no more
+// processor time for its fuel than others. (At the price of an empty call it took a hundred times as much.)
+func TestWaitsHaveTheirPrice(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.BuildC(t, `
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+int main(void) {
+	if (getchar() == 'y') for (;;) sched_yield();
+	for (;;) nanosleep(&(struct timespec){.tv_nsec = 1}, 0);
+}`))
+	for _, how := range []string{"yield", "sleep"} {
+		got := call(t, module, how, Limits{CPU: 100 * time.Millisecond})
+		if got.Limit.Name != "cpu" || got.CPU > 30*100*time.Millisecond {
+			t.Errorf("%s: %+v, want the cpu limit after about 100ms of processor time", how, got)
+		}
+	}
+}

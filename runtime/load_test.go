@@ -126,6 +126,7 @@ func TestLoadRefusals(t *testing.T) {
 		{"quern_v1", importing("quern_v1", "input", fn, 0), "unknown import quern_v1.input (import section): only a handler may import it, which exports quern_handle"},
 		{"no memory", withoutMemory(), "no memory, which the functions of wasi_snapshot_preview1 read and write (memory section): declare a memory and export it as memory"},
 		{"table bomb", tableBomb(), "a module that is too large to serve: 2000000 entries in tables, more than 1048576 (table section at byte 31): declare smaller tables"},
+		{"elements", elementsOutside(), "element segment 0 ends at entry 3 of table 0, which has 2 (element section): build it again"},
 		{"data", dataOutside(), "the module cannot be instantiated: data[0]: out of bounds memory access: build it again"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -179,6 +180,18 @@ func tableBomb() []byte {
 		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
 		runtimetest.Section(runtimetest.TableSection, table, table),
 		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 0)),
+		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body()),
+	)
+}
+
+// elementsOutside has an element segment behind the end of its table, and one that fits.
+func elementsOutside() []byte {
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
+		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
+		runtimetest.Section(runtimetest.TableSection, []byte{0x70, 0, 2}),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 0)),
+		runtimetest.Section(9, []byte{0, 0x41, 2, 0x0b, 1, 0}, []byte{0, 0x41, 0, 0x0b, 1, 0}),
 		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body()),
 	)
 }

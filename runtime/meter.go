@@ -14,6 +14,8 @@ const (
 	quantum = 10_000
 	// slice is how long a guest computes before others have their turn.
 	slice = time.Millisecond
+	// waitPrice is what a wait costs beside that, however short it is: a timer, and another turn.
+	waitPrice = 10_000
 	// hostPrice is what a call of any function of the host costs, in fuel; each byte that it moves costs one
 	// more.
 	hostPrice = 200
@@ -31,7 +33,7 @@ type meter struct {
 
 	gate  *gate
 	began time.Time     // the slice
-	clock time.Duration // of the thread when the slice began, 0 if it is measured by the wall clock
+	clock time.Duration // of the thread when the slice began, 0 if the system does not tell
 	undo  func()        // of what the thread was set to for the slice; nil is nothing
 	cpu   time.Duration // of the slices before
 }
@@ -63,13 +65,13 @@ func (m *meter) resume() {
 	m.begin(false)
 }
 
-// begin begins a slice. One that follows upon a whole one is measured by the clock of the thread, which
-// stands still while the system runs something else; for a short one that is not worth two system calls.
+// begin begins a slice on a thread of its own, for only so the thread's clock is the guest's. One that
+// follows upon a whole one steps aside for whoever wakes.
 func (m *meter) begin(long bool) {
 	goruntime.LockOSThread()
-	m.began, m.clock = time.Now(), 0
+	m.began, m.clock = time.Now(), threadClock()
 	if long {
-		m.clock, m.undo = threadClock(), stepAside()
+		m.undo = stepAside()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -161,8 +162,8 @@ func (v checkView) print(w io.Writer) error {
 		{"charge points", charges},
 		{"memory", memory},
 		{"limits", v.Limits.String()},
-		{"imports", strings.Join(v.Imports, "\n")},
-		{"exports", strings.Join(v.Exports, "\n")},
+		{"imports", someOf(v.Imports)},
+		{"exports", someOf(v.Exports)},
 	}
 	for _, r := range v.Refusals {
 		rows = append(rows, [2]string{"refused", runtime.Refusal(r).String()})
@@ -182,4 +183,13 @@ func (l limitsView) String() string {
 		}
 	}
 	return text
+}
+
+// someOf lists names for people, one a line: a module may have a hundred thousand.
+func someOf(names []string) string {
+	const most = 100
+	if more := len(names) - most; more > 0 {
+		names = append(slices.Clone(names[:most]), fmt.Sprintf("and %d more, see -o json", more))
+	}
+	return strings.Join(names, "\n")
 }

@@ -12,12 +12,13 @@ type body struct {
 	d *decoder
 	r *reader
 
-	locals   int
-	code     []byte
-	frames   []frame
-	points   []point
-	branches int      // loops, blocks and ifs
-	labels   []uint32 // of a br_table
+	locals  int
+	code    []byte
+	frames  []frame
+	points  []point
+	work    uint64   // see Caps.Work
+	targets uint64   // of all functions: see Caps.AllTargets
+	labels  []uint32 // of a br_table
 
 	inner int // the frame of the innermost loop; 0 is none
 	path  path
@@ -39,7 +40,7 @@ func (d *decoder) codeSection(r *reader) {
 		r.fail(fmt.Errorf("%d functions have %d bodies", d.out.Functions, n))
 		return
 	}
-	part := &d.parts[sectionCode]
+	part, begin := &d.parts[sectionCode], r.at
 	part.count, part.bytes = n, make([]byte, 0, r.left()+r.left()/4)
 	d.body = body{d: d, every: int32(d.options.Every)}
 	for i := range n {
@@ -50,6 +51,7 @@ func (d *decoder) codeSection(r *reader) {
 			return
 		}
 		d.body.read(&contents, &d.types[d.functions[d.function]], part)
+		contents.bound("bytes of code with its charges", uint64(len(part.bytes)), d.options.Caps.Code*(r.at-begin)+freeCode)
 		if contents.err != nil {
 			r.at = contents.at
 			r.fail(contents.err)
@@ -60,12 +62,15 @@ func (d *decoder) codeSection(r *reader) {
 	d.bodies = n
 }
 
+// freeCode is how much code may be whatever charges make of it: see Caps.Code.
+const freeCode = 1 << 20
+
 // outside is decoder.function where no body is read.
 const outside = -1
 
 // read writes a function anew, and appends it to the code section.
 func (b *body) read(r *reader, t *Signature, out *vector) {
-	b.r, b.locals, b.branches, b.inner = r, len(t.Params), 0, 0
+	b.r, b.locals, b.work, b.inner = r, len(t.Params), 0, 0
 	b.code, b.frames, b.points = b.code[:0], append(b.frames[:0], frame{}), b.points[:0]
 	b.declarations()
 	header := len(b.code)

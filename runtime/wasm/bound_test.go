@@ -88,7 +88,7 @@ func hostilePrograms() map[string][]byte {
 		"empty fan":        program(fan(1000, nil)),
 		"branches out":     program(nest(600, opBlock, times(600, branchIf(200), line(1)))),
 		"branches all out": program(nest(60, opBlock, cat(times(60, branchIf(59), line(40)))), nil),
-		"loops in loops":   program(nest(300, opLoop, cat(line(10), branchIf(7)))),
+		"loops in loops":   program(nest(250, opLoop, cat(line(10), branchIf(7)))),
 		"loops behind":     program(times(300, loop, line(200), end)),
 		"loops in arms":    program(times(30, when, line(200), loop, branchIf(0), end, line(200), otherwise, line(250), end)),
 		"loop over calls":  program(cat(loop, callOf(1), []byte{opBranch, 0}, end), nil),

@@ -23,9 +23,18 @@ type Caps struct {
 	Locals int
 	// Nesting is the depth of blocks. Default 20,000; Go nests one block for each call of a function.
 	Nesting int
-	// Work is locals × (loops + blocks + ifs) of one function: what a compiler does to join the values of
-	// locals. Default 150,000; the most of CPython is 103,000, and 200,000 took 13 s to compile.
+	// Work is what a compiler does in one function to join values where ways meet: for each loop, block and
+	// if, the locals of the function, and the parameters and results of the block. Default 150,000; the most
+	// of CPython is 103,000, and 200,000 took 13 s to compile.
 	Work int
+	// Loops is the depth of loops. Default 256.
+	Loops int
+	// Targets are the labels of one br_table, and AllTargets those of all in the module. Defaults 50,000
+	// and 1,000,000; a million took 13 s to compile.
+	Targets, AllTargets int
+	// Code is what charges may make of the code, in bytes for each byte of it, beyond the first MiB. Default
+	// 8: real programs become larger by a tenth or two, those of calls alone elevenfold.
+	Code int
 	// Tables are those of a module, and Entries what all of them have from the start. Defaults 16 and
 	// 1,048,576. They lie outside the memory limit.
 	Tables, Entries int
@@ -52,6 +61,10 @@ func (c Caps) withDefaults() Caps {
 		{&c.Locals, 50_000},
 		{&c.Nesting, 20_000},
 		{&c.Work, 150_000},
+		{&c.Loops, 256},
+		{&c.Targets, 50_000},
+		{&c.AllTargets, 1_000_000},
+		{&c.Code, 8},
 		{&c.Tables, 16},
 		{&c.Entries, 1 << 20},
 		{&c.Growth, 1 << 16},

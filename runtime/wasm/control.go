@@ -45,13 +45,18 @@ func (b *body) loop() {
 	b.begin(opLoop)
 	b.open = closed
 	at := len(b.frames) - 1
-	b.frames[at].turns = turns{head: b.place(0), outer: b.inner}
+	depth := 1
+	if b.inner > 0 {
+		depth += b.frames[b.inner].turns.depth
+	}
+	b.r.bound("loops in each other", uint64(depth), b.d.options.Caps.Loops)
+	b.frames[at].turns = turns{head: b.place(0), outer: b.inner, depth: depth}
 	b.inner = at
 }
 
 // begin reads the type of a block and opens its frame.
 func (b *body) begin(op byte) {
-	r := b.r
+	r, values := b.r, 0
 	b.code = append(b.code, op)
 	switch first := r.peek(); {
 	case first == noResult:
@@ -63,13 +68,17 @@ func (b *body) begin(op byte) {
 		if r.err == nil && (index < 0 || index >= int64(len(b.d.types))) {
 			r.fail(fmt.Errorf("type %d does not exist", index))
 		}
+		if r.err == nil {
+			t := &b.d.types[index]
+			values = len(t.Params) + len(t.Results)
+		}
 		b.code = appendSigned(b.code, index)
 	}
 	b.frames = append(b.frames, frame{op: op, start: b.path})
-	b.branches++
 	caps := b.d.options.Caps
+	b.work += uint64(b.locals + values)
 	r.bound("blocks in each other", uint64(len(b.frames)), caps.Nesting)
-	r.bound("locals × blocks in a function", uint64(b.locals)*uint64(b.branches), caps.Work)
+	r.bound("locals × blocks in a function", b.work, caps.Work)
 }
 
 // peek is the next byte, which is not read.
@@ -141,7 +150,9 @@ func (b *body) branch(op byte) {
 
 // branchTable pays before the branch if it may lead back to the head of any loop.
 func (b *body) branchTable() {
-	n := b.r.count("labels", b.r.left())
+	n := b.r.count("labels of a br_table", b.d.options.Caps.Targets)
+	b.targets += uint64(n)
+	b.r.bound("labels of all br_tables", b.targets, b.d.options.Caps.AllTargets)
 	paid := false
 	b.labels = b.labels[:0]
 	for range n + 1 { // the last is the default

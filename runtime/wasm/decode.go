@@ -231,7 +231,7 @@ func (d *decoder) importSection(r *reader) {
 func (d *decoder) importOne(r *reader) {
 	i := Import{Module: r.name(), Name: r.name(), Kind: Kind(r.byte())}
 	if strings.HasPrefix(i.Module, Prefix) {
-		r.fail(fmt.Errorf("it imports from %q: names that begin with %q are the host's own", i.Module, Prefix))
+		r.fail(fmt.Errorf("it imports from %q: %w", i.Module, ErrReserved))
 	}
 	part := &d.parts[sectionImport]
 	part.count++
@@ -391,7 +391,7 @@ func (d *decoder) exportSection(r *reader) {
 func (d *decoder) exportOne(r *reader) {
 	e := Export{Name: r.name(), Kind: Kind(r.byte())}
 	if strings.HasPrefix(e.Name, Prefix) {
-		r.fail(fmt.Errorf("it exports %q: names that begin with %q are the host's own", e.Name, Prefix))
+		r.fail(fmt.Errorf("it exports %q: %w", e.Name, ErrReserved))
 	}
 	space := 0
 	switch e.Kind {

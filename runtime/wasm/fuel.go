@@ -110,6 +110,7 @@ type turns struct {
 	edge  int // that before the first branch back
 	edges int // how many branches lead back
 	outer int // the frame of the loop around it
+	depth int // of loops in each other, with this one
 }
 
 // back is before a branch to the head of a loop. The point there is left out in the end if the head pays,

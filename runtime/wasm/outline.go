@@ -135,6 +135,9 @@ type Outline struct {
 	References bool
 	// Start tells that the module has a function that runs when it is instantiated.
 	Start bool
+	// Overflow tells of the first active element segment that does not fit into its table; "" if all do. The
+	// module is valid, and no instance of it can be made.
+	Overflow string
 	// Custom lists the names of the custom sections.
 	Custom []string
 }

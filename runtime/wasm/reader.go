@@ -9,6 +9,8 @@ import (
 var (
 	// ErrTruncated is wrapped by the error about a file that ends too early.
 	ErrTruncated = errors.New("the file ends too early")
+	// ErrReserved is wrapped by the error about a name that only the host may give.
+	ErrReserved = errors.New("names that begin with \"" + Prefix + "\" are the host's own")
 	// ErrUnsupported is wrapped by the error about what a later version of WebAssembly has, or a proposal
 	// to it.
 	ErrUnsupported = errors.New("not supported")

@@ -5,12 +5,15 @@ import (
 	"fmt"
 )
 
-// expression reads a constant expression: the value of a global, the place of a segment, an element.
-func (d *decoder) expression(r *reader, out *vector) {
+// expression reads a constant expression: the value of a global, the place of a segment, an element. It
+// returns the value if that is an i32 that the file itself tells.
+func (d *decoder) expression(r *reader, out *vector) (value uint32, told bool) {
 	switch op := r.byte(); op {
 	case opI32Const:
+		n := r.signed(32)
+		value, told = uint32(n), true
 		out.byte(op)
-		out.signed(r.signed(32))
+		out.signed(n)
 	case opI64Const:
 		out.byte(op)
 		out.signed(r.signed(64))
@@ -51,6 +54,7 @@ func (d *decoder) expression(r *reader, out *vector) {
 		r.fail(fmt.Errorf("a constant expression goes on with 0x%02x; extended ones: %w", op, ErrUnsupported))
 	}
 	out.byte(opEnd)
+	return value, told
 }
 
 // The bits of the flags of an element segment. Source: core specification 2.0, section 5.5.12.
@@ -78,8 +82,10 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	}
 	part.count++
 	part.u32(flags)
+	var place uint32 // of an active segment, if the file tells it
+	told := false
+	table := uint32(0)
 	if flags&elementNotActive == 0 {
-		table := uint32(0)
 		if flags&elementHasIndex != 0 {
 			table = r.u32()
 			part.u32(table)
@@ -87,7 +93,7 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 		if r.err == nil && int(table) >= len(d.tables) {
 			r.fail(fmt.Errorf("table %d does not exist", table))
 		}
-		d.expression(r, part)
+		place, told = d.expression(r, part)
 	}
 	expressions := flags&elementExpressions != 0
 	if flags&(elementNotActive|elementHasIndex) != 0 {
@@ -103,6 +109,9 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	d.references += n
 	r.bound("elements in all segments", uint64(d.references), d.options.Caps.References)
 	part.u32(uint32(n))
+	if defined := int(table) - (len(d.tables) - len(d.out.Tables)); told && r.err == nil && defined >= 0 {
+		d.fits(uint64(place)+uint64(n), table, d.out.Tables[defined].Min)
+	}
 	for range n {
 		if expressions {
 			d.expression(r, part)
@@ -114,6 +123,15 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 		if r.err != nil {
 			return
 		}
+	}
+}
+
+// fits notes an active element segment that ends behind its table: wazero leaves it out, and those after it,
+// without a word.
+func (d *decoder) fits(end uint64, table, size uint32) {
+	if end > uint64(size) && d.out.Overflow == "" {
+		d.out.Overflow = fmt.Sprintf("element segment %d ends at entry %d of table %d, which has %d",
+			d.parts[sectionElement].count-1, end, table, size)
 	}
 }
 
