@@ -146,8 +146,8 @@ func attacksByBulk() []attack {
 		{name: "bulk of nothing", text: forever(`(memory.fill (i32.const 0) (i32.const 0) (i32.const 0))`)},
 		{name: "table.fill", text: table + forever(`(table.fill $t (i32.const 0) (ref.func $attack) (i32.const 1000000))`)},
 		{name: "table.copy", text: table + forever(`(table.copy $t $t (i32.const 1) (i32.const 0) (i32.const 999999))`)},
-		{name: "table.init", text: table + `(elem $e func` + strings.Repeat(" 0", 100_000) + `)` +
-			forever(`(table.init $t $e (i32.const 7) (i32.const 0) (i32.const 100000))`)},
+		{name: "table.init", text: table + `(elem $e func` + strings.Repeat(" 0", 5000) + `)` +
+			forever(`(table.init $t $e (i32.const 7) (i32.const 0) (i32.const 5000))`)},
 		{name: "table.grow", text: table + forever(`(drop (table.grow $t (ref.null func) (i32.const 1)))`)},
 	}
 }
@@ -199,7 +199,7 @@ func (a attack) strike(t testing.TB, module *Module, timeout time.Duration) (lat
 	stopped := got.Kind == LimitExceeded && got.Limit.Name == "timeout"
 	overflown := got.Kind == Trap && got.Trap == "stack overflow"
 	if !stopped && (!a.overflows || !overflown) || got.Output != nil || got.Err != nil {
-		t.Fatalf("outcome = %+v, want the timeout", got)
+		t.Errorf("outcome = %+v, want the timeout", got)
 	}
 	return late
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,11 +18,12 @@ import (
 func TestLimitsOfFiles(t *testing.T) {
 	t.Parallel()
 	rows, files := limitRows(t, "Of a file"), cappedFiles()
+	delete(rows, "Code") // TestLimitOfCode
 	sameNames(t, rows, files)
 	answered := limitRows(t, "Of a call to the host")
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[wasm.Caps]()) {
 		_, refused := rows[field.Name]
-		if _, ok := answered[field.Name]; !ok && !refused {
+		if _, ok := answered[field.Name]; !ok && !refused && field.Name != "Code" {
 			t.Errorf("LIMITS.md does not know wasm.Caps.%s", field.Name)
 		}
 	}
@@ -42,6 +44,28 @@ func TestLimitsOfFiles(t *testing.T) {
 			rows[name].check(t, rows[name].fallback, "refused", last.What)
 		})
 	}
+}
+
+// TestLimitOfCode: charges, of which there is one behind each call, may make only so much of code.
+func TestLimitOfCode(t *testing.T) {
+	t.Parallel()
+	row := limitRows(t, "Of a file")["Code"]
+	calls := func(n int) []byte { return bodies(1, bytes.Repeat([]byte{0x10, 0}, n)) }
+	if _, err := decode(calls(1000)); err != nil {
+		t.Error(err)
+	}
+	const many = 1_000_000
+	_, err := wasm.Rewrite(calls(many), wasm.Options{})
+	var over *wasm.CapError
+	if !errors.As(err, &over) {
+		t.Fatalf("Rewrite = %v, want a cap", err)
+	}
+	code := len(runtimetest.Body(bytes.Repeat([]byte{0x10, 0}, many)...))
+	if want := uint64(row.number(t)*code + 1<<20); over.Cap != want {
+		t.Errorf("%d bytes of code may become %d, LIMITS.md says %d", code, over.Cap, want)
+	}
+	refused := regexp.MustCompile(`\d+`).ReplaceAllString("a module that is too large to serve: "+over.Error(), "N")
+	row.check(t, row.fallback, "refused", refused)
 }
 
 // cappedFiles make files with n of what a cap bounds.
@@ -81,7 +105,7 @@ func cappedFiles() map[string]func(n int) []byte {
 		"Data": func(n int) []byte {
 			return runtimetest.Module(memory(0, 1), many(runtimetest.DataSection, n, []byte{1, 0}))
 		},
-		"Functions": func(n int) []byte { return bodies(n, nil) },
+		"Functions": func(n int) []byte { return bodies(n, bytes.Repeat([]byte{0x01}, 12)) },
 		"Values": func(n int) []byte {
 			return runtimetest.Module(runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType(strings.Repeat(i32, n), "")))
 		},
@@ -94,7 +118,15 @@ func cappedFiles() map[string]func(n int) []byte {
 		"Nesting": func(n int) []byte {
 			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x02, 0x40}, n-1), bytes.Repeat([]byte{0x0b}, n-1)))
 		},
-		"Work":    func(n int) []byte { return withBody(1, bytes.Repeat([]byte{0x02, 0x40, 0x0b}, n)) },
+		"Work": func(n int) []byte { return withBody(1, bytes.Repeat([]byte{0x02, 0x40, 0x0b}, n)) },
+		"Loops": func(n int) []byte {
+			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x03, 0x40}, n), bytes.Repeat([]byte{0x0b}, n)))
+		},
+		"Targets": func(n int) []byte { return withBody(1, branchTable(n)) },
+		"AllTargets": func(n int) []byte {
+			const most = 50_000
+			return withBody(1, slices.Concat(bytes.Repeat(branchTable(most), n/most), branchTable(n%most)))
+		},
 		"Tables":  func(n int) []byte { return runtimetest.Module(many(runtimetest.TableSection, n, []byte{0x70, 0, 0})) },
 		"Entries": func(n int) []byte { return runtimetest.Module(table(n)) },
 		"name": func(n int) []byte {
@@ -111,6 +143,11 @@ const (
 	globalSection  = 6
 	elementSection = 9
 )
+
+// branchTable is a br_table with so many labels beside the default.
+func branchTable(labels int) []byte {
+	return slices.Concat([]byte{0x41, 0, 0x0e}, runtimetest.Number(uint32(labels)), make([]byte, labels+1))
+}
 
 // bodies is a module of so many functions with the same code, and one of them a command.
 func bodies(n int, code []byte) []byte {
