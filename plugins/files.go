@@ -147,7 +147,7 @@ func (s *survey) granted(folder, manifest string, m Manifest) grants {
 	var problems []Problem
 	var size int64
 	for i, grant := range m.Capabilities.Files {
-		f := s.grantedFile(filepath.Join(folder, filepath.FromSlash(grant.From)))
+		f := s.grantedFile(folder, filepath.FromSlash(grant.From))
 		g.files = append(g.files, f)
 		if f.problem != nil {
 			problems = append(problems, grant.problem(i, f.problem))
@@ -182,13 +182,22 @@ func (g FileGrant) problem(i int, err error) Problem {
 }
 
 // grantedFile follows the path to the regular file that it must end in. Nothing is opened.
-func (s *survey) grantedFile(path string) file {
-	end, err := filepath.EvalSymlinks(path)
+func (s *survey) grantedFile(folder, from string) file {
+	end, err := filepath.EvalSymlinks(filepath.Join(folder, from))
 	var info fs.FileInfo
 	if err == nil {
 		info, err = os.Lstat(end)
 	}
+	inside := err == nil
+	if inside {
+		below, err := filepath.Rel(folder, end)
+		inside = err == nil && filepath.IsLocal(below)
+	}
 	switch {
+	case err == nil && !inside: // a tenant's own folder is all that a tenant may grant from
+		return file{exists: true, problem: &fault{
+			"the link ends outside the folder of the manifest, in " + end, "copy the file into that folder, or link to a file in it",
+		}}
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
 		return file{exists: true, problem: &fault{"there is no such file", "put it into the folder of the manifest, or correct the path"}}
 	case errors.Is(err, fs.ErrPermission):

@@ -217,7 +217,11 @@ func TestFilesOutside(t *testing.T) {
 		mkdir(t, dir+"/acme")
 		write(t, dir+"/common", []byte("common"))
 		symlink(t, "../common", dir+"/acme/up")
-		plugin("acme/inside", "up")
+		plugin("acme/outside", "up")
+		mkdir(t, dir+"/beta")
+		write(t, dir+"/beta/secret", []byte("secret"))
+		symlink(t, "../beta/secret", dir+"/acme/theirs")
+		plugin("acme/stolen", "theirs")
 		symlink(t, dir, dir+"/round")
 		plugin("round", "round/round/common")
 		write(t, dir+"/acme/own", []byte("own"))
@@ -239,17 +243,20 @@ func TestFilesOutside(t *testing.T) {
 		write(t, dir+"/two.wasm", guest(t, 1))
 		write(t, dir+"/two.yaml", []byte("capabilities:\n  files:\n  - {from: one, to: /a}\n  - {from: link, to: /b}"))
 	})
-	for _, queue := range []string{"inside", "round", "own"} {
+	for _, queue := range []string{"round", "own"} {
 		if f.filesDigest(queue) == "" {
 			t.Errorf("%s does not serve: %+v", queue, f.List())
 		}
 	}
-	const outside = "the link ends outside the plugin directory, in "
+	const outside = "the link ends outside the folder of the manifest, in "
+	for _, stolen := range []string{"outside", "stolen"} {
+		f.awaitRefusal("acme", stolen, outside)
+	}
 	at := func(name string, line int, rest string) string {
 		return fmt.Sprintf("%s:%d: capabilities.files%s", f.path(name+".yaml"), line, rest)
 	}
 	for plugin, want := range map[string]string{
-		"link":   at("link", 5, `[0].from: "link": `+outside+elsewhere+"/secret: copy the file into "+f.dir+", or link to a file in it"),
+		"link":   at("link", 5, `[0].from: "link": `+outside+elsewhere+"/secret: copy the file into that folder, or link to a file in it"),
 		"folder": at("folder", 5, `[0].from: "linked/secret": `+outside+elsewhere+"/secret"),
 		"loop":   at("loop", 5, `[0].from: "loop": the path cannot be followed (`),
 		"models": at("models", 5, `[0].from: "models": it is a folder: put a regular file in its place`),

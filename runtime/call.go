@@ -54,7 +54,8 @@ type Call struct {
 type Files = wasi.Files
 
 // NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not
-// copied. A path that is not absolute and clean, or that lies below a file, is an error that names it.
+// copied. A path that is not absolute and clean, that lies below a file, or that is /checkpoint or below it,
+// is an error that names it.
 func NewFiles(contents map[string][]byte) (*Files, error) { return wasi.NewFiles(contents) }
 
 // ReservedEnv begins the names of the environment that no manifest can set.

@@ -79,7 +79,7 @@ const rememberFor = 10 * time.Minute
 func newCompiler(cfg Config) *compiler {
 	return &compiler{
 		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory,
-		slots:   make(chan struct{}, max(2, goruntime.GOMAXPROCS(0)/2)),
+		slots:   make(chan struct{}, max(2, cfg.Guests/2)),
 		large:   make(chan struct{}, 1),
 		logger:  cfg.Logger,
 		refused: map[string]refusal{},

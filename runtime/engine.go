@@ -19,7 +19,8 @@ const entryPoint = "_start"
 // Config of an Engine. The zero value works.
 type Config struct {
 	// CacheDir is where compiled modules are kept: executable code, so it is created with mode 0700
-	// and refused if anyone else may touch it. What was not used for 30 days, or is over 1 GiB, is removed.
+	// and refused if anyone else may touch it. What was not used for 30 days, or is over 1 GiB, is removed
+	// when an engine opens it.
 	// Default "", which is a temporary folder that Close removes.
 	CacheDir string
 	// Compiler is the command line of a process that does nothing but call CompileChild: its program and its
@@ -27,10 +28,11 @@ type Config struct {
 	// all memory.
 	Compiler []string
 	// CompileTime is the processor time that a compile child may take, rounded up to seconds. Default 0,
-	// which is 4 s and 6 s more for each MiB of the module.
+	// which is 4 s and 6 s more for each MiB of the module with its charges.
 	CompileTime time.Duration
 	// CompileMemory is the address space in bytes that a compile child may take beyond what a new process
-	// has. Default 0, which is 512 MiB and 64 MiB more for each MiB of the module. Linux only.
+	// has. Default 0, which is 512 MiB and 64 MiB more for each MiB of
+	// the module with its charges. Linux only.
 	CompileMemory int64
 	// Guests is how many guests compute at the same time; others wait for their turn. Default: one for each
 	// processor that Go uses.
@@ -97,6 +99,12 @@ func (e *Engine) spareCache(ctx context.Context) (*diskCache, error) {
 	defer e.spareMu.Unlock()
 	if e.spare != nil {
 		return e.spare, nil
+	}
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		return nil, ErrClosed // nobody would close it
 	}
 	var err error
 	e.spare, err = openDiskCache(ctx, "", e.version, e.compiler, e.logger)

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -148,6 +149,7 @@ func (r *run) Stdout(p []byte) {
 
 // Stderr implements wasi.Host.
 func (r *run) Stderr(p []byte) {
+	r.Spend(linePrice * bytes.Count(p, []byte("\n")))
 	if err := r.logs.write(p); err != nil {
 		r.end(err)
 	}

@@ -109,6 +109,20 @@ func cappedFiles() map[string]func(n int) []byte {
 		"Values": func(n int) []byte {
 			return runtimetest.Module(runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType(strings.Repeat(i32, n), "")))
 		},
+		"AllValues": func(n int) []byte {
+			const most = 100
+			full := runtimetest.FunctionType(strings.Repeat(i32, most), "")
+			rest := runtimetest.FunctionType(strings.Repeat(i32, n%most), "")
+			return runtimetest.Module(runtimetest.Section(runtimetest.TypeSection, append(slices.Repeat([][]byte{full}, n/most), rest)...))
+		},
+		"Helpers": func(n int) []byte {
+			var code []byte
+			for i := range n - 1 { // refuel is one
+				code = slices.Concat(code, []byte{0x41, 0, 0x41, 0, 0x41, 0, 0xfc, 0x0c}, runtimetest.Number(uint32(i)), []byte{0})
+			}
+			return runtimetest.Module(types, function, table(0), many(elementSection, n, []byte{1, 0, 0}),
+				runtimetest.Section(runtimetest.CodeSection, runtimetest.Body(code...)))
+		},
 		"Body": func(n int) []byte {
 			code := bytes.Repeat([]byte{0x01}, n)
 			code[0], code[n-1] = 0, 0x0b

@@ -7,9 +7,9 @@ import "github.com/tetratelabs/wazero/experimental"
 // The whole limit is reserved as address space at once, so that the memory never moves and growing
 // costs nothing: the operating system gives a page when it is first touched.
 //
-// wazero calls Free as soon as an instance is closed, which proc_exit and a cancelled context do in
-// the middle of a call. A later read of a page that is gone would be a fault that Go cannot recover
-// from, so Free does nothing here: the call that made the memory releases it when it has returned.
+// wazero calls Free as soon as an instance is closed. A later read of a page that is gone would be a fault
+// that Go cannot recover from, so Free does nothing here, whoever closes what and when: the call that made
+// the memory releases it when it has returned.
 type memory struct {
 	limit    uint64
 	declared uint64 // what the module itself declares as its maximum, or MaxMemory

@@ -16,6 +16,8 @@ const (
 	slice = time.Millisecond
 	// waitPrice is what a wait costs beside that, however short it is: a timer, and another turn.
 	waitPrice = 10_000
+	// linePrice is what a line of stderr costs, which is handed on by itself.
+	linePrice = 100
 	// hostPrice is what a call of any function of the host costs, in fuel; each byte that it moves costs one
 	// more.
 	hostPrice = 200

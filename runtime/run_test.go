@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -327,4 +328,41 @@ func command(code []byte, imports ...[]byte) []byte {
 		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, functions)),
 		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body(code...)),
 	)...)
+}
+
+// TestRunCancelAsleep: a guest that is asleep already is stopped as well, and computes for nobody meanwhile.
+func TestRunCancelAsleep(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	module := loadInto(t, engine, runtimetest.Sleep(t))
+	errDrain := errors.New("draining")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	ended := make(chan Outcome, 1)
+	ready := make(chan struct{})
+	go func() {
+		ended <- module.Run(ctx, Call{Input: []byte("86400000"), Log: func(string) { close(ready) }})
+	}()
+	<-ready
+	eventually(t, "the guest is asleep", func() bool {
+		engine.gate.mu.Lock()
+		defer engine.gate.mu.Unlock()
+		return engine.gate.free == goruntime.GOMAXPROCS(0)
+	})
+	cancel(errDrain)
+	if got := <-ended; got.Kind != Cancelled || !errors.Is(got.Err, errDrain) || got.Fuel < waitPrice {
+		t.Errorf("outcome = %+v, want cancelled, and the wait paid", got)
+	}
+}
+
+// TestCloseWhileLoading: what is loaded while its engine is closed is an error, and leaves no folder behind.
+func TestCloseWhileLoading(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	if err := engine.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if cache, err := engine.spareCache(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("spareCache = %v, %v, want %v", cache, err, ErrClosed)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -179,7 +180,7 @@ func (l limitsView) String() string {
 		seconds float64
 	}{{"timeout", l.Timeout}, {"cpu", l.CPU}} {
 		if limit.seconds > 0 {
-			text += fmt.Sprintf(", %s %s", limit.name, time.Duration(limit.seconds*float64(time.Second)))
+			text += fmt.Sprintf(", %s %s", limit.name, time.Duration(math.Round(limit.seconds*float64(time.Second))))
 		}
 	}
 	return text

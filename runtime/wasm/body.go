@@ -31,6 +31,7 @@ type frame struct {
 	op    byte // opBlock, opLoop, opIf, opElse; 0 for the function itself
 	join  path // of the branches to its end
 	start path // where an if began
+	moves int  // the values that a branch to it takes along
 	turns turns
 }
 
@@ -71,7 +72,7 @@ const outside = -1
 // read writes a function anew, and appends it to the code section.
 func (b *body) read(r *reader, t *Signature, out *vector) {
 	b.r, b.locals, b.work, b.inner = r, len(t.Params), 0, 0
-	b.code, b.frames, b.points = b.code[:0], append(b.frames[:0], frame{}), b.points[:0]
+	b.code, b.frames, b.points = b.code[:0], append(b.frames[:0], frame{moves: len(t.Results)}), b.points[:0]
 	b.declarations()
 	header := len(b.code)
 	b.open, b.path = b.place(0), begun
@@ -217,6 +218,10 @@ func (b *body) specialInstruction(op byte) {
 		b.bulk()
 		return
 	}
+	if op == opCall || op == opCallIndirect {
+		b.call(op)
+		return
+	}
 	price := int32(1)
 	if op == opMemoryGrow {
 		price = growPrice
@@ -224,13 +229,6 @@ func (b *body) specialInstruction(op byte) {
 	b.count(price)
 	d, r := b.d, b.r
 	switch op {
-	case opCall:
-		b.code = appendUnsigned(append(b.code, op), d.moved(r.index("function", len(d.functions))))
-		b.path.returned = true
-	case opCallIndirect:
-		b.indexed(op, "type", len(d.types))
-		b.code = appendUnsigned(b.code, r.index("table", len(d.tables)))
-		b.path.returned = true
 	case opMemoryGrow:
 		b.code = append(b.code, op)
 		b.memoryIndex()
@@ -253,6 +251,31 @@ func (b *body) specialInstruction(op byte) {
 			b.code = append(b.code, byte(r.valueType()))
 		}
 	}
+}
+
+func (b *body) call(op byte) {
+	d, r := b.d, b.r
+	callee, of := uint32(0), uint32(0) // the function, and its type
+	if op == opCall {
+		callee = r.index("function", len(d.functions))
+		if r.err == nil {
+			of = d.functions[callee]
+		}
+	} else {
+		of = d.typeIndex(r)
+	}
+	if r.err != nil {
+		return
+	}
+	t := &d.types[of]
+	b.count(priceOf(len(t.Params) + len(t.Results)))
+	if op == opCall {
+		b.code = appendUnsigned(append(b.code, op), d.moved(callee))
+	} else {
+		b.code = appendUnsigned(append(b.code, op), of)
+		b.code = appendUnsigned(b.code, r.index("table", len(d.tables)))
+	}
+	b.path.returned = true
 }
 
 // reference writes a ref.func as a table.get of a table that only we know. Each execution of a ref.func

@@ -69,6 +69,7 @@ func (b *body) bulk() {
 }
 
 func (b *body) callHelper(index uint32) {
+	b.r.bound("kinds of bulk instructions", uint64(len(b.d.helpers.list)), b.d.options.Caps.Helpers)
 	b.code = appendUnsigned(append(b.code, opCall), index)
 }
 

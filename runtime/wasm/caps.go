@@ -9,13 +9,17 @@ type Caps struct {
 	// Size is the whole file in bytes. Default 64 MiB.
 	Size int
 	// Types, Imports, Exports, Globals, Elements and Data are the entries of those sections; Functions
-	// those that the module defines. Defaults 10,000, 1,000, 100,000, 10,000, 10,000, 100,000 and 200,000.
+	// those that the module defines, without what we add. Defaults 10,000, 1,000, 100,000, 10,000, 10,000, 100,000 and 200,000.
 	Types, Imports, Exports, Globals, Elements, Data, Functions int
 	// References are the elements of all segments together. Default 100,000: wazero takes over 100 bytes
 	// for each, in the host, and for passive segments again in each instance.
 	References int
-	// Values is the most parameters, and the most results, of a type. Default 1,000.
-	Values int
+	// Values is the most parameters, and the most results, of a type, and AllValues what all types have
+	// together. Defaults 128 and 20,000: loading a module compiles a piece for each type, in the host.
+	Values, AllValues int
+	// Helpers are the functions that bulk instructions need, one for each instruction with other segments
+	// or tables. Default 1,000.
+	Helpers int
 	// Body is the code of one function in bytes. Default 4 MiB.
 	Body int
 	// Locals are those of one function, its parameters among them. Default 50,000: a file declares
@@ -56,7 +60,9 @@ func (c Caps) withDefaults() Caps {
 		{&c.Data, 100_000},
 		{&c.References, 100_000},
 		{&c.Functions, 200_000},
-		{&c.Values, 1000},
+		{&c.Values, 128},
+		{&c.AllValues, 20_000},
+		{&c.Helpers, 1000},
 		{&c.Body, 4 << 20},
 		{&c.Locals, 50_000},
 		{&c.Nesting, 20_000},

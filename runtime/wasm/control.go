@@ -22,10 +22,8 @@ func (b *body) control(op byte) {
 	case opEnd:
 		b.end()
 	case opBranch, opBranchIf:
-		b.count(1)
 		b.branch(op)
 	case opBranchTable:
-		b.count(1)
 		b.branchTable()
 	default: // unreachable, return
 		b.count(1)
@@ -56,12 +54,13 @@ func (b *body) loop() {
 
 // begin reads the type of a block and opens its frame.
 func (b *body) begin(op byte) {
-	r, values := b.r, 0
+	r, values, moves := b.r, 0, 0
 	b.code = append(b.code, op)
 	switch first := r.peek(); {
 	case first == noResult:
 		b.code = append(b.code, r.byte())
 	case first&0xc0 == 0x40: // a negative number of one byte: a value type
+		values, moves = 1, 1
 		b.code = append(b.code, byte(r.valueType()))
 	default:
 		index := r.signed(33)
@@ -70,11 +69,14 @@ func (b *body) begin(op byte) {
 		}
 		if r.err == nil {
 			t := &b.d.types[index]
-			values = len(t.Params) + len(t.Results)
+			values, moves = len(t.Params)+len(t.Results), len(t.Results)
+			if op == opLoop {
+				moves = len(t.Params)
+			}
 		}
 		b.code = appendSigned(b.code, index)
 	}
-	b.frames = append(b.frames, frame{op: op, start: b.path})
+	b.frames = append(b.frames, frame{op: op, start: b.path, moves: moves})
 	caps := b.d.options.Caps
 	b.work += uint64(b.locals + values)
 	r.bound("blocks in each other", uint64(len(b.frames)), caps.Nesting)
@@ -136,6 +138,10 @@ func (b *body) branch(op byte) {
 	if f == nil {
 		return
 	}
+	b.count(priceOf(f.moves))
+	if f == &b.frames[0] {
+		b.leave()
+	}
 	if f.op == opLoop {
 		b.back(&f.turns, len(b.frames)-1-int(label) == b.inner)
 	} else {
@@ -148,12 +154,13 @@ func (b *body) branch(op byte) {
 	}
 }
 
-// branchTable pays before the branch if it may lead back to the head of any loop.
+// branchTable pays before the branch if it may lead back to the head of any loop. It costs what its dearest
+// way does.
 func (b *body) branchTable() {
 	n := b.r.count("labels of a br_table", b.d.options.Caps.Targets)
 	b.targets += uint64(n)
 	b.r.bound("labels of all br_tables", b.targets, b.d.options.Caps.AllTargets)
-	paid := false
+	most, back, out := 0, false, false
 	b.labels = b.labels[:0]
 	for range n + 1 { // the last is the default
 		label, f := b.target()
@@ -161,13 +168,17 @@ func (b *body) branchTable() {
 			return
 		}
 		b.labels = append(b.labels, label)
+		most, back, out = max(most, f.moves), back || f.op == opLoop, out || f == &b.frames[0]
 		if f.op == opLoop && b.path.live {
 			f.turns.edges = many
-			paid = true
 		}
 	}
-	if paid {
+	b.count(priceOf(most))
+	switch {
+	case back && b.path.live:
 		b.pay()
+	case out:
+		b.leave()
 	}
 	b.code = appendUnsigned(append(b.code, opBranchTable), uint32(n))
 	for _, label := range b.labels {

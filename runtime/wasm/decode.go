@@ -171,7 +171,7 @@ func (d *decoder) typeSection(r *reader) {
 	caps := d.options.Caps
 	n := r.count("types", caps.Types)
 	d.types = make([]Signature, 0, min(n, r.left()/3))
-	part := &d.parts[sectionType]
+	part, values := &d.parts[sectionType], uint64(0)
 	for range n {
 		if form := r.byte(); form != 0x60 && r.err == nil {
 			r.fail(fmt.Errorf("type 0x%02x is no function type", form))
@@ -184,6 +184,8 @@ func (d *decoder) typeSection(r *reader) {
 		if r.err != nil {
 			return
 		}
+		values += uint64(len(t.Params) + len(t.Results))
+		r.bound("values of all types", values, caps.AllValues)
 		d.types = append(d.types, t)
 		part.signature(t)
 	}

@@ -1,11 +1,11 @@
 package wasm
 
 // How fuel is charged. Each instruction is one unit, but block, loop, else and end, which are no machine
-// code. A charge point takes an amount from the counter and looks whether it is below zero; it costs as
+// code, and calls and branches that move many values. A charge point takes an amount from the counter and looks whether it is below zero; it costs as
 // much as five instructions, so there should be few, and none in the middle of a straight line.
 //
-//   - At the entry of a function, and behind each call: for what is unpaid, and the straight line that
-//     follows. Without those behind calls, who returns from a million calls would pass no point.
+//   - At the entry of a function, and behind each call that something follows: for what is unpaid, and the
+//     straight line. Without those behind calls, who returns from a million calls would pass no point.
 //   - In a loop to whose head one branch leads back: at the head, for one turn. Where several do: before
 //     each of them, for what is unpaid.
 //   - Before a loop, and where a function is left if that is much: for what is unpaid.
@@ -50,7 +50,12 @@ type point struct {
 	amount int32
 }
 
+// priceOf is what a call or a branch costs that moves so many values.
+func priceOf(values int) int32 { return 1 + int32(values)/valuesPerUnit }
+
 const (
+	// valuesPerUnit is how many values a call or a branch moves for one unit, beyond its own.
+	valuesPerUnit = 8
 	// growPrice is what memory.grow and table.grow cost, for they leave the guest.
 	growPrice = 64
 	// forgiven is the least that is paid where a function is left: a point costs about as much.

@@ -64,7 +64,7 @@ func (h *helpers) typeOf(d *decoder, t Signature) uint32 {
 	return uint32(len(d.types) + i)
 }
 
-// get returns the index of a helper, which make makes when it is first asked for.
+// get returns the index of a helper, which build makes when it is first asked for.
 func (h *helpers) get(d *decoder, key helperKey, build func() helper) uint32 {
 	if index, ok := h.indices[key]; ok {
 		return index

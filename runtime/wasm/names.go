@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -62,6 +63,9 @@ func (d *decoder) labels() map[uint32]string {
 			label := safe(part.bytes(uint64(part.u32())))
 			if total += len(label); part.err != nil || total > maxLabels {
 				break
+			}
+			if strings.HasPrefix(label, Prefix) {
+				label = "(" + label + ")" // ours are left out of stack traces
 			}
 			labels[d.moved(function)] = label
 		}

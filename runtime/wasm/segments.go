@@ -87,11 +87,10 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	table := uint32(0)
 	if flags&elementNotActive == 0 {
 		if flags&elementHasIndex != 0 {
-			table = r.u32()
+			table = r.index("table", len(d.tables))
 			part.u32(table)
-		}
-		if r.err == nil && int(table) >= len(d.tables) {
-			r.fail(fmt.Errorf("table %d does not exist", table))
+		} else if len(d.tables) == 0 {
+			r.fail(errors.New("table 0 does not exist"))
 		}
 		place, told = d.expression(r, part)
 	}
