@@ -36,14 +36,13 @@ type meter struct {
 	gate  *gate
 	began time.Time     // the slice
 	clock time.Duration // of the thread when the slice began, 0 if the system does not tell
-	undo  func()        // of what the thread was set to for the slice; nil is nothing
 	cpu   time.Duration // of the slices before
 }
 
 // start begins to measure, with a place at the gate.
 func (m *meter) start() {
 	m.gate.enter()
-	m.begin(false)
+	m.begin()
 }
 
 // stop ends the last slice, and gives the place back. The guest does not run any more.
@@ -64,17 +63,13 @@ func (m *meter) pause() {
 // resume begins a slice after a wait.
 func (m *meter) resume() {
 	m.gate.again()
-	m.begin(false)
+	m.begin()
 }
 
-// begin begins a slice on a thread of its own, for only so the thread's clock is the guest's. One that
-// follows upon a whole one steps aside for whoever wakes.
-func (m *meter) begin(long bool) {
+// begin begins a slice on a thread of its own, for only so the thread's clock is the guest's.
+func (m *meter) begin() {
 	goruntime.LockOSThread()
 	m.began, m.clock = time.Now(), threadClock()
-	if long {
-		m.undo = stepAside()
-	}
 }
 
 func (m *meter) end() {
@@ -82,10 +77,6 @@ func (m *meter) end() {
 		m.cpu += threadClock() - m.clock
 	} else {
 		m.cpu += time.Since(m.began)
-	}
-	if m.undo != nil {
-		m.undo()
-		m.undo = nil
 	}
 	goruntime.UnlockOSThread()
 }
@@ -99,7 +90,7 @@ func (m *meter) yield() {
 	} else {
 		goruntime.Gosched()
 	}
-	m.begin(true)
+	m.begin()
 }
 
 // count takes what the counter has come down to into account, and returns whether that is within the
