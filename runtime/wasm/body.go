@@ -179,14 +179,30 @@ func (b *body) unknown(op byte) {
 
 // indexed writes an instruction and an index into a space of so many elements.
 func (b *body) indexed(op byte, what string, space int) {
-	b.code = appendUnsigned(append(b.code, op), b.r.index(what, space))
+	r := b.r
+	if r.at < r.end { // as nearly all are: an index of one byte
+		if i := r.file[r.at]; i < 0x80 && int(i) < space {
+			r.at++
+			b.code = append(b.code, op, i)
+			return
+		}
+	}
+	b.code = appendUnsigned(append(b.code, op), r.index(what, space))
 }
 
 // mostAlignment is the largest exponent of an alignment: 16 bytes, of a vector.
 const mostAlignment = 4
 
 func (b *body) memoryArgument() {
-	align, offset := b.r.u32(), b.r.u32()
+	r := b.r
+	if r.end-r.at >= 2 && b.d.memories > 0 { // as most are: two numbers of one byte
+		if align, offset := r.file[r.at], r.file[r.at+1]; align <= mostAlignment && offset < 0x80 {
+			r.at += 2
+			b.code = append(b.code, align, offset)
+			return
+		}
+	}
+	align, offset := r.u32(), r.u32()
 	if align > mostAlignment {
 		b.r.fail(fmt.Errorf("an alignment of 2 to the power of %d", align))
 	}

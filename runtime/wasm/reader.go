@@ -133,6 +133,10 @@ func (r *reader) long() uint32 {
 
 // signed reads a signed LEB128 number of at most the given bits.
 func (r *reader) signed(bits uint) int64 {
+	if r.at < r.end && r.file[r.at] < 0x80 { // as nearly all are
+		r.at++
+		return int64(int8(r.file[r.at-1]<<1) >> 1)
+	}
 	var value int64
 	for shift := uint(0); ; shift += 7 {
 		b := r.byte()
