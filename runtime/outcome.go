@@ -66,7 +66,8 @@ type Outcome struct {
 	// Output is what the guest wrote to stdout, only when Complete. The caller owns it.
 	Output []byte
 	// Fuel is what the guest burned: one unit for about each instruction that it executed, and a price for
-	// what the host did for it. It depends on the module and its input alone, not on the machine.
+	// what the host did for it. It depends on the module and its input, not on the machine; what a guest does
+	// by clocks and random numbers, as the runtimes of some languages do, differs from run to run.
 	Fuel int64
 	// CPU is the processor time that the call took, in the guest and in the host's functions for it.
 	CPU time.Duration
