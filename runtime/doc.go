@@ -59,8 +59,9 @@
 // # Compilation
 //
 // The compiler is not made for hostile input: a file of some kilobytes can keep it busy for minutes. So it
-// runs in a child process with a bound on time and memory, which fills the cache; the host loads from there
-// and never compiles. See CompileChild.
+// runs in a child process with a bound on time and memory, which fills the cache; the host loads from there,
+// and compiles nothing but how functions of each type are entered, which Caps.AllValues bounds. See
+// CompileChild.
 //
 // # Lines to the host
 //

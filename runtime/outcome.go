@@ -69,7 +69,8 @@ type Outcome struct {
 	// what the host did for it. It depends on the module and its input, not on the machine; what a guest does
 	// by clocks and random numbers, as the runtimes of some languages do, differs from run to run.
 	Fuel int64
-	// CPU is the processor time that the call took, in the guest and in the host's functions for it.
+	// CPU is the processor time that the call took, in the guest and in the host's functions for it; where the
+	// system is not Linux, the time without waits.
 	CPU time.Duration
 	// GuestTime is the wall-clock time from the making of the instance to its end, without HostTime.
 	GuestTime time.Duration
