@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// stopBesideGC is the promise: the time from a deadline in which a guest ends while the collector runs every
-// 10 ms beside it. Tests allow ten times that, for machines that are busy with other things; BenchmarkAttack
-// tells the real figures.
-const stopBesideGC = 10 * time.Millisecond
-
-// maxPause is what the tests allow a guest to hold up the whole process.
-const maxPause = 20 * stopBesideGC
+const (
+	// stopBesideGC is the time from a deadline in which a guest ends while the collector runs every 10 ms beside
+	// it. Twice the promise is held: BenchmarkAttack tells for which guests page faults take more than 10 ms.
+	stopBesideGC = 20 * time.Millisecond
+	// maxPause is how long guests hold up the whole process at most: BenchmarkAttackers.
+	maxPause = 100 * time.Millisecond
+)
 
 // collect runs the collector every 10 ms until stop is called, which returns how long it took at most.
 func collect(t testing.TB) (stop func() (worst time.Duration)) {
@@ -54,9 +54,8 @@ func timed() []attack {
 	return slices.DeleteFunc(attacks(), func(a attack) bool { return !slices.Contains(names, a.name) })
 }
 
-// TestHostileBesideGC: guests are stopped while the collector, which has to wait for each of them, runs beside
-// them every 10 ms. What is asserted is ten times what is promised, of the best of five attacks: what is not
-// stopped is never in time.
+// TestHostileBesideGC: guests are stopped in time, at the best of five attacks, while the collector, which has to
+// wait for each of them, runs beside them every 10 ms.
 func TestHostileBesideGC(t *testing.T) { //nolint:paralleltest // it measures time
 	engine := setup(t)
 	for _, a := range timed() {
@@ -68,7 +67,7 @@ func TestHostileBesideGC(t *testing.T) { //nolint:paralleltest // it measures ti
 				late = append(late, a.strike(t, module, 3*strikeTime))
 			}
 			worst := stop()
-			if got := slices.Min(late); got > 10*stopBesideGC {
+			if got := slices.Min(late); got > promised(stopBesideGC) {
 				t.Errorf("it ran on for %v behind its deadline, the best of %v; a collection took %v", got, late, worst)
 			}
 		})
@@ -151,8 +150,8 @@ func TestHostilePauses(t *testing.T) { //nolint:paralleltest // it measures time
 		p, s := siege(t, modules, all, 10*strikeTime)
 		pause, still = min(pause, p), min(still, s)
 	}
-	if pause > maxPause || still > maxPause {
-		t.Errorf("the world stood still for %v, a goroutine waited for %v, want at most %v", pause, still, maxPause)
+	if most := promised(maxPause); pause > most || still > most {
+		t.Errorf("the world stood still for %v, a goroutine waited for %v, want at most %v", pause, still, promised(maxPause))
 	}
 }
 
