@@ -189,6 +189,20 @@ func (c *diskCache) verify(key string) error {
 	return nil
 }
 
+// size is that of the entry of a module in bytes, which is about what its code takes in memory.
+func (c *diskCache) size(key string) int64 {
+	text, err := os.ReadFile(c.sumFile(key))
+	if err != nil {
+		return 0
+	}
+	name, _, _ := parseSum(text)
+	info, err := os.Stat(filepath.Join(c.dir, name))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 // parseSum takes a sum file apart. The name is that of a file below the cache directory.
 func parseSum(text []byte) (name, sum string, ok bool) {
 	name, sum, ok = strings.Cut(strings.TrimSpace(string(text)), " ")

@@ -42,7 +42,7 @@ func runsFrom(t *testing.T, dir string, binary []byte) string {
 	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
 		t.Fatalf("output = %q", got)
 	}
-	if module.backend != engine.cache.backend {
+	if module.code.backend != engine.cache.backend {
 		t.Errorf("the module did not come from the cache:\n%s", log)
 	}
 	return log.String()

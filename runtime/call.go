@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
@@ -20,6 +21,9 @@ type Call struct {
 	// Attempt is TASK_ATTEMPT, 1 for the first one; MaxAttempts is TASK_MAX_ATTEMPTS. A variable
 	// whose value is 0 (unknown, or unlimited) is left out.
 	Attempt, MaxAttempts int
+	// PreviousError is why the attempt before has failed, Parent the ID of the task that has enqueued this one,
+	// and Key its key. A handler can ask for them. Each may be empty.
+	PreviousError, Parent, Key string
 	// Input is what the guest reads from stdin. It is not changed, and not kept after Run.
 	Input []byte
 	// Env is what the manifest grants. Names that begin with TASK_ are the host's: they are skipped.
@@ -29,6 +33,16 @@ type Call struct {
 	// Checkpoint is what an earlier run of the task left, which the guest reads as the file /checkpoint.
 	// Default nil, which is no such file.
 	Checkpoint []byte
+	// Pool names the instances that the call may use: calls of a module with the same Pool and Tenant share
+	// them, one at a time and each as if nobody had before. They must have the same Env, Files, Limits and Warm,
+	// which an instance may hold from its start. Default "", which is an instance of the call's own.
+	Pool string
+	// Warm is the input of a call without a task, which a handler gets before the image of its instances is
+	// taken. Default nil, which is no such call.
+	Warm []byte
+	// Ending is closed when the guest had better end by itself, which a handler is told if it asks. Default nil, which
+	// is never.
+	Ending <-chan struct{}
 	// Limits bound the call; the zero value means the defaults.
 	Limits Limits
 	// Timeout is the task's own limit of wall-clock time, in the place of Limits.Timeout. Default 0,
@@ -87,10 +101,25 @@ func (c Call) environment() []string {
 	if c.MaxAttempts > 0 {
 		env = append(env, "TASK_MAX_ATTEMPTS="+strconv.Itoa(c.MaxAttempts))
 	}
+	return append(env, c.granted()...)
+}
+
+// granted lists the variables that the manifest grants, by name.
+func (c Call) granted() []string {
+	var env []string
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 		if !strings.HasPrefix(name, ReservedEnv) {
 			env = append(env, name+"="+c.Env[name])
 		}
 	}
 	return env
+}
+
+// task is what a handler can ask of the task.
+func (c Call) task(deadline time.Time) abi.Task {
+	return abi.Task{
+		ID: c.TaskID, Queue: c.Queue, Tenant: c.Tenant, Plugin: c.Plugin,
+		PreviousError: c.PreviousError, Parent: c.Parent, Key: c.Key,
+		Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Deadline: deadline,
+	}
 }

@@ -43,7 +43,7 @@ func beChild(mode string, args []string) int {
 		var engine *Engine
 		logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: os.Stderr})
 		if engine, err = newEngine(ctx, Config{CacheDir: args[0], Compiler: compiledBy(childGood), Logger: logger}, testVersion); err == nil {
-			_, err = engine.compile(ctx, slow(), Info{Digest: "slow"})
+			_, err = engine.newCode(ctx, slow(), "slow")
 		}
 	}
 	if err != nil {
@@ -173,9 +173,9 @@ func TestCompileChildRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			engine, log := setupCompiler(t, test.cfg)
-			_, err := engine.compile(t.Context(), test.binary, Info{Digest: "digest"})
+			_, err := engine.newCode(t.Context(), test.binary, "digest")
 			refusedAs(t, err, test.want)
-			_, err = engine.compile(t.Context(), test.binary, Info{Digest: "copy"})
+			_, err = engine.newCode(t.Context(), test.binary, "copy")
 			refusedAs(t, err, test.want)
 			if got := strings.Count(log.String(), "compile child started"); got != 1 {
 				t.Errorf("a copy of what was refused was compiled again: %d children", got)
@@ -240,7 +240,7 @@ func startSlow(t *testing.T) underway {
 	ctx, u.cancel = context.WithCancelCause(t.Context())
 	t.Cleanup(func() { u.cancel(nil) })
 	go func() {
-		_, err := u.engine.compile(ctx, slow(), Info{Digest: "digest"})
+		_, err := u.engine.newCode(ctx, slow(), "digest")
 		u.ended <- err
 	}()
 	u.pid = log.pid(t)

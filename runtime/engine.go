@@ -5,16 +5,21 @@ import (
 	"errors"
 	goruntime "runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/tetratelabs/wazero"
 
+	"github.com/quern-project/quern/runtime/snapshot"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// entryPoint is the export that makes a module a command.
-const entryPoint = "_start"
+// entryPoints are the exports that a guest is called by. They make a module what it is.
+var entryPoints = map[Kind]string{Handler: "quern_handle", Command: "_start"}
+
+// initialize is the export that a handler runs before its first task, if it has it.
+const initialize = "_initialize"
 
 // Config of an Engine. The zero value works.
 type Config struct {
@@ -37,6 +42,12 @@ type Config struct {
 	// Guests is how many guests compute at the same time; others wait for their turn. Default: one for each
 	// processor that Go uses.
 	Guests int
+	// Rung is the way in which tasks come by pristine instances. Default "", which is the best one that works
+	// here; any other has to work, else New fails. Modules that a reset does not reach get New in any case.
+	Rung Rung
+	// IdleUnload is how long a module may be idle until its instances and code are unloaded. Default 0, which is 5 minutes;
+	// negative means never.
+	IdleUnload time.Duration
 	// Logger receives what happens to the cache and in compilations. Default nil, which logs nothing.
 	Logger hclog.Logger
 }
@@ -44,6 +55,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Guests <= 0 {
 		c.Guests = goruntime.GOMAXPROCS(0)
+	}
+	if c.IdleUnload == 0 {
+		c.IdleUnload = 5 * time.Minute
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
@@ -60,12 +74,21 @@ type Engine struct {
 	version  string // wazero's
 	cache    *diskCache
 
+	stacks atomic.Int64 // bytes of the call stacks of guests that run
+
+	rung       Rung // the best one for modules that a reset reaches
+	rungReason string
+	idleUnload time.Duration
+	tidied     chan struct{} // closed when the housekeeping has ended
+	stop       func()        // ends it
+
 	spareMu sync.Mutex
 	spare   *diskCache // nil until cache fails
 
 	mu        sync.Mutex
 	closed    bool
 	compiling map[string]chan struct{} // by key; whoever made the channel closes it
+	modules   map[*Module]struct{}
 }
 
 // New makes an engine. Who makes it closes it, after every module that it loaded.
@@ -82,15 +105,24 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		compiler:  newCompiler(cfg),
 		version:   version,
 		compiling: map[string]chan struct{}{},
+		modules:   map[*Module]struct{}{}, idleUnload: cfg.IdleUnload, tidied: make(chan struct{}),
+	}
+	var err error
+	if e.rung, e.rungReason, err = climb(snapshot.Probe(), cfg.Rung); err != nil {
+		return nil, err
 	}
 	dir := cfg.CacheDir
 	if dir != "" && version == unknownVersion {
 		e.logger.Warn("no compile cache: the version of wazero is unknown in this build", "cache", dir)
 		dir = ""
 	}
-	var err error
-	e.cache, err = openDiskCache(ctx, dir, version, e.compiler, e.logger)
-	return e, err
+	if e.cache, err = openDiskCache(ctx, dir, version, e.compiler, e.logger); err != nil {
+		return nil, err
+	}
+	tidying, stop := context.WithCancel(context.WithoutCancel(ctx))
+	e.stop = stop
+	go e.housekeep(tidying)
+	return e, nil
 }
 
 // spareCache is a temporary one that stands in where the cache directory fails.
@@ -121,6 +153,8 @@ func (e *Engine) Close(ctx context.Context) error {
 	if closed {
 		return nil
 	}
+	e.stop()
+	<-e.tidied
 	e.spareMu.Lock()
 	defer e.spareMu.Unlock()
 	err := e.cache.close(ctx)
@@ -164,12 +198,13 @@ type backend struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 	wasi    map[string]wasm.Signature
+	abi     map[string]wasm.Signature
 }
 
 func newBackend(ctx context.Context, cache wazero.CompilationCache) (*backend, error) {
 	b := &backend{cache: cache, runtime: wazero.NewRuntimeWithConfig(ctx, runtimeConfig(cache))}
 	var err error
-	if b.wasi, err = instantiateHost(ctx, b.runtime); err != nil {
+	if b.wasi, b.abi, err = instantiateHost(ctx, b.runtime); err != nil {
 		return nil, errors.Join(err, b.close(ctx))
 	}
 	return b, nil

@@ -17,16 +17,13 @@ type unwound struct{}
 
 func (unwound) Error() string { return "the host has ended the guest" }
 
-// runKey is the key of the run in the context of its call.
-type runKey struct{}
-
-// runOf is the run of a call, which is in the context of everything that the call does.
+// runOf is the run that uses the instance to which the context of a guest's calls leads.
 func runOf(ctx context.Context) *run {
-	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok {
+	i, ok := ctx.Value(instanceKey{}).(*instance)
+	if !ok || i.run == nil {
 		panic("runtime: a guest was called outside of a run")
 	}
-	return r
+	return i.run
 }
 
 // hostFunction is the one wrapper through which guests call the functions of the host. It finds the call
@@ -99,6 +96,7 @@ func (r *run) tick(counter int32) int32 {
 	now := time.Now()
 	r.check(now)
 	if now.Sub(r.meter.began) >= slice {
+		r.countStack()
 		r.meter.yield()
 	}
 	return r.meter.refill()
@@ -140,8 +138,12 @@ func (r *run) Exit(code uint32) {
 	panic(unwound{})
 }
 
-// Stdout implements wasi.Host.
+// Stdout implements wasi.Host. A handler has another way to its result: what it writes here is log.
 func (r *run) Stdout(p []byte) {
+	if r.module.info.Kind == Handler {
+		r.Stderr(p)
+		return
+	}
 	if !r.output.add(p) {
 		r.end(outputExceeded(r.limits.Output))
 	}
@@ -152,5 +154,30 @@ func (r *run) Stderr(p []byte) {
 	r.Spend(linePrice * bytes.Count(p, []byte("\n")))
 	if err := r.logs.write(p); err != nil {
 		r.end(err)
+	}
+}
+
+// Output implements abi.Host.
+func (r *run) Output(p []byte) bool {
+	taken := r.output.add(p)
+	r.output.refused = r.output.refused || !taken
+	return taken
+}
+
+// FuelLeft implements abi.Host.
+func (r *run) FuelLeft() int64 {
+	if r.meter.limit == 0 {
+		return math.MaxInt64
+	}
+	return max(0, r.meter.limit-r.meter.spent())
+}
+
+// Cancelled implements abi.Host. The end of the caller's context ends the guest; this is what comes before it.
+func (r *run) Cancelled() bool {
+	select {
+	case <-r.ending:
+		return true
+	default:
+		return false
 	}
 }

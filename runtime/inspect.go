@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/wasi"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
 const (
 	handlerExport = "quern_handle"
-	handlerModule = "quern_v1"
 	extismModule  = "extism:host/env"
 )
 
@@ -87,7 +87,7 @@ func kindOf(o *wasm.Outline) Kind {
 	if o.ImportsFrom(extismModule) {
 		return Extism
 	}
-	if export, ok := o.Export(entryPoint); ok && export.Kind == wasm.Function {
+	if export, ok := o.Export(entryPoints[Command]); ok && export.Kind == wasm.Function {
 		return Command
 	}
 	return ""
@@ -97,13 +97,7 @@ func kindOf(o *wasm.Outline) Kind {
 // served this is one refusal: what else it imports is right for its kind.
 func (b *backend) refusals(kind Kind, o *wasm.Outline) []Refusal {
 	switch kind {
-	case Command:
-	case Handler:
-		return []Refusal{{
-			What:   "a handler, which is not supported yet",
-			Where:  "export " + handlerExport,
-			Remedy: "until then " + buildCommand,
-		}}
+	case Command, Handler:
 	case Extism:
 		return []Refusal{{
 			What:   "an Extism plugin, which is not supported yet",
@@ -113,52 +107,72 @@ func (b *backend) refusals(kind Kind, o *wasm.Outline) []Refusal {
 	default:
 		return []Refusal{noEntryPoint(o)}
 	}
-	found := append(b.checkImports(o), checkMemory(o)...)
+	found := append(b.checkImports(kind, o), checkMemory(o)...)
 	if o.Overflow != "" {
 		found = append(found, Refusal{What: o.Overflow, Where: "element section", Remedy: "build it again"})
 	}
-	if start, _ := o.Export(entryPoint); start.Signature.String() != "() -> ()" {
-		found = append(found, Refusal{
-			What:   fmt.Sprintf("%s is %s instead of () -> ()", entryPoint, start.Signature),
-			Where:  "export " + entryPoint,
-			Remedy: "export the start function of a WASI command under this name",
-		})
+	return append(found, checkEntry(kind, o)...)
+}
+
+// checkEntry finds what is wrong with the functions that the host calls.
+func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
+	var found []Refusal
+	check := func(name, want, remedy string) {
+		if export, ok := o.Export(name); ok && export.Kind == wasm.Function && export.Signature.String() != want {
+			found = append(found, Refusal{
+				What:   fmt.Sprintf("%s is %s instead of %s", name, export.Signature, want),
+				Where:  "export " + name,
+				Remedy: remedy,
+			})
+		}
 	}
+	if kind == Command {
+		check(entryPoints[Command], "() -> ()", "export the start function of a WASI command under this name")
+		return found
+	}
+	check(handlerExport, "() -> (i32)", "return 0 for complete, 75 to try again later, 65 for failed for good")
+	check(initialize, "() -> ()", "export what a WASI reactor begins with under this name")
 	return found
 }
 
 // foreign finds the imports for which a file that cannot be read to its end could not be served either: they
 // often say what it was built for.
 func (b *backend) foreign(o *wasm.Outline) []Refusal {
-	if o.ImportsFrom(extismModule) || o.ImportsFrom(handlerModule) {
+	if o.ImportsFrom(extismModule) {
 		return nil
 	}
-	return b.checkImports(o)
+	kind := Command
+	if o.ImportsFrom(abi.ModuleName) {
+		kind = Handler
+	}
+	return b.checkImports(kind, o)
 }
 
 func noEntryPoint(o *wasm.Outline) Refusal {
 	if slices.Contains(o.Custom, "linking") {
 		return Refusal{What: "an object file, which is not linked yet", Where: "linking section", Remedy: "link it (clang without -c)"}
 	}
-	remedy := fmt.Sprintf("export %s (a command), export %s (a handler) or import from %s (an Extism plugin); "+
-		"only commands are supported yet: %s", entryPoint, handlerExport, extismModule, buildCommand)
+	remedy := fmt.Sprintf("export %s (a command), export %s (a handler) or import from %s (an Extism plugin, "+
+		"not supported yet): %s", entryPoints[Command], handlerExport, extismModule, buildCommand)
 	if _, ok := o.Export("_initialize"); ok {
-		remedy = "it exports _initialize, so it was built as a library (reactor): " +
-			"build a command instead (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or " + remedy
+		remedy = "it exports _initialize, so it was built as a library (reactor): export " + handlerExport +
+			" from it, or build a command (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or " + remedy
 	}
 	return Refusal{What: "no entry point", Where: "exports", Remedy: remedy}
 }
 
-// checkMemory finds what a command lacks: without a memory it could hand no buffer to WASI, whose
-// functions take it for granted.
+// checkMemory finds what a module lacks that has no memory: it could hand no buffer to the functions of the host,
+// which take one for granted.
 func checkMemory(o *wasm.Outline) []Refusal {
 	var found []Refusal
-	if len(o.Memories) == 0 && o.ImportsFrom(wasi.ModuleName) {
-		found = append(found, Refusal{
-			What:   "no memory, which the functions of " + wasi.ModuleName + " read and write",
-			Where:  "memory section",
-			Remedy: "declare a memory and export it as memory",
-		})
+	for _, module := range []string{wasi.ModuleName, abi.ModuleName} {
+		if len(o.Memories) == 0 && o.ImportsFrom(module) {
+			found = append(found, Refusal{
+				What:   "no memory, which the functions of " + module + " read and write",
+				Where:  "memory section",
+				Remedy: "declare a memory and export it as memory",
+			})
+		}
 	}
 	return found
 }
@@ -166,11 +180,11 @@ func checkMemory(o *wasm.Outline) []Refusal {
 // maxRefusals bounds how many imports are refused one by one.
 const maxRefusals = 20
 
-func (b *backend) checkImports(o *wasm.Outline) []Refusal {
+func (b *backend) checkImports(kind Kind, o *wasm.Outline) []Refusal {
 	var found []Refusal
 	more := 0
 	for _, imported := range o.Imports {
-		refusal, ok := b.checkImport(imported)
+		refusal, ok := b.checkImport(kind, imported)
 		switch {
 		case ok:
 		case len(found) < maxRefusals:
@@ -181,37 +195,49 @@ func (b *backend) checkImports(o *wasm.Outline) []Refusal {
 	}
 	if more > 0 {
 		found = append(found, Refusal{
-			What:   fmt.Sprintf("%d more imports that a command cannot have", more),
+			What:   fmt.Sprintf("%d more imports that a %s cannot have", more, kind),
 			Where:  "import section",
-			Remedy: buildCommand,
+			Remedy: "remove them",
 		})
 	}
 	return found
 }
 
-// checkImport refuses what is not a function of WASI preview 1 with its very signature.
-func (b *backend) checkImport(i wasm.Import) (Refusal, bool) {
+// checkImport refuses what is not a function of WASI preview 1, or for a handler of quern_v1, with its very
+// signature.
+func (b *backend) checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
+	functions, remedy := b.wasi, "build it with a toolchain for WASI preview 1: "+buildCommand
+	if kind == Handler && i.Module == abi.ModuleName {
+		functions, remedy = b.abi, "declare it so"
+	}
 	name := label(i.Module + "." + i.Name)
 	refusal := Refusal{
 		What:   "unknown import " + name,
 		Where:  "import section",
 		Remedy: importRemedy(i),
 	}
-	if i.Module != wasi.ModuleName {
+	if i.Module != wasi.ModuleName && (kind != Handler || i.Module != abi.ModuleName) {
 		return refusal, false
 	}
 	if i.Kind != wasm.Function {
 		refusal.What = fmt.Sprintf("import %s is a %s", name, i.Kind)
-		refusal.Remedy = wasi.ModuleName + " has functions only: define the " + i.Kind.String() + " in the module"
+		refusal.Remedy = i.Module + " has functions only: define the " + i.Kind.String() + " in the module"
 		return refusal, false
 	}
-	want, ok := b.wasi[i.Name]
+	want, ok := functions[i.Name]
 	if !ok {
+		if i.Module == abi.ModuleName {
+			refusal.Remedy = abi.ModuleName + " has no such function"
+		}
+		if i.Module == abi.ModuleName && abi.Planned(i.Name) {
+			refusal.What = "import " + name + ", which is not supported yet"
+			refusal.Remedy = "do without it until a later version of Quern"
+		}
 		return refusal, false
 	}
 	if want.String() != i.Signature.String() {
 		refusal.What = fmt.Sprintf("import %s is %s instead of %s", name, i.Signature, want)
-		refusal.Remedy = "build it with a toolchain for WASI preview 1: " + buildCommand
+		refusal.Remedy = remedy
 		return refusal, false
 	}
 	return Refusal{}, true
@@ -223,7 +249,7 @@ func importRemedy(i wasm.Import) string {
 	switch {
 	case i.Module == wasi.ModuleName:
 		return "WASI preview 1 has no such function: " + buildCommand
-	case i.Module == handlerModule:
+	case i.Module == abi.ModuleName:
 		return "only a handler may import it, which exports " + handlerExport
 	case i.Module == "wasi_unstable" || i.Module == "wasi":
 		return "built for an older or extended WASI: build it for preview 1, without threads"

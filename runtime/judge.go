@@ -14,8 +14,6 @@ func (r *run) judge(err error) Outcome {
 		limit *limitError
 	)
 	switch {
-	case r.memory.err != nil:
-		return faultOutcome(r.memory.err)
 	case errors.As(r.cause, &fault):
 		return faultOutcome(fault.err)
 	case errors.As(r.cause, &limit):
@@ -27,7 +25,7 @@ func (r *run) judge(err error) Outcome {
 	case r.exited:
 		return r.ended(r.code)
 	case err == nil:
-		return r.ended(0)
+		return r.ended(r.code)
 	case errors.As(err, &fault):
 		return faultOutcome(fault.err)
 	default:
@@ -40,7 +38,7 @@ func (r *run) backtrace(err error) []string {
 	if err == nil {
 		return nil
 	}
-	frames := backtrace(err, r.module.compiled.Name())
+	frames := backtrace(err, r.module.name)
 	for i, frame := range frames {
 		frames[i] = r.module.numbered(frame)
 	}
@@ -53,13 +51,16 @@ func (r *run) ended(code int) Outcome {
 		return Outcome{Kind: Complete, Output: r.output.bytes}
 	case code == exitRetry:
 		stderr, after := cutRetryAfter(r.logs.end())
-		return Outcome{Kind: Retry, Code: code, RetryAfter: after, Message: describe("exit status 75 (try again later)", stderr)}
+		if r.module.info.Kind == Handler {
+			after = r.abi.RetryAfter()
+		}
+		return Outcome{Kind: Retry, Code: code, RetryAfter: after, Message: r.describe("exit status 75 (try again later)", stderr)}
 	case code == exitFatal:
-		return Outcome{Kind: Fatal, Code: code, Message: describe("exit status 65 (failed for good)", r.logs.end())}
-	case r.memory.refused:
-		return limitOutcome(memoryExceeded(r.limits.Memory))
+		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)", r.logs.end())}
+	case r.refused() != nil:
+		return limitOutcome(r.refused())
 	default:
-		return Outcome{Kind: Failed, Code: code, Message: describe(fmt.Sprintf("exit status %d", code), r.logs.end())}
+		return Outcome{Kind: Failed, Code: code, Message: r.describe(fmt.Sprintf("exit status %d", code), r.logs.end())}
 	}
 }
 
@@ -68,16 +69,38 @@ func (r *run) trapped(err error) Outcome {
 	switch {
 	case !ok:
 		return faultOutcome(err)
-	case r.memory.refused:
-		outcome := limitOutcome(memoryExceeded(r.limits.Memory))
+	case r.refused() != nil:
+		outcome := limitOutcome(r.refused())
 		outcome.Backtrace = r.backtrace(err)
 		return outcome
 	default:
 		return Outcome{
 			Kind: Trap, Trap: name, Backtrace: r.backtrace(err),
-			Message: describe("trap: "+name+" ("+hint+")", r.logs.end()),
+			Message: r.describe("trap: "+name+" ("+hint+")", r.logs.end()),
 		}
 	}
+}
+
+// refused is the limit at which the guest was told no, and went on; nil if there is none.
+func (r *run) refused() *limitError {
+	switch {
+	case r.instance != nil && r.instance.memory.refused:
+		return memoryExceeded(r.limits.Memory)
+	case r.output.refused:
+		return outputExceeded(r.limits.Output)
+	default:
+		return nil
+	}
+}
+
+// describe adds what the guest says of a failure itself, else the line of stderr that says most about it.
+func (r *run) describe(what, stderr string) string {
+	if text, said := r.abi.Error(); said {
+		if line := headline(clean(text, maxHeadline)); line != "" {
+			return what + ": " + line
+		}
+	}
+	return describe(what, stderr)
 }
 
 // describe adds the line of stderr that says most about a failure.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tetratelabs/wazero"
+
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -46,48 +48,50 @@ func (e *Engine) load(ctx context.Context, binary []byte) (*Module, Info, error)
 	if found := e.cache.backend.refusals(info.Kind, outline); len(found) > 0 {
 		return nil, info, &RefusedError{Refusals: found}
 	}
-	m, err := e.compile(ctx, rewritten.Binary, info)
+	info.Rung, info.RungReason = e.rung, e.rungReason
+	if why := lasting(outline); why != "" {
+		info.Rung, info.RungReason = RungNew, why
+	}
+	code, err := e.newCode(ctx, rewritten.Binary, info.Digest)
 	if err != nil {
 		return nil, info, err
 	}
-	m.declare(rewritten)
-	if err := m.try(ctx); err != nil {
+	m := e.newModule(code, info, rewritten)
+	if err := m.try(); err != nil {
 		return nil, info, errors.Join(err, m.Close(ctx))
 	}
 	return m, info, nil
 }
 
-// compile gets the machine code of a module as it was written anew. Info is that of the file.
-func (e *Engine) compile(ctx context.Context, binary []byte, info Info) (*Module, error) {
-	sum := sha256.Sum256(binary)
-	key := hex.EncodeToString(sum[:])
+// compile gets the machine code of a module as it was written anew, from the cache that it returns.
+func (e *Engine) compile(ctx context.Context, binary []byte, key, digest string) (wazero.CompiledModule, *diskCache, error) {
 	unlock, err := e.lock(ctx, key)
 	if err != nil {
-		return nil, fmt.Errorf("load module %q: %w", info.Digest, err)
+		return nil, nil, fmt.Errorf("load module %q: %w", digest, err)
 	}
 	defer unlock()
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("load module %q: %w", info.Digest, context.Cause(ctx))
+		return nil, nil, fmt.Errorf("load module %q: %w", digest, context.Cause(ctx))
 	}
 	started := time.Now()
 	cache := e.cache
-	compiled, err := cache.load(ctx, binary, key, info.Digest)
+	compiled, err := cache.load(ctx, binary, key, digest)
 	var refused *RefusedError
 	if err != nil && !cache.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) {
-		e.logger.Warn("compile cache failed, module is compiled in a temporary folder", "digest", info.Digest, "error", err)
+		e.logger.Warn("compile cache failed, module is compiled in a temporary folder", "digest", digest, "error", err)
 		if cache, err = e.spareCache(ctx); err == nil {
-			compiled, err = cache.load(ctx, binary, key, info.Digest)
+			compiled, err = cache.load(ctx, binary, key, digest)
 		}
 	}
 	switch {
 	case errors.As(err, &refused):
-		e.logger.Debug("module does not compile", "digest", info.Digest, "error", err)
-		return nil, refused
+		e.logger.Debug("module does not compile", "digest", digest, "error", err)
+		return nil, nil, refused
 	case err != nil:
-		return nil, fmt.Errorf("load module %q: %w", info.Digest, err)
+		return nil, nil, fmt.Errorf("load module %q: %w", digest, err)
 	}
-	e.logger.Debug("module loaded", "digest", info.Digest, "duration", time.Since(started))
-	return &Module{engine: e, backend: cache.backend, compiled: compiled, info: info}, nil
+	e.logger.Debug("module loaded", "digest", digest, "duration", time.Since(started))
+	return compiled, cache, nil
 }
 
 // invalid refuses what the compiler did not take. The text is the compiler's, and a part of it may
@@ -99,16 +103,15 @@ func invalid(text string) *RefusedError {
 }
 
 // try makes an instance and drops it: whether the segments of a module fit into its memory is known
-// only then. Nothing of the module runs.
-func (m *Module) try(ctx context.Context) (err error) {
-	r := &run{module: m, memory: memory{limit: MaxMemory, declared: uint64(max(m.info.MemoryMin, wasm.PageSize))}}
-	defer func() { err = errors.Join(err, r.memory.release()) }()
-	instance, err := r.instantiate(ctx)
+// only then. Nothing of the module runs. The hold that the code began with goes with the instance.
+func (m *Module) try() error {
+	i, err := m.instantiate(max(m.info.MemoryMin, wasm.PageSize))
 	if err == nil {
-		return instance.Close(ctx)
+		return i.close()
 	}
-	if r.memory.err != nil {
-		return fmt.Errorf("try module %q: %w", m.info.Digest, r.memory.err)
+	var fault *faultError
+	if errors.As(err, &fault) {
+		return fmt.Errorf("try module %q: %w", m.info.Digest, fault.err)
 	}
 	reason, _, _ := strings.Cut(err.Error(), "\n")
 	return refuse("the module cannot be instantiated: "+label(reason), "", "build it again")

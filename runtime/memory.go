@@ -1,22 +1,29 @@
 package runtime
 
-import "github.com/tetratelabs/wazero/experimental"
+import (
+	"github.com/tetratelabs/wazero/experimental"
 
-// memory is the linear memory of one instance, and holds it to the call's limit.
+	"github.com/quern-project/quern/runtime/snapshot"
+)
+
+// memory is the linear memory of one instance, and holds it to the limit.
 //
 // The whole limit is reserved as address space at once, so that the memory never moves and growing
 // costs nothing: the operating system gives a page when it is first touched.
 //
 // wazero calls Free as soon as an instance is closed. A later read of a page that is gone would be a fault
-// that Go cannot recover from, so Free does nothing here, whoever closes what and when: the call that made
-// the memory releases it when it has returned.
+// that Go cannot recover from, so Free does nothing here, whoever closes what and when: who made the instance
+// releases the memory when its last call has returned.
 type memory struct {
 	limit    uint64
-	declared uint64 // what the module itself declares as its maximum, or MaxMemory
-	reserved []byte
+	declared uint64          // what the module itself declares as its maximum, or MaxMemory
+	space    *snapshot.Space // nil before there is one
+	size     uint64          // what the guest has
+	used     uint64          // the most that it had since the last reset
+	shrunk   bool            // the guest is being given less: see instance.shrink
 	// refused tells that the guest asked for more than the limit and got -1.
 	refused bool
-	// err is why the reservation failed; wazero panics then, and Run looks here first.
+	// err is why the reservation failed; wazero panics then, and instantiate looks here first.
 	err error
 }
 
@@ -27,29 +34,51 @@ var (
 
 // Allocate implements experimental.MemoryAllocator.
 func (m *memory) Allocate(_, maximum uint64) experimental.LinearMemory {
-	m.reserved, m.err = reserve(min(maximum, m.declared, m.limit))
+	m.space, m.err = snapshot.Reserve(min(maximum, m.declared, m.limit))
 	return m
 }
 
 // Reallocate implements experimental.LinearMemory. It returns nil, which is -1 to the guest, for
 // what is over the limit.
 func (m *memory) Reallocate(size uint64) []byte {
-	if m.err != nil {
+	switch {
+	case m.err != nil:
 		return nil
-	}
-	if size > uint64(len(m.reserved)) {
+	case m.shrunk:
+		return m.contents()
+	case size > uint64(len(m.space.Bytes())):
 		m.refused = m.refused || size > m.limit
 		return nil
 	}
-	return m.reserved[:size]
+	m.size, m.used = size, max(m.used, size)
+	return m.contents()
 }
 
 // Free implements experimental.LinearMemory and keeps the memory: see there.
 func (m *memory) Free() {}
 
+// contents is what the guest has.
+func (m *memory) contents() []byte { return m.space.Bytes()[:m.size] }
+
+// adopt makes the contents those of the image, which has the memory's size.
+func (m *memory) adopt(img *snapshot.Image) error {
+	m.used, m.refused = m.size, false
+	return m.space.Map(img)
+}
+
+// reset makes the contents those of the image again. What the guest has is not less than before.
+func (m *memory) reset(rung snapshot.Rung, img *snapshot.Image) error {
+	err := m.space.Reset(rung, m.used)
+	m.used, m.refused = img.Size(), false
+	return err
+}
+
 // release gives the memory back. No call may hold the instance any more.
 func (m *memory) release() error {
-	reserved := m.reserved
-	m.reserved = nil
-	return unreserve(reserved)
+	space := m.space
+	if space == nil {
+		return nil
+	}
+	m.space = nil
+	return space.Release()
 }

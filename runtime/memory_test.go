@@ -43,8 +43,8 @@ func TestMemoryDeclaredMaximum(t *testing.T) {
 	t.Parallel()
 	m := &memory{limit: 100 * page, declared: 2 * page}
 	linear := m.Allocate(page, 3*page)
-	if len(m.reserved) != 2*page {
-		t.Errorf("%d bytes are reserved, want the declared maximum", len(m.reserved))
+	if len(m.space.Bytes()) != 2*page {
+		t.Errorf("%d bytes are reserved, want the declared maximum", len(m.space.Bytes()))
 	}
 	if linear.Reallocate(3*page) != nil || m.refused {
 		t.Errorf("refused = %v, want a growth above the maximum refused, and not for the limit", m.refused)

@@ -49,9 +49,25 @@ func (m *meter) start() {
 func (m *meter) stop() {
 	m.pause()
 	if m.counter != nil {
-		m.burned += int64(m.set) - int64(int32(m.counter.Get()))
+		m.burned = m.spent()
 		m.counter = nil
 	}
+}
+
+// attach makes the counter that of the instance which is about to run. It begins at 0, so that the first charge
+// calls tick.
+func (m *meter) attach(counter api.MutableGlobal) {
+	m.counter, m.set = counter, 0
+	counter.Set(0)
+}
+
+// spent is what was burned until now.
+func (m *meter) spent() int64 { return m.burned + int64(m.set) - int64(int32(m.counter.Get())) }
+
+// forget begins to count anew.
+func (m *meter) forget() {
+	m.burned = 0
+	m.attach(m.counter)
 }
 
 // pause ends a slice for a wait.

@@ -3,11 +3,11 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/tetratelabs/wazero"
+	"time"
 
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/runtime/wasm"
@@ -44,29 +44,51 @@ type Info struct {
 	Charges int
 	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum.
 	MemoryMin, MemoryMax int64
+	// Rung is the way in which its tasks come by pristine instances, RungReason why it is that one.
+	Rung       Rung
+	RungReason string
 }
 
-// Module is a compiled plugin. It may run any number of calls at once, each in an instance of its
-// own.
+// Module is a compiled plugin. It may run any number of calls at once, each in an instance that nobody has
+// used before it.
 type Module struct {
 	engine   *Engine
-	backend  *backend // which compiled it
-	compiled wazero.CompiledModule
+	code     *code
+	name     string // by which wazero calls it
 	info     Info
-	declared uint64 // the most memory that the module itself allows, in bytes
-	start    bool   // it has a function to be called before any other
-	price    int64  // of an instance, in fuel
+	mutable  []wasm.Type // of the globals that the guest can change
+	declared uint64      // the most memory that the module itself allows, in bytes
+	start    bool        // it has a function to be called before any other
+	startup  []string    // what a handler runs before its first task
+	price    int64       // of an instance, in fuel
+
+	mu    sync.Mutex
+	pools map[poolKey]*pool
 
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// declare notes what the file says and the rewritten module does not.
-func (m *Module) declare(rewritten *wasm.Rewritten) {
-	m.start, m.price, m.declared = rewritten.Start, rewritten.InstancePrice, MaxMemory
-	if m.info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
-		m.declared = uint64(m.info.MemoryMax)
+// newModule is a module with what its file says and its code does not.
+func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Module {
+	m := &Module{
+		engine: e, code: code, name: code.compiled.Name(), info: info,
+		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start, price: rewritten.InstancePrice,
+		pools: map[poolKey]*pool{},
 	}
+	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
+		m.declared = uint64(info.MemoryMax)
+	}
+	if m.start {
+		m.startup = append(m.startup, wasm.StartExport)
+	}
+	if export, ok := rewritten.Export(initialize); ok && export.Kind == wasm.Function {
+		m.startup = append(m.startup, initialize)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.modules[m] = struct{}{}
+	return m
 }
 
 // Info says what the module is.
@@ -97,13 +119,61 @@ func (m *Module) Admits(l Limits) error {
 	)
 }
 
-// Close gives the module's code back. The caller guarantees that no Run is in flight. It may be
+// Retire ends the pools of that name: see Call.Pool. Instances that are in use are closed when their calls have
+// returned. Calls that name the pool later begin another one.
+func (m *Module) Retire(name string) {
+	m.mu.Lock()
+	var retired []*pool
+	for key, p := range m.pools {
+		if key.pool == name {
+			retired = append(retired, p)
+			delete(m.pools, key)
+		}
+	}
+	m.mu.Unlock()
+	for _, p := range retired {
+		p.retire()
+	}
+}
+
+// Close gives the module's instances and code back. The caller guarantees that no Run is in flight. It may be
 // called twice.
 func (m *Module) Close(ctx context.Context) error {
 	m.closeOnce.Do(func() {
-		if err := m.compiled.Close(ctx); err != nil {
-			m.closeErr = fmt.Errorf("close module %q: %w", m.info.Digest, err)
+		m.engine.mu.Lock()
+		delete(m.engine.modules, m)
+		m.engine.mu.Unlock()
+		for _, p := range m.allPools() {
+			p.retire()
 		}
+		m.closeErr = m.code.close(ctx)
 	})
 	return m.closeErr
+}
+
+// allPools are the pools that there are now.
+func (m *Module) allPools() map[poolKey]*pool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.pools)
+}
+
+// forget makes room for another pool of that key.
+func (m *Module) forget(key poolKey, p *pool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pools[key] == p {
+		delete(m.pools, key)
+	}
+}
+
+// lastUse is when the last call of the module began or ended.
+func (m *Module) lastUse() time.Time {
+	last := m.code.lastUse()
+	for _, p := range m.allPools() {
+		if used := p.lastUse(); used.After(last) {
+			last = used
+		}
+	}
+	return last
 }

@@ -4,6 +4,8 @@ package runtime
 type output struct {
 	limit int64
 	bytes []byte
+	// refused tells that a handler wanted to write more than that and was told no.
+	refused bool
 }
 
 // add takes more of it, and returns false if that would pass the limit.

@@ -3,16 +3,11 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/experimental"
-
+	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/wasi"
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -23,18 +18,22 @@ type faultError struct{ err error }
 func (e *faultError) Error() string { return e.err.Error() }
 
 // run is what one call leaves on the host's side. All of it is dropped with the call; nothing hangs on the
-// module. It belongs to the goroutine of the call.
+// instance. It belongs to the goroutine of the call.
 type run struct {
-	module *Module
-	limits Limits
-	memory memory
-	output output
-	logs   logs
-	meter  meter
-	system *wasi.System
+	module   *Module
+	limits   Limits
+	instance *instance // nil before there is one
+	stack    int64     // bytes of its call stack that the engine has counted
+	output   output
+	logs     logs
+	meter    meter
+	wasi     *wasi.System
+	abi      abi.System // of a handler
+	task     abi.Config // what that was made of
 
 	done     <-chan struct{} // the caller's context
 	over     func() error    // and why it has ended
+	ending   <-chan struct{} // the caller's wish
 	deadline time.Time       // zero is none
 	late     error           // what ends the guest then
 	hostTime time.Duration
@@ -44,52 +43,73 @@ type run struct {
 	code   int
 }
 
-// Run makes an instance, calls what the module runs at its start and _start, and tells how it ended. It is
-// safe for concurrent use, never panics, and returns when the guest has stopped: some ten thousand
+// Run runs a call in an instance that nobody has used since it was made, or made anew, and tells how it ended.
+// It is safe for concurrent use, never panics, and returns when the guest has stopped: some ten thousand
 // instructions after ctx has ended, whatever the guest does.
 func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	limits, late := c.limits()
-	environment := c.environment()
 	switch {
 	case int64(len(c.Input)) > limits.Input:
 		return InputExceeded(limits, int64(len(c.Input)))
 	case m.info.MemoryMin > limits.Memory:
 		return limitOutcome(memoryExceeded(limits.Memory))
-	case slices.ContainsFunc(environment, func(v string) bool { return strings.ContainsRune(v, 0) }):
+	case slices.ContainsFunc(c.environment(), func(v string) bool { return strings.ContainsRune(v, 0) }):
 		return faultOutcome(errors.New("a variable of the environment holds a zero byte"))
 	case ctx.Err() != nil:
 		return cancelledOutcome(context.Cause(ctx))
 	}
-	r := &run{
-		module: m, limits: limits, late: late,
-		memory: memory{limit: uint64(limits.Memory), declared: m.declared},
-		output: output{limit: limits.Output},
-		logs:   logs{limit: limits.Log, line: c.Log, progress: c.Progress},
-		meter:  meter{gate: m.engine.gate, limit: int64(limits.CPU), burned: m.price},
-		done:   ctx.Done(), over: func() error { return context.Cause(ctx) },
+	p := m.pool(c, limits)
+	i, ended, ok := p.take(ctx, c)
+	for !ok {
+		p = m.pool(c, limits)
+		i, ended, ok = p.take(ctx, c)
+	}
+	if ended != nil {
+		return *ended
 	}
 	started := time.Now()
-	if limits.Timeout > 0 {
-		r.deadline = started.Add(limits.Timeout)
-	}
-	r.system = wasi.New(wasi.Config{
-		Host: r, Stdin: c.Input, Args: []string{c.Plugin}, Env: environment,
-		Files: c.Files, Checkpoint: c.Checkpoint, Started: m.engine.started,
-	})
-	err := r.call(ctx)
+	r := m.newRun(ctx, c, limits, late, abi.Running)
+	r.meter.start()
+	i, err := p.call(r, i)
+	r.meter.stop()
 	elapsed := time.Since(started)
-	if wrong := r.logs.flush(); wrong != nil {
-		r.blame(wrong)
-	}
-	outcome := r.judge(err)
-	outcome.Stderr = r.logs.end()
+	outcome := r.finish(err)
 	outcome.Fuel, outcome.CPU = r.meter.burned, r.meter.cpu
 	outcome.GuestTime, outcome.HostTime = elapsed-r.hostTime, r.hostTime
-	if err := r.memory.release(); err != nil {
-		m.engine.logger.Error("guest memory was not released", "plugin", c.Plugin, "error", err)
-	}
+	p.give(i, outcome.Kind != HostFault)
 	return outcome
 }
+
+// newRun is the run of a call in a stage. Its time begins.
+func (m *Module) newRun(ctx context.Context, c Call, limits Limits, late error, stage abi.Stage) *run {
+	var deadline time.Time
+	if limits.Timeout > 0 {
+		deadline = time.Now().Add(limits.Timeout)
+	}
+	r := &run{
+		module: m, limits: limits, late: late,
+		output: output{limit: limits.Output},
+		logs:   logs{limit: limits.Log, line: c.Log, progress: c.Progress},
+		meter:  meter{gate: m.engine.gate, limit: int64(limits.CPU)},
+		done:   ctx.Done(), over: func() error { return context.Cause(ctx) }, ending: c.Ending, deadline: deadline,
+	}
+	system := wasi.Config{Host: r, Files: c.Files, Started: m.engine.started}
+	if m.info.Kind == Handler {
+		r.task = abi.Config{Host: r, Stage: stage, Input: c.Input, Started: m.engine.started, Task: c.task(deadline)}
+		r.abi.Init(r.task)
+		system.Args, system.Env = handlerArgs, c.granted()
+	} else {
+		r.meter.burned = m.price
+		system.Args, system.Env = []string{c.Plugin}, c.environment()
+		system.Stdin, system.Checkpoint = c.Input, c.Checkpoint
+	}
+	r.wasi = wasi.New(system)
+	return r
+}
+
+// handlerArgs are the arguments of every handler: what it does at its start is done for many tasks, and maybe
+// for several plugins.
+var handlerArgs = []string{"handler"}
 
 // InputExceeded is what Run answers to an input of so many bytes that is over the limit, for who knows
 // its size before having it.
@@ -97,43 +117,109 @@ func InputExceeded(limits Limits, size int64) Outcome {
 	return limitOutcome(inputExceeded(limits.WithDefaults().Input, size))
 }
 
-// call makes the instance and runs it to its end. When it returns, nothing of the guest runs and
-// nothing reads its memory any more.
-func (r *run) call(ctx context.Context) (err error) {
-	ctx = context.WithValue(ctx, runKey{}, r)
-	r.meter.start()
-	defer r.meter.stop()
-	instance, err := r.instantiate(ctx)
-	if err != nil {
-		return err
+// call runs the guest's entry in an instance: the one that it is given, or a new one if that is nil. It returns
+// the instance that was used, nil if none could be made. When it returns, nothing of the guest runs and nothing
+// reads its memory any more.
+func (p *pool) call(r *run, i *instance) (*instance, error) {
+	m := p.module
+	if i == nil {
+		var err error
+		if i, err = p.make(); err != nil {
+			return nil, err
+		}
 	}
-	defer func() { err = errors.Join(err, instance.Close(context.WithoutCancel(ctx))) }()
-	counter, ok := instance.ExportedGlobal(wasm.FuelExport).(api.MutableGlobal)
-	if !ok {
-		return &faultError{fmt.Errorf("the instance has no global %s", wasm.FuelExport)}
+	r.enter(i)
+	defer r.leave(i)
+	i.calls++
+	if p.rung == RungNew && m.info.Kind == Handler {
+		if err := r.begin(i); err != nil {
+			return i, err
+		}
 	}
-	r.meter.counter = counter
-	if r.module.start {
-		if _, err := instance.ExportedFunction(wasm.StartExport).Call(ctx); err != nil {
+	if m.info.Kind == Command && m.start {
+		if err := i.callExport(wasm.StartExport); err != nil {
+			return i, err
+		}
+	}
+	code, err := i.callEntry(m.info.Kind)
+	if err == nil {
+		r.code = code
+	}
+	return i, err
+}
+
+// enter makes the instance the one that the run uses.
+func (r *run) enter(i *instance) {
+	i.run, r.instance = r, i
+	r.meter.attach(i.counter)
+}
+
+// leave ends the use of the instance.
+func (r *run) leave(i *instance) {
+	i.run, i.running = nil, nil
+	r.module.engine.stacks.Add(-r.stack)
+	r.stack = 0
+}
+
+// countStack notes what the guest's call stack takes.
+func (r *run) countStack() {
+	size := int64(stackOf(r.instance.running))
+	r.module.engine.stacks.Add(size - r.stack)
+	r.stack = size
+}
+
+// begin runs what a handler runs before its first task. Its fuel is not the task's: where a handler begins once
+// for many tasks, none of them pays for it.
+func (r *run) begin(i *instance) error {
+	config := r.task
+	config.Stage = abi.Initializing
+	r.abi.Init(config)
+	for _, name := range r.module.startup {
+		if err := i.callExport(name); err != nil {
 			return err
 		}
 	}
-	_, err = instance.ExportedFunction(entryPoint).Call(ctx)
+	r.abi.Init(r.task)
+	r.meter.forget()
+	return nil
+}
+
+// callExport calls a function that is called once.
+func (i *instance) callExport(name string) error {
+	f, err := i.function(name)
+	if err == nil {
+		i.running = f
+		err = f.CallWithStack(i.ctx, nil)
+	}
 	return err
 }
 
-// instanceConfig is that of every instance: it has no name, so that there may be any number, and nothing of
-// it runs when it is made.
-var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions()
-
-// instantiate makes an instance on the memory of the run. wazero panics if it gets no memory, and
-// recovers what is below a call only.
-func (r *run) instantiate(ctx context.Context) (instance api.Module, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &faultError{fmt.Errorf("panic while instantiating a guest: %v\n%s", p, debug.Stack())}
+// callEntry calls what the kind is called by, and returns its result, which is 0 for a command.
+func (i *instance) callEntry(kind Kind) (code int, err error) {
+	if i.entry == nil {
+		if i.entry, err = i.function(entryPoints[kind]); err != nil {
+			return 0, err
 		}
-	}()
-	ctx = experimental.WithMemoryAllocator(ctx, &r.memory)
-	return r.module.backend.runtime.InstantiateModule(ctx, r.module.compiled, instanceConfig)
+	}
+	var stack [1]uint64
+	i.running = i.entry
+	err = i.entry.CallWithStack(i.ctx, stack[:])
+	if err != nil || stackOf(i.entry) > maxKeptStack {
+		i.entry = nil // its call stack may be large, and is given back with it
+	}
+	return int(int32(uint32(stack[0]))), err
 }
+
+// finish is the outcome of a run whose guest has returned.
+func (r *run) finish(err error) Outcome {
+	if wrong := r.logs.flush(); wrong != nil {
+		r.blame(wrong)
+	}
+	outcome := r.judge(err)
+	outcome.Stderr = r.logs.end()
+	return outcome
+}
+
+// maxKeptStack is the largest call stack in bytes that an instance keeps between calls. A guest that recurses
+// makes it grow up to 84 MB.
+const maxKeptStack = 64 << 10

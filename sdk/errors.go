@@ -1,6 +1,9 @@
 package sdk
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // FatalError marks an error that another attempt would not mend; see [Fatal].
 type FatalError struct {
@@ -55,22 +58,23 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 // Unwrap gives the reason to errors.Is and errors.As.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// outcome is an error that says which exit status it wants, and what the host is to read before it.
+// outcome is an error that says which exit status it wants, and how long the host is to wait.
 type outcome interface {
 	error
 	exitStatus() int
-	lastWords() string
+	delay() time.Duration // 0 leaves that to the host
 }
 
 func (e *FatalError) exitStatus() int { return exitDataErr }
 func (e *RetryError) exitStatus() int { return exitTempFail }
 
-func (e *FatalError) lastWords() string { return "" }
+func (e *FatalError) delay() time.Duration { return 0 }
+func (e *RetryError) delay() time.Duration { return min(max(e.After, 0), maxRetryAfter) }
 
-// lastWords names the delay as the host reads it.
-func (e *RetryError) lastWords() string {
-	if e.After <= 0 {
-		return ""
+// judge is what a handler's error asks for.
+func judge(err error) (status int, delay time.Duration) {
+	if o, ok := errors.AsType[outcome](err); ok {
+		return o.exitStatus(), o.delay()
 	}
-	return "quern:retry-after=" + e.After.String() + "\n"
+	return exitFailed, 0
 }

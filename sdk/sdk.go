@@ -4,14 +4,18 @@
 // A plugin is a main package with one handler:
 //
 //	func main() {
-//		sdk.Handle(func(ctx context.Context, task *sdk.Task) ([]byte, error) {
-//			return bytes.ToUpper(task.Input), nil
-//		})
+//		sdk.Handle(shout)
+//	}
+//
+//	func shout(ctx context.Context, task *sdk.Task) ([]byte, error) {
+//		return bytes.ToUpper(task.Input), nil
 //	}
 //
 // built by
 //
 //	GOOS=wasip1 GOARCH=wasm go build -o shout.wasm .
+//
+// This is a command: a program that is started for every task.
 //
 // # What becomes of a task
 //
@@ -29,26 +33,58 @@
 // the package log, for instance) goes line by line to the task's log. What it tells [Progress] is
 // shown to who waits for the task.
 //
+// # Without the start
+//
+// A command pays for its start with every task: Go's own, and that of each package that it imports.
+// A module of the kind that Quern calls a handler starts once, and every task begins with a copy of
+// the memory that it had then, which costs a few microseconds. To make one of a command, add
+//
+//	//go:wasmexport quern_handle
+//	func handle() int32 { return sdk.Run(shout) }
+//
+// and build it with -buildmode=c-shared:
+//
+//	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o shout.wasm .
+//
+// The function shout stays what it was, and so do the meanings of its errors. main stays, too, for go
+// run and go test; Quern does not call it. Without -buildmode=c-shared the module would be neither
+// kind.
+//
+// The start is package variables and init functions, in the usual order, without a task: that is where
+// to parse templates, compile expressions and load tables. What it leaves in memory is what every task
+// begins with, and what a task leaves is gone before the next one, be it of the same tenant or not.
+// Mind what comes with a copy:
+//
+//   - The functions of math/rand and math/rand/v2 that take no source answer the same numbers in every
+//     task, because their seed lies in the memory that is copied; so do sources that were seeded before,
+//     and anything else that has once been drawn at random, such as the order in which a map is ranged
+//     over. crypto/rand asks the host at each call and never repeats itself. For other generators, take a
+//     seed from it in the task.
+//   - A file is open for as long as the call that opened it: read files whole in init, or open them in
+//     the task.
+//   - A goroutine that an init function started is there in every task, where it was. It runs only while
+//     the handler waits for something, and what it has waited for before has not happened.
+//   - A time.Time that was taken in init is the time of the start, maybe hours ago; a timer that was set
+//     there is over.
+//   - What init functions write goes to no task's log, and if one of them panics or exits the plugin is
+//     refused.
+//   - Standard input is empty. Standard output is log, like standard error. The variables TASK_ID and
+//     so on are not set: ask the Task.
+//
 // # Without Quern
 //
-// The package speaks to its host by standard input, standard output, standard error, the exit
+// A command speaks to its host by standard input, standard output, standard error, the exit
 // status and a few environment variables, and by nothing else. So the same program runs on the
 // developer's own machine: go run . < input > result
 package sdk
 
-import (
-	"context"
-	"errors"
-	"io"
-	"os"
-	"strconv"
-)
+import "context"
 
 // Handler turns one task's input into its result. The result may be nil: an empty one.
 //
-// A handler is called once in the life of its process: every task gets a fresh one, so whatever
-// it leaves in memory is gone before the next task. The context is never cancelled yet: a task
-// that exceeds its time limit ends without notice.
+// A handler is called once in the life of its process or of its copy of the memory, so whatever it
+// leaves there is gone before the next task. The context is never cancelled yet: a task that exceeds
+// its time limit ends without notice.
 type Handler func(ctx context.Context, task *Task) ([]byte, error)
 
 // Task is the piece of work that a handler is given.
@@ -75,68 +111,4 @@ type Task struct {
 
 	// Input is what was enqueued, byte for byte. The handler may keep and change it.
 	Input []byte
-}
-
-// Exit statuses that the host understands, from sysexits.h.
-const (
-	exitComplete = 0
-	exitFailed   = 1
-	exitDataErr  = 65
-	exitTempFail = 75
-)
-
-// Handle runs the handler on the task of this process and exits with what became of it. It does
-// not return, so it is the last call of main.
-func Handle(handler Handler) {
-	os.Exit(run(handler, os.Stdin, os.Stdout, os.Stderr, os.Getenv))
-}
-
-// run is Handle without the process: it returns the exit status.
-func run(handler Handler, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
-	input, err := io.ReadAll(stdin)
-	if err != nil {
-		return report(stderr, "read the task's input: ", err)
-	}
-	result, err := handler(context.Background(), newTask(input, getenv))
-	if err != nil {
-		return report(stderr, "", err)
-	}
-	if _, err := stdout.Write(result); err != nil {
-		return report(stderr, "write the task's result: ", err)
-	}
-	return exitComplete
-}
-
-// newTask reads the task's description from the environment. A number that is missing or makes
-// no sense counts as not said: a handler run by hand, without any of them, is a first attempt.
-func newTask(input []byte, getenv func(string) string) *Task {
-	return &Task{
-		ID:          getenv("TASK_ID"),
-		Queue:       getenv("TASK_QUEUE"),
-		Tenant:      getenv("TASK_TENANT"),
-		Plugin:      getenv("TASK_PLUGIN"),
-		Attempt:     positive(getenv("TASK_ATTEMPT"), 1),
-		MaxAttempts: positive(getenv("TASK_MAX_ATTEMPTS"), 0),
-		Input:       input,
-	}
-}
-
-// positive reads a number from 1 up, and settles for another where there is none.
-func positive(s string, otherwise int) int {
-	if n, err := strconv.Atoi(s); err == nil && n > 0 {
-		return n
-	}
-	return otherwise
-}
-
-// report writes the error as the last line of the task's log, from where the host takes it, behind it
-// what else the host is to read, and returns the exit status that the error asks for. The error of the
-// report itself has nowhere to go.
-func report(stderr io.Writer, doing string, err error) int {
-	text, status := doing+err.Error()+"\n", exitFailed
-	if o, ok := errors.AsType[outcome](err); ok {
-		text, status = text+o.lastWords(), o.exitStatus()
-	}
-	_, _ = io.WriteString(stderr, text)
-	return status
 }

@@ -3,6 +3,8 @@ package runtimetest
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -10,7 +12,20 @@ import (
 // and returns the module. The caller does not change what is returned.
 func BuildAssemblyScript(t testing.TB, source string) []byte {
 	t.Helper()
-	binary, err := guests.get("assemblyscript\x00"+source, func() ([]byte, error) {
+	return buildAssemblyScript(t, source)
+}
+
+// BuildAssemblyScriptHandler compiles one source of AssemblyScript to a handler, in the same way: what stands at
+// the top level of the source is its _initialize.
+func BuildAssemblyScriptHandler(t testing.TB, source string) []byte {
+	t.Helper()
+	return buildAssemblyScript(t, source, "--exportStart", "_initialize")
+}
+
+func buildAssemblyScript(t testing.TB, source string, arguments ...string) []byte {
+	t.Helper()
+	key := "assemblyscript\x00" + source + "\x00" + strings.Join(arguments, "\x00")
+	binary, err := guests.get(key, func() ([]byte, error) {
 		asc, err := installed("assemblyscript/bin/asc.js")
 		if err != nil {
 			return nil, err
@@ -24,8 +39,11 @@ func BuildAssemblyScript(t testing.TB, source string) []byte {
 			if err := os.WriteFile(filepath.Join(dir, "guest.ts"), []byte(source), 0o600); err != nil {
 				return err
 			}
-			return command(t.Context(), "node", nil, dir, asc, "guest.ts", "--optimize",
-				"--config", "node_modules/@assemblyscript/wasi-shim/asconfig.json", "--outFile", filepath.Base(out))
+			args := []string{
+				asc, "guest.ts", "--optimize",
+				"--config", "node_modules/@assemblyscript/wasi-shim/asconfig.json", "--outFile", filepath.Base(out),
+			}
+			return command(t.Context(), "node", nil, dir, slices.Concat(args, arguments)...)
 		})
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ package runtimetest
 import (
 	"bytes"
 	"context"
+	_ "embed" // for the header
 	"errors"
 	"fmt"
 	"os"
@@ -49,8 +50,20 @@ const KeepNames = "-Wl,--strip-debug"
 // clang, such as KeepNames or -DNAME=VALUE. The caller does not change what is returned.
 func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
+	return buildC(t, source, arguments)
+}
+
+// BuildCHandler compiles one C source to a handler, in the same way. The source may include "quern.h", which
+// declares the functions of quern_v1, and HANDLER marks the function that quern_handle is.
+func BuildCHandler(t testing.TB, source string, arguments ...string) []byte {
+	t.Helper()
+	return buildC(t, source, slices.Concat(arguments, []string{"-mexec-model=reactor"}))
+}
+
+func buildC(t testing.TB, source string, arguments []string) []byte {
+	t.Helper()
 	key := "c\x00" + source + "\x00" + strings.Join(arguments, "\x00")
-	binary, err := guests.get(key, func() ([]byte, error) { return buildC(t.Context(), source, arguments) })
+	binary, err := guests.get(key, func() ([]byte, error) { return compileC(t.Context(), source, arguments) })
 	if err != nil {
 		t.Fatalf("build C guest: %v", err)
 	}
@@ -59,7 +72,10 @@ func BuildC(t testing.TB, source string, arguments ...string) []byte {
 
 var clang = compiler("clang")
 
-func buildC(ctx context.Context, source string, arguments []string) ([]byte, error) {
+//go:embed guests/handlers/quern.h
+var header []byte
+
+func compileC(ctx context.Context, source string, arguments []string) ([]byte, error) {
 	clang, err := clang()
 	if err != nil {
 		return nil, err
@@ -67,6 +83,9 @@ func buildC(ctx context.Context, source string, arguments []string) ([]byte, err
 	return inTemporary(func(dir, out string) error {
 		in := filepath.Join(dir, "guest.c")
 		if err := os.WriteFile(in, []byte(source), 0o600); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "quern.h"), header, 0o600); err != nil {
 			return err
 		}
 		args := append([]string{"--target=wasm32-wasi", "-O2", "-o", out}, arguments...)
@@ -103,13 +122,19 @@ func command(ctx context.Context, name string, env []string, dir string, argumen
 	return nil
 }
 
-// repository is the folder of this repository.
+// repository is the folder of this repository: that of the module that is tested, or one above it.
 var repository = sync.OnceValues(func() (string, error) {
 	gomod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the repository: %w", err)
 	}
-	return filepath.Dir(string(gomod)), nil
+	for dir := filepath.Dir(string(gomod)); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, ".ci", "clang")); err == nil {
+			return dir, nil
+		} else if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("find the repository: %w", err)
+		}
+	}
 })
 
 // compiler returns a function that asks a script of .ci, which knows for the Makefile, too, what builds WASI

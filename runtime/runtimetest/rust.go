@@ -3,6 +3,8 @@ package runtimetest
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -12,7 +14,20 @@ var rustc = compiler("rustc")
 // module. The caller does not change what is returned.
 func BuildRust(t testing.TB, source string) []byte {
 	t.Helper()
-	binary, err := guests.get("rust\x00"+source, func() ([]byte, error) {
+	return buildRust(t, source)
+}
+
+// BuildRustHandler compiles one Rust source to a handler, a cdylib, in the same way. It has an _initialize only
+// if the source defines one: rustc makes none, and the linker calls what is to be initialized from each export.
+func BuildRustHandler(t testing.TB, source string) []byte {
+	t.Helper()
+	return buildRust(t, source, "--crate-type=cdylib")
+}
+
+func buildRust(t testing.TB, source string, arguments ...string) []byte {
+	t.Helper()
+	key := "rust\x00" + source + "\x00" + strings.Join(arguments, "\x00")
+	binary, err := guests.get(key, func() ([]byte, error) {
 		rustc, err := rustc()
 		if err != nil {
 			return nil, err
@@ -23,7 +38,7 @@ func BuildRust(t testing.TB, source string) []byte {
 				return err
 			}
 			args := []string{"--edition=2021", "-Copt-level=2", "-Cstrip=symbols", "-o", out, in}
-			return command(t.Context(), rustc[0], nil, dir, append(args, rustc[1:]...)...)
+			return command(t.Context(), rustc[0], nil, dir, slices.Concat(args, arguments, rustc[1:])...)
 		})
 	})
 	if err != nil {

@@ -371,7 +371,7 @@ func (d *decoder) globalSection(r *reader) {
 		if !g.mutable {
 			continue
 		}
-		if g.of != V128 && !g.of.isReference() {
+		if g.of.Number() {
 			name := GlobalExport(len(d.out.Mutable))
 			d.parts[sectionExport].export(name, Global, uint32(len(d.globals)-1))
 		}

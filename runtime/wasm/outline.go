@@ -50,6 +50,9 @@ func (t Type) String() string {
 	}
 }
 
+// Number tells whether the type is one of integers or floats.
+func (t Type) Number() bool { return t == I32 || t == I64 || t == F32 || t == F64 }
+
 func (t Type) isReference() bool { return t == FuncRef || t == ExternRef }
 
 // Signature is the type of a function.

@@ -1,0 +1,88 @@
+package abi
+
+import "github.com/tetratelabs/wazero/api"
+
+// ModuleName is the module that guests import the functions from.
+const ModuleName = "quern_v1"
+
+// Function is a function that guests can import. Call finds its parameters on the stack and leaves
+// its results there; mem is the guest's memory.
+type Function struct {
+	Name            string
+	Params, Results []api.ValueType
+	Call            func(s *System, mem api.Memory, stack []uint64)
+}
+
+const (
+	i32 = api.ValueTypeI32
+	i64 = api.ValueTypeI64
+)
+
+// need is what a function needs to work.
+type need int
+
+const (
+	nothing     need = iota
+	call             // of the handler, with a task or without
+	description      // of a task
+	slot             // filled by another function that needs a task
+)
+
+// Functions lists what this version has of quern_v1.
+func Functions() []Function {
+	return []Function{
+		answering("result_read", slot, (*System).resultRead, i32, i32, i32),
+		answering("input_size", call, (*System).inputSize),
+		answering("input_read", call, (*System).inputRead, i32, i32, i32),
+		answering("output_write", call, (*System).outputWrite, i32, i32),
+		answering("error_set", call, (*System).errorSet, i32, i32),
+		answering("retry_after", call, (*System).setRetryAfter, i64),
+		answering("task_text", description, (*System).taskText, i32),
+		answering("task_number", description, (*System).taskNumber, i32, i32),
+		answering("cancelled", call, (*System).cancelled),
+		answering("clock", nothing, (*System).clock, i32, i32),
+		answering("random", nothing, (*System).random, i32, i32),
+	}
+}
+
+// Planned tells whether a later version has a function of this name. What this one has is not planned.
+func Planned(name string) bool {
+	switch name {
+	case "log", "progress", "checkpoint_save", "checkpoint_load", "enqueue", "kv_get", "kv_set", "kv_delete",
+		"kv_increment", "kv_swap", "kv_list", "http", "config_get", "secret_get", "sleep":
+		return true
+	}
+	return false
+}
+
+// answering is a function whose only result is an errno, and which the stage may forbid.
+func answering(name string, needs need, f func(*System, api.Memory, []uint64) errno, params ...api.ValueType) Function {
+	return Function{
+		Name:    name,
+		Params:  params,
+		Results: []api.ValueType{i32},
+		Call: func(s *System, mem api.Memory, stack []uint64) {
+			answer := errnoState
+			if s.allows(name, needs) {
+				answer = f(s, mem, stack[:len(params)])
+			}
+			stack[0] = uint64(uint32(answer))
+		},
+	}
+}
+
+// allows tells whether a function works in the guest's stage, and notes what Warming refuses.
+func (s *System) allows(name string, needs need) bool {
+	switch {
+	case s.stage == Running || needs == nothing:
+		return true
+	case s.stage == Initializing || needs == description:
+		return false
+	case needs == call:
+		return true
+	}
+	if s.misused == "" {
+		s.misused = name
+	}
+	return false
+}

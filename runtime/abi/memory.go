@@ -1,0 +1,53 @@
+package abi
+
+import (
+	"math"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// view returns n bytes of the guest's memory, or false if they do not all lie in it. It is not kept
+// longer than the function runs: the memory may move when it grows. A pointer to nothing may point
+// anywhere.
+func view(mem api.Memory, pointer, n uint64) ([]byte, bool) {
+	if n = uint64(uint32(n)); n == 0 {
+		return nil, true
+	}
+	return mem.Read(uint32(pointer), uint32(n))
+}
+
+// put64 writes a result, all of it or nothing.
+func put64(mem api.Memory, pointer uint64, value int64) errno {
+	if !mem.WriteUint64Le(uint32(pointer), uint64(value)) {
+		return errnoFault
+	}
+	return errnoSuccess
+}
+
+// piece is how many bytes are moved between two looks at whether the guest may go on.
+const piece = 1 << 20
+
+// spend charges for a move, so that what a Host sees at once is no more than a piece.
+func (s *System) spend(n int) {
+	for ; n > piece; n -= piece {
+		s.host.Spend(piece)
+	}
+	s.host.Spend(n)
+}
+
+// read copies what lies behind an offset into the guest's memory and answers how much that was. The
+// arguments are the offset, a pointer and the length of the guest's buffer.
+func read[T string | []byte](s *System, mem api.Memory, contents T, a []uint64) errno {
+	buffer, ok := view(mem, a[1], a[2])
+	if !ok {
+		return errnoFault
+	}
+	contents = contents[min(uint64(uint32(a[0])), uint64(len(contents))):]
+	n := min(len(buffer), len(contents), math.MaxInt32)
+	for at := 0; at < n; at += piece {
+		end := min(n, at+piece)
+		s.host.Spend(end - at)
+		copy(buffer[at:end], contents[at:end])
+	}
+	return errno(n)
+}

@@ -1,0 +1,143 @@
+package abi
+
+import (
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// resultRead is result_read(off, ptr, cap).
+func (s *System) resultRead(mem api.Memory, a []uint64) errno { return read(s, mem, s.slot, a) }
+
+// inputSize is input_size().
+func (s *System) inputSize(api.Memory, []uint64) errno { return length(len(s.input)) }
+
+// inputRead is input_read(off, ptr, cap).
+func (s *System) inputRead(mem api.Memory, a []uint64) errno { return read(s, mem, s.input, a) }
+
+// length answers a number of bytes, if it is one that can be told from an error.
+func length(n int) errno {
+	if n > math.MaxInt32 {
+		return errnoTooBig
+	}
+	return errno(n)
+}
+
+// outputWrite is output_write(ptr, len). It is paid for also if it is too much.
+func (s *System) outputWrite(mem api.Memory, a []uint64) errno {
+	p, ok := view(mem, a[0], a[1])
+	if !ok {
+		return errnoFault
+	}
+	s.spend(len(p))
+	if len(p) > 0 && !s.host.Output(p) {
+		return errnoTooBig
+	}
+	return errnoSuccess
+}
+
+// maxError bounds the text of an error, in bytes.
+const maxError = 4 << 10
+
+// errorSet is error_set(ptr, len). The last one counts, as far as maxError.
+func (s *System) errorSet(mem api.Memory, a []uint64) errno {
+	text, ok := view(mem, a[0], a[1])
+	if !ok {
+		return errnoFault
+	}
+	text = prefix(text)
+	s.host.Spend(len(text))
+	s.failure, s.failed = append(s.failure[:0], text...), true
+	return errnoSuccess
+}
+
+// Error is the text that error_set was given last, and whether it was given any. It is UTF-8 of at most
+// 4 KiB, with what was none replaced, and may still hold what would harm a terminal.
+func (s *System) Error() (text string, said bool) {
+	return prefix(strings.ToValidUTF8(string(s.failure), "\uFFFD")), s.failed
+}
+
+// prefix returns the longest beginning of text that has at most maxError bytes and splits no rune.
+func prefix[T string | []byte](text T) T {
+	if len(text) <= maxError {
+		return text
+	}
+	for cut := maxError; cut > maxError-utf8.UTFMax; cut-- {
+		if utf8.RuneStart(text[cut]) {
+			return text[:cut]
+		}
+	}
+	return text[:maxError] // no UTF-8 at all
+}
+
+// maxRetryAfter is the longest delay that a guest can ask for.
+const maxRetryAfter = 365 * 24 * time.Hour
+
+// setRetryAfter is retry_after(ms). The last one counts.
+func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
+	ms := int64(a[0])
+	if ms < 0 {
+		return errnoInval
+	}
+	s.retryAfter = time.Duration(min(ms, maxRetryAfter.Milliseconds())) * time.Millisecond
+	return errnoSuccess
+}
+
+// taskText is task_text(field), which fills the slot.
+func (s *System) taskText(_ api.Memory, a []uint64) errno {
+	var text string
+	switch uint32(a[0]) {
+	case 0:
+		text = s.task.ID
+	case 1:
+		text = s.task.Queue
+	case 2:
+		text = s.task.Tenant
+	case 3:
+		text = s.task.Plugin
+	case 4:
+		text = s.task.PreviousError
+	case 5:
+		text = s.task.Parent
+	case 6:
+		text = s.task.Key
+	default:
+		return errnoInval
+	}
+	answer := length(len(text))
+	if answer >= 0 {
+		s.slot = text
+	}
+	return answer
+}
+
+// taskNumber is task_number(field, result number).
+func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
+	var number int64
+	switch uint32(a[0]) {
+	case 0:
+		number = int64(s.task.Attempt)
+	case 1:
+		number = int64(s.task.MaxAttempts)
+	case 2:
+		if !s.task.Deadline.IsZero() {
+			number = s.task.Deadline.UnixMilli()
+		}
+	case 3:
+		number = s.host.FuelLeft()
+	default:
+		return errnoInval
+	}
+	return put64(mem, a[1], number)
+}
+
+// cancelled is cancelled().
+func (s *System) cancelled(api.Memory, []uint64) errno {
+	if s.host.Cancelled() {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,206 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/quern-project/quern/runtime/snapshot"
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+// instance is a module with memory, globals and tables of its own. One run uses it at a time; what a run
+// leaves on the host's side hangs on the run.
+type instance struct {
+	code    *code // holds it
+	guest   api.Module
+	memory  memory
+	counter api.MutableGlobal
+	globals []api.MutableGlobal // those that the guest can change
+	entry   api.Function        // nil until it is called first, and after it has ended badly
+
+	ctx     context.Context // of all calls of the guest; it leads to the instance
+	run     *run            // that it is used by
+	running api.Function    // that the run has called last
+	calls   int             // that it has served
+}
+
+// instanceKey is the key of the instance in the context of its calls.
+type instanceKey struct{}
+
+// instanceConfig is that of every instance: it has no name, so that there may be any number, and nothing of
+// it runs when it is made.
+var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions()
+
+// instantiate makes an instance whose memory grows to the limit at most. It takes over a hold of the code: what
+// it returns is closed, else the hold is given back. An error that is a *faultError is the host's, any other
+// the module's.
+func (m *Module) instantiate(limit int64) (i *instance, err error) {
+	i = &instance{code: m.code, memory: memory{limit: uint64(limit), declared: m.declared}}
+	i.ctx = context.WithValue(context.Background(), instanceKey{}, i)
+	defer func() {
+		// wazero panics if it gets no memory, and recovers what is below a call only.
+		if p := recover(); p != nil {
+			err = &faultError{fmt.Errorf("panic while instantiating a guest: %v\n%s", p, debug.Stack())}
+		}
+		if i.memory.err != nil {
+			err = &faultError{i.memory.err}
+		}
+		if err != nil {
+			err = errors.Join(err, i.close())
+			i = nil
+		}
+	}()
+	ctx := experimental.WithMemoryAllocator(i.ctx, &i.memory)
+	i.guest, err = m.code.backend.runtime.InstantiateModule(ctx, m.code.compiled, instanceConfig)
+	if err != nil {
+		return i, err
+	}
+	if i.counter, err = i.global(wasm.FuelExport); err != nil {
+		return i, err
+	}
+	for n, kind := range m.mutable {
+		if kind.Number() {
+			global, err := i.global(wasm.GlobalExport(n))
+			if err != nil {
+				return i, err
+			}
+			i.globals = append(i.globals, global)
+		}
+	}
+	return i, nil
+}
+
+func (i *instance) global(name string) (api.MutableGlobal, error) {
+	global, ok := i.guest.ExportedGlobal(name).(api.MutableGlobal)
+	if !ok {
+		return nil, &faultError{fmt.Errorf("the instance has no global %s", name)}
+	}
+	return global, nil
+}
+
+// image is the state that instances begin in.
+type image struct {
+	memory  *snapshot.Image // nil of a module without memory
+	globals []uint64
+	warm    bool // taken after a call
+}
+
+// capture makes an image of the instance, which goes on as one that was made from it.
+func (i *instance) capture() (img *image, err error) {
+	img = &image{}
+	for _, global := range i.globals {
+		img.globals = append(img.globals, global.Get())
+	}
+	if i.memory.space == nil {
+		return img, nil
+	}
+	if img.memory, err = snapshot.Take(i.memory.contents()); err != nil {
+		return nil, err
+	}
+	if err := i.memory.adopt(img.memory); err != nil {
+		return nil, errors.Join(err, img.close())
+	}
+	return img, nil
+}
+
+// adopt makes a new instance one that was made from the image.
+func (i *instance) adopt(img *image) error {
+	if img.memory != nil {
+		missing := uint32((img.memory.Size() - i.memory.size) / wasm.PageSize)
+		if _, ok := i.guest.Memory().Grow(missing); !ok {
+			return fmt.Errorf("memory does not grow to the %d bytes of its image", img.memory.Size())
+		}
+		if err := i.memory.adopt(img.memory); err != nil {
+			return err
+		}
+	}
+	i.setGlobals(img)
+	return nil
+}
+
+// reset makes the instance what it was when it was made from the image, whatever a guest did meanwhile.
+func (i *instance) reset(img *image, rung snapshot.Rung) error {
+	if img.memory != nil {
+		if err := i.memory.reset(rung, img.memory); err != nil {
+			return err
+		}
+		if err := i.shrink(img.memory.Size()); err != nil {
+			return err
+		}
+	}
+	i.setGlobals(img)
+	return nil
+}
+
+func (i *instance) setGlobals(img *image) {
+	for n, global := range i.globals {
+		global.Set(img.globals[n])
+	}
+}
+
+// shrink takes grown memory from the guest. wazero knows no such thing, but takes what the allocator gives it:
+// memory grows by a page, for which the rewritten module's maximum always has room, and gets what it is to
+// have.
+func (i *instance) shrink(size uint64) error {
+	if i.memory.size == size {
+		return nil
+	}
+	i.memory.shrunk = true
+	defer func() { i.memory.shrunk = false }()
+	i.memory.size = size
+	if _, ok := i.guest.Memory().Grow(1); !ok {
+		return errors.New("memory cannot be shrunk")
+	}
+	return nil
+}
+
+// function is an export without parameters, which the module was checked to have.
+func (i *instance) function(name string) (api.Function, error) {
+	f := i.guest.ExportedFunction(name)
+	if f == nil {
+		return nil, &faultError{fmt.Errorf("the instance has no function %s", name)}
+	}
+	return f, nil
+}
+
+// held is what the instance takes in bytes beside its image and code, while no call uses it.
+func (i *instance) held() int64 {
+	if i.memory.space == nil {
+		return perInstance
+	}
+	return perInstance + i.memory.space.Held()
+}
+
+// perInstance is what wazero and we keep for an instance on Go's heap, about; most is its call stack.
+const perInstance = 32 << 10
+
+// close gives back all that the instance takes. Nothing may run in it any more.
+func (i *instance) close() error {
+	var err error
+	if i.guest != nil {
+		err = i.guest.Close(i.ctx)
+	}
+	err = errors.Join(err, i.memory.release())
+	i.code.release()
+	return err
+}
+
+func (img *image) close() error {
+	if img == nil || img.memory == nil {
+		return nil
+	}
+	return img.memory.Close()
+}
+
+func (img *image) held() int64 {
+	if img == nil || img.memory == nil {
+		return 0
+	}
+	return img.memory.Held()
+}

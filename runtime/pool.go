@@ -1,0 +1,364 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/runtime/abi"
+)
+
+// maxCalls is how many calls an instance serves before another takes its place: what wazero may gather for one
+// ends with it.
+const maxCalls = 10_000
+
+// poolKey says whose instances those of a pool are. Nothing but code is shared wider.
+type poolKey struct {
+	pool, tenant string
+	memory       int64
+}
+
+// pool is the image and the instances of a module for one tenant under one manifest. It grows with the calls that
+// run at once; Engine.tidy takes back what is not used any more.
+//
+//	take ──▶ an idle instance ─────────────────────────────────┐
+//	  ├────▶ nil: call makes one from the image ───────────────┤
+//	  └────▶ no image yet: one call makes it, others wait ─────┤
+//	                                                           ▼
+//	give ◀── reset, or closed if that fails ◀── judge ◀── call of the guest
+type pool struct {
+	module *Module
+	rung   Rung
+	memory int64
+	shared bool // of calls that name a pool; else of one call alone
+
+	mu      sync.Mutex
+	image   *image
+	making  chan struct{} // closed when the one call that makes the image has ended
+	idle    []*instance   // the last one was used last
+	busy    int
+	peak    int // of busy, since the last tidy
+	before  int // peak until then
+	retired bool
+	used    time.Time // by the last take
+}
+
+// pool finds the pool of a call, or makes it.
+func (m *Module) pool(c Call, limits Limits) *pool {
+	if c.Pool == "" {
+		return &pool{module: m, rung: RungNew, memory: limits.Memory}
+	}
+	key := poolKey{c.Pool, c.Tenant, limits.Memory}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, found := m.pools[key]
+	if !found {
+		p = &pool{module: m, rung: m.info.Rung, memory: limits.Memory, shared: true}
+		m.pools[key] = p
+	}
+	return p
+}
+
+// take returns an idle instance, or nil if one is to be made, for which the code is held then. What ends the
+// call before it has begun is its outcome. Else give has to be called. A pool that was retired takes nothing.
+func (p *pool) take(ctx context.Context, c Call) (i *instance, ended *Outcome, ok bool) {
+	for {
+		p.mu.Lock()
+		switch {
+		case p.retired:
+			p.mu.Unlock()
+			return nil, nil, false
+		case len(p.idle) > 0:
+			i = p.idle[len(p.idle)-1]
+			p.idle = p.idle[:len(p.idle)-1]
+			p.begun()
+			return i, nil, true
+		case p.image != nil || p.rung == RungNew:
+			p.begun()
+			if err := p.module.code.hold(ctx); err != nil {
+				p.ended()
+				return nil, unloadable(ctx, err), true
+			}
+			return nil, nil, true
+		case p.making == nil:
+			made := make(chan struct{})
+			p.making = made
+			p.begun()
+			i, ended := p.first(ctx, c)
+			p.mu.Lock()
+			p.making = nil
+			p.mu.Unlock()
+			close(made)
+			if ended != nil {
+				p.ended()
+			}
+			return i, ended, true
+		}
+		made := p.making
+		p.mu.Unlock()
+		select {
+		case <-made:
+		case <-ctx.Done():
+			outcome := cancelledOutcome(context.Cause(ctx))
+			return nil, &outcome, true
+		}
+	}
+}
+
+// begun counts a call in, and unlocks the pool.
+func (p *pool) begun() {
+	p.busy++
+	p.peak = max(p.peak, p.busy)
+	p.used = time.Now()
+	p.mu.Unlock()
+}
+
+// ended counts it out.
+func (p *pool) ended() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy--
+}
+
+// unloadable is the outcome of a call for which the code could not be loaded again.
+func unloadable(ctx context.Context, err error) *Outcome {
+	outcome := faultOutcome(err)
+	if ctx.Err() != nil {
+		outcome = cancelledOutcome(context.Cause(ctx))
+	}
+	return &outcome
+}
+
+// make makes an instance, from the image if there is one. The hold of the code goes to it.
+func (p *pool) make() (*instance, error) {
+	i, err := p.module.instantiate(p.memory)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	img := p.image
+	p.mu.Unlock()
+	if img == nil {
+		return i, nil
+	}
+	if err := i.adopt(img); err != nil {
+		return nil, &faultError{errors.Join(err, i.close())}
+	}
+	return i, nil
+}
+
+// first makes the image of the pool, and returns the instance that it was taken of. It is not a part of the
+// call that happens to come first: it has the same limits of its own, and a failure here is that call's outcome.
+func (p *pool) first(ctx context.Context, c Call) (*instance, *Outcome) {
+	m := p.module
+	if err := m.code.hold(ctx); err != nil {
+		return nil, unloadable(ctx, err)
+	}
+	limits := c.Limits.WithDefaults()
+	c.Input, c.Log, c.Progress, c.Timeout = nil, nil, nil, 0
+	r := m.newRun(ctx, c, limits, timeoutExceeded(limits.Timeout), abi.Initializing)
+	r.meter.start()
+	i, err := p.make()
+	if err == nil {
+		r.enter(i)
+		if m.info.Kind == Handler {
+			err = r.begin(i)
+		}
+		r.leave(i)
+	}
+	r.meter.stop()
+	if err != nil || r.cause != nil {
+		outcome := r.unbegun(err)
+		p.discard(i)
+		return nil, &outcome
+	}
+	img, err := i.capture()
+	if err == nil && c.Warm != nil {
+		img, err = p.warm(ctx, c, i, img)
+	}
+	if err != nil {
+		outcome := faultOutcome(err)
+		p.discard(i)
+		return nil, &outcome
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.image = img
+	return i, nil
+}
+
+// unbegun is the outcome of a run in which a handler did not come to its first task.
+func (r *run) unbegun(err error) Outcome {
+	outcome := r.finish(err)
+	switch outcome.Kind {
+	case Complete, Retry, Fatal:
+		outcome = Outcome{Kind: Failed, Code: outcome.Code, Stderr: outcome.Stderr, Message: "the handler exited"}
+	case Cancelled, HostFault:
+		return outcome
+	}
+	outcome.Message = "before its first task (_initialize): " + outcome.Message
+	return outcome
+}
+
+// warm runs a call without a task in the instance, and makes its image one of what that leaves. If the guest
+// does not come to its end, the image stays the cold one: it returns that which holds.
+func (p *pool) warm(ctx context.Context, c Call, i *instance, cold *image) (*image, error) {
+	limits := c.Limits.WithDefaults()
+	c.Input = c.Warm
+	r := p.module.newRun(ctx, c, limits, timeoutExceeded(limits.Timeout), abi.Warming)
+	r.meter.start()
+	r.enter(i)
+	code, err := i.callEntry(Handler)
+	r.leave(i)
+	r.meter.stop()
+	if err == nil {
+		r.code = code
+	}
+	outcome := r.finish(err)
+	logger := p.module.engine.logger.With("plugin", c.Plugin, "tenant", c.Tenant, "digest", p.module.info.Digest)
+	switch refused := r.abi.Misused(); {
+	case outcome.Kind == HostFault:
+		return nil, errors.Join(outcome.Err, cold.close())
+	case refused != "":
+		logger.Warn("the image stays cold: the warm call needs a task", "function", refused)
+	case outcome.Kind != Complete:
+		logger.Warn("the image stays cold: the warm call failed", "outcome", outcome.Kind, "error", outcome.Message)
+	default:
+		hot, err := i.capture()
+		if err != nil {
+			return nil, errors.Join(err, cold.close())
+		}
+		hot.warm = true
+		return hot, cold.close()
+	}
+	if err := i.reset(cold, p.rung); err != nil {
+		return nil, errors.Join(err, cold.close())
+	}
+	return cold, nil
+}
+
+// give takes an instance back, which nothing uses any more; nil if there is none. It is kept if it can be reset.
+func (p *pool) give(i *instance, sound bool) {
+	if i == nil {
+		p.ended()
+		return
+	}
+	p.mu.Lock()
+	img, keep := p.image, p.shared && !p.retired && p.rung != RungNew && i.calls < maxCalls
+	p.mu.Unlock()
+	if keep && sound {
+		if err := i.reset(img, p.rung); err != nil {
+			p.module.engine.logger.Error("an instance was not reset, it is discarded", "digest", p.module.info.Digest, "error", err)
+			keep = false
+		}
+	}
+	p.mu.Lock()
+	p.busy--
+	p.used = time.Now()
+	keep = keep && sound && !p.retired
+	if keep {
+		p.idle = append(p.idle, i)
+	}
+	last := p.retired && p.busy == 0
+	p.mu.Unlock()
+	if !keep {
+		p.discard(i)
+	}
+	if last {
+		p.drop(0)
+	}
+}
+
+// discard closes an instance, if there is one.
+func (p *pool) discard(i *instance) {
+	if i == nil {
+		return
+	}
+	if err := i.close(); err != nil {
+		p.module.engine.logger.Error("an instance was not closed", "digest", p.module.info.Digest, "error", err)
+	}
+}
+
+// trim closes the idle instances that were not needed since the last trim but one, of an idle pool all but one,
+// whose memory it gives back. A pool that was idle for too long is retired; it tells whether it is.
+func (p *pool) trim(now time.Time, tooLong time.Duration) (gone bool) {
+	p.mu.Lock()
+	if p.busy == 0 && tooLong > 0 && now.Sub(p.used) >= tooLong {
+		p.retired = true
+		p.mu.Unlock()
+		p.drop(0)
+		return true
+	}
+	keep := max(1, max(p.peak, p.before)-p.busy)
+	rests := p.peak == 0 && p.before == 0
+	p.before, p.peak = p.peak, p.busy
+	if rests {
+		p.rest()
+	}
+	p.mu.Unlock()
+	p.drop(keep)
+	return false
+}
+
+// rest gives back what idle instances hold beside their images.
+func (p *pool) rest() {
+	for _, i := range p.idle {
+		if i.memory.space == nil || i.memory.space.Held() == 0 {
+			continue
+		}
+		i.entry = nil
+		if err := i.memory.space.Trim(); err != nil {
+			p.module.engine.logger.Error("memory was not given back", "digest", p.module.info.Digest, "error", err)
+		}
+	}
+}
+
+// held is what the image and the idle instances take in bytes.
+func (p *pool) held() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	total := p.image.held()
+	for _, i := range p.idle {
+		total += i.held()
+	}
+	return total
+}
+
+// drop closes the idle instances but so many, and the image as well if none is left and no call needs it. It tells
+// how many bytes that gave back.
+func (p *pool) drop(keep int) (freed int64) {
+	p.mu.Lock()
+	n := max(0, len(p.idle)-keep)
+	gone := slices.Clone(p.idle[:n])
+	p.idle = slices.Delete(p.idle, 0, n)
+	var img *image
+	if keep == 0 && p.busy == 0 {
+		img, p.image = p.image, nil
+	}
+	p.mu.Unlock()
+	for _, i := range gone {
+		freed += i.held()
+		p.discard(i)
+	}
+	freed += img.held()
+	if err := img.close(); err != nil {
+		p.module.engine.logger.Error("an image was not closed", "digest", p.module.info.Digest, "error", err)
+	}
+	return freed
+}
+
+// retire ends the pool: what is idle is closed now, what runs when it has returned.
+func (p *pool) retire() {
+	p.mu.Lock()
+	p.retired = true
+	p.mu.Unlock()
+	p.drop(0)
+}
+
+func (p *pool) lastUse() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
+}

@@ -1,0 +1,97 @@
+package runtimetest
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+//go:embed guests/handlers
+var handlers embed.FS
+
+// Language is one in which handlers are written here.
+type Language string
+
+// The languages of handlers.
+const (
+	C              Language = "C"
+	Rust           Language = "Rust"
+	Go             Language = "Go"
+	AssemblyScript Language = "AssemblyScript"
+)
+
+// Languages are all of them.
+func Languages() []Language { return []Language{C, Rust, Go, AssemblyScript} }
+
+// BuildHandler compiles one source of a language to a handler.
+func (l Language) BuildHandler(t testing.TB, source string) []byte {
+	t.Helper()
+	switch l {
+	case C:
+		return BuildCHandler(t, source)
+	case Rust:
+		return BuildRustHandler(t, source)
+	case Go:
+		return BuildGoHandler(t, source)
+	case AssemblyScript:
+		return BuildAssemblyScriptHandler(t, source)
+	}
+	t.Fatalf("no language %q", l)
+	return nil
+}
+
+// HandlerSource is the source of a handler of this package.
+func (l Language) HandlerSource(t testing.TB, name string) string {
+	t.Helper()
+	file := map[Language]string{C: name + ".c", Rust: name + ".rs", Go: name + "/main.go", AssemblyScript: name + ".ts"}[l]
+	source, err := handlers.ReadFile("guests/handlers/" + file)
+	if err != nil {
+		t.Fatalf("read handler %s in %s: %v", name, l, err)
+	}
+	return string(source)
+}
+
+// Empty is a handler that completes.
+func (l Language) Empty(t testing.TB) []byte {
+	t.Helper()
+	return l.BuildHandler(t, l.HandlerSource(t, "empty"))
+}
+
+// JSON is a handler that parses its input, an order such as JSONInput; adds up what its lines cost (quantity times
+// price) and weigh (quantity times each of the weights) in the members total and weight; and writes it as output.
+// What is no JSON ends it with 65. In Go that is done by encoding/json, elsewhere by a small parser to a tree.
+func (l Language) JSON(t testing.TB) []byte {
+	t.Helper()
+	return l.BuildHandler(t, l.HandlerSource(t, "json"))
+}
+
+// JSONInput is an order of about 1 KB.
+func JSONInput() []byte {
+	input, _ := order()
+	return input
+}
+
+// JSONOutput is what JSON writes for it.
+func JSONOutput() []byte {
+	_, output := order()
+	return output
+}
+
+func order() (input, output []byte) {
+	var lines []string
+	total, weight := 0, 0
+	for i := range 8 {
+		quantity, price, weights := i%4+1, i*335+990, [3]int{i, i + 2, 2*i + 5}
+		total += quantity * price
+		weight += quantity * (weights[0] + weights[1] + weights[2])
+		lines = append(lines, fmt.Sprintf(`{"sku":"SKU-%06d","title":"Widget, %ssmall","quantity":%d,"price":%d,"weights":[%d,%d,%d]}`,
+			i*7919, strings.Repeat("very ", i%3), quantity, price, weights[0], weights[1], weights[2]))
+	}
+	write := func(total, weight int) []byte {
+		return fmt.Appendf(nil, `{"id":"9f4e1c52-0c1b-4f7e-9c1c-7a6f2d5a8b10",`+
+			`"customer":{"name":"Zoë \"Zed\" Ångström\nGöteborg","email":"zoe@example.org"},`+
+			`"lines":[%s],"paid":true,"note":null,"total":%d,"weight":%d}`, strings.Join(lines, ","), total, weight)
+	}
+	return write(0, 0), write(total, weight)
+}

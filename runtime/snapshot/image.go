@@ -1,0 +1,125 @@
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// wasmPage is the unit in which memories of WebAssembly grow.
+const wasmPage = 64 << 10
+
+// Image is the contents of a memory, sealed against any change. Its methods may be called from several
+// goroutines at once.
+type Image struct {
+	size uint64
+	// holes has a bit for each page of the system, set if the page is zero. Such a page is a hole of the memfd,
+	// and reading it through a mapping would make the kernel fill it.
+	holes []uint64
+	// view is the contents as Reset reads them.
+	view []byte
+
+	mu     sync.Mutex
+	file   *os.File // the memfd; nil if the size is 0, and after Close
+	closed bool
+	users  int // of view: the image until Close, and each space that it is mapped into
+}
+
+// Take makes an image of contents, which it copies. Their length is a multiple of 64 KiB. On systems other than
+// Linux it fails with [errors.ErrUnsupported].
+func Take(contents []byte) (*Image, error) {
+	if len(contents)%wasmPage != 0 {
+		return nil, fmt.Errorf("take an image of %d bytes: want a multiple of %d", len(contents), wasmPage)
+	}
+	m := &Image{size: uint64(len(contents)), holes: findHoles(contents), users: 1}
+	var err error
+	if m.file, m.view, err = m.seal(contents); err != nil {
+		return nil, fmt.Errorf("take an image of %d bytes: %w", len(contents), err)
+	}
+	return m, nil
+}
+
+// Size is the size of the memory in bytes.
+func (m *Image) Size() uint64 { return m.size }
+
+// Held is the number of bytes that the image takes now. At first these are the pages that are not zero; a zero
+// page is added when a space first touches it. After Close it is 0, though the spaces may hold the pages.
+func (m *Image) Held() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.file == nil {
+		return 0
+	}
+	return allocated(m.file)
+}
+
+// Close gives the image back. Spaces that it is mapped into keep their contents, but cannot be Reset any more.
+// It may be called twice.
+func (m *Image) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	var err error
+	if m.file != nil {
+		err = m.file.Close()
+		m.file = nil
+	}
+	return errors.Join(err, m.drop())
+}
+
+// enter is said by a space that is about to map the image, and leave when it does so no longer.
+func (m *Image) enter() (*os.File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, errClosed
+	}
+	m.users++
+	return m.file, nil
+}
+
+func (m *Image) leave() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.drop()
+}
+
+// drop ends one use of the view; the last one unmaps it. The caller holds mu.
+func (m *Image) drop() error {
+	m.users--
+	if m.users > 0 {
+		return nil
+	}
+	view := m.view
+	m.view = nil
+	return unmap(view)
+}
+
+// isClosed tells whether Close has been called.
+func (m *Image) isClosed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed
+}
+
+// hole tells whether the page at this offset is zero.
+func (m *Image) hole(offset uint64) bool {
+	page := offset / pageSize
+	return m.holes[page/64]&(1<<(page%64)) != 0
+}
+
+func findHoles(contents []byte) []uint64 {
+	pages := uint64(len(contents)) / pageSize
+	holes := make([]uint64, (pages+63)/64)
+	for page := range pages {
+		if bytes.Equal(contents[page*pageSize:][:pageSize], zeroes) {
+			holes[page/64] |= 1 << (page % 64)
+		}
+	}
+	return holes
+}

@@ -1,0 +1,74 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// seals forbid every later change, by this process too.
+const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// seal writes the contents into a memfd, leaving out what is zero, seals it and maps it for reading.
+func (m *Image) seal(contents []byte) (file *os.File, view []byte, err error) {
+	if len(contents) == 0 {
+		return nil, nil, nil // no mapping is that short
+	}
+	file, err = memfd()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close())
+			file = nil
+		}
+	}()
+	if err := file.Truncate(int64(len(contents))); err != nil {
+		return nil, nil, err
+	}
+	for at := uint64(0); at < m.size; {
+		end := at
+		for end < m.size && !m.hole(end) {
+			end += pageSize
+		}
+		if at == end {
+			at += pageSize
+			continue
+		}
+		if _, err := file.WriteAt(contents[at:end], int64(at)); err != nil {
+			return nil, nil, err
+		}
+		at = end
+	}
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, nil, fmt.Errorf("seal it: %w", err)
+	}
+	// Private, though nobody writes: Linux before 6.7 refuses a shared mapping of what is sealed.
+	view, err = mapFile(file, nil, m.size, unix.PROT_READ, unix.MAP_PRIVATE)
+	return file, view, err
+}
+
+// memfd makes a file without a name that nobody can execute, where the kernel knows how to forbid it (6.3 and later).
+func memfd() (*os.File, error) {
+	const name, flags = "quern-image", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) {
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create a memfd: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// allocated is the number of bytes that a file takes.
+func allocated(file *os.File) int64 {
+	var stat unix.Stat_t
+	if unix.Fstat(int(file.Fd()), &stat) != nil {
+		return 0
+	}
+	return stat.Blocks * 512
+}

@@ -1,0 +1,119 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+)
+
+// pageSize is the system's, the unit in which a space gets pages of its own.
+var pageSize = uint64(os.Getpagesize())
+
+// zeroes is one page of them.
+var zeroes = make([]byte, pageSize)
+
+// Space is the address space of one instance's memory. All of it is reserved at once, so that the memory
+// never moves and growing costs nothing: the system gives a page when it is first touched.
+//
+// A space is used by one goroutine at a time, but for Held.
+type Space struct {
+	limit  uint64
+	memory []byte // limit, rounded up to whole pages
+	image  *Image // what is mapped in front; nil before Map
+	size   uint64 // of the image
+	reset  reset
+	held   atomic.Int64
+	// astray is set when memory could not be mapped anew, and there may be a gap where it was: see Release.
+	astray bool
+}
+
+// Reserve makes a space of limit bytes, all zero. Nothing of it counts until it is touched.
+func Reserve(limit uint64) (*Space, error) {
+	memory, err := reserve((limit + pageSize - 1) / pageSize * pageSize)
+	if err != nil {
+		return nil, fmt.Errorf("reserve a space of %d bytes: %w", limit, err)
+	}
+	return &Space{limit: limit, memory: memory, reset: reset{ladder: &system}}, nil
+}
+
+// Bytes is all of the memory. It must not be touched after Release.
+func (s *Space) Bytes() []byte { return s.memory[:s.limit:s.limit] }
+
+// Map replaces the contents: the image in front and zero behind it. After an error the space is only good for
+// Release.
+func (s *Space) Map(image *Image) error {
+	if image.size > s.limit {
+		return fmt.Errorf("map an image of %d bytes into a space of %d", image.size, s.limit)
+	}
+	file, err := image.enter()
+	if err != nil {
+		return fmt.Errorf("map an image: %w", err)
+	}
+	if err := s.replace(file, image.size); err != nil {
+		s.astray = true
+		return errors.Join(fmt.Errorf("map an image of %d bytes: %w", image.size, err), image.leave())
+	}
+	before := s.image
+	s.image, s.size = image, image.size
+	s.reset.forget()
+	s.held.Store(0)
+	if before != nil {
+		return before.leave()
+	}
+	return nil
+}
+
+// Reset makes the contents what Map left, by a rung that Probe calls usable. Used is how far the memory ever
+// reached since the last Reset or Map: nothing behind it was touched. After an error the contents are
+// undefined, and the instance must be discarded.
+func (s *Space) Reset(rung Rung, used uint64) error {
+	if err := s.restore(rung, used); err != nil {
+		return fmt.Errorf("reset a memory of %d bytes: %w", used, err)
+	}
+	return nil
+}
+
+func (s *Space) restore(rung Rung, used uint64) error {
+	if used > s.limit {
+		return fmt.Errorf("the space has only %d", s.limit)
+	}
+	if s.image != nil && s.image.isClosed() {
+		return errClosed
+	}
+	find, err := s.reset.ladder.finder(rung)
+	if err != nil {
+		return err
+	}
+	return s.putBack(find, used)
+}
+
+// Trim gives every page of the space's own back to the system. The contents are as Map left them.
+func (s *Space) Trim() error {
+	if err := s.giveBack(0, uint64(len(s.memory))); err != nil {
+		return fmt.Errorf("trim a space: %w", err)
+	}
+	s.reset.forget()
+	s.held.Store(0)
+	return nil
+}
+
+// Held is the number of bytes in pages of the space's own, as of the last Map, Reset or Trim. It may be called
+// from any goroutine.
+func (s *Space) Held() int64 { return s.held.Load() }
+
+// Release unmaps the space. Nobody may touch its bytes any more. It may be called twice.
+func (s *Space) Release() error {
+	memory, image := s.memory, s.image
+	s.memory, s.image, s.limit, s.size = nil, nil, 0, 0
+	s.held.Store(0)
+	var err error
+	if !s.astray {
+		// A mapping that failed may have left a gap, where by now anybody's memory may be: it stays reserved.
+		err = unmap(memory)
+	}
+	if image != nil {
+		err = errors.Join(err, image.leave())
+	}
+	return err
+}

@@ -1,0 +1,41 @@
+package snapshot
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// replace maps the image in front and zeroes behind it.
+func (s *Space) replace(file *os.File, size uint64) error {
+	if size > 0 {
+		_, err := mapFile(file, s.memory, size, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE)
+		if err != nil {
+			return err
+		}
+	}
+	return clean(s.memory[size:])
+}
+
+// mapFile maps the first size bytes of a file, at the place of at if that is not nil.
+func mapFile(file *os.File, at []byte, size uint64, prot, flags int) ([]byte, error) {
+	mapped, err := unix.MmapPtr(int(file.Fd()), 0, unsafe.Pointer(unsafe.SliceData(at)), uintptr(size), prot, flags)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of %s: %w", size, file.Name(), err)
+	}
+	return unsafe.Slice((*byte)(mapped), size), nil
+}
+
+// giveBack drops the pages of the space's own in memory[from:to]: the image shows again, and zero behind it.
+func (s *Space) giveBack(from, to uint64) error {
+	if from == to {
+		return nil
+	}
+	if err := unix.Madvise(s.memory[from:to], unix.MADV_DONTNEED); err != nil {
+		return fmt.Errorf("give back %d bytes: %w", to-from, err)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package runtime
+
+import (
+	"context"
+	goruntime "runtime"
+	"slices"
+	"time"
+)
+
+// tidyInterval is how often the engine looks what is not used any more. An instance that was not needed in two
+// intervals is closed.
+const tidyInterval = 5 * time.Second
+
+// housekeep takes back what is not used any more until ctx ends.
+func (e *Engine) housekeep(ctx context.Context) {
+	defer close(e.tidied)
+	ticker := time.NewTicker(tidyInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			e.tidy(ctx, now)
+		}
+	}
+}
+
+// tidy closes instances that were not needed lately but one for each pool, and, of modules that were idle for
+// long, all instances, images and code.
+func (e *Engine) tidy(ctx context.Context, now time.Time) {
+	unloaded := false
+	for _, m := range e.allModules() {
+		for key, p := range m.allPools() {
+			if p.trim(now, e.idleUnload) {
+				m.forget(key, p)
+			}
+		}
+		if e.idleUnload > 0 && m.code.idle(now.Add(-e.idleUnload)) {
+			unloaded = e.unload(ctx, m) || unloaded
+		}
+	}
+	if unloaded {
+		goruntime.GC() // which unmaps the code
+	}
+}
+
+// Held is what modules take beyond what the calls under way may take by their limits, in bytes: machine code,
+// images, idle instances, and the call stacks of guests that run.
+func (e *Engine) Held() int64 {
+	total := e.stacks.Load()
+	for _, m := range e.allModules() {
+		total += m.code.held()
+		for _, p := range m.allPools() {
+			total += p.held()
+		}
+	}
+	return total
+}
+
+// Relieve gives back at least so many bytes of what is idle, if there is as much, those first that were used
+// longest ago, and tells how many it were. What is given back is made again when it is needed.
+func (e *Engine) Relieve(ctx context.Context, bytes int64) (freed int64) {
+	modules := e.allModules()
+	slices.SortFunc(modules, func(a, b *Module) int { return a.lastUse().Compare(b.lastUse()) })
+	unloaded := false
+	for _, m := range modules {
+		if freed >= bytes {
+			break
+		}
+		for _, p := range m.allPools() {
+			freed += p.drop(0)
+		}
+		if held := m.code.held(); freed < bytes && e.unload(ctx, m) {
+			freed += held
+			unloaded = true
+		}
+	}
+	if unloaded {
+		goruntime.GC()
+	}
+	return freed
+}
+
+func (e *Engine) unload(ctx context.Context, m *Module) bool {
+	done, err := m.code.unload(ctx)
+	if err != nil {
+		e.logger.Error("code was not unloaded", "digest", m.info.Digest, "error", err)
+	}
+	return done
+}
+
+func (e *Engine) allModules() []*Module {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	modules := make([]*Module, 0, len(e.modules))
+	for m := range e.modules {
+		modules = append(modules, m)
+	}
+	return modules
+}

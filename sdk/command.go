@@ -1,0 +1,78 @@
+package sdk
+
+import (
+	"context"
+	"io"
+	"os"
+	"strconv"
+)
+
+// Exit statuses that the host understands, from sysexits.h.
+const (
+	exitComplete = 0
+	exitFailed   = 1
+	exitPanic    = 2
+	exitDataErr  = 65
+	exitTempFail = 75
+)
+
+// Handle runs the handler on the task of this process and exits with what became of it. It does
+// not return, so it is the last call of main.
+func Handle(handler Handler) {
+	if misplaced() {
+		_, _ = io.WriteString(os.Stderr, "sdk.Handle is for main alone: "+exportName+" returns sdk.Run(handler)\n")
+		os.Exit(exitFailed)
+	}
+	os.Exit(run(handler, os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+}
+
+// run is Handle without the process: it returns the exit status.
+func run(handler Handler, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
+	input, err := io.ReadAll(stdin)
+	if err != nil {
+		return report(stderr, "read the task's input: ", err)
+	}
+	result, err := handler(context.Background(), newTask(input, getenv))
+	if err != nil {
+		return report(stderr, "", err)
+	}
+	if _, err := stdout.Write(result); err != nil {
+		return report(stderr, "write the task's result: ", err)
+	}
+	return exitComplete
+}
+
+// newTask reads the task's description from the environment. A number that is missing or makes
+// no sense counts as not said: a handler run by hand, without any of them, is a first attempt.
+func newTask(input []byte, getenv func(string) string) *Task {
+	return &Task{
+		ID:          getenv("TASK_ID"),
+		Queue:       getenv("TASK_QUEUE"),
+		Tenant:      getenv("TASK_TENANT"),
+		Plugin:      getenv("TASK_PLUGIN"),
+		Attempt:     positive(getenv("TASK_ATTEMPT"), 1),
+		MaxAttempts: positive(getenv("TASK_MAX_ATTEMPTS"), 0),
+		Input:       input,
+	}
+}
+
+// positive reads a number from 1 up, and settles for another where there is none.
+func positive(s string, otherwise int) int {
+	if n, err := strconv.Atoi(s); err == nil && n > 0 {
+		return n
+	}
+	return otherwise
+}
+
+// report writes the error as the last line of the task's log, from where the host takes it, behind it
+// what else the host is to read, and returns the exit status that the error asks for. The error of the
+// report itself has nowhere to go.
+func report(stderr io.Writer, doing string, err error) int {
+	text := doing + err.Error() + "\n"
+	status, delay := judge(err)
+	if delay > 0 {
+		text += "quern:retry-after=" + delay.String() + "\n"
+	}
+	_, _ = io.WriteString(stderr, text)
+	return status
+}
