@@ -75,20 +75,30 @@ func NewFiles(contents map[string][]byte) (*Files, error) { return wasi.NewFiles
 // ReservedEnv begins the names of the environment that no manifest can set.
 const ReservedEnv = "TASK_"
 
-// limits are those of the call, and what ends the guest when its time is over: the task's own timeout is
-// told in other words than the manifest's.
-func (c Call) limits() (Limits, error) {
+// limits are those of the call.
+func (c *Call) limits() Limits {
 	l := c.Limits.WithDefaults()
 	if c.Timeout > 0 {
 		l.Timeout = c.Timeout
-		return l, taskTimeoutExceeded(c.Timeout)
 	}
-	return l, timeoutExceeded(l.Timeout)
+	return l
 }
 
-// environment lists the variables, each as NAME=VALUE, in a fixed order: the task's first, then the granted
-// by name.
-func (c Call) environment() []string {
+// late is what ends the guest when its time is over: the task's own timeout is told in other words than the
+// manifest's.
+func (c *Call) late() error {
+	if c.Timeout > 0 {
+		return taskTimeoutExceeded(c.Timeout)
+	}
+	return timeoutExceeded(c.Limits.Timeout)
+}
+
+// environment lists the variables of a guest, each as NAME=VALUE, in a fixed order: the task's first, which only a
+// command gets, then the granted by name.
+func (c *Call) environment(kind Kind) []string {
+	if kind == Handler {
+		return c.granted(nil)
+	}
 	env := []string{
 		"TASK_ID=" + c.TaskID,
 		"TASK_QUEUE=" + c.Queue,
@@ -101,12 +111,14 @@ func (c Call) environment() []string {
 	if c.MaxAttempts > 0 {
 		env = append(env, "TASK_MAX_ATTEMPTS="+strconv.Itoa(c.MaxAttempts))
 	}
-	return append(env, c.granted()...)
+	return c.granted(env)
 }
 
-// granted lists the variables that the manifest grants, by name.
-func (c Call) granted() []string {
-	var env []string
+// granted adds the variables that the manifest grants, by name.
+func (c *Call) granted(env []string) []string {
+	if len(c.Env) == 0 {
+		return env
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 		if !strings.HasPrefix(name, ReservedEnv) {
 			env = append(env, name+"="+c.Env[name])
@@ -116,7 +128,7 @@ func (c Call) granted() []string {
 }
 
 // task is what a handler can ask of the task.
-func (c Call) task(deadline time.Time) abi.Task {
+func (c *Call) task(deadline time.Time) abi.Task {
 	return abi.Task{
 		ID: c.TaskID, Queue: c.Queue, Tenant: c.Tenant, Plugin: c.Plugin,
 		PreviousError: c.PreviousError, Parent: c.Parent, Key: c.Key,

@@ -3,30 +3,97 @@ package runtime
 import (
 	"testing"
 
+	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
-func BenchmarkHandlerX(b *testing.B) {
-	engine := setup(b)
-	for _, lang := range []runtimetest.Language{runtimetest.C, runtimetest.Go} {
-		for name, binary := range map[string][]byte{"empty": lang.Empty(b), "json": lang.JSON(b)} {
-			for _, mode := range []string{"new", "cold", "warm"} {
-				b.Run(string(lang)+"/"+name+"/"+mode, func(b *testing.B) {
-					module := loadInto(b, engine, binary)
-					c := Call{Input: runtimetest.JSONInput()}
-					if mode != "new" {
-						c.Pool = mode
+// BenchmarkHandler is what a task costs on each rung: an empty handler and one that parses JSON, from an image that
+// was taken before any call and from a warm one. "never" is the yardstick: an instance that is never reset.
+func BenchmarkHandler(b *testing.B) {
+	for _, language := range runtimetest.Languages() {
+		for _, work := range []struct {
+			name   string
+			binary []byte
+		}{{"empty", language.Empty(b)}, {"json", language.JSON(b)}} {
+			for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
+				for _, warm := range []bool{false, true} {
+					name := string(rung) + "/cold"
+					if warm {
+						name = string(rung) + "/warm"
 					}
-					if mode == "warm" {
-						c.Warm = runtimetest.JSONInput()
-					}
-					for b.Loop() {
-						if got := module.Run(b.Context(), c); got.Kind != Complete {
-							b.Fatalf("%+v", got)
-						}
-					}
-				})
+					b.Run(string(language)+"/"+work.name+"/"+name, func(b *testing.B) {
+						benchmarkHandler(b, rung, warm, work.binary)
+					})
+				}
 			}
+			b.Run(string(language)+"/"+work.name+"/never", func(b *testing.B) { benchmarkNever(b, work.binary) })
 		}
 	}
+}
+
+func benchmarkHandler(b *testing.B, rung Rung, warm bool, binary []byte) {
+	engine, _ := setupRung(b, rung)
+	module := loadInto(b, engine, binary)
+	c := handlerCall(warm)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if got := module.Run(b.Context(), c); got.Kind != Complete {
+				b.Errorf("%+v", got)
+				return
+			}
+		}
+	})
+}
+
+func handlerCall(warm bool) Call {
+	c := Call{Pool: "pool", Tenant: "tenant", Input: runtimetest.JSONInput()}
+	if warm {
+		c.Warm = c.Input
+	}
+	return c
+}
+
+// benchmarkNever does what Run does, but gives no instance back.
+func benchmarkNever(b *testing.B, binary []byte) {
+	engine, _ := setupRung(b, "")
+	module := loadInto(b, engine, binary)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		c := handlerCall(true)
+		limits := c.limits()
+		p := module.pool(&c, limits)
+		i, ended, _ := p.take(b.Context(), &c)
+		if ended != nil {
+			b.Errorf("%+v", ended)
+			return
+		}
+		var err error
+		for pb.Next() {
+			r := module.newRun(b.Context(), &c, limits, nil, abi.Running)
+			r.meter.start()
+			i, err = p.call(r, i)
+			r.meter.stop()
+			if got := r.finish(err); got.Kind != Complete {
+				b.Errorf("%+v", got)
+			}
+		}
+		p.give(i, true)
+	})
+}
+
+func setupRung(tb testing.TB, rung Rung) (*Engine, error) {
+	tb.Helper()
+	engine, err := New(tb.Context(), Config{Rung: rung})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := engine.Close(tb.Context()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return engine, nil
 }

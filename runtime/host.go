@@ -84,7 +84,7 @@ func (r *run) check(now time.Time) {
 	default:
 	}
 	if !r.deadline.IsZero() && !now.Before(r.deadline) {
-		r.end(r.late)
+		r.end(r.late())
 	}
 }
 
@@ -95,9 +95,12 @@ func (r *run) tick(counter int32) int32 {
 	}
 	now := time.Now()
 	r.check(now)
-	if now.Sub(r.meter.began) >= slice {
+	switch taken := now.Sub(r.meter.began); {
+	case taken >= slice:
 		r.countStack()
 		r.meter.yield()
+	case taken >= short:
+		r.meter.read(now)
 	}
 	return r.meter.refill()
 }

@@ -71,7 +71,7 @@ func resident(t testing.TB, name string) int64 {
 }
 
 // perGuest is what a guest may take of the host beside the memory that is its own: its call stack and its tables.
-const perGuest = 128 << 20
+const perGuest = 144 << 20
 
 // greedy is a guest that takes all memory that it may have and touches it, and then recurses without end.
 var greedy = attack{name: "greedy", text: `(table $t 1000000 funcref)
@@ -86,7 +86,7 @@ var greedy = attack{name: "greedy", text: `(table $t 1000000 funcref)
 type peak struct{ Base, Peak int64 }
 
 // TestHostileMemory: eight guests at once that take all they can, one time after the other, take no more of the
-// host than eight times their limit and 128 MiB, which is for tables and a call stack that wazero doubles up to
+// host than eight times their limit and 144 MiB, which is for tables and a call stack that wazero doubles up to
 // 84 MB, by copying it. Go's collector has to be told of it: without a memory limit it lets more of what is no
 // longer used gather. The race detector takes a multiple of that for itself, and time.
 func TestHostileMemory(t *testing.T) {

@@ -96,12 +96,12 @@ func TestLoadRefusals(t *testing.T) {
 		{"threads", command([]byte{0xfe, 0x03, 0x00}), "a module of a later WebAssembly: atomic instructions (threads): not supported (function 0 at byte 41): " + buildOlder},
 
 		// A module of a kind that cannot be served.
-		{"handler", exporting("quern_handle"), "a handler, which is not supported yet (export quern_handle): until then " + build},
+		{"handler", exporting("quern_handle"), "quern_handle is (i32) -> (i64) instead of () -> (i32) (export quern_handle): return 0 for complete, 75 to try again later, 65 for failed for good"},
 		{"extism", importing("extism:host/env", "input_length", fn, 0), "an Extism plugin, which is not supported yet (imports from extism:host/env): until then " + build},
-		{"library", exporting("add"), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin); only commands are supported yet: " + build},
-		{"reactor", exporting("_initialize"), "no entry point (exports): it exports _initialize, so it was built as a library (reactor): build a command instead (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin); only commands are supported yet: " + build},
+		{"library", exporting("add"), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin, not supported yet): " + build},
+		{"reactor", exporting("_initialize"), "no entry point (exports): it exports _initialize, so it was built as a library (reactor): export quern_handle from it, or build a command (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin, not supported yet): " + build},
 		{"object file", runtimetest.BuildC(t, "int f(void) { return 1; }", "-c"), "an object file, which is not linked yet (linking section): link it (clang without -c)"},
-		{"nothing", runtimetest.Module(), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin); only commands are supported yet: " + build},
+		{"nothing", runtimetest.Module(), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin, not supported yet): " + build},
 
 		// A command that asks for what it does not get.
 		{"start", exporting("_start"), "_start is (i32) -> (i64) instead of () -> () (export _start): export the start function of a WASI command under this name"},

@@ -14,6 +14,8 @@ const (
 	quantum = 10_000
 	// slice is how long a guest computes before others have their turn.
 	slice = time.Millisecond
+	// short is how much of a slice is measured by the wall clock at most.
+	short = slice / 20
 	// waitPrice is what a wait costs beside that, however short it is: a timer, and another turn.
 	waitPrice = 10_000
 	// linePrice is what a line of stderr costs, which is handed on by itself.
@@ -35,8 +37,8 @@ type meter struct {
 
 	gate  *gate
 	began time.Time     // the slice
-	clock time.Duration // of the thread when the slice began, 0 if the system does not tell
-	cpu   time.Duration // of the slices before
+	clock time.Duration // of the thread when it was first read in the slice, 0 if it was not
+	cpu   time.Duration // until then, or until the slice began
 }
 
 // start begins to measure, with a place at the gate.
@@ -85,7 +87,18 @@ func (m *meter) resume() {
 // begin begins a slice on a thread of its own, for only so the thread's clock is the guest's.
 func (m *meter) begin() {
 	goruntime.LockOSThread()
-	m.began, m.clock = time.Now(), threadClock()
+	m.began, m.clock = time.Now(), 0
+}
+
+// read begins to measure by the thread's clock, in a slice that lasts. Until then the wall clock does: reading the
+// other one twice takes a large part of a short task.
+func (m *meter) read(now time.Time) {
+	if m.clock > 0 {
+		return
+	}
+	if m.clock = threadClock(); m.clock > 0 {
+		m.cpu += now.Sub(m.began)
+	}
 }
 
 func (m *meter) end() {

@@ -46,7 +46,7 @@ type pool struct {
 }
 
 // pool finds the pool of a call, or makes it.
-func (m *Module) pool(c Call, limits Limits) *pool {
+func (m *Module) pool(c *Call, limits Limits) *pool {
 	if c.Pool == "" {
 		return &pool{module: m, rung: RungNew, memory: limits.Memory}
 	}
@@ -63,7 +63,7 @@ func (m *Module) pool(c Call, limits Limits) *pool {
 
 // take returns an idle instance, or nil if one is to be made, for which the code is held then. What ends the
 // call before it has begun is its outcome. Else give has to be called. A pool that was retired takes nothing.
-func (p *pool) take(ctx context.Context, c Call) (i *instance, ended *Outcome, ok bool) {
+func (p *pool) take(ctx context.Context, c *Call) (i *instance, ended *Outcome, ok bool) {
 	for {
 		p.mu.Lock()
 		switch {
@@ -151,14 +151,13 @@ func (p *pool) make() (*instance, error) {
 
 // first makes the image of the pool, and returns the instance that it was taken of. It is not a part of the
 // call that happens to come first: it has the same limits of its own, and a failure here is that call's outcome.
-func (p *pool) first(ctx context.Context, c Call) (*instance, *Outcome) {
+func (p *pool) first(ctx context.Context, c *Call) (*instance, *Outcome) {
 	m := p.module
 	if err := m.code.hold(ctx); err != nil {
 		return nil, unloadable(ctx, err)
 	}
-	limits := c.Limits.WithDefaults()
-	c.Input, c.Log, c.Progress, c.Timeout = nil, nil, nil, 0
-	r := m.newRun(ctx, c, limits, timeoutExceeded(limits.Timeout), abi.Initializing)
+	start := Call{Tenant: c.Tenant, Plugin: c.Plugin, Env: c.Env, Files: c.Files, Warm: c.Warm, Limits: c.Limits}
+	r := m.newRun(ctx, &start, start.limits(), start.environment(m.info.Kind), abi.Initializing)
 	r.meter.start()
 	i, err := p.make()
 	if err == nil {
@@ -176,7 +175,7 @@ func (p *pool) first(ctx context.Context, c Call) (*instance, *Outcome) {
 	}
 	img, err := i.capture()
 	if err == nil && c.Warm != nil {
-		img, err = p.warm(ctx, c, i, img)
+		img, err = p.warm(ctx, &start, i, img)
 	}
 	if err != nil {
 		outcome := faultOutcome(err)
@@ -203,11 +202,10 @@ func (r *run) unbegun(err error) Outcome {
 }
 
 // warm runs a call without a task in the instance, and makes its image one of what that leaves. If the guest
-// does not come to its end, the image stays the cold one: it returns that which holds.
-func (p *pool) warm(ctx context.Context, c Call, i *instance, cold *image) (*image, error) {
-	limits := c.Limits.WithDefaults()
+// does not come to its end, the image stays the cold one. It returns that which holds.
+func (p *pool) warm(ctx context.Context, c *Call, i *instance, cold *image) (*image, error) {
 	c.Input = c.Warm
-	r := p.module.newRun(ctx, c, limits, timeoutExceeded(limits.Timeout), abi.Warming)
+	r := p.module.newRun(ctx, c, c.limits(), c.environment(Handler), abi.Warming)
 	r.meter.start()
 	r.enter(i)
 	code, err := i.callEntry(Handler)

@@ -35,7 +35,7 @@ type run struct {
 	over     func() error    // and why it has ended
 	ending   <-chan struct{} // the caller's wish
 	deadline time.Time       // zero is none
-	late     error           // what ends the guest then
+	late     func() error    // what ends the guest then
 	hostTime time.Duration
 
 	cause  error // why the host has ended the guest
@@ -47,28 +47,28 @@ type run struct {
 // It is safe for concurrent use, never panics, and returns when the guest has stopped: some ten thousand
 // instructions after ctx has ended, whatever the guest does.
 func (m *Module) Run(ctx context.Context, c Call) Outcome {
-	limits, late := c.limits()
+	limits, environment := c.limits(), c.environment(m.info.Kind)
 	switch {
 	case int64(len(c.Input)) > limits.Input:
 		return InputExceeded(limits, int64(len(c.Input)))
 	case m.info.MemoryMin > limits.Memory:
 		return limitOutcome(memoryExceeded(limits.Memory))
-	case slices.ContainsFunc(c.environment(), func(v string) bool { return strings.ContainsRune(v, 0) }):
+	case slices.ContainsFunc(environment, func(v string) bool { return strings.ContainsRune(v, 0) }):
 		return faultOutcome(errors.New("a variable of the environment holds a zero byte"))
 	case ctx.Err() != nil:
 		return cancelledOutcome(context.Cause(ctx))
 	}
-	p := m.pool(c, limits)
-	i, ended, ok := p.take(ctx, c)
+	p := m.pool(&c, limits)
+	i, ended, ok := p.take(ctx, &c)
 	for !ok {
-		p = m.pool(c, limits)
-		i, ended, ok = p.take(ctx, c)
+		p = m.pool(&c, limits)
+		i, ended, ok = p.take(ctx, &c)
 	}
 	if ended != nil {
 		return *ended
 	}
 	started := time.Now()
-	r := m.newRun(ctx, c, limits, late, abi.Running)
+	r := m.newRun(ctx, &c, limits, environment, abi.Running)
 	r.meter.start()
 	i, err := p.call(r, i)
 	r.meter.stop()
@@ -81,13 +81,13 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 }
 
 // newRun is the run of a call in a stage. Its time begins.
-func (m *Module) newRun(ctx context.Context, c Call, limits Limits, late error, stage abi.Stage) *run {
+func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage) *run {
 	var deadline time.Time
 	if limits.Timeout > 0 {
 		deadline = time.Now().Add(limits.Timeout)
 	}
 	r := &run{
-		module: m, limits: limits, late: late,
+		module: m, limits: limits, late: c.late,
 		output: output{limit: limits.Output},
 		logs:   logs{limit: limits.Log, line: c.Log, progress: c.Progress},
 		meter:  meter{gate: m.engine.gate, limit: int64(limits.CPU)},
@@ -97,10 +97,10 @@ func (m *Module) newRun(ctx context.Context, c Call, limits Limits, late error, 
 	if m.info.Kind == Handler {
 		r.task = abi.Config{Host: r, Stage: stage, Input: c.Input, Started: m.engine.started, Task: c.task(deadline)}
 		r.abi.Init(r.task)
-		system.Args, system.Env = handlerArgs, c.granted()
+		system.Args, system.Env = handlerArgs, environment
 	} else {
 		r.meter.burned = m.price
-		system.Args, system.Env = []string{c.Plugin}, c.environment()
+		system.Args, system.Env = []string{c.Plugin}, environment
 		system.Stdin, system.Checkpoint = c.Input, c.Checkpoint
 	}
 	r.wasi = wasi.New(system)

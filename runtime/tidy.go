@@ -58,6 +58,38 @@ func (e *Engine) Held() int64 {
 	return total
 }
 
+// Holdings are what Held is the sum of, and how many instances there are.
+type Holdings struct {
+	// Code, Images, Instances and Stacks are bytes: of machine code, of the images that instances begin with, of
+	// what idle instances have beside them, and of the call stacks of guests that run.
+	Code, Images, Instances, Stacks int64
+	// Idle and Busy count the instances of calls that name a pool.
+	Idle, Busy int
+}
+
+// Holdings tells what modules take now.
+func (e *Engine) Holdings() Holdings {
+	h := Holdings{Stacks: e.stacks.Load()}
+	for _, m := range e.allModules() {
+		h.Code += m.code.held()
+		for _, p := range m.allPools() {
+			p.addTo(&h)
+		}
+	}
+	return h
+}
+
+func (p *pool) addTo(h *Holdings) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.Images += p.image.held()
+	h.Idle += len(p.idle)
+	h.Busy += p.busy
+	for _, i := range p.idle {
+		h.Instances += i.held()
+	}
+}
+
 // Relieve gives back at least so many bytes of what is idle, if there is as much, those first that were used
 // longest ago, and tells how many it were. What is given back is made again when it is needed.
 func (e *Engine) Relieve(ctx context.Context, bytes int64) (freed int64) {
