@@ -39,7 +39,11 @@ const (
 	slotsInUse
 
 	pluginInfo
+	pluginRung
 	pluginLoads
+
+	instances
+	runtimeHeld
 
 	redisErrors
 	buildInfo
@@ -123,10 +127,26 @@ var catalogue = [...]family{
 		[]string{"tenant", "plugin", "version", "digest"},
 		"1 for each plugin that serves here now; tenant is empty for one that serves every tenant.",
 	},
+	pluginRung: {
+		"quern_plugin_rung_info", gauge, "",
+		[]string{"tenant", "plugin", "version", "digest", "rung"},
+		"1 for each plugin that serves here now, with the way in which its tasks come by pristine instances: scan, pagemap, copy or new, the best first.",
+	},
 	pluginLoads: {
 		"quern_plugin_loads_total", counter, "",
 		[]string{"tenant", "plugin", "result"},
 		"Plugin files that were looked at because they were new, changed or gone, by what came of it.",
+	},
+
+	instances: {
+		"quern_instances", gauge, "",
+		[]string{"state"},
+		"Instances of plugins on this host: busy with a task, or idle and ready for the next one.",
+	},
+	runtimeHeld: {
+		"quern_runtime_held_bytes", gauge, "bytes",
+		[]string{"kind"},
+		"Memory that plugins take on this host beyond what running tasks may take by their limits: machine code, images, idle instances, call stacks.",
 	},
 
 	redisErrors: {

@@ -41,7 +41,10 @@ func exercise(m *Metrics) {
 	})
 	m.Slots(8)
 	m.PluginLoaded("acme", "thumbnails", "ok")
-	m.PluginServing("acme", "thumbnails", "1.4.0", "sha256:00", true)
+	m.PluginServing("acme", "thumbnails", "1.4.0", "sha256:00", "scan", true)
+	m.CollectRuntime(func() RuntimeSample {
+		return RuntimeSample{Idle: 3, Busy: 1, Code: 10 << 20, Images: 4 << 20, Instances: 1 << 20, Stacks: 8 << 10}
+	})
 	m.QueueServed("acme", "thumbnails", "thumbnails")
 	m.SlotsInUse(1)
 	m.TaskStarted("acme", "thumbnails", 2*time.Millisecond)
@@ -126,7 +129,7 @@ func TestCatalogueRows(t *testing.T) {
 		if f.GetUnit() != row.unit {
 			t.Errorf("%s has the unit %q, the catalogue says %q", row.name, f.GetUnit(), row.unit)
 		}
-		if (row.unit != "") != strings.HasSuffix(strings.TrimSuffix(row.name, "_total"), "_seconds") {
+		if (row.unit != "") != hasUnit(row.name) || !strings.HasSuffix(strings.TrimSuffix(row.name, "_total"), row.unit) {
 			t.Errorf("%s has the unit %q, which its name does not end in", row.name, row.unit)
 		}
 		if (row.kind == counter) != strings.HasSuffix(row.name, "_total") {
@@ -135,11 +138,17 @@ func TestCatalogueRows(t *testing.T) {
 	}
 }
 
+// hasUnit tells whether a family's name ends in one of Prometheus's base units.
+func hasUnit(name string) bool {
+	name = strings.TrimSuffix(name, "_total")
+	return strings.HasSuffix(name, "_seconds") || strings.HasSuffix(name, "_bytes")
+}
+
 func TestLabelsAreNoIDs(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
 		"tenant", "queue", "plugin", "version", "digest", "outcome", "reason", "state", "result",
-		"function", "op", // and of quern_build_info:
+		"function", "op", "rung", "kind", // and of quern_build_info:
 		"revision", "go",
 	}
 	for _, row := range catalogue {

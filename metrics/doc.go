@@ -3,7 +3,8 @@
 //
 //	host ──── TaskStarted, TaskDone, Slots … ────▶ ┌─────────┐
 //	plugins ─ PluginLoaded, PluginServing ───────▶ │ Metrics │ ◀─── scrape ─── Prometheus
-//	Redis ◀── CollectQueues: read at the scrape ── └─────────┘
+//	Redis ◀── CollectQueues: read at the scrape ── │         │
+//	runtime ◀ CollectRuntime: the same ─────────── └─────────┘
 //
 // The catalogue (catalogue.go) is the only place that knows a family's name, type, unit, labels and
 // help text; rules.yml, beside it, holds the recording and alert rules that are shipped. A label is

@@ -45,6 +45,7 @@ type Metrics struct {
 
 	plugins *pluginGauge
 	queues  *queueCollector
+	runtime *runtimeCollector
 
 	noQueue  []vacancy // the families of queues
 	noLoad   vacancy   // quern_plugin_loads_total
@@ -72,10 +73,12 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		slotsInUse:      r.gauge(slotsInUse).WithLabelValues(),
 		pluginLoads:     r.counter(pluginLoads),
 		redisErrors:     r.counter(redisErrors),
-		plugins:         newPluginGauge(r.gauge(pluginInfo)),
+		plugins:         newPluginGauge(r.gauge(pluginInfo), r.gauge(pluginRung)),
+		runtime:         newRuntimeCollector(),
 	}
 	m.queues = newQueueCollector(func() { m.RedisError(opScrape) })
 	r.register(queueDepth, m.queues)
+	r.register(instances, m.runtime)
 	r.gauge(buildInfo).WithLabelValues(text(cfg.Version), text(cfg.Revision), goruntime.Version()).Set(1)
 	for _, op := range redisOps {
 		m.redisErrors.WithLabelValues(op)
@@ -139,6 +142,10 @@ func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, err
 	m.queues.use(source)
 }
 
+// CollectRuntime gives the gauges of instances and of held memory their source, which is asked at each scrape and
+// must answer at once. Without a source they show 0.
+func (m *Metrics) CollectRuntime(source func() RuntimeSample) { m.runtime.use(source) }
+
 // TaskStarted counts a start; wait is how long the task had been pending.
 func (m *Metrics) TaskStarted(tenant, queue string, wait time.Duration) {
 	m.taskWait.WithLabelValues(text(tenant), text(queue)).Observe(max(0, wait).Seconds())
@@ -199,9 +206,10 @@ func (m *Metrics) PluginLoaded(tenant, plugin, result string) {
 	m.noLoad.clear()
 }
 
-// PluginServing says that this version of a plugin serves from now on, or no longer.
-func (m *Metrics) PluginServing(tenant, plugin, version, digest string, serving bool) {
-	m.plugins.set([4]string{text(tenant), text(plugin), text(version), text(digest)}, serving)
+// PluginServing says that this version of a plugin serves from now on, or no longer. The rung is the way in
+// which its tasks come by pristine instances, and does not change.
+func (m *Metrics) PluginServing(tenant, plugin, version, digest, rung string, serving bool) {
+	m.plugins.set([5]string{text(tenant), text(plugin), text(version), text(digest), text(rung)}, serving)
 }
 
 // RedisError counts a failed call to Redis; op says what it was for.

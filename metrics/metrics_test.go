@@ -67,7 +67,7 @@ func TestInitialExposition(t *testing.T) {
 		m, reg := setup(t)
 		m.CollectQueues(empty)
 		m.PluginLoaded("", "thumbnails", "ok")
-		m.PluginServing("", "thumbnails", "1.4.0", "sha256:00", true)
+		m.PluginServing("", "thumbnails", "1.4.0", "sha256:00", "scan", true)
 		m.QueueServed("blueque", "thumbnails", "thumbnails")
 		golden(t, "queue-served.golden", exposition(t, reg))
 	})
@@ -115,7 +115,7 @@ func TestNonsenseIsHarmless(t *testing.T) {
 	m.TaskDone("acme", "q", "p", "complete", "", -time.Second)
 	m.TaskRan("acme", "q", "p", -time.Second, -1)
 	m.LogLinesDropped("acme", "q", -1)
-	m.PluginServing("acme", "p", "1", "sha256:00", false)
+	m.PluginServing("acme", "p", "1", "sha256:00", "scan", false)
 	m.PluginLoaded("acme\xff", "p\xff", "broken\xff")
 	m.QueueServed("acme", "q\xff", "p\xff")
 	if got := exposition(t, reg); !strings.Contains(got, `quern_task_wait_seconds_sum{queue="q",tenant="acme"} 0`) ||
@@ -127,27 +127,75 @@ func TestNonsenseIsHarmless(t *testing.T) {
 func TestPluginServing(t *testing.T) {
 	t.Parallel()
 	m, reg := setup(t)
-	want := func(series ...string) {
+	want := func(series, rungs string) {
 		t.Helper()
-		text := "# HELP quern_plugin_info " + catalogue[pluginInfo].help + "\n# TYPE quern_plugin_info gauge\n" +
-			strings.Join(series, "\n") + "\n"
-		if err := testutil.GatherAndCompare(reg, strings.NewReader(text), "quern_plugin_info"); err != nil {
+		var text strings.Builder
+		for row, shown := range map[int]string{pluginInfo: series, pluginRung: rungs} {
+			f := catalogue[row]
+			fmt.Fprintf(&text, "# HELP %s %s\n# TYPE %s gauge\n%s%s\n", f.name, f.help, f.name, f.name, shown)
+		}
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(text.String()), "quern_plugin_info", "quern_plugin_rung_info"); err != nil {
 			t.Error(err)
 		}
 	}
-	const (
-		none = `quern_plugin_info{digest="",plugin="",tenant="",version=""} 0`
-		old  = `quern_plugin_info{digest="sha256:01",plugin="p",tenant="",version="1"} 1`
-		next = `quern_plugin_info{digest="sha256:02",plugin="p",tenant="",version="2"} 1`
-	)
-	want(none)
-	m.PluginServing("", "p", "1", "sha256:01", true)
-	want(old)
-	m.PluginServing("", "p", "2", "sha256:02", true)
-	m.PluginServing("", "p", "1", "sha256:01", false)
-	want(next)
-	m.PluginServing("", "p", "2", "sha256:02", false)
-	want(none)
+	none := func() {
+		t.Helper()
+		want(`{digest="",plugin="",tenant="",version=""} 0`, `{digest="",plugin="",rung="",tenant="",version=""} 0`)
+	}
+	none()
+	m.PluginServing("", "p", "1", "sha256:01", "scan", true)
+	want(`{digest="sha256:01",plugin="p",tenant="",version="1"} 1`, `{digest="sha256:01",plugin="p",rung="scan",tenant="",version="1"} 1`)
+	m.PluginServing("", "p", "2", "sha256:02", "new", true)
+	m.PluginServing("", "p", "1", "sha256:01", "scan", false)
+	want(`{digest="sha256:02",plugin="p",tenant="",version="2"} 1`, `{digest="sha256:02",plugin="p",rung="new",tenant="",version="2"} 1`)
+	m.PluginServing("", "p", "2", "sha256:02", "new", false)
+	none()
+}
+
+// What a scrape shows of the runtime is what it is at that moment.
+func TestCollectRuntime(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	want := func(text string) {
+		t.Helper()
+		var wanted strings.Builder
+		for _, row := range []int{instances, runtimeHeld} {
+			f := catalogue[row]
+			fmt.Fprintf(&wanted, "# HELP %s %s\n# TYPE %s gauge\n", f.name, f.help, f.name)
+			for line := range strings.Lines(text) {
+				if strings.HasPrefix(line, f.name) {
+					wanted.WriteString(line)
+				}
+			}
+		}
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(wanted.String()), "quern_instances", "quern_runtime_held_bytes"); err != nil {
+			t.Error(err)
+		}
+	}
+	want(`quern_instances{state="busy"} 0
+quern_instances{state="idle"} 0
+quern_runtime_held_bytes{kind="code"} 0
+quern_runtime_held_bytes{kind="images"} 0
+quern_runtime_held_bytes{kind="instances"} 0
+quern_runtime_held_bytes{kind="stacks"} 0
+`)
+	sample := RuntimeSample{Idle: 1, Busy: 2, Code: 3, Images: 4, Instances: 5, Stacks: 6}
+	m.CollectRuntime(func() RuntimeSample { return sample })
+	want(`quern_instances{state="busy"} 2
+quern_instances{state="idle"} 1
+quern_runtime_held_bytes{kind="code"} 3
+quern_runtime_held_bytes{kind="images"} 4
+quern_runtime_held_bytes{kind="instances"} 5
+quern_runtime_held_bytes{kind="stacks"} 6
+`)
+	sample = RuntimeSample{Idle: 7, Stacks: -1}
+	want(`quern_instances{state="busy"} 0
+quern_instances{state="idle"} 7
+quern_runtime_held_bytes{kind="code"} 0
+quern_runtime_held_bytes{kind="images"} 0
+quern_runtime_held_bytes{kind="instances"} 0
+quern_runtime_held_bytes{kind="stacks"} 0
+`)
 }
 
 func TestConcurrent(t *testing.T) {
@@ -159,7 +207,7 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range rounds {
 				exercise(m)
-				m.PluginServing("", "p", fmt.Sprint(w), "sha256:00", i%2 == 0)
+				m.PluginServing("", "p", fmt.Sprint(w), "sha256:00", "scan", i%2 == 0)
 				if _, err := reg.Gather(); err != nil {
 					t.Error(err)
 				}

@@ -69,33 +69,45 @@ func (v vacancy) clear() {
 	v.vec.DeleteLabelValues(make([]string, len(catalogue[v.row].labels))...)
 }
 
-// pluginGauge is quern_plugin_info: a series for each plugin that serves, none for those that did.
+// pluginGauge is quern_plugin_info and quern_plugin_rung_info: a series for each plugin that serves, none for
+// those that did.
 type pluginGauge struct {
-	vec  *prometheus.GaugeVec
-	none vacancy
+	info, rung *prometheus.GaugeVec
+	none       [2]vacancy
 
 	mu      sync.Mutex
-	serving map[[4]string]struct{} // guarded by mu; label values in the catalogue's order
+	serving map[[5]string]struct{} // guarded by mu; label values of rung in the catalogue's order, of which info has the first four
 }
 
-func newPluginGauge(vec *prometheus.GaugeVec) *pluginGauge {
-	g := &pluginGauge{vec: vec, none: vacancy{vec.MetricVec, pluginInfo}, serving: map[[4]string]struct{}{}}
-	g.none.show()
+func newPluginGauge(info, rung *prometheus.GaugeVec) *pluginGauge {
+	g := &pluginGauge{
+		info: info, rung: rung, serving: map[[5]string]struct{}{},
+		none: [2]vacancy{{info.MetricVec, pluginInfo}, {rung.MetricVec, pluginRung}},
+	}
+	for _, v := range g.none {
+		v.show()
+	}
 	return g
 }
 
-func (g *pluginGauge) set(labels [4]string, serving bool) {
+func (g *pluginGauge) set(labels [5]string, serving bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if serving {
 		g.serving[labels] = struct{}{}
-		g.vec.WithLabelValues(labels[:]...).Set(1)
-		g.none.clear()
+		g.info.WithLabelValues(labels[:4]...).Set(1)
+		g.rung.WithLabelValues(labels[:]...).Set(1)
+		for _, v := range g.none {
+			v.clear()
+		}
 		return
 	}
 	delete(g.serving, labels)
-	g.vec.DeleteLabelValues(labels[:]...)
+	g.info.DeleteLabelValues(labels[:4]...)
+	g.rung.DeleteLabelValues(labels[:]...)
 	if len(g.serving) == 0 {
-		g.none.show()
+		for _, v := range g.none {
+			v.show()
+		}
 	}
 }

@@ -36,8 +36,8 @@ type Observer interface {
 	// PluginLoaded counts what became of a file: ok (it serves), refused, or gone (removed).
 	PluginLoaded(tenant, plugin, result string)
 	// PluginServing says that a version begins or ceases to serve. Tasks in flight may still run on
-	// one that has ceased to.
-	PluginServing(tenant, plugin, version, digest string, serving bool)
+	// one that has ceased to. The rung is the way in which its tasks come by pristine instances.
+	PluginServing(tenant, plugin, version, digest, rung string, serving bool)
 }
 
 // The results that an Observer is told.
@@ -49,8 +49,8 @@ const (
 
 type noObserver struct{}
 
-func (noObserver) PluginLoaded(_, _, _ string)             {}
-func (noObserver) PluginServing(_, _, _, _ string, _ bool) {}
+func (noObserver) PluginLoaded(_, _, _ string)                {}
+func (noObserver) PluginServing(_, _, _, _, _ string, _ bool) {}
 
 func (c Config) withDefaults() Config {
 	if c.Dir == "" {

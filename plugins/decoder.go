@@ -72,7 +72,10 @@ func schema() []field {
 		{"on_crash", func(d *decoder, n node, m *Manifest) { m.OnCrash = d.choice(n, CrashRerun, CrashFail) }},
 		{"max_crashes", func(d *decoder, n node, m *Manifest) { m.MaxCrashes = d.count(n, maxTries, "the host's bound") }},
 		{"dead", func(d *decoder, n node, m *Manifest) { m.Dead, _ = d.word(n) }},
-		{"warm", nil},
+		{"warm", func(d *decoder, n node, m *Manifest) { d.warm(n, m) }},
+		{"warm.input", func(d *decoder, n node, m *Manifest) {
+			m.Warm = Warm{Input: d.from(n, "sample.json or samples/sample.json"), line: n.Line}
+		}},
 		{"config", nil},
 		{"capabilities", section},
 		{"capabilities.http", nil},

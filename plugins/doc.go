@@ -25,15 +25,17 @@
 //
 // # What a version is
 //
-// A version is the content of the two files, and of those that the manifest grants: the digest of the
-// module, that of the manifest and one of all granted files. Granted files are read whole when the
-// plugin is loaded and shared by all tasks of the version; nothing of the directory is open to a guest.
-// One that is missing refuses the plugin until it is there.
+// A version is the content of the two files, and of those that the manifest names: the digest of the
+// module, that of the manifest and one of all granted files and of the warm input. Granted files are read
+// whole when the plugin is loaded and shared by all tasks of the version; nothing of the directory is open
+// to a guest. One that is missing refuses the plugin until it is there.
 //
 // Times and sizes only tell whether a file needs to be read again; one that changed within the last two
 // seconds is read again in any case, since the clock of a file system may tick as coarsely as that. A
 // new version is read, compiled and checked aside, then the table is swapped. Tasks that began on the
-// old one end on it. Plugins of the same bytes share one compiled module.
+// old one end on it. Plugins of the same bytes share one compiled module; those whose manifests and files
+// are the same as well share its instances, each tenant's apart. The instances of a version go when the last
+// such version is released.
 //
 // A change is looked at when no event came for 100 ms, and after 500 ms however many come, so that a
 // file that keeps changing serves nevertheless. Write the manifest before the module, and write either

@@ -84,7 +84,7 @@ func (d *decoder) grant(n node) (grant FileGrant, to node) {
 		has[key] = true
 		switch key {
 		case "from":
-			grant.From, grant.line = d.from(value), value.Line
+			grant.From, grant.line = d.from(value, "model.bin or models/model.bin"), value.Line
 		case "to":
 			grant.To, to = d.to(value), value
 		default:
@@ -100,8 +100,17 @@ func (d *decoder) grant(n node) (grant FileGrant, to node) {
 	return grant, to
 }
 
-func (d *decoder) from(n node) string {
-	const remedy = "write one without . and .. between its slashes, such as model.bin or models/model.bin"
+// warm reads the section of that name.
+func (d *decoder) warm(n node, m *Manifest) {
+	d.section(n, m)
+	if _, has := d.values[warmField]; !has && n.Kind == yaml.MappingNode {
+		d.wrong(n, "has no input", "write the path of a file with an input to warm the handler with, such as input: sample.json")
+	}
+}
+
+// from reads the path of a file that is read with the manifest.
+func (d *decoder) from(n node, example string) string {
+	remedy := "write one without . and .. between its slashes, such as " + example
 	value, ok := d.text(n, remedy[len("write "):])
 	if ok && !isPath(value) {
 		d.wrong(n, quote(value)+" is not a path inside the folder of the manifest", remedy)
@@ -134,26 +143,52 @@ func isPath(text string) bool {
 		!strings.ContainsFunc(text, unicode.IsControl)
 }
 
-// grants are the files that a manifest grants as a look finds them, in its order.
+// source is a file that a manifest names, which is read with it.
+type source struct {
+	from  string
+	field string // that names it
+	line  int
+	to    string // where tasks find it; "" for the warm input
+}
+
+// sources are the files that a manifest names: those that it grants, in its order, and then its warm input. A
+// version's FilesDigest is of their contents.
+func (m Manifest) sources() []source {
+	var all []source
+	for i, grant := range m.Capabilities.Files {
+		all = append(all, source{grant.From, fmt.Sprintf("%s[%d].from", filesField, i), grant.line, grant.To})
+	}
+	if m.Warm.Input != "" {
+		all = append(all, source{from: m.Warm.Input, field: warmField, line: m.Warm.line})
+	}
+	return all
+}
+
+// grants are the files that a manifest names as a look finds them, in the order of its sources.
 type grants struct {
 	files []file
 	err   error // a *ManifestError if any of them will not be read
 }
 
-// granted finds the files that a manifest grants. folder is that of the manifest, all links followed,
+// granted finds the files that a manifest names. folder is that of the manifest, all links followed,
 // and manifest the path of the manifest as it is told to people.
 func (s *survey) granted(folder, manifest string, m Manifest) grants {
 	var g grants
 	var problems []Problem
 	var size int64
-	for i, grant := range m.Capabilities.Files {
-		f := s.grantedFile(folder, filepath.FromSlash(grant.From))
-		g.files = append(g.files, f)
-		if f.problem != nil {
-			problems = append(problems, grant.problem(i, f.problem))
-			continue
+	for _, wanted := range m.sources() {
+		most := int64(maxFileSize)
+		if wanted.to == "" {
+			most = m.Limits.WithDefaults().Input
 		}
-		size += f.stamp.info.Size()
+		f := s.grantedFile(folder, filepath.FromSlash(wanted.from), most)
+		g.files = append(g.files, f)
+		switch {
+		case f.problem != nil:
+			problems = append(problems, wanted.problem(f.problem))
+		case wanted.to != "":
+			size += f.stamp.info.Size()
+		}
 	}
 	if size > maxFileSize {
 		problems = append(problems, Problem{
@@ -166,23 +201,29 @@ func (s *survey) granted(folder, manifest string, m Manifest) grants {
 	return g
 }
 
-const filesField = "capabilities.files"
+const (
+	filesField = "capabilities.files"
+	warmField  = "warm.input"
+)
 
-// problem is what is wrong with the file of the i-th grant.
-func (g FileGrant) problem(i int, err error) Problem {
+// problem is what is wrong with the file.
+func (s source) problem(err error) Problem {
 	p := Problem{
-		Line: g.line, Field: fmt.Sprintf("%s[%d].from", filesField, i),
-		What: quote(g.From) + " cannot be read: " + cause(err).Error(), Remedy: "let the host's user read it",
+		Line: s.line, Field: s.field,
+		What: quote(s.from) + " cannot be read: " + cause(err).Error(), Remedy: "let the host's user read it",
 	}
 	var known *fault
 	if errors.As(err, &known) {
-		p.What, p.Remedy = quote(g.From)+": "+known.what, known.remedy
+		p.What, p.Remedy = quote(s.from)+": "+known.what, known.remedy
+	}
+	if s.to == "" && p.Remedy == makeSmaller { // its bound is the plugin's own
+		p.Remedy += ", or raise limits.input"
 	}
 	return p
 }
 
-// grantedFile follows the path to the regular file that it must end in. Nothing is opened.
-func (s *survey) grantedFile(folder, from string) file {
+// grantedFile follows the path to the regular file of at most so many bytes that it must end in. Nothing is opened.
+func (s *survey) grantedFile(folder, from string, most int64) file {
 	end, err := filepath.EvalSymlinks(filepath.Join(folder, from))
 	var info fs.FileInfo
 	if err == nil {
@@ -207,17 +248,18 @@ func (s *survey) grantedFile(folder, from string) file {
 			fmt.Sprintf("the path cannot be followed (%v)", cause(err)), "let it end in a regular file in " + s.dir,
 		}}
 	}
-	return s.regular(end, info, maxFileSize)
+	return s.regular(end, info, most)
 }
 
-// contents are the granted files of a version.
+// contents are the files that a version's manifest names.
 type contents struct {
-	files  *runtime.Files // nil for none
-	digest string         // of all contents in the manifest's order; "" for none
+	files  *runtime.Files // what is granted; nil for nothing
+	warm   []byte         // the warm input; nil for none
+	digest string         // of all contents in the order of the sources; "" for none
 	stamps []stamp
 }
 
-// readGranted reads the files that a manifest grants, in its order. What cannot be read is a
+// readGranted reads the files that a manifest names, in the order of its sources. What cannot be read is a
 // *ManifestError, but for a file that changes or disappears under the reader, which is looked for again.
 func readGranted(manifest string, m Manifest, files []file, read func(f file, most int64) (content, error)) (contents, error) {
 	if len(files) == 0 {
@@ -227,49 +269,60 @@ func readGranted(manifest string, m Manifest, files []file, read func(f file, mo
 	var problems []Problem
 	byPath, digest := make(map[string][]byte, len(files)), sha256.New()
 	room := int64(maxFileSize)
-	for i, grant := range m.Capabilities.Files {
-		one, err := read(files[i], room)
+	for i, wanted := range m.sources() {
+		most := room
+		if wanted.to == "" {
+			most = m.Limits.WithDefaults().Input
+		}
+		one, err := read(files[i], most)
 		switch {
 		case errors.Is(err, errUnstable) || errors.Is(err, fs.ErrNotExist):
-			return contents{}, fmt.Errorf("%s of %s: %w", quote(grant.From), filesField, err)
+			return contents{}, fmt.Errorf("%s of %s: %w", quote(wanted.from), wanted.field, err)
 		case err != nil:
-			problems = append(problems, grant.problem(i, err))
+			problems = append(problems, wanted.problem(err))
+			continue
+		}
+		sum := sha256.Sum256(one.data)
+		digest.Write(sum[:])
+		c.stamps = append(c.stamps, one.stamp)
+		if wanted.to == "" {
+			c.warm = one.data
 			continue
 		}
 		room -= int64(len(one.data))
-		sum := sha256.Sum256(one.data)
-		digest.Write(sum[:])
-		byPath[grant.To] = one.data
-		c.stamps = append(c.stamps, one.stamp)
+		byPath[wanted.to] = one.data
 	}
 	if err := manifestError(manifest, problems); err != nil {
 		return contents{}, err
 	}
-	var err error
-	if c.files, err = runtime.NewFiles(byPath); err != nil {
-		return contents{}, fmt.Errorf("%s: %s: %w", manifest, filesField, err)
+	if len(byPath) > 0 {
+		var err error
+		if c.files, err = runtime.NewFiles(byPath); err != nil {
+			return contents{}, fmt.Errorf("%s: %s: %w", manifest, filesField, err)
+		}
 	}
 	c.digest = "sha256:" + hex.EncodeToString(digest.Sum(nil))
 	return c, nil
 }
 
-// LoadFiles reads the files that the manifest at path grants; nil if it grants none. All links must end
-// inside the folder of the manifest. Every problem is told at once, as a *ManifestError.
-func LoadFiles(path string, m Manifest) (*runtime.Files, error) {
-	if len(m.Capabilities.Files) == 0 {
-		return nil, nil
+// LoadFiles reads the files that the manifest at path names: those that it grants, nil if there are none, and its
+// warm input, nil if there is none. All links must end inside the folder of the manifest. Every problem is told at
+// once, as a *ManifestError.
+func LoadFiles(path string, m Manifest) (granted *runtime.Files, warm []byte, err error) {
+	if len(m.sources()) == 0 {
+		return nil, nil, nil
 	}
 	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err == nil {
 		folder, err = filepath.Abs(folder)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read files of manifest %q: %w", path, err)
+		return nil, nil, fmt.Errorf("read files of manifest %q: %w", path, err)
 	}
 	s := &survey{dir: filepath.Dir(path), root: folder, folders: map[string]struct{}{}}
 	g := s.granted(folder, path, m)
 	if g.err != nil {
-		return nil, g.err
+		return nil, nil, g.err
 	}
 	c, err := readGranted(path, m, g.files, func(f file, most int64) (content, error) {
 		read, err := readStable(folder, f.path, most)
@@ -278,7 +331,7 @@ func LoadFiles(path string, m Manifest) (*runtime.Files, error) {
 		}
 		return read, err
 	})
-	return c.files, err
+	return c.files, c.warm, err
 }
 
 // stampsOf are those of files as a look found them.

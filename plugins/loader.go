@@ -56,7 +56,7 @@ type order struct {
 	manifest       Manifest
 	manifestDigest string
 	digest         string // of the module, if it is known not to have changed
-	files          []file // that the manifest grants
+	files          []file // that the manifest names
 	filesDigest    string // of these, if they are known not to have changed
 	serving        identity
 	refused        identity // what needs no second look; zero if there is nothing
@@ -67,7 +67,7 @@ type result struct {
 	order
 	readAt  time.Time
 	stamp   stamp
-	granted contents // the granted files, with the stamps of the look until they are read
+	granted contents // of these files, with the stamps of the look until they are read
 	found   identity
 	known   bool     // found is what serves or was refused before: nothing was loaded
 	version *Version // held once for the receiver; nil if known, or on an error
@@ -158,7 +158,7 @@ func (l *loader) share(ctx context.Context, r *result) (done bool) {
 	return true
 }
 
-// readFiles reads what the manifest grants.
+// readFiles reads the files that the manifest names.
 func (l *loader) readFiles(ctx context.Context, r *result) error {
 	granted, err := readGranted(r.path(l.dir, manifestSuffix), r.manifest, r.files, func(f file, most int64) (content, error) {
 		return l.read(ctx, r.root, f, most)
@@ -190,7 +190,11 @@ func (l *loader) read(ctx context.Context, root string, f file, most int64) (rea
 // hold of the module.
 func (l *loader) finish(r *result, m *module) {
 	limits := r.manifest.limits(l.most)
-	if r.err = m.Admits(limits); r.err != nil {
+	r.err = m.Admits(limits)
+	if r.err == nil {
+		r.err = r.manifest.Suits(r.path(l.dir, manifestSuffix), m.Info().Kind)
+	}
+	if r.err != nil {
 		r.final = true
 		l.pool.release(m)
 		return
@@ -217,11 +221,14 @@ func (l *loader) newVersion(r *result, m *module, limits runtime.Limits) *Versio
 		Tenant: r.tenant, Name: r.name,
 		Version: r.manifest.Version, Digest: m.digest, ManifestDigest: r.manifestDigest, FilesDigest: r.granted.digest,
 		Manifest: r.manifest, Limits: limits,
-		ceiling: l.most.timeout, files: r.granted.files, module: m,
-		release: func(m *module) {
-			l.pool.release(m)
-			l.open.Done()
-		},
+		ceiling: l.most.timeout, files: r.granted.files, warm: r.granted.warm, module: m,
+	}
+	v.profile = v.identity().profile()
+	l.pool.enlist(m, v.profile)
+	v.release = func(m *module) {
+		l.pool.strike(m, v.profile)
+		l.pool.release(m)
+		l.open.Done()
 	}
 	v.holders.Store(1)
 	return v

@@ -37,8 +37,20 @@ type Manifest struct {
 	// Dead is the queue that gets the tasks that failed for good; none of the plugin's own. Default "",
 	// which is none.
 	Dead string
+	// Warm is the call by which a handler is warmed. Default none.
+	Warm Warm
 	// Capabilities are the plugin's grants. Default none.
 	Capabilities Capabilities
+}
+
+// Warm is the section warm of a manifest: a call without a task, after which the image is taken that every task
+// of a handler begins with.
+type Warm struct {
+	// Input is the file with the input of that call: a path inside the folder of the manifest, with slashes. Like
+	// a FileGrant it belongs to the version. "" is no such call.
+	Input string
+
+	line int // of the manifest, on which it stands
 }
 
 // Capabilities is what a plugin is granted beyond its input and its output.
@@ -128,6 +140,18 @@ func LoadManifest(path string) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("read manifest %q: %w", path, err)
 	}
 	return ParseManifest(path, content.data)
+}
+
+// Suits returns nil if the manifest, whose file is path, makes sense for a module of that kind, else a *ManifestError.
+func (m Manifest) Suits(path string, kind runtime.Kind) error {
+	if m.Warm.Input == "" || kind == runtime.Handler {
+		return nil
+	}
+	return manifestError(path, []Problem{{
+		Line: m.Warm.line, Field: "warm",
+		What:   fmt.Sprintf("warm is for handlers, and the module is a %s, which starts anew for every task", kind),
+		Remedy: "remove it, or build the module as a handler, which exports quern_handle",
+	}})
 }
 
 // ceilings are a host's bounds over every manifest; 0 is none.

@@ -10,7 +10,7 @@ type plugin struct {
 	key
 	seen     sighting     // by the last look
 	manifest manifestFile // as of the last look that could read it
-	granted  grants       // what the manifest grants, by the last look
+	granted  grants       // the files that the manifest names, by the last look
 	judged   judgement    // of the last load
 	current  *Version     // the last good one; nil if there was none
 	refusal  *refusal     // of what the directory has now; nil if that serves
@@ -36,7 +36,7 @@ type manifestFile struct {
 // judgement is what the last load found in the module's file.
 type judgement struct {
 	trust trust
-	files []trust // of those that the manifest grants
+	files []trust // of those that the manifest names
 	found identity
 }
 
@@ -52,7 +52,7 @@ func (j *judgement) note(r result) {
 	j.found = r.found
 }
 
-// covers reports whether the granted files have the stamps that were read, and whether they are settled.
+// covers reports whether the files that the manifest names have the stamps that were read, and whether they are settled.
 func (j *judgement) covers(files []file) (covered, settled bool) {
 	covered = slices.EqualFunc(j.files, files, func(t trust, f file) bool { return t.covers(f.stamp) })
 	return covered, !slices.ContainsFunc(j.files, func(t trust) bool { return !t.settled })

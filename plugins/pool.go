@@ -31,6 +31,8 @@ type module struct {
 	gone    chan struct{} // closed by the last holder, when the module is closed
 	err     error         // valid after ready
 	holders int           // guarded by pool.mu; 0: it is being closed
+	// profiles counts the versions of each profile, whichever plugins they are of; guarded by pool.mu.
+	profiles map[string]int
 }
 
 func newPool(engine *runtime.Engine, logger hclog.Logger, slots int) *pool {
@@ -47,7 +49,9 @@ func (p *pool) acquire(ctx context.Context, digest string, binary []byte) (*modu
 		p.mu.Lock()
 		m, found := p.modules[digest]
 		if !found {
-			m = &module{digest: digest, ready: make(chan struct{}), gone: make(chan struct{}), holders: 1}
+			m = &module{
+				digest: digest, ready: make(chan struct{}), gone: make(chan struct{}), holders: 1, profiles: map[string]int{},
+			}
 			p.modules[digest] = m
 			p.mu.Unlock()
 			return p.compile(ctx, m, binary)
@@ -115,6 +119,28 @@ func (p *pool) join(ctx context.Context, m *module) (*module, error) {
 		return nil, m.err // nobody needs to release what was never compiled
 	}
 	return m, nil
+}
+
+// enlist counts a version of that profile in. The caller holds the module.
+func (p *pool) enlist(m *module, profile string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.profiles[profile]++
+}
+
+// strike counts it out. The last version takes the instances of its profile along; one that begins at the same
+// moment may lose idle ones by it, and makes others.
+func (p *pool) strike(m *module, profile string) {
+	p.mu.Lock()
+	m.profiles[profile]--
+	last := m.profiles[profile] == 0
+	if last {
+		delete(m.profiles, profile)
+	}
+	p.mu.Unlock()
+	if last {
+		m.Retire(profile)
+	}
 }
 
 // release gives back one hold. The last one closes the module, and returns when that is done.

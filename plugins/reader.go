@@ -128,13 +128,15 @@ func compare(file *os.File, data []byte) error {
 	}
 }
 
+const makeSmaller = "make it smaller"
+
 // checkFile refuses what is not a regular file of at most so many bytes.
 func checkFile(info fs.FileInfo, most int64) error {
 	if !info.Mode().IsRegular() {
 		return &fault{"it is " + typeName(info.Mode()), "put a regular file in its place"}
 	}
 	if info.Size() > most {
-		return &fault{fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(most)), "make it smaller"}
+		return &fault{fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(most)), makeSmaller}
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func (k *keeper) accept(p *plugin, r result) {
 	p.current, k.swapped = v, true
 	fields := []any{
 		"plugin", p.name, "tenant", p.tenant, "version", v.Version, "digest", v.Digest,
-		"queues", v.Manifest.Queues, "kind", v.Info().Kind,
+		"queues", v.Manifest.Queues, "kind", v.Info().Kind, "rung", v.Info().Rung,
 	}
 	if v.FilesDigest != "" {
 		fields = append(fields, "files", v.FilesDigest)
@@ -123,10 +123,14 @@ func (k *keeper) accept(p *plugin, r result) {
 	k.logger.Info("plugin loaded", fields...)
 	k.warnOfCeilings(p, v)
 	k.cfg.Observer.PluginLoaded(p.tenant, p.name, resultOK)
-	k.cfg.Observer.PluginServing(p.tenant, p.name, v.Version, v.Digest, true)
+	k.tellServing(p, v, true)
 	if old != nil && (old.Version != v.Version || old.Digest != v.Digest) {
-		k.cfg.Observer.PluginServing(p.tenant, p.name, old.Version, old.Digest, false)
+		k.tellServing(p, old, false)
 	}
+}
+
+func (k *keeper) tellServing(p *plugin, v *Version, serving bool) {
+	k.cfg.Observer.PluginServing(p.tenant, p.name, v.Version, v.Digest, string(v.Info().Rung), serving)
 }
 
 // warnOfCeilings says where the host gives a plugin less than its manifest asks for.
@@ -152,7 +156,7 @@ func (k *keeper) remove(p *plugin) {
 	k.logger.Info("plugin removed", "plugin", p.name, "tenant", p.tenant, "version", old.Version,
 		"digest", old.Digest, "queues", old.Manifest.Queues)
 	k.cfg.Observer.PluginLoaded(p.tenant, p.name, resultGone)
-	k.cfg.Observer.PluginServing(p.tenant, p.name, old.Version, old.Digest, false)
+	k.tellServing(p, old, false)
 }
 
 // refuse says why what is in the directory does not serve, once for each content and reason. What

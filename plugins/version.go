@@ -23,8 +23,8 @@ type Version struct {
 	Digest string
 	// ManifestDigest is the same of the manifest's bytes; "" without a manifest.
 	ManifestDigest string
-	// FilesDigest is that of the contents of the granted files; "" if none are granted. A version is
-	// another one if any of the three digests differs.
+	// FilesDigest is that of the contents of the files that the manifest names; "" if it names none. A
+	// version is another one if any of the three digests differs.
 	FilesDigest string
 	// Manifest is as it was written, with the plugin's name as the queue if it names none.
 	Manifest Manifest
@@ -33,18 +33,25 @@ type Version struct {
 
 	ceiling time.Duration  // of every timeout; 0 is none
 	files   *runtime.Files // what tasks may read; nil for nothing
+	warm    []byte         // the input of the warm call; nil for no such call
+	profile string         // of its instances: see identity.profile
 	module  *module
 	holders atomic.Int64 // 0: the module is released, for good
 	release func(*module)
 }
 
-// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files and Limits.
-// A Timeout that the task brings along replaces the manifest's, under the host's ceiling.
+// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files, Limits, Pool and
+// Warm. A Timeout that the task brings along replaces the manifest's, under the host's ceiling. A task whose
+// Tenant is not said shares an instance with no other.
 func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 	if v.ceiling > 0 {
 		call.Timeout = min(call.Timeout, v.ceiling)
 	}
 	call.Plugin, call.Env, call.Files, call.Limits = v.Name, v.Manifest.Capabilities.Env, v.files, v.Limits
+	call.Pool, call.Warm = "", nil
+	if call.Tenant != "" {
+		call.Pool, call.Warm = v.profile, v.warm
+	}
 	outcome := v.module.Run(ctx, call)
 	asked := v.Manifest.Limits
 	switch limit := outcome.Limit.Name; {
@@ -104,7 +111,11 @@ func (v *Version) Concurrency() int { return v.Manifest.Concurrency }
 // identity is what makes a version another one.
 func (v *Version) identity() identity { return identity{v.Digest, v.ManifestDigest, v.FilesDigest} }
 
-// identity is the content of a plugin's two files, and of those that it is granted.
+// identity is the content of a plugin's two files, and of those that its manifest names.
 type identity struct{ module, manifest, files string }
+
+// profile names the instances of the module that versions of this identity share, whichever plugins they are of. The
+// runtime keeps those of each tenant apart.
+func (i identity) profile() string { return "manifest=" + i.manifest + " files=" + i.files }
 
 func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }

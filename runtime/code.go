@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/tetratelabs/wazero"
 )
@@ -29,7 +28,6 @@ type code struct {
 	compiled wazero.CompiledModule // nil while it is not loaded
 	backend  *backend              // which loaded it
 	bytes    int64                 // that it takes while it is loaded
-	used     time.Time             // when the last holder left
 }
 
 // newCode makes the code of a module as it was written anew, and loads it. It is held once.
@@ -85,7 +83,6 @@ func (c *code) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.holders--
-	c.used = time.Now()
 }
 
 // load gets the code from the cache, after it was compiled into it if it was not.
@@ -129,13 +126,6 @@ func (c *code) held() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bytes
-}
-
-// idle tells whether the code is loaded and nobody has held it since a time.
-func (c *code) idle(since time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.compiled != nil && c.holders == 0 && c.used.Before(since)
 }
 
 // close unloads the code for good. Nobody may hold it.
@@ -187,10 +177,4 @@ func (s source) close() error {
 		return nil
 	}
 	return s.file.Close()
-}
-
-func (c *code) lastUse() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.used
 }

@@ -74,6 +74,7 @@ func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Mo
 	m := &Module{
 		engine: e, code: code, name: code.compiled.Name(), info: info,
 		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start, price: rewritten.InstancePrice,
+		used: time.Now(),
 		pools: map[poolKey]*pool{},
 	}
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
@@ -164,12 +165,15 @@ func (m *Module) forget(key poolKey, p *pool) {
 	defer m.mu.Unlock()
 	if m.pools[key] == p {
 		delete(m.pools, key)
+		m.used = p.lastUse()
 	}
 }
 
-// lastUse is when the last call of the module began or ended.
+// lastUse is when the last call of the module began or ended, or it was loaded.
 func (m *Module) lastUse() time.Time {
-	last := m.code.lastUse()
+	m.mu.Lock()
+	last := m.used
+	m.mu.Unlock()
 	for _, p := range m.allPools() {
 		if used := p.lastUse(); used.After(last) {
 			last = used

@@ -36,7 +36,7 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 				m.forget(key, p)
 			}
 		}
-		if e.idleUnload > 0 && m.code.idle(now.Add(-e.idleUnload)) {
+		if e.idleUnload > 0 && now.Sub(m.lastUse()) >= e.idleUnload {
 			unloaded = e.unload(ctx, m) || unloaded
 		}
 	}

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"io"
 	"reflect"
 	"runtime"
 	"strconv"
@@ -9,36 +10,37 @@ import (
 )
 
 // panicError is a handler's panic as an error.
-type panicError struct {
-	text  string
-	stack []byte
-}
+type panicError string
 
-func (e *panicError) Error() string        { return "panic: " + e.text }
-func (e *panicError) exitStatus() int      { return exitPanic }
-func (e *panicError) delay() time.Duration { return 0 }
+func (e panicError) Error() string      { return "panic: " + string(e) }
+func (panicError) exitStatus() int      { return exitPanic }
+func (panicError) delay() time.Duration { return 0 }
 
-// maxStack is how much of a stack is told, in bytes.
+// maxStack is how much of a stack is logged, in bytes.
 const maxStack = 8 << 10
 
-// attempt calls the handler, and makes its panic an error. Nothing that the panic has left half done
-// outlives the task.
-func attempt(handler Handler, task *Task) (result []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			stack := make([]byte, maxStack)
-			result, err = nil, &panicError{textOf(p), stack[:runtime.Stack(stack, false)]}
-		}
-	}()
-	return handler(context.Background(), task)
+// recovering is the handler with its panics made errors, and told to the log as Go does. What a panic has
+// left half done is gone with the task.
+func recovering(handler Handler, log io.Writer) Handler {
+	return func(ctx context.Context, task *Task) (result []byte, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				stack := make([]byte, maxStack)
+				stack = stack[:runtime.Stack(stack, false)]
+				result, err = nil, panicError(textOf(p))
+				_, _ = io.WriteString(log, err.Error()+"\n\n"+string(stack))
+			}
+		}()
+		return handler(ctx, task)
+	}
 }
 
 // textOf says what a handler has panicked with, as Go would; without the package fmt, which would add a
-// sixth to the smallest plugin. A method that panics itself says nothing.
+// sixth to a plugin that does not use it. A value that panics when it is asked has only its type.
 func textOf(p any) (text string) {
 	defer func() {
 		if recover() != nil {
-			text = reflect.TypeOf(p).String()
+			text = typeOf(p)
 		}
 	}()
 	switch p := p.(type) {
@@ -47,9 +49,14 @@ func textOf(p any) (text string) {
 	case interface{ String() string }:
 		return p.String()
 	}
-	if v := reflect.ValueOf(p); v.CanInt() {
+	switch v := reflect.ValueOf(p); {
+	case v.Kind() == reflect.String:
+		return v.String()
+	case v.CanInt():
 		return strconv.FormatInt(v.Int(), 10)
-	} else {
-		return v.String() // for what is no string: its type
+	default:
+		return typeOf(p)
 	}
 }
+
+func typeOf(p any) string { return "(" + reflect.TypeOf(p).String() + ")" }

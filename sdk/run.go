@@ -1,5 +1,7 @@
 package sdk
 
+import "os"
+
 // exportName is the function by which Quern calls a handler.
 const exportName = "quern_handle"
 
@@ -13,4 +15,4 @@ const exportName = "quern_handle"
 // task's log; one of another goroutine ends the call at once.
 //
 // Outside of WebAssembly Run is [Handle] without the exit.
-func Run(handler Handler) int32 { return runHandler(handler) }
+func Run(handler Handler) int32 { return runHandler(recovering(handler, os.Stderr)) }

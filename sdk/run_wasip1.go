@@ -1,9 +1,9 @@
 package sdk
 
 import (
+	"context"
 	"errors"
 	"io"
-	"os"
 	"runtime"
 	"strconv"
 	"time"
@@ -78,7 +78,7 @@ func runHandler(handler Handler) int32 {
 	if err != nil {
 		return tell("read the task's input: ", err)
 	}
-	result, err := attempt(handler, &Task{
+	own.task = Task{
 		ID:          text(textID),
 		Queue:       text(textQueue),
 		Tenant:      text(textTenant),
@@ -86,7 +86,8 @@ func runHandler(handler Handler) int32 {
 		Attempt:     number(numberAttempt, 1),
 		MaxAttempts: number(numberMaxAttempts, 0),
 		Input:       input,
-	})
+	}
+	result, err := handler(context.Background(), &own.task)
 	if err != nil {
 		return tell("", err)
 	}
@@ -98,13 +99,28 @@ func runHandler(handler Handler) int32 {
 	return exitComplete
 }
 
+var own struct {
+	task  Task
+	room  [4096-unsafe.Sizeof(Task{})-16]byte
+	taken int
+}
+
+func take(n int) []byte {
+	if n > len(own.room)-own.taken {
+		return make([]byte, n)
+	}
+	b := own.room[own.taken : own.taken+n : own.taken+n]
+	own.taken += n
+	return b
+}
+
 // readInput returns the task's input.
 func readInput() ([]byte, error) {
 	size := inputSize()
 	if size < 0 {
 		return nil, errno(size)
 	}
-	input := make([]byte, size)
+	input := take(int(size))
 	for at := 0; at < len(input); {
 		rest := input[at:]
 		n := inputRead(uint32(at), unsafe.SliceData(rest), uint32(len(rest)))
@@ -126,23 +142,21 @@ func text(field uint32) string {
 	if size <= 0 {
 		return ""
 	}
-	b := make([]byte, size)
-	return string(b[:max(0, resultRead(0, unsafe.SliceData(b), uint32(len(b))))])
+	b := take(int(size))
+	return unsafe.String(unsafe.SliceData(b), max(0, resultRead(0, unsafe.SliceData(b), uint32(len(b)))))
 }
 
+var num int64
+
 func number(field uint32, otherwise int) int {
-	var n int64
-	if taskNumber(field, &n) < 0 || n <= 0 {
+	if taskNumber(field, &num) < 0 || num <= 0 {
 		return otherwise
 	}
-	return int(n)
+	return int(num)
 }
 
 // tell makes the error the task's, and returns the exit status that it asks for.
 func tell(doing string, err error) int32 {
-	if p, ok := err.(*panicError); ok {
-		_, _ = os.Stderr.WriteString(p.Error() + "\n\n" + string(p.stack))
-	}
 	text := doing + err.Error()
 	errorSet(unsafe.StringData(text), uint32(len(text)))
 	status, delay := judge(err)

@@ -10,35 +10,54 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 )
 
-// handle runs a handler on wazero alone, which nothing in this repository is below, and returns its result and
-// output.
-func handle(t *testing.T, binary, input []byte) (code int32, output []byte) {
-	t.Helper()
-	instance := instantiate(t, binary, input, &output)
-	result, err := instance.ExportedFunction("quern_handle").Call(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int32(uint32(result[0])), output
+// instance is one of a handler, on wazero alone: these tests are of the guests, and want no host that is of any
+// help to them.
+type instance struct {
+	module        api.Module
+	input, output []byte
 }
 
-// instantiate gives a handler an instance with the little of quern_v1 that the handlers here need.
-func instantiate(t *testing.T, binary, input []byte, output *[]byte) api.Module {
+// handle makes one call, and returns its result and output.
+func (i *instance) handle(ctx context.Context, input []byte) (code int32, output []byte, err error) {
+	i.input, i.output = input, nil
+	results, err := i.module.ExportedFunction("quern_handle").Call(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	return int32(uint32(results[0])), i.output, nil
+}
+
+// compilations keeps what a test has compiled, for all its instances.
+func compilations(t *testing.T) wazero.CompilationCache {
 	t.Helper()
-	ctx := t.Context()
-	rt := wazero.NewRuntime(ctx)
+	cache := wazero.NewCompilationCache()
+	closing(t, cache)
+	return cache
+}
+
+func closing(t *testing.T, what api.Closer) {
 	t.Cleanup(func() {
-		if err := rt.Close(context.Background()); err != nil {
+		if err := what.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// instantiate gives a handler the little of quern_v1 that the handlers here need, and 32 MiB of memory.
+func instantiate(t *testing.T, cache wazero.CompilationCache, binary []byte) *instance {
+	t.Helper()
+	i := &instance{}
+	ctx := t.Context()
+	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().
+		WithCompilationCache(cache).WithCloseOnContextDone(true).WithMemoryLimitPages(512))
+	closing(t, rt)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, rt); err != nil {
 		t.Fatal(err)
 	}
 	host := rt.NewHostModuleBuilder("quern_v1")
-	host.NewFunctionBuilder().WithFunc(func() int32 { return int32(len(input)) }).Export("input_size")
+	host.NewFunctionBuilder().WithFunc(func() int32 { return int32(len(i.input)) }).Export("input_size")
 	host.NewFunctionBuilder().WithFunc(func(_ context.Context, m api.Module, offset, to, capacity uint32) int32 {
-		p := input[min(int(offset), len(input)):]
+		p := i.input[min(int(offset), len(i.input)):]
 		p = p[:min(int(capacity), len(p))]
 		if !m.Memory().Write(to, p) {
 			return -2
@@ -50,37 +69,44 @@ func instantiate(t *testing.T, binary, input []byte, output *[]byte) api.Module 
 		if !ok {
 			return -2
 		}
-		*output = append(*output, p...)
+		i.output = append(i.output, p...)
 		return 0
 	}).Export("output_write")
+	host.NewFunctionBuilder().WithFunc(func(uint32, uint32) int32 { return 0 }).Export("error_set")
 	if _, err := host.Instantiate(ctx); err != nil {
 		t.Fatal(err)
 	}
 	config := wazero.NewModuleConfig().WithStartFunctions("_initialize")
-	instance, err := rt.InstantiateWithConfig(ctx, binary, config)
-	if err != nil {
+	var err error
+	if i.module, err = rt.InstantiateWithConfig(ctx, binary, config); err != nil {
 		t.Fatal(err)
 	}
-	return instance
+	return i
 }
 
 func TestHandlers(t *testing.T) {
 	t.Parallel()
+	if n := len(JSONInput()); n < 900 || n > 1100 {
+		t.Errorf("%d bytes of JSON", n)
+	}
 	for _, language := range Languages() {
 		t.Run(string(language), func(t *testing.T) {
 			t.Parallel()
-			if code, output := handle(t, language.Empty(t), []byte("input")); code != 0 || len(output) > 0 {
-				t.Errorf("empty: %d with the output %q", code, output)
+			cache := compilations(t)
+			empty := instantiate(t, cache, language.Empty(t))
+			if code, output, err := empty.handle(t.Context(), []byte("input")); err != nil || code != 0 || len(output) > 0 {
+				t.Errorf("empty: %d with the output %q, %v", code, output, err)
 			}
-			if n := len(JSONInput()); n < 900 || n > 1100 {
-				t.Errorf("%d bytes of JSON", n)
-			}
-			code, output := handle(t, language.JSON(t), JSONInput())
-			if want := JSONOutput(); code != 0 || !bytes.Equal(output, want) {
-				t.Errorf("JSON: %d with the output\n%s, want\n%s", code, output, want)
-			}
-			if code, output = handle(t, language.JSON(t), []byte(`{"lines": [}`)); code != 65 || len(output) > 0 {
-				t.Errorf("no JSON: %d with the output %q", code, output)
+			json := instantiate(t, cache, language.JSON(t))
+			for range 2 { // an instance may be used again
+				code, output, err := json.handle(t.Context(), JSONInput())
+				if want := JSONOutput(); err != nil || code != 0 || !bytes.Equal(output, want) {
+					t.Errorf("JSON: %d, %v with the output\n%s, want\n%s", code, err, output, want)
+				}
+				code, output, err = json.handle(t.Context(), []byte(`{"lines": [}`))
+				if err != nil || code != 65 || len(output) > 0 {
+					t.Errorf("no JSON: %d with the output %q, %v", code, output, err)
+				}
 			}
 		})
 	}

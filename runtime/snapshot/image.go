@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 )
 
 // wasmPage is the unit in which memories of WebAssembly grow.
@@ -18,13 +19,14 @@ type Image struct {
 	// holes has a bit for each page of the system, set if the page is zero. Such a page is a hole of the memfd,
 	// and reading it through a mapping would make the kernel fill it.
 	holes []uint64
-	// view is the contents as Reset reads them.
-	view []byte
+	// view is the contents as Reset reads them. It is there as long as it has users: the image until Close,
+	// and each space that the image is mapped into.
+	view   []byte
+	closed atomic.Bool // set with mu held
 
-	mu     sync.Mutex
-	file   *os.File // the memfd; nil if the size is 0, and after Close
-	closed bool
-	users  int // of view: the image until Close, and each space that it is mapped into
+	mu    sync.Mutex
+	file  *os.File // the memfd; nil if the size is 0, and after Close
+	users int
 }
 
 // Take makes an image of contents, which it copies. Their length is a multiple of 64 KiB. On systems other than
@@ -60,10 +62,9 @@ func (m *Image) Held() int64 {
 func (m *Image) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	if m.closed.Swap(true) {
 		return nil
 	}
-	m.closed = true
 	var err error
 	if m.file != nil {
 		err = m.file.Close()
@@ -76,7 +77,7 @@ func (m *Image) Close() error {
 func (m *Image) enter() (*os.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	if m.closed.Load() {
 		return nil, errClosed
 	}
 	m.users++
@@ -98,13 +99,6 @@ func (m *Image) drop() error {
 	view := m.view
 	m.view = nil
 	return unmap(view)
-}
-
-// isClosed tells whether Close has been called.
-func (m *Image) isClosed() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.closed
 }
 
 // hole tells whether the page at this offset is zero.

@@ -1,54 +1,55 @@
 package snapshot
 
 import (
-	"errors"
 	"fmt"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
-// Bits of an entry of /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst).
+// The bits of an entry of /proc/self/pagemap, from Documentation/admin-guide/mm/pagemap.rst of Linux.
 const (
-	entryFile    = 1 << 61
-	entrySwapped = 1 << 62
-	entryPresent = 1 << 63
+	entryIsFile    = 1 << 61
+	entryIsSwapped = 1 << 62
+	entryIsPresent = 1 << 63
 )
 
-// entriesAtOnce is how many pages one read asks for.
+// entriesAtOnce is how many pages are asked about in one read. They take 8 KiB.
 const entriesAtOnce = 1024
 
-// readPagemap asks the same as scanPages, page by page.
+// readPagemap finds the same pages as scanPages, and those behind the image that were only read.
 func readPagemap(b *buffer, memory []byte, from, to uint64) ([]region, uint64, error) {
-	file, err := openPagemap()
+	fd, err := openPagemap()
 	if err != nil {
 		return nil, 0, err
 	}
 	if b.entries == nil {
 		b.entries = make([]uint64, entriesAtOnce)
 	}
-	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
+	base := addressOf(memory)
 	entries := b.entries[:min(entriesAtOnce, (to-from)/pageSize)]
-	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(entries))), len(entries)*8)
-	if _, err := file.ReadAt(raw, int64((base+from)/pageSize*8)); err != nil {
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(entries))), 8*len(entries))
+	n, err := unix.Pread(fd, raw, int64((base+from)/pageSize*8))
+	if err != nil {
 		return nil, 0, fmt.Errorf("read a pagemap: %w", err)
 	}
-	regions, n := b.room(), 0
-	at := base + from
-	for _, entry := range entries {
-		if entry&(entryPresent|entrySwapped) != 0 && entry&entryFile == 0 {
-			switch {
-			case n > 0 && regions[n-1].end == at:
-				regions[n-1].end += pageSize
-			case n == len(regions):
-				return regions, at - base, nil // the rest is read again
-			default:
-				regions[n] = region{start: at, end: at + pageSize}
-				n++
-			}
+	regions, count := b.room(), 0
+	for _, entry := range entries[:n/8] { // the rest is read again
+		if entry&(entryIsPresent|entryIsSwapped) == 0 || entry&entryIsFile != 0 {
+			from += pageSize
+			continue
 		}
-		at += pageSize
+		start := base + from
+		if count > 0 && regions[count-1].end == start {
+			regions[count-1].end += pageSize
+		} else {
+			if count == len(regions) {
+				break
+			}
+			regions[count] = region{start: start, end: start + pageSize}
+			count++
+		}
+		from += pageSize
 	}
-	if at == base+from {
-		return nil, 0, errors.New("read a pagemap: nothing there")
-	}
-	return regions[:n], at - base, nil
+	return regions[:count], from, nil
 }

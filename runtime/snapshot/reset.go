@@ -6,133 +6,164 @@ import (
 	"unsafe"
 )
 
-// region is a range of a space's own pages, by address, as the kernel reports it (struct page_region).
-type region struct {
-	start, end uint64
-	categories uint64
-}
-
+// A page that is given back costs some 3 µs when it is next written, because the kernel must find and fill
+// another one; a page that is kept costs 0.1 µs at each Reset. So pages are kept while there is hope that a
+// task will write them again: these are the limits of hope, all in pages.
 const (
-	// tailAtOnce is how many own pages in a row behind the image are given back and not cleared.
-	tailAtOnce = 1024
-	// spare is how many own pages may be found unchanged at every Reset without any consequence.
-	spare = 64
+	// patience is how many Resets find a page unchanged before it is given back.
+	patience = 32
+	// few is how many unchanged pages are not worth a thought.
+	few = 64
+	// stretch is how many own pages in a row, where tasks do not usually come, are given back at once.
+	stretch = 256
 )
 
-// reset is what a space remembers from one Reset to the next.
-type reset struct {
-	ladder *ladder
-	buffer buffer
-	// reached is the end of the last page of the space's own that the last Reset kept: the next one looks as far at least.
+// past is what a space remembers from one Reset to the next.
+type past struct {
+	// reached is the end of the last page that the space owned after the last Reset. The next one looks as
+	// far at least, so that no page is forgotten there.
 	reached uint64
-	// wasted counts pages that were found but had not changed, over the Resets; thrifty says that the next
-	// Reset gives such pages back.
-	wasted  uint64
-	thrifty bool
+	// usual is how far tasks have reached of late. It follows a longer reach at once and a shorter one slowly.
+	usual uint64
+	// wasted counts comparisons with pages that had not changed, since such pages were last given back.
+	wasted uint64
+	// impatient says that the coming Reset gives back the pages that it finds unchanged.
+	impatient bool
 }
 
-// forget is said when the space has no pages of its own.
-func (r *reset) forget() { r.reached, r.wasted, r.thrifty = 0, 0, false }
+// tally is how many own pages one Reset has found and kept.
+type tally struct{ changed, unchanged uint64 }
 
-// tally is what one Reset has found, in pages.
-type tally struct {
-	changed, unchanged uint64
-}
-
+// putBack makes the own pages in front of used (whole pages) what they were.
 func (s *Space) putBack(find finder, used uint64) error {
-	end := max((used+pageSize-1)/pageSize*pageSize, s.reset.reached)
-	if find == nil {
-		return s.copyBack(end)
-	}
-	r := &s.reset
-	r.reached = 0
-	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(s.memory))))
+	end := max(used, s.past.reached)
+	s.past.reached = 0
 	var t tally
 	for at := uint64(0); at < end; {
-		regions, next, err := find(&r.buffer, s.memory, at, end)
+		regions, next, err := s.ask(find, at, end)
 		if err != nil {
 			return err
 		}
-		if next <= at || next > end {
-			return fmt.Errorf("a scan of the pages from %d to %d ended at %d", at, end, next)
-		}
-		for i := range regions {
-			// A region that wraps around is refused here too, being large.
-			from, to := regions[i].start-base, regions[i].end-base
-			if from < at || from >= to || to > next {
-				return fmt.Errorf("a scan of the pages from %d to %d reported those from %d to %d", at, next, from, to)
-			}
-			at = to
-			if err := s.putBackRegion(from, to, &t); err != nil {
+		for _, r := range regions {
+			if err := s.putBackRegion(r, &t); err != nil {
 				return err
 			}
 		}
 		at = next
 	}
 	s.held.Store(int64((t.changed + t.unchanged) * pageSize))
-	r.wasted += t.unchanged
-	r.thrifty = t.unchanged > spare && r.wasted > 8*t.unchanged
+	s.past.learn(used, t)
 	return nil
 }
 
-func (s *Space) putBackRegion(from, to uint64, t *tally) error {
-	if tail := max(from, s.size); to > tail && to-tail >= tailAtOnce*pageSize {
-		if err := s.giveBack(tail, to); err != nil {
+// learn decides what becomes of pages that are kept in vain. What has been spent on comparing them is then
+// about what it costs to give them back wrongly.
+func (p *past) learn(used uint64, t tally) {
+	if p.impatient {
+		p.wasted = 0
+	}
+	p.wasted += t.unchanged
+	p.impatient = t.unchanged > few && p.wasted >= patience*t.unchanged
+	if used >= p.usual {
+		p.usual = used
+	} else {
+		p.usual -= (p.usual - used) / pageSize / 16 * pageSize
+	}
+}
+
+// ask lets a finder look at memory[from:to] and believes it only what can be.
+func (s *Space) ask(find finder, from, to uint64) ([]region, uint64, error) {
+	regions, next, err := find(&s.buffer, s.memory, from, to)
+	if err != nil {
+		return nil, 0, err
+	}
+	if next <= from || next > to || next%pageSize != 0 {
+		return nil, 0, fmt.Errorf("a search for written pages from %d to %d ended at %d", from, to, next)
+	}
+	at := from
+	for _, r := range regions {
+		start, end := s.offsets(r)
+		if start < at || start >= end || end > next || start%pageSize != 0 || end%pageSize != 0 {
+			return nil, 0, fmt.Errorf("a search for written pages from %d to %d reported those from %d to %d", at, next, start, end)
+		}
+		at = end
+	}
+	return regions, next, nil
+}
+
+// offsets are where a region lies in memory; in a false one they may be anything.
+func (s *Space) offsets(r region) (start, end uint64) {
+	base := addressOf(s.memory)
+	return r.start - base, r.end - base
+}
+
+func (s *Space) putBackRegion(r region, t *tally) error {
+	from, to := s.offsets(r)
+	if r.categories&zeroPage != 0 && from >= s.size {
+		return nil // not own pages; in the image they would be, as something else was there
+	}
+	if far := max(from, s.size, s.past.usual); to >= far+stretch*pageSize {
+		if err := s.giveBack(far, to); err != nil {
 			return err
 		}
-		to = tail
+		to = far
 	}
-	idle := from // own pages from here on are unchanged
+	same := from // pages from here on have not changed
 	for ; from < to; from += pageSize {
-		own, want := s.memory[from:][:pageSize], zeroes
-		if from < s.size && !s.image.hole(from) {
-			want = s.image.view[from:][:pageSize]
-		}
+		own, want := s.memory[from:][:pageSize], s.original(from)
+		// Comparing costs little: pages that differ mostly do so early. And it tells which are kept in vain.
 		if bytes.Equal(own, want) {
-			t.unchanged++
 			continue
 		}
 		copy(own, want)
-		t.changed++
-		if err := s.giveIdle(idle, from, t); err != nil {
+		if err := s.unchanged(same, from, t); err != nil {
 			return err
 		}
-		idle = from + pageSize
-		s.reset.reached = from + pageSize
+		same = from + pageSize
+		t.changed++
+		s.past.reached = same
 	}
-	return s.giveIdle(idle, to, t)
+	return s.unchanged(same, to, t)
 }
 
-// giveIdle is said of pages that the space owns for nothing.
-func (s *Space) giveIdle(from, to uint64, t *tally) error {
-	if from >= to {
+// unchanged says what becomes of own pages that are as they were.
+func (s *Space) unchanged(from, to uint64, t *tally) error {
+	switch {
+	case from >= to:
+		return nil
+	case s.past.impatient:
+		return s.giveBack(from, to)
+	default:
+		t.unchanged += (to - from) / pageSize
+		s.past.reached = to
 		return nil
 	}
-	if !s.reset.thrifty {
-		s.reset.reached = to
-		return nil
-	}
-	t.unchanged -= (to - from) / pageSize
-	s.reset.wasted = 0
-	return s.giveBack(from, to)
 }
 
-// copyBack compares everything.
-func (s *Space) copyBack(end uint64) error {
+// original is what Map left in the page at this offset.
+func (s *Space) original(offset uint64) []byte {
+	if offset < s.size && !s.image.hole(offset) {
+		return s.image.view[offset:][:pageSize]
+	}
+	return zeroes
+}
+
+// compareAll restores the memory without knowing which pages are the space's own. Those behind the image are
+// given back, which is simpler than to read them all; of the image's it may own all.
+func (s *Space) compareAll(used uint64) error {
+	end := max(used, s.past.reached)
 	front := min(end, s.size)
 	for at := uint64(0); at < front; at += pageSize {
-		own, want := s.memory[at:][:pageSize], zeroes
-		if !s.image.hole(at) {
-			want = s.image.view[at:][:pageSize]
-		}
-		if !bytes.Equal(own, want) {
+		if own, want := s.memory[at:][:pageSize], s.original(at); !bytes.Equal(own, want) {
 			copy(own, want)
 		}
 	}
-	s.reset.reached = front
+	s.past.reached = front
 	s.held.Store(int64(front))
-	if end > front {
-		return s.giveBack(front, end)
-	}
-	return nil
+	return s.giveBack(front, end)
+}
+
+// addressOf is where a space's memory begins. It never moves.
+func addressOf(memory []byte) uint64 {
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 }

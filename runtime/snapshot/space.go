@@ -3,6 +3,7 @@ package snapshot
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync/atomic"
 )
@@ -22,19 +23,26 @@ type Space struct {
 	memory []byte // limit, rounded up to whole pages
 	image  *Image // what is mapped in front; nil before Map
 	size   uint64 // of the image
-	reset  reset
 	held   atomic.Int64
+
+	ladder *ladder
+	buffer buffer
+	past   past
 	// astray is set when memory could not be mapped anew, and there may be a gap where it was: see Release.
-	astray bool
+	astray   bool
+	released bool
 }
 
 // Reserve makes a space of limit bytes, all zero. Nothing of it counts until it is touched.
 func Reserve(limit uint64) (*Space, error) {
-	memory, err := reserve((limit + pageSize - 1) / pageSize * pageSize)
+	if limit > math.MaxInt-pageSize {
+		return nil, fmt.Errorf("reserve a space of %d bytes: more than a system has addresses", limit)
+	}
+	memory, err := reserve(wholePages(limit))
 	if err != nil {
 		return nil, fmt.Errorf("reserve a space of %d bytes: %w", limit, err)
 	}
-	return &Space{limit: limit, memory: memory, reset: reset{ladder: &system}}, nil
+	return &Space{limit: limit, memory: memory, ladder: &system}, nil
 }
 
 // Bytes is all of the memory. It must not be touched after Release.
@@ -43,6 +51,9 @@ func (s *Space) Bytes() []byte { return s.memory[:s.limit:s.limit] }
 // Map replaces the contents: the image in front and zero behind it. After an error the space is only good for
 // Release.
 func (s *Space) Map(image *Image) error {
+	if s.released {
+		return fmt.Errorf("map an image: %w", errReleased)
+	}
 	if image.size > s.limit {
 		return fmt.Errorf("map an image of %d bytes into a space of %d", image.size, s.limit)
 	}
@@ -56,7 +67,7 @@ func (s *Space) Map(image *Image) error {
 	}
 	before := s.image
 	s.image, s.size = image, image.size
-	s.reset.forget()
+	s.past = past{}
 	s.held.Store(0)
 	if before != nil {
 		return before.leave()
@@ -75,25 +86,34 @@ func (s *Space) Reset(rung Rung, used uint64) error {
 }
 
 func (s *Space) restore(rung Rung, used uint64) error {
+	if s.released {
+		return errReleased
+	}
 	if used > s.limit {
 		return fmt.Errorf("the space has only %d", s.limit)
 	}
-	if s.image != nil && s.image.isClosed() {
+	if s.image != nil && s.image.closed.Load() {
 		return errClosed
 	}
-	find, err := s.reset.ladder.finder(rung)
+	find, err := s.ladder.finder(rung)
 	if err != nil {
 		return err
 	}
-	return s.putBack(find, used)
+	if find == nil {
+		return s.compareAll(wholePages(used))
+	}
+	return s.putBack(find, wholePages(used))
 }
 
 // Trim gives every page of the space's own back to the system. The contents are as Map left them.
 func (s *Space) Trim() error {
+	if s.released {
+		return fmt.Errorf("trim a space: %w", errReleased)
+	}
 	if err := s.giveBack(0, uint64(len(s.memory))); err != nil {
 		return fmt.Errorf("trim a space: %w", err)
 	}
-	s.reset.forget()
+	s.past.reached = 0
 	s.held.Store(0)
 	return nil
 }
@@ -105,11 +125,11 @@ func (s *Space) Held() int64 { return s.held.Load() }
 // Release unmaps the space. Nobody may touch its bytes any more. It may be called twice.
 func (s *Space) Release() error {
 	memory, image := s.memory, s.image
-	s.memory, s.image, s.limit, s.size = nil, nil, 0, 0
+	s.memory, s.image, s.limit, s.size, s.released = nil, nil, 0, 0, true
 	s.held.Store(0)
 	var err error
 	if !s.astray {
-		// A mapping that failed may have left a gap, where by now anybody's memory may be: it stays reserved.
+		// A mapping that failed may have left a gap, where by now anybody's memory may be: nothing is unmapped.
 		err = unmap(memory)
 	}
 	if image != nil {
@@ -117,3 +137,6 @@ func (s *Space) Release() error {
 	}
 	return err
 }
+
+// wholePages rounds a size up.
+func wholePages(size uint64) uint64 { return (size + pageSize - 1) / pageSize * pageSize }

@@ -17,7 +17,16 @@ func (s *Space) replace(file *os.File, size uint64) error {
 			return err
 		}
 	}
-	return clean(s.memory[size:])
+	behind := s.memory[size:]
+	if err := clean(behind); err != nil {
+		return err
+	}
+	if len(behind) > 0 {
+		// Where the system gives huge pages to whoever does not refuse them, a single byte that is written would
+		// make 512 pages the space's own, to be compared at each Reset. Without an error: no kernel must know them.
+		_ = unix.Madvise(behind, unix.MADV_NOHUGEPAGE)
+	}
+	return nil
 }
 
 // mapFile maps the first size bytes of a file, at the place of at if that is not nil.
