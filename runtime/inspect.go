@@ -130,6 +130,14 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 		check(entryPoints[Command], "() -> ()", "export the start function of a WASI command under this name")
 		return found
 	}
+	_, starts := o.Export(entryPoints[Command])
+	if _, begins := o.Export(initialize); starts && !begins {
+		found = append(found, Refusal{
+			What:   "a handler that was built as a command",
+			Where:  "exports",
+			Remedy: "build it as a library (Go: -buildmode=c-shared; C: -mexec-model=reactor), or do not export " + handlerExport,
+		})
+	}
 	check(handlerExport, "() -> (i32)", "return 0 for complete, 75 to try again later, 65 for failed for good")
 	check(initialize, "() -> ()", "export what a WASI reactor begins with under this name")
 	return found

@@ -64,6 +64,7 @@ type Module struct {
 
 	mu    sync.Mutex
 	pools map[poolKey]*pool
+	used  time.Time // of a pool that is gone, or when it was loaded
 
 	closeOnce sync.Once
 	closeErr  error
@@ -74,7 +75,7 @@ func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Mo
 	m := &Module{
 		engine: e, code: code, name: code.compiled.Name(), info: info,
 		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start, price: rewritten.InstancePrice,
-		used: time.Now(),
+		used:  time.Now(),
 		pools: map[poolKey]*pool{},
 	}
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {

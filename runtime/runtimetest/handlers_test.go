@@ -48,7 +48,7 @@ func instantiate(t *testing.T, cache wazero.CompilationCache, binary []byte) *in
 	t.Helper()
 	i := &instance{}
 	ctx := t.Context()
-	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().
+	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().
 		WithCompilationCache(cache).WithCloseOnContextDone(true).WithMemoryLimitPages(512))
 	closing(t, rt)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, rt); err != nil {

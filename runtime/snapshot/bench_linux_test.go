@@ -1,0 +1,123 @@
+package snapshot
+
+import (
+	"fmt"
+	"testing"
+)
+
+// BenchmarkReset is a memory of 4 MiB in which a task writes a byte to so many pages, evenly spread. Own: the pages are
+// the space's own, as they mostly are; fresh: each is written for the first time, and the kernel must make it.
+// The writing counts.
+func BenchmarkReset(b *testing.B) {
+	const pages = 1024
+	image := take(b, full(int(pages*pageSize)))
+	usable := finders(b)
+	for _, rung := range []Rung{Scan, Pagemap, Copy} {
+		if _, is := usable[rung]; !is {
+			continue
+		}
+		for _, dirty := range []uint64{1, 64, pages} {
+			for _, fresh := range []bool{false, true} {
+				name := map[bool]string{false: "own", true: "fresh"}[fresh]
+				b.Run(fmt.Sprintf("%s/%d/%s", rung, dirty, name), func(b *testing.B) {
+					space := mapped(b, image, 4*pages*pageSize)
+					b.ReportAllocs()
+					for b.Loop() {
+						for page := uint64(0); page < pages; page += pages / dirty {
+							space.memory[page*pageSize]++
+						}
+						if err := space.Reset(rung, pages*pageSize); err != nil {
+							b.Fatal(err)
+						}
+						if fresh {
+							if err := space.Trim(); err != nil {
+								b.Fatal(err)
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkResetRead is a memory that is read everywhere and written hardly anywhere: the most that a scan
+// has to look at in vain.
+func BenchmarkResetRead(b *testing.B) {
+	const pages = 1024
+	image := take(b, full(int(pages*pageSize)))
+	for rung := range finders(b) {
+		b.Run(string(rung), func(b *testing.B) {
+			space := mapped(b, image, pages*pageSize)
+			for page := range uint64(pages) {
+				touch(space.memory[page*pageSize:][:1])
+			}
+			for b.Loop() {
+				space.memory[0]++
+				if err := space.Reset(rung, pages*pageSize); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkResetGrown is a small image, and a task that writes so many pages behind it.
+func BenchmarkResetGrown(b *testing.B) {
+	image := take(b, full(wasmPage))
+	for rung := range finders(b) {
+		for _, pages := range []uint64{16, 256, 2304} {
+			b.Run(fmt.Sprintf("%s/%d", rung, pages), func(b *testing.B) {
+				space := mapped(b, image, 4096*pageSize)
+				for b.Loop() {
+					for page := range pages {
+						space.memory[wasmPage+page*pageSize]++
+					}
+					if err := space.Reset(rung, wasmPage+pages*pageSize); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkSpace is the life of a space without a task, by the size of its limit.
+func BenchmarkSpace(b *testing.B) {
+	image := take(b, full(4<<20))
+	for _, limit := range []uint64{16 << 20, 4 << 30} {
+		b.Run(fmt.Sprintf("%dMiB", limit>>20), func(b *testing.B) {
+			for b.Loop() {
+				space, err := Reserve(limit)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := space.Map(image); err != nil {
+					b.Fatal(err)
+				}
+				if err := space.Release(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	contents := pattern(4 << 20)
+	for b.Loop() {
+		image, err := Take(contents)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := image.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkProbe(b *testing.B) {
+	for b.Loop() {
+		Probe()
+	}
+}

@@ -1,0 +1,395 @@
+package snapshot
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestReset lets tasks do what they can think of, by each rung, and holds the memory to a plain copy of it.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	limit := int(12 * block)
+	all := [][]byte{pattern(4 * block), pattern(8 * block), make([]byte, 2*block), nil, full(limit)}
+	images := make([]*Image, len(all))
+	for i, contents := range all {
+		images[i] = take(t, contents)
+	}
+	for rung := range finders(t) {
+		t.Run(string(rung), func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				space, err := Reserve(uint64(limit))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := space.Release(); err != nil {
+						t.Error(err)
+					}
+				}()
+				original, now := make([]byte, limit), make([]byte, limit) // what Map left, what should be there
+				var size, reached int                                     // of the memory now, and as far as it was since Reset
+				mapIt := func(t *rapid.T) {
+					n := rapid.IntRange(0, len(images)-1).Draw(t, "image")
+					if err := space.Map(images[n]); err != nil {
+						t.Fatal(err)
+					}
+					clear(original)
+					size = copy(original, all[n])
+					reached = size
+					copy(now, original)
+				}
+				mapIt(t)
+				t.Repeat(map[string]func(*rapid.T){
+					"": func(t *rapid.T) {
+						if !bytes.Equal(space.Bytes()[:reached], now[:reached]) {
+							t.Fatal("the memory is not what was written")
+						}
+					},
+					"grow": func(t *rapid.T) {
+						size += rapid.IntRange(0, (limit-size)/wasmPage).Draw(t, "pages") * wasmPage
+						reached = max(reached, size)
+					},
+					"write": func(t *rapid.T) {
+						if reached == 0 {
+							return
+						}
+						at := rapid.IntRange(0, reached-1).Draw(t, "at")
+						length := min(reached-at, rapid.SampledFrom([]int{1, 2, int(pageSize), int(pageSize) + 1, 100_000, limit}).Draw(t, "length"))
+						value := rapid.SampledFrom([]byte{0, 1, 255}).Draw(t, "value")
+						for _, memory := range [][]byte{space.Bytes(), now} {
+							for i := at; i < at+length; i++ {
+								memory[i] = value
+							}
+						}
+					},
+					"scatter": func(t *rapid.T) {
+						random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+						for range rapid.IntRange(0, 2*regionsAtOnce).Draw(t, "writes") {
+							if reached > 0 {
+								at, value := random.IntN(reached), byte(random.Uint32())
+								space.Bytes()[at], now[at] = value, value
+							}
+						}
+					},
+					"read": func(t *rapid.T) { // a page behind the image gets the kernel's page of zeroes
+						if reached > 0 {
+							at := rapid.IntRange(0, reached-1).Draw(t, "at")
+							touch(space.Bytes()[at:min(reached, at+int(block))])
+						}
+					},
+					"reset": func(t *rapid.T) {
+						if err := space.Reset(rung, uint64(reached)); err != nil {
+							t.Fatal(err)
+						}
+						copy(now, original)
+						if !bytes.Equal(space.Bytes(), original) {
+							t.Fatal("the memory is not what Map left")
+						}
+						size = int(space.size)
+						reached = size
+					},
+					"trim": func(t *rapid.T) {
+						if err := space.Trim(); err != nil {
+							t.Fatal(err)
+						}
+						copy(now, original)
+						if !bytes.Equal(space.Bytes(), original) || space.Held() != 0 {
+							t.Fatal("the memory is not what Map left")
+						}
+					},
+					"map": mapIt,
+				})
+			})
+		})
+	}
+}
+
+// TestResetEdges: the first and last bytes of all that has a first and a last.
+func TestResetEdges(t *testing.T) {
+	t.Parallel()
+	contents := pattern(4 * block)
+	size := uint64(len(contents))
+	images := map[string]*Image{
+		"Image": take(t, contents), "Zeroes": take(t, make([]byte, size)), "Nothing": take(t, nil),
+	}
+	for rung := range finders(t) {
+		for name, image := range images {
+			original := map[string][]byte{"Image": contents, "Zeroes": make([]byte, size)}[name]
+			for _, limit := range []uint64{size, size + 1, size + pageSize + 100, 64 * block} {
+				for _, used := range []uint64{0, 1, pageSize - 1, pageSize, pageSize + 1, size - 1, size, limit - 1, limit} {
+					t.Run(fmt.Sprintf("%s/%s/%d/%d", rung, name, limit, used), func(t *testing.T) {
+						t.Parallel()
+						space := mapped(t, image, limit)
+						for range 3 {
+							memory := space.Bytes()[:used]
+							if used > 0 {
+								memory[0]++
+								memory[used/2]++
+								memory[used-1]++
+							}
+							if err := space.Reset(rung, used); err != nil {
+								t.Fatal(err)
+							}
+							pristine(t, space, original)
+						}
+						if err := space.Reset(rung, limit+1); err == nil {
+							t.Error("Reset of more than the limit succeeded")
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestResetWithoutMap: a space that nothing was mapped into is zero again.
+func TestResetWithoutMap(t *testing.T) {
+	t.Parallel()
+	for rung := range finders(t) {
+		space := reserved(t, 16*block)
+		for range 3 {
+			for i := range space.Bytes() {
+				space.Bytes()[i] = 7
+			}
+			if err := space.Reset(rung, 16*block); err != nil {
+				t.Fatal(err)
+			}
+			pristine(t, space, nil)
+		}
+	}
+}
+
+// TestResetWhole: all of a memory is written, image and growth, more pages than any buffer holds.
+func TestResetWhole(t *testing.T) {
+	t.Parallel()
+	contents := pattern(80 * block)
+	image := take(t, contents)
+	for rung := range finders(t) {
+		t.Run(string(rung), func(t *testing.T) {
+			t.Parallel()
+			space := mapped(t, image, 200*block)
+			for range 3 {
+				for _, step := range []uint64{pageSize, 2 * pageSize, 3 * pageSize} {
+					for at := uint64(0); at < 200*block; at += step {
+						space.Bytes()[at+step/3]--
+					}
+					if err := space.Reset(rung, 200*block); err != nil {
+						t.Fatal(err)
+					}
+					pristine(t, space, contents)
+				}
+			}
+		})
+	}
+}
+
+// TestResetZeroPages: what the kernel shows as its page of zeroes was only read behind the image, but in the image
+// it is a page that was zeroed and then merged.
+func TestResetZeroPages(t *testing.T) {
+	t.Parallel()
+	contents := full(int(block))
+	space := mapped(t, take(t, contents), 2*block)
+	space.ladder = &ladder{scan: func(_ *buffer, memory []byte, from, to uint64) ([]region, uint64, error) {
+		all := region{start: addressOf(memory) + from, end: addressOf(memory) + block, categories: zeroPage}
+		behind := region{start: all.end, end: addressOf(memory) + to, categories: zeroPage}
+		return []region{all, behind}, to, nil
+	}}
+	clear(space.Bytes()[:block])
+	if err := space.Reset(Scan, 2*block); err != nil {
+		t.Fatal(err)
+	}
+	pristine(t, space, contents)
+	if space.Held() != int64(block) {
+		t.Errorf("%d bytes held, want those in the image, %d", space.Held(), block)
+	}
+}
+
+// TestHeld: the pages that a task has written are the space's own until they are found unchanged too often.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	const idle, busy = 150, 10
+	contents := pattern(16 * block)
+	taken := take(t, contents)
+	for rung, find := range finders(t) {
+		if find == nil {
+			continue // it cannot tell
+		}
+		t.Run(string(rung), func(t *testing.T) {
+			t.Parallel()
+			space := mapped(t, taken, 32*block)
+			reset := func(want uint64) {
+				t.Helper()
+				for page := range uint64(busy) {
+					space.Bytes()[page*2*pageSize]++
+				}
+				if err := space.Reset(rung, 32*block); err != nil {
+					t.Fatal(err)
+				}
+				pristine(t, space, contents)
+				// Reading the memory has put zero pages behind the image, which Pagemap takes for own ones.
+				if rung == Scan && space.Held() != int64(want*pageSize) {
+					t.Fatalf("%d pages held, want %d", space.Held()/int64(pageSize), want)
+				}
+			}
+			reset(busy)
+			for page := range uint64(idle) {
+				space.Bytes()[(50+page)*pageSize]++
+			}
+			for range patience + 1 {
+				reset(busy + idle)
+			}
+			reset(busy)
+			own := make([]bool, 32*block/pageSize)
+			for page := range busy {
+				own[page*2] = true
+			}
+			if err := space.found(find, own); rung == Scan && err != nil {
+				t.Error(err)
+			}
+			if err := space.Trim(); err != nil {
+				t.Fatal(err)
+			}
+			if space.Held() != 0 {
+				t.Errorf("%d bytes held after Trim", space.Held())
+			}
+			pristine(t, space, contents)
+		})
+	}
+}
+
+// TestHeldFew: some pages may be kept for ever.
+func TestHeldFew(t *testing.T) {
+	t.Parallel()
+	for rung, find := range finders(t) {
+		if find == nil {
+			continue
+		}
+		space := mapped(t, take(t, pattern(16*block)), 16*block)
+		for page := range uint64(few) {
+			space.Bytes()[page*pageSize]++
+		}
+		for range 3 * patience {
+			if err := space.Reset(rung, 16*block); err != nil {
+				t.Fatal(err)
+			}
+			if want := int64(few * pageSize); space.Held() != want {
+				t.Fatalf("%d bytes held by rung %s, want %d", space.Held(), rung, want)
+			}
+		}
+	}
+}
+
+// TestHeldBehindImage: a long stretch where no task came before is given back at once, kept if the next task comes as
+// far, and let go when none does any more.
+func TestHeldBehindImage(t *testing.T) {
+	t.Parallel()
+	const most = 2 * stretch
+	image := 4 * block
+	contents := pattern(image)
+	taken := take(t, contents)
+	for rung, find := range finders(t) {
+		if find == nil {
+			continue
+		}
+		t.Run(string(rung), func(t *testing.T) {
+			t.Parallel()
+			space := mapped(t, taken, image+most*pageSize)
+			for _, task := range []struct{ grown, held uint64 }{
+				{0, 0},
+				{stretch - 1, stretch - 1}, // not long
+				{most, stretch - 1},
+				{most, most},
+				{most, most},
+			} {
+				used := image + task.grown*pageSize
+				for at := image; at < used; at += pageSize {
+					space.Bytes()[at]++
+				}
+				if err := space.Reset(rung, used); err != nil {
+					t.Fatal(err)
+				}
+				if want := int64(task.held * pageSize); space.Held() != want {
+					t.Fatalf("%d bytes held after growing by %d pages, want %d", space.Held(), task.grown, want)
+				}
+			}
+			for range 3 * patience {
+				if err := space.Reset(rung, image); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if space.Held() > few*int64(pageSize) {
+				t.Errorf("%d bytes held, though no task has come there of late", space.Held())
+			}
+			pristine(t, space, contents)
+		})
+	}
+}
+
+// TestResetAllocatesNothing in the steady state.
+func TestResetAllocatesNothing(t *testing.T) { // not parallel: it counts allocations
+	image := take(t, pattern(16*block))
+	for rung := range finders(t) {
+		space := mapped(t, image, 32*block)
+		got := testing.AllocsPerRun(100, func() {
+			for at := uint64(0); at < 32*block; at += 3 * pageSize {
+				space.Bytes()[at]++
+			}
+			if err := space.Reset(rung, 32*block); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got != 0 {
+			t.Errorf("%v allocations by rung %s, want none", got, rung)
+		}
+	}
+}
+
+// TestResetAtOnce: spaces of one image are reset on several goroutines, while others come and go.
+func TestResetAtOnce(t *testing.T) {
+	t.Parallel()
+	contents := pattern(16 * block)
+	image := take(t, contents)
+	var group sync.WaitGroup
+	for rung := range finders(t) {
+		for worker := range 3 {
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(worker), 1))
+				space, err := Reserve(24 * block)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for task := range 200 {
+					if task%50 == 0 {
+						if err := space.Map(image); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+					for range random.IntN(300) {
+						space.Bytes()[random.Uint64N(24*block)] = byte(worker + 1)
+					}
+					if err := space.Reset(rung, 24*block); err != nil {
+						t.Error(err)
+						return
+					}
+					if !bytes.Equal(space.Bytes()[:len(contents)], contents) ||
+						!bytes.Equal(space.Bytes()[len(contents):], make([]byte, 8*block)) {
+						t.Errorf("task %d of worker %d by rung %s left something behind", task, worker, rung)
+						return
+					}
+				}
+				if err := space.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	group.Wait()
+}
