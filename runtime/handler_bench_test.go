@@ -32,7 +32,10 @@ func BenchmarkHandler(b *testing.B) {
 }
 
 func benchmarkHandler(b *testing.B, rung Rung, warm bool, binary []byte) {
-	engine, _ := setupRung(b, rung)
+	engine, ok := setupRung(b, rung)
+	if !ok {
+		b.Skip("it does not work here")
+	}
 	module := loadInto(b, engine, binary)
 	c := handlerCall(warm)
 	b.ReportAllocs()
@@ -57,7 +60,7 @@ func handlerCall(warm bool) Call {
 
 // benchmarkNever does what Run does, but gives no instance back.
 func benchmarkNever(b *testing.B, binary []byte) {
-	engine, _ := setupRung(b, "")
+	engine := setup(b)
 	module := loadInto(b, engine, binary)
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -82,18 +85,4 @@ func benchmarkNever(b *testing.B, binary []byte) {
 		}
 		p.give(i, true)
 	})
-}
-
-func setupRung(tb testing.TB, rung Rung) (*Engine, error) {
-	tb.Helper()
-	engine, err := New(tb.Context(), Config{Rung: rung})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := engine.Close(tb.Context()); err != nil {
-			tb.Error(err)
-		}
-	})
-	return engine, nil
 }

@@ -87,7 +87,7 @@ func (r *run) refused() *limitError {
 	case r.instance != nil && r.instance.memory.refused:
 		return memoryExceeded(r.limits.Memory)
 	case r.output.refused:
-		return outputExceeded(r.limits.Output)
+		return outputReached(r.limits.Output)
 	default:
 		return nil
 	}

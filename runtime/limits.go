@@ -85,6 +85,12 @@ func outputExceeded(limit int64) *limitError {
 	return exceeded("output", value, fmt.Sprintf("output limit of %s exceeded on stdout", value))
 }
 
+// outputReached is the same for a handler, which was told that the rest does not fit, and failed then.
+func outputReached(limit int64) *limitError {
+	value := units.FormatSize(limit)
+	return exceeded("output", value, fmt.Sprintf("output limit of %s reached", value))
+}
+
 func logExceeded(limit int64) *limitError {
 	value := units.FormatSize(limit)
 	return exceeded("log", value, fmt.Sprintf("log limit of %s exceeded on stderr", value))

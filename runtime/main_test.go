@@ -10,6 +10,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/runtime/snapshot"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +27,12 @@ const patience = 30 * time.Second
 // setup returns an engine of the test's own.
 func setup(t testing.TB) *Engine {
 	t.Helper()
-	engine, err := New(t.Context(), Config{})
+	return setupWith(t, Config{})
+}
+
+func setupWith(t testing.TB, cfg Config) *Engine {
+	t.Helper()
+	engine, err := New(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
@@ -35,6 +42,17 @@ func setup(t testing.TB) *Engine {
 		}
 	})
 	return engine
+}
+
+// setupRung returns an engine on that rung, and whether it works here.
+func setupRung(t testing.TB, rung Rung) (*Engine, bool) {
+	t.Helper()
+	for _, verdict := range snapshot.Probe() {
+		if verdict.Rung == rung && verdict.Err != nil {
+			return nil, false
+		}
+	}
+	return setupWith(t, Config{Rung: rung}), true
 }
 
 // load loads a module into an engine of the test's own.

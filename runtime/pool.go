@@ -169,7 +169,7 @@ func (p *pool) first(ctx context.Context, c *Call) (*instance, *Outcome) {
 	}
 	r.meter.stop()
 	if err != nil || r.cause != nil {
-		outcome := r.unbegun(err)
+		outcome := r.finish(err)
 		p.discard(i)
 		return nil, &outcome
 	}
@@ -186,19 +186,6 @@ func (p *pool) first(ctx context.Context, c *Call) (*instance, *Outcome) {
 	defer p.mu.Unlock()
 	p.image = img
 	return i, nil
-}
-
-// unbegun is the outcome of a run in which a handler did not come to its first task.
-func (r *run) unbegun(err error) Outcome {
-	outcome := r.finish(err)
-	switch outcome.Kind {
-	case Complete, Retry, Fatal:
-		outcome = Outcome{Kind: Failed, Code: outcome.Code, Stderr: outcome.Stderr, Message: "the handler exited"}
-	case Cancelled, HostFault:
-		return outcome
-	}
-	outcome.Message = "before its first task (_initialize): " + outcome.Message
-	return outcome
 }
 
 // warm runs a call without a task in the instance, and makes its image one of what that leaves. If the guest

@@ -38,6 +38,8 @@ type run struct {
 	late     func() error    // what ends the guest then
 	hostTime time.Duration
 
+	beginning bool // a handler has not come to its task yet
+
 	cause  error // why the host has ended the guest
 	exited bool  // the guest has ended itself
 	code   int
@@ -171,6 +173,7 @@ func (r *run) countStack() {
 // begin runs what a handler runs before its first task. Its fuel is not the task's: where a handler begins once
 // for many tasks, none of them pays for it.
 func (r *run) begin(i *instance) error {
+	r.beginning = true
 	config := r.task
 	config.Stage = abi.Initializing
 	r.abi.Init(config)
@@ -181,6 +184,7 @@ func (r *run) begin(i *instance) error {
 	}
 	r.abi.Init(r.task)
 	r.meter.forget()
+	r.beginning = false
 	return nil
 }
 
@@ -216,7 +220,22 @@ func (r *run) finish(err error) Outcome {
 		r.blame(wrong)
 	}
 	outcome := r.judge(err)
+	if r.beginning {
+		outcome = unbegun(outcome)
+	}
 	outcome.Stderr = r.logs.end()
+	return outcome
+}
+
+// unbegun is the outcome of a run in which a handler did not come to its task.
+func unbegun(outcome Outcome) Outcome {
+	switch outcome.Kind {
+	case Complete, Retry, Fatal:
+		outcome = Outcome{Kind: Failed, Code: outcome.Code, Message: "the handler exited"}
+	case Cancelled, HostFault:
+		return outcome
+	}
+	outcome.Message = "before its first task (_initialize): " + outcome.Message
 	return outcome
 }
 
