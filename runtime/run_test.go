@@ -166,7 +166,7 @@ func TestRunClocks(t *testing.T) {
 // TestRunCancel: a guest is stopped at once, whatever it does, and the next one runs.
 func TestRunCancel(t *testing.T) {
 	t.Parallel()
-	errDrain := errors.New("draining")
+
 	for name, test := range map[string]struct {
 		binary []byte
 		input  string
@@ -335,7 +335,7 @@ func TestRunCancelAsleep(t *testing.T) {
 	t.Parallel()
 	engine := setup(t)
 	module := loadInto(t, engine, runtimetest.Sleep(t))
-	errDrain := errors.New("draining")
+
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	ended := make(chan Outcome, 1)

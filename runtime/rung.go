@@ -39,6 +39,9 @@ func climb(verdicts []snapshot.Verdict, forced Rung) (best Rung, why string, err
 			failed = append(failed, fmt.Sprintf("%s: %v", v.Rung, v.Err))
 		}
 	}
+	if failed == nil {
+		return "", "", fmt.Errorf("rung %q does not exist", forced)
+	}
 	return "", "", fmt.Errorf("rung %q does not work here: %s", forced, strings.Join(failed, "; "))
 }
 

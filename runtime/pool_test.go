@@ -1,0 +1,429 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/snapshot"
+)
+
+// rungs calls f with an engine on each rung that works here.
+func rungs(t *testing.T, f func(t *testing.T, engine *Engine)) {
+	t.Helper()
+	for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
+		t.Run(string(rung), func(t *testing.T) {
+			engine, ok := setupRung(t, rung)
+			if !ok {
+				t.Skip("this rung does not work here")
+			}
+			f(t, engine)
+		})
+	}
+}
+
+// errDrain is why a caller ends a call.
+var errDrain = errors.New("draining")
+
+// idle is how many instances wait for the next call, in all pools of a module.
+func idle(m *Module) (n int) {
+	for _, p := range m.allPools() {
+		p.mu.Lock()
+		n += len(p.idle)
+		p.mu.Unlock()
+	}
+	return n
+}
+
+// TestPool: calls of a pool are served by one instance, in which each finds nothing of those before, and the
+// memory as it was.
+func TestPool(t *testing.T) {
+	t.Parallel()
+	binary := handler(t, "", counterBody+`
+		(if (i32.eq (call $input_size) (i32.const 1)) (then (unreachable)))
+		(if (i32.eq (call $input_size) (i32.const 2)) (then (loop (br 0))))
+		(if (i32.eq (call $input_size) (i32.const 3)) (then (call $proc_exit (i32.const 9))))
+		(if (i32.eq (call $input_size) (i32.const 4)) (then (loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) (unreachable)))
+		(if (i32.eq (call $input_size) (i32.const 5)) (then (memory.fill (i32.const 0) (i32.const 255) (i32.const 65536))))
+		(i32.const 0)`)
+	const pristine = "\x01\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00"
+	rungs(t, func(t *testing.T, engine *Engine) {
+		module := loadInto(t, engine, binary)
+		var first *instance
+		for n := range 60 {
+			c := Call{Pool: "pool", Input: bytes.Repeat([]byte("x"), n%6), Limits: Limits{CPU: 100 * time.Microsecond, Memory: 1 << 20}}
+			got := module.Run(t.Context(), c)
+			want := []OutcomeKind{Complete, Trap, LimitExceeded, Failed, LimitExceeded, Complete}[n%6]
+			if got.Kind != want || got.Kind == Complete && string(got.Output) != pristine {
+				t.Fatalf("call %d: %+v, want %s of a pristine instance", n, got, want)
+			}
+			if engine.rung == RungNew {
+				continue
+			}
+			p := module.pool(&c, c.limits())
+			if len(p.idle) != 1 || first != nil && p.idle[0] != first {
+				t.Fatalf("call %d: %d instances wait, want the one", n, len(p.idle))
+			}
+			first = p.idle[0]
+		}
+		if engine.rung == RungNew && idle(module) > 0 {
+			t.Errorf("%d instances wait", idle(module))
+		}
+	})
+}
+
+// TestPoolOfCommands: a command begins in the image from before _start.
+func TestPoolOfCommands(t *testing.T) {
+	t.Parallel()
+	rungs(t, func(t *testing.T, engine *Engine) {
+		for name, binary := range map[string][]byte{
+			"C":  runtimetest.BuildC(t, `#include <stdio.h>`+"\n"+`static int count; int main(void) { printf("%d", ++count); return 0; }`),
+			"Go": runtimetest.BuildGo(t, `package main; import "os"; var count = 0; func main() { count++; os.Stdout.Write([]byte{byte('0' + count)}) }`),
+		} {
+			module := loadInto(t, engine, binary)
+			for range 5 {
+				if got := complete(t, module.Run(t.Context(), Call{Pool: "pool"})); got != "1" {
+					t.Fatalf("%s: this is run %s", name, got)
+				}
+			}
+			if want := 1; engine.rung != RungNew && idle(module) != want {
+				t.Errorf("%s: %d instances, want %d", name, idle(module), want)
+			}
+		}
+	})
+}
+
+// TestPoolApart: tenants, pools and limits of memory do not share instances; calls of one pool share an image.
+func TestPoolApart(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, `(func (export "_initialize") (drop (call $random (i32.const 100) (i32.const 16))))`,
+		`(drop (call $output_write (i32.const 100) (i32.const 16))) (i32.const 0)`))
+	calls := []Call{
+		{Pool: "a", Tenant: "x"}, {Pool: "b", Tenant: "x"}, {Pool: "a", Tenant: "y"}, {Pool: "a", Tenant: "x", Limits: Limits{Memory: 4 << 20}},
+	}
+	seen := map[string]int{}
+	for n, c := range calls {
+		var group sync.WaitGroup
+		found := make(chan string, 8)
+		for range cap(found) {
+			group.Go(func() { found <- string(module.Run(t.Context(), c).Output) })
+		}
+		group.Wait()
+		close(found)
+		for text := range found {
+			if other, ok := seen[text]; ok && other != n || len(text) != 16 {
+				t.Errorf("calls %d and %d begin in one image, %x", n, other, text)
+			}
+			seen[text] = n
+		}
+	}
+	if len(seen) != len(calls) {
+		t.Errorf("%d images for %d pools: %v", len(seen), len(calls), seen)
+	}
+}
+
+// TestPoolWaits: who waits for the image of a pool ends with its context, and goes on if the one who makes it
+// does not get there.
+func TestPoolWaits(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, `(func (export "_initialize") (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 0))) (loop (br 0)))`, `(i32.const 0)`))
+	c := Call{Pool: "pool"}
+	making, stop := context.WithCancelCause(t.Context())
+	made, waited := make(chan Outcome, 1), make(chan Outcome, 1)
+	go func() { made <- module.Run(making, c) }()
+	p := module.pool(&c, c.limits())
+	until(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.making != nil })
+	waiting, leave := context.WithCancelCause(t.Context())
+	go func() { waited <- module.Run(waiting, c) }()
+	leave(errDrain)
+	if got := <-waited; got.Kind != Cancelled || !errors.Is(got.Err, errDrain) {
+		t.Errorf("the one who waits: %+v", got)
+	}
+	next := c
+	next.Limits.CPU = time.Millisecond
+	go func() { waited <- module.Run(t.Context(), next) }()
+	stop(errDrain)
+	if got := <-made; got.Kind != Cancelled {
+		t.Errorf("the one who makes it: %+v", got)
+	}
+	if got := <-waited; got.Kind != LimitExceeded {
+		t.Errorf("the next one: %+v", got)
+	}
+	if p.busy != 0 || p.image != nil || len(p.idle) != 0 {
+		t.Errorf("left: %d busy, image %v, %d idle", p.busy, p.image, len(p.idle))
+	}
+}
+
+func until(t *testing.T, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// blocked is a call that runs until it is released.
+func blocked(t *testing.T, module *Module, c Call) (release func() Outcome) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	begun, ended := make(chan struct{}), make(chan Outcome, 1)
+	c.Input = []byte("block")
+	c.Log = func(string) { close(begun) }
+	go func() { ended <- module.Run(ctx, c) }()
+	select {
+	case <-begun:
+	case got := <-ended:
+		t.Fatalf("it ended: %+v", got)
+	}
+	return func() Outcome {
+		cancel(errDrain)
+		return <-ended
+	}
+}
+
+// blocker is a handler that says a word and runs on, if it has an input.
+func blocker(t testing.TB) []byte {
+	t.Helper()
+	return handler(t, `(data (i32.const 200) "\90\01\00\00\02\00\00\00") (data (i32.const 400) "x\n")`, `
+		(if (call $input_size) (then (drop (call $fd_write (i32.const 1) (i32.const 200) (i32.const 1) (i32.const 300))) (loop (br 0))))
+		(i32.const 0)`)
+}
+
+// TestRetire: idle instances of a retired pool are closed at once, one that runs when it has returned, and later
+// calls get a pool of their own.
+func TestRetire(t *testing.T) {
+	t.Parallel()
+	module := load(t, blocker(t))
+	c := Call{Pool: "old"}
+	release := blocked(t, module, c)
+	complete(t, module.Run(t.Context(), c))
+	old := module.pool(&c, c.limits())
+	module.Retire("other")
+	if old.retired || idle(module) != 1 {
+		t.Fatalf("another pool was retired: %d idle", idle(module))
+	}
+	module.Retire("old")
+	if len(old.idle) != 0 || old.busy != 1 || old.image == nil || module.code.holders != 1 {
+		t.Errorf("%d idle, %d busy, image %v, code held %d times, want what the call needs", len(old.idle), old.busy, old.image, module.code.holders)
+	}
+	complete(t, module.Run(t.Context(), c))
+	if next := module.pool(&c, c.limits()); next == old || len(next.idle) != 1 {
+		t.Error("a later call did not begin a pool")
+	}
+	if got := release(); got.Kind != Cancelled {
+		t.Errorf("outcome = %+v", got)
+	}
+	if old.busy != 0 || old.image != nil || len(old.idle) != 0 || module.code.holders != 1 {
+		t.Errorf("%d busy, image %v, %d idle, code held %d times, want nothing left", old.busy, old.image, len(old.idle), module.code.holders)
+	}
+}
+
+// TestTidy: a pool keeps as many instances as it needed at once lately, then one, then nothing; the code goes with
+// them. What comes later brings all of it back.
+func TestTidy(t *testing.T) {
+	t.Parallel()
+	engine := setupWith(t, Config{IdleUnload: time.Hour})
+	if engine.rung == RungNew {
+		t.Skip("no instance is kept here")
+	}
+	module := loadInto(t, engine, blocker(t))
+	c := Call{Pool: "pool"}
+	var releases []func() Outcome
+	for range 4 {
+		releases = append(releases, blocked(t, module, c))
+	}
+	for _, release := range releases {
+		release()
+	}
+	now := time.Now()
+	for _, want := range []int{4, 4, 4, 1} {
+		if got := idle(module); got != want {
+			t.Errorf("%d instances are idle, want %d", got, want)
+		}
+		engine.tidy(t.Context(), now)
+	}
+	if module.code.compiled == nil || engine.Held() <= perInstance {
+		t.Errorf("held = %d bytes, want code and an image", engine.Held())
+	}
+	engine.tidy(t.Context(), time.Now().Add(time.Hour))
+	if idle(module) != 0 || len(module.allPools()) != 0 || module.code.compiled != nil || engine.Held() != 0 {
+		t.Errorf("%d instances, %d pools, %d bytes are left of an idle module", idle(module), len(module.allPools()), engine.Held())
+	}
+	complete(t, module.Run(t.Context(), c))
+	if idle(module) != 1 || engine.Held() == 0 {
+		t.Error("what came later did not begin anew")
+	}
+}
+
+// TestRelieve: what is used longest ago goes first, and what runs stays.
+func TestRelieve(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	if engine.rung == RungNew {
+		t.Skip("no instance is kept here")
+	}
+	var modules []*Module
+	for n := range 3 {
+		module := loadInto(t, engine, handler(t, fmt.Sprintf(`(data (i32.const 1000) "%d")`, n), `(i32.const 0)`))
+		complete(t, module.Run(t.Context(), Call{Pool: "pool"}))
+		modules = append(modules, module)
+	}
+	busy := loadInto(t, engine, blocker(t))
+	release := blocked(t, busy, Call{Pool: "pool"})
+	complete(t, modules[0].Run(t.Context(), Call{Pool: "pool"}))
+	held := engine.Held()
+	freed := engine.Relieve(t.Context(), 1)
+	if freed <= 0 || engine.Held() != held-freed || idle(modules[1]) != 0 || idle(modules[2]) != 1 || idle(modules[0]) != 1 {
+		t.Errorf("%d of %d bytes freed, %d are held; idle %d %d %d", freed, held, engine.Held(), idle(modules[0]), idle(modules[1]), idle(modules[2]))
+	}
+	engine.Relieve(t.Context(), 1<<40)
+	if idle(modules[0])+idle(modules[2]) != 0 || busy.code.compiled == nil || engine.Held() <= 0 {
+		t.Errorf("%d bytes are held, want what runs", engine.Held())
+	}
+	if got := release(); got.Kind != Cancelled {
+		t.Errorf("outcome = %+v", got)
+	}
+	for _, module := range modules {
+		complete(t, module.Run(t.Context(), Call{Pool: "pool"}))
+	}
+}
+
+// TestInstanceIsRenewed: an instance serves 10,000 calls, and the next one is as good.
+func TestInstanceIsRenewed(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, "", `(i32.const 0)`))
+	c := Call{Pool: "pool"}
+	complete(t, module.Run(t.Context(), c))
+	p := module.pool(&c, c.limits())
+	if p.rung == RungNew {
+		t.Skip("no instance is kept here")
+	}
+	first := p.idle[0]
+	first.calls = maxCalls - 1
+	complete(t, module.Run(t.Context(), c))
+	if len(p.idle) != 0 {
+		t.Error("it is kept")
+	}
+	complete(t, module.Run(t.Context(), c))
+	if len(p.idle) != 1 || p.idle[0] == first || p.idle[0].calls != 1 {
+		t.Error("there is no other one")
+	}
+}
+
+// TestCallStack: a deep call stack is counted while its guest runs, and not kept.
+func TestCallStack(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	module := loadInto(t, engine, handler(t, `
+		(data (i32.const 200) "\90\01\00\00\02\00\00\00") (data (i32.const 400) "x\n")
+		(func $deep (param i32) (result i32)
+			(if (result i32) (local.get 0)
+				(then (i32.add (i32.const 1) (call $deep (i32.sub (local.get 0) (i32.const 1)))))
+				(else (loop $spin (br_if $spin (call $spinning))) (i32.const 0))))
+		(func $spinning (result i32) (local $i i32)
+			(loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 100000))))
+			(drop (call $fd_write (i32.const 1) (i32.const 200) (i32.const 1) (i32.const 300)))
+			(call $input_size))`, `(drop (call $deep (i32.const 100000))) (i32.const 0)`))
+	complete(t, module.Run(t.Context(), Call{Pool: "pool"})) // once, without an input, to its end
+	for _, p := range module.allPools() {
+		for _, i := range p.idle {
+			if i.entry != nil {
+				t.Errorf("a call stack of %d bytes is kept", stackOf(i.entry))
+			}
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var counted int64
+	got := module.Run(ctx, Call{Pool: "pool", Input: []byte("x"), Log: func(string) {
+		if counted = engine.stacks.Load(); counted > 0 {
+			cancel(errDrain)
+		}
+	}})
+	if got.Kind != Cancelled || counted < 100_000*16 || engine.stacks.Load() != 0 {
+		t.Errorf("%s with %d bytes counted, %d afterwards", got.Kind, counted, engine.stacks.Load())
+	}
+}
+
+// TestSource: code is loaded again without the plugin's file, without the cache, and without a file of its own.
+func TestSource(t *testing.T) {
+	t.Parallel()
+	for _, inMemory := range []bool{false, true} {
+		engine := setupWith(t, Config{})
+		module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
+		if inMemory {
+			binary, err := module.code.source.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := module.code.source.close(); err != nil {
+				t.Fatal(err)
+			}
+			module.code.source = source{binary: binary}
+		}
+		for range 2 {
+			if done, err := module.code.unload(t.Context()); !done || err != nil {
+				t.Fatalf("unloaded: %v, %v", done, err)
+			}
+			if err := os.RemoveAll(engine.cache.dir); err != nil {
+				t.Fatal(err)
+			}
+			complete(t, module.Run(t.Context(), Call{}))
+		}
+	}
+}
+
+// TestRungs: what of a module and of a machine decides the rung, and what is said of it.
+func TestRungs(t *testing.T) {
+	t.Parallel()
+	const table = `(table $t 1 10 funcref) (elem $e func $f) (func $f) (data $d "x")`
+	for name, test := range map[string]struct{ functions, why string }{
+		"plain":      {`(global (mut i64) (i64.const 0)) (global (mut f64) (f64.const 0)) (global (mut f32) (f32.const 0)) (global v128 (v128.const i32x4 0 0 0 0))`, ""},
+		"table.set":  {table + `(func (table.set $t (i32.const 0) (ref.null func)))`, "the module changes tables or segments: table.set"},
+		"many":       {table + `(func (drop (table.grow $t (ref.null func) (i32.const 1))) (elem.drop $e) (data.drop $d))`, "the module changes tables or segments: data.drop, elem.drop, table.grow"},
+		"table.get":  {table + `(func (result funcref) (table.get $t (i32.const 0)))`, ""},
+		"vector":     {`(global (mut v128) (v128.const i32x4 0 0 0 0))`, "the module has a mutable global of type v128"},
+		"reference":  {`(global (mut funcref) (ref.null func))`, "the module has a mutable global of type funcref"},
+		"externally": {`(global (mut externref) (ref.null extern))`, "the module has a mutable global of type externref"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			engine := setup(t)
+			info := loadInto(t, engine, handler(t, test.functions, `(i32.const 0)`)).Info()
+			want, why := RungNew, test.why
+			if why == "" {
+				want, why = engine.rung, engine.rungReason
+			}
+			if info.Rung != want || info.RungReason != why {
+				t.Errorf("rung %s (%s), want %s (%s)", info.Rung, info.RungReason, want, why)
+			}
+		})
+	}
+	broken := errors.New("not permitted")
+	verdicts := []snapshot.Verdict{{Rung: RungScan, Err: broken}, {Rung: RungPagemap, Err: broken}, {Rung: RungCopy}, {Rung: RungNew}}
+	for forced, want := range map[Rung]string{
+		"":          "copy scan: not permitted; pagemap: not permitted",
+		RungNew:     "new the host's setting",
+		RungPagemap: ` rung "pagemap" does not work here: pagemap: not permitted`,
+		"fast":      ` rung "fast" does not exist`,
+	} {
+		best, why, err := climb(verdicts, forced)
+		if err != nil {
+			why = err.Error()
+		}
+		if got := fmt.Sprint(best, " ", why); got != want {
+			t.Errorf("%q: %s, want %s", forced, got, want)
+		}
+	}
+	if _, err := New(t.Context(), Config{Rung: "fast"}); err == nil || !strings.Contains(err.Error(), "fast") {
+		t.Errorf("New: %v", err)
+	}
+}
