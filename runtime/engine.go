@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/tetratelabs/wazero"
 
-	"github.com/quern-project/quern/runtime/snapshot"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -108,7 +107,7 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		modules:   map[*Module]struct{}{}, idleUnload: cfg.IdleUnload, tidied: make(chan struct{}),
 	}
 	var err error
-	if e.rung, e.rungReason, err = climb(snapshot.Probe(), cfg.Rung); err != nil {
+	if e.rung, e.rungReason, err = climb(ladder(), cfg.Rung); err != nil {
 		return nil, err
 	}
 	dir := cfg.CacheDir

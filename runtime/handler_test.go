@@ -186,17 +186,13 @@ func TestHandlerFuel(t *testing.T) {
 	t.Parallel()
 	binary := handler(t, `(func (export "_initialize") (drop (call $random (i32.const 0) (i32.const 64))))`, counterBody+`(i32.const 0)`)
 	burned := map[int64]bool{}
-	for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
-		engine, ok := setupRung(t, rung)
-		if !ok {
-			continue
-		}
+	rungs(t, func(t *testing.T, engine *Engine) {
 		module := loadInto(t, engine, binary)
 		for range 3 {
 			burned[module.Run(t.Context(), Call{Pool: "pool"}).Fuel] = true
 		}
 		burned[module.Run(t.Context(), Call{}).Fuel] = true
-	}
+	})
 	if len(burned) != 1 || burned[0] {
 		t.Errorf("fuel = %v, want always the same", burned)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,9 +33,9 @@ func setup(t testing.TB) *Engine {
 
 func setupWith(t testing.TB, cfg Config) *Engine {
 	t.Helper()
-	engine, err := New(t.Context(), cfg)
+	engine, err := newEngine(t.Context(), cfg, testVersion)
 	if err != nil {
-		t.Fatalf("New: %v", err)
+		t.Fatalf("newEngine: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := engine.Close(context.Background()); err != nil {
@@ -44,15 +45,9 @@ func setupWith(t testing.TB, cfg Config) *Engine {
 	return engine
 }
 
-// setupRung returns an engine on that rung, and whether it works here.
-func setupRung(t testing.TB, rung Rung) (*Engine, bool) {
-	t.Helper()
-	for _, verdict := range snapshot.Probe() {
-		if verdict.Rung == rung && verdict.Err != nil {
-			return nil, false
-		}
-	}
-	return setupWith(t, Config{Rung: rung}), true
+// works tells whether a rung works here.
+func works(rung Rung) bool {
+	return slices.ContainsFunc(ladder(), func(v snapshot.Verdict) bool { return v.Rung == rung && v.Err == nil })
 }
 
 // load loads a module into an engine of the test's own.

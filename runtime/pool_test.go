@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,13 +19,13 @@ import (
 // rungs calls f with an engine on each rung that works here.
 func rungs(t *testing.T, f func(t *testing.T, engine *Engine)) {
 	t.Helper()
+	cache := filepath.Join(t.TempDir(), "cache")
 	for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
 		t.Run(string(rung), func(t *testing.T) {
-			engine, ok := setupRung(t, rung)
-			if !ok {
+			if !works(rung) {
 				t.Skip("this rung does not work here")
 			}
-			f(t, engine)
+			f(t, setupWith(t, Config{Rung: rung, CacheDir: cache}))
 		})
 	}
 }
@@ -167,7 +168,7 @@ func until(t *testing.T, condition func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatal("it does not come")
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 }
 

@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/quern-project/quern/runtime/snapshot"
 	"github.com/quern-project/quern/runtime/wasm"
@@ -22,6 +23,9 @@ const (
 	// RungNew makes an instance for each task.
 	RungNew = snapshot.New
 )
+
+// ladder is what proved itself on this system, once for the process.
+var ladder = sync.OnceValue(snapshot.Probe)
 
 // climb finds the best rung that the system has, or proves the one that is forced.
 func climb(verdicts []snapshot.Verdict, forced Rung) (best Rung, why string, err error) {

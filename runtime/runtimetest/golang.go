@@ -33,7 +33,7 @@ func buildGo(t testing.TB, source string, arguments ...string) []byte {
 			if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module guest\n\ngo 1.26\n"), 0o600); err != nil {
 				return err
 			}
-			env := append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=", "GOWORK=off")
+			env := append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
 			args := append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", out}, arguments...)
 			return command(t.Context(), "go", env, dir, append(args, ".")...)
 		})

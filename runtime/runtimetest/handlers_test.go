@@ -48,7 +48,7 @@ func instantiate(t *testing.T, cache wazero.CompilationCache, binary []byte) *in
 	t.Helper()
 	i := &instance{}
 	ctx := t.Context()
-	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().
+	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().
 		WithCompilationCache(cache).WithCloseOnContextDone(true).WithMemoryLimitPages(512))
 	closing(t, rt)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, rt); err != nil {
@@ -94,6 +94,10 @@ func TestHandlers(t *testing.T) {
 			t.Parallel()
 			cache := compilations(t)
 			empty := instantiate(t, cache, language.Empty(t))
+			exports := empty.module.ExportedFunctionDefinitions()
+			if exports["_start"] != nil || (exports["_initialize"] == nil) != (language == Rust) {
+				t.Errorf("exports: %v", exports)
+			}
 			if code, output, err := empty.handle(t.Context(), []byte("input")); err != nil || code != 0 || len(output) > 0 {
 				t.Errorf("empty: %d with the output %q, %v", code, output, err)
 			}

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -16,9 +15,6 @@ const wasmPage = 64 << 10
 // goroutines at once.
 type Image struct {
 	size uint64
-	// holes has a bit for each page of the system, set if the page is zero. Such a page is a hole of the memfd,
-	// and reading it through a mapping would make the kernel fill it.
-	holes []uint64
 	// view is the contents as Reset reads them. It is there as long as it has users: the image until Close,
 	// and each space that the image is mapped into.
 	view   []byte
@@ -35,9 +31,9 @@ func Take(contents []byte) (*Image, error) {
 	if len(contents)%wasmPage != 0 {
 		return nil, fmt.Errorf("take an image of %d bytes: want a multiple of %d", len(contents), wasmPage)
 	}
-	m := &Image{size: uint64(len(contents)), holes: findHoles(contents), users: 1}
+	m := &Image{size: uint64(len(contents)), users: 1}
 	var err error
-	if m.file, m.view, err = m.seal(contents); err != nil {
+	if m.file, m.view, err = seal(contents); err != nil {
 		return nil, fmt.Errorf("take an image of %d bytes: %w", len(contents), err)
 	}
 	return m, nil
@@ -46,8 +42,9 @@ func Take(contents []byte) (*Image, error) {
 // Size is the size of the memory in bytes.
 func (m *Image) Size() uint64 { return m.size }
 
-// Held is the number of bytes that the image takes now. At first these are the pages that are not zero; a zero
-// page is added when a space first touches it. After Close it is 0, though the spaces may hold the pages.
+// Held is the number of bytes that the image takes now. At first these are the pages that are not zero; a page
+// of zeroes is added when it is first touched in any space. After Close it is 0, though spaces may still hold
+// pages of the image.
 func (m *Image) Held() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,21 +96,4 @@ func (m *Image) drop() error {
 	view := m.view
 	m.view = nil
 	return unmap(view)
-}
-
-// hole tells whether the page at this offset is zero.
-func (m *Image) hole(offset uint64) bool {
-	page := offset / pageSize
-	return m.holes[page/64]&(1<<(page%64)) != 0
-}
-
-func findHoles(contents []byte) []uint64 {
-	pages := uint64(len(contents)) / pageSize
-	holes := make([]uint64, (pages+63)/64)
-	for page := range pages {
-		if bytes.Equal(contents[page*pageSize:][:pageSize], zeroes) {
-			holes[page/64] |= 1 << (page % 64)
-		}
-	}
-	return holes
 }

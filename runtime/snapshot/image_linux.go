@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +13,7 @@ import (
 const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // seal writes the contents into a memfd, leaving out what is zero, seals it and maps it for reading.
-func (m *Image) seal(contents []byte) (file *os.File, view []byte, err error) {
+func seal(contents []byte) (file *os.File, view []byte, err error) {
 	if len(contents) == 0 {
 		return nil, nil, nil // no mapping is that short
 	}
@@ -29,27 +30,24 @@ func (m *Image) seal(contents []byte) (file *os.File, view []byte, err error) {
 	if err := file.Truncate(int64(len(contents))); err != nil {
 		return nil, nil, err
 	}
-	for at := uint64(0); at < m.size; {
-		end := at
-		for end < m.size && !m.hole(end) {
-			end += pageSize
-		}
-		if at == end {
-			at += pageSize
-			continue
+	for at, end := 0, 0; at < len(contents); at = end + int(pageSize) {
+		for end = at; end < len(contents) && !isZero(contents[end:]); {
+			end += int(pageSize)
 		}
 		if _, err := file.WriteAt(contents[at:end], int64(at)); err != nil {
 			return nil, nil, err
 		}
-		at = end
 	}
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		return nil, nil, fmt.Errorf("seal it: %w", err)
 	}
 	// Private, though nobody writes: Linux before 6.7 refuses a shared mapping of what is sealed.
-	view, err = mapFile(file, nil, m.size, unix.PROT_READ, unix.MAP_PRIVATE)
+	view, err = mapFile(file, nil, uint64(len(contents)), unix.PROT_READ, unix.MAP_PRIVATE)
 	return file, view, err
 }
+
+// isZero tells whether the first page of contents is.
+func isZero(contents []byte) bool { return bytes.Equal(contents[:pageSize], zeroes) }
 
 // memfd makes a file without a name that nobody can execute, where the kernel knows how to forbid it (6.3 and later).
 func memfd() (*os.File, error) {

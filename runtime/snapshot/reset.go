@@ -142,7 +142,7 @@ func (s *Space) unchanged(from, to uint64, t *tally) error {
 
 // original is what Map left in the page at this offset.
 func (s *Space) original(offset uint64) []byte {
-	if offset < s.size && !s.image.hole(offset) {
+	if offset < s.size {
 		return s.image.view[offset:][:pageSize]
 	}
 	return zeroes

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -62,11 +63,9 @@ func TestReset(t *testing.T) {
 						at := rapid.IntRange(0, reached-1).Draw(t, "at")
 						length := min(reached-at, rapid.SampledFrom([]int{1, 2, int(pageSize), int(pageSize) + 1, 100_000, limit}).Draw(t, "length"))
 						value := rapid.SampledFrom([]byte{0, 1, 255}).Draw(t, "value")
-						for _, memory := range [][]byte{space.Bytes(), now} {
-							for i := at; i < at+length; i++ {
-								memory[i] = value
-							}
-						}
+						values := bytes.Repeat([]byte{value}, length)
+						copy(space.Bytes()[at:], values)
+						copy(now[at:], values)
 					},
 					"scatter": func(t *rapid.T) {
 						random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -154,8 +153,8 @@ func TestResetWithoutMap(t *testing.T) {
 	for rung := range finders(t) {
 		space := reserved(t, 16*block)
 		for range 3 {
-			for i := range space.Bytes() {
-				space.Bytes()[i] = 7
+			for at := uint64(0); at < 16*block; at += pageSize / 2 {
+				space.Bytes()[at] = 7
 			}
 			if err := space.Reset(rung, 16*block); err != nil {
 				t.Fatal(err)
@@ -208,58 +207,85 @@ func TestResetZeroPages(t *testing.T) {
 	if space.Held() != int64(block) {
 		t.Errorf("%d bytes held, want those in the image, %d", space.Held(), block)
 	}
+
+	space.ladder = &system
+	if finders(t)[Scan] == nil {
+		return
+	}
+	if err := space.Trim(); err != nil {
+		t.Fatal(err)
+	}
+	pristine(t, space, contents) // reads everything
+	if err := space.Reset(Scan, 2*block); err != nil {
+		t.Fatal(err)
+	}
+	if space.Held() != 0 {
+		t.Errorf("%d bytes held after reading, want none", space.Held())
+	}
 }
 
 // TestHeld: the pages that a task has written are the space's own until they are found unchanged too often.
 func TestHeld(t *testing.T) {
 	t.Parallel()
-	const idle, busy = 150, 10
+	const idle, busy = 150, 20 // the first idle page is between busy ones, and the last is before one
 	contents := pattern(16 * block)
-	taken := take(t, contents)
+	image := take(t, contents)
 	for rung, find := range finders(t) {
 		if find == nil {
 			continue // it cannot tell
 		}
 		t.Run(string(rung), func(t *testing.T) {
 			t.Parallel()
-			space := mapped(t, taken, 32*block)
-			reset := func(want uint64) {
+			space := mapped(t, image, 16*block)
+			reset := func(want int) {
 				t.Helper()
-				for page := range uint64(busy) {
+				for page := range uint64(busy - 1) {
 					space.Bytes()[page*2*pageSize]++
 				}
-				if err := space.Reset(rung, 32*block); err != nil {
+				space.Bytes()[(37+idle)*pageSize]++
+				if err := space.Reset(rung, 16*block); err != nil {
 					t.Fatal(err)
 				}
 				pristine(t, space, contents)
-				// Reading the memory has put zero pages behind the image, which Pagemap takes for own ones.
-				if rung == Scan && space.Held() != int64(want*pageSize) {
-					t.Fatalf("%d pages held, want %d", space.Held()/int64(pageSize), want)
+				holds(t, space, find, want)
+			}
+			reset(busy)
+			for range 2 {
+				for page := range uint64(idle) {
+					space.Bytes()[(37+page)*pageSize]++
 				}
-			}
-			reset(busy)
-			for page := range uint64(idle) {
-				space.Bytes()[(50+page)*pageSize]++
-			}
-			for range patience + 1 {
-				reset(busy + idle)
-			}
-			reset(busy)
-			own := make([]bool, 32*block/pageSize)
-			for page := range busy {
-				own[page*2] = true
-			}
-			if err := space.found(find, own); rung == Scan && err != nil {
-				t.Error(err)
+				for range patience + 1 { // the first finds them changed
+					reset(busy + idle)
+				}
+				for range 3 * patience {
+					reset(busy)
+				}
 			}
 			if err := space.Trim(); err != nil {
 				t.Fatal(err)
 			}
-			if space.Held() != 0 {
-				t.Errorf("%d bytes held after Trim", space.Held())
-			}
 			pristine(t, space, contents)
+			holds(t, space, find, 0)
 		})
+	}
+}
+
+// holds fails the test if a space has not so many own pages, or says otherwise.
+func holds(t *testing.T, space *Space, find finder, want int) {
+	t.Helper()
+	got := uint64(0)
+	for at, end := uint64(0), uint64(len(space.memory)); at < end; {
+		regions, next, err := space.ask(find, at, end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range regions {
+			got += r.end - r.start
+		}
+		at = next
+	}
+	if got != uint64(want)*pageSize || space.Held() != int64(got) {
+		t.Fatalf("%d bytes are held, %d are said to be, want %d pages", got, space.Held(), want)
 	}
 }
 
@@ -278,9 +304,7 @@ func TestHeldFew(t *testing.T) {
 			if err := space.Reset(rung, 16*block); err != nil {
 				t.Fatal(err)
 			}
-			if want := int64(few * pageSize); space.Held() != want {
-				t.Fatalf("%d bytes held by rung %s, want %d", space.Held(), rung, want)
-			}
+			holds(t, space, find, few)
 		}
 	}
 }
@@ -289,7 +313,7 @@ func TestHeldFew(t *testing.T) {
 // far, and let go when none does any more.
 func TestHeldBehindImage(t *testing.T) {
 	t.Parallel()
-	const most = 2 * stretch
+	const most = 2*stretch - 1
 	image := 4 * block
 	contents := pattern(image)
 	taken := take(t, contents)
@@ -300,10 +324,13 @@ func TestHeldBehindImage(t *testing.T) {
 		t.Run(string(rung), func(t *testing.T) {
 			t.Parallel()
 			space := mapped(t, taken, image+most*pageSize)
-			for _, task := range []struct{ grown, held uint64 }{
+			for _, task := range []struct {
+				grown uint64
+				held  int
+			}{
 				{0, 0},
 				{stretch - 1, stretch - 1}, // not long
-				{most, stretch - 1},
+				{most, stretch - 1},        // long
 				{most, most},
 				{most, most},
 			} {
@@ -314,20 +341,65 @@ func TestHeldBehindImage(t *testing.T) {
 				if err := space.Reset(rung, used); err != nil {
 					t.Fatal(err)
 				}
-				if want := int64(task.held * pageSize); space.Held() != want {
-					t.Fatalf("%d bytes held after growing by %d pages, want %d", space.Held(), task.grown, want)
-				}
+				holds(t, space, find, task.held)
 			}
-			for range 3 * patience {
+			for task := range 3 * patience {
 				if err := space.Reset(rung, image); err != nil {
 					t.Fatal(err)
 				}
+				if task == patience/2 {
+					holds(t, space, find, stretch-1)
+				}
 			}
-			if space.Held() > few*int64(pageSize) {
-				t.Errorf("%d bytes held, though no task has come there of late", space.Held())
-			}
+			holds(t, space, find, 0)
 			pristine(t, space, contents)
 		})
+	}
+}
+
+// TestHeldImage: pages of the image are kept at first, however many.
+func TestHeldImage(t *testing.T) {
+	t.Parallel()
+	const pages = 2 * stretch
+	image := take(t, pattern(pages*pageSize))
+	for rung, find := range finders(t) {
+		if find == nil {
+			continue
+		}
+		space := mapped(t, image, 2*pages*pageSize)
+		for page := range uint64(pages) {
+			space.Bytes()[page*pageSize]++
+		}
+		if err := space.Reset(rung, pages*pageSize); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, space, find, pages)
+	}
+}
+
+// TestResetPagedOut: pages that the kernel has moved to the swap (where there is one) are found as well.
+func TestResetPagedOut(t *testing.T) {
+	t.Parallel()
+	contents := pattern(8 * block)
+	image := take(t, contents)
+	for rung := range finders(t) {
+		space := mapped(t, image, 16*block)
+		for range 3 {
+			for at := uint64(0); at < 16*block; at += pageSize {
+				if at/pageSize%3 != 0 {
+					space.Bytes()[at]++
+				} else {
+					touch(space.Bytes()[at:][:1])
+				}
+			}
+			if err := unix.Madvise(space.memory, unix.MADV_PAGEOUT); err != nil {
+				t.Skipf("no page can be sent away: %v", err)
+			}
+			if err := space.Reset(rung, 16*block); err != nil {
+				t.Fatal(err)
+			}
+			pristine(t, space, contents)
+		}
 	}
 }
 
@@ -365,8 +437,8 @@ func TestResetAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				for task := range 200 {
-					if task%50 == 0 {
+				for task := range 60 {
+					if task%20 == 0 {
 						if err := space.Map(image); err != nil {
 							t.Error(err)
 							return
