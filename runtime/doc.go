@@ -3,37 +3,62 @@
 //
 //	                      Engine                                         Module
 //	file ─▶ sniff ─▶ rewrite ─▶ refusals ─▶ compile ──────────▶ try ──▶  │
-//	        text?    checked,   WASI only?  in a child process,          │ Run, any number at once
-//	        native?  fuelled    _start?     into the cache on disk       ▼
+//	        text?    checked,   imports?    in a child process,          │ Run, any number at once
+//	        native?  fuelled    entry?      into the cache on disk       ▼
 //	        cut off?                                        ┌─────── instance ────────┐
-//	                                                        │ stdin   ◀── Call.Input  │
-//	                                                        │ environ ◀── TASK_*, Env │
+//	                                                        │ input   ◀── Call.Input  │
+//	                                                        │ task    ◀── TASK_*, Env │
 //	                                                        │ files   ◀── Files       │──▶ Outcome
-//	                                                        │ stdout  ──▶ output      │
-//	                                                        │ stderr  ──▶ lines, tail │
+//	                                                        │ result  ──▶ output      │
+//	                                                        │ log     ──▶ lines, tail │
 //	                                                        │ memory  ≤ Limits.Memory │
 //	                                                        │ fuel    ≤ Limits.CPU    │
 //	                                                        └─────────────────────────┘
 //
-// An Engine makes Modules of files. A Module runs Calls, and each Call gets a new instance: its memory,
-// globals and tables begin as the file says, and are dropped when it ends. What a guest may reach is its
-// input, its arguments and environment, its two outputs, the files that it was granted, the clocks,
+// An Engine makes Modules of files. A Module runs Calls, and each Call gets a pristine instance: its memory,
+// globals and tables are those of its beginning, and nothing of an earlier call is in them. What a guest may reach
+// is its input, its arguments and environment, its outputs, the files that it was granted, the clocks,
 // randomness and sleep. There is no file system of the host's and no network. Package wasm checks and
-// rewrites, package wasi is what guests import.
+// rewrites, packages wasi and abi are what guests import, package snapshot is their memory.
 //
 // # Kinds
 //
 // Three kinds of plugins are told apart: a handler exports quern_handle, an Extism plugin imports
-// from extism:host/env, a command exports _start. Commands are WASI preview 1 programs, and the only
-// kind that can be served yet; the others are recognized and refused by name.
+// from extism:host/env, a command exports _start. Commands are WASI preview 1 programs, which begin with each
+// task and read it from stdin. Handlers import quern_v1 and begin once: what they are after _initialize is what
+// each task finds. Extism plugins cannot be served yet, and are refused by name.
+//
+// # Pristine instances
+//
+// Calls that name a pool share its instances, one after the other. After each, the instance is set back: the pages
+// of its memory that are not as in the image, its size, and the globals that it may change. The image is taken
+// before _start of a command and after _initialize of a handler, or after a call of it without a task, if the
+// manifest gives an input for one (a warm image): most of what a runtime does at its first call is then done.
+//
+//	first call            ┌────────────────── pool ──────────────────┐       later calls
+//	instantiate, begin ─▶ │ image (sealed memfd, globals)            │
+//	                      │   ├─ private mapping ─ instance, idle  ──┼─▶ run ─▶ reset ─▶ idle
+//	                      │   └─ private mapping ─ instance, in use  │       └▶ closed, if that fails
+//	                      └──────────────────────────────────────────┘
+//
+// How the changed pages are found is the rung of a ladder: an ioctl, a file of the kernel's, or comparing all of
+// them; each has to prove itself when the process starts. Modules with instructions that change tables or segments,
+// or with mutable globals that the host cannot set, get a new instance for each call, which is the last rung.
+//
+// A pool belongs to one module, tenant and manifest; only machine code is shared wider. It has as many instances
+// as calls were under way at once in the last seconds, at least one; an idle one gives its own pages back. A module that
+// was idle for long keeps nothing in memory: its code comes back from the cache on disk with the next call. See
+// Engine.Held and Engine.Relieve for who plans memory.
 //
 // # Limits
 //
 // Each Call has limits on memory, input, output, log, wall-clock time and fuel; LIMITS.md lists what
-// happens at each. Input is looked at before the guest starts. Output and log are counted as they are
-// written; the write that would pass the limit does not return to the guest. Memory is reserved as address
-// space and never grows past the limit: the guest is told -1, as WebAssembly has it, and may cope with
-// that. Only if it then fails is the outcome the memory limit.
+// happens at each. Input is looked at before the guest starts. A command's output, and any guest's log, are
+// counted as they are written; the write that would pass the limit does not return to the guest. Memory is
+// reserved as address space and never grows past the limit: the guest is told -1, as WebAssembly has it, and may
+// cope with that. Only if it then fails is the outcome the memory limit. A handler's output is like that, too.
+//
+// What a handler does before its first task has the same limits of its own, and counts towards no task.
 //
 // # Fuel
 //
@@ -54,7 +79,7 @@
 // first, so that a short call is not held up by long ones.
 //
 // The stack of a guest's own calls is not in its memory but on Go's heap: up to 120 MB for a moment, in a
-// recursion without end.
+// recursion without end. Engine.Held counts it.
 //
 // # Compilation
 //
@@ -92,10 +117,11 @@
 //	   ├─ exit 75        ▶ Retry
 //	   ├─ exit 65        ▶ Fatal
 //	   ├─ other exit     ▶ Failed   ┐ after a refused growth of memory
-//	   └─ trap           ▶ Trap     ┘ both are LimitExceeded (memory)
+//	   └─ trap           ▶ Trap     ┘ (or of a handler's output) both are LimitExceeded
 //
 // A panic below a guest, in a function of the host, becomes a HostFault. Memory is unmapped when the
-// call has returned and not before, whatever closed the instance: see memory.
+// call has returned and not before, whatever closed the instance: see memory. An instance that cannot be set
+// back, or served while the host erred, is closed.
 //
 // The cache on disk is only a help. Its directory must be private, else New fails; but an entry that
 // is damaged is made again, and a disk that is full is a warning.

@@ -2,6 +2,9 @@ package runtime
 
 import (
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -39,6 +42,7 @@ func benchmarkHandler(b *testing.B, rung Rung, warm bool, binary []byte) {
 	c := handlerCall(warm)
 	b.ReportAllocs()
 	b.ResetTimer()
+	defer reportProcessor(b)()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			if got := module.Run(b.Context(), c); got.Kind != Complete {
@@ -57,12 +61,28 @@ func handlerCall(warm bool) Call {
 	return c
 }
 
+// reportProcessor reports the processor time of a call, in all threads, which other work on the machine changes less than
+// the time.
+func reportProcessor(b *testing.B) func() {
+	begun := usedProcessor(b)
+	return func() { b.ReportMetric(float64((usedProcessor(b)-begun).Nanoseconds())/float64(b.N), "cpu-ns/op") }
+}
+
+func usedProcessor(b *testing.B) time.Duration {
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
 // benchmarkNever does what Run does, but gives no instance back.
 func benchmarkNever(b *testing.B, binary []byte) {
 	engine := setup(b)
 	module := loadInto(b, engine, binary)
 	b.ReportAllocs()
 	b.ResetTimer()
+	defer reportProcessor(b)()
 	b.RunParallel(func(pb *testing.PB) {
 		c := handlerCall(true)
 		limits := c.limits()

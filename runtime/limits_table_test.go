@@ -151,6 +151,8 @@ func limitCases(t *testing.T) map[string]limitCase {
 	add("input", runtimetest.Echo(t), units.FormatSize(defaults.Input), under, over)
 	under, over = both(Limits{Output: 100 * kib}, strconv.Itoa(100*kib), strconv.Itoa(100*kib+1))
 	add("output", runtimetest.OutputFlood(t), units.FormatSize(defaults.Output), under, over)
+	under, over = both(Limits{Output: 1000}, strings.Repeat("x", 1000), strings.Repeat("x", 1001))
+	add("output of a handler", handler(t, "", `(call $output_write (i32.const 0) (call $input_size))`), units.FormatSize(defaults.Output), under, over)
 	under, over = both(Limits{Log: 4 * kib}, strconv.Itoa(4*kib), strconv.Itoa(4*kib+1))
 	add("log", runtimetest.LogFlood(t), units.FormatSize(defaults.Log), under, over)
 	under, over = both(Limits{Timeout: time.Second}, "1", "3600000")
@@ -174,13 +176,16 @@ func TestLimitsTable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			module := load(t, test.binary)
-			complete(t, module.Run(t.Context(), test.under))
-			got := module.Run(t.Context(), test.over)
-			rows[name].check(t, test.fallback, string(got.Kind)+" / "+got.Limit.Name+got.Trap, got.Message)
-			if got.Output != nil || got.Err != nil {
-				t.Errorf("outcome = %+v, want no output and no error", got)
+			for _, pool := range []string{"", "pool"} {
+				test.under.Pool, test.over.Pool = pool, pool
+				complete(t, module.Run(t.Context(), test.under))
+				got := module.Run(t.Context(), test.over)
+				rows[name].check(t, test.fallback, string(got.Kind)+" / "+got.Limit.Name+got.Trap, got.Message)
+				if got.Output != nil || got.Err != nil {
+					t.Errorf("outcome = %+v, want no output and no error", got)
+				}
+				complete(t, module.Run(t.Context(), test.under))
 			}
-			complete(t, module.Run(t.Context(), test.under))
 		})
 	}
 }
@@ -298,6 +303,10 @@ func TestLimitsOfHostCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			try := func(n int) string {
+				if name == "random of a handler" {
+					asked := handler(t, "", fmt.Sprintf(`(call $random (i32.const 0) (i32.const %d))`, n))
+					return strconv.Itoa(call(t, load(t, asked), "", Limits{}).Code)
+				}
 				if name == "Growth" {
 					got := call(t, load(t, runtimetest.BuildWAT(t, fmt.Sprintf(grow, n))), "", Limits{})
 					return map[bool]string{true: "0", false: "-1"}[got.Kind == Complete]
