@@ -24,7 +24,7 @@ type instance struct {
 	globals []api.MutableGlobal // those that the guest can change
 	entry   api.Function        // nil until it is called first, and after it has ended badly
 
-	ctx     context.Context // of all calls of the guest; it leads to the instance
+	ctx     context.Context //nolint:containedctx // of all calls of the guest: it leads to the instance
 	run     *run            // that it is used by
 	running api.Function    // that the run has called last
 	calls   int             // that it has served

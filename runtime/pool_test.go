@@ -22,6 +22,7 @@ func rungs(t *testing.T, f func(t *testing.T, engine *Engine)) {
 	cache := filepath.Join(t.TempDir(), "cache")
 	for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
 		t.Run(string(rung), func(t *testing.T) {
+			t.Parallel()
 			if !works(rung) {
 				t.Skip("this rung does not work here")
 			}

@@ -21,6 +21,19 @@ func ExampleHandle() {
 	_ = main // Handle ends the process
 }
 
+// The whole main package of a plugin that is built with -buildmode=c-shared, in which main is only for go run.
+func ExampleRun() {
+	shout := func(_ context.Context, task *sdk.Task) ([]byte, error) {
+		return bytes.ToUpper(task.Input), nil
+	}
+	main := func() { sdk.Handle(shout) }
+
+	//go:wasmexport quern_handle
+	handle := func() int32 { return sdk.Run(shout) }
+
+	_, _ = main, handle // of the plugin
+}
+
 // A handler is an ordinary function: call it with a Task to test it.
 func ExampleHandler() {
 	var shout sdk.Handler = func(_ context.Context, task *sdk.Task) ([]byte, error) {

@@ -19,20 +19,18 @@ func (panicError) delay() time.Duration { return 0 }
 // maxStack is how much of a stack is logged, in bytes.
 const maxStack = 8 << 10
 
-// recovering is the handler with its panics made errors, and told to the log as Go does. What a panic has
-// left half done is gone with the task.
-func recovering(handler Handler, log io.Writer) Handler {
-	return func(ctx context.Context, task *Task) (result []byte, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				stack := make([]byte, maxStack)
-				stack = stack[:runtime.Stack(stack, false)]
-				result, err = nil, panicError(textOf(p))
-				_, _ = io.WriteString(log, err.Error()+"\n\n"+string(stack))
-			}
-		}()
-		return handler(ctx, task)
-	}
+// attempt calls the handler, and makes its panic an error, told to the log as Go does. What the panic has left
+// half done is gone with the task.
+func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (result []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			stack := make([]byte, maxStack)
+			stack = stack[:runtime.Stack(stack, false)]
+			result, err = nil, panicError(textOf(p))
+			_, _ = io.WriteString(log, err.Error()+"\n\n"+string(stack))
+		}
+	}()
+	return handler(ctx, task)
 }
 
 // textOf says what a handler has panicked with, as Go would; without the package fmt, which would add a

@@ -1,7 +1,5 @@
 package sdk
 
-import "os"
-
 // exportName is the function by which Quern calls a handler.
 const exportName = "quern_handle"
 
@@ -9,10 +7,10 @@ const exportName = "quern_handle"
 // returns:
 //
 //	//go:wasmexport quern_handle
-//	func handle() int32 { return sdk.Run(shout) }
+//	func Handle() int32 { return sdk.Run(shout) }
 //
-// See the package's description. A panic of the handler is an error like others, with the stack in the
-// task's log; one of another goroutine ends the call at once.
+// See the package's description. A panic of the handler is an error like others, and its stack goes to the
+// task's log; one in another goroutine ends the call at once.
 //
-// Outside of WebAssembly Run is [Handle] without the exit.
-func Run(handler Handler) int32 { return runHandler(recovering(handler, os.Stderr)) }
+// Outside of WebAssembly Run has its task from where [Handle] has it.
+func Run(handler Handler) int32 { return runHandler(handler) }

@@ -2,11 +2,18 @@
 
 package sdk
 
-import "os"
+import (
+	"context"
+	"os"
+)
 
-// runHandler is what Handle does, for there is no host.
+// runHandler does without a host what a command does.
 func runHandler(handler Handler) int32 {
-	return int32(run(handler, os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+	recovering := func(ctx context.Context, task *Task) ([]byte, error) {
+		return attempt(ctx, handler, task, os.Stderr)
+	}
+	return int32(run(recovering, os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 }
 
+// misplaced is never so.
 func misplaced() bool { return false }

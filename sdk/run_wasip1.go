@@ -2,8 +2,8 @@ package sdk
 
 import (
 	"context"
-	"errors"
 	"io"
+	"os"
 	"runtime"
 	"strconv"
 	"time"
@@ -69,16 +69,32 @@ const (
 	numberMaxAttempts = 1
 )
 
+// own is memory for what describes a task and for a small input. On the heap they would touch more pages, each
+// of which has to be put back after the task: that costs more than all else in Run. The call that warms a
+// module takes from it, too, and may have kept what it got, so nothing is handed out twice.
+var own struct {
+	task  Task
+	given bool // task is
+	room  [8 << 10]byte
+	used  int // of room
+}
+
 func runHandler(handler Handler) int32 {
-	input, err := readInput()
-	if errors.Is(err, errnoState) {
-		// Somebody calls Run while the module starts. Quern then refuses it with these words.
+	size := inputSize()
+	if errno(size) == errnoState {
+		// Run was called while the module starts: these words become the error of its tasks.
 		panic("sdk.Run is for " + exportName + " alone: there is no task yet")
 	}
+	input, err := readInput(size)
 	if err != nil {
 		return tell("read the task's input: ", err)
 	}
-	own.task = Task{
+	task := &own.task
+	if own.given {
+		task = new(Task)
+	}
+	own.given = true
+	*task = Task{
 		ID:          text(textID),
 		Queue:       text(textQueue),
 		Tenant:      text(textTenant),
@@ -87,7 +103,7 @@ func runHandler(handler Handler) int32 {
 		MaxAttempts: number(numberMaxAttempts, 0),
 		Input:       input,
 	}
-	result, err := handler(context.Background(), &own.task)
+	result, err := attempt(context.Background(), handler, task, os.Stderr)
 	if err != nil {
 		return tell("", err)
 	}
@@ -99,38 +115,31 @@ func runHandler(handler Handler) int32 {
 	return exitComplete
 }
 
-var own struct {
-	task  Task
-	room  [4096-unsafe.Sizeof(Task{})-16]byte
-	taken int
-}
-
-func take(n int) []byte {
-	if n > len(own.room)-own.taken {
+// room returns n bytes that nobody else has.
+func room(n int) []byte {
+	if n > len(own.room)-own.used {
 		return make([]byte, n)
 	}
-	b := own.room[own.taken : own.taken+n : own.taken+n]
-	own.taken += n
+	b := own.room[own.used:][:n:n]
+	own.used += n
 	return b
 }
 
-// readInput returns the task's input.
-func readInput() ([]byte, error) {
-	size := inputSize()
+// readInput returns the task's input, whose size the host has answered.
+func readInput(size int32) ([]byte, error) {
 	if size < 0 {
 		return nil, errno(size)
 	}
-	input := take(int(size))
-	for at := 0; at < len(input); {
-		rest := input[at:]
-		n := inputRead(uint32(at), unsafe.SliceData(rest), uint32(len(rest)))
+	input := room(int(size))
+	for rest := input; len(rest) > 0; {
+		n := inputRead(uint32(len(input)-len(rest)), unsafe.SliceData(rest), uint32(len(rest)))
 		switch {
 		case n < 0:
 			return nil, errno(n)
 		case n == 0:
 			return nil, io.ErrUnexpectedEOF
 		}
-		at += int(n)
+		rest = rest[n:]
 	}
 	return input, nil
 }
@@ -142,17 +151,17 @@ func text(field uint32) string {
 	if size <= 0 {
 		return ""
 	}
-	b := take(int(size))
-	return unsafe.String(unsafe.SliceData(b), max(0, resultRead(0, unsafe.SliceData(b), uint32(len(b)))))
+	b := room(int(size))
+	n := resultRead(0, unsafe.SliceData(b), uint32(len(b)))
+	return unsafe.String(unsafe.SliceData(b), max(0, n)) // b is not written again
 }
 
-var num int64
-
 func number(field uint32, otherwise int) int {
-	if taskNumber(field, &num) < 0 || num <= 0 {
+	var n int64
+	if taskNumber(field, &n) < 0 || n <= 0 {
 		return otherwise
 	}
-	return int(num)
+	return int(n)
 }
 
 // tell makes the error the task's, and returns the exit status that it asks for.

@@ -37,38 +37,40 @@
 //
 // A command pays for its start with every task: Go's own, and that of each package that it imports.
 // A module of the kind that Quern calls a handler starts once, and every task begins with a copy of
-// the memory that it had then, which costs a few microseconds. To make one of a command, add
+// the memory as it was then, which takes some microseconds instead of milliseconds. To make one of a
+// command, add
 //
 //	//go:wasmexport quern_handle
-//	func handle() int32 { return sdk.Run(shout) }
+//	func Handle() int32 { return sdk.Run(shout) }
 //
 // and build it with -buildmode=c-shared:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o shout.wasm .
 //
-// The function shout stays what it was, and so do the meanings of its errors. main stays, too, for go
-// run and go test; Quern does not call it. Without -buildmode=c-shared the module would be neither
-// kind.
+// The function shout stays as it is, and so do the meanings of its errors. main stays, too, for go run;
+// Quern does not call it. Built without -buildmode=c-shared the module is neither kind.
 //
-// The start is package variables and init functions, in the usual order, without a task: that is where
-// to parse templates, compile expressions and load tables. What it leaves in memory is what every task
-// begins with, and what a task leaves is gone before the next one, be it of the same tenant or not.
-// Mind what comes with a copy:
+// The start is that of package variables and init functions: that is where to parse templates, compile
+// expressions and load tables. What it leaves in memory is what every task begins with, and what a task
+// leaves is gone before the next one. With the key warm in its manifest a handler is also called once
+// before the copy is taken, with an input from there and a Task that says nothing else. Then the caches
+// that fill with use are full, too.
 //
-//   - The functions of math/rand and math/rand/v2 that take no source answer the same numbers in every
-//     task, because their seed lies in the memory that is copied; so do sources that were seeded before,
-//     and anything else that has once been drawn at random, such as the order in which a map is ranged
-//     over. crypto/rand asks the host at each call and never repeats itself. For other generators, take a
-//     seed from it in the task.
-//   - A file is open for as long as the call that opened it: read files whole in init, or open them in
+// Mind what comes with a copy. (Quern makes them on Linux. Elsewhere every task has a start of its own,
+// and none of this can be seen.)
+//
+//   - The functions of math/rand and math/rand/v2 that need no source draw the same numbers in every
+//     task, for their seed is copied; so do sources that were seeded before, and what else Go draws for
+//     itself, such as the order of a map's elements. crypto/rand asks the host each time and does not
+//     repeat itself. For another generator, take the seed from it within the task.
+//   - A file is open only during the call that opened it: read files whole in init, or open them within
 //     the task.
-//   - A goroutine that an init function started is there in every task, where it was. It runs only while
-//     the handler waits for something, and what it has waited for before has not happened.
-//   - A time.Time that was taken in init is the time of the start, maybe hours ago; a timer that was set
-//     there is over.
-//   - What init functions write goes to no task's log, and if one of them panics or exits the plugin is
-//     refused.
-//   - Standard input is empty. Standard output is log, like standard error. The variables TASK_ID and
+//   - A goroutine that was started in init is there in each task as it was then. It runs only while the
+//     handler waits, and never between tasks.
+//   - A time.Time of the start may be hours old when a task looks at it, and timers count from then.
+//   - What is logged at the start is in no task's log. If the start panics or exits, every task fails,
+//     and says so.
+//   - Standard input is empty, and standard output is log like standard error. The variables TASK_ID and
 //     so on are not set: ask the Task.
 //
 // # Without Quern

@@ -24,6 +24,8 @@ const (
 	// panics and reports are the behaviors that only a process can show.
 	panics  = "Panics"
 	reports = "Reports"
+	// runs before a name calls Run in the place of Handle.
+	runs = "Run"
 )
 
 var errNoPaper = errors.New("the printer is out of paper")
@@ -38,6 +40,12 @@ func TestMain(m *testing.M) {
 				Progress(0.5, "half way")
 				return nil, nil
 			})
+		}
+		if name, ok := strings.CutPrefix(name, runs); ok {
+			if name == panics {
+				os.Exit(int(Run(func(context.Context, *Task) ([]byte, error) { panic("out of ink") })))
+			}
+			os.Exit(int(Run(behaviors()[name].handler)))
 		}
 		Handle(behaviors()[name].handler)
 	}
@@ -147,6 +155,25 @@ func TestProgress(t *testing.T) {
 }
 
 // runProcess runs this test binary as a plugin of the named behavior.
+// TestRunProcess is TestHandle with Run, as a local run of a handler.
+func TestRunProcess(t *testing.T) {
+	t.Parallel()
+	for name, want := range behaviors() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			exit, stdout, stderr := runProcess(t, runs+name)
+			check(t, want, exit, stdout, stderr)
+		})
+	}
+	t.Run(panics, func(t *testing.T) {
+		t.Parallel()
+		exit, stdout, stderr := runProcess(t, runs+panics)
+		if exit != 2 || stdout != "" || !strings.HasPrefix(stderr, "panic: out of ink\n\ngoroutine ") || !strings.HasSuffix(stderr, "\npanic: out of ink\n") {
+			t.Errorf("exit status %d, stdout %q, stderr %q; want 2, nothing, the stack and the panic", exit, stdout, stderr)
+		}
+	})
+}
+
 func runProcess(t *testing.T, name string) (exit int, stdout, stderr string) {
 	t.Helper()
 	var out, log bytes.Buffer

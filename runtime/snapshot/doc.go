@@ -20,7 +20,11 @@
 //
 // # Failure
 //
-// A page that is not found would be the data of one task in the hands of the next. So no rung is believed: [Probe] tries each on a
-// mapping of its own, and only a rung that reports exactly the pages written there is usable. A call that fails
-// later is an error of Reset, and the caller discards the instance: its contents are then neither old nor new.
+// A page that is not found would be the data of one task in the hands of the next. So no rung is believed:
+// [Probe] tries each on a memory of its own, and only a rung that reports exactly the pages written there is
+// usable. A call that fails later is an error of Reset, and the caller discards the instance: its contents are
+// then neither old nor new.
+//
+// Whatever Reset decides about pages that are kept or given back changes its cost and [Space.Held], and never
+// the contents.
 package snapshot

@@ -70,15 +70,19 @@ func (m *Image) Close() error {
 	return errors.Join(err, m.drop())
 }
 
-// enter is said by a space that is about to map the image, and leave when it does so no longer.
-func (m *Image) enter() (*os.File, error) {
-	m.mu.Lock()
+// enter maps the image into a space, and leave is said when it is no longer mapped there.
+func (m *Image) enter(s *Space) error {
+	m.mu.Lock() // the file is not closed meanwhile
 	defer m.mu.Unlock()
 	if m.closed.Load() {
-		return nil, errClosed
+		return errClosed
+	}
+	if err := s.replace(m.file, m.size); err != nil {
+		s.astray = true
+		return err
 	}
 	m.users++
-	return m.file, nil
+	return nil
 }
 
 func (m *Image) leave() error {

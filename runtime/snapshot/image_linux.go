@@ -30,13 +30,15 @@ func seal(contents []byte) (file *os.File, view []byte, err error) {
 	if err := file.Truncate(int64(len(contents))); err != nil {
 		return nil, nil, err
 	}
-	for at, end := 0, 0; at < len(contents); at = end + int(pageSize) {
-		for end = at; end < len(contents) && !isZero(contents[end:]); {
+	for at := 0; at < len(contents); at += int(pageSize) {
+		end := at
+		for end < len(contents) && !isZero(contents[end:]) {
 			end += int(pageSize)
 		}
 		if _, err := file.WriteAt(contents[at:end], int64(at)); err != nil {
 			return nil, nil, err
 		}
+		at = end // a hole, or the end
 	}
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		return nil, nil, fmt.Errorf("seal it: %w", err)

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"errors"
 	"os"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -114,6 +115,47 @@ func TestImageClosedFirst(t *testing.T) {
 	pristine(t, space, next)
 	if image.view != nil {
 		t.Error("the image is still mapped, though nobody uses it")
+	}
+}
+
+// TestImageClosedMeanwhile: an image may be closed while spaces map it and are reset. What was begun ends well.
+func TestImageClosedMeanwhile(t *testing.T) {
+	t.Parallel()
+	contents := pattern(2 * block)
+	for range 50 {
+		image, err := Take(contents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		begun := make(chan struct{}, 3)
+		for range cap(begun) {
+			space := reserved(t, 3*block)
+			group.Go(func() {
+				for i := 0; ; i++ {
+					err := space.Map(image)
+					if err == nil {
+						pristine(t, space, contents)
+						space.Bytes()[0]++
+						err = space.Reset(Copy, 3*block)
+					}
+					if err != nil {
+						if !errors.Is(err, errClosed) || space.astray {
+							t.Errorf("%v, astray %v, want %v", err, space.astray, errClosed)
+						}
+						return
+					}
+					if i == 0 {
+						begun <- struct{}{}
+					}
+				}
+			})
+		}
+		<-begun
+		if err := image.Close(); err != nil {
+			t.Error(err)
+		}
+		group.Wait()
 	}
 }
 

@@ -7,14 +7,14 @@ import (
 )
 
 // A page that is given back costs some 3 µs when it is next written, because the kernel must find and fill
-// another one; a page that is kept costs 0.1 µs at each Reset. So pages are kept while there is hope that a
-// task will write them again: these are the limits of hope, all in pages.
+// another one; a page that is kept costs 0.1 µs at each Reset. So pages are kept as long as there is hope that a
+// task will write them again, and these are the limits of hope.
 const (
-	// patience is how many Resets find a page unchanged before it is given back.
+	// patience is how many Resets in a row find pages unchanged before they are given back.
 	patience = 32
 	// few is how many unchanged pages are not worth a thought.
 	few = 64
-	// stretch is how many own pages in a row, where tasks do not usually come, are given back at once.
+	// stretch is how many own pages in a row are given back at once, where no task has come of late.
 	stretch = 256
 )
 
@@ -56,8 +56,8 @@ func (s *Space) putBack(find finder, used uint64) error {
 	return nil
 }
 
-// learn decides what becomes of pages that are kept in vain. What has been spent on comparing them is then
-// about what it costs to give them back wrongly.
+// learn decides what the next Reset does with pages that are kept in vain: when as much has been spent on
+// comparing them as it costs to get them anew, they are given back.
 func (p *past) learn(used uint64, t tally) {
 	if p.impatient {
 		p.wasted = 0

@@ -14,8 +14,8 @@ import (
 // TestReset lets tasks do what they can think of, by each rung, and holds the memory to a plain copy of it.
 func TestReset(t *testing.T) {
 	t.Parallel()
-	limit := int(12 * block)
-	all := [][]byte{pattern(4 * block), pattern(8 * block), make([]byte, 2*block), nil, full(limit)}
+	limit := int(8 * block)
+	all := [][]byte{pattern(3 * block), pattern(5 * block), make([]byte, block), nil, full(limit)}
 	images := make([]*Image, len(all))
 	for i, contents := range all {
 		images[i] = take(t, contents)
@@ -61,7 +61,8 @@ func TestReset(t *testing.T) {
 							return
 						}
 						at := rapid.IntRange(0, reached-1).Draw(t, "at")
-						length := min(reached-at, rapid.SampledFrom([]int{1, 2, int(pageSize), int(pageSize) + 1, 100_000, limit}).Draw(t, "length"))
+						lengths := []int{1, 2, int(pageSize), int(pageSize) + 1, 100_000, limit}
+						length := min(reached-at, rapid.SampledFrom(lengths).Draw(t, "length"))
 						value := rapid.SampledFrom([]byte{0, 1, 255}).Draw(t, "value")
 						values := bytes.Repeat([]byte{value}, length)
 						copy(space.Bytes()[at:], values)

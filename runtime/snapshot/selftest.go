@@ -7,11 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// The memory that rungs are tried on: so many pages of image and so many behind it. The first task leaves three
-// regions in eight pages, which is more than a finder can report at once.
+// The memory that rungs are tried on: so many pages of image and so many behind it.
 const (
-	trialFront = 192
-	trialTail  = 192
+	trialFront = 160
+	trialTail  = 160
 )
 
 // try proves a rung on a memory of its own: it must report exactly the pages that were written, and restore them.
@@ -22,7 +21,7 @@ func (l *ladder) try(rung Rung) (err error) {
 	}
 	contents := make([]byte, (trialFront+trialTail)*pageSize)
 	for page := range uint64(trialFront) {
-		if page%8 < 6 { // the others are holes
+		if page%8 < 6 { // the others are zero
 			for i := range pageSize {
 				contents[page*pageSize+i] = byte(page + i)
 			}
@@ -71,23 +70,20 @@ func (s *Space) prove(rung Rung, find finder, contents []byte) error {
 	return s.found(find, own)
 }
 
-// work writes some pages, reads others, leaves some alone, and marks those that are now the space's own.
+// work writes some pages, reads others, leaves some alone, and marks those that are now the space's own. The
+// first task leaves 15 regions in 32 pages, which is in all more than a finder can report at once.
 func (s *Space) work(task int, own []bool) {
 	for page := range own {
 		at := uint64(page) * pageSize
-		switch (page + task*3) % 8 {
-		case 0, 2, 6:
-			s.memory[at+uint64(page*31)%pageSize] ^= byte(page%5 + task)
-			own[page] = true
-		case 4:
-			read.Add(uint32(s.memory[at]))
-		case 1, 5:
-			if page < trialFront {
-				read.Add(uint32(s.memory[at]))
-			}
-		case 3:
+		switch place := (page + 3*task) % 32; {
+		case place == 31:
 			s.memory[at] ^= byte(page >> 16) // a write that changes nothing, as pages are few
 			own[page] = true
+		case place%2 == 0:
+			s.memory[at+uint64(31*page)%pageSize] ^= byte(place%5 + 1)
+			own[page] = true
+		case place == 3, place%4 == 1 && page < trialFront:
+			read.Add(uint32(s.memory[at]))
 		}
 	}
 }

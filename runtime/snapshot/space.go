@@ -57,13 +57,8 @@ func (s *Space) Map(image *Image) error {
 	if image.size > s.limit {
 		return fmt.Errorf("map an image of %d bytes into a space of %d", image.size, s.limit)
 	}
-	file, err := image.enter()
-	if err != nil {
-		return fmt.Errorf("map an image: %w", err)
-	}
-	if err := s.replace(file, image.size); err != nil {
-		s.astray = true
-		return errors.Join(fmt.Errorf("map an image of %d bytes: %w", image.size, err), image.leave())
+	if err := image.enter(s); err != nil {
+		return fmt.Errorf("map an image of %d bytes: %w", image.size, err)
 	}
 	before := s.image
 	s.image, s.size = image, image.size
@@ -118,8 +113,8 @@ func (s *Space) Trim() error {
 	return nil
 }
 
-// Held is the number of bytes in pages of the space's own, as of the last Map, Reset or Trim. It may be called
-// from any goroutine.
+// Held is the number of bytes in pages of the space's own, as of the last Map, Reset or Trim; after a Reset by
+// rung Copy, which cannot tell, the most that they may be. It may be called from any goroutine.
 func (s *Space) Held() int64 { return s.held.Load() }
 
 // Release unmaps the space. Nobody may touch its bytes any more. It may be called twice.

@@ -1,0 +1,302 @@
+package sdk_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// The ways to build a plugin.
+const (
+	asCommand = "-buildmode=exe"
+	asHandler = "-buildmode=c-shared"
+)
+
+// build builds a plugin of testdata by the command that the package's description gives.
+func build(t testing.TB, name, mode string) []byte {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), name+".wasm")
+	cmd := exec.CommandContext(t.Context(), "go", "build", mode, "-o", out, "./testdata/"+name)
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, said)
+	}
+	binary, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+// setup returns an engine of the test's own.
+func setup(t testing.TB) *runtime.Engine {
+	t.Helper()
+	engine, err := runtime.New(t.Context(), runtime.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return engine
+}
+
+// load loads a plugin.
+func load(t testing.TB, engine *runtime.Engine, binary []byte) *runtime.Module {
+	t.Helper()
+	module, err := engine.Load(t.Context(), binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := module.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return module
+}
+
+// call is a task with an input, in one of the pool's instances.
+func call(input string) runtime.Call {
+	return runtime.Call{
+		TaskID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
+		Input: []byte(input), Pool: "printer", Env: map[string]string{"MODE": "draft"},
+	}
+}
+
+// complete is the output of a task that has to complete.
+func complete(t testing.TB, module *runtime.Module, c runtime.Call) string {
+	t.Helper()
+	outcome := module.Run(t.Context(), c)
+	if outcome.Kind != runtime.Complete {
+		t.Fatalf("%q: %s, %s\n%s", c.Input, outcome.Kind, outcome.Message, outcome.Stderr)
+	}
+	return string(outcome.Output)
+}
+
+// TestHandler runs a handler as Quern does.
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	handler := load(t, setup(t), build(t, "behaviors", asHandler))
+	t.Run("Outcomes", func(t *testing.T) { t.Parallel(); testOutcomes(t, handler) })
+	t.Run("Sizes", func(t *testing.T) { t.Parallel(); testSizes(t, handler) })
+	t.Run("Task", func(t *testing.T) { t.Parallel(); testTask(t, handler) })
+	t.Run("Log", func(t *testing.T) { t.Parallel(); testLog(t, handler) })
+	t.Run("Copy", func(t *testing.T) { t.Parallel(); testCopy(t, handler) })
+	t.Run("Warm", func(t *testing.T) { t.Parallel(); testWarm(t, handler) })
+	t.Run("Misuse", func(t *testing.T) { t.Parallel(); testMisuse(t, handler) })
+}
+
+// testOutcomes goes over the table of the package's description.
+func testOutcomes(t *testing.T, handler *runtime.Module) {
+	const (
+		again  = "exit status 75 (try again later): "
+		good   = "exit status 65 (failed for good): "
+		failed = "exit status 1: "
+		paper  = "the printer is out of paper"
+		panics = "exit status 2: panic: "
+		traps  = "trap: unreachable (the program aborted or panicked): "
+	)
+	tests := map[string]struct {
+		kind    runtime.OutcomeKind
+		message string
+		after   time.Duration
+	}{
+		"":                {runtime.Complete, "", 0},
+		"fail":            {runtime.Failed, failed + paper, 0},
+		"fail retry":      {runtime.Retry, again + paper, 0},
+		"fail after":      {runtime.Retry, again + "print page 2: " + paper, 90 * time.Second},
+		"fail soon":       {runtime.Retry, again + paper, time.Millisecond},
+		"fail fatal":      {runtime.Fatal, good + paper, 0},
+		"panic":           {runtime.Failed, panics + "out of ink", 0},
+		"panic error":     {runtime.Failed, panics + paper, 0},
+		"panic runtime":   {runtime.Failed, panics + "runtime error: invalid memory address or nil pointer dereference", 0},
+		"panic exit":      {runtime.Retry, strings.TrimSuffix(again, ": "), 0},
+		"panic goroutine": {runtime.Trap, traps + "panic: in a goroutine", 0},
+		"panic goexit":    {runtime.Trap, traps + "fatal error: all goroutines are asleep - deadlock!", 0},
+		"panic deadlock":  {runtime.Trap, traps + "fatal error: all goroutines are asleep - deadlock!", 0},
+	}
+	for input, want := range tests {
+		t.Run(input, func(t *testing.T) {
+			t.Parallel()
+			got := handler.Run(t.Context(), call(input))
+			if got.Kind != want.kind || got.Message != want.message || got.RetryAfter != want.after || len(got.Output) > 0 {
+				t.Errorf("%s, %q, after %v, output %q; want %+v", got.Kind, got.Message, got.RetryAfter, got.Output, want)
+			}
+			if panicked := strings.Contains(want.message, "panic: "); panicked && !strings.Contains(got.Stderr, "testdata/behaviors/main.go:") {
+				t.Errorf("no stack in the log: %q", got.Stderr)
+			}
+		})
+	}
+}
+
+// testSizes: input and output come whole, whatever their sizes.
+func testSizes(t *testing.T, handler *runtime.Module) {
+	for _, size := range []int{6, 8 << 10, 8<<10 + 1, 3 << 20} {
+		input := "shout " + strings.Repeat("quern ", size/6)[:size-6]
+		if got := complete(t, handler, call(input)); got != strings.ToUpper(input[6:]) {
+			t.Errorf("%d bytes came back as %d others", size-6, len(got))
+		}
+	}
+	c := call("write 1000")
+	c.Limits.Output = 999
+	got := handler.Run(t.Context(), c)
+	if got.Kind != runtime.LimitExceeded || got.Limit.Name != "output" || len(got.Output) > 0 {
+		t.Errorf("%+v", got)
+	}
+	c.Limits.Output = 1000
+	if got := complete(t, handler, c); got != strings.Repeat("x", 1000) {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+func testTask(t *testing.T, handler *runtime.Module) {
+	const variables = `; TASK_ID "", MODE "draft"`
+	if got, want := complete(t, handler, call("task")), `{ID:7f Queue:print Tenant:acme Plugin:printer Attempt:2 MaxAttempts:5 Input:[]}`+variables; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	unsaid := runtime.Call{Input: []byte("task"), Env: call("").Env}
+	if got, want := complete(t, handler, unsaid), `{ID: Queue: Tenant: Plugin: Attempt:1 MaxAttempts:0 Input:[]}`+variables; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	long := call("task")
+	long.TaskID, long.Queue = strings.Repeat("i", 5000), strings.Repeat("q", 5000)
+	if got := complete(t, handler, long); !strings.HasPrefix(got, "{ID:"+long.TaskID+" Queue:"+long.Queue+" Tenant:acme Plugin:printer ") {
+		t.Errorf("%.100s…", got)
+	}
+}
+
+func testLog(t *testing.T, handler *runtime.Module) {
+	var lines, progress []string
+	c := call("log")
+	c.Log = func(line string) { lines = append(lines, line) }
+	c.Progress = func(fraction float64, message string) {
+		progress = append(progress, strconv.FormatFloat(fraction, 'g', -1, 64)+" "+message)
+	}
+	if got, want := complete(t, handler, c), `stdin "" <nil>`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	want := []string{"to standard error", "to standard output"}
+	if handler.Info().Rung == runtime.RungNew {
+		want = append([]string{"the start is in nobody's log"}, want...) // it is this task's own
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("log %q, want %q", lines, want)
+	}
+	if want := []string{"0.5 half way"}; !slices.Equal(progress, want) {
+		t.Errorf("progress %q, want %q", progress, want)
+	}
+}
+
+// testCopy shows two tasks what the start has left in memory.
+func testCopy(t *testing.T, handler *runtime.Module) {
+	files, err := runtime.NewFiles(map[string][]byte{"/data/page": []byte("a page")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := func(what string) string {
+		c := call("copy " + what)
+		c.Pool, c.Files = "with files", files
+		return complete(t, handler, c)
+	}
+	for what, want := range map[string]string{
+		"memory":    "1",
+		"goroutine": "5",
+		"file":      `"a page" <nil>; at the start <nil>, now read /data/page: Bad file number`,
+	} {
+		for range 2 {
+			if got := copied(what); got != want {
+				t.Errorf("%s: %s, want %s", what, got, want)
+			}
+		}
+	}
+	if one, two := copied("crypto/rand"), copied("crypto/rand"); one == two {
+		t.Errorf("crypto/rand draws %s twice", one)
+	}
+	// The engine makes no copies where the system cannot: there every task has its own start.
+	copies := handler.Info().Rung != runtime.RungNew
+	for _, what := range []string{"time", "math/rand", "map"} {
+		if one, two := copied(what), copied(what); (one == two) != copies {
+			t.Errorf("%s: first %s, then %s", what, one, two)
+		}
+	}
+}
+
+// testWarm: what a call without a task leaves is what tasks begin with, and nothing writes over it.
+func testWarm(t *testing.T, handler *runtime.Module) {
+	if handler.Info().Rung == runtime.RungNew {
+		t.Skip("this system makes no copies")
+	}
+	c := call("kept in a task")
+	c.Pool, c.Warm = "warm", []byte("kept while warming")
+	for range 2 {
+		if got, want := complete(t, handler, c), `"kept while warming" "kept in a task"`; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// testMisuse: who calls what is for the other kind is told so.
+func testMisuse(t *testing.T, handler *runtime.Module) {
+	for mode, want := range map[string]string{
+		"misplaced": "exit status 1: sdk.Handle is for main alone: quern_handle returns sdk.Run(handler)",
+		"early":     "panic: sdk.Run is for quern_handle alone: there is no task yet",
+	} {
+		c := call("shout page")
+		c.Pool, c.Env = mode, map[string]string{"MODE": mode}
+		got := handler.Run(t.Context(), c)
+		if (got.Kind != runtime.Failed && got.Kind != runtime.Trap) || !strings.HasSuffix(got.Message, want) {
+			t.Errorf("%s: %s, want %s", got.Kind, got.Message, want)
+		}
+	}
+}
+
+// TestKinds: what is built as the wrong kind is refused, with the remedy; and a command is none but that.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	for name, mode := range map[string]string{"command": asHandler, "handler": asCommand} {
+		t.Run("Err"+name, func(t *testing.T) {
+			t.Parallel()
+			_, err := engine.Load(t.Context(), build(t, name, mode))
+			var refused *runtime.RefusedError
+			if !errors.As(err, &refused) || !strings.Contains(err.Error(), asHandler) {
+				t.Errorf("error %v, want a refusal that names %s", err, asHandler)
+			}
+		})
+	}
+	t.Run("OK", func(t *testing.T) {
+		t.Parallel()
+		for _, word := range []string{"quern_v1", "quern_handle"} {
+			if !bytes.Contains(build(t, "handler", asHandler), []byte(word)) {
+				t.Errorf("no %s in a handler", word)
+			}
+		}
+		// The name of the export is also that by which a misplaced Handle finds itself.
+		if bytes.Contains(build(t, "command", asCommand), []byte("quern_v1")) {
+			t.Error("a command imports what only a handler may")
+		}
+	})
+}
+
+// BenchmarkRun is a task of the smallest handler.
+func BenchmarkRun(b *testing.B) {
+	handler := load(b, setup(b), build(b, "handler", asHandler))
+	c := call("page")
+	for b.Loop() {
+		complete(b, handler, c)
+	}
+	b.ReportMetric(float64(handler.Run(b.Context(), c).Fuel), "fuel/op")
+}
