@@ -110,6 +110,9 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	if e.rung, e.rungReason, err = climb(ladder(), cfg.Rung); err != nil {
 		return nil, err
 	}
+	if e.rung != RungScan {
+		e.logger.Info("how tasks come by pristine instances", "rung", e.rung, "reason", e.rungReason)
+	}
 	dir := cfg.CacheDir
 	if dir != "" && version == unknownVersion {
 		e.logger.Warn("no compile cache: the version of wazero is unknown in this build", "cache", dir)

@@ -53,12 +53,19 @@ func (m *Module) pool(c *Call, limits Limits) *pool {
 	key := poolKey{c.Pool, c.Tenant, limits.Memory}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, found := m.pools[key]
-	if !found {
+	p := m.pools[key]
+	if p == nil || p.over() {
 		p = &pool{module: m, rung: m.info.Rung, memory: limits.Memory, shared: true}
 		m.pools[key] = p
 	}
 	return p
+}
+
+// over tells whether the pool takes no more calls.
+func (p *pool) over() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.retired
 }
 
 // take returns an idle instance, or nil if one is to be made, for which the code is held then. What ends the

@@ -108,142 +108,6 @@ func (c *crowd) disturb(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// end is how a call ended, without what differs from one to the next.
-type end struct {
-	kind OutcomeKind
-	code int
-	what string // the name of the limit or trap
-}
-
-func endOf(o Outcome) end { return end{o.Kind, o.Code, o.Limit.Name + o.Trap} }
-
-// residueEnds are how a residue guest ends that found nothing.
-var residueEnds = map[runtimetest.Ending]end{
-	runtimetest.EndComplete:  {kind: Complete},
-	runtimetest.EndGrowth:    {kind: Complete},
-	runtimetest.EndFatal:     {Fatal, exitFatal, ""},
-	runtimetest.EndExit:      {Failed, 7, ""},
-	runtimetest.EndTrap:      {Trap, 0, "unreachable"},
-	runtimetest.EndDivide:    {Trap, 0, "integer divide by zero"},
-	runtimetest.EndRecursion: {Trap, 0, "stack overflow"},
-	runtimetest.EndDescent:   {Trap, 0, "out of bounds memory access"},
-	runtimetest.EndMemory:    {LimitExceeded, 0, "memory"},
-}
-
-// The ways in which a task is interrupted.
-var (
-	byFuel    = end{LimitExceeded, 0, "cpu"}
-	byTimeout = end{LimitExceeded, 0, "timeout"}
-	byCaller  = end{Cancelled, 0, ""}
-)
-
-// residueOdds says how often tasks end in which way. A stack overflow takes 80 MB, the end of memory all that there is.
-var residueOdds = map[runtimetest.Ending]int{
-	runtimetest.EndComplete: 20, runtimetest.EndFatal: 8, runtimetest.EndTrap: 10, runtimetest.EndDivide: 5,
-	runtimetest.EndExit: 8, runtimetest.EndLoop: 6, runtimetest.EndGrowth: 4, runtimetest.EndDescent: 3,
-	runtimetest.EndMemory: 1, runtimetest.EndRecursion: 1,
-}
-
-// residueGuest is one of those that look for what others have left, and leave all that they can.
-type residueGuest struct {
-	name   string
-	build  func(t testing.TB) []byte
-	memory int64
-	// ends are those of residueEnds in which this one is different, or has none of.
-	ends map[runtimetest.Ending]end
-	// share is its part of all tasks.
-	share int
-	// steady guests burn the same fuel for the same ending, whatever instance they get.
-	steady bool
-	// slow ones are compiled for so long with the race detector that they are left out there. It looks at no guest.
-	slow bool
-}
-
-// residueGuests are the same in several languages, as handlers and as commands.
-func residueGuests() []residueGuest {
-	goHandler := map[runtimetest.Ending]end{
-		runtimetest.EndDivide: {Trap, 0, "unreachable"}, runtimetest.EndRecursion: {LimitExceeded, 0, "memory"}, runtimetest.EndDescent: {},
-	}
-	goCommand := maps.Clone(goHandler)
-	goCommand[runtimetest.EndDivide] = end{Failed, 2, ""}
-	noDescent := map[runtimetest.Ending]end{runtimetest.EndDescent: {}}
-	return []residueGuest{
-		{name: "C", build: runtimetest.C.Residue, memory: 16 << 20, share: 30, steady: true},
-		{name: "C command", build: residueCommandInC, memory: 16 << 20, share: 20, steady: true},
-		{
-			name: "WAT", build: func(t testing.TB) []byte { return runtimetest.ResidueWAT(t, false) },
-			memory: 16 << 20, ends: noDescent, share: 30, steady: true,
-		},
-		{
-			name: "WAT with tables", build: func(t testing.TB) []byte { return runtimetest.ResidueWAT(t, true) },
-			memory: 16 << 20, ends: noDescent, share: 6, steady: true,
-		},
-		{name: "Go", build: runtimetest.Go.Residue, memory: 32 << 20, ends: goHandler, share: 8, slow: true},
-		{name: "Go command", build: residueCommandInGo, memory: 32 << 20, ends: goCommand, share: 6, slow: true},
-	}
-}
-
-// residueCommandInC is the handler in C as a command. Its own _start takes the stack pointer before anything is on
-// the stack.
-func residueCommandInC(t testing.TB) []byte {
-	t.Helper()
-	source := replaced(t, runtimetest.C.HandlerSource(t, "residue"), `#include "quern.h"`, `
-		#include <stdint.h>
-		#include <unistd.h>
-		#define HANDLER
-		static int32_t input_read(uint32_t offset, void *to, uint32_t capacity) { return read(0, to, capacity); }
-		static int32_t output_write(const void *from, uint32_t size) { return write(1, from, size); }
-		static int32_t error_set(const void *text, uint32_t size) { return write(2, text, size); }
-		void __wasm_call_ctors(void);`)
-	return runtimetest.BuildC(t, source+`
-		__attribute__((export_name("_start"))) void _start(void) {
-			uint32_t stack_pointer;
-			__asm__ volatile(".globaltype __stack_pointer, i32\nglobal.get __stack_pointer\nlocal.set %0" : "=r"(stack_pointer));
-			__wasm_call_ctors();
-			int code = run(stack_pointer);
-			if (code) exit(code);
-		}`, "-nostartfiles")
-}
-
-// residueCommandInGo is the handler in Go as a command.
-func residueCommandInGo(t testing.TB) []byte {
-	t.Helper()
-	return runtimetest.BuildGo(t, replaced(
-		t, runtimetest.Go.HandlerSource(t, "residue"),
-		"//go:wasmimport quern_v1 input_read\n", "",
-		"to unsafe.Pointer, capacity uint32) int32\n",
-		"to unsafe.Pointer, capacity uint32) int32 {\n n, _ := os.Stdin.Read(unsafe.Slice((*byte)(to), capacity))\n return int32(n)\n}\n",
-		"//go:wasmimport quern_v1 output_write\n", "",
-		"func outputWrite(from unsafe.Pointer, size uint32) int32\n",
-		"func outputWrite(from unsafe.Pointer, size uint32) int32 {\n n, _ := os.Stdout.Write(unsafe.Slice((*byte)(from), size))\n return int32(n)\n}\n",
-		"//go:wasmimport quern_v1 error_set\n", "",
-		"func errorSet(from unsafe.Pointer, size uint32) int32\n",
-		"func errorSet(from unsafe.Pointer, size uint32) int32 {\n n, _ := os.Stderr.Write(unsafe.Slice((*byte)(from), size))\n return int32(n)\n}\n",
-		"//go:wasmexport quern_handle\n", "",
-		"func main() {}", "func main() { os.Exit(int(handle())) }",
-	))
-}
-
-// replaced is a source with some of its texts replaced, each of which it has once.
-func replaced(t testing.TB, source string, oldNew ...string) string {
-	t.Helper()
-	for pair := range slices.Chunk(oldNew, 2) {
-		if strings.Count(source, pair[0]) != 1 {
-			t.Fatalf("the source does not have %q once", pair[0])
-		}
-		source = strings.Replace(source, pair[0], pair[1], 1)
-	}
-	return source
-}
-
-// endsOf are how a guest ends that found nothing, by what it is told.
-func (g *residueGuest) endsOf() map[runtimetest.Ending]end {
-	ends := maps.Clone(residueEnds)
-	maps.Copy(ends, g.ends)
-	maps.DeleteFunc(ends, func(_ runtimetest.Ending, e end) bool { return e == end{} })
-	return ends
-}
-
 // TestResidue: a task finds nothing of any other one, whatever those did, however they ended, and whatever became
 // of instances in between. It looks in its memory, also where that grows, and in its globals and tables.
 func TestResidue(t *testing.T) {
@@ -267,6 +131,9 @@ func TestResidue(t *testing.T) {
 						crowd: crowd{engine, loadInto(t, engine, guest.build(t)), seed + uint64(n), residueTasks() * guest.share / 100},
 					}
 					r.price = r.pilot(t)
+					if r.module.Info().Rung != RungNew {
+						r.isFound(t)
+					}
 					r.run(t, func(random *rand.Rand) bool { return r.task(t, random) })
 					t.Logf("rung %s: %s", r.module.Info().Rung, r.summary())
 				})
@@ -368,7 +235,13 @@ func (r *residueRun) summary() string {
 	total, parts := 0, []string{}
 	for e, n := range r.ended {
 		total += n
-		parts = append(parts, fmt.Sprintf("%s %d", strings.TrimSpace(fmt.Sprintf("%s %s", e.kind, e.what)), n))
+		what := string(e.kind)
+		if e.what != "" {
+			what += " (" + e.what + ")"
+		} else if e.code != 0 {
+			what += fmt.Sprintf(" (%d)", e.code)
+		}
+		parts = append(parts, fmt.Sprintf("%s %d", what, n))
 	}
 	slices.Sort(parts)
 	return fmt.Sprintf("%d tasks: %s", total, strings.Join(parts, ", "))
@@ -416,44 +289,37 @@ func (f *fuels) check(t *testing.T) {
 	}
 }
 
-// TestResidueIsFound: the guests do find what is left. In an instance that is not reset each finds what the task
-// before it has left, and those that can say whose it is.
-func TestResidueIsFound(t *testing.T) {
-	t.Parallel()
-	engine := setup(t)
-	for _, guest := range residueGuests() {
-		t.Run(guest.name, func(t *testing.T) {
-			if guest.slow && slowdown > 1 {
-				t.Skip("with the race detector it is compiled for too long")
-			}
-			module := loadInto(t, engine, guest.build(t))
-			if module.Info().Rung == RungNew {
-				t.Skip("no instance is kept")
-			}
-			c := Call{Tenant: "acme", Pool: "cold", Limits: Limits{Memory: guest.memory}}
-			p := module.pool(&c, c.limits())
-			i, ended, _ := p.take(t.Context(), &c)
-			if ended != nil {
-				t.Fatalf("%+v", ended)
-			}
-			run := func(task byte) Outcome {
-				c.Input = runtimetest.ResidueInput(task, runtimetest.EndComplete)
-				r := module.newRun(t.Context(), &c, c.limits(), nil, abi.Running)
-				r.meter.start()
-				var err error
-				i, err = p.call(r, i)
-				r.meter.stop()
-				return r.finish(err)
-			}
-			complete(t, run(200))
-			got := run(1)
-			if (got.Kind != Failed || got.Code != 1) && got.Kind != Trap || !strings.Contains(got.Message+got.Stderr, "canary") {
-				t.Errorf("outcome = %+v, want a canary found", got)
-			}
-			if !strings.HasPrefix(guest.name, "WAT") && !strings.Contains(whose(got), "task 200 of pool warm of zebra") {
-				t.Errorf("it found%s in %+v", whose(got), got)
-			}
-			p.give(i, false)
-		})
+// isFound holds the guest to what it is there for: in an instance that is not reset it finds what the task before it has
+// left, and says whose it is.
+func (r *residueRun) isFound(t *testing.T) {
+	t.Helper()
+	c := Call{Tenant: "acme", Pool: "not reset", Limits: Limits{Memory: r.guest.memory}}
+	p := r.module.pool(&c, c.limits())
+	i, ended, _ := p.take(t.Context(), &c)
+	if ended != nil {
+		t.Fatalf("%+v", ended)
 	}
+	run := func(task byte) Outcome {
+		c.Input = runtimetest.ResidueInput(task, runtimetest.EndComplete)
+		once := r.module.newRun(t.Context(), &c, c.limits(), nil, abi.Running)
+		once.meter.start()
+		var err error
+		i, err = p.call(once, i)
+		once.meter.stop()
+		return once.finish(err)
+	}
+	complete(t, run(200))
+	got := run(1)
+	found := got.Message + got.Stderr
+	switch {
+	case r.guest.finds == nil:
+		if got.Kind == Complete {
+			t.Errorf("outcome = %+v without a reset", got)
+		}
+	case got.Kind == Complete || !r.guest.finds.MatchString(found):
+		t.Errorf("outcome = %+v without a reset, want %s found", got, r.guest.finds)
+	case strings.Contains(found, "task:") && !strings.Contains(whose(got), "task 200 of pool warm of zebra"):
+		t.Errorf("it does not say whose it is: %+v", got)
+	}
+	p.give(i, false)
 }
