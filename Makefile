@@ -20,10 +20,11 @@ vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true 
 race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
 
 # The rewriter computes on one goroutine, and its tests compile some thousands of modules, for which the race
-# detector takes ten times as long: it has nothing to find there.
+# detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built.
+single   = %/runtime/wasm %/runtime/runtimetest
 packages = $(shell go list $(PKG))
-unraced  = $(filter %/runtime/wasm,$(packages))
-raced    = $(filter-out %/runtime/wasm,$(packages))
+unraced  = $(filter $(single),$(packages))
+raced    = $(filter-out $(single),$(packages))
 
 # An example plugin is a folder of examples/ with Go's main.go or one C file.
 go_plugins = $(patsubst examples/%/main.go,build/handlers/%.wasm,$(wildcard examples/*/main.go))
@@ -90,6 +91,7 @@ lint: ## vet (also as on macOS), golangci-lint with the formatting, go.mod
 	go vet ./...
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
 	go mod tidy -diff
+	cd runtime/peers && go vet ./... && go mod tidy -diff
 	.ci/golangci-lint run ./...
 
 .PHONY: fmt

@@ -52,7 +52,8 @@ func TestResidue(t *testing.T) {
 		"Go": {Go.Residue, Go.Endings(), []string{"canary of task: 7 at", "static data", "kept: 6 6, spun"}, true},
 		"WAT": {
 			func(t testing.TB) []byte { return ResidueWAT(t, false) }, Go.Endings(),
-			[]string{"canary", "size", "i32 ", "i64 ", "f32 ", "f64 ", "i32 ex", "i64 ex", "f32 ex", "f64 ex"}, false,
+			[]string{"canary", "size", "i32 ", "i64 ", "f32 ", "f64 ", "i32 ex", "i64 ex", "f32 ex", "f64 ex"},
+			false,
 		},
 		"tables": {
 			func(t testing.TB) []byte { return ResidueWAT(t, true) }, Go.Endings(), nil, true,
@@ -77,7 +78,8 @@ func TestResidue(t *testing.T) {
 						return
 					}
 					code, output, err := once.handle(t.Context(), ResidueInput(8, EndComplete))
-					if err == nil && code != 1 || err != nil && !guest.traps {
+					traps := guest.traps || ending == EndDescent // which leaves no stack
+					if err == nil && code != 1 || err != nil && !traps {
 						t.Errorf("again: %d with %q, %v", code, output, err)
 					}
 					for _, what := range guest.finds {
