@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,20 +12,45 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// How many tasks a second go through one host, for guests that do nothing.
-func BenchmarkHostEmptyC(b *testing.B)  { benchmarkHost(b, runtimetest.Empty(b)) }
-func BenchmarkHostEmptyGo(b *testing.B) { benchmarkHost(b, runtimetest.EmptyGo(b)) }
+// How many tasks a second go through one host, with so many slots: commands and handlers that do nothing, and a
+// handler that parses and writes an order of 1 KB.
+func BenchmarkHost(b *testing.B) {
+	order := map[string][]byte{"plugin.sample": runtimetest.JSONInput(), "plugin.yaml": []byte("warm: {input: plugin.sample}")}
+	for _, guest := range []struct {
+		name       string
+		module     []byte
+		parameters string
+		files      map[string][]byte // beside the module
+	}{
+		{"CommandC", runtimetest.Empty(b), "", nil},
+		{"CommandGo", runtimetest.EmptyGo(b), "", nil},
+		{"HandlerC", runtimetest.C.Empty(b), "", nil},
+		{"HandlerGoJSON", runtimetest.Go.JSON(b), string(runtimetest.JSONInput()), order},
+	} {
+		for _, slots := range []int{4, 32, 256} {
+			b.Run(fmt.Sprintf("%s/slots=%d", guest.name, slots), func(b *testing.B) {
+				n := start(b, settings{Config: Config{Poll: never, Concurrency: slots}, hclog: hclog.Info})
+				for name, content := range guest.files {
+					n.write(name, content)
+				}
+				n.install("plugin", guest.module)
+				n.throughput(b, guest.parameters)
+			})
+		}
+	}
+}
 
-func benchmarkHost(b *testing.B, guest []byte) {
-	n := start(b, settings{Config: Config{Poll: never}, guests: map[string][]byte{"empty": guest}, hclog: hclog.Info})
-	n.settled("empty")
-	n.rdb.SAdd(n.ctx, n.tenant+"_paused", "empty")
-	ids := n.enqueueMany("empty", b.N, "")
+// throughput reports how many tasks a second the host runs of a backlog of b.N.
+func (n *node) throughput(b *testing.B, parameters string) {
+	n.settled("plugin")
+	n.wait(n.enqueue("plugin", parameters)) // makes the image
+	n.rdb.SAdd(n.ctx, n.tenant+"_paused", "plugin")
+	ids := n.enqueueMany("plugin", b.N, parameters)
 	n.eventually("idle", n.idle)
 	b.ResetTimer()
-	n.rdb.SRem(n.ctx, n.tenant+"_paused", "empty")
-	n.rdb.Publish(n.ctx, n.tenant+"_channel_empty", "")
-	n.count("empty", queue.Complete, int64(b.N))
+	n.rdb.SRem(n.ctx, n.tenant+"_paused", "plugin")
+	n.rdb.Publish(n.ctx, n.tenant+"_channel_plugin", "")
+	n.count("plugin", queue.Complete, int64(b.N)+1)
 	b.StopTimer()
 	// By Redis's clock, without the look for the last one.
 	begun, ended := n.task(ids[0]).StartedAt, time.Time{}

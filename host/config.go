@@ -19,6 +19,8 @@ type Config struct {
 	// Memory bounds the sum of what running tasks may take, in bytes: limits of memory, input and
 	// output (default 0: not bounded).
 	Memory int64
+	// Reservoir holds memory beside that of the tasks, which counts as well: the engine (default: none).
+	Reservoir Reservoir
 	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin
 	// with "!" (default: all). The last one that matches decides.
 	Queues []string

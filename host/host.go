@@ -44,7 +44,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	}
 	h := &Host{
 		config: config, clients: clients, directory: directory, metrics: observer{m},
-		scheduler: newScheduler(directory, config.Concurrency, config.Memory, m.SlotsInUse),
+		scheduler: newScheduler(directory, config, m.SlotsInUse),
 		sessions:  make(map[string]*session, len(clients)),
 	}
 	for _, client := range clients {
@@ -67,11 +67,16 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	ctx, h.drainNow = context.WithCancel(ctx)
 	defer h.drainNow()
 	defer context.AfterFunc(ctx, func() { h.draining.Store(true) })()
-	intake := &intake{scheduler: h.scheduler, runner: &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry}}
+	intake := &intake{scheduler: h.scheduler, runner: &runner{
+		scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, ending: ctx.Done(),
+	}}
 
 	group, living := errgroup.WithContext(living)
 	group.Go(func() error { return h.directory.Run(living) })
 	group.Go(func() error { h.followPlugins(living); return nil })
+	if h.config.Reservoir != nil && h.config.Memory > 0 {
+		group.Go(func() error { newRelief(h.scheduler, h.config).Run(living); return nil })
+	}
 	for _, client := range h.clients {
 		group.Go(func() error { return h.serveTenant(living, client) })
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -59,6 +60,7 @@ type node struct {
 	tenant   string        // the first one
 	dir      string
 	registry *prometheus.Registry
+	engine   *runtime.Engine
 	log      *logBuffer
 
 	terminate, hurry context.CancelFunc
@@ -78,6 +80,7 @@ type settings struct {
 	yaml    map[string]string // NAME → manifest
 	timeout time.Duration     // the host's ceiling
 	cpu     time.Duration     // the same of computing
+	engine  runtime.Config    // default: with the cache of all tests
 	hclog   hclog.Level       // default: debug
 	idle    bool              // do not run
 }
@@ -162,20 +165,30 @@ func (n *node) build(s settings) *Host {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	h, err := New(clients, openDirectory(n.t, n.dir, s, m), m, s.Config)
+	n.engine = openEngine(n.t, s.engine)
+	if s.Reservoir == nil {
+		s.Reservoir = n.engine
+	}
+	h, err := New(clients, openDirectory(n.t, n.engine, n.dir, s, m), m, s.Config)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return h
 }
 
-func openDirectory(t testing.TB, dir string, s settings, observer plugins.Observer) *plugins.Directory {
+func openEngine(t testing.TB, config runtime.Config) *runtime.Engine {
 	t.Helper()
-	engine, err := runtime.New(context.Background(), runtime.Config{CacheDir: compiled})
+	config.CacheDir = cmp.Or(config.CacheDir, compiled)
+	engine, err := runtime.New(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close(context.Background()) })
+	return engine
+}
+
+func openDirectory(t testing.TB, engine *runtime.Engine, dir string, s settings, observer plugins.Observer) *plugins.Directory {
+	t.Helper()
 	directory, err := plugins.New(engine, plugins.Config{
 		Dir: dir, Tenants: s.tenants, MaxMemory: s.Memory, MaxTimeout: s.timeout, MaxCPU: s.cpu, Logger: s.Logger, Observer: observer,
 	})

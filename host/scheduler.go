@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -47,6 +49,7 @@ type served struct {
 // scheduler decides which queue gets the next free slot. Its methods are safe for concurrent use.
 type scheduler struct {
 	directory *plugins.Directory
+	logger    hclog.Logger
 	slots     int
 	gauge     func(running int)
 
@@ -55,19 +58,25 @@ type scheduler struct {
 	plugins map[plugin]int // slots that run a plugin's tasks, or are granted to it
 	inUse   int            // slots that run a task, or are granted
 	running int            // slots that run a task
+	ends    uint64         // tasks that have ended so far
 	memory  memory
 	turns   uint64
 	wakes   uint64
 
+	// tight says that it was logged that the memory is too small.
+	tight bool
+
 	// poke has a token when there may be something to grant; never closed.
 	poke chan struct{}
+	// doubts has a token when what is held beside the tasks should be measured; never closed.
+	doubts chan struct{}
 }
 
-func newScheduler(directory *plugins.Directory, slots int, memoryBytes int64, gauge func(running int)) *scheduler {
+func newScheduler(directory *plugins.Directory, config Config, gauge func(running int)) *scheduler {
 	return &scheduler{
-		directory: directory, slots: slots, gauge: gauge,
+		directory: directory, logger: config.Logger, slots: config.Concurrency, gauge: gauge,
 		queues: make(map[place]*served), plugins: make(map[plugin]int),
-		memory: memory{total: memoryBytes}, poke: make(chan struct{}, 1),
+		memory: memory{total: config.Memory}, poke: make(chan struct{}, 1), doubts: make(chan struct{}, 1),
 	}
 }
 
@@ -110,6 +119,7 @@ func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free, open := s.free(time.Now())
+	s.memory.lacks = 0
 	grants := make(map[*served]*grant)
 	for free > 0 && len(open) > 0 {
 		best := 0
@@ -132,6 +142,14 @@ func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 		}
 		g.served.suspect = false // until the comparison has failed, or somebody suspects it anew
 		granted = append(granted, g)
+	}
+	if s.memory.uncertain() {
+		poke(s.doubts)
+	}
+	if s.memory.over > 0 && !s.tight {
+		s.tight = true
+		s.logger.Warn("memory is too small for a task and what its plugin needs beside it: such tasks run all the same",
+			"memory", s.memory.total, "held", s.memory.held, "over", s.memory.over)
 	}
 	return granted, idle
 }
@@ -241,6 +259,8 @@ func (s *scheduler) putBack(g *grant) {
 func (s *scheduler) end(t *task, result int) {
 	s.mu.Lock()
 	s.memory.keep(&t.share, int64(result))
+	s.memory.dry = false // what it used is idle now
+	s.ends++
 	s.freeSlot(t.served, t.version)
 	t.served.unsettled++
 	s.running--
@@ -366,9 +386,39 @@ func (s *scheduler) used() int {
 	return s.running
 }
 
-func (s *scheduler) wakeIntake() {
-	select {
-	case s.poke <- struct{}{}:
-	default:
+// measured books what is held beside the tasks, and returns how much less it would have to be, unless
+// nothing of it is idle; and how many tasks have ended until now.
+func (s *scheduler) measured(held int64) (lacks int64, ends uint64) {
+	s.mu.Lock()
+	asked := s.memory.lacks > 0
+	lacks = s.memory.measured(held)
+	if s.memory.dry {
+		lacks = 0
 	}
+	ends = s.ends
+	fits := asked && s.memory.lacks == 0
+	s.mu.Unlock()
+	if fits {
+		s.wakeIntake()
+	}
+	return lacks, ends
 }
+
+// relieved books what is held after a relief that began when so many tasks had ended; dry says that it
+// gave too little.
+func (s *scheduler) relieved(held int64, ends uint64, dry bool) {
+	s.mu.Lock()
+	s.memory.dry = (dry || held >= s.memory.held) && ends == s.ends
+	s.memory.measured(held)
+	s.mu.Unlock()
+	s.wakeIntake()
+}
+
+// retryRelief says that something may have become idle without a task.
+func (s *scheduler) retryRelief() {
+	s.mu.Lock()
+	s.memory.dry = false
+	s.mu.Unlock()
+}
+
+func (s *scheduler) wakeIntake() { poke(s.poke) }

@@ -14,20 +14,21 @@ import (
 
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // pluginsFor runs a directory for the length of the test: a plugin for each manifest. The test fails
 // if a version is not released.
-func pluginsFor(t *testing.T, yaml map[string]string) *plugins.Directory {
+func pluginsFor(t testing.TB, yaml map[string]string) *plugins.Directory {
 	t.Helper()
 	n := &node{t: t, dir: t.TempDir()}
 	for name, manifest := range yaml {
 		n.install(name, runtimetest.Empty(t))
 		n.write(name+".yaml", []byte(manifest))
 	}
-	directory := openDirectory(t, n.dir, settings{tenants: []string{"t"}}, nil)
+	directory := openDirectory(t, openEngine(t, runtime.Config{}), n.dir, settings{tenants: []string{"t"}}, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- directory.Run(ctx) }()
@@ -46,7 +47,7 @@ func pluginsFor(t *testing.T, yaml map[string]string) *plugins.Directory {
 }
 
 // newTestSession is a session that never speaks to Redis.
-func newTestSession(t *testing.T) *session {
+func newTestSession(t testing.TB) *session {
 	t.Helper()
 	m, err := metrics.New(prometheus.NewRegistry(), metrics.Config{})
 	if err != nil {
@@ -68,7 +69,7 @@ type rig struct {
 func newRig(t *testing.T, slots int, memory int64, directory *plugins.Directory, queues int) *rig {
 	t.Helper()
 	r := &rig{session: newTestSession(t)}
-	r.scheduler = newScheduler(directory, slots, memory, func(running int) { r.gauge = running })
+	r.scheduler = newScheduler(directory, Config{Concurrency: slots, Memory: memory}.withDefaults(), func(running int) { r.gauge = running })
 	for i := range queues {
 		r.queues = append(r.queues, place{"t", fmt.Sprintf("q%d", i)})
 		r.serve(r.queues[i], r.session)

@@ -49,6 +49,8 @@ type runner struct {
 	scheduler *scheduler
 	metrics   observer
 	retry     queue.Retry // the host's own policy
+	// ending is closed when the host takes nothing more, and guests had better come to their end.
+	ending <-chan struct{}
 }
 
 // run runs one task from reserved to handed over. It never panics for what a guest does.
@@ -96,6 +98,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept, Progress: t.progress.set,
+		Ending: r.ending,
 		Log: func(line string) {
 			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
 			if dropped := t.log.add(line); dropped > 0 {

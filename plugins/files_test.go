@@ -299,20 +299,23 @@ func TestLoadFiles(t *testing.T) {
 	dir := t.TempDir()
 	m, err := ParseManifest(dir+"/a.yaml", []byte("capabilities:\n  files: [{from: model, to: /data/model}]"))
 	check(t, err)
-	if _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), dir+"/a.yaml:2: capabilities.files[0].from") {
+	if _, _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), dir+"/a.yaml:2: capabilities.files[0].from") {
 		t.Errorf("got %v", err)
 	}
 	symlink(t, "/etc/hosts", dir+"/model")
-	if _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), "ends outside") {
+	if _, _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), "ends outside") {
 		t.Errorf("got %v", err)
 	}
 	check(t, os.Remove(dir+"/model"))
 	write(t, dir+"/model", []byte("weights"))
-	if files, err := LoadFiles(dir+"/a.yaml", m); err != nil || files == nil {
-		t.Errorf("got %v, %v", files, err)
+	if files, warm, err := LoadFiles(dir+"/a.yaml", m); err != nil || files == nil || warm != nil {
+		t.Errorf("got %v, %q, %v", files, warm, err)
 	}
-	if files, err := LoadFiles(dir+"/a.yaml", Manifest{}); err != nil || files != nil {
-		t.Errorf("without a grant: %v, %v", files, err)
+	if files, warm, err := LoadFiles(dir+"/a.yaml", Manifest{}); err != nil || files != nil || warm != nil {
+		t.Errorf("without a grant: %v, %q, %v", files, warm, err)
+	}
+	if files, warm, err := LoadFiles(dir+"/a.yaml", Manifest{Warm: Warm{Input: "model"}}); err != nil || files != nil || string(warm) != "weights" {
+		t.Errorf("with a warm input: %v, %q, %v", files, warm, err)
 	}
 }
 

@@ -27,7 +27,9 @@ type fixture struct {
 	dir  string
 	seen *recorder
 	logs *logbook
-	stop func() // ends Run and waits for it; may be called twice
+
+	engine *runtime.Engine
+	stop   func() // ends Run and waits for it; may be called twice
 }
 
 // setup makes a watched directory. prepare fills it before the first look, and returns once that is
@@ -60,16 +62,16 @@ func prepared(t testing.TB, cfg Config, prepare func(dir string)) *fixture {
 	if prepare != nil {
 		prepare(f.dir)
 	}
-	engine, err := runtime.New(t.Context(), runtime.Config{})
-	if err != nil {
+	var err error
+	if f.engine, err = runtime.New(t.Context(), runtime.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := engine.Close(context.WithoutCancel(t.Context())); err != nil {
+		if err := f.engine.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("close engine: %v", err)
 		}
 	})
-	if f.Directory, err = New(engine, cfg); err != nil {
+	if f.Directory, err = New(f.engine, cfg); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -130,7 +132,7 @@ func (f *fixture) runs(tenant, queue string) string {
 		return ""
 	}
 	defer v.Release()
-	outcome := v.Run(f.t.Context(), runtime.Call{TaskID: "1", Queue: queue, Tenant: tenant})
+	outcome := v.Run(f.t.Context(), runtime.Call{TaskID: "1", Queue: queue, Tenant: tenant, Input: []byte("task")})
 	if outcome.Kind != runtime.Complete {
 		f.t.Fatalf("task on %s: %+v", queue, outcome)
 	}
@@ -219,7 +221,12 @@ const anyVersion = "v00000000"
 // but these bytes, so that no compiler has to run for each.
 func guest(t testing.TB, number int) []byte {
 	t.Helper()
-	return bytes.Replace(runtimetest.Version(t, anyVersion), []byte(anyVersion), []byte(output(number)), 1)
+	return numbered(runtimetest.Version(t, anyVersion), number)
+}
+
+// numbered is a module with another version in it.
+func numbered(module []byte, number int) []byte {
+	return bytes.Replace(module, []byte(anyVersion), []byte(output(number)), 1)
 }
 
 func output(number int) string { return fmt.Sprintf("v%08d", number) }
@@ -234,8 +241,11 @@ func (r *recorder) PluginLoaded(tenant, plugin, result string) {
 	r.add(fmt.Sprintf("loaded %q %s %s", tenant, plugin, result))
 }
 
-func (r *recorder) PluginServing(tenant, plugin, version, digest string, serving bool) {
+func (r *recorder) PluginServing(tenant, plugin, version, digest, rung string, serving bool) {
 	r.add(fmt.Sprintf("serving %q %s %q %s %t", tenant, plugin, version, digest, serving))
+	if rung == "" {
+		r.add("no rung")
+	}
 }
 
 func (r *recorder) add(event string) {

@@ -149,7 +149,7 @@ func (m Manifest) Suits(path string, kind runtime.Kind) error {
 	}
 	return manifestError(path, []Problem{{
 		Line: m.Warm.line, Field: "warm",
-		What:   fmt.Sprintf("warm is for handlers, and the module is a %s, which starts anew for every task", kind),
+		What:   fmt.Sprintf("is for handlers, and the module is a %s, which starts anew for every task", kind),
 		Remedy: "remove it, or build the module as a handler, which exports quern_handle",
 	}})
 }

@@ -22,6 +22,7 @@ name: thumbnails
 version: 1.10
 queues: [thumbnails, "123", a.b:c]
 concurrency: 8
+warm: {input: samples/sample.json}
 max_running: 20
 on_crash: rerun
 max_crashes: 3
@@ -49,6 +50,7 @@ func TestParseManifest(t *testing.T) {
 	}{
 		"every key": {fullManifest, Manifest{
 			Name: "thumbnails", Version: "1.10", Queues: []string{"thumbnails", "123", "a.b:c"}, Concurrency: 8,
+			Warm:       Warm{Input: "samples/sample.json", line: 6},
 			MaxRunning: 20, OnCrash: "rerun", MaxCrashes: 3, Dead: "thumbnails.dead",
 			Retry: Retry{
 				MaxAttempts: 5, Backoff: "exponential", Base: time.Second, Min: time.Second / 2, Max: 12 * time.Hour,
@@ -58,8 +60,8 @@ func TestParseManifest(t *testing.T) {
 			Capabilities: Capabilities{
 				Env: map[string]string{"MODE": "prod", "DEBUG": "true", "N": "007", "EMPTY": "", "DAY": "2026-01-02"},
 				Files: []FileGrant{
-					{From: "model.bin", To: "/data/model.bin", line: 20},
-					{From: "models/a b.bin", To: "/data/b", line: 22},
+					{From: "model.bin", To: "/data/model.bin", line: 21},
+					{From: "models/a b.bin", To: "/data/b", line: 23},
 				},
 			},
 		}},
@@ -83,6 +85,22 @@ func TestParseManifest(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
 		})
+	}
+}
+
+// The manifest that the README shows is one.
+func TestREADMEManifest(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../README.md")
+	check(t, err)
+	_, text, ok := strings.Cut(string(readme), "```yaml\n# handlers/mail.yaml\n")
+	text, _, ends := strings.Cut(text, "```\n")
+	if !ok || !ends {
+		t.Fatal("the README has no handlers/mail.yaml")
+	}
+	m, err := ParseManifest("mail.yaml", []byte(text))
+	if err != nil || m.Warm.Input == "" || len(m.Capabilities.Files) != 1 {
+		t.Errorf("%v, %+v", err, m)
 	}
 }
 
@@ -188,8 +206,8 @@ func TestParseManifestErrors(t *testing.T) {
 func TestParseManifestNotSupportedYet(t *testing.T) {
 	t.Parallel()
 	manifest := map[string]string{
-		"warm": "warm: {input: a}", "config": "config: {a: b}",
-		"tests": "tests: []", "capabilities.http": "capabilities: {http: []}",
+		"config": "config: {a: b}",
+		"tests":  "tests: []", "capabilities.http": "capabilities: {http: []}",
 		"capabilities.kv": "capabilities: {kv: []}", "capabilities.secrets": "capabilities: {secrets: [k]}",
 		"capabilities.enqueue": "capabilities: {enqueue: {}}",
 	}

@@ -156,7 +156,7 @@ static int end(char ending) {
 	}
 	case 'm': while (__builtin_wasm_memory_grow(0, 1) != -1); return 3;
 	case 'o': return overflow();
-	case 'q': for (;;) put(2, "flood\n", 6);
+	case 'q': for (;;) put(2, "\nflood", 6);
 	default: return 3;
 	}
 }
@@ -213,6 +213,7 @@ func TestResidueOfHost(t *testing.T) {
 				}
 				t.Run(string(h.module.Info().Kind), func(t *testing.T) {
 					h.run(t, func(random *rand.Rand) bool { return h.task(t, random) })
+					h.isWarmed(t, Call{Input: []byte("csone"), Limits: Limits{Memory: 1 << 20}, Files: h.files[1], Warm: []byte("cwwarm")})
 				})
 			}
 		})
@@ -222,9 +223,8 @@ func TestResidueOfHost(t *testing.T) {
 // hostRun is a crowd of tasks of the guest.
 type hostRun struct {
 	crowd
-	files   [4]*Files // of each place
-	names   atomic.Int64
-	pagesMu atomic.Int64
+	files [4]*Files // of each place
+	names atomic.Int64
 }
 
 // heard is what a caller hears of a task while it runs.

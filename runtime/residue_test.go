@@ -108,6 +108,20 @@ func (c *crowd) disturb(ctx context.Context, random *rand.Rand) {
 	}
 }
 
+// isWarmed holds the image of a handler's pool that is warmed to be one.
+func (c *crowd) isWarmed(t *testing.T, task Call) {
+	t.Helper()
+	if info := c.module.Info(); info.Kind != Handler || info.Rung == RungNew {
+		return
+	}
+	task.Tenant, task.Pool = "acme", "warm"
+	c.module.Retire(task.Pool)
+	complete(t, c.module.Run(t.Context(), task))
+	if img := c.module.pool(&task, task.limits()).image; img == nil || !img.warm {
+		t.Error("the warm pool has a cold image")
+	}
+}
+
 // TestResidue: a task finds nothing of any other one, whatever those did, however they ended, and whatever became
 // of instances in between. It looks in its memory, also where that grows, and in its globals and tables.
 func TestResidue(t *testing.T) {
@@ -135,6 +149,7 @@ func TestResidue(t *testing.T) {
 						r.isFound(t)
 					}
 					r.run(t, func(random *rand.Rand) bool { return r.task(t, random) })
+					r.isWarmed(t, Call{Input: runtimetest.ResidueInput(1, runtimetest.EndComplete), Limits: Limits{Memory: guest.memory}, Warm: []byte{0}})
 					t.Logf("rung %s: %s", r.module.Info().Rung, r.summary())
 				})
 			}

@@ -90,13 +90,14 @@ func TestGoldenFinishedTasks(t *testing.T) {
 func TestGoldenPluginLs(t *testing.T) {
 	t.Parallel()
 	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+	s.env["QUERN_RUNG"] = "new" // that of every system
 	plugins := folder(t, map[string][]byte{"mail": runtimetest.Echo(t), "page": []byte("<html>")})
 	write(t, filepath.Join(plugins, "mail.yaml"), "name: mail\nversion: 1.4.0\nqueues: [mail, mail.bulk]\n")
 	s.run("plugin", "ls", "-o", "json")
 	s.host(plugins)
 	s.host(plugins)
 	eventually(t, "both hosts say what they have", func() bool {
-		return regexp.MustCompile(`refused +2 `).MatchString(s.must("plugin", "ls"))
+		return regexp.MustCompile(`refused +\S+ +2 `).MatchString(s.must("plugin", "ls"))
 	})
 	s.run("plugin", "ls")
 	s.run("plugin", "ls", "-o", "json")
@@ -116,12 +117,25 @@ func module() []byte {
 	)
 }
 
+// handler is a handler that does nothing.
+func handler() []byte {
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "\x7f")),
+		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
+		runtimetest.Section(runtimetest.MemorySection, []byte{1, 2, 16}),
+		runtimetest.Section(runtimetest.ExportSection,
+			runtimetest.Export("memory", runtimetest.MemoryKind, 0), runtimetest.Export("quern_handle", runtimetest.FunctionKind, 0)),
+		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body(0x41, 0x00)),
+	)
+}
+
 func TestGoldenPluginFiles(t *testing.T) {
 	t.Parallel()
 	s := &transcript{user: newUser(t, "")}
+	s.env["QUERN_RUNG"] = "new" // that of every system
 	dir := folder(t, map[string][]byte{
 		"good": module(), "cut": module()[:20], "empty": nil, "misspelled": module(), "narrow": module(), "echo": runtimetest.Echo(t),
-		"exit": runtimetest.Exit(t), "two words": module(), "granted": module(),
+		"exit": runtimetest.Exit(t), "two words": module(), "granted": module(), "handler": handler(), "warm": module(),
 		"browser": runtimetest.Module(
 			runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
 			runtimetest.Section(runtimetest.ImportSection, runtimetest.Import("wbg", "now", runtimetest.FunctionKind, 0), runtimetest.Import("env", "f", runtimetest.FunctionKind, 0)),
@@ -137,20 +151,23 @@ func TestGoldenPluginFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "good.bin"), string(module()))
+	write(t, filepath.Join(dir, "handler.yaml"), "name: handler\nwarm: {input: good.bin}\n")
+	write(t, filepath.Join(dir, "warm.yaml"), "name: warm\nwarm: {input: good.bin}\n")
 	file := func(name string) string { return filepath.Join(dir, name) }
-	for _, name := range []string{"good.wasm", "cut.wasm", "empty.wasm", "misspelled.wasm", "narrow.wasm", "two words.wasm", "browser.wasm", "granted.wasm", "good.bin", "", "none.wasm"} {
+	for _, name := range []string{"good.wasm", "cut.wasm", "empty.wasm", "misspelled.wasm", "narrow.wasm", "two words.wasm", "browser.wasm", "granted.wasm", "handler.wasm", "warm.wasm", "good.bin", "", "none.wasm"} {
 		s.run("plugin", "check", file(name))
 	}
-	for _, name := range []string{"good.wasm", "browser.wasm", "misspelled.wasm", "none.wasm"} {
+	for _, name := range []string{"good.wasm", "handler.wasm", "browser.wasm", "misspelled.wasm", "none.wasm"} {
 		s.run("plugin", "check", "-o", "json", file(name))
 	}
 	s.feed("hello", "plugin", "run", file("echo.wasm"))
+	s.run("plugin", "run", file("handler.wasm"))
 	s.feed("0 log line", "plugin", "run", file("exit.wasm"))
 	s.feed("0 log line\nquern:progress=0.42 resizing\n", "plugin", "run", file("exit.wasm"))
 	s.feed("75 busy", "plugin", "run", file("exit.wasm"))
 	s.feed("9 log\x1b line", "plugin", "run", file("exit.wasm"))
 	s.feed("0 more than the limit"+strings.Repeat(".", 64), "plugin", "run", file("exit.wasm"))
-	for _, name := range []string{"browser.wasm", "misspelled.wasm", "narrow.wasm", "granted.wasm", "none.wasm"} {
+	for _, name := range []string{"browser.wasm", "misspelled.wasm", "narrow.wasm", "granted.wasm", "warm.wasm", "none.wasm"} {
 		s.run("plugin", "run", file(name))
 	}
 	golden(t, "plugin-files", strings.ReplaceAll(s.String(), dir, "DIR"))
@@ -176,7 +193,7 @@ func TestGoldenWrongUsage(t *testing.T) {
 		"enqueue mail --tenant A_b", "plugin new", "plugin new .mail", "plugin new mail:bulk", "plugin new mail --lang cobol", "plugin run",
 		"serve now", "serve --tenants a,a", "serve --memory 80", "serve --memory 120%", "serve --queues [", "serve --http 9464", "serve --lease 1ms",
 		"serve --concurrency 20000", "serve --poll 0s", "serve --max-timeout -1s", "serve --max-cpu 10", "serve --max-crashes 0", "serve --keep -1s",
-		"serve --keep-tasks -1", "serve --max-attempts 0", "serve --purge-foreign=perhaps", "serve --log-level loud", "serve --redis localhost:6379",
+		"serve --keep-tasks -1", "serve --max-attempts 0", "serve --purge-foreign=perhaps", "serve --log-level loud", "serve --rung pages", "plugin check one --rung best", "serve --idle-unload 5", "serve --redis localhost:6379",
 		"dev --redis redis://localhost", "--config none.yaml version", "task show one --redis-file none",
 		"task show one --redis redis://localhost/0 --redis-file none",
 	} {

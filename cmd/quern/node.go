@@ -64,17 +64,24 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err := n.connect(cmd, redisURL); err != nil {
 		return nil, err
 	}
+	rung, err := rungOf(cmd.Flags())
+	if err != nil {
+		return nil, err
+	}
 	version, revision := buildVersion()
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m, err := metrics.New(n.registry, metrics.Config{Version: version, Revision: revision})
 	if err != nil {
 		return nil, err
 	}
-	engine, cache, err := newEngine(cmd.Context(), env, o.cache, n.logger)
+	engine, cache, err := newEngine(cmd.Context(), env, runtime.Config{
+		CacheDir: o.cache, Rung: rung, IdleUnload: orNone(o.idleUnload), Logger: n.logger,
+	})
 	if err != nil {
 		return nil, err
 	}
 	o.cache = cache
+	m.CollectRuntime(func() metrics.RuntimeSample { return metrics.RuntimeSample(engine.Holdings()) })
 	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
 	directory, err := plugins.New(engine, plugins.Config{
 		Dir: o.plugins, Tenants: o.tenants, MaxMemory: memory, MaxTimeout: o.maxTimeout, MaxCPU: o.maxCPU,
@@ -84,7 +91,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, wrongUsage(err)
 	}
 	config := o.config()
-	config.Memory, config.Version, config.Logger = memory, version, n.logger
+	config.Memory, config.Reservoir, config.Version, config.Logger = memory, engine, version, n.logger
 	if config.Concurrency == 0 {
 		config.Concurrency = slots()
 	}
@@ -123,15 +130,15 @@ func (n *node) close() {
 
 // newEngine makes the engine, and tells where it keeps compiled plugins. A folder that was asked for
 // must do; where it was not, and this user has none, the engine goes without.
-func newEngine(ctx context.Context, env environment, cache string, logger hclog.Logger) (*runtime.Engine, string, error) {
-	compiler, err := compilerCommand()
-	if err != nil {
+func newEngine(ctx context.Context, env environment, config runtime.Config) (*runtime.Engine, string, error) {
+	var err error
+	if config.Compiler, err = compilerCommand(); err != nil {
 		return nil, "", err
 	}
-	config := runtime.Config{CacheDir: cache, Compiler: compiler, Guests: guestPlaces(), Logger: logger}
-	if cache != "" {
+	config.Guests = guestPlaces()
+	if config.CacheDir != "" {
 		engine, err := runtime.New(ctx, config)
-		return engine, cache, err
+		return engine, config.CacheDir, err
 	}
 	dir, err := env.cacheDir()
 	if err == nil {
@@ -147,7 +154,7 @@ func newEngine(ctx context.Context, env environment, cache string, logger hclog.
 			return nil, "", err
 		}
 	}
-	logger.Warn("no cache folder, plugins are compiled at every start: name one with --cache", "error", err)
+	config.Logger.Warn("no cache folder, plugins are compiled at every start: name one with --cache", "error", err)
 	config.CacheDir = ""
 	engine, err := runtime.New(ctx, config)
 	return engine, "", err

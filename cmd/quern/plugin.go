@@ -26,10 +26,11 @@ func newPlugin(env environment) *cobra.Command {
 
 // localPlugin is a plugin read from a file, with the manifest beside it.
 type localPlugin struct {
-	path, name string
-	binary     []byte
-	manifest   plugins.Manifest
-	files      *runtime.Files // that the manifest grants
+	path, name   string
+	binary       []byte
+	manifestPath string
+	manifest     plugins.Manifest
+	files        *runtime.Files // that the manifest grants
 	// refusals are what is wrong with the two files, before the module is looked into.
 	refusals []runtime.Refusal
 }
@@ -50,7 +51,8 @@ func readPlugin(path string) (*localPlugin, error) {
 		return nil, usagef("read plugin: %w", err)
 	}
 	stem := strings.TrimSuffix(path, moduleSuffix)
-	p := &localPlugin{path: path, name: filepath.Base(stem)}
+	manifest := stem + manifestSuffix
+	p := &localPlugin{path: path, name: filepath.Base(stem), manifestPath: manifest}
 	if info.Mode().IsRegular() {
 		p.binary, err = os.ReadFile(path)
 	} else {
@@ -59,13 +61,12 @@ func readPlugin(path string) (*localPlugin, error) {
 	if err != nil {
 		return nil, usagef("read plugin: %w", err)
 	}
-	manifest := stem + manifestSuffix
 	p.manifest, err = plugins.LoadManifest(manifest)
 	if errors.Is(err, fs.ErrNotExist) {
 		p.manifest, err = plugins.DefaultManifest(p.name), nil
 	}
 	if err == nil {
-		p.files, err = plugins.LoadFiles(manifest, p.manifest)
+		p.files, _, err = plugins.LoadFiles(manifest, p.manifest) // without a pool there is no warm call
 	}
 	var wrong *plugins.ManifestError
 	switch {
@@ -92,13 +93,21 @@ func (p *localPlugin) refusal(err error) error {
 	return refusedf("%s is refused: %w", p.path, err)
 }
 
-// load compiles the module and sees that its least memory fits the manifest's limits.
+// load compiles the module and sees that the manifest fits it.
 func (p *localPlugin) load(ctx context.Context, engine *runtime.Engine) (*runtime.Module, error) {
 	module, err := engine.Load(ctx, p.binary)
 	if err != nil {
 		return nil, err
 	}
-	if err := module.Admits(p.manifest.Limits.WithDefaults()); err != nil {
+	err = module.Admits(p.manifest.Limits.WithDefaults())
+	if err == nil {
+		err = p.manifest.Suits(p.manifestPath, module.Info().Kind)
+	}
+	var wrong *plugins.ManifestError
+	if errors.As(err, &wrong) {
+		err = &runtime.RefusedError{Refusals: wrong.Refusals()}
+	}
+	if err != nil {
 		return nil, errors.Join(err, module.Close(ctx))
 	}
 	return module, nil
@@ -113,6 +122,7 @@ type pluginView struct {
 	Queues  []string `json:"queues,omitempty"`
 	State   string   `json:"state"`
 	Error   string   `json:"error,omitempty"`
+	Rung    string   `json:"rung,omitempty"`
 	Nodes   []string `json:"nodes"`
 }
 
@@ -135,10 +145,10 @@ func newPluginLs(env environment) *cobra.Command {
 				digest = digest[:19] // sha256: and twelve digits
 			}
 			rows[i] = []string{
-				v.Tenant, v.Plugin, v.Version, digest, strings.Join(v.Queues, ","), v.State, fmt.Sprint(len(v.Nodes)), escape(v.Error),
+				v.Tenant, v.Plugin, v.Version, digest, strings.Join(v.Queues, ","), v.State, v.Rung, fmt.Sprint(len(v.Nodes)), escape(v.Error),
 			}
 		}
-		return writeTable(cmd.OutOrStdout(), "TENANT PLUGIN VERSION DIGEST QUEUES STATE NODES ERROR", rows)
+		return writeTable(cmd.OutOrStdout(), "TENANT PLUGIN VERSION DIGEST QUEUES STATE RUNG NODES ERROR", rows)
 	})
 	return cmd
 }
@@ -165,7 +175,7 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 		for _, p := range published {
 			same := func(v pluginView) bool {
 				return v.Tenant == p.Tenant && v.Plugin == p.Plugin && v.Version == p.Version && v.Digest == p.Digest &&
-					v.State == p.State && v.Error == p.Error && slices.Equal(v.Queues, p.Queues)
+					v.State == p.State && v.Error == p.Error && v.Rung == p.Rung && slices.Equal(v.Queues, p.Queues)
 			}
 			i := slices.IndexFunc(views, same)
 			if i < 0 {

@@ -29,6 +29,8 @@ type checkView struct {
 	Size      int64         `json:"size"`
 	Functions int           `json:"functions"`
 	Charges   int           `json:"charge_points"`
+	Rung      runtime.Rung  `json:"rung,omitempty"`
+	Reason    string        `json:"rung_reason,omitempty"`
 	Limits    limitsView    `json:"limits"`
 	Imports   []string      `json:"imports"`
 	Exports   []string      `json:"exports"`
@@ -61,12 +63,17 @@ func newPluginCheck(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	output := outputFlag(cmd)
+	rungFlag(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := readPlugin(args[0])
 		if err != nil {
 			return err
 		}
-		view, err := p.check(cmd.Context(), env)
+		forced, err := rungOf(cmd.Flags())
+		if err != nil {
+			return err
+		}
+		view, err := p.check(cmd.Context(), env, forced)
 		if err != nil {
 			return err
 		}
@@ -81,7 +88,7 @@ func newPluginCheck(env environment) *cobra.Command {
 }
 
 // check looks at the plugin as a host does when it loads one, and notes all that is wrong.
-func (p *localPlugin) check(ctx context.Context, env environment) (checkView, error) {
+func (p *localPlugin) check(ctx context.Context, env environment, rung runtime.Rung) (checkView, error) {
 	l := p.manifest.Limits.WithDefaults()
 	view := checkView{
 		File: p.path, Imports: []string{}, Exports: []string{}, Refusals: []refusalView{},
@@ -89,7 +96,7 @@ func (p *localPlugin) check(ctx context.Context, env environment) (checkView, er
 	}
 	p.checkName()
 	if p.binary != nil {
-		if err := p.checkModule(ctx, env, &view); err != nil {
+		if err := p.checkModule(ctx, env, rung, &view); err != nil {
 			return view, err
 		}
 	}
@@ -113,8 +120,8 @@ func (p *localPlugin) checkName() {
 	}
 }
 
-func (p *localPlugin) checkModule(ctx context.Context, env environment, view *checkView) error {
-	engine, _, err := newEngine(ctx, env, "", hclog.NewNullLogger())
+func (p *localPlugin) checkModule(ctx context.Context, env environment, rung runtime.Rung, view *checkView) error {
+	engine, _, err := newEngine(ctx, env, runtime.Config{Rung: rung, Logger: hclog.NewNullLogger()})
 	if err != nil {
 		return err
 	}
@@ -139,10 +146,11 @@ func (v *checkView) describe(info runtime.Info) {
 	v.Functions, v.Charges = info.Functions, info.Charges
 	v.Imports, v.Exports = append(v.Imports, info.Imports...), append(v.Exports, info.Exports...)
 	v.MemoryMin, v.MemoryMax = info.MemoryMin, info.MemoryMax
+	v.Rung, v.Reason = info.Rung, info.RungReason
 }
 
 func (v checkView) print(w io.Writer) error {
-	accepted, memory, functions, charges := "yes", "", "", ""
+	accepted, memory, functions, charges, rung := "yes", "", "", "", ""
 	if !v.Accepted {
 		accepted = "no"
 	}
@@ -153,6 +161,9 @@ func (v checkView) print(w io.Writer) error {
 	if v.MemoryMax > 0 {
 		memory += " to " + units.FormatSize(v.MemoryMax)
 	}
+	if v.Rung != "" {
+		rung = string(v.Rung) + ": " + v.Reason
+	}
 	rows := [][2]string{
 		{"file", v.File},
 		{"accepted", accepted},
@@ -162,6 +173,7 @@ func (v checkView) print(w io.Writer) error {
 		{"functions", functions},
 		{"charge points", charges},
 		{"memory", memory},
+		{"rung", rung},
 		{"limits", v.Limits.String()},
 		{"imports", someOf(v.Imports)},
 		{"exports", someOf(v.Exports)},

@@ -44,7 +44,7 @@ func newPluginRun(env environment) *cobra.Command {
 
 func (p *localPlugin) run(cmd *cobra.Command, env environment, parameters []byte) error {
 	ctx := cmd.Context()
-	engine, _, err := newEngine(ctx, env, "", hclog.NewNullLogger())
+	engine, _, err := newEngine(ctx, env, runtime.Config{Logger: hclog.NewNullLogger()})
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ type hostOptions struct {
 	keepTasks   int
 	foreign     bool
 	cache       string
+	idleUnload  time.Duration
 	logLevel    *choice
 	logFormat   *choice
 	http        string
@@ -64,6 +65,8 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.IntVar(&o.keepTasks, "keep-tasks", 100_000, "how many complete tasks of a queue are kept, and how many failed ones; 0 for all")
 	f.BoolVar(&o.foreign, "purge-foreign", false, "forget also finished tasks that clients other than Quern's enqueued: they may want to read them")
 	f.StringVar(&o.cache, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
+	newPeriod(f, &o.idleUnload, "idle-unload", 5*time.Minute, "how long a plugin may be idle until its code and instances are given back; 0s never")
+	rungFlag(f)
 	f.Var(o.logLevel, "log-level", "trace, debug, info, warn or error")
 	f.Var(o.logFormat, "log-format", "text or json")
 	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")

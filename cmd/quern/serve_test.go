@@ -7,12 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/snapshot"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -43,14 +46,61 @@ func TestServe(t *testing.T) {
 		`quern_tasks_total{outcome="complete",plugin="echo",queue="echo",reason="",tenant="blueque"} 3`,
 		`quern_task_duration_seconds_count{plugin="echo",queue="echo",tenant="acme"} 1`,
 		`quern_queue_depth{queue="echo",state="pending",tenant="blueque"} 0`,
-		`quern_build_info{`, `go_goroutines `, `process_open_fds `,
+		`quern_build_info{`, `go_goroutines `, `process_open_fds `, `quern_instances{state="busy"} 0`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("/metrics has no %s", want)
 		}
 	}
+	filled := []string{`quern_runtime_held_bytes{kind="code"} `}
+	if bestRung() != runtime.RungNew {
+		filled = append(filled, `quern_instances{state="idle"} `)
+	}
+	for _, some := range filled {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(some) + `[1-9]`).MatchString(body) {
+			t.Errorf("/metrics has nothing for %s", some)
+		}
+	}
 	if t.Failed() {
 		t.Log(body)
+	}
+}
+
+// bestRung is what --rung auto is on this system.
+func bestRung() runtime.Rung {
+	best := runtime.RungNew
+	for _, v := range slices.Backward(snapshot.Probe()) {
+		if v.Err == nil {
+			best = v.Rung
+		}
+	}
+	return best
+}
+
+// A handler is warmed, runs on the rung that /metrics shows, is unloaded when it is idle, and loaded again.
+func TestServeHandler(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant})
+	plugins := folder(t, map[string][]byte{"order": runtimetest.C.JSON(t)})
+	write(t, filepath.Join(plugins, "order.yaml"), "name: order\nwarm: {input: sample.json}\n")
+	write(t, filepath.Join(plugins, "sample.json"), string(runtimetest.JSONInput()))
+	rung := string(bestRung())
+	c, address := u.host(plugins, "--idle-unload", "1ms")
+	for _, when := range []string{"at first", "after it was unloaded"} {
+		if r := u.feed(string(runtimetest.JSONInput()), "enqueue", "order", "-", "--wait"); r.stdout != string(runtimetest.JSONOutput()) {
+			t.Errorf("%s: exit %d, %q, %s", when, r.status, r.stdout, r.stderr)
+		}
+		eventually(t, "it is unloaded", func() bool {
+			_, body := get(t, "http://"+address+"/metrics")
+			if !strings.Contains(body, `plugin="order",rung="`+rung+`",tenant="",version=""} 1`) {
+				t.Fatalf("its rung is not %s:\n%s", rung, body)
+			}
+			return strings.Contains(body, `quern_runtime_held_bytes{kind="code"} 0`+"\n") && strings.Contains(body, `quern_instances{state="idle"} 0`+"\n")
+		})
+	}
+	if log := c.stderr.String(); strings.Contains(log, "the image stays cold") {
+		t.Errorf("it was not warmed:\n%s", log)
 	}
 }
 

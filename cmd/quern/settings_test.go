@@ -39,6 +39,7 @@ func TestSettingsLayers(t *testing.T) {
 			want: map[string]string{
 				"lease": "10s", "tenants": "blueque", "queues": "[]", "memory": "75%", "redis": "redis://127.0.0.1:6379/0", "plugins": "./handlers",
 				"grace": "30s", "poll": "5s", "max-timeout": "0s", "max-cpu": "0s", "log-level": "info", "log-format": "text", "http": "127.0.0.1:9464",
+				"rung": "auto", "idle-unload": "5m0s",
 			},
 		},
 		"File": {
@@ -85,6 +86,11 @@ func TestSettingsLayers(t *testing.T) {
 			args: []string{"--grace", "0s"},
 			want: map[string]string{"grace": "0s"},
 		},
+		"Rung": {
+			file: "rung: copy\nidle-unload: 1h\n",
+			env:  map[string]string{"QUERN_RUNG": "new", "QUERN_IDLE_UNLOAD": "0s"},
+			want: map[string]string{"rung": "new", "idle-unload": "0s"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -122,11 +128,13 @@ func TestSettingsErrors(t *testing.T) {
 		"EnvRange":      {env: map[string]string{"QUERN_CONCURRENCY": "-1"}, want: `QUERN_CONCURRENCY "-1": use 1 to 10000`},
 		"EnvMemory":     {env: map[string]string{"QUERN_MEMORY": "0B"}, want: `QUERN_MEMORY "0B": use 1% to 100%, or a size like 512MiB or 8GiB`},
 		"EnvChoice":     {env: map[string]string{"QUERN_LOG_FORMAT": "xml"}, want: `QUERN_LOG_FORMAT "xml": use text or json`},
+		"EnvRung":       {env: map[string]string{"QUERN_RUNG": "fast"}, want: `QUERN_RUNG "fast": use auto, scan, pagemap, copy or new`},
 		"EnvTenants":    {env: map[string]string{"QUERN_TENANTS": "a,B_c"}, want: `QUERN_TENANTS "[a,B_c]": use 1 to 32 of a-z 0-9 and - for each, or such a word in braces`},
 		"EnvRedis":      {env: map[string]string{"QUERN_REDIS_URL": "localhost"}, want: `QUERN_REDIS_URL: Redis URL: it has no scheme that is known: begin it with redis://, rediss:// or unix://`},
 		"EnvRedisFile":  {env: map[string]string{"QUERN_REDIS_FILE": "none"}, want: `QUERN_REDIS_FILE: open none: no such file or directory: name a file that holds the URL of Redis`},
 		"EnvConfig":     {env: map[string]string{"QUERN_CONFIG": "none"}, want: `configuration "none": no such file or directory: name a YAML file with --config or QUERN_CONFIG, or none`},
 		"FileDuration":  {file: "lease: 10\n", want: `FILE: lease "10": use a duration like 500ms, 10s, 1h30m or 7d`},
+		"FileIdle":      {file: "idle-unload: never\n", want: `FILE: idle-unload "never": use a duration like 500ms, 10s, 1h30m or 7d`},
 		"FileLeast":     {file: "poll: 1ms\n", want: `FILE: poll "1ms": use at least 10ms`},
 		"FileList":      {file: "http: [a, b]\n", want: `FILE: http "[a b]": use one value`},
 		"FileMap":       {file: "queues: {mail: yes}\n", want: `FILE: queues "map[mail:yes]": use a value, or a list where there may be several`},
