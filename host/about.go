@@ -14,6 +14,7 @@ type aboutPlugin struct {
 	Queues  []string `json:"queues,omitempty"`
 	State   string   `json:"state"`
 	Error   string   `json:"error,omitempty"`
+	Rung    string   `json:"rung,omitempty"`
 }
 
 // about is what the host says of itself to one tenant, in the node hash: nothing of other tenants.

@@ -137,7 +137,7 @@ func TestAcquireFromOldTable(t *testing.T) {
 	d, err := New(nil, Config{Tenants: []string{"acme"}})
 	check(t, err)
 	served := func(holders int64) *Version {
-		v := &Version{Name: "a", Manifest: DefaultManifest("a"), release: func(*module) {}}
+		v := &Version{Name: "a", Manifest: DefaultManifest("a"), module: &module{Module: &runtime.Module{}}, release: func(*module) {}}
 		v.holders.Store(holders)
 		d.publish(newTable([]string{"acme"}, []*plugin{{key: key{name: "a"}, current: v}}))
 		return v

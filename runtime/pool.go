@@ -307,17 +307,6 @@ func (p *pool) rest() {
 	}
 }
 
-// held is what the image and the idle instances take in bytes.
-func (p *pool) held() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	total := p.image.held()
-	for _, i := range p.idle {
-		total += i.held()
-	}
-	return total
-}
-
 // drop closes the idle instances but so many, and the image as well if none is left and no call needs it. It tells
 // how many bytes that gave back.
 func (p *pool) drop(keep int) (freed int64) {

@@ -39,10 +39,14 @@ func seeded(t *testing.T) uint64 {
 
 // residueTasks is how many tasks each rung gets, of all guests of a test together.
 func residueTasks() int {
-	if soaking() {
+	switch {
+	case soaking():
 		return 100_000
+	case slowdown > 1:
+		return 200
+	default:
+		return 400
 	}
-	return 400
 }
 
 // place is one of the four pools of a module: two of each of two tenants. All canaries of its tasks are its own, so
@@ -148,6 +152,9 @@ func TestResidue(t *testing.T) {
 					if r.module.Info().Rung != RungNew {
 						r.isFound(t)
 					}
+					if n == 0 {
+						r.overflows(t)
+					}
 					r.run(t, func(random *rand.Rand) bool { return r.task(t, random) })
 					r.isWarmed(t, Call{Input: runtimetest.ResidueInput(1, runtimetest.EndComplete), Limits: Limits{Memory: guest.memory}, Warm: []byte{0}})
 					t.Logf("rung %s: %s", r.module.Info().Rung, r.summary())
@@ -179,19 +186,11 @@ func (r *residueRun) pilot(t *testing.T) (price int64) {
 	return got.Fuel
 }
 
-// task runs one task, and is false if it was not as it should be.
+// task runs one task of the plan, and is false if it was not as it should be.
 func (r *residueRun) task(t *testing.T, random *rand.Rand) bool {
 	t.Helper()
-	where := random.IntN(len(places))
-	number := byte(where<<6 + 1 + random.IntN(63))
-	ending := r.ending(random)
-	c := Call{
-		TaskID: fmt.Sprint(number), Plugin: "residue", Tenant: places[where].tenant, Pool: places[where].pool,
-		Input: runtimetest.ResidueInput(number, ending), Limits: Limits{Memory: r.guest.memory},
-	}
-	if c.Pool == "warm" && r.module.Info().Kind == Handler {
-		c.Warm = []byte{0}
-	}
+	where, ending := random.IntN(len(places)), r.ending(random)
+	c := r.call(where, 1+random.IntN(63), ending)
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
 	want := []end{r.ends[ending]}
@@ -201,17 +200,44 @@ func (r *residueRun) task(t *testing.T, random *rand.Rand) bool {
 			want = want[1:]
 		}
 	}
+	return r.runs(ctx, t, c, want...)
+}
+
+// call is one of those in a place.
+func (r *residueRun) call(where, number int, ending runtimetest.Ending) Call {
+	number |= where << 6
+	c := Call{
+		TaskID: fmt.Sprint(number), Plugin: "residue", Tenant: places[where].tenant, Pool: places[where].pool,
+		Input: runtimetest.ResidueInput(byte(number), ending), Limits: Limits{Memory: r.guest.memory},
+	}
+	if c.Pool == "warm" && r.module.Info().Kind == Handler {
+		c.Warm = []byte{0}
+	}
+	return c
+}
+
+// runs runs a task, and is false if it did not end in one of the ways that it may.
+func (r *residueRun) runs(ctx context.Context, t *testing.T, c Call, want ...end) bool {
+	t.Helper()
 	got := r.module.Run(ctx, c)
 	r.count(endOf(got))
 	if !slices.Contains(want, endOf(got)) || len(got.Output) > 0 || strings.Contains(got.Stderr, "canary") {
-		t.Errorf("task %d of pool %s of %s, told to end with %q, ended in another way: %+v, output %q%s",
-			number, c.Pool, c.Tenant, ending, got, got.Output, whose(got))
+		t.Errorf("task %s of pool %s of %s, told to end with %q, ended in another way: %+v, output %q%s",
+			c.TaskID, c.Pool, c.Tenant, c.Input[1], got, got.Output, whose(got))
 		return false
 	}
-	if r.guest.steady && len(want) == 1 && ending != runtimetest.EndLoop {
-		r.fuel.note(r.guest.name, ending, got.Fuel)
+	if r.guest.steady && len(want) == 1 && want[0] == r.ends[runtimetest.Ending(c.Input[1])] {
+		r.fuel.note(r.guest.name, c.Input[1], got.Fuel)
 	}
 	return true
+}
+
+// overflows runs a task that overflows its stack, and another one after it.
+func (r *residueRun) overflows(t *testing.T) {
+	t.Helper()
+	for number, ending := range []runtimetest.Ending{runtimetest.EndRecursion, runtimetest.EndComplete} {
+		r.runs(t.Context(), t, r.call(0, 1+number, ending), r.ends[ending])
+	}
 }
 
 // interrupt makes a call one that is ended early, maybe, and tells how it ends then.
@@ -233,6 +259,9 @@ func (r *residueRun) interrupt(random *rand.Rand, c *Call, stop context.CancelCa
 func (r *residueRun) ending(random *rand.Rand) runtimetest.Ending {
 	var all []runtimetest.Ending
 	for _, ending := range slices.Sorted(maps.Keys(residueOdds)) {
+		if slowdown > 1 && ending == runtimetest.EndRecursion {
+			continue // it takes a second with the race detector
+		}
 		if _, has := r.ends[ending]; has || ending == runtimetest.EndLoop {
 			all = append(all, slices.Repeat([]runtimetest.Ending{ending}, residueOdds[ending])...)
 		}
@@ -285,7 +314,7 @@ type fuels struct {
 	burned map[string]map[int64]int // how many tasks, by guest and ending
 }
 
-func (f *fuels) note(guest string, ending runtimetest.Ending, fuel int64) {
+func (f *fuels) note(guest string, ending byte, fuel int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := fmt.Sprintf("%s told to end with %q", guest, ending)

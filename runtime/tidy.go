@@ -48,14 +48,8 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 // Held is what modules take beyond what the calls under way may take by their limits, in bytes: machine code,
 // images, idle instances, and the call stacks of guests that run.
 func (e *Engine) Held() int64 {
-	total := e.stacks.Load()
-	for _, m := range e.allModules() {
-		total += m.code.held()
-		for _, p := range m.allPools() {
-			total += p.held()
-		}
-	}
-	return total
+	h := e.Holdings()
+	return h.Code + h.Images + h.Instances + h.Stacks
 }
 
 // Holdings are what Held is the sum of, and how many instances there are.

@@ -1,0 +1,104 @@
+package exampletest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// patience bounds how long a host may take to serve, and to end.
+	patience = time.Minute
+	// lookInterval is how often a starting host is tried.
+	lookInterval = 50 * time.Millisecond
+	// refused is how quern ends where nobody serves the queue.
+	refused = 3
+)
+
+// Host is a quern dev that serves an example's folder until the test ends.
+type Host struct {
+	plugin *Plugin
+	env    []string
+	log    log
+}
+
+// log is what a process writes while others read it.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// Serve starts quern dev on the example's folder, as its README says. It gets a runtime folder of its own, so that
+// neither it nor another quern dev of the same user finds the other, and no settings from the environment.
+func (p *Plugin) Serve(t *testing.T) *Host {
+	t.Helper()
+	h := &Host{plugin: p}
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "QUERN_") && !strings.HasPrefix(variable, "XDG_RUNTIME_DIR=") {
+			h.env = append(h.env, variable)
+		}
+	}
+	h.env = append(h.env, "XDG_RUNTIME_DIR="+t.TempDir())
+	cmd := exec.Command(p.quern.Path, "dev", "--plugins", ".")
+	cmd.Dir, cmd.Env = p.folder, h.env
+	cmd.Stdout, cmd.Stderr = &h.log, &h.log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		defer time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }).Stop()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("quern dev: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("quern dev said:\n%s", h.Log())
+		}
+	})
+	return h
+}
+
+// Log is what the host has said so far.
+func (h *Host) Log() string {
+	h.log.mu.Lock()
+	defer h.log.mu.Unlock()
+	return h.log.text.String()
+}
+
+// Run gives the queue that has the plugin's name a task, and waits for its result. It waits for a host that does
+// not serve yet.
+func (h *Host) Run(t *testing.T, input []byte) Result {
+	t.Helper()
+	ticker, deadline := time.NewTicker(lookInterval), time.After(patience)
+	defer ticker.Stop()
+	for {
+		var stdout, stderr bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), h.plugin.quern.Path, "enqueue", strings.TrimSuffix(h.plugin.file, ".wasm"), "-", "--wait")
+		cmd.Env = h.env
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
+		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		if exit := cmd.ProcessState.ExitCode(); exit != refused {
+			return Result{Exit: exit, Stdout: stdout.Bytes(), Stderr: stderr.String()}
+		}
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("the host does not serve: %s", &stderr)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// bulkyManifest lets a bulky handler have 6 MiB in all.
+const bulkyManifest = "limits: {memory: 5MiB, input: 512KiB, output: 512KiB}"
+
+// bulkyNode serves so many bulky handlers, each on a queue of its own.
+func bulkyNode(t *testing.T, handlers int, config Config) (n *node, queues []string) {
+	t.Helper()
+	s := settings{Config: config, engine: runtime.Config{IdleUnload: -1}, guests: make(map[string][]byte), yaml: make(map[string]string)}
+	for i := range handlers {
+		name := fmt.Sprint("q", i+1)
+		queues = append(queues, name)
+		s.guests[name], s.yaml[name] = bulky(t, fmt.Sprint(i+1)), bulkyManifest
+	}
+	n = start(t, s)
+	n.settled(queues...)
+	return n, queues
+}
+
+// What is idle makes room for tasks, and only that: four handlers of which each keeps 4 MiB between
+// its tasks run in a budget that holds three.
+func TestIdleMemoryMakesRoom(t *testing.T) {
+	t.Parallel()
+	const budget = 15 << 20
+	n, queues := bulkyNode(t, 4, Config{Memory: budget, Concurrency: 8})
+	for round := range 5 {
+		for _, name := range queues {
+			n.enqueueMany(name, 3, "")
+		}
+		for _, name := range queues {
+			n.count(name, queue.Complete, int64(3*(round+1)))
+		}
+	}
+	if !n.log.has("idle memory given back") {
+		t.Errorf("nothing was given back, and %d bytes are held", n.engine.Held())
+	}
+	n.eventually("the budget holds", func() bool { return n.engine.Held() <= budget })
+	if n.log.has("memory is too small") {
+		t.Error("a task was admitted above the budget")
+	}
+}
+
+// A budget that holds a task, but not what is kept beside it, is enough, however slow.
+func TestMemoryForNothingBesideATask(t *testing.T) {
+	t.Parallel()
+	n, queues := bulkyNode(t, 2, Config{Memory: 6 << 20, Concurrency: 4})
+	for _, name := range queues {
+		n.enqueueMany(name, 10, "")
+	}
+	for _, name := range queues {
+		n.count(name, queue.Complete, 10)
+	}
+}
+
+// That plugins are unloaded again and again is said once, and only if it is often.
+func TestReliefIsCounted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		reliefs, want int
+		every         time.Duration
+	}{
+		"Few":    {oftenReliefs - 1, 0, time.Millisecond},
+		"Often":  {10 * oftenReliefs, 1, time.Second},
+		"Seldom": {10 * oftenReliefs, 0, oftenWithin / 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := &logBuffer{}
+			config := Config{Memory: 1, Logger: hclog.New(&hclog.LoggerOptions{Output: log})}
+			r := newRelief(newScheduler(nil, config, nil), config)
+			now := time.Now()
+			for range tt.reliefs {
+				now = now.Add(tt.every)
+				r.count(now)
+			}
+			if got := log.lines("memory is so small"); got != tt.want {
+				t.Errorf("said %d times, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// stubborn is a reservoir of which nothing is idle, ever.
+type stubborn int64
+
+func (s stubborn) Held() int64                          { return int64(s) }
+func (s stubborn) Relieve(context.Context, int64) int64 { return 0 }
+
+// Where what is held cannot be given back and leaves no room, tasks run all the same, one by one, and
+// that is said once.
+func TestMemoryThatIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+	n, queues := bulkyNode(t, 2, Config{Memory: 15 << 20, Concurrency: 4, Reservoir: stubborn(10 << 20)})
+	var ids []string
+	for _, name := range queues {
+		ids = append(ids, n.enqueueMany(name, 4, "")...)
+	}
+	var tasks []*queue.Task
+	for _, id := range ids {
+		tasks = append(tasks, n.wait(id))
+	}
+	slices.SortFunc(tasks, func(a, b *queue.Task) int { return a.StartedAt.Compare(b.StartedAt) })
+	for i, task := range tasks {
+		if task.Status != queue.Complete {
+			t.Errorf("task is %s: %s", task.Status, task.Error)
+		}
+		if i > 0 && task.StartedAt.Before(tasks[i-1].FinishedAt) {
+			t.Errorf("task %d began %s before the one before it had ended", i, tasks[i-1].FinishedAt.Sub(task.StartedAt))
+		}
+	}
+	if got := n.log.lines("memory is too small"); got != 1 {
+		t.Errorf("it was said %d times that the memory is too small", got)
+	}
+}
+
+// What is loaded counts without any task as well: ten plugins whose code takes more than the budget, of
+// which each runs in it.
+func TestBudgetWithoutTasks(t *testing.T) {
+	t.Parallel()
+	const budget = 8 << 20
+	s := settings{
+		Config: Config{Memory: budget}, engine: runtime.Config{IdleUnload: -1},
+		guests: map[string][]byte{"command": runtimetest.EmptyGo(t), "handler": runtimetest.Go.Empty(t)},
+	}
+	s.yaml = map[string]string{"command": goManifest, "handler": goManifest}
+	n := start(t, s)
+	n.serving("command", "handler")
+	n.eventually("the budget holds", func() bool { return n.engine.Held() <= budget })
+	for name := range s.guests {
+		if task := n.wait(n.enqueue(name, "")); task.Status != queue.Complete {
+			t.Errorf("task of %s is %s: %s", name, task.Status, task.Error)
+		}
+	}
+	n.eventually("the budget holds again", func() bool { return n.engine.Held() <= budget })
+}
+
+// goManifest lets a plugin written in Go have 6 MiB in all, which is less than its code takes.
+const goManifest = "limits: {memory: 4MiB, input: 1MiB, output: 1MiB}"
+
+// How long granting takes on a host that is near its bound, beside few plugins and beside many.
+func BenchmarkGrantNearTheBound(b *testing.B) {
+	for _, modules := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("plugins=%d", modules), func(b *testing.B) { benchmarkGrant(b, modules) })
+	}
+}
+
+// benchmarkGrant grants and takes back, while relief measures as often as it may.
+func benchmarkGrant(b *testing.B, modules int) {
+	engine := openEngine(b, runtime.Config{CacheDir: b.TempDir(), IdleUnload: -1})
+	for i := range modules {
+		module, err := engine.Load(b.Context(), tiny(i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = module.Close(context.Background()) })
+		if got := module.Run(b.Context(), runtime.Call{Pool: "pool", Tenant: "tenant"}); got.Kind != runtime.Complete {
+			b.Fatalf("%+v", got)
+		}
+	}
+	reservoir := &counting{Engine: engine}
+	directory := pluginsFor(b, map[string]string{"p": "queues: [q0]"})
+	config := Config{Concurrency: 8, Memory: 16 * 96 << 20, Reservoir: reservoir}.withDefaults()
+	r := &rig{session: newTestSession(b), scheduler: newScheduler(directory, config, func(int) {})}
+	r.serve(place{"t", "q0"}, r.session)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { newRelief(r.scheduler, config).Run(ctx); close(ended) }()
+	begun, slowest := time.Now(), time.Duration(0)
+	for b.Loop() {
+		at := time.Now()
+		grants := r.pick()
+		slowest = max(slowest, time.Since(at))
+		for _, g := range grants {
+			r.answer(g, len(g.shares), queue.Batch{})
+		}
+		for len(r.running) > 0 {
+			r.finish(0)
+		}
+	}
+	b.ReportMetric(float64(reservoir.measured.Load())/time.Since(begun).Seconds(), "measured/s")
+	b.ReportMetric(float64(reservoir.took.Load())/float64(time.Since(begun))*100, "%measuring")
+	b.ReportMetric(float64(slowest.Microseconds()), "slowest-µs")
+	stop()
+	<-ended
+}
+
+// counting counts how often an engine is measured, and how long that takes.
+type counting struct {
+	*runtime.Engine
+	measured, took atomic.Int64
+}
+
+func (c *counting) Held() int64 {
+	begun := time.Now()
+	defer func() { c.measured.Add(1); c.took.Add(int64(time.Since(begun))) }()
+	return c.Engine.Held()
+}
+
+// tiny is a handler that is made without a compiler, each number another one.
+func tiny(number int) []byte {
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "\x7f")),
+		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
+		runtimetest.Section(runtimetest.MemorySection, []byte{0, 1}),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("quern_handle", 0, 0), runtimetest.Export("memory", 2, 0)),
+		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body(0x41, 0)),
+		runtimetest.Section(runtimetest.DataSection, append([]byte{0, 0x41, 0, 0x0b}, runtimetest.Name(fmt.Sprint(number))...)),
+	)
+}

@@ -1,0 +1,50 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// RuntimeSample is what plugins take on this host at one moment.
+type RuntimeSample struct {
+	// Code, Images, Instances and Stacks are bytes: of machine code, of the images that instances begin with, of
+	// what idle instances have beside them, and of the call stacks of guests that run.
+	Code, Images, Instances, Stacks int64
+	// Idle and Busy count instances.
+	Idle, Busy int
+}
+
+// runtimeCollector makes the gauges of instances and of held memory at the scrape.
+type runtimeCollector struct {
+	instances, held *prometheus.Desc
+	source          atomic.Pointer[func() RuntimeSample]
+}
+
+func newRuntimeCollector() *runtimeCollector {
+	c := &runtimeCollector{instances: desc(instances), held: desc(runtimeHeld)}
+	c.use(func() RuntimeSample { return RuntimeSample{} })
+	return c
+}
+
+func (c *runtimeCollector) use(source func() RuntimeSample) { c.source.Store(&source) }
+
+// Describe is part of prometheus.Collector.
+func (c *runtimeCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.instances
+	ch <- c.held
+}
+
+// Collect is part of prometheus.Collector.
+func (c *runtimeCollector) Collect(ch chan<- prometheus.Metric) {
+	s := (*c.source.Load())()
+	gauge := func(d *prometheus.Desc, value float64, label string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, max(0, value), label)
+	}
+	gauge(c.instances, float64(s.Idle), "idle")
+	gauge(c.instances, float64(s.Busy), "busy")
+	gauge(c.held, float64(s.Code), "code")
+	gauge(c.held, float64(s.Images), "images")
+	gauge(c.held, float64(s.Instances), "instances")
+	gauge(c.held, float64(s.Stacks), "stacks")
+}

@@ -1,0 +1,222 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// remembering is a handler that answers with its version, how often it was called in this memory, and the first
+// input that it was called with in it.
+const remembering = `#include "quern.h"
+#include <stdio.h>
+static const char version[] = "` + anyVersion + `";
+static char calls = '0', first[64];
+static int32_t size;
+HANDLER int handle(void) {
+  if (calls++ == '0') {
+    size = input_size();
+    if (size > sizeof first) size = sizeof first;
+    input_read(0, first, size);
+    fputs("the first call\n", stderr);
+  }
+  output_write(version, sizeof version - 1);
+  output_write(" ", 1);
+  output_write(&calls, 1);
+  output_write(" ", 1);
+  output_write(first, size);
+  return 0;
+}`
+
+// handler is remembering with the version of this number.
+func handler(t testing.TB, number int) []byte {
+	t.Helper()
+	return numbered(runtimetest.BuildCHandler(t, remembering), number)
+}
+
+func cold(number int) string { return output(number) + " 1 task" }
+
+func warmed(number int, by string) string { return output(number) + " 2 " + by }
+
+func TestParseManifestWarm(t *testing.T) {
+	t.Parallel()
+	const remedy = "write one without . and .. between its slashes, such as sample.json or samples/sample.json"
+	for data, want := range map[string]string{
+		"warm:":                        "x.yaml:1: warm: is empty where keys belong: write its keys, or leave it out",
+		"warm: sample.json":            "x.yaml:1: warm: is a text where keys belong: write its keys, or leave it out",
+		"name: x\nwarm: {}":            "x.yaml:2: warm: has no input: write the path of a file with an input to warm the handler with, such as input: sample.json",
+		"warm: {input: }":              "x.yaml:1: warm.input: is empty: " + remedy,
+		"warm:\n  input: [a]":          "x.yaml:2: warm.input: is a list: " + remedy,
+		"warm: {input: ../a}":          `x.yaml:1: warm.input: "../a" is not a path inside the folder of the manifest: ` + remedy,
+		"warm: {input: /etc/hosts}":    `x.yaml:1: warm.input: "/etc/hosts" is not a path inside the folder of the manifest: ` + remedy,
+		"warm: {input: a, input: b}":   "x.yaml:1: warm.input: stands here a second time, after line 1: keep one of them",
+		"warm: {input: a, inputs: b}":  `x.yaml:1: warm: unknown key "inputs": did you mean "input"?`,
+		"warm: {input: a, timeout: 1}": `x.yaml:1: warm: unknown key "timeout": it belongs into limits, as limits.timeout`,
+		"wram: {input: a}":             `x.yaml:1: unknown key "wram": did you mean "warm"?`,
+	} {
+		if _, err := ParseManifest("x.yaml", []byte(data)); err == nil || err.Error() != want {
+			t.Errorf("%q\ngot  %v\nwant %s", data, err, want)
+		}
+	}
+}
+
+func TestSuits(t *testing.T) {
+	t.Parallel()
+	plain, err := ParseManifest("x.yaml", []byte("name: x"))
+	check(t, err)
+	warm, err := ParseManifest("x.yaml", []byte("name: x\nwarm:\n  input: a"))
+	check(t, err)
+	for _, kind := range []runtime.Kind{runtime.Handler, runtime.Command} {
+		check(t, plain.Suits("dir/x.yaml", kind))
+	}
+	check(t, warm.Suits("dir/x.yaml", runtime.Handler))
+	err = warm.Suits("dir/x.yaml", runtime.Command)
+	want := "dir/x.yaml:3: warm: is for handlers, and the module is a command, which starts anew for every task: " +
+		"remove it, or build the module as a handler, which exports quern_handle"
+	if !errors.Is(err, ErrManifest) || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// skipsWarm skips a test on a system where every task gets a new instance, and no image is warmed.
+func (f *fixture) skipsWarm() {
+	f.t.Helper()
+	v := f.Acquire("acme", "a")
+	if v == nil {
+		f.t.Fatalf("%+v", f.List())
+	}
+	defer v.Release()
+	if v.Info().Rung == runtime.RungNew {
+		f.t.Skip("this system resets no instance")
+	}
+}
+
+func TestWarmBelongsToTheVersion(t *testing.T) {
+	t.Parallel()
+	const manifest = "limits: {input: 16B}\nwarm: {input: samples/sample}"
+	f := setup(t, Config{}, func(dir string) {
+		write(t, dir+"/a.wasm", handler(t, 1))
+		write(t, dir+"/a.yaml", []byte(manifest))
+	})
+	f.awaitRefusal("", "a", f.path("a.yaml")+`:2: warm.input: "samples/sample": there is no such file: `+
+		"put it into the folder of the manifest, or correct the path")
+	mkdir(t, f.path("samples"))
+	f.write("samples/sample", []byte("one"))
+	f.awaitServed("a")
+	f.skipsWarm()
+	f.awaitRun("acme", "a", warmed(1, "one"))
+	f.awaitNoRefusal("", "a")
+
+	// Other content is another version; who holds the old one keeps what it was warmed with.
+	held := f.Acquire("acme", "a")
+	defer held.Release()
+	f.write("samples/sample", []byte("two"))
+	f.awaitRun("acme", "a", warmed(1, "two"))
+	if got := held.Run(t.Context(), runtime.Call{Tenant: "acme"}); string(got.Output) != warmed(1, "one") {
+		t.Errorf("the old version: %q, %+v", got.Output, got)
+	}
+	// An input may be empty.
+	f.write("samples/sample", nil)
+	f.awaitRun("acme", "a", warmed(1, ""))
+
+	// What cannot be the input changes nothing but an error.
+	for what, tt := range map[string]struct {
+		put  func()
+		want string
+	}{
+		"large": {
+			func() { f.write("samples/sample", []byte("seventeen letters")) },
+			`"samples/sample": it has 17 bytes, more than 16B: make it smaller, or raise limits.input`,
+		},
+		"pipe": {
+			func() { check(t, syscall.Mkfifo(f.path("samples/sample"), 0o600)) },
+			`"samples/sample": it is a named pipe: put a regular file in its place`,
+		},
+		"link": {
+			func() { symlink(t, "/etc/hosts", f.path("samples/sample")) },
+			`"samples/sample": the link ends outside the folder of the manifest, in /etc/hosts: copy the file into that folder, or link to a file in it`,
+		},
+	} {
+		f.remove("samples/sample")
+		tt.put()
+		f.awaitRefusal("", "a", f.path("a.yaml")+":2: warm.input: "+tt.want)
+		if got := f.runs("acme", "a"); got != warmed(1, "") {
+			t.Errorf("%s: %q runs", what, got)
+		}
+	}
+	f.remove("samples/sample")
+	f.write("samples/sample", []byte("three"))
+	f.awaitRun("acme", "a", warmed(1, "three"))
+	f.awaitNoRefusal("", "a")
+
+	// A new module is warmed as well, and without the section nothing is.
+	f.replace("a.wasm", handler(t, 2))
+	f.awaitRun("acme", "a", warmed(2, "three"))
+	f.remove("a.yaml")
+	f.awaitRun("acme", "a", cold(2))
+}
+
+// The files of both kinds together: each has its own bound, and a change of either is a change of the version.
+func TestWarmBesideFiles(t *testing.T) {
+	t.Parallel()
+	const manifest = "capabilities: {files: [{from: model, to: /data/model}]}\nwarm: {input: sample}"
+	f := setup(t, Config{}, func(dir string) {
+		write(t, dir+"/a.wasm", handler(t, 1))
+		write(t, dir+"/a.yaml", []byte(manifest))
+		write(t, dir+"/model", []byte("model"))
+		write(t, dir+"/sample", []byte("sample"))
+	})
+	first := f.awaitFiles("a", "")
+	f.write("sample", []byte("other"))
+	second := f.awaitFiles("a", first)
+	f.write("model", []byte("other"))
+	f.write("sample", []byte("model"))
+	if third := f.awaitFiles("a", second); third == first {
+		t.Error("other files have the same digest")
+	}
+
+	dir := t.TempDir()
+	m, err := ParseManifest(dir+"/a.yaml", []byte(manifest))
+	check(t, err)
+	write(t, dir+"/model", nil)
+	check(t, os.Truncate(dir+"/model", maxFileSize)) // sparse: it takes no room
+	write(t, dir+"/sample", []byte("sample"))
+	if files, warm, err := LoadFiles(dir+"/a.yaml", m); err != nil || files == nil || string(warm) != "sample" {
+		t.Errorf("beside as many files as there may be: %v, %q, %v", files, warm, err)
+	}
+}
+
+func TestWarmIsForHandlers(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{}, func(dir string) {
+		write(t, dir+"/a.wasm", guest(t, 1))
+		write(t, dir+"/a.yaml", []byte("name: a\nwarm:\n  input: sample"))
+		write(t, dir+"/sample", []byte("sample"))
+	})
+	f.awaitRefusal("", "a", f.path("a.yaml")+":3: warm: is for handlers, and the module is a command")
+	if n := strings.Count(f.logs.String(), "plugin refused"); n != 1 {
+		t.Errorf("refused %d times", n)
+	}
+	f.replace("a.wasm", handler(t, 1))
+	f.awaitServed("a")
+	f.awaitNoRefusal("", "a")
+}
+
+// awaitServed waits until a version serves.
+func (f *fixture) awaitServed(queue string) {
+	f.t.Helper()
+	eventually(f.t, func() error {
+		v := f.Acquire("acme", queue)
+		if v == nil {
+			return fmt.Errorf("%s is not served: %+v", queue, f.List())
+		}
+		v.Release()
+		return nil
+	})
+}
