@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,14 +11,27 @@ import (
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
+// chore is what a handler is given to do.
+type chore struct {
+	name   string
+	binary []byte
+	input  []byte
+}
+
+// shortOrder is what runtimetest.JSONInput has a kilobyte of.
+const shortOrder = `{"id":"9f4e1c52","customer":{"name":"Zoë","email":"zoe@example.org"},` +
+	`"lines":[{"sku":"SKU-1","title":"Widget","quantity":2,"price":990,"weights":[1,2,3]}],"paid":true,"note":null}`
+
 // BenchmarkHandler is what a task costs on each rung: an empty handler and one that parses JSON, from an image that
 // was taken before any call and from a warm one. "never" is the yardstick: an instance that is never reset.
 func BenchmarkHandler(b *testing.B) {
+	cache := filepath.Join(b.TempDir(), "cache")
 	for _, language := range runtimetest.Languages() {
-		for _, work := range []struct {
-			name   string
-			binary []byte
-		}{{"empty", language.Empty(b)}, {"json", language.JSON(b)}} {
+		for _, work := range []chore{
+			{"empty", language.Empty(b), nil},
+			{"json", language.JSON(b), []byte(shortOrder)},
+			{"json1k", language.JSON(b), runtimetest.JSONInput()},
+		} {
 			for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
 				for _, warm := range []bool{false, true} {
 					name := string(rung) + "/cold"
@@ -25,21 +39,21 @@ func BenchmarkHandler(b *testing.B) {
 						name = string(rung) + "/warm"
 					}
 					b.Run(string(language)+"/"+work.name+"/"+name, func(b *testing.B) {
-						benchmarkHandler(b, rung, warm, work.binary)
+						benchmarkHandler(b, Config{Rung: rung, CacheDir: cache}, warm, work)
 					})
 				}
 			}
-			b.Run(string(language)+"/"+work.name+"/never", func(b *testing.B) { benchmarkNever(b, work.binary) })
+			b.Run(string(language)+"/"+work.name+"/never", func(b *testing.B) { benchmarkNever(b, Config{CacheDir: cache}, work) })
 		}
 	}
 }
 
-func benchmarkHandler(b *testing.B, rung Rung, warm bool, binary []byte) {
-	if !works(rung) {
+func benchmarkHandler(b *testing.B, cfg Config, warm bool, work chore) {
+	if !works(cfg.Rung) {
 		b.Skip("this rung does not work here")
 	}
-	module := loadInto(b, setupWith(b, Config{Rung: rung}), binary)
-	c := handlerCall(warm)
+	module := loadInto(b, setupWith(b, cfg), work.binary)
+	c := work.call(warm)
 	b.ReportAllocs()
 	b.ResetTimer()
 	defer reportProcessor(b)()
@@ -53,10 +67,10 @@ func benchmarkHandler(b *testing.B, rung Rung, warm bool, binary []byte) {
 	})
 }
 
-func handlerCall(warm bool) Call {
-	c := Call{Pool: "pool", Tenant: "tenant", Input: runtimetest.JSONInput()}
+func (w chore) call(warm bool) Call {
+	c := Call{Pool: "pool", Tenant: "tenant", Input: w.input}
 	if warm {
-		c.Warm = c.Input
+		c.Warm = append([]byte{}, c.Input...) // not nil
 	}
 	return c
 }
@@ -77,14 +91,14 @@ func usedProcessor(b *testing.B) time.Duration {
 }
 
 // benchmarkNever does what Run does, but gives no instance back.
-func benchmarkNever(b *testing.B, binary []byte) {
-	engine := setup(b)
-	module := loadInto(b, engine, binary)
+func benchmarkNever(b *testing.B, cfg Config, work chore) {
+	engine := setupWith(b, cfg)
+	module := loadInto(b, engine, work.binary)
 	b.ReportAllocs()
 	b.ResetTimer()
 	defer reportProcessor(b)()
 	b.RunParallel(func(pb *testing.PB) {
-		c := handlerCall(true)
+		c := work.call(true)
 		limits := c.limits()
 		p := module.pool(&c, limits)
 		i, ended, _ := p.take(b.Context(), &c)
