@@ -67,9 +67,9 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	ctx, h.drainNow = context.WithCancel(ctx)
 	defer h.drainNow()
 	defer context.AfterFunc(ctx, func() { h.draining.Store(true) })()
-	intake := &intake{scheduler: h.scheduler, runner: &runner{
-		scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, ending: ctx.Done(),
-	}}
+	runner := &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, ending: ctx.Done()}
+	workers := newWorkers(func(t *task) { runner.run(tasks, t) })
+	intake := &intake{scheduler: h.scheduler, metrics: h.metrics, workers: workers}
 
 	group, living := errgroup.WithContext(living)
 	group.Go(func() error { return h.directory.Run(living) })
@@ -85,8 +85,8 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 		taking, stop := context.WithCancel(ctx)
 		defer stop()
 		context.AfterFunc(living, stop) // something failed for good: take nothing more
-		intake.Run(taking, tasks)
-		h.drain(living, hurry, intake)
+		intake.Run(taking)
+		h.drain(living, hurry, workers)
 		return nil
 	})
 	err := group.Wait()
@@ -97,14 +97,14 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 }
 
 // drain waits for running tasks, for the grace period at most, and stops the rest.
-func (h *Host) drain(living, hurry context.Context, intake *intake) {
+func (h *Host) drain(living, hurry context.Context, workers *workers) {
 	h.draining.Store(true)
 	for _, s := range h.current() {
 		s.tell()
 	}
 	h.config.Logger.Info("draining: taking no more tasks", "running", h.scheduler.used(), "grace", h.config.Grace)
 	ended := make(chan struct{})
-	go func() { intake.wait(); close(ended) }()
+	go func() { workers.wait(); close(ended) }()
 	grace := time.NewTimer(h.config.Grace)
 	defer grace.Stop()
 	select {

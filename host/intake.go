@@ -16,30 +16,26 @@ const reserveTimeout = 5 * time.Second
 // session, and begins them.
 type intake struct {
 	scheduler *scheduler
-	runner    *runner
-	// tasks counts the goroutines that run a task.
-	tasks sync.WaitGroup
+	metrics   observer
+	workers   *workers
 }
 
-// Run reserves until ctx ends. Tasks run in the context tasks, which outlives it. It returns when
-// the last reserve has come back; the tasks are waited for by wait.
-func (in *intake) Run(ctx, tasks context.Context) {
+// Run reserves until ctx ends. It returns when the last reserve has come back; the workers are waited
+// for by who made them.
+func (in *intake) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-in.scheduler.poke:
 		}
-		for ctx.Err() == nil && in.runOnce(ctx, tasks) {
+		for ctx.Err() == nil && in.runOnce(ctx) {
 		}
 	}
 }
 
-// wait blocks until all tasks have ended.
-func (in *intake) wait() { in.tasks.Wait() }
-
 // runOnce reserves once, and tells whether there was anything to reserve for.
-func (in *intake) runOnce(ctx, tasks context.Context) bool {
+func (in *intake) runOnce(ctx context.Context) bool {
 	grants := in.scheduler.pick()
 	bySession := make(map[*session][]*grant)
 	for _, g := range grants {
@@ -47,7 +43,11 @@ func (in *intake) runOnce(ctx, tasks context.Context) bool {
 	}
 	var round sync.WaitGroup
 	for s, list := range bySession {
-		round.Go(func() { in.serve(ctx, tasks, s, list) })
+		if len(bySession) == 1 {
+			in.serve(ctx, s, list) // here, where the stack is large by now
+			continue
+		}
+		round.Go(func() { in.serve(ctx, s, list) })
 	}
 	round.Wait()
 	return len(grants) > 0
@@ -55,7 +55,7 @@ func (in *intake) runOnce(ctx, tasks context.Context) bool {
 
 // serve does what one session's grants ask for: first it compares the suspect queues. What it does
 // not come to, because ctx ended or Redis does not serve, it puts back.
-func (in *intake) serve(ctx, tasks context.Context, s *session, grants []*grant) {
+func (in *intake) serve(ctx context.Context, s *session, grants []*grant) {
 	var fresh []*grant
 	for _, g := range grants {
 		switch {
@@ -64,11 +64,11 @@ func (in *intake) serve(ctx, tasks context.Context, s *session, grants []*grant)
 		case ctx.Err() != nil || !s.available(time.Now()):
 			in.scheduler.putBack(g)
 		default:
-			in.compare(ctx, tasks, g)
+			in.compare(ctx, g)
 		}
 	}
 	if ctx.Err() == nil && s.available(time.Now()) {
-		in.reserve(ctx, tasks, s, fresh)
+		in.reserve(ctx, s, fresh)
 		return
 	}
 	for _, g := range fresh {
@@ -78,7 +78,7 @@ func (in *intake) serve(ctx, tasks context.Context, s *session, grants []*grant)
 
 // reserve asks Redis for the tasks of one session's grants. Once sent it is not cut off: that would
 // leave tasks that nobody knows of.
-func (in *intake) reserve(ctx, tasks context.Context, s *session, grants []*grant) {
+func (in *intake) reserve(ctx context.Context, s *session, grants []*grant) {
 	if len(grants) == 0 {
 		return
 	}
@@ -89,7 +89,7 @@ func (in *intake) reserve(ctx, tasks context.Context, s *session, grants []*gran
 		wants[i] = g.want()
 	}
 	for i, batch := range s.node.Reserve(ctx, wants) {
-		in.take(tasks, grants[i], batch)
+		in.take(grants[i], batch)
 		if batch.Err != nil {
 			continue
 		}
@@ -102,12 +102,12 @@ func (in *intake) reserve(ctx, tasks context.Context, s *session, grants []*gran
 
 // compare looks into the reserved list of a suspect queue and takes on what the host does not know.
 // No reserve of the queue is on its way meanwhile, because only the intake sends them.
-func (in *intake) compare(ctx, tasks context.Context, g *grant) {
+func (in *intake) compare(ctx context.Context, g *grant) {
 	ctx, cancel := outlive(ctx)
 	defer cancel()
 	ids, err := g.session.node.Held(ctx, g.served.queue)
 	if err != nil {
-		in.take(tasks, g, queue.Batch{Err: err})
+		in.take(g, queue.Batch{Err: err})
 		return
 	}
 	ids = slices.DeleteFunc(ids, g.session.knows)
@@ -116,7 +116,7 @@ func (in *intake) compare(ctx, tasks context.Context, g *grant) {
 	if len(batch.Tasks) > 0 {
 		g.session.logger.Warn("took on tasks whose reserve was not answered", "queue", g.served.queue, "tasks", len(batch.Tasks))
 	}
-	in.take(tasks, g, batch)
+	in.take(g, batch)
 }
 
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -124,7 +124,7 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // take begins the tasks of a batch and gives back what the grant has over.
-func (in *intake) take(ctx context.Context, g *grant, batch queue.Batch) {
+func (in *intake) take(g *grant, batch queue.Batch) {
 	begun := make([]*task, len(batch.Tasks))
 	for i, reservation := range batch.Tasks {
 		g.version.Retain()
@@ -138,8 +138,8 @@ func (in *intake) take(ctx context.Context, g *grant, batch queue.Batch) {
 	if batch.Err != nil {
 		g.session.failed(opReserve, g.served.queue, batch.Err)
 	}
-	in.runner.metrics.dropped(g.served.place, batch.Dropped)
+	in.metrics.dropped(g.served.place, batch.Dropped)
 	for _, t := range begun {
-		in.tasks.Go(func() { in.runner.run(ctx, t) })
+		in.workers.begin(t)
 	}
 }

@@ -86,10 +86,11 @@ func isFinal(o runtime.Outcome) bool {
 
 // Failure makes of an outcome what a task's hash says of it; nil for a task that is complete.
 func Failure(o runtime.Outcome) *queue.Failure {
+	if o.Kind == runtime.Complete {
+		return nil
+	}
 	f := &queue.Failure{Reason: queue.ReasonError, Message: o.Message, Stderr: o.Stderr, Backtrace: o.Backtrace}
 	switch o.Kind {
-	case runtime.Complete:
-		return nil
 	case runtime.Retry, runtime.Fatal, runtime.Failed:
 		f.ExitCode = &o.Code
 	case runtime.Trap:

@@ -106,12 +106,17 @@ func (s *settler) flush(ctx context.Context, all bool) (unserved bool) {
 	round.SetLimit(settleParallel)
 	for name, list := range groups {
 		for _, part := range parts(list) {
-			round.Go(func() error {
+			settle := func() error {
 				if err := s.settle(ctx, name, part); queue.IsUnavailable(err) {
 					failed.Store(true)
 				}
 				return nil
-			})
+			}
+			if len(groups) == 1 && len(part) == len(list) {
+				_ = settle() // here, where the stack is large by now
+				continue
+			}
+			round.Go(settle)
 		}
 	}
 	_ = round.Wait() // the parts report for themselves
@@ -280,11 +285,14 @@ func (s *settler) done(e ending, outcome string, err error) {
 	s.session.scheduler.settled(t)
 	s.metrics.logLinesDropped(t.served.place, len(t.log.take()))
 	s.metrics.done(t, outcome, reason, e.took)
+	logger := s.session.logger
+	if outcome == "complete" && !logger.IsDebug() {
+		return
+	}
 	fields := []any{
 		"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "digest", t.version.Digest, "attempt", t.Attempts + 1, "run", t.Run,
 		"outcome", outcome, "took", e.took, "cpu", e.outcome.CPU, "fuel", e.outcome.Fuel,
 	}
-	logger := s.session.logger
 	switch {
 	case e.outcome.Kind == runtime.HostFault:
 		logger.Error("task met an internal error", append(fields, "error", e.outcome.Err)...)

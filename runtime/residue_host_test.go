@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +27,12 @@ const hostResidue = `
 
 static char text[8192], input[256], canary[300], buffer[512];
 static size_t length;
+
+// A global of WebAssembly's own, which is 1 when the guest has begun.
+__asm__(".globaltype begun, i32\nbegun:\n");
+static int get_begun(void) { int n; __asm__ volatile("global.get begun\nlocal.set %0" : "=r"(n)); return n; }
+static void set_begun(int n) { __asm__ volatile("local.get %0\nglobal.set begun" : : "r"(n)); }
+__attribute__((constructor)) static void begin(void) { set_begun(get_begun() + 1); }
 
 static void say(const char *format, ...) {
 	va_list arguments;
@@ -123,6 +128,7 @@ static void leave_files(void) {
 
 // The last words and the line before them come in one write, so that whoever ends the guest at that line has both.
 static void leave(char mode, char ending) {
+	set_begun(100);
 	leave_files();
 	leave_with_task(mode);
 	length = 0;
@@ -163,6 +169,7 @@ static int end(char ending) {
 
 static int run(size_t n) {
 	char ending = input[0], mode = input[1];
+	say("warmed: %s, begun: %d\n", canary + strlen("canary-") * (canary[0] != 0), get_begun()); // a warm image is of another call
 	snprintf(canary, sizeof canary, "canary-%.*s", (int)n - 2, input + 2);
 	look_at_lists();
 	look_at_files();
@@ -193,31 +200,24 @@ var hostEnds = map[byte]end{
 func TestResidueOfHost(t *testing.T) {
 	t.Parallel()
 	seed := seeded(t)
-	cache := filepath.Join(t.TempDir(), "cache")
-	for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
-		t.Run(string(rung), func(t *testing.T) {
-			if !works(rung) {
-				t.Skip("this rung does not work here")
-			}
-			engine := setupWith(t, Config{Rung: rung, CacheDir: cache})
-			for n, binary := range [][]byte{
-				runtimetest.BuildCHandler(t, hostResidue), runtimetest.BuildC(t, hostResidue, "-DCOMMAND"),
-			} {
-				h := hostRun{crowd: crowd{engine, loadInto(t, engine, binary), seed + uint64(n), residueTasks() / 2}}
-				for n, p := range places {
-					files, err := NewFiles(map[string][]byte{"/data/file": fmt.Append(nil, "of ", p)})
-					if err != nil {
-						t.Fatal(err)
-					}
-					h.files[n] = files
+	rungs(t, func(t *testing.T, engine *Engine) {
+		for n, binary := range [][]byte{
+			runtimetest.BuildCHandler(t, hostResidue), runtimetest.BuildC(t, hostResidue, "-DCOMMAND"),
+		} {
+			h := hostRun{crowd: crowd{engine, loadInto(t, engine, binary), seed + uint64(n), residueTasks() / 2}}
+			for n, p := range places {
+				files, err := NewFiles(map[string][]byte{"/data/file": fmt.Append(nil, "of ", p)})
+				if err != nil {
+					t.Fatal(err)
 				}
-				t.Run(string(h.module.Info().Kind), func(t *testing.T) {
-					h.run(t, func(random *rand.Rand) bool { return h.task(t, random) })
-					h.isWarmed(t, Call{Input: []byte("csone"), Limits: Limits{Memory: 1 << 20}, Files: h.files[1], Warm: []byte("cwwarm")})
-				})
+				h.files[n] = files
 			}
-		})
-	}
+			t.Run(string(h.module.Info().Kind), func(t *testing.T) {
+				h.run(t, func(random *rand.Rand) bool { return h.task(t, random) })
+				h.isWarmed(t, Call{Input: []byte("csone"), Limits: Limits{Memory: 1 << 20}, Files: h.files[1], Warm: []byte("cwwarm")})
+			})
+		}
+	})
 }
 
 // hostRun is a crowd of tasks of the guest.
@@ -299,9 +299,12 @@ func (h *hostRun) vary(random *rand.Rand, c *Call, name string) {
 
 // shown is what the host shows to a task, as the guest tells it.
 func (h *hostRun) shown(c *Call) []string {
-	lines := []string{"arg handler"}
+	lines := []string{"warmed: , begun: 1", "arg handler"}
 	if h.module.Info().Kind == Command {
-		lines = []string{"arg " + c.Plugin}
+		lines[1] = "arg " + c.Plugin
+	}
+	if c.Warm != nil && h.module.Info().Rung != RungNew {
+		lines[0] = "warmed: warm-" + c.Tenant + ", begun: 100"
 	}
 	for _, variable := range c.environment(h.module.Info().Kind) {
 		lines = append(lines, "env "+variable)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -131,37 +130,30 @@ func (c *crowd) isWarmed(t *testing.T, task Call) {
 func TestResidue(t *testing.T) {
 	t.Parallel()
 	seed := seeded(t)
-	fuel := &fuels{burned: map[string]map[int64]int{}}
-	cache := filepath.Join(t.TempDir(), "cache")
-	for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
-		t.Run(string(rung), func(t *testing.T) {
-			if !works(rung) {
-				t.Skip("this rung does not work here")
-			}
-			engine := setupWith(t, Config{Rung: rung, CacheDir: cache})
-			for n, guest := range residueGuests() {
-				t.Run(guest.name, func(t *testing.T) {
-					if guest.slow && slowdown > 1 {
-						t.Skip("with the race detector it is compiled for too long")
-					}
-					r := &residueRun{
-						guest: guest, ends: guest.endsOf(), fuel: fuel, ended: map[end]int{},
-						crowd: crowd{engine, loadInto(t, engine, guest.build(t)), seed + uint64(n), residueTasks() * guest.share / 100},
-					}
-					r.price = r.pilot(t)
-					if r.module.Info().Rung != RungNew {
-						r.isFound(t)
-					}
-					if n == 0 {
-						r.overflows(t)
-					}
-					r.run(t, func(random *rand.Rand) bool { return r.task(t, random) })
-					r.isWarmed(t, Call{Input: runtimetest.ResidueInput(1, runtimetest.EndComplete), Limits: Limits{Memory: guest.memory}, Warm: []byte{0}})
-					t.Logf("rung %s: %s", r.module.Info().Rung, r.summary())
-				})
-			}
-		})
-	}
+	fuel := newFuels()
+	rungs(t, func(t *testing.T, engine *Engine) {
+		for n, guest := range residueGuests() {
+			t.Run(guest.name, func(t *testing.T) {
+				if guest.slow && slowdown > 1 {
+					t.Skip("with the race detector it is compiled for too long")
+				}
+				r := &residueRun{
+					guest: guest, ends: guest.endsOf(), fuel: fuel, ended: map[end]int{},
+					crowd: crowd{engine, loadInto(t, engine, guest.build(t)), seed + uint64(n), residueTasks() * guest.share / 100},
+				}
+				r.price = r.pilot(t)
+				if r.module.Info().Rung != RungNew {
+					r.isFound(t)
+				}
+				if n == 0 {
+					r.overflows(t)
+				}
+				r.run(t, func(random *rand.Rand) bool { return r.task(t, random) })
+				r.isWarmed(t, Call{Input: runtimetest.ResidueInput(1, runtimetest.EndComplete), Limits: Limits{Memory: guest.memory}, Warm: []byte{0}})
+				t.Logf("rung %s: %s", r.module.Info().Rung, r.summary())
+			})
+		}
+	})
 	fuel.check(t)
 }
 
@@ -291,14 +283,14 @@ func (r *residueRun) summary() string {
 	return fmt.Sprintf("%d tasks: %s", total, strings.Join(parts, ", "))
 }
 
-var canaryFound = regexp.MustCompile(`canary of task: (\d+)`)
+var canaryFound = regexp.MustCompile(`(?:canary of task|new memory): (\d+|0x[0-9a-f]+)`)
 
 // whose says of canaries that a task has found by whom they were left.
 func whose(o Outcome) string {
 	var text strings.Builder
 	for _, found := range canaryFound.FindAllStringSubmatch(o.Message+o.Stderr+string(o.Output), -1) {
-		number, err := strconv.Atoi(found[1])
-		if err != nil || number > 0xff {
+		number, err := strconv.ParseUint(found[1], 0, 8)
+		if err != nil {
 			continue
 		}
 		p := places[number>>6]
@@ -313,6 +305,8 @@ type fuels struct {
 	mu     sync.Mutex
 	burned map[string]map[int64]int // how many tasks, by guest and ending
 }
+
+func newFuels() *fuels { return &fuels{burned: map[string]map[int64]int{}} }
 
 func (f *fuels) note(guest string, ending byte, fuel int64) {
 	f.mu.Lock()
