@@ -98,15 +98,20 @@ func (c *code) load(ctx context.Context, binary []byte) error {
 	return nil
 }
 
-// unload gives the memory of the code back if nobody holds it, and tells whether it did. wazero unmaps it when
-// Go's collector finds that it is gone.
+// unload gives the memory of the code back if nobody holds or loads it, and tells whether it did. wazero unmaps it
+// when Go's collector finds that it is gone.
 func (c *code) unload(ctx context.Context) (bool, error) {
 	select {
 	case c.loading <- struct{}{}:
 		defer func() { <-c.loading }()
+		return c.drop(ctx)
 	default:
 		return false, nil
 	}
+}
+
+// drop does it for who has the slot.
+func (c *code) drop(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	if c.holders > 0 || c.compiled == nil {
 		c.mu.Unlock()
@@ -130,7 +135,9 @@ func (c *code) held() int64 {
 
 // close unloads the code for good. Nobody may hold it.
 func (c *code) close(ctx context.Context) error {
-	_, err := c.unload(ctx)
+	c.loading <- struct{}{} // who has the slot gives it back soon
+	defer func() { <-c.loading }()
+	_, err := c.drop(ctx)
 	return errors.Join(err, c.source.close())
 }
 

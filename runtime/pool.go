@@ -122,11 +122,16 @@ func (p *pool) begun() {
 	p.mu.Unlock()
 }
 
-// ended counts it out.
+// ended counts it out. The last one of a retired pool takes what is left of it along.
 func (p *pool) ended() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.busy--
+	p.used = time.Now()
+	last := p.retired && p.busy == 0
+	p.mu.Unlock()
+	if last {
+		p.drop(0)
+	}
 }
 
 // unloadable is the outcome of a call for which the code could not be loaded again.
@@ -181,7 +186,7 @@ func (p *pool) first(ctx context.Context, c *Call) (*instance, *Outcome) {
 		return nil, &outcome
 	}
 	img, err := i.capture()
-	if err == nil && c.Warm != nil {
+	if err == nil && c.Warm != nil && m.info.Kind == Handler {
 		img, err = p.warm(ctx, &start, i, img)
 	}
 	if err != nil {
@@ -247,20 +252,15 @@ func (p *pool) give(i *instance, sound bool) {
 		}
 	}
 	p.mu.Lock()
-	p.busy--
-	p.used = time.Now()
 	keep = keep && sound && !p.retired
 	if keep {
 		p.idle = append(p.idle, i)
 	}
-	last := p.retired && p.busy == 0
 	p.mu.Unlock()
 	if !keep {
 		p.discard(i)
 	}
-	if last {
-		p.drop(0)
-	}
+	p.ended()
 }
 
 // discard closes an instance, if there is one.

@@ -16,10 +16,14 @@ import (
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
-// rungs calls f with an engine on each rung that works here.
-func rungs(t *testing.T, f func(t *testing.T, engine *Engine)) {
+// rungs calls f with an engine on each rung that works here. The binaries are compiled once before.
+func rungs(t *testing.T, f func(t *testing.T, engine *Engine), binaries ...[]byte) {
 	t.Helper()
 	cache := filepath.Join(t.TempDir(), "cache")
+	engine := setupWith(t, Config{CacheDir: cache})
+	for _, binary := range binaries {
+		loadInto(t, engine, binary)
+	}
 	for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
 		t.Run(string(rung), func(t *testing.T) {
 			t.Parallel()
@@ -84,11 +88,10 @@ func TestPool(t *testing.T) {
 // TestPoolOfCommands: a command begins in the image from before _start.
 func TestPoolOfCommands(t *testing.T) {
 	t.Parallel()
+	inC := runtimetest.BuildC(t, `#include <stdio.h>`+"\n"+`static int count; int main(void) { printf("%d", ++count); return 0; }`)
+	inGo := runtimetest.BuildGo(t, `package main; import "os"; var count = 0; func main() { count++; os.Stdout.Write([]byte{byte('0' + count)}) }`)
 	rungs(t, func(t *testing.T, engine *Engine) {
-		for name, binary := range map[string][]byte{
-			"C":  runtimetest.BuildC(t, `#include <stdio.h>`+"\n"+`static int count; int main(void) { printf("%d", ++count); return 0; }`),
-			"Go": runtimetest.BuildGo(t, `package main; import "os"; var count = 0; func main() { count++; os.Stdout.Write([]byte{byte('0' + count)}) }`),
-		} {
+		for name, binary := range map[string][]byte{"C": inC, "Go": inGo} {
 			module := loadInto(t, engine, binary)
 			for range 5 {
 				if got := complete(t, module.Run(t.Context(), Call{Pool: "pool"})); got != "1" {
@@ -99,7 +102,7 @@ func TestPoolOfCommands(t *testing.T) {
 				t.Errorf("%s: %d instances, want %d", name, idle(module), want)
 			}
 		}
-	})
+	}, inC, inGo)
 }
 
 // TestPoolApart: tenants, pools and limits of memory do not share instances; calls of one pool share an image.
@@ -427,5 +430,63 @@ func TestRungs(t *testing.T) {
 	}
 	if _, err := New(t.Context(), Config{Rung: "fast"}); err == nil || !strings.Contains(err.Error(), "fast") {
 		t.Errorf("New: %v", err)
+	}
+}
+
+// TestCloseBesideTidy: a module that is closed while somebody looks at its code leaves none behind.
+func TestCloseBesideTidy(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, "", `(i32.const 0)`))
+	complete(t, module.Run(t.Context(), Call{Pool: "pool"}))
+	module.code.loading <- struct{}{} // as tidy does
+	closed := make(chan error, 1)
+	go func() { closed <- module.Close(context.Background()) }()
+	until(t, func() bool { return idle(module) == 0 })
+	<-module.code.loading
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if module.code.compiled != nil {
+		t.Error("the module is closed, its code is loaded")
+	}
+}
+
+// TestRetireBesideFailure: a pool that is retired while its only call fails to begin keeps no image.
+func TestRetireBesideFailure(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, "", `(i32.const 0)`))
+	c := Call{Pool: "pool"}
+	complete(t, module.Run(t.Context(), c))
+	p := module.pool(&c, c.limits())
+	if p.rung == RungNew {
+		t.Skip("no instance is kept here")
+	}
+	p.idle[0].calls = maxCalls - 1
+	complete(t, module.Run(t.Context(), c)) // the instance goes, the image stays
+	if done, err := module.code.unload(t.Context()); !done || err != nil || p.image == nil {
+		t.Fatal(done, err, p.image)
+	}
+	module.code.loading <- struct{}{} // somebody else loads it
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan Outcome, 1)
+	go func() { ended <- module.Run(ctx, c) }()
+	until(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.busy == 1 })
+	module.Retire("pool")
+	cancel(errDrain)
+	if got := <-ended; got.Kind != Cancelled {
+		t.Fatalf("%+v", got)
+	}
+	<-module.code.loading
+	if p.busy != 0 || p.image != nil {
+		t.Errorf("retired, %d busy, and the image is %v", p.busy, p.image)
+	}
+}
+
+// TestWarmCommand: warming is for handlers; a command knows nothing of it.
+func TestWarmCommand(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.Echo(t))
+	if got := complete(t, module.Run(t.Context(), Call{Pool: "pool", Warm: []byte("x"), Input: []byte("y")})); got != "y" {
+		t.Errorf("output = %q", got)
 	}
 }
