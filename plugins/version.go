@@ -57,16 +57,15 @@ func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 	switch limit := outcome.Limit.Name; {
 	case limit == "cpu" && asked.CPU != v.Limits.CPU:
 		outcome.Message = remedied(outcome.Message, "the host allows no more, see --max-cpu")
-	case limit == "timeout" && call.Timeout == 0 && asked.Timeout != v.Limits.Timeout:
+	case limit == "timeout" && asked.Timeout != v.Limits.Timeout && (call.Timeout == 0 || strings.Contains(outcome.Message, "limits.timeout")):
 		outcome.Message = remedied(outcome.Message, "the host allows no more, see --max-timeout")
 	}
 	return outcome
 }
 
-// remedied is a message with another remedy.
+// remedied is a message with another remedy, which stands behind the last colon.
 func remedied(message, remedy string) string {
-	what, _, _ := strings.Cut(message, ": ")
-	return what + ": " + remedy
+	return message[:strings.LastIndex(message, ": ")+2] + remedy
 }
 
 // Info says what the module is.

@@ -220,3 +220,20 @@ func (f *fixture) awaitServed(queue string) {
 		return nil
 	})
 }
+
+// TestRemedyOfStart: the remedy of a host's ceiling leaves the limit's name in the message, also where it was the
+// handler's start that passed it.
+func TestRemedyOfStart(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{MaxCPU: time.Millisecond, MaxTimeout: time.Hour}, func(dir string) {
+		write(t, dir+"/a.wasm", runtimetest.BuildWAT(t, `(module (memory (export "memory") 1)
+			(func (export "_initialize") (loop (br 0))) (func (export "quern_handle") (result i32) (i32.const 0)))`))
+	})
+	v := f.Acquire("acme", "a")
+	defer v.Release()
+	got := v.Run(t.Context(), runtime.Call{TaskID: "1", Tenant: "acme"})
+	want := "before its first task (_initialize): cpu limit of 1ms exceeded: the host allows no more, see --max-cpu"
+	if got.Message != want {
+		t.Errorf("%s: %q, want %q", got.Kind, got.Message, want)
+	}
+}

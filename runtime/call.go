@@ -22,9 +22,9 @@ type Call struct {
 	// whose value is 0 (unknown, or unlimited) is left out.
 	Attempt, MaxAttempts int
 	// PreviousError is why the attempt before has failed, Parent the ID of the task that has enqueued this one,
-	// and Key its key. A handler can ask for them. Each may be empty.
+	// and Key its key. A handler can ask for them. Each may be empty; quern serve leaves them empty yet.
 	PreviousError, Parent, Key string
-	// Input is what the guest reads from stdin. It is not changed, and not kept after Run.
+	// Input is what a command reads from stdin, and a handler by input_read. It is not changed, and not kept after Run.
 	Input []byte
 	// Env is what the manifest grants. Names that begin with TASK_ are the host's: they are skipped.
 	Env map[string]string

@@ -69,7 +69,8 @@
 // millisecond lets other guests have their turn. Functions of the host are called through one wrapper,
 // which looks at the same, and takes a price for the call and for each byte that it moves.
 //
-// Fuel depends on the module and its input alone: a limit of fuel means the same on every machine.
+// Fuel depends on the module and its input alone (and on whether its image is warm): a limit of fuel means the same
+// on every machine.
 //
 //	guest ── counter < 0 ──▶ tick ──▶ over? ──▶ panic unwound ──▶ wazero returns it from the call
 //	  ▲                       │ no                                 └▶ judge: the cause stands in the run

@@ -90,7 +90,7 @@ type Engine struct {
 	modules   map[*Module]struct{}
 }
 
-// New makes an engine. Who makes it closes it, after every module that it loaded.
+// New makes an engine, and begins its housekeeping. Who makes it closes it, after every module that it loaded.
 func New(ctx context.Context, cfg Config) (*Engine, error) {
 	return newEngine(ctx, cfg, wazeroVersion())
 }

@@ -92,8 +92,8 @@ func TestHandlerStart(t *testing.T) {
 		want  string
 	}{
 		"trap":     {`unreachable`, "trap: before its first task (_initialize): trap: unreachable (the program aborted or panicked)"},
-		"exit":     {`(call $proc_exit (i32.const 0))`, "failed: before its first task (_initialize): the handler exited"},
-		"exit 75":  {`(call $proc_exit (i32.const 75))`, "failed: before its first task (_initialize): the handler exited"},
+		"exit":     {`(call $proc_exit (i32.const 0))`, "failed: before its first task (_initialize): the handler exited with status 0: let it return"},
+		"exit 75":  {`(call $proc_exit (i32.const 75))`, "failed: before its first task (_initialize): the handler exited with status 75: let it return"},
 		"exit 3":   {`(call $proc_exit (i32.const 3))`, "failed: before its first task (_initialize): exit status 3"},
 		"loop":     {`(loop (br 0))`, "limit: before its first task (_initialize): cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest"},
 		"no task":  {`(if (i32.ne (call $input_size) (i32.const -10)) (then unreachable)) (if (i32.ne (call $task_text (i32.const 0)) (i32.const -10)) (then unreachable))`, "complete: "},

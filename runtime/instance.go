@@ -88,7 +88,6 @@ func (i *instance) global(name string) (api.MutableGlobal, error) {
 type image struct {
 	memory  *snapshot.Image // nil of a module without memory
 	globals []uint64
-	warm    bool // taken after a call
 }
 
 // capture makes an image of the instance, which goes on as one that was made from it.

@@ -16,12 +16,13 @@ const (
 	defaultLog    = 64 << 10
 )
 
-// MaxMemory is what a 32-bit guest can address, in bytes.
-const MaxMemory = 4 << 30
+// MaxMemory is what a 32-bit guest can have, in bytes: less than it can address by a page of WebAssembly's, for wazero
+// keeps the size of a memory in 32 bits.
+const MaxMemory = 4<<30 - 64<<10
 
 // Limits bound one call. Sizes are in bytes, and the zero value of each means its default.
 type Limits struct {
-	// Memory bounds the guest's linear memory. Default 64 MiB; more than 4 GiB means 4 GiB.
+	// Memory bounds the guest's linear memory. Default 64 MiB; more than MaxMemory means that.
 	Memory int64
 	// Input bounds what is handed to the guest on stdin. Default 16 MiB.
 	Input int64

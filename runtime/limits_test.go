@@ -97,7 +97,7 @@ func TestLimitsWithDefaults(t *testing.T) {
 		{}:                       {64 << 20, 16 << 20, 16 << 20, 64 << 10, 0, 0},
 		{-1, -1, -1, -1, -1, -1}: {64 << 20, 16 << 20, 16 << 20, 64 << 10, 0, 0},
 		{1, 2, 3, 4, 5, 6}:       {1, 2, 3, 4, 5, 6},
-		{Memory: 5 << 30}:        {4 << 30, 16 << 20, 16 << 20, 64 << 10, 0, 0},
+		{Memory: 5 << 30}:        {MaxMemory, 16 << 20, 16 << 20, 64 << 10, 0, 0},
 	} {
 		if got := in.WithDefaults(); got != want {
 			t.Errorf("%+v.WithDefaults() = %+v, want %+v", in, got, want)

@@ -98,3 +98,20 @@ func addresses(t *testing.T) int {
 	}
 	return pages * os.Getpagesize()
 }
+
+// TestMemoryAlmostAll: a guest gets all pages but one of those that it can address, and uses them.
+func TestMemoryAlmostAll(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.BuildWAT(t, `(module (memory (export "memory") 1) (func (export "quern_handle") (result i32)
+		(if (i32.ne (memory.grow (i32.const 65534)) (i32.const 1)) (then unreachable))
+		(if (i32.ne (memory.grow (i32.const 1)) (i32.const -1)) (then unreachable))
+		(i32.store (i32.const 0xfffefffc) (i32.const 1))
+		(i32.store (i32.const 0) (i32.const 1))
+		(i32.const 0)))`))
+	for range 3 {
+		complete(t, module.Run(t.Context(), Call{Pool: "pool", Limits: Limits{Memory: 4 << 30}}))
+	}
+	if p := module.pools[poolKey{"pool", "", MaxMemory}]; p.rung != RungNew && len(p.idle) != 1 {
+		t.Errorf("%d instances are idle, want the one", len(p.idle))
+	}
+}

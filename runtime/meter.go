@@ -66,12 +66,6 @@ func (m *meter) attach(counter api.MutableGlobal) {
 // spent is what was burned until now.
 func (m *meter) spent() int64 { return m.burned + int64(m.set) - int64(int32(m.counter.Get())) }
 
-// forget begins to count anew.
-func (m *meter) forget() {
-	m.burned = 0
-	m.attach(m.counter)
-}
-
 // pause ends a slice for a wait.
 func (m *meter) pause() {
 	m.end()

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quern-project/quern/runtime/units"
@@ -49,8 +50,8 @@ type Info struct {
 	RungReason string
 }
 
-// Module is a compiled plugin. It may run any number of calls at once, each in an instance that nobody has
-// used before it.
+// Module is a compiled plugin. It may run any number of calls at once, each in an instance that is as if nobody had
+// used it before.
 type Module struct {
 	engine   *Engine
 	code     *code
@@ -62,9 +63,11 @@ type Module struct {
 	startup  []string    // what a handler runs before its first task
 	price    int64       // of an instance, in fuel
 
+	used    atomic.Int64   // when it was used last, in ns of Unix time
+	makings sync.WaitGroup // of images
+
 	mu    sync.Mutex
 	pools map[poolKey]*pool
-	used  time.Time // of a pool that is gone, or when it was loaded
 
 	closeOnce sync.Once
 	closeErr  error
@@ -75,7 +78,6 @@ func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Mo
 	m := &Module{
 		engine: e, code: code, name: code.compiled.Name(), info: info,
 		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start, price: rewritten.InstancePrice,
-		used:  time.Now(),
 		pools: map[poolKey]*pool{},
 	}
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
@@ -87,6 +89,7 @@ func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Mo
 	if export, ok := rewritten.Export(initialize); ok && export.Kind == wasm.Function {
 		m.startup = append(m.startup, initialize)
 	}
+	m.touch()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.modules[m] = struct{}{}
@@ -148,6 +151,7 @@ func (m *Module) Close(ctx context.Context) error {
 		for _, p := range m.allPools() {
 			p.retire()
 		}
+		m.makings.Wait()
 		m.closeErr = m.code.close(ctx)
 	})
 	return m.closeErr
@@ -166,19 +170,13 @@ func (m *Module) forget(key poolKey, p *pool) {
 	defer m.mu.Unlock()
 	if m.pools[key] == p {
 		delete(m.pools, key)
-		m.used = p.lastUse()
 	}
 }
 
-// lastUse is when the last call of the module began or ended, or it was loaded.
-func (m *Module) lastUse() time.Time {
-	m.mu.Lock()
-	last := m.used
-	m.mu.Unlock()
-	for _, p := range m.allPools() {
-		if used := p.lastUse(); used.After(last) {
-			last = used
-		}
-	}
-	return last
+// touch notes that the module is used.
+func (m *Module) touch() { m.used.Store(time.Now().UnixNano()) }
+
+// unusedFor is how long the module was not used: since a call of it began or ended, or it was loaded.
+func (m *Module) unusedFor(now time.Time) time.Duration {
+	return now.Sub(time.Unix(0, m.used.Load()))
 }

@@ -23,10 +23,10 @@ type poolKey struct {
 // pool is the image and the instances of a module for one tenant under one manifest. It grows with the calls that
 // run at once; Engine.tidy takes back what is not used any more.
 //
-//	take ──▶ an idle instance ─────────────────────────────────┐
-//	  ├────▶ nil: call makes one from the image ───────────────┤
-//	  └────▶ no image yet: one call makes it, others wait ─────┤
-//	                                                           ▼
+//	take ──▶ an idle instance ─────────────────────────────┐
+//	  ├────▶ nil: call makes one from the image ───────────┤
+//	  └────▶ no image yet: wait for its making, once more  │
+//	                                                       ▼
 //	give ◀── reset, or closed if that fails ◀── judge ◀── call of the guest
 type pool struct {
 	module *Module
@@ -36,13 +36,13 @@ type pool struct {
 
 	mu      sync.Mutex
 	image   *image
-	making  chan struct{} // closed when the one call that makes the image has ended
-	idle    []*instance   // the last one was used last
+	making  *making     // of the image; nil if it is not under way
+	idle    []*instance // the last one was used last
 	busy    int
 	peak    int // of busy, since the last tidy
 	before  int // peak until then
 	retired bool
-	used    time.Time // by the last take
+	used    time.Time // when a call began or ended
 }
 
 // pool finds the pool of a call, or makes it.
@@ -68,8 +68,9 @@ func (p *pool) over() bool {
 	return p.retired
 }
 
-// take returns an idle instance, or nil if one is to be made, for which the code is held then. What ends the
-// call before it has begun is its outcome. Else give has to be called. A pool that was retired takes nothing.
+// take returns an idle instance, or nil if one is to be made from the image, for which the code is held then. What
+// ends the call before it has begun is its outcome. Else give has to be called. A pool that was retired takes
+// nothing.
 func (p *pool) take(ctx context.Context, c *Call) (i *instance, ended *Outcome, ok bool) {
 	for {
 		p.mu.Lock()
@@ -82,6 +83,12 @@ func (p *pool) take(ctx context.Context, c *Call) (i *instance, ended *Outcome, 
 			p.idle = p.idle[:len(p.idle)-1]
 			p.begun()
 			return i, nil, true
+		case p.rung == RungNew && p.module.info.Kind == Handler:
+			p.begun()
+			if i, ended = p.fresh(ctx, c.start(c.Timeout)); ended != nil {
+				p.ended()
+			}
+			return i, ended, true
 		case p.image != nil || p.rung == RungNew:
 			p.begun()
 			if err := p.module.code.hold(ctx); err != nil {
@@ -89,27 +96,11 @@ func (p *pool) take(ctx context.Context, c *Call) (i *instance, ended *Outcome, 
 				return nil, unloadable(ctx, err), true
 			}
 			return nil, nil, true
-		case p.making == nil:
-			made := make(chan struct{})
-			p.making = made
-			p.begun()
-			i, ended := p.first(ctx, c)
-			p.mu.Lock()
-			p.making = nil
-			p.mu.Unlock()
-			close(made)
-			if ended != nil {
-				p.ended()
-			}
-			return i, ended, true
 		}
-		made := p.making
+		k := p.join(c)
 		p.mu.Unlock()
-		select {
-		case <-made:
-		case <-ctx.Done():
-			outcome := cancelledOutcome(context.Cause(ctx))
-			return nil, &outcome, true
+		if ended := p.wait(ctx, c, k); ended != nil {
+			return nil, ended, true
 		}
 	}
 }
@@ -161,22 +152,19 @@ func (p *pool) make() (*instance, error) {
 	return i, nil
 }
 
-// first makes the image of the pool, and returns the instance that it was taken of. It is not a part of the
-// call that happens to come first: it has the same limits of its own, and a failure here is that call's outcome.
-func (p *pool) first(ctx context.Context, c *Call) (*instance, *Outcome) {
+// fresh makes an instance that has come to its first task. What a handler does until then has the limits of a
+// call of its own; if it does not get there, that is the outcome.
+func (p *pool) fresh(ctx context.Context, start *Call) (*instance, *Outcome) {
 	m := p.module
 	if err := m.code.hold(ctx); err != nil {
 		return nil, unloadable(ctx, err)
 	}
-	start := Call{Tenant: c.Tenant, Plugin: c.Plugin, Env: c.Env, Files: c.Files, Warm: c.Warm, Limits: c.Limits}
-	r := m.newRun(ctx, &start, start.limits(), start.environment(m.info.Kind), abi.Initializing)
+	r := m.newRun(ctx, start, start.limits(), start.environment(m.info.Kind), abi.Initializing)
 	r.meter.start()
 	i, err := p.make()
 	if err == nil {
 		r.enter(i)
-		if m.info.Kind == Handler {
-			err = r.begin(i)
-		}
+		err = r.begin(i)
 		r.leave(i)
 	}
 	r.meter.stop()
@@ -185,55 +173,7 @@ func (p *pool) first(ctx context.Context, c *Call) (*instance, *Outcome) {
 		p.discard(i)
 		return nil, &outcome
 	}
-	img, err := i.capture()
-	if err == nil && c.Warm != nil && m.info.Kind == Handler {
-		img, err = p.warm(ctx, &start, i, img)
-	}
-	if err != nil {
-		outcome := faultOutcome(err)
-		p.discard(i)
-		return nil, &outcome
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.image = img
 	return i, nil
-}
-
-// warm runs a call without a task in the instance, and makes its image one of what that leaves. If the guest
-// does not come to its end, the image stays the cold one. It returns that which holds.
-func (p *pool) warm(ctx context.Context, c *Call, i *instance, cold *image) (*image, error) {
-	c.Input = c.Warm
-	r := p.module.newRun(ctx, c, c.limits(), c.environment(Handler), abi.Warming)
-	r.meter.start()
-	r.enter(i)
-	code, err := i.callEntry(Handler)
-	r.leave(i)
-	r.meter.stop()
-	if err == nil {
-		r.code = code
-	}
-	outcome := r.finish(err)
-	logger := p.module.engine.logger.With("plugin", c.Plugin, "tenant", c.Tenant, "digest", p.module.info.Digest)
-	switch refused := r.abi.Misused(); {
-	case outcome.Kind == HostFault:
-		return nil, errors.Join(outcome.Err, cold.close())
-	case refused != "":
-		logger.Warn("the image stays cold: the warm call needs a task", "function", refused)
-	case outcome.Kind != Complete:
-		logger.Warn("the image stays cold: the warm call failed", "outcome", outcome.Kind, "error", outcome.Message)
-	default:
-		hot, err := i.capture()
-		if err != nil {
-			return nil, errors.Join(err, cold.close())
-		}
-		hot.warm = true
-		return hot, cold.close()
-	}
-	if err := i.reset(cold, p.rung); err != nil {
-		return nil, errors.Join(err, cold.close())
-	}
-	return cold, nil
 }
 
 // give takes an instance back, which nothing uses any more; nil if there is none. It is kept if it can be reset.
@@ -334,12 +274,9 @@ func (p *pool) drop(keep int) (freed int64) {
 func (p *pool) retire() {
 	p.mu.Lock()
 	p.retired = true
+	if k := p.making; k != nil && k.waiters == 0 {
+		k.cancel(errRetired)
+	}
 	p.mu.Unlock()
 	p.drop(0)
-}
-
-func (p *pool) lastUse() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.used
 }

@@ -134,35 +134,210 @@ func TestPoolApart(t *testing.T) {
 	}
 }
 
-// TestPoolWaits: who waits for the image of a pool ends with its context, and goes on if the one who makes it
-// does not get there.
+// endless is a start that does not end.
+const endless = `(func (export "_initialize") (loop (br 0)))`
+
+// waiters is how many calls wait for the image of a pool.
+func waiters(p *pool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.making == nil {
+		return 0
+	}
+	return p.making.waiters
+}
+
+// TestPoolWaits: who waits for the image of a pool ends with its context or at its own timeout; a start that
+// fails is the outcome of all who wait then, and one of them has what it burned on his account.
 func TestPoolWaits(t *testing.T) {
 	t.Parallel()
-	module := load(t, handler(t, `(func (export "_initialize") (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 0))) (loop (br 0)))`, `(i32.const 0)`))
-	c := Call{Pool: "pool"}
-	making, stop := context.WithCancelCause(t.Context())
-	made, waited := make(chan Outcome, 1), make(chan Outcome, 1)
-	go func() { made <- module.Run(making, c) }()
+	module := load(t, handler(t, endless, `(i32.const 0)`))
+	c := Call{Pool: "pool", Limits: Limits{Timeout: 2 * time.Second}}
 	p := module.pool(&c, c.limits())
-	until(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.making != nil })
-	waiting, leave := context.WithCancelCause(t.Context())
-	go func() { waited <- module.Run(waiting, c) }()
-	leave(errDrain)
-	if got := <-waited; got.Kind != Cancelled || !errors.Is(got.Err, errDrain) {
-		t.Errorf("the one who waits: %+v", got)
+	ended := make(chan Outcome, 8)
+	for range cap(ended) {
+		go func() { ended <- module.Run(t.Context(), c) }()
 	}
-	next := c
-	next.Limits.CPU = time.Millisecond
-	go func() { waited <- module.Run(t.Context(), next) }()
-	stop(errDrain)
-	if got := <-made; got.Kind != Cancelled {
-		t.Errorf("the one who makes it: %+v", got)
+	until(t, func() bool { return waiters(p) == cap(ended) })
+	making := p.making
+	ctx, cancel := context.WithCancelCause(t.Context())
+	left := make(chan Outcome, 1)
+	go func() { left <- module.Run(ctx, c) }()
+	until(t, func() bool { return waiters(p) == cap(ended)+1 })
+	cancel(errDrain)
+	if got := <-left; got.Kind != Cancelled || !errors.Is(got.Err, errDrain) {
+		t.Errorf("the one whose context ends: %+v", got)
 	}
-	if got := <-waited; got.Kind != LimitExceeded {
-		t.Errorf("the next one: %+v", got)
+	hurried := c
+	hurried.Timeout = 10 * time.Millisecond
+	want := "before its first task (_initialize): timeout of 10ms exceeded: give the task a longer timeout, if the host's ceiling allows it"
+	if got := module.Run(t.Context(), hurried); got.Kind != LimitExceeded || got.Message != want {
+		t.Errorf("the one with a short timeout: %+v", got)
 	}
-	if p.busy != 0 || p.image != nil || len(p.idle) != 0 {
+	making.cancel(&limitError{limit: Limit{"timeout", "2s"}, message: "timeout"}) // as if its own time were over
+	billed := 0
+	for range cap(ended) {
+		got := <-ended
+		if got.Kind != LimitExceeded || got.Limit.Name != "timeout" {
+			t.Errorf("one of those who wait: %+v", got)
+		}
+		if got.Fuel > 0 {
+			billed++
+		}
+	}
+	if billed > 1 {
+		t.Errorf("%d have been billed for one start", billed)
+	}
+	if p.busy != 0 || p.image != nil || len(p.idle) != 0 || p.making != nil {
 		t.Errorf("left: %d busy, image %v, %d idle", p.busy, p.image, len(p.idle))
+	}
+}
+
+// TestStartIsBilled: what a start that fails burns is on the account of the task that began it.
+func TestStartIsBilled(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, endless, `(i32.const 0)`))
+	for _, pool := range []string{"", "pool"} {
+		got := module.Run(t.Context(), Call{Pool: pool, Limits: Limits{CPU: 20 * time.Millisecond}})
+		if !strings.Contains(got.Message, "cpu") || got.Fuel < 20_000_000 || got.CPU == 0 {
+			t.Errorf("pool %q: %s, fuel %d, CPU %s", pool, got.Message, got.Fuel, got.CPU)
+		}
+	}
+}
+
+// TestStartIsOver: a task's own timeout bounds the start of a handler also where it is made for that task alone.
+func TestStartIsOver(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, endless, `(i32.const 0)`))
+	for _, pool := range []string{"", "pool"} {
+		got := module.Run(t.Context(), Call{Pool: pool, Timeout: 10 * time.Millisecond})
+		if got.Kind != LimitExceeded || got.Limit.Name != "timeout" {
+			t.Errorf("pool %q: %s %s, want its timeout", pool, got.Kind, got.Message)
+		}
+	}
+}
+
+// TestUnwanted: the end of the only call that waits does not end the start at once, nor make the image a cold one;
+// the retirement of its pool does.
+func TestUnwanted(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, "", `(if (i32.eq (call $input_size) (i32.const 4)) (then (loop (br 0)))) (i32.const 0)`))
+	c := Call{Pool: "pool", Warm: []byte("warm"), Timeout: 10 * time.Millisecond}
+	if got := module.Run(t.Context(), c); got.Kind != LimitExceeded {
+		t.Errorf("outcome = %+v, want the timeout", got)
+	}
+	p := module.pool(&c, c.limits())
+	if p.rung == RungNew {
+		t.Skip("no image is made here")
+	}
+	p.mu.Lock()
+	k := p.making
+	p.mu.Unlock()
+	if k == nil || k.giveUp == nil {
+		t.Fatal("the start was given up with the call")
+	}
+	module.Retire("pool")
+	<-k.done
+	if p.image != nil || k.failed == nil || k.failed.Kind != Cancelled {
+		t.Errorf("image %v, the making ended with %+v", p.image, k.failed)
+	}
+}
+
+// TestQuantumIsNotPassedOn: what the counter of an instance has left of a quantum is not for the next task.
+func TestQuantumIsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, "", `(if (call $input_size) (then (loop (br 0)))) (i32.const 0)`))
+	limits := Limits{CPU: 1000 * time.Nanosecond}
+	alone := module.Run(t.Context(), Call{Input: []byte("x"), Limits: limits})
+	for range 3 {
+		complete(t, module.Run(t.Context(), Call{Pool: "pool"}))
+		after := module.Run(t.Context(), Call{Pool: "pool", Input: []byte("x"), Limits: limits})
+		if after.Kind != LimitExceeded || after.Fuel != alone.Fuel {
+			t.Errorf("after another task %s at %d, alone at %d", after.Kind, after.Fuel, alone.Fuel)
+		}
+	}
+}
+
+// TestImageIsClosed: a pool that is retired gives its image back.
+func TestImageIsClosed(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, `(data (i32.const 1000) "x")`, `(i32.const 0)`))
+	c := Call{Pool: "pool"}
+	complete(t, module.Run(t.Context(), c))
+	img := module.pool(&c, c.limits()).image
+	if img == nil {
+		t.Skip("no image is made here")
+	}
+	if img.held() == 0 {
+		t.Error("an image of nothing")
+	}
+	module.Retire("pool")
+	if img.held() != 0 {
+		t.Errorf("%d bytes of the image are left", img.held())
+	}
+}
+
+// TestLoadAgainFails: a call whose code cannot be loaded again is the host's fault, and counted out.
+func TestLoadAgainFails(t *testing.T) {
+	t.Parallel()
+	engine := setupWith(t, Config{Rung: RungNew})
+	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
+	c := Call{Pool: "pool"}
+	complete(t, module.Run(t.Context(), c))
+	if done, err := module.code.unload(t.Context()); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if err := module.code.source.close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := module.Run(t.Context(), c); got.Kind != HostFault || !errors.Is(got.Err, os.ErrClosed) {
+		t.Errorf("%+v", got)
+	}
+	if got := engine.Holdings(); got.Busy != 0 {
+		t.Errorf("%d calls are counted, of none", got.Busy)
+	}
+	module.code.source = source{}
+}
+
+// TestUnsoundIsDiscarded: an instance that cannot be reset, or in which the host erred, serves nobody again.
+func TestUnsoundIsDiscarded(t *testing.T) {
+	t.Parallel()
+	module := load(t, blocker(t))
+	c := Call{Pool: "pool"}
+	release := blocked(t, module, c)
+	p := module.pool(&c, c.limits())
+	if p.rung == RungNew {
+		t.Skip("no instance is kept here")
+	}
+	if err := p.image.memory.Close(); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if idle(module) != 0 {
+		t.Error("an instance that was not reset waits for the next call")
+	}
+	c = Call{Pool: "another", Input: []byte("x"), Log: func(string) { panic("of the caller") }}
+	if got := module.Run(t.Context(), c); got.Kind != HostFault {
+		t.Fatalf("%+v", got)
+	}
+	if idle(module) != 0 {
+		t.Error("an instance in which the host erred waits for the next call")
+	}
+}
+
+// TestUseIsNoted: a module is not idle that was just used, with a pool that is gone or with none.
+func TestUseIsNoted(t *testing.T) {
+	t.Parallel()
+	engine := setupWith(t, Config{IdleUnload: time.Hour})
+	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
+	for _, pool := range []string{"", "pool"} {
+		module.used.Store(time.Now().Add(-2 * time.Hour).UnixNano())
+		complete(t, module.Run(t.Context(), Call{Pool: pool}))
+		module.Retire("pool")
+		engine.tidy(t.Context(), time.Now())
+		if module.code.compiled == nil {
+			t.Errorf("pool %q: used this moment, and unloaded as idle for an hour", pool)
+		}
 	}
 }
 

@@ -111,30 +111,24 @@ func (c *crowd) disturb(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// isWarmed holds the image of a handler's pool that is warmed to be one.
-func (c *crowd) isWarmed(t *testing.T, task Call) {
-	t.Helper()
-	if info := c.module.Info(); info.Kind != Handler || info.Rung == RungNew {
-		return
-	}
-	task.Tenant, task.Pool = "acme", "warm"
-	c.module.Retire(task.Pool)
-	complete(t, c.module.Run(t.Context(), task))
-	if img := c.module.pool(&task, task.limits()).image; img == nil || !img.warm {
-		t.Error("the warm pool has a cold image")
-	}
-}
-
 // TestResidue: a task finds nothing of any other one, whatever those did, however they ended, and whatever became
 // of instances in between. It looks in its memory, also where that grows, and in its globals and tables.
 func TestResidue(t *testing.T) {
 	t.Parallel()
 	seed := seeded(t)
 	fuel := newFuels()
+	t.Cleanup(func() { fuel.check(t) }) // after all rungs
+	guests := residueGuests()
+	var binaries [][]byte
+	for _, guest := range guests {
+		if !guest.leftOut() {
+			binaries = append(binaries, guest.build(t))
+		}
+	}
 	rungs(t, func(t *testing.T, engine *Engine) {
-		for n, guest := range residueGuests() {
+		for n, guest := range guests {
 			t.Run(guest.name, func(t *testing.T) {
-				if guest.slow && slowdown > 1 {
+				if guest.leftOut() {
 					t.Skip("with the race detector it is compiled for too long")
 				}
 				r := &residueRun{
@@ -149,12 +143,10 @@ func TestResidue(t *testing.T) {
 					r.overflows(t)
 				}
 				r.run(t, func(random *rand.Rand) bool { return r.task(t, random) })
-				r.isWarmed(t, Call{Input: runtimetest.ResidueInput(1, runtimetest.EndComplete), Limits: Limits{Memory: guest.memory}, Warm: []byte{0}})
 				t.Logf("rung %s: %s", r.module.Info().Rung, r.summary())
 			})
 		}
-	})
-	fuel.check(t)
+	}, binaries...)
 }
 
 // residueRun is a crowd of tasks of one guest.

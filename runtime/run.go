@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ func (e *faultError) Error() string { return e.err.Error() }
 // instance. It belongs to the goroutine of the call.
 type run struct {
 	module   *Module
+	stage    abi.Stage
 	limits   Limits
 	instance *instance // nil before there is one
 	stack    int64     // bytes of its call stack that the engine has counted
@@ -29,7 +31,6 @@ type run struct {
 	meter    meter
 	wasi     *wasi.System
 	abi      abi.System // of a handler
-	task     abi.Config // what that was made of
 
 	done     <-chan struct{} // the caller's context
 	over     func() error    // and why it has ended
@@ -37,8 +38,6 @@ type run struct {
 	deadline time.Time       // zero is none
 	late     func() error    // what ends the guest then
 	hostTime time.Duration
-
-	beginning bool // a handler has not come to its task yet
 
 	cause  error // why the host has ended the guest
 	exited bool  // the guest has ended itself
@@ -60,6 +59,8 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	case ctx.Err() != nil:
 		return cancelledOutcome(context.Cause(ctx))
 	}
+	m.touch()
+	defer m.touch()
 	p := m.pool(&c, limits)
 	i, ended, ok := p.take(ctx, &c)
 	for !ok {
@@ -76,7 +77,6 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	r.meter.stop()
 	elapsed := time.Since(started)
 	outcome := r.finish(err)
-	outcome.Fuel, outcome.CPU = r.meter.burned, r.meter.cpu
 	outcome.GuestTime, outcome.HostTime = elapsed-r.hostTime, r.hostTime
 	p.give(i, outcome.Kind != HostFault)
 	return outcome
@@ -89,7 +89,7 @@ func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment
 		deadline = time.Now().Add(limits.Timeout)
 	}
 	r := &run{
-		module: m, limits: limits, late: c.late,
+		module: m, stage: stage, limits: limits, late: c.late,
 		output: output{limit: limits.Output},
 		logs:   logs{limit: limits.Log, line: c.Log, progress: c.Progress},
 		meter:  meter{gate: m.engine.gate, limit: int64(limits.CPU)},
@@ -97,8 +97,7 @@ func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment
 	}
 	system := wasi.Config{Host: r, Files: c.Files, Started: m.engine.started}
 	if m.info.Kind == Handler {
-		r.task = abi.Config{Host: r, Stage: stage, Input: c.Input, Started: m.engine.started, Task: c.task(deadline)}
-		r.abi.Init(r.task)
+		r.abi.Init(abi.Config{Host: r, Stage: stage, Input: c.Input, Started: m.engine.started, Task: c.task(deadline)})
 		system.Args, system.Env = handlerArgs, environment
 	} else {
 		r.meter.burned = m.price
@@ -133,11 +132,6 @@ func (p *pool) call(r *run, i *instance) (*instance, error) {
 	r.enter(i)
 	defer r.leave(i)
 	i.calls++
-	if p.rung == RungNew && m.info.Kind == Handler {
-		if err := r.begin(i); err != nil {
-			return i, err
-		}
-	}
 	if m.info.Kind == Command && m.start {
 		if err := i.callExport(wasm.StartExport); err != nil {
 			return i, err
@@ -153,6 +147,7 @@ func (p *pool) call(r *run, i *instance) (*instance, error) {
 // enter makes the instance the one that the run uses.
 func (r *run) enter(i *instance) {
 	i.run, r.instance = r, i
+	i.memory.refused = false
 	r.meter.attach(i.counter)
 }
 
@@ -170,21 +165,14 @@ func (r *run) countStack() {
 	r.stack = size
 }
 
-// begin runs what a handler runs before its first task. Its fuel is not the task's: where a handler begins once
-// for many tasks, none of them pays for it.
+// begin runs what a handler runs before its first task. It is a run of its own: where a handler begins once for many
+// tasks, none of them pays for it, logs it, or has the files open that it opened.
 func (r *run) begin(i *instance) error {
-	r.beginning = true
-	config := r.task
-	config.Stage = abi.Initializing
-	r.abi.Init(config)
 	for _, name := range r.module.startup {
 		if err := i.callExport(name); err != nil {
 			return err
 		}
 	}
-	r.abi.Init(r.task)
-	r.meter.forget()
-	r.beginning = false
 	return nil
 }
 
@@ -220,10 +208,11 @@ func (r *run) finish(err error) Outcome {
 		r.blame(wrong)
 	}
 	outcome := r.judge(err)
-	if r.beginning {
+	if r.stage == abi.Initializing {
 		outcome = unbegun(outcome)
 	}
 	outcome.Stderr = r.logs.end()
+	outcome.Fuel, outcome.CPU = r.meter.burned, r.meter.cpu
 	return outcome
 }
 
@@ -231,7 +220,7 @@ func (r *run) finish(err error) Outcome {
 func unbegun(outcome Outcome) Outcome {
 	switch outcome.Kind {
 	case Complete, Retry, Fatal:
-		outcome = Outcome{Kind: Failed, Code: outcome.Code, Message: "the handler exited"}
+		outcome = Outcome{Kind: Failed, Code: outcome.Code, Message: fmt.Sprintf("the handler exited with status %d: let it return", outcome.Code)}
 	case Cancelled, HostFault:
 		return outcome
 	}

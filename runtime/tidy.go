@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	goruntime "runtime"
 	"slices"
@@ -36,7 +37,7 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 				m.forget(key, p)
 			}
 		}
-		if e.idleUnload > 0 && now.Sub(m.lastUse()) >= e.idleUnload {
+		if e.idleUnload > 0 && m.unusedFor(now) >= e.idleUnload {
 			unloaded = e.unload(ctx, m) || unloaded
 		}
 	}
@@ -87,8 +88,11 @@ func (p *pool) addTo(h *Holdings) {
 // Relieve gives back at least so many bytes of what is idle, if there is as much, those first that were used
 // longest ago, and tells how many it were. What is given back is made again when it is needed.
 func (e *Engine) Relieve(ctx context.Context, bytes int64) (freed int64) {
-	modules := e.allModules()
-	slices.SortFunc(modules, func(a, b *Module) int { return a.lastUse().Compare(b.lastUse()) })
+	modules, now, unused := e.allModules(), time.Now(), map[*Module]time.Duration{}
+	for _, m := range modules {
+		unused[m] = m.unusedFor(now)
+	}
+	slices.SortFunc(modules, func(a, b *Module) int { return cmp.Compare(unused[b], unused[a]) })
 	unloaded := false
 	for _, m := range modules {
 		if freed >= bytes {

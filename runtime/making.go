@@ -1,0 +1,184 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quern-project/quern/runtime/abi"
+)
+
+const (
+	// unwanted is how long the making of an image goes on while nobody waits for it: calls with a short timeout
+	// do not keep it from ever coming to its end.
+	unwanted = 10 * time.Second
+	// maxWarm bounds a warm call whose manifest bounds none.
+	maxWarm = 10 * time.Second
+)
+
+// errUnwanted ends a making that nobody waits for, errRetired one of a pool that takes no calls any more.
+var (
+	errUnwanted = errors.New("nobody waits for the handler's start any more")
+	errRetired  = errors.New("the plugin is gone")
+)
+
+// making is the making of a pool's image, which is nobody's call: it has the limits of one of its own, and whoever
+// needs the image waits for it no longer than his own call may take.
+type making struct {
+	done   chan struct{} // closed when it has ended
+	cancel context.CancelCauseFunc
+
+	// Guarded by the pool's mu.
+	waiters int
+	giveUp  *time.Timer // while there are none
+	failed  *Outcome    // nil if there is an image, or it has not ended
+	billed  bool        // somebody has what a failed one has burned on his account
+}
+
+// start is the call in which the guest begins: it has no task.
+func (c *Call) start(timeout time.Duration) *Call {
+	return &Call{Tenant: c.Tenant, Plugin: c.Plugin, Env: c.Env, Files: c.Files, Warm: c.Warm, Limits: c.Limits, Timeout: timeout}
+}
+
+// join begins the making of the image, or joins those who wait for it. The caller holds mu.
+func (p *pool) join(c *Call) *making {
+	k := p.making
+	if k == nil {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		k = &making{done: make(chan struct{}), cancel: cancel}
+		p.making = k
+		p.busy++
+		start := c.start(0)
+		p.module.makings.Go(func() {
+			defer cancel(nil)
+			p.finish(k, start, ctx)
+		})
+	}
+	if k.giveUp != nil {
+		k.giveUp.Stop()
+		k.giveUp = nil
+	}
+	k.waiters++
+	return k
+}
+
+// finish makes the image, and leaves the instance that it was taken of to the first who takes it.
+func (p *pool) finish(k *making, start *Call, ctx context.Context) { //nolint:revive // ctx is that of the making
+	i, img, failed := p.first(ctx, start)
+	p.mu.Lock()
+	p.making, p.image, k.failed = nil, img, failed
+	if i != nil {
+		p.idle = append(p.idle, i)
+	}
+	if k.giveUp != nil {
+		k.giveUp.Stop()
+	}
+	p.mu.Unlock()
+	p.ended()
+	close(k.done)
+}
+
+// wait waits until the making has ended, and returns what ends the call before that, or with it.
+func (p *pool) wait(ctx context.Context, c *Call, k *making) *Outcome {
+	var late <-chan time.Time
+	if limit := c.limits().Timeout; limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	var outcome Outcome
+	select {
+	case <-k.done:
+		return p.failure(k)
+	case <-ctx.Done():
+		outcome = cancelledOutcome(context.Cause(ctx))
+	case <-late:
+		var limit *limitError
+		errors.As(c.late(), &limit)
+		outcome = unbegun(limitOutcome(limit))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k.waiters--; k.waiters == 0 {
+		k.giveUp = time.AfterFunc(unwanted, func() { k.cancel(errUnwanted) })
+	}
+	return &outcome
+}
+
+// failure is the outcome for one of those who have waited; nil if there is an image. The first one's account has
+// what was burned.
+func (p *pool) failure(k *making) *Outcome {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k.failed == nil {
+		return nil
+	}
+	outcome := *k.failed
+	if k.billed {
+		outcome.Fuel, outcome.CPU = 0, 0
+	}
+	k.billed = true
+	return &outcome
+}
+
+// first makes the image of the pool, and the instance that it is taken of.
+func (p *pool) first(ctx context.Context, start *Call) (*instance, *image, *Outcome) {
+	i, failed := p.fresh(ctx, start)
+	if failed != nil {
+		return nil, nil, failed
+	}
+	img, err := i.capture()
+	if err == nil && start.Warm != nil && p.module.info.Kind == Handler {
+		img, err = p.warm(ctx, start, i, img)
+	}
+	if err == nil {
+		return i, img, nil
+	}
+	p.discard(i)
+	outcome := faultOutcome(err)
+	if ctx.Err() != nil {
+		outcome = cancelledOutcome(context.Cause(ctx))
+	}
+	return nil, nil, &outcome
+}
+
+// warm runs a call without a task in the instance, and makes its image one of what that leaves. If the guest
+// does not come to its end, the image stays the cold one. It returns that which holds; an error is the host's, or
+// the end of the context.
+func (p *pool) warm(ctx context.Context, start *Call, i *instance, cold *image) (*image, error) {
+	c := *start
+	c.Input = c.Warm
+	limits := c.limits()
+	if limits.Timeout == 0 {
+		limits.Timeout, c.Limits.Timeout = maxWarm, maxWarm
+	}
+	r := p.module.newRun(ctx, &c, limits, c.environment(Handler), abi.Warming)
+	r.meter.start()
+	r.enter(i)
+	code, err := i.callEntry(Handler)
+	r.leave(i)
+	r.meter.stop()
+	if err == nil {
+		r.code = code
+	}
+	outcome := r.finish(err)
+	logger := p.module.engine.logger.With("plugin", c.Plugin, "tenant", c.Tenant, "digest", p.module.info.Digest)
+	switch refused := r.abi.Misused(); {
+	case outcome.Kind == HostFault, outcome.Kind == Cancelled:
+		return nil, errors.Join(outcome.Err, cold.close())
+	case refused != "":
+		logger.Warn("the image stays cold: the warm call needs a task", "function", refused)
+	case outcome.Kind != Complete:
+		logger.Warn("the image stays cold: the warm call failed", "outcome", outcome.Kind, "error", outcome.Message)
+	default:
+		hot, err := i.capture()
+		if err != nil {
+			return nil, errors.Join(err, cold.close())
+		}
+		return hot, cold.close()
+	}
+	if err := i.reset(cold, p.rung); err != nil {
+		return nil, errors.Join(err, cold.close())
+	}
+	return cold, nil
+}
