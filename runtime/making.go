@@ -51,7 +51,7 @@ func (p *pool) join(c *Call) *making {
 		start := c.start(0)
 		p.module.makings.Go(func() {
 			defer cancel(nil)
-			p.finish(k, start, ctx)
+			p.begin(ctx, k, start)
 		})
 	}
 	if k.giveUp != nil {
@@ -62,8 +62,8 @@ func (p *pool) join(c *Call) *making {
 	return k
 }
 
-// finish makes the image, and leaves the instance that it was taken of to the first who takes it.
-func (p *pool) finish(k *making, start *Call, ctx context.Context) { //nolint:revive // ctx is that of the making
+// begin makes the image, and leaves the instance that it was taken of to the first who takes it.
+func (p *pool) begin(ctx context.Context, k *making, start *Call) {
 	i, img, failed := p.first(ctx, start)
 	p.mu.Lock()
 	p.making, p.image, k.failed = nil, img, failed
@@ -99,7 +99,7 @@ func (p *pool) wait(ctx context.Context, c *Call, k *making) *Outcome {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if k.waiters--; k.waiters == 0 {
+	if k.waiters--; k.waiters == 0 && p.making == k {
 		k.giveUp = time.AfterFunc(unwanted, func() { k.cancel(errUnwanted) })
 	}
 	return &outcome
