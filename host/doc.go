@@ -5,7 +5,7 @@
 //	                            │ pick: which queue, how many
 //	                            ▼
 //	                         intake ──reserve──▶ Redis
-//	                            │ a goroutine for each task
+//	                            │ a worker for each task
 //	                            ▼
 //	                          task ──plugins.Version.Run──▶ outcome
 //	                            │
@@ -22,7 +22,9 @@
 //
 // The scheduler is the only place that knows all queues, slots and memory. It grants slots to the
 // queues that may have work, one at a time to the one with the fewest running tasks, and among equals
-// to the one that was served longest ago: a queue with one task waits for no backlog of another.
+// to the one that was served longest ago: a queue with one task waits for no backlog of another. A task
+// is admitted if its limits fit into the memory beside those of others and what the reservoir, the engine,
+// holds for plugins; relief.go measures that, and has idle memory given back where it stands in the way.
 //
 // # Failure
 //

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -144,7 +143,7 @@ func (r *run) Exit(code uint32) {
 // Stdout implements wasi.Host. A handler has another way to its result: what it writes here is log.
 func (r *run) Stdout(p []byte) {
 	if r.module.info.Kind == Handler {
-		r.Stderr(p)
+		r.log(&r.logs.stdout, p)
 		return
 	}
 	if !r.output.add(p) {
@@ -153,12 +152,7 @@ func (r *run) Stdout(p []byte) {
 }
 
 // Stderr implements wasi.Host.
-func (r *run) Stderr(p []byte) {
-	r.Spend(linePrice * bytes.Count(p, []byte("\n")))
-	if err := r.logs.write(p); err != nil {
-		r.end(err)
-	}
-}
+func (r *run) Stderr(p []byte) { r.log(&r.logs.stream, p) }
 
 // Output implements abi.Host.
 func (r *run) Output(p []byte) bool {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -79,15 +80,16 @@ func (i *Info) describe(o *wasm.Rewritten) {
 
 func bytesOf(pages uint32) int64 { return int64(pages) * wasm.PageSize }
 
-// kindOf tells the kinds apart; "" is none of them.
+// kindOf tells the kinds apart; "" is none of them. The name of an export is enough: one that is no function is refused
+// as such.
 func kindOf(o *wasm.Outline) Kind {
-	if export, ok := o.Export(handlerExport); ok && export.Kind == wasm.Function {
+	if _, ok := o.Export(handlerExport); ok {
 		return Handler
 	}
 	if o.ImportsFrom(extismModule) {
 		return Extism
 	}
-	if export, ok := o.Export(entryPoints[Command]); ok && export.Kind == wasm.Function {
+	if _, ok := o.Export(entryPoints[Command]); ok {
 		return Command
 	}
 	return ""
@@ -118,20 +120,28 @@ func (b *backend) refusals(kind Kind, o *wasm.Outline) []Refusal {
 func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 	var found []Refusal
 	check := func(name, want, remedy string) {
-		if export, ok := o.Export(name); ok && export.Kind == wasm.Function && export.Signature.String() != want {
-			found = append(found, Refusal{
-				What:   fmt.Sprintf("%s is %s instead of %s", name, export.Signature, want),
-				Where:  "export " + name,
-				Remedy: remedy,
-			})
+		export, ok := o.Export(name)
+		refusal := Refusal{Where: "export " + name, Remedy: remedy}
+		switch {
+		case !ok:
+			return
+		case export.Kind != wasm.Function:
+			refusal.What = fmt.Sprintf("%s is a %s instead of a function %s", name, export.Kind, want)
+			refusal.Remedy = fmt.Sprintf("export the %s under another name, and under this one a function: %s", export.Kind, remedy)
+		case export.Signature.String() != want:
+			refusal.What = fmt.Sprintf("%s is %s instead of %s", name, export.Signature, want)
+		default:
+			return
 		}
+		found = append(found, refusal)
 	}
 	if kind == Command {
 		check(entryPoints[Command], "() -> ()", "export the start function of a WASI command under this name")
 		return found
 	}
+	handle, _ := o.Export(handlerExport)
 	_, starts := o.Export(entryPoints[Command])
-	if _, begins := o.Export(initialize); starts && !begins {
+	if _, begins := o.Export(initialize); starts && !begins && handle.Kind == wasm.Function {
 		found = append(found, Refusal{
 			What:   "a handler that was built as a command",
 			Where:  "exports",
@@ -150,7 +160,7 @@ func (b *backend) foreign(o *wasm.Outline) []Refusal {
 		return nil
 	}
 	kind := Command
-	if o.ImportsFrom(abi.ModuleName) {
+	if kindOf(o) == Handler || o.ImportsFrom(abi.ModuleName) {
 		kind = Handler
 	}
 	return b.checkImports(kind, o)
@@ -214,7 +224,7 @@ func (b *backend) checkImports(kind Kind, o *wasm.Outline) []Refusal {
 // checkImport refuses what is not a function of WASI preview 1, or for a handler of quern_v1, with its very
 // signature.
 func (b *backend) checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
-	functions, remedy := b.wasi, "build it with a toolchain for WASI preview 1: "+buildCommand
+	functions, remedy := b.wasi, "build it with a toolchain for WASI preview 1: "+buildOf(kind)
 	if kind == Handler && i.Module == abi.ModuleName {
 		functions, remedy = b.abi, "declare it so"
 	}
@@ -222,7 +232,7 @@ func (b *backend) checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
 	refusal := Refusal{
 		What:   "unknown import " + name,
 		Where:  "import section",
-		Remedy: importRemedy(i),
+		Remedy: importRemedy(kind, i),
 	}
 	if i.Module != wasi.ModuleName && (kind != Handler || i.Module != abi.ModuleName) {
 		return refusal, false
@@ -235,7 +245,7 @@ func (b *backend) checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
 	want, ok := functions[i.Name]
 	if !ok {
 		if i.Module == abi.ModuleName {
-			refusal.Remedy = abi.ModuleName + " has no such function"
+			refusal.Remedy = "import one that exists: " + strings.Join(slices.Sorted(maps.Keys(b.abi)), ", ")
 		}
 		if i.Module == abi.ModuleName && abi.Planned(i.Name) {
 			refusal.What = "import " + name + ", which is not supported yet"
@@ -251,20 +261,34 @@ func (b *backend) checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
 	return Refusal{}, true
 }
 
+// buildOf is the remedy for a module of that kind that was built for another host.
+func buildOf(kind Kind) string {
+	if kind == Handler {
+		return "build a library that exports " + handlerExport + " (Go: GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared; " +
+			"Rust: --target wasm32-wasip1 --crate-type cdylib; C: clang --target=wasm32-wasi -mexec-model=reactor)"
+	}
+	return buildCommand
+}
+
 // importRemedy recognizes the toolchains whose modules are made for another host.
-func importRemedy(i wasm.Import) string {
-	const onlyWASI = "a command may import only functions of " + wasi.ModuleName
+func importRemedy(kind Kind, i wasm.Import) string {
+	only := "a command may import only functions of " + wasi.ModuleName
+	if kind == Handler {
+		only = "a handler may import only functions of " + abi.ModuleName + " and of " + wasi.ModuleName
+	}
 	switch {
 	case i.Module == wasi.ModuleName:
-		return "WASI preview 1 has no such function: " + buildCommand
+		return "WASI preview 1 has no such function: " + buildOf(kind)
 	case i.Module == abi.ModuleName:
 		return "only a handler may import it, which exports " + handlerExport
+	case strings.HasPrefix(i.Module, "quern_"):
+		return abi.ModuleName + " is the only version there is; " + only
 	case i.Module == "wasi_unstable" || i.Module == "wasi":
 		return "built for an older or extended WASI: build it for preview 1, without threads"
 	case strings.HasPrefix(i.Module, "wasi:") || strings.HasPrefix(i.Module, "cm32p2|"):
-		return "built for WASI 0.2: " + buildCommand
+		return "built for WASI 0.2: " + buildOf(kind)
 	case strings.HasPrefix(i.Module, "wasix"):
-		return "built for WASIX: " + buildCommand
+		return "built for WASIX: " + buildOf(kind)
 	case i.Module == "gojs" || i.Module == "go":
 		return "built by Go for the browser: build it with GOOS=wasip1 GOARCH=wasm"
 	case i.Module == "wbg" || strings.HasPrefix(i.Module, "__wbindgen") || strings.HasSuffix(i.Module, "_bg.js"):
@@ -278,9 +302,9 @@ func importRemedy(i wasm.Import) string {
 	case i.Module == "env" && (i.Name == "abort" || i.Name == "seed" || i.Name == "trace"):
 		return "built by AssemblyScript for the browser: build it with @assemblyscript/wasi-shim"
 	case i.Module == "env" && i.Kind == wasm.Function:
-		return "a function that no linked library defines: link the library, and do not use --allow-undefined; " + onlyWASI
+		return "a function that no linked library defines: link the library, and do not use --allow-undefined; " + only
 	default:
-		return onlyWASI
+		return only
 	}
 }
 

@@ -24,11 +24,11 @@ const MaxMemory = 4<<30 - 64<<10
 type Limits struct {
 	// Memory bounds the guest's linear memory. Default 64 MiB; more than MaxMemory means that.
 	Memory int64
-	// Input bounds what is handed to the guest on stdin. Default 16 MiB.
+	// Input bounds what is handed to the guest, to a command on stdin. Default 16 MiB.
 	Input int64
-	// Output bounds what the guest may write to stdout. Default 16 MiB.
+	// Output bounds the result: what a command may write to stdout, a handler to its output. Default 16 MiB.
 	Output int64
-	// Log bounds what the guest may write to stderr. Default 64 KiB.
+	// Log bounds what the guest may write to stderr, a handler to stderr and stdout together. Default 64 KiB.
 	Log int64
 	// Timeout bounds the wall-clock time of the call. Default 0, which is none.
 	Timeout time.Duration
@@ -94,7 +94,7 @@ func outputReached(limit int64) *limitError {
 
 func logExceeded(limit int64) *limitError {
 	value := units.FormatSize(limit)
-	return exceeded("log", value, fmt.Sprintf("log limit of %s exceeded on stderr", value))
+	return exceeded("log", value, fmt.Sprintf("log limit of %s exceeded", value))
 }
 
 func timeoutExceeded(limit time.Duration) *limitError {

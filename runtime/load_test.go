@@ -54,6 +54,8 @@ func TestLoadRefusals(t *testing.T) {
 		build = "build a core module that exports _start (Go: GOOS=wasip1 GOARCH=wasm go build; Rust: --target wasm32-wasip1; C: clang --target=wasm32-wasi)"
 		again = "build it again, or copy it again and rename it into place when it is whole"
 		fn    = runtimetest.FunctionKind
+		// What a handler may import.
+		onlyHandler = "a handler may import only functions of quern_v1 and of wasi_snapshot_preview1"
 	)
 	engine := setup(t)
 	tar := append(make([]byte, 257), "ustar\x00"...)
@@ -124,6 +126,24 @@ func TestLoadRefusals(t *testing.T) {
 		{"assemblyscript", importing("env", "abort", fn, 0), "unknown import env.abort (import section): built by AssemblyScript for the browser: build it with @assemblyscript/wasi-shim"},
 		{"object", importing("env", "__linear_memory", runtimetest.MemoryKind, 0, 1), "unknown import env.__linear_memory (import section): this is an object file: link it (clang without -c)"},
 		{"quern_v1", importing("quern_v1", "input", fn, 0), "unknown import quern_v1.input (import section): only a handler may import it, which exports quern_handle"},
+		{"later quern", importing("quern_v2", "input_size", fn, 0), "unknown import quern_v2.input_size (import section): quern_v1 is the only version there is; a command may import only functions of wasi_snapshot_preview1"},
+		{"start that is a memory", exportingMemory("_start"), "_start is a memory instead of a function () -> () (export _start): export the memory under another name, and under this one a function: export the start function of a WASI command under this name"},
+
+		// A handler that asks for what it does not get, or is none.
+		{"handler of env", handlerOf(t, `(import "env" "foo" (func))`), "unknown import env.foo (import section): a function that no linked library defines: link the library, and do not use --allow-undefined; " + onlyHandler},
+		{"handler of a later quern", handlerOf(t, `(import "quern_v2" "input_size" (func (result i32)))`), "unknown import quern_v2.input_size (import section): quern_v1 is the only version there is; " + onlyHandler},
+		{"handler of another host", handlerOf(t, `(import "my:host" "call" (func))`), "unknown import my:host.call (import section): " + onlyHandler},
+		{"handler misspelled", handlerOf(t, `(import "quern_v1" "inputsize" (func (result i32)))`), "unknown import quern_v1.inputsize (import section): import one that exists: cancelled, clock, error_set, input_read, input_size, output_write, random, result_read, retry_after, task_number, task_text"},
+		{"handler planned", handlerOf(t, `(import "quern_v1" "http" (func))`), "import quern_v1.http, which is not supported yet (import section): do without it until a later version of Quern"},
+		{"handler signature", handlerOf(t, `(import "quern_v1" "input_size" (func (param i32)))`), "import quern_v1.input_size is (i32) -> () instead of () -> (i32) (import section): declare it so"},
+		{"handler global", handlerOf(t, `(import "quern_v1" "input_size" (global i32))`), "import quern_v1.input_size is a global (import section): quern_v1 has functions only: define the global in the module"},
+		{"handler of wasi", handlerOf(t, `(import "wasi_snapshot_preview1" "sock_open" (func))`), "unknown import wasi_snapshot_preview1.sock_open (import section): WASI preview 1 has no such function: " + buildOf(Handler)},
+		{"handle that is a memory", exportingMemory("quern_handle"), "quern_handle is a memory instead of a function () -> (i32) (export quern_handle): export the memory under another name, and under this one a function: return 0 for complete, 75 to try again later, 65 for failed for good"},
+		{"handle that is a global", runtimetest.BuildWAT(t, `(module (memory 1) (global (export "quern_handle") i32 (i32.const 0)) (func (export "_start")))`), "quern_handle is a global instead of a function () -> (i32) (export quern_handle): export the global under another name, and under this one a function: return 0 for complete, 75 to try again later, 65 for failed for good"},
+		{"handle that is a table", runtimetest.BuildWAT(t, `(module (table (export "quern_handle") 1 funcref))`), "quern_handle is a table instead of a function () -> (i32) (export quern_handle): export the table under another name, and under this one a function: return 0 for complete, 75 to try again later, 65 for failed for good"},
+		{"initialize that is a memory", handlerOf(t, `(memory (export "_initialize") 1)`), "_initialize is a memory instead of a function () -> () (export _initialize): export the memory under another name, and under this one a function: export what a WASI reactor begins with under this name"},
+		{"damaged handler of env", append(handlerOf(t, `(import "my:host" "call" (func))`), 99, 0), "unknown import my:host.call (import section): " + onlyHandler + "; a damaged WebAssembly module: section 99 is unknown (unknown section at byte 80): " + again},
+
 		{"no memory", withoutMemory(), "no memory, which the functions of wasi_snapshot_preview1 read and write (memory section): declare a memory and export it as memory"},
 		{"table bomb", tableBomb(), "a module that is too large to serve: 2000000 entries in tables, more than 1048576 (table section at byte 31): declare smaller tables"},
 		{"elements", elementsOutside(), "element segment 0 ends at entry 3 of table 0, which has 2 (element section): build it again"},
@@ -139,11 +159,29 @@ func TestLoadRefusals(t *testing.T) {
 			if err.Error() != test.want {
 				t.Errorf("refusal =\n%s\nwant\n%s", err, test.want)
 			}
-			if len(refused.Refusals) != 1 {
-				t.Errorf("%d refusals, want 1", len(refused.Refusals))
+			if want := 1 + strings.Count(test.want, "; a damaged"); len(refused.Refusals) != want {
+				t.Errorf("%d refusals, want %d", len(refused.Refusals), want)
 			}
 		})
 	}
+}
+
+// handlerOf is a handler with one more field.
+func handlerOf(t *testing.T, field string) []byte {
+	t.Helper()
+	memory := `(memory (export "memory") 1)`
+	if strings.HasPrefix(field, "(memory") {
+		memory = ""
+	}
+	return runtimetest.BuildWAT(t, `(module `+field+memory+` (func (export "quern_handle") (result i32) (i32.const 0)))`)
+}
+
+// exportingMemory is a module without functions that exports its memory under that name.
+func exportingMemory(name string) []byte {
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.MemorySection, []byte{0, 1}),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export(name, runtimetest.MemoryKind, 0)),
+	)
 }
 
 func randomBytes(seed uint64) []byte {
@@ -334,7 +372,7 @@ func TestLoadErrors(t *testing.T) {
 	})
 }
 
-// FuzzLoad: no file makes the checks before the compiler panic, or pass what is no command.
+// FuzzLoad: no file makes the checks before the compiler panic, or pass what is neither a command nor a handler.
 func FuzzLoad(f *testing.F) {
 	engine := setup(f)
 	for _, seed := range [][]byte{
@@ -361,8 +399,8 @@ func FuzzLoad(f *testing.F) {
 		}
 		found := engine.cache.backend.refusals(kindOf(outline), outline)
 		checkRefusals(t, found)
-		if len(found) == 0 && kindOf(outline) != Command {
-			t.Errorf("a %q passed", kindOf(outline))
+		if kind := kindOf(outline); len(found) == 0 && kind != Command && kind != Handler {
+			t.Errorf("a %q passed", kind)
 		}
 	})
 }

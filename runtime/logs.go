@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// maxLine is where a line of stderr is cut into pieces, in bytes.
+	// maxLine is where a line of the log is cut into pieces, in bytes.
 	maxLine = 8 << 10
-	// maxTail is how much of stderr is kept for the outcome, in bytes.
+	// maxTail is how much of the log is kept for the outcome, in bytes.
 	maxTail = 4 << 10
 )
 
-// lineKind is what becomes of a line of stderr.
+// lineKind is what becomes of a line.
 type lineKind int
 
 const (
@@ -28,7 +28,18 @@ const (
 // maxHead is how much of a line it takes at most to tell its kind.
 const maxHead = len(progressPrefix) + maxFraction + 1
 
-// logs cuts a guest's stderr into lines, hands each on as soon as it is complete, and keeps the end.
+// stream is what a guest writes to one of its two streams: the line that has not ended yet.
+type stream struct {
+	kind     lineKind
+	fraction float64 // of a line of progress
+	// partial is the line. Of an ordinary one it has at most maxLine bytes, of one of progress the beginning of its
+	// message: the rest is dropped.
+	partial []byte
+}
+
+// logs cuts a guest's stderr, and a handler's stdout, into lines, hands each on as soon as it is complete, and keeps the
+// end. Both streams are one log, but each has its own line: what stdout leaves open does not swallow what stderr says to
+// the host.
 type logs struct {
 	limit    int64
 	written  int64                 // bytes of ordinary lines
@@ -37,23 +48,23 @@ type logs struct {
 	broken   error                 // line or progress has panicked
 	full     bool                  // the limit was passed
 
-	kind     lineKind // of the line that has not ended yet
-	fraction float64  // of a line of progress
-	// partial is the line that has not ended yet. Of an ordinary one it has at most maxLine bytes, of one
-	// of progress the beginning of its message: the rest is dropped.
-	partial []byte
-	tail    []byte // sanitized lines, each with its newline
+	stream        // stderr
+	stdout stream // says nothing to the host
+	tail   []byte // sanitized lines, each with its newline
 }
 
-// write takes what the guest has written. What would pass the limit is an error, and so is a panic of those
+// write takes what the guest has written to stderr.
+func (l *logs) write(p []byte) error { return l.take(&l.stream, p) }
+
+// take takes what the guest has written to a stream. What would pass the limit is an error, and so is a panic of those
 // that take the lines; what came before is handed on.
-func (l *logs) write(p []byte) error {
+func (l *logs) take(s *stream, p []byte) error {
 	for rest := p; len(rest) > 0 && !l.full; {
 		piece, after, ended := bytes.Cut(rest, []byte("\n"))
 		rest = after
-		l.add(piece)
+		l.add(s, piece)
 		if ended {
-			l.endLine()
+			l.endLine(s)
 		}
 	}
 	return l.wrong()
@@ -72,50 +83,53 @@ func (l *logs) wrong() error {
 }
 
 // add takes a piece of a line.
-func (l *logs) add(piece []byte) {
-	if l.kind == undecided {
-		n := min(len(piece), maxHead-len(l.partial))
-		l.partial = append(l.partial, piece[:n]...)
-		piece = piece[n:]
-		l.decide(false)
+func (l *logs) add(s *stream, piece []byte) {
+	if s == &l.stdout {
+		s.kind = ordinary // whatever it says
 	}
-	switch l.kind {
+	if s.kind == undecided {
+		n := min(len(piece), maxHead-len(s.partial))
+		s.partial = append(s.partial, piece[:n]...)
+		piece = piece[n:]
+		l.decide(s, false)
+	}
+	switch s.kind {
 	case ordinary:
-		l.partial = append(l.partial, piece[:l.admit(len(piece))]...)
-		for len(l.partial) > maxLine {
-			long := prefix(l.partial, maxLine)
+		s.partial = append(s.partial, piece[:l.admit(len(piece))]...)
+		for len(s.partial) > maxLine {
+			long := prefix(s.partial, maxLine)
 			l.emit(long)
-			l.partial = append(l.partial[:0], l.partial[len(long):]...)
+			s.partial = append(s.partial[:0], s.partial[len(long):]...)
 		}
 	case progress:
 		// One byte more than the message may have shows where to cut it.
-		l.partial = append(l.partial, piece[:min(len(piece), max(0, maxProgress+1-len(l.partial)))]...)
+		s.partial = append(s.partial, piece[:min(len(piece), max(0, maxProgress+1-len(s.partial)))]...)
 	case undecided:
 	}
 }
 
 // decide tells the kind of a line by its beginning, which is in partial, if that is enough.
-func (l *logs) decide(ended bool) {
-	l.kind = ordinary
-	if text, ok := bytes.CutPrefix(l.partial, []byte(progressPrefix)); ok {
+func (l *logs) decide(s *stream, ended bool) {
+	s.kind = ordinary
+	if text, ok := bytes.CutPrefix(s.partial, []byte(progressPrefix)); ok {
 		number, message, found := bytes.Cut(text, []byte(" "))
-		if !found && !ended && len(l.partial) < maxHead {
-			l.kind = undecided
+		if !found && !ended && len(s.partial) < maxHead {
+			s.kind = undecided
 			return
 		}
 		if !found {
 			number = bytes.TrimSuffix(number, []byte("\r"))
 		}
-		if l.fraction, ok = parseFraction(number); ok {
-			l.kind = progress
-			l.partial = append(l.partial[:0], message...)
+		if s.fraction, ok = parseFraction(number); ok {
+			s.kind = progress
+			s.partial = append(s.partial[:0], message...)
 			return
 		}
-	} else if !ended && bytes.HasPrefix([]byte(progressPrefix), l.partial) {
-		l.kind = undecided
+	} else if !ended && bytes.HasPrefix([]byte(progressPrefix), s.partial) {
+		s.kind = undecided
 		return
 	}
-	l.partial = l.partial[:l.admit(len(l.partial))]
+	s.partial = s.partial[:l.admit(len(s.partial))]
 }
 
 // admit returns how many of n more bytes of ordinary lines the limit takes.
@@ -127,38 +141,38 @@ func (l *logs) admit(n int) int {
 }
 
 // endLine hands on a line whose newline has come.
-func (l *logs) endLine() {
-	if l.kind == undecided {
-		l.decide(true)
+func (l *logs) endLine(s *stream) {
+	if s.kind == undecided {
+		l.decide(s, true)
 	}
-	if l.kind == ordinary && l.admit(1) == 0 {
+	if s.kind == ordinary && l.admit(1) == 0 {
 		return // over the limit: the line is left without its end
 	}
-	l.handOver(bytes.TrimSuffix(l.partial, []byte("\r")))
+	l.handOver(s, bytes.TrimSuffix(s.partial, []byte("\r")))
 }
 
-// flush hands on a last line that has no newline. The guest has ended. It returns what write does.
+// flush hands on the last lines that have no newline, that of stderr last: it says most about how the guest has ended. It
+// returns what write does.
 func (l *logs) flush() error {
-	if len(l.partial) == 0 && l.kind != progress {
-		return nil
-	}
-	if l.kind == undecided {
-		l.decide(true)
-	}
-	if len(l.partial) > 0 || l.kind == progress {
-		l.handOver(l.partial)
+	for _, s := range []*stream{&l.stdout, &l.stream} {
+		if s.kind == undecided && len(s.partial) > 0 {
+			l.decide(s, true)
+		}
+		if len(s.partial) > 0 || s.kind == progress {
+			l.handOver(s, s.partial)
+		}
 	}
 	return l.wrong()
 }
 
 // handOver gives a line to whom it is for, and begins the next one.
-func (l *logs) handOver(line []byte) {
-	if l.kind == ordinary {
+func (l *logs) handOver(s *stream, line []byte) {
+	if s.kind == ordinary {
 		l.emit(line)
 	} else if l.progress != nil && l.broken == nil {
-		l.handOn(func() { l.progress(l.fraction, clean(line, maxProgress)) })
+		l.handOn(func() { l.progress(s.fraction, clean(line, maxProgress)) })
 	}
-	l.partial, l.kind = l.partial[:0], undecided
+	s.partial, s.kind = s.partial[:0], undecided
 }
 
 func (l *logs) emit(line []byte) {
@@ -185,4 +199,12 @@ func (l *logs) handOn(call func()) {
 // end is the end of what was logged, at most maxTail bytes, without the last newline.
 func (l *logs) end() string {
 	return string(suffix(bytes.TrimRight(l.tail, "\n"), maxTail))
+}
+
+// log takes what the guest has written to a stream of its log.
+func (r *run) log(s *stream, p []byte) {
+	r.Spend(linePrice * bytes.Count(p, []byte("\n")))
+	if err := r.logs.take(s, p); err != nil {
+		r.end(err)
+	}
 }

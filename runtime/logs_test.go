@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -70,6 +71,79 @@ func TestLogTail(t *testing.T) {
 	// Escapes make a line longer than it was written.
 	if _, end := logged(strings.Repeat("\x00", 100_000)); len(end) > maxTail || !strings.HasSuffix(end, `\x00`) {
 		t.Errorf("end has %d bytes", len(end))
+	}
+}
+
+// TestLogStreams: what a handler writes to stdout is log, and neither a directive nor in the way of one on stderr.
+func TestLogStreams(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxLine)
+	// Each piece begins with its stream: 1 is stdout, 2 is stderr.
+	for name, test := range map[string]struct{ pieces, lines, reports []string }{
+		"directive beside an open line": {[]string{"1open", "2quern:progress=0.5 half\n", "1 line\n"}, []string{"open line"}, []string{"0.5 half"}},
+		"open directive":                {[]string{"2quern:prog", "1out\n", "2ress=0.5 half", "1more", "2 of it\n"}, []string{"out", "more"}, []string{"0.5 half of it"}},
+		"directive on stdout":           {[]string{"1quern:progress=0.5 half\n", "1quern:pro"}, []string{"quern:progress=0.5 half", "quern:pro"}, nil},
+		"both open":                     {[]string{"2err", "1out", "2or", "1put"}, []string{"output", "error"}, nil},
+		"empty":                         {[]string{"1\n", "2\n", "1"}, []string{"", ""}, nil},
+		"long":                          {[]string{"2e", "1" + long + "y", "2r\n"}, []string{long, "er", "y"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var lines, reports []string
+			l := logs{
+				limit:    math.MaxInt64,
+				line:     func(line string) { lines = append(lines, line) },
+				progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
+			}
+			for _, piece := range test.pieces {
+				if err := l.take(map[byte]*stream{'1': &l.stdout, '2': &l.stream}[piece[0]], []byte(piece[1:])); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := l.flush(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(lines, test.lines) || !slices.Equal(reports, test.reports) {
+				t.Errorf("lines = %q, reports = %q, want %q, %q", lines, reports, test.lines, test.reports)
+			}
+			if want := strings.Join(test.lines, "\n"); l.end() != string(suffix([]byte(strings.TrimRight(want, "\n")), maxTail)) {
+				t.Errorf("end = %q, want that of %q", l.end(), want)
+			}
+		})
+	}
+}
+
+// TestLogOfHandler: a guest that leaves a line of stdout open reports its progress; both streams are under one limit,
+// whose text is right for both.
+func TestLogOfHandler(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.BuildCHandler(t, `
+#include <stdio.h>
+#include "quern.h"
+HANDLER int32_t handle(void) {
+	setvbuf(stdout, NULL, _IONBF, 0);
+	fputs("resizing...", stdout);
+	fputs("quern:progress=0.5 half\n", stderr);
+	fputs(" done\n", stdout);
+	fputs("quern:progress=1\n", stdout);
+	return 1;
+}`))
+	run := func(limit int64) (got Outcome, lines, reports []string) {
+		got = module.Run(t.Context(), Call{
+			Pool: "pool", Limits: Limits{Log: limit},
+			Log:      func(line string) { lines = append(lines, line) },
+			Progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
+		})
+		return got, lines, reports
+	}
+	all := []string{"resizing... done", "quern:progress=1"}
+	got, lines, reports := run(34)
+	if got.Kind != Failed || !slices.Equal(lines, all) || !slices.Equal(reports, []string{"0.5 half"}) {
+		t.Errorf("outcome = %+v, lines = %q, reports = %q", got, lines, reports)
+	}
+	got, lines, _ = run(33)
+	if want := "log limit of 33B exceeded: raise limits.log in the plugin's manifest"; got.Message != want || !slices.Equal(lines, all) {
+		t.Errorf("outcome = %+v, want %s; lines = %q", got, want, lines)
 	}
 }
 

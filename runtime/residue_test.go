@@ -64,8 +64,8 @@ type crowd struct {
 
 const (
 	crowdSize = 3
-	// calm is after how many tasks something is taken away, on average.
-	calm = 40
+	// peace is after how many tasks something is taken away, on average.
+	peace = 40
 )
 
 // run runs the tasks, or until one of them fails.
@@ -78,7 +78,7 @@ func (c *crowd) run(t *testing.T, task func(random *rand.Rand) (ok bool)) {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(c.seed, uint64(worker)))
 			for left.Add(-1) >= 0 {
-				if random.IntN(calm) == 0 {
+				if random.IntN(peace) == 0 {
 					c.disturb(t.Context(), random)
 				}
 				if !task(random) {
@@ -88,7 +88,14 @@ func (c *crowd) run(t *testing.T, task func(random *rand.Rand) (ok bool)) {
 		})
 	}
 	group.Wait()
-	if held := c.engine.Holdings(); held.Busy != 0 || held.Stacks != 0 {
+	calm(t, c.engine)
+}
+
+// calm waits until nothing runs any more: an image is made also when who waited for it is gone.
+func calm(t *testing.T, engine *Engine) {
+	t.Helper()
+	until(t, func() bool { return engine.Holdings().Busy == 0 })
+	if held := engine.Holdings(); held.Stacks != 0 {
 		t.Errorf("nothing runs any more, and %+v", held)
 	}
 }
@@ -233,8 +240,10 @@ func (r *residueRun) interrupt(random *rand.Rand, c *Call, stop context.CancelCa
 	case 1:
 		time.AfterFunc(time.Duration(random.Int64N(int64(2*time.Millisecond))), func() { stop(errDrain) })
 		return byCaller
-	default: // up to what takes it into its loop
-		c.Limits.CPU = time.Duration(1 + random.Int64N(r.price*5/4))
+	default:
+		// From where it looks to where it is in its loop. The calls of a pool should have the same limits, by which
+		// their image is made: this one is far above what any guest begins with.
+		c.Limits.CPU = time.Duration(r.price/4 + random.Int64N(r.price))
 		return byFuel
 	}
 }

@@ -31,6 +31,7 @@ type checkView struct {
 	Charges   int           `json:"charge_points"`
 	Rung      runtime.Rung  `json:"rung,omitempty"`
 	Reason    string        `json:"rung_reason,omitempty"`
+	Notes     []string      `json:"notes,omitempty"`
 	Limits    limitsView    `json:"limits"`
 	Imports   []string      `json:"imports"`
 	Exports   []string      `json:"exports"`
@@ -104,6 +105,9 @@ func (p *localPlugin) check(ctx context.Context, env environment, rung runtime.R
 		view.Refusals = append(view.Refusals, refusalView(r))
 	}
 	view.Accepted = len(p.refusals) == 0
+	if view.Accepted && p.manifest.Warm.Input != "" && view.Rung == runtime.RungNew {
+		view.Notes = append(view.Notes, "warm has no effect on the rung new: no image is kept, each task gets a new instance with a start of its own")
+	}
 	return view, nil
 }
 
@@ -177,6 +181,9 @@ func (v checkView) print(w io.Writer) error {
 		{"limits", v.Limits.String()},
 		{"imports", someOf(v.Imports)},
 		{"exports", someOf(v.Exports)},
+	}
+	for _, note := range v.Notes {
+		rows = append(rows, [2]string{"note", note})
 	}
 	for _, r := range v.Refusals {
 		rows = append(rows, [2]string{"refused", runtime.Refusal(r).String()})
