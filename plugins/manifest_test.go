@@ -161,6 +161,7 @@ func TestParseManifestErrors(t *testing.T) {
 		{"limits: {memory: -64MiB}", `x.yaml:1: limits.memory: "-64MiB" is not a size: ` + sizes},
 		{"limits: {memory: 1KiB}", `x.yaml:1: limits.memory: "1KiB" is too small: ` + sizes},
 		{"limits: {memory: 5GiB}", `x.yaml:1: limits.memory: "5GiB" is too large: ` + sizes},
+		{"limits: {memory: 4GiB}", `x.yaml:1: limits.memory: "4GiB" is too large: ` + sizes},
 		{"limits: {memory: 99999999999TiB}", `x.yaml:1: limits.memory: "99999999999TiB" is not a size: ` + sizes},
 		{"limits: {memory: }", "x.yaml:1: limits.memory: is empty: " + sizes},
 		{"limits: {input: 0B}", `x.yaml:1: limits.input: "0B" is too small: write a size from 1B to 512MiB, such as 16MiB`},
