@@ -48,7 +48,7 @@ func schema() []field {
 		{"version", func(d *decoder, n node, m *Manifest) { m.Version, _ = d.word(n) }},
 		{"queues", func(d *decoder, n node, m *Manifest) { m.Queues = d.queues(n) }},
 		{"limits", section},
-		{"limits.memory", func(d *decoder, n node, m *Manifest) { m.Limits.Memory = d.size(n, minMemory, runtime.MaxMemory) }},
+		{"limits.memory", func(d *decoder, n node, m *Manifest) { m.Limits.Memory = d.size(n, minMemory, maxMemory) }},
 		{"limits.timeout", func(d *decoder, n node, m *Manifest) { m.Limits.Timeout = d.duration(n, "no limit") }},
 		{"limits.cpu", func(d *decoder, n node, m *Manifest) { m.Limits.CPU = d.duration(n, "no limit") }},
 		{"limits.input", func(d *decoder, n node, m *Manifest) { m.Limits.Input = d.size(n, 1, maxPayload) }},

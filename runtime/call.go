@@ -48,7 +48,7 @@ type Call struct {
 	// Timeout is the task's own limit of wall-clock time, in the place of Limits.Timeout. Default 0,
 	// which leaves that one in force.
 	Timeout time.Duration
-	// Log receives each line that the guest writes to stderr, as it comes and without its newline:
+	// Log receives each line that the guest writes to stderr, a handler also to stdout, as it comes and without its newline:
 	// control characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. It is
 	// called on the goroutine of Run, which waits for it: it must not block. Default nil, which drops
 	// them.
