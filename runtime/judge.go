@@ -50,9 +50,9 @@ func (r *run) ended(code int) Outcome {
 	case code == 0:
 		return Outcome{Kind: Complete, Output: r.output.bytes}
 	case code == exitRetry:
-		stderr, after := cutRetryAfter(r.logs.end())
-		if r.module.info.Kind == Handler {
-			after = r.abi.RetryAfter()
+		stderr, after := r.logs.end(), r.abi.RetryAfter()
+		if r.module.info.Kind == Command {
+			stderr, after = cutRetryAfter(stderr)
 		}
 		return Outcome{Kind: Retry, Code: code, RetryAfter: after, Message: r.describe("exit status 75 (try again later)", stderr)}
 	case code == exitFatal:
