@@ -192,6 +192,13 @@ func checkMemory(o *wasm.Outline) []Refusal {
 			})
 		}
 	}
+	if len(o.Memories) > 0 && bytesOf(o.Memories[0].Min) > MaxMemory {
+		found = append(found, Refusal{
+			What:   fmt.Sprintf("a memory of %d pages from its start, more than any plugin can have", o.Memories[0].Min),
+			Where:  "memory section",
+			Remedy: fmt.Sprintf("declare at most %d", MaxMemory/wasm.PageSize),
+		})
+	}
 	return found
 }
 
