@@ -151,7 +151,7 @@ type source struct {
 
 // keep makes the source of a module.
 func (e *Engine) keep(binary []byte) source {
-	file, err := os.CreateTemp(e.cache.dir, "source-")
+	file, err := os.CreateTemp(e.cache.dir, stagePrefix+"source-") // so that one that a crash leaves goes as stages do
 	if err == nil {
 		_, err = file.Write(binary)
 		err = errors.Join(err, os.Remove(file.Name()))
