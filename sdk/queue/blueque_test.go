@@ -22,6 +22,7 @@ func setupBlueque(t *testing.T) (*world, *queuetest.Blueque) {
 	server := queuetest.Start(t)
 	w := newWorld(t, server.URL())
 	w.keys, w.config.Tenant = keys{DefaultTenant}, DefaultTenant
+	w.poll = pollInterval // Python announces nothing
 	return w, queuetest.Python(t, server.URL())
 }
 

@@ -59,7 +59,13 @@ type Client struct {
 	waits  waiters
 	// clock replaces Redis's clock in scripts; only tests set it.
 	clock string
+	// poll is pollInterval; only tests set another.
+	poll time.Duration
 }
+
+// pollInterval is how often an idle listener and a waiter look by themselves: Python clients announce
+// neither what they enqueue nor what they settle.
+const pollInterval = 5 * time.Second
 
 // New connects lazily to the Redis that the URL names (see Connect). Close it after use.
 func New(rawURL string, config Config) (*Client, error) {
@@ -86,7 +92,7 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{rdb: rdb, beats: beatConnection(rdb, config.Lease), keys: keys{config.Tenant}, config: config}
+	c := &Client{rdb: rdb, beats: beatConnection(rdb, config.Lease), keys: keys{config.Tenant}, config: config, poll: pollInterval}
 	c.waits.client = c
 	return c, nil
 }

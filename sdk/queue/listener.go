@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// pollInterval is how often an idle listener looks by itself: Python clients do not publish.
-const pollInterval = 5 * time.Second
-
 // Listener waits for tasks of one queue, for a worker written in plain Go. Its methods are safe for
 // concurrent use, and several tasks may be in hand at once.
 type Listener struct {
@@ -219,7 +216,7 @@ func (l *Listener) Listen(ctx context.Context) (*Task, error) {
 	defer func() { stop(); <-ended }()
 	_ = watch.Add(ctx, l.queue) // without a subscription the poll finds the task
 
-	poll := time.NewTicker(pollInterval)
+	poll := time.NewTicker(l.node.client.poll)
 	defer poll.Stop()
 	wait := settleBackoff
 	for task == nil && passing(err) {

@@ -47,6 +47,7 @@ func newWorld(t *testing.T, url string) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
+	client.poll = time.Hour // whoever waits must be woken; a test that means the poll sets another
 	return &world{Client: client, rdb: client.rdb.(*redis.Client), ctx: ctx}
 }
 

@@ -196,8 +196,8 @@ func testRedisCLIPage(t *testing.T, w *world, sh *shell, page map[string][]recip
 	for id, wait := range waits {
 		got := receive(t, "the end of Wait", wait)
 		if got.err != nil || got.task.Status != Failed || got.task.Reason != ReasonCancelled ||
-			got.task.Failure().Message != "cancelled by hand" || got.task.FinishedAt.IsZero() || got.took > lookInterval-1e9 {
-			t.Errorf("cancelled after %s: %+v, %v", got.took, got.task, got.err)
+			got.task.Failure().Message != "cancelled by hand" || got.task.FinishedAt.IsZero() {
+			t.Errorf("cancelled: %+v, %v", got.task, got.err)
 		}
 		if batch := node.Reserve(w.ctx, []Want{{Queue: "thumbnails", Count: 10}})[0]; len(batch.Tasks) != 0 || batch.Err != nil {
 			t.Errorf("%s can still be reserved: %+v", id, batch)

@@ -12,9 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lookInterval is how often a waiter looks by itself: a task that Python settles is not announced.
-const lookInterval = 5 * time.Second
-
 // Wait blocks until the task is finished and returns it. ErrNoTask if it does not exist or is
 // deleted meanwhile. While Redis is away it goes on trying until ctx ends; when the client's connection
 // is closed it ends with an error. All waits of a client share one subscription, and look together.
@@ -135,7 +132,7 @@ func (ws *waiters) run(ctx context.Context) {
 		for range subscription { // or what still comes keeps go-redis for a minute
 		}
 	}()
-	ticker := time.NewTicker(lookInterval)
+	ticker := time.NewTicker(ws.client.poll)
 	defer ticker.Stop()
 	ws.mu.Lock()
 	poke := ws.poke
