@@ -78,6 +78,7 @@ bench: deps ## run the benchmarks (PKG=./runtime BENCH=Run COUNT=10 for benchsta
 .PHONY: chaos
 chaos: deps ## break a fleet for a minute and read its books (QUERN_CHAOS_SEED=N repeats a plan)
 	QUERN_CHAOS=full go test -count=1 -run='^TestHostile(Stop|BesideGC|Pauses)$$' ./runtime
+	QUERN_CHAOS=full go test -count=1 -run='^Test(NoStarvation|TickerAlone)$$' ./plugins
 	QUERN_CHAOS=full go test -v -count=1 -timeout=30m ./host/chaos
 
 .PHONY: soak

@@ -123,14 +123,9 @@ func TestDrainWithoutRedis(t *testing.T) {
 			breakIt(server)
 			n.terminate()
 			n.eventually("draining", func() bool { return n.log.has("draining") })
-			begun := time.Now()
 			n.hurry()
 			if err := n.end(); err == nil {
 				t.Error("the host left a Redis that is not there")
-			}
-			// One second to try, and the time-outs of the calls that were under way.
-			if took := time.Since(begun); took > hurriedTimeout+10*answerTimeout {
-				t.Errorf("it took %s", took)
 			}
 		})
 	}

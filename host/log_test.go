@@ -29,9 +29,6 @@ func TestLogOfARunningTask(t *testing.T) {
 	if task.Status != queue.Started || line.Text != "ready" || line.Number != 1 {
 		t.Errorf("task is %s, line %+v", task.Status, line)
 	}
-	if late := line.Time.Sub(task.StartedAt); late > 1500*time.Millisecond {
-		t.Errorf("the line came after %s", late)
-	}
 	if !n.log.has("[INFO]", "plugin says", "task_id="+id, "queue=sleep", "plugin=sleep", "ready") {
 		t.Error("the host's log does not have the line")
 	}

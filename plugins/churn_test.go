@@ -120,32 +120,26 @@ func TestNoStarvation(t *testing.T) {
 		}
 	})
 	for _, queue := range []string{"place", "replace", "manifest"} {
-		within(t, "a file that keeps changing", func(int) func() error {
-			return func() error {
-				if f.runs("acme", queue) == "" {
-					return fmt.Errorf("the queue %s is not served: %+v", queue, f.List())
-				}
-				return nil
+		within(t, "a file that keeps changing", func() error {
+			if f.runs("acme", queue) == "" {
+				return fmt.Errorf("the queue %s is not served: %+v", queue, f.List())
 			}
+			return nil
 		})
 	}
-	within(t, "a neighbor", func(round int) func() error {
-		f.write("calm.wasm", guest(t, round))
-		return func() error {
-			if f.runs("acme", "calm") != output(round) {
-				return errors.New("the neighbor is not served")
-			}
-			return nil
+	f.write("calm.wasm", guest(t, 1))
+	within(t, "a neighbor", func() error {
+		if f.runs("acme", "calm") != output(1) {
+			return errors.New("the neighbor is not served")
 		}
+		return nil
 	})
-	within(t, "the next version", func(int) func() error {
-		before := f.runs("acme", "place")
-		return func() error {
-			if f.runs("acme", "place") == before {
-				return errors.New("the same version still serves")
-			}
-			return nil
+	before := f.runs("acme", "place")
+	within(t, "the next version", func() error {
+		if f.runs("acme", "place") == before {
+			return errors.New("the same version still serves")
 		}
+		return nil
 	})
 	f.awaitRun("acme", "place", output(stopPlace()))
 	f.awaitRun("acme", "replace", output(stopReplace()))
@@ -158,19 +152,15 @@ func TestNoStarvation(t *testing.T) {
 	})
 }
 
-// within holds what begin starts to the 5 s that are promised. The promise is not one of a machine that
-// is busy with something else, so that one of three rounds has to keep it.
-func within(t *testing.T, what string, begin func(round int) (condition func() error)) {
+// within waits for what is promised within 5 s. Only `make chaos` holds it to them: elsewhere the machine may
+// be busy with other things.
+func within(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	var took time.Duration
-	for round := range 3 {
-		condition, began := begin(round), time.Now()
-		eventually(t, condition)
-		if took = time.Since(began); took < 5*time.Second {
-			return
-		}
+	began := time.Now()
+	eventually(t, condition)
+	if took := time.Since(began); took > 5*time.Second && os.Getenv("QUERN_CHAOS") == "full" {
+		t.Errorf("%s took %s", what, took)
 	}
-	t.Errorf("%s took %s", what, took)
 }
 
 // A module that takes long to compile delays no other.

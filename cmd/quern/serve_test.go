@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -179,9 +178,8 @@ func TestServeSignals(t *testing.T) {
 		_ = c.Process.Signal(syscall.SIGTERM)
 		c.stderr.await(t, regexp.MustCompile(`draining`))
 		_ = c.Process.Signal(os.Interrupt)
-		asked := time.Now()
-		if state := c.wait(t); state.ExitCode() != exitDone || time.Since(asked) > 20*time.Second {
-			t.Errorf("it ended with %s after %s", state, time.Since(asked))
+		if state := c.wait(t); state.ExitCode() != exitDone {
+			t.Errorf("it ended with %s", state)
 		}
 		if got := status(u, id); got != "pending" {
 			t.Errorf("the task was not given back: it is %s", got)

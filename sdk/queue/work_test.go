@@ -356,12 +356,8 @@ func TestWorkEndsThoughRedisStaysAway(t *testing.T) {
 			past.enqueue(t, "q", "", Options{})
 			receive(t, "the start", started)
 			fault(proxy)
-			began := time.Now()
 			if err := stop(); !IsUnavailable(err) {
 				t.Errorf("ended with %v", err)
-			}
-			if took := time.Since(began); took > 3*leaveTimeout {
-				t.Errorf("it took %s", took)
 			}
 		})
 	}
