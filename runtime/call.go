@@ -84,15 +84,6 @@ func (c *Call) limits() Limits {
 	return l
 }
 
-// late is what ends the guest when its time is over: the task's own timeout is told in other words than the
-// manifest's.
-func (c *Call) late() error {
-	if c.Timeout > 0 {
-		return taskTimeoutExceeded(c.Timeout)
-	}
-	return timeoutExceeded(c.Limits.Timeout)
-}
-
 // environment lists the variables of a guest, each as NAME=VALUE, in a fixed order: the task's first, which only a
 // command gets, then the granted by name.
 func (c *Call) environment(kind Kind) []string {

@@ -19,11 +19,11 @@ type turns []chan struct{}
 
 func newGate(places int) *gate { return &gate{free: places} }
 
-// enter takes a place, and waits for one if there is none.
-func (g *gate) enter() { g.wait(&g.first) }
+// enter takes a place, and waits for one if there is none. It tells whether it did.
+func (g *gate) enter() (waited bool) { return g.wait(&g.first) }
 
-// again takes a place for one that has had one before.
-func (g *gate) again() { g.wait(&g.others) }
+// again takes a place for one that has had one before, as enter does.
+func (g *gate) again() (waited bool) { return g.wait(&g.others) }
 
 // leave gives a place back.
 func (g *gate) leave() {
@@ -50,19 +50,20 @@ func (g *gate) wanted() bool {
 	return len(g.first)+len(g.others) > 0
 }
 
-// wait takes a place, or queues for one. Nobody keeps one for much longer than a slice, so there is no need
-// to look at a context.
-func (g *gate) wait(queue *turns) {
+// wait takes a place, or queues for one, and tells whether it did. Nobody keeps one for much longer than a slice, so
+// there is no need to look at a context.
+func (g *gate) wait(queue *turns) (waited bool) {
 	g.mu.Lock()
 	if g.free > 0 {
 		g.free--
 		g.mu.Unlock()
-		return
+		return false
 	}
 	turn := make(chan struct{})
 	*queue = append(*queue, turn)
 	g.mu.Unlock()
 	<-turn
+	return true
 }
 
 // call gives the place to the one who waits longest; false if nobody does.

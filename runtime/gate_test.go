@@ -15,10 +15,12 @@ func TestGate(t *testing.T) {
 	waiting := 0
 	for _, w := range []struct {
 		name string
-		wait func()
+		wait func() bool
 	}{{"first 1", g.enter}, {"first 2", g.enter}, {"first 3", g.enter}, {"other 1", g.again}, {"other 2", g.again}} {
 		go func() {
-			w.wait()
+			if !w.wait() {
+				t.Error("the only place was free")
+			}
 			got <- w.name
 		}()
 		waiting++

@@ -100,22 +100,24 @@ func benchmarkNever(b *testing.B, cfg Config, work chore) {
 	b.RunParallel(func(pb *testing.PB) {
 		c := work.call(true)
 		limits := c.limits()
-		p := module.pool(&c, limits)
-		i, ended, _ := p.take(b.Context(), &c)
+		p, i, ended := module.take(b.Context(), &c, limits)
 		if ended != nil {
 			b.Errorf("%+v", ended)
 			return
 		}
 		var err error
 		for pb.Next() {
-			r := module.newRun(b.Context(), &c, limits, nil, abi.Running)
-			r.meter.start()
+			now := time.Now()
+			r := module.newRun(b.Context(), &c, limits, nil, abi.Running, now)
+			r.meter.start(now)
 			i, err = p.call(r, i)
 			r.meter.stop()
 			if got := r.finish(err); got.Kind != Complete {
 				b.Errorf("%+v", got)
 			}
+			*r = run{}
+			runs.Put(r)
 		}
-		p.give(i, true)
+		p.give(i, true, time.Now())
 	})
 }

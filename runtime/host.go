@@ -79,11 +79,11 @@ func (r *run) blame(cause error) {
 func (r *run) check(now time.Time) {
 	select {
 	case <-r.done:
-		r.end(r.over())
+		r.end(context.Cause(r.ctx))
 	default:
 	}
 	if !r.deadline.IsZero() && !now.Before(r.deadline) {
-		r.end(r.late())
+		r.end(timeoutExceeded(r.limits.Timeout, r.own))
 	}
 }
 

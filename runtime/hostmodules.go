@@ -17,7 +17,7 @@ import (
 func instantiateHost(ctx context.Context, rt wazero.Runtime) (ofWASI, ofABI map[string]wasm.Signature, err error) {
 	preview1 := hostModule{name: wasi.ModuleName, signatures: map[string]wasm.Signature{}}
 	for _, f := range wasi.Functions() {
-		preview1.add(f.Name, f.Params, f.Results, func(r *run, mem api.Memory, stack []uint64) { f.Call(r.wasi, mem, stack) })
+		preview1.add(f.Name, f.Params, f.Results, func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.wasi, mem, stack) })
 	}
 	own := hostModule{name: abi.ModuleName, signatures: map[string]wasm.Signature{}}
 	for _, f := range abi.Functions() {

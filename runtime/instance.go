@@ -22,6 +22,7 @@ type instance struct {
 	memory  memory
 	counter api.MutableGlobal
 	globals []api.MutableGlobal // those that the guest can change
+	image   *image              // that it begins in; nil if it is not used again
 	entry   api.Function        // nil until it is called first, and after it has ended badly
 
 	ctx     context.Context //nolint:containedctx // of all calls of the guest: it leads to the instance
@@ -96,15 +97,15 @@ func (i *instance) capture() (img *image, err error) {
 	for _, global := range i.globals {
 		img.globals = append(img.globals, global.Get())
 	}
-	if i.memory.space == nil {
-		return img, nil
+	if i.memory.space != nil {
+		if img.memory, err = snapshot.Take(i.memory.contents()); err != nil {
+			return nil, err
+		}
+		if err := i.memory.adopt(img.memory); err != nil {
+			return nil, errors.Join(err, img.close())
+		}
 	}
-	if img.memory, err = snapshot.Take(i.memory.contents()); err != nil {
-		return nil, err
-	}
-	if err := i.memory.adopt(img.memory); err != nil {
-		return nil, errors.Join(err, img.close())
-	}
+	i.image = img
 	return img, nil
 }
 
@@ -119,27 +120,28 @@ func (i *instance) adopt(img *image) error {
 			return err
 		}
 	}
-	i.setGlobals(img)
+	i.image = img
+	i.setGlobals()
 	return nil
 }
 
-// reset makes the instance what it was when it was made from the image, whatever a guest did meanwhile.
-func (i *instance) reset(img *image, rung snapshot.Rung) error {
-	if img.memory != nil {
-		if err := i.memory.reset(rung, img.memory); err != nil {
+// reset makes the instance what its image is, whatever a guest did meanwhile.
+func (i *instance) reset(rung snapshot.Rung) error {
+	if img := i.image.memory; img != nil {
+		if err := i.memory.reset(rung, img); err != nil {
 			return err
 		}
-		if err := i.shrink(img.memory.Size()); err != nil {
+		if err := i.shrink(img.Size()); err != nil {
 			return err
 		}
 	}
-	i.setGlobals(img)
+	i.setGlobals()
 	return nil
 }
 
-func (i *instance) setGlobals(img *image) {
+func (i *instance) setGlobals() {
 	for n, global := range i.globals {
-		global.Set(img.globals[n])
+		global.Set(i.image.globals[n])
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 // judge turns what ended a call into its outcome. The first cause wins: if the host has ended the guest,
 // that is the outcome; then what the guest said by its exit code, and only then a trap.
 func (r *run) judge(err error) Outcome {
+	if r.cause == nil && (r.exited || err == nil) {
+		return r.ended(r.code)
+	}
 	var (
 		fault *faultError
 		limit *limitError
@@ -22,10 +25,6 @@ func (r *run) judge(err error) Outcome {
 		return outcome
 	case r.cause != nil:
 		return cancelledOutcome(r.cause)
-	case r.exited:
-		return r.ended(r.code)
-	case err == nil:
-		return r.ended(r.code)
 	case errors.As(err, &fault):
 		return faultOutcome(fault.err)
 	default:

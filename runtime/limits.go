@@ -97,21 +97,19 @@ func logExceeded(limit int64) *limitError {
 	return exceeded("log", value, fmt.Sprintf("log limit of %s exceeded", value))
 }
 
-func timeoutExceeded(limit time.Duration) *limitError {
+// timeoutExceeded is told in other words for a task with a timeout of its own, which no manifest raises.
+func timeoutExceeded(limit time.Duration, own bool) *limitError {
 	value := formatDuration(limit)
-	return exceeded("timeout", value, fmt.Sprintf("timeout of %s exceeded", value))
+	e := exceeded("timeout", value, fmt.Sprintf("timeout of %s exceeded", value))
+	if own {
+		e.message = fmt.Sprintf("timeout of %s exceeded: give the task a longer timeout, if the host's ceiling allows it", value)
+	}
+	return e
 }
 
 func cpuExceeded(limit time.Duration) *limitError {
 	value := formatDuration(limit)
 	return exceeded("cpu", value, fmt.Sprintf("cpu limit of %s exceeded", value))
-}
-
-// taskTimeoutExceeded is timeoutExceeded for a task with a limit of its own, which no manifest raises.
-func taskTimeoutExceeded(limit time.Duration) *limitError {
-	e := timeoutExceeded(limit)
-	e.message = fmt.Sprintf("timeout of %s exceeded: give the task a longer timeout, if the host's ceiling allows it", e.limit.Value)
-	return e
 }
 
 // formatDuration writes 2h0m0s as people do, 2h.

@@ -74,7 +74,7 @@ func (p *pool) begin(ctx context.Context, k *making, start *Call) {
 		k.giveUp.Stop()
 	}
 	p.mu.Unlock()
-	p.ended()
+	p.ended(time.Now())
 	close(k.done)
 }
 
@@ -93,9 +93,7 @@ func (p *pool) wait(ctx context.Context, c *Call, k *making) *Outcome {
 	case <-ctx.Done():
 		outcome = cancelledOutcome(context.Cause(ctx))
 	case <-late:
-		var limit *limitError
-		errors.As(c.late(), &limit)
-		outcome = unbegun(limitOutcome(limit))
+		outcome = unbegun(limitOutcome(timeoutExceeded(c.limits().Timeout, c.Timeout > 0)))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,15 +150,16 @@ func (p *pool) warm(ctx context.Context, start *Call, i *instance, cold *image) 
 	if limits.Timeout == 0 {
 		limits.Timeout, c.Limits.Timeout = maxWarm, maxWarm
 	}
-	r := p.module.newRun(ctx, &c, limits, c.environment(Handler), abi.Warming)
-	r.meter.start()
+	now := time.Now()
+	r := p.module.newRun(ctx, &c, limits, c.environment(Handler), abi.Warming, now)
+	r.meter.start(now)
 	r.enter(i)
 	code, err := i.callEntry(Handler)
-	r.leave(i)
-	r.meter.stop()
 	if err == nil {
 		r.code = code
 	}
+	r.leave(i)
+	r.meter.stop()
 	outcome := r.finish(err)
 	logger := p.module.engine.logger.With("plugin", c.Plugin, "tenant", c.Tenant, "digest", p.module.info.Digest)
 	switch refused := r.abi.Misused(); {
@@ -177,7 +176,7 @@ func (p *pool) warm(ctx context.Context, start *Call, i *instance, cold *image) 
 		}
 		return hot, cold.close()
 	}
-	if err := i.reset(cold, p.rung); err != nil {
+	if err := i.reset(p.rung); err != nil {
 		return nil, errors.Join(err, cold.close())
 	}
 	return cold, nil

@@ -41,47 +41,50 @@ type meter struct {
 	cpu   time.Duration // until then, or until the slice began
 }
 
-// start begins to measure, with a place at the gate.
-func (m *meter) start() {
-	m.gate.enter()
-	m.begin()
+// start begins to measure now, or when there is a place at the gate.
+func (m *meter) start(now time.Time) {
+	if m.gate.enter() {
+		now = time.Now()
+	}
+	m.begin(now)
 }
 
-// stop ends the last slice, and gives the place back. The guest does not run any more.
-func (m *meter) stop() {
-	m.pause()
+// stop ends the last slice, gives the place back, and tells the time. The guest does not run any more.
+func (m *meter) stop() (now time.Time) {
+	now = m.pause()
 	if m.counter != nil {
 		m.burned = m.spent()
 		m.counter = nil
 	}
+	return now
 }
 
-// attach makes the counter that of the instance which is about to run. It begins at 0, so that the first charge
-// calls tick.
+// attach makes the counter that of the instance which is about to run.
 func (m *meter) attach(counter api.MutableGlobal) {
-	m.counter, m.set = counter, 0
-	counter.Set(0)
+	m.counter = counter
+	counter.Set(uint64(uint32(m.refill())))
 }
 
 // spent is what was burned until now.
 func (m *meter) spent() int64 { return m.burned + int64(m.set) - int64(int32(m.counter.Get())) }
 
 // pause ends a slice for a wait.
-func (m *meter) pause() {
-	m.end()
+func (m *meter) pause() (now time.Time) {
+	now = m.end()
 	m.gate.leave()
+	return now
 }
 
 // resume begins a slice after a wait.
 func (m *meter) resume() {
 	m.gate.again()
-	m.begin()
+	m.begin(time.Now())
 }
 
 // begin begins a slice on a thread of its own, for only so the thread's clock is the guest's.
-func (m *meter) begin() {
+func (m *meter) begin(now time.Time) {
 	goruntime.LockOSThread()
-	m.began, m.clock = time.Now(), 0
+	m.began, m.clock = now, 0
 }
 
 // read begins to measure by the thread's clock, in a slice that lasts. Until then the wall clock does: reading the
@@ -95,13 +98,16 @@ func (m *meter) read(now time.Time) {
 	}
 }
 
-func (m *meter) end() {
+// end ends a slice, and tells the time.
+func (m *meter) end() (now time.Time) {
+	now = time.Now()
 	if m.clock > 0 {
 		m.cpu += threadClock() - m.clock
 	} else {
-		m.cpu += time.Since(m.began)
+		m.cpu += now.Sub(m.began)
 	}
 	goruntime.UnlockOSThread()
+	return now
 }
 
 // yield lets others have their turn.
@@ -113,7 +119,7 @@ func (m *meter) yield() {
 	} else {
 		goruntime.Gosched()
 	}
-	m.begin()
+	m.begin(time.Now())
 }
 
 // count takes what the counter has come down to into account, and returns whether that is within the
@@ -129,7 +135,7 @@ func (m *meter) count(counter int32) bool {
 func (m *meter) refill() int32 {
 	m.set = quantum
 	if m.limit > 0 {
-		m.set = int32(min(m.limit-m.burned, quantum))
+		m.set = int32(max(0, min(m.limit-m.burned, quantum)))
 	}
 	return m.set
 }

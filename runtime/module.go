@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,7 +90,7 @@ func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Mo
 	if export, ok := rewritten.Export(initialize); ok && export.Kind == wasm.Function {
 		m.startup = append(m.startup, initialize)
 	}
-	m.touch()
+	m.touch(time.Now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.modules[m] = struct{}{}
@@ -158,23 +159,23 @@ func (m *Module) Close(ctx context.Context) error {
 }
 
 // allPools are the pools that there are now.
-func (m *Module) allPools() map[poolKey]*pool {
+func (m *Module) allPools() []*pool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.pools)
+	return slices.Collect(maps.Values(m.pools))
 }
 
-// forget makes room for another pool of that key.
-func (m *Module) forget(key poolKey, p *pool) {
+// forget makes room for another pool in the place of one that was retired.
+func (m *Module) forget(p *pool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.pools[key] == p {
-		delete(m.pools, key)
+	if m.pools[p.key] == p {
+		delete(m.pools, p.key)
 	}
 }
 
 // touch notes that the module is used.
-func (m *Module) touch() { m.used.Store(time.Now().UnixNano()) }
+func (m *Module) touch(now time.Time) { m.used.Store(now.UnixNano()) }
 
 // unusedFor is how long the module was not used: since a call of it began or ended, or it was loaded.
 func (m *Module) unusedFor(now time.Time) time.Duration {

@@ -30,8 +30,8 @@ type poolKey struct {
 //	give ◀── reset, or closed if that fails ◀── judge ◀── call of the guest
 type pool struct {
 	module *Module
+	key    poolKey
 	rung   Rung
-	memory int64
 	shared bool // of calls that name a pool; else of one call alone
 
 	mu      sync.Mutex
@@ -42,30 +42,34 @@ type pool struct {
 	peak    int // of busy, since the last tidy
 	before  int // peak until then
 	retired bool
-	used    time.Time // when a call began or ended
+	used    time.Time // when the last call ended, or the pool was made
+}
+
+// take takes an instance for a call from its pool: see pool.take.
+func (m *Module) take(ctx context.Context, c *Call, limits Limits) (*pool, *instance, *Outcome) {
+	for {
+		p := m.pool(c, limits)
+		if i, ended, ok := p.take(ctx, c); ok {
+			return p, i, ended
+		}
+		m.forget(p)
+	}
 }
 
 // pool finds the pool of a call, or makes it.
 func (m *Module) pool(c *Call, limits Limits) *pool {
 	if c.Pool == "" {
-		return &pool{module: m, rung: RungNew, memory: limits.Memory}
+		return &pool{module: m, key: poolKey{memory: limits.Memory}, rung: RungNew}
 	}
 	key := poolKey{c.Pool, c.Tenant, limits.Memory}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pools[key]
-	if p == nil || p.over() {
-		p = &pool{module: m, rung: m.info.Rung, memory: limits.Memory, shared: true}
+	if p == nil {
+		p = &pool{module: m, key: key, rung: m.info.Rung, shared: true, used: time.Now()}
 		m.pools[key] = p
 	}
 	return p
-}
-
-// over tells whether the pool takes no more calls.
-func (p *pool) over() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.retired
 }
 
 // take returns an idle instance, or nil if one is to be made from the image, for which the code is held then. What
@@ -86,13 +90,13 @@ func (p *pool) take(ctx context.Context, c *Call) (i *instance, ended *Outcome, 
 		case p.rung == RungNew && p.module.info.Kind == Handler:
 			p.begun()
 			if i, ended = p.fresh(ctx, c.start(c.Timeout)); ended != nil {
-				p.ended()
+				p.ended(time.Now())
 			}
 			return i, ended, true
 		case p.image != nil || p.rung == RungNew:
 			p.begun()
 			if err := p.module.code.hold(ctx); err != nil {
-				p.ended()
+				p.ended(time.Now())
 				return nil, unloadable(ctx, err), true
 			}
 			return nil, nil, true
@@ -109,15 +113,14 @@ func (p *pool) take(ctx context.Context, c *Call) (i *instance, ended *Outcome, 
 func (p *pool) begun() {
 	p.busy++
 	p.peak = max(p.peak, p.busy)
-	p.used = time.Now()
 	p.mu.Unlock()
 }
 
 // ended counts it out. The last one of a retired pool takes what is left of it along.
-func (p *pool) ended() {
+func (p *pool) ended(now time.Time) {
 	p.mu.Lock()
 	p.busy--
-	p.used = time.Now()
+	p.used = now
 	last := p.retired && p.busy == 0
 	p.mu.Unlock()
 	if last {
@@ -136,7 +139,7 @@ func unloadable(ctx context.Context, err error) *Outcome {
 
 // make makes an instance, from the image if there is one. The hold of the code goes to it.
 func (p *pool) make() (*instance, error) {
-	i, err := p.module.instantiate(p.memory)
+	i, err := p.module.instantiate(p.key.memory)
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +162,9 @@ func (p *pool) fresh(ctx context.Context, start *Call) (*instance, *Outcome) {
 	if err := m.code.hold(ctx); err != nil {
 		return nil, unloadable(ctx, err)
 	}
-	r := m.newRun(ctx, start, start.limits(), start.environment(m.info.Kind), abi.Initializing)
-	r.meter.start()
+	now := time.Now()
+	r := m.newRun(ctx, start, start.limits(), start.environment(m.info.Kind), abi.Initializing, now)
+	r.meter.start(now)
 	i, err := p.make()
 	if err == nil {
 		r.enter(i)
@@ -176,31 +180,33 @@ func (p *pool) fresh(ctx context.Context, start *Call) (*instance, *Outcome) {
 	return i, nil
 }
 
-// give takes an instance back, which nothing uses any more; nil if there is none. It is kept if it can be reset.
-func (p *pool) give(i *instance, sound bool) {
-	if i == nil {
-		p.ended()
-		return
-	}
-	p.mu.Lock()
-	img, keep := p.image, p.shared && !p.retired && p.rung != RungNew && i.calls < maxCalls
-	p.mu.Unlock()
-	if keep && sound {
-		if err := i.reset(img, p.rung); err != nil {
+// give takes an instance back, which nothing uses any more; nil if there is none. A sound one is kept if it can be
+// reset.
+func (p *pool) give(i *instance, sound bool, now time.Time) {
+	if sound && i != nil && i.image != nil && i.calls < maxCalls {
+		err := i.reset(p.rung)
+		if err == nil && p.keep(i, now) {
+			return
+		}
+		if err != nil {
 			p.module.engine.logger.Error("an instance was not reset, it is discarded", "digest", p.module.info.Digest, "error", err)
-			keep = false
 		}
 	}
+	p.discard(i)
+	p.ended(now)
+}
+
+// keep counts the call of an instance out, which is one for the next call then, unless the pool was retired.
+func (p *pool) keep(i *instance, now time.Time) bool {
 	p.mu.Lock()
-	keep = keep && sound && !p.retired
-	if keep {
-		p.idle = append(p.idle, i)
+	defer p.mu.Unlock()
+	if p.retired {
+		return false
 	}
-	p.mu.Unlock()
-	if !keep {
-		p.discard(i)
-	}
-	p.ended()
+	p.idle = append(p.idle, i)
+	p.busy--
+	p.used = now
+	return true
 }
 
 // discard closes an instance, if there is one.

@@ -333,15 +333,15 @@ func (f *fuels) check(t *testing.T) {
 func (r *residueRun) isFound(t *testing.T) {
 	t.Helper()
 	c := Call{Tenant: "acme", Pool: "not reset", Limits: Limits{Memory: r.guest.memory}}
-	p := r.module.pool(&c, c.limits())
-	i, ended, _ := p.take(t.Context(), &c)
+	p, i, ended := r.module.take(t.Context(), &c, c.limits())
 	if ended != nil {
 		t.Fatalf("%+v", ended)
 	}
 	run := func(task byte) Outcome {
 		c.Input = runtimetest.ResidueInput(task, runtimetest.EndComplete)
-		once := r.module.newRun(t.Context(), &c, c.limits(), nil, abi.Running)
-		once.meter.start()
+		now := time.Now()
+		once := r.module.newRun(t.Context(), &c, c.limits(), nil, abi.Running, now)
+		once.meter.start(now)
 		var err error
 		i, err = p.call(once, i)
 		once.meter.stop()
@@ -360,5 +360,5 @@ func (r *residueRun) isFound(t *testing.T) {
 	case strings.Contains(found, "task:") && !strings.Contains(whose(got), "task 200 of pool warm of zebra"):
 		t.Errorf("it does not say whose it is: %+v", got)
 	}
-	p.give(i, false)
+	p.give(i, false, time.Now())
 }

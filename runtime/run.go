@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
@@ -21,6 +22,7 @@ func (e *faultError) Error() string { return e.err.Error() }
 // run is what one call leaves on the host's side. All of it is dropped with the call; nothing hangs on the
 // instance. It belongs to the goroutine of the call.
 type run struct {
+	ctx      context.Context //nolint:containedctx // the caller's
 	module   *Module
 	stage    abi.Stage
 	limits   Limits
@@ -29,20 +31,24 @@ type run struct {
 	output   output
 	logs     logs
 	meter    meter
-	wasi     *wasi.System
+	wasi     wasi.System
 	abi      abi.System // of a handler
 
-	done     <-chan struct{} // the caller's context
-	over     func() error    // and why it has ended
+	done     <-chan struct{} // of ctx
 	ending   <-chan struct{} // the caller's wish
+	own      bool            // the timeout is the task's own
 	deadline time.Time       // zero is none
-	late     func() error    // what ends the guest then
 	hostTime time.Duration
 
-	cause  error // why the host has ended the guest
-	exited bool  // the guest has ended itself
+	result [1]uint64 // of the guest's entry
+	cause  error     // why the host has ended the guest
+	exited bool      // the guest has ended itself
 	code   int
 }
+
+// runs are used again, each zeroed before: to allocate one takes longer than a short call, and on many processors
+// they would be the garbage collector's work more than the guests'.
+var runs = sync.Pool{New: func() any { return new(run) }}
 
 // Run runs a call in an instance that nobody has used since it was made, or made anew, and tells how it ended.
 // It is safe for concurrent use, never panics, and returns when the guest has stopped: some ten thousand
@@ -59,52 +65,47 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	case ctx.Err() != nil:
 		return cancelledOutcome(context.Cause(ctx))
 	}
-	m.touch()
-	defer m.touch()
-	p := m.pool(&c, limits)
-	i, ended, ok := p.take(ctx, &c)
-	for !ok {
-		p = m.pool(&c, limits)
-		i, ended, ok = p.take(ctx, &c)
-	}
+	p, i, ended := m.take(ctx, &c, limits)
 	if ended != nil {
 		return *ended
 	}
 	started := time.Now()
-	r := m.newRun(ctx, &c, limits, environment, abi.Running)
-	r.meter.start()
+	m.touch(started)
+	r := m.newRun(ctx, &c, limits, environment, abi.Running, started)
+	r.meter.start(started)
 	i, err := p.call(r, i)
-	r.meter.stop()
-	elapsed := time.Since(started)
+	stopped := r.meter.stop()
+	m.touch(stopped)
 	outcome := r.finish(err)
-	outcome.GuestTime, outcome.HostTime = elapsed-r.hostTime, r.hostTime
-	p.give(i, outcome.Kind != HostFault)
+	outcome.HostTime = r.hostTime
+	outcome.GuestTime = stopped.Sub(started) - r.hostTime
+	*r = run{}
+	runs.Put(r)
+	p.give(i, outcome.Kind != HostFault, stopped)
 	return outcome
 }
 
-// newRun is the run of a call in a stage. Its time begins.
-func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage) *run {
-	var deadline time.Time
+// newRun is the run of a call in a stage, of which the time begins now.
+func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, now time.Time) *run {
+	r := runs.Get().(*run)
+	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
+	r.module, r.stage, r.limits, r.own = m, stage, limits, c.Timeout > 0
 	if limits.Timeout > 0 {
-		deadline = time.Now().Add(limits.Timeout)
+		r.deadline = now.Add(limits.Timeout)
 	}
-	r := &run{
-		module: m, stage: stage, limits: limits, late: c.late,
-		output: output{limit: limits.Output},
-		logs:   logs{limit: limits.Log, line: c.Log, progress: c.Progress},
-		meter:  meter{gate: m.engine.gate, limit: int64(limits.CPU)},
-		done:   ctx.Done(), over: func() error { return context.Cause(ctx) }, ending: c.Ending, deadline: deadline,
-	}
+	r.output.limit = limits.Output
+	r.logs.limit, r.logs.line, r.logs.progress = limits.Log, c.Log, c.Progress
+	r.meter.gate, r.meter.limit = m.engine.gate, int64(limits.CPU)
 	system := wasi.Config{Host: r, Files: c.Files, Started: m.engine.started}
 	if m.info.Kind == Handler {
-		r.abi.Init(abi.Config{Host: r, Stage: stage, Input: c.Input, Started: m.engine.started, Task: c.task(deadline)})
+		r.abi.Init(abi.Config{Host: r, Stage: stage, Input: c.Input, Started: m.engine.started, Task: c.task(r.deadline)})
 		system.Args, system.Env = handlerArgs, environment
 	} else {
 		r.meter.burned = m.price
 		system.Args, system.Env = []string{c.Plugin}, environment
 		system.Stdin, system.Checkpoint = c.Input, c.Checkpoint
 	}
-	r.wasi = wasi.New(system)
+	r.wasi.Init(system)
 	return r
 }
 
@@ -193,13 +194,12 @@ func (i *instance) callEntry(kind Kind) (code int, err error) {
 			return 0, err
 		}
 	}
-	var stack [1]uint64
 	i.running = i.entry
-	err = i.entry.CallWithStack(i.ctx, stack[:])
+	err = i.entry.CallWithStack(i.ctx, i.run.result[:])
 	if err != nil || stackOf(i.entry) > maxKeptStack {
 		i.entry = nil // its call stack may be large, and is given back with it
 	}
-	return int(int32(uint32(stack[0]))), err
+	return int(int32(uint32(i.run.result[0]))), err
 }
 
 // finish is the outcome of a run whose guest has returned.

@@ -32,9 +32,9 @@ func (e *Engine) housekeep(ctx context.Context) {
 func (e *Engine) tidy(ctx context.Context, now time.Time) {
 	unloaded := false
 	for _, m := range e.allModules() {
-		for key, p := range m.allPools() {
+		for _, p := range m.allPools() {
 			if p.trim(now, e.idleUnload) {
-				m.forget(key, p)
+				m.forget(p)
 			}
 		}
 		if e.idleUnload > 0 && m.unusedFor(now) >= e.idleUnload {

@@ -50,7 +50,14 @@ type System struct {
 
 // New makes the system of one call.
 func New(c Config) *System {
-	s := &System{host: c.Host, stdin: c.Stdin, args: c.Args, env: c.Env, started: c.Started}
+	s := &System{}
+	s.Init(c)
+	return s
+}
+
+// Init makes s the system of another call, of which nothing is left from the one before.
+func (s *System) Init(c Config) {
+	*s = System{host: c.Host, stdin: c.Stdin, args: c.Args, env: c.Env, started: c.Started}
 	if c.Files != nil && c.Files.root != nil && len(c.Files.root.names) > 0 {
 		s.root = c.Files.root
 	}
@@ -66,5 +73,4 @@ func New(c Config) *System {
 		s.first[preopened] = descriptor{kind: directory, node: s.root, preopened: true}
 		s.open = s.first[:]
 	}
-	return s
 }
