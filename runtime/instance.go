@@ -172,10 +172,14 @@ func (i *instance) function(name string) (api.Function, error) {
 
 // held is what the instance takes in bytes beside its image and code, while no call uses it.
 func (i *instance) held() int64 {
-	if i.memory.space == nil {
+	switch {
+	case i.memory.space == nil:
 		return perInstance
+	case i.image == nil: // at most
+		return perInstance + int64(i.memory.size)
+	default:
+		return perInstance + i.memory.space.Held()
 	}
-	return perInstance + i.memory.space.Held()
 }
 
 // perInstance is what wazero and we keep for an instance on Go's heap, about; most is its call stack.
@@ -199,9 +203,10 @@ func (img *image) close() error {
 	return img.memory.Close()
 }
 
+// held is the most that the image takes in bytes.
 func (img *image) held() int64 {
 	if img == nil || img.memory == nil {
 		return 0
 	}
-	return img.memory.Held()
+	return int64(img.memory.Size())
 }

@@ -25,7 +25,7 @@ type poolKey struct {
 //
 //	take ──▶ an idle instance ─────────────────────────────┐
 //	  ├────▶ nil: call makes one from the image ───────────┤
-//	  └────▶ no image yet: wait for its making, once more  │
+//	  └────▶ no image: wait for its making, once more      │
 //	                                                       ▼
 //	give ◀── reset, or closed if that fails ◀── judge ◀── call of the guest
 type pool struct {
@@ -33,6 +33,8 @@ type pool struct {
 	key    poolKey
 	rung   Rung
 	shared bool // of calls that name a pool; else of one call alone
+
+	crowded bool // it was logged that there is no room for an image; the goroutine of a making's
 
 	mu      sync.Mutex
 	image   *image

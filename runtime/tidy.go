@@ -55,8 +55,8 @@ func (e *Engine) Held() int64 {
 
 // Holdings are what Held is the sum of, and how many instances there are.
 type Holdings struct {
-	// Code, Images, Instances and Stacks are bytes: of machine code, of the images that instances begin with, of
-	// what idle instances have beside them, and of the call stacks of guests that run.
+	// Code, Images, Instances and Stacks are bytes: of machine code, of the images that instances begin with, at
+	// most, of what idle instances have beside them, and of the call stacks of guests that run.
 	Code, Images, Instances, Stacks int64
 	// Idle and Busy count the instances of calls that name a pool.
 	Idle, Busy int
@@ -78,12 +78,20 @@ func (p *pool) addTo(h *Holdings) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h.Images += p.image.held()
+	if p.making != nil && p.making.waiters == 0 {
+		h.Instances += p.key.memory // no call accounts for it
+	}
 	h.Idle += len(p.idle)
 	h.Busy += p.busy
 	for _, i := range p.idle {
 		h.Instances += i.held()
 	}
 }
+
+// Ask has room called before the engine keeps what it can do without, with its size in bytes: it tells whether there is
+// room for as much beside what Held tells. Without any, plugins' tasks begin anew each time. It is called by many goroutines at
+// once. Ask itself is called before any Run; without it there is always room.
+func (e *Engine) Ask(room func(bytes int64) bool) { e.room = room }
 
 // Relieve gives back at least so many bytes of what is idle, if there is as much, those first that were used
 // longest ago, and tells how many it were. What is given back is made again when it is needed.

@@ -39,20 +39,9 @@ func Take(contents []byte) (*Image, error) {
 	return m, nil
 }
 
-// Size is the size of the memory in bytes.
+// Size is the size of the memory in bytes, and the most that the image takes. At first it takes the pages that are not
+// zero; a page of zeroes is added when it is first touched in any space.
 func (m *Image) Size() uint64 { return m.size }
-
-// Held is the number of bytes that the image takes now. At first these are the pages that are not zero; a page
-// of zeroes is added when it is first touched in any space. After Close it is 0, though spaces may still hold
-// pages of the image.
-func (m *Image) Held() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.file == nil {
-		return 0
-	}
-	return allocated(m.file)
-}
 
 // Close gives the image back. Spaces that it is mapped into keep their contents, but cannot be Reset any more.
 // It may be called twice.

@@ -63,12 +63,3 @@ func memfd() (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
-
-// allocated is the number of bytes that a file takes.
-func allocated(file *os.File) int64 {
-	var stat unix.Stat_t
-	if unix.Fstat(int(file.Fd()), &stat) != nil {
-		return 0
-	}
-	return stat.Blocks * 512
-}
