@@ -41,6 +41,27 @@ HANDLER int32_t handle(void) {
 }`, `-DN="`+number+`"`)
 }
 
+// telling is a handler that fails once, and then writes what it can ask of its task: its number, what it failed for, its
+// parent and its key.
+func telling(t testing.TB) []byte {
+	t.Helper()
+	return runtimetest.BuildCHandler(t, `
+#include "quern.h"
+HANDLER int32_t handle(void) {
+	int64_t attempt;
+	task_number(0, &attempt);
+	if (attempt == 1) return error_set("no luck", 7), 1;
+	static char text[100];
+	for (int32_t field = 4; field <= 6; field++) {
+		int32_t size = task_text(field);
+		result_read(0, text, sizeof text);
+		output_write(text, size);
+		output_write("|", 1);
+	}
+	return 0;
+}`)
+}
+
 // willing is a handler that says "ready" and goes on until it is told to end; then it writes "told".
 func willing(t testing.TB) []byte {
 	t.Helper()

@@ -47,6 +47,19 @@ func TestRetriesByTheManifest(t *testing.T) {
 	}
 }
 
+// A handler can ask why its task has failed before, what has enqueued it, and for its key.
+func TestGuestAsksForItsTask(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		guests: map[string][]byte{"telling": telling(t)},
+		yaml:   map[string]string{"telling": "retry: {max_attempts: 2, base: 10ms, min: 10ms}"},
+	})
+	task := n.wait(n.enqueueAs("telling", "", queue.Options{Parent: "p1", Key: "the key"}))
+	if want := "exit status 1: no luck|p1|the key|"; string(task.Result) != want {
+		t.Errorf("result %q, want %q: %+v", task.Result, want, task.Failure())
+	}
+}
+
 func TestGuestPutsItsTaskOff(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{

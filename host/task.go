@@ -98,6 +98,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept, Progress: t.progress.set,
+		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key,
 		Ending: r.ending,
 		Log: func(line string) {
 			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)

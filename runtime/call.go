@@ -22,7 +22,7 @@ type Call struct {
 	// whose value is 0 (unknown, or unlimited) is left out.
 	Attempt, MaxAttempts int
 	// PreviousError is why the attempt before has failed, Parent the ID of the task that has enqueued this one,
-	// and Key its key. A handler can ask for them. Each may be empty; quern serve leaves them empty yet.
+	// and Key its key. A handler can ask for them. Each may be empty.
 	PreviousError, Parent, Key string
 	// Input is what a command reads from stdin, and a handler by input_read. It is not changed, and not kept after Run.
 	Input []byte

@@ -192,6 +192,10 @@ type Reservation struct {
 	Timeout              time.Duration
 	Deadline, Expires    time.Time
 	Reschedules, Rejects int
+	// Last is why its run before has ended without a result; zero if there was none. Parent is the ID of the task that
+	// has enqueued it, Key its own of Options.Key; either may be empty.
+	Last        Failure
+	Parent, Key string
 	// Parameters have Size bytes; they are nil when Large: then Client.Parameters fetches them.
 	Parameters []byte
 	Size       int64
@@ -318,7 +322,7 @@ func newBatch(r reply) Batch {
 	}
 	for _, row := range rows[1:] {
 		f := asList(row)
-		if len(f) < 14 {
+		if len(f) < 17 {
 			return Batch{Err: errors.New("unexpected answer of a script")}
 		}
 		task := Reservation{
@@ -327,10 +331,14 @@ func newBatch(r reply) Batch {
 			Retry:       parseRetry(asString(f[6]), asString(f[5]), asString(f[12])),
 			Reschedules: int(asInt(f[8])), Rejects: int(asInt(f[9])),
 			Timeout: secondsDuration(asString(f[10])), Deadline: parseSeconds(asString(f[11])),
-			Size: asInt(f[13]), Large: true,
+			Parent: asString(f[14]), Key: asString(f[15]),
+			Size: asInt(f[16]), Large: true,
 		}
-		if len(f) > 14 && f[14] != nil {
-			task.Parameters, task.Large = []byte(asString(f[14])), false
+		if text := asString(f[13]); text != "" {
+			task.Last = parseFailure(text)
+		}
+		if len(f) > 17 && f[17] != nil {
+			task.Parameters, task.Large = []byte(asString(f[17])), false
 		}
 		batch.Tasks = append(batch.Tasks, task)
 	}

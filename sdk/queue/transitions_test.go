@@ -26,7 +26,8 @@ func TestLifeOfATask(t *testing.T) {
 
 		node := w.node(t, "q")
 		got := w.reserve(t, node, "q", true)
-		if got.ID != id || string(got.Parameters) != "hello" || got.Run != 1 || got.Large || !got.Created.Equal(task.Created) {
+		if got.ID != id || string(got.Parameters) != "hello" || got.Run != 1 || got.Large || !got.Created.Equal(task.Created) ||
+			got.Key != "k" || got.Parent != "p" || got.Last.Reason != "" {
 			t.Errorf("reserved %+v", got)
 		}
 		w.depth(t, "q", map[Status]int64{Started: 1})
