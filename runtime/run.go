@@ -87,7 +87,7 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 
 // newRun is the run of a call in a stage, of which the time begins now.
 func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, now time.Time) *run {
-	r := runs.Get().(*run)
+	r, _ := runs.Get().(*run) // nothing else is put there
 	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
 	r.module, r.stage, r.limits, r.own = m, stage, limits, c.Timeout > 0
 	if limits.Timeout > 0 {
