@@ -1,0 +1,80 @@
+// Package service says what a handler may ask of its host beyond its own task, as interfaces that the host
+// implements and runtime/abi serves to guests. What an implementation is given has been checked for nothing but
+// its size: names, keys and requests are the guest's, and may be hostile.
+//
+// Every method may take long, and returns when its context ends, with that as the error or in it. Methods are
+// called by many goroutines at once. The bytes that they get are the guest's no more: they may be kept.
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// What a guest is told of an error. An implementation wraps one of these, with words for the host's log; an error
+// that wraps none is the host's own fault.
+var (
+	// ErrInvalid: an argument means nothing.
+	ErrInvalid = errors.New("invalid")
+	// ErrDenied: the manifest does not grant it, or the host does not.
+	ErrDenied = errors.New("denied")
+	// ErrNotFound: there is none of that name.
+	ErrNotFound = errors.New("not found")
+	// ErrTooBig: it is larger than one may be.
+	ErrTooBig = errors.New("too big")
+	// ErrQuota: there is no room for more of them.
+	ErrQuota = errors.New("over the quota")
+	// ErrConflict: it is not as the guest believes.
+	ErrConflict = errors.New("conflict")
+	// ErrLost: the task is another host's by now.
+	ErrLost = errors.New("the task is lost")
+	// ErrUnavailable: what is behind the service is away; another attempt may find it.
+	ErrUnavailable = errors.New("unavailable")
+	// ErrLimit: that many, or that deep, are not allowed.
+	ErrLimit = errors.New("over the limit")
+)
+
+// KV is a key-value store as one plugin of one tenant may use it. A bucket that is not granted is ErrDenied. Buckets
+// and keys are 1 to 256 bytes of UTF-8 without control characters; else ErrInvalid.
+type KV interface {
+	// Get answers the value; ErrNotFound if there is none.
+	Get(ctx context.Context, bucket, key string) ([]byte, error)
+	// Set sets the value, for ttl if that is above 0. ErrQuota if the bucket would hold more bytes than it may.
+	Set(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) error
+	// Delete tells whether there was one.
+	Delete(ctx context.Context, bucket, key string) (bool, error)
+	// Increment adds to the decimal number that the value is, 0 if there is none, and answers the sum. It keeps the
+	// time until the value expires. ErrConflict if the value is no number, ErrLimit if the sum is none of 64 bits.
+	Increment(ctx context.Context, bucket, key string, delta int64) (int64, error)
+	// Swap does as Set does if the present value is old, or if there is none and old is nil. Else it answers the
+	// present value, nil if there is none, and ErrConflict.
+	Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) (present []byte, err error)
+	// List answers the keys that begin with prefix and come after another one, in the order of their bytes, limit of
+	// them at most (1 to 1000, else ErrInvalid).
+	List(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error)
+}
+
+// Request is an HTTP request. Method and URL are as the guest wrote them.
+type Request struct {
+	Method, URL string
+	// Headers are by name; a name may have several values.
+	Headers map[string][]string
+	Body    []byte
+	// Timeout is the guest's own; 0 leaves it to the host.
+	Timeout time.Duration
+}
+
+// Response is what came of it.
+type Response struct {
+	Status  int
+	Headers map[string][]string
+	Body    []byte
+}
+
+// HTTP sends requests to what is granted. Redirects are not followed but answered. ErrDenied if the method, the
+// host or the address that it resolves to is not granted, ErrTooBig if the answer is larger than one may be,
+// ErrUnavailable if there is none.
+type HTTP interface {
+	Do(ctx context.Context, r Request) (Response, error)
+}
