@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
@@ -30,7 +31,12 @@ type Call struct {
 	Env map[string]string
 	// Files are what the guest may read at their paths. Default nil, which is none.
 	Files *Files
-	// Checkpoint is what an earlier run of the task left, which the guest reads as the file /checkpoint.
+	// Services are what a handler may use beyond its task. At its start and in its warm call it has their Config alone.
+	Services service.Set
+	// Denied is told once of each function of quern_v1 why it has answered EINVAL or EDENIED, also at the start. Default nil.
+	Denied func(function string, err error)
+	// Checkpoint is what an earlier run of the task left, which a command reads as the file /checkpoint, and a handler by
+	// checkpoint_load.
 	// Default nil, which is no such file.
 	Checkpoint []byte
 	// Pool names the instances that the call may use: calls of a module with the same Pool and Tenant share

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/tetratelabs/wazero"
 
+	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -73,6 +74,8 @@ type Engine struct {
 	version  string // wazero's
 	cache    *diskCache
 
+	counters abi.Counters // of what guests call in quern_v1
+
 	room   func(bytes int64) bool
 	stacks atomic.Int64 // bytes of the call stacks of guests that run
 
@@ -128,6 +131,9 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	go e.housekeep(tidying)
 	return e, nil
 }
+
+// HostCalls counts what the engine's guests have called in quern_v1.
+func (e *Engine) HostCalls() *abi.Counters { return &e.counters }
 
 // spareCache is a temporary one that stands in where the cache directory fails.
 func (e *Engine) spareCache(ctx context.Context) (*diskCache, error) {

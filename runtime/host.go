@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
@@ -168,6 +169,53 @@ func (r *run) FuelLeft() int64 {
 	}
 	return max(0, r.meter.limit-r.meter.spent())
 }
+
+// Log implements abi.Host.
+func (r *run) Log(line string) {
+	r.Spend(linePrice)
+	if err := r.logs.say(line); err != nil {
+		r.end(err)
+	}
+}
+
+// Progress implements abi.Host.
+func (r *run) Progress(fraction float64, message string) {
+	if err := r.logs.report(fraction, message); err != nil {
+		r.end(err)
+	}
+}
+
+// Do implements abi.Host. f ends soon after the call's context, or at its deadline.
+func (r *run) Do(f func(ctx context.Context)) {
+	r.Spend(waitPrice)
+	ctx := r.ctx
+	if !r.deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.deadline)
+		defer cancel()
+	}
+	r.meter.pause()
+	func() {
+		defer r.meter.resume()
+		f(ctx)
+	}()
+	r.check(time.Now())
+}
+
+// Refused implements abi.Host. Of each function it is told once.
+func (r *run) Refused(function string, err error) {
+	if slices.Contains(r.refusals, function) {
+		return
+	}
+	r.refusals = append(r.refusals, function)
+	if r.denied != nil {
+		r.denied(function, err)
+	}
+	r.Log("quern_v1." + function + ": " + err.Error())
+}
+
+// Fail implements abi.Host.
+func (r *run) Fail(err error) { r.end(&faultError{err}) }
 
 // Cancelled implements abi.Host. The end of the caller's context ends the guest; this is what comes before it.
 func (r *run) Cancelled() bool {

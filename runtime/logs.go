@@ -186,6 +186,26 @@ func (l *logs) emit(line []byte) {
 	}
 }
 
+// say takes a line, whatever is in it. It returns what write does.
+func (l *logs) say(line string) error {
+	if l.full {
+		return l.wrong()
+	}
+	if n := l.admit(len(line) + 1); n < len(line) {
+		line = line[:n]
+	}
+	l.emit([]byte(line))
+	return l.wrong()
+}
+
+// report takes progress, and returns what write does.
+func (l *logs) report(fraction float64, message string) error {
+	if l.progress != nil && l.broken == nil {
+		l.handOn(func() { l.progress(fraction, clean([]byte(message), maxProgress)) })
+	}
+	return l.wrong()
+}
+
 // handOn calls a function of the caller's. A panic of it is the cause of the outcome.
 func (l *logs) handOn(call func()) {
 	defer func() {

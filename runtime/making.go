@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/service"
 )
 
 const (
@@ -37,7 +38,10 @@ type making struct {
 
 // start is the call in which the guest begins: it has no task.
 func (c *Call) start(timeout time.Duration) *Call {
-	return &Call{Tenant: c.Tenant, Plugin: c.Plugin, Env: c.Env, Files: c.Files, Warm: c.Warm, Limits: c.Limits, Timeout: timeout}
+	return &Call{
+		Tenant: c.Tenant, Plugin: c.Plugin, Env: c.Env, Files: c.Files, Warm: c.Warm, Limits: c.Limits, Timeout: timeout,
+		Services: service.Set{Config: c.Services.Config}, Denied: c.Denied,
+	}
 }
 
 // join begins the making of the image, or joins those who wait for it. The caller holds mu.

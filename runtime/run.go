@@ -40,6 +40,9 @@ type run struct {
 	deadline time.Time       // zero is none
 	hostTime time.Duration
 
+	denied   func(function string, err error) // the caller's
+	refusals []string                         // functions of which it was told
+
 	result [1]uint64 // of the guest's entry
 	cause  error     // why the host has ended the guest
 	exited bool      // the guest has ended itself
@@ -94,11 +97,15 @@ func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment
 		r.deadline = now.Add(limits.Timeout)
 	}
 	r.output.limit = limits.Output
+	r.denied = c.Denied
 	r.logs.limit, r.logs.line, r.logs.progress = limits.Log, c.Log, c.Progress
 	r.meter.gate, r.meter.limit = m.engine.gate, int64(limits.CPU)
 	system := wasi.Config{Host: r, Files: c.Files, Started: m.engine.started}
 	if m.info.Kind == Handler {
-		r.abi.Init(abi.Config{Host: r, Stage: stage, Input: c.Input, Started: m.engine.started, Task: c.task(r.deadline)})
+		r.abi.Init(abi.Config{
+			Host: r, Stage: stage, Input: c.Input, Started: m.engine.started, Task: c.task(r.deadline),
+			Checkpoint: c.Checkpoint, Services: c.Services, Counters: &m.engine.counters,
+		})
 		system.Args, system.Env = handlerArgs, environment
 	} else {
 		r.meter.burned = m.price

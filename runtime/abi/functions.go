@@ -16,6 +16,7 @@ type Function struct {
 const (
 	i32 = api.ValueTypeI32
 	i64 = api.ValueTypeI64
+	f64 = api.ValueTypeF64
 )
 
 // need is what a function needs to work.
@@ -25,12 +26,13 @@ const (
 	nothing     need = iota
 	call             // of the handler, with a task or without
 	description      // of a task
-	slot             // filled by another function that needs a task
+	effect           // a task, for it does something beyond the guest, or answers what no image may keep
+	slot             // filled by another function
 )
 
 // Functions lists what this version has of quern_v1.
 func Functions() []Function {
-	return []Function{
+	functions := []Function{
 		answering("result_read", slot, (*System).resultRead, i32, i32, i32),
 		answering("input_size", call, (*System).inputSize),
 		answering("input_read", call, (*System).inputRead, i32, i32, i32),
@@ -40,19 +42,41 @@ func Functions() []Function {
 		answering("task_text", description, (*System).taskText, i32),
 		answering("task_number", description, (*System).taskNumber, i32, i32),
 		answering("cancelled", call, (*System).cancelled),
+		answering("log", nothing, (*System).log, i32, i32, i32, i32, i32),
+		answering("progress", effect, (*System).progress, f64, i32, i32),
+		answering("checkpoint_save", effect, (*System).checkpointSave, i32, i32),
+		answering("checkpoint_load", effect, (*System).checkpointLoad),
+		answering("kv_get", effect, (*System).kvGet, i32, i32, i32, i32),
+		answering("kv_set", effect, (*System).kvSet, i32, i32, i32, i32, i32, i32, i64),
+		answering("kv_delete", effect, (*System).kvDelete, i32, i32, i32, i32),
+		answering("kv_increment", effect, (*System).kvIncrement, i32, i32, i32, i32, i64, i32),
+		answering("kv_swap", effect, (*System).kvSwap, i32, i32, i32, i32, i32, i32, i32, i32, i64),
+		answering("kv_list", effect, (*System).kvList, i32, i32, i32, i32, i32, i32, i32),
+		answering("http", effect, (*System).http, i32, i32, i32, i32),
+		answering("config_get", nothing, (*System).configGet, i32, i32),
+		answering("secret_get", effect, (*System).secretGet, i32, i32),
 		answering("clock", nothing, (*System).clock, i32, i32),
+		answering("sleep", call, (*System).sleep, i64),
 		answering("random", nothing, (*System).random, i32, i32),
+	}
+	for number := range functions {
+		functions[number].Call = counting(number, functions[number].Call)
+	}
+	return functions
+}
+
+// counting has the calls of a function counted.
+func counting(number int, f func(*System, api.Memory, []uint64)) func(*System, api.Memory, []uint64) {
+	return func(s *System, mem api.Memory, stack []uint64) {
+		s.moved = 0
+		f(s, mem, stack)
+		s.counters.count(number, errno(int32(uint32(stack[0]))), s.moved)
 	}
 }
 
 // Planned tells whether a later version has a function of this name. What this one has is not planned.
 func Planned(name string) bool {
-	switch name {
-	case "log", "progress", "checkpoint_save", "checkpoint_load", "enqueue", "kv_get", "kv_set", "kv_delete",
-		"kv_increment", "kv_swap", "kv_list", "http", "config_get", "secret_get", "sleep":
-		return true
-	}
-	return false
+	return name == "enqueue"
 }
 
 // answering is a function whose only result is an errno, and which the stage may forbid.
@@ -74,7 +98,7 @@ func answering(name string, needs need, f func(*System, api.Memory, []uint64) er
 // allows tells whether a function works in the guest's stage, and notes what Warming refuses.
 func (s *System) allows(name string, needs need) bool {
 	switch {
-	case s.stage == Running || needs == nothing:
+	case s.stage == Running || needs == nothing || needs == slot && s.filled:
 		return true
 	case s.stage == Initializing || needs == description:
 		return false

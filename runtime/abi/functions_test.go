@@ -3,6 +3,7 @@ package abi
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -13,17 +14,31 @@ import (
 
 // signatures are those of the interface's description.
 var signatures = map[string]string{
-	"result_read":  "i32 i32 i32 -> i32",
-	"input_size":   " -> i32",
-	"input_read":   "i32 i32 i32 -> i32",
-	"output_write": "i32 i32 -> i32",
-	"error_set":    "i32 i32 -> i32",
-	"retry_after":  "i64 -> i32",
-	"task_text":    "i32 -> i32",
-	"task_number":  "i32 i32 -> i32",
-	"cancelled":    " -> i32",
-	"clock":        "i32 i32 -> i32",
-	"random":       "i32 i32 -> i32",
+	"result_read":     "i32 i32 i32 -> i32",
+	"input_size":      " -> i32",
+	"input_read":      "i32 i32 i32 -> i32",
+	"output_write":    "i32 i32 -> i32",
+	"error_set":       "i32 i32 -> i32",
+	"retry_after":     "i64 -> i32",
+	"task_text":       "i32 -> i32",
+	"task_number":     "i32 i32 -> i32",
+	"cancelled":       " -> i32",
+	"log":             "i32 i32 i32 i32 i32 -> i32",
+	"progress":        "f64 i32 i32 -> i32",
+	"checkpoint_save": "i32 i32 -> i32",
+	"checkpoint_load": " -> i32",
+	"kv_get":          "i32 i32 i32 i32 -> i32",
+	"kv_set":          "i32 i32 i32 i32 i32 i32 i64 -> i32",
+	"kv_delete":       "i32 i32 i32 i32 -> i32",
+	"kv_increment":    "i32 i32 i32 i32 i64 i32 -> i32",
+	"kv_swap":         "i32 i32 i32 i32 i32 i32 i32 i32 i64 -> i32",
+	"kv_list":         "i32 i32 i32 i32 i32 i32 i32 -> i32",
+	"http":            "i32 i32 i32 i32 -> i32",
+	"config_get":      "i32 i32 -> i32",
+	"secret_get":      "i32 i32 -> i32",
+	"sleep":           "i64 -> i32",
+	"clock":           "i32 i32 -> i32",
+	"random":          "i32 i32 -> i32",
 }
 
 func TestFunctions(t *testing.T) {
@@ -58,13 +73,8 @@ func types(list []api.ValueType) string {
 
 func TestPlanned(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{
-		"log", "progress", "checkpoint_save", "checkpoint_load", "enqueue", "kv_get", "kv_set", "kv_delete", "kv_increment",
-		"kv_swap", "kv_list", "http", "config_get", "secret_get", "sleep",
-	} {
-		if !Planned(name) {
-			t.Errorf("%s is not planned", name)
-		}
+	if !Planned("enqueue") {
+		t.Error("enqueue is not planned")
 	}
 	for _, name := range []string{"", "kv", "Log", "log ", "result_read", "fd_write"} {
 		if Planned(name) {
@@ -76,7 +86,10 @@ func TestPlanned(t *testing.T) {
 // TestErrno compares the numbers with those of the description, which guests have compiled in.
 func TestErrno(t *testing.T) {
 	t.Parallel()
-	for got, want := range map[errno]int{errnoInval: -1, errnoFault: -2, errnoTooBig: -5, errnoState: -10} {
+	for got, want := range map[errno]int{
+		errnoInval: -1, errnoFault: -2, errnoDenied: -3, errnoNotFound: -4, errnoTooBig: -5, errnoQuota: -6, errnoConflict: -7,
+		errnoCancelled: -8, errnoUnavailable: -9, errnoState: -10, errnoLimit: -11,
+	} {
 		if int(got) != want {
 			t.Errorf("%d, want %d", got, want)
 		}
@@ -94,8 +107,26 @@ func arguments(name string) []uint64 {
 		return []uint64{0, 100}
 	case "task_text":
 		return []uint64{0}
-	case "retry_after":
+	case "retry_after", "sleep":
 		return []uint64{1000}
+	case "log":
+		return []uint64{2, 100, 8, 0, 0}
+	case "progress":
+		return []uint64{api.EncodeF64(0.5), 100, 8}
+	case "checkpoint_save", "config_get", "secret_get":
+		return []uint64{200, 2}
+	case "kv_get", "kv_delete":
+		return []uint64{200, 2, 200, 1}
+	case "kv_set":
+		return []uint64{200, 2, 200, 1, 100, 8, 0}
+	case "kv_increment":
+		return []uint64{200, 2, 200, 1, 5, 100}
+	case "kv_swap":
+		return []uint64{200, 2, 200, 1, 0, 0xffffffff, 100, 8, 0}
+	case "kv_list":
+		return []uint64{200, 2, 0, 0, 0, 0, 10}
+	case "http":
+		return []uint64{300, uint64(len(testHead)), 100, 8}
 	default:
 		return nil
 	}
@@ -105,25 +136,46 @@ func TestStages(t *testing.T) {
 	t.Parallel()
 	const refused, noted = "refused", "noted"
 	for name, want := range map[string]map[Stage]string{
-		"result_read":  {Initializing: refused, Warming: noted},
-		"input_size":   {Initializing: refused},
-		"input_read":   {Initializing: refused},
-		"output_write": {Initializing: refused},
-		"error_set":    {Initializing: refused},
-		"retry_after":  {Initializing: refused},
-		"task_text":    {Initializing: refused, Warming: refused},
-		"task_number":  {Initializing: refused, Warming: refused},
-		"cancelled":    {Initializing: refused},
-		"clock":        {},
-		"random":       {},
+		"result_read":     {Initializing: refused, Warming: noted},
+		"input_size":      {Initializing: refused},
+		"input_read":      {Initializing: refused},
+		"output_write":    {Initializing: refused},
+		"error_set":       {Initializing: refused},
+		"retry_after":     {Initializing: refused},
+		"task_text":       {Initializing: refused, Warming: refused},
+		"task_number":     {Initializing: refused, Warming: refused},
+		"cancelled":       {Initializing: refused},
+		"log":             {},
+		"progress":        {Initializing: refused, Warming: noted},
+		"checkpoint_save": {Initializing: refused, Warming: noted},
+		"checkpoint_load": {Initializing: refused, Warming: noted},
+		"kv_get":          {Initializing: refused, Warming: noted},
+		"kv_set":          {Initializing: refused, Warming: noted},
+		"kv_delete":       {Initializing: refused, Warming: noted},
+		"kv_increment":    {Initializing: refused, Warming: noted},
+		"kv_swap":         {Initializing: refused, Warming: noted},
+		"kv_list":         {Initializing: refused, Warming: noted},
+		"http":            {Initializing: refused, Warming: noted},
+		"config_get":      {},
+		"secret_get":      {Initializing: refused, Warming: noted},
+		"sleep":           {Initializing: refused},
+		"clock":           {},
+		"random":          {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, stage := range []Stage{Running, Initializing, Warming} {
-				g := setup(t, 1, Config{Stage: stage, Task: Task{ID: "0123456789"}, Input: []byte("an input")})
+				store := &fakeServices{}
+				g := setup(t, 1, Config{
+					Stage: stage, Task: Task{ID: "0123456789"}, Input: []byte("an input"), Checkpoint: []byte("kept"), Services: store.set(),
+				})
+				g.put(200, "bb")
+				g.put(300, testHead)
+				before := g.get(0, 1<<16)
 				got := g.call(name, arguments(name)...)
 				_, said := g.system.Error()
-				touched := g.host.writes > 0 || g.host.spent > 0 || g.system.RetryAfter() != 0 || said || mismatch(g.get(0, 1<<16), make([]byte, 1<<16)) >= 0
+				touched := g.host.writes > 0 || g.host.spent > 0 || g.system.RetryAfter() != 0 || said || mismatch(g.get(0, 1<<16), before) >= 0 ||
+					len(store.calls) > 0 || len(g.host.lines)+len(g.host.told)+int(g.host.waited) > 0
 				switch want[stage] {
 				case "":
 					if got < 0 || g.system.Misused() != "" {
@@ -211,13 +263,15 @@ func TestHostile(t *testing.T) {
 				mem := newMemory(t, pages)
 				for _, arguments := range combinations(len(f.Params)) {
 					for _, stage := range []Stage{Running, Initializing, Warming} {
-						s := New(Config{Host: &account{limit: 100}, Stage: stage, Task: Task{ID: "id"}, Input: []byte("in")})
+						s := New(Config{
+							Host: &account{limit: 100}, Stage: stage, Task: Task{ID: "id"}, Input: []byte("in"), Services: (&fakeServices{}).set(),
+						})
 						s.slot = "slot"
 						stack := append(slices.Clone(arguments), 0)
 						if p := ending(func() { f.Call(s, mem, stack) }); p != nil {
 							t.Fatalf("%s%x with %d pages panics: %v", f.Name, arguments, pages, p)
 						}
-						if e := errno(int32(uint32(stack[0]))); e < errnoState || stack[0]>>32 != 0 {
+						if e := errno(int32(uint32(stack[0]))); e < errnoLimit || stack[0]>>32 != 0 {
 							t.Errorf("%s%x with %d pages answers %d", f.Name, arguments, pages, e)
 						}
 					}
@@ -227,9 +281,19 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// combinations are all of n hostile values.
+// combinations are all of n hostile values; of more than three some, the same each time.
 func combinations(n int) [][]uint64 {
 	all := [][]uint64{nil}
+	if n > 3 {
+		random := rand.New(rand.NewPCG(1, uint64(n)))
+		all = make([][]uint64, 10_000)
+		for i := range all {
+			for range n {
+				all[i] = append(all[i], hostile[random.IntN(len(hostile))])
+			}
+		}
+		return all
+	}
 	for range n {
 		var longer [][]uint64
 		for _, c := range all {
@@ -247,19 +311,24 @@ func TestUnwind(t *testing.T) {
 	t.Parallel()
 	for name := range signatures {
 		switch name {
-		case "input_size", "retry_after", "task_text", "task_number", "cancelled", "clock":
+		case "input_size", "retry_after", "task_text", "task_number", "cancelled", "clock", "sleep":
 			continue // move nothing that is paid for
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := setup(t, 1, Config{Task: Task{ID: "0123456789"}, Input: []byte("an input")})
+			services := &fakeServices{}
+			g := setup(t, 1, Config{
+				Task: Task{ID: "0123456789"}, Input: []byte("an input"), Checkpoint: []byte("kept"), Services: services.set(),
+			})
+			g.put(200, "bb")
+			g.put(300, testHead)
+			before := g.get(0, 1<<16)
 			g.call("task_text", 0)
 			g.host.budget = 1
 			if p := ending(func() { g.call(name, arguments(name)...) }); p != errBroke {
 				t.Errorf("panics with %v", p)
 			}
-			g.holds(0, "")
-			if _, said := g.system.Error(); said || g.host.writes > 0 {
+			if _, said := g.system.Error(); said || g.host.writes > 0 || mismatch(g.get(0, 1<<16), before) >= 0 || len(services.calls) > 0 {
 				t.Error("moved before it was paid for")
 			}
 		})

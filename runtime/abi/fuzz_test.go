@@ -56,7 +56,7 @@ func FuzzFunctions(f *testing.F) {
 		host := &account{limit: 100, budget: 8 << 20}
 		input := []byte("an input")
 		s := New(Config{
-			Host: host, Stage: Stage(stage % 3), Input: input, Started: time.Now(),
+			Host: host, Stage: Stage(stage % 3), Input: input, Started: time.Now(), Services: (&fakeServices{}).set(), Counters: &Counters{},
 			Task: Task{ID: "7f", Queue: "queue", PreviousError: "an error", Attempt: 1, Deadline: time.Now()},
 		})
 		for calls := 0; len(program) > 0 && calls < 100; calls++ { // more would take seconds
@@ -80,7 +80,7 @@ func FuzzFunctions(f *testing.F) {
 				break
 			}
 			answer := errno(int32(uint32(stack[0])))
-			if answer < errnoState || stack[0]>>32 != 0 {
+			if answer < errnoLimit || stack[0]>>32 != 0 {
 				t.Fatalf("%s%x answers %#x", function.Name, a, stack[0])
 			}
 			from, n := written(function.Name, a, answer)
@@ -111,6 +111,8 @@ func written(name string, a []uint64, answer errno) (from, n uint64) {
 		from, n = a[1], uint64(answer)
 	case name == "task_number" || name == "clock":
 		from, n = a[1], 8
+	case name == "kv_increment":
+		from, n = a[5], 8
 	case name == "random":
 		from, n = a[0], a[1]
 	}

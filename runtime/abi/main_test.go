@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -27,6 +29,22 @@ type account struct {
 	limit       int // of output
 	fuel        int64
 	cancelled   bool
+	lines       []string // logged
+	told        []string // progress
+	waited      time.Duration
+	refused     []string
+	failed      error
+}
+
+func (h *account) Log(line string) { h.lines = append(h.lines, line) }
+func (h *account) Progress(fraction float64, m string) {
+	h.told = append(h.told, fmt.Sprint(fraction, " ", m))
+}
+func (h *account) Wait(d time.Duration)           { h.waited += d }
+func (h *account) Do(f func(ctx context.Context)) { f(context.Background()) }
+func (h *account) Fail(err error)                 { h.failed = err; panic(errBroke) }
+func (h *account) Refused(function string, err error) {
+	h.refused = append(h.refused, fmt.Sprint(function, ": ", err))
 }
 
 const errBroke = "the guest has spent all that it had"

@@ -29,6 +29,7 @@ const piece = 1 << 20
 
 // spend charges for a move, so that what a Host sees at once is no more than a piece.
 func (s *System) spend(n int) {
+	s.moved += n
 	for ; n > piece; n -= piece {
 		s.host.Spend(piece)
 	}
@@ -46,6 +47,7 @@ func read[T string | []byte](s *System, mem api.Memory, contents T, a []uint64) 
 	n := min(len(buffer), len(contents), math.MaxInt32)
 	for at := 0; at < n; at += piece {
 		end := min(n, at+piece)
+		s.moved += end - at
 		s.host.Spend(end - at)
 		copy(buffer[at:end], contents[at:end])
 	}

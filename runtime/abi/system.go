@@ -1,6 +1,11 @@
 package abi
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/runtime/service"
+)
 
 // Host is what the functions need of the call that they run for. Each may end the guest: it then panics with
 // a value of the host's own, which passes through this package.
@@ -14,6 +19,18 @@ type Host interface {
 	FuelLeft() int64
 	// Cancelled tells whether the guest had better end.
 	Cancelled() bool
+	// Log takes a line that the guest logs; it may hold anything.
+	Log(line string)
+	// Progress takes how far the guest says that it is, from 0 to 1, and its words; they may be anything.
+	Progress(fraction float64, message string)
+	// Wait lets the guest sleep.
+	Wait(d time.Duration)
+	// Do runs f, which may take long, while other guests go on. The context is that of the call.
+	Do(f func(ctx context.Context))
+	// Refused takes why a function has answered EINVAL or EDENIED, for who looks after the plugin.
+	Refused(function string, err error)
+	// Fail ends the guest by a fault of the host.
+	Fail(err error)
 }
 
 // Stage says what a guest is called for.
@@ -50,6 +67,12 @@ type Config struct {
 	Task  Task
 	// Input is the task's, or in the stage Warming what stands for one.
 	Input []byte
+	// Checkpoint is what an earlier run of the task has kept; nil if nothing.
+	Checkpoint []byte
+	// Services are what the task may use beside itself.
+	Services service.Set
+	// Counters count the calls. Default nil, which counts nothing.
+	Counters *Counters
 	// Started is the zero of the monotonic clock, not more than 290 years ago.
 	Started time.Time
 }
@@ -62,7 +85,13 @@ type System struct {
 	input   []byte
 	started time.Time
 
+	checkpoint []byte // the last one; nil if there is none
+	services   service.Set
+	counters   *Counters
+	moved      int // bytes, by the function that is called
+
 	slot       string
+	filled     bool   // the slot was, however much is in it
 	failure    []byte // of error_set
 	failed     bool   // error_set was called
 	retryAfter time.Duration
@@ -78,7 +107,10 @@ func New(c Config) *System {
 
 // Init makes s the system of another call, of which nothing is left from the one before.
 func (s *System) Init(c Config) {
-	*s = System{host: c.Host, stage: c.Stage, task: c.Task, input: c.Input, started: c.Started}
+	*s = System{
+		host: c.Host, stage: c.Stage, task: c.Task, input: c.Input, started: c.Started,
+		checkpoint: c.Checkpoint, services: c.Services, counters: c.Counters,
+	}
 }
 
 // RetryAfter is when the guest wants to be called again, if it ends so; 0 if it does not say, at most a

@@ -49,7 +49,7 @@ func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 		return errnoFault
 	}
 	text = prefix(text)
-	s.host.Spend(len(text))
+	s.spend(len(text))
 	s.failure, s.failed = append(s.failure[:0], text...), true
 	return errnoSuccess
 }
@@ -107,9 +107,14 @@ func (s *System) taskText(_ api.Memory, a []uint64) errno {
 	default:
 		return errnoInval
 	}
+	return s.fill(text)
+}
+
+// fill puts an answer into the slot, and answers its length.
+func (s *System) fill(text string) errno {
 	answer := length(len(text))
 	if answer >= 0 {
-		s.slot = text
+		s.slot, s.filled = text, true
 	}
 	return answer
 }

@@ -24,6 +24,19 @@ func (s *System) clock(mem api.Memory, a []uint64) errno {
 	return errnoInval
 }
 
+// maxSleep is the longest sleep: longer than any task lasts.
+const maxSleep = 365 * 24 * time.Hour
+
+// sleep is sleep(ms).
+func (s *System) sleep(_ api.Memory, a []uint64) errno {
+	ms := int64(a[0])
+	if ms < 0 {
+		return errnoInval
+	}
+	s.host.Wait(time.Duration(min(ms, maxSleep.Milliseconds())) * time.Millisecond)
+	return errnoSuccess
+}
+
 // maxRandom is how many bytes one call of random makes at most.
 const maxRandom = 64 << 10
 
@@ -36,7 +49,7 @@ func (s *System) random(mem api.Memory, a []uint64) errno {
 	if !ok {
 		return errnoFault
 	}
-	s.host.Spend(len(buffer))
+	s.spend(len(buffer))
 	_, _ = rand.Read(buffer) // it has no errors: it ends the process rather than return one
 	return errnoSuccess
 }

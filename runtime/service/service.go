@@ -55,6 +55,19 @@ type KV interface {
 	List(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error)
 }
 
+// Checkpoint keeps what the task's next run begins with.
+type Checkpoint interface {
+	// Save keeps a value in the place of the one before, and returns when it is durable. ErrTooBig if it is more
+	// than 1 MiB, ErrLost if the task is another host's.
+	Save(ctx context.Context, value []byte) error
+}
+
+// Secrets are those of a plugin.
+type Secrets interface {
+	// Secret answers the value. ErrDenied if the name is not granted, ErrNotFound if there is no value.
+	Secret(ctx context.Context, name string) ([]byte, error)
+}
+
 // Request is an HTTP request. Method and URL are as the guest wrote them.
 type Request struct {
 	Method, URL string
@@ -70,6 +83,16 @@ type Response struct {
 	Status  int
 	Headers map[string][]string
 	Body    []byte
+}
+
+// Set is all services of one task. A service that is nil is denied.
+type Set struct {
+	Checkpoint Checkpoint
+	KV         KV
+	HTTP       HTTP
+	Secrets    Secrets
+	// Config is what the manifest sets, by name.
+	Config map[string]string
 }
 
 // HTTP sends requests to what is granted. Redirects are not followed but answered. ErrDenied if the method, the

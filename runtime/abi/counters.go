@@ -1,0 +1,50 @@
+package abi
+
+import "sync/atomic"
+
+// Counters count what guests call, by function and by what it answered. They are safe for concurrent use; the zero
+// value is ready.
+type Counters struct {
+	functions [maxFunctions]struct {
+		answers [1 - errnoLast]atomic.Uint64 // by the errno's negative; 0 is success
+		bytes   atomic.Uint64
+	}
+}
+
+const (
+	maxFunctions = 32
+	errnoLast    = errnoLimit
+)
+
+// count counts a call of the function of that number, which has moved so many bytes.
+func (c *Counters) count(number int, answer errno, bytes int) {
+	if c == nil {
+		return
+	}
+	f := &c.functions[number]
+	f.answers[-min(answer, 0)].Add(1)
+	if bytes > 0 {
+		f.bytes.Add(uint64(bytes))
+	}
+}
+
+// Count is how often a function has answered so.
+type Count struct {
+	// Function is its name, Result "ok" or the name of the error, such as EDENIED.
+	Function, Result string
+	Calls            uint64
+}
+
+// Each tells of each function how many bytes it has moved and how often it has answered what. A result that it never
+// had is told only of success, as 0.
+func (c *Counters) Each(calls func(Count), bytes func(function string, n uint64)) {
+	for number, f := range Functions() {
+		counted := &c.functions[number]
+		for answer := range counted.answers {
+			if n := counted.answers[answer].Load(); n > 0 || answer == 0 {
+				calls(Count{Function: f.Name, Result: names[-errno(answer)], Calls: n})
+			}
+		}
+		bytes(f.Name, counted.bytes.Load())
+	}
+}

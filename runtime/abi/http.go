@@ -1,0 +1,77 @@
+package abi
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// maxHead bounds the head of a request, in bytes.
+const maxHead = 128 << 10
+
+// values are those of one header: a guest may write one of them as a string.
+type values []string
+
+func (v *values) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		*v = make(values, 1)
+		return json.Unmarshal(data, &(*v)[0])
+	}
+	return json.Unmarshal(data, (*[]string)(v))
+}
+
+// parseRequest reads the head of a request.
+func parseRequest(head []byte) (service.Request, error) {
+	var fields struct {
+		Method  string            `json:"method"`
+		URL     string            `json:"url"`
+		Headers map[string]values `json:"headers"`
+		Timeout int64             `json:"timeout_ms"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(head))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&fields); err != nil {
+		return service.Request{}, fmt.Errorf("the request's head: %w", err)
+	}
+	switch _, err := decoder.Token(); {
+	case err != io.EOF:
+		return service.Request{}, fmt.Errorf("the request's head: there is something behind the object")
+	case fields.URL == "":
+		return service.Request{}, fmt.Errorf("the request's head: no url")
+	case fields.Timeout < 0:
+		return service.Request{}, fmt.Errorf("the request's head: timeout_ms is %d", fields.Timeout)
+	}
+	request := service.Request{
+		Method: fields.Method, URL: fields.URL, Headers: map[string][]string{},
+		Timeout: time.Duration(min(fields.Timeout, maxSleep.Milliseconds())) * time.Millisecond,
+	}
+	if request.Method == "" {
+		request.Method = "GET"
+	}
+	for name, list := range fields.Headers {
+		request.Headers[name] = list
+	}
+	return request, nil
+}
+
+// formatResponse writes an answer. Names of headers are in lower case there.
+func formatResponse(r service.Response) []byte {
+	head := struct {
+		Status  int                 `json:"status"`
+		Headers map[string][]string `json:"headers"`
+	}{r.Status, map[string][]string{}}
+	for name, list := range r.Headers {
+		name = strings.ToLower(name)
+		head.Headers[name] = append(head.Headers[name], list...)
+	}
+	text, _ := json.Marshal(head) // strings and numbers always can be
+	answer := make([]byte, 4, 4+len(text)+len(r.Body))
+	binary.LittleEndian.PutUint32(answer, uint32(len(text)))
+	return append(append(answer, text...), r.Body...)
+}

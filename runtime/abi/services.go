@@ -1,0 +1,272 @@
+package abi
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// What a guest may pass at once, in bytes.
+const (
+	maxCheckpoint = 1 << 20
+	maxName       = 4 << 10  // of a bucket, a key, a configuration: services take less
+	maxValue      = 1 << 20  // the same
+	maxBody       = 64 << 20 // the same
+)
+
+// do asks a service, and answers for its error. A service that is not there was not granted.
+func (s *System) do(function string, granted bool, ask func(ctx context.Context) error) errno {
+	if !granted {
+		return s.refuse(function, fmt.Errorf("%w: the manifest grants no %s", service.ErrDenied, function))
+	}
+	var err error
+	s.host.Do(func(ctx context.Context) { err = ask(ctx) })
+	if err == nil {
+		return errnoSuccess
+	}
+	return s.refuse(function, err)
+}
+
+// refuse answers for an error, and says it to who looks after the plugin where it is the plugin's.
+func (s *System) refuse(function string, err error) errno {
+	answer, known := meaning(err)
+	switch {
+	case !known:
+		s.host.Fail(fmt.Errorf("%s.%s: %w", ModuleName, function, err))
+	case answer == errnoInval || answer == errnoDenied:
+		s.host.Refused(function, err)
+	}
+	return answer
+}
+
+// fillBytes is fill for bytes that nobody changes any more.
+func (s *System) fillBytes(value []byte) errno {
+	s.spend(len(value))
+	return s.fill(string(value))
+}
+
+// checkpointSave is checkpoint_save(value, length).
+func (s *System) checkpointSave(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	value := in.bytes(maxCheckpoint)
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	keeper := s.services.Checkpoint
+	answer := s.do("checkpoint_save", keeper != nil, func(ctx context.Context) error { return keeper.Save(ctx, value) })
+	if answer == errnoSuccess {
+		s.checkpoint = value
+	}
+	return answer
+}
+
+// checkpointLoad is checkpoint_load(), which fills the slot. An empty one is one as well.
+func (s *System) checkpointLoad(api.Memory, []uint64) errno {
+	if s.checkpoint == nil {
+		return errnoNotFound
+	}
+	return s.fillBytes(s.checkpoint)
+}
+
+// configGet is config_get(name, length), which fills the slot.
+func (s *System) configGet(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	name := in.name()
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	value, ok := s.services.Config[name]
+	if !ok {
+		return errnoNotFound
+	}
+	return s.fill(value)
+}
+
+// secretGet is secret_get(name, length), which fills the slot.
+func (s *System) secretGet(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	name := in.name()
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	var value []byte
+	secrets := s.services.Secrets
+	answer := s.do("secret_get", secrets != nil, func(ctx context.Context) (err error) {
+		value, err = secrets.Secret(ctx, name)
+		return err
+	})
+	if answer != errnoSuccess {
+		return answer
+	}
+	return s.fillBytes(value)
+}
+
+// kvGet is kv_get(bucket, length, key, length), which fills the slot.
+func (s *System) kvGet(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	bucket, key := in.name(), in.name()
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	var value []byte
+	kv := s.services.KV
+	answer := s.do("kv_get", kv != nil, func(ctx context.Context) (err error) {
+		value, err = kv.Get(ctx, bucket, key)
+		return err
+	})
+	if answer != errnoSuccess {
+		return answer
+	}
+	return s.fillBytes(value)
+}
+
+// lifetime is the next parameter, in milliseconds: how long a value lasts, 0 for as long as it is not deleted.
+func (a *reader) lifetime() time.Duration {
+	ms := int64(a.number())
+	if ms < 0 && a.wrong == errnoSuccess {
+		a.wrong = errnoInval
+	}
+	return time.Duration(min(ms, maxLifetime.Milliseconds())) * time.Millisecond
+}
+
+// maxLifetime is the longest time that a value lasts, if it does not last for ever.
+const maxLifetime = 100 * 365 * 24 * time.Hour
+
+// kvSet is kv_set(bucket, length, key, length, value, length, ttl).
+func (s *System) kvSet(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	bucket, key, value, ttl := in.name(), in.name(), in.bytes(maxValue), in.lifetime()
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	kv := s.services.KV
+	return s.do("kv_set", kv != nil, func(ctx context.Context) error { return kv.Set(ctx, bucket, key, value, ttl) })
+}
+
+// kvDelete is kv_delete(bucket, length, key, length). It answers 1 if there was one.
+func (s *System) kvDelete(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	bucket, key := in.name(), in.name()
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	existed := false
+	kv := s.services.KV
+	answer := s.do("kv_delete", kv != nil, func(ctx context.Context) (err error) {
+		existed, err = kv.Delete(ctx, bucket, key)
+		return err
+	})
+	if answer == errnoSuccess && existed {
+		return 1
+	}
+	return answer
+}
+
+// kvIncrement is kv_increment(bucket, length, key, length, delta, result number). It looks where the result goes before
+// it changes anything.
+func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	bucket, key, delta, to := in.name(), in.name(), int64(in.number()), in.number()
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	if _, ok := view(mem, to, 8); !ok {
+		return errnoFault
+	}
+	var sum int64
+	kv := s.services.KV
+	answer := s.do("kv_increment", kv != nil, func(ctx context.Context) (err error) {
+		sum, err = kv.Increment(ctx, bucket, key, delta)
+		return err
+	})
+	if answer != errnoSuccess {
+		return answer
+	}
+	return put64(mem, to, sum)
+}
+
+// absent is the length of an old value that must not be there.
+const absent = math.MaxUint32
+
+// kvSwap is kv_swap(bucket, length, key, length, old, length, value, length, ttl). After ECONFLICT the slot holds the
+// present value; it is left as it was if there is none.
+func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	bucket, key := in.name(), in.name()
+	var old []byte
+	if uint32(a[5]) == absent {
+		in.rest = in.rest[2:]
+	} else {
+		old = in.bytes(maxValue)
+	}
+	value, ttl := in.bytes(maxValue), in.lifetime()
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	var present []byte
+	kv := s.services.KV
+	answer := s.do("kv_swap", kv != nil, func(ctx context.Context) (err error) {
+		present, err = kv.Swap(ctx, bucket, key, old, value, ttl)
+		return err
+	})
+	if answer == errnoConflict && present != nil {
+		s.fillBytes(present)
+	}
+	return answer
+}
+
+// kvList is kv_list(bucket, length, prefix, length, after, length, limit), which fills the slot: of each key its length
+// in 4 bytes, and the key.
+func (s *System) kvList(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	bucket, prefix, after, limit := in.name(), in.name(), in.name(), int32(uint32(in.number()))
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	var keys []string
+	kv := s.services.KV
+	answer := s.do("kv_list", kv != nil, func(ctx context.Context) (err error) {
+		keys, err = kv.List(ctx, bucket, prefix, after, int(limit))
+		return err
+	})
+	if answer != errnoSuccess {
+		return answer
+	}
+	var list []byte
+	for _, key := range keys {
+		list = binary.LittleEndian.AppendUint32(list, uint32(len(key)))
+		list = append(list, key...)
+	}
+	return s.fillBytes(list)
+}
+
+// http is http(head, length, body, length), which fills the slot: the length of the answer's head in 4 bytes, the head,
+// and the body.
+func (s *System) http(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	head, body := in.bytes(maxHead), in.bytes(maxBody)
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	request, err := parseRequest(head)
+	if err != nil {
+		return s.refuse("http", fmt.Errorf("%w: %w", service.ErrInvalid, err))
+	}
+	request.Body = body
+	var response service.Response
+	client := s.services.HTTP
+	answer := s.do("http", client != nil, func(ctx context.Context) (err error) {
+		response, err = client.Do(ctx, request)
+		return err
+	})
+	if answer != errnoSuccess {
+		return answer
+	}
+	return s.fillBytes(formatResponse(response))
+}
