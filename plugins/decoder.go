@@ -76,11 +76,11 @@ func schema() []field {
 		{"warm.input", func(d *decoder, n node, m *Manifest) {
 			m.Warm = Warm{Input: d.from(n, "sample.json or samples/sample.json"), line: n.Line}
 		}},
-		{"config", nil},
+		{"config", func(d *decoder, n node, m *Manifest) { m.Config = d.config(n) }},
 		{"capabilities", section},
 		{"capabilities.http", nil},
-		{"capabilities.kv", nil},
-		{"capabilities.secrets", nil},
+		{"capabilities.kv", func(d *decoder, n node, m *Manifest) { m.Capabilities.KV = d.buckets(n) }},
+		{"capabilities.secrets", func(d *decoder, n node, m *Manifest) { m.Capabilities.Secrets = d.secrets(n) }},
 		{"capabilities.enqueue", nil},
 		{"capabilities.env", func(d *decoder, n node, m *Manifest) { m.Capabilities.Env = d.env(n) }},
 		{"capabilities.files", func(d *decoder, n node, m *Manifest) { m.Capabilities.Files = d.files(n) }},

@@ -192,7 +192,7 @@ func (l *loader) finish(r *result, m *module) {
 	limits := r.manifest.limits(l.most)
 	r.err = m.Admits(limits)
 	if r.err == nil {
-		r.err = r.manifest.Suits(r.path(l.dir, manifestSuffix), m.Info().Kind)
+		r.err = r.manifest.Suits(r.path(l.dir, manifestSuffix), m.Info())
 	}
 	if r.err != nil {
 		r.final = true

@@ -39,6 +39,8 @@ type Manifest struct {
 	Dead string
 	// Warm is the call by which a handler is warmed. Default none.
 	Warm Warm
+	// Config is what a handler asks for by config_get, by name. Default none.
+	Config map[string]string
 	// Capabilities are the plugin's grants. Default none.
 	Capabilities Capabilities
 }
@@ -59,6 +61,10 @@ type Capabilities struct {
 	Env map[string]string
 	// Files are what a task may read, in the manifest's order.
 	Files []FileGrant
+	// KV are the buckets that a handler may use.
+	KV []KVGrant
+	// Secrets are the names of those that a handler may ask for.
+	Secrets []string
 }
 
 // Retry is the section retry of a manifest. A field that is zero is not set.
@@ -143,16 +149,18 @@ func LoadManifest(path string) (Manifest, error) {
 	return ParseManifest(path, content.data)
 }
 
-// Suits returns nil if the manifest, whose file is path, makes sense for a module of that kind, else a *ManifestError.
-func (m Manifest) Suits(path string, kind runtime.Kind) error {
-	if m.Warm.Input == "" || kind == runtime.Handler {
-		return nil
+// Suits returns nil if the manifest, whose file is path, makes sense for the module and grants what it imports, else a
+// *ManifestError.
+func (m Manifest) Suits(path string, info runtime.Info) error {
+	problems := m.lacks(info)
+	if m.Warm.Input != "" && info.Kind != runtime.Handler {
+		problems = append(problems, Problem{
+			Line: m.Warm.line, Field: "warm",
+			What:   fmt.Sprintf("is for handlers, and the module is a %s, which starts anew for every task", info.Kind),
+			Remedy: "remove it, or build the module as a handler, which exports quern_handle",
+		})
 	}
-	return manifestError(path, []Problem{{
-		Line: m.Warm.line, Field: "warm",
-		What:   fmt.Sprintf("is for handlers, and the module is a %s, which starts anew for every task", kind),
-		Remedy: "remove it, or build the module as a handler, which exports quern_handle",
-	}})
+	return manifestError(path, problems)
 }
 
 // ceilings are a host's bounds over every manifest; 0 is none.

@@ -206,9 +206,7 @@ func TestParseManifestErrors(t *testing.T) {
 func TestParseManifestNotSupportedYet(t *testing.T) {
 	t.Parallel()
 	manifest := map[string]string{
-		"config": "config: {a: b}",
-		"tests":  "tests: []", "capabilities.http": "capabilities: {http: []}",
-		"capabilities.kv": "capabilities: {kv: []}", "capabilities.secrets": "capabilities: {secrets: [k]}",
+		"tests": "tests: []", "capabilities.http": "capabilities: {http: []}",
 		"capabilities.enqueue": "capabilities: {enqueue: {}}",
 	}
 	for field, data := range manifest {

@@ -48,6 +48,7 @@ func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 		call.Timeout = min(call.Timeout, v.ceiling)
 	}
 	call.Plugin, call.Env, call.Files, call.Limits = v.Name, v.Manifest.Capabilities.Env, v.files, v.Limits
+	call.Services.Config = v.Manifest.Config
 	call.Pool, call.Warm = "", nil
 	if call.Tenant != "" {
 		call.Pool, call.Warm = v.profile, v.warm

@@ -74,10 +74,10 @@ func TestSuits(t *testing.T) {
 	warm, err := ParseManifest("x.yaml", []byte("name: x\nwarm:\n  input: a"))
 	check(t, err)
 	for _, kind := range []runtime.Kind{runtime.Handler, runtime.Command} {
-		check(t, plain.Suits("dir/x.yaml", kind))
+		check(t, plain.Suits("dir/x.yaml", runtime.Info{Kind: kind}))
 	}
-	check(t, warm.Suits("dir/x.yaml", runtime.Handler))
-	err = warm.Suits("dir/x.yaml", runtime.Command)
+	check(t, warm.Suits("dir/x.yaml", runtime.Info{Kind: runtime.Handler}))
+	err = warm.Suits("dir/x.yaml", runtime.Info{Kind: runtime.Command})
 	want := "dir/x.yaml:3: warm: is for handlers, and the module is a command, which starts anew for every task: " +
 		"remove it, or build the module as a handler, which exports quern_handle"
 	if !errors.Is(err, ErrManifest) || err.Error() != want {

@@ -101,7 +101,7 @@ func (p *localPlugin) load(ctx context.Context, engine *runtime.Engine) (*runtim
 	}
 	err = module.Admits(p.manifest.Limits.WithDefaults())
 	if err == nil {
-		err = p.manifest.Suits(p.manifestPath, module.Info().Kind)
+		err = p.manifest.Suits(p.manifestPath, module.Info())
 	}
 	var wrong *plugins.ManifestError
 	if errors.As(err, &wrong) {

@@ -1,0 +1,159 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// KVGrant is a bucket of the tenant's key-value store that a handler may use.
+type KVGrant struct {
+	// Bucket is its name.
+	Bucket string
+	// Write tells whether it may be changed as well.
+	Write bool
+	// Quota is how many bytes of keys and values it may hold when this plugin writes.
+	Quota int64
+}
+
+// What a manifest may grant at most, and what holds where it says nothing.
+const (
+	maxGrants    = 100
+	maxConfig    = 64 << 10 // bytes of one value
+	defaultQuota = 10 << 20
+	maxQuota     = 1 << 40
+)
+
+// The words of a bucket's access.
+const (
+	accessRead  = "r"
+	accessWrite = "rw"
+)
+
+// list calls each for every entry of a list.
+func (d *decoder) list(n node, example string, each func(at node)) {
+	switch {
+	case n.Kind != yaml.SequenceNode:
+		d.wrong(n, "is "+kindOf(n), "write a list, such as "+example)
+	case len(n.Content) > maxGrants:
+		d.wrong(n, fmt.Sprintf("has %d entries", len(n.Content)), fmt.Sprintf("grant at most %d", maxGrants))
+	default:
+		for i, item := range n.Content {
+			each(node{resolve(item), fmt.Sprintf("%s[%d]", n.path, i)})
+		}
+	}
+}
+
+// buckets reads capabilities.kv.
+func (d *decoder) buckets(n node) (grants []KVGrant) {
+	d.list(n, "[{bucket: NAME, access: rw}]", func(at node) {
+		grant := KVGrant{Quota: defaultQuota}
+		d.entries(at, func(key string, keyNode, value node) {
+			switch key {
+			case "bucket":
+				grant.Bucket, _ = d.word(value)
+			case "access":
+				grant.Write = d.choice(value, accessRead, accessWrite) == accessWrite
+			case "quota":
+				grant.Quota = d.size(value, 1, maxQuota)
+			default:
+				d.wrong(node{keyNode.Node, at.path}, "unknown key "+quote(key), "an entry has bucket, access and quota")
+			}
+		})
+		switch {
+		case at.Kind != yaml.MappingNode:
+		case !slices.ContainsFunc(at.Content, func(n *yaml.Node) bool { return n.Value == "bucket" }):
+			d.wrong(at, "has no bucket", "write its name, such as bucket: "+d.plugin)
+		case slices.ContainsFunc(grants, func(g KVGrant) bool { return g.Bucket == grant.Bucket }):
+			d.wrong(at, quote(grant.Bucket)+" stands in the list twice", "name it once")
+		default:
+			grants = append(grants, grant)
+		}
+	})
+	return grants
+}
+
+// secrets reads capabilities.secrets.
+func (d *decoder) secrets(n node) (names []string) {
+	d.list(n, "[api_key]", func(at node) {
+		name, ok := d.text(at, "a name such as api_key")
+		switch {
+		case !ok:
+		case !isSecret(name):
+			d.wrong(at, quote(name)+" is no name of a secret", "write letters, digits, _, - and ., not beginning with a dot")
+		case slices.Contains(names, name):
+			d.wrong(at, quote(name)+" stands in the list twice", "name it once")
+		default:
+			names = append(names, name)
+		}
+	})
+	return names
+}
+
+// isSecret holds the names of secrets to what is a file's name everywhere and no hidden one.
+func isSecret(name string) bool {
+	return name != "" && name[0] != '.' && isVariable("_"+strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' {
+			return '_'
+		}
+		return r
+	}, name))
+}
+
+// config reads the section of that name.
+func (d *decoder) config(n node) map[string]string {
+	config := map[string]string{}
+	d.entries(n, func(key string, keyNode, value node) {
+		text, ok := d.text(value, `a text, "" for an empty one`)
+		switch err := checkWord(key); {
+		case err != nil:
+			d.wrong(keyNode, quote(key)+" "+err.Error(), "write "+wordRule)
+		case len(text) > maxConfig:
+			d.wrong(value, fmt.Sprintf("has %d bytes", len(text)), fmt.Sprintf("write at most %d, or grant a file", maxConfig))
+		case ok:
+			config[key] = text
+		}
+	})
+	return config
+}
+
+// granted are the functions of quern_v1 that need a grant: the key of the manifest that gives it, whether a manifest
+// does, and how it is written.
+var granted = []struct {
+	prefix, field, example string
+	by                     func(c Capabilities) bool
+}{
+	{"quern_v1.kv_get", "capabilities.kv", "kv: [{bucket: NAME}]", anyBucket},
+	{"quern_v1.kv_list", "capabilities.kv", "kv: [{bucket: NAME}]", anyBucket},
+	{"quern_v1.kv_", "capabilities.kv", "kv: [{bucket: NAME, access: rw}]", anyWritable},
+	{"quern_v1.secret_get", "capabilities.secrets", "secrets: [NAME]", func(c Capabilities) bool { return len(c.Secrets) > 0 }},
+}
+
+func anyBucket(c Capabilities) bool { return len(c.KV) > 0 }
+
+func anyWritable(c Capabilities) bool {
+	return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Write })
+}
+
+// lacks lists what a module imports and the manifest does not grant.
+func (m Manifest) lacks(info runtime.Info) (problems []Problem) {
+	for _, name := range info.Imports {
+		for _, g := range granted {
+			if !strings.HasPrefix(name, g.prefix) {
+				continue
+			}
+			if !g.by(m.Capabilities) {
+				problems = append(problems, Problem{
+					Field: g.field, What: "does not grant what the module imports, " + name,
+					Remedy: "add capabilities: {" + g.example + "}, or build the module without it",
+				})
+			}
+			break
+		}
+	}
+	return problems
+}

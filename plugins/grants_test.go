@@ -1,0 +1,88 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+func TestParseGrants(t *testing.T) {
+	t.Parallel()
+	m, err := ParseManifest("x.yaml", []byte(`
+config: {size: 200x200, empty: "", number: 1.10}
+capabilities:
+  kv: [{bucket: thumbs, access: rw, quota: 1MiB}, {bucket: seen}]
+  secrets: [api_key, tls.key-2]
+`))
+	check(t, err)
+	if got := fmt.Sprint(m.Config); got != "map[empty: number:1.10 size:200x200]" {
+		t.Errorf("config %s", got)
+	}
+	if got := fmt.Sprint(m.Capabilities.KV); got != "[{thumbs true 1048576} {seen false 10485760}]" {
+		t.Errorf("buckets %s", got)
+	}
+	if got := fmt.Sprint(m.Capabilities.Secrets); got != "[api_key tls.key-2]" {
+		t.Errorf("secrets %s", got)
+	}
+}
+
+func TestParseGrantsWrong(t *testing.T) {
+	t.Parallel()
+	for data, want := range map[string]string{
+		"config: [a]":                                    `x.yaml:1: config: is a list where keys belong: write its keys, or leave it out`,
+		"config: {a b: c}":                               `x.yaml:1: config.a b: "a b" has the byte 0x20: write 1 to 128 printable ASCII characters without a space`,
+		"config: {a: {b: c}}":                            `x.yaml:1: config.a: is a mapping: write a text, "" for an empty one`,
+		"capabilities: {kv: thumbs}":                     `x.yaml:1: capabilities.kv: is a text: write a list, such as [{bucket: NAME, access: rw}]`,
+		"capabilities: {kv: [thumbs]}":                   `x.yaml:1: capabilities.kv[0]: is a text where keys belong: write its keys, or leave it out`,
+		"capabilities: {kv: [{}]}":                       `x.yaml:1: capabilities.kv[0]: has no bucket: write its name, such as bucket: x`,
+		"capabilities: {kv: [{bucket: a, x: b}]}":        `x.yaml:1: capabilities.kv[0]: unknown key "x": an entry has bucket, access and quota`,
+		"capabilities: {kv: [{bucket: a, quota: 5}]}":    `x.yaml:1: capabilities.kv[0].quota: "5" has no unit: write a size from 1B to 1TiB, such as 16MiB`,
+		"capabilities: {kv: [{bucket: a, access: w}]}":   `x.yaml:1: capabilities.kv[0].access: "w" is not allowed: write r or rw`,
+		"capabilities: {kv: [{bucket: a}, {bucket: a}]}": `x.yaml:1: capabilities.kv[1]: "a" stands in the list twice: name it once`,
+		"capabilities: {secrets: [a, a]}":                `x.yaml:1: capabilities.secrets[1]: "a" stands in the list twice: name it once`,
+		"capabilities: {secrets: [../a]}":                `x.yaml:1: capabilities.secrets[0]: "../a" is no name of a secret: write letters, digits, _, - and ., not beginning with a dot`,
+		"capabilities: {secrets: [.a]}":                  `x.yaml:1: capabilities.secrets[0]: ".a" is no name of a secret: write letters, digits, _, - and ., not beginning with a dot`,
+	} {
+		if _, err := ParseManifest("x.yaml", []byte(data)); err == nil || err.Error() != want {
+			t.Errorf("%q\ngot  %v\nwant %s", data, err, want)
+		}
+	}
+}
+
+// What a module imports has to be granted; the remedy names the line.
+func TestImportsAreGranted(t *testing.T) {
+	t.Parallel()
+	manifest := func(data string) Manifest {
+		m, err := ParseManifest("x.yaml", []byte("name: x\n"+data))
+		check(t, err)
+		return m
+	}
+	nothing, reads := manifest(""), manifest("capabilities: {kv: [{bucket: a}], secrets: [k]}")
+	writes := manifest("capabilities: {kv: [{bucket: a}, {bucket: b, access: rw}]}")
+	const lacksRead = "dir/x.yaml: capabilities.kv: does not grant what the module imports, quern_v1.kv_get: add capabilities: {kv: [{bucket: NAME}]}, or build the module without it"
+	const lacksWrite = "dir/x.yaml: capabilities.kv: does not grant what the module imports, quern_v1.kv_swap: add capabilities: {kv: [{bucket: NAME, access: rw}]}, or build the module without it"
+	const lacksSecret = "dir/x.yaml: capabilities.secrets: does not grant what the module imports, quern_v1.secret_get: add capabilities: {secrets: [NAME]}, or build the module without it"
+	for i, tt := range []struct {
+		manifest Manifest
+		imports  []string
+		want     string // "" is granted
+	}{
+		{nothing, []string{"quern_v1.log", "quern_v1.config_get", "quern_v1.checkpoint_save", "wasi_snapshot_preview1.fd_write"}, ""},
+		{nothing, []string{"quern_v1.kv_get"}, lacksRead},
+		{nothing, []string{"quern_v1.secret_get"}, lacksSecret},
+		{reads, []string{"quern_v1.kv_get", "quern_v1.kv_list", "quern_v1.secret_get"}, ""},
+		{reads, []string{"quern_v1.kv_get", "quern_v1.kv_swap"}, lacksWrite},
+		{writes, []string{"quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_delete", "quern_v1.kv_increment", "quern_v1.kv_swap"}, ""},
+		{writes, []string{"quern_v1.secret_get"}, lacksSecret},
+	} {
+		err := tt.manifest.Suits("dir/x.yaml", runtime.Info{Kind: runtime.Handler, Imports: tt.imports})
+		switch {
+		case tt.want == "" && err != nil:
+			t.Errorf("%d: %v", i, err)
+		case tt.want != "" && (!errors.Is(err, ErrManifest) || err.Error() != tt.want):
+			t.Errorf("%d:\ngot  %v\nwant %s", i, err, tt.want)
+		}
+	}
+}
