@@ -75,7 +75,6 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	group.Go(func() error { return h.directory.Run(living) })
 	group.Go(func() error { h.followPlugins(living); return nil })
 	if h.config.Reservoir != nil && h.config.Memory > 0 {
-		h.config.Reservoir.Ask(h.scheduler.room)
 		group.Go(func() error { newRelief(h.scheduler, h.config).Run(living); return nil })
 	}
 	for _, client := range h.clients {

@@ -17,13 +17,9 @@ type memory struct {
 	newer int64
 	epoch uint64
 
-	held int64 // beside tasks, when that was last measured, and what is promised
+	held int64 // beside tasks, when that was last measured
 	// returned is what tasks have given back since then: as much more may be held by now.
 	returned int64
-	// promised is the part of held that there was room for since: it may not be there when it is measured next.
-	promised int64
-	// denied is the most that there was no room for since.
-	denied int64
 	// lacks is how much less has to be held for one of those that the last pick has refused; 0 if that
 	// would help none.
 	lacks int64
@@ -106,28 +102,11 @@ func (m *memory) uncertain() bool {
 	return m.lacks > 0 && !m.dry || m.returned > 0 && m.used+m.held+m.returned > m.total/2
 }
 
-// room tells whether there is room to hold so many bytes more beside the tasks, and books them if so.
-func (m *memory) room(bytes int64) bool {
-	switch {
-	case m.total == 0:
-		return true
-	case m.used+m.held+bytes <= m.total:
-		m.held += bytes
-		m.promised += bytes
-		return true
-	case m.used+bytes <= m.total: // else no relief would help
-		m.denied = max(m.denied, bytes)
-	}
-	return false
-}
-
 // measured books what is held, and returns how much less it would have to be.
 func (m *memory) measured(held int64) (lacks int64) {
-	held += m.promised
 	if m.lacks > 0 {
 		m.lacks = max(0, m.lacks+held-m.held)
 	}
-	lacks = max(m.lacks, m.used+held+m.denied-m.total)
-	m.held, m.returned, m.promised, m.denied = held, 0, 0, 0
-	return lacks
+	m.held, m.returned = held, 0
+	return max(m.lacks, m.used+held-m.total)
 }

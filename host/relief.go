@@ -15,9 +15,6 @@ type Reservoir interface {
 	// Relieve gives back at least so many bytes of what nobody uses, if there is as much, and returns how
 	// many it were.
 	Relieve(ctx context.Context, bytes int64) (freed int64)
-	// Ask has room called before more is held that could be done without: it tells whether there is room. Ask is
-	// called once, before any task, and room by any goroutine.
-	Ask(room func(bytes int64) bool)
 }
 
 const (

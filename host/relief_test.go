@@ -61,9 +61,6 @@ func TestMemoryForNothingBesideATask(t *testing.T) {
 	for _, name := range queues {
 		n.count(name, queue.Complete, 10)
 	}
-	if images := n.engine.Holdings().Images; images != 0 {
-		t.Errorf("images take %d bytes for which there is no room", images)
-	}
 }
 
 // That plugins are unloaded again and again is said once, and only if it is often.
@@ -99,7 +96,6 @@ type stubborn int64
 
 func (s stubborn) Held() int64                          { return int64(s) }
 func (s stubborn) Relieve(context.Context, int64) int64 { return 0 }
-func (s stubborn) Ask(func(int64) bool)                 {}
 
 // Where what is held cannot be given back and leaves no room, tasks run all the same. That is said once.
 func TestMemoryThatIsNotGivenBack(t *testing.T) {

@@ -386,18 +386,6 @@ func (s *scheduler) used() int {
 	return s.running
 }
 
-// room tells whether there is room to hold so many bytes more beside the tasks: see Reservoir.Ask.
-func (s *scheduler) room(bytes int64) bool {
-	s.mu.Lock()
-	fits := s.memory.room(bytes)
-	denied := s.memory.denied > 0
-	s.mu.Unlock()
-	if denied {
-		poke(s.doubts)
-	}
-	return fits
-}
-
 // measured books what is held beside the tasks, and returns how much less it would have to be, unless
 // nothing of it is idle; and how many tasks have ended until now.
 func (s *scheduler) measured(held int64) (lacks int64, ends uint64) {

@@ -75,9 +75,7 @@ type Engine struct {
 	cache    *diskCache
 
 	counters abi.Counters // of what guests call in quern_v1
-
-	room   func(bytes int64) bool
-	stacks atomic.Int64 // bytes of the call stacks of guests that run
+	stacks   atomic.Int64 // bytes of the call stacks of guests that run
 
 	rung       Rung // the best one for modules that a reset reaches
 	rungReason string
@@ -109,7 +107,6 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		version:   version,
 		compiling: map[string]chan struct{}{},
 		modules:   map[*Module]struct{}{}, idleUnload: cfg.IdleUnload, tidied: make(chan struct{}),
-		room: func(int64) bool { return true },
 	}
 	var err error
 	if e.rung, e.rungReason, err = climb(ladder(), cfg.Rung); err != nil {

@@ -100,7 +100,7 @@ func benchmarkNever(b *testing.B, cfg Config, work chore) {
 	b.RunParallel(func(pb *testing.PB) {
 		c := work.call(true)
 		limits := c.limits()
-		p, i, ended := module.take(b.Context(), &c, limits)
+		p, i, ended, _ := module.take(b.Context(), &c, limits, time.Now())
 		if ended != nil {
 			b.Errorf("%+v", ended)
 			return

@@ -172,14 +172,10 @@ func (i *instance) function(name string) (api.Function, error) {
 
 // held is what the instance takes in bytes beside its image and code, while no call uses it.
 func (i *instance) held() int64 {
-	switch {
-	case i.memory.space == nil:
+	if i.memory.space == nil {
 		return perInstance
-	case i.image == nil: // at most
-		return perInstance + int64(i.memory.size)
-	default:
-		return perInstance + i.memory.space.Held()
 	}
+	return perInstance + i.memory.space.Held()
 }
 
 // perInstance is what wazero and we keep for an instance on Go's heap, about; most is its call stack.

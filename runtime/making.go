@@ -83,10 +83,10 @@ func (p *pool) begin(ctx context.Context, k *making, start *Call) {
 }
 
 // wait waits until the making has ended, and returns what ends the call before that, or with it.
-func (p *pool) wait(ctx context.Context, c *Call, k *making) *Outcome {
+func (p *pool) wait(ctx context.Context, c *Call, limits Limits, begun time.Time, k *making) *Outcome {
 	var late <-chan time.Time
-	if limit := c.limits().Timeout; limit > 0 {
-		timer := time.NewTimer(limit)
+	if limits.Timeout > 0 {
+		timer := time.NewTimer(time.Until(begun.Add(limits.Timeout)))
 		defer timer.Stop()
 		late = timer.C
 	}
@@ -97,7 +97,7 @@ func (p *pool) wait(ctx context.Context, c *Call, k *making) *Outcome {
 	case <-ctx.Done():
 		outcome = cancelledOutcome(context.Cause(ctx))
 	case <-late:
-		outcome = unbegun(limitOutcome(timeoutExceeded(c.limits().Timeout, c.Timeout > 0)))
+		outcome = unbegun(limitOutcome(timeoutExceeded(limits.Timeout, c.Timeout > 0)))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,19 +123,14 @@ func (p *pool) failure(k *making) *Outcome {
 	return &outcome
 }
 
-// first makes the image of the pool, and the instance that it is taken of. If there is no room for an image it makes
-// an instance alone, which serves one call.
+// first makes the image of the pool, and the instance that it is taken of.
 func (p *pool) first(ctx context.Context, start *Call) (*instance, *image, *Outcome) {
 	i, failed := p.fresh(ctx, start)
 	if failed != nil {
 		return nil, nil, failed
 	}
-	warm := start.Warm != nil && p.module.info.Kind == Handler
-	if !p.room(i, warm) {
-		return i, nil, nil
-	}
 	img, err := i.capture()
-	if err == nil && warm {
+	if err == nil && start.Warm != nil && p.module.info.Kind == Handler {
 		img, err = p.warm(ctx, start, i, img)
 	}
 	if err == nil {
@@ -147,23 +142,6 @@ func (p *pool) first(ctx context.Context, start *Call) (*instance, *image, *Outc
 		outcome = cancelledOutcome(context.Cause(ctx))
 	}
 	return nil, nil, &outcome
-}
-
-// room asks for room for the image of an instance: for two, where a warm call makes another one of it.
-func (p *pool) room(i *instance, warm bool) bool {
-	size := int64(i.memory.size)
-	if warm {
-		size *= 2
-	}
-	if size == 0 || p.module.engine.room(size) {
-		return true
-	}
-	if !p.crowded {
-		p.crowded = true
-		p.module.engine.logger.Warn("there is no room for what the plugin's tasks would begin with: each begins anew, which is slow",
-			"digest", p.module.info.Digest, "bytes", size)
-	}
-	return false
 }
 
 // warm runs a call without a task in the instance, and makes its image one of what that leaves. If the guest

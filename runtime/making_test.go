@@ -3,13 +3,11 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -162,50 +160,37 @@ func TestWarmCommand(t *testing.T) {
 	}
 }
 
-// TestNoRoom: where there is no room for an image each call is served by an instance of its own, which has begun as any
-// other; as soon as there is room there is an image.
-func TestNoRoom(t *testing.T) {
+// TestOneClock: the time that a call waited for the image of its pool is a part of its own.
+func TestOneClock(t *testing.T) {
 	t.Parallel()
-	binary := handler(t, `(func (export "_initialize") (i32.store (i32.const 100) (i32.const 7)))`,
-		`(drop (call $output_write (i32.const 100) (i32.const 4)))
-		(i32.store (i32.const 100) (i32.const 8))
-		(i32.const 0)`)
-	logger, log := logTo(t)
-	engine := setupWith(t, Config{Logger: logger})
-	var room atomic.Bool
-	var asked atomic.Int64
-	engine.Ask(func(bytes int64) bool { asked.Store(bytes); return room.Load() })
-	module := loadInto(t, engine, binary)
+	module := load(t, handler(t, endless, `(i32.const 0)`))
+	c := Call{Pool: "pool", Timeout: time.Minute}
+	begun := time.Now().Add(-time.Minute)
+	p, _, ended, _ := module.take(t.Context(), &c, c.limits(), begun)
+	if p.rung == RungNew {
+		t.Skip("nobody waits for an image here")
+	}
+	if ended == nil || ended.Kind != LimitExceeded || ended.Limit.Name != "timeout" {
+		t.Errorf("waited a minute: %+v, want the timeout", ended)
+	}
+	if r := module.newRun(t.Context(), &c, c.limits(), nil, abi.Running, begun); !r.deadline.Equal(begun.Add(time.Minute)) {
+		t.Errorf("its time is over %s after it began", r.deadline.Sub(begun))
+	}
+}
+
+// TestMakingIsHeld: a start that no call waits for any more counts with what it may take.
+func TestMakingIsHeld(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	module := loadInto(t, engine, handler(t, endless, `(i32.const 0)`))
+	c := Call{Pool: "pool", Timeout: 10 * time.Millisecond, Limits: Limits{Memory: 2 << 20}}
+	if got := module.Run(t.Context(), c); got.Kind != LimitExceeded {
+		t.Fatalf("outcome = %+v", got)
+	}
 	if module.info.Rung == RungNew {
-		t.Skip("no image is made here")
+		t.Skip("no start goes on alone here")
 	}
-	for _, warm := range [][]byte{nil, []byte("warm")} {
-		c := Call{Pool: fmt.Sprintf("%d", len(warm)), Warm: warm}
-		room.Store(false)
-		var group sync.WaitGroup
-		for range 8 {
-			group.Go(func() {
-				if got := module.Run(t.Context(), c); got.Kind != Complete || string(got.Output) != "\x07\x00\x00\x00" {
-					t.Errorf("without room: %+v", got)
-				}
-			})
-		}
-		group.Wait()
-		size := int64(65536)
-		if warm != nil {
-			size *= 2 // the cold one and the warm one, for a moment
-		}
-		p := module.pool(&c, c.limits())
-		if h := engine.Holdings(); p.image != nil || len(p.idle) != 0 || p.busy != 0 || asked.Load() != size {
-			t.Errorf("without room: image %v, %d idle, %d busy, asked for %d bytes, held %+v", p.image, len(p.idle), p.busy, asked.Load(), h)
-		}
-		room.Store(true)
-		complete(t, module.Run(t.Context(), c))
-		if p.image == nil || len(p.idle) != 1 {
-			t.Errorf("with room: image %v, %d idle", p.image, len(p.idle))
-		}
-	}
-	if got := strings.Count(log.String(), "there is no room"); got != 2 {
-		t.Errorf("said %d times of two pools", got)
+	if got := engine.Holdings().Instances; got != 4<<20 {
+		t.Errorf("%d bytes, want those of the instance and of its image", got)
 	}
 }

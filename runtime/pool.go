@@ -25,7 +25,7 @@ type poolKey struct {
 //
 //	take ──▶ an idle instance ─────────────────────────────┐
 //	  ├────▶ nil: call makes one from the image ───────────┤
-//	  └────▶ no image: wait for its making, once more      │
+//	  └────▶ no image yet: wait for its making, once more  │
 //	                                                       ▼
 //	give ◀── reset, or closed if that fails ◀── judge ◀── call of the guest
 type pool struct {
@@ -33,8 +33,6 @@ type pool struct {
 	key    poolKey
 	rung   Rung
 	shared bool // of calls that name a pool; else of one call alone
-
-	crowded bool // it was logged that there is no room for an image; the goroutine of a making's
 
 	mu      sync.Mutex
 	image   *image
@@ -47,12 +45,13 @@ type pool struct {
 	used    time.Time // when the last call ended, or the pool was made
 }
 
-// take takes an instance for a call from its pool: see pool.take.
-func (m *Module) take(ctx context.Context, c *Call, limits Limits) (*pool, *instance, *Outcome) {
+// take takes an instance for a call that has begun from its pool: see pool.take. It tells when it had it.
+func (m *Module) take(ctx context.Context, c *Call, limits Limits, begun time.Time) (*pool, *instance, *Outcome, time.Time) {
 	for {
 		p := m.pool(c, limits)
-		if i, ended, ok := p.take(ctx, c); ok {
-			return p, i, ended
+		i, ended, at := p.take(ctx, c, limits, begun)
+		if !at.IsZero() {
+			return p, i, ended, at
 		}
 		m.forget(p)
 	}
@@ -74,40 +73,42 @@ func (m *Module) pool(c *Call, limits Limits) *pool {
 	return p
 }
 
-// take returns an idle instance, or nil if one is to be made from the image, for which the code is held then. What
-// ends the call before it has begun is its outcome. Else give has to be called. A pool that was retired takes
-// nothing.
-func (p *pool) take(ctx context.Context, c *Call) (i *instance, ended *Outcome, ok bool) {
+// take returns an idle instance, or nil if one is to be made from the image, for which the code is held then; and when
+// it had it. What ends the call before that is its outcome. Else give has to be called. A pool that was retired takes
+// nothing: then the time is zero.
+func (p *pool) take(ctx context.Context, c *Call, limits Limits, begun time.Time) (i *instance, ended *Outcome, at time.Time) {
+	at = begun
 	for {
 		p.mu.Lock()
 		switch {
 		case p.retired:
 			p.mu.Unlock()
-			return nil, nil, false
+			return nil, nil, time.Time{}
 		case len(p.idle) > 0:
 			i = p.idle[len(p.idle)-1]
 			p.idle = p.idle[:len(p.idle)-1]
 			p.begun()
-			return i, nil, true
+			return i, nil, at
 		case p.rung == RungNew && p.module.info.Kind == Handler:
 			p.begun()
 			if i, ended = p.fresh(ctx, c.start(c.Timeout)); ended != nil {
 				p.ended(time.Now())
 			}
-			return i, ended, true
+			return i, ended, time.Now()
 		case p.image != nil || p.rung == RungNew:
 			p.begun()
 			if err := p.module.code.hold(ctx); err != nil {
 				p.ended(time.Now())
-				return nil, unloadable(ctx, err), true
+				return nil, unloadable(ctx, err), at
 			}
-			return nil, nil, true
+			return nil, nil, at
 		}
 		k := p.join(c)
 		p.mu.Unlock()
-		if ended := p.wait(ctx, c, k); ended != nil {
-			return nil, ended, true
+		if ended := p.wait(ctx, c, limits, begun, k); ended != nil {
+			return nil, ended, at
 		}
+		at = time.Now()
 	}
 }
 

@@ -333,7 +333,7 @@ func (f *fuels) check(t *testing.T) {
 func (r *residueRun) isFound(t *testing.T) {
 	t.Helper()
 	c := Call{Tenant: "acme", Pool: "not reset", Limits: Limits{Memory: r.guest.memory}}
-	p, i, ended := r.module.take(t.Context(), &c, c.limits())
+	p, i, ended, _ := r.module.take(t.Context(), &c, c.limits(), time.Now())
 	if ended != nil {
 		t.Fatalf("%+v", ended)
 	}

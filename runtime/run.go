@@ -68,13 +68,13 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	case ctx.Err() != nil:
 		return cancelledOutcome(context.Cause(ctx))
 	}
-	p, i, ended := m.take(ctx, &c, limits)
+	begun := time.Now()
+	m.touch(begun)
+	p, i, ended, started := m.take(ctx, &c, limits, begun)
 	if ended != nil {
 		return *ended
 	}
-	started := time.Now()
-	m.touch(started)
-	r := m.newRun(ctx, &c, limits, environment, abi.Running, started)
+	r := m.newRun(ctx, &c, limits, environment, abi.Running, begun)
 	r.meter.start(started)
 	i, err := p.call(r, i)
 	stopped := r.meter.stop()
@@ -88,13 +88,13 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	return outcome
 }
 
-// newRun is the run of a call in a stage, of which the time begins now.
-func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, now time.Time) *run {
+// newRun is the run of a call in a stage, whose time has begun.
+func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
 	r, _ := runs.Get().(*run) // nothing else is put there
 	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
 	r.module, r.stage, r.limits, r.own = m, stage, limits, c.Timeout > 0
 	if limits.Timeout > 0 {
-		r.deadline = now.Add(limits.Timeout)
+		r.deadline = begun.Add(limits.Timeout)
 	}
 	r.output.limit = limits.Output
 	r.denied = c.Denied

@@ -79,7 +79,7 @@ func (p *pool) addTo(h *Holdings) {
 	defer p.mu.Unlock()
 	h.Images += p.image.held()
 	if p.making != nil && p.making.waiters == 0 {
-		h.Instances += p.key.memory // no call accounts for it
+		h.Instances += 2 * p.key.memory // no call accounts for it, nor for what is to be its image
 	}
 	h.Idle += len(p.idle)
 	h.Busy += p.busy
@@ -87,11 +87,6 @@ func (p *pool) addTo(h *Holdings) {
 		h.Instances += i.held()
 	}
 }
-
-// Ask has room called before the engine keeps what it can do without, with its size in bytes: it tells whether there is
-// room for as much beside what Held tells. Without any, plugins' tasks begin anew each time. It is called by many goroutines at
-// once. Ask itself is called before any Run; without it there is always room.
-func (e *Engine) Ask(room func(bytes int64) bool) { e.room = room }
 
 // Relieve gives back at least so many bytes of what is idle, if there is as much, those first that were used
 // longest ago, and tells how many it were. What is given back is made again when it is needed.
