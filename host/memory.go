@@ -32,17 +32,37 @@ type memory struct {
 // share is what one task may take, and when it was granted.
 type share struct {
 	bytes int64
+	image int64 // the part that is for the image that comes with it
 	epoch uint64
 }
 
 // take grants a share to a task of the queue, if it fits.
-func (m *memory) take(q *served, bytes int64) (share, bool) {
+func (m *memory) take(q *served, bytes int64) (*share, bool) {
 	if m.total > 0 && !m.admits(q, bytes) {
-		return share{}, false
+		return nil, false
 	}
 	m.used += bytes
-	return share{bytes: bytes, epoch: m.epoch}, true
+	return &share{bytes: bytes, epoch: m.epoch}, true
 }
+
+// extend adds to a share that was just granted, for an image of so many bytes at most: as much as is free and nobody
+// waits for. No task waits for the room of an image, for there may never be as much; those that are granted after it
+// find less room instead.
+func (m *memory) extend(s *share, most int64) {
+	free := m.total - m.held - m.used
+	if m.waiting != nil {
+		free = min(free, m.total-m.held-m.newer-m.need)
+	}
+	s.image = max(0, min(most, free))
+	s.bytes += s.image
+	m.used += s.image
+	if m.waiting != nil {
+		m.newer += s.image
+	}
+}
+
+// formed takes the part of a share back that was for an image: it is there, and held.
+func (m *memory) formed(s *share) { m.keep(s, s.bytes-s.image) }
 
 // admits tells whether a task fits, and books who waits.
 func (m *memory) admits(q *served, bytes int64) bool {
@@ -79,15 +99,13 @@ func (m *memory) admits(q *served, bytes int64) bool {
 func (m *memory) keep(s *share, bytes int64) {
 	over := max(0, s.bytes-bytes)
 	s.bytes -= over
+	s.image = 0
 	m.used -= over
 	m.returned += over
 	if m.waiting != nil && s.epoch == m.epoch {
 		m.newer -= over
 	}
 }
-
-// give takes a share back.
-func (m *memory) give(s *share) { m.keep(s, 0) }
 
 // forget ends the waiting of a queue that has no work any more, or cannot take it.
 func (m *memory) forget(q *served) {

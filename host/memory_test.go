@@ -27,11 +27,22 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 					mayForce = false
 				}
 				if part, ok := m.take(q, rapid.Int64Range(0, total).Draw(t, "bytes")); ok {
-					held = append(held, &part)
+					held = append(held, part)
 					if m.used+m.held > total && !mayForce {
 						t.Fatalf("%d are used and %d held of %d", m.used, m.held, total)
 					}
+					before, most := m.used, rapid.Int64Range(0, 2*total).Draw(t, "image")
+					m.extend(part, most)
+					if part.image < 0 || part.image > most || m.used != before+part.image || part.image > 0 && m.used+m.held > total {
+						t.Fatalf("%d of %d bytes for an image beside %d, %d held of %d", part.image, most, before, m.held, total)
+					}
 				}
+			},
+			"formed": func(t *rapid.T) {
+				if len(held) == 0 {
+					t.Skip("nothing is held")
+				}
+				m.formed(rapid.SampledFrom(held).Draw(t, "share"))
 			},
 			"measure": func(t *rapid.T) { m.measured(rapid.Int64Range(0, 2*total).Draw(t, "held")) },
 			"relieve": func(t *rapid.T) { m.dry = rapid.Bool().Draw(t, "dry") },
@@ -46,7 +57,7 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 					t.Skip("nothing is held")
 				}
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "share")
-				m.give(held[i])
+				m.keep(held[i], 0)
 				held = append(held[:i], held[i+1:]...)
 			},
 			"forget": func(t *rapid.T) { m.forget(rapid.SampledFrom(queues).Draw(t, "queue")) },
@@ -67,7 +78,7 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 			},
 		})
 		for _, part := range held {
-			m.give(part)
+			m.keep(part, 0)
 		}
 		if m.used != 0 {
 			t.Fatalf("used %d with nothing held", m.used)
@@ -93,7 +104,8 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 			if !ok {
 				break
 			}
-			older = append(older, &part)
+			m.extend(part, rapid.Int64Range(0, total).Draw(t, "image"))
+			older = append(older, part)
 		}
 		m.forget(small)
 		if _, ok := m.take(big, need); ok {
@@ -103,14 +115,15 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 			// Small tasks try first every time, and any of them may end.
 			for range rapid.IntRange(0, 5).Draw(t, "tries") {
 				if part, ok := m.take(small, one); ok {
-					newer = append(newer, &part)
+					m.extend(part, rapid.Int64Range(0, total).Draw(t, "image"))
+					newer = append(newer, part)
 				}
 			}
 			if len(newer) > 0 && rapid.Bool().Draw(t, "a newer one ends") {
-				m.give(newer[0])
+				m.keep(newer[0], 0)
 				newer = newer[1:]
 			}
-			m.give(older[0])
+			m.keep(older[0], 0)
 			older = older[1:]
 			if _, ok := m.take(big, need); ok && m.over == 0 {
 				return
@@ -185,11 +198,11 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 				return nil
 			}
 			k.begin(q)
-			return &part
+			return part
 		}
 		end := func(q *served, part *share) {
 			k.end(q)
-			m.give(part)
+			m.keep(part, 0)
 			m.dry = false
 			s.ends++
 		}
@@ -203,12 +216,12 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 			return newer, take(big) != nil
 		}
 		relieve := func() {
-			if lacks, ends := s.measured(k.Held()); lacks > 0 {
+			if lacks, ends := s.measured(k.Held(), nil); lacks > 0 {
 				freed := k.Relieve(context.Background(), lacks)
 				s.relieved(k.Held(), ends, freed < lacks)
 			}
 		}
-		s.measured(k.Held())
+		s.measured(k.Held(), nil)
 		var older []*share
 		for range rapid.IntRange(0, 10).Draw(t, "older") {
 			if part := take(early); part != nil {
@@ -257,7 +270,7 @@ func TestMemoryWaitsWithANewNeed(t *testing.T) {
 	if _, ok := m.take(small, 2); ok {
 		t.Error("a small task took what the waiting one needs")
 	}
-	m.give(&older)
+	m.keep(older, 0)
 	if _, ok := m.take(big, 9); !ok {
 		t.Error("9 bytes do not fit in 10")
 	}

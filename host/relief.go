@@ -104,7 +104,8 @@ func (r *relief) runOnce(ctx context.Context) (pause time.Duration, again bool) 
 }
 
 func (r *relief) measure() (lacks int64, ends uint64) {
-	return r.scheduler.measured(r.reservoir.Held())
+	formed := r.scheduler.formed()
+	return r.scheduler.measured(r.reservoir.Held(), formed)
 }
 
 // count counts a relief, and says once if there are too many.

@@ -60,6 +60,7 @@ type scheduler struct {
 	running int            // slots that run a task
 	ends    uint64         // tasks that have ended so far
 	memory  memory
+	forming map[*share]imageOf // shares with a part for an image that is not there yet
 	turns   uint64
 	wakes   uint64
 
@@ -76,8 +77,14 @@ func newScheduler(directory *plugins.Directory, config Config, gauge func(runnin
 	return &scheduler{
 		directory: directory, logger: config.Logger, slots: config.Concurrency, gauge: gauge,
 		queues: make(map[place]*served), plugins: make(map[plugin]int),
-		memory: memory{total: config.Memory}, poke: make(chan struct{}, 1), doubts: make(chan struct{}, 1),
+		memory: memory{total: config.Memory}, forming: make(map[*share]imageOf), poke: make(chan struct{}, 1), doubts: make(chan struct{}, 1),
 	}
+}
+
+// imageOf names what the tasks of a version begin with, for a tenant.
+type imageOf struct {
+	version *plugins.Version
+	tenant  string
 }
 
 // grant is leave to reserve for one queue: len(shares) tasks on this version of its plugin. The
@@ -86,7 +93,7 @@ type grant struct {
 	served  *served
 	session *session
 	version *plugins.Version
-	shares  []share
+	shares  []*share
 	suspect bool
 	wakes   uint64 // the scheduler's count when it was granted
 }
@@ -148,7 +155,7 @@ func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 	}
 	if s.memory.over > 0 && !s.tight {
 		s.tight = true
-		s.logger.Warn("memory is too small for a task and what its plugin needs beside it: such tasks run all the same",
+		s.logger.Warn("memory is too small for a task and what its plugin needs beside it: such tasks run all the same; give the host more by --memory",
 			"memory", s.memory.total, "held", s.memory.held, "over", s.memory.over)
 	}
 	return granted, idle
@@ -192,6 +199,7 @@ func (s *scheduler) grantOne(q *served, grants map[*served]*grant) bool {
 	if !ok {
 		return false
 	}
+	s.expect(imageOf{g.version, q.tenant}, part)
 	g.shares = append(g.shares, part)
 	s.inUse++
 	s.plugins[pluginOf(g.version)]++
@@ -201,13 +209,35 @@ func (s *scheduler) grantOne(q *served, grants map[*served]*grant) bool {
 	return true
 }
 
+// expect books room for the image that comes with a task, if it is the first one of its version.
+func (s *scheduler) expect(of imageOf, part *share) {
+	if s.memory.total == 0 {
+		return
+	}
+	for _, other := range s.forming {
+		if other == of {
+			return
+		}
+	}
+	if coming := of.version.Coming(of.tenant); coming > 0 {
+		s.memory.extend(part, coming)
+		s.forming[part] = of
+	}
+}
+
+// keep shrinks the share of a task that runs no more.
+func (s *scheduler) keep(part *share, bytes int64) {
+	delete(s.forming, part)
+	s.memory.keep(part, bytes)
+}
+
 // settleGrant takes back what a reserve did not use: it asked for all shares of the grant and got
 // tasks for the first used ones.
 func (s *scheduler) settleGrant(g *grant, used int, batch queue.Batch) {
 	s.mu.Lock()
 	q := g.served
 	for i := range g.shares[used:] {
-		s.memory.give(&g.shares[used+i])
+		s.keep(g.shares[used+i], 0)
 		s.freeSlot(q, g.version)
 	}
 	switch {
@@ -245,7 +275,7 @@ func (s *scheduler) settleGrant(g *grant, used int, batch queue.Batch) {
 func (s *scheduler) putBack(g *grant) {
 	s.mu.Lock()
 	for i := range g.shares {
-		s.memory.give(&g.shares[i])
+		s.keep(g.shares[i], 0)
 		s.freeSlot(g.served, g.version)
 	}
 	g.served.suspect = g.served.suspect || g.suspect
@@ -258,7 +288,7 @@ func (s *scheduler) putBack(g *grant) {
 // settled ends what it began. The task holds its version still.
 func (s *scheduler) end(t *task, result int) {
 	s.mu.Lock()
-	s.memory.keep(&t.share, int64(result))
+	s.keep(t.share, int64(result))
 	s.memory.dry = false // what it used is idle now
 	s.ends++
 	s.freeSlot(t.served, t.version)
@@ -280,7 +310,7 @@ func (s *scheduler) freeSlot(q *served, v *plugins.Version) {
 // settled says that an ended task is done with.
 func (s *scheduler) settled(t *task) {
 	s.mu.Lock()
-	s.memory.give(&t.share)
+	s.keep(t.share, 0)
 	t.served.unsettled--
 	s.mu.Unlock()
 	s.wakeIntake()
@@ -386,10 +416,28 @@ func (s *scheduler) used() int {
 	return s.running
 }
 
-// measured books what is held beside the tasks, and returns how much less it would have to be, unless
-// nothing of it is idle; and how many tasks have ended until now.
-func (s *scheduler) measured(held int64) (lacks int64, ends uint64) {
+// formed lists the shares with a part for an image that is there now: what is held, measured after this, has it.
+func (s *scheduler) formed() (parts []*share) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	for part, of := range s.forming {
+		if of.version.Coming(of.tenant) == 0 {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// measured books what is held beside the tasks, with the images that formed has listed before, and returns how much
+// less it would have to be, unless nothing of it is idle; and how many tasks have ended until now.
+func (s *scheduler) measured(held int64, formed []*share) (lacks int64, ends uint64) {
+	s.mu.Lock()
+	for _, part := range formed {
+		if _, runs := s.forming[part]; runs {
+			delete(s.forming, part)
+			s.memory.formed(part)
+		}
+	}
 	asked := s.memory.lacks > 0
 	lacks = s.memory.measured(held)
 	if s.memory.dry {

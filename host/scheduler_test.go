@@ -407,3 +407,59 @@ func (r *rig) check(t *rapid.T, bound int) {
 		}
 	}
 }
+
+// The first task of a plugin has room booked for the image that the others begin with too, until that is there and held,
+// or the task has ended without one.
+func TestImageIsExpected(t *testing.T) {
+	t.Parallel()
+	const task, total = 3 << 20, 64 << 20
+	directory := pluginsFor(t, map[string]string{"p": "queues: [q0]\nlimits: {memory: 1MiB, input: 1MiB, output: 1MiB}"})
+	version := directory.Acquire("t", "q0")
+	defer version.Release()
+	if version.Info().Rung == runtime.RungNew {
+		t.Skip("there are no images here")
+	}
+	r := newRig(t, 2, total, directory, 1)
+	begin := func() {
+		for _, g := range r.pick() {
+			r.answer(g, len(g.shares), queue.Batch{})
+		}
+	}
+	used := func(want int64, when string) {
+		t.Helper()
+		if r.memory.used != want {
+			t.Errorf("%d bytes are booked %s, want %d", r.memory.used, when, want)
+		}
+	}
+	begin()
+	used(2*task+1<<20, "for two tasks and an image")
+	if parts := r.formed(); len(parts) != 0 {
+		t.Errorf("%d images are there", len(parts))
+	}
+	r.finish(0) // without having made it
+	r.finish(0)
+	used(0, "after the tasks")
+	begin()
+	used(2*task+1<<20, "for two more")
+	if got := version.Run(t.Context(), runtime.Call{Tenant: "t"}); got.Kind != runtime.Complete {
+		t.Fatalf("%+v", got)
+	}
+	parts := r.formed()
+	if len(parts) != 1 {
+		t.Fatalf("%d images are there, want 1", len(parts))
+	}
+	r.measured(1<<20, parts)
+	used(2*task, "when the image is there")
+	r.measured(1<<20, parts)
+	used(2*task, "after another measurement")
+	r.finish(0)
+	begin()
+	used(2*task, "with an image")
+	for len(r.running) > 0 {
+		r.finish(0)
+	}
+	used(0, "at the end")
+	if len(r.forming) != 0 {
+		t.Errorf("%d shares wait for an image", len(r.forming))
+	}
+}

@@ -29,7 +29,7 @@ type task struct {
 	served  *served
 	session *session
 	version *plugins.Version
-	share   share
+	share   *share
 	// reserved is when the host got the task, by Redis's clock, and taken the same by its own.
 	reserved, taken time.Time
 

@@ -105,6 +105,12 @@ func (v *Version) tryRetain() bool {
 // Footprint is what one running task may take, in bytes: memory, input and output.
 func (v *Version) Footprint() int64 { return footprint(v.Limits) }
 
+// Coming is how many bytes at most will be held for the version beside a tenant's tasks as soon as the first of them
+// begins; 0 if they are held already, or none will be.
+func (v *Version) Coming(tenant string) int64 {
+	return v.module.Coming(v.profile, tenant, v.Limits, v.warm != nil)
+}
+
 // Concurrency bounds the version's running tasks on this host; 0 is no bound of its own.
 func (v *Version) Concurrency() int { return v.Manifest.Concurrency }
 

@@ -22,7 +22,7 @@ type Call struct {
 	// Attempt is TASK_ATTEMPT, 1 for the first one; MaxAttempts is TASK_MAX_ATTEMPTS. A variable
 	// whose value is 0 (unknown, or unlimited) is left out.
 	Attempt, MaxAttempts int
-	// PreviousError is why the attempt before has failed, Parent the ID of the task that has enqueued this one,
+	// PreviousError is why the attempt before has failed (a host that died is none), Parent the ID of the task that has enqueued this one,
 	// and Key its key. A handler can ask for them. Each may be empty.
 	PreviousError, Parent, Key string
 	// Input is what a command reads from stdin, and a handler by input_read. It is not changed, and not kept after Run.

@@ -194,3 +194,28 @@ func TestMakingIsHeld(t *testing.T) {
 		t.Errorf("%d bytes, want those of the instance and of its image", got)
 	}
 }
+
+// TestComing: an image is to come until it is there.
+func TestComing(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, "", `(i32.const 0)`))
+	c := Call{Pool: "pool", Tenant: "x", Limits: Limits{Memory: 2 << 20}}
+	coming := func(tenant string, warm bool) int64 { return module.Coming("pool", tenant, c.Limits, warm) }
+	if module.info.Rung == RungNew {
+		if coming("x", true) != 0 {
+			t.Error("an image is to come")
+		}
+		return
+	}
+	if coming("x", false) != 2<<20 || coming("x", true) != 4<<20 {
+		t.Errorf("%d and %d bytes are to come", coming("x", false), coming("x", true))
+	}
+	complete(t, module.Run(t.Context(), c))
+	if coming("x", false) != 0 || coming("x", true) != 0 || coming("y", false) != 2<<20 {
+		t.Errorf("%d, %d and %d bytes are to come", coming("x", false), coming("x", true), coming("y", false))
+	}
+	module.Retire("pool")
+	if coming("x", false) != 2<<20 {
+		t.Errorf("%d bytes are to come again", coming("x", false))
+	}
+}

@@ -73,6 +73,32 @@ func (m *Module) pool(c *Call, limits Limits) *pool {
 	return p
 }
 
+// Coming is how many bytes at most the image of a pool will take that is not there yet, with the one that it is warmed
+// from; 0 if there is one, or there will be none.
+func (m *Module) Coming(pool, tenant string, limits Limits, warm bool) int64 {
+	if m.info.Rung == RungNew {
+		return 0
+	}
+	memory := limits.WithDefaults().Memory
+	m.mu.Lock()
+	p := m.pools[poolKey{pool, tenant, memory}]
+	m.mu.Unlock()
+	if p != nil && p.ready() {
+		return 0
+	}
+	if warm {
+		return 2 * memory
+	}
+	return memory
+}
+
+// ready tells whether there is an image.
+func (p *pool) ready() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.image != nil
+}
+
 // take returns an idle instance, or nil if one is to be made from the image, for which the code is held then; and when
 // it had it. What ends the call before that is its outcome. Else give has to be called. A pool that was retired takes
 // nothing: then the time is zero.

@@ -49,8 +49,8 @@ type run struct {
 	code   int
 }
 
-// runs are used again, each zeroed before: to allocate one takes longer than a short call, and on many processors
-// they would be the garbage collector's work more than the guests'.
+// runs are those of calls that have ended, zeroed: to allocate one takes longer than a short call, and on many processors
+// that would be the garbage collector's work more than the guests'.
 var runs = sync.Pool{New: func() any { return new(run) }}
 
 // Run runs a call in an instance that nobody has used since it was made, or made anew, and tells how it ended.

@@ -49,7 +49,7 @@ const (
 // Task describes the task.
 type Task struct {
 	ID, Queue, Tenant, Plugin string
-	// PreviousError is why the attempt before has failed.
+	// PreviousError is why the attempt before has failed. A host that died is no attempt.
 	PreviousError string
 	// Parent is the ID of the task that has enqueued this one, Key its key. Both may be empty.
 	Parent, Key string

@@ -192,7 +192,7 @@ type Reservation struct {
 	Timeout              time.Duration
 	Deadline, Expires    time.Time
 	Reschedules, Rejects int
-	// Last is why its run before has ended without a result; zero if there was none. Parent is the ID of the task that
+	// Last is why its attempt before has failed; zero if there was none: a host that died is no attempt. Parent is the ID of the task that
 	// has enqueued it, Key its own of Options.Key; either may be empty.
 	Last        Failure
 	Parent, Key string

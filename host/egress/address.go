@@ -1,0 +1,145 @@
+package egress
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// reserved are the addresses that are not public, after the registries of special-purpose addresses (RFC 6890,
+// at IANA by now). The first one that matches has the word.
+var reserved = []struct {
+	network netip.Prefix
+	what    string
+}{
+	{netip.MustParsePrefix("0.0.0.0/8"), "this network (RFC 791 §3.2)"},
+	{netip.MustParsePrefix("10.0.0.0/8"), "private (RFC 1918)"},
+	{netip.MustParsePrefix("100.64.0.0/10"), "shared by carriers (RFC 6598)"},
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback (RFC 1122 §3.2.1.3)"},
+	{netip.MustParsePrefix("168.63.129.16/32"), "Azure's own services for a virtual machine (its documentation)"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local (RFC 3927)"},
+	{netip.MustParsePrefix("172.16.0.0/12"), "private (RFC 1918)"},
+	{netip.MustParsePrefix("192.0.0.0/24"), "of protocols (RFC 6890 §2.1)"},
+	{netip.MustParsePrefix("192.0.2.0/24"), "for documentation (RFC 5737)"},
+	{netip.MustParsePrefix("192.88.99.0/24"), "6to4 relays (RFC 7526)"},
+	{netip.MustParsePrefix("192.168.0.0/16"), "private (RFC 1918)"},
+	{netip.MustParsePrefix("198.18.0.0/15"), "for benchmarks (RFC 2544)"},
+	{netip.MustParsePrefix("198.51.100.0/24"), "for documentation (RFC 5737)"},
+	{netip.MustParsePrefix("203.0.113.0/24"), "for documentation (RFC 5737)"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast (RFC 5771)"},
+	{netip.MustParsePrefix("255.255.255.255/32"), "broadcast (RFC 919)"},
+	{netip.MustParsePrefix("240.0.0.0/4"), "reserved (RFC 1112 §4)"},
+
+	{netip.MustParsePrefix("::/128"), "unspecified (RFC 4291 §2.5.2)"},
+	{netip.MustParsePrefix("::1/128"), "loopback (RFC 4291 §2.5.3)"},
+	{compatible, "IPv4-compatible (RFC 4291 §2.5.5.1)"},
+	{mapped, "IPv4-mapped (RFC 4291 §2.5.5.2)"},
+	{translated, "IPv4-translated (RFC 2765 §2.1)"},
+	{nat64, "NAT64 (RFC 6052 §2.1)"},
+	{localNAT64, "local NAT64 (RFC 8215)"},
+	{netip.MustParsePrefix("100::/64"), "discard-only (RFC 6666)"},
+	{teredo, "Teredo (RFC 4380)"},
+	{netip.MustParsePrefix("2001:2::/48"), "for benchmarks (RFC 5180)"},
+	{netip.MustParsePrefix("2001::/23"), "of protocols (RFC 2928)"},
+	{netip.MustParsePrefix("2001:db8::/32"), "for documentation (RFC 3849)"},
+	{sixToFour, "6to4 (RFC 3056)"},
+	{netip.MustParsePrefix("3fff::/20"), "for documentation (RFC 9637)"},
+	{netip.MustParsePrefix("fc00::/7"), "unique local (RFC 4193)"},
+	{netip.MustParsePrefix("fe80::/10"), "link-local (RFC 4291 §2.5.6)"},
+	{netip.MustParsePrefix("fec0::/10"), "site-local (RFC 3879)"},
+	{netip.MustParsePrefix("ff00::/8"), "multicast (RFC 4291 §2.7)"},
+}
+
+// The forms of IPv6 that carry an IPv4 address.
+var (
+	compatible = netip.MustParsePrefix("::/96")
+	mapped     = netip.MustParsePrefix("::ffff:0:0/96")
+	translated = netip.MustParsePrefix("::ffff:0:0:0/96")
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
+	teredo     = netip.MustParsePrefix("2001::/32")
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+)
+
+// unicast6 is all of IPv6 that is given out as public (RFC 4291 §2.4 and IANA's registry of the address space).
+var unicast6 = netip.MustParsePrefix("2000::/3")
+
+// classify says what an address without a zone is that is not public; "" if it is.
+func classify(a netip.Addr) string {
+	for _, r := range reserved {
+		if r.network.Contains(a) {
+			return r.what
+		}
+	}
+	switch {
+	case a.Is6() && isISATAP(a):
+		return "ISATAP (RFC 5214)"
+	case a.Is6() && !unicast6.Contains(a):
+		return "not given out (RFC 4291 §2.4)"
+	}
+	return ""
+}
+
+// isISATAP tells whether the interface identifier is one of RFC 5214 §6.1, which any network may have.
+func isISATAP(a netip.Addr) bool {
+	b := a.As16()
+	return b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
+}
+
+// carried are the IPv4 addresses that a form of IPv6 carries, and that something on the way may send to.
+func carried(a netip.Addr) []netip.Addr {
+	if !a.Is6() || a == netip.IPv6Unspecified() || a == netip.IPv6Loopback() {
+		return nil
+	}
+	b := a.As16()
+	at := func(i int, mask byte) netip.Addr {
+		return netip.AddrFrom4([4]byte{b[i] ^ mask, b[i+1] ^ mask, b[i+2] ^ mask, b[i+3] ^ mask})
+	}
+	switch {
+	case sixToFour.Contains(a):
+		return []netip.Addr{at(2, 0)} // RFC 3056 §2
+	case teredo.Contains(a):
+		return []netip.Addr{at(4, 0), at(12, 0xff)} // server and client, RFC 4380 §4
+	case isISATAP(a):
+		return []netip.Addr{at(12, 0)}
+	}
+	for _, form := range []netip.Prefix{compatible, mapped, translated, nat64, localNAT64} {
+		if form.Contains(a) {
+			return []netip.Addr{at(12, 0)}
+		}
+	}
+	return nil
+}
+
+// refusal is the error of an address that may not be reached. It is an ErrDenied.
+type refusal struct {
+	addr netip.Addr
+	what string
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("%v: %s is %s: the operator would have to grant the network %s",
+		service.ErrDenied, r.addr, r.what, netip.PrefixFrom(r.addr, r.addr.BitLen()))
+}
+
+func (r *refusal) Unwrap() error { return service.ErrDenied }
+
+// checkAddr refuses an address that is neither public nor in one of the networks.
+func checkAddr(a netip.Addr, networks []netip.Prefix) error {
+	a = a.WithZone("")
+	if !a.IsValid() {
+		return &refusal{a, "no address"}
+	}
+	what := classify(a)
+	if what != "" && !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) }) {
+		return &refusal{a, what}
+	}
+	for _, inner := range carried(a) {
+		if err := checkAddr(inner, networks); err != nil {
+			return err
+		}
+	}
+	return nil
+}

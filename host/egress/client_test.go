@@ -1,0 +1,617 @@
+package egress
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// echo answers with what it was asked.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Header.Set("X-Host", r.Host)
+	r.Header.Set("X-Length", fmt.Sprint(r.ContentLength))
+	names := make([]string, 0, len(r.Header))
+	for name := range r.Header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	fmt.Fprintf(w, "%s %s %s\n", r.Method, r.RequestURI, r.Proto)
+	for _, name := range names {
+		fmt.Fprintf(w, "%s: %s\n", name, strings.Join(r.Header[name], "|"))
+	}
+	_, _ = w.Write(body)
+}
+
+// roots trusts a server.
+func roots(s *server) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(s.Certificate())
+	return pool
+}
+
+func TestDo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		start         func(*httptest.Server)
+		scheme, proto string
+	}{"plain": {plain, "http", "HTTP/1.1"}, "TLS": {secure, "https", "HTTP/1.1"}, "HTTP2": {http2, "https", "HTTP/2.0"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, echo, c.start)
+			cfg := Config{Networks: loopback, Resolver: always("127.0.0.1")}
+			if c.scheme == "https" {
+				cfg.RootCAs = roots(s)
+			}
+			origin := c.scheme + "://example.com" + s.port()
+			h := setup(t, cfg).For("a", grants(t, origin))
+
+			r, err := h.Do(t.Context(), service.Request{
+				Method: "POST", URL: strings.ToUpper(c.scheme) + "://EXAMPLE.com." + s.port() + "/a//b/../%2F?q=1&r=%20#fragment", Body: []byte("the body"),
+				Headers: map[string][]string{"x-two": {"1", "2"}, "X-Two": {"0"}, "Authorization": {"Bearer x"}, "X-None": {}},
+			})
+			succeeds(t, r, err, 200, "POST /a//b/../%2F?q=1&r=%20 "+c.proto+"\n"+
+				"Authorization: Bearer x\nContent-Length: 8\nUser-Agent: Quern\nX-Host: example.com"+s.port()+"\nX-Length: 8\nX-Two: 0|1|2\nthe body")
+			if want := []string{"text/plain; charset=utf-8"}; !slices.Equal(r.Headers["Content-Type"], want) {
+				t.Errorf("headers %v", r.Headers)
+			}
+
+			r, err = h.Do(t.Context(), service.Request{Method: "GET", URL: origin, Headers: map[string][]string{"user-agent": {"guest"}}})
+			succeeds(t, r, err, 200, "GET / "+c.proto+"\nUser-Agent: guest\nX-Host: example.com"+s.port()+"\nX-Length: 0\n")
+			r, err = h.Do(t.Context(), service.Request{Method: "HEAD", URL: origin})
+			succeeds(t, r, err, 200, "")
+			if n := s.accepted.Load(); n != 1 {
+				t.Errorf("%d connections for three requests", n)
+			}
+		})
+	}
+}
+
+func TestNotGranted(t *testing.T) {
+	t.Parallel()
+	s := serve(t, echo, plain)
+	get, err := ParseGrant("http://127.0.0.1"+s.port(), []string{"GET"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1")})
+	h := c.For("a", []Grant{get})
+	for _, r := range []service.Request{
+		{Method: "POST", URL: s.URL},
+		{Method: "GET", URL: "http://localhost" + s.port()},
+		{Method: "GET", URL: "http://127.0.0.2" + s.port()},
+		{Method: "GET", URL: "http://127.0.0.1"},
+		{Method: "GET", URL: "https://127.0.0.1" + s.port()},
+		{Method: "GET", URL: "http://[::1]" + s.port()},
+		{Method: "GET", URL: "http://127.0.0.1.example.com" + s.port()},
+	} {
+		answer, err := h.Do(t.Context(), r)
+		fails(t, answer, err, service.ErrDenied)
+	}
+	_, err = h.Do(t.Context(), service.Request{Method: "POST", URL: s.URL + "/secret?token=1"})
+	if want := fmt.Sprintf("POST %s: denied: the manifest would have to say: capabilities: {http: [{host: %q, methods: [POST]}]}", s.URL, s.URL); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	answer, err := c.For("a", nil).Do(t.Context(), service.Request{Method: "GET", URL: s.URL})
+	fails(t, answer, err, service.ErrDenied)
+	answer, err = c.For("a", make([]Grant, 1)).Do(t.Context(), service.Request{Method: "GET", URL: s.URL})
+	fails(t, answer, err, service.ErrDenied)
+	if n := s.accepted.Load(); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestCeiling(t *testing.T) {
+	t.Parallel()
+	s := serve(t, echo, plain)
+	post, err := ParseGrant(s.URL, []string{"POST"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		ceiling []Grant
+		want    error
+	}{{nil, nil}, {[]Grant{}, service.ErrDenied}, {[]Grant{post}, service.ErrDenied}, {grants(t, "http://example.com", s.URL), nil}} {
+		r, err := get(t, setup(t, Config{Networks: loopback, Ceiling: c.ceiling}).For("a", grants(t, s.URL)), s.URL)
+		if c.want == nil {
+			succeeds(t, r, err, 200, string(r.Body))
+		} else {
+			fails(t, r, err, c.want)
+		}
+	}
+}
+
+// TestNetworks has names and addresses that are granted, and addresses that are not.
+func TestNetworks(t *testing.T) {
+	t.Parallel()
+	s := serve(t, echo, plain)
+	for _, networks := range [][]netip.Prefix{nil, {netip.MustParsePrefix("10.0.0.0/8")}, {netip.MustParsePrefix("127.0.0.2/31")}} {
+		c := setup(t, Config{Networks: networks, Resolver: always("127.0.0.1")})
+		for _, host := range []string{"127.0.0.1", "localhost", "name.test", "[::1]", "[::7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::1]", "0.0.0.0", "[::]"} {
+			url := "http://" + host + s.port()
+			r, err := get(t, c.For("a", grants(t, url)), url)
+			fails(t, r, err, service.ErrDenied)
+			if err != nil && !strings.Contains(err.Error(), "the operator would have to grant the network ") {
+				t.Errorf("error %v", err)
+			}
+		}
+	}
+	if n := s.accepted.Load(); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+	c := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1")})
+	for _, host := range []string{"127.0.0.1", "name.test"} {
+		url := "http://" + host + s.port()
+		if r, err := get(t, c.For("a", grants(t, url)), url); err != nil || r.Status != 200 {
+			t.Errorf("%s: %v, %v", url, r, err)
+		}
+	}
+}
+
+// TestRebinding has a name that means another address each time, and one that means two.
+func TestRebinding(t *testing.T) {
+	t.Parallel()
+	var calls, inside atomic.Int64
+	granted, other := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		echo(w, r)
+	}, plain)
+	_, forbidden := rawOn(t, "127.0.0.2"+s.port(), func(context.Context, net.Conn) { inside.Add(1) })
+	h := setup(t, Config{
+		Networks: []netip.Prefix{netip.PrefixFrom(granted, 32)},
+		Resolver: resolver(func(name string) []netip.Addr {
+			switch {
+			case name == "both.test":
+				return []netip.Addr{other, granted}
+			case calls.Load() == 0:
+				return []netip.Addr{granted}
+			}
+			return []netip.Addr{other}
+		}),
+	}).For("a", grants(t, "http://name.test"+s.port(), "http://both.test"+s.port()))
+
+	r, err := get(t, h, "http://name.test"+s.port())
+	succeeds(t, r, err, 200, string(r.Body))
+	calls.Store(1)
+	for range 3 {
+		r, err = get(t, h, "http://name.test"+s.port())
+		fails(t, r, err, service.ErrDenied)
+	}
+	calls.Store(0)
+	r, err = get(t, h, "http://name.test"+s.port())
+	succeeds(t, r, err, 200, string(r.Body))
+	r, err = get(t, h, "http://both.test"+s.port())
+	succeeds(t, r, err, 200, string(r.Body))
+	if n := forbidden.Load(); n != 0 || inside.Load() != 0 {
+		t.Errorf("%d connections to the address that is not granted", n)
+	}
+}
+
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	inside := serve(t, echo, plain)
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", inside.URL+"/latest/meta-data")
+			w.WriteHeader(status)
+			fmt.Fprint(w, "moved")
+		}, plain)
+		r, err := get(t, setup(t, Config{Networks: loopback}).For("a", grants(t, s.URL, inside.URL)), s.URL)
+		succeeds(t, r, err, status, "moved")
+		if !slices.Equal(r.Headers["Location"], []string{inside.URL + "/latest/meta-data"}) {
+			t.Errorf("headers %v", r.Headers)
+		}
+	}
+	if n := inside.accepted.Load(); n != 0 {
+		t.Errorf("%d connections to where the redirects lead", n)
+	}
+}
+
+// TestPools counts connections: plugins of a tenant share them, tenants do not, and an open one opens nothing to a
+// plugin that may not have it.
+func TestPools(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*httptest.Server){"HTTP1": plain, "HTTP2": http2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, echo, start)
+			cfg := Config{Networks: loopback}
+			if name == "HTTP2" {
+				cfg.RootCAs = roots(s)
+			}
+			c := setup(t, cfg)
+			one, two, none := c.For("a", grants(t, s.URL)), c.For("a", grants(t, s.URL)), c.For("a", grants(t, "http://example.com"))
+			for _, h := range []service.HTTP{one, two, one} {
+				r, err := get(t, h, s.URL)
+				succeeds(t, r, err, 200, string(r.Body))
+			}
+			r, err := get(t, none, s.URL)
+			fails(t, r, err, service.ErrDenied)
+			if n := s.accepted.Load(); n != 1 {
+				t.Errorf("%d connections of one tenant", n)
+			}
+			r, err = get(t, c.For("b", grants(t, s.URL)), s.URL)
+			succeeds(t, r, err, 200, string(r.Body))
+			if n := s.accepted.Load(); n != 2 {
+				t.Errorf("%d connections of two tenants", n)
+			}
+		})
+	}
+}
+
+// TestCertificate has names of one certificate, of which a connection over HTTP/2 is used for its own alone, and a
+// server that nobody trusts.
+func TestCertificate(t *testing.T) {
+	t.Parallel()
+	s := serve(t, echo, http2)
+	h := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1"), RootCAs: roots(s)}).
+		For("a", grants(t, "https://example.com"+s.port(), s.URL, "https://other.test"+s.port()))
+	for _, url := range []string{s.URL, "https://example.com" + s.port()} {
+		r, err := get(t, h, url)
+		succeeds(t, r, err, 200, string(r.Body))
+	}
+	if n := s.accepted.Load(); n != 2 {
+		t.Errorf("%d connections for two names", n)
+	}
+	r, err := get(t, h, "https://other.test"+s.port())
+	fails(t, r, err, service.ErrUnavailable)
+	r, err = get(t, setup(t, Config{Networks: loopback}).For("a", grants(t, s.URL)), s.URL)
+	fails(t, r, err, service.ErrUnavailable)
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	s := serve(t, echo, plain)
+	h := setup(t, Config{Networks: loopback, MaxHeader: 2048}).For("a", grants(t, s.URL))
+	ask := func(name, value string) (service.Response, error) {
+		return h.Do(t.Context(), service.Request{Method: "GET", URL: s.URL, Headers: map[string][]string{name: {value}}})
+	}
+	for _, name := range []string{
+		"Connection", "connection", "Content-Length", "content_length", "Transfer-Encoding", "transfer_encoding", "TRANSFER-ENCODING", "Host", "host", "Proxy-Authorization", "Proxy-Connection",
+		"proxy-x", "Proxy_X", "Proxy", "Upgrade", "TE", "te", "Trailer", "Keep-Alive", "Expect", "HTTP2-Settings",
+		"", " ", "X Y", "X:", ":authority", "X\r\nY", "X\n", "X\x00", "é", "X\t", "(x)", "\u212aeep-Alive", "Transfer-Encoding ", " Host",
+	} {
+		r, err := ask(name, "1")
+		fails(t, r, err, service.ErrInvalid)
+	}
+	for _, value := range []string{"a\r\nX: y", "a\n", "\r", "a\x00", "\x7f", "\x1b[0m", "a\r\n b"} {
+		r, err := ask("X-Value", value)
+		fails(t, r, err, service.ErrInvalid)
+	}
+	for _, value := range []string{"", "a b\tc", " \ta\t ", "é", "\xff", strings.Repeat("x", 1900)} {
+		r, err := ask("X-Value", value)
+		succeeds(t, r, err, 200, string(r.Body))
+		if !bytes.Contains(r.Body, []byte("X-Value: "+strings.TrimSpace(value)+"\n")) {
+			t.Errorf("%q is sent as %q", value, r.Body)
+		}
+	}
+	if n := s.accepted.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+
+	many, names := map[string][]string{}, map[string][]string{}
+	for i := range 3000 {
+		many[fmt.Sprint("X-", i%500)] = []string{""}
+		names[fmt.Sprint("X-", i)] = nil
+	}
+	for _, r := range []service.Request{
+		{Method: "GET", URL: s.URL, Headers: map[string][]string{"X": {strings.Repeat("x", 2048)}}},
+		{Method: "GET", URL: s.URL, Headers: map[string][]string{"X": make([]string, 1000)}},
+		{Method: "GET", URL: s.URL, Headers: many},
+		{Method: "GET", URL: s.URL, Headers: names},
+		{Method: "GET", URL: s.URL + "/" + strings.Repeat("x", 2048)},
+		{Method: strings.Repeat("G", 3000), URL: s.URL},
+	} {
+		answer, err := h.Do(t.Context(), r)
+		fails(t, answer, err, service.ErrTooBig)
+	}
+	for _, r := range []service.Request{
+		{Method: "", URL: s.URL},
+		{Method: "get", URL: s.URL},
+		{Method: "GET / HTTP/1.1\r\nX:", URL: s.URL},
+		{Method: "CONNECT", URL: s.URL},
+		{Method: "TRACE", URL: s.URL},
+		{Method: "GET", URL: s.URL, Timeout: -1},
+	} {
+		answer, err := h.Do(t.Context(), r)
+		fails(t, answer, err, service.ErrInvalid)
+	}
+}
+
+// TestBodies has bodies that are as large as they may be, and a byte larger.
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	const most = 100_000
+	for name, start := range map[string]func(*httptest.Server){"HTTP1": plain, "HTTP2": http2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if r.Header.Get("X-Chunked") != "" {
+					w.(http.Flusher).Flush()
+				}
+				_, _ = w.Write(body)
+				if r.Header.Get("X-More") != "" {
+					_, _ = w.Write([]byte("!"))
+				}
+			}, start)
+			cfg := Config{Networks: loopback, MaxRequest: most, MaxResponse: most}
+			if name == "HTTP2" {
+				cfg.RootCAs = roots(s)
+			}
+			h := setup(t, cfg).For("a", grants(t, s.URL))
+			body := bytes.Repeat([]byte("0123456789"), most/10)
+			for _, headers := range []map[string][]string{nil, {"X-Chunked": {"1"}}} {
+				r, err := h.Do(t.Context(), service.Request{Method: "POST", URL: s.URL, Headers: headers, Body: body})
+				succeeds(t, r, err, 200, string(body))
+			}
+			for _, headers := range []map[string][]string{{"X-More": {"1"}}, {"X-Chunked": {"1"}, "X-More": {"1"}}} {
+				r, err := h.Do(t.Context(), service.Request{Method: "POST", URL: s.URL, Headers: headers, Body: body})
+				fails(t, r, err, service.ErrTooBig)
+			}
+			r, err := h.Do(t.Context(), service.Request{Method: "POST", URL: s.URL, Body: append(body, 0)})
+			fails(t, r, err, service.ErrTooBig)
+			if err == nil || !strings.Contains(err.Error(), "the request's body has 100001 bytes") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestCompressed checks that nothing is asked for that the guest did not, and nothing decompressed.
+func TestCompressed(t *testing.T) {
+	t.Parallel()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write(make([]byte, 10<<20))
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Accept-Encoding"); got != r.URL.RawQuery {
+			t.Errorf("Accept-Encoding: %q, want %q", got, r.URL.RawQuery)
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(packed.Bytes())
+	}, plain)
+	h := setup(t, Config{Networks: loopback, MaxResponse: 1 << 20}).For("a", grants(t, s.URL))
+	r, err := get(t, h, s.URL)
+	succeeds(t, r, err, 200, packed.String())
+	r, err = h.Do(t.Context(), service.Request{Method: "GET", URL: s.URL + "?gzip", Headers: map[string][]string{"accept-encoding": {"gzip"}}})
+	succeeds(t, r, err, 200, packed.String())
+	if !slices.Equal(r.Headers["Content-Encoding"], []string{"gzip"}) {
+		t.Errorf("headers %v", r.Headers)
+	}
+}
+
+// TestEnds checks whose end of time a request met.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*httptest.Server){"HTTP1": plain, "HTTP2": http2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			arrived := make(chan struct{}, 10)
+			s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+				arrived <- struct{}{}
+				<-r.Context().Done()
+			}, start)
+			cfg := Config{Networks: loopback, Timeout: 100 * time.Millisecond}
+			if name == "HTTP2" {
+				cfg.RootCAs = roots(s)
+			}
+			short := setup(t, cfg).For("a", grants(t, s.URL))
+			cfg.Timeout = 0
+			client := setup(t, cfg)
+			long := client.For("a", grants(t, s.URL))
+			ask := service.Request{Method: "GET", URL: s.URL, Timeout: time.Hour}
+
+			r, err := short.Do(t.Context(), ask)
+			fails(t, r, err, service.ErrUnavailable)
+			ask.Timeout = 50 * time.Millisecond
+			r, err = long.Do(t.Context(), ask)
+			fails(t, r, err, service.ErrUnavailable)
+			if err == nil || !strings.Contains(err.Error(), "no answer within 50ms") {
+				t.Errorf("error %v", err)
+			}
+
+			ask.Timeout = 0
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			r, err = long.Do(ctx, ask)
+			fails(t, r, err, context.DeadlineExceeded)
+			r, err = long.Do(ctx, ask)
+			fails(t, r, err, context.DeadlineExceeded)
+
+			for len(arrived) > 0 {
+				<-arrived
+			}
+			ctx, cancel = context.WithCancel(t.Context())
+			go func() {
+				<-arrived
+				cancel()
+			}()
+			r, err = long.Do(ctx, ask)
+			fails(t, r, err, context.Canceled)
+
+			go func() {
+				<-arrived
+				client.Close()
+			}()
+			r, err = long.Do(t.Context(), ask)
+			fails(t, r, err, service.ErrUnavailable)
+			if err == nil || !strings.Contains(err.Error(), errClosed.Error()) {
+				t.Errorf("error %v", err)
+			}
+			client.Close()
+			r, err = long.Do(t.Context(), ask)
+			fails(t, r, err, service.ErrUnavailable)
+			r, err = client.For("b", grants(t, s.URL)).Do(t.Context(), ask)
+			fails(t, r, err, service.ErrUnavailable)
+		})
+	}
+}
+
+// TestMany has many guests at once, of several tenants, on servers of both versions, and bounds on connections.
+func TestMany(t *testing.T) {
+	t.Parallel()
+	const guests, each, most = 24, 20, 4
+	var under, highest atomic.Int64
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		for n := under.Add(1); ; {
+			if h := highest.Load(); n <= h || highest.CompareAndSwap(h, n) {
+				break
+			}
+		}
+		defer under.Add(-1)
+		body, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(body)
+	}
+	one, two := serve(t, handler, plain), serve(t, echo, http2)
+	c := setup(t, Config{Networks: loopback, RootCAs: roots(two), MaxConns: most})
+	var running sync.WaitGroup
+	for i := range guests {
+		running.Go(func() {
+			h := c.For(fmt.Sprint("tenant", i%2), grants(t, one.URL, two.URL))
+			for j := range each {
+				body := fmt.Sprint(i, " ", j)
+				r, err := h.Do(t.Context(), service.Request{Method: "POST", URL: one.URL, Body: []byte(body)})
+				succeeds(t, r, err, 200, body)
+				r, err = h.Do(t.Context(), service.Request{Method: "POST", URL: two.URL, Body: []byte(body)})
+				if err != nil || !bytes.HasSuffix(r.Body, []byte("\n"+body)) {
+					t.Errorf("%v, %v", r, err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	if n := highest.Load(); n > 2*most {
+		t.Errorf("%d requests of two tenants at once, over HTTP/1.1", n)
+	}
+}
+
+// TestMaxConns fills all connections that a tenant may have, and sees them come free.
+func TestMaxConns(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan struct{}), make(chan struct{})
+	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			arrived <- struct{}{}
+			<-release
+		}
+	}, plain)
+	c := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1"), MaxConns: 1})
+	h := c.For("a", grants(t, "http://*.test"+s.port()))
+	var running sync.WaitGroup
+	for i := range perTenant {
+		running.Go(func() {
+			r, err := get(t, h, fmt.Sprintf("http://h%d.test%s/wait", i, s.port()))
+			succeeds(t, r, err, 200, "")
+		})
+		<-arrived
+	}
+	r, err := h.Do(t.Context(), service.Request{Method: "GET", URL: "http://h0.test" + s.port(), Timeout: 50 * time.Millisecond})
+	fails(t, r, err, service.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "no answer within 50ms") {
+		t.Errorf("error %v where one should wait", err)
+	}
+	r, err = get(t, h, "http://more.test"+s.port())
+	fails(t, r, err, service.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "8 connections") {
+		t.Errorf("error %v", err)
+	}
+	r, err = get(t, c.For("b", grants(t, "http://*.test"+s.port())), "http://more.test"+s.port())
+	succeeds(t, r, err, 200, "")
+	close(release)
+	running.Wait()
+	r, err = get(t, h, "http://more.test"+s.port())
+	succeeds(t, r, err, 200, "")
+}
+
+// TestIdle has a connection closed that nobody uses, and none that somebody does.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{}, 10)
+	url, accepted := raw(t, func(_ context.Context, c net.Conn) {
+		for request(c) {
+			fmt.Fprint(c, "HTTP/1.1 204 No Content\r\n\r\n")
+		}
+		ended <- struct{}{}
+	})
+	h := setup(t, Config{Networks: loopback, IdleTimeout: 20 * time.Millisecond}).For("a", grants(t, url))
+	for i := range 2 {
+		r, err := get(t, h, url)
+		succeeds(t, r, err, 204, "")
+		<-ended
+		if n := accepted.Load(); n != int64(i+1) {
+			t.Errorf("%d connections for %d requests", n, i+1)
+		}
+	}
+}
+
+// TestRepeated has a server that closes a connection instead of a second answer: whether it did what it was asked
+// nobody knows.
+func TestRepeated(t *testing.T) {
+	t.Parallel()
+	url, accepted := raw(t, func(_ context.Context, c net.Conn) {
+		if request(c) {
+			fmt.Fprint(c, "HTTP/1.1 204 No Content\r\n\r\n")
+			request(c)
+		}
+	})
+	h := setup(t, Config{Networks: loopback}).For("a", grants(t, url))
+	for range 2 {
+		r, err := get(t, h, url)
+		succeeds(t, r, err, 204, "")
+	}
+	r, err := h.Do(t.Context(), service.Request{Method: "POST", URL: url})
+	fails(t, r, err, service.ErrUnavailable)
+	if n := accepted.Load(); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]Config{
+		"max request -1":                            {MaxRequest: -1},
+		"max response 1073741825: use 1 to":         {MaxResponse: 1<<30 + 1},
+		"max header -5":                             {MaxHeader: -5},
+		"timeout -1s: use more than 0s":             {Timeout: -time.Second},
+		"dial timeout -1ns":                         {DialTimeout: -1},
+		"handshake timeout -1ns":                    {HandshakeTimeout: -1},
+		"idle timeout -1ns":                         {IdleTimeout: -1},
+		"max conns 10001: use 1 to 10000":           {MaxConns: 10_001},
+		"network invalid Prefix":                    {Networks: make([]netip.Prefix, 1)},
+		`proxy "ftp://p": use the scheme`:           {Proxy: parsed(t, "ftp://p")},
+		`proxy "http://u:xxxxx@": has no host: use`: {Proxy: parsed(t, "http://u:secret@")},
+	} {
+		err := cfg.Validate()
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("error %v, want %s", err, want)
+		}
+		c := New(cfg)
+		r, got := get(t, c.For("a", grants(t, "https://example.com")), "https://example.com")
+		fails(t, r, got, errors.New("none of the service's"))
+		if got == nil || !strings.Contains(got.Error(), want) {
+			t.Errorf("error %v, want %s", got, want)
+		}
+		c.Close()
+	}
+}

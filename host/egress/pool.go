@@ -1,0 +1,148 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// perTenant is how many times the connections to one host a tenant has to all of them.
+	perTenant = 8
+	// idlePart is the part of connections that may be idle.
+	idlePart = 4
+
+	// streamBuffer and connBuffer are what HTTP/2 may send ahead of the reader, in bytes: on one stream, and on all of
+	// a connection.
+	streamBuffer = 512 << 10
+	connBuffer   = 2 << 20
+	// pingAfter and pingTimeout find an HTTP/2 connection dead that would keep each request until its timeout.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 10 * time.Second
+)
+
+// pool has the connections of one tenant.
+type pool struct {
+	client    *Client
+	transport *http.Transport
+	dialer    net.Dialer
+	conns     atomic.Int64 // open or being opened
+}
+
+func newPool(c *Client) *pool {
+	cfg := c.cfg
+	p := &pool{client: c, dialer: net.Dialer{Timeout: cfg.DialTimeout, Resolver: cfg.Resolver}}
+	p.transport = &http.Transport{
+		DialContext:            p.dial,
+		TLSClientConfig:        &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    cfg.HandshakeTimeout,
+		DisableCompression:     true,
+		MaxConnsPerHost:        cfg.MaxConns,
+		MaxIdleConnsPerHost:    max(1, cfg.MaxConns/idlePart),
+		MaxIdleConns:           max(1, perTenant*cfg.MaxConns/idlePart),
+		IdleConnTimeout:        cfg.IdleTimeout,
+		MaxResponseHeaderBytes: int64(cfg.MaxHeader),
+		ForceAttemptHTTP2:      true,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer,
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: pingTimeout,
+		},
+	}
+	if cfg.Proxy != nil {
+		// The sockets lead to the proxy, which the operator chose. checkTarget has seen the target.
+		p.transport.Proxy = http.ProxyURL(cfg.Proxy)
+	} else {
+		p.dialer.ControlContext = p.checkSocket
+	}
+	return p
+}
+
+// checkSocket refuses a socket by the address that it is about to be connected to.
+func (p *pool) checkSocket(_ context.Context, network, address string, _ syscall.RawConn) error {
+	if network != "tcp4" && network != "tcp6" {
+		return &refusal{netip.Addr{}, "a socket of " + network}
+	}
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return &refusal{netip.Addr{}, "no address"}
+	}
+	return checkAddr(to.Addr(), p.client.cfg.Networks)
+}
+
+// checkTarget refuses a target that has an address that may not be reached: the proxy may choose any of them.
+func (p *pool) checkTarget(ctx context.Context, t target) error {
+	addrs := []netip.Addr{t.addr}
+	if !t.addr.IsValid() {
+		var err error
+		ctx, cancel := context.WithTimeout(ctx, p.client.cfg.DialTimeout)
+		defer cancel()
+		if addrs, err = p.client.cfg.Resolver.LookupNetIP(ctx, "ip", t.host); err != nil {
+			return fmt.Errorf("resolve before asking the proxy: %w", err)
+		}
+	}
+	for _, a := range addrs {
+		// Resolvers may write IPv4 in the form of IPv6; sockets lead to the IPv4 address then, as here.
+		if err := checkAddr(a.Unmap(), p.client.cfg.Networks); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// callKey is the key of the request's own context in the one that the transport dials with, which does not end with it.
+type callKey struct{}
+
+func withCall(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, ctx) }
+
+// dial opens a connection. It ends with the request that needs it: a guest that gives up soon and often would have ever
+// more of them on their way.
+func (p *pool) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	call, ok := ctx.Value(callKey{}).(context.Context)
+	if !ok {
+		return nil, errors.New("dialled for no request")
+	}
+	if most := int64(perTenant * p.client.cfg.MaxConns); p.conns.Add(1) > most {
+		p.conns.Add(-1)
+		return nil, fmt.Errorf("the tenant has %d connections, which is all that it may have", most)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(call, cancel)()
+	inner, err := p.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		p.conns.Add(-1)
+		return nil, err
+	}
+	c := &conn{Conn: inner, pool: p}
+	if err := p.client.add(c, func() { _ = c.Close() }); err != nil {
+		_ = inner.Close()
+		p.conns.Add(-1)
+		return nil, err
+	}
+	return c, nil
+}
+
+// conn is a connection that is counted, and that the client knows to close.
+type conn struct {
+	net.Conn
+	pool *pool
+	once sync.Once
+}
+
+// Close ends the connection. Others than the first do nothing.
+func (c *conn) Close() (err error) {
+	c.once.Do(func() {
+		err = c.Conn.Close()
+		c.pool.conns.Add(-1)
+		c.pool.client.remove(c)
+	})
+	return err
+}

@@ -1,0 +1,164 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// target is where a request leads: a scheme, a host and a port in the one form in which they are compared.
+type target struct {
+	scheme string     // "http" or "https"
+	host   string     // a name in small letters without a dot at its end, or an address as netip writes it
+	addr   netip.Addr // of a host that is an address
+	port   uint16     // never 0
+}
+
+// String is the target as a URL without a path; a port that is the scheme's own is left out.
+func (t target) String() string { return t.scheme + "://" + t.authority() }
+
+// authority is the target as it stands in a URL and in the Host header.
+func (t target) authority() string {
+	if t.port != ownPort(t.scheme) {
+		return net.JoinHostPort(t.host, strconv.Itoa(int(t.port)))
+	}
+	if t.addr.Is6() {
+		return "[" + t.host + "]"
+	}
+	return t.host
+}
+
+// ownPort is the port of a scheme (RFC 9110 §4.2).
+func ownPort(scheme string) uint16 {
+	if scheme == "https" {
+		return 443
+	}
+	return 80
+}
+
+// parseURL reads a URL. The one that it returns leads to the target, whatever was written: its authority is made from
+// the target. The errors hold nothing of the path and the query, nor of a password.
+func parseURL(raw string) (target, *url.URL, error) {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if scheme = strings.ToLower(scheme); !ok || scheme != "http" && scheme != "https" {
+		return target{}, nil, errors.New("the URL does not begin with https:// or http://")
+	}
+	authority := rest
+	if end := strings.IndexAny(rest, `/?#\`); end >= 0 {
+		authority, rest = rest[:end], rest[end:]
+	} else {
+		rest = ""
+	}
+	t, err := parseAuthority(scheme, authority)
+	if err != nil {
+		return target{}, nil, fmt.Errorf("the URL's host %w", err)
+	}
+	for i := range len(rest) {
+		// RFC 3986 §2: all else is percent-encoded. Some take the backslash for a slash.
+		if c := rest[i]; c <= ' ' || c >= 0x7f || c == '\\' {
+			return target{}, nil, fmt.Errorf("the URL has the byte 0x%02x: percent-encode it", c)
+		}
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != scheme || u.Host != authority || u.User != nil || u.Opaque != "" {
+		return target{}, nil, errors.New("the URL is none of RFC 3986")
+	}
+	u.Host, u.Fragment, u.RawFragment = t.authority(), "", ""
+	return t, u, nil
+}
+
+// parseAuthority reads host and port. Its errors follow a word for what has them.
+func parseAuthority(scheme, authority string) (target, error) {
+	t := target{scheme: scheme, port: ownPort(scheme)}
+	if strings.Contains(authority, "@") {
+		return target{}, errors.New("has a user or a password before it: use a header for these")
+	}
+	host, port, hasPort := strings.Cut(authority, ":")
+	var err error
+	if inside, ok := strings.CutPrefix(authority, "["); ok {
+		var after string
+		if host, after, ok = strings.Cut(inside, "]"); !ok {
+			return target{}, errors.New(`has a "[" without a "]"`)
+		}
+		if port, hasPort = strings.CutPrefix(after, ":"); !hasPort && after != "" {
+			return target{}, errors.New(`has more than a port after its "]"`)
+		}
+		t.addr, err = parseAddr6(host)
+		t.host = t.addr.String()
+	} else {
+		t.host, t.addr, err = parseName(host)
+	}
+	if err != nil {
+		return target{}, err
+	}
+	if hasPort {
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || number == 0 || port != strconv.FormatUint(number, 10) {
+			return target{}, errors.New("has a port that is none: use 1 to 65535, or leave it out with its colon")
+		}
+		t.port = uint16(number)
+	}
+	return t, nil
+}
+
+// parseAddr6 reads what stands between brackets (RFC 3986 §3.2.2). Zones (RFC 6874) are links of this host.
+func parseAddr6(s string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(s)
+	switch {
+	case err != nil || !addr.Is6():
+		return netip.Addr{}, errors.New("has brackets around what is no IPv6 address")
+	case addr.Zone() != "":
+		return netip.Addr{}, errors.New("has a zone: leave it out")
+	case addr.Is4In6():
+		return netip.Addr{}, errors.New("is an IPv4 address in the form of IPv6: use the IPv4 address")
+	}
+	return addr, nil
+}
+
+// parseName reads a name of DNS or an IPv4 address. What ends in a number is an address, as in the URL standard of the
+// WHATWG, and has to be one of four decimal numbers: resolvers read octal and hexadecimal numbers, and fewer than
+// four, each in its own way.
+func parseName(s string) (string, netip.Addr, error) {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.':
+		case c == '_': // names of buckets have it
+		case c >= 0x80: // found before any change of case: the Kelvin sign in small letters is a k
+			return "", netip.Addr{}, errors.New("has letters that are not ASCII: use its Punycode (xn--…)")
+		default:
+			return "", netip.Addr{}, fmt.Errorf("has %q: use letters, digits, hyphens and dots", c)
+		}
+	}
+	name := strings.ToLower(strings.TrimSuffix(s, "."))
+	if name == "" {
+		return "", netip.Addr{}, errors.New("is empty")
+	}
+	if isNumber(name[strings.LastIndexByte(name, '.')+1:]) {
+		addr, err := netip.ParseAddr(s)
+		if err != nil {
+			return "", netip.Addr{}, errors.New("ends in a number, and is no IPv4 address: use four decimal numbers, without zeros before them")
+		}
+		return addr.String(), addr, nil
+	}
+	if len(name) > 253 {
+		return "", netip.Addr{}, fmt.Errorf("has %d bytes: use at most 253", len(name)) // RFC 1035 §2.3.4
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return "", netip.Addr{}, errors.New("has a label that is none: use 1 to 63 bytes that neither begin nor end with a hyphen")
+		}
+	}
+	return name, netip.Addr{}, nil
+}
+
+// isNumber tells whether a label is a number to some resolver: decimal, octal or hexadecimal.
+func isNumber(label string) bool {
+	if hex, ok := strings.CutPrefix(label, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return label != "" && strings.Trim(label, "0123456789") == ""
+}

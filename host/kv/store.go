@@ -1,0 +1,279 @@
+package kv
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/runtime/service"
+)
+
+const (
+	// MaxValue is how many bytes a value may have: with more of them Redis would serve nobody else for too long.
+	MaxValue = 512 << 10
+	// MaxName is how many bytes a bucket's name and a key may have, which service.KV says.
+	MaxName = 256
+	// MaxList is how many keys one call lists at most, which service.KV says.
+	MaxList = 1000
+)
+
+// sweepAtOnce is how many expired values one script removes at most, which takes Redis about a millisecond. A script
+// sets one at most, so that what expires is removed faster than it comes.
+const sweepAtOnce = 200
+
+// Store is the buckets of one tenant. Its methods may be called by many goroutines at once.
+type Store struct {
+	rdb   redis.UniversalClient
+	keys  keys
+	clock string // milliseconds since the epoch, of a test; "" leaves the time to Redis
+	sweep int
+}
+
+// New makes a store on a connection that stays the caller's, for a tenant for which queue.ValidTenant holds. The
+// connection should not repeat commands by itself, as one of queue.Connect does not: an increment whose answer was
+// lost would be done twice.
+func New(rdb redis.UniversalClient, tenant string) *Store {
+	return &Store{rdb: rdb, keys: keys{ns: tenant}, sweep: sweepAtOnce}
+}
+
+// Bucket is what a bucket holds.
+type Bucket struct {
+	Name string
+	// Keys is how many values it has that have not expired.
+	Keys int64
+	// Bytes is what these count against a quota: the bytes of each key and of its value.
+	Bytes int64
+}
+
+// Buckets answers the buckets that hold something, by name. Where the keys of one cannot be read, the others are
+// answered beside the error. Redis away is service.ErrUnavailable.
+func (s *Store) Buckets(ctx context.Context) ([]Bucket, error) {
+	names, err := wait(ctx, func() ([]string, error) { return s.rdb.HKeys(ctx, s.keys.buckets()).Result() })
+	if err != nil {
+		return nil, fmt.Errorf("read key %s: %w", s.keys.buckets(), err)
+	}
+	slices.Sort(names)
+	var buckets []Bucket
+	var errs []error
+	for _, name := range names {
+		bucket, err := s.stat(ctx, name)
+		switch {
+		case err != nil && (ctx.Err() != nil || errors.Is(err, service.ErrUnavailable)):
+			return buckets, errors.Join(append(errs, err)...)
+		case err != nil:
+			errs = append(errs, err)
+		case bucket.Keys > 0:
+			buckets = append(buckets, bucket)
+		}
+	}
+	return buckets, errors.Join(errs...)
+}
+
+func (s *Store) stat(ctx context.Context, name string) (Bucket, error) {
+	a, err := s.call(ctx, statScript, name)
+	if err == nil && len(a.rest) != 2 {
+		err = errUnknown(a)
+	}
+	if err != nil {
+		return Bucket{}, fmt.Errorf("count bucket %q: %w", name, err)
+	}
+	bucket := Bucket{Name: name}
+	var bytesErr, keysErr error
+	bucket.Bytes, bytesErr = strconv.ParseInt(a.rest[0], 10, 64)
+	bucket.Keys, keysErr = strconv.ParseInt(a.rest[1], 10, 64)
+	return bucket, errors.Join(bytesErr, keysErr)
+}
+
+// Get answers a value of any bucket; errors as those of service.KV, but none is denied.
+func (s *Store) Get(ctx context.Context, bucket, key string) ([]byte, error) {
+	if err := valid(bucket, key); err != nil {
+		return nil, err
+	}
+	a, err := s.call(ctx, getScript, bucket, key)
+	if err == nil {
+		err = verdict(a, 1)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get key %q of bucket %q: %w", key, bucket, err)
+	}
+	return []byte(a.rest[0]), nil
+}
+
+// List answers keys of any bucket as service.KV does; a bucket that holds nothing has none, and none is denied.
+func (s *Store) List(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
+	err := cmp.Or(validName("bucket", bucket), validText("prefix", prefix), validText("key to list after", after))
+	if err != nil {
+		return nil, err
+	}
+	if limit < 1 || limit > MaxList {
+		return nil, fmt.Errorf("%w: a limit of %d keys: it may be 1 to %d", service.ErrInvalid, limit, MaxList)
+	}
+	from, to := between(prefix, after)
+	a, err := s.call(ctx, listScript, bucket, from, to, limit)
+	if err == nil {
+		err = verdict(a, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list bucket %q: %w", bucket, err)
+	}
+	return a.rest, nil
+}
+
+// between are the ends, as ZRANGEBYLEX takes them, of what begins with prefix and comes after another key. No
+// byte of UTF-8 is 0xff and no key has a NUL: texts with these lie between the keys. An end is never a "+" or "-"
+// alone, which miniredis takes for the end of all keys even where it is a key.
+func between(prefix, after string) (from, to string) {
+	from, to = "-", "+"
+	if last := len(prefix) - 1; last >= 0 {
+		from = "(" + prefix[:last] + string([]byte{prefix[last] - 1, 0xff})
+		to = "(" + prefix + "\xff"
+	}
+	if after != "" && after >= prefix {
+		from = "[" + after + "\x00"
+	}
+	return from, to
+}
+
+func (s *Store) set(ctx context.Context, grant Grant, key string, value []byte, ttl time.Duration) error {
+	if err := cmp.Or(valid(grant.Bucket, key), fits(value)); err != nil {
+		return err
+	}
+	a, err := s.call(ctx, setScript, grant.Bucket, key, value, milliseconds(ttl), grant.Quota)
+	if err == nil {
+		err = grant.verdict(a, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("set key %q of bucket %q: %w", key, grant.Bucket, err)
+	}
+	return nil
+}
+
+func (s *Store) delete(ctx context.Context, bucket, key string) (bool, error) {
+	if err := valid(bucket, key); err != nil {
+		return false, err
+	}
+	a, err := s.call(ctx, deleteScript, bucket, key)
+	if err == nil && a.word == "absent" {
+		return false, nil
+	}
+	if err == nil {
+		err = verdict(a, 0)
+	}
+	if err != nil {
+		return false, fmt.Errorf("delete key %q of bucket %q: %w", key, bucket, err)
+	}
+	return true, nil
+}
+
+func (s *Store) increment(ctx context.Context, grant Grant, key string, delta int64) (sum int64, err error) {
+	if err := valid(grant.Bucket, key); err != nil {
+		return 0, err
+	}
+	a, err := s.call(ctx, incrementScript, grant.Bucket, key, delta, grant.Quota)
+	switch {
+	case err != nil:
+	case a.word == "conflict":
+		err = fmt.Errorf("%w: the value is no whole number of 64 bits in decimal digits", service.ErrConflict)
+	case a.word == "limit":
+		err = fmt.Errorf("%w: the value and %d have a sum of more than 64 bits", service.ErrLimit, delta)
+	default:
+		if err = grant.verdict(a, 1); err == nil {
+			sum, err = strconv.ParseInt(a.rest[0], 10, 64)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("increment key %q of bucket %q: %w", key, grant.Bucket, err)
+	}
+	return sum, nil
+}
+
+func (s *Store) swap(ctx context.Context, grant Grant, key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
+	if err := cmp.Or(valid(grant.Bucket, key), fits(value)); err != nil {
+		return nil, err
+	}
+	args := []any{key, value, milliseconds(ttl), grant.Quota}
+	if old != nil {
+		args = append(args, old)
+	}
+	a, err := s.call(ctx, swapScript, grant.Bucket, args...)
+	switch {
+	case err != nil:
+	case a.word == "conflict" && len(a.rest) == 0:
+		err = fmt.Errorf("%w: there is no value", service.ErrConflict)
+	case a.word == "conflict":
+		present = []byte(a.rest[0])
+		err = fmt.Errorf("%w: the value is another one", service.ErrConflict)
+	default:
+		err = grant.verdict(a, 0)
+	}
+	if err != nil {
+		return present, fmt.Errorf("swap key %q of bucket %q: %w", key, grant.Bucket, err)
+	}
+	return nil, nil
+}
+
+// milliseconds is a time to live as the scripts take it: 0 for ever, and what is shorter than a millisecond is one.
+func milliseconds(ttl time.Duration) int64 {
+	if ttl <= 0 {
+		return 0
+	}
+	return max(ttl.Milliseconds(), 1)
+}
+
+// verdict is the error of an answer that is not "ok" with at least as much beside it.
+func verdict(a answer, rest int) error {
+	switch {
+	case a.word == "ok" && len(a.rest) >= rest:
+		return nil
+	case a.word == "absent":
+		return service.ErrNotFound
+	default:
+		return errUnknown(a)
+	}
+}
+
+func errUnknown(a answer) error {
+	return fmt.Errorf("the script answered %q and %d more", a.word, len(a.rest))
+}
+
+func valid(bucket, key string) error {
+	return cmp.Or(validName("bucket", bucket), validName("key", key))
+}
+
+// validName holds a bucket or a key to what service.KV says.
+func validName(what, name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: a %s without a name: it has 1 to %d bytes", service.ErrInvalid, what, MaxName)
+	}
+	return validText(what, name)
+}
+
+func validText(what, text string) error {
+	switch {
+	case len(text) > MaxName:
+		return fmt.Errorf("%w: a %s of %d bytes: it may have %d", service.ErrInvalid, what, len(text), MaxName)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%w: %s %q is not UTF-8", service.ErrInvalid, what, text)
+	}
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			return fmt.Errorf("%w: %s %q has control characters", service.ErrInvalid, what, text)
+		}
+	}
+	return nil
+}
+
+func fits(value []byte) error {
+	if len(value) > MaxValue {
+		return fmt.Errorf("%w: a value of %d bytes: it may have %d", service.ErrTooBig, len(value), MaxValue)
+	}
+	return nil
+}
