@@ -40,6 +40,8 @@ type Config struct {
 	// Retry holds for tasks whose own policy and whose plugin's manifest say nothing (default: one
 	// attempt).
 	Retry queue.Retry
+	// Services are what handlers may use beyond their tasks (default: nothing but checkpoints).
+	Services Services
 	// Version is the program's, for others to see.
 	Version string
 	// Logger takes the host's log (default: none).

@@ -67,7 +67,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	ctx, h.drainNow = context.WithCancel(ctx)
 	defer h.drainNow()
 	defer context.AfterFunc(ctx, func() { h.draining.Store(true) })()
-	runner := &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, ending: ctx.Done()}
+	runner := &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, services: &h.config.Services, ending: ctx.Done()}
 	workers := newWorkers(func(t *task) { runner.run(tasks, t) })
 	intake := &intake{scheduler: h.scheduler, metrics: h.metrics, workers: workers}
 

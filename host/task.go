@@ -49,6 +49,7 @@ type runner struct {
 	scheduler *scheduler
 	metrics   observer
 	retry     queue.Retry // the host's own policy
+	services  *Services
 	// ending is closed when the host takes nothing more, and guests had better come to their end.
 	ending <-chan struct{}
 }
@@ -99,7 +100,12 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept, Progress: t.progress.set,
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key,
-		Ending: r.ending,
+		Ending:   r.ending,
+		Services: r.services.of(t),
+		Denied: func(function string, err error) {
+			t.session.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
+				"function", function, "error", err)
+		},
 		Log: func(line string) {
 			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
 			if dropped := t.log.add(line); dropped > 0 {

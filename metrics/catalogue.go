@@ -44,6 +44,8 @@ const (
 
 	instances
 	runtimeHeld
+	hostCalls
+	hostCallBytes
 
 	redisErrors
 	buildInfo
@@ -147,6 +149,17 @@ var catalogue = [...]family{
 		"quern_runtime_held_bytes", gauge, "bytes",
 		[]string{"kind"},
 		"Memory that plugins take on this host beyond what running tasks may take by their limits: machine code, images at most, idle instances, call stacks.",
+	},
+
+	hostCalls: {
+		"quern_host_calls_total", counter, "",
+		[]string{"function", "result"},
+		"Calls of quern_v1's functions by handlers on this host: ok, or the error that was answered, such as EDENIED.",
+	},
+	hostCallBytes: {
+		"quern_host_call_bytes_total", counter, "bytes",
+		[]string{"function"},
+		"Bytes that those calls have moved, in and out.",
 	},
 
 	redisErrors: {

@@ -45,6 +45,11 @@ func exercise(m *Metrics) {
 	m.CollectRuntime(func() RuntimeSample {
 		return RuntimeSample{Idle: 3, Busy: 1, Code: 10 << 20, Images: 4 << 20, Instances: 1 << 20, Stacks: 8 << 10}
 	})
+	m.CollectHostCalls(func(calls func(function, result string, n uint64), bytes func(function string, n uint64)) {
+		calls("kv_get", "ok", 12)
+		calls("kv_get", "EDENIED", 1)
+		bytes("kv_get", 3000)
+	})
 	m.QueueServed("acme", "thumbnails", "thumbnails")
 	m.SlotsInUse(1)
 	m.TaskStarted("acme", "thumbnails", 2*time.Millisecond)

@@ -46,6 +46,7 @@ type Metrics struct {
 	plugins *pluginGauge
 	queues  *queueCollector
 	runtime *runtimeCollector
+	calls   *callsCollector
 
 	noQueue  []vacancy // the families of queues
 	noLoad   vacancy   // quern_plugin_loads_total
@@ -75,10 +76,12 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		redisErrors:     r.counter(redisErrors),
 		plugins:         newPluginGauge(r.gauge(pluginInfo), r.gauge(pluginRung)),
 		runtime:         newRuntimeCollector(),
+		calls:           newCallsCollector(),
 	}
 	m.queues = newQueueCollector(func() { m.RedisError(opScrape) })
 	r.register(queueDepth, m.queues)
 	r.register(instances, m.runtime)
+	r.register(hostCalls, m.calls)
 	r.gauge(buildInfo).WithLabelValues(text(cfg.Version), text(cfg.Revision), goruntime.Version()).Set(1)
 	for _, op := range redisOps {
 		m.redisErrors.WithLabelValues(op)
@@ -145,6 +148,9 @@ func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, err
 // CollectRuntime gives the gauges of instances and of held memory their source, which is asked at each scrape and
 // must answer at once. Without a source they show 0.
 func (m *Metrics) CollectRuntime(source func() RuntimeSample) { m.runtime.use(source) }
+
+// CollectHostCalls gives the counters of host calls their source, which is asked at each scrape.
+func (m *Metrics) CollectHostCalls(source HostCalls) { m.calls.use(source) }
 
 // TaskStarted counts a start; wait is how long the task had been pending.
 func (m *Metrics) TaskStarted(tenant, queue string, wait time.Duration) {

@@ -29,6 +29,39 @@ func newRuntimeCollector() *runtimeCollector {
 
 func (c *runtimeCollector) use(source func() RuntimeSample) { c.source.Store(&source) }
 
+// HostCalls tells of each function that plugins call in their host how often it had which result, and how many bytes it
+// has moved. It may be called by several goroutines at once.
+type HostCalls func(calls func(function, result string, n uint64), bytes func(function string, n uint64))
+
+// callsCollector asks for the counters of host calls at each scrape.
+type callsCollector struct {
+	calls, bytes *prometheus.Desc
+	source       atomic.Pointer[HostCalls]
+}
+
+func newCallsCollector() *callsCollector {
+	c := &callsCollector{calls: desc(hostCalls), bytes: desc(hostCallBytes)}
+	c.use(func(func(string, string, uint64), func(string, uint64)) {})
+	return c
+}
+
+func (c *callsCollector) use(source HostCalls) { c.source.Store(&source) }
+
+// Describe is part of prometheus.Collector.
+func (c *callsCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.calls
+	ch <- c.bytes
+}
+
+// Collect is part of prometheus.Collector.
+func (c *callsCollector) Collect(ch chan<- prometheus.Metric) {
+	(*c.source.Load())(func(function, result string, n uint64) {
+		ch <- prometheus.MustNewConstMetric(c.calls, prometheus.CounterValue, float64(n), text(function), text(result))
+	}, func(function string, n uint64) {
+		ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.CounterValue, float64(n), text(function))
+	})
+}
+
 // Describe is part of prometheus.Collector.
 func (c *runtimeCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.instances

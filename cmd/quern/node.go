@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/web"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
@@ -32,6 +34,7 @@ type node struct {
 	logger   hclog.Logger
 	registry *prometheus.Registry
 	clients  []*queue.Client
+	stores   map[string]*kv.Store // by tenant
 	host     *host.Host
 	closers  []func()
 }
@@ -46,12 +49,15 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if o.concurrency == 0 {
 		o.concurrency = max(4, 2*goruntime.GOMAXPROCS(0))
 	}
+	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
+		return nil, wrongUsage(fmt.Errorf("secrets %q: is no folder that can be read: name the one that holds TENANT/NAME", o.secrets))
+	}
 	memory, err := o.memory.resolve()
 	if err != nil {
 		return nil, err
 	}
 	n := &node{
-		options: o, registry: prometheus.NewRegistry(),
+		options: o, registry: prometheus.NewRegistry(), stores: map[string]*kv.Store{},
 		logger: hclog.New(&hclog.LoggerOptions{
 			Name: "quern", Level: hclog.LevelFromString(o.logLevel.word), Output: cmd.ErrOrStderr(), JSONFormat: o.logFormat.word == "json",
 		}),
@@ -82,6 +88,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	}
 	o.cache = cache
 	m.CollectRuntime(func() metrics.RuntimeSample { return metrics.RuntimeSample(engine.Holdings()) })
+	m.CollectHostCalls(engine.HostCalls().Each)
 	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
 	directory, err := plugins.New(engine, plugins.Config{
 		Dir: o.plugins, Tenants: o.tenants, MaxMemory: memory, MaxTimeout: o.maxTimeout, MaxCPU: o.maxCPU,
@@ -91,6 +98,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, wrongUsage(err)
 	}
 	config := o.config()
+	config.Services = host.Services{KV: n.stores, Secrets: o.secrets}
 	config.Memory, config.Reservoir, config.Version, config.Logger = memory, engine, version, n.logger
 	if config.Concurrency == 0 {
 		config.Concurrency = slots()
@@ -117,6 +125,7 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 		}
 		n.closers = append(n.closers, func() { _ = client.Close() })
 		n.clients = append(n.clients, client)
+		n.stores[tenant] = kv.New(rdb, tenant)
 	}
 	return nil
 }

@@ -36,6 +36,7 @@ type hostOptions struct {
 	foreign     bool
 	cache       string
 	idleUnload  time.Duration
+	secrets     string
 	logLevel    *choice
 	logFormat   *choice
 	http        string
@@ -65,6 +66,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.IntVar(&o.keepTasks, "keep-tasks", 100_000, "how many complete tasks of a queue are kept, and how many failed ones; 0 for all")
 	f.BoolVar(&o.foreign, "purge-foreign", false, "forget also finished tasks that clients other than Quern's enqueued: they may want to read them")
 	f.StringVar(&o.cache, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
+	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
 	newPeriod(f, &o.idleUnload, "idle-unload", 5*time.Minute, "how long a plugin may be idle until its code and instances are given back; 0s never")
 	rungFlag(f)
 	f.Var(o.logLevel, "log-level", "trace, debug, info, warn or error")

@@ -97,7 +97,7 @@ func (s *Store) eval(ctx context.Context, script script, keys []string, args []a
 var types = []string{"hash", "zset", "zset", "hash"}
 
 // explain adds to Redis's error about a key of another type which one that is. Scripts do not ask for the types
-// themselves: that would make each call longer by a third, for what is never so.
+// themselves: that would be four more commands in each, for what is hardly ever so.
 func (s *Store) explain(ctx context.Context, err error, keys []string) error {
 	if !strings.Contains(err.Error(), "WRONGTYPE") {
 		return err

@@ -28,21 +28,14 @@ func (c *Counters) count(number int, answer errno, bytes int) {
 	}
 }
 
-// Count is how often a function has answered so.
-type Count struct {
-	// Function is its name, Result "ok" or the name of the error, such as EDENIED.
-	Function, Result string
-	Calls            uint64
-}
-
-// Each tells of each function how many bytes it has moved and how often it has answered what. A result that it never
-// had is told only of success, as 0.
-func (c *Counters) Each(calls func(Count), bytes func(function string, n uint64)) {
+// Each tells of each function how often it has answered what, and how many bytes it has moved. The result is "ok" or the
+// name of the error, such as EDENIED; one that a function never had is told only of success, as 0.
+func (c *Counters) Each(calls func(function, result string, n uint64), bytes func(function string, n uint64)) {
 	for number, f := range Functions() {
 		counted := &c.functions[number]
 		for answer := range counted.answers {
 			if n := counted.answers[answer].Load(); n > 0 || answer == 0 {
-				calls(Count{Function: f.Name, Result: names[-errno(answer)], Calls: n})
+				calls(f.Name, names[-errno(answer)], n)
 			}
 		}
 		bytes(f.Name, counted.bytes.Load())

@@ -23,7 +23,7 @@ const (
 // do asks a service, and answers for its error. A service that is not there was not granted.
 func (s *System) do(function string, granted bool, ask func(ctx context.Context) error) errno {
 	if !granted {
-		return s.refuse(function, fmt.Errorf("%w: the manifest grants no %s", service.ErrDenied, function))
+		return s.refuse(function, fmt.Errorf("%w: the manifest grants no %s, or there is none here", service.ErrDenied, function))
 	}
 	var err error
 	s.host.Do(func(ctx context.Context) { err = ask(ctx) })

@@ -16,3 +16,11 @@ QUERN(task_number) int32_t task_number(int32_t field, int64_t *to);
 QUERN(cancelled) int32_t cancelled(void);
 QUERN(clock) int32_t quern_clock(int32_t id, int64_t *to); // clock is the C library's
 QUERN(random) int32_t quern_random(void *to, uint32_t size);
+QUERN(log) int32_t quern_log(int32_t level, const void *text, uint32_t size, const void *fields, uint32_t fields_size);
+QUERN(progress) int32_t quern_progress(double fraction, const void *text, uint32_t size);
+QUERN(checkpoint_save) int32_t checkpoint_save(const void *from, uint32_t size);
+QUERN(checkpoint_load) int32_t checkpoint_load(void);
+QUERN(config_get) int32_t config_get(const void *name, uint32_t size);
+QUERN(secret_get) int32_t secret_get(const void *name, uint32_t size);
+QUERN(kv_get) int32_t kv_get(const void *bucket, uint32_t bucket_size, const void *key, uint32_t size);
+QUERN(kv_increment) int32_t kv_increment(const void *bucket, uint32_t bucket_size, const void *key, uint32_t size, int64_t delta, int64_t *to);

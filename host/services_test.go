@@ -1,0 +1,165 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// serving is a handler that uses each service once, and writes what it was answered.
+func serving(t testing.TB) []byte {
+	t.Helper()
+	return runtimetest.BuildCHandler(t, `
+#include "quern.h"
+static char text[100];
+static int32_t write_slot(int32_t size) {
+	if (size < 0) return size;
+	result_read(0, text, sizeof text);
+	output_write(text, size);
+	return output_write("|", 1);
+}
+HANDLER int32_t handle(void) {
+	int64_t count;
+	int32_t answer = kv_increment("counts", 6, "runs", 4, 1, &count);
+	if (answer) return answer;
+	if ((answer = write_slot(kv_get("counts", 6, "runs", 4)))) return answer;
+	if ((answer = write_slot(config_get("size", 4)))) return answer;
+	if ((answer = write_slot(secret_get("api_key", 7)))) return answer;
+	quern_log(3, "mind the gap", 12, "{\"a\":1}", 7);
+	quern_progress(0.5, "half", 4);
+	char digit = '0' - kv_get("others", 6, "runs", 4);
+	return output_write(&digit, 1);
+}`)
+}
+
+const servingManifest = `
+config: {size: 200x200}
+capabilities:
+  kv: [{bucket: counts, access: rw}]
+  secrets: [api_key]
+`
+
+func TestServicesOfATask(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Shared(t)
+	rdb := server.Client(t)
+	tenants := []string{queuetest.Tenant(), queuetest.Tenant()}
+	secrets := t.TempDir()
+	stores := map[string]*kv.Store{}
+	for _, tenant := range tenants {
+		stores[tenant] = kv.New(rdb, tenant)
+		if err := os.Mkdir(filepath.Join(secrets, tenant), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(secrets, tenant, "api_key"), []byte("key of "+tenant+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := start(t, settings{
+		server: server, tenants: tenants, Config: Config{Services: Services{KV: stores, Secrets: secrets}},
+		guests: map[string][]byte{"serving": serving(t)}, yaml: map[string]string{"serving": servingManifest},
+	})
+	for _, tenant := range tenants {
+		client := n.clientOf(tenant)
+		for run := 1; run <= 2; run++ {
+			id, err := client.Queue("serving").Enqueue(n.ctx, nil, queue.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			task, err := client.Wait(n.ctx, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := fmt.Sprintf("%d|200x200|key of %s|3", run, tenant); string(task.Result) != want {
+				t.Errorf("run %d of %s: %q, want %q: %+v", run, tenant, task.Result, want, task.Failure())
+			}
+			lines, err := client.Log(n.ctx, id, 0)
+			if err != nil || len(lines) != 2 || lines[0].Text != `warning: mind the gap {"a":1}` ||
+				!strings.HasPrefix(lines[1].Text, `quern_v1.kv_get: denied: `) || !strings.Contains(lines[1].Text, `bucket: "others"`) {
+				t.Errorf("log %+v, %v", lines, err)
+			}
+			if task.Progress != 0.5 || task.Message != "half" {
+				t.Errorf("progress %v %q", task.Progress, task.Message)
+			}
+		}
+	}
+	if !n.log.has("[WARN]", "a function of quern_v1 was refused", "plugin=serving", "function=kv_get", "others") {
+		t.Error("the host's log does not have the refusal")
+	}
+}
+
+// What a handler keeps is what its next attempt begins with.
+func TestHandlerKeepsACheckpoint(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		guests: map[string][]byte{"keeping": runtimetest.BuildCHandler(t, `
+#include "quern.h"
+HANDLER int32_t handle(void) {
+	static char text[10];
+	int32_t size = checkpoint_load();
+	if (size >= 0) {
+		result_read(0, text, sizeof text);
+		return output_write(text, size);
+	}
+	int32_t answer = checkpoint_save("step 1", 6);
+	if (answer) return answer;
+	__builtin_trap();
+}`)},
+		yaml: map[string]string{"keeping": "retry: {max_attempts: 2, base: 10ms, min: 10ms}"},
+	})
+	task := n.wait(n.enqueue("keeping", ""))
+	if string(task.Result) != "step 1" || task.Attempts != 2 {
+		t.Errorf("result %q after %d attempts: %+v", task.Result, task.Attempts, task.Failure())
+	}
+}
+
+func TestVault(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, value := range map[string]string{
+		"acme/key": "value", "acme/lines": "one\ntwo\n\n", "acme/empty": "", "zebra/key": "other", "acme/big": strings.Repeat("x", maxSecret+1),
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("not for guests"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "acme", "link")); err != nil {
+		t.Fatal(err)
+	}
+	v := vault{dir, "acme", []string{"key", "lines", "empty", "big", "link", "none"}}
+	for name, want := range map[string]any{
+		"key": "value", "lines": "one\ntwo\n", "empty": "", "big": service.ErrTooBig, "none": service.ErrNotFound,
+		"link": service.ErrUnavailable, "other": service.ErrDenied, "../zebra/key": service.ErrDenied,
+	} {
+		value, err := v.Secret(t.Context(), name)
+		if err, ok := want.(error); ok {
+			if _, got := v.Secret(t.Context(), name); !errors.Is(got, err) {
+				t.Errorf("%s: %v, want %v", name, got, err)
+			}
+			continue
+		}
+		if err != nil || string(value) != want {
+			t.Errorf("%s: %q, %v, want %q", name, value, err, want)
+		}
+	}
+	if _, err := (vault{"", "acme", []string{"key"}}).Secret(t.Context(), "key"); !errors.Is(err, service.ErrNotFound) {
+		t.Errorf("without a folder: %v", err)
+	}
+}
