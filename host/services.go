@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -20,6 +21,8 @@ import (
 type Services struct {
 	// KV is the store of each tenant, by its name.
 	KV map[string]*kv.Store
+	// HTTP sends what handlers request.
+	HTTP *egress.Client
 	// Secrets is the folder of secrets: TENANT/NAME holds the value. They are read whenever a task asks for one.
 	Secrets string
 }
@@ -37,6 +40,9 @@ func (s *Services) of(t *task) service.Set {
 			grants[i] = kv.Grant(g)
 		}
 		set.KV = store.For(grants)
+	}
+	if s.HTTP != nil && len(granted.HTTP) > 0 {
+		set.HTTP = s.HTTP.For(t.served.tenant, granted.HTTP)
 	}
 	if len(granted.Secrets) > 0 {
 		set.Secrets = vault{s.Secrets, t.served.tenant, granted.Secrets}

@@ -3,12 +3,17 @@ package host
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -163,3 +168,131 @@ func TestVault(t *testing.T) {
 		t.Errorf("without a folder: %v", err)
 	}
 }
+
+// The Go SDK's words for all of it, on real Redis.
+func TestServicesInGo(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Shared(t)
+	tenant, secrets := queuetest.Tenant(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(secrets, tenant), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(secrets, tenant, "api_key"), []byte("xyz"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "services.wasm")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", file, "../sdk/testdata/services")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	built, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{
+		server: server, tenants: []string{tenant},
+		Config: Config{Services: Services{KV: map[string]*kv.Store{tenant: kv.New(server.Client(t), tenant)}, Secrets: secrets}},
+		guests: map[string][]byte{"go": built},
+		yaml: map[string]string{"go": `
+limits: {timeout: 50s}
+config: {size: 200x200}
+warm: {input: go.yaml}
+capabilities:
+  kv: [{bucket: counts, access: rw}, {bucket: seen}, {bucket: small, access: rw, quota: 100B}]
+  secrets: [api_key, lost]
+`},
+	})
+	task := n.wait(n.enqueueAs("go", "", queue.Options{Parent: "p", Key: "k"}))
+	const want = `config: 200x200 true false
+secret: xyz <nil> true the manifest does not grant it
+get nothing: there is none of that name
+increment: 40 <nil>
+increment: 42 <nil>
+set: <nil> <nil>
+increment a text: it has another value
+get: value <nil>
+get nothing in it: 0 <nil>
+swap: value it has another value
+swap:  <nil>
+swap: new it has another value
+swap: true it has another value
+swap: true <nil>
+list: [absent k n short] <nil>
+list: [n] <nil>
+list none: the host cannot make sense of it
+delete: true <nil>
+delete: false <nil>
+quota: there is no room for more
+read only: the manifest does not grant it
+checkpoint: false <nil>
+save: <nil> it is larger than the plugin's limit
+checkpoint: step 1 true <nil>
+log: <nil> the host cannot make sense of it the host cannot make sense of it
+task:  p k true false
+`
+	if string(task.Result) != want {
+		t.Errorf("%+v\ngot\n%s\nwant\n%s", task.Failure(), task.Result, want)
+	}
+	lines, err := n.client.Log(n.ctx, task.ID, 0)
+	if err != nil || len(lines) == 0 || !strings.HasSuffix(lines[len(lines)-2].Text, `warning: two\x0alines {"a":"1\u0009\"x\"","b":"`+"\ufffd"+`"}`) {
+		t.Errorf("%+v, %v", lines, err)
+	}
+}
+
+// A handler reaches what its manifest grants, on networks that the host grants, and nothing else.
+func TestHandlerSendsHTTP(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/moved" {
+			http.Redirect(w, r, "/hello", http.StatusFound)
+			return
+		}
+		fmt.Fprint(w, r.Method, " ", r.URL.Path)
+	}))
+	t.Cleanup(web.Close)
+	guest := runtimetest.BuildCHandler(t, `
+#include "quern.h"
+HANDLER int32_t handle(void) {
+	static char head[1000], answer[4000];
+	int32_t size = input_read(0, head, sizeof head);
+	int32_t n = quern_http(head, size, 0, 0);
+	if (n < 0) return n;
+	result_read(0, answer, sizeof answer);
+	uint32_t behind = 4 + *(uint32_t *)answer;
+	output_write(answer + 4, 13); // {"status":NNN
+	return output_write(answer + behind, n - behind);
+}`)
+	manifest := fmt.Sprintf("capabilities: {http: [{host: %q, methods: [GET]}]}", web.URL)
+	for name, tt := range map[string]struct {
+		networks []netip.Prefix
+		head     string
+		want     string // of the result
+		code     int
+	}{
+		"OK":            {loopback, `{"url":"URL/hello"}`, `{"status":200GET /hello`, 0},
+		"OKRedirect":    {loopback, `{"url":"URL/moved"}`, `{"status":302<a href="/hello">Found</a>.` + "\n\n", 0},
+		"DeniedNetwork": {nil, `{"url":"URL/hello"}`, "", -3},
+		"DeniedMethod":  {loopback, `{"method":"POST","url":"URL/hello"}`, "", -3},
+		"DeniedHost":    {loopback, `{"url":"http://127.0.0.2/hello"}`, "", -3},
+		"Invalid":       {loopback, `{"uri":"URL/hello"}`, "", -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := egress.New(egress.Config{Networks: tt.networks})
+			t.Cleanup(client.Close)
+			n := start(t, settings{
+				Config: Config{Services: Services{HTTP: client}}, guests: map[string][]byte{"web": guest}, yaml: map[string]string{"web": manifest},
+			})
+			task := n.wait(n.enqueue("web", strings.ReplaceAll(tt.head, "URL", web.URL)))
+			if string(task.Result) != tt.want {
+				t.Errorf("result %q, want %q: %+v", task.Result, tt.want, task.Failure())
+			}
+			if f := task.Failure(); tt.code != 0 && (f.ExitCode == nil || *f.ExitCode != tt.code) {
+				t.Errorf("failed with %+v, want %d", f, tt.code)
+			}
+		})
+	}
+}
+
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}

@@ -78,7 +78,7 @@ func schema() []field {
 		}},
 		{"config", func(d *decoder, n node, m *Manifest) { m.Config = d.config(n) }},
 		{"capabilities", section},
-		{"capabilities.http", nil},
+		{"capabilities.http", func(d *decoder, n node, m *Manifest) { m.Capabilities.HTTP = d.hosts(n) }},
 		{"capabilities.kv", func(d *decoder, n node, m *Manifest) { m.Capabilities.KV = d.buckets(n) }},
 		{"capabilities.secrets", func(d *decoder, n node, m *Manifest) { m.Capabilities.Secrets = d.secrets(n) }},
 		{"capabilities.enqueue", nil},

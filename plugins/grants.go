@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/egress"
 )
 
 // KVGrant is a bucket of the tenant's key-value store that a handler may use.
@@ -77,6 +78,41 @@ func (d *decoder) buckets(n node) (grants []KVGrant) {
 	return grants
 }
 
+// hosts reads capabilities.http.
+func (d *decoder) hosts(n node) (grants []egress.Grant) {
+	d.list(n, `[{host: "https://api.example.com", methods: [GET]}]`, func(at node) {
+		var host string
+		var methods []string
+		before := len(d.problems)
+		d.entries(at, func(key string, keyNode, value node) {
+			switch key {
+			case "host":
+				host, _ = d.text(value, "https:// and a name")
+			case "methods":
+				d.list(value, "[GET, POST]", func(method node) {
+					if text, ok := d.text(method, "a method such as GET"); ok {
+						methods = append(methods, text)
+					}
+				})
+			default:
+				d.wrong(node{keyNode.Node, at.path}, "unknown key "+quote(key), "an entry has host and methods")
+			}
+		})
+		if len(d.problems) > before {
+			return
+		}
+		grant, err := egress.ParseGrant(host, methods)
+		if err != nil {
+			text := err.Error()
+			end := strings.LastIndex(text, ": ")
+			d.wrong(at, text[:end], text[end+2:])
+			return
+		}
+		grants = append(grants, grant)
+	})
+	return grants
+}
+
 // secrets reads capabilities.secrets.
 func (d *decoder) secrets(n node) (names []string) {
 	d.list(n, "[api_key]", func(at node) {
@@ -130,6 +166,7 @@ var granted = []struct {
 	{"quern_v1.kv_get", "capabilities.kv", "kv: [{bucket: NAME}]", anyBucket},
 	{"quern_v1.kv_list", "capabilities.kv", "kv: [{bucket: NAME}]", anyBucket},
 	{"quern_v1.kv_", "capabilities.kv", "kv: [{bucket: NAME, access: rw}]", anyWritable},
+	{"quern_v1.http", "capabilities.http", `http: [{host: "https://HOST", methods: [GET]}]`, func(c Capabilities) bool { return len(c.HTTP) > 0 }},
 	{"quern_v1.secret_get", "capabilities.secrets", "secrets: [NAME]", func(c Capabilities) bool { return len(c.Secrets) > 0 }},
 }
 

@@ -15,6 +15,7 @@ config: {size: 200x200, empty: "", number: 1.10}
 capabilities:
   kv: [{bucket: thumbs, access: rw, quota: 1MiB}, {bucket: seen}]
   secrets: [api_key, tls.key-2]
+  http: [{host: "https://api.example.com", methods: [GET]}, {host: "http://*.Example.com:8080", methods: [GET, POST]}]
 `))
 	check(t, err)
 	if got := fmt.Sprint(m.Config); got != "map[empty: number:1.10 size:200x200]" {
@@ -22,6 +23,9 @@ capabilities:
 	}
 	if got := fmt.Sprint(m.Capabilities.KV); got != "[{thumbs true 1048576} {seen false 10485760}]" {
 		t.Errorf("buckets %s", got)
+	}
+	if got := fmt.Sprint(m.Capabilities.HTTP); got != `[{host: "https://api.example.com", methods: [GET]} {host: "http://*.example.com:8080", methods: [GET, POST]}]` {
+		t.Errorf("hosts %s", got)
 	}
 	if got := fmt.Sprint(m.Capabilities.Secrets); got != "[api_key tls.key-2]" {
 		t.Errorf("secrets %s", got)
@@ -31,19 +35,23 @@ capabilities:
 func TestParseGrantsWrong(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
-		"config: [a]":                                    `x.yaml:1: config: is a list where keys belong: write its keys, or leave it out`,
-		"config: {a b: c}":                               `x.yaml:1: config.a b: "a b" has the byte 0x20: write 1 to 128 printable ASCII characters without a space`,
-		"config: {a: {b: c}}":                            `x.yaml:1: config.a: is a mapping: write a text, "" for an empty one`,
-		"capabilities: {kv: thumbs}":                     `x.yaml:1: capabilities.kv: is a text: write a list, such as [{bucket: NAME, access: rw}]`,
-		"capabilities: {kv: [thumbs]}":                   `x.yaml:1: capabilities.kv[0]: is a text where keys belong: write its keys, or leave it out`,
-		"capabilities: {kv: [{}]}":                       `x.yaml:1: capabilities.kv[0]: has no bucket: write its name, such as bucket: x`,
-		"capabilities: {kv: [{bucket: a, x: b}]}":        `x.yaml:1: capabilities.kv[0]: unknown key "x": an entry has bucket, access and quota`,
-		"capabilities: {kv: [{bucket: a, quota: 5}]}":    `x.yaml:1: capabilities.kv[0].quota: "5" has no unit: write a size from 1B to 1TiB, such as 16MiB`,
-		"capabilities: {kv: [{bucket: a, access: w}]}":   `x.yaml:1: capabilities.kv[0].access: "w" is not allowed: write r or rw`,
-		"capabilities: {kv: [{bucket: a}, {bucket: a}]}": `x.yaml:1: capabilities.kv[1]: "a" stands in the list twice: name it once`,
-		"capabilities: {secrets: [a, a]}":                `x.yaml:1: capabilities.secrets[1]: "a" stands in the list twice: name it once`,
-		"capabilities: {secrets: [../a]}":                `x.yaml:1: capabilities.secrets[0]: "../a" is no name of a secret: write letters, digits, _, - and ., not beginning with a dot`,
-		"capabilities: {secrets: [.a]}":                  `x.yaml:1: capabilities.secrets[0]: ".a" is no name of a secret: write letters, digits, _, - and ., not beginning with a dot`,
+		"config: [a]":                                                 `x.yaml:1: config: is a list where keys belong: write its keys, or leave it out`,
+		"config: {a b: c}":                                            `x.yaml:1: config.a b: "a b" has the byte 0x20: write 1 to 128 printable ASCII characters without a space`,
+		"config: {a: {b: c}}":                                         `x.yaml:1: config.a: is a mapping: write a text, "" for an empty one`,
+		"capabilities: {kv: thumbs}":                                  `x.yaml:1: capabilities.kv: is a text: write a list, such as [{bucket: NAME, access: rw}]`,
+		"capabilities: {kv: [thumbs]}":                                `x.yaml:1: capabilities.kv[0]: is a text where keys belong: write its keys, or leave it out`,
+		"capabilities: {kv: [{}]}":                                    `x.yaml:1: capabilities.kv[0]: has no bucket: write its name, such as bucket: x`,
+		"capabilities: {kv: [{bucket: a, x: b}]}":                     `x.yaml:1: capabilities.kv[0]: unknown key "x": an entry has bucket, access and quota`,
+		"capabilities: {kv: [{bucket: a, quota: 5}]}":                 `x.yaml:1: capabilities.kv[0].quota: "5" has no unit: write a size from 1B to 1TiB, such as 16MiB`,
+		"capabilities: {kv: [{bucket: a, access: w}]}":                `x.yaml:1: capabilities.kv[0].access: "w" is not allowed: write r or rw`,
+		"capabilities: {kv: [{bucket: a}, {bucket: a}]}":              `x.yaml:1: capabilities.kv[1]: "a" stands in the list twice: name it once`,
+		"capabilities: {http: [{}]}":                                  `x.yaml:1: capabilities.http[0]: host "": has no scheme: use one such as https://api.example.com`,
+		"capabilities: {http: [{host: \"https://a\"}]}":               `x.yaml:1: capabilities.http[0]: methods: there are none: list those that are granted, such as [GET]`,
+		"capabilities: {http: [{host: \"https://a\", methods: GET}]}": `x.yaml:1: capabilities.http[0].methods: is a text: write a list, such as [GET, POST]`,
+		"capabilities: {http: [{hosts: a}]}":                          `x.yaml:1: capabilities.http[0]: unknown key "hosts": an entry has host and methods`,
+		"capabilities: {secrets: [a, a]}":                             `x.yaml:1: capabilities.secrets[1]: "a" stands in the list twice: name it once`,
+		"capabilities: {secrets: [../a]}":                             `x.yaml:1: capabilities.secrets[0]: "../a" is no name of a secret: write letters, digits, _, - and ., not beginning with a dot`,
+		"capabilities: {secrets: [.a]}":                               `x.yaml:1: capabilities.secrets[0]: ".a" is no name of a secret: write letters, digits, _, - and ., not beginning with a dot`,
 	} {
 		if _, err := ParseManifest("x.yaml", []byte(data)); err == nil || err.Error() != want {
 			t.Errorf("%q\ngot  %v\nwant %s", data, err, want)
@@ -63,6 +71,7 @@ func TestImportsAreGranted(t *testing.T) {
 	writes := manifest("capabilities: {kv: [{bucket: a}, {bucket: b, access: rw}]}")
 	const lacksRead = "dir/x.yaml: capabilities.kv: does not grant what the module imports, quern_v1.kv_get: add capabilities: {kv: [{bucket: NAME}]}, or build the module without it"
 	const lacksWrite = "dir/x.yaml: capabilities.kv: does not grant what the module imports, quern_v1.kv_swap: add capabilities: {kv: [{bucket: NAME, access: rw}]}, or build the module without it"
+	const lacksHTTP = `dir/x.yaml: capabilities.http: does not grant what the module imports, quern_v1.http: add capabilities: {http: [{host: "https://HOST", methods: [GET]}]}, or build the module without it`
 	const lacksSecret = "dir/x.yaml: capabilities.secrets: does not grant what the module imports, quern_v1.secret_get: add capabilities: {secrets: [NAME]}, or build the module without it"
 	for i, tt := range []struct {
 		manifest Manifest
@@ -76,6 +85,8 @@ func TestImportsAreGranted(t *testing.T) {
 		{reads, []string{"quern_v1.kv_get", "quern_v1.kv_swap"}, lacksWrite},
 		{writes, []string{"quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_delete", "quern_v1.kv_increment", "quern_v1.kv_swap"}, ""},
 		{writes, []string{"quern_v1.secret_get"}, lacksSecret},
+		{writes, []string{"quern_v1.http"}, lacksHTTP},
+		{manifest(`capabilities: {http: [{host: "https://a", methods: [GET]}]}`), []string{"quern_v1.http"}, ""},
 	} {
 		err := tt.manifest.Suits("dir/x.yaml", runtime.Info{Kind: runtime.Handler, Imports: tt.imports})
 		switch {

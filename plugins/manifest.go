@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/egress"
 )
 
 // Manifest is what NAME.yaml says about the plugin NAME. Nothing is granted that it does not list.
@@ -61,6 +62,8 @@ type Capabilities struct {
 	Env map[string]string
 	// Files are what a task may read, in the manifest's order.
 	Files []FileGrant
+	// HTTP are the hosts that a handler may send requests to.
+	HTTP []egress.Grant
 	// KV are the buckets that a handler may use.
 	KV []KVGrant
 	// Secrets are the names of those that a handler may ask for.

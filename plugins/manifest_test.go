@@ -206,7 +206,7 @@ func TestParseManifestErrors(t *testing.T) {
 func TestParseManifestNotSupportedYet(t *testing.T) {
 	t.Parallel()
 	manifest := map[string]string{
-		"tests": "tests: []", "capabilities.http": "capabilities: {http: []}",
+		"tests":                "tests: []",
 		"capabilities.enqueue": "capabilities: {enqueue: {}}",
 	}
 	for field, data := range manifest {

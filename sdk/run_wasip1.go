@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strconv"
 	"time"
 	"unsafe"
 )
@@ -41,23 +40,6 @@ func taskText(field uint32) int32
 //go:noescape
 func taskNumber(field uint32, number *int64) int32
 
-// errno is a negative answer.
-type errno int32
-
-const (
-	errnoTooBig errno = -5
-	errnoState  errno = -10
-)
-
-func (e errno) Error() string {
-	switch e {
-	case errnoTooBig:
-		return "it is larger than the plugin's limit"
-	default:
-		return "the host answers " + strconv.Itoa(int(e))
-	}
-}
-
 // Fields of task_text and task_number.
 const (
 	textID = iota
@@ -81,7 +63,7 @@ var own struct {
 
 func runHandler(handler Handler) int32 {
 	size := inputSize()
-	if errno(size) == errnoState {
+	if HostError(size) == ErrNoHost {
 		// Run was called while the module starts: these words become the error of its tasks.
 		panic("sdk.Run is for " + exportName + " alone: there is no task yet")
 	}
@@ -108,7 +90,7 @@ func runHandler(handler Handler) int32 {
 		return tell("", err)
 	}
 	if len(result) > 0 {
-		if e := errno(outputWrite(unsafe.SliceData(result), uint32(len(result)))); e < 0 {
+		if e := HostError(outputWrite(unsafe.SliceData(result), uint32(len(result)))); e < 0 {
 			return tell("write the task's result: ", e)
 		}
 	}
@@ -128,14 +110,14 @@ func room(n int) []byte {
 // readInput returns the task's input, whose size the host has answered.
 func readInput(size int32) ([]byte, error) {
 	if size < 0 {
-		return nil, errno(size)
+		return nil, HostError(size)
 	}
 	input := room(int(size))
 	for rest := input; len(rest) > 0; {
 		n := inputRead(uint32(len(input)-len(rest)), unsafe.SliceData(rest), uint32(len(rest)))
 		switch {
 		case n < 0:
-			return nil, errno(n)
+			return nil, HostError(n)
 		case n == 0:
 			return nil, io.ErrUnexpectedEOF
 		}

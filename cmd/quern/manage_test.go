@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -369,7 +368,7 @@ func TestServeKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		want.Poll, want.Grace = 5*time.Second, 30*time.Second
-		if got := o.config(); !reflect.DeepEqual(got, want) {
+		if got := o.config(); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			t.Errorf("%q: %+v, want %+v", args, got, want)
 		}
 	}

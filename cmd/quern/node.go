@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -25,6 +27,7 @@ import (
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -98,7 +101,13 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, wrongUsage(err)
 	}
 	config := o.config()
-	config.Services = host.Services{KV: n.stores, Secrets: o.secrets}
+	outside, err := o.egress()
+	if err != nil {
+		return nil, err
+	}
+	client := egress.New(outside)
+	n.closers = append(n.closers, client.Close)
+	config.Services = host.Services{KV: n.stores, HTTP: client, Secrets: o.secrets}
 	config.Memory, config.Reservoir, config.Version, config.Logger = memory, engine, version, n.logger
 	if config.Concurrency == 0 {
 		config.Concurrency = slots()
@@ -109,6 +118,26 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, wrongUsage(err)
 	}
 	return n, nil
+}
+
+// egress is what handlers may send by HTTP at most.
+func (o *hostOptions) egress() (config egress.Config, err error) {
+	for _, text := range o.networks {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return config, wrongUsage(fmt.Errorf("allow-networks %q: use an address and its bits, such as 10.0.0.0/8", text))
+		}
+		config.Networks = append(config.Networks, network)
+	}
+	if o.proxy != "" {
+		if config.Proxy, err = url.Parse(o.proxy); err != nil {
+			return config, wrongUsage(errors.New("proxy: use a URL such as http://proxy.example.com:3128")) // the text may hold a password
+		}
+	}
+	if err := config.Validate(); err != nil {
+		return config, wrongUsage(err)
+	}
+	return config, nil
 }
 
 // connect makes a client for each tenant, which share one pool of connections.

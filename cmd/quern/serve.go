@@ -37,6 +37,8 @@ type hostOptions struct {
 	cache       string
 	idleUnload  time.Duration
 	secrets     string
+	networks    []string
+	proxy       string
 	logLevel    *choice
 	logFormat   *choice
 	http        string
@@ -66,6 +68,8 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.IntVar(&o.keepTasks, "keep-tasks", 100_000, "how many complete tasks of a queue are kept, and how many failed ones; 0 for all")
 	f.BoolVar(&o.foreign, "purge-foreign", false, "forget also finished tasks that clients other than Quern's enqueued: they may want to read them")
 	f.StringVar(&o.cache, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
+	f.StringSliceVar(&o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP beside the public ones, such as 10.0.0.0/8 (default none)")
+	f.StringVar(&o.proxy, "proxy", "", "`URL` of the proxy for what handlers send by HTTP (default none, whatever the environment says)")
 	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
 	newPeriod(f, &o.idleUnload, "idle-unload", 5*time.Minute, "how long a plugin may be idle until its code and instances are given back; 0s never")
 	rungFlag(f)

@@ -30,7 +30,7 @@
 //	                 ESTATE        work               work
 //	task_text, task_number
 //	                 ESTATE        ESTATE             work
-//	result_read      ESTATE        ESTATE, and noted  work
+//	result_*         ESTATE        ESTATE, and noted  work
 //
 // What a guest does while it warms is kept in the image of its memory, and every task begins with it. So a
 // function that is refused then is noted by its name, and the host drops the image. That there is no task to

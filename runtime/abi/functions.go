@@ -34,6 +34,7 @@ const (
 func Functions() []Function {
 	functions := []Function{
 		answering("result_read", slot, (*System).resultRead, i32, i32, i32),
+		answering("result_size", slot, (*System).resultSize),
 		answering("input_size", call, (*System).inputSize),
 		answering("input_read", call, (*System).inputRead, i32, i32, i32),
 		answering("output_write", call, (*System).outputWrite, i32, i32),

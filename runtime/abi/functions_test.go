@@ -15,6 +15,7 @@ import (
 // signatures are those of the interface's description.
 var signatures = map[string]string{
 	"result_read":     "i32 i32 i32 -> i32",
+	"result_size":     " -> i32",
 	"input_size":      " -> i32",
 	"input_read":      "i32 i32 i32 -> i32",
 	"output_write":    "i32 i32 -> i32",
@@ -137,6 +138,7 @@ func TestStages(t *testing.T) {
 	const refused, noted = "refused", "noted"
 	for name, want := range map[string]map[Stage]string{
 		"result_read":     {Initializing: refused, Warming: noted},
+		"result_size":     {Initializing: refused, Warming: noted},
 		"input_size":      {Initializing: refused},
 		"input_read":      {Initializing: refused},
 		"output_write":    {Initializing: refused},
@@ -311,7 +313,7 @@ func TestUnwind(t *testing.T) {
 	t.Parallel()
 	for name := range signatures {
 		switch name {
-		case "input_size", "retry_after", "task_text", "task_number", "cancelled", "clock", "sleep":
+		case "input_size", "result_size", "retry_after", "task_text", "task_number", "cancelled", "clock", "sleep":
 			continue // move nothing that is paid for
 		}
 		t.Run(name, func(t *testing.T) {

@@ -195,7 +195,7 @@ func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
 const absent = math.MaxUint32
 
 // kvSwap is kv_swap(bucket, length, key, length, old, length, value, length, ttl). After ECONFLICT the slot holds the
-// present value; it is left as it was if there is none.
+// present value; if there is none the answer is ENOTFOUND.
 func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key := in.name(), in.name()
@@ -215,7 +215,10 @@ func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
 		present, err = kv.Swap(ctx, bucket, key, old, value, ttl)
 		return err
 	})
-	if answer == errnoConflict && present != nil {
+	switch {
+	case answer == errnoConflict && present == nil:
+		return errnoNotFound
+	case answer == errnoConflict:
 		s.fillBytes(present)
 	}
 	return answer

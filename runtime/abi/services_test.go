@@ -198,12 +198,19 @@ func TestServiceErrors(t *testing.T) {
 				if f.Name == "kv_swap" && tt.want == errnoConflict {
 					slot = "present"
 				}
-				if g.system.slot != slot {
-					t.Errorf("%s: the slot holds %q", f.Name, g.system.slot)
+				if g.system.slot != slot || slot != "" && g.call("result_size") != errno(len(slot)) {
+					t.Errorf("%s: the slot holds %q, and says %d", f.Name, g.system.slot, g.call("result_size"))
 				}
 			}
 		})
 	}
+}
+
+// TestSwapOfNothing: what is not there is no other value.
+func TestSwapOfNothing(t *testing.T) {
+	t.Parallel()
+	g := setup(t, 1, Config{Services: (&fakeServices{err: service.ErrConflict}).set()})
+	g.answers(errnoNotFound, "kv_swap", 0, 1, 0, 1, 0, 1, 0, 1, 0)
 }
 
 // TestNotGranted: without a service its functions are denied.

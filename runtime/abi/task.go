@@ -12,6 +12,9 @@ import (
 // resultRead is result_read(off, ptr, cap).
 func (s *System) resultRead(mem api.Memory, a []uint64) errno { return read(s, mem, s.slot, a) }
 
+// resultSize is result_size().
+func (s *System) resultSize(api.Memory, []uint64) errno { return length(len(s.slot)) }
+
 // inputSize is input_size().
 func (s *System) inputSize(api.Memory, []uint64) errno { return length(len(s.input)) }
 

@@ -24,3 +24,4 @@ QUERN(config_get) int32_t config_get(const void *name, uint32_t size);
 QUERN(secret_get) int32_t secret_get(const void *name, uint32_t size);
 QUERN(kv_get) int32_t kv_get(const void *bucket, uint32_t bucket_size, const void *key, uint32_t size);
 QUERN(kv_increment) int32_t kv_increment(const void *bucket, uint32_t bucket_size, const void *key, uint32_t size, int64_t delta, int64_t *to);
+QUERN(http) int32_t quern_http(const void *head, uint32_t size, const void *body, uint32_t body_size);

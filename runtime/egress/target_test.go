@@ -53,7 +53,7 @@ var hostile = []string{
 	"https://example.com@evil.com/", "https://user:pass@example.com/", "https://@example.com/", "https://:@example.com", "https://a@b@example.com",
 	"https://example.com:443@evil.com", "https://example.com%40evil.com",
 	// Separators that readers differ about.
-	`https://example.com\@evil.com`, `https://evil.com\.example.com`, `https:\\example.com`, `https://example.com\`, `https:/\example.com`,
+	`https://example.com\@evil.com`, `https://evil.com\.example.com`, `https:\\example.com`, `https://example.com\`, `https:/\example.com`, `https://example.com/a\b`, `https://example.com?a\b`, `https://example.com#\`,
 	"https://example.com;evil.com", "https://example.com,evil.com", "https://example.com&evil.com", "https://example.com|evil.com",
 	// Control characters, spaces, other letters.
 	"https://example.com\r\nHost: evil.com", "https://example.com/\r\nX: y", "https://example.com/\x00", "https://exam\tple.com", "https://example.com /",

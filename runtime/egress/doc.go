@@ -28,6 +28,10 @@
 // Accept-Encoding is sent that the guest did not write, and what it asked for it decompresses itself, within its
 // own memory. Cookies are not kept. Trailers are dropped. The environment's proxies mean nothing.
 //
+// Of a body that is too large, one byte more is read than there may be, and memory grows by doubling with what has come;
+// beside that there is what the transport reads ahead: 4 KiB, or half a MiB over HTTP/2. Then the connection is closed,
+// and over HTTP/2 the stream reset.
+//
 // # Proxy
 //
 // With a proxy every request goes through it, and the sockets lead to the proxy alone, whose address is not
@@ -40,7 +44,7 @@
 //
 // What the guest wrote wrongly is ErrInvalid, what it may not do ErrDenied, what is too large ErrTooBig: these
 // three are the same the next time. Whatever goes wrong between the host and the answer's last byte, the time for
-// one request included, is ErrUnavailable. Requests whose methods are idempotent are sent again, once the
+// one request included, is ErrUnavailable. Requests by idempotent methods, or with an Idempotency-Key, are sent again, once the
 // connection that they were sent on turns out to be closed. Errors are for the host's log: they name hosts,
 // addresses and networks, which a guest need not see, but neither paths nor queries nor headers.
 package egress

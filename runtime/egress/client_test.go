@@ -12,12 +12,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quern-project/quern/runtime/service"
 )
@@ -332,6 +334,32 @@ func TestHeaders(t *testing.T) {
 	} {
 		answer, err := h.Do(t.Context(), r)
 		fails(t, answer, err, service.ErrInvalid)
+	}
+}
+
+// TestAnswerHeaders checks which of an answer's headers a guest gets, and that a length without a body is only that.
+func TestAnswerHeaders(t *testing.T) {
+	t.Parallel()
+	url, _ := raw(t, func(_ context.Context, c net.Conn) {
+		if request(c) {
+			fmt.Fprint(c, "HTTP/1.1 407 No\r\nConnection: close\r\nKeep-Alive: 1\r\nProxy-Authenticate: Basic\r\nUpgrade: h2c\r\nContent-Length: 5000000\r\nx-a: 1\r\nX-A: 2\r\n\r\n")
+		}
+	})
+	r, err := setup(t, Config{Networks: loopback, MaxResponse: 10}).For("a", grants(t, url)).Do(t.Context(), service.Request{Method: "HEAD", URL: url})
+	succeeds(t, r, err, 407, "")
+	if want := map[string][]string{"Content-Length": {"5000000"}, "X-A": {"1", "2"}}; !reflect.DeepEqual(r.Headers, want) {
+		t.Errorf("headers %v, want %v", r.Headers, want)
+	}
+}
+
+func TestTrimmed(t *testing.T) {
+	t.Parallel()
+	h, err := headers(map[string][]string{"x-b": {" b\t "}, "X-B": {"\ta b"}}, 0, 1000)
+	if want := []string{"a b", "b"}; err != nil || !slices.Equal(h["X-B"], want) {
+		t.Errorf("headers %v, %v, want %q", h, err, want)
+	}
+	if got := printable(errors.New("a\x1b[31m\r\n\u009b\xff" + strings.Repeat("é", 300))); !strings.HasPrefix(got, "a?[31m????é") && !strings.HasPrefix(got, "a?[31m???\ufffdé") || len(got) > 300 || !utf8.ValidString(got) {
+		t.Errorf("printed as %q", got)
 	}
 }
 

@@ -1,0 +1,148 @@
+package sdk
+
+import (
+	"encoding/binary"
+	"unsafe"
+)
+
+// What a handler imports of quern_v1 beside its task. A text is two parameters, its address and its length. What a module
+// does not call it does not import.
+
+//go:wasmimport quern_v1 result_size
+func resultSize() int32
+
+//go:wasmimport quern_v1 cancelled
+func cancelled() int32
+
+//go:wasmimport quern_v1 log
+//go:noescape
+func logLine(level uint32, text, fields string) int32
+
+//go:wasmimport quern_v1 checkpoint_save
+//go:noescape
+func checkpointSave(value string) int32
+
+//go:wasmimport quern_v1 checkpoint_load
+func checkpointLoad() int32
+
+//go:wasmimport quern_v1 config_get
+//go:noescape
+func configGet(name string) int32
+
+//go:wasmimport quern_v1 secret_get
+//go:noescape
+func secretGet(name string) int32
+
+//go:wasmimport quern_v1 kv_get
+//go:noescape
+func kvGet(bucket, key string) int32
+
+//go:wasmimport quern_v1 kv_set
+//go:noescape
+func kvSet(bucket, key, value string, ttl int64) int32
+
+//go:wasmimport quern_v1 kv_delete
+//go:noescape
+func kvDelete(bucket, key string) int32
+
+//go:wasmimport quern_v1 kv_increment
+//go:noescape
+func kvIncrement(bucket, key string, delta int64, sum *int64) int32
+
+//go:wasmimport quern_v1 kv_swap
+//go:noescape
+func kvSwap(bucket, key string, old *byte, oldN uint32, value string, ttl int64) int32
+
+//go:wasmimport quern_v1 kv_list
+//go:noescape
+func kvList(bucket, prefix, after string, limit uint32) int32
+
+// view is the bytes as a text that is read at once and not kept.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// answered is the error of an answer.
+func answered(answer int32) error {
+	if answer < 0 {
+		return HostError(answer)
+	}
+	return nil
+}
+
+// slot is what a call has left there, whose answer is its length.
+func slot(answer int32) ([]byte, error) {
+	if answer < 0 {
+		return nil, HostError(answer)
+	}
+	b := make([]byte, answer)
+	n := resultRead(0, unsafe.SliceData(b), uint32(len(b)))
+	return b[:max(0, n)], answered(n)
+}
+
+func hostLog(level Level, text, fields string) error {
+	return answered(logLine(uint32(level), text, fields))
+}
+
+func hostSave(value []byte) error { return answered(checkpointSave(view(value))) }
+
+func hostLoad() ([]byte, error) { return slot(checkpointLoad()) }
+
+func hostConfig(name string) (string, bool) {
+	value, err := slot(configGet(name))
+	return view(value), err == nil
+}
+
+func hostSecret(name string) ([]byte, error) { return slot(secretGet(name)) }
+
+func hostGet(bucket, key string) ([]byte, error) { return slot(kvGet(bucket, key)) }
+
+func hostSet(bucket, key string, value []byte, ttl int64) error {
+	return answered(kvSet(bucket, key, view(value), ttl))
+}
+
+func hostDelete(bucket, key string) (bool, error) {
+	answer := kvDelete(bucket, key)
+	return answer == 1, answered(answer)
+}
+
+func hostIncrement(bucket, key string, delta int64) (sum int64, err error) {
+	err = answered(kvIncrement(bucket, key, delta, &sum))
+	return sum, err
+}
+
+func hostSwap(bucket, key string, old, value []byte, ttl int64) (present []byte, err error) {
+	length := uint32(len(old))
+	if old == nil {
+		length = 1<<32 - 1
+	}
+	switch err = answered(kvSwap(bucket, key, unsafe.SliceData(old), length, view(value), ttl)); err {
+	case ErrNotFound:
+		return nil, ErrConflict
+	case ErrConflict:
+		if present, err = slot(resultSize()); err == nil {
+			err = ErrConflict
+		}
+	}
+	return present, err
+}
+
+func hostList(bucket, prefix, after string, limit int) ([]string, error) {
+	list, err := slot(kvList(bucket, prefix, after, uint32(limit)))
+	var keys []string
+	for len(list) >= 4 {
+		n := binary.LittleEndian.Uint32(list)
+		keys = append(keys, view(list[4:][:n]))
+		list = list[4+n:]
+	}
+	return keys, err
+}
+
+func hostText(field uint32) string { return text(field) }
+
+func hostNumber(field uint32) (n int64) {
+	if taskNumber(field, &n) < 0 {
+		return 0
+	}
+	return n
+}
+
+func hostCancelled() bool { return cancelled() == 1 }
