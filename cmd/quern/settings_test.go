@@ -143,7 +143,7 @@ func TestSettingsErrors(t *testing.T) {
 		"FileUnknown":   {file: "queus: [mail]\n", want: `FILE: unknown setting "queus": did you mean queues?`},
 		"FileVariable":  {file: "QUERN_LEASE: 10s\n", want: `FILE: unknown setting "QUERN_LEASE": use one of allow-networks, cache, concurrency, `},
 		"FileUnderline": {file: "log_level: debug\n", want: `FILE: unknown setting "log_level": did you mean log-level?`},
-		"FileCheck":     {file: "check: true\n", want: `FILE: unknown setting "check": use one of cache, `},
+		"FileCheck":     {file: "check: true\n", want: `FILE: unknown setting "check": use one of allow-networks, cache, `},
 		"FileBoth":      {file: "redis: redis://a/0\nredis-file: b\n", want: `both FILE: redis and FILE: redis-file are set: leave one of them out`},
 		"FileSyntax":    {file: "a: b: c\n", want: `configuration "FILE": yaml: mapping values are not allowed in this context: write each setting as NAME: VALUE on a line of its own`},
 		"FileNoMap":     {file: "- lease\n", want: `configuration "FILE": yaml: unmarshal errors: line 1: cannot unmarshal !!seq into map[string]interface {}: write each setting as NAME: VALUE on a line of its own`},
