@@ -68,6 +68,7 @@ func TestREADMEAccessList(t *testing.T) {
 		{"queue", "purge", "echo", "--keep", "2", "--foreign"},
 		{"queue", "purge", "echo", "--older-than", "7d"},
 		{"node", "ls"},
+		{"kv", "ls"},
 	} {
 		u.must(enqueue...)
 	}

@@ -55,29 +55,37 @@ func wrongRedis(cmd *cobra.Command, err error) error {
 	return wrongUsage(err)
 }
 
-// connect makes the client of a client command: with the setting, else with a `quern dev` that
-// answers, else with the default. The config's tenant is that of the command's flag.
-func connect(cmd *cobra.Command, env environment, config queue.Config) (*queue.Client, error) {
-	url, err := redisURL(cmd)
-	if err != nil {
-		return nil, err
+// target is where a client command looks, and for whom: the Redis of the setting, else of a `quern dev`
+// that answers, else the default; and the tenant of the command's flag.
+func target(cmd *cobra.Command, env environment) (url, tenant string, err error) {
+	if url, err = redisURL(cmd); err != nil {
+		return "", "", err
 	}
-	tenant := cmd.Flag("tenant")
-	if queue.ValidTenant(tenant.Value.String()) != nil {
-		return nil, usagef("%s %q: %s", origin(tenant), tenant.Value, tenantRule)
+	flag := cmd.Flag("tenant")
+	if tenant = flag.Value.String(); queue.ValidTenant(tenant) != nil {
+		return "", "", usagef("%s %q: %s", origin(flag), tenant, tenantRule)
 	}
 	if url == "" {
 		url = defaultRedis
 		dev, ok, err := findDev(cmd.Context(), env)
 		if err != nil {
-			return nil, err
+			return "", "", err
 		}
 		if ok {
 			url = dev.Redis
 			fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", url)
 		}
 	}
-	config.Tenant = tenant.Value.String()
+	return url, tenant, nil
+}
+
+// connect makes the client of a client command: see target, which says the config's tenant.
+func connect(cmd *cobra.Command, env environment, config queue.Config) (*queue.Client, error) {
+	url, tenant, err := target(cmd, env)
+	if err != nil {
+		return nil, err
+	}
+	config.Tenant = tenant
 	client, err := queue.New(url, config)
 	if err != nil {
 		return nil, wrongRedis(cmd, err)
