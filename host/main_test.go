@@ -26,7 +26,7 @@ import (
 )
 
 // patience bounds what a test waits for.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // compiled is a compile cache that all tests share; set by TestMain.
 var compiled string

@@ -444,7 +444,7 @@ func (s *scheduler) measured(held int64, formed []*share) (lacks int64, ends uin
 		lacks = 0
 	}
 	ends = s.ends
-	fits := asked && s.memory.lacks == 0
+	fits := asked && s.memory.lacks == 0 || len(formed) > 0 && s.memory.waiting != nil
 	s.mu.Unlock()
 	if fits {
 		s.wakeIntake()

@@ -56,7 +56,7 @@ type keeper struct{ task *task }
 // Save implements service.Checkpoint.
 func (k keeper) Save(ctx context.Context, value []byte) error {
 	t := k.task
-	err := t.session.node.Checkpoint(ctx, t.served.queue, t.hold(), value)
+	err := within(ctx, func() error { return t.session.node.Checkpoint(ctx, t.served.queue, t.hold(), value) })
 	switch {
 	case errors.Is(err, queue.ErrLost), errors.Is(err, queue.ErrNoTask), errors.Is(err, queue.ErrLeaseLost):
 		return fmt.Errorf("%w: %w", service.ErrLost, err)
@@ -64,6 +64,18 @@ func (k keeper) Save(ctx context.Context, value []byte) error {
 		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	default:
 		return err
+	}
+}
+
+// within does f, and waits for its end as long as ctx has not ended: go-redis does not look at that while it reads.
+func within(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

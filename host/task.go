@@ -102,9 +102,9 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key,
 		Ending:   r.ending,
 		Services: r.services.of(t),
-		Denied: func(function string, err error) {
+		Denied: func(function, reason string) {
 			t.session.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
-				"function", function, "error", err)
+				"function", function, "error", reason)
 		},
 		Log: func(line string) {
 			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)

@@ -205,14 +205,18 @@ func (l *loader) finish(r *result, m *module) {
 // afford refuses a plugin whose tasks could never be given the memory that they may take.
 func (l *loader) afford(o order) error {
 	limits := o.manifest.limits(l.most)
-	need := footprint(limits)
+	need := footprint(&o.manifest, limits)
 	if l.maxMemory == 0 || need <= l.maxMemory {
 		return nil
 	}
-	return fmt.Errorf("one task may take %s (memory %s, input %s, output %s), more than the %s that this host gives to all: "+
+	beside := ""
+	if sends := need - limits.Memory - limits.Input - limits.Output; sends > 0 {
+		beside = ", HTTP " + units.FormatSize(sends)
+	}
+	return fmt.Errorf("one task may take %s (memory %s, input %s, output %s%s), more than the %s that this host gives to all: "+
 		"write lower limits into %s, or give the host more memory",
 		units.FormatSize(need), units.FormatSize(limits.Memory), units.FormatSize(limits.Input),
-		units.FormatSize(limits.Output), units.FormatSize(l.maxMemory), o.path(l.dir, manifestSuffix))
+		units.FormatSize(limits.Output), beside, units.FormatSize(l.maxMemory), o.path(l.dir, manifestSuffix))
 }
 
 func (l *loader) newVersion(r *result, m *module, limits runtime.Limits) *Version {

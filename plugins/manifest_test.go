@@ -372,7 +372,7 @@ func checkAccepted(t *testing.T, m Manifest) {
 	}
 	l := m.limits(ceilings{time.Minute, time.Second})
 	if l.Memory < minMemory || l.Memory > maxMemory || l.Input < 1 || l.Output < 1 || l.Log < 1 ||
-		footprint(l) > maxMemory+2*maxPayload || l.Timeout <= 0 || l.Timeout > time.Minute || l.CPU <= 0 || l.CPU > time.Second {
+		footprint(&m, l) > maxMemory+2*maxPayload || l.Timeout <= 0 || l.Timeout > time.Minute || l.CPU <= 0 || l.CPU > time.Second {
 		t.Fatalf("limits %+v", l)
 	}
 }

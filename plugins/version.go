@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/service"
 )
 
 // Version is one state of a plugin: its module and its manifest, which do not change any more. It
@@ -40,8 +41,8 @@ type Version struct {
 	release func(*module)
 }
 
-// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files, Limits, Pool and
-// Warm. A Timeout that the task brings along replaces the manifest's, under the host's ceiling. A task whose
+// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files, Limits, Pool, Warm and
+// the Config of Services. A Timeout that the task brings along replaces the manifest's, under the host's ceiling. A task whose
 // Tenant is not said shares an instance with no other.
 func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 	if v.ceiling > 0 {
@@ -102,8 +103,8 @@ func (v *Version) tryRetain() bool {
 	}
 }
 
-// Footprint is what one running task may take, in bytes: memory, input and output.
-func (v *Version) Footprint() int64 { return footprint(v.Limits) }
+// Footprint is what one running task may take, in bytes: memory, input and output, and what it may send and receive.
+func (v *Version) Footprint() int64 { return footprint(&v.Manifest, v.Limits) }
 
 // Coming is how many bytes at most will be held for the version beside a tenant's tasks as soon as the first of them
 // begins; 0 if they are held already, or none will be.
@@ -124,4 +125,11 @@ type identity struct{ module, manifest, files string }
 // runtime keeps those of each tenant apart.
 func (i identity) profile() string { return "manifest=" + i.manifest + " files=" + i.files }
 
-func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }
+// footprint is what a task may take. The answer of a request is there twice while it is put together for the guest.
+func footprint(m *Manifest, l runtime.Limits) int64 {
+	bytes := l.Memory + l.Input + l.Output
+	if len(m.Capabilities.HTTP) > 0 {
+		bytes += 3 * service.MaxBody
+	}
+	return bytes
+}

@@ -208,10 +208,14 @@ func (r *run) Refused(function string, err error) {
 		return
 	}
 	r.refusals = append(r.refusals, function)
-	if r.denied != nil {
-		r.denied(function, err)
+	text := err.Error()
+	if len(text) > maxHeadline { // the guest's own words may be in it
+		text = prefix(text, maxHeadline) + "…"
 	}
-	r.Log("quern_v1." + function + ": " + err.Error())
+	if r.denied != nil {
+		r.denied(function, text)
+	}
+	r.Log("quern_v1." + function + ": " + text)
 }
 
 // Fail implements abi.Host.

@@ -70,16 +70,37 @@ func (p *pool) join(c *Call) *making {
 func (p *pool) begin(ctx context.Context, k *making, start *Call) {
 	i, img, failed := p.first(ctx, start)
 	p.mu.Lock()
-	p.making, p.image, k.failed = nil, img, failed
-	if i != nil {
-		p.idle = append(p.idle, i)
+	k.failed = failed
+	wanted := p.making == k
+	if wanted {
+		p.making, p.image = nil, img
+		if i != nil {
+			p.idle = append(p.idle, i)
+		}
 	}
 	if k.giveUp != nil {
 		k.giveUp.Stop()
 	}
 	p.mu.Unlock()
+	if !wanted { // it was given up, and has come to its end all the same
+		p.discard(i)
+		p.remove(img)
+	}
 	p.ended(time.Now())
 	close(k.done)
+}
+
+// giveUp ends a making for which nobody waits. Who comes now begins another one.
+func (p *pool) giveUp(k *making) {
+	p.mu.Lock()
+	unwanted := p.making == k && k.waiters == 0
+	if unwanted {
+		p.making = nil
+	}
+	p.mu.Unlock()
+	if unwanted {
+		k.cancel(errUnwanted)
+	}
 }
 
 // wait waits until the making has ended, and returns what ends the call before that, or with it.
@@ -102,7 +123,7 @@ func (p *pool) wait(ctx context.Context, c *Call, limits Limits, begun time.Time
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k.waiters--; k.waiters == 0 && p.making == k {
-		k.giveUp = time.AfterFunc(unwanted, func() { k.cancel(errUnwanted) })
+		k.giveUp = time.AfterFunc(unwanted, func() { p.giveUp(k) })
 	}
 	return &outcome
 }
@@ -125,7 +146,7 @@ func (p *pool) failure(k *making) *Outcome {
 
 // first makes the image of the pool, and the instance that it is taken of.
 func (p *pool) first(ctx context.Context, start *Call) (*instance, *image, *Outcome) {
-	i, failed := p.fresh(ctx, start)
+	i, failed := p.fresh(ctx, start, time.Now())
 	if failed != nil {
 		return nil, nil, failed
 	}

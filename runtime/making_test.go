@@ -219,3 +219,69 @@ func TestComing(t *testing.T) {
 		t.Errorf("%d bytes are to come again", coming("x", false))
 	}
 }
+
+// TestGivenUp: who comes when a making is given up has nothing to do with its end.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, endless, `(i32.const 0)`))
+	c := Call{Pool: "pool", Timeout: 10 * time.Millisecond}
+	limits := c.limits()
+	p := module.pool(&c, limits)
+	if p.rung == RungNew {
+		t.Skip("no image is made here")
+	}
+	if got := module.Run(t.Context(), c); got.Kind != LimitExceeded {
+		t.Fatalf("outcome = %+v", got)
+	}
+	k := p.making
+	p.mu.Lock()
+	k.waiters++
+	p.mu.Unlock()
+	if p.giveUp(k); p.making != k {
+		t.Error("given up though somebody waits")
+	}
+	p.mu.Lock()
+	k.waiters--
+	p.mu.Unlock()
+	p.giveUp(k)
+	if got := module.Run(t.Context(), c); got.Kind != LimitExceeded {
+		t.Errorf("outcome = %+v, want its own timeout", got)
+	}
+	<-k.done
+	if p.image != nil || p.making == k {
+		t.Error("a making that was given up goes on")
+	}
+}
+
+// TestLoadingHasTheTime: a call does not wait longer for code that is loaded again than its time allows, and that is no
+// time of the guest's.
+func TestLoadingHasTheTime(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, "", `(i32.const 0)`))
+	c := Call{Pool: "pool"}
+	complete(t, module.Run(t.Context(), c))
+	p := module.pool(&c, c.limits())
+	if p.rung == RungNew {
+		t.Skip("no instance is kept here")
+	}
+	p.idle[0].calls = maxCalls - 1
+	complete(t, module.Run(t.Context(), c)) // the instance goes, the image stays
+	if done, err := module.code.unload(t.Context()); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	module.code.loading <- struct{}{} // somebody else loads it
+	late := c
+	late.Timeout = 10 * time.Millisecond
+	if got := module.Run(t.Context(), late); got.Kind != LimitExceeded || got.Limit.Name != "timeout" {
+		t.Errorf("outcome = %+v, want the timeout", got)
+	}
+	ended := make(chan Outcome, 1)
+	go func() { ended <- module.Run(t.Context(), c) }()
+	until(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.busy == 1 })
+	const loading = time.Second
+	<-time.After(loading)
+	<-module.code.loading
+	if got := <-ended; got.Kind != Complete || got.GuestTime >= loading || got.CPU >= loading {
+		t.Errorf("outcome = %+v, want complete, without the time of the loading", got)
+	}
+}

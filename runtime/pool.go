@@ -117,17 +117,16 @@ func (p *pool) take(ctx context.Context, c *Call, limits Limits, begun time.Time
 			return i, nil, at
 		case p.rung == RungNew && p.module.info.Kind == Handler:
 			p.begun()
-			if i, ended = p.fresh(ctx, c.start(c.Timeout)); ended != nil {
+			if i, ended = p.fresh(ctx, c.start(c.Timeout), begun); ended != nil {
 				p.ended(time.Now())
 			}
 			return i, ended, time.Now()
 		case p.image != nil || p.rung == RungNew:
 			p.begun()
-			if err := p.module.code.hold(ctx); err != nil {
+			if ended = p.hold(ctx, limits, c.Timeout > 0, begun); ended != nil {
 				p.ended(time.Now())
-				return nil, unloadable(ctx, err), at
 			}
-			return nil, nil, at
+			return nil, ended, time.Now()
 		}
 		k := p.join(c)
 		p.mu.Unlock()
@@ -157,11 +156,24 @@ func (p *pool) ended(now time.Time) {
 	}
 }
 
-// unloadable is the outcome of a call for which the code could not be loaded again.
-func unloadable(ctx context.Context, err error) *Outcome {
+// hold holds the code for a call that has begun, for which it may have to be loaded again, and returns what ends the
+// call before that. own tells that the timeout is the task's own.
+func (p *pool) hold(ctx context.Context, limits Limits, own bool, begun time.Time) *Outcome {
+	if limits.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, begun.Add(limits.Timeout), timeoutExceeded(limits.Timeout, own))
+		defer cancel()
+	}
+	err := p.module.code.hold(ctx)
+	if err == nil {
+		return nil
+	}
 	outcome := faultOutcome(err)
 	if ctx.Err() != nil {
-		outcome = cancelledOutcome(context.Cause(ctx))
+		var late *limitError
+		if outcome = cancelledOutcome(context.Cause(ctx)); errors.As(outcome.Err, &late) {
+			outcome = limitOutcome(late)
+		}
 	}
 	return &outcome
 }
@@ -185,15 +197,14 @@ func (p *pool) make() (*instance, error) {
 }
 
 // fresh makes an instance that has come to its first task. What a handler does until then has the limits of a
-// call of its own; if it does not get there, that is the outcome.
-func (p *pool) fresh(ctx context.Context, start *Call) (*instance, *Outcome) {
-	m := p.module
-	if err := m.code.hold(ctx); err != nil {
-		return nil, unloadable(ctx, err)
+// call of its own, whose time has begun; if it does not get there, that is the outcome.
+func (p *pool) fresh(ctx context.Context, start *Call, begun time.Time) (*instance, *Outcome) {
+	m, limits := p.module, start.limits()
+	if ended := p.hold(ctx, limits, start.Timeout > 0, begun); ended != nil {
+		return nil, ended
 	}
-	now := time.Now()
-	r := m.newRun(ctx, start, start.limits(), start.environment(m.info.Kind), abi.Initializing, now)
-	r.meter.start(now)
+	r := m.newRun(ctx, start, limits, start.environment(m.info.Kind), abi.Initializing, begun)
+	r.meter.start(time.Now())
 	i, err := p.make()
 	if err == nil {
 		r.enter(i)
@@ -299,10 +310,15 @@ func (p *pool) drop(keep int) (freed int64) {
 		p.discard(i)
 	}
 	freed += img.held()
+	p.remove(img)
+	return freed
+}
+
+// remove closes an image, if there is one.
+func (p *pool) remove(img *image) {
 	if err := img.close(); err != nil {
 		p.module.engine.logger.Error("an image was not closed", "digest", p.module.info.Digest, "error", err)
 	}
-	return freed
 }
 
 // retire ends the pool: what is idle is closed now, what runs when it has returned.

@@ -40,8 +40,8 @@ type run struct {
 	deadline time.Time       // zero is none
 	hostTime time.Duration
 
-	denied   func(function string, err error) // the caller's
-	refusals []string                         // functions of which it was told
+	denied   func(function, reason string) // the caller's
+	refusals []string                      // functions of which it was told
 
 	result [1]uint64 // of the guest's entry
 	cause  error     // why the host has ended the guest

@@ -133,13 +133,29 @@ func TestDenied(t *testing.T) {
 	var told, lines []string
 	complete(t, module.Run(t.Context(), Call{
 		Log:    func(line string) { lines = append(lines, line) },
-		Denied: func(function string, err error) { told = append(told, function+": "+err.Error()) },
+		Denied: func(function, reason string) { told = append(told, function+": "+reason) },
 	}))
 	if want := []string{"secret_get: denied: the manifest grants no secret_get, or there is none here"}; !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 	if want := []string{"quern_v1.secret_get: denied: the manifest grants no secret_get, or there is none here"}; !slices.Equal(lines, want) {
 		t.Errorf("logged %q, want %q", lines, want)
+	}
+}
+
+// TestDeniedIsShort: a guest's own words in a reason do not fill anybody's log.
+func TestDeniedIsShort(t *testing.T) {
+	t.Parallel()
+	module := load(t, asking(t, `(drop `+askSecret+`) (i32.const 0)`))
+	var told string
+	got := module.Run(t.Context(), Call{
+		Denied: func(_, reason string) { told = reason },
+		Services: service.Set{Secrets: secrets(func(context.Context, string) ([]byte, error) {
+			return nil, fmt.Errorf("%w: %s", service.ErrDenied, strings.Repeat("x", 100_000))
+		})},
+	})
+	if complete(t, got); len(told) > 2*maxHeadline || len(got.Stderr) > 2*maxHeadline || !strings.HasPrefix(told, "denied: xxx") {
+		t.Errorf("told %d bytes, logged %d", len(told), len(got.Stderr))
 	}
 }
 

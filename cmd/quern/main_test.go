@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 }
 
 // testTimeout bounds every wait of a test.
-const testTimeout = time.Minute
+const testTimeout = 4 * time.Minute
 
 // user is somebody at a shell, with an environment of their own.
 type user struct {

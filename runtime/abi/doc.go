@@ -4,10 +4,15 @@
 //	           │  input_*               ◀── Config.Input│
 //	Functions  │  output_write          ──▶ Host.Output │
 //	──────────▶│  task_text, task_number◀── Config.Task │
-//	 of guest  │  result_read           ◀── the slot    │
+//	 of guest  │  kv_*, http, secret_*, │               │
+//	           │  config_*, checkpoint_*◀─▶ Services    │
+//	           │  result_*              ◀── the slot    │
 //	           │  error_set, retry_after──▶ Error, …    │
+//	           │  log, progress, sleep  ──▶ Host        │
 //	           │  cancelled, clock, random              │
 //	           └────────────────────────────────────────┘
+//
+// sdk/ABI.md is what guests are told of them; a test compares it with the code.
 //
 // A System is made for one call of a handler and dropped with it, so nothing of a task is left when the
 // instance serves the next one. The guest pulls its input and pushes its output: the host never calls into
@@ -25,15 +30,17 @@
 // A guest runs in three stages, and not all of them have a task:
 //
 //	                 Initializing  Warming            Running
-//	clock, random    work          work               work
-//	input_*, output_write, error_set, retry_after, cancelled
+//	clock, random, log, config_get
+//	                 work          work               work
+//	input_*, output_write, error_set, retry_after, cancelled, sleep
 //	                 ESTATE        work               work
 //	task_text, task_number
 //	                 ESTATE        ESTATE             work
-//	result_*         ESTATE        ESTATE, and noted  work
+//	result_*         where the slot was filled        work
+//	all others       ESTATE        ESTATE, and noted  work
 //
 // What a guest does while it warms is kept in the image of its memory, and every task begins with it. So a
-// function that is refused then is noted by its name, and the host drops the image. That there is no task to
+// function that is refused then is noted by its name, and the host keeps the image of the start. That there is no task to
 // describe is not: an SDK asks for the description before it knows whether the handler looks at it.
 //
 // # Hostile arguments

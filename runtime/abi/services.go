@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"time"
+	"unsafe"
 
 	"github.com/tetratelabs/wazero/api"
 
@@ -15,9 +16,9 @@ import (
 // What a guest may pass at once, in bytes.
 const (
 	maxCheckpoint = 1 << 20
-	maxName       = 4 << 10  // of a bucket, a key, a configuration: services take less
-	maxValue      = 1 << 20  // the same
-	maxBody       = 64 << 20 // the same
+	maxName       = 4 << 10 // of a bucket, a key, a configuration: services take less
+	maxValue      = 1 << 20 // the same
+	maxBody       = service.MaxBody
 )
 
 // do asks a service, and answers for its error. A service that is not there was not granted.
@@ -45,10 +46,10 @@ func (s *System) refuse(function string, err error) errno {
 	return answer
 }
 
-// fillBytes is fill for bytes that nobody changes any more.
+// fillBytes is fill for bytes that nobody changes any more, so that they need not be copied.
 func (s *System) fillBytes(value []byte) errno {
 	s.spend(len(value))
-	return s.fill(string(value))
+	return s.fill(unsafe.String(unsafe.SliceData(value), len(value)))
 }
 
 // checkpointSave is checkpoint_save(value, length).
@@ -252,6 +253,10 @@ func (s *System) kvList(mem api.Memory, a []uint64) errno {
 // http is http(head, length, body, length), which fills the slot: the length of the answer's head in 4 bytes, the head,
 // and the body.
 func (s *System) http(mem api.Memory, a []uint64) errno {
+	client := s.services.HTTP
+	if client == nil { // before anything large is copied
+		return s.do("http", false, nil)
+	}
 	in := s.reader(mem, a)
 	head, body := in.bytes(maxHead), in.bytes(maxBody)
 	if in.wrong != errnoSuccess {
@@ -263,8 +268,7 @@ func (s *System) http(mem api.Memory, a []uint64) errno {
 	}
 	request.Body = body
 	var response service.Response
-	client := s.services.HTTP
-	answer := s.do("http", client != nil, func(ctx context.Context) (err error) {
+	answer := s.do("http", true, func(ctx context.Context) (err error) {
 		response, err = client.Do(ctx, request)
 		return err
 	})

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"net/url"
 	"time"
+
+	"github.com/quern-project/quern/runtime/service"
 )
 
 // largest is what a Config may say of sizes, in bytes.
@@ -51,7 +53,7 @@ func (c Config) withDefaults() Config {
 	}
 	for _, size := range []*int{&c.MaxRequest, &c.MaxResponse} {
 		if *size == 0 {
-			*size = 16 << 20
+			*size = service.MaxBody
 		}
 	}
 	if c.MaxHeader == 0 {

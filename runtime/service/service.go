@@ -68,6 +68,9 @@ type Secrets interface {
 	Secret(ctx context.Context, name string) ([]byte, error)
 }
 
+// MaxBody is how large the body of a request or of an answer is at most, in bytes.
+const MaxBody = 16 << 20
+
 // Request is an HTTP request. Method and URL are as the guest wrote them.
 type Request struct {
 	Method, URL string
