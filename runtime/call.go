@@ -22,8 +22,8 @@ type Call struct {
 	// Attempt is TASK_ATTEMPT, 1 for the first one; MaxAttempts is TASK_MAX_ATTEMPTS. A variable
 	// whose value is 0 (unknown, or unlimited) is left out.
 	Attempt, MaxAttempts int
-	// PreviousError is why the attempt before has failed (a host that died is none), Parent the ID of the task that has enqueued this one,
-	// and Key its key. A handler can ask for them. Each may be empty.
+	// PreviousError is why the attempt before has failed (a host that died is none), Parent the ID of the task that
+	// has enqueued this one, and Key its key. A handler can ask for them. Each may be empty.
 	PreviousError, Parent, Key string
 	// Input is what a command reads from stdin, and a handler by input_read. It is not changed, and not kept after Run.
 	Input []byte
@@ -33,16 +33,15 @@ type Call struct {
 	Files *Files
 	// Services are what a handler may use beyond its task. At its start and in its warm call it has their Config alone.
 	Services service.Set
-	// Denied is told once of each function of quern_v1 why it has answered EINVAL or EDENIED, also at the start. The guest's
-	// words may be in it, and it has some 400 bytes at most. Default nil.
+	// Denied is told once of each function of quern_v1 why it has answered EINVAL or EDENIED, also at the start. The
+	// guest's words may be in the reason, which has some 400 bytes at most. Default nil.
 	Denied func(function, reason string)
-	// Checkpoint is what an earlier run of the task left, which a command reads as the file /checkpoint, and a handler by
-	// checkpoint_load.
-	// Default nil, which is no such file.
+	// Checkpoint is what an earlier run of the task left, which a command reads as the file /checkpoint, and a handler
+	// by checkpoint_load. Default nil, which is nothing.
 	Checkpoint []byte
 	// Pool names the instances that the call may use: calls of a module with the same Pool and Tenant share
-	// them, one at a time and each as if nobody had before. They must have the same Env, Files, Limits, Warm and Services.Config,
-	// which an instance may hold from its start. Default "", which is an instance of the call's own.
+	// them, one at a time and each as if nobody had before. They must have the same Env, Files, Limits, Warm and
+	// Services.Config, which an instance may hold from its start. Default "", which is an instance of the call's own.
 	Pool string
 	// Warm is the input of a call without a task, which a handler gets before the image of its instances is
 	// taken. Default nil, which is no such call.

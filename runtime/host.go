@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/abi"
 )
 
 // unwound is the panic that ends a guest from within a function of the host. wazero recovers it and returns
@@ -215,7 +217,7 @@ func (r *run) Refused(function string, err error) {
 	if r.denied != nil {
 		r.denied(function, text)
 	}
-	r.Log("quern_v1." + function + ": " + text)
+	r.Log(abi.ModuleName + "." + function + ": " + text)
 }
 
 // Fail implements abi.Host.

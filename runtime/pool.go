@@ -32,7 +32,6 @@ type pool struct {
 	module *Module
 	key    poolKey
 	rung   Rung
-	shared bool // of calls that name a pool; else of one call alone
 
 	mu      sync.Mutex
 	image   *image
@@ -67,7 +66,7 @@ func (m *Module) pool(c *Call, limits Limits) *pool {
 	defer m.mu.Unlock()
 	p := m.pools[key]
 	if p == nil {
-		p = &pool{module: m, key: key, rung: m.info.Rung, shared: true, used: time.Now()}
+		p = &pool{module: m, key: key, rung: m.info.Rung, used: time.Now()}
 		m.pools[key] = p
 	}
 	return p

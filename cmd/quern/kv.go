@@ -70,7 +70,10 @@ func newKVLs(env environment) *cobra.Command {
 			}
 			return writeTable(cmd.OutOrStdout(), "KEY", rows)
 		}
-		buckets, err := store.Buckets(cmd.Context()) // those that can be read, though another one cannot
+		buckets, err := store.Buckets(cmd.Context())
+		if err != nil && len(buckets) == 0 {
+			return err // else those that can be read are shown, though another one cannot
+		}
 		views, rows := make([]bucketView, len(buckets)), make([][]string, len(buckets))
 		for i, b := range buckets {
 			views[i] = bucketView{tenant, b.Name, b.Keys, b.Bytes}

@@ -40,6 +40,9 @@ func TestKV(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", args, r, want)
 		}
 	}
+	if r := newUser(t, "redis://127.0.0.1:1/0").run("kv", "ls"); r.status != exitRefused || r.stdout != "" {
+		t.Errorf("without Redis: %+v", r)
+	}
 	for args, want := range map[string]int{"get thumbs none": exitRefused, "ls thumbs --limit 0": exitUsage, "get thumbs": exitUsage} {
 		r := u.run(append([]string{"kv", "--tenant", "acme"}, strings.Fields(args)...)...)
 		if r.status != want || r.stdout != "" || strings.Count(r.stderr, "\n") != 1 {
