@@ -50,7 +50,10 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 	s := queue.Settlement{Hold: t.hold(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
 	attempt := t.Attempts + 1
 	switch {
-	case s.Failure == nil, e.outcome.Kind == runtime.Cancelled, isFinal(e.outcome):
+	case s.Failure == nil:
+		s.Children = t.children.waiting
+		return s
+	case e.outcome.Kind == runtime.Cancelled, isFinal(e.outcome):
 		return s
 	case e.outcome.Kind == runtime.Retry && t.Reschedules < policy.Reschedules():
 		s.Again, s.Delay = queue.AgainReschedule, cmp.Or(e.outcome.RetryAfter, policy.Least())

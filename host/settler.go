@@ -33,6 +33,15 @@ type ending struct {
 	settlement queue.Settlement
 }
 
+// size is about how many bytes of memory its settlement keeps.
+func (e *ending) size() int {
+	size := len(e.settlement.Result)
+	for i := range e.settlement.Children {
+		size += e.settlement.Children[i].Size()
+	}
+	return size
+}
+
 // settler writes to Redis what became of a session's tasks. What ends while a write is under way
 // goes with the next one: large batches under load, no delay when idle. What Redis does not take is
 // tried again, queue by queue, until it does.
@@ -148,10 +157,13 @@ func (s *settler) takeWaiting(all bool) []ending {
 // parts cuts a list into what one script may settle.
 func parts(list []ending) (all [][]ending) {
 	for len(list) > 0 {
-		n, size := 0, 0
-		for n < len(list) && n < settleTasks && (n == 0 || size+len(list[n].outcome.Output) <= settleBytes) {
-			size += len(list[n].outcome.Output)
-			n++
+		n, tasks, size := 0, 0, 0
+		for n < len(list) {
+			more, bytes := 1+len(list[n].settlement.Children), list[n].size()
+			if n > 0 && (tasks+more > settleTasks || size+bytes > settleBytes) {
+				break
+			}
+			n, tasks, size = n+1, tasks+more, size+bytes
 		}
 		all, list = append(all, list[:n]), list[n:]
 	}
@@ -202,9 +214,20 @@ func (s *settler) settle(ctx context.Context, name string, part []ending) error 
 	}
 	s.served(name)
 	for i, e := range part {
+		if errors.Is(errs[i], queue.ErrDamaged) {
+			e.settlement = childless(e, errs[i])
+			s.put(e)
+			continue
+		}
 		s.settled(e, errs[i])
 	}
 	return nil
+}
+
+// childless is what becomes of a task whose children cannot come into being: it has failed, for good, because somebody
+// has to mend the queue first.
+func childless(e ending, err error) queue.Settlement {
+	return queue.Settlement{Hold: e.task.hold(), Failure: &queue.Failure{Reason: queue.ReasonError, Message: err.Error()}}
 }
 
 // putBack makes a part wait for the next try. An error that is about the queue alone stalls it: the

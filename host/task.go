@@ -40,6 +40,7 @@ type task struct {
 
 	log      taskLog
 	progress taskProgress
+	children children
 }
 
 func (t *task) hold() queue.Hold { return queue.Hold{ID: t.ID, Run: t.Run} }
@@ -73,7 +74,7 @@ func (r *runner) run(ctx context.Context, t *task) {
 	end := ending{task: t, outcome: outcome, took: time.Since(begun)}
 	end.settlement = settlement(end, r.retry)
 	t.Parameters = nil
-	r.scheduler.end(t, len(outcome.Output))
+	r.scheduler.end(t, end.size())
 	t.version.Release()
 	t.session.settler.put(end)
 }
@@ -99,7 +100,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept, Progress: t.progress.set,
-		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key,
+		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
 		Ending:   r.ending,
 		Services: r.services.of(t),
 		Denied: func(function, reason string) {

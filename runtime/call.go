@@ -25,6 +25,8 @@ type Call struct {
 	// PreviousError is why the attempt before has failed (a host that died is none), Parent the ID of the task that
 	// has enqueued this one, and Key its key. A handler can ask for them. Each may be empty.
 	PreviousError, Parent, Key string
+	// Traceparent is the trace that the task belongs to, in the form of the W3C's header. Default "", which is none.
+	Traceparent string
 	// Input is what a command reads from stdin, and a handler by input_read. It is not changed, and not kept after Run.
 	Input []byte
 	// Env is what the manifest grants. Names that begin with TASK_ are the host's: they are skipped.
@@ -33,7 +35,7 @@ type Call struct {
 	Files *Files
 	// Services are what a handler may use beyond its task. At its start and in its warm call it has their Config alone.
 	Services service.Set
-	// Denied is told once of each function of quern_v1 why it has answered EINVAL or EDENIED, also at the start. The
+	// Denied is told once of each function of quern_v1 why it has answered EINVAL, EDENIED or ELIMIT, also at the start. The
 	// guest's words may be in the reason, which has some 400 bytes at most. Default nil.
 	Denied func(function, reason string)
 	// Checkpoint is what an earlier run of the task left, which a command reads as the file /checkpoint, and a handler
@@ -128,7 +130,7 @@ func (c *Call) granted(env []string) []string {
 func (c *Call) task(deadline time.Time) abi.Task {
 	return abi.Task{
 		ID: c.TaskID, Queue: c.Queue, Tenant: c.Tenant, Plugin: c.Plugin,
-		PreviousError: c.PreviousError, Parent: c.Parent, Key: c.Key,
+		PreviousError: c.PreviousError, Parent: c.Parent, Key: c.Key, Traceparent: c.Traceparent,
 		Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Deadline: deadline,
 	}
 }

@@ -164,6 +164,16 @@ func (r *run) Output(p []byte) bool {
 	return taken
 }
 
+// Reserve implements abi.Host.
+func (r *run) Reserve(bytes int) bool {
+	if !r.output.has(bytes) {
+		r.output.refused = true
+		return false
+	}
+	r.output.reserved += int64(bytes)
+	return true
+}
+
 // FuelLeft implements abi.Host.
 func (r *run) FuelLeft() int64 {
 	if r.meter.limit == 0 {

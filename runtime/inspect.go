@@ -254,10 +254,6 @@ func (b *backend) checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
 		if i.Module == abi.ModuleName {
 			refusal.Remedy = "import one that exists: " + strings.Join(slices.Sorted(maps.Keys(b.abi)), ", ")
 		}
-		if i.Module == abi.ModuleName && abi.Planned(i.Name) {
-			refusal.What = "import " + name + ", which is not supported yet"
-			refusal.Remedy = "do without it until a later version of Quern"
-		}
 		return refusal, false
 	}
 	if want.String() != i.Signature.String() {

@@ -53,6 +53,8 @@ type taskView struct {
 	Key              string            `json:"key,omitempty"`
 	Labels           map[string]string `json:"labels,omitempty"`
 	Parent           string            `json:"parent,omitempty"`
+	Depth            int               `json:"depth,omitempty"`
+	Traceparent      string            `json:"traceparent,omitempty"`
 	LiveID           string            `json:"live_id,omitempty"`
 	DeadID           string            `json:"dead_id,omitempty"`
 	History          []attemptView     `json:"history,omitempty"` // not of ls
@@ -90,7 +92,7 @@ func newTaskView(tenant string, t *queue.Task) taskView {
 		StartedAt: moment(t.StartedAt), FinishedAt: moment(t.FinishedAt), RetriedAt: moment(t.RetriedAt),
 		Expires: moment(t.Expires), Deadline: moment(t.Deadline), Timeout: t.Timeout.Seconds(), Retry: newRetryView(t.Retry),
 		Plugin: t.Plugin, Digest: t.Digest, Priority: t.Priority, Progress: t.Progress, Message: t.Message,
-		Key: t.Key, Labels: t.Labels, Parent: t.Parent, LiveID: t.LiveID, DeadID: t.DeadID,
+		Key: t.Key, Labels: t.Labels, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent, LiveID: t.LiveID, DeadID: t.DeadID,
 	}
 	if v.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
 		v.MaxAttempts = t.Retry.Attempts()
@@ -202,7 +204,7 @@ func (v taskView) print(w io.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
 		rows = append(rows, [2]string{"label " + name, v.Labels[name]})
 	}
-	rows = append(rows, [][2]string{{"parent", v.Parent}, {"live id", v.LiveID}, {"dead id", v.DeadID}, {"handled by", v.Handled}}...)
+	rows = append(rows, [][2]string{{"parent", v.Parent}, {"traceparent", v.Traceparent}, {"live id", v.LiveID}, {"dead id", v.DeadID}, {"handled by", v.Handled}}...)
 	for _, attempt := range v.History {
 		rows = append(rows, attempt.row())
 	}

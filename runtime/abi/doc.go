@@ -4,8 +4,9 @@
 //	           │  input_*               ◀── Config.Input│
 //	Functions  │  output_write          ──▶ Host.Output │
 //	──────────▶│  task_text, task_number◀── Config.Task │
-//	 of guest  │  kv_*, http, secret_*, │               │
-//	           │  config_*, checkpoint_*◀─▶ Services    │
+//	 of guest  │  kv_*, http, enqueue,  │               │
+//	           │  secret_*, config_*,   │               │
+//	           │  checkpoint_*          ◀─▶ Services    │
 //	           │  result_*              ◀── the slot    │
 //	           │  error_set, retry_after──▶ Error, …    │
 //	           │  log, progress, sleep  ──▶ Host        │

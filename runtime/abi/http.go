@@ -1,11 +1,9 @@
 package abi
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -34,14 +32,9 @@ func parseRequest(head []byte) (service.Request, error) {
 		Headers map[string]values `json:"headers"`
 		Timeout int64             `json:"timeout_ms"`
 	}
-	decoder := json.NewDecoder(bytes.NewReader(head))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&fields); err != nil {
+	switch err := strictly(head, &fields); {
+	case err != nil:
 		return service.Request{}, fmt.Errorf("the request's head: %w", err)
-	}
-	switch _, err := decoder.Token(); {
-	case err != io.EOF:
-		return service.Request{}, fmt.Errorf("the request's head: there is something behind the object")
 	case fields.URL == "":
 		return service.Request{}, fmt.Errorf("the request's head: no url")
 	case fields.Timeout < 0:

@@ -27,6 +27,7 @@ type account struct {
 	output      bytes.Buffer
 	writes      int
 	limit       int // of output
+	reserved    int
 	fuel        int64
 	cancelled   bool
 	lines       []string // logged
@@ -58,10 +59,18 @@ func (h *account) Spend(n int) {
 
 func (h *account) Output(p []byte) bool {
 	h.writes++
-	if h.output.Len()+len(p) > h.limit {
+	if h.output.Len()+h.reserved+len(p) > h.limit {
 		return false
 	}
 	h.output.Write(p)
+	return true
+}
+
+func (h *account) Reserve(n int) bool {
+	if h.output.Len()+h.reserved+n > h.limit {
+		return false
+	}
+	h.reserved += n
 	return true
 }
 

@@ -17,6 +17,9 @@ import (
 
 const testHead = `{"method":"POST","url":"https://example.com/","headers":{"Accept":"a","X-Two":["1","2"]},"timeout_ms":1500}`
 
+const testOptions = `{"id":"i","key":"k","labels":{"a":"b"},"priority":0,"delay_ms":5000,"at_ms":1700000000000,"max_attempts":3,` +
+	`"timeout_ms":60000,"unique":{"key":"u","for_ms":1000}}`
+
 // fakeServices answer what the test says, and keep what they were asked. It is not the services that are tested with it
 // but what guests make of them.
 type fakeServices struct {
@@ -26,7 +29,7 @@ type fakeServices struct {
 }
 
 func (f *fakeServices) set() service.Set {
-	return service.Set{Checkpoint: f, KV: f, HTTP: f, Secrets: f, Config: map[string]string{"bb": "configured", "empty": ""}}
+	return service.Set{Checkpoint: f, KV: f, HTTP: f, Secrets: f, Enqueue: f, Config: map[string]string{"bb": "configured", "empty": ""}}
 }
 
 func (f *fakeServices) called(format string, a ...any) {
@@ -36,6 +39,18 @@ func (f *fakeServices) called(format string, a ...any) {
 func (f *fakeServices) Save(_ context.Context, value []byte) error {
 	f.called("save %q", value)
 	return f.err
+}
+
+func (f *fakeServices) Enqueue(_ context.Context, c service.Child) (string, error) {
+	text := fmt.Sprintf("%s %q %s %s %v %s %s %d %s", c.Queue, c.Body, c.ID, c.Key, c.Labels, c.Delay, c.At.UTC().Format(time.DateTime), c.MaxAttempts, c.Timeout)
+	if c.Priority != nil {
+		text += fmt.Sprintf(" priority %d", *c.Priority)
+	}
+	if c.Unique != nil {
+		text += fmt.Sprintf(" unique %q %s", c.Unique.Key, c.Unique.For)
+	}
+	f.called("enqueue %s", text)
+	return string(f.bytes), f.err
 }
 
 func (f *fakeServices) Secret(_ context.Context, name string) ([]byte, error) {
@@ -94,17 +109,25 @@ func TestServices(t *testing.T) {
 		"Load":        {"checkpoint_load", nil, 7, "", "earlier"},
 		"Config":      {"config_get", []uint64{0, 2}, 10, "", "configured"},
 		"Secret":      {"secret_get", []uint64{0, 6}, 5, `secret "bucket"`, "value"},
-		"Get":         {"kv_get", []uint64{0, 6, 10, 3}, 5, `get "bucket" "key"`, "value"},
-		"GetEmpty":    {"kv_get", []uint64{0, 0, 0, 0}, 5, `get "" ""`, "value"},
-		"Set":         {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 1500}, 0, `set "bucket" "key" "a val" 1.5s`, ""},
-		"SetForEver":  {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 0}, 0, `set "bucket" "key" "a val" 0s`, ""},
-		"SetForLong":  {"kv_set", []uint64{0, 6, 10, 3, 20, 0, 1<<63 - 1}, 0, `set "bucket" "key" "" 876000h0m0s`, ""},
-		"Delete":      {"kv_delete", []uint64{0, 6, 10, 3}, 1, `delete "bucket" "key"`, ""},
-		"Increment":   {"kv_increment", []uint64{0, 6, 10, 3, 1<<64 - 5, 40}, 0, `increment "bucket" "key" -5`, ""},
-		"Swap":        {"kv_swap", []uint64{0, 6, 10, 3, 20, 1, 22, 3, 7}, 0, `swap "bucket" "key" "a" false "val" 7ms`, ""},
-		"SwapEmpty":   {"kv_swap", []uint64{0, 6, 10, 3, 20, 0, 22, 3, 0}, 0, `swap "bucket" "key" "" false "val" 0s`, ""},
-		"SwapAbsent":  {"kv_swap", []uint64{0, 6, 10, 3, 20, 0xffffffff, 22, 3, 0}, 0, `swap "bucket" "key" "" true "val" 0s`, ""},
-		"List":        {"kv_list", []uint64{0, 6, 10, 1, 10, 3, 5}, 20, `list "bucket" "k" "key" 5`, "\x03\x00\x00\x00one\x00\x00\x00\x00\x05\x00\x00\x00three"},
+		"Enqueue":     {"enqueue", []uint64{0, 6, 20, 5, 0, 0}, 5, `enqueue bucket "a val"   map[] 0s 0001-01-01 00:00:00 0 0s`, "value"},
+		"EnqueueAs": {
+			"enqueue",
+			[]uint64{0, 6, 20, 5, 600, uint64(len(testOptions))},
+			5,
+			`enqueue bucket "a val" i k map[a:b] 5s 2023-11-14 22:13:20 3 1m0s priority 0 unique "u" 1s`,
+			"value",
+		},
+		"Get":        {"kv_get", []uint64{0, 6, 10, 3}, 5, `get "bucket" "key"`, "value"},
+		"GetEmpty":   {"kv_get", []uint64{0, 0, 0, 0}, 5, `get "" ""`, "value"},
+		"Set":        {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 1500}, 0, `set "bucket" "key" "a val" 1.5s`, ""},
+		"SetForEver": {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 0}, 0, `set "bucket" "key" "a val" 0s`, ""},
+		"SetForLong": {"kv_set", []uint64{0, 6, 10, 3, 20, 0, 1<<63 - 1}, 0, `set "bucket" "key" "" 876000h0m0s`, ""},
+		"Delete":     {"kv_delete", []uint64{0, 6, 10, 3}, 1, `delete "bucket" "key"`, ""},
+		"Increment":  {"kv_increment", []uint64{0, 6, 10, 3, 1<<64 - 5, 40}, 0, `increment "bucket" "key" -5`, ""},
+		"Swap":       {"kv_swap", []uint64{0, 6, 10, 3, 20, 1, 22, 3, 7}, 0, `swap "bucket" "key" "a" false "val" 7ms`, ""},
+		"SwapEmpty":  {"kv_swap", []uint64{0, 6, 10, 3, 20, 0, 22, 3, 0}, 0, `swap "bucket" "key" "" false "val" 0s`, ""},
+		"SwapAbsent": {"kv_swap", []uint64{0, 6, 10, 3, 20, 0xffffffff, 22, 3, 0}, 0, `swap "bucket" "key" "" true "val" 0s`, ""},
+		"List":       {"kv_list", []uint64{0, 6, 10, 1, 10, 3, 5}, 20, `list "bucket" "k" "key" 5`, "\x03\x00\x00\x00one\x00\x00\x00\x00\x05\x00\x00\x00three"},
 		"HTTP": {
 			"http",
 			[]uint64{300, uint64(len(testHead)), 20, 5},
@@ -119,6 +142,9 @@ func TestServices(t *testing.T) {
 		"ErrFaultBody":    {"http", []uint64{300, uint64(len(testHead)), 65535, 5}, errnoFault, "", ""},
 		"ErrInvalText":    {"kv_get", []uint64{0, 6, 60, 2}, errnoInval, "", ""},
 		"ErrInvalTTL":     {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 1 << 63}, errnoInval, "", ""},
+		"ErrInvalOptions": {"enqueue", []uint64{0, 6, 20, 5, 0, 6}, errnoInval, "", ""},
+		"ErrInvalMember":  {"enqueue", []uint64{0, 6, 20, 5, 300, uint64(len(testHead))}, errnoInval, "", ""},
+		"ErrFaultChild":   {"enqueue", []uint64{0, 6, 65535, 2, 0, 0}, errnoFault, "", ""},
 		"ErrInvalHead":    {"http", []uint64{0, 6, 0, 0}, errnoInval, "", ""},
 		"ErrInvalHeadEnd": {"http", []uint64{300, uint64(len(testHead)) + 1, 0, 0}, errnoInval, "", ""},
 		"ErrTooBigName":   {"secret_get", []uint64{0, maxName + 1}, errnoTooBig, "", ""},
@@ -135,6 +161,7 @@ func TestServices(t *testing.T) {
 			g.put(20, "a val")
 			g.put(60, "\xc3\x28")
 			g.put(300, testHead+"x")
+			g.put(600, testOptions)
 			if name == "Config" {
 				g.put(0, "bb")
 			}
@@ -178,7 +205,7 @@ func TestServiceErrors(t *testing.T) {
 			t.Parallel()
 			services := &fakeServices{err: fmt.Errorf("the words: %w", tt.err), bytes: []byte("present")}
 			for _, f := range Functions() {
-				if !strings.HasPrefix(f.Name, "kv_") && f.Name != "http" && f.Name != "secret_get" && f.Name != "checkpoint_save" {
+				if !strings.HasPrefix(f.Name, "kv_") && f.Name != "http" && f.Name != "enqueue" && f.Name != "secret_get" && f.Name != "checkpoint_save" {
 					continue
 				}
 				g := setup(t, 1, Config{Services: services.set()})
@@ -191,7 +218,7 @@ func TestServiceErrors(t *testing.T) {
 					continue
 				}
 				g.answers(tt.want, f.Name, arguments(f.Name)...)
-				if told := len(g.host.refused) == 1 && strings.HasPrefix(g.host.refused[0], f.Name+": the words"); told != (tt.want == errnoInval || tt.want == errnoDenied) {
+				if told := len(g.host.refused) == 1 && strings.HasPrefix(g.host.refused[0], f.Name+": the words"); told != (tt.want == errnoInval || tt.want == errnoDenied || tt.want == errnoLimit) {
 					t.Errorf("%s: told %q", f.Name, g.host.refused)
 				}
 				slot := ""
@@ -214,6 +241,25 @@ func TestSwapOfNothing(t *testing.T) {
 }
 
 // TestNotGranted: without a service its functions are denied.
+// What a task enqueues takes of what its output may have, unless it is refused.
+func TestEnqueueTakesOutput(t *testing.T) {
+	t.Parallel()
+	services := &fakeServices{bytes: []byte("id")}
+	g := setup(t, 1, Config{Services: services.set()})
+	g.host.limit = 100
+	g.answers(errnoSuccess, "output_write", 0, 40)
+	g.answers(2, "enqueue", 0, 1, 0, 49, 0, 0)
+	g.answers(errnoTooBig, "enqueue", 0, 1, 0, 10, 0, 0)
+	services.err = service.ErrDenied
+	g.answers(errnoDenied, "enqueue", 0, 1, 0, 9, 0, 0)
+	services.err = nil
+	g.answers(2, "enqueue", 0, 1, 0, 9, 0, 0)
+	g.answers(errnoTooBig, "output_write", 0, 1)
+	if len(services.calls) != 3 {
+		t.Errorf("calls %q", services.calls)
+	}
+}
+
 func TestNotGranted(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"kv_get", "kv_set", "kv_delete", "kv_increment", "kv_swap", "kv_list", "http", "secret_get", "checkpoint_save"} {

@@ -15,6 +15,9 @@ type Host interface {
 	// Output takes what the guest appends to its result. It is valid during the call only, for it is the
 	// guest's memory. False means that it is over the limit, and that nothing of it was taken.
 	Output(p []byte) bool
+	// Reserve takes so many bytes of what the guest's result may have, for something else; less than 0 gives them back.
+	// False means that there are not as many.
+	Reserve(bytes int) bool
 	// FuelLeft is how much the guest may still burn; math.MaxInt64 if there is no limit.
 	FuelLeft() int64
 	// Cancelled tells whether the guest had better end.
@@ -27,7 +30,7 @@ type Host interface {
 	Wait(d time.Duration)
 	// Do runs f, which may take long, while other guests go on. The context is that of the call.
 	Do(f func(ctx context.Context))
-	// Refused takes why a function has answered EINVAL or EDENIED, for who looks after the plugin.
+	// Refused takes why a function has answered EINVAL, EDENIED or ELIMIT, for who looks after the plugin.
 	Refused(function string, err error)
 	// Fail ends the guest by a fault of the host.
 	Fail(err error)
@@ -53,6 +56,8 @@ type Task struct {
 	PreviousError string
 	// Parent is the ID of the task that has enqueued this one, Key its key. Both may be empty.
 	Parent, Key string
+	// Traceparent is the trace that it belongs to, as the W3C's header has it; "" if none.
+	Traceparent string
 	// Attempt counts from 1. MaxAttempts is 0 if there may be any number.
 	Attempt, MaxAttempts int
 	// Deadline is when the task is ended; zero if it has none.

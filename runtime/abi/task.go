@@ -107,6 +107,8 @@ func (s *System) taskText(_ api.Memory, a []uint64) errno {
 		text = s.task.Parent
 	case 6:
 		text = s.task.Key
+	case 7:
+		text = s.task.Traceparent
 	default:
 		return errnoInval
 	}

@@ -88,12 +88,47 @@ type Response struct {
 	Body    []byte
 }
 
+// Child is a task that a task has enqueued. What a field leaves out is decided as for any other task.
+type Child struct {
+	Queue string
+	Body  []byte
+	// ID is the new task's; "" for one that the host makes.
+	ID, Key string
+	Labels  map[string]string
+	// Priority is 0 to 100; nil for the default.
+	Priority *int
+	// Delay is how long the task waits, At when it is due; one of them at most.
+	Delay       time.Duration
+	At          time.Time
+	MaxAttempts int
+	Timeout     time.Duration
+	Unique      *Unique
+}
+
+// Unique keeps a second task like it from being enqueued.
+type Unique struct {
+	// Key is the name for what is the same; "" if the body is.
+	Key string
+	// For is how long there is no second one; 0 for until the first one is finished.
+	For time.Duration
+}
+
+// Enqueuer enqueues tasks as one task may. Whether they come into being at once, or with the completion of the task that
+// enqueues them, is the grant's.
+type Enqueuer interface {
+	// Enqueue answers the new task's ID. ErrInvalid if the queue or an option means nothing, ErrDenied if the queue is
+	// not granted, ErrLimit if the task has enqueued as many as one may, or if the chain of its parents is as long as
+	// one may be. Where they come into being at once also ErrQuota if the queue takes no more, and ErrUnavailable.
+	Enqueue(ctx context.Context, child Child) (id string, err error)
+}
+
 // Set is all services of one task. A service that is nil is denied.
 type Set struct {
 	Checkpoint Checkpoint
 	KV         KV
 	HTTP       HTTP
 	Secrets    Secrets
+	Enqueue    Enqueuer
 	// Config is what the manifest sets, by name.
 	Config map[string]string
 }

@@ -24,6 +24,8 @@ var (
 	ErrStatus = errors.New("not possible in this status")
 	// ErrQueueFull says that the queue would become longer than it may: nothing was enqueued.
 	ErrQueueFull = errors.New("queue is full")
+	// ErrDamaged says that a queue takes no tasks, because a key of it is of another type.
+	ErrDamaged = errors.New("a key of the queue is of another type")
 	// ErrNotReplicated says that fewer replicas than asked have what was enqueued: see NotReplicatedError.
 	ErrNotReplicated = errors.New("not on enough replicas")
 	// ErrCancelled is the cause with which a handler's context ends whose task somebody cancelled, and the
@@ -103,7 +105,9 @@ func verdict(answer any, id string) error {
 		return fmt.Errorf("task %s has failed: %w", id, ErrCancelled)
 	case "lost":
 		return fmt.Errorf("task %s: %w", id, ErrLost)
-	default:
-		return fmt.Errorf("task %s is %v: %w", id, answer, ErrStatus)
 	}
+	if queue, ok := strings.CutPrefix(asString(answer), "closed "); ok {
+		return fmt.Errorf("enqueue in %q: %w", queue, ErrDamaged)
+	}
+	return fmt.Errorf("task %s is %v: %w", id, answer, ErrStatus)
 }

@@ -192,10 +192,11 @@ type Reservation struct {
 	Timeout              time.Duration
 	Deadline, Expires    time.Time
 	Reschedules, Rejects int
-	// Last is why its attempt before has failed; zero if there was none: a host that died is no attempt. Parent is the ID of the task that
-	// has enqueued it, Key its own of Options.Key; either may be empty.
-	Last        Failure
-	Parent, Key string
+	// Last is why its attempt before has failed; zero if there was none: a host that died is no attempt.
+	Last Failure
+	// Parent, Depth, Traceparent and Key are those of its Options.
+	Parent, Key, Traceparent string
+	Depth                    int
 	// Parameters have Size bytes; they are nil when Large: then Client.Parameters fetches them.
 	Parameters []byte
 	Size       int64
@@ -322,7 +323,7 @@ func newBatch(r reply) Batch {
 	}
 	for _, row := range rows[1:] {
 		f := asList(row)
-		if len(f) < 17 {
+		if len(f) < 19 {
 			return Batch{Err: errors.New("unexpected answer of a script")}
 		}
 		task := Reservation{
@@ -331,14 +332,14 @@ func newBatch(r reply) Batch {
 			Retry:       parseRetry(asString(f[6]), asString(f[5]), asString(f[12])),
 			Reschedules: int(asInt(f[8])), Rejects: int(asInt(f[9])),
 			Timeout: secondsDuration(asString(f[10])), Deadline: parseSeconds(asString(f[11])),
-			Parent: asString(f[14]), Key: asString(f[15]),
-			Size: asInt(f[16]), Large: true,
+			Parent: asString(f[14]), Key: asString(f[15]), Depth: int(asInt(f[16])), Traceparent: asString(f[17]),
+			Size: asInt(f[18]), Large: true,
 		}
 		if text := asString(f[13]); text != "" {
 			task.Last = parseFailure(text)
 		}
-		if len(f) > 17 && f[17] != nil {
-			task.Parameters, task.Large = []byte(asString(f[17])), false
+		if len(f) > 19 && f[19] != nil {
+			task.Parameters, task.Large = []byte(asString(f[19])), false
 		}
 		batch.Tasks = append(batch.Tasks, task)
 	}
@@ -374,12 +375,39 @@ type Settlement struct {
 	// Again says that the failure is not the last word: the task waits for the delay and runs again.
 	Again Again
 	Delay time.Duration
+	// Children are tasks that come into being with the completion of this one, or not at all: 256 at most. A queue that
+	// is full takes them all the same: its limit is for who can be told to wait.
+	Children []Child
 }
 
+// Child is a task that comes of another one. It needs an ID; one that exists already is left as it is.
+type Child struct {
+	Queue string
+	Spec
+}
+
+// MaxChildren is how many tasks may come of one.
+const MaxChildren = 256
+
+// Validate refuses what could not be enqueued.
+func (c *Child) Validate() error {
+	if err := ValidQueue(c.Queue); err != nil {
+		return err
+	}
+	if err := ValidID(c.ID); err != nil {
+		return err
+	}
+	return c.validate()
+}
+
+// Size is about how many bytes it takes.
+func (c *Child) Size() int { return len(c.Parameters) + c.metadata() }
+
 // Settle ends the runs of held tasks of one queue in one script, at most 1,000, and wakes the listeners
-// of the queues in wake, whose tasks may have waited for these to end. It returns one error a settlement: nil, ErrLost (somebody else holds it; nothing was written) or ErrNoTask; or,
-// as the second value, that nothing is known: then the same call may be repeated, and finds its own
-// mark on what was done.
+// of the queues in wake, whose tasks may have waited for these to end. It returns one error a settlement: nil, ErrLost
+// (somebody else holds it; nothing was written), ErrNoTask, or ErrDamaged (a child's queue takes nothing; the task is still
+// held); or, as the second value, that nothing is known: then the same call may be repeated, and finds its own mark on what
+// was done. Settlements with children count as so many more.
 func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement, wake ...string) ([]error, error) {
 	k := n.client.keys
 	args := []any{n.client.clock, queue, n.id, strings.Join(wake, " ")}
@@ -393,7 +421,11 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 			action = string(s.Again)
 		}
 		text, companion := encodeValue(value)
-		args = append(args, s.ID, s.Run, s.pid(n), action, string(reason), text, companion, durationText(s.Delay))
+		args = append(args, s.ID, s.Run, s.pid(n), action, string(reason), text, companion, durationText(s.Delay), len(s.Children))
+		for _, child := range s.Children {
+			args = append(args, child.Queue)
+			args = append(args, child.arguments(child.ID, child.Queue)...)
+		}
 		holds[i] = s.Hold
 	}
 	value, err := n.client.eval(ctx, call{

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -52,8 +53,12 @@ type Options struct {
 	Key string
 	// Labels are the caller's own, for looking tasks up.
 	Labels map[string]string
-	// Parent is the ID of the task that this one comes from.
+	// Parent is the ID of the task that this one comes from, and Depth how many there are in the chain of parents up
+	// to the first (default 0).
 	Parent string
+	Depth  int
+	// Traceparent is the trace that the task belongs to, as the W3C's header of that name has it: 55 bytes for the version 00.
+	Traceparent string
 	// Retry is how often and when the task is tried again; what it leaves out the plugin's manifest
 	// decides.
 	Retry Retry
@@ -67,6 +72,9 @@ type Options struct {
 	// Python listeners see only tasks of the default one.
 	Priority *int
 }
+
+// traceparent is the form of the W3C's header; versions after 00 may have more behind it.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-z-]{0,200})?$`)
 
 // uniqueLife is how long a uniqueness holds at most, whatever becomes of its task. It is given up when
 // the task is finished; this is for what never is.
@@ -91,6 +99,9 @@ func (u *Unique) hash(queue string, parameters []byte) string {
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
+
+// NewID makes an ID for a task: a random UUID.
+func NewID() string { return uuid.NewString() }
 
 // Spec is one task of EnqueueMany.
 type Spec struct {
@@ -137,7 +148,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 			return nil, err
 		}
 		if receipts[i].ID = specs[i].ID; receipts[i].ID == "" {
-			receipts[i].ID = uuid.NewString()
+			receipts[i].ID = NewID()
 		}
 	}
 	var lacking *NotReplicatedError
@@ -172,13 +183,8 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 // why that is not known.
 func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Receipt) (replicas int, waited, err error) {
 	args := []any{q.client.clock, q.name}
-	for i, spec := range specs {
-		text, companion := encodeValue(spec.Parameters)
-		fields := spec.fields()
-		args = append(args, receipts[i].ID, spec.eta(), text, companion, spec.priority(), spec.age(), spec.deadline())
-		args = append(args, spec.unique(q.name)...)
-		args = append(args, len(fields))
-		args = append(args, fields...)
+	for i := range specs {
+		args = append(args, specs[i].arguments(receipts[i].ID, q.name)...)
 	}
 	value, replicas, waited, err := q.client.evalReplicated(ctx, call{
 		script: enqueueScript, keys: []string{q.client.keys.pending(q.name)}, args: args,
@@ -197,6 +203,16 @@ func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Recei
 		}
 	}
 	return replicas, waited, nil
+}
+
+// arguments are those of one task as batch.lua takes them.
+func (s *Spec) arguments(id, queue string) []any {
+	text, companion := encodeValue(s.Parameters)
+	fields := s.fields()
+	args := []any{id, s.eta(), text, companion, s.priority(), s.age(), s.deadline()}
+	args = append(args, s.unique(queue)...)
+	args = append(args, len(fields))
+	return append(args, fields...)
 }
 
 func (o *Options) validate() error {
@@ -226,23 +242,36 @@ func (o *Options) validate() error {
 	if len(o.Labels) > maxLabels {
 		return fmt.Errorf("%w: %d labels: use at most %d", ErrInvalid, len(o.Labels), maxLabels)
 	}
+	if o.Depth < 0 {
+		return fmt.Errorf("%w: depth %d: use 0 or more", ErrInvalid, o.Depth)
+	}
+	if o.Traceparent != "" && !traceparent.MatchString(o.Traceparent) {
+		return fmt.Errorf("%w: traceparent %q: use VERSION-TRACE-PARENT-FLAGS in hexadecimal digits", ErrInvalid, o.Traceparent)
+	}
 	if !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent) {
 		return fmt.Errorf("%w: key %q or parent %q: use UTF-8 text", ErrInvalid, o.Key, o.Parent)
 	}
 	if !o.At.IsZero() && !o.Deadline.IsZero() && o.Deadline.Before(o.At) {
 		return fmt.Errorf("%w: the deadline %s is before the task is due: it could never run", ErrInvalid, o.Deadline.Format(time.RFC3339))
 	}
-	size := len(o.Key) + len(o.Parent)
 	for name, value := range o.Labels {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
 			return fmt.Errorf("%w: label %q=%q: use UTF-8 text", ErrInvalid, name, value)
 		}
-		size += len(name) + len(value)
 	}
-	if size > maxMetadata {
+	if size := o.metadata(); size > maxMetadata {
 		return fmt.Errorf("%w: key, parent and labels have %d bytes: at most %d together", ErrInvalid, size, maxMetadata)
 	}
 	return nil
+}
+
+// metadata is how many bytes key, parent and labels have.
+func (o *Options) metadata() int {
+	size := len(o.Key) + len(o.Parent)
+	for name, value := range o.Labels {
+		size += len(name) + len(value)
+	}
+	return size
 }
 
 // eta writes when the task is due as enqueue.lua takes it.
@@ -294,6 +323,12 @@ func (o *Options) fields() []any {
 	}
 	if o.Parent != "" {
 		fields = append(fields, "parent", validText(o.Parent))
+	}
+	if o.Depth > 0 {
+		fields = append(fields, "depth", o.Depth)
+	}
+	if o.Traceparent != "" {
+		fields = append(fields, "traceparent", o.Traceparent)
 	}
 	if o.Retry.MaxAttempts != 0 {
 		fields = append(fields, "max_attempts", o.Retry.MaxAttempts)

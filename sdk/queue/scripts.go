@@ -24,7 +24,7 @@ var (
 	deleteScript     = newScript("delete")
 	drainScript      = newScript("drain")
 	dueScript        = newScript("due")
-	enqueueScript    = newScript("enqueue")
+	enqueueScript    = newScript("batch", "enqueue")
 	expireScript     = newScript("expire")
 	joinScript       = newScript("join")
 	logScript        = newScript("log")
@@ -40,7 +40,7 @@ var (
 	reserveScript    = newScript("reserve")
 	retireScript     = newScript("retire")
 	retryScript      = newScript("retry")
-	settleScript     = newScript("settle")
+	settleScript     = newScript("batch", "settle")
 	startScript      = newScript("start")
 	unregisterScript = newScript("unregister")
 	yieldScript      = newScript("yield")
@@ -56,18 +56,17 @@ var (
 // script is a Lua script with the name by which Redis caches it.
 type script struct{ source, sha string }
 
-// newScript reads an embedded script and puts the keys' names and the prelude before it. A name that is not embedded
-// is a mistake in this file and ends the program at its start.
-func newScript(name string) script {
-	prelude, err := scriptFiles.ReadFile("scripts/prelude.lua")
-	if err != nil {
-		panic(err)
+// newScript puts embedded files behind each other, and the keys' names and the prelude before them. A name that is not
+// embedded is a mistake in this file and ends the program at its start.
+func newScript(names ...string) script {
+	source := luaNames
+	for _, name := range append([]string{"prelude"}, names...) {
+		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		source += string(text)
 	}
-	body, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
-	if err != nil {
-		panic(err)
-	}
-	source := luaNames + string(prelude) + string(body)
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
 	return script{source: source, sha: hex.EncodeToString(sum[:])}
 }

@@ -89,6 +89,9 @@ type Task struct {
 	Key      string
 	Labels   map[string]string
 	Parent   string
+	Depth    int // how many there are in the chain of its parents
+	// Traceparent is the trace that it belongs to, in the form of the W3C's header; "" if none.
+	Traceparent string
 	// LiveID is, of a dead letter, the task that failed, whose parameters and history are the letter's.
 	LiveID string
 	// DeadID is, of a task that failed, its dead letter, and Handled the one that was handled well.
@@ -117,7 +120,7 @@ func newTask(id string, hash map[string]string) *Task {
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: moment("reserved_at"), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
 		Plugin: hash["plugin"], Digest: hash["digest"], Message: hash["message"],
-		Key: hash["key"], Parent: hash["parent"], LiveID: hash["live_id"],
+		Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), Traceparent: hash["traceparent"], LiveID: hash["live_id"],
 	}
 	if p, err := strconv.Atoi(hash["priority"]); err == nil && p >= 0 && p <= 100 {
 		t.Priority = p

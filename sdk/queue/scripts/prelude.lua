@@ -279,13 +279,13 @@ end
 -- What a reserve reads of each task, in this order, for taken.
 local TAKEN = { 'status', 'node', 'run', 'created', 'eta', 'attempts', 'max_attempts', 'retry', 'expires',
   'reschedules', 'rejects', 'rejected_by', 'cancel', 'timeout', 'deadline', 'max_age', 'retried_at',
-  'last_error', 'parent', 'key' }
+  'last_error', 'parent', 'key', 'depth', 'traceparent' }
 
 -- taken(id, run, h, max): what a reserve answers of a task; and how many bytes of parameters that is.
 local function taken(id, run, h, max)
   local parameters, size = payload(id, max)
   return { id, run, h[4] or '', h[5] or '', h[6] or '', h[7] or '', h[8] or '', h[9] or '', h[10] or '', h[11] or '',
-    h[14] or '', h[15] or '', h[16] or '', h[18] or '', h[19] or '', h[20] or '', size, parameters }, parameters and #parameters or 0
+    h[14] or '', h[15] or '', h[16] or '', h[18] or '', h[19] or '', h[20] or '', h[21] or '', h[22] or '', size, parameters }, parameters and #parameters or 0
 end
 
 -- What forget needs to know of each task, in this order.

@@ -6,8 +6,10 @@
 -- ARGV    1 clock override  2 queue  3 listener  4 channels' queues to wake, by spaces
 --         then for each task: id, run, process ID, action (complete, failed, retry, reschedule or
 --         reject), reason ("" when complete), result or error as text, bytes of the result ("" if the
---         text is it), delay in seconds (only when it is tried again)
--- RETURNS for each task 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'
+--         text is it), delay in seconds (only when it is tried again), number of tasks that come into being
+--         when it is complete, and each of these: queue, and the task as batch.lua has it
+-- RETURNS for each task 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; or 'closed' and
+--         the queue that takes no tasks, and it is still held
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', COMPLETE_ .. queue, 'list', FAILED_ .. queue, 'list',
   STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
@@ -53,18 +55,45 @@ local function again(id, key, mark, action, text, delay)
   return waits
 end
 
-local out = {}
-for at = 5, #ARGV, 8 do
+-- children(at, each): calls each for the queue and the place of every task that comes of the one at at, until it
+-- returns something, and returns that and where the next task begins.
+local function children(at, each)
+  local found
+  local place = at + 9
+  for _ = 1, tonumber(ARGV[at + 8]) do
+    found = found or each(ARGV[place], place + 1)
+    place = beyond(place + 1)
+  end
+  return found, place
+end
+
+-- Tasks of one queue come into being together, when all are settled.
+local batches, order = {}, {}
+local function bear(name, place)
+  if not batches[name] then
+    batches[name] = batch(name, clock)
+    order[#order + 1] = name
+  end
+  enqueue(batches[name], place)
+end
+
+local out, at = {}, 5
+while at <= #ARGV do
   local id, run, pid, action, reason, text, bytes, delay = unpack(ARGV, at, at + 7)
   local key = TASK_ .. id
   local hold = holder(key, listener, run)
+  local shut, after = children(at, function(name) return closed(name) and name end)
   if hold == 'done' then
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
     redis.call('LREM', KEYS[1], -1, id)
     redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     out[#out + 1] = 'gone'
-  elseif hold == 'lost' or redis.call('LREM', KEYS[1], -1, id) == 0 then
+  elseif hold == 'lost' then
+    out[#out + 1] = 'lost'
+  elseif shut then
+    out[#out + 1] = 'closed ' .. shut
+  elseif redis.call('LREM', KEYS[1], -1, id) == 0 then
     out[#out + 1] = 'lost'
   else
     redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
@@ -72,6 +101,7 @@ for at = 5, #ARGV, 8 do
     if action == 'complete' then
       count(key, 'attempts')
       complete(id, key, mark, text, bytes)
+      children(at, bear)
     elseif action == 'failed' then
       count(key, 'attempts')
       fail(queue, id, clock, reason, text, 'settled', mark)
@@ -80,7 +110,9 @@ for at = 5, #ARGV, 8 do
     end
     out[#out + 1] = answer
   end
+  at = after
 end
+for _, name in ipairs(order) do finish(batches[name]) end
 if completed > 0 then count(STATS_ .. queue, 'complete', completed) end
 if woken then announce(CHANNEL_ .. queue) end
 for name in string.gmatch(ARGV[4], '%S+') do announce(CHANNEL_ .. name) end

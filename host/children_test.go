@@ -1,0 +1,168 @@
+package host
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// breeding is a handler that enqueues: its input is a letter that says how it ends (c: complete, f: fail, t: trap), a
+// digit for how many tasks more, and the queue; the rest are the options, behind a space. It writes the last answer, if
+// that is an error, else the last ID.
+func breeding(t testing.TB) []byte {
+	t.Helper()
+	return runtimetest.BuildCHandler(t, `
+#include "quern.h"
+static char input[1000], id[200];
+QUERN_HANDLER int32_t handle(void) {
+	uint32_t size = quern_input_read(0, input, sizeof input), end = 2;
+	while (end < size && input[end] != ' ') end++;
+	uint32_t options = end < size ? end + 1 : end;
+	int32_t answer = 0;
+	for (int i = input[1] == '*' ? 257 : input[1] - '0'; i > 0; i--)
+		answer = quern_enqueue(input + 2, end - 2, input, size, input + options, size - options);
+	if (input[0] == 't') __builtin_trap();
+	if (input[0] == 'f') return 1;
+	if (answer >= 0) return quern_output_write(id, quern_result_read(0, id, sizeof id));
+	char digits[3] = {'-', '0' + -answer / 10, '0' + -answer % 10};
+	return quern_output_write(digits, 3);
+}`)
+}
+
+const breedingManifest = `
+retry: {max_attempts: 1}
+capabilities:
+  enqueue: {queues: [born, breeding, "many.*"]%s}
+`
+
+// breed starts a host with that handler.
+func breed(t testing.TB, more string) *node {
+	t.Helper()
+	return start(t, settings{
+		guests: map[string][]byte{"breeding": breeding(t)}, yaml: map[string]string{"breeding": fmt.Sprintf(breedingManifest, more)},
+	})
+}
+
+// A task's children come into being when it completes, and not if it fails.
+func TestChildren(t *testing.T) {
+	t.Parallel()
+	n := breed(t, "")
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	parent := n.wait(n.enqueueAs("breeding", `c2born {"key":"k","labels":{"a":"b"},"priority":70}`, queue.Options{Traceparent: trace}))
+	n.count("born", queue.Pending, 2)
+	child := n.task(string(parent.Result))
+	if child.Parent != parent.ID || child.Depth != 1 || child.Traceparent != trace || child.Key != "k" || child.Labels["a"] != "b" ||
+		child.Priority != 70 || string(child.Parameters) != string(parent.Parameters) {
+		t.Errorf("child %+v of %+v", child, parent)
+	}
+	for _, end := range []string{"f", "t"} {
+		if task := n.wait(n.enqueue("breeding", end+"2born")); task.Status != queue.Failed {
+			t.Errorf("%+v", task)
+		}
+	}
+	n.count("born", queue.Pending, 2)
+	if task := n.wait(n.enqueue("breeding", `c1born {"id":"named"}`)); string(task.Result) != "named" || n.task("named").Parent != task.ID {
+		t.Errorf("%+v", task)
+	}
+	if calls := n.metric("quern_host_calls_total", "function", "enqueue", "result", "ok"); calls != 2+2+2+1 {
+		t.Errorf("%v calls", calls)
+	}
+}
+
+// By after: call they come into being at once, and the queue's limit holds.
+func TestChildrenAtOnce(t *testing.T) {
+	t.Parallel()
+	n := breed(t, ", after: call")
+	n.wait(n.enqueue("breeding", "t2born"))
+	n.count("born", queue.Pending, 2)
+	if err := n.client.Queue("born").SetLimit(n.ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	if task := n.wait(n.enqueue("breeding", "c1born")); len(task.Result) != 36 {
+		t.Errorf("%q: %+v", task.Result, task.Failure())
+	}
+	if task := n.wait(n.enqueue("breeding", "c1born")); string(task.Result) != "-06" { // EQUOTA
+		t.Errorf("%q, want EQUOTA: %+v", task.Result, task.Failure())
+	}
+	n.count("born", queue.Pending, 3)
+}
+
+// What a task may not enqueue is refused, and the log says why.
+func TestChildrenRefused(t *testing.T) {
+	t.Parallel()
+	n := breed(t, ", depth: 3")
+	for name, tt := range map[string]struct{ input, want, line string }{
+		"Queue":   {"c1other", "-03", `the queue "other": add it to capabilities.enqueue.queues`},
+		"Option":  {`c1born {"delay":1}`, "-01", `the options: json: unknown field "delay"`},
+		"Value":   {`c1born {"priority":101}`, "-01", "priority 101: use 0 to 100"},
+		"Name":    {"c1many.\x7f", "-01", "use 1 to 128 printable"},
+		"Many":    {"c*born", "-11", "a task may enqueue 256 tasks"},
+		"Pattern": {"c1many.x", "", ""},
+	} {
+		task := n.wait(n.enqueue("breeding", tt.input))
+		if tt.want != "" && string(task.Result) != tt.want || tt.want == "" && len(task.Result) != 36 {
+			t.Errorf("%s: %q, want %s: %+v", name, task.Result, tt.want, task.Failure())
+		}
+		lines, err := n.client.Log(n.ctx, task.ID, 0)
+		if err != nil || tt.line != "" && (len(lines) != 1 || !strings.Contains(lines[0].Text, tt.line)) {
+			t.Errorf("%s: log %+v, %v, want %s", name, lines, err, tt.line)
+		}
+	}
+	n.count("born", queue.Pending, 256)
+
+	// A circle ends: each task enqueues one to its own queue.
+	id, results := n.enqueue("breeding", "c1breeding"), []string{}
+	for task := n.wait(id); ; task = n.wait(string(task.Result)) {
+		if results = append(results, string(task.Result)); len(task.Result) != 36 {
+			break
+		}
+	}
+	if len(results) != 4 || results[3] != "-11" {
+		t.Errorf("the chain's results are %q", results)
+	}
+}
+
+// A queue that somebody damaged fails the task whose children it would get, and nothing else.
+func TestChildrenOfADamagedQueue(t *testing.T) {
+	t.Parallel()
+	n := breed(t, "")
+	if err := n.rdb.SAdd(n.ctx, n.tenant+"_pending_tasks_born", "no list").Err(); err != nil {
+		t.Fatal(err)
+	}
+	bad, good := n.enqueue("breeding", "c1born"), n.enqueue("breeding", "c1many.x")
+	if task := n.wait(bad); task.Status != queue.Failed || !strings.Contains(task.Error, `enqueue in \"born\"`) {
+		t.Errorf("%+v", task)
+	}
+	if task := n.wait(good); task.Status != queue.Complete {
+		t.Errorf("%+v", task)
+	}
+}
+
+// Children are there once, whatever becomes of the answers from Redis.
+func TestChildrenThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]string{"AfterComplete": "", "AfterCall": ", after: call"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := queuetest.Start(t)
+			proxy := queuetest.NewProxy(t, server)
+			n := start(t, settings{
+				server: server, proxy: proxy, guests: map[string][]byte{"breeding": breeding(t)},
+				yaml: map[string]string{"breeding": fmt.Sprintf(breedingManifest, more)},
+			})
+			n.serving("breeding")
+			proxy.CutReplies(1, "parent") // what says whose child it is
+			if task := n.wait(n.enqueue("breeding", "c1born")); task.Status != queue.Complete || len(task.Result) != 36 {
+				t.Errorf("%q: %+v", task.Result, task.Failure())
+			}
+			if got := proxy.Cuts(); got != 1 {
+				t.Errorf("%d replies were cut, want 1", got)
+			}
+			n.count("born", queue.Pending, 1)
+		})
+	}
+}

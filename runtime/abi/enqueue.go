@@ -1,0 +1,102 @@
+package abi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// maxOptions bounds the options of an enqueued task, in bytes.
+const maxOptions = 64 << 10
+
+// strictly reads a JSON object of which every member is known.
+func strictly(text []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return fmt.Errorf("there is something behind the object")
+	}
+	return nil
+}
+
+// milliseconds is a time that a guest writes, at most a hundred years.
+func milliseconds(ms int64) time.Duration {
+	return time.Duration(min(ms, maxLifetime.Milliseconds())) * time.Millisecond
+}
+
+// parseChild reads the options of a task that is to be enqueued.
+func parseChild(options []byte) (service.Child, error) {
+	var fields struct {
+		ID          string            `json:"id"`
+		Key         string            `json:"key"`
+		Labels      map[string]string `json:"labels"`
+		Priority    *int              `json:"priority"`
+		Delay       int64             `json:"delay_ms"`
+		At          int64             `json:"at_ms"`
+		MaxAttempts int               `json:"max_attempts"`
+		Timeout     int64             `json:"timeout_ms"`
+		Unique      *struct {
+			Key string `json:"key"`
+			For int64  `json:"for_ms"`
+		} `json:"unique"`
+	}
+	if len(options) > 0 {
+		if err := strictly(options, &fields); err != nil {
+			return service.Child{}, err
+		}
+	}
+	child := service.Child{
+		ID: fields.ID, Key: fields.Key, Labels: fields.Labels, Priority: fields.Priority,
+		Delay: milliseconds(fields.Delay), MaxAttempts: fields.MaxAttempts, Timeout: milliseconds(fields.Timeout),
+	}
+	if fields.At != 0 {
+		child.At = time.UnixMilli(fields.At)
+	}
+	if fields.Unique != nil {
+		child.Unique = &service.Unique{Key: fields.Unique.Key, For: milliseconds(fields.Unique.For)}
+	}
+	return child, nil
+}
+
+// enqueue is enqueue(queue, length, body, length, options, length), which fills the slot with the new task's ID. The
+// host keeps it until the task ends: it takes of what the output may have.
+func (s *System) enqueue(mem api.Memory, a []uint64) errno {
+	enqueuer := s.services.Enqueue
+	if enqueuer == nil { // before anything large is copied
+		return s.do("enqueue", false, nil)
+	}
+	in := s.reader(mem, a)
+	queue, body, options := in.name(), in.bytes(maxBody), in.bytes(maxOptions)
+	if in.wrong != errnoSuccess {
+		return in.wrong
+	}
+	child, err := parseChild(options)
+	if err != nil {
+		return s.refuse("enqueue", fmt.Errorf("%w: the options: %w", service.ErrInvalid, err))
+	}
+	child.Queue, child.Body = queue, body
+	size := len(queue) + len(body) + len(options)
+	if !s.host.Reserve(size) {
+		return errnoTooBig
+	}
+	var id string
+	answer := s.do("enqueue", true, func(ctx context.Context) (err error) {
+		id, err = enqueuer.Enqueue(ctx, child)
+		return err
+	})
+	if answer != errnoSuccess {
+		s.host.Reserve(-size)
+		return answer
+	}
+	return s.fill(id)
+}
