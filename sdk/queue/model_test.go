@@ -197,6 +197,40 @@ func (m *model) unhold(id string, task *modelTask) {
 	node.reserved = slices.Delete(node.reserved, i, i+1)
 }
 
+// newborn is a task that is about to be enqueued.
+type newborn struct {
+	id   string
+	task *modelTask
+}
+
+// bear enqueues a task that is due at a moment.
+func (m *model) bear(n newborn, due int) {
+	m.tasks[n.id] = n.task
+	m.totals["enqueued"]++
+	n.task.bornAt(due)
+	if due > m.now {
+		n.task.status, m.scheduled[n.id] = Scheduled, due
+		return
+	}
+	n.task.status, m.pending[n.task.priority] = Pending, append(m.pending[n.task.priority], n.id)
+}
+
+func (t *modelTask) bornAt(moment int) {
+	if t.maxAge > 0 {
+		t.expires = moment + t.maxAge
+	}
+}
+
+// children draws what a task has enqueued, whatever becomes of it.
+func (m *model) children(r *rapid.T, s *Settlement) (born []newborn) {
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(r, "children") {
+		task, options := m.newTask(r)
+		s.Children = append(s.Children, Child{"q", Spec{Options: options}})
+		born = append(born, newborn{options.ID, task})
+	}
+	return born
+}
+
 // newTask draws a task and says what its producer asks for.
 func (m *model) newTask(r *rapid.T) (*modelTask, Options) {
 	task := &modelTask{priority: rapid.SampledFrom(append(priorities, DefaultPriority, DefaultPriority)).Draw(r, "priority")}
@@ -207,14 +241,7 @@ func (m *model) newTask(r *rapid.T) (*modelTask, Options) {
 	}
 	m.made++
 	options.ID = fmt.Sprintf("task%03d", m.made)
-	m.totals["enqueued"]++
 	return task, options
-}
-
-func (t *modelTask) bornAt(moment int) {
-	if t.maxAge > 0 {
-		t.expires = moment + t.maxAge
-	}
 }
 
 // enqueue makes up to three tasks, of which some may exist already.
@@ -231,10 +258,7 @@ func (m *model) enqueue(r *rapid.T) {
 		if len(m.deleted) > 0 && rapid.Bool().Draw(r, "the ID of a deleted task") {
 			options.ID, m.deleted = m.deleted[0], m.deleted[1:]
 		}
-		task.status = Pending
-		task.bornAt(m.now)
-		m.tasks[options.ID] = task
-		m.pending[task.priority] = append(m.pending[task.priority], options.ID)
+		m.bear(newborn{options.ID, task}, m.now)
 		specs, existed = append(specs, Spec{Options: options}), append(existed, false)
 	}
 	receipts, err := m.queue(r).EnqueueMany(m.w.ctx, specs)
@@ -255,9 +279,7 @@ func (m *model) schedule(r *rapid.T) {
 	if _, err := m.queue(r).Enqueue(m.w.ctx, nil, options); err != nil {
 		r.Fatal(err)
 	}
-	task.status = Scheduled
-	task.bornAt(m.now + delay)
-	m.tasks[options.ID], m.scheduled[options.ID] = task, m.now+delay
+	m.bear(newborn{options.ID, task}, m.now+delay)
 }
 
 // pass lets time pass; the nodes that live renew their leases meanwhile.
@@ -398,6 +420,7 @@ func (m *model) settle(r *rapid.T) {
 	if action != "complete" && action != "fail" {
 		settlement.Again, settlement.Delay = action, time.Duration(delay)*time.Second
 	}
+	children := m.children(r, &settlement)
 	node := task.node
 	for repeat := range 2 { // it finds its own mark
 		errs, err := node.Settle(m.w.ctx, "q", []Settlement{settlement})
@@ -413,6 +436,9 @@ func (m *model) settle(r *rapid.T) {
 		task.attempts++
 		task.status, m.complete = Complete, append(m.complete, id)
 		m.totals["complete"]++
+		for _, child := range children {
+			m.bear(child, m.now)
+		}
 	case "fail":
 		task.attempts++
 		m.fail(id, ReasonTrap)
