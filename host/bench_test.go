@@ -12,8 +12,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// How many tasks a second go through one host, with so many slots: commands and handlers that do nothing, and a
-// handler that parses and writes an order of 1 KB.
+// How many tasks a second go through one host, with so many slots: commands and handlers that do nothing, and such
+// that parse and write an order of 1 KB.
 func BenchmarkHost(b *testing.B) {
 	order := map[string][]byte{"plugin.sample": runtimetest.JSONInput(), "plugin.yaml": []byte("warm: {input: plugin.sample}")}
 	for _, guest := range []struct {
@@ -24,7 +24,10 @@ func BenchmarkHost(b *testing.B) {
 	}{
 		{"CommandC", runtimetest.Empty(b), "", nil},
 		{"CommandGo", runtimetest.EmptyGo(b), "", nil},
+		{"CommandCJSON", runtimetest.C.JSONCommand(b), string(runtimetest.JSONInput()), nil},
+		{"CommandGoJSON", runtimetest.Go.JSONCommand(b), string(runtimetest.JSONInput()), nil},
 		{"HandlerC", runtimetest.C.Empty(b), "", nil},
+		{"HandlerCJSON", runtimetest.C.JSON(b), string(runtimetest.JSONInput()), order},
 		{"HandlerGoJSON", runtimetest.Go.JSON(b), string(runtimetest.JSONInput()), order},
 	} {
 		for _, slots := range []int{4, 32, 256} {

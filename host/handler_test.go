@@ -15,7 +15,7 @@ func bulky(t testing.TB, number string) []byte {
 	return runtimetest.BuildCHandler(t, `
 #include "quern.h"
 static volatile unsigned char block[4 << 20];
-HANDLER int32_t handle(void) {
+QUERN_HANDLER int32_t handle(void) {
 	for (uint32_t i = 0; i < sizeof block; i += 4096) {
 		if (block[i]) return 65;
 		block[i] = N;
@@ -33,11 +33,11 @@ func numbered(t testing.TB, number string) []byte {
 #include <unistd.h>
 #include "quern.h"
 static char text[] = N;
-HANDLER int32_t handle(void) {
+QUERN_HANDLER int32_t handle(void) {
 	char tenths = '0';
-	input_read(0, &tenths, 1);
+	quern_input_read(0, &tenths, 1);
 	usleep((tenths - '0') * 100000);
-	return output_write(text, strlen(text));
+	return quern_output_write(text, strlen(text));
 }`, `-DN="`+number+`"`)
 }
 
@@ -47,16 +47,16 @@ func telling(t testing.TB) []byte {
 	t.Helper()
 	return runtimetest.BuildCHandler(t, `
 #include "quern.h"
-HANDLER int32_t handle(void) {
+QUERN_HANDLER int32_t handle(void) {
 	int64_t attempt;
-	task_number(0, &attempt);
-	if (attempt == 1) return error_set("no luck", 7), 1;
+	quern_task_number(0, &attempt);
+	if (attempt == 1) return quern_error_set("no luck", 7), 1;
 	static char text[100];
 	for (int32_t field = 4; field <= 6; field++) {
-		int32_t size = task_text(field);
-		result_read(0, text, sizeof text);
-		output_write(text, size);
-		output_write("|", 1);
+		int32_t size = quern_task_text(field);
+		quern_result_read(0, text, sizeof text);
+		quern_output_write(text, size);
+		quern_output_write("|", 1);
 	}
 	return 0;
 }`)
@@ -69,9 +69,9 @@ func willing(t testing.TB) []byte {
 #include <stdio.h>
 #include <unistd.h>
 #include "quern.h"
-HANDLER int32_t handle(void) {
+QUERN_HANDLER int32_t handle(void) {
 	fputs("ready\n", stderr);
-	while (!cancelled()) usleep(1000);
-	return output_write("told", 4);
+	while (!quern_cancelled()) usleep(1000);
+	return quern_output_write("told", 4);
 }`)
 }

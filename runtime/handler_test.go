@@ -74,7 +74,7 @@ func TestHandler(t *testing.T) {
 					if test.want.Kind != Trap && len(got.Backtrace) > 0 {
 						t.Errorf("backtrace %v", got.Backtrace)
 					}
-					got.Output, got.Fuel, got.CPU, got.GuestTime, got.HostTime, got.Backtrace = nil, 0, 0, 0, 0, nil
+					got.Output, got.Fuel, got.CPU, got.GuestTime, got.WaitTime, got.Backtrace = nil, 0, 0, 0, 0, nil
 					if fmt.Sprint(got) != fmt.Sprint(test.want) {
 						t.Errorf("outcome =\n%+v, want\n%+v", got, test.want)
 					}

@@ -29,18 +29,14 @@ func runOf(ctx context.Context) *run {
 }
 
 // hostFunction is the one wrapper through which guests call the functions of the host. It finds the call
-// that the guest runs for, looks whether that may go on, charges the price, and makes a panic of the host's
-// code the host's own fault. What it wraps touches the guest's memory on the calling goroutine alone, and
-// keeps nothing of it.
+// that the guest runs for, charges the price, and makes a panic of the host's code the host's own fault. What it
+// wraps touches the guest's memory on the calling goroutine alone, and keeps nothing of it. Whether the call may go
+// on is looked at with a tick, which comes with every fiftieth price at the latest, and after a wait: to read the
+// clock each time would be half of what a short function costs.
 func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		r := runOf(ctx)
-		began := time.Now()
-		defer func() {
-			r.hostTime += time.Since(began)
-			r.guard(recover())
-		}()
-		r.check(began)
+		defer func() { r.guard(recover()) }()
 		r.Spend(hostPrice)
 		f(r, mod.Memory(), stack)
 	}
@@ -126,15 +122,28 @@ func (r *run) Wait(d time.Duration) {
 	if left := time.Until(r.deadline); !r.deadline.IsZero() && left < d {
 		d = left
 	}
-	r.meter.pause()
-	timer := time.NewTimer(d)
-	select {
-	case <-timer.C:
-	case <-r.done:
-		timer.Stop()
-	}
-	r.meter.resume()
-	r.check(time.Now())
+	r.wait(func() {
+		timer := time.NewTimer(d)
+		select {
+		case <-timer.C:
+		case <-r.done:
+			timer.Stop()
+		}
+	})
+}
+
+// wait does what takes long while other guests run.
+func (r *run) wait(what func()) {
+	begun := r.meter.pause()
+	var ended time.Time
+	func() {
+		defer func() {
+			ended = r.meter.resume()
+			r.waited += ended.Sub(begun)
+		}()
+		what()
+	}()
+	r.check(ended)
 }
 
 // Exit implements wasi.Host.
@@ -206,12 +215,7 @@ func (r *run) Do(f func(ctx context.Context)) {
 		ctx, cancel = context.WithDeadline(ctx, r.deadline)
 		defer cancel()
 	}
-	r.meter.pause()
-	func() {
-		defer r.meter.resume()
-		f(ctx)
-	}()
-	r.check(time.Now())
+	r.wait(func() { f(ctx) })
 }
 
 // Refused implements abi.Host. Of each function it is told once.

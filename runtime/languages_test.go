@@ -282,8 +282,8 @@ func checkRandom(t *testing.T, _ string, r ran) {
 
 // checkSleep: the time passes for the guest, and on the host's account.
 func checkSleep(t *testing.T, _ string, r ran) {
-	if got := complete(t, r.Outcome); got != "0 slept" || r.HostTime < 20*time.Millisecond {
-		t.Errorf("the guest %s, %v in the host", got, r.HostTime)
+	if got := complete(t, r.Outcome); got != "0 slept" || r.WaitTime < 20*time.Millisecond {
+		t.Errorf("the guest %s, %v in the host", got, r.WaitTime)
 	}
 }
 

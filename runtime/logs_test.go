@@ -120,7 +120,7 @@ func TestLogOfHandler(t *testing.T) {
 	module := load(t, runtimetest.BuildCHandler(t, `
 #include <stdio.h>
 #include "quern.h"
-HANDLER int32_t handle(void) {
+QUERN_HANDLER int32_t handle(void) {
 	setvbuf(stdout, NULL, _IONBF, 0);
 	fputs("resizing...", stdout);
 	fputs("quern:progress=0.5 half\n", stderr);

@@ -75,10 +75,12 @@ func (m *meter) pause() (now time.Time) {
 	return now
 }
 
-// resume begins a slice after a wait.
-func (m *meter) resume() {
+// resume begins a slice after a wait, and tells the time.
+func (m *meter) resume() (now time.Time) {
 	m.gate.again()
-	m.begin(time.Now())
+	now = time.Now()
+	m.begin(now)
+	return now
 }
 
 // begin begins a slice on a thread of its own, for only so the thread's clock is the guest's.

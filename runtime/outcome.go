@@ -72,10 +72,11 @@ type Outcome struct {
 	// CPU is the processor time that the call took, in the guest and in the host's functions for it; where the
 	// system is not Linux, the time without waits.
 	CPU time.Duration
-	// GuestTime is the wall-clock time from the making of the instance to its end, without HostTime.
+	// GuestTime is the wall-clock time from the making of the instance to its end, without WaitTime.
 	GuestTime time.Duration
-	// HostTime is the wall-clock time in functions of the host that the guest called, waits included.
-	HostTime time.Duration
+	// WaitTime is the wall-clock time for which the guest slept, or waited for a service of the host or for its next turn
+	// after that.
+	WaitTime time.Duration
 	// Err is the cause of a HostFault or of Cancelled, for the host's own log only.
 	Err error
 }

@@ -98,10 +98,10 @@ func residueCommandInC(t testing.TB) []byte {
 	source := replaced(t, runtimetest.C.HandlerSource(t, "residue"), `#include "quern.h"`, `
 		#include <stdint.h>
 		#include <unistd.h>
-		#define HANDLER
-		static int32_t input_read(uint32_t offset, void *to, uint32_t capacity) { return read(0, to, capacity); }
-		static int32_t output_write(const void *from, uint32_t size) { return write(1, from, size); }
-		static int32_t error_set(const void *text, uint32_t size) { return write(2, text, size); }
+		#define QUERN_HANDLER
+		static int32_t quern_input_read(uint32_t offset, void *to, uint32_t capacity) { return read(0, to, capacity); }
+		static int32_t quern_output_write(const void *from, uint32_t size) { return write(1, from, size); }
+		static int32_t quern_error_set(const void *text, uint32_t size) { return write(2, text, size); }
 		void __wasm_call_ctors(void);`)
 	return runtimetest.BuildC(t, source+`
 		__attribute__((export_name("_start"))) void _start(void) {

@@ -93,25 +93,25 @@ static int overflow(void) { for (;;) put(1, text, sizeof text); }
 #include "quern.h"
 static size_t look_at_task(char mode) {
 	if (mode == 'w') return 0;
-	say("slot: %d\n", result_read(0, buffer, sizeof buffer));
+	say("slot: %d\n", quern_result_read(0, buffer, sizeof buffer));
 	for (int field = 0; field < 7; field++) {
-		int n = task_text(field);
-		result_read(0, buffer, n);
+		int n = quern_task_text(field);
+		quern_result_read(0, buffer, n);
 		say("text %d: %.*s\n", field, n, buffer);
 	}
 	int64_t number[4];
-	for (int field = 0; field < 4; field++) task_number(field, &number[field]);
+	for (int field = 0; field < 4; field++) quern_task_number(field, &number[field]);
 	say("attempt %d of %d, deadline %d, fuel bound %d, cancelled %d\n",
-		(int)number[0], (int)number[1], number[2] != 0, number[3] != INT64_MAX, cancelled());
+		(int)number[0], (int)number[1], number[2] != 0, number[3] != INT64_MAX, quern_cancelled());
 	return 0;
 }
 static void leave_with_task(char mode) {
-	output_write(canary, strlen(canary));
-	error_set(canary, strlen(canary));
-	retry_after(17000);
-	if (mode != 'w') task_text(0);
+	quern_output_write(canary, strlen(canary));
+	quern_error_set(canary, strlen(canary));
+	quern_retry_after(17000);
+	if (mode != 'w') quern_task_text(0);
 }
-static int overflow(void) { while (output_write(text, sizeof text) == 0); return 3; }
+static int overflow(void) { while (quern_output_write(text, sizeof text) == 0); return 3; }
 #endif
 
 static void leave_files(void) {
@@ -184,7 +184,7 @@ static int run(size_t n) {
 #ifdef COMMAND
 int main(void) { return run(get(0, input, sizeof input)); }
 #else
-HANDLER int32_t handle(void) { return run(input_read(0, input, sizeof input)); }
+QUERN_HANDLER int32_t handle(void) { return run(quern_input_read(0, input, sizeof input)); }
 #endif
 `
 

@@ -38,7 +38,7 @@ type run struct {
 	ending   <-chan struct{} // the caller's wish
 	own      bool            // the timeout is the task's own
 	deadline time.Time       // zero is none
-	hostTime time.Duration
+	waited   time.Duration
 
 	denied   func(function, reason string) // the caller's
 	refusals []string                      // functions of which it was told
@@ -80,8 +80,8 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	stopped := r.meter.stop()
 	m.touch(stopped)
 	outcome := r.finish(err)
-	outcome.HostTime = r.hostTime
-	outcome.GuestTime = stopped.Sub(started) - r.hostTime
+	outcome.WaitTime = r.waited
+	outcome.GuestTime = stopped.Sub(started) - r.waited
 	*r = run{}
 	runs.Put(r)
 	p.give(i, outcome.Kind != HostFault, stopped)

@@ -224,11 +224,11 @@ func TestRunSleep(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.Sleep(t))
 	got := call(t, module, "50", Limits{})
-	if output := complete(t, got); output != "awake\n" || got.HostTime < 50*time.Millisecond || got.CPU >= 50*time.Millisecond {
-		t.Errorf("output = %q after %v, want awake after 50ms", output, got.HostTime)
+	if output := complete(t, got); output != "awake\n" || got.WaitTime < 50*time.Millisecond || got.CPU >= 50*time.Millisecond {
+		t.Errorf("output = %q after %v, want awake after 50ms", output, got.WaitTime)
 	}
 	got = call(t, module, "86400000", Limits{Timeout: 50 * time.Millisecond})
-	if took := got.GuestTime + got.HostTime; got.Kind != LimitExceeded || got.Limit.Name != "timeout" || took < 50*time.Millisecond || took > patience {
+	if took := got.GuestTime + got.WaitTime; got.Kind != LimitExceeded || got.Limit.Name != "timeout" || took < 50*time.Millisecond || took > patience {
 		t.Errorf("outcome = %+v after %v, want the timeout after 50ms", got, took)
 	}
 }

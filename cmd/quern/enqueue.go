@@ -18,19 +18,19 @@ import (
 
 // enqueueOptions are the flags of `quern enqueue`.
 type enqueueOptions struct {
-	id, key, parent string
-	at, deadline    string
-	labels          []string
-	delay, timeout  time.Duration
-	priority        int
-	unique          uniqueness
-	uniqueFor       time.Duration
-	retry           queue.Retry
-	backoff         *choice
-	noJitter        bool
-	replicas        int
-	wait            bool
-	waitTimeout     time.Duration
+	id, key, parent, traceparent string
+	at, deadline                 string
+	labels                       []string
+	delay, timeout               time.Duration
+	priority                     int
+	unique                       uniqueness
+	uniqueFor                    time.Duration
+	retry                        queue.Retry
+	backoff                      *choice
+	noJitter                     bool
+	replicas                     int
+	wait                         bool
+	waitTimeout                  time.Duration
 }
 
 func newEnqueue(env environment) *cobra.Command {
@@ -74,6 +74,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.key, "key", "", "your own name for what the task is about")
 	f.StringArrayVar(&o.labels, "label", nil, "a label of your own, `NAME=VALUE`; may be given up to 16 times")
 	f.StringVar(&o.parent, "parent", "", "`ID` of the task that this one comes from")
+	f.StringVar(&o.traceparent, "traceparent", "", "the trace that it belongs to, as the header of that name has it; so do the tasks that it enqueues")
 	newPeriod(f, &o.delay, "delay", 0, "run it after this time (default at once)")
 	f.StringVar(&o.at, "at", "", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
 	f.IntVar(&o.priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
@@ -128,7 +129,7 @@ func (u *uniqueness) unique(life time.Duration) *queue.Unique {
 // task makes the options of the task from the flags.
 func (o *enqueueOptions) task(cmd *cobra.Command) (queue.Options, error) {
 	options := queue.Options{
-		ID: o.id, Key: o.key, Parent: o.parent, Delay: o.delay, Timeout: o.timeout, Priority: &o.priority, Retry: o.retry,
+		ID: o.id, Key: o.key, Parent: o.parent, Traceparent: o.traceparent, Delay: o.delay, Timeout: o.timeout, Priority: &o.priority, Retry: o.retry,
 	}
 	options.Retry.Backoff = queue.Backoff(o.backoff.word)
 	if o.noJitter {
@@ -139,7 +140,7 @@ func (o *enqueueOptions) task(cmd *cobra.Command) (queue.Options, error) {
 	if options.Labels, err = parseLabels(cmd, o.labels); err != nil {
 		return options, err
 	}
-	for _, name := range []string{"id", "at", "parent", "deadline"} { // as from a shell's variable that is not set
+	for _, name := range []string{"id", "at", "parent", "traceparent", "deadline"} { // as from a shell's variable that is not set
 		if flag := cmd.Flag(name); flag.Changed && flag.Value.String() == "" {
 			return options, usagef("--%s is empty: give it a value, or leave it out", name)
 		}

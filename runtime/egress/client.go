@@ -36,14 +36,34 @@ func New(cfg Config) *Client {
 // For is the service of one plugin of a tenant, which may do what the grants allow. It needs no end of its own. The
 // tenant's connections are kept until the client is closed, or nobody has used them for a while.
 func (c *Client) For(tenant string, grants []Grant) service.HTTP {
+	return c.plugin(tenant, plugin{grants: slices.Clone(grants)})
+}
+
+// Ceiling is what the host grants a plugin at most.
+type Ceiling struct {
+	// Grants are needed beside those of the manifest.
+	Grants []Grant
+	// Place is where one could be added, for messages: the name of a file, and what of it.
+	Place string
+}
+
+// ForUnder is For, where a request has to be granted by the ceiling as well.
+func (c *Client) ForUnder(tenant string, grants []Grant, ceiling Ceiling) service.HTTP {
+	ceiling.Grants = slices.Clone(ceiling.Grants)
+	return c.plugin(tenant, plugin{grants: slices.Clone(grants), ceiling: &ceiling})
+}
+
+// plugin completes the service of a plugin of a tenant.
+func (c *Client) plugin(tenant string, p plugin) service.HTTP {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p, ok := c.pools[tenant]
+	shared, ok := c.pools[tenant]
 	if !ok {
-		p = newPool(c)
-		c.pools[tenant] = p
+		shared = newPool(c)
+		c.pools[tenant] = shared
 	}
-	return &plugin{client: c, pool: p, grants: slices.Clone(grants)}
+	p.client, p.pool = c, shared
+	return &p
 }
 
 // Close ends the requests under way, as unavailable, and all connections. Later ones are unavailable, too.
@@ -99,9 +119,10 @@ func (c *Client) remove(key any) {
 
 // plugin is the service of one plugin.
 type plugin struct {
-	client *Client
-	pool   *pool
-	grants []Grant
+	client  *Client
+	pool    *pool
+	grants  []Grant
+	ceiling *Ceiling // nil for none
 }
 
 // Do sends a request. See service.HTTP; headers that the host sets itself and URLs that can be read in several ways
@@ -157,8 +178,9 @@ func (p *plugin) check(r service.Request) (target, *http.Request, error) {
 	if !granted(p.grants, r.Method, t) {
 		return target{}, nil, fmt.Errorf("%s %s: %w: the manifest would have to say: capabilities: {http: [%s]}", r.Method, t, service.ErrDenied, line)
 	}
-	if cfg.Ceiling != nil && !granted(cfg.Ceiling, r.Method, t) {
-		return target{}, nil, fmt.Errorf("%s %s: %w: the manifest grants it, and the operator's ceiling does not have %s", r.Method, t, service.ErrDenied, line)
+	if p.ceiling != nil && !granted(p.ceiling.Grants, r.Method, t) {
+		return target{}, nil, fmt.Errorf("%s %s: %w: the manifest grants it and the host does not: %s would have to say: capabilities: {http: [%s]}",
+			r.Method, t, service.ErrDenied, p.ceiling.Place, line)
 	}
 	header, err := headers(r.Headers, len(r.Method)+len(r.URL), cfg.MaxHeader)
 	if err != nil {

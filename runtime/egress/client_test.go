@@ -129,12 +129,18 @@ func TestCeiling(t *testing.T) {
 	for _, c := range []struct {
 		ceiling []Grant
 		want    error
-	}{{nil, nil}, {[]Grant{}, service.ErrDenied}, {[]Grant{post}, service.ErrDenied}, {grants(t, "http://example.com", s.URL), nil}} {
-		r, err := get(t, setup(t, Config{Networks: loopback, Ceiling: c.ceiling}).For("a", grants(t, s.URL)), s.URL)
+	}{{nil, service.ErrDenied}, {[]Grant{post}, service.ErrDenied}, {grants(t, "http://example.com", s.URL), nil}} {
+		client := setup(t, Config{Networks: loopback})
+		r, err := get(t, client.ForUnder("a", grants(t, s.URL), Ceiling{c.ceiling, "a of grants.yaml"}), s.URL)
 		if c.want == nil {
 			succeeds(t, r, err, 200, string(r.Body))
 		} else {
 			fails(t, r, err, c.want)
+			want := fmt.Sprintf("GET %s: denied: the manifest grants it and the host does not: "+
+				"a of grants.yaml would have to say: capabilities: {http: [{host: %q, methods: [GET]}]}", s.URL, s.URL)
+			if err.Error() != want {
+				t.Errorf("error %v, want %s", err, want)
+			}
 		}
 	}
 }

@@ -70,11 +70,73 @@ func parseHost(host string) (Grant, error) {
 
 // String is the grant as a manifest has it.
 func (g Grant) String() string {
+	return fmt.Sprintf("{host: %q, methods: [%s]}", g.Host(), strings.Join(g.methods, ", "))
+}
+
+// Host is the host or the names as a manifest has them.
+func (g Grant) Host() string {
 	origin := g.origin.String()
 	if g.wildcard {
 		origin = strings.Replace(origin, "://", "://*.", 1)
 	}
-	return fmt.Sprintf("{host: %q, methods: [%s]}", origin, strings.Join(g.methods, ", "))
+	return origin
+}
+
+// Methods are those that are granted.
+func (g Grant) Methods() []string { return slices.Clone(g.methods) }
+
+// Common are the grants that allow what one of each of both lists allows, and nothing else: one for each host or
+// wildcard, in the order of the first list.
+func Common(a, b []Grant) (grants []Grant) {
+	for _, one := range a {
+		for _, other := range b {
+			both, ok := one.common(other)
+			if !ok {
+				continue
+			}
+			same := func(g Grant) bool { return g.origin == both.origin && g.wildcard == both.wildcard }
+			if i := slices.IndexFunc(grants, same); i >= 0 {
+				grants[i].methods = union(grants[i].methods, both.methods)
+			} else {
+				grants = append(grants, both)
+			}
+		}
+	}
+	return grants
+}
+
+// common is what both grants allow; it is not ok if that is nothing.
+func (g Grant) common(other Grant) (both Grant, ok bool) {
+	switch {
+	case g.covers(other):
+		both = other
+	case other.covers(g):
+		both = g
+	}
+	both.methods = slices.DeleteFunc(slices.Clone(g.methods), func(m string) bool { return !slices.Contains(other.methods, m) })
+	return both, both.origin.host != "" && len(both.methods) > 0
+}
+
+// covers tells whether all hosts of another grant are hosts of this one.
+func (g Grant) covers(other Grant) bool {
+	if g.origin.scheme != other.origin.scheme || g.origin.port != other.origin.port {
+		return false
+	}
+	if g.origin.host == other.origin.host {
+		return g.wildcard == other.wildcard
+	}
+	below, ok := strings.CutSuffix(other.origin.host, "."+g.origin.host)
+	return g.wildcard && ok && below != "" && !other.origin.addr.IsValid()
+}
+
+// union has what is in either list, once.
+func union(a, b []string) []string {
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
 }
 
 // allows tells whether a request is granted.

@@ -126,3 +126,38 @@ func TestGrantIsRead(t *testing.T) {
 		}
 	})
 }
+
+// TestCommon: a request is allowed by what two lists have in common exactly if both allow it.
+func TestCommon(t *testing.T) {
+	t.Parallel()
+	hosts := []string{"https://example.com", "https://a.example.com", "https://b.a.example.com", "http://a.example.com", "https://a.example.com:8443", "https://10.0.0.7"}
+	written := append([]string{"https://*.example.com", "https://*.a.example.com", "https://*.com", "http://*.example.com"}, hosts...)
+	methods := []string{"GET", "POST", "PUT"}
+	some := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Grant {
+		g, err := ParseGrant(rapid.SampledFrom(written).Draw(t, "host"), rapid.SliceOfNDistinct(rapid.SampledFrom(methods), 1, 3, rapid.ID).Draw(t, "methods"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}), 0, 4)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := some.Draw(t, "a"), some.Draw(t, "b")
+		both := Common(a, b)
+		for _, host := range hosts {
+			to, _, err := parseURL(host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, method := range methods {
+				if got, want := granted(both, method, to), granted(a, method, to) && granted(b, method, to); got != want {
+					t.Fatalf("%s and %s are %s, which allow %s %s: %v, want %v", a, b, both, method, host, got, want)
+				}
+			}
+		}
+		for i, g := range both {
+			if slices.ContainsFunc(both[:i], func(o Grant) bool { return o.Host() == g.Host() }) {
+				t.Fatalf("%s and %s are %s, with one host twice", a, b, both)
+			}
+		}
+	})
+}

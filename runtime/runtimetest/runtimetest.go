@@ -7,7 +7,6 @@ package runtimetest
 import (
 	"bytes"
 	"context"
-	_ "embed" // for the header
 	"errors"
 	"fmt"
 	"os"
@@ -53,8 +52,8 @@ func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	return buildC(t, source, arguments)
 }
 
-// BuildCHandler compiles one C source to a handler, in the same way. The source may include "quern.h", which
-// declares the functions of quern_v1, and HANDLER marks the function that quern_handle is.
+// BuildCHandler compiles one C source to a handler, in the same way. The source may include "quern.h", the SDK of C
+// in sdk/c.
 func BuildCHandler(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return buildC(t, source, slices.Concat(arguments, []string{"-mexec-model=reactor"}))
@@ -72,11 +71,12 @@ func buildC(t testing.TB, source string, arguments []string) []byte {
 
 var clang = compiler("clang")
 
-//go:embed guests/handlers/quern.h
-var header []byte
-
 func compileC(ctx context.Context, source string, arguments []string) ([]byte, error) {
 	clang, err := clang()
+	if err != nil {
+		return nil, err
+	}
+	root, err := repository()
 	if err != nil {
 		return nil, err
 	}
@@ -85,10 +85,12 @@ func compileC(ctx context.Context, source string, arguments []string) ([]byte, e
 		if err := os.WriteFile(in, []byte(source), 0o600); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, "quern.h"), header, 0o600); err != nil {
-			return err
+		args := append([]string{"--target=wasm32-wasi", "-O2", "-I", filepath.Join(root, "sdk", "c"), "-o", out}, arguments...)
+		// TODO(transition): gone with the last source that has the short names.
+		for _, name := range strings.Fields("result_read result_size input_size input_read output_write error_set retry_after task_text task_number cancelled checkpoint_save checkpoint_load config_get secret_get kv_get kv_increment") {
+			args = append(args, "-D"+name+"=quern_"+name)
 		}
-		args := append([]string{"--target=wasm32-wasi", "-O2", "-o", out}, arguments...)
+		args = append(args, "-DHANDLER=QUERN_HANDLER")
 		if !slices.Contains(arguments, KeepNames) {
 			args = append(args, "-Wl,--strip-all")
 		}

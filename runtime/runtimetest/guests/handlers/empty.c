@@ -1,4 +1,4 @@
 // Completes.
 #include "quern.h"
 
-HANDLER int32_t handle(void) { return 0; }
+QUERN_HANDLER int32_t handle(void) { return 0; }

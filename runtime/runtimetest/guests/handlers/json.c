@@ -5,13 +5,13 @@
 #include <string.h>
 
 static char *input(void) {
-	int32_t n = input_size();
+	int32_t n = quern_input_size();
 	char *p = malloc(n + 1);
-	p[input_read(0, p, n)] = 0;
+	p[quern_input_read(0, p, n)] = 0;
 	return p;
 }
 
-static void output(const char *p, size_t n) { output_write(p, n); }
+static void output(const char *p, size_t n) { quern_output_write(p, n); }
 
 // ---- the same for all hosts
 #include <stdio.h>

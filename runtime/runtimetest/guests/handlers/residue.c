@@ -142,14 +142,14 @@ static int end(char ending, int task) {
 
 __attribute__((noinline)) static int run(uint32_t stack_pointer) {
 	uint8_t input[2];
-	int32_t n = input_read(0, input, sizeof input);
+	int32_t n = quern_input_read(0, input, sizeof input);
 	if (n == 0 || n == 1) return 0;
 	if (n < 0) found("input", n, (uint32_t)input); // the stack lies outside of memory
 	look(stack_pointer);
 	uint64_t *grown = grow(3);
 	if (report[0]) {
-		output_write(report, strlen(report));
-		error_set(report, strlen(report));
+		quern_output_write(report, strlen(report));
+		quern_error_set(report, strlen(report));
 		return 1;
 	}
 	fill(grown, 3 * PAGE, input[0]);
@@ -158,7 +158,7 @@ __attribute__((noinline)) static int run(uint32_t stack_pointer) {
 }
 
 // Nothing is on the stack yet: the pointer is where the last task should have left it.
-HANDLER int32_t handle(void) {
+QUERN_HANDLER int32_t handle(void) {
 	uint32_t stack_pointer;
 	__asm__ volatile(".globaltype __stack_pointer, i32\nglobal.get __stack_pointer\nlocal.set %0" : "=r"(stack_pointer));
 	return run(stack_pointer);

@@ -1,0 +1,83 @@
+package runtime
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/service"
+	near "github.com/quern-project/quern/runtime/service/memory"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// calling is a handler that calls a function of the host as often as its input says, in 8 bytes.
+const calling = `
+#include "quern.h"
+static char text[200] = "resized photo.jpg to 200x200 in 12ms";
+QUERN_HANDLER int32_t handle(void) {
+	int64_t n = 0;
+	quern_input_read(0, &n, sizeof n);
+	while (n-- > 0) CALL;
+	return 0;
+}`
+
+// BenchmarkHostCall is what one call of a function of quern_v1 costs: one that does nothing but answer, a line of the log,
+// and a value of 100 bytes that the guest copies, from memory and from Redis. "none" is the guest's loop alone. The time
+// of the task itself is in all of them, shared by 10,000 calls.
+func BenchmarkHostCall(b *testing.B) {
+	grants := []kv.Grant{{Bucket: "b", Write: true, Quota: 1 << 20}}
+	local := near.NewStore().For([]near.Grant{near.Grant(grants[0])})
+	far := kv.New(queuetest.Start(b).Client(b), queuetest.Tenant()).For(grants)
+	for _, store := range []service.KV{local, far} {
+		if err := store.Set(b.Context(), "b", "k", make([]byte, 100), 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+	get := `quern_result_read(0, text, quern_kv_get("b", 1, "k", 1))`
+	for _, test := range []struct {
+		name, call string
+		kv         service.KV
+	}{
+		{"none", `__asm__ volatile("")`, nil},
+		{"empty", "quern_cancelled()", nil},
+		{"log", "quern_log(2, text, 36, 0, 0)", nil},
+		{"kv_get/memory", get, local},
+		{"kv_get/redis", get, far},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			module := load(b, runtimetest.BuildCHandler(b, calling, "-DCALL="+test.call))
+			lines := 0
+			c := Call{
+				Pool: "pool", Limits: Limits{Log: 1 << 40}, Services: service.Set{KV: test.kv}, Log: func(string) { lines++ },
+				Input: make([]byte, 8),
+			}
+			for left := int64(b.N); left > 0; left -= 10_000 {
+				binary.LittleEndian.PutUint64(c.Input, uint64(min(left, 10_000)))
+				if got := module.Run(context.Background(), c); got.Kind != Complete {
+					b.Fatalf("%+v", got)
+				}
+			}
+			if test.name == "log" && lines != b.N {
+				b.Errorf("%d lines of %d", lines, b.N)
+			}
+		})
+	}
+}
+
+// BenchmarkKind is the same work, an order of 1 KB as JSON, as a command and as a handler of a warm image.
+func BenchmarkKind(b *testing.B) {
+	for _, language := range []runtimetest.Language{runtimetest.C, runtimetest.Go} {
+		for _, kind := range []struct {
+			name   string
+			binary []byte
+			warm   bool
+		}{{"command", language.JSONCommand(b), false}, {"handler", language.JSON(b), true}} {
+			b.Run(string(language)+"/"+kind.name, func(b *testing.B) {
+				work := chore{"json1k", kind.binary, runtimetest.JSONInput()}
+				benchmarkHandler(b, Config{Rung: RungScan}, kind.warm, work)
+			})
+		}
+	}
+}
