@@ -23,7 +23,9 @@ type children struct {
 // Enqueue implements service.Enqueuer.
 func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, error) {
 	t := c.task
-	switch {
+	switch err := queue.ValidQueue(asked.Queue); {
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
 	case !c.grant.Allows(asked.Queue):
 		return "", fmt.Errorf("%w: the queue %q: add it to capabilities.enqueue.queues", service.ErrDenied, asked.Queue)
 	case t.Depth >= c.grant.Depth:

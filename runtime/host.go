@@ -218,16 +218,19 @@ func (r *run) Do(f func(ctx context.Context)) {
 	r.wait(func() { f(ctx) })
 }
 
-// Refused implements abi.Host. Of each function it is told once.
+// maxRefusedCalls is of how many refusals a task's log tells.
+const maxRefusedCalls = 10
+
+// Refused implements abi.Host. The same is told once.
 func (r *run) Refused(function string, err error) {
-	if slices.Contains(r.refusals, function) {
-		return
-	}
-	r.refusals = append(r.refusals, function)
 	text := err.Error()
 	if len(text) > maxHeadline { // the guest's own words may be in it
 		text = prefix(text, maxHeadline) + "…"
 	}
+	if slices.Contains(r.refusals, function+text) || len(r.refusals) == maxRefusedCalls {
+		return
+	}
+	r.refusals = append(r.refusals, function+text)
 	if r.denied != nil {
 		r.denied(function, text)
 	}

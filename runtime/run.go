@@ -41,7 +41,7 @@ type run struct {
 	waited   time.Duration
 
 	denied   func(function, reason string) // the caller's
-	refusals []string                      // functions of which it was told
+	refusals []string                      // of which it was told
 
 	result [1]uint64 // of the guest's entry
 	cause  error     // why the host has ended the guest

@@ -143,6 +143,24 @@ func TestDenied(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreTold: each reason once, and ten at most.
+func TestRefusalsAreTold(t *testing.T) {
+	t.Parallel()
+	module := load(t, asking(t, strings.Repeat(`(drop `+askSecret+`) `, 30)+`(i32.const 0)`))
+	var told []string
+	calls := 0
+	complete(t, module.Run(t.Context(), Call{
+		Denied: func(_, reason string) { told = append(told, reason) },
+		Services: service.Set{Secrets: secrets(func(context.Context, string) ([]byte, error) {
+			calls++
+			return nil, fmt.Errorf("%w: reason %d", service.ErrDenied, calls/2)
+		})},
+	}))
+	if len(told) != maxRefusedCalls || told[0] != "denied: reason 0" || told[9] != "denied: reason 9" {
+		t.Errorf("told %q", told)
+	}
+}
+
 // TestDeniedIsShort: a guest's own words in a reason do not fill anybody's log.
 func TestDeniedIsShort(t *testing.T) {
 	t.Parallel()

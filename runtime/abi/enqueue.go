@@ -82,7 +82,7 @@ func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 	}
 	child, err := parseChild(options)
 	if err != nil {
-		return s.refuse("enqueue", fmt.Errorf("%w: the options: %w", service.ErrInvalid, err))
+		return s.invalid("the options: %w", err)
 	}
 	child.Queue, child.Body = queue, body
 	size := len(queue) + len(body) + len(options)

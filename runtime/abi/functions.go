@@ -62,16 +62,19 @@ func Functions() []Function {
 		answering("random", nothing, (*System).random, i32, i32),
 	}
 	for number := range functions {
-		functions[number].Call = counting(number, functions[number].Call)
+		functions[number].Call = counting(number, functions[number].Name, functions[number].Call)
 	}
 	return functions
 }
 
-// counting has the calls of a function counted.
-func counting(number int, f func(*System, api.Memory, []uint64)) func(*System, api.Memory, []uint64) {
+// counting has the calls of a function counted, and told why they are refused.
+func counting(number int, name string, f func(*System, api.Memory, []uint64)) func(*System, api.Memory, []uint64) {
 	return func(s *System, mem api.Memory, stack []uint64) {
-		s.moved = 0
+		s.moved, s.reason = 0, nil
 		f(s, mem, stack)
+		if s.reason != nil {
+			s.host.Refused(name, s.reason)
+		}
 		s.counters.count(number, errno(int32(uint32(stack[0]))), s.moved)
 	}
 }

@@ -34,16 +34,22 @@ func (s *System) do(function string, granted bool, ask func(ctx context.Context)
 	return s.refuse(function, err)
 }
 
-// refuse answers for an error, and says it to who looks after the plugin where it is the plugin's.
+// refuse answers for an error, which who looks after the plugin is told where it is the plugin's.
 func (s *System) refuse(function string, err error) errno {
 	answer, known := meaning(err)
 	switch {
 	case !known:
 		s.host.Fail(fmt.Errorf("%s.%s: %w", ModuleName, function, err))
 	case answer == errnoInval || answer == errnoDenied || answer == errnoLimit:
-		s.host.Refused(function, err)
+		s.reason = err
 	}
 	return answer
+}
+
+// invalid answers for an argument that means nothing.
+func (s *System) invalid(format string, a ...any) errno {
+	s.reason = fmt.Errorf("%w: "+format, append([]any{service.ErrInvalid}, a...)...)
+	return errnoInval
 }
 
 // fillBytes is fill for bytes that nobody changes any more, so that they need not be copied.
@@ -131,7 +137,7 @@ func (s *System) kvGet(mem api.Memory, a []uint64) errno {
 func (a *reader) lifetime() time.Duration {
 	ms := int64(a.number())
 	if ms < 0 && a.wrong == errnoSuccess {
-		a.wrong = errnoInval
+		a.wrong = a.system.invalid("a ttl of %d ms: use 0, for ever, or more", ms)
 	}
 	return time.Duration(min(ms, maxLifetime.Milliseconds())) * time.Millisecond
 }
@@ -264,7 +270,7 @@ func (s *System) http(mem api.Memory, a []uint64) errno {
 	}
 	request, err := parseRequest(head)
 	if err != nil {
-		return s.refuse("http", fmt.Errorf("%w: %w", service.ErrInvalid, err))
+		return s.invalid("%w", err)
 	}
 	request.Body = body
 	var response service.Response

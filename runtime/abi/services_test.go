@@ -141,6 +141,14 @@ func TestServices(t *testing.T) {
 		"ErrFaultTo":      {"kv_increment", []uint64{0, 6, 10, 3, 1, 65529}, errnoFault, "", ""},
 		"ErrFaultBody":    {"http", []uint64{300, uint64(len(testHead)), 65535, 5}, errnoFault, "", ""},
 		"ErrInvalText":    {"kv_get", []uint64{0, 6, 60, 2}, errnoInval, "", ""},
+		"ErrInvalField":   {"task_text", []uint64{8}, errnoInval, "", ""},
+		"ErrInvalNumber":  {"task_number", []uint64{4, 0}, errnoInval, "", ""},
+		"ErrInvalDelay":   {"retry_after", []uint64{1 << 63}, errnoInval, "", ""},
+		"ErrInvalSleep":   {"sleep", []uint64{1 << 63}, errnoInval, "", ""},
+		"ErrInvalClock":   {"clock", []uint64{2, 0}, errnoInval, "", ""},
+		"ErrInvalNaN":     {"progress", []uint64{0x7ff8 << 48, 0, 0}, errnoInval, "", ""},
+		"ErrInvalLevel":   {"log", []uint64{5, 0, 0, 0, 0}, errnoInval, "", ""},
+		"ErrInvalFields":  {"log", []uint64{2, 0, 0, 0, 3}, errnoInval, "", ""},
 		"ErrInvalTTL":     {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 1 << 63}, errnoInval, "", ""},
 		"ErrInvalOptions": {"enqueue", []uint64{0, 6, 20, 5, 0, 6}, errnoInval, "", ""},
 		"ErrInvalMember":  {"enqueue", []uint64{0, 6, 20, 5, 300, uint64(len(testHead))}, errnoInval, "", ""},
@@ -168,6 +176,9 @@ func TestServices(t *testing.T) {
 			g.answers(tt.want, tt.function, tt.a...)
 			if got := strings.Join(services.calls, ";"); got != tt.asked {
 				t.Errorf("asked %s, want %s", got, tt.asked)
+			}
+			if told := len(g.host.refused) == 1 && strings.HasPrefix(g.host.refused[0], tt.function+": invalid: "); told != (tt.want == errnoInval) {
+				t.Errorf("told %q", g.host.refused)
 			}
 			if g.system.slot != tt.slot {
 				t.Errorf("the slot holds %q, want %q", g.system.slot, tt.slot)

@@ -93,7 +93,8 @@ type System struct {
 	checkpoint []byte // the last one; nil if there is none
 	services   service.Set
 	counters   *Counters
-	moved      int // bytes, by the function that is called
+	moved      int   // bytes, by the function that is called
+	reason     error // why it is refused, nil if that is nobody's concern
 
 	slot       string
 	filled     bool   // the slot was, however much is in it

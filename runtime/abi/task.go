@@ -83,7 +83,7 @@ const maxRetryAfter = 365 * 24 * time.Hour
 func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])
 	if ms < 0 {
-		return errnoInval
+		return s.invalid("a delay of %d ms: use 0 or more", ms)
 	}
 	s.retryAfter = time.Duration(min(ms, maxRetryAfter.Milliseconds())) * time.Millisecond
 	return errnoSuccess
@@ -110,7 +110,7 @@ func (s *System) taskText(_ api.Memory, a []uint64) errno {
 	case 7:
 		text = s.task.Traceparent
 	default:
-		return errnoInval
+		return s.invalid("field %d: see the table of fields", uint32(a[0]))
 	}
 	return s.fill(text)
 }
@@ -139,7 +139,7 @@ func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 	case 3:
 		number = s.host.FuelLeft()
 	default:
-		return errnoInval
+		return s.invalid("field %d: see the table of fields", uint32(a[0]))
 	}
 	return put64(mem, a[1], number)
 }

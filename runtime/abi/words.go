@@ -3,13 +3,10 @@ package abi
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"math"
 	"strings"
 
 	"github.com/tetratelabs/wazero/api"
-
-	"github.com/quern-project/quern/runtime/service"
 )
 
 // What a guest may say at once, in bytes: a line of the log is not cut for it.
@@ -31,7 +28,7 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 	case in.wrong != errnoSuccess:
 		return in.wrong
 	case level >= uint32(len(levels)):
-		return s.refuse("log", fmt.Errorf("%w: level %d: use 0 to %d", service.ErrInvalid, level, len(levels)-1))
+		return s.invalid("level %d: use 0 to %d", level, len(levels)-1)
 	}
 	var line strings.Builder
 	line.WriteString(levels[level])
@@ -40,7 +37,7 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 		var object map[string]json.RawMessage
 		var compact bytes.Buffer
 		if err := json.Unmarshal(fields, &object); err != nil || json.Compact(&compact, fields) != nil {
-			return s.refuse("log", fmt.Errorf("%w: fields: want a JSON object", service.ErrInvalid))
+			return s.invalid("fields: want a JSON object")
 		}
 		if len(object) > 0 {
 			line.WriteByte(' ')
@@ -60,7 +57,7 @@ func (s *System) progress(mem api.Memory, a []uint64) errno {
 	case in.wrong != errnoSuccess:
 		return in.wrong
 	case math.IsNaN(fraction):
-		return errnoInval
+		return s.invalid("a fraction that is no number")
 	}
 	s.host.Progress(min(max(fraction, 0), 1), string(message))
 	return errnoSuccess

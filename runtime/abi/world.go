@@ -21,7 +21,7 @@ func (s *System) clock(mem api.Memory, a []uint64) errno {
 	case clockMonotonic:
 		return put64(mem, a[1], int64(time.Since(s.started)))
 	}
-	return errnoInval
+	return s.invalid("clock %d: use 0 or 1", uint32(a[0]))
 }
 
 // maxSleep is the longest sleep: longer than any task lasts.
@@ -31,7 +31,7 @@ const maxSleep = 365 * 24 * time.Hour
 func (s *System) sleep(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])
 	if ms < 0 {
-		return errnoInval
+		return s.invalid("%d ms: use 0 or more", ms)
 	}
 	s.host.Wait(time.Duration(min(ms, maxSleep.Milliseconds())) * time.Millisecond)
 	return errnoSuccess

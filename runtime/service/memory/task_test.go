@@ -53,7 +53,7 @@ func TestSecrets(t *testing.T) {
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	e := NewEnqueuer("one", func(queue string) bool { return strings.HasPrefix(queue, "mail") })
-	var five, high, low = 5, 101, -1
+	five, high, low := 5, 101, -1
 	for _, test := range []struct {
 		name  string
 		child service.Child
