@@ -71,7 +71,8 @@ func TestChildrenOfACompleteTask(t *testing.T) {
 func TestChildrenOfOthers(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for i, s := range []Settlement{
-			{Failure: &Failure{Message: "no"}}, {Failure: &Failure{Message: "no"}, Again: AgainRetry, Delay: time.Hour},
+			{Failure: &Failure{Message: "no"}},
+			{Failure: &Failure{Message: "no"}, Again: AgainRetry, Delay: time.Hour},
 			{Failure: &Failure{Message: "no"}, Again: AgainReschedule, Delay: time.Hour},
 		} {
 			queue := fmt.Sprintf("q%d", i)
