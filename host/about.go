@@ -3,6 +3,8 @@ package host
 import (
 	"encoding/json"
 	"strconv"
+
+	"github.com/quern-project/quern/plugins"
 )
 
 // aboutPlugin is what a host says of one of its plugins; `quern plugin ls` prints these names.
@@ -15,6 +17,8 @@ type aboutPlugin struct {
 	State   string   `json:"state"`
 	Error   string   `json:"error,omitempty"`
 	Rung    string   `json:"rung,omitempty"`
+	// Grants are what it may use beyond a task of the tenant.
+	Grants *plugins.Granted `json:"grants,omitempty"`
 }
 
 // about is what the host says of itself to one tenant, in the node hash: nothing of other tenants.
@@ -22,7 +26,7 @@ func (h *Host) about(tenant string) map[string]string {
 	list := []aboutPlugin{}
 	for _, s := range h.directory.List() {
 		if s.Tenant == "" || s.Tenant == tenant {
-			list = append(list, aboutPlugin(s))
+			list = append(list, aboutPlugin{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.Rung, s.Granted(tenant)})
 		}
 	}
 	queues := []string{}

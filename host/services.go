@@ -1,15 +1,13 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path"
-	"slices"
 
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
@@ -23,7 +21,8 @@ type Services struct {
 	KV map[string]*kv.Store
 	// HTTP sends what handlers request.
 	HTTP *egress.Client
-	// Secrets is the folder of secrets: TENANT/NAME holds the value. They are read whenever a task asks for one.
+	// Secrets is the folder of secrets: TENANT/NAME holds the value of those of which the host's grants say nothing. They
+	// are read whenever a task asks for one.
 	Secrets string
 }
 
@@ -33,19 +32,34 @@ func (s *Services) of(t *task) service.Set {
 		return service.Set{}
 	}
 	set := service.Set{Checkpoint: keeper{t}}
-	granted := &t.version.Manifest.Capabilities
-	if store := s.KV[t.served.tenant]; store != nil && len(granted.KV) > 0 {
+	asked, terms := &t.version.Manifest.Capabilities, t.version.Terms(t.served.tenant)
+	granted := &terms.Capabilities
+	if store := s.KV[t.served.tenant]; store != nil && len(asked.KV) > 0 {
 		grants := make([]kv.Grant, len(granted.KV))
 		for i, g := range granted.KV {
 			grants[i] = kv.Grant(g)
 		}
 		set.KV = store.For(grants)
+		if terms.Ceiling != nil {
+			set.KV = boundedKV{set.KV, terms}
+		}
 	}
-	if s.HTTP != nil && len(granted.HTTP) > 0 {
-		set.HTTP = s.HTTP.For(t.served.tenant, granted.HTTP)
+	if s.HTTP != nil && len(asked.HTTP) > 0 {
+		if c := terms.Ceiling; c != nil {
+			set.HTTP = s.HTTP.ForUnder(t.served.tenant, asked.HTTP, egress.Ceiling{Grants: c.HTTP, Place: terms.Place()})
+		} else {
+			set.HTTP = s.HTTP.For(t.served.tenant, asked.HTTP)
+		}
 	}
-	if len(granted.Secrets) > 0 {
-		set.Secrets = vault{s.Secrets, t.served.tenant, granted.Secrets}
+	if asked.Enqueue != nil {
+		t.children = children{task: t, grant: cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{})}
+		set.Enqueue = &t.children
+		if terms.Ceiling != nil {
+			set.Enqueue = boundedEnqueuer{set.Enqueue, terms}
+		}
+	}
+	if len(asked.Secrets) > 0 {
+		set.Secrets = vault{s.Secrets, t.served.tenant, terms, &t.revealed}
 	}
 	return set
 }
@@ -77,47 +91,4 @@ func within(ctx context.Context, f func() error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// maxSecret bounds a secret, in bytes.
-const maxSecret = 64 << 10
-
-// vault is the part of the folder of secrets that a plugin may read.
-type vault struct {
-	dir, tenant string
-	names       []string
-}
-
-// Secret implements service.Secrets. A last newline, as an editor leaves it, does not belong to the value.
-func (v vault) Secret(_ context.Context, name string) ([]byte, error) {
-	switch {
-	case !slices.Contains(v.names, name):
-		return nil, fmt.Errorf("%w: the manifest does not grant the secret %q: add it to capabilities.secrets", service.ErrDenied, name)
-	case v.dir == "":
-		return nil, fmt.Errorf("%w: this host has no secrets: give it the folder by --secrets", service.ErrNotFound)
-	}
-	root, err := os.OpenRoot(v.dir) // no link leads out of it
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	}
-	defer func() { _ = root.Close() }()
-	file, err := root.Open(path.Join(v.tenant, name))
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("%w: %w", service.ErrNotFound, err)
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	}
-	defer func() { _ = file.Close() }()
-	value, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	case len(value) > maxSecret:
-		return nil, fmt.Errorf("%w: the secret %q has more than %d bytes", service.ErrTooBig, name, maxSecret)
-	}
-	if n := len(value); n > 0 && value[n-1] == '\n' {
-		value = value[:n-1]
-	}
-	return value, nil
 }

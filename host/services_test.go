@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/service"
@@ -28,21 +30,21 @@ func serving(t testing.TB) []byte {
 static char text[100];
 static int32_t write_slot(int32_t size) {
 	if (size < 0) return size;
-	result_read(0, text, sizeof text);
-	output_write(text, size);
-	return output_write("|", 1);
+	quern_result_read(0, text, sizeof text);
+	quern_output_write(text, size);
+	return quern_output_write("|", 1);
 }
-HANDLER int32_t handle(void) {
+QUERN_HANDLER int32_t handle(void) {
 	int64_t count;
-	int32_t answer = kv_increment("counts", 6, "runs", 4, 1, &count);
+	int32_t answer = quern_kv_increment("counts", 6, "runs", 4, 1, &count);
 	if (answer) return answer;
-	if ((answer = write_slot(kv_get("counts", 6, "runs", 4)))) return answer;
-	if ((answer = write_slot(config_get("size", 4)))) return answer;
-	if ((answer = write_slot(secret_get("api_key", 7)))) return answer;
+	if ((answer = write_slot(quern_kv_get("counts", 6, "runs", 4)))) return answer;
+	if ((answer = write_slot(quern_config_get("size", 4)))) return answer;
+	if ((answer = write_slot(quern_secret_get("api_key", 7)))) return answer;
 	quern_log(3, "mind the gap", 12, "{\"a\":1}", 7);
 	quern_progress(0.5, "half", 4);
-	char digit = '0' - kv_get("others", 6, "runs", 4);
-	return output_write(&digit, 1);
+	char digit = '0' - quern_kv_get("others", 6, "runs", 4);
+	return quern_output_write(&digit, 1);
 }`)
 }
 
@@ -108,14 +110,14 @@ func TestHandlerKeepsACheckpoint(t *testing.T) {
 	n := start(t, settings{
 		guests: map[string][]byte{"keeping": runtimetest.BuildCHandler(t, `
 #include "quern.h"
-HANDLER int32_t handle(void) {
+QUERN_HANDLER int32_t handle(void) {
 	static char text[10];
-	int32_t size = checkpoint_load();
+	int32_t size = quern_checkpoint_load();
 	if (size >= 0) {
-		result_read(0, text, sizeof text);
-		return output_write(text, size);
+		quern_result_read(0, text, sizeof text);
+		return quern_output_write(text, size);
 	}
-	int32_t answer = checkpoint_save("step 1", 6);
+	int32_t answer = quern_checkpoint_save("step 1", 6);
 	if (answer) return answer;
 	__builtin_trap();
 }`)},
@@ -124,48 +126,6 @@ HANDLER int32_t handle(void) {
 	task := n.wait(n.enqueue("keeping", ""))
 	if string(task.Result) != "step 1" || task.Attempts != 2 {
 		t.Errorf("result %q after %d attempts: %+v", task.Result, task.Attempts, task.Failure())
-	}
-}
-
-func TestVault(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for name, value := range map[string]string{
-		"acme/key": "value", "acme/lines": "one\ntwo\n\n", "acme/empty": "", "zebra/key": "other", "acme/big": strings.Repeat("x", maxSecret+1),
-	} {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(outside, []byte("not for guests"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, filepath.Join(dir, "acme", "link")); err != nil {
-		t.Fatal(err)
-	}
-	v := vault{dir, "acme", []string{"key", "lines", "empty", "big", "link", "none"}}
-	for name, want := range map[string]any{
-		"key": "value", "lines": "one\ntwo\n", "empty": "", "big": service.ErrTooBig, "none": service.ErrNotFound,
-		"link": service.ErrUnavailable, "other": service.ErrDenied, "../zebra/key": service.ErrDenied,
-	} {
-		value, err := v.Secret(t.Context(), name)
-		if err, ok := want.(error); ok {
-			if _, got := v.Secret(t.Context(), name); !errors.Is(got, err) {
-				t.Errorf("%s: %v, want %v", name, got, err)
-			}
-			continue
-		}
-		if err != nil || string(value) != want {
-			t.Errorf("%s: %q, %v, want %q", name, value, err, want)
-		}
-	}
-	if _, err := (vault{"", "acme", []string{"key"}}).Secret(t.Context(), "key"); !errors.Is(err, service.ErrNotFound) {
-		t.Errorf("without a folder: %v", err)
 	}
 }
 
@@ -253,15 +213,15 @@ func TestHandlerSendsHTTP(t *testing.T) {
 	t.Cleanup(web.Close)
 	guest := runtimetest.BuildCHandler(t, `
 #include "quern.h"
-HANDLER int32_t handle(void) {
+QUERN_HANDLER int32_t handle(void) {
 	static char head[1000], answer[4000];
-	int32_t size = input_read(0, head, sizeof head);
+	int32_t size = quern_input_read(0, head, sizeof head);
 	int32_t n = quern_http(head, size, 0, 0);
 	if (n < 0) return n;
-	result_read(0, answer, sizeof answer);
+	quern_result_read(0, answer, sizeof answer);
 	uint32_t behind = 4 + *(uint32_t *)answer;
-	output_write(answer + 4, 13); // {"status":NNN
-	return output_write(answer + behind, n - behind);
+	quern_output_write(answer + 4, 13); // {"status":NNN
+	return quern_output_write(answer + behind, n - behind);
 }`)
 	manifest := fmt.Sprintf("capabilities: {http: [{host: %q, methods: [GET]}]}", web.URL)
 	for name, tt := range map[string]struct {
@@ -296,3 +256,71 @@ HANDLER int32_t handle(void) {
 }
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// A ceiling denies what the manifest grants, in each way to use a service, and says that it is the host's; what both
+// grant works.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	manifest, err := plugins.ParseManifest("x.yaml", []byte(`capabilities:
+  kv: [{bucket: open, access: rw}, {bucket: read, access: rw}, {bucket: shut, access: rw}]
+  enqueue: {queues: ["mail.*"]}
+  secrets: [api_key, ssh]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := plugins.ParseHostGrants("grants.yaml", []byte(`acme:
+  capabilities: {kv: [{bucket: open, access: rw}, {bucket: read}], enqueue: {queues: [mail.done]}, secrets: [api_key]}
+  secrets: {api_key: {value: of the file}, ssh: {value: key}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := plugins.NewTerms(&manifest, hosts, "acme")
+	store := kv.New(queuetest.Shared(t).Client(t), queuetest.Tenant())
+	grants := make([]kv.Grant, len(terms.Capabilities.KV))
+	for i, g := range terms.Capabilities.KV {
+		grants[i] = kv.Grant(g)
+	}
+	ctx, b := t.Context(), boundedKV{store.For(grants), terms}
+	for _, bucket := range []string{"open", "read", "shut", "never"} {
+		_, get := b.Get(ctx, bucket, "key")
+		_, list := b.List(ctx, bucket, "", "", 10)
+		set := b.Set(ctx, bucket, "key", []byte("1"), 0)
+		_, increment := b.Increment(ctx, bucket, "key", 1)
+		_, swap := b.Swap(ctx, bucket, "key", []byte("2"), []byte("3"), 0)
+		_, deleted := b.Delete(ctx, bucket, "key")
+		reads, writes := []error{get, list}, []error{set, increment, swap, deleted}
+		for i, err := range append(reads, writes...) {
+			told := err != nil && strings.Contains(err.Error(), `"acme" in grants.yaml would have to say: capabilities: {kv: [{bucket: "`+bucket+`"`)
+			switch granted := bucket == "open" || bucket == "read" && i < len(reads); {
+			case granted && err != nil && !errors.Is(err, service.ErrNotFound):
+				t.Errorf("%s %d: %v", bucket, i, err)
+			case !granted && !errors.Is(err, service.ErrDenied):
+				t.Errorf("%s %d: %v, want denied", bucket, i, err)
+			case !granted && told != (bucket != "never"): // which the manifest would have to grant first
+				t.Errorf("%s %d: %v", bucket, i, err)
+			}
+		}
+	}
+	sent := boundedEnqueuer{collector{}, terms}
+	if id, err := sent.Enqueue(ctx, service.Child{Queue: "mail.done"}); id != "sent" || err != nil {
+		t.Errorf("enqueued: %q, %v", id, err)
+	}
+	if _, err := sent.Enqueue(ctx, service.Child{Queue: "mail.other"}); !errors.Is(err, service.ErrDenied) ||
+		!strings.Contains(err.Error(), `"acme" in grants.yaml would have to say: capabilities: {enqueue: {queues: ["mail.other"]}}`) {
+		t.Errorf("another queue: %v", err)
+	}
+	v := vault{"", "acme", terms, &revealed{}}
+	if value, err := v.Secret(ctx, "api_key"); string(value) != "of the file" || err != nil {
+		t.Errorf("api_key: %q, %v", value, err)
+	}
+	if _, err := v.Secret(ctx, "ssh"); !errors.Is(err, service.ErrDenied) || !strings.Contains(err.Error(), `capabilities: {secrets: ["ssh"]}`) {
+		t.Errorf("ssh: %v", err)
+	}
+}
+
+// collector takes every task.
+type collector struct{}
+
+func (collector) Enqueue(context.Context, service.Child) (string, error) { return "sent", nil }

@@ -41,6 +41,7 @@ type task struct {
 	log      taskLog
 	progress taskProgress
 	children children
+	revealed revealed
 }
 
 func (t *task) hold() queue.Hold { return queue.Hold{ID: t.ID, Run: t.Run} }
@@ -70,6 +71,7 @@ func (r *runner) run(ctx context.Context, t *task) {
 	}
 	begun := time.Now()
 	outcome := r.call(ctx, t)
+	t.revealed.cover(&outcome)
 	r.metrics.ran(t, outcome)
 	end := ending{task: t, outcome: outcome, took: time.Since(begun)}
 	end.settlement = settlement(end, r.retry)
@@ -99,15 +101,17 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	}
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
-		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept, Progress: t.progress.set,
+		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept,
+		Progress:      func(fraction float64, message string) { t.progress.set(fraction, t.revealed.hide(message)) },
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
 		Ending:   r.ending,
 		Services: r.services.of(t),
 		Denied: func(function, reason string) {
 			t.session.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
-				"function", function, "error", reason)
+				"function", function, "error", t.revealed.hide(reason))
 		},
 		Log: func(line string) {
+			line = t.revealed.hide(line)
 			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
 			if dropped := t.log.add(line); dropped > 0 {
 				r.metrics.logLinesDropped(t.served.place, dropped)

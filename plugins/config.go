@@ -24,6 +24,8 @@ type Config struct {
 	// MaxCPU bounds the computing of every plugin's task, as limits.cpu does, and is the limit of a
 	// plugin without one. Default 0, which is no bound.
 	MaxCPU time.Duration
+	// Grants are those of the host for each tenant. Default nil: manifests alone decide.
+	Grants *HostGrants
 	// Logger takes what becomes of each plugin. Default: nothing is logged.
 	Logger hclog.Logger
 	// Observer is told what is to be counted. Default: nobody.

@@ -25,12 +25,18 @@ type decoder struct {
 	fields   []field
 	values   map[string]node // by path: the values of the keys that the manifest has
 	problems []Problem
+
+	most     int    // bytes of the file
+	top      string // what the keys without a section belong to
+	prefix   string // of paths, for messages
+	ceiling  bool   // names may be patterns
+	discreet bool   // the file holds secrets: messages show no more of it than names
 }
 
 // field is one key of the manifest, by its path.
 type field struct {
 	path string
-	// decode reads the key's value into the manifest. nil: the key is known, but not supported yet.
+	// decode reads the key's value into the manifest.
 	decode func(d *decoder, n node, m *Manifest)
 }
 
@@ -73,26 +79,31 @@ func schema() []field {
 		{"max_crashes", func(d *decoder, n node, m *Manifest) { m.MaxCrashes = d.count(n, maxTries, "the host's bound") }},
 		{"dead", func(d *decoder, n node, m *Manifest) { m.Dead, _ = d.word(n) }},
 		{"warm", func(d *decoder, n node, m *Manifest) { d.warm(n, m) }},
-		{"warm.input", func(d *decoder, n node, m *Manifest) {
+		{warmField, func(d *decoder, n node, m *Manifest) {
 			m.Warm = Warm{Input: d.from(n, "sample.json or samples/sample.json"), line: n.Line}
 		}},
 		{"config", func(d *decoder, n node, m *Manifest) { m.Config = d.config(n) }},
 		{"capabilities", section},
-		{"capabilities.http", func(d *decoder, n node, m *Manifest) { m.Capabilities.HTTP = d.hosts(n) }},
-		{"capabilities.kv", func(d *decoder, n node, m *Manifest) { m.Capabilities.KV = d.buckets(n) }},
+		{httpField, func(d *decoder, n node, m *Manifest) { m.Capabilities.HTTP = d.hosts(n) }},
+		{kvField, func(d *decoder, n node, m *Manifest) { m.Capabilities.KV = d.buckets(n) }},
 		{"capabilities.secrets", func(d *decoder, n node, m *Manifest) { m.Capabilities.Secrets = d.secrets(n) }},
-		{"capabilities.enqueue", nil},
+		{enqueueField, func(d *decoder, n node, m *Manifest) { m.Capabilities.Enqueue = d.enqueue(n) }},
 		{"capabilities.env", func(d *decoder, n node, m *Manifest) { m.Capabilities.Env = d.env(n) }},
-		{"capabilities.files", func(d *decoder, n node, m *Manifest) { m.Capabilities.Files = d.files(n) }},
-		{"tests", nil},
+		{filesField, func(d *decoder, n node, m *Manifest) { m.Capabilities.Files = d.files(n) }},
+		{testsField, func(d *decoder, n node, m *Manifest) { m.Tests = d.tests(n) }},
 	}
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, plugin: pluginOf(file), fields: schema(), values: map[string]node{}}
+	return &decoder{
+		file: file, plugin: pluginOf(file), fields: schema(), values: map[string]node{}, most: maxManifest, top: "the top level",
+	}
 }
 
 func (d *decoder) report(line int, path, what, remedy string) {
+	if d.prefix != "" {
+		path = strings.TrimSuffix(d.prefix+"."+path, ".")
+	}
 	d.problems = append(d.problems, Problem{Line: line, Field: path, What: what, Remedy: remedy})
 }
 
@@ -103,32 +114,39 @@ func (d *decoder) err() error { return manifestError(d.file, d.problems) }
 // document reads the one document that data may hold.
 func (d *decoder) document(data []byte) Manifest {
 	m := DefaultManifest(d.plugin)
-	if len(data) > maxManifest {
-		d.report(0, "", "has more than "+units.FormatSize(maxManifest), "put less into it")
-		return m
+	if root, ok := d.root(data, "write at least name: "+d.plugin+", or remove the file"); ok {
+		d.section(root, &m)
+		d.together(&m)
+	}
+	return m
+}
+
+// root finds the one document that data may hold; remedy is what to do if there is none.
+func (d *decoder) root(data []byte, remedy string) (root node, ok bool) {
+	if len(data) > d.most {
+		d.report(0, "", "has more than "+units.FormatSize(int64(d.most)), "put less into it")
+		return node{}, false
 	}
 	if d.characters(data); len(d.problems) > 0 {
-		return m
+		return node{}, false
 	}
 	documents := yaml.NewDecoder(bytes.NewReader(data))
 	var first, second yaml.Node
 	switch err := documents.Decode(&first); {
 	case errors.Is(err, io.EOF) || err == nil && isNull(resolve(first.Content[0])):
-		d.report(0, "", "the manifest is empty", "write at least name: "+d.plugin+", or remove the file")
-		return m
+		d.report(0, "", "is empty", remedy)
+		return node{}, false
 	case err != nil:
 		d.syntax(err, data)
-		return m
+		return node{}, false
 	}
-	d.section(node{resolve(first.Content[0]), ""}, &m)
-	d.together(&m)
 	switch err := documents.Decode(&second); {
 	case err == nil:
 		d.report(second.Line, "", "there is a second document", "keep one, without a --- between its lines")
 	case !errors.Is(err, io.EOF):
 		d.syntax(err, data)
 	}
-	return m
+	return node{resolve(first.Content[0]), ""}, true
 }
 
 // characters reports the first one that no YAML may have, with the line that the YAML reader does not
@@ -163,11 +181,15 @@ func (d *decoder) syntax(err error, data []byte) {
 			}
 		}
 	}
+	remedy := `write it as "key: value" lines`
 	if strings.HasPrefix(text, "unknown anchor") {
 		line = 0 // it may be anywhere
+		if d.discreet {
+			text, remedy = "a text begins with *, which would be an alias", "write it in quotes"
+		}
 	}
 	line = min(line, 1+bytes.Count(data, []byte("\n"))) // it may count the end of the file as a line
-	d.report(line, "", "is not YAML: "+text, `write it as "key: value" lines`)
+	d.report(line, "", "is not YAML: "+text, remedy)
 }
 
 func isGrammar(text string) bool {
@@ -186,8 +208,6 @@ func (d *decoder) section(n node, m *Manifest) {
 		switch {
 		case i < 0:
 			d.unknown(keyNode, n.path, key)
-		case d.fields[i].decode == nil:
-			d.wrong(keyNode, "is not supported yet", "remove it")
 		default:
 			d.values[value.path] = value
 			d.fields[i].decode(d, value, m)
@@ -228,13 +248,13 @@ func (d *decoder) entries(n node, each func(key string, keyNode, value node)) {
 	}
 }
 
+// textTags are those of the scalars that are texts as they are written.
+var textTags = []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
+
 // text reads a scalar as it is written, so that `version: 1.10` does not become 1.1.
 func (d *decoder) text(n node, example string) (string, bool) {
-	if n.Kind == yaml.ScalarNode {
-		switch n.Tag {
-		case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
-			return n.Value, true
-		}
+	if n.Kind == yaml.ScalarNode && slices.Contains(textTags, n.Tag) {
+		return n.Value, true
 	}
 	d.wrong(n, "is "+kindOf(n), "write "+example)
 	return "", false

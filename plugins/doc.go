@@ -41,6 +41,19 @@
 // file that keeps changing serves nevertheless. Write the manifest before the module, and write either
 // under another name and rename it, if no state in between is to serve.
 //
+// # What a handler may do
+//
+// A manifest asks, the host's grants bound: what a version's tasks of a tenant may use is what both grant, and stands in
+// its [Terms] for that tenant, with the configuration that its handlers see. A grant that is taken away does not refuse
+// the plugin, since other tenants may have it: the call is denied.
+//
+//	NAME.yaml ─── ParseManifest ──▶ Capabilities ─┐
+//	                                              ├─ Under ─▶ Terms ─▶ services of a task, Status.Granted
+//	--grants ──── LoadHostGrants ─▶ ceiling, ─────┘
+//	FILE                            config, secrets
+//
+// The grants are read once; secrets are read whenever a task asks.
+//
 // # Who serves a queue
 //
 // The tenant's own plugin beats the common one. Of two plugins of the same kind the one that serves the

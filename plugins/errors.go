@@ -39,7 +39,7 @@ type Problem struct {
 	What, Remedy string
 }
 
-// ManifestError holds every problem of a manifest, in the order of its lines.
+// ManifestError holds every problem of a manifest, or of the file of a host's grants, in the order of its lines.
 type ManifestError struct {
 	// File is the manifest's name as it was given.
 	File     string

@@ -79,22 +79,18 @@ func (d *decoder) files(n node) []FileGrant {
 
 // grant reads one entry of capabilities.files; to is the value of its key to.
 func (d *decoder) grant(n node) (grant FileGrant, to node) {
-	has := map[string]bool{}
-	d.entries(n, func(key string, keyNode, value node) {
-		has[key] = true
+	d.entry(n, filesField, func(key string, value node) {
 		switch key {
 		case "from":
 			grant.From, grant.line = d.from(value, "model.bin or models/model.bin"), value.Line
 		case "to":
 			grant.To, to = d.to(value), value
-		default:
-			d.wrong(node{keyNode.Node, n.path}, "unknown key "+quote(key), "an entry has from and to")
 		}
 	})
-	if n.Kind == yaml.MappingNode && !has["from"] {
+	if n.Kind == yaml.MappingNode && !has(n, "from") {
 		d.wrong(n, "has no from", "write the file's path in the folder of the manifest, such as from: model.bin")
 	}
-	if n.Kind == yaml.MappingNode && !has["to"] {
+	if n.Kind == yaml.MappingNode && !has(n, "to") {
 		d.wrong(n, "has no to", "write where the plugin finds it, such as to: /data/model.bin")
 	}
 	return grant, to

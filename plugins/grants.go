@@ -35,13 +35,18 @@ const (
 	accessWrite = "rw"
 )
 
-// list calls each for every entry of a list.
+// list calls each for every entry of a list of grants.
 func (d *decoder) list(n node, example string, each func(at node)) {
+	d.listOf(n, maxGrants, example, "grant", each)
+}
+
+// listOf calls each for every entry of a list that may have so many; verb is what one does with them.
+func (d *decoder) listOf(n node, most int, example, verb string, each func(at node)) {
 	switch {
 	case n.Kind != yaml.SequenceNode:
 		d.wrong(n, "is "+kindOf(n), "write a list, such as "+example)
-	case len(n.Content) > maxGrants:
-		d.wrong(n, fmt.Sprintf("has %d entries", len(n.Content)), fmt.Sprintf("grant at most %d", maxGrants))
+	case len(n.Content) > most:
+		d.wrong(n, fmt.Sprintf("has %d entries", len(n.Content)), fmt.Sprintf("%s at most %d", verb, most))
 	default:
 		for i, item := range n.Content {
 			each(node{resolve(item), fmt.Sprintf("%s[%d]", n.path, i)})
@@ -49,11 +54,53 @@ func (d *decoder) list(n node, example string, each func(at node)) {
 	}
 }
 
+// The keys that have entries with keys of their own.
+const (
+	httpField    = "capabilities.http"
+	kvField      = "capabilities.kv"
+	enqueueField = "capabilities.enqueue"
+	testsField   = "tests"
+)
+
+// entryKeys are the keys of such an entry, by the path of the key that has it.
+var entryKeys = map[string][]string{
+	httpField:    {"host", "methods"},
+	kvField:      {"bucket", "access", "quota"},
+	enqueueField: {"queues", "after", "depth"},
+	filesField:   {"from", "to"},
+	secretsField: {"env", "file", "value"},
+	testsField:   {"name", "input", "output", "exit", "error"},
+}
+
+// entry calls each for every key of an entry that such entries may have, once.
+func (d *decoder) entry(n node, field string, each func(key string, value node)) {
+	known := entryKeys[field]
+	d.entries(n, func(key string, keyNode, value node) {
+		if slices.Contains(known, key) {
+			each(key, value)
+			return
+		}
+		last := len(known) - 1
+		d.wrong(node{keyNode.Node, n.path}, "unknown key "+quote(key),
+			"an entry has "+strings.Join(known[:last], ", ")+" and "+known[last])
+	})
+}
+
+// has tells whether a mapping has a key.
+func has(n node, key string) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if resolve(n.Content[i]).Value == key {
+			return true
+		}
+	}
+	return false
+}
+
 // buckets reads capabilities.kv.
 func (d *decoder) buckets(n node) (grants []KVGrant) {
 	d.list(n, "[{bucket: NAME, access: rw}]", func(at node) {
 		grant := KVGrant{Quota: defaultQuota}
-		d.entries(at, func(key string, keyNode, value node) {
+		d.entry(at, kvField, func(key string, value node) {
 			switch key {
 			case "bucket":
 				grant.Bucket, _ = d.word(value)
@@ -61,14 +108,13 @@ func (d *decoder) buckets(n node) (grants []KVGrant) {
 				grant.Write = d.choice(value, accessRead, accessWrite) == accessWrite
 			case "quota":
 				grant.Quota = d.size(value, 1, maxQuota)
-			default:
-				d.wrong(node{keyNode.Node, at.path}, "unknown key "+quote(key), "an entry has bucket, access and quota")
 			}
 		})
 		switch {
 		case at.Kind != yaml.MappingNode:
-		case !slices.ContainsFunc(at.Content, func(n *yaml.Node) bool { return n.Value == "bucket" }):
+		case !has(at, "bucket"):
 			d.wrong(at, "has no bucket", "write its name, such as bucket: "+d.plugin)
+		case d.ceiling && !d.pattern(at, grant.Bucket):
 		case slices.ContainsFunc(grants, func(g KVGrant) bool { return g.Bucket == grant.Bucket }):
 			d.wrong(at, quote(grant.Bucket)+" stands in the list twice", "name it once")
 		default:
@@ -84,7 +130,7 @@ func (d *decoder) hosts(n node) (grants []egress.Grant) {
 		var host string
 		var methods []string
 		before := len(d.problems)
-		d.entries(at, func(key string, keyNode, value node) {
+		d.entry(at, httpField, func(key string, value node) {
 			switch key {
 			case "host":
 				host, _ = d.text(value, "https:// and a name")
@@ -94,8 +140,6 @@ func (d *decoder) hosts(n node) (grants []egress.Grant) {
 						methods = append(methods, text)
 					}
 				})
-			default:
-				d.wrong(node{keyNode.Node, at.path}, "unknown key "+quote(key), "an entry has host and methods")
 			}
 		})
 		if len(d.problems) > before {
@@ -119,8 +163,9 @@ func (d *decoder) secrets(n node) (names []string) {
 		name, ok := d.text(at, "a name such as api_key")
 		switch {
 		case !ok:
-		case !isSecret(name):
-			d.wrong(at, quote(name)+" is no name of a secret", "write letters, digits, _, - and ., not beginning with a dot")
+		case d.ceiling && !d.pattern(at, name):
+		case !isSecret(name) && !(d.ceiling && isSecret(strings.Replace(name, wildcard, "_", 1))):
+			d.wrong(at, quote(name)+" is no name of a secret", secretRule)
 		case slices.Contains(names, name):
 			d.wrong(at, quote(name)+" stands in the list twice", "name it once")
 		default:
@@ -129,6 +174,8 @@ func (d *decoder) secrets(n node) (names []string) {
 	})
 	return names
 }
+
+const secretRule = "write letters, digits, _, - and ., not beginning with a dot"
 
 // isSecret holds the names of secrets to what is a file's name everywhere and no hidden one.
 func isSecret(name string) bool {
@@ -163,11 +210,12 @@ var granted = []struct {
 	prefix, field, example string
 	by                     func(c Capabilities) bool
 }{
-	{"quern_v1.kv_get", "capabilities.kv", "kv: [{bucket: NAME}]", anyBucket},
-	{"quern_v1.kv_list", "capabilities.kv", "kv: [{bucket: NAME}]", anyBucket},
-	{"quern_v1.kv_", "capabilities.kv", "kv: [{bucket: NAME, access: rw}]", anyWritable},
-	{"quern_v1.http", "capabilities.http", `http: [{host: "https://HOST", methods: [GET]}]`, func(c Capabilities) bool { return len(c.HTTP) > 0 }},
+	{"quern_v1.kv_get", kvField, "kv: [{bucket: NAME}]", anyBucket},
+	{"quern_v1.kv_list", kvField, "kv: [{bucket: NAME}]", anyBucket},
+	{"quern_v1.kv_", kvField, "kv: [{bucket: NAME, access: rw}]", anyWritable},
+	{"quern_v1.http", httpField, `http: [{host: "https://HOST", methods: [GET]}]`, func(c Capabilities) bool { return len(c.HTTP) > 0 }},
 	{"quern_v1.secret_get", "capabilities.secrets", "secrets: [NAME]", func(c Capabilities) bool { return len(c.Secrets) > 0 }},
+	{"quern_v1.enqueue", enqueueField, "enqueue: {queues: [NAME]}", func(c Capabilities) bool { return c.Enqueue != nil }},
 }
 
 func anyBucket(c Capabilities) bool { return len(c.KV) > 0 }

@@ -30,6 +30,8 @@ type loader struct {
 	dir       string
 	maxMemory int64
 	most      ceilings
+	tenants   []string
+	grants    *HostGrants
 
 	pool    *pool
 	readers chan struct{}       // bounds the files that are open at once
@@ -41,7 +43,7 @@ func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	// Two at least, so that one slow module never holds up all others.
 	slots := max(2, goruntime.GOMAXPROCS(0))
 	return &loader{
-		dir: cfg.Dir, maxMemory: cfg.MaxMemory, most: ceilings{cfg.MaxTimeout, cfg.MaxCPU},
+		dir: cfg.Dir, maxMemory: cfg.MaxMemory, most: ceilings{cfg.MaxTimeout, cfg.MaxCPU}, tenants: cfg.Tenants, grants: cfg.Grants,
 		pool:    newPool(engine, cfg.Logger.Named("modules"), slots),
 		readers: make(chan struct{}, 2*slots),
 		pending: semaphore.NewWeighted(maxPending),
@@ -226,6 +228,12 @@ func (l *loader) newVersion(r *result, m *module, limits runtime.Limits) *Versio
 		Version: r.manifest.Version, Digest: m.digest, ManifestDigest: r.manifestDigest, FilesDigest: r.granted.digest,
 		Manifest: r.manifest, Limits: limits,
 		ceiling: l.most.timeout, files: r.granted.files, warm: r.granted.warm, module: m,
+		grants: l.grants, terms: map[string]*Terms{},
+	}
+	for _, tenant := range l.tenants {
+		if v.Tenant == "" || v.Tenant == tenant {
+			v.terms[tenant] = NewTerms(&v.Manifest, l.grants, tenant)
+		}
 	}
 	v.profile = v.identity().profile()
 	l.pool.enlist(m, v.profile)

@@ -44,6 +44,8 @@ type Manifest struct {
 	Config map[string]string
 	// Capabilities are the plugin's grants. Default none.
 	Capabilities Capabilities
+	// Tests are tasks whose outcome the manifest says, in its order. Default none.
+	Tests []Test
 }
 
 // Warm is the section warm of a manifest: a call without a task, after which the image is taken that every task
@@ -68,6 +70,8 @@ type Capabilities struct {
 	KV []KVGrant
 	// Secrets are the names of those that a handler may ask for.
 	Secrets []string
+	// Enqueue lets a handler enqueue tasks; nil for none.
+	Enqueue *EnqueueGrant
 }
 
 // Retry is the section retry of a manifest. A field that is zero is not set.

@@ -117,9 +117,9 @@ func TestParseManifestErrors(t *testing.T) {
 	)
 	long := strings.Repeat("q", 129)
 	tests := []struct{ data, want string }{
-		{"", "x.yaml: the manifest is empty: write at least name: x, or remove the file"},
-		{"# only this\n", "x.yaml: the manifest is empty: write at least name: x, or remove the file"},
-		{"---\n", "x.yaml: the manifest is empty: write at least name: x, or remove the file"},
+		{"", "x.yaml: is empty: write at least name: x, or remove the file"},
+		{"# only this\n", "x.yaml: is empty: write at least name: x, or remove the file"},
+		{"---\n", "x.yaml: is empty: write at least name: x, or remove the file"},
 		{"- name", "x.yaml:1: is a list where keys belong: " + lines},
 		{"name", "x.yaml:1: is a text where keys belong: " + lines},
 		{"name: x\n---\nname: x\n", "x.yaml:2: there is a second document: keep one, without a --- between its lines"},
@@ -199,20 +199,6 @@ func TestParseManifestErrors(t *testing.T) {
 		}
 		if !errors.Is(err, ErrManifest) {
 			t.Errorf("%q: the error does not wrap ErrManifest", tt.data)
-		}
-	}
-}
-
-func TestParseManifestNotSupportedYet(t *testing.T) {
-	t.Parallel()
-	manifest := map[string]string{
-		"tests":                "tests: []",
-		"capabilities.enqueue": "capabilities: {enqueue: {}}",
-	}
-	for field, data := range manifest {
-		want := "x.yaml:1: " + field + ": is not supported yet: remove it"
-		if _, err := ParseManifest("x.yaml", []byte(data)); err == nil || err.Error() != want {
-			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
 }
@@ -322,6 +308,7 @@ func TestLoadManifest(t *testing.T) {
 
 func FuzzParseManifest(f *testing.F) {
 	f.Add([]byte(fullManifest))
+	f.Add([]byte(completeManifest))
 	for _, seed := range []string{
 		"", "{}", "a: &a [*a]", "name: x\n---\n", "limits: {memory: 1TiB, timeout: 9d9h}", "queues: [[a]]",
 		"retry: {max_attempts: unlimited, min: 13h, max: 7d}\ndead: y", "retry: {max_age: 1h, jitter: no}",
@@ -368,6 +355,15 @@ func checkAccepted(t *testing.T, m Manifest) {
 	for _, grant := range m.Capabilities.Files {
 		if !isPath(grant.From) || !isPath(strings.TrimPrefix(grant.To, "/")) || grant.line < 1 {
 			t.Fatalf("file %+v", grant)
+		}
+	}
+	if e := m.Capabilities.Enqueue; e != nil && (len(e.Queues) == 0 || e.Depth < 1 || e.Depth > maxDepth ||
+		slices.ContainsFunc(e.Queues, func(queue string) bool { return checkWord(queue) != nil || strings.Count(queue, wildcard) > 1 })) {
+		t.Fatalf("enqueue %+v", e)
+	}
+	for _, test := range m.Tests {
+		if test.Name == "" || test.Line < 1 || test.Input != "" && !isPath(test.Input) || test.Output != "" && !isPath(test.Output) {
+			t.Fatalf("test %+v", test)
 		}
 	}
 	l := m.limits(ceilings{time.Minute, time.Second})

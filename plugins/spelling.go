@@ -41,7 +41,7 @@ func (d *decoder) unknown(n node, section, key string) {
 	case parent != section && parent != "":
 		d.wrong(n, what, fmt.Sprintf("it belongs into %s, as %s", parent, nearest))
 	case parent != section:
-		d.wrong(n, what, "it belongs to the top level")
+		d.wrong(n, what, "it belongs to "+d.top)
 	case best/4 <= 1+len(leaf)/4:
 		d.wrong(n, what, fmt.Sprintf("did you mean %q?", leaf))
 	default:

@@ -27,6 +27,16 @@ type Status struct {
 	Error string
 	// Rung is the way in which its tasks come by pristine instances; "" if the plugin is refused.
 	Rung string
+
+	terms map[string]*Terms // of the version that serves, by tenant
+}
+
+// Granted is what the plugin may use beyond a tenant's tasks; nil for nothing, or if it is refused.
+func (s Status) Granted(tenant string) *Granted {
+	if t := s.terms[tenant]; t != nil {
+		return t.Granted()
+	}
+	return nil
 }
 
 // The states of a plugin.

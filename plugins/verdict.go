@@ -122,6 +122,7 @@ func (k *keeper) accept(p *plugin, r result) {
 	}
 	k.logger.Info("plugin loaded", fields...)
 	k.warnOfCeilings(p, v)
+	k.warnOfGrants(p, v)
 	k.cfg.Observer.PluginLoaded(p.tenant, p.name, resultOK)
 	k.tellServing(p, v, true)
 	if old != nil && (old.Version != v.Version || old.Digest != v.Digest) {
@@ -142,6 +143,18 @@ func (k *keeper) warnOfCeilings(p *plugin, v *Version) {
 	if asked := v.Manifest.Limits.CPU; asked > v.Limits.CPU {
 		k.logger.Warn("the host's ceiling lowers the plugin's cpu limit",
 			"plugin", p.name, "tenant", p.tenant, "manifest", asked, "ceiling", v.Limits.CPU)
+	}
+}
+
+// warnOfGrants says where the host's grants leave a tenant's tasks less than the manifest asks for.
+func (k *keeper) warnOfGrants(p *plugin, v *Version) {
+	for _, tenant := range k.cfg.Tenants {
+		if terms := v.terms[tenant]; terms != nil {
+			if taken := terms.Taken(); len(taken) > 0 {
+				k.logger.Warn("the host's grants leave a plugin less than its manifest asks for",
+					"plugin", p.name, "tenant", tenant, "capabilities", taken, "grants", terms.Place())
+			}
+		}
 	}
 }
 

@@ -36,6 +36,8 @@ type Version struct {
 	files   *runtime.Files // what tasks may read; nil for nothing
 	warm    []byte         // the input of the warm call; nil for no such call
 	profile string         // of its instances: see identity.profile
+	grants  *HostGrants
+	terms   map[string]*Terms // by tenant, of those that the host serves; never changed
 	module  *module
 	holders atomic.Int64 // 0: the module is released, for good
 	release func(*module)
@@ -49,7 +51,7 @@ func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 		call.Timeout = min(call.Timeout, v.ceiling)
 	}
 	call.Plugin, call.Env, call.Files, call.Limits = v.Name, v.Manifest.Capabilities.Env, v.files, v.Limits
-	call.Services.Config = v.Manifest.Config
+	call.Services.Config = v.Terms(call.Tenant).Config // the same for all calls of a tenant: see runtime.Call.Pool
 	call.Pool, call.Warm = "", nil
 	if call.Tenant != "" {
 		call.Pool, call.Warm = v.profile, v.warm
@@ -68,6 +70,14 @@ func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 // remedied is a message with another remedy, which stands behind the last colon.
 func remedied(message, remedy string) string {
 	return message[:strings.LastIndex(message, ": ")+2] + remedy
+}
+
+// Terms are those on which a tenant's tasks run it.
+func (v *Version) Terms(tenant string) *Terms {
+	if t := v.terms[tenant]; t != nil {
+		return t
+	}
+	return NewTerms(&v.Manifest, v.grants, tenant)
 }
 
 // Info says what the module is.

@@ -20,18 +20,18 @@ const remembering = `#include "quern.h"
 static const char version[] = "` + anyVersion + `";
 static char calls = '0', first[64];
 static int32_t size;
-HANDLER int handle(void) {
+QUERN_HANDLER int handle(void) {
   if (calls++ == '0') {
-    size = input_size();
+    size = quern_input_size();
     if (size > sizeof first) size = sizeof first;
-    input_read(0, first, size);
+    quern_input_read(0, first, size);
     fputs("the first call\n", stderr);
   }
-  output_write(version, sizeof version - 1);
-  output_write(" ", 1);
-  output_write(&calls, 1);
-  output_write(" ", 1);
-  output_write(first, size);
+  quern_output_write(version, sizeof version - 1);
+  quern_output_write(" ", 1);
+  quern_output_write(&calls, 1);
+  quern_output_write(" ", 1);
+  quern_output_write(first, size);
   return 0;
 }`
 

@@ -55,6 +55,10 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
 		return nil, wrongUsage(fmt.Errorf("secrets %q: is no folder that can be read: name the one that holds TENANT/NAME", o.secrets))
 	}
+	grants, err := loadGrants(cmd.Flags(), o.grants, func(g *plugins.HostGrants) error { return g.Check(o.tenants) })
+	if err != nil {
+		return nil, err
+	}
 	memory, err := o.memory.resolve()
 	if err != nil {
 		return nil, err
@@ -70,6 +74,9 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 			n.close()
 		}
 	}()
+	for _, warning := range grants.Warnings() {
+		n.logger.Warn(warning)
+	}
 	if err := n.connect(cmd, redisURL); err != nil {
 		return nil, err
 	}
@@ -95,7 +102,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
 	directory, err := plugins.New(engine, plugins.Config{
 		Dir: o.plugins, Tenants: o.tenants, MaxMemory: memory, MaxTimeout: o.maxTimeout, MaxCPU: o.maxCPU,
-		Logger: n.logger.Named("plugins"), Observer: m,
+		Grants: grants, Logger: n.logger.Named("plugins"), Observer: m,
 	})
 	if err != nil {
 		return nil, wrongUsage(err)

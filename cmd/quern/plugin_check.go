@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
@@ -22,22 +23,25 @@ import (
 
 // checkView is what `plugin check` says of a file.
 type checkView struct {
-	File      string        `json:"file"`
-	Accepted  bool          `json:"accepted"`
-	Kind      runtime.Kind  `json:"kind,omitempty"`
-	Digest    string        `json:"digest,omitempty"`
-	Size      int64         `json:"size"`
-	Functions int           `json:"functions"`
-	Charges   int           `json:"charge_points"`
-	Rung      runtime.Rung  `json:"rung,omitempty"`
-	Reason    string        `json:"rung_reason,omitempty"`
-	Notes     []string      `json:"notes,omitempty"`
-	Limits    limitsView    `json:"limits"`
-	Imports   []string      `json:"imports"`
-	Exports   []string      `json:"exports"`
-	MemoryMin int64         `json:"memory_min"`
-	MemoryMax int64         `json:"memory_max,omitempty"`
-	Refusals  []refusalView `json:"refusals"`
+	File      string       `json:"file"`
+	Accepted  bool         `json:"accepted"`
+	Kind      runtime.Kind `json:"kind,omitempty"`
+	Digest    string       `json:"digest,omitempty"`
+	Size      int64        `json:"size"`
+	Functions int          `json:"functions"`
+	Charges   int          `json:"charge_points"`
+	Rung      runtime.Rung `json:"rung,omitempty"`
+	Reason    string       `json:"rung_reason,omitempty"`
+	Notes     []string     `json:"notes,omitempty"`
+	Limits    limitsView   `json:"limits"`
+	// Asks is what the manifest asks for, Grants what the host's grants leave of it.
+	Asks      *plugins.Granted `json:"asks,omitempty"`
+	Grants    *plugins.Granted `json:"grants,omitempty"`
+	Imports   []string         `json:"imports"`
+	Exports   []string         `json:"exports"`
+	MemoryMin int64            `json:"memory_min"`
+	MemoryMax int64            `json:"memory_max,omitempty"`
+	Refusals  []refusalView    `json:"refusals"`
 }
 
 // limitsView are the limits of a task: sizes in bytes, and what is 0 has none.
@@ -60,11 +64,16 @@ func newPluginCheck(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check FILE", Short: "Say what a plugin file is and needs, and what is wrong with it",
 		Long: "Says what a plugin file is, what it imports, exports and needs, and what is wrong with it or with the\n" +
-			"manifest beside it. Exit status: 0 a host would serve it, 3 it would be refused, 2 there is no such file.",
+			"manifest beside it. With --grants also what a host with that file would grant it in tasks of --tenant.\n" +
+			"Exit status: 0 a host would serve it, 3 it would be refused, 2 there is no such file.",
 		Args: arguments(1, 1),
 	}
 	output := outputFlag(cmd)
 	rungFlag(cmd.Flags())
+	var grants, tenant string
+	grantsFlag(cmd.Flags(), &grants)
+	notSettings(cmd.Flags(), "grants") // a host's file says nothing of a plugin that is made elsewhere
+	cmd.Flags().StringVar(&tenant, "tenant", queue.DefaultTenant, "whose grants to apply")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := readPlugin(args[0])
 		if err != nil {
@@ -74,10 +83,18 @@ func newPluginCheck(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if err := queue.ValidTenant(tenant); err != nil {
+			return usagef("%s %q: %s", origin(cmd.Flags().Lookup("tenant")), tenant, tenantRule)
+		}
+		hosts, err := loadGrants(cmd.Flags(), grants, func(g *plugins.HostGrants) error { return g.Names([]string{tenant}) })
+		if err != nil {
+			return err
+		}
 		view, err := p.check(cmd.Context(), env, forced)
 		if err != nil {
 			return err
 		}
+		view.grant(&p.manifest, hosts, tenant)
 		if output.json() {
 			err = writeJSON(cmd.OutOrStdout(), view)
 		} else {
@@ -145,6 +162,15 @@ func (p *localPlugin) checkModule(ctx context.Context, env environment, rung run
 	return nil
 }
 
+// grant notes what a manifest asks for, and what a host's grants leave of it.
+func (v *checkView) grant(m *plugins.Manifest, hosts *plugins.HostGrants, tenant string) {
+	terms := plugins.NewTerms(m, hosts, tenant)
+	v.Asks, v.Grants = m.Capabilities.Granted(m.Config), terms.Granted()
+	for _, key := range terms.Taken() {
+		v.Notes = append(v.Notes, fmt.Sprintf("of capabilities.%s the host's grants leave less than the manifest asks for: see %s", key, terms.Place()))
+	}
+}
+
 func (v *checkView) describe(info runtime.Info) {
 	v.Kind, v.Digest, v.Size = info.Kind, info.Digest, info.Size
 	v.Functions, v.Charges = info.Functions, info.Charges
@@ -168,6 +194,10 @@ func (v checkView) print(w io.Writer) error {
 	if v.Rung != "" {
 		rung = string(v.Rung) + ": " + v.Reason
 	}
+	asks, grants := strings.Join(v.Asks.Lines(), "\n"), strings.Join(v.Grants.Lines(), "\n")
+	if asks == grants {
+		asks = ""
+	}
 	rows := [][2]string{
 		{"file", v.File},
 		{"accepted", accepted},
@@ -179,6 +209,8 @@ func (v checkView) print(w io.Writer) error {
 		{"memory", memory},
 		{"rung", rung},
 		{"limits", v.Limits.String()},
+		{"asks", asks},
+		{"grants", grants},
 		{"imports", someOf(v.Imports)},
 		{"exports", someOf(v.Exports)},
 	}

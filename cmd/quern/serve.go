@@ -37,6 +37,7 @@ type hostOptions struct {
 	cache       string
 	idleUnload  time.Duration
 	secrets     string
+	grants      string
 	networks    []string
 	proxy       string
 	logLevel    *choice
@@ -71,6 +72,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.StringSliceVar(&o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP beside the public ones, such as 10.0.0.0/8 (default none)")
 	f.StringVar(&o.proxy, "proxy", "", "`URL` of the proxy for what handlers send by HTTP (default none, whatever the environment says)")
 	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
+	grantsFlag(f, &o.grants)
 	newPeriod(f, &o.idleUnload, "idle-unload", 5*time.Minute, "how long a plugin may be idle until its code and instances are given back; 0s never")
 	rungFlag(f)
 	f.Var(o.logLevel, "log-level", "trace, debug, info, warn or error")

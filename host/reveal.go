@@ -1,0 +1,91 @@
+package host
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// revealed are the secrets that a task was given. A task's own words go to logs and to Redis: what is known to be a
+// secret is taken out of them. What the handler has changed, encoded or cut into pieces is not known. It belongs to the
+// goroutine of the task's call; its zero value is that of a task that was given none.
+type revealed struct {
+	secrets  []revealedText
+	replacer *strings.Replacer // of all of them; nil if there is another one since
+}
+
+// revealedText is a secret, a line of one, or one of these as it stands in JSON.
+type revealedText struct{ text, name string }
+
+// leastHidden is how many bytes such a text has at least: shorter ones stand in many words.
+const leastHidden = 8
+
+// add notes that the task was given a secret.
+func (r *revealed) add(name string, value []byte) {
+	for line := range strings.Lines(string(value)) { // words of a log have no more than one
+		line = strings.TrimRight(line, "\r\n")
+		r.addText(revealedText{line, name})
+		if quoted, err := json.Marshal(line); err == nil {
+			r.addText(revealedText{string(quoted[1 : len(quoted)-1]), name})
+		}
+	}
+}
+
+func (r *revealed) addText(t revealedText) {
+	if len(t.text) < leastHidden || slices.ContainsFunc(r.secrets, func(o revealedText) bool { return o.text == t.text }) {
+		return
+	}
+	r.secrets = append(r.secrets, t)
+	// Of two that begin alike the longer one is hidden.
+	slices.SortStableFunc(r.secrets, func(a, b revealedText) int { return cmp.Compare(len(b.text), len(a.text)) })
+	r.replacer = nil
+}
+
+// hide is a text with the names of the secrets in their places. It may have been cut at either end, within a secret.
+func (r *revealed) hide(text string) string {
+	if len(r.secrets) == 0 {
+		return text
+	}
+	if r.replacer == nil {
+		pairs := make([]string, 0, 2*len(r.secrets))
+		for _, s := range r.secrets {
+			pairs = append(pairs, s.text, s.shown())
+		}
+		r.replacer = strings.NewReplacer(pairs...)
+	}
+	text, cut := strings.CutSuffix(r.replacer.Replace(text), "…")
+	for _, s := range r.secrets {
+		text = s.hideEnds(text)
+	}
+	if cut {
+		text += "…"
+	}
+	return text
+}
+
+func (s revealedText) shown() string { return "[secret " + s.name + "]" }
+
+// hideEnds hides the end of the secret where the text begins, and its beginning where the text ends.
+func (s revealedText) hideEnds(text string) string {
+	for n := min(len(s.text)-1, len(text)); n >= leastHidden; n-- {
+		if rest, ok := strings.CutPrefix(text, s.text[len(s.text)-n:]); ok {
+			text = s.shown() + rest
+			break
+		}
+	}
+	for n := min(len(s.text)-1, len(text)); n >= leastHidden; n-- {
+		if rest, ok := strings.CutSuffix(text, s.text[:n]); ok {
+			text = rest + s.shown()
+			break
+		}
+	}
+	return text
+}
+
+// cover hides them in what is told of the end of the task. The result is the handler's to decide.
+func (r *revealed) cover(o *runtime.Outcome) {
+	o.Message, o.Stderr = r.hide(o.Message), r.hide(o.Stderr)
+}
