@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/service"
@@ -25,7 +26,7 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	t := c.task
 	switch err := queue.ValidQueue(asked.Queue); {
 	case err != nil:
-		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
+		return "", invalid(err)
 	case !c.grant.Allows(asked.Queue):
 		return "", fmt.Errorf("%w: the queue %q: add it to capabilities.enqueue.queues", service.ErrDenied, asked.Queue)
 	case t.Depth >= c.grant.Depth:
@@ -39,7 +40,7 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		Parent: t.ID, Depth: t.Depth + 1, Traceparent: t.Traceparent,
 	}}}
 	if err := child.Validate(); err != nil {
-		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
+		return "", invalid(err)
 	}
 	c.count++
 	if c.grant.AfterCall {
@@ -47,6 +48,11 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	}
 	c.waiting = append(c.waiting, child)
 	return child.ID, nil
+}
+
+// invalid is an error of the queue's as one of a service, which begins with the same word.
+func invalid(err error) error {
+	return fmt.Errorf("%w: %s", service.ErrInvalid, strings.TrimPrefix(err.Error(), queue.ErrInvalid.Error()+": "))
 }
 
 // now enqueues a child at once. With its ID that may be done again, if nobody knows whether it was.

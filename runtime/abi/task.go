@@ -110,7 +110,7 @@ func (s *System) taskText(_ api.Memory, a []uint64) errno {
 	case 7:
 		text = s.task.Traceparent
 	default:
-		return s.invalid("field %d: see the table of fields", uint32(a[0]))
+		return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
 	}
 	return s.fill(text)
 }
@@ -139,7 +139,7 @@ func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 	case 3:
 		number = s.host.FuelLeft()
 	default:
-		return s.invalid("field %d: see the table of fields", uint32(a[0]))
+		return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
 	}
 	return put64(mem, a[1], number)
 }

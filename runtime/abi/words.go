@@ -23,11 +23,11 @@ var levels = []string{"trace: ", "debug: ", "", "warning: ", "error: "}
 // behind it.
 func (s *System) log(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
-	level, message, fields := uint32(in.number()), in.bytes(maxMessage), in.bytes(maxFields)
+	level, message, fields := int32(uint32(in.number())), in.bytes(maxMessage), in.bytes(maxFields)
 	switch {
 	case in.wrong != errnoSuccess:
 		return in.wrong
-	case level >= uint32(len(levels)):
+	case level < 0 || int(level) >= len(levels):
 		return s.invalid("level %d: use 0 to %d", level, len(levels)-1)
 	}
 	var line strings.Builder

@@ -21,7 +21,7 @@ func (s *System) clock(mem api.Memory, a []uint64) errno {
 	case clockMonotonic:
 		return put64(mem, a[1], int64(time.Since(s.started)))
 	}
-	return s.invalid("clock %d: use 0 or 1", uint32(a[0]))
+	return s.invalid("clock %d: use 0 or 1", int32(uint32(a[0])))
 }
 
 // maxSleep is the longest sleep: longer than any task lasts.

@@ -86,11 +86,6 @@ func compileC(ctx context.Context, source string, arguments []string) ([]byte, e
 			return err
 		}
 		args := append([]string{"--target=wasm32-wasi", "-O2", "-I", filepath.Join(root, "sdk", "c"), "-o", out}, arguments...)
-		// TODO(transition): gone with the last source that has the short names.
-		for _, name := range strings.Fields("result_read result_size input_size input_read output_write error_set retry_after task_text task_number cancelled checkpoint_save checkpoint_load config_get secret_get kv_get kv_increment") {
-			args = append(args, "-D"+name+"=quern_"+name)
-		}
-		args = append(args, "-DHANDLER=QUERN_HANDLER")
 		if !slices.Contains(arguments, KeepNames) {
 			args = append(args, "-Wl,--strip-all")
 		}

@@ -58,7 +58,7 @@ enum {
 	QUERN_ECANCELED = -8,  // the task is another host's by now: what it does is in vain
 	QUERN_EAGAIN = -9,     // what is behind the function is away
 	QUERN_ESTATE = -10,    // there is no task
-	QUERN_ELIMIT = -11     // too many
+	QUERN_ELIMIT = -11     // too many, or too deep; the task's log says more
 };
 
 // Levels of quern_log.
@@ -101,6 +101,7 @@ enum {
 	QUERN_MAX_VALUE = 512 << 10,
 	QUERN_MAX_HEAD = 128 << 10, // of an HTTP request
 	QUERN_MAX_BODY = 16 << 20,
+	QUERN_MAX_OPTIONS = 64 << 10, // of quern_enqueue
 	QUERN_MAX_RANDOM = 64 << 10
 };
 
@@ -156,22 +157,22 @@ QUERN_IMPORT(log) int32_t quern_log(int32_t level, const void *text, uint32_t si
 // QUERN_EINVAL if the fraction is no number.
 QUERN_IMPORT(progress) int32_t quern_progress(double fraction, const void *message, uint32_t size);
 
-// Keeps at most QUERN_MAX_CHECKPOINT for the task's next run, in the place of what was kept before. After 0 the next run finds it
-// even if this host dies. QUERN_ETOOBIG, QUERN_ECANCELED (come to an end), QUERN_EAGAIN.
+// Keeps at most QUERN_MAX_CHECKPOINT for the task's next run, in the place of what was kept before. After 0 the next run
+// finds it even if this host dies. QUERN_ETOOBIG, QUERN_ECANCELED (come to an end), QUERN_EAGAIN.
 QUERN_IMPORT(checkpoint_save) int32_t quern_checkpoint_save(const void *data, uint32_t size);
 
 // Slot: what was saved last, by this run or one before. QUERN_ENOTFOUND if nothing was.
 QUERN_IMPORT(checkpoint_load) int32_t quern_checkpoint_load(void);
 
-// The store. All of it needs capabilities.kv in the manifest. Buckets and keys are 1 to QUERN_MAX_KEY bytes of UTF-8 without control
-// characters, else QUERN_EINVAL; another bucket than those that are granted, and writing to one that is granted for reading, is
-// QUERN_EDENIED; without Redis QUERN_EAGAIN.
+// The store. All of it needs capabilities.kv in the manifest. Buckets and keys are 1 to QUERN_MAX_KEY bytes of UTF-8 without
+// control characters, else QUERN_EINVAL; another bucket than those that are granted, and writing to one that is granted for
+// reading, is QUERN_EDENIED; without Redis QUERN_EAGAIN.
 
 // Slot: the value of a key. QUERN_ENOTFOUND.
 QUERN_IMPORT(kv_get) int32_t quern_kv_get(const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size);
 
-// Sets a value of at most QUERN_MAX_VALUE, for ttl milliseconds, or with 0 for ever. QUERN_ETOOBIG; QUERN_EQUOTA if the bucket would
-// hold more than its quota; QUERN_EINVAL if ttl is below 0.
+// Sets a value of at most QUERN_MAX_VALUE, for ttl milliseconds, or with 0 for ever. QUERN_ETOOBIG; QUERN_EQUOTA if the bucket
+// would hold more than its quota; QUERN_EINVAL if ttl is below 0.
 QUERN_IMPORT(kv_set)
 int32_t quern_kv_set(const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size, const void *value,
 	uint32_t value_size, int64_t ttl);
@@ -179,16 +180,17 @@ int32_t quern_kv_set(const void *bucket, uint32_t bucket_size, const void *key, 
 // Deletes a value: 1 if there was one, else 0.
 QUERN_IMPORT(kv_delete) int32_t quern_kv_delete(const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size);
 
-// Adds to a decimal number, 0 if there is none, and writes the sum. QUERN_ECONFLICT if the value is no number, QUERN_ELIMIT if the
-// sum is none of 64 bits, QUERN_EQUOTA.
+// Adds to a decimal number, 0 if there is none, and writes the sum. QUERN_ECONFLICT if the value is no number, QUERN_ELIMIT if
+// the sum is none of 64 bits, QUERN_EQUOTA.
 QUERN_IMPORT(kv_increment)
-int32_t quern_kv_increment(const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size, int64_t delta, int64_t *sum);
+int32_t quern_kv_increment(
+	const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size, int64_t delta, int64_t *sum);
 
 // The size of an old value that quern_kv_swap expects not to be there.
 #define QUERN_ABSENT UINT32_MAX
 
-// Sets a value as quern_kv_set does, if the present one is old, or if there is none and old_size is QUERN_ABSENT. Else QUERN_ECONFLICT,
-// with the present value in the slot, or QUERN_ENOTFOUND if there is none.
+// Sets a value as quern_kv_set does, if the present one is old, or if there is none and old_size is QUERN_ABSENT. Else
+// QUERN_ECONFLICT, with the present value in the slot, or QUERN_ENOTFOUND if there is none.
 QUERN_IMPORT(kv_swap)
 int32_t quern_kv_swap(const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size, const void *old,
 	uint32_t old_size, const void *value, uint32_t value_size, int64_t ttl);
@@ -200,10 +202,10 @@ QUERN_IMPORT(kv_list)
 int32_t quern_kv_list(const void *bucket, uint32_t bucket_size, const void *prefix, uint32_t prefix_size, const void *after,
 	uint32_t after_size, int32_t limit);
 
-// Slot: the answer to an HTTP request (see quern_split_answer). The head is a JSON object of at most QUERN_MAX_HEAD, of which only
-// url is needed: {"method": "POST", "url": "https://…", "headers": {"Accept": "text/plain"}, "timeout_ms": 5000}. The body has
-// at most QUERN_MAX_BODY, and so has the answer's. Redirects are answered like any other status. Needs capabilities.http in the
-// manifest. QUERN_EDENIED, QUERN_ETOOBIG, QUERN_EINVAL (the head), QUERN_EAGAIN (no answer).
+// Slot: the answer to an HTTP request (see quern_split_answer). The head is a JSON object of at most QUERN_MAX_HEAD, of which
+// only url is needed: {"method": "POST", "url": "https://…", "headers": {"Accept": "text/plain"}, "timeout_ms": 5000}. The body
+// has at most QUERN_MAX_BODY, and so has the answer's. Redirects are answered like any other status. Needs capabilities.http in
+// the manifest. QUERN_EDENIED, QUERN_ETOOBIG, QUERN_EINVAL (the head), QUERN_EAGAIN (no answer).
 QUERN_IMPORT(http) int32_t quern_http(const void *head, uint32_t head_size, const void *body, uint32_t body_size);
 
 // Slot: a value of the section config of the manifest. QUERN_ENOTFOUND. Works at the start, too.
@@ -222,12 +224,13 @@ QUERN_IMPORT(sleep) int32_t quern_sleep(int64_t milliseconds);
 // Fills at most QUERN_MAX_RANDOM with random bytes, fit for keys. QUERN_ETOOBIG.
 QUERN_IMPORT(random) int32_t quern_random(void *to, uint32_t size);
 
-// Slot: the ID of a new task, whose parent this one is. Options are a JSON object or no bytes: {"id": "text", "key": "text",
-// "labels": {"name": "value"}, "priority": 50, "delay_ms": 5000, "at_ms": 1700000000000, "max_attempts": 3, "timeout_ms": 60000,
-// "unique": {"key": "text", "for_ms": 60000}}, each of them optional. The task comes into being when this one completes, or with
-// `after: call` in the manifest at once. Needs capabilities.enqueue. QUERN_EINVAL (the queue's name, an option), QUERN_EDENIED,
-// QUERN_ETOOBIG (output and bodies together are over limits.output), QUERN_ELIMIT (more than 256, or too long a chain of parents);
-// with `after: call` also QUERN_EQUOTA (the queue is full), QUERN_ECANCELED, QUERN_EAGAIN.
+// Slot: the ID of a new task, whose parent this one is. Options are a JSON object of at most QUERN_MAX_OPTIONS, or no bytes:
+// {"id": "text", "key": "text", "labels": {"name": "value"}, "priority": 50, "delay_ms": 5000, "at_ms": 1700000000000,
+// "max_attempts": 3, "timeout_ms": 60000, "unique": {"key": "text", "for_ms": 60000}}, each of them optional. The task comes
+// into being when this one completes, or with `after: call` in the manifest at once. Needs capabilities.enqueue. QUERN_EINVAL
+// (the queue's name, an option), QUERN_EDENIED, QUERN_ETOOBIG (output and new tasks together are over limits.output),
+// QUERN_ELIMIT (more than 256, or too long a chain of parents); with `after: call` also QUERN_EQUOTA (the queue is full) and
+// QUERN_EAGAIN (it may be there or not: the same id again makes no second one).
 QUERN_IMPORT(enqueue)
 int32_t quern_enqueue(const void *queue, uint32_t queue_size, const void *body, uint32_t body_size, const void *options,
 	uint32_t options_size);

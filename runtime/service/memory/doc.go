@@ -3,7 +3,7 @@
 // host's own do; what they hold is forgotten with them.
 //
 //	store := memory.NewStore()
-//	services := service.Set{KV: store.For(grants), Checkpoint: &memory.Checkpoint{}, Enqueue: memory.NewEnqueuer("local", queues)}
+//	services := service.Set{KV: store.For(grants), Checkpoint: &memory.Checkpoint{}, Enqueue: memory.NewEnqueuer("local", check)}
 //
 // They never answer ErrUnavailable or ErrLost: nothing is behind them that may be away, and nobody else has the task.
 package memory

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/quern-project/quern/runtime/service"
 )
@@ -52,8 +51,13 @@ func TestSecrets(t *testing.T) {
 
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
-	e := NewEnqueuer("one", func(queue string) bool { return strings.HasPrefix(queue, "mail") })
-	five, high, low := 5, 101, -1
+	e := NewEnqueuer("one", func(child service.Child) error {
+		if child.Queue != "mail" {
+			return service.ErrDenied
+		}
+		return nil
+	})
+	five := 5
 	for _, test := range []struct {
 		name  string
 		child service.Child
@@ -62,33 +66,22 @@ func TestEnqueue(t *testing.T) {
 	}{
 		{"First", service.Child{Queue: "mail", Body: []byte("a")}, "one-1", nil},
 		{"Second", service.Child{Queue: "mail", Body: []byte("a"), Priority: &five}, "one-2", nil},
-		{"ID", service.Child{Queue: "mail.bulk", ID: "mine"}, "mine", nil},
-		{"SameID", service.Child{Queue: "mail", ID: "mine"}, "mine", nil},
-		{"Unique", service.Child{Queue: "mail", Body: []byte("u"), Unique: &service.Unique{}}, "one-4", nil},
-		{"SameBody", service.Child{Queue: "mail", Body: []byte("u"), Unique: &service.Unique{}}, "one-4", nil},
-		{"OtherBody", service.Child{Queue: "mail", Body: []byte("v"), Unique: &service.Unique{}}, "one-5", nil},
-		{"Key", service.Child{Queue: "mail", Unique: &service.Unique{Key: "k"}}, "one-6", nil},
-		{"SameKey", service.Child{Queue: "mail", Body: []byte("w"), Unique: &service.Unique{Key: "k"}}, "one-6", nil},
-		{"SameKeyElsewhere", service.Child{Queue: "mail.bulk", Unique: &service.Unique{Key: "k"}}, "one-7", nil},
 		{"ErrDenied", service.Child{Queue: "bills"}, "", service.ErrDenied},
-		{"ErrNoQueue", service.Child{}, "", service.ErrInvalid},
-		{"ErrQueue", service.Child{Queue: "mail to ada"}, "", service.ErrInvalid},
-		{"ErrLongQueue", service.Child{Queue: strings.Repeat("m", 129)}, "", service.ErrInvalid},
-		{"ErrPriority", service.Child{Queue: "mail", Priority: &high}, "", service.ErrInvalid},
-		{"ErrLowPriority", service.Child{Queue: "mail", Priority: &low}, "", service.ErrInvalid},
-		{"ErrDelay", service.Child{Queue: "mail", Delay: -1}, "", service.ErrInvalid},
-		{"ErrBoth", service.Child{Queue: "mail", Delay: 1, At: time.UnixMilli(1)}, "", service.ErrInvalid},
-		{"ErrAttempts", service.Child{Queue: "mail", MaxAttempts: -1}, "", service.ErrInvalid},
-		{"ErrTimeout", service.Child{Queue: "mail", Timeout: -1}, "", service.ErrInvalid},
-		{"ErrUniqueFor", service.Child{Queue: "mail", Unique: &service.Unique{For: -1}}, "", service.ErrInvalid},
+		{"ID", service.Child{Queue: "mail", ID: "mine"}, "mine", nil},
+		{"Fourth", service.Child{Queue: "mail"}, "one-4", nil},
 	} {
 		if id, err := e.Enqueue(t.Context(), test.child); id != test.id || !errors.Is(err, test.err) {
 			t.Errorf("%s: %q, %v", test.name, id, err)
 		}
 	}
 	children := e.Children()
-	if len(children) != 7 || children[2].ID != "mine" || children[2].Queue != "mail.bulk" || *children[1].Priority != 5 {
+	if len(children) != 4 || children[0].ID != "one-1" || string(children[0].Body) != "a" || *children[1].Priority != 5 || children[2].ID != "mine" {
 		t.Errorf("%+v", children)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.Enqueue(ended, service.Child{Queue: "mail"}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 	for range 256 - len(children) {
 		if _, err := e.Enqueue(t.Context(), service.Child{Queue: "mail"}); err != nil {
@@ -97,8 +90,5 @@ func TestEnqueue(t *testing.T) {
 	}
 	if _, err := e.Enqueue(t.Context(), service.Child{Queue: "mail"}); !errors.Is(err, service.ErrLimit) {
 		t.Errorf("over the limit: %v", err)
-	}
-	if id, err := e.Enqueue(t.Context(), service.Child{Queue: "mail", ID: "mine"}); id != "mine" || err != nil {
-		t.Errorf("over the limit, and there already: %q, %v", id, err)
 	}
 }

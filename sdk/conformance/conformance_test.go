@@ -1,0 +1,214 @@
+package conformance_test
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// build builds a language's guest by the script in its folder.
+func build(t *testing.T, language string) []byte {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), language+".wasm")
+	cmd := exec.CommandContext(t.Context(), "sh", "./build")
+	cmd.Dir, cmd.Env = language, append(os.Environ(), "OUT="+out)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the guest in %s: %v\n%s", language, err, said)
+	}
+	guest, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guest
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	all := read(t)
+	for _, language := range folders(t) {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			n := start(t, folder(t, build(t, language)))
+			t.Run("behaviors", func(t *testing.T) {
+				for _, b := range all.Behaviors {
+					t.Run(b.Name, func(t *testing.T) {
+						t.Parallel()
+						if why := all.lacks(language, b); why != "" {
+							t.Skipf("not in %s: %s", language, why)
+						}
+						n.behave(t, b)
+					})
+				}
+			})
+			t.Run("cancelled", func(t *testing.T) { n.endsWithHost(t) })
+		})
+	}
+}
+
+// behave runs a behavior's task, and compares what becomes of it.
+func (n *node) behave(t *testing.T, b behavior) {
+	t.Helper()
+	first := n.run(t, b, b.Name)
+	n.compare(t, b, first)
+	if !b.Again {
+		return
+	}
+	second := n.run(t, b, b.Name+".again")
+	if b.Differs {
+		if string(first.Result) == string(second.Result) {
+			t.Errorf("twice the result %q", first.Result)
+		}
+		b.Result = string(second.Result)
+	}
+	n.compare(t, b, second)
+}
+
+// run enqueues a task and waits for its end.
+func (n *node) run(t *testing.T, b behavior, id string) *queue.Task {
+	t.Helper()
+	input := strings.Repeat(addressed(b.Input), max(b.Times, 1))
+	if b.Pad > 0 {
+		input += "#" + strings.Repeat("x", b.Pad-len(input)-1)
+	}
+	_, err := n.client.Queue(cmp.Or(b.Plugin, "kit")).Enqueue(n.ctx, []byte(input), queue.Options{
+		ID: id, Key: b.Task.Key, Parent: b.Task.Parent, Depth: b.Task.Depth, Traceparent: b.Task.Traceparent, Deadline: b.Task.Deadline,
+		Retry: queue.Retry{MaxAttempts: b.Task.Attempts, Base: 10 * time.Millisecond, Min: 10 * time.Millisecond},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := n.client.Wait(n.ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+// compare compares a task with what was to become of it.
+func (n *node) compare(t *testing.T, b behavior, task *queue.Task) {
+	t.Helper()
+	var got queue.Failure
+	if task.Status == queue.Failed {
+		got = task.Failure()
+	}
+	exit := 0
+	if got.ExitCode != nil {
+		exit = *got.ExitCode
+	}
+	if b.Differs {
+		b.Result = string(task.Result)
+	}
+	want := strings.NewReplacer("{id}", task.ID, "{tenant}", n.tenant, "{plugin}", task.Plugin).Replace(b.Result)
+	if !like(string(task.Result), want) {
+		t.Errorf("result\n%swant\n%s%+v", task.Result, want, got)
+	}
+	if string(got.Reason) != b.Reason || !like(got.Message, b.Error) || exit != b.Exit {
+		t.Errorf("failed for the reason %q with %q, exit %d; want %q with %q, exit %d",
+			got.Reason, got.Message, exit, b.Reason, b.Error, b.Exit)
+	}
+	if task.Attempts != max(b.Attempts, 1) || task.Reschedules != b.Reschedules {
+		t.Errorf("%d attempts and %d reschedules, want %d and %d", task.Attempts, task.Reschedules, max(b.Attempts, 1), b.Reschedules)
+	}
+	if took := task.FinishedAt.Sub(task.Created); took < b.Takes {
+		t.Errorf("it took %v, want at least %v", took, b.Takes)
+	}
+	if task.Progress != b.Progress || task.Message != b.Message {
+		t.Errorf("progress %v %q, want %v %q", task.Progress, task.Message, b.Progress, b.Message)
+	}
+	n.compareLog(t, b, task.ID)
+	n.compareChildren(t, b, task)
+}
+
+func (n *node) compareLog(t *testing.T, b behavior, id string) {
+	t.Helper()
+	lines, err := n.client.Log(n.ctx, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, line := range lines {
+		got = append(got, line.Text)
+	}
+	if slices.Equal(b.Log, []string{"…"}) {
+		return
+	}
+	if !slices.EqualFunc(got, b.Log, func(got, want string) bool { return like(got, addressed(want)) }) {
+		t.Errorf("log\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(b.Log, "\n"))
+	}
+}
+
+// like compares a text, or its beginning if what is wanted goes on with …, or its end if that is before it.
+func like(got, want string) bool {
+	beginning, begins := strings.CutSuffix(want, "…")
+	end, ends := strings.CutPrefix(want, "…")
+	return got == want || begins && strings.HasPrefix(got, beginning) || ends && strings.HasSuffix(got, end)
+}
+
+// compareChildren compares what a task has enqueued. Nobody serves those queues.
+func (n *node) compareChildren(t *testing.T, b behavior, parent *queue.Task) {
+	t.Helper()
+	for _, want := range b.Children {
+		task, err := n.client.Task(n.ctx, want.ID)
+		switch {
+		case want.Status == "" && errors.Is(err, queue.ErrNoTask):
+			continue
+		case want.Status == "":
+			t.Errorf("there is a child %s: %+v, %v", want.ID, task, err)
+			continue
+		case err != nil:
+			t.Errorf("child: %v", err)
+			continue
+		}
+		got := child{
+			ID: task.ID, Queue: task.Queue, Status: string(task.Status), Body: string(task.Parameters),
+			Key: task.Key, Label: task.Labels["kit"], Priority: task.Priority, Attempts: task.MaxAttempts, Timeout: task.Timeout,
+		}
+		if want.Size > 0 {
+			got.Size, got.Body = len(got.Body), ""
+		}
+		if want.Priority = cmp.Or(want.Priority, queue.DefaultPriority); got != want {
+			t.Errorf("child\n%+v, want\n%+v", got, want)
+		}
+		if task.Parent != parent.ID || task.Depth != parent.Depth+1 || task.Traceparent != parent.Traceparent {
+			t.Errorf("child %s has the parent %q, depth %d and trace %q", task.ID, task.Parent, task.Depth, task.Traceparent)
+		}
+	}
+}
+
+// endsWithHost: a guest whose host is about to end is told so, and comes to its end. The host ends.
+func (n *node) endsWithHost(t *testing.T) {
+	id, err := n.client.Queue("kit").Enqueue(n.ctx, []byte("cancelled\nawait\n"), queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for waiting := false; !waiting; {
+		task, err := n.client.Task(n.ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = task.Message == "waiting"
+		select {
+		case <-ticker.C:
+		case <-n.ctx.Done():
+			t.Fatal("the task never waited")
+		}
+	}
+	n.terminate()
+	task, err := n.client.Wait(n.ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "cancelled ok 0\nawait ok\n"; string(task.Result) != want {
+		t.Errorf("result %q, want %q: %+v", task.Result, want, task.Failure())
+	}
+}

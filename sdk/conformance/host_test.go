@@ -1,0 +1,220 @@
+package conformance_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// patience bounds what a test waits for.
+const patience = 2 * time.Minute
+
+// shared is what the hosts of all languages have in common; set by TestMain.
+var shared struct {
+	compiled    string // the cache
+	url, closed string // see manifest.yaml
+}
+
+func TestMain(m *testing.M) {
+	// The tests wait more than they compute: more of them at a time than there are processors.
+	_ = flag.Set("test.parallel", "8")
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "conformance-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	server := httptest.NewServer(http.HandlerFunc(answer))
+	defer server.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	shared.compiled, shared.url, shared.closed = dir, server.URL, "http://"+listener.Addr().String()
+	listener.Close()
+	code := queuetest.Main(m)
+	server.Close()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// answer is the server of the kit: it tells what it was asked.
+func answer(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	w.Header().Set("X-Answer", "asked-"+r.Header.Get("X-Ask"))
+	switch r.URL.Path {
+	case "/moved":
+		w.Header().Set("Location", "/elsewhere")
+		w.WriteHeader(http.StatusFound)
+	case "/missing":
+		w.WriteHeader(http.StatusNotFound)
+	case "/large":
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 16<<20+1))
+	case "/slow":
+		<-r.Context().Done()
+	default:
+		fmt.Fprint(w, r.Method, " ", r.URL.Path, " ", string(body))
+	}
+}
+
+// node is a host that serves one language's guest.
+type node struct {
+	ctx       context.Context
+	client    *queue.Client
+	tenant    string
+	terminate context.CancelFunc
+}
+
+// variants are the plugins that a language's guest is: by the name of each what it has of its own in the manifest.
+var variants = map[string]func(manifest string) string{
+	"kit": func(manifest string) string { return manifest },
+	"call": func(manifest string) string {
+		return strings.Replace(manifest, "after: complete", "after: call, depth: 1", 1)
+	},
+	"warm": func(manifest string) string { return manifest + "warm: {input: warm.txt}\n" },
+}
+
+// warmth is the input of the call that warms the variant of that name.
+const warmth = "remember warmed\n"
+
+// folder has the guest in all its variants.
+func folder(t *testing.T, guest []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	manifest, err := os.ReadFile("manifest.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{"warm.txt": []byte(warmth)}
+	for name, vary := range variants {
+		files[name+".wasm"] = guest
+		files[name+".yaml"] = []byte(addressed(vary(string(manifest))))
+	}
+	for name, contents := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), contents, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// addressed has the addresses of this run in their places.
+func addressed(text string) string {
+	return strings.NewReplacer("URL", shared.url, "CLOSED", shared.closed).Replace(text)
+}
+
+// start starts a host that serves a folder of plugins until the test ends, for a tenant of its own.
+func start(t *testing.T, dir string) *node {
+	t.Helper()
+	server := queuetest.Shared(t)
+	n := &node{tenant: queuetest.Tenant()}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	n.ctx = ctx
+	var log bytes.Buffer
+	logger := hclog.New(&hclog.LoggerOptions{Output: &log})
+	client, err := queue.NewFromRedis(server.Client(t), queue.Config{Tenant: n.tenant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.client = client
+	if err := client.Queue("mail.full").SetLimit(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	m, err := metrics.New(prometheus.NewRegistry(), metrics.Config{Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := runtime.New(ctx, runtime.Config{CacheDir: shared.compiled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close(context.Background()) })
+	directory, err := plugins.New(engine, plugins.Config{Dir: dir, Tenants: []string{n.tenant}, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := egress.New(egress.Config{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	t.Cleanup(web.Close)
+	served, err := host.New([]*queue.Client{client}, directory, m, host.Config{
+		Services: host.Services{
+			KV: map[string]*kv.Store{n.tenant: kv.New(server.Client(t), n.tenant)}, HTTP: web, Secrets: secrets(t, n.tenant),
+		},
+		Reservoir: engine, Poll: 50 * time.Millisecond, Logger: logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.serve(t, served, &log)
+	return n
+}
+
+// serve runs the host; its log is read when it has ended.
+func (n *node) serve(t *testing.T, served *host.Host, log *bytes.Buffer) {
+	t.Helper()
+	intake, terminate := context.WithCancel(context.Background())
+	hurry, abandon := context.WithCancel(context.Background())
+	n.terminate = terminate
+	ended := make(chan error, 1)
+	go func() { ended <- served.Run(intake, hurry) }()
+	t.Cleanup(func() {
+		terminate()
+		abandon()
+		if err := <-ended; err != nil {
+			t.Errorf("the host ended: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log of the host:\n%s", log)
+		}
+	})
+}
+
+// secrets is a folder with those of a tenant.
+func secrets(t *testing.T, tenant string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, tenant), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, tenant, "api_key"), []byte("a secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
