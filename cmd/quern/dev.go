@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/spf13/cobra"
@@ -14,10 +16,14 @@ func newDev(env environment) *cobra.Command {
 		Short: "Run an embedded Redis and a host beside it, for one's own machine; forgets all at exit",
 		Long: "Runs an embedded Redis on a free port of this machine and a node host beside it, which watches the\n" +
 			"plugin directory. Other quern commands of this user find it without flags. Everything in it is\n" +
-			"forgotten at exit: for production use a real Redis and `quern serve`.",
+			"forgotten at exit: for production use a real Redis and `quern serve`.\n\n" +
+			"Started in the folder of a plugin's source, or with --source, it builds that plugin into the plugin\n" +
+			"directory, as `quern plugin build --to` does, and again whenever a file in the folder is saved. While\n" +
+			"the source does not compile the last version that did goes on.",
 		Args: arguments(0, 0),
 	}
 	o := newHostOptions(cmd, "127.0.0.1:0")
+	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever it changes; may be given several times (default the current folder, if it is one)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("redis") || cmd.Flags().Changed("redis-file") {
 			return usagef("dev brings its own Redis: leave --redis and --redis-file out, or use `quern serve`")
@@ -25,12 +31,16 @@ func newDev(env environment) *cobra.Command {
 		if url, err := redisURL(cmd); err != nil || url != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), "quern: the environment or the configuration names a Redis: other commands will use that one, not this `quern dev`")
 		}
-		return runDev(cmd, env, o)
+		sources, err := devSources(*folders)
+		if err != nil {
+			return err
+		}
+		return runDev(cmd, env, o, sources)
 	}
 	return cmd
 }
 
-func runDev(cmd *cobra.Command, env environment, o *hostOptions) error {
+func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []source) error {
 	other, ok, err := findDev(cmd.Context(), env)
 	if err != nil {
 		return err
@@ -56,6 +66,8 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions) error {
 	defer n.close()
 	forget := func() {}
 	defer func() { forget() }()
+	stop := rebuild(cmd, env, n, sources)
+	defer stop()
 	return n.run(cmd.Context(), func(http string) {
 		n.logger.Info("embedded Redis is running; it forgets everything at exit", "redis", url)
 		n.logger.Info("watching for plugins", "plugins", o.plugins, "try", "quern enqueue QUEUE PARAMETERS --wait")
@@ -66,4 +78,19 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions) error {
 		}
 		forget = remove
 	})
+}
+
+// rebuild keeps the plugins in the plugin directory those of their sources, until the function that it returns is called.
+func rebuild(cmd *cobra.Command, env environment, n *node, sources []source) (stop func()) {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	builder := &builder{compilers: compilers{env: env}, stderr: cmd.ErrOrStderr()}
+	var group sync.WaitGroup
+	for _, s := range sources {
+		r := &rebuilder{dir: s.dir, name: s.name, to: n.options.plugins, builder: builder, logger: n.logger}
+		group.Go(func() { r.run(ctx) })
+	}
+	return func() {
+		cancel()
+		group.Wait()
+	}
 }

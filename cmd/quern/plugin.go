@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -19,8 +20,10 @@ import (
 )
 
 func newPlugin(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "plugin", Short: "Make, check, run and list plugins", Args: onlyCommands, RunE: needsCommand}
-	cmd.AddCommand(newPluginNew(), newPluginCheck(env), newPluginRun(env), newPluginLs(env))
+	cmd := &cobra.Command{Use: "plugin", Short: "Make, build, check, test, run and list plugins", Args: onlyCommands, RunE: needsCommand}
+	cmd.AddCommand(
+		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env), newPluginRun(env), newPluginSchema(), newPluginLs(env),
+	)
 	return cmd
 }
 
@@ -123,7 +126,9 @@ type pluginView struct {
 	State   string   `json:"state"`
 	Error   string   `json:"error,omitempty"`
 	Rung    string   `json:"rung,omitempty"`
-	Nodes   []string `json:"nodes"`
+	// Grants are what it may use beyond a task of the tenant that is asked about.
+	Grants *plugins.Granted `json:"grants,omitempty"`
+	Nodes  []string         `json:"nodes"`
 }
 
 func newPluginLs(env environment) *cobra.Command {
@@ -175,7 +180,8 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 		for _, p := range published {
 			same := func(v pluginView) bool {
 				return v.Tenant == p.Tenant && v.Plugin == p.Plugin && v.Version == p.Version && v.Digest == p.Digest &&
-					v.State == p.State && v.Error == p.Error && v.Rung == p.Rung && slices.Equal(v.Queues, p.Queues)
+					v.State == p.State && v.Error == p.Error && v.Rung == p.Rung && slices.Equal(v.Queues, p.Queues) &&
+					reflect.DeepEqual(v.Grants, p.Grants)
 			}
 			i := slices.IndexFunc(views, same)
 			if i < 0 {

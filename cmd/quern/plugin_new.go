@@ -1,33 +1,48 @@
 package main
 
 import (
+	"bytes"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/c"
 )
 
-// templates are the files of a new plugin, a folder a language. The name of a file may hold NAME.
+// templates are the files of a new plugin: those of every language in the folder plugin, those of one in a folder of its
+// name. The name of a file may hold NAME. The folder sdk is the SDK for Go, as it is.
 //
 //go:embed all:templates
 var templates embed.FS
+
+const (
+	sdkTemplates   = "templates/sdk"
+	templateSuffix = ".tmpl"
+)
 
 // pluginName is what the templates can do with, of the names that a queue may have.
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 
 func newPluginNew() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "new NAME", Short: "Make the folder NAME with a plugin to begin with: code, manifest, README",
+		Use: "new NAME", Short: "Make the folder NAME with a handler to begin with: code, manifest, tests, README",
+		Long: "Makes the folder NAME with the source of a handler, its manifest, tests and a README with the commands to build,\n" +
+			"test and run it. All that it is built of is in the folder, the SDK as well: nothing has to be downloaded.",
 		Args: arguments(1, 1),
 	}
-	language := newChoice("go", "c")
+	language := newChoice(languageGo, languageC)
 	cmd.Flags().Var(language, "lang", "go or c")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return makePlugin(cmd, args[0], language.word)
@@ -40,38 +55,134 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	if !pluginName.MatchString(name) {
 		return usagef("plugin %q: it names a queue, files and a Go module: use 1 to 128 letters and digits, and ., _ or - between them", name)
 	}
+	files, err := pluginFiles(name, language)
+	if err != nil {
+		return err
+	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return refusedf("%s exists already: choose another name, or remove it", dir)
 		}
 		return fmt.Errorf("make plugin: %w", err)
 	}
-	return fs.WalkDir(templates, "templates/"+language, func(path string, entry fs.DirEntry, err error) error {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		err := os.MkdirAll(filepath.Dir(file), 0o755)
+		if err == nil {
+			err = os.WriteFile(file, files[name], 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("make plugin: %w", err)
+		}
+		if strings.HasPrefix(name, "vendor/") {
+			continue // are not the author's
+		}
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blanks are what templates leave open.
+type blanks struct {
+	Name, Language, Source string
+	Needs, Tests, Notes    string // of the README
+	Version, GoVersion     string // of the module that has the SDK, and of Go
+	Packages               []string
+}
+
+// pluginFiles are the contents of a new plugin's files by their paths in its folder, with slashes.
+func pluginFiles(name, language string) (map[string][]byte, error) {
+	files := map[string][]byte{"quern.schema.json": plugins.Schema()}
+	b := blanks{Name: name}
+	switch language {
+	case languageC:
+		files["quern.h"] = c.Header
+		b.Language, b.Source = "C", "`"+name+".c`"
+		b.Needs = ", with a clang for WebAssembly (on Debian `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`)"
+		b.Notes = "\n`quern.h` is the SDK: it says what a handler can ask of its host.\n"
+	default:
+		if err := addSDK(files, &b); err != nil {
+			return nil, err
+		}
+		b.Language, b.Source, b.Needs = "Go", "`main.go`", ", with Go "+b.GoVersion+" or later"
+		b.Tests = " (those of `main_test.go`, which need no host, are run by `go test`)"
+		b.Notes = "\n`vendor` holds the SDK, so that nothing has to be downloaded. To have another version of it, remove that folder and\n" +
+			"run `go get " + sdkModule + "@latest`.\n"
+	}
+	for _, folder := range []string{"templates/plugin", "templates/" + language} {
+		if err := addTemplates(files, folder, b); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// addTemplates adds the templates of a folder, filled in.
+func addTemplates(files map[string][]byte, folder string, b blanks) error {
+	return fs.WalkDir(templates, folder, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		source, err := templates.ReadFile(path)
+		source, err := templates.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		file := filepath.Join(dir, strings.TrimSuffix(strings.ReplaceAll(entry.Name(), "NAME", name), ".tmpl"))
-		if err := writeTemplate(file, string(source), name); err != nil {
-			return fmt.Errorf("make plugin: %w", err)
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), file)
+		name := strings.TrimSuffix(strings.TrimPrefix(file, folder+"/"), templateSuffix)
+		files[strings.ReplaceAll(name, "NAME", b.Name)], err = fill(file, string(source), b)
 		return err
 	})
 }
 
-// writeTemplate fills in a template whose marks are [[ and ]], which neither Go nor C nor YAML uses.
-func writeTemplate(file, source, name string) error {
-	parsed, err := template.New(filepath.Base(file)).Delims("[[", "]]").Parse(source)
+// fill fills in a template whose marks are [[ and ]], which neither Go nor C uses, and YAML hardly.
+func fill(name, source string, b blanks) ([]byte, error) {
+	parsed, err := template.New(name).Delims("[[", "]]").Parse(source)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	err = parsed.Execute(&text, b)
+	return text.Bytes(), err
+}
+
+// sdkModule is the Go module that has the SDK.
+const sdkModule = "github.com/quern-project/quern"
+
+// addSDK adds the SDK for Go as the vendored module of this program's version: it need not be published anywhere for the
+// new plugin to be built.
+func addSDK(files map[string][]byte, b *blanks) error {
+	b.Version, b.GoVersion = sdkVersion(), sdkGoVersion
+	packages := map[string]bool{}
+	err := fs.WalkDir(templates, sdkTemplates, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name := sdkModule + "/" + strings.TrimSuffix(strings.TrimPrefix(file, sdkTemplates+"/"), templateSuffix)
+		files["vendor/"+name], err = templates.ReadFile(file)
+		if strings.HasSuffix(name, ".go") {
+			packages[path.Dir(name)] = true
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
+	b.Packages = slices.Sorted(maps.Keys(packages))
+	files["vendor/modules.txt"], err = fill("modules.txt", "# "+sdkModule+" [[.Version]]\n## explicit; go [[.GoVersion]]\n[[range .Packages]][[.]]\n[[end]]", *b)
+	return err
+}
+
+// sdkGoVersion is the oldest Go that builds the SDK: that of this module.
+const sdkGoVersion = "1.26.0"
+
+// sdkVersion is the version of this program as a go.mod may have it: one of a checkout that was changed stands for the
+// revision, and what has none at all for none.
+func sdkVersion() string {
+	version, _ := buildVersion()
+	version, _, _ = strings.Cut(version, "+")
+	if !strings.HasPrefix(version, "v") {
+		return "v0.0.0"
 	}
-	return errors.Join(parsed.Execute(out, struct{ Name string }{name}), out.Close())
+	return version
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,23 +9,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/plugins"
 )
 
-// What `plugin new` makes is built as its README says, checked, run, and served: every command of the
-// README in its order, by a shell in the new folder.
+// What `plugin new` makes is built, tested, run and served as its README says: every command of the README in its order,
+// by a shell in the new folder, without a network.
 func TestPluginNew(t *testing.T) {
 	t.Parallel()
 	for language, files := range map[string][]string{
-		"go": {"README.md", "go.mod", "greet.yaml", "main.go"},
-		"c":  {"README.md", "greet.c", "greet.yaml"},
+		"go": {".gitignore", "README.md", "go.mod", "greet.yaml", "main.go", "main_test.go", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
+		"c":  {".gitignore", "README.md", "greet.c", "greet.yaml", "quern.h", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			u := tenant(t)
+			u := newUser(t, "")
 			dir := filepath.Join(t.TempDir(), "greet")
 			made := strings.Fields(u.must("plugin", "new", dir, "--lang", language))
 			for i, name := range made {
-				made[i] = filepath.Base(name)
+				made[i], _ = filepath.Rel(dir, name)
 			}
 			if slices.Sort(made); !slices.Equal(made, files) {
 				t.Errorf("it made %v, want %v", made, files)
@@ -32,46 +35,101 @@ func TestPluginNew(t *testing.T) {
 			if r := u.run("plugin", "new", dir); r.status != exitRefused || !strings.Contains(r.stderr, "exists already: choose another name") {
 				t.Errorf("again: exit %d: %s", r.status, r.stderr)
 			}
+			u.schema(dir)
 
 			commands := readmeCommands(t, dir)
-			if len(commands) != 3 {
+			if len(commands) != 5 {
 				t.Fatalf("the README has the commands %q", commands)
 			}
-			u.shell(dir, commands[0])
-			u.shell(dir, "quern plugin check greet.wasm")
-			if got := u.shell(dir, commands[1]); got != "Hello, Ada, from task local!\n" {
+			if got := u.shell(dir, commands[0]); got != "greet.wasm\n" {
+				t.Errorf("%s: %q", commands[0], got)
+			}
+			if view := u.shell(dir, "quern plugin check greet.wasm"); !regexp.MustCompile(`kind +handler\n`).MatchString(view) {
+				t.Errorf("it is no handler:\n%s", view)
+			}
+			if got := u.shell(dir, commands[1]); got != "ok   greet: tests/ada.txt\nok   greet: without a name\nall 2 tests passed\n" {
 				t.Errorf("%s: %q", commands[1], got)
 			}
-			plugins := t.TempDir()
-			for _, name := range []string{"greet.yaml", "greet.wasm"} {
-				content, err := os.ReadFile(filepath.Join(dir, name))
-				if err != nil {
-					t.Fatal(err)
-				}
-				write(t, filepath.Join(plugins, name), string(content))
-			}
-			c := u.spawn("serve", "--plugins", plugins, "--http", "127.0.0.1:0")
-			c.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=greet`))
-			if got := u.shell(dir, commands[2]); !regexp.MustCompile(`^Hello, Ada, from task [0-9a-f-]{36}!\n$`).MatchString(got) {
+			if got := u.shell(dir, commands[2]); got != "Hello, Ada!\n" {
 				t.Errorf("%s: %q", commands[2], got)
 			}
+			if language == "go" {
+				u.shell(dir, "go vet ./... && go test ./...")
+				if got := u.shell(dir, "echo Ada | go run ."); got != "Hello, Ada!\n" {
+					t.Errorf("go run: %q", got)
+				}
+			}
+			dev := u.spawnIn(dir, strings.Fields(commands[3])[1:]...)
+			dev.stderr.await(t, regexp.MustCompile(`built greet in `))
+			dev.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=greet`))
+			if got := u.shell(dir, commands[4]); got != "Hello, Ada!\n" {
+				t.Errorf("%s: %q", commands[4], got)
+			}
 			r := u.run("enqueue", "greet", "--wait")
-			if r.status != exitFailed || !strings.Contains(r.stderr, "failed (error): exit status 65") {
+			if r.status != exitFailed || !strings.Contains(r.stderr, "failed (error): exit status 65 (failed for good): no parameters: give a name") {
 				t.Errorf("without parameters: exit %d: %s", r.status, r.stderr)
 			}
 		})
 	}
 }
 
-// readmeCommands are the indented lines of the README in a folder.
-func readmeCommands(t *testing.T, dir string) []string {
-	t.Helper()
-	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+// The manifest of a new plugin shows every section that there is, in a form that can be used: without its marks a comment
+// is a setting.
+func TestPluginNewManifest(t *testing.T) {
+	t.Parallel()
+	files, err := pluginFiles("greet", languageC)
 	if err != nil {
 		t.Fatal(err)
 	}
+	manifest := string(files["greet.yaml"])
+	all := regexp.MustCompile(`(?m)^( *)# ( *[a-z_]+:)`).ReplaceAllString(manifest, "$1$2")
+	if strings.Count(all, "\n  cpu: 10s ") != 1 || strings.Count(all, "\n  max_attempts: 5 ") != 1 {
+		t.Errorf("it is not uncommented:\n%s", all)
+	}
+	for _, text := range []string{manifest, all} {
+		if _, err := plugins.ParseManifest("greet.yaml", []byte(text)); err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+	type keys struct {
+		Properties map[string]keys `json:"properties"`
+	}
+	var schema keys
+	if err := json.Unmarshal(plugins.Schema(), &schema); err != nil || len(schema.Properties) < 10 {
+		t.Fatalf("%v: %+v", err, schema)
+	}
+	for key, of := range schema.Properties {
+		section := regexp.MustCompile(`(?m)^` + key + `:.*\n((?: .*\n)*)`).FindString(all)
+		if section == "" {
+			t.Errorf("it does not show %s", key)
+		}
+		for below := range of.Properties {
+			if key != "config" && !regexp.MustCompile(`[ {]`+below+`: `).MatchString(section) {
+				t.Errorf("it does not show %s of %s", below, key)
+			}
+		}
+	}
+}
+
+// schema checks that the manifest names a schema that is there, which editors look at.
+func (u *user) schema(dir string) {
+	u.t.Helper()
+	first, _, _ := strings.Cut(string(content(u.t, filepath.Join(dir, "greet.yaml"))), "\n")
+	name, ok := strings.CutPrefix(first, "# yaml-language-server: $schema=")
+	if !ok {
+		u.t.Fatalf("the manifest begins with %q", first)
+	}
+	var schema map[string]any
+	if err := json.Unmarshal(content(u.t, filepath.Join(dir, name)), &schema); err != nil || schema["properties"] == nil {
+		u.t.Errorf("%s is no schema: %v", name, err)
+	}
+}
+
+// readmeCommands are the indented lines of the README in a folder.
+func readmeCommands(t *testing.T, dir string) []string {
+	t.Helper()
 	var commands []string
-	for line := range strings.Lines(string(readme)) {
+	for line := range strings.Lines(string(content(t, filepath.Join(dir, "README.md")))) {
 		if command, ok := strings.CutPrefix(line, "    "); ok {
 			commands = append(commands, strings.TrimSpace(command))
 		}
@@ -79,7 +137,33 @@ func readmeCommands(t *testing.T, dir string) []string {
 	return commands
 }
 
-// shell runs a line in a folder as the user would, and returns stdout.
+// spawnIn starts the program in a folder, as a process that finds the Go of this machine with its cache but no network; it
+// ends with the test at the latest.
+func (u *user) spawnIn(dir string, args ...string) *child {
+	u.t.Helper()
+	cache, err := exec.CommandContext(u.t.Context(), "go", "env", "GOCACHE").Output()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	c := u.prepare(args...)
+	c.Dir = dir
+	c.Env = append(c.Env, "GOCACHE="+strings.TrimSpace(string(cache)), "GOPROXY=off")
+	if err := c.Start(); err != nil {
+		u.t.Fatal(err)
+	}
+	u.t.Cleanup(func() {
+		if c.ProcessState == nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+		if u.t.Failed() {
+			u.t.Logf("quern %s: %s\n%s", strings.Join(args, " "), c.ProcessState, c.stderr)
+		}
+	})
+	return c
+}
+
+// shell runs a line in a folder as the user would, without a network for Go, and returns stdout.
 func (u *user) shell(dir, line string) string {
 	u.t.Helper()
 	quern, err := binary()
@@ -88,7 +172,7 @@ func (u *user) shell(dir, line string) string {
 	}
 	cmd := exec.CommandContext(u.t.Context(), "sh", "-c", line)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"), "GOPROXY=off", "GOFLAGS=")
 	for name, value := range u.env {
 		if name != "XDG_CACHE_HOME" { // that of compilers stays theirs
 			cmd.Env = append(cmd.Env, name+"="+value)

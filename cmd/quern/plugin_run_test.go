@@ -1,6 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,5 +67,168 @@ func TestPluginRunWarm(t *testing.T) {
 	}
 	if view := u.must("plugin", "check", filepath.Join(dir, "plain.wasm"), "--rung", "new", "-o", "json"); strings.Contains(view, "notes") {
 		t.Errorf("check without warm: %s", view)
+	}
+}
+
+// asking is a handler that asks its host for what the first byte of its input says, and answers what it got.
+const asking = `#include "quern.h"
+
+static char room[1000];
+
+static void tell(int32_t answer) {
+	quern_builder b = quern_build(room, sizeof room);
+	quern_add_number(&b, answer);
+	quern_add(&b, "\n", 1);
+	quern_output_write(room, b.size);
+}
+
+static void show(int32_t answer) {
+	int32_t size = quern_slot(answer, room, sizeof room);
+	if (size < 0) tell(size);
+	else quern_output_write(room, size);
+}
+
+static int32_t add(const char *bucket) {
+	int64_t sum = 0;
+	int32_t answer = quern_kv_increment(bucket, quern_length(bucket), QUERN_TEXT("n"), 40, &sum);
+	return answer < 0 ? answer : (int32_t)sum;
+}
+
+QUERN_HANDLER int32_t handle(void) {
+	char in[500];
+	int32_t size = quern_input(in, sizeof in);
+	if (size < 1) return QUERN_FAILED;
+	switch (in[0]) {
+	case 'k':
+		tell(add("seen"));
+		tell(add("seen"));
+		tell(add("read"));
+		break;
+	case 'c':
+		show(quern_checkpoint_load());
+		tell(quern_checkpoint_save(QUERN_TEXT("half")));
+		show(quern_checkpoint_load());
+		break;
+	case 'g':
+		show(quern_config_get(QUERN_TEXT("size")));
+		break;
+	case 's':
+		show(quern_secret_get(QUERN_TEXT("key")));
+		show(quern_secret_get(QUERN_TEXT("missing")));
+		show(quern_secret_get(QUERN_TEXT("other")));
+		break;
+	case 'h': {
+		quern_builder head = quern_object(room, sizeof room);
+		quern_text_member(&head, "url", in + 1, size - 1);
+		quern_end_object(&head);
+		static char answer[4000];
+		quern_view about, body;
+		int32_t got = quern_slot(quern_http(QUERN_VIEW(head), NULL, 0), answer, sizeof answer);
+		if (got < 0) return tell(got), 0;
+		tell(quern_split_answer(answer, got, &about, &body));
+		quern_output_write(QUERN_VIEW(body));
+		break;
+	}
+	case 'e':
+	case 'f':
+		show(quern_enqueue(QUERN_TEXT("jobs.a"), QUERN_TEXT("{\"x\": 1}"), QUERN_TEXT("{\"key\":\"k\",\"delay_ms\":5000,\"priority\":70}")));
+		show(quern_enqueue(QUERN_TEXT("jobs.b"), QUERN_TEXT("\xff\x00"), NULL, 0));
+		show(quern_enqueue(QUERN_TEXT("bills"), NULL, 0, NULL, 0));
+		show(quern_enqueue(QUERN_TEXT("jobs.c"), NULL, 0, QUERN_TEXT("{\"priority\":101}")));
+		if (in[0] == 'f') return QUERN_FAILED;
+	}
+	return QUERN_COMPLETE;
+}
+`
+
+// A handler that is run has what its manifest grants, and is told by who looks on what it is denied.
+func TestPluginRunServices(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "you asked for "+r.URL.Path)
+	}))
+	defer server.Close()
+	const grants = "name: small\nconfig: {size: 200x200}\ncapabilities:\n  kv: [{bucket: seen, access: rw}, {bucket: read}]\n" +
+		"  http: [{host: %q, methods: [GET]}]\n  secrets: [key, missing]\n  enqueue: {queues: [\"jobs.*\"], after: %s}\n"
+	u := newUser(t, "")
+	dir := sourceFolder(t, map[string]string{
+		"a.c": asking, "quern.h": string(content(t, "../../sdk/c/quern.h")), "small.yaml": fmt.Sprintf(grants, server.URL, "complete"),
+	})
+	u.must("plugin", "build", dir)
+	secrets := t.TempDir()
+	write(t, filepath.Join(secrets, "blueque", "key"), "s3cret\n")
+	write(t, filepath.Join(secrets, "blueque", "other"), "not granted")
+	const note = "quern: the buckets are in memory: empty at the start, forgotten at the end\n"
+	const reason = "quern_v1.enqueue: denied: the queue \"bills\": add it to capabilities.enqueue.queues\n"
+	const wrong = "quern_v1.enqueue: invalid: priority 101: use 0 to 100; higher ones run first, 50 is the default\n"
+	const enqueued = "quern: enqueued local-1 to jobs.a, key k, priority 70, after 5s: {\"x\": 1}\nquern: enqueued local-2 to jobs.b: 2 bytes\n"
+	for _, test := range []struct {
+		name, input string
+		flags       []string
+		want        result
+	}{
+		{"KV", "k", nil, result{exitDone, "40\n80\n-3\n", "quern_v1.kv_increment: denied: bucket \"read\" is granted for reading only: " +
+			"the manifest would say capabilities.kv: [{bucket: \"read\", access: rw}]\n"}},
+		{"KVAgain", "k", nil, result{exitDone, "40\n80\n-3\n", "*"}},
+		{"Checkpoint", "c", nil, result{exitDone, "-4\n0\nhalf", ""}},
+		{"Config", "g", nil, result{exitDone, "200x200", ""}},
+		{"NoSecrets", "s", nil, result{exitDone, "-4\n-4\n-3\n", "*"}},
+		{"Secrets", "s", []string{"--secrets", secrets}, result{exitDone, "s3cret-4\n-3\n", "quern_v1.secret_get: denied: " +
+			"the manifest does not grant the secret \"other\": add it to capabilities.secrets\n"}},
+		{"HTTP", "h" + server.URL + "/a", []string{"--allow-networks", "127.0.0.0/8"}, result{exitDone, "200\nyou asked for /a", ""}},
+		{"HTTPNetwork", "h" + server.URL + "/a", nil, result{exitDone, "-3\n", "*"}},
+		{"HTTPHost", "hhttps://example.com/", nil, result{exitDone, "-3\n", "*"}},
+		{"Enqueue", "e", nil, result{exitDone, "local-1local-2-3\n-1\n", reason + wrong + enqueued}},
+		{"EnqueueFails", "f", nil, result{exitFailed, "", reason + wrong + "task local failed (error): exit status 1: " + wrong}},
+	} {
+		got := u.feed(test.input, append([]string{"plugin", "run", filepath.Join(dir, "small.wasm")}, test.flags...)...)
+		noted := strings.Contains(got.stderr, note)
+		got.stderr = strings.Replace(got.stderr, note, "", 1)
+		if test.want.stderr == "*" {
+			test.want.stderr = got.stderr
+		}
+		if got != test.want || !noted {
+			t.Errorf("%s: %+v (it is noted: %t), want %+v", test.name, got, noted, test.want)
+		}
+	}
+	write(t, filepath.Join(dir, "small.yaml"), fmt.Sprintf(grants, server.URL, "call"))
+	if got := u.feed("f", "plugin", "run", filepath.Join(dir, "small.wasm")); got.status != exitFailed || !strings.Contains(got.stderr, enqueued) {
+		t.Errorf("at once, and failed: %+v", got)
+	}
+	proxied, _ := url.Parse(server.URL)
+	for flags, says := range map[string]string{
+		"--secrets=" + filepath.Join(secrets, "none"): "is no folder that can be read: name the one that holds blueque/NAME",
+		"--allow-networks=everywhere":                 "use an address and its bits, such as 10.0.0.0/8",
+		"--proxy=" + proxied.Host:                     "proxy",
+	} {
+		if got := u.run("plugin", "run", filepath.Join(dir, "small.wasm"), flags); got.status != exitUsage || !strings.Contains(got.stderr, says) {
+			t.Errorf("%s: %+v", flags, got)
+		}
+	}
+}
+
+func TestPreview(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		"": "no parameters", "text": "text", "\xff": "1 bytes", "\x1b[2J": "4 bytes", strings.Repeat("é", 100): strings.Repeat("é", 100),
+		"x" + strings.Repeat("é", 100): "x" + strings.Repeat("é", 99) + "… (201 bytes)",
+	} {
+		if got := preview([]byte(body)); got != want {
+			t.Errorf("%q: %q, want %q", body, got, want)
+		}
+	}
+}
+
+// What the start of a plugin is refused is in no task's log, and told all the same.
+func TestPluginRunDeniedAtStart(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, map[string][]byte{"start": runtimetest.BuildWAT(t, `(module
+		(import "quern_v1" "log" (func $log (param i32 i32 i32 i32 i32) (result i32)))
+		(memory (export "memory") 1)
+		(func (export "_initialize") (drop (call $log (i32.const 99) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))))
+		(func (export "quern_handle") (result i32) (i32.const 0)))`)})
+	got := newUser(t, "").run("plugin", "run", filepath.Join(dir, "start.wasm"))
+	if got.status != exitDone || strings.Count(got.stderr, "quern_v1.log: ") != 1 {
+		t.Errorf("%+v", got)
 	}
 }

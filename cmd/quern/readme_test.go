@@ -120,7 +120,11 @@ func TestREADMEHandlers(t *testing.T) {
 				build = strings.NewReplacer("shout.wasm", filepath.Join(dir, "shout.wasm"), " .", " "+filepath.Join(dir, file)).Replace(build)
 				u.shell(".", build)
 			} else {
-				u.shell(dir, build)
+				header, err := filepath.Abs("../../sdk/c")
+				if err != nil {
+					t.Fatal(err)
+				}
+				u.shell(dir, strings.Replace(build, "sdk/c", header, 1))
 			}
 			plugin := filepath.Join(dir, "shout.wasm")
 			if view := u.must("plugin", "check", plugin); !regexp.MustCompile(`kind +handler\n`).MatchString(view) {

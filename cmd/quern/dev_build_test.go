@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// saying is the source of a handler in C that answers a text.
+func saying(text string) string {
+	return fmt.Sprintf("#include \"quern.h\"\nQUERN_HANDLER int32_t handle(void) { return quern_write(%q); }\n", text)
+}
+
+// Whatever way a file is saved in, tasks get what the new source says; while it does not compile, what the last one did says.
+func TestDevRebuilds(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := sourceFolder(t, map[string]string{
+		"a.c": saying("one"), "quern.h": string(content(t, "../../sdk/c/quern.h")), "small.yaml": "name: small\n",
+	})
+	plugins := filepath.Join(t.TempDir(), "handlers")
+	dev := u.spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", plugins)
+	dev.stderr.await(t, regexp.MustCompile(`built small in \S+: source=`))
+	dev.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=small`))
+	answers := func(want string) {
+		t.Helper()
+		eventually(t, "the answer "+want, func() bool {
+			return u.must("enqueue", "small", "--wait") == want
+		})
+	}
+	answers("one")
+
+	file := filepath.Join(dir, "a.c")
+	write(t, file, saying("two")) // in place
+	answers("two")
+	replace := func(text string) {
+		t.Helper()
+		if err := os.Rename(write(t, filepath.Join(dir, ".a.c.swp"), text), file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(saying("three"))
+	answers("three")
+	if err := os.Rename(file, file+"~"); err != nil { // with a backup, as others do
+		t.Fatal(err)
+	}
+	write(t, file, saying("four"))
+	answers("four")
+	dev.stderr.await(t, regexp.MustCompile(`rebuilt small in [0-9.]+m?s\n`))
+
+	replace("QUERN_HANDLER int32_t handle(void) { return }\n")
+	dev.stderr.await(t, regexp.MustCompile(`a\.c:1:.* error: `))
+	dev.stderr.await(t, regexp.MustCompile(`cannot rebuild small, the last version goes on: error="clang\S* could not build small`))
+	answers("four")
+	replace(saying("five"))
+	answers("five")
+
+	write(t, filepath.Join(dir, "words", "six.h"), "#define WORD \"six\"\n") // a folder that is new
+	replace("#include \"quern.h\"\n#include \"words/six.h\"\nQUERN_HANDLER int32_t handle(void) { return quern_write(WORD); }\n")
+	answers("six")
+	write(t, filepath.Join(dir, "words", "six.h"), "#define WORD \"seven\"\n")
+	answers("seven")
+
+	write(t, filepath.Join(dir, "small.yaml"), "name: small\nversion: 2.0.0\n") // the manifest goes along
+	eventually(t, "the new version", func() bool { return strings.Contains(u.must("plugin", "ls"), "2.0.0") })
+	write(t, filepath.Join(dir, "small.yaml"), "name: small\nverison: 3.0.0\n")
+	dev.stderr.await(t, regexp.MustCompile(`cannot rebuild small.*the manifest is refused: .*verison`))
+	answers("seven")
+	u.leavesNothing(plugins)
+}
+
+// In the folder of a plugin's source that is what dev builds, also beside the source.
+func TestDevInTheFolder(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ plugins, module string }{{"", "handlers/small.wasm"}, {".", "small.wasm"}} {
+		u := newUser(t, "")
+		dir := sourceFolder(t, map[string]string{"go.mod": goModule, "main.go": goHandler, "small.yaml": "name: small\n"})
+		args := []string{"dev"}
+		if test.plugins != "" {
+			args = append(args, "--plugins", test.plugins)
+		}
+		dev := u.spawnIn(dir, args...)
+		dev.stderr.await(t, regexp.MustCompile(`built small in `))
+		dev.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=small`))
+		u.must("enqueue", "small", "--wait")
+		if _, err := os.Stat(filepath.Join(dir, test.module)); err != nil {
+			t.Error(err)
+		}
+		if said := dev.stderr.String(); strings.Contains(said, "rebuilt") {
+			t.Errorf("its own files made it build again:\n%s", said)
+		}
+	}
+}
+
+func TestDevSources(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	one, two := sourceFolder(t, map[string]string{"a.c": cHandler}), sourceFolder(t, map[string]string{"a.c": cHandler})
+	for _, test := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--source", one, "--source", two}, "has the plugin small as well: name each once"},
+		{[]string{"--source", filepath.Join(one, "none")}, "no such file or directory: name the folder of a plugin's source"},
+		{[]string{"--source", t.TempDir()}, "has neither Go files nor C files"},
+	} {
+		if r := u.run(append([]string{"dev", "--plugins", t.TempDir()}, test.args...)...); r.status != exitUsage || !strings.Contains(r.stderr, test.says) {
+			t.Errorf("%+v, want %q", r, test.says)
+		}
+	}
+	if sources, err := devSources(nil); err != nil || len(sources) > 0 { // the folder of this test is no plugin's
+		t.Errorf("%+v, %v", sources, err)
+	}
+}
+
+// Not every folder with source and a YAML file is a plugin's.
+func TestSourceSays(t *testing.T) {
+	t.Parallel()
+	for manifest, want := range map[string]bool{
+		"name: small\n": true, "# a comment\nversion: 1.0.0\nname:   \"small\"\n": true,
+		"": false, "services: {}\n": false, "name: smaller\n": false, "x:\n  name: small\n": false,
+	} {
+		s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler, "small.yaml": manifest}))
+		if err != nil || s.says() != want {
+			t.Errorf("%q: %t, %v", manifest, s.says(), err)
+		}
+	}
+	if s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler})); err != nil || s.says() {
+		t.Errorf("without a manifest: %t, %v", s.says(), err)
+	}
+}
+
+// What is looked at is source alone: not what editors, builds and the plugin directory leave.
+func TestRebuilderLook(t *testing.T) {
+	t.Parallel()
+	dir := sourceFolder(t, map[string]string{
+		"main.go": "", "a/b.go": "", "small.yaml": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "main.go~": "", "#main.go#": "", "4913": "",
+		".git/index": "", "vendor/x/x.go": "", "node_modules/x/x.js": "", "handlers/small.yaml": "",
+	})
+	r := &rebuilder{dir: dir, to: filepath.Join(dir, "handlers"), logger: hclog.NewNullLogger()}
+	seen := r.look()
+	for _, name := range []string{"main.go", "a/b.go", "small.yaml", "data/model.bin"} {
+		if _, ok := seen[filepath.Join(dir, name)]; !ok {
+			t.Errorf("%s is passed over", name)
+		}
+		delete(seen, filepath.Join(dir, name))
+	}
+	if len(seen) > 0 {
+		t.Errorf("it looks at %v", seen)
+	}
+}

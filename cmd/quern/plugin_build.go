@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/plugins"
+)
+
+func newPluginBuild(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "build [DIR]", Short: "Build the plugin whose source is in a folder, in Go or C",
+		Long: "Builds NAME.wasm beside the manifest NAME.yaml: with the Go toolchain where the folder has Go files, else\n" +
+			"with a clang that can do WebAssembly. Without DIR that is the current folder. The compiler's own messages\n" +
+			"go to stderr. Source that exports quern_handle makes a handler, other source a command. Exit status:\n" +
+			"0 it is built, 1 the source is wrong, 2 there is no such source, 3 a compiler is missing, or the manifest wrong.",
+		Args: arguments(0, 1),
+	}
+	to := cmd.Flags().String("to", "", "`DIR` to put NAME.wasm, the manifest and the files that it grants into, such as a plugin directory (default DIR)")
+	notSettings(cmd.Flags(), "to")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		dir := "."
+		if len(args) == 1 {
+			dir = args[0]
+		}
+		s, err := readSource(dir)
+		if err != nil {
+			return err
+		}
+		b := &builder{compilers: compilers{env: env}, stderr: cmd.ErrOrStderr()}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // so that nothing half made is left
+		defer stop()
+		file, err := b.build(ctx, s, *to)
+		if ctx.Err() != nil {
+			return refusedf("interrupted, so %s is not built: what was there is there", s.name)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), file)
+		return err
+	}
+	return cmd
+}
+
+// source is a folder that holds the source of one plugin.
+type source struct {
+	dir, name string
+	language  string   // languageGo or languageC
+	files     []string // the names of its files in that language
+	handler   bool     // else it is a command
+	manifest  string   // path; "" if there is none
+}
+
+// The languages that a plugin is built from.
+const (
+	languageGo = "go"
+	languageC  = "c"
+)
+
+// readSource looks at what a folder holds.
+func readSource(dir string) (source, error) {
+	s := source{dir: dir}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return s, usagef("folder %q: %w: name the folder of a plugin's source", dir, bare(err))
+	}
+	var c, manifests []string
+	for _, entry := range entries {
+		name := entry.Name()
+		switch ext := filepath.Ext(name); {
+		case strings.HasPrefix(name, "."):
+		case ext == ".go" && !strings.HasSuffix(name, "_test.go"):
+			s.files = append(s.files, name)
+		case ext == ".c":
+			c = append(c, name)
+		case ext == manifestSuffix:
+			manifests = append(manifests, name)
+		}
+	}
+	if s.language = languageGo; len(s.files) == 0 {
+		s.language, s.files = languageC, c
+	}
+	if len(s.files) == 0 {
+		return s, usagef("folder %q has neither Go files nor C files: name the folder of a plugin's source, or make one by `quern plugin new NAME`", dir)
+	}
+	if err := s.findManifest(manifests); err != nil {
+		return s, err
+	}
+	s.handler, err = s.isHandler()
+	return s, err
+}
+
+// findManifest names the plugin: after the manifest that has the folder's name, or else after the only one.
+func (s *source) findManifest(names []string) error {
+	abs, err := filepath.Abs(s.dir)
+	if err != nil {
+		return err
+	}
+	s.name = filepath.Base(abs)
+	switch own := s.name + manifestSuffix; {
+	case slices.Contains(names, own):
+		s.manifest = filepath.Join(s.dir, own)
+	case len(names) == 1:
+		s.name = strings.TrimSuffix(names[0], manifestSuffix)
+		s.manifest = filepath.Join(s.dir, names[0])
+	case len(names) > 1:
+		return usagef("folder %q has the manifests %s: name one of them %s, after the folder", s.dir, strings.Join(names, ", "), own)
+	}
+	return nil
+}
+
+// entry is how source says that it is a handler's: in Go by a directive, in C by the SDK's word or by the name of the export.
+var entry = map[string]*regexp.Regexp{
+	languageGo: regexp.MustCompile(`(?m)^//go:wasmexport quern_handle\s*$`),
+	languageC:  regexp.MustCompile(`(?m)^\s*[^\s/*].*"quern_handle"|^\s*QUERN_HANDLER\b`),
+}
+
+func (s *source) isHandler() (bool, error) {
+	for _, name := range s.files {
+		text, err := os.ReadFile(filepath.Join(s.dir, name))
+		if err != nil {
+			return false, usagef("read source: %w", err)
+		}
+		if entry[s.language].Match(text) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// builder builds plugins.
+type builder struct {
+	compilers compilers
+	stderr    io.Writer // what compilers say
+}
+
+// build builds a plugin into a folder, "" for that of its source, and returns the path of the module. The module appears
+// there whole, as the last of all, or not at all.
+func (b *builder) build(ctx context.Context, s source, to string) (path string, err error) {
+	in := to == "" || sameFolder(s.dir, to)
+	if in {
+		to = s.dir
+	} else if err := os.MkdirAll(to, 0o755); err != nil {
+		return "", usagef("make folder: %w", err)
+	}
+	var files map[string][]byte
+	if !in {
+		if files, err = s.companions(); err != nil {
+			return "", err
+		}
+	}
+	temporary, err := os.CreateTemp(to, "."+s.name+"-*"+moduleSuffix)
+	if err != nil {
+		return "", usagef("build %s: %w", s.name, err)
+	}
+	defer os.Remove(temporary.Name()) // is gone by then if all went well
+	if err := temporary.Close(); err != nil {
+		return "", fmt.Errorf("build %s: %w", s.name, err)
+	}
+	out, err := filepath.Abs(temporary.Name())
+	if err != nil {
+		return "", err
+	}
+	if err := b.compilers.compile(ctx, s, out, b.stderr); err != nil {
+		return "", err
+	}
+	for name, content := range files {
+		if err := put(filepath.Join(to, name), content); err != nil {
+			return "", fmt.Errorf("copy %s: %w", name, err)
+		}
+	}
+	path = filepath.Join(to, s.name+moduleSuffix)
+	if err := errors.Join(os.Chmod(out, 0o644), os.Rename(out, path)); err != nil {
+		return "", fmt.Errorf("build %s: %w", s.name, err)
+	}
+	return path, nil
+}
+
+// companions are what a host reads beside the module, by paths in its folder: the manifest, and the files that it grants.
+func (s *source) companions() (map[string][]byte, error) {
+	if s.manifest == "" {
+		return nil, nil
+	}
+	manifest, err := plugins.LoadManifest(s.manifest)
+	if err == nil {
+		_, _, err = plugins.LoadFiles(s.manifest, manifest)
+	}
+	if err != nil {
+		return nil, refusedf("the manifest is refused: %w", err)
+	}
+	names := []string{s.name + manifestSuffix}
+	for _, grant := range manifest.Capabilities.Files {
+		names = append(names, filepath.FromSlash(grant.From))
+	}
+	if manifest.Warm.Input != "" {
+		names = append(names, filepath.FromSlash(manifest.Warm.Input))
+	}
+	files := make(map[string][]byte, len(names))
+	for _, name := range names {
+		if files[name], err = os.ReadFile(filepath.Join(s.dir, name)); err != nil {
+			return nil, fmt.Errorf("copy %s: %w", name, err)
+		}
+	}
+	return files, nil
+}
+
+// put writes a file that others may be reading, unless it is there already.
+func put(path string, content []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".*-"+filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temporary.Name()) // is gone by then if all went well
+	_, err = temporary.Write(content)
+	if err = errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), path)
+}
+
+func sameFolder(a, b string) bool {
+	one, err := os.Stat(a)
+	other, otherErr := os.Stat(b)
+	return err == nil && otherErr == nil && os.SameFile(one, other)
+}
+
+// bare is what the system says, without the path, which the caller's words have.
+func bare(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}

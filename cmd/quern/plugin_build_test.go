@@ -1,0 +1,193 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The smallest sources of each kind.
+const (
+	goHandler = "package main\n\nfunc main() {}\n\n//go:wasmexport quern_handle\nfunc handle() int32 { return 0 }\n"
+	goCommand = "package main\n\n// quern_handle is what a handler would export.\nfunc main() { print(\"\") }\n"
+	goModule  = "module quern.test/small\n\ngo 1.24\n"
+	cHandler  = "#include <stdint.h>\n__attribute__((export_name(\"quern_handle\"))) int32_t handle(void) { return 0; }\n"
+	cWithSDK  = "#include \"quern.h\"\nQUERN_HANDLER int32_t handle(void) { return quern_write(\"ok\"); }\n"
+	cCommand  = "#include <stdio.h>\n/* no \"quern_handle\" */\nint main(void) { return puts(\"ok\") < 0; }\n"
+)
+
+// sourceFolder is a folder of its own, called small, with files.
+func sourceFolder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "small")
+	for name, content := range files {
+		write(t, filepath.Join(dir, filepath.FromSlash(name)), content)
+	}
+	return dir
+}
+
+// Source is built to the kind of plugin that it is of, in either language, under the name of its manifest or folder.
+func TestPluginBuild(t *testing.T) {
+	t.Parallel()
+	header := string(content(t, "../../sdk/c/quern.h"))
+	for name, test := range map[string]struct {
+		files map[string]string
+		kind  string
+		file  string
+	}{
+		"GoHandler":      {map[string]string{"go.mod": goModule, "main.go": goHandler, "main_test.go": "package main\n"}, "handler", "small.wasm"},
+		"GoCommand":      {map[string]string{"go.mod": goModule, "main.go": goCommand, "small.yaml": "name: small\n", "other.yaml": ""}, "command", "small.wasm"},
+		"GoTwoFiles":     {map[string]string{"go.mod": goModule, "main.go": "package main\n\nfunc main() { other() }\n", "other.go": "package main\n\nfunc other() {}\n"}, "command", "small.wasm"},
+		"CHandler":       {map[string]string{"a.c": cHandler, "mail.yaml": "name: mail\n"}, "handler", "mail.wasm"},
+		"CHandlerBySDK":  {map[string]string{"a.c": cWithSDK, "quern.h": header}, "handler", "small.wasm"},
+		"CCommand":       {map[string]string{"a.c": cCommand}, "command", "small.wasm"},
+		"CTwoFiles":      {map[string]string{"a.c": cHandler, "b.c": "int unused(void) { return 1; }\n"}, "handler", "small.wasm"},
+		"GoBesideC":      {map[string]string{"go.mod": goModule, "main.go": goHandler, "old/old.c": cCommand}, "handler", "small.wasm"},
+		"NothingToWatch": {map[string]string{"go.mod": goModule, "main.go": goHandler, ".hidden.go": "nonsense"}, "handler", "small.wasm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t, "")
+			dir := sourceFolder(t, test.files)
+			file := filepath.Join(dir, test.file)
+			if r := u.run("plugin", "build", dir); r.status != exitDone || r.stdout != file+"\n" {
+				t.Fatalf("%+v", r)
+			}
+			if view := u.must("plugin", "check", file); !strings.Contains(view, test.kind+"\n") {
+				t.Errorf("it is no %s:\n%s", test.kind, view)
+			}
+			u.leavesNothing(dir)
+		})
+	}
+}
+
+// leavesNothing checks that no temporary file is in a folder.
+func (u *user) leavesNothing(dir string) {
+	u.t.Helper()
+	for _, pattern := range []string{".small*", ".mail*", ".*-*"} {
+		if left, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(left) > 0 {
+			u.t.Errorf("it leaves %v: %v", left, err)
+		}
+	}
+}
+
+// What a compiler says goes through, and the last line says whose words these are; what was built before stays.
+func TestPluginBuildErrors(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		files  map[string]string
+		status int
+		says   string // a pattern
+	}{
+		"Go":           {map[string]string{"go.mod": goModule, "main.go": "package main\n\nfunc main() { greet() }\n"}, exitFailed, `(?s)main.go:3:15: undefined: greet\n.*quern: go could not build small: its messages are above\n$`},
+		"C":            {map[string]string{"a.c": "int main(void) { return 0 }\n"}, exitFailed, `(?s)a.c:1:26: error: expected ';'.*quern: clang\S* could not build small: its messages are above\n$`},
+		"Link":         {map[string]string{"a.c": "int missing(void);\nint main(void) { return missing(); }\n"}, exitFailed, `(?s)undefined symbol: missing.*its messages are above\n$`},
+		"GoNoModule":   {map[string]string{"main.go": goHandler}, exitFailed, `(?s)go.mod.*its messages are above\n$`},
+		"Nothing":      {map[string]string{"README.md": ""}, exitUsage, `^quern: folder ".*small" has neither Go files nor C files: name the folder of a plugin's source, or make one by .quern plugin new NAME.\n$`},
+		"Manifests":    {map[string]string{"a.c": cHandler, "a.yaml": "", "b.yaml": ""}, exitUsage, `has the manifests a.yaml, b.yaml: name one of them small.yaml, after the folder\n$`},
+		"Manifest":     {map[string]string{"a.c": cHandler, "small.yaml": "name: small\nlimits: {memroy: 1MiB}\n"}, exitRefused, `^quern: the manifest is refused: .*memroy`},
+		"ManifestFile": {map[string]string{"a.c": cHandler, "small.yaml": "name: small\ncapabilities: {files: [{from: a.bin, to: /a.bin}]}\n"}, exitRefused, `^quern: the manifest is refused: .*a\.bin.* no such file`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t, "")
+			dir, to := sourceFolder(t, test.files), t.TempDir()
+			write(t, filepath.Join(to, "small.wasm"), "what was there")
+			r := u.run("plugin", "build", dir, "--to", to)
+			if r.status != test.status || r.stdout != "" || !regexp.MustCompile(test.says).MatchString(r.stderr) {
+				t.Errorf("%+v, want %d, %s", r, test.status, test.says)
+			}
+			if got := string(content(t, filepath.Join(to, "small.wasm"))); got != "what was there" {
+				t.Errorf("the file from before is %q", got)
+			}
+			u.leavesNothing(to)
+		})
+	}
+	if r := newUser(t, "").run("plugin", "build", filepath.Join(t.TempDir(), "none")); r.status != exitUsage || !strings.Contains(r.stderr, "none\": no such file or directory: name the folder") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A compiler that is missing, or cannot do WebAssembly, is told with the remedy.
+func TestPluginBuildWithoutCompiler(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	write(t, filepath.Join(bin, "clang"), "#!/bin/sh\necho no wasm-ld >&2\nexit 1\n")
+	if err := os.Chmod(filepath.Join(bin, "clang"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	golang, c := sourceFolder(t, map[string]string{"main.go": goHandler}), sourceFolder(t, map[string]string{"a.c": cHandler})
+	for _, test := range []struct{ dir, path, named, says string }{
+		{golang, t.TempDir(), "", "quern: there is no Go to build small with: install it from https://go.dev/dl/"},
+		{c, t.TempDir(), "", "quern: there is no clang (looked for clang, clang-22"},
+		{c, bin, "", "quern: no clang here builds for WebAssembly (clang lacks wasm-ld or wasi-libc): install one, on Debian by"},
+		{c, t.TempDir(), filepath.Join(bin, "clang"), "quern: no clang here builds for WebAssembly (" + bin},
+	} {
+		u := newUser(t, "")
+		cmd := u.prepare("plugin", "build", test.dir)
+		cmd.Env = []string{"PATH=" + test.path, "CLANG=" + test.named}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if state := cmd.wait(t); state.ExitCode() != exitRefused || !strings.Contains(cmd.stderr.String(), test.says) {
+			t.Errorf("exit %d: %s, want %s", state.ExitCode(), cmd.stderr, test.says)
+		}
+	}
+}
+
+// A build that is interrupted leaves nothing.
+func TestPluginBuildInterrupted(t *testing.T) {
+	t.Parallel()
+	clang := write(t, filepath.Join(t.TempDir(), "clang"), "#!/bin/sh\nfor word; do\n\tif [ $word = a.c ]; then echo compiling >&2; exec sleep 300; fi\ndone\n")
+	if err := os.Chmod(clang, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	u := newUser(t, "").with(map[string]string{"CLANG": clang})
+	dir := sourceFolder(t, map[string]string{"a.c": cHandler})
+	build := u.spawn("plugin", "build", dir)
+	build.stderr.await(t, regexp.MustCompile("compiling"))
+	if err := build.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if state := build.wait(t); state.ExitCode() != exitRefused || !strings.Contains(build.stderr.String(), "interrupted, so small is not built") {
+		t.Errorf("%s: %s", state, build.stderr)
+	}
+	u.leavesNothing(dir)
+}
+
+// A build into another folder brings what a host reads beside the module, and that alone.
+func TestPluginBuildTo(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := sourceFolder(t, map[string]string{
+		"a.c": cHandler, "data/model.bin": "model", "tests/in": "x", "README.md": "", "sample": "warm",
+		"small.yaml": "name: small\nwarm: {input: sample}\ncapabilities: {files: [{from: data/model.bin, to: /model.bin}]}\ntests: [{input: tests/in}]\n",
+	})
+	to := filepath.Join(t.TempDir(), "new", "handlers")
+	for range 2 {
+		if got := u.must("plugin", "build", dir, "--to", to); got != filepath.Join(to, "small.wasm")+"\n" {
+			t.Errorf("%q", got)
+		}
+		var there []string
+		err := filepath.WalkDir(to, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() {
+				name, _ := filepath.Rel(to, path)
+				there = append(there, name)
+			}
+			return err
+		})
+		if want := []string{"data/model.bin", "sample", "small.wasm", "small.yaml"}; err != nil || !slices.Equal(there, want) {
+			t.Errorf("it has %v, want %v: %v", there, want, err)
+		}
+	}
+	u.must("plugin", "check", filepath.Join(to, "small.wasm"))
+	if found, _ := filepath.Glob(filepath.Join(dir, "*.wasm")); len(found) > 0 {
+		t.Errorf("it also built %v", found)
+	}
+	u.must("plugin", "build", dir, "--to", filepath.Join(dir, "..", "small")) // the folder itself, which is not copied
+	u.must("plugin", "check", filepath.Join(dir, "small.wasm"))
+}

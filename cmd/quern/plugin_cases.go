@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime"
+)
+
+// caseView is what `plugin test` says of a test.
+type caseView struct {
+	Plugin  string              `json:"plugin"`
+	Test    string              `json:"test"`
+	Passed  bool                `json:"passed"`
+	Updated bool                `json:"updated,omitempty"`
+	Outcome runtime.OutcomeKind `json:"outcome,omitempty"`
+	// Exit is set if the guest has ended by itself.
+	Exit *int `json:"exit,omitempty"`
+	// Wrong says line by line why it has not passed.
+	Wrong []string `json:"wrong,omitempty"`
+}
+
+func newPluginTest(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "test [DIR|FILE...]", Short: "Run the tests in the manifests of plugins, without Redis",
+		Long: "Runs the tests of the manifests beside plugins: each is a task of its own, in an instance that nobody has\n" +
+			"used, with empty buckets. Its result must be that of the test's output byte by byte, its exit status that\n" +
+			"of the test, 0 by default. A folder stands for the .wasm files in it, the current folder if nothing is named.\n\n" +
+			"  tests:\n" +
+			"  - {input: tests/ada.txt, output: tests/ada.out}\n" +
+			"  - {name: no name, exit: 65, error: give a name}\n\n" +
+			"Exit status: 0 all passed, 1 some failed, 2 there is no such file or no test, 3 a plugin is refused.",
+		Args: arguments(0, 1000),
+	}
+	rungFlag(cmd.Flags())
+	services := newServiceOptions(cmd.Flags())
+	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
+	output := outputFlag(cmd)
+	notSettings(cmd.Flags(), "update")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		rung, err := rungOf(cmd.Flags())
+		if err != nil {
+			return err
+		}
+		tested, err := pluginsToTest(args)
+		if err != nil {
+			return err
+		}
+		outside, err := services.open()
+		if err != nil {
+			return err
+		}
+		defer outside.close()
+		views := []caseView{}
+		for _, p := range tested {
+			of, err := p.test(cmd, env, rung, outside, *update)
+			if err != nil {
+				return err
+			}
+			views = append(views, of...)
+			for _, view := range of {
+				if !output.json() {
+					view.print(cmd.OutOrStdout())
+				}
+			}
+		}
+		if output.json() {
+			err = writeJSON(cmd.OutOrStdout(), views)
+		}
+		return errors.Join(err, verdict(cmd.OutOrStdout(), views, output.json()))
+	}
+	return cmd
+}
+
+// verdict is the last line.
+func verdict(w io.Writer, views []caseView, json bool) error {
+	failed := 0
+	for _, view := range views {
+		if !view.Passed {
+			failed++
+		}
+	}
+	switch {
+	case failed > 0:
+		return &exitError{status: exitFailed, err: fmt.Errorf("%d of %d tests failed", failed, len(views))}
+	case json:
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "all %d tests passed\n", len(views))
+	return err
+}
+
+// pluginsToTest are those of the files and folders that have tests, in that order.
+func pluginsToTest(args []string) ([]*localPlugin, error) {
+	if len(args) == 0 {
+		args = []string{"."}
+	}
+	var files []string
+	for _, arg := range args {
+		if info, err := os.Stat(arg); err != nil || !info.IsDir() {
+			files = append(files, arg)
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(escapeGlob(arg), "[^.]*"+moduleSuffix))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, usagef("folder %q has no %s file: build it by `quern plugin build`", arg, moduleSuffix)
+		}
+		files = append(files, found...)
+	}
+	var tested []*localPlugin
+	for _, file := range files {
+		p, err := readPlugin(file)
+		if err == nil {
+			err = p.refusal(nil)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(p.manifest.Tests) > 0 {
+			tested = append(tested, p)
+		}
+	}
+	if len(tested) == 0 {
+		return nil, usagef("there is no test: name some in the manifest of %s, such as tests: [{input: tests/a.txt, output: tests/a.out}]",
+			strings.Join(files, ", "))
+	}
+	return tested, nil
+}
+
+// escapeGlob makes a path one that a pattern matches.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(path)
+}
+
+// test runs the plugin's tests.
+func (p *localPlugin) test(cmd *cobra.Command, env environment, rung runtime.Rung, outside *outside, update bool) ([]caseView, error) {
+	ctx := cmd.Context()
+	l, err := p.open(cmd, env, rung)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close(context.WithoutCancel(ctx))
+	var views []caseView
+	for _, test := range p.manifest.Tests {
+		view, err := l.test(ctx, outside, test, update)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, view)
+	}
+	return views, ctx.Err()
+}
+
+// test runs one test. An error is this machine's, not the plugin's.
+func (l *loaded) test(ctx context.Context, outside *outside, test plugins.Test, update bool) (caseView, error) {
+	view := caseView{Plugin: l.name, Test: test.Name}
+	folder := filepath.Dir(l.manifestPath)
+	var input, want []byte
+	var err error
+	if test.Input != "" {
+		if input, err = os.ReadFile(filepath.Join(folder, filepath.FromSlash(test.Input))); err != nil {
+			view.Wrong = []string{fmt.Sprintf("input %q cannot be read: %v", test.Input, bare(err))}
+			return view, nil
+		}
+	}
+	file := filepath.Join(folder, filepath.FromSlash(test.Output))
+	if test.Output != "" {
+		want, err = os.ReadFile(file)
+	}
+	missing := err
+	var log []string
+	outcome, _ := l.run(ctx, outside, input, listener{log: func(line string) { log = append(log, line) }})
+	if outcome.Kind == runtime.HostFault {
+		return view, fmt.Errorf("internal error: %w", outcome.Err)
+	}
+	view.judge(test, outcome)
+	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
+		switch {
+		case update:
+			if err := put(file, outcome.Output); err != nil {
+				return view, fmt.Errorf("write output: %w", err)
+			}
+			view.Updated = true
+		case missing != nil:
+			view.Wrong = []string{fmt.Sprintf("output %q cannot be read: %v: --update writes it", test.Output, bare(missing))}
+		default:
+			view.Wrong = difference(want, outcome.Output)
+		}
+	}
+	if view.Passed = len(view.Wrong) == 0; !view.Passed {
+		for _, line := range log[max(0, len(log)-shownLines):] {
+			view.Wrong = append(view.Wrong, "log: "+line)
+		}
+	}
+	return view, nil
+}
+
+// judge compares how the task ended with what the test expects.
+func (v *caseView) judge(test plugins.Test, outcome runtime.Outcome) {
+	v.Outcome = outcome.Kind
+	ended := "it ended with exit status " + fmt.Sprint(outcome.Code)
+	switch outcome.Kind {
+	case runtime.Complete, runtime.Retry, runtime.Fatal, runtime.Failed:
+		v.Exit = &outcome.Code
+	default:
+		ended = "it was ended (" + string(host.Failure(outcome).Reason) + ")"
+	}
+	anyFailure := test.Exit == 0 && test.Error != ""
+	switch {
+	case anyFailure && outcome.Kind == runtime.Complete:
+		v.Wrong = []string{ended + ", expected it to fail"}
+	case !anyFailure && (v.Exit == nil || *v.Exit != test.Exit):
+		v.Wrong = []string{fmt.Sprintf("%s, expected %d", ended, test.Exit)}
+	case !strings.Contains(outcome.Message, test.Error):
+		v.Wrong = []string{fmt.Sprintf("the error does not hold %q", test.Error)}
+	}
+	if len(v.Wrong) > 0 && outcome.Message != "" {
+		v.Wrong = append(v.Wrong, "error: "+oneLine(outcome.Message))
+	}
+}
+
+// shownLines is how much of a log is shown of a test that failed.
+const shownLines = 10
+
+// difference tells where two results differ first, and shows both around that place.
+func difference(want, got []byte) []string {
+	at := 0
+	for at < len(want) && at < len(got) && want[at] == got[at] {
+		at++
+	}
+	before := want[:at]
+	line := bytes.Count(before, []byte("\n")) + 1
+	size := fmt.Sprintf("it has %d bytes, expected %d", len(got), len(want))
+	switch {
+	case at == len(want):
+		size += ", those and more"
+	case at == len(got):
+		size += ", the first ones of which it has"
+	}
+	if !isText(want) || !isText(got) {
+		return []string{
+			fmt.Sprintf("the result is wrong from byte %d on; %s", at+1, size),
+			"- " + bytesAround(want, at), "+ " + bytesAround(got, at),
+		}
+	}
+	start := bytes.LastIndexByte(before, '\n') + 1
+	return []string{
+		fmt.Sprintf("the result is wrong from line %d, byte %d on; %s", line, at-start+1, size),
+		"- " + lineAround(want, start, at), "+ " + lineAround(got, start, at),
+	}
+}
+
+// What is shown of a result on both sides of the place where it is wrong, in bytes.
+const (
+	shownBefore = 20
+	shownBehind = 40
+)
+
+// bytesAround are those at a place.
+func bytesAround(data []byte, at int) string {
+	return fmt.Sprintf("% x", data[max(0, at-shownBefore):min(len(data), at+shownBehind)])
+}
+
+// lineAround is the line at a place, whose beginning is at start, as far as it is near.
+func lineAround(text []byte, start, at int) string {
+	end := len(text)
+	if newline := bytes.IndexByte(text[at:], '\n'); newline >= 0 {
+		end = at + newline + 1
+	}
+	return escape(strings.ToValidUTF8(string(text[max(start, at-shownBefore):min(end, at+shownBehind)]), "…"))
+}
+
+func (v caseView) print(w io.Writer) {
+	switch {
+	case v.Updated:
+		fmt.Fprintf(w, "ok   %s: %s (output updated)\n", v.Plugin, escape(v.Test))
+		return
+	case v.Passed:
+		fmt.Fprintf(w, "ok   %s: %s\n", v.Plugin, escape(v.Test))
+		return
+	}
+	fmt.Fprintf(w, "FAIL %s: %s\n", v.Plugin, escape(v.Test))
+	for _, line := range v.Wrong {
+		fmt.Fprintf(w, "     %s\n", line)
+	}
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// tested is a handler whose result is its input without the first byte. If that is an f, it fails for good with the rest as
+// its error and in its log.
+const tested = `(module
+	(import "quern_v1" "input_size" (func $size (result i32)))
+	(import "quern_v1" "input_read" (func $read (param i32 i32 i32) (result i32)))
+	(import "quern_v1" "output_write" (func $write (param i32 i32) (result i32)))
+	(import "quern_v1" "error_set" (func $error (param i32 i32) (result i32)))
+	(import "quern_v1" "log" (func $log (param i32 i32 i32 i32 i32) (result i32)))
+	(memory (export "memory") 1)
+	(func (export "quern_handle") (result i32)
+		(local $n i32)
+		(local.set $n (i32.sub (call $size) (i32.const 1)))
+		(if (i32.lt_s (local.get $n) (i32.const 0)) (then (return (i32.const 0))))
+		(drop (call $read (i32.const 0) (i32.const 0) (i32.const 65536)))
+		(if (i32.eq (i32.load8_u (i32.const 0)) (i32.const 102)) (then
+			(drop (call $log (i32.const 2) (i32.const 1) (local.get $n) (i32.const 0) (i32.const 0)))
+			(drop (call $error (i32.const 1) (local.get $n)))
+			(return (i32.const 65))))
+		(drop (call $write (i32.const 1) (local.get $n)))
+		(i32.const 0)))`
+
+const cases = `name: tested
+tests:
+- {name: passes, input: in/ok, output: out/ok}
+- {input: in/failed, exit: 65, error: no such month}
+- {name: any failure, input: in/failed, error: month}
+- {name: anything, input: in/ok}
+`
+
+func casesFolder(t *testing.T, manifest string) string {
+	t.Helper()
+	dir := folder(t, map[string][]byte{"tested": runtimetest.BuildWAT(t, tested)})
+	for name, content := range map[string]string{
+		"tested.yaml": manifest, "in/ok": " one\ntwo\n", "in/failed": "fno such month", "in/bytes": " \x00\xff", "out/ok": "one\ntwo\n",
+		"out/other": "one\nthree\n", "out/longer": "one\ntwo\nthree\n", "out/shorter": "one", "out/bytes": "\x00\xfe",
+	} {
+		write(t, filepath.Join(dir, name), content)
+	}
+	return dir
+}
+
+func TestPluginTest(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := casesFolder(t, cases)
+	want := "ok   tested: passes\nok   tested: in/failed\nok   tested: any failure\nok   tested: anything\nall 4 tests passed\n"
+	for _, place := range []string{dir, filepath.Join(dir, "tested.wasm")} {
+		if got := u.run("plugin", "test", place); got != (result{exitDone, want, ""}) {
+			t.Errorf("%+v", got)
+		}
+	}
+	var views []caseView
+	if err := json.Unmarshal([]byte(u.must("plugin", "test", dir, "-o", "json")), &views); err != nil {
+		t.Fatal(err)
+	}
+	if len(views) != 4 || !views[1].Passed || *views[1].Exit != 65 || views[1].Outcome != "fatal" || views[1].Plugin != "tested" {
+		t.Errorf("%+v", views)
+	}
+}
+
+// A test that fails says what was expected, what came, and what the guest has said.
+func TestPluginTestFails(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	for name, test := range map[string]struct{ test, says string }{
+		"Line":       {"{input: in/ok, output: out/other}", "the result is wrong from line 2, byte 2 on; it has 8 bytes, expected 10\n     - three\\n\n     + two\\n\n"},
+		"Shorter":    {"{input: in/ok, output: out/longer}", "it has 8 bytes, expected 14, the first ones of which it has\n     - three\\n\n     + \n"},
+		"Longer":     {"{input: in/ok, output: out/shorter}", "line 1, byte 4 on; it has 8 bytes, expected 3, those and more\n     - one\n     + one\\n\n"},
+		"Bytes":      {"{input: in/bytes, output: out/bytes}", "wrong from byte 2 on; it has 2 bytes, expected 2\n     - 00 fe\n     + 00 ff\n"},
+		"Fails":      {"{input: in/failed, output: out/ok}", "it ended with exit status 65, expected 0\n     error: exit status 65 (failed for good): no such month\n     log: "},
+		"Status":     {"{input: in/failed, exit: 75}", "it ended with exit status 65, expected 75\n"},
+		"Completes":  {"{input: in/ok, exit: 65}", "it ended with exit status 0, expected 65\n"},
+		"NoFailure":  {"{input: in/ok, error: month}", "it ended with exit status 0, expected it to fail\n"},
+		"Error":      {"{input: in/failed, exit: 65, error: day}", "the error does not hold \"day\"\n     error: exit status 65"},
+		"NoInput":    {"{input: in/none}", "input \"in/none\" cannot be read: no such file or directory\n"},
+		"NoOutput":   {"{input: in/ok, output: out/none}", "output \"out/none\" cannot be read: no such file or directory: --update writes it\n"},
+		"InputLimit": {"{input: in/ok}\nlimits: {input: 4B}", "it was ended (error), expected 0\n     error: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := casesFolder(t, "name: tested\ntests:\n- {name: first, input: in/ok}\n- "+test.test+"\n")
+			got := u.run("plugin", "test", dir)
+			if got.status != exitFailed || !strings.Contains(got.stdout, test.says) || !strings.Contains(got.stdout, "\nFAIL tested: ") && name != "InputLimit" ||
+				!regexp.MustCompile(`^quern: [12] of 2 tests failed\n$`).MatchString(got.stderr) {
+				t.Errorf("%+v, want %q", got, test.says)
+			}
+			got = u.run("plugin", "test", dir, "-o", "json")
+			if got.status != exitFailed || !json.Valid([]byte(got.stdout)) || !strings.Contains(got.stdout, `"passed":false`) {
+				t.Errorf("as JSON: %+v", got)
+			}
+		})
+	}
+}
+
+func TestPluginTestUpdate(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := casesFolder(t, "name: tested\ntests:\n- {input: in/ok, output: out/other}\n- {input: in/ok, output: out/ok}\n- {input: in/bytes, output: new/bytes}\n- {input: in/failed, output: out/longer}\n")
+	r := u.run("plugin", "test", "--update", dir)
+	if r.status != exitFailed || strings.Count(r.stdout, "(output updated)") != 2 || !strings.Contains(r.stdout, "ok   tested: in/ok\n") ||
+		!strings.Contains(r.stdout, "FAIL tested: in/failed\n") {
+		t.Errorf("%+v", r)
+	}
+	for name, want := range map[string]string{"out/other": "one\ntwo\n", "new/bytes": "\x00\xff", "out/longer": "one\ntwo\nthree\n"} {
+		if got := string(content(t, filepath.Join(dir, name))); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestPluginTestRefuses(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := casesFolder(t, cases)
+	empty, plain, wrong := t.TempDir(), folder(t, map[string][]byte{"plain": runtimetest.Echo(t)}), folder(t, map[string][]byte{"page": []byte("<html>")})
+	write(t, filepath.Join(wrong, "page.yaml"), "name: page\ntests: [{input: a}]\n")
+	misspelled := casesFolder(t, "name: tested\ntests: [{inptu: a}]\n")
+	for _, test := range []struct {
+		place  string
+		status int
+		says   string
+	}{
+		{filepath.Join(dir, "none.wasm"), exitUsage, "no such file"},
+		{empty, exitUsage, "has no .wasm file: build it by `quern plugin build`"},
+		{plain, exitUsage, "there is no test: name some in the manifest of " + filepath.Join(plain, "plain.wasm")},
+		{wrong, exitRefused, "page.wasm is refused"},
+		{misspelled, exitRefused, "inptu"},
+	} {
+		if r := u.run("plugin", "test", test.place); r.status != test.status || !strings.Contains(r.stderr, test.says) || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%s: %+v, want %d, %q", test.place, r, test.status, test.says)
+		}
+	}
+}
+
+// Folders are taken as they are called.
+func TestPluginTestFolderNames(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := filepath.Join(t.TempDir(), "a[b]*?")
+	if err := os.Rename(casesFolder(t, cases), dir); err != nil {
+		t.Fatal(err)
+	}
+	u.must("plugin", "test", dir)
+}
+
+// No test finds anything of another one: not in memory, not in a bucket.
+func TestPluginTestPristine(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"counter": runtimetest.BuildWAT(t, `(module
+		(import "quern_v1" "kv_increment" (func $increment (param i32 i32 i32 i32 i64 i32) (result i32)))
+		(import "quern_v1" "output_write" (func $output_write (param i32 i32) (result i32)))
+		(memory (export "memory") 1)
+		(data (i32.const 0) "b")
+		(data (i32.const 16) "0")
+		(func (export "quern_handle") (result i32)
+			(i32.store8 (i32.const 16) (i32.add (i32.load8_u (i32.const 16)) (i32.const 1)))
+			(drop (call $increment (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 1) (i64.const 48) (i32.const 24)))
+			(drop (call $increment (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 1) (i64.const 1) (i32.const 24)))
+			(drop (call $output_write (i32.const 16) (i32.const 1)))
+			(drop (call $output_write (i32.const 24) (i32.const 1)))
+			(i32.const 0)))`)})
+	write(t, filepath.Join(dir, "counter.yaml"), "name: counter\ncapabilities: {kv: [{bucket: b, access: rw}]}\ntests:\n- {output: out}\n- {output: out}\n- {output: out}\n")
+	write(t, filepath.Join(dir, "out"), "11")
+	u.must("plugin", "test", dir)
+}
