@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/sdk"
 )
 
 // The ways to build a plugin.
@@ -96,6 +98,8 @@ func TestHandler(t *testing.T) {
 	t.Run("Log", func(t *testing.T) { t.Parallel(); testLog(t, handler) })
 	t.Run("Copy", func(t *testing.T) { t.Parallel(); testCopy(t, handler) })
 	t.Run("Warm", func(t *testing.T) { t.Parallel(); testWarm(t, handler) })
+	t.Run("Context", func(t *testing.T) { t.Parallel(); testContext(t, handler) })
+	t.Run("Said", func(t *testing.T) { t.Parallel(); testSaid(t, handler) })
 	t.Run("Misuse", func(t *testing.T) { t.Parallel(); testMisuse(t, handler) })
 }
 
@@ -222,12 +226,14 @@ func testCopy(t *testing.T, handler *runtime.Module) {
 			}
 		}
 	}
-	if one, two := copied("crypto/rand"), copied("crypto/rand"); one == two {
-		t.Errorf("crypto/rand draws %s twice", one)
+	for _, what := range []string{"crypto/rand", "math/rand", "math/rand/v2", "hash/maphash", "map"} {
+		if one, two := copied(what), copied(what); one == two {
+			t.Errorf("%s: %s twice", what, one)
+		}
 	}
 	// The engine makes no copies where the system cannot: there every task has its own start.
 	copies := handler.Info().Rung != runtime.RungNew
-	for _, what := range []string{"time", "math/rand", "map"} {
+	for _, what := range []string{"time", "source"} {
 		if one, two := copied(what), copied(what); (one == two) != copies {
 			t.Errorf("%s: first %s, then %s", what, one, two)
 		}
@@ -244,6 +250,109 @@ func testWarm(t *testing.T, handler *runtime.Module) {
 	for range 2 {
 		if got, want := complete(t, handler, c), `"kept while warming" "kept in a task"`; got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// testContext: a handler sees the end that its host announces, whether it computes or waits.
+func testContext(t *testing.T, handler *runtime.Module) {
+	for _, how := range []string{"err", "poll", "wait", "child"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			ending := make(chan struct{})
+			c := call("context " + how)
+			c.Ending = ending
+			c.Progress = func(float64, string) { close(ending) }
+			if got, want := complete(t, handler, c), "context canceled, context canceled, context canceled, true"; got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+	t.Run("told", func(t *testing.T) { // before it begins
+		t.Parallel()
+		ending := make(chan struct{})
+		close(ending)
+		c := call("context told")
+		c.Ending = ending
+		if got, want := complete(t, handler, c), "context canceled, context canceled, context canceled, true"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+	t.Run("timeout", func(t *testing.T) {
+		t.Parallel()
+		if got, want := complete(t, handler, call("context timeout")), "context deadline exceeded <nil> <nil>"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+	t.Run("deadline", func(t *testing.T) {
+		t.Parallel()
+		c := call("context deadline")
+		c.Timeout = time.Minute
+		if got, want := complete(t, handler, c), "true true true <nil>"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+	t.Run("warm", func(t *testing.T) { // leaves no timer to the tasks
+		t.Parallel()
+		c := call("context timeout")
+		c.Pool, c.Warm = "warm context", []byte("context timeout")
+		for range 2 {
+			if got, want := complete(t, handler, c), "context deadline exceeded <nil> <nil>"; got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+	})
+}
+
+// testSaid: a handler says things by quern_v1 itself, so that they count as nothing else, and no more than that takes.
+func testSaid(t *testing.T, handler *runtime.Module) {
+	var said []string
+	c := call("progress")
+	c.Log = func(line string) { said = append(said, line) }
+	c.Progress = func(fraction float64, message string) { said = append(said, fmt.Sprint(fraction, " ", message)) }
+	complete(t, handler, c)
+	want := []string{"1 " + strings.Repeat("é", 512), `debug: said {"a":"b"}`}
+	if handler.Info().Rung == runtime.RungNew {
+		want = append([]string{"the start is in nobody's log"}, want...)
+	}
+	if !slices.Equal(said, want) {
+		t.Errorf("%q, want %q", said, want)
+	}
+}
+
+// TestCommandSays: what a command says are lines of its standard error, for it may import nothing.
+func TestCommandSays(t *testing.T) {
+	t.Parallel()
+	var said []string
+	c := call("")
+	c.Log = func(line string) { said = append(said, line) }
+	c.Progress = func(fraction float64, message string) { said = append(said, fmt.Sprint(fraction, " ", message)) }
+	binary := build(t, "saying", asCommand)
+	if bytes.Contains(binary, []byte("quern_v1")) {
+		t.Error("a command imports what only a handler may")
+	}
+	got := complete(t, load(t, setup(t), binary), c)
+	if want := []string{"0.5 half way", `warning: mind\x0athe gap {"a":"b"}`, " quern:progress=1"}; !slices.Equal(said, want) {
+		t.Errorf("%q, want %q", said, want)
+	}
+	if want := "<nil> <nil> " + sdk.ErrInvalid.Error() + " " + sdk.ErrTooBig.Error() + " true"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// maxSize is what the smallest handler may have, in bytes. Of these Go itself, with the package context, takes 2.2 million.
+const maxSize = 2_550_000
+
+// TestSize: what a handler does not use it does not link; encoding/json alone would be half a million bytes more.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	binary := build(t, "handler", asHandler)
+	if len(binary) > maxSize {
+		t.Errorf("the smallest handler has %d bytes, more than %d", len(binary), maxSize)
+	}
+	for _, name := range []string{"encoding/json.", "fmt.Fprintf"} {
+		if bytes.Contains(binary, []byte(name)) {
+			t.Errorf("the smallest handler links %s", name)
 		}
 	}
 }

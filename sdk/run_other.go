@@ -5,14 +5,60 @@ package sdk
 import (
 	"context"
 	"os"
+
+	"github.com/quern-project/quern/sdk/internal/native"
 )
 
 // runHandler does without a host what a command does.
 func runHandler(handler Handler) int32 {
+	if h := native.Current(); h != nil {
+		return runLent(h, handler)
+	}
 	recovering := func(ctx context.Context, task *Task) ([]byte, error) {
 		return attempt(ctx, handler, task, os.Stderr)
 	}
 	return int32(run(recovering, os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+}
+
+// runLent does with a host that is lent what a handler does with its own.
+func runLent(h native.Host, handler Handler) int32 {
+	number := func(field uint32, otherwise int) int {
+		if n := int(h.TaskNumber(field)); n > 0 {
+			return n
+		}
+		return otherwise
+	}
+	task := &Task{
+		ID:          h.TaskText(0),
+		Queue:       h.TaskText(1),
+		Tenant:      h.TaskText(2),
+		Plugin:      h.TaskText(3),
+		Attempt:     number(0, 1),
+		MaxAttempts: number(1, 0),
+		Input:       h.Input(),
+	}
+	ctx := &taskContext{}
+	defer ctx.finish()
+	result, err := attempt(ctx, handler, task, stderrOf{h})
+	if err == nil {
+		if err = h.Output(result); err == nil {
+			return exitComplete
+		}
+	}
+	h.Fail(err.Error())
+	status, delay := judge(err)
+	if delay > 0 {
+		h.RetryAfter(milliseconds(delay))
+	}
+	return int32(status)
+}
+
+// stderrOf is the standard error of a handler.
+type stderrOf struct{ native.Host }
+
+func (w stderrOf) Write(p []byte) (int, error) {
+	w.Stderr(p)
+	return len(p), nil
 }
 
 // misplaced is never so.

@@ -1,7 +1,7 @@
 package sdk
 
 import (
-	"context"
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -55,37 +55,46 @@ const (
 // of which has to be put back after the task: that costs more than all else in Run. The call that warms a
 // module takes from it, too, and may have kept what it got, so nothing is handed out twice.
 var own struct {
-	task  Task
-	given bool // task is
-	room  [8 << 10]byte
-	used  int // of room
+	task     Task
+	ctx      taskContext
+	given    bool                                         // task and ctx are
+	warming  bool                                         // there is no task
+	log      func(level Level, text, fields string) error // nil before Run
+	progress func(fraction float64, message string)       // nil before Run
+	used     int                                          // of room
+	room     [8 << 10]byte
 }
 
 func runHandler(handler Handler) int32 {
-	size := inputSize()
-	if HostError(size) == ErrNoHost {
+	input, err := readInput()
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrNoHost):
 		// Run was called while the module starts: these words become the error of its tasks.
 		panic("sdk.Run is for " + exportName + " alone: there is no task yet")
-	}
-	input, err := readInput(size)
-	if err != nil {
+	default:
 		return tell("read the task's input: ", err)
 	}
-	task := &own.task
+	reseed()
+	own.log, own.progress = sayLine, sayProgress
+	id, told := text(textID)
+	own.warming = !told
+	task, ctx := &own.task, &own.ctx
 	if own.given {
-		task = new(Task)
+		task, ctx = new(Task), new(taskContext)
 	}
 	own.given = true
 	*task = Task{
-		ID:          text(textID),
-		Queue:       text(textQueue),
-		Tenant:      text(textTenant),
-		Plugin:      text(textPlugin),
-		Attempt:     number(numberAttempt, 1),
-		MaxAttempts: number(numberMaxAttempts, 0),
+		ID:          id,
+		Queue:       hostText(textQueue),
+		Tenant:      hostText(textTenant),
+		Plugin:      hostText(textPlugin),
+		Attempt:     numberOf(numberAttempt, 1),
+		MaxAttempts: numberOf(numberMaxAttempts, 0),
 		Input:       input,
 	}
-	result, err := attempt(context.Background(), handler, task, os.Stderr)
+	result, err := attempt(ctx, handler, task, os.Stderr)
+	ctx.finish()
 	if err != nil {
 		return tell("", err)
 	}
@@ -107,12 +116,20 @@ func room(n int) []byte {
 	return b
 }
 
-// readInput returns the task's input, whose size the host has answered.
-func readInput(size int32) ([]byte, error) {
-	if size < 0 {
-		return nil, HostError(size)
+// smallInput is how much is read without having asked for the size, in bytes: it is one call of the host less.
+const smallInput = 2 << 10
+
+// readInput returns the task's input.
+func readInput() ([]byte, error) {
+	free := own.room[own.used:]
+	most := int32(min(len(free), smallInput))
+	switch n := inputRead(0, unsafe.SliceData(free), uint32(most)); {
+	case n < 0:
+		return nil, HostError(n)
+	case n < most:
+		return room(int(n)), nil // where it was read to
 	}
-	input := room(int(size))
+	input := room(int(max(0, inputSize())))
 	for rest := input; len(rest) > 0; {
 		n := inputRead(uint32(len(input)-len(rest)), unsafe.SliceData(rest), uint32(len(rest)))
 		switch {
@@ -126,19 +143,19 @@ func readInput(size int32) ([]byte, error) {
 	return input, nil
 }
 
-// text and number ask for what describes the task. It is not said while the host warms the module, for
+// text and numberOf ask for what describes the task. It is not said while the host warms the module, for
 // then there is no task.
-func text(field uint32) string {
+func text(field uint32) (value string, told bool) {
 	size := taskText(field)
 	if size <= 0 {
-		return ""
+		return "", size == 0
 	}
 	b := room(int(size))
 	n := resultRead(0, unsafe.SliceData(b), uint32(len(b)))
-	return unsafe.String(unsafe.SliceData(b), max(0, n)) // b is not written again
+	return unsafe.String(unsafe.SliceData(b), max(0, n)), true // b is not written again
 }
 
-func number(field uint32, otherwise int) int {
+func numberOf(field uint32, otherwise int) int {
 	var n int64
 	if taskNumber(field, &n) < 0 || n <= 0 {
 		return otherwise

@@ -6,8 +6,9 @@ import (
 )
 
 // What follows asks the host for more than the task, by quern_v1: it is for modules that are built as handlers. Most of it has
-// to be granted by the plugin's manifest; a module that imports what is not granted is refused when it is loaded. In a
-// program that is not a handler, and while the module starts, all of it answers [ErrNoHost].
+// to be granted by the plugin's manifest; a module that imports what is not granted is refused when it is loaded, and so is a
+// command that imports any of it. On the developer's own machine, and while the module starts, all of it but [Config] answers
+// [ErrNoHost].
 
 // The errors of the host. Compare by errors.Is.
 const (
@@ -51,42 +52,6 @@ func (e HostError) Error() string {
 	default:
 		return "the host's answer means nothing to this SDK"
 	}
-}
-
-// Level says how much a line of the log matters.
-type Level int
-
-// The levels.
-const (
-	Trace Level = iota
-	Debug
-	Info
-	Warning
-	Error
-)
-
-// Log writes one line to the task's log, with names and values behind it. The text has at most 4 KiB, names and values 3 KiB; what
-// is longer, and a name without a value, is [ErrTooBig] or [ErrInvalid].
-func Log(level Level, text string, namesAndValues ...string) error {
-	if len(namesAndValues)%2 != 0 {
-		return ErrInvalid
-	}
-	return hostLog(level, text, fieldsOf(namesAndValues))
-}
-
-// fieldsOf writes a JSON object. It is written here because encoding/json would be most of a small plugin.
-func fieldsOf(namesAndValues []string) string {
-	if len(namesAndValues) == 0 {
-		return ""
-	}
-	object := []byte{'{'}
-	for i, text := range namesAndValues {
-		if i > 0 {
-			object = append(object, ":,"[(i+1)%2])
-		}
-		object = appendJSON(object, text)
-	}
-	return string(append(object, '}'))
 }
 
 // appendJSON appends a text as a JSON string. What is no UTF-8 becomes U+FFFD.
@@ -160,11 +125,15 @@ func (b Bucket) List(prefix, after string, limit int) ([]string, error) {
 }
 
 // milliseconds rounds up, so that a short time is not for ever; one that is over already is the shortest.
-func milliseconds(ttl time.Duration) int64 {
-	if ttl <= 0 {
-		return 0
+func milliseconds(ttl time.Duration) int64 { return roundedUp(max(ttl, 0)) }
+
+// roundedUp is in milliseconds.
+func roundedUp(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		ms++
 	}
-	return (ttl + time.Millisecond - 1).Milliseconds()
+	return ms
 }
 
 // PreviousError is why the task's attempt before has failed; "" if this is the first one. A host that died is no attempt.
@@ -176,11 +145,13 @@ func (t *Task) Parent() string { return hostText(5) }
 // Key is the task's own, by which it was enqueued; "" if it has none.
 func (t *Task) Key() string { return hostText(6) }
 
-// Deadline is when the task is ended; false if it has none.
-func (t *Task) Deadline() (time.Time, bool) {
-	ms := hostNumber(2)
-	return time.UnixMilli(ms), ms > 0
-}
+// Traceparent is the trace that the task belongs to, as the header of that name of the W3C's Trace Context has it; "" if
+// none. Pass it on with what the handler requests of others.
+func (t *Task) Traceparent() string { return hostText(7) }
 
-// Cancelled tells whether the host is about to end: a task that comes to its end now need not be run again.
+// Deadline is when the task is ended; false if it has none.
+func (t *Task) Deadline() (time.Time, bool) { return deadline() }
+
+// Cancelled tells whether the host is about to end: a task that comes to its end now need not be run again. The handler's
+// context ends then, too.
 func (t *Task) Cancelled() bool { return hostCancelled() }

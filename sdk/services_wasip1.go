@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"encoding/binary"
+	"errors"
 	"unsafe"
 )
 
@@ -57,6 +58,14 @@ func kvSwap(bucket, key string, old *byte, oldN uint32, value string, ttl int64)
 //go:noescape
 func kvList(bucket, prefix, after string, limit uint32) int32
 
+//go:wasmimport quern_v1 enqueue
+//go:noescape
+func enqueue(queue, parameters, options string) int32
+
+//go:wasmimport quern_v1 progress
+//go:noescape
+func progress(fraction float64, message string) int32
+
 // view is the bytes as a text that is read at once and not kept.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
@@ -78,8 +87,33 @@ func slot(answer int32) ([]byte, error) {
 	return b[:max(0, n)], answered(n)
 }
 
-func hostLog(level Level, text, fields string) error {
+// hostLog and hostProgress reach the host by what Run has set: a command may not even import these functions, and what nobody
+// calls is not imported.
+func hostLog(level Level, text, fields string) (said bool, err error) {
+	if own.log == nil {
+		return false, nil
+	}
+	return true, own.log(level, text, fields)
+}
+
+func hostProgress(fraction float64, message string) (said bool) {
+	if own.progress == nil {
+		return false
+	}
+	own.progress(fraction, message)
+	return true
+}
+
+// say* are what Run sets. Nobody waits for the call that warms a module, and one that asks for what works in tasks alone would
+// not be kept.
+func sayLine(level Level, text, fields string) error {
 	return answered(logLine(uint32(level), text, fields))
+}
+
+func sayProgress(fraction float64, message string) {
+	if !own.warming {
+		progress(fraction, message)
+	}
 }
 
 func hostSave(value []byte) error { return answered(checkpointSave(view(value))) }
@@ -114,10 +148,10 @@ func hostSwap(bucket, key string, old, value []byte, ttl int64) (present []byte,
 	if old == nil {
 		length = 1<<32 - 1
 	}
-	switch err = answered(kvSwap(bucket, key, unsafe.SliceData(old), length, view(value), ttl)); err {
-	case ErrNotFound:
+	switch err = answered(kvSwap(bucket, key, unsafe.SliceData(old), length, view(value), ttl)); {
+	case errors.Is(err, ErrNotFound):
 		return nil, ErrConflict
-	case ErrConflict:
+	case errors.Is(err, ErrConflict):
 		if present, err = slot(resultSize()); err == nil {
 			err = ErrConflict
 		}
@@ -136,7 +170,15 @@ func hostList(bucket, prefix, after string, limit int) ([]string, error) {
 	return keys, err
 }
 
-func hostText(field uint32) string { return text(field) }
+func hostEnqueue(queue string, parameters []byte, options string) (string, error) {
+	id, err := slot(enqueue(queue, view(parameters), options))
+	return view(id), err
+}
+
+func hostText(field uint32) string {
+	value, _ := text(field)
+	return value
+}
 
 func hostNumber(field uint32) (n int64) {
 	if taskNumber(field, &n) < 0 {

@@ -18,19 +18,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/c"
 )
 
 // templates are the files of a new plugin: those of every language in the folder plugin, those of one in a folder of its
-// name. The name of a file may hold NAME. The folder sdk is the SDK for Go, as it is.
+// name. The name of a file may hold NAME. LICENSE is that of this module.
 //
 //go:embed all:templates
 var templates embed.FS
 
-const (
-	sdkTemplates   = "templates/sdk"
-	templateSuffix = ".tmpl"
-)
+const templateSuffix = ".tmpl"
 
 // pluginName is what the templates can do with, of the names that a queue may have.
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
@@ -153,22 +151,24 @@ const sdkModule = "github.com/quern-project/quern"
 // new plugin to be built.
 func addSDK(files map[string][]byte, b *blanks) error {
 	b.Version, b.GoVersion = sdkVersion(), sdkGoVersion
-	packages := map[string]bool{}
-	err := fs.WalkDir(templates, sdkTemplates, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+	const vendored = "vendor/" + sdkModule + "/"
+	err := fs.WalkDir(sdk.Source, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(file, "_test.go") {
 			return err
 		}
-		name := sdkModule + "/" + strings.TrimSuffix(strings.TrimPrefix(file, sdkTemplates+"/"), templateSuffix)
-		files["vendor/"+name], err = templates.ReadFile(file)
-		if strings.HasSuffix(name, ".go") {
-			packages[path.Dir(name)] = true
+		files[vendored+"sdk/"+file], err = sdk.Source.ReadFile(file)
+		if folder := path.Join(sdkModule, "sdk", path.Dir(file)); !slices.Contains(b.Packages, folder) {
+			b.Packages = append(b.Packages, folder)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	b.Packages = slices.Sorted(maps.Keys(packages))
+	slices.Sort(b.Packages)
+	if files[vendored+"LICENSE"], err = templates.ReadFile("templates/LICENSE"); err != nil {
+		return err
+	}
 	files["vendor/modules.txt"], err = fill("modules.txt", "# "+sdkModule+" [[.Version]]\n## explicit; go [[.GoVersion]]\n[[range .Packages]][[.]]\n[[end]]", *b)
 	return err
 }

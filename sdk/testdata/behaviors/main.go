@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"log"
 	"math/rand"
@@ -61,7 +62,7 @@ func init() {
 	}()
 }
 
-func behave(_ context.Context, task *sdk.Task) ([]byte, error) {
+func behave(ctx context.Context, task *sdk.Task) ([]byte, error) {
 	tasks++
 	verb, rest, _ := strings.Cut(string(task.Input), " ")
 	switch verb {
@@ -78,6 +79,7 @@ func behave(_ context.Context, task *sdk.Task) ([]byte, error) {
 	case "kept":
 		first := kept
 		kept = task
+		sdk.Progress(0.25, "kept")
 		return fmt.Appendf(nil, "%q %q", first.Input, task.Input), nil
 	case "log":
 		log.Print("to standard error")
@@ -91,6 +93,11 @@ func behave(_ context.Context, task *sdk.Task) ([]byte, error) {
 		return nil, panics(rest)
 	case "copy":
 		return copied(rest)
+	case "progress":
+		sdk.Progress(2, strings.Repeat("é", 1000))
+		return nil, sdk.Log(sdk.Debug, "said", "a", "b")
+	case "context":
+		return waits(ctx, task, rest)
 	}
 	return nil, sdk.Fatal(fmt.Errorf("no behavior %q", task.Input))
 }
@@ -144,7 +151,14 @@ func copied(what string) ([]byte, error) {
 	case "time":
 		return []byte(started.Format(time.RFC3339Nano)), nil
 	case "math/rand":
-		return fmt.Append(nil, rand.Int63(), " ", randv2.Int64(), " ", seeded.Int63()), nil
+		return fmt.Append(nil, rand.Int63(), " ", rand.Int63()), nil
+	case "math/rand/v2":
+		return fmt.Append(nil, randv2.Int64(), " ", randv2.N(time.Hour)), nil
+	case "hash/maphash":
+		var h maphash.Hash
+		return fmt.Append(nil, h.Sum64(), " ", maphash.String(maphash.MakeSeed(), "")), nil
+	case "source":
+		return fmt.Append(nil, seeded.Int63()), nil
 	case "map":
 		order := ""
 		for range 8 {
@@ -161,4 +175,45 @@ func copied(what string) ([]byte, error) {
 		return []byte(hex.EncodeToString(drawn) + " " + crand.Text()), nil
 	}
 	return nil, sdk.Fatal(errors.New("no copy of that"))
+}
+
+// waits says what it sees of its context, and "ready" by its progress when it is about to wait for its end.
+func waits(ctx context.Context, task *sdk.Task, how string) ([]byte, error) {
+	child, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	called := make(chan struct{})
+	context.AfterFunc(ctx, func() { close(called) })
+	if how != "told" {
+		sdk.Progress(0, "ready")
+	}
+	switch how {
+	case "err":
+		for ctx.Err() == nil {
+		}
+	case "poll":
+		for polling := true; polling; {
+			select {
+			case <-ctx.Done():
+				polling = false
+			default:
+			}
+		}
+	case "wait":
+		<-ctx.Done()
+	case "child":
+		<-child.Done()
+	case "timeout":
+		short, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		<-short.Done()
+		return fmt.Append(nil, short.Err(), " ", ctx.Err(), " ", child.Err()), nil
+	case "deadline":
+		at, ok := ctx.Deadline()
+		same, _ := task.Deadline()
+		left := time.Until(at)
+		return fmt.Append(nil, ok, at.Equal(same), ok && 0 < left && left <= time.Minute, ctx.Value(called)), nil
+	}
+	<-child.Done()
+	<-called
+	return fmt.Append(nil, ctx.Err(), ", ", context.Cause(ctx), ", ", child.Err(), ", ", task.Cancelled()), nil
 }

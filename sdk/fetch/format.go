@@ -20,7 +20,11 @@ func format(r Request) ([]byte, error) {
 
 // roundedUp is in milliseconds, so that a short time is not none.
 func roundedUp(d time.Duration) int64 {
-	return (max(d, 0) + time.Millisecond - 1).Milliseconds()
+	ms := max(d, 0).Milliseconds()
+	if d > 0 && d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
 }
 
 // parse reads what quern_v1 answers: the length of the head in 4 bytes, the head, and the body.

@@ -98,14 +98,10 @@ func appendText(to []byte, name, text string) []byte {
 	return appendJSON(appendName(to, name), text)
 }
 
-// appendMilliseconds rounds up as milliseconds does. What is negative is passed on: it is for the host to refuse.
+// appendMilliseconds rounds up. What is negative is passed on: it is for the host to refuse.
 func appendMilliseconds(to []byte, name string, d time.Duration) []byte {
 	if d == 0 {
 		return to
 	}
-	ms := d.Milliseconds()
-	if d%time.Millisecond > 0 {
-		ms++
-	}
-	return strconv.AppendInt(appendName(to, name), ms, 10)
+	return strconv.AppendInt(appendName(to, name), roundedUp(d), 10)
 }

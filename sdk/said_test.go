@@ -1,0 +1,127 @@
+package sdk
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestEnqueueOptions(t *testing.T) {
+	t.Parallel()
+	zero, high := 0, 90
+	for name, tt := range map[string]struct {
+		options *EnqueueOptions
+		want    string
+	}{
+		"Nil":  {nil, ``},
+		"Zero": {&EnqueueOptions{}, `{}`},
+		"All": {
+			&EnqueueOptions{
+				ID: "a", Key: "b\"\n", Labels: map[string]string{"z": "1", "a": "é"}, Priority: &high,
+				Delay: time.Second, At: time.UnixMilli(1700000000123), MaxAttempts: 3, Timeout: time.Minute,
+				Unique: &Unique{Key: "u", For: time.Hour},
+			},
+			`{"id":"a","key":"b\"\u000a","labels":{"a":"é","z":"1"},"priority":90,"delay_ms":1000,"at_ms":1700000000123,` +
+				`"max_attempts":3,"timeout_ms":60000,"unique":{"key":"u","for_ms":3600000}}`,
+		},
+		"Least":    {&EnqueueOptions{Priority: &zero, Delay: 1, Timeout: time.Millisecond + 1, Unique: &Unique{}}, `{"priority":0,"delay_ms":1,"timeout_ms":2,"unique":{}}`},
+		"Negative": {&EnqueueOptions{Delay: -time.Second, MaxAttempts: -1, Unique: &Unique{For: -1500 * time.Microsecond}}, `{"delay_ms":-1000,"max_attempts":-1,"unique":{"for_ms":-1}}`},
+		"Forever":  {&EnqueueOptions{Delay: 1<<63 - 1}, `{"delay_ms":9223372036855}`},
+		"Text":     {&EnqueueOptions{ID: "\xff\x00"}, `{"id":"` + "\ufffd" + `\u0000"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := tt.options.json(); got != tt.want {
+				t.Errorf("%s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWriteLine(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		level        Level
+		text, fields string
+		want         string
+		err          error
+	}{
+		{Trace, "a", "", "trace: a\n", nil},
+		{Debug, "a", `{"b":"c"}`, `debug: a {"b":"c"}` + "\n", nil},
+		{Info, "a", "", "a\n", nil},
+		{Warning, "", "", "warning: \n", nil},
+		{Error, "a\r\nb", "", `error: a\x0d\x0ab` + "\n", nil},
+		{Info, "quern:progress=1", "", " quern:progress=1\n", nil},
+		{Error, "quern:progress=1", "", "error: quern:progress=1\n", nil},
+		{Info, strings.Repeat("x", maxText), "", strings.Repeat("x", maxText) + "\n", nil},
+		{Info, strings.Repeat("x", maxText+1), "", "", ErrTooBig},
+		{Info, "", strings.Repeat("x", maxFields+1), "", ErrTooBig},
+		{Trace - 1, "", "", "", ErrInvalid},
+		{Error + 1, "", "", "", ErrInvalid},
+	} {
+		var stderr bytes.Buffer
+		if err := writeLine(&stderr, tt.level, tt.text, tt.fields); !errors.Is(err, tt.err) || stderr.String() != tt.want {
+			t.Errorf("%d %.20q %.20q: %.40q, %v, want %.40q, %v", tt.level, tt.text, tt.fields, stderr.String(), err, tt.want, tt.err)
+		}
+	}
+}
+
+func TestLogErrOdd(t *testing.T) {
+	t.Parallel()
+	if err := Log(Info, "a", "name"); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"", 0, ""}, {"abc", 3, "abc"}, {"abc", 2, "ab"}, {"aé", 2, "a"}, {"aé", 3, "aé"}, {"é", 1, ""}, {"\x80\x80\x80", 2, ""},
+	} {
+		if got := cut(tt.text, tt.most); got != tt.want {
+			t.Errorf("cut(%q, %d) = %q, want %q", tt.text, tt.most, got, tt.want)
+		}
+	}
+}
+
+func TestMilliseconds(t *testing.T) {
+	t.Parallel()
+	for ttl, want := range map[time.Duration]int64{
+		-time.Second: 0, 0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 1<<63 - 1: 9223372036855,
+	} {
+		if got := milliseconds(ttl); got != want {
+			t.Errorf("%v: %d, want %d", ttl, got, want)
+		}
+	}
+}
+
+// Without a host there is none of its services.
+func TestErrNoHost(t *testing.T) {
+	t.Parallel()
+	b := Bucket("b")
+	_, get := b.Get("k")
+	_, del := b.Delete("k")
+	_, increment := b.Increment("k", 1)
+	_, swap := b.Swap("k", nil, nil, 0)
+	_, list := b.List("", "", 1)
+	_, secret := Secret("s")
+	_, _, load := Checkpoint()
+	_, enqueue := Enqueue("q", nil, nil)
+	for i, err := range []error{get, b.Set("k", nil, 0), del, increment, swap, list, secret, load, SaveCheckpoint(nil), enqueue} {
+		if !errors.Is(err, ErrNoHost) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	task := &Task{}
+	_, configured := Config("c")
+	_, limited := task.Deadline()
+	if configured || limited || task.Cancelled() || task.PreviousError()+task.Parent()+task.Key()+task.Traceparent() != "" {
+		t.Error("somebody has answered")
+	}
+}

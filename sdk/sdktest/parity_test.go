@@ -1,0 +1,255 @@
+package sdktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/runtime/service/memory"
+	"github.com/quern-project/quern/sdk"
+	"github.com/quern-project/quern/sdk/fetch"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/sdktest"
+	"github.com/quern-project/quern/sdk/sdktest/testdata/parity"
+)
+
+// The handler of package parity in WebAssembly, with the services of a host: Redis, real HTTP, and what checks the tasks that are
+// enqueued. TestParity holds a Harness to what it is answered there.
+type guest struct {
+	module *runtime.Module
+	call   runtime.Call
+	url    string
+	lines  []string
+	said   []sdktest.Progress
+}
+
+func newGuest(t *testing.T) *guest {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "parity.wasm")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", file, "./testdata/parity/guest")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	binary, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := runtime.New(t.Context(), runtime.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := engine.Load(t.Context(), binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(module.Close(context.Background()), engine.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	server := httptest.NewServer(http.HandlerFunc(web))
+	t.Cleanup(server.Close)
+	client := egress.New(egress.Config{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	t.Cleanup(client.Close)
+	granted, err := egress.ParseGrant(server.URL, []string{"GET", "POST"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant := queuetest.Tenant()
+	store := kv.New(queuetest.Shared(t).Client(t), tenant)
+	if err := store.For([]kv.Grant{{Bucket: "r", Write: true, Quota: 1000}}).Set(t.Context(), "r", "given", []byte("value"), 0); err != nil {
+		t.Fatal(err)
+	}
+	g := &guest{module: module, url: server.URL}
+	g.call = runtime.Call{
+		TaskID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
+		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
+		Input: []byte("ask " + server.URL), Pool: "pool",
+		Log: func(line string) { g.lines = append(g.lines, line) },
+		Progress: func(fraction float64, message string) {
+			g.said = append(g.said, sdktest.Progress{Fraction: fraction, Message: message})
+		},
+		Services: service.Set{
+			Checkpoint: &memory.Checkpoint{},
+			KV: store.For([]kv.Grant{
+				{Bucket: "rw", Write: true, Quota: 10 << 20}, {Bucket: "list", Write: true, Quota: 10 << 20}, {Bucket: "r"}, {Bucket: "small", Write: true, Quota: 10},
+			}),
+			HTTP: client.For(tenant, []egress.Grant{granted}),
+			Secrets: memory.Secrets{Names: []string{"api_key", "absent"}, Read: func(name string) ([]byte, error) {
+				if name == "api_key" {
+					return []byte("xyz"), nil
+				}
+				return nil, service.ErrNotFound
+			}},
+			Enqueue: &enqueuer{},
+			Config:  map[string]string{"size": "200x200"},
+		},
+	}
+	return g
+}
+
+// run runs the handler with an input; "" is the one that asks for everything.
+func (g *guest) run(t *testing.T, input string) runtime.Outcome {
+	t.Helper()
+	g.lines, g.said = nil, nil
+	c := g.call
+	if input != "" {
+		c.Input = []byte(input)
+	}
+	outcome := g.module.Run(t.Context(), c)
+	// What a host says beside the handler's own words, of what it denies.
+	g.lines = slices.DeleteFunc(g.lines, func(line string) bool { return strings.HasPrefix(line, "quern_v1.") })
+	return outcome
+}
+
+// enqueuer checks what is enqueued as a host does.
+type enqueuer struct{ count int }
+
+func (e *enqueuer) Enqueue(_ context.Context, c service.Child) (string, error) {
+	grant := plugins.EnqueueGrant{Queues: []string{"done", "mail.*"}}
+	switch {
+	case !grant.Allows(c.Queue):
+		return "", service.ErrDenied
+	case e.count == queue.MaxChildren:
+		return "", service.ErrLimit
+	}
+	if c.ID == "" {
+		c.ID = queue.NewID()
+	}
+	child := queue.Child{Queue: c.Queue, Spec: queue.Spec{Parameters: c.Body, Options: queue.Options{
+		ID: c.ID, Key: c.Key, Labels: c.Labels, Priority: c.Priority, Delay: c.Delay, At: c.At,
+		Retry: queue.Retry{MaxAttempts: c.MaxAttempts}, Timeout: c.Timeout, Unique: (*queue.Unique)(c.Unique),
+	}}}
+	if err := child.Validate(); err != nil {
+		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
+	}
+	e.count++
+	return c.ID, nil
+}
+
+// web is the server that both ask.
+func web(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/echo":
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Add("X-Two", "a")
+		w.Header().Add("X-Two", "b")
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprintf(w, "%s %q %q %q %q", r.Method, r.URL.Query(), r.Header["X-Two"], r.Header["Content-Type"], body)
+	case "/moved":
+		w.Header().Set("Location", "/")
+		w.WriteHeader(http.StatusFound)
+	case "/missing":
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case "/never":
+		<-r.Context().Done()
+	default:
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprint(w, "welcome")
+	}
+}
+
+// harness grants what newGuest does.
+func harness(t *testing.T) *sdktest.Harness {
+	t.Helper()
+	h := sdktest.New(t)
+	h.Config["size"] = "200x200"
+	h.Secrets["api_key"] = "xyz"
+	h.Absent = []string{"absent"}
+	h.Queues = []string{"done", "mail.*"}
+	h.Bucket("rw")
+	h.Bucket("list")
+	h.Bucket("r").ReadOnly().Set("given", "value")
+	h.Bucket("small").Quota(10)
+	h.Serve(http.HandlerFunc(web))
+	served := h.HTTP
+	h.HTTP = func(r fetch.Request) (*fetch.Response, error) {
+		if r.Method != "GET" && r.Method != "POST" || strings.Contains(r.URL, "denied.example") {
+			return nil, sdk.ErrDenied
+		}
+		return served(r)
+	}
+	return h
+}
+
+func TestParity(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	outcome := g.run(t, "")
+	if outcome.Kind != runtime.Complete {
+		t.Fatalf("%+v", outcome)
+	}
+	r := harness(t).Run(parity.Ask, sdktest.Task{
+		ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
+		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
+		Input: g.call.Input,
+	})
+	if r.Outcome != sdktest.Complete || r.Status != 0 {
+		t.Fatal(r)
+	}
+	differ(t, "result", strings.Split(string(r.Result), "\n"), strings.Split(string(outcome.Output), "\n"))
+	differ(t, "log", r.Log, g.lines)
+	if !slices.Equal(r.Progress, g.said) {
+		t.Errorf("progress %v, a host has %v", r.Progress, g.said)
+	}
+}
+
+// differ compares what a Harness gives with what a host does.
+func differ(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if len(got) != len(want) || len(want) < 2 {
+		t.Errorf("%s: %d lines, a host has %d", what, len(got), len(want))
+	}
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Errorf("%s: %.300s\na host: %.300s", what, got[i], want[i])
+		}
+	}
+}
+
+// TestParityOfFailures: what becomes of a task, in the words of a host.
+func TestParityOfFailures(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	h := harness(t)
+	kinds := map[sdktest.Outcome]runtime.OutcomeKind{
+		sdktest.Failed: runtime.Failed, sdktest.Retry: runtime.Retry, sdktest.Fatal: runtime.Fatal, sdktest.Panicked: runtime.Failed,
+	}
+	for _, input := range []string{"fail", "retry", "fatal", "panic"} {
+		want := g.run(t, input)
+		got := h.Run(parity.Ask, sdktest.Task{ID: input, Input: []byte(input)})
+		if kinds[got.Outcome] != want.Kind || got.Status != want.Code || got.RetryAfter != want.RetryAfter || got.Result != nil {
+			t.Errorf("%s: %+v, a host has %+v", input, got, want)
+		}
+		var previous string
+		h.Run(func(_ context.Context, task *sdk.Task) ([]byte, error) {
+			previous = task.PreviousError()
+			return nil, nil
+		}, sdktest.Task{ID: input})
+		if got.Outcome != sdktest.Fatal && previous != want.Message {
+			t.Errorf("%s: %q, a host says %q", input, previous, want.Message)
+		}
+		if input == "panic" && (len(got.Log) < 3 || got.Log[0] != g.lines[0]) {
+			t.Errorf("log %q, a host has %q", got.Log, g.lines)
+		}
+	}
+}

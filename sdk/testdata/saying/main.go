@@ -1,0 +1,20 @@
+// Command saying is a command that says things.
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/quern-project/quern/sdk"
+)
+
+func main() { sdk.Handle(say) }
+
+func say(ctx context.Context, _ *sdk.Task) ([]byte, error) {
+	sdk.Progress(0.5, "half way")
+	return fmt.Append(nil,
+		sdk.Log(sdk.Warning, "mind\nthe gap", "a", "b"), " ", sdk.Log(sdk.Info, "quern:progress=1"), " ",
+		sdk.Log(9, "no level"), " ", sdk.Log(sdk.Info, strings.Repeat("x", 5000)), " ", ctx.Err() == nil,
+	), nil
+}
