@@ -20,16 +20,21 @@ vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true 
 race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
 
 # The rewriter computes on one goroutine, and its tests compile some thousands of modules, for which the race
-# detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built.
+# detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built, nor in
+# what the SDKs do, whose host has tests of its own.
 # What a task leaves to the next is looked for without it as well, and then in guests written in Go, too.
-single   = %/runtime/wasm %/runtime/runtimetest
+single   = %/runtime/wasm %/runtime/runtimetest %/sdk/conformance
 packages = $(shell go list $(PKG))
 unraced  = $(filter $(single),$(packages))
 raced    = $(filter-out $(single),$(packages))
 
-# An example plugin is a folder of examples/ with Go's main.go or one C file.
-go_plugins = $(patsubst examples/%/main.go,build/handlers/%.wasm,$(wildcard examples/*/main.go))
-c_plugins  = $(addprefix build/handlers/,$(addsuffix .wasm,$(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c))))))
+# An example plugin is what has a manifest, examples/FOLDER/NAME.yaml. Its source, Go or C, lies in
+# examples/FOLDER/NAME, or else beside the manifest.
+manifest   = $(wildcard examples/*/$1.yaml)
+source     = $(firstword $(wildcard examples/*/$1/) $(dir $(call manifest,$1)))
+written_in = $(foreach name,$(basename $(notdir $(call manifest,*))),$(if $(wildcard $(call source,$(name))*.$1),build/handlers/$(name).wasm))
+go_plugins = $(call written_in,go)
+c_plugins  = $(call written_in,c)
 
 .PHONY: help
 help: ## print this list
@@ -44,7 +49,7 @@ plugins: $(go_plugins) ## build the example plugins into build/handlers (those i
 	@if .ci/clang > /dev/null; then $(MAKE) --no-print-directory c-plugins; else echo 'plugins: left out those in C' >&2; fi
 
 .PHONY: demo
-demo: build plugins ## make thumbnails of real photographs, from nothing to build/demo
+demo: build build/handlers/thumbnails.wasm ## make thumbnails of real photographs, from nothing to build/demo
 	go run ./examples/thumbnails/demo -quern build/quern -plugins build/handlers \
 		-photos examples/thumbnails/photos -out build/demo
 
@@ -110,22 +115,24 @@ clean: ## remove build/
 
 # ---- what the targets above are made of
 
-# What Go builds it looks at itself, and is quick when nothing changed. A plugin appears under its
-# name at once and whole: a host may be watching the folder.
+# What Go builds it looks at itself, and is quick when nothing changed. Plugins in Go are handlers, and
+# those in C that use the header. A plugin appears under its name at once and whole: a host may be watching
+# the folder.
 .PHONY: c-plugins
 c-plugins: $(c_plugins)
 
 $(go_plugins): build/handlers/%.wasm: FORCE
 	@mkdir -p $(@D)
-	GOOS=wasip1 GOARCH=wasm go build -trimpath -buildvcs=false -o $(@D)/.$*.tmp ./examples/$*
+	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -buildvcs=false -o $(@D)/.$*.tmp ./$(call source,$*)
 	@$(publish)
 
 $(c_plugins): build/handlers/%.wasm: FORCE
 	@mkdir -p $(@D)
-	$$(.ci/clang) --target=wasm32-wasi -O2 -o $(@D)/.$*.tmp examples/$*/*.c
+	$$(.ci/clang) --target=wasm32-wasi $(if $(shell grep -l QUERN_HANDLER $(call source,$*)*.c),-mexec-model=reactor) -O2 \
+		-I sdk/c -o $(@D)/.$*.tmp $(call source,$*)*.c
 	@$(publish)
 
-publish = if [[ -e examples/$*/$*.yaml ]]; then cp examples/$*/$*.yaml $(@D)/; fi; mv $(@D)/.$*.tmp $@
+publish = cp $(call manifest,$*) $(wildcard $(dir $(call manifest,$*))*.json) $(@D)/; mv $(@D)/.$*.tmp $@
 
 .PHONY: FORCE
 FORCE:

@@ -24,30 +24,41 @@ type children struct {
 // Enqueue implements service.Enqueuer.
 func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, error) {
 	t := c.task
-	switch err := queue.ValidQueue(asked.Queue); {
+	child, err := NewChild(c.grant, asked)
+	switch {
 	case err != nil:
-		return "", invalid(err)
-	case !c.grant.Allows(asked.Queue):
-		return "", fmt.Errorf("%w: the queue %q: add it to capabilities.enqueue.queues", service.ErrDenied, asked.Queue)
+		return "", err
 	case t.Depth >= c.grant.Depth:
 		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle", service.ErrLimit, t.Depth)
 	case c.count == queue.MaxChildren:
 		return "", fmt.Errorf("%w: a task may enqueue %d tasks", service.ErrLimit, queue.MaxChildren)
 	}
-	child := queue.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
-		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
-		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
-		Parent: t.ID, Depth: t.Depth + 1, Traceparent: t.Traceparent,
-	}}}
-	if err := child.Validate(); err != nil {
-		return "", invalid(err)
-	}
+	child.Parent, child.Depth, child.Traceparent = t.ID, t.Depth+1, t.Traceparent
 	c.count++
 	if c.grant.AfterCall {
 		return c.now(ctx, child)
 	}
 	c.waiting = append(c.waiting, child)
 	return child.ID, nil
+}
+
+// NewChild is a task that a handler asks for, with an ID if it names none: service.ErrInvalid or service.ErrDenied if
+// that cannot be.
+func NewChild(grant *plugins.EnqueueGrant, asked service.Child) (queue.Child, error) {
+	if err := queue.ValidQueue(asked.Queue); err != nil {
+		return queue.Child{}, invalid(err)
+	}
+	if !grant.Allows(asked.Queue) {
+		return queue.Child{}, fmt.Errorf("%w: the queue %q: add it to capabilities.enqueue.queues", service.ErrDenied, asked.Queue)
+	}
+	child := queue.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
+		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
+		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
+	}}}
+	if err := child.Validate(); err != nil {
+		return queue.Child{}, invalid(err)
+	}
+	return child, nil
 }
 
 // invalid is an error of the queue's as one of a service, which begins with the same word.

@@ -30,38 +30,50 @@ func (v vault) Secret(_ context.Context, name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: the manifest does not grant the secret %q: add it to capabilities.secrets", service.ErrDenied, name)
 	}
 	value, err := v.read(name)
-	switch {
-	case err == nil:
+	if err == nil {
 		v.revealed.add(name, value)
-		return value, nil
-	case errors.Is(err, service.ErrUnavailable):
-		return nil, err
-	case errors.Is(err, plugins.ErrNoSecret), errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: %w", service.ErrNotFound, err)
-	case errors.Is(err, plugins.ErrSecretTooBig):
-		return nil, fmt.Errorf("%w: the secret %q: %w", service.ErrTooBig, name, err)
-	default:
-		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
+	return value, err
 }
 
 // read finds the value.
 func (v vault) read(name string) ([]byte, error) {
 	if secret, ok := v.terms.Secrets[name]; ok {
-		return secret.Read()
+		value, err := secret.Read()
+		return value, unreadable(name, err)
 	}
-	if v.dir == "" {
-		return nil, fmt.Errorf("%w: this host has no folder of secrets: give it by --secrets, or name the secret in --grants", plugins.ErrNoSecret)
+	return ReadSecret(v.dir, v.tenant, name)
+}
+
+// ReadSecret reads a tenant's secret from a folder of secrets, "" for none. Errors are those of service.Secrets.
+func ReadSecret(dir, tenant, name string) ([]byte, error) {
+	if dir == "" {
+		return nil, fmt.Errorf("%w: there is no folder of secrets: give it by --secrets", service.ErrNotFound)
 	}
-	root, err := os.OpenRoot(v.dir) // no link leads out of it
+	root, err := os.OpenRoot(dir) // no link leads out of it
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
 	defer func() { _ = root.Close() }()
-	file, err := root.OpenFile(path.Join(v.tenant, name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
+	file, err := root.OpenFile(path.Join(tenant, name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
 	if err != nil {
-		return nil, err
+		return nil, unreadable(name, err)
 	}
 	defer func() { _ = file.Close() }()
-	return plugins.ReadSecret(file)
+	value, err := plugins.ReadSecret(file)
+	return value, unreadable(name, err)
+}
+
+// unreadable is why a secret cannot be read, as an error of a service; nil if it can be.
+func unreadable(name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, plugins.ErrNoSecret), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", service.ErrNotFound, err)
+	case errors.Is(err, plugins.ErrSecretTooBig):
+		return fmt.Errorf("%w: the secret %q: %w", service.ErrTooBig, name, err)
+	default:
+		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	}
 }

@@ -1,6 +1,6 @@
-// Command thumbnails is a Quern plugin: a photograph is the task's input, its thumbnail the result.
+// Handler thumbnails is a Quern plugin: a photograph is the task's input, its thumbnail the result.
 //
-// JPEG, PNG, GIF and WebP go in, JPEG comes out, upright, its longer side no longer than SIZE
+// JPEG, PNG, GIF and WebP go in, JPEG comes out, upright, its longer side no longer than size
 // pixels. What is not a picture, or is one that arrived damaged, fails for good: another attempt
 // would read the same bytes.
 package main
@@ -8,40 +8,44 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 
 	"github.com/quern-project/quern/sdk"
 )
 
-// A thumbnail fits into a square whose side is named by the environment variable SIZE, which the
-// plugin's manifest sets.
+// A thumbnail fits into a square whose side is the value of this name in the section config of the
+// plugin's manifest.
 const (
-	sizeVariable = "SIZE"
-	defaultSize  = 320
-	maxSize      = 4096
+	sizeName    = "size"
+	defaultSize = 320
+	maxSize     = 4096
 )
 
-func main() {
-	sdk.Handle(func(_ context.Context, task *sdk.Task) ([]byte, error) {
-		size, err := parseSize(os.Getenv(sizeVariable))
-		if err != nil {
+// Handle is what Quern calls for each task, by the name quern_handle.
+//
+//go:wasmexport quern_handle
+func Handle() int32 { return sdk.Run(handle) }
+
+// main is for go run, where the size is always the default one.
+func main() { sdk.Handle(handle) }
+
+func handle(_ context.Context, task *sdk.Task) ([]byte, error) {
+	size := defaultSize
+	if value, ok := sdk.Config(sizeName); ok {
+		var err error
+		if size, err = parseSize(value); err != nil {
 			return nil, err
 		}
-		return thumbnail(task.Input, size)
-	})
+	}
+	return thumbnail(task.Input, size, sdk.Progress)
 }
 
 // parseSize reads the manifest's word on the size. A wrong one is an ordinary failure, not a
 // fatal one: the task is good, and will succeed once the manifest is mended.
 func parseSize(s string) (int, error) {
-	if s == "" {
-		return defaultSize, nil
-	}
 	size, err := strconv.Atoi(s)
 	if err != nil || size < 1 || size > maxSize {
-		return 0, fmt.Errorf("environment variable %s is %q: the manifest must set it to a whole number of pixels, 1 to %d",
-			sizeVariable, s, maxSize)
+		return 0, fmt.Errorf("config: %s is %q: the manifest must set it to a whole number of pixels, 1 to %d", sizeName, s, maxSize)
 	}
 	return size, nil
 }

@@ -5,15 +5,37 @@ import (
 	"image"
 	"image/jpeg"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/examples/internal/exampletest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/sdktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestHandle(t *testing.T) {
+	t.Parallel()
+	h := sdktest.New(t)
+	h.Config["size"] = "64"
+	photo := sdktest.Task{Input: readFile(t, "photos/fig.jpg")}
+	r := h.Run(handle, photo)
+	if config, err := jpeg.DecodeConfig(bytes.NewReader(r.Result)); err != nil || config.Width != 64 {
+		t.Errorf("%v: a picture %d wide (%v), want 64", r, config.Width, err)
+	}
+	if want := []sdktest.Progress{{Message: "decoding"}, {Fraction: 0.5, Message: "scaling"}, {Fraction: 0.95, Message: "encoding"}}; !slices.Equal(r.Progress, want) {
+		t.Errorf("progress %v, want %v", r.Progress, want)
+	}
+	h.Config["size"] = "large"
+	if r := h.Run(handle, photo); r.Outcome != sdktest.Failed || !strings.Contains(r.Err.Error(), `config: size is "large"`) {
+		t.Errorf("%v, want a failure that names the setting", r)
+	}
+}
 
 // TestPlugin runs what the other tests here hold natively once more in its true surroundings.
 func TestPlugin(t *testing.T) {
@@ -43,6 +65,11 @@ func TestPlugin(t *testing.T) {
 		})
 	}
 
+	t.Run("OKHost", func(t *testing.T) {
+		t.Parallel()
+		onHost(t, plugin)
+	})
+
 	photo := readFile(t, "photos/dogs.jpg")
 	failed := map[string]struct {
 		input  []byte
@@ -61,5 +88,30 @@ func TestPlugin(t *testing.T) {
 					got.Exit, len(got.Stdout), got.Stderr, tt.stderr)
 			}
 		})
+	}
+}
+
+// onHost holds that a host shows how far the task is, and gives it the manifest's setting.
+func onHost(t *testing.T, plugin *exampletest.Plugin) {
+	redis := queuetest.Start(t).URL()
+	client, err := queue.New(redis, queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	id, err := client.Queue("thumbnails").Enqueue(t.Context(), readFile(t, "photos/fig.jpg"), queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin.Quern.Start(t, redis, plugin.Install(t, `size: "320"`, `size: "64"`))
+	task, err := client.Wait(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err := jpeg.DecodeConfig(bytes.NewReader(task.Result)); err != nil || config.Width != 64 {
+		t.Errorf("a picture %d wide (%v), want 64: %+v", config.Width, err, task.Failure())
+	}
+	if task.Progress != 0.95 || task.Message != "encoding" {
+		t.Errorf("progress %v %q", task.Progress, task.Message)
 	}
 }

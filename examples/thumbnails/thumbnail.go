@@ -28,14 +28,18 @@ const (
 // thumbnail decodes a picture, scales it down until it fits into a square of the given side, turns
 // it upright and encodes it as JPEG. A picture that fits already keeps its size.
 //
-// Its errors are fatal: they are about the bytes that came in.
-func thumbnail(file []byte, side int) ([]byte, error) {
+// Its errors are fatal: they are about the bytes that came in. The fractions that it tells are what
+// the steps take of a photograph of a megapixel or two.
+func thumbnail(file []byte, side int, tell func(fraction float64, doing string)) ([]byte, error) {
+	tell(0, "decoding")
 	picture, err := decode(file)
 	if err != nil {
 		return nil, sdk.Fatal(err)
 	}
+	tell(0.5, "scaling")
 	small := turn(scale(picture, side), orientation(file))
 
+	tell(0.95, "encoding")
 	var out bytes.Buffer
 	if err := jpeg.Encode(&out, small, &jpeg.Options{Quality: quality}); err != nil {
 		return nil, fmt.Errorf("encode thumbnail: %w", err)

@@ -162,7 +162,7 @@ func TestThumbnailErrors(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			result, err := thumbnail(tt.file, defaultSize)
+			result, err := thumbnail(tt.file, defaultSize, silent)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("error %v, want %q in it", err, tt.want)
 			}
@@ -175,21 +175,21 @@ func TestThumbnailErrors(t *testing.T) {
 
 func TestParseSize(t *testing.T) {
 	t.Parallel()
-	for s, want := range map[string]int{"": 320, "1": 1, "640": 640, "4096": 4096} {
+	for s, want := range map[string]int{"1": 1, "320": 320, "640": 640, "4096": 4096} {
 		if got, err := parseSize(s); got != want || err != nil {
 			t.Errorf("size %q is %d, %v; want %d", s, got, err, want)
 		}
 	}
-	for _, s := range []string{"0", "-5", "4097", "big", "320px"} {
-		if got, err := parseSize(s); err == nil || !strings.Contains(err.Error(), "SIZE") {
-			t.Errorf("size %q is %d, %v; want an error that names SIZE", s, got, err)
+	for _, s := range []string{"", "0", "-5", "4097", "big", "320px"} {
+		if got, err := parseSize(s); err == nil || !strings.Contains(err.Error(), "config: size is ") {
+			t.Errorf("size %q is %d, %v; want an error that names it", s, got, err)
 		}
 	}
 }
 
 func mustThumbnail(t *testing.T, file []byte, side int) image.Image {
 	t.Helper()
-	result, err := thumbnail(file, side)
+	result, err := thumbnail(file, side, silent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,3 +272,5 @@ func goTestdata(t *testing.T) string {
 	}
 	return folder
 }
+
+func silent(float64, string) {}

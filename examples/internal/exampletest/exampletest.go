@@ -1,5 +1,6 @@
-// Package exampletest holds an example to its word: it builds the plugin by the very command that
-// the example's README gives, and runs it as a person would, with quern plugin run.
+// Package exampletest holds an example to its word: it builds the plugins by the very commands that
+// the example's README gives, and runs them as a person would, with quern plugin run and quern dev, or
+// as an operator would, with quern serve beside a Redis.
 package exampletest
 
 import (
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 const program = "github.com/quern-project/quern/cmd/quern"
@@ -23,9 +25,11 @@ type Quern struct {
 
 // Plugin is the plugin of an example, built for a test.
 type Plugin struct {
-	quern  *Quern
-	folder string // the example's
-	file   string // the .wasm file in it
+	Quern *Quern
+
+	folder string   // the example's
+	file   string   // the .wasm file in it
+	more   []string // of an example of several plugins, the others' files
 }
 
 // Result is what a run of a plugin showed.
@@ -44,37 +48,47 @@ func New(t *testing.T) *Quern {
 }
 
 // Build builds the plugin of the example in the folder, at the place that its README names; so an
-// example is built once at a time.
+// example is built once at a time. Of an example of several plugins it is the first one.
 func (q *Quern) Build(t *testing.T, folder string) *Plugin {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	command, file, err := buildCommand(string(readme))
+	builds, err := buildCommands(string(readme))
 	if err != nil {
 		t.Fatalf("README.md of %s: %v", folder, err)
 	}
-	command = withCompiler(t, command)
+	p := &Plugin{Quern: q, folder: folder, file: builds[0].file}
+	for i, b := range builds {
+		b.run(t, folder)
+		if i > 0 {
+			p.more = append(p.more, b.file)
+		}
+	}
+	return p
+}
 
-	built := filepath.Join(folder, file)
+// build is a command of a README, and the file that it makes.
+type build struct{ command, file string }
+
+func (b build) run(t *testing.T, folder string) {
+	t.Helper()
+	built := filepath.Join(folder, b.file)
 	if err := os.Remove(built); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err) // a file left from before would pass for what the command built
 	}
-	build := exec.CommandContext(t.Context(), "sh", "-c", command)
-	build.Dir = folder
-	run(t, build)
+	Shell(t, folder, b.command)
 	if _, err := os.Stat(built); err != nil {
-		t.Fatalf("README.md of %s: %s: this built no %s", folder, command, file)
+		t.Fatalf("README.md of %s: %s: this built no %s", folder, b.command, b.file)
 	}
-	return &Plugin{quern: q, folder: folder, file: file}
 }
 
 // Run runs the plugin on the input, with the manifest beside it.
 func (p *Plugin) Run(t *testing.T, input []byte) Result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), p.quern.Path, "plugin", "run", p.file)
+	cmd := exec.CommandContext(t.Context(), p.Quern.Path, "plugin", "run", p.file)
 	cmd.Dir = p.folder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -88,22 +102,23 @@ var (
 	outputFlag   = regexp.MustCompile(`-o (\S+\.wasm)\b`)
 )
 
-// buildCommand finds the build command of a README, and the file that it makes: the only line of
-// the first listing under the heading Build.
-func buildCommand(readme string) (command, file string, err error) {
+// buildCommands finds the build commands of a README, one for each plugin: the lines of the first
+// listing under the heading Build.
+func buildCommands(readme string) ([]build, error) {
 	section := buildSection.FindStringSubmatch(readme)
 	if section == nil {
-		return "", "", errors.New("no listing (```sh) follows a heading ## Build")
+		return nil, errors.New("no listing (```sh) follows a heading ## Build")
 	}
-	command = strings.TrimSuffix(section[1], "\n")
-	if strings.Contains(command, "\n") {
-		return "", "", fmt.Errorf("the listing under ## Build has more than one line: %q", command)
+	var builds []build
+	for command := range strings.Lines(section[1]) {
+		command = strings.TrimSuffix(command, "\n")
+		output := outputFlag.FindStringSubmatch(command)
+		if output == nil {
+			return nil, fmt.Errorf("a command under ## Build has no -o NAME.wasm: %q", command)
+		}
+		builds = append(builds, build{command: command, file: output[1]})
 	}
-	output := outputFlag.FindStringSubmatch(command)
-	if output == nil {
-		return "", "", fmt.Errorf("the command under ## Build has no -o NAME.wasm: %q", command)
-	}
-	return command, output[1], nil
+	return builds, nil
 }
 
 // withCompiler is the command with a compiler that is there. The READMEs name the clang that the
@@ -136,6 +151,31 @@ func compilerOf(command string) string {
 		}
 	}
 	return ""
+}
+
+// Shell runs a build command in the folder.
+func Shell(t *testing.T, folder, command string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", withCompiler(t, command))
+	cmd.Dir = folder
+	// To the same bytes as quern dev and the Makefile build, and with no commit in them: of what is the same, hosts have the
+	// machine code already.
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false")
+	run(t, cmd)
+}
+
+// Eventually waits until something is so, which what tells in words, or ends the test.
+func Eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	ticker, deadline := time.NewTicker(lookInterval), time.After(patience)
+	defer ticker.Stop()
+	for !so() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		}
+	}
 }
 
 func run(t *testing.T, cmd *exec.Cmd) {

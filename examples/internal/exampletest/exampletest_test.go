@@ -1,6 +1,7 @@
 package exampletest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,20 +10,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestBuildCommand(t *testing.T) {
+func TestBuildCommands(t *testing.T) {
 	t.Parallel()
 	const fence = "```"
 	tests := map[string]struct {
-		readme, command, file string
-		err                   string
+		readme string
+		want   []build
+		err    string
 	}{
 		"OK": {
-			readme:  "# shout\n\n## Build\n\n" + fence + "sh\ncc -o shout.wasm shout.c\n" + fence + "\n",
-			command: "cc -o shout.wasm shout.c", file: "shout.wasm",
+			readme: "# shout\n\n## Build\n\n" + fence + "sh\ncc -o shout.wasm shout.c\n" + fence + "\n",
+			want:   []build{{"cc -o shout.wasm shout.c", "shout.wasm"}},
 		},
 		"OKWithText": {
-			readme:  "## Build\n\nOne command.\nNo more.\n\n" + fence + "sh\nA=b cc -o x.wasm x.c\n" + fence + "\n## Run\n",
-			command: "A=b cc -o x.wasm x.c", file: "x.wasm",
+			readme: "## Build\n\nOne command.\nNo more.\n\n" + fence + "sh\nA=b cc -o x.wasm x.c\n" + fence + "\n## Run\n",
+			want:   []build{{"A=b cc -o x.wasm x.c", "x.wasm"}},
+		},
+		"OKTwo": {
+			readme: "## Build\n\n" + fence + "sh\ncc -o x.wasm x.c\ncc -o y.wasm y.c\n" + fence + "\n",
+			want:   []build{{"cc -o x.wasm x.c", "x.wasm"}, {"cc -o y.wasm y.c", "y.wasm"}},
 		},
 		"ErrNoHeading": {
 			readme: fence + "sh\ncc -o shout.wasm shout.c\n" + fence + "\n",
@@ -32,21 +38,17 @@ func TestBuildCommand(t *testing.T) {
 			readme: "## Build\n\nLater.\n\n## Run\n\n" + fence + "sh\ncc -o x.wasm x.c\n" + fence + "\n",
 			err:    "heading ## Build",
 		},
-		"ErrTwoLines": {
-			readme: "## Build\n\n" + fence + "sh\nmkdir out\ncc -o out/x.wasm x.c\n" + fence + "\n",
-			err:    "more than one line",
-		},
 		"ErrNoOutput": {
-			readme: "## Build\n\n" + fence + "sh\nmake\n" + fence + "\n",
+			readme: "## Build\n\n" + fence + "sh\ncc -o x.wasm x.c\nmake\n" + fence + "\n",
 			err:    "no -o NAME.wasm",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			command, file, err := buildCommand(tt.readme)
-			if command != tt.command || file != tt.file {
-				t.Errorf("command %q makes %q, want %q makes %q", command, file, tt.command, tt.file)
+			got, err := buildCommands(tt.readme)
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
 			}
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q in it", err, tt.err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -12,7 +13,7 @@ import (
 )
 
 const (
-	// patience bounds how long a host may take to serve, and to end.
+	// patience bounds how long a host may take to serve, and to end, and whatever else is waited for.
 	patience = time.Minute
 	// lookInterval is how often a starting host is tried.
 	lookInterval = 50 * time.Millisecond
@@ -39,18 +40,18 @@ func (l *log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // Serve starts quern dev on the example's folder, as its README says. It gets a runtime folder of its own, so that
 // neither it nor another quern dev of the same user finds the other, and no settings from the environment.
 func (p *Plugin) Serve(t *testing.T) *Host {
 	t.Helper()
-	h := &Host{plugin: p}
-	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "QUERN_") && !strings.HasPrefix(variable, "XDG_RUNTIME_DIR=") {
-			h.env = append(h.env, variable)
-		}
-	}
-	h.env = append(h.env, "XDG_RUNTIME_DIR="+t.TempDir())
-	cmd := exec.Command(p.quern.Path, "dev", "--plugins", ".")
+	h := &Host{plugin: p, env: append(withoutSettings(os.Environ()), "XDG_RUNTIME_DIR="+t.TempDir())}
+	cmd := exec.Command(p.Quern.Path, "dev", "--plugins", ".")
 	cmd.Dir, cmd.Env = p.folder, h.env
 	cmd.Stdout, cmd.Stderr = &h.log, &h.log
 	if err := cmd.Start(); err != nil {
@@ -71,12 +72,15 @@ func (p *Plugin) Serve(t *testing.T) *Host {
 	return h
 }
 
-// Log is what the host has said so far.
-func (h *Host) Log() string {
-	h.log.mu.Lock()
-	defer h.log.mu.Unlock()
-	return h.log.text.String()
+// withoutSettings drops from an environment what would change quern.
+func withoutSettings(environment []string) []string {
+	return slices.DeleteFunc(environment, func(variable string) bool {
+		return strings.HasPrefix(variable, "QUERN_") || strings.HasPrefix(variable, "XDG_RUNTIME_DIR=")
+	})
 }
+
+// Log is what the host has said so far.
+func (h *Host) Log() string { return h.log.String() }
 
 // Run gives the queue that has the plugin's name a task, and waits for its result. It waits for a host that does
 // not serve yet.
@@ -86,7 +90,7 @@ func (h *Host) Run(t *testing.T, input []byte) Result {
 	defer ticker.Stop()
 	for {
 		var stdout, stderr bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), h.plugin.quern.Path, "enqueue", strings.TrimSuffix(h.plugin.file, ".wasm"), "-", "--wait")
+		cmd := exec.CommandContext(t.Context(), h.plugin.Quern.Path, "enqueue", strings.TrimSuffix(h.plugin.file, ".wasm"), "-", "--wait")
 		cmd.Env = h.env
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
 		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {

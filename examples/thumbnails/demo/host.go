@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -46,8 +47,9 @@ type address struct {
 	PID   int    `json:"pid"`
 }
 
-// startHost starts quern dev. It gets a runtime folder of its own, so that neither it nor another
-// quern dev of the same user finds the other, any free port, and no settings from the environment.
+// startHost starts quern dev, with thumbnails for its only plugin: to compile others would take its time. It
+// gets a runtime folder of its own, so that neither it nor another quern dev of the same user finds the other,
+// any free port, and no settings from the environment.
 func startHost(quern, plugins, out string) (*host, error) {
 	if !exists(quern) {
 		return nil, fmt.Errorf("no program %q: run make build, or name it with -quern", quern)
@@ -63,6 +65,10 @@ func startHost(quern, plugins, out string) (*host, error) {
 	if err := os.MkdirAll(runtimeDir, 0o700); err != nil {
 		return nil, err
 	}
+	handlers := filepath.Join(out, "handlers")
+	if err := install(plugins, handlers); err != nil {
+		return nil, err
+	}
 	logPath := filepath.Join(out, "quern.log")
 	log, err := os.Create(logPath)
 	if err != nil {
@@ -71,7 +77,7 @@ func startHost(quern, plugins, out string) (*host, error) {
 	defer log.Close() // the child has its own handle on it
 
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, quern, "dev", "--plugins", plugins, "--http", "127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, quern, "dev", "--plugins", handlers, "--http", "127.0.0.1:0")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = killAfter
 	cmd.Stdout, cmd.Stderr = log, log
@@ -96,6 +102,26 @@ func startHost(quern, plugins, out string) (*host, error) {
 		}
 	}()
 	return h, nil
+}
+
+// install copies the plugin, and its manifest if there is one, from one folder to another.
+func install(from, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, suffix := range []string{".yaml", ".wasm"} {
+		content, err := os.ReadFile(filepath.Join(from, queueName+suffix))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, queueName+suffix), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waitReady waits until the host has said where it is, has loaded its plugins and serves.

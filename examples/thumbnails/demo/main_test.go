@@ -176,7 +176,7 @@ func TestWithoutSettings(t *testing.T) {
 func buildPlugin(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(folder, "thumbnails.wasm"), "..")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", filepath.Join(folder, "thumbnails.wasm"), "..")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)

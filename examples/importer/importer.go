@@ -1,0 +1,145 @@
+// Handler importer is a Quern plugin that imports the records of a web service into a bucket, page by page. It keeps to the service's
+// rate limit together with all other importers of its tenant, and goes on where it was if its host dies.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/quern-project/quern/sdk"
+	"github.com/quern-project/quern/sdk/fetch"
+	"github.com/quern-project/quern/sdk/typed"
+)
+
+const (
+	records = sdk.Bucket("records")
+	limits  = sdk.Bucket("limits")
+	// patience is how long the service may take for a page.
+	patience = 20 * time.Second
+)
+
+// order is what a task brings: where the records are.
+type order struct {
+	URL string `json:"url"`
+}
+
+// page is what the service answers.
+type page struct {
+	Records []json.RawMessage `json:"records"`
+	Total   int               `json:"total"` // of all pages
+	Next    string            `json:"next"`  // the cursor of the next page; "" for none
+}
+
+// place is how far an import is. It is the task's checkpoint, and at the end its result.
+type place struct {
+	Cursor  string `json:"cursor,omitempty"` // of the next page; "" for the first one
+	Pages   int    `json:"pages"`
+	Records int    `json:"records"`
+	Done    bool   `json:"done"` // there is no next page
+}
+
+// Handle is what Quern calls for each task, by the name quern_handle.
+//
+//go:wasmexport quern_handle
+func Handle() int32 { return sdk.Run(typed.JSON(load)) }
+
+func main() { sdk.Handle(typed.JSON(load)) }
+
+func load(ctx context.Context, _ *sdk.Task, o order) (place, error) {
+	service, err := url.Parse(o.URL)
+	if err != nil || service.Host == "" {
+		return place{}, sdk.Fatal(errors.New(`an import is {"url": "https://..."}, where the records are`))
+	}
+	rate, err := newLimit(service.Host)
+	if err != nil {
+		return place{}, err
+	}
+	at, err := resume()
+	for err == nil && !at.Done {
+		if err = rate.wait(ctx); err == nil {
+			at, err = step(ctx, *service, at)
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = sdk.Retry(err) // the host is about to end: another one goes on, and no attempt is counted
+	}
+	return at, err
+}
+
+// resume is where the run before this one has come to.
+func resume() (at place, err error) {
+	saved, ok, err := sdk.Checkpoint()
+	if err != nil || !ok {
+		return at, err
+	}
+	return at, json.Unmarshal(saved, &at)
+}
+
+// step imports a page and says that it has: first the records, then the checkpoint. A host that dies in between has the page
+// imported twice, which changes nothing: a record is kept under its own ID.
+func step(ctx context.Context, service url.URL, at place) (place, error) {
+	p, err := get(ctx, service, at.Cursor)
+	if err != nil {
+		return at, err
+	}
+	for _, record := range p.Records {
+		if err := keep(record); err != nil {
+			return at, err
+		}
+	}
+	at = place{Cursor: p.Next, Pages: at.Pages + 1, Records: at.Records + len(p.Records), Done: p.Next == ""}
+	saved, err := json.Marshal(at)
+	if err != nil {
+		return at, err
+	}
+	if err := sdk.SaveCheckpoint(saved); err != nil {
+		return at, fmt.Errorf("save the checkpoint: %w", err)
+	}
+	sdk.Progress(float64(at.Records)/float64(max(p.Total, 1)), fmt.Sprintf("page %d, %d of %d records", at.Pages, at.Records, p.Total))
+	return at, nil
+}
+
+func keep(record json.RawMessage) error {
+	var head struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(record, &head); err != nil || head.ID == "" {
+		return sdk.Fatal(fmt.Errorf("the service has a record without an id: %.100q", record))
+	}
+	if err := records.Set(head.ID, record, 0); err != nil {
+		return fmt.Errorf("keep record %q: %w", head.ID, err)
+	}
+	return nil
+}
+
+// get asks the service for a page.
+func get(ctx context.Context, service url.URL, cursor string) (*page, error) {
+	query := service.Query()
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	service.RawQuery = query.Encode()
+	answer, err := fetch.Do(ctx, fetch.Request{URL: service.String(), Timeout: patience})
+	if err != nil {
+		return nil, err
+	}
+	switch status := answer.Status; {
+	case status == 429 || status == 503:
+		seconds, _ := strconv.Atoi(answer.Value("Retry-After")) // 0 leaves the delay to the manifest
+		return nil, sdk.RetryAfter(fmt.Errorf("the service answered %d", status), time.Duration(seconds)*time.Second)
+	case status >= 500:
+		return nil, fmt.Errorf("the service answered %d", status)
+	case status != 200:
+		return nil, sdk.Fatal(fmt.Errorf("the service answered %d", status))
+	}
+	var p page
+	if err := json.Unmarshal(answer.Body, &p); err != nil {
+		return nil, sdk.Fatal(fmt.Errorf("read a page: %w", err))
+	}
+	return &p, nil
+}

@@ -1,0 +1,121 @@
+package exampletest
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// Install copies the example's plugins with their manifests into a new plugin directory, and returns its path. In
+// the manifests each old text becomes the new one behind it; one that is in none of them fails the test.
+func (p *Plugin) Install(t *testing.T, oldnew ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	var manifests string
+	for _, file := range append([]string{p.file}, p.more...) {
+		manifest := strings.TrimSuffix(file, ".wasm") + ".yaml"
+		for _, name := range []string{file, manifest} {
+			content, err := os.ReadFile(filepath.Join(p.folder, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == manifest {
+				manifests += string(content)
+				content = []byte(strings.NewReplacer(oldnew...).Replace(string(content)))
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for pair := range slices.Chunk(oldnew, 2) {
+		if !strings.Contains(manifests, pair[0]) {
+			t.Fatalf("no manifest of %s has %q, which the test replaces", p.folder, pair[0])
+		}
+	}
+	return dir
+}
+
+// Node is a quern serve, one process of a fleet, until it is killed or the test ends.
+type Node struct {
+	shell *exec.Cmd
+	stdin io.Closer // closing it ends the process
+	pid   int
+	end   sync.Once
+	log   log
+}
+
+// guard waits for the end of its own stdin: when the test dies, however, the pipe closes and the shell ends the host.
+const guard = `"$@" </dev/null >&2 & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
+
+// Start starts quern serve with the plugin directory, on the Redis of that URL. It has only the settings of the flags.
+// What was enqueued before it serves is run when it does.
+func (q *Quern) Start(t *testing.T, redis, plugins string, flags ...string) *Node {
+	t.Helper()
+	args := []string{"-c", guard, "quern-guard", q.Path, "serve", "--redis", redis, "--plugins", plugins, "--http", "127.0.0.1:0"}
+	n := &Node{shell: exec.Command("sh", append(args, flags...)...)}
+	n.shell.Env = withoutSettings(os.Environ())
+	n.shell.Stderr = &n.log
+	n.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is the test's to handle
+	var err error
+	if n.stdin, err = n.shell.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := n.shell.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err == nil {
+		n.pid, err = strconv.Atoi(strings.TrimSpace(line))
+	}
+	t.Cleanup(func() {
+		n.Kill()
+		if t.Failed() {
+			t.Logf("quern serve said:\n%s", n.Log())
+		}
+	})
+	if err != nil {
+		t.Fatalf("read process ID of quern serve: %v", err)
+	}
+	return n
+}
+
+// Kill ends the process at once, as a crash would, and waits for its end. Killing twice is no error.
+func (n *Node) Kill() {
+	n.end.Do(func() {
+		if n.pid > 0 {
+			_ = syscall.Kill(n.pid, syscall.SIGKILL)
+		}
+		_ = n.stdin.Close()
+		_ = n.shell.Wait()
+	})
+}
+
+// Log is what the host has said so far.
+func (n *Node) Log() string { return n.log.String() }
+
+// Output runs quern with the arguments, and without other settings, and returns what it prints.
+func (q *Quern) Output(t *testing.T, args ...string) []byte {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), q.Path, args...)
+	cmd.Env, cmd.Stderr = withoutSettings(os.Environ()), &stderr
+	output, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("quern %s: %v: %s", strings.Join(args, " "), err, &stderr)
+	}
+	return output
+}

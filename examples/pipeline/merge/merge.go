@@ -1,0 +1,60 @@
+// Handler merge is the end of the pipeline: it adds up what count has kept of a document's parts.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/quern-project/quern/sdk"
+	"github.com/quern-project/quern/sdk/typed"
+)
+
+const parts = sdk.Bucket("parts")
+
+// maxParts is how many parts a document may have.
+const maxParts = 256
+
+// order is what a task brings.
+type order struct {
+	Document string `json:"document"` // the ID of its first task
+	Parts    int    `json:"parts"`
+}
+
+// report is the task's result.
+type report struct {
+	Document string `json:"document"`
+	Parts    int    `json:"parts"`
+	Lines    int    `json:"lines"`
+	Words    int    `json:"words"`
+	Bytes    int    `json:"bytes"`
+}
+
+// Handle is what Quern calls for each task, by the name quern_handle.
+//
+//go:wasmexport quern_handle
+func Handle() int32 { return sdk.Run(typed.JSON(merge)) }
+
+func main() { sdk.Handle(typed.JSON(merge)) }
+
+// merge reads and deletes nothing: a second attempt finds what the first one has found. What is kept of a document expires.
+func merge(_ context.Context, _ *sdk.Task, o order) (report, error) {
+	if o.Document == "" || o.Parts < 1 || o.Parts > maxParts {
+		return report{}, sdk.Fatal(errors.New("a task of merge is enqueued by count alone"))
+	}
+	sum := report{Document: o.Document, Parts: o.Parts}
+	for part := 1; part <= o.Parts; part++ {
+		value, err := parts.Get(fmt.Sprintf("%s %d", o.Document, part))
+		if err != nil {
+			return report{}, fmt.Errorf("read part %d: %w", part, err)
+		}
+		var lines, words, size int
+		if _, err := fmt.Sscanf(string(value), "%d %d %d", &lines, &words, &size); err != nil {
+			return report{}, sdk.Fatal(fmt.Errorf("part %d is %q: %w", part, value, err))
+		}
+		sum.Lines += lines
+		sum.Words += words
+		sum.Bytes += size
+	}
+	return sum, nil
+}

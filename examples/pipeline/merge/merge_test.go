@@ -1,0 +1,46 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/sdk/sdktest"
+	"github.com/quern-project/quern/sdk/typed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	h := sdktest.New(t)
+	h.Bucket("parts").Set("doc 1", "3 20 100").Set("doc 2", "1 5 30").Set("doc 3", "1 1 1").Set("other 1", "9 9 9").ReadOnly()
+	const want = `{"document":"doc","parts":3,"lines":5,"words":26,"bytes":131}`
+	for range 2 { // it takes nothing away
+		if r := h.Run(typed.JSON(merge), sdktest.Task{Input: []byte(`{"document": "doc", "parts": 3}`)}); string(r.Result) != want {
+			t.Error(r, string(r.Result))
+		}
+	}
+}
+
+func TestMergeErrors(t *testing.T) {
+	t.Parallel()
+	for input, tt := range map[string]struct {
+		outcome sdktest.Outcome
+		want    string
+	}{
+		`{}`:                                {sdktest.Fatal, "enqueued by count alone"},
+		`{"document": "doc"}`:               {sdktest.Fatal, "enqueued by count alone"},
+		`{"document": "doc", "parts": 257}`: {sdktest.Fatal, "enqueued by count alone"},
+		`{"document": "doc", "parts": 2}`:   {sdktest.Failed, "read part 2: there is none of that name"},
+		`{"document": "bad", "parts": 1}`:   {sdktest.Fatal, `part 1 is "3 x": `},
+	} {
+		h := sdktest.New(t)
+		h.Bucket("parts").Set("doc 1", "3 20 100").Set("bad 1", "3 x")
+		r := h.Run(typed.JSON(merge), sdktest.Task{Input: []byte(input)})
+		if r.Outcome != tt.outcome || !strings.Contains(r.Err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %v with %q", input, r, tt.outcome, tt.want)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+// Handler split is the beginning of the pipeline: it takes a text apart and enqueues a task for each part.
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/quern-project/quern/sdk"
+)
+
+const (
+	countQueue = "count"
+	// maxParts is how many tasks one may enqueue.
+	maxParts = 256
+	// spaces are those of ASCII.
+	spaces = " \t\n\v\f\r"
+)
+
+// Handle is what Quern calls for each task, by the name quern_handle.
+//
+//go:wasmexport quern_handle
+func Handle() int32 { return sdk.Run(split) }
+
+func main() { sdk.Handle(split) }
+
+// split enqueues the parts of the document, which is known by the task's ID from here on. They come into being when this task is
+// complete, all together: one that fails, or whose host dies, has enqueued nothing.
+func split(_ context.Context, task *sdk.Task) ([]byte, error) {
+	size, err := partSize()
+	if err != nil {
+		return nil, err
+	}
+	parts := cut(task.Input, size)
+	if len(parts) > maxParts {
+		return nil, sdk.Fatal(fmt.Errorf("the document has %d parts of %d bytes, at most %d may be: set config: part in the manifest higher",
+			len(parts), size, maxParts))
+	}
+	for i, part := range parts {
+		body := append(fmt.Appendf(nil, "%d %d\n", i+1, len(parts)), part...)
+		options := sdk.EnqueueOptions{ID: fmt.Sprintf("%s.%d", task.ID, i+1), Key: task.ID}
+		if _, err := sdk.Enqueue(countQueue, body, &options); err != nil {
+			return nil, fmt.Errorf("enqueue part %d: %w", i+1, err)
+		}
+	}
+	return fmt.Appendf(nil, "%d parts, to be reported by task %s.report\n", len(parts), task.ID), nil
+}
+
+func partSize() (int, error) {
+	text, _ := sdk.Config("part")
+	size, err := strconv.Atoi(text)
+	if err != nil || size < 1 {
+		return 0, fmt.Errorf("config: part is %q: the manifest must set it to a number of bytes, 1 or more", text)
+	}
+	return size, nil
+}
+
+// cut cuts a text behind spaces, so that no word is in two parts. A part is longer than size only if it is one word. An empty text
+// has one part, too.
+func cut(text []byte, size int) (parts [][]byte) {
+	for len(text) > size {
+		end := bytes.LastIndexAny(text[:size], spaces) + 1
+		if end == 0 {
+			end = bytes.IndexAny(text, spaces) + 1
+		}
+		if end == 0 {
+			break
+		}
+		parts = append(parts, text[:end])
+		text = text[end:]
+	}
+	return append(parts, text)
+}

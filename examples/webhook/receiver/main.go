@@ -1,0 +1,85 @@
+// Command receiver is somebody who gets webhooks: it checks the signature of each, prints it, and answers with the status that
+// it was told.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/quern-project/quern/examples/webhook/signature"
+)
+
+const maxBody = 1 << 20
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "receiver:", err)
+		os.Exit(1)
+	}
+}
+
+// run receives until ctx ends. It prints where it listens first.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("receiver", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	listen := flags.String("listen", "127.0.0.1:8080", "the address to listen on")
+	keyFile := flags.String("key", "secrets/blueque/signing_key", "the file that holds the key")
+	status := flags.Int("status", http.StatusNoContent, "the status to answer a webhook with whose signature is right")
+	retryAfter := flags.String("retry-after", "", "the header Retry-After to answer with")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(*keyFile)
+	if err != nil {
+		return err
+	}
+	key, err := signature.ParseKey(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", *keyFile, err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *listen)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, "receiving at http://"+listener.Addr().String())
+
+	server := &http.Server{Handler: receive(key, *status, *retryAfter, stdout), ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// receive answers webhooks, and prints them.
+func receive(key signature.Key, status int, retryAfter string, out io.Writer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err == nil {
+			h := r.Header
+			id := h.Get(signature.HeaderID)
+			err = key.Check(id, h.Get(signature.HeaderTimestamp), h.Get(signature.HeaderSignature), body, time.Now())
+		}
+		if err != nil {
+			fmt.Fprintf(out, "%s: refused: %v\n", r.Header.Get(signature.HeaderID), err)
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprintf(out, "%s: %s\n", r.Header.Get(signature.HeaderID), body)
+		if retryAfter != "" {
+			w.Header().Set("Retry-After", retryAfter)
+		}
+		w.WriteHeader(status)
+	})
+}

@@ -1,0 +1,126 @@
+// Handler webhook is a Quern plugin that tells a receiver of an event: it posts what the task brings to the receiver's URL,
+// signed, and does with the task what the receiver's answer asks for.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/quern-project/quern/examples/webhook/signature"
+	"github.com/quern-project/quern/sdk"
+	"github.com/quern-project/quern/sdk/fetch"
+	"github.com/quern-project/quern/sdk/typed"
+)
+
+const (
+	keyName  = "signing_key"    // of the secret
+	patience = 20 * time.Second // with a receiver: the plugin's own limit is a little more
+	// longestWait is the most that a receiver may ask to be left alone.
+	longestWait = 24 * time.Hour
+)
+
+// delivery is what a task brings.
+type delivery struct {
+	URL     string          `json:"url"`
+	Event   string          `json:"event"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// message is what the receiver gets.
+type message struct {
+	Type string          `json:"type"`
+	Data json.RawMessage `json:"data"`
+}
+
+// receipt is the task's result.
+type receipt struct {
+	Status int `json:"status"` // of the receiver's answer
+}
+
+// Handle is what Quern calls for each task, by the name quern_handle.
+//
+//go:wasmexport quern_handle
+func Handle() int32 { return sdk.Run(typed.JSON(send)) }
+
+func main() { sdk.Handle(typed.JSON(send)) }
+
+func send(ctx context.Context, task *sdk.Task, d delivery) (receipt, error) {
+	if d.URL == "" || d.Event == "" || d.Payload == nil {
+		return receipt{}, sdk.Fatal(errors.New(`a webhook is {"url": "https://...", "event": "name", "payload": any JSON}`))
+	}
+	key, err := signingKey()
+	if err != nil {
+		return receipt{}, err // and no fatal one: the task is good, and will succeed once there is a key
+	}
+	body, err := json.Marshal(message{d.Event, d.Payload})
+	if err != nil {
+		return receipt{}, sdk.Fatal(err)
+	}
+	now := time.Now()
+	answer, err := fetch.Do(ctx, fetch.Request{
+		Method: "POST", URL: d.URL, Body: body, Timeout: patience,
+		Header: map[string][]string{
+			"Content-Type": {"application/json"},
+			// The task's ID is the same in every attempt: by it the receiver knows what it has had already.
+			"Idempotency-Key":         {task.ID},
+			signature.HeaderID:        {task.ID},
+			signature.HeaderTimestamp: {strconv.FormatInt(now.Unix(), 10)},
+			signature.HeaderSignature: {key.Sign(task.ID, now, body)},
+		},
+	})
+	switch {
+	case errors.Is(err, sdk.ErrInvalid): // the URL
+		return receipt{}, sdk.Fatal(fmt.Errorf("send the webhook: %w", err))
+	case err != nil: // no answer, or the manifest does not grant the host: either may be mended
+		return receipt{}, fmt.Errorf("send the webhook: %w", err)
+	}
+	return receipt{answer.Status}, judge(answer, now)
+}
+
+func signingKey() (signature.Key, error) {
+	text, err := sdk.Secret(keyName)
+	if err != nil {
+		return nil, fmt.Errorf("secret %s: %w", keyName, err)
+	}
+	key, err := signature.ParseKey(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("secret %s: %w", keyName, err)
+	}
+	return key, nil
+}
+
+// judge is what the receiver's answer means to the task.
+func judge(answer *fetch.Response, now time.Time) error {
+	status := answer.Status
+	err := fmt.Errorf("the receiver answered %d", status)
+	wait, named := retryAfter(answer.Header["retry-after"], now)
+	switch {
+	case status >= 200 && status < 300:
+		return nil
+	case named && (status == 429 || status == 503):
+		return sdk.RetryAfter(err, wait)
+	case status == 408 || status == 429 || status >= 500:
+		return err // later, as the manifest says: each time it waits twice as long
+	case status >= 300 && status < 400:
+		// Not followed: where a redirect leads nobody has granted, and the signed body would go there.
+		return sdk.Fatal(fmt.Errorf("%w, a redirect: send webhooks to its new URL", err))
+	}
+	return sdk.Fatal(err)
+}
+
+// retryAfter reads the header Retry-After (RFC 9110 §10.2.3): seconds, or a date.
+func retryAfter(values []string, now time.Time) (wait time.Duration, ok bool) {
+	if len(values) == 0 {
+		return 0, false
+	}
+	if seconds, err := strconv.ParseUint(values[0], 10, 31); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if date, err := time.Parse("Mon, 02 Jan 2006 15:04:05 GMT", values[0]); err == nil {
+		wait = date.Sub(now)
+	}
+	return min(wait, longestWait), wait > 0
+}
