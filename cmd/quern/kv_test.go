@@ -1,11 +1,14 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -23,7 +26,7 @@ func TestKV(t *testing.T) {
 	}
 	u := newUser(t, "redis://"+server.Addr()+"/0")
 	for args, want := range map[string]result{
-		"ls":         {exitDone, "TENANT  BUCKET  KEYS  BYTES\nacme    seen    1     3\nacme    thumbs  3     57\n", ""},
+		"ls":         {exitDone, "TENANT  BUCKET  KEYS  BYTES  QUOTA\nacme    seen    1     3      -\nacme    thumbs  3     57     -\n", ""},
 		"ls -o json": {exitDone, `[{"tenant":"acme","bucket":"seen","keys":1,"bytes":3},{"tenant":"acme","bucket":"thumbs","keys":3,"bytes":57}]` + "\n", ""},
 		"ls thumbs":  {exitDone, "KEY\na.jpg\nb.jpg\nc.png\n", ""},
 		"ls thumbs --after a.jpg --limit 1 -o json": {exitDone, `["b.jpg"]` + "\n", ""},
@@ -48,5 +51,24 @@ func TestKV(t *testing.T) {
 		if r.status != want || r.stdout != "" || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: %+v, want exit %d and one line", args, r, want)
 		}
+	}
+}
+
+// What a bucket may hold is what live hosts grant: the largest quota of the plugins that may write.
+func TestKVQuota(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	store := kv.New(server.Client(t), queue.DefaultTenant).For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 1 << 20}})
+	if err := store.Set(t.Context(), "seen", "x", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	u := newUser(t, "redis://"+server.Addr()+"/0")
+	plugins := folder(t, map[string][]byte{"a": runtimetest.C.Empty(t), "b": runtimetest.C.Empty(t), "c": runtimetest.C.Empty(t)})
+	for name, grant := range map[string]string{"a": "access: rw, quota: 1kB", "b": "access: rw, quota: 2kB", "c": "access: r"} {
+		write(t, filepath.Join(plugins, name+".yaml"), "capabilities: {kv: [{bucket: seen, "+grant+"}]}\n")
+	}
+	u.host(plugins)
+	if got, want := u.must("kv", "ls"), "TENANT   BUCKET  KEYS  BYTES  QUOTA\nblueque  seen    1     2      2000\n"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
