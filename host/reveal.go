@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/quern-project/quern/runtime"
@@ -28,10 +29,22 @@ func (r *revealed) add(name string, value []byte) {
 	for line := range strings.Lines(string(value)) { // words of a log have no more than one
 		line = strings.TrimRight(line, "\r\n")
 		r.addText(revealedText{line, name})
-		if quoted, err := json.Marshal(line); err == nil {
-			r.addText(revealedText{string(quoted[1 : len(quoted)-1]), name})
+		for _, quoted := range quotedForms(line) {
+			r.addText(revealedText{quoted, name})
 		}
 	}
+}
+
+// quotedForms are what a line may look like between the quotes of JSON, as Go and others write it, and in a refusal.
+func quotedForms(line string) []string {
+	var plain strings.Builder
+	encoder := json.NewEncoder(&plain)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(line) // a string always can be
+	html, _ := json.Marshal(line)
+	inner := func(quoted string) string { return quoted[1 : len(quoted)-1] }
+	form := inner(strings.TrimSuffix(plain.String(), "\n"))
+	return []string{form, inner(string(html)), strings.ReplaceAll(form, "/", `\/`), inner(strconv.Quote(line))}
 }
 
 func (r *revealed) addText(t revealedText) {

@@ -27,15 +27,19 @@ func TestHide(t *testing.T) {
 	r.add("short", []byte("no"))
 	r.add("pem", []byte("-----BEGIN-----\r\nMIIEvQIBADANBg\n\n"))
 	r.add("quoted", []byte(`say "please" \o/`))
+	r.add("odd", []byte("<b>\"\x01&amp/"))
 	for text, want := range map[string]string{
-		plain:                          "no secret is in [secret password]",
-		"hunter2-and-more-of-it":       "[secret longer]",
-		"hunter2-and-more, of":         "[secret password], of",
-		"a MIIEvQIBADANBg b":           "a [secret pem] b",
-		`{"a":"say \"please\" \\o/"}`:  `{"a":"[secret quoted]"}`,
-		`say "please" \o/`:             "[secret quoted]",
-		"hunter2-and-more-of":          "[secret password]-of",
-		"hunter2-and-morehunter2-and-": "[secret password][secret longer]",
+		plain:                                     "no secret is in [secret password]",
+		"hunter2-and-more-of-it":                  "[secret longer]",
+		"hunter2-and-more, of":                    "[secret password], of",
+		"a MIIEvQIBADANBg b":                      "a [secret pem] b",
+		`{"a":"say \"please\" \\o/"}`:             `{"a":"[secret quoted]"}`,
+		`say "please" \o/`:                        "[secret quoted]",
+		`{"a":"<b>\"\u0001&amp\/"}`:               `{"a":"[secret odd]"}`,
+		`{"a":"\u003cb\u003e\"\u0001\u0026amp/"}`: `{"a":"[secret odd]"}`,
+		`bucket: "<b>\"\x01&amp/"`:                `bucket: "[secret odd]"`,
+		"hunter2-and-more-of":                     "[secret password]-of",
+		"hunter2-and-morehunter2-and-":            "[secret password][secret longer]",
 	} {
 		if got := r.hide(text); got != want {
 			t.Errorf("%q is %q, want %q", text, got, want)

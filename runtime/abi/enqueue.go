@@ -29,10 +29,15 @@ func strictly(text []byte, into any) error {
 	return nil
 }
 
-// milliseconds is a time that a guest writes, at most a hundred years.
+// milliseconds is a time that a guest writes. One that is negative, or above a hundred years, is kept as such: the
+// service refuses it.
 func milliseconds(ms int64) time.Duration {
-	return time.Duration(min(ms, maxLifetime.Milliseconds())) * time.Millisecond
+	most := maxLifetime.Milliseconds() + 1
+	return time.Duration(min(max(ms, -1), most)) * time.Millisecond
 }
+
+// lastMoment is the last Unix time in milliseconds that a guest may write: the end of the year 9999.
+const lastMoment = 253402300799999
 
 // parseChild reads the options of a task that is to be enqueued.
 func parseChild(options []byte) (service.Child, error) {
@@ -54,6 +59,9 @@ func parseChild(options []byte) (service.Child, error) {
 		if err := strictly(options, &fields); err != nil {
 			return service.Child{}, err
 		}
+	}
+	if fields.At < 0 || fields.At > lastMoment {
+		return service.Child{}, fmt.Errorf("at_ms is %d: use Unix time in milliseconds", fields.At)
 	}
 	child := service.Child{
 		ID: fields.ID, Key: fields.Key, Labels: fields.Labels, Priority: fields.Priority,

@@ -20,6 +20,12 @@ const testHead = `{"method":"POST","url":"https://example.com/","headers":{"Acce
 const testOptions = `{"id":"i","key":"k","labels":{"a":"b"},"priority":0,"delay_ms":5000,"at_ms":1700000000000,"max_attempts":3,` +
 	`"timeout_ms":60000,"unique":{"key":"u","for_ms":1000}}`
 
+// What overflows a time of Go.
+const (
+	testFarOptions    = `{"at_ms":9223372036854775807}`
+	testBeyondOptions = `{"delay_ms":-9223372036854775808,"timeout_ms":9223372036854775807}`
+)
+
 // fakeServices answer what the test says, and keep what they were asked. It is not the services that are tested with it
 // but what guests make of them.
 type fakeServices struct {
@@ -152,6 +158,8 @@ func TestServices(t *testing.T) {
 		"ErrInvalTTL":     {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 1 << 63}, errnoInval, "", ""},
 		"ErrInvalOptions": {"enqueue", []uint64{0, 6, 20, 5, 0, 6}, errnoInval, "", ""},
 		"ErrInvalMember":  {"enqueue", []uint64{0, 6, 20, 5, 300, uint64(len(testHead))}, errnoInval, "", ""},
+		"ErrInvalAt":      {"enqueue", []uint64{0, 6, 20, 5, 800, uint64(len(testFarOptions))}, errnoInval, "", ""},
+		"EnqueueBeyond":   {"enqueue", []uint64{0, 6, 20, 5, 1000, uint64(len(testBeyondOptions))}, 5, `enqueue bucket "a val"   map[] -1ms 0001-01-01 00:00:00 0 876000h0m0.001s`, "value"},
 		"ErrFaultChild":   {"enqueue", []uint64{0, 6, 65535, 2, 0, 0}, errnoFault, "", ""},
 		"ErrInvalHead":    {"http", []uint64{0, 6, 0, 0}, errnoInval, "", ""},
 		"ErrInvalHeadEnd": {"http", []uint64{300, uint64(len(testHead)) + 1, 0, 0}, errnoInval, "", ""},
@@ -170,6 +178,8 @@ func TestServices(t *testing.T) {
 			g.put(60, "\xc3\x28")
 			g.put(300, testHead+"x")
 			g.put(600, testOptions)
+			g.put(800, testFarOptions)
+			g.put(1000, testBeyondOptions)
 			if name == "Config" {
 				g.put(0, "bb")
 			}
