@@ -16,7 +16,6 @@ import (
 type children struct {
 	task  *task
 	grant *plugins.EnqueueGrant
-	count int
 	// waiting come into being when the task completes.
 	waiting []queue.Child
 }
@@ -30,11 +29,10 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		return "", err
 	case t.Depth >= c.grant.Depth:
 		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle", service.ErrLimit, t.Depth)
-	case c.count == queue.MaxChildren:
-		return "", fmt.Errorf("%w: a task may enqueue %d tasks", service.ErrLimit, queue.MaxChildren)
+	case len(c.waiting) == queue.MaxChildren:
+		return "", fmt.Errorf("%w: a task may enqueue %d tasks that come with its completion", service.ErrLimit, queue.MaxChildren)
 	}
 	child.Parent, child.Depth, child.Traceparent = t.ID, t.Depth+1, t.Traceparent
-	c.count++
 	if c.grant.AfterCall {
 		return c.now(ctx, child)
 	}
@@ -50,6 +48,9 @@ func NewChild(grant *plugins.EnqueueGrant, asked service.Child) (queue.Child, er
 	}
 	if !grant.Allows(asked.Queue) {
 		return queue.Child{}, fmt.Errorf("%w: the queue %q: add it to capabilities.enqueue.queues", service.ErrDenied, asked.Queue)
+	}
+	if asked.MaxAttempts < 0 { // which would be unlimited: that takes a longest age
+		return queue.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)
 	}
 	child := queue.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
 		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
@@ -67,23 +68,26 @@ func invalid(err error) error {
 }
 
 // now enqueues a child at once. With its ID that may be done again, if nobody knows whether it was.
-func (c *children) now(ctx context.Context, child queue.Child) (id string, err error) {
-	enqueue := func() error {
-		receipts, err := c.task.session.client.Queue(child.Queue).EnqueueMany(ctx, []queue.Spec{child.Spec})
-		if err == nil {
-			id = receipts[0].ID
-		}
-		return err
+func (c *children) now(ctx context.Context, child queue.Child) (string, error) {
+	session := c.task.session
+	enqueue := func() ([]queue.Receipt, error) {
+		return session.client.Queue(child.Queue).EnqueueMany(ctx, []queue.Spec{child.Spec})
 	}
-	err = within(ctx, enqueue)
+	receipts, err := within(ctx, enqueue)
 	if queue.IsUnavailable(err) && ctx.Err() == nil {
-		err = within(ctx, enqueue)
+		receipts, err = within(ctx, enqueue)
 	}
 	switch {
+	case err == nil:
+		return receipts[0].ID, nil
 	case errors.Is(err, queue.ErrQueueFull):
 		return "", fmt.Errorf("%w: %w", service.ErrQuota, err)
+	case errors.Is(err, queue.ErrDamaged):
+		session.logger.Warn("a task cannot enqueue", "task_id", c.task.ID, "plugin", c.task.version.Name, "error", err)
+		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	case queue.IsUnavailable(err):
 		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	default:
+		return "", err
 	}
-	return id, err
 }

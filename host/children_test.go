@@ -86,6 +86,22 @@ func TestChildrenAtOnce(t *testing.T) {
 		t.Errorf("%q, want EQUOTA: %+v", task.Result, task.Failure())
 	}
 	n.count("born", queue.Pending, 3)
+
+	// There may be any number: nothing is kept of them.
+	if task := n.wait(n.enqueue("breeding", "c*many.x")); len(task.Result) != 36 {
+		t.Errorf("%q: %+v", task.Result, task.Failure())
+	}
+	n.count("many.x", queue.Pending, 257)
+
+	if err := n.rdb.SAdd(n.ctx, n.tenant+"_pending_tasks_many.y", "no list").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if task := n.wait(n.enqueue("breeding", "c1many.y")); string(task.Result) != "-09" { // EAGAIN
+		t.Errorf("%q: %+v", task.Result, task.Failure())
+	}
+	if !n.log.has("[WARN]", "a task cannot enqueue", "many.y") {
+		t.Error("the host's log does not have the damaged queue")
+	}
 }
 
 // What a task may not enqueue is refused, and the log says why.
@@ -95,9 +111,10 @@ func TestChildrenRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ input, want, line string }{
 		"Queue":   {"c1other", "-03", `the queue "other": add it to capabilities.enqueue.queues`},
 		"Option":  {`c1born {"delay":1}`, "-01", `the options: json: unknown field "delay"`},
+		"Tries":   {`c1born {"max_attempts":-1}`, "-01", "max_attempts -1: use 1 or more"},
 		"Value":   {`c1born {"priority":101}`, "-01", "priority 101: use 0 to 100"},
 		"Name":    {"c1many.\x7f", "-01", "use 1 to 128 printable"},
-		"Many":    {"c*born", "-11", "a task may enqueue 256 tasks"},
+		"Many":    {"c*born", "-11", "a task may enqueue 256 tasks that come with its completion"},
 		"Pattern": {"c1many.x", "", ""},
 	} {
 		task := n.wait(n.enqueue("breeding", tt.input))

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,12 +11,14 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// revealed are the secrets that a task was given. A task's own words go to logs and to Redis: what is known to be a
+// Revealed are the secrets that a task was given. A task's own words go to logs and to Redis: what is known to be a
 // secret is taken out of them. What the handler has changed, encoded or cut into pieces is not known. It belongs to the
 // goroutine of the task's call; its zero value is that of a task that was given none.
-type revealed struct {
-	secrets  []revealedText
-	replacer *strings.Replacer // of all of them; nil if there is another one since
+type Revealed struct {
+	given    map[string]string // values by name
+	names    map[string]string // by what is hidden: a line of a value, or how that stands in quotes
+	secrets  []revealedText    // the same, the longest first; nil if there is another one since
+	replacer *strings.Replacer // of them
 }
 
 // revealedText is a secret, a line of one, or one of these as it stands in JSON.
@@ -24,13 +27,21 @@ type revealedText struct{ text, name string }
 // leastHidden is how many bytes such a text has at least: shorter ones stand in many words.
 const leastHidden = 8
 
-// add notes that the task was given a secret.
-func (r *revealed) add(name string, value []byte) {
+// Add notes that the task was given a secret.
+func (r *Revealed) Add(name string, value []byte) {
+	if known, ok := r.given[name]; ok && known == string(value) {
+		return
+	}
+	if r.given == nil {
+		r.given, r.names = map[string]string{}, map[string]string{}
+	}
+	r.given[name], r.secrets, r.replacer = string(value), nil, nil
 	for line := range strings.Lines(string(value)) { // words of a log have no more than one
 		line = strings.TrimRight(line, "\r\n")
-		r.addText(revealedText{line, name})
-		for _, quoted := range quotedForms(line) {
-			r.addText(revealedText{quoted, name})
+		for _, text := range append(quotedForms(line), line) {
+			if _, known := r.names[text]; len(text) >= leastHidden && !known {
+				r.names[text] = name
+			}
 		}
 	}
 }
@@ -44,30 +55,34 @@ func quotedForms(line string) []string {
 	html, _ := json.Marshal(line)
 	inner := func(quoted string) string { return quoted[1 : len(quoted)-1] }
 	form := inner(strings.TrimSuffix(plain.String(), "\n"))
-	return []string{form, inner(string(html)), strings.ReplaceAll(form, "/", `\/`), inner(strconv.Quote(line))}
-}
-
-func (r *revealed) addText(t revealedText) {
-	if len(t.text) < leastHidden || slices.ContainsFunc(r.secrets, func(o revealedText) bool { return o.text == t.text }) {
-		return
+	return []string{
+		form, inner(string(html)), strings.ReplaceAll(form, "/", `\/`), inner(strconv.Quote(line)), inner(strconv.QuoteToASCII(line)),
 	}
-	r.secrets = append(r.secrets, t)
-	// Of two that begin alike the longer one is hidden.
-	slices.SortStableFunc(r.secrets, func(a, b revealedText) int { return cmp.Compare(len(b.text), len(a.text)) })
-	r.replacer = nil
 }
 
-// hide is a text with the names of the secrets in their places. It may have been cut at either end, within a secret.
-func (r *revealed) hide(text string) string {
-	if len(r.secrets) == 0 {
+// prepare makes ready to hide what was added.
+func (r *Revealed) prepare() {
+	for text, name := range r.names {
+		r.secrets = append(r.secrets, revealedText{text, name})
+	}
+	// Of two that begin alike the longer one is hidden.
+	slices.SortFunc(r.secrets, func(a, b revealedText) int {
+		return cmp.Or(cmp.Compare(len(b.text), len(a.text)), cmp.Compare(a.text, b.text))
+	})
+	pairs := make([]string, 0, 2*len(r.secrets))
+	for _, s := range r.secrets {
+		pairs = append(pairs, s.text, s.shown())
+	}
+	r.replacer = strings.NewReplacer(pairs...)
+}
+
+// Hide is a text with the names of the secrets in their places. It may have been cut at either end, within a secret.
+func (r *Revealed) Hide(text string) string {
+	if len(r.names) == 0 {
 		return text
 	}
 	if r.replacer == nil {
-		pairs := make([]string, 0, 2*len(r.secrets))
-		for _, s := range r.secrets {
-			pairs = append(pairs, s.text, s.shown())
-		}
-		r.replacer = strings.NewReplacer(pairs...)
+		r.prepare()
 	}
 	text, cut := strings.CutSuffix(r.replacer.Replace(text), "…")
 	for _, s := range r.secrets {
@@ -99,6 +114,11 @@ func (s revealedText) hideEnds(text string) string {
 }
 
 // cover hides them in what is told of the end of the task. The result is the handler's to decide.
-func (r *revealed) cover(o *runtime.Outcome) {
-	o.Message, o.Stderr = r.hide(o.Message), r.hide(o.Stderr)
+func (r *Revealed) cover(o *runtime.Outcome) {
+	o.Message, o.Stderr = r.Hide(o.Message), r.Hide(o.Stderr)
+	if o.Kind == runtime.HostFault && o.Err != nil { // its words may be the guest's
+		if text := o.Err.Error(); r.Hide(text) != text {
+			o.Err = errors.New(r.Hide(text))
+		}
+	}
 }

@@ -16,18 +16,18 @@ import (
 
 func TestHide(t *testing.T) {
 	t.Parallel()
-	r := &revealed{}
+	r := &Revealed{}
 	const plain = "no secret is in hunter2-and-more"
-	if got := r.hide(plain); got != plain {
+	if got := r.Hide(plain); got != plain {
 		t.Errorf("without a secret: %q", got)
 	}
-	r.add("password", []byte("hunter2-and-more"))
-	r.add("password", []byte("hunter2-and-more"))
-	r.add("longer", []byte("hunter2-and-more-of-it"))
-	r.add("short", []byte("no"))
-	r.add("pem", []byte("-----BEGIN-----\r\nMIIEvQIBADANBg\n\n"))
-	r.add("quoted", []byte(`say "please" \o/`))
-	r.add("odd", []byte("<b>\"\x01&amp/"))
+	r.Add("password", []byte("hunter2-and-more"))
+	r.Add("password", []byte("hunter2-and-more"))
+	r.Add("longer", []byte("hunter2-and-more-of-it"))
+	r.Add("short", []byte("no"))
+	r.Add("pem", []byte("-----BEGIN-----\r\nMIIEvQIBADANBg\n\n"))
+	r.Add("quoted", []byte(`say "please" \o/`))
+	r.Add("odd", []byte("<b>\"\x01&amp/"))
 	for text, want := range map[string]string{
 		plain:                                     "no secret is in [secret password]",
 		"hunter2-and-more-of-it":                  "[secret longer]",
@@ -41,7 +41,7 @@ func TestHide(t *testing.T) {
 		"hunter2-and-more-of":                     "[secret password]-of",
 		"hunter2-and-morehunter2-and-":            "[secret password][secret longer]",
 	} {
-		if got := r.hide(text); got != want {
+		if got := r.Hide(text); got != want {
 			t.Errorf("%q is %q, want %q", text, got, want)
 		}
 	}

@@ -53,7 +53,7 @@ func (s *Services) of(t *task) service.Set {
 	}
 	if asked.Enqueue != nil {
 		t.children = children{task: t, grant: cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{})}
-		set.Enqueue = &t.children
+		set.Enqueue, set.EnqueueAtOnce = &t.children, t.children.grant.AfterCall
 		if terms.Ceiling != nil {
 			set.Enqueue = boundedEnqueuer{set.Enqueue, terms}
 		}
@@ -70,7 +70,9 @@ type keeper struct{ task *task }
 // Save implements service.Checkpoint.
 func (k keeper) Save(ctx context.Context, value []byte) error {
 	t := k.task
-	err := within(ctx, func() error { return t.session.node.Checkpoint(ctx, t.served.queue, t.hold(), value) })
+	_, err := within(ctx, func() (struct{}, error) {
+		return struct{}{}, t.session.node.Checkpoint(ctx, t.served.queue, t.hold(), value)
+	})
 	switch {
 	case errors.Is(err, queue.ErrLost), errors.Is(err, queue.ErrNoTask), errors.Is(err, queue.ErrLeaseLost):
 		return fmt.Errorf("%w: %w", service.ErrLost, err)
@@ -81,14 +83,23 @@ func (k keeper) Save(ctx context.Context, value []byte) error {
 	}
 }
 
-// within does f, and waits for its end as long as ctx has not ended: go-redis does not look at that while it reads.
-func within(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
+// within does f, and waits for its end as long as ctx has not ended: neither go-redis nor a file looks at that while it
+// reads.
+func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		value, err := f()
+		done <- answer{value, err}
+	}()
 	select {
-	case err := <-done:
-		return err
+	case a := <-done:
+		return a.value, a.err
 	case <-ctx.Done():
-		return ctx.Err()
+		var none T
+		return none, ctx.Err()
 	}
 }

@@ -213,13 +213,17 @@ func (s *settler) settle(ctx context.Context, name string, part []ending) error 
 		return err
 	}
 	s.served(name)
+	var rest []ending
 	for i, e := range part {
 		if errors.Is(errs[i], queue.ErrDamaged) {
 			e.settlement = childless(e, errs[i])
-			s.put(e)
+			rest = append(rest, e)
 			continue
 		}
 		s.settled(e, errs[i])
+	}
+	if len(rest) > 0 {
+		return s.settle(ctx, name, rest)
 	}
 	return nil
 }

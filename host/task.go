@@ -41,7 +41,7 @@ type task struct {
 	log      taskLog
 	progress taskProgress
 	children children
-	revealed revealed
+	revealed Revealed
 }
 
 func (t *task) hold() queue.Hold { return queue.Hold{ID: t.ID, Run: t.Run} }
@@ -102,16 +102,16 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept,
-		Progress:      func(fraction float64, message string) { t.progress.set(fraction, t.revealed.hide(message)) },
+		Progress:      func(fraction float64, message string) { t.progress.set(fraction, t.revealed.Hide(message)) },
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
 		Ending:   r.ending,
 		Services: r.services.of(t),
 		Denied: func(function, reason string) {
 			t.session.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
-				"function", function, "error", t.revealed.hide(reason))
+				"function", function, "error", t.revealed.Hide(reason))
 		},
 		Log: func(line string) {
-			line = t.revealed.hide(line)
+			line = t.revealed.Hide(line)
 			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
 			if dropped := t.log.add(line); dropped > 0 {
 				r.metrics.logLinesDropped(t.served.place, dropped)

@@ -18,20 +18,20 @@ import (
 type vault struct {
 	dir, tenant string
 	terms       *plugins.Terms
-	revealed    *revealed // gets what it answers
+	revealed    *Revealed // gets what it answers
 }
 
 // Secret implements service.Secrets. What the host's grants say of a secret goes before what the folder has.
-func (v vault) Secret(_ context.Context, name string) ([]byte, error) {
+func (v vault) Secret(ctx context.Context, name string) ([]byte, error) {
 	if err := v.terms.DenySecret(name); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(v.terms.Capabilities.Secrets, name) {
 		return nil, fmt.Errorf("%w: the manifest does not grant the secret %q: add it to capabilities.secrets", service.ErrDenied, name)
 	}
-	value, err := v.read(name)
+	value, err := within(ctx, func() ([]byte, error) { return v.read(name) }) // the folder may be on another machine
 	if err == nil {
-		v.revealed.add(name, value)
+		v.revealed.Add(name, value)
 	}
 	return value, err
 }

@@ -94,6 +94,9 @@ func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 	}
 	child.Queue, child.Body = queue, body
 	size := len(queue) + len(body) + len(options)
+	if s.services.EnqueueAtOnce {
+		size = 0
+	}
 	if !s.host.Reserve(size) {
 		return errnoTooBig
 	}

@@ -129,6 +129,9 @@ type Set struct {
 	HTTP       HTTP
 	Secrets    Secrets
 	Enqueue    Enqueuer
+	// EnqueueAtOnce tells that nothing of what is enqueued is kept until the task ends, so that it takes nothing of what the
+	// task's output may have.
+	EnqueueAtOnce bool
 	// Config is what the manifest sets, by name.
 	Config map[string]string
 }

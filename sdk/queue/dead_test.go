@@ -65,6 +65,18 @@ func TestDeadLetters(t *testing.T) {
 	})
 }
 
+// A letter is where its task was in a chain: a circle that goes through letters ends as well.
+func TestLettersKeepTheDepth(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+		id := w.enqueue(t, "q", "", Options{Depth: 15, Traceparent: trace})
+		w.failWithLetter(t, "q", "dead", ReasonTrap)
+		if letter := w.task(t, w.task(t, id).DeadID); letter.Depth != 15 || letter.Traceparent != trace {
+			t.Errorf("%+v", letter)
+		}
+	})
+}
+
 func TestWhatHasNoDeadLetter(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "q", "", Options{})

@@ -192,6 +192,9 @@ func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Recei
 	if err != nil && strings.HasPrefix(err.Error(), "QUEUEFULL") {
 		err = fmt.Errorf("%w: %w", ErrQueueFull, err)
 	}
+	if err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE") {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
 	if err != nil {
 		return 0, nil, err
 	}

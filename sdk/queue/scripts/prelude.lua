@@ -195,13 +195,15 @@ local function bury(id, clock, dead, run, priority)
     QUEUES, 'zset') then return end
   local letter = 'dead-' .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (redis.call('HGET', TASK_ .. id, 'retried_at') or ''))
   if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
-  local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters')
+  local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent')
   local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- the first one, also for a letter that failed
   if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- one that took over the payload has it
   if letters >= 5 then return end
   redis.call('HSET', TASK_ .. letter, 'status', 'pending', 'queue', dead, 'created', clock, 'updated', clock,
     'run', '0', 'live_id', live, 'letters', letters + 1)
   if priority then redis.call('HSET', TASK_ .. letter, 'priority', priority) end
+  if h[3] then redis.call('HSET', TASK_ .. letter, 'depth', h[3]) end -- else a circle through letters had no end
+  if h[4] then redis.call('HSET', TASK_ .. letter, 'traceparent', h[4]) end
   redis.call('ZINCRBY', QUEUES, 0, dead)
   redis.call('ZADD', INDEX_ .. dead, clock, letter)
   count(STATS_ .. dead, 'enqueued')

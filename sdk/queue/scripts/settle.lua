@@ -67,6 +67,15 @@ local function children(at, each)
   return found, place
 end
 
+-- shut(at): the first queue that takes no tasks, of those that are to get one of the task at at.
+local known = {}
+local function shut(at)
+  return (children(at, function(name)
+    if known[name] == nil then known[name] = closed(name) and name or false end
+    return known[name] or nil
+  end))
+end
+
 -- Tasks of one queue come into being together, when all are settled.
 local batches, order = {}, {}
 local function bear(name, place)
@@ -82,7 +91,7 @@ while at <= #ARGV do
   local id, run, pid, action, reason, text, bytes, delay = unpack(ARGV, at, at + 7)
   local key = TASK_ .. id
   local hold = holder(key, listener, run)
-  local shut, after = children(at, function(name) return closed(name) and name end)
+  local _, after = children(at, function() end)
   if hold == 'done' then
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
@@ -91,8 +100,8 @@ while at <= #ARGV do
     out[#out + 1] = 'gone'
   elseif hold == 'lost' then
     out[#out + 1] = 'lost'
-  elseif shut then
-    out[#out + 1] = 'closed ' .. shut
+  elseif action == 'complete' and shut(at) then
+    out[#out + 1] = 'closed ' .. shut(at)
   elseif redis.call('LREM', KEYS[1], -1, id) == 0 then
     out[#out + 1] = 'lost'
   else
