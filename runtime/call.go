@@ -35,7 +35,7 @@ type Call struct {
 	Files *Files
 	// Services are what a handler may use beyond its task. At its start and in its warm call it has their Config alone.
 	Services service.Set
-	// Denied is told why a function of quern_v1 has answered EINVAL, EDENIED or ELIMIT, also at the start; once of the same
+	// Denied is told why a function of quern_v1 has answered EINVAL, EDENIED, ELIMIT or EAGAIN, also at the start; once of the same
 	// reason, and of ten at most. The guest's words may be in the reason, which has some 400 bytes at most. Default nil.
 	Denied func(function, reason string)
 	// Checkpoint is what an earlier run of the task left, which a command reads as the file /checkpoint, and a handler

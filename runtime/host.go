@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime/debug"
@@ -11,6 +12,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/service"
 )
 
 // unwound is the panic that ends a guest from within a function of the host. wazero recovers it and returns
@@ -233,6 +235,9 @@ func (r *run) Refused(function string, err error) {
 	r.refusals = append(r.refusals, function+text)
 	if r.denied != nil {
 		r.denied(function, text)
+	}
+	if errors.Is(err, service.ErrUnavailable) && function != "http" { // the host's own addresses and paths may be in it
+		text = service.ErrUnavailable.Error() + ": the host's log says more"
 	}
 	r.Log(abi.ModuleName + "." + function + ": " + text)
 }

@@ -161,6 +161,24 @@ func TestRefusalsAreTold(t *testing.T) {
 	}
 }
 
+// TestUnavailableIsTold: the host's own addresses are for its log alone.
+func TestUnavailableIsTold(t *testing.T) {
+	t.Parallel()
+	module := load(t, asking(t, `(drop `+askSecret+`) (i32.const 0)`))
+	var told, lines []string
+	complete(t, module.Run(t.Context(), Call{
+		Log:    func(line string) { lines = append(lines, line) },
+		Denied: func(_, reason string) { told = append(told, reason) },
+		Services: service.Set{Secrets: secrets(func(context.Context, string) ([]byte, error) {
+			return nil, fmt.Errorf("%w: open /srv/secrets/acme", service.ErrUnavailable)
+		})},
+	}))
+	if !slices.Equal(told, []string{"unavailable: open /srv/secrets/acme"}) ||
+		!slices.Equal(lines, []string{"quern_v1.secret_get: unavailable: the host's log says more"}) {
+		t.Errorf("told %q, logged %q", told, lines)
+	}
+}
+
 // TestDeniedIsShort: a guest's own words in a reason do not fill anybody's log.
 func TestDeniedIsShort(t *testing.T) {
 	t.Parallel()

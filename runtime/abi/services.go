@@ -40,7 +40,7 @@ func (s *System) refuse(function string, err error) errno {
 	switch {
 	case !known:
 		s.host.Fail(fmt.Errorf("%s.%s: %w", ModuleName, function, err))
-	case answer == errnoInval || answer == errnoDenied || answer == errnoLimit:
+	case answer == errnoInval || answer == errnoDenied || answer == errnoLimit || answer == errnoUnavailable:
 		s.reason = err
 	}
 	return answer

@@ -30,7 +30,7 @@ type Host interface {
 	Wait(d time.Duration)
 	// Do runs f, which may take long, while other guests go on. The context is that of the call.
 	Do(f func(ctx context.Context))
-	// Refused takes why a function has answered EINVAL, EDENIED or ELIMIT, for who looks after the plugin.
+	// Refused takes why a function has answered EINVAL, EDENIED, ELIMIT or EAGAIN, for who looks after the plugin.
 	Refused(function string, err error)
 	// Fail ends the guest by a fault of the host.
 	Fail(err error)
