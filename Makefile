@@ -23,7 +23,7 @@ race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
 # detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built, nor in
 # what the SDKs do, whose host has tests of its own.
 # What a task leaves to the next is looked for without it as well, and then in guests written in Go, too.
-single   = %/runtime/wasm %/runtime/runtimetest %/sdk/conformance
+single   = %/runtime/wasm %/runtime/runtimetest %/sdk/conformance %/sdk/sdktest/parity
 packages = $(shell go list $(PKG))
 unraced  = $(filter $(single),$(packages))
 raced    = $(filter-out $(single),$(packages))

@@ -24,6 +24,7 @@ type counts struct {
 }
 
 func testWordcount(t *testing.T, plugin *exampletest.Plugin) {
+	plugin.Cases(t, 2)
 	complete := map[string]struct {
 		text string
 		want counts

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -60,10 +61,11 @@ func (b boundedKV) List(ctx context.Context, bucket, prefix, after string, limit
 type boundedEnqueuer struct {
 	enqueuer service.Enqueuer
 	terms    *plugins.Terms
+	depth    int // of the task
 }
 
 func (b boundedEnqueuer) Enqueue(ctx context.Context, child service.Child) (string, error) {
-	if err := b.terms.DenyQueue(child.Queue); err != nil {
+	if err := cmp.Or(b.terms.DenyQueue(child.Queue), b.terms.DenyDepth(b.depth)); err != nil {
 		return "", err
 	}
 	return b.enqueuer.Enqueue(ctx, child)

@@ -23,7 +23,7 @@ type children struct {
 // Enqueue implements service.Enqueuer.
 func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, error) {
 	t := c.task
-	child, err := NewChild(c.grant, asked)
+	child, err := NewChild(c.grant, asked, t.ID)
 	switch {
 	case err != nil:
 		return "", err
@@ -32,7 +32,7 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	case len(c.waiting) == queue.MaxChildren:
 		return "", fmt.Errorf("%w: a task may enqueue %d tasks that come with its completion", service.ErrLimit, queue.MaxChildren)
 	}
-	child.Parent, child.Depth, child.Traceparent = t.ID, t.Depth+1, t.Traceparent
+	child.Depth, child.Traceparent = t.Depth+1, t.Traceparent
 	if c.grant.AfterCall {
 		return c.now(ctx, child)
 	}
@@ -40,9 +40,9 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	return child.ID, nil
 }
 
-// NewChild is a task that a handler asks for, with an ID if it names none: service.ErrInvalid or service.ErrDenied if
-// that cannot be.
-func NewChild(grant *plugins.EnqueueGrant, asked service.Child) (queue.Child, error) {
+// NewChild is a task that a handler asks for in the task parent, with an ID if it names none: service.ErrInvalid or
+// service.ErrDenied if that cannot be.
+func NewChild(grant *plugins.EnqueueGrant, asked service.Child, parent string) (queue.Child, error) {
 	if err := queue.ValidQueue(asked.Queue); err != nil {
 		return queue.Child{}, invalid(err)
 	}
@@ -55,6 +55,7 @@ func NewChild(grant *plugins.EnqueueGrant, asked service.Child) (queue.Child, er
 	child := queue.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
 		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
 		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
+		Parent: parent,
 	}}}
 	if err := child.Validate(); err != nil {
 		return queue.Child{}, invalid(err)

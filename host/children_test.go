@@ -17,7 +17,7 @@ func breeding(t testing.TB) []byte {
 	t.Helper()
 	return runtimetest.BuildCHandler(t, `
 #include "quern.h"
-static char input[1000], id[200];
+static char input[20000], id[200];
 QUERN_HANDLER int32_t handle(void) {
 	uint32_t size = quern_input_read(0, input, sizeof input), end = 2;
 	while (end < size && input[end] != ' ') end++;
@@ -113,6 +113,8 @@ func TestChildrenRefused(t *testing.T) {
 		"Option":  {`c1born {"delay":1}`, "-01", `the options: json: unknown field "delay"`},
 		"Tries":   {`c1born {"max_attempts":-1}`, "-01", "max_attempts -1: use 1 or more"},
 		"Value":   {`c1born {"priority":101}`, "-01", "priority 101: use 0 to 100"},
+		"Labels":  {`c1born {"key":"` + strings.Repeat("k", 16<<10-10) + `"}`, "-01", "at most 16384 together"},
+		"Delay":   {`c1born {"delay_ms":9223372036854775807}`, "-01", "delay 876000h0m0.001s: use 0s to"},
 		"Name":    {"c1many.\x7f", "-01", "use 1 to 128 printable"},
 		"Many":    {"c*born", "-11", "a task may enqueue 256 tasks that come with its completion"},
 		"Pattern": {"c1many.x", "", ""},

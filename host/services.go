@@ -55,7 +55,7 @@ func (s *Services) of(t *task) service.Set {
 		t.children = children{task: t, grant: cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{})}
 		set.Enqueue, set.EnqueueAtOnce = &t.children, t.children.grant.AfterCall
 		if terms.Ceiling != nil {
-			set.Enqueue = boundedEnqueuer{set.Enqueue, terms}
+			set.Enqueue = boundedEnqueuer{set.Enqueue, terms, t.Depth}
 		}
 	}
 	if len(asked.Secrets) > 0 {

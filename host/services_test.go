@@ -303,7 +303,7 @@ func TestBounded(t *testing.T) {
 			}
 		}
 	}
-	sent := boundedEnqueuer{collector{}, terms}
+	sent := boundedEnqueuer{collector{}, terms, 0}
 	if id, err := sent.Enqueue(ctx, service.Child{Queue: "mail.done"}); id != "sent" || err != nil {
 		t.Errorf("enqueued: %q, %v", id, err)
 	}

@@ -9,7 +9,8 @@ import (
 // Under is what both the manifest grants and a ceiling, which is written alike, but with patterns as names; nil is no
 // ceiling. Variables and files have none: they give a plugin nothing that its module could not hold.
 //
-// Where several grants of the ceiling are for one name, each of them allows what it allows.
+// Where several grants of the ceiling are for one name, each of them allows what it allows. Tasks that come into being at
+// once are denied where the ceiling has them come with the completion: the handler would believe that they are there.
 func (c Capabilities) Under(ceiling *Capabilities) Capabilities {
 	if ceiling == nil {
 		return c
@@ -48,10 +49,10 @@ func bucketsUnder(grants, ceiling []KVGrant) (under []KVGrant) {
 
 // under is what both grants allow; nil if that is nothing.
 func (g *EnqueueGrant) under(ceiling *EnqueueGrant) *EnqueueGrant {
-	if g == nil || ceiling == nil {
+	if g == nil || ceiling == nil || g.AfterCall && !ceiling.AfterCall {
 		return nil
 	}
-	both := &EnqueueGrant{AfterCall: g.AfterCall && ceiling.AfterCall, Depth: min(g.Depth, ceiling.Depth)}
+	both := &EnqueueGrant{AfterCall: g.AfterCall, Depth: min(g.Depth, ceiling.Depth)}
 	for _, pattern := range g.Queues {
 		for _, most := range ceiling.Queues {
 			for _, queue := range common(pattern, most) {

@@ -239,6 +239,8 @@ func (d *decoder) entries(n node, each func(key string, keyNode, value node)) {
 			d.wrong(node{keyNode, n.path}, "has "+kindOf(at)+" as a key", "write a word")
 		case keyNode.Tag == "!!merge":
 			d.wrong(node{keyNode, n.path}, "merges keys with <<", "write the keys out")
+		case duplicate && d.discreet && strings.HasPrefix(n.path, secretsField+"."): // it may be a secret in the wrong place
+			d.wrong(node{keyNode, n.path}, "has a key twice", "keep one of them")
 		case duplicate:
 			d.wrong(at, fmt.Sprintf("stands here a second time, after line %d", first), "keep one of them")
 		default:

@@ -45,7 +45,8 @@
 //
 // A manifest asks, the host's grants bound: what a version's tasks of a tenant may use is what both grant, and stands in
 // its [Terms] for that tenant, with the configuration that its handlers see. A grant that is taken away does not refuse
-// the plugin, since other tenants may have it: the call is denied.
+// a plugin that is for all tenants, since others may have it: the call is denied. A tenant's own plugin is refused where
+// nothing is left of a grant that its module imports a function of.
 //
 //	NAME.yaml ─── ParseManifest ──▶ Capabilities ─┐
 //	                                              ├─ Under ─▶ Terms ─▶ services of a task, Status.Granted

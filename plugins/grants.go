@@ -80,9 +80,11 @@ func (d *decoder) entry(n node, field string, each func(key string, value node))
 			each(key, value)
 			return
 		}
-		last := len(known) - 1
-		d.wrong(node{keyNode.Node, n.path}, "unknown key "+quote(key),
-			"an entry has "+strings.Join(known[:last], ", ")+" and "+known[last])
+		what, last := "unknown key "+quote(key), len(known)-1
+		if d.discreet && field == secretsField {
+			what = "has an unknown key" // which may be a secret in the wrong place
+		}
+		d.wrong(node{keyNode.Node, n.path}, what, "an entry has "+strings.Join(known[:last], ", ")+" and "+known[last])
 	})
 }
 
@@ -204,12 +206,15 @@ func (d *decoder) config(n node) map[string]string {
 	return config
 }
 
-// granted are the functions of quern_v1 that need a grant: the key of the manifest that gives it, whether a manifest
-// does, and how it is written.
-var granted = []struct {
+// importGrant is what the functions of quern_v1 whose names begin alike need: the key of the manifest that gives it, how
+// it is written, and whether capabilities have it.
+type importGrant struct {
 	prefix, field, example string
 	by                     func(c Capabilities) bool
-}{
+}
+
+// importGrants are those of all functions that need one. The first whose prefix fits holds.
+var importGrants = []importGrant{
 	{"quern_v1.kv_get", kvField, "kv: [{bucket: NAME}]", anyBucket},
 	{"quern_v1.kv_list", kvField, "kv: [{bucket: NAME}]", anyBucket},
 	{"quern_v1.kv_", kvField, "kv: [{bucket: NAME, access: rw}]", anyWritable},
@@ -224,21 +229,43 @@ func anyWritable(c Capabilities) bool {
 	return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Write })
 }
 
+// importGrantOf finds the grant that an import needs.
+func importGrantOf(name string) (g importGrant, needed bool) {
+	i := slices.IndexFunc(importGrants, func(g importGrant) bool { return strings.HasPrefix(name, g.prefix) })
+	if i < 0 {
+		return importGrant{}, false
+	}
+	return importGrants[i], true
+}
+
 // lacks lists what a module imports and the manifest does not grant.
 func (m Manifest) lacks(info runtime.Info) (problems []Problem) {
 	for _, name := range info.Imports {
-		for _, g := range granted {
-			if !strings.HasPrefix(name, g.prefix) {
-				continue
-			}
-			if !g.by(m.Capabilities) {
-				problems = append(problems, Problem{
-					Field: g.field, What: "does not grant what the module imports, " + name,
-					Remedy: "add capabilities: {" + g.example + "}, or build the module without it",
-				})
-			}
-			break
+		if g, needed := importGrantOf(name); needed && !g.by(m.Capabilities) {
+			problems = append(problems, Problem{
+				Field: g.field, What: "does not grant what the module imports, " + name,
+				Remedy: "add capabilities: {" + g.example + "}, or build the module without it",
+			})
 		}
+	}
+	return problems
+}
+
+// lacks lists what a module imports and the manifest grants, and of which the ceiling leaves nothing.
+func (t *Terms) lacks(info runtime.Info) (problems []Problem) {
+	for _, name := range info.Imports {
+		g, needed := importGrantOf(name)
+		if !needed || !g.by(t.asked) || g.by(t.Capabilities) {
+			continue
+		}
+		example := g.example
+		if g.field == enqueueField && t.asked.Enqueue.AfterCall {
+			example = `enqueue: {queues: [NAME], after: call}`
+		}
+		problems = append(problems, Problem{
+			Field: g.field, What: "grants what the module imports, " + name + ", and the host does not",
+			Remedy: t.place + " would have to say: capabilities: {" + example + "}",
+		})
 	}
 	return problems
 }

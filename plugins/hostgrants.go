@@ -197,15 +197,15 @@ func (g *HostGrants) Of(tenant string) *TenantGrants {
 	return &TenantGrants{name: tenant, Ceiling: &Capabilities{}}
 }
 
-// Names returns a *ManifestError if the grants say nothing of one of the tenants.
-func (g *HostGrants) Names(tenants []string) error {
+// CheckTenants returns a *ManifestError if the grants say nothing of one of the tenants.
+func (g *HostGrants) CheckTenants(tenants []string) error {
 	if g == nil {
 		return nil
 	}
 	return manifestError(g.file, g.missing(tenants))
 }
 
-// Check is Names, and returns such an error also if a secret of one of the tenants cannot be read now.
+// Check is CheckTenants, and returns such an error also if a secret of one of the tenants cannot be read now.
 func (g *HostGrants) Check(tenants []string) error {
 	if g == nil {
 		return nil

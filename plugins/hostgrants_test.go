@@ -129,9 +129,55 @@ func TestTermsDeny(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", tt.err, prefix+tt.want)
 		}
 	}
+	m.Capabilities.Enqueue.AfterCall = true
+	const late = `"acme" in g.yaml would have to say: capabilities: {enqueue: {queues: ["mail.done"], after: call}}`
+	ceiling, err := ParseHostGrants("g.yaml", []byte(`acme: {capabilities: {enqueue: {queues: ["*"]}}}`))
+	check(t, err)
+	atOnce := NewTerms(&m, ceiling, "acme")
+	if err := atOnce.DenyQueue("mail.done"); !errors.Is(err, service.ErrDenied) || !strings.HasSuffix(fmt.Sprint(err), late) {
+		t.Errorf("at once, under a ceiling of the completion: %v", err)
+	}
+	if got := fmt.Sprint(atOnce.Taken()); atOnce.Capabilities.Enqueue != nil || got != "[http kv secrets enqueue]" {
+		t.Errorf("taken %s, left %+v", got, atOnce.Capabilities.Enqueue)
+	}
 	everyone := NewTerms(&m, hostGrants(t, fullHostGrants), "zebra").DenyBucket("seen", false)
 	if everyone == nil || !strings.Contains(everyone.Error(), `"*" in /etc/quern/grants.yaml`) {
 		t.Errorf("of everyone: %v", everyone)
+	}
+}
+
+// How long a chain may be is denied as the host's only where the manifest allows more.
+func TestTermsDenyDepth(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		asked, ceiling, depth int
+		want                  string
+	}{
+		{50, 16, 15, ""},
+		{50, 16, 16, `limit: the task has 16 parents above it, and the host allows 16: if that is no circle, "acme" in g.yaml would have to say: capabilities: {enqueue: {depth: 50}}`},
+		{50, 16, 49, `limit: the task has 49 parents above it, and the host allows 16: if that is no circle, "acme" in g.yaml would have to say: capabilities: {enqueue: {depth: 50}}`},
+		{50, 16, 50, ""}, // is for the manifest to allow first
+		{16, 16, 16, ""},
+		{16, 50, 16, ""},
+		{50, 0, 50, ""},
+	} {
+		var hosts *HostGrants
+		if tt.ceiling > 0 {
+			var err error
+			hosts, err = ParseHostGrants("g.yaml", fmt.Appendf(nil, `acme: {capabilities: {enqueue: {queues: ["*"], depth: %d}}}`, tt.ceiling))
+			check(t, err)
+		}
+		m := Manifest{Capabilities: Capabilities{Enqueue: &EnqueueGrant{Queues: []string{"a"}, Depth: tt.asked}}}
+		err := NewTerms(&m, hosts, "acme").DenyDepth(tt.depth)
+		switch {
+		case tt.want == "" && err != nil:
+			t.Errorf("%+v: %v", tt, err)
+		case tt.want != "" && (!errors.Is(err, service.ErrLimit) || !strings.HasSuffix(err.Error(), strings.TrimPrefix(tt.want, "limit"))):
+			t.Errorf("%+v:\ngot %v", tt, err)
+		}
+	}
+	if err := NewTerms(&Manifest{}, nil, "acme").DenyDepth(100); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -165,9 +211,13 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {secrets: {a: hunter2}}":           `g.yaml:1: acme.secrets.a: does not say where the secret is: write {env: VARIABLE}, {file: PATH} or {value: TEXT}`,
 		"acme: {secrets: {a: {}}}":                `g.yaml:1: acme.secrets.a: has 0 keys: write one of env, file and value`,
 		"acme: {secrets: {a: {env: A, file: b}}}": `g.yaml:1: acme.secrets.a: has 2 keys: write one of env, file and value`,
-		"acme: {secrets: {a: {path: b}}}":         `g.yaml:1: acme.secrets.a: unknown key "path": an entry has env, file and value`,
-		"acme: {secrets: {a: {env: hunter-2}}}":   `g.yaml:1: acme.secrets.a.env: is no name of a variable: write letters, digits and _, not beginning with a digit`,
-		"acme: {secrets: {a: {value: }}}":         `g.yaml:1: acme.secrets.a.value: is no text, or an empty one: write a text, in quotes if it begins with other than a letter`,
+		"acme: {secrets: {a: {path: b}}}":         `g.yaml:1: acme.secrets.a: has an unknown key: an entry has env, file and value`,
+		"acme: {secrets: {a: {hunter2xyz}}}":      `g.yaml:1: acme.secrets.a: has an unknown key: an entry has env, file and value`,
+		"acme: {secrets: {a: {hunter2xyz: b}}}":   `g.yaml:1: acme.secrets.a: has an unknown key: an entry has env, file and value`,
+		"acme: {secrets: {a: {hunter2: a, hunter2: b}}}": `g.yaml:1: acme.secrets.a: has an unknown key: an entry has env, file and value; ` +
+			`g.yaml:1: acme.secrets.a: has a key twice: keep one of them`,
+		"acme: {secrets: {a: {env: hunter-2}}}": `g.yaml:1: acme.secrets.a.env: is no name of a variable: write letters, digits and _, not beginning with a digit`,
+		"acme: {secrets: {a: {value: }}}":       `g.yaml:1: acme.secrets.a.value: is no text, or an empty one: write a text, in quotes if it begins with other than a letter`,
 		"acme: {secrets: {a: {value: !hunter2 }}}": `g.yaml:1: acme.secrets.a.value: is no text, or an empty one: ` +
 			`write a text, in quotes if it begins with other than a letter`,
 		"acme: {secrets: {a: {value: *hunter2 }}}": `g.yaml: is not YAML: a text begins with *, which would be an alias: write it in quotes`,
@@ -221,7 +271,7 @@ zebra: {secrets: {lost: {file: nowhere}, unset: {env: QUERN_TEST_NOWHERE}, folde
 	if err := g.Check([]string{"zebra", "other"}); err == nil || strings.Count(err.Error(), "grants.yaml") != 4 {
 		t.Errorf("all at once: %v", err)
 	}
-	if err := g.Names([]string{"zebra"}); err != nil {
+	if err := g.CheckTenants([]string{"zebra"}); err != nil {
 		t.Errorf("the names alone: %v", err)
 	}
 	if _, err := g.Of("zebra").Secrets["lost"].Read(); !errors.Is(err, ErrNoSecret) {
@@ -351,6 +401,36 @@ func TestGrantsAreTold(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tenant, got, want)
 		}
 	}
+}
+
+// A tenant's own plugin that imports what the ceiling leaves nothing of is refused as if its manifest did not grant it.
+func TestGrantsRefuseATenantsOwn(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{Tenants: []string{"acme", "zebra"}, Grants: hostGrants(t, "acme: {capabilities: {kv: [{bucket: seen}]}}\nzebra: {}")}, func(dir string) {
+		for _, tenant := range []string{"acme", "zebra"} {
+			check(t, os.Mkdir(dir+"/"+tenant, 0o700))
+			write(t, dir+"/"+tenant+"/a.wasm", runtimetest.BuildCHandler(t, `#include "quern.h"
+QUERN_HANDLER int handle(void) {
+  quern_kv_get("seen", 4, "k", 1);
+  return quern_kv_set("seen", 4, "k", 1, "", 0, 0) + quern_enqueue("b", 1, "", 0, "", 0);
+}`))
+			write(t, dir+"/"+tenant+"/a.yaml", []byte("capabilities: {kv: [{bucket: seen, access: rw}], enqueue: {queues: [b], after: call}}"))
+		}
+	})
+	const place = `, and the host does not: "acme" in /etc/quern/grants.yaml would have to say: capabilities: {`
+	status, _ := f.status("acme", "a", StateRefused)
+	if strings.Count(status.Error, place) != 2 {
+		t.Fatalf("%+v", status)
+	}
+	for _, want := range []string{
+		"capabilities.kv: grants what the module imports, quern_v1.kv_set" + place + "kv: [{bucket: NAME, access: rw}]}",
+		"capabilities.enqueue: grants what the module imports, quern_v1.enqueue" + place + "enqueue: {queues: [NAME], after: call}}",
+	} {
+		if !strings.Contains(status.Error, want) {
+			t.Errorf("got %v\nwant %s", status.Error, want)
+		}
+	}
+	f.status("zebra", "a", StateServing)
 }
 
 // The files of tests are no part of a version: they need not be on a host.

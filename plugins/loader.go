@@ -196,6 +196,10 @@ func (l *loader) finish(r *result, m *module) {
 	if r.err == nil {
 		r.err = r.manifest.Suits(r.path(l.dir, manifestSuffix), m.Info())
 	}
+	if r.err == nil && r.tenant != "" { // else it is one tenant's alone that is left with nothing, and the plugin serves the others
+		terms := NewTerms(&r.manifest, l.grants, r.tenant)
+		r.err = manifestError(r.path(l.dir, manifestSuffix), terms.lacks(m.Info()))
+	}
 	if r.err != nil {
 		r.final = true
 		l.pool.release(m)

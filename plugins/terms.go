@@ -108,7 +108,22 @@ func (t *Terms) DenySecret(name string) error {
 
 // DenyQueue is the error of enqueueing to a queue that the manifest grants and the host does not; else nil.
 func (t *Terms) DenyQueue(queue string) error {
-	return t.deny(func(c Capabilities) bool { return c.Enqueue.Allows(queue) }, fmt.Sprintf("enqueue: {queues: [%q]}", queue))
+	line := fmt.Sprintf("enqueue: {queues: [%q]}", queue)
+	if t.asked.Enqueue != nil && t.asked.Enqueue.AfterCall {
+		line = fmt.Sprintf("enqueue: {queues: [%q], after: call}", queue)
+	}
+	return t.deny(func(c Capabilities) bool { return c.Enqueue.Allows(queue) }, line)
+}
+
+// DenyDepth is the error of a task with so many parents that enqueues one, where the manifest would allow a longer chain
+// than the host; else nil.
+func (t *Terms) DenyDepth(depth int) error {
+	asked, granted := t.asked.Enqueue, t.Capabilities.Enqueue
+	if asked == nil || granted == nil || depth < granted.Depth || depth >= asked.Depth {
+		return nil
+	}
+	return fmt.Errorf("%w: the task has %d parents above it, and the host allows %d: if that is no circle, "+
+		"%s would have to say: capabilities: {enqueue: {depth: %d}}", service.ErrLimit, depth, granted.Depth, t.place, asked.Depth)
 }
 
 func (t *Terms) deny(allows func(c Capabilities) bool, line string) error {

@@ -3,7 +3,6 @@ package sdk
 import (
 	"context"
 	"io"
-	"os"
 	"strconv"
 )
 
@@ -20,10 +19,10 @@ const (
 // not return, so it is the last call of main.
 func Handle(handler Handler) {
 	if misplaced() {
-		_, _ = io.WriteString(os.Stderr, "sdk.Handle is for main alone: "+exportName+" returns sdk.Run(handler)\n")
-		os.Exit(exitFailed)
+		_, _ = io.WriteString(stderr(), "sdk.Handle is for main alone: "+exportName+" returns sdk.Run(handler)\n")
+		exit(exitFailed)
 	}
-	os.Exit(run(handler, os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+	exit(run(handler, stdin(), stdout(), stderr(), getenv))
 }
 
 // run is Handle without the process: it returns the exit status.

@@ -85,7 +85,7 @@ func (c *taskContext) begin(at time.Time, limited bool) context.Context {
 		c.open, c.cancel = context.WithCancel(context.Background())
 	}
 	if c.finished {
-		c.cancel()
+		c.cancel() // nothing hangs on it yet
 	}
 	return c.open
 }
@@ -95,13 +95,15 @@ func (c *taskContext) begin(at time.Time, limited bool) context.Context {
 func (c *taskContext) finish() {
 	c.mu.Lock()
 	c.finished = true
-	if c.open != nil {
-		c.cancel()
-	}
-	if c.timer != nil {
-		c.timer.Stop()
-	}
+	cancel, timer := c.cancel, c.timer
 	c.mu.Unlock()
+	// Without the lock, for contexts that end with this one are ended by it, and may be another's who asks this one then.
+	if cancel != nil {
+		cancel()
+	}
+	if timer != nil {
+		timer.Stop()
+	}
 }
 
 func deadline() (time.Time, bool) {

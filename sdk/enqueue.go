@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
 // EnqueueOptions say more of a task that is enqueued. What is left out is decided as for any other task.
@@ -18,14 +20,15 @@ type EnqueueOptions struct {
 	Labels map[string]string
 	// Priority is 0 to 100; nil for the default. Higher ones come first.
 	Priority *int
-	// Delay is how long the task waits, At when it is due: one of them at most. In milliseconds, rounded up.
+	// Delay is how long the task waits, At when it is due: one of them at most. Both are rounded up to milliseconds.
 	Delay time.Duration
 	At    time.Time
 	// MaxAttempts is how often the task is tried at most; 0 leaves that to the manifest.
 	MaxAttempts int
 	// Timeout bounds each attempt, in milliseconds, rounded up; 0 leaves that to the manifest.
 	Timeout time.Duration
-	// Unique keeps a second task like it from being enqueued; nil does not.
+	// Unique keeps a second task like it from being enqueued; nil does not. With after: call the ID that Enqueue answers is that
+	// of the first one then; else it is the new task's own, which never comes into being.
 	Unique *Unique
 }
 
@@ -33,17 +36,19 @@ type EnqueueOptions struct {
 type Unique struct {
 	// Key is the name for it; "" if the parameters are.
 	Key string
-	// For is how long there is no second one, counted from when the first one is enqueued; 0 for until that is finished.
+	// For is how long there is no second one, counted from when the first one is enqueued, from a second up; 0 for until that is
+	// finished.
 	For time.Duration
 }
 
 // Enqueue enqueues a task of the same tenant, which the manifest has to grant, and answers its ID. Options may be nil.
 //
 // The new task comes into being when this one completes, together with its result: a task that fails has enqueued nothing. A
-// manifest that says after: call has it at once. [ErrInvalid] if the queue's name or an option means nothing, [ErrDenied] if the
-// queue is not granted, [ErrTooBig] if result and parameters together are larger than the plugin's output may be, [ErrLimit] after
-// 256 of them, or where the chain of parents is as long as the manifest lets it be. With after: call also [ErrQuota],
-// [ErrUnavailable] and [ErrLost].
+// manifest that says after: call has it at once.
+//
+// [ErrInvalid] if the queue's name or an option means nothing, [ErrDenied] if the queue is not granted, [ErrTooBig] if result and
+// parameters together are larger than the plugin's output may be, [ErrLimit] after 256 of them, or where the chain of parents is
+// as long as the manifest lets it be. With after: call also [ErrQuota] and [ErrUnavailable].
 func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id string, err error) {
 	return hostEnqueue(queue, parameters, options.json())
 }
@@ -68,7 +73,7 @@ func (o *EnqueueOptions) json() string {
 	}
 	to = appendMilliseconds(to, "delay_ms", o.Delay)
 	if !o.At.IsZero() {
-		to = strconv.AppendInt(appendName(to, "at_ms"), o.At.UnixMilli(), 10)
+		to = strconv.AppendInt(appendName(to, "at_ms"), o.At.Add(time.Millisecond-1).UnixMilli(), 10)
 	}
 	if o.MaxAttempts != 0 {
 		to = strconv.AppendInt(appendName(to, "max_attempts"), int64(o.MaxAttempts), 10)
@@ -103,5 +108,5 @@ func appendMilliseconds(to []byte, name string, d time.Duration) []byte {
 	if d == 0 {
 		return to
 	}
-	return strconv.AppendInt(appendName(to, name), roundedUp(d), 10)
+	return strconv.AppendInt(appendName(to, name), guest.Milliseconds(d), 10)
 }

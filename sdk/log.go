@@ -2,7 +2,6 @@ package sdk
 
 import (
 	"io"
-	"os"
 	"strings"
 )
 
@@ -35,7 +34,7 @@ func Log(level Level, text string, namesAndValues ...string) error {
 	if said, err := hostLog(level, text, fields); said {
 		return err
 	}
-	return writeLine(os.Stderr, level, text, fields)
+	return writeLine(stderr(), level, text, fields)
 }
 
 // writeLine is Log without a host: the line that the host would make of it.

@@ -3,9 +3,9 @@ package sdk
 import (
 	"context"
 	"io"
-	"reflect"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -33,8 +33,9 @@ func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (r
 	return handler(ctx, task)
 }
 
-// textOf says what a handler has panicked with, as Go would; without the package fmt, which would add a
-// sixth to a plugin that does not use it. A value that panics when it is asked has only its type.
+// textOf says what a handler has panicked with, as Go would, and of a type of the handler's own that says nothing the type alone.
+// The packages fmt and reflect would know more, and would be a tenth of a plugin that does not use them. A value that panics
+// when it is asked has only its type, too.
 func textOf(p any) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -46,15 +47,45 @@ func textOf(p any) (text string) {
 		return p.Error()
 	case interface{ String() string }:
 		return p.String()
+	case string:
+		return p
+	case bool:
+		return strconv.FormatBool(p)
+	case int:
+		return strconv.Itoa(p)
+	case int8:
+		return strconv.FormatInt(int64(p), 10)
+	case int16:
+		return strconv.FormatInt(int64(p), 10)
+	case int32:
+		return strconv.FormatInt(int64(p), 10)
+	case int64:
+		return strconv.FormatInt(p, 10)
+	case uint:
+		return strconv.FormatUint(uint64(p), 10)
+	case uint8:
+		return strconv.FormatUint(uint64(p), 10)
+	case uint16:
+		return strconv.FormatUint(uint64(p), 10)
+	case uint32:
+		return strconv.FormatUint(uint64(p), 10)
+	case uint64:
+		return strconv.FormatUint(p, 10)
 	}
-	switch v := reflect.ValueOf(p); {
-	case v.Kind() == reflect.String:
-		return v.String()
-	case v.CanInt():
-		return strconv.FormatInt(v.Int(), 10)
-	default:
-		return typeOf(p)
-	}
+	return typeOf(p)
 }
 
-func typeOf(p any) string { return "(" + reflect.TypeOf(p).String() + ")" }
+// unlike is a type that nobody panics with.
+type unlike struct{}
+
+// typeOf is the name of a value's type. The runtime says it where a value is taken for what it is not:
+// "interface conversion: interface {} is main.color, not sdk.unlike".
+func typeOf(p any) (name string) {
+	defer func() {
+		err, _ := recover().(error)
+		_, name, _ = strings.Cut(err.Error(), " is ")
+		name = "(" + strings.TrimSuffix(name, ", not sdk.unlike") + ")"
+	}()
+	_ = p.(unlike) //nolint:errcheck // that it panics is what it is for
+	return ""
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 )
@@ -31,13 +32,30 @@ func TestAttempt(t *testing.T) {
 		panics func()
 		want   string
 	}{
-		"OKText":      {func() { panic("out of ink") }, "out of ink"},
-		"OKError":     {func() { panic(Fatal(errNoPaper)) }, "the printer is out of paper"},
-		"OKStringer":  {func() { panic(named{"a name"}) }, "a name"},
-		"OKKindText":  {func() { panic(label("a label")) }, "a label"},
-		"OKNumber":    {func() { panic(-42) }, "-42"},
-		"OKKindNum":   {func() { panic(number(7)) }, "7"},
-		"OKType":      {func() { panic(&color{"red"}) }, "(*sdk.color)"},
+		"OKText":     {func() { panic("out of ink") }, "out of ink"},
+		"OKError":    {func() { panic(Fatal(errNoPaper)) }, "the printer is out of paper"},
+		"OKStringer": {func() { panic(named{"a name"}) }, "a name"},
+		"OKKindText": {func() { panic(label("a label")) }, "(sdk.label)"},
+		"OKNumber":   {func() { panic(-42) }, "-42"},
+		"OKKindNum":  {func() { panic(number(7)) }, "(sdk.number)"},
+		"OKType":     {func() { panic(&color{"red"}) }, "(*sdk.color)"},
+		"OKTypeless": {func() { panic(struct{ a, b int }{}) }, "(struct { a int; b int })"},
+		"OKTypeTag": {func() {
+			panic(struct {
+				A int `a:" is , not sdk.unlike"`
+			}{})
+		}, `(struct { A int "a:\" is , not sdk.unlike\"" })`},
+		"OKFloat":     {func() { panic(1.5) }, "(float64)"},
+		"OKBool":      {func() { panic(true) }, "true"},
+		"OKInt8":      {func() { panic(int8(-8)) }, "-8"},
+		"OKInt16":     {func() { panic(int16(-16)) }, "-16"},
+		"OKInt32":     {func() { panic('a') }, "97"},
+		"OKInt64":     {func() { panic(int64(math.MinInt64)) }, "-9223372036854775808"},
+		"OKUint":      {func() { panic(uint(1)) }, "1"},
+		"OKUint8":     {func() { panic(byte(255)) }, "255"},
+		"OKUint16":    {func() { panic(uint16(16)) }, "16"},
+		"OKUint32":    {func() { panic(uint32(32)) }, "32"},
+		"OKUint64":    {func() { panic(uint64(math.MaxUint64)) }, "18446744073709551615"},
 		"OKBroken":    {func() { panic(broken{}) }, "(sdk.broken)"},
 		"OKNil":       {func() { panic(nothing) }, "panic called with nil argument"},
 		"OKRuntime":   {func() { none["page"]++ }, "assignment to entry in nil map"},

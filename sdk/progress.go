@@ -2,7 +2,6 @@ package sdk
 
 import (
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -13,7 +12,7 @@ import (
 // no part of the task's log.
 func Progress(fraction float64, message string) {
 	if !hostProgress(portion(fraction), cut(message, maxMessage)) {
-		reportProgress(os.Stderr, fraction, message)
+		reportProgress(stderr(), fraction, message)
 	}
 }
 

@@ -32,12 +32,12 @@ func (s *chacha8) spent(seed [4]uint64) {
 const firstOfNothing = 0xac8a366dce7e87d9
 
 const (
-	words = 16   // of a goroutine's descriptor; the 7th of them leads to that of its thread
-	most  = 2048 // bytes of which are searched there
+	descriptorWords = 16   // of a goroutine's descriptor; the 7th of them leads to that of its thread
+	searchedBytes   = 2048 // of what each of them leads to are searched
 )
 
 // currentG is the descriptor of this goroutine, and memoryPages how large the memory is, in 64 KiB.
-func currentG() *[words]unsafe.Pointer
+func currentG() *[descriptorWords]unsafe.Pointer
 func memoryPages() int32
 
 //go:linkname runtimeRand runtime.rand
@@ -50,12 +50,12 @@ func random(p *byte, n uint32) int32
 // findGenerator reads words that need not be pointers as if they were; nothing that it calls lets the garbage collector see them.
 func findGenerator() *chacha8 {
 	drawn := runtimeRand()
-	end := uintptr(memoryPages())<<16 - most - unsafe.Sizeof(chacha8{})
+	end := uintptr(memoryPages())<<16 - searchedBytes - unsafe.Sizeof(chacha8{})
 	for _, p := range currentG() {
 		if uintptr(p) < 4096 || uintptr(p) > end || uintptr(p)%8 != 0 {
 			continue
 		}
-		for offset := uintptr(0); offset < most; offset += 8 {
+		for offset := uintptr(0); offset < searchedBytes; offset += 8 {
 			if s := (*chacha8)(unsafe.Add(p, offset)); s.holds(drawn) && s.proves() {
 				return s
 			}

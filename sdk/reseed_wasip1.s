@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// func currentG() *[words]unsafe.Pointer
+// func currentG() *[descriptorWords]unsafe.Pointer
 TEXT ·currentG(SB), NOSPLIT, $0-8
 	MOVD g, ret+0(FP)
 	RET

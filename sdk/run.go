@@ -1,5 +1,7 @@
 package sdk
 
+import "github.com/quern-project/quern/sdk/internal/guest"
+
 // exportName is the function by which Quern calls a handler.
 const exportName = "quern_handle"
 
@@ -14,3 +16,31 @@ const exportName = "quern_handle"
 //
 // Outside of WebAssembly Run has its task from where [Handle] has it.
 func Run(handler Handler) int32 { return runHandler(handler) }
+
+// settler is told what becomes of a task.
+type settler interface {
+	Output(result []byte) error
+	Fail(text string)
+	RetryAfter(ms int64)
+}
+
+// settle tells what a handler has returned, and returns the exit status that this asks for.
+func settle(to settler, result []byte, err error) int32 {
+	if err != nil {
+		return fail(to, "", err)
+	}
+	if err := to.Output(result); err != nil {
+		return fail(to, "write the task's result: ", err)
+	}
+	return exitComplete
+}
+
+// fail makes the error the task's.
+func fail(to settler, doing string, err error) int32 {
+	to.Fail(doing + err.Error())
+	status, delay := judge(err)
+	if delay > 0 {
+		to.RetryAfter(guest.Milliseconds(delay))
+	}
+	return int32(status)
+}

@@ -4,7 +4,6 @@ package sdk
 
 import (
 	"context"
-	"os"
 
 	"github.com/quern-project/quern/sdk/internal/native"
 )
@@ -15,9 +14,9 @@ func runHandler(handler Handler) int32 {
 		return runLent(h, handler)
 	}
 	recovering := func(ctx context.Context, task *Task) ([]byte, error) {
-		return attempt(ctx, handler, task, os.Stderr)
+		return attempt(ctx, handler, task, stderr())
 	}
-	return int32(run(recovering, os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+	return int32(run(recovering, stdin(), stdout(), stderr(), getenv))
 }
 
 // runLent does with a host that is lent what a handler does with its own.
@@ -40,17 +39,7 @@ func runLent(h native.Host, handler Handler) int32 {
 	ctx := &taskContext{}
 	defer ctx.finish()
 	result, err := attempt(ctx, handler, task, stderrOf{h})
-	if err == nil {
-		if err = h.Output(result); err == nil {
-			return exitComplete
-		}
-	}
-	h.Fail(err.Error())
-	status, delay := judge(err)
-	if delay > 0 {
-		h.RetryAfter(milliseconds(delay))
-	}
-	return int32(status)
+	return settle(h, result, err)
 }
 
 // stderrOf is the standard error of a handler.

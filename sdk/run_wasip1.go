@@ -3,17 +3,13 @@ package sdk
 import (
 	"errors"
 	"io"
-	"os"
 	"runtime"
-	"time"
 	"unsafe"
+
+	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
 // The functions that a handler imports. A negative answer is an errno.
-
-//go:wasmimport quern_v1 result_read
-//go:noescape
-func resultRead(offset uint32, p *byte, n uint32) int32
 
 //go:wasmimport quern_v1 input_size
 func inputSize() int32
@@ -73,7 +69,7 @@ func runHandler(handler Handler) int32 {
 		// Run was called while the module starts: these words become the error of its tasks.
 		panic("sdk.Run is for " + exportName + " alone: there is no task yet")
 	default:
-		return tell("read the task's input: ", err)
+		return fail(host{}, "read the task's input: ", err)
 	}
 	reseed()
 	own.log, own.progress = sayLine, sayProgress
@@ -93,21 +89,27 @@ func runHandler(handler Handler) int32 {
 		MaxAttempts: numberOf(numberMaxAttempts, 0),
 		Input:       input,
 	}
-	result, err := attempt(ctx, handler, task, os.Stderr)
+	result, err := attempt(ctx, handler, task, stderr())
 	ctx.finish()
-	if err != nil {
-		return tell("", err)
-	}
-	if len(result) > 0 {
-		if e := HostError(outputWrite(unsafe.SliceData(result), uint32(len(result)))); e < 0 {
-			return tell("write the task's result: ", e)
-		}
-	}
-	return exitComplete
+	return settle(host{}, result, err)
 }
 
-// room returns n bytes that nobody else has.
-func room(n int) []byte {
+// host is the settler of a guest.
+type host struct{}
+
+func (host) Output(result []byte) error {
+	if len(result) == 0 {
+		return nil // as if it had been written, and a call of the host less
+	}
+	return answered(outputWrite(unsafe.SliceData(result), uint32(len(result))))
+}
+
+func (host) Fail(text string) { errorSet(unsafe.StringData(text), uint32(len(text))) }
+
+func (host) RetryAfter(ms int64) { retryAfter(ms) }
+
+// take returns n bytes of own.room that nobody else has, or else of the heap.
+func take(n int) []byte {
 	if n > len(own.room)-own.used {
 		return make([]byte, n)
 	}
@@ -127,9 +129,9 @@ func readInput() ([]byte, error) {
 	case n < 0:
 		return nil, HostError(n)
 	case n < most:
-		return room(int(n)), nil // where it was read to
+		return take(int(n)), nil // where it was read to
 	}
-	input := room(int(max(0, inputSize())))
+	input := take(int(max(0, inputSize())))
 	for rest := input; len(rest) > 0; {
 		n := inputRead(uint32(len(input)-len(rest)), unsafe.SliceData(rest), uint32(len(rest)))
 		switch {
@@ -150,8 +152,8 @@ func text(field uint32) (value string, told bool) {
 	if size <= 0 {
 		return "", size == 0
 	}
-	b := room(int(size))
-	n := resultRead(0, unsafe.SliceData(b), uint32(len(b)))
+	b := take(int(size))
+	n := guest.ResultRead(0, unsafe.SliceData(b), uint32(len(b)))
 	return unsafe.String(unsafe.SliceData(b), max(0, n)), true // b is not written again
 }
 
@@ -161,18 +163,6 @@ func numberOf(field uint32, otherwise int) int {
 		return otherwise
 	}
 	return int(n)
-}
-
-// tell makes the error the task's, and returns the exit status that it asks for.
-func tell(doing string, err error) int32 {
-	text := doing + err.Error()
-	errorSet(unsafe.StringData(text), uint32(len(text)))
-	status, delay := judge(err)
-	if delay > 0 {
-		// Not a moment too early: what is less than a millisecond would be no delay at all.
-		retryAfter((delay + time.Millisecond - 1).Milliseconds())
-	}
-	return int32(status)
 }
 
 // misplaced tells whether this is called by the export of a handler, whose name stands in the stack as

@@ -27,7 +27,9 @@ func TestEnqueueOptions(t *testing.T) {
 				`"max_attempts":3,"timeout_ms":60000,"unique":{"key":"u","for_ms":3600000}}`,
 		},
 		"Least":    {&EnqueueOptions{Priority: &zero, Delay: 1, Timeout: time.Millisecond + 1, Unique: &Unique{}}, `{"priority":0,"delay_ms":1,"timeout_ms":2,"unique":{}}`},
-		"Negative": {&EnqueueOptions{Delay: -time.Second, MaxAttempts: -1, Unique: &Unique{For: -1500 * time.Microsecond}}, `{"delay_ms":-1000,"max_attempts":-1,"unique":{"for_ms":-1}}`},
+		"Negative": {&EnqueueOptions{Delay: -time.Second, MaxAttempts: -1, Unique: &Unique{For: -1500 * time.Microsecond}}, `{"delay_ms":-1000,"max_attempts":-1,"unique":{"for_ms":-2}}`},
+		"At":       {&EnqueueOptions{At: time.UnixMilli(1700000000123).Add(1)}, `{"at_ms":1700000000124}`},
+		"Over":     {&EnqueueOptions{Delay: -1}, `{"delay_ms":-1}`},
 		"Forever":  {&EnqueueOptions{Delay: 1<<63 - 1}, `{"delay_ms":9223372036855}`},
 		"Text":     {&EnqueueOptions{ID: "\xff\x00"}, `{"id":"` + "\ufffd" + `\u0000"}`},
 	} {
@@ -86,17 +88,6 @@ func TestCut(t *testing.T) {
 	} {
 		if got := cut(tt.text, tt.most); got != tt.want {
 			t.Errorf("cut(%q, %d) = %q, want %q", tt.text, tt.most, got, tt.want)
-		}
-	}
-}
-
-func TestMilliseconds(t *testing.T) {
-	t.Parallel()
-	for ttl, want := range map[time.Duration]int64{
-		-time.Second: 0, 0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 1<<63 - 1: 9223372036855,
-	} {
-		if got := milliseconds(ttl); got != want {
-			t.Errorf("%v: %d, want %d", ttl, got, want)
 		}
 	}
 }

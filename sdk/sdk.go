@@ -62,9 +62,9 @@
 //   - Random numbers do not repeat: before the handler is called, Run seeds the generator of Go's runtime anew from the
 //     host. From there come the numbers of math/rand and math/rand/v2 without a source of one's own, the seeds of
 //     hash/maphash, and the order of a map's elements. crypto/rand asks the host each time. What was drawn or seeded at
-//     the start is the same in every task: a rand.Rand, a maphash.Seed, an ID. So is the order in which select looks at what
-//     is ready. Go has no function to seed that generator. Run knows where Go 1.26 keeps it, and makes sure of that at the start; with
-//     a Go that keeps it elsewhere it is not seeded anew.
+//     the start is the same in every task: a rand.Rand, a maphash.Seed, an ID. So is the order in which select looks at
+//     what is ready. Go has no function to seed that generator. Run knows where Go 1.26 keeps it, and makes sure of that
+//     at the start; with a Go that keeps it elsewhere it is not seeded anew.
 //   - A file is open only during the call that opened it: read files whole in init, or open them within
 //     the task.
 //   - A goroutine that was started in init is there in each task as it was then. It runs only while the
@@ -93,16 +93,16 @@
 //
 // # Packages
 //
-// Package fetch sends HTTP requests, and package typed makes a handler of a function whose input and result are Go values, read and
-// written as JSON. Both link encoding/json, which this package does without. Package sdktest runs a handler in go test, with
-// services that the test sets.
+// Package fetch sends HTTP requests, and package typed makes a handler of a function whose input and result are Go values,
+// read and written as JSON. Both link encoding/json, which this package does without. Package sdktest runs a handler in
+// go test, with services that the test sets.
 //
 // # Without Quern
 //
 // A command speaks to its host by standard input, standard output, standard error, the exit
 // status and a few environment variables, and by nothing else. So the same program runs on the
-// developer's own machine: go run . < input > result. So does a handler whose main calls [Handle], but that there is no host to ask:
-// the services answer [ErrNoHost].
+// developer's own machine: go run . < input > result. So does a handler whose main calls [Handle], but that there is no
+// host to ask: the services answer [ErrNoHost].
 package sdk
 
 import "context"
@@ -112,14 +112,18 @@ import "context"
 // A handler is called once in the life of its process or of its copy of the memory, so whatever it
 // leaves there is gone before the next task.
 //
-// The context has the task's deadline, at which the host ends the task without further notice, and it ends when the host is about
-// to: who returns sdk.Retry(ctx.Err()) then is run again elsewhere, and this counts as no attempt. The host does not interrupt a
-// handler to tell it. It is asked by whoever calls ctx.Err or ctx.Done, which takes less than a microsecond; and from the first
-// call of Done on, or of a function of package context that calls it, ten times a second while the handler waits: in a select, for a channel, a
-// timer or a lock. So a wait on ctx.Done() ends, and so do contexts that are derived from ctx and what context.AfterFunc set up.
-// But nothing else runs while the handler computes, for a guest has one thread: a loop that never waits has to call ctx.Err
-// itself. There, the error of a derived context, a channel that Done has returned before, and the timers of context.WithTimeout
-// stay as they are. In a command the context never ends.
+// The context has the task's deadline, at which the host ends the task without further notice, and it ends when the host is
+// about to: who returns sdk.Retry(ctx.Err()) then is run again elsewhere, and this counts as no attempt. The host does not
+// interrupt a handler to tell it:
+//
+//   - ctx.Err and ctx.Done ask the host, which takes less than a microsecond.
+//   - From the first call of Done on, or of a function of package context that calls it, the host is asked ten times a second
+//     while the handler waits: in a select, for a channel, a timer or a lock. So a wait on ctx.Done() ends, and so do contexts
+//     that are derived from ctx and what context.AfterFunc set up.
+//   - Nothing else runs while the handler computes, for a guest has one thread. A loop that never waits has to call ctx.Err
+//     itself: context.Cause(ctx), the Err of a derived context, a channel that Done has returned before, and the timers of
+//     context.WithTimeout do not ask the host, and stay as they are there.
+//   - In a command the context never ends.
 type Handler func(ctx context.Context, task *Task) ([]byte, error)
 
 // Task is the piece of work that a handler is given.

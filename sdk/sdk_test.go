@@ -154,7 +154,6 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// runProcess runs this test binary as a plugin of the named behavior.
 // TestRunProcess is TestHandle with Run, as a local run of a handler.
 func TestRunProcess(t *testing.T) {
 	t.Parallel()
@@ -174,6 +173,7 @@ func TestRunProcess(t *testing.T) {
 	})
 }
 
+// runProcess runs this test binary as a plugin of the named behavior.
 func runProcess(t *testing.T, name string) (exit int, stdout, stderr string) {
 	t.Helper()
 	var out, log bytes.Buffer

@@ -3,6 +3,8 @@ package sdk
 import (
 	"errors"
 	"time"
+
+	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
 // What follows asks the host for more than the task, by quern_v1: it is for modules that are built as handlers. Most of it has
@@ -99,9 +101,10 @@ type Bucket string
 // Get is the value of a key; [ErrNotFound] if there is none.
 func (b Bucket) Get(key string) ([]byte, error) { return hostGet(string(b), key) }
 
-// Set sets a value, for so long if ttl is above 0. [ErrQuota] if the bucket would hold more than its quota.
+// Set sets a value, for ever if ttl is 0, else for so long, in milliseconds, rounded up. [ErrInvalid] if ttl is negative, as
+// time.Until of a moment that is over is; [ErrQuota] if the bucket would hold more than its quota.
 func (b Bucket) Set(key string, value []byte, ttl time.Duration) error {
-	return hostSet(string(b), key, value, milliseconds(ttl))
+	return hostSet(string(b), key, value, guest.Milliseconds(ttl))
 }
 
 // Delete deletes a value, and tells whether there was one.
@@ -113,27 +116,15 @@ func (b Bucket) Increment(key string, delta int64) (int64, error) {
 }
 
 // Swap sets a value if the present one is old, or if there is none and old is nil. Else the error is [ErrConflict], and
-// present is the value, nil if there is none.
+// present is the value, nil if there is none. The rest is as with Set.
 func (b Bucket) Swap(key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
-	return hostSwap(string(b), key, old, value, milliseconds(ttl))
+	return hostSwap(string(b), key, old, value, guest.Milliseconds(ttl))
 }
 
 // List lists keys that begin with prefix and come after another one, in the order of their bytes, at most limit of them,
 // which is 1 to 1000.
 func (b Bucket) List(prefix, after string, limit int) ([]string, error) {
 	return hostList(string(b), prefix, after, limit)
-}
-
-// milliseconds rounds up, so that a short time is not for ever; one that is over already is the shortest.
-func milliseconds(ttl time.Duration) int64 { return roundedUp(max(ttl, 0)) }
-
-// roundedUp is in milliseconds.
-func roundedUp(d time.Duration) int64 {
-	ms := d.Milliseconds()
-	if d%time.Millisecond > 0 {
-		ms++
-	}
-	return ms
 }
 
 // PreviousError is why the task's attempt before has failed; "" if this is the first one. A host that died is no attempt.

@@ -1,9 +1,10 @@
 package sdk
 
 import (
-	"encoding/binary"
 	"errors"
 	"unsafe"
+
+	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
 // What a handler imports of quern_v1 beside its task. A text is two parameters, its address and its length. What a module
@@ -66,9 +67,6 @@ func enqueue(queue, parameters, options string) int32
 //go:noescape
 func progress(fraction float64, message string) int32
 
-// view is the bytes as a text that is read at once and not kept.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
-
 // answered is the error of an answer.
 func answered(answer int32) error {
 	if answer < 0 {
@@ -79,12 +77,8 @@ func answered(answer int32) error {
 
 // slot is what a call has left there, whose answer is its length.
 func slot(answer int32) ([]byte, error) {
-	if answer < 0 {
-		return nil, HostError(answer)
-	}
-	b := make([]byte, answer)
-	n := resultRead(0, unsafe.SliceData(b), uint32(len(b)))
-	return b[:max(0, n)], answered(n)
+	b, errno := guest.Slot(answer)
+	return b, answered(errno)
 }
 
 // hostLog and hostProgress reach the host by what Run has set: a command may not even import these functions, and what nobody
@@ -116,13 +110,13 @@ func sayProgress(fraction float64, message string) {
 	}
 }
 
-func hostSave(value []byte) error { return answered(checkpointSave(view(value))) }
+func hostSave(value []byte) error { return answered(checkpointSave(guest.View(value))) }
 
 func hostLoad() ([]byte, error) { return slot(checkpointLoad()) }
 
 func hostConfig(name string) (string, bool) {
 	value, err := slot(configGet(name))
-	return view(value), err == nil
+	return guest.View(value), err == nil
 }
 
 func hostSecret(name string) ([]byte, error) { return slot(secretGet(name)) }
@@ -130,7 +124,7 @@ func hostSecret(name string) ([]byte, error) { return slot(secretGet(name)) }
 func hostGet(bucket, key string) ([]byte, error) { return slot(kvGet(bucket, key)) }
 
 func hostSet(bucket, key string, value []byte, ttl int64) error {
-	return answered(kvSet(bucket, key, view(value), ttl))
+	return answered(kvSet(bucket, key, guest.View(value), ttl))
 }
 
 func hostDelete(bucket, key string) (bool, error) {
@@ -148,7 +142,7 @@ func hostSwap(bucket, key string, old, value []byte, ttl int64) (present []byte,
 	if old == nil {
 		length = 1<<32 - 1
 	}
-	switch err = answered(kvSwap(bucket, key, unsafe.SliceData(old), length, view(value), ttl)); {
+	switch err = answered(kvSwap(bucket, key, unsafe.SliceData(old), length, guest.View(value), ttl)); {
 	case errors.Is(err, ErrNotFound):
 		return nil, ErrConflict
 	case errors.Is(err, ErrConflict):
@@ -160,19 +154,22 @@ func hostSwap(bucket, key string, old, value []byte, ttl int64) (present []byte,
 }
 
 func hostList(bucket, prefix, after string, limit int) ([]string, error) {
+	if int(int32(limit)) != limit {
+		return nil, ErrInvalid
+	}
 	list, err := slot(kvList(bucket, prefix, after, uint32(limit)))
 	var keys []string
 	for len(list) >= 4 {
-		n := binary.LittleEndian.Uint32(list)
-		keys = append(keys, view(list[4:][:n]))
+		n := uint32(list[0]) | uint32(list[1])<<8 | uint32(list[2])<<16 | uint32(list[3])<<24 // encoding/binary would link reflect
+		keys = append(keys, guest.View(list[4:][:n]))
 		list = list[4+n:]
 	}
 	return keys, err
 }
 
 func hostEnqueue(queue string, parameters []byte, options string) (string, error) {
-	id, err := slot(enqueue(queue, view(parameters), options))
-	return view(id), err
+	id, err := slot(enqueue(queue, guest.View(parameters), options))
+	return guest.View(id), err
 }
 
 func hostText(field uint32) string {

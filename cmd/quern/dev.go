@@ -18,12 +18,13 @@ func newDev(env environment) *cobra.Command {
 			"plugin directory. Other quern commands of this user find it without flags. Everything in it is\n" +
 			"forgotten at exit: for production use a real Redis and `quern serve`.\n\n" +
 			"Started in the folder of a plugin's source, or with --source, it builds that plugin into the plugin\n" +
-			"directory, as `quern plugin build --to` does, and again whenever a file in the folder is saved. While\n" +
-			"the source does not compile the last version that did goes on.",
+			"directory, as `quern plugin build --to` does, and again whenever a file in the folder is saved; sources\n" +
+			"elsewhere, such as those of packages that it imports, are not watched. While the source does not compile\n" +
+			"the last version that did goes on.",
 		Args: arguments(0, 0),
 	}
 	o := newHostOptions(cmd, "127.0.0.1:0")
-	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever it changes; may be given several times (default the current folder, if it is one)")
+	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes, not those outside of it; may be given several times (default the current folder, if it is one)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("redis") || cmd.Flags().Changed("redis-file") {
 			return usagef("dev brings its own Redis: leave --redis and --redis-file out, or use `quern serve`")
@@ -31,7 +32,7 @@ func newDev(env environment) *cobra.Command {
 		if url, err := redisURL(cmd); err != nil || url != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), "quern: the environment or the configuration names a Redis: other commands will use that one, not this `quern dev`")
 		}
-		sources, err := devSources(*folders)
+		sources, err := devSources(*folders, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "quern: "+text) })
 		if err != nil {
 			return err
 		}

@@ -16,13 +16,18 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// devSources are the folders that a `quern dev` builds plugins from.
-func devSources(folders []string) ([]source, error) {
+// devSources are the folders that a `quern dev` builds plugins from. Where the current one is some other folder, or that
+// of a plugin that cannot be built, it is none of them; tell is told of the latter.
+func devSources(folders []string, tell func(string)) ([]source, error) {
 	if len(folders) == 0 {
-		if s, err := readSource("."); err == nil && s.says() {
+		s, err := readSource(".")
+		switch {
+		case err == nil && s.says():
 			return []source{s}, nil
+		case err != nil && saysPlugin("."):
+			tell("the current folder is not built: " + err.Error())
 		}
-		return nil, nil // it is some other folder
+		return nil, nil
 	}
 	var sources []source
 	for _, folder := range folders {
@@ -42,6 +47,15 @@ func devSources(folders []string) ([]source, error) {
 func (s *source) says() bool {
 	manifest, err := os.ReadFile(s.manifest)
 	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.name)+`\b`).Match(manifest)
+}
+
+// saysPlugin tells whether any manifest of a folder says itself that it is one.
+func saysPlugin(dir string) bool {
+	manifests, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+manifestSuffix))
+	return err == nil && slices.ContainsFunc(manifests, func(path string) bool {
+		s := source{name: strings.TrimSuffix(filepath.Base(path), manifestSuffix), manifest: path}
+		return s.says()
+	})
 }
 
 const (

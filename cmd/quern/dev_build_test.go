@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -113,8 +114,27 @@ func TestDevSources(t *testing.T) {
 			t.Errorf("%+v, want %q", r, test.says)
 		}
 	}
-	if sources, err := devSources(nil); err != nil || len(sources) > 0 { // the folder of this test is no plugin's
-		t.Errorf("%+v, %v", sources, err)
+	told := ""
+	tell := func(text string) { told += text }
+	if sources, err := devSources(nil, tell); err != nil || len(sources) > 0 || told != "" { // the folder of this test is no plugin's
+		t.Errorf("%+v, %v, %s", sources, err, told)
+	}
+}
+
+// A folder of a plugin that cannot be built is not passed over in silence; one of something else is.
+func TestDevTellsOfItsFolder(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	for manifest, want := range map[string]bool{"name: mail\n": true, "services: {}\n": false} {
+		dir := sourceFolder(t, map[string]string{"a.c": cHandler, "mail.yaml": manifest, "other.yaml": ""})
+		dev := u.spawnIn(dir, "dev", "--plugins", t.TempDir())
+		dev.stderr.await(t, regexp.MustCompile(`watching for plugins`))
+		_ = dev.Process.Signal(syscall.SIGTERM)
+		dev.wait(t)
+		const says = "quern: the current folder is not built: folder \".\" has the manifests mail.yaml, other.yaml: name one of them small.yaml"
+		if got := strings.Contains(dev.stderr.String(), says); got != want {
+			t.Errorf("%q: it is told: %t\n%s", manifest, got, dev.stderr)
+		}
 	}
 }
 

@@ -397,6 +397,20 @@ func TestSettingsOfHostsAlone(t *testing.T) {
 	}
 }
 
+// A task that another one has enqueued shows how long the chain is; one without parents has none.
+func TestTaskDepth(t *testing.T) {
+	t.Parallel()
+	for depth, want := range map[int]bool{0: false, 2: true} {
+		var shown strings.Builder
+		if err := (taskView{ID: "a", Parent: "b", Depth: depth}).print(&shown); err != nil {
+			t.Fatal(err)
+		}
+		if got := regexp.MustCompile(`(?m)^depth +2$`).MatchString(shown.String()); got != want || strings.Contains(shown.String(), "depth") != want {
+			t.Errorf("%d: %s", depth, shown.String())
+		}
+	}
+}
+
 func TestDurations(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "90s": 90 * time.Second, "0d": 0} {

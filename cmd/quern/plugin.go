@@ -33,6 +33,7 @@ type localPlugin struct {
 	binary       []byte
 	manifestPath string
 	manifest     plugins.Manifest
+	unread       bool           // the manifest cannot be read: nothing is known of what it says
 	files        *runtime.Files // that the manifest grants
 	// refusals are what is wrong with the two files, before the module is looked into.
 	refusals []runtime.Refusal
@@ -68,6 +69,7 @@ func readPlugin(path string) (*localPlugin, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		p.manifest, err = plugins.DefaultManifest(p.name), nil
 	}
+	p.unread = err != nil
 	if err == nil {
 		p.files, _, err = plugins.LoadFiles(manifest, p.manifest) // without a pool there is no warm call
 	}
@@ -99,8 +101,8 @@ func (p *localPlugin) refusal(err error) error {
 // load compiles the module and sees that the manifest fits it.
 func (p *localPlugin) load(ctx context.Context, engine *runtime.Engine) (*runtime.Module, error) {
 	module, err := engine.Load(ctx, p.binary)
-	if err != nil {
-		return nil, err
+	if err != nil || p.unread {
+		return module, err
 	}
 	err = module.Admits(p.manifest.Limits.WithDefaults())
 	if err == nil {

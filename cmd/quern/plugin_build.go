@@ -25,7 +25,8 @@ func newPluginBuild(env environment) *cobra.Command {
 		Use: "build [DIR]", Short: "Build the plugin whose source is in a folder, in Go or C",
 		Long: "Builds NAME.wasm beside the manifest NAME.yaml: with the Go toolchain where the folder has Go files, else\n" +
 			"with a clang that can do WebAssembly. Without DIR that is the current folder. The compiler's own messages\n" +
-			"go to stderr. Source that exports quern_handle makes a handler, other source a command. Exit status:\n" +
+			"go to stderr. Source that exports quern_handle makes a handler, other source a command. C need not have\n" +
+			"a copy of quern.h beside it. Exit status:\n" +
 			"0 it is built, 1 the source is wrong, 2 there is no such source, 3 a compiler is missing, or the manifest wrong.",
 		Args: arguments(0, 1),
 	}
@@ -49,6 +50,9 @@ func newPluginBuild(env environment) *cobra.Command {
 		}
 		if err != nil {
 			return err
+		}
+		if lack := lacksManifest(ctx, env, file); lack != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), "quern: "+lack)
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), file)
 		return err
@@ -188,6 +192,27 @@ func (b *builder) build(ctx context.Context, s source, to string) (path string, 
 		return "", fmt.Errorf("build %s: %w", s.name, err)
 	}
 	return path, nil
+}
+
+// lacksManifest is why a host refuses a module that was built, if that is for want of any manifest; else "".
+func lacksManifest(ctx context.Context, env environment, file string) string {
+	p, err := readPlugin(file)
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Stat(p.manifestPath); !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	view, err := p.check(ctx, env, "")
+	if err != nil {
+		return ""
+	}
+	for _, r := range view.Refusals {
+		if strings.HasPrefix(r.Where, p.manifestPath) {
+			return fmt.Sprintf("there is no manifest %s, so a host refuses the plugin: %s: %s", p.manifestPath, r.What, r.Remedy)
+		}
+	}
+	return ""
 }
 
 // companions are what a host reads beside the module, by paths in its folder: the manifest, and the files that it grants.

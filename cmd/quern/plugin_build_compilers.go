@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	sdk "github.com/quern-project/quern/sdk/c"
 )
 
 // compilers are those of this machine.
@@ -23,7 +25,16 @@ type compilers struct {
 
 // compile compiles source into a file, whose path is absolute.
 func (c *compilers) compile(ctx context.Context, s source, out string, stderr io.Writer) error {
-	cmd, err := c.command(ctx, s, out)
+	headers := ""
+	if s.language == languageC {
+		dir, err := writeHeader()
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		headers = dir
+	}
+	cmd, err := c.command(ctx, s, out, headers)
 	if err != nil {
 		return err
 	}
@@ -43,14 +54,26 @@ func (c *compilers) compile(ctx context.Context, s source, out string, stderr io
 	return nil
 }
 
-// command is the call of a compiler. Names stay in the module: backtraces show them.
-func (c *compilers) command(ctx context.Context, s source, out string) (*exec.Cmd, error) {
+// writeHeader makes a folder that has quern.h, for source that has no copy of it.
+func writeHeader() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "quern-header-*"); err != nil {
+		return "", fmt.Errorf("make folder: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "quern.h"), sdk.Header, 0o600); err != nil {
+		return "", errors.Join(fmt.Errorf("write header: %w", err), os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+// command is the call of a compiler. Names stay in the module: backtraces show them. In the folder headers it looks for
+// what it does not find elsewhere; C alone has such.
+func (c *compilers) command(ctx context.Context, s source, out, headers string) (*exec.Cmd, error) {
 	if s.language == languageC {
 		clang, err := c.findClang(ctx)
 		if err != nil {
 			return nil, err
 		}
-		args := []string{"--target=wasm32-wasi", "-O2", "-Wall", "-Wl,--strip-debug", "-o", out}
+		args := []string{"--target=wasm32-wasi", "-O2", "-Wall", "-Wl,--strip-debug", "-idirafter", headers, "-o", out}
 		if s.handler {
 			args = append(args, "-mexec-model=reactor")
 		}

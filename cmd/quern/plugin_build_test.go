@@ -17,7 +17,9 @@ const (
 	goModule  = "module quern.test/small\n\ngo 1.24\n"
 	cHandler  = "#include <stdint.h>\n__attribute__((export_name(\"quern_handle\"))) int32_t handle(void) { return 0; }\n"
 	cWithSDK  = "#include \"quern.h\"\nQUERN_HANDLER int32_t handle(void) { return quern_write(\"ok\"); }\n"
-	cCommand  = "#include <stdio.h>\n/* no \"quern_handle\" */\nint main(void) { return puts(\"ok\") < 0; }\n"
+	// cOwnHeader is built with the header beside it alone.
+	cOwnHeader = cWithSDK + "#ifndef OWN\n#error another header\n#endif\n"
+	cCommand   = "#include <stdio.h>\n/* no \"quern_handle\" */\nint main(void) { return puts(\"ok\") < 0; }\n"
 )
 
 // sourceFolder is a folder of its own, called small, with files.
@@ -44,6 +46,8 @@ func TestPluginBuild(t *testing.T) {
 		"GoTwoFiles":     {map[string]string{"go.mod": goModule, "main.go": "package main\n\nfunc main() { other() }\n", "other.go": "package main\n\nfunc other() {}\n"}, "command", "small.wasm"},
 		"CHandler":       {map[string]string{"a.c": cHandler, "mail.yaml": "name: mail\n"}, "handler", "mail.wasm"},
 		"CHandlerBySDK":  {map[string]string{"a.c": cWithSDK, "quern.h": header}, "handler", "small.wasm"},
+		"CNoHeader":      {map[string]string{"a.c": cWithSDK}, "handler", "small.wasm"},
+		"COwnHeader":     {map[string]string{"a.c": cOwnHeader, "include/quern.h": header, "quern.h": "#define OWN 1\n#include \"include/quern.h\"\n"}, "handler", "small.wasm"},
 		"CCommand":       {map[string]string{"a.c": cCommand}, "command", "small.wasm"},
 		"CTwoFiles":      {map[string]string{"a.c": cHandler, "b.c": "int unused(void) { return 1; }\n"}, "handler", "small.wasm"},
 		"GoBesideC":      {map[string]string{"go.mod": goModule, "main.go": goHandler, "old/old.c": cCommand}, "handler", "small.wasm"},
@@ -135,6 +139,29 @@ func TestPluginBuildWithoutCompiler(t *testing.T) {
 		}
 		if state := cmd.wait(t); state.ExitCode() != exitRefused || !strings.Contains(cmd.stderr.String(), test.says) {
 			t.Errorf("exit %d: %s, want %s", state.ExitCode(), cmd.stderr, test.says)
+		}
+	}
+}
+
+// A handler that no host would serve for want of a manifest is built, and its author told; the one of another folder counts.
+func TestPluginBuildLacksManifest(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir, to := sourceFolder(t, map[string]string{"a.c": "#include \"quern.h\"\nQUERN_HANDLER int32_t handle(void) { return quern_enqueue(\"b\", 1, 0, 0, 0, 0); }\n"}), t.TempDir()
+	for _, folder := range []string{dir, to} {
+		file, manifest := filepath.Join(folder, "small.wasm"), filepath.Join(folder, "small.yaml")
+		args := []string{"plugin", "build", dir, "--to", folder}
+		want := result{exitDone, file + "\n", "quern: there is no manifest " + manifest + ", so a host refuses the plugin: capabilities.enqueue: " +
+			"does not grant what the module imports, quern_v1.enqueue: add capabilities: {enqueue: {queues: [NAME]}}, or build the module without it\n"}
+		if got := u.run(args...); got != want {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+		write(t, manifest, "name: small\ncapabilities: {enqueue: {queues: [b]}}\n")
+		if got := u.run(args...); got != (result{exitDone, file + "\n", ""}) {
+			t.Errorf("with a manifest: %+v", got)
+		}
+		if err := os.Remove(manifest); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

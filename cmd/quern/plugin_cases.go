@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,14 +40,17 @@ func newPluginTest(env environment) *cobra.Command {
 			"  tests:\n" +
 			"  - {input: tests/ada.txt, output: tests/ada.out}\n" +
 			"  - {name: no name, exit: 65, error: give a name}\n\n" +
+			"With --grants a plugin has what a host with that file would give it in tasks of --tenant.\n" +
 			"Exit status: 0 all passed, 1 some failed, 2 there is no such file or no test, 3 a plugin is refused.",
 		Args: arguments(0, 1000),
 	}
 	rungFlag(cmd.Flags())
 	services := newServiceOptions(cmd.Flags())
 	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
+	var timeout time.Duration
+	newPeriod(cmd.Flags(), &timeout, "timeout", time.Minute, "how long each test may run at most, whatever its manifest says; 0s without end")
 	output := outputFlag(cmd)
-	notSettings(cmd.Flags(), "update")
+	notSettings(cmd.Flags(), "update", "timeout")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rung, err := rungOf(cmd.Flags())
 		if err != nil {
@@ -63,7 +67,7 @@ func newPluginTest(env environment) *cobra.Command {
 		defer outside.close()
 		views := []caseView{}
 		for _, p := range tested {
-			of, err := p.test(cmd, env, rung, outside, *update)
+			of, err := p.test(cmd, env, rung, outside, caseOptions{*update, timeout})
 			if err != nil {
 				return err
 			}
@@ -108,6 +112,9 @@ func pluginsToTest(args []string) ([]*localPlugin, error) {
 	var files []string
 	for _, arg := range args {
 		if info, err := os.Stat(arg); err != nil || !info.IsDir() {
+			if err == nil && !strings.HasSuffix(arg, moduleSuffix) {
+				return nil, usagef("%q is no plugin: name a %s file, or a folder that has some", arg, moduleSuffix)
+			}
 			files = append(files, arg)
 			continue
 		}
@@ -145,17 +152,26 @@ func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(path)
 }
 
+// caseOptions say how tests are run.
+type caseOptions struct {
+	update  bool          // their outputs
+	timeout time.Duration // of each at most; 0 for none
+}
+
 // test runs the plugin's tests.
-func (p *localPlugin) test(cmd *cobra.Command, env environment, rung runtime.Rung, outside *outside, update bool) ([]caseView, error) {
+func (p *localPlugin) test(cmd *cobra.Command, env environment, rung runtime.Rung, outside *outside, options caseOptions) ([]caseView, error) {
 	ctx := cmd.Context()
 	l, err := p.open(cmd, env, rung)
 	if err != nil {
 		return nil, err
 	}
 	defer l.close(context.WithoutCancel(ctx))
+	if l.limits.Timeout == 0 || options.timeout > 0 && options.timeout < l.limits.Timeout {
+		l.limits.Timeout = options.timeout
+	}
 	var views []caseView
 	for _, test := range p.manifest.Tests {
-		view, err := l.test(ctx, outside, test, update)
+		view, err := l.test(ctx, outside, test, options)
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +181,7 @@ func (p *localPlugin) test(cmd *cobra.Command, env environment, rung runtime.Run
 }
 
 // test runs one test. An error is this machine's, not the plugin's.
-func (l *loaded) test(ctx context.Context, outside *outside, test plugins.Test, update bool) (caseView, error) {
+func (l *loaded) test(ctx context.Context, outside *outside, test plugins.Test, options caseOptions) (caseView, error) {
 	view := caseView{Plugin: l.name, Test: test.Name}
 	folder := filepath.Dir(l.manifestPath)
 	var input, want []byte
@@ -182,14 +198,19 @@ func (l *loaded) test(ctx context.Context, outside *outside, test plugins.Test, 
 	}
 	missing := err
 	var log []string
-	outcome, _ := l.run(ctx, outside, input, listener{log: func(line string) { log = append(log, line) }})
+	outcome, _ := l.run(ctx, outside, input, observer{
+		log: func(line string) { log = append(log, line) }, progress: func(float64, string) {},
+	})
 	if outcome.Kind == runtime.HostFault {
 		return view, fmt.Errorf("internal error: %w", outcome.Err)
 	}
 	view.judge(test, outcome)
+	if outcome.Limit.Name == "timeout" && l.limits.Timeout == options.timeout {
+		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: give another --timeout if it takes longer", options.timeout))
+	}
 	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
 		switch {
-		case update:
+		case options.update:
 			if err := put(file, outcome.Output); err != nil {
 				return view, fmt.Errorf("write output: %w", err)
 			}

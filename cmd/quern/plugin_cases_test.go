@@ -135,6 +135,7 @@ func TestPluginTestRefuses(t *testing.T) {
 	}{
 		{filepath.Join(dir, "none.wasm"), exitUsage, "no such file"},
 		{empty, exitUsage, "has no .wasm file: build it by `quern plugin build`"},
+		{filepath.Join(dir, "tested.yaml"), exitUsage, "tested.yaml\" is no plugin: name a .wasm file, or a folder that has some"},
 		{plain, exitUsage, "there is no test: name some in the manifest of " + filepath.Join(plain, "plain.wasm")},
 		{wrong, exitRefused, "page.wasm is refused"},
 		{misspelled, exitRefused, "inptu"},
@@ -142,6 +143,61 @@ func TestPluginTestRefuses(t *testing.T) {
 		if r := u.run("plugin", "test", test.place); r.status != test.status || !strings.Contains(r.stderr, test.says) || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: %+v, want %d, %q", test.place, r, test.status, test.says)
 		}
+	}
+}
+
+// A test that never ends fails, whatever its manifest says; a lower limit of the manifest is told as that.
+func TestPluginTestTimeout(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"loop": runtimetest.Loop(t)})
+	const flag = "     each test may run 100ms: give another --timeout if it takes longer\n"
+	for limits, wants := range map[string]bool{"": true, "limits: {timeout: 1h}\n": true, "limits: {timeout: 50ms}\n": false} {
+		write(t, filepath.Join(dir, "loop.yaml"), "name: loop\n"+limits+"tests: [{name: one}, {name: two}]\n")
+		got := u.run("plugin", "test", dir, "--timeout", "100ms")
+		if got.status != exitFailed || strings.Count(got.stdout, "FAIL loop: ") != 2 || strings.Count(got.stdout, "it was ended (timeout), expected 0\n") != 2 ||
+			strings.Contains(got.stdout, flag) != wants {
+			t.Errorf("%q: %+v", limits, got)
+		}
+	}
+}
+
+// leaking says its secret wherever it can.
+const leaking = `#include "quern.h"
+QUERN_HANDLER int32_t handle(void) {
+	char key[100];
+	int32_t size = quern_slot(quern_secret_get(QUERN_TEXT("key")), key, sizeof key);
+	if (size < 0) return 75;
+	quern_log(QUERN_INFO, key, size, 0, 0);
+	quern_progress(0.5, key, size);
+	quern_enqueue(QUERN_TEXT("b"), key, size, 0, 0);
+	quern_error_set(key, size);
+	return QUERN_FAILED;
+}
+`
+
+// What is tried with a host's grants has their secrets, and shows none.
+func TestPluginSecretsAreHidden(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := sourceFolder(t, map[string]string{"a.c": leaking, "small.yaml": "name: small\ncapabilities: {secrets: [key], enqueue: {queues: [b], after: call}}\ntests: [{}]\n"})
+	u.must("plugin", "build", dir)
+	grants := write(t, filepath.Join(t.TempDir(), "grants.yaml"), "acme: {secrets: {key: {value: hunter2-hunter2}}}\n")
+	if err := os.Chmod(grants, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--grants", grants, "--tenant", "acme"}
+	file := filepath.Join(dir, "small.wasm")
+	tested, run := u.run(append([]string{"plugin", "test", file}, flags...)...), u.run(append([]string{"plugin", "run", file}, flags...)...)
+	const shown = "[secret key]"
+	if tested.status != exitFailed || strings.Count(tested.stdout, shown) != 2 {
+		t.Errorf("test: %+v", tested)
+	}
+	if run.status != exitFailed || strings.Count(run.stderr, shown) != 4 {
+		t.Errorf("run: %+v", run)
+	}
+	if said := tested.stdout + tested.stderr + run.stdout + run.stderr; strings.Contains(said, "hunter2") {
+		t.Errorf("the secret is told: %s", said)
 	}
 }
 

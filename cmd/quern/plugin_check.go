@@ -33,7 +33,8 @@ type checkView struct {
 	Rung      runtime.Rung `json:"rung,omitempty"`
 	Reason    string       `json:"rung_reason,omitempty"`
 	Notes     []string     `json:"notes,omitempty"`
-	Limits    limitsView   `json:"limits"`
+	// Limits are left out if the manifest cannot be read.
+	Limits limitsView `json:"limits,omitzero"`
 	// Asks is what the manifest asks for, Grants what the host's grants leave of it.
 	Asks      *plugins.Granted `json:"asks,omitempty"`
 	Grants    *plugins.Granted `json:"grants,omitempty"`
@@ -71,9 +72,7 @@ func newPluginCheck(env environment) *cobra.Command {
 	output := outputFlag(cmd)
 	rungFlag(cmd.Flags())
 	var grants, tenant string
-	grantsFlag(cmd.Flags(), &grants)
-	notSettings(cmd.Flags(), "grants") // a host's file says nothing of a plugin that is made elsewhere
-	cmd.Flags().StringVar(&tenant, "tenant", queue.DefaultTenant, "whose grants to apply")
+	grantsOfTenantFlags(cmd.Flags(), &grants, &tenant)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := readPlugin(args[0])
 		if err != nil {
@@ -83,10 +82,7 @@ func newPluginCheck(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := queue.ValidTenant(tenant); err != nil {
-			return usagef("%s %q: %s", origin(cmd.Flags().Lookup("tenant")), tenant, tenantRule)
-		}
-		hosts, err := loadGrants(cmd.Flags(), grants, func(g *plugins.HostGrants) error { return g.Names([]string{tenant}) })
+		hosts, err := loadGrantsOf(cmd.Flags(), grants, tenant)
 		if err != nil {
 			return err
 		}
@@ -111,6 +107,9 @@ func (p *localPlugin) check(ctx context.Context, env environment, rung runtime.R
 	view := checkView{
 		File: p.path, Imports: []string{}, Exports: []string{}, Refusals: []refusalView{},
 		Limits: limitsView{l.Memory, l.Input, l.Output, l.Log, l.Timeout.Seconds(), l.CPU.Seconds()},
+	}
+	if p.unread {
+		view.Limits = limitsView{}
 	}
 	p.checkName()
 	if p.binary != nil {
@@ -194,6 +193,10 @@ func (v checkView) print(w io.Writer) error {
 	if v.Rung != "" {
 		rung = string(v.Rung) + ": " + v.Reason
 	}
+	limits := ""
+	if v.Limits != (limitsView{}) {
+		limits = v.Limits.String()
+	}
 	asks, grants := strings.Join(v.Asks.Lines(), "\n"), strings.Join(v.Grants.Lines(), "\n")
 	if asks == grants {
 		asks = ""
@@ -208,7 +211,7 @@ func (v checkView) print(w io.Writer) error {
 		{"charge points", charges},
 		{"memory", memory},
 		{"rung", rung},
-		{"limits", v.Limits.String()},
+		{"limits", limits},
 		{"asks", asks},
 		{"grants", grants},
 		{"imports", someOf(v.Imports)},

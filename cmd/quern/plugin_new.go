@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -72,7 +71,7 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 		if err != nil {
 			return fmt.Errorf("make plugin: %w", err)
 		}
-		if strings.HasPrefix(name, "vendor/") {
+		if strings.HasPrefix(name, sdkFolder) {
 			continue // are not the author's
 		}
 		if _, err := fmt.Fprintln(cmd.OutOrStdout(), file); err != nil {
@@ -87,7 +86,6 @@ type blanks struct {
 	Name, Language, Source string
 	Needs, Tests, Notes    string // of the README
 	Version, GoVersion     string // of the module that has the SDK, and of Go
-	Packages               []string
 }
 
 // pluginFiles are the contents of a new plugin's files by their paths in its folder, with slashes.
@@ -106,8 +104,9 @@ func pluginFiles(name, language string) (map[string][]byte, error) {
 		}
 		b.Language, b.Source, b.Needs = "Go", "`main.go`", ", with Go "+b.GoVersion+" or later"
 		b.Tests = " (those of `main_test.go`, which need no host, are run by `go test`)"
-		b.Notes = "\n`vendor` holds the SDK, so that nothing has to be downloaded. To have another version of it, remove that folder and\n" +
-			"run `go get " + sdkModule + "@latest`.\n"
+		b.Notes = "\n`quern` holds the SDK, so that nothing has to be downloaded; the line `replace` in `go.mod` says so. To have the published\n" +
+			"module in its place:\n\n    rm -r quern\n    go mod edit -dropreplace=" + sdkModule + " -droprequire=" + sdkModule + "\n" +
+			"    go get " + sdkModule + "@latest\n"
 	}
 	for _, folder := range []string{"templates/plugin", "templates/" + language} {
 		if err := addTemplates(files, folder, b); err != nil {
@@ -147,29 +146,25 @@ func fill(name, source string, b blanks) ([]byte, error) {
 // sdkModule is the Go module that has the SDK.
 const sdkModule = "github.com/quern-project/quern"
 
-// addSDK adds the SDK for Go as the vendored module of this program's version: it need not be published anywhere for the
-// new plugin to be built.
+// sdkFolder is where a new plugin has that module, of which go.mod says so. A vendored one would do until the first dependency: then
+// Go asks for the version that go.mod names, which need not be published anywhere.
+const sdkFolder = "quern/"
+
+// addSDK adds the SDK for Go as a module of its own.
 func addSDK(files map[string][]byte, b *blanks) error {
 	b.Version, b.GoVersion = sdkVersion(), sdkGoVersion
-	const vendored = "vendor/" + sdkModule + "/"
 	err := fs.WalkDir(sdk.Source, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(file, "_test.go") {
 			return err
 		}
-		files[vendored+"sdk/"+file], err = sdk.Source.ReadFile(file)
-		if folder := path.Join(sdkModule, "sdk", path.Dir(file)); !slices.Contains(b.Packages, folder) {
-			b.Packages = append(b.Packages, folder)
-		}
+		files[sdkFolder+"sdk/"+file], err = sdk.Source.ReadFile(file)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	slices.Sort(b.Packages)
-	if files[vendored+"LICENSE"], err = templates.ReadFile("templates/LICENSE"); err != nil {
-		return err
-	}
-	files["vendor/modules.txt"], err = fill("modules.txt", "# "+sdkModule+" [[.Version]]\n## explicit; go [[.GoVersion]]\n[[range .Packages]][[.]]\n[[end]]", *b)
+	files[sdkFolder+"go.mod"] = fmt.Appendf(nil, "module %s\n\ngo %s\n", sdkModule, sdkGoVersion)
+	files[sdkFolder+"LICENSE"], err = templates.ReadFile("templates/LICENSE")
 	return err
 }
 

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +41,7 @@ func TestPluginNew(t *testing.T) {
 			u.schema(dir)
 
 			commands := readmeCommands(t, dir)
-			if len(commands) != 5 {
+			if want := map[string]int{"go": 8, "c": 5}[language]; len(commands) != want {
 				t.Fatalf("the README has the commands %q", commands)
 			}
 			if got := u.shell(dir, commands[0]); got != "greet.wasm\n" {
@@ -70,6 +73,83 @@ func TestPluginNew(t *testing.T) {
 				t.Errorf("without parameters: exit %d: %s", r.status, r.stderr)
 			}
 		})
+	}
+}
+
+// A new plugin in Go is a module like any other: it gets a dependency, and at last the published SDK in the place of its own, as the
+// README says. Without a network nothing else is asked for.
+func TestPluginNewDependencies(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := filepath.Join(t.TempDir(), "greet")
+	u.must("plugin", "new", dir)
+	module := content(t, filepath.Join(dir, "go.mod"))
+	u.shell(dir, "go mod tidy && go mod verify && go mod vendor && rm -r vendor")
+	if tidy := content(t, filepath.Join(dir, "go.mod")); !bytes.Equal(tidy, module) {
+		t.Errorf("go mod tidy makes of go.mod\n%s", tidy)
+	}
+
+	proxy := t.TempDir()
+	offline := "export GOSUMDB=off GOFLAGS=-modcacherw GOMODCACHE=" + t.TempDir() + "; "
+	online := offline + "export GOPROXY=file://" + filepath.ToSlash(proxy) + "; "
+	const check = "go mod verify && go vet ./... && go test ./... && quern plugin build && quern plugin test"
+	publish(t, proxy, "example.com/words", map[string][]byte{
+		"go.mod":   []byte("module example.com/words\n\ngo 1.26.0\n"),
+		"words.go": []byte("package words\n\nconst Hello = \"Hello\"\n"),
+	})
+	use := []byte("package main\n\nimport \"example.com/words\"\n\nvar _ = words.Hello\n")
+	if err := os.WriteFile(filepath.Join(dir, "use.go"), use, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.shell(dir, online+"go get example.com/words && go mod tidy")
+	u.shell(dir, offline+check)
+
+	own := os.DirFS(filepath.Join(dir, "quern"))
+	files := map[string][]byte{}
+	err := fs.WalkDir(own, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files[name], err = fs.ReadFile(own, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, proxy, sdkModule, files)
+	u.shell(dir, online+strings.Join(readmeCommands(t, dir)[5:], " && "))
+	u.shell(dir, offline+check)
+	if got := u.shell(dir, offline+"go list -m "+sdkModule); got != sdkModule+" v1.0.0\n" {
+		t.Errorf("it is built with %s", got)
+	}
+}
+
+// publish puts the version v1.0.0 of a module into a folder that is a proxy for Go.
+func publish(t *testing.T, proxy, module string, files map[string][]byte) {
+	t.Helper()
+	var packed bytes.Buffer
+	z := zip.NewWriter(&packed)
+	for name, text := range files {
+		w, err := z.Create(module + "@v1.0.0/" + name)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(proxy, filepath.FromSlash(module), "@v")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{
+		"list": []byte("v1.0.0\n"), "v1.0.0.info": []byte(`{"Version": "v1.0.0"}`), "v1.0.0.mod": files["go.mod"], "v1.0.0.zip": packed.Bytes(),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

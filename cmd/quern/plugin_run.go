@@ -16,7 +16,6 @@ import (
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/service"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // localID is the task's ID in a run without Redis.
@@ -28,8 +27,9 @@ func newPluginRun(env environment) *cobra.Command {
 		Long: "Runs a plugin once with the manifest beside it, within the limits and to the outcome that it would have\n" +
 			"on a host; a handler with warm in its manifest is warmed first. What the manifest grants is there: HTTP\n" +
 			"and secrets as on a host, buckets and the checkpoint in memory, empty at the start and forgotten at the\n" +
-			"end; what it enqueues is printed to stderr and goes nowhere. Exit status: 0 it completed, 1 it failed,\n" +
-			"3 it is refused, 2 there is no such file.",
+			"end; what it enqueues is printed to stderr and goes nowhere. With --grants it has what a host with that\n" +
+			"file would give it in tasks of --tenant. Exit status: 0 it completed, 1 it failed, 3 it is refused,\n" +
+			"2 there is no such file.",
 		Example: "  quern plugin run thumbnails.wasm < photo.jpg > thumb.jpg",
 		Args:    arguments(1, 1),
 	}
@@ -73,7 +73,7 @@ func (p *localPlugin) run(cmd *cobra.Command, env environment, rung runtime.Rung
 	if l.module.Info().Kind == runtime.Handler && len(p.manifest.Capabilities.KV) > 0 {
 		fmt.Fprintln(stderr, "quern: the buckets are in memory: empty at the start, forgotten at the end")
 	}
-	outcome, children := l.run(ctx, outside, parameters, listener{
+	outcome, children := l.run(ctx, outside, parameters, observer{
 		log: func(line string) { fmt.Fprintln(stderr, line) },
 		progress: func(fraction float64, message string) {
 			fmt.Fprintf(stderr, "quern: progress %.0f %% %s\n", 100*fraction, message)
@@ -84,7 +84,7 @@ func (p *localPlugin) run(cmd *cobra.Command, env environment, rung runtime.Rung
 	}
 	if grant := p.manifest.Capabilities.Enqueue; outcome.Kind == runtime.Complete || grant != nil && grant.AfterCall {
 		for _, child := range children {
-			fmt.Fprintln(stderr, "quern: enqueued "+describe(child))
+			fmt.Fprintln(stderr, "quern: enqueued "+child)
 		}
 	}
 	if failure := host.Failure(outcome); failure != nil {
@@ -99,13 +99,14 @@ type loaded struct {
 	engine *runtime.Engine
 	module *runtime.Module
 	warm   []byte
+	limits runtime.Limits
 }
 
 // open loads the plugin as a host does. What is wrong with it is the error.
 func (p *localPlugin) open(cmd *cobra.Command, env environment, rung runtime.Rung) (_ *loaded, err error) {
 	ctx := cmd.Context()
 	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
-	l := &loaded{localPlugin: p}
+	l := &loaded{localPlugin: p, limits: p.manifest.Limits.WithDefaults()}
 	defer func() {
 		if err != nil {
 			l.close(context.WithoutCancel(ctx))
@@ -138,35 +139,43 @@ func (l *loaded) close(ctx context.Context) {
 	}
 }
 
-// listener hears what a task says while it runs.
-type listener struct {
+// observer is told what a task says while it runs, without the secrets that it was given.
+type observer struct {
 	log      func(line string)
 	progress func(fraction float64, message string)
 }
 
-// run runs a task as a host does, in an instance of a pool, with services of its own, and returns what it enqueued. What
+// run runs a task as a host does, in an instance of a pool, with services of its own, and describes what it enqueued. What
 // the start of a plugin was denied, which is in no task's log, is told to the log as well.
-func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, hear listener) (runtime.Outcome, []service.Child) {
-	services, children := outside.services(&l.manifest)
+func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, tell observer) (outcome runtime.Outcome, enqueued []string) {
+	var revealed host.Revealed
+	terms := plugins.NewTerms(&l.manifest, outside.grants, outside.tenant)
+	services, children := outside.services(terms, &l.manifest.Capabilities, &revealed)
+	log := func(line string) { tell.log(revealed.Hide(line)) }
 	var said, denied []string
-	outcome := l.module.Run(ctx, runtime.Call{
-		TaskID: localID, Queue: l.manifest.Queues[0], Tenant: queue.DefaultTenant, Plugin: l.name, Attempt: 1,
-		Input: parameters, Env: l.manifest.Capabilities.Env, Files: l.files, Limits: l.manifest.Limits.WithDefaults(),
-		Pool: localID, Warm: l.warm, Services: services, Progress: hear.progress,
+	outcome = l.module.Run(ctx, runtime.Call{
+		TaskID: localID, Queue: l.manifest.Queues[0], Tenant: outside.tenant, Plugin: l.name, Attempt: 1,
+		Input: parameters, Env: l.manifest.Capabilities.Env, Files: l.files, Limits: l.limits,
+		Pool: localID, Warm: l.warm, Services: services,
+		Progress: func(fraction float64, message string) { tell.progress(fraction, revealed.Hide(message)) },
 		Log: func(line string) {
 			if strings.HasPrefix(line, abi.ModuleName+".") {
 				said = append(said, line)
 			}
-			hear.log(line)
+			log(line)
 		},
 		Denied: func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) },
 	})
 	for _, line := range denied {
 		if line = oneLine(line); !slices.Contains(said, line) {
-			hear.log(line)
+			log(line)
 		}
 	}
-	return outcome, children()
+	outcome.Message, outcome.Stderr = revealed.Hide(outcome.Message), revealed.Hide(outcome.Stderr)
+	for _, child := range children() {
+		enqueued = append(enqueued, revealed.Hide(describe(child)))
+	}
+	return outcome, enqueued
 }
 
 // describe tells of a task that was enqueued what somebody who wrote the handler wants to see.

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -10,21 +13,23 @@ import (
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/service/memory"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // serviceOptions are the flags of what handlers may use outside of this process when they run without a host. They are
 // those of `quern serve`, so that a variable of the environment means the same to both.
 type serviceOptions struct {
-	host    hostOptions // of it, what a request by HTTP may do
-	secrets string
+	flags          *pflag.FlagSet
+	host           hostOptions // of it, what a request by HTTP may do
+	secrets        string
+	grants, tenant string
 }
 
 func newServiceOptions(f *pflag.FlagSet) *serviceOptions {
-	o := &serviceOptions{}
+	o := &serviceOptions{flags: f}
 	f.StringSliceVar(&o.host.networks, "allow-networks", nil, "networks that a handler may reach by HTTP beside the public ones, such as 127.0.0.0/8 (default none)")
 	f.StringVar(&o.host.proxy, "proxy", "", "`URL` of the proxy for what a handler sends by HTTP (default none, whatever the environment says)")
-	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: "+queue.DefaultTenant+"/NAME holds the one that a manifest names (default none)")
+	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
+	grantsOfTenantFlags(f, &o.grants, &o.tenant)
 	return o
 }
 
@@ -32,6 +37,8 @@ func newServiceOptions(f *pflag.FlagSet) *serviceOptions {
 type outside struct {
 	http    *egress.Client
 	secrets string // their folder; "" for none
+	grants  *plugins.HostGrants
+	tenant  string
 }
 
 func (o *serviceOptions) open() (*outside, error) {
@@ -39,41 +46,81 @@ func (o *serviceOptions) open() (*outside, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
-		return nil, usagef("secrets %q: is no folder that can be read: name the one that holds %s/NAME", o.secrets, queue.DefaultTenant)
+	grants, err := loadGrantsOf(o.flags, o.grants, o.tenant)
+	if err != nil {
+		return nil, err
 	}
-	return &outside{http: egress.New(config), secrets: o.secrets}, nil
+	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
+		return nil, usagef("secrets %q: is no folder that can be read: name the one that holds %s/NAME", o.secrets, o.tenant)
+	}
+	return &outside{http: egress.New(config), secrets: o.secrets, grants: grants, tenant: o.tenant}, nil
 }
 
 func (s *outside) close() { s.http.Close() }
 
-// services are those of one task, as far as the manifest grants them; what is kept is kept for this task alone. The
-// function tells what it has enqueued.
-func (s *outside) services(m *plugins.Manifest) (service.Set, func() []service.Child) {
-	granted := &m.Capabilities
-	set := service.Set{Checkpoint: &memory.Checkpoint{}, Config: m.Config}
-	if len(granted.KV) > 0 {
+// services are those of one task, as far as the terms grant them; what is kept is kept for this task alone. Secrets that
+// it is given are added to revealed. The function tells what it has enqueued.
+func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities, revealed *host.Revealed) (service.Set, func() []service.Child) {
+	granted := &terms.Capabilities
+	set := service.Set{Checkpoint: &memory.Checkpoint{}, Config: terms.Config}
+	if len(asked.KV) > 0 {
 		grants := make([]memory.Grant, len(granted.KV))
 		for i, g := range granted.KV {
 			grants[i] = memory.Grant{Bucket: g.Bucket, Write: g.Write, Quota: g.Quota}
 		}
-		set.KV = memory.NewStore().For(grants)
+		set.KV = memory.NewStore().ForUnder(grants, terms.DenyBucket)
 	}
-	if len(granted.HTTP) > 0 {
-		set.HTTP = s.http.For(queue.DefaultTenant, granted.HTTP)
+	if len(asked.HTTP) > 0 {
+		set.HTTP = s.requests(terms, asked.HTTP)
 	}
-	if len(granted.Secrets) > 0 {
-		set.Secrets = memory.Secrets{Names: granted.Secrets, Read: func(name string) ([]byte, error) {
-			return host.ReadSecret(s.secrets, queue.DefaultTenant, name)
+	if len(asked.Secrets) > 0 {
+		set.Secrets = memory.Secrets{Names: asked.Secrets, Read: func(name string) ([]byte, error) {
+			value, err := s.secret(terms, name)
+			if err == nil {
+				revealed.Add(name, value)
+			}
+			return value, err
 		}}
 	}
-	if granted.Enqueue == nil {
+	if asked.Enqueue == nil {
 		return set, func() []service.Child { return nil }
 	}
+	grant := cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{})
 	enqueuer := memory.NewEnqueuer(localID, func(c service.Child) error {
-		_, err := host.NewChild(granted.Enqueue, c)
+		if err := terms.DenyQueue(c.Queue); err != nil {
+			return err
+		}
+		_, err := host.NewChild(grant, c, localID)
 		return err
 	})
 	set.Enqueue = enqueuer
 	return set, enqueuer.Children
+}
+
+func (s *outside) requests(terms *plugins.Terms, asked []egress.Grant) service.HTTP {
+	if c := terms.Ceiling; c != nil {
+		return s.http.ForUnder(s.tenant, asked, egress.Ceiling{Grants: c.HTTP, Place: terms.Place()})
+	}
+	return s.http.For(s.tenant, asked)
+}
+
+// secret reads one that the manifest grants. What the host's grants say of it goes before what the folder has.
+func (s *outside) secret(terms *plugins.Terms, name string) ([]byte, error) {
+	if err := terms.DenySecret(name); err != nil {
+		return nil, err
+	}
+	secret, ok := terms.Secrets[name]
+	if !ok {
+		return host.ReadSecret(s.secrets, s.tenant, name)
+	}
+	value, err := secret.Read()
+	switch {
+	case errors.Is(err, plugins.ErrNoSecret):
+		return nil, fmt.Errorf("%w: %w", service.ErrNotFound, err)
+	case errors.Is(err, plugins.ErrSecretTooBig):
+		return nil, fmt.Errorf("%w: the secret %q: %w", service.ErrTooBig, name, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	}
+	return value, nil
 }

@@ -207,6 +207,64 @@ func TestPluginRunServices(t *testing.T) {
 	}
 }
 
+// With a host's grants a plugin has what the ceiling leaves of its manifest, and the tenant's config and secrets.
+func TestPluginRunGrants(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "").with(map[string]string{"QUERN_GRANTS": "/nowhere"}) // is a host's
+	dir := sourceFolder(t, map[string]string{"a.c": asking, "small.yaml": "name: small\nconfig: {size: 200x200}\ncapabilities:\n" +
+		"  kv: [{bucket: seen, access: rw}, {bucket: read}]\n  http: [{host: \"https://example.com\", methods: [GET]}]\n" +
+		"  secrets: [key, missing]\n  enqueue: {queues: [\"jobs.*\"], after: call}\ntests: [{input: g, output: out}]\n", "g": "g", "out": "300x300"})
+	u.must("plugin", "build", dir)
+	secrets := t.TempDir()
+	write(t, filepath.Join(secrets, "acme", "missing"), "from the folder")
+	write(t, filepath.Join(secrets, "key"), "from a file\n")
+	grants := filepath.Join(secrets, "grants.yaml")
+	write(t, grants, `
+acme: {config: {size: 300x300}, secrets: {key: {file: key}}}
+bound:
+  capabilities: {kv: [{bucket: "*"}], secrets: [missing], enqueue: {queues: ["*"]}}
+  secrets: {key: {value: 0123456789}, missing: {file: nowhere}}
+"*": {capabilities: {}}
+`)
+	place := func(line string) string {
+		return `the manifest grants it and the host does not: "bound" in ` + grants + ` would have to say: capabilities: {` + line + `}`
+	}
+	for _, test := range []struct {
+		tenant, input, want string
+		says                []string // on stderr
+	}{
+		{"acme", "g", "300x300", nil},
+		{"other", "g", "200x200", nil},
+		{"acme", "s", "from a filefrom the folder-3\n", nil},
+		{"acme", "k", "40\n80\n-3\n", nil},
+		{"bound", "k", "-3\n-3\n-3\n", []string{place(`kv: [{bucket: "seen", access: rw}]`), `bucket "read" is granted for reading only: the manifest would say`}},
+		{"bound", "s", "-3\n-4\n-3\n", []string{place(`secrets: ["key"]`), `the manifest does not grant the secret "other"`}},
+		{"bound", "e", "-3\n-3\n-3\n-3\n", []string{place(`enqueue: {queues: ["jobs.a"], after: call}`), `the queue "bills": add it to`}},
+		{"bound", "hhttps://example.com/", "-3\n", []string{`"bound" in ` + grants}},
+	} {
+		got := u.feed(test.input, "plugin", "run", filepath.Join(dir, "small.wasm"), "--grants", grants, "--tenant", test.tenant, "--secrets", secrets)
+		if got.status != exitDone || got.stdout != test.want {
+			t.Errorf("%s, %s: %+v, want %q", test.tenant, test.input, got, test.want)
+		}
+		for _, says := range test.says {
+			if !strings.Contains(got.stderr, says) {
+				t.Errorf("%s, %s: no %q in %s", test.tenant, test.input, says, got.stderr)
+			}
+		}
+	}
+	u.must("plugin", "test", dir, "--grants", grants, "--tenant", "acme")
+	if got := u.run("plugin", "test", dir, "--grants", grants); got.status != exitFailed {
+		t.Errorf("test of another tenant: %+v", got)
+	}
+	for flag, says := range map[string]string{
+		"--tenant=A": `quern: --tenant "A": use`, "--grants=" + grants + "x": "no such file or directory: name a YAML file",
+	} {
+		if got := u.run("plugin", "run", filepath.Join(dir, "small.wasm"), flag); got.status != exitUsage || !strings.Contains(got.stderr, says) {
+			t.Errorf("%s: %+v", flag, got)
+		}
+	}
+}
+
 func TestPreview(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{

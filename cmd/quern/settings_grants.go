@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // grantsFlag adds the flag that names the file of what tenants are granted.
@@ -30,4 +31,20 @@ func loadGrants(flags *pflag.FlagSet, path string, check func(*plugins.HostGrant
 		return nil, usagef("%s %q: %w: name a YAML file that this user may read", origin(flags.Lookup("grants")), path, errors.Unwrap(err))
 	}
 	return grants, nil
+}
+
+// grantsOfTenantFlags adds the flags of a command that tries what a host with that file would grant in tasks of a tenant.
+// The file is given at the call alone: that of a host on this machine says nothing of a plugin that is made for another.
+func grantsOfTenantFlags(f *pflag.FlagSet, path, tenant *string) {
+	grantsFlag(f, path)
+	notSettings(f, "grants")
+	f.StringVar(tenant, "tenant", queue.DefaultTenant, "whose grants to apply")
+}
+
+// loadGrantsOf reads the file that these flags name; nil if there is none.
+func loadGrantsOf(flags *pflag.FlagSet, path, tenant string) (*plugins.HostGrants, error) {
+	if err := queue.ValidTenant(tenant); err != nil {
+		return nil, usagef("%s %q: %s", origin(flags.Lookup("tenant")), tenant, tenantRule)
+	}
+	return loadGrants(flags, path, func(g *plugins.HostGrants) error { return g.CheckTenants([]string{tenant}) })
 }

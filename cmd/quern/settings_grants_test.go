@@ -127,6 +127,24 @@ func TestServeGrantsRefused(t *testing.T) {
 	}
 }
 
+// Of a manifest that cannot be read nothing is said but that: neither what it does not grant nor limits.
+func TestPluginCheckUnread(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"a": runtimetest.BuildCHandler(t, `#include "quern.h"
+QUERN_HANDLER int handle(void) { return quern_kv_get("seen", 4, "k", 1); }`)})
+	write(t, filepath.Join(dir, "a.yaml"), "limits: {memory: 1MiB}\ncapabilities:\n  kv: [{bucket: seen}]\n  http: [{hots: \"https://example.com\", methods: [GET]}]\n")
+	got := u.run("plugin", "check", dir+"/a.wasm")
+	if got.status != exitRefused || strings.Count(got.stdout, "\nrefused ") != 1 || !strings.Contains(got.stdout, `unknown key "hots"`) ||
+		strings.Contains(got.stdout, "\nlimits ") || strings.Contains(got.stdout, "16MiB") || !strings.Contains(got.stdout, "handler\n") {
+		t.Errorf("%+v", got)
+	}
+	got = u.run("plugin", "check", dir+"/a.wasm", "-o", "json")
+	if strings.Count(got.stdout, `"what":`) != 1 || strings.Contains(got.stdout, `"limits":{`) {
+		t.Errorf("as JSON: %+v", got)
+	}
+}
+
 func TestPluginCheckGrants(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")

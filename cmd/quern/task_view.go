@@ -204,7 +204,14 @@ func (v taskView) print(w io.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
 		rows = append(rows, [2]string{"label " + name, v.Labels[name]})
 	}
-	rows = append(rows, [][2]string{{"parent", v.Parent}, {"traceparent", v.Traceparent}, {"live id", v.LiveID}, {"dead id", v.DeadID}, {"handled by", v.Handled}}...)
+	rows = append(rows, [][2]string{
+		{"parent", v.Parent},
+		{"depth", positive(v.Depth)},
+		{"traceparent", v.Traceparent},
+		{"live id", v.LiveID},
+		{"dead id", v.DeadID},
+		{"handled by", v.Handled},
+	}...)
 	for _, attempt := range v.History {
 		rows = append(rows, attempt.row())
 	}

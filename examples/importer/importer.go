@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/quern-project/quern/sdk"
@@ -130,8 +129,8 @@ func get(ctx context.Context, service url.URL, cursor string) (*page, error) {
 	}
 	switch status := answer.Status; {
 	case status == 429 || status == 503:
-		seconds, _ := strconv.Atoi(answer.Value("Retry-After")) // 0 leaves the delay to the manifest
-		return nil, sdk.RetryAfter(fmt.Errorf("the service answered %d", status), time.Duration(seconds)*time.Second)
+		wait, _ := answer.RetryAfter() // 0 leaves the delay to the manifest
+		return nil, sdk.RetryAfter(fmt.Errorf("the service answered %d", status), wait)
 	case status >= 500:
 		return nil, fmt.Errorf("the service answered %d", status)
 	case status != 200:

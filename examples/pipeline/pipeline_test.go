@@ -3,7 +3,10 @@ package pipeline
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -44,13 +47,99 @@ func TestPlugins(t *testing.T) {
 			for range 2 {
 				plugin.Quern.Start(t, redis, plugins)
 			}
-			client, err := queue.New(redis, queue.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
-			run(t, client, attempts)
+			run(t, newClient(t, redis), attempts)
 		})
+	}
+	t.Run("OKShorter", func(t *testing.T) {
+		t.Parallel()
+		redis := queuetest.Start(t).URL()
+		plugin.Quern.Start(t, redis, plugin.Install(t, `part: "8192"`, `part: "8"`))
+		shorter(t, newClient(t, redis))
+	})
+	t.Run("README", func(t *testing.T) {
+		t.Parallel()
+		redis := queuetest.Start(t).URL()
+		plugin.Quern.Start(t, redis, plugin.Install(t, `part: "8192"`, `part: "8"`))
+		listing(t, plugin.Quern, redis)
+	})
+}
+
+func newClient(t *testing.T, redis string) *queue.Client {
+	t.Helper()
+	client, err := queue.New(redis, queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// shorter sends a document, deletes its tasks, and sends a shorter one under the same ID: what is kept of the first one, of which
+// there is a part more, must not be taken for the second one's.
+func shorter(t *testing.T, client *queue.Client) {
+	t.Helper()
+	for _, text := range []string{"millers grind corn", "querns grind"} {
+		if _, err := client.Queue("split").Enqueue(t.Context(), []byte(text), queue.Options{ID: "book-1"}); err != nil {
+			t.Fatal(err)
+		}
+		words := len(strings.Fields(text))
+		if got, want := reported(t, client, "book-1"), (report{"book-1", words, 0, words, len(text)}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		ids := map[string][]string{"split": {"book-1"}, "merge": {"book-1.report"}}
+		for part := range words {
+			ids["count"] = append(ids["count"], fmt.Sprintf("book-1.%d", part+1))
+		}
+		for name, ids := range ids {
+			for _, id := range ids {
+				exampletest.Eventually(t, id+" is finished and deleted", func() bool {
+					return client.Queue(name).Delete(t.Context(), id) == nil
+				})
+			}
+		}
+	}
+}
+
+// listing runs what the README says to do beside the host, with a document of a hundred parts: its report does not exist yet when
+// split is complete.
+func listing(t *testing.T, quern *exampletest.Quern, redis string) {
+	t.Helper()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("```sh\n(quern enqueue (?s:.*?))```").FindSubmatch(readme)
+	if found == nil {
+		t.Fatal("the README has no listing that begins with quern enqueue")
+	}
+	document := filepath.Join(t.TempDir(), "document")
+	if err := os.WriteFile(document, []byte(strings.Repeat("grinds.\n", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const given = "< ../../README.md"
+	script := string(found[1])
+	if !strings.Contains(script, given) {
+		t.Fatalf("the listing has no %q:\n%s", given, script)
+	}
+	// As quern dev would, the host serves before anything is enqueued.
+	client := newClient(t, redis)
+	for _, name := range []string{"split", "count", "merge"} {
+		exampletest.Eventually(t, name+" is served", func() bool {
+			served, err := client.Queue(name).HasListener(t.Context())
+			return err == nil && served
+		})
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.Replace(script, given, "< "+document, 1))
+	cmd.Env = append(os.Environ(), "QUERN_REDIS_URL="+redis, "PATH="+filepath.Dir(quern.Path)+":"+os.Getenv("PATH"))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s\n%s", err, stdout, &stderr)
+	}
+	const want = `{"document":"book-1","parts":100,"lines":100,"words":100,"bytes":800}`
+	if !strings.HasPrefix(string(stdout), "100 parts, ") || !strings.Contains(string(stdout), want) {
+		t.Errorf("%s\n%s\nwant %s", stdout, &stderr, want)
 	}
 }
 
@@ -81,33 +170,41 @@ func run(t *testing.T, client *queue.Client, attempts int) {
 	parts := 0
 	for i, text := range texts {
 		id := specs[i].ID
-		exampletest.Eventually(t, id+" is reported", func() bool {
-			task, err := client.Task(t.Context(), id+".report")
-			return err == nil && task.Status.Finished()
-		})
-		task, err := client.Task(t.Context(), id+".report")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got report
-		if err := json.Unmarshal(task.Result, &got); err != nil {
-			t.Fatalf("%v in the report %q: %+v", err, task.Result, task.Failure())
-		}
+		got := reported(t, client, id)
 		parts += got.Parts
 		want := report{id, got.Parts, strings.Count(text, "\n"), len(strings.Fields(text)), len(text)}
 		if got != want || len(text) > 400 && got.Parts < 2 {
 			t.Errorf("%+v, want %+v", got, want)
 		}
-		chain(t, client, task, id, attempts)
+		chain(t, client, id, attempts)
 	}
 	settled(t, client, "split", len(texts))
 	settled(t, client, "count", parts)
 	settled(t, client, "merge", len(texts))
 }
 
-// chain follows the parents of a report to its document.
-func chain(t *testing.T, client *queue.Client, task *queue.Task, document string, attempts int) {
+// reported waits for the report on a document.
+func reported(t *testing.T, client *queue.Client, document string) (got report) {
 	t.Helper()
+	var task *queue.Task
+	exampletest.Eventually(t, document+" is reported", func() bool {
+		var err error
+		task, err = client.Task(t.Context(), document+".report")
+		return err == nil && task.Status.Finished()
+	})
+	if err := json.Unmarshal(task.Result, &got); err != nil {
+		t.Fatalf("%v in the report %q: %+v", err, task.Result, task.Failure())
+	}
+	return got
+}
+
+// chain follows the parents of a report to its document.
+func chain(t *testing.T, client *queue.Client, document string, attempts int) {
+	t.Helper()
+	task, err := client.Task(t.Context(), document+".report")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if task.Queue != "merge" || task.Attempts != 1 || task.Key != document || !strings.HasPrefix(task.Parent, document+".") {
 		t.Errorf("task %s of %s, key %s, has the parent %s and took %d attempts", task.ID, task.Queue, task.Key, task.Parent, task.Attempts)
 	}

@@ -74,6 +74,8 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("exit %d, stdout %q, stderr %q, want 1, nothing and the reason", got.Exit, got.Stdout, got.Stderr)
 	}
 
+	plugin.Cases(t, 2)
+
 	host := plugin.Serve(t)
 	for range 3 {
 		if got := host.Run(t, sample(t)); got.Exit != 0 || string(got.Stdout) != string(want) {

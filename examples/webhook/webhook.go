@@ -78,7 +78,7 @@ func send(ctx context.Context, task *sdk.Task, d delivery) (receipt, error) {
 	case err != nil: // no answer, or the manifest does not grant the host: either may be mended
 		return receipt{}, fmt.Errorf("send the webhook: %w", err)
 	}
-	return receipt{answer.Status}, judge(answer, now)
+	return receipt{answer.Status}, judge(answer)
 }
 
 func signingKey() (signature.Key, error) {
@@ -94,15 +94,15 @@ func signingKey() (signature.Key, error) {
 }
 
 // judge is what the receiver's answer means to the task.
-func judge(answer *fetch.Response, now time.Time) error {
+func judge(answer *fetch.Response) error {
 	status := answer.Status
 	err := fmt.Errorf("the receiver answered %d", status)
-	wait, named := retryAfter(answer.Header["retry-after"], now)
+	wait, _ := answer.RetryAfter()
 	switch {
 	case status >= 200 && status < 300:
 		return nil
-	case named && (status == 429 || status == 503):
-		return sdk.RetryAfter(err, wait)
+	case wait > 0 && (status == 429 || status == 503):
+		return sdk.RetryAfter(err, min(wait, longestWait))
 	case status == 408 || status == 429 || status >= 500:
 		return err // later, as the manifest says: each time it waits twice as long
 	case status >= 300 && status < 400:
@@ -110,17 +110,4 @@ func judge(answer *fetch.Response, now time.Time) error {
 		return sdk.Fatal(fmt.Errorf("%w, a redirect: send webhooks to its new URL", err))
 	}
 	return sdk.Fatal(err)
-}
-
-// retryAfter reads the header Retry-After (RFC 9110 §10.2.3): seconds, or a date.
-func retryAfter(values []string, now time.Time) (wait time.Duration, ok bool) {
-	if len(values) == 0 {
-		return 0, false
-	}
-	if seconds, err := strconv.ParseUint(values[0], 10, 31); err == nil {
-		wait = time.Duration(seconds) * time.Second
-	} else if date, err := time.Parse("Mon, 02 Jan 2006 15:04:05 GMT", values[0]); err == nil {
-		wait = date.Sub(now)
-	}
-	return min(wait, longestWait), wait > 0
 }

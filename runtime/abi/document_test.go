@@ -1,10 +1,18 @@
 package abi
 
 import (
+	"context"
+	"encoding/hex"
 	"fmt"
+	"math"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/runtime/service/memory"
 )
 
 // TestDocument compares the tables of sdk/ABI.md with the code: names, parameters, where a function works, and errors.
@@ -73,4 +81,103 @@ func parameters(text string) string {
 		}
 	}
 	return strings.Join(list, " ")
+}
+
+// exampleHTTP answers every request as the page's example says.
+type exampleHTTP struct{}
+
+func (exampleHTTP) Do(_ context.Context, r service.Request) (service.Response, error) {
+	if r.Method != "GET" {
+		return service.Response{}, service.ErrDenied
+	}
+	return service.Response{Status: 200, Headers: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte("hi")}, nil
+}
+
+// examplesID is as long as the IDs are that the host makes.
+const examplesID = "11e0d1a5-6a0e-4d7c-9a3f-0c2d8b1f5e"
+
+// TestExamples does what the page's examples in bytes do.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../sdk/ABI.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "## Examples in bytes\n")
+	if !found {
+		t.Fatal("the page has no examples")
+	}
+	store := memory.NewStore()
+	g := setup(t, 1, Config{Task: Task{ID: examplesID, Attempt: 2}, Services: service.Set{
+		KV: store.For([]memory.Grant{{Bucket: "thumbs", Write: true, Quota: 1 << 20}}), HTTP: exampleHTTP{},
+		Enqueue: memory.NewEnqueuer(examplesID, func(service.Child) error { return nil }),
+	}})
+	called := map[string]bool{}
+	for _, block := range regexp.MustCompile("(?s)```text\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		for line := range strings.Lines(block[1]) {
+			called[g.example(strings.TrimSpace(line))] = true
+		}
+	}
+	for _, name := range []string{"kv_get", "kv_set", "kv_swap", "kv_list", "kv_increment", "task_number", "enqueue", "http", "result_read"} {
+		if !called[name] {
+			t.Errorf("no example of %s", name)
+		}
+	}
+}
+
+var (
+	exampleCall  = regexp.MustCompile(`^([a-z_]+)\(([-0-9, ]*)\) = ([A-Z]+|[0-9]+)$`)
+	exampleBytes = regexp.MustCompile("^([0-9]+) (←|→) (?:`(.*)`|([0-9a-f ]+))$")
+)
+
+// example does one line of the page's examples, and answers which function it calls, if any.
+func (g *guest) example(line string) string {
+	g.t.Helper()
+	if m := exampleBytes.FindStringSubmatch(line); m != nil {
+		at, err := strconv.ParseUint(m[1], 10, 16)
+		if err != nil {
+			g.t.Fatalf("%s: %v", line, err)
+		}
+		text := m[3]
+		if m[4] != "" {
+			data, err := hex.DecodeString(strings.ReplaceAll(m[4], " ", ""))
+			if err != nil {
+				g.t.Fatalf("%s: %v", line, err)
+			}
+			text = string(data)
+		}
+		if m[2] == "←" {
+			g.put(uint32(at), text)
+		} else if got := string(g.get(uint32(at), uint32(len(text)))); got != text {
+			g.t.Errorf("%s: there is %q", line, got)
+		}
+		return ""
+	}
+	m := exampleCall.FindStringSubmatch(line)
+	if m == nil {
+		g.t.Fatalf("%q is no example", line)
+	}
+	f, ok := g.functions[m[1]]
+	if !ok {
+		g.t.Fatalf("%s: there is no such function", line)
+	}
+	var arguments []uint64
+	for field := range strings.SplitSeq(m[2], ", ") {
+		if field == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil || len(arguments) == len(f.Params) {
+			g.t.Fatalf("%s: argument %q: %v", line, field, err)
+		}
+		if f.Params[len(arguments)] == i32 {
+			n &= math.MaxUint32
+		}
+		arguments = append(arguments, uint64(n))
+	}
+	got := g.call(m[1], arguments...)
+	if text := strconv.Itoa(int(got)); got < 0 && names[got] != m[3] || got >= 0 && text != m[3] {
+		g.t.Errorf("%s: it answers %d %s", line, got, names[got])
+	}
+	return m[1]
 }

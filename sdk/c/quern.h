@@ -7,7 +7,7 @@
 //		int32_t size = quern_input(name, sizeof name);
 //		if (size < 0) return quern_fail(QUERN_FATAL, "the input is longer than a name");
 //		quern_output_write(QUERN_TEXT("Hello, "));
-//		return quern_output_write(name, size);
+//		return quern_output_write(name, (uint32_t)size);
 //	}
 //
 // The first part declares the functions of quern_v1, each under its name with quern_ before it: a module imports those
@@ -126,7 +126,7 @@ QUERN_IMPORT(input_size) int32_t quern_input_size(void);
 // Copies from the input, from an offset on, and returns how many bytes: fewer than capacity at the end, 0 behind it. Piece by
 // piece:
 //
-//	for (int32_t at = 0, n; (n = quern_input_read(at, piece, sizeof piece)) > 0; at += n) use(piece, n);
+//	for (int32_t at = 0, n; (n = quern_input_read((uint32_t)at, piece, sizeof piece)) > 0; at += n) use(piece, n);
 QUERN_IMPORT(input_read) int32_t quern_input_read(uint32_t offset, void *to, uint32_t capacity);
 
 // Appends to the task's result. QUERN_ETOOBIG over limits.output of the manifest: then nothing is appended.
@@ -316,7 +316,7 @@ static inline int32_t quern_slot(int32_t answer, void *to, uint32_t capacity) {
 //
 //	int32_t size = quern_slot(quern_kv_list(QUERN_TEXT("thumbs"), NULL, 0, NULL, 0, 50), room, sizeof room);
 //	if (size < 0) return size;
-//	quern_view list = quern_view_of(room, size), key;
+//	quern_view list = quern_view_of(room, (uint32_t)size), key;
 //	while (quern_next_key(&list, &key)) quern_kv_delete(QUERN_TEXT("thumbs"), QUERN_VIEW(key));
 static inline int quern_next_key(quern_view *list, quern_view *key) {
 	if (list->size < 4) return 0;
@@ -446,8 +446,10 @@ static inline void quern_add_string(quern_builder *b, const void *text, uint32_t
 //
 // An object that did not fit has no end, so that no function takes it: it is QUERN_EINVAL.
 
-// Begins an object in memory of the caller's.
+// Begins an object in memory of the caller's, of 1 byte at least: with a capacity of 0 it traps, for nothing is no object but
+// stands for none where fields or options may be left out.
 static inline quern_builder quern_object(void *room, uint32_t capacity) {
+	if (capacity == 0) __builtin_trap();
 	quern_builder b = quern_build(room, capacity);
 	quern_add(&b, "{", 1);
 	return b;

@@ -48,12 +48,13 @@ func TestHeader(t *testing.T) {
 		"C99Freestanding": slices.Concat(bare, []string{"-O2", "-std=c99"}),
 		"C11Bare":         slices.Concat(bare, []string{"-O0", "-std=c11"}),
 		"C++17":           slices.Concat(wasi, []string{"-O2", "-std=c++17", "-x", "c++", "-fno-exceptions"}),
+		"C++17System":     slices.Concat(wasi, []string{"-O2", "-std=c++17", "-x", "c++", "-fno-exceptions", "-Wold-style-cast", "-isystem", "../c"}),
 		"C++17Bare":       slices.Concat(bare, []string{"-Os", "-std=c++17", "-x", "c++"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := filepath.Join(t.TempDir(), "header.wasm")
-			strict := []string{"-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"}
+			strict := []string{"-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wsign-conversion", "-Werror"}
 			arguments := slices.Concat(flags, strict, []string{"-s", "-I../c", "-o", out, "testdata/header.c"})
 			if said, err := exec.CommandContext(t.Context(), compiler, arguments...).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, said)
@@ -76,6 +77,10 @@ func TestHeader(t *testing.T) {
 			})
 			if got.Kind != runtime.Complete || string(got.Output) != "output" {
 				t.Errorf("%s: %s, output %q", got.Kind, got.Message, got.Output)
+			}
+			got = loaded.Run(t.Context(), runtime.Call{TaskID: "two", Attempt: 1, Input: []byte("no room"), Pool: "header"})
+			if got.Kind != runtime.Trap {
+				t.Errorf("an object without room: %s: %s", got.Kind, got.Message)
 			}
 			if len(lines) == 0 || lines[len(lines)-1] != "warning: mind the gap" {
 				t.Errorf("log %q", lines)
@@ -146,13 +151,13 @@ func TestReadmeOfC(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			command = strings.Replace(command, "clang-14", clang(t)+" -Wall -Wextra -Wpedantic -Werror -std=c99 -I"+absolute, 1)
+			command = strings.Replace(command, "clang-14", clang(t)+" -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Werror -std=c99 -I"+absolute, 1)
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
 			cmd.Dir = dir
 			if said, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v\n%s", command, err, said)
 			}
-			n := start(t, dir)
+			n := start(t, dir).bounded(t)
 			id, err := n.client.Queue("hello").Enqueue(n.ctx, []byte("Ada"), queue.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -30,8 +30,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// patience bounds what a test waits for.
-const patience = 2 * time.Minute
+// patience bounds each task that a test waits for; the first one of a language waits for the compiler, too.
+const patience = 5 * time.Minute
 
 // shared is what the hosts of all languages have in common; set by TestMain.
 var shared struct {
@@ -108,11 +108,21 @@ var variants = map[string]func(manifest string) string{
 	"call": func(manifest string) string {
 		return strings.Replace(manifest, "after: complete", "after: call, depth: 1", 1)
 	},
-	"warm": func(manifest string) string { return manifest + "warm: {input: warm.txt}\n" },
+	"warm":     warmed("warm"),
+	"warm-raw": warmed("warm-raw"),
+	"cold":     warmed("cold"),
 }
 
-// warmth is the input of the call that warms the variant of that name.
-const warmth = "remember warmed\n"
+// warmth are the inputs of the calls that warm the variants of these names. The one of cold needs a task.
+var warmth = map[string]string{
+	"warm":     "size\nsum\nsleep 1\ncancelled\nlog 2 warm\nremember warmed\n",
+	"warm-raw": "raw retry_after 3600000\nraw error_set @warm\nraw input_read 4 & 11\nraw input_size\nremember warmed\n",
+	"cold":     "remember warmed\nget kit warm\n",
+}
+
+func warmed(name string) func(manifest string) string {
+	return func(manifest string) string { return manifest + "warm: {input: " + name + ".txt}\n" }
+}
 
 // folder has the guest in all its variants.
 func folder(t *testing.T, guest []byte) string {
@@ -122,7 +132,10 @@ func folder(t *testing.T, guest []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string][]byte{"warm.txt": []byte(warmth)}
+	files := map[string][]byte{}
+	for name, input := range warmth {
+		files[name+".txt"] = []byte(input)
+	}
 	for name, vary := range variants {
 		files[name+".wasm"] = guest
 		files[name+".yaml"] = []byte(addressed(vary(string(manifest))))
@@ -140,14 +153,23 @@ func addressed(text string) string {
 	return strings.NewReplacer("URL", shared.url, "CLOSED", shared.closed).Replace(text)
 }
 
+// bounded is the node for one test, which has its own time.
+func (n *node) bounded(t *testing.T) *node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	one := *n
+	one.ctx = ctx
+	return &one
+}
+
 // start starts a host that serves a folder of plugins until the test ends, for a tenant of its own.
 func start(t *testing.T, dir string) *node {
 	t.Helper()
 	server := queuetest.Shared(t)
 	n := &node{tenant: queuetest.Tenant()}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	n.ctx = ctx
 	var log bytes.Buffer
 	logger := hclog.New(&hclog.LoggerOptions{Output: &log})
 	client, err := queue.NewFromRedis(server.Client(t), queue.Config{Tenant: n.tenant})

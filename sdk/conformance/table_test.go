@@ -48,11 +48,14 @@ type behavior struct {
 		Attempts, Depth          int
 		Deadline                 time.Time
 	}
-	// Again runs the task a second time, and what becomes of that is the same. Differs says that the result is another one.
+	// Again runs the task a second time, and what becomes of that is the same. Differs says that what {hex} stands for in the
+	// result is another one.
 	Again, Differs bool
 
 	// What becomes of it: it is complete with this result, or it has failed for this reason with this error.
+	// The first line of Result is there as often as Repeated says, if it does.
 	Result        string
+	Repeated      int
 	Reason, Error string
 	Exit          int
 	Attempts      int // that counted; 0 for one if it failed, else for none beside the last
@@ -62,6 +65,7 @@ type behavior struct {
 	Progress      float64
 	Message       string
 	Children      []child
+	More          int // children beside these
 }
 
 // child is a task that the behavior has enqueued.
@@ -141,20 +145,15 @@ func TestTable(t *testing.T) {
 			}
 		}
 		for line := range strings.Lines(b.Input) {
-			words := strings.Fields(line)
-			switch words[0] {
-			case "on":
-				words = words[2:]
-			case "once":
-				words = words[1:]
-			case "raw":
-				covered[words[1]] = true
+			verb, function := called(line)
+			if verb == "" {
+				continue
 			}
-			call, ok := all.Calls[words[0]]
+			call, ok := all.Calls[verb]
 			if !ok {
-				t.Errorf("%s: %q is no call", b.Name, words[0])
+				t.Errorf("%s: %q is no call", b.Name, verb)
 			}
-			covered[words[0]+" "] = true
+			covered[verb+" "], covered[function] = true, true
 			for _, function := range call.Uses {
 				covered[function] = true
 			}
@@ -172,6 +171,36 @@ func TestTable(t *testing.T) {
 	for _, name := range specified(t) {
 		if !covered[name] && all.Elsewhere[name] == "" {
 			t.Errorf("no behavior has %s", name)
+		}
+	}
+}
+
+// called is the verb of a line of an input, and the function that a raw call names. There is neither in a line that is nothing.
+func called(line string) (verb, function string) {
+	words := append(strings.Fields(line), "", "", "", "")
+	switch {
+	case strings.HasPrefix(words[0], "#"):
+		return "", ""
+	case words[0] == "on":
+		words = words[2:]
+	case words[0] == "once":
+		words = words[1:]
+	}
+	if words[0] == "raw" {
+		function = words[1]
+	}
+	return words[0], function
+}
+
+func TestCalled(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string][2]string{
+		"": {}, "\n": {}, "# nothing\n": {}, "#nothing": {}, "on": {}, "on 2": {}, "once": {},
+		"size\n": {"size"}, "on 2 size": {"size"}, "once end 75 -": {"end"}, "raw http 0 0 0 0": {"raw", "http"}, "raw": {"raw"},
+		"on 1 raw random & 1": {"raw", "random"},
+	} {
+		if verb, function := called(line); verb != want[0] || function != want[1] {
+			t.Errorf("%q calls %q %q, want %q", line, verb, function, want)
 		}
 	}
 }

@@ -53,10 +53,10 @@ func Post(ctx context.Context, url, contentType string, body []byte) (*Response,
 
 // Do sends a request and waits for the answer. An answer of any status is one: see Response.Err.
 //
-// The errors are [sdk.ErrDenied] if the manifest does not grant the method or the host, [sdk.ErrInvalid] if URL or header mean nothing,
-// [sdk.ErrTooBig] if body or answer are larger than one may be, [sdk.ErrUnavailable] if there was no answer in time, beside
-// which there is the context's error if it has ended, and [sdk.ErrNoHost] outside of a handler's task. Their text has the URL
-// without its query, for it may become the task's error.
+// The errors are [sdk.ErrDenied] if the manifest does not grant the method or the host, [sdk.ErrInvalid] if URL or header mean
+// nothing, [sdk.ErrTooBig] if body or answer are larger than one may be, [sdk.ErrUnavailable] if there was no answer in time,
+// beside which there is the context's error if it has ended, and [sdk.ErrNoHost] outside of a handler's task. Their text has the
+// URL without its query, for it may become the task's error.
 func Do(ctx context.Context, r Request) (*Response, error) {
 	if r.Method == "" {
 		r.Method = "GET"
@@ -121,19 +121,34 @@ func (r *Response) Err() error {
 	err := fmt.Errorf("the answer has status %d", r.Status)
 	switch r.Status {
 	case 408, 425, 429, 500, 502, 503, 504:
-		return sdk.RetryAfter(err, r.retryAfter())
+		after, _ := r.RetryAfter()
+		return sdk.RetryAfter(err, after)
 	}
 	return err
 }
 
-// retryAfter is what the header of that name says (RFC 9110 §10.2.3); 0 if it says nothing.
-func (r *Response) retryAfter() time.Duration {
-	value := r.Value("Retry-After")
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
+// mostRetryAfter is the longest delay that RetryAfter tells: as long as sdk.RetryAfter takes.
+const mostRetryAfter = 365 * 24 * time.Hour
+
+// RetryAfter is how long the answer's header of that name asks to wait, whatever its status: it is a number of seconds or a date
+// (RFC 9110 §10.2.3). A date that is over is no time at all, and more than a year counts as a year. False if there is no such
+// header, or none that means anything.
+func (r *Response) RetryAfter() (time.Duration, bool) {
+	value := strings.Trim(r.Value("Retry-After"), " \t")
+	if value != "" && strings.Trim(value, "0123456789") == "" {
+		seconds, err := strconv.ParseUint(value, 10, 64)
+		if err != nil || seconds > uint64(mostRetryAfter/time.Second) {
+			return mostRetryAfter, true
+		}
+		return time.Duration(seconds) * time.Second, true
 	}
-	if at, err := time.Parse("Mon, 02 Jan 2006 15:04:05 GMT", value); err == nil {
-		return time.Until(at)
+	for _, layout := range dates {
+		if at, err := time.Parse(layout, value); err == nil {
+			return min(max(time.Until(at), 0), mostRetryAfter), true
+		}
 	}
-	return 0
+	return 0, false
 }
+
+// dates are the forms of a date that a recipient has to know (RFC 9110 §5.6.7); all of them are UTC.
+var dates = [...]string{"Mon, 02 Jan 2006 15:04:05 GMT", "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC}

@@ -84,7 +84,7 @@ func TestResponseErr(t *testing.T) {
 			{503, "0", false, true, 0},
 			{503, "-5", false, true, 0},
 			{503, "soon", false, true, 0},
-			{503, "99999999999", false, true, 0},
+			{503, "99999999999", false, true, 365 * 24 * time.Hour},
 			{503, "Sat, 01 Jan 2000 00:01:00 GMT", false, true, time.Minute},
 			{503, "Fri, 31 Dec 1999 00:01:00 GMT", false, true, 0},
 			{503, "2147483647", false, true, 365 * 24 * time.Hour},
@@ -97,6 +97,33 @@ func TestResponseErr(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	synctest.Test(t, func(t *testing.T) { // its clock stands at midnight of 2000
+		for value, want := range map[string]time.Duration{
+			"0": 0, "7": 7 * time.Second, " 7\t": 7 * time.Second, "007": 7 * time.Second,
+			"31536000": year, "31536001": year, "9223372037": year, "18446744073709551616": year, strings.Repeat("9", 1000): year,
+			"Sat, 01 Jan 2000 00:01:00 GMT": time.Minute, "Saturday, 01-Jan-00 00:01:00 GMT": time.Minute, "Sat Jan  1 00:01:00 2000": time.Minute,
+			"Fri, 31 Dec 1999 00:01:00 GMT": 0, "Mon, 01 Jan 0001 00:00:00 GMT": 0, "Fri, 31 Dec 9999 00:00:00 GMT": year,
+		} {
+			r := &Response{Header: map[string][]string{"retry-after": {value, "1"}}}
+			if got, ok := r.RetryAfter(); got != want || !ok {
+				t.Errorf("%.30q: %v, %t, want %v", value, got, ok, want)
+			}
+		}
+		for _, value := range []string{"", " ", "-5", "+5", "1.5", "0x1", "5 s", "soon", "Sat, 01 Jan 2000 00:01:00 CET"} {
+			r := &Response{Header: map[string][]string{"retry-after": {value}}}
+			if got, ok := r.RetryAfter(); got != 0 || ok {
+				t.Errorf("%q: %v", value, got)
+			}
+		}
+	})
+	if got, ok := (&Response{}).RetryAfter(); got != 0 || ok {
+		t.Errorf("no header: %v", got)
+	}
 }
 
 func TestFormat(t *testing.T) {

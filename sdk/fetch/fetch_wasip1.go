@@ -2,18 +2,14 @@ package fetch
 
 import (
 	"context"
-	"unsafe"
 
 	"github.com/quern-project/quern/sdk"
+	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
 //go:wasmimport quern_v1 http
 //go:noescape
 func http(head, body string) int32
-
-//go:wasmimport quern_v1 result_read
-//go:noescape
-func resultRead(offset uint32, p *byte, n uint32) int32
 
 // do asks the host.
 func do(_ context.Context, r Request) (*Response, error) {
@@ -21,17 +17,9 @@ func do(_ context.Context, r Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := http(view(head), view(r.Body))
-	if size < 0 {
-		return nil, sdk.HostError(size)
+	answer, errno := guest.Slot(http(guest.View(head), guest.View(r.Body)))
+	if errno < 0 {
+		return nil, sdk.HostError(errno)
 	}
-	answer := make([]byte, size)
-	n := resultRead(0, unsafe.SliceData(answer), uint32(len(answer)))
-	if n < 0 {
-		return nil, sdk.HostError(n)
-	}
-	return parse(answer[:n])
+	return parse(answer)
 }
-
-// view is the bytes as a text that is read at once and not kept.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
+
+	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
 // format writes what quern_v1 wants to know of a request beside its body.
@@ -15,16 +16,7 @@ func format(r Request) ([]byte, error) {
 		URL     string              `json:"url"`
 		Header  map[string][]string `json:"headers,omitempty"`
 		Timeout int64               `json:"timeout_ms,omitempty"`
-	}{r.Method, r.URL, r.Header, roundedUp(r.Timeout)})
-}
-
-// roundedUp is in milliseconds, so that a short time is not none.
-func roundedUp(d time.Duration) int64 {
-	ms := max(d, 0).Milliseconds()
-	if d > 0 && d%time.Millisecond > 0 {
-		ms++
-	}
-	return ms
+	}{r.Method, r.URL, r.Header, guest.Milliseconds(max(r.Timeout, 0))})
 }
 
 // parse reads what quern_v1 answers: the length of the head in 4 bytes, the head, and the body.

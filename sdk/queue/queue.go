@@ -224,8 +224,8 @@ func (o *Options) validate() error {
 			return err
 		}
 	}
-	if o.Delay < 0 {
-		return fmt.Errorf("%w: delay %s: use 0 or more", ErrInvalid, o.Delay)
+	if o.Delay < 0 || o.Delay > longest {
+		return fmt.Errorf("%w: delay %s: use 0s to %s", ErrInvalid, o.Delay, longest)
 	}
 	if o.Delay > 0 && !o.At.IsZero() {
 		return fmt.Errorf("%w: both a delay and a time: give one of them", ErrInvalid)

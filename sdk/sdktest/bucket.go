@@ -119,7 +119,7 @@ func (b *Bucket) put(key string, e entry) error {
 	return nil
 }
 
-// lasting is an entry with a copy of the value.
+// lasting is an entry with a copy of the value. The time is in milliseconds, 0 for ever.
 func (b *Bucket) lasting(value []byte, ttl int64) entry {
 	e := entry{value: append(make([]byte, 0, len(value)), value...)}
 	if ttl > 0 {
@@ -175,6 +175,9 @@ func (r *run) Get(bucket, key string) ([]byte, error) {
 }
 
 func (r *run) Set(bucket, key string, value []byte, ttl int64) error {
+	if ttl < 0 {
+		return sdk.ErrInvalid
+	}
 	b, unlock, err := r.bucket("kv_set", bucket, true, key)
 	if err != nil {
 		return err
@@ -237,6 +240,9 @@ func (r *run) Increment(bucket, key string, delta int64) (int64, error) {
 }
 
 func (r *run) Swap(bucket, key string, old, value []byte, ttl int64) (present []byte, err error) {
+	if ttl < 0 {
+		return nil, sdk.ErrInvalid
+	}
 	b, unlock, err := r.bucket("kv_swap", bucket, true, key)
 	if err != nil {
 		return nil, err

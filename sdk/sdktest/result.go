@@ -48,7 +48,8 @@ type Result struct {
 	Progress []Progress
 	// Checkpoint is the last one, of this run or of one before; nil if there is none.
 	Checkpoint []byte
-	// Enqueued are the tasks that come into being.
+	// Enqueued are the tasks that come into being: not one whose ID, or whose Options.Unique, a task of this Harness has already.
+	// None of them is ever finished.
 	Enqueued []Enqueued
 }
 
@@ -109,7 +110,10 @@ func (r *run) result() *Result {
 		switch r.status {
 		case statusComplete:
 			result.Outcome, result.Result = Complete, r.output
-			result.Enqueued = append(result.Enqueued, r.waiting...)
+			for _, child := range r.waiting {
+				r.bear(child)
+			}
+			result.Enqueued = r.enqueued
 			return result
 		case statusRetry:
 			result.Outcome = Retry
@@ -122,9 +126,6 @@ func (r *run) result() *Result {
 		if result.Err == nil {
 			result.Err = errors.New(r.failure)
 		}
-	}
-	for _, task := range r.waiting { // they never came into being
-		delete(r.h.taken, task.ID)
 	}
 	return result
 }

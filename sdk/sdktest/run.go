@@ -204,9 +204,10 @@ func (r *run) SaveCheckpoint(value []byte) error {
 	}
 	r.past.checkpoint = append(make([]byte, 0, len(value)), value...)
 	r.saved++
-	r.dead = r.saved == r.task.DieAtCheckpoint
+	dies := r.saved == r.task.DieAtCheckpoint
+	r.dead = dies
 	unlock()
-	if r.dead {
+	if dies {
 		runtime.Goexit()
 	}
 	return nil

@@ -12,9 +12,9 @@
 //
 // # What is as it is on a host
 //
-// The answers of the services and their errors, with the limits of quern_v1; what a handler's error makes of its task; the number of the
-// attempt, the error of the one before, and the checkpoint, which go from one Run of a task to the next; that tasks are
-// enqueued only if the one that enqueues them completes.
+// The answers of the services and their errors, with the limits of quern_v1; what a handler's error makes of its task; the number
+// of the attempt, the error of the one before, and the checkpoint, which go from one Run of a task to the next; that tasks are
+// enqueued only if the one that enqueues them completes, and once if they are to be unique.
 //
 // # What is not
 //
@@ -76,6 +76,7 @@ type Harness struct {
 	ending  bool                // guarded by mu
 	made    int                 // IDs; guarded by mu
 	taken   map[string]bool     // IDs of enqueued tasks; guarded by mu
+	unique  map[sameness]holder // guarded by mu
 }
 
 // history is what a task has from one run to the next.
@@ -90,6 +91,7 @@ func New(t testing.TB) *Harness {
 	return &Harness{
 		Config: map[string]string{}, Secrets: map[string]string{},
 		t: t, buckets: map[string]*Bucket{}, tasks: map[string]*history{}, taken: map[string]bool{},
+		unique: map[sameness]holder{},
 	}
 }
 
@@ -147,7 +149,8 @@ func (h *Harness) Cancel() {
 	h.ending = true
 }
 
-// Advance lets time pass for the values of buckets, whose clock stands still otherwise. Deadlines know nothing of it.
+// Advance lets time pass for the values of buckets and for sdk.Unique, whose clock stands still otherwise. Deadlines know nothing
+// of it.
 func (h *Harness) Advance(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -95,6 +95,29 @@ func TestDeathOfGoroutines(t *testing.T) {
 	}
 }
 
+// The host dies once, whichever goroutine saves its last checkpoint.
+func TestDeathAmongGoroutines(t *testing.T) {
+	t.Parallel()
+	r := sdktest.New(t).Run(func(context.Context, *sdk.Task) ([]byte, error) {
+		var group sync.WaitGroup
+		for i := range 4 {
+			group.Go(func() {
+				for range 3 {
+					if err := sdk.SaveCheckpoint([]byte{byte(i)}); err != nil {
+						t.Error(err)
+					}
+				}
+				t.Error("a goroutine has outlived its host")
+			})
+		}
+		group.Wait()
+		return []byte("done"), nil
+	}, sdktest.Task{DieAtCheckpoint: 3})
+	if r.Outcome != sdktest.Died || r.Result != nil || len(r.Checkpoint) != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	errNoPaper := errors.New("no paper")
@@ -274,6 +297,27 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// A time that is over already is refused, and nothing is written.
+func TestErrTimeToLive(t *testing.T) {
+	t.Parallel()
+	h := sdktest.New(t)
+	b := h.Bucket("b").Set("k", "1")
+	h.Run(func(context.Context, *sdk.Task) ([]byte, error) {
+		for _, ttl := range []time.Duration{-1, -time.Hour, time.Until(time.Now().Add(-time.Minute))} {
+			if err := sdk.Bucket("b").Set("k", nil, ttl); !errors.Is(err, sdk.ErrInvalid) {
+				t.Errorf("set for %v: %v", ttl, err)
+			}
+			if _, err := sdk.Bucket("b").Swap("k", []byte("1"), nil, ttl); !errors.Is(err, sdk.ErrInvalid) {
+				t.Errorf("swap for %v: %v", ttl, err)
+			}
+		}
+		return nil, nil
+	}, sdktest.Task{})
+	if value, _ := b.Get("k"); value != "1" {
+		t.Errorf("%q", value)
+	}
+}
+
 func TestTimeToLive(t *testing.T) {
 	t.Parallel()
 	h := sdktest.New(t)
@@ -387,6 +431,54 @@ func TestEnqueue(t *testing.T) {
 	h.EnqueueAtOnce = true
 	if r := h.Run(enqueue, sdktest.Task{Input: []byte("oh")}); r.Outcome != sdktest.Failed || len(r.Enqueued) != 1 { // there is a task "mine"
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestEnqueueUnique: there is one of what is to be unique, until its time has passed.
+func TestEnqueueUnique(t *testing.T) {
+	t.Parallel()
+	for _, atOnce := range []bool{false, true} {
+		h := sdktest.New(t)
+		h.Queues, h.EnqueueAtOnce = []string{"*"}, atOnce
+		enqueued := func(fails error) []string {
+			r := h.Run(func(context.Context, *sdk.Task) ([]byte, error) {
+				for i, body := range []string{"a", "a", "b"} {
+					for _, queue := range []string{"q", "r"} {
+						first, err := sdk.Enqueue(queue, []byte(body), &sdk.EnqueueOptions{Unique: &sdk.Unique{}})
+						second, err2 := sdk.Enqueue(queue, []byte(body), &sdk.EnqueueOptions{ID: fmt.Sprint(queue, i), Unique: &sdk.Unique{For: time.Hour}})
+						third, err3 := sdk.Enqueue(queue, []byte(body), &sdk.EnqueueOptions{Unique: &sdk.Unique{Key: "a", For: 1500 * time.Millisecond}})
+						if err := errors.Join(err, err2, err3); err != nil || (first == second) != atOnce || third == second {
+							t.Errorf("%q %q %q, %v", first, second, third, err)
+						}
+					}
+				}
+				return nil, fails
+			}, sdktest.Task{})
+			var got []string
+			for _, child := range r.Enqueued {
+				got = append(got, child.Queue+string(child.Parameters)+child.Options.Unique.Key)
+			}
+			return got
+		}
+		all := []string{"qa", "qaa", "ra", "raa", "qb", "rb"}
+		if got := enqueued(errors.New("oh")); atOnce != slices.Equal(got, all) || !atOnce && len(got) > 0 {
+			t.Errorf("a task that fails: %q", got)
+		}
+		if got := enqueued(nil); atOnce != (len(got) == 0) || !atOnce && !slices.Equal(got, all) {
+			t.Errorf("%q", got)
+		}
+		h.Advance(1999 * time.Millisecond)
+		if got := enqueued(nil); len(got) > 0 {
+			t.Errorf("too early: %q", got)
+		}
+		h.Advance(time.Millisecond)
+		if got := enqueued(nil); !slices.Equal(got, []string{"qaa", "raa"}) {
+			t.Errorf("%q", got)
+		}
+		h.Advance(90 * 24 * time.Hour)
+		if got := enqueued(nil); !slices.Equal(got, all) {
+			t.Errorf("%q", got)
+		}
 	}
 }
 

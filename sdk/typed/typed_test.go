@@ -78,6 +78,20 @@ func TestJSONErrInput(t *testing.T) {
 	}
 }
 
+func TestJSONErrNoInput(t *testing.T) {
+	t.Parallel()
+	handler := typed.JSON(func(context.Context, *sdk.Task, *order) (int, error) { return 1, nil })
+	for _, input := range [][]byte{nil, {}} {
+		_, err := handler(t.Context(), &sdk.Task{Input: input})
+		if _, fatal := errors.AsType[*sdk.FatalError](err); !fatal || err.Error() != "read the task's input as JSON: there are no parameters" {
+			t.Errorf("%v", err)
+		}
+	}
+	if result, err := handler(t.Context(), &sdk.Task{Input: []byte("null")}); err != nil || string(result) != "1" {
+		t.Errorf("%s, %v", result, err)
+	}
+}
+
 func TestJSONErrOutput(t *testing.T) {
 	t.Parallel()
 	errOwn := sdk.Retry(errors.New("no paper"))

@@ -97,6 +97,17 @@ func (p *Plugin) Run(t *testing.T, input []byte) Result {
 	return Result{Exit: cmd.ProcessState.ExitCode(), Stdout: stdout.Bytes(), Stderr: stderr.String()}
 }
 
+// Cases runs the cases that the manifest lists, as quern plugin test does, and fails unless all of so many pass.
+func (p *Plugin) Cases(t *testing.T, want int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), p.Quern.Path, "plugin", "test")
+	cmd.Dir = p.folder
+	output, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(output), fmt.Sprintf("all %d tests passed\n", want)) {
+		t.Errorf("quern plugin test: %v, want %d that pass\n%s", err, want, output)
+	}
+}
+
 var (
 	buildSection = regexp.MustCompile("(?m)^## Build\n+(?:[^`#\n].*\n+)*```sh\n((?:[^`\n]+\n)+)```")
 	outputFlag   = regexp.MustCompile(`-o (\S+\.wasm)\b`)

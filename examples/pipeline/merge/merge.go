@@ -12,12 +12,10 @@ import (
 
 const parts = sdk.Bucket("parts")
 
-// maxParts is how many parts a document may have.
-const maxParts = 256
-
 // order is what a task brings.
 type order struct {
 	Document string `json:"document"` // the ID of its first task
+	Run      string `json:"run"`      // of that task, which made the parts
 	Parts    int    `json:"parts"`
 }
 
@@ -39,14 +37,18 @@ func main() { sdk.Handle(typed.JSON(merge)) }
 
 // merge reads and deletes nothing: a second attempt finds what the first one has found. What is kept of a document expires.
 func merge(_ context.Context, _ *sdk.Task, o order) (report, error) {
-	if o.Document == "" || o.Parts < 1 || o.Parts > maxParts {
+	if o.Document == "" || o.Run == "" || o.Parts < 1 {
 		return report{}, sdk.Fatal(errors.New("a task of merge is enqueued by count alone"))
 	}
 	sum := report{Document: o.Document, Parts: o.Parts}
 	for part := 1; part <= o.Parts; part++ {
-		value, err := parts.Get(fmt.Sprintf("%s %d", o.Document, part))
+		value, err := parts.Get(fmt.Sprintf("%s %s %d", o.Document, o.Run, part))
 		if err != nil {
-			return report{}, fmt.Errorf("read part %d: %w", part, err)
+			err = fmt.Errorf("read part %d: %w", part, err)
+			if errors.Is(err, sdk.ErrUnavailable) {
+				err = sdk.Retry(err) // no attempt is used up meanwhile
+			}
+			return report{}, err
 		}
 		var lines, words, size int
 		if _, err := fmt.Sscanf(string(value), "%d %d %d", &lines, &words, &size); err != nil {

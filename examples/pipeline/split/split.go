@@ -4,7 +4,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/quern-project/quern/sdk"
@@ -12,7 +14,7 @@ import (
 
 const (
 	countQueue = "count"
-	// maxParts is how many tasks one may enqueue.
+	// maxParts is how many tasks one may enqueue. MOST_PARTS of count, which makes room for that many keys, is the same number.
 	maxParts = 256
 	// spaces are those of ASCII.
 	spaces = " \t\n\v\f\r"
@@ -26,7 +28,7 @@ func Handle() int32 { return sdk.Run(split) }
 func main() { sdk.Handle(split) }
 
 // split enqueues the parts of the document, which is known by the task's ID from here on. They come into being when this task is
-// complete, all together: one that fails, or whose host dies, has enqueued nothing.
+// complete, all together: one that fails, or whose host dies, has enqueued nothing. So every part that is counted is of one run.
 func split(_ context.Context, task *sdk.Task) ([]byte, error) {
 	size, err := partSize()
 	if err != nil {
@@ -37,11 +39,17 @@ func split(_ context.Context, task *sdk.Task) ([]byte, error) {
 		return nil, sdk.Fatal(fmt.Errorf("the document has %d parts of %d bytes, at most %d may be: set config: part in the manifest higher",
 			len(parts), size, maxParts))
 	}
+	// By the name of the run its numbers are told from those that an earlier document of the same ID has left.
+	run := strconv.FormatUint(rand.Uint64(), 36)
 	for i, part := range parts {
-		body := append(fmt.Appendf(nil, "%d %d\n", i+1, len(parts)), part...)
+		body := append(fmt.Appendf(nil, "%d %d %s\n", i+1, len(parts), run), part...)
 		options := sdk.EnqueueOptions{ID: fmt.Sprintf("%s.%d", task.ID, i+1), Key: task.ID}
 		if _, err := sdk.Enqueue(countQueue, body, &options); err != nil {
-			return nil, fmt.Errorf("enqueue part %d: %w", i+1, err)
+			err = fmt.Errorf("enqueue part %d: %w", i+1, err)
+			if errors.Is(err, sdk.ErrUnavailable) {
+				err = sdk.Retry(err) // no attempt is used up meanwhile
+			}
+			return nil, err
 		}
 	}
 	return fmt.Appendf(nil, "%d parts, to be reported by task %s.report\n", len(parts), task.ID), nil

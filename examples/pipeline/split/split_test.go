@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -61,19 +62,28 @@ func isSpace(r rune) bool { return strings.ContainsRune(spaces, r) }
 
 func TestSplit(t *testing.T) {
 	t.Parallel()
-	h := sdktest.New(t)
-	h.Config["part"] = "8"
-	h.Queues = []string{"count"}
-	r := h.Run(split, sdktest.Task{ID: "doc", Input: []byte("one two three")})
-	if r.Outcome != sdktest.Complete || string(r.Result) != "2 parts, to be reported by task doc.report\n" {
-		t.Fatal(r, string(r.Result))
+	var runs []string
+	for range 2 {
+		h := sdktest.New(t)
+		h.Config["part"] = "8"
+		h.Queues = []string{"count"}
+		r := h.Run(split, sdktest.Task{ID: "doc", Input: []byte("one two three")})
+		if r.Outcome != sdktest.Complete || string(r.Result) != "2 parts, to be reported by task doc.report\n" {
+			t.Fatal(r, string(r.Result))
+		}
+		var got []string
+		for _, e := range r.Enqueued {
+			got = append(got, fmt.Sprintf("%s %s %s %q", e.Queue, e.ID, e.Options.Key, e.Parameters))
+		}
+		head, _, _ := bytes.Cut(r.Enqueued[0].Parameters, []byte("\n"))
+		run := strings.TrimPrefix(string(head), "1 2 ")
+		if want := []string{`count doc.1 doc "1 2 ` + run + `\none two "`, `count doc.2 doc "2 2 ` + run + `\nthree"`}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		runs = append(runs, run)
 	}
-	var got []string
-	for _, e := range r.Enqueued {
-		got = append(got, fmt.Sprintf("%s %s %s %q", e.Queue, e.ID, e.Options.Key, e.Parameters))
-	}
-	if want := []string{`count doc.1 doc "1 2\none two "`, `count doc.2 doc "2 2\nthree"`}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+	if runs[0] == runs[1] || !regexp.MustCompile(`^[0-9a-z]{8,13}$`).MatchString(runs[0]) {
+		t.Errorf("the runs are named %q", runs)
 	}
 }
 
@@ -90,6 +100,7 @@ func TestSplitErrors(t *testing.T) {
 		"NoSize":  {"", 0, sdktest.Failed, `config: part is ""`},
 		"Zero":    {"0", 0, sdktest.Failed, `config: part is "0"`},
 		"Enqueue": {"8", 3, sdktest.Failed, "enqueue part 3: "},
+		"Away":    {"8", 3, sdktest.Retry, "enqueue part 3: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,10 +109,13 @@ func TestSplitErrors(t *testing.T) {
 			h.Queues = []string{"count"}
 			calls := 0
 			h.Fault = func(string) error {
-				if calls++; calls == tt.fails {
-					return sdk.ErrTooBig
+				if calls++; calls != tt.fails {
+					return nil
 				}
-				return nil
+				if tt.outcome == sdktest.Retry {
+					return sdk.ErrUnavailable
+				}
+				return sdk.ErrTooBig
 			}
 			r := h.Run(split, sdktest.Task{Input: []byte(strings.Repeat("a ", 256) + "b")})
 			if r.Outcome != tt.outcome || !strings.Contains(r.Err.Error(), tt.want) || len(r.Enqueued) > 0 {

@@ -4,30 +4,21 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"time"
 
+	"github.com/quern-project/quern/examples/internal/service"
 	"github.com/quern-project/quern/examples/webhook/signature"
 )
 
 const maxBody = 1 << 20
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "receiver:", err)
-		os.Exit(1)
-	}
-}
+func main() { service.Main("receiver", run) }
 
 // run receives until ctx ends. It prints where it listens first.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -48,18 +39,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", *keyFile, err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *listen)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(stdout, "receiving at http://"+listener.Addr().String())
-
-	server := &http.Server{Handler: receive(key, *status, *retryAfter, stdout), ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return service.Serve(ctx, *listen, receive(key, *status, *retryAfter, stdout), func(at net.Addr) {
+		fmt.Fprintf(stdout, "receiving at http://%s\n", at)
+	})
 }
 
 // receive answers webhooks, and prints them.

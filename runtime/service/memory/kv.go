@@ -58,8 +58,12 @@ type entry struct {
 }
 
 // For is the store as one plugin may use it. Of two grants for one bucket the later holds.
-func (s *Store) For(grants []Grant) service.KV {
-	v := &view{store: s, grants: make(map[string]Grant, len(grants))}
+func (s *Store) For(grants []Grant) service.KV { return s.ForUnder(grants, nil) }
+
+// ForUnder is For, where deny says why something that the grants do not allow is denied; nil for no word of its own.
+// deny itself may be nil.
+func (s *Store) ForUnder(grants []Grant, deny func(bucket string, write bool) error) service.KV {
+	v := &view{store: s, deny: deny, grants: make(map[string]Grant, len(grants))}
 	for _, grant := range grants {
 		v.grants[grant.Bucket] = grant
 	}
@@ -113,7 +117,8 @@ func (s *Store) ends(ttl time.Duration) time.Time {
 // view is a Store behind the grants of one plugin.
 type view struct {
 	store  *Store
-	grants map[string]Grant // by bucket; never changed
+	deny   func(bucket string, write bool) error // may be nil
+	grants map[string]Grant                      // by bucket; never changed
 }
 
 // enter checks a call and locks the store for it; leave ends that.
@@ -140,6 +145,11 @@ func (v *view) grant(name string, write bool) (Grant, error) {
 		return grant, nil
 	case ok:
 		what = "is granted for reading only"
+	}
+	if v.deny != nil {
+		if err := v.deny(name, write); err != nil {
+			return Grant{}, err
+		}
 	}
 	return Grant{}, fmt.Errorf("%w: bucket %q %s: the manifest would say capabilities.kv: [{bucket: %q, access: rw}]",
 		service.ErrDenied, name, what, name)

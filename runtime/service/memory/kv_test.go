@@ -328,6 +328,30 @@ func TestDenied(t *testing.T) {
 	w.reads(t, "k", "v")
 }
 
+// Who bounds the grants says why something is denied, and is asked of nothing that is granted.
+func TestDeniedByAnother(t *testing.T) {
+	w := setup(t)
+	own := errors.New("the ceiling denies it")
+	kv := w.ForUnder([]Grant{{Bucket: "b"}}, func(bucket string, write bool) error {
+		if bucket == "b" && !write {
+			t.Error("it is asked of a bucket that is granted")
+		}
+		if bucket == "b" {
+			return own
+		}
+		return nil
+	})
+	if _, err := kv.List(w.ctx, "b", "", "", 1); err != nil {
+		t.Error(err)
+	}
+	if err := kv.Set(w.ctx, "b", "k", nil, 0); !errors.Is(err, own) {
+		t.Errorf("%v", err)
+	}
+	if _, err := kv.Get(w.ctx, "other", "k"); !errors.Is(err, service.ErrDenied) || !strings.Contains(err.Error(), "the manifest would say") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestIncrementsAddUp(t *testing.T) {
 	w := setup(t)
 	var group errgroup.Group

@@ -186,11 +186,13 @@ func (g *guest) config(w []string) {
 }
 
 func (g *guest) clock(w []string) {
+	const pause = time.Millisecond
 	now := time.Now()
+	<-time.After(pause)
 	switch {
 	case w[1] == "0" && now.Unix() < 1_700_000_000:
 		g.tell(w[0], nil, "too early")
-	case w[1] == "1" && time.Since(now) < 0:
+	case w[1] == "1" && time.Since(now) < pause:
 		g.tell(w[0], nil, "back")
 	default:
 		g.tell(w[0], nil)
@@ -257,7 +259,10 @@ func (g *guest) enqueue(w []string) {
 var atStart = askAtStart()
 
 func askAtStart() map[string]error {
-	var config, random error
+	var config, clock, random error
+	if time.Now().Unix() < 1_700_000_000 {
+		clock = errors.New("too early")
+	}
 	if _, ok := sdk.Config("size"); !ok {
 		config = sdk.ErrNotFound
 	}
@@ -267,7 +272,7 @@ func askAtStart() map[string]error {
 	_, secret := sdk.Secret("api_key")
 	_, _, load := sdk.Checkpoint()
 	return map[string]error{
-		"config": config, "log": sdk.Log(sdk.Info, "start"), "random": random, "clock": nil, "get": get, "secret": secret,
+		"config": config, "log": sdk.Log(sdk.Info, "start"), "random": random, "clock": clock, "get": get, "secret": secret,
 		"save": sdk.SaveCheckpoint([]byte("start")), "load": load,
 	}
 }

@@ -65,9 +65,11 @@ static int32_t objects(void) {
 	quern_end_object(&b);
 	CHECK(quern_built(&b) == QUERN_ETOOBIG && b.size == 8);
 	CHECK(quern_log(QUERN_INFO, QUERN_TEXT("cut"), QUERN_VIEW(b)) == QUERN_EINVAL);
-	b = quern_object(room, 0);
+	b = quern_object(room, 1);
 	quern_member(&b, "a");
-	CHECK(quern_built(&b) == QUERN_ETOOBIG && b.size == 0);
+	quern_end_object(&b);
+	CHECK(quern_built(&b) == QUERN_ETOOBIG && b.size == 1);
+	CHECK(quern_log(QUERN_INFO, QUERN_TEXT("cut"), QUERN_VIEW(b)) == QUERN_EINVAL);
 	return 0;
 }
 
@@ -108,6 +110,10 @@ static int32_t task(void) {
 }
 
 QUERN_HANDLER int32_t handle(void) {
+	if (quern_input_size() == 7) { // "no room": this traps
+		quern_builder b = quern_object(NULL, 0);
+		return quern_built(&b);
+	}
 	int32_t status = builders();
 	if (status == 0) status = objects();
 	if (status == 0) status = answers();

@@ -1,4 +1,4 @@
-// Command saying is a command that says things.
+// Command saying is a command that says things, or gives its input back if it has one.
 package main
 
 import (
@@ -11,7 +11,10 @@ import (
 
 func main() { sdk.Handle(say) }
 
-func say(ctx context.Context, _ *sdk.Task) ([]byte, error) {
+func say(ctx context.Context, task *sdk.Task) ([]byte, error) {
+	if len(task.Input) > 0 {
+		return task.Input, nil
+	}
 	sdk.Progress(0.5, "half way")
 	return fmt.Append(nil,
 		sdk.Log(sdk.Warning, "mind\nthe gap", "a", "b"), " ", sdk.Log(sdk.Info, "quern:progress=1"), " ",

@@ -1,4 +1,4 @@
-package sdktest_test
+package parity_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
@@ -27,7 +28,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 	"github.com/quern-project/quern/sdk/sdktest"
-	"github.com/quern-project/quern/sdk/sdktest/testdata/parity"
+	"github.com/quern-project/quern/sdk/sdktest/parity"
 )
 
 // The handler of package parity in WebAssembly, with the services of a host: Redis, real HTTP, and what checks the tasks that are
@@ -43,7 +44,7 @@ type guest struct {
 func newGuest(t *testing.T) *guest {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "parity.wasm")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", file, "./testdata/parity/guest")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", file, "./guest")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
@@ -120,29 +121,29 @@ func (g *guest) run(t *testing.T, input string) runtime.Outcome {
 	return outcome
 }
 
-// enqueuer checks what is enqueued as a host does.
-type enqueuer struct{ count int }
+// enqueuer is that of a host, for one task after another.
+type enqueuer struct {
+	client *queue.Client // nil if tasks come into being with the completion of theirs
+	count  int
+}
 
-func (e *enqueuer) Enqueue(_ context.Context, c service.Child) (string, error) {
-	grant := plugins.EnqueueGrant{Queues: []string{"done", "mail.*"}}
+func (e *enqueuer) Enqueue(ctx context.Context, c service.Child) (string, error) {
+	child, err := host.NewChild(&plugins.EnqueueGrant{Queues: []string{"done", "mail.*"}, AfterCall: e.client != nil}, c, "6e")
 	switch {
-	case !grant.Allows(c.Queue):
-		return "", service.ErrDenied
+	case err != nil:
+		return "", err
 	case e.count == queue.MaxChildren:
 		return "", service.ErrLimit
 	}
-	if c.ID == "" {
-		c.ID = queue.NewID()
-	}
-	child := queue.Child{Queue: c.Queue, Spec: queue.Spec{Parameters: c.Body, Options: queue.Options{
-		ID: c.ID, Key: c.Key, Labels: c.Labels, Priority: c.Priority, Delay: c.Delay, At: c.At,
-		Retry: queue.Retry{MaxAttempts: c.MaxAttempts}, Timeout: c.Timeout, Unique: (*queue.Unique)(c.Unique),
-	}}}
-	if err := child.Validate(); err != nil {
-		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
-	}
 	e.count++
-	return c.ID, nil
+	if e.client == nil {
+		return child.ID, nil
+	}
+	receipts, err := e.client.Queue(child.Queue).EnqueueMany(ctx, []queue.Spec{child.Spec})
+	if err != nil {
+		return "", err
+	}
+	return receipts[0].ID, nil
 }
 
 // web is the server that both ask.
@@ -223,6 +224,36 @@ func differ(t *testing.T, what string, got, want []string) {
 		if got[i] != want[i] {
 			t.Errorf("%s: %.300s\na host: %.300s", what, got[i], want[i])
 		}
+	}
+}
+
+// TestParityOfUnique: what a queue answers of tasks that are the same.
+func TestParityOfUnique(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	client, err := queue.NewFromRedis(queuetest.Shared(t).Client(t), queue.Config{Tenant: queuetest.Tenant()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.call.Services.Enqueue = &enqueuer{client: client}
+	outcome := g.run(t, "unique")
+	if outcome.Kind != runtime.Complete {
+		t.Fatalf("%+v", outcome)
+	}
+	h := harness(t)
+	h.EnqueueAtOnce = true
+	r := h.Run(parity.Ask, sdktest.Task{Input: []byte("unique")})
+	differ(t, "unique", strings.Split(string(r.Result), "\n"), strings.Split(string(outcome.Output), "\n"))
+	count := 0
+	for _, name := range []string{"mail.a", "mail.b"} {
+		n, err := client.Queue(name).Count(t.Context(), queue.Pending)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count += int(n)
+	}
+	if count != len(r.Enqueued) {
+		t.Errorf("%d tasks, a host has %d", len(r.Enqueued), count)
 	}
 }
 

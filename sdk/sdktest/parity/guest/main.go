@@ -3,7 +3,7 @@ package main
 
 import (
 	"github.com/quern-project/quern/sdk"
-	"github.com/quern-project/quern/sdk/sdktest/testdata/parity"
+	"github.com/quern-project/quern/sdk/sdktest/parity"
 )
 
 func main() { sdk.Handle(parity.Ask) }

@@ -25,6 +25,10 @@ func Ask(ctx context.Context, task *sdk.Task) ([]byte, error) {
 		return nil, fmt.Errorf("print: %w", sdk.RetryAfter(errors.New("no paper"), 1500*time.Microsecond))
 	case "fatal":
 		return nil, sdk.Fatal(errors.New("no picture"))
+	case "unique":
+		p := &paper{}
+		p.unique()
+		return p.Bytes(), nil
 	case "panic":
 		panic("out of ink")
 	default:
@@ -111,6 +115,11 @@ func (p *paper) values() {
 	p.say("most", len(value), err)
 	p.say("too big first", b.Set("\n", append(most, 0), 0), sdk.Bucket("r").Set("k", append(most, 0), 0))
 	p.say("empty", b.Set("k", nil, time.Hour), b.Set("k2", []byte{}, -time.Hour), b.Set("k3", []byte("x"), 1), b.Set("k4", nil, math.MaxInt64))
+	p.say("over", b.Set("k2", nil, -1), b.Set("\n", nil, -1), sdk.Bucket("r").Set("k", nil, -1), b.Set("k2", append(most, 0), -1))
+	_, over := b.Swap("k2", nil, nil, -time.Millisecond)
+	_, denied := sdk.Bucket("r").Swap("k2", nil, nil, -1)
+	_, err = b.Get("k2")
+	p.say("over", over, denied, err)
 	value, err = b.Get("k")
 	p.say("empty", value == nil, len(value), err)
 	value, err = sdk.Bucket("r").Get("given")
@@ -168,7 +177,7 @@ func (p *paper) lists() {
 	for _, at := range []struct {
 		prefix, after string
 		limit         int
-	}{{"", "", 10}, {"", "", 3}, {"a", "", 10}, {"a", "ab", 10}, {"a", "Z", 10}, {"a", "b", 10}, {"", "b", 10}, {"b", "", 10}, {"x", "", 10}, {"", "é", 10}, {"+", "", 10}, {"", "+", 1}, {"", "", 0}, {"", "", -1}, {"", "", 1000}, {"", "", 1001}} {
+	}{{"", "", 10}, {"", "", 3}, {"a", "", 10}, {"a", "ab", 10}, {"a", "Z", 10}, {"a", "b", 10}, {"", "b", 10}, {"b", "", 10}, {"x", "", 10}, {"", "é", 10}, {"+", "", 10}, {"", "+", 1}, {"", "", 0}, {"", "", -1}, {"", "", 1000}, {"", "", 1001}, {"", "", 1<<32 + 1}, {"", "", -1<<32 + 1}} {
 		keys, err := b.List(at.prefix, at.after, at.limit)
 		p.say(fmt.Sprintf("list %q after %q", at.prefix, at.after), len(keys), fmt.Sprintf("%q", keys), err)
 	}
@@ -197,6 +206,14 @@ func (p *paper) children() {
 		{Priority: &low}, {Priority: &high}, {Priority: &above}, {Delay: time.Second}, {Delay: -1}, {Delay: -time.Second}, {At: time.UnixMilli(1700000000000)},
 		{Delay: 1, At: time.UnixMilli(1700000000000)}, {MaxAttempts: 3}, {MaxAttempts: -2}, {Timeout: time.Minute}, {Timeout: -time.Minute},
 		{Unique: &sdk.Unique{}}, {Unique: &sdk.Unique{Key: "u", For: time.Hour}}, {Unique: &sdk.Unique{For: -time.Hour}},
+		{Unique: &sdk.Unique{For: time.Second}}, {Unique: &sdk.Unique{For: 999 * time.Millisecond}}, {Unique: &sdk.Unique{For: -1}},
+		{Unique: &sdk.Unique{For: century}}, {Unique: &sdk.Unique{For: century + 1}}, {Unique: &sdk.Unique{For: math.MaxInt64}},
+		{Timeout: century}, {Timeout: century + 1}, {Timeout: math.MaxInt64}, {Timeout: 1}, {Delay: math.MaxInt64}, {Delay: math.MinInt64},
+		{Labels: labels(16)}, {Labels: labels(17)}, {MaxAttempts: -1}, {MaxAttempts: 1_000_000}, {MaxAttempts: 1_000_001},
+		{Key: strings.Repeat("k", 16<<10-2)}, {Key: strings.Repeat("k", 16<<10+1)}, // the ID of the parent has 2 bytes
+		{Key: strings.Repeat("k", 16<<10-4), Labels: map[string]string{"a": "b"}}, {Key: strings.Repeat("k", 16<<10-1), Labels: map[string]string{"a": "b"}},
+		{At: time.UnixMilli(-1)}, {At: time.UnixMilli(1)}, {At: time.UnixMilli(253402300799999)}, {At: time.UnixMilli(253402300800000)},
+		{Key: strings.Repeat("\"", 32<<10)}, {ID: "a b"}, {ID: strings.Repeat("x", 129)}, {ID: "\xff", Key: "\xff"},
 	} {
 		id, err := sdk.Enqueue("done", []byte{byte(i)}, options)
 		if options.ID == "" {
@@ -210,6 +227,46 @@ func (p *paper) children() {
 		_, err = sdk.Enqueue("done", nil, nil)
 	}
 	p.say("as many as may be", more > 200, err)
+}
+
+// century is the longest time that a task has.
+const century = 100 * 365 * 24 * time.Hour
+
+func labels(n int) map[string]string {
+	all := map[string]string{}
+	for i := range n {
+		all[fmt.Sprint(i)] = ""
+	}
+	return all
+}
+
+// unique enqueues where a task comes into being at once: the ID of another one is the answer then.
+func (p *paper) unique() {
+	ids := map[string]int{} // which number an ID has first been answered to
+	for i, child := range []struct {
+		queue, body string
+		options     *sdk.EnqueueOptions
+	}{
+		{"mail.a", "x", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
+		{"mail.a", "x", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
+		{"mail.a", "y", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
+		{"mail.b", "x", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
+		{"mail.a", "x", nil},
+		{"mail.a", "x", &sdk.EnqueueOptions{ID: "mine", Unique: &sdk.Unique{For: time.Hour}}},
+		{"mail.a", "x", &sdk.EnqueueOptions{Unique: &sdk.Unique{Key: "x"}}},
+		{"mail.a", "y", &sdk.EnqueueOptions{Unique: &sdk.Unique{Key: "x", For: time.Hour}}},
+		{"mail.b", "y", &sdk.EnqueueOptions{Unique: &sdk.Unique{Key: "x"}}},
+		{"mail.b", "z", &sdk.EnqueueOptions{ID: "own", Unique: &sdk.Unique{For: time.Hour}}},
+		{"mail.b", "z", &sdk.EnqueueOptions{ID: "own", Unique: &sdk.Unique{For: time.Hour}}},
+		{"mail.b", "z", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
+		{"mail.b", "other", &sdk.EnqueueOptions{ID: "own"}},
+	} {
+		id, err := sdk.Enqueue(child.queue, []byte(child.body), child.options)
+		if _, known := ids[id]; !known {
+			ids[id] = i
+		}
+		p.say(fmt.Sprint("unique ", i), ids[id], err)
+	}
 }
 
 func (p *paper) requests(ctx context.Context, url string) {

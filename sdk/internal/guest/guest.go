@@ -1,0 +1,17 @@
+// Package guest is what packages sdk and fetch share of speaking to quern_v1.
+package guest
+
+import "time"
+
+// Milliseconds rounds away from zero: a short time is not none, which means something else to a host, and what is negative is the
+// host's to refuse.
+func Milliseconds(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	switch rest := d % time.Millisecond; {
+	case rest > 0:
+		ms++
+	case rest < 0:
+		ms--
+	}
+	return ms
+}

@@ -1,0 +1,18 @@
+//go:build !wasip1
+
+package sdk
+
+import (
+	"io"
+	"os"
+)
+
+// What a process has of its system. Both ways are the same to who calls; a guest goes without package os: see process_wasip1.go.
+
+func stdin() io.Reader  { return os.Stdin }
+func stdout() io.Writer { return os.Stdout }
+func stderr() io.Writer { return os.Stderr }
+
+func getenv(name string) string { return os.Getenv(name) }
+
+func exit(status int) { os.Exit(status) }
