@@ -109,13 +109,14 @@ func (p *paper) names() {
 
 func (p *paper) values() {
 	b := sdk.Bucket("rw")
-	most := make([]byte, 512<<10)
-	p.say("most", b.Set("k", most, 0), b.Set("k", append(most, 0), 0), b.Set("k", make([]byte, 1<<20+1), 0))
+	more := make([]byte, 512<<10+1)
+	most := more[1:]
+	p.say("most", b.Set("k", most, 0), b.Set("k", more, 0), b.Set("k", make([]byte, 1<<20+1), 0))
 	value, err := b.Get("k")
 	p.say("most", len(value), err)
-	p.say("too big first", b.Set("\n", append(most, 0), 0), sdk.Bucket("r").Set("k", append(most, 0), 0))
+	p.say("too big first", b.Set("\n", more, 0), sdk.Bucket("r").Set("k", more, 0))
 	p.say("empty", b.Set("k", nil, time.Hour), b.Set("k2", []byte{}, -time.Hour), b.Set("k3", []byte("x"), 1), b.Set("k4", nil, math.MaxInt64))
-	p.say("over", b.Set("k2", nil, -1), b.Set("\n", nil, -1), sdk.Bucket("r").Set("k", nil, -1), b.Set("k2", append(most, 0), -1))
+	p.say("over", b.Set("k2", nil, -1), b.Set("\n", nil, -1), sdk.Bucket("r").Set("k", nil, -1), b.Set("k2", more, -1))
 	_, over := b.Swap("k2", nil, nil, -time.Millisecond)
 	_, denied := sdk.Bucket("r").Swap("k2", nil, nil, -1)
 	_, err = b.Get("k2")
@@ -202,18 +203,56 @@ func (p *paper) children() {
 	}
 	low, high, above := 0, 100, 101
 	for i, options := range []*sdk.EnqueueOptions{
-		{}, {ID: "mine"}, {ID: "mine"}, {ID: "not mine"}, {Key: "k"}, {Labels: map[string]string{"a": "b\"", "c": ""}},
-		{Priority: &low}, {Priority: &high}, {Priority: &above}, {Delay: time.Second}, {Delay: -1}, {Delay: -time.Second}, {At: time.UnixMilli(1700000000000)},
-		{Delay: 1, At: time.UnixMilli(1700000000000)}, {MaxAttempts: 3}, {MaxAttempts: -2}, {Timeout: time.Minute}, {Timeout: -time.Minute},
-		{Unique: &sdk.Unique{}}, {Unique: &sdk.Unique{Key: "u", For: time.Hour}}, {Unique: &sdk.Unique{For: -time.Hour}},
-		{Unique: &sdk.Unique{For: time.Second}}, {Unique: &sdk.Unique{For: 999 * time.Millisecond}}, {Unique: &sdk.Unique{For: -1}},
-		{Unique: &sdk.Unique{For: century}}, {Unique: &sdk.Unique{For: century + 1}}, {Unique: &sdk.Unique{For: math.MaxInt64}},
-		{Timeout: century}, {Timeout: century + 1}, {Timeout: math.MaxInt64}, {Timeout: 1}, {Delay: math.MaxInt64}, {Delay: math.MinInt64},
-		{Labels: labels(16)}, {Labels: labels(17)}, {MaxAttempts: -1}, {MaxAttempts: 1_000_000}, {MaxAttempts: 1_000_001},
-		{Key: strings.Repeat("k", 16<<10-2)}, {Key: strings.Repeat("k", 16<<10+1)}, // the ID of the parent has 2 bytes
-		{Key: strings.Repeat("k", 16<<10-4), Labels: map[string]string{"a": "b"}}, {Key: strings.Repeat("k", 16<<10-1), Labels: map[string]string{"a": "b"}},
-		{At: time.UnixMilli(-1)}, {At: time.UnixMilli(1)}, {At: time.UnixMilli(253402300799999)}, {At: time.UnixMilli(253402300800000)},
-		{Key: strings.Repeat("\"", 32<<10)}, {ID: "a b"}, {ID: strings.Repeat("x", 129)}, {ID: "\xff", Key: "\xff"},
+		{},
+		{ID: "mine"},
+		{ID: "mine"},
+		{ID: "not mine"},
+		{Key: "k"},
+		{Labels: map[string]string{"a": "b\"", "c": ""}},
+		{Priority: &low},
+		{Priority: &high},
+		{Priority: &above},
+		{Delay: time.Second},
+		{Delay: -1},
+		{Delay: -time.Second},
+		{At: time.UnixMilli(1700000000000)},
+		{Delay: 1, At: time.UnixMilli(1700000000000)},
+		{MaxAttempts: 3},
+		{MaxAttempts: -2},
+		{Timeout: time.Minute},
+		{Timeout: -time.Minute},
+		{Unique: &sdk.Unique{}},
+		{Unique: &sdk.Unique{Key: "u", For: time.Hour}},
+		{Unique: &sdk.Unique{For: -time.Hour}},
+		{Unique: &sdk.Unique{For: time.Second}},
+		{Unique: &sdk.Unique{For: 999 * time.Millisecond}},
+		{Unique: &sdk.Unique{For: -1}},
+		{Unique: &sdk.Unique{For: century}},
+		{Unique: &sdk.Unique{For: century + 1}},
+		{Unique: &sdk.Unique{For: math.MaxInt64}},
+		{Timeout: century},
+		{Timeout: century + 1},
+		{Timeout: math.MaxInt64},
+		{Timeout: 1},
+		{Delay: math.MaxInt64},
+		{Delay: math.MinInt64},
+		{Labels: labels(16)},
+		{Labels: labels(17)},
+		{MaxAttempts: -1},
+		{MaxAttempts: 1_000_000},
+		{MaxAttempts: 1_000_001},
+		{Key: strings.Repeat("k", 16<<10-2)},
+		{Key: strings.Repeat("k", 16<<10+1)}, // the ID of the parent has 2 bytes
+		{Key: strings.Repeat("k", 16<<10-4), Labels: map[string]string{"a": "b"}},
+		{Key: strings.Repeat("k", 16<<10-1), Labels: map[string]string{"a": "b"}},
+		{At: time.UnixMilli(-1)},
+		{At: time.UnixMilli(1)},
+		{At: time.UnixMilli(253402300799999)},
+		{At: time.UnixMilli(253402300800000)},
+		{Key: strings.Repeat("\"", 32<<10)},
+		{ID: "a b"},
+		{ID: strings.Repeat("x", 129)},
+		{ID: "\xff", Key: "\xff"},
 	} {
 		id, err := sdk.Enqueue("done", []byte{byte(i)}, options)
 		if options.ID == "" {
