@@ -62,7 +62,7 @@ const notReady = time.Millisecond
 // again tells whether the call is to be repeated.
 func again(err error) bool {
 	if errors.Is(err, syscall.EAGAIN) {
-		time.Sleep(notReady)
+		<-time.After(notReady)
 		return true
 	}
 	return errors.Is(err, syscall.EINTR)
