@@ -20,10 +20,10 @@ vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true 
 race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
 
 # The rewriter computes on one goroutine, and its tests compile some thousands of modules, for which the race
-# detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built, nor in
-# what the SDKs do, whose host has tests of its own.
+# detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built, nor where
+# the guests are what is tested, for the host has tests of its own.
 # What a task leaves to the next is looked for without it as well, and then in guests written in Go, too.
-single   = %/runtime/wasm %/runtime/runtimetest %/sdk/conformance %/sdk/sdktest/parity
+single   = %/runtime/wasm %/runtime/runtimetest %/sdk %/sdk/conformance %/sdk/sdktest/parity
 packages = $(shell go list $(PKG))
 unraced  = $(filter $(single),$(packages))
 raced    = $(filter-out $(single),$(packages))

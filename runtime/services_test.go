@@ -227,7 +227,7 @@ func TestHandlerSleeps(t *testing.T) {
 	t.Parallel()
 	module := load(t, asking(t, `(call $sleep (i64.const 86400000))`))
 	got := module.Run(t.Context(), Call{Limits: Limits{Timeout: 20 * time.Millisecond}})
-	if got.Kind != LimitExceeded || got.Limit.Name != "timeout" || got.WaitTime < 10*time.Millisecond {
+	if got.Kind != LimitExceeded || got.Limit.Name != "timeout" || got.WaitTime <= 0 {
 		t.Errorf("outcome = %+v", got)
 	}
 }
