@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
-// TestCompileChild: a host compiles in a process of its own program, here the test's.
+// TestCompileChild: a host compiles in a process of its own program, which here hands over to that which users have.
 func TestCompileChild(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
