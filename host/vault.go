@@ -21,32 +21,35 @@ type vault struct {
 	revealed    *Revealed // gets what it answers
 }
 
-// Secret implements service.Secrets. What the host's grants say of a secret goes before what the folder has.
+// Secret implements service.Secrets.
 func (v vault) Secret(ctx context.Context, name string) ([]byte, error) {
-	if err := v.terms.DenySecret(name); err != nil {
-		return nil, err
-	}
-	if !slices.Contains(v.terms.Capabilities.Secrets, name) {
-		return nil, fmt.Errorf("%w: the manifest does not grant the secret %q: add it to capabilities.secrets", service.ErrDenied, name)
-	}
-	value, err := within(ctx, func() ([]byte, error) { return v.read(name) }) // the folder may be on another machine
+	value, err := within(ctx, func() ([]byte, error) { // the folder may be on another machine
+		return FindSecret(v.terms, v.dir, v.tenant, name)
+	})
 	if err == nil {
 		v.revealed.Add(name, value)
 	}
 	return value, err
 }
 
-// read finds the value.
-func (v vault) read(name string) ([]byte, error) {
-	if secret, ok := v.terms.Secrets[name]; ok {
+// FindSecret is a secret as a plugin on these terms gets it, errors being those of service.Secrets. What the host's grants
+// say of it goes before what the folder of secrets has, "" for none.
+func FindSecret(terms *plugins.Terms, dir, tenant, name string) ([]byte, error) {
+	if err := terms.DenySecret(name); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(terms.Capabilities.Secrets, name) {
+		return nil, fmt.Errorf("%w: the manifest does not grant the secret %q: add it to capabilities.secrets", service.ErrDenied, name)
+	}
+	if secret, ok := terms.Secrets[name]; ok {
 		value, err := secret.Read()
 		return value, unreadable(name, err)
 	}
-	return ReadSecret(v.dir, v.tenant, name)
+	return readSecret(dir, tenant, name)
 }
 
-// ReadSecret reads a tenant's secret from a folder of secrets, "" for none. Errors are those of service.Secrets.
-func ReadSecret(dir, tenant, name string) ([]byte, error) {
+// readSecret reads a tenant's secret from a folder of secrets, "" for none.
+func readSecret(dir, tenant, name string) ([]byte, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("%w: there is no folder of secrets: give it by --secrets", service.ErrNotFound)
 	}

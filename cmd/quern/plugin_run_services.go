@@ -2,8 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -75,7 +73,7 @@ func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities, re
 	}
 	if len(asked.Secrets) > 0 {
 		set.Secrets = memory.Secrets{Names: asked.Secrets, Read: func(name string) ([]byte, error) {
-			value, err := s.secret(terms, name)
+			value, err := host.FindSecret(terms, s.secrets, s.tenant, name)
 			if err == nil {
 				revealed.Add(name, value)
 			}
@@ -102,25 +100,4 @@ func (s *outside) requests(terms *plugins.Terms, asked []egress.Grant) service.H
 		return s.http.ForUnder(s.tenant, asked, egress.Ceiling{Grants: c.HTTP, Place: terms.Place()})
 	}
 	return s.http.For(s.tenant, asked)
-}
-
-// secret reads one that the manifest grants. What the host's grants say of it goes before what the folder has.
-func (s *outside) secret(terms *plugins.Terms, name string) ([]byte, error) {
-	if err := terms.DenySecret(name); err != nil {
-		return nil, err
-	}
-	secret, ok := terms.Secrets[name]
-	if !ok {
-		return host.ReadSecret(s.secrets, s.tenant, name)
-	}
-	value, err := secret.Read()
-	switch {
-	case errors.Is(err, plugins.ErrNoSecret):
-		return nil, fmt.Errorf("%w: %w", service.ErrNotFound, err)
-	case errors.Is(err, plugins.ErrSecretTooBig):
-		return nil, fmt.Errorf("%w: the secret %q: %w", service.ErrTooBig, name, err)
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	}
-	return value, nil
 }
