@@ -113,7 +113,7 @@ const (
 // What a manifest may say at most, and at least where zero would read as "not set".
 const (
 	minMemory      = 64 << 10             // one page of WebAssembly
-	maxMemory      = 4 << 30              // what 32 bits address; the runtime gives a page less
+	maxMemory      = runtime.MaxMemory    // what an instance gets at most
 	maxPayload     = 512 << 20            // the largest value that Redis keeps
 	maxLog         = 64 << 20             // of one task, in memory while it runs
 	maxTimeout     = 365 * 24 * time.Hour // "no limit" is written by leaving the key out

@@ -109,7 +109,7 @@ func TestParseManifestErrors(t *testing.T) {
 	t.Parallel()
 	const (
 		words     = "1 to 128 printable ASCII characters without a space"
-		sizes     = "write a size from 64KiB to 4GiB, such as 16MiB"
+		sizes     = "write a size from 64KiB to 2GiB, such as 16MiB"
 		durations = "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for no limit"
 		numbers   = "write a whole number from 1 to 65536, or leave the key out for no bound of its own"
 		lines     = `write it as "key: value" lines`

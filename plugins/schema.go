@@ -163,7 +163,7 @@ func values() map[string]*property {
 		"queues":  list("The queues that the plugin serves. Default: its name.", 0, text("", wordPattern)).some().unique(),
 
 		"limits":         object("What one task may take. One that passes a limit fails.", nil),
-		"limits.memory":  size("Linear memory, from 64KiB to 4GiB. Default 64MiB.", "64MiB"),
+		"limits.memory":  size("Linear memory, from 64KiB to 2GiB. Default 64MiB.", "64MiB"),
 		"limits.timeout": duration("Time by the clock on the wall. Default none; the host may have a ceiling.", "30s"),
 		"limits.cpu":     duration("Computing: a second is 10⁹ units of fuel, on every machine the same. Default none; the host may have a ceiling.", "10s"),
 		"limits.input":   size("Bytes of parameters, up to 512MiB. Default 16MiB.", "16MiB"),

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/runtime/wasi"
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -54,6 +55,8 @@ func overRemedy(what string) string {
 		return "build it without debug information, or take it apart"
 	case strings.Contains(what, "in a function") || strings.Contains(what, "of a function") || what == "locals" || strings.HasPrefix(what, "blocks"):
 		return "split that function, or build it without inlining so much into it (C, Rust: -Os)"
+	case strings.HasPrefix(what, "pages"):
+		return "declare at most " + units.FormatSize(MaxMemory) + ", the largest limits.memory"
 	case strings.Contains(what, "table"):
 		return "declare smaller tables"
 	default:
@@ -191,13 +194,6 @@ func checkMemory(o *wasm.Outline) []Refusal {
 				Remedy: "declare a memory and export it as memory",
 			})
 		}
-	}
-	if len(o.Memories) > 0 && bytesOf(o.Memories[0].Min) > MaxMemory {
-		found = append(found, Refusal{
-			What:   fmt.Sprintf("a memory of %d pages from its start, more than any plugin can have", o.Memories[0].Min),
-			Where:  "memory section",
-			Remedy: fmt.Sprintf("declare at most %d", MaxMemory/wasm.PageSize),
-		})
 	}
 	return found
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/runtime/wasm"
 )
 
 // The limits of a call that sets none.
@@ -16,9 +17,8 @@ const (
 	defaultLog    = 64 << 10
 )
 
-// MaxMemory is what a 32-bit guest can have, in bytes: less than it can address by a page of WebAssembly's, for wazero
-// keeps the size of a memory in 32 bits.
-const MaxMemory = 4<<30 - 64<<10
+// MaxMemory is the most memory that an instance gets, in bytes: 2 GiB. See wasm.MaxPages for the reason.
+const MaxMemory = wasm.MaxPages * wasm.PageSize
 
 // Limits bound one call. Sizes are in bytes, and the zero value of each means its default.
 type Limits struct {

@@ -99,7 +99,7 @@ func TestLoadRefusals(t *testing.T) {
 
 		// A module of a kind that cannot be served.
 		{"handler", exporting("quern_handle"), "quern_handle is (i32) -> (i64) instead of () -> (i32) (export quern_handle): return 0 for complete, 75 to try again later, 65 for failed for good"},
-		{"all memory", runtimetest.BuildWAT(t, `(module (memory 65536) (func (export "_start")))`), "a memory of 65536 pages from its start, more than any plugin can have (memory section): declare at most 65535"},
+		{"all memory", runtimetest.BuildWAT(t, `(module (memory 65536) (func (export "_start")))`), "a module that is too large to serve: 65536 pages of memory from the start, more than 32768 (memory section at byte 25): declare at most 2GiB, the largest limits.memory"},
 		{"extism", importing("extism:host/env", "input_length", fn, 0), "an Extism plugin, which is not supported yet (imports from extism:host/env): until then " + build},
 		{"library", exporting("add"), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin, not supported yet): " + build},
 		{"reactor", exporting("_initialize"), "no entry point (exports): it exports _initialize, so it was built as a library (reactor): export quern_handle from it, or build a command (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin, not supported yet): " + build},

@@ -328,14 +328,14 @@ func (d *decoder) tableSection(r *reader) {
 // memoryLimits reads the size of a memory. That there is one at most is left to the compiler.
 func (r *reader) memoryLimits() Limits {
 	l := r.limits()
-	if l.Min > maxPages || l.Max > maxPages {
+	if l.Min > validPages || l.Max > validPages {
 		r.fail(fmt.Errorf("a memory of %d pages has more than 4 GiB", max(l.Min, l.Max)))
 	}
 	return l
 }
 
-// memorySection raises a declared maximum by one page: a memory that is as large as it may be can be
-// shrunk by the host only so.
+// memorySection lowers the maximum to what a memory may have, and raises it by one page: a memory that is as large
+// as it may be can be shrunk by the host only so.
 func (d *decoder) memorySection(r *reader) {
 	part := &d.parts[sectionMemory]
 	for range r.count("memories", r.left()) {
@@ -345,8 +345,9 @@ func (d *decoder) memorySection(r *reader) {
 			return
 		}
 		d.out.Memories = append(d.out.Memories, l)
-		if l.HasMax && l.Max < maxPages-1 {
-			l.Max++
+		r.bound("pages of memory from the start", uint64(l.Min), MaxPages)
+		if l.HasMax {
+			l.Max = min(l.Max, MaxPages) + 1
 		}
 		part.count++
 		part.limits(l)

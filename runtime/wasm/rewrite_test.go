@@ -68,8 +68,8 @@ func TestSizes(t *testing.T) {
 		"table with a small one":    {[]byte{4, 5, 1, 0x70, 1, 4, 9}, []byte{0x70, 1, 4, 9}},
 		"memory with a maximum":     {[]byte{5, 4, 1, 1, 1, 2}, []byte{1, 1, 1, 3}},
 		"memory without one":        {[]byte{5, 3, 1, 0, 1}, []byte{1, 0, 1}},
-		"memory of 65,535 pages":    {[]byte{5, 6, 1, 1, 1, 0xff, 0xff, 3}, []byte{1, 1, 1, 0xff, 0xff, 3}},
-		"memory of all that it may": {[]byte{5, 6, 1, 1, 1, 0x80, 0x80, 4}, []byte{1, 1, 1, 0x80, 0x80, 4}},
+		"memory of all that it may": {[]byte{5, 6, 1, 1, 1, 0x80, 0x80, 2}, []byte{1, 1, 1, 0x81, 0x80, 2}},
+		"memory with a larger one":  {[]byte{5, 6, 1, 1, 1, 0x80, 0x80, 4}, []byte{1, 1, 1, 0x81, 0x80, 2}},
 	} {
 		m, err := Rewrite(runtimetest.Module(test.section), Options{})
 		if err != nil {

@@ -115,13 +115,10 @@ func (w *world) instantiate(ctx context.Context, file []byte, name string) (*ins
 // allocator makes memories that grow as far as their modules said before they were rewritten, by which a declared maximum
 // became one page more.
 func allocator(declared []Limits) experimental.MemoryAllocator {
-	most := uint64(maxPages)
+	most, raised := uint64(MaxPages), uint64(validPages)
 	if len(declared) > 0 && declared[0].HasMax {
-		most = uint64(declared[0].Max)
-	}
-	raised := min(most+1, maxPages)
-	if most == maxPages-1 {
-		raised = most
+		most = min(most, uint64(declared[0].Max))
+		raised = most + 1
 	}
 	return experimental.MemoryAllocatorFunc(func(_, maximum uint64) experimental.LinearMemory {
 		if maximum != raised*PageSize {
