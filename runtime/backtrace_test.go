@@ -11,8 +11,8 @@ import (
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
-// crash traps three functions deep, and in the ways that need a memory.
-const crash = `
+// crashSource traps three functions deep, and in the ways that need a memory.
+const crashSource = `
 #include <stdio.h>
 #include <stdlib.h>
 __attribute__((noinline)) static void grind(int deep) {
@@ -32,8 +32,8 @@ int main(void) {
 
 func TestBacktrace(t *testing.T) {
 	t.Parallel()
-	named := load(t, runtimetest.BuildC(t, crash, runtimetest.KeepNames))
-	bare := load(t, runtimetest.BuildC(t, crash))
+	named := load(t, runtimetest.BuildC(t, crashSource, runtimetest.KeepNames))
+	bare := load(t, runtimetest.BuildC(t, crashSource))
 
 	got := call(t, named, "0", Limits{})
 	if got.Kind != Trap || len(got.Backtrace) < 3 || !slices.Equal(got.Backtrace[:2], []string{"grind", "mill_corn"}) {

@@ -12,6 +12,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/crash"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -48,6 +49,9 @@ type Config struct {
 	// IdleUnload is how long a module may be idle until its instances and code are unloaded. Default 0, which is 5 minutes;
 	// negative means never.
 	IdleUnload time.Duration
+	// Crash is told which guests compute, so that a monitor can name those of which the process has died. Default nil,
+	// which is no monitor.
+	Crash *crash.Table
 	// Logger receives what happens to the cache and in compilations. Default nil, which logs nothing.
 	Logger hclog.Logger
 }
@@ -75,6 +79,8 @@ type Engine struct {
 	cache    *diskCache
 
 	counters abi.Counters // of what guests call in quern_v1
+	crash    *crash.Table
+	bare     sync.Once    // warns of memories without guards
 	stacks   atomic.Int64 // bytes of the call stacks of guests that run
 
 	rung       Rung // the best one for modules that a reset reaches
@@ -103,6 +109,7 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		logger:    cfg.Logger,
 		gate:      newGate(cfg.Guests),
 		started:   time.Now(),
+		crash:     cfg.Crash,
 		compiler:  newCompiler(cfg),
 		version:   version,
 		compiling: map[string]chan struct{}{},

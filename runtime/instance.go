@@ -10,6 +10,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 
+	"github.com/quern-project/quern/runtime/crash"
 	"github.com/quern-project/quern/runtime/snapshot"
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -21,6 +22,7 @@ type instance struct {
 	guest   api.Module
 	memory  memory
 	counter api.MutableGlobal
+	crash   *crash.Entry        // tells a monitor whose it is
 	globals []api.MutableGlobal // those that the guest can change
 	image   *image              // that it begins in; nil if it is not used again
 	entry   api.Function        // nil until it is called first, and after it has ended badly
@@ -62,6 +64,7 @@ func (m *Module) instantiate(limit int64) (i *instance, err error) {
 	if err != nil {
 		return i, err
 	}
+	m.engine.guard(i)
 	if i.counter, err = i.global(wasm.FuelExport); err != nil {
 		return i, err
 	}
@@ -75,6 +78,20 @@ func (m *Module) instantiate(limit int64) (i *instance, err error) {
 		}
 	}
 	return i, nil
+}
+
+// guard tells a monitor where the instance's memory lies, and once the log if it has no guards.
+func (e *Engine) guard(i *instance) {
+	var addresses []byte
+	if space := i.memory.space; space != nil {
+		addresses = space.Addresses()
+		if !space.Guarded() && len(addresses) > 0 {
+			e.bare.Do(func() {
+				e.logger.Warn("memories of plugins have no guards, which take 8 GiB of addresses each: raise the limit on address space (ulimit -v), or serve fewer plugins")
+			})
+		}
+	}
+	i.crash = e.crash.Add(addresses)
 }
 
 func (i *instance) global(name string) (api.MutableGlobal, error) {
@@ -187,6 +204,7 @@ func (i *instance) close() error {
 	if i.guest != nil {
 		err = i.guest.Close(i.ctx)
 	}
+	i.crash.Remove()
 	err = errors.Join(err, i.memory.release())
 	i.code.release()
 	return err

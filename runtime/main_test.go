@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], childMode) {
 		os.Exit(beChild(os.Args[1], os.Args[2:]))
 	}
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], doomedMode) {
+		os.Exit(beDoomed(os.Args[1]))
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/crash"
 )
 
 const (
@@ -31,6 +33,7 @@ const (
 // differ by the fuel that was burned since.
 type meter struct {
 	counter api.MutableGlobal // of the instance; nil before there is one
+	crash   *crash.Entry      // of the instance, the same
 	set     int32             // what the counter was set to last
 	burned  int64             // before that
 	limit   int64             // 0 is none
@@ -54,14 +57,15 @@ func (m *meter) stop() (now time.Time) {
 	now = m.pause()
 	if m.counter != nil {
 		m.burned = m.spent()
-		m.counter = nil
+		m.counter, m.crash = nil, nil
 	}
 	return now
 }
 
 // attach makes the counter that of the instance which is about to run.
-func (m *meter) attach(counter api.MutableGlobal) {
-	m.counter = counter
+func (m *meter) attach(counter api.MutableGlobal, entry *crash.Entry) {
+	m.counter, m.crash = counter, entry
+	entry.Computes(true)
 	counter.Set(uint64(uint32(m.refill())))
 }
 
@@ -87,6 +91,7 @@ func (m *meter) resume() (now time.Time) {
 func (m *meter) begin(now time.Time) {
 	goruntime.LockOSThread()
 	m.began, m.clock = now, 0
+	m.crash.Computes(true)
 }
 
 // read begins to measure by the thread's clock, in a slice that lasts. Until then the wall clock does: reading the
@@ -102,6 +107,7 @@ func (m *meter) read(now time.Time) {
 
 // end ends a slice, and tells the time.
 func (m *meter) end() (now time.Time) {
+	m.crash.Computes(false)
 	now = time.Now()
 	if m.clock > 0 {
 		m.cpu += threadClock() - m.clock

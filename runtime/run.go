@@ -26,6 +26,9 @@ type run struct {
 	module   *Module
 	stage    abi.Stage
 	limits   Limits
+	plugin   string
+	tenant   string
+	task     string    // its ID; "" at the start of a handler
 	instance *instance // nil before there is one
 	stack    int64     // bytes of its call stack that the engine has counted
 	output   output
@@ -93,6 +96,7 @@ func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment
 	r, _ := runs.Get().(*run) // nothing else is put there
 	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
 	r.module, r.stage, r.limits, r.own = m, stage, limits, c.Timeout > 0
+	r.plugin, r.tenant, r.task = c.Plugin, c.Tenant, c.TaskID
 	if limits.Timeout > 0 {
 		r.deadline = begun.Add(limits.Timeout)
 	}
@@ -156,7 +160,8 @@ func (p *pool) call(r *run, i *instance) (*instance, error) {
 func (r *run) enter(i *instance) {
 	i.run, r.instance = r, i
 	i.memory.refused = false
-	r.meter.attach(i.counter)
+	i.crash.Name(r.plugin, r.tenant, r.task)
+	r.meter.attach(i.counter, i.crash)
 }
 
 // leave ends the use of the instance.

@@ -24,8 +24,8 @@ func newCompileChild() *cobra.Command {
 	}
 }
 
-// compilerCommand is this program with that command.
-func compilerCommand() ([]string, error) {
+// ownCommand is this program with a command of its own.
+func ownCommand(name string) ([]string, error) {
 	program := "/proc/self/exe" // the file that runs, also when a new version has taken its place
 	if goruntime.GOOS != "linux" {
 		var err error
@@ -33,5 +33,5 @@ func compilerCommand() ([]string, error) {
 			return nil, err
 		}
 	}
-	return []string{program, compileChild}, nil
+	return []string{program, name}, nil
 }

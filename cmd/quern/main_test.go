@@ -31,8 +31,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 var shared string
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == compileChild {
-		compile()
+	if len(os.Args) > 1 && (os.Args[1] == compileChild || os.Args[1] == crashMonitor) {
+		beChild()
 	}
 	redis.SetLogger(silence{})
 	var err error
@@ -80,8 +80,8 @@ func linkCompiler() (remove func(), err error) {
 	return func() { _ = os.Remove(link) }, os.Symlink(program, link)
 }
 
-// compile is the child of a host in a test, which has started this program to compile a plugin.
-func compile() {
+// beChild is the child of a host in a test, which has started this program to compile a plugin, or to watch it.
+func beChild() {
 	test, err := os.Executable()
 	if err == nil {
 		err = syscall.Exec(test+compilerLink, os.Args, os.Environ())

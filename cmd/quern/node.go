@@ -90,8 +90,10 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err != nil {
 		return nil, err
 	}
+	crashes, end := watchCrashes(cmd, n.logger)
+	n.closers = append(n.closers, end)
 	engine, cache, err := newEngine(cmd.Context(), env, runtime.Config{
-		CacheDir: o.cache, Rung: rung, IdleUnload: orNone(o.idleUnload), Logger: n.logger,
+		Crash: crashes, CacheDir: o.cache, Rung: rung, IdleUnload: orNone(o.idleUnload), Logger: n.logger,
 	})
 	if err != nil {
 		return nil, err
@@ -177,7 +179,7 @@ func (n *node) close() {
 // must do; where it was not, and this user has none, the engine goes without.
 func newEngine(ctx context.Context, env environment, config runtime.Config) (*runtime.Engine, string, error) {
 	var err error
-	if config.Compiler, err = compilerCommand(); err != nil {
+	if config.Compiler, err = ownCommand(compileChild); err != nil {
 		return nil, "", err
 	}
 	config.Guests = guestPlaces()

@@ -123,3 +123,26 @@ func BenchmarkProbe(b *testing.B) {
 		Probe()
 	}
 }
+
+// BenchmarkSpaces makes 10,000 spaces of one image, and tells what each takes of what a process has only so many of:
+// mappings (vm.max_map_count, 65,530 as a rule) and addresses (128 TiB).
+func BenchmarkSpaces(b *testing.B) {
+	const count, limit = 10_000, 64 << 20
+	image := take(b, pattern(64*block))
+	for b.Loop() {
+		_, mappings, addresses := footprint(b)
+		spaces := make([]*Space, count)
+		for i := range spaces {
+			spaces[i] = mapped(b, image, limit)
+		}
+		_, mappingsNow, addressesNow := footprint(b)
+		b.ReportMetric(float64(mappingsNow-mappings)/count, "mappings/space")
+		b.ReportMetric(float64((addressesNow-addresses)>>20)/count, "MiB-of-addresses/space")
+		for _, space := range spaces {
+			if err := space.Release(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/count, "µs/space")
+}

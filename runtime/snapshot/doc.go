@@ -6,6 +6,11 @@
 //	Space   reserved, never moves   [ a | B | . | c | . | . | X |  ...  | limit
 //	                                 private mapping    ^ zero behind it
 //
+// Below and above each space lie 4 GiB of addresses that nobody can touch, its guards: an access of compiled code that
+// misses the memory by what 32 bits can say is a fault, and not a write into somebody else's memory. They cost a mapping
+// or two for each space and addresses, of which a process of 64 bits has enough for some 14,000 spaces; where there are
+// none left, a space is made without guards.
+//
 // An [Image] is the memory of an instance that is ready for its first task. A [Space] is where the memory of one
 // instance lies: the image is mapped privately in front, so that all spaces of an image share the pages that
 // nobody writes, and what is behind it reads as zero. A write gives the space a page of its own (B and X).

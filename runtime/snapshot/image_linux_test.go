@@ -192,14 +192,14 @@ func TestMapErr(t *testing.T) {
 	if broken.users != 1 {
 		t.Errorf("%d users of the image, want one", broken.users)
 	}
-	memory := space.memory
+	memory, all := space.memory, space.all
 	if err := space.Release(); err != nil {
 		t.Error(err)
 	}
 	if err := unix.Msync(memory, unix.MS_ASYNC); err != nil {
 		t.Errorf("%v: the space was unmapped, where anything may have been by now", err)
 	}
-	if err := unmap(memory); err != nil {
+	if err := unmap(all); err != nil {
 		t.Error(err)
 	}
 }

@@ -59,7 +59,7 @@ func TestNothingLeaks(t *testing.T) { // not parallel: other tests map memory to
 }
 
 // footprint is the number of open files, the number of mappings, and the size of this process in bytes.
-func footprint(t *testing.T) (files, mappings, addresses int) {
+func footprint(t testing.TB) (files, mappings, addresses int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

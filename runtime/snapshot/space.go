@@ -3,7 +3,6 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"sync/atomic"
 )
@@ -21,6 +20,7 @@ var zeroes = make([]byte, pageSize)
 type Space struct {
 	limit  uint64
 	memory []byte // limit, rounded up to whole pages
+	all    []byte // memory with the guards around it
 	image  *Image // what is mapped in front; nil before Map
 	size   uint64 // of the image
 	held   atomic.Int64
@@ -33,17 +33,25 @@ type Space struct {
 	released bool
 }
 
-// Reserve makes a space of limit bytes, all zero. Nothing of it counts until it is touched.
+// Reserve makes a space of limit bytes, all zero, between guards if the system has the addresses. Nothing of it counts
+// until it is touched.
 func Reserve(limit uint64) (*Space, error) {
-	if limit > math.MaxInt-pageSize {
+	if limit > 1<<48 {
 		return nil, fmt.Errorf("reserve a space of %d bytes: more than a system has addresses", limit)
 	}
-	memory, err := reserve(wholePages(limit))
+	memory, all, err := reserve(wholePages(limit))
 	if err != nil {
 		return nil, fmt.Errorf("reserve a space of %d bytes: %w", limit, err)
 	}
-	return &Space{limit: limit, memory: memory, ladder: &system}, nil
+	return &Space{limit: limit, memory: memory, all: all, ladder: &system}, nil
 }
+
+// Guarded tells whether the space lies between guards: 4 GiB of addresses below and above it that are a fault to touch.
+// A space has none where the system has no such addresses left, and where no mapping is implemented.
+func (s *Space) Guarded() bool { return len(s.all) > len(s.memory) }
+
+// Addresses are all that the space takes, its guards included. They tell where it is, and must not be touched.
+func (s *Space) Addresses() []byte { return s.all }
 
 // Bytes is all of the memory. It must not be touched after Release.
 func (s *Space) Bytes() []byte { return s.memory[:s.limit:s.limit] }
@@ -119,13 +127,13 @@ func (s *Space) Held() int64 { return s.held.Load() }
 
 // Release unmaps the space. Nobody may touch its bytes any more. It may be called twice.
 func (s *Space) Release() error {
-	memory, image := s.memory, s.image
-	s.memory, s.image, s.limit, s.size, s.released = nil, nil, 0, 0, true
+	all, image := s.all, s.image
+	s.memory, s.all, s.image, s.limit, s.size, s.released = nil, nil, nil, 0, 0, true
 	s.held.Store(0)
 	var err error
 	if !s.astray {
 		// A mapping that failed may have left a gap, where by now anybody's memory may be: nothing is unmapped.
-		err = unmap(memory)
+		err = unmap(all)
 	}
 	if image != nil {
 		err = errors.Join(err, image.leave())

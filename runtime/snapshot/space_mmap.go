@@ -3,6 +3,7 @@
 package snapshot
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -13,17 +14,30 @@ import (
 // host's memory plan, not by the kernel at the time of the mapping.
 const anonymous = unix.MAP_ANON | unix.MAP_PRIVATE | unix.MAP_NORESERVE
 
-// reserve maps size bytes of zeroes. unix.Mmap would hold a lock of its own for as long as the kernel takes to
-// unmap some gigabytes, which is a quarter of a second.
-func reserve(size uint64) ([]byte, error) {
+// guard is the address space below and above a memory that nobody can touch, in bytes: as far as an index of 32 bits
+// leads. It takes addresses and no memory.
+const guard = 4 << 30
+
+// reserve maps size bytes of zeroes, and guards around them if there are addresses for those. unix.Mmap would hold a
+// lock of its own for as long as the kernel takes to unmap some gigabytes, which is a quarter of a second.
+func reserve(size uint64) (memory, all []byte, err error) {
 	if size == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	at, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, anonymous)
+	at, err := unix.MmapPtr(-1, 0, nil, uintptr(guard+size+guard), unix.PROT_NONE, anonymous)
 	if err != nil {
-		return nil, fmt.Errorf("map %d bytes: %w", size, err)
+		if at, err = unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, anonymous); err != nil {
+			return nil, nil, fmt.Errorf("map %d bytes: %w", size, err)
+		}
+		memory = unsafe.Slice((*byte)(at), size)
+		return memory, memory, nil
 	}
-	return unsafe.Slice((*byte)(at), size), nil
+	all = unsafe.Slice((*byte)(at), guard+size+guard)
+	memory = all[guard:][:size]
+	if err := unix.Mprotect(memory, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open %d bytes between guards: %w", size, err), unmap(all))
+	}
+	return memory, all, nil
 }
 
 // clean maps zeroes in the place of what is there.

@@ -1,0 +1,22 @@
+//go:build !linux
+
+package crash
+
+import (
+	"errors"
+	"io"
+)
+
+// Monitor is a process that waits for the end of this one, and its table. There is none on this system.
+type Monitor struct{ Table *Table }
+
+// Start fails: there is no monitor on this system.
+func Start([]string) (*Monitor, error) { return nil, errors.ErrUnsupported }
+
+// Close does nothing.
+func (*Monitor) Close() error { return nil }
+
+// Watch reports a crash without a table.
+func Watch(stdin io.Reader, stderr io.Writer) error {
+	return watch(stdin, func() []byte { return nil }, stderr)
+}
