@@ -12,13 +12,18 @@ type body struct {
 	d *decoder
 	r *reader
 
-	locals  int
+	locals  []Type // its parameters first
+	groups  int    // in which the others are declared
 	code    []byte
 	frames  []frame
 	points  []point
 	work    uint64   // see Caps.Work
 	targets uint64   // of all functions: see Caps.AllTargets
 	labels  []uint32 // of a br_table
+
+	operands    []Type // those of the innermost block behind the others'; 0 is one that is not known
+	temporaries []temporary
+	declared    []byte // all locals as they are written
 
 	inner int // the frame of the innermost loop; 0 is none
 	path  path
@@ -28,11 +33,20 @@ type body struct {
 
 // frame is a block that has not ended.
 type frame struct {
-	op    byte // opBlock, opLoop, opIf, opElse; 0 for the function itself
-	join  path // of the branches to its end
-	start path // where an if began
-	moves int  // the values that a branch to it takes along
-	turns turns
+	turns  turns
+	of     *Signature
+	join   path  // of the branches to its end
+	start  path  // where an if began
+	height int32 // of the operands below it
+	op     byte  // opBlock, opLoop, opIf, opElse; 0 for the function itself
+}
+
+// moves is how many values a branch to the frame takes along.
+func (f *frame) moves() int {
+	if f.op == opLoop {
+		return len(f.of.Params)
+	}
+	return len(f.of.Results)
 }
 
 func (d *decoder) codeSection(r *reader) {
@@ -71,8 +85,9 @@ const outside = -1
 
 // read writes a function anew, and appends it to the code section.
 func (b *body) read(r *reader, t *Signature, out *vector) {
-	b.r, b.locals, b.work, b.inner = r, len(t.Params), 0, 0
-	b.code, b.frames, b.points = b.code[:0], append(b.frames[:0], frame{moves: len(t.Results)}), b.points[:0]
+	b.r, b.work, b.inner = r, 0, 0
+	b.locals, b.operands, b.temporaries = append(b.locals[:0], t.Params...), b.operands[:0], b.temporaries[:0]
+	b.code, b.frames, b.points = b.code[:0], append(b.frames[:0], frame{of: t}), b.points[:0]
 	b.declarations()
 	header := len(b.code)
 	b.open, b.path = b.place(0), begun
@@ -87,10 +102,9 @@ func (b *body) read(r *reader, t *Signature, out *vector) {
 
 // declarations reads the locals that are not parameters.
 func (b *body) declarations() {
-	r, total := b.r, uint64(b.locals)
-	groups := r.count("groups of locals", r.left())
-	b.code = appendUnsigned(b.code, uint32(groups))
-	for range groups {
+	r, total := b.r, uint64(len(b.locals))
+	b.groups = r.count("groups of locals", r.left())
+	for range b.groups {
 		n := r.u32()
 		t := r.valueType()
 		total += uint64(n)
@@ -99,8 +113,11 @@ func (b *body) declarations() {
 			return
 		}
 		b.code = append(appendUnsigned(b.code, n), byte(t))
+		b.locals = slices.Grow(b.locals, int(n))
+		for range n {
+			b.locals = append(b.locals, t)
+		}
 	}
-	b.locals = int(total)
 }
 
 // emit appends the function with its charges.
@@ -115,12 +132,16 @@ func (b *body) emit(out *vector, header int) {
 	}
 	b.d.out.Charges += len(b.points)
 	var charge [32]byte
-	size := len(b.code)
+	b.declared = append(appendUnsigned(b.declared[:0], uint32(b.groups+len(b.temporaries))), b.code[:header]...)
+	for _, t := range b.temporaries {
+		b.declared = append(b.declared, 1, byte(t.of()))
+	}
+	size := len(b.declared) + len(b.code) - header
 	for _, p := range b.points {
 		size += len(appendCharge(charge[:0], counter, refuel, p.amount))
 	}
 	out.u32(uint32(size))
-	out.raw(b.code[:header])
+	out.raw(b.declared)
 	from := header
 	for _, p := range b.points {
 		out.raw(b.code[from:p.at])
@@ -143,13 +164,18 @@ func (b *body) instruction() {
 		return
 	}
 	b.count(1)
+	b.apply(effects[op])
 	switch kind {
 	case nothing:
 		b.code = append(b.code, op)
 	case localIndex:
-		b.indexed(op, "local", b.locals)
+		if i := b.indexed(op, "local", len(b.locals)); r.err == nil {
+			b.access(op-opLocalGet, b.locals[i])
+		}
 	case globalIndex:
-		b.indexed(op, "global", len(b.d.globals))
+		if i := b.indexed(op, "global", len(b.d.globals)); r.err == nil {
+			b.access(op-opGlobalGet, b.d.globals[i].of)
+		}
 	case memoryArgument:
 		b.code = append(b.code, op)
 		b.memoryArgument()
@@ -177,17 +203,19 @@ func (b *body) unknown(op byte) {
 	b.r.fail(fmt.Errorf("instruction 0x%02x is unknown", op))
 }
 
-// indexed writes an instruction and an index into a space of so many elements.
-func (b *body) indexed(op byte, what string, space int) {
+// indexed writes an instruction and an index into a space of so many elements, which it returns.
+func (b *body) indexed(op byte, what string, space int) (index int) {
 	r := b.r
 	if r.at < r.end { // as nearly all are: an index of one byte
 		if i := r.file[r.at]; i < 0x80 && int(i) < space {
 			r.at++
 			b.code = append(b.code, op, i)
-			return
+			return int(i)
 		}
 	}
-	b.code = appendUnsigned(append(b.code, op), r.index(what, space))
+	i := r.index(what, space)
+	b.code = appendUnsigned(append(b.code, op), i)
+	return int(i)
 }
 
 // mostAlignment is the largest exponent of an alignment: 16 bytes, of a vector.
@@ -234,8 +262,12 @@ func (b *body) specialInstruction(op byte) {
 		b.bulk()
 		return
 	}
-	if op == opCall || op == opCallIndirect {
+	switch op {
+	case opCall, opCallIndirect:
 		b.call(op)
+		return
+	case opSelect, opSelectTyped:
+		b.selection(op)
 		return
 	}
 	price := int32(1)
@@ -243,29 +275,30 @@ func (b *body) specialInstruction(op byte) {
 		price = growPrice
 	}
 	b.count(price)
+	b.apply(effects[op])
 	d, r := b.d, b.r
 	switch op {
 	case opMemoryGrow:
 		b.code = append(b.code, op)
 		b.memoryIndex()
 	case opTableGet:
-		b.indexed(op, "table", len(d.tables))
+		if i := b.indexed(op, "table", len(d.tables)); r.err == nil {
+			b.pop(1)
+			b.push(d.tables[i])
+		}
 	case opTableSet:
 		d.lasting(lastingTableSet)
 		b.indexed(op, "table", len(d.tables))
+		b.pop(2)
 	case opRefNull:
-		b.code = append(b.code, op, byte(r.referenceType()))
+		t := r.referenceType()
+		b.code = append(b.code, op, byte(t))
+		b.push(t)
 	case opRefFunc:
 		b.reference(r.index("function", len(d.functions)))
+		b.push(FuncRef)
 	case opVector:
 		b.vector()
-	default: // select with types
-		b.code = append(b.code, op)
-		n := r.count("types of a select", r.left())
-		b.code = appendUnsigned(b.code, uint32(n))
-		for range n {
-			b.code = append(b.code, byte(r.valueType()))
-		}
 	}
 }
 
@@ -290,7 +323,10 @@ func (b *body) call(op byte) {
 	} else {
 		b.code = appendUnsigned(append(b.code, op), of)
 		b.code = appendUnsigned(b.code, r.index("table", len(d.tables)))
+		b.pop(1)
 	}
+	b.pop(len(t.Params))
+	b.push(t.Results...)
 	b.path.returned = true
 }
 
@@ -314,6 +350,7 @@ func (b *body) vector() {
 		b.r.fail(unsupported("relaxed vector instructions"))
 	}
 	b.code = appendUnsigned(append(b.code, opVector), n)
+	b.apply(vectorEffects[n&0xff])
 	switch {
 	case n <= 11, n == 92, n == 93:
 		b.memoryArgument()

@@ -35,7 +35,11 @@ const (
 // bulk reads the instructions behind opBulk.
 func (b *body) bulk() {
 	d, r := b.d, b.r
-	switch op := r.u32(); {
+	op := r.u32()
+	if int(op) < len(bulkEffects) {
+		b.apply(bulkEffects[op])
+	}
+	switch {
 	case op <= 7: // saturating conversions
 		b.count(1)
 		b.code = appendUnsigned(append(b.code, opBulk), op)

@@ -15,6 +15,7 @@ func (b *body) control(op byte) {
 		b.loop()
 	case opIf:
 		b.count(1)
+		b.pop(1)
 		b.begin(op)
 		b.open = closed
 	case opElse:
@@ -31,8 +32,14 @@ func (b *body) control(op byte) {
 			b.leave()
 		}
 		b.code = append(b.code, op)
-		b.path, b.open = path{}, closed
+		b.unreached()
 	}
+}
+
+// unreached is behind an instruction that always leads elsewhere.
+func (b *body) unreached() {
+	b.path, b.open = path{}, closed
+	b.operands = b.operands[:b.frames[len(b.frames)-1].height]
 }
 
 // loop opens a loop. A point before it stands before its instruction, and that at its head behind.
@@ -54,31 +61,31 @@ func (b *body) loop() {
 
 // begin reads the type of a block and opens its frame.
 func (b *body) begin(op byte) {
-	r, values, moves := b.r, 0, 0
+	r, f := b.r, frame{op: op, start: b.path, of: &blocks[0]}
 	b.code = append(b.code, op)
 	switch first := r.peek(); {
 	case first == noResult:
 		b.code = append(b.code, r.byte())
 	case first&0xc0 == 0x40: // a negative number of one byte: a value type
-		values, moves = 1, 1
-		b.code = append(b.code, byte(r.valueType()))
+		t := r.valueType()
+		b.code = append(b.code, byte(t))
+		f.of = &blocks[t]
 	default:
 		index := r.signed(33)
 		if r.err == nil && (index < 0 || index >= int64(len(b.d.types))) {
 			r.fail(fmt.Errorf("type %d does not exist", index))
 		}
 		if r.err == nil {
-			t := &b.d.types[index]
-			values, moves = len(t.Params)+len(t.Results), len(t.Results)
-			if op == opLoop {
-				moves = len(t.Params)
-			}
+			f.of = &b.d.types[index]
 		}
 		b.code = appendSigned(b.code, index)
 	}
-	b.frames = append(b.frames, frame{op: op, start: b.path, moves: moves})
+	b.pop(len(f.of.Params))
+	f.height = int32(len(b.operands))
+	b.push(f.of.Params...)
+	b.frames = append(b.frames, f)
 	caps := b.d.options.Caps
-	b.work += uint64(b.locals + values)
+	b.work += uint64(len(b.locals) + len(f.of.Params) + len(f.of.Results))
 	r.bound("blocks in each other", uint64(len(b.frames)), caps.Nesting)
 	r.bound("locals × blocks in a function", b.work, caps.Work)
 }
@@ -102,6 +109,7 @@ func (b *body) otherwise() {
 	f.op = opElse
 	f.join = f.join.join(b.path)
 	b.path, b.open = f.start, closed
+	b.operands = append(b.operands[:f.height], f.of.Params...)
 }
 
 func (b *body) end() {
@@ -118,6 +126,7 @@ func (b *body) end() {
 	if join.live {
 		b.path, b.open = b.path.join(join), closed
 	}
+	b.operands = append(b.operands[:f.height], f.of.Results...)
 	if len(b.frames) == 0 {
 		b.leave()
 	}
@@ -138,7 +147,7 @@ func (b *body) branch(op byte) {
 	if f == nil {
 		return
 	}
-	b.count(priceOf(f.moves))
+	b.count(priceOf(f.moves()))
 	if f == &b.frames[0] {
 		b.leave()
 	}
@@ -150,7 +159,9 @@ func (b *body) branch(op byte) {
 	b.code = appendUnsigned(append(b.code, op), label)
 	b.open = closed
 	if op == opBranch {
-		b.path = path{}
+		b.unreached()
+	} else {
+		b.pop(1)
 	}
 }
 
@@ -168,7 +179,7 @@ func (b *body) branchTable() {
 			return
 		}
 		b.labels = append(b.labels, label)
-		most, back, out = max(most, f.moves), back || f.op == opLoop, out || f == &b.frames[0]
+		most, back, out = max(most, f.moves()), back || f.op == opLoop, out || f == &b.frames[0]
 		if f.op == opLoop && b.path.live {
 			f.turns.edges = many
 		}
@@ -187,5 +198,5 @@ func (b *body) branchTable() {
 		}
 		b.code = appendUnsigned(b.code, label)
 	}
-	b.path, b.open = path{}, closed
+	b.unreached()
 }

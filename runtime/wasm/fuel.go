@@ -18,11 +18,11 @@ package wasm
 // number: a charge that only some ways pass counts for none. Counting in the order of the text would let a
 // stretch of code hide behind an arm that is skipped.
 type path struct {
-	live bool // some way leads here
 	// run counts the instructions since the last point whose straight line does not cover them.
 	run int32
 	// unpaid counts those that no point pays for.
 	unpaid int32
+	live   bool // some way leads here
 	// returned tells that a call has just returned, on some way.
 	returned bool
 }

@@ -13,10 +13,12 @@ const (
 	opBranchTable  = 0x0e
 	opReturn       = 0x0f
 	opSelect       = 0x1b
+	opSelectTyped  = 0x1c
 	opCall         = 0x10
 	opCallIndirect = 0x11
 	opLocalGet     = 0x20
 	opLocalSet     = 0x21
+	opLocalTee     = 0x22
 	opGlobalGet    = 0x23
 	opGlobalSet    = 0x24
 	opTableGet     = 0x25
@@ -27,6 +29,7 @@ const (
 	opI64Const     = 0x42
 	opF32Const     = 0x43
 	opF64Const     = 0x44
+	opI32Eqz       = 0x45
 	opI32LtS       = 0x48
 	opI32LtU       = 0x49
 	opI64GtU       = 0x56
@@ -36,13 +39,17 @@ const (
 	opI64Add       = 0x7c
 	opI64Shl       = 0x86
 	opI64ExtendU   = 0xad
+	opF32ToI32     = 0xbc // i32.reinterpret_f32
+	opF64ToI64     = 0xbd
+	opI32ToF32     = 0xbe
+	opI64ToF64     = 0xbf
 	opRefNull      = 0xd0
 	opRefFunc      = 0xd2
 	opBulk         = 0xfc // prefix
 	opVector       = 0xfd // prefix
 )
 
-// The instructions behind opBulk, and one behind opVector.
+// The instructions behind opBulk, and some behind opVector.
 const (
 	bulkMemoryInit = 8
 	bulkDataDrop   = 9
@@ -55,7 +62,9 @@ const (
 	bulkTableSize  = 16
 	bulkTableFill  = 17
 
-	vectorConst = 12
+	vectorConst  = 12
+	vectorSplat  = 17 // i32x4.splat
+	vectorSelect = 82 // v128.bitselect
 )
 
 // immediate says what follows an instruction of one byte.
@@ -85,8 +94,8 @@ var immediates = func() (table [256]immediate) {
 	set(0x00, 0x05, special) // control
 	set(0x01, 0x01, nothing) // nop
 	set(0x0b, 0x11, special)
-	set(0x1a, 0x1b, nothing)        // drop, select
-	set(0x1c, 0x1c, special)        // select with types
+	set(0x1a, 0x1a, nothing)        // drop
+	set(0x1b, 0x1c, special)        // select, and with types
 	set(0x20, 0x22, localIndex)     // local.get, local.set, local.tee
 	set(0x23, 0x24, globalIndex)    // global.get, global.set
 	set(0x25, 0x26, special)        // table.get, table.set

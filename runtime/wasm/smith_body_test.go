@@ -266,10 +266,9 @@ func (b *smithBody) variable() {
 }
 
 const (
-	opLocalTee    = 0x22
-	opI32And      = 0x71
-	opSelectTyped = 0x1c
-	opRefIsNull   = 0xd1
+	opI32And = 0x71
+
+	opRefIsNull = 0xd1
 )
 
 // other is drop, select and nop.

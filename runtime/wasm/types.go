@@ -1,0 +1,146 @@
+package wasm
+
+// The types of the operands of a function, as far as rewriting needs them. The compiler checks them anew: what is wrong
+// here makes a module that it refuses.
+
+// effect is what an instruction does to the operands: it takes so many, and pushes one if push is not 0.
+type effect struct {
+	pops byte
+	push Type
+}
+
+// effects are those of the instructions of one byte whose operands do not depend on anything else. Source: core
+// specification 2.0, section 3.3.
+var effects = func() (table [256]effect) {
+	set := func(from, to int, pops byte, push Type) {
+		for op := from; op <= to; op++ {
+			table[op] = effect{pops, push}
+		}
+	}
+	set(0x1a, 0x1a, 1, 0) // drop
+	// Loads by type, stores, memory.size and memory.grow.
+	for op, t := range map[int]Type{0x28: I32, 0x29: I64, 0x2a: F32, 0x2b: F64} {
+		set(op, op, 1, t)
+	}
+	set(0x2c, 0x2f, 1, I32)
+	set(0x30, 0x35, 1, I64)
+	set(0x36, 0x3e, 2, 0)
+	set(0x3f, 0x3f, 0, I32)
+	set(0x40, 0x40, 1, I32)
+	for op, t := range map[int]Type{0x41: I32, 0x42: I64, 0x43: F32, 0x44: F64} {
+		set(op, op, 0, t)
+	}
+	// Comparisons.
+	set(0x45, 0x45, 1, I32)
+	set(0x46, 0x4f, 2, I32)
+	set(0x50, 0x50, 1, I32)
+	set(0x51, 0x66, 2, I32)
+	// Arithmetic, by type: of one operand, then of two.
+	set(0x67, 0x69, 1, I32)
+	set(0x6a, 0x78, 2, I32)
+	set(0x79, 0x7b, 1, I64)
+	set(0x7c, 0x8a, 2, I64)
+	set(0x8b, 0x91, 1, F32)
+	set(0x92, 0x98, 2, F32)
+	set(0x99, 0x9f, 1, F64)
+	set(0xa0, 0xa6, 2, F64)
+	// Conversions.
+	set(0xa7, 0xab, 1, I32)
+	set(0xac, 0xb1, 1, I64)
+	set(0xb2, 0xb6, 1, F32)
+	set(0xb7, 0xbb, 1, F64)
+	for op, t := range map[int]Type{0xbc: I32, 0xbd: I64, 0xbe: F32, 0xbf: F64} {
+		set(op, op, 1, t)
+	}
+	set(0xc0, 0xc1, 1, I32)
+	set(0xc2, 0xc4, 1, I64)
+	set(0xd1, 0xd1, 1, I32) // ref.is_null
+	return table
+}()
+
+// bulkEffects are those of the instructions behind opBulk whose operands are of fixed types.
+var bulkEffects = [bulkTableFill + 1]effect{
+	{1, I32}, {1, I32}, {1, I32}, {1, I32}, {1, I64}, {1, I64}, {1, I64}, {1, I64}, // saturating conversions
+	bulkMemoryInit: {3, 0}, bulkDataDrop: {}, bulkMemoryCopy: {3, 0}, bulkMemoryFill: {3, 0},
+	bulkTableInit: {3, 0}, bulkElemDrop: {}, bulkTableCopy: {3, 0}, bulkTableGrow: {2, I32},
+	bulkTableSize: {0, I32}, bulkTableFill: {3, 0},
+}
+
+// vectorEffects are those of the instructions behind opVector: most take two vectors.
+var vectorEffects = func() (table [256]effect) {
+	set := func(from, to int, pops byte, push Type) {
+		for op := from; op <= to; op++ {
+			table[op] = effect{pops, push}
+		}
+	}
+	ones := func(ranges ...[2]int) {
+		for _, r := range ranges {
+			set(r[0], r[1], 1, V128)
+		}
+	}
+	set(0, 255, 2, V128)
+	ones([2]int{0, 10}) // loads
+	set(11, 11, 2, 0)   // store
+	set(vectorConst, vectorConst, 0, V128)
+	ones([2]int{15, 20}) // splats
+	for op, t := range map[int]Type{21: I32, 22: I32, 24: I32, 25: I32, 27: I32, 29: I64, 31: F32, 33: F64} {
+		set(op, op, 1, t) // extract_lane
+	}
+	ones([2]int{77, 77})               // not
+	set(82, 82, 3, V128)               // bitselect
+	set(83, 83, 1, I32)                // any_true
+	set(88, 91, 2, 0)                  // stores of a lane
+	ones([2]int{92, 98})               // loads with zeroes; demote, promote; abs, neg, popcnt
+	for op := 99; op < 224; op += 32 { // all_true and bitmask of each shape
+		set(op, op+1, 1, I32)
+	}
+	ones([2]int{103, 106}, [2]int{116, 117}, [2]int{122, 122}, [2]int{148, 148}) // roundings
+	ones([2]int{124, 129}, [2]int{160, 161}, [2]int{192, 193})                   // extadd_pairwise; abs, neg
+	ones([2]int{135, 138}, [2]int{167, 170}, [2]int{199, 202})                   // extend
+	ones([2]int{224, 225}, [2]int{227, 227}, [2]int{236, 237}, [2]int{239, 239}) // abs, neg, sqrt
+	ones([2]int{248, 255})                                                       // conversions
+	return table
+}()
+
+// apply changes the operands by what is known of an instruction.
+func (b *body) apply(e effect) {
+	b.pop(int(e.pops))
+	if e.push != 0 {
+		b.operands = append(b.operands, e.push)
+	}
+}
+
+func (b *body) push(types ...Type) { b.operands = append(b.operands, types...) }
+
+// pop takes operands of the innermost block. Behind an unconditional branch there may be fewer.
+func (b *body) pop(n int) {
+	b.operands = b.operands[:max(int(b.frames[len(b.frames)-1].height), len(b.operands)-n)]
+}
+
+// top is the type of the operand with so many above it; 0 if that is not known, which is so behind an unconditional branch.
+func (b *body) top(above int) Type {
+	at := len(b.operands) - 1 - above
+	if at < int(b.frames[len(b.frames)-1].height) {
+		return 0
+	}
+	return b.operands[at]
+}
+
+// access is a get, a set or a tee of a variable of that type.
+func (b *body) access(op byte, of Type) {
+	const get, set = 0, 1
+	if op != get {
+		b.pop(1)
+	}
+	if op != set {
+		b.push(of)
+	}
+}
+
+// blocks are the types of blocks without parameters that have one result, by its code, or none, at 0.
+var blocks = func() (all [0x80]Signature) {
+	for code := range all[1:] {
+		all[code+1].Results = []Type{Type(code + 1)}
+	}
+	return all
+}()
