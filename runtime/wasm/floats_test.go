@@ -11,14 +11,11 @@ import (
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
-// floatPrograms is how many programs TestFloatSelects runs, beside what FuzzFloatSelects and a soak do.
-const floatPrograms = 300
-
 // TestFloatSelects: programs that select floats and vectors compute what the interpreter does. Of those here wazero's
 // compiler for amd64 gets every tenth wrong when their selects are left as they are.
 func TestFloatSelects(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(floatPrograms) {
+	for seed := range programs(300) {
 		if difference := runFloats(t, seed); difference != "" {
 			t.Errorf("seed %d: %s", seed, difference)
 		}

@@ -267,6 +267,7 @@ func (b *smithBody) variable() {
 
 const (
 	opI32And = 0x71
+	opI32Or  = 0x72
 
 	opRefIsNull = 0xd1
 )

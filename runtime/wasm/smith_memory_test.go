@@ -1,5 +1,7 @@
 package wasm
 
+import "slices"
+
 // address makes an i32 below a bound out of the operand on top, most times.
 func (b *smithBody) address(mask int64) {
 	b.need(I32)
@@ -7,7 +9,36 @@ func (b *smithBody) address(mask int64) {
 		b.i32(mask)
 		b.op(opI32And)
 	}
+	if b.tall && b.pick(2) == 0 {
+		b.i32(int64(int32([]uint32{0x7fff0000, 0x7fff0000, 0x7ffffff0, 0x80000000, 0xfffffff0}[b.pick(5)])))
+		b.op(opI32Or)
+	}
 	b.push(I32)
+}
+
+// again makes the address on top a constant whose bounds were checked by an access before, after which ways have met or
+// the memory may have grown: then the compiler leaves the check out.
+func (b *smithBody) again() {
+	local := slices.Index(b.locals, I32)
+	if !b.tall || local < 0 || b.pick(2) == 0 {
+		return
+	}
+	b.op(opDrop)
+	b.i32(int64(int32([]uint32{64, 0x7fff0000, 0x7ffffff8, 0x7fffffff, 0x80000000, 0x80010000, 0xffffffff}[b.pick(7)])))
+	b.indexed(opLocalSet, local)
+	b.indexed(opLocalGet, local)
+	b.op(0x29, 0, 0) // i64.load
+	b.op(opDrop)
+	switch b.pick(3) {
+	case 0:
+		b.i32(0)
+		b.op(opMemoryGrow, 0, opDrop)
+	case 1:
+		b.op(opBlock, noResult)
+		b.indexed(opGlobalGet, budgetGlobal)
+		b.op(opBranchIf, 0, opEnd)
+	}
+	b.indexed(opLocalGet, local)
 }
 
 func (b *smithBody) memory() {
@@ -35,13 +66,17 @@ func (b *smithBody) memory() {
 	stores := []access{
 		{0x36, I32, 2}, {0x37, I64, 3}, {0x38, F32, 2}, {0x39, F64, 3}, {0x3a, I32, 0}, {0x3b, I32, 1}, {0x3c, I64, 0}, {0x3d, I64, 1}, {0x3e, I64, 2},
 	}
-	offset := b.pick(256)
+	offset := uint32(b.pick(256))
+	if b.tall && b.rarely(4) {
+		offset = []uint32{0x7fff0000, 0x7fffffff, 0x80000000, 0xffffffff}[b.pick(4)]
+	}
 	b.address(0xff80)
+	b.again()
 	if b.pick(2) == 0 {
 		a := loads[b.pick(len(loads))]
 		b.pop(1)
 		b.op(a.op, byte(b.pick(a.align+1)))
-		b.code = appendUnsigned(b.code, uint32(offset))
+		b.code = appendUnsigned(b.code, offset)
 		b.push(a.of)
 		return
 	}
@@ -49,7 +84,7 @@ func (b *smithBody) memory() {
 	b.value(a.of)
 	b.pop(2)
 	b.op(a.op, byte(b.pick(a.align+1)))
-	b.code = appendUnsigned(b.code, uint32(offset))
+	b.code = appendUnsigned(b.code, offset)
 }
 
 // bulkMemory is what moves memory, and what grows it.

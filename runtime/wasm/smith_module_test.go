@@ -46,6 +46,7 @@ type smith struct {
 	elements  []Type // of segments
 	segments  int    // of data
 	endless   bool   // no budget: the program may run for ever
+	tall      bool   // a memory as large as one may be, and accesses at both of its ends
 
 	elementCode, dataCode [][]byte
 }
@@ -82,6 +83,9 @@ func (s *smith) module() []byte {
 	s.tables = []Type{FuncRef, ExternRef, FuncRef}
 	tables = [][]byte{{byte(FuncRef), 1, tableSize, 2 * tableSize}, {byte(ExternRef), 0, tableSize}, {byte(FuncRef), 0, 0}}
 	memories = [][]byte{{1, 1, byte(1 + s.pick(4))}}
+	if s.tall {
+		memories = [][]byte{slices.Concat([]byte{1}, runtimetest.Number(MaxPages-1), runtimetest.Number(MaxPages))}
+	}
 	exports = append(exports, runtimetest.Export("memory", runtimetest.MemoryKind, 0))
 	globals, exports = s.globalSection(exports)
 	s.segmentSections()

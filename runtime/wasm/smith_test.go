@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -194,13 +196,41 @@ func TestPrograms(t *testing.T) {
 	for _, o := range smithOptions {
 		t.Run(fmt.Sprint("every ", o.Every), func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(40) {
+			for seed := range programs(40) {
 				bytes := smithBytes(seed<<8+uint64(o.Every), 6000)
 				if difference := runProgram(t, forge(bytes), bytes[:64], o); difference != "" {
 					t.Errorf("seed %d: %s", seed, difference)
 				}
 			}
 		})
+	}
+}
+
+// TestTallPrograms runs programs with a memory of 2 GiB, and addresses at both of its ends and beyond.
+func TestTallPrograms(t *testing.T) {
+	t.Parallel()
+	for seed := range programs(40) {
+		bytes := smithBytes(seed, 6000)
+		both := smithWorlds(t, Options{})
+		both[0].tall, both[1].tall = true, true
+		s := &smith{choices: &choices{bytes: bytes}, tall: true}
+		if difference := checkProgram(t, s.module(), bytes[:64], both); difference != "" {
+			t.Errorf("seed %d: %s", seed, difference)
+		}
+		both[0].runtime.Close(t.Context())
+		both[1].runtime.Close(t.Context())
+	}
+}
+
+// programs are the seeds of those that a test runs: few, or a hundred times as many and others each time, to soak.
+func programs(few uint64) iter.Seq[uint64] {
+	begin := uint64(0)
+	if os.Getenv("QUERN_SOAK") == "full" {
+		few, begin = 100*few, rand.Uint64()>>16
+	}
+	return func(yield func(uint64) bool) {
+		for seed := begin; seed < begin+few && yield(seed); seed++ {
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/quern-project/quern/runtime/snapshot"
 )
 
 // wide are caps that no test module reaches.
@@ -30,6 +32,7 @@ type world struct {
 	runtime wazero.Runtime
 	options *Options            // nil: modules are run as they are
 	config  wazero.ModuleConfig // of all instances
+	tall    bool                // memories are mapped, for they may have all that one may have
 
 	quantum int32 // what tick gives
 	given   int64 // by tick, in all
@@ -96,6 +99,9 @@ func (w *world) instantiate(ctx context.Context, file []byte, name string) (*ins
 		file = made.rewritten.Binary
 		ctx = experimental.WithMemoryAllocator(ctx, allocator(made.rewritten.Memories))
 	}
+	if w.tall {
+		ctx = experimental.WithMemoryAllocator(ctx, mapped)
+	}
 	compiled, err := w.runtime.CompileModule(ctx, file)
 	if err != nil {
 		return nil, refused{err}
@@ -147,6 +153,27 @@ func (m *heapMemory) Reallocate(size uint64) []byte {
 
 func (m *heapMemory) Free() { m.bytes = nil }
 
+// mappedMemory is one of any size, of which only what is touched takes memory. It lies between guards.
+type mappedMemory struct{ space *snapshot.Space }
+
+func (m mappedMemory) Reallocate(size uint64) []byte {
+	if size > uint64(len(m.space.Bytes())) {
+		return nil
+	}
+	return m.space.Bytes()[:size]
+}
+
+func (m mappedMemory) Free() { _ = m.space.Release() } // a test that leaks addresses fails of others
+
+// mapped makes memories of up to MaxPages.
+var mapped = experimental.MemoryAllocatorFunc(func(_, _ uint64) experimental.LinearMemory {
+	space, err := snapshot.Reserve(MaxPages * PageSize)
+	if err != nil {
+		panic(err)
+	}
+	return mappedMemory{space}
+})
+
 // trapText is what an error of wazero says without its stack trace, in which functions have other indices; "" without
 // one.
 func trapText(err error) string {
@@ -182,11 +209,20 @@ func sameState(plain, rewritten *instance) string {
 	return ""
 }
 
+// memoryOf is what an instance has in memory, at both ends.
 func memoryOf(i *instance) string {
 	memory := i.Memory()
 	if reflect.ValueOf(memory).IsNil() { // wazero wraps a nil pointer
 		return ""
 	}
-	bytes, _ := memory.Read(0, memory.Size())
+	size := memory.Size()
+	bytes, _ := memory.Read(0, min(size, window))
+	if size > window {
+		tail, _ := memory.Read(max(window, size-window), min(size-window, window))
+		return string(bytes) + string(tail)
+	}
 	return string(bytes)
 }
+
+// window is how much of each end of a memory is looked at: all of those that are not tall.
+const window = 1 << 20
