@@ -264,3 +264,18 @@ func (g *HostGrants) Warnings() (warnings []string) {
 	}
 	return nil
 }
+
+// SecretFiles are those in which secrets are found.
+func (g *HostGrants) SecretFiles() (paths []string) {
+	if g == nil {
+		return nil
+	}
+	for _, t := range g.tenants {
+		for _, secret := range t.Secrets {
+			if secret.File != "" {
+				paths = append(paths, secret.File)
+			}
+		}
+	}
+	return paths
+}

@@ -99,6 +99,9 @@ type user struct {
 	env map[string]string
 }
 
+// here is with for what runs in this process, which other tests share.
+func (u *user) here() *user { return u.with(map[string]string{"QUERN_CONFINE": "off"}) }
+
 // newUser is a user whose variables name a Redis, "" for none.
 func newUser(t *testing.T, redisURL string) *user {
 	t.Helper()
@@ -136,7 +139,7 @@ func (u *user) feed(stdin string, args ...string) result {
 	ctx, cancel := context.WithTimeout(u.t.Context(), testTimeout)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	err := run(ctx, args, u.lookup, strings.NewReader(stdin), &stdout, &stderr)
+	err := run(ctx, args, u.here().lookup, strings.NewReader(stdin), &stdout, &stderr)
 	return result{report(err, &stderr), stdout.String(), stderr.String()}
 }
 
@@ -150,7 +153,7 @@ func (u *user) must(args ...string) string {
 	return r.stdout
 }
 
-// command is a command that runs beside the test, in this process.
+// command is a command that runs beside the test.
 type command struct {
 	t      *testing.T
 	stdout *output
@@ -160,15 +163,30 @@ type command struct {
 	status int
 }
 
-// start runs the program in this process; it ends with the test at the latest.
+// start runs the program; it ends with the test at the latest. A host is a process of its own, confined as users have
+// it, unless the race detector is to see it.
 func (u *user) start(args ...string) *command {
 	u.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &command{t: u.t, stdout: newOutput(), stderr: newOutput(), stop: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(c.ended)
-		c.status = report(run(ctx, args, u.lookup, strings.NewReader(""), c.stdout, c.stderr), c.stderr)
-	}()
+	if args[0] == "serve" && !raced {
+		process := u.prepare(args...)
+		process.Stdout, process.Stderr = c.stdout, c.stderr
+		if err := process.Start(); err != nil {
+			u.t.Fatal(err)
+		}
+		context.AfterFunc(ctx, func() { _ = process.Process.Signal(syscall.SIGTERM) })
+		go func() {
+			defer close(c.ended)
+			_ = process.Wait() // the state tells
+			c.status = process.ProcessState.ExitCode()
+		}()
+	} else {
+		go func() {
+			defer close(c.ended)
+			c.status = report(run(ctx, args, u.here().lookup, strings.NewReader(""), c.stdout, c.stderr), c.stderr)
+		}()
+	}
 	u.t.Cleanup(func() {
 		cancel()
 		<-c.ended
@@ -196,7 +214,7 @@ func (c *command) listening() string {
 	return c.stderr.await(c.t, regexp.MustCompile(`listening: http=(\S+)`))
 }
 
-// host runs `quern serve` in this process on a plugin directory, and returns when it is ready and
+// host runs `quern serve` on a plugin directory, and returns when it is ready and
 // listens.
 func (u *user) host(plugins string, args ...string) (c *command, address string) {
 	u.t.Helper()
@@ -301,7 +319,9 @@ func write(t *testing.T, path, content string) string {
 // binary builds the program, once for all tests.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(shared, "quern")
-	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	build := exec.Command("go", "build", "-o", path, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as for users
+	out, err := build.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("build quern: %w\n%s", err, out)
 	}

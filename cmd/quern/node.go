@@ -40,6 +40,8 @@ type node struct {
 	stores   map[string]*kv.Store // by tenant
 	host     *host.Host
 	closers  []func()
+
+	secretFiles []string // that --grants names
 }
 
 // newNode checks the settings and makes all that can be made without reaching for Redis or taking a
@@ -64,7 +66,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, err
 	}
 	n := &node{
-		options: o, registry: prometheus.NewRegistry(), stores: map[string]*kv.Store{},
+		options: o, registry: prometheus.NewRegistry(), stores: map[string]*kv.Store{}, secretFiles: grants.SecretFiles(),
 		logger: hclog.New(&hclog.LoggerOptions{
 			Name: "quern", Level: hclog.LevelFromString(o.logLevel.word), Output: cmd.ErrOrStderr(), JSONFormat: o.logFormat.word == "json",
 		}),

@@ -88,6 +88,7 @@ func newServe(env environment) *cobra.Command {
 		Args:  arguments(0, 0),
 	}
 	o := newHostOptions(cmd, "127.0.0.1:9464")
+	confined := newConfinement(cmd.Flags())
 	check := cmd.Flags().Bool("check", false, "print the settings that would hold, secrets hidden, and end")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		url, err := redisURL(cmd)
@@ -97,6 +98,8 @@ func newServe(env environment) *cobra.Command {
 		if url == "" {
 			url = defaultRedis
 		}
+		confined.prepare()
+		defer confined.close()
 		n, err := newNode(cmd, env, o, url)
 		if err != nil {
 			return err
@@ -104,6 +107,9 @@ func newServe(env environment) *cobra.Command {
 		defer n.close()
 		if *check {
 			return printSettings(cmd, url)
+		}
+		if err := confined.begin(n); err != nil {
+			return err
 		}
 		return n.run(cmd.Context(), nil)
 	}

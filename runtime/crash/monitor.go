@@ -7,10 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/quern-project/quern/runtime/confine"
 )
 
-// maxText is how much of what Go writes about a crash is read, in bytes: what matters stands in its first lines.
-const maxText = 1 << 20
+// maxText is how much of what Go writes about a crash is read, in bytes: what matters stands in its first lines and its
+// last ones, with all goroutines between them.
+const maxText = 64 << 20
 
 // report is what is to be said of a crash: one line for each guest that may have caused it, and nothing if the text is
 // empty, which is a process that has not crashed.
@@ -54,6 +57,9 @@ func faultOf(text string) (address uint64, ok bool) {
 
 // reasonOf is why a process has crashed, in a few words.
 func reasonOf(text string) string {
+	if call, ok := confine.Forbidden([]byte(text)); ok {
+		return "forbidden system call " + call
+	}
 	if found := signals.FindStringSubmatch(text); found != nil {
 		return found[1] + " at 0x" + found[2]
 	}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"cmp"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/quern-project/quern/runtime/confine"
+)
+
+const (
+	confineAuto    = "auto"
+	confineRequire = "require"
+	confineOff     = "off"
+)
+
+// confinement keeps `quern serve` to the system calls and files that it needs.
+type confinement struct {
+	mode    *choice
+	scratch string // the temporary folder that it may use; "" for none
+}
+
+func newConfinement(flags *pflag.FlagSet) *confinement {
+	c := &confinement{mode: newChoice(confineAuto, confineRequire, confineOff)}
+	flags.Var(c.mode, "confine", "keep this process to the system calls and files that it needs: auto as far as this system can, require both, or off")
+	return c
+}
+
+// prepare makes the temporary folder, before anything is put into one that will be out of reach.
+func (c *confinement) prepare() {
+	if c.mode.word == confineOff {
+		return
+	}
+	scratch, err := os.MkdirTemp("", "quern-serve-")
+	if err != nil {
+		return // who needs one says so
+	}
+	c.scratch = scratch
+	_ = os.Setenv("TMPDIR", scratch)
+}
+
+// close removes what prepare has made.
+func (c *confinement) close() {
+	if c.scratch != "" {
+		_ = os.RemoveAll(c.scratch)
+	}
+}
+
+// begin confines the process for good, when all has been read that is read once.
+func (c *confinement) begin(n *node) error {
+	if c.mode.word == confineOff {
+		return nil
+	}
+	_, _ = x509.SystemCertPool() // once for all, from where this system has them
+	got := confine.Process(c.rules(n))
+	if err := cmp.Or(got.Calls, got.Files); err != nil && c.mode.word == confineRequire {
+		return refusedf("confine %q: %w: use %s for what works here", confineRequire, err, confineAuto)
+	}
+	n.logger.Info("confined", "system_calls", limited(got.Calls), "files", limited(got.Files))
+	if _, err := os.Stat(n.options.plugins); got.Files == nil && err != nil && len(around(n.options.plugins)) == 1 {
+		n.logger.Warn("the plugin directory cannot be read when it is made later: make it, and start again", "dir", n.options.plugins)
+	}
+	return nil
+}
+
+// limited tells people what holds.
+func limited(err error) string {
+	if err != nil {
+		return "all (" + err.Error() + ")"
+	}
+	return "needed ones"
+}
+
+// rules are the files that a host needs from now on.
+func (c *confinement) rules(n *node) []confine.Rule {
+	rules := []confine.Rule{
+		{Access: confine.Execute, Path: "/proc/self/exe"}, // compile children
+		{Access: confine.Read, Path: "/proc"},
+		{Access: confine.Read, Path: "/sys/fs/cgroup"},
+		{Access: confine.Read, Path: "/sys/kernel/mm/transparent_hugepage"},
+		{Access: confine.Read, Path: "/etc"}, // hosts, resolv.conf: they are replaced when they change
+		{Access: confine.Write, Path: n.options.cache},
+		{Access: confine.Write, Path: c.scratch},
+		{Access: confine.Tidy, Path: filepath.Dir(c.scratch)}, // to remove it at the end
+	}
+	if os.Geteuid() != 0 { // a compile child offers itself to be ended when memory is short; root could change the kernel's settings
+		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})
+	}
+	for _, path := range append([]string{"/etc/resolv.conf", n.options.plugins, n.options.secrets}, n.secretFiles...) {
+		if path == "" {
+			continue
+		}
+		for _, place := range around(path) {
+			rules = append(rules, confine.Rule{Access: confine.Read, Path: place})
+		}
+	}
+	return rules
+}
+
+// around is a path with the folders in which what it names may be replaced by a newer one: those that
+// hold it, links followed or not, and those of links that are turned from one release to the next. Folders that
+// hold much else are left out.
+func around(path string) []string {
+	places := []string{path}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return places
+	}
+	target, err := filepath.EvalSymlinks(absolute)
+	if err != nil {
+		target = absolute
+	}
+	folders := []string{filepath.Dir(absolute), filepath.Dir(target)}
+	for link := absolute; link != "/"; link = filepath.Dir(link) {
+		folder, err := filepath.EvalSymlinks(filepath.Dir(link))
+		if err != nil {
+			continue
+		}
+		if _, err := os.Readlink(link); err != nil {
+			continue
+		}
+		if below, err := filepath.Rel(folder, target); err == nil && filepath.IsLocal(below) {
+			folders = append(folders, folder)
+		}
+	}
+	home, _ := os.UserHomeDir()
+	for _, folder := range folders {
+		if filepath.Dir(folder) != "/" && folder != home {
+			places = append(places, folder)
+		}
+	}
+	return places
+}
