@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/runtime/confine"
@@ -52,14 +53,17 @@ func (c *confinement) close() {
 // begin confines the process for good, when all has been read that is read once.
 func (c *confinement) begin(n *node) error {
 	if c.mode.word == confineOff {
+		n.logger.Warn("not confined", "confine", confineOff)
 		return nil
 	}
 	_, _ = x509.SystemCertPool() // once for all, from where this system has them
-	got := confine.Process(c.rules(n))
-	if err := cmp.Or(got.Calls, got.Files); err != nil && c.mode.word == confineRequire {
-		return refusedf("confine %q: %w: use %s for what works here", confineRequire, err, confineAuto)
+	got, level := confine.Process(c.rules(n)), hclog.Info
+	if err := cmp.Or(got.Calls, got.Files); err != nil {
+		if level = hclog.Warn; c.mode.word == confineRequire {
+			return refusedf("confine %q: %w: use %s for what works here", confineRequire, err, confineAuto)
+		}
 	}
-	n.logger.Info("confined", "system_calls", limited(got.Calls), "files", limited(got.Files))
+	n.logger.Log(level, "confined", "system_calls", limited(got.Calls), "files", limited(got.Files))
 	if _, err := os.Stat(n.options.plugins); got.Files == nil && err != nil && len(around(n.options.plugins)) == 1 {
 		n.logger.Warn("the plugin directory cannot be read when it is made later: make it, and start again", "dir", n.options.plugins)
 	}

@@ -1,3 +1,6 @@
+// The C library's resolver makes system calls that runtime/confine forbids.
+//go:debug netdns=go
+
 // Command quern runs and looks after an event-driven plugin host: `quern help` lists what it does.
 package main
 

@@ -19,8 +19,6 @@
 // the call's name.
 package confine
 
-import "errors"
-
 // Access is what may be done with a file, or with a folder and all that is in it.
 type Access int
 
@@ -45,9 +43,6 @@ type Confinement struct {
 	Calls error // the filter of system calls, and no_new_privs
 	Files error // the rules for files
 }
-
-// Err is nil if all of it holds.
-func (c Confinement) Err() error { return errors.Join(c.Calls, c.Files) }
 
 // Process confines this process and all that it starts.
 func Process(rules []Rule) Confinement { return process(rules) }
