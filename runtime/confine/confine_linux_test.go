@@ -4,6 +4,7 @@ package confine_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/runtime/confine"
 )
@@ -46,7 +48,10 @@ func try(t *testing.T, args ...string) (status int, stdout, stderr string) {
 		t.Fatal(err)
 	}
 	var out, report bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), program, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.WaitDelay = time.Second // a call that is not forbidden may have made another process
 	cmd.Env = []string{"GOTRACEBACK=single"}
 	cmd.Stdout, cmd.Stderr = &out, &report
 	_ = cmd.Run() // the state tells
