@@ -53,7 +53,6 @@ func (c *confinement) close() {
 // begin confines the process for good, when all has been read that is read once.
 func (c *confinement) begin(n *node) error {
 	if c.mode.word == confineOff {
-		n.logger.Warn("not confined", "confine", confineOff)
 		return nil
 	}
 	_, _ = x509.SystemCertPool() // once for all, from where this system has them
