@@ -58,7 +58,9 @@
 // reserved as address space and never grows past the limit: the guest is told -1, as WebAssembly has it, and may
 // cope with that. Only if it then fails is the outcome the memory limit. A handler's output is like that, too.
 //
-// What a handler does before its first task has the same limits of its own, and counts towards no task.
+// What a handler does before its first task has the same limits of its own, and counts towards no task: it is done once
+// for many. Where each task needs a new instance, because the module changes what a reset does not reach, the task bears
+// it, and what the making of the instance takes.
 //
 // # Fuel
 //

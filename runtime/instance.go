@@ -19,6 +19,7 @@ import (
 // leaves on the host's side hangs on the run.
 type instance struct {
 	code    *code // holds it
+	tables  int64 // bytes that its tables take at most
 	guest   api.Module
 	memory  memory
 	counter api.MutableGlobal
@@ -31,6 +32,7 @@ type instance struct {
 	run     *run            // that it is used by
 	running api.Function    // that the run has called last
 	calls   int             // that it has served
+	begun   expense         // what coming to its first task took, of a module whose tasks bear that
 }
 
 // instanceKey is the key of the instance in the context of its calls.
@@ -44,7 +46,7 @@ var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions()
 // it returns is closed, else the hold is given back. An error that is a *faultError is the host's, any other
 // the module's.
 func (m *Module) instantiate(limit int64) (i *instance, err error) {
-	i = &instance{code: m.code, memory: memory{limit: uint64(limit), declared: m.declared}}
+	i = &instance{code: m.code, tables: m.tables, memory: memory{limit: uint64(limit), declared: m.declared}}
 	i.ctx = context.WithValue(context.Background(), instanceKey{}, i)
 	defer func() {
 		// wazero panics if it gets no memory, and recovers what is below a call only.
@@ -189,10 +191,11 @@ func (i *instance) function(name string) (api.Function, error) {
 
 // held is what the instance takes in bytes beside its image and code, while no call uses it.
 func (i *instance) held() int64 {
-	if i.memory.space == nil {
-		return perInstance
+	bytes := perInstance + i.tables
+	if i.memory.space != nil {
+		bytes += i.memory.space.Held()
 	}
-	return perInstance + i.memory.space.Held()
+	return bytes
 }
 
 // perInstance is what wazero and we keep for an instance on Go's heap, about; most is its call stack.

@@ -62,7 +62,9 @@ type Module struct {
 	declared uint64      // the most memory that the module itself allows, in bytes
 	start    bool        // it has a function to be called before any other
 	startup  []string    // what a handler runs before its first task
-	price    int64       // of an instance, in fuel
+	lasting  bool        // a reset does not reach all that it changes: each of its tasks makes an instance, and pays for it
+	price    int64       // of making an instance, in fuel
+	tables   int64       // bytes that those of an instance take at most
 
 	used    atomic.Int64   // when it was used last, in ns of Unix time
 	makings sync.WaitGroup // of images
@@ -78,7 +80,7 @@ type Module struct {
 func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Module {
 	m := &Module{
 		engine: e, code: code, name: code.compiled.Name(), info: info,
-		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start, price: rewritten.InstancePrice,
+		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start, lasting: lasting(&rewritten.Outline) != "", price: rewritten.InstancePrice, tables: rewritten.TableMemory,
 		pools: map[poolKey]*pool{},
 	}
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
@@ -124,6 +126,9 @@ func (m *Module) Admits(l Limits) error {
 		fmt.Sprintf(manifestRemedy, "memory")+" or build it with a smaller initial memory",
 	)
 }
+
+// Overhead is what an instance takes beside its memory at most, in bytes: its tables.
+func (m *Module) Overhead() int64 { return m.tables }
 
 // Retire ends the pools of that name: see Call.Pool. Instances that are in use are closed when their calls have
 // returned. Calls that name the pool later begin another one.

@@ -203,6 +203,9 @@ func (p *pool) fresh(ctx context.Context, start *Call, begun time.Time) (*instan
 		return nil, ended
 	}
 	r := m.newRun(ctx, start, limits, start.environment(m.info.Kind), abi.Initializing, begun)
+	if m.lasting {
+		r.meter.burned = m.price
+	}
 	r.meter.start(time.Now())
 	i, err := p.make()
 	if err == nil {
@@ -216,7 +219,16 @@ func (p *pool) fresh(ctx context.Context, start *Call, begun time.Time) (*instan
 		p.discard(i)
 		return nil, &outcome
 	}
+	if p.module.lasting {
+		i.begun = expense{r.meter.burned, r.meter.cpu}
+	}
 	return i, nil
+}
+
+// expense is what something took of the machine.
+type expense struct {
+	fuel int64
+	cpu  time.Duration
 }
 
 // give takes an instance back, which nothing uses any more; nil if there is none. A sound one is kept if it can be

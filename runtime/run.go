@@ -83,6 +83,10 @@ func (m *Module) Run(ctx context.Context, c Call) Outcome {
 	stopped := r.meter.stop()
 	m.touch(stopped)
 	outcome := r.finish(err)
+	if i != nil {
+		outcome.Fuel += i.begun.fuel
+		outcome.CPU += i.begun.cpu
+	}
 	outcome.WaitTime = r.waited
 	outcome.GuestTime = stopped.Sub(started) - r.waited
 	*r = run{}
@@ -112,7 +116,6 @@ func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment
 		})
 		system.Args, system.Env = handlerArgs, environment
 	} else {
-		r.meter.burned = m.price
 		system.Args, system.Env = []string{c.Plugin}, environment
 		system.Stdin, system.Checkpoint = c.Input, c.Checkpoint
 	}
@@ -139,6 +142,9 @@ func (p *pool) call(r *run, i *instance) (*instance, error) {
 		var err error
 		if i, err = p.make(); err != nil {
 			return nil, err
+		}
+		if m.lasting {
+			r.meter.burned += m.price
 		}
 	}
 	r.enter(i)

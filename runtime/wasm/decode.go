@@ -313,16 +313,27 @@ func (d *decoder) tableSection(r *reader) {
 		if r.err != nil {
 			return
 		}
+		d.out.InstancePrice += int64(limits.Min)
 		d.tables = append(d.tables, of)
 		d.out.Tables = append(d.out.Tables, limits)
 		most := uint32(min(uint64(limits.Min)+uint64(caps.Growth), math.MaxUint32))
 		if !limits.HasMax || limits.Max > most {
 			limits.Max, limits.HasMax = most, true
 		}
+		d.out.TableMemory += tableMemory(limits)
 		part.count++
 		part.byte(byte(of))
 		part.limits(limits)
 	}
+}
+
+// tableMemory is what a table takes at most, in bytes. One that grows is copied, and for a while there twice.
+func tableMemory(l Limits) int64 {
+	const entry = 8
+	if l.Max > l.Min {
+		return 2 * entry * int64(l.Max)
+	}
+	return entry * int64(l.Min)
 }
 
 // memoryLimits reads the size of a memory. That there is one at most is left to the compiler.
@@ -382,6 +393,7 @@ func (d *decoder) globalSection(r *reader) {
 
 func (d *decoder) exportSection(r *reader) {
 	n := r.count("exports", d.options.Caps.Exports)
+	d.out.InstancePrice += exportPrice * int64(n)
 	d.out.Exports = make([]Export, 0, min(n, r.left()/3))
 	for range n {
 		d.exportOne(r)

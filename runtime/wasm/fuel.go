@@ -60,10 +60,10 @@ const (
 	growPrice = 64
 	// forgiven is the least that is paid where a function is left: a point costs about as much.
 	forgiven = 32
-	// entryPrice is what a global, a segment and an element of one cost in each instance; dataPrice is how
-	// many bytes of data cost one.
-	entryPrice = 100
-	dataPrice  = 16
+	// What making an instance costs for each global, segment and element of one, and for each export. A byte of data costs
+	// one, and so does an entry of a table.
+	entryPrice  = 500
+	exportPrice = 150
 	// closed stands for no point.
 	closed = -1
 )

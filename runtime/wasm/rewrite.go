@@ -51,6 +51,8 @@ type Rewritten struct {
 	Charges int
 	// InstancePrice is what making an instance costs in fuel, of which no code of the module knows.
 	InstancePrice int64
+	// TableMemory is what the tables of an instance take at most, in bytes.
+	TableMemory int64
 }
 
 // Rewrite checks a core module and writes it anew: see the package. What it returns is filled as far as

@@ -161,7 +161,10 @@ func (d *decoder) dataSection(r *reader) {
 		}
 		part.u32(size)
 		part.raw(bytes)
+		if flags != 1 {
+			d.out.InstancePrice += int64(size)
+		}
 	}
 	d.data = n
-	d.out.InstancePrice += entryPrice*int64(n) + int64(len(part.bytes))/dataPrice
+	d.out.InstancePrice += entryPrice * int64(n)
 }
