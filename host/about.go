@@ -19,6 +19,8 @@ type aboutPlugin struct {
 	Rung    string   `json:"rung,omitempty"`
 	// Grants are what it may use beyond a task of the tenant.
 	Grants *plugins.Granted `json:"grants,omitempty"`
+	// Lowered are the limits of which the host gives such a task less than the manifest asks for.
+	Lowered []plugins.Lowered `json:"lowered,omitempty"`
 }
 
 // about is what the host says of itself to one tenant, in the node hash: nothing of other tenants.
@@ -26,7 +28,7 @@ func (h *Host) about(tenant string) map[string]string {
 	list := []aboutPlugin{}
 	for _, s := range h.directory.List() {
 		if s.Tenant == "" || s.Tenant == tenant {
-			list = append(list, aboutPlugin{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.Rung, s.Granted(tenant)})
+			list = append(list, aboutPlugin{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.Rung, s.Granted(tenant), s.Lowered(tenant)})
 		}
 	}
 	queues := []string{}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -16,6 +17,7 @@ import (
 type children struct {
 	task  *task
 	grant *plugins.EnqueueGrant
+	left  Allowance
 	// waiting come into being when the task completes.
 	waiting []queue.Child
 }
@@ -29,16 +31,60 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		return "", err
 	case t.Depth >= c.grant.Depth:
 		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle", service.ErrLimit, t.Depth)
-	case len(c.waiting) == queue.MaxChildren:
-		return "", fmt.Errorf("%w: a task may enqueue %d tasks that come with its completion", service.ErrLimit, queue.MaxChildren)
+	}
+	if err := c.left.Take(&child); err != nil {
+		return "", err
 	}
 	child.Depth, child.Traceparent = t.Depth+1, t.Traceparent
-	if c.grant.AfterCall {
-		return c.now(ctx, child)
+	if !c.grant.AfterCall {
+		c.waiting = append(c.waiting, child)
+		return child.ID, nil
 	}
-	c.waiting = append(c.waiting, child)
-	return child.ID, nil
+	id, err := c.now(ctx, child)
+	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else it may be there
+		c.left.giveBack(&child)
+	}
+	return id, err
 }
+
+// Allowance is how much one run of a task may enqueue still.
+type Allowance struct {
+	terms       *plugins.Terms
+	most, tasks int
+	all, bytes  int64
+}
+
+// NewAllowance is all that the terms grant.
+func NewAllowance(terms *plugins.Terms) Allowance {
+	a := Allowance{terms: terms}
+	if grant := terms.Capabilities.Enqueue; grant != nil {
+		a.most, a.tasks, a.all, a.bytes = grant.Tasks, grant.Tasks, grant.Bytes, grant.Bytes
+	}
+	return a
+}
+
+// Take takes a child's part, or returns an error that wraps service.ErrLimit if there is too little left.
+func (a *Allowance) Take(child *queue.Child) error {
+	size := sizeOf(child)
+	switch {
+	case a.tasks == 0:
+		return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, a.most, a.terms.RaiseEnqueue("tasks"))
+	case size > a.bytes:
+		return fmt.Errorf("%w: a task may enqueue tasks of %s together, and this one of %s is more than is left: %s",
+			service.ErrLimit, units.FormatSize(a.all), units.FormatSize(size), a.terms.RaiseEnqueue("bytes"))
+	}
+	a.tasks--
+	a.bytes -= size
+	return nil
+}
+
+// giveBack is for a child that has not come into being.
+func (a *Allowance) giveBack(child *queue.Child) {
+	a.tasks++
+	a.bytes += sizeOf(child)
+}
+
+func sizeOf(child *queue.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
 
 // NewChild is a task that a handler asks for in the task parent, with an ID if it names none: service.ErrInvalid or
 // service.ErrDenied if that cannot be.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -87,12 +88,6 @@ func TestChildrenAtOnce(t *testing.T) {
 	}
 	n.count("born", queue.Pending, 3)
 
-	// There may be any number: nothing is kept of them.
-	if task := n.wait(n.enqueue("breeding", "c*many.x")); len(task.Result) != 36 {
-		t.Errorf("%q: %+v", task.Result, task.Failure())
-	}
-	n.count("many.x", queue.Pending, 257)
-
 	if err := n.rdb.SAdd(n.ctx, n.tenant+"_pending_tasks_many.y", "no list").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +96,60 @@ func TestChildrenAtOnce(t *testing.T) {
 	}
 	if !n.log.has("[WARN]", "a task cannot enqueue", "many.y") {
 		t.Error("the host's log does not have the damaged queue")
+	}
+}
+
+// A task enqueues as many as its manifest and its tenant's ceiling grant, and of as many bytes, whenever they come into being
+// and whatever its output may have; in its next attempt the same again.
+func TestChildrenAreBounded(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("x", 1000) // the input, which each child has as its parameters
+	for name, tt := range map[string]struct {
+		manifest, grants, input string
+		result                  string // of the last enqueue: ELIMIT, or that of an ID
+		born                    int64
+		line                    string
+	}{
+		"Default":         {", after: call", "", "c*born", "-11", 256, "a task may enqueue 256 tasks: raise capabilities.enqueue.tasks"},
+		"More":            {", after: call, tasks: 300", "", "c*born", "", 257, ""},
+		"Less":            {", tasks: 2", "", "c3born", "-11", 2, "a task may enqueue 2 tasks: raise capabilities.enqueue.tasks"},
+		"Bytes":           {", bytes: 4kB", "", "c3born " + big, "-11", 2, "tasks of 4kB together, and this one of 1993B is more than is left: raise capabilities.enqueue.bytes"},
+		"BytesAtOnce":     {", after: call, bytes: 4kB", "", "c3born " + big, "-11", 2, "raise capabilities.enqueue.bytes"},
+		"CeilingOfTasks":  {", after: call", "after: call, tasks: 1", "c2born", "-11", 1, `"%s" in g.yaml would have to say: capabilities: {enqueue: {tasks: 256}}`},
+		"CeilingOfBytes":  {"", "bytes: 2kB", "c2born " + big, "-11", 1, `"%s" in g.yaml would have to say: capabilities: {enqueue: {bytes: 16MiB}}`},
+		"OtherAttempts":   {", after: call, tasks: 1", "", "f1born", "", 2, ""},
+		"RefusedTakeNone": {", after: call, tasks: 1", "", "c1other", "-03", 0, "add it to capabilities.enqueue.queues"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tenant, options := queuetest.Tenant(), ""
+			if input, padding, ok := strings.Cut(tt.input, " "); ok {
+				tt.input, options = input, ` {"key":"`+padding[:len(padding)-50]+`"}`
+			}
+			var grants *plugins.HostGrants
+			if tt.grants != "" {
+				var err error
+				grants, err = plugins.ParseHostGrants("g.yaml", fmt.Appendf(nil, `%s: {capabilities: {enqueue: {queues: ["*"], %s}}}`, tenant, tt.grants))
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			n := start(t, settings{
+				tenants: []string{tenant}, grants: grants, guests: map[string][]byte{"breeding": breeding(t)},
+				yaml: map[string]string{"breeding": "limits: {output: 1MiB}\n" +
+					strings.Replace(fmt.Sprintf(breedingManifest, tt.manifest), "max_attempts: 1", "max_attempts: 2, min: 1ms, max: 1ms", 1)},
+			})
+			task := n.wait(n.enqueue("breeding", tt.input+options))
+			if got := string(task.Result); tt.result != "" && got != tt.result || tt.result == "" && tt.input[0] == 'c' && len(got) != 36 {
+				t.Errorf("%q, want %q: %+v", got, tt.result, task.Failure())
+			}
+			n.count("born", queue.Pending, tt.born)
+			want := strings.ReplaceAll(tt.line, "%s", tenant)
+			lines, err := n.client.Log(n.ctx, task.ID, 0)
+			if err != nil || want != "" && (len(lines) != 1 || !strings.Contains(lines[0].Text, want)) {
+				t.Errorf("log %+v, %v, want %s", lines, err, want)
+			}
+		})
 	}
 }
 
@@ -116,7 +165,7 @@ func TestChildrenRefused(t *testing.T) {
 		"Labels":  {`c1born {"key":"` + strings.Repeat("k", 16<<10-10) + `"}`, "-01", "at most 16384 together"},
 		"Delay":   {`c1born {"delay_ms":9223372036854775807}`, "-01", "delay 876000h0m0.001s: use 0s to"},
 		"Name":    {"c1many.\x7f", "-01", "use 1 to 128 printable"},
-		"Many":    {"c*born", "-11", "a task may enqueue 256 tasks that come with its completion"},
+		"Many":    {"c*born", "-11", "a task may enqueue 256 tasks: raise capabilities.enqueue.tasks"},
 		"Pattern": {"c1many.x", "", ""},
 	} {
 		task := n.wait(n.enqueue("breeding", tt.input))

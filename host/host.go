@@ -199,7 +199,8 @@ func (h *Host) expiry(tenant, name string) (maxAge time.Duration, dead string) {
 		return 0, ""
 	}
 	defer version.Release()
-	return manifestRetry(version.Manifest.Retry).Over(h.config.Retry).MaxAge, version.Manifest.Dead
+	terms := version.Terms(tenant)
+	return bounded(manifestRetry(version.Manifest.Retry).Over(h.config.Retry), terms.MostRetry).MaxAge, terms.Dead
 }
 
 // ages tells whether tasks of a queue that name no age themselves have one.

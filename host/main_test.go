@@ -80,9 +80,10 @@ type settings struct {
 	yaml    map[string]string // NAME → manifest
 	timeout time.Duration     // the host's ceiling
 	cpu     time.Duration     // the same of computing
-	engine  runtime.Config    // default: with the cache of all tests
-	hclog   hclog.Level       // default: debug
-	idle    bool              // do not run
+	grants  *plugins.HostGrants
+	engine  runtime.Config // default: with the cache of all tests
+	hclog   hclog.Level    // default: debug
+	idle    bool           // do not run
 }
 
 // answerTimeout is how long hosts under test wait for Redis: what is cut off should be short.
@@ -190,7 +191,7 @@ func openEngine(t testing.TB, config runtime.Config) *runtime.Engine {
 func openDirectory(t testing.TB, engine *runtime.Engine, dir string, s settings, observer plugins.Observer) *plugins.Directory {
 	t.Helper()
 	directory, err := plugins.New(engine, plugins.Config{
-		Dir: dir, Tenants: s.tenants, MaxMemory: s.Memory, MaxTimeout: s.timeout, MaxCPU: s.cpu, Logger: s.Logger, Observer: observer,
+		Dir: dir, Tenants: s.tenants, MaxMemory: s.Memory, MaxTimeout: s.timeout, MaxCPU: s.cpu, Grants: s.grants, Logger: s.Logger, Observer: observer,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,9 +11,41 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// policy is how the task is tried again: as it says itself, else its plugin's manifest, else the host.
+// policy is how the task is tried again: as it says itself, else its plugin's manifest, else the host; and within what the
+// host gives its tenant.
 func (t *task) policy(host queue.Retry) queue.Retry {
-	return t.Retry.Over(manifestRetry(t.version.Manifest.Retry)).Over(host)
+	return bounded(t.Retry.Over(manifestRetry(t.version.Manifest.Retry)).Over(host), t.terms().MostRetry)
+}
+
+// bounded is a policy within bounds: see plugins.Terms.MostRetry.
+func bounded(r queue.Retry, most plugins.Retry) queue.Retry {
+	r.MaxAttempts, r.MaxReschedules = r.Attempts(), r.Reschedules() // as they are, whatever else is set
+	if most.MaxAttempts > 0 && (r.MaxAttempts == queue.Unlimited || r.MaxAttempts > most.MaxAttempts) {
+		r.MaxAttempts = most.MaxAttempts
+	}
+	if most.MaxReschedules > 0 {
+		r.MaxReschedules = min(r.MaxReschedules, most.MaxReschedules)
+	}
+	if most.MaxAge > 0 && (r.MaxAge == 0 || r.MaxAge > most.MaxAge) {
+		r.MaxAge = most.MaxAge
+	}
+	if most.Min > r.Least() {
+		r.Min = most.Min
+		if r.Max != 0 {
+			r.Max = max(r.Max, r.Min)
+		}
+	}
+	return r
+}
+
+// expires is until when the task may be tried again: as Redis has it, which knows nothing of a bound over the age that the
+// task itself names. Zero is any time.
+func (t *task) expires() time.Time {
+	own, most := t.Retry.MaxAge, t.terms().MostRetry.MaxAge
+	if most == 0 || own <= most || t.Expires.IsZero() || t.Expires.Equal(t.Deadline) {
+		return t.Expires
+	}
+	return t.Expires.Add(most - own)
 }
 
 func manifestRetry(r plugins.Retry) queue.Retry {
@@ -35,7 +67,7 @@ func (t *task) timeLeft(now time.Time) (limit time.Duration, ok bool) {
 	}
 	limit = t.Timeout
 	if limit == 0 {
-		limit = t.version.Limits.Timeout
+		limit = t.terms().Limits.Timeout
 	}
 	left := t.Deadline.Sub(t.clock(now))
 	if limit == 0 || left < limit {
@@ -56,7 +88,7 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 	case e.outcome.Kind == runtime.Cancelled, isFinal(e.outcome):
 		return s
 	case e.outcome.Kind == runtime.Retry && t.Reschedules < policy.Reschedules():
-		s.Again, s.Delay = queue.AgainReschedule, cmp.Or(e.outcome.RetryAfter, policy.Least())
+		s.Again, s.Delay = queue.AgainReschedule, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.terms().MostRetry.Min)
 	case e.outcome.Kind == runtime.Retry:
 		s.Failure.Message = fmt.Sprintf("put off %d times: %s", t.Reschedules, s.Failure.Message)
 		s.Failure.Reason = queue.ReasonExhausted
@@ -71,7 +103,7 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 		s.Again, s.Delay = "", 0
 		return s
 	}
-	return s.Within(t.Expires, now)
+	return s.Within(t.expires(), now)
 }
 
 // cancelled is what became of a task that somebody cancelled before Redis heard how its run had ended.

@@ -100,13 +100,13 @@ type grant struct {
 
 // want asks for what is granted, to be run at once.
 func (g *grant) want() queue.Want {
-	manifest := &g.version.Manifest
+	manifest, terms := &g.version.Manifest, g.version.Terms(g.served.tenant)
 	maxAge, _ := g.session.host.expiry(g.served.tenant, g.served.queue)
 	return queue.Want{
 		Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
 		MaxAge: maxAge, MaxRunning: manifest.MaxRunning, Fleet: manifest.Queues,
 		Terms: queue.Terms{
-			NoRerun: manifest.OnCrash == plugins.CrashFail, MaxCrashes: manifest.MaxCrashes, Dead: manifest.Dead,
+			NoRerun: manifest.OnCrash == plugins.CrashFail, MaxCrashes: terms.MaxCrashes, Dead: terms.Dead,
 		},
 	}
 }
@@ -195,7 +195,7 @@ func (s *scheduler) grantOne(q *served, grants map[*served]*grant) bool {
 	if bound > 0 && s.plugins[pluginOf(g.version)] >= bound || len(g.shares) >= maxBatch {
 		return false
 	}
-	part, ok := s.memory.take(q, g.version.Footprint())
+	part, ok := s.memory.take(q, g.version.Footprint(q.tenant))
 	if !ok {
 		return false
 	}

@@ -52,7 +52,7 @@ func (s *Services) of(t *task) service.Set {
 		}
 	}
 	if asked.Enqueue != nil {
-		t.children = children{task: t, grant: cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{})}
+		t.children = children{task: t, grant: cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{}), left: NewAllowance(terms)}
 		set.Enqueue, set.EnqueueAtOnce = &t.children, t.children.grant.AfterCall
 		if terms.Ceiling != nil {
 			set.Enqueue = boundedEnqueuer{set.Enqueue, terms, t.Depth}

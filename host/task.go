@@ -44,6 +44,9 @@ type task struct {
 	revealed Revealed
 }
 
+// terms are those on which it runs.
+func (t *task) terms() *plugins.Terms { return t.version.Terms(t.served.tenant) }
+
 func (t *task) hold() queue.Hold { return queue.Hold{ID: t.ID, Run: t.Run} }
 
 // runner runs tasks and hands what became of them to the settler of their session.
@@ -83,8 +86,8 @@ func (r *runner) run(ctx context.Context, t *task) {
 
 // call fetches what is missing and runs the guest.
 func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
-	if t.Large && t.Size > t.version.Limits.Input {
-		return runtime.InputExceeded(t.version.Limits, t.Size) // not fetched only to be refused
+	if limits := t.terms().Limits; t.Large && t.Size > limits.Input {
+		return runtime.InputExceeded(limits, t.Size) // not fetched only to be refused
 	}
 	input, kept, err := t.fetch(ctx)
 	switch {

@@ -52,7 +52,9 @@ func (g *EnqueueGrant) under(ceiling *EnqueueGrant) *EnqueueGrant {
 	if g == nil || ceiling == nil || g.AfterCall && !ceiling.AfterCall {
 		return nil
 	}
-	both := &EnqueueGrant{AfterCall: g.AfterCall, Depth: min(g.Depth, ceiling.Depth)}
+	both := &EnqueueGrant{
+		AfterCall: g.AfterCall, Depth: min(g.Depth, ceiling.Depth), Tasks: min(g.Tasks, ceiling.Tasks), Bytes: min(g.Bytes, ceiling.Bytes),
+	}
 	for _, pattern := range g.Queues {
 		for _, most := range ceiling.Queues {
 			for _, queue := range common(pattern, most) {

@@ -91,7 +91,9 @@ func someCapabilities(names *rapid.Generator[string]) *rapid.Generator[Capabilit
 		}
 		c.Secrets = rapid.SliceOfNDistinct(names, 0, 3, rapid.ID).Draw(t, "secrets")
 		if queues := rapid.SliceOfNDistinct(somePattern, 0, 3, rapid.ID).Draw(t, "queues"); len(queues) > 0 {
-			c.Enqueue = &EnqueueGrant{queues, rapid.Bool().Draw(t, "at once"), rapid.IntRange(1, 5).Draw(t, "depth")}
+			c.Enqueue = &EnqueueGrant{
+				queues, rapid.Bool().Draw(t, "at once"), rapid.IntRange(1, 5).Draw(t, "depth"), rapid.IntRange(1, 5).Draw(t, "tasks"), rapid.Int64Range(1, 5).Draw(t, "bytes"),
+			}
 		}
 		return c
 	})
@@ -115,6 +117,8 @@ func powers(c Capabilities, names []string) map[string]int64 {
 		}
 		if c.Enqueue.Allows(name) {
 			most("enqueue "+name, int64(c.Enqueue.Depth))
+			most("enqueue tasks to "+name, int64(c.Enqueue.Tasks))
+			most("enqueue bytes to "+name, c.Enqueue.Bytes)
 			if c.Enqueue.AfterCall {
 				most("enqueue at once "+name, 1)
 			}
@@ -192,7 +196,7 @@ func TestGrantedLines(t *testing.T) {
 	check(t, err)
 	const want = `http https://*.example.com:8443 GET, POST
 kv a rw, quota 1MiB
-enqueue mail.*, after call, depth 3
+enqueue mail.*, after call, depth 3, tasks 1000 of 1MiB
 secrets a_b-c.d
 env A
 files /a/b

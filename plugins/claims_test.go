@@ -3,6 +3,7 @@ package plugins
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -47,6 +48,48 @@ func TestTwoPluginsForOneQueue(t *testing.T) {
 	check(t, os.Remove(f.path("a.wasm")))
 	f.awaitRun("acme", "q", output(2))
 	f.awaitNoRefusal("", "q")
+}
+
+// The plugins in a tenant's folder have so many queues all together: who would take more is refused with what it would take,
+// and the others serve on; as soon as there is room it serves.
+func TestQueuesOfATenant(t *testing.T) {
+	t.Parallel()
+	grants := hostGrants(t, "acme: {max_queues: 2}\n\"*\": {max_queues: 9}")
+	f := setup(t, Config{MaxQueues: 3, Grants: grants}, func(dir string) {
+		for i, name := range []string{"acme/a", "acme/b", "{blue}/a", "common"} {
+			check(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+			write(t, filepath.Join(dir, name+".wasm"), guest(t, i+1))
+		}
+		write(t, dir+"/acme/b.yaml", []byte("queues: [b, c]"))
+		write(t, dir+"/{blue}/a.yaml", []byte("queues: [a, b, c]"))
+		write(t, dir+"/common.yaml", []byte("queues: [d, e, f]"))
+	})
+	want := f.path("acme/b.yaml") + `: it serves 2 queues, with which the plugins of the tenant "acme" would serve 3, more than the 2 ` +
+		`that the host gives them: serve fewer queues, or raise max_queues of "acme" in /etc/quern/grants.yaml`
+	if status := f.awaitRefusal("acme", "b"); status.Error != want {
+		t.Errorf("got  %s\nwant %s", status.Error, want)
+	}
+	for _, at := range []place{{"acme", "a"}, {"{blue}", "c"}, {"acme", "f"}} {
+		if f.runs(at.tenant, at.queue) == "" {
+			t.Errorf("%+v is not served", at)
+		}
+	}
+
+	// What a plugin has is not counted against its next version, and one that has too much leaves the last good one.
+	f.write("acme/a.yaml", []byte("queues: [x, y]"))
+	f.awaitRun("acme", "y", output(1))
+	f.write("common.yaml", []byte("queues: [d, e, f, g]"))
+	f.awaitRefusal("", "common", "more than the 3 that the host gives them: serve fewer queues, or raise --max-queues")
+	f.write("{blue}/a.yaml", []byte("queues: [a, b, c, d]"))
+	f.awaitRefusal("{blue}", "a", `the tenant "{blue}" would serve 4, more than the 3`, "raise --max-queues")
+	if got := f.runs("{blue}", "c"); got != output(3) {
+		t.Errorf("the last good one answers %q", got)
+	}
+
+	check(t, os.Remove(f.path("acme/a.wasm")))
+	check(t, os.Remove(f.path("acme/a.yaml")))
+	f.awaitRun("acme", "c", output(2))
+	f.awaitNoRefusal("acme", "b")
 }
 
 // A bad file claims nothing.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime"
 )
 
 // Config says where plugins are and what bounds them all. The zero value works.
@@ -24,6 +26,11 @@ type Config struct {
 	// MaxCPU bounds the computing of every plugin's task, as limits.cpu does, and is the limit of a
 	// plugin without one. Default 0, which is no bound.
 	MaxCPU time.Duration
+	// MaxQueues bounds the queues that the plugins in one tenant's folder serve, all together, and those of the plugins of
+	// every tenant: a plugin with which there would be more is refused. Default 0, which is no bound.
+	MaxQueues int
+	// Ceilings bound the limits of every plugin's tasks, as MaxTimeout and MaxCPU do two of them. Default: no bounds.
+	Ceilings Ceilings
 	// Grants are those of the host for each tenant. Default nil: manifests alone decide.
 	Grants *HostGrants
 	// Logger takes what becomes of each plugin. Default: nothing is logged.
@@ -71,6 +78,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// ceilings are all of the host's.
+func (c Config) ceilings() Ceilings {
+	c.Ceilings = c.Ceilings.with(ceilingsOf(&Manifest{Limits: runtime.Limits{Timeout: c.MaxTimeout}}, "--max-timeout"))
+	return c.Ceilings.with(ceilingsOf(&Manifest{Limits: runtime.Limits{CPU: c.MaxCPU}}, "--max-cpu"))
+}
+
 func (c Config) validate() error {
 	for i, tenant := range c.Tenants {
 		if !isTenant(tenant) {
@@ -83,6 +96,9 @@ func (c Config) validate() error {
 	}
 	if c.MaxMemory < 0 {
 		return fmt.Errorf("%w: MaxMemory is %d: it may be 0, for no bound, or more", ErrConfig, c.MaxMemory)
+	}
+	if c.MaxQueues < 0 {
+		return fmt.Errorf("%w: MaxQueues is %d: it may be 0, for no bound, or more", ErrConfig, c.MaxQueues)
 	}
 	if c.MaxTimeout < 0 {
 		return fmt.Errorf("%w: MaxTimeout is %s: it may be 0, for no bound, or more", ErrConfig, c.MaxTimeout)

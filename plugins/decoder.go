@@ -54,29 +54,29 @@ func schema() []field {
 		{"version", func(d *decoder, n node, m *Manifest) { m.Version, _ = d.word(n) }},
 		{"queues", func(d *decoder, n node, m *Manifest) { m.Queues = d.queues(n) }},
 		{"limits", section},
-		{"limits.memory", func(d *decoder, n node, m *Manifest) { m.Limits.Memory = d.size(n, minMemory, maxMemory) }},
-		{"limits.timeout", func(d *decoder, n node, m *Manifest) { m.Limits.Timeout = d.duration(n, "no limit") }},
-		{"limits.cpu", func(d *decoder, n node, m *Manifest) { m.Limits.CPU = d.duration(n, "no limit") }},
-		{"limits.input", func(d *decoder, n node, m *Manifest) { m.Limits.Input = d.size(n, 1, maxPayload) }},
-		{"limits.output", func(d *decoder, n node, m *Manifest) { m.Limits.Output = d.size(n, 1, maxPayload) }},
-		{"limits.log", func(d *decoder, n node, m *Manifest) { m.Limits.Log = d.size(n, 1, maxLog) }},
+		limitOf("limits.memory").field(),
+		limitOf("limits.timeout").field(),
+		limitOf("limits.cpu").field(),
+		limitOf("limits.input").field(),
+		limitOf("limits.output").field(),
+		limitOf("limits.log").field(),
 		{"retry", section},
-		{"retry.max_attempts", func(d *decoder, n node, m *Manifest) { m.Retry.MaxAttempts = d.attempts(n) }},
+		limitOf("retry.max_attempts").field(),
 		{"retry.backoff", func(d *decoder, n node, m *Manifest) {
 			m.Retry.Backoff = d.choice(n, BackoffExponential, BackoffLinear)
 		}},
 		{"retry.base", func(d *decoder, n node, m *Manifest) { m.Retry.Base = d.duration(n, "1s") }},
-		{"retry.min", func(d *decoder, n node, m *Manifest) { m.Retry.Min = d.duration(n, "1s") }},
+		limitOf("retry.min").field(),
 		{"retry.max", func(d *decoder, n node, m *Manifest) { m.Retry.Max = d.duration(n, "12h") }},
 		{"retry.jitter", func(d *decoder, n node, m *Manifest) { m.Retry.Jitter = d.boolean(n) }},
-		{"retry.max_age", func(d *decoder, n node, m *Manifest) { m.Retry.MaxAge = d.duration(n, "no limit") }},
-		{"retry.max_reschedules", func(d *decoder, n node, m *Manifest) { m.Retry.MaxReschedules = d.count(n, maxTries, "1000") }},
+		limitOf("retry.max_age").field(),
+		limitOf("retry.max_reschedules").field(),
 		{"concurrency", func(d *decoder, n node, m *Manifest) {
 			m.Concurrency = d.count(n, maxConcurrency, "no bound of its own")
 		}},
 		{"max_running", func(d *decoder, n node, m *Manifest) { m.MaxRunning = d.count(n, maxRunning, "no bound of its own") }},
 		{"on_crash", func(d *decoder, n node, m *Manifest) { m.OnCrash = d.choice(n, CrashRerun, CrashFail) }},
-		{"max_crashes", func(d *decoder, n node, m *Manifest) { m.MaxCrashes = d.count(n, maxTries, "the host's bound") }},
+		limitOf("max_crashes").field(),
 		{"dead", func(d *decoder, n node, m *Manifest) { m.Dead, _ = d.word(n) }},
 		{"warm", func(d *decoder, n node, m *Manifest) { d.warm(n, m) }},
 		{warmField, func(d *decoder, n node, m *Manifest) {
@@ -285,16 +285,11 @@ func (d *decoder) name(n node) string {
 }
 
 func (d *decoder) queues(n node) []string {
-	if n.Kind != yaml.SequenceNode {
-		d.wrong(n, "is "+kindOf(n), fmt.Sprintf("write a list, such as [%s]", d.plugin))
-		return nil
-	}
-	if len(n.Content) == 0 {
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		d.wrong(n, "names no queue", "name one, or leave the key out to serve "+strconv.Quote(d.plugin))
 	}
 	var queues []string
-	for i, item := range n.Content {
-		at := node{resolve(item), fmt.Sprintf("%s[%d]", n.path, i)}
+	d.listOf(n, maxQueues, "["+d.plugin+"]", "name", func(at node) {
 		queue, ok := d.word(at)
 		switch {
 		case !ok:
@@ -303,7 +298,7 @@ func (d *decoder) queues(n node) []string {
 		default:
 			queues = append(queues, queue)
 		}
-	}
+	})
 	return queues
 }
 

@@ -50,8 +50,8 @@ func TestServe(t *testing.T) {
 	if got := f.seen.take(); !slices.Equal(got, events) {
 		t.Errorf("events %q, want %q", got, events)
 	}
-	if v.Footprint() != 1<<20+5<<10 || v.Concurrency() != 3 || v.Digest != v.Info().Digest || v.Limits.Log != 64<<10 {
-		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint(), v.Concurrency(), v.Limits)
+	if v.Footprint("acme") != 1<<20+5<<10 || v.Concurrency() != 3 || v.Digest != v.Info().Digest || v.Terms("acme").Limits.Log != 64<<10 {
+		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint("acme"), v.Concurrency(), v.Terms("acme").Limits)
 	}
 }
 
@@ -368,15 +368,15 @@ func TestCeilings(t *testing.T) {
 		if v == nil {
 			t.Fatalf("plugin %s does not serve: %+v", plugin, f.List())
 		}
-		if v.Limits.Timeout != want {
-			t.Errorf("plugin %s: timeout %s, want %s", plugin, v.Limits.Timeout, want)
+		if v.Terms("acme").Limits.Timeout != want {
+			t.Errorf("plugin %s: timeout %s, want %s", plugin, v.Terms("acme").Limits.Timeout, want)
 		}
 		v.Release()
 	}
 	for plugin, want := range map[string]time.Duration{"fits": time.Second, "light": 10 * time.Millisecond, "heavy": time.Second} {
 		v := f.Acquire("acme", plugin)
-		if v.Limits.CPU != want {
-			t.Errorf("plugin %s: cpu %s, want %s", plugin, v.Limits.CPU, want)
+		if v.Terms("acme").Limits.CPU != want {
+			t.Errorf("plugin %s: cpu %s, want %s", plugin, v.Terms("acme").Limits.CPU, want)
 		}
 		v.Release()
 	}
@@ -384,10 +384,10 @@ func TestCeilings(t *testing.T) {
 		f.path("big.yaml"))
 	f.awaitRefusal("", "plain", "one task may take 96MiB")
 	f.awaitRefusal("", "tight", "64KiB")
-	if !strings.Contains(f.logs.String(), "the host's ceiling shortens the plugin's timeout: plugin=long") {
+	if !strings.Contains(f.logs.String(), "the host gives a plugin less than its manifest asks for: plugin=long tenant=\"\" key=limits.timeout manifest=2h0m0s host=1m0s see=--max-timeout") {
 		t.Error("a shortened timeout is not logged")
 	}
-	if !strings.Contains(f.logs.String(), "the host's ceiling lowers the plugin's cpu limit: plugin=heavy") {
+	if !strings.Contains(f.logs.String(), "the host gives a plugin less than its manifest asks for: plugin=heavy tenant=\"\" key=limits.cpu manifest=1m0s host=1s see=--max-cpu") {
 		t.Error("a lowered cpu limit is not logged")
 	}
 }

@@ -18,12 +18,21 @@ type EnqueueGrant struct {
 	AfterCall bool
 	// Depth is how long a chain of tasks may become of which each was enqueued by the one before.
 	Depth int
+	// Tasks is how many one run of a task may enqueue, and Bytes how many these may have, with all that they are enqueued
+	// with.
+	Tasks int
+	Bytes int64
 }
 
-// The depth of a chain of tasks.
+// What a manifest may grant at most, and what holds where it says nothing.
 const (
 	defaultDepth = 16
 	maxDepth     = 1000
+
+	defaultTasks  = 256     // what may come with a completion
+	maxTasks      = 100_000 // after: call
+	defaultBytes  = 16 << 20
+	maxTasksBytes = maxPayload
 )
 
 // The words of capabilities.enqueue.after.
@@ -39,7 +48,8 @@ func (g *EnqueueGrant) Allows(queue string) bool {
 
 // enqueue reads capabilities.enqueue.
 func (d *decoder) enqueue(n node) *EnqueueGrant {
-	grant := &EnqueueGrant{Depth: defaultDepth}
+	grant := &EnqueueGrant{Depth: defaultDepth, Tasks: defaultTasks, Bytes: defaultBytes}
+	var tasks node
 	d.entry(n, enqueueField, func(key string, value node) {
 		switch key {
 		case "queues":
@@ -60,8 +70,15 @@ func (d *decoder) enqueue(n node) *EnqueueGrant {
 			grant.AfterCall = d.choice(value, afterComplete, afterCall) == afterCall
 		case "depth":
 			grant.Depth = d.count(value, maxDepth, strconv.Itoa(defaultDepth))
+		case "tasks":
+			grant.Tasks, tasks = d.count(value, maxTasks, strconv.Itoa(defaultTasks)), value
+		case "bytes":
+			grant.Bytes = d.size(value, 1, maxTasksBytes)
 		}
 	})
+	if grant.Tasks > defaultTasks && !grant.AfterCall {
+		d.wrong(tasks, fmt.Sprintf("%d tasks cannot come with one completion", grant.Tasks), fmt.Sprintf("write at most %d, or after: call", defaultTasks))
+	}
 	if n.Kind == yaml.MappingNode && !has(n, "queues") {
 		d.wrong(n, "has no queues", "write to which queues tasks may go, such as queues: [thumbnails.done]")
 	}

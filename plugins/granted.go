@@ -40,6 +40,8 @@ type GrantedQueues struct {
 	Queues []string `json:"queues"`
 	After  string   `json:"after"`
 	Depth  int      `json:"depth"`
+	Tasks  int      `json:"tasks"`
+	Bytes  int64    `json:"bytes"`
 }
 
 // Granted is what the capabilities and the names of a configuration look like; nil if there is nothing.
@@ -63,7 +65,7 @@ func (c Capabilities) Granted(config map[string]string) *Granted {
 		g.Files = append(g.Files, file.To)
 	}
 	if c.Enqueue != nil {
-		g.Enqueue = &GrantedQueues{slices.Clone(c.Enqueue.Queues), afterComplete, c.Enqueue.Depth}
+		g.Enqueue = &GrantedQueues{slices.Clone(c.Enqueue.Queues), afterComplete, c.Enqueue.Depth, c.Enqueue.Tasks, c.Enqueue.Bytes}
 		if c.Enqueue.AfterCall {
 			g.Enqueue.After = afterCall
 		}
@@ -90,7 +92,8 @@ func (g *Granted) Lines() (lines []string) {
 		lines = append(lines, line)
 	}
 	if q := g.Enqueue; q != nil {
-		lines = append(lines, fmt.Sprintf("enqueue %s, after %s, depth %d", strings.Join(q.Queues, ", "), q.After, q.Depth))
+		lines = append(lines, fmt.Sprintf("enqueue %s, after %s, depth %d, tasks %d of %s",
+			strings.Join(q.Queues, ", "), q.After, q.Depth, q.Tasks, units.FormatSize(q.Bytes)))
 	}
 	for _, list := range []struct {
 		key   string

@@ -66,7 +66,7 @@ const (
 var entryKeys = map[string][]string{
 	httpField:    {"host", "methods"},
 	kvField:      {"bucket", "access", "quota"},
-	enqueueField: {"queues", "after", "depth"},
+	enqueueField: {"queues", "after", "depth", "tasks", "bytes"},
 	filesField:   {"from", "to"},
 	secretsField: {"env", "file", "value"},
 	testsField:   {"name", "input", "output", "exit", "error"},

@@ -24,7 +24,7 @@ tests:
 - {}
 `))
 	check(t, err)
-	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] AfterCall:false Depth:16}" {
+	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] AfterCall:false Depth:16 Tasks:256 Bytes:16777216}" {
 		t.Errorf("enqueue %s", got)
 	}
 	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  9} {bad b  65  10} {3   0 no input 11} {4   0  12}]" {
@@ -72,7 +72,7 @@ func TestParseGrantsWrong(t *testing.T) {
 		`capabilities: {enqueue: {queues: ["a*b*"]}}`:                 `x.yaml:1: capabilities.enqueue.queues[0]: "a*b*" has more than one *: write a name, or one with a single * for any text, such as mail.*`,
 		"capabilities: {enqueue: {queues: [a], after: end}}":          `x.yaml:1: capabilities.enqueue.after: "end" is not allowed: write complete or call`,
 		"capabilities: {enqueue: {queues: [a], depth: 1001}}":         `x.yaml:1: capabilities.enqueue.depth: "1001" is not allowed: write a whole number from 1 to 1000, or leave the key out for 16`,
-		"capabilities: {enqueue: {queues: [a], when: end}}":           `x.yaml:1: capabilities.enqueue: unknown key "when": an entry has queues, after and depth`,
+		"capabilities: {enqueue: {queues: [a], when: end}}":           `x.yaml:1: capabilities.enqueue: unknown key "when": an entry has queues, after, depth, tasks and bytes`,
 		"tests: {input: a}":                                           `x.yaml:1: tests: is a mapping: write a list, such as [{input: a.jpg, output: a.out}]`,
 		"tests: [a]":                                                  `x.yaml:1: tests[0]: is a text where keys belong: write its keys, or leave it out`,
 		"tests: [{input: ../a}]":                                      `x.yaml:1: tests[0].input: "../a" is not a path inside the folder of the manifest: write one without . and .. between its slashes, such as a.jpg or samples/a.jpg`,

@@ -26,6 +26,10 @@ type HostGrants struct {
 type TenantGrants struct {
 	// Ceiling is what manifests may grant at most, see Capabilities.Under; nil for no bound.
 	Ceiling *Capabilities
+	// Ceilings bound limits, and MaxQueues the queues that the plugins in the tenant's folder serve all together; 0 for no
+	// bound of its own.
+	Ceilings  Ceilings
+	MaxQueues int
 	// Config takes the place of what manifests say by the same name.
 	Config map[string]string
 	// Secrets are where to find them, by name.
@@ -79,7 +83,7 @@ func ParseHostGrants(path string, data []byte) (*HostGrants, error) {
 	if root, ok := d.root(data, `write at least "*": {}`); ok {
 		d.entries(root, func(tenant string, keyNode, value node) {
 			if d.tenant(tenant, keyNode, value) {
-				g.tenants[tenant] = d.tenantGrants(tenant, value)
+				g.tenants[tenant] = g.read(d, tenant, value)
 			}
 		})
 	}
@@ -103,14 +107,15 @@ func (d *decoder) tenant(name string, keyNode, value node) bool {
 	return false
 }
 
-// tenantGrants reads the entry of a tenant.
-func (d *decoder) tenantGrants(tenant string, n node) *TenantGrants {
+// read reads the entry of a tenant.
+func (g *HostGrants) read(d *decoder, tenant string, n node) *TenantGrants {
 	t := &TenantGrants{name: tenant}
 	d.fields, d.values, d.prefix = tenantFields(t), map[string]node{}, tenant
 	var m Manifest
 	d.section(node{n.Node, ""}, &m)
 	d.fields, d.prefix = nil, ""
 	t.Config = m.Config
+	t.Ceilings = ceilingsOf(&m, g.place(t))
 	if _, bounded := d.values["capabilities"]; bounded {
 		t.Ceiling = &m.Capabilities
 	}
@@ -130,7 +135,12 @@ func tenantFields(t *TenantGrants) []field {
 			}
 		}
 	}
-	return append(fields, field{secretsField, func(d *decoder, n node, _ *Manifest) { t.Secrets = d.sources(n) }})
+	fields = append(fields, boundFields()...)
+	return append(
+		fields,
+		field{"max_queues", func(d *decoder, n node, _ *Manifest) { t.MaxQueues = d.count(n, maxTries, "the host's bound") }},
+		field{secretsField, func(d *decoder, n node, _ *Manifest) { t.Secrets = d.sources(n) }},
+	)
 }
 
 // sources reads where secrets are. What stands there is in no message: it may be a secret in the wrong place.
@@ -196,6 +206,9 @@ func (g *HostGrants) Of(tenant string) *TenantGrants {
 	}
 	return &TenantGrants{name: tenant, Ceiling: &Capabilities{}}
 }
+
+// place is the entry of a tenant, for messages.
+func (g *HostGrants) place(t *TenantGrants) string { return fmt.Sprintf("%q in %s", t.name, g.file) }
 
 // CheckTenants returns a *ManifestError if the grants say nothing of one of the tenants.
 func (g *HostGrants) CheckTenants(tenants []string) error {

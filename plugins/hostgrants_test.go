@@ -12,6 +12,7 @@ import (
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/runtime/units"
 )
 
 const fullHostGrants = `# What this host grants.
@@ -51,10 +52,10 @@ func TestHostGrants(t *testing.T) {
 	m, err := ParseManifest("x.yaml", []byte(manifestOfAcme))
 	check(t, err)
 	const whole = "http https://api.example.com GET, PUT|kv thumbs rw, quota 2MiB|kv seen rw, quota 10MiB|" +
-		"enqueue mail.done, other, after complete, depth 50|secrets api_key, ssh|env A|config other, size"
+		"enqueue mail.done, other, after complete, depth 50, tasks 256 of 16MiB|secrets api_key, ssh|env A|config other, size"
 	for tenant, want := range map[string]struct{ granted, config, taken string }{
 		"acme": {
-			"http https://api.example.com GET|kv thumbs rw, quota 1MiB|kv seen r|enqueue mail.done, after complete, depth 16|" +
+			"http https://api.example.com GET|kv thumbs rw, quota 1MiB|kv seen r|enqueue mail.done, after complete, depth 16, tasks 256 of 16MiB|" +
 				"secrets api_key|env A|config other, size",
 			"map[other:a size:300x300]", "[http kv secrets enqueue]",
 		},
@@ -192,7 +193,13 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme:":                `g.yaml:1: acme: is empty where keys belong: write it as "key: value" lines`,
 		"acme: {capability: }": `g.yaml:1: acme: unknown key "capability": did you mean "capabilities"?`,
 		"acme: {kv: []}":       `g.yaml:1: acme: unknown key "kv": it belongs into capabilities, as capabilities.kv`,
-		"acme: {limits: {}}":   `g.yaml:1: acme: unknown key "limits": the nearest is "secrets"; allowed are config, capabilities, secrets`,
+		"acme: {concurrency: 5}": `g.yaml:1: acme: unknown key "concurrency": the nearest is "config"; ` +
+			`allowed are config, capabilities, limits, retry, max_crashes, max_queues, secrets`,
+		"acme: {limits: {memory: 1KiB}}": `g.yaml:1: acme.limits.memory: "1KiB" is too small: write a size from 64KiB to ` +
+			units.FormatSize(runtime.MaxMemory) + `, such as 16MiB`,
+		"acme: {limits: {memroy: 1MiB}}": `g.yaml:1: acme.limits: unknown key "memroy": did you mean "memory"?`,
+		"acme: {max_queues: 0}":          `g.yaml:1: acme.max_queues: "0" is not allowed: write a whole number from 1 to 1000000, or leave the key out for the host's bound`,
+		"acme: {retry: {base: 1s}}":      `g.yaml:1: acme.retry: unknown key "base": the nearest is "min"; allowed are max_attempts, min, max_age, max_reschedules`,
 		"capabilities: {kv: [{bucket: a}]}": `g.yaml:1: capabilities: stands where the name of a tenant belongs: ` +
 			`write it below a tenant's name, or below "*" for all others`,
 		"acme: {capabilities: {config: {}}}": `g.yaml:1: acme.capabilities: unknown key "config": it belongs to the tenant`,

@@ -199,9 +199,18 @@ func (k *keeper) readManifest(p *plugin) {
 	have.manifest, have.err = ParseManifest(path, read.data)
 }
 
+// mostQueues bounds the queues that the plugins in a tenant's folder may serve, "" for those of every tenant.
+func (k *keeper) mostQueues(tenant string) queueBound {
+	bound := queueBound{k.cfg.MaxQueues, "raise --max-queues"}
+	if own := k.cfg.Grants.Of(tenant); tenant != "" && own != nil && own.MaxQueues > 0 && (bound.queues == 0 || own.MaxQueues < bound.queues) {
+		bound = queueBound{own.MaxQueues, "raise max_queues of " + k.cfg.Grants.place(own)}
+	}
+	return bound
+}
+
 // step starts what is due, and publishes what has changed.
 func (k *keeper) step(ctx context.Context) {
-	rights := newClaims(k.plugins)
+	rights := newClaims(k.plugins, k.mostQueues)
 	for _, p := range k.plugins {
 		if !p.due || p.busy {
 			continue
@@ -209,6 +218,10 @@ func (k *keeper) step(ctx context.Context) {
 		var queue string
 		if p.blocker, queue = rights.blocker(p, p.queues()); p.blocker != nil && p.fresh {
 			k.refuse(p, identity{manifest: p.manifest.digest}, stamp{}, conflict(k.cfg.Dir, queue, p.blocker))
+			continue
+		}
+		if err := rights.excess(p, p.queues()); err != nil && p.fresh {
+			k.refuse(p, identity{manifest: p.manifest.digest}, stamp{}, fmt.Errorf("%s: %w", p.path(k.cfg.Dir, manifestSuffix), err))
 			continue
 		}
 		k.start(ctx, p)

@@ -1,10 +1,13 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	goruntime "runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +32,7 @@ const readAttempts = 3
 type loader struct {
 	dir       string
 	maxMemory int64
-	most      ceilings
+	ceilings  Ceilings
 	tenants   []string
 	grants    *HostGrants
 
@@ -43,7 +46,7 @@ func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	// Two at least, so that one slow module never holds up all others.
 	slots := max(2, goruntime.GOMAXPROCS(0))
 	return &loader{
-		dir: cfg.Dir, maxMemory: cfg.MaxMemory, most: ceilings{cfg.MaxTimeout, cfg.MaxCPU}, tenants: cfg.Tenants, grants: cfg.Grants,
+		dir: cfg.Dir, maxMemory: cfg.MaxMemory, ceilings: cfg.ceilings(), tenants: cfg.Tenants, grants: cfg.Grants,
 		pool:    newPool(engine, cfg.Logger.Named("modules"), slots),
 		readers: make(chan struct{}, 2*slots),
 		pending: semaphore.NewWeighted(maxPending),
@@ -191,27 +194,37 @@ func (l *loader) read(ctx context.Context, root string, f file, most int64) (rea
 // finish checks the module against the manifest, and makes the version. It takes over the caller's
 // hold of the module.
 func (l *loader) finish(r *result, m *module) {
-	limits := r.manifest.limits(l.most)
-	r.err = m.Admits(limits)
-	if r.err == nil {
+	terms := l.terms(&r.order)
+	if r.err = widest(terms, func(t *Terms) int64 { return t.Limits.Memory }).admits(m); r.err == nil {
 		r.err = r.manifest.Suits(r.path(l.dir, manifestSuffix), m.Info())
 	}
 	if r.err == nil && r.tenant != "" { // else it is one tenant's alone that is left with nothing, and the plugin serves the others
-		terms := NewTerms(&r.manifest, l.grants, r.tenant)
-		r.err = manifestError(r.path(l.dir, manifestSuffix), terms.lacks(m.Info()))
+		r.err = manifestError(r.path(l.dir, manifestSuffix), terms[r.tenant].lacks(m.Info()))
 	}
 	if r.err != nil {
 		r.final = true
 		l.pool.release(m)
 		return
 	}
-	r.version = l.newVersion(r, m, limits)
+	r.version = l.newVersion(r, m, terms)
+}
+
+// terms are those of a plugin for each tenant that it serves.
+func (l *loader) terms(o *order) map[string]*Terms {
+	terms := map[string]*Terms{}
+	for _, tenant := range l.tenants {
+		if o.tenant == "" || o.tenant == tenant {
+			terms[tenant] = newTerms(&o.manifest, l.grants, tenant, l.ceilings)
+		}
+	}
+	return terms
 }
 
 // afford refuses a plugin whose tasks could never be given the memory that they may take.
 func (l *loader) afford(o order) error {
-	limits := o.manifest.limits(l.most)
-	need := footprint(&o.manifest, limits)
+	take := func(t *Terms) int64 { return footprint(&o.manifest, t.Limits) }
+	terms := widest(l.terms(&o), take)
+	limits, need := terms.Limits, take(terms)
 	if l.maxMemory == 0 || need <= l.maxMemory {
 		return nil
 	}
@@ -225,19 +238,19 @@ func (l *loader) afford(o order) error {
 		units.FormatSize(limits.Output), beside, units.FormatSize(l.maxMemory), o.path(l.dir, manifestSuffix))
 }
 
-func (l *loader) newVersion(r *result, m *module, limits runtime.Limits) *Version {
+// widest are the terms of which something is the most.
+func widest(terms map[string]*Terms, of func(t *Terms) int64) *Terms {
+	return slices.MaxFunc(slices.Collect(maps.Values(terms)), func(a, b *Terms) int { return cmp.Compare(of(a), of(b)) })
+}
+
+func (l *loader) newVersion(r *result, m *module, terms map[string]*Terms) *Version {
 	l.open.Add(1)
 	v := &Version{
 		Tenant: r.tenant, Name: r.name,
 		Version: r.manifest.Version, Digest: m.digest, ManifestDigest: r.manifestDigest, FilesDigest: r.granted.digest,
-		Manifest: r.manifest, Limits: limits,
-		ceiling: l.most.timeout, files: r.granted.files, warm: r.granted.warm, module: m,
-		grants: l.grants, terms: map[string]*Terms{},
-	}
-	for _, tenant := range l.tenants {
-		if v.Tenant == "" || v.Tenant == tenant {
-			v.terms[tenant] = NewTerms(&v.Manifest, l.grants, tenant)
-		}
+		Manifest: r.manifest,
+		files:    r.granted.files, warm: r.granted.warm, module: m,
+		grants: l.grants, ceilings: l.ceilings, terms: terms,
 	}
 	v.profile = v.identity().profile()
 	l.pool.enlist(m, v.profile)

@@ -113,7 +113,6 @@ const (
 // What a manifest may say at most, and at least where zero would read as "not set".
 const (
 	minMemory      = 64 << 10             // one page of WebAssembly
-	maxMemory      = runtime.MaxMemory    // what an instance gets at most
 	maxPayload     = 512 << 20            // the largest value that Redis keeps
 	maxLog         = 64 << 20             // of one task, in memory while it runs
 	maxTimeout     = 365 * 24 * time.Hour // "no limit" is written by leaving the key out
@@ -121,6 +120,7 @@ const (
 	maxRunning     = 1_000_000            // far above the slots of any fleet
 	maxTries       = 1_000_000            // attempts, reschedules, crashes: more is meant to be unlimited
 	maxWord        = 128                  // bytes of a name, a queue or a version
+	maxQueues      = 100                  // of one plugin: each costs the host memory and series of metrics
 	maxManifest    = 256 << 10            // bytes of a manifest file
 	manifestSuffix = ".yaml"
 	moduleSuffix   = ".wasm"
@@ -168,24 +168,6 @@ func (m Manifest) Suits(path string, info runtime.Info) error {
 		})
 	}
 	return manifestError(path, problems)
-}
-
-// ceilings are a host's bounds over every manifest; 0 is none.
-type ceilings struct{ timeout, cpu time.Duration }
-
-// limits are those that hold for a task: the manifest's, with defaults, under the host's ceilings.
-func (m Manifest) limits(most ceilings) runtime.Limits {
-	l := m.Limits.WithDefaults()
-	l.Timeout, l.CPU = under(l.Timeout, most.timeout), under(l.CPU, most.cpu)
-	return l
-}
-
-// under is the lower one of a limit and its ceiling, either of which may be 0 for none.
-func under(limit, ceiling time.Duration) time.Duration {
-	if ceiling > 0 && (limit == 0 || limit > ceiling) {
-		return ceiling
-	}
-	return limit
 }
 
 func digestOf(data []byte) string {

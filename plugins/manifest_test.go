@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/units"
 )
 
 const fullManifest = `# A comment, and a key in another order than the documentation's.
@@ -109,12 +110,12 @@ func TestParseManifestErrors(t *testing.T) {
 	t.Parallel()
 	const (
 		words     = "1 to 128 printable ASCII characters without a space"
-		sizes     = "write a size from 64KiB to 2GiB, such as 16MiB"
 		durations = "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for no limit"
 		numbers   = "write a whole number from 1 to 65536, or leave the key out for no bound of its own"
 		lines     = `write it as "key: value" lines`
 		name      = "write letters, digits and _, not beginning with a digit"
 	)
+	sizes := "write a size from 64KiB to " + units.FormatSize(runtime.MaxMemory) + ", such as 16MiB"
 	long := strings.Repeat("q", 129)
 	tests := []struct{ data, want string }{
 		{"", "x.yaml: is empty: write at least name: x, or remove the file"},
@@ -152,6 +153,7 @@ func TestParseManifestErrors(t *testing.T) {
 		{"queues: [ü]", `x.yaml:1: queues[0]: "ü" has the byte 0xc3: write ` + words},
 		{`queues: [""]`, `x.yaml:1: queues[0]: "" is empty: write ` + words},
 		{"queues: [" + long + "]", `x.yaml:1: queues[0]: "` + long[:64] + `…" has 129 bytes: write ` + words},
+		{"queues: [" + strings.Repeat("a, ", 100) + "b]", "x.yaml:1: queues: has 101 entries: name at most 100"},
 		{"queues: [~]", "x.yaml:1: queues[0]: is empty: write " + words},
 
 		{"limits: 64MiB", "x.yaml:1: limits: is a text where keys belong: write its keys, or leave it out"},
@@ -358,6 +360,7 @@ func checkAccepted(t *testing.T, m Manifest) {
 		}
 	}
 	if e := m.Capabilities.Enqueue; e != nil && (len(e.Queues) == 0 || e.Depth < 1 || e.Depth > maxDepth ||
+		e.Tasks < 1 || e.Tasks > maxTasks || !e.AfterCall && e.Tasks > defaultTasks || e.Bytes < 1 ||
 		slices.ContainsFunc(e.Queues, func(queue string) bool { return checkWord(queue) != nil || strings.Count(queue, wildcard) > 1 })) {
 		t.Fatalf("enqueue %+v", e)
 	}
@@ -366,9 +369,9 @@ func checkAccepted(t *testing.T, m Manifest) {
 			t.Fatalf("test %+v", test)
 		}
 	}
-	l := m.limits(ceilings{time.Minute, time.Second})
-	if l.Memory < minMemory || l.Memory > maxMemory || l.Input < 1 || l.Output < 1 || l.Log < 1 ||
-		footprint(&m, l) > maxMemory+2*maxPayload || l.Timeout <= 0 || l.Timeout > time.Minute || l.CPU <= 0 || l.CPU > time.Second {
+	l := newTerms(&m, nil, "acme", Config{MaxTimeout: time.Minute, MaxCPU: time.Second}.ceilings()).Limits
+	if l.Memory < minMemory || l.Memory > runtime.MaxMemory || l.Input < 1 || l.Output < 1 || l.Log < 1 ||
+		footprint(&m, l) > runtime.MaxMemory+2*maxPayload || l.Timeout <= 0 || l.Timeout > time.Minute || l.CPU <= 0 || l.CPU > time.Second {
 		t.Fatalf("limits %+v", l)
 	}
 }
@@ -396,6 +399,7 @@ func TestManifestLimits(t *testing.T) {
 	own := func(timeout, cpu time.Duration) Manifest {
 		return Manifest{Limits: runtime.Limits{Timeout: timeout, CPU: cpu}}
 	}
+	under := func(m Manifest, host Config) runtime.Limits { return newTerms(&m, nil, "acme", host.ceilings()).Limits }
 	tests := []struct{ own, ceiling, want time.Duration }{
 		{0, 0, 0},
 		{0, time.Minute, time.Minute},
@@ -404,15 +408,15 @@ func TestManifestLimits(t *testing.T) {
 		{time.Hour, 0, time.Hour},
 	}
 	for _, tt := range tests {
-		if got := own(tt.own, 1).limits(ceilings{timeout: tt.ceiling}); got.Timeout != tt.want || got.CPU != 1 {
+		if got := under(own(tt.own, 1), Config{MaxTimeout: tt.ceiling}); got.Timeout != tt.want || got.CPU != 1 {
 			t.Errorf("timeout of its own %s, ceiling %s: %+v, want %s", tt.own, tt.ceiling, got, tt.want)
 		}
-		if got := own(1, tt.own).limits(ceilings{cpu: tt.ceiling}); got.CPU != tt.want || got.Timeout != 1 {
+		if got := under(own(1, tt.own), Config{MaxCPU: tt.ceiling}); got.CPU != tt.want || got.Timeout != 1 {
 			t.Errorf("cpu of its own %s, ceiling %s: %+v, want %s", tt.own, tt.ceiling, got, tt.want)
 		}
 	}
 	want := runtime.Limits{Memory: 64 << 20, Input: 16 << 20, Output: 16 << 20, Log: 64 << 10}
-	if got := DefaultManifest("x").limits(ceilings{}); got != want {
+	if got := under(DefaultManifest("x"), Config{}); got != want {
 		t.Errorf("without a manifest: %+v, want %+v", got, want)
 	}
 }

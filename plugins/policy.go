@@ -16,7 +16,7 @@ func (d *decoder) attempts(n node) int {
 	if !ok {
 		return 0
 	}
-	if value == "unlimited" {
+	if value == unlimitedWord {
 		return Unlimited
 	}
 	count, err := strconv.Atoi(value)

@@ -150,40 +150,28 @@ func (p *property) some() *property {
 func values() map[string]*property {
 	retry := object("How often and when a failed task is tried again, unless the task says so itself. Default: one attempt.", nil)
 	retry.AnyOf = []*property{{Required: []string{"max_attempts"}}, {Required: []string{"max_age"}}}
-	attempts := number("How many attempts a task has at most, or unlimited. Left out it is unlimited, until max_age.", 1, maxTries)
 	env := object("Environment variables; none begins with "+runtime.ReservedEnv+", which are the host's.", nil)
 	env.PropertyNames = &property{Pattern: variablePattern, Not: &property{Pattern: "^" + runtime.ReservedEnv}}
 	env.Additional = text("", "")
 	config := object("What a handler asks for by config_get, by name. A host may have another value for a tenant.", nil)
 	config.PropertyNames = &property{Pattern: wordPattern}
 	config.Additional = &property{Type: scalar, MaxLength: maxConfig}
-	return map[string]*property{
+	all := map[string]*property{
 		"name":    text("The plugin's name: that of the file.", wordPattern),
 		"version": text("For people and for metrics.", wordPattern, "1.0.0"),
-		"queues":  list("The queues that the plugin serves. Default: its name.", 0, text("", wordPattern)).some().unique(),
+		"queues":  list("The queues that the plugin serves. Default: its name.", maxQueues, text("", wordPattern)).some().unique(),
 
-		"limits":         object("What one task may take. One that passes a limit fails.", nil),
-		"limits.memory":  size("Linear memory, from 64KiB to 2GiB. Default 64MiB.", "64MiB"),
-		"limits.timeout": duration("Time by the clock on the wall. Default none; the host may have a ceiling.", "30s"),
-		"limits.cpu":     duration("Computing: a second is 10⁹ units of fuel, on every machine the same. Default none; the host may have a ceiling.", "10s"),
-		"limits.input":   size("Bytes of parameters, up to 512MiB. Default 16MiB.", "16MiB"),
-		"limits.output":  size("Bytes of the result, up to 512MiB. Default 16MiB.", "16MiB"),
-		"limits.log":     size("Bytes of the log, up to 64MiB. Default 64KiB.", "64KiB"),
+		"limits": object("What one task may take. One that passes a limit fails. A host may give less.", nil),
 
-		"retry":                 retry,
-		"retry.max_attempts":    {AnyOf: []*property{{Type: "integer", Minimum: attempts.Minimum, Maximum: attempts.Maximum}, {Type: "string", Enum: []string{"unlimited"}}}, Description: attempts.Description},
-		"retry.backoff":         choice("How the delay grows with the attempts n: exponential, base × 2ⁿ, or linear, base × n. Default exponential.", BackoffExponential, BackoffLinear),
-		"retry.base":            duration("The delay after the first attempt. Default 1s.", "1s"),
-		"retry.min":             duration("The shortest delay. Default 1s.", "1s"),
-		"retry.max":             duration("The longest delay. Default 12h.", "12h"),
-		"retry.jitter":          {Type: "boolean", Description: "Whether a random part, up to half, is taken from each delay. Default true."},
-		"retry.max_age":         duration("How old a task may become before it is not tried any more. Default none.", "24h"),
-		"retry.max_reschedules": number("How often a task may ask to be run later, by status 75, without an attempt being counted. Default 1000.", 1, maxTries),
+		"retry":         retry,
+		"retry.backoff": choice("How the delay grows with the attempts n: exponential, base × 2ⁿ, or linear, base × n. Default exponential.", BackoffExponential, BackoffLinear),
+		"retry.base":    duration("The delay after the first attempt. Default 1s.", "1s"),
+		"retry.max":     duration("The longest delay. Default 12h.", "12h"),
+		"retry.jitter":  {Type: "boolean", Description: "Whether a random part, up to half, is taken from each delay. Default true."},
 
 		"concurrency": number("Tasks at a time on one host. Default: the host's slots.", 1, maxConcurrency),
 		"max_running": number("Tasks at a time on all hosts. Default: no bound.", 1, maxRunning),
 		"on_crash":    choice("What becomes of a task whose host dies: it is run again, or fails. Default rerun.", CrashRerun, CrashFail),
-		"max_crashes": number("How many hosts may die over a task before it fails. Default: the host's own bound, 3.", 1, maxTries),
 		"dead":        text("The queue that gets a new task for each that failed for good. Default none.", wordPattern, "mail.dead"),
 		"warm":        object("A call without a task by which a handler is warmed: tasks begin as it leaves the plugin.", []string{"input"}),
 		"warm.input":  text("The file with the input of that call: a path in the folder of the manifest.", fromPattern, "sample.json"),
@@ -207,6 +195,8 @@ func values() map[string]*property {
 		enqueueField + "[].queues": list("The queues to which they may go: names, or names in which a * stands for any text.", maxGrants, text("", queuePattern, "thumbnails.done", "mail.*")).some().unique(),
 		enqueueField + "[].after":  choice("When they come into being: with the completion of the task that enqueues them, or at the call. Default complete.", afterComplete, afterCall),
 		enqueueField + "[].depth":  number("How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", 1, maxDepth),
+		enqueueField + "[].tasks":  number("How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", 1, maxTasks),
+		enqueueField + "[].bytes":  size("How many bytes these may have together, up to 512MiB. Default 16MiB.", "16MiB"),
 
 		filesField:             list("Files that every task may read. They belong to the version: it changes with them.", maxFiles, object("", []string{"from", "to"})),
 		filesField + "[].from": text("The file: a path in the folder of the manifest.", fromPattern, "model.bin"),
@@ -219,4 +209,8 @@ func values() map[string]*property {
 		testsField + "[].exit":   number("The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", -1<<31, 1<<31-1),
 		testsField + "[].error":  text("A part of the error of a task that fails; without exit it may fail in any way.", ""),
 	}
+	for _, l := range limits {
+		all[l.path] = l.kind.property(l)
+	}
+	return all
 }

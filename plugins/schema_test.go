@@ -113,7 +113,7 @@ capabilities:
   http: [{host: "https://*.example.com:8443", methods: [GET, POST]}]
   kv: [{bucket: a, access: rw, quota: 1MiB}]
   secrets: [a_b-c.d]
-  enqueue: {queues: ["mail.*"], after: call, depth: 3}
+  enqueue: {queues: ["mail.*"], after: call, depth: 3, tasks: 1000, bytes: 1MiB}
   env: {A: 1}
   files: [{from: a, to: /a/b}]
 tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1}]
@@ -137,7 +137,7 @@ func TestSchemaRefuses(t *testing.T) {
 		`capabilities: {http: [{host: "https://a", methods: []}]}`,
 		"capabilities: {secrets: [.a]}", "capabilities: {secrets: [a, a]}", "capabilities: {enqueue: {}}", "capabilities: {enqueue: [a]}",
 		"capabilities: {enqueue: {queues: []}}", `capabilities: {enqueue: {queues: [""]}}`, `capabilities: {enqueue: {queues: ["*a*"]}}`, "capabilities: {enqueue: {queues: [a], after: all}}",
-		"capabilities: {enqueue: {queues: [a], depth: 0}}", "capabilities: {env: [A]}", "capabilities: {env: {TASK_ID: 1}}",
+		"capabilities: {enqueue: {queues: [a], depth: 0}}", "capabilities: {enqueue: {queues: [a], tasks: 100001, after: call}}", "capabilities: {enqueue: {queues: [a], bytes: 5}}", "capabilities: {env: [A]}", "capabilities: {env: {TASK_ID: 1}}",
 		"capabilities: {env: {A-B: 1}}", "capabilities: {env: {A: [1]}}", "capabilities: {files: [{from: a}]}",
 		"capabilities: {files: [{from: a, to: b}]}", "tests: [a]", "tests: [{exit: no}]", "tests: [{outputs: a}]", "tests: [{input: /a}]",
 	} {

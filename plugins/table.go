@@ -39,6 +39,14 @@ func (s Status) Granted(tenant string) *Granted {
 	return nil
 }
 
+// Lowered are the limits of which the host gives a tenant's tasks less than the plugin's manifest asks for.
+func (s Status) Lowered(tenant string) []Lowered {
+	if t := s.terms[tenant]; t != nil {
+		return t.Lowered
+	}
+	return nil
+}
+
 // The states of a plugin.
 const (
 	StateServing = "serving"

@@ -95,10 +95,11 @@ func (k *keeper) about(p *plugin, err error) error {
 	return fmt.Errorf("%s: %w", p.path(k.cfg.Dir, moduleSuffix), err)
 }
 
-// accept swaps the version in, unless another plugin has got one of its queues meanwhile.
+// accept swaps the version in, unless another plugin has got one of its queues, or the last that there may be, meanwhile.
 func (k *keeper) accept(p *plugin, r result) {
 	v := r.version
-	if owner, _ := newClaims(k.plugins).blocker(p, v.Manifest.Queues); owner != nil {
+	rights := newClaims(k.plugins, k.mostQueues)
+	if owner, _ := rights.blocker(p, v.Manifest.Queues); owner != nil || rights.excess(p, v.Manifest.Queues) != nil {
 		v.Release()
 		p.due, p.fresh = true, true // the next step refuses it
 		return
@@ -121,7 +122,7 @@ func (k *keeper) accept(p *plugin, r result) {
 		k.retired = append(k.retired, old)
 	}
 	k.logger.Info("plugin loaded", fields...)
-	k.warnOfCeilings(p, v)
+	k.warnOfLimits(p, v)
 	k.warnOfGrants(p, v)
 	k.cfg.Observer.PluginLoaded(p.tenant, p.name, resultOK)
 	k.tellServing(p, v, true)
@@ -134,15 +135,22 @@ func (k *keeper) tellServing(p *plugin, v *Version, serving bool) {
 	k.cfg.Observer.PluginServing(p.tenant, p.name, v.Version, v.Digest, string(v.Info().Rung), serving)
 }
 
-// warnOfCeilings says where the host gives a plugin less than its manifest asks for.
-func (k *keeper) warnOfCeilings(p *plugin, v *Version) {
-	if asked := v.Manifest.Limits.Timeout; asked > v.Limits.Timeout {
-		k.logger.Warn("the host's ceiling shortens the plugin's timeout",
-			"plugin", p.name, "tenant", p.tenant, "manifest", asked, "ceiling", v.Limits.Timeout)
-	}
-	if asked := v.Manifest.Limits.CPU; asked > v.Limits.CPU {
-		k.logger.Warn("the host's ceiling lowers the plugin's cpu limit",
-			"plugin", p.name, "tenant", p.tenant, "manifest", asked, "ceiling", v.Limits.CPU)
+// warnOfLimits says where the host gives a plugin less than its manifest asks for: once for all tenants of which the same
+// place says so.
+func (k *keeper) warnOfLimits(p *plugin, v *Version) {
+	told := map[Lowered]bool{}
+	for _, tenant := range k.cfg.Tenants {
+		terms := v.terms[tenant]
+		if terms == nil {
+			continue
+		}
+		for _, less := range terms.Lowered {
+			if !told[less] {
+				told[less] = true
+				k.logger.Warn("the host gives a plugin less than its manifest asks for", "plugin", p.name, "tenant", p.tenant,
+					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Place)
+			}
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package plugins
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,47 +28,33 @@ type Version struct {
 	FilesDigest string
 	// Manifest is as it was written, with the plugin's name as the queue if it names none.
 	Manifest Manifest
-	// Limits are those that hold for a task: with defaults, and under the host's ceilings.
-	Limits runtime.Limits
 
-	ceiling time.Duration  // of every timeout; 0 is none
-	files   *runtime.Files // what tasks may read; nil for nothing
-	warm    []byte         // the input of the warm call; nil for no such call
-	profile string         // of its instances: see identity.profile
-	grants  *HostGrants
-	terms   map[string]*Terms // by tenant, of those that the host serves; never changed
-	module  *module
-	holders atomic.Int64 // 0: the module is released, for good
-	release func(*module)
+	files    *runtime.Files // what tasks may read; nil for nothing
+	warm     []byte         // the input of the warm call; nil for no such call
+	profile  string         // of its instances: see identity.profile
+	grants   *HostGrants
+	ceilings Ceilings
+	terms    map[string]*Terms // by tenant, of those that the host serves; never changed
+	module   *module
+	holders  atomic.Int64 // 0: the module is released, for good
+	release  func(*module)
 }
 
 // Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files, Limits, Pool, Warm and
 // the Config of Services. A Timeout that the task brings along replaces the manifest's, under the host's ceiling. A task whose
 // Tenant is not said shares an instance with no other.
 func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
-	if v.ceiling > 0 {
-		call.Timeout = min(call.Timeout, v.ceiling)
+	terms := v.Terms(call.Tenant)
+	if most, bound := terms.ceilings[timeoutKey]; bound {
+		call.Timeout = min(call.Timeout, time.Duration(most.value))
 	}
-	call.Plugin, call.Env, call.Files, call.Limits = v.Name, v.Manifest.Capabilities.Env, v.files, v.Limits
-	call.Services.Config = v.Terms(call.Tenant).Config // the same for all calls of a tenant: see runtime.Call.Pool
+	call.Plugin, call.Env, call.Files = v.Name, v.Manifest.Capabilities.Env, v.files
+	call.Limits, call.Services.Config = terms.Limits, terms.Config // the same for all calls of a tenant: see runtime.Call.Pool
 	call.Pool, call.Warm = "", nil
 	if call.Tenant != "" {
 		call.Pool, call.Warm = v.profile, v.warm
 	}
-	outcome := v.module.Run(ctx, call)
-	asked := v.Manifest.Limits
-	switch limit := outcome.Limit.Name; {
-	case limit == "cpu" && asked.CPU != v.Limits.CPU:
-		outcome.Message = remedied(outcome.Message, "the host allows no more, see --max-cpu")
-	case limit == "timeout" && asked.Timeout != v.Limits.Timeout && (call.Timeout == 0 || strings.Contains(outcome.Message, "limits.timeout")):
-		outcome.Message = remedied(outcome.Message, "the host allows no more, see --max-timeout")
-	}
-	return outcome
-}
-
-// remedied is a message with another remedy, which stands behind the last colon.
-func remedied(message, remedy string) string {
-	return message[:strings.LastIndex(message, ": ")+2] + remedy
+	return terms.Explain(v.module.Run(ctx, call))
 }
 
 // Terms are those on which a tenant's tasks run it.
@@ -77,7 +62,7 @@ func (v *Version) Terms(tenant string) *Terms {
 	if t := v.terms[tenant]; t != nil {
 		return t
 	}
-	return NewTerms(&v.Manifest, v.grants, tenant)
+	return newTerms(&v.Manifest, v.grants, tenant, v.ceilings)
 }
 
 // Info says what the module is.
@@ -113,13 +98,16 @@ func (v *Version) tryRetain() bool {
 	}
 }
 
-// Footprint is what one running task may take, in bytes: memory, input and output, and what it may send and receive.
-func (v *Version) Footprint() int64 { return footprint(&v.Manifest, v.Limits) }
+// Footprint is what one running task of a tenant may take, in bytes: memory, input and output, and what it may send and
+// receive.
+func (v *Version) Footprint(tenant string) int64 {
+	return footprint(&v.Manifest, v.Terms(tenant).Limits)
+}
 
 // Coming is how many bytes at most will be held for the version beside a tenant's tasks as soon as the first of them
 // begins; 0 if they are held already, or none will be.
 func (v *Version) Coming(tenant string) int64 {
-	return v.module.Coming(v.profile, tenant, v.Limits, v.warm != nil)
+	return v.module.Coming(v.profile, tenant, v.Terms(tenant).Limits, v.warm != nil)
 }
 
 // Concurrency bounds the version's running tasks on this host; 0 is no bound of its own.

@@ -61,6 +61,10 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err != nil {
 		return nil, err
 	}
+	ceilings, err := o.bounds(cmd.Flags())
+	if err != nil {
+		return nil, err
+	}
 	memory, err := o.memory.resolve()
 	if err != nil {
 		return nil, err
@@ -105,7 +109,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	m.CollectHostCalls(engine.HostCalls().Each)
 	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
 	directory, err := plugins.New(engine, plugins.Config{
-		Dir: o.plugins, Tenants: o.tenants, MaxMemory: memory, MaxTimeout: o.maxTimeout, MaxCPU: o.maxCPU,
+		Dir: o.plugins, Tenants: o.tenants, MaxMemory: memory, MaxTimeout: o.maxTimeout, MaxCPU: o.maxCPU, MaxQueues: o.maxQueues, Ceilings: ceilings,
 		Grants: grants, Logger: n.logger.Named("plugins"), Observer: m,
 	})
 	if err != nil {

@@ -130,6 +130,8 @@ type pluginView struct {
 	Rung    string   `json:"rung,omitempty"`
 	// Grants are what it may use beyond a task of the tenant that is asked about.
 	Grants *plugins.Granted `json:"grants,omitempty"`
+	// Lowered are the limits of which the hosts give such a task less than the manifest asks for.
+	Lowered []plugins.Lowered `json:"lowered,omitempty"`
 	Nodes  []string         `json:"nodes"`
 }
 
@@ -183,7 +185,7 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 			same := func(v pluginView) bool {
 				return v.Tenant == p.Tenant && v.Plugin == p.Plugin && v.Version == p.Version && v.Digest == p.Digest &&
 					v.State == p.State && v.Error == p.Error && v.Rung == p.Rung && slices.Equal(v.Queues, p.Queues) &&
-					reflect.DeepEqual(v.Grants, p.Grants)
+					reflect.DeepEqual(v.Grants, p.Grants) && slices.Equal(v.Lowered, p.Lowered)
 			}
 			i := slices.IndexFunc(views, same)
 			if i < 0 {

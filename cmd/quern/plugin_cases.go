@@ -161,7 +161,7 @@ type caseOptions struct {
 // test runs the plugin's tests.
 func (p *localPlugin) test(cmd *cobra.Command, env environment, rung runtime.Rung, outside *outside, options caseOptions) ([]caseView, error) {
 	ctx := cmd.Context()
-	l, err := p.open(cmd, env, rung)
+	l, err := p.open(cmd, env, rung, outside)
 	if err != nil {
 		return nil, err
 	}

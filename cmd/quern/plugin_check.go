@@ -164,6 +164,12 @@ func (p *localPlugin) checkModule(ctx context.Context, env environment, rung run
 // grant notes what a manifest asks for, and what a host's grants leave of it.
 func (v *checkView) grant(m *plugins.Manifest, hosts *plugins.HostGrants, tenant string) {
 	terms := plugins.NewTerms(m, hosts, tenant)
+	if l := terms.Limits; v.Limits != (limitsView{}) {
+		v.Limits = limitsView{l.Memory, l.Input, l.Output, l.Log, l.Timeout.Seconds(), l.CPU.Seconds()}
+	}
+	for _, less := range terms.Lowered {
+		v.Notes = append(v.Notes, fmt.Sprintf("%s: the manifest says %s, and the host %s: see %s", less.Key, less.Manifest, less.Host, less.Place))
+	}
 	v.Asks, v.Grants = m.Capabilities.Granted(m.Config), terms.Granted()
 	for _, key := range terms.Taken() {
 		v.Notes = append(v.Notes, fmt.Sprintf("of capabilities.%s the host's grants leave less than the manifest asks for: see %s", key, terms.Place()))

@@ -65,7 +65,7 @@ func newPluginRun(env environment) *cobra.Command {
 // run runs one task.
 func (p *localPlugin) run(cmd *cobra.Command, env environment, rung runtime.Rung, outside *outside, parameters []byte) error {
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	l, err := p.open(cmd, env, rung)
+	l, err := p.open(cmd, env, rung, outside)
 	if err != nil {
 		return err
 	}
@@ -103,10 +103,10 @@ type loaded struct {
 }
 
 // open loads the plugin as a host does. What is wrong with it is the error.
-func (p *localPlugin) open(cmd *cobra.Command, env environment, rung runtime.Rung) (_ *loaded, err error) {
+func (p *localPlugin) open(cmd *cobra.Command, env environment, rung runtime.Rung, outside *outside) (_ *loaded, err error) {
 	ctx := cmd.Context()
 	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
-	l := &loaded{localPlugin: p, limits: p.manifest.Limits.WithDefaults()}
+	l := &loaded{localPlugin: p, limits: plugins.NewTerms(&p.manifest, outside.grants, outside.tenant).Limits}
 	defer func() {
 		if err != nil {
 			l.close(context.WithoutCancel(ctx))
@@ -166,6 +166,7 @@ func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, t
 		},
 		Denied: func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) },
 	})
+	outcome = terms.Explain(outcome)
 	for _, line := range denied {
 		if line = oneLine(line); !slices.Contains(said, line) {
 			log(line)

@@ -83,13 +83,16 @@ func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities, re
 	if asked.Enqueue == nil {
 		return set, func() []service.Child { return nil }
 	}
-	grant := cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{})
+	grant, left := cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{}), host.NewAllowance(terms)
 	enqueuer := memory.NewEnqueuer(localID, func(c service.Child) error {
 		if err := terms.DenyQueue(c.Queue); err != nil {
 			return err
 		}
-		_, err := host.NewChild(grant, c, localID)
-		return err
+		child, err := host.NewChild(grant, c, localID)
+		if err != nil {
+			return err
+		}
+		return left.Take(&child)
 	})
 	set.Enqueue = enqueuer
 	return set, enqueuer.Children

@@ -29,6 +29,8 @@ type hostOptions struct {
 	poll        time.Duration
 	maxTimeout  time.Duration
 	maxCPU      time.Duration
+	maxQueues   int
+	ceilings    []string
 	maxAttempts int
 	maxCrashes  int
 	keep        time.Duration
@@ -62,6 +64,8 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	newPeriod(f, &o.poll, "poll", 5*time.Second, "how often to look at queues that nobody announces, ± 20 %")
 	newPeriod(f, &o.maxTimeout, "max-timeout", 0, "longest time that a task may run, whatever its manifest says (default none)")
 	newPeriod(f, &o.maxCPU, "max-cpu", 0, "most computing of a task, whatever its manifest says: 1s is 10⁹ fuel, on every machine the same (default none)")
+	f.StringSliceVar(&o.ceilings, "ceiling", nil, "most of a limit that a task has, whatever its manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
+	f.IntVar(&o.maxQueues, "max-queues", 1000, "how many queues the plugins of a tenant may serve here, and how many a tenant may have to enqueue in another")
 	o.maxAttempts = 1
 	f.Var((*attempts)(&o.maxAttempts), "max-attempts", "how many attempts a task has for which neither its producer nor its manifest says, or unlimited")
 	f.IntVar(&o.maxCrashes, "max-crashes", queue.DefaultMaxCrashes, "how many hosts a task may lose before it fails, unless its manifest says otherwise")
@@ -138,6 +142,7 @@ func (o *hostOptions) validate(flags *pflag.FlagSet) error {
 		{"queues", badGlob, "use names or globs like mail.*, with ! before those to exclude"},
 		{"concurrency", o.concurrency < 0 || o.concurrency > 10_000, "use 1 to 10000"},
 		{"lease", o.lease < time.Second, "use at least 1s"},
+		{"max-queues", o.maxQueues < 1 || o.maxQueues > 1_000_000, "use 1 to 1000000"},
 		{"max-crashes", o.maxCrashes < 1, "use 1 or more"},
 		{"keep-tasks", o.keepTasks < 0, "use 1 or more, or 0 for all"},
 		{"poll", o.poll < 10*time.Millisecond, "use at least 10ms"},

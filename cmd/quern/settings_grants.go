@@ -33,6 +33,15 @@ func loadGrants(flags *pflag.FlagSet, path string, check func(*plugins.HostGrant
 	return grants, nil
 }
 
+// bounds are those of --ceiling.
+func (o *hostOptions) bounds(flags *pflag.FlagSet) (plugins.Ceilings, error) {
+	ceilings, err := plugins.ParseCeilings(origin(flags.Lookup("ceiling")), o.ceilings)
+	if err != nil {
+		return nil, wrongUsage(err)
+	}
+	return ceilings, nil
+}
+
 // grantsOfTenantFlags adds the flags of a command that tries what a host with that file would grant in tasks of a tenant.
 // The file is given at the call alone: that of a host on this machine says nothing of a plugin that is made for another.
 func grantsOfTenantFlags(f *pflag.FlagSet, path, tenant *string) {

@@ -11,10 +11,7 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-const (
-	maxCheckpoint = 1 << 20 // bytes
-	maxChildren   = 256     // of one task
-)
+const maxCheckpoint = 1 << 20 // bytes
 
 // Checkpoint is that of one task, and empty at first.
 type Checkpoint struct {
@@ -68,8 +65,8 @@ type Enqueuer struct {
 	children []service.Child // guarded by mu
 }
 
-// NewEnqueuer makes the one of a task, by its ID. check refuses what is not granted or means nothing, by an error as
-// service.Enqueuer has it.
+// NewEnqueuer makes the one of a task, by its ID. check refuses what is not granted, means nothing, or is too much, by an
+// error as service.Enqueuer has it.
 func NewEnqueuer(task string, check func(child service.Child) error) *Enqueuer {
 	return &Enqueuer{task: task, check: check}
 }
@@ -85,9 +82,6 @@ func (e *Enqueuer) Enqueue(ctx context.Context, child service.Child) (string, er
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.children) == maxChildren {
-		return "", fmt.Errorf("%w: a task may enqueue %d tasks", service.ErrLimit, maxChildren)
-	}
 	if child.ID == "" {
 		child.ID = e.task + "-" + strconv.Itoa(len(e.children)+1)
 	}
