@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins"
@@ -70,6 +71,9 @@ type keeper struct{ task *task }
 // Save implements service.Checkpoint.
 func (k keeper) Save(ctx context.Context, value []byte) error {
 	t := k.task
+	if !sleep(ctx, t.saves.take(time.Now(), len(value))) {
+		return ctx.Err()
+	}
 	_, err := within(ctx, func() (struct{}, error) {
 		return struct{}{}, t.session.node.Checkpoint(ctx, t.served.queue, t.hold(), value)
 	})

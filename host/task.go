@@ -41,6 +41,7 @@ type task struct {
 	log      taskLog
 	progress taskProgress
 	children children
+	saves    pace // its guest's: one call at a time
 	revealed Revealed
 }
 

@@ -34,6 +34,7 @@ QUERN_HANDLER int handle(void) {
 
 const grantedManifest = `
 config: {size: 200x200, mode: fast}
+limits: {log: 4KiB, output: 4KiB}
 capabilities:
   kv: [{bucket: seen, access: rw}]
   secrets: [api_key]
@@ -53,12 +54,13 @@ acme:
   capabilities: {kv: [{bucket: "*"}], secrets: ["*"], enqueue: {queues: ["*.bulk"]}, http: [{host: "http://127.0.0.1:1", methods: [PUT]}]}
   config: {size: 300x300}
   secrets: {api_key: {value: "hunter2, the value"}}
+  limits: {output: 1KiB}
 `)
 	write(t, filepath.Join(filepath.Dir(grants), "key"), "the first\n")
 	if err := os.Chmod(grants, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := u.host(dir, "--tenants", "blueque,acme", "--grants", grants)
+	c, _ := u.host(dir, "--tenants", "blueque,acme", "--grants", grants, "--ceiling", "limits.log=2KiB,limits.output=2KiB")
 	c.stderr.await(t, regexp.MustCompile(`holds a secret, and others than its owner may read it: chmod 600`))
 	c.stderr.await(t, regexp.MustCompile(`the host's grants leave a plugin less than its manifest asks for: plugin=a tenant=acme capabilities=\["http", "kv", "enqueue"\]`))
 
@@ -88,8 +90,11 @@ acme:
 
 	for tenant, want := range map[string]string{
 		"blueque": `"grants":{"http":[{"host":"http://127.0.0.1:1","methods":["GET"]}],"kv":[{"bucket":"seen","access":"rw","quota":10485760}],` +
-			`"secrets":["api_key"],"enqueue":{"queues":["mail.done"],"after":"complete","depth":16},"config":["mode","size"]}`,
-		"acme": `"grants":{"kv":[{"bucket":"seen","access":"r"}],"secrets":["api_key"],"config":["mode","size"]}`,
+			`"secrets":["api_key"],"enqueue":{"queues":["mail.done"],"after":"complete","depth":16,"tasks":256,"bytes":16777216},"config":["mode","size"]},` +
+			`"lowered":[{"key":"limits.output","manifest":"4KiB","host":"2KiB","place":"--ceiling"},{"key":"limits.log","manifest":"4KiB","host":"2KiB","place":"--ceiling"}]`,
+		"acme": `"grants":{"kv":[{"bucket":"seen","access":"r"}],"secrets":["api_key"],"config":["mode","size"]},` +
+			`"lowered":[{"key":"limits.output","manifest":"4KiB","host":"1KiB","place":"\"acme\" in ` + grants + `"},` +
+			`{"key":"limits.log","manifest":"4KiB","host":"2KiB","place":"--ceiling"}]`,
 	} {
 		eventually(t, "the host says what "+tenant+" is granted", func() bool {
 			return strings.Contains(u.must("plugin", "ls", "-o", "json", "--tenant", tenant), want)
@@ -151,10 +156,10 @@ func TestPluginCheckGrants(t *testing.T) {
 	dir := folder(t, map[string][]byte{"a": handler()})
 	write(t, filepath.Join(dir, "a.yaml"), grantedManifest)
 	grants := filepath.Join(t.TempDir(), "grants.yaml")
-	write(t, grants, `{acme: {capabilities: {kv: [{bucket: seen}]}}, "*": {}}`)
+	write(t, grants, `{acme: {capabilities: {kv: [{bucket: seen}]}, limits: {output: 1KiB, memory: 8MiB}}, "*": {}}`)
 
 	const all = `"http":[{"host":"http://127.0.0.1:1","methods":["GET"]}],"kv":[{"bucket":"seen","access":"rw","quota":10485760}],"secrets":["api_key"],` +
-		`"enqueue":{"queues":["mail.done"],"after":"complete","depth":16},"config":["mode","size"]`
+		`"enqueue":{"queues":["mail.done"],"after":"complete","depth":16,"tasks":256,"bytes":16777216},"config":["mode","size"]`
 	if out := u.must("plugin", "check", dir+"/a.wasm", "-o", "json"); !strings.Contains(out, `"asks":{`+all+`},"grants":{`+all+`}`) {
 		t.Errorf("%s", out)
 	}
@@ -165,7 +170,11 @@ func TestPluginCheckGrants(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	out = u.must(args...)
-	if !regexp.MustCompile(`asks +http http://127.0.0.1:1 GET\n +kv seen rw, quota 10MiB\n +enqueue mail.done, after complete, depth 16\n +secrets api_key\n +config mode, size\ngrants +kv seen r\n +config mode, size\n`).MatchString(out) {
+	if !regexp.MustCompile(`asks +http http://127.0.0.1:1 GET\n +kv seen rw, quota 10MiB\n +enqueue mail.done, after complete, depth 16, tasks 256 of 16MiB\n +secrets api_key\n +config mode, size\ngrants +kv seen r\n +config mode, size\n`).MatchString(out) {
+		t.Errorf("%s", out)
+	}
+	if !regexp.MustCompile(`limits +memory 8MiB, input 16MiB, output 1KiB, log 4KiB\n`).MatchString(out) ||
+		!regexp.MustCompile(`note +limits.output: the manifest says 4KiB, and the host 1KiB: see "acme" in `).MatchString(out) {
 		t.Errorf("%s", out)
 	}
 	if out := u.must("plugin", "check", dir+"/a.wasm", "--grants", grants); strings.Contains(out, "asks") || !strings.Contains(out, "grants         http http://127.0.0.1:1 GET") {
