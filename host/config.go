@@ -31,6 +31,9 @@ type Config struct {
 	// MaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest says
 	// otherwise (default 3).
 	MaxCrashes int
+	// MaxQueues bounds the queues of a tenant to which its handlers add by enqueueing, and those of which metrics tell
+	// beside the ones that are served (default 1,000).
+	MaxQueues int
 	// Keep is how long finished tasks are kept (default 7 days; negative: for ever), and KeepTasks how
 	// many of a queue at most (default 100,000; negative: all). PurgeForeign forgets also those that
 	// clients other than Quern's enqueued.
@@ -61,6 +64,9 @@ func (c Config) withDefaults() Config {
 	if c.MaxCrashes == 0 {
 		c.MaxCrashes = queue.DefaultMaxCrashes
 	}
+	if c.MaxQueues == 0 {
+		c.MaxQueues = 1000
+	}
 	if c.Keep == 0 {
 		c.Keep = 7 * 24 * time.Hour
 	}
@@ -85,6 +91,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("poll %s: use at least 10ms", c.Poll)
 	case c.MaxCrashes < 1:
 		return fmt.Errorf("max crashes %d: use 1 or more", c.MaxCrashes)
+	case c.MaxQueues < 1:
+		return fmt.Errorf("max queues %d: use 1 or more", c.MaxQueues)
 	case c.Retry.MaxAttempts < queue.Unlimited:
 		return fmt.Errorf("max attempts %d: use 1 or more, or %d for no bound", c.Retry.MaxAttempts, queue.Unlimited)
 	}

@@ -87,6 +87,7 @@ func (d *due) look(ctx context.Context) (work ripe, err error) {
 	for name := range s.listening() {
 		queues[name] = 0
 	}
+	s.know(queues)
 	wakes := s.scheduler.awoken()
 	d.mu.Lock()
 	d.next = time.Time{} // what is brought forward from now on may be later than the answer

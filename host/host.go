@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -163,19 +165,38 @@ func (h *Host) serveTenant(ctx context.Context, client *queue.Client) error {
 
 // followPlugins tells the sessions which queues to serve whenever that changes.
 func (h *Host) followPlugins(ctx context.Context) {
+	shown := make(map[place]bool) // the queues that have series
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-h.directory.Changed():
 		}
-		for _, binding := range h.directory.Bindings() {
-			if h.config.serves(binding.Queue) {
-				h.metrics.m.QueueServed(binding.Tenant, binding.Queue, binding.Plugin)
-			}
-		}
+		h.showQueues(shown)
 		for _, s := range h.current() {
 			s.follow()
+		}
+	}
+}
+
+// showQueues makes the series of the queues that are served exist. Those of others stay, for counters should not go back,
+// until they are too many: who names queues anew again and again must not fill the host.
+func (h *Host) showQueues(shown map[place]bool) {
+	served := make(map[place]bool)
+	for _, binding := range h.directory.Bindings() {
+		if h.config.serves(binding.Queue) {
+			at := place{binding.Tenant, binding.Queue}
+			served[at], shown[at] = true, true
+			h.metrics.m.QueueServed(binding.Tenant, binding.Queue, binding.Plugin)
+		}
+	}
+	if len(served) == 0 || len(shown)-len(served) <= h.config.MaxQueues {
+		return
+	}
+	for at := range shown {
+		if !served[at] {
+			h.metrics.m.QueueForgotten(at.tenant, at.queue)
+			delete(shown, at)
 		}
 	}
 }
@@ -207,6 +228,22 @@ func (h *Host) expiry(tenant, name string) (maxAge time.Duration, dead string) {
 func (h *Host) ages(tenant, name string) bool {
 	maxAge, _ := h.expiry(tenant, name)
 	return maxAge > 0
+}
+
+// sampled are the queues of which metrics tell: those that are served here, though nothing was ever enqueued, and of the
+// others that there are as many as a tenant may have.
+func (h *Host) sampled(tenant string, others map[string]int64) []string {
+	served := h.desired(tenant)
+	names := slices.Sorted(maps.Keys(served))
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		if len(names) >= h.config.MaxQueues {
+			break
+		}
+		if !served[name] {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (h *Host) current() []*session {
@@ -248,13 +285,7 @@ func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) 
 		if err != nil {
 			return nil, err
 		}
-		for name := range h.desired(client.Tenant()) {
-			queues[name] += 0 // served, though nothing was ever enqueued
-		}
-		names := make([]string, 0, len(queues))
-		for name := range queues {
-			names = append(names, name)
-		}
+		names := h.sampled(client.Tenant(), queues)
 		stats, err := client.Stats(ctx, names...)
 		if err != nil {
 			return nil, err

@@ -126,6 +126,9 @@ func (s *session) mark(queue string, listens bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.registered[queue] = listens
+	if listens {
+		s.known[queue] = true
+	}
 }
 
 // listening are the queues that the session listens to now.

@@ -52,6 +52,8 @@ type session struct {
 	// registered are the queues that the session listens to; false for one that it has left.
 	registered map[string]bool
 	refused    map[string]bool // queues that Redis did not let it listen to
+	// known are the tenant's queues: those of the last look at Redis, and what its tasks have enqueued to since.
+	known map[string]bool
 }
 
 func newSession(tenant string, client *queue.Client, h *Host) *session {
@@ -63,6 +65,7 @@ func newSession(tenant string, client *queue.Client, h *Host) *session {
 		steady:  &steadiness{lease: client.Lease()},
 		changed: make(chan struct{}, 1), told: make(chan struct{}, 1), marked: make(chan struct{}, 1),
 		tasks: make(map[string]*task), registered: make(map[string]bool), refused: make(map[string]bool),
+		known: make(map[string]bool),
 	}
 	s.settler = newSettler(s)
 	s.due, s.recovery = newDue(s), newRecovery(s)
@@ -193,6 +196,28 @@ func (s *session) knows(id string) bool {
 
 func (s *session) knowsAll(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !s.knows(id) })
+}
+
+// know notes which queues the tenant has.
+func (s *session) know(queues map[string]int64) {
+	known := make(map[string]bool, len(queues))
+	for name := range queues {
+		known[name] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = known
+}
+
+// admits tells whether a task may be enqueued to a queue: to one that the tenant has, or while it has few enough.
+func (s *session) admits(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known[name] && len(s.known) >= s.host.config.MaxQueues {
+		return false
+	}
+	s.known[name] = true
+	return true
 }
 
 // stopTasks ends what runs, and what begins later.

@@ -129,6 +129,15 @@ func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	}
 }
 
+// QueueForgotten drops the series of a queue that is not served any more.
+func (m *Metrics) QueueForgotten(tenant, queue string) {
+	tenant, queue = text(tenant), text(queue)
+	for _, v := range m.noQueue {
+		v.vec.DeletePartialMatch(prometheus.Labels{"tenant": tenant, "queue": queue})
+	}
+	m.queues.forget(tenant, queue)
+}
+
 // TenantServed makes every series of a tenant that this host serves exist.
 func (m *Metrics) TenantServed(tenant string) {
 	for _, outcome := range reclaimOutcomes {

@@ -71,6 +71,12 @@ func (c *queueCollector) serve(tenant, queue string) {
 	c.served[pair{tenant, queue}] = struct{}{}
 }
 
+func (c *queueCollector) forget(tenant, queue string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.served, pair{tenant, queue})
+}
+
 func (c *queueCollector) use(source func(context.Context) ([]QueueSample, error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

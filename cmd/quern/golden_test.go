@@ -192,7 +192,7 @@ func TestGoldenWrongUsage(t *testing.T) {
 		"queue purge mail --older-than soon", "queue purge mail --status pending", "node", "node drain", "node reclaim", "node recliam one",
 		"enqueue mail --tenant A_b", "plugin new", "plugin new .mail", "plugin new mail:bulk", "plugin new mail --lang cobol", "plugin run",
 		"serve now", "serve --tenants a,a", "serve --memory 80", "serve --memory 120%", "serve --queues [", "serve --http 9464", "serve --lease 1ms",
-		"serve --concurrency 20000", "serve --poll 0s", "serve --max-timeout -1s", "serve --max-cpu 10", "serve --max-crashes 0", "serve --max-queues 0", "serve --ceiling limits.memory=1", "serve --keep -1s",
+		"serve --concurrency 20000", "serve --poll 0s", "serve --max-timeout -1s", "serve --max-cpu 10", "serve --max-crashes 0", "serve --max-queues 0", "serve --ceiling limits.log=1", "serve --keep -1s",
 		"serve --keep-tasks -1", "serve --max-attempts 0", "serve --purge-foreign=perhaps", "serve --log-level loud", "serve --rung pages", "plugin check one --rung best", "serve --idle-unload 5", "serve --redis localhost:6379",
 		"dev --redis redis://localhost", "--config none.yaml version", "task show one --redis-file none",
 		"task show one --redis redis://localhost/0 --redis-file none",

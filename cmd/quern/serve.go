@@ -65,7 +65,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	newPeriod(f, &o.maxTimeout, "max-timeout", 0, "longest time that a task may run, whatever its manifest says (default none)")
 	newPeriod(f, &o.maxCPU, "max-cpu", 0, "most computing of a task, whatever its manifest says: 1s is 10⁹ fuel, on every machine the same (default none)")
 	f.StringSliceVar(&o.ceilings, "ceiling", nil, "most of a limit that a task has, whatever its manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
-	f.IntVar(&o.maxQueues, "max-queues", 1000, "how many queues the plugins of a tenant may serve here, and how many a tenant may have to enqueue in another")
+	f.IntVar(&o.maxQueues, "max-queues", 1000, "most queues that the plugins of a tenant serve, all together; once it has as many, its handlers enqueue to no new one")
 	o.maxAttempts = 1
 	f.Var((*attempts)(&o.maxAttempts), "max-attempts", "how many attempts a task has for which neither its producer nor its manifest says, or unlimited")
 	f.IntVar(&o.maxCrashes, "max-crashes", queue.DefaultMaxCrashes, "how many hosts a task may lose before it fails, unless its manifest says otherwise")
@@ -161,7 +161,7 @@ func (o *hostOptions) config() host.Config {
 	return host.Config{
 		Concurrency: o.concurrency, Queues: o.queues, Poll: o.poll,
 		Grace:      max(o.grace, time.Nanosecond), // zero would be the default
-		MaxCrashes: o.maxCrashes, Retry: queue.Retry{MaxAttempts: o.maxAttempts},
+		MaxCrashes: o.maxCrashes, MaxQueues: o.maxQueues, Retry: queue.Retry{MaxAttempts: o.maxAttempts},
 		Keep: orNone(o.keep), KeepTasks: orNone(int64(o.keepTasks)), PurgeForeign: o.foreign,
 	}
 }

@@ -177,7 +177,7 @@ func TestPluginCheckGrants(t *testing.T) {
 		!regexp.MustCompile(`note +limits.output: the manifest says 4KiB, and the host 1KiB: see "acme" in `).MatchString(out) {
 		t.Errorf("%s", out)
 	}
-	if out := u.must("plugin", "check", dir+"/a.wasm", "--grants", grants); strings.Contains(out, "asks") || !strings.Contains(out, "grants         http http://127.0.0.1:1 GET") {
+	if out := u.must("plugin", "check", dir+"/a.wasm", "--grants", grants); strings.Contains(out, "\nasks") || !strings.Contains(out, "grants         http http://127.0.0.1:1 GET") {
 		t.Errorf("of another tenant: %s", out)
 	}
 	if r := u.run(append(args, "--tenant", "A")...); r.status != exitUsage || !strings.HasPrefix(r.stderr, `quern: --tenant "A": use`) {
