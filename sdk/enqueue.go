@@ -47,7 +47,7 @@ type Unique struct {
 // manifest that says after: call has it at once.
 //
 // [ErrInvalid] if the queue's name or an option means nothing, [ErrDenied] if the queue is not granted, [ErrTooBig] if result and
-// parameters together are larger than the plugin's output may be, [ErrLimit] after 256 of them, or where the chain of parents is
+// parameters together are larger than the plugin's output may be, [ErrLimit] after as many as the manifest grants (256, or 16 MiB of them), or where the chain of parents is
 // as long as the manifest lets it be. With after: call also [ErrQuota] and [ErrUnavailable].
 func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id string, err error) {
 	return hostEnqueue(queue, parameters, options.json())

@@ -132,7 +132,7 @@ type pluginView struct {
 	Grants *plugins.Granted `json:"grants,omitempty"`
 	// Lowered are the limits of which the hosts give such a task less than the manifest asks for.
 	Lowered []plugins.Lowered `json:"lowered,omitempty"`
-	Nodes  []string         `json:"nodes"`
+	Nodes   []string          `json:"nodes"`
 }
 
 func newPluginLs(env environment) *cobra.Command {
