@@ -355,11 +355,11 @@ func TestEnqueueReplicated(t *testing.T) {
 func TestServeKeeps(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]host.Config{
-		"":                         {MaxCrashes: 3, Keep: 168 * time.Hour, KeepTasks: 100_000, Retry: queue.Retry{MaxAttempts: 1}},
-		"--keep 0s --keep-tasks 0": {MaxCrashes: 3, Keep: -1, KeepTasks: -1, Retry: queue.Retry{MaxAttempts: 1}},
-		"--max-attempts unlimited": {MaxCrashes: 3, Keep: 168 * time.Hour, KeepTasks: 100_000, Retry: queue.Retry{MaxAttempts: queue.Unlimited}},
+		"":                         {MaxCrashes: 3, MaxQueues: 1000, Keep: 168 * time.Hour, KeepTasks: 100_000, Retry: queue.Retry{MaxAttempts: 1}},
+		"--keep 0s --keep-tasks 0": {MaxCrashes: 3, MaxQueues: 1000, Keep: -1, KeepTasks: -1, Retry: queue.Retry{MaxAttempts: 1}},
+		"--max-attempts unlimited": {MaxCrashes: 3, MaxQueues: 1000, Keep: 168 * time.Hour, KeepTasks: 100_000, Retry: queue.Retry{MaxAttempts: queue.Unlimited}},
 		"--keep 2d --keep-tasks 5 --max-crashes 9 --purge-foreign --max-attempts 4": {
-			MaxCrashes: 9, Keep: 48 * time.Hour, KeepTasks: 5, PurgeForeign: true, Retry: queue.Retry{MaxAttempts: 4},
+			MaxCrashes: 9, MaxQueues: 1000, Keep: 48 * time.Hour, KeepTasks: 5, PurgeForeign: true, Retry: queue.Retry{MaxAttempts: 4},
 		},
 	} {
 		cmd := &cobra.Command{}

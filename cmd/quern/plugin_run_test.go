@@ -290,3 +290,27 @@ func TestPluginRunDeniedAtStart(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A run without a host has the bounds of one: those of the manifest, and of the grants of the tenant, which are named.
+func TestPluginRunBounds(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"a": runtimetest.BuildCHandler(t, `#include "quern.h"
+QUERN_HANDLER int handle(void) {
+	static char text[200];
+	int32_t answer = 0;
+	for (int i = 0; i < 3; i++) answer = quern_enqueue("jobs", 4, "", 0, "", 0);
+	text[0] = answer == -11 ? 'L' : 'O';
+	return quern_output_write(text, quern_input_size() ? sizeof text : 1);
+}`)})
+	write(t, filepath.Join(dir, "a.yaml"), "capabilities: {enqueue: {queues: [jobs], tasks: 2}}\n")
+	grants := write(t, filepath.Join(t.TempDir(), "grants.yaml"), "acme: {limits: {output: 100B}}")
+	args := []string{"plugin", "run", dir + "/a.wasm", "--grants", grants, "--tenant", "acme"}
+	if got := u.run(args...); got.stdout != "L" || !strings.Contains(got.stderr, "a task may enqueue 2 tasks: raise capabilities.enqueue.tasks") {
+		t.Errorf("%+v", got)
+	}
+	if got := u.feed("more", args...); got.status != exitFailed ||
+		!strings.Contains(got.stderr, `output limit of 100B reached: the host allows no more, see "acme" in `+grants) {
+		t.Errorf("%+v", got)
+	}
+}

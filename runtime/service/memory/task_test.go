@@ -83,12 +83,4 @@ func TestEnqueue(t *testing.T) {
 	if _, err := e.Enqueue(ended, service.Child{Queue: "mail"}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	for range 256 - len(children) {
-		if _, err := e.Enqueue(t.Context(), service.Child{Queue: "mail"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := e.Enqueue(t.Context(), service.Child{Queue: "mail"}); !errors.Is(err, service.ErrLimit) {
-		t.Errorf("over the limit: %v", err)
-	}
 }
