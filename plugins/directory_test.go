@@ -362,6 +362,8 @@ func TestCeilings(t *testing.T) {
 		manifest("big", "limits: {memory: 9MiB}")
 		manifest("tight", "limits: {memory: 64KiB}")
 		write(t, dir+"/plain.wasm", guest(t, 1))
+		write(t, dir+"/tables.yaml", []byte("limits: {memory: 7MiB}"))
+		write(t, dir+"/tables.wasm", runtimetest.BuildWAT(t, `(module (table 100000 funcref) (func (export "_start")))`))
 	})
 	for plugin, want := range map[string]time.Duration{"fits": time.Minute, "short": 10 * time.Second, "long": time.Minute} {
 		v := f.Acquire("acme", plugin)
@@ -383,6 +385,7 @@ func TestCeilings(t *testing.T) {
 	f.awaitRefusal("", "big", "one task may take 41MiB (memory 9MiB, input 16MiB, output 16MiB), more than the 40MiB",
 		f.path("big.yaml"))
 	f.awaitRefusal("", "plain", "one task may take 96MiB")
+	f.awaitRefusal("", "tables", "(memory 7MiB, input 16MiB, output 16MiB, tables 2648576B), more than the 40MiB")
 	f.awaitRefusal("", "tight", "64KiB")
 	if !strings.Contains(f.logs.String(), "the host gives a plugin less than its manifest asks for: plugin=long tenant=\"\" key=limits.timeout manifest=2h0m0s host=1m0s see=--max-timeout") {
 		t.Error("a shortened timeout is not logged")

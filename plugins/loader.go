@@ -114,7 +114,7 @@ func (l *loader) load(ctx context.Context, o order) result {
 	if r.decide(digestOf(read.data)); r.known {
 		return r
 	}
-	if r.err = l.afford(o); r.err != nil {
+	if r.err = l.afford(&o, 0); r.err != nil {
 		r.final = true
 		return r
 	}
@@ -151,7 +151,7 @@ func (l *loader) share(ctx context.Context, r *result) (done bool) {
 	if r.decide(r.digest); r.known {
 		return true
 	}
-	if r.err = l.afford(r.order); r.err != nil {
+	if r.err = l.afford(&r.order, 0); r.err != nil {
 		r.final = true
 		return true
 	}
@@ -198,6 +198,9 @@ func (l *loader) finish(r *result, m *module) {
 	if r.err = widest(terms, func(t *Terms) int64 { return t.Limits.Memory }).admits(m); r.err == nil {
 		r.err = r.manifest.Suits(r.path(l.dir, manifestSuffix), m.Info())
 	}
+	if r.err == nil {
+		r.err = l.afford(&r.order, m.Overhead())
+	}
 	if r.err == nil && r.tenant != "" { // else it is one tenant's alone that is left with nothing, and the plugin serves the others
 		r.err = manifestError(r.path(l.dir, manifestSuffix), terms[r.tenant].lacks(m.Info()))
 	}
@@ -220,17 +223,21 @@ func (l *loader) terms(o *order) map[string]*Terms {
 	return terms
 }
 
-// afford refuses a plugin whose tasks could never be given the memory that they may take.
-func (l *loader) afford(o order) error {
-	take := func(t *Terms) int64 { return footprint(&o.manifest, t.Limits) }
-	terms := widest(l.terms(&o), take)
+// afford refuses a plugin whose tasks could never be given the memory that they may take: their tables among it, of which
+// nothing is known before the module is loaded.
+func (l *loader) afford(o *order, tables int64) error {
+	take := func(t *Terms) int64 { return footprint(&o.manifest, t.Limits) + tables }
+	terms := widest(l.terms(o), take)
 	limits, need := terms.Limits, take(terms)
 	if l.maxMemory == 0 || need <= l.maxMemory {
 		return nil
 	}
 	beside := ""
-	if sends := need - limits.Memory - limits.Input - limits.Output; sends > 0 {
-		beside = ", HTTP " + units.FormatSize(sends)
+	if tables > 0 {
+		beside = ", tables " + units.FormatSize(tables)
+	}
+	if sends := need - limits.Memory - limits.Input - limits.Output - tables; sends > 0 {
+		beside += ", HTTP " + units.FormatSize(sends)
 	}
 	return fmt.Errorf("one task may take %s (memory %s, input %s, output %s%s), more than the %s that this host gives to all: "+
 		"write lower limits into %s, or give the host more memory",

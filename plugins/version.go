@@ -98,10 +98,10 @@ func (v *Version) tryRetain() bool {
 	}
 }
 
-// Footprint is what one running task of a tenant may take, in bytes: memory, input and output, and what it may send and
+// Footprint is what one running task of a tenant may take, in bytes: memory, tables, input and output, and what it may send and
 // receive.
 func (v *Version) Footprint(tenant string) int64 {
-	return footprint(&v.Manifest, v.Terms(tenant).Limits)
+	return footprint(&v.Manifest, v.Terms(tenant).Limits) + v.module.Overhead()
 }
 
 // Coming is how many bytes at most will be held for the version beside a tenant's tasks as soon as the first of them

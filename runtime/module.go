@@ -127,8 +127,14 @@ func (m *Module) Admits(l Limits) error {
 	)
 }
 
-// Overhead is what an instance takes beside its memory at most, in bytes: its tables.
-func (m *Module) Overhead() int64 { return m.tables }
+// Overhead is what an instance takes beside its memory at most, in bytes: its tables. Those that take less than a page of
+// WebAssembly's together, as most programs' do, count for nothing.
+func (m *Module) Overhead() int64 {
+	if m.tables < wasm.PageSize {
+		return 0
+	}
+	return m.tables
+}
 
 // Retire ends the pools of that name: see Call.Pool. Instances that are in use are closed when their calls have
 // returned. Calls that name the pool later begin another one.

@@ -50,9 +50,10 @@ func TestInstancesArePaidFor(t *testing.T) {
 func TestOverhead(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int64{
-		"":                                         0,
-		"(table 1000 1000 funcref)":                8000,
-		"(table 1000 2000 funcref)":                32_000,
+		"":                            0,
+		"(table 1000 1000 funcref)":   0,
+		"(table 10000 10000 funcref)": 80_000,
+		"(table 10000 20000 funcref)": 320_000,
 		"(table 1000 funcref) (table 5 5 funcref)": 16*(1000+1<<16) + 40,
 	} {
 		module := load(t, runtimetest.BuildWAT(t, `(module `+text+` (func (export "_start")))`))
