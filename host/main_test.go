@@ -482,6 +482,16 @@ func (b *logBuffer) tail(n int) string {
 // has tells whether one line has all the texts.
 func (b *logBuffer) has(texts ...string) bool { return b.lines(texts...) > 0 }
 
+// linesOf are the lines that have a text.
+func (b *logBuffer) linesOf(text string) (lines []string) {
+	for line := range strings.Lines(b.String()) {
+		if strings.Contains(line, text) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // lines counts the lines that have all the texts.
 func (b *logBuffer) lines(texts ...string) (count int) {
 	for line := range strings.Lines(b.String()) {

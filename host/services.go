@@ -60,7 +60,7 @@ func (s *Services) of(t *task) service.Set {
 		}
 	}
 	if len(asked.Secrets) > 0 {
-		set.Secrets = vault{s.Secrets, t.served.tenant, terms, &t.revealed}
+		set.Secrets = vault{s.Secrets, t.served.tenant, terms}
 	}
 	return set
 }

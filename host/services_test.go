@@ -311,7 +311,7 @@ func TestBounded(t *testing.T) {
 		!strings.Contains(err.Error(), `"acme" in grants.yaml would have to say: capabilities: {enqueue: {queues: ["mail.other"]}}`) {
 		t.Errorf("another queue: %v", err)
 	}
-	v := vault{"", "acme", terms, &Revealed{}}
+	v := vault{"", "acme", terms}
 	if value, err := v.Secret(ctx, "api_key"); string(value) != "of the file" || err != nil {
 		t.Errorf("api_key: %q, %v", value, err)
 	}

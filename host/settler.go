@@ -231,7 +231,9 @@ func (s *settler) settle(ctx context.Context, name string, part []ending) error 
 // childless is what becomes of a task whose children cannot come into being: it has failed, for good, because somebody
 // has to mend the queue first.
 func childless(e ending, err error) queue.Settlement {
-	return queue.Settlement{Hold: e.task.hold(), Failure: &queue.Failure{Reason: queue.ReasonError, Message: err.Error()}}
+	return queue.Settlement{Hold: e.task.hold(), Failure: &queue.Failure{
+		Reason: queue.ReasonError, Message: e.task.secrets.Text([]byte(err.Error())), // it names queues and IDs that the guest chose
+	}}
 }
 
 // putBack makes a part wait for the next try. An error that is about the queue alone stalls it: the

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -41,8 +42,8 @@ type task struct {
 	log      taskLog
 	progress taskProgress
 	children children
-	saves    pace // its guest's: one call at a time
-	revealed Revealed
+	saves    pace           // its guest's: one call at a time
+	secrets  redact.Secrets // that it was given
 }
 
 // terms are those on which it runs.
@@ -75,7 +76,6 @@ func (r *runner) run(ctx context.Context, t *task) {
 	}
 	begun := time.Now()
 	outcome := r.call(ctx, t)
-	t.revealed.cover(&outcome)
 	r.metrics.ran(t, outcome)
 	end := ending{task: t, outcome: outcome, took: time.Since(begun)}
 	end.settlement = settlement(end, r.retry)
@@ -106,16 +106,16 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept,
-		Progress:      func(fraction float64, message string) { t.progress.set(fraction, t.revealed.Hide(message)) },
+		Progress:      func(fraction float64, message string) { t.progress.set(fraction, message) },
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
 		Ending:   r.ending,
 		Services: r.services.of(t),
+		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {
 			t.session.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
-				"function", function, "error", t.revealed.Hide(reason))
+				"function", function, "error", reason)
 		},
 		Log: func(line string) {
-			line = t.revealed.Hide(line)
 			t.session.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
 			if dropped := t.log.add(line); dropped > 0 {
 				r.metrics.logLinesDropped(t.served.place, dropped)

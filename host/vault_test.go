@@ -43,7 +43,7 @@ func TestVault(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "acme", "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v := vault{dir, "acme", granting("key", "lines", "empty", "big", "link", "pipe", "none"), &Revealed{}}
+	v := vault{dir, "acme", granting("key", "lines", "empty", "big", "link", "pipe", "none")}
 	for name, want := range map[string]any{
 		"key": "value", "lines": "one\ntwo\n", "empty": "", "big": service.ErrTooBig, "none": service.ErrNotFound,
 		"link": service.ErrUnavailable, "pipe": service.ErrUnavailable, "other": service.ErrDenied, "../zebra/key": service.ErrDenied,
@@ -59,10 +59,10 @@ func TestVault(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", name, value, err, want)
 		}
 	}
-	if _, err := (vault{"", "acme", granting("key"), &Revealed{}}).Secret(t.Context(), "key"); !errors.Is(err, service.ErrNotFound) {
+	if _, err := (vault{"", "acme", granting("key")}).Secret(t.Context(), "key"); !errors.Is(err, service.ErrNotFound) {
 		t.Errorf("without a folder: %v", err)
 	}
-	if _, err := (vault{filepath.Join(dir, "gone"), "acme", granting("key"), &Revealed{}}).Secret(t.Context(), "key"); !errors.Is(err, service.ErrUnavailable) {
+	if _, err := (vault{filepath.Join(dir, "gone"), "acme", granting("key")}).Secret(t.Context(), "key"); !errors.Is(err, service.ErrUnavailable) {
 		t.Errorf("without the folder: %v", err)
 	}
 }
@@ -92,7 +92,7 @@ func TestSecretsOfTheGrants(t *testing.T) {
 	terms.Secrets = map[string]plugins.Secret{
 		"key": {File: filepath.Join(dir, "rotated")}, "lost": {Env: "QUERN_TEST_NOWHERE"},
 	}
-	v := vault{dir, "acme", terms, &Revealed{}}
+	v := vault{dir, "acme", terms}
 	for _, want := range []string{"first", "second"} {
 		write("rotated", want+"\n")
 		if value, err := v.Secret(t.Context(), "key"); string(value) != want || err != nil {

@@ -59,7 +59,7 @@ var limits = func() []limit {
 			at: func(m *Manifest) cell { return cellOf(&m.Limits.Output) },
 		},
 		{
-			path: "limits.log", about: "Bytes of the log", kind: sizes, least: 1, most: maxLog, absent: standard.Log,
+			path: "limits.log", about: "Bytes of the log, and 128 for each line", kind: sizes, least: 1, most: maxLog, absent: standard.Log,
 			at: func(m *Manifest) cell { return cellOf(&m.Limits.Log) },
 		},
 		{

@@ -415,7 +415,7 @@ func TestManifestLimits(t *testing.T) {
 			t.Errorf("cpu of its own %s, ceiling %s: %+v, want %s", tt.own, tt.ceiling, got, tt.want)
 		}
 	}
-	want := runtime.Limits{Memory: 64 << 20, Input: 16 << 20, Output: 16 << 20, Log: 64 << 10}
+	want := runtime.Limits{Memory: 64 << 20, Input: 16 << 20, Output: 16 << 20, Log: 256 << 10}
 	if got := under(DefaultManifest("x"), Config{}); got != want {
 		t.Errorf("without a manifest: %+v, want %+v", got, want)
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"strings"
 
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -54,7 +55,8 @@ func backtrace(err error, module string) []string {
 // frameName is the function of a frame: without its type, and without the name of the guest's own
 // module, which every frame has.
 func frameName(frame, module string) string {
-	return clean(strings.TrimPrefix(withoutType(frame), module+"."), maxFrame)
+	name := strings.TrimPrefix(withoutType(frame), module+".")
+	return prefix(redact.Escape([]byte(prefix(name, maxFrame))), maxFrame)
 }
 
 // withoutType cuts off what wazero writes behind a name: "(PARAMS)", then nothing, " RESULT" or

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/wasi"
 )
@@ -35,6 +36,10 @@ type Call struct {
 	Files *Files
 	// Services are what a handler may use beyond its task. At its start and in its warm call it has their Config alone.
 	Services service.Set
+	// Secrets are those that the task has got from Services.Secrets: Run adds them, and shows their names in their place in
+	// all that it tells of the call, but for its Output. Who tells more of what the guest wrote asks them, too. Default nil,
+	// which is a set of Run's own.
+	Secrets *redact.Secrets
 	// Denied is told why a function of quern_v1 has answered EINVAL, EDENIED, ELIMIT or EAGAIN, also at the start; once of the same
 	// reason, and of ten at most. The guest's words may be in the reason, which has some 400 bytes at most. Default nil.
 	Denied func(function, reason string)

@@ -106,17 +106,17 @@ func TestProgressIsNotCounted(t *testing.T) {
 	}
 	// Exit's own scanf leaves a newline before the text.
 	text := "\n" + flood + malformed + flood
-	if got, reports := run(text, 1+len(malformed)); got.Kind != Complete || reports != 200 || got.Stderr != "\nquern:progress=2" {
+	if got, reports := run(text, len(malformed)-1+2*lineOverhead); got.Kind != Complete || reports != 200 || got.Stderr != "\nquern:progress=2" {
 		t.Errorf("outcome = %+v after %d reports, want complete after 200", got, reports)
 	}
-	if got, reports := run(text, len(malformed)); got.Limit.Name != "log" || reports != 100 {
+	if got, reports := run(text, len(malformed)-2+2*lineOverhead); got.Limit.Name != "log" || reports != 100 {
 		t.Errorf("outcome = %+v after %d reports, want the log limit after 100", got, reports)
 	}
 	// What may still become a line of progress counts when it does not.
-	if got, _ := run("\nquern:prog", len("\nquern:prog")); got.Kind != Complete {
+	if got, _ := run("\nquern:prog", len("quern:prog")+2*lineOverhead); got.Kind != Complete {
 		t.Errorf("outcome = %+v, want complete", got)
 	}
-	if got, _ := run("\nquern:prog", len("quern:prog")); got.Limit.Name != "log" || got.Stderr != "\nquern:pro" {
+	if got, _ := run("\nquern:prog", len("quern:pro")+2*lineOverhead); got.Limit.Name != "log" || got.Stderr != "\nquern:pro" {
 		t.Errorf("outcome = %+v, want the log limit", got)
 	}
 }

@@ -195,18 +195,16 @@ func (r *run) FuelLeft() int64 {
 
 // Log implements abi.Host.
 func (r *run) Log(line string) {
-	r.Spend(linePrice)
-	if err := r.logs.say(line); err != nil {
-		r.end(err)
-	}
+	r.logged(len(line), func() error { return r.logs.say(line) })
 }
 
 // Progress implements abi.Host.
 func (r *run) Progress(fraction float64, message string) {
-	if err := r.logs.report(fraction, message); err != nil {
-		r.end(err)
-	}
+	r.logged(len(message), func() error { return r.logs.report(fraction, []byte(message)) })
 }
+
+// Reveal implements abi.Host.
+func (r *run) Reveal(name string, value []byte) { r.secrets.Add(name, value) }
 
 // Do implements abi.Host. f ends soon after the call's context, or at its deadline.
 func (r *run) Do(f func(ctx context.Context)) {
@@ -225,8 +223,10 @@ const maxRefusedCalls = 10
 
 // Refused implements abi.Host. The same is told once.
 func (r *run) Refused(function string, err error) {
-	text := err.Error()
-	if len(text) > maxHeadline { // the guest's own words may be in it
+	words := err.Error()
+	r.Spend(len(words) * secretPrice)
+	text := r.secrets.Text([]byte(words)) // the guest's own words may be in it
+	if len(text) > maxHeadline {
 		text = prefix(text, maxHeadline) + "…"
 	}
 	if slices.Contains(r.refusals, function+text) || len(r.refusals) == maxRefusedCalls {

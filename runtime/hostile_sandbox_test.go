@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -147,7 +148,7 @@ func TestHostileLog(t *testing.T) {
 			t.Errorf("%q: outcome = %+v, lines = %q", text, got, lines)
 		}
 		for _, said := range append(lines, got.Message, got.Stderr) {
-			if said != sanitize([]byte(said)) {
+			if said != redact.Escape([]byte(said)) {
 				t.Errorf("%q is said as %q", text, said)
 			}
 		}

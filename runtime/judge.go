@@ -95,7 +95,7 @@ func (r *run) refused() *limitError {
 // describe adds what the guest says of a failure itself, else the line of stderr that says most about it.
 func (r *run) describe(what, stderr string) string {
 	if text, said := r.abi.Error(); said {
-		if line := headline(clean(text, maxHeadline)); line != "" {
+		if line := headline(prefix(r.secrets.Text([]byte(text)), maxHeadline)); line != "" {
 			return what + ": " + line
 		}
 	}

@@ -14,7 +14,7 @@ const (
 	defaultMemory = 64 << 20
 	defaultInput  = 16 << 20
 	defaultOutput = 16 << 20
-	defaultLog    = 64 << 10
+	defaultLog    = 256 << 10
 )
 
 // MaxMemory is the most memory that an instance gets, in bytes: 2 GiB. See wasm.MaxPages for the reason.
@@ -28,7 +28,8 @@ type Limits struct {
 	Input int64
 	// Output bounds the result: what a command may write to stdout, a handler to its output. Default 16 MiB.
 	Output int64
-	// Log bounds what the guest may write to stderr, a handler to stderr and stdout together. Default 64 KiB.
+	// Log bounds what the guest may write to stderr, a handler to stderr and stdout together: each line as it is logged,
+	// escapes included, and 128 bytes for what the host's log writes around it. Default 256 KiB.
 	Log int64
 	// Timeout bounds the wall-clock time of the call. Default 0, which is none.
 	Timeout time.Duration

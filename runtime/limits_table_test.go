@@ -153,7 +153,7 @@ func limitCases(t *testing.T) map[string]limitCase {
 	add("output", runtimetest.OutputFlood(t), units.FormatSize(defaults.Output), under, over)
 	under, over = both(Limits{Output: 1000}, strings.Repeat("x", 1000), strings.Repeat("x", 1001))
 	add("output of a handler", handler(t, "", `(call $output_write (i32.const 0) (call $input_size))`), units.FormatSize(defaults.Output), under, over)
-	under, over = both(Limits{Log: 4 * kib}, strconv.Itoa(4*kib), strconv.Itoa(4*kib+1))
+	under, over = both(Limits{Log: 4 * kib}, strconv.Itoa(21*64), strconv.Itoa(21*64+1)) // lines of 63 bytes and their newline
 	add("log", runtimetest.LogFlood(t), units.FormatSize(defaults.Log), under, over)
 	under, over = both(Limits{Timeout: time.Second}, "1", "3600000")
 	add("timeout", runtimetest.Sleep(t), duration(defaults.Timeout), under, over)

@@ -94,10 +94,10 @@ func TestAdmits(t *testing.T) {
 func TestLimitsWithDefaults(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[Limits]Limits{
-		{}:                       {64 << 20, 16 << 20, 16 << 20, 64 << 10, 0, 0},
-		{-1, -1, -1, -1, -1, -1}: {64 << 20, 16 << 20, 16 << 20, 64 << 10, 0, 0},
+		{}:                       {64 << 20, 16 << 20, 16 << 20, 256 << 10, 0, 0},
+		{-1, -1, -1, -1, -1, -1}: {64 << 20, 16 << 20, 16 << 20, 256 << 10, 0, 0},
 		{1, 2, 3, 4, 5, 6}:       {1, 2, 3, 4, 5, 6},
-		{Memory: 5 << 30}:        {MaxMemory, 16 << 20, 16 << 20, 64 << 10, 0, 0},
+		{Memory: 5 << 30}:        {MaxMemory, 16 << 20, 16 << 20, 256 << 10, 0, 0},
 	} {
 		if got := in.WithDefaults(); got != want {
 			t.Errorf("%+v.WithDefaults() = %+v, want %+v", in, got, want)

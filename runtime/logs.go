@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"runtime/debug"
+	"time"
+
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 const (
@@ -11,6 +14,9 @@ const (
 	maxLine = 8 << 10
 	// maxTail is how much of the log is kept for the outcome, in bytes.
 	maxTail = 4 << 10
+	// lineOverhead is what a line costs of the limit beside its own bytes: what the host's log writes around it, which is
+	// the time, its own words, and the task's ID, queue and plugin.
+	lineOverhead = 128
 )
 
 // lineKind is what becomes of a line.
@@ -38,19 +44,23 @@ type stream struct {
 }
 
 // logs cuts a guest's stderr, and a handler's stdout, into lines, hands each on as soon as it is complete, and keeps the
-// end. Both streams are one log, but each has its own line: what stdout leaves open does not swallow what stderr says to
+// end. Of empty lines in a row it takes the first. Both streams are one log, but each has its own line: what stdout leaves open does not swallow what stderr says to
 // the host.
 type logs struct {
 	limit    int64
-	written  int64                 // bytes of ordinary lines
+	written  int64                 // of the limit: ordinary lines as they are handed on, and lineOverhead for each
+	lines    int                   // ordinary ones
+	owed     int                   // fuel that the guest has not been charged for
+	secrets  *redact.Secrets       // not shown; nil is none
 	line     func(string)          // nil drops the lines
 	progress func(float64, string) // nil drops the lines of progress
 	broken   error                 // line or progress has panicked
 	full     bool                  // the limit was passed
+	empty    bool                  // the last line was
 
 	stream        // stderr
 	stdout stream // says nothing to the host
-	tail   []byte // sanitized lines, each with its newline
+	tail   []byte // of what was handed on, each line with a newline
 }
 
 // write takes what the guest has written to stderr.
@@ -60,6 +70,11 @@ func (l *logs) write(p []byte) error { return l.take(&l.stream, p) }
 // that take the lines; what came before is handed on.
 func (l *logs) take(s *stream, p []byte) error {
 	for rest := p; len(rest) > 0 && !l.full; {
+		if l.empty && s.kind == undecided && len(s.partial) == 0 {
+			if rest = bytes.TrimLeft(rest, "\n"); len(rest) == 0 {
+				break
+			}
+		}
 		piece, after, ended := bytes.Cut(rest, []byte("\n"))
 		rest = after
 		l.add(s, piece)
@@ -95,7 +110,7 @@ func (l *logs) add(s *stream, piece []byte) {
 	}
 	switch s.kind {
 	case ordinary:
-		s.partial = append(s.partial, piece[:l.admit(len(piece))]...)
+		s.partial = append(s.partial, piece...)
 		for len(s.partial) > maxLine {
 			long := prefix(s.partial, maxLine)
 			l.emit(long)
@@ -129,24 +144,12 @@ func (l *logs) decide(s *stream, ended bool) {
 		s.kind = undecided
 		return
 	}
-	s.partial = s.partial[:l.admit(len(s.partial))]
-}
-
-// admit returns how many of n more bytes of ordinary lines the limit takes.
-func (l *logs) admit(n int) int {
-	within := min(int64(n), l.limit-l.written)
-	l.written += within
-	l.full = l.full || within < int64(n)
-	return int(within)
 }
 
 // endLine hands on a line whose newline has come.
 func (l *logs) endLine(s *stream) {
 	if s.kind == undecided {
 		l.decide(s, true)
-	}
-	if s.kind == ordinary && l.admit(1) == 0 {
-		return // over the limit: the line is left without its end
 	}
 	l.handOver(s, bytes.TrimSuffix(s.partial, []byte("\r")))
 }
@@ -169,14 +172,28 @@ func (l *logs) flush() error {
 func (l *logs) handOver(s *stream, line []byte) {
 	if s.kind == ordinary {
 		l.emit(line)
-	} else if l.progress != nil && l.broken == nil {
-		l.handOn(func() { l.progress(s.fraction, clean(line, maxProgress)) })
+	} else {
+		_ = l.report(s.fraction, line) // write tells
 	}
 	s.partial, s.kind = s.partial[:0], undecided
 }
 
+// emit hands on a line, or as much of it as the limit takes.
 func (l *logs) emit(line []byte) {
-	text := sanitize(line)
+	if l.full || l.empty && len(line) == 0 {
+		return
+	}
+	l.empty = len(line) == 0
+	text := l.secrets.Text(line)
+	if left := l.limit - l.written - lineOverhead; int64(len(text)) > left {
+		l.full = true
+		if text = prefix(text, int(max(0, left))); text == "" {
+			return
+		}
+	}
+	l.written += int64(len(text)) + lineOverhead
+	l.lines++
+	l.owed += linePrice
 	l.tail = append(append(l.tail, text...), '\n')
 	if len(l.tail) > 4*maxTail {
 		l.tail = append(l.tail[:0], suffix(l.tail, 2*maxTail)...)
@@ -188,20 +205,16 @@ func (l *logs) emit(line []byte) {
 
 // say takes a line, whatever is in it. It returns what write does.
 func (l *logs) say(line string) error {
-	if l.full {
-		return l.wrong()
-	}
-	if n := l.admit(len(line) + 1); n < len(line) {
-		line = line[:n]
-	}
 	l.emit([]byte(line))
 	return l.wrong()
 }
 
 // report takes progress, and returns what write does.
-func (l *logs) report(fraction float64, message string) error {
+func (l *logs) report(fraction float64, message []byte) error {
+	l.owed += progressPrice
 	if l.progress != nil && l.broken == nil {
-		l.handOn(func() { l.progress(fraction, clean([]byte(message), maxProgress)) })
+		text := prefix(l.secrets.Text(prefix(message, maxProgress)), maxProgress)
+		l.handOn(func() { l.progress(fraction, text) })
 	}
 	return l.wrong()
 }
@@ -221,10 +234,46 @@ func (l *logs) end() string {
 	return string(suffix(bytes.TrimRight(l.tail, "\n"), maxTail))
 }
 
+const (
+	// maxBatch bounds what a guest logs between two looks at whether it may go on, in bytes.
+	maxBatch = 512
+	// maxLines is how many lines a task may log a second, and burst how many of them at once.
+	maxLines = 10_000
+	burst    = 1_000
+)
+
 // log takes what the guest has written to a stream of its log.
 func (r *run) log(s *stream, p []byte) {
-	r.Spend(linePrice * bytes.Count(p, []byte("\n")))
-	if err := r.logs.take(s, p); err != nil {
+	for len(p) > 0 {
+		batch := p[:min(len(p), maxBatch)]
+		p = p[len(batch):]
+		r.logged(len(batch), func() error { return r.logs.take(s, batch) })
+	}
+}
+
+// logged has words of the guest logged, and charges for it. A guest that logs too many lines a second is held back, for
+// none of them may be lost.
+func (r *run) logged(size int, log func() error) {
+	before := r.logs.lines
+	err := log()
+	if r.secrets.Any() {
+		r.logs.owed += size * secretPrice
+	}
+	owed := r.logs.owed
+	r.logs.owed = 0
+	r.Spend(owed)
+	if err != nil {
 		r.end(err)
+	}
+	if lines := r.logs.lines - before; lines > 0 {
+		const each = time.Second / maxLines
+		now := time.Now()
+		if r.paced.Before(now) {
+			r.paced = now
+		}
+		r.paced = r.paced.Add(time.Duration(lines) * each)
+		if ahead := r.paced.Sub(now); ahead > burst*each {
+			r.Wait(ahead / 2) // not for each line: a wait has its price
+		}
 	}
 }

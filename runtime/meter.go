@@ -20,8 +20,13 @@ const (
 	short = slice / 20
 	// waitPrice is what a wait costs beside that, however short it is: a timer, and another turn.
 	waitPrice = 10_000
-	// linePrice is what a line of stderr costs, which is handed on by itself.
-	linePrice = 100
+	// linePrice is what a line of the log costs, which goes to the host's log and to Redis by itself: the time that this
+	// takes.
+	linePrice = 5_000
+	// progressPrice is what progress costs, of which the last one alone is sent.
+	progressPrice = 500
+	// secretPrice is what looking for secrets costs, for each byte that a guest logs after it was given one.
+	secretPrice = 10
 	// hostPrice is what a call of any function of the host costs, in fuel; each byte that it moves costs one
 	// more.
 	hostPrice = 200

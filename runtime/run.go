@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/wasi"
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -32,7 +34,10 @@ type run struct {
 	instance *instance // nil before there is one
 	stack    int64     // bytes of its call stack that the engine has counted
 	output   output
+	secrets  *redact.Secrets // that the guest was given: the caller's, or kept
+	kept     redact.Secrets
 	logs     logs
+	paced    time.Time // when the guest would have logged its lines at the highest rate
 	meter    meter
 	wasi     wasi.System
 	abi      abi.System // of a handler
@@ -106,7 +111,8 @@ func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment
 	}
 	r.output.limit = limits.Output
 	r.denied = c.Denied
-	r.logs.limit, r.logs.line, r.logs.progress = limits.Log, c.Log, c.Progress
+	r.secrets = cmp.Or(c.Secrets, &r.kept)
+	r.logs.limit, r.logs.line, r.logs.progress, r.logs.secrets = limits.Log, c.Log, c.Progress, r.secrets
 	r.meter.gate, r.meter.limit = m.engine.gate, int64(limits.CPU)
 	system := wasi.Config{Host: r, Files: c.Files, Started: m.engine.started}
 	if m.info.Kind == Handler {
@@ -228,6 +234,11 @@ func (r *run) finish(err error) Outcome {
 	outcome := r.judge(err)
 	if r.stage == abi.Initializing {
 		outcome = unbegun(outcome)
+	}
+	if outcome.Kind == HostFault {
+		if words := []byte(outcome.Err.Error()); r.secrets.In(words) { // some may be the guest's
+			outcome.Err = errors.New(r.secrets.Text(words))
+		}
 	}
 	outcome.Stderr = r.logs.end()
 	outcome.Fuel, outcome.CPU = r.meter.burned, r.meter.cpu

@@ -208,14 +208,14 @@ func TestHandlerLog(t *testing.T) {
 		(i32.const 0)`))
 	var lines []string
 	c := Call{
-		Limits: Limits{Log: 100}, Log: func(line string) { lines = append(lines, line) },
+		Limits: Limits{Log: 2 * (19 + lineOverhead)}, Log: func(line string) { lines = append(lines, line) },
 		Progress: func(fraction float64, message string) { lines = append(lines, fmt.Sprint(fraction, " ", message)) },
 	}
 	complete(t, module.Run(t.Context(), c))
 	if want := []string{`error: the\x0awords`, "0.25 words", `error: the\x0awords`}; !slices.Equal(lines, want) {
 		t.Errorf("logged %q, want %q", lines, want)
 	}
-	lines, c.Limits.Log = nil, 20
+	lines, c.Limits.Log = nil, 19+3+2*lineOverhead
 	got := module.Run(t.Context(), c)
 	if got.Kind != LimitExceeded || got.Limit.Name != "log" || len(lines) != 3 || lines[2] != "err" {
 		t.Errorf("outcome = %+v, logged %q", got, lines)

@@ -1,10 +1,9 @@
 package runtime
 
 import (
-	"fmt"
-	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // prefix returns the longest beginning of text that has at most n bytes and splits no rune.
@@ -42,43 +41,5 @@ func label(name string) string {
 	if len(name) > maxLabel {
 		name = prefix(name, maxLabel) + "…"
 	}
-	return sanitize([]byte(name))
-}
-
-// clean makes what a guest chose safe like a line of its log, and bounds it to n bytes.
-func clean[T string | []byte](text T, n int) string {
-	return prefix(sanitize([]byte(prefix(text, n))), n)
-}
-
-// sanitize makes a line of a guest safe for a terminal and for a log that is read line by line: what
-// cannot be printed is escaped as in Go source, what is not UTF-8 is replaced, and tabs stay.
-func sanitize(line []byte) string {
-	if isPlain(line) {
-		return string(line)
-	}
-	var out strings.Builder
-	out.Grow(len(line))
-	for _, r := range string(line) {
-		switch {
-		case r == '\t' || unicode.IsPrint(r):
-			out.WriteRune(r)
-		case r < utf8.RuneSelf:
-			fmt.Fprintf(&out, `\x%02x`, r)
-		case r <= 0xffff:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&out, `\U%08x`, r)
-		}
-	}
-	return out.String()
-}
-
-// isPlain is the quick way for the lines that need nothing, which are nearly all.
-func isPlain(line []byte) bool {
-	for _, b := range line {
-		if b != '\t' && (b < ' ' || b > '~') {
-			return false
-		}
-	}
-	return true
+	return redact.Escape([]byte(name))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/service"
 )
 
@@ -139,7 +140,7 @@ func (l *loaded) close(ctx context.Context) {
 	}
 }
 
-// observer is told what a task says while it runs, without the secrets that it was given.
+// observer is told what a task says while it runs.
 type observer struct {
 	log      func(line string)
 	progress func(fraction float64, message string)
@@ -148,39 +149,37 @@ type observer struct {
 // run runs a task as a host does, in an instance of a pool, with services of its own, and describes what it enqueued. What
 // the start of a plugin was denied, which is in no task's log, is told to the log as well.
 func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, tell observer) (outcome runtime.Outcome, enqueued []string) {
-	var revealed host.Revealed
+	var secrets redact.Secrets
 	terms := plugins.NewTerms(&l.manifest, outside.grants, outside.tenant)
-	services, children := outside.services(terms, &l.manifest.Capabilities, &revealed)
-	log := func(line string) { tell.log(revealed.Hide(line)) }
+	services, children := outside.services(terms, &l.manifest.Capabilities)
 	var said, denied []string
 	outcome = l.module.Run(ctx, runtime.Call{
 		TaskID: localID, Queue: l.manifest.Queues[0], Tenant: outside.tenant, Plugin: l.name, Attempt: 1,
 		Input: parameters, Env: l.manifest.Capabilities.Env, Files: l.files, Limits: l.limits,
-		Pool: localID, Warm: l.warm, Services: services,
-		Progress: func(fraction float64, message string) { tell.progress(fraction, revealed.Hide(message)) },
+		Pool: localID, Warm: l.warm, Services: services, Secrets: &secrets,
+		Progress: tell.progress,
 		Log: func(line string) {
 			if strings.HasPrefix(line, abi.ModuleName+".") {
 				said = append(said, line)
 			}
-			log(line)
+			tell.log(line)
 		},
 		Denied: func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) },
 	})
 	outcome = terms.Explain(outcome)
 	for _, line := range denied {
-		if line = oneLine(line); !slices.Contains(said, line) {
-			log(line)
+		if !slices.Contains(said, line) {
+			tell.log(line)
 		}
 	}
-	outcome.Message, outcome.Stderr = revealed.Hide(outcome.Message), revealed.Hide(outcome.Stderr)
 	for _, child := range children() {
-		enqueued = append(enqueued, revealed.Hide(describe(child)))
+		enqueued = append(enqueued, describe(child, &secrets))
 	}
 	return outcome, enqueued
 }
 
-// describe tells of a task that was enqueued what somebody who wrote the handler wants to see.
-func describe(c service.Child) string {
+// describe tells of a task that was enqueued what somebody who wrote the handler wants to see, but no secret.
+func describe(c service.Child, secrets *redact.Secrets) string {
 	words := []string{fmt.Sprintf("%s to %s", c.ID, c.Queue)}
 	add := func(given bool, format string, value any) {
 		if given {
@@ -197,7 +196,10 @@ func describe(c service.Child) string {
 	add(c.MaxAttempts > 0, "max attempts %d", c.MaxAttempts)
 	add(c.Timeout > 0, "timeout %s", c.Timeout)
 	add(c.Unique != nil, "%s", "unique")
-	return oneLine(strings.Join(words, ", ") + ": " + preview(c.Body))
+	if secrets.In(c.Body) {
+		c.Body = []byte(secrets.Text(c.Body))
+	}
+	return oneLine(secrets.Text([]byte(strings.Join(words, ", "))) + ": " + preview(c.Body))
 }
 
 // preview is the beginning of a task's parameters, or their size if they are no text.

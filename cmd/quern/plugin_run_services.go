@@ -56,9 +56,9 @@ func (o *serviceOptions) open() (*outside, error) {
 
 func (s *outside) close() { s.http.Close() }
 
-// services are those of one task, as far as the terms grant them; what is kept is kept for this task alone. Secrets that
-// it is given are added to revealed. The function tells what it has enqueued.
-func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities, revealed *host.Revealed) (service.Set, func() []service.Child) {
+// services are those of one task, as far as the terms grant them; what is kept is kept for this task alone. The
+// function tells what it has enqueued.
+func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities) (service.Set, func() []service.Child) {
 	granted := &terms.Capabilities
 	set := service.Set{Checkpoint: &memory.Checkpoint{}, Config: terms.Config}
 	if len(asked.KV) > 0 {
@@ -73,11 +73,7 @@ func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities, re
 	}
 	if len(asked.Secrets) > 0 {
 		set.Secrets = memory.Secrets{Names: asked.Secrets, Read: func(name string) ([]byte, error) {
-			value, err := host.FindSecret(terms, s.secrets, s.tenant, name)
-			if err == nil {
-				revealed.Add(name, value)
-			}
-			return value, err
+			return host.FindSecret(terms, s.secrets, s.tenant, name)
 		}}
 	}
 	if asked.Enqueue == nil {

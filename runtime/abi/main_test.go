@@ -34,6 +34,7 @@ type account struct {
 	told        []string // progress
 	waited      time.Duration
 	refused     []string
+	revealed    []string
 	failed      error
 }
 
@@ -43,7 +44,10 @@ func (h *account) Progress(fraction float64, m string) {
 }
 func (h *account) Wait(d time.Duration)           { h.waited += d }
 func (h *account) Do(f func(ctx context.Context)) { f(context.Background()) }
-func (h *account) Fail(err error)                 { h.failed = err; panic(errBroke) }
+func (h *account) Reveal(name string, value []byte) {
+	h.revealed = append(h.revealed, name+"="+string(value))
+}
+func (h *account) Fail(err error) { h.failed = err; panic(errBroke) }
 func (h *account) Refused(function string, err error) {
 	h.refused = append(h.refused, fmt.Sprint(function, ": ", err))
 }

@@ -111,6 +111,7 @@ func (s *System) secretGet(mem api.Memory, a []uint64) errno {
 	if answer != errnoSuccess {
 		return answer
 	}
+	s.host.Reveal(name, value)
 	return s.fillBytes(value)
 }
 

@@ -30,6 +30,8 @@ type Host interface {
 	Wait(d time.Duration)
 	// Do runs f, which may take long, while other guests go on. The context is that of the call.
 	Do(f func(ctx context.Context))
+	// Reveal takes a secret that the guest is about to be given.
+	Reveal(name string, value []byte)
 	// Refused takes why a function has answered EINVAL, EDENIED, ELIMIT or EAGAIN, for who looks after the plugin.
 	Refused(function string, err error)
 	// Fail ends the guest by a fault of the host.

@@ -2,7 +2,6 @@ package abi
 
 import (
 	"math"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -57,14 +56,11 @@ func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// Error is the text that error_set was given last, and whether it was given any. It is UTF-8 of at most
-// 4 KiB, with what was none replaced, and may still hold what would harm a terminal.
-func (s *System) Error() (text string, said bool) {
-	return prefix(strings.ToValidUTF8(string(s.failure), "\uFFFD")), s.failed
-}
+// Error is what error_set was given last, and whether it was given any. It has at most 4 KiB, and may be anything.
+func (s *System) Error() (text string, said bool) { return string(s.failure), s.failed }
 
 // prefix returns the longest beginning of text that has at most maxError bytes and splits no rune.
-func prefix[T string | []byte](text T) T {
+func prefix(text []byte) []byte {
 	if len(text) <= maxError {
 		return text
 	}

@@ -1,0 +1,208 @@
+package host
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/hashicorp/go-hclog"
+	"pgregory.net/rapid"
+
+	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/runtime/redact"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// A handler that tells its secret in each way that there is tells its name.
+func TestASecretIsHidden(t *testing.T) {
+	t.Parallel()
+	const value = "hunter2-and-more"
+	secrets, tenant := t.TempDir(), queuetest.Tenant()
+	if err := os.Mkdir(filepath.Join(secrets, tenant), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(secrets, tenant, "api_key"), []byte(value), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	guest := runtimetest.BuildCHandler(t, `
+#include "quern.h"
+#include <stdio.h>
+static char kept[100], text[200];
+QUERN_HANDLER int32_t handle(void) {
+	char how;
+	quern_input_read(0, &how, 1);
+	int32_t size = quern_secret_get("api_key", 7);
+	quern_result_read(0, kept, sizeof kept);
+	quern_log(2, kept, size, 0, 0);
+	int length = snprintf(text, sizeof text, "{\"key\":\"%s\"}", kept);
+	quern_log(2, "fields", 6, text, length);
+	quern_progress(0.5, kept, size);
+	quern_kv_get(kept, size, "k", 1);
+	quern_error_set(kept, size);
+	fprintf(stderr, "stderr %s\n", kept);
+	if (how == 't') __builtin_trap();
+	return 1;
+}`)
+	n := start(t, settings{
+		tenants: []string{tenant}, hclog: hclog.Trace,
+		Config: Config{Services: Services{Secrets: secrets}},
+		guests: map[string][]byte{"telling": guest},
+		yaml:   map[string]string{"telling": "capabilities: {secrets: [api_key], kv: [{bucket: a}]}"},
+	})
+	for _, how := range []string{"t", "error"} {
+		task := n.wait(n.enqueue("telling", how))
+		if f := task.Failure(); !strings.Contains(f.Message+f.Stderr, "[secret api_key]") {
+			t.Errorf("%s: %+v", how, f)
+		}
+		if task.Message != "[secret api_key]" {
+			t.Errorf("progress %q", task.Message)
+		}
+	}
+	families, err := n.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := n.rdb.Keys(n.ctx, tenant+"*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("%d keys, %v", len(keys), err)
+	}
+	places := map[string]string{"the log": n.log.String(), "the metrics": fmt.Sprint(families)}
+	for _, key := range keys {
+		places[key] = content(t, n, key)
+	}
+	for place, text := range places {
+		if strings.Contains(text, value) {
+			t.Errorf("%s has the secret: %s", place, text)
+		}
+	}
+}
+
+// tellsAll is a handler that tells its secret in every way in which a task says anything, and ends as its input says.
+const tellsAll = `
+#include "quern.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static char kept[1000], text[8000], head[8100];
+static int quoted(int32_t size) {
+	int n = 0;
+	for (int i = 0; i < size; i++) {
+		unsigned char c = kept[i];
+		n += c < ' ' ? sprintf(text + n, "\\u%04x", c) : sprintf(text + n, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+	}
+	text[n] = 0;
+	return n;
+}
+QUERN_HANDLER int32_t handle(void) {
+	char how;
+	quern_input_read(0, &how, 1);
+	int32_t size = quern_secret_get("api_key", 7);
+	quern_result_read(0, kept, sizeof kept);
+	quern_log(2, kept, size, 0, 0);
+	quern_log(4, kept, size, 0, 0);
+	int length = quoted(size);
+	quern_log(2, "fields", 6, head, snprintf(head, sizeof head, "{\"key\":\"%s\"}", text));
+	quern_progress(0.5, kept, size);
+	quern_kv_get(kept, size, "k", 1);
+	quern_http(head, snprintf(head, sizeof head, "{\"method\":\"%s\",\"url\":\"https://a.example\"}", text), 0, 0);
+	quern_http(head, snprintf(head, sizeof head, "{\"url\":\"https://%s\"}", text), 0, 0);
+	quern_http(head, snprintf(head, sizeof head, "{\"url\":\"https://a.example\",\"headers\":{\"%s\":\"\"}}", text), 0, 0);
+	quern_enqueue(kept, size, "", 0, "", 0);
+	fprintf(stderr, "quern:progress=0.7 "); fwrite(kept, 1, size, stderr); fprintf(stderr, "\n");
+	fwrite(kept, 1, size, stdout); printf("\n"); fflush(stdout);
+	fprintf(stderr, "stderr: "); fwrite(kept, 1, size, stderr); fprintf(stderr, "\n");
+	if (how != 'n') quern_error_set(kept, size);
+	switch (how) {
+	case 'c': return 0;
+	case 'f': return 65;
+	case 'l': return 75;
+	case 't': __builtin_trap();
+	case 'a': abort();
+	case 'w': for (;;) quern_sleep(1000);
+	case 'L': for (;;) { fwrite(kept, 1, size, stderr); fprintf(stderr, "\n"); }
+	}
+	return 1;
+}`
+
+// TestNoEndTellsASecret: whatever bytes a secret has, and however the task ends that tells it, no eight of them are in the
+// host's log, in the task's, or in what Redis has of it.
+func TestNoEndTellsASecret(t *testing.T) {
+	t.Parallel()
+	secrets, tenant := t.TempDir(), queuetest.Tenant()
+	if err := os.Mkdir(filepath.Join(secrets, tenant), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{
+		tenants: []string{tenant}, hclog: hclog.Trace,
+		Config: Config{Services: Services{Secrets: secrets, HTTP: egress.New(egress.Config{})}},
+		guests: map[string][]byte{"telling": runtimetest.BuildCHandler(t, tellsAll)},
+		yaml: map[string]string{"telling": `limits: {timeout: 300ms, log: 64KiB}
+retry: {max_attempts: 2, base: 1ms, min: 1ms, max_reschedules: 1}
+capabilities:
+  secrets: [api_key]
+  kv: [{bucket: a}]
+  http: [{host: "https://a.example", methods: [GET]}]
+  enqueue: {queues: [telling]}
+`},
+	})
+	odd := rapid.SampledFrom([]string{"\\", "\"", "\n", "\r\n", "\r", "\a", "\b", "\x00", "\x7f", "\xff", "\xc3", "é", "🔒", "\u2028", "\ufffd", "/", "<", "'"})
+	piece := rapid.OneOf(odd, rapid.StringMatching(`[!-~]{1,6}`), rapid.Map(rapid.Byte(), func(b byte) string { return string([]byte{b}) }))
+	rapid.Check(t, func(t *rapid.T) {
+		value := strings.Join(rapid.SliceOfN(piece, 8, 60).Draw(t, "secret"), "")
+		how := rapid.SampledFrom([]string{"c", "f", "l", "t", "a", "w", "L", "n", "x"}).Draw(t, "how")
+		if err := os.WriteFile(filepath.Join(secrets, tenant, "api_key"), []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		id := n.enqueue("telling", how)
+		n.wait(id)
+		places := map[string]string{"the host's log": strings.Join(n.log.linesOf("task_id="+id), "")}
+		keys, err := n.rdb.Keys(n.ctx, tenant+"*"+id+"*").Result()
+		if err != nil || len(keys) == 0 {
+			t.Fatalf("%d keys, %v", len(keys), err)
+		}
+		for _, key := range keys {
+			places[key] = content(n.t.(*testing.T), n, key)
+		}
+		for place, text := range places {
+			if form := shown(value, text); form != "" {
+				t.Fatalf("%s shows %q of %q:\n%s", place, form, value, text)
+			}
+		}
+		said := n.taskLog(id)
+		if len(said) < 5 {
+			t.Fatalf("the log has %d lines", len(said))
+		}
+		short := strings.Split(value, "\n")
+		for _, line := range said {
+			text := strings.TrimSpace(strings.TrimPrefix(line.Text, "stderr: "))
+			if len(short) > 1 && len(text) > 1 && slices.ContainsFunc(short, func(s string) bool { return strings.TrimSpace(s) == text }) {
+				t.Fatalf("the log has a line of %q: %q", value, line.Text)
+			}
+		}
+	})
+}
+
+// shown is a piece of a secret that stands in a text, as Go, JSON or a log write it; "" for none. Backslashes do not count.
+func shown(value, text string) string {
+	text = strings.ReplaceAll(text, "[secret api_key]", "\x00")
+	for i := 0; i+8 <= len(value) && len(value)-8*strings.Count(value, `\`) > 16; i++ {
+		piece := value[i : i+8]
+		if strings.TrimSpace(piece) != piece || strings.ContainsFunc(piece, func(r rune) bool { return r == utf8.RuneError }) {
+			continue
+		}
+		quoted, _ := json.Marshal(piece)
+		for _, form := range []string{piece, redact.Escape([]byte(piece)), strings.Trim(strconv.Quote(piece), `"`), strings.Trim(string(quoted), `"`)} {
+			if strings.Contains(text, form) {
+				return form
+			}
+		}
+	}
+	return ""
+}
