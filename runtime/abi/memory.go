@@ -30,6 +30,14 @@ const piece = 1 << 20
 // spend charges for a move, so that what a Host sees at once is no more than a piece.
 func (s *System) spend(n int) {
 	s.moved += n
+	s.charge(n)
+}
+
+// jsonPrice is what a byte of JSON costs that the host reads or writes, beside that it is moved.
+const jsonPrice = 15
+
+// charge charges for work.
+func (s *System) charge(n int) {
 	for ; n > piece; n -= piece {
 		s.host.Spend(piece)
 	}

@@ -49,7 +49,7 @@ func (a *reader) bytes(most int) []byte {
 func (a *reader) name() string {
 	p := a.bytes(maxName)
 	if !utf8.Valid(p) {
-		a.wrong = a.system.invalid("%q is no UTF-8", p[:min(len(p), 100)])
+		a.wrong = a.system.invalid("%q is no UTF-8", p)
 		return ""
 	}
 	return string(p)

@@ -269,6 +269,7 @@ func (s *System) http(mem api.Memory, a []uint64) errno {
 	if in.wrong != errnoSuccess {
 		return in.wrong
 	}
+	s.charge(jsonPrice * len(head))
 	request, err := parseRequest(head)
 	if err != nil {
 		return s.invalid("%w", err)
@@ -282,5 +283,7 @@ func (s *System) http(mem api.Memory, a []uint64) errno {
 	if answer != errnoSuccess {
 		return answer
 	}
-	return s.fillBytes(formatResponse(response))
+	bytes := formatResponse(response)
+	s.charge(jsonPrice * (len(bytes) - len(response.Body)))
+	return s.fillBytes(bytes)
 }

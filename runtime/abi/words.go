@@ -34,6 +34,7 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 	line.WriteString(levels[level])
 	line.Write(message)
 	if len(fields) > 0 {
+		s.charge(jsonPrice * len(fields))
 		var object map[string]json.RawMessage
 		var compact bytes.Buffer
 		if err := json.Unmarshal(fields, &object); err != nil || json.Compact(&compact, fields) != nil {

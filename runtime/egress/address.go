@@ -1,7 +1,9 @@
 package egress
 
 import (
+	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -88,6 +90,22 @@ func isISATAP(a netip.Addr) bool {
 	return b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
+// own says what an address is that one of this host's interfaces has; "" if none has it. What listens on a public address
+// of the host is often meant for the networks that it stands in. Interfaces come and go: they are read each time.
+func own(a netip.Addr) string {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return "maybe of this host, whose interfaces cannot be read"
+	}
+	if slices.ContainsFunc(addrs, func(of net.Addr) bool {
+		prefix, err := netip.ParsePrefix(of.String())
+		return err == nil && prefix.Addr().WithZone("") == a
+	}) {
+		return "of this host"
+	}
+	return ""
+}
+
 // carried are the IPv4 addresses that a form of IPv6 carries, and that something on the way may send to.
 func carried(a netip.Addr) []netip.Addr {
 	if !a.Is6() || a == netip.IPv6Unspecified() || a == netip.IPv6Loopback() {
@@ -126,13 +144,13 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return service.ErrDenied }
 
-// checkAddr refuses an address that is neither public nor in one of the networks.
+// checkAddr refuses an address that is not public, or is this host's, and is in none of the networks.
 func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 	a = a.WithZone("")
 	if !a.IsValid() {
 		return &refusal{a, "no address"}
 	}
-	what := classify(a)
+	what := cmp.Or(classify(a), own(a))
 	if what != "" && !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) }) {
 		return &refusal{a, what}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync"
@@ -165,7 +166,7 @@ func (p *plugin) check(r service.Request) (target, *http.Request, error) {
 		return target{}, nil, fmt.Errorf("%w: method and URL have %d bytes, and may have %d with the headers", service.ErrTooBig, used, cfg.MaxHeader)
 	}
 	if err := checkMethod(r.Method); err != nil {
-		return target{}, nil, fmt.Errorf("%w: method %.64q %w", service.ErrInvalid, r.Method, err)
+		return target{}, nil, fmt.Errorf("%w: method %q %w", service.ErrInvalid, r.Method, err)
 	}
 	t, u, err := parseURL(r.URL)
 	if err != nil {
@@ -221,7 +222,8 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 			return service.Response{}, err
 		}
 	}
-	response, err := p.pool.transport.RoundTrip(request.WithContext(withCall(ctx)))
+	var b body
+	response, err := p.pool.transport.RoundTrip(request.WithContext(httptrace.WithClientTrace(withCall(ctx), &httptrace.ClientTrace{GotConn: b.from})))
 	if err != nil {
 		return service.Response{}, transportError(err, p.client.cfg.MaxHeader)
 	}
@@ -233,11 +235,13 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	if request.Method != http.MethodHead && response.Body != http.NoBody && response.ContentLength > int64(most) {
 		return service.Response{}, fmt.Errorf("%w: the answer has %d bytes, and may have %d", service.ErrTooBig, response.ContentLength, most)
 	}
-	body, err := readBody(response.Body, most)
-	if err != nil {
+	if response.ProtoMajor > 1 {
+		b.spare = connBuffer // what comes for others may be there before they have read it
+	}
+	if err := b.read(response.Body, most); err != nil {
 		return service.Response{}, err
 	}
-	return service.Response{Status: response.StatusCode, Headers: answered(response.Header), Body: body}, nil
+	return service.Response{Status: response.StatusCode, Headers: answered(response.Header), Body: b.bytes}, nil
 }
 
 // transportError finds the kind of an error of RoundTrip. That headers are too large the transport says in words alone,
@@ -251,27 +255,6 @@ func transportError(err error, maxHeader int) error {
 		return fmt.Errorf("%w: the answer's headers have more than %d bytes", service.ErrTooBig, maxHeader)
 	}
 	return err
-}
-
-// readBody reads to the end, and at most one byte more than there may be. Its memory grows with what has come, whatever
-// the answer says of its length.
-func readBody(r io.Reader, most int) ([]byte, error) {
-	body := make([]byte, 0, min(4<<10, most+1))
-	for {
-		if len(body) == cap(body) {
-			body = append(make([]byte, 0, min(2*cap(body), most+1)), body...)
-		}
-		n, err := r.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		switch {
-		case len(body) > most:
-			return nil, fmt.Errorf("%w: the answer has more than %d bytes", service.ErrTooBig, most)
-		case err == io.EOF: // and not one that wraps it
-			return body, nil
-		case err != nil:
-			return nil, fmt.Errorf("read the answer: %w", err)
-		}
-	}
 }
 
 // printable is an error for the log: it may hold what a server wrote.

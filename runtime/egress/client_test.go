@@ -294,6 +294,7 @@ func TestHeaders(t *testing.T) {
 	for _, name := range []string{
 		"Connection", "connection", "Content-Length", "content_length", "Transfer-Encoding", "transfer_encoding", "TRANSFER-ENCODING", "Host", "host", "Proxy-Authorization", "Proxy-Connection",
 		"proxy-x", "Proxy_X", "Proxy", "Upgrade", "TE", "te", "Trailer", "Keep-Alive", "Expect", "HTTP2-Settings",
+		"X-HTTP-Method-Override", "x_http_method_override", "X-HTTP-Method", "X-Method-Override", "Forwarded", "forwarded", "X-Forwarded-For", "x_forwarded_host", "X-Forwarded-",
 		"", " ", "X Y", "X:", ":authority", "X\r\nY", "X\n", "X\x00", "é", "X\t", "(x)", "\u212aeep-Alive", "Transfer-Encoding ", " Host",
 	} {
 		r, err := ask(name, "1")

@@ -16,7 +16,7 @@ const largest = 1 << 30
 
 // Config says what guests may send at most. The zero value works.
 type Config struct {
-	// Networks may be reached beside the public addresses (default: none). A form of IPv6 that carries an IPv4
+	// Networks may be reached beside the public addresses that no interface of this host has (default: none). A form of IPv6 that carries an IPv4
 	// address is reached if both are public or in Networks; of the prefix 64:ff9b:1::/48 only the last 32 bits
 	// are understood as such, so that a network in it should have 96 bits or more.
 	Networks []netip.Prefix

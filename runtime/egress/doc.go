@@ -32,6 +32,14 @@
 // beside that there is what the transport reads ahead: 4 KiB, or half a MiB over HTTP/2. Then the connection is closed,
 // and over HTTP/2 the stream reset.
 //
+// A header that makes servers read another method or origin than the request's is refused: grants are by method.
+//
+// An answer that comes in very many tiny pieces, as chunks of one byte, is given up, for its bytes are on the plugin's
+// account and the work around them is on nobody's.
+//
+// net/http has no logger of a client's own: it writes to the standard one what a server sends that nobody asked for. Who
+// runs a Client says where that goes.
+//
 // # Proxy
 //
 // With a proxy every request goes through it, and the sockets lead to the proxy alone, whose address is not

@@ -160,6 +160,46 @@ func TestHostileHTTP2(t *testing.T) {
 	}
 }
 
+// TestTinyPieces has servers that send their bodies byte by byte: a short one comes, of a long one the host does not do the
+// work.
+func TestTinyPieces(t *testing.T) {
+	t.Parallel()
+	const short, long = 10_000, 8 << 20
+	size := func(path string) int { return map[string]int{"/short": short, "/long": long}[path] }
+	chunks, _ := raw(t, func(_ context.Context, c net.Conn) {
+		reader := bufio.NewReader(c)
+		for {
+			r, err := http.ReadRequest(reader)
+			if err != nil {
+				return
+			}
+			answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1\r\nx\r\n", size(r.URL.Path)) + "0\r\n\r\n"
+			if _, err := io.WriteString(c, answer); err != nil {
+				return
+			}
+		}
+	})
+	frames := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		for range size(r.URL.Path) {
+			if _, err := w.Write([]byte("x")); err != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+		}
+	}, http2)
+	h := setup(t, Config{Networks: loopback, RootCAs: roots(frames), Timeout: time.Minute}).For("a", grants(t, chunks, frames.URL))
+	for _, url := range []string{chunks, frames.URL} {
+		for range 3 { // on the same connection
+			r, err := get(t, h, url+"/short")
+			succeeds(t, r, err, 200, strings.Repeat("x", short))
+		}
+		r, err := get(t, h, url+"/long")
+		if fails(t, r, err, service.ErrUnavailable); err == nil || !strings.Contains(err.Error(), "too many pieces") {
+			t.Errorf("the error is %v", err)
+		}
+	}
+}
+
 // TestUnreachable has what is not there: a name, a listener, TLS.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()

@@ -26,10 +26,26 @@ var ours = map[string]bool{
 	"Proxy": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
 
+// claims are the headers, in the same form, that make a server read another request than the one that is granted: another
+// method, or one that comes from somewhere else or leads there (RFC 7239). They stay in answers, where they do nothing.
+var claims = map[string]bool{
+	"Forwarded": true, "X-Http-Method": true, "X-Http-Method-Override": true, "X-Method-Override": true,
+}
+
 // isOurs takes an underscore for a hyphen, as servers do that make variables of headers.
 func isOurs(name string) bool {
-	name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	name = canonical(name)
 	return ours[name] || strings.HasPrefix(name, "Proxy-")
+}
+
+// isClaim does the same.
+func isClaim(name string) bool {
+	name = canonical(name)
+	return claims[name] || strings.HasPrefix(name, "X-Forwarded-")
+}
+
+func canonical(name string) string {
+	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
 // checkMethod refuses what is no method, or none that may be granted.
@@ -54,17 +70,20 @@ func headers(given map[string][]string, used, most int) (http.Header, error) {
 	h := make(http.Header, len(given)+1)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !isToken(name) {
-			return nil, fmt.Errorf("%w: header %.64q: its name is no token of RFC 9110 §5.6.2", service.ErrInvalid, name)
+			return nil, fmt.Errorf("%w: header %q: its name is no token of RFC 9110 §5.6.2", service.ErrInvalid, name)
 		}
 		if isOurs(name) {
-			return nil, fmt.Errorf("%w: header %.64q: the host sets it, or it is not sent", service.ErrInvalid, name)
+			return nil, fmt.Errorf("%w: header %q: the host sets it, or it is not sent", service.ErrInvalid, name)
+		}
+		if isClaim(name) {
+			return nil, fmt.Errorf("%w: header %q: is not sent, for servers take it for another method or origin than the request's: leave it out", service.ErrInvalid, name)
 		}
 		for _, value := range given[name] {
 			if used += len(name) + len(": \r\n") + len(value); used > most {
 				return nil, tooBig
 			}
 			if !isFieldValue(value) {
-				return nil, fmt.Errorf("%w: header %.64q: its value has a control character", service.ErrInvalid, name)
+				return nil, fmt.Errorf("%w: header %q: its value has a control character", service.ErrInvalid, name)
 			}
 			h.Add(name, strings.Trim(value, " \t")) // RFC 9110 §5.5: it is not part of the value
 		}

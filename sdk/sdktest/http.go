@@ -72,10 +72,11 @@ func (r *run) HTTP(_ context.Context, request native.Request) (native.Response, 
 	return native.Response{Status: answer.Status, Header: header, Body: bytes.Clone(answer.Body)}, nil
 }
 
-// ours are the headers that the host sets itself.
+// ours are the headers that the host sets itself, or does not send.
 var ours = map[string]bool{
 	"connection": true, "content-length": true, "expect": true, "host": true, "http2-settings": true, "keep-alive": true,
 	"proxy": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
+	"forwarded": true, "x-http-method": true, "x-http-method-override": true, "x-method-override": true,
 }
 
 // sendable tells whether a host would send it, as far as a test needs to know that.
@@ -89,7 +90,7 @@ func sendable(r native.Request) bool {
 	}
 	for name, values := range r.Header {
 		own := strings.ReplaceAll(strings.ToLower(name), "_", "-")
-		if ours[own] || strings.HasPrefix(own, "proxy-") || !isToken(name) || slices.ContainsFunc(values, hasControl) {
+		if ours[own] || strings.HasPrefix(own, "proxy-") || strings.HasPrefix(own, "x-forwarded-") || !isToken(name) || slices.ContainsFunc(values, hasControl) {
 			return false
 		}
 	}
