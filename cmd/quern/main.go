@@ -6,6 +6,8 @@ package main
 
 import (
 	"context"
+	"io"
+	"log"
 	"os"
 
 	"github.com/redis/go-redis/v9"
@@ -13,6 +15,7 @@ import (
 
 func main() {
 	redis.SetLogger(silence{})
+	log.SetOutput(io.Discard) // net/http's: it writes there what a server sends that nobody asked for
 	err := run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
 	os.Exit(report(err, os.Stderr))
 }

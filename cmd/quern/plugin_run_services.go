@@ -25,7 +25,7 @@ type serviceOptions struct {
 func newServiceOptions(f *pflag.FlagSet) *serviceOptions {
 	o := &serviceOptions{flags: f}
 	f.StringSliceVar(&o.host.networks, "allow-networks", nil, "networks that a handler may reach by HTTP beside the public ones, such as 127.0.0.0/8 (default none)")
-	f.StringVar(&o.host.proxy, "proxy", "", "`URL` of the proxy for what a handler sends by HTTP (default none, whatever the environment says)")
+	f.Var((*urlValue)(&o.host.proxy), "proxy", "`URL` of the proxy for what a handler sends by HTTP (default none, whatever the environment says)")
 	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
 	grantsOfTenantFlags(f, &o.grants, &o.tenant)
 	return o

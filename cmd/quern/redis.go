@@ -26,7 +26,7 @@ const (
 
 // redisURL is the setting, or "" if there is none.
 func redisURL(cmd *cobra.Command) (string, error) {
-	url, _ := cmd.Flags().GetString("redis")
+	url := cmd.Flag("redis").Value.String()
 	path, _ := cmd.Flags().GetString("redis-file")
 	if path == "" {
 		return url, nil
@@ -73,7 +73,7 @@ func target(cmd *cobra.Command, env environment) (url, tenant string, err error)
 		}
 		if ok {
 			url = dev.Redis
-			fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", url)
+			fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", queue.Redact(url))
 		}
 	}
 	return url, tenant, nil

@@ -52,7 +52,7 @@ func newRoot(env environment) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.String("config", "", "YAML `FILE` with settings (or QUERN_CONFIG); without it no file is read")
-	flags.String("redis", "", "`URL` of Redis: redis://, rediss://, unix:// (or QUERN_REDIS_URL; default that of a running quern dev, else "+defaultRedis+")")
+	flags.Var(new(urlValue), "redis", "`URL` of Redis: redis://, rediss://, unix:// (or QUERN_REDIS_URL; default that of a running quern dev, else "+defaultRedis+")")
 	flags.String("redis-file", "", "`FILE` that holds the URL of Redis, for secrets that are mounted as files")
 	root.AddCommand(
 		newServe(env), newDev(env), newEnqueue(env), newTask(env), newQueue(env), newPlugin(env), newNodes(env), newKV(env), newVersion(), newCompileChild(), newCrashMonitor(),

@@ -74,7 +74,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.BoolVar(&o.foreign, "purge-foreign", false, "forget also finished tasks that clients other than Quern's enqueued: they may want to read them")
 	f.StringVar(&o.cache, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
 	f.StringSliceVar(&o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP beside the public ones, such as 10.0.0.0/8 (default none)")
-	f.StringVar(&o.proxy, "proxy", "", "`URL` of the proxy for what handlers send by HTTP (default none, whatever the environment says)")
+	f.Var((*urlValue)(&o.proxy), "proxy", "`URL` of the proxy for what handlers send by HTTP (default none, whatever the environment says)")
 	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
 	grantsFlag(f, &o.grants)
 	newPeriod(f, &o.idleUnload, "idle-unload", 5*time.Minute, "how long a plugin may be idle until its code and instances are given back; 0s never")
@@ -178,7 +178,7 @@ func orNone[T ~int64](bound T) T {
 func printSettings(cmd *cobra.Command, redisURL string) error {
 	settings := make(map[string]any)
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		value := flag.Value.String()
+		value := shown(flag, flag.Value.String())
 		switch list, ok := flag.Value.(pflag.SliceValue); {
 		case flag.Name == "check" || flag.Name == "config" || flag.Name == "help":
 		case flag.Name == "redis" || flag.Name == "redis-file" && value == "":

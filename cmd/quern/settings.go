@@ -177,7 +177,22 @@ func wrongValue(flag *pflag.Flag, value string, err error) error {
 	case "stringToString":
 		remedy = "use NAME=VALUE"
 	}
-	return usagef("%s %q: %s", origin(flag), value, remedy)
+	return usagef("%s %q: %s", origin(flag), shown(flag, value), remedy)
+}
+
+// urlValue is a flag that takes a URL, which may hold a password.
+type urlValue string
+
+func (u *urlValue) String() string        { return string(*u) }
+func (u *urlValue) Type() string          { return "URL" }
+func (u *urlValue) Set(text string) error { *u = urlValue(text); return nil }
+
+// shown is a value that a flag was given as people may see it. No other way leads from a URL to what is printed.
+func shown(flag *pflag.Flag, value string) string {
+	if _, ok := flag.Value.(*urlValue); ok && value != "" {
+		return queue.Redact(value)
+	}
+	return value
 }
 
 // origin is where the value of a flag comes from.

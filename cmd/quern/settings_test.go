@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -175,6 +178,8 @@ func TestCheckHidesSecrets(t *testing.T) {
 	for name, tt := range map[string]struct{ env, value, want string }{
 		"Password": {"QUERN_REDIS", "redis://ada:" + secret + "@host:6379/0", "redis: redis://ada:xxxxx@host:6379/0\n"},
 		"Sentinel": {"QUERN_REDIS", "redis://host:26379/0?master_name=m&password=" + secret, "redis: redis://host:26379/0?master_name=m&password=xxxxx\n"},
+		"Proxy":    {"QUERN_PROXY", "http://ada:" + secret + "@proxy:3128", "proxy: http://ada:xxxxx@proxy:3128\n"},
+		"Token":    {"QUERN_PROXY", "http://" + secret + "@proxy:3128", "proxy: http://xxxxx@proxy:3128\n"},
 		"File":     {"QUERN_REDIS_FILE", file, "redis-file: " + file + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +187,57 @@ func TestCheckHidesSecrets(t *testing.T) {
 			r := newUser(t, "").with(map[string]string{tt.env: tt.value}).run("serve", "--check", "--log-level", "trace")
 			if r.status != exitDone || !strings.Contains(r.stdout, tt.want) || strings.Contains(r.stdout+r.stderr, secret) {
 				t.Errorf("exit %d: %s%s", r.status, r.stdout, r.stderr)
+			}
+		})
+	}
+}
+
+// No command that takes a URL tells the password in it, wherever it gets the URL from, and whatever is wrong with it.
+func TestNoCommandTellsAPassword(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cret"
+	dir := t.TempDir()
+	plugin := write(t, filepath.Join(dir, "asking.wasm"), string(runtimetest.BuildCHandler(t, `
+#include "quern.h"
+QUERN_HANDLER int32_t handle(void) {
+	static const char head[] = "{\"url\":\"http://127.0.0.1:1/\"}";
+	return quern_http(head, sizeof head - 1, "", 0);
+}`)))
+	write(t, filepath.Join(dir, "asking.yaml"), "capabilities: {http: [{host: \"http://127.0.0.1:1\", methods: [GET]}]}\ntests: [{name: a, input: \"\"}]\n")
+	redis := []string{
+		"redis://ada:s3cret@127.0.0.1:1/0", "redis://s3cret@127.0.0.1:1/0", "redis://ada:s3/cret@127.0.0.1:1/0", "rediss://ada:s3cret@127.0.0.1:1/0?ca=none.pem",
+		"redis://ada:s3cret@127.0.0.1:1/0?no=1", "redis://127.0.0.1:1?master_name=m&password=s3cret", "redis://127.0.0.1:1?master_name=m&sentinel_password=s3cret", "ada:s3cret@127.0.0.1", "http://ada:s3cret@127.0.0.1:1",
+	}
+	proxies := []string{"http://ada:s3cret@127.0.0.1:1", "http://s3cret@127.0.0.1:1", "ftp://ada:s3cret@127.0.0.1:1", "ada:s3cret@127.0.0.1:1", "http://ada:s3cret@", "http://ada:s3 cret@127.0.0.1:1", "http://ada:s3%zzcret@127.0.0.1:1"}
+	for _, tt := range []struct {
+		flag, args string
+		urls       []string
+	}{
+		{"proxy", "serve --check", proxies}, {"proxy", "plugin run " + plugin, proxies}, {"proxy", "plugin test " + plugin, proxies},
+		{"redis", "serve --check", redis}, {"redis", "enqueue q x", redis}, {"redis", "kv ls", redis}, {"redis", "kv get b k", redis}, {"redis", "node ls", redis},
+		{"redis", "node drain l", redis}, {"redis", "node reclaim l", redis}, {"redis", "plugin ls", redis}, {"redis", "queue ls", redis}, {"redis", "queue show q", redis},
+		{"redis", "queue pause q", redis}, {"redis", "queue resume q", redis}, {"redis", "queue limit q", redis}, {"redis", "queue purge q", redis}, {"redis", "task show i", redis},
+		{"redis", "task ls q", redis}, {"redis", "task wait i", redis}, {"redis", "task delete i", redis}, {"redis", "task cancel i", redis}, {"redis", "task retry i", redis}, {"redis", "task logs i", redis},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t, "")
+			args := append(strings.Fields(tt.args), "--"+tt.flag)
+			for i, url := range slices.Concat(tt.urls, []string{"list", "mapping"}) {
+				var r result
+				switch {
+				case url == "list" || url == "mapping":
+					text := map[string]string{"list": "[ada, '%s']", "mapping": "{url: '%s'}"}[url]
+					config := write(t, filepath.Join(t.TempDir(), "quern.yaml"), tt.flag+": "+fmt.Sprintf(text, tt.urls[0])+"\n")
+					r = u.run(append(args[:len(args)-1:len(args)-1], "--config", config)...)
+				case i%2 == 0:
+					r = u.run(append(args, url)...)
+				default:
+					r = u.with(map[string]string{"QUERN_" + strings.ToUpper(tt.flag): url}).run(args[:len(args)-1]...)
+				}
+				if said := r.stdout + r.stderr; said == "" || strings.Contains(said, secret) || strings.Contains(said, "s3/cret") || strings.Contains(said, "s3%zz") {
+					t.Errorf("%s: exit %d: %s", url, r.status, said)
+				}
 			}
 		})
 	}

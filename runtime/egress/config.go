@@ -2,6 +2,7 @@ package egress
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -102,10 +103,10 @@ func (c Config) Validate() error {
 	}
 	if p := c.Proxy; p != nil {
 		if p.Scheme != "http" && p.Scheme != "https" {
-			return fmt.Errorf("proxy %q: use the scheme http or https", p.Redacted())
+			return errors.New("proxy: has no scheme that is known: begin its URL with http:// or https://") // without the URL: what is damaged may show a password
 		}
 		if p.Hostname() == "" {
-			return fmt.Errorf("proxy %q: has no host: use a URL such as http://proxy.example.com:3128", p.Redacted())
+			return errors.New("proxy: has no host: use a URL such as http://proxy.example.com:3128")
 		}
 	}
 	return nil

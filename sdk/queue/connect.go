@@ -58,13 +58,12 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 	return redis.NewClient(options), nil
 }
 
-// parseURL reads a URL. What it says of one that is damaged shows nothing of it: a password may stand
-// anywhere in it, as one with a "/" or a "#" does that is not written as %2F or %23.
+// parseURL reads a URL of Redis. What it says of one that is damaged shows nothing of it: a password may stand
+// anywhere in it.
 func parseURL(rawURL string) (*url.URL, error) {
 	u, err := url.Parse(rawURL)
 	switch {
-	case err != nil, u.User == nil && strings.Contains(rawURL, "@"), strings.Contains(rawURL, "#"),
-		u.Scheme != "unix" && strings.Contains(u.Opaque+u.EscapedPath()+u.RawQuery, "@"):
+	case err != nil, isSplit(u, rawURL):
 		return nil, fmt.Errorf("%w: Redis URL: it cannot be read: write redis://USER:PASSWORD@HOST:PORT/DB, "+
 			"and as %%XX what is neither letter nor digit in user and password", ErrInvalid)
 	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
@@ -73,14 +72,29 @@ func parseURL(rawURL string) (*url.URL, error) {
 	return u, nil
 }
 
-// Redact is a Redis URL as people may see it: every password in it is xxxxx.
+// isSplit tells whether a password may stand elsewhere than in its place, as one with a "/" or a "#" does that is not
+// written as %2F or %23.
+func isSplit(u *url.URL, rawURL string) bool {
+	return u.User == nil && strings.Contains(rawURL, "@") || strings.Contains(rawURL, "#") ||
+		u.Scheme != "unix" && strings.Contains(u.Opaque+u.EscapedPath()+u.RawQuery, "@")
+}
+
+// Redact is a URL as people may see it, of Redis or of a proxy: every password in it is xxxxx, and so is all of one that
+// cannot be read.
 func Redact(rawURL string) string {
-	u, err := parseURL(rawURL)
-	if err != nil {
+	u, err := url.Parse(rawURL)
+	if err != nil || isSplit(u, rawURL) || u.Opaque != "" || u.Scheme == "" {
 		return "xxxxx"
 	}
-	if query := u.Query(); query.Has("password") { // that of the primary, behind Sentinel
-		query.Set("password", "xxxxx")
+	query := u.Query()
+	hidden := false
+	for name := range query { // Sentinel's is one of the primary
+		if lower := strings.ToLower(name); strings.Contains(lower, "pass") || strings.Contains(lower, "secret") || strings.Contains(lower, "token") {
+			query.Set(name, "xxxxx")
+			hidden = true
+		}
+	}
+	if hidden {
 		u.RawQuery = query.Encode()
 	}
 	return hideUser(u).Redacted()

@@ -321,7 +321,12 @@ func TestRedact(t *testing.T) {
 		"redis://ada:s3/cret@host:6379/0":                              "xxxxx",
 		"redis://ada:s3#cret@host:6379/0":                              "xxxxx",
 		"redis://s3cret@host:6379/0":                                   "redis://xxxxx@host:6379/0", // in place of the user
-		"not a URL: s3cret":                                            "xxxxx",
+		"http://ada:s3cret@proxy:3128":                                 "http://ada:xxxxx@proxy:3128",
+		"https://t0ken@proxy":                                          "https://xxxxx@proxy",
+		"redis://host/0?master_name=m&sentinel_password=t0p&db=1":      "redis://host/0?db=1&master_name=m&sentinel_password=xxxxx",
+		"ada:s3cret":        "xxxxx",
+		"s3cret":            "xxxxx",
+		"not a URL: s3cret": "xxxxx",
 	} {
 		if got := Redact(url); got != want {
 			t.Errorf("%s: %s, want %s", url, got, want)
