@@ -117,3 +117,21 @@ func TestLogSurvivesAnOutage(t *testing.T) {
 		t.Errorf("counted %v dropped lines", dropped)
 	}
 }
+
+// The host's log grows by little more than a plugin's limit says, however short its lines are.
+func TestLogFloodGrowsAsItsLimitSays(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		guests: map[string][]byte{"exit": runtimetest.Exit(t)},
+		yaml:   map[string]string{"exit": "limits: {log: 64KiB}"},
+	})
+	for name, line := range map[string]string{"empty": "\n", "short": "x\n", "escaped": "\x00\n", "quotes": "\"\n"} {
+		before := len(n.log.String())
+		n.wait(n.enqueue("exit", "3 "+strings.Repeat(line, 64<<10/len(line))))
+		grown := len(n.log.String()) - before
+		t.Logf("64 KiB of lines that are %s: %d bytes in the host's log", name, grown)
+		if grown > 2*64<<10 {
+			t.Errorf("%s: %d bytes", name, grown)
+		}
+	}
+}
