@@ -62,7 +62,7 @@ func TestLogFloodIsCapped(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{
 		guests: map[string][]byte{"log": runtimetest.LogFlood(t)},
-		yaml:   map[string]string{"log": "limits: {log: 1MiB}"},
+		yaml:   map[string]string{"log": "limits: {log: 2MiB}"},
 	})
 	id := n.enqueue("log", fmt.Sprint(10_000*64))
 	if task := n.wait(id); task.Status != queue.Complete {

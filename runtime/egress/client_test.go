@@ -625,17 +625,17 @@ func TestRepeated(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]Config{
-		"max request -1":                    {MaxRequest: -1},
-		"max response 1073741825: use 1 to": {MaxResponse: 1<<30 + 1},
-		"max header -5":                     {MaxHeader: -5},
-		"timeout -1s: use more than 0s":     {Timeout: -time.Second},
-		"dial timeout -1ns":                 {DialTimeout: -1},
-		"handshake timeout -1ns":            {HandshakeTimeout: -1},
-		"idle timeout -1ns":                 {IdleTimeout: -1},
-		"max conns 10001: use 1 to 10000":   {MaxConns: 10_001},
-		"network invalid Prefix":            {Networks: make([]netip.Prefix, 1)},
-		`proxy: has no scheme that is known`:   {Proxy: parsed(t, "ftp://p")},
-		`proxy: has no host: use`:           {Proxy: parsed(t, "http://u:secret@")},
+		"max request -1":                     {MaxRequest: -1},
+		"max response 1073741825: use 1 to":  {MaxResponse: 1<<30 + 1},
+		"max header -5":                      {MaxHeader: -5},
+		"timeout -1s: use more than 0s":      {Timeout: -time.Second},
+		"dial timeout -1ns":                  {DialTimeout: -1},
+		"handshake timeout -1ns":             {HandshakeTimeout: -1},
+		"idle timeout -1ns":                  {IdleTimeout: -1},
+		"max conns 10001: use 1 to 10000":    {MaxConns: 10_001},
+		"network invalid Prefix":             {Networks: make([]netip.Prefix, 1)},
+		`proxy: has no scheme that is known`: {Proxy: parsed(t, "ftp://p")},
+		`proxy: has no host: use`:            {Proxy: parsed(t, "http://u:secret@")},
 	} {
 		err := cfg.Validate()
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "secret") {
