@@ -53,6 +53,8 @@ func overRemedy(what string) string {
 	switch {
 	case strings.HasPrefix(what, "bytes in the file"):
 		return "build it without debug information, or take it apart"
+	case strings.HasPrefix(what, "bytes in the module"):
+		return "build it for size (C, Rust: -Os), or take it apart"
 	case strings.Contains(what, "in a function") || strings.Contains(what, "of a function") || what == "locals" || strings.HasPrefix(what, "blocks"):
 		return "split that function, or build it without inlining so much into it (C, Rust: -Os)"
 	case strings.HasPrefix(what, "pages"):

@@ -128,7 +128,8 @@ func cappedFiles() map[string]func(n int) []byte {
 			code[0], code[n-1] = 0, 0x0b
 			return runtimetest.Module(types, function, runtimetest.Section(runtimetest.CodeSection, append(runtimetest.Number(uint32(n)), code...)))
 		},
-		"Locals": func(n int) []byte { return withBody(n, nil) },
+		"Locals":    func(n int) []byte { return withBody(n, nil) },
+		"AllLocals": manyLocals,
 		"Nesting": func(n int) []byte {
 			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x02, 0x40}, n-1), bytes.Repeat([]byte{0x0b}, n-1)))
 		},
@@ -141,8 +142,9 @@ func cappedFiles() map[string]func(n int) []byte {
 			const most = 50_000
 			return withBody(1, slices.Concat(bytes.Repeat(branchTable(most), n/most), branchTable(n%most)))
 		},
-		"Tables":  func(n int) []byte { return runtimetest.Module(many(runtimetest.TableSection, n, []byte{0x70, 0, 0})) },
-		"Entries": func(n int) []byte { return runtimetest.Module(table(n)) },
+		"Rewritten": charged,
+		"Tables":    func(n int) []byte { return runtimetest.Module(many(runtimetest.TableSection, n, []byte{0x70, 0, 0})) },
+		"Entries":   func(n int) []byte { return runtimetest.Module(table(n)) },
 		"name": func(n int) []byte {
 			return runtimetest.Module(runtimetest.RawSection(0, runtimetest.Name(strings.Repeat("n", n))))
 		},
@@ -150,6 +152,38 @@ func cappedFiles() map[string]func(n int) []byte {
 			return runtimetest.Module(memory(append([]byte{0}, runtimetest.Number(uint32(n))...)...))
 		},
 	}
+}
+
+// manyLocals is a command whose functions have so many locals together, as many in each as one may have.
+func manyLocals(n int) []byte {
+	const most = 50_000
+	var functions [][]byte
+	for ; n > 0; n -= most {
+		locals := append(append([]byte{1}, runtimetest.Number(uint32(min(n, most)))...), 0x7f, 0x0b)
+		functions = append(functions, append(runtimetest.Number(uint32(len(locals))), locals...))
+	}
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
+		runtimetest.Section(runtimetest.FunctionSection, slices.Repeat([][]byte{{0}}, len(functions))...),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 0)),
+		runtimetest.Section(runtimetest.CodeSection, functions...),
+	)
+}
+
+// charged is a module whose sections take so many bytes when its code, an eighth of that, is written anew. Data
+// fills them up.
+func charged(n int) []byte {
+	code := bodies(16, bytes.Repeat([]byte{0x10, 0, 0x01}, 250_000))
+	build := func(fill int) []byte {
+		return slices.Concat(code, runtimetest.Section(runtimetest.DataSection, append([]byte{1}, runtimetest.Name(string(make([]byte, fill)))...)))
+	}
+	const tooMuch = 48 << 20
+	_, err := wasm.Rewrite(build(tooMuch), wasm.Options{})
+	var over *wasm.CapError
+	if !errors.As(err, &over) {
+		panic(err)
+	}
+	return build(tooMuch + n - int(over.Count))
 }
 
 // Sections that runtimetest does not name.

@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == compileChild || os.Args[1] == crashMonitor) {
 		beChild()
 	}
+	if len(os.Args) > 1 && os.Args[1] == measured {
+		measure(os.Args[2:])
+	}
 	redis.SetLogger(silence{})
 	var err error
 	if shared, err = os.MkdirTemp("", "quern-test-*"); err != nil {
@@ -88,6 +91,26 @@ func beChild() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
+}
+
+// measured makes the test's program run another one, and tell the most memory that it or a child of it had. The figure
+// that the system keeps of a process includes that of the one which started it, so that has to be a small one.
+const measured = "measured"
+
+func measure(arguments []string) {
+	cmd := exec.Command(arguments[0], arguments[1:]...)
+	cmd.Stderr = os.Stderr
+	status := 0
+	if err := cmd.Run(); err != nil {
+		status = cmd.ProcessState.ExitCode()
+	}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &usage); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		status = -1
+	}
+	fmt.Println(usage.Maxrss)
+	os.Exit(status)
 }
 
 // testTimeout bounds every wait of a test.

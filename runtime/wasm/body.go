@@ -50,6 +50,7 @@ func (f *frame) moves() int {
 }
 
 func (d *decoder) codeSection(r *reader) {
+	d.out.Code = r.left()
 	n := r.count("function bodies", d.options.Caps.Functions)
 	if n != d.out.Functions && r.err == nil {
 		r.fail(fmt.Errorf("%d functions have %d bodies", d.out.Functions, n))
@@ -67,6 +68,7 @@ func (d *decoder) codeSection(r *reader) {
 		}
 		d.body.read(&contents, &d.types[d.functions[d.function]], part)
 		contents.bound("bytes of code with its charges", uint64(len(part.bytes)), d.options.Caps.Code*(r.at-begin)+freeCode)
+		d.boundRewritten(&contents)
 		if contents.err != nil {
 			r.at = contents.at
 			r.fail(contents.err)
@@ -102,13 +104,13 @@ func (b *body) read(r *reader, t *Signature, out *vector) {
 
 // declarations reads the locals that are not parameters.
 func (b *body) declarations() {
-	r, total := b.r, uint64(len(b.locals))
+	r, total, caps := b.r, uint64(len(b.locals)), b.d.options.Caps
 	b.groups = r.count("groups of locals", r.left())
 	for range b.groups {
 		n := r.u32()
 		t := r.valueType()
 		total += uint64(n)
-		r.bound("locals", total, b.d.options.Caps.Locals)
+		r.bound("locals", total, caps.Locals)
 		if r.err != nil {
 			return
 		}
@@ -118,6 +120,8 @@ func (b *body) declarations() {
 			b.locals = append(b.locals, t)
 		}
 	}
+	b.d.out.Locals += len(b.locals)
+	r.bound("locals of all functions", uint64(b.d.out.Locals), caps.AllLocals)
 }
 
 // emit appends the function with its charges.

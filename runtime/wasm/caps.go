@@ -25,6 +25,9 @@ type Caps struct {
 	// Locals are those of one function, its parameters among them. Default 50,000: a file declares
 	// millions in a few bytes, and a compiler allocates each.
 	Locals int
+	// AllLocals are those of all functions, their parameters among them. Default 2,000,000: whoever decodes a
+	// module keeps 8 bytes for each, and a file declares 50,000 in nine. CPython has 45,000.
+	AllLocals int
 	// Nesting is the depth of blocks. Default 20,000; Go nests one block for each call of a function.
 	Nesting int
 	// Work is what a compiler does in one function to join values where ways meet: for each loop, block and
@@ -39,6 +42,9 @@ type Caps struct {
 	// Code is what charges may make of the code, in bytes for each byte of it, beyond the first MiB. Default
 	// 8: real programs become larger by a tenth or two, those of calls alone elevenfold.
 	Code int
+	// Rewritten are the bytes of all sections as they are written anew. Default 128 MiB: the host and the
+	// compile child each hold them several times. Go's compiler has 57 MiB.
+	Rewritten int
 	// Tables are those of a module, and Entries what all of them have from the start. Defaults 16 and
 	// 1,048,576. They lie outside the memory limit.
 	Tables, Entries int
@@ -65,12 +71,14 @@ func (c Caps) withDefaults() Caps {
 		{&c.Helpers, 1000},
 		{&c.Body, 4 << 20},
 		{&c.Locals, 50_000},
+		{&c.AllLocals, 2_000_000},
 		{&c.Nesting, 20_000},
 		{&c.Work, 150_000},
 		{&c.Loops, 256},
 		{&c.Targets, 50_000},
 		{&c.AllTargets, 1_000_000},
 		{&c.Code, 8},
+		{&c.Rewritten, 128 << 20},
 		{&c.Tables, 16},
 		{&c.Entries, 1 << 20},
 		{&c.Growth, 1 << 16},

@@ -127,11 +127,21 @@ func (d *decoder) module(file []byte) error {
 		}
 		known.decode(d, &contents)
 		contents.ended()
+		d.boundRewritten(&contents)
 		if contents.err != nil {
 			return &Error{Section: known.name, Function: d.function, Offset: contents.at, Err: contents.err}
 		}
 	}
 	return d.whole(len(file))
+}
+
+// boundRewritten fails the reader if the sections that were written anew have become too large.
+func (d *decoder) boundRewritten(r *reader) {
+	size := 0
+	for i := range d.parts {
+		size += len(d.parts[i].bytes)
+	}
+	r.bound("bytes in the module with its charges", uint64(size), d.options.Caps.Rewritten)
 }
 
 var errShort = errors.New("its contents end too early")

@@ -49,6 +49,10 @@ type Rewritten struct {
 	Binary []byte
 	// Charges counts the charge points.
 	Charges int
+	// Code is the size of the code section in the file, in bytes.
+	Code int
+	// Locals are those of all functions, their parameters among them.
+	Locals int
 	// InstancePrice is what making an instance costs in fuel, of which no code of the module knows.
 	InstancePrice int64
 	// TableMemory is what the tables of an instance take at most, in bytes.
