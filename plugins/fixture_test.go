@@ -49,6 +49,12 @@ func setup(t testing.TB, cfg Config, prepare func(dir string)) *fixture {
 // prepared is setup without the start.
 func prepared(t testing.TB, cfg Config, prepare func(dir string)) *fixture {
 	t.Helper()
+	return preparedOn(t, runtime.Config{}, cfg, prepare)
+}
+
+// preparedOn is prepared with an engine that is not the usual one.
+func preparedOn(t testing.TB, engine runtime.Config, cfg Config, prepare func(dir string)) *fixture {
+	t.Helper()
 	f := &fixture{t: t, dir: cfg.Dir, seen: &recorder{}, logs: &logbook{}}
 	if f.dir == "" {
 		f.dir = t.TempDir()
@@ -63,7 +69,7 @@ func prepared(t testing.TB, cfg Config, prepare func(dir string)) *fixture {
 		prepare(f.dir)
 	}
 	var err error
-	if f.engine, err = runtime.New(t.Context(), runtime.Config{}); err != nil {
+	if f.engine, err = runtime.New(t.Context(), engine); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/turns"
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// maxPending bounds the bytes of modules that were read and are not compiled yet.
-const maxPending = 256 << 20
+// maxReading bounds the bytes of files that are read and decoded at once.
+const maxReading = 256 << 20
 
 // drainNotice is how long closing the modules may take before it is said that tasks hold it up.
 const drainNotice = 100 * time.Millisecond
@@ -37,19 +37,15 @@ type loader struct {
 	grants    *HostGrants
 
 	pool    *pool
-	readers chan struct{}       // bounds the files that are open at once
-	pending *semaphore.Weighted // bounds the bytes that wait to be compiled
-	open    sync.WaitGroup      // the versions whose module is not released yet
+	readers *turns.Turns   // at reading and decoding files, by tenant; weighs bytes
+	open    sync.WaitGroup // the versions whose module is not released yet
 }
 
 func newLoader(engine *runtime.Engine, cfg Config) *loader {
-	// Two at least, so that one slow module never holds up all others.
-	slots := max(2, goruntime.GOMAXPROCS(0))
 	return &loader{
 		dir: cfg.Dir, maxMemory: cfg.MaxMemory, ceilings: cfg.ceilings(), tenants: cfg.Tenants, grants: cfg.Grants,
-		pool:    newPool(engine, cfg.Logger.Named("modules"), slots),
-		readers: make(chan struct{}, 2*slots),
-		pending: semaphore.NewWeighted(maxPending),
+		pool:    newPool(engine, cfg.Logger.Named("modules")),
+		readers: turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxReading}),
 	}
 }
 
@@ -80,7 +76,7 @@ type result struct {
 	final   bool // err lies in the content: only other content can change it
 }
 
-// load reads, compiles and checks.
+// load reads, compiles and checks. It takes a turn at reading, and gives it back before it waits for another.
 func (l *loader) load(ctx context.Context, o order) result {
 	r := result{
 		order: o, readAt: time.Now(), stamp: o.file.stamp, granted: contents{stamps: stampsOf(o.files)},
@@ -91,21 +87,22 @@ func (l *loader) load(ctx context.Context, o order) result {
 			return r
 		}
 	}
-	if len(o.files) == 0 && l.share(ctx, &r) {
+	if len(o.files) == 0 && l.share(&r) {
 		return r
 	}
-	weight := o.weight()
-	if r.err = l.pending.Acquire(ctx, weight); r.err != nil {
+	leave, err := l.readers.Take(ctx, o.tenant, o.weight())
+	if err != nil {
+		r.err = err
 		return r
 	}
-	defer l.pending.Release(weight)
+	defer leave()
 	r.readAt = time.Now()
 	if len(o.files) > 0 {
-		if r.err = l.readFiles(ctx, &r); r.err != nil || l.share(ctx, &r) {
+		if r.err = l.readFiles(&r); r.err != nil || l.share(&r) {
 			return r
 		}
 	}
-	read, err := l.read(ctx, o.root, o.file, maxModule)
+	read, err := l.read(o.root, o.file, maxModule)
 	if err != nil {
 		r.err = err
 		return r
@@ -118,7 +115,7 @@ func (l *loader) load(ctx context.Context, o order) result {
 		r.final = true
 		return r
 	}
-	m, err := l.pool.acquire(ctx, r.found.module, read.data)
+	m, err := l.pool.acquire(ctx, o.tenant, r.found.module, read.data, leave)
 	if err != nil {
 		var refused *runtime.RefusedError
 		r.err, r.final = err, errors.As(err, &refused)
@@ -140,11 +137,11 @@ func (o *order) weight() int64 {
 	for _, f := range o.files {
 		weight += f.stamp.info.Size()
 	}
-	return min(weight, maxPending)
+	return weight
 }
 
 // share ends the load without reading the module, if its digest is known and somebody holds it.
-func (l *loader) share(ctx context.Context, r *result) (done bool) {
+func (l *loader) share(r *result) (done bool) {
 	if r.digest == "" {
 		return false
 	}
@@ -155,7 +152,7 @@ func (l *loader) share(ctx context.Context, r *result) (done bool) {
 		r.final = true
 		return true
 	}
-	m := l.pool.share(ctx, r.digest)
+	m := l.pool.share(r.digest)
 	if m == nil {
 		return false
 	}
@@ -164,9 +161,9 @@ func (l *loader) share(ctx context.Context, r *result) (done bool) {
 }
 
 // readFiles reads the files that the manifest names.
-func (l *loader) readFiles(ctx context.Context, r *result) error {
+func (l *loader) readFiles(r *result) error {
 	granted, err := readGranted(r.path(l.dir, manifestSuffix), r.manifest, r.files, func(f file, most int64) (content, error) {
-		return l.read(ctx, r.root, f, most)
+		return l.read(r.root, f, most)
 	})
 	if err != nil {
 		r.found.files = ""
@@ -176,13 +173,7 @@ func (l *loader) readFiles(ctx context.Context, r *result) error {
 	return nil
 }
 
-func (l *loader) read(ctx context.Context, root string, f file, most int64) (read content, err error) {
-	select {
-	case l.readers <- struct{}{}:
-	case <-ctx.Done():
-		return content{}, context.Cause(ctx)
-	}
-	defer func() { <-l.readers }()
+func (l *loader) read(root string, f file, most int64) (read content, err error) {
 	for range readAttempts {
 		if read, err = readStable(root, f.path, most); !errors.Is(err, errUnstable) {
 			return read, err

@@ -115,9 +115,9 @@ func TestClosedFolder(t *testing.T) {
 // A manifest that comes to ask for too much is refused, though the module beside it is loaded already.
 func TestCeilingOfALoadedModule(t *testing.T) {
 	t.Parallel()
-	l := newLoader(newTestPool(t, 1).engine, Config{MaxMemory: 40 << 20}.withDefaults())
+	l := newLoader(newTestPool(t).engine, Config{MaxMemory: 40 << 20}.withDefaults())
 	binary := guest(t, 1)
-	m, err := l.pool.acquire(t.Context(), digestOf(binary), binary)
+	m, err := l.pool.get(t.Context(), binary)
 	check(t, err)
 	defer l.pool.release(m)
 	r := l.load(t.Context(), order{key: key{name: "a"}, digest: m.digest, manifest: DefaultManifest("a")})

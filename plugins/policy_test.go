@@ -127,8 +127,8 @@ func TestVersionTimeout(t *testing.T) {
 // versionOf loads a module with a manifest under a host's ceiling.
 func versionOf(t *testing.T, binary []byte, ceiling, timeout time.Duration) *Version {
 	t.Helper()
-	l := newLoader(newTestPool(t, 1).engine, Config{MaxTimeout: ceiling}.withDefaults())
-	m, err := l.pool.acquire(t.Context(), digestOf(binary), binary)
+	l := newLoader(newTestPool(t).engine, Config{MaxTimeout: ceiling}.withDefaults())
+	m, err := l.pool.get(t.Context(), binary)
 	check(t, err)
 	manifest := DefaultManifest("a")
 	manifest.Limits.Timeout = timeout

@@ -14,9 +14,6 @@ import (
 type pool struct {
 	engine *runtime.Engine
 	logger hclog.Logger
-	// slots bounds how many modules are compiled at once. Whoever waits for somebody else's
-	// compilation of the same bytes takes none.
-	slots chan struct{}
 
 	mu      sync.Mutex
 	modules map[string]*module // by digest; guarded by mu
@@ -35,16 +32,14 @@ type module struct {
 	profiles map[string]int
 }
 
-func newPool(engine *runtime.Engine, logger hclog.Logger, slots int) *pool {
-	return &pool{
-		engine: engine, logger: logger,
-		slots: make(chan struct{}, slots), modules: map[string]*module{},
-	}
+func newPool(engine *runtime.Engine, logger hclog.Logger) *pool {
+	return &pool{engine: engine, logger: logger, modules: map[string]*module{}}
 }
 
 // acquire returns the module of these bytes, held once more, and compiles it if nobody did. All who
-// ask for the same bytes meanwhile share the one result, be it an error.
-func (p *pool) acquire(ctx context.Context, digest string, binary []byte) (*module, error) {
+// ask for the same bytes meanwhile share the one result, be it an error. Before it waits for anybody it calls leave,
+// for it needs the bytes no more; owner is who takes turns with others at compiling.
+func (p *pool) acquire(ctx context.Context, owner, digest string, binary []byte, leave func()) (*module, error) {
 	for {
 		p.mu.Lock()
 		m, found := p.modules[digest]
@@ -54,7 +49,7 @@ func (p *pool) acquire(ctx context.Context, digest string, binary []byte) (*modu
 			}
 			p.modules[digest] = m
 			p.mu.Unlock()
-			return p.compile(ctx, m, binary)
+			return p.compile(ctx, m, owner, binary, leave)
 		}
 		closing := m.holders == 0
 		if !closing {
@@ -68,34 +63,36 @@ func (p *pool) acquire(ctx context.Context, digest string, binary []byte) (*modu
 			}
 			continue
 		}
+		leave()
 		return p.join(ctx, m)
 	}
 }
 
-// share is acquire for who has no bytes at hand: nil if the module is not held by anybody.
-func (p *pool) share(ctx context.Context, digest string) *module {
+// share is acquire for who has no bytes at hand, and does not wait: nil if the module is not held by anybody, or is
+// not compiled yet.
+func (p *pool) share(digest string) *module {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	m, found := p.modules[digest]
 	if !found || m.holders == 0 {
-		p.mu.Unlock()
 		return nil
 	}
-	m.holders++
-	p.mu.Unlock()
-	if m, err := p.join(ctx, m); err == nil {
+	select {
+	case <-m.ready: // without an error, for which it would be in the map no more
+		m.holders++
 		return m
+	default:
+		return nil
 	}
-	return nil
 }
 
 // compile fills in the module that the caller has put into the map.
-func (p *pool) compile(ctx context.Context, m *module, binary []byte) (*module, error) {
-	select {
-	case p.slots <- struct{}{}:
-		m.Module, m.err = p.engine.Load(ctx, binary)
-		<-p.slots
-	case <-ctx.Done():
-		m.err = context.Cause(ctx)
+func (p *pool) compile(ctx context.Context, m *module, owner string, binary []byte, leave func()) (*module, error) {
+	var decoded *runtime.Decoded
+	decoded, m.err = p.engine.Decode(binary)
+	leave()
+	if m.err == nil {
+		m.Module, m.err = decoded.Load(ctx, owner)
 	}
 	if m.err != nil {
 		p.mu.Lock()

@@ -12,19 +12,23 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-func newTestPool(t *testing.T, slots int) *pool {
+func newTestPool(t *testing.T) *pool {
 	t.Helper()
 	engine, err := runtime.New(t.Context(), runtime.Config{})
 	check(t, err)
 	t.Cleanup(func() { check(t, engine.Close(context.WithoutCancel(t.Context()))) })
-	return newPool(engine, hclog.NewNullLogger(), slots)
+	return newPool(engine, hclog.NewNullLogger())
+}
+
+func (p *pool) get(ctx context.Context, binary []byte) (*module, error) {
+	return p.acquire(ctx, "acme", digestOf(binary), binary, func() {})
 }
 
 // Modules are acquired, run and released by many at once, compiled and closed all the time: nobody
 // ever runs on a closed one, and none is left over.
 func TestPool(t *testing.T) {
 	t.Parallel()
-	p := newTestPool(t, 2)
+	p := newTestPool(t)
 	var users sync.WaitGroup
 	for user := range 4 {
 		users.Go(func() {
@@ -32,7 +36,7 @@ func TestPool(t *testing.T) {
 			for range 100 {
 				number := random.IntN(2)
 				binary := guest(t, number)
-				m, err := p.acquire(t.Context(), digestOf(binary), binary)
+				m, err := p.get(t.Context(), binary)
 				if err != nil {
 					t.Error(err)
 					return
@@ -52,41 +56,39 @@ func TestPool(t *testing.T) {
 
 func TestPoolErrors(t *testing.T) {
 	t.Parallel()
-	p := newTestPool(t, 1)
+	p := newTestPool(t)
 	bad := []byte("bad")
 	var users sync.WaitGroup
 	for range 8 {
 		users.Go(func() {
-			if _, err := p.acquire(t.Context(), digestOf(bad), bad); err == nil {
+			if _, err := p.get(t.Context(), bad); err == nil {
 				t.Error("a bad module was compiled")
 			}
 		})
 	}
 	users.Wait()
 
-	// Who waits for a slot, or for another's compilation, gives up with its context.
-	p.slots <- struct{}{}
+	// Who waits for a turn, or for another's compilation, gives up with its context.
 	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	good := guest(t, 1)
 	for range 2 {
 		users.Go(func() {
-			if _, err := p.acquire(ctx, digestOf(good), good); err == nil {
-				t.Error("a module was compiled without a slot")
+			if _, err := p.get(ctx, good); err == nil {
+				t.Error("a module was compiled after the end of the context")
 			}
 		})
 	}
-	cancel()
 	users.Wait()
-	<-p.slots
 	if len(p.modules) != 0 {
 		t.Errorf("%d modules are left", len(p.modules))
 	}
-	m, err := p.acquire(t.Context(), digestOf(good), good)
+	m, err := p.get(t.Context(), good)
 	check(t, err)
-	if p.share(t.Context(), digestOf(bad)) != nil {
+	if p.share(digestOf(bad)) != nil {
 		t.Error("a module that nobody holds is shared")
 	}
-	if again := p.share(t.Context(), digestOf(good)); again != m {
+	if again := p.share(digestOf(good)); again != m {
 		t.Error("a held module is not shared")
 	}
 	p.release(m)
@@ -96,19 +98,19 @@ func TestPoolErrors(t *testing.T) {
 // Who asks for a module that is just being closed waits, and gets a new one.
 func TestPoolClosing(t *testing.T) {
 	t.Parallel()
-	p := newTestPool(t, 1)
+	p := newTestPool(t)
 	binary := guest(t, 1)
-	old, err := p.acquire(t.Context(), digestOf(binary), binary)
+	old, err := p.get(t.Context(), binary)
 	check(t, err)
 	p.mu.Lock()
 	old.holders = 0 // as the last holder has it, until the module is closed
 	p.mu.Unlock()
-	if p.share(t.Context(), old.digest) != nil {
+	if p.share(old.digest) != nil {
 		t.Error("a module that is being closed is shared")
 	}
 	acquired := make(chan *module)
 	go func() {
-		m, err := p.acquire(t.Context(), old.digest, binary)
+		m, err := p.get(t.Context(), binary)
 		if err != nil {
 			t.Error(err)
 		}

@@ -143,26 +143,50 @@ func removeStages(dir string) error {
 	return nil
 }
 
-// load loads a module from the cache, after it was put there if it was not. The caller holds the lock
-// of the key.
-func (c *diskCache) load(ctx context.Context, binary []byte, key, digest string) (wazero.CompiledModule, error) {
-	for again := false; ; again = true {
-		err := c.verify(key)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			c.logger.Warn("compile cache entry is damaged, module is compiled again", "digest", digest, "error", err)
-		}
-		if err != nil {
-			if err := c.fill(ctx, binary, key, digest); err != nil {
-				return nil, err
-			}
-		}
-		compiled, err := c.backend.compile(withoutCompiler{ctx}, binary)
-		if !errors.Is(err, errNotCompiled) || again {
+// maxFills is how often a load compiles a module: another process may prune the entry before it is loaded.
+const maxFills = 2
+
+// load loads a module from the cache, after it was put there if it was not. While it waits for its turn at either, it
+// holds nothing that others wait for.
+func (c *diskCache) load(ctx context.Context, m *code) (wazero.CompiledModule, error) {
+	for fills := 0; ; {
+		compiled, err := c.cached(ctx, m)
+		if !errors.Is(err, errNotCompiled) || fills == maxFills {
 			return compiled, err
 		}
-		// Another process has pruned the entry, or it was made with other settings.
-		_ = os.Remove(c.sumFile(key)) // a sum that stays is the second round's error
+		filled, err := c.fill(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		if filled {
+			fills++
+		}
 	}
+}
+
+// cached loads a module whose entry is there; if it is not, the error is errNotCompiled.
+func (c *diskCache) cached(ctx context.Context, m *code) (wazero.CompiledModule, error) {
+	leave, err := m.engine.loads.Take(ctx, m.owner, m.source.size)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := c.verify(m.key); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.logger.Warn("compile cache entry is damaged, module is compiled again", "digest", m.digest, "error", err)
+		}
+		return nil, errNotCompiled
+	}
+	binary, err := m.source.read()
+	if err != nil {
+		return nil, fmt.Errorf("read the module again: %w", err)
+	}
+	compiled, err := c.backend.compile(withoutCompiler{ctx}, binary)
+	if errors.Is(err, errNotCompiled) {
+		// Another process has pruned the entry, or it was made with other settings.
+		_ = os.Remove(c.sumFile(m.key)) // a sum that stays is the next round's error
+	}
+	return compiled, err
 }
 
 // verify returns nil if the entry of a module is there and as it was written. Otherwise the entry is
@@ -209,16 +233,42 @@ func parseSum(text []byte) (name, sum string, ok bool) {
 	return name, sum, ok && filepath.IsLocal(name)
 }
 
-// fill compiles a module in a stage and moves the entry into the cache.
-func (c *diskCache) fill(ctx context.Context, binary []byte, key, digest string) (err error) {
-	if err := c.compiler.remembered(key); err != nil {
-		return err
+// fill compiles a module into the cache when it is its turn. It does not if somebody else did meanwhile.
+func (c *diskCache) fill(ctx context.Context, m *code) (filled bool, err error) {
+	if err := c.compiler.remembered(m.key); err != nil {
+		return false, err
 	}
-	release, err := c.compiler.slot(ctx, len(binary))
+	b := c.compiler.budget(m.size)
+	leave, err := c.compiler.turns.Take(ctx, m.owner, b.memory)
 	if err != nil {
-		return err
+		return false, err
 	}
-	defer release()
+	defer leave()
+	done, other, err := m.engine.claim(m.key)
+	if err != nil {
+		return false, err
+	}
+	if other != nil {
+		leave()
+		select {
+		case <-other:
+			return false, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	defer done()
+	if err := c.compiler.remembered(m.key); err != nil {
+		return false, err
+	}
+	if c.verify(m.key) == nil {
+		return false, nil
+	}
+	return true, c.compile(ctx, m, b)
+}
+
+// compile compiles a module in a stage and moves the entry into the cache.
+func (c *diskCache) compile(ctx context.Context, m *code, b budget) (err error) {
 	if err := c.prepare(); err != nil {
 		return err
 	}
@@ -227,7 +277,7 @@ func (c *diskCache) fill(ctx context.Context, binary []byte, key, digest string)
 		return fmt.Errorf("make stage: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(stage)) }()
-	if err := c.compiler.compile(ctx, stage, binary, key, digest); err != nil {
+	if err := c.compiler.compile(ctx, stage, m, b); err != nil {
 		return err
 	}
 	entries, err := fs.Glob(os.DirFS(stage), wazeroDirs+"/*")
@@ -253,7 +303,7 @@ func (c *diskCache) fill(ctx context.Context, binary []byte, key, digest string)
 	if err := os.WriteFile(staged, []byte(name+" "+sum+"\n"), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(staged, c.sumFile(key))
+	return os.Rename(staged, c.sumFile(m.key))
 }
 
 func (c *diskCache) sumFile(key string) string { return filepath.Join(c.sums, key) }

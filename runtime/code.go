@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,14 +12,19 @@ import (
 	"sync"
 
 	"github.com/tetratelabs/wazero"
+
+	"github.com/quern-project/quern/runtime/wasm"
 )
 
 // code is the machine code of a module. It takes several times the size of the module's file, so while nobody
 // holds it, it may be unloaded, and is loaded again from the cache on disk when somebody does.
 type code struct {
 	engine *Engine
+	owner  string // who takes turns with others at loading and compiling
 	key    string // in the cache
 	digest string // of the module's file
+	size   int    // of the code section in the file, in bytes
+	beside int64  // bytes that it takes beside the machine code while it is loaded
 	source source
 
 	loading chan struct{} // holds one while the code is loaded or unloaded
@@ -30,15 +36,13 @@ type code struct {
 	bytes    int64                 // that it takes while it is loaded
 }
 
-// newCode makes the code of a module as it was written anew, and loads it. It is held once.
-func (e *Engine) newCode(ctx context.Context, binary []byte, digest string) (*code, error) {
-	sum := sha256.Sum256(binary)
-	c := &code{engine: e, key: hex.EncodeToString(sum[:]), digest: digest, loading: make(chan struct{}, 1), holders: 1}
-	if err := c.load(ctx, binary); err != nil {
-		return nil, err
+// newCode makes the code of a module as it was written anew. It is not loaded yet, and held once.
+func (e *Engine) newCode(module *wasm.Rewritten, digest string) *code {
+	sum := sha256.Sum256(module.Binary)
+	return &code{
+		engine: e, key: hex.EncodeToString(sum[:]), digest: digest, size: module.Code, beside: kept(module),
+		source: e.keep(module.Binary), loading: make(chan struct{}, 1), holders: 1,
 	}
-	c.source = e.keep(binary)
-	return c, nil
 }
 
 // hold loads the code if it is not, and holds it.
@@ -55,11 +59,7 @@ func (c *code) hold(ctx context.Context) error {
 	if c.tryHold() {
 		return nil
 	}
-	binary, err := c.source.read()
-	if err != nil {
-		return fmt.Errorf("load module %q again: %w", c.digest, err)
-	}
-	if err := c.load(ctx, binary); err != nil {
+	if err := c.load(ctx); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -86,15 +86,15 @@ func (c *code) release() {
 }
 
 // load gets the code from the cache, after it was compiled into it if it was not.
-func (c *code) load(ctx context.Context, binary []byte) error {
-	compiled, cache, err := c.engine.compile(ctx, binary, c.key, c.digest)
+func (c *code) load(ctx context.Context) error {
+	compiled, cache, err := c.engine.compile(ctx, c)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.compiled, c.backend = compiled, cache.backend
-	c.bytes = cache.size(c.key) + int64(len(binary))
+	c.bytes = cache.size(c.key) + c.beside
 	return nil
 }
 
@@ -141,42 +141,46 @@ func (c *code) close(ctx context.Context) error {
 	return errors.Join(err, c.source.close())
 }
 
-// source is what code was compiled of. It lies in a file that has no name any more, so that it is there whoever
-// changes the plugin's file or tidies the cache, and goes with the process. Where there can be no such file it
-// stays in memory.
+// source is what code is compiled of. It lies in a file that has no name any more, so that nothing big stays in memory
+// while a module waits for its turn, or is idle; so that it is there whoever changes the plugin's file or tidies the
+// cache; and so that it goes with the process. Where there can be no such file it stays in memory.
 type source struct {
 	file   *os.File
 	binary []byte
+	size   int64
 }
 
 // keep makes the source of a module.
 func (e *Engine) keep(binary []byte) source {
+	size := int64(len(binary))
 	file, err := os.CreateTemp(e.cache.dir, stagePrefix+"source-") // so that one that a crash leaves goes as stages do
 	if err == nil {
 		_, err = file.Write(binary)
 		err = errors.Join(err, os.Remove(file.Name()))
 		if err == nil {
-			return source{file: file}
+			return source{file: file, size: size}
 		}
 		err = errors.Join(err, file.Close())
 	}
 	e.logger.Warn("a module stays in memory: no file for it in the compile cache", "error", err)
-	return source{binary: binary}
+	return source{binary: binary, size: size}
+}
+
+// reader reads the source from its beginning.
+func (s source) reader() io.Reader {
+	if s.file == nil {
+		return bytes.NewReader(s.binary)
+	}
+	return io.NewSectionReader(s.file, 0, s.size)
 }
 
 func (s source) read() ([]byte, error) {
 	if s.file == nil {
 		return s.binary, nil
 	}
-	info, err := s.file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	binary := make([]byte, info.Size())
-	if _, err := s.file.ReadAt(binary, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return binary, nil
+	binary := make([]byte, s.size)
+	_, err := io.ReadFull(s.reader(), binary)
+	return binary, err
 }
 
 func (s source) close() error {
@@ -184,4 +188,9 @@ func (s source) close() error {
 		return nil
 	}
 	return s.file.Close()
+}
+
+// kept is what wazero keeps of a module beside the machine code, in bytes.
+func kept(module *wasm.Rewritten) int64 {
+	return int64(len(module.Binary))
 }

@@ -21,18 +21,31 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/runtime/turns"
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// A module may take the compiler as long and as much memory as these say. The largest that were measured:
-// CPython, 25 MiB, takes 9 s and 260 MiB; Go's compiler, 47 MiB, takes 71 s and 1.3 GiB. An empty Go program,
-// 1.8 MiB, takes 1.7 s. Slower machines exist, too.
+// A module is given the processor time and the memory that these say, by its code alone: the rest of a file costs the
+// compiler next to nothing. What was measured, with the address space beyond that of a new process:
+//
+//	                           code       time      memory
+//	an empty Go program       1.5 MiB     1.9 s     76 MiB
+//	gofmt                     3.0 MiB     4.3 s     89 MiB
+//	CPython 3.12              5.9 MiB    10.5 s    176 MiB
+//	a MiB in one function     1.0 MiB   3 to 13 s   0.7 to 3.9 GiB
+//
+// So the base is for one large function, and the rest for many. Slower machines exist, too.
 const (
 	baseTime     = 4 * time.Second // of processor time
 	timePerMiB   = 6 * time.Second
+	mostTime     = 3 * time.Minute
 	baseMemory   = 512 << 20 // of address space, beyond what a new process has
 	memoryPerMiB = 64 << 20
+	mostMemory   = 5 << 28
 )
+
+// smallCode is the size of the code of a module in bytes that still counts as small.
+const smallCode = 1 << 20
 
 const (
 	childWait    = 5 * time.Second // for pipes that what a child has started holds open
@@ -55,11 +68,10 @@ var errNoChild = errors.New("no compile child")
 //
 // A child that ends otherwise has died of the module, and how it died is the reason of the refusal.
 type compiler struct {
-	command []string // nil: in this process
-	time    time.Duration
-	memory  int64
-	slots   chan struct{} // holds one for each compilation
-	large   chan struct{} // holds the one compilation of a large module that there may be
+	command []string      // nil: in this process
+	time    time.Duration // the most that a compilation may take
+	memory  int64         // the same
+	turns   *turns.Turns  // at compiling; weighs memory
 	logger  hclog.Logger
 
 	mu      sync.Mutex
@@ -76,14 +88,21 @@ type refusal struct {
 // long a compilation takes is also the machine's doing.
 const rememberFor = 10 * time.Minute
 
+// newCompiler lets half of the processors compile, and leaves the other half to the tasks; but two modules are compiled
+// at once in any case, and a small one beside them.
 func newCompiler(cfg Config) *compiler {
-	return &compiler{
-		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory,
-		slots:   make(chan struct{}, max(2, cfg.Guests/2)),
-		large:   make(chan struct{}, 1),
-		logger:  cfg.Logger,
-		refused: map[string]refusal{},
+	c := &compiler{
+		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory, logger: cfg.Logger, refused: map[string]refusal{},
 	}
+	if c.time <= 0 {
+		c.time = slowdown * mostTime
+	}
+	if c.memory <= 0 {
+		c.memory = mostMemory
+	}
+	small := c.budget(smallCode).memory
+	c.turns = turns.New(turns.Config{Places: max(2, cfg.Guests/2), Room: 2*c.memory - small, Small: small})
+	return c
 }
 
 // remembered is the refusal of a module that was tried not long ago, else nil.
@@ -111,13 +130,11 @@ type budget struct {
 	wall      time.Duration // until the child is given up: it waits for processors behind everything else
 }
 
-func (c *compiler) budget(size int) budget {
-	b := budget{memory: c.memory, processor: c.time}
-	if b.memory <= 0 {
-		b.memory = baseMemory + memoryPerMiB*int64((size+1<<20-1)>>20)
-	}
-	if b.processor <= 0 {
-		b.processor = slowdown * (baseTime + timePerMiB*time.Duration(size)/(1<<20))
+// budget is that of a module with so many bytes of code.
+func (c *compiler) budget(code int) budget {
+	b := budget{
+		memory:    min(c.memory, baseMemory+memoryPerMiB*int64((code+1<<20-1)>>20)),
+		processor: min(c.time, slowdown*(baseTime+timePerMiB*time.Duration(code)/(1<<20))),
 	}
 	b.processor = (b.processor + time.Second - 1).Truncate(time.Second) // the system counts in seconds
 	b.wall = b.processor
@@ -127,79 +144,56 @@ func (c *compiler) budget(size int) budget {
 	return b
 }
 
-// largeModule is the size in bytes from which modules are compiled one at a time.
-const largeModule = 8 << 20
-
-// slot waits until the compilation of a module of so many bytes may begin. Half of the processors are left
-// to the tasks, but there are two slots in any case, of which large modules take one at most: what takes
-// minutes delays nobody else.
-func (c *compiler) slot(ctx context.Context, size int) (release func(), err error) {
-	done := func() {}
-	if size >= largeModule {
-		select {
-		case c.large <- struct{}{}:
-			done = func() { <-c.large }
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	select {
-	case c.slots <- struct{}{}:
-		return func() { <-c.slots; done() }, nil
-	case <-ctx.Done():
-		done()
-		return nil, context.Cause(ctx)
-	}
-}
-
 // compile makes wazero write the entry of a module into a stage. What is the module's fault is a
 // *RefusedError; any other error is the host's.
-func (c *compiler) compile(ctx context.Context, stage string, binary []byte, key, digest string) error {
+func (c *compiler) compile(ctx context.Context, stage string, m *code, b budget) error {
 	started := time.Now()
-	b := c.budget(len(binary))
 	var v verdict
 	var err error
 	if c.command == nil {
-		v = verdictOf(compileIn(ctx, stage, binary))
+		var binary []byte
+		if binary, err = m.source.read(); err == nil {
+			v = verdictOf(compileIn(ctx, stage, binary))
+		}
 	} else {
-		v, err = c.inChild(ctx, stage, binary, digest, b)
+		v, err = c.inChild(ctx, stage, m, b)
 	}
 	if err != nil {
 		return err
 	}
 	if v.End == endCrash {
-		c.logger.Debug("compiler crashed", "digest", digest, "output", v.Text)
+		c.logger.Debug("compiler crashed", "digest", m.digest, "output", v.Text)
 	}
 	if err := v.err(b); err != nil {
 		var refused *RefusedError
 		if errors.As(err, &refused) && v.End != endKilled {
-			c.remember(key, refused)
+			c.remember(m.key, refused)
 		}
 		return err
 	}
-	c.logger.Debug("module compiled", "digest", digest, "size", len(binary), "duration", time.Since(started))
+	c.logger.Debug("module compiled", "digest", m.digest, "size", m.source.size, "duration", time.Since(started))
 	return nil
 }
 
 // inChild starts a child, hands it the module, and tells how it ended. When it returns, the child is gone.
-func (c *compiler) inChild(ctx context.Context, stage string, binary []byte, digest string, b budget) (verdict, error) {
+func (c *compiler) inChild(ctx context.Context, stage string, m *code, b budget) (verdict, error) {
 	// Linux kills the child when the thread ends that started it, which is meant for a host that dies.
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	bounded, cancel := context.WithTimeout(ctx, b.wall)
 	defer cancel()
 	cmd := exec.CommandContext(bounded, c.command[0], append(slices.Clip(c.command[1:]),
-		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10), strconv.Itoa(len(binary)))...)
+		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10), strconv.FormatInt(m.source.size, 10))...)
 	var stdout, stderr head
 	cmd.Dir = stage
 	cmd.Env = []string{} // nothing of the host's
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(binary), &stdout, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = m.source.reader(), &stdout, &stderr
 	cmd.SysProcAttr = childAttributes()
 	cmd.Cancel = func() error { return killChild(cmd.Process) }
 	cmd.WaitDelay = childWait
 	err := cmd.Start()
 	if err == nil {
-		c.logger.Debug("compile child started", "digest", digest, "pid", cmd.Process.Pid)
+		c.logger.Debug("compile child started", "digest", m.digest, "pid", cmd.Process.Pid)
 		err = cmd.Wait()
 	}
 	v, ready := lastVerdict(stdout.text)

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/wasm"
 )
 
 // The test binary is the compile child of its own tests: by its first argument it knows what to be.
@@ -43,7 +44,7 @@ func beChild(mode string, args []string) int {
 		var engine *Engine
 		logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: os.Stderr})
 		if engine, err = newEngine(ctx, Config{CacheDir: args[0], Compiler: compiledBy(childGood), Logger: logger}, testVersion); err == nil {
-			_, err = engine.newCode(ctx, slow(), "slow")
+			err = compileInto(ctx, engine, slow(), "slow")
 		}
 	}
 	if err != nil {
@@ -51,6 +52,19 @@ func beChild(mode string, args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// newCode is the code of a module that is compiled as it is.
+func newCode(engine *Engine, binary []byte, digest string) *code {
+	return engine.newCode(&wasm.Rewritten{Binary: binary, Code: len(binary)}, digest)
+}
+
+// compileInto compiles a module as it is into the cache of an engine, and loads its code.
+func compileInto(ctx context.Context, engine *Engine, binary []byte, digest string) error {
+	c := newCode(engine, binary, digest)
+	err := c.load(ctx)
+	c.release()
+	return errors.Join(err, c.close(context.WithoutCancel(ctx)))
 }
 
 func compiledBy(mode string) []string {
@@ -173,9 +187,9 @@ func TestCompileChildRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			engine, log := setupCompiler(t, test.cfg)
-			_, err := engine.newCode(t.Context(), test.binary, "digest")
+			err := compileInto(t.Context(), engine, test.binary, "digest")
 			refusedAs(t, err, test.want)
-			_, err = engine.newCode(t.Context(), test.binary, "copy")
+			err = compileInto(t.Context(), engine, test.binary, "copy")
 			refusedAs(t, err, test.want)
 			if got := strings.Count(log.String(), "compile child started"); got != 1 {
 				t.Errorf("a copy of what was refused was compiled again: %d children", got)
@@ -214,7 +228,9 @@ func TestCompileChildFaults(t *testing.T) {
 		t.Parallel()
 		engine, _ := setupCompiler(t, Config{Compiler: compiledBy(childGood)})
 		b := budget{memory: 1 << 30, processor: time.Hour, wall: time.Second}
-		v, err := engine.compiler.inChild(t.Context(), t.TempDir(), slow(), "digest", b)
+		m := newCode(engine, slow(), "digest")
+		defer func() { _ = m.source.close() }()
+		v, err := engine.compiler.inChild(t.Context(), t.TempDir(), m, b)
 		if !errors.Is(err, errNoChild) {
 			t.Errorf("a child without a processor: %v, %v, want an error of the host's", v, err)
 		}
@@ -240,7 +256,7 @@ func startSlow(t *testing.T) underway {
 	ctx, u.cancel = context.WithCancelCause(t.Context())
 	t.Cleanup(func() { u.cancel(nil) })
 	go func() {
-		_, err := u.engine.newCode(ctx, slow(), "digest")
+		err := compileInto(ctx, u.engine, slow(), "digest")
 		u.ended <- err
 	}()
 	u.pid = log.pid(t)
@@ -310,69 +326,70 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func TestCompileChildSlots(t *testing.T) {
+// TestCompileTurns: while one owner's large modules are compiled and wait, in whatever number, there is a turn for
+// another's small one; and children that are at work together have been given no more memory than all may have.
+func TestCompileTurns(t *testing.T) {
 	t.Parallel()
-	c := newCompiler(Config{})
-	var releases []func()
-	for range cap(c.slots) {
-		release, err := c.slot(t.Context(), 0)
+	c := newCompiler(Config{Guests: 8})
+	take := func(ctx context.Context, owner string, code int) (func(), error) {
+		return c.turns.Take(ctx, owner, c.budget(code).memory)
+	}
+	gone, cancel := context.WithCancelCause(t.Context())
+	errGone := errors.New("gone")
+	large, err := take(t.Context(), "greedy", 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error)
+	for range 6 {
+		go func() {
+			_, err := take(gone, "greedy", 9<<20)
+			waits <- err
+		}()
+	}
+	for range 3 {
+		small, err := take(t.Context(), "modest", smallCode)
 		if err != nil {
 			t.Fatal(err)
 		}
-		releases = append(releases, release)
+		small()
 	}
-	errGone := errors.New("gone")
-	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errGone)
-	if _, err := c.slot(ctx, 0); !errors.Is(err, errGone) {
-		t.Errorf("slot = %v, want the cause of the context", err)
+	for range 6 {
+		if err := <-waits; !errors.Is(err, errGone) {
+			t.Errorf("a second large module: %v, want it to wait", err)
+		}
 	}
-	releases[0]()
-	if _, err := c.slot(t.Context(), 0); err != nil {
+	large()
+	if large, err = take(t.Context(), "greedy", 9<<20); err != nil {
 		t.Error(err)
 	}
+	large()
 }
 
-// TestCompileBudget: what a module may take grows with it.
-// TestCompileChildLarge: of the slots, large modules take one at most.
-func TestCompileChildLarge(t *testing.T) {
-	t.Parallel()
-	c := newCompiler(Config{})
-	release, err := c.slot(t.Context(), largeModule)
-	if err != nil {
-		t.Fatal(err)
-	}
-	small, err := c.slot(t.Context(), largeModule-1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	small()
-	errGone := errors.New("gone")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errGone)
-	if _, err := c.slot(ctx, largeModule); !errors.Is(err, errGone) {
-		t.Errorf("a second large one: %v, want it to wait", err)
-	}
-	release()
-	if _, err := c.slot(t.Context(), largeModule); err != nil {
-		t.Error(err)
-	}
-}
-
+// TestCompileBudget: what a module may take grows with its code, up to what is set.
 func TestCompileBudget(t *testing.T) {
 	t.Parallel()
 	c := newCompiler(Config{})
-	small, big := c.budget(16<<10), c.budget(26<<20)
+	small, audited, big := c.budget(16<<10), c.budget(84<<20/10), c.budget(60<<20)
 	if small.memory != 576<<20 || small.processor < slowdown*4*time.Second || small.processor > slowdown*5*time.Second {
 		t.Errorf("16 KiB: %+v", small)
 	}
-	if big.memory != 2176<<20 || big.processor != slowdown*160*time.Second {
-		t.Errorf("26 MiB: %+v", big)
+	if audited.memory != 1088<<20 || audited.processor < slowdown*50*time.Second {
+		t.Errorf("8.4 MiB: %+v", audited)
 	}
-	c = newCompiler(Config{CompileMemory: 1, CompileTime: time.Millisecond})
-	if got := c.budget(26 << 20); got.memory != 1 || got.processor != time.Second || got.wall < got.processor {
+	if big.memory != mostMemory || big.processor != slowdown*mostTime {
+		t.Errorf("60 MiB: %+v", big)
+	}
+	c = newCompiler(Config{CompileMemory: 1 << 20, CompileTime: time.Millisecond})
+	if got := c.budget(26 << 20); got.memory != 1<<20 || got.processor != time.Second || got.wall < got.processor {
 		t.Errorf("set: %+v", got)
 	}
+	release, err := c.turns.Take(t.Context(), "", c.budget(26<<20).memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
 }
 
 func TestCompileVerdicts(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/crash"
+	"github.com/quern-project/quern/runtime/turns"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -33,12 +34,12 @@ type Config struct {
 	// arguments. Default nil, which compiles in this process, where a hostile module can take any time and
 	// all memory.
 	Compiler []string
-	// CompileTime is the processor time that a compile child may take, rounded up to seconds. Default 0,
-	// which is 4 s and 6 s more for each MiB of the module with its charges.
+	// CompileTime is the most processor time that a compile child may take, rounded up to seconds. A module is given
+	// 4 s and 6 s more for each MiB of its code, up to this. Default 0, which is 3 minutes.
 	CompileTime time.Duration
-	// CompileMemory is the address space in bytes that a compile child may take beyond what a new process
-	// has. Default 0, which is 512 MiB and 64 MiB more for each MiB of
-	// the module with its charges. Linux only.
+	// CompileMemory is the most address space in bytes that a compile child may take beyond what a new process has. A
+	// module is given 512 MiB and 64 MiB more for each MiB of its code, up to this; all children together are given
+	// twice as much at most, and modules wait until theirs is free. Default 0, which is 1.25 GiB. Linux only.
 	CompileMemory int64
 	// Guests is how many guests compute at the same time; others wait for their turn. Default: one for each
 	// processor that Go uses.
@@ -75,7 +76,8 @@ type Engine struct {
 	gate     *gate
 	started  time.Time // the zero of the monotonic clock of all guests
 	compiler *compiler
-	version  string // wazero's
+	loads    *turns.Turns // at loading modules from the cache
+	version  string       // wazero's
 	cache    *diskCache
 
 	counters abi.Counters // of what guests call in quern_v1
@@ -98,6 +100,9 @@ type Engine struct {
 	modules   map[*Module]struct{}
 }
 
+// maxLoading bounds the bytes of modules that are loaded from the cache at once.
+const maxLoading = 256 << 20
+
 // New makes an engine, and begins its housekeeping. Who makes it closes it, after every module that it loaded.
 func New(ctx context.Context, cfg Config) (*Engine, error) {
 	return newEngine(ctx, cfg, wazeroVersion())
@@ -111,6 +116,7 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		started:   time.Now(),
 		crash:     cfg.Crash,
 		compiler:  newCompiler(cfg),
+		loads:     turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxLoading}),
 		version:   version,
 		compiling: map[string]chan struct{}{},
 		modules:   map[*Module]struct{}{}, idleUnload: cfg.IdleUnload, tidied: make(chan struct{}),
@@ -178,33 +184,25 @@ func (e *Engine) Close(ctx context.Context) error {
 	return err
 }
 
-// lock waits until no other call compiles the same module, and returns what ends that for this one.
-func (e *Engine) lock(ctx context.Context, key string) (unlock func(), err error) {
-	for {
-		e.mu.Lock()
-		other, busy := e.compiling[key]
-		if e.closed {
-			e.mu.Unlock()
-			return nil, ErrClosed
-		}
-		if !busy {
-			done := make(chan struct{})
-			e.compiling[key] = done
-			e.mu.Unlock()
-			return func() {
-				e.mu.Lock()
-				delete(e.compiling, key)
-				e.mu.Unlock()
-				close(done)
-			}, nil
-		}
-		e.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+// claim claims the compilation of a module for one call, which calls done when it has ended. If another call has it,
+// claim returns what is closed when that one has ended.
+func (e *Engine) claim(key string) (done func(), other <-chan struct{}, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, nil, ErrClosed
 	}
+	if other, busy := e.compiling[key]; busy {
+		return nil, other, nil
+	}
+	ended := make(chan struct{})
+	e.compiling[key] = ended
+	return func() {
+		e.mu.Lock()
+		delete(e.compiling, key)
+		e.mu.Unlock()
+		close(ended)
+	}, nil, nil
 }
 
 // backend is one wazero runtime with WASI in it.

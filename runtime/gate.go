@@ -9,13 +9,13 @@ import "sync"
 type gate struct {
 	mu     sync.Mutex
 	free   int
-	first  turns // of those that wait for their first turn
-	others turns
-	last   *turns // who had the last place that was handed over
+	first  queued // of those that wait for their first turn
+	others queued
+	last   *queued // who had the last place that was handed over
 }
 
-// turns are those that wait, in order.
-type turns []chan struct{}
+// queued are those that wait, in order.
+type queued []chan struct{}
 
 func newGate(places int) *gate { return &gate{free: places} }
 
@@ -52,7 +52,7 @@ func (g *gate) wanted() bool {
 
 // wait takes a place, or queues for one, and tells whether it did. Nobody keeps one for much longer than a slice, so
 // there is no need to look at a context.
-func (g *gate) wait(queue *turns) (waited bool) {
+func (g *gate) wait(queue *queued) (waited bool) {
 	g.mu.Lock()
 	if g.free > 0 {
 		g.free--
@@ -67,7 +67,7 @@ func (g *gate) wait(queue *turns) (waited bool) {
 }
 
 // call gives the place to the one who waits longest; false if nobody does.
-func (t *turns) call() bool {
+func (t *queued) call() bool {
 	if len(*t) == 0 {
 		return false
 	}

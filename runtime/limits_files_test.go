@@ -170,10 +170,10 @@ func manyLocals(n int) []byte {
 	)
 }
 
-// charged is a module whose sections take so many bytes when its code, an eighth of that, is written anew. Data
+// charged is a module whose sections take so many bytes when its code, a seventh of that, is written anew. Data
 // fills them up.
 func charged(n int) []byte {
-	code := bodies(16, bytes.Repeat([]byte{0x10, 0, 0x01}, 250_000))
+	code := bodies(16, bytes.Repeat([]byte{0x10, 0, 0x01}, 280_000))
 	build := func(fill int) []byte {
 		return slices.Concat(code, runtimetest.Section(runtimetest.DataSection, append([]byte{1}, runtimetest.Name(string(make([]byte, fill)))...)))
 	}

@@ -17,80 +17,118 @@ import (
 // Load compiles a module and checks that it can be served. What cannot is a *RefusedError with every
 // reason that was found. The binary is not kept.
 func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
-	m, _, err := e.load(ctx, binary)
-	return m, err
+	d, err := e.Decode(binary)
+	if err != nil {
+		return nil, err
+	}
+	return d.Load(ctx, "")
 }
 
 // Inspect does what Load does without keeping the module. Info is filled as far as the file could be
 // read, also beside an error.
 func (e *Engine) Inspect(ctx context.Context, binary []byte) (Info, error) {
-	m, info, err := e.load(ctx, binary)
+	d, err := e.decode(binary)
 	if err != nil {
-		return info, err
+		return d.info, err
 	}
-	return info, m.Close(ctx)
+	m, err := d.Load(ctx, "")
+	if err != nil {
+		return d.info, err
+	}
+	return d.info, m.Close(ctx)
 }
 
-// load goes from the cheap checks to the dear ones, and never executes anything of the file.
-func (e *Engine) load(ctx context.Context, binary []byte) (*Module, Info, error) {
+// Decoded is a module that was checked and written anew, and is not compiled yet.
+type Decoded struct {
+	engine *Engine
+	info   Info
+	module *wasm.Rewritten // without its binary
+	code   *code
+}
+
+// Decode does as much of Load as waits for nobody else. Who has decoded a module calls Decoded.Load. The binary is not
+// kept, nor is anything as large.
+func (e *Engine) Decode(binary []byte) (*Decoded, error) {
+	d, err := e.decode(binary)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// decode goes from the cheap checks to the dear ones. Its info is filled as far as the file could be read, also beside
+// an error.
+func (e *Engine) decode(binary []byte) (*Decoded, error) {
 	sum := sha256.Sum256(binary)
-	info := Info{Digest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(binary))}
+	d := &Decoded{engine: e, info: Info{Digest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(binary))}}
+	info := &d.info
 	if refused := sniff(binary); refused != nil {
-		return nil, info, refused
+		return d, refused
 	}
 	rewritten, damaged := decode(binary)
 	outline := &rewritten.Outline
 	info.describe(rewritten)
 	if damaged != nil {
-		return nil, info, &RefusedError{Refusals: append(e.cache.backend.foreign(outline), damaged.Refusals...)}
+		return d, &RefusedError{Refusals: append(e.cache.backend.foreign(outline), damaged.Refusals...)}
 	}
 	info.Kind = kindOf(outline)
 	if found := e.cache.backend.refusals(info.Kind, outline); len(found) > 0 {
-		return nil, info, &RefusedError{Refusals: found}
+		return d, &RefusedError{Refusals: found}
 	}
 	info.Rung, info.RungReason = e.rung, e.rungReason
 	if why := lasting(outline); why != "" {
 		info.Rung, info.RungReason = RungNew, why
 	}
-	code, err := e.newCode(ctx, rewritten.Binary, info.Digest)
-	if err != nil {
-		return nil, info, err
-	}
-	m := e.newModule(code, info, rewritten)
-	if err := m.try(); err != nil {
-		return nil, info, errors.Join(err, m.Close(ctx))
-	}
-	return m, info, nil
+	d.code = e.newCode(rewritten, info.Digest)
+	d.module, rewritten.Binary = rewritten, nil
+	return d, nil
 }
 
-// compile gets the machine code of a module as it was written anew, from the cache that it returns.
-func (e *Engine) compile(ctx context.Context, binary []byte, key, digest string) (wazero.CompiledModule, *diskCache, error) {
-	unlock, err := e.lock(ctx, key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("load module %q: %w", digest, err)
+// Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that
+// one with many large modules does not keep those of another waiting. It is called once, and never executes anything
+// of the file.
+func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
+	d.code.owner = owner
+	if err := d.code.load(ctx); err != nil {
+		return nil, errors.Join(err, d.code.source.close())
 	}
-	defer unlock()
+	m := d.engine.newModule(d.code, d.info, d.module)
+	leave, err := d.engine.loads.Take(ctx, owner, 0)
+	if err == nil {
+		err = m.try()
+		leave()
+	} else {
+		d.code.release() // which else goes with the instance
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close(ctx))
+	}
+	return m, nil
+}
+
+// compile gets the machine code of a module from the cache that it returns.
+func (e *Engine) compile(ctx context.Context, c *code) (wazero.CompiledModule, *diskCache, error) {
 	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("load module %q: %w", digest, context.Cause(ctx))
+		return nil, nil, fmt.Errorf("load module %q: %w", c.digest, context.Cause(ctx))
 	}
 	started := time.Now()
 	cache := e.cache
-	compiled, err := cache.load(ctx, binary, key, digest)
+	compiled, err := cache.load(ctx, c)
 	var refused *RefusedError
-	if err != nil && !cache.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) {
-		e.logger.Warn("compile cache failed, module is compiled in a temporary folder", "digest", digest, "error", err)
+	if err != nil && !cache.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) && !errors.Is(err, ErrClosed) {
+		e.logger.Warn("compile cache failed, module is compiled in a temporary folder", "digest", c.digest, "error", err)
 		if cache, err = e.spareCache(ctx); err == nil {
-			compiled, err = cache.load(ctx, binary, key, digest)
+			compiled, err = cache.load(ctx, c)
 		}
 	}
 	switch {
 	case errors.As(err, &refused):
-		e.logger.Debug("module does not compile", "digest", digest, "error", err)
+		e.logger.Debug("module does not compile", "digest", c.digest, "error", err)
 		return nil, nil, refused
 	case err != nil:
-		return nil, nil, fmt.Errorf("load module %q: %w", digest, err)
+		return nil, nil, fmt.Errorf("load module %q: %w", c.digest, err)
 	}
-	e.logger.Debug("module loaded", "digest", digest, "duration", time.Since(started))
+	e.logger.Debug("module loaded", "digest", c.digest, "duration", time.Since(started))
 	return compiled, cache, nil
 }
 

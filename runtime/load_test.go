@@ -325,26 +325,34 @@ func TestLoadManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestLoadWaits: who waits for another compilation of the same file stops waiting with its context.
+// TestLoadWaits: who waits for another compilation of the same module stops waiting with its context, and keeps nobody
+// from a turn meanwhile.
 func TestLoadWaits(t *testing.T) {
 	t.Parallel()
 	engine := setup(t)
-	unlock, err := engine.lock(t.Context(), "digest")
-	if err != nil {
-		t.Fatal(err)
+	c := newCode(engine, command(nil), "digest")
+	defer func() { _ = c.source.close() }()
+	done, other, err := engine.claim(c.key)
+	if err != nil || other != nil {
+		t.Fatalf("claim = %v, %v", other, err)
 	}
 	errGone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error)
+	for range 10 { // more than compile at once
+		go func() { ended <- compileInto(ctx, engine, command(nil), "copy") }()
+	}
+	loadInto(t, engine, runtimetest.Echo(t))
 	cancel(errGone)
-	if _, err := engine.lock(ctx, "digest"); !errors.Is(err, errGone) {
-		t.Errorf("lock = %v, want the cause of the context", err)
+	for range 10 {
+		if err := <-ended; !errors.Is(err, errGone) {
+			t.Errorf("compile = %v, want the cause of the context", err)
+		}
 	}
-	unlock()
-	again, err := engine.lock(t.Context(), "digest")
-	if err != nil {
-		t.Fatal(err)
+	done()
+	if err := compileInto(t.Context(), engine, command(nil), "again"); err != nil {
+		t.Error(err)
 	}
-	again()
 }
 
 func TestLoadErrors(t *testing.T) {
