@@ -38,10 +38,15 @@ import (
 const (
 	baseTime     = 4 * time.Second // of processor time
 	timePerMiB   = 6 * time.Second
-	mostTime     = 3 * time.Minute
 	baseMemory   = 512 << 20 // of address space, beyond what a new process has
 	memoryPerMiB = 64 << 20
-	mostMemory   = 5 << 28
+)
+
+// What a module is given at most if Config says nothing else. It is enough for Go's compiler, which has 31 MiB of code
+// and took 97 s and 1.2 GiB.
+const (
+	DefaultCompileTime         = 3 * time.Minute
+	DefaultCompileMemory int64 = 1280 << 20
 )
 
 // smallCode is the size of the code of a module in bytes that still counts as small.
@@ -95,10 +100,10 @@ func newCompiler(cfg Config) *compiler {
 		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory, logger: cfg.Logger, refused: map[string]refusal{},
 	}
 	if c.time <= 0 {
-		c.time = slowdown * mostTime
+		c.time = slowdown * DefaultCompileTime
 	}
 	if c.memory <= 0 {
-		c.memory = mostMemory
+		c.memory = DefaultCompileMemory
 	}
 	small := c.budget(smallCode).memory
 	c.turns = turns.New(turns.Config{Places: max(2, cfg.Guests/2), Room: 2*c.memory - small, Small: small})

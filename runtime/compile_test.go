@@ -378,7 +378,7 @@ func TestCompileBudget(t *testing.T) {
 	if audited.memory != 1088<<20 || audited.processor < slowdown*50*time.Second {
 		t.Errorf("8.4 MiB: %+v", audited)
 	}
-	if big.memory != mostMemory || big.processor != slowdown*mostTime {
+	if big.memory != DefaultCompileMemory || big.processor != slowdown*DefaultCompileTime {
 		t.Errorf("60 MiB: %+v", big)
 	}
 	c = newCompiler(Config{CompileMemory: 1 << 20, CompileTime: time.Millisecond})

@@ -91,6 +91,9 @@
 // and compiles nothing but how functions of each type are entered, which Caps.AllValues bounds. See
 // CompileChild.
 //
+// Owners of modules take turns at compiling, and at loading what is compiled. A module that waits holds no other turn,
+// and lies in a file.
+//
 // # Lines to the host
 //
 // Two lines of stderr speak to the host instead of a reader. Progress, from 0 to 1 and with a message

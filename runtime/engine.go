@@ -35,11 +35,12 @@ type Config struct {
 	// all memory.
 	Compiler []string
 	// CompileTime is the most processor time that a compile child may take, rounded up to seconds. A module is given
-	// 4 s and 6 s more for each MiB of its code, up to this. Default 0, which is 3 minutes.
+	// 4 s and 6 s more for each MiB of its code, up to this. Default 0, which is DefaultCompileTime.
 	CompileTime time.Duration
 	// CompileMemory is the most address space in bytes that a compile child may take beyond what a new process has. A
 	// module is given 512 MiB and 64 MiB more for each MiB of its code, up to this; all children together are given
-	// twice as much at most, and modules wait until theirs is free. Default 0, which is 1.25 GiB. Linux only.
+	// twice as much at most, and modules wait until theirs is free. Default 0, which is
+	// DefaultCompileMemory. Linux only.
 	CompileMemory int64
 	// Guests is how many guests compute at the same time; others wait for their turn. Default: one for each
 	// processor that Go uses.

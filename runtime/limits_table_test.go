@@ -238,8 +238,8 @@ func TestLimitsOfCompilation(t *testing.T) {
 	t.Parallel()
 	rows := limitRows(t, "Of its compilation")
 	ends := map[string]struct{ end, fallback string }{
-		"compile time":   {endTime, fmt.Sprintf("%s, and %s for each MiB of code, up to %s", baseTime, timePerMiB, mostTime)},
-		"compile memory": {endMemory, fmt.Sprintf("%s, and %s for each MiB of code, up to %s", units.FormatSize(baseMemory), units.FormatSize(memoryPerMiB), units.FormatSize(mostMemory))},
+		"compile time":   {endTime, fmt.Sprintf("%s, and %s for each MiB of code, up to %s", baseTime, timePerMiB, DefaultCompileTime)},
+		"compile memory": {endMemory, fmt.Sprintf("%s, and %s for each MiB of code, up to %s", units.FormatSize(baseMemory), units.FormatSize(memoryPerMiB), units.FormatSize(DefaultCompileMemory))},
 	}
 	sameNames(t, rows, ends)
 	const size = 64 << 10

@@ -1,13 +1,61 @@
 package main
 
 import (
+	"errors"
 	"os"
 	goruntime "runtime"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/units"
 )
+
+const (
+	compileTimeName   = "compile-time"
+	compileMemoryName = "compile-memory"
+)
+
+// engineFlags adds the settings of an engine.
+func engineFlags(flags *pflag.FlagSet) {
+	rungFlag(flags)
+	newPeriod(flags, new(time.Duration), compileTimeName, runtime.DefaultCompileTime,
+		"most processor time to compile a plugin in; one is given 4s, and 6s for each MiB of its code, up to this")
+	memory := compileMemory(runtime.DefaultCompileMemory)
+	flags.Var(&memory, compileMemoryName,
+		"most memory to compile a plugin in; one is given 512MiB, and 64MiB for each MiB of its code, up to this; all together twice this")
+}
+
+// engineConfig is what the flags say of an engine.
+func engineConfig(flags *pflag.FlagSet) (config runtime.Config, err error) {
+	if config.Rung, err = rungOf(flags); err != nil {
+		return config, err
+	}
+	flag := flags.Lookup(compileTimeName)
+	if config.CompileTime = time.Duration(*flag.Value.(*period)); config.CompileTime < time.Second {
+		return config, usagef("%s %q: use at least 1s", origin(flag), flag.Value)
+	}
+	config.CompileMemory = int64(*flags.Lookup(compileMemoryName).Value.(*compileMemory))
+	return config, nil
+}
+
+// compileMemory is a size that leaves the compiler enough to begin.
+type compileMemory int64
+
+func (m *compileMemory) Type() string   { return "size" }
+func (m *compileMemory) String() string { return units.FormatSize(int64(*m)) }
+
+func (m *compileMemory) Set(text string) error {
+	const least = 64 << 20
+	bytes, err := units.ParseSize(text)
+	if err != nil || bytes < least {
+		return errors.New("use a size of at least " + units.FormatSize(least) + ", like 1GiB")
+	}
+	*m = compileMemory(bytes)
+	return nil
+}
 
 // compileChild is the command of a process that a host starts to compile one plugin.
 const compileChild = "compiler"

@@ -86,7 +86,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err := n.connect(cmd, redisURL); err != nil {
 		return nil, err
 	}
-	rung, err := rungOf(cmd.Flags())
+	engineSettings, err := engineConfig(cmd.Flags())
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +98,9 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	}
 	crashes, end := watchCrashes(cmd, n.logger)
 	n.closers = append(n.closers, end)
-	engine, cache, err := newEngine(cmd.Context(), env, runtime.Config{
-		Crash: crashes, CacheDir: o.cache, Rung: rung, IdleUnload: orNone(o.idleUnload), Logger: n.logger,
-	})
+	engineSettings.Crash = crashes
+	engineSettings.CacheDir, engineSettings.IdleUnload, engineSettings.Logger = o.cache, orNone(o.idleUnload), n.logger
+	engine, cache, err := newEngine(cmd.Context(), env, engineSettings)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime"
 )
 
 func newPluginBuild(env environment) *cobra.Command {
@@ -203,7 +204,7 @@ func lacksManifest(ctx context.Context, env environment, file string) string {
 	if _, err := os.Stat(p.manifestPath); !errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
-	view, err := p.check(ctx, env, "")
+	view, err := p.check(ctx, env, runtime.Config{})
 	if err != nil {
 		return ""
 	}

@@ -44,7 +44,7 @@ func newPluginTest(env environment) *cobra.Command {
 			"Exit status: 0 all passed, 1 some failed, 2 there is no such file or no test, 3 a plugin is refused.",
 		Args: arguments(0, 1000),
 	}
-	rungFlag(cmd.Flags())
+	engineFlags(cmd.Flags())
 	services := newServiceOptions(cmd.Flags())
 	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
 	var timeout time.Duration
@@ -52,7 +52,7 @@ func newPluginTest(env environment) *cobra.Command {
 	output := outputFlag(cmd)
 	notSettings(cmd.Flags(), "update", "timeout")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		rung, err := rungOf(cmd.Flags())
+		config, err := engineConfig(cmd.Flags())
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func newPluginTest(env environment) *cobra.Command {
 		defer outside.close()
 		views := []caseView{}
 		for _, p := range tested {
-			of, err := p.test(cmd, env, rung, outside, caseOptions{*update, timeout})
+			of, err := p.test(cmd, env, config, outside, caseOptions{*update, timeout})
 			if err != nil {
 				return err
 			}
@@ -159,9 +159,9 @@ type caseOptions struct {
 }
 
 // test runs the plugin's tests.
-func (p *localPlugin) test(cmd *cobra.Command, env environment, rung runtime.Rung, outside *outside, options caseOptions) ([]caseView, error) {
+func (p *localPlugin) test(cmd *cobra.Command, env environment, config runtime.Config, outside *outside, options caseOptions) ([]caseView, error) {
 	ctx := cmd.Context()
-	l, err := p.open(cmd, env, rung, outside)
+	l, err := p.open(cmd, env, config, outside)
 	if err != nil {
 		return nil, err
 	}

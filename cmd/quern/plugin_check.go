@@ -70,7 +70,7 @@ func newPluginCheck(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	output := outputFlag(cmd)
-	rungFlag(cmd.Flags())
+	engineFlags(cmd.Flags())
 	var grants, tenant string
 	grantsOfTenantFlags(cmd.Flags(), &grants, &tenant)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -78,7 +78,7 @@ func newPluginCheck(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		forced, err := rungOf(cmd.Flags())
+		config, err := engineConfig(cmd.Flags())
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func newPluginCheck(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		view, err := p.check(cmd.Context(), env, forced)
+		view, err := p.check(cmd.Context(), env, config)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func newPluginCheck(env environment) *cobra.Command {
 }
 
 // check looks at the plugin as a host does when it loads one, and notes all that is wrong.
-func (p *localPlugin) check(ctx context.Context, env environment, rung runtime.Rung) (checkView, error) {
+func (p *localPlugin) check(ctx context.Context, env environment, config runtime.Config) (checkView, error) {
 	l := p.manifest.Limits.WithDefaults()
 	view := checkView{
 		File: p.path, Imports: []string{}, Exports: []string{}, Refusals: []refusalView{},
@@ -113,7 +113,7 @@ func (p *localPlugin) check(ctx context.Context, env environment, rung runtime.R
 	}
 	p.checkName()
 	if p.binary != nil {
-		if err := p.checkModule(ctx, env, rung, &view); err != nil {
+		if err := p.checkModule(ctx, env, config, &view); err != nil {
 			return view, err
 		}
 	}
@@ -140,8 +140,9 @@ func (p *localPlugin) checkName() {
 	}
 }
 
-func (p *localPlugin) checkModule(ctx context.Context, env environment, rung runtime.Rung, view *checkView) error {
-	engine, _, err := newEngine(ctx, env, runtime.Config{Rung: rung, Logger: hclog.NewNullLogger()})
+func (p *localPlugin) checkModule(ctx context.Context, env environment, config runtime.Config, view *checkView) error {
+	config.Logger = hclog.NewNullLogger()
+	engine, _, err := newEngine(ctx, env, config)
 	if err != nil {
 		return err
 	}

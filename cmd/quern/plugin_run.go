@@ -34,7 +34,7 @@ func newPluginRun(env environment) *cobra.Command {
 		Example: "  quern plugin run thumbnails.wasm < photo.jpg > thumb.jpg",
 		Args:    arguments(1, 1),
 	}
-	rungFlag(cmd.Flags())
+	engineFlags(cmd.Flags())
 	services := newServiceOptions(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := readPlugin(args[0])
@@ -44,7 +44,7 @@ func newPluginRun(env environment) *cobra.Command {
 		if err := p.refusal(nil); err != nil {
 			return err
 		}
-		rung, err := rungOf(cmd.Flags())
+		config, err := engineConfig(cmd.Flags())
 		if err != nil {
 			return err
 		}
@@ -58,15 +58,15 @@ func newPluginRun(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return p.run(cmd, env, rung, outside, parameters)
+		return p.run(cmd, env, config, outside, parameters)
 	}
 	return cmd
 }
 
 // run runs one task.
-func (p *localPlugin) run(cmd *cobra.Command, env environment, rung runtime.Rung, outside *outside, parameters []byte) error {
+func (p *localPlugin) run(cmd *cobra.Command, env environment, config runtime.Config, outside *outside, parameters []byte) error {
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	l, err := p.open(cmd, env, rung, outside)
+	l, err := p.open(cmd, env, config, outside)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ type loaded struct {
 }
 
 // open loads the plugin as a host does. What is wrong with it is the error.
-func (p *localPlugin) open(cmd *cobra.Command, env environment, rung runtime.Rung, outside *outside) (_ *loaded, err error) {
+func (p *localPlugin) open(cmd *cobra.Command, env environment, config runtime.Config, outside *outside) (_ *loaded, err error) {
 	ctx := cmd.Context()
 	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
 	l := &loaded{localPlugin: p, limits: plugins.NewTerms(&p.manifest, outside.grants, outside.tenant).Limits}
@@ -113,7 +113,8 @@ func (p *localPlugin) open(cmd *cobra.Command, env environment, rung runtime.Run
 			l.close(context.WithoutCancel(ctx))
 		}
 	}()
-	if l.engine, _, err = newEngine(ctx, env, runtime.Config{Rung: rung, Logger: logger}); err != nil {
+	config.Logger = logger
+	if l.engine, _, err = newEngine(ctx, env, config); err != nil {
 		return nil, err
 	}
 	logger.SetLevel(hclog.Warn) // from here on it is about the plugin: that its warm call failed, which no task's outcome tells

@@ -78,7 +78,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
 	grantsFlag(f, &o.grants)
 	newPeriod(f, &o.idleUnload, "idle-unload", 5*time.Minute, "how long a plugin may be idle until its code and instances are given back; 0s never")
-	rungFlag(f)
+	engineFlags(f)
 	f.Var(o.logLevel, "log-level", "trace, debug, info, warn or error")
 	f.Var(o.logFormat, "log-format", "text or json")
 	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")
