@@ -46,8 +46,8 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 	}
 }
 
-// Held is what modules take beyond what the calls under way may take by their limits, in bytes: machine code,
-// images, idle instances, and the call stacks of guests that run.
+// Held is what modules take beyond what the calls under way may take by their limits, in bytes: machine
+// code and what is kept of its modules, images, idle instances, and the call stacks of guests that run.
 func (e *Engine) Held() int64 {
 	h := e.Holdings()
 	return h.Code + h.Images + h.Instances + h.Stacks
@@ -55,7 +55,7 @@ func (e *Engine) Held() int64 {
 
 // Holdings are what Held is the sum of, and how many instances there are.
 type Holdings struct {
-	// Code, Images, Instances and Stacks are bytes: of machine code, of the images that instances begin with, at
+	// Code, Images, Instances and Stacks are bytes: of machine code and what is kept of its modules, of the images that instances begin with, at
 	// most, of what idle instances have beside them, and of the call stacks of guests that run.
 	Code, Images, Instances, Stacks int64
 	// Idle and Busy count the instances of calls that name a pool.

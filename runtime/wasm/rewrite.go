@@ -51,6 +51,8 @@ type Rewritten struct {
 	Charges int
 	// Code is the size of the code section in the file, in bytes.
 	Code int
+	// Entries are those of all sections but the code, and Elements those of all segments.
+	Entries, Elements int
 	// Locals are those of all functions, their parameters among them.
 	Locals int
 	// InstancePrice is what making an instance costs in fuel, of which no code of the module knows.
@@ -70,5 +72,11 @@ func Rewrite(file []byte, o Options) (*Rewritten, error) {
 		return d.out, err
 	}
 	d.out.Binary = d.encode(len(file))
+	d.out.Elements = d.references
+	for id, part := range d.parts {
+		if id != sectionCode {
+			d.out.Entries += part.count
+		}
+	}
 	return d.out, nil
 }
