@@ -89,10 +89,7 @@ func openDiskCache(ctx context.Context, dir, version string, compiler *compiler,
 		return nil, err
 	}
 	if !c.temporary {
-		if err := removeStages(c.dir); err != nil {
-			return nil, fmt.Errorf("open cache directory %q: %w", c.dir, err)
-		}
-		c.prune(time.Now())
+		c.tidy(ctx, time.Now())
 	}
 	cache, err := wazero.NewCompilationCacheWithDir(c.dir)
 	if err != nil {
@@ -192,8 +189,7 @@ func (c *diskCache) cached(ctx context.Context, m *code) (wazero.CompiledModule,
 // verify returns nil if the entry of a module is there and as it was written. Otherwise the entry is
 // gone when it returns.
 func (c *diskCache) verify(key string) error {
-	now := time.Now()
-	_ = os.Chtimes(c.sumFile(key), now, now) // used, as far as prune is concerned
+	c.touch(key, time.Now())
 	text, err := os.ReadFile(c.sumFile(key))
 	if err != nil {
 		return err
@@ -305,6 +301,9 @@ func (c *diskCache) compile(ctx context.Context, m *code, b budget) (err error) 
 	}
 	return os.Rename(staged, c.sumFile(m.key))
 }
+
+// touch notes that the entry of a module is used, if there is one.
+func (c *diskCache) touch(key string, now time.Time) { _ = os.Chtimes(c.sumFile(key), now, now) }
 
 func (c *diskCache) sumFile(key string) string { return filepath.Join(c.sums, key) }
 

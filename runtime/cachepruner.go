@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -16,8 +17,10 @@ const (
 	maxCached = 1 << 30 // bytes
 	// wazeroDirs matches the folders in which wazero keeps machine code, one for each version.
 	wazeroDirs = "wazero-*"
-	// minUnused is how long an entry is kept in any case: another process may be about to load it.
-	minUnused = time.Hour
+	// minUnused is how long an entry is kept in any case: another process may be about to load it, or serves it and
+	// says so every pruneInterval.
+	minUnused     = time.Hour
+	pruneInterval = minUnused / 2
 )
 
 // cached is an entry of the cache with its sum file, both by their paths in the cache.
@@ -27,38 +30,49 @@ type cached struct {
 	size       int64
 }
 
+// tidy removes what nobody needs from the cache: what processes have left behind that died while they compiled, and what
+// prune finds. What cannot be removed is logged. It stops when ctx ends.
+func (c *diskCache) tidy(ctx context.Context, now time.Time) {
+	removed, size, err := c.prune(ctx, now)
+	err = errors.Join(err, removeStages(c.dir))
+	if removed > 0 {
+		c.logger.Debug("compile cache pruned", "removed", removed, "size", size)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.logger.Warn("compile cache was not pruned entirely", "cache", c.dir, "error", err)
+	}
+}
+
 // prune removes from the cache, and from what other versions have left in it, the entries that have not been
-// used for long, and then the oldest until the rest is small enough. What cannot be removed is logged.
-func (c *diskCache) prune(now time.Time) {
-	found, err := c.list()
+// used for long, and then the oldest until the rest is small enough.
+func (c *diskCache) prune(ctx context.Context, now time.Time) (removed int, size int64, err error) {
+	found, err := c.list(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
 	slices.SortFunc(found, func(a, b cached) int { return a.used.Compare(b.used) })
-	total, removed := int64(0), 0
+	known := make(map[string]bool, len(found))
 	for _, entry := range found {
-		total += entry.size
+		size += entry.size
+		known[entry.entry] = true
 	}
 	for _, entry := range found {
 		unused := now.Sub(entry.used)
-		if unused < minUnused || unused < maxUnused && total <= maxCached {
+		if ctx.Err() != nil || unused < minUnused || unused < maxUnused && size <= maxCached {
 			break
 		}
 		if gone := errors.Join(c.remove(entry.sum), c.remove(entry.entry)); gone != nil {
 			err = errors.Join(err, gone)
 			continue
 		}
-		total -= entry.size
+		size -= entry.size
 		removed++
 	}
-	err = errors.Join(err, c.removeOrphans(found, now))
-	if removed > 0 {
-		c.logger.Debug("compile cache pruned", "removed", removed, "size", total)
-	}
-	if err != nil {
-		c.logger.Warn("compile cache was not pruned entirely", "cache", c.dir, "error", err)
-	}
+	return removed, size, errors.Join(err, c.removeOrphans(ctx, known, now))
 }
 
 // list finds the entries by their sum files. One whose sum file is damaged has no entry and no size.
-func (c *diskCache) list() ([]cached, error) {
+func (c *diskCache) list(ctx context.Context) ([]cached, error) {
 	files := os.DirFS(c.dir)
 	sums, err := fs.Glob(files, path.Join(sumsDir, "*", "*"))
 	if err != nil {
@@ -66,6 +80,9 @@ func (c *diskCache) list() ([]cached, error) {
 	}
 	var found []cached
 	for _, sum := range sums {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		info, err := fs.Stat(files, sum)
 		if err != nil || info.IsDir() {
 			continue // gone meanwhile, or none of ours
@@ -84,11 +101,14 @@ func (c *diskCache) list() ([]cached, error) {
 }
 
 // removeOrphans removes machine code without a sum file, and what wazero has not finished.
-func (c *diskCache) removeOrphans(found []cached, now time.Time) error {
+func (c *diskCache) removeOrphans(ctx context.Context, known map[string]bool, now time.Time) error {
 	files := os.DirFS(c.dir)
 	codes, err := fs.Glob(files, wazeroDirs+"/*")
 	for _, code := range codes {
-		if slices.ContainsFunc(found, func(entry cached) bool { return entry.entry == code }) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if known[code] {
 			continue
 		}
 		if info, gone := fs.Stat(files, code); gone == nil && !info.IsDir() && now.Sub(info.ModTime()) >= minUnused {

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +22,27 @@ func pruned(t *testing.T, entries map[string]struct {
 ) (left []string, log string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cache")
+	makeEntries(t, dir, entries)
+	_, buffer := setupCached(t, dir)
+	for _, path := range entriesOf(t, dir) {
+		name := filepath.Base(path)
+		left = append(left, name)
+		_, err := os.Stat(filepath.Join(dir, sumsDir, "v0-test", name))
+		if known := err == nil; known == strings.HasPrefix(name, "fresh") {
+			t.Errorf("%s has a sum file: %v", name, known)
+		}
+	}
+	slices.Sort(left)
+	return left, buffer.String()
+}
+
+// makeEntries puts entries into a cache.
+func makeEntries(t *testing.T, dir string, entries map[string]struct {
+	size   int64
+	unused time.Duration
+},
+) {
+	t.Helper()
 	now := time.Now()
 	for name, entry := range entries {
 		code := filepath.Join("wazero-v0-test", name)
@@ -51,17 +74,6 @@ func pruned(t *testing.T, entries map[string]struct {
 			removeFile(t, sum)
 		}
 	}
-	_, buffer := setupCached(t, dir)
-	for _, path := range entriesOf(t, dir) {
-		name := filepath.Base(path)
-		left = append(left, name)
-		_, err := os.Stat(filepath.Join(dir, sumsDir, "v0-test", name))
-		if known := err == nil; known == strings.HasPrefix(name, "fresh") {
-			t.Errorf("%s has a sum file: %v", name, known)
-		}
-	}
-	slices.Sort(left)
-	return left, buffer.String()
 }
 
 func TestCachePrune(t *testing.T) {
@@ -108,5 +120,56 @@ func TestCachePruneUse(t *testing.T) {
 	runsFrom(t, dir, binary)
 	if used := modified(t, sums[0]); time.Since(used) > time.Hour {
 		t.Errorf("used at %v", used)
+	}
+}
+
+// TestCachePruneWhileServing: the cache is pruned also while an engine runs. What it serves stays, however long ago it
+// was loaded, and what another process has used lately.
+func TestCachePruneWhileServing(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	dir := filepath.Join(t.TempDir(), "cache")
+	engine, log := setupCached(t, dir)
+	module := loadInto(t, engine, runtimetest.Echo(t))
+	served := filepath.Base(entriesOf(t, dir)[0])
+	old := time.Now().Add(-2 * maxUnused)
+	if err := os.Chtimes(engine.cache.sumFile(module.code.key), old, old); err != nil {
+		t.Fatal(err)
+	}
+	makeEntries(t, dir, map[string]struct {
+		size   int64
+		unused time.Duration
+	}{
+		"old": {1, maxUnused + day}, "large": {maxCached, day}, "used": {1, minUnused / 4}, "orphan": {1, 0},
+	})
+	left := func() (names []string) {
+		for _, path := range entriesOf(t, dir) {
+			names = append(names, filepath.Base(path))
+		}
+		slices.Sort(names)
+		return names
+	}
+	stale := filepath.Join(dir, stagePrefix+"dead")
+	if err := errors.Join(os.Mkdir(stale, ownerOnly), os.Chtimes(stale, old, old)); err != nil {
+		t.Fatal(err)
+	}
+	engine.tidy(t.Context(), time.Now())
+	if got := left(); len(got) != 5 {
+		t.Errorf("left before it is time: %v, want all", got)
+	}
+	engine.tidy(t.Context(), time.Now().Add(pruneInterval))
+	want := []string{served, "used"}
+	slices.Sort(want)
+	if got := left(); !slices.Equal(got, want) {
+		t.Errorf("left %v, want %v", got, want)
+	}
+	if _, err := os.Stat(stale); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what a dead process has left: %v, want it gone", err)
+	}
+	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
+		t.Errorf("output = %q", got)
+	}
+	if text := log.String(); strings.Count(text, "module compiled") != 1 || strings.Contains(text, "WARN") {
+		t.Errorf("log:\n%s", text)
 	}
 }

@@ -27,7 +27,7 @@ const initialize = "_initialize"
 type Config struct {
 	// CacheDir is where compiled modules are kept: executable code, so it is created with mode 0700
 	// and refused if anyone else may touch it. What was not used for 30 days, or is over 1 GiB, is removed
-	// when an engine opens it.
+	// when an engine opens it, and every half hour; what an engine serves is in use.
 	// Default "", which is a temporary folder that Close removes.
 	CacheDir string
 	// Compiler is the command line of a process that does nothing but call CompileChild: its program and its
@@ -97,6 +97,7 @@ type Engine struct {
 
 	mu        sync.Mutex
 	closed    bool
+	pruned    time.Time                // when the caches were
 	compiling map[string]chan struct{} // by key; whoever made the channel closes it
 	modules   map[*Module]struct{}
 }
@@ -116,6 +117,7 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		gate:      newGate(cfg.Guests),
 		started:   time.Now(),
 		crash:     cfg.Crash,
+		pruned:    time.Now(),
 		compiler:  newCompiler(cfg),
 		loads:     turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxLoading}),
 		version:   version,

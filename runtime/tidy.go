@@ -28,8 +28,17 @@ func (e *Engine) housekeep(ctx context.Context) {
 }
 
 // tidy closes instances that were not needed lately but one for each pool, and, of modules that were idle for
-// long, all instances, images and code.
+// long, all instances, images and code. From time to time it prunes the caches.
 func (e *Engine) tidy(ctx context.Context, now time.Time) {
+	e.mu.Lock()
+	due := now.Sub(e.pruned) >= pruneInterval
+	if due {
+		e.pruned = now
+	}
+	e.mu.Unlock()
+	if due {
+		e.prune(ctx, now)
+	}
 	unloaded := false
 	for _, m := range e.allModules() {
 		for _, p := range m.allPools() {
@@ -46,8 +55,24 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 	}
 }
 
-// Held is what modules take beyond what the calls under way may take by their limits, in bytes: machine
-// code and what is kept of its modules, images, idle instances, and the call stacks of guests that run.
+// prune removes from the caches what has not been used for long. What the engine serves is in use.
+func (e *Engine) prune(ctx context.Context, now time.Time) {
+	e.spareMu.Lock()
+	caches := []*diskCache{e.cache}
+	if e.spare != nil {
+		caches = append(caches, e.spare)
+	}
+	e.spareMu.Unlock()
+	for _, c := range caches {
+		for _, m := range e.allModules() {
+			c.touch(m.code.key, now)
+		}
+		c.tidy(ctx, now)
+	}
+}
+
+// Held is what modules take beyond what the calls under way may take by their limits, in bytes: machine code
+// and what is kept of its modules, images, idle instances, and the call stacks of guests that run.
 func (e *Engine) Held() int64 {
 	h := e.Holdings()
 	return h.Code + h.Images + h.Instances + h.Stacks
@@ -55,8 +80,9 @@ func (e *Engine) Held() int64 {
 
 // Holdings are what Held is the sum of, and how many instances there are.
 type Holdings struct {
-	// Code, Images, Instances and Stacks are bytes: of machine code and what is kept of its modules, of the images that instances begin with, at
-	// most, of what idle instances have beside them, and of the call stacks of guests that run.
+	// Code, Images, Instances and Stacks are bytes: of machine code and what is kept of its modules, of the images
+	// that instances begin with, at most, of what idle instances have beside them, and of the call stacks of guests
+	// that run.
 	Code, Images, Instances, Stacks int64
 	// Idle and Busy count the instances of calls that name a pool.
 	Idle, Busy int

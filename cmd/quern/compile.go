@@ -34,8 +34,8 @@ func engineConfig(flags *pflag.FlagSet) (config runtime.Config, err error) {
 		return config, err
 	}
 	flag := flags.Lookup(compileTimeName)
-	if config.CompileTime = time.Duration(*flag.Value.(*period)); config.CompileTime < time.Second {
-		return config, usagef("%s %q: use at least 1s", origin(flag), flag.Value)
+	if config.CompileTime = time.Duration(*flag.Value.(*period)); config.CompileTime < time.Second || config.CompileTime > 30*time.Minute {
+		return config, usagef("%s %q: use 1s to 30m", origin(flag), flag.Value)
 	}
 	config.CompileMemory = int64(*flags.Lookup(compileMemoryName).Value.(*compileMemory))
 	return config, nil

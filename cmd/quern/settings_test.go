@@ -139,7 +139,7 @@ func TestSettingsErrors(t *testing.T) {
 		"FileDuration":  {file: "lease: 10\n", want: `FILE: lease "10": use a duration like 500ms, 10s, 1h30m or 7d`},
 		"FileIdle":      {file: "idle-unload: never\n", want: `FILE: idle-unload "never": use a duration like 500ms, 10s, 1h30m or 7d`},
 		"FileCompile":   {file: "compile-memory: 1MiB\n", want: `FILE: compile-memory "1MiB": use a size of at least 64MiB, like 1GiB`},
-		"EnvCompile":    {env: map[string]string{"QUERN_COMPILE_TIME": "10ms"}, want: `QUERN_COMPILE_TIME "10ms": use at least 1s`},
+		"EnvCompile":    {env: map[string]string{"QUERN_COMPILE_TIME": "10ms"}, want: `QUERN_COMPILE_TIME "10ms": use 1s to 30m`},
 		"FileLeast":     {file: "poll: 1ms\n", want: `FILE: poll "1ms": use at least 10ms`},
 		"FileList":      {file: "http: [a, b]\n", want: `FILE: http "[a b]": use one value`},
 		"FileMap":       {file: "queues: {mail: yes}\n", want: `FILE: queues "map[mail:yes]": use a value, or a list where there may be several`},
