@@ -32,8 +32,8 @@
 //
 // Times and sizes only tell whether a file needs to be read again; one that changed within the last two
 // seconds is read again in any case, since the clock of a file system may tick as coarsely as that. A
-// new version is read, compiled and checked aside, tenants taking turns at reading and at compiling, then the table is swapped. Tasks that began on the
-// old one end on it. Plugins of the same bytes share one compiled module; those whose manifests and files
+// new version is read, compiled and checked aside, tenants taking turns at reading and at compiling; then
+// the table is swapped. Tasks that began on the old one end on it. Plugins of the same bytes share one compiled module; those whose manifests and files
 // are the same as well share its instances, each tenant's apart. The instances of a version go when the last
 // such version is released.
 //

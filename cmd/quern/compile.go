@@ -34,11 +34,12 @@ func engineConfig(flags *pflag.FlagSet) (config runtime.Config, err error) {
 		return config, err
 	}
 	flag := flags.Lookup(compileTimeName)
-	if config.CompileTime = time.Duration(*flag.Value.(*period)); config.CompileTime < time.Second || config.CompileTime > 30*time.Minute {
+	config.CompileTime, err = parseDuration(flag.Value.String())
+	if err != nil || config.CompileTime < time.Second || config.CompileTime > 30*time.Minute {
 		return config, usagef("%s %q: use 1s to 30m", origin(flag), flag.Value)
 	}
-	config.CompileMemory = int64(*flags.Lookup(compileMemoryName).Value.(*compileMemory))
-	return config, nil
+	config.CompileMemory, err = units.ParseSize(flags.Lookup(compileMemoryName).Value.String())
+	return config, err
 }
 
 // compileMemory is a size that leaves the compiler enough to begin.
