@@ -29,7 +29,7 @@ type Config struct {
 	// Poll is how often idle queues are looked at, ± 20 % (default 5 s).
 	Poll time.Duration
 	// MaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest says
-	// otherwise (default 3).
+	// fewer (default 3).
 	MaxCrashes int
 	// MaxQueues bounds the queues of a tenant to which its handlers add by enqueueing, and those of which metrics tell
 	// beside the ones that are served (default 1,000).

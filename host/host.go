@@ -277,6 +277,21 @@ func (h *Host) Ready() error {
 	return nil
 }
 
+// quarantined tells whether the version that serves a queue here is among those that are quarantined.
+func (h *Host) quarantined(tenant, name string, quarantines []queue.Quarantine) bool {
+	if len(quarantines) == 0 {
+		return false
+	}
+	version := h.directory.Acquire(tenant, name)
+	if version == nil {
+		return false
+	}
+	defer version.Release()
+	return slices.ContainsFunc(quarantines, func(q queue.Quarantine) bool {
+		return q.Plugin == version.Name && q.Digest == version.Digest
+	})
+}
+
 // queueSamples reads every queue of every tenant, for the metrics.
 func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) {
 	var samples []metrics.QueueSample
@@ -287,6 +302,10 @@ func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) 
 		}
 		names := h.sampled(client.Tenant(), queues)
 		stats, err := client.Stats(ctx, names...)
+		if err != nil {
+			return nil, err
+		}
+		quarantines, err := client.Quarantines(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -301,6 +320,7 @@ func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) 
 			samples = append(samples, metrics.QueueSample{
 				Tenant: client.Tenant(), Queue: names[i], Depth: depth,
 				OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
+				Quarantined: h.quarantined(client.Tenant(), names[i], quarantines),
 			})
 		}
 	}

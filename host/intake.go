@@ -94,6 +94,7 @@ func (in *intake) reserve(ctx context.Context, s *session, grants []*grant) {
 			continue
 		}
 		s.succeeded(opReserve, wants[i].Queue)
+		s.quarantine(&wants[i], batch.Quarantined)
 		if !batch.NextETA.IsZero() {
 			s.due.at(batch.NextETA, batch.Clock)
 		}

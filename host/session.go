@@ -54,6 +54,8 @@ type session struct {
 	refused    map[string]bool // queues that Redis did not let it listen to
 	// known are the tenant's queues: those of the last look at Redis, and what its tasks have enqueued to since.
 	known map[string]bool
+	// quarantined are the queues whose plugin's version, which is named, was quarantined when they were last reserved from.
+	quarantined map[string]string
 }
 
 func newSession(tenant string, client *queue.Client, h *Host) *session {
@@ -65,7 +67,8 @@ func newSession(tenant string, client *queue.Client, h *Host) *session {
 		steady:  &steadiness{lease: client.Lease()},
 		changed: make(chan struct{}, 1), told: make(chan struct{}, 1), marked: make(chan struct{}, 1),
 		tasks: make(map[string]*task), registered: make(map[string]bool), refused: make(map[string]bool),
-		known: make(map[string]bool),
+		known:       make(map[string]bool),
+		quarantined: make(map[string]string),
 	}
 	s.settler = newSettler(s)
 	s.due, s.recovery = newDue(s), newRecovery(s)
@@ -303,6 +306,24 @@ func (s *session) sweepQueue(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// quarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
+func (s *session) quarantine(want *queue.Want, is bool) {
+	s.mu.Lock()
+	before := s.quarantined[want.Queue]
+	delete(s.quarantined, want.Queue)
+	if is {
+		s.quarantined[want.Queue] = want.Digest
+	}
+	s.mu.Unlock()
+	switch {
+	case is && before != want.Digest:
+		s.logger.Error("plugin is quarantined: tasks of this version ended several hosts, the others wait; replace it, or see `quern plugin release`",
+			"queue", want.Queue, "plugin", want.Plugin, "digest", want.Digest)
+	case !is && before != "":
+		s.logger.Info("plugin is not quarantined any more", "queue", want.Queue, "plugin", want.Plugin, "digest", want.Digest)
+	}
 }
 
 // reachable tells whether the session stands and Redis served its last calls.

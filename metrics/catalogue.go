@@ -24,6 +24,7 @@ const (
 	queueDepth = iota
 	queueOldestPendingAge
 	queueListeners
+	queueQuarantined
 
 	tasks
 	tasksDropped
@@ -67,6 +68,11 @@ var catalogue = [...]family{
 		"quern_queue_listeners", gauge, "",
 		[]string{"tenant", "queue"},
 		"Listeners of the queue, Quern's hosts and others.",
+	},
+	queueQuarantined: {
+		"quern_queue_quarantined", gauge, "",
+		[]string{"tenant", "queue"},
+		"1 while the plugin version that serves the queue here is quarantined, because its tasks ended several hosts.",
 	},
 
 	tasks: {

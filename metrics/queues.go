@@ -31,14 +31,16 @@ type QueueSample struct {
 	// OldestPendingAge is 0 when nothing is pending.
 	OldestPendingAge time.Duration
 	Listeners        int64
+	// Quarantined says that the version of the plugin that serves the queue here is quarantined.
+	Quarantined bool
 }
 
 type pair struct{ tenant, queue string }
 
 // queueCollector makes the gauges of queues at the scrape.
 type queueCollector struct {
-	depth, age, listeners *prometheus.Desc
-	failed                func() // counts a look that failed
+	depth, age, listeners, quarantined *prometheus.Desc
+	failed                             func() // counts a look that failed
 
 	mu     sync.Mutex // guards all below
 	source func(context.Context) ([]QueueSample, error)
@@ -59,9 +61,9 @@ func newQueueCollector(failed func()) *queueCollector {
 	return &queueCollector{
 		depth:     desc(queueDepth),
 		age:       desc(queueOldestPendingAge),
-		listeners: desc(queueListeners),
-		failed:    failed,
-		served:    map[pair]struct{}{},
+		listeners: desc(queueListeners), quarantined: desc(queueQuarantined),
+		failed: failed,
+		served: map[pair]struct{}{},
 	}
 }
 
@@ -88,6 +90,7 @@ func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.depth
 	ch <- c.age
 	ch <- c.listeners
+	ch <- c.quarantined
 }
 
 // Collect is part of prometheus.Collector.
@@ -103,6 +106,11 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(c.age, max(0, s.OldestPendingAge).Seconds())
 		gauge(c.listeners, float64(s.Listeners))
+		quarantined := 0.0
+		if s.Quarantined {
+			quarantined = 1
+		}
+		gauge(c.quarantined, quarantined)
 	}
 }
 

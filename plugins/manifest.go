@@ -33,7 +33,8 @@ type Manifest struct {
 	// OnCrash says what becomes of a task whose host died: CrashRerun or CrashFail. Default "": the
 	// manifest does not say.
 	OnCrash string
-	// MaxCrashes is how many hosts may die over a task before it fails. Default 0: the host's own bound.
+	// MaxCrashes is how many hosts may die over a task before it fails, if that is less than the host's own bound
+	// (default 0: that).
 	MaxCrashes int
 	// Dead is the queue that gets the tasks that failed for good; none of the plugin's own. Default "",
 	// which is none.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,7 +91,8 @@ func TestGoldenFinishedTasks(t *testing.T) {
 
 func TestGoldenPluginLs(t *testing.T) {
 	t.Parallel()
-	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+	server := queuetest.Start(t)
+	s := &transcript{user: newUser(t, server.URL())}
 	s.env["QUERN_RUNG"] = "new" // that of every system
 	plugins := folder(t, map[string][]byte{"mail": runtimetest.Echo(t), "page": []byte("<html>")})
 	write(t, filepath.Join(plugins, "mail.yaml"), "name: mail\nversion: 1.4.0\nqueues: [mail, mail.bulk]\n")
@@ -101,6 +104,15 @@ func TestGoldenPluginLs(t *testing.T) {
 	})
 	s.run("plugin", "ls")
 	s.run("plugin", "ls", "-o", "json")
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(runtimetest.Echo(t)))
+	crashes := "4102444800 a~00000001_1 1.0 b~00000002_1 2.0 c~00000003_1 3.0" // until 2100
+	if err := server.Client(t).HSet(t.Context(), "blueque_crashes", "mail "+digest, crashes).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.run("plugin", "ls")
+	s.run("plugin", "release", "page")
+	s.run("plugin", "release", digest[:shortDigest])
+	s.run("plugin", "release", "mail")
 	golden(t, "plugin-ls", strings.ReplaceAll(s.String(), plugins, "DIR"))
 }
 

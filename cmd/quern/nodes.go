@@ -155,7 +155,7 @@ func newNodeReclaim(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	output := outputFlag(cmd)
-	maxCrashes := cmd.Flags().Int("max-crashes", queue.DefaultMaxCrashes, "hosts that a task may lose before it fails, unless its manifest says otherwise")
+	maxCrashes := cmd.Flags().Int("max-crashes", queue.DefaultMaxCrashes, "hosts that a task may lose before it fails, unless its manifest says fewer")
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
 		if *maxCrashes < 1 {
 			return usagef("--max-crashes %d: use 1 or more", *maxCrashes)

@@ -20,9 +20,9 @@ import (
 )
 
 func newPlugin(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "plugin", Short: "Make, build, check, test, run and list plugins", Args: onlyCommands, RunE: needsCommand}
+	cmd := &cobra.Command{Use: "plugin", Short: "Make, build, check, test, run, list and release plugins", Args: onlyCommands, RunE: needsCommand}
 	cmd.AddCommand(
-		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env), newPluginRun(env), newPluginSchema(), newPluginLs(env),
+		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env), newPluginRun(env), newPluginSchema(), newPluginLs(env), newPluginRelease(env),
 	)
 	return cmd
 }
@@ -135,6 +135,9 @@ type pluginView struct {
 	Nodes   []string          `json:"nodes"`
 }
 
+// shortDigest is how much of a digest people are shown: sha256: and twelve digits.
+const shortDigest = 19
+
 func newPluginLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "List the plugins of live hosts, and what they refuse", Args: arguments(0, 0)}
 	clientFlags(cmd)
@@ -150,8 +153,8 @@ func newPluginLs(env environment) *cobra.Command {
 		rows := make([][]string, len(views))
 		for i, v := range views {
 			digest := v.Digest
-			if len(digest) > 19 {
-				digest = digest[:19] // sha256: and twelve digits
+			if len(digest) > shortDigest {
+				digest = digest[:shortDigest]
 			}
 			rows[i] = []string{
 				v.Tenant, v.Plugin, v.Version, digest, strings.Join(v.Queues, ","), v.State, v.Rung, fmt.Sprint(len(v.Nodes)), escape(v.Error),
@@ -194,6 +197,9 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 			}
 			views[i].Nodes = append(views[i].Nodes, node.ID)
 		}
+	}
+	if err := markQuarantined(ctx, client, views); err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(views, func(a, b pluginView) int {
 		return strings.Compare(a.Tenant+"\x00"+a.Plugin+"\x00"+a.State, b.Tenant+"\x00"+b.Plugin+"\x00"+b.State)

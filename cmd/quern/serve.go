@@ -68,7 +68,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.IntVar(&o.maxQueues, "max-queues", 1000, "most queues that the plugins of a tenant serve, all together; once it has as many, its handlers enqueue to no new one")
 	o.maxAttempts = 1
 	f.Var((*attempts)(&o.maxAttempts), "max-attempts", "how many attempts a task has for which neither its producer nor its manifest says, or unlimited")
-	f.IntVar(&o.maxCrashes, "max-crashes", queue.DefaultMaxCrashes, "how many hosts a task may lose before it fails, unless its manifest says otherwise")
+	f.IntVar(&o.maxCrashes, "max-crashes", queue.DefaultMaxCrashes, "how many hosts a task may lose before it fails, unless its manifest says fewer")
 	newPeriod(f, &o.keep, "keep", 7*24*time.Hour, "how long finished tasks are kept; 0s for ever")
 	f.IntVar(&o.keepTasks, "keep-tasks", 100_000, "how many complete tasks of a queue are kept, and how many failed ones; 0 for all")
 	f.BoolVar(&o.foreign, "purge-foreign", false, "forget also finished tasks that clients other than Quern's enqueued: they may want to read them")

@@ -51,6 +51,7 @@
 //	NS_expiry_Q               zset  IDs by when they expire; one entry a task with max_age or deadline
 //	NS_unique_Q_H             string the task that holds a uniqueness; lives as long as that
 //	NS_paused                 set   queues that hosts leave alone; at most one entry a queue
+//	NS_crashes                hash  plugin versions by the listeners that died over them; lives a day
 //	NS_limits                 hash  queues by their greatest length; at most one field a queue
 //	NS_bytes_ID               hash  checkpoint, parameters and result that are not UTF-8; deleted with the task
 //	NS_log_ID                 list  the last 1,000 lines and 64 KiB; deleted with the task

@@ -44,6 +44,7 @@ func (k keys) duty(name string) string     { return k.key("duty", name) }
 func (k keys) version() string             { return k.key("version") }
 func (k keys) control() string             { return k.key("control") }
 func (k keys) limits() string              { return k.key("limits") }
+func (k keys) crashes() string             { return k.key("crashes") }
 func (k keys) level(priority, queue string) string {
 	return k.key("pending", priority, queue)
 }
@@ -63,6 +64,7 @@ var luaNames = func() string {
 		{"PAUSED", k.paused()},
 		{"CONTROL", k.control()},
 		{"LIMITS", k.limits()},
+		{"CRASHES", k.crashes()},
 		{"PENDING_", k.pending("")},
 		{"STARTED_", k.started("")},
 		{"COMPLETE_", k.complete("")},

@@ -157,7 +157,7 @@ type Want struct {
 // Terms are what a plugin's manifest says about the end of its tasks.
 type Terms struct {
 	// NoRerun fails a task whose host dies while it runs; else it runs again, until it has lost
-	// MaxCrashes hosts (0: as the reclaiming host is set).
+	// MaxCrashes hosts, or as many as the reclaiming host is set to if that is less (0: as that is set).
 	NoRerun    bool
 	MaxCrashes int
 	// Dead is the queue that gets a dead letter of a task that failed for good ("": none).
@@ -217,6 +217,8 @@ type Batch struct {
 	// Dropped counts IDs without a task, or of a task that is finished or held already; Passed those
 	// that were taken from the list and not reserved, because they expired or wait for another listener.
 	Dropped, Passed int
+	// Quarantined says that nothing was reserved because the version that would run it is quarantined.
+	Quarantined bool
 	// Clock is Redis's time of the reserve, and NextETA when the queue's next scheduled task is due
 	// (zero: none); both are zero from Adopt.
 	Clock, NextETA time.Time
@@ -314,12 +316,12 @@ func newBatch(r reply) Batch {
 		return Batch{Err: errors.New("unexpected answer of a script")}
 	}
 	header := asList(rows[0])
-	if len(header) < 4 {
+	if len(header) < 5 {
 		return Batch{Err: errors.New("unexpected answer of a script")}
 	}
 	batch := Batch{
 		Dropped: int(asInt(header[0])), Passed: int(asInt(header[3])), Clock: parseSeconds(asString(header[1])), NextETA: parseETA(asString(header[2])),
-		Tasks: make([]Reservation, 0, len(rows)-1),
+		Quarantined: asInt(header[4]) == 1, Tasks: make([]Reservation, 0, len(rows)-1),
 	}
 	for _, row := range rows[1:] {
 		f := asList(row)

@@ -122,7 +122,8 @@ func TestCrashesAreCounted(t *testing.T) {
 	}{
 		{"default", Terms{}, 0, []Status{Pending, Scheduled, Failed}, []int{0, 1, 0}},
 		{"the host's", Terms{}, 2, []Status{Pending, Failed}, []int{0, 0}},
-		{"the manifest's", Terms{MaxCrashes: 5}, 2, []Status{Pending, Scheduled, Scheduled, Scheduled, Failed}, []int{0, 1, 2, 4, 0}},
+		{"the host's is less", Terms{MaxCrashes: 1_000_000}, 5, []Status{Pending, Scheduled, Scheduled, Scheduled, Failed}, []int{0, 1, 2, 4, 0}},
+		{"the manifest's is less", Terms{MaxCrashes: 2}, 5, []Status{Pending, Failed}, []int{0, 0}},
 		{"once", Terms{MaxCrashes: 1}, 0, []Status{Failed}, []int{0}},
 		{"must not run twice", Terms{NoRerun: true, MaxCrashes: 9}, 0, []Status{Failed}, []int{0}},
 	} {
@@ -182,8 +183,9 @@ func TestTheLongestPauseAfterACrash(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{})
 		w.rdb.HSet(w.ctx, w.keys.task(id), "crashes", 50)
 		node := w.node(t, "q")
-		node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true, Terms: Terms{MaxCrashes: 1000}}})
-		w.reclaimFrom(t, node)
+		node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true}})
+		w.die(t, node)
+		must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 1000))
 		if task := w.task(t, id); task.ETA.Sub(task.Updated) != time.Minute {
 			t.Errorf("%+v", task)
 		}

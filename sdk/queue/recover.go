@@ -12,7 +12,7 @@ import (
 )
 
 // DefaultMaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest
-// says otherwise.
+// says fewer.
 const DefaultMaxCrashes = 3
 
 // reclaimTasks is how many tasks one block of a reclaim moves.
@@ -116,8 +116,8 @@ func passReplies(err error) error {
 }
 
 // Reclaim takes all tasks from a Quern listener whose lease is over, block by block, and forgets it.
-// What had started counts a crash, and fails after maxCrashes (0: DefaultMaxCrashes) unless its
-// manifest said otherwise. Several may do it at once, and any may die half-way: another one goes on.
+// What had started counts a crash, and fails after maxCrashes (0: DefaultMaxCrashes), or fewer if its
+// manifest said so. Several may do it at once, and any may die half-way: another one goes on.
 // ErrStatus while the lease runs.
 //
 // After an outage of Redis every lease is over. So whoever calls this by itself has renewed its own
@@ -193,7 +193,7 @@ func (c *Client) reclaimQueue(ctx context.Context, listener, queue string, maxCr
 		value, err := c.eval(ctx, call{
 			script: reclaimScript,
 			keys:   []string{c.keys.reserved(queue, listener)},
-			args:   []any{c.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1")},
+			args:   []any{c.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1"), (c.config.Lease / 2).Seconds()},
 		})
 		if err != nil {
 			return total, fmt.Errorf("reclaim tasks of %q from %s: %w", queue, listener, err)

@@ -7,7 +7,7 @@
 --         6 most bytes together  7 plugin  8 digest of the plugin (both only with a process ID)
 --         9 number of further values, then these: field, value, ... of what the manifest decides
 --         then the IDs
--- RETURNS {{dropped, clock, "", 0}, what reserve answers of a task, ...}
+-- RETURNS {{dropped, clock, "", 0, 0}, what reserve answers of a task, ...}
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set')
 if bad then return bad end
@@ -40,5 +40,5 @@ for i = 10 + extra, #ARGV do
     out[#out + 1] = row
   end
 end
-out[1] = { dropped, clock, '', 0 }
+out[1] = { dropped, clock, '', 0, 0 }
 return out

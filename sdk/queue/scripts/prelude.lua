@@ -264,7 +264,7 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   local expires = moment(h[3])
   if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end -- expire passes over what runs
   redis.call('HDEL', key, 'node', 'pid', 'result', 'error', 'reason', 'reserved_at', 'started_at', 'progress', 'message',
-    'reclaimed_node')
+    'reclaimed_node', 'plugin', 'digest')
   if tonumber(delay) > 0 then
     local eta = after(clock, delay)
     redis.call('HSET', key, 'status', 'scheduled', 'eta', eta, 'updated', clock, ...)

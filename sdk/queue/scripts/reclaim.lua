@@ -3,8 +3,9 @@
 -- front the first time, after a pause later, and failed at the limit or if it must not run twice.
 -- When the list is empty the listener leaves the queue's listeners.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 crashes at which a task fails that
---         names no number itself  6 "1" for a listener without a lease, which somebody says is dead
+-- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 crashes at which a task fails, unless
+--         it names a smaller number itself  6 "1" for a listener without a lease, which somebody says is
+--         dead  7 seconds within which listeners died together
 -- RETURNS 'alive' if it is not, or {tasks left, to the front, scheduled, failed, dropped}
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
@@ -18,10 +19,40 @@ if not lease and ARGV[6] ~= '1' and not string.find(listener, '~%x%x%x%x%x%x%x%x
 local clock = now(ARGV[1])
 local front, later, failed, dropped = 0, 0, 0, 0
 
--- crash(id, h): a task whose host died while it ran.
+-- blame(id, version): notes that this listener, and the one that the task's last run ended, died over a
+-- version of a plugin. The third within an hour quarantines it for a day. Listeners that died together
+-- count as one: that may have been the power.
+local function blame(id, version)
+  local value = redis.pcall('HGET', CRASHES, version)
+  if type(value) ~= 'string' then
+    if redis.call('TYPE', CRASHES)['ok'] == 'hash' and redis.call('HLEN', CRASHES) >= 1000 then return end
+    value = '0'
+  end
+  if tonumber(string.match(value, '^%S+')) > tonumber(clock) then return end -- it is quarantined already
+  local deaths = {}
+  local function add(who, at)
+    for _, death in ipairs(deaths) do
+      if death.who == who or math.abs(death.at - tonumber(at)) < tonumber(ARGV[7]) then return end
+    end
+    if tonumber(at) > tonumber(clock) - 3600 then deaths[#deaths + 1] = { who = who, at = tonumber(at), text = who .. ' ' .. at } end
+  end
+  for who, at in string.gmatch(value, ' (%S+) ([%d.]+)') do add(who, at) end
+  local last = redis.pcall('LINDEX', ATTEMPTS_ .. id, -1)
+  local at, who, ran = string.match(type(last) == 'string' and last or '', '^%S+ %S+ ([%d.]+) (%S+) (%S+ %S+) crashed ')
+  if ran == version then add(who, at) end
+  add(listener, clock)
+  local words = { #deaths >= 3 and after(clock, 86400) or '0' }
+  for _, death in ipairs(deaths) do words[#words + 1] = death.text end
+  redis.pcall('HSET', CRASHES, version, table.concat(words, ' '))
+  redis.pcall('EXPIRE', CRASHES, 86400)
+end
+
+-- crash(id, h): a task whose host died while it ran. Its version is to blame if the task ended a host
+-- before, or may end only one: what merely runs beside such a task hardly ever meets it twice.
 local function crash(id, h)
   local crashes = count(TASK_ .. id, 'crashes')
-  local most = tonumber(h[4] or '') or tonumber(ARGV[5])
+  local most = math.min(tonumber(h[4] or '') or tonumber(ARGV[5]), tonumber(ARGV[5]))
+  if h[7] and h[8] and ARGV[6] ~= '1' and (crashes > 1 or h[5] == 'fail' or most == 1) then blame(id, h[7] .. ' ' .. h[8]) end
   if not h[6] and (h[5] == 'fail' or crashes >= most) then
     local why = h[5] == 'fail' and 'its host died while it ran, and it must not run twice' or
       'its host died while it ran, ' .. crashes .. ' times'
@@ -43,7 +74,8 @@ end
 for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[4]) - 1)) do
   redis.call('LREM', KEYS[1], 1, id)
   local key = TASK_ .. id
-  local h = redis.pcall('HMGET', key, 'status', 'node', 'pid', 'max_crashes', 'on_crash', 'cancel')
+  local h = redis.pcall('HMGET', key, 'status', 'node', 'pid', 'max_crashes', 'on_crash', 'cancel', 'plugin',
+    'digest')
   local status = not h.err and h[1]
   local ran = not h.err and h[3] and redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. h[3] .. ' ' .. id) == 1
   if h.err or not status and redis.call('EXISTS', key) == 0 or status == 'complete' or status == 'failed' or

@@ -1,6 +1,6 @@
 -- Reserves tasks of one queue for a listener, and starts them at once when a process ID is given
--- (for slots that are free): those of the highest priority first. Skips a paused queue, and leaves
--- what is more than the plugin may run in the fleet. An ID whose task is missing, damaged, finished
+-- (for slots that are free): those of the highest priority first. Skips a paused queue and takes nothing
+-- for a version of a plugin that is quarantined, and leaves what is more than the plugin may run in the fleet. An ID whose task is missing, damaged, finished
 -- or held already is dropped and counted; a task that is past its time fails.
 -- KEYS    1 pending  2 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 process ID or ""
@@ -9,7 +9,7 @@
 --         10 longest age in seconds of a task that names none itself, or ""
 --         11 most tasks that may run in the fleet, or "", in 12 these queues together, by spaces
 --         then field, value, ... of what the manifest decides (only with a process ID)
--- RETURNS {{dropped, clock, eta of the next scheduled task or "", failed or put off}, {id, run, created, eta, attempts,
+-- RETURNS {{dropped, clock, eta of the next scheduled task or "", failed or put off, 1 if the version is quarantined}, {id, run, created, eta, attempts,
 --         max_attempts, retry, expires, reschedules, rejects, timeout, deadline, max_age, size of
 --         parameters, parameters or nil if too large}, ...}; the error LEASELOST if the listener is not known (any more)
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
@@ -25,7 +25,9 @@ end
 
 local clock = now(ARGV[1])
 local eta = redis.call('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
-if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0 } } end
+if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0, 0 } } end
+local crashes = pid ~= '' and redis.pcall('HGET', CRASHES, ARGV[8] .. ' ' .. ARGV[9])
+if type(crashes) == 'string' and tonumber(string.match(crashes, '^%S+')) > tonumber(clock) then return { { 0, clock, eta, 0, 1 } } end
 local wanted = tonumber(ARGV[4])
 if ARGV[11] ~= '' then
   local free = tonumber(ARGV[11])
@@ -119,5 +121,5 @@ for _, list in ipairs(pendinglists(queue)) do
     take(id)
   end
 end
-out[1] = { dropped, clock, eta, looked - dropped - (#out - 1) }
+out[1] = { dropped, clock, eta, looked - dropped - (#out - 1), 0 }
 return out

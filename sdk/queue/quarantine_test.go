@@ -1,0 +1,163 @@
+package queue
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// dieOver ends a new node that runs what waits, as a plugin's version p sha256:0, and reclaims from it at a
+// second of the test's clock.
+func (w *world) dieOver(t testing.TB, second float64, terms Terms) (node *Node) {
+	t.Helper()
+	w.at(second - 5)
+	must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+	node = w.node(t, "q")
+	batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 10, Start: true, Plugin: "p", Digest: "sha256:0", Terms: terms}})[0]
+	if batch.Err != nil || len(batch.Tasks) == 0 {
+		t.Fatalf("reserved %+v", batch)
+	}
+	w.die(t, node)
+	w.at(second)
+	must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+	return node
+}
+
+// quarantined tells whether a host gets nothing for a version of the plugin p.
+func (w *world) quarantined(t testing.TB, digest string) bool {
+	t.Helper()
+	node := w.node(t, "q")
+	batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: digest}})[0]
+	if batch.Err != nil || batch.Quarantined != (len(batch.Tasks) == 0) {
+		t.Fatalf("reserved %+v", batch)
+	}
+	for _, task := range batch.Tasks {
+		if errs, err := node.Release(w.ctx, "q", []Hold{{ID: task.ID, Run: task.Run}}); err != nil || errs[0] != nil {
+			t.Fatal(errs, err)
+		}
+	}
+	return batch.Quarantined
+}
+
+// completeAll completes what waits, by a worker without a plugin.
+func (w *world) completeAll(t testing.TB) {
+	t.Helper()
+	node := w.node(t, "q")
+	for _, task := range node.Reserve(w.ctx, []Want{{Queue: "q", Count: 10}})[0].Tasks {
+		w.settle(t, node, "q", Settlement{Hold: Hold{ID: task.ID, Run: task.Run}})
+	}
+}
+
+func TestOneTaskQuarantinesItsVersion(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.enqueue(t, "q", "", Options{ID: "poison"})
+		ended := []string{w.dieOver(t, 10, Terms{MaxCrashes: 1000}).id}
+		for second := 20.0; w.task(t, "poison").Status != Failed; second += 10 {
+			ended = append(ended, w.dieOver(t, second, Terms{MaxCrashes: 1000}).id)
+		}
+		if len(ended) != DefaultMaxCrashes {
+			t.Errorf("one task ended %d hosts, want the smaller number of manifest and host, %d", len(ended), DefaultMaxCrashes)
+		}
+		w.enqueue(t, "q", "", Options{ID: "next"})
+		if !w.quarantined(t, "sha256:0") {
+			t.Error("the version runs on")
+		}
+		got := must[[]Quarantine](t)(w.Quarantines(w.ctx))
+		if len(got) != 1 || got[0].Plugin != "p" || got[0].Digest != "sha256:0" || !slices.Equal(got[0].Listeners, ended) {
+			t.Errorf("%+v, want %v", got, ended)
+		}
+		if got[0].Until != parseSeconds(w.clock).Add(24*time.Hour) {
+			t.Errorf("until %s", got[0].Until)
+		}
+
+		if w.quarantined(t, "sha256:1") {
+			t.Error("another version does not run")
+		}
+		listener := must[*Listener](t)(w.Listener(w.ctx, "q"))
+		task := must[*Task](t)(listener.TryListen(w.ctx))
+		if task == nil || w.Processor(task).Release(w.ctx) != nil {
+			t.Errorf("a worker without a plugin got %v", task)
+		}
+		if ttl := must[time.Duration](t)(w.rdb.TTL(w.ctx, w.keys.crashes()).Result()); ttl <= 0 {
+			t.Errorf("%s lives %s", w.keys.crashes(), ttl)
+		}
+
+		w.at(30 + 24*3600)
+		if w.quarantined(t, "sha256:0") || len(must[[]Quarantine](t)(w.Quarantines(w.ctx))) != 0 {
+			t.Error("it is quarantined a day later")
+		}
+		w.at(40)
+		if err := w.EndQuarantine(w.ctx, "p", "sha256:0"); err != nil {
+			t.Fatal(err)
+		}
+		if got := must[[]Quarantine](t)(w.Quarantines(w.ctx)); len(got) != 0 || w.quarantined(t, "sha256:0") {
+			t.Errorf("after its release: %+v", got)
+		}
+	})
+}
+
+func TestWhoIsToBlame(t *testing.T) {
+	t.Parallel()
+	once := Terms{NoRerun: true}
+	for _, c := range []struct {
+		name    string
+		fresh   bool // each host runs a task of its own
+		terms   Terms
+		seconds []float64 // when the hosts are found dead
+		want    bool
+	}{
+		{"many tasks that run beside others", true, Terms{}, []float64{10, 20, 30, 40, 50, 60}, false},
+		{"tasks that must not run twice", true, once, []float64{10, 20, 30}, true},
+		{"two hosts", true, once, []float64{10, 20}, false},
+		{"all hosts at once", true, once, []float64{10, 11, 12, 13, 14}, false},
+		{"rarely", true, once, []float64{10, 3000, 4000, 7500, 9000}, false},
+		{"tasks that may lose one", true, Terms{MaxCrashes: 1}, []float64{10, 20, 30}, true},
+		{"one task", false, Terms{}, []float64{10, 20, 30}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, w *world) {
+				w.at(0)
+				w.enqueue(t, "q", "", Options{})
+				for i, second := range c.seconds {
+					if i > 0 && c.fresh {
+						w.completeAll(t)
+						w.enqueue(t, "q", "", Options{})
+					}
+					w.dieOver(t, second, c.terms)
+				}
+				w.completeAll(t)
+				w.enqueue(t, "q", "", Options{})
+				if got := w.quarantined(t, "sha256:0"); got != c.want {
+					t.Errorf("quarantined: %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A task that a Quern host began and a Python listener ended says nothing against the plugin.
+func TestPythonListenersBlameNoPlugin(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		for i := range 4 {
+			id := w.enqueue(t, "q", "", Options{})
+			node, hold := w.held(t, "q")
+			if errs, err := node.Release(w.ctx, "q", []Hold{hold}); err != nil || errs[0] != nil {
+				t.Fatal(errs, err)
+			}
+			w.rdb.SAdd(w.ctx, w.keys.listeners("q"), "host_7")
+			w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", "host_7"), "RIGHT", "LEFT")
+			w.rdb.SAdd(w.ctx, w.keys.started("q"), "host_7 9 "+id)
+			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "started", "node", "host_7", "pid", "9", "max_crashes", "1")
+			w.at(float64(10 * (i + 1)))
+			if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, "host_7", 0)); got.Failed != 1 {
+				t.Fatalf("%+v", got)
+			}
+		}
+		w.enqueue(t, "q", "", Options{})
+		if w.quarantined(t, "sha256:0") {
+			t.Error("it is quarantined")
+		}
+	})
+}
