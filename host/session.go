@@ -296,7 +296,7 @@ func (s *session) sweepQueue(ctx context.Context, name string) error {
 		}
 		holds := make([]queue.Hold, len(batch.Tasks))
 		for i, reservation := range batch.Tasks {
-			holds[i] = queue.Hold{ID: reservation.ID, Run: reservation.Run}
+			holds[i] = reservation.Hold()
 		}
 		if len(holds) == 0 {
 			continue

@@ -49,7 +49,7 @@ type task struct {
 // terms are those on which it runs.
 func (t *task) terms() *plugins.Terms { return t.version.Terms(t.served.tenant) }
 
-func (t *task) hold() queue.Hold { return queue.Hold{ID: t.ID, Run: t.Run} }
+func (t *task) hold() queue.Hold { return t.Hold() }
 
 // runner runs tasks and hands what became of them to the settler of their session.
 type runner struct {

@@ -81,7 +81,7 @@ var limits = func() []limit {
 			at: func(m *Manifest) cell { return cellOf(&m.Retry.MaxReschedules) },
 		},
 		{
-			path: "max_crashes", about: "How many hosts may die over a task before it fails",
+			path: "max_crashes", about: "How many hosts may die over a task before it fails; the host's own bound holds if it is less",
 			kind: counts, least: 1, most: maxTries, without: "the host's bound",
 			at: func(m *Manifest) cell { return cellOf(&m.MaxCrashes) },
 		},

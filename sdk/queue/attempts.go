@@ -99,7 +99,7 @@ func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
 		calls[i] = call{
 			script: progressScript,
 			keys:   []string{n.client.keys.reserved(r.Queue, n.id)},
-			args:   []any{n.client.clock, n.id, r.ID, r.Run, fraction, head(validText(r.Message), maxMessage)},
+			args:   []any{n.client.clock, n.id, r.ID, r.proof(), fraction, head(validText(r.Message), maxMessage)},
 		}
 	}
 	errs := make([]error, len(reports))
@@ -123,7 +123,7 @@ func (n *Node) Checkpoint(ctx context.Context, queue string, hold Hold, value []
 	answer, err := n.client.eval(ctx, call{
 		script: checkpointScript,
 		keys:   []string{n.client.keys.reserved(queue, n.id)},
-		args:   []any{n.client.clock, n.id, hold.ID, hold.Run, value},
+		args:   []any{n.client.clock, n.id, hold.ID, hold.proof(), value},
 	})
 	if err != nil {
 		return fmt.Errorf("keep checkpoint of task %s: %w", hold.ID, err)

@@ -16,12 +16,12 @@ type Listener struct {
 	node  *Node
 	queue string
 
-	drain    sync.Once        // closes drained
-	drained  chan struct{}    // closed when somebody told the listener to take nothing more
-	mu       sync.Mutex       // one reserve at a time; guards what follows
-	given    map[string]int64 // run by ID of what the caller got, as far as it was in the list when compared
-	doubt    bool             // the reserved list may hold a task that the caller never got
-	compared time.Time        // when the list was read for the last time
+	drain    sync.Once       // closes drained
+	drained  chan struct{}   // closed when somebody told the listener to take nothing more
+	mu       sync.Mutex      // one reserve at a time; guards what follows
+	given    map[string]Hold // by ID: what the caller got, as far as it was in the list when compared
+	doubt    bool            // the reserved list may hold a task that the caller never got
+	compared time.Time       // when the list was read for the last time
 }
 
 // Listener registers a listener of the queue. While it is in use Run must run, to keep its lease;
@@ -36,7 +36,7 @@ func (c *Client) Listener(ctx context.Context, queue string) (*Listener, error) 
 
 // newListener makes a listener of which Redis does not know yet.
 func (c *Client) newListener(queue string) *Listener {
-	return &Listener{node: c.Node(), queue: queue, given: make(map[string]int64), compared: time.Now(), drained: make(chan struct{})}
+	return &Listener{node: c.Node(), queue: queue, given: make(map[string]Hold), compared: time.Now(), drained: make(chan struct{})}
 }
 
 func (l *Listener) register(ctx context.Context) error {
@@ -157,15 +157,15 @@ func (l *Listener) compare(ctx context.Context) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	given, unknown := make(map[string]int64), []Reservation(nil)
+	given, unknown := make(map[string]Hold), []Reservation(nil)
 	for block := range slices.Chunk(ids, blockTasks) {
 		batch := l.node.Adopt(ctx, Want{Queue: l.queue}, block)
 		if batch.Err != nil {
 			return nil, batch.Err
 		}
 		for _, task := range batch.Tasks {
-			if l.given[task.ID] == task.Run {
-				given[task.ID] = task.Run
+			if l.given[task.ID] == task.Hold() {
+				given[task.ID] = task.Hold()
 			} else {
 				unknown = append(unknown, task)
 			}
@@ -187,8 +187,8 @@ func (l *Listener) give(ctx context.Context, reserved Reservation) (*Task, error
 	}
 	// What was reserved is what a Processor has to prove, whatever the hash says: it may have been
 	// written by hand, or be another's by now.
-	task.Queue, task.Node, task.Run = l.queue, l.node.id, reserved.Run
-	l.given[task.ID] = task.Run
+	task.Queue, task.Node, task.Run, task.born = l.queue, l.node.id, reserved.Run, reserved.born
+	l.given[task.ID] = reserved.Hold()
 	return task, nil
 }
 

@@ -38,7 +38,7 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	calls := make([]call, len(batches))
 	for i, batch := range batches {
 		left := max(0, len(batch.Lines)-logLines)
-		args := []any{n.client.clock, n.id, batch.Run, logLines, logBytes, left, batch.ID}
+		args := []any{n.client.clock, n.id, batch.proof(), logLines, logBytes, left, batch.ID}
 		for _, line := range batch.Lines[left:] {
 			args = append(args, head(validText(line), lineBytes))
 		}

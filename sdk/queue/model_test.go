@@ -24,6 +24,7 @@ type model struct {
 	clients []*Client // of nodes and people alike, each with its own view
 	nodes   []*modelNode
 	graves  []*Node // nodes whose tasks were taken from them; they may still try something
+	ghosts  []ghost // settlements whose answers were lost, perhaps; they may be repeated at any time
 	now     int     // seconds after the epoch of the model
 
 	tasks     map[string]*modelTask
@@ -42,9 +43,17 @@ type modelNode struct {
 	dead     bool     // its lease is over
 }
 
+// ghost is a settlement that was done.
+type ghost struct {
+	node       *Node
+	settlement Settlement
+	mark       string
+}
+
 type modelTask struct {
 	status          Status
 	run             int64
+	hold            Hold  // that of the run
 	node            *Node // who holds it, or held it when it finished
 	attempts        int
 	crashes         int
@@ -119,6 +128,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 				"settle":   m.settle,
 				"settle2":  m.settle,
 				"stale":    m.stale,
+				"repeat":   m.repeat,
 				"release":  m.release,
 				"kill":     m.kill,
 				"reclaim":  m.reclaim,
@@ -257,6 +267,7 @@ func (m *model) enqueue(r *rapid.T) {
 		task, options := m.newTask(r)
 		if len(m.deleted) > 0 && rapid.Bool().Draw(r, "the ID of a deleted task") {
 			options.ID, m.deleted = m.deleted[0], m.deleted[1:]
+			m.advance(r, 1)
 		}
 		m.bear(newborn{options.ID, task}, m.now)
 		specs, existed = append(specs, Spec{Options: options}), append(existed, false)
@@ -284,7 +295,11 @@ func (m *model) schedule(r *rapid.T) {
 
 // pass lets time pass; the nodes that live renew their leases meanwhile.
 func (m *model) pass(r *rapid.T) {
-	m.now += rapid.IntRange(0, 8).Draw(r, "seconds")
+	m.advance(r, rapid.IntRange(0, 8).Draw(r, "seconds"))
+}
+
+func (m *model) advance(r *rapid.T, seconds int) {
+	m.now += seconds
 	m.clock()
 	for _, node := range m.nodes {
 		if node.dead {
@@ -381,7 +396,9 @@ func (m *model) reserve(r *rapid.T) {
 	}
 	for i, id := range taken {
 		task := m.tasks[id]
-		if got := batch.Tasks[i]; got.ID != id || got.Run != task.run || got.Attempts != task.attempts || got.Rejects != task.rejects {
+		got := batch.Tasks[i]
+		task.hold = got.Hold()
+		if got.ID != id || got.Run != task.run || got.Attempts != task.attempts || got.Rejects != task.rejects {
 			r.Fatalf("reserved %+v, want %s, run %d", got, id, task.run)
 		}
 	}
@@ -401,8 +418,8 @@ func (m *model) adopt(r *rapid.T) {
 }
 
 func (m *model) start(r *rapid.T) {
-	id, task := m.some(r, func(task *modelTask) bool { return task.status == Reserved })
-	if err := task.node.Start(m.w.ctx, "q", Hold{ID: id, Run: task.run}); err != nil {
+	_, task := m.some(r, func(task *modelTask) bool { return task.status == Reserved })
+	if err := task.node.Start(m.w.ctx, "q", task.hold); err != nil {
 		r.Fatal(err)
 	}
 	task.status = Started
@@ -411,7 +428,7 @@ func (m *model) start(r *rapid.T) {
 // settle ends the run of what is held: for good, or to be tried again.
 func (m *model) settle(r *rapid.T) {
 	id, task := m.some(r, (*modelTask).held)
-	settlement := Settlement{Hold: Hold{ID: id, Run: task.run}}
+	settlement := Settlement{Hold: task.hold}
 	action := rapid.SampledFrom([]Again{"complete", "fail", AgainRetry, AgainReschedule, AgainReject}).Draw(r, "action")
 	delay := rapid.IntRange(0, 3).Draw(r, "delay")
 	if action != "complete" {
@@ -452,7 +469,26 @@ func (m *model) settle(r *rapid.T) {
 	default:
 		m.back(id, delay, false)
 	}
-	task.mark = fmt.Sprintf("%s %d", node.id, task.run)
+	task.mark = node.id + " " + task.hold.proof()
+	m.ghosts = append(m.ghosts, ghost{node, settlement, task.mark})
+}
+
+// repeat says once more what became of a run: nothing comes of it, also if there is another task of that ID by now.
+func (m *model) repeat(r *rapid.T) {
+	if len(m.ghosts) == 0 {
+		r.Skip("nothing was settled")
+	}
+	old := rapid.SampledFrom(m.ghosts).Draw(r, "settlement")
+	errs, err := old.node.Settle(m.w.ctx, "q", []Settlement{old.settlement})
+	want := ErrLost
+	if task := m.tasks[old.settlement.ID]; task == nil {
+		want = ErrNoTask
+	} else if task.mark == old.mark {
+		want = nil
+	}
+	if err != nil || !errors.Is(errs[0], want) {
+		r.Fatalf("repeated %+v: %v, %v, want %v", old, errs, err, want)
+	}
 }
 
 // stale tries everything with a hold that is none: another node's, one of another run, or of a node
@@ -467,9 +503,9 @@ func (m *model) stale(r *rapid.T) {
 	if task.held() && node == task.node && run == task.run {
 		r.Skip("that is the holder")
 	}
-	hold := Hold{ID: id, Run: run}
+	hold := Hold{ID: id, Run: run, born: task.hold.born}
 	settled, err := node.Settle(m.w.ctx, "q", []Settlement{{Hold: hold, Result: []byte("stolen")}})
-	done := task.mark == fmt.Sprintf("%s %d", node.id, run) // it was settled by just that one
+	done := task.mark == node.id+" "+hold.proof() // it was settled by just that one
 	if err != nil || done && settled[0] != nil || !done && !errors.Is(settled[0], ErrLost) {
 		r.Fatal(settled, err)
 	}
@@ -499,7 +535,7 @@ func (m *model) release(r *rapid.T) {
 	for range rapid.IntRange(1, len(node.reserved)).Draw(r, "count") {
 		id := node.reserved[len(node.reserved)-1]
 		task := m.tasks[id]
-		holds, cancelled = append(holds, Hold{ID: id, Run: task.run}), append(cancelled, task.cancel)
+		holds, cancelled = append(holds, task.hold), append(cancelled, task.cancel)
 		m.unhold(id, task)
 		m.back(id, 0, true)
 	}

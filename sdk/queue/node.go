@@ -181,8 +181,9 @@ func (t Terms) fields() []any {
 
 // Reservation is a task that the node holds.
 type Reservation struct {
-	ID  string
-	Run int64 // proves the hold, together with the node
+	ID   string
+	Run  int64 // proves the hold, together with the node and what Hold keeps
+	born string
 	// Created and ETA are when the task was enqueued and due; zero if unknown.
 	Created, ETA          time.Time
 	Attempts, MaxAttempts int
@@ -210,6 +211,9 @@ func (r *Reservation) Since() time.Time {
 	}
 	return r.Created
 }
+
+// Hold proves that the node holds the task.
+func (r *Reservation) Hold() Hold { return Hold{ID: r.ID, Run: r.Run, born: r.born} }
 
 // Batch is what one Want brought.
 type Batch struct {
@@ -329,7 +333,7 @@ func newBatch(r reply) Batch {
 			return Batch{Err: errors.New("unexpected answer of a script")}
 		}
 		task := Reservation{
-			ID: asString(f[0]), Run: asInt(f[1]), Created: parseSeconds(asString(f[2])), ETA: parseSeconds(asString(f[3])),
+			ID: asString(f[0]), Run: asInt(f[1]), born: bornAt(asString(f[2])), Created: parseSeconds(asString(f[2])), ETA: parseSeconds(asString(f[3])),
 			Attempts: int(asInt(f[4])), MaxAttempts: int(asInt(f[5])), Expires: parseSeconds(asString(f[7])),
 			Retry:       parseRetry(asString(f[6]), asString(f[5]), asString(f[12])),
 			Reschedules: int(asInt(f[8])), Rejects: int(asInt(f[9])),
@@ -348,13 +352,22 @@ func newBatch(r reply) Batch {
 	return batch
 }
 
-// Hold is the proof of holding a task: which run of it the node has.
+// Hold is the proof of holding a task: which run of it the node has. That of a Reservation tells also a
+// task from a later one of the same ID.
 type Hold struct {
 	ID  string
 	Run int64
 	// PID is the process that started it (default: this one).
 	PID int
+	// born is what bornAt says of the task; "" if it is not known.
+	born string
 }
+
+// bornAt tells a task from others of its ID, by the text of its hash that says when it was created.
+func bornAt(created string) string { return "@" + created }
+
+// proof is the run as scripts take it.
+func (h *Hold) proof() string { return strconv.FormatInt(h.Run, 10) + h.born }
 
 // Again is why a task is tried again that did not fail for good.
 type Again string
@@ -423,7 +436,7 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 			action = string(s.Again)
 		}
 		text, companion := encodeValue(value)
-		args = append(args, s.ID, s.Run, s.pid(n), action, string(reason), text, companion, durationText(s.Delay), len(s.Children))
+		args = append(args, s.ID, s.proof(), s.pid(n), action, string(reason), text, companion, durationText(s.Delay), len(s.Children))
 		for _, child := range s.Children {
 			args = append(args, child.Queue)
 			args = append(args, child.arguments(child.ID, child.Queue)...)
@@ -444,7 +457,7 @@ func (n *Node) Release(ctx context.Context, queue string, held []Hold) ([]error,
 	k := n.client.keys
 	args := []any{n.client.clock, queue, n.id}
 	for _, h := range held {
-		args = append(args, h.ID, h.Run, h.pid(n))
+		args = append(args, h.ID, h.proof(), h.pid(n))
 	}
 	value, err := n.client.eval(ctx, call{
 		script: releaseScript,
@@ -482,7 +495,7 @@ func (n *Node) Start(ctx context.Context, queue string, hold Hold) error {
 	answer, err := n.client.eval(ctx, call{
 		script: startScript,
 		keys:   []string{k.reserved(queue, n.id)},
-		args:   []any{n.client.clock, queue, n.id, hold.ID, hold.Run, hold.pid(n)},
+		args:   []any{n.client.clock, queue, n.id, hold.ID, hold.proof(), hold.pid(n)},
 	})
 	if err != nil {
 		return fmt.Errorf("start task %s: %w", hold.ID, err)

@@ -169,7 +169,9 @@ func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
 	return errs[0]
 }
 
-func (p *Processor) hold() Hold { return Hold{ID: p.task.ID, Run: p.task.Run, PID: p.pid} }
+func (p *Processor) hold() Hold {
+	return Hold{ID: p.task.ID, Run: p.task.Run, PID: p.pid, born: p.task.born}
+}
 
 // node is the listener that reserved the task, by the ID that the task carries.
 func (p *Processor) node() *Node {

@@ -59,7 +59,8 @@ type Task struct {
 
 	Node string // the listener that holds or held it
 	PID  int    // its process
-	Run  int64  // how many times it was reserved: with Node it proves a hold
+	Run  int64  // how many times it was reserved: with Node and born it proves a hold
+	born string // see bornAt
 
 	Attempts    int // finished tries that count
 	MaxAttempts int // 0: not set, Unlimited: no bound
@@ -111,7 +112,7 @@ func newTask(id string, hash map[string]string) *Task {
 	t := &Task{
 		ID: id, Queue: hash["queue"], Status: Status(hash["status"]),
 		Error: hash["error"], Reason: Reason(hash["reason"]), LastError: hash["last_error"],
-		Node: hash["node"], PID: number("pid"), Run: asInt(hash["run"]),
+		Node: hash["node"], PID: number("pid"), Run: asInt(hash["run"]), born: bornAt(hash["created"]),
 		Attempts: number("attempts"), MaxAttempts: number("max_attempts"),
 		Crashes: number("crashes"), Reschedules: number("reschedules"), Rejects: number("rejects"), Priority: DefaultPriority,
 		Retry: parseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]), Timeout: secondsDuration(hash["timeout"]),

@@ -1,7 +1,7 @@
 -- Appends lines to a task's log, numbered, and keeps the last of them; only while the task is held
 -- by the run that wrote them, or was settled by it.
 -- KEYS    1 log
--- ARGV    1 clock override  2 listener  3 run  4 most lines  5 most bytes
+-- ARGV    1 clock override  2 listener  3 run, as holder has it  4 most lines  5 most bytes
 --         6 how many lines before these were left out (they are counted)  7 id, then the lines
 -- RETURNS 'ok', 'lost' or 'gone'
 -- An entry is "NUMBER SECONDS TEXT": the number goes on from run to run, so that a reader who

@@ -36,13 +36,15 @@ end
 
 -- holder(key, listener, run): whether the hash says that the listener's run holds the task:
 -- 'held', 'done' (this very run settled it before), 'lost' or 'gone'. The caller then proves the
--- list with LREM or LPOS.
+-- list with LREM or LPOS. The run is "RUN@CREATED", for an ID may be enqueued anew and then begins with
+-- run 1 again; or "RUN" from who does not know when the task was created.
 local function holder(key, listener, run)
-  local h = redis.pcall('HMGET', key, 'node', 'run', 'settled')
+  local h = redis.pcall('HMGET', key, 'node', 'run', 'settled', 'created')
   if h.err then return 'gone' end -- something else took the key: the task is no more
   if not h[1] and redis.call('EXISTS', key) == 0 then return 'gone' end
   if h[3] == listener .. ' ' .. run then return 'done' end
-  if h[1] == listener and h[2] == run then return 'held' end
+  local is = h[2] or ''
+  if h[1] == listener and (run == is or run == is .. '@' .. (h[4] or '')) then return 'held' end
   return 'lost'
 end
 
@@ -193,9 +195,10 @@ end
 local function bury(id, clock, dead, run, priority)
   if mistyped(PENDING_ .. dead, 'list', INDEX_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset') then return end
-  local letter = 'dead-' .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (redis.call('HGET', TASK_ .. id, 'retried_at') or ''))
+  local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created')
+  -- One letter for each time that this task fails, and none for the last one of its ID, which was deleted.
+  local letter = 'dead-' .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
   if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
-  local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent')
   local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- the first one, also for a letter that failed
   if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- one that took over the payload has it
   if letters >= 5 then return end

@@ -2,7 +2,7 @@
 -- counted. The newest come first, so that the oldest is at the very front in the end. One that was to
 -- be cancelled fails.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  then for each task: id, run, process ID
+-- ARGV    1 clock override  2 queue  3 listener  then for each task: id, run (as holder has it), process ID
 -- RETURNS for each task 'ok', 'cancelled', 'lost' or 'gone'
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',

@@ -4,7 +4,7 @@
 -- and answers 'ok' again.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 channels' queues to wake, by spaces
---         then for each task: id, run, process ID, action (complete, failed, retry, reschedule or
+--         then for each task: id, run (as holder has it), process ID, action (complete, failed, retry, reschedule or
 --         reject), reason ("" when complete), result or error as text, bytes of the result ("" if the
 --         text is it), delay in seconds (only when it is tried again), number of tasks that come into being
 --         when it is complete, and each of these: queue, and the task as batch.lua has it

@@ -1,6 +1,6 @@
 -- Marks a reserved task as started by a process.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 id  5 run  6 process ID
+-- ARGV    1 clock override  2 queue  3 listener  4 id  5 run, as holder has it  6 process ID
 --         then field, value, ... of what decides how it is tried again
 -- RETURNS 'ok', 'lost' or 'gone'
 local queue, listener, id, run, pid = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
