@@ -82,6 +82,7 @@ var luaNames = func() string {
 		{"LOG_", k.log("")},
 		{"ATTEMPTS_", k.attempts("")},
 		{"DONE_", k.done("")},
+		{"DUTY_", k.duty("")},
 		{"NODE_", k.node("")},
 		{"RESERVED_", first(k.reserved("", ""))},
 		{"LEVEL_", first(k.level("", ""))},

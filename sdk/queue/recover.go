@@ -215,7 +215,7 @@ func (c *Client) reclaimQueue(ctx context.Context, listener, queue string, maxCr
 	}
 }
 
-// Recount sets the queue's number of listeners right, should it be wrong.
+// Recount sets the queue's number of listeners right, should it be wrong, and what of it is started.
 func (q *Queue) Recount(ctx context.Context) error {
 	_, err := q.client.eval(ctx, call{
 		script: recountScript, keys: []string{q.client.keys.listeners(q.name)}, args: []any{q.name},

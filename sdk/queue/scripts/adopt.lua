@@ -24,6 +24,7 @@ for i = 10 + extra, #ARGV do
   local finished = hash.err or status == 'complete' or status == 'failed' or not status and redis.call('EXISTS', key) == 0
   if finished or hash[2] and hash[2] ~= listener and held(queue, id, hash[2], listener) then
     dropped = dropped + redis.call('LREM', KEYS[1], 1, id)
+    disown(queue, listener, id, pid ~= '' and pid or string.match(listener, '_(%d+)$'))
   elseif redis.call('LPOS', KEYS[1], id) then
     if hash[2] ~= listener or status ~= 'reserved' and status ~= 'started' then
       hash[3] = count(key, 'run')

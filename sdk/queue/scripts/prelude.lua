@@ -68,6 +68,24 @@ local function held(queue, id, node, own)
   return type(redis.pcall('LPOS', list .. node, id)) == 'number'
 end
 
+-- disown(queue, listener, id, pid): a task that the listener turns out not to hold does not run there.
+local function disown(queue, listener, id, pid)
+  if pid and not redis.call('LPOS', RESERVED_ .. queue .. '_' .. listener, id) then
+    redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+  end
+end
+
+-- unheld(queue): takes out of the started set what no listener's list has, as whoever died or erred may
+-- have left it; of a long set it looks at some.
+local function unheld(queue)
+  for _, entry in ipairs(redis.call('SRANDMEMBER', STARTED_ .. queue, 300)) do
+    local listener, id = string.match(entry, '^(%S+) %S+ (%S+)$')
+    if not listener or redis.pcall('LPOS', RESERVED_ .. queue .. '_' .. listener, id) == false then
+      redis.call('SREM', STARTED_ .. queue, entry)
+    end
+  end
+end
+
 -- count(key, field, by): counts one more, or as many as by, and how many that makes. What somebody
 -- damaged begins anew.
 local function count(key, field, by)

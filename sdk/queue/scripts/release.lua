@@ -19,6 +19,7 @@ for at = 4, #ARGV, 3 do
     redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     out[#out + 1] = 'gone'
   elseif hold ~= 'held' or redis.call('LREM', KEYS[1], 1, id) == 0 then
+    disown(queue, listener, id, pid)
     out[#out + 1] = 'lost'
   else
     redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)

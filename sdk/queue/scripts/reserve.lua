@@ -30,9 +30,18 @@ local crashes = pid ~= '' and redis.pcall('HGET', CRASHES, ARGV[8] .. ' ' .. ARG
 if type(crashes) == 'string' and tonumber(string.match(crashes, '^%S+')) > tonumber(clock) then return { { 0, clock, eta, 0, 1 } } end
 local wanted = tonumber(ARGV[4])
 if ARGV[11] ~= '' then
-  local free = tonumber(ARGV[11])
-  for name in string.gmatch(ARGV[12], '%S+') do free = free - redis.call('SCARD', STARTED_ .. name) end
-  wanted = math.min(wanted, free)
+  local function free()
+    local n = tonumber(ARGV[11])
+    for name in string.gmatch(ARGV[12], '%S+') do n = n - redis.call('SCARD', STARTED_ .. name) end
+    return n
+  end
+  wanted = math.min(wanted, free())
+  -- Does all that is counted run? Every 5 seconds somebody who has to wait looks.
+  local may = wanted < 1 and redis.pcall('SET', DUTY_ .. 'started_' .. queue, listener, 'NX', 'EX', 5)
+  if may and not may.err then
+    for name in string.gmatch(ARGV[12], '%S+') do unheld(name) end
+    wanted = math.min(tonumber(ARGV[4]), free())
+  end
 end
 
 -- rejected(h): whether the listener would not have the task before, and another one could take it: one

@@ -99,10 +99,12 @@ while at <= #ARGV do
     redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     out[#out + 1] = 'gone'
   elseif hold == 'lost' then
+    disown(queue, listener, id, pid)
     out[#out + 1] = 'lost'
   elseif action == 'complete' and shut(at) then
     out[#out + 1] = 'closed ' .. shut(at)
   elseif redis.call('LREM', KEYS[1], -1, id) == 0 then
+    disown(queue, listener, id, pid)
     out[#out + 1] = 'lost'
   else
     redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
