@@ -376,6 +376,35 @@ func TestReserveDropsWhatCannotRun(t *testing.T) {
 	})
 }
 
+// An entry that is left of an earlier time, because the list was too long to search, does not let a task skip its pause.
+func TestReserveDropsOldEntriesOfWhatIsScheduled(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		id := w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		hold := w.reserveMany(t, node, "q", 1, true)[0]
+		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}, Again: AgainRetry, Delay: time.Minute})
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), id)
+		batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+		if batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
+			t.Errorf("%+v", batch)
+		}
+		w.depth(t, "q", map[Status]int64{Scheduled: 1})
+		w.at(60)
+		must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+		w.reserve(t, node, "q", true)
+
+		// One that is due is in the list for good: Blueque may have died before it took it out of the set.
+		w.at(70)
+		due := w.enqueue(t, "q", "", Options{Delay: time.Second})
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), due)
+		w.at(80)
+		if got := w.reserve(t, node, "q", true); got.ID != due {
+			t.Errorf("reserved %s", got.ID)
+		}
+	})
+}
+
 func TestReserveLeavesPausedQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "q", "", Options{})

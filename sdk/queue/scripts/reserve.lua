@@ -1,7 +1,7 @@
 -- Reserves tasks of one queue for a listener, and starts them at once when a process ID is given
 -- (for slots that are free): those of the highest priority first. Skips a paused queue and takes nothing
--- for a version of a plugin that is quarantined, and leaves what is more than the plugin may run in the fleet. An ID whose task is missing, damaged, finished
--- or held already is dropped and counted; a task that is past its time fails.
+-- for a version of a plugin that is quarantined, and leaves what is more than the plugin may run in the fleet. An ID whose task is missing, damaged, finished,
+-- held already or still to come is dropped and counted; a task that is past its time fails.
 -- KEYS    1 pending  2 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 process ID or ""
 --         6 most bytes of parameters a task  7 most bytes of parameters together
@@ -72,6 +72,8 @@ local function take(id)
     drop = true
   elseif status == 'reserved' or status == 'started' then
     drop = hash[2] and held(queue, id, hash[2], listener)
+  elseif status == 'scheduled' then -- and the entry is an old one, of a list that was too long to search
+    drop = tonumber(redis.call('ZSCORE', SCHEDULED_ .. queue, id) or '0') > tonumber(clock)
   elseif not status then
     drop = redis.call('EXISTS', key) == 0
   end
