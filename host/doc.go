@@ -32,8 +32,9 @@
 // a log line says so once, and a metric counts. An error that is about one queue alone, such as a key
 // of the wrong type, pauses that queue alone: what it cannot settle is kept, and nothing more is taken
 // from it until that is done. A reserve whose answer did not come makes its queue suspect: before the
-// next reserve the host compares its reserved list with what it runs and takes on the rest. It does
-// so once more a lease later, because the reserve may still have been on its way. A result that is
+// next reserve the host compares its reserved list with what it runs, takes on the rest, and gives back
+// what it has no slot for. Once a lease it looks at the lists of all queues that it serves or served,
+// because the reserve may still have been on its way, or Redis have failed over to an older state. A result that is
 // refused, because somebody else holds the task by now, is counted and dropped. What goes wrong with
 // one task ends that task alone.
 //

@@ -101,19 +101,28 @@ func (in *intake) reserve(ctx context.Context, s *session, grants []*grant) {
 	}
 }
 
-// compare looks into the reserved list of a suspect queue and takes on what the host does not know.
-// No reserve of the queue is on its way meanwhile, because only the intake sends them.
+// compare looks into the reserved list of a suspect queue, takes on what the host does not know, from the oldest on, and
+// gives back what there is no slot for: it must not wait for one beside a host that has some. No reserve of the queue is on its way meanwhile, because only the intake sends them.
 func (in *intake) compare(ctx context.Context, g *grant) {
 	ctx, cancel := outlive(ctx)
 	defer cancel()
-	ids, err := g.session.node.Held(ctx, g.served.queue)
+	ids, err := g.session.unknown(ctx, g.served.queue) // newest first
+	over := max(0, len(ids)-len(g.shares))
+	if err == nil {
+		err = g.session.giveBack(ctx, g.served.queue, ids[:over])
+	}
 	if err != nil {
 		in.take(g, queue.Batch{Err: err})
 		return
 	}
-	ids = slices.DeleteFunc(ids, g.session.knows)
-	slices.Reverse(ids) // oldest first
-	batch := g.session.node.Adopt(ctx, g.want(), ids[:min(len(ids), len(g.shares))])
+	var batch queue.Batch
+	if ids = ids[over:]; len(ids) > 0 {
+		slices.Reverse(ids)
+		batch = g.session.node.Adopt(ctx, g.want(), ids)
+	}
+	if over > 0 {
+		g.session.logger.Warn("gave back tasks whose reserve was not answered", "queue", g.served.queue, "tasks", over)
+	}
 	if len(batch.Tasks) > 0 {
 		g.session.logger.Warn("took on tasks whose reserve was not answered", "queue", g.served.queue, "tasks", len(batch.Tasks))
 	}

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -162,27 +161,6 @@ func TestReserveArrivesLate(t *testing.T) {
 			}
 		}
 		n.eventually("ready", func() bool { return n.Ready() == nil })
-	}
-}
-
-// A reserve that failed makes the next comparison look, even if the one at once found nothing yet.
-func TestAuditAfterAReserveThatFailed(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"q0": "{}"}), 1)
-	r.answer(r.pick()[0], 0, queue.Batch{Err: errors.New("i/o timeout")})
-	r.wake(r.queues[0])
-	eventually(t, t.Context(), "the queue is looked at again", func() bool {
-		grants := r.pick()
-		for _, g := range grants {
-			if !g.suspect {
-				t.Error("the reserved list is not compared first")
-			}
-			r.answer(g, 0, queue.Batch{})
-		}
-		return len(grants) > 0
-	})
-	if touched := r.takeTouched(r.session); len(touched) != 1 {
-		t.Errorf("the next audit looks at %v, want the queue", touched)
 	}
 }
 

@@ -33,9 +33,8 @@ type served struct {
 	woken uint64
 	// suspect says that the reserved list may hold tasks that the host does not know.
 	suspect bool
-	// touched says that something may have been reserved since the last comparison with the reserved
-	// list.
-	touched bool
+	// left says that the session serves the queue no more: it is forgotten when it is not suspect any more.
+	left bool
 	// stalled says that what became of the queue's tasks cannot be written: no more are taken until it
 	// can.
 	stalled bool
@@ -88,7 +87,8 @@ type imageOf struct {
 }
 
 // grant is leave to reserve for one queue: len(shares) tasks on this version of its plugin. The
-// version is retained for the grant, and once more for each task that comes of it.
+// version is retained for the grant, and once more for each task that comes of it. That of a suspect queue
+// may have no shares, and then no version perhaps: what its reserved list holds unknown is given back.
 type grant struct {
 	served  *served
 	session *session
@@ -96,6 +96,13 @@ type grant struct {
 	shares  []*share
 	suspect bool
 	wakes   uint64 // the scheduler's count when it was granted
+}
+
+// release gives back the grant's own hold of its version.
+func (g *grant) release() {
+	if g.version != nil {
+		g.version.Release()
+	}
 }
 
 // want asks for what is granted, to be run at once.
@@ -125,7 +132,7 @@ func (s *scheduler) pick() []*grant {
 func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free, open := s.free(time.Now())
+	free, open, suspects := s.free(time.Now())
 	s.memory.lacks = 0
 	grants := make(map[*served]*grant)
 	for free > 0 && len(open) > 0 {
@@ -142,8 +149,13 @@ func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 			open = open[:len(open)-1]
 		}
 	}
+	for _, q := range suspects {
+		if grants[q] == nil {
+			grants[q] = &grant{served: q, session: q.session, suspect: true, wakes: s.wakes}
+		}
+	}
 	for _, g := range grants {
-		if len(g.shares) == 0 {
+		if len(g.shares) == 0 && !g.suspect {
 			idle = append(idle, g.version)
 			continue
 		}
@@ -161,23 +173,27 @@ func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 	return granted, idle
 }
 
-// free counts the slots that may be granted and lists the queues that may have work. When more tasks
-// wait to be settled than there are slots, nothing new begins; those of stalled queues do not count.
-func (s *scheduler) free(now time.Time) (slots int, open []*served) {
-	if s.inUse >= s.slots {
-		return 0, nil
-	}
+// free counts the slots that may be granted, and lists the queues that may have work and those that are
+// suspect. When more tasks wait to be settled than there are slots, nothing new begins; those of stalled
+// queues do not count.
+func (s *scheduler) free(now time.Time) (slots int, open, suspects []*served) {
 	unsettled := 0
 	for _, q := range s.queues {
 		if q.stalled {
 			continue
 		}
 		unsettled += q.unsettled
-		if (q.ready || q.suspect) && q.refused.over(now) && q.session.available(now) {
+		if !(q.ready || q.suspect) || !q.refused.over(now) || !q.session.available(now) {
+			continue
+		}
+		if !q.left {
 			open = append(open, q)
 		}
+		if q.suspect {
+			suspects = append(suspects, q)
+		}
 	}
-	return s.slots - s.inUse - max(0, unsettled-s.slots), open
+	return s.slots - s.inUse - max(0, unsettled-s.slots), open, suspects
 }
 
 // grantOne gives the queue one slot more, if its plugin, its bound and the memory allow it.
@@ -242,14 +258,15 @@ func (s *scheduler) settleGrant(g *grant, used int, batch queue.Batch) {
 	}
 	switch {
 	case batch.Err != nil:
-		q.suspect, q.ready, q.touched = true, true, true
+		q.suspect, q.ready = true, true
 		s.memory.forget(q)
 		if !queue.IsUnavailable(batch.Err) {
 			time.AfterFunc(q.refused.failed(time.Now()), s.wakeIntake)
 		}
+	case g.suspect && q.left && !q.suspect:
+		s.forget(q)
 	case g.suspect:
 		q.ready = true
-		q.suspect = q.suspect || used == len(g.shares)
 	default:
 		// Less than was asked means that there is no more, but for what was announced meanwhile, and
 		// for what lies behind IDs that were dropped.
@@ -260,14 +277,13 @@ func (s *scheduler) settleGrant(g *grant, used int, batch queue.Batch) {
 		q.ready = q.woken > g.wakes || batch.Dropped > 0 || batch.Passed > 0
 		q.refused.succeeded()
 	}
-	q.touched = q.touched || used > 0
 	if !q.ready {
 		s.memory.forget(q)
 	}
 	s.running += used
 	s.gauge(s.running)
 	s.mu.Unlock()
-	g.version.Release()
+	g.release()
 	s.wakeIntake()
 }
 
@@ -280,7 +296,7 @@ func (s *scheduler) putBack(g *grant) {
 	}
 	g.served.suspect = g.served.suspect || g.suspect
 	s.mu.Unlock()
-	g.version.Release()
+	g.release()
 	s.wakeIntake()
 }
 
@@ -345,12 +361,13 @@ func (s *scheduler) empty(at place, wakes uint64) {
 	}
 }
 
-// suspect makes the intake compare a queue's reserved list with what runs.
-func (s *scheduler) suspect(at place) {
+// suspect makes the intake compare a queue's reserved list with what runs, also if the session has left it.
+func (s *scheduler) suspect(at place, session *session) {
 	s.mu.Lock()
-	if q := s.queues[at]; q != nil {
-		q.suspect = true
+	if s.queues[at] == nil {
+		s.queues[at] = &served{place: at, session: session, left: true}
 	}
+	s.queues[at].suspect = true
 	s.mu.Unlock()
 	s.wakeIntake()
 }
@@ -371,41 +388,39 @@ func (s *scheduler) stall(at place, stalled bool) {
 // serve adds a queue, for a session that is registered as its listener.
 func (s *scheduler) serve(at place, session *session) {
 	s.mu.Lock()
-	s.queues[at] = &served{place: at, session: session, ready: true}
+	before := s.queues[at]
+	s.queues[at] = &served{place: at, session: session, ready: true, suspect: before != nil && before.suspect}
 	s.mu.Unlock()
 	s.wakeIntake()
 }
 
-// leave drops a queue; its running tasks go on.
+// leave takes nothing more from a queue. Its running tasks go on, and what was reserved from it unknown is given back.
 func (s *scheduler) leave(at place) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if q := s.queues[at]; q != nil {
 		s.memory.forget(q)
-		delete(s.queues, at)
+		q.left, q.suspect = true, true
 	}
+	s.mu.Unlock()
+	s.wakeIntake()
 }
 
-// takeTouched lists the session's queues that may have reserved something since they were last asked.
-func (s *scheduler) takeTouched(session *session) []string {
+// abandon drops all queues of a session whose lease is lost.
+func (s *scheduler) abandon(session *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var queues []string
 	for _, q := range s.queues {
-		if q.session == session && q.touched {
-			q.touched = false
-			queues = append(queues, q.queue)
+		if q.session == session {
+			s.forget(q)
 		}
 	}
-	return queues
 }
 
-// touch says that a queue has still to be compared.
-func (s *scheduler) touch(at place) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.queues[at]; q != nil {
-		q.touched = true
+// forget drops a queue, unless the session serves it again by now.
+func (s *scheduler) forget(q *served) {
+	s.memory.forget(q)
+	if s.queues[q.place] == q {
+		delete(s.queues, q.place)
 	}
 }
 

@@ -360,7 +360,7 @@ func TestCountsStayRight(t *testing.T) {
 			},
 			"wake":    func(t *rapid.T) { r.wake(at(t)) },
 			"empty":   func(t *rapid.T) { r.empty(at(t), r.awoken()) },
-			"suspect": func(t *rapid.T) { r.scheduler.suspect(at(t)) },
+			"suspect": func(t *rapid.T) { r.scheduler.suspect(at(t), r.session) },
 			"stall":   func(t *rapid.T) { r.stall(at(t), rapid.Bool().Draw(t, "stalled")) },
 			"again":   func(t *rapid.T) { at := at(t); r.leave(at); r.serve(at, r.session) },
 			"":        func(t *rapid.T) { r.check(t, bound) },

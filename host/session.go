@@ -125,22 +125,19 @@ func (s *session) join(ctx context.Context) error {
 	})
 }
 
-// audit makes a queue suspect whose reserved list has a task that the host does not know. A reserve
-// may be on its way: the intake, which knows, looks again before it takes anything on.
+// audit makes the queues suspect whose reserved lists have a task that the host does not know, also of those that it has
+// left. A reserve may be on its way: the intake, which knows, looks again before it takes anything on.
 func (s *session) audit(ctx context.Context) {
-	away := false
-	for _, name := range s.scheduler.takeTouched(s) {
-		at := place{s.tenant, name}
-		if away {
-			s.scheduler.touch(at) // for the next time: a lease is not kept by waiting here
-			continue
-		}
-		ids, err := s.node.Held(ctx, name)
-		if err != nil {
-			s.scheduler.touch(at)
-			away = queue.IsUnavailable(err)
-		} else if !s.knowsAll(ids) {
-			s.scheduler.suspect(at)
+	s.mu.Lock()
+	names := slices.Collect(maps.Keys(s.registered))
+	s.mu.Unlock()
+	held, err := s.node.HeldAll(ctx, names)
+	if err != nil {
+		return // the heartbeat tells, and the next audit looks again
+	}
+	for name, ids := range held {
+		if !s.knowsAll(ids) {
+			s.scheduler.suspect(place{s.tenant, name}, s)
 		}
 	}
 }
@@ -238,13 +235,10 @@ func (s *session) stopTasks(cause error) {
 // abandon ends a session whose lease is lost: everything that it held belongs to others.
 func (s *session) abandon() {
 	s.mu.Lock()
-	registered := maps.Clone(s.registered)
 	held := len(s.tasks)
 	s.mu.Unlock()
 	s.logger.Error("lease lost: giving up all tasks and starting anew", "listener", s.node.ID(), "tasks", held)
-	for name := range registered {
-		s.scheduler.leave(place{s.tenant, name})
-	}
+	s.scheduler.abandon(s)
 	s.stopTasks(errLeaseLost)
 	s.settler.giveUp()
 }
@@ -285,11 +279,22 @@ func (s *session) sweep(ctx context.Context) {
 }
 
 func (s *session) sweepQueue(ctx context.Context, name string) error {
-	ids, err := s.node.Held(ctx, name)
+	ids, err := s.unknown(ctx, name)
 	if err != nil {
 		return err
 	}
-	for part := range slices.Chunk(slices.DeleteFunc(ids, s.knows), settleTasks) { // newest first
+	return s.giveBack(ctx, name, ids)
+}
+
+// unknown are the tasks in the reserved list of a queue that the host does not know, newest first.
+func (s *session) unknown(ctx context.Context, name string) ([]string, error) {
+	ids, err := s.node.Held(ctx, name)
+	return slices.DeleteFunc(ids, s.knows), err
+}
+
+// giveBack releases tasks that the host does not know; the newest come first.
+func (s *session) giveBack(ctx context.Context, name string, ids []string) error {
+	for part := range slices.Chunk(ids, settleTasks) {
 		batch := s.node.Adopt(ctx, queue.Want{Queue: name}, part)
 		if batch.Err != nil {
 			return batch.Err

@@ -326,7 +326,6 @@ func (s *settler) done(e ending, outcome string, err error) {
 	case e.outcome.Kind == runtime.HostFault:
 		logger.Error("task met an internal error", append(fields, "error", e.outcome.Err)...)
 	case errors.Is(err, queue.ErrLost):
-		s.session.scheduler.touch(t.served.place) // its entry may be left in the reserved list: see audit
 		s.metrics.refused(t.served.place)
 		logger.Warn("task result refused: another holds the task", fields...)
 	case errors.Is(err, queue.ErrNoTask):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -267,6 +268,29 @@ func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
 		return nil, fmt.Errorf("read reserved list of %q: %w", queue, err)
 	}
 	return ids, nil
+}
+
+// HeldAll reads what Held does of many queues, those that hold nothing or are damaged left out.
+func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]string, error) {
+	held := make(map[string][]string)
+	for block := range slices.Chunk(queues, blockTasks) {
+		cmds := make([]*redis.StringSliceCmd, len(block))
+		_, err := n.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, queue := range block {
+				cmds[i] = p.LRange(ctx, n.client.keys.reserved(queue, n.id), 0, -1)
+			}
+			return nil
+		})
+		if err = passReplies(err); err != nil {
+			return nil, fmt.Errorf("read reserved lists: %w", err)
+		}
+		for i, cmd := range cmds {
+			if ids := cmd.Val(); len(ids) > 0 {
+				held[block[i]] = ids
+			}
+		}
+	}
+	return held, nil
 }
 
 // Adopt takes on tasks that the node holds without knowing, because the answer to their Reserve did
