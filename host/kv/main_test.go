@@ -68,12 +68,16 @@ func setup(t *testing.T) *world {
 	return newWorld(t, queuetest.Shared(t).URL()+slow)
 }
 
-// everywhere runs a test on redis-server and on the embedded Redis of `quern dev`.
+// everywhere runs a test on redis-server, on that of Redis 6.2, and on the embedded Redis of `quern dev`.
 func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		test(t, newWorld(t, queuetest.Shared(t).URL()+slow))
+	})
+	t.Run("redis 6.2", func(t *testing.T) {
+		t.Parallel()
+		test(t, newWorld(t, queuetest.SharedOld(t).URL()+slow))
 	})
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()

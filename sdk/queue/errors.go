@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -53,12 +54,12 @@ func IsUnavailable(err error) bool {
 	}
 	var reply redis.Error
 	if errors.As(err, &reply) {
-		for _, word := range refusals {
-			if strings.HasPrefix(reply.Error(), word) {
-				return true
-			}
+		text := reply.Error()
+		// Before 7.0 Redis tells an error of a command in a script behind where it was.
+		if _, inner, found := strings.Cut(text, "@user_script: "); found && strings.HasPrefix(text, "ERR Error running script") {
+			_, text, _ = strings.Cut(inner, ": -")
 		}
-		return false
+		return slices.ContainsFunc(refusals, func(word string) bool { return strings.HasPrefix(text, word) })
 	}
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||

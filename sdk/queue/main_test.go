@@ -58,17 +58,34 @@ func setup(t *testing.T) *world {
 	return newWorld(t, queuetest.Shared(t).URL())
 }
 
-// everywhere runs a test on redis-server and on the embedded Redis of `quern dev`.
+// everywhere runs a test on redis-server, on that of Redis 6.2, and on the embedded Redis of `quern dev`.
 func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		test(t, newWorld(t, queuetest.Shared(t).URL()))
 	})
+	t.Run("redis 6.2", func(t *testing.T) {
+		t.Parallel()
+		test(t, newWorld(t, queuetest.SharedOld(t).URL()))
+	})
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
 		test(t, newWorld(t, queuetest.Mini(t)))
 	})
+}
+
+// onServers runs a test that changes a server's settings on redis-server and on that of Redis 6.2.
+func onServers(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Parallel()
+	for name, start := range map[string]func(testing.TB, ...string) *queuetest.Server{
+		"redis": queuetest.Start, "redis 6.2": queuetest.StartOld,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newWorld(t, start(t, "--maxmemory-policy", "noeviction").URL()))
+		})
+	}
 }
 
 // embedded tells whether the world is on miniredis, which compiles each script each time: what takes

@@ -692,9 +692,9 @@ func TestTenantsNeverMeet(t *testing.T) {
 	a.depth(t, "q", map[Status]int64{Pending: 1})
 }
 
-func TestAtMaxmemory(t *testing.T) {
-	t.Parallel()
-	w := setupOwn(t, "--maxmemory-policy", "noeviction")
+func TestAtMaxmemory(t *testing.T) { onServers(t, atMaxmemory) }
+
+func atMaxmemory(t *testing.T, w *world) {
 	node := w.node(t, "q")
 	for range 4 {
 		w.enqueue(t, "q", "x", Options{})
@@ -734,6 +734,36 @@ func TestAtMaxmemory(t *testing.T) {
 		t.Errorf("leave: %v", err)
 	}
 	w.depth(t, "q", map[Status]int64{Pending: 2, Failed: 1})
+}
+
+// What Redis cannot do now is not a fault of the call, whatever Redis wraps around it.
+func TestRefusalsOfRedisPass(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		w.enqueue(t, "q", "", Options{})
+		refused := func(name string) {
+			_, err := w.Queue("q").Enqueue(w.ctx, nil, Options{})
+			_, renewing := node.Renew(w.ctx, nil)
+			for what, err := range map[string]error{
+				"enqueue": err, "join": w.Client.Node().Join(w.ctx), "register": node.Register(w.ctx, "other"), "renew": renewing,
+				"reserve": node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0].Err,
+			} {
+				if !IsUnavailable(err) {
+					t.Errorf("%s: %s: %v", name, what, err)
+				}
+			}
+		}
+		w.rdb.ConfigSet(w.ctx, "min-replicas-to-write", "1")
+		refused("no replicas")
+		w.rdb.ConfigSet(w.ctx, "min-replicas-to-write", "0")
+		w.rdb.ReplicaOf(w.ctx, "127.0.0.1", "1")
+		refused("a replica")
+		w.rdb.ReplicaOf(w.ctx, "no", "one")
+		w.reserve(t, node, "q", true)
+		if err := w.rdb.Eval(w.ctx, "return redis.call('LPUSH', KEYS[1])", []string{"k"}).Err(); err == nil || IsUnavailable(err) {
+			t.Errorf("a call that can never be done: %v", err)
+		}
+	})
 }
 
 func TestPublishForbidden(t *testing.T) {

@@ -234,26 +234,33 @@ func (b *Blueque) try(value any, command string, arguments ...any) error {
 	}
 }
 
-// findPython finds the interpreter of the virtual environment that `make deps` makes: $QUERN_VENV,
-// or build/venv beside the go.mod above the working directory.
-func findPython() (string, error) {
-	venv := os.Getenv("QUERN_VENV")
-	if venv == "" {
-		dir, err := os.Getwd()
-		if err != nil {
-			return "", err
+// findVenv finds the virtual environment that `make deps` makes: $QUERN_VENV, or build/venv beside the
+// go.mod above the working directory.
+func findVenv() (string, error) {
+	if venv := os.Getenv("QUERN_VENV"); venv != "" {
+		return venv, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, "build", "venv"), nil
 		}
-		for {
-			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-				break
-			}
-			if parent := filepath.Dir(dir); parent != dir {
-				dir = parent
-				continue
-			}
+		parent := filepath.Dir(dir)
+		if parent == dir {
 			return "", errors.New("no go.mod above the working directory: set QUERN_VENV to the virtual environment with Blueque")
 		}
-		venv = filepath.Join(dir, "build", "venv")
+		dir = parent
+	}
+}
+
+// findPython finds its interpreter.
+func findPython() (string, error) {
+	venv, err := findVenv()
+	if err != nil {
+		return "", err
 	}
 	python := filepath.Join(venv, "bin", "python")
 	if _, err := os.Stat(python); err != nil {

