@@ -73,6 +73,20 @@ func TestWhatIsHeldOfAQueueThatWasLeftGoesBack(t *testing.T) {
 	}
 }
 
+// A host that Redis does not know when it reserves starts anew, long before its next renewal.
+func TestLeaseIsLostWhereverItIsTold(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{lease: time.Hour, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
+	n.settled("echo")
+	before := n.listener()
+	if err := n.rdb.ZRem(n.ctx, n.tenant+"_nodes", before).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if task := n.wait(n.enqueue("echo", "")); task.Status != queue.Complete || task.Node == before {
+		t.Errorf("the task is %s on %s, which was %s", task.Status, task.Node, before)
+	}
+}
+
 // After a failover to a replica that has not heard of a settle, the task runs once more, though nothing else happens in
 // its queue.
 func TestFailoverToAnOlderState(t *testing.T) {

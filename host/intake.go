@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -145,7 +146,10 @@ func (in *intake) take(g *grant, batch queue.Batch) {
 		g.session.add(begun[i])
 	}
 	in.scheduler.settleGrant(g, len(begun), batch)
-	if batch.Err != nil {
+	switch {
+	case errors.Is(batch.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
+		poke(g.session.lost)
+	case batch.Err != nil:
 		g.session.failed(opReserve, g.served.queue, batch.Err)
 	}
 	in.metrics.dropped(g.served.place, batch.Dropped)

@@ -21,6 +21,8 @@ func (s *session) heartbeat(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-s.lost:
+			return queue.ErrLeaseLost
 		case <-s.told:
 		case <-timer.C:
 		}

@@ -41,8 +41,9 @@ type session struct {
 	lease     time.Duration
 
 	// changed has a token when other queues may have to be served, told when the host has something new
-	// to say of itself, and marked when there may be a task to cancel; never closed.
-	changed, told, marked chan struct{}
+	// to say of itself, marked when there may be a task to cancel, and lost when Redis did not know the
+	// listener any more; never closed.
+	changed, told, marked, lost chan struct{}
 
 	mu     sync.Mutex
 	tasks  map[string]*task // by ID: what runs or is not settled
@@ -65,7 +66,7 @@ func newSession(tenant string, client *queue.Client, h *Host) *session {
 		host:   h, tenant: tenant, client: client, node: client.Node(), scheduler: h.scheduler, metrics: h.metrics,
 		logger: logger, watch: client.Watch(), lease: client.Lease(),
 		steady:  &steadiness{lease: client.Lease()},
-		changed: make(chan struct{}, 1), told: make(chan struct{}, 1), marked: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), told: make(chan struct{}, 1), marked: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		tasks: make(map[string]*task), registered: make(map[string]bool), refused: make(map[string]bool),
 		known:       make(map[string]bool),
 		quarantined: make(map[string]string),

@@ -108,6 +108,9 @@ func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.Univer
 	}
 	options := *client.Options()
 	within := max(lease/6, minBeatTimeout)
+	// A connection may stand to a primary that is none any more. Then the first renewal after half a lease goes to the new
+	// one, before the lease that this knows is over.
+	options.ConnMaxLifetime = lease / 2
 	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = within, within, within, within
 	options.PushNotificationProcessor = nil // each client has its own

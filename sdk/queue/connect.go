@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -44,6 +45,9 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 		if err := secure(options.TLSConfig, ca, cert, key); err != nil {
 			return nil, err
 		}
+		if !query.Has("conn_max_lifetime") {
+			options.ConnMaxLifetime = sentinelConnLife
+		}
 		options.MaxRetries, options.DialerRetries = -1, 1
 		return redis.NewFailoverClient(options), nil
 	}
@@ -57,6 +61,10 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 	options.MaxRetries, options.DialerRetries = -1, 1
 	return redis.NewClient(options), nil
 }
+
+// sentinelConnLife is how long a connection may stand to a primary of which Sentinel perhaps could not say that it is
+// none any more: as long as the lease is by default.
+const sentinelConnLife = 10 * time.Second
 
 // parseURL reads a URL of Redis. What it says of one that is damaged shows nothing of it: a password may stand
 // anywhere in it.
