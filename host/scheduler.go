@@ -11,7 +11,7 @@ import (
 )
 
 // maxBatch is the most tasks of one queue that one grant covers.
-const maxBatch = 256
+const maxBatch = queue.MaxReserve
 
 // place names a queue of a tenant.
 type place struct{ tenant, queue string }

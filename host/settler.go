@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// settleTasks and settleBytes bound one settle script.
-	settleTasks = 500
+	// settleTasks and settleBytes bound what one script settles or gives back.
+	settleTasks = queue.MaxWeight
 	settleBytes = 4 << 20
 	// settleParallel is how many settle scripts are under way at a time.
 	settleParallel = 4
@@ -159,7 +159,7 @@ func parts(list []ending) (all [][]ending) {
 	for len(list) > 0 {
 		n, tasks, size := 0, 0, 0
 		for n < len(list) {
-			more, bytes := 1+len(list[n].settlement.Children), list[n].size()
+			more, bytes := list[n].settlement.Weight(), list[n].size()
 			if n > 0 && (tasks+more > settleTasks || size+bytes > settleBytes) {
 				break
 			}

@@ -136,10 +136,13 @@ func (n *Node) Leave(ctx context.Context) error {
 	return nil
 }
 
+// MaxReserve is how many tasks one Want brings at most.
+const MaxReserve = 150
+
 // Want asks for tasks of one queue.
 type Want struct {
 	Queue string
-	// Count is the most tasks to reserve (1 to 1,000).
+	// Count is the most tasks to reserve (1 to MaxReserve; the rest of a larger one is not reserved).
 	Count int
 	// Start marks them as started by this process at once, for slots that are free.
 	Start bool
@@ -242,7 +245,7 @@ func (n *Node) Reserve(ctx context.Context, wants []Want) []Batch {
 			script: reserveScript,
 			keys:   []string{k.pending(want.Queue), k.reserved(want.Queue, n.id)},
 			args: []any{
-				n.client.clock, want.Queue, n.id, want.Count, n.startAs(want), inlineBytes, batchBytes, want.Plugin, want.Digest,
+				n.client.clock, want.Queue, n.id, min(want.Count, MaxReserve), n.startAs(want), inlineBytes, batchBytes, want.Plugin, want.Digest,
 				optional(want.MaxAge > 0, durationText(want.MaxAge)), optional(want.MaxRunning > 0, strconv.Itoa(want.MaxRunning)),
 				cmp.Or(strings.Join(want.Fleet, " "), want.Queue),
 			},
@@ -273,7 +276,7 @@ func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
 // HeldAll reads what Held does of many queues, those that hold nothing or are damaged left out.
 func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]string, error) {
 	held := make(map[string][]string)
-	for block := range slices.Chunk(queues, blockTasks) {
+	for block := range slices.Chunk(queues, pageTasks) {
 		cmds := make([]*redis.StringSliceCmd, len(block))
 		_, err := n.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, queue := range block {
@@ -419,6 +422,20 @@ type Settlement struct {
 	Children []Child
 }
 
+// MaxWeight is how much one Settle should weigh together.
+const MaxWeight = 150
+
+// Weight is about how much work the settlement is for Redis, in that of a task that completes.
+func (s *Settlement) Weight() int {
+	switch {
+	case s.Failure == nil:
+		return 1 + len(s.Children)
+	case s.Again != "":
+		return 2
+	}
+	return 4 // it may need a dead letter
+}
+
 // Child is a task that comes of another one. It needs an ID; one that exists already is left as it is.
 type Child struct {
 	Queue string
@@ -442,11 +459,11 @@ func (c *Child) Validate() error {
 // Size is about how many bytes it takes.
 func (c *Child) Size() int { return len(c.Parameters) + c.metadata() }
 
-// Settle ends the runs of held tasks of one queue in one script, at most 1,000, and wakes the listeners
+// Settle ends the runs of held tasks of one queue in one script, of a Weight of MaxWeight together at most, and wakes the listeners
 // of the queues in wake, whose tasks may have waited for these to end. It returns one error a settlement: nil, ErrLost
 // (somebody else holds it; nothing was written), ErrNoTask, or ErrDamaged (a child's queue takes nothing; the task is still
 // held); or, as the second value, that nothing is known: then the same call may be repeated, and finds its own mark on what
-// was done. Settlements with children count as so many more.
+// was done. The bound is no refusal: it is how much Redis does in a few milliseconds.
 func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement, wake ...string) ([]error, error) {
 	k := n.client.keys
 	args := []any{n.client.clock, queue, n.id, strings.Join(wake, " ")}
@@ -475,7 +492,7 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 	return verdicts("settle", queue, holds, value, err)
 }
 
-// Release gives held tasks back to the front of the queue, at most 1,000; the newest come first.
+// Release gives held tasks back to the front of the queue, at most MaxWeight; the newest come first.
 // The answers are those of Settle.
 func (n *Node) Release(ctx context.Context, queue string, held []Hold) ([]error, error) {
 	k := n.client.keys

@@ -32,27 +32,27 @@ func TestEnqueueAfterALostReply(t *testing.T) {
 func TestEnqueueManyAfterALostReply(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	q := w.Queue("q")
-	specs := make([]Spec, 2500)
+	specs := make([]Spec, 5*blockTasks/2)
 	for i := range specs {
 		specs[i].Parameters = fmt.Appendf(nil, "%d", i)
 	}
-	specs[1500].Key = "here"
+	specs[3*blockTasks/2].Key = "here"
 	proxy.CutReplies(1, "here")
 	receipts, err := q.EnqueueMany(w.ctx, specs)
 	if !IsUnavailable(err) || proxy.Cuts() != 1 || len(receipts) != len(specs) {
 		t.Fatalf("%v, %d replies cut, %d receipts", err, proxy.Cuts(), len(receipts))
 	}
-	past.depth(t, "q", map[Status]int64{Pending: 2000})
+	past.depth(t, "q", map[Status]int64{Pending: 2 * blockTasks})
 	for i := range specs {
 		specs[i].ID = receipts[i].ID
 	}
 	again := must[[]Receipt](t)(q.EnqueueMany(w.ctx, specs))
 	for i, receipt := range again {
-		if receipt.ID != receipts[i].ID || receipt.Existed != (i < 2000) {
+		if receipt.ID != receipts[i].ID || receipt.Existed != (i < 2*blockTasks) {
 			t.Fatalf("task %d: %+v", i, receipt)
 		}
 	}
-	past.depth(t, "q", map[Status]int64{Pending: 2500})
+	past.depth(t, "q", map[Status]int64{Pending: int64(len(specs))})
 }
 
 func TestSettleAfterALostReply(t *testing.T) {

@@ -29,9 +29,9 @@ type Poll struct {
 	Queues   []Look
 }
 
-// Poll looks at many queues with one script for each block of 500.
+// Poll looks at many queues with one script for each block of 200.
 func (c *Client) Poll(ctx context.Context, queues []string) (Poll, error) {
-	const block = 500
+	const block = 200
 	k := c.keys
 	var calls []call
 	for from := 0; from < len(queues) || from == 0; from += block {
@@ -62,7 +62,7 @@ func (c *Client) Poll(ctx context.Context, queues []string) (Poll, error) {
 }
 
 // EnqueueDue moves every scheduled task of the queue that is due now to its pending list, in blocks
-// of 1,000, and returns how many. It may run beside others, Blueque's own included. A host does it
+// of 350, and returns how many. It may run beside others, Blueque's own included. A host does it
 // by itself; a program calls it only where no host runs.
 func (q *Queue) EnqueueDue(ctx context.Context) (int, error) {
 	if err := ValidQueue(q.name); err != nil {
@@ -74,7 +74,7 @@ func (q *Queue) EnqueueDue(ctx context.Context) (int, error) {
 		value, err := q.client.eval(ctx, call{
 			script: dueScript,
 			keys:   []string{k.scheduled(q.name)},
-			args:   []any{clock, q.name, blockTasks},
+			args:   []any{clock, q.name, dueTasks},
 		})
 		answer := asList(value)
 		if err == nil && len(answer) < 4 {
@@ -84,7 +84,7 @@ func (q *Queue) EnqueueDue(ctx context.Context) (int, error) {
 			return total, fmt.Errorf("enqueue due tasks of %q: %w", q.name, err)
 		}
 		total += int(asInt(answer[1]))
-		if asInt(answer[0]) < blockTasks {
+		if asInt(answer[0]) < dueTasks {
 			return total, nil
 		}
 		clock = asString(answer[2]) // of the first block: what falls due meanwhile is the next call's

@@ -33,22 +33,22 @@ func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func TestPollInBlocks(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.clock = "1700000000.000000"
-		queues := make([]string, 1203) // three blocks
+		queues := make([]string, 403) // three blocks
 		for i := range queues {
 			queues[i] = fmt.Sprintf("q%d", i)
 		}
-		pending := map[int]int64{0: 1, 499: 2, 500: 3, 999: 4, 1000: 5, 1202: 6} // the edges of the blocks
+		pending := map[int]int64{0: 1, 199: 2, 200: 3, 399: 4, 400: 5, 402: 6} // the edges of the blocks
 		for i, n := range pending {
 			for range n {
 				w.enqueue(t, queues[i], "", Options{})
 			}
 		}
-		w.enqueue(t, queues[700], "", Options{Delay: 20 * time.Second})
-		w.enqueue(t, queues[1201], "", Options{Delay: 10 * time.Second})
+		w.enqueue(t, queues[300], "", Options{Delay: 20 * time.Second})
+		w.enqueue(t, queues[401], "", Options{Delay: 10 * time.Second})
 		blocks := &sent{}
 		w.rdb.AddHook(blocks)
 		poll := must[Poll](t)(w.Poll(w.ctx, queues))
-		if blocks.pipelines != 1 || blocks.scripts != 3 || blocks.longest > 510 {
+		if blocks.pipelines != 1 || blocks.scripts != 3 || blocks.longest > 210 {
 			t.Errorf("sent %+v, want three blocks in one round trip", blocks)
 		}
 		if len(poll.Queues) != len(queues) {
@@ -58,7 +58,7 @@ func TestPollInBlocks(t *testing.T) {
 			if look.Queue != queues[i] || look.Pending != pending[i] {
 				t.Errorf("queue %d: %+v, want %d pending", i, look, pending[i])
 			}
-			if next := map[int]time.Time{700: time.Unix(1700000020, 0), 1201: time.Unix(1700000010, 0)}[i]; !look.NextETA.Equal(next) {
+			if next := map[int]time.Time{300: time.Unix(1700000020, 0), 401: time.Unix(1700000010, 0)}[i]; !look.NextETA.Equal(next) {
 				t.Errorf("queue %d: next at %s, want %s", i, look.NextETA, next)
 			}
 		}

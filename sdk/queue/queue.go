@@ -19,10 +19,12 @@ import (
 )
 
 const (
-	// blockTasks and blockBytes bound what one script call writes, so that Redis is never busy for
-	// long with one of them.
-	blockTasks = 1000
+	// blockTasks, dueTasks and blockBytes bound what one script call writes: some 1,500 commands, and so a few
+	// milliseconds in which Redis serves nobody else. pageTasks is how many tasks a pipeline reads.
+	blockTasks = 150
+	dueTasks   = 350
 	blockBytes = 4 << 20
+	pageTasks  = 1000
 	// searched is the longest list that is searched for an ID: more would take Redis milliseconds.
 	searched = 100_000
 	// maxMetadata bounds key, parent and all labels of a task together, in bytes.
@@ -133,7 +135,7 @@ func (q *Queue) Schedule(ctx context.Context, parameters []byte, eta time.Time, 
 	return q.Enqueue(ctx, parameters, options)
 }
 
-// EnqueueMany enqueues tasks in the order given, in blocks of up to 1,000 tasks or 4 MiB that are
+// EnqueueMany enqueues tasks in the order given, in blocks of up to 150 tasks or 4 MiB that are
 // written together or not at all, and wakes the listeners once a block. After an error the receipts
 // carry every ID, so that the same specs with these IDs can be enqueued again without doubling one.
 // ErrQueueFull says that a block would make the queue longer than it may be, and a NotReplicatedError,

@@ -50,13 +50,15 @@ func (w *world) waits(t testing.TB, queue string) []string {
 
 func (w *world) reserveMany(t testing.TB, node *Node, queue string, count int, start bool) []Hold {
 	t.Helper()
-	batch := node.Reserve(w.ctx, []Want{{Queue: queue, Count: count, Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
-	if batch.Err != nil || len(batch.Tasks) != count {
-		t.Fatalf("reserved %+v, want %d tasks", batch, count)
-	}
-	holds := make([]Hold, count)
-	for i, task := range batch.Tasks {
-		holds[i] = Hold{ID: task.ID, Run: task.Run}
+	var holds []Hold
+	for len(holds) < count {
+		batch := node.Reserve(w.ctx, []Want{{Queue: queue, Count: count - len(holds), Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
+		if batch.Err != nil || len(batch.Tasks) == 0 {
+			t.Fatalf("reserved %d of %d tasks: %v", len(holds), count, batch.Err)
+		}
+		for _, task := range batch.Tasks {
+			holds = append(holds, task.Hold())
+		}
 	}
 	return holds
 }

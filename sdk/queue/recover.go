@@ -16,7 +16,7 @@ import (
 const DefaultMaxCrashes = 3
 
 // reclaimTasks is how many tasks one block of a reclaim moves.
-const reclaimTasks = 500
+const reclaimTasks = 40
 
 // Reclaimed counts what became of the tasks of a listener that is dead.
 type Reclaimed struct {

@@ -210,7 +210,7 @@ func (ws *waiters) look(ctx context.Context) error {
 	clear(ws.dirty)
 	ws.mu.Unlock()
 	var failed error
-	for block := range slices.Chunk(ids, blockTasks) {
+	for block := range slices.Chunk(ids, pageTasks) {
 		if err := ws.lookAt(ctx, block); err != nil {
 			failed = err
 			for _, id := range block {

@@ -3,15 +3,16 @@
 -- for a version of a plugin that is quarantined, and leaves what is more than the plugin may run in the fleet. An ID whose task is missing, damaged, finished,
 -- held already or still to come is dropped and counted; a task that is past its time fails.
 -- KEYS    1 pending  2 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 process ID or ""
+-- ARGV    1 clock override  2 queue  3 listener  4 most tasks (1 to 150)  5 process ID or ""
 --         6 most bytes of parameters a task  7 most bytes of parameters together
 --         8 plugin  9 digest of the plugin (both only with a process ID)
 --         10 longest age in seconds of a task that names none itself, or ""
 --         11 most tasks that may run in the fleet, or "", in 12 these queues together, by spaces
 --         then field, value, ... of what the manifest decides (only with a process ID)
--- RETURNS {{dropped, clock, eta of the next scheduled task or "", failed or put off, 1 if the version is quarantined}, {id, run, created, eta, attempts,
---         max_attempts, retry, expires, reschedules, rejects, timeout, deadline, max_age, size of
---         parameters, parameters or nil if too large}, ...}; the error LEASELOST if the listener is not known (any more)
+-- RETURNS {{dropped, clock, eta of the next scheduled task or "", failed or put off, 1 if the version is
+--         quarantined}, {id, run, created, eta, attempts, max_attempts, retry, expires, reschedules, rejects,
+--         timeout, deadline, max_age, last_error, parent, key, depth, traceparent, size of parameters,
+--         parameters or nil if too large}, ...}; the error LEASELOST if the listener is not known (any more)
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_ .. queue, 'set', INDEX_ .. queue, 'zset',
   SCHEDULED_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash',
@@ -63,6 +64,7 @@ end
 
 local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
 local out, dropped, looked = { 0 }, 0, 0
+local work = 0 -- in that of reserving a task; when it is much the caller comes again
 local function take(id)
   local key = TASK_ .. id
   local hash = redis.pcall('HMGET', key, unpack(TAKEN))
@@ -93,6 +95,7 @@ local function take(id)
   if hash[9] and tonumber(moment(hash[9], clock)) < tonumber(clock) then
     redis.call('LREM', KEYS[2], 1, id)
     terms(key)
+    work = work + 3
     fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
     return
   end
@@ -122,13 +125,13 @@ local function take(id)
 end
 
 for _, list in ipairs(pendinglists(queue)) do
-  while #out <= wanted and looked < wanted + 1000 do
+  while #out <= wanted and work < 150 do
     local id = redis.call('RPOPLPUSH', list, KEYS[2])
     if not id then
       if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #LEVEL_ + 1, #LEVEL_ + 3)) end
       break
     end
-    looked = looked + 1
+    looked, work = looked + 1, work + 1
     take(id)
   end
 end

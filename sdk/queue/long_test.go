@@ -1,0 +1,110 @@
+package queue
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// mostCommands is how many commands a script may run: on an idle machine Redis needs 1 to 3 µs for one, so that none takes
+// 5 ms.
+const mostCommands = 1600
+
+// scripts are how many scripts a call runs, how many commands each runs on average, and how long the longest of them took.
+func (w *world) scripts(t testing.TB, call func()) (scripts, commands int64, took time.Duration) {
+	t.Helper()
+	count := func() (all, evals int64) {
+		for line := range strings.Lines(must[string](t)(w.rdb.Info(w.ctx, "commandstats").Result())) {
+			if name, rest, found := strings.Cut(line, ":calls="); found {
+				n := asInt(strings.SplitN(rest, ",", 2)[0])
+				if all += n; strings.HasPrefix(name, "cmdstat_eval") {
+					evals += n
+				}
+			}
+		}
+		return all, evals
+	}
+	w.rdb.SlowLogReset(w.ctx)
+	all, evals := count()
+	call()
+	moreAll, moreEvals := count()
+	for _, entry := range w.rdb.SlowLogGet(w.ctx, 128).Val() {
+		if strings.HasPrefix(entry.Args[0], "eval") {
+			took = max(took, entry.Duration)
+		}
+	}
+	scripts = moreEvals - evals
+	return scripts, (moreAll - all - scripts) / max(1, scripts), took
+}
+
+// However many tasks there are and whatever becomes of them, no script keeps Redis from the others for long.
+func TestNoScriptIsLong(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t, "--slowlog-log-slower-than", "0")
+	if err := w.Prepare(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	node := w.node(t, "q")
+	measure := func(what string, call func()) {
+		t.Helper()
+		scripts, commands, took := w.scripts(t, call)
+		t.Logf("%-24s %4d scripts of %5d commands, %s at most", what, scripts, commands, took)
+		if scripts == 0 || commands > mostCommands {
+			t.Errorf("%s: %d scripts of %d commands, want %d at most", what, scripts, commands, mostCommands)
+		}
+	}
+	fill := func(n int, options Options) {
+		t.Helper()
+		must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, slices.Repeat([]Spec{{Options: options}}, n)))
+	}
+	reserve := func() (holds []Hold) {
+		t.Helper()
+		batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", Terms: Terms{MaxCrashes: 1, Dead: "dead"}}})[0]
+		if batch.Err != nil {
+			t.Fatal(batch.Err)
+		}
+		for _, task := range batch.Tasks {
+			holds = append(holds, task.Hold())
+		}
+		return holds
+	}
+	settle := func(what string, s Settlement) {
+		t.Helper()
+		var all []Settlement
+		weight := 0
+		for _, hold := range reserve() {
+			if s.Hold, weight = hold, weight+s.Weight(); weight <= MaxWeight {
+				all = append(all, s)
+			}
+		}
+		measure(what, func() { must[[]error](t)(node.Settle(w.ctx, "q", all)) })
+	}
+
+	w.at(0)
+	high := 80
+	measure("enqueue", func() { fill(1000, Options{Key: "k", Priority: &high, Retry: Retry{MaxAge: time.Hour}}) })
+	fill(1000, Options{Key: "k"})
+	var holds []Hold
+	measure("reserve", func() { holds = reserve() })
+	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(MaxWeight, len(holds))])) })
+	settle("settle as complete", Settlement{})
+	settle("settle as failed", Settlement{Failure: &Failure{}})
+	settle("settle to try again", Settlement{Failure: &Failure{}, Again: AgainRetry, Delay: time.Second})
+	settle("settle with children", Settlement{Children: []Child{{Queue: "q", Spec: Spec{Options: Options{ID: "child"}}}}})
+	reserve()
+	reserve()
+	w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 0, Member: node.id})
+	measure("reclaim", func() { must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "q", 1, false)) })
+	node = w.node(t, "q")
+	fill(1256, Options{Priority: new(100), Retry: Retry{MaxAge: time.Second}})
+	w.at(10)
+	measure("reserve what has expired", func() { reserve() })
+	measure("expire", func() { must[int](t)(w.Queue("q").Expire(w.ctx, 0, "dead")) })
+	fill(1000, Options{Delay: time.Second})
+	w.at(20)
+	measure("due", func() { must[int](t)(w.Queue("q").EnqueueDue(w.ctx)) })
+	measure("purge", func() { must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true})) })
+}
