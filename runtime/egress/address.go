@@ -91,16 +91,17 @@ func isISATAP(a netip.Addr) bool {
 }
 
 // own says what an address is that one of this host's interfaces has; "" if none has it. What listens on a public address
-// of the host is often meant for the networks that it stands in. Interfaces come and go: they are read each time.
+// of the host is often meant for the networks that it stands in. Interfaces come and go, so the system is asked each time: to
+// an address of its own it would send from that address. Nothing is sent, and no list of interfaces is read, for which a
+// process needs a kind of socket that a confined one does not get.
 func own(a netip.Addr) string {
-	addrs, err := net.InterfaceAddrs()
+	const discard = 9
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, discard)))
 	if err != nil {
-		return "maybe of this host, whose interfaces cannot be read"
+		return "" // out of reach
 	}
-	if slices.ContainsFunc(addrs, func(of net.Addr) bool {
-		prefix, err := netip.ParsePrefix(of.String())
-		return err == nil && prefix.Addr().WithZone("") == a
-	}) {
+	defer conn.Close() //nolint:errcheck // nothing was sent
+	if from, ok := conn.LocalAddr().(*net.UDPAddr); ok && from.AddrPort().Addr().Unmap().WithZone("") == a.Unmap().WithZone("") {
 		return "of this host"
 	}
 	return ""
