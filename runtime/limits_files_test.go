@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -172,19 +173,24 @@ func manyLocals(n int) []byte {
 
 // charged is a module whose sections take so many bytes when its code, a seventh of that, is written anew. Data
 // fills them up.
-func charged(n int) []byte {
-	code := bodies(16, bytes.Repeat([]byte{0x10, 0, 0x01}, 280_000))
-	build := func(fill int) []byte {
-		return slices.Concat(code, runtimetest.Section(runtimetest.DataSection, append([]byte{1}, runtimetest.Name(string(make([]byte, fill)))...)))
-	}
-	const tooMuch = 48 << 20
-	_, err := wasm.Rewrite(build(tooMuch), wasm.Options{})
+func charged(n int) []byte { return filled(tooFull + n - whenTooFull()) }
+
+const tooFull = 48 << 20 // bytes of data
+
+func filled(data int) []byte {
+	segment := append([]byte{1}, runtimetest.Name(string(make([]byte, data)))...)
+	return slices.Concat(bodies(16, bytes.Repeat([]byte{0x10, 0, 0x01}, 280_000)), runtimetest.Section(runtimetest.DataSection, segment))
+}
+
+// whenTooFull is how many bytes are counted with that much data.
+var whenTooFull = sync.OnceValue(func() int {
+	_, err := wasm.Rewrite(filled(tooFull), wasm.Options{})
 	var over *wasm.CapError
 	if !errors.As(err, &over) {
 		panic(err)
 	}
-	return build(tooMuch + n - int(over.Count))
-}
+	return int(over.Count)
+})
 
 // Sections that runtimetest does not name.
 const (
