@@ -20,12 +20,21 @@ const (
 	doomedMode    = "doomed-"
 	doomedHost    = doomedMode + "host"
 	doomedMonitor = doomedMode + "monitor"
+	doomedCode    = doomedMode + "code" // makes an engine where nothing that was written can be executed
 )
 
 func beDoomed(mode string) int {
-	err := crash.Watch(os.Stdin, os.Stderr)
-	if mode == doomedHost {
+	var err error
+	switch mode {
+	case doomedMonitor:
+		err = crash.Watch(os.Stdin, os.Stderr)
+	case doomedHost:
 		err = crashInGuest(os.Args[2])
+	case doomedCode:
+		const refuseExecGain = 1
+		if err = unix.Prctl(unix.PR_SET_MDWE, refuseExecGain, 0, 0, 0); err == nil {
+			_, err = New(context.Background(), Config{})
+		}
 	}
 	fmt.Fprintln(os.Stderr, err)
 	return 1
@@ -99,5 +108,18 @@ func TestCrashNamesTheTask(t *testing.T) {
 	if err == nil || len(said) != 1 || !strings.HasPrefix(said[0], "quern: the host has crashed (SIGSEGV at 0x") ||
 		!strings.Contains(said[0], `while plugin "guilty" of tenant "acme" computed for task "4711": `) {
 		t.Errorf("%v, %q\n%s", err, said, out)
+	}
+}
+
+// TestNoExecutableMemory: where a system gives none, there is no engine, and not a slow one without a word.
+func TestNoExecutableMemory(t *testing.T) {
+	t.Parallel()
+	program := compiledBy(doomedCode)
+	out, err := exec.CommandContext(t.Context(), program[0], program[1]).CombinedOutput()
+	if strings.Contains(string(out), "invalid argument") && !strings.Contains(string(out), ErrEngine.Error()) {
+		t.Skip("Linux before 6.3 cannot refuse executable memory to a process")
+	}
+	if err == nil || !strings.HasPrefix(string(out), "WebAssembly engine refused: the compiler for ") || !strings.Contains(string(out), "maybe because this system gives no executable memory") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -124,7 +124,14 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		compiling: map[string]chan struct{}{},
 		modules:   map[*Module]struct{}{}, idleUnload: cfg.IdleUnload, tidied: make(chan struct{}),
 	}
-	var err error
+	err := canary()
+	if err != nil {
+		return nil, err
+	}
+	e.logger.Info("plugins run as compiled code", "wazero", version, "processor", goruntime.GOARCH)
+	if goruntime.GOARCH == "arm64" {
+		e.logger.Warn("the compiler for arm64 has a known fault that computes wrongly: do not serve plugins of tenants whom you do not trust (SECURITY.md)")
+	}
 	if e.rung, e.rungReason, err = climb(ladder(), cfg.Rung); err != nil {
 		return nil, err
 	}
@@ -228,7 +235,7 @@ func newBackend(ctx context.Context, cache wazero.CompilationCache) (*backend, e
 // runtimeConfig is the same for all runtimes: what they compile is interchangeable only so. Nothing of
 // wazero stops a guest: its fuel does.
 func runtimeConfig(cache wazero.CompilationCache) wazero.RuntimeConfig {
-	return wazero.NewRuntimeConfig().
+	return wazero.NewRuntimeConfigCompiler(). // never the interpreter, for want of executable memory: see canary
 		WithCompilationCache(cache).
 		WithDebugInfoEnabled(false)
 }

@@ -1,0 +1,90 @@
+package runtime
+
+import (
+	"context"
+	_ "embed" // canary.wasm
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+// ErrEngine is wrapped by the error about a WebAssembly engine that cannot be served with.
+var ErrEngine = errors.New("WebAssembly engine refused")
+
+// canaryModule is made of canary.wat, which says how.
+//
+//go:embed canary.wasm
+var canaryModule []byte
+
+// canary tries the compiler, once for the process: it runs a small program as guests are run, rewritten and compiled, and
+// as it is, by wazero's interpreter. What it does is what wazero's compilers have got wrong at some time. It takes some
+// milliseconds.
+var canary = sync.OnceValue(func() error {
+	file, err := wasm.Rewrite(canaryModule, wasm.Options{})
+	if err != nil {
+		return fmt.Errorf("%w: rewrite the program that tries it: %w", ErrEngine, err)
+	}
+	want, err := sing(wazero.NewRuntimeConfigInterpreter(), canaryModule)
+	if err != nil {
+		return fmt.Errorf("%w: the interpreter: %w", ErrEngine, err)
+	}
+	got, err := sing(wazero.NewRuntimeConfigCompiler(), file.Binary)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: the compiler for %s does not run, maybe because this system gives no executable memory (seccomp, SELinux): %w",
+			ErrEngine, goruntime.GOARCH, err)
+	case !slices.Equal(got, want):
+		return fmt.Errorf("%w: the compiler for %s computes %s where it should %s: use another build of quern, and report it as SECURITY.md says",
+			ErrEngine, goruntime.GOARCH, differing(got, want), differing(want, got))
+	}
+	return nil
+})
+
+// sing runs the program, and tells what it computes.
+func sing(config wazero.RuntimeConfig, binary []byte) (results []string, err error) {
+	defer func() {
+		if p := recover(); p != nil { // wazero panics over memory that it does not get
+			err = fmt.Errorf("%v\n%s", p, debug.Stack())
+		}
+	}()
+	ctx := context.Background()
+	rt := wazero.NewRuntimeWithConfig(ctx, config)
+	defer func() { err = errors.Join(err, rt.Close(ctx)) }()
+	i32 := []api.ValueType{api.ValueTypeI32}
+	plenty := func(_ context.Context, _ api.Module, stack []uint64) { stack[0] = 1 << 30 }
+	tick := hostModule{name: wasm.HostModule, functions: []hostExport{{wasm.TickName, plenty, i32, i32}}}
+	if err := tick.instantiate(ctx, rt); err != nil {
+		return nil, err
+	}
+	module, err := rt.Instantiate(ctx, binary)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"floats", "digits", "calls", "memories", "beyond"} {
+		for n := range uint64(12) {
+			got, err := module.ExportedFunction(name).Call(ctx, n)
+			text, _, _ := strings.Cut(fmt.Sprint(err), "\n")
+			results = append(results, fmt.Sprintf("%s(%d) = %x %s", name, n, got, text))
+		}
+	}
+	return results, nil
+}
+
+// differing is the first result that is another one.
+func differing(results, others []string) string {
+	for i, result := range results {
+		if i >= len(others) || others[i] != result {
+			return result
+		}
+	}
+	return "less"
+}

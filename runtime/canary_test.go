@@ -1,0 +1,53 @@
+package runtime
+
+import (
+	"bytes"
+	"os"
+	goruntime "runtime"
+	"slices"
+	"testing"
+
+	"github.com/tetratelabs/wazero"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+// TestCanary: the compiler that the host serves with passes, and the program is what its source says.
+func TestCanary(t *testing.T) {
+	t.Parallel()
+	if err := canary(); err != nil {
+		t.Error(err)
+	}
+	source, err := os.ReadFile("canary.wat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(runtimetest.BuildWAT(t, string(source)), canaryModule) {
+		t.Error("canary.wasm is not made of canary.wat: run the command in its first lines")
+	}
+}
+
+// TestCanaryFails: a compiler that gets a select of floats wrong does not pass. Wazero's does, if the program is not
+// rewritten; when it does not any more, wazero has been mended, and the rewriting can go.
+func TestCanaryFails(t *testing.T) {
+	t.Parallel()
+	want, err := sing(wazero.NewRuntimeConfigInterpreter(), canaryModule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := sing(wazero.NewRuntimeConfigCompiler(), canaryModule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if goruntime.GOARCH == "amd64" && slices.Equal(got, want) {
+		t.Error("the compiler gets right what it is known to get wrong")
+	}
+	file, err := wasm.Rewrite(canaryModule, wasm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err = sing(wazero.NewRuntimeConfigCompiler(), file.Binary[:len(file.Binary)-1]); err == nil {
+		t.Errorf("a program that is cut off computes %q", got)
+	}
+}
