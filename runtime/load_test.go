@@ -96,6 +96,9 @@ func TestLoadRefusals(t *testing.T) {
 		{"section", runtimetest.Module(runtimetest.RawSection(99, nil)), "a damaged WebAssembly module: section 99 is unknown (unknown section at byte 8): " + again},
 		{"imports", []byte("\x00asm\x01\x00\x00\x00\x02\x05\xff\xff\xff\xff\x0f"), "a damaged WebAssembly module: 4294967295 imports do not fit into the 0 bytes that are left (import section at byte 15): " + again},
 		{"code", command([]byte{0xff}), "a damaged WebAssembly module: instruction 0xff is unknown (function 0 at byte 41): " + again},
+		{"exceptions", command([]byte{0x1f, 0x40, 0x00, 0x0b}), "a module of a later WebAssembly: exception handling: not supported (function 0 at byte 41): " + buildOlder},
+		{"thrown", command([]byte{0x08, 0x00}), "a module of a later WebAssembly: exception handling: not supported (function 0 at byte 41): " + buildOlder},
+		{"tags", runtimetest.Module(runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")), runtimetest.Section(13, []byte{0, 0})), "a module of a later WebAssembly: exception handling: not supported (tag section at byte 16): " + buildOlder},
 		{"threads", command([]byte{0xfe, 0x03, 0x00}), "a module of a later WebAssembly: atomic instructions (threads): not supported (function 0 at byte 41): " + buildOlder},
 
 		// A module of a kind that cannot be served.
