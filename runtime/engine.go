@@ -236,8 +236,8 @@ func newBackend(ctx context.Context, cache wazero.CompilationCache) (*backend, e
 // wazero stops a guest: its fuel does.
 func runtimeConfig(cache wazero.CompilationCache) wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfigCompiler(). // never the interpreter, for want of executable memory: see canary
-		WithCompilationCache(cache).
-		WithDebugInfoEnabled(false)
+							WithCompilationCache(cache).
+							WithDebugInfoEnabled(false)
 }
 
 func (b *backend) close(ctx context.Context) error {

@@ -24,7 +24,7 @@ func newCrashMonitor() *cobra.Command {
 
 // watchCrashes starts a monitor of this process, and returns what it reads and what ends it. A host without one works
 // as well.
-func watchCrashes(cmd *cobra.Command, logger hclog.Logger) (table *crash.Table, end func()) {
+func watchCrashes(logger hclog.Logger) (table *crash.Table, end func()) {
 	program, err := ownCommand(crashMonitor)
 	if err == nil {
 		var monitor *crash.Monitor

@@ -96,7 +96,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err != nil {
 		return nil, err
 	}
-	crashes, end := watchCrashes(cmd, n.logger)
+	crashes, end := watchCrashes(n.logger)
 	n.closers = append(n.closers, end)
 	engineSettings.Crash = crashes
 	engineSettings.CacheDir, engineSettings.IdleUnload, engineSettings.Logger = o.cache, orNone(o.idleUnload), n.logger

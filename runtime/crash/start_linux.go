@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +47,7 @@ func Start(command []string) (_ *Monitor, err error) {
 	}
 	defer func() { err = errors.Join(err, read.Close()) }()
 	m.pipe = write
-	m.cmd = exec.Command(command[0], command[1:]...)
+	m.cmd = exec.CommandContext(context.Background(), command[0], command[1:]...) // it ends by itself
 	m.cmd.Stdin, m.cmd.Stderr, m.cmd.ExtraFiles = read, os.Stderr, []*os.File{file}
 	m.cmd.Env = []string{}
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it outlives what ends the host's group

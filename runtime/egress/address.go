@@ -100,7 +100,7 @@ func own(a netip.Addr) string {
 	if err != nil {
 		return "" // out of reach
 	}
-	defer conn.Close() //nolint:errcheck // nothing was sent
+	defer conn.Close()
 	if from, ok := conn.LocalAddr().(*net.UDPAddr); ok && from.AddrPort().Addr().Unmap().WithZone("") == a.Unmap().WithZone("") {
 		return "of this host"
 	}
