@@ -77,6 +77,24 @@ func TestConfinedPlugins(t *testing.T) {
 	served("three")
 }
 
+// A confined host finds out whether a public address is its own, and lives on, whoever answers there.
+func TestConfinedRequest(t *testing.T) {
+	t.Parallel()
+	const url = "http://11.22.33.44:9"
+	plugins := t.TempDir()
+	write(t, plugins+"/asking.wasm", string(runtimetest.BuildCHandler(t, `
+#include "quern.h"
+QUERN_HANDLER int32_t handle(void) {
+	static const char head[] = "{\"url\":\"`+url+`\",\"timeout_ms\":100}";
+	return quern_http(head, sizeof head - 1, "", 0) == QUERN_EDENIED;
+}`)))
+	write(t, plugins+"/asking.yaml", "capabilities: {http: [{host: \""+url+"\", methods: [GET]}]}\n")
+	u, _ := confinedHost(t, plugins)
+	if r := u.run("enqueue", "asking", "--wait"); r.status != exitDone {
+		t.Errorf("%+v", r)
+	}
+}
+
 func rename(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.Rename(from, to); err != nil {

@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -90,21 +89,42 @@ func isISATAP(a netip.Addr) bool {
 	return b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-// own says what an address is that one of this host's interfaces has; "" if none has it. What listens on a public address
-// of the host is often meant for the networks that it stands in. Interfaces come and go, so the system is asked each time: to
-// an address of its own it would send from that address. Nothing is sent, and no list of interfaces is read, for which a
-// process needs a kind of socket that a confined one does not get.
+// own says what an address is that this host has itself; "" if it has not. What listens on a public address of the host
+// is often meant for the networks that it stands in.
+//
+// A socket can be bound to an address of the host alone. The list of interfaces would tell the same, but takes a netlink
+// socket, which a confined host may not have. Where the system binds to any address (ip_nonlocal_bind), a route tells,
+// though not of an interface's second address: it begins where it ends.
 func own(a netip.Addr) string {
-	const discard = 9
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, discard)))
-	if err != nil {
-		return "" // out of reach
+	nobodys := netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	if a.Is6() {
+		nobodys = netip.MustParseAddr("2001:db8::1")
 	}
-	defer conn.Close()
-	if from, ok := conn.LocalAddr().(*net.UDPAddr); ok && from.AddrPort().Addr().Unmap().WithZone("") == a.Unmap().WithZone("") {
+	if binds(a) && (!binds(nobodys) || routes(a)) {
 		return "of this host"
 	}
 	return ""
+}
+
+// binds tells whether a socket can be bound to an address. It takes no port that others want: any will do.
+func binds(a netip.Addr) bool {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
+
+// routes tells whether what is sent to an address comes from it. Nothing is sent.
+func routes(a netip.Addr) bool {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	from, ok := c.LocalAddr().(*net.UDPAddr)
+	return ok && from.AddrPort().Addr().Unmap() == a
 }
 
 // carried are the IPv4 addresses that a form of IPv6 carries, and that something on the way may send to.
@@ -151,7 +171,10 @@ func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 	if !a.IsValid() {
 		return &refusal{a, "no address"}
 	}
-	what := cmp.Or(classify(a), own(a))
+	what := classify(a)
+	if what == "" {
+		what = own(a)
+	}
 	if what != "" && !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) }) {
 		return &refusal{a, what}
 	}

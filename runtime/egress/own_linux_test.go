@@ -64,6 +64,24 @@ func ownAddress(t *testing.T) {
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, loopback); err != nil {
 		t.Fatal(err)
 	}
+	// An interface's second address is one that routes begin at the first for, as all others of a loopback network.
+	const second, nonlocal = "11.22.33.50", "/proc/sys/net/ipv4/ip_nonlocal_bind" // the namespace's own
+	for _, tt := range []struct{ nonlocal, addr, want string }{
+		{"0", publicAddr, "of this host"},
+		{"0", second, "of this host"},
+		{"0", "12.22.33.44", ""},
+		{"0", "2600::1", ""},
+		{"1", publicAddr, "of this host"},
+		{"1", "12.22.33.44", ""},
+		{"1", "2600::1", ""},
+	} {
+		if err := os.WriteFile(nonlocal, []byte(tt.nonlocal), 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := own(netip.MustParseAddr(tt.addr)); got != tt.want {
+			t.Errorf("with ip_nonlocal_bind=%s %s is %q, want %q", tt.nonlocal, tt.addr, got, tt.want)
+		}
+	}
 	listener, err := net.Listen("tcp", publicAddr+":0")
 	if err != nil {
 		t.Fatal(err)
