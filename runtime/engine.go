@@ -128,7 +128,6 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	if err != nil {
 		return nil, err
 	}
-	e.logger.Info("plugins run as compiled code", "wazero", version, "processor", goruntime.GOARCH)
 	if goruntime.GOARCH == "arm64" {
 		e.logger.Warn("the compiler for arm64 has a known fault that computes wrongly: do not serve plugins of tenants whom you do not trust (SECURITY.md)")
 	}
@@ -151,6 +150,9 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	go e.housekeep(tidying)
 	return e, nil
 }
+
+// Compiler names what compiles the guests, such as "wazero v1.12.0 for amd64". Nothing else runs them: see ErrEngine.
+func (e *Engine) Compiler() string { return "wazero " + e.version + " for " + goruntime.GOARCH }
 
 // HostCalls counts what the engine's guests have called in quern_v1.
 func (e *Engine) HostCalls() *abi.Counters { return &e.counters }

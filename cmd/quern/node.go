@@ -39,6 +39,7 @@ type node struct {
 	clients  []*queue.Client
 	stores   map[string]*kv.Store // by tenant
 	host     *host.Host
+	compiler string // of plugins
 	closers  []func()
 
 	secretFiles []string // that --grants names
@@ -104,7 +105,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err != nil {
 		return nil, err
 	}
-	o.cache = cache
+	o.cache, n.compiler = cache, engine.Compiler()
 	m.CollectRuntime(func() metrics.RuntimeSample { return metrics.RuntimeSample(engine.Holdings()) })
 	m.CollectHostCalls(engine.HostCalls().Each)
 	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
@@ -223,6 +224,7 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 		}
 		return refusedf("http %q: %w: choose another address with --http, such as 127.0.0.1:0 for a free port", n.options.http, err)
 	}
+	n.logger.Info("plugins run as machine code", "compiler", n.compiler)
 	n.logger.Info("listening", "http", server.Addr())
 	if listening != nil {
 		listening(server.Addr())
