@@ -31,12 +31,14 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		return "", err
 	case t.Depth >= c.grant.Depth:
 		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle", service.ErrLimit, t.Depth)
-	case !t.session.admits(child.Queue):
-		return "", fmt.Errorf("%w: the tenant has %d queues, and the host lets handlers add no more: use one of them, or raise --max-queues",
-			service.ErrLimit, t.session.host.config.MaxQueues)
 	}
 	if err := c.left.Take(&child); err != nil {
 		return "", err
+	}
+	if !t.session.claimQueue(child.Queue) {
+		c.left.giveBack(&child)
+		return "", fmt.Errorf("%w: the tenant has %d queues, and the host lets handlers add no more: use one of them, or raise --max-queues",
+			service.ErrLimit, t.session.host.config.MaxQueues)
 	}
 	child.Depth, child.Traceparent = t.Depth+1, t.Traceparent
 	if !c.grant.AfterCall {

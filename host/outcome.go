@@ -42,10 +42,20 @@ func bounded(r queue.Retry, most plugins.Retry) queue.Retry {
 // task itself names. Zero is any time.
 func (t *task) expires() time.Time {
 	own, most := t.Retry.MaxAge, t.terms().MostRetry.MaxAge
-	if most == 0 || own <= most || t.Expires.IsZero() || t.Expires.Equal(t.Deadline) {
+	switch {
+	case most == 0 || own <= most || t.Expires.IsZero():
 		return t.Expires
+	case !t.Expires.Equal(t.Deadline):
+		return t.Expires.Add(most - own)
 	}
-	return t.Expires.Add(most - own)
+	began := t.Created // to wait: a deadline that comes before the task's own age does not tell
+	if t.Attempts == 0 {
+		began = t.Since()
+	}
+	if bound := began.Add(most); bound.Before(t.Expires) {
+		return bound
+	}
+	return t.Expires
 }
 
 func manifestRetry(r plugins.Retry) queue.Retry {

@@ -72,7 +72,7 @@ type keeper struct{ task *task }
 func (k keeper) Save(ctx context.Context, value []byte) error {
 	t := k.task
 	if !sleep(ctx, t.saves.take(time.Now(), len(value))) {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	_, err := within(ctx, func() (struct{}, error) {
 		return struct{}{}, t.session.node.Checkpoint(ctx, t.served.queue, t.hold(), value)

@@ -210,8 +210,9 @@ func (s *session) know(queues map[string]int64) {
 	s.known = known
 }
 
-// admits tells whether a task may be enqueued to a queue: to one that the tenant has, or while it has few enough.
-func (s *session) admits(name string) bool {
+// claimQueue tells whether a task may be enqueued to a queue: to one that the tenant has, or to a new one while it has few
+// enough, which counts from then on.
+func (s *session) claimQueue(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.known[name] && len(s.known) >= s.host.config.MaxQueues {

@@ -88,7 +88,7 @@ func (r *runner) run(ctx context.Context, t *task) {
 // call fetches what is missing and runs the guest.
 func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if limits := t.terms().Limits; t.Large && t.Size > limits.Input {
-		return runtime.InputExceeded(limits, t.Size) // not fetched only to be refused
+		return t.terms().Explain(runtime.InputExceeded(limits, t.Size)) // not fetched only to be refused
 	}
 	input, kept, err := t.fetch(ctx)
 	switch {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 
@@ -33,24 +32,31 @@ var canary = sync.OnceValue(func() error {
 	if err != nil {
 		return fmt.Errorf("%w: rewrite the program that tries it: %w", ErrEngine, err)
 	}
-	want, err := sing(wazero.NewRuntimeConfigInterpreter(), canaryModule)
+	want, err := runCanary(wazero.NewRuntimeConfigInterpreter(), canaryModule)
 	if err != nil {
 		return fmt.Errorf("%w: the interpreter: %w", ErrEngine, err)
 	}
-	got, err := sing(wazero.NewRuntimeConfigCompiler(), file.Binary)
-	switch {
-	case err != nil:
+	got, err := runCanary(wazero.NewRuntimeConfigCompiler(), file.Binary)
+	if err != nil {
 		return fmt.Errorf("%w: the compiler for %s does not run, maybe because this system gives no executable memory (seccomp, SELinux): %w",
 			ErrEngine, goruntime.GOARCH, err)
-	case !slices.Equal(got, want):
-		return fmt.Errorf("%w: the compiler for %s computes %s where it should %s: use another build of quern, and report it as SECURITY.md says",
-			ErrEngine, goruntime.GOARCH, differing(got, want), differing(want, got))
 	}
-	return nil
+	return agree(got, want)
 })
 
-// sing runs the program, and tells what it computes.
-func sing(config wazero.RuntimeConfig, binary []byte) (results []string, err error) {
+// agree is nil if the compiler computes what the interpreter does.
+func agree(got, want []string) error {
+	for i, result := range want {
+		if i >= len(got) || got[i] != result {
+			return fmt.Errorf("%w: the compiler for %s computes %q instead of %q: use another build of quern, and report it as SECURITY.md says",
+				ErrEngine, goruntime.GOARCH, got[min(i, len(got)):min(i+1, len(got))], result)
+		}
+	}
+	return nil
+}
+
+// runCanary runs the program, and tells what it computes.
+func runCanary(config wazero.RuntimeConfig, binary []byte) (results []string, err error) {
 	defer func() {
 		if p := recover(); p != nil { // wazero panics over memory that it does not get
 			err = fmt.Errorf("%v\n%s", p, debug.Stack())
@@ -77,14 +83,4 @@ func sing(config wazero.RuntimeConfig, binary []byte) (results []string, err err
 		}
 	}
 	return results, nil
-}
-
-// differing is the first result that is another one.
-func differing(results, others []string) string {
-	for i, result := range results {
-		if i >= len(others) || others[i] != result {
-			return result
-		}
-	}
-	return "less"
 }

@@ -106,7 +106,7 @@ func TestCrashNamesTheTask(t *testing.T) {
 		}
 	}
 	if err == nil || len(said) != 1 || !strings.HasPrefix(said[0], "quern: the host has crashed (SIGSEGV at 0x") ||
-		!strings.Contains(said[0], `while plugin "guilty" of tenant "acme" computed for task "4711": `) {
+		!strings.Contains(said[0], `while plugin "guilty" of tenant "acme" computed for task "4711", beside whose memory that address lies: `) {
 		t.Errorf("%v, %q\n%s", err, said, out)
 	}
 }

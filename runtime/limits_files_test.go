@@ -134,6 +134,9 @@ func cappedFiles() map[string]func(n int) []byte {
 		"Nesting": func(n int) []byte {
 			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x02, 0x40}, n-1), bytes.Repeat([]byte{0x0b}, n-1)))
 		},
+		"Operands": func(n int) []byte {
+			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x41, 0}, n), bytes.Repeat([]byte{0x1a}, n)))
+		},
 		"Work": func(n int) []byte { return withBody(1, bytes.Repeat([]byte{0x02, 0x40, 0x0b}, n)) },
 		"Loops": func(n int) []byte {
 			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x03, 0x40}, n), bytes.Repeat([]byte{0x0b}, n)))

@@ -22,6 +22,7 @@ const (
 type confinement struct {
 	mode    *choice
 	scratch string // the temporary folder that it may use; "" for none
+	before  string // the one that was used before
 }
 
 func newConfinement(flags *pflag.FlagSet) *confinement {
@@ -39,14 +40,21 @@ func (c *confinement) prepare() {
 	if err != nil {
 		return // who needs one says so
 	}
-	c.scratch = scratch
-	_ = os.Setenv("TMPDIR", scratch)
+	c.scratch, c.before = scratch, os.Getenv(temporary)
+	_ = os.Setenv(temporary, scratch)
 }
+
+// temporary is the variable that names the folder for temporary files.
+const temporary = "TMPDIR"
 
 // close removes what prepare has made.
 func (c *confinement) close() {
-	if c.scratch != "" {
-		_ = os.RemoveAll(c.scratch)
+	if c.scratch == "" {
+		return
+	}
+	_ = os.RemoveAll(c.scratch)
+	if _ = os.Setenv(temporary, c.before); c.before == "" {
+		_ = os.Unsetenv(temporary)
 	}
 }
 
@@ -86,8 +94,10 @@ func (c *confinement) rules(n *node) []confine.Rule {
 		{Access: confine.Read, Path: "/sys/kernel/mm/transparent_hugepage"},
 		{Access: confine.Read, Path: "/etc"}, // hosts, resolv.conf: they are replaced when they change
 		{Access: confine.Write, Path: n.options.cache},
-		{Access: confine.Write, Path: c.scratch},
-		{Access: confine.Tidy, Path: filepath.Dir(c.scratch)}, // to remove it at the end
+	}
+	if c.scratch != "" {
+		rules = append(rules, confine.Rule{Access: confine.Write, Path: c.scratch},
+			confine.Rule{Access: confine.Tidy, Path: filepath.Dir(c.scratch)}) // to remove it at the end
 	}
 	if os.Geteuid() != 0 { // a compile child offers itself to be ended when memory is short; root could change the kernel's settings
 		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"os"
+	"os/signal"
+	"syscall"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
@@ -17,6 +21,7 @@ func newCrashMonitor() *cobra.Command {
 		Args:              arguments(0, 0),
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil }, // needs no settings
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it ends with its host, after what that does last
 			return crash.Watch(cmd.InOrStdin(), cmd.ErrOrStderr())
 		},
 	}

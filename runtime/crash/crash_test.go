@@ -36,6 +36,7 @@ func TestReport(t *testing.T) {
 		"the second":       {"fatal error: fault\n[signal SIGSEGV: segmentation violation code=0x2 addr=0x" + address(second, 99) + " pc=0x7f]\n", []string{"SIGSEGV at 0x" + address(second, 99) + `) while plugin "plugin1"`}},
 		"nobody's address": {"fatal error: fault\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x7f]\n", []string{`"plugin0" of tenant "acme" computed for task "0"`, `"plugin1"`}},
 		"an idle one's":    {"[signal SIGBUS: bus error code=0x1 addr=0x" + address(idle, 0) + " pc=0x7f]\n", []string{"(SIGBUS", `"plugin1"`}},
+		"asked for":        {"SIGQUIT: quit\nPC=0x7f m=0 sigcode=0\n\ngoroutine 0", nil},
 		"no fault":         {"fatal error: concurrent map writes\n\ngoroutine 1", []string{"(fatal error: concurrent map writes)", `"plugin1"`}},
 	} {
 		got := report(test.text, table.memory)
@@ -49,7 +50,7 @@ func TestReport(t *testing.T) {
 			}
 		}
 	}
-	if got := report("fatal error: fault\n", make([]byte, tableSize)); len(got) != 1 || !strings.Contains(got[0], "while no plugin computed") {
+	if got := report("fatal error: fault\n", make([]byte, tableSize)); len(got) != 1 || !strings.Contains(got[0], "no plugin is known to have computed") {
 		t.Errorf("of a host without guests: %q", got)
 	}
 }

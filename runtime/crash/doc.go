@@ -8,7 +8,8 @@
 //	host     Table   [ plugin, tenant, task, addresses | ... ]   an entry for each instance
 //	           │ shared memory
 //	monitor  Watch ◀── pipe ── Go's text about the crash of the host
-//	           └─▶ stderr: quern: the host has crashed in plugin "resize" of tenant acme, task 4711: ...
+//	           └─▶ stderr: quern: the host has crashed (SIGSEGV at 0x7f22a4020000) while plugin "resize"
+//	               of tenant "acme" computed for task "4711", beside whose memory that address lies: ...
 //
 // # Failure
 //

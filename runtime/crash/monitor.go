@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -11,31 +12,31 @@ import (
 	"github.com/quern-project/quern/runtime/confine"
 )
 
-// maxText is how much of what Go writes about a crash is read, in bytes: what matters stands in its first lines and its
-// last ones, with all goroutines between them.
-const maxText = 64 << 20
+// maxPart is how much is kept of the beginning, and of the end, of what Go writes about a crash, in bytes. The reason stands
+// in the first lines and registers in the last ones, with all goroutines between them.
+const maxPart = 1 << 20
 
-// report is what is to be said of a crash: one line for each guest that may have caused it, and nothing if the text is
-// empty, which is a process that has not crashed.
+// report is what is to be said of a crash: one line for the guest that has caused it, or for each that computed then. It
+// is nothing if the text is empty, which is a process that has not crashed, or if somebody has asked for the text by SIGQUIT.
 func report(text string, table []byte) (lines []string) {
-	if text == "" {
+	reason := reasonOf(text)
+	if text == "" || strings.HasPrefix(reason, "SIGQUIT") {
 		return nil
 	}
-	reason := reasonOf(text)
-	all := victims(table)
-	if fault, ok := faultOf(text); ok {
-		if i := slices.IndexFunc(all, func(v victim) bool { return v.computes && v.from <= fault && fault < v.to }); i >= 0 {
-			all = all[i : i+1]
-		}
-	}
-	for _, v := range all {
-		if v.computes {
-			lines = append(lines, fmt.Sprintf("the host has crashed (%s) while plugin %q of tenant %q computed for task %q: "+
-				"quarantine the plugin, and report it as SECURITY.md says", reason, v.plugin, v.tenant, v.task))
+	const computed = "the host has crashed (%s) while plugin %q of tenant %q computed for task %q"
+	fault, faulted := faultOf(text)
+	for _, v := range victims(table) {
+		switch {
+		case !v.computes:
+		case faulted && v.from <= fault && fault < v.to:
+			return []string{fmt.Sprintf(computed+", beside whose memory that address lies: take the plugin out of the directory, and report it as SECURITY.md says",
+				reason, v.plugin, v.tenant, v.task)}
+		default:
+			lines = append(lines, fmt.Sprintf(computed+", which may have nothing to do with it: report it with the text above", reason, v.plugin, v.tenant, v.task))
 		}
 	}
 	if lines == nil {
-		lines = []string{fmt.Sprintf("the host has crashed (%s) while no plugin computed: report it with the text above", reason)}
+		lines = []string{fmt.Sprintf("the host has crashed (%s), and no plugin is known to have computed: report it with the text above", reason)}
 	}
 	return lines
 }
@@ -71,18 +72,32 @@ func reasonOf(text string) string {
 }
 
 // watch reads the text about a crash to its end, which is that of the host, and reports it.
-func watch(pipe io.Reader, table func() []byte, stderr io.Writer) error {
-	text, err := io.ReadAll(io.LimitReader(pipe, maxText))
+func watch(pipe io.Reader, table func() ([]byte, error), stderr io.Writer) error {
+	var text ends
+	if _, err := io.Copy(&text, pipe); err != nil {
+		return fmt.Errorf("read what is told of a crash: %w", err)
+	}
+	entries, err := table()
 	if err != nil {
-		return fmt.Errorf("read what is told of a crash: %w", err)
+		err = fmt.Errorf("read which guests computed: %w", err)
 	}
-	if _, err := io.Copy(io.Discard, pipe); err != nil { // the host must not wait for a reader
-		return fmt.Errorf("read what is told of a crash: %w", err)
-	}
-	for _, line := range report(string(text), table()) {
-		if _, err := fmt.Fprintln(stderr, "quern: "+line); err != nil {
-			return err
+	for _, line := range report(string(slices.Concat(text.head, text.tail)), entries) {
+		if _, wrong := fmt.Fprintln(stderr, "quern: "+line); wrong != nil {
+			return errors.Join(err, wrong)
 		}
 	}
-	return nil
+	return err
+}
+
+// ends keeps the beginning and the end of what is written to it.
+type ends struct{ head, tail []byte }
+
+func (e *ends) Write(p []byte) (int, error) {
+	n := min(len(p), maxPart-len(e.head))
+	e.head = append(e.head, p[:n]...)
+	e.tail = append(e.tail, p[n:]...)
+	if over := len(e.tail) - maxPart; over > maxPart {
+		e.tail = slices.Delete(e.tail, 0, over)
+	}
+	return len(p), nil
 }

@@ -71,12 +71,8 @@ func (m *Monitor) Close() error {
 // Watch is all that a monitor does: it waits for the end of the process that has started it, and writes to stderr what it
 // knows of a crash.
 func Watch(stdin io.Reader, stderr io.Writer) error {
-	return watch(stdin, func() []byte {
-		memory, err := unix.Mmap(tableDescriptor, 0, tableSize, unix.PROT_READ, unix.MAP_SHARED)
-		if err != nil {
-			return nil
-		}
-		return memory
+	return watch(stdin, func() ([]byte, error) {
+		return unix.Mmap(tableDescriptor, 0, tableSize, unix.PROT_READ, unix.MAP_SHARED)
 	}, stderr)
 }
 

@@ -18,5 +18,5 @@ func (*Monitor) Close() error { return nil }
 
 // Watch reports a crash without a table.
 func Watch(stdin io.Reader, stderr io.Writer) error {
-	return watch(stdin, func() []byte { return nil }, stderr)
+	return watch(stdin, func() ([]byte, error) { return nil, nil }, stderr)
 }

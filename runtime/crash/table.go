@@ -72,7 +72,7 @@ func (e *Entry) Remove() {
 	e.table.free = append(e.table.free, e.at)
 }
 
-// Name says for which task the instance runs. What is longer than 160 bytes is cut.
+// Name says for which task the instance runs. What is longer than maxName bytes is cut.
 func (e *Entry) Name(plugin, tenant, task string) {
 	if e == nil {
 		return

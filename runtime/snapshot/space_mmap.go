@@ -3,7 +3,6 @@
 package snapshot
 
 import (
-	"errors"
 	"fmt"
 	"unsafe"
 
@@ -24,20 +23,23 @@ func reserve(size uint64) (memory, all []byte, err error) {
 	if size == 0 {
 		return nil, nil, nil
 	}
-	at, err := unix.MmapPtr(-1, 0, nil, uintptr(guard+size+guard), unix.PROT_NONE, anonymous)
-	if err != nil {
-		if at, err = unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, anonymous); err != nil {
-			return nil, nil, fmt.Errorf("map %d bytes: %w", size, err)
+	const use = unix.PROT_READ | unix.PROT_WRITE
+	if at, err := unix.MmapPtr(-1, 0, nil, uintptr(guard+size+guard), unix.PROT_NONE, anonymous); err == nil {
+		all = unsafe.Slice((*byte)(at), guard+size+guard)
+		memory = all[guard:][:size]
+		if unix.Mprotect(memory, use) == nil {
+			return memory, all, nil
 		}
-		memory = unsafe.Slice((*byte)(at), size)
-		return memory, memory, nil
+		if err := unmap(all); err != nil { // it made one mapping into three, of which a process has only so many
+			return nil, nil, err
+		}
 	}
-	all = unsafe.Slice((*byte)(at), guard+size+guard)
-	memory = all[guard:][:size]
-	if err := unix.Mprotect(memory, unix.PROT_READ|unix.PROT_WRITE); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("open %d bytes between guards: %w", size, err), unmap(all))
+	at, err := unix.MmapPtr(-1, 0, nil, uintptr(size), use, anonymous)
+	if err != nil {
+		return nil, nil, fmt.Errorf("map %d bytes: %w", size, err)
 	}
-	return memory, all, nil
+	memory = unsafe.Slice((*byte)(at), size)
+	return memory, memory, nil
 }
 
 // clean maps zeroes in the place of what is there.

@@ -23,7 +23,7 @@ type body struct {
 
 	operands    []Type // those of the innermost block behind the others'; 0 is one that is not known
 	temporaries []temporary
-	declared    []byte // all locals as they are written
+	declared    []byte // the groups as they are written
 
 	inner int // the frame of the innermost loop; 0 is none
 	path  path
@@ -67,7 +67,7 @@ func (d *decoder) codeSection(r *reader) {
 			return
 		}
 		d.body.read(&contents, &d.types[d.functions[d.function]], part)
-		contents.bound("bytes of code with its charges", uint64(len(part.bytes)), d.options.Caps.Code*(r.at-begin)+freeCode)
+		contents.bound("bytes of code as rewritten", uint64(len(part.bytes)), d.options.Caps.Code*(r.at-begin)+freeCode)
 		d.boundRewritten(&contents)
 		if contents.err != nil {
 			r.at = contents.at
@@ -89,16 +89,18 @@ const outside = -1
 func (b *body) read(r *reader, t *Signature, out *vector) {
 	b.r, b.work, b.inner = r, 0, 0
 	b.locals, b.operands, b.temporaries = append(b.locals[:0], t.Params...), b.operands[:0], b.temporaries[:0]
-	b.code, b.frames, b.points = b.code[:0], append(b.frames[:0], frame{of: t}), b.points[:0]
+	b.declared, b.code, b.frames, b.points = b.declared[:0], b.code[:0], append(b.frames[:0], frame{of: t}), b.points[:0]
 	b.declarations()
-	header := len(b.code)
 	b.open, b.path = b.place(0), begun
+	caps, most := b.d.options.Caps, b.d.options.Caps.Code*r.left()+freeCode
 	for len(b.frames) > 0 && r.err == nil {
 		b.instruction()
+		r.bound("operands of a function at once", uint64(len(b.operands)), caps.Operands)
+		r.bound("bytes of code as rewritten", uint64(len(b.code)), most)
 	}
 	r.ended()
 	if r.err == nil {
-		b.emit(out, header)
+		b.emit(out)
 	}
 }
 
@@ -114,7 +116,7 @@ func (b *body) declarations() {
 		if r.err != nil {
 			return
 		}
-		b.code = append(appendUnsigned(b.code, n), byte(t))
+		b.declared = append(appendUnsigned(b.declared, n), byte(t))
 		b.locals = slices.Grow(b.locals, int(n))
 		for range n {
 			b.locals = append(b.locals, t)
@@ -125,7 +127,7 @@ func (b *body) declarations() {
 }
 
 // emit appends the function with its charges.
-func (b *body) emit(out *vector, header int) {
+func (b *body) emit(out *vector) {
 	if b.every > 1 {
 		b.points[0].amount = max(b.points[0].amount, 1) // a call costs something, whatever it begins with
 	}
@@ -136,17 +138,19 @@ func (b *body) emit(out *vector, header int) {
 	}
 	b.d.out.Charges += len(b.points)
 	var charge [32]byte
-	b.declared = append(appendUnsigned(b.declared[:0], uint32(b.groups+len(b.temporaries))), b.code[:header]...)
 	for _, t := range b.temporaries {
 		b.declared = append(b.declared, 1, byte(t.of()))
 	}
-	size := len(b.declared) + len(b.code) - header
+	var first [5]byte
+	groups := appendUnsigned(first[:0], uint32(b.groups+len(b.temporaries)))
+	size := len(groups) + len(b.declared) + len(b.code)
 	for _, p := range b.points {
 		size += len(appendCharge(charge[:0], counter, refuel, p.amount))
 	}
 	out.u32(uint32(size))
+	out.raw(groups)
 	out.raw(b.declared)
-	from := header
+	from := 0
 	for _, p := range b.points {
 		out.raw(b.code[from:p.at])
 		out.bytes = appendCharge(out.bytes, counter, refuel, p.amount)

@@ -34,12 +34,14 @@ type Caps struct {
 	// if, the locals of the function, and the parameters and results of the block. Default 150,000; the most
 	// of CPython is 103,000, and 200,000 took 13 s to compile.
 	Work int
+	// Operands are those of one function at once. Default 65,536: a call of two bytes leaves up to Values of them.
+	Operands int
 	// Loops is the depth of loops. Default 256.
 	Loops int
 	// Targets are the labels of one br_table, and AllTargets those of all in the module. Defaults 50,000
 	// and 1,000,000; a million took 13 s to compile.
 	Targets, AllTargets int
-	// Code is what charges may make of the code, in bytes for each byte of it, beyond the first MiB. Default
+	// Code is what charges and selects may make of the code, in bytes for each byte of it, beyond the first MiB. Default
 	// 8: real programs become larger by a tenth or two, those of calls alone elevenfold.
 	Code int
 	// Rewritten are the bytes of all sections as they are written anew. Default 128 MiB: the host and the
@@ -74,6 +76,7 @@ func (c Caps) withDefaults() Caps {
 		{&c.AllLocals, 2_000_000},
 		{&c.Nesting, 20_000},
 		{&c.Work, 150_000},
+		{&c.Operands, 1 << 16},
 		{&c.Loops, 256},
 		{&c.Targets, 50_000},
 		{&c.AllTargets, 1_000_000},

@@ -141,7 +141,7 @@ func (d *decoder) boundRewritten(r *reader) {
 	for i := range d.parts {
 		size += len(d.parts[i].bytes)
 	}
-	r.bound("bytes in the module with its charges", uint64(size), d.options.Caps.Rewritten)
+	r.bound("bytes in the module as rewritten", uint64(size), d.options.Caps.Rewritten)
 }
 
 var errShort = errors.New("its contents end too early")

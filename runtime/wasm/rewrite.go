@@ -63,7 +63,8 @@ type Rewritten struct {
 
 // Rewrite checks a core module and writes it anew: see the package. What it returns is filled as far as
 // the file could be read, also beside an error, which is an *Error; Binary is nil then. The file is not
-// kept. Types are left to the compiler: a function that is invalid in its types is so when rewritten.
+// kept. Types are left to the compiler, but for those of selects: a function that is
+// invalid in its types is so when rewritten.
 func Rewrite(file []byte, o Options) (*Rewritten, error) {
 	d := &decoder{options: o.withDefaults(), out: &Rewritten{}, function: outside}
 	err := d.module(file)

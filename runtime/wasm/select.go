@@ -56,7 +56,7 @@ func (b *body) selection(op byte) {
 	}
 }
 
-// selectIntegers leaves the select as it is. That it leaves an integer the compiler sees from the local.
+// selectIntegers leaves the select as it is. The tee makes the compiler check that it is one of integers.
 func (b *body) selectIntegers(result temporary) {
 	b.count(2)
 	b.code = append(b.code, opSelect)

@@ -18,7 +18,7 @@ import (
 // wide are caps that no test module reaches.
 var wide = Caps{
 	Size: 1 << 30, Types: 1 << 30, Imports: 1 << 30, Exports: 1 << 30, Globals: 1 << 30, Elements: 1 << 30, Data: 1 << 30,
-	Functions: 1 << 30, Values: 1 << 30, AllValues: 1 << 30, Helpers: 1 << 30, Body: 1 << 30, Locals: 1 << 20, Nesting: 1 << 30, Work: 1 << 30, Tables: 1 << 20,
+	Functions: 1 << 30, Values: 1 << 30, AllValues: 1 << 30, Helpers: 1 << 30, Body: 1 << 30, Locals: 1 << 20, Nesting: 1 << 30, Work: 1 << 30, Operands: 1 << 30, Tables: 1 << 20,
 	Entries: 1 << 30, Growth: 1 << 30, References: 1 << 30, Loops: 1 << 30, Targets: 1 << 30,
 	AllTargets: 1 << 30, Code: 1 << 30,
 }
