@@ -258,6 +258,7 @@ func (m *model) newTask(r *rapid.T) (*modelTask, Options) {
 func (m *model) enqueue(r *rapid.T) {
 	var specs []Spec
 	var existed []bool
+	var born []newborn
 	for range rapid.IntRange(1, 3).Draw(r, "tasks") {
 		if len(m.tasks) > 0 && rapid.IntRange(0, 4).Draw(r, "again") == 0 {
 			id, _ := m.some(r, func(*modelTask) bool { return true })
@@ -269,8 +270,11 @@ func (m *model) enqueue(r *rapid.T) {
 			options.ID, m.deleted = m.deleted[0], m.deleted[1:]
 			m.advance(r, 1)
 		}
-		m.bear(newborn{options.ID, task}, m.now)
+		born = append(born, newborn{options.ID, task})
 		specs, existed = append(specs, Spec{Options: options}), append(existed, false)
+	}
+	for _, n := range born { // all of them now, though time may have passed meanwhile
+		m.bear(n, m.now)
 	}
 	receipts, err := m.queue(r).EnqueueMany(m.w.ctx, specs)
 	if err != nil {
