@@ -31,8 +31,8 @@ type Config struct {
 	// MaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest says
 	// fewer (default 3).
 	MaxCrashes int
-	// MaxQueues bounds the queues of a tenant to which its handlers add by enqueueing, and those of which metrics tell
-	// beside the ones that are served (default 1,000).
+	// MaxQueues bounds the queues of a tenant to which its handlers add by enqueueing, and those of which metrics tell: all
+	// that are served, and others while there are fewer in all (default 1,000).
 	MaxQueues int
 	// Keep is how long finished tasks are kept (default 7 days; negative: for ever), and KeepTasks how
 	// many of a queue at most (default 100,000; negative: all). PurgeForeign forgets also those that

@@ -230,8 +230,8 @@ func (h *Host) ages(tenant, name string) bool {
 	return maxAge > 0
 }
 
-// sampled are the queues of which metrics tell: those that are served here, though nothing was ever enqueued, and of the
-// others that there are as many as a tenant may have.
+// sampled are the queues of which metrics tell: those that are served here, though nothing was ever enqueued, and others
+// until they are as many as a tenant may have.
 func (h *Host) sampled(tenant string, others map[string]int64) []string {
 	served := h.desired(tenant)
 	names := slices.Sorted(maps.Keys(served))
