@@ -155,7 +155,7 @@ func TestForbiddenCall(t *testing.T) {
 	if state := c.wait(t); state.Success() {
 		t.Errorf("%v", state)
 	}
-	if line := "\nquern: the host has crashed (forbidden system call ptrace) "; !strings.Contains(c.stderr.String(), line) {
+	if line := "\nquern: the host has crashed (forbidden system call ptrace)"; !strings.Contains(c.stderr.String(), line) {
 		t.Errorf("%s is not in\n%s", line, c.stderr)
 	}
 }
