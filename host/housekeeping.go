@@ -54,17 +54,15 @@ func (s *session) keepHouseOnce(ctx context.Context) error {
 
 func (s *session) tidy(ctx context.Context, name string) error {
 	q := s.client.Queue(name)
-	if err := q.Recount(ctx); err != nil {
-		return err
-	}
+	recounted := q.Recount(ctx)
 	c := s.host.config
 	options := queue.PurgeOptions{OlderThan: max(0, c.Keep), Keep: max(0, c.KeepTasks), Foreign: c.PurgeForeign}
-	if options.OlderThan == 0 && options.Keep == 0 {
-		return nil
+	if options.OlderThan == 0 && options.Keep == 0 || queue.IsUnavailable(recounted) {
+		return recounted
 	}
 	purged, err := q.Purge(ctx, options)
 	if purged > 0 {
 		s.logger.Info("purged finished tasks", "queue", name, "tasks", purged)
 	}
-	return err
+	return errors.Join(recounted, err)
 }

@@ -283,6 +283,23 @@ func TestHousekeeping(t *testing.T) {
 	}
 }
 
+// A queue of which one key is damaged does not keep its finished tasks for that.
+func TestHousekeepingOfADamagedQueue(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{Config: Config{KeepTasks: 5}, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
+	n.complete("echo", n.enqueueMany("echo", 20, ""))
+	n.rdb.Set(n.ctx, n.tenant+"_started_tasks_echo", "damaged", 0)
+	if err := n.current()[0].keepHouseOnce(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if kept := n.rdb.LLen(n.ctx, n.tenant+"_complete_tasks_echo").Val(); kept != 5 {
+		t.Errorf("%d tasks are kept, want 5", kept)
+	}
+	if !n.log.has("redis refuses a queue", "queue=echo", "op=purge", "started_tasks_echo is a string") {
+		t.Error("the host's log does not name the damaged key")
+	}
+}
+
 func TestClockWatch(t *testing.T) {
 	t.Parallel()
 	begin := time.Unix(1_700_000_000, 0)
