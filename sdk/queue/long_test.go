@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -106,5 +107,27 @@ func TestNoScriptIsLong(t *testing.T) {
 	fill(1000, Options{Delay: time.Second})
 	w.at(20)
 	measure("due", func() { must[int](t)(w.Queue("q").EnqueueDue(w.ctx)) })
+	// There is room for tasks when what does not run any more is taken out.
+	crowded := Want{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", MaxRunning: 30_000 - 150}
+	for i := range 100 {
+		name := fmt.Sprint("fleet", i)
+		crowded.Fleet = append(crowded.Fleet, name)
+		entries := make([]any, 300)
+		for j := range entries {
+			entries[j] = fmt.Sprintf("gone~01234567_8 8 %d", j)
+		}
+		w.rdb.SAdd(w.ctx, w.keys.started(name), entries...)
+	}
+	fill(1000, Options{})
+	measure("reserve of a full plugin", func() {
+		if batch := node.Reserve(w.ctx, []Want{crowded})[0]; batch.Err != nil || len(batch.Tasks) == 0 {
+			t.Errorf("%+v", batch)
+		}
+	})
+	measure("recount", func() {
+		if err := w.Queue("fleet0").Recount(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
 	measure("purge", func() { must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true})) })
 }

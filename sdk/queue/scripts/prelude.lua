@@ -75,15 +75,21 @@ local function disown(queue, listener, id, pid)
   end
 end
 
--- unheld(queue): takes out of the started set what no listener's list has, as whoever died or erred may
--- have left it; of a long set it looks at some.
-local function unheld(queue)
-  for _, entry in ipairs(redis.call('SRANDMEMBER', STARTED_ .. queue, 300)) do
-    local listener, id = string.match(entry, '^(%S+) %S+ (%S+)$')
-    if not listener or redis.pcall('LPOS', RESERVED_ .. queue .. '_' .. listener, id) == false then
-      redis.call('SREM', STARTED_ .. queue, entry)
+-- unheld(queues): takes out of their started sets what no listener's list has, as whoever died or erred may
+-- have left it. It looks at 300 entries of all queues together, of long sets at some, and returns at how many.
+local function unheld(queues)
+  local looked = 0
+  for i, queue in ipairs(queues) do
+    local share = math.ceil((300 - looked) / (#queues - i + 1)) -- of what the queues before have left
+    for _, entry in ipairs(redis.call('SRANDMEMBER', STARTED_ .. queue, share)) do
+      looked = looked + 1
+      local listener, id = string.match(entry, '^(%S+) %S+ (%S+)$')
+      if not listener or redis.pcall('LPOS', RESERVED_ .. queue .. '_' .. listener, id) == false then
+        redis.call('SREM', STARTED_ .. queue, entry)
+      end
     end
   end
+  return looked
 end
 
 -- count(key, field, by): counts one more, or as many as by, and how many that makes. What somebody

@@ -6,7 +6,7 @@
 local bad = mistyped(KEYS[1], 'set', QUEUES, 'zset', STARTED_ .. ARGV[1], 'set')
 if bad then return bad end
 
-unheld(ARGV[1])
+unheld({ ARGV[1] })
 local count = redis.call('SCARD', KEYS[1])
 local score = redis.call('ZSCORE', QUEUES, ARGV[1])
 if not score or tonumber(score) == count then return 0 end

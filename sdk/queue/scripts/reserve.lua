@@ -30,6 +30,7 @@ if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0,
 local crashes = pid ~= '' and redis.pcall('HGET', CRASHES, ARGV[8] .. ' ' .. ARGV[9])
 if type(crashes) == 'string' and tonumber(string.match(crashes, '^%S+')) > tonumber(clock) then return { { 0, clock, eta, 0, 1 } } end
 local wanted = tonumber(ARGV[4])
+local work = 0 -- in that of reserving a task; when it is much the caller comes again
 if ARGV[11] ~= '' then
   local function free()
     local n = tonumber(ARGV[11])
@@ -40,7 +41,9 @@ if ARGV[11] ~= '' then
   -- Does all that is counted run? Every 5 seconds somebody who has to wait looks.
   local may = wanted < 1 and redis.pcall('SET', DUTY_ .. 'started_' .. queue, listener, 'NX', 'EX', 5)
   if may and not may.err then
-    for name in string.gmatch(ARGV[12], '%S+') do unheld(name) end
+    local queues = {}
+    for name in string.gmatch(ARGV[12], '%S+') do queues[#queues + 1] = name end
+    work = (unheld(queues) + #queues) / 4
     wanted = math.min(tonumber(ARGV[4]), free())
   end
 end
@@ -64,7 +67,6 @@ end
 
 local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
 local out, dropped, looked = { 0 }, 0, 0
-local work = 0 -- in that of reserving a task; when it is much the caller comes again
 local function take(id)
   local key = TASK_ .. id
   local hash = redis.pcall('HMGET', key, unpack(TAKEN))
