@@ -136,6 +136,38 @@ func TestWhoIsToBlame(t *testing.T) {
 	}
 }
 
+// What somebody damaged of the deaths is none: tasks are reserved and reclaimed, and three more deaths count.
+func TestDamagedDeaths(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", " ", "x", "nan", "-1", "1.2.3 L", "0x7fffffff a 1", "0 L 1.2.3", "0 L . M", "0 L", " L 1700000006.1.",
+	} {
+		t.Run(text, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, w *world) {
+				w.at(0)
+				w.rdb.HSet(w.ctx, w.keys.crashes(), "p sha256:0", text)
+				w.enqueue(t, "q", "", Options{})
+				for i, second := range []float64{10, 20, 30} {
+					if w.quarantined(t, "sha256:0") || len(must[[]Quarantine](t)(w.Quarantines(w.ctx))) > 0 {
+						t.Fatalf("it is quarantined after %d deaths", i)
+					}
+					w.completeAll(t)
+					id := w.enqueue(t, "q", "", Options{})
+					w.rdb.RPush(w.ctx, w.keys.attempts(id), "1 - 1.2.3 L p sha256:0 crashed ")
+					w.dieOver(t, second, Terms{NoRerun: true})
+					if status := w.task(t, id).Status; status != Failed {
+						t.Errorf("the task is %s", status)
+					}
+					w.enqueue(t, "q", "", Options{})
+				}
+				if !w.quarantined(t, "sha256:0") {
+					t.Error("it is not quarantined")
+				}
+			})
+		})
+	}
+}
+
 // A task that a Quern host began and a Python listener ended says nothing against the plugin.
 func TestPythonListenersBlameNoPlugin(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -55,6 +55,11 @@ local function moment(text, otherwise)
   return otherwise
 end
 
+-- quarantined(crashes, clock): whether a field of CRASHES, if there is one, keeps its version from running now.
+local function quarantined(crashes, clock)
+  return type(crashes) == 'string' and tonumber(moment(string.match(crashes, '^%S+'), '0')) > tonumber(clock)
+end
+
 -- since(clock, created, eta, retried): when a task began to wait, of what its hash says: the latest.
 local function since(clock, created, eta, retried)
   return math.max(tonumber(moment(created, clock)), tonumber(moment(eta, '0')), tonumber(moment(retried, '0')))

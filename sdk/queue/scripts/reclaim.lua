@@ -19,6 +19,11 @@ if not lease and ARGV[6] ~= '1' and not string.find(listener, '~%x%x%x%x%x%x%x%x
 local clock = now(ARGV[1])
 local front, later, failed, dropped = 0, 0, 0, 0
 
+-- recent(second): whether a death was within the last hour. What somebody damaged was none.
+local function recent(second)
+  return tonumber(moment(second, '0')) > tonumber(clock) - 3600
+end
+
 -- blame(id, version): notes that this listener, and the one that the task's last run ended, died over a
 -- version of a plugin. The third within an hour quarantines it for a day. Listeners that died together
 -- count as one: that may have been the power.
@@ -28,13 +33,14 @@ local function blame(id, version)
     if redis.call('TYPE', CRASHES)['ok'] == 'hash' and redis.call('HLEN', CRASHES) >= 1000 then return end
     value = '0'
   end
-  if tonumber(string.match(value, '^%S+')) > tonumber(clock) then return end -- it is quarantined already
+  if quarantined(value, clock) then return end
   local deaths = {}
   local function add(who, at)
+    if not recent(at) then return end
     for _, death in ipairs(deaths) do
       if death.who == who or math.abs(death.at - tonumber(at)) < tonumber(ARGV[7]) then return end
     end
-    if tonumber(at) > tonumber(clock) - 3600 then deaths[#deaths + 1] = { who = who, at = tonumber(at), text = who .. ' ' .. at } end
+    deaths[#deaths + 1] = { who = who, at = tonumber(at), text = who .. ' ' .. at }
   end
   for who, at in string.gmatch(value, ' (%S+) ([%d.]+)') do add(who, at) end
   local last = redis.pcall('LINDEX', ATTEMPTS_ .. id, -1)

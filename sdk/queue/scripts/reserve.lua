@@ -28,7 +28,7 @@ local clock = now(ARGV[1])
 local eta = redis.call('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
 if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0, 0 } } end
 local crashes = pid ~= '' and redis.pcall('HGET', CRASHES, ARGV[8] .. ' ' .. ARGV[9])
-if type(crashes) == 'string' and tonumber(string.match(crashes, '^%S+')) > tonumber(clock) then return { { 0, clock, eta, 0, 1 } } end
+if quarantined(crashes, clock) then return { { 0, clock, eta, 0, 1 } } end
 local wanted = tonumber(ARGV[4])
 local work = 0 -- in that of reserving a task; when it is much the caller comes again
 if ARGV[11] ~= '' then
