@@ -193,3 +193,56 @@ func TestPythonListenersBlameNoPlugin(t *testing.T) {
 		}
 	})
 }
+
+// Workers that start tasks at once without a plugin neither count nor wait.
+func TestWorkersWithoutPluginAreNotQuarantined(t *testing.T) {
+	t.Parallel()
+	want := Want{Queue: "q", Count: 1, Start: true, Terms: Terms{NoRerun: true}}
+	for name, start := range map[string]func(w *world, node *Node, id string) Batch{
+		"reserved": func(w *world, node *Node, _ string) Batch { return node.Reserve(w.ctx, []Want{want})[0] },
+		"adopted": func(w *world, node *Node, id string) Batch {
+			node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})
+			return node.Adopt(w.ctx, want, []string{id})
+		},
+		"started after its reserve": func(w *world, node *Node, id string) Batch {
+			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+			if batch.Err == nil && len(batch.Tasks) == 1 {
+				batch.Err = node.Start(w.ctx, "q", batch.Tasks[0].Hold())
+			}
+			w.rdb.HSet(w.ctx, w.keys.task(id), "on_crash", "fail")
+			return batch
+		},
+		"reserved as older workers did": func(w *world, node *Node, id string) Batch {
+			batch := node.Reserve(w.ctx, []Want{want})[0]
+			w.rdb.HSet(w.ctx, w.keys.task(id), "plugin", "", "digest", "")
+			return batch
+		},
+		"quarantined before": func(w *world, node *Node, _ string) Batch {
+			w.rdb.HSet(w.ctx, w.keys.crashes(), " ", "4102444800 L "+w.clock)
+			return node.Reserve(w.ctx, []Want{want})[0]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, w *world) {
+				for second := range 4 {
+					w.at(float64(10 * second))
+					id := w.enqueue(t, "q", "", Options{})
+					// As a Python client leaves a task that it puts back.
+					w.rdb.HSet(w.ctx, w.keys.task(id), "run", 1, "plugin", "p", "digest", "sha256:0")
+					node := w.node(t, "q")
+					if batch := start(w, node, id); batch.Err != nil || len(batch.Tasks) != 1 {
+						t.Fatalf("after %d deaths: %+v", second, batch)
+					}
+					if task := w.task(t, id); task.Status != Started || task.Plugin != "" || task.Digest != "" {
+						t.Errorf("the task is %s by %q %q", task.Status, task.Plugin, task.Digest)
+					}
+					w.die(t, node)
+					must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+				}
+				if list := must[[]Quarantine](t)(w.Quarantines(w.ctx)); len(list) > 0 && list[0].Plugin != "" {
+					t.Errorf("quarantined: %+v", list)
+				}
+			})
+		})
+	}
+}

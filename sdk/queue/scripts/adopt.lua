@@ -4,7 +4,7 @@
 -- An entry whose task is missing or finished, or which another listener's list has, is dropped.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID or ""  5 most bytes of parameters a task
---         6 most bytes together  7 plugin  8 digest of the plugin (both only with a process ID)
+--         6 most bytes together  7 plugin or ""  8 digest of the plugin (both only with a process ID)
 --         9 number of further values, then these: field, value, ... of what the manifest decides
 --         then the IDs
 -- RETURNS {{dropped, clock, "", 0, 0}, what reserve answers of a task, ...}
@@ -31,10 +31,11 @@ for i = 10 + extra, #ARGV do
       redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
     end
     if pid ~= '' then -- also one that is started: another version of its plugin may run it now
-      redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead') -- an older manifest's
+      redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') -- of who had it before
       redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock,
-        'plugin', ARGV[7], 'digest', ARGV[8], unpack(ARGV, 10, 9 + extra))
+        unpack(ARGV, 10, 9 + extra))
+      if ARGV[7] ~= '' then redis.call('HSET', key, 'plugin', ARGV[7], 'digest', ARGV[8]) end
     end
     local row, bytes = taken(id, hash[3] or '0', hash, math.min(most, room))
     room = room - bytes

@@ -5,7 +5,7 @@
 -- KEYS    1 pending  2 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 most tasks (1 to 150)  5 process ID or ""
 --         6 most bytes of parameters a task  7 most bytes of parameters together
---         8 plugin  9 digest of the plugin (both only with a process ID)
+--         8 plugin or ""  9 digest of the plugin (both only with a process ID)
 --         10 longest age in seconds of a task that names none itself, or ""
 --         11 most tasks that may run in the fleet, or "", in 12 these queues together, by spaces
 --         then field, value, ... of what the manifest decides (only with a process ID)
@@ -27,7 +27,7 @@ end
 local clock = now(ARGV[1])
 local eta = redis.call('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
 if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0, 0 } } end
-local crashes = pid ~= '' and redis.pcall('HGET', CRASHES, ARGV[8] .. ' ' .. ARGV[9])
+local crashes = pid ~= '' and ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8] .. ' ' .. ARGV[9])
 if quarantined(crashes, clock) then return { { 0, clock, eta, 0, 1 } } end
 local wanted = tonumber(ARGV[4])
 local work = 0 -- in that of reserving a task; when it is much the caller comes again
@@ -116,9 +116,12 @@ local function take(id)
     redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'reserved_at', clock, unpack(first))
   else
     redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+    if run > 1 then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') end -- another's
+    if ARGV[8] ~= '' then
+      for _, word in ipairs({ 'plugin', ARGV[8], 'digest', ARGV[9] }) do first[#first + 1] = word end
+    end
     redis.call('HSET', key, 'status', 'started', 'node', listener, 'pid', pid, 'reserved_at', clock, 'started_at', clock,
-      'plugin', ARGV[8], 'digest', ARGV[9], unpack(first))
-    if run > 1 then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead') end -- an older manifest's
+      unpack(first))
     terms(key)
   end
   local row, bytes = taken(id, run, hash, math.min(most, room))
