@@ -306,8 +306,11 @@ func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) 
 			return nil, err
 		}
 		quarantines, err := client.Quarantines(ctx)
-		if err != nil {
-			return nil, err
+		if ctx.Err() != nil || queue.IsUnavailable(err) {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+		if err != nil { // one damaged key must not hide all queues
+			h.sessions[client.Tenant()].logger.Error("quarantines cannot be read: the metrics show none", "error", err)
 		}
 		for i, stat := range stats {
 			if stat.Err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // A version over whose task three hosts died runs nowhere any more, until it is released or there is another one.
@@ -55,5 +56,22 @@ func TestQuarantinedPluginsWait(t *testing.T) {
 				t.Errorf("after that the task is %s: %s", task.Status, task.Error)
 			}
 		})
+	}
+}
+
+// A key of quarantines that somebody damaged takes no queue of any tenant out of the metrics.
+func TestMetricsWithDamagedQuarantines(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{tenants: []string{queuetest.Tenant(), queuetest.Tenant()}, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
+	n.complete("echo", []string{n.enqueue("echo", "")})
+	n.rdb.Set(n.ctx, n.tenant+"_crashes", "damaged", 0)
+	if got := n.metric("quern_queue_depth", "tenant", n.tenant, "queue", "echo", "state", "complete"); got != 1 {
+		t.Errorf("the metrics show %v complete tasks, want 1", got)
+	}
+	if got := n.metric("quern_queue_quarantined", "tenant", n.tenant, "queue", "echo"); got != 0 {
+		t.Errorf("quern_queue_quarantined is %v", got)
+	}
+	if !n.log.has("quarantines cannot be read", n.tenant+"_crashes: WRONGTYPE") {
+		t.Error("the host's log does not name the damaged key")
 	}
 }

@@ -22,7 +22,7 @@ type Quarantine struct {
 func (c *Client) Quarantines(ctx context.Context) ([]Quarantine, error) {
 	versions, err := c.rdb.HGetAll(ctx, c.keys.crashes()).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read quarantines: %w", err)
+		return nil, fmt.Errorf("read quarantines of %s: %w", c.keys.crashes(), err)
 	}
 	if len(versions) == 0 {
 		return nil, nil
