@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -166,6 +167,55 @@ func TestDamagedDeaths(t *testing.T) {
 			})
 		})
 	}
+}
+
+// When there is no room to note deaths over another version, those of more than an hour ago are forgotten.
+func TestOldDeathsMakeRoom(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		now, ago := parseSeconds(w.clock).Unix(), parseSeconds(w.clock).Add(-2*time.Hour).Unix()
+		fields := []string{
+			"recent d", fmt.Sprintf("0 a %d b %d", ago, now), "held d", fmt.Sprintf("%d a %d", now+1000, ago),
+			"over d", fmt.Sprintf("%d a %d", ago, ago), "damaged d", "x",
+		}
+		for i := len(fields) / 2; i < 1000; i++ {
+			fields = append(fields, fmt.Sprintf("old%d d", i), fmt.Sprintf("0 a %d", ago))
+		}
+		if err := w.rdb.HSet(w.ctx, w.keys.crashes(), fields).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for second := 10.0; second < 40; second += 10 {
+			w.enqueue(t, "q", "", Options{})
+			w.dieOver(t, second, Terms{NoRerun: true})
+		}
+		w.enqueue(t, "q", "", Options{})
+		if !w.quarantined(t, "sha256:0") {
+			t.Error("a new version is not quarantined")
+		}
+		got := slices.Sorted(slices.Values(must[[]string](t)(w.rdb.HKeys(w.ctx, w.keys.crashes()).Result())))
+		if want := []string{"held d", "p sha256:0", "recent d"}; !slices.Equal(got, want) {
+			t.Errorf("%d versions are left, want %q; the first are %q", len(got), want, got[:min(5, len(got))])
+		}
+	})
+}
+
+// However many versions tasks ran, whoever reclaims keeps a bound.
+func TestDeathsAreBounded(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		var fields []string
+		for i := range 1000 {
+			fields = append(fields, fmt.Sprintf("p%d d", i), "0 a "+w.clock)
+		}
+		if err := w.rdb.HSet(w.ctx, w.keys.crashes(), fields).Err(); err != nil {
+			t.Fatal(err)
+		}
+		w.enqueue(t, "q", "", Options{})
+		w.dieOver(t, 10, Terms{NoRerun: true})
+		if n := w.rdb.HLen(w.ctx, w.keys.crashes()).Val(); n != 1000 {
+			t.Errorf("%d versions are noted, want 1000 at most", n)
+		}
+	})
 }
 
 // A task that a Quern host began and a Python listener ended says nothing against the plugin.

@@ -24,13 +24,30 @@ local function recent(second)
   return tonumber(moment(second, '0')) > tonumber(clock) - 3600
 end
 
+-- full(): whether there is no room to note deaths over another version. When that is so it forgets, once a script,
+-- the versions that are not quarantined and over which nobody died within the last hour.
+local swept = false
+local function full()
+  if redis.call('TYPE', CRASHES)['ok'] ~= 'hash' or redis.call('HLEN', CRASHES) < 1000 then return false end
+  if swept then return true end
+  swept = true
+  local fields, stale = redis.call('HGETALL', CRASHES), {}
+  for i = 1, #fields, 2 do
+    local fresh = quarantined(fields[i + 1], clock)
+    for second in string.gmatch(fields[i + 1], ' %S+ ([%d.]+)') do fresh = fresh or recent(second) end
+    if not fresh then stale[#stale + 1] = fields[i] end
+  end
+  for from = 1, #stale, 1000 do redis.call('HDEL', CRASHES, unpack(stale, from, math.min(#stale, from + 999))) end
+  return #fields / 2 - #stale >= 1000
+end
+
 -- blame(id, version): notes that this listener, and the one that the task's last run ended, died over a
 -- version of a plugin. The third within an hour quarantines it for a day. Listeners that died together
 -- count as one: that may have been the power.
 local function blame(id, version)
   local value = redis.pcall('HGET', CRASHES, version)
   if type(value) ~= 'string' then
-    if redis.call('TYPE', CRASHES)['ok'] == 'hash' and redis.call('HLEN', CRASHES) >= 1000 then return end
+    if full() then return end
     value = '0'
   end
   if quarantined(value, clock) then return end
