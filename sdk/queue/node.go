@@ -422,10 +422,11 @@ type Settlement struct {
 	Children []Child
 }
 
-// MaxWeight is how much one Settle should weigh together.
+// MaxWeight is how much one Settle should weigh together, in units of Weight.
 const MaxWeight = 150
 
-// Weight is about how much work the settlement is for Redis, in that of a task that completes.
+// Weight is about how much work the settlement is for Redis. One unit is the work of completing a task without children,
+// about ten commands of Redis.
 func (s *Settlement) Weight() int {
 	switch {
 	case s.Failure == nil:
