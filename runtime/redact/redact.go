@@ -7,10 +7,11 @@
 //
 // # What is found
 //
-// The value of a secret, and each of its lines, if they have eight bytes at least, backslashes not counted: as they are, with a backslash before
-// what quotes and JSON escape, once or several times, and with U+FFFD for what is no UTF-8. Of longer ones, any sixteen
-// consecutive bytes; eight where a text has been cut within one, at its beginning or end. A shorter line of a secret that
-// has several is found where it is the whole text, or all of it behind the last ": ".
+// The value of a secret, and each of its lines, if they have eight bytes at least, backslashes not counted: as they are,
+// with a backslash before what quotes and JSON escape, once or several times, and with U+FFFD for what is no UTF-8. Of
+// longer ones, any sixteen consecutive bytes; eight where a text has been cut within one, at its beginning or end. A
+// shorter line of a secret that has several, with a letter or digit in it, is found where it is the whole text, or all of
+// it behind the last ": ".
 //
 // # What is not
 //
@@ -23,6 +24,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 const (
@@ -38,11 +40,11 @@ const (
 
 // Secrets are those that a task was given. The zero value, and nil, has none. It belongs to one goroutine.
 type Secrets struct {
-	given    map[string]string // values by name
-	patterns []pattern
-	index    map[uint64][]place
-	likely   []bool            // by hash: whether the index may have it, which spares most lookups
-	short    map[string]string // names by lines that are too short to be found everywhere
+	given      map[string]string // values by name
+	patterns   []pattern
+	index      map[uint64][]place
+	likely     []bool            // by hash: whether the index may have it, which spares most lookups
+	shortLines map[string]string // names by lines that are too short to be found everywhere
 }
 
 // pattern is a text that is looked for, folded.
@@ -57,7 +59,7 @@ func (s *Secrets) Add(name string, value []byte) {
 		return
 	}
 	if s.given == nil {
-		s.given, s.index, s.short = map[string]string{}, map[uint64][]place{}, map[string]string{}
+		s.given, s.index, s.shortLines = map[string]string{}, map[uint64][]place{}, map[string]string{}
 		s.likely = make([]bool, 1<<likelyBits)
 	}
 	s.given[name] = string(value)
@@ -66,12 +68,16 @@ func (s *Secrets) Add(name string, value []byte) {
 		lines := slices.Collect(strings.Lines(form))
 		for _, line := range lines {
 			s.add(name, line)
-			if line = strings.TrimSpace(line); len(lines) > 1 && line != "" && len(line) < least {
-				s.short[line] = name
+			line = strings.TrimSpace(line)
+			if len(lines) > 1 && len(line) < least && strings.ContainsFunc(line, tells) {
+				s.shortLines[line] = name
 			}
 		}
 	}
 }
+
+// tells says whether a character makes a short line one to be hidden: a brace tells nothing.
+func tells(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // add makes a value or a line of it one that is looked for, as it is and with its own backslashes read as escapes: a text
 // in which it stands is read both ways.
@@ -140,14 +146,14 @@ type hit struct {
 
 // find returns where secrets stand, by their beginnings.
 func (s *Secrets) find(text []byte) []hit {
-	if h, ok := s.alone(text); ok {
-		return []hit{h}
-	}
 	found := s.scan(fold(text, false))
 	if bytes.IndexByte(text, '\\') >= 0 {
 		found = append(found, s.scan(fold(text, true))...)
-		slices.SortStableFunc(found, func(a, b hit) int { return a.from - b.from })
 	}
+	if h, ok := s.alone(text); ok {
+		found = append(found, h)
+	}
+	slices.SortStableFunc(found, func(a, b hit) int { return a.from - b.from })
 	return found
 }
 
@@ -157,7 +163,7 @@ func (s *Secrets) alone(text []byte) (hit, bool) {
 	if at := bytes.LastIndex(trimmed, []byte(": ")); at >= 0 {
 		trimmed = bytes.TrimSpace(trimmed[at+1:])
 	}
-	name, ok := s.short[string(trimmed)]
+	name, ok := s.shortLines[string(trimmed)]
 	if !ok {
 		return hit{}, false
 	}

@@ -36,6 +36,7 @@ func TestText(t *testing.T) {
 		"password": "hunter2-and-more", "longer": "hunter2-and-more-of-it", "short": "no", "quoted": `say "please" \o/`,
 		"pem": "-----BEGIN-----\r\nMIIEvQIBADANBg\n1234\n\n", "odd": "<b>\"\x01&amp/", "bytes": "\xff\xfea\x80bcdefgh\xc3", "bell": "ring\athe\bbell\rnow",
 		"rust": "a\U0001f512b\u00e9c\x00d'", "url": "https://hooks.example.com/T01/B02", "back": `\\server\new\table`, "spaced": "  spaced out  ",
+		"json": "{\n\"key\":\n\"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\",\n\"v\": 1\n}\n",
 	})
 	for text, want := range map[string]string{
 		plain:                          "no secret is in [secret password]",
@@ -49,7 +50,11 @@ func TestText(t *testing.T) {
 		"a MIIEvQIBADANBg b":           "a [secret pem] b",
 		"1234":                         "[secret pem]",
 		"error: 1234":                  "error: [secret pem]",
-		"12345, 1234 more":             "12345, 1234 more",
+		"bad MIIEvQIBADANBg: 1234":     "bad [secret pem]: [secret pem]",
+		"bad config ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789: }":      "bad config [secret json]: }",
+		`bad config ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789: "key":`: `bad config [secret json]: [secret json]`,
+		"}":                "}", // tells nothing
+		"12345, 1234 more": "12345, 1234 more",
 		`{"a":"-----BEGIN-----\nMIIEvQIBADANBg"}`: `{"a":"[secret pem]"}`,
 		`{"a":"say \"please\" \\o\/"}`:            `{"a":"[secret quoted]"}`,
 		`say "please" \o/`:                        "[secret quoted]",
