@@ -204,7 +204,11 @@ func (r *run) Progress(fraction float64, message string) {
 }
 
 // Reveal implements abi.Host.
-func (r *run) Reveal(name string, value []byte) { r.secrets.Add(name, value) }
+func (r *run) Reveal(name string, value []byte) {
+	if r.secrets.Add(name, value) {
+		r.Spend(len(value) * revealPrice)
+	}
+}
 
 // Do implements abi.Host. f ends soon after the call's context, or at its deadline.
 func (r *run) Do(f func(ctx context.Context)) {

@@ -27,6 +27,9 @@ const (
 	progressPrice = 500
 	// secretPrice is what looking for secrets costs, for each byte that a guest logs after it was given one.
 	secretPrice = 10
+	// revealPrice is what a secret costs that a guest is given, for each byte: it is made ready to be looked for. It is that
+	// of many short lines; a single long one takes an eighth of it.
+	revealPrice = 400
 	// hostPrice is what a call of any function of the host costs, in fuel; each byte that it moves costs one
 	// more.
 	hostPrice = 200

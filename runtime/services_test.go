@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,28 @@ func TestServiceAnswers(t *testing.T) {
 	slices.Sort(counted)
 	if want := "[output_write 6 B output_write ok 1 result_read 6 B result_read ok 1 secret_get 11 B secret_get ok 1]"; fmt.Sprint(counted) != want {
 		t.Errorf("counted %v, want %s", counted, want)
+	}
+}
+
+// TestSecretCost: a guest pays for what it takes to look for a secret, by its size, when it is given it first.
+func TestSecretCost(t *testing.T) {
+	t.Parallel()
+	const ask = `(drop ` + askSecret + `)`
+	once, twice := load(t, asking(t, ask+`(i32.const 0)`)), load(t, asking(t, ask+ask+`(i32.const 0)`))
+	fuel := func(module *Module, size int) int64 {
+		got := module.Run(t.Context(), Call{Services: service.Set{Secrets: secrets(func(context.Context, string) ([]byte, error) {
+			return bytes.Repeat([]byte("12345678\n"), size/9), nil
+		})}})
+		complete(t, got)
+		return got.Fuel
+	}
+	const size = 9000
+	first := fuel(once, size) - fuel(once, 0)
+	if first < size*revealPrice {
+		t.Errorf("a secret of %d bytes costs %d", size, first)
+	}
+	if again := fuel(twice, size) - fuel(twice, 0) - first; again > first/10 {
+		t.Errorf("the same once more costs %d, at first %d", again, first)
 	}
 }
 

@@ -30,8 +30,8 @@ import (
 const (
 	// least is how many bytes of a secret are found at least: fewer stand in many words.
 	least = 8
-	// telling is how many consecutive bytes of a secret are found although more follow in it.
-	telling = 16
+	// minRun is how many consecutive bytes of a secret are found although more follow in it.
+	minRun = 16
 	// maxPlaces bounds the places of a secret at which the same eight bytes are looked up.
 	maxPlaces = 16
 	// likelyBits is the size of the table that spares a text most of the lookups, as a power of two.
@@ -42,6 +42,7 @@ const (
 type Secrets struct {
 	given      map[string]string // values by name
 	patterns   []pattern
+	known      map[pattern]bool // the patterns
 	index      map[uint64][]place
 	likely     []bool            // by hash: whether the index may have it, which spares most lookups
 	shortLines map[string]string // names by lines that are too short to be found everywhere
@@ -53,17 +54,17 @@ type pattern struct{ text, name string }
 // place is where in a pattern eight bytes stand.
 type place struct{ pattern, at int }
 
-// Add notes that the task was given a secret.
-func (s *Secrets) Add(name string, value []byte) {
+// Add notes that the task was given a secret. False means that it was known, so that there was little to do.
+func (s *Secrets) Add(name string, value []byte) bool {
 	if known, ok := s.given[name]; ok && known == string(value) {
-		return
+		return false
 	}
 	if s.given == nil {
-		s.given, s.index, s.shortLines = map[string]string{}, map[uint64][]place{}, map[string]string{}
-		s.likely = make([]bool, 1<<likelyBits)
+		s.given, s.shortLines = map[string]string{}, map[string]string{}
+		s.known, s.index, s.likely = map[pattern]bool{}, map[uint64][]place{}, make([]bool, 1<<likelyBits)
 	}
 	s.given[name] = string(value)
-	for _, form := range []string{string(value), strings.ToValidUTF8(string(value), replacement)} {
+	for _, form := range slices.Compact([]string{string(value), strings.ToValidUTF8(string(value), replacement)}) {
 		s.add(name, form)
 		lines := slices.Collect(strings.Lines(form))
 		for _, line := range lines {
@@ -74,6 +75,7 @@ func (s *Secrets) Add(name string, value []byte) {
 			}
 		}
 	}
+	return true
 }
 
 // tells says whether a character makes a short line one to be hidden: a brace tells nothing.
@@ -85,9 +87,10 @@ func (s *Secrets) add(name, value string) {
 	for _, escapes := range []bool{false, true} {
 		folded, _ := fold([]byte(strings.TrimSpace(value)), escapes)
 		p := pattern{string(folded), name}
-		if len(p.text) < least || slices.Contains(s.patterns, p) {
+		if len(p.text) < least || s.known[p] {
 			continue
 		}
+		s.known[p] = true
 		s.patterns = append(s.patterns, p)
 		// Whoever has fifteen bytes of it has eight of these; the last eight are for a text that begins with them.
 		for at := 0; at+least <= len(p.text); at += least {
@@ -204,6 +207,6 @@ func (p pattern) around(text []byte, first, i, at int) (from, to int, ok bool) {
 	}
 	begins, ends := at == from, at+to == len(p.text)
 	from, to = i-from, i+to
-	ok = to-from >= telling || begins && ends || ends && from == 0 || begins && to == len(text)
+	ok = to-from >= minRun || begins && ends || ends && from == 0 || begins && to == len(text)
 	return from, to, ok
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -196,6 +197,28 @@ func TestRepetitive(t *testing.T) {
 	}
 }
 
+// TestManyLines: the work for a secret grows with its size, not with the square of it, which would take a quarter of an
+// hour here.
+func TestManyLines(t *testing.T) {
+	t.Parallel()
+	var value strings.Builder
+	for line := 10_000_000; value.Len() < 2<<20; line++ {
+		fmt.Fprintln(&value, line)
+	}
+	shown := make(chan string, 1)
+	go func() {
+		shown <- given(map[string]string{"lines": value.String()}).Text([]byte("a 10200000 b"))
+	}()
+	select {
+	case got := <-shown:
+		if got != "a [secret lines] b" {
+			t.Errorf("%q", got)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it has taken a minute, and should take a second")
+	}
+}
+
 // FuzzText: what is left of a line cannot end it, move a cursor, or be taken for something else.
 func FuzzText(f *testing.F) {
 	for _, seed := range []string{"plain", "\x1b[0m", "\xff\xfe", "a\u2028b", "grüße\t", "\U000e0001", `\u{41}\ud83d\ude00\xff`, `\`, `\u`, `\u{`, `\ud83d\`, `\x4`, "\r\n"} {
@@ -216,6 +239,18 @@ func FuzzText(f *testing.F) {
 			}
 		}
 	})
+}
+
+// BenchmarkAdd has a secret of many short lines.
+func BenchmarkAdd(b *testing.B) {
+	var value []byte
+	for i := 0; len(value) < 64<<10; i++ {
+		value = fmt.Appendf(value, "%08d\n", i)
+	}
+	b.SetBytes(int64(len(value)))
+	for b.Loop() {
+		new(redact.Secrets).Add("key", value)
+	}
 }
 
 func BenchmarkText(b *testing.B) {
