@@ -25,8 +25,10 @@ const (
 	linePrice = 5_000
 	// progressPrice is what progress costs, of which the last one alone is sent.
 	progressPrice = 500
-	// secretPrice is what looking for secrets costs, for each byte that a guest logs after it was given one.
-	secretPrice = 10
+	// secretPrice is what looking for secrets costs, for each byte that a guest logs after it was given one: as much as the
+	// worst text takes, of what is no UTF-8. A plain one takes a tenth of it; four times as much takes one that looks, at
+	// each byte, like many places of a secret that repeats itself.
+	secretPrice = 100
 	// revealPrice is what a secret costs that a guest is given, for each byte: it is made ready to be looked for. It is that
 	// of many short lines; a single long one takes an eighth of it.
 	revealPrice = 400

@@ -2,7 +2,7 @@ package redact
 
 import (
 	"bytes"
-	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -24,11 +24,12 @@ func fold(text []byte, escapes bool) (folded []byte, at origin) {
 	folded, at = make([]byte, 0, len(text)), make(origin, 0, len(text)+1)
 	for i := 0; i < len(text); {
 		from := i
-		var unit []byte
+		var room [utf8.UTFMax]byte
+		unit := room[:0]
 		if escapes {
-			unit, i = unescape(text, i)
+			unit, i = unescape(unit, text, i)
 		}
-		if unit == nil {
+		if len(unit) == 0 {
 			_, n := utf8.DecodeRune(text[i:])
 			unit, i = text[i:i+n], i+n
 		}
@@ -65,40 +66,40 @@ func isASCII(text []byte) bool {
 	return true
 }
 
-// controls are the letters that stand for control characters behind a backslash.
-var controls = map[byte]byte{'a': '\a', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', 'v': '\v'}
+// controls are the letters that stand for control characters behind a backslash, and meant are those.
+const controls, meant = "abfnrtv", "\a\b\f\n\r\t\v"
 
-// unescape reads the backslashes at i and what they escape, and returns where that ends: a rune, or a byte that is none.
-// It is nil where they escape nothing.
-func unescape(text []byte, i int) (unit []byte, end int) {
+// unescape reads the backslashes at i and what they escape, appends that, a rune or a byte that is none, and returns where
+// it ends. It appends nothing where they escape nothing.
+func unescape(unit, text []byte, i int) (_ []byte, end int) {
 	before := backslashes(text[i:])
 	if i += before; before == 0 || i == len(text) {
-		return nil, i
+		return unit, i
 	}
 	c := text[i]
-	if control, ok := controls[c]; ok {
-		return []byte{control}, i + 1
+	if at := strings.IndexByte(controls, c); at >= 0 {
+		return append(unit, meant[at]), i + 1
 	}
 	rest := text[i+1:]
 	switch c {
 	case '0':
 		if len(rest) == 0 || rest[0] < '0' || rest[0] > '9' {
-			return []byte{0}, i + 1
+			return append(unit, 0), i + 1
 		}
 	case 'x':
 		if r, ok := hexadecimal(rest, 2); ok {
-			return []byte{byte(r)}, i + 3
+			return append(unit, byte(r)), i + 3
 		}
 	case 'u':
 		if r, n := unescapeRune(rest); n > 0 {
-			return utf8.AppendRune(nil, r), i + 1 + n
+			return utf8.AppendRune(unit, r), i + 1 + n
 		}
 	case 'U':
 		if r, ok := hexadecimal(rest, 8); ok {
-			return utf8.AppendRune(nil, r), i + 9
+			return utf8.AppendRune(unit, r), i + 9
 		}
 	}
-	return nil, i
+	return unit, i
 }
 
 // unescapeRune reads what stands behind \u, and returns how long that is: four digits, of which those of a surrogate are
@@ -128,11 +129,21 @@ func unescapeRune(text []byte) (r rune, n int) {
 // backslashes is how many of them a text begins with.
 func backslashes(text []byte) int { return len(text) - len(bytes.TrimLeft(text, `\`)) }
 
-// hexadecimal reads so many digits.
+// hexadecimal reads so many digits, eight at most.
 func hexadecimal(text []byte, digits int) (rune, bool) {
 	if digits > len(text) {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(string(text[:digits]), 16, 32)
-	return rune(min(n, utf8.MaxRune+1)), err == nil
+	var n uint32
+	for _, c := range text[:digits] {
+		switch {
+		case '0' <= c && c <= '9':
+			n = n<<4 | uint32(c-'0')
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			n = n<<4 | uint32(c|0x20-'a'+10)
+		default:
+			return 0, false
+		}
+	}
+	return rune(min(n, utf8.MaxRune+1)), true
 }

@@ -253,15 +253,43 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
+// TestAllocations: what a text takes does not depend on how many escapes it has.
+func TestAllocations(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
+	s := given(map[string]string{"key": "hunter2-and-more"})
+	for _, escape := range []string{`\n`, `\\`, `\x41`, `\xyz`, `\0`, `\u0041`, `\ud83d\ude00`, `\u{1f512}`, `\U0001f512`, `\U110000000`, "\xff", "é"} {
+		allocs := func(n int) float64 {
+			text := []byte(strings.Repeat(escape, n))
+			return testing.AllocsPerRun(10, func() { s.In(text) })
+		}
+		if few, many := allocs(10), allocs(1000); many > few {
+			t.Errorf("%d times %q take %v allocations, 10 of them %v", 1000, escape, many, few)
+		}
+	}
+}
+
 func BenchmarkText(b *testing.B) {
 	secret := &redact.Secrets{}
 	secret.Add("key", []byte(strings.Repeat("0123456789abcdefghijklmnopqrstuvwxyz/+ABC\n", 40)))
-	line := []byte(strings.Repeat("a line of a log as a plugin writes it, ", 20))
-	for name, s := range map[string]*redact.Secrets{"none": nil, "pem": secret} {
+	repetitive := &redact.Secrets{}
+	repetitive.Add("key", []byte(strings.Repeat("00000000000000-\n", 100)))
+	for name, bench := range map[string]struct {
+		secrets *redact.Secrets
+		line    string
+	}{
+		"none":       {nil, "a line of a log as a plugin writes it, "},
+		"pem":        {secret, "a line of a log as a plugin writes it, "},
+		"found":      {secret, "0123456789abcdefghijklmnopqrstuvwxyz/+ABC, "},
+		"invalid":    {secret, "\xff\xfe\x80a"},
+		"escapes":    {secret, `\n\\\x41\0`},
+		"runes":      {secret, `\u0041\ud83d\ude00\u{1f512}`},
+		"characters": {secret, "\u2028é\r"},
+		"nearly":     {repetitive, "00000000"},
+	} {
 		b.Run(name, func(b *testing.B) {
+			line := []byte(strings.Repeat(bench.line, 800/len(bench.line)))
 			b.SetBytes(int64(len(line)))
 			for b.Loop() {
-				s.Text(line)
+				bench.secrets.Text(line)
 			}
 		})
 	}
