@@ -171,12 +171,14 @@ func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 	if !a.IsValid() {
 		return &refusal{a, "no address"}
 	}
-	what := classify(a)
-	if what == "" {
-		what = own(a)
-	}
-	if what != "" && !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) }) {
-		return &refusal{a, what}
+	if !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) }) {
+		what := classify(a)
+		if what == "" {
+			what = own(a)
+		}
+		if what != "" {
+			return &refusal{a, what}
+		}
 	}
 	for _, inner := range carried(a) {
 		if err := checkAddr(inner, networks); err != nil {

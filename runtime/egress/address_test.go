@@ -97,6 +97,17 @@ func TestCheckAddrGranted(t *testing.T) {
 	}
 }
 
+// TestCheckAddrOpensNothing: no socket is opened for an address that is granted or refused anyway. It would take memory.
+func TestCheckAddrOpensNothing(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
+	granted := []netip.Prefix{netip.MustParsePrefix("1.1.1.0/24"), netip.MustParsePrefix("10.0.0.0/8")}
+	for addr, most := range map[string]float64{"1.1.1.1": 0, "10.0.0.1": 0, "192.168.0.1": 1} { // 1 is the error
+		a := netip.MustParseAddr(addr)
+		if allocs := testing.AllocsPerRun(10, func() { _ = checkAddr(a, granted) }); allocs > most {
+			t.Errorf("%s takes %v allocations", addr, allocs)
+		}
+	}
+}
+
 // TestCheckAddrAgrees compares with what the standard library knows of addresses.
 func TestCheckAddrAgrees(t *testing.T) {
 	t.Parallel()
