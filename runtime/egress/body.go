@@ -12,14 +12,15 @@ import (
 
 // framing is how many bytes may come around a body, beside half as many as it has: chunks or frames of one byte are more
 // work than all else, and nobody's account has it. It is enough for a stream of some ten thousand words that come alone.
+// Requests that share a connection share what they may have, for nobody sees whose overhead it is.
 const framing = 256 << 10
 
 // body is the body of an answer.
 type body struct {
-	bytes []byte
-	conn  *conn
-	idle  int64 // of the connection, when it was given to the request
-	spare int64 // may be idle besides
+	bytes  []byte
+	conn   *conn
+	before int64 // the connection's overhead when it was given to the request
+	spare  int64 // what it may have besides
 }
 
 // from notes on which connection the answer comes.
@@ -29,7 +30,15 @@ func (b *body) from(got httptrace.GotConnInfo) {
 		inner = secure.NetConn()
 	}
 	if c, ok := inner.(*conn); ok {
-		b.conn, b.idle = c, c.idle.Load()
+		b.conn, b.before = c, c.overhead.Load()
+		c.overhead.Add(-framing)
+	}
+}
+
+// abandon gives the connection what may still come of an answer that nobody reads.
+func (b *body) abandon() {
+	if b.conn != nil {
+		b.conn.overhead.Add(-streamBuffer)
 	}
 }
 
@@ -58,5 +67,5 @@ func (b *body) read(r io.Reader, most int) error {
 
 // wasteful tells, after n more bytes of the body, whether there is too much around it.
 func (b *body) wasteful(n int) bool {
-	return b.conn != nil && b.conn.idle.Add(-int64(n))-b.idle > framing+b.spare+int64(len(b.bytes))/2
+	return b.conn != nil && b.conn.overhead.Add(-int64(n)-int64(n/2))-b.before > b.spare
 }

@@ -223,6 +223,11 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 		}
 	}
 	var b body
+	defer func() {
+		if err != nil {
+			b.abandon()
+		}
+	}()
 	response, err := p.pool.transport.RoundTrip(request.WithContext(httptrace.WithClientTrace(withCall(ctx), &httptrace.ClientTrace{GotConn: b.from})))
 	if err != nil {
 		return service.Response{}, transportError(err, p.client.cfg.MaxHeader)

@@ -3,6 +3,7 @@ package egress
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -197,6 +198,57 @@ func TestTinyPieces(t *testing.T) {
 		if fails(t, r, err, service.ErrUnavailable); err == nil || !strings.Contains(err.Error(), "too many pieces") {
 			t.Errorf("the error is %v", err)
 		}
+	}
+}
+
+// TestSharedConnection has a slow answer beside many others on its connection, which are large headers, or bodies that are
+// refused: it comes all the same.
+func TestSharedConnection(t *testing.T) {
+	t.Parallel()
+	const beside = 300
+	for name, test := range map[string]struct {
+		answer func(w http.ResponseWriter)
+		want   error
+	}{
+		"headers": {func(w http.ResponseWriter) { w.Header().Set("X", strings.Repeat("x", 30<<10)) }, nil},
+		"refused": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "1000000")
+			_, _ = w.Write(make([]byte, 1_000_000))
+		}, service.ErrTooBig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begun, ending := make(chan struct{}), make(chan struct{})
+			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/slow" {
+					test.answer(w)
+					return
+				}
+				fmt.Fprint(w, "slow")
+				w.(http.Flusher).Flush()
+				close(begun)
+				<-ending
+				fmt.Fprint(w, "ly")
+			}, http2)
+			h := setup(t, Config{Networks: loopback, MaxResponse: 1000, MaxHeader: 64 << 10, RootCAs: roots(s), Timeout: time.Minute}).For("a", grants(t, s.URL))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				r, err := get(t, h, s.URL+"/slow")
+				succeeds(t, r, err, 200, "slowly")
+			}()
+			<-begun
+			for range beside {
+				if _, err := get(t, h, s.URL); !errors.Is(err, test.want) {
+					t.Errorf("error %v, want %v", err, test.want)
+				}
+			}
+			close(ending)
+			<-done
+			if n := s.accepted.Load(); n != 1 {
+				t.Errorf("there were %d connections", n)
+			}
+		})
 	}
 }
 

@@ -135,14 +135,15 @@ type conn struct {
 	net.Conn
 	pool *pool
 	once sync.Once
-	// idle is how many of the bytes that came were not of a body that was read.
-	idle atomic.Int64
+	// overhead is how many of the bytes that came were not of a body that was read, less those that may come around the
+	// bodies: see framing.
+	overhead atomic.Int64
 }
 
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.idle.Add(int64(n))
+	c.overhead.Add(int64(n))
 	return n, err
 }
 
