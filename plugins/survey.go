@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/quern-project/quern/runtime"
 )
 
 // maxModule bounds the file of a module.
-const maxModule = 256 << 20
+const maxModule = runtime.MaxModule
 
 // key names a plugin: the tenant, "" if it is every tenant's, and the file's name without .wasm.
 type key struct{ tenant, name string }

@@ -122,7 +122,7 @@ func TestTooLarge(t *testing.T) {
 		write(t, dir+"/b.yaml", nil)
 		check(t, os.Truncate(dir+"/b.yaml", maxManifest+1))
 	})
-	f.awaitRefusal("", "a", "it has 268435457 bytes, more than 256MiB: make it smaller")
+	f.awaitRefusal("", "a", "it has 67108865 bytes, more than 64MiB: make it smaller")
 	f.awaitRefusal("", "b", f.path("b.yaml")+": it has 262145 bytes, more than 256KiB: make it smaller")
 }
 

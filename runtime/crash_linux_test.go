@@ -44,7 +44,7 @@ func beDoomed(mode string) int {
 // built with other guests beside it that compute, and some that are idle.
 func crashInGuest(file string) error {
 	ctx := context.Background()
-	monitor, err := crash.Start(compiledBy(doomedMonitor))
+	monitor, err := crash.Start(compiledBy(doomedMonitor), func(error) {})
 	if err != nil {
 		return err
 	}

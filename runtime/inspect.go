@@ -60,7 +60,7 @@ func overRemedy(what string) string {
 	case strings.HasPrefix(what, "pages"):
 		return "declare at most " + units.FormatSize(MaxMemory) + ", the largest limits.memory"
 	case strings.Contains(what, "table"):
-		return "declare smaller tables"
+		return "declare fewer or smaller tables"
 	default:
 		return "no compiler writes as many: build it again, or take it apart"
 	}

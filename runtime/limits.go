@@ -20,6 +20,9 @@ const (
 // MaxMemory is the most memory that an instance gets, in bytes: 2 GiB. See wasm.MaxPages for the reason.
 const MaxMemory = wasm.MaxPages * wasm.PageSize
 
+// MaxModule is the most that the file of a module may have, in bytes.
+const MaxModule = wasm.MaxSize
+
 // Limits bound one call. Sizes are in bytes, and the zero value of each means its default.
 type Limits struct {
 	// Memory bounds the guest's linear memory. Default 64 MiB; more than MaxMemory means that.

@@ -33,7 +33,9 @@ func watchCrashes(logger hclog.Logger) (table *crash.Table, end func()) {
 	program, err := ownCommand(crashMonitor)
 	if err == nil {
 		var monitor *crash.Monitor
-		if monitor, err = crash.Start(program); err == nil {
+		if monitor, err = crash.Start(program, func(err error) {
+			logger.Warn("the crash monitor has ended: a crash of this host will not name the task that it dies of", "error", err)
+		}); err == nil {
 			return monitor.Table, func() {
 				if err := monitor.Close(); err != nil {
 					logger.Debug("the crash monitor did not end well", "error", err)

@@ -229,6 +229,7 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 	if listening != nil {
 		listening(server.Addr())
 	}
+	signal.Ignore(syscall.SIGPIPE) // the reader of stderr may go, and the host stays
 	term, hurry, stop := interrupts(ctx)
 	defer stop()
 	term, drain := context.WithCancel(term)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -57,10 +58,13 @@ func readPlugin(path string) (*localPlugin, error) {
 	stem := strings.TrimSuffix(path, moduleSuffix)
 	manifest := stem + manifestSuffix
 	p := &localPlugin{path: path, name: filepath.Base(stem), manifestPath: manifest}
-	if info.Mode().IsRegular() {
-		p.binary, err = os.ReadFile(path)
-	} else {
+	switch {
+	case !info.Mode().IsRegular():
 		p.refuse("it is not a regular file", path, "put a "+moduleSuffix+" file in its place")
+	case info.Size() > runtime.MaxModule:
+		p.refuse(fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(runtime.MaxModule)), path, "build it without debug information, or take it apart")
+	default:
+		p.binary, err = os.ReadFile(path)
 	}
 	if err != nil {
 		return nil, usagef("read plugin: %w", err)

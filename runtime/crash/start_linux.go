@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -18,15 +19,17 @@ import (
 type Monitor struct {
 	Table *Table
 
-	pipe *os.File // this process's crash text
-	cmd  *exec.Cmd
-	once sync.Once
-	err  error
+	pipe    *os.File // this process's crash text
+	ended   chan error
+	closing atomic.Bool
+	once    sync.Once
+	err     error
 }
 
 // Start starts a monitor by a command line that does nothing but call Watch, and has the crash of this process told to
-// it. It writes to this process's stderr. The caller closes it when no guest runs any more.
-func Start(command []string) (_ *Monitor, err error) {
+// it. It writes to this process's stderr. The caller closes it when no guest runs any more; lost is called if it ends
+// before that.
+func Start(command []string, lost func(error)) (_ *Monitor, err error) {
 	fd, err := unix.MemfdCreate("quern-crash", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("create a memfd: %w", err)
@@ -40,30 +43,42 @@ func Start(command []string) (_ *Monitor, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", tableSize, err)
 	}
-	m := &Monitor{Table: &Table{memory: memory}}
+	m := &Monitor{Table: &Table{memory: memory}, ended: make(chan error, 1)}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(err, unix.Munmap(memory))
 	}
 	defer func() { err = errors.Join(err, read.Close()) }()
 	m.pipe = write
-	m.cmd = exec.CommandContext(context.Background(), command[0], command[1:]...) // it ends by itself
-	m.cmd.Stdin, m.cmd.Stderr, m.cmd.ExtraFiles = read, os.Stderr, []*os.File{file}
-	m.cmd.Env = []string{}
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it outlives what ends the host's group
-	if err := m.cmd.Start(); err != nil {
+	cmd := exec.CommandContext(context.Background(), command[0], command[1:]...) // it ends by itself
+	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = read, os.Stderr, []*os.File{file}
+	cmd.Env = []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it outlives what ends the host's group
+	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a monitor: %w", err), m.pipe.Close(), unix.Munmap(memory))
 	}
+	go m.reap(cmd, lost)
 	if err := debug.SetCrashOutput(write, debug.CrashOptions{}); err != nil {
 		return nil, errors.Join(fmt.Errorf("hand crashes to the monitor: %w", err), m.Close())
 	}
 	return m, nil
 }
 
+// reap waits for the end of the monitor's process.
+func (m *Monitor) reap(cmd *exec.Cmd, lost func(error)) {
+	err := cmd.Wait()
+	if !m.closing.Load() {
+		lost(err)
+		err = nil
+	}
+	m.ended <- err
+}
+
 // Close ends the monitor. The table must not be used any more. It may be called twice.
 func (m *Monitor) Close() error {
 	m.once.Do(func() {
-		m.err = errors.Join(debug.SetCrashOutput(nil, debug.CrashOptions{}), m.pipe.Close(), m.cmd.Wait(), unix.Munmap(m.Table.memory))
+		m.closing.Store(true)
+		m.err = errors.Join(debug.SetCrashOutput(nil, debug.CrashOptions{}), m.pipe.Close(), <-m.ended, unix.Munmap(m.Table.memory))
 	})
 	return m.err
 }

@@ -11,7 +11,7 @@ import (
 type Monitor struct{ Table *Table }
 
 // Start fails: there is no monitor on this system.
-func Start([]string) (*Monitor, error) { return nil, errors.ErrUnsupported }
+func Start([]string, func(error)) (*Monitor, error) { return nil, errors.ErrUnsupported }
 
 // Close does nothing.
 func (*Monitor) Close() error { return nil }

@@ -2,6 +2,9 @@ package wasm
 
 import "fmt"
 
+// MaxSize is the default of Caps.Size, in bytes.
+const MaxSize = 64 << 20
+
 // Caps bound what a module may ask of its readers and of the compiler. A field that is zero has its
 // default, which real programs do not reach; what a field bounds is counted before anything is allocated
 // for it.
@@ -59,7 +62,7 @@ func (c Caps) withDefaults() Caps {
 		value    *int
 		fallback int
 	}{
-		{&c.Size, 64 << 20},
+		{&c.Size, MaxSize},
 		{&c.Types, 10_000},
 		{&c.Imports, 1000},
 		{&c.Exports, 100_000},
