@@ -38,8 +38,8 @@ const maxHead = len(progressPrefix) + maxFraction + 1
 type stream struct {
 	kind     lineKind
 	fraction float64 // of a line of progress
-	// partial is the line. Of an ordinary one it has at most maxLine bytes, of one of progress the beginning of its
-	// message: the rest is dropped.
+	// partial is the line. Of an ordinary one it has at most maxLine bytes and the reach of secrets, of one of progress the
+	// beginning of its message: the rest is dropped.
 	partial []byte
 }
 
@@ -111,16 +111,26 @@ func (l *logs) add(s *stream, piece []byte) {
 	switch s.kind {
 	case ordinary:
 		s.partial = append(s.partial, piece...)
-		for len(s.partial) > maxLine {
-			long := prefix(s.partial, maxLine)
-			l.emit(long)
-			s.partial = append(s.partial[:0], s.partial[len(long):]...)
+		if ahead := l.secrets.Reach(); len(s.partial) > maxLine+ahead {
+			rest := l.pieces(s.partial, ahead)
+			s.partial = append(s.partial[:0], rest...)
 		}
 	case progress:
 		// One byte more than the message may have shows where to cut it.
 		s.partial = append(s.partial, piece[:min(len(piece), max(0, maxProgress+1-len(s.partial)))]...)
 	case undecided:
 	}
+}
+
+// pieces hands on the pieces of a line that is too long, and returns what is left of it: a piece, and so many bytes more,
+// which show whether a secret stands where it would be cut.
+func (l *logs) pieces(line []byte, ahead int) (rest []byte) {
+	for len(line) > maxLine+ahead {
+		cut := l.secrets.Cut(line, len(prefix(line, maxLine)))
+		l.emit(line[:cut])
+		line = line[cut:]
+	}
+	return line
 }
 
 // decide tells the kind of a line by its beginning, which is in partial, if that is enough.
@@ -171,7 +181,7 @@ func (l *logs) flush() error {
 // handOver gives a line to whom it is for, and begins the next one.
 func (l *logs) handOver(s *stream, line []byte) {
 	if s.kind == ordinary {
-		l.emit(line)
+		l.emit(l.pieces(line, 0))
 	} else {
 		_ = l.report(s.fraction, line) // write tells
 	}

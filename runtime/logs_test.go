@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -190,4 +191,30 @@ func FuzzCut(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLongLinesCutNoSecret: where the host cuts a line that is too long, it cuts no secret in two.
+func TestLongLinesCutNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, secret := range []string{"pw-ABCDEFGHIJK", "topsecretvalue123", "first line of it\nsecond line of it", strings.Repeat("s3cr3t-", 2000)} {
+		for _, before := range []int{maxLine - 40, maxLine - 13, maxLine - 7, maxLine - 1, maxLine, 3*maxLine - 7} {
+			var secrets redact.Secrets
+			secrets.Add("tok", []byte(secret))
+			var lines []string
+			l := logs{limit: math.MaxInt64, secrets: &secrets, line: func(line string) { lines = append(lines, line) }}
+			text := strings.Repeat("x", before) + strings.ReplaceAll(secret, "\n", "\\n") + strings.Repeat("y", 3*maxLine)
+			for piece := range slices.Chunk([]byte(text), 500) {
+				if err := l.write(piece); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := l.flush(); err != nil {
+				t.Fatal(err)
+			}
+			said := strings.Join(lines, "")
+			if strings.Trim(strings.ReplaceAll(said, "[secret tok]", ""), "xy") != "" || !strings.Contains(said, "[secret tok]") {
+				t.Errorf("a secret of %d bytes behind %d others: %q", len(secret), before, strings.Trim(said, "xy"))
+			}
+		}
+	}
 }

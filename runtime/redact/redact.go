@@ -141,6 +141,42 @@ func (s *Secrets) Text(text []byte) string {
 	return out.String()
 }
 
+// Cut is where a text may be cut in two so that neither part has a piece of a secret: at that place, or else before or
+// behind the secret that stands there. Behind the place the text should go on for Reach bytes, if there are as many.
+func (s *Secrets) Cut(text []byte, at int) int {
+	if !s.Any() {
+		return at
+	}
+	found := s.find(text)
+	move := func(cut int, to func(h hit) int) int {
+		for again := true; again; {
+			again = false
+			for _, h := range found {
+				if h.from < cut && cut < h.to {
+					cut, again = to(h), true
+				}
+			}
+		}
+		return cut
+	}
+	if cut := move(at, func(h hit) int { return h.from }); cut > 0 {
+		return cut
+	}
+	return move(at, func(h hit) int { return h.to })
+}
+
+// Reach is about how long a secret is as it stands in a text, in bytes: some of its bytes may be escaped.
+func (s *Secrets) Reach() int {
+	const escaped, most = 2, 16 << 10
+	longest := 0
+	if s.Any() {
+		for _, value := range s.given {
+			longest = max(longest, len(value))
+		}
+	}
+	return min(escaped*longest, most)
+}
+
 // hit is where a secret stands in a text.
 type hit struct {
 	from, to int
