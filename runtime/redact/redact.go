@@ -10,7 +10,7 @@
 // The value of a secret, and each of its lines, if they have eight bytes at least, backslashes not counted: as they are,
 // with a backslash before what quotes and JSON escape, once or several times, and with U+FFFD for what is no UTF-8. Of
 // longer ones, any sixteen consecutive bytes; eight where a text has been cut within one, at its beginning or end. A
-// shorter line of a secret that has several, with a letter or digit in it, is found where it is the whole text, or all of
+// shorter line of a secret that has several, with a letter, a digit or more than two bytes, is found where it is the whole text, or all of
 // it behind the last ": ".
 //
 // # What is not
@@ -70,7 +70,7 @@ func (s *Secrets) Add(name string, value []byte) bool {
 		for _, line := range lines {
 			s.add(name, line)
 			line = strings.TrimSpace(line)
-			if len(lines) > 1 && len(line) < least && strings.ContainsFunc(line, tells) {
+			if len(lines) > 1 && len(line) < least && tells(line) {
 				s.shortLines[line] = name
 			}
 		}
@@ -78,8 +78,10 @@ func (s *Secrets) Add(name string, value []byte) bool {
 	return true
 }
 
-// tells says whether a character makes a short line one to be hidden: a brace tells nothing.
-func tells(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+// tells says whether a short line is one to be hidden: a brace tells nothing.
+func tells(line string) bool {
+	return len(line) > 2 || strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
+}
 
 // add makes a value or a line of it one that is looked for, as it is and with its own backslashes read as escapes: a text
 // in which it stands is read both ways.
