@@ -122,7 +122,10 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		loads:     turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxLoading}),
 		version:   version,
 		compiling: map[string]chan struct{}{},
-		modules:   map[*Module]struct{}{}, idleUnload: cfg.IdleUnload, tidied: make(chan struct{}),
+		modules:   map[*Module]struct{}{},
+		tidied:    make(chan struct{}),
+
+		idleUnload: cfg.IdleUnload,
 	}
 	err := canary()
 	if err != nil {

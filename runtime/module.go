@@ -80,7 +80,9 @@ type Module struct {
 func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Module {
 	m := &Module{
 		engine: e, code: code, name: code.compiled.Name(), info: info,
-		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start, lasting: lasting(&rewritten.Outline) != "", price: rewritten.InstancePrice, tables: rewritten.TableMemory,
+		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
+		lasting: lasting(&rewritten.Outline) != "",
+		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,
 		pools: map[poolKey]*pool{},
 	}
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {

@@ -77,3 +77,14 @@ func TestTable(t *testing.T) {
 	var none *Table
 	none.Add(nil).Name("a", "b", "c")
 }
+
+// BenchmarkEntry is what a task costs beside the rest: its names, and twice the flag.
+func BenchmarkEntry(b *testing.B) {
+	table := &Table{memory: make([]byte, tableSize)}
+	e := table.Add(make([]byte, 100))
+	for b.Loop() {
+		e.Name("thumbnails", "acme", "9cab1f4f-25c3-4abc-8dba-579da91756e9")
+		e.Computes(true)
+		e.Computes(false)
+	}
+}

@@ -33,7 +33,7 @@ type body struct {
 
 // frame is a block that has not ended.
 type frame struct {
-	turns  turns
+	loop   loopPoints
 	of     *Signature
 	join   path  // of the branches to its end
 	start  path  // where an if began

@@ -52,10 +52,10 @@ func (b *body) loop() {
 	at := len(b.frames) - 1
 	depth := 1
 	if b.inner > 0 {
-		depth += b.frames[b.inner].turns.depth
+		depth += b.frames[b.inner].loop.depth
 	}
 	b.r.bound("loops in each other", uint64(depth), b.d.options.Caps.Loops)
-	b.frames[at].turns = turns{head: b.place(0), outer: b.inner, depth: depth}
+	b.frames[at].loop = loopPoints{head: b.place(0), outer: b.inner, depth: depth}
 	b.inner = at
 }
 
@@ -118,8 +118,8 @@ func (b *body) end() {
 	join := f.join
 	switch f.op {
 	case opLoop:
-		b.leaveLoop(f.turns)
-		b.inner = f.turns.outer
+		b.leaveLoop(f.loop)
+		b.inner = f.loop.outer
 	case opIf:
 		join = join.join(f.start) // the arm that is not there
 	}
@@ -152,7 +152,7 @@ func (b *body) branch(op byte) {
 		b.leave()
 	}
 	if f.op == opLoop {
-		b.back(&f.turns, len(b.frames)-1-int(label) == b.inner)
+		b.back(&f.loop, len(b.frames)-1-int(label) == b.inner)
 	} else {
 		f.join = f.join.join(b.path)
 	}
@@ -181,7 +181,7 @@ func (b *body) branchTable() {
 		b.labels = append(b.labels, label)
 		most, back, out = max(most, f.moves()), back || f.op == opLoop, out || f == &b.frames[0]
 		if f.op == opLoop && b.path.live {
-			f.turns.edges = many
+			f.loop.edges = many
 		}
 	}
 	b.count(priceOf(most))

@@ -109,8 +109,8 @@ func (b *body) leave() {
 	}
 }
 
-// turns is what a loop knows of its points while its end is not reached.
-type turns struct {
+// loopPoints is what a loop knows of its points while its end is not reached.
+type loopPoints struct {
 	head  int // the point at its head, of no amount so far
 	edge  int // that before the first branch back
 	edges int // how many branches lead back
@@ -120,7 +120,7 @@ type turns struct {
 
 // back is before a branch to the head of a loop. The point there is left out in the end if the head pays,
 // so it counts for nothing but the price. The head pays only for what is in no other loop.
-func (b *body) back(t *turns, innermost bool) {
+func (b *body) back(t *loopPoints, innermost bool) {
 	if !b.path.live {
 		return
 	}
@@ -138,7 +138,7 @@ func (b *body) back(t *turns, innermost bool) {
 const many = 2
 
 // leaveLoop is at the end of a loop: now it is known who pays.
-func (b *body) leaveLoop(t turns) {
+func (b *body) leaveLoop(t loopPoints) {
 	if t.edges == 1 {
 		head, edge := &b.points[t.head], &b.points[t.edge]
 		head.amount, edge.amount = edge.amount, 0
