@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,21 +58,20 @@ func TestBoundedPolicy(t *testing.T) {
 // What the task itself, its manifest and its handler say of attempts holds within what the host gives the tenant.
 func TestPolicyUnderACeiling(t *testing.T) {
 	t.Parallel()
-	deadlines := map[string]time.Time{"AgeOfTaskWithDeadline": time.Now().Add(24 * time.Hour)}
 	for name, tt := range map[string]struct {
 		ceiling, input string
-		own            queue.Retry
+		own            queue.Options
 		attempts       int
 		reschedules    int
 		reason         queue.Reason
 	}{
-		"Manifest":              {"max_attempts: 2", "1", queue.Retry{}, 2, 0, queue.ReasonExhausted},
-		"Task":                  {"max_attempts: 2", "1", queue.Retry{MaxAttempts: 9}, 2, 0, queue.ReasonExhausted},
-		"Reschedules":           {"max_reschedules: 3", "75", queue.Retry{MaxReschedules: 9}, 1, 3, queue.ReasonExhausted},
-		"Pause":                 {"min: 1h, max_age: 1m", "1", queue.Retry{}, 1, 0, queue.ReasonExpired},
-		"PauseOfOne":            {"min: 1h, max_age: 1m", "75", queue.Retry{}, 1, 0, queue.ReasonExpired},
-		"AgeOfTask":             {"min: 2m, max_age: 1m", "1", queue.Retry{MaxAttempts: 5, MaxAge: time.Hour}, 1, 0, queue.ReasonExpired},
-		"AgeOfTaskWithDeadline": {"min: 2m, max_age: 1m", "1", queue.Retry{MaxAttempts: 5, MaxAge: 48 * time.Hour}, 1, 0, queue.ReasonExpired},
+		"Manifest":              {"max_attempts: 2", "1", queue.Options{}, 2, 0, queue.ReasonExhausted},
+		"Task":                  {"max_attempts: 2", "1", queue.Options{Retry: queue.Retry{MaxAttempts: 9}}, 2, 0, queue.ReasonExhausted},
+		"Reschedules":           {"max_reschedules: 3", "75", queue.Options{Retry: queue.Retry{MaxReschedules: 9}}, 1, 3, queue.ReasonExhausted},
+		"Pause":                 {"min: 1h, max_age: 1m", "1", queue.Options{}, 1, 0, queue.ReasonExpired},
+		"PauseOfOne":            {"min: 1h, max_age: 1m", "75", queue.Options{}, 1, 0, queue.ReasonExpired},
+		"AgeOfTask":             {"min: 2m, max_age: 1m", "1", queue.Options{Retry: queue.Retry{MaxAttempts: 5, MaxAge: time.Hour}}, 1, 0, queue.ReasonExpired},
+		"AgeOfTaskWithDeadline": {"min: 2m, max_age: 1m", "1", queue.Options{Retry: queue.Retry{MaxAttempts: 5, MaxAge: 48 * time.Hour}, Deadline: time.Now().Add(24 * time.Hour)}, 1, 0, queue.ReasonExpired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,10 +83,26 @@ func TestPolicyUnderACeiling(t *testing.T) {
 				grants: grants, guests: map[string][]byte{"exit": runtimetest.Exit(t)},
 				yaml: map[string]string{"exit": "retry: {max_attempts: unlimited, min: 1ms, max: 1ms, max_reschedules: 100}"},
 			})
-			task := n.wait(n.enqueueAs("exit", tt.input, queue.Options{Retry: tt.own, Deadline: deadlines[name]}))
+			task := n.wait(n.enqueueAs("exit", tt.input, tt.own))
 			if task.Failure().Reason != tt.reason || task.Attempts != tt.attempts || task.Reschedules != tt.reschedules {
 				t.Errorf("%d attempts, %d reschedules: %+v", task.Attempts, task.Reschedules, task.Failure())
 			}
 		})
+	}
+}
+
+// A task whose input is over what the host gives says so, also if the input is so large that it is not fetched.
+func TestInputUnderACeiling(t *testing.T) {
+	t.Parallel()
+	grants, err := plugins.ParseHostGrants("g.yaml", []byte(`"*": {limits: {input: 1KiB}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{grants: grants, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
+	for _, size := range []int{2 << 10, 200 << 10} {
+		task := n.wait(n.enqueueAs("echo", strings.Repeat("x", size), queue.Options{}))
+		if message := task.Failure().Message; !strings.Contains(message, "g.yaml") || strings.Contains(message, "manifest") {
+			t.Errorf("%d bytes: %q does not say whose limit it is", size, message)
+		}
 	}
 }

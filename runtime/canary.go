@@ -24,9 +24,9 @@ var ErrEngine = errors.New("WebAssembly engine refused")
 //go:embed canary.wasm
 var canaryModule []byte
 
-// canary tries the compiler, once for the process: it runs a small program as guests are run, rewritten and compiled, and
-// as it is, by wazero's interpreter. What it does is what wazero's compilers have got wrong at some time. It takes some
-// milliseconds.
+// canary tries the compiler, once for the process. It runs a small program twice, rewritten and compiled as guests are, and
+// as it is by wazero's interpreter, and compares the results. The program does what wazero's compilers have computed
+// wrongly before. It takes some milliseconds.
 var canary = sync.OnceValue(func() error {
 	file, err := wasm.Rewrite(canaryModule, wasm.Options{})
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 
 // selection reads a select, and writes one that wazero's compiler gets right. For amd64 (1.12.0, its issue 2534) it may
 // evict the value that a select of floats or vectors falls back to, and return what another value has left in the register.
-// So floats are selected as the integers of their bits, and vectors by a mask. The types are those that we have kept
-// account of; what is written is of no other, so that an account which is wrong makes a module that the compiler refuses.
+// So floats are selected as the integers of their bits, and vectors by a mask. The types come from the decoder's record of
+// the operands. What is written is valid for that type only: if the record is wrong, the compiler refuses the module.
 func (b *body) selection(op byte) {
 	r, declared, types := b.r, Type(0), 0
 	if op == opSelectTyped {
