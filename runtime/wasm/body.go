@@ -269,6 +269,15 @@ func (b *body) specialInstruction(op byte) {
 	case opBulk:
 		b.bulk()
 		return
+	case opVector:
+		b.vector()
+		return
+	case opF32CopySign, opF64CopySign:
+		b.copysign(op)
+		return
+	case opF32ConvertU, opF64ConvertU:
+		b.convert(op)
+		return
 	}
 	switch op {
 	case opCall, opCallIndirect:
@@ -305,8 +314,6 @@ func (b *body) specialInstruction(op byte) {
 	case opRefFunc:
 		b.reference(r.index("function", len(d.functions)))
 		b.push(FuncRef)
-	case opVector:
-		b.vector()
 	}
 }
 
@@ -357,8 +364,12 @@ func (b *body) vector() {
 	if n > 0xff {
 		b.r.fail(unsupported("relaxed vector instructions"))
 	}
-	b.code = appendUnsigned(append(b.code, opVector), n)
 	b.apply(vectorEffects[n&0xff])
+	if b.repairVector(n) {
+		return
+	}
+	b.count(1)
+	b.vectors(n)
 	switch {
 	case n <= 11, n == 92, n == 93:
 		b.memoryArgument()

@@ -35,10 +35,18 @@ const (
 	opI64GtU       = 0x56
 	opI32Add       = 0x6a
 	opI32Sub       = 0x6b
+	opI32And       = 0x71
+	opI32Or        = 0x72
 	opI32ShrU      = 0x76
 	opI64Add       = 0x7c
+	opI64And       = 0x83
+	opI64Or        = 0x84
 	opI64Shl       = 0x86
+	opF32CopySign  = 0x98
+	opF64CopySign  = 0xa6
 	opI64ExtendU   = 0xad
+	opF32ConvertU  = 0xb5 // f32.convert_i64_u
+	opF64ConvertU  = 0xba
 	opF32ToI32     = 0xbc // i32.reinterpret_f32
 	opF64ToI64     = 0xbd
 	opI32ToF32     = 0xbe
@@ -62,9 +70,21 @@ const (
 	bulkTableSize  = 16
 	bulkTableFill  = 17
 
-	vectorConst  = 12
-	vectorSplat  = 17 // i32x4.splat
-	vectorSelect = 82 // v128.bitselect
+	vectorConst      = 12
+	vectorSplat      = 17 // i32x4.splat
+	vectorReplaceI64 = 30 // i64x2.replace_lane
+	vectorReplaceF64 = 34 // f64x2.replace_lane
+	vectorAnd        = 78
+	vectorAndNot     = 79
+	vectorOr         = 80
+	vectorSelect     = 82  // v128.bitselect
+	vectorPopcnt     = 98  // i8x16.popcnt
+	vectorMulI64     = 213 // i64x2.mul
+	vectorMinF32     = 232 // f32x4.min
+	vectorMaxF32     = 233
+	vectorMinF64     = 244 // f64x2.min
+	vectorMaxF64     = 245
+	vectorConvertU   = 255 // f64x2.convert_low_i32x4_u
 )
 
 // immediate says what follows an instruction of one byte.
@@ -107,6 +127,10 @@ var immediates = func() (table [256]immediate) {
 	set(0x43, 0x43, float32Bytes)
 	set(0x44, 0x44, float64Bytes)
 	set(0x45, 0xc4, nothing) // numbers
+	set(opF32CopySign, opF32CopySign, special)
+	set(opF64CopySign, opF64CopySign, special)
+	set(opF32ConvertU, opF32ConvertU, special)
+	set(opF64ConvertU, opF64ConvertU, special)
 	set(0xd0, 0xd0, special) // ref.null
 	set(0xd1, 0xd1, nothing) // ref.is_null
 	set(0xd2, 0xd2, special) // ref.func

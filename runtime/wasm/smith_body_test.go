@@ -265,12 +265,7 @@ func (b *smithBody) variable() {
 	}
 }
 
-const (
-	opI32And = 0x71
-	opI32Or  = 0x72
-
-	opRefIsNull = 0xd1
-)
+const opRefIsNull = 0xd1
 
 // other is drop, select and nop.
 func (b *smithBody) other() {

@@ -1,0 +1,208 @@
+package wasm
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Wazero's compiler for amd64 (1.12.0) gets a few instructions wrong where a function has more floats or vectors alive than
+// the processor has registers. They are written as others here, or on operands that are safe; a test runs programs of that kind.
+//
+//	instruction                     fault                                              written
+//	select of f32, f64, v128        the value that it falls back to is evicted (its    of the bits as integers; by a mask
+//	                                issue 2534)
+//	v128.bitselect                  a register that the code has changed is evicted,   v128.and, andnot, or
+//	f32.copysign, f64.copysign      for the next operand, and comes back as it was     of the bits as integers
+//	min and max of f32x4 and f64x2  before: the allocator does not know that most      on fresh operands
+//	i64x2.mul, i8x16.popcnt         instructions change their second operand           on fresh operands
+//	f64x2.convert_low_i32x4_u       a constant, loaded twice into one register, is     on a fresh operand
+//	                                evicted, and comes back as the other one
+//	f32.convert_i64_u, and of f64   the operand is loaded again on one of two paths    on a fresh operand
+//	f64x2.replace_lane 0            the other lane is what another register has        i64x2.replace_lane
+//
+// An operand that is used later may be evicted at once, and belongs in the register where the next block looks for it: what
+// is there when it comes back is evicted. A fresh operand is a value of its own, which no other instruction uses: it stays
+// until the instruction is done, and belongs nowhere.
+
+// selection reads a select and writes it. The types come from the decoder's record of the operands. What is written is
+// valid for that type only: if the record is wrong, the compiler refuses the module.
+func (b *body) selection(op byte) {
+	r, declared, types := b.r, Type(0), 0
+	if op == opSelectTyped {
+		types = r.count("types of a select", r.left())
+		for range types {
+			declared = r.valueType()
+		}
+	}
+	t := b.top(1)
+	if t == 0 {
+		t = b.top(2) // of the others nothing is known behind a branch
+	}
+	if types == 1 && t != 0 && t != declared && r.err == nil {
+		r.fail(fmt.Errorf("a select of %s has operands of %s", declared, t))
+	}
+	if t == 0 {
+		t = declared
+	}
+	b.pop(3)
+	b.push(t)
+	if op == opSelectTyped && (types != 1 || !t.Number() && t != V128) {
+		b.count(1)
+		b.code = appendUnsigned(append(b.code, op), uint32(types))
+		for range types {
+			b.code = append(b.code, byte(declared))
+		}
+		return
+	}
+	switch t {
+	case I32:
+		b.selectIntegers(bits32)
+	case I64:
+		b.selectIntegers(bits64)
+	case F32:
+		b.selectFloats(opF32ToI32, bits32, opI32ToF32)
+	case F64:
+		b.selectFloats(opF64ToI64, bits64, opI64ToF64)
+	case V128:
+		b.count(11)
+		// All bits of the mask are set unless the condition is 0: (condition == 0) - 1.
+		b.code = append(b.code, opI32Eqz, opI32Const, 1, opI32Sub, opVector, vectorSplat)
+		b.blend()
+	default: // not reached, or not valid
+		b.count(1)
+		b.code = append(b.code, opSelect)
+	}
+}
+
+// selectIntegers leaves the select as it is. The tee makes the compiler check that it is one of integers.
+func (b *body) selectIntegers(result temporary) {
+	b.count(2)
+	b.code = append(b.code, opSelect)
+	b.temporary(opLocalTee, result)
+}
+
+// selectFloats selects floats by their bits.
+func (b *body) selectFloats(toBits byte, bits temporary, toFloat byte) {
+	b.count(8)
+	b.temporary(opLocalSet, chosenBy)
+	b.code = append(b.code, toBits)
+	b.temporary(opLocalSet, bits)
+	b.code = append(b.code, toBits)
+	b.temporary(opLocalGet, bits)
+	b.temporary(opLocalGet, chosenBy)
+	b.code = append(b.code, opSelect, toFloat)
+}
+
+// blend selects bits of two vectors by a third one, as v128.bitselect does.
+func (b *body) blend() {
+	b.temporary(opLocalTee, vector1)
+	b.vectors(vectorAndNot)
+	b.temporary(opLocalSet, vector2)
+	b.temporary(opLocalGet, vector1)
+	b.vectors(vectorAnd)
+	b.temporary(opLocalGet, vector2)
+	b.vectors(vectorOr)
+}
+
+// copysign takes the sign of a float from another one.
+func (b *body) copysign(op byte) {
+	b.count(10)
+	b.apply(effects[op])
+	if op == opF32CopySign {
+		masked := func(mask int64) {
+			b.code = append(appendSigned(append(b.code, opF32ToI32, opI32Const), mask), opI32And)
+		}
+		masked(math.MinInt32)
+		b.temporary(opLocalSet, bits32)
+		masked(math.MaxInt32)
+		b.temporary(opLocalGet, bits32)
+		b.code = append(b.code, opI32Or, opI32ToF32)
+		return
+	}
+	masked := func(mask int64) {
+		b.code = append(appendSigned(append(b.code, opF64ToI64, opI64Const), mask), opI64And)
+	}
+	masked(math.MinInt64)
+	b.temporary(opLocalSet, bits64)
+	masked(math.MaxInt64)
+	b.temporary(opLocalGet, bits64)
+	b.code = append(b.code, opI64Or, opI64ToF64)
+}
+
+// convert makes a float of an unsigned integer.
+func (b *body) convert(op byte) {
+	b.count(4)
+	b.apply(effects[op])
+	b.temporary(opLocalTee, bits64)
+	b.temporary(opLocalGet, bits64)
+	b.code = append(b.code, opI64Or, op)
+}
+
+// repairVector writes a vector instruction without an immediate if it is one of those above.
+func (b *body) repairVector(n uint32) (done bool) {
+	switch n {
+	case vectorSelect:
+		b.count(7)
+		b.blend()
+	case vectorReplaceF64:
+		b.count(2)
+		b.code = append(b.code, opF64ToI64, opVector, vectorReplaceI64, b.r.byte())
+	case vectorConvertU, vectorPopcnt:
+		b.count(4)
+		b.fresh()
+		b.vectors(n)
+	case vectorMinF32, vectorMaxF32, vectorMinF64, vectorMaxF64, vectorMulI64:
+		b.count(9)
+		b.fresh()
+		b.temporary(opLocalSet, vector2)
+		b.fresh()
+		b.temporary(opLocalGet, vector2)
+		b.vectors(n)
+	default:
+		return false
+	}
+	return true
+}
+
+// fresh makes the operand on top a value of its own.
+func (b *body) fresh() {
+	b.temporary(opLocalTee, vector1)
+	b.temporary(opLocalGet, vector1)
+	b.vectors(vectorOr)
+}
+
+// vectors writes a vector instruction without an immediate.
+func (b *body) vectors(n uint32) { b.code = appendUnsigned(append(b.code, opVector), n) }
+
+// temporary is a local of ours. It holds nothing for longer than an instruction of the module.
+type temporary byte
+
+const (
+	chosenBy temporary = iota
+	bits32
+	bits64
+	vector1
+	vector2
+)
+
+func (t temporary) of() Type {
+	switch t {
+	case bits64:
+		return I64
+	case vector1, vector2:
+		return V128
+	default:
+		return I32
+	}
+}
+
+// temporary writes a get, a set or a tee of a local of ours, behind those of the function.
+func (b *body) temporary(op byte, t temporary) {
+	at := slices.Index(b.temporaries, t)
+	if at < 0 {
+		at = len(b.temporaries)
+		b.temporaries = append(b.temporaries, t)
+	}
+	b.code = appendUnsigned(append(b.code, op), uint32(len(b.locals)+at))
+}
