@@ -45,7 +45,7 @@ type Secrets struct {
 	known      map[pattern]bool // the patterns
 	index      map[uint64][]place
 	likely     []bool            // by hash: whether the index may have it, which spares most lookups
-	shortLines map[string]string // names by lines that are too short to be found everywhere
+	shortLines map[string]string // names by lines, folded, that are too short to be found everywhere
 }
 
 // pattern is a text that is looked for, folded.
@@ -70,8 +70,8 @@ func (s *Secrets) Add(name string, value []byte) bool {
 		for _, line := range lines {
 			s.add(name, line)
 			line = strings.TrimSpace(line)
-			if len(lines) > 1 && len(line) < least && tells(line) {
-				s.shortLines[line] = name
+			if folded, _ := fold([]byte(line), false); len(lines) > 1 && len(folded) < least && tells(line) {
+				s.shortLines[string(folded)] = name
 			}
 		}
 	}
@@ -204,7 +204,8 @@ func (s *Secrets) alone(text []byte) (hit, bool) {
 	if at := bytes.LastIndex(trimmed, []byte(": ")); at >= 0 {
 		trimmed = bytes.TrimSpace(trimmed[at+1:])
 	}
-	name, ok := s.shortLines[string(trimmed)]
+	folded, _ := fold(trimmed, false)
+	name, ok := s.shortLines[string(folded)]
 	if !ok {
 		return hit{}, false
 	}

@@ -37,6 +37,7 @@ func TestText(t *testing.T) {
 		"password": "hunter2-and-more", "longer": "hunter2-and-more-of-it", "short": "no", "quoted": `say "please" \o/`,
 		"pem": "-----BEGIN-----\r\nMIIEvQIBADANBg\n1234\n\n", "odd": "<b>\"\x01&amp/", "bytes": "\xff\xfea\x80bcdefgh\xc3", "bell": "ring\athe\bbell\rnow",
 		"rust": "a\U0001f512b\u00e9c\x00d'", "url": "https://hooks.example.com/T01/B02", "back": `\\server\new\table`, "spaced": "  spaced out  ",
+		"marks": "\u00e9\ufffd\ufffd\nand the second line", "latin": "caf\xe9\xe9\nand the last line",
 		"json": "{\n\"key\":\n\"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\",\n\"v\": 1\n}\n",
 	})
 	for text, want := range map[string]string{
@@ -50,6 +51,8 @@ func TestText(t *testing.T) {
 		"it was hunter2-and-mo":        "it was [secret password]",
 		"a MIIEvQIBADANBg b":           "a [secret pem] b",
 		"1234":                         "[secret pem]",
+		"\u00e9\ufffd\ufffd":           "[secret marks]", // eight bytes, which are five when they are looked for
+		"caf\ufffd\ufffd":              "[secret latin]",
 		"error: 1234":                  "error: [secret pem]",
 		"bad MIIEvQIBADANBg: 1234":     "bad [secret pem]: [secret pem]",
 		"bad config ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789: }":      "bad config [secret json]: }",
