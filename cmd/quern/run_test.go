@@ -57,7 +57,7 @@ func TestMainProgram(t *testing.T) {
 		"QUERN_SERVICE_HOST": "10.0.0.1", "QUERN_PORT": "tcp://10.0.0.1:9464", "QUERN_PORT_9464_TCP_ADDR": "10.0.0.1", "QUERN_NONSENSE": "1",
 	}).prepare("queue", "ls")
 	_ = c.Run()
-	want := "quern: list queues: dial tcp 127.0.0.1:1: connect: connection refused: start Redis there, name another with --redis, or run `quern dev`\n"
+	want := "quern: list queues in blueque_queues: dial tcp 127.0.0.1:1: connect: connection refused: start Redis there, name another with --redis, or run `quern dev`\n"
 	if c.ProcessState.ExitCode() != exitRefused || c.stderr.String() != want || c.stdout.String() != "" {
 		t.Errorf("%s: %s%s", c.ProcessState, c.stdout, c.stderr)
 	}

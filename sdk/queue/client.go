@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -142,7 +144,7 @@ func (c *Client) Close() error {
 // Tenant is the prefix of the client's keys.
 func (c *Client) Tenant() string { return c.config.Tenant }
 
-// Prepare loads the scripts and compares protocol versions: ErrVersion if Redis holds a newer one.
+// Prepare loads the scripts and compares protocol versions: ErrVersion if Redis holds a newer one, or what is none.
 // A host calls it whenever it has connected; other programs need not.
 func (c *Client) Prepare(ctx context.Context) error {
 	// Something small comes first: a Redis that wants a password first drops, without a word, whoever
@@ -156,13 +158,18 @@ func (c *Client) Prepare(ctx context.Context) error {
 	if err := c.rdb.SetNX(ctx, c.keys.version(), protocolVersion, 0).Err(); err != nil && !IsUnavailable(err) {
 		return fmt.Errorf("write protocol version: %w", err)
 	}
-	version, err := c.rdb.Get(ctx, c.keys.version()).Int()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	text, err := c.rdb.Get(ctx, c.keys.version()).Result()
+	if err != nil && !isNil(err) {
 		return fmt.Errorf("read protocol version: %w", err)
 	}
+	version, err := strconv.Atoi(cmp.Or(text, "0"))
+	if err != nil {
+		return fmt.Errorf("%w: key %s is %.20q: a number belongs there: delete the key, and hosts write theirs",
+			ErrVersion, c.keys.version(), text)
+	}
 	if version > protocolVersion {
-		return fmt.Errorf("%w: Redis holds version %d of tenant %q, this program speaks %d: upgrade it",
-			ErrVersion, version, c.Tenant(), protocolVersion)
+		return fmt.Errorf("%w: key %s is %d, and this program speaks %d: upgrade it",
+			ErrVersion, c.keys.version(), version, protocolVersion)
 	}
 	return nil
 }
@@ -174,7 +181,7 @@ func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name
 func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.queues(), 0, -1).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
+		return nil, fmt.Errorf("list queues in %s: %w", c.keys.queues(), err)
 	}
 	queues := make(map[string]int64, len(scored))
 	for _, z := range scored {

@@ -36,8 +36,8 @@ var (
 	ErrDraining = errors.New("the listener is draining")
 	// ErrNoNode says that no such listener is known.
 	ErrNoNode = errors.New("no such listener")
-	// ErrVersion says that the data in Redis was written by a newer protocol.
-	ErrVersion = errors.New("newer protocol version")
+	// ErrVersion says that the data in Redis was written by a newer protocol, or does not say by which.
+	ErrVersion = errors.New("unknown protocol version")
 )
 
 // refusals are the first words by which Redis says that it cannot serve now, but may soon.

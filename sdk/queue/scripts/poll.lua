@@ -3,6 +3,9 @@
 -- ARGV    1 clock override, then the queues
 -- RETURNS {clock, earliest lease end or "", pending of queue 1, earliest eta of queue 1 or "", when the
 --         first of its tasks expires or "", ...}
+local bad = mistyped(KEYS[1], 'zset')
+if bad then return bad end
+
 local out = { now(ARGV[1]), redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' }
 for i = 2, #ARGV do
   local queue = ARGV[i]
