@@ -36,6 +36,7 @@ const (
 	resultsRefused
 	logLinesDropped
 
+	tenantUp
 	slots
 	slotsInUse
 
@@ -121,6 +122,11 @@ var catalogue = [...]family{
 		"Log lines of tasks that were not kept, because they came faster than Redis took them.",
 	},
 
+	tenantUp: {
+		"quern_tenant_up", gauge, "",
+		[]string{"tenant"},
+		"1 while this host serves the tenant, 0 while the tenant's keys or Redis keep it from that, or when it was drained.",
+	},
 	slots: {
 		"quern_slots", gauge, "", nil,
 		"Tasks that this host runs at once at most.",

@@ -39,6 +39,7 @@ func exercise(m *Metrics) {
 			Listeners:        2,
 		}}, nil
 	})
+	m.CollectTenants(func() map[string]bool { return map[string]bool{"acme": true} })
 	m.Slots(8)
 	m.PluginLoaded("acme", "thumbnails", "ok")
 	m.PluginServing("acme", "thumbnails", "1.4.0", "sha256:00", "scan", true)

@@ -44,6 +44,7 @@ type Metrics struct {
 	redisErrors     *prometheus.CounterVec
 
 	plugins *pluginGauge
+	tenants *tenantCollector
 	queues  *queueCollector
 	runtime *runtimeCollector
 	calls   *callsCollector
@@ -75,11 +76,13 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		pluginLoads:     r.counter(pluginLoads),
 		redisErrors:     r.counter(redisErrors),
 		plugins:         newPluginGauge(r.gauge(pluginInfo), r.gauge(pluginRung)),
+		tenants:         newTenantCollector(),
 		runtime:         newRuntimeCollector(),
 		calls:           newCallsCollector(),
 	}
 	m.queues = newQueueCollector(func() { m.RedisError(opScrape) })
 	r.register(queueDepth, m.queues)
+	r.register(tenantUp, m.tenants)
 	r.register(instances, m.runtime)
 	r.register(hostCalls, m.calls)
 	r.gauge(buildInfo).WithLabelValues(text(cfg.Version), text(cfg.Revision), goruntime.Version()).Set(1)
@@ -146,10 +149,14 @@ func (m *Metrics) TenantServed(tenant string) {
 	m.noTenant.clear()
 }
 
+// CollectTenants gives quern_tenant_up its source, which is asked at each scrape, tells of each tenant whether it is served,
+// and must answer at once.
+func (m *Metrics) CollectTenants(source func() map[string]bool) { m.tenants.use(source) }
+
 // CollectQueues gives the gauges of queues their source, which is asked at a scrape, in a goroutine
 // of its own, at most once in three seconds and never twice at a time. Its context ends after two
-// seconds: the scrape goes on without it then, and the source must return. Without a source the
-// gauges have no series.
+// seconds: the scrape goes on without it then, and the source must return. Samples beside an error are those
+// of all tenants but some, which have no series then. Without a source the gauges have none.
 func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, error)) {
 	m.queues.use(source)
 }

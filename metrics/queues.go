@@ -48,7 +48,8 @@ type queueCollector struct {
 	look   *look             // under way, else nil
 	looked time.Time         // when the last look ended
 	sample map[pair]QueueSample
-	taken  time.Time // when sample was taken; zero before the first
+	absent map[string]bool // tenants of which the sample should tell and does not
+	taken  time.Time       // when sample was taken; zero before the first
 }
 
 // look is one question to the source.
@@ -147,12 +148,20 @@ func (c *queueCollector) start(source func(context.Context) ([]QueueSample, erro
 		c.look, c.looked = nil, time.Now()
 		if err != nil {
 			c.failed()
-			return
+			if len(samples) == 0 {
+				return
+			}
 		}
 		c.taken = c.looked
-		c.sample = make(map[pair]QueueSample, len(samples))
+		c.sample, c.absent = make(map[pair]QueueSample, len(samples)), make(map[string]bool)
+		if err != nil {
+			for at := range c.served {
+				c.absent[at.tenant] = true
+			}
+		}
 		for _, s := range samples {
 			c.sample[pair{text(s.Tenant), text(s.Queue)}] = s
+			delete(c.absent, text(s.Tenant))
 		}
 	}()
 	return l
@@ -168,7 +177,9 @@ func (c *queueCollector) current() map[pair]QueueSample {
 	}
 	shown := make(map[pair]QueueSample, len(c.sample)+len(c.served)+1)
 	for at := range c.served {
-		shown[at] = QueueSample{}
+		if !c.absent[at.tenant] {
+			shown[at] = QueueSample{}
+		}
 	}
 	maps.Copy(shown, c.sample)
 	if len(shown) == 0 {

@@ -14,6 +14,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
+// A tenant of which the source cannot tell has no series, and the others have theirs.
+func TestQueueGaugesOfOtherTenants(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	m.QueueServed("acme", "q", "p")
+	m.QueueServed("beta", "q", "p")
+	m.CollectQueues(func(context.Context) ([]QueueSample, error) {
+		return []QueueSample{{Tenant: "acme", Queue: "q", Listeners: 3}}, errors.New("a key of beta is of another type")
+	})
+	want := `
+# HELP quern_queue_listeners Listeners of the queue, Quern's hosts and others.
+# TYPE quern_queue_listeners gauge
+quern_queue_listeners{queue="q",tenant="acme"} 3
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "quern_queue_listeners"); err != nil {
+		t.Error(err)
+	}
+}
+
 // empty is a source whose Redis knows no queue.
 func empty(context.Context) ([]QueueSample, error) { return nil, nil }
 
