@@ -38,7 +38,7 @@ func (h *Host) about(tenant string) map[string]string {
 		}
 	}
 	return map[string]string{
-		"kind": "quern", "version": h.config.Version, "draining": strconv.FormatBool(h.draining.Load()),
+		"kind": "quern", "version": h.config.Version, "draining": strconv.FormatBool(h.tenants[tenant].draining()),
 		"slots": strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.Itoa(h.scheduler.used()),
 		"queues": jsonText(queues), "plugins": jsonText(list),
 	}

@@ -14,7 +14,7 @@
 //
 // A Host serves several tenants. For each it leads a session: one listener ID with a lease, from
 // joining to leaving. When a lease is lost the session ends, what it ran is stopped, and another
-// one begins under a new ID.
+// one begins under a new ID (tenant.go).
 //
 // Beside a session's tasks run its duties: it renews the lease (lease.go), reclaims from listeners that
 // are dead (recovery.go), moves what is due or has expired (due.go), stops what somebody cancels
@@ -38,7 +38,10 @@
 // refused, because somebody else holds the task by now, is counted and dropped. What goes wrong with
 // one task ends that task alone.
 //
-// Ending: Run's first context ends the intake; tasks then have the grace period, and what is not
-// finished goes back to the front of its queue. Its second context ends that wait. When one tenant
-// cannot be served any more, the host ends, and gives back at once what it runs for the others.
+// A tenant that refuses the host, by a newer protocol, a key of another type or what its Redis user may not do, is tried
+// again after a growing pause, and the others are served; a host that all tenants refuse ends.
+//
+// Ending: Run's first context drains all tenants, and a drain in Redis the one; tasks then have the grace period, and what
+// is not finished goes back to the front of its queue. Its second context ends that wait. The host ends when all tenants are
+// drained.
 package host

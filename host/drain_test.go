@@ -164,23 +164,3 @@ func (n *node) idle() bool {
 	}
 	return n.scheduler.inUse == 0 && len(n.scheduler.queues) > 0
 }
-
-// When one tenant cannot be served any more, the tasks of the others are given back, not lost.
-func TestFatalErrorOfOneTenant(t *testing.T) {
-	t.Parallel()
-	one, other := queuetest.Tenant(), queuetest.Tenant()
-	n := start(t, settings{tenants: []string{one, other}, lease: time.Second, guests: map[string][]byte{"loop": runtimetest.Loop(t)}})
-	id := n.enqueue("loop", "")
-	n.count("loop", queue.Started, 1)
-	n.rdb.Set(n.ctx, other+"_version", 99, 0)
-	n.rdb.Del(n.ctx, other+"_nodes")
-	err := n.end()
-	if err == nil {
-		t.Fatal("the host ended without an error")
-	}
-	n.returned(id)
-	n.gone("loop")
-	if got := n.metric("quern_tasks_total", "tenant", one, "outcome", "released"); got != 1 {
-		t.Errorf("counted %v released, want 1", got)
-	}
-}

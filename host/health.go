@@ -62,9 +62,12 @@ func (h *health) failed(op, name string, err error) {
 		time.AfterFunc(h.reserving.failed(time.Now()), h.wake)
 	}
 	h.mu.Unlock()
-	if first {
+	switch {
+	case first && queue.IsUnavailable(err):
 		h.logger.Warn("redis does not serve: tasks wait until it does", "op", op, "error", err)
-	} else {
+	case first:
+		h.logger.Error("redis refuses the tenant: mend the key or the Redis user that the error names; trying again and again", "op", op, "error", err)
+	default:
 		h.logger.Debug("redis still does not serve", "op", op, "error", err)
 	}
 }

@@ -3,11 +3,10 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,21 +16,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// anewPause is how long a session that ended by itself is waited for before the next one begins.
-const anewPause = time.Second
-
 // Host is one node that serves the queues of one or several tenants.
 type Host struct {
 	config    Config
-	clients   []*queue.Client
 	directory *plugins.Directory
 	metrics   observer
 	scheduler *scheduler
-	draining  atomic.Bool
-	drainNow  context.CancelFunc // ends the intake as the end of Run's context does; set by Run
-
-	mu       sync.Mutex
-	sessions map[string]*session // by tenant: the one that is led now; guarded by mu
+	tenants   map[string]*tenant // by name
 }
 
 // New makes a host for the tenants of the clients, whose plugins are in the directory. It owns
@@ -45,31 +36,31 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 		return nil, errors.New("no tenant to serve: name at least one")
 	}
 	h := &Host{
-		config: config, clients: clients, directory: directory, metrics: observer{m},
+		config: config, directory: directory, metrics: observer{m},
 		scheduler: newScheduler(directory, config, m.SlotsInUse),
-		sessions:  make(map[string]*session, len(clients)),
+		tenants:   make(map[string]*tenant, len(clients)),
 	}
 	for _, client := range clients {
-		h.sessions[client.Tenant()] = newSession(client.Tenant(), client, h)
+		h.tenants[client.Tenant()] = newTenant(client, h)
 		m.TenantServed(client.Tenant())
 	}
 	m.Slots(config.Concurrency)
+	m.CollectTenants(h.up)
 	m.CollectQueues(h.queueSamples)
 	return h, nil
 }
 
-// Run serves until ctx ends, or somebody drains the node; then it takes nothing more, lets running tasks go on for the grace
+// Run serves until ctx ends, or every tenant is drained; then it takes nothing more, lets running tasks go on for the grace
 // period, gives the rest back to the front of their queues, leaves and returns nil. When hurry ends
-// too, it stops waiting and tries to give back once.
+// too, it stops waiting and tries to give back once. A tenant that is drained alone ends in the same way, and the host serves
+// the others. Run returns an error if no tenant lets it join, or one could not be left.
 func (h *Host) Run(ctx, hurry context.Context) error {
 	// What settles and renews outlives ctx until all tasks have ended; the tasks end when they are told.
 	tasks := context.WithoutCancel(ctx)
 	living, end := context.WithCancel(tasks)
 	defer end()
-	ctx, h.drainNow = context.WithCancel(ctx)
-	defer h.drainNow()
-	defer context.AfterFunc(ctx, func() { h.draining.Store(true) })()
-	runner := &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, services: &h.config.Services, ending: ctx.Done()}
+	defer context.AfterFunc(ctx, h.drain)()
+	runner := &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, services: &h.config.Services}
 	workers := newWorkers(func(t *task) { runner.run(tasks, t) })
 	intake := &intake{scheduler: h.scheduler, metrics: h.metrics, workers: workers}
 
@@ -79,88 +70,22 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	if h.config.Reservoir != nil && h.config.Memory > 0 {
 		group.Go(func() error { newRelief(h.scheduler, h.config).Run(living); return nil })
 	}
-	for _, client := range h.clients {
-		group.Go(func() error { return h.serveTenant(living, client) })
-	}
+	taking, stop := context.WithCancel(tasks)
+	var taken sync.WaitGroup
+	taken.Go(func() { intake.Run(taking) })
 	group.Go(func() error {
 		defer end()
-		taking, stop := context.WithCancel(ctx)
-		defer stop()
-		context.AfterFunc(living, stop) // something failed for good: take nothing more
-		intake.Run(taking)
-		h.drain(living, hurry, workers)
-		return nil
+		var serving errgroup.Group
+		for _, t := range h.tenants {
+			serving.Go(func() error { return t.serve(living, hurry) })
+		}
+		err := serving.Wait()
+		stop()
+		taken.Wait()
+		workers.wait()
+		return err
 	})
-	err := group.Wait()
-	if leaveErr := h.leave(hurry); err == nil {
-		err = leaveErr
-	}
-	return err
-}
-
-// drain waits for running tasks, for the grace period at most, and stops the rest.
-func (h *Host) drain(living, hurry context.Context, workers *workers) {
-	h.draining.Store(true)
-	for _, s := range h.current() {
-		s.tell()
-	}
-	h.config.Logger.Info("draining: taking no more tasks", "running", h.scheduler.used(), "grace", h.config.Grace)
-	ended := make(chan struct{})
-	go func() { workers.wait(); close(ended) }()
-	grace := time.NewTimer(h.config.Grace)
-	defer grace.Stop()
-	select {
-	case <-ended:
-	case <-grace.C:
-		h.config.Logger.Warn("grace period over: giving tasks back", "running", h.scheduler.used())
-	case <-hurry.Done():
-		h.config.Logger.Warn("told to hurry: giving tasks back", "running", h.scheduler.used())
-	case <-living.Done(): // without sessions nothing that ends later could be settled
-	}
-	for _, s := range h.current() {
-		s.stopTasks(errDrained)
-	}
-	<-ended
-}
-
-// leave settles and gives back what is left, bounded in time.
-func (h *Host) leave(hurry context.Context) error {
-	limit := leaveTimeout
-	if hurry.Err() != nil {
-		limit = hurriedTimeout
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	stop := context.AfterFunc(hurry, func() { time.AfterFunc(hurriedTimeout, cancel) })
-	defer stop()
-	var group errgroup.Group
-	for _, s := range h.current() {
-		group.Go(func() error { return s.leave(ctx) })
-	}
 	return group.Wait()
-}
-
-// serveTenant leads one session after the other: a new one when a lease was lost.
-func (h *Host) serveTenant(ctx context.Context, client *queue.Client) error {
-	tenant := client.Tenant()
-	for {
-		h.mu.Lock()
-		s := h.sessions[tenant]
-		h.mu.Unlock()
-		err := s.Run(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if !errors.Is(err, queue.ErrLeaseLost) {
-			return fmt.Errorf("serve tenant %s: %w", tenant, err)
-		}
-		if !sleep(ctx, anewPause) {
-			return nil
-		}
-		h.mu.Lock()
-		h.sessions[tenant] = newSession(tenant, client, h)
-		h.mu.Unlock()
-	}
 }
 
 // followPlugins tells the sessions which queues to serve whenever that changes.
@@ -247,34 +172,49 @@ func (h *Host) sampled(tenant string, others map[string]int64) []string {
 }
 
 func (h *Host) current() []*session {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	list := make([]*session, 0, len(h.sessions))
-	for _, s := range h.sessions {
-		list = append(list, s)
+	list := make([]*session, 0, len(h.tenants))
+	for _, t := range h.tenants {
+		list = append(list, t.current())
 	}
 	return list
 }
 
-// Ready tells why the host cannot take tasks now; nil if it can.
-func (h *Host) Ready() error {
-	if h.draining.Load() {
-		return errors.New("draining")
+// up tells of each tenant whether it is served.
+func (h *Host) up() map[string]bool {
+	up := make(map[string]bool, len(h.tenants))
+	for name, t := range h.tenants {
+		up[name] = t.up()
+	}
+	return up
+}
+
+// Ready tells why the host cannot take tasks now; nil if it can take those of one tenant at least. The text is "ok" then, and
+// names the tenants that it cannot serve.
+func (h *Host) Ready() (text string, err error) {
+	var problems []string
+	draining := true
+	for _, name := range slices.Sorted(maps.Keys(h.tenants)) {
+		t := h.tenants[name]
+		draining = draining && t.draining()
+		if problem := t.problem(); problem != "" {
+			problems = append(problems, problem)
+		}
+	}
+	if draining {
+		return "", errors.New("draining")
 	}
 	select {
 	case <-h.directory.Ready():
 	default:
-		return errors.New("plugins are being loaded")
+		return "", errors.New("plugins are being loaded")
 	}
-	for _, s := range h.current() {
-		if !s.reachable() {
-			return fmt.Errorf("redis does not serve tenant %s", s.tenant)
-		}
-		if !s.settledIn() {
-			return fmt.Errorf("queues of tenant %s are being registered", s.tenant)
-		}
+	switch len(problems) {
+	case 0:
+		return "ok", nil
+	case len(h.tenants):
+		return "", errors.New(strings.Join(problems, "; "))
 	}
-	return nil
+	return "ok, but " + strings.Join(problems, "; "), nil
 }
 
 // quarantined tells whether the version that serves a queue here is among those that are quarantined.
@@ -292,25 +232,30 @@ func (h *Host) quarantined(tenant, name string, quarantines []queue.Quarantine) 
 	})
 }
 
-// queueSamples reads every queue of every tenant, for the metrics.
+// queueSamples reads every queue of every tenant, for the metrics. With an error it has those of the other tenants.
 func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) {
 	var samples []metrics.QueueSample
-	for _, client := range h.clients {
+	var missing error
+	for _, t := range h.tenants {
+		client := t.client
 		queues, err := client.Queues(ctx)
-		if err != nil {
-			return nil, err
+		if err != nil { // one tenant must not hide the others
+			missing = errors.Join(missing, err)
+			continue
 		}
 		names := h.sampled(client.Tenant(), queues)
 		stats, err := client.Stats(ctx, names...)
 		if err != nil {
-			return nil, err
+			missing = errors.Join(missing, err)
+			continue
 		}
 		quarantines, err := client.Quarantines(ctx)
 		if ctx.Err() != nil || queue.IsUnavailable(err) {
-			return nil, errors.Join(ctx.Err(), err)
+			missing = errors.Join(missing, ctx.Err(), err)
+			continue
 		}
 		if err != nil { // one damaged key must not hide all queues
-			h.sessions[client.Tenant()].logger.Error("quarantines cannot be read: the metrics show none", "error", err)
+			t.current().logger.Error("quarantines cannot be read: the metrics show none", "error", err)
 		}
 		for i, stat := range stats {
 			if stat.Err != nil {
@@ -327,5 +272,5 @@ func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) 
 			})
 		}
 	}
-	return samples, nil
+	return samples, missing
 }

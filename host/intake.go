@@ -57,6 +57,13 @@ func (in *intake) runOnce(ctx context.Context) bool {
 // serve does what one session's grants ask for: first it compares the suspect queues. What it does
 // not come to, because ctx ended or Redis does not serve, it puts back.
 func (in *intake) serve(ctx context.Context, s *session, grants []*grant) {
+	if !s.underway.begin() {
+		for _, g := range grants {
+			in.scheduler.putBack(g)
+		}
+		return
+	}
+	defer s.underway.end()
 	var fresh []*grant
 	for _, g := range grants {
 		switch {

@@ -30,7 +30,7 @@ func (s *session) heartbeat(ctx context.Context) error {
 		drain, err := s.node.Renew(ctx, s.host.about(s.tenant))
 		s.steady.renewed(begun, time.Now(), err)
 		if drain {
-			s.host.drainNow()
+			s.owner().drain()
 		}
 		switch {
 		case ctx.Err() != nil:

@@ -147,6 +147,12 @@ func (s *settings) connect(t testing.TB) *redis.Client {
 	return rdb
 }
 
+// Ready tells why the host is not ready; nil if it is.
+func (n *node) Ready() error {
+	_, err := n.Host.Ready()
+	return err
+}
+
 func (n *node) build(s settings) *Host {
 	n.t.Helper()
 	if s.hclog == hclog.NoLevel {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// leaveTimeout bounds giving back and leaving when the host ends while Redis is away, and
+	// leaveTimeout bounds giving back and leaving when a session is to end while Redis is away, and
 	// hurriedTimeout the same when it was told twice.
 	leaveTimeout   = 5 * time.Second
 	hurriedTimeout = time.Second
@@ -39,6 +39,7 @@ type session struct {
 	steady    *steadiness
 	watch     *queue.Watch
 	lease     time.Duration
+	underway  underway
 
 	// changed has a token when other queues may have to be served, told when the host has something new
 	// to say of itself, marked when there may be a task to cancel, and lost when Redis did not know the
@@ -118,13 +119,19 @@ func (s *session) join(ctx context.Context) error {
 			s.mu.Lock()
 			s.joined = true
 			s.mu.Unlock()
+			s.owner().joined()
 			s.succeeded(opJoin, "")
-		case ctx.Err() == nil:
+		case ctx.Err() == nil && queue.IsUnavailable(err):
 			s.failed(opJoin, "", err)
+		case ctx.Err() == nil:
+			s.passed(opJoin, err) // whoever leads the session tells
 		}
 		return err
 	})
 }
+
+// owner is the tenant that leads the session.
+func (s *session) owner() *tenant { return s.host.tenants[s.tenant] }
 
 // audit makes the queues suspect whose reserved lists have a task that the host does not know, also of those that it has
 // left. A reserve may be on its way: the intake, which knows, looks again before it takes anything on.
@@ -165,6 +172,7 @@ func (s *session) checkpoint(ctx context.Context, id string) (value []byte, err 
 func (s *session) add(t *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.underway.add()
 	s.taken++
 	t.number = s.taken
 	s.tasks[t.ID] = t
@@ -243,6 +251,38 @@ func (s *session) abandon() {
 	s.scheduler.abandon(s)
 	s.stopTasks(errLeaseLost)
 	s.settler.giveUp()
+}
+
+// finish takes nothing more, lets what runs go on for the grace period at most, and stops the rest.
+func (s *session) finish(living, hurry context.Context) {
+	ended := s.underway.close()
+	s.tell()
+	s.logger.Info("draining: taking no more tasks", "running", s.underway.size(), "grace", s.host.config.Grace)
+	grace := time.NewTimer(s.host.config.Grace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-grace.C:
+		s.logger.Warn("grace period over: giving tasks back", "running", s.underway.size())
+	case <-hurry.Done():
+		s.logger.Warn("told to hurry: giving tasks back", "running", s.underway.size())
+	case <-living.Done(): // something failed for good
+	}
+	s.stopTasks(errDrained)
+	<-ended
+}
+
+// leaveWithin is leave, bounded in time.
+func (s *session) leaveWithin(hurry context.Context) error {
+	limit := leaveTimeout
+	if hurry.Err() != nil {
+		limit = hurriedTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	stop := context.AfterFunc(hurry, func() { time.AfterFunc(hurriedTimeout, cancel) })
+	defer stop()
+	return s.leave(ctx)
 }
 
 // leave settles and gives back what is left when all tasks have ended, and takes the node out of
@@ -344,7 +384,7 @@ func (s *session) reachable() bool {
 func (s *session) available(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ending == nil && s.mayReserve(now)
+	return s.ending == nil && s.underway.open() && s.mayReserve(now)
 }
 
 // poke leaves a token in a channel that holds one.

@@ -57,8 +57,6 @@ type runner struct {
 	metrics   observer
 	retry     queue.Retry // the host's own policy
 	services  *Services
-	// ending is closed when the host takes nothing more, and guests had better come to their end.
-	ending <-chan struct{}
 }
 
 // run runs one task from reserved to handed over. It never panics for what a guest does.
@@ -83,6 +81,7 @@ func (r *runner) run(ctx context.Context, t *task) {
 	r.scheduler.end(t, end.size())
 	t.version.Release()
 	t.session.settler.put(end)
+	t.session.underway.end()
 }
 
 // call fetches what is missing and runs the guest.
@@ -108,7 +107,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept,
 		Progress:      func(fraction float64, message string) { t.progress.set(fraction, message) },
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
-		Ending:   r.ending,
+		Ending:   t.session.owner().ending,
 		Services: r.services.of(t),
 		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {

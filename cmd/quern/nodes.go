@@ -111,8 +111,9 @@ func newNodeLs(env environment) *cobra.Command {
 func newNodeDrain(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "drain LISTENER", Short: "Tell a host or worker to take nothing more, finish what it runs, and end",
-		Long: "Tells a host or worker to take nothing more, finish what it runs, and end, as SIGTERM does: a host that\n" +
-			"serves several tenants ends for all of them. `quern node ls` shows when it is gone.",
+		Long: "Tells a host or worker to take nothing more of this tenant, finish what it runs, and end, as SIGTERM\n" +
+			"does. A host that serves several tenants goes on for the others, and serves this one again when it is\n" +
+			"started anew; it ends when all of its tenants are drained. `quern node ls` shows when it is gone.",
 		Args: arguments(1, 1),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
 			err := client.Drain(cmd.Context(), args[0])

@@ -31,9 +31,9 @@ type Server struct {
 }
 
 // Listen takes the address at once, ":0" for a free port, so that one that is taken is told before
-// anything runs. ready tells why the host cannot take tasks; nil if it can. The logger gets what goes
+// anything runs. ready tells why the host cannot take tasks, or if it can the text to answer. The logger gets what goes
 // wrong with a request.
-func Listen(address string, gatherer prometheus.Gatherer, ready func() error, logger hclog.Logger) (*Server, error) {
+func Listen(address string, gatherer prometheus.Gatherer, ready func() (text string, err error), logger hclog.Logger) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w", address, err)
@@ -41,8 +41,11 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() error, lo
 	log := logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorLog: log}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, ready()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, "ok", nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		text, err := ready()
+		answer(w, text, err)
+	})
 	return &Server{
 		listener: listener,
 		http: &http.Server{
@@ -76,12 +79,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// answer writes "ok", or why not with status 503.
-func answer(w http.ResponseWriter, err error) {
+// answer writes the text, or why not with status 503.
+func answer(w http.ResponseWriter, text string, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	fmt.Fprintln(w, "ok")
+	fmt.Fprintln(w, text)
 }

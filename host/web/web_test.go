@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // setup serves on a free port until the test ends or stops it. change may alter the server before.
-func setup(t *testing.T, gatherer prometheus.Gatherer, ready func() error, change func(*http.Server)) (s *Server, log *strings.Builder, stop func()) {
+func setup(t *testing.T, gatherer prometheus.Gatherer, ready func() (string, error), change func(*http.Server)) (s *Server, log *strings.Builder, stop func()) {
 	t.Helper()
 	log = &strings.Builder{} // to be read when the server has ended
 	s, err := Listen("127.0.0.1:0", gatherer, ready, hclog.New(&hclog.LoggerOptions{Output: log, DisableTime: true}))
@@ -79,15 +79,15 @@ func TestPages(t *testing.T) {
 	gauge.Set(42)
 	registry.MustRegister(gauge)
 	notReady := make(chan error, 1)
-	s, _, _ := setup(t, registry, func() error {
+	s, _, _ := setup(t, registry, func() (string, error) {
 		select {
 		case err := <-notReady:
-			return err
+			return "", err
 		default:
-			return nil
+			return "ok, but tenant acme is drained", nil
 		}
 	}, nil)
-	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\n", "/metrics": "# HELP answer The answer.\n# TYPE answer gauge\nanswer 42\n"} {
+	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok, but tenant acme is drained\n", "/metrics": "# HELP answer The answer.\n# TYPE answer gauge\nanswer 42\n"} {
 		got := ask(t, s, http.MethodGet, path)
 		if got.status != http.StatusOK || got.body != want || !strings.HasPrefix(got.header.Get("Content-Type"), "text/plain; ") {
 			t.Errorf("%s: %+v", path, got)
@@ -115,7 +115,7 @@ func TestPages(t *testing.T) {
 // Prometheus asks for OpenMetrics, and gets it.
 func TestOpenMetrics(t *testing.T) {
 	t.Parallel()
-	s, _, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, nil)
+	s, _, _ := setup(t, prometheus.NewRegistry(), func() (string, error) { return "ok", nil }, nil)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestOpenMetrics(t *testing.T) {
 // A client that does not go on is not waited for, neither before a request nor between two.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	s, _, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, func(server *http.Server) {
+	s, _, _ := setup(t, prometheus.NewRegistry(), func() (string, error) { return "ok", nil }, func(server *http.Server) {
 		if server.ReadTimeout <= 0 || server.WriteTimeout <= 0 || server.IdleTimeout <= 0 {
 			t.Errorf("unbounded: read %s, write %s, idle %s", server.ReadTimeout, server.WriteTimeout, server.IdleTimeout)
 		}
@@ -176,7 +176,7 @@ func isTimeout(err error) bool {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	broken := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("no figures") })
-	s, log, stop := setup(t, broken, func() error { panic("no idea") }, nil)
+	s, log, stop := setup(t, broken, func() (string, error) { panic("no idea") }, nil)
 	if got := ask(t, s, http.MethodGet, "/metrics"); got.status != http.StatusInternalServerError {
 		t.Errorf("/metrics: %+v", got)
 	}
@@ -201,8 +201,8 @@ func TestFaults(t *testing.T) {
 
 func TestAddressTaken(t *testing.T) {
 	t.Parallel()
-	s, _, _ := setup(t, prometheus.NewRegistry(), func() error { return nil }, nil)
-	_, err := Listen(s.Addr(), prometheus.NewRegistry(), func() error { return nil }, hclog.NewNullLogger())
+	s, _, _ := setup(t, prometheus.NewRegistry(), func() (string, error) { return "ok", nil }, nil)
+	_, err := Listen(s.Addr(), prometheus.NewRegistry(), func() (string, error) { return "ok", nil }, hclog.NewNullLogger())
 	var network *net.OpError
 	if !errors.As(err, &network) || !strings.Contains(err.Error(), s.Addr()) {
 		t.Errorf("%v", err)

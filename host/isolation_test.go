@@ -1,0 +1,204 @@
+package host
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// two is a host of two tenants; the second one does harm by its own keys.
+type two struct {
+	*node
+	other string
+}
+
+func startTwo(t *testing.T, s settings) *two {
+	t.Helper()
+	s.tenants = []string{queuetest.Tenant(), queuetest.Tenant()}
+	s.lease, s.Poll, s.hclog = time.Second, 50*time.Millisecond, hclog.Info
+	s.guests = map[string][]byte{"echo": runtimetest.Echo(t), "sleep": runtimetest.Sleep(t)}
+	n := &two{start(t, s), s.tenants[1]}
+	n.eventually("both are served", func() bool { return n.log.lines("serving queue: ") == 4 })
+	return n
+}
+
+// serves checks that a tenant's task is run.
+func (n *two) serves(tenant string) {
+	n.t.Helper()
+	client := n.clientOf(tenant)
+	id, err := client.Queue("echo").Enqueue(n.ctx, []byte("x"), queue.Options{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if task, err := client.Wait(n.ctx, id); err != nil || string(task.Result) != "x" {
+		n.t.Fatalf("%+v, %v", task, err)
+	}
+}
+
+func (n *two) listenerOf(tenant string) string {
+	n.t.Helper()
+	nodes, err := n.clientOf(tenant).Nodes(n.ctx)
+	if err != nil || len(nodes) != 1 {
+		n.t.Fatalf("listeners of %s: %v, %v", tenant, nodes, err)
+	}
+	return nodes[0].ID
+}
+
+// What one tenant's keys say concerns that tenant alone, and is over when they say something else.
+func TestKeysOfOneTenant(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		key, value string // of the tenant; "L" at the end is its listener
+		forget     bool   // take the listener out of NS_nodes as well
+		up         bool   // whether the tenant is served all the same
+	}{
+		"newer version":     {key: "version", value: "99", forget: true},
+		"version of no use": {key: "version", value: "soon", forget: true},
+		"nodes":             {key: "nodes", value: "x"},
+		"node":              {key: "node_L", value: "x"},
+		"queues":            {key: "queues", value: "x"},
+		"paused":            {key: "paused", value: "x"},
+		"limits":            {key: "limits", value: "x", up: true},
+		"crashes":           {key: "crashes", value: "x", up: true},
+		"control":           {key: "control", value: "x", up: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := startTwo(t, settings{})
+			listener := n.listenerOf(n.other)
+			key := n.other + "_" + strings.Replace(c.key, "_L", "_"+listener, 1)
+			n.rdb.Del(n.ctx, key)
+			n.rdb.Set(n.ctx, key, c.value, 0)
+			if c.forget {
+				n.rdb.ZRem(n.ctx, n.other+"_nodes", listener)
+			}
+			if !c.up {
+				n.eventually("the metric tells", func() bool { return n.metric("quern_tenant_up", "tenant", n.other) == 0 })
+				n.eventually("the log tells, by the tenant", func() bool { return n.log.has("[ERROR]", "tenant="+n.other, key) })
+				if text, err := n.Host.Ready(); err != nil || !strings.Contains(text, n.other) || strings.Contains(text, n.tenant) {
+					t.Errorf("readiness: %q, %v", text, err)
+				}
+			}
+			if n.metric("quern_tenant_up", "tenant", n.tenant) != 1 {
+				t.Error("the first tenant is not up")
+			}
+			n.serves(n.tenant)
+			n.rdb.Del(n.ctx, key)
+			n.serves(n.other)
+			n.eventually("it is up", func() bool { return n.metric("quern_tenant_up", "tenant", n.other) == 1 })
+		})
+	}
+}
+
+// A tenant whose listener is taken out again and again begins anew each time, after a longer pause; the other one is served.
+func TestLeaseOfOneTenantTakenAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	n := startTwo(t, settings{})
+	joins := func() int { return n.log.lines("joined: ", "tenant="+n.other) }
+	var pauses []time.Duration
+	for range 3 {
+		began, before := time.Now(), joins()
+		n.eventually("it joins anew", func() bool {
+			n.rdb.Del(n.ctx, n.other+"_nodes")
+			return joins() > before
+		})
+		pauses = append(pauses, time.Since(began))
+		n.serves(n.tenant)
+	}
+	if pauses[1] < 2*anewPause || pauses[2] < 4*anewPause {
+		t.Errorf("joined anew after %s", pauses)
+	}
+}
+
+// A host that every tenant refuses ends, and says what each has said.
+func TestEveryTenantRefuses(t *testing.T) {
+	t.Parallel()
+	n := startTwo(t, settings{})
+	for _, tenant := range []string{n.tenant, n.other} {
+		n.rdb.Set(n.ctx, tenant+"_version", 99, 0)
+		n.rdb.Del(n.ctx, tenant+"_nodes")
+	}
+	err := n.end()
+	if !errors.Is(err, queue.ErrVersion) || !strings.Contains(err.Error(), n.tenant) || !strings.Contains(err.Error(), n.other) {
+		t.Errorf("the host ended: %v", err)
+	}
+}
+
+// Draining the listener of one tenant ends what the host does for it, after the tasks that run. The others are served until
+// they are drained too: then the host ends.
+func TestDrainOneTenant(t *testing.T) {
+	t.Parallel()
+	n := startTwo(t, settings{Config: Config{Concurrency: 2}})
+	theirs := n.clientOf(n.other)
+	enqueue := func(parameters string) string {
+		id, err := theirs.Queue("sleep").Enqueue(n.ctx, []byte(parameters), queue.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	running := enqueue("1500")
+	n.eventually("it runs", func() bool { return n.metric("quern_slots_in_use") == 1 })
+	if err := theirs.Drain(n.ctx, n.listenerOf(n.other)); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("it is drained", func() bool { return n.log.has("draining: taking no more", "tenant="+n.other) })
+	late := enqueue("0")
+	if nodes, err := n.client.Nodes(n.ctx); err != nil || len(nodes) != 1 || nodes[0].Draining {
+		t.Errorf("the other listener: %+v, %v", nodes, err)
+	}
+	n.serves(n.tenant)
+	if task, err := theirs.Wait(n.ctx, running); err != nil || task.Status != queue.Complete {
+		t.Errorf("what ran is %+v, %v", task, err)
+	}
+	n.eventually("it has left", func() bool { return n.log.has("left: ", "tenant="+n.other) })
+	n.serves(n.tenant)
+	if task, err := theirs.Task(n.ctx, late); err != nil || task.Status != queue.Pending {
+		t.Errorf("what came later is %+v, %v", task, err)
+	}
+	if text, err := n.Host.Ready(); err != nil || text != "ok, but tenant "+n.other+" is drained" {
+		t.Errorf("readiness: %q, %v", text, err)
+	}
+	if up := n.metric("quern_tenant_up", "tenant", n.other); up != 0 {
+		t.Errorf("quern_tenant_up is %v", up)
+	}
+	if err := n.client.Drain(n.ctx, n.listener()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.end(); err != nil {
+		t.Errorf("the host ended: %v", err)
+	}
+	n.gone("echo", "sleep")
+}
+
+// What a drained tenant runs beyond the grace period goes back; the tasks of others go on.
+func TestDrainOneTenantGivesBack(t *testing.T) {
+	t.Parallel()
+	n := startTwo(t, settings{Config: Config{Concurrency: 4, Grace: 50 * time.Millisecond}})
+	mine := n.enqueue("sleep", "2000")
+	theirs := n.clientOf(n.other)
+	receipts, err := theirs.Queue("sleep").EnqueueMany(n.ctx, []queue.Spec{{Parameters: []byte("60000")}, {Parameters: []byte("60000")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("all run", func() bool { return n.metric("quern_slots_in_use") == 3 })
+	if err := theirs.Drain(n.ctx, n.listenerOf(n.other)); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("it has left", func() bool { return n.log.has("left: ", "tenant="+n.other) })
+	for _, receipt := range receipts {
+		if task, err := theirs.Task(n.ctx, receipt.ID); err != nil || task.Status != queue.Pending || task.Attempts != 0 {
+			t.Errorf("a task that ran is %+v, %v", task, err)
+		}
+	}
+	if task := n.wait(mine); task.Status != queue.Complete {
+		t.Errorf("the other's task is %+v", task)
+	}
+}
