@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -37,6 +38,7 @@ type node struct {
 	logger   hclog.Logger
 	registry *prometheus.Registry
 	clients  []*queue.Client
+	firsts   []*queue.Client      // one of each connection pool
 	stores   map[string]*kv.Store // by tenant
 	host     *host.Host
 	compiler string // of plugins
@@ -156,21 +158,39 @@ func (o *hostOptions) egress() (config egress.Config, err error) {
 	return config, nil
 }
 
-// connect makes a client for each tenant, which share one pool of connections.
+// connect makes a client for each tenant. Those of one URL share one pool of connections.
 func (n *node) connect(cmd *cobra.Command, redisURL string) error {
-	rdb, err := queue.Connect(redisURL)
+	urls, err := n.options.urlsOfTenants(cmd.Flags())
 	if err != nil {
-		return wrongRedis(cmd, err)
+		return err
 	}
-	n.closers = append(n.closers, func() { _ = rdb.Close() })
+	pools := make(map[string]redis.UniversalClient)
 	for _, tenant := range n.options.tenants {
-		client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Lease: n.options.lease})
+		url, own := urls[tenant]
+		if !own {
+			url = redisURL
+		}
+		fresh := pools[url] == nil
+		if fresh {
+			pools[url], err = queue.Connect(url)
+			switch {
+			case err != nil && own:
+				return usagef("Redis of tenant %s: %w", tenant, trimInvalid(err))
+			case err != nil:
+				return wrongRedis(cmd, err)
+			}
+			n.closers = append(n.closers, func() { _ = pools[url].Close() })
+		}
+		client, err := queue.NewFromRedis(pools[url], queue.Config{Tenant: tenant, Lease: n.options.lease})
 		if err != nil {
 			return wrongUsage(err)
 		}
 		n.closers = append(n.closers, func() { _ = client.Close() })
 		n.clients = append(n.clients, client)
-		n.stores[tenant] = kv.New(rdb, tenant)
+		if fresh {
+			n.firsts = append(n.firsts, client)
+		}
+		n.stores[tenant] = kv.New(pools[url], tenant)
 	}
 	return nil
 }
@@ -242,7 +262,9 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 		defer drain() // nobody could see a host without its web server
 		return server.Run(living)
 	})
-	group.Go(func() error { n.warn(living); return nil })
+	for _, client := range n.firsts {
+		group.Go(func() error { n.warn(living, client); return nil })
+	}
 	group.Go(func() error {
 		defer end() // /readyz answers until the last task has ended
 		return n.host.Run(term, hurry)
@@ -250,12 +272,12 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 	return group.Wait()
 }
 
-// warn says once what in Redis's settings would lose tasks.
-func (n *node) warn(ctx context.Context) {
+// warn says once what in the settings of a Redis would lose tasks.
+func (n *node) warn(ctx context.Context, client *queue.Client) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
-		if _, err := n.clients[0].Clock(ctx); err == nil {
+		if _, err := client.Clock(ctx); err == nil {
 			break
 		}
 		select {
@@ -264,7 +286,7 @@ func (n *node) warn(ctx context.Context) {
 		case <-ticker.C: // not reachable yet: the host says so
 		}
 	}
-	for _, warning := range n.clients[0].Warnings(ctx) {
+	for _, warning := range client.Warnings(ctx) {
 		n.logger.Warn(warning)
 	}
 }

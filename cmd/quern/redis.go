@@ -35,11 +35,17 @@ func redisURL(cmd *cobra.Command) (string, error) {
 	if url != "" {
 		return "", usagef("both %s and %s are set: leave one of them out", origin(cmd.Flag("redis")), from)
 	}
+	return urlOfFile(from, path)
+}
+
+// urlOfFile reads the URL of Redis from a file that a setting names.
+func urlOfFile(from, path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return "", usagef("%s: %w: name a file that holds the URL of Redis", from, err)
 	}
-	if url = strings.TrimSpace(string(content)); url == "" {
+	url := strings.TrimSpace(string(content))
+	if url == "" {
 		return "", usagef("%s: %s is empty: write the URL of Redis into it", from, path)
 	}
 	return url, nil

@@ -45,6 +45,9 @@ type hostOptions struct {
 	logLevel    *choice
 	logFormat   *choice
 	http        string
+
+	tenantRedis      tenantURLs
+	tenantRedisFiles []string
 }
 
 // newHostOptions adds the settings of a node host to a command; http is the default of --http.
@@ -92,6 +95,8 @@ func newServe(env environment) *cobra.Command {
 		Args:  arguments(0, 0),
 	}
 	o := newHostOptions(cmd, "127.0.0.1:9464")
+	cmd.Flags().Var(&o.tenantRedis, "tenant-redis", "`TENANT=URL`: serve this tenant with a Redis user, or a Redis, of its own (default that of --redis)")
+	cmd.Flags().StringSliceVar(&o.tenantRedisFiles, "tenant-redis-file", nil, "`TENANT=FILE` that holds such a URL, for secrets that are mounted as files")
 	confined := newConfinement(cmd.Flags())
 	check := cmd.Flags().Bool("check", false, "print the settings that would hold, secrets hidden, and end")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -189,8 +189,15 @@ func (u *urlValue) Set(text string) error { *u = urlValue(text); return nil }
 
 // shown is a value that a flag was given as people may see it. No other way leads from a URL to what is printed.
 func shown(flag *pflag.Flag, value string) string {
-	if _, ok := flag.Value.(*urlValue); ok && value != "" {
-		return queue.Redact(value)
+	switch flag.Value.(type) {
+	case *urlValue:
+		if value != "" {
+			return queue.Redact(value)
+		}
+	case *tenantURLs:
+		var list tenantURLs
+		_ = list.Set(value)
+		return list.String()
 	}
 	return value
 }

@@ -76,6 +76,10 @@ func TestSettingsLayers(t *testing.T) {
 			env:  map[string]string{"QUERN_REDIS_URL": "redis://environment/0"},
 			want: map[string]string{"redis": "redis://environment/0", "redis-file": ""},
 		},
+		"TenantRedis": {
+			file: "tenants: [acme, beta]\ntenant-redis: ['acme=redis://a:p@one/0', 'beta=redis://two/0']\n",
+			want: map[string]string{"tenant-redis": "acme=redis://a:xxxxx@one/0,beta=redis://two/0"},
+		},
 		"EmptyIsNotSet": {
 			file: "lease:\nqueues:\nredis: ''\n",
 			env:  map[string]string{"QUERN_GRACE": "", "QUERN_REDIS_URL": ""},
@@ -152,6 +156,14 @@ func TestSettingsErrors(t *testing.T) {
 		"FileBoth":      {file: "redis: redis://a/0\nredis-file: b\n", want: `both FILE: redis and FILE: redis-file are set: leave one of them out`},
 		"FileSyntax":    {file: "a: b: c\n", want: `configuration "FILE": yaml: mapping values are not allowed in this context: write each setting as NAME: VALUE on a line of its own`},
 		"FileNoMap":     {file: "- lease\n", want: `configuration "FILE": yaml: unmarshal errors: line 1: cannot unmarshal !!seq into map[string]interface {}: write each setting as NAME: VALUE on a line of its own`},
+		"EnvTenant":     {env: map[string]string{"QUERN_TENANT_REDIS": "acme=redis://ada:s3cret@host/0"}, want: `QUERN_TENANT_REDIS "acme=redis://ada:xxxxx@host/0": the host serves no such tenant: write TENANT=URL, with one of blueque`},
+		"EnvNoTenant":   {env: map[string]string{"QUERN_TENANT_REDIS": "redis://ada:s3cret@host/0"}, want: `QUERN_TENANT_REDIS "xxxxx": the host serves no such tenant: write TENANT=URL, with one of blueque`},
+		"EnvTwice":      {env: map[string]string{"QUERN_TENANT_REDIS": "blueque=redis://a/0,blueque=redis://b/0"}, want: `QUERN_TENANT_REDIS "blueque=redis://b/0": the tenant has a URL already: leave one of them out`},
+		"EnvNoURL":      {env: map[string]string{"QUERN_TENANT_REDIS": "blueque="}, want: `Redis of tenant blueque: Redis URL: it has no scheme that is known: begin it with redis://, rediss:// or unix://`},
+		"EnvComma":      {env: map[string]string{"QUERN_TENANT_REDIS": "blueque=redis://ada:s3cret,b=c@host/0"}, want: `QUERN_TENANT_REDIS "xxxxx": the host serves no such tenant`},
+		"FileTenant":    {file: "tenant-redis: {blueque: 'redis://ada:s3cret@host/0'}\n", want: `FILE: tenant-redis "xxxxx": use a value, or a list where there may be several`},
+		"EnvTenantFile": {env: map[string]string{"QUERN_TENANT_REDIS_FILE": "blueque=none"}, want: `QUERN_TENANT_REDIS_FILE "blueque=none": open none: no such file or directory: name a file that holds the URL of Redis`},
+		"EnvFileTwice":  {env: map[string]string{"QUERN_TENANT_REDIS": "blueque=redis://a/0", "QUERN_TENANT_REDIS_FILE": "blueque=x"}, want: `QUERN_TENANT_REDIS_FILE "blueque=x": the tenant has a URL already: leave one of them out`},
 		"FilePassword":  {file: "redis: 'redis://ada:s3/cret@host/0'\n", want: `FILE: redis: Redis URL: it cannot be read: write redis://USER:PASSWORD@HOST:PORT/DB, and as %XX what is neither letter nor digit in user and password`},
 	}
 	for name, tt := range tests {
@@ -183,6 +195,7 @@ func TestCheckHidesSecrets(t *testing.T) {
 		"Proxy":    {"QUERN_PROXY", "http://ada:" + secret + "@proxy:3128", "proxy: http://ada:xxxxx@proxy:3128\n"},
 		"Token":    {"QUERN_PROXY", "http://" + secret + "@proxy:3128", "proxy: http://xxxxx@proxy:3128\n"},
 		"File":     {"QUERN_REDIS_FILE", file, "redis-file: " + file + "\n"},
+		"Tenant":   {"QUERN_TENANT_REDIS", "blueque=redis://ada:" + secret + "@host:6379/0", "- blueque=redis://ada:xxxxx@host:6379/0\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
