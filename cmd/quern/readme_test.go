@@ -8,31 +8,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// The README's list of what the host's Redis user needs is enough for a host, from its start to its
+// ACL.md's list of what a host's Redis user needs is enough for a host, from its start to its
 // end, and for clients.
-func TestREADMEAccessList(t *testing.T) {
+func TestHostsAccessList(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := regexp.MustCompile("(?s)```redis-acl\n(.*?)\n```").FindSubmatch(readme)
-	if block == nil {
-		t.Fatal("README.md has no block of redis-acl")
-	}
 	server := queuetest.Start(t)
 	admin := server.Client(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
-	if err := admin.Do(ctx, words(string(block[1]))...).Err(); err != nil {
-		t.Fatalf("ACL of the README: %v", err)
-	}
-
-	url := "redis://quern:PASSWORD@" + server.Addr() + "/0"
+	grantTenant(t, admin, queue.DefaultTenant)
+	url := "redis://" + queue.DefaultTenant + "-host:PASSWORD@" + server.Addr() + "/0"
 	u := newUser(t, url)
 	plugins := folder(t, map[string][]byte{"echo": runtimetest.Echo(t), "exit": runtimetest.Exit(t)})
 	write(t, filepath.Join(plugins, "exit.yaml"), "name: exit\ndead: echo\nmax_running: 2\n")
@@ -89,7 +81,7 @@ func TestREADMEAccessList(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, entry := range log {
-		// What the README names as optional.
+		// What ACL.md names as optional.
 		if entry.Object != "config|get" {
 			t.Errorf("Redis denied %s %q to %s", entry.Reason, entry.Object, entry.Username)
 		}
@@ -139,10 +131,14 @@ func TestREADMEHandlers(t *testing.T) {
 	}
 }
 
-func words(line string) []any {
-	var list []any
-	for _, word := range strings.Fields(line) {
-		list = append(list, word)
+// grantTenant makes ACL.md's user TENANT-host.
+func grantTenant(t *testing.T, admin *redis.Client, tenant string) {
+	t.Helper()
+	list := queuetest.AccessList(t, "../../sdk/queue/ACL.md", "acme-host")
+	for i, word := range list {
+		list[i] = strings.ReplaceAll(word.(string), "acme", tenant)
 	}
-	return list
+	if err := admin.Do(t.Context(), list...).Err(); err != nil {
+		t.Fatalf("ACL SETUSER of a host: %v", err)
+	}
 }

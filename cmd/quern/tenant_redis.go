@@ -23,10 +23,10 @@ func (u *tenantURLs) Set(text string) error {
 }
 
 // Append is part of pflag.SliceValue.
-func (u *tenantURLs) Append(text string) error { *u = append(*u, text); return nil }
+func (u *tenantURLs) Append(text string) error { *u = append(*u, text); return nil } //nolint:unparam // pflag asks for the error
 
 // Replace is part of pflag.SliceValue.
-func (u *tenantURLs) Replace(list []string) error { *u = slices.Clone(list); return nil }
+func (u *tenantURLs) Replace(list []string) error { *u = slices.Clone(list); return nil } //nolint:unparam // pflag asks for the error
 
 // GetSlice is part of pflag.SliceValue. Where the URL cannot be read, anything before it may be a part of a password.
 func (u *tenantURLs) GetSlice() []string {

@@ -2,10 +2,16 @@ package queue
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,75 +20,346 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// accessList is the README's command that makes the host's Redis user, by words.
-func accessList(t testing.TB) (words []any) {
-	t.Helper()
-	block := regexp.MustCompile("(?s)```redis-acl\n(.*?)\n```").FindSubmatch(must[[]byte](t)(os.ReadFile("../../README.md")))
-	if block == nil {
-		t.Fatal("README.md has no block of redis-acl")
-	}
-	for word := range strings.FieldsSeq(string(block[1])) {
-		words = append(words, word)
-	}
-	return words
+// hostScripts are those of handlers' buckets, which hosts run besides.
+const hostScripts = "../../host/kv/scripts/*.lua"
+
+// connecting are the commands that any client of Redis may need, whether it was seen to: with a password, in another database,
+// on a subscription that is idle or moves, and when Redis has forgotten a script.
+var connecting = []string{"auth", "hello", "ping", "select", "subscribe", "unsubscribe", "eval", "evalsha"}
+
+// roles are the users of ACL.md, and what each does. There are tasks in the queue "work" for who runs some.
+var roles = map[string]func(t *testing.T, w *world){
+	"producer": produce, "worker": workOn, "host": host,
 }
 
-// The README's Redis user may call every command that a script names.
-func TestAccessListHasTheScriptsCommands(t *testing.T) {
+// Each user of ACL.md may do what its role needs: the commands that its scripts name, whichever way they go, and those that
+// were seen when it did its work. It may do nothing else, and nothing of another tenant.
+func TestAccessLists(t *testing.T) {
 	t.Parallel()
-	granted := accessList(t)
-	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
-	names := 0
-	for _, file := range must[[]os.DirEntry](t)(os.ReadDir("scripts")) {
-		for _, match := range call.FindAllSubmatch(must[[]byte](t)(os.ReadFile("scripts/"+file.Name())), -1) {
-			names++
-			if command := strings.ToLower(string(match[1])); !slices.Contains(granted, any("+"+command)) {
-				t.Errorf("%s calls %s, and README.md's ACL has no +%s", file.Name(), match[1], command)
+	for role, act := range roles {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			server := queuetest.Start(t)
+			admin := server.Client(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			list := queuetest.AccessList(t, "ACL.md", "acme-"+role)
+			if err := admin.Do(ctx, list...).Err(); err != nil {
+				t.Fatalf("ACL SETUSER of a %s: %v", role, err)
 			}
+			others := newWorld(t, server.URL())
+			others.keys, others.config.Tenant = keys{"acme"}, "acme"
+			must[[]Receipt](t)(others.Queue("work").EnqueueMany(ctx, make([]Spec, 4)))
+			if err := admin.ConfigResetStat(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			client := must[*Client](t)(New("redis://acme-"+role+":PASSWORD@"+server.Addr()+"/0?read_timeout=20s", Config{Tenant: "acme"}))
+			defer client.Close()
+			w := &world{Client: client, rdb: client.rdb.(*redis.Client), ctx: ctx}
+			scripts := &calledScripts{called: make(map[string]bool)}
+			w.rdb.AddHook(scripts)
+			act(t, w)
+
+			needed := seen(t, admin)
+			for _, command := range connecting {
+				needed[command] = true
+			}
+			for _, s := range allScripts {
+				if scripts.called[s.sha] {
+					addCommands(needed, s.source)
+				}
+			}
+			if role == "host" {
+				for _, s := range allScripts {
+					addCommands(needed, s.source)
+				}
+				for _, file := range must[[]string](t)(filepath.Glob(hostScripts)) {
+					addCommands(needed, string(must[[]byte](t)(os.ReadFile(file))))
+				}
+			}
+			exact(t, list, needed, admin)
+			confined(t, w, others)
+		})
+	}
+}
+
+// exact checks that a list grants what is needed, nothing else, and that nothing was denied.
+func exact(t *testing.T, list []any, needed map[string]bool, admin *redis.Client) {
+	t.Helper()
+	granted := make(map[string]bool)
+	for _, word := range list {
+		if command, ok := strings.CutPrefix(word.(string), "+"); ok {
+			granted[command] = true
 		}
 	}
-	if names < 100 {
-		t.Errorf("found %d calls of commands in the scripts", names)
+	if !maps.Equal(granted, needed) {
+		t.Errorf("ACL.md has for %s\n%s, and it needs\n+%s", list[2], slices.Sorted(maps.Keys(granted)), strings.Join(slices.Sorted(maps.Keys(needed)), " +"))
+	}
+	for _, entry := range must[[]*redis.ACLLogEntry](t)(admin.ACLLog(t.Context(), 100).Result()) {
+		t.Errorf("Redis denied %s %q to %s", entry.Reason, entry.Object, entry.Username)
 	}
 }
 
-// As that user, tasks run and are kept in order, whatever their listeners do.
-func TestAccessListIsEnough(t *testing.T) {
+// The user of Python's clients may do what the real package does, and nothing else.
+func TestAccessListOfPython(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
 	admin := server.Client(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if err := admin.Do(ctx, accessList(t)...).Err(); err != nil {
-		t.Fatalf("ACL of the README: %v", err)
+	ctx := t.Context()
+	list := queuetest.AccessList(t, "ACL.md", "blueque-python")
+	if err := admin.Do(ctx, list...).Err(); err != nil {
+		t.Fatalf("ACL SETUSER: %v", err)
 	}
-	client := must[*Client](t)(New("redis://quern:PASSWORD@"+server.Addr()+"/0?read_timeout=20s", Config{}))
-	defer client.Close()
-	w := &world{Client: client, rdb: client.rdb.(*redis.Client), ctx: ctx}
+	if err := admin.ConfigResetStat(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	python := queuetest.Python(t, "redis://blueque-python:PASSWORD@"+server.Addr()+"/0")
+	python.EnqueueDueTasks("q")
+	due := python.Schedule("q", "x", time.Now().Add(50*time.Millisecond))
+	eventually(t, "the task is due", func() bool {
+		python.EnqueueDueTasks("q")
+		return python.Task(due).Status == "pending"
+	})
+	listener := python.Register("q")
+	for _, end := range []func(id, text string){python.Complete, python.Fail} {
+		python.Enqueue("q", "x")
+		task := python.Listen("q")
+		python.Start(task.ID, 1)
+		end(task.ID, "y")
+		python.Task(task.ID)
+		python.DeleteTask("q", task.ID)
+	}
+	needed := seen(t, admin)
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	orphan := fmt.Sprintf("%s_%d", listener[:strings.LastIndex(listener, "_")], gone.Process.Pid)
+	python.Enqueue("q", "x")
+	admin.SAdd(ctx, "blueque_listeners_q", orphan)
+	admin.LMove(ctx, "blueque_pending_tasks_q", "blueque_reserved_tasks_q_"+orphan, "right", "left")
+	admin.ConfigResetStat(ctx)
+	if python.ClaimOrphan("q") == nil {
+		t.Error("no orphan was claimed")
+	}
+	maps.Copy(needed, seen(t, admin))
+	for _, command := range []string{"auth", "hello", "ping", "select"} {
+		needed[command] = true
+	}
+	exact(t, list, needed, admin)
+}
 
-	must[[]Receipt](t)(w.Queue("q").EnqueueMany(ctx, make([]Spec, 3)))
-	w.enqueue(t, "q", "", Options{Delay: time.Millisecond})
-	eventually(t, "the task is due", func() bool { return must[int](t)(w.Queue("q").EnqueueDue(ctx)) == 1 })
-	node := w.node(t, "q")
-	want := Want{Queue: "q", Count: 4, Start: true, Plugin: "p", Digest: "d", MaxRunning: 2, Terms: Terms{MaxCrashes: 1, Dead: "dead"}}
+// confined checks that the user of a tenant can touch no other tenant, and Redis neither.
+func confined(t *testing.T, w, others *world) {
+	t.Helper()
+	if n := must[int64](t)(others.rdb.Exists(w.ctx, "acme_queues").Result()); n != 1 {
+		t.Fatal("the tenant has no queue")
+	}
+	beta := must[*Client](t)(NewFromRedis(w.rdb, Config{Tenant: "beta"}))
+	defer beta.Close()
+	_, enqueued := beta.Queue("q").Enqueue(w.ctx, nil, Options{})
+	_, polled := beta.Task(w.ctx, "x")
+	subscription := w.rdb.Subscribe(w.ctx, "beta_channel_q")
+	defer subscription.Close()
+	_, subscribed := subscription.Receive(w.ctx)
+	for what, err := range map[string]error{
+		"enqueue": enqueued, "read": polled, "subscribe": subscribed, "join": beta.Node().Join(w.ctx),
+		"publish": w.rdb.Publish(w.ctx, "beta_channel_q", "").Err(), "script": w.rdb.Eval(w.ctx, "return redis.call('GET', 'beta_version')", nil).Err(),
+		"FLUSHALL": w.rdb.FlushAll(w.ctx).Err(), "KEYS": w.rdb.Keys(w.ctx, "*").Err(), "CONFIG SET": w.rdb.ConfigSet(w.ctx, "save", "").Err(),
+		"ACL": w.rdb.Do(w.ctx, "ACL", "LIST").Err(), "SCRIPT FLUSH": w.rdb.ScriptFlush(w.ctx).Err(), "a longer name": w.rdb.Get(w.ctx, "acme2_version").Err(),
+	} {
+		// Of a key that a script names Redis 7.0 says in words alone that it is denied.
+		if err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't access at least one of the keys") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// calledScripts notes which scripts a client calls.
+type calledScripts struct {
+	mu     sync.Mutex
+	called map[string]bool // by SHA
+}
+
+func (c *calledScripts) note(cmd redis.Cmder) {
+	if args := cmd.Args(); cmd.Name() == "evalsha" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.called[args[1].(string)] = true
+	}
+}
+
+func (c *calledScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *calledScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { c.note(cmd); return next(ctx, cmd) }
+}
+
+func (c *calledScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			c.note(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// seen are the commands that Redis has run since its counts were reset, but for those of the test itself.
+func seen(t *testing.T, admin *redis.Client) map[string]bool {
+	t.Helper()
+	commands := make(map[string]bool)
+	stat := regexp.MustCompile(`cmdstat_(\S+?):calls=[1-9]`)
+	for _, match := range stat.FindAllStringSubmatch(must[string](t)(admin.Info(t.Context(), "commandstats").Result()), -1) {
+		commands[match[1]] = true
+	}
+	for _, own := range []string{"config|resetstat", "info"} {
+		delete(commands, own)
+	}
+	return commands
+}
+
+// addCommands adds the commands that a script may run: those that it names, and the functions that it calls.
+func addCommands(commands map[string]bool, source string) {
+	function := regexp.MustCompile(`(?ms)^local function (\w+)\(.*?(?:^end$| end$)`)
+	bodies := make(map[string]string)
+	rest := function.ReplaceAllStringFunc(source, func(text string) string {
+		bodies[function.FindStringSubmatch(text)[1]] = text
+		return ""
+	})
+	word := regexp.MustCompile(`\w+`)
+	for todo := []string{rest}; len(todo) > 0; todo = todo[1:] {
+		for _, match := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(todo[0], -1) {
+			commands[strings.ToLower(match[1])] = true
+		}
+		for _, name := range word.FindAllString(todo[0], -1) {
+			if body, ok := bodies[name]; ok {
+				todo = append(todo, body)
+				delete(bodies, name)
+			}
+		}
+	}
+}
+
+// produce is what a producer does: it enqueues, waits, looks, and changes its mind.
+func produce(t *testing.T, w *world) {
+	q, ctx := w.Queue("q"), w.ctx
+	w.enqueue(t, "q", "\xff", Options{ID: "bytes", Priority: new(70), Key: "k", Labels: map[string]string{"a": "b"}, Retry: Retry{MaxAge: time.Hour}})
+	w.enqueue(t, "q", "", Options{ID: "late", Delay: time.Hour})
+	w.enqueue(t, "q", "same", Options{Unique: &Unique{}})
+	must[[]*Task](t)(q.Equivalent(ctx, Unique{}, []byte("same")))
+	must[[]Receipt](t)(q.EnqueueMany(ctx, make([]Spec, 3)))
+	durable := must[*Client](t)(NewFromRedis(w.rdb, Config{Tenant: w.Tenant(), Replicas: 1, ReplicaTimeout: time.Millisecond}))
+	defer durable.Close()
+	if _, err := durable.Queue("q").Enqueue(ctx, nil, Options{}); !errors.Is(err, ErrNotReplicated) {
+		t.Error(err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if _, err := w.Wait(waiting, "late"); err == nil {
+		t.Error("a task that is due in an hour is done")
+	}
+	task := w.task(t, "bytes")
+	must[[]Attempt](t)(w.History(ctx, task))
+	must[[]LogLine](t)(w.Log(ctx, "bytes", 0))
+	must[[]byte](t)(w.Parameters(ctx, "bytes"))
+	must[[]*Task](t)(q.List(ctx, ListOptions{Limit: 9, Key: "k"}))
+	for _, status := range append(Statuses(), "") {
+		must[[]*Task](t)(q.List(ctx, ListOptions{Limit: 9, Status: status}))
+	}
+	must[map[string]int64](t)(w.Queues(ctx))
+	must[Stats](t)(q.Stats(ctx))
+	must[int64](t)(q.Limit(ctx))
+	must[bool](t)(w.Queue("work").HasListener(ctx))
+	must[bool](t)(q.Cancel(ctx, "late"))
+	if err := q.Retry(ctx, "late"); err != nil {
+		t.Error(err)
+	}
+	must[bool](t)(q.Cancel(ctx, "late"))
+	if err := q.Delete(ctx, "late"); err != nil {
+		t.Error(err)
+	}
+}
+
+// workOn is what a worker in Go does with the tasks of "work".
+func workOn(t *testing.T, w *world) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	run := 0
+	err := w.Work(ctx, "work", func(ctx context.Context, task *Task) ([]byte, error) {
+		processor := w.Processor(task)
+		must[[]byte](t)(processor.Restore(ctx))
+		for _, err := range []error{processor.Checkpoint(ctx, []byte("x")), processor.Progress(ctx, 0.5, "half")} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		w.enqueue(t, "next", "", Options{})
+		run++
+		switch run {
+		case 1:
+			return []byte("\xff"), nil
+		case 2:
+			return nil, errors.New("no")
+		case 3:
+			return nil, Later(errors.New("not yet"), time.Hour)
+		}
+		cancel()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	if err != nil || run < 4 {
+		t.Errorf("worked on %d tasks: %v", run, err)
+	}
+	listener := must[*Listener](t)(w.Listener(w.ctx, "work"))
+	if task := must[*Task](t)(listener.TryListen(w.ctx)); task == nil || w.Processor(task).Reject(w.ctx, "no") != nil {
+		t.Errorf("could not reject %v", task)
+	}
+	if err := listener.Close(w.ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// host is what a host, or who tends its queues, does besides what scripts do.
+func host(t *testing.T, w *world) {
+	ctx := w.ctx
+	if err := w.Prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	produce(t, w)
+	node := w.node(t, "work")
+	want := Want{Queue: "work", Count: 4, Start: true, Plugin: "p", Digest: "d", MaxRunning: 2, Terms: Terms{MaxCrashes: 1, Dead: "dead"}}
 	first := node.Reserve(ctx, []Want{want})[0]
 	full := node.Reserve(ctx, []Want{want})[0] // looks for what does not run any more
 	if first.Err != nil || full.Err != nil || len(first.Tasks) != 2 || len(full.Tasks) != 0 {
 		t.Fatalf("%+v, then %+v", first, full)
 	}
-	w.settle(t, node, "q", Settlement{Hold: first.Tasks[0].Hold(), Result: []byte("\xff")})
+	must[bool](t)(w.Queue("work").HasListener(ctx))
+	must[map[string][]string](t)(node.HeldAll(ctx, []string{"work"}))
+	must[[]string](t)(w.Cancelled(ctx, []string{first.Tasks[0].ID}))
+	must[[]byte](t)(w.Checkpoint(ctx, first.Tasks[0].ID))
+	must[bool](t)(node.TakeDuty(ctx, "due", time.Minute))
+	w.settle(t, node, "work", Settlement{Hold: first.Tasks[0].Hold(), Result: []byte("\xff")})
+	must[[]NodeInfo](t)(w.Nodes(ctx))
+	if err := w.Drain(ctx, node.ID()); err != nil {
+		t.Error(err)
+	}
 	w.die(t, node)
 	if got := must[Reclaimed](t)(w.Reclaim(ctx, node.ID(), 0)); got.Failed != 1 {
 		t.Errorf("reclaimed %+v, want one task that failed", got)
 	}
 	must[[]Quarantine](t)(w.Quarantines(ctx))
-	if err := w.Queue("q").Recount(ctx); err != nil {
+	q := w.Queue("work")
+	for _, err := range []error{q.Recount(ctx), w.EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	watch := w.Watch()
+	defer watch.Close()
+	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
 		t.Error(err)
 	}
-	if n := must[int](t)(w.Queue("q").Purge(ctx, PurgeOptions{Everything: true})); n != 2 {
+	if n := must[int](t)(q.Purge(ctx, PurgeOptions{Everything: true})); n != 2 {
 		t.Errorf("purged %d tasks, want 2", n)
-	}
-	for _, entry := range must[[]*redis.ACLLogEntry](t)(admin.ACLLog(ctx, 100).Result()) {
-		t.Errorf("Redis denied %s %q to %s", entry.Reason, entry.Object, entry.Username)
 	}
 }

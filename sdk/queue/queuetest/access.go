@@ -1,0 +1,25 @@
+package queuetest
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// AccessList is the command of ACL.md, at this path, that makes a Redis user, by words.
+func AccessList(t testing.TB, path, user string) (words []any) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^ACL SETUSER ` + user + ` .*$`).Find(page)
+	if line == nil {
+		t.Fatalf("%s has no ACL SETUSER %s", path, user)
+	}
+	for word := range strings.FieldsSeq(string(line)) {
+		words = append(words, word)
+	}
+	return words
+}
