@@ -5,10 +5,13 @@ import (
 	"time"
 )
 
-// control stops the tasks that somebody cancels: whenever the control channel says so, and every third
-// of a lease, in case it did not come through.
+// controlPause is the least time between two looks for marks, however many messages come.
+const controlPause = 20 * time.Millisecond
+
+// control looks for marks, on its tasks and on the listener, whenever the control channel says so, and every third of a
+// lease, in case that did not come through.
 func (s *session) control(ctx context.Context) {
-	if err := s.watch.Control(ctx, func() { poke(s.marked); s.tell() }); err != nil && ctx.Err() == nil {
+	if err := s.watch.Control(ctx, func() { poke(s.marked) }); err != nil && ctx.Err() == nil {
 		s.passed(opSubscribe, err) // the subscription comes back by itself
 	}
 	ticker := time.NewTicker(s.lease / 3)
@@ -20,22 +23,23 @@ func (s *session) control(ctx context.Context) {
 		case <-s.marked:
 		case <-ticker.C:
 		}
-		s.stopMarked(ctx)
+		s.heed(ctx)
+		if !sleep(ctx, controlPause) {
+			return
+		}
 	}
 }
 
-// stopMarked stops those of the session's tasks that are to be cancelled.
-func (s *session) stopMarked(ctx context.Context) {
+// heed stops those of the session's tasks that are to be cancelled, and has the lease renewed, which begins to drain, if the
+// listener is to be drained.
+func (s *session) heed(ctx context.Context) {
 	s.mu.Lock()
 	ids := make([]string, 0, len(s.tasks))
 	for id := range s.tasks {
 		ids = append(ids, id)
 	}
 	s.mu.Unlock()
-	if len(ids) == 0 {
-		return
-	}
-	marked, err := s.client.Cancelled(ctx, ids)
+	marked, drain, err := s.node.Marks(ctx, ids)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.failed(opControl, "", err)
@@ -43,6 +47,9 @@ func (s *session) stopMarked(ctx context.Context) {
 		return
 	}
 	s.succeeded(opControl, "")
+	if drain && !s.host.draining.Load() {
+		s.tell()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range marked {

@@ -140,24 +140,37 @@ func (c *Client) Checkpoint(ctx context.Context, id string) ([]byte, error) {
 	return value, wrap("read checkpoint of task "+id, err)
 }
 
-// Cancelled tells which of these held tasks are to be stopped: somebody asked for
-// it. A host looks at every message on the control channel, and at every renewal.
+// Cancelled tells which of these held tasks are to be stopped: somebody asked for it.
 func (c *Client) Cancelled(ctx context.Context, ids []string) ([]string, error) {
+	cancelled, _, err := c.marks(ctx, "", ids)
+	return cancelled, err
+}
+
+// Marks tells which of these tasks, which the node holds, are to be stopped, and whether the node is to be drained. A host
+// looks at every message on the control channel, and every third of a lease.
+func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
+	return n.client.marks(ctx, n.id, ids)
+}
+
+func (c *Client) marks(ctx context.Context, listener string, ids []string) (cancelled []string, drain bool, err error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	var drains *redis.BoolCmd
+	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		if listener != "" {
+			drains = p.HExists(ctx, c.keys.node(listener), "drain")
+		}
 		for i, id := range ids {
 			cmds[i] = p.HMGet(ctx, c.keys.task(id), "cancel")
 		}
 		return nil
 	})
 	if err = passReplies(err); err != nil {
-		return nil, fmt.Errorf("look at cancel marks: %w", err)
+		return nil, false, fmt.Errorf("look at cancel and drain marks: %w", err)
 	}
-	var marked []string
 	for i, cmd := range cmds {
 		if values := cmd.Val(); len(values) == 1 && values[0] != nil {
-			marked = append(marked, ids[i])
+			cancelled = append(cancelled, ids[i])
 		}
 	}
-	return marked, nil
+	return cancelled, drains != nil && drains.Val(), nil
 }

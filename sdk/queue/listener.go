@@ -57,8 +57,8 @@ func (l *Listener) ID() string { return l.node.id }
 // goes on renewing, and TryListen and Listen answer ErrDraining.
 func (l *Listener) Run(ctx context.Context) error { return l.run(ctx, func() {}) }
 
-// run is Run. It renews at once when the control channel speaks, to hear whether it is to drain; look is
-// called then too, and must not block.
+// run is Run. When the control channel speaks it looks whether it is to drain; look is called then too,
+// and must not block.
 func (l *Listener) run(ctx context.Context, look func()) error {
 	spoken := make(chan struct{}, 1)
 	watch := l.node.client.Watch()
@@ -93,11 +93,16 @@ func (l *Listener) run(ctx context.Context, look func()) error {
 		if drain {
 			l.drain.Do(func() { close(l.drained) })
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-spoken:
-		case <-ticker.C:
+		for due := false; !due; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-spoken:
+				_, drain, err := l.node.Marks(ctx, nil)
+				due = err != nil || drain && !l.draining()
+			case <-ticker.C:
+				due = true
+			}
 		}
 	}
 }
