@@ -307,25 +307,26 @@ func (s *session) leave(ctx context.Context) error {
 // not come.
 func (s *session) sweep(ctx context.Context) {
 	s.mu.Lock()
-	registered := maps.Clone(s.registered)
+	names := slices.Collect(maps.Keys(s.registered))
 	s.mu.Unlock()
-	for name := range registered {
-		err := persist(ctx, func() error { return s.sweepQueue(ctx, name) })
+	var held map[string][]string
+	err := persist(ctx, func() (err error) {
+		held, err = s.node.HeldAll(ctx, names)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		s.logger.Error("queues were not looked through for unknown tasks", "error", err)
+	}
+	for name, ids := range held {
+		ids = slices.DeleteFunc(ids, s.knows)
+		err := persist(ctx, func() error { return s.giveBack(ctx, name, ids) })
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			s.logger.Error("queue was not looked through for unknown tasks", "queue", name, "error", err)
+			s.logger.Error("unknown tasks of a queue were not given back", "queue", name, "error", err)
 		}
 	}
-}
-
-func (s *session) sweepQueue(ctx context.Context, name string) error {
-	ids, err := s.unknown(ctx, name)
-	if err != nil {
-		return err
-	}
-	return s.giveBack(ctx, name, ids)
 }
 
 // unknown are the tasks in the reserved list of a queue that the host does not know, newest first.

@@ -76,16 +76,27 @@ func (n *Node) Register(ctx context.Context, queue string) error {
 
 // Unregister ends listening to the queue; what the node still holds of it can be settled.
 func (n *Node) Unregister(ctx context.Context, queue string) error {
+	return n.unregister(ctx, []string{queue})
+}
+
+// unregister ends listening to many queues. A damaged one does not keep the node in the others.
+func (n *Node) unregister(ctx context.Context, queues []string) error {
 	k := n.client.keys
-	_, err := n.client.eval(ctx, call{
-		script: unregisterScript,
-		keys:   []string{k.listeners(queue), k.queues()},
-		args:   []any{n.id, queue},
-	})
-	if err != nil {
-		return fmt.Errorf("unregister listener from %q: %w", queue, err)
+	var errs []error
+	for block := range slices.Chunk(queues, pageTasks) {
+		calls := make([]call, len(block))
+		for i, queue := range block {
+			calls[i] = call{script: unregisterScript, keys: []string{k.listeners(queue), k.queues()}, args: []any{n.id, queue}}
+		}
+		for i, reply := range n.client.evalAll(ctx, calls) {
+			err := wrap(fmt.Sprintf("unregister listener from %q", block[i]), reply.err)
+			if ctx.Err() != nil || IsUnavailable(err) {
+				return err
+			}
+			errs = append(errs, err)
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Renew renews the lease and publishes what the node says of itself (field → text); drain tells that
@@ -122,13 +133,11 @@ func (n *Node) Leave(ctx context.Context) error {
 	n.mu.Unlock()
 	k := n.client.keys
 	last := call{script: retireScript, keys: []string{k.nodes()}, args: []any{n.id, ""}}
-	var errs []error // one damaged queue must not keep the node in the others
-	for _, queue := range queues {
-		errs = append(errs, n.Unregister(ctx, queue))
-		last.args = append(last.args, queue)
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := n.unregister(ctx, queues); err != nil {
 		return err
+	}
+	for _, queue := range queues {
+		last.args = append(last.args, queue)
 	}
 	if _, err := n.client.eval(ctx, last); err != nil {
 		return fmt.Errorf("forget listener %s: %w", n.id, err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -197,6 +198,36 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
+}
+
+// Calls tells which commands the server runs while call does, those of scripts included, and how often.
+func (s *Server) Calls(t testing.TB, call func()) map[string]int64 {
+	t.Helper()
+	rdb := s.Client(t)
+	count := func() map[string]int64 {
+		info, err := rdb.Info(context.Background(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := make(map[string]int64)
+		for line := range strings.Lines(info) {
+			var n int64
+			name, rest, found := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+			if _, err := fmt.Sscanf(rest, "%d,", &n); found && err == nil {
+				calls[name] = n
+			}
+		}
+		return calls
+	}
+	before := count()
+	call()
+	calls := count()
+	for name, n := range before {
+		calls[name] -= n
+	}
+	delete(calls, "info")
+	maps.DeleteFunc(calls, func(_ string, n int64) bool { return n == 0 })
+	return calls
 }
 
 // Kill ends the server at once, as a crash would. Killing twice is no error.
