@@ -40,6 +40,9 @@ func newRecovery(s *session) *recovery { return &recovery{session: s, poke: make
 // and of this host run apart a little.
 const lookSlack = 20 * time.Millisecond
 
+// unleasedLeases is after how many leases the fleet looks again for listeners that have none.
+const unleasedLeases = 6
+
 // leaseEnds says when the first lease of the tenant ends, while Redis's clock shows clock.
 func (r *recovery) leaseEnds(end, clock time.Time) { r.lookIn(max(0, end.Sub(clock)) + lookSlack) }
 
@@ -130,6 +133,15 @@ func (r *recovery) runOnce(ctx context.Context) error {
 		s.steady.broken()
 		return nil
 	}
+	if err := r.runDead(ctx); err != nil {
+		return err
+	}
+	return r.runUnleased(ctx)
+}
+
+// runDead reclaims from the listeners whose lease is over, if this host gets the duty.
+func (r *recovery) runDead(ctx context.Context) error {
+	s := r.session
 	dead, next, err := s.client.Dead(ctx)
 	if next > 0 {
 		r.lookIn(next + lookSlack)
@@ -142,17 +154,40 @@ func (r *recovery) runOnce(ctx context.Context) error {
 		r.lookIn(dutyRetry/2 + rand.N(dutyRetry)) // who has it may die over it
 		return err
 	}
+	return errors.Join(r.reclaimAll(ctx, dead), s.node.YieldDuty(ctx, "reclaim"))
+}
+
+// runUnleased reclaims from the listeners that a queue has and that have no lease. To find them takes a look at every
+// queue: so the duty is not given back, and one host of the fleet looks in unleasedLeases.
+func (r *recovery) runUnleased(ctx context.Context) error {
+	s := r.session
+	got, err := s.node.TakeDuty(ctx, "unleased", unleasedLeases*s.lease)
+	if err != nil && ctx.Err() == nil {
+		s.passed(opReclaim, err) // a Redis that is full takes no duties
+	}
+	if !got {
+		return nil
+	}
+	unleased, err := s.client.Unleased(ctx)
+	if err != nil {
+		return err
+	}
+	return r.reclaimAll(ctx, unleased)
+}
+
+// reclaimAll reclaims from dead listeners. A damaged queue of one does not keep the tasks of the others.
+func (r *recovery) reclaimAll(ctx context.Context, dead []string) (err error) {
 	for _, listener := range dead {
-		if listener == s.node.ID() {
+		if listener == r.session.node.ID() {
 			continue // the heartbeat tells
 		}
 		one := r.reclaim(ctx, listener)
 		err = errors.Join(err, one)
 		if ctx.Err() != nil || queue.IsUnavailable(one) {
-			break // else a damaged queue of one must not keep the tasks of the others
+			break
 		}
 	}
-	return errors.Join(err, s.node.YieldDuty(ctx, "reclaim"))
+	return err
 }
 
 func (r *recovery) reclaim(ctx context.Context, listener string) error {

@@ -349,7 +349,8 @@ func host(t *testing.T, w *world) {
 	}
 	must[[]Quarantine](t)(w.Quarantines(ctx))
 	q := w.Queue("work")
-	for _, err := range []error{q.Recount(ctx), w.EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
+	must[bool](t)(q.Recount(ctx))
+	for _, err := range []error{w.EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
 		if err != nil {
 			t.Error(err)
 		}

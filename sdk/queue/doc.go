@@ -57,7 +57,8 @@
 //	NS_log_ID                 list  the last 1,000 lines and 64 KiB; deleted with the task
 //	NS_attempts_ID            list  the last 20 runs that were not the task's last; deleted with the task
 //	NS_stats_Q                hash  counters by status and reason; a dozen fields
-//	NS_duty_NAME              string who does a fleet-wide duty now; lives seconds
+//	NS_purged_Q               hash  what purge passed over at the old ends; two fields, lives an hour
+//	NS_duty_NAME              string who does a fleet-wide duty now; lives six leases at most, or a minute
 //	NS_version                string the number of this protocol
 //
 // # Holding a task

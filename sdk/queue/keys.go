@@ -40,6 +40,7 @@ func (k keys) bytes(id string) string      { return k.key("bytes", id) }
 func (k keys) log(id string) string        { return k.key("log", id) }
 func (k keys) attempts(id string) string   { return k.key("attempts", id) }
 func (k keys) stats(queue string) string   { return k.key("stats", queue) }
+func (k keys) purged(queue string) string  { return k.key("purged", queue) }
 func (k keys) duty(name string) string     { return k.key("duty", name) }
 func (k keys) version() string             { return k.key("version") }
 func (k keys) control() string             { return k.key("control") }
@@ -74,6 +75,7 @@ var luaNames = func() string {
 		{"CHANNEL_", k.channel("")},
 		{"INDEX_", k.index("")},
 		{"STATS_", k.stats("")},
+		{"PURGED_", k.purged("")},
 		{"PRIORITIES_", k.priorities("")},
 		{"EXPIRY_", k.expiry("")},
 		{"KEYED_", k.keyed("")},

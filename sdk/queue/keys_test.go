@@ -40,6 +40,7 @@ func TestKeys(t *testing.T) {
 		"blueque_log_id":                    k.log("id"),
 		"blueque_attempts_id":               k.attempts("id"),
 		"blueque_stats_q":                   k.stats("q"),
+		"blueque_purged_q":                  k.purged("q"),
 		"blueque_duty_due":                  k.duty("due"),
 		"blueque_version":                   k.version(),
 		"blueque_control":                   k.control(),

@@ -125,7 +125,7 @@ func TestNoScriptIsLong(t *testing.T) {
 		}
 	})
 	measure("recount", func() {
-		if err := w.Queue("fleet0").Recount(w.ctx); err != nil {
+		if _, err := w.Queue("fleet0").Recount(w.ctx); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -135,7 +135,8 @@ type PurgeOptions struct {
 	Keep int64
 	// Everything forgets all finished tasks.
 	Everything bool
-	// Foreign forgets also tasks that clients other than Quern's enqueued: they may want to read them.
+	// Foreign forgets also tasks that clients other than Quern's enqueued: they may want to read them. Without it, those at
+	// the old end that a purge of the last hour passed over are not looked at again.
 	Foreign bool
 }
 
@@ -186,7 +187,7 @@ func (q *Queue) purge(ctx context.Context, status Status, keep string, options P
 	if status == Failed {
 		list = q.client.keys.failed(q.name)
 	}
-	total, passed := 0, int64(0)
+	total, passed := 0, optional(options.Foreign, "0")
 	for {
 		value, err := q.client.eval(ctx, call{
 			script: purgeScript,
@@ -197,15 +198,15 @@ func (q *Queue) purge(ctx context.Context, status Status, keep string, options P
 			},
 		})
 		answer := asList(value)
-		if err == nil && len(answer) < 4 {
+		if err == nil && len(answer) < 3 {
 			err = errors.New("unexpected answer of a script")
 		}
 		if err != nil {
 			return total, err
 		}
-		total += int(asInt(answer[1]))
-		passed += asInt(answer[2])
-		if asInt(answer[3]) == 1 {
+		total += int(asInt(answer[0]))
+		passed = strconv.FormatInt(asInt(answer[1]), 10)
+		if asInt(answer[2]) == 1 {
 			return total, nil
 		}
 	}

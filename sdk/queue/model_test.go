@@ -136,6 +136,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 				"retry":    m.retry,
 				"delete":   m.delete,
 				"purge":    m.purge,
+				"recount":  m.recount,
 			})
 			failing = false
 		})
@@ -632,6 +633,13 @@ func (m *model) cancel(r *rapid.T) {
 		task.cancel = true
 	case !errors.Is(err, ErrStatus):
 		r.Fatalf("cancelled %s: %v, %v", task.status, done, err)
+	}
+}
+
+// recount finds everything in order, and a queue that has listeners.
+func (m *model) recount(r *rapid.T) {
+	if forgotten, err := m.queue(r).Recount(m.w.ctx); forgotten || err != nil {
+		r.Fatal(forgotten, err)
 	}
 }
 

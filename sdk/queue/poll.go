@@ -104,11 +104,19 @@ func (n *Node) TakeDuty(ctx context.Context, name string, ttl time.Duration) (bo
 	return true, nil
 }
 
+// KeepDuty keeps a duty for another ttl, in whole seconds; false if it is not this node's any more.
+func (n *Node) KeepDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
+	kept, err := n.yield(ctx, name, int64(ttl.Seconds()))
+	return kept, wrap("keep duty "+name, err)
+}
+
 // YieldDuty gives a duty back, if it is still this node's.
 func (n *Node) YieldDuty(ctx context.Context, name string) error {
-	_, err := n.client.eval(ctx, call{script: yieldScript, keys: []string{n.client.keys.duty(name)}, args: []any{n.id}})
-	if err != nil {
-		return fmt.Errorf("yield duty %q: %w", name, err)
-	}
-	return nil
+	_, err := n.yield(ctx, name, 0)
+	return wrap("yield duty "+name, err)
+}
+
+func (n *Node) yield(ctx context.Context, name string, seconds int64) (bool, error) {
+	answer, err := n.client.eval(ctx, call{script: yieldScript, keys: []string{n.client.keys.duty(name)}, args: []any{n.id, seconds}})
+	return asInt(answer) == 1, err
 }

@@ -464,14 +464,14 @@ func TestReclaimOfAListenerWithoutALease(t *testing.T) {
 		node := w.node(t, "q")
 		w.reserve(t, node, "q", true)
 		w.rdb.ZRem(w.ctx, w.keys.nodes(), node.id)
-		dead, _, err := w.Dead(w.ctx)
+		dead, err := w.Unleased(w.ctx)
 		if err != nil || !slices.Equal(dead, []string{node.id}) {
 			t.Fatalf("dead are %v, %v", dead, err)
 		}
 		if got := must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
 			t.Errorf("%+v", got)
 		}
-		if dead, _, err := w.Dead(w.ctx); err != nil || len(dead) != 0 {
+		if dead, err := w.Unleased(w.ctx); err != nil || len(dead) != 0 {
 			t.Errorf("then dead are %v, %v", dead, err)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 1})
@@ -491,7 +491,7 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 		w.rdb.SAdd(w.ctx, w.keys.started("q"), python+" 12 ran")
 		w.rdb.HSet(w.ctx, w.keys.task("ran"), "status", "started", "node", python, "pid", 12, "reclaimed_node", "x")
 
-		if dead, _, err := w.Dead(w.ctx); err != nil || len(dead) != 0 {
+		if dead, err := w.Unleased(w.ctx); err != nil || len(dead) != 0 {
 			t.Errorf("dead are %v, %v", dead, err)
 		}
 		if _, err := w.Reclaim(w.ctx, python, 0); !errors.Is(err, ErrStatus) {
@@ -583,14 +583,14 @@ func TestRecount(t *testing.T) {
 		w.node(t, "q")
 		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Score: 7, Member: "q"})
 		for range 2 {
-			if err := w.Queue("q").Recount(w.ctx); err != nil {
+			if _, err := w.Queue("q").Recount(w.ctx); err != nil {
 				t.Fatal(err)
 			}
 			if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 1 {
 				t.Errorf("%d listeners", n)
 			}
 		}
-		if err := w.Queue("none").Recount(w.ctx); err != nil {
+		if _, err := w.Queue("none").Recount(w.ctx); err != nil {
 			t.Error(err)
 		}
 		if _, ok := must[map[string]int64](t)(w.Queues(w.ctx))["none"]; ok {

@@ -36,9 +36,9 @@ func (r *Reclaimed) add(other Reclaimed) {
 	r.Dropped += other.Dropped
 }
 
-// Dead lists the Quern listeners of the tenant whose lease is over, or that are in a queue's set
-// without one, and tells how long the first of the other leases still runs (0: there is none). Who calls
-// it makes sure that the leases could be renewed: see Reclaim.
+// Dead lists the Quern listeners of the tenant whose lease is over, and tells how long the first of the
+// other leases still runs (0: there is none). Who calls it makes sure that the leases could be renewed:
+// see Reclaim.
 func (c *Client) Dead(ctx context.Context) (listeners []string, next time.Duration, err error) {
 	now, err := c.now(ctx)
 	if err != nil {
@@ -48,27 +48,33 @@ func (c *Client) Dead(ctx context.Context) (listeners []string, next time.Durati
 	if err != nil {
 		return nil, 0, fmt.Errorf("read leases: %w", err)
 	}
-	known, dead := make(map[string]bool), make(map[string]bool)
-	for _, z := range leases {
+	for _, z := range leases { // in the order of their ends
 		id, _ := z.Member.(string)
-		known[id] = true
 		left := time.Duration((z.Score - float64(now.UnixMicro())/1e6) * float64(time.Second))
-		if z.Score == 0 || left < 0 {
-			dead[id] = true
-		} else if next == 0 { // they are in order
+		if z.Score != 0 && left >= 0 {
 			next = max(left, time.Millisecond)
+			break
 		}
+		listeners = append(listeners, id)
 	}
+	return listeners, next, nil
+}
+
+// Unleased lists the Quern listeners that are in a queue's set and have no lease: they are dead too. It
+// reads the set of every queue, so it is for one host of the fleet, and rarely.
+func (c *Client) Unleased(ctx context.Context) ([]string, error) {
 	serves, err := c.listenersOfQueues(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	for id := range serves {
-		if !known[id] && isQuernListener(id) {
-			dead[id] = true
-		}
+	leased, err := c.rdb.ZRange(ctx, c.keys.nodes(), 0, -1).Result() // later: who registers has a lease
+	if err != nil {
+		return nil, fmt.Errorf("read leases: %w", err)
 	}
-	return slices.Sorted(maps.Keys(dead)), next, nil
+	for _, id := range leased {
+		delete(serves, id)
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(serves)), func(id string) bool { return !isQuernListener(id) }), nil
 }
 
 // now is the time by which the scripts work.
@@ -215,10 +221,12 @@ func (c *Client) reclaimQueue(ctx context.Context, listener, queue string, maxCr
 	}
 }
 
-// Recount sets the queue's number of listeners right, should it be wrong, and what of it is started.
-func (q *Queue) Recount(ctx context.Context) error {
-	_, err := q.client.eval(ctx, call{
+// Recount sets the queue's number of listeners right, should it be wrong, and what of it is started. A
+// queue of which nothing is left, neither a task nor a listener nor a setting, is forgotten, with its
+// counters; the next enqueue or listener makes it anew.
+func (q *Queue) Recount(ctx context.Context) (forgotten bool, err error) {
+	answer, err := q.client.eval(ctx, call{
 		script: recountScript, keys: []string{q.client.keys.listeners(q.name)}, args: []any{q.name},
 	})
-	return wrap("count listeners of "+q.name, err)
+	return answer == "forgotten", wrap("count listeners of "+q.name, err)
 }

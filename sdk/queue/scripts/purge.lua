@@ -3,17 +3,24 @@
 -- KEYS    1 complete or failed tasks
 -- ARGV    1 clock override  2 queue  3 status of the list's tasks  4 most tasks to look at
 --         5 greatest age in seconds, or "" for none  6 how many may stay, or "" for all
---         7 "1" to forget the tasks of other clients too  8 entries at the old end to pass over
--- RETURNS {entries looked at, tasks forgotten, entries at the old end that stay, 1 if there is no
+--         7 "1" to forget the tasks of other clients too  8 entries at the old end to pass over, or ""
+--         in a first block: those that an earlier purge passed over
+-- RETURNS {tasks forgotten, entries at the old end to pass over in the next block, 1 if there is no
 --         more to do}
 local queue, status = ARGV[2], ARGV[3]
-local bad = mistyped(KEYS[1], 'list', INDEX_ .. queue, 'zset', KEYED_ .. queue, 'zset')
+local mark = PURGED_ .. queue
+local bad = mistyped(KEYS[1], 'list', INDEX_ .. queue, 'zset', KEYED_ .. queue, 'zset', mark, 'hash')
 if bad then return bad end
 
 redis.call('ZREM', INDEX_ .. queue, '') -- of nothing: at maxmemory Redis refuses an LSET as the first write
 local clock = tonumber(now(ARGV[1]))
 local age, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
 local passed = tonumber(ARGV[8])
+if not passed then
+  -- What other clients left is not walked again each time, as long as the last entry of it is where it was.
+  local n, id = string.match(redis.call('HGET', mark, status) or '', '^(%d+) (%S+)$')
+  passed = id and #n < 10 and redis.call('LINDEX', KEYS[1], -tonumber(n)) == id and tonumber(n) or 0
+end
 local length = redis.call('LLEN', KEYS[1])
 local surplus = keep and length - keep - passed or 0
 local ids = redis.call('LRANGE', KEYS[1], -passed - tonumber(ARGV[4]), -passed - 1)
@@ -52,4 +59,12 @@ elseif #gone > 0 then
 end
 forget(queue, forgotten, owned)
 if #ids < tonumber(ARGV[4]) and looked == #ids then ended = 1 end
-return { looked, #forgotten, stay, ended }
+passed = passed + stay
+if passed == 0 then
+  redis.call('HDEL', mark, status)
+elseif stay > 0 then
+  local new = redis.call('EXISTS', mark) == 0
+  redis.call('HSET', mark, status, passed .. ' ' .. redis.call('LINDEX', KEYS[1], -passed))
+  if new then redis.call('EXPIRE', mark, 3600) end -- then all of them are looked at again: some may be tasks no more
+end
+return { #forgotten, passed, ended }

@@ -1,14 +1,32 @@
 -- Sets the number of a queue's listeners right, which whoever died half-way may have left wrong, and what
--- is started.
+-- is started. A queue of which nothing is left is forgotten, with its counters.
 -- KEYS    1 listeners of the queue
 -- ARGV    1 queue
--- RETURNS 1 if it was wrong
-local bad = mistyped(KEYS[1], 'set', QUEUES, 'zset', STARTED_ .. ARGV[1], 'set')
+-- RETURNS 'forgotten', or how many listeners there are
+local queue = ARGV[1]
+local bad = mistyped(KEYS[1], 'set', QUEUES, 'zset', STARTED_ .. queue, 'set', PRIORITIES_ .. queue, 'set',
+  PAUSED, 'set', LIMITS, 'hash', NODES, 'zset')
 if bad then return bad end
 
-unheld({ ARGV[1] })
+-- left(): whether anything of the queue is left, of whatever type. An empty list, set or hash does not exist.
+local function left()
+  if redis.call('EXISTS', KEYS[1], PENDING_ .. queue, SCHEDULED_ .. queue, STARTED_ .. queue, COMPLETE_ .. queue,
+    FAILED_ .. queue, INDEX_ .. queue, EXPIRY_ .. queue, KEYED_ .. queue) > 0 then return true end
+  if redis.call('SISMEMBER', PAUSED, queue) == 1 or redis.call('HEXISTS', LIMITS, queue) == 1 then return true end
+  if waiting(queue) > 0 then return true end
+  for _, listener in ipairs(redis.call('ZRANGE', NODES, 0, -1)) do
+    if redis.call('EXISTS', RESERVED_ .. queue .. '_' .. listener) == 1 then return true end
+  end
+  return false
+end
+
+unheld({ queue })
 local count = redis.call('SCARD', KEYS[1])
-local score = redis.call('ZSCORE', QUEUES, ARGV[1])
-if not score or tonumber(score) == count then return 0 end
-redis.call('ZADD', QUEUES, count, ARGV[1])
-return 1
+local score = redis.call('ZSCORE', QUEUES, queue)
+if score and not left() then
+  redis.call('ZREM', QUEUES, queue)
+  redis.call('UNLINK', STATS_ .. queue, PRIORITIES_ .. queue, PURGED_ .. queue)
+  return 'forgotten'
+end
+if score and tonumber(score) ~= count then redis.call('ZADD', QUEUES, count, queue) end
+return count

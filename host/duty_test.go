@@ -1,0 +1,151 @@
+package host
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// fleet is some sessions of one tenant, on a server of its own that counts commands, with 20 queues. They do only what
+// they are told.
+func fleet(t *testing.T, config Config) (n *node, server *queuetest.Server, sessions []*session) {
+	t.Helper()
+	server = queuetest.Start(t)
+	n = start(t, settings{server: server, idle: true, Config: config})
+	if err := n.client.Prepare(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		n.enqueue(fmt.Sprintf("q%02d", i), "")
+	}
+	for range 5 {
+		sessions = append(sessions, newSession(n.tenant, n.client, n.Host))
+	}
+	return n, server, sessions
+}
+
+// What one host of the fleet tidies in a minute the others do not.
+func TestOneHostKeepsHouse(t *testing.T) {
+	t.Parallel()
+	n, server, sessions := fleet(t, Config{Keep: time.Hour})
+	if err := n.rdb.ZIncrBy(n.ctx, n.tenant+"_queues", 0, "empty").Err(); err != nil {
+		t.Fatal(err)
+	}
+	keep := func(s *session) int64 {
+		return server.Calls(t, func() {
+			if err := s.keepHouseOnce(n.ctx); err != nil {
+				t.Error(err)
+			}
+		})["evalsha"]
+	}
+	if scripts := keep(sessions[0]); scripts != 20*3+1 {
+		t.Errorf("the first ran %d scripts", scripts)
+	}
+	for _, s := range sessions {
+		if scripts := keep(s); scripts != 0 {
+			t.Errorf("another ran %d scripts in the same minute", scripts)
+		}
+	}
+	if queues, err := n.client.Queues(n.ctx); err != nil || len(queues) != 20 || !n.log.has("forgot a queue of which nothing is left", "queue=empty") {
+		t.Errorf("%d queues, %v", len(queues), err)
+	}
+	duty := n.tenant + "_duty_purge"
+	if left := n.rdb.TTL(n.ctx, duty).Val(); left <= 0 || left > time.Minute {
+		t.Errorf("the duty ends in %s", left)
+	}
+	n.rdb.Del(n.ctx, duty) // the minute is over
+	if scripts := keep(sessions[1]); scripts != 20*3 {
+		t.Errorf("in the next minute %d scripts ran", scripts)
+	}
+}
+
+// Who is told that somebody cancelled or drains looks at the marks alone: no host renews its lease for what concerns another.
+func TestCancelRenewsNoLease(t *testing.T) {
+	t.Parallel()
+	common := settings{
+		server: queuetest.Start(t), tenants: []string{queuetest.Tenant()}, dir: t.TempDir(), lease: time.Hour,
+		Config: Config{Poll: never}, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)},
+	}
+	n := start(t, common)
+	common.guests = nil
+	other := start(t, common)
+	n.settledAs(2, "sleep")
+	other.settledAs(2, "sleep")
+	for _, host := range []*node{n, other} {
+		host.eventually("what it serves is published", func() bool {
+			nodes, err := n.client.Nodes(n.ctx)
+			if err != nil || len(nodes) != 2 {
+				return false
+			}
+			return nodes[0].About["queues"] == `["sleep"]` && nodes[1].About["queues"] == `["sleep"]`
+		})
+	}
+	id := n.enqueue("sleep", "60000")
+	n.count("sleep", queue.Started, 1)
+	calls := common.server.Calls(t, func() {
+		pipe := n.rdb.Pipeline()
+		for range 500 {
+			pipe.Publish(n.ctx, n.tenant+"_control", "")
+		}
+		if _, err := pipe.Exec(n.ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := n.client.Queue("sleep").Cancel(n.ctx, id); err != nil {
+			t.Error(err)
+		}
+		if task := n.wait(id); task.Reason != queue.ReasonCancelled {
+			t.Errorf("%+v", task)
+		}
+	})
+	if calls["expire"] != 0 { // which only a renewal calls
+		t.Errorf("%d renewals", calls["expire"])
+	}
+	if looks := calls["hexists"]; looks == 0 || looks > 200 {
+		t.Errorf("%d looks after 500 messages", looks)
+	}
+	if err := n.client.Drain(n.ctx, other.otherListener(n.task(id).Node)); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("one host drains", func() bool { return n.draining.Load() != other.draining.Load() })
+}
+
+// otherListener is a listener of the tenant that is another one than this.
+func (n *node) otherListener(not string) string {
+	n.t.Helper()
+	for _, id := range n.listeners() {
+		if id != not {
+			return id
+		}
+	}
+	n.t.Fatal("no other listener")
+	return ""
+}
+
+// A listener that a queue has without a lease is found, and its tasks run, though it is no host's duty at each look.
+func TestUnleasedListenerIsFound(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{lease: time.Second, guests: map[string][]byte{"echo": runtimetest.Echo(t)}, idle: true})
+	id := n.enqueue("echo", "")
+	gone := n.client.Node()
+	if err := gone.Join(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Register(n.ctx, "echo"); err != nil {
+		t.Fatal(err)
+	}
+	if batch := gone.Reserve(n.ctx, []queue.Want{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
+		t.Fatalf("%+v", batch)
+	}
+	n.rdb.ZRem(n.ctx, n.tenant+"_nodes", gone.ID())
+	n.run()
+	if task := n.wait(id); task.Status != queue.Complete || task.Crashes != 1 {
+		t.Errorf("%+v", task)
+	}
+	if left := n.rdb.TTL(n.ctx, n.tenant+"_duty_unleased").Val(); left == -1 || left > 6*time.Second {
+		t.Errorf("the duty ends in %s", left)
+	}
+}

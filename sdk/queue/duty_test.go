@@ -1,0 +1,140 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// setupCounted is a tenant with 50 queues, on a server of its own that counts commands.
+func setupCounted(t *testing.T) (w *world, server *queuetest.Server, queues []string) {
+	t.Helper()
+	t.Parallel()
+	server = queuetest.Start(t)
+	w = newWorld(t, server.URL())
+	must[any](t)(nil, w.Prepare(w.ctx))
+	for i := range 50 {
+		queues = append(queues, fmt.Sprintf("q%02d", i))
+	}
+	return w, server, queues
+}
+
+// Whoever looks for dead listeners asks for the leases alone, however many queues there are.
+func TestDeadReadsLeasesAlone(t *testing.T) {
+	w, server, queues := setupCounted(t)
+	w.node(t, queues...)
+	calls := server.Calls(t, func() {
+		if dead, next, err := w.Dead(w.ctx); len(dead) != 0 || next <= 0 || err != nil {
+			t.Errorf("%v, %s, %v", dead, next, err)
+		}
+	})
+	if calls["zrange"] != 1 || calls["time"] != 1 || len(calls) != 2 {
+		t.Errorf("it took %v", calls)
+	}
+}
+
+func TestDutyIsKept(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		a, b := w.Node(), w.Node()
+		if !must[bool](t)(a.TakeDuty(w.ctx, "purge", 10*time.Second)) || !must[bool](t)(a.KeepDuty(w.ctx, "purge", time.Hour)) {
+			t.Error("a duty is not kept")
+		}
+		if must[bool](t)(b.KeepDuty(w.ctx, "purge", time.Second)) || must[bool](t)(b.KeepDuty(w.ctx, "nobody's", time.Second)) {
+			t.Error("another's duty is kept, or nobody's")
+		}
+		if left := w.rdb.TTL(w.ctx, w.keys.duty("purge")).Val(); left < time.Minute {
+			t.Errorf("the duty ends in %s", left)
+		}
+	})
+}
+
+// roundTrips counts what a client sends and waits for.
+type roundTrips struct{ atomic.Int64 }
+
+func (*roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (r *roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { r.Add(1); return next(ctx, cmd) }
+}
+
+func (r *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { r.Add(1); return next(ctx, cmds) }
+}
+
+// Leaving takes a round trip for each thousand queues, also beside a damaged one.
+func TestLeaveOfManyQueues(t *testing.T) {
+	w, _, queues := setupCounted(t)
+	node := w.node(t, queues...)
+	var trips roundTrips
+	w.rdb.AddHook(&trips)
+	w.rdb.Del(w.ctx, w.keys.listeners("q07"))
+	w.rdb.Set(w.ctx, w.keys.listeners("q07"), "x", 0)
+	trips.Store(0)
+	if err := node.Leave(w.ctx); err == nil || !strings.Contains(err.Error(), `"q07"`) {
+		t.Errorf("left a damaged queue: %v", err)
+	}
+	if n := trips.Load(); n != 1 {
+		t.Errorf("it took %d round trips", n)
+	}
+	for name, n := range must[map[string]int64](t)(w.Queues(w.ctx)) {
+		if n != 0 && name != "q07" {
+			t.Errorf("%s has %d listeners", name, n)
+		}
+	}
+	w.rdb.Del(w.ctx, w.keys.listeners("q07"))
+	must[any](t)(nil, node.Leave(w.ctx))
+	if n := w.rdb.ZCard(w.ctx, w.keys.nodes()).Val(); n != 0 {
+		t.Errorf("%d nodes are left", n)
+	}
+}
+
+// What other clients left at the old end of a list is walked once, and not again with each purge.
+func TestPurgeWalksForeignTasksOnce(t *testing.T) {
+	w, server, _ := setupCounted(t)
+	names := make([]string, 0, 310)
+	for i := range 300 {
+		names = append(names, fmt.Sprintf("p%03d", i))
+	}
+	w.finishAs(t, "q", append(names, "c300", "c301")...)
+	purge := func() (forgotten int, scripts int64) {
+		t.Helper()
+		calls := server.Calls(t, func() {
+			forgotten = must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Keep: 1, Status: Complete}))
+		})
+		return forgotten, calls["evalsha"]
+	}
+	if n, scripts := purge(); n != 1 || scripts < 4 {
+		t.Fatalf("%d are gone, in %d scripts", n, scripts)
+	}
+	w.finishAs(t, "q", "c302")
+	if n, scripts := purge(); n != 1 || scripts != 1 {
+		t.Errorf("%d are gone, in %d scripts", n, scripts)
+	}
+	// Blueque deletes one of them: the others are where they were no more.
+	w.rdb.Del(w.ctx, w.keys.task("p005"))
+	w.rdb.LRem(w.ctx, w.keys.complete("q"), 1, "p005")
+	w.finishAs(t, "q", "c303")
+	if n, scripts := purge(); n != 1 || scripts < 4 {
+		t.Errorf("%d are gone, in %d scripts", n, scripts)
+	}
+	// A task that is gone while its entry stays is found when the mark ends.
+	w.rdb.Del(w.ctx, w.keys.task("p007"))
+	if ttl := w.rdb.TTL(w.ctx, w.keys.purged("q")).Val(); ttl <= 0 || ttl > time.Hour {
+		t.Errorf("the mark lives %s", ttl)
+	}
+	w.rdb.Del(w.ctx, w.keys.purged("q"))
+	purge()
+	if left := w.rdb.LRange(w.ctx, w.keys.complete("q"), 0, -1).Val(); len(left) != 299 || left[0] != "c303" || slices.Contains(left, "p007") {
+		t.Errorf("%d are left, first %s", len(left), left[0])
+	}
+	if n := must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true, Foreign: true})); n != 299 {
+		t.Errorf("%d are gone", n)
+	}
+}

@@ -1,0 +1,161 @@
+package queue
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// known tells whether the tenant has the queue.
+func (w *world) known(t testing.TB, queue string) bool {
+	t.Helper()
+	_, ok := must[map[string]int64](t)(w.Queues(w.ctx))[queue]
+	return ok
+}
+
+// What is left of a queue keeps it, whatever it is; without that it goes, with its counters, and comes back.
+func TestForgetsAQueue(t *testing.T) {
+	t.Parallel()
+	high := 80
+	for name, left := range map[string]func(t *testing.T, w *world, q *Queue) (remove func()){
+		"nothing": nil,
+		"a listener": func(t *testing.T, w *world, q *Queue) func() {
+			node := w.node(t, q.name)
+			return func() { must[any](t)(nil, node.Unregister(w.ctx, q.name)) }
+		},
+		"a Python listener": func(_ *testing.T, w *world, q *Queue) func() {
+			w.rdb.SAdd(w.ctx, w.keys.listeners(q.name), "some.host_4711")
+			return func() { w.rdb.SRem(w.ctx, w.keys.listeners(q.name), "some.host_4711") }
+		},
+		"a pending task": func(t *testing.T, w *world, q *Queue) func() {
+			return w.expunge(t, q, w.enqueue(t, q.name, "", Options{}))
+		},
+		"a pending task of another priority": func(t *testing.T, w *world, q *Queue) func() {
+			return w.expunge(t, q, w.enqueue(t, q.name, "", Options{Priority: &high}))
+		},
+		"a pending task of Python": func(_ *testing.T, w *world, q *Queue) func() {
+			w.rdb.LPush(w.ctx, w.keys.pending(q.name), "python")
+			return func() { w.rdb.RPop(w.ctx, w.keys.pending(q.name)) }
+		},
+		"a pending entry of another priority": func(_ *testing.T, w *world, q *Queue) func() {
+			w.rdb.SAdd(w.ctx, w.keys.priorities(q.name), "080")
+			w.rdb.LPush(w.ctx, w.keys.level("080", q.name), "entry")
+			return func() { w.rdb.RPop(w.ctx, w.keys.level("080", q.name)) }
+		},
+		"a scheduled task": func(t *testing.T, w *world, q *Queue) func() {
+			return w.expunge(t, q, w.enqueue(t, q.name, "", Options{Delay: time.Hour}))
+		},
+		"a task that is held": func(t *testing.T, w *world, q *Queue) func() {
+			node := w.node(t) // which has left the queue
+			w.rdb.LPush(w.ctx, w.keys.reserved(q.name, node.id), "held")
+			return func() { w.rdb.Del(w.ctx, w.keys.reserved(q.name, node.id)) }
+		},
+		"a task that Python runs": func(_ *testing.T, w *world, q *Queue) func() {
+			w.rdb.LPush(w.ctx, w.keys.reserved(q.name, "some.host_4711"), "runs")
+			w.rdb.SAdd(w.ctx, w.keys.started(q.name), "some.host_4711 12 runs")
+			return func() { w.rdb.Del(w.ctx, w.keys.reserved(q.name, "some.host_4711")) }
+		},
+		"finished tasks": func(t *testing.T, w *world, q *Queue) func() {
+			node := w.node(t, q.name)
+			for _, failure := range []*Failure{nil, {}} {
+				w.enqueue(t, q.name, "", Options{})
+				w.settle(t, node, q.name, Settlement{Hold: w.reserveMany(t, node, q.name, 1, true)[0], Failure: failure})
+			}
+			must[any](t)(nil, node.Leave(w.ctx))
+			return func() { must[int](t)(q.Purge(w.ctx, PurgeOptions{Everything: true})) }
+		},
+		"a limit": func(t *testing.T, w *world, q *Queue) func() {
+			must[any](t)(nil, q.SetLimit(w.ctx, 5))
+			return func() { must[any](t)(nil, q.SetLimit(w.ctx, 0)) }
+		},
+		"a pause": func(t *testing.T, w *world, q *Queue) func() {
+			must[any](t)(nil, q.Pause(w.ctx))
+			return func() { must[any](t)(nil, q.Resume(w.ctx)) }
+		},
+		"a key of another type": func(_ *testing.T, w *world, q *Queue) func() {
+			w.rdb.Set(w.ctx, w.keys.complete(q.name), "x", 0)
+			return func() { w.rdb.Del(w.ctx, w.keys.complete(q.name)) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, w *world) {
+				q := w.Queue("q")
+				w.rdb.ZIncrBy(w.ctx, w.keys.queues(), 0, "q")
+				w.rdb.HSet(w.ctx, w.keys.stats("q"), "enqueued", 7)
+				if left != nil {
+					remove := left(t, w, q)
+					if forgotten := must[bool](t)(q.Recount(w.ctx)); forgotten || !w.known(t, "q") {
+						t.Errorf("the queue is forgotten: %v", forgotten)
+					}
+					remove()
+				}
+				if forgotten := must[bool](t)(q.Recount(w.ctx)); !forgotten || w.known(t, "q") {
+					t.Errorf("the queue is not forgotten: %v", forgotten)
+				}
+				if n := w.rdb.Exists(w.ctx, w.keys.stats("q"), w.keys.priorities("q"), w.keys.purged("q")).Val(); n != 0 {
+					t.Errorf("%d keys are left", n)
+				}
+				w.enqueue(t, "q", "", Options{})
+				if !w.known(t, "q") {
+					t.Error("an enqueue does not bring it back")
+				}
+			})
+		})
+	}
+}
+
+// expunge cancels a task that waits and deletes it.
+func (w *world) expunge(t testing.TB, q *Queue, id string) func() {
+	return func() {
+		must[bool](t)(q.Cancel(w.ctx, id))
+		must[any](t)(nil, q.Delete(w.ctx, id))
+	}
+}
+
+// A queue that is forgotten while others enqueue to it and listen to it loses none of either.
+func TestForgetsNothingThatComes(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		ended := make(chan struct{})
+		var housekeeper sync.WaitGroup
+		housekeeper.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+					if _, err := q.Recount(w.ctx); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+		for range 50 {
+			id := w.enqueue(t, "q", "", Options{})
+			if !w.known(t, "q") {
+				t.Fatal("a queue with a task is forgotten")
+			}
+			w.expunge(t, q, id)()
+			node := w.node(t, "q")
+			if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 1 {
+				t.Fatalf("a queue with a listener has %d", n)
+			}
+			must[any](t)(nil, node.Leave(w.ctx))
+		}
+		close(ended)
+		housekeeper.Wait()
+	})
+}
+
+// A damaged key keeps its queue, and what is wrong has a name.
+func TestForgetsNoDamagedQueue(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Member: "q"})
+		w.rdb.Set(w.ctx, w.keys.priorities("q"), "x", 0)
+		if forgotten, err := w.Queue("q").Recount(w.ctx); forgotten || err == nil || !w.known(t, "q") {
+			t.Errorf("forgotten %v, %v", forgotten, err)
+		}
+	})
+}
