@@ -30,8 +30,7 @@ func (s *session) control(ctx context.Context) {
 	}
 }
 
-// heed stops those of the session's tasks that are to be cancelled, and has the lease renewed, which begins to drain, if the
-// listener is to be drained.
+// heed stops those of the session's tasks that are to be cancelled, and drains the tenant if the listener is to be drained.
 func (s *session) heed(ctx context.Context) {
 	s.mu.Lock()
 	ids := make([]string, 0, len(s.tasks))
@@ -47,8 +46,8 @@ func (s *session) heed(ctx context.Context) {
 		return
 	}
 	s.succeeded(opControl, "")
-	if drain && !s.host.draining.Load() {
-		s.tell()
+	if drain {
+		s.owner().drain()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

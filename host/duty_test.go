@@ -63,6 +63,27 @@ func TestOneHostKeepsHouse(t *testing.T) {
 	}
 }
 
+// One host counts the queues for the scrapes of all.
+func TestOneHostCountsForScrapes(t *testing.T) {
+	t.Parallel()
+	n, server, sessions := fleet(t, Config{})
+	var scripts int64
+	for i, s := range sessions {
+		n.tenants[n.tenant].session = s
+		n.rdb.Persist(n.ctx, n.tenant+"_duty_sample") // the machine may be slow
+		n.rdb.Persist(n.ctx, n.tenant+"_sample")
+		scripts += server.Calls(t, func() {
+			samples, err := n.queueSamples(n.ctx)
+			if err != nil || len(samples) != 20 || samples[7].Queue != "q07" || samples[7].Depth["pending"] != 1 {
+				t.Errorf("host %d: %+v, %v", i, samples, err)
+			}
+		})["evalsha"]
+	}
+	if scripts != 20 {
+		t.Errorf("5 hosts ran %d scripts", scripts)
+	}
+}
+
 // Who is told that somebody cancelled or drains looks at the marks alone: no host renews its lease for what concerns another.
 func TestCancelRenewsNoLease(t *testing.T) {
 	t.Parallel()
@@ -110,7 +131,7 @@ func TestCancelRenewsNoLease(t *testing.T) {
 	if err := n.client.Drain(n.ctx, other.otherListener(n.task(id).Node)); err != nil {
 		t.Fatal(err)
 	}
-	n.eventually("one host drains", func() bool { return n.draining.Load() != other.draining.Load() })
+	n.eventually("one host drains", func() bool { return n.tenants[n.tenant].draining() != other.tenants[n.tenant].draining() })
 }
 
 // otherListener is a listener of the tenant that is another one than this.

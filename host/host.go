@@ -157,7 +157,7 @@ func (h *Host) ages(tenant, name string) bool {
 
 // sampled are the queues of which metrics tell: those that are served here, though nothing was ever enqueued, and others
 // until they are as many as a tenant may have.
-func (h *Host) sampled(tenant string, others map[string]int64) []string {
+func (h *Host) sampled(tenant string, others map[string]queue.Stats) []string {
 	served := h.desired(tenant)
 	names := slices.Sorted(maps.Keys(served))
 	for _, name := range slices.Sorted(maps.Keys(others)) {
@@ -234,43 +234,51 @@ func (h *Host) quarantined(tenant, name string, quarantines []queue.Quarantine) 
 
 // queueSamples reads every queue of every tenant, for the metrics. With an error it has those of the other tenants.
 func (h *Host) queueSamples(ctx context.Context) ([]metrics.QueueSample, error) {
-	var samples []metrics.QueueSample
-	var missing error
-	for _, t := range h.tenants {
-		client := t.client
-		queues, err := client.Queues(ctx)
-		if err != nil { // one tenant must not hide the others
-			missing = errors.Join(missing, err)
-			continue
-		}
-		names := h.sampled(client.Tenant(), queues)
-		stats, err := client.Stats(ctx, names...)
-		if err != nil {
-			missing = errors.Join(missing, err)
-			continue
-		}
-		quarantines, err := client.Quarantines(ctx)
-		if ctx.Err() != nil || queue.IsUnavailable(err) {
-			missing = errors.Join(missing, ctx.Err(), err)
-			continue
-		}
-		if err != nil { // one damaged key must not hide all queues
-			t.current().logger.Error("quarantines cannot be read: the metrics show none", "error", err)
-		}
-		for i, stat := range stats {
-			if stat.Err != nil {
-				continue // damaged; the error of reserving from it names the key
-			}
-			depth := make(map[string]int64, len(stat.Depth))
-			for status, n := range stat.Depth {
-				depth[string(status)] = n
-			}
-			samples = append(samples, metrics.QueueSample{
-				Tenant: client.Tenant(), Queue: names[i], Depth: depth,
-				OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
-				Quarantined: h.quarantined(client.Tenant(), names[i], quarantines),
-			})
-		}
+	var (
+		reading sync.WaitGroup
+		mu      sync.Mutex
+		samples []metrics.QueueSample
+		missing error
+	)
+	for _, s := range h.current() {
+		reading.Go(func() {
+			of, err := h.samplesOf(ctx, s)
+			mu.Lock()
+			defer mu.Unlock()
+			samples, missing = append(samples, of...), errors.Join(missing, err)
+		})
 	}
+	reading.Wait()
 	return samples, missing
+}
+
+// samplesOf reads the queues of one tenant.
+func (h *Host) samplesOf(ctx context.Context, s *session) (samples []metrics.QueueSample, err error) {
+	stats, err := s.node.FleetStats(ctx, h.config.MaxQueues, slices.Collect(maps.Keys(h.desired(s.tenant))))
+	if err != nil {
+		return nil, err
+	}
+	quarantines, err := s.client.Quarantines(ctx)
+	if ctx.Err() != nil || queue.IsUnavailable(err) {
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	if err != nil { // one damaged key must not hide all queues
+		s.logger.Error("quarantines cannot be read: the metrics show none", "error", err)
+	}
+	for _, name := range h.sampled(s.tenant, stats) {
+		stat, ok := stats[name]
+		if !ok {
+			continue // damaged; the error of reserving from it names the key
+		}
+		depth := make(map[string]int64, len(stat.Depth))
+		for status, n := range stat.Depth {
+			depth[string(status)] = n
+		}
+		samples = append(samples, metrics.QueueSample{
+			Tenant: s.tenant, Queue: name, Depth: depth,
+			OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
+			Quarantined: h.quarantined(s.tenant, name, quarantines),
+		})
+	}
+	return samples, nil
 }

@@ -58,6 +58,7 @@
 //	NS_attempts_ID            list  the last 20 runs that were not the task's last; deleted with the task
 //	NS_stats_Q                hash  counters by status and reason; a dozen fields
 //	NS_purged_Q               hash  what purge passed over at the old ends; two fields, lives an hour
+//	NS_sample                 string what the queues hold, a line each; lives 30 s
 //	NS_duty_NAME              string who does a fleet-wide duty now; lives six leases at most, or a minute
 //	NS_version                string the number of this protocol
 //

@@ -138,3 +138,67 @@ func TestPurgeWalksForeignTasksOnce(t *testing.T) {
 		t.Errorf("%d are gone", n)
 	}
 }
+
+// One node counts for the fleet. What it wrote is bounded, and may be damaged, missing or refused.
+func TestFleetStats(t *testing.T) {
+	w, server, queues := setupCounted(t)
+	a, b := w.node(t, queues[10:]...), w.node(t)
+	high := 80
+	w.enqueue(t, "q10", "", Options{})
+	w.enqueue(t, "q10", "", Options{Priority: &high})
+	w.enqueue(t, "q11", "", Options{Delay: time.Hour})
+	w.enqueue(t, "a", "", Options{})
+	w.enqueue(t, "z", "", Options{})
+	look := func(n *Node, most int, own ...string) (stats map[string]Stats, scripts int64) {
+		t.Helper()
+		calls := server.Calls(t, func() { stats = must[map[string]Stats](t)(n.FleetStats(w.ctx, most, own)) })
+		return stats, calls["evalsha"]
+	}
+	all, scripts := look(a, 41) // of 42: those with listeners first
+	if _, has := all["a"]; len(all) != 41 || !has || scripts != 41 {
+		t.Fatalf("%d queues by %d scripts", len(all), scripts)
+	}
+	w.rdb.Persist(w.ctx, w.keys.duty("sample")) // the machine may be slow
+	w.rdb.Persist(w.ctx, w.keys.sample())
+	same, scripts := look(b, 41)
+	if scripts != 0 || len(same) != 41 {
+		t.Errorf("%d queues by %d scripts of the next node", len(same), scripts)
+	}
+	for name, s := range same {
+		if want := all[name]; s.Listeners != want.Listeners || s.OldestPendingAge != want.OldestPendingAge.Round(time.Microsecond) {
+			t.Errorf("%s: %+v, want %+v", name, s, want)
+		}
+		for _, status := range Statuses() {
+			if s.Depth[status] != all[name].Depth[status] {
+				t.Errorf("%s: %v, want %v", name, s.Depth, all[name].Depth)
+			}
+		}
+	}
+	if q := same["q10"]; q.Depth[Pending] != 2 || q.OldestPendingAge <= 0 || q.Listeners != 1 || same["q11"].Depth[Scheduled] != 1 {
+		t.Errorf("%+v", same)
+	}
+	if own, scripts := look(b, 41, "z", "q10"); scripts != 1 || own["z"].Depth[Pending] != 1 {
+		t.Errorf("%+v by %d scripts", own["z"], scripts)
+	}
+	if few, _ := look(b, 3); len(few) != 3 {
+		t.Errorf("%d of 3 queues", len(few))
+	}
+	w.rdb.Set(w.ctx, w.keys.sample(), "q10 1 2\n\xff 1 2 3 4 5 6 7 8\nq12 1 2 3 4 5 6 x 8\n"+strings.Repeat("x", 1<<20), 0)
+	if damaged, scripts := look(b, 41); len(damaged) != 1 || damaged["q12"].Depth[Failed] != 6 || scripts != 0 {
+		t.Errorf("%+v", damaged)
+	}
+	for name, spoil := range map[string]func(){
+		"gone":            func() { w.rdb.Del(w.ctx, w.keys.sample()) },
+		"of another type": func() { w.rdb.Del(w.ctx, w.keys.sample()); w.rdb.SAdd(w.ctx, w.keys.sample(), "x") },
+	} {
+		spoil()
+		if stats, scripts := look(b, 41); len(stats) != 41 || scripts != 41 {
+			t.Errorf("a sample that is %s: %d queues by %d scripts", name, len(stats), scripts)
+		}
+	}
+	w.rdb.Del(w.ctx, w.keys.duty("sample"))
+	w.rdb.ConfigSet(w.ctx, "maxmemory", "1")
+	if stats, _ := look(b, 41); len(stats) != 41 {
+		t.Errorf("a full Redis: %d queues", len(stats))
+	}
+}

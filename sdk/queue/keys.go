@@ -35,6 +35,7 @@ func (k keys) done(id string) string       { return k.key("done", id) }
 func (k keys) nodes() string               { return k.key("nodes") }
 func (k keys) node(listener string) string { return k.key("node", listener) }
 func (k keys) index(queue string) string   { return k.key("tasks", queue) }
+func (k keys) sample() string              { return k.key("sample") }
 func (k keys) paused() string              { return k.key("paused") }
 func (k keys) bytes(id string) string      { return k.key("bytes", id) }
 func (k keys) log(id string) string        { return k.key("log", id) }

@@ -35,6 +35,7 @@ func TestKeys(t *testing.T) {
 		"blueque_nodes":                     k.nodes(),
 		"blueque_node_host~1_2":             k.node("host~1_2"),
 		"blueque_tasks_q":                   k.index("q"),
+		"blueque_sample":                    k.sample(),
 		"blueque_paused":                    k.paused(),
 		"blueque_bytes_id":                  k.bytes("id"),
 		"blueque_log_id":                    k.log("id"),
