@@ -44,6 +44,8 @@ const (
 	pluginRung
 	pluginLoads
 
+	hostLogLinesDropped
+
 	instances
 	runtimeHeld
 	hostCalls
@@ -150,6 +152,11 @@ var catalogue = [...]family{
 		"quern_plugin_loads_total", counter, "",
 		[]string{"tenant", "plugin", "result"},
 		"Plugin files that were looked at because they were new, changed or gone, by what came of it.",
+	},
+
+	hostLogLinesDropped: {
+		"quern_host_log_lines_dropped_total", counter, "", nil,
+		"Lines of this host's own log that were dropped, because nobody read what it writes to stderr.",
 	},
 
 	instances: {

@@ -59,6 +59,7 @@ func exercise(m *Metrics) {
 	m.TaskDropped("acme", "thumbnails")
 	m.ResultRefused("acme", "thumbnails")
 	m.LogLinesDropped("acme", "thumbnails", 3)
+	m.HostLogLinesDropped(2)
 	m.RedisError("settle")
 }
 

@@ -41,6 +41,7 @@ type Metrics struct {
 	slots           prometheus.Gauge
 	slotsInUse      prometheus.Gauge
 	pluginLoads     *prometheus.CounterVec
+	hostLog         prometheus.Counter
 	redisErrors     *prometheus.CounterVec
 
 	plugins *pluginGauge
@@ -74,6 +75,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		slots:           r.gauge(slots).WithLabelValues(),
 		slotsInUse:      r.gauge(slotsInUse).WithLabelValues(),
 		pluginLoads:     r.counter(pluginLoads),
+		hostLog:         r.counter(hostLogLinesDropped).WithLabelValues(),
 		redisErrors:     r.counter(redisErrors),
 		plugins:         newPluginGauge(r.gauge(pluginInfo), r.gauge(pluginRung)),
 		tenants:         newTenantCollector(),
@@ -211,6 +213,9 @@ func (m *Metrics) ResultRefused(tenant, queue string) {
 func (m *Metrics) LogLinesDropped(tenant, queue string, n int) {
 	m.logLinesDropped.WithLabelValues(text(tenant), text(queue)).Add(float64(max(0, n)))
 }
+
+// HostLogLinesDropped counts n lines of the host's own log that nobody can read any more.
+func (m *Metrics) HostLogLinesDropped(n int) { m.hostLog.Add(float64(max(0, n))) }
 
 // Slots says how many tasks the host runs at once at most.
 func (m *Metrics) Slots(total int) { m.slots.Set(float64(total)) }

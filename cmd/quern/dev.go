@@ -84,7 +84,7 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []sourc
 // rebuild keeps the plugins in the plugin directory those of their sources, until the function that it returns is called.
 func rebuild(cmd *cobra.Command, env environment, n *node, sources []source) (stop func()) {
 	ctx, cancel := context.WithCancel(cmd.Context())
-	builder := &builder{compilers: compilers{env: env}, stderr: cmd.ErrOrStderr()}
+	builder := &builder{compilers: compilers{env: env}, stderr: n.stderr}
 	var group sync.WaitGroup
 	for _, s := range sources {
 		r := &rebuilder{dir: s.dir, name: s.name, to: n.options.plugins, builder: builder, logger: n.logger}

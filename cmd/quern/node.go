@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -35,6 +36,7 @@ import (
 // node is a host with all that belongs to it, ready to run.
 type node struct {
 	options  *hostOptions
+	stderr   *logSink // where all goes that a host writes there
 	logger   hclog.Logger
 	registry *prometheus.Registry
 	clients  []*queue.Client
@@ -72,12 +74,14 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err != nil {
 		return nil, err
 	}
-	n := &node{
-		options: o, registry: prometheus.NewRegistry(), stores: map[string]*kv.Store{}, secretFiles: grants.SecretFiles(),
-		logger: hclog.New(&hclog.LoggerOptions{
-			Name: "quern", Level: hclog.LevelFromString(o.logLevel.word), Output: cmd.ErrOrStderr(), JSONFormat: o.logFormat.word == "json",
-		}),
+	n := &node{options: o, registry: prometheus.NewRegistry(), stores: map[string]*kv.Store{}, secretFiles: grants.SecretFiles()}
+	version, revision := buildVersion()
+	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m, err := metrics.New(n.registry, metrics.Config{Version: version, Revision: revision})
+	if err != nil {
+		return nil, err
 	}
+	n.log(cmd.ErrOrStderr(), m)
 	defer func() {
 		if err != nil {
 			n.close()
@@ -90,12 +94,6 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, err
 	}
 	engineSettings, err := engineConfig(cmd.Flags())
-	if err != nil {
-		return nil, err
-	}
-	version, revision := buildVersion()
-	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m, err := metrics.New(n.registry, metrics.Config{Version: version, Revision: revision})
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +134,17 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, wrongUsage(err)
 	}
 	return n, nil
+}
+
+// log makes the logger, which no task waits for.
+func (n *node) log(stderr io.Writer, m *metrics.Metrics) {
+	options := hclog.LoggerOptions{
+		Name: "quern", Level: hclog.LevelFromString(n.options.logLevel.word), Output: stderr, JSONFormat: n.options.logFormat.word == "json",
+	}
+	n.stderr = startLogSink(stderr, m.HostLogLinesDropped, hclog.New(&options))
+	n.closers = append(n.closers, n.stderr.close)
+	options.Output = n.stderr
+	n.logger = hclog.New(&options)
 }
 
 // egress is what handlers may send by HTTP at most.

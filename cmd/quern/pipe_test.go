@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,6 +40,90 @@ func TestServeWithoutReader(t *testing.T) {
 	}
 	for _, queue := range []string{"echo", "later"} {
 		eventually(t, "a listener of "+queue, func() bool { return u.run("enqueue", queue, "hello", "--wait").stdout == "hello" })
+	}
+	if err := host.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if state := host.wait(t); state.ExitCode() != exitDone {
+		t.Errorf("the host ended with %v", state)
+	}
+}
+
+// TestServeWithStuckReader: a host whose stderr is a pipe that is full loses lines of its log and nothing else, and
+// tells how many once the pipe is read again.
+func TestServeWithStuckReader(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	plugins := folder(t, map[string][]byte{
+		"chatty": runtimetest.BuildCHandler(t, `
+#include "quern.h"
+QUERN_HANDLER int32_t handle(void) {
+	char line[1000];
+	for (int i = 0; i < (int)sizeof line; i++) line[i] = 'x';
+	for (int i = 0; i < 500; i++) quern_log(QUERN_INFO, line, sizeof line, NULL, 0);
+	return 0;
+}`),
+		"endless": runtimetest.BuildCHandler(t, `
+#include "quern.h"
+QUERN_HANDLER int32_t handle(void) {
+	for (;;) if (quern_say(QUERN_INFO, "still here")) quern_sleep(10);
+	return 0;
+}`),
+	})
+	write(t, filepath.Join(plugins, "chatty.yaml"), "name: chatty\nlimits: {log: 4MiB}\n")
+	write(t, filepath.Join(plugins, "endless.yaml"), "name: endless\nlimits: {log: 64MiB, timeout: 1s}\n")
+	read, stderr, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	address := freeAddress(t)
+	host := u.prepare("serve", "--plugins", plugins, "--http", address)
+	host.Stderr = stderr
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = host.Process.Kill() }()
+	_ = stderr.Close()
+	awaitStatus(t, "http://"+address+"/readyz", http.StatusOK)
+
+	dropped := func() string {
+		_, body := get(t, "http://"+address+"/metrics")
+		return regexp.MustCompile(`(?m)^quern_host_log_lines_dropped_total (\S+)`).FindStringSubmatch(body)[1]
+	}
+	flood := func() { // with more than what a pipe and the host hold
+		t.Helper()
+		for range 5 {
+			eventually(t, "a task that logs much is complete", func() bool {
+				return u.run("enqueue", "chatty", "--wait", "--wait-timeout", "30s").status == exitDone
+			})
+		}
+	}
+	flood()
+	if r := u.run("enqueue", "endless", "--wait", "--wait-timeout", "1m"); r.status != exitFailed || !strings.Contains(r.stderr, "failed (timeout)") {
+		t.Errorf("a task that logs beyond its timeout: exit %d: %s", r.status, r.stderr)
+	}
+	if status, body := get(t, "http://"+address+"/readyz"); status != http.StatusOK {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	if dropped() == "0" {
+		t.Error("nothing counts as dropped")
+	}
+
+	told := ""
+	for lines := bufio.NewScanner(read); told == "" && lines.Scan(); {
+		if found := regexp.MustCompile(`\[ERROR\] quern: log lines were dropped here.*: lines=(\d+)$`).FindStringSubmatch(lines.Text()); found != nil {
+			told = found[1]
+		}
+	}
+	if want := dropped(); told != want {
+		t.Errorf("the log says that %s lines were dropped, the metric %s", told, want)
+	}
+
+	before := dropped()
+	flood()
+	if dropped() == before {
+		t.Error("the pipe is not full again")
 	}
 	if err := host.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
