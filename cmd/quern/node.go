@@ -300,6 +300,9 @@ func (n *node) warn(ctx context.Context, client *queue.Client) {
 	}
 }
 
+// sameSignal is how long after the first signal another one is the same: coreutils' timeout, for one, sends two.
+const sameSignal = 200 * time.Millisecond
+
 // interrupts makes the two contexts of a host: the first ends with its parent or the first SIGTERM or
 // SIGINT, the other with the second. A third has the system's own effect.
 func interrupts(ctx context.Context) (term, hurry context.Context, stop func()) {
@@ -310,11 +313,18 @@ func interrupts(ctx context.Context) (term, hurry context.Context, stop func()) 
 	done := make(chan struct{})
 	go func() {
 		defer signal.Stop(signals)
-		for _, end := range []func(){endTerm, endHurry} {
+		var first time.Time
+		for {
 			select {
 			case <-signals:
-				end()
 			case <-done:
+				return
+			}
+			if first.IsZero() {
+				first = time.Now()
+				endTerm()
+			} else if time.Since(first) >= sameSignal {
+				endHurry()
 				return
 			}
 		}

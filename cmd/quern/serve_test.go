@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -172,11 +173,24 @@ func TestServeSignals(t *testing.T) {
 			t.Errorf("the task is %s", got)
 		}
 	})
+	t.Run("TwoAtOnceAreOne", func(t *testing.T) { // as coreutils' timeout sends them: to its child, and to their group
+		t.Parallel()
+		u, c, id := begin(t, "1000")
+		_ = c.Process.Signal(syscall.SIGTERM)
+		_ = c.Process.Signal(os.Interrupt) // of the same kind they might become one on their way
+		if state := c.wait(t); state.ExitCode() != exitDone {
+			t.Errorf("it ended with %s", state)
+		}
+		if got := status(u, id); got != "complete" {
+			t.Errorf("the task is %s", got)
+		}
+	})
 	t.Run("TwoEndAtOnce", func(t *testing.T) {
 		t.Parallel()
 		u, c, id := begin(t, "600000")
 		_ = c.Process.Signal(syscall.SIGTERM)
 		c.stderr.await(t, regexp.MustCompile(`draining`))
+		<-time.After(sameSignal)
 		_ = c.Process.Signal(os.Interrupt)
 		if state := c.wait(t); state.ExitCode() != exitDone {
 			t.Errorf("it ended with %s", state)
