@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 	"os"
 	goruntime "runtime"
 	"time"
@@ -51,8 +51,8 @@ func (m *compileMemory) String() string { return units.FormatSize(int64(*m)) }
 func (m *compileMemory) Set(text string) error {
 	const least = 64 << 20
 	bytes, err := units.ParseSize(text)
-	if err != nil || bytes < least {
-		return errors.New("use a size of at least " + units.FormatSize(least) + ", like 1GiB")
+	if err != nil || bytes < least || bytes > mostMemory {
+		return fmt.Errorf("use a size of %s to %s, like 1GiB", units.FormatSize(least), units.FormatSize(mostMemory))
 	}
 	*m = compileMemory(bytes)
 	return nil

@@ -67,7 +67,7 @@ func (c *confinement) begin(n *node) error {
 	got, level := confine.Process(c.rules(n)), hclog.Info
 	if err := cmp.Or(got.Calls, got.Files); err != nil {
 		if level = hclog.Warn; c.mode.word == confineRequire {
-			return refusedf("confine %q: %w: use %s for what works here", confineRequire, err, confineAuto)
+			return refusedf("--confine %q: %w: use %s for what works here", confineRequire, err, confineAuto)
 		}
 	}
 	n.logger.Log(level, "confined", "system_calls", limited(got.Calls), "files", limited(got.Files))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -50,7 +51,7 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []sourc
 		return refusedf("a `quern dev` of this user runs already (process %d): use that one, or end it first", other.PID)
 	}
 	if err := os.MkdirAll(o.plugins, 0o755); err != nil { // a newcomer copies the first plugin into it
-		return fmt.Errorf("make plugin directory: %w", err)
+		return cmp.Or(o.checkPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
 	}
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true) // keys expire by the clock; without it never

@@ -12,6 +12,9 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
+// mostMemory is the largest size of memory that a setting takes, in bytes.
+const mostMemory = 64 << 40
+
 // memorySetting is a size, or a share of the memory that this process may have.
 type memorySetting struct {
 	percent int
@@ -35,11 +38,11 @@ func (m *memorySetting) Set(text string) error {
 			return nil
 		}
 	}
-	if bytes, err := units.ParseSize(text); err == nil && bytes > 0 {
+	if bytes, err := units.ParseSize(text); err == nil && bytes > 0 && bytes <= mostMemory {
 		m.percent, m.bytes = 0, bytes
 		return nil
 	}
-	return errors.New("use 1% to 100%, or a size like 512MiB or 8GiB")
+	return errors.New("use 1% to 100%, or a size like 512MiB or 8GiB, up to " + units.FormatSize(mostMemory))
 }
 
 // resolve is the setting in bytes.

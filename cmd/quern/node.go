@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -12,7 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	goruntime "runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/host"
@@ -57,10 +57,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, err
 	}
 	if o.concurrency == 0 {
-		o.concurrency = max(4, 2*goruntime.GOMAXPROCS(0))
-	}
-	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
-		return nil, wrongUsage(fmt.Errorf("secrets %q: is no folder that can be read: name the one that holds TENANT/NAME", o.secrets))
+		o.concurrency = slots()
 	}
 	grants, err := loadGrants(cmd.Flags(), o.grants, func(g *plugins.HostGrants) error { return g.Check(o.tenants) })
 	if err != nil {
@@ -117,7 +114,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, wrongUsage(err)
 	}
 	config := o.config()
-	outside, err := o.egress()
+	outside, err := o.egress(cmd.Flags())
 	if err != nil {
 		return nil, err
 	}
@@ -125,9 +122,6 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	n.closers = append(n.closers, client.Close)
 	config.Services = host.Services{KV: n.stores, HTTP: client, Secrets: o.secrets}
 	config.Memory, config.Reservoir, config.Version, config.Logger = memory, engine, version, n.logger
-	if config.Concurrency == 0 {
-		config.Concurrency = slots()
-	}
 	boundHeap(config.Concurrency)
 	n.host, err = host.New(n.clients, directory, m, config)
 	if err != nil {
@@ -148,21 +142,21 @@ func (n *node) log(stderr io.Writer, m *metrics.Metrics) {
 }
 
 // egress is what handlers may send by HTTP at most.
-func (o *hostOptions) egress() (config egress.Config, err error) {
+func (o *hostOptions) egress(flags *pflag.FlagSet) (config egress.Config, err error) {
 	for _, text := range o.networks {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
-			return config, wrongUsage(fmt.Errorf("allow-networks %q: use an address and its bits, such as 10.0.0.0/8", text))
+			return config, wrongValue(flags.Lookup("allow-networks"), text, errors.New("use an address and its bits, such as 10.0.0.0/8"))
 		}
 		config.Networks = append(config.Networks, network)
 	}
 	if o.proxy != "" {
 		if config.Proxy, err = url.Parse(o.proxy); err != nil {
-			return config, wrongUsage(errors.New("proxy: use a URL such as http://proxy.example.com:3128")) // the text may hold a password
+			return config, usagef("%s: use a URL such as http://proxy.example.com:3128", origin(flags.Lookup("proxy"))) // the text may hold a password
 		}
 	}
 	if err := config.Validate(); err != nil {
-		return config, wrongUsage(err)
+		return config, usagef("%s: %s", origin(flags.Lookup("proxy")), strings.TrimPrefix(err.Error(), "proxy: ")) // nothing else can be wrong
 	}
 	return config, nil
 }
@@ -251,7 +245,7 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 		if errors.As(err, &network) {
 			err = network.Err
 		}
-		return refusedf("http %q: %w: choose another address with --http, such as 127.0.0.1:0 for a free port", n.options.http, err)
+		return refusedf("--http %q: %w: choose another address, such as 127.0.0.1:0 for a free port", n.options.http, err)
 	}
 	n.logger.Info("plugins run as machine code", "compiler", n.compiler)
 	n.logger.Info("listening", "http", server.Addr())

@@ -40,7 +40,7 @@ type outside struct {
 }
 
 func (o *serviceOptions) open() (*outside, error) {
-	config, err := o.host.egress()
+	config, err := o.host.egress(o.flags)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (o *serviceOptions) open() (*outside, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
-		return nil, usagef("secrets %q: is no folder that can be read: name the one that holds %s/NAME", o.secrets, o.tenant)
+		return nil, usagef("%s %q: is no folder that can be read: name the one that holds %s/NAME", origin(o.flags.Lookup("secrets")), o.secrets, o.tenant)
 	}
 	return &outside{http: egress.New(config), secrets: o.secrets, grants: grants, tenant: o.tenant}, nil
 }

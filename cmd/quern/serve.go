@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -60,7 +64,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.StringSliceVar(&o.tenants, "tenants", []string{queue.DefaultTenant}, "whose queues to serve: key prefixes in Redis")
 	f.StringVar(&o.plugins, "plugins", "./handlers", "plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant")
 	f.StringSliceVar(&o.queues, "queues", nil, "which of the queues that have a plugin: names, globs, !exclusions (default all)")
-	f.IntVar(&o.concurrency, "concurrency", 0, "how many tasks run at a time (default 2 × cores, at least 4)")
+	f.IntVar(&o.concurrency, "concurrency", 0, "how many tasks run at a time; 0, the default, for 2 × cores, at least 4")
 	f.Var(&o.memory, "memory", "what all running tasks together may take: a size, or a share of the memory there is")
 	newPeriod(f, &o.lease, "lease", 10*time.Second, "how long this host counts as alive after it was last heard of")
 	newPeriod(f, &o.grace, "grace", 30*time.Second, "how long running tasks may go on after SIGTERM")
@@ -115,6 +119,9 @@ func newServe(env environment) *cobra.Command {
 		}
 		defer n.close()
 		if *check {
+			if _, err := os.Stat(o.plugins); err != nil {
+				n.logger.Warn("the plugin directory does not exist: make it, or name another with --plugins", "dir", o.plugins)
+			}
 			return printSettings(cmd, url)
 		}
 		if err := confined.begin(n); err != nil {
@@ -128,7 +135,10 @@ func newServe(env environment) *cobra.Command {
 // validate refuses values that cannot be. The packages behind would refuse most of them as well, but
 // do not know where a value comes from.
 func (o *hostOptions) validate(flags *pflag.FlagSet) error {
-	_, _, noAddress := net.SplitHostPort(o.http)
+	_, port, badAddress := net.SplitHostPort(o.http)
+	if badAddress == nil {
+		_, badAddress = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
+	}
 	badGlob := slices.ContainsFunc(o.queues, func(pattern string) bool {
 		pattern = strings.TrimPrefix(pattern, "!")
 		_, err := path.Match(pattern, "")
@@ -145,20 +155,34 @@ func (o *hostOptions) validate(flags *pflag.FlagSet) error {
 		{"tenants", twice, "use each name once"},
 		{"plugins", o.plugins == "", "use the path of a folder"},
 		{"queues", badGlob, "use names or globs like mail.*, with ! before those to exclude"},
-		{"concurrency", o.concurrency < 0 || o.concurrency > 10_000, "use 1 to 10000"},
-		{"lease", o.lease < time.Second, "use at least 1s"},
+		{"concurrency", o.concurrency < 0 || o.concurrency > 10_000, "use 1 to 10000, or 0 for 2 × cores, at least 4"},
+		{"lease", o.lease < time.Second || o.lease > time.Hour, "use 1s to 1h"},
 		{"max-queues", o.maxQueues < 1 || o.maxQueues > 1_000_000, "use 1 to 1000000"},
+		{"max-attempts", o.maxAttempts > 1_000_000, "use 1 to 1000000, or " + unlimited},
 		{"max-crashes", o.maxCrashes < 1, "use 1 or more"},
 		{"keep-tasks", o.keepTasks < 0, "use 1 or more, or 0 for all"},
 		{"poll", o.poll < 10*time.Millisecond, "use at least 10ms"},
-		{"http", noAddress != nil, "use HOST:PORT, with port 0 for a free one"},
+		{"http", badAddress != nil, "use HOST:PORT, with port 0 for a free one"},
 	}
 	for _, rule := range rules {
 		if flag := flags.Lookup(rule.name); rule.broken {
 			return usagef("%s %q: %s", origin(flag), flag.Value.String(), rule.allowed)
 		}
 	}
-	return nil
+	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
+		return wrongValue(flags.Lookup("secrets"), o.secrets, errors.New("is no folder that can be read: name the one that holds TENANT/NAME"))
+	}
+	return o.checkPlugins(flags)
+}
+
+// checkPlugins refuses what is no folder of plugins. One that is missing may be made later: the host waits for it.
+func (o *hostOptions) checkPlugins(flags *pflag.FlagSet) error {
+	_, err := os.ReadDir(o.plugins)
+	var wrong *fs.PathError
+	if errors.Is(err, fs.ErrNotExist) || !errors.As(err, &wrong) {
+		return nil
+	}
+	return wrongValue(flags.Lookup("plugins"), o.plugins, fmt.Errorf("%w: name a folder that this user may read", wrong.Err))
 }
 
 // config is what the settings mean to a host, but for what the machine and the program add.

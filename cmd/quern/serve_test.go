@@ -256,7 +256,7 @@ func TestServeRefused(t *testing.T) {
 		}
 		defer taken.Close()
 		r := newUser(t, queuetest.Shared(t).URL()).run("serve", "--plugins", plugins, "--http", taken.Addr().String())
-		want := `quern: http "` + taken.Addr().String() + `": bind: address already in use: choose another address with --http, such as 127.0.0.1:0 for a free port` + "\n"
+		want := `quern: --http "` + taken.Addr().String() + `": bind: address already in use: choose another address, such as 127.0.0.1:0 for a free port` + "\n"
 		if r.status != exitRefused || r.stderr != want {
 			t.Errorf("exit %d: %s", r.status, r.stderr)
 		}

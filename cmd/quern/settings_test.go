@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -93,6 +94,10 @@ func TestSettingsLayers(t *testing.T) {
 			args: []string{"--grace", "0s"},
 			want: map[string]string{"grace": "0s"},
 		},
+		"ConcurrencyOfTheMachine": {
+			args: []string{"--concurrency", "0"},
+			want: map[string]string{"concurrency": strconv.Itoa(slots())},
+		},
 		"Rung": {
 			file: "rung: copy\nidle-unload: 1h\n",
 			env:  map[string]string{"QUERN_RUNG": "new", "QUERN_IDLE_UNLOAD": "0s"},
@@ -128,12 +133,28 @@ func TestSettingsErrors(t *testing.T) {
 	tests := map[string]struct {
 		file string
 		env  map[string]string
+		args string
 		want string // FILE is the file's name
 	}{
 		"EnvDuration":   {env: map[string]string{"QUERN_LEASE": "ten"}, want: `QUERN_LEASE "ten": use a duration like 500ms, 10s, 1h30m or 7d`},
 		"EnvNumber":     {env: map[string]string{"QUERN_CONCURRENCY": "many"}, want: `QUERN_CONCURRENCY "many": use a whole number`},
-		"EnvRange":      {env: map[string]string{"QUERN_CONCURRENCY": "-1"}, want: `QUERN_CONCURRENCY "-1": use 1 to 10000`},
-		"EnvMemory":     {env: map[string]string{"QUERN_MEMORY": "0B"}, want: `QUERN_MEMORY "0B": use 1% to 100%, or a size like 512MiB or 8GiB`},
+		"EnvRange":      {env: map[string]string{"QUERN_CONCURRENCY": "-1"}, want: `QUERN_CONCURRENCY "-1": use 1 to 10000, or 0 for 2 × cores, at least 4`},
+		"Number":        {args: "--concurrency many", want: `--concurrency "many": use a whole number`},
+		"NoValue":       {args: "--concurrency", want: "--concurrency needs a value: see `quern serve --help`"},
+		"Port":          {args: "--http :99999", want: `--http ":99999": use HOST:PORT, with port 0 for a free one`},
+		"PortName":      {args: "--http :x", want: `--http ":x": use HOST:PORT, with port 0 for a free one`},
+		"PortBelow0":    {args: "--http :-1", want: `--http ":-1": use HOST:PORT, with port 0 for a free one`},
+		"LongLease":     {args: "--lease 2h", want: `--lease "2h0m0s": use 1s to 1h`},
+		"HugeMemory":    {args: "--memory 65TiB", want: `--memory "65TiB": use 1% to 100%, or a size like 512MiB or 8GiB, up to 64TiB`},
+		"HugeCompile":   {args: "--compile-memory 65TiB", want: `--compile-memory "65TiB": use a size of 64MiB to 64TiB, like 1GiB`},
+		"ManyAttempts":  {args: "--max-attempts 1000001", want: `--max-attempts "1000001": use 1 to 1000000, or unlimited`},
+		"Secrets":       {args: "--secrets none", want: `--secrets "none": is no folder that can be read: name the one that holds TENANT/NAME`},
+		"EnvNetworks":   {env: map[string]string{"QUERN_ALLOW_NETWORKS": "10.0.0.0"}, want: `QUERN_ALLOW_NETWORKS "10.0.0.0": use an address and its bits, such as 10.0.0.0/8`},
+		"Proxy":         {args: "--proxy proxy:3128", want: `--proxy: has no scheme that is known: begin its URL with http:// or https://`},
+		"ProxyURL":      {args: "--proxy ht%tp://", want: `--proxy: use a URL such as http://proxy.example.com:3128`},
+		"PluginsFile":   {args: "--plugins settings_test.go", want: `--plugins "settings_test.go": not a directory: name a folder that this user may read`},
+		"PluginsBelow":  {args: "--plugins settings_test.go/x", want: `--plugins "settings_test.go/x": not a directory: name a folder that this user may read`},
+		"EnvMemory":     {env: map[string]string{"QUERN_MEMORY": "0B"}, want: `QUERN_MEMORY "0B": use 1% to 100%, or a size like 512MiB or 8GiB, up to 64TiB`},
 		"EnvChoice":     {env: map[string]string{"QUERN_LOG_FORMAT": "xml"}, want: `QUERN_LOG_FORMAT "xml": use text or json`},
 		"EnvRung":       {env: map[string]string{"QUERN_RUNG": "fast"}, want: `QUERN_RUNG "fast": use auto, scan, pagemap, copy or new`},
 		"EnvTenants":    {env: map[string]string{"QUERN_TENANTS": "a,B_c"}, want: `QUERN_TENANTS "[a,B_c]": use 1 to 32 of a-z 0-9 and - for each, or such a word in braces`},
@@ -142,7 +163,7 @@ func TestSettingsErrors(t *testing.T) {
 		"EnvConfig":     {env: map[string]string{"QUERN_CONFIG": "none"}, want: `configuration "none": no such file or directory: name a YAML file with --config or QUERN_CONFIG, or none`},
 		"FileDuration":  {file: "lease: 10\n", want: `FILE: lease "10": use a duration like 500ms, 10s, 1h30m or 7d`},
 		"FileIdle":      {file: "idle-unload: never\n", want: `FILE: idle-unload "never": use a duration like 500ms, 10s, 1h30m or 7d`},
-		"FileCompile":   {file: "compile-memory: 1MiB\n", want: `FILE: compile-memory "1MiB": use a size of at least 64MiB, like 1GiB`},
+		"FileCompile":   {file: "compile-memory: 1MiB\n", want: `FILE: compile-memory "1MiB": use a size of 64MiB to 64TiB, like 1GiB`},
 		"EnvCompile":    {env: map[string]string{"QUERN_COMPILE_TIME": "10ms"}, want: `QUERN_COMPILE_TIME "10ms": use 1s to 30m`},
 		"FileLeast":     {file: "poll: 1ms\n", want: `FILE: poll "1ms": use at least 10ms`},
 		"FileList":      {file: "http: [a, b]\n", want: `FILE: http "[a b]": use one value`},
@@ -173,7 +194,7 @@ func TestSettingsErrors(t *testing.T) {
 			if tt.file != "" {
 				u.env["QUERN_CONFIG"] = write(t, filepath.Join(t.TempDir(), "quern.yaml"), tt.file)
 			}
-			r := u.run("serve", "--check")
+			r := u.run(append([]string{"serve", "--check"}, strings.Fields(tt.args)...)...)
 			got := strings.ReplaceAll(r.stderr, u.env["QUERN_CONFIG"], "FILE")
 			if tt.file == "" {
 				got = r.stderr
@@ -182,6 +203,15 @@ func TestSettingsErrors(t *testing.T) {
 				t.Errorf("exit %d: %s\nwant: quern: %s", r.status, got, tt.want)
 			}
 		})
+	}
+}
+
+// A plugin directory may be made later, which is said.
+func TestCheckWithoutPlugins(t *testing.T) {
+	t.Parallel()
+	r := newUser(t, "").run("serve", "--check", "--plugins", "none")
+	if r.status != exitDone || !strings.Contains(r.stderr, "the plugin directory does not exist: make it, or name another with --plugins: dir=none") {
+		t.Errorf("exit %d: %s", r.status, r.stderr)
 	}
 }
 
