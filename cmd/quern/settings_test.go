@@ -158,7 +158,7 @@ func TestSettingsErrors(t *testing.T) {
 		"EnvChoice":     {env: map[string]string{"QUERN_LOG_FORMAT": "xml"}, want: `QUERN_LOG_FORMAT "xml": use text or json`},
 		"EnvRung":       {env: map[string]string{"QUERN_RUNG": "fast"}, want: `QUERN_RUNG "fast": use auto, scan, pagemap, copy or new`},
 		"EnvTenants":    {env: map[string]string{"QUERN_TENANTS": "a,B_c"}, want: `QUERN_TENANTS "[a,B_c]": use 1 to 32 of a-z 0-9 and - for each, or such a word in braces`},
-		"EnvRedis":      {env: map[string]string{"QUERN_REDIS_URL": "localhost"}, want: `QUERN_REDIS_URL: Redis URL: it has no scheme that is known: begin it with redis://, rediss:// or unix://`},
+		"EnvRedis":      {env: map[string]string{"QUERN_REDIS_URL": "localhost"}, want: `QUERN_REDIS_URL: Redis URL: it has no scheme that is known: write redis://HOST:PORT/DB, or the same with rediss:// for TLS, or unix://PATH`},
 		"EnvRedisFile":  {env: map[string]string{"QUERN_REDIS_FILE": "none"}, want: `QUERN_REDIS_FILE: open none: no such file or directory: name a file that holds the URL of Redis`},
 		"EnvConfig":     {env: map[string]string{"QUERN_CONFIG": "none"}, want: `configuration "none": no such file or directory: name a YAML file with --config or QUERN_CONFIG, or none`},
 		"FileDuration":  {file: "lease: 10\n", want: `FILE: lease "10": use a duration like 500ms, 10s, 1h30m or 7d`},
@@ -185,7 +185,7 @@ func TestSettingsErrors(t *testing.T) {
 		"FileTenant":    {file: "tenant-redis: {blueque: 'redis://ada:s3cret@host/0'}\n", want: `FILE: tenant-redis "xxxxx": use a value, or a list where there may be several`},
 		"EnvTenantFile": {env: map[string]string{"QUERN_TENANT_REDIS_FILE": "blueque=none"}, want: `QUERN_TENANT_REDIS_FILE "blueque=none": open none: no such file or directory: name a file that holds the URL of Redis`},
 		"EnvFileTwice":  {env: map[string]string{"QUERN_TENANT_REDIS": "blueque=redis://a/0", "QUERN_TENANT_REDIS_FILE": "blueque=x"}, want: `QUERN_TENANT_REDIS_FILE "blueque=x": the tenant has a URL already: leave one of them out`},
-		"FilePassword":  {file: "redis: 'redis://ada:s3/cret@host/0'\n", want: `FILE: redis: Redis URL: it cannot be read: write redis://USER:PASSWORD@HOST:PORT/DB, and as %XX what is neither letter nor digit in user and password`},
+		"FilePassword":  {file: "redis: 'redis://ada:s3/cret@host/0'\n", want: `FILE: redis: Redis URL: it has a /, ? or # in its password or user: write redis://USER:PASSWORD@HOST:PORT/DB, and as %XX what is neither letter nor digit in user and password`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

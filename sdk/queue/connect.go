@@ -1,12 +1,15 @@
 package queue
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,28 +72,84 @@ const sentinelConnLife = 10 * time.Second
 // parseURL reads a URL of Redis. What it says of one that is damaged shows nothing of it: a password may stand
 // anywhere in it.
 func parseURL(rawURL string) (*url.URL, error) {
-	u, err := url.Parse(rawURL)
+	u, err := parse(rawURL)
+	known := err == nil && (u.Scheme == "redis" || u.Scheme == "rediss" || u.Scheme == "unix") && u.Opaque == ""
 	switch {
-	case err != nil, isSplit(u, rawURL):
-		return nil, fmt.Errorf("%w: Redis URL: it cannot be read: write redis://USER:PASSWORD@HOST:PORT/DB, "+
-			"and as %%XX what is neither letter nor digit in user and password", ErrInvalid)
-	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
-		return nil, fmt.Errorf("%w: Redis URL: it has no scheme that is known: begin it with redis://, rediss:// or unix://", ErrInvalid)
+	case err != nil && strings.Contains(rawURL, "://"), err == nil && isSplit(u, rawURL):
+		return nil, fmt.Errorf("%w: Redis URL: it %s: write redis://USER:PASSWORD@HOST:PORT/DB, "+
+			"and as %%XX what is neither letter nor digit in user and password", ErrInvalid, damage(rawURL, err))
+	case !known:
+		right := "redis://HOST:PORT/DB"
+		if address := bareAddress.FindStringSubmatch(rawURL); address != nil {
+			right = "redis://" + address[1] + cmp.Or(address[2], "/0")
+		} else if err == nil && u.Host != "" {
+			right = place(&url.URL{Scheme: "redis", Host: u.Host, Path: "/0"})
+		}
+		return nil, fmt.Errorf("%w: Redis URL: it has no scheme that is known: write %s, or the same with rediss:// for TLS, or unix://PATH", ErrInvalid, right)
+	case u.Scheme == "unix":
+		return u, nil
 	}
-	return u, nil
+	return u, checkAddress(u)
+}
+
+// parse is url.Parse, with an error also for parameters that Query would leave out, a part of a password perhaps.
+func parse(rawURL string) (*url.URL, error) {
+	u, err := url.Parse(rawURL)
+	if err == nil {
+		_, err = url.ParseQuery(u.RawQuery)
+	}
+	return u, err
+}
+
+// bareAddress is HOST:PORT or HOST:PORT/DB.
+var bareAddress = regexp.MustCompile(`^([A-Za-z0-9.-]+:[0-9]+)(/[0-9]+)?$`)
+
+// damage says why a URL cannot be read, without a piece of it.
+func damage(rawURL string, err error) string {
+	_, rest, _ := strings.Cut(rawURL, "://")
+	end := strings.IndexAny(rest, "/?#")
+	var escape url.EscapeError
+	switch {
+	case end >= 0 && strings.ContainsAny(rest[end:], "@#"):
+		return "has a /, ? or # in its password or user"
+	case strings.Contains(rawURL, " "):
+		return "has a space in it"
+	case errors.As(err, &escape):
+		return "has a % that begins no %XX"
+	case err != nil && strings.Contains(err.Error(), "invalid port"):
+		return "has a port that is no number"
+	case err != nil && strings.Contains(err.Error(), "missing ']'"):
+		return "has a [ without its ]"
+	}
+	return "cannot be read"
+}
+
+// checkAddress refuses what go-redis would try to reach, or would not say rightly what is wrong with.
+func checkAddress(u *url.URL) error {
+	wrong := func(text string) error { return fmt.Errorf("%w: Redis URL %s: %s", ErrInvalid, place(u), text) }
+	if strings.Contains(u.Hostname(), ":") && !strings.HasPrefix(u.Host, "[") {
+		return wrong("it has too many colons in its host: write redis://HOST:PORT/DB, and an IPv6 address in brackets")
+	}
+	if _, err := strconv.ParseUint(cmp.Or(u.Port(), "0"), 10, 16); err != nil {
+		return wrong("it has a port above 65535: write redis://HOST:PORT/DB")
+	}
+	if _, err := strconv.ParseUint(cmp.Or(strings.Trim(u.Path, "/"), "0"), 10, 31); err != nil {
+		return wrong("its database is no number from 0 on: write " + place(&url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, Path: "/0"}))
+	}
+	return nil
 }
 
 // isSplit tells whether a password may stand elsewhere than in its place, as one with a "/" or a "#" does that is not
 // written as %2F or %23.
 func isSplit(u *url.URL, rawURL string) bool {
 	return u.User == nil && strings.Contains(rawURL, "@") || strings.Contains(rawURL, "#") ||
-		u.Scheme != "unix" && strings.Contains(u.Opaque+u.EscapedPath()+u.RawQuery, "@")
+		strings.Contains(u.RawQuery, "@") || u.Scheme != "unix" && strings.Contains(u.Opaque+u.EscapedPath(), "@")
 }
 
 // Redact is a URL as people may see it, of Redis or of a proxy: every password in it is xxxxx, and so is all of one that
 // cannot be read.
 func Redact(rawURL string) string {
-	u, err := url.Parse(rawURL)
+	u, err := parse(rawURL)
 	if err != nil || isSplit(u, rawURL) || u.Opaque != "" || u.Scheme == "" {
 		return "xxxxx"
 	}
