@@ -71,8 +71,12 @@ func (c *claims) excess(p *plugin, queues []string) error {
 	if p.tenant == "" {
 		whose = "the plugins of every tenant"
 	}
-	return fmt.Errorf("it serves %d queues, with which %s would serve %d, more than the %d that the host gives them: "+
-		"serve fewer queues, or %s", len(queues), whose, others+len(queues), most.queues, most.remedy)
+	noun := "queues"
+	if len(queues) == 1 {
+		noun = "queue"
+	}
+	return fmt.Errorf("the plugin %q serves %d %s, with which %s would serve %d, more than the %d that the host gives them: "+
+		"serve fewer queues, or %s", p.name, len(queues), noun, whose, others+len(queues), most.queues, most.remedy)
 }
 
 func conflict(dir, queue string, owner *plugin) error {

@@ -64,7 +64,7 @@ func TestQueuesOfATenant(t *testing.T) {
 		write(t, dir+"/{blue}/a.yaml", []byte("queues: [a, b, c]"))
 		write(t, dir+"/common.yaml", []byte("queues: [d, e, f]"))
 	})
-	want := f.path("acme/b.yaml") + `: it serves 2 queues, with which the plugins of the tenant "acme" would serve 3, more than the 2 ` +
+	want := f.path("acme/b.yaml") + `: the plugin "b" serves 2 queues, with which the plugins of the tenant "acme" would serve 3, more than the 2 ` +
 		`that the host gives them: serve fewer queues, or raise max_queues of "acme" in /etc/quern/grants.yaml`
 	if status := f.awaitRefusal("acme", "b"); status.Error != want {
 		t.Errorf("got  %s\nwant %s", status.Error, want)
@@ -85,6 +85,9 @@ func TestQueuesOfATenant(t *testing.T) {
 	if got := f.runs("{blue}", "c"); got != output(3) {
 		t.Errorf("the last good one answers %q", got)
 	}
+
+	f.write("{blue}/z.wasm", guest(t, 5)) // it has no manifest to name
+	f.awaitRefusal("{blue}", "z", f.path("{blue}/z.wasm")+`: the plugin "z" serves 1 queue, with which the plugins of the tenant "{blue}" would serve 4`)
 
 	check(t, os.Remove(f.path("acme/a.wasm")))
 	check(t, os.Remove(f.path("acme/a.yaml")))

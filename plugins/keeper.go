@@ -221,7 +221,11 @@ func (k *keeper) step(ctx context.Context) {
 			continue
 		}
 		if err := rights.excess(p, p.queues()); err != nil && p.fresh {
-			k.refuse(p, identity{manifest: p.manifest.digest}, stamp{}, fmt.Errorf("%s: %w", p.path(k.cfg.Dir, manifestSuffix), err))
+			suffix := manifestSuffix
+			if p.manifest.digest == "" {
+				suffix = moduleSuffix
+			}
+			k.refuse(p, identity{manifest: p.manifest.digest}, stamp{}, fmt.Errorf("%s: %w", p.path(k.cfg.Dir, suffix), err))
 			continue
 		}
 		k.start(ctx, p)
