@@ -117,6 +117,21 @@ func TestHandlerStart(t *testing.T) {
 	}
 }
 
+// TestCommandStartSection: what goes wrong in a command's start section is said to be there.
+func TestCommandStartSection(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`unreachable`:   "trap: before its first task (start section): trap: unreachable (the program aborted or panicked)",
+		`(loop (br 0))`: "limit: before its first task (start section): cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest",
+	} {
+		module := load(t, runtimetest.BuildWAT(t, `(module (memory (export "memory") 1) (func $begin `+body+`) (start $begin) (func (export "_start")))`))
+		got := module.Run(t.Context(), Call{Pool: "pool", Limits: Limits{CPU: time.Millisecond}})
+		if text := fmt.Sprintf("%s: %s", got.Kind, got.Message); text != want {
+			t.Errorf("%s, want %s", text, want)
+		}
+	}
+}
+
 // counter is a handler that leaves traces in memory and a global, and tells of those that it finds.
 const counterBody = `
 	(global.set $count (i32.add (global.get $count) (i32.const 1)))

@@ -185,9 +185,14 @@ func noEntryPoint(o *wasm.Outline) Refusal {
 }
 
 // checkMemory finds what a module lacks that has no memory: it could hand no buffer to the functions of the host,
-// which take one for granted.
+// which take one for granted. The compiler knows no more than one.
 func checkMemory(o *wasm.Outline) []Refusal {
 	var found []Refusal
+	if n := len(o.Memories); n > 1 {
+		found = append(found, Refusal{
+			What: fmt.Sprintf("%d memories, where a plugin may have one", n), Where: "memory section", Remedy: "build it without multi-memory",
+		})
+	}
 	for _, module := range []string{wasi.ModuleName, abi.ModuleName} {
 		if len(o.Memories) == 0 && o.ImportsFrom(module) {
 			found = append(found, Refusal{

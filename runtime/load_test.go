@@ -149,6 +149,7 @@ func TestLoadRefusals(t *testing.T) {
 		{"damaged handler of env", append(handlerOf(t, `(import "my:host" "call" (func))`), 99, 0), "unknown import my:host.call (import section): " + onlyHandler + "; a damaged WebAssembly module: section 99 is unknown (unknown section at byte 80): " + again},
 
 		{"no memory", withoutMemory(), "no memory, which the functions of wasi_snapshot_preview1 read and write (memory section): declare a memory and export it as memory"},
+		{"two memories", twoMemories(), "2 memories, where a plugin may have one (memory section): build it without multi-memory"},
 		{"table bomb", tableBomb(), "a module that is too large to serve: 2000000 entries in tables, more than 1048576 (table section at byte 31): declare fewer or smaller tables"},
 		{"elements", elementsOutside(), "element segment 0 ends at entry 3 of table 0, which has 2 (element section): build it again"},
 		{"data", dataOutside(), "the module cannot be instantiated: data[0]: out of bounds memory access: build it again"},
@@ -211,6 +212,16 @@ func withoutMemory() []byte {
 		runtimetest.Section(runtimetest.ImportSection, runtimetest.Import(wasi.ModuleName, "sched_yield", runtimetest.FunctionKind, 1)),
 		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
 		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 1)),
+		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body()),
+	)
+}
+
+func twoMemories() []byte {
+	return runtimetest.Module(
+		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
+		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
+		runtimetest.Section(runtimetest.MemorySection, []byte{0, 1}, []byte{0, 1}),
+		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("memory", runtimetest.MemoryKind, 0), runtimetest.Export("_start", runtimetest.FunctionKind, 0)),
 		runtimetest.Section(runtimetest.CodeSection, runtimetest.Body()),
 	)
 }

@@ -118,7 +118,7 @@ func (p *pool) wait(ctx context.Context, c *Call, limits Limits, begun time.Time
 	case <-ctx.Done():
 		outcome = cancelledOutcome(context.Cause(ctx))
 	case <-late:
-		outcome = unbegun(limitOutcome(timeoutExceeded(limits.Timeout, c.Timeout > 0)))
+		outcome = unbegun(p.module.info.Kind, limitOutcome(timeoutExceeded(limits.Timeout, c.Timeout > 0)))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

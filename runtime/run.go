@@ -233,7 +233,7 @@ func (r *run) finish(err error) Outcome {
 	}
 	outcome := r.judge(err)
 	if r.stage == abi.Initializing {
-		outcome = unbegun(outcome)
+		outcome = unbegun(r.module.info.Kind, outcome)
 	}
 	if outcome.Kind == HostFault {
 		if words := []byte(outcome.Err.Error()); r.secrets.In(words) { // some may be the guest's
@@ -245,15 +245,19 @@ func (r *run) finish(err error) Outcome {
 	return outcome
 }
 
-// unbegun is the outcome of a run in which a handler did not come to its task.
-func unbegun(outcome Outcome) Outcome {
+// unbegun is the outcome of a run in which a plugin of that kind did not come to its task.
+func unbegun(kind Kind, outcome Outcome) Outcome {
 	switch outcome.Kind {
 	case Complete, Retry, Fatal:
 		outcome = Outcome{Kind: Failed, Code: outcome.Code, Message: fmt.Sprintf("the handler exited with status %d: let it return", outcome.Code)}
 	case Cancelled, HostFault:
 		return outcome
 	}
-	outcome.Message = "before its first task (_initialize): " + outcome.Message
+	where := initialize
+	if kind == Command {
+		where = "start section"
+	}
+	outcome.Message = "before its first task (" + where + "): " + outcome.Message
 	return outcome
 }
 

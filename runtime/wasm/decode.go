@@ -346,7 +346,7 @@ func tableMemory(l Limits) int64 {
 	return entry * int64(l.Min)
 }
 
-// memoryLimits reads the size of a memory. That there is one at most is left to the compiler.
+// memoryLimits reads the size of a memory. That there is one at most is left to who loads it.
 func (r *reader) memoryLimits() Limits {
 	l := r.limits()
 	if l.Min > validPages || l.Max > validPages {
