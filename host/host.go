@@ -60,7 +60,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	living, end := context.WithCancel(tasks)
 	defer end()
 	defer context.AfterFunc(ctx, h.drain)()
-	runner := &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, services: &h.config.Services}
+	runner := &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, services: &h.config.Services, missing: &missingSecrets{known: map[string]bool{}}}
 	workers := newWorkers(func(t *task) { runner.run(tasks, t) })
 	intake := &intake{scheduler: h.scheduler, metrics: h.metrics, workers: workers}
 

@@ -84,6 +84,39 @@ QUERN_HANDLER int32_t handle(void) {
 	}
 }
 
+// A secret whose file goes while the host runs is told once in its log, and again if it goes again.
+func TestAMissingSecretIsToldOnce(t *testing.T) {
+	t.Parallel()
+	secrets, tenant := t.TempDir(), queuetest.Tenant()
+	path := filepath.Join(secrets, tenant, "api_key")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{
+		tenants: []string{tenant},
+		Config:  Config{Services: Services{Secrets: secrets}},
+		guests: map[string][]byte{"asking": runtimetest.BuildCHandler(t, `
+#include "quern.h"
+QUERN_HANDLER int32_t handle(void) { return quern_secret_get("api_key", 7) < 0; }`)},
+		yaml: map[string]string{"asking": "capabilities: {secrets: [api_key]}"},
+	})
+	for told := range 2 {
+		if err := os.WriteFile(path, []byte("value"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n.wait(n.enqueue("asking", ""))
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			n.wait(n.enqueue("asking", ""))
+		}
+		if got := n.log.lines("a secret cannot be read"); got != told+1 {
+			t.Errorf("told %d times, want %d:\n%s", got, told+1, n.log)
+		}
+	}
+}
+
 // tellsAll is a handler that tells its secret in every way in which a task says anything, and ends as its input says.
 const tellsAll = `
 #include "quern.h"

@@ -57,6 +57,7 @@ type runner struct {
 	metrics   observer
 	retry     queue.Retry // the host's own policy
 	services  *Services
+	missing   *missingSecrets
 }
 
 // run runs one task from reserved to handed over. It never panics for what a guest does.
@@ -102,13 +103,17 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if !ok {
 		return runtime.Outcome{Kind: runtime.LimitExceeded, Limit: runtime.Limit{Name: "timeout", Value: "0s"}, Message: "its deadline is over"}
 	}
+	services := r.services.of(t)
+	if services.Secrets != nil {
+		services.Secrets = noticed{services.Secrets, t, r.missing}
+	}
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept,
 		Progress:      func(fraction float64, message string) { t.progress.set(fraction, message) },
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
 		Ending:   t.session.owner().ending,
-		Services: r.services.of(t),
+		Services: services,
 		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {
 			t.session.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/quern-project/quern/plugins"
@@ -25,6 +26,36 @@ func (v vault) Secret(ctx context.Context, name string) ([]byte, error) {
 	return within(ctx, func() ([]byte, error) { // the folder may be on another machine
 		return FindSecret(v.terms, v.dir, v.tenant, name)
 	})
+}
+
+// missingSecrets says in the log that a secret is missing: once, until it is there again.
+type missingSecrets struct {
+	mu    sync.Mutex
+	known map[string]bool // by tenant and name, as granted; guarded by mu
+}
+
+// noticed are the secrets of a task, with what is missing of them noted.
+type noticed struct {
+	service.Secrets
+	task    *task
+	missing *missingSecrets
+}
+
+// Secret implements service.Secrets.
+func (n noticed) Secret(ctx context.Context, name string) ([]byte, error) {
+	value, err := n.Secrets.Secret(ctx, name)
+	if errors.Is(err, service.ErrDenied) || ctx.Err() != nil {
+		return value, err
+	}
+	at, missing := n.task.served.tenant+"/"+name, err != nil
+	n.missing.mu.Lock()
+	defer n.missing.mu.Unlock()
+	if missing && !n.missing.known[at] {
+		n.task.session.logger.Warn("a secret cannot be read, tasks that ask for it go without", "tenant", n.task.served.tenant, "secret", name,
+			"plugin", n.task.version.Name, "error", err)
+	}
+	n.missing.known[at] = missing
+	return value, err
 }
 
 // FindSecret is a secret as a plugin on these terms gets it, errors being those of service.Secrets. What the host's grants
