@@ -180,7 +180,7 @@ func TestSettingsErrors(t *testing.T) {
 		"EnvTenant":     {env: map[string]string{"QUERN_TENANT_REDIS": "acme=redis://ada:s3cret@host/0"}, want: `QUERN_TENANT_REDIS "acme=redis://ada:xxxxx@host/0": the host serves no such tenant: write TENANT=URL, with one of blueque`},
 		"EnvNoTenant":   {env: map[string]string{"QUERN_TENANT_REDIS": "redis://ada:s3cret@host/0"}, want: `QUERN_TENANT_REDIS "xxxxx": the host serves no such tenant: write TENANT=URL, with one of blueque`},
 		"EnvTwice":      {env: map[string]string{"QUERN_TENANT_REDIS": "blueque=redis://a/0,blueque=redis://b/0"}, want: `QUERN_TENANT_REDIS "blueque=redis://b/0": the tenant has a URL already: leave one of them out`},
-		"EnvNoURL":      {env: map[string]string{"QUERN_TENANT_REDIS": "blueque="}, want: `Redis of tenant blueque: Redis URL: it has no scheme that is known: begin it with redis://, rediss:// or unix://`},
+		"EnvNoURL":      {env: map[string]string{"QUERN_TENANT_REDIS": "blueque="}, want: `Redis of tenant blueque: Redis URL: it has no scheme that is known: write redis://HOST:PORT/DB, or the same with rediss:// for TLS, or unix://PATH`},
 		"EnvComma":      {env: map[string]string{"QUERN_TENANT_REDIS": "blueque=redis://ada:s3cret,b=c@host/0"}, want: `QUERN_TENANT_REDIS "xxxxx": the host serves no such tenant`},
 		"FileTenant":    {file: "tenant-redis: {blueque: 'redis://ada:s3cret@host/0'}\n", want: `FILE: tenant-redis "xxxxx": use a value, or a list where there may be several`},
 		"EnvTenantFile": {env: map[string]string{"QUERN_TENANT_REDIS_FILE": "blueque=none"}, want: `QUERN_TENANT_REDIS_FILE "blueque=none": open none: no such file or directory: name a file that holds the URL of Redis`},

@@ -335,9 +335,16 @@ func host(t *testing.T, w *world) {
 	}
 	must[bool](t)(w.Queue("work").HasListener(ctx))
 	must[map[string][]string](t)(node.HeldAll(ctx, []string{"work"}))
-	must[[]string](t)(w.Cancelled(ctx, []string{first.Tasks[0].ID}))
 	must[[]byte](t)(w.Checkpoint(ctx, first.Tasks[0].ID))
 	must[bool](t)(node.TakeDuty(ctx, "due", time.Minute))
+	must[bool](t)(node.KeepDuty(ctx, "due", time.Minute))
+	for range 2 { // counted once, and read
+		must[map[string]Stats](t)(node.FleetStats(ctx, 10, []string{"work"}))
+	}
+	if _, _, err := node.Marks(ctx, []string{first.Tasks[0].ID}); err != nil {
+		t.Error(err)
+	}
+	must[[]string](t)(w.Unleased(ctx))
 	w.settle(t, node, "work", Settlement{Hold: first.Tasks[0].Hold(), Result: []byte("\xff")})
 	must[[]NodeInfo](t)(w.Nodes(ctx))
 	if err := w.Drain(ctx, node.ID()); err != nil {
