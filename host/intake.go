@@ -24,46 +24,51 @@ type intake struct {
 // Run reserves until ctx ends. It returns when the last reserve has come back; the workers are waited
 // for by who made them.
 func (in *intake) Run(ctx context.Context) {
+	var rounds sync.WaitGroup
+	defer rounds.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-in.scheduler.poke:
 		}
-		for ctx.Err() == nil && in.runOnce(ctx) {
+		for ctx.Err() == nil && in.runOnce(ctx, &rounds) {
 		}
 	}
 }
 
-// runOnce reserves once, and tells whether there was anything to reserve for.
-func (in *intake) runOnce(ctx context.Context) bool {
+// runOnce begins a round trip for each session that may reserve and has none on its way, and tells whether there was one.
+// A session whose Redis hangs keeps no other one waiting.
+func (in *intake) runOnce(ctx context.Context, rounds *sync.WaitGroup) bool {
 	grants := in.scheduler.pick()
 	bySession := make(map[*session][]*grant)
 	for _, g := range grants {
 		bySession[g.session] = append(bySession[g.session], g)
 	}
-	var round sync.WaitGroup
 	for s, list := range bySession {
-		if len(bySession) == 1 {
-			in.serve(ctx, s, list) // here, where the stack is large by now
+		if !s.underway.begin() {
+			for _, g := range list {
+				in.scheduler.putBack(g)
+			}
 			continue
 		}
-		round.Go(func() { in.serve(ctx, s, list) })
+		round := func() {
+			in.serve(ctx, s, list)
+			s.underway.reserved()
+			in.scheduler.wakeIntake()
+		}
+		if len(s.host.tenants) == 1 {
+			round() // here, where the stack is large by now
+		} else {
+			rounds.Go(round)
+		}
 	}
-	round.Wait()
 	return len(grants) > 0
 }
 
 // serve does what one session's grants ask for: first it compares the suspect queues. What it does
 // not come to, because ctx ended or Redis does not serve, it puts back.
 func (in *intake) serve(ctx context.Context, s *session, grants []*grant) {
-	if !s.underway.begin() {
-		for _, g := range grants {
-			in.scheduler.putBack(g)
-		}
-		return
-	}
-	defer s.underway.end()
 	var fresh []*grant
 	for _, g := range grants {
 		switch {

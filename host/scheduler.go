@@ -183,7 +183,7 @@ func (s *scheduler) free(now time.Time) (slots int, open, suspects []*served) {
 			continue
 		}
 		unsettled += q.unsettled
-		if !(q.ready || q.suspect) || !q.refused.over(now) || !q.session.available(now) {
+		if !(q.ready || q.suspect) || !q.refused.over(now) || !q.session.available(now) || q.session.underway.busy() {
 			continue
 		}
 		if !q.left {

@@ -2,33 +2,49 @@ package host
 
 import "sync"
 
-// underway counts the reserves and the tasks of a session that have begun and not ended.
+// underway counts what a session has begun and not ended: tasks, and one round trip of reserves at a time.
 type underway struct {
-	mu    sync.Mutex
-	count int // guarded by mu
+	mu        sync.Mutex
+	count     int  // guarded by mu
+	reserving bool // guarded by mu
 	// ended is made by close, and closed by whoever ends the last one; guarded by mu.
 	ended chan struct{}
 }
 
-// begin counts a reserve, unless it is closed.
+// begin begins a round of reserves, unless one is on its way, or none may begin any more.
 func (u *underway) begin() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.ended != nil {
+	if u.ended != nil || u.reserving {
 		return false
 	}
-	u.count++
+	u.count, u.reserving = u.count+1, true
 	return true
 }
 
-// add counts a task, which a reserve has brought that is counted still.
+// reserved is the end of a round of reserves.
+func (u *underway) reserved() {
+	u.mu.Lock()
+	u.reserving = false
+	u.mu.Unlock()
+	u.end()
+}
+
+// busy tells whether a round of reserves is on its way.
+func (u *underway) busy() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.reserving
+}
+
+// add counts a task, which a round of reserves has brought that has not ended.
 func (u *underway) add() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.count++
 }
 
-// end is the end of a reserve or a task.
+// end is the end of a task.
 func (u *underway) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
