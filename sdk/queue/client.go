@@ -28,6 +28,9 @@ type Config struct {
 	ReplicaTimeout time.Duration
 }
 
+// maxLease is the longest lease.
+const maxLease = time.Hour
+
 func (c Config) withDefaults() Config {
 	if c.Tenant == "" {
 		c.Tenant = DefaultTenant
@@ -42,7 +45,7 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if c.Lease < time.Second || c.Lease > time.Hour {
+	if c.Lease < time.Second || c.Lease > maxLease {
 		return fmt.Errorf("%w: lease %s: use 1s to 1h; so long nobody notices that a host has died", ErrInvalid, c.Lease)
 	}
 	if c.Replicas < 0 || c.ReplicaTimeout < time.Millisecond || c.ReplicaTimeout > time.Second {

@@ -104,7 +104,7 @@ func (n *Node) unregister(ctx context.Context, queues []string) error {
 // and start anew as another node.
 func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, err error) {
 	k, lease := n.client.keys, n.client.config.Lease
-	args := []any{n.client.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds())}
+	args := []any{n.client.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", durationText(lease)}
 	for field, text := range about {
 		args = append(args, field, text)
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Look is what the slow poll sees of one queue.
@@ -92,16 +90,15 @@ func (q *Queue) EnqueueDue(ctx context.Context) (int, error) {
 }
 
 // TakeDuty asks to be the one that does a fleet-wide duty now; it is given up by YieldDuty, or by
-// itself after ttl.
+// itself after ttl. One that would last longer than ttl is nobody's: see PROTOCOL.md, Clock.
 func (n *Node) TakeDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
-	err := n.client.rdb.SetArgs(ctx, n.client.keys.duty(name), n.id, redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
-	if isNil(err) {
-		return false, nil
-	}
+	taken, err := n.client.eval(ctx, call{
+		script: takeScript, keys: []string{n.client.keys.duty(name)}, args: []any{n.id, ttl.Milliseconds()},
+	})
 	if err != nil {
 		return false, fmt.Errorf("take duty %q: %w", name, err)
 	}
-	return true, nil
+	return asInt(taken) == 1, nil
 }
 
 // KeepDuty keeps a duty for another ttl, in whole seconds; false if it is not this node's any more.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -75,6 +76,65 @@ func (c *Client) Unleased(ctx context.Context) ([]string, error) {
 		delete(serves, id)
 	}
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(serves)), func(id string) bool { return !isQuernListener(id) }), nil
+}
+
+// FarLease is a lease that ends further ahead than it is long. Redis's clock was set back since it was renewed; a
+// listener that lives renews it by the clock of now. So if it is the same after Length, by a clock that nobody sets, its
+// listener is dead.
+type FarLease struct {
+	Listener string
+	Length   time.Duration
+	end      float64
+}
+
+// FarLeases lists the leases of the tenant that end further ahead than they are long, and than the client's own.
+func (c *Client) FarLeases(ctx context.Context) ([]FarLease, error) {
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ahead, err := c.rdb.ZRangeByScoreWithScores(ctx, c.keys.nodes(), &redis.ZRangeBy{
+		Min: "(" + seconds(now.Add(c.config.Lease)), Max: "+inf",
+	}).Result()
+	if err != nil || len(ahead) == 0 {
+		return nil, wrap("read leases", err)
+	}
+	lengths := make([]*redis.StringCmd, len(ahead))
+	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, z := range ahead {
+			id, _ := z.Member.(string)
+			lengths[i] = p.HGet(ctx, c.keys.node(id), "lease")
+		}
+		return nil
+	})
+	if err = passReplies(err); err != nil && !isNil(err) {
+		return nil, fmt.Errorf("read lengths of leases: %w", err)
+	}
+	var far []FarLease
+	for i, z := range ahead {
+		lease := FarLease{Length: secondsDuration(lengths[i].Val()), end: z.Score}
+		if lease.Length <= 0 || lease.Length > maxLease {
+			lease.Length = maxLease // it did not say
+		}
+		if z.Score > float64(now.Add(lease.Length).UnixMicro())/1e6 {
+			lease.Listener, _ = z.Member.(string)
+			far = append(far, lease)
+		}
+	}
+	return far, nil
+}
+
+// Condemn ends a far lease that the caller has seen stand still for its length, while it renewed its own: Dead lists
+// the listener then. false if it was renewed meanwhile.
+func (c *Client) Condemn(ctx context.Context, far FarLease) (bool, error) {
+	answer, err := c.eval(ctx, call{
+		script: condemnScript, keys: []string{c.keys.nodes()},
+		args: []any{c.clock, far.Listener, strconv.FormatFloat(far.end, 'f', -1, 64), far.Length.Seconds()},
+	})
+	if err != nil {
+		return false, fmt.Errorf("condemn %s: %w", far.Listener, err)
+	}
+	return answer == "ok", nil
 }
 
 // now is the time by which the scripts work.

@@ -42,6 +42,7 @@ var (
 	retryScript      = newScript("retry")
 	settleScript     = newScript("batch", "settle")
 	startScript      = newScript("start")
+	takeScript       = newScript("take")
 	unregisterScript = newScript("unregister")
 	yieldScript      = newScript("yield")
 
@@ -49,7 +50,7 @@ var (
 		adoptScript, cancelScript, checkpointScript, condemnScript, deleteScript, drainScript, dueScript,
 		enqueueScript, expireScript, joinScript, logScript, lookScript, pollScript, progressScript, purgeScript,
 		reclaimScript, recountScript, registerScript, releaseScript, renewScript, reserveScript, retireScript, retryScript,
-		settleScript, startScript, unregisterScript, yieldScript,
+		settleScript, startScript, takeScript, unregisterScript, yieldScript,
 	}
 )
 

@@ -34,6 +34,13 @@ local function announce(channel)
   redis.pcall('PUBLISH', channel, '')
 end
 
+-- duty(key, listener, ms): takes a duty for that long if nobody has it: false, or Redis's answer. One that lasts
+-- longer than it may is nobody's: Redis's clock was set back.
+local function duty(key, listener, ms)
+  local left = redis.call('PTTL', key)
+  return (left < 0 or left > ms) and redis.pcall('SET', key, listener, 'PX', ms)
+end
+
 -- holder(key, listener, run): whether the hash says that the listener's run holds the task:
 -- 'held', 'done' (this very run settled it before), 'lost' or 'gone'. The caller then proves the
 -- list with LREM or LPOS. The run is "RUN@CREATED", for an ID may be enqueued anew and then begins with

@@ -39,7 +39,7 @@ if ARGV[11] ~= '' then
   end
   wanted = math.min(wanted, free())
   -- Does all that is counted run? Every 5 seconds somebody who has to wait looks.
-  local may = wanted < 1 and redis.pcall('SET', DUTY_ .. 'started_' .. queue, listener, 'NX', 'EX', 5)
+  local may = wanted < 1 and duty(DUTY_ .. 'started_' .. queue, listener, 5000)
   if may and not may.err then
     local queues = {}
     for name in string.gmatch(ARGV[12], '%S+') do queues[#queues + 1] = name end
