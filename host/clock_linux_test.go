@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -16,8 +17,9 @@ func TestClocksAreApart(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"hosts behind": 5 * time.Minute, "hosts ahead": -5 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			server, _ := queuetest.StartAhead(t, ahead)
 			common := settings{
-				server: queuetest.StartAhead(t, ahead), lease: time.Second, tenants: []string{queuetest.Tenant()},
+				server: server, lease: time.Second, tenants: []string{queuetest.Tenant()},
 				guests: map[string][]byte{"sleep": runtimetest.Sleep(t), "exit": runtimetest.Exit(t)},
 				yaml:   map[string]string{"exit": "retry: {max_attempts: 2, base: 500ms, min: 500ms, jitter: false}"},
 			}
@@ -56,5 +58,69 @@ func TestClocksAreApart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Redis's clock is set back by an hour: the tasks of a host that died before that run elsewhere soon, also if the host
+// that finds them begins after it, and hosts that live stay who they are.
+func TestDeadHostWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	server, clock := queuetest.StartAhead(t, 0)
+	common := settings{
+		server: server, lease: time.Second, tenants: []string{queuetest.Tenant()}, guests: map[string][]byte{"echo": runtimetest.Echo(t)},
+		idle: true,
+	}
+	a := start(t, common)
+	dead := a.clientWith(time.Second).Node()
+	if err := errors.Join(dead.Join(a.ctx), dead.Register(a.ctx, "echo")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dead.Renew(a.ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	id := a.enqueue("echo", "x")
+	if batch := dead.Reserve(a.ctx, []queue.Want{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
+		t.Fatalf("%+v", batch)
+	}
+	duty := a.tenant + "_duty_reclaim" // of one that died with it
+	if err := a.rdb.Set(a.ctx, duty, dead.ID(), time.Second).Err(); err != nil {
+		t.Fatal(err)
+	}
+	clock.Set(t, -time.Hour)
+	if left := a.rdb.PTTL(a.ctx, duty).Val(); left < 50*time.Minute {
+		t.Fatalf("the duty lives for %s: the clock was not set back", left)
+	}
+	a.run()
+	b := start(t, common)
+	b.run()
+	if task := a.wait(id); task.Status != queue.Complete || task.Run != 2 || task.Crashes != 1 {
+		t.Errorf("task is %s after run %d and %d crashes", task.Status, task.Run, task.Crashes)
+	}
+	for _, n := range []*node{a, b} {
+		if n.log.lines("lease lost") != 0 {
+			t.Error("a host that lives was taken for dead")
+		}
+	}
+	if a.log.lines("did not renew its lease since the clock of redis was set back")+b.log.lines("did not renew its lease since the clock of redis was set back") != 1 {
+		t.Error("no host's log tells why, or both do")
+	}
+}
+
+// Redis's clock is set forward by an hour between the start of a host and its first look for dead ones: a listener
+// that had no time yet to renew its lease is not taken for dead.
+func TestClockIsSetForwardBeforeTheFirstLook(t *testing.T) {
+	t.Parallel()
+	server, clock := queuetest.StartAhead(t, 0)
+	n := start(t, settings{server: server, lease: 3 * time.Second, guests: map[string][]byte{"echo": runtimetest.Echo(t)}, idle: true})
+	live := n.clientWith(time.Minute).Node()
+	if err := live.Join(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.run()
+	n.serving("echo")
+	clock.Set(t, time.Hour)
+	n.eventually("the host sees the jump", func() bool { return n.log.has("the clock of redis was set") })
+	if _, err := live.Renew(n.ctx, nil); err != nil {
+		t.Error(err)
 	}
 }

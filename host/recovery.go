@@ -21,6 +21,7 @@ type recovery struct {
 	poke chan struct{}
 
 	clock clockWatch
+	far   farLeases
 }
 
 // clockWatch compares Redis's clock with this host's, which never jumps while the host runs.
@@ -34,6 +35,33 @@ func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
 	return !last.host.IsZero() && (redis.Sub(last.redis)-host.Sub(last.host)).Abs() > bound
 }
 
+// farLeases are leases of before Redis's clock was set back, by when this host has seen them first.
+type farLeases map[queue.FarLease]time.Time
+
+// over takes what is far now and picks those that have stood still for their length while this host could renew its own
+// lease, which it can since a moment. wait is how long the first of the others has to go; 0 if there is none.
+func (f *farLeases) over(far []queue.FarLease, since, now time.Time) (over []queue.FarLease, wait time.Duration) {
+	seen := make(farLeases, len(far))
+	for _, lease := range far {
+		first, known := (*f)[lease]
+		if !known {
+			first = now
+		}
+		if first.Before(since) {
+			first = since
+		}
+		seen[lease] = first
+		left := lease.Length - now.Sub(first)
+		if left <= 0 {
+			over = append(over, lease)
+		} else if wait == 0 || left < wait {
+			wait = left
+		}
+	}
+	*f = seen
+	return over, wait
+}
+
 func newRecovery(s *session) *recovery { return &recovery{session: s, poke: make(chan struct{}, 1)} }
 
 // lookSlack is how long after the end of a lease the look for dead listeners comes: the clocks of Redis
@@ -42,6 +70,15 @@ const lookSlack = 20 * time.Millisecond
 
 // unleasedLeases is after how many leases the fleet looks again for listeners that have none.
 const unleasedLeases = 6
+
+// begin notes how far Redis's clock is from this host's when the session joins, to know a jump from then on.
+func (r *recovery) begin(ctx context.Context) error {
+	clock, err := r.session.client.Clock(ctx)
+	if err == nil {
+		r.clock = clockWatch{clock, time.Now()}
+	}
+	return err
+}
 
 // leaseEnds says when the first lease of the tenant ends, while Redis's clock shows clock.
 func (r *recovery) leaseEnds(end, clock time.Time) { r.lookIn(max(0, end.Sub(clock)) + lookSlack) }
@@ -133,6 +170,9 @@ func (r *recovery) runOnce(ctx context.Context) error {
 		s.steady.broken()
 		return nil
 	}
+	if err := r.condemn(ctx); err != nil {
+		return err
+	}
 	if err := r.runDead(ctx); err != nil {
 		return err
 	}
@@ -188,6 +228,30 @@ func (r *recovery) reclaimAll(ctx context.Context, dead []string) (err error) {
 		}
 	}
 	return err
+}
+
+// condemn ends the leases of before Redis's clock was set back that nobody renews.
+func (r *recovery) condemn(ctx context.Context) error {
+	s := r.session
+	far, err := s.client.FarLeases(ctx)
+	if err != nil {
+		return err
+	}
+	since, _ := s.steady.from()
+	over, wait := r.far.over(far, since.Add(-s.lease), time.Now())
+	if wait > 0 {
+		r.lookIn(wait + lookSlack)
+	}
+	for _, lease := range over {
+		ended, err := s.client.Condemn(ctx, lease)
+		if err != nil {
+			return err
+		}
+		if ended {
+			s.logger.Warn("a listener did not renew its lease since the clock of redis was set back: taking it for dead", "dead", lease.Listener)
+		}
+	}
+	return nil
 }
 
 func (r *recovery) reclaim(ctx context.Context, listener string) error {

@@ -112,6 +112,9 @@ func (s *session) join(ctx context.Context) error {
 	return persist(ctx, func() error {
 		err := s.client.Prepare(ctx)
 		if err == nil {
+			err = s.recovery.begin(ctx)
+		}
+		if err == nil {
 			err = s.node.Join(ctx)
 		}
 		switch {

@@ -2,6 +2,8 @@ package queuetest
 
 import (
 	_ "embed"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,11 +16,29 @@ import (
 //go:embed clock.c.txt
 var clockSource []byte
 
-// StartAhead runs a redis-server whose clock is ahead of this machine's, or behind it: a small library
-// before its others tells it another time. It needs a C compiler.
-func StartAhead(t testing.TB, ahead time.Duration, options ...string) *Server {
+// Clock is that of a server which StartAhead runs.
+type Clock struct{ file string }
+
+// Set puts the clock ahead of this machine's, or behind it, by whole seconds.
+func (c *Clock) Set(t testing.TB, ahead time.Duration) {
+	t.Helper()
+	file, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE, 0o600) // the server has it mapped: it is never cut
+	if err == nil {
+		_, err = file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(int64(ahead.Seconds()))), 0)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// StartAhead runs a redis-server whose clock is ahead of this machine's, or behind it, and may be set: a small
+// library before its others tells it another time. It needs a C compiler.
+func StartAhead(t testing.TB, ahead time.Duration, options ...string) (*Server, *Clock) {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "clock.so")
+	clock := &Clock{file: filepath.Join(filepath.Dir(library), "ahead")}
+	clock.Set(t, ahead)
 	var err error
 	for _, compiler := range []string{"cc", "gcc", "clang", "clang-14"} {
 		var path string
@@ -34,13 +54,13 @@ func StartAhead(t testing.TB, ahead time.Duration, options ...string) *Server {
 			linker = "-fuse-ld=lld" // the one that comes with it: there may be no other
 		}
 		build := exec.CommandContext(t.Context(), path, linker, "-shared", "-fPIC", "-nostdlib",
-			fmt.Sprintf("-DAHEAD=%d", int64(ahead.Seconds())), "-o", library, source)
+			fmt.Sprintf("-DFILE=%q", clock.file), "-o", library, source)
 		var said []byte
 		if said, err = build.CombinedOutput(); err == nil {
-			return startWith(t, library, options)
+			return startWith(t, library, options), clock
 		}
 		err = fmt.Errorf("%s: %w\n%s", build, err, said)
 	}
 	t.Fatalf("a Redis with another clock needs a C compiler (apt-get install gcc): %v", err)
-	return nil
+	return nil, nil
 }
