@@ -17,7 +17,7 @@
 // one begins under a new ID (tenant.go).
 //
 // Beside a session's tasks run its duties: it renews the lease (lease.go), reclaims from listeners that
-// are dead (recovery.go), moves what is due or has expired (due.go), stops what somebody cancels
+// are dead (recovery.go), moves what is due or has expired (mover.go), stops what somebody cancels
 // (control.go), sends logs and progress (log.go, progress.go), and keeps house (housekeeping.go).
 //
 // The scheduler is the only place that knows all queues, slots and memory. It grants slots to the

@@ -216,29 +216,25 @@ func (q *Queue) purge(ctx context.Context, status Status, keep string, options P
 // bounds the age of tasks that name none themselves (0: none), and dead is the queue of their dead
 // letters ("": none). A host does it by itself, as its plugin's manifest says.
 func (q *Queue) Expire(ctx context.Context, maxAge time.Duration, dead string) (int, error) {
+	return allBlocks(q.client.clock, func(clock string) (Block, error) { return q.expire(ctx, clock, maxAge, dead) })
+}
+
+// ExpireBlock is one block of Expire, for who has other queues that must not wait.
+func (q *Queue) ExpireBlock(ctx context.Context, maxAge time.Duration, dead string) (Block, error) {
+	return q.expire(ctx, q.client.clock, maxAge, dead)
+}
+
+func (q *Queue) expire(ctx context.Context, clock string, maxAge time.Duration, dead string) (Block, error) {
 	if err := ValidQueue(q.name); err != nil {
-		return 0, err
+		return Block{}, err
 	}
-	clock, total := q.client.clock, 0
-	for {
-		value, err := q.client.eval(ctx, call{
-			script: expireScript,
-			keys:   []string{q.client.keys.expiry(q.name)},
-			args:   []any{clock, q.name, expiryTasks, optional(maxAge > 0, durationText(maxAge)), dead},
-		})
-		answer := asList(value)
-		if err == nil && len(answer) < 3 {
-			err = errors.New("unexpected answer of a script")
-		}
-		if err != nil {
-			return total, fmt.Errorf("expire tasks of %q: %w", q.name, err)
-		}
-		total += int(asInt(answer[0]))
-		if asInt(answer[1]) == 0 {
-			return total, nil
-		}
-		clock = asString(answer[2])
-	}
+	value, err := q.client.eval(ctx, call{
+		script: expireScript,
+		keys:   []string{q.client.keys.expiry(q.name)},
+		args:   []any{clock, q.name, expiryTasks, optional(maxAge > 0, durationText(maxAge)), dead},
+	})
+	block, err := newBlock(value, err)
+	return block, wrap(fmt.Sprintf("expire tasks of %q", q.name), err)
 }
 
 // expiryTasks is how many tasks one block expires: each may have to be searched for, and need a dead letter.

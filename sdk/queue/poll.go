@@ -63,30 +63,63 @@ func (c *Client) Poll(ctx context.Context, queues []string) (Poll, error) {
 // of 350, and returns how many. It may run beside others, Blueque's own included. A host does it
 // by itself; a program calls it only where no host runs.
 func (q *Queue) EnqueueDue(ctx context.Context) (int, error) {
-	if err := ValidQueue(q.name); err != nil {
-		return 0, err
-	}
-	k := q.client.keys
-	clock, total := q.client.clock, 0
+	return allBlocks(q.client.clock, func(clock string) (Block, error) { return q.enqueueDue(ctx, clock) })
+}
+
+// EnqueueDueBlock is one block of EnqueueDue, for who has other queues that must not wait.
+func (q *Queue) EnqueueDueBlock(ctx context.Context) (Block, error) {
+	return q.enqueueDue(ctx, q.client.clock)
+}
+
+// Block is what one block of EnqueueDue or Expire did.
+type Block struct {
+	// Tasks is how many it moved.
+	Tasks int
+	// More says that there may be more to do now.
+	More bool
+	// Clock is Redis's time of the block, and Next when the next task of the queue is due, or expires; zero if there is none.
+	Clock, Next time.Time
+	clock       string
+}
+
+// allBlocks moves one block after the other until there is no more to do, by the clock of the first one: what comes
+// meanwhile is the next call's.
+func allBlocks(clock string, move func(clock string) (Block, error)) (total int, err error) {
 	for {
-		value, err := q.client.eval(ctx, call{
-			script: dueScript,
-			keys:   []string{k.scheduled(q.name)},
-			args:   []any{clock, q.name, dueTasks},
-		})
-		answer := asList(value)
-		if err == nil && len(answer) < 4 {
-			err = errors.New("unexpected answer of a script")
+		block, err := move(clock)
+		total += block.Tasks
+		if err != nil || !block.More {
+			return total, err
 		}
-		if err != nil {
-			return total, fmt.Errorf("enqueue due tasks of %q: %w", q.name, err)
-		}
-		total += int(asInt(answer[1]))
-		if asInt(answer[0]) < dueTasks {
-			return total, nil
-		}
-		clock = asString(answer[2]) // of the first block: what falls due meanwhile is the next call's
+		clock = block.clock
 	}
+}
+
+func (q *Queue) enqueueDue(ctx context.Context, clock string) (Block, error) {
+	if err := ValidQueue(q.name); err != nil {
+		return Block{}, err
+	}
+	value, err := q.client.eval(ctx, call{
+		script: dueScript,
+		keys:   []string{q.client.keys.scheduled(q.name)},
+		args:   []any{clock, q.name, dueTasks},
+	})
+	block, err := newBlock(value, err)
+	return block, wrap(fmt.Sprintf("enqueue due tasks of %q", q.name), err)
+}
+
+func newBlock(value any, err error) (Block, error) {
+	answer := asList(value)
+	if err == nil && len(answer) < 4 {
+		err = errors.New("unexpected answer of a script")
+	}
+	if err != nil {
+		return Block{}, err
+	}
+	clock := asString(answer[2])
+	return Block{
+		Tasks: int(asInt(answer[0])), More: asInt(answer[1]) == 1, Clock: parseSeconds(clock), Next: parseETA(asString(answer[3])), clock: clock,
+	}, nil
 }
 
 // TakeDuty asks to be the one that does a fleet-wide duty now; it is given up by YieldDuty, or by

@@ -3,7 +3,7 @@
 -- missing, finished or already taken is dropped.
 -- KEYS    1 scheduled
 -- ARGV    1 clock override (the clock of the first block, so that the blocks end)  2 queue  3 most tasks
--- RETURNS {entries taken out, tasks moved, clock, earliest eta left or ""}
+-- RETURNS {tasks moved, 1 if there may be more to do, clock, earliest eta left or ""}
 local queue = ARGV[2]
 local bad = mistyped(KEYS[1], 'zset', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
 if bad then return bad end
@@ -24,4 +24,4 @@ for _, id in ipairs(ids) do
   redis.call('ZREM', KEYS[1], id)
 end
 if moved > 0 then announce(CHANNEL_ .. queue) end
-return { #ids, moved, clock, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' }
+return { moved, #ids == tonumber(ARGV[3]) and 1 or 0, clock, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' }
