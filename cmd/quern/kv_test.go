@@ -72,3 +72,33 @@ func TestKVQuota(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// Handlers that wait for their key-value store, on as many connections as it may have, keep no other task from being
+// reserved and settled.
+func TestSlowKVIsNobodyElsesConcern(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	proxy := queuetest.NewProxy(t, queuetest.Shared(t))
+	u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant})
+	host := u.with(map[string]string{"QUERN_REDIS_URL": proxy.URL() + "?pool_size=2&read_timeout=1h&pool_timeout=1h"})
+	plugins := folder(t, map[string][]byte{"echo": runtimetest.Echo(t), "counter": runtimetest.C.BuildHandler(t, `#include "quern.h"
+QUERN_HANDLER int32_t handle(void) {
+	int64_t sum;
+	return quern_kv_increment("slow", 4, "n", 1, 1, &sum);
+}
+`)})
+	write(t, filepath.Join(plugins, "counter.yaml"), "capabilities: {kv: [{bucket: slow, access: rw}]}\n")
+	host.host(plugins, "--concurrency", "4")
+	proxy.HoldReplies(tenant + "_kv_slow")
+	for range 2 {
+		u.must("enqueue", "counter")
+	}
+	eventually(t, "two handlers wait for their store", func() bool { return proxy.Held() == 2 })
+	for range 10 {
+		if r := u.run("enqueue", "echo", "hello", "--wait", "--wait-timeout", "20s"); r.stdout != "hello" {
+			t.Fatalf("exit %d, %q: %s", r.status, r.stdout, r.stderr)
+		}
+	}
+	proxy.Pass()
+	eventually(t, "they are done", func() bool { return strings.Contains(u.must("kv", "get", "slow", "n"), "2") })
+}

@@ -167,7 +167,9 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 	if err != nil {
 		return err
 	}
-	pools := make(map[string]redis.UniversalClient)
+	// By URL. The key-value stores of handlers have connections of their own, so that their slow calls keep no task from
+	// being reserved or settled.
+	pools, values := make(map[string]redis.UniversalClient), make(map[string]redis.UniversalClient)
 	for _, tenant := range n.options.tenants {
 		url, own := urls[tenant]
 		if !own {
@@ -183,6 +185,10 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 				return wrongRedis(cmd, err)
 			}
 			n.closers = append(n.closers, func() { _ = pools[url].Close() })
+			if values[url], err = queue.Connect(url); err != nil {
+				return wrongRedis(cmd, err)
+			}
+			n.closers = append(n.closers, func() { _ = values[url].Close() })
 		}
 		client, err := queue.NewFromRedis(pools[url], queue.Config{Tenant: tenant, Lease: n.options.lease})
 		if err != nil {
@@ -193,7 +199,7 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 		if fresh {
 			n.firsts = append(n.firsts, client)
 		}
-		n.stores[tenant] = kv.New(pools[url], tenant)
+		n.stores[tenant] = kv.New(values[url], tenant)
 	}
 	return nil
 }

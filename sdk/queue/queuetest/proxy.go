@@ -20,6 +20,7 @@ type Proxy struct {
 	text  []byte // what a request holds whose reply is cut
 	cuts  int    // how many replies are still to be cut; -1: all
 	done  int    // how many were
+	holds []byte // what a request holds whose reply is kept back; nil: none is
 	links map[*link]struct{}
 }
 
@@ -37,6 +38,7 @@ type link struct {
 	client, server net.Conn
 	seen           []byte // the end of the request so far, should the text be split; guarded by Proxy.mu
 	cut            bool   // the next reply is to be; guarded by Proxy.mu
+	held           bool   // the next reply is; guarded by Proxy.mu
 }
 
 // seenBytes is the longest text that is found although it is split.
@@ -86,6 +88,26 @@ func (p *Proxy) CutReplies(n int, text string) {
 	p.cuts, p.text = n, []byte(text)
 }
 
+// HoldReplies keeps back the replies of requests that contain text until Pass, as if the server took long for them.
+// Other connections go on.
+func (p *Proxy) HoldReplies(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds = []byte(text)
+}
+
+// Held is how many connections wait for a reply that is kept back.
+func (p *Proxy) Held() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if l.held {
+			n++
+		}
+	}
+	return n
+}
+
 // Cuts is how many replies were cut so far.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
@@ -98,7 +120,10 @@ func (p *Proxy) change(mode proxyMode) {
 	defer p.mu.Unlock()
 	p.mode = mode
 	if mode == passing {
-		p.cuts = 0
+		p.cuts, p.holds = 0, nil
+		for l := range p.links {
+			l.held = false
+		}
 	}
 	if mode == refusing || mode == closed {
 		for l := range p.links {
@@ -178,6 +203,7 @@ func (p *Proxy) request(l *link, chunk []byte) bool {
 		l.cut = true
 		p.cuts = max(-1, p.cuts-1)
 	}
+	l.held = l.held || p.holds != nil && bytes.Contains(l.seen, p.holds)
 	l.seen = append([]byte(nil), l.seen[max(0, len(l.seen)-seenBytes):]...)
 	return p.mode == passing
 }
@@ -186,7 +212,9 @@ func (p *Proxy) request(l *link, chunk []byte) bool {
 func (p *Proxy) reply(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waitUnblocked()
+	for p.mode == blocking || p.mode == passing && l.held {
+		p.moved.Wait()
+	}
 	if l.cut {
 		p.done++
 	}
