@@ -88,6 +88,16 @@ func (h *health) refused(r refusal, err error) {
 	}
 }
 
+// unburied books that tasks of a queue, or of any with "", failed and have no dead letters; no why: they have.
+func (h *health) unburied(op, name, why string) {
+	if why == "" {
+		return
+	}
+	h.metrics.redisError(op)
+	h.logger.Error("a task failed, and its dead letter cannot be written: rename or delete the key, then use `quern task retry`; `quern task show` has a dead error",
+		"op", op, "queue", name, "error", why)
+}
+
 // succeeded ends the trouble with an op, and the refusal of a queue. Trouble with other ops may go
 // on: a Redis that is full renews a lease, but refuses to reserve.
 func (h *health) succeeded(op, name string) {

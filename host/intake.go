@@ -108,6 +108,7 @@ func (in *intake) reserve(ctx context.Context, s *session, grants []*grant) {
 		}
 		s.succeeded(opReserve, wants[i].Queue)
 		s.quarantine(&wants[i], batch.Quarantined)
+		s.unburied(opReserve, wants[i].Queue, batch.DeadError)
 		if !batch.NextETA.IsZero() {
 			s.due.at(batch.NextETA, batch.Clock)
 		}

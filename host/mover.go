@@ -161,6 +161,7 @@ func (m *mover) block(name string, move func(*queue.Queue) (queue.Block, error))
 		s.logger.Debug("tasks are due, or have expired", "queue", name, "tasks", block.Tasks)
 		s.scheduler.wake(place{s.tenant, name}) // who may not publish is told nothing
 	}
+	s.unburied(opDue, name, block.DeadError)
 	if !block.More && !block.Next.IsZero() {
 		m.next(block.Next, block.Clock)
 	}

@@ -261,6 +261,7 @@ func (r *recovery) reclaim(ctx context.Context, listener string) error {
 	}
 	got, err := s.client.Reclaim(ctx, listener, s.host.config.MaxCrashes)
 	s.metrics.reclaimed(s.tenant, got)
+	s.unburied(opReclaim, "", got.DeadError)
 	if got.Sum() > 0 || err == nil {
 		s.logger.Warn("reclaimed from a listener that is dead", "dead", listener, "returned", got.Returned,
 			"rescheduled", got.Scheduled, "failed", got.Failed, "dropped", got.Dropped)

@@ -97,6 +97,24 @@ func TestDeadLetter(t *testing.T) {
 	}
 }
 
+// A dead letter whose queue has a key of another type is told of, and the task that failed says why it has none.
+func TestDeadLetterThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}, yaml: map[string]string{"exit": "dead: morgue"}})
+	damaged := n.tenant + "_pending_tasks_morgue"
+	n.rdb.Set(n.ctx, damaged, "x", 0)
+	failed := n.wait(n.enqueue("exit", "1 broken\n"))
+	if failed.Status != queue.Failed || !strings.Contains(failed.DeadError, damaged) {
+		t.Errorf("task is %s, dead error %q", failed.Status, failed.DeadError)
+	}
+	n.eventually("the host tells", func() bool {
+		return n.log.has("[ERROR]", "its dead letter cannot be written", "op=settle", "queue=exit", failed.ID, damaged+" is a string")
+	})
+	n.eventually("it is counted as failed", func() bool {
+		return n.metric("quern_tasks_total", "queue", "exit", "outcome", "failed") == 1 && n.metric("quern_redis_errors_total", "op", "settle") == 1
+	})
+}
+
 func TestDeadlineAndTimeoutOfATask(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{guests: map[string][]byte{"loop": runtimetest.Loop(t)}})

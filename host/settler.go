@@ -274,6 +274,9 @@ func (s *settler) served(name string) {
 func (s *settler) settled(e ending, err error) {
 	outcome := "failed"
 	switch {
+	case errors.Is(err, queue.ErrNoLetter):
+		s.session.unburied(opSettle, e.task.served.queue, err.Error())
+		err = nil
 	case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
 		e.settlement = cancelled(e)
 		err = nil

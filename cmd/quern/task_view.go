@@ -57,6 +57,7 @@ type taskView struct {
 	Traceparent      string            `json:"traceparent,omitempty"`
 	LiveID           string            `json:"live_id,omitempty"`
 	DeadID           string            `json:"dead_id,omitempty"`
+	DeadError        string            `json:"dead_error,omitempty"`
 	History          []attemptView     `json:"history,omitempty"` // not of ls
 }
 
@@ -92,7 +93,7 @@ func newTaskView(tenant string, t *queue.Task) taskView {
 		StartedAt: moment(t.StartedAt), FinishedAt: moment(t.FinishedAt), RetriedAt: moment(t.RetriedAt),
 		Expires: moment(t.Expires), Deadline: moment(t.Deadline), Timeout: t.Timeout.Seconds(), Retry: newRetryView(t.Retry),
 		Plugin: t.Plugin, Digest: t.Digest, Priority: t.Priority, Progress: t.Progress, Message: t.Message,
-		Key: t.Key, Labels: t.Labels, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent, LiveID: t.LiveID, DeadID: t.DeadID,
+		Key: t.Key, Labels: t.Labels, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent, LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError,
 	}
 	if v.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
 		v.MaxAttempts = t.Retry.Attempts()
@@ -210,6 +211,7 @@ func (v taskView) print(w io.Writer) error {
 		{"traceparent", v.Traceparent},
 		{"live id", v.LiveID},
 		{"dead id", v.DeadID},
+		{"dead error", v.DeadError},
 		{"handled by", v.Handled},
 	}...)
 	for _, attempt := range v.History {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -83,13 +84,80 @@ func TestWhatHasNoDeadLetter(t *testing.T) {
 		w.failWithLetter(t, "q", "dead", ReasonCancelled)
 		w.enqueue(t, "own", "", Options{})
 		w.failWithLetter(t, "own", "own", ReasonTrap)
-		w.enqueue(t, "damaged", "", Options{})
-		w.rdb.Set(w.ctx, w.keys.priorities("dead"), "x", 0)
-		w.failWithLetter(t, "damaged", "dead", ReasonTrap)
-		w.rdb.Del(w.ctx, w.keys.priorities("dead"))
 		w.depth(t, "dead", nil)
 		w.depth(t, "own", map[Status]int64{Failed: 1})
-		w.depth(t, "damaged", map[Status]int64{Failed: 1})
+	})
+}
+
+// A task whose dead letter cannot be written keeps everything and says why, as does who made it fail; when the key is
+// mended and it is tried again, it gets its letter.
+func TestDeadLetterThatCannotBeWritten(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		damaged := w.keys.priorities("dead")
+		w.rdb.Set(w.ctx, damaged, "x", 0)
+		w.at(0)
+		reserve := func(queue string) (*Node, Batch) {
+			node := w.node(t, queue)
+			return node, node.Reserve(w.ctx, []Want{{Queue: queue, Count: 1, Start: true, Terms: Terms{Dead: "dead", MaxCrashes: 1}}})[0]
+		}
+		settle := func(queue string) error {
+			node, batch := reserve(queue)
+			errs, err := node.Settle(w.ctx, queue, []Settlement{{Hold: batch.Tasks[0].Hold(), Failure: &Failure{Message: "no"}}})
+			return errors.Join(append(errs, err)...)
+		}
+		for name, fail := range map[string]func(id string) string{
+			"settle": func(string) string {
+				err := settle("settle")
+				if !errors.Is(err, ErrNoLetter) {
+					t.Errorf("%v is not %v", err, ErrNoLetter)
+				}
+				return fmt.Sprint(err)
+			},
+			"reclaim": func(string) string {
+				node, _ := reserve("reclaim")
+				w.die(t, node)
+				return must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0)).DeadError
+			},
+			"expire": func(string) string {
+				w.at(20)
+				defer w.at(0)
+				return must[Block](t)(w.Queue("expire").ExpireBlock(w.ctx, 0, "dead")).DeadError
+			},
+			"reserve": func(string) string {
+				w.at(20)
+				defer w.at(0)
+				_, batch := reserve("reserve")
+				return batch.DeadError
+			},
+		} {
+			w.at(0)
+			options := Options{}
+			if name == "expire" || name == "reserve" {
+				options.Retry.MaxAge = 10 * time.Second
+			}
+			id := w.enqueue(t, name, "x", options)
+			said := fail(id)
+			task := w.task(t, id)
+			for _, text := range []string{said, task.DeadError} {
+				if !strings.Contains(text, damaged) || !strings.Contains(text, "expected a set") {
+					t.Errorf("%s: %q does not name the key and the type", name, text)
+				}
+			}
+			if task.Status != Failed || task.DeadID != "" || string(task.Parameters) != "x" {
+				t.Errorf("%s: %+v", name, task)
+			}
+		}
+		w.rdb.Del(w.ctx, damaged)
+		id := must[[]*Task](t)(w.Queue("settle").List(w.ctx, ListOptions{Status: Failed}))[0].ID
+		if err := w.Queue("settle").Retry(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if err := settle("settle"); err != nil {
+			t.Error(err)
+		}
+		if task := w.task(t, id); task.DeadError != "" || task.DeadID == "" {
+			t.Errorf("after the retry: %+v", task)
+		}
 	})
 }
 

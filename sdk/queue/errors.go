@@ -27,6 +27,9 @@ var (
 	ErrQueueFull = errors.New("queue is full")
 	// ErrDamaged says that a queue takes no tasks, because a key of it is of another type.
 	ErrDamaged = errors.New("a key of the queue is of another type")
+	// ErrNoLetter says that a task has failed for good and has no dead letter, because a key of the queue of dead letters
+	// is of another type. It keeps everything, and can be tried again.
+	ErrNoLetter = errors.New("its dead letter cannot be written")
 	// ErrNotReplicated says that fewer replicas than asked have what was enqueued: see NotReplicatedError.
 	ErrNotReplicated = errors.New("not on enough replicas")
 	// ErrCancelled is the cause with which a handler's context ends whose task somebody cancelled, and the
@@ -109,6 +112,9 @@ func verdict(answer any, id string) error {
 	}
 	if queue, ok := strings.CutPrefix(asString(answer), "closed "); ok {
 		return fmt.Errorf("enqueue in %q: %w", queue, ErrDamaged)
+	}
+	if why, ok := strings.CutPrefix(asString(answer), "unburied "); ok {
+		return fmt.Errorf("task %s has failed: %w: %s", id, ErrNoLetter, why)
 	}
 	return fmt.Errorf("task %s is %v: %w", id, answer, ErrStatus)
 }

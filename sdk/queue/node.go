@@ -236,6 +236,8 @@ type Batch struct {
 	Dropped, Passed int
 	// Quarantined says that nothing was reserved because the version that would run it is quarantined.
 	Quarantined bool
+	// DeadError is why a task that expired has no dead letter; "" if all have theirs.
+	DeadError string
 	// Clock is Redis's time of the reserve, and NextETA when the queue's next scheduled task is due
 	// (zero: none); both are zero from Adopt.
 	Clock, NextETA time.Time
@@ -363,6 +365,9 @@ func newBatch(r reply) Batch {
 		Dropped: int(asInt(header[0])), Passed: int(asInt(header[3])), Clock: parseSeconds(asString(header[1])), NextETA: parseETA(asString(header[2])),
 		Quarantined: asInt(header[4]) == 1, Tasks: make([]Reservation, 0, len(rows)-1),
 	}
+	if len(header) > 5 {
+		batch.DeadError = asString(header[5])
+	}
 	for _, row := range rows[1:] {
 		f := asList(row)
 		if len(f) < 19 {
@@ -472,7 +477,7 @@ func (c *Child) Size() int { return len(c.Parameters) + c.metadata() }
 // Settle ends the runs of held tasks of one queue in one script, of a Weight of MaxWeight together at most, and wakes the listeners
 // of the queues in wake, whose tasks may have waited for these to end. It returns one error a settlement: nil, ErrLost
 // (somebody else holds it; nothing was written), ErrNoTask, or ErrDamaged (a child's queue takes nothing; the task is still
-// held); or, as the second value, that nothing is known: then the same call may be repeated, and finds its own mark on what
+// held), ErrNoLetter (it has failed); or, as the second value, that nothing is known: then the same call may be repeated, and finds its own mark on what
 // was done. The bound is no refusal: it is how much Redis does in a few milliseconds.
 func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement, wake ...string) ([]error, error) {
 	k := n.client.keys

@@ -79,7 +79,9 @@ type Block struct {
 	More bool
 	// Clock is Redis's time of the block, and Next when the next task of the queue is due, or expires; zero if there is none.
 	Clock, Next time.Time
-	clock       string
+	// DeadError is why a task that expired has no dead letter; "" if all have theirs.
+	DeadError string
+	clock     string
 }
 
 // allBlocks moves one block after the other until there is no more to do, by the clock of the first one: what comes
@@ -117,9 +119,13 @@ func newBlock(value any, err error) (Block, error) {
 		return Block{}, err
 	}
 	clock := asString(answer[2])
-	return Block{
+	block := Block{
 		Tasks: int(asInt(answer[0])), More: asInt(answer[1]) == 1, Clock: parseSeconds(clock), Next: parseETA(asString(answer[3])), clock: clock,
-	}, nil
+	}
+	if len(answer) > 4 {
+		block.DeadError = asString(answer[4])
+	}
+	return block, nil
 }
 
 // TakeDuty asks to be the one that does a fleet-wide duty now; it is given up by YieldDuty, or by

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type Reclaimed struct {
 	Scheduled int // for later: they have lost several hosts
 	Failed    int // they have lost too many, or must not run twice, or were cancelled
 	Dropped   int // entries without a task of this listener
+	// DeadError is why one that failed has no dead letter; "" if all have theirs.
+	DeadError string
 }
 
 // Sum is how many tasks went to another host or failed.
@@ -35,6 +38,7 @@ func (r *Reclaimed) add(other Reclaimed) {
 	r.Scheduled += other.Scheduled
 	r.Failed += other.Failed
 	r.Dropped += other.Dropped
+	r.DeadError = cmp.Or(other.DeadError, r.DeadError)
 }
 
 // Dead lists the Quern listeners of the tenant whose lease is over, and tells how long the first of the
@@ -268,12 +272,12 @@ func (c *Client) reclaimQueue(ctx context.Context, listener, queue string, maxCr
 			return total, fmt.Errorf("listener %s is alive: %w", listener, ErrStatus)
 		}
 		answer := asList(value)
-		if len(answer) < 5 {
+		if len(answer) < 6 {
 			return total, errors.New("unexpected answer of a script")
 		}
 		total.add(Reclaimed{
 			Returned: int(asInt(answer[1])), Scheduled: int(asInt(answer[2])), Failed: int(asInt(answer[3])),
-			Dropped: int(asInt(answer[4])),
+			Dropped: int(asInt(answer[4])), DeadError: asString(answer[5]),
 		})
 		if asInt(answer[0]) == 0 {
 			return total, nil

@@ -97,6 +97,8 @@ type Task struct {
 	LiveID string
 	// DeadID is, of a task that failed, its dead letter, and Handled the one that was handled well.
 	DeadID, Handled string
+	// DeadError is why a task that failed has no dead letter, though its plugin has a queue for them; "" else.
+	DeadError string
 	// CancelAsked says that the task runs and is to be stopped.
 	CancelAsked bool
 }
@@ -117,7 +119,7 @@ func newTask(id string, hash map[string]string) *Task {
 		Crashes: number("crashes"), Reschedules: number("reschedules"), Rejects: number("rejects"), Priority: DefaultPriority,
 		Retry: parseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]), Timeout: secondsDuration(hash["timeout"]),
 		Deadline: moment("deadline"), Expires: moment("expires"), RetriedAt: moment("retried_at"),
-		DeadID: hash["dead_id"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
+		DeadID: hash["dead_id"], DeadError: hash["dead_error"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: moment("reserved_at"), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
 		Plugin: hash["plugin"], Digest: hash["digest"], Message: hash["message"],

@@ -100,9 +100,10 @@ func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *canc
 }
 
 // isOver tells whether a settlement found that the task is no more the listener's affair: another one
-// has it, it was deleted, or it was cancelled and has failed.
+// has it, it was deleted, or it was cancelled and has failed; or it has failed without its dead letter.
 func isOver(err error) bool {
-	return errors.Is(err, ErrLost) || errors.Is(err, ErrNoTask) || errors.Is(err, ErrCancelled)
+	return errors.Is(err, ErrLost) || errors.Is(err, ErrNoTask) || errors.Is(err, ErrCancelled) ||
+		errors.Is(err, ErrNoLetter)
 }
 
 // workOn runs one task and settles it; settling goes on after ctx has ended, for the work is done.

@@ -4,7 +4,8 @@
 -- ARGV    1 clock override  2 queue  3 most tasks
 --         4 longest age in seconds of a task that names none itself, or ""
 --         5 the queue of its dead letters, or ""
--- RETURNS {tasks failed, 1 if there may be more to do, clock, when the first of the others says that it expires or ""}
+-- RETURNS {tasks failed, 1 if there may be more to do, clock, when the first of the others says that it expires or "",
+--         why one of them has no dead letter or ""}
 local queue, most = ARGV[2], tonumber(ARGV[3])
 local bad = mistyped(KEYS[1], 'zset', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset',
   PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
@@ -54,4 +55,4 @@ for _, list in ipairs(ARGV[4] ~= '' and pendinglists(queue) or {}) do
   end
   more = more or not young and failed > before and #oldest == most
 end
-return { failed, more and 1 or 0, clock, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' }
+return { failed, more and 1 or 0, clock, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '', unburied }

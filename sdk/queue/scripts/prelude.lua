@@ -227,10 +227,17 @@ end
 
 -- bury(id, clock, dead, run, priority): makes a dead letter of a task that failed for good: a
 -- new task of the queue dead, which refers to the payload and the history of the failed one. Letters of
--- letters end with the fifth: plugins may name each other's queues.
+-- letters end with the fifth: plugins may name each other's queues. If a key of that queue is of another type there is no
+-- letter: the task's dead_error says why, and so does unburied, which the script answers.
+local unburied = ''
 local function bury(id, clock, dead, run, priority)
-  if mistyped(PENDING_ .. dead, 'list', INDEX_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
-    QUEUES, 'zset') then return end
+  local bad = mistyped(PENDING_ .. dead, 'list', INDEX_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
+    QUEUES, 'zset')
+  if bad then
+    unburied = bad.err
+    redis.call('HSET', TASK_ .. id, 'dead_error', unburied)
+    return
+  end
   local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created')
   -- One letter for each time that this task fails, and none for the last one of its ID, which was deleted.
   local letter = 'dead-' .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))

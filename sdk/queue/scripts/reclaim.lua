@@ -6,7 +6,7 @@
 -- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 crashes at which a task fails, unless
 --         it names a smaller number itself  6 "1" for a listener without a lease, which somebody says is
 --         dead  7 seconds within which listeners died together
--- RETURNS 'alive' if it is not, or {tasks left, to the front, scheduled, failed, dropped}
+-- RETURNS 'alive' if it is not, or {tasks left, to the front, scheduled, failed, dropped, why one has no dead letter or ""}
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
   FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset', EXPIRY_ .. queue, 'zset',
@@ -124,4 +124,4 @@ if left == 0 then
   end
   if redis.call('SREM', LISTENERS_ .. queue, listener) == 1 then redis.call('ZINCRBY', QUEUES, -1, queue) end
 end
-return { left, front, later, failed, dropped }
+return { left, front, later, failed, dropped, unburied }

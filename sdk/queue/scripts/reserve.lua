@@ -10,7 +10,7 @@
 --         11 most tasks that may run in the fleet, or "", in 12 these queues together, by spaces
 --         then field, value, ... of what the manifest decides (only with a process ID)
 -- RETURNS {{dropped, clock, eta of the next scheduled task or "", failed or put off, 1 if the version is
---         quarantined}, {id, run, created, eta, attempts, max_attempts, retry, expires, reschedules, rejects,
+--         quarantined, why one that failed has no dead letter or ""}, {id, run, created, eta, attempts, max_attempts, retry, expires, reschedules, rejects,
 --         timeout, deadline, max_age, last_error, parent, key, depth, traceparent, size of parameters,
 --         parameters or nil if too large}, ...}; the error LEASELOST if the listener is not known (any more)
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
@@ -140,5 +140,5 @@ for _, list in ipairs(pendinglists(queue)) do
     take(id)
   end
 end
-out[1] = { dropped, clock, eta, looked - dropped - (#out - 1), 0 }
+out[1] = { dropped, clock, eta, looked - dropped - (#out - 1), 0, unburied }
 return out

@@ -29,7 +29,7 @@ else
   count(key, 'stale')
 end
 redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel',
-  'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'eta',
+  'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
   'on_crash', 'max_crashes', 'dead', 'plugin', 'digest')
 redis.call('HSET', key, 'status', 'pending', 'attempts', '0', 'crashes', '0', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')

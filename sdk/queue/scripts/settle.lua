@@ -8,8 +8,8 @@
 --         reject), reason ("" when complete), result or error as text, bytes of the result ("" if the
 --         text is it), delay in seconds (only when it is tried again), number of tasks that come into being
 --         when it is complete, and each of these: queue, and the task as batch.lua has it
--- RETURNS for each task 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; or 'closed' and
---         the queue that takes no tasks, and it is still held
+-- RETURNS for each task 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
+--         the queue that takes no tasks, and it is still held; or 'unburied' and why it has no dead letter
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', COMPLETE_ .. queue, 'list', FAILED_ .. queue, 'list',
   STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
@@ -115,7 +115,9 @@ while at <= #ARGV do
       children(at, bear)
     elseif action == 'failed' then
       count(key, 'attempts')
+      unburied = ''
       fail(queue, id, clock, reason, text, 'settled', mark)
+      if unburied ~= '' then answer = 'unburied ' .. unburied end
     elseif not again(id, key, mark, action, text, delay) then
       answer = 'cancelled'
     end
