@@ -51,6 +51,22 @@ func (n *two) listenerOf(tenant string) string {
 	return nodes[0].ID
 }
 
+// A tenant whose Redis does not answer keeps no other one waiting.
+func TestRedisOfOneTenantHangs(t *testing.T) {
+	t.Parallel()
+	proxy := queuetest.NewProxy(t, queuetest.Shared(t))
+	n := startTwo(t, settings{distant: proxy})
+	proxy.HoldReplies(n.other + "_reserved_tasks_echo")
+	t.Cleanup(proxy.Pass)
+	if _, err := n.clientOf(n.other).Queue("echo").Enqueue(n.ctx, nil, queue.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("a reply is held", func() bool { return proxy.Held() > 0 })
+	for range 5 {
+		n.serves(n.tenant)
+	}
+}
+
 // What one tenant's keys say concerns that tenant alone, and is over when they say something else.
 func TestKeysOfOneTenant(t *testing.T) {
 	t.Parallel()

@@ -72,6 +72,7 @@ type settings struct {
 	Config
 	server  *queuetest.Server // default: the shared one
 	proxy   *queuetest.Proxy  // what stands between the host and the server
+	distant *queuetest.Proxy  // the same for the last tenant alone, for whose answers the host waits long
 	user    string            // as whom the host connects
 	tenants []string          // default: one of the test's own
 	lease   time.Duration
@@ -159,9 +160,13 @@ func (n *node) build(s settings) *Host {
 		s.hclog = hclog.Debug
 	}
 	s.Logger = hclog.New(&hclog.LoggerOptions{Output: n.log, Level: s.hclog})
-	rdb := s.connect(n.t)
+	var rdb redis.UniversalClient = s.connect(n.t)
 	clients := make([]*queue.Client, len(s.tenants))
 	for i, tenant := range s.tenants {
+		if s.distant != nil && i == len(s.tenants)-1 {
+			rdb = redis.NewClient(&redis.Options{Addr: s.distant.Addr(), ReadTimeout: patience})
+			n.t.Cleanup(func() { _ = rdb.Close() })
+		}
 		var err error
 		if clients[i], err = queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Lease: s.lease}); err != nil {
 			n.t.Fatal(err)

@@ -175,10 +175,16 @@ func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 
 // free counts the slots that may be granted, and lists the queues that may have work and those that are
 // suspect. When more tasks wait to be settled than there are slots, nothing new begins; those of stalled
-// queues do not count.
+// queues do not count. Where several tenants are served it is half of them: one whose Redis hangs must not hold them all.
 func (s *scheduler) free(now time.Time) (slots int, open, suspects []*served) {
 	unsettled := 0
+	var one *session
+	several := false
 	for _, q := range s.queues {
+		if one == nil {
+			one = q.session
+		}
+		several = several || q.session != one
 		if q.stalled {
 			continue
 		}
@@ -193,7 +199,11 @@ func (s *scheduler) free(now time.Time) (slots int, open, suspects []*served) {
 			suspects = append(suspects, q)
 		}
 	}
-	return s.slots - s.inUse - max(0, unsettled-s.slots), open, suspects
+	slots = s.slots - s.inUse - max(0, unsettled-s.slots)
+	if several {
+		slots = (slots + 1) / 2
+	}
+	return slots, open, suspects
 }
 
 // grantOne gives the queue one slot more, if its plugin, its bound and the memory allow it.
