@@ -40,7 +40,7 @@ func TestOneHostKeepsHouse(t *testing.T) {
 			if err := s.keepHouseOnce(n.ctx); err != nil {
 				t.Error(err)
 			}
-		})["evalsha"]
+		})["evalsha"] - 1 // one takes the duty
 	}
 	if scripts := keep(sessions[0]); scripts != 20*3+1 {
 		t.Errorf("the first ran %d scripts", scripts)
@@ -70,7 +70,7 @@ func TestOneHostCountsForScrapes(t *testing.T) {
 	var scripts int64
 	for i, s := range sessions {
 		n.tenants[n.tenant].session = s
-		n.rdb.Persist(n.ctx, n.tenant+"_duty_sample") // the machine may be slow
+		n.rdb.Expire(n.ctx, n.tenant+"_duty_sample", 10*time.Second) // the machine may be slow
 		n.rdb.Persist(n.ctx, n.tenant+"_sample")
 		scripts += server.Calls(t, func() {
 			samples, err := n.queueSamples(n.ctx)
@@ -79,7 +79,7 @@ func TestOneHostCountsForScrapes(t *testing.T) {
 			}
 		})["evalsha"]
 	}
-	if scripts != 20 {
+	if scripts != 20+5 { // each asks for the duty
 		t.Errorf("5 hosts ran %d scripts", scripts)
 	}
 }
