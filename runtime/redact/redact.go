@@ -224,14 +224,14 @@ func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 		from, to, best := 0, 0, pattern{}
 		for _, place := range s.index[key] {
 			p := s.patterns[place.pattern]
-			f, t, ok := p.around(text, end, i, place.at)
+			f, t, ok := p.around(text, max(0, end-minRun), i, place.at)
 			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 { // of two the one that is there as a whole
 				from, to, best = f, t, p
 			}
 		}
-		if to > 0 {
+		if to > end {
 			found = append(found, hit{at.source(from), at.source(to), best.name})
-			end, i = to, max(i, to-1)
+			end, i = to, max(i, to-least) // what this form of it ends with may go on in another one
 		}
 	}
 	return found

@@ -37,6 +37,7 @@ func TestText(t *testing.T) {
 		"password": "hunter2-and-more", "longer": "hunter2-and-more-of-it", "short": "no", "quoted": `say "please" \o/`,
 		"pem": "-----BEGIN-----\r\nMIIEvQIBADANBg\n1234\n\n", "odd": "<b>\"\x01&amp/", "bytes": "\xff\xfea\x80bcdefgh\xc3", "bell": "ring\athe\bbell\rnow",
 		"rust": "a\U0001f512b\u00e9c\x00d'", "url": "https://hooks.example.com/T01/B02", "back": `\\server\new\table`, "spaced": "  spaced out  ",
+		"forms": "&a\"2M&\"\xff\n\"\"\\\U0001f512\n\u00e9\afkZR\"#[?k\a\n\u2028sOP6^1%/p(\x04#\ufffd\x02\x84\"\x011:)ZK2'\"\"\"",
 		"marks": "\u00e9\ufffd\ufffd\nand the second line", "latin": "caf\xe9\xe9\nand the last line",
 		"json": "{\n\"key\":\n\"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\",\n\"v\": 1\n}\n",
 	})
@@ -52,9 +53,10 @@ func TestText(t *testing.T) {
 		"a MIIEvQIBADANBg b":           "a [secret pem] b",
 		"1234":                         "[secret pem]",
 		"\u00e9\ufffd\ufffd":           "[secret marks]", // eight bytes, which are five when they are looked for
-		"caf\ufffd\ufffd":              "[secret latin]",
-		"error: 1234":                  "error: [secret pem]",
-		"bad MIIEvQIBADANBg: 1234":     "bad [secret pem]: [secret pem]",
+		"\u2028sOP6^1%/p(\x04#\ufffd\x02\x84\"\x011:)ZK2'\"\"\"": "[secret forms]", // as it is, and with a U+FFFD
+		"caf\ufffd\ufffd":          "[secret latin]",
+		"error: 1234":              "error: [secret pem]",
+		"bad MIIEvQIBADANBg: 1234": "bad [secret pem]: [secret pem]",
 		"bad config ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789: }":      "bad config [secret json]: }",
 		`bad config ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789: "key":`: `bad config [secret json]: [secret json]`,
 		"}":                "}", // tells nothing
