@@ -132,18 +132,18 @@ func (s *scheduler) pick() []*grant {
 func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free, open, suspects := s.free(time.Now())
+	room, open, suspects := s.free(time.Now())
 	s.memory.lacks = 0
 	grants := make(map[*served]*grant)
-	for free > 0 && len(open) > 0 {
+	for room.free > 0 && len(open) > 0 {
 		best := 0
 		for i, q := range open {
 			if b := open[best]; q.running < b.running || q.running == b.running && q.turn < b.turn {
 				best = i
 			}
 		}
-		if s.grantOne(open[best], grants) {
-			free--
+		if q := open[best]; room.has(q.session) && s.grantOne(q, grants) {
+			room.take(q.session)
 		} else {
 			open[best] = open[len(open)-1]
 			open = open[:len(open)-1]
@@ -173,23 +173,17 @@ func (s *scheduler) grant() (granted []*grant, idle []*plugins.Version) {
 	return granted, idle
 }
 
-// free counts the slots that may be granted, and lists the queues that may have work and those that are
-// suspect. When more tasks wait to be settled than there are slots, nothing new begins; those of stalled
-// queues do not count. Where several tenants are served it is half of them: one whose Redis hangs must not hold them all.
-func (s *scheduler) free(now time.Time) (slots int, open, suspects []*served) {
-	unsettled := 0
-	var one *session
-	several := false
+// free counts the slots that may be granted, and lists the queues that may have work and those that are suspect. A queue
+// that cannot be granted anything now makes nobody wait for the memory that its task needs.
+func (s *scheduler) free(now time.Time) (room rooms, open, suspects []*served) {
+	room = newRooms(s.slots, s.slots-s.inUse)
 	for _, q := range s.queues {
-		if one == nil {
-			one = q.session
-		}
-		several = several || q.session != one
-		if q.stalled {
+		room.add(q)
+		if q.stalled || !(q.ready || q.suspect) || !q.refused.over(now) || !q.session.available(now) {
+			s.memory.forget(q)
 			continue
 		}
-		unsettled += q.unsettled
-		if !(q.ready || q.suspect) || !q.refused.over(now) || !q.session.available(now) || q.session.underway.busy() {
+		if q.session.underway.busy() {
 			continue
 		}
 		if !q.left {
@@ -199,11 +193,43 @@ func (s *scheduler) free(now time.Time) (slots int, open, suspects []*served) {
 			suspects = append(suspects, q)
 		}
 	}
-	slots = s.slots - s.inUse - max(0, unsettled-s.slots)
-	if several {
-		slots = (slots + 1) / 2
+	return room, open, suspects
+}
+
+// rooms are how many slots are free, and how many of them each session may be granted at once. Where several are served
+// it is half of all slots, for one whose Redis hangs must not hold them all; and less for one with more tasks that wait
+// to be settled than there are slots.
+type rooms struct {
+	slots, free int
+	unsettled   map[*session]int
+	granted     map[*session]int
+}
+
+func newRooms(slots, free int) rooms {
+	return rooms{slots: slots, free: free, unsettled: make(map[*session]int), granted: make(map[*session]int)}
+}
+
+// add counts the tasks of a queue that wait to be settled; those of stalled queues do not count.
+func (r *rooms) add(q *served) {
+	unsettled := q.unsettled
+	if q.stalled {
+		unsettled = 0
 	}
-	return slots, open, suspects
+	r.unsettled[q.session] += unsettled
+}
+
+// has tells whether there is a slot for one more task of a session.
+func (r *rooms) has(s *session) bool {
+	most := r.slots
+	if len(r.unsettled) > 1 {
+		most = (r.slots + 1) / 2
+	}
+	return r.free > 0 && r.granted[s] < min(most, r.free+r.granted[s]-max(0, r.unsettled[s]-r.slots))
+}
+
+func (r *rooms) take(s *session) {
+	r.free--
+	r.granted[s]++
 }
 
 // grantOne gives the queue one slot more, if its plugin, its bound and the memory allow it.

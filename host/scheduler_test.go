@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -462,4 +463,77 @@ func TestImageIsExpected(t *testing.T) {
 	if len(r.forming) != 0 {
 		t.Errorf("%d shares wait for an image", len(r.forming))
 	}
+}
+
+// A session that takes nothing more, and one whose tasks cannot be settled, keep nobody else waiting.
+func TestSessionsKeepNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	directory := pluginsFor(t, map[string]string{"small": "queues: [q0]\nlimits: {memory: 1MiB}", "large": "queues: [q1]\nlimits: {memory: 64MiB}"})
+	setup := func(t *testing.T, slots int, memory int64) (r *rig, other *session) {
+		r, other = newRig(t, slots, memory, directory, 1), newTestSession(t)
+		r.serve(place{"t", "q1"}, other)
+		t.Cleanup(func() {
+			for len(r.running) > 0 {
+				r.finish(0)
+			}
+		})
+		return r, other
+	}
+	granted := func(r *rig) map[string]int {
+		slots := make(map[string]int)
+		for _, g := range r.pick() {
+			slots[g.served.queue] += len(g.shares)
+			r.answer(g, len(g.shares), queue.Batch{})
+		}
+		return slots
+	}
+	t.Run("Memory", func(t *testing.T) {
+		t.Parallel()
+		large := directory.Acquire("t", "q1")
+		r, other := setup(t, 1, large.Footprint("t")-1)
+		large.Release()
+		granted(r)
+		for len(r.running) > 0 {
+			r.finish(0)
+		}
+		r.wake(place{"t", "q0"})
+		r.wake(place{"t", "q1"})
+		if got := granted(r); len(got) > 0 {
+			t.Fatalf("granted %v beside what waits", got)
+		}
+		other.underway.close()
+		if got := granted(r); got["q0"] == 0 {
+			t.Errorf("granted %v", got)
+		}
+	})
+	t.Run("Unsettled", func(t *testing.T) {
+		t.Parallel()
+		r, _ := setup(t, 4, 0)
+		r.empty(place{"t", "q0"}, r.awoken())
+		for ended := 0; ended < 8; ended = len(r.ended) {
+			r.wake(place{"t", "q1"})
+			granted(r)
+			for i := len(r.running) - 1; i >= 0; i-- {
+				if task := r.running[i]; task.served.queue == "q1" {
+					r.running = slices.Delete(r.running, i, i+1)
+					r.end(task, 0)
+					task.version.Release()
+					r.ended = append(r.ended, task)
+				}
+			}
+		}
+		r.wake(place{"t", "q0"})
+		r.wake(place{"t", "q1"})
+		if got := granted(r); got["q0"] == 0 || got["q1"] != 0 {
+			t.Errorf("granted %v", got)
+		}
+	})
+	t.Run("Half", func(t *testing.T) {
+		t.Parallel()
+		r, _ := setup(t, 8, 0)
+		r.empty(place{"t", "q0"}, r.awoken())
+		if got := granted(r); got["q1"] != 4 {
+			t.Errorf("granted %v", got)
+		}
+	})
 }

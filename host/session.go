@@ -259,6 +259,7 @@ func (s *session) abandon() {
 // finish takes nothing more, lets what runs go on for the grace period at most, and stops the rest.
 func (s *session) finish(living, hurry context.Context) {
 	ended := s.underway.close()
+	s.scheduler.wakeIntake() // nobody waits for its memory any more
 	s.tell()
 	s.logger.Info("draining: taking no more tasks", "running", s.underway.size(), "grace", s.host.config.Grace)
 	grace := time.NewTimer(s.host.config.Grace)
@@ -275,8 +276,9 @@ func (s *session) finish(living, hurry context.Context) {
 	<-ended
 }
 
-// leaveWithin is leave, bounded in time.
+// leaveWithin is leave, bounded in time. The scheduler forgets the session's queues.
 func (s *session) leaveWithin(hurry context.Context) error {
+	defer s.scheduler.abandon(s)
 	limit := leaveTimeout
 	if hurry.Err() != nil {
 		limit = hurriedTimeout
