@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -12,12 +13,18 @@ import (
 // follow makes the session listen to the queues that are desired now.
 func (s *session) follow() { poke(s.changed) }
 
-// register follows what is desired: it registers and leaves queues, again and again while that fails.
+// register follows what is desired: it registers and leaves queues, again and again while that fails. Once in six leases it
+// sees that Redis still knows of it.
 func (s *session) register(ctx context.Context) {
+	ticker := time.NewTicker(6 * s.lease)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-ticker.C:
+			s.registerAnew(ctx)
+			continue
 		case <-s.changed:
 		}
 		var pause backoff
@@ -120,6 +127,20 @@ func (s *session) leaveQueue(ctx context.Context, name string) error {
 	_ = s.watch.Remove(ctx, name) // without it, messages of a queue that is not served are passed over
 	s.logger.Info("left queue", "queue", name)
 	return nil
+}
+
+// registerAnew registers for the queues that do not know the session any more, though it serves them.
+func (s *session) registerAnew(ctx context.Context) {
+	unlisted, err := s.node.Unlisted(ctx, slices.Collect(maps.Keys(s.listening())))
+	for _, name := range unlisted {
+		if err = s.node.Register(ctx, name); err != nil {
+			break
+		}
+		s.logger.Warn("queue did not know this listener any more: registered anew", "queue", name)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.passed(opRegister, err) // the next time
+	}
 }
 
 func (s *session) mark(queue string, listens bool) {

@@ -74,6 +74,30 @@ func (n *Node) Register(ctx context.Context, queue string) error {
 	return nil
 }
 
+// Unlisted lists those of the queues that do not know the node as a listener, or that NS_queues does not have, because
+// their keys were deleted, or an older state of Redis came back: Register mends both. Damaged ones are left out.
+func (n *Node) Unlisted(ctx context.Context, queues []string) (unlisted []string, err error) {
+	k := n.client.keys
+	for block := range slices.Chunk(queues, pageTasks) {
+		listens, known := make([]*redis.BoolCmd, len(block)), make([]*redis.FloatCmd, len(block))
+		_, err := n.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, queue := range block {
+				listens[i], known[i] = p.SIsMember(ctx, k.listeners(queue), n.id), p.ZScore(ctx, k.queues(), queue)
+			}
+			return nil
+		})
+		if err = passReplies(err); err != nil && !isNil(err) {
+			return nil, fmt.Errorf("read listeners: %w", err)
+		}
+		for i, queue := range block {
+			if listens[i].Err() == nil && !listens[i].Val() || isNil(known[i].Err()) {
+				unlisted = append(unlisted, queue)
+			}
+		}
+	}
+	return unlisted, nil
+}
+
 // Unregister ends listening to the queue; what the node still holds of it can be settled.
 func (n *Node) Unregister(ctx context.Context, queue string) error {
 	return n.unregister(ctx, []string{queue})
