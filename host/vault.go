@@ -31,7 +31,7 @@ func (v vault) Secret(ctx context.Context, name string) ([]byte, error) {
 // missingSecrets says in the log that a secret is missing: once, until it is there again.
 type missingSecrets struct {
 	mu    sync.Mutex
-	known map[string]bool // by tenant and name, as granted; guarded by mu
+	known map[string]bool // the missing ones, by tenant and name, as granted; guarded by mu
 }
 
 // noticed are the secrets of a task, with what is missing of them noted.
@@ -47,15 +47,24 @@ func (n noticed) Secret(ctx context.Context, name string) ([]byte, error) {
 	if errors.Is(err, service.ErrDenied) || ctx.Err() != nil {
 		return value, err
 	}
-	at, missing := n.task.served.tenant+"/"+name, err != nil
-	n.missing.mu.Lock()
-	defer n.missing.mu.Unlock()
-	if missing && !n.missing.known[at] {
+	if n.missing.note(n.task.served.tenant+"/"+name, err != nil) {
 		n.task.session.logger.Warn("a secret cannot be read, tasks that ask for it go without", "tenant", n.task.served.tenant, "secret", name,
 			"plugin", n.task.version.Name, "error", err)
 	}
-	n.missing.known[at] = missing
 	return value, err
+}
+
+// note books whether a secret is missing, and tells whether it was there before.
+func (m *missingSecrets) note(at string, missing bool) (news bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !missing {
+		delete(m.known, at)
+		return false
+	}
+	news = !m.known[at]
+	m.known[at] = true
+	return news
 }
 
 // FindSecret is a secret as a plugin on these terms gets it, errors being those of service.Secrets. What the host's grants
