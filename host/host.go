@@ -179,11 +179,13 @@ func (h *Host) current() []*session {
 	return list
 }
 
-// up tells of each tenant whether it is served.
+// up tells of each tenant that is not drained whether it is served.
 func (h *Host) up() map[string]bool {
 	up := make(map[string]bool, len(h.tenants))
 	for name, t := range h.tenants {
-		up[name] = t.up()
+		if !t.draining() {
+			up[name] = t.up()
+		}
 	}
 	return up
 }
@@ -192,15 +194,12 @@ func (h *Host) up() map[string]bool {
 // names the tenants that it cannot serve.
 func (h *Host) Ready() (text string, err error) {
 	var problems []string
-	draining := true
 	for _, name := range slices.Sorted(maps.Keys(h.tenants)) {
-		t := h.tenants[name]
-		draining = draining && t.draining()
-		if problem := t.problem(); problem != "" {
+		if problem := h.tenants[name].problem(); problem != "" {
 			problems = append(problems, problem)
 		}
 	}
-	if draining {
+	if h.draining() {
 		return "", errors.New("draining")
 	}
 	select {

@@ -138,11 +138,103 @@ func TestEveryTenantRefuses(t *testing.T) {
 	t.Parallel()
 	n := startTwo(t, settings{})
 	for _, tenant := range []string{n.tenant, n.other} {
-		n.rdb.Set(n.ctx, tenant+"_version", 99, 0)
-		n.rdb.Del(n.ctx, tenant+"_nodes")
+		n.refuse(tenant)
 	}
 	err := n.end()
 	if !errors.Is(err, queue.ErrVersion) || !strings.Contains(err.Error(), n.tenant) || !strings.Contains(err.Error(), n.other) {
+		t.Errorf("the host ended: %v", err)
+	}
+}
+
+// refuse makes the tenant's keys refuse the host.
+func (n *two) refuse(tenant string) {
+	n.t.Helper()
+	n.rdb.Set(n.ctx, tenant+"_version", 99, 0)
+	n.rdb.Del(n.ctx, tenant+"_nodes")
+}
+
+// drain drains the host for a tenant.
+func (n *two) drain(tenant string) {
+	n.t.Helper()
+	if err := n.clientOf(tenant).Drain(n.ctx, n.listenerOf(tenant)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// shows tells whether a family has a series of the tenant.
+func (n *two) shows(name, tenant string) bool {
+	n.t.Helper()
+	families, err := n.registry.Gather()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if family.GetName() == name && label.GetName() == "tenant" && label.GetValue() == tenant {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// A host that the only tenant which is not drained refuses ends, and does not say before that it tries again.
+func TestLastTenantRefuses(t *testing.T) {
+	t.Parallel()
+	n := startTwo(t, settings{})
+	n.drain(n.other)
+	n.eventually("one has left", func() bool { return n.log.has("left: ", "tenant="+n.other) })
+	n.refuse(n.tenant)
+	err := n.end()
+	if !errors.Is(err, queue.ErrVersion) || !strings.Contains(err.Error(), n.tenant) || strings.Contains(err.Error(), n.other) {
+		t.Errorf("the host ended: %v", err)
+	}
+	if n.log.has("trying again", "version") {
+		t.Error("the log says that the host tries again")
+	}
+}
+
+// A tenant that refused before its Redis went away may be served again when that is back: the host waits for it.
+func TestRefusalIsOldWhenRedisIsAway(t *testing.T) {
+	t.Parallel()
+	proxy := queuetest.NewProxy(t, queuetest.Shared(t))
+	n := startTwo(t, settings{distant: proxy})
+	n.refuse(n.other)
+	n.eventually("one refuses", func() bool { return n.log.has("tenant is not served", "tenant="+n.other) })
+	proxy.Refuse()
+	n.eventually("its Redis is away", func() bool { return n.log.has("[WARN]", "tenant="+n.other, "op=join") })
+	n.refuse(n.tenant)
+	n.eventually("the other refuses", func() bool { return n.log.has("tenant is not served", "tenant="+n.tenant) })
+	for _, tenant := range []string{n.tenant, n.other} {
+		n.rdb.Del(n.ctx, tenant+"_version")
+	}
+	proxy.Pass()
+	n.serves(n.tenant)
+	n.serves(n.other)
+}
+
+// A listener that cannot leave when its tenant is drained is told of at once, and does not make the host's end an error.
+func TestDrainedTenantCannotLeave(t *testing.T) {
+	t.Parallel()
+	n := startTwo(t, settings{Config: Config{Concurrency: 2}})
+	id, err := n.clientOf(n.other).Queue("sleep").Enqueue(n.ctx, []byte("1000"), queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("it runs", func() bool { return n.metric("quern_slots_in_use") == 1 })
+	n.drain(n.other)
+	n.eventually("it is drained", func() bool { return n.log.has("draining: taking no more", "tenant="+n.other) })
+	listeners := n.other + "_listeners_echo"
+	n.rdb.Del(n.ctx, listeners)
+	n.rdb.Set(n.ctx, listeners, "x", 0)
+	if task, err := n.clientOf(n.other).Wait(n.ctx, id); err != nil || task.Status != queue.Complete {
+		t.Errorf("what ran is %+v, %v", task, err)
+	}
+	n.eventually("the log tells", func() bool { return n.log.has("[ERROR]", "its listener did not leave", "tenant="+n.other, "WRONGTYPE") })
+	n.serves(n.tenant)
+	if err := n.stop(); err != nil {
 		t.Errorf("the host ended: %v", err)
 	}
 }
@@ -162,9 +254,7 @@ func TestDrainOneTenant(t *testing.T) {
 	}
 	running := enqueue("1500")
 	n.eventually("it runs", func() bool { return n.metric("quern_slots_in_use") == 1 })
-	if err := theirs.Drain(n.ctx, n.listenerOf(n.other)); err != nil {
-		t.Fatal(err)
-	}
+	n.drain(n.other)
 	n.eventually("it is drained", func() bool { return n.log.has("draining: taking no more", "tenant="+n.other) })
 	late := enqueue("0")
 	if nodes, err := n.client.Nodes(n.ctx); err != nil || len(nodes) != 1 || nodes[0].Draining {
@@ -182,8 +272,8 @@ func TestDrainOneTenant(t *testing.T) {
 	if text, err := n.Host.Ready(); err != nil || text != "ok, but tenant "+n.other+" is drained" {
 		t.Errorf("readiness: %q, %v", text, err)
 	}
-	if up := n.metric("quern_tenant_up", "tenant", n.other); up != 0 {
-		t.Errorf("quern_tenant_up is %v", up)
+	if n.shows("quern_tenant_up", n.other) || !n.shows("quern_tenant_up", n.tenant) {
+		t.Error("quern_tenant_up tells of a drained tenant, or not of the other one")
 	}
 	if err := n.client.Drain(n.ctx, n.listener()); err != nil {
 		t.Fatal(err)
@@ -205,9 +295,7 @@ func TestDrainOneTenantGivesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.eventually("all run", func() bool { return n.metric("quern_slots_in_use") == 3 })
-	if err := theirs.Drain(n.ctx, n.listenerOf(n.other)); err != nil {
-		t.Fatal(err)
-	}
+	n.drain(n.other)
 	n.eventually("it has left", func() bool { return n.log.has("left: ", "tenant="+n.other) })
 	for _, receipt := range receipts {
 		if task, err := theirs.Task(n.ctx, receipt.ID); err != nil || task.Status != queue.Pending || task.Attempts != 0 {

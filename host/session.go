@@ -122,9 +122,10 @@ func (s *session) join(ctx context.Context) error {
 			s.mu.Lock()
 			s.joined = true
 			s.mu.Unlock()
-			s.owner().joined()
+			s.owner().forgetRefusal()
 			s.succeeded(opJoin, "")
 		case ctx.Err() == nil && queue.IsUnavailable(err):
+			s.owner().forgetRefusal()
 			s.failed(opJoin, "", err)
 		case ctx.Err() == nil:
 			s.passed(opJoin, err) // whoever leads the session tells

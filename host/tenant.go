@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -29,7 +31,7 @@ type tenant struct {
 
 	mu      sync.Mutex
 	session *session // that is led now; guarded by mu
-	refusal error    // why the last session could not join; nil if it did, or still tries; guarded by mu
+	refusal error    // why the last session could not join; nil if it did, or if Redis was away since; guarded by mu
 }
 
 func newTenant(client *queue.Client, h *Host) *tenant {
@@ -54,8 +56,8 @@ func (t *tenant) draining() bool {
 	}
 }
 
-// up tells whether the tenant is served.
-func (t *tenant) up() bool { return !t.draining() && t.current().reachable() }
+// up tells whether Redis lets the host serve the tenant.
+func (t *tenant) up() bool { return t.current().reachable() }
 
 // problem says why no tasks of the tenant can be taken; "" if they can.
 func (t *tenant) problem() string {
@@ -70,24 +72,31 @@ func (t *tenant) problem() string {
 	return ""
 }
 
-// serve leads sessions until the tenant is drained, or living ends. It returns an error if the last one could not leave, or
-// if no tenant lets the host join.
+// serve leads sessions until the tenant is drained, or living ends. It returns an error if the host ends and the last session
+// could not leave, or if no tenant lets the host join. Where the host goes on for other tenants, the log has the error.
 func (t *tenant) serve(living, hurry context.Context) error {
 	pause := anewPause
 	for {
 		begun := time.Now()
 		over, err := t.lead(living, hurry)
 		if over {
+			if err != nil && !t.host.draining() {
+				t.logger().Error("tenant was drained, but its listener did not leave: another host takes its tasks when the lease ends", "error", err)
+				return nil
+			}
 			return err
 		}
 		if time.Since(begun) > maxAnewPause {
 			pause = anewPause
 		}
 		if !errors.Is(err, queue.ErrLeaseLost) {
-			t.refused(err)
+			news := t.refused(err)
 			if err := t.host.refused(); err != nil {
 				t.host.drain()
 				return err
+			}
+			if news {
+				t.logger().Error("tenant is not served: mend the key or the Redis user that the error names; trying again", "error", err)
 			}
 		}
 		select {
@@ -128,29 +137,31 @@ func (t *tenant) lead(living, hurry context.Context) (over bool, err error) {
 	return true, s.leaveWithin(hurry)
 }
 
-// refused books why a session could not join, and joined that one could.
-func (t *tenant) refused(err error) {
+func (t *tenant) logger() hclog.Logger { return t.current().logger }
+
+// refused books why a session could not join, and tells whether that is another reason than before.
+func (t *tenant) refused(err error) (news bool) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	before := t.refusal
 	t.refusal = fmt.Errorf("serve tenant %s: %w", t.name, err)
-	told := before != nil && before.Error() == t.refusal.Error()
-	logger := t.session.logger
-	t.mu.Unlock()
-	if !told {
-		logger.Error("tenant is not served: mend the key or the Redis user that the error names; trying again", "error", err)
-	}
+	return before == nil || before.Error() != t.refusal.Error()
 }
 
-func (t *tenant) joined() {
+// forgetRefusal is called when a session joins, or finds Redis away: then nobody knows whether it may join.
+func (t *tenant) forgetRefusal() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refusal = nil
 }
 
-// refused returns what all tenants say if none lets the host join; nil while there is hope for one.
+// refused returns what all tenants that are not drained say if none lets the host join; nil while there is hope for one.
 func (h *Host) refused() error {
 	var refusals []error
 	for _, t := range h.tenants {
+		if t.draining() {
+			continue
+		}
 		t.mu.Lock()
 		refusal := t.refusal
 		t.mu.Unlock()
@@ -160,6 +171,16 @@ func (h *Host) refused() error {
 		refusals = append(refusals, refusal)
 	}
 	return errors.Join(refusals...)
+}
+
+// draining tells whether the host takes nothing more of any tenant.
+func (h *Host) draining() bool {
+	for _, t := range h.tenants {
+		if !t.draining() {
+			return false
+		}
+	}
+	return true
 }
 
 // drain makes the host take nothing more of any tenant.
