@@ -1,10 +1,13 @@
 package host
 
 import (
+	"errors"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -36,7 +39,13 @@ type health struct {
 	trouble   map[string]bool  // the ops that Redis did not serve the last time; guarded by mu
 	refusals  map[refusal]bool // what Redis refused the last time; guarded by mu
 	reserving backoff          // the pause after a reserve that failed; guarded by mu
+
+	// unwritten is when a queue's last dead letter was not written; guarded by mu.
+	unwritten map[string]time.Time
 }
+
+// deadLetterRow is how far apart dead letters that are not written are of one row.
+const deadLetterRow = time.Minute
 
 type refusal struct{ op, queue string }
 
@@ -44,6 +53,7 @@ func newHealth(metrics observer, logger hclog.Logger, wake func()) *health {
 	return &health{
 		metrics: metrics, logger: logger, wake: wake,
 		trouble: make(map[string]bool), refusals: make(map[refusal]bool),
+		unwritten: make(map[string]time.Time),
 	}
 }
 
@@ -62,9 +72,12 @@ func (h *health) failed(op, name string, err error) {
 		time.AfterFunc(h.reserving.failed(time.Now()), h.wake)
 	}
 	h.mu.Unlock()
+	var reply redis.Error
 	switch {
+	case first && queue.IsUnavailable(err) && errors.As(err, &reply):
+		h.logger.Warn("Redis cannot serve now, as its error says; retrying", "op", op, "error", err)
 	case first && queue.IsUnavailable(err):
-		h.logger.Warn("redis does not serve: tasks wait until it does", "op", op, "error", err)
+		h.logger.Warn("cannot reach Redis; retrying", "op", op, "error", err)
 	case first:
 		h.logger.Error("redis refuses the tenant: mend the key or the Redis user that the error names; trying again and again", "op", op, "error", err)
 	default:
@@ -79,7 +92,7 @@ func (h *health) refused(r refusal, err error) {
 	over := h.answered(r.op)
 	h.mu.Unlock()
 	if over {
-		h.logger.Info("redis serves again")
+		h.logger.Info("Redis answers again")
 	}
 	if first {
 		h.logger.Error("redis refuses a queue: trying again and again", "op", r.op, "queue", r.queue, "error", err)
@@ -88,13 +101,24 @@ func (h *health) refused(r refusal, err error) {
 	}
 }
 
-// unburied books that tasks of a queue, or of any with "", failed and have no dead letters; no why: they have.
+// unburied books that tasks of a queue, or of any with "", failed and have no dead letters; no why: they have. The first of a
+// row is logged: nothing tells of a dead letter that was written, so time ends a row.
 func (h *health) unburied(op, name, why string) {
 	if why == "" {
 		return
 	}
 	h.metrics.redisError(op)
-	h.logger.Error("a task failed, and its dead letter cannot be written: rename or delete the key, then use `quern task retry`; `quern task show` has a dead error",
+	now := time.Now()
+	h.mu.Lock()
+	maps.DeleteFunc(h.unwritten, func(_ string, last time.Time) bool { return now.Sub(last) > deadLetterRow })
+	_, again := h.unwritten[name]
+	h.unwritten[name] = now
+	h.mu.Unlock()
+	level := hclog.Error
+	if again {
+		level = hclog.Debug
+	}
+	h.logger.Log(level, "a task failed and its dead letter was not written: rename or delete the key that the error names, then `quern task retry ID`",
 		"op", op, "queue", name, "error", why)
 }
 
@@ -106,7 +130,7 @@ func (h *health) succeeded(op, name string) {
 	over := h.answered(op)
 	h.mu.Unlock()
 	if over {
-		h.logger.Info("redis serves again")
+		h.logger.Info("Redis answers again")
 	}
 }
 

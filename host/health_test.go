@@ -46,7 +46,7 @@ func TestHealth(t *testing.T) {
 	h := newHealth(observer{m}, hclog.New(&hclog.LoggerOptions{Output: log}), func() {})
 	check := func(healthy bool, warned, back, refused int) {
 		t.Helper()
-		if h.healthy() != healthy || log.lines("does not serve") != warned || log.lines("serves again") != back || log.lines("refuses a queue") != refused {
+		if h.healthy() != healthy || log.lines("cannot reach Redis") != warned || log.lines("answers again") != back || log.lines("refuses a queue") != refused {
 			t.Errorf("healthy %v, want %v, %d warned, %d back, %d refused; the log:\n%s", h.healthy(), healthy, warned, back, refused, log)
 		}
 	}
@@ -75,6 +75,32 @@ func TestHealth(t *testing.T) {
 	check(false, 2, 1, 2)
 	h.failed(opReserve, "q", damaged) // an answer
 	check(true, 2, 2, 3)
+}
+
+// Dead letters that are not written are told of once in a row for each queue, and each is counted.
+func TestDeadLettersAreNotWritten(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(registry, metrics.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &logBuffer{}
+	h := newHealth(observer{m}, hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}), func() {})
+	for range 3 {
+		h.unburied(opSettle, "q", "WRONGTYPE")
+		h.unburied(opSettle, "other", "WRONGTYPE")
+		h.unburied(opSettle, "q", "")
+		h.succeeded(opSettle, "q")
+	}
+	for _, name := range []string{"q", "other"} {
+		if told := log.lines("[ERROR]", "its dead letter was not written", "queue="+name); told != 1 {
+			t.Errorf("those of %s are told of %d times:\n%s", name, told, log)
+		}
+	}
+	if told := log.lines("its dead letter was not written"); told != 6 {
+		t.Errorf("%d lines in all, want 6", told)
+	}
 }
 
 // A task that falls due brings the next look forward; it does not put off the regular one, nor make

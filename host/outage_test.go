@@ -15,7 +15,7 @@ func TestRedisAwayAtStart(t *testing.T) {
 	server := queuetest.Start(t)
 	server.Kill()
 	n := start(t, settings{server: server, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
-	n.eventually("it is told", func() bool { return n.log.has("[WARN]", "redis does not serve") })
+	n.eventually("it is told", func() bool { return n.log.has("[WARN]", "cannot reach Redis; retrying", "op=join") })
 	n.eventually("plugins are loaded, Redis alone is missing", func() bool {
 		err := n.Ready()
 		return err != nil && strings.Contains(err.Error(), n.tenant)
@@ -25,7 +25,7 @@ func TestRedisAwayAtStart(t *testing.T) {
 		t.Errorf("%+v", task)
 	}
 	n.eventually("ready", func() bool { return n.Ready() == nil })
-	if n.log.lines("[WARN]", "redis does not serve") != 1 || n.log.lines("[INFO]", "redis serves again") != 1 {
+	if n.log.lines("[WARN]", "cannot reach Redis") != 1 || n.log.lines("[INFO]", "Redis answers again") != 1 {
 		t.Error("the outage is not told once and ended once")
 	}
 }
@@ -102,7 +102,7 @@ func TestRedisIsFull(t *testing.T) {
 	n.count("sleep", queue.Started, 2)
 	n.rdb.ConfigSet(n.ctx, "maxmemory", "1") // full for every command that needs memory
 	n.count("sleep", queue.Complete, 2)
-	n.eventually("it is told", func() bool { return n.log.has("[WARN]", "redis does not serve", "op=reserve", "OOM") })
+	n.eventually("it is told", func() bool { return n.log.has("[WARN]", "Redis cannot serve now", "op=reserve", "OOM") })
 	n.eventually("not ready", func() bool { return n.Ready() != nil })
 	if id := n.listener(); id == "" {
 		t.Error("the lease is gone")
@@ -114,7 +114,7 @@ func TestRedisIsFull(t *testing.T) {
 	n.complete("sleep", ids)
 	n.eventually("ready", func() bool { return n.Ready() == nil })
 	// The heartbeat, which succeeds, must not take the trouble for over.
-	if told := n.log.lines("redis does not serve"); told > 2 {
+	if told := n.log.lines("Redis cannot serve now"); told > 2 {
 		t.Errorf("one full Redis is told %d times", told)
 	}
 }
@@ -235,7 +235,7 @@ func TestQueueIsDamaged(t *testing.T) {
 			}
 			n.rdb.Del(n.ctx, key)
 			n.wait(n.enqueue("bad", "mended"))
-			if told := n.log.lines("redis refuses a queue", "[ERROR]"); told > 2 || n.log.has("redis does not serve") {
+			if told := n.log.lines("redis refuses a queue", "[ERROR]"); told > 2 || n.log.has("cannot reach Redis") || n.log.has("Redis cannot serve now") {
 				t.Errorf("one damaged queue is told %d times", told)
 			}
 		})

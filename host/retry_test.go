@@ -108,7 +108,7 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 		t.Errorf("task is %s, dead error %q", failed.Status, failed.DeadError)
 	}
 	n.eventually("the host tells", func() bool {
-		return n.log.has("[ERROR]", "its dead letter cannot be written", "op=settle", "queue=exit", failed.ID, damaged+" is a string")
+		return n.log.has("[ERROR]", "its dead letter was not written", "op=settle", "queue=exit", failed.ID, damaged+" is a string")
 	})
 	n.eventually("it is counted as failed", func() bool {
 		return n.metric("quern_tasks_total", "queue", "exit", "outcome", "failed") == 1 && n.metric("quern_redis_errors_total", "op", "settle") == 1
