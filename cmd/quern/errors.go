@@ -121,7 +121,7 @@ func replyRemedy(reply string) string {
 	case "NOAUTH", "WRONGPASS":
 		return "give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB"
 	case "NOPERM":
-		return "grant the Redis user what sdk/queue/ACL.md lists"
+		return "grant the Redis user what it needs: see Redis users (ACL.md) in the documentation"
 	case "OOM":
 		return "Redis is full: raise maxmemory, or delete finished tasks"
 	case "READONLY":

@@ -17,7 +17,8 @@ const (
 )
 
 // logSink writes a log in the background, in order and as soon as it can, so that nobody who logs waits for who reads.
-// When there is no room, because nobody does, whole lines are dropped and counted.
+// When there is no room, because nobody does, whole lines are dropped and counted. What alone is larger than the room is
+// written nevertheless, once nothing else waits.
 //
 // If the process crashes, what was not written is lost: as a rule nothing, or lines of its last milliseconds.
 type logSink struct {
@@ -46,7 +47,7 @@ func startLogSink(out io.Writer, dropped func(lines int), logger hclog.Logger) *
 func (s *logSink) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.missing > 0 || len(s.waiting)+len(lines) > maxUnwritten { // what is missing is so in one place
+	if s.missing > 0 || len(s.waiting) > 0 && len(s.waiting)+len(lines) > maxUnwritten { // what is missing is so in one place
 		s.missing += s.drop(lines)
 	} else {
 		s.waiting = append(s.waiting, lines...)
@@ -55,9 +56,13 @@ func (s *logSink) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// drop counts lines that will not be written.
+// drop counts lines that will not be written. The last one may have no end.
 func (s *logSink) drop(lines []byte) int {
-	n := bytes.Count(lines, []byte("\n"))
+	end := []byte("\n")
+	n := bytes.Count(lines, end)
+	if len(lines) > 0 && !bytes.HasSuffix(lines, end) {
+		n++
+	}
 	s.dropped(n)
 	return n
 }

@@ -55,8 +55,22 @@ func TestLogSinkWithoutReader(t *testing.T) {
 	for range 10 {
 		fmt.Fprint(s, "one\ntwo\n")
 	}
+	fmt.Fprint(s, "no end")
 	s.close()
-	if n := dropped.Load(); n != 20 {
-		t.Errorf("%d lines count as dropped, want 20", n)
+	if n := dropped.Load(); n != 21 {
+		t.Errorf("%d lines count as dropped, want 21", n)
+	}
+}
+
+// TestLogSinkLargeLine: a line that is larger than what may wait is written if nothing does.
+func TestLogSinkLargeLine(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := startLogSink(&out, func(n int) { t.Errorf("%d lines were dropped", n) }, hclog.NewNullLogger())
+	line := strings.Repeat("x", 2*maxUnwritten) + "\n"
+	fmt.Fprint(s, line)
+	s.close()
+	if out.String() != line {
+		t.Errorf("%d bytes were written, want %d", out.Len(), len(line))
 	}
 }

@@ -171,24 +171,23 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 	// being reserved or settled.
 	pools, values := make(map[string]redis.UniversalClient), make(map[string]redis.UniversalClient)
 	for _, tenant := range n.options.tenants {
-		url, own := urls[tenant]
-		if !own {
-			url = redisURL
+		own, has := urls[tenant]
+		url := redisURL
+		if has {
+			url = own.url
 		}
 		fresh := pools[url] == nil
 		if fresh {
-			pools[url], err = queue.Connect(url)
-			switch {
-			case err != nil && own:
-				return usagef("Redis of tenant %s: %w", tenant, trimInvalid(err))
-			case err != nil:
-				return wrongRedis(cmd, err)
+			for _, clients := range []map[string]redis.UniversalClient{pools, values} {
+				clients[url], err = queue.Connect(url)
+				switch {
+				case err != nil && has:
+					return usagef("%s: tenant %s: %w", own.from, tenant, trimInvalid(err))
+				case err != nil:
+					return wrongRedis(cmd, err)
+				}
+				n.closers = append(n.closers, func() { _ = clients[url].Close() })
 			}
-			n.closers = append(n.closers, func() { _ = pools[url].Close() })
-			if values[url], err = queue.Connect(url); err != nil {
-				return wrongRedis(cmd, err)
-			}
-			n.closers = append(n.closers, func() { _ = values[url].Close() })
 		}
 		client, err := queue.NewFromRedis(pools[url], queue.Config{Tenant: tenant, Lease: n.options.lease})
 		if err != nil {

@@ -150,7 +150,7 @@ func TestRedisReplies(t *testing.T) {
 		{"Full", full.URL(), "OOM .*: Redis is full: raise maxmemory, or delete finished tasks"},
 		{"Replica", replica.URL(), "READONLY .*: this Redis is a replica: name the primary with --redis"},
 		{"OtherType", shared.URL(), "a key of the queue is of another type: WRONGTYPE .*: something else uses a key of this tenant: delete the key, or take another tenant"},
-		{"Forbidden", "redis://reader:s3cret@" + shared.Addr() + "/0", "NOPERM .*: grant the Redis user what sdk/queue/ACL.md lists"},
+		{"Forbidden", "redis://reader:s3cret@" + shared.Addr() + "/0", "NOPERM .*: grant the Redis user what it needs: see Redis users \\(ACL.md\\) in the documentation"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

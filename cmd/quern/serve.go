@@ -68,7 +68,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.Var(&o.memory, "memory", "what all running tasks together may take: a size, or a share of the memory there is")
 	newPeriod(f, &o.lease, "lease", 10*time.Second, "how long this host counts as alive after it was last heard of")
 	newPeriod(f, &o.grace, "grace", 30*time.Second, "how long running tasks may go on after SIGTERM")
-	newPeriod(f, &o.poll, "poll", 5*time.Second, "how often to look at queues that nobody announces, ± 20 %")
+	newPeriod(f, &o.poll, "poll", 5*time.Second, "poll interval for producers that do not notify, ± 20 %")
 	newPeriod(f, &o.maxTimeout, "max-timeout", 0, "longest time that a task may run, whatever its manifest says (default none)")
 	newPeriod(f, &o.maxCPU, "max-cpu", 0, "most computing of a task, whatever its manifest says: 1s is 10⁹ fuel, on every machine the same (default none)")
 	f.StringSliceVar(&o.ceilings, "ceiling", nil, "most of a limit that a task has, whatever its manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")

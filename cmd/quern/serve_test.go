@@ -208,7 +208,7 @@ func TestServeWithoutRedis(t *testing.T) {
 	u := newUser(t, server.URL())
 	c := u.start("serve", "--plugins", folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--http", "127.0.0.1:0", "--poll", "200ms")
 	address := c.listening()
-	c.stderr.await(t, regexp.MustCompile(`redis does not serve.*connection refused`))
+	c.stderr.await(t, regexp.MustCompile(`cannot reach Redis; retrying.*connection refused`))
 	if status, body := get(t, "http://"+address+"/readyz"); status != http.StatusServiceUnavailable {
 		t.Errorf("/readyz: %d %s", status, body)
 	}

@@ -42,9 +42,12 @@ func (u *tenantURLs) GetSlice() []string {
 	return list
 }
 
+// tenantURL is the URL of one tenant, and the setting that has it.
+type tenantURL struct{ url, from string }
+
 // urlsOfTenants are the URLs of the tenants that have one of their own.
-func (o *hostOptions) urlsOfTenants(flags *pflag.FlagSet) (map[string]string, error) {
-	urls := make(map[string]string)
+func (o *hostOptions) urlsOfTenants(flags *pflag.FlagSet) (map[string]tenantURL, error) {
+	urls := make(map[string]tenantURL)
 	claim := func(from, tenant, form string) error {
 		if !slices.Contains(o.tenants, tenant) {
 			return usagef("%s: the host serves no such tenant: write TENANT=%s, with one of %s", from, form, strings.Join(o.tenants, ", "))
@@ -57,10 +60,10 @@ func (o *hostOptions) urlsOfTenants(flags *pflag.FlagSet) (map[string]string, er
 	for i, pair := range o.tenantRedis {
 		from := fmt.Sprintf("%s %q", origin(flags.Lookup("tenant-redis")), o.tenantRedis.GetSlice()[i])
 		tenant, url, _ := strings.Cut(pair, "=")
-		if err := claim(from, tenant, "URL"); err != nil {
+		if err := claim(from, tenant, "URL (a comma in a URL as %2C)"); err != nil {
 			return nil, err
 		}
-		urls[tenant] = url
+		urls[tenant] = tenantURL{url, origin(flags.Lookup("tenant-redis"))}
 	}
 	for _, pair := range o.tenantRedisFiles {
 		from := fmt.Sprintf("%s %q", origin(flags.Lookup("tenant-redis-file")), pair)
@@ -72,7 +75,7 @@ func (o *hostOptions) urlsOfTenants(flags *pflag.FlagSet) (map[string]string, er
 		if err != nil {
 			return nil, err
 		}
-		urls[tenant] = url
+		urls[tenant] = tenantURL{url, from}
 	}
 	return urls, nil
 }
