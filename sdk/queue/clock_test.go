@@ -54,12 +54,18 @@ func TestLeaseOfBeforeTheClockWasSetBack(t *testing.T) {
 		if ended := must[bool](t)(w.Condemn(w.ctx, far[0])); !ended {
 			t.Error("a lease of 15 s that is 10 s long was not ended")
 		}
+		if ended := must[bool](t)(w.Condemn(w.ctx, far[0])); ended {
+			t.Error("a second host ended the same lease")
+		}
 		w.at(-3600)
 		if gone, _, err := w.Dead(w.ctx); err != nil || !slices.Equal(gone, []string{dead.id}) {
 			t.Errorf("dead are %v, %v", gone, err)
 		}
 		if got := must[Reclaimed](t)(w.Reclaim(w.ctx, dead.id, 0)); got.Returned != 1 || w.task(t, id).Status != Pending {
 			t.Errorf("reclaimed %+v", got)
+		}
+		if ended := must[bool](t)(w.Condemn(w.ctx, far[0])); ended {
+			t.Error("a third host ended the lease of a listener that is forgotten")
 		}
 		renew(silent)
 		renew(live)

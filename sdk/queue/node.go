@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -146,27 +147,49 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 	return answer == "drain", nil
 }
 
-// Leave takes the node out of every listener set and forgets it, if it holds nothing any more.
-// Leaving twice counts once.
+// Leave takes the node out of every listener set and forgets it, if it holds nothing any more. What it holds stays its own
+// until its lease ends. Leaving twice counts once.
 func (n *Node) Leave(ctx context.Context) error {
 	n.mu.Lock()
-	queues := make([]string, 0, len(n.queues))
-	for queue := range n.queues {
-		queues = append(queues, queue)
-	}
+	queues := slices.Collect(maps.Keys(n.queues))
 	n.mu.Unlock()
-	k := n.client.keys
-	last := call{script: retireScript, keys: []string{k.nodes()}, args: []any{n.id, ""}}
 	if err := n.unregister(ctx, queues); err != nil {
 		return err
 	}
-	for _, queue := range queues {
-		last.args = append(last.args, queue)
+	if holds, err := n.holds(ctx, queues); holds || err != nil {
+		return err
 	}
-	if _, err := n.client.eval(ctx, last); err != nil {
-		return fmt.Errorf("forget listener %s: %w", n.id, err)
+	// A reserve may be on its way still. Once the node is condemned none takes anything, and what one has taken since that
+	// look others reclaim.
+	k := n.client.keys
+	_, err := n.client.eval(ctx, call{script: condemnScript, keys: []string{k.nodes()}, args: []any{n.client.clock, n.id, "own"}})
+	if err != nil {
+		return fmt.Errorf("end lease of %s: %w", n.id, err)
 	}
-	return nil
+	if holds, err := n.holds(ctx, queues); holds || err != nil {
+		return err
+	}
+	return n.client.retire(ctx, n.id, "")
+}
+
+// holds tells whether the node holds a task of one of many queues, damaged ones left out.
+func (n *Node) holds(ctx context.Context, queues []string) (bool, error) {
+	for block := range slices.Chunk(queues, pageTasks) {
+		cmds := make([]*redis.IntCmd, len(block))
+		_, err := n.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, queue := range block {
+				cmds[i] = p.LLen(ctx, n.client.keys.reserved(queue, n.id))
+			}
+			return nil
+		})
+		if err = passReplies(err); err != nil {
+			return false, fmt.Errorf("read reserved lists: %w", err)
+		}
+		if slices.ContainsFunc(cmds, func(cmd *redis.IntCmd) bool { return cmd.Val() > 0 }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // MaxReserve is how many tasks one Want brings at most.

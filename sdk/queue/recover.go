@@ -129,11 +129,11 @@ func (c *Client) FarLeases(ctx context.Context) ([]FarLease, error) {
 }
 
 // Condemn ends a far lease that the caller has seen stand still for its length, while it renewed its own: Dead lists
-// the listener then. false if it was renewed meanwhile.
+// the listener then. false if it was renewed meanwhile, or somebody else has ended it.
 func (c *Client) Condemn(ctx context.Context, far FarLease) (bool, error) {
 	answer, err := c.eval(ctx, call{
 		script: condemnScript, keys: []string{c.keys.nodes()},
-		args: []any{c.clock, far.Listener, strconv.FormatFloat(far.end, 'f', -1, 64), far.Length.Seconds()},
+		args: []any{c.clock, far.Listener, "far", strconv.FormatFloat(far.end, 'f', -1, 64), far.Length.Seconds()},
 	})
 	if err != nil {
 		return false, fmt.Errorf("condemn %s: %w", far.Listener, err)
@@ -194,7 +194,7 @@ func passReplies(err error) error {
 // lease without fail for a whole lease's length: until then others may not have come to renew theirs.
 func (c *Client) Reclaim(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
 	answer, err := c.eval(ctx, call{
-		script: condemnScript, keys: []string{c.keys.nodes()}, args: []any{c.clock, listener},
+		script: condemnScript, keys: []string{c.keys.nodes()}, args: []any{c.clock, listener, ""},
 	})
 	if err != nil {
 		return Reclaimed{}, fmt.Errorf("reclaim from %s: %w", listener, err)
@@ -250,12 +250,13 @@ func (c *Client) reclaim(ctx context.Context, listener string, maxCrashes int, f
 	if err := errors.Join(errs...); err != nil {
 		return total, err
 	}
-	args := []any{listener, "1"}
-	for _, name := range names {
-		args = append(args, name)
-	}
-	_, err = c.eval(ctx, call{script: retireScript, keys: []string{c.keys.nodes()}, args: args})
-	return total, wrap("forget listener "+listener, err)
+	return total, c.retire(ctx, listener, "1")
+}
+
+// retire forgets a listener that is condemned and of which nothing is left: dead is "1", or "" if it has left by itself.
+func (c *Client) retire(ctx context.Context, listener, dead string) error {
+	_, err := c.eval(ctx, call{script: retireScript, keys: []string{c.keys.nodes()}, args: []any{listener, dead}})
+	return wrap("forget listener "+listener, err)
 }
 
 func (c *Client) reclaimQueue(ctx context.Context, listener, queue string, maxCrashes int, force bool) (total Reclaimed, err error) {

@@ -1,19 +1,11 @@
--- Forgets a listener that has left, or that is dead: only when it is in no listener set and holds
--- nothing.
+-- Forgets a listener that is condemned, of which nothing is left: nothing of it can come back.
 -- KEYS    1 nodes
--- ARGV    1 listener  2 "1" if only one that is condemned, then the queues that it may have served
--- RETURNS 1 if it was forgotten, 0 if something of it is left
+-- ARGV    1 listener  2 "1" if it is dead, "" if it has left
+-- RETURNS 1 if it was forgotten, 0 if it is not condemned
 local bad = mistyped(KEYS[1], 'zset')
 if bad then return bad end
 
-local lease = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if ARGV[2] == '1' and lease and tonumber(lease) > 0 then return 0 end
-for i = 3, #ARGV do
-  local queue = ARGV[i]
-  local listens = redis.pcall('SISMEMBER', LISTENERS_ .. queue, ARGV[1])
-  local holds = redis.pcall('LLEN', RESERVED_ .. queue .. '_' .. ARGV[1])
-  if listens == 1 or type(holds) == 'number' and holds > 0 then return 0 end
-end
+if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0') > 0 then return 0 end
 redis.call('ZREM', KEYS[1], ARGV[1])
 if ARGV[2] == '1' and redis.pcall('HEXISTS', NODE_ .. ARGV[1], 'drain') == 1 then
   redis.call('EXPIRE', NODE_ .. ARGV[1], 3600) -- it was told to end: should it wake up, it is told again
