@@ -129,5 +129,34 @@ func TestNoScriptIsLong(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	// Of a tenant with many listeners and queues.
+	many, queues := make([]redis.Z, 10_000), make([]string, 10_000)
+	for i := range many {
+		many[i] = redis.Z{Score: 2e9, Member: fmt.Sprintf("host%d~01234567_8", i)}
+		queues[i] = fmt.Sprint("many", i)
+	}
+	must[int64](t)(w.rdb.ZAdd(w.ctx, w.keys.nodes(), many...).Result())
+	must[int64](t)(w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Member: "empty"}).Result())
+	w.rdb.HSet(w.ctx, w.keys.stats("empty"), "enqueued", 1)
+	measure("recount of many nodes", func() {
+		if forgotten := must[bool](t)(w.Queue("empty").Recount(w.ctx)); !forgotten {
+			t.Error("an empty queue is kept")
+		}
+	})
+	leaves := w.node(t, queues...)
+	named := func() {
+		t.Helper()
+		for _, entry := range w.rdb.SlowLogGet(w.ctx, 128).Val() {
+			if strings.HasPrefix(entry.Args[0], "eval") && strings.HasSuffix(entry.Args[len(entry.Args)-1], "more arguments)") {
+				t.Errorf("one script names many queues: %s", entry.Args[len(entry.Args)-1])
+			}
+		}
+	}
+	measure("leave of many queues", func() { must[any](t)(nil, leaves.Leave(w.ctx)) })
+	named()
+	leaves = w.node(t, queues[0])
+	w.die(t, leaves)
+	measure("reclaim of many queues", func() { must[Reclaimed](t)(w.Reclaim(w.ctx, leaves.id, 0)) })
+	named()
 	measure("purge", func() { must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true})) })
 }

@@ -10,20 +10,15 @@ local bad = mistyped(KEYS[1], 'list', SCHEDULED_ .. queue, 'zset', STARTED_ .. q
 if bad then return bad end
 
 local listeners = redis.call('SMEMBERS', LISTENERS_ .. queue)
-local seen, lists, held = {}, {}, 0
+local seen, all, held = {}, {}, 0
 local function note(listener)
   if seen[listener] then return end
   seen[listener] = true
-  lists[#lists + 1] = RESERVED_ .. queue .. '_' .. listener
+  all[#all + 1] = listener
 end
 for _, listener in ipairs(listeners) do note(listener) end
 for _, listener in ipairs(redis.call('ZRANGE', NODES, 0, -1)) do note(listener) end
-for from = 1, #lists, 1000 do
-  local to = math.min(#lists, from + 999)
-  if redis.call('EXISTS', unpack(lists, from, to)) > 0 then -- of many listeners few hold anything of this queue
-    for i = from, to do held = held + redis.call('LLEN', lists[i]) end
-  end
-end
+for _, list in ipairs(reservedlists(queue, all)) do held = held + redis.call('LLEN', list) end
 
 local pending, age = 0, 0
 for _, list in ipairs(pendinglists(queue)) do

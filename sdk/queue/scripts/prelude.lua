@@ -104,6 +104,20 @@ local function unheld(queues)
   return looked
 end
 
+-- reservedlists(queue, listeners): those of the queue that may hold something: of many listeners few do, so that blocks of
+-- lists of which none exists are left out.
+local function reservedlists(queue, listeners)
+  local out = {}
+  for from = 1, #listeners, 1000 do -- Lua bounds what unpack returns
+    local lists = {}
+    for i = from, math.min(#listeners, from + 999) do lists[#lists + 1] = RESERVED_ .. queue .. '_' .. listeners[i] end
+    if redis.call('EXISTS', unpack(lists)) > 0 then
+      for _, list in ipairs(lists) do out[#out + 1] = list end
+    end
+  end
+  return out
+end
+
 -- count(key, field, by): counts one more, or as many as by, and how many that makes. What somebody
 -- damaged begins anew.
 local function count(key, field, by)

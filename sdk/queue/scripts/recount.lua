@@ -13,11 +13,7 @@ local function left()
   if redis.call('EXISTS', KEYS[1], PENDING_ .. queue, SCHEDULED_ .. queue, STARTED_ .. queue, COMPLETE_ .. queue,
     FAILED_ .. queue, INDEX_ .. queue, EXPIRY_ .. queue, KEYED_ .. queue) > 0 then return true end
   if redis.call('SISMEMBER', PAUSED, queue) == 1 or redis.call('HEXISTS', LIMITS, queue) == 1 then return true end
-  if waiting(queue) > 0 then return true end
-  for _, listener in ipairs(redis.call('ZRANGE', NODES, 0, -1)) do
-    if redis.call('EXISTS', RESERVED_ .. queue .. '_' .. listener) == 1 then return true end
-  end
-  return false
+  return waiting(queue) > 0 or #reservedlists(queue, redis.call('ZRANGE', NODES, 0, -1)) > 0
 end
 
 unheld({ queue })
