@@ -202,11 +202,8 @@ func (r *recovery) runDead(ctx context.Context) error {
 func (r *recovery) runUnleased(ctx context.Context) error {
 	s := r.session
 	got, err := s.node.TakeDuty(ctx, "unleased", unleasedLeases*s.lease)
-	if err != nil && ctx.Err() == nil {
-		s.passed(opReclaim, err) // a Redis that is full takes no duties
-	}
-	if !got {
-		return nil
+	if err != nil || !got {
+		return err
 	}
 	unleased, err := s.client.Unleased(ctx)
 	if err != nil {

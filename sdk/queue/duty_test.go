@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -200,5 +201,98 @@ func TestFleetStats(t *testing.T) {
 	w.rdb.ConfigSet(w.ctx, "maxmemory", "1")
 	if stats, _ := look(b, 41); len(stats) != 41 {
 		t.Errorf("a full Redis: %d queues", len(stats))
+	}
+}
+
+// A Redis that is full keeps nobody from a duty.
+func TestDutyAtMaxmemory(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		a, b := w.Node(), w.Node()
+		must[any](t)(nil, w.Prepare(w.ctx))
+		must[string](t)(w.rdb.ConfigSet(w.ctx, "maxmemory", "1").Result())
+		if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{}); !IsUnavailable(err) {
+			t.Fatalf("Redis is not full: %v", err)
+		}
+		if !must[bool](t)(a.TakeDuty(w.ctx, "purge", time.Minute)) || must[bool](t)(b.TakeDuty(w.ctx, "purge", time.Minute)) {
+			t.Error("the duty is not taken once")
+		}
+		if !must[bool](t)(a.KeepDuty(w.ctx, "purge", time.Minute)) {
+			t.Error("the duty is not kept")
+		}
+		must[any](t)(nil, a.YieldDuty(w.ctx, "purge"))
+		if !must[bool](t)(b.TakeDuty(w.ctx, "purge", time.Minute)) {
+			t.Error("the duty is not given back")
+		}
+	})
+}
+
+// A duty that is kept for less than a second is not given away by that.
+func TestDutyIsKeptForLessThanASecond(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		a, b := w.Node(), w.Node()
+		eventually(t, "the duty kept for less than a second", func() bool { // which may be over before the look
+			if _, err := a.TakeDuty(w.ctx, "purge", time.Second); err != nil || !must[bool](t)(a.KeepDuty(w.ctx, "purge", 999*time.Millisecond)) {
+				return false
+			}
+			return !must[bool](t)(b.TakeDuty(w.ctx, "purge", time.Second))
+		})
+	})
+}
+
+// What a reserve that is late takes for a node that leaves is not lost, and nothing is taken once the node is gone.
+func TestLeaveWhileAReserveIsLate(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		other := must[*Client](t)(NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.config))
+		t.Cleanup(func() { _ = other.rdb.Close() })
+		late := &lateReserve{left: -1}
+		w.rdb.AddHook(late)
+		for nth := range 20 { // before each command of a leave
+			queue := fmt.Sprint("q", nth)
+			w.enqueue(t, queue, "", Options{ID: queue})
+			node := w.node(t, queue)
+			same := &Node{client: other, id: node.id, pid: node.pid}
+			var batch Batch
+			late.left, late.reserve = nth, func() { batch = same.Reserve(w.ctx, []Want{{Queue: queue, Count: 1, Start: true}})[0] }
+			if err := node.Leave(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+			if late.left >= 0 {
+				late.left = -1
+				if nth < 3 {
+					t.Errorf("a leave took %d commands", nth)
+				}
+				return
+			}
+			if batch.Err != nil && !errors.Is(batch.Err, ErrLeaseLost) {
+				t.Error(batch.Err)
+			}
+			if w.rdb.ZScore(w.ctx, w.keys.nodes(), node.id).Err() == nil {
+				w.reclaimFrom(t, node)
+			}
+			if task := w.task(t, queue); task.Status != Pending {
+				t.Errorf("the task is %s after a reserve before command %d", task.Status, nth)
+			}
+		}
+	})
+}
+
+// lateReserve reserves before one of the commands that a client sends.
+type lateReserve struct {
+	left    int // commands until then; below 0 when it is done
+	reserve func()
+}
+
+func (*lateReserve) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (l *lateReserve) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { l.count(); return next(ctx, cmd) }
+}
+
+func (l *lateReserve) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { l.count(); return next(ctx, cmds) }
+}
+
+func (l *lateReserve) count() {
+	if l.left--; l.left == -1 {
+		l.reserve()
 	}
 }

@@ -129,30 +129,28 @@ func newBlock(value any, err error) (Block, error) {
 }
 
 // TakeDuty asks to be the one that does a fleet-wide duty now; it is given up by YieldDuty, or by
-// itself after ttl. One that would last longer than ttl is nobody's: see PROTOCOL.md, Clock.
+// itself after ttl, of a millisecond at least. One that would last longer than ttl is nobody's: see PROTOCOL.md, Clock. So
+// all nodes name the same ttl for a duty.
 func (n *Node) TakeDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
-	taken, err := n.client.eval(ctx, call{
-		script: takeScript, keys: []string{n.client.keys.duty(name)}, args: []any{n.id, ttl.Milliseconds()},
-	})
-	if err != nil {
-		return false, fmt.Errorf("take duty %q: %w", name, err)
-	}
-	return asInt(taken) == 1, nil
+	taken, err := n.duty(ctx, takeScript, name, max(1, ttl.Milliseconds()))
+	return taken, wrap(fmt.Sprintf("take duty %q", name), err)
 }
 
-// KeepDuty keeps a duty for another ttl, in whole seconds; false if it is not this node's any more.
+// KeepDuty keeps a duty for another ttl, of a millisecond at least; false if it is not this node's any more.
 func (n *Node) KeepDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
-	kept, err := n.yield(ctx, name, int64(ttl.Seconds()))
-	return kept, wrap("keep duty "+name, err)
+	kept, err := n.duty(ctx, keepScript, name, max(1, ttl.Milliseconds()))
+	return kept, wrap(fmt.Sprintf("keep duty %q", name), err)
 }
 
 // YieldDuty gives a duty back, if it is still this node's.
 func (n *Node) YieldDuty(ctx context.Context, name string) error {
-	_, err := n.yield(ctx, name, 0)
-	return wrap("yield duty "+name, err)
+	_, err := n.duty(ctx, yieldScript, name)
+	return wrap(fmt.Sprintf("yield duty %q", name), err)
 }
 
-func (n *Node) yield(ctx context.Context, name string, seconds int64) (bool, error) {
-	answer, err := n.client.eval(ctx, call{script: yieldScript, keys: []string{n.client.keys.duty(name)}, args: []any{n.id, seconds}})
+func (n *Node) duty(ctx context.Context, script script, name string, args ...any) (bool, error) {
+	answer, err := n.client.eval(ctx, call{
+		script: script, keys: []string{n.client.keys.duty(name)}, args: append([]any{n.id}, args...),
+	})
 	return asInt(answer) == 1, err
 }

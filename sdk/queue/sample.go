@@ -38,7 +38,7 @@ func (n *Node) FleetStats(ctx context.Context, most int, own []string) (map[stri
 }
 
 func (n *Node) sample(ctx context.Context, most int) (map[string]Stats, error) {
-	// A Redis that is full refuses the duty and the sample: then each node counts for itself.
+	// A Redis that is full refuses the sample: then each node counts for itself, as it does if nobody knows whose the duty is.
 	mine, _ := n.TakeDuty(ctx, "sample", sampleTerm)
 	if !mine {
 		text, err := n.client.rdb.GetRange(ctx, n.client.keys.sample(), 0, int64(most)*sampleBytes).Result()

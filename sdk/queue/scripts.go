@@ -27,6 +27,7 @@ var (
 	enqueueScript    = newScript("batch", "enqueue")
 	expireScript     = newScript("expire")
 	joinScript       = newScript("join")
+	keepScript       = newScript("keep")
 	logScript        = newScript("log")
 	lookScript       = newScript("look")
 	pollScript       = newScript("poll")
@@ -48,7 +49,7 @@ var (
 
 	allScripts = []script{
 		adoptScript, cancelScript, checkpointScript, condemnScript, deleteScript, drainScript, dueScript,
-		enqueueScript, expireScript, joinScript, logScript, lookScript, pollScript, progressScript, purgeScript,
+		enqueueScript, expireScript, joinScript, keepScript, logScript, lookScript, pollScript, progressScript, purgeScript,
 		reclaimScript, recountScript, registerScript, releaseScript, renewScript, reserveScript, retireScript, retryScript,
 		settleScript, startScript, takeScript, unregisterScript, yieldScript,
 	}

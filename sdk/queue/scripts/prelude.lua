@@ -34,11 +34,18 @@ local function announce(channel)
   redis.pcall('PUBLISH', channel, '')
 end
 
+-- entrust(key, listener, ms): gives a listener a duty for that long. First a removal, because at maxmemory Redis
+-- refuses a SET as the first write, but not after one that frees memory.
+local function entrust(key, listener, ms)
+  redis.pcall('DEL', key)
+  return redis.pcall('SET', key, listener, 'PX', ms)
+end
+
 -- duty(key, listener, ms): takes a duty for that long if nobody has it: false, or Redis's answer. One that lasts
 -- longer than it may is nobody's: Redis's clock was set back.
 local function duty(key, listener, ms)
   local left = redis.call('PTTL', key)
-  return (left < 0 or left > ms) and redis.pcall('SET', key, listener, 'PX', ms)
+  return (left < 0 or left > ms) and entrust(key, listener, ms)
 end
 
 -- holder(key, listener, run): whether the hash says that the listener's run holds the task:
