@@ -13,7 +13,7 @@ import (
 const (
 	// dutyTerm is how long a host may have a duty before another one may. The mover gives it up at half of that.
 	dutyTerm = 5 * time.Second
-	// dutyRetry is when a host tries again that did not get a duty.
+	// dutyRetry is when a host tries again that did not get a duty, up to half of it sooner or later.
 	dutyRetry = 200 * time.Millisecond
 )
 
@@ -82,16 +82,13 @@ func (m *mover) Run(ctx context.Context) {
 		case <-m.poke:
 		}
 		for !m.idle() {
-			got, err := m.turn(ctx)
-			var wait time.Duration
+			wait, err := m.turn(ctx)
 			switch {
 			case ctx.Err() != nil:
 				return
 			case err != nil:
 				m.session.failed(opDue, "", err)
 				wait = pause.failed(time.Now())
-			case !got: // who has the duty may die over it, or have looked before the last task was due
-				wait = dutyRetry/2 + rand.N(dutyRetry)
 			default:
 				m.session.succeeded(opDue, "")
 				pause.succeeded()
@@ -103,20 +100,25 @@ func (m *mover) Run(ctx context.Context) {
 	}
 }
 
-// turn moves blocks for half the term of the duty, if this host gets it.
-func (m *mover) turn(ctx context.Context) (got bool, err error) {
-	got, err = m.session.node.TakeDuty(ctx, "due", dutyTerm)
-	if err != nil || !got {
-		return false, err
+// turn moves blocks for half the term of the duty, if this host gets it, and tells how long to leave the duty to others.
+func (m *mover) turn(ctx context.Context) (wait time.Duration, err error) {
+	got, err := m.session.node.TakeDuty(ctx, "due", dutyTerm)
+	if err != nil {
+		return 0, err
 	}
+	if !got { // who has the duty may die over it, or have looked before the last task was due
+		return dutyRetry/2 + rand.N(dutyRetry), nil
+	}
+	wait = 2 * dutyRetry // time for whoever tries again
 	for over := time.Now().Add(dutyTerm / 2); err == nil && time.Now().Before(over); {
 		name, what := m.take()
 		if name == "" {
+			wait = 0
 			break
 		}
 		err = m.move(ctx, name, what)
 	}
-	return true, errors.Join(err, m.session.node.YieldDuty(ctx, "due"))
+	return wait, errors.Join(err, m.session.node.YieldDuty(ctx, "due"))
 }
 
 // move moves a block of each kind. What Redis refuses is tried again after the next look.

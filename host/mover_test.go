@@ -1,8 +1,10 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,4 +73,68 @@ func TestManyDueTasksOfOneQueue(t *testing.T) {
 	if polls == 0 {
 		t.Error("the host did not poll while it moved")
 	}
+}
+
+// feed keeps a mover busy until ctx ends.
+func feed(ctx context.Context, m *mover) {
+	for ctx.Err() == nil {
+		for i := range 5000 {
+			m.add(fmt.Sprint("busy", i), moves{due: true})
+		}
+		sleep(ctx, 20*time.Millisecond)
+	}
+}
+
+// With more to do than one host can, others get the duty as well.
+func TestMoversTakeTurns(t *testing.T) {
+	t.Parallel()
+	n, _, sessions := fleet(t, Config{})
+	ctx, cancel := context.WithCancel(n.ctx)
+	var movers sync.WaitGroup
+	defer func() { cancel(); movers.Wait() }()
+	for _, s := range sessions[:2] {
+		m := newMover(s, func(time.Time, time.Time) {})
+		movers.Go(func() { m.Run(ctx) })
+		movers.Go(func() { feed(ctx, m) })
+	}
+	for _, s := range sessions[:2] {
+		n.eventually("each has the duty", func() bool { return n.rdb.Get(n.ctx, n.tenant+"_duty_due").Val() == s.node.ID() })
+	}
+}
+
+// Redis serves again when it answers that another host has the duty.
+func TestMoverRecoversWhileAnotherHasTheDuty(t *testing.T) {
+	t.Parallel()
+	n, server, _ := fleet(t, Config{})
+	user := func(rule string) {
+		t.Helper()
+		if err := n.rdb.Do(n.ctx, "ACL", "SETUSER", "mover", "on", ">mover", "~*", "&*", "+@all", rule).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user("-pttl")
+	s := n.sessionAs(server, "mover")
+	m := newMover(s, func(time.Time, time.Time) {})
+	ctx, cancel := context.WithCancel(n.ctx)
+	var running sync.WaitGroup
+	defer func() { cancel(); running.Wait() }()
+	running.Go(func() { m.Run(ctx) })
+	m.add("q00", moves{due: true})
+	n.eventually("trouble", func() bool { return !s.healthy() })
+	other := func() bool {
+		return n.rdb.Set(n.ctx, n.tenant+"_duty_due", "another", dutyTerm).Err() == nil
+	}
+	other()
+	user("+pttl")
+	n.eventually("the end of the trouble", func() bool { return other() && s.healthy() })
+}
+
+// sessionAs is a session of a Redis user whose password is the name.
+func (n *node) sessionAs(server *queuetest.Server, user string) *session {
+	n.t.Helper()
+	client, err := queue.NewFromRedis((&settings{server: server, user: user}).connect(n.t), queue.Config{Tenant: n.tenant})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return newSession(n.tenant, client, n.Host)
 }
