@@ -68,8 +68,8 @@ func newRecovery(s *session) *recovery { return &recovery{session: s, poke: make
 // and of this host run apart a little.
 const lookSlack = 20 * time.Millisecond
 
-// unleasedLeases is after how many leases the fleet looks again for listeners that have none.
-const unleasedLeases = 6
+// unleasedTerm is after how long the fleet looks again for listeners that have no lease.
+const unleasedTerm = time.Minute
 
 // begin notes how far Redis's clock is from this host's when the session joins, to know a jump from then on.
 func (r *recovery) begin(ctx context.Context) error {
@@ -170,13 +170,7 @@ func (r *recovery) runOnce(ctx context.Context) error {
 		s.steady.broken()
 		return nil
 	}
-	if err := r.condemn(ctx); err != nil {
-		return err
-	}
-	if err := r.runDead(ctx); err != nil {
-		return err
-	}
-	return r.runUnleased(ctx)
+	return errors.Join(r.condemn(ctx), r.runDead(ctx), r.runUnleased(ctx))
 }
 
 // runDead reclaims from the listeners whose lease is over, if this host gets the duty.
@@ -189,7 +183,7 @@ func (r *recovery) runDead(ctx context.Context) error {
 	if err != nil || len(dead) == 0 {
 		return err
 	}
-	got, err := s.node.TakeDuty(ctx, "reclaim", min(dutyTerm, s.lease/2))
+	got, err := s.node.TakeDuty(ctx, "reclaim", dutyTerm)
 	if err != nil || !got {
 		r.lookIn(dutyRetry/2 + rand.N(dutyRetry)) // who has it may die over it
 		return err
@@ -198,10 +192,10 @@ func (r *recovery) runDead(ctx context.Context) error {
 }
 
 // runUnleased reclaims from the listeners that a queue has and that have no lease. To find them takes a look at every
-// queue: so the duty is not given back, and one host of the fleet looks in unleasedLeases.
+// queue: so the duty is not given back, and one host of the fleet looks in unleasedTerm.
 func (r *recovery) runUnleased(ctx context.Context) error {
 	s := r.session
-	got, err := s.node.TakeDuty(ctx, "unleased", unleasedLeases*s.lease)
+	got, err := s.node.TakeDuty(ctx, "unleased", unleasedTerm)
 	if err != nil || !got {
 		return err
 	}
@@ -230,11 +224,14 @@ func (r *recovery) reclaimAll(ctx context.Context, dead []string) (err error) {
 // condemn ends the leases of before Redis's clock was set back that nobody renews.
 func (r *recovery) condemn(ctx context.Context) error {
 	s := r.session
+	since, known := s.steady.from()
+	if !known {
+		return nil
+	}
 	far, err := s.client.FarLeases(ctx)
 	if err != nil {
 		return err
 	}
-	since, _ := s.steady.from()
 	over, wait := r.far.over(far, since.Add(-s.lease), time.Now())
 	if wait > 0 {
 		r.lookIn(wait + lookSlack)

@@ -3,8 +3,11 @@ package host
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -319,5 +322,95 @@ func TestClockWatch(t *testing.T) {
 		if got := watch.jumped(at(look.redis), at(look.host), 3*time.Second); got != look.want {
 			t.Errorf("look %d: jumped %v, want %v", i, got, look.want)
 		}
+	}
+}
+
+// A host that may not look for far leases takes the tasks of dead listeners all the same, and tells what is wrong.
+func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
+	t.Parallel()
+	n, server, _ := fleet(t, Config{})
+	n.deadNode("q00", 1, 0)
+	n.endLeases()
+	if err := n.rdb.Do(n.ctx, "ACL", "SETUSER", "short", "on", ">short", "~*", "&*", "+@all", "-zrangebyscore").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := n.sessionAs(server, "short")
+	n.steady(s)
+	if err := s.recovery.runOnce(n.ctx); err == nil || !strings.Contains(err.Error(), "zrangebyscore") {
+		t.Errorf("the error of the far leases is %v", err)
+	}
+	if left := n.listeners(); len(left) != 0 {
+		t.Errorf("nobody reclaimed from %v", left)
+	}
+}
+
+// While a host's own renewals fail it ends no far lease.
+func TestEndsNoFarLeaseWithoutRenewals(t *testing.T) {
+	t.Parallel()
+	n, _, sessions := fleet(t, Config{})
+	lease := redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: "host~01234567_8"}
+	n.rdb.ZAdd(n.ctx, n.tenant+"_nodes", lease)
+	n.rdb.HSet(n.ctx, n.tenant+"_node_host~01234567_8", "lease", "0.000001") // it stands still for longer at once
+	condemn := func() (end float64) {
+		for range 2 {
+			if err := sessions[0].recovery.condemn(n.ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		return n.rdb.ZScore(n.ctx, n.tenant+"_nodes", "host~01234567_8").Val()
+	}
+	if end := condemn(); end != lease.Score {
+		t.Errorf("the lease ends at %v", end)
+	}
+	n.steady(sessions[0])
+	if end := condemn(); end != 0 {
+		t.Errorf("with renewals the lease ends at %v", end)
+	}
+}
+
+// endLeases ends all leases of the tenant.
+func (n *node) endLeases() {
+	n.t.Helper()
+	for _, id := range n.listeners() {
+		n.rdb.ZAdd(n.ctx, n.tenant+"_nodes", redis.Z{Score: 1, Member: id})
+	}
+}
+
+// steady makes a session look as if its renewals had gone well for longer than a lease, until now.
+func (n *node) steady(s *session) {
+	now := time.Now()
+	for at := now.Add(-2 * s.lease); at.Before(now); at = at.Add(s.lease / 3) {
+		s.steady.renewed(at, at, nil)
+	}
+	s.steady.renewed(now, now, nil)
+}
+
+// A host with a short lease leaves a duty to a host with a longer one.
+func TestDutiesOfHostsWithOtherLeases(t *testing.T) {
+	t.Parallel()
+	n, server, sessions := fleet(t, Config{})
+	long, short := sessions[0], newSession(n.tenant, n.clientWith(time.Second), n.Host)
+	if err := long.recovery.runUnleased(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if scripts := server.Calls(t, func() {
+		if err := short.recovery.runUnleased(n.ctx); err != nil {
+			t.Error(err)
+		}
+	}); scripts["zrange"] != 0 {
+		t.Errorf("a second host looked for listeners without a lease: %v", scripts)
+	}
+	n.deadNode("q00", 1, 0)
+	n.endLeases()
+	if got, err := long.node.TakeDuty(n.ctx, "reclaim", dutyTerm); err != nil || !got {
+		t.Fatalf("%v, %v", got, err)
+	}
+	n.rdb.Expire(n.ctx, n.tenant+"_duty_reclaim", dutyTerm) // the machine may be slow
+	n.steady(short)
+	if err := short.recovery.runDead(n.ctx); err != nil {
+		t.Error(err)
+	}
+	if left := n.listeners(); len(left) != 1 {
+		t.Errorf("a second host reclaimed: %v are left", left)
 	}
 }
