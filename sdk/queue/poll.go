@@ -81,7 +81,6 @@ type Block struct {
 	Clock, Next time.Time
 	// DeadError is why a task that expired has no dead letter; "" if all have theirs.
 	DeadError string
-	clock     string
 }
 
 // allBlocks moves one block after the other until there is no more to do, by the clock of the first one: what comes
@@ -93,7 +92,7 @@ func allBlocks(clock string, move func(clock string) (Block, error)) (total int,
 		if err != nil || !block.More {
 			return total, err
 		}
-		clock = block.clock
+		clock = seconds(block.Clock)
 	}
 }
 
@@ -118,9 +117,8 @@ func newBlock(value any, err error) (Block, error) {
 	if err != nil {
 		return Block{}, err
 	}
-	clock := asString(answer[2])
 	block := Block{
-		Tasks: int(asInt(answer[0])), More: asInt(answer[1]) == 1, Clock: parseSeconds(clock), Next: parseETA(asString(answer[3])), clock: clock,
+		Tasks: int(asInt(answer[0])), More: asInt(answer[1]) == 1, Clock: parseSeconds(asString(answer[2])), Next: parseETA(asString(answer[3])),
 	}
 	if len(answer) > 4 {
 		block.DeadError = asString(answer[4])

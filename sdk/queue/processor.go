@@ -44,7 +44,8 @@ func (p *Processor) Complete(ctx context.Context, result []byte) error {
 	return p.settle(ctx, Settlement{Hold: p.hold(), Result: result})
 }
 
-// Fail stores the failure and finishes the task; a reason that is missing is ReasonError.
+// Fail stores the failure and finishes the task; a reason that is missing is ReasonError. ErrNoLetter says that the task has
+// failed and has no dead letter: the call must not be repeated.
 func (p *Processor) Fail(ctx context.Context, failure Failure) error {
 	return p.settle(ctx, Settlement{Hold: p.hold(), Failure: &failure})
 }
