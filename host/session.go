@@ -270,7 +270,7 @@ func (s *session) finish(living, hurry context.Context) {
 	case <-grace.C:
 		s.logger.Warn("grace period over: giving tasks back", "running", s.underway.size())
 	case <-hurry.Done():
-		s.logger.Warn("told to hurry: giving tasks back", "running", s.underway.size())
+		s.logger.Warn("second SIGTERM: requeueing running tasks", "running", s.underway.size())
 	case <-living.Done(): // something failed for good
 	}
 	s.stopTasks(errDrained)

@@ -127,7 +127,7 @@ var catalogue = [...]family{
 	tenantUp: {
 		"quern_tenant_up", gauge, "",
 		[]string{"tenant"},
-		"1 while this host serves the tenant, 0 while the tenant's keys or Redis keep it from that, or when it was drained.",
+		"1 while this host serves the tenant, 0 while the tenant's keys or Redis keep it from that; no series once it was drained.",
 	},
 	slots: {
 		"quern_slots", gauge, "", nil,

@@ -314,6 +314,7 @@ func workOn(t *testing.T, w *world) {
 	if task := must[*Task](t)(listener.TryListen(w.ctx)); task == nil || w.Processor(task).Reject(w.ctx, "no") != nil {
 		t.Errorf("could not reject %v", task)
 	}
+	must[[]string](t)(listener.node.Held(w.ctx, "work")) // as once a lease
 	if err := listener.Close(w.ctx); err != nil {
 		t.Error(err)
 	}
