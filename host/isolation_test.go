@@ -67,6 +67,21 @@ func TestRedisOfOneTenantHangs(t *testing.T) {
 	}
 }
 
+// Why a tenant refuses the host is told once, however often it is tried again.
+func TestRefusalIsToldOnce(t *testing.T) {
+	t.Parallel()
+	tenants := []string{queuetest.Tenant(), queuetest.Tenant()}
+	if err := queuetest.Shared(t).Client(t).Set(t.Context(), tenants[1]+"_nodes", "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{tenants: tenants})
+	n.eventually("it is tried again", func() bool { return n.metric("quern_redis_errors_total", "op", "join") >= 2 })
+	n.eventually("the log tells", func() bool { return n.log.has("[ERROR]", "tenant is not served") })
+	if told := n.log.lines("tenant is not served"); told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
 // What one tenant's keys say concerns that tenant alone, and is over when they say something else.
 func TestKeysOfOneTenant(t *testing.T) {
 	t.Parallel()

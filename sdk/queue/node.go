@@ -50,7 +50,7 @@ func (n *Node) Join(ctx context.Context) error {
 		args:   []any{n.client.clock, n.id, n.client.config.Lease.Seconds()},
 	})
 	if err != nil {
-		return fmt.Errorf("join as %s: %w", n.id, err)
+		return fmt.Errorf("join: %w", err)
 	}
 	return nil
 }
