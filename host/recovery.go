@@ -68,6 +68,10 @@ func newRecovery(s *session) *recovery { return &recovery{session: s, poke: make
 // and of this host run apart a little.
 const lookSlack = 20 * time.Millisecond
 
+// reclaimTerm is how long a host may reclaim before another one may as well, which does no harm. It is short, for who has
+// the duty may die over it.
+const reclaimTerm = time.Second
+
 // unleasedTerm is after how long the fleet looks again for listeners that have no lease.
 const unleasedTerm = time.Minute
 
@@ -183,7 +187,7 @@ func (r *recovery) runDead(ctx context.Context) error {
 	if err != nil || len(dead) == 0 {
 		return err
 	}
-	got, err := s.node.TakeDuty(ctx, "reclaim", dutyTerm)
+	got, err := s.node.TakeDuty(ctx, "reclaim", reclaimTerm)
 	if err != nil || !got {
 		r.lookIn(dutyRetry/2 + rand.N(dutyRetry)) // who has it may die over it
 		return err

@@ -402,11 +402,11 @@ func TestDutiesOfHostsWithOtherLeases(t *testing.T) {
 	}
 	n.deadNode("q00", 1, 0)
 	n.endLeases()
-	if got, err := long.node.TakeDuty(n.ctx, "reclaim", dutyTerm); err != nil || !got {
+	if got, err := long.node.TakeDuty(n.ctx, "reclaim", reclaimTerm); err != nil || !got {
 		t.Fatalf("%v, %v", got, err)
 	}
-	n.rdb.Expire(n.ctx, n.tenant+"_duty_reclaim", dutyTerm) // the machine may be slow
 	n.steady(short)
+	n.rdb.Expire(n.ctx, n.tenant+"_duty_reclaim", reclaimTerm) // the machine may be slow
 	if err := short.recovery.runDead(n.ctx); err != nil {
 		t.Error(err)
 	}
