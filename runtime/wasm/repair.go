@@ -109,25 +109,20 @@ func (b *body) blend() {
 func (b *body) copysign(op byte) {
 	b.count(10)
 	b.apply(effects[op])
+	toBits, constant, and, or, toFloat := byte(opF64ToI64), byte(opI64Const), byte(opI64And), byte(opI64Or), byte(opI64ToF64)
+	sign, rest, bits := int64(math.MinInt64), int64(math.MaxInt64), bits64
 	if op == opF32CopySign {
-		masked := func(mask int64) {
-			b.code = append(appendSigned(append(b.code, opF32ToI32, opI32Const), mask), opI32And)
-		}
-		masked(math.MinInt32)
-		b.temporary(opLocalSet, bits32)
-		masked(math.MaxInt32)
-		b.temporary(opLocalGet, bits32)
-		b.code = append(b.code, opI32Or, opI32ToF32)
-		return
+		toBits, constant, and, or, toFloat = opF32ToI32, opI32Const, opI32And, opI32Or, opI32ToF32
+		sign, rest, bits = math.MinInt32, math.MaxInt32, bits32
 	}
 	masked := func(mask int64) {
-		b.code = append(appendSigned(append(b.code, opF64ToI64, opI64Const), mask), opI64And)
+		b.code = append(appendSigned(append(b.code, toBits, constant), mask), and)
 	}
-	masked(math.MinInt64)
-	b.temporary(opLocalSet, bits64)
-	masked(math.MaxInt64)
-	b.temporary(opLocalGet, bits64)
-	b.code = append(b.code, opI64Or, opI64ToF64)
+	masked(sign)
+	b.temporary(opLocalSet, bits)
+	masked(rest)
+	b.temporary(opLocalGet, bits)
+	b.code = append(b.code, or, toFloat)
 }
 
 // convert makes a float of an unsigned integer.
