@@ -101,11 +101,12 @@ func (r *recovery) lookIn(wait time.Duration) {
 	}
 }
 
-// Run looks for dead listeners until ctx ends: when a lease ends, and once a lease length.
+// Run looks for dead listeners until ctx ends: as soon as the session's renewals are steady, when a lease ends, and once
+// a lease length.
 func (r *recovery) Run(ctx context.Context) {
 	var pause backoff
-	regular := time.Now().Add(r.interval())
-	timer := time.NewTimer(time.Until(regular))
+	regular := time.Now()
+	timer := time.NewTimer(time.Until(r.after(regular)))
 	defer timer.Stop()
 	for {
 		select {
@@ -114,6 +115,9 @@ func (r *recovery) Run(ctx context.Context) {
 		case <-r.poke:
 		case <-timer.C:
 			now := time.Now()
+			if !r.session.steady.holds(now) {
+				break
+			}
 			err := r.runOnce(ctx)
 			switch {
 			case ctx.Err() != nil:
@@ -146,9 +150,10 @@ func (r *recovery) after(regular time.Time) time.Time {
 	if next.IsZero() || regular.Before(next) {
 		next = regular
 	}
+	now := time.Now()
 	from, known := r.session.steady.from()
-	if !known {
-		from = time.Now().Add(r.session.lease / 3)
+	if !known || !from.After(now) && !r.session.steady.holds(now) {
+		from = now.Add(r.session.lease / 3) // the next renewal
 	}
 	if next.Before(from) {
 		next = from
@@ -156,15 +161,12 @@ func (r *recovery) after(regular time.Time) time.Time {
 	return next
 }
 
-// runOnce looks once, if the session may and gets the duty, and reclaims from whoever is dead.
+// runOnce looks once and reclaims from whoever is dead, if this host gets the duty.
 func (r *recovery) runOnce(ctx context.Context) error {
 	s := r.session
 	r.mu.Lock()
 	r.next = time.Time{} // what is brought forward from now on may be later than the answer
 	r.mu.Unlock()
-	if !s.steady.holds(time.Now()) {
-		return nil
-	}
 	clock, err := s.client.Clock(ctx)
 	if err != nil {
 		return err

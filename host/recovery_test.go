@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,50 @@ func TestReclaimsFromADeadHost(t *testing.T) {
 	counts, err := n.client.Queues(n.ctx)
 	if err != nil || counts["echo"] != 1 {
 		t.Errorf("%d listeners, %v", counts["echo"], err)
+	}
+}
+
+// A host looks for dead listeners as soon as it may, a lease after it came, and not when the turn comes that a look
+// before that moment would have had.
+func TestReclaimsAsSoonAsRenewalsAreSteady(t *testing.T) {
+	t.Parallel()
+	const lease = 4 * time.Second
+	tenants := make([]string, 8) // the moment of a turn is random
+	for i := range tenants {
+		tenants[i] = queuetest.Tenant()
+	}
+	n := start(t, settings{lease: lease, tenants: tenants, idle: true})
+	for _, tenant := range tenants {
+		dead, err := queue.NewFromRedis(n.rdb, queue.Config{Tenant: tenant, Lease: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := dead.Node().Join(n.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.run()
+	renewals := make(map[string][]float64) // the leases' ends that were seen
+	n.eventually("all dead listeners are forgotten", func() bool {
+		left := 0
+		for _, tenant := range tenants {
+			leases, err := n.rdb.ZRangeWithScores(n.ctx, tenant+"_nodes", 0, -1).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(leases) != 1 || !n.log.has("joined", "tenant="+tenant) {
+				left++
+			}
+			if len(leases) > 1 && !slices.Contains(renewals[tenant], leases[1].Score) {
+				renewals[tenant] = append(renewals[tenant], leases[1].Score)
+			}
+		}
+		return left == 0
+	})
+	for tenant, ends := range renewals { // as it joins, at once, and three a lease
+		if len(ends) > 5 {
+			t.Errorf("tenant %s: the host renewed %d times until it looked, want 5 at most", tenant, len(ends))
+		}
 	}
 }
 
