@@ -95,7 +95,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 func newServe(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run a node host until SIGTERM; a second SIGTERM ends it at once",
+		Short: "Run a node host until SIGTERM; a second SIGTERM gives running tasks back at once",
 		Args:  arguments(0, 0),
 	}
 	o := newHostOptions(cmd, "127.0.0.1:9464")

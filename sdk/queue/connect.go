@@ -20,7 +20,7 @@ import (
 // TLS, unix://PATH, and for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT].
 // The parameters ca, cert and key name PEM files of a private CA and a client certificate.
 // go-redis's own parameters (pool_size, read_timeout, ...) hold as well. It does not dial; later each
-// call dials and sends once: who calls decides whether to try again.
+// call dials and sends once, and ends with its context's deadline: who calls decides whether to try again.
 func Connect(rawURL string) (redis.UniversalClient, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
@@ -51,7 +51,7 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 		if !query.Has("conn_max_lifetime") {
 			options.ConnMaxLifetime = sentinelConnLife
 		}
-		options.MaxRetries, options.DialerRetries = -1, 1
+		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
 		return redis.NewFailoverClient(options), nil
 	}
 	options, err := redis.ParseURL(u.String())
@@ -61,7 +61,7 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 	if err := secure(options.TLSConfig, ca, cert, key); err != nil {
 		return nil, err
 	}
-	options.MaxRetries, options.DialerRetries = -1, 1
+	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
 	return redis.NewClient(options), nil
 }
 

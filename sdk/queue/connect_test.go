@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -67,6 +68,20 @@ func TestConnect(t *testing.T) {
 	wrong := "redis://worker:wrong-secret@" + server.Addr()
 	if err := reaches(t, wrong, server); err == nil || strings.Contains(err.Error(), "wrong-secret") || IsUnavailable(err) {
 		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+// A Redis that never answers keeps a caller no longer than its deadline.
+func TestCallsEndWithTheirDeadline(t *testing.T) {
+	t.Parallel()
+	listener := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	defer func() { _ = listener.Close() }()
+	client := must[*Client](t)(New("redis://"+listener.Addr().String()+"/0?read_timeout=1h", Config{}))
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := client.Queue("q").Enqueue(ctx, nil, Options{}); !IsUnavailable(err) {
+		t.Errorf("enqueued to a Redis that hangs: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -156,6 +157,22 @@ func TestForgetsNoDamagedQueue(t *testing.T) {
 		w.rdb.Set(w.ctx, w.keys.priorities("q"), "x", 0)
 		if forgotten, err := w.Queue("q").Recount(w.ctx); forgotten || err == nil || !w.known(t, "q") {
 			t.Errorf("forgotten %v, %v", forgotten, err)
+		}
+	})
+}
+
+// A key that keeps a listener from reserving has a name.
+func TestReserveNamesADamagedKey(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		for _, key := range []string{w.keys.paused(), w.keys.pending("q"), w.keys.expiry("q"), w.keys.nodes()} {
+			w.rdb.Del(w.ctx, key)
+			w.rdb.Set(w.ctx, key, "x", 0)
+			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+			if batch.Err == nil || !strings.Contains(batch.Err.Error(), key) {
+				t.Errorf("with a damaged %s: %v", key, batch.Err)
+			}
+			w.rdb.Del(w.ctx, key)
 		}
 	})
 }

@@ -16,7 +16,7 @@
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_ .. queue, 'set', INDEX_ .. queue, 'zset',
   SCHEDULED_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash',
-  EXPIRY_ .. queue, 'zset')
+  EXPIRY_ .. queue, 'zset', PAUSED, 'set', NODES, 'zset')
 if bad then return bad end
 -- A reserve that was long on its way must not hold tasks for a listener that has left meanwhile, or
 -- whose tasks are being taken from it (a lease that ended at 0).
