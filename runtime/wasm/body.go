@@ -272,19 +272,14 @@ func (b *body) specialInstruction(op byte) {
 	case opVector:
 		b.vector()
 		return
-	case opF32CopySign, opF64CopySign:
-		b.copysign(op)
-		return
-	case opF32ConvertU, opF64ConvertU:
-		b.convert(op)
-		return
-	}
-	switch op {
 	case opCall, opCallIndirect:
 		b.call(op)
 		return
 	case opSelect, opSelectTyped:
 		b.selection(op)
+		return
+	}
+	if b.repair(op) {
 		return
 	}
 	price := int32(1)
@@ -314,6 +309,8 @@ func (b *body) specialInstruction(op byte) {
 	case opRefFunc:
 		b.reference(r.index("function", len(d.functions)))
 		b.push(FuncRef)
+	default: // is not to be repaired
+		b.code = append(b.code, op)
 	}
 }
 

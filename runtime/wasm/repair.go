@@ -55,6 +55,9 @@ func (b *body) selection(op byte) {
 		}
 		return
 	}
+	if b.d.options.unrepaired {
+		t = 0
+	}
 	switch t {
 	case I32:
 		b.selectIntegers(bits32)
@@ -69,7 +72,7 @@ func (b *body) selection(op byte) {
 		// All bits of the mask are set unless the condition is 0: (condition == 0) - 1.
 		b.code = append(b.code, opI32Eqz, opI32Const, 1, opI32Sub, opVector, vectorSplat)
 		b.blend()
-	default: // not reached, or not valid
+	default: // not reached, not valid, or not to be repaired
 		b.count(1)
 		b.code = append(b.code, opSelect)
 	}
@@ -105,6 +108,21 @@ func (b *body) blend() {
 	b.vectors(vectorOr)
 }
 
+// repair writes an instruction without an immediate if it is one of those above.
+func (b *body) repair(op byte) (done bool) {
+	switch {
+	case b.d.options.unrepaired:
+		return false
+	case op == opF32CopySign || op == opF64CopySign:
+		b.copysign(op)
+	case op == opF32ConvertU || op == opF64ConvertU:
+		b.convert(op)
+	default:
+		return false
+	}
+	return true
+}
+
 // copysign takes the sign of a float from another one.
 func (b *body) copysign(op byte) {
 	b.count(10)
@@ -134,8 +152,11 @@ func (b *body) convert(op byte) {
 	b.code = append(b.code, opI64Or, op)
 }
 
-// repairVector writes a vector instruction without an immediate if it is one of those above.
+// repairVector does the same for a vector instruction; of its immediates only replace_lane's is not read yet.
 func (b *body) repairVector(n uint32) (done bool) {
+	if b.d.options.unrepaired {
+		return false
+	}
 	switch n {
 	case vectorSelect:
 		b.count(7)

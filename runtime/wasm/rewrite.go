@@ -32,6 +32,8 @@ type Options struct {
 	// Every is how many instructions may gather on a path before they are charged. Default 256; with 1
 	// each is charged before it is executed, and none that is not.
 	Every int
+
+	unrepaired bool // leaves instructions as they are that repair.go is for: tests show what becomes of them
 }
 
 func (o Options) withDefaults() Options {
