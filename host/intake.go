@@ -10,7 +10,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// reserveTimeout bounds connecting for a reserve. The connection's own time-outs bound the answer.
+// reserveTimeout bounds a reserve, and what is compared before it. The connection's own time-outs bound each answer.
 const reserveTimeout = 5 * time.Second
 
 // intake reserves tasks for the slots that the scheduler grants, one round trip at a time for each

@@ -118,7 +118,7 @@ func (m *mover) turn(ctx context.Context) (wait time.Duration, err error) {
 		}
 		err = m.move(ctx, name, what)
 	}
-	return wait, errors.Join(err, m.session.node.YieldDuty(ctx, "due"))
+	return wait, errors.Join(err, m.session.yieldDuty(ctx, "due"))
 }
 
 // move moves a block of each kind. What Redis refuses is tried again after the next look.

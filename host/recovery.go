@@ -194,7 +194,7 @@ func (r *recovery) runDead(ctx context.Context) error {
 		r.lookIn(dutyRetry/2 + rand.N(dutyRetry)) // who has it may die over it
 		return err
 	}
-	return errors.Join(r.reclaimAll(ctx, dead), s.node.YieldDuty(ctx, "reclaim"))
+	return errors.Join(r.reclaimAll(ctx, dead), s.yieldDuty(ctx, "reclaim"))
 }
 
 // runUnleased reclaims from the listeners that a queue has and that have no lease. To find them takes a look at every

@@ -87,8 +87,8 @@ func (k keeper) Save(ctx context.Context, value []byte) error {
 	}
 }
 
-// within does f, and waits for its end as long as ctx has not ended: neither go-redis nor a file looks at that while it
-// reads.
+// within does f, and waits for its end as long as ctx has not ended: go-redis looks only at
+// its deadline while it reads, and a file at neither.
 func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type answer struct {
 		value T

@@ -380,6 +380,13 @@ func (s *session) quarantine(want *queue.Want, is bool) {
 	}
 }
 
+// yieldDuty gives a duty back, also when ctx has ended: else nobody has it until its term is over.
+func (s *session) yieldDuty(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hurriedTimeout)
+	defer cancel()
+	return s.node.YieldDuty(ctx, name)
+}
+
 // reachable tells whether the session stands and Redis served its last calls.
 func (s *session) reachable() bool {
 	s.mu.Lock()

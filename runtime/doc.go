@@ -79,7 +79,8 @@
 //	  └── the next quantum ───┘
 //
 // A gate lets as many guests compute at once as there are cores. Whoever waits for a first turn comes
-// first, so that a short call is not held up by long ones.
+// first, so that a short call is not held up by long ones. Where some wait, whoever has had his turn offers the processor to
+// the system as well.
 //
 // The stack of a guest's own calls is not in its memory but on Go's heap: up to 120 MB for a moment, in a
 // recursion without end. Engine.Held counts it.

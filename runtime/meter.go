@@ -129,15 +129,15 @@ func (m *meter) end() (now time.Time) {
 	return now
 }
 
-// yield lets others have their turn: other guests, what else the host does, and other processes.
+// yield lets others have their turn: other guests, what else the host does, and other processes where guests wait for
+// each other.
 func (m *meter) yield() {
 	m.end()
 	if m.gate.wanted() {
-		m.gate.leave()
 		yieldThread()
+		m.gate.leave()
 		m.gate.again()
 	} else {
-		yieldThread()
 		goruntime.Gosched()
 	}
 	m.begin(time.Now())

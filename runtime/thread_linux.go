@@ -17,4 +17,4 @@ func threadClock() time.Duration {
 
 // yieldThread lets other processes go first that are ready to run, and other threads of this one. Linux lets a thread
 // that computes go on for some milliseconds after another one has become ready.
-func yieldThread() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+func yieldThread() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

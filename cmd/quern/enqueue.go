@@ -220,6 +220,9 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []st
 	case errors.As(err, &lacking):
 		err = refusedf("task %s is enqueued, but known to be on %d of %d replicas only: see Redis's `INFO replication`, or ask for fewer with --replicas",
 			receipts[0].ID, lacking.Got, lacking.Wanted)
+	case isUnanswered(err):
+		id := receipts[0].ID
+		return fmt.Errorf("%w: task %s may be enqueued all the same: repeat it with --id %s, which enqueues it once", err, id, id)
 	case err != nil:
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"syscall"
 
@@ -88,16 +87,16 @@ func trimInvalid(err error) error {
 // explain adds the remedy to errors that come from Redis or the system.
 func explain(err error) error {
 	remedy := ""
-	var network *net.OpError
 	var reply redis.Error
 	var certificate *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
+	var timeout net.Error
 	switch {
 	case errors.As(err, &certificate):
 		remedy = "name the authority that signed it with ?ca=FILE in the URL of Redis"
 	case errors.As(err, &noTLS):
 		remedy = "Redis speaks no TLS there: use redis:// instead of rediss://"
-	case errors.As(err, &network) && network.Op == "dial", errors.Is(err, syscall.ECONNREFUSED):
+	case isUndialed(err):
 		remedy = "start Redis there, name another with --redis, or run `quern dev`"
 	case errors.As(err, &reply):
 		remedy = replyRemedy(reply.Error())
@@ -105,13 +104,25 @@ func explain(err error) error {
 		remedy = "look for it with `quern task ls QUEUE`, and mind --tenant"
 	case errors.Is(err, io.EOF):
 		remedy = "Redis closed the connection: if it wants TLS, use rediss:// instead of redis://"
-	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		remedy = "Redis does not answer: it may be stopped, overloaded, or behind rediss:// speak no TLS"
 	}
 	if remedy == "" {
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, remedy)
+}
+
+// isUndialed tells whether Redis could not be reached at all.
+func isUndialed(err error) bool {
+	var network *net.OpError
+	return errors.As(err, &network) && network.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// isUnanswered tells whether Redis may have done what it was told, but did not answer.
+func isUnanswered(err error) bool {
+	var reply redis.Error
+	return queue.IsUnavailable(err) && !errors.As(err, &reply) && !isUndialed(err)
 }
 
 // replyRemedy tells what to do about an error that Redis answered with, by its first word.

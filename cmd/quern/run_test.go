@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -60,6 +61,28 @@ func TestMainProgram(t *testing.T) {
 	want := "quern: list queues in blueque_queues: dial tcp 127.0.0.1:1: connect: connection refused: start Redis there, name another with --redis, or run `quern dev`\n"
 	if c.ProcessState.ExitCode() != exitRefused || c.stderr.String() != want || c.stdout.String() != "" {
 		t.Errorf("%s: %s%s", c.ProcessState, c.stdout, c.stderr)
+	}
+}
+
+// A Redis that never answers: each command says so with a remedy, and nobody enqueues a task twice.
+func TestRedisHangs(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	u := newUser(t, "redis://"+listener.Addr().String()+"/0?read_timeout=200ms")
+	for args, want := range map[string]string{
+		"queue ls":                                "Redis does not answer",
+		"queue pause mail":                        "Redis does not answer",
+		"enqueue mail --id one":                   "repeat it with --id one, which enqueues it once: Redis does not answer",
+		"task wait one --wait-timeout 50ms":       "task one is not finished after 50ms",
+		"enqueue mail --wait --wait-timeout 50ms": "Redis does not answer",
+	} {
+		if r := u.run(strings.Fields(args)...); r.status != exitRefused || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: exit %d: %s", args, r.status, r.stderr)
+		}
 	}
 }
 

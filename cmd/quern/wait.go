@@ -62,9 +62,15 @@ func waitTask(ctx context.Context, client *queue.Client, id string, timeout, out
 	return task, cause(ctx, err)
 }
 
-// cause is err, or why ctx has ended if that is behind it.
+// cause is err, or why ctx has ended if that is behind it. A read that ends with the deadline may return before ctx ends.
 func cause(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
+	if err == nil {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err

@@ -88,8 +88,8 @@ func New(rawURL string, config Config) (*Client, error) {
 }
 
 // NewFromRedis uses a connection that the caller owns and closes, after it has closed the client;
-// several clients may share it. It
-// should not repeat commands by itself (MaxRetries: -1): every call here is safe to repeat but
+// several clients may share it. It should heed deadlines (ContextTimeoutEnabled), or a Redis that hangs keeps a call for the
+// connection's read time-out. It should not repeat commands by itself (MaxRetries: -1): every call here is safe to repeat but
 // reserving, and a repeated reserve holds tasks that nobody works on until the next comparison
 // with the reserved list.
 func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
