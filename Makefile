@@ -87,7 +87,7 @@ chaos: deps ## break a fleet for a minute and read its books (QUERN_CHAOS_SEED=N
 	QUERN_CHAOS=full go test -v -count=1 -timeout=30m ./host/chaos
 
 .PHONY: soak
-soak: deps ## look for what a task leaves to the next in 100,000 on each rung; leaks; 100 idle plugins; the compiler's faults
+soak: deps ## look for what a task leaves to the next in 100,000 in each reset mode; leaks; 100 idle plugins; the compiler's faults
 	QUERN_SOAK=full go test -v -count=1 -timeout=2h -run='^Test(Programs|TallPrograms|Pressure)$$' ./runtime/wasm
 	QUERN_SOAK=full go test -v -count=1 -timeout=3h -run='^Test(Residue|Soak)' ./runtime
 

@@ -9,14 +9,14 @@ import (
 
 // aboutPlugin is what a host says of one of its plugins; `quern plugin ls` prints these names.
 type aboutPlugin struct {
-	Tenant  string   `json:"tenant,omitempty"`
-	Plugin  string   `json:"plugin"`
-	Version string   `json:"version,omitempty"`
-	Digest  string   `json:"digest,omitempty"`
-	Queues  []string `json:"queues,omitempty"`
-	State   string   `json:"state"`
-	Error   string   `json:"error,omitempty"`
-	Rung    string   `json:"rung,omitempty"`
+	Tenant    string   `json:"tenant,omitempty"`
+	Plugin    string   `json:"plugin"`
+	Version   string   `json:"version,omitempty"`
+	Digest    string   `json:"digest,omitempty"`
+	Queues    []string `json:"queues,omitempty"`
+	State     string   `json:"state"`
+	Error     string   `json:"error,omitempty"`
+	ResetMode string   `json:"reset_mode,omitempty"`
 	// Grants are what it may use beyond a task of the tenant.
 	Grants *plugins.Granted `json:"grants,omitempty"`
 	// Lowered are the limits of which the host gives such a task less than the manifest asks for.
@@ -28,7 +28,7 @@ func (h *Host) about(tenant string) map[string]string {
 	list := []aboutPlugin{}
 	for _, s := range h.directory.List() {
 		if s.Tenant == "" || s.Tenant == tenant {
-			list = append(list, aboutPlugin{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.Rung, s.Granted(tenant), s.Lowered(tenant)})
+			list = append(list, aboutPlugin{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, s.Granted(tenant), s.Lowered(tenant)})
 		}
 	}
 	queues := []string{}

@@ -417,7 +417,7 @@ func TestImageIsExpected(t *testing.T) {
 	directory := pluginsFor(t, map[string]string{"p": "queues: [q0]\nlimits: {memory: 1MiB, input: 1MiB, output: 1MiB}"})
 	version := directory.Acquire("t", "q0")
 	defer version.Release()
-	if version.Info().Rung == runtime.RungNew {
+	if version.Info().ResetMode == runtime.ResetNew {
 		t.Skip("there are no images here")
 	}
 	r := newRig(t, 2, total, directory, 1)

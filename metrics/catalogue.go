@@ -41,7 +41,7 @@ const (
 	slotsInUse
 
 	pluginInfo
-	pluginRung
+	pluginResetMode
 	pluginLoads
 
 	hostLogLinesDropped
@@ -143,9 +143,9 @@ var catalogue = [...]family{
 		[]string{"tenant", "plugin", "version", "digest"},
 		"1 for each plugin that serves here now; tenant is empty for one that serves every tenant.",
 	},
-	pluginRung: {
-		"quern_plugin_rung_info", gauge, "",
-		[]string{"tenant", "plugin", "version", "digest", "rung"},
+	pluginResetMode: {
+		"quern_plugin_reset_mode_info", gauge, "",
+		[]string{"tenant", "plugin", "version", "digest", "reset_mode"},
 		"1 for each plugin that serves here now, with the way in which its tasks come by pristine instances: scan, pagemap, copy or new, the best first.",
 	},
 	pluginLoads: {

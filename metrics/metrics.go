@@ -77,7 +77,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		pluginLoads:     r.counter(pluginLoads),
 		hostLog:         r.counter(hostLogLinesDropped).WithLabelValues(),
 		redisErrors:     r.counter(redisErrors),
-		plugins:         newPluginGauge(r.gauge(pluginInfo), r.gauge(pluginRung)),
+		plugins:         newPluginGauge(r.gauge(pluginInfo), r.gauge(pluginResetMode)),
 		tenants:         newTenantCollector(),
 		runtime:         newRuntimeCollector(),
 		calls:           newCallsCollector(),
@@ -233,10 +233,10 @@ func (m *Metrics) PluginLoaded(tenant, plugin, result string) {
 	m.noLoad.clear()
 }
 
-// PluginServing says that this version of a plugin serves from now on, or no longer. The rung is the way in
+// PluginServing says that this version of a plugin serves from now on, or no longer. The reset mode is the way in
 // which its tasks come by pristine instances, and does not change.
-func (m *Metrics) PluginServing(tenant, plugin, version, digest, rung string, serving bool) {
-	m.plugins.set([5]string{text(tenant), text(plugin), text(version), text(digest), text(rung)}, serving)
+func (m *Metrics) PluginServing(tenant, plugin, version, digest, resetMode string, serving bool) {
+	m.plugins.set([5]string{text(tenant), text(plugin), text(version), text(digest), text(resetMode)}, serving)
 }
 
 // RedisError counts a failed call to Redis; op says what it was for.

@@ -127,27 +127,27 @@ func TestNonsenseIsHarmless(t *testing.T) {
 func TestPluginServing(t *testing.T) {
 	t.Parallel()
 	m, reg := setup(t)
-	want := func(series, rungs string) {
+	want := func(info, modes string) {
 		t.Helper()
 		var text strings.Builder
-		for row, shown := range map[int]string{pluginInfo: series, pluginRung: rungs} {
+		for row, shown := range map[int]string{pluginInfo: info, pluginResetMode: modes} {
 			f := catalogue[row]
 			fmt.Fprintf(&text, "# HELP %s %s\n# TYPE %s gauge\n%s%s\n", f.name, f.help, f.name, f.name, shown)
 		}
-		if err := testutil.GatherAndCompare(reg, strings.NewReader(text.String()), "quern_plugin_info", "quern_plugin_rung_info"); err != nil {
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(text.String()), "quern_plugin_info", "quern_plugin_reset_mode_info"); err != nil {
 			t.Error(err)
 		}
 	}
 	none := func() {
 		t.Helper()
-		want(`{digest="",plugin="",tenant="",version=""} 0`, `{digest="",plugin="",rung="",tenant="",version=""} 0`)
+		want(`{digest="",plugin="",tenant="",version=""} 0`, `{digest="",plugin="",reset_mode="",tenant="",version=""} 0`)
 	}
 	none()
 	m.PluginServing("", "p", "1", "sha256:01", "scan", true)
-	want(`{digest="sha256:01",plugin="p",tenant="",version="1"} 1`, `{digest="sha256:01",plugin="p",rung="scan",tenant="",version="1"} 1`)
+	want(`{digest="sha256:01",plugin="p",tenant="",version="1"} 1`, `{digest="sha256:01",plugin="p",reset_mode="scan",tenant="",version="1"} 1`)
 	m.PluginServing("", "p", "2", "sha256:02", "new", true)
 	m.PluginServing("", "p", "1", "sha256:01", "scan", false)
-	want(`{digest="sha256:02",plugin="p",tenant="",version="2"} 1`, `{digest="sha256:02",plugin="p",rung="new",tenant="",version="2"} 1`)
+	want(`{digest="sha256:02",plugin="p",tenant="",version="2"} 1`, `{digest="sha256:02",plugin="p",reset_mode="new",tenant="",version="2"} 1`)
 	m.PluginServing("", "p", "2", "sha256:02", "new", false)
 	none()
 }

@@ -69,20 +69,20 @@ func (v vacancy) clear() {
 	v.vec.DeleteLabelValues(make([]string, len(catalogue[v.row].labels))...)
 }
 
-// pluginGauge is quern_plugin_info and quern_plugin_rung_info: a series for each plugin that serves, none for
+// pluginGauge is quern_plugin_info and quern_plugin_reset_mode_info: a series for each plugin that serves, none for
 // those that did.
 type pluginGauge struct {
-	info, rung *prometheus.GaugeVec
-	none       [2]vacancy
+	info, resetMode *prometheus.GaugeVec
+	none            [2]vacancy
 
 	mu      sync.Mutex
-	serving map[[5]string]struct{} // guarded by mu; label values of rung in the catalogue's order, of which info has the first four
+	serving map[[5]string]struct{} // guarded by mu; label values of reset mode in the catalogue's order, of which info has the first four
 }
 
-func newPluginGauge(info, rung *prometheus.GaugeVec) *pluginGauge {
+func newPluginGauge(info, resetMode *prometheus.GaugeVec) *pluginGauge {
 	g := &pluginGauge{
-		info: info, rung: rung, serving: map[[5]string]struct{}{},
-		none: [2]vacancy{{info.MetricVec, pluginInfo}, {rung.MetricVec, pluginRung}},
+		info: info, resetMode: resetMode, serving: map[[5]string]struct{}{},
+		none: [2]vacancy{{info.MetricVec, pluginInfo}, {resetMode.MetricVec, pluginResetMode}},
 	}
 	for _, v := range g.none {
 		v.show()
@@ -96,7 +96,7 @@ func (g *pluginGauge) set(labels [5]string, serving bool) {
 	if serving {
 		g.serving[labels] = struct{}{}
 		g.info.WithLabelValues(labels[:4]...).Set(1)
-		g.rung.WithLabelValues(labels[:]...).Set(1)
+		g.resetMode.WithLabelValues(labels[:]...).Set(1)
 		for _, v := range g.none {
 			v.clear()
 		}
@@ -104,7 +104,7 @@ func (g *pluginGauge) set(labels [5]string, serving bool) {
 	}
 	delete(g.serving, labels)
 	g.info.DeleteLabelValues(labels[:4]...)
-	g.rung.DeleteLabelValues(labels[:]...)
+	g.resetMode.DeleteLabelValues(labels[:]...)
 	if len(g.serving) == 0 {
 		for _, v := range g.none {
 			v.show()

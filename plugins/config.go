@@ -45,8 +45,8 @@ type Observer interface {
 	// PluginLoaded counts what became of a file: ok (it serves), refused, or gone (removed).
 	PluginLoaded(tenant, plugin, result string)
 	// PluginServing says that a version begins or ceases to serve. Tasks in flight may still run on
-	// one that has ceased to. The rung is the way in which its tasks come by pristine instances.
-	PluginServing(tenant, plugin, version, digest, rung string, serving bool)
+	// one that has ceased to. The reset mode is the way in which its tasks come by pristine instances.
+	PluginServing(tenant, plugin, version, digest, resetMode string, serving bool)
 }
 
 // The results that an Observer is told.

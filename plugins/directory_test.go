@@ -42,8 +42,8 @@ func TestServe(t *testing.T) {
 	status := []Status{{Plugin: "thumbs", Version: "1.4.0", Digest: digest, Queues: []string{"a", "b"}, State: StateServing}}
 	v := f.Acquire("acme", "a")
 	defer v.Release()
-	status[0].Rung, status[0].terms = string(v.Info().Rung), v.terms
-	if got := f.List(); !reflect.DeepEqual(got, status) || status[0].Rung == "" {
+	status[0].ResetMode, status[0].terms = string(v.Info().ResetMode), v.terms
+	if got := f.List(); !reflect.DeepEqual(got, status) || status[0].ResetMode == "" {
 		t.Errorf("list %+v, want %+v", got, status)
 	}
 	events := []string{`loaded "" thumbs ok`, fmt.Sprintf(`serving "" thumbs "1.4.0" %s true`, digest)}

@@ -247,10 +247,10 @@ func (r *recorder) PluginLoaded(tenant, plugin, result string) {
 	r.add(fmt.Sprintf("loaded %q %s %s", tenant, plugin, result))
 }
 
-func (r *recorder) PluginServing(tenant, plugin, version, digest, rung string, serving bool) {
+func (r *recorder) PluginServing(tenant, plugin, version, digest, resetMode string, serving bool) {
 	r.add(fmt.Sprintf("serving %q %s %q %s %t", tenant, plugin, version, digest, serving))
-	if rung == "" {
-		r.add("no rung")
+	if resetMode == "" {
+		r.add("no reset mode")
 	}
 }
 

@@ -146,7 +146,7 @@ func (p *plugin) statuses() []Status {
 	if v := p.current; v != nil {
 		statuses = append(statuses, Status{
 			Tenant: p.tenant, Plugin: p.shown(), Version: v.Version, Digest: v.Digest,
-			Queues: v.Manifest.Queues, State: StateServing, Rung: string(v.Info().Rung), terms: v.terms,
+			Queues: v.Manifest.Queues, State: StateServing, ResetMode: string(v.Info().ResetMode), terms: v.terms,
 		})
 	}
 	if r := p.refusal; r != nil {

@@ -25,8 +25,8 @@ type Status struct {
 	State string
 	// Error says what is wrong and what to do about it; "" if the plugin serves.
 	Error string
-	// Rung is the way in which its tasks come by pristine instances; "" if the plugin is refused.
-	Rung string
+	// ResetMode is the way in which its tasks come by pristine instances; "" if the plugin is refused.
+	ResetMode string
 
 	terms map[string]*Terms // of the version that serves, by tenant
 }

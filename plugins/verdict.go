@@ -112,7 +112,7 @@ func (k *keeper) accept(p *plugin, r result) {
 	p.current, k.swapped = v, true
 	fields := []any{
 		"plugin", p.name, "tenant", p.tenant, "version", v.Version, "digest", v.Digest,
-		"queues", v.Manifest.Queues, "kind", v.Info().Kind, "rung", v.Info().Rung,
+		"queues", v.Manifest.Queues, "kind", v.Info().Kind, "reset_mode", v.Info().ResetMode,
 	}
 	if v.FilesDigest != "" {
 		fields = append(fields, "files", v.FilesDigest)
@@ -132,7 +132,7 @@ func (k *keeper) accept(p *plugin, r result) {
 }
 
 func (k *keeper) tellServing(p *plugin, v *Version, serving bool) {
-	k.cfg.Observer.PluginServing(p.tenant, p.name, v.Version, v.Digest, string(v.Info().Rung), serving)
+	k.cfg.Observer.PluginServing(p.tenant, p.name, v.Version, v.Digest, string(v.Info().ResetMode), serving)
 }
 
 // warnOfLimits says where the host gives a plugin less than its manifest asks for: once for all tenants of which the same

@@ -93,7 +93,7 @@ func (f *fixture) skipsWarm() {
 		f.t.Fatalf("%+v", f.List())
 	}
 	defer v.Release()
-	if v.Info().Rung == runtime.RungNew {
+	if v.Info().ResetMode == runtime.ResetNew {
 		f.t.Skip("this system resets no instance")
 	}
 }

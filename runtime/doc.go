@@ -41,9 +41,9 @@
 //	                      │   └─ private mapping ─ instance, in use  │       └▶ closed, if that fails
 //	                      └──────────────────────────────────────────┘
 //
-// How the changed pages are found is the rung of a ladder: an ioctl, a file of the kernel's, or comparing all of
+// The reset mode says how the changed pages are found: an ioctl, a file of the kernel's, or comparing all of
 // them; each has to prove itself when the process starts. Modules with instructions that change tables or segments,
-// or with mutable globals that the host cannot set, get a new instance for each call, which is the last rung.
+// or with mutable globals that the host cannot set, get a new instance for each call, which is the last reset mode.
 //
 // A pool belongs to one module, tenant and manifest; only machine code is shared wider. It has as many instances
 // as calls were under way at once in the last seconds, at least one; an idle one gives its own pages back. A module that

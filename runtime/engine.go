@@ -45,9 +45,9 @@ type Config struct {
 	// Guests is how many guests compute at the same time; others wait for their turn. Default: one for each
 	// processor that Go uses.
 	Guests int
-	// Rung is the way in which tasks come by pristine instances. Default "", which is the best one that works
+	// ResetMode is the way in which tasks come by pristine instances. Default "", which is the best one that works
 	// here; any other has to work, else New fails. Modules that a reset does not reach get New in any case.
-	Rung Rung
+	ResetMode ResetMode
 	// IdleUnload is how long a module may be idle until its instances and code are unloaded. Default 0, which is 5 minutes;
 	// negative means never.
 	IdleUnload time.Duration
@@ -86,11 +86,11 @@ type Engine struct {
 	bare     sync.Once    // warns of memories without guards
 	stacks   atomic.Int64 // bytes of the call stacks of guests that run
 
-	rung       Rung // the best one for modules that a reset reaches
-	rungReason string
-	idleUnload time.Duration
-	tidied     chan struct{} // closed when the housekeeping has ended
-	stop       func()        // ends it
+	resetMode   ResetMode // the best one for modules that a reset reaches
+	resetReason string
+	idleUnload  time.Duration
+	tidied      chan struct{} // closed when the housekeeping has ended
+	stop        func()        // ends it
 
 	spareMu sync.Mutex
 	spare   *diskCache // nil until cache fails
@@ -134,11 +134,11 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	if goruntime.GOARCH == "arm64" {
 		e.logger.Warn("the compiler for arm64 has a known fault that computes wrongly: do not serve plugins of tenants whom you do not trust (SECURITY.md)")
 	}
-	if e.rung, e.rungReason, err = climb(ladder(), cfg.Rung); err != nil {
+	if e.resetMode, e.resetReason, err = chooseResetMode(resetModes(), cfg.ResetMode); err != nil {
 		return nil, err
 	}
-	if e.rung != RungScan {
-		e.logger.Info("how tasks come by pristine instances", "rung", e.rung, "reason", e.rungReason)
+	if e.resetMode != ResetScan {
+		e.logger.Info("how tasks come by pristine instances", "reset_mode", e.resetMode, "reason", e.resetReason)
 	}
 	dir := cfg.CacheDir
 	if dir != "" && version == unknownVersion {

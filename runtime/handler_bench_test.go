@@ -22,7 +22,7 @@ type chore struct {
 const shortOrder = `{"id":"9f4e1c52","customer":{"name":"Zoë","email":"zoe@example.org"},` +
 	`"lines":[{"sku":"SKU-1","title":"Widget","quantity":2,"price":990,"weights":[1,2,3]}],"paid":true,"note":null}`
 
-// BenchmarkHandler is what a task costs on each rung: an empty handler and one that parses JSON, from an image that
+// BenchmarkHandler is what a task costs in each reset mode: an empty handler and one that parses JSON, from an image that
 // was taken before any call and from a warm one. "never" is the yardstick: an instance that is never reset.
 func BenchmarkHandler(b *testing.B) {
 	cache := filepath.Join(b.TempDir(), "cache")
@@ -32,14 +32,14 @@ func BenchmarkHandler(b *testing.B) {
 			{"json", language.JSON(b), []byte(shortOrder)},
 			{"json1k", language.JSON(b), runtimetest.JSONInput()},
 		} {
-			for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
+			for _, mode := range []ResetMode{ResetScan, ResetPagemap, ResetCopy, ResetNew} {
 				for _, warm := range []bool{false, true} {
-					name := string(rung) + "/cold"
+					name := string(mode) + "/cold"
 					if warm {
-						name = string(rung) + "/warm"
+						name = string(mode) + "/warm"
 					}
 					b.Run(string(language)+"/"+work.name+"/"+name, func(b *testing.B) {
-						benchmarkHandler(b, Config{Rung: rung, CacheDir: cache}, warm, work)
+						benchmarkHandler(b, Config{ResetMode: mode, CacheDir: cache}, warm, work)
 					})
 				}
 			}
@@ -49,8 +49,8 @@ func BenchmarkHandler(b *testing.B) {
 }
 
 func benchmarkHandler(b *testing.B, cfg Config, warm bool, work chore) {
-	if !works(cfg.Rung) {
-		b.Skip("this rung does not work here")
+	if !works(cfg.ResetMode) {
+		b.Skip("this reset mode does not work here")
 	}
 	module := loadInto(b, setupWith(b, cfg), work.binary)
 	c := work.call(warm)

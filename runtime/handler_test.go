@@ -204,7 +204,7 @@ func TestHandlerFuel(t *testing.T) {
 	t.Parallel()
 	binary := handler(t, `(func (export "_initialize") (drop (call $random (i32.const 0) (i32.const 64))))`, counterBody+`(i32.const 0)`)
 	var burned sync.Map
-	rungs(t, func(t *testing.T, engine *Engine) {
+	eachResetMode(t, func(t *testing.T, engine *Engine) {
 		module := loadInto(t, engine, binary)
 		for range 3 {
 			burned.Store(module.Run(t.Context(), Call{Pool: "pool"}).Fuel, true)

@@ -69,7 +69,7 @@ func BenchmarkKind(b *testing.B) {
 		}{{"command", language.JSONCommand(b), false}, {"handler", language.JSON(b), true}} {
 			b.Run(string(language)+"/"+kind.name, func(b *testing.B) {
 				work := chore{"json1k", kind.binary, runtimetest.JSONInput()}
-				benchmarkHandler(b, Config{Rung: RungScan}, kind.warm, work)
+				benchmarkHandler(b, Config{ResetMode: ResetScan}, kind.warm, work)
 			})
 		}
 	}

@@ -145,9 +145,9 @@ func (i *instance) adopt(img *image) error {
 }
 
 // reset makes the instance what its image is, whatever a guest did meanwhile.
-func (i *instance) reset(rung snapshot.Rung) error {
+func (i *instance) reset(mode snapshot.Mode) error {
 	if img := i.image.memory; img != nil {
-		if err := i.memory.reset(rung, img); err != nil {
+		if err := i.memory.reset(mode, img); err != nil {
 			return err
 		}
 		if err := i.shrink(img.Size()); err != nil {

@@ -75,9 +75,9 @@ func (e *Engine) decode(binary []byte) (*Decoded, error) {
 	if found := e.cache.backend.refusals(info.Kind, outline); len(found) > 0 {
 		return d, &RefusedError{Refusals: found}
 	}
-	info.Rung, info.RungReason = e.rung, e.rungReason
+	info.ResetMode, info.ResetReason = e.resetMode, e.resetReason
 	if why := lasting(outline); why != "" {
-		info.Rung, info.RungReason = RungNew, why
+		info.ResetMode, info.ResetReason = ResetNew, why
 	}
 	d.code = e.newCode(rewritten, info.Digest)
 	d.module, rewritten.Binary = rewritten, nil

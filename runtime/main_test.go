@@ -48,9 +48,9 @@ func setupWith(t testing.TB, cfg Config) *Engine {
 	return engine
 }
 
-// works tells whether a rung works here.
-func works(rung Rung) bool {
-	return slices.ContainsFunc(ladder(), func(v snapshot.Verdict) bool { return v.Rung == rung && v.Err == nil })
+// works tells whether a reset mode works here.
+func works(mode ResetMode) bool {
+	return slices.ContainsFunc(resetModes(), func(v snapshot.Verdict) bool { return v.Mode == mode && v.Err == nil })
 }
 
 // load loads a module into an engine of the test's own.

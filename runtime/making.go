@@ -201,7 +201,7 @@ func (p *pool) warm(ctx context.Context, start *Call, i *instance, cold *image) 
 		}
 		return hot, cold.close()
 	}
-	if err := i.reset(p.rung); err != nil {
+	if err := i.reset(p.resetMode); err != nil {
 		return nil, errors.Join(err, cold.close())
 	}
 	return cold, nil

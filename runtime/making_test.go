@@ -104,7 +104,7 @@ func TestUnwanted(t *testing.T) {
 		t.Errorf("outcome = %+v, want the timeout", got)
 	}
 	p := module.pool(&c, c.limits())
-	if p.rung == RungNew {
+	if p.resetMode == ResetNew {
 		t.Skip("no image is made here")
 	}
 	p.mu.Lock()
@@ -127,7 +127,7 @@ func TestRetireBesideFailure(t *testing.T) {
 	c := Call{Pool: "pool"}
 	complete(t, module.Run(t.Context(), c))
 	p := module.pool(&c, c.limits())
-	if p.rung == RungNew {
+	if p.resetMode == ResetNew {
 		t.Skip("no instance is kept here")
 	}
 	p.idle[0].calls = maxCalls - 1
@@ -167,7 +167,7 @@ func TestOneClock(t *testing.T) {
 	c := Call{Pool: "pool", Timeout: time.Minute}
 	begun := time.Now().Add(-time.Minute)
 	p, _, ended, _ := module.take(t.Context(), &c, c.limits(), begun)
-	if p.rung == RungNew {
+	if p.resetMode == ResetNew {
 		t.Skip("nobody waits for an image here")
 	}
 	if ended == nil || ended.Kind != LimitExceeded || ended.Limit.Name != "timeout" {
@@ -187,7 +187,7 @@ func TestMakingIsHeld(t *testing.T) {
 	if got := module.Run(t.Context(), c); got.Kind != LimitExceeded {
 		t.Fatalf("outcome = %+v", got)
 	}
-	if module.info.Rung == RungNew {
+	if module.info.ResetMode == ResetNew {
 		t.Skip("no start goes on alone here")
 	}
 	if got := engine.Holdings().Instances; got != 4<<20 {
@@ -201,7 +201,7 @@ func TestComing(t *testing.T) {
 	module := load(t, handler(t, "", `(i32.const 0)`))
 	c := Call{Pool: "pool", Tenant: "x", Limits: Limits{Memory: 2 << 20}}
 	coming := func(tenant string, warm bool) int64 { return module.Coming("pool", tenant, c.Limits, warm) }
-	if module.info.Rung == RungNew {
+	if module.info.ResetMode == ResetNew {
 		if coming("x", true) != 0 {
 			t.Error("an image is to come")
 		}
@@ -227,7 +227,7 @@ func TestGivenUp(t *testing.T) {
 	c := Call{Pool: "pool", Timeout: 10 * time.Millisecond}
 	limits := c.limits()
 	p := module.pool(&c, limits)
-	if p.rung == RungNew {
+	if p.resetMode == ResetNew {
 		t.Skip("no image is made here")
 	}
 	if got := module.Run(t.Context(), c); got.Kind != LimitExceeded {
@@ -261,7 +261,7 @@ func TestLoadingHasTheTime(t *testing.T) {
 	c := Call{Pool: "pool"}
 	complete(t, module.Run(t.Context(), c))
 	p := module.pool(&c, c.limits())
-	if p.rung == RungNew {
+	if p.resetMode == ResetNew {
 		t.Skip("no instance is kept here")
 	}
 	p.idle[0].calls = maxCalls - 1

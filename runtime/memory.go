@@ -67,8 +67,8 @@ func (m *memory) adopt(img *snapshot.Image) error {
 }
 
 // reset makes the contents those of the image again. What the guest has is not less than before.
-func (m *memory) reset(rung snapshot.Rung, img *snapshot.Image) error {
-	err := m.space.Reset(rung, m.used)
+func (m *memory) reset(mode snapshot.Mode, img *snapshot.Image) error {
+	err := m.space.Reset(mode, m.used)
 	m.used, m.refused = img.Size(), false
 	return err
 }

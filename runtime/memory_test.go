@@ -111,7 +111,7 @@ func TestMemoryAll(t *testing.T) {
 	for range 3 {
 		complete(t, module.Run(t.Context(), Call{Pool: "pool", Limits: Limits{Memory: 4 << 30}}))
 	}
-	if p := module.pools[poolKey{"pool", "", MaxMemory}]; p.rung != RungNew && len(p.idle) != 1 {
+	if p := module.pools[poolKey{"pool", "", MaxMemory}]; p.resetMode != ResetNew && len(p.idle) != 1 {
 		t.Errorf("%d instances are idle, want the one", len(p.idle))
 	}
 }

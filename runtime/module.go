@@ -46,9 +46,9 @@ type Info struct {
 	Charges int
 	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum.
 	MemoryMin, MemoryMax int64
-	// Rung is the way in which its tasks come by pristine instances, RungReason why it is that one.
-	Rung       Rung
-	RungReason string
+	// ResetMode is the way in which its tasks come by pristine instances, ResetReason why it is that one.
+	ResetMode   ResetMode
+	ResetReason string
 }
 
 // Module is a compiled plugin. It may run any number of calls at once, each in an instance that is as if nobody had

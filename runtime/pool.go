@@ -29,9 +29,9 @@ type poolKey struct {
 //	                                                       ▼
 //	give ◀── reset, or closed if that fails ◀── judge ◀── call of the guest
 type pool struct {
-	module *Module
-	key    poolKey
-	rung   Rung
+	module    *Module
+	key       poolKey
+	resetMode ResetMode
 
 	mu      sync.Mutex
 	image   *image
@@ -59,14 +59,14 @@ func (m *Module) take(ctx context.Context, c *Call, limits Limits, begun time.Ti
 // pool finds the pool of a call, or makes it.
 func (m *Module) pool(c *Call, limits Limits) *pool {
 	if c.Pool == "" {
-		return &pool{module: m, key: poolKey{memory: limits.Memory}, rung: RungNew}
+		return &pool{module: m, key: poolKey{memory: limits.Memory}, resetMode: ResetNew}
 	}
 	key := poolKey{c.Pool, c.Tenant, limits.Memory}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pools[key]
 	if p == nil {
-		p = &pool{module: m, key: key, rung: m.info.Rung, used: time.Now()}
+		p = &pool{module: m, key: key, resetMode: m.info.ResetMode, used: time.Now()}
 		m.pools[key] = p
 	}
 	return p
@@ -75,7 +75,7 @@ func (m *Module) pool(c *Call, limits Limits) *pool {
 // Coming is how many bytes at most the image of a pool will take that is not there yet, with the one that it is warmed
 // from; 0 if there is one, or there will be none.
 func (m *Module) Coming(pool, tenant string, limits Limits, warm bool) int64 {
-	if m.info.Rung == RungNew {
+	if m.info.ResetMode == ResetNew {
 		return 0
 	}
 	memory := limits.WithDefaults().Memory
@@ -114,13 +114,13 @@ func (p *pool) take(ctx context.Context, c *Call, limits Limits, begun time.Time
 			p.idle = p.idle[:len(p.idle)-1]
 			p.begun()
 			return i, nil, at
-		case p.rung == RungNew && p.module.info.Kind == Handler:
+		case p.resetMode == ResetNew && p.module.info.Kind == Handler:
 			p.begun()
 			if i, ended = p.fresh(ctx, c.start(c.Timeout), begun); ended != nil {
 				p.ended(time.Now())
 			}
 			return i, ended, time.Now()
-		case p.image != nil || p.rung == RungNew:
+		case p.image != nil || p.resetMode == ResetNew:
 			p.begun()
 			if ended = p.hold(ctx, limits, c.Timeout > 0, begun); ended != nil {
 				p.ended(time.Now())
@@ -235,7 +235,7 @@ type expense struct {
 // reset.
 func (p *pool) give(i *instance, sound bool, now time.Time) {
 	if sound && i != nil && i.image != nil && i.calls < maxCalls {
-		err := i.reset(p.rung)
+		err := i.reset(p.resetMode)
 		if err == nil && p.keep(i, now) {
 			return
 		}

@@ -16,21 +16,21 @@ import (
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
-// rungs calls f with an engine on each rung that works here. The binaries are compiled once before.
-func rungs(t *testing.T, f func(t *testing.T, engine *Engine), binaries ...[]byte) {
+// eachResetMode calls f with an engine in each reset mode that works here. The binaries are compiled once before.
+func eachResetMode(t *testing.T, f func(t *testing.T, engine *Engine), binaries ...[]byte) {
 	t.Helper()
 	cache := filepath.Join(t.TempDir(), "cache")
 	engine := setupWith(t, Config{CacheDir: cache})
 	for _, binary := range binaries {
 		loadInto(t, engine, binary)
 	}
-	for _, rung := range []Rung{RungScan, RungPagemap, RungCopy, RungNew} {
-		t.Run(string(rung), func(t *testing.T) {
+	for _, mode := range []ResetMode{ResetScan, ResetPagemap, ResetCopy, ResetNew} {
+		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			if !works(rung) {
-				t.Skip("this rung does not work here")
+			if !works(mode) {
+				t.Skip("this reset mode does not work here")
 			}
-			f(t, setupWith(t, Config{Rung: rung, CacheDir: cache}))
+			f(t, setupWith(t, Config{ResetMode: mode, CacheDir: cache}))
 		})
 	}
 }
@@ -60,7 +60,7 @@ func TestPool(t *testing.T) {
 		(if (i32.eq (call $input_size) (i32.const 5)) (then (memory.fill (i32.const 0) (i32.const 255) (i32.const 65536))))
 		(i32.const 0)`)
 	const pristine = "\x01\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00"
-	rungs(t, func(t *testing.T, engine *Engine) {
+	eachResetMode(t, func(t *testing.T, engine *Engine) {
 		module := loadInto(t, engine, binary)
 		var first *instance
 		for n := range 60 {
@@ -70,7 +70,7 @@ func TestPool(t *testing.T) {
 			if got.Kind != want || got.Kind == Complete && string(got.Output) != pristine {
 				t.Fatalf("call %d: %+v, want %s of a pristine instance", n, got, want)
 			}
-			if engine.rung == RungNew {
+			if engine.resetMode == ResetNew {
 				continue
 			}
 			p := module.pool(&c, c.limits())
@@ -79,7 +79,7 @@ func TestPool(t *testing.T) {
 			}
 			first = p.idle[0]
 		}
-		if engine.rung == RungNew && idle(module) > 0 {
+		if engine.resetMode == ResetNew && idle(module) > 0 {
 			t.Errorf("%d instances wait", idle(module))
 		}
 	})
@@ -90,7 +90,7 @@ func TestPoolOfCommands(t *testing.T) {
 	t.Parallel()
 	inC := runtimetest.BuildC(t, `#include <stdio.h>`+"\n"+`static int count; int main(void) { printf("%d", ++count); return 0; }`)
 	inGo := runtimetest.BuildGo(t, `package main; import "os"; var count = 0; func main() { count++; os.Stdout.Write([]byte{byte('0' + count)}) }`)
-	rungs(t, func(t *testing.T, engine *Engine) {
+	eachResetMode(t, func(t *testing.T, engine *Engine) {
 		for name, binary := range map[string][]byte{"C": inC, "Go": inGo} {
 			module := loadInto(t, engine, binary)
 			for range 5 {
@@ -98,7 +98,7 @@ func TestPoolOfCommands(t *testing.T) {
 					t.Fatalf("%s: this is run %s", name, got)
 				}
 			}
-			if want := 1; engine.rung != RungNew && idle(module) != want {
+			if want := 1; engine.resetMode != ResetNew && idle(module) != want {
 				t.Errorf("%s: %d instances, want %d", name, idle(module), want)
 			}
 		}
@@ -180,7 +180,7 @@ func TestImageIsClosed(t *testing.T) {
 // TestLoadAgainFails: a call whose code cannot be loaded again is the host's fault, and counted out.
 func TestLoadAgainFails(t *testing.T) {
 	t.Parallel()
-	engine := setupWith(t, Config{Rung: RungNew})
+	engine := setupWith(t, Config{ResetMode: ResetNew})
 	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
 	c := Call{Pool: "pool"}
 	complete(t, module.Run(t.Context(), c))
@@ -206,7 +206,7 @@ func TestUnsoundIsDiscarded(t *testing.T) {
 	c := Call{Pool: "pool"}
 	release := blocked(t, module, c)
 	p := module.pool(&c, c.limits())
-	if p.rung == RungNew {
+	if p.resetMode == ResetNew {
 		t.Skip("no instance is kept here")
 	}
 	if err := p.image.memory.Close(); err != nil {
@@ -312,7 +312,7 @@ func TestRetire(t *testing.T) {
 func TestTidy(t *testing.T) {
 	t.Parallel()
 	engine := setupWith(t, Config{IdleUnload: time.Hour})
-	if engine.rung == RungNew {
+	if engine.resetMode == ResetNew {
 		t.Skip("no instance is kept here")
 	}
 	module := loadInto(t, engine, blocker(t))
@@ -348,7 +348,7 @@ func TestTidy(t *testing.T) {
 func TestRelieve(t *testing.T) {
 	t.Parallel()
 	engine := setup(t)
-	if engine.rung == RungNew {
+	if engine.resetMode == ResetNew {
 		t.Skip("no instance is kept here")
 	}
 	var modules []*Module
@@ -384,7 +384,7 @@ func TestInstanceIsRenewed(t *testing.T) {
 	c := Call{Pool: "pool"}
 	complete(t, module.Run(t.Context(), c))
 	p := module.pool(&c, c.limits())
-	if p.rung == RungNew {
+	if p.resetMode == ResetNew {
 		t.Skip("no instance is kept here")
 	}
 	first := p.idle[0]
@@ -461,8 +461,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestRungs: what of a module and of a machine decides the rung, and what is said of it.
-func TestRungs(t *testing.T) {
+// TestResetModes: what of a module and of a machine decides the reset mode, and what is said of it.
+func TestResetModes(t *testing.T) {
 	t.Parallel()
 	const table = `(table $t 1 10 funcref) (elem $e func $f) (func $f) (data $d "x")`
 	for name, test := range map[string]struct{ functions, why string }{
@@ -478,24 +478,24 @@ func TestRungs(t *testing.T) {
 			t.Parallel()
 			engine := setup(t)
 			info := loadInto(t, engine, handler(t, test.functions, `(i32.const 0)`)).Info()
-			want, why := RungNew, test.why
+			want, why := ResetNew, test.why
 			if why == "" {
-				want, why = engine.rung, engine.rungReason
+				want, why = engine.resetMode, engine.resetReason
 			}
-			if info.Rung != want || info.RungReason != why {
-				t.Errorf("rung %s (%s), want %s (%s)", info.Rung, info.RungReason, want, why)
+			if info.ResetMode != want || info.ResetReason != why {
+				t.Errorf("reset mode %s (%s), want %s (%s)", info.ResetMode, info.ResetReason, want, why)
 			}
 		})
 	}
 	broken := errors.New("not permitted")
-	verdicts := []snapshot.Verdict{{Rung: RungScan, Err: broken}, {Rung: RungPagemap, Err: broken}, {Rung: RungCopy}, {Rung: RungNew}}
-	for forced, want := range map[Rung]string{
-		"":          "copy scan: not permitted; pagemap: not permitted",
-		RungNew:     "new the host's setting",
-		RungPagemap: ` rung "pagemap" does not work here: pagemap: not permitted`,
-		"fast":      ` rung "fast" does not exist`,
+	verdicts := []snapshot.Verdict{{Mode: ResetScan, Err: broken}, {Mode: ResetPagemap, Err: broken}, {Mode: ResetCopy}, {Mode: ResetNew}}
+	for forced, want := range map[ResetMode]string{
+		"":           "copy scan: not permitted; pagemap: not permitted",
+		ResetNew:     "new the host's setting",
+		ResetPagemap: ` reset mode "pagemap" does not work here: pagemap: not permitted`,
+		"fast":       ` reset mode "fast" does not exist`,
 	} {
-		best, why, err := climb(verdicts, forced)
+		best, why, err := chooseResetMode(verdicts, forced)
 		if err != nil {
 			why = err.Error()
 		}
@@ -503,7 +503,7 @@ func TestRungs(t *testing.T) {
 			t.Errorf("%q: %s, want %s", forced, got, want)
 		}
 	}
-	if _, err := New(t.Context(), Config{Rung: "fast"}); err == nil || !strings.Contains(err.Error(), "fast") {
+	if _, err := New(t.Context(), Config{ResetMode: "fast"}); err == nil || !strings.Contains(err.Error(), "fast") {
 		t.Errorf("New: %v", err)
 	}
 }

@@ -201,7 +201,7 @@ func TestResidueOfHost(t *testing.T) {
 	t.Parallel()
 	seed := seeded(t)
 	binaries := [][]byte{runtimetest.BuildCHandler(t, hostResidue), runtimetest.BuildC(t, hostResidue, "-DCOMMAND")}
-	rungs(t, func(t *testing.T, engine *Engine) {
+	eachResetMode(t, func(t *testing.T, engine *Engine) {
 		for n, binary := range binaries {
 			h := hostRun{crowd: crowd{engine, loadInto(t, engine, binary), seed + uint64(n), residueTasks() / 2}}
 			for n, p := range places {
@@ -301,7 +301,7 @@ func (h *hostRun) shown(c *Call) []string {
 	if h.module.Info().Kind == Command {
 		lines[1] = "arg " + c.Plugin
 	}
-	if c.Warm != nil && h.module.Info().Rung != RungNew {
+	if c.Warm != nil && h.module.Info().ResetMode != ResetNew {
 		lines[0] = "warmed: warm-" + c.Tenant + ", begun: 100"
 	}
 	for _, variable := range c.environment(h.module.Info().Kind) {

@@ -36,7 +36,7 @@ func seeded(t *testing.T) uint64 {
 	return seed
 }
 
-// residueTasks is how many tasks each rung gets, of all guests of a test together.
+// residueTasks is how many tasks each reset mode gets, of all guests of a test together.
 func residueTasks() int {
 	switch {
 	case soaking():
@@ -124,7 +124,7 @@ func TestResidue(t *testing.T) {
 	t.Parallel()
 	seed := seeded(t)
 	fuel := newFuels()
-	t.Cleanup(func() { fuel.check(t) }) // after all rungs
+	t.Cleanup(func() { fuel.check(t) }) // after all resetModes
 	guests := residueGuests()
 	var binaries [][]byte
 	for _, guest := range guests {
@@ -132,7 +132,7 @@ func TestResidue(t *testing.T) {
 			binaries = append(binaries, guest.build(t))
 		}
 	}
-	rungs(t, func(t *testing.T, engine *Engine) {
+	eachResetMode(t, func(t *testing.T, engine *Engine) {
 		for n, guest := range guests {
 			t.Run(guest.name, func(t *testing.T) {
 				if guest.leftOut() {
@@ -143,14 +143,14 @@ func TestResidue(t *testing.T) {
 					crowd: crowd{engine, loadInto(t, engine, guest.build(t)), seed + uint64(n), residueTasks() * guest.share / 100},
 				}
 				r.price = r.pilot(t)
-				if r.module.Info().Rung != RungNew {
+				if r.module.Info().ResetMode != ResetNew {
 					r.isFound(t)
 				}
 				if n == 0 {
 					r.overflows(t)
 				}
 				r.run(t, func(random *rand.Rand) bool { return r.task(t, random) })
-				t.Logf("rung %s: %s", r.module.Info().Rung, r.summary())
+				t.Logf("reset mode %s: %s", r.module.Info().ResetMode, r.summary())
 			})
 		}
 	}, binaries...)
@@ -300,7 +300,7 @@ func whose(o Outcome) string {
 	return text.String()
 }
 
-// fuels is what steady guests burned for each ending, on all rungs: a task that finds its instance in another state
+// fuels is what steady guests burned for each ending, on all resetModes: a task that finds its instance in another state
 // than the one before is likely to take another way, also where it does not know.
 type fuels struct {
 	mu     sync.Mutex

@@ -204,7 +204,7 @@ func testLog(t *testing.T, handler *runtime.Module) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	want := []string{"to standard error", "to standard output"}
-	if handler.Info().Rung == runtime.RungNew {
+	if handler.Info().ResetMode == runtime.ResetNew {
 		want = append([]string{"the start is in nobody's log"}, want...) // it is this task's own
 	}
 	if !slices.Equal(lines, want) {
@@ -243,7 +243,7 @@ func testCopy(t *testing.T, handler *runtime.Module) {
 		}
 	}
 	// The engine makes no copies where the system cannot: there every task has its own start.
-	copies := handler.Info().Rung != runtime.RungNew
+	copies := handler.Info().ResetMode != runtime.ResetNew
 	for _, what := range []string{"time", "source"} {
 		if one, two := copied(what), copied(what); (one == two) != copies {
 			t.Errorf("%s: first %s, then %s", what, one, two)
@@ -253,7 +253,7 @@ func testCopy(t *testing.T, handler *runtime.Module) {
 
 // testWarm: what a call without a task leaves is what tasks begin with, and nothing writes over it.
 func testWarm(t *testing.T, handler *runtime.Module) {
-	if handler.Info().Rung == runtime.RungNew {
+	if handler.Info().ResetMode == runtime.ResetNew {
 		t.Skip("this system makes no copies")
 	}
 	c := call("kept in a task")
@@ -323,7 +323,7 @@ func testSaid(t *testing.T, handler *runtime.Module) {
 	c.Progress = func(fraction float64, message string) { said = append(said, fmt.Sprint(fraction, " ", message)) }
 	complete(t, handler, c)
 	want := []string{"1 " + strings.Repeat("é", 512), `debug: said {"a":"b"}`}
-	if handler.Info().Rung == runtime.RungNew {
+	if handler.Info().ResetMode == runtime.ResetNew {
 		want = append([]string{"the start is in nobody's log"}, want...)
 	}
 	if !slices.Equal(said, want) {

@@ -20,7 +20,7 @@ const (
 
 // engineFlags adds the settings of an engine.
 func engineFlags(flags *pflag.FlagSet) {
-	rungFlag(flags)
+	resetFlag(flags)
 	newPeriod(flags, new(time.Duration), compileTimeName, runtime.DefaultCompileTime,
 		"most processor time to compile a plugin in; one is given 4s, and 6s for each MiB of its code, up to this")
 	memory := compileMemory(runtime.DefaultCompileMemory)
@@ -30,7 +30,7 @@ func engineFlags(flags *pflag.FlagSet) {
 
 // engineConfig is what the flags say of an engine.
 func engineConfig(flags *pflag.FlagSet) (config runtime.Config, err error) {
-	if config.Rung, err = rungOf(flags); err != nil {
+	if config.ResetMode, err = resetModeOf(flags); err != nil {
 		return config, err
 	}
 	flag := flags.Lookup(compileTimeName)

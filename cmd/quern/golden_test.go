@@ -93,7 +93,7 @@ func TestGoldenPluginLs(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
 	s := &transcript{user: newUser(t, server.URL())}
-	s.env["QUERN_RUNG"] = "new" // that of every system
+	s.env["QUERN_RESET"] = "new" // that of every system
 	plugins := folder(t, map[string][]byte{"mail": runtimetest.Echo(t), "page": []byte("<html>")})
 	write(t, filepath.Join(plugins, "mail.yaml"), "name: mail\nversion: 1.4.0\nqueues: [mail, mail.bulk]\n")
 	s.run("plugin", "ls", "-o", "json")
@@ -144,7 +144,7 @@ func handler() []byte {
 func TestGoldenPluginFiles(t *testing.T) {
 	t.Parallel()
 	s := &transcript{user: newUser(t, "")}
-	s.env["QUERN_RUNG"] = "new" // that of every system
+	s.env["QUERN_RESET"] = "new" // that of every system
 	dir := folder(t, map[string][]byte{
 		"good": module(), "cut": module()[:20], "empty": nil, "misspelled": module(), "narrow": module(), "echo": runtimetest.Echo(t),
 		"exit": runtimetest.Exit(t), "two words": module(), "granted": module(), "handler": handler(), "warm": module(),
@@ -205,7 +205,7 @@ func TestGoldenWrongUsage(t *testing.T) {
 		"enqueue mail --tenant A_b", "plugin new", "plugin new .mail", "plugin new mail:bulk", "plugin new mail --lang cobol", "plugin run",
 		"serve now", "serve --tenants a,a", "serve --memory 80", "serve --memory 120%", "serve --queues [", "serve --http 9464", "serve --lease 1ms",
 		"serve --concurrency 20000", "serve --poll 0s", "serve --max-timeout -1s", "serve --max-cpu 10", "serve --max-crashes 0", "serve --max-queues 0", "serve --ceiling limits.log=1", "serve --keep -1s",
-		"serve --keep-tasks -1", "serve --max-attempts 0", "serve --purge-foreign=perhaps", "serve --log-level loud", "serve --rung pages", "plugin check one --rung best", "serve --idle-unload 5", "serve --redis localhost:6379",
+		"serve --keep-tasks -1", "serve --max-attempts 0", "serve --purge-foreign=perhaps", "serve --log-level loud", "serve --reset pages", "plugin check one --reset best", "serve --idle-unload 5", "serve --redis localhost:6379",
 		"dev --redis redis://localhost", "--config none.yaml version", "task show one --redis-file none",
 		"task show one --redis redis://localhost/0 --redis-file none",
 	} {

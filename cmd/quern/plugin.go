@@ -124,14 +124,14 @@ func (p *localPlugin) load(ctx context.Context, engine *runtime.Engine) (*runtim
 
 // pluginView is a plugin as live hosts say that they have it.
 type pluginView struct {
-	Tenant  string   `json:"tenant,omitempty"`
-	Plugin  string   `json:"plugin"`
-	Version string   `json:"version,omitempty"`
-	Digest  string   `json:"digest,omitempty"`
-	Queues  []string `json:"queues,omitempty"`
-	State   string   `json:"state"`
-	Error   string   `json:"error,omitempty"`
-	Rung    string   `json:"rung,omitempty"`
+	Tenant    string   `json:"tenant,omitempty"`
+	Plugin    string   `json:"plugin"`
+	Version   string   `json:"version,omitempty"`
+	Digest    string   `json:"digest,omitempty"`
+	Queues    []string `json:"queues,omitempty"`
+	State     string   `json:"state"`
+	Error     string   `json:"error,omitempty"`
+	ResetMode string   `json:"reset_mode,omitempty"`
 	// Grants are what it may use beyond a task of the tenant that is asked about.
 	Grants *plugins.Granted `json:"grants,omitempty"`
 	// Lowered are the limits of which the hosts give such a task less than the manifest asks for.
@@ -161,10 +161,10 @@ func newPluginLs(env environment) *cobra.Command {
 				digest = digest[:shortDigest]
 			}
 			rows[i] = []string{
-				v.Tenant, v.Plugin, v.Version, digest, strings.Join(v.Queues, ","), v.State, v.Rung, fmt.Sprint(len(v.Nodes)), escape(v.Error),
+				v.Tenant, v.Plugin, v.Version, digest, strings.Join(v.Queues, ","), v.State, v.ResetMode, fmt.Sprint(len(v.Nodes)), escape(v.Error),
 			}
 		}
-		return writeTable(cmd.OutOrStdout(), "TENANT PLUGIN VERSION DIGEST QUEUES STATE RUNG NODES ERROR", rows)
+		return writeTable(cmd.OutOrStdout(), "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
 	})
 	return cmd
 }
@@ -191,7 +191,7 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 		for _, p := range published {
 			same := func(v pluginView) bool {
 				return v.Tenant == p.Tenant && v.Plugin == p.Plugin && v.Version == p.Version && v.Digest == p.Digest &&
-					v.State == p.State && v.Error == p.Error && v.Rung == p.Rung && slices.Equal(v.Queues, p.Queues) &&
+					v.State == p.State && v.Error == p.Error && v.ResetMode == p.ResetMode && slices.Equal(v.Queues, p.Queues) &&
 					reflect.DeepEqual(v.Grants, p.Grants) && slices.Equal(v.Lowered, p.Lowered)
 			}
 			i := slices.IndexFunc(views, same)

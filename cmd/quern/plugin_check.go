@@ -23,16 +23,16 @@ import (
 
 // checkView is what `plugin check` says of a file.
 type checkView struct {
-	File      string       `json:"file"`
-	Accepted  bool         `json:"accepted"`
-	Kind      runtime.Kind `json:"kind,omitempty"`
-	Digest    string       `json:"digest,omitempty"`
-	Size      int64        `json:"size"`
-	Functions int          `json:"functions"`
-	Charges   int          `json:"charge_points"`
-	Rung      runtime.Rung `json:"rung,omitempty"`
-	Reason    string       `json:"rung_reason,omitempty"`
-	Notes     []string     `json:"notes,omitempty"`
+	File      string            `json:"file"`
+	Accepted  bool              `json:"accepted"`
+	Kind      runtime.Kind      `json:"kind,omitempty"`
+	Digest    string            `json:"digest,omitempty"`
+	Size      int64             `json:"size"`
+	Functions int               `json:"functions"`
+	Charges   int               `json:"charge_points"`
+	ResetMode runtime.ResetMode `json:"reset_mode,omitempty"`
+	Reason    string            `json:"reset_reason,omitempty"`
+	Notes     []string          `json:"notes,omitempty"`
 	// Limits are left out if the manifest cannot be read.
 	Limits limitsView `json:"limits,omitzero"`
 	// Asks is what the manifest asks for, Grants what the host's grants leave of it.
@@ -121,8 +121,8 @@ func (p *localPlugin) check(ctx context.Context, env environment, config runtime
 		view.Refusals = append(view.Refusals, refusalView(r))
 	}
 	view.Accepted = len(p.refusals) == 0
-	if view.Accepted && p.manifest.Warm.Input != "" && view.Rung == runtime.RungNew {
-		view.Notes = append(view.Notes, "warm has no effect on the rung new: no image is kept, each task gets a new instance with a start of its own")
+	if view.Accepted && p.manifest.Warm.Input != "" && view.ResetMode == runtime.ResetNew {
+		view.Notes = append(view.Notes, "warm has no effect with reset mode new: each task gets a new instance, which starts by itself")
 	}
 	return view, nil
 }
@@ -182,11 +182,11 @@ func (v *checkView) describe(info runtime.Info) {
 	v.Functions, v.Charges = info.Functions, info.Charges
 	v.Imports, v.Exports = append(v.Imports, info.Imports...), append(v.Exports, info.Exports...)
 	v.MemoryMin, v.MemoryMax = info.MemoryMin, info.MemoryMax
-	v.Rung, v.Reason = info.Rung, info.RungReason
+	v.ResetMode, v.Reason = info.ResetMode, info.ResetReason
 }
 
 func (v checkView) print(w io.Writer) error {
-	accepted, memory, functions, charges, rung := "yes", "", "", "", ""
+	accepted, memory, functions, charges, mode := "yes", "", "", "", ""
 	if !v.Accepted {
 		accepted = "no"
 	}
@@ -197,8 +197,8 @@ func (v checkView) print(w io.Writer) error {
 	if v.MemoryMax > 0 {
 		memory += " to " + units.FormatSize(v.MemoryMax)
 	}
-	if v.Rung != "" {
-		rung = string(v.Rung) + ": " + v.Reason
+	if v.ResetMode != "" {
+		mode = string(v.ResetMode) + ": " + v.Reason
 	}
 	limits := ""
 	if v.Limits != (limitsView{}) {
@@ -217,7 +217,7 @@ func (v checkView) print(w io.Writer) error {
 		{"functions", functions},
 		{"charge points", charges},
 		{"memory", memory},
-		{"rung", rung},
+		{"reset mode", mode},
 		{"limits", limits},
 		{"asks", asks},
 		{"grants", grants},

@@ -24,7 +24,7 @@ const warmed = `(module
 		(if (i32.eq (call $input_size) (i32.const 5)) (then unreachable))
 		(call $output_write (i32.const 0) (i32.const 1))))`
 
-// A run finds the handler as a task on a host does: warmed, where its rung keeps an image. That it is not is told.
+// A run finds the handler as a task on a host does: warmed, where its reset mode keeps an image. That it is not is told.
 func TestPluginRunWarm(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
@@ -34,38 +34,38 @@ func TestPluginRunWarm(t *testing.T) {
 	write(t, filepath.Join(dir, "bad.yaml"), "name: bad\nwarm: {input: bad.bin}\n")
 	write(t, filepath.Join(dir, "good.bin"), "warm")
 	write(t, filepath.Join(dir, "bad.bin"), "traps")
-	rungs := []runtime.Rung{runtime.RungNew}
-	if best := bestRung(); best != runtime.RungNew {
-		rungs = append(rungs, best)
+	modes := []runtime.ResetMode{runtime.ResetNew}
+	if best := bestResetMode(); best != runtime.ResetNew {
+		modes = append(modes, best)
 	}
-	for _, rung := range rungs {
+	for _, mode := range modes {
 		run := func(name string) result {
-			return u.run("plugin", "run", filepath.Join(dir, name+".wasm"), "--rung", string(rung))
+			return u.run("plugin", "run", filepath.Join(dir, name+".wasm"), "--reset", string(mode))
 		}
 		warm, warnings := "2", 1
-		if rung == runtime.RungNew {
+		if mode == runtime.ResetNew {
 			warm, warnings = "1", 0
 		}
 		if got := run("plain"); got != (result{exitDone, "1", ""}) {
-			t.Errorf("%s: without warm: %+v", rung, got)
+			t.Errorf("%s: without warm: %+v", mode, got)
 		}
 		if got := run("good"); got != (result{exitDone, warm, ""}) {
-			t.Errorf("%s: %+v, want %s", rung, got, warm)
+			t.Errorf("%s: %+v, want %s", mode, got, warm)
 		}
 		got := run("bad")
 		if got.status != exitDone || got.stdout != "1" || strings.Count(got.stderr, "\n") != warnings ||
 			strings.Count(got.stderr, "the image stays cold: the warm call failed: ") != warnings ||
 			strings.Count(got.stderr, " plugin=bad ") != warnings || strings.Count(got.stderr, "trap: unreachable") != warnings {
-			t.Errorf("%s: of a warm call that traps: %+v, want %d lines of why", rung, got, warnings)
+			t.Errorf("%s: of a warm call that traps: %+v, want %d lines of why", mode, got, warnings)
 		}
 		for _, output := range []string{"text", "json"} {
-			view := u.must("plugin", "check", filepath.Join(dir, "good.wasm"), "--rung", string(rung), "-o", output)
-			if noted := strings.Contains(view, "warm has no effect on the rung new"); noted != (rung == runtime.RungNew) {
-				t.Errorf("check on %s: %s", rung, view)
+			view := u.must("plugin", "check", filepath.Join(dir, "good.wasm"), "--reset", string(mode), "-o", output)
+			if noted := strings.Contains(view, "warm has no effect with reset mode new"); noted != (mode == runtime.ResetNew) {
+				t.Errorf("check on %s: %s", mode, view)
 			}
 		}
 	}
-	if view := u.must("plugin", "check", filepath.Join(dir, "plain.wasm"), "--rung", "new", "-o", "json"); strings.Contains(view, "notes") {
+	if view := u.must("plugin", "check", filepath.Join(dir, "plain.wasm"), "--reset", "new", "-o", "json"); strings.Contains(view, "notes") {
 		t.Errorf("check without warm: %s", view)
 	}
 }

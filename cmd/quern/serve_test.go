@@ -53,7 +53,7 @@ func TestServe(t *testing.T) {
 		}
 	}
 	filled := []string{`quern_runtime_held_bytes{kind="code"} `}
-	if bestRung() != runtime.RungNew {
+	if bestResetMode() != runtime.ResetNew {
 		filled = append(filled, `quern_instances{state="idle"} `)
 	}
 	for _, some := range filled {
@@ -66,18 +66,18 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// bestRung is what --rung auto is on this system.
-func bestRung() runtime.Rung {
-	best := runtime.RungNew
+// bestResetMode is what --reset auto is on this system.
+func bestResetMode() runtime.ResetMode {
+	best := runtime.ResetNew
 	for _, v := range slices.Backward(snapshot.Probe()) {
 		if v.Err == nil {
-			best = v.Rung
+			best = v.Mode
 		}
 	}
 	return best
 }
 
-// A handler is warmed, runs on the rung that /metrics shows, is unloaded when it is idle, and loaded again.
+// A handler is warmed, runs in the reset mode that /metrics shows, is unloaded when it is idle, and loaded again.
 func TestServeHandler(t *testing.T) {
 	t.Parallel()
 	tenant := queuetest.Tenant()
@@ -85,7 +85,7 @@ func TestServeHandler(t *testing.T) {
 	plugins := folder(t, map[string][]byte{"order": runtimetest.C.JSON(t)})
 	write(t, filepath.Join(plugins, "order.yaml"), "name: order\nwarm: {input: sample.json}\n")
 	write(t, filepath.Join(plugins, "sample.json"), string(runtimetest.JSONInput()))
-	rung := string(bestRung())
+	mode := string(bestResetMode())
 	c, address := u.host(plugins, "--idle-unload", "1ms")
 	for _, when := range []string{"at first", "after it was unloaded"} {
 		if r := u.feed(string(runtimetest.JSONInput()), "enqueue", "order", "-", "--wait"); r.stdout != string(runtimetest.JSONOutput()) {
@@ -93,8 +93,8 @@ func TestServeHandler(t *testing.T) {
 		}
 		eventually(t, "it is unloaded", func() bool {
 			_, body := get(t, "http://"+address+"/metrics")
-			if !strings.Contains(body, `plugin="order",rung="`+rung+`",tenant="",version=""} 1`) {
-				t.Fatalf("its rung is not %s:\n%s", rung, body)
+			if !strings.Contains(body, `plugin="order",reset_mode="`+mode+`",tenant="",version=""} 1`) {
+				t.Fatalf("its reset mode is not %s:\n%s", mode, body)
 			}
 			return strings.Contains(body, `quern_runtime_held_bytes{kind="code"} 0`+"\n") && strings.Contains(body, `quern_instances{state="idle"} 0`+"\n")
 		})

@@ -43,7 +43,7 @@ func TestSettingsLayers(t *testing.T) {
 			want: map[string]string{
 				"lease": "10s", "tenants": "blueque", "queues": "[]", "memory": "75%", "redis": "redis://127.0.0.1:6379/0", "plugins": "./handlers",
 				"grace": "30s", "poll": "5s", "max-timeout": "0s", "max-cpu": "0s", "log-level": "info", "log-format": "text", "http": "127.0.0.1:9464",
-				"rung": "auto", "idle-unload": "5m0s", "compile-time": "3m0s", "compile-memory": "1280MiB",
+				"reset": "auto", "idle-unload": "5m0s", "compile-time": "3m0s", "compile-memory": "1280MiB",
 			},
 		},
 		"File": {
@@ -98,10 +98,10 @@ func TestSettingsLayers(t *testing.T) {
 			args: []string{"--concurrency", "0"},
 			want: map[string]string{"concurrency": strconv.Itoa(slots())},
 		},
-		"Rung": {
-			file: "rung: copy\nidle-unload: 1h\n",
-			env:  map[string]string{"QUERN_RUNG": "new", "QUERN_IDLE_UNLOAD": "0s"},
-			want: map[string]string{"rung": "new", "idle-unload": "0s"},
+		"ResetMode": {
+			file: "reset: copy\nidle-unload: 1h\n",
+			env:  map[string]string{"QUERN_RESET": "new", "QUERN_IDLE_UNLOAD": "0s"},
+			want: map[string]string{"reset": "new", "idle-unload": "0s"},
 		},
 	}
 	for name, tt := range tests {
@@ -156,7 +156,7 @@ func TestSettingsErrors(t *testing.T) {
 		"PluginsBelow":  {args: "--plugins settings_test.go/x", want: `--plugins "settings_test.go/x": not a directory: name a folder that this user may read`},
 		"EnvMemory":     {env: map[string]string{"QUERN_MEMORY": "0B"}, want: `QUERN_MEMORY "0B": use 1% to 100%, or a size like 512MiB or 8GiB, up to 64TiB`},
 		"EnvChoice":     {env: map[string]string{"QUERN_LOG_FORMAT": "xml"}, want: `QUERN_LOG_FORMAT "xml": use text or json`},
-		"EnvRung":       {env: map[string]string{"QUERN_RUNG": "fast"}, want: `QUERN_RUNG "fast": use auto, scan, pagemap, copy or new`},
+		"EnvReset":      {env: map[string]string{"QUERN_RESET": "fast"}, want: `QUERN_RESET "fast": use auto, scan, pagemap, copy or new`},
 		"EnvTenants":    {env: map[string]string{"QUERN_TENANTS": "a,B_c"}, want: `QUERN_TENANTS "[a,B_c]": use 1 to 32 of a-z 0-9 and - for each, or such a word in braces`},
 		"EnvRedis":      {env: map[string]string{"QUERN_REDIS_URL": "localhost"}, want: `QUERN_REDIS_URL: Redis URL: it has no scheme that is known: write redis://HOST:PORT/DB, or the same with rediss:// for TLS, or unix://PATH`},
 		"EnvRedisFile":  {env: map[string]string{"QUERN_REDIS_FILE": "none"}, want: `QUERN_REDIS_FILE: open none: no such file or directory: name a file that holds the URL of Redis`},

@@ -11,15 +11,15 @@ import (
 func BenchmarkReset(b *testing.B) {
 	const pages = 1024
 	image := take(b, full(int(pages*pageSize)))
-	usable := finders(b)
-	for _, rung := range []Rung{Scan, Pagemap, Copy} {
-		if _, is := usable[rung]; !is {
+	usable := usableModes(b)
+	for _, mode := range []Mode{Scan, Pagemap, Copy} {
+		if _, is := usable[mode]; !is {
 			continue
 		}
 		for _, dirty := range []uint64{1, 64, pages} {
 			for _, fresh := range []bool{false, true} {
 				name := map[bool]string{false: "own", true: "fresh"}[fresh]
-				b.Run(fmt.Sprintf("%s/%d/%s", rung, dirty, name), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%d/%s", mode, dirty, name), func(b *testing.B) {
 					space := mapped(b, image, 4*pages*pageSize)
 					b.ReportAllocs()
 					value := byte(0)
@@ -28,7 +28,7 @@ func BenchmarkReset(b *testing.B) {
 						for n := range dirty {
 							space.memory[n*37%pages*pageSize] = value
 						}
-						if err := space.Reset(rung, pages*pageSize); err != nil {
+						if err := space.Reset(mode, pages*pageSize); err != nil {
 							b.Fatal(err)
 						}
 						if fresh {
@@ -48,15 +48,15 @@ func BenchmarkReset(b *testing.B) {
 func BenchmarkResetRead(b *testing.B) {
 	const pages = 1024
 	image := take(b, full(int(pages*pageSize)))
-	for rung := range finders(b) {
-		b.Run(string(rung), func(b *testing.B) {
+	for mode := range usableModes(b) {
+		b.Run(string(mode), func(b *testing.B) {
 			space := mapped(b, image, pages*pageSize)
 			for page := range uint64(pages) {
 				touch(space.memory[page*pageSize:][:1])
 			}
 			for b.Loop() {
 				space.memory[0]++
-				if err := space.Reset(rung, pages*pageSize); err != nil {
+				if err := space.Reset(mode, pages*pageSize); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -67,15 +67,15 @@ func BenchmarkResetRead(b *testing.B) {
 // BenchmarkResetGrown is a small image, and a task that writes so many pages behind it.
 func BenchmarkResetGrown(b *testing.B) {
 	image := take(b, full(wasmPage))
-	for rung := range finders(b) {
+	for mode := range usableModes(b) {
 		for _, pages := range []uint64{16, 256, 2304} {
-			b.Run(fmt.Sprintf("%s/%d", rung, pages), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s/%d", mode, pages), func(b *testing.B) {
 				space := mapped(b, image, 4096*pageSize)
 				for b.Loop() {
 					for page := range pages {
 						space.memory[wasmPage+page*pageSize]++
 					}
-					if err := space.Reset(rung, wasmPage+pages*pageSize); err != nil {
+					if err := space.Reset(mode, wasmPage+pages*pageSize); err != nil {
 						b.Fatal(err)
 					}
 				}

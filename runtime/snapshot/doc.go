@@ -16,7 +16,7 @@
 // nobody writes, and what is behind it reads as zero. A write gives the space a page of its own (B and X).
 // [Space.Reset] finds these pages and copies the image back into those that differ.
 //
-// How they are found is a [Rung] of a ladder, best first:
+// How they are found is a [Mode], best first:
 //
 //	Scan     the PAGEMAP_SCAN ioctl: one call reports the ranges of own pages (Linux 6.7 and later)
 //	Pagemap  /proc/self/pagemap: eight bytes for each page, own or not
@@ -25,8 +25,8 @@
 //
 // # Failure
 //
-// A page that is not found would be the data of one task in the hands of the next. So no rung is believed:
-// [Probe] tries each on a memory of its own, and only a rung that reports exactly the pages written there is
+// A page that is not found would be the data of one task in the hands of the next. So no mode is believed:
+// [Probe] tries each on a memory of its own, and only a mode that reports exactly the pages written there is
 // usable. A call that fails later is an error of Reset, and the caller discards the instance: its contents are
 // then neither old nor new.
 //

@@ -15,10 +15,10 @@ func Example() {
 }
 
 func forget() error {
-	rung := snapshot.New
+	mode := snapshot.New
 	for _, verdict := range snapshot.Probe() {
 		if verdict.Err == nil {
-			rung = verdict.Rung // the best one comes first
+			mode = verdict.Mode // the best one comes first
 			break
 		}
 	}
@@ -42,7 +42,7 @@ func forget() error {
 	memory := space.Bytes()
 	copy(memory, "a task's secrets")
 	copy(memory[page:], "and its growth")
-	if err := space.Reset(rung, 2*page); err != nil {
+	if err := space.Reset(mode, 2*page); err != nil {
 		return err
 	}
 	fmt.Printf("%q %q\n", memory[:16], memory[page:][:7])

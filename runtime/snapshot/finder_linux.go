@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var system = ladder{scan: scanPages, pagemap: readPagemap}
+var system = finders{scan: scanPages, pagemap: readPagemap}
 
 // buffer is what a finder works in. Each space keeps one, so that a Reset allocates nothing.
 type buffer struct {

@@ -2,8 +2,8 @@
 
 package snapshot
 
-// system can take no images, and so has no rung but New.
-var system ladder
+// system can take no images, and so has no mode but New.
+var system finders
 
 // buffer is what finders work in.
 type buffer struct{}

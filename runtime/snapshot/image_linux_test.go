@@ -95,9 +95,9 @@ func TestImageClosedFirst(t *testing.T) {
 	if err := image.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for rung := range finders(t) {
-		if err := space.Reset(rung, 8*wasmPage); !errors.Is(err, errClosed) {
-			t.Errorf("Reset by rung %s: %v, want %v", rung, err, errClosed)
+	for mode := range usableModes(t) {
+		if err := space.Reset(mode, 8*wasmPage); !errors.Is(err, errClosed) {
+			t.Errorf("Reset by mode %s: %v, want %v", mode, err, errClosed)
 		}
 	}
 	pristine(t, other, contents)

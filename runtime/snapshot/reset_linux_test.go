@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestReset lets tasks do what they can think of, by each rung, and holds the memory to a plain copy of it.
+// TestReset lets tasks do what they can think of, by each mode, and holds the memory to a plain copy of it.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	limit := int(8 * block)
@@ -20,8 +20,8 @@ func TestReset(t *testing.T) {
 	for i, contents := range all {
 		images[i] = take(t, contents)
 	}
-	for rung := range finders(t) {
-		t.Run(string(rung), func(t *testing.T) {
+	for mode := range usableModes(t) {
+		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
 				space, err := Reserve(uint64(limit))
@@ -84,7 +84,7 @@ func TestReset(t *testing.T) {
 						}
 					},
 					"reset": func(t *rapid.T) {
-						if err := space.Reset(rung, uint64(reached)); err != nil {
+						if err := space.Reset(mode, uint64(reached)); err != nil {
 							t.Fatal(err)
 						}
 						copy(now, original)
@@ -118,12 +118,12 @@ func TestResetEdges(t *testing.T) {
 	images := map[string]*Image{
 		"Image": take(t, contents), "Zeroes": take(t, make([]byte, size)), "Nothing": take(t, nil),
 	}
-	for rung := range finders(t) {
+	for mode := range usableModes(t) {
 		for name, image := range images {
 			original := map[string][]byte{"Image": contents, "Zeroes": make([]byte, size)}[name]
 			for _, limit := range []uint64{size, size + 1, size + pageSize + 100, 64 * block} {
 				for _, used := range []uint64{0, 1, pageSize - 1, pageSize, pageSize + 1, size - 1, size, limit - 1, limit} {
-					t.Run(fmt.Sprintf("%s/%s/%d/%d", rung, name, limit, used), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%s/%s/%d/%d", mode, name, limit, used), func(t *testing.T) {
 						t.Parallel()
 						space := mapped(t, image, limit)
 						for range 3 {
@@ -133,12 +133,12 @@ func TestResetEdges(t *testing.T) {
 								memory[used/2]++
 								memory[used-1]++
 							}
-							if err := space.Reset(rung, used); err != nil {
+							if err := space.Reset(mode, used); err != nil {
 								t.Fatal(err)
 							}
 							pristine(t, space, original)
 						}
-						if err := space.Reset(rung, limit+1); err == nil {
+						if err := space.Reset(mode, limit+1); err == nil {
 							t.Error("Reset of more than the limit succeeded")
 						}
 					})
@@ -151,13 +151,13 @@ func TestResetEdges(t *testing.T) {
 // TestResetWithoutMap: a space that nothing was mapped into is zero again.
 func TestResetWithoutMap(t *testing.T) {
 	t.Parallel()
-	for rung := range finders(t) {
+	for mode := range usableModes(t) {
 		space := reserved(t, 16*block)
 		for range 3 {
 			for at := uint64(0); at < 16*block; at += pageSize / 2 {
 				space.Bytes()[at] = 7
 			}
-			if err := space.Reset(rung, 16*block); err != nil {
+			if err := space.Reset(mode, 16*block); err != nil {
 				t.Fatal(err)
 			}
 			pristine(t, space, nil)
@@ -170,8 +170,8 @@ func TestResetWhole(t *testing.T) {
 	t.Parallel()
 	contents := pattern(80 * block)
 	image := take(t, contents)
-	for rung := range finders(t) {
-		t.Run(string(rung), func(t *testing.T) {
+	for mode := range usableModes(t) {
+		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			space := mapped(t, image, 200*block)
 			for range 3 {
@@ -179,7 +179,7 @@ func TestResetWhole(t *testing.T) {
 					for at := uint64(0); at < 200*block; at += step {
 						space.Bytes()[at+step/3]--
 					}
-					if err := space.Reset(rung, 200*block); err != nil {
+					if err := space.Reset(mode, 200*block); err != nil {
 						t.Fatal(err)
 					}
 					pristine(t, space, contents)
@@ -195,7 +195,7 @@ func TestResetZeroPages(t *testing.T) {
 	t.Parallel()
 	contents := full(int(block))
 	space := mapped(t, take(t, contents), 2*block)
-	space.ladder = &ladder{scan: func(_ *buffer, memory []byte, from, to uint64) ([]region, uint64, error) {
+	space.finders = &finders{scan: func(_ *buffer, memory []byte, from, to uint64) ([]region, uint64, error) {
 		all := region{start: addressOf(memory) + from, end: addressOf(memory) + block, categories: zeroPage}
 		behind := region{start: all.end, end: addressOf(memory) + to, categories: zeroPage}
 		return []region{all, behind}, to, nil
@@ -209,8 +209,8 @@ func TestResetZeroPages(t *testing.T) {
 		t.Errorf("%d bytes held, want those in the image, %d", space.Held(), block)
 	}
 
-	space.ladder = &system
-	if finders(t)[Scan] == nil {
+	space.finders = &system
+	if usableModes(t)[Scan] == nil {
 		return
 	}
 	if err := space.Trim(); err != nil {
@@ -231,11 +231,11 @@ func TestHeld(t *testing.T) {
 	const idle, busy = 150, 20 // the first idle page is between busy ones, and the last is before one
 	contents := pattern(16 * block)
 	image := take(t, contents)
-	for rung, find := range finders(t) {
+	for mode, find := range usableModes(t) {
 		if find == nil {
 			continue // it cannot tell
 		}
-		t.Run(string(rung), func(t *testing.T) {
+		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			space := mapped(t, image, 16*block)
 			reset := func(want int) {
@@ -244,7 +244,7 @@ func TestHeld(t *testing.T) {
 					space.Bytes()[page*2*pageSize]++
 				}
 				space.Bytes()[(37+idle)*pageSize]++
-				if err := space.Reset(rung, 16*block); err != nil {
+				if err := space.Reset(mode, 16*block); err != nil {
 					t.Fatal(err)
 				}
 				pristine(t, space, contents)
@@ -293,7 +293,7 @@ func holds(t *testing.T, space *Space, find finder, want int) {
 // TestHeldFew: some pages may be kept for ever.
 func TestHeldFew(t *testing.T) {
 	t.Parallel()
-	for rung, find := range finders(t) {
+	for mode, find := range usableModes(t) {
 		if find == nil {
 			continue
 		}
@@ -302,7 +302,7 @@ func TestHeldFew(t *testing.T) {
 			space.Bytes()[page*pageSize]++
 		}
 		for range 3 * patience {
-			if err := space.Reset(rung, 16*block); err != nil {
+			if err := space.Reset(mode, 16*block); err != nil {
 				t.Fatal(err)
 			}
 			holds(t, space, find, few)
@@ -318,11 +318,11 @@ func TestHeldBehindImage(t *testing.T) {
 	image := 4 * block
 	contents := pattern(image)
 	taken := take(t, contents)
-	for rung, find := range finders(t) {
+	for mode, find := range usableModes(t) {
 		if find == nil {
 			continue
 		}
-		t.Run(string(rung), func(t *testing.T) {
+		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			space := mapped(t, taken, image+most*pageSize)
 			for _, task := range []struct {
@@ -339,13 +339,13 @@ func TestHeldBehindImage(t *testing.T) {
 				for at := image; at < used; at += pageSize {
 					space.Bytes()[at]++
 				}
-				if err := space.Reset(rung, used); err != nil {
+				if err := space.Reset(mode, used); err != nil {
 					t.Fatal(err)
 				}
 				holds(t, space, find, task.held)
 			}
 			for task := range 3 * patience {
-				if err := space.Reset(rung, image); err != nil {
+				if err := space.Reset(mode, image); err != nil {
 					t.Fatal(err)
 				}
 				if task == patience/2 {
@@ -363,7 +363,7 @@ func TestHeldImage(t *testing.T) {
 	t.Parallel()
 	const pages = 2 * stretch
 	image := take(t, pattern(pages*pageSize))
-	for rung, find := range finders(t) {
+	for mode, find := range usableModes(t) {
 		if find == nil {
 			continue
 		}
@@ -371,7 +371,7 @@ func TestHeldImage(t *testing.T) {
 		for page := range uint64(pages) {
 			space.Bytes()[page*pageSize]++
 		}
-		if err := space.Reset(rung, pages*pageSize); err != nil {
+		if err := space.Reset(mode, pages*pageSize); err != nil {
 			t.Fatal(err)
 		}
 		holds(t, space, find, pages)
@@ -383,7 +383,7 @@ func TestResetPagedOut(t *testing.T) {
 	t.Parallel()
 	contents := pattern(8 * block)
 	image := take(t, contents)
-	for rung := range finders(t) {
+	for mode := range usableModes(t) {
 		space := mapped(t, image, 16*block)
 		for range 3 {
 			for at := uint64(0); at < 16*block; at += pageSize {
@@ -396,7 +396,7 @@ func TestResetPagedOut(t *testing.T) {
 			if err := unix.Madvise(space.memory, unix.MADV_PAGEOUT); err != nil {
 				t.Skipf("no page can be sent away: %v", err)
 			}
-			if err := space.Reset(rung, 16*block); err != nil {
+			if err := space.Reset(mode, 16*block); err != nil {
 				t.Fatal(err)
 			}
 			pristine(t, space, contents)
@@ -407,18 +407,18 @@ func TestResetPagedOut(t *testing.T) {
 // TestResetAllocatesNothing in the steady state.
 func TestResetAllocatesNothing(t *testing.T) { // not parallel: it counts allocations
 	image := take(t, pattern(16*block))
-	for rung := range finders(t) {
+	for mode := range usableModes(t) {
 		space := mapped(t, image, 32*block)
 		got := testing.AllocsPerRun(100, func() {
 			for at := uint64(0); at < 32*block; at += 3 * pageSize {
 				space.Bytes()[at]++
 			}
-			if err := space.Reset(rung, 32*block); err != nil {
+			if err := space.Reset(mode, 32*block); err != nil {
 				t.Fatal(err)
 			}
 		})
 		if got != 0 {
-			t.Errorf("%v allocations by rung %s, want none", got, rung)
+			t.Errorf("%v allocations by mode %s, want none", got, mode)
 		}
 	}
 }
@@ -429,7 +429,7 @@ func TestResetAtOnce(t *testing.T) {
 	contents := pattern(16 * block)
 	image := take(t, contents)
 	var group sync.WaitGroup
-	for rung := range finders(t) {
+	for mode := range usableModes(t) {
 		for worker := range 3 {
 			group.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(worker), 1))
@@ -448,13 +448,13 @@ func TestResetAtOnce(t *testing.T) {
 					for range random.IntN(300) {
 						space.Bytes()[random.Uint64N(24*block)] = byte(worker + 1)
 					}
-					if err := space.Reset(rung, 24*block); err != nil {
+					if err := space.Reset(mode, 24*block); err != nil {
 						t.Error(err)
 						return
 					}
 					if !bytes.Equal(space.Bytes()[:len(contents)], contents) ||
 						!bytes.Equal(space.Bytes()[len(contents):], make([]byte, 8*block)) {
-						t.Errorf("task %d of worker %d by rung %s left something behind", task, worker, rung)
+						t.Errorf("task %d of worker %d by mode %s left something behind", task, worker, mode)
 						return
 					}
 				}

@@ -7,15 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// The memory that rungs are tried on: so many pages of image and so many behind it.
+// The memory that modes are tried on: so many pages of image and so many behind it.
 const (
 	trialFront = 160
 	trialTail  = 160
 )
 
-// try proves a rung on a memory of its own: it must report exactly the pages that were written, and restore them.
-func (l *ladder) try(rung Rung) (err error) {
-	find, err := l.finder(rung)
+// try proves a mode on a memory of its own: it must report exactly the pages that were written, and restore them.
+func (f *finders) try(mode Mode) (err error) {
+	find, err := f.finder(mode)
 	if err != nil {
 		return err
 	}
@@ -37,23 +37,23 @@ func (l *ladder) try(rung Rung) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, space.Release()) }()
-	space.ladder = l
+	space.finders = f
 	if err := space.Map(image); err != nil {
 		return err
 	}
-	return space.prove(rung, find, contents)
+	return space.prove(mode, find, contents)
 }
 
 // prove lets two tasks work on a space and looks whether they are found out and undone, and then whether Trim
 // is.
-func (s *Space) prove(rung Rung, find finder, contents []byte) error {
+func (s *Space) prove(mode Mode, find finder, contents []byte) error {
 	own := make([]bool, trialFront+trialTail)
 	for task := range 2 {
 		s.work(task, own)
 		if err := s.found(find, own); err != nil {
 			return err
 		}
-		if err := s.Reset(rung, uint64(len(contents))); err != nil {
+		if err := s.Reset(mode, uint64(len(contents))); err != nil {
 			return err
 		}
 		if !bytes.Equal(s.memory, contents) {

@@ -25,9 +25,9 @@ type Space struct {
 	size   uint64 // of the image
 	held   atomic.Int64
 
-	ladder *ladder
-	buffer buffer
-	past   past
+	finders *finders
+	buffer  buffer
+	past    past
 	// astray is set when memory could not be mapped anew, and there may be a gap where it was: see Release.
 	astray   bool
 	released bool
@@ -43,7 +43,7 @@ func Reserve(limit uint64) (*Space, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reserve a space of %d bytes: %w", limit, err)
 	}
-	return &Space{limit: limit, memory: memory, all: all, ladder: &system}, nil
+	return &Space{limit: limit, memory: memory, all: all, finders: &system}, nil
 }
 
 // Guarded tells whether the space lies between guards: 4 GiB of addresses below and above it that are a fault to touch.
@@ -78,17 +78,17 @@ func (s *Space) Map(image *Image) error {
 	return nil
 }
 
-// Reset makes the contents what Map left, by a rung that Probe calls usable. Used is how far the memory ever
+// Reset makes the contents what Map left, by a mode that Probe calls usable. Used is how far the memory ever
 // reached since the last Reset or Map: nothing behind it was touched. After an error the contents are
 // undefined, and the instance must be discarded.
-func (s *Space) Reset(rung Rung, used uint64) error {
-	if err := s.restore(rung, used); err != nil {
+func (s *Space) Reset(mode Mode, used uint64) error {
+	if err := s.restore(mode, used); err != nil {
 		return fmt.Errorf("reset a memory of %d bytes: %w", used, err)
 	}
 	return nil
 }
 
-func (s *Space) restore(rung Rung, used uint64) error {
+func (s *Space) restore(mode Mode, used uint64) error {
 	if s.released {
 		return errReleased
 	}
@@ -98,7 +98,7 @@ func (s *Space) restore(rung Rung, used uint64) error {
 	if s.image != nil && s.image.closed.Load() {
 		return errClosed
 	}
-	find, err := s.ladder.finder(rung)
+	find, err := s.finders.finder(mode)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (s *Space) Trim() error {
 }
 
 // Held is the number of bytes in pages of the space's own, as of the last Map, Reset or Trim; after a Reset by
-// rung Copy, which cannot tell, the most that they may be. It may be called from any goroutine.
+// mode Copy, which cannot tell, the most that they may be. It may be called from any goroutine.
 func (s *Space) Held() int64 { return s.held.Load() }
 
 // Release unmaps the space. Nobody may touch its bytes any more. It may be called twice.

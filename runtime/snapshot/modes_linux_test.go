@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// finders are the rungs that find something here. A rung that should be usable by the kernel's version must be.
-func finders(t testing.TB) map[Rung]finder {
+// usableModes are the modes that find something here. A mode that should be usable by the kernel's version must be.
+func usableModes(t testing.TB) map[Mode]finder {
 	t.Helper()
-	usable := make(map[Rung]finder)
+	usable := make(map[Mode]finder)
 	for _, verdict := range Probe() {
-		if verdict.Rung == New {
+		if verdict.Mode == New {
 			continue
 		}
 		if verdict.Err == nil {
-			usable[verdict.Rung], _ = system.finder(verdict.Rung)
+			usable[verdict.Mode], _ = system.finder(verdict.Mode)
 			continue
 		}
-		if since := map[Rung][2]int{Scan: {6, 7}, Pagemap: {4, 2}}[verdict.Rung]; newer(t, since) {
+		if since := map[Mode][2]int{Scan: {6, 7}, Pagemap: {4, 2}}[verdict.Mode]; newer(t, since) {
 			t.Errorf("%v, though Linux %d.%d and later have it", verdict.Err, since[0], since[1])
 		}
 	}
@@ -55,7 +55,7 @@ func lie(honest finder, change func(from, to, base uint64, regions []region, nex
 
 var errLie = errors.New("no such luck")
 
-// lies are the ways in which a rung can be wrong. Those that are absurd are noticed by Reset as well.
+// lies are the ways in which a mode can be wrong. Those that are absurd are noticed by Reset as well.
 var lies = []struct {
 	name   string
 	absurd bool
@@ -137,33 +137,33 @@ var lies = []struct {
 	}},
 }
 
-// TestProbeDropsLiars: a rung that reports too little, too much or nonsense is not usable, and the others are
+// TestProbeDropsLiars: a mode that reports too little, too much or nonsense is not usable, and the others are
 // none the worse.
 func TestProbeDropsLiars(t *testing.T) {
 	t.Parallel()
-	honest := finders(t)
+	honest := usableModes(t)
 	for _, test := range lies {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			for _, rung := range []Rung{Scan, Pagemap} {
-				if honest[rung] == nil {
+			for _, mode := range []Mode{Scan, Pagemap} {
+				if honest[mode] == nil {
 					continue
 				}
-				try := ladder{scan: honest[Scan], pagemap: honest[Pagemap]}
-				liar := lie(honest[rung], test.change)
-				if rung == Scan {
+				try := finders{scan: honest[Scan], pagemap: honest[Pagemap]}
+				liar := lie(honest[mode], test.change)
+				if mode == Scan {
 					try.scan = liar
 				} else {
 					try.pagemap = liar
 				}
 				for _, verdict := range try.probe() {
-					_, here := honest[verdict.Rung]
-					want := verdict.Rung != rung && (here || verdict.Rung == New)
+					_, here := honest[verdict.Mode]
+					want := verdict.Mode != mode && (here || verdict.Mode == New)
 					if usable := verdict.Err == nil; usable != want {
-						t.Errorf("%s lies, rung %s: %v, want it usable: %v", rung, verdict.Rung, verdict.Err, want)
+						t.Errorf("%s lies, mode %s: %v, want it usable: %v", mode, verdict.Mode, verdict.Err, want)
 					}
-					if verdict.Rung == rung && test.name == "Fails" && !errors.Is(verdict.Err, errLie) {
-						t.Errorf("%s: %v, want the cause %v", rung, verdict.Err, errLie)
+					if verdict.Mode == mode && test.name == "Fails" && !errors.Is(verdict.Err, errLie) {
+						t.Errorf("%s: %v, want the cause %v", mode, verdict.Err, errLie)
 					}
 				}
 			}
@@ -183,16 +183,16 @@ func TestResetErrFinder(t *testing.T) {
 		}
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			for rung, honest := range finders(t) {
+			for mode, honest := range usableModes(t) {
 				if honest == nil {
 					continue
 				}
 				space := mapped(t, image, 8*wasmPage)
 				liar := lie(honest, test.change)
-				space.ladder = &ladder{scan: liar, pagemap: liar}
+				space.finders = &finders{scan: liar, pagemap: liar}
 				space.Bytes()[0]++
-				if err := space.Reset(rung, 4*wasmPage); err == nil {
-					t.Errorf("Reset by rung %s succeeded", rung)
+				if err := space.Reset(mode, 4*wasmPage); err == nil {
+					t.Errorf("Reset by mode %s succeeded", mode)
 				}
 			}
 		})
@@ -204,7 +204,7 @@ func TestResetErrKernel(t *testing.T) {
 	t.Parallel()
 	b := new(buffer)
 	memory := reserved(t, wasmPage).memory
-	if finders(t)[Scan] == nil {
+	if usableModes(t)[Scan] == nil {
 		t.Skip("no scan here")
 	}
 	if _, _, err := scanPages(b, memory, 1, pageSize); !errors.Is(err, unix.EINVAL) {
@@ -215,14 +215,14 @@ func TestResetErrKernel(t *testing.T) {
 // TestResetErrSecondCall: a scan that fails in the middle of its work is an error too.
 func TestResetErrSecondCall(t *testing.T) {
 	t.Parallel()
-	find := finders(t)[Scan]
+	find := usableModes(t)[Scan]
 	if find == nil {
 		t.Skip("no scan here")
 	}
 	const pages = 4 * regionsAtOnce
 	space := mapped(t, take(t, pattern(pages*pageSize)), pages*pageSize)
 	calls := 0
-	space.ladder = &ladder{scan: func(b *buffer, memory []byte, from, to uint64) ([]region, uint64, error) {
+	space.finders = &finders{scan: func(b *buffer, memory []byte, from, to uint64) ([]region, uint64, error) {
 		calls++
 		if calls == 2 {
 			return nil, 0, unix.ENOMEM

@@ -1,0 +1,64 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/quern-project/quern/runtime/snapshot"
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+// ResetMode is the way in which a plugin's tasks come by pristine instances.
+type ResetMode = snapshot.Mode
+
+// The reset modes, the best one first.
+const (
+	// ResetScan sets an instance back after each task: the pages that were changed are found by an ioctl.
+	ResetScan = snapshot.Scan
+	// ResetPagemap does the same, and finds them by reading a file of the kernel's.
+	ResetPagemap = snapshot.Pagemap
+	// ResetCopy compares all memory.
+	ResetCopy = snapshot.Copy
+	// ResetNew makes an instance for each task.
+	ResetNew = snapshot.New
+)
+
+// resetModes is what proved itself on this system, once for the process.
+var resetModes = sync.OnceValue(snapshot.Probe)
+
+// chooseResetMode finds the best reset mode that the system has, or proves the one that is forced.
+func chooseResetMode(verdicts []snapshot.Verdict, forced ResetMode) (best ResetMode, why string, err error) {
+	var failed []string
+	for _, v := range verdicts {
+		switch {
+		case forced != "" && v.Mode != forced:
+		case v.Err == nil && forced != "":
+			return v.Mode, "the host's setting", nil
+		case v.Err == nil && failed == nil:
+			return v.Mode, "the best there is", nil
+		case v.Err == nil:
+			return v.Mode, strings.Join(failed, "; "), nil
+		default:
+			failed = append(failed, fmt.Sprintf("%s: %v", v.Mode, v.Err))
+		}
+	}
+	if failed == nil {
+		return "", "", fmt.Errorf("reset mode %q does not exist", forced)
+	}
+	return "", "", fmt.Errorf("reset mode %q does not work here: %s", forced, strings.Join(failed, "; "))
+}
+
+// lasting says what of a module a reset does not reach, so that each of its tasks gets a new instance; "" if there
+// is no such thing.
+func lasting(o *wasm.Outline) string {
+	if len(o.Lasting) > 0 {
+		return "the module changes tables or segments: " + strings.Join(o.Lasting, ", ")
+	}
+	for _, kind := range o.Mutable {
+		if !kind.Number() {
+			return "the module has a mutable global of type " + kind.String()
+		}
+	}
+	return ""
+}
