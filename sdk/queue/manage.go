@@ -238,4 +238,4 @@ func (q *Queue) expire(ctx context.Context, clock string, maxAge time.Duration, 
 }
 
 // expiryTasks is how many tasks one block expires: each may have to be searched for, and need a dead letter.
-const expiryTasks = 40
+const expiryTasks = 16

@@ -193,7 +193,7 @@ func (n *Node) holds(ctx context.Context, queues []string) (bool, error) {
 }
 
 // MaxReserve is how many tasks one Want brings at most.
-const MaxReserve = 150
+const MaxReserve = blockTasks
 
 // Want asks for tasks of one queue.
 type Want struct {
@@ -484,7 +484,7 @@ type Settlement struct {
 }
 
 // MaxWeight is how much one Settle should weigh together, in units of Weight.
-const MaxWeight = 150
+const MaxWeight = blockTasks
 
 // Weight is about how much work the settlement is for Redis. One unit is the work of completing a task without children,
 // about ten commands of Redis.

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// blockTasks, dueTasks and blockBytes bound what one script call writes: some 1,500 commands, and so a few
-	// milliseconds in which Redis serves nobody else. pageTasks is how many tasks a pipeline reads.
-	blockTasks = 150
-	dueTasks   = 350
+	// blockTasks, dueTasks and blockBytes bound what one script call writes: some 500 commands, and so less than 5 ms
+	// in which Redis serves nobody else. pageTasks is how many tasks a pipeline reads.
+	blockTasks = 48
+	dueTasks   = 100
 	blockBytes = 4 << 20
 	pageTasks  = 1000
 	// searched is the longest list that is searched for an ID: more would take Redis milliseconds.
@@ -135,7 +135,7 @@ func (q *Queue) Schedule(ctx context.Context, parameters []byte, eta time.Time, 
 	return q.Enqueue(ctx, parameters, options)
 }
 
-// EnqueueMany enqueues tasks in the order given, in blocks of up to 150 tasks or 4 MiB that are
+// EnqueueMany enqueues tasks in the order given, in blocks of up to 48 tasks or 4 MiB that are
 // written together or not at all, and wakes the listeners once a block. After an error the receipts
 // carry every ID, so that the same specs with these IDs can be enqueued again without doubling one.
 // ErrQueueFull says that a block would make the queue longer than it may be, and a NotReplicatedError,

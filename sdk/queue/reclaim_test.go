@@ -69,7 +69,7 @@ func TestReclaimKeepsTheOrder(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "first"})
 		survivor := w.node(t, "q")
 		before := w.names(t)
-		some := 100 // 1,150 tasks are three blocks
+		some := 100 // 1,150 tasks are many blocks
 		if embedded(t) {
 			some = 10
 		}

@@ -18,7 +18,7 @@ import (
 const DefaultMaxCrashes = 3
 
 // reclaimTasks is how many tasks one block of a reclaim moves.
-const reclaimTasks = 40
+const reclaimTasks = 16
 
 // Reclaimed counts what became of the tasks of a listener that is dead.
 type Reclaimed struct {

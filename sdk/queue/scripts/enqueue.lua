@@ -1,4 +1,4 @@
--- Enqueues and schedules up to 150 tasks of one queue.
+-- Enqueues and schedules up to 48 tasks of one queue.
 -- KEYS    1 pending
 -- ARGV    1 clock override  2 queue  then each task, as batch.lua has it
 -- RETURNS for each task 1 (written), 0 (existed), or the ID that holds its uniqueness; the error

@@ -95,11 +95,11 @@ local function disown(queue, listener, id, pid)
 end
 
 -- unheld(queues): takes out of their started sets what no listener's list has, as whoever died or erred may
--- have left it. It looks at 300 entries of all queues together, of long sets at some, and returns at how many.
+-- have left it. It looks at 64 entries of all queues together, of long sets at some, and returns at how many.
 local function unheld(queues)
   local looked = 0
   for i, queue in ipairs(queues) do
-    local share = math.ceil((300 - looked) / (#queues - i + 1)) -- of what the queues before have left
+    local share = math.ceil((64 - looked) / (#queues - i + 1)) -- of what the queues before have left
     for _, entry in ipairs(redis.call('SRANDMEMBER', STARTED_ .. queue, share)) do
       looked = looked + 1
       local listener, id = string.match(entry, '^(%S+) %S+ (%S+)$')
@@ -109,6 +109,11 @@ local function unheld(queues)
     end
   end
   return looked
+end
+
+-- nodes(): the listeners with a lease; none if there are more than 2,000, for looking at each would take too long.
+local function nodes()
+  return redis.call('ZCARD', NODES) > 2000 and {} or redis.call('ZRANGE', NODES, 0, -1)
 end
 
 -- reservedlists(queue, listeners): those of the queue that may hold something: of many listeners few do, so that blocks of

@@ -1,4 +1,4 @@
--- Gives up to 150 held tasks of one queue back to the front of the pending list; nothing is
+-- Gives up to 48 held tasks of one queue back to the front of the pending list; nothing is
 -- counted. The newest come first, so that the oldest is at the very front in the end. One that was to
 -- be cancelled fails.
 -- KEYS    1 reserved of the listener

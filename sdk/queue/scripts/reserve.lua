@@ -3,7 +3,7 @@
 -- for a version of a plugin that is quarantined, and leaves what is more than the plugin may run in the fleet. An ID whose task is missing, damaged, finished,
 -- held already or still to come is dropped and counted; a task that is past its time fails.
 -- KEYS    1 pending  2 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 most tasks (1 to 150)  5 process ID or ""
+-- ARGV    1 clock override  2 queue  3 listener  4 most tasks (1 to 48)  5 process ID or ""
 --         6 most bytes of parameters a task  7 most bytes of parameters together
 --         8 plugin or ""  9 digest of the plugin (both only with a process ID)
 --         10 longest age in seconds of a task that names none itself, or ""
@@ -43,7 +43,7 @@ if ARGV[11] ~= '' then
   if may and not may.err then
     local queues = {}
     for name in string.gmatch(ARGV[12], '%S+') do queues[#queues + 1] = name end
-    work = (unheld(queues) + #queues) / 4
+    work = (2 * unheld(queues) + 3 * #queues) / 10
     wanted = math.min(tonumber(ARGV[4]), free())
   end
 end
@@ -58,11 +58,6 @@ local function rejected(h)
       tonumber(redis.call('ZSCORE', NODES, other) or '0') > tonumber(clock) then return true end
   end
   return false
-end
-
--- terms(key): writes what the manifest decides.
-local function terms(key)
-  if #ARGV > 12 then redis.call('HSET', key, unpack(ARGV, 13)) end
 end
 
 local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -96,7 +91,7 @@ local function take(id)
   end
   if hash[9] and tonumber(moment(hash[9], clock)) < tonumber(clock) then
     redis.call('LREM', KEYS[2], 1, id)
-    terms(key)
+    if #ARGV > 12 then redis.call('HSET', key, unpack(ARGV, 13)) end
     work = work + 3
     fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
     return
@@ -120,9 +115,9 @@ local function take(id)
     if ARGV[8] ~= '' then
       for _, word in ipairs({ 'plugin', ARGV[8], 'digest', ARGV[9] }) do first[#first + 1] = word end
     end
+    for i = 13, #ARGV do first[#first + 1] = ARGV[i] end
     redis.call('HSET', key, 'status', 'started', 'node', listener, 'pid', pid, 'reserved_at', clock, 'started_at', clock,
       unpack(first))
-    terms(key)
   end
   local row, bytes = taken(id, run, hash, math.min(most, room))
   room = room - bytes
@@ -130,7 +125,7 @@ local function take(id)
 end
 
 for _, list in ipairs(pendinglists(queue)) do
-  while #out <= wanted and work < 150 do
+  while #out <= wanted and work < 48 do
     local id = redis.call('RPOPLPUSH', list, KEYS[2])
     if not id then
       if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #LEVEL_ + 1, #LEVEL_ + 3)) end

@@ -1,4 +1,4 @@
--- Ends the runs of up to 150 tasks of one queue that a listener holds: they are complete, have
+-- Ends the runs of up to 48 tasks of one queue that a listener holds: they are complete, have
 -- failed, or wait to be tried again. Begins with LREM, which Redis accepts even at maxmemory, and
 -- writes nothing for a task that is not held. A repeat of a settle that was done finds its own mark
 -- and answers 'ok' again.
