@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -44,7 +45,7 @@ type Config struct {
 	// attempt).
 	Retry queue.Retry
 	// Services are what handlers may use beyond their tasks (default: nothing but checkpoints).
-	Services Services
+	Services guest.Config
 	// Version is the program's, for others to see.
 	Version string
 	// Logger takes the host's log (default: none).

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
@@ -60,7 +61,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	living, end := context.WithCancel(tasks)
 	defer end()
 	defer context.AfterFunc(ctx, h.drain)()
-	runner := &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, services: &h.config.Services, missing: &missingSecrets{known: map[string]bool{}}}
+	runner := &runner{scheduler: h.scheduler, metrics: h.metrics, retry: h.config.Retry, services: guest.New(h.config.Services)}
 	workers := newWorkers(func(t *task) { runner.run(tasks, t) })
 	intake := &intake{scheduler: h.scheduler, metrics: h.metrics, workers: workers}
 

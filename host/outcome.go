@@ -93,7 +93,7 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 	attempt := t.Attempts + 1
 	switch {
 	case s.Failure == nil:
-		s.Children = t.children.waiting
+		s.Children = t.children.Waiting()
 		return s
 	case e.outcome.Kind == runtime.Cancelled, isFinal(e.outcome):
 		return s

@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,11 +13,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -31,7 +35,7 @@ func TestASecretIsHidden(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(secrets, tenant, "api_key"), []byte(value), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	guest := runtimetest.BuildCHandler(t, `
+	wasm := runtimetest.BuildCHandler(t, `
 #include "quern.h"
 #include <stdio.h>
 static char kept[100], text[200];
@@ -52,8 +56,8 @@ QUERN_HANDLER int32_t handle(void) {
 }`)
 	n := start(t, settings{
 		tenants: []string{tenant}, hclog: hclog.Trace,
-		Config: Config{Services: Services{Secrets: secrets}},
-		guests: map[string][]byte{"telling": guest},
+		Config: Config{Services: guest.Config{Secrets: secrets}},
+		guests: map[string][]byte{"telling": wasm},
 		yaml:   map[string]string{"telling": "capabilities: {secrets: [api_key], kv: [{bucket: a}]}"},
 	})
 	for _, how := range []string{"t", "error"} {
@@ -94,7 +98,7 @@ func TestAMissingSecretIsToldOnce(t *testing.T) {
 	}
 	n := start(t, settings{
 		tenants: []string{tenant},
-		Config:  Config{Services: Services{Secrets: secrets}},
+		Config:  Config{Services: guest.Config{Secrets: secrets}},
 		guests: map[string][]byte{"asking": runtimetest.BuildCHandler(t, `
 #include "quern.h"
 QUERN_HANDLER int32_t handle(void) { return quern_secret_get("api_key", 7) < 0; }`)},
@@ -174,7 +178,7 @@ func TestNoEndTellsASecret(t *testing.T) {
 	}
 	n := start(t, settings{
 		tenants: []string{tenant}, hclog: hclog.Trace,
-		Config: Config{Services: Services{Secrets: secrets, HTTP: egress.New(egress.Config{})}},
+		Config: Config{Services: guest.Config{Secrets: secrets, HTTP: egress.New(egress.Config{})}},
 		guests: map[string][]byte{"telling": runtimetest.BuildCHandler(t, tellsAll)},
 		yaml: map[string]string{"telling": `limits: {timeout: 300ms, log: 64KiB}
 retry: {max_attempts: 2, base: 1ms, min: 1ms, max_reschedules: 1}
@@ -238,4 +242,118 @@ func shown(value, text string) string {
 		}
 	}
 	return ""
+}
+
+// A secret that a task has in its memory is nowhere else, however the task ends: not in Redis, not in the host's log, not
+// in what it counts.
+func TestASecretStaysInItsTask(t *testing.T) {
+	t.Parallel()
+	const value = "hunter2-and-more"
+	secrets := t.TempDir()
+	tenant := queuetest.Tenant()
+	if err := os.Mkdir(filepath.Join(secrets, tenant), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(secrets, tenant, "api_key"), []byte(value), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// It reads the secret into its memory and onto its stack, and ends as its input says.
+	wasm := runtimetest.BuildCHandler(t, `
+#include "quern.h"
+#include <stdlib.h>
+static char kept[100];
+static int32_t deep(int32_t n, volatile const char *copy) {
+	volatile char own[100];
+	for (int i = 0; i < 100; i++) own[i] = copy[i];
+	return n == 0 ? 0 : own[0] + deep(n + 1, own);
+}
+QUERN_HANDLER int32_t handle(void) {
+	char how;
+	quern_input_read(0, &how, 1);
+	if (quern_secret_get("api_key", 7) != sizeof "`+value+`" - 1) return 3;
+	quern_result_read(0, kept, sizeof kept);
+	switch (how) {
+	case 'c': return 0;
+	case 'f': return 65;
+	case 'l': return 75;
+	case 't': __builtin_trap();
+	case 'a': abort();
+	case 's': return deep(1, kept);
+	case 'w': for (;;) quern_sleep(1000);
+	case 'd': quern_kv_get("others", 6, kept, sizeof "`+value+`" - 1);
+	}
+	return 1;
+}`)
+	n := start(t, settings{
+		tenants: []string{tenant}, hclog: hclog.Trace,
+		Config: Config{Services: guest.Config{Secrets: secrets}},
+		guests: map[string][]byte{"keeping": wasm},
+		yaml: map[string]string{"keeping": `limits: {timeout: 3s}
+retry: {max_attempts: 2, base: 10ms, min: 10ms, max_reschedules: 1}
+capabilities: {secrets: [api_key], kv: [{bucket: a}]}
+`},
+	})
+	for how, want := range map[string]queue.Status{
+		"c": queue.Complete, "f": queue.Failed, "l": queue.Failed, "t": queue.Failed, "a": queue.Failed, "s": queue.Failed, "w": queue.Failed,
+		"d": queue.Failed, "other": queue.Failed,
+	} {
+		task := n.wait(n.enqueue("keeping", how))
+		if code := task.Failure().ExitCode; task.Status != want || code != nil && *code == 3 {
+			t.Errorf("%s: %s, %+v", how, task.Status, task.Failure())
+		}
+	}
+	families, err := n.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := map[string]string{"the log": n.log.String(), "the metrics": fmt.Sprint(families), "what the host says of itself": fmt.Sprint(n.about(tenant))}
+	keys, err := n.rdb.Keys(n.ctx, tenant+"*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("%d keys, %v", len(keys), err)
+	}
+	for _, key := range keys {
+		places[key] = content(t, n, key)
+	}
+	for place, text := range places {
+		if text == "" {
+			t.Errorf("%s is empty", place)
+		}
+		if strings.Contains(text, value) || strings.Contains(text, value[:8]) || strings.Contains(text, value[8:]) {
+			t.Errorf("%s has the secret: %s", place, text)
+		}
+	}
+}
+
+// content is all that a key of Redis holds.
+func content(t *testing.T, n *node, key string) string {
+	t.Helper()
+	kind, err := n.rdb.Type(n.ctx, key).Result()
+	var value any
+	if err == nil {
+		switch kind {
+		case "string":
+			value, err = n.rdb.Get(n.ctx, key).Result()
+		case "hash":
+			value, err = n.rdb.HGetAll(n.ctx, key).Result()
+		case "list":
+			value, err = n.rdb.LRange(n.ctx, key, 0, -1).Result()
+		case "set":
+			value, err = n.rdb.SMembers(n.ctx, key).Result()
+		case "zset":
+			value, err = n.rdb.ZRange(n.ctx, key, 0, -1).Result()
+		case "stream":
+			value, err = n.rdb.XRange(n.ctx, key, "-", "+").Result()
+		case "none": // it has expired
+			value = kind
+		default:
+			t.Fatalf("%s is a %s", key, kind)
+		}
+	}
+	if errors.Is(err, redis.Nil) {
+		return "none"
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(value)
 }

@@ -1,8 +1,6 @@
 package host
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,11 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/runtimetest"
-	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -72,7 +69,7 @@ func TestServicesOfATask(t *testing.T) {
 		}
 	}
 	n := start(t, settings{
-		server: server, tenants: tenants, Config: Config{Services: Services{KV: stores, Secrets: secrets}},
+		server: server, tenants: tenants, Config: Config{Services: guest.Config{KV: stores, Secrets: secrets}},
 		guests: map[string][]byte{"serving": serving(t)}, yaml: map[string]string{"serving": servingManifest},
 	})
 	for _, tenant := range tenants {
@@ -152,7 +149,7 @@ func TestServicesInGo(t *testing.T) {
 	}
 	n := start(t, settings{
 		server: server, tenants: []string{tenant},
-		Config: Config{Services: Services{KV: map[string]*kv.Store{tenant: kv.New(server.Client(t), tenant)}, Secrets: secrets}},
+		Config: Config{Services: guest.Config{KV: map[string]*kv.Store{tenant: kv.New(server.Client(t), tenant)}, Secrets: secrets}},
 		guests: map[string][]byte{"go": built},
 		yaml: map[string]string{"go": `
 limits: {timeout: 50s}
@@ -211,7 +208,7 @@ func TestHandlerSendsHTTP(t *testing.T) {
 		fmt.Fprint(w, r.Method, " ", r.URL.Path)
 	}))
 	t.Cleanup(web.Close)
-	guest := runtimetest.BuildCHandler(t, `
+	wasm := runtimetest.BuildCHandler(t, `
 #include "quern.h"
 QUERN_HANDLER int32_t handle(void) {
 	static char head[1000], answer[4000];
@@ -242,7 +239,7 @@ QUERN_HANDLER int32_t handle(void) {
 			client := egress.New(egress.Config{Networks: tt.networks})
 			t.Cleanup(client.Close)
 			n := start(t, settings{
-				Config: Config{Services: Services{HTTP: client}}, guests: map[string][]byte{"web": guest}, yaml: map[string]string{"web": manifest},
+				Config: Config{Services: guest.Config{HTTP: client}}, guests: map[string][]byte{"web": wasm}, yaml: map[string]string{"web": manifest},
 			})
 			task := n.wait(n.enqueue("web", strings.ReplaceAll(tt.head, "URL", web.URL)))
 			if string(task.Result) != tt.want {
@@ -256,71 +253,3 @@ QUERN_HANDLER int32_t handle(void) {
 }
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-
-// A ceiling denies what the manifest grants, in each way to use a service, and says that it is the host's; what both
-// grant works.
-func TestBounded(t *testing.T) {
-	t.Parallel()
-	manifest, err := plugins.ParseManifest("x.yaml", []byte(`capabilities:
-  kv: [{bucket: open, access: rw}, {bucket: read, access: rw}, {bucket: shut, access: rw}]
-  enqueue: {queues: ["mail.*"]}
-  secrets: [api_key, ssh]
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	hosts, err := plugins.ParseHostGrants("grants.yaml", []byte(`acme:
-  capabilities: {kv: [{bucket: open, access: rw}, {bucket: read}], enqueue: {queues: [mail.done]}, secrets: [api_key]}
-  secrets: {api_key: {value: of the file}, ssh: {value: key}}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	terms := plugins.NewTerms(&manifest, hosts, "acme")
-	store := kv.New(queuetest.Shared(t).Client(t), queuetest.Tenant())
-	grants := make([]kv.Grant, len(terms.Capabilities.KV))
-	for i, g := range terms.Capabilities.KV {
-		grants[i] = kv.Grant(g)
-	}
-	ctx, b := t.Context(), boundedKV{store.For(grants), terms}
-	for _, bucket := range []string{"open", "read", "shut", "never"} {
-		_, get := b.Get(ctx, bucket, "key")
-		_, list := b.List(ctx, bucket, "", "", 10)
-		set := b.Set(ctx, bucket, "key", []byte("1"), 0)
-		_, increment := b.Increment(ctx, bucket, "key", 1)
-		_, swap := b.Swap(ctx, bucket, "key", []byte("2"), []byte("3"), 0)
-		_, deleted := b.Delete(ctx, bucket, "key")
-		reads, writes := []error{get, list}, []error{set, increment, swap, deleted}
-		for i, err := range append(reads, writes...) {
-			told := err != nil && strings.Contains(err.Error(), `"acme" in grants.yaml would have to say: capabilities: {kv: [{bucket: "`+bucket+`"`)
-			switch granted := bucket == "open" || bucket == "read" && i < len(reads); {
-			case granted && err != nil && !errors.Is(err, service.ErrNotFound):
-				t.Errorf("%s %d: %v", bucket, i, err)
-			case !granted && !errors.Is(err, service.ErrDenied):
-				t.Errorf("%s %d: %v, want denied", bucket, i, err)
-			case !granted && told != (bucket != "never"): // which the manifest would have to grant first
-				t.Errorf("%s %d: %v", bucket, i, err)
-			}
-		}
-	}
-	sent := boundedEnqueuer{collector{}, terms, 0}
-	if id, err := sent.Enqueue(ctx, service.Child{Queue: "mail.done"}); id != "sent" || err != nil {
-		t.Errorf("enqueued: %q, %v", id, err)
-	}
-	if _, err := sent.Enqueue(ctx, service.Child{Queue: "mail.other"}); !errors.Is(err, service.ErrDenied) ||
-		!strings.Contains(err.Error(), `"acme" in grants.yaml would have to say: capabilities: {enqueue: {queues: ["mail.other"]}}`) {
-		t.Errorf("another queue: %v", err)
-	}
-	v := vault{"", "acme", terms}
-	if value, err := v.Secret(ctx, "api_key"); string(value) != "of the file" || err != nil {
-		t.Errorf("api_key: %q, %v", value, err)
-	}
-	if _, err := v.Secret(ctx, "ssh"); !errors.Is(err, service.ErrDenied) || !strings.Contains(err.Error(), `capabilities: {secrets: ["ssh"]}`) {
-		t.Errorf("ssh: %v", err)
-	}
-}
-
-// collector takes every task.
-type collector struct{}
-
-func (collector) Enqueue(context.Context, service.Child) (string, error) { return "sent", nil }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/redact"
@@ -41,9 +42,8 @@ type task struct {
 
 	log      taskLog
 	progress taskProgress
-	children children
-	saves    pace           // its guest's: one call at a time
-	secrets  redact.Secrets // that it was given
+	children *guest.Children // nil if it may not enqueue
+	secrets  redact.Secrets  // that it was given
 }
 
 // terms are those on which it runs.
@@ -56,8 +56,7 @@ type runner struct {
 	scheduler *scheduler
 	metrics   observer
 	retry     queue.Retry // the host's own policy
-	services  *Services
-	missing   *missingSecrets
+	services  *guest.Services
 }
 
 // run runs one task from reserved to handed over. It never panics for what a guest does.
@@ -103,17 +102,13 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if !ok {
 		return runtime.Outcome{Kind: runtime.LimitExceeded, Limit: runtime.Limit{Name: "timeout", Value: "0s"}, Message: "its deadline is over"}
 	}
-	services := r.services.of(t)
-	if services.Secrets != nil {
-		services.Secrets = noticed{services.Secrets, t, r.missing}
-	}
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Tenant: t.served.tenant, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: kept,
 		Progress:      func(fraction float64, message string) { t.progress.set(fraction, message) },
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
 		Ending:   t.session.owner().ending,
-		Services: services,
+		Services: r.servicesOf(t),
 		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {
 			t.session.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,

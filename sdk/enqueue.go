@@ -50,7 +50,7 @@ type Unique struct {
 // parameters together are larger than the plugin's output may be, [ErrLimit] after as many as the manifest grants (256, or 16 MiB of them), or where the chain of parents is
 // as long as the manifest lets it be. With after: call also [ErrQuota] and [ErrUnavailable].
 func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id string, err error) {
-	return hostEnqueue(queue, parameters, options.json())
+	return hostEnqueue(queue, parameters, options)
 }
 
 // json is the options as quern_v1 takes them; an unset one is left out.

@@ -122,7 +122,7 @@ func ExampleBucket() {
 	// known
 }
 
-// A handler that goes through much saves how far it is. The test has its host die in the middle.
+// A handler that goes through much saves how far it is. The test has the third save fail, and runs the task again.
 func ExampleSaveCheckpoint() {
 	handler := func(_ context.Context, task *sdk.Task) ([]byte, error) {
 		saved, _, err := sdk.Checkpoint()
@@ -139,11 +139,19 @@ func ExampleSaveCheckpoint() {
 		return fmt.Appendf(nil, "%s, from %d on", saved, done), nil
 	}
 	h := sdktest.New(&testing.T{})
-	fmt.Println(h.Run(handler, sdktest.Task{Input: []byte("quern"), DieAtCheckpoint: 3}))
-	fmt.Printf("%s\n", h.Run(handler, sdktest.Task{Input: []byte("quern")}).Result)
+	saves := 0
+	h.Fault = func(string) error {
+		if saves++; saves == 3 {
+			return sdk.ErrUnavailable
+		}
+		return nil
+	}
+	r := h.Run(handler, sdktest.Task{Input: []byte("quern")})
+	fmt.Printf("%s: %s\n", r.Outcome, r.Checkpoint)
+	fmt.Printf("%s\n", h.Run(handler, sdktest.Task{Input: []byte("quern"), Checkpoint: r.Checkpoint}).Result)
 	// Output:
-	// died
-	// QUERN, from 3 on
+	// failed: QU
+	// QUERN, from 2 on
 }
 
 // A handler that takes long looks whether its host is about to end.

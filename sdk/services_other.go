@@ -91,7 +91,7 @@ func hostList(bucket, prefix, after string, limit int) ([]string, error) {
 	return nil, ErrNoHost
 }
 
-func hostEnqueue(queue string, parameters []byte, options string) (string, error) {
+func hostEnqueue(queue string, parameters []byte, options *EnqueueOptions) (string, error) {
 	if h := native.Current(); h != nil {
 		return h.Enqueue(queue, parameters, options)
 	}

@@ -167,8 +167,8 @@ func hostList(bucket, prefix, after string, limit int) ([]string, error) {
 	return keys, err
 }
 
-func hostEnqueue(queue string, parameters []byte, options string) (string, error) {
-	id, err := slot(enqueue(queue, guest.View(parameters), options))
+func hostEnqueue(queue string, parameters []byte, options *EnqueueOptions) (string, error) {
+	id, err := slot(enqueue(queue, guest.View(parameters), options.json()))
 	return guest.View(id), err
 }
 

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/web"
 	"github.com/quern-project/quern/metrics"
@@ -120,7 +121,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	}
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
-	config.Services = host.Services{KV: n.stores, HTTP: client, Secrets: o.secrets}
+	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.secrets}
 	config.Memory, config.Reservoir, config.Version, config.Logger = memory, engine, version, n.logger
 	boundHeap(config.Concurrency)
 	n.host, err = host.New(n.clients, directory, m, config)

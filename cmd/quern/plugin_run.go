@@ -16,7 +16,7 @@ import (
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
-	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // localID is the task's ID in a run without Redis.
@@ -101,6 +101,7 @@ type loaded struct {
 	module *runtime.Module
 	warm   []byte
 	limits runtime.Limits
+	host   *localHost
 }
 
 // open loads the plugin as a host does. What is wrong with it is the error.
@@ -113,6 +114,9 @@ func (p *localPlugin) open(cmd *cobra.Command, env environment, config runtime.C
 			l.close(context.WithoutCancel(ctx))
 		}
 	}()
+	if l.host, err = outside.openHost(&p.manifest.Capabilities); err != nil {
+		return nil, err
+	}
 	config.Logger = logger
 	if l.engine, _, err = newEngine(ctx, env, config); err != nil {
 		return nil, err
@@ -139,6 +143,9 @@ func (l *loaded) close(ctx context.Context) {
 	if l.engine != nil {
 		_ = l.engine.Close(ctx)
 	}
+	if l.host != nil {
+		l.host.close()
+	}
 }
 
 // observer is told what a task says while it runs.
@@ -152,7 +159,7 @@ type observer struct {
 func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, tell observer) (outcome runtime.Outcome, enqueued []string) {
 	var secrets redact.Secrets
 	terms := plugins.NewTerms(&l.manifest, outside.grants, outside.tenant)
-	services, children := outside.services(terms, &l.manifest.Capabilities)
+	services, task := l.host.begin(terms, &l.manifest.Capabilities)
 	var said, denied []string
 	outcome = l.module.Run(ctx, runtime.Call{
 		TaskID: localID, Queue: l.manifest.Queues[0], Tenant: outside.tenant, Plugin: l.name, Attempt: 1,
@@ -173,14 +180,14 @@ func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, t
 			tell.log(line)
 		}
 	}
-	for _, child := range children() {
+	for _, child := range task.enqueued() {
 		enqueued = append(enqueued, describe(child, &secrets))
 	}
 	return outcome, enqueued
 }
 
 // describe tells of a task that was enqueued what somebody who wrote the handler wants to see, but no secret.
-func describe(c service.Child, secrets *redact.Secrets) string {
+func describe(c queue.Child, secrets *redact.Secrets) string {
 	words := []string{fmt.Sprintf("%s to %s", c.ID, c.Queue)}
 	add := func(given bool, format string, value any) {
 		if given {
@@ -194,13 +201,14 @@ func describe(c service.Child, secrets *redact.Secrets) string {
 	}
 	add(c.Delay > 0, "after %s", c.Delay)
 	add(!c.At.IsZero(), "at %s", c.At)
-	add(c.MaxAttempts > 0, "max attempts %d", c.MaxAttempts)
+	add(c.Retry.MaxAttempts > 0, "max attempts %d", c.Retry.MaxAttempts)
 	add(c.Timeout > 0, "timeout %s", c.Timeout)
 	add(c.Unique != nil, "%s", "unique")
-	if secrets.In(c.Body) {
-		c.Body = []byte(secrets.Text(c.Body))
+	body := c.Parameters
+	if secrets.In(body) {
+		body = []byte(secrets.Text(body))
 	}
-	return oneLine(secrets.Text([]byte(strings.Join(words, ", "))) + ": " + preview(c.Body))
+	return oneLine(secrets.Text([]byte(strings.Join(words, ", "))) + ": " + preview(body))
 }
 
 // preview is the beginning of a task's parameters, or their size if they are no text.

@@ -1,16 +1,20 @@
 package main
 
 import (
-	"cmp"
+	"context"
+	"fmt"
 	"os"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
-	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
-	"github.com/quern-project/quern/runtime/service/memory"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // serviceOptions are the flags of what handlers may use outside of this process when they run without a host. They are
@@ -56,47 +60,81 @@ func (o *serviceOptions) open() (*outside, error) {
 
 func (s *outside) close() { s.http.Close() }
 
-// services are those of one task, as far as the terms grant them; what is kept is kept for this task alone. The
-// function tells what it has enqueued.
-func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities) (service.Set, func() []service.Child) {
-	granted := &terms.Capabilities
-	set := service.Set{Checkpoint: &memory.Checkpoint{}, Config: terms.Config}
-	if len(asked.KV) > 0 {
-		grants := make([]memory.Grant, len(granted.KV))
-		for i, g := range granted.KV {
-			grants[i] = memory.Grant{Bucket: g.Bucket, Write: g.Write, Quota: g.Quota}
-		}
-		set.KV = memory.NewStore().ForUnder(grants, terms.DenyBucket)
-	}
-	if len(asked.HTTP) > 0 {
-		set.HTTP = s.requests(terms, asked.HTTP)
-	}
-	if len(asked.Secrets) > 0 {
-		set.Secrets = memory.Secrets{Names: asked.Secrets, Read: func(name string) ([]byte, error) {
-			return host.FindSecret(terms, s.secrets, s.tenant, name)
-		}}
-	}
-	if asked.Enqueue == nil {
-		return set, func() []service.Child { return nil }
-	}
-	grant, left := cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{}), host.NewAllowance(terms)
-	enqueuer := memory.NewEnqueuer(localID, func(c service.Child) error {
-		if err := terms.DenyQueue(c.Queue); err != nil {
-			return err
-		}
-		child, err := host.NewChild(grant, c, localID)
-		if err != nil {
-			return err
-		}
-		return left.Take(&child)
-	})
-	set.Enqueue = enqueuer
-	return set, enqueuer.Children
+// localHost is the host of the tasks of one plugin on this machine: buckets are in an embedded Redis, and children are noted.
+type localHost struct {
+	services *guest.Services
+	tenant   string
+	embedded *miniredis.Miniredis // nil if the manifest grants no bucket
+	rdb      redis.UniversalClient
 }
 
-func (s *outside) requests(terms *plugins.Terms, asked []egress.Grant) service.HTTP {
-	if c := terms.Ceiling; c != nil {
-		return s.http.ForUnder(s.tenant, asked, egress.Ceiling{Grants: c.HTTP, Place: terms.Place()})
+// openHost starts what a plugin's tasks need.
+func (s *outside) openHost(granted *plugins.Capabilities) (*localHost, error) {
+	h := &localHost{tenant: s.tenant}
+	config := guest.Config{HTTP: s.http, Secrets: s.secrets}
+	if len(granted.KV) > 0 {
+		h.embedded = miniredis.NewMiniRedis()
+		if err := h.embedded.StartAddr("127.0.0.1:0"); err != nil {
+			return nil, fmt.Errorf("start embedded Redis: %w", err)
+		}
+		var err error
+		if h.rdb, err = queue.Connect("redis://" + h.embedded.Addr() + "/0"); err != nil {
+			h.embedded.Close()
+			return nil, err
+		}
+		config.KV = map[string]*kv.Store{s.tenant: kv.New(h.rdb, s.tenant)}
 	}
-	return s.http.For(s.tenant, asked)
+	h.services = guest.New(config)
+	return h, nil
+}
+
+func (h *localHost) close() {
+	if h.embedded != nil {
+		_ = h.rdb.Close()
+		h.embedded.Close()
+	}
+}
+
+// begin makes the services of a task, whose buckets are empty.
+func (h *localHost) begin(terms *plugins.Terms, asked *plugins.Capabilities) (service.Set, *localTask) {
+	if h.embedded != nil {
+		h.embedded.FlushAll()
+	}
+	t := &localTask{}
+	services, children := h.services.For(guest.Task{ID: localID, Tenant: h.tenant, Asked: asked, Terms: terms, Host: t})
+	if t.children = children; children != nil {
+		services.Enqueue = numberedChildren{t}
+	}
+	return services, t
+}
+
+// localTask is the guest.Host of a task, and notes what the task enqueues.
+type localTask struct {
+	children *guest.Children // nil if the task may not enqueue
+	atOnce   []queue.Child
+}
+
+// enqueued are the children in their order.
+func (t *localTask) enqueued() []queue.Child { return append(t.atOnce, t.children.Waiting()...) }
+
+// numberedChildren gives children IDs that are the same in every run.
+type numberedChildren struct{ *localTask }
+
+func (t numberedChildren) Enqueue(ctx context.Context, child service.Child) (string, error) {
+	if child.ID == "" {
+		child.ID = fmt.Sprintf("%s-%d", localID, len(t.enqueued())+1)
+	}
+	return t.children.Enqueue(ctx, child)
+}
+
+// SaveCheckpoint implements guest.Host: there is no other run that would read it.
+func (*localTask) SaveCheckpoint(context.Context, []byte) error { return nil }
+
+// AdmitQueue implements guest.Host.
+func (*localTask) AdmitQueue(string) error { return nil }
+
+// Enqueue implements guest.Host.
+func (t *localTask) Enqueue(_ context.Context, child queue.Child) (string, error) {
+	t.atOnce = append(t.atOnce, child)
+	return child.ID, nil
 }

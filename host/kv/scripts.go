@@ -69,7 +69,7 @@ func (s *Store) call(ctx context.Context, script script, bucket string, args ...
 	keys := []string{s.keys.values(bucket), s.keys.names(bucket), s.keys.expiry(bucket), s.keys.buckets()}
 	args = append([]any{s.clock, bucket, s.sweep}, args...)
 	for {
-		a, err := wait(ctx, func() (answer, error) { return s.eval(ctx, script, keys, args) })
+		a, err := ask(ctx, func() (answer, error) { return s.eval(ctx, script, keys, args) })
 		if err != nil || a.word != "again" {
 			return a, err
 		}
@@ -117,29 +117,13 @@ func (s *Store) explain(ctx context.Context, err error, keys []string) error {
 	return err
 }
 
-// wait returns what ask does, or the context's error when that ends first: a connection on which nothing comes notices
-// that only at its own time-out, and ask is left to end then. An error that means that Redis is away wraps
-// service.ErrUnavailable.
-func wait[T any](ctx context.Context, ask func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	var none T
+// ask asks Redis until ctx ends. An error that means that Redis cannot be reached wraps service.ErrUnavailable.
+func ask[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
 	if err := ctx.Err(); err != nil {
-		return none, err
+		return value, err
 	}
-	done := make(chan result, 1) // so that ask ends even if nobody waits for it
-	go func() {
-		value, err := ask()
-		done <- result{value, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return none, ctx.Err()
-	case r := <-done:
-		return r.value, classify(ctx, r.err)
-	}
+	value, err = service.Await(ctx, f)
+	return value, classify(ctx, err)
 }
 
 // classify makes an error of go-redis the service's.

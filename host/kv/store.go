@@ -56,7 +56,7 @@ type Bucket struct {
 // Buckets answers the buckets that hold something, by name. Where the keys of one cannot be read, the others are
 // answered beside the error. Redis away is service.ErrUnavailable.
 func (s *Store) Buckets(ctx context.Context) ([]Bucket, error) {
-	names, err := wait(ctx, func() ([]string, error) { return s.rdb.HKeys(ctx, s.keys.buckets()).Result() })
+	names, err := ask(ctx, func() ([]string, error) { return s.rdb.HKeys(ctx, s.keys.buckets()).Result() })
 	if err != nil {
 		return nil, fmt.Errorf("read key %s: %w", s.keys.buckets(), err)
 	}

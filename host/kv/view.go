@@ -27,8 +27,12 @@ func (g Grant) verdict(a answer, rest int) error {
 }
 
 // For is the store as one plugin may use it. Of two grants for one bucket the later holds.
-func (s *Store) For(grants []Grant) service.KV {
-	v := &view{store: s, grants: make(map[string]Grant, len(grants))}
+func (s *Store) For(grants []Grant) service.KV { return s.ForUnder(grants, nil) }
+
+// ForUnder is For, where deny may explain why a bucket is denied that the grants do not allow; nil leaves that to the store,
+// as does a nil error.
+func (s *Store) ForUnder(grants []Grant, deny func(bucket string, write bool) error) service.KV {
+	v := &view{store: s, deny: deny, grants: make(map[string]Grant, len(grants))}
 	for _, grant := range grants {
 		v.grants[grant.Bucket] = grant
 	}
@@ -38,7 +42,8 @@ func (s *Store) For(grants []Grant) service.KV {
 // view is a Store behind the grants of one plugin.
 type view struct {
 	store  *Store
-	grants map[string]Grant // by bucket; never changed
+	deny   func(bucket string, write bool) error // may be nil
+	grants map[string]Grant                      // by bucket; never changed
 }
 
 var _ service.KV = (*view)(nil)
@@ -55,6 +60,11 @@ func (v *view) grant(bucket string, write bool) (Grant, error) {
 		return grant, nil
 	case ok:
 		what = "is granted for reading only"
+	}
+	if v.deny != nil {
+		if err := v.deny(bucket, write); err != nil {
+			return Grant{}, err
+		}
 	}
 	return Grant{}, fmt.Errorf("%w: bucket %q %s: the manifest would say capabilities.kv: [{bucket: %q, access: rw}]",
 		service.ErrDenied, bucket, what, bucket)

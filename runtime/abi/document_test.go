@@ -1,6 +1,7 @@
 package abi
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -11,8 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/runtime/service"
-	"github.com/quern-project/quern/runtime/service/memory"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // TestDocument compares the tables of sdk/ABI.md with the code: names, parameters, where a function works, and errors.
@@ -96,6 +99,13 @@ func (exampleHTTP) Do(_ context.Context, r service.Request) (service.Response, e
 // examplesID is as long as the IDs are that the host makes.
 const examplesID = "11e0d1a5-6a0e-4d7c-9a3f-0c2d8b1f5e"
 
+// exampleEnqueuer answers an ID that is as long as those that the host makes.
+type exampleEnqueuer struct{}
+
+func (exampleEnqueuer) Enqueue(_ context.Context, child service.Child) (string, error) {
+	return cmp.Or(child.ID, examplesID+"-1"), nil
+}
+
 // TestExamples does what the page's examples in bytes do.
 func TestExamples(t *testing.T) {
 	t.Parallel()
@@ -107,10 +117,15 @@ func TestExamples(t *testing.T) {
 	if !found {
 		t.Fatal("the page has no examples")
 	}
-	store := memory.NewStore()
+	rdb, err := queue.Connect(queuetest.Mini(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rdb.Close() })
+	store := kv.New(rdb, "acme")
 	g := setup(t, 1, Config{Task: Task{ID: examplesID, Attempt: 2}, Services: service.Set{
-		KV: store.For([]memory.Grant{{Bucket: "thumbs", Write: true, Quota: 1 << 20}}), HTTP: exampleHTTP{},
-		Enqueue: memory.NewEnqueuer(examplesID, func(service.Child) error { return nil }),
+		KV: store.For([]kv.Grant{{Bucket: "thumbs", Write: true, Quota: 1 << 20}}), HTTP: exampleHTTP{},
+		Enqueue: exampleEnqueuer{},
 	}})
 	called := map[string]bool{}
 	for _, block := range regexp.MustCompile("(?s)```text\n(.*?)```").FindAllStringSubmatch(section, -1) {

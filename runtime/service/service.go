@@ -35,6 +35,27 @@ var (
 	ErrLimit = errors.New("over the limit")
 )
 
+// Await returns what f does, or the error of ctx if that ends first; f is then left to end by itself. It is for an f that may
+// not notice the end of ctx: go-redis waits for its own time-out while it reads, and a file waits without one.
+func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1) // so that f ends even if nobody waits for it
+	go func() {
+		value, err := f()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
 // KV is a key-value store as one plugin of one tenant may use it. A bucket that is not granted is ErrDenied. Buckets
 // and keys are 1 to 256 bytes of UTF-8 without control characters; else ErrInvalid.
 type KV interface {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
@@ -196,7 +197,7 @@ func start(t *testing.T, dir string) *node {
 	web := egress.New(egress.Config{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	t.Cleanup(web.Close)
 	served, err := host.New([]*queue.Client{client}, directory, m, host.Config{
-		Services: host.Services{
+		Services: guest.Config{
 			KV: map[string]*kv.Store{n.tenant: kv.New(server.Client(t), n.tenant)}, HTTP: web, Secrets: secrets(t, n.tenant),
 		},
 		Reservoir: engine, Poll: 50 * time.Millisecond, Logger: logger,

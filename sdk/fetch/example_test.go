@@ -28,7 +28,7 @@ func Example() {
 	}
 
 	h := sdktest.New(&testing.T{}) // of a test
-	h.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.HTTP = sdktest.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/cities/7":
 			fmt.Fprint(w, `{"name": "Basel"}`)

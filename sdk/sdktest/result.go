@@ -1,9 +1,6 @@
 package sdktest
 
 import (
-	"errors"
-	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -11,46 +8,47 @@ import (
 )
 
 // Outcome is what becomes of a task.
-type Outcome int
+type Outcome string
 
 // The outcomes.
 const (
-	Complete Outcome = iota // with the result
-	Failed                  // and is tried again if the retry policy says so
-	Retry                   // is tried again later
-	Fatal                   // has failed for good
-	Panicked                // as Failed
-	Died                    // with its host, at a checkpoint: it is run again
+	Complete Outcome = "complete" // with the result
+	Failed   Outcome = "failed"   // and is tried again if the retry policy says so
+	Retry    Outcome = "retry"    // is tried again later
+	Fatal    Outcome = "fatal"    // has failed for good
+	Panicked Outcome = "panicked" // as Failed
 )
 
-func (o Outcome) String() string {
-	if o < Complete || o > Died {
-		return fmt.Sprintf("Outcome(%d)", int(o))
-	}
-	return [...]string{"complete", "failed", "retry", "fatal", "panicked", "died"}[o]
-}
+// outcomes are those of what quern_handle returns.
+var outcomes = map[int]Outcome{0: Complete, 1: Failed, 75: Retry, 65: Fatal, 2: Panicked}
 
 // Result is what a run leaves.
 type Result struct {
 	Outcome Outcome
-	// Status is what quern_handle returns: 0, 1, 75, 65 or 2, in the order of the outcomes; -1 after a death.
+	// Status is what quern_handle returns: 0, 1, 75, 65 or 2, in the order of the outcomes.
 	Status int
 	// Result is the task's, if it is complete.
 	Result []byte
-	// Err is the error that the handler has returned, as it is; nil if the task is complete or died. That of a panic begins with
-	// "panic: ".
+	// Err is the error that the handler returned; nil if the task is complete. That of a panic begins with "panic: ".
 	Err error
 	// RetryAfter is the delay that the handler asks for, in milliseconds, rounded up; 0 leaves it to the host.
 	RetryAfter time.Duration
-	// Log has the lines of sdk.Log, with their level in front and their fields behind, and after a panic its stack.
+	// Log has the lines of sdk.Log, each with its level and its fields, and after a panic its stack.
 	Log []string
 	// Progress is all that the handler has reported.
 	Progress []Progress
-	// Checkpoint is the last one, of this run or of one before; nil if there is none.
+	// Checkpoint is what the next run of the task starts with: see Task.Checkpoint. It is nil if there is none.
 	Checkpoint []byte
-	// Enqueued are the tasks that come into being: not one whose ID, or whose Options.Unique, a task of this Harness has already.
-	// None of them is ever finished.
+	// Enqueued are the tasks that come into being.
 	Enqueued []Enqueued
+}
+
+// Enqueued is a task that the handler has enqueued.
+type Enqueued struct {
+	ID, Queue  string
+	Parameters []byte
+	// Options are the handler's.
+	Options sdk.EnqueueOptions
 }
 
 // Progress is one report.
@@ -59,18 +57,9 @@ type Progress struct {
 	Message  string
 }
 
-// Enqueued is a task that the handler has enqueued.
-type Enqueued struct {
-	ID         string
-	Queue      string
-	Parameters []byte
-	// Options are as the host reads them: in milliseconds, with the ID above.
-	Options sdk.EnqueueOptions
-}
-
 // String is the outcome, with its error and log, for a test's message.
 func (r *Result) String() string {
-	text := r.Outcome.String()
+	text := string(r.Outcome)
 	if r.Err != nil {
 		text += ": " + r.Err.Error()
 	}
@@ -81,51 +70,4 @@ func (r *Result) String() string {
 		text += "\n" + strings.Join(r.Log, "\n")
 	}
 	return text
-}
-
-// The exit statuses of handlers.
-const (
-	statusDied     = -1
-	statusComplete = 0
-	statusPanic    = 2
-	statusFatal    = 65
-	statusRetry    = 75
-)
-
-// said is the error of a run as a host says it.
-func said(result *Result) string {
-	meaning := map[Outcome]string{Retry: " (try again later)", Fatal: " (failed for good)"}[result.Outcome]
-	return "exit status " + strconv.Itoa(result.Status) + meaning + ": " + result.Err.Error()
-}
-
-// result is what the run leaves. The harness is locked.
-func (r *run) result() *Result {
-	result := &Result{
-		Outcome: Failed, Status: int(r.status),
-		Log: r.log, Progress: r.progress, Checkpoint: r.past.checkpoint, Enqueued: r.enqueued,
-	}
-	if r.dead {
-		result.Outcome, result.Status = Died, statusDied
-	} else {
-		switch r.status {
-		case statusComplete:
-			result.Outcome, result.Result = Complete, r.output
-			for _, child := range r.waiting {
-				r.bear(child)
-			}
-			result.Enqueued = r.enqueued
-			return result
-		case statusRetry:
-			result.Outcome = Retry
-		case statusFatal:
-			result.Outcome = Fatal
-		case statusPanic:
-			result.Outcome = Panicked
-		}
-		result.Err, result.RetryAfter = r.err, r.retryAfter
-		if result.Err == nil {
-			result.Err = errors.New(r.failure)
-		}
-	}
-	return result
 }

@@ -1,100 +1,61 @@
 package sdktest
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"math"
-	"runtime"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/quern-project/quern/sdk"
+	"github.com/quern-project/quern/sdk/internal/native"
 )
 
-// The most that quern_v1 takes at once, in bytes.
-const (
-	maxText       = 4 << 10
-	maxFields     = 3 << 10
-	maxCheckpoint = 1 << 20
-	maxArgument   = 4 << 10 // a name, before anybody looks at what it is
-	maxBody       = 16 << 20
-)
-
-// run is the host of one run: what package sdk asks.
+// run is the host of one run: it answers package sdk.
 type run struct {
-	h        *Harness
+	*Harness
 	task     Task
-	past     *history
-	deadline time.Time // zero if there is none
+	deadline int64 // Unix milliseconds; 0 if there is none
 
-	// Of the handler's own goroutine, which is done before the others read it.
-	status int32
-	ended  bool // the handler has returned
-	err    error
-	output []byte
-
-	// Guarded by the harness's mu.
-	failure    string
-	retryAfter time.Duration
-	log        []string
-	progress   []Progress
-	saved      int // checkpoints
-	dead       bool
-	waiting    []Enqueued // for the task's completion
-	enqueued   []Enqueued
-	asked      int // to enqueue
+	result  Result // so far; guarded by the harness's mu, as is failure
+	failure string // of a panic
 }
 
-// passes tells whether quern_v1 takes a name, whatever it names.
-func passes(name string) error {
-	switch {
-	case len(name) > maxArgument:
-		return sdk.ErrTooBig
-	case !utf8.ValidString(name):
-		return sdk.ErrInvalid
-	}
-	return nil
-}
-
-// watched is the handler, whose error is kept as it is.
-func (r *run) watched(handler sdk.Handler) sdk.Handler {
-	return func(ctx context.Context, task *sdk.Task) (result []byte, err error) {
-		result, err = handler(ctx, task)
-		r.err = err
-		return result, err
-	}
-}
-
-func (r *run) died() bool {
-	r.h.mu.Lock()
-	defer r.h.mu.Unlock()
-	return r.dead
-}
-
-// lock is for whoever asks the host. One that is dead answers nobody any more.
-func (r *run) lock() (unlock func()) {
-	r.h.mu.Lock()
-	if r.dead {
-		r.h.mu.Unlock()
-		runtime.Goexit()
-	}
-	return r.h.mu.Unlock
-}
-
-// ask is lock for a function that the test may have fail.
-func (r *run) ask(function string) (unlock func(), err error) {
-	if r.died() {
-		runtime.Goexit()
-	}
-	if r.h.Fault != nil {
-		if err := r.h.Fault(function); err != nil {
-			return nil, err
+// end makes of a run what it leaves.
+func (r *run) end(status int, returned error) *Result {
+	defer r.lock()()
+	r.ending = false
+	result := r.result
+	result.Status, result.Outcome = status, outcomes[status]
+	if result.Outcome != Complete {
+		result.Err, result.Result = cmp.Or(returned, errors.New(r.failure)), nil
+		if !r.EnqueueAtOnce {
+			result.Enqueued = nil
 		}
 	}
-	return r.lock(), nil
+	return &result
+}
+
+// lock locks the harness for a call of the handler.
+func (r *run) lock() (unlock func()) {
+	r.mu.Lock()
+	return r.mu.Unlock
+}
+
+// call locks the harness for a function that the test may have fail.
+func call[T any](r *run, function string, f func() (T, error)) (answer T, err error) {
+	if r.Fault != nil {
+		if err := r.Fault(function); err != nil {
+			return answer, err
+		}
+	}
+	defer r.lock()()
+	return f()
 }
 
 // Input is a copy, for the handler may change it.
@@ -102,7 +63,7 @@ func (r *run) Input() []byte { return slices.Clone(r.task.Input) }
 
 func (r *run) Output(p []byte) error {
 	defer r.lock()()
-	r.output = slices.Clone(p)
+	r.result.Result = slices.Clone(p)
 	return nil
 }
 
@@ -113,135 +74,206 @@ func (r *run) Fail(text string) {
 
 func (r *run) RetryAfter(ms int64) {
 	defer r.lock()()
-	r.retryAfter = time.Duration(ms) * time.Millisecond
+	r.result.RetryAfter = time.Duration(ms) * time.Millisecond
 }
 
 func (r *run) TaskText(field uint32) string {
-	defer r.lock()()
 	t := &r.task
-	texts := [...]string{t.ID, t.Queue, t.Tenant, t.Plugin, t.PreviousError, t.Parent, t.Key, t.Traceparent}
-	if int(field) >= len(texts) {
-		return ""
-	}
-	return texts[field]
+	return [...]string{t.ID, t.Queue, t.Tenant, t.Plugin, t.PreviousError, t.Parent, t.Key, t.Traceparent}[field]
 }
 
 func (r *run) TaskNumber(field uint32) int64 {
-	defer r.lock()()
-	switch field {
-	case 0:
-		return int64(r.task.Attempt)
-	case 1:
-		return int64(r.task.MaxAttempts)
-	case 2:
-		if !r.deadline.IsZero() {
-			return r.deadline.UnixMilli()
-		}
-	}
-	return 0
+	return [...]int64{int64(r.task.Attempt), int64(r.task.MaxAttempts), r.deadline}[field]
 }
 
 func (r *run) Cancelled() bool {
 	defer r.lock()()
-	return r.h.ending
+	return r.ending
 }
 
 func (r *run) Log(level int, text, fields string) error {
 	defer r.lock()()
 	levels := [...]string{"trace: ", "debug: ", "", "warning: ", "error: "}
 	switch {
-	case len(text) > maxText || len(fields) > maxFields:
-		return sdk.ErrTooBig
 	case level < 0 || level >= len(levels):
 		return sdk.ErrInvalid
+	case fields != "":
+		text += " " + fields
 	}
-	line := levels[level] + text
-	if fields != "" {
-		line += " " + fields
-	}
-	r.log = append(r.log, printable(line))
+	r.result.Log = append(r.result.Log, levels[level]+text)
 	return nil
-}
-
-// printable escapes what a host escapes in a log.
-func printable(line string) string {
-	var out strings.Builder
-	for _, c := range line {
-		switch {
-		case c == '\t' || unicode.IsPrint(c):
-			out.WriteRune(c)
-		case c < utf8.RuneSelf:
-			fmt.Fprintf(&out, `\x%02x`, c)
-		case c <= math.MaxUint16:
-			fmt.Fprintf(&out, `\u%04x`, c)
-		default:
-			fmt.Fprintf(&out, `\U%08x`, c)
-		}
-	}
-	return out.String()
 }
 
 func (r *run) Stderr(p []byte) {
 	defer r.lock()()
 	for line := range strings.Lines(string(p)) {
-		r.log = append(r.log, printable(strings.TrimSuffix(line, "\n")))
+		r.result.Log = append(r.result.Log, strings.TrimSuffix(line, "\n"))
 	}
 }
 
 func (r *run) Progress(fraction float64, message string) error {
 	defer r.lock()()
-	r.progress = append(r.progress, Progress{fraction, printable(message)})
+	r.result.Progress = append(r.result.Progress, Progress{fraction, message})
 	return nil
 }
 
 func (r *run) SaveCheckpoint(value []byte) error {
-	if len(value) > maxCheckpoint {
-		return sdk.ErrTooBig
-	}
-	unlock, err := r.ask("checkpoint_save")
-	if err != nil {
-		return err
-	}
-	r.past.checkpoint = append(make([]byte, 0, len(value)), value...)
-	r.saved++
-	dies := r.saved == r.task.DieAtCheckpoint
-	r.dead = dies
-	unlock()
-	if dies {
-		runtime.Goexit()
-	}
-	return nil
+	_, err := call(r, "checkpoint_save", func() (none struct{}, err error) {
+		if len(value) > maxCheckpoint {
+			return none, sdk.ErrTooBig
+		}
+		r.result.Checkpoint = clone(value)
+		return none, nil
+	})
+	return err
 }
 
 func (r *run) Checkpoint() ([]byte, error) {
 	defer r.lock()()
-	if r.past.checkpoint == nil {
+	if r.result.Checkpoint == nil {
 		return nil, sdk.ErrNotFound
 	}
-	return append(make([]byte, 0), r.past.checkpoint...), nil
+	return clone(r.result.Checkpoint), nil
 }
 
 func (r *run) Config(name string) (string, bool) {
-	defer r.lock()()
-	value, ok := r.h.Config[name]
+	value, ok := r.Harness.Config[name]
 	return value, ok
 }
 
 func (r *run) Secret(name string) ([]byte, error) {
-	if err := passes(name); err != nil {
-		return nil, err
+	return call(r, "secret_get", func() ([]byte, error) {
+		if value, ok := r.Secrets[name]; ok {
+			return []byte(value), nil
+		}
+		return nil, sdk.ErrDenied
+	})
+}
+
+func (r *run) Enqueue(queue string, parameters []byte, options any) (string, error) {
+	return call(r, "enqueue", func() (string, error) {
+		switch {
+		case !slices.ContainsFunc(r.Queues, func(pattern string) bool { return matches(pattern, queue) }):
+			return "", sdk.ErrDenied
+		case len(parameters) > maxBody:
+			return "", sdk.ErrTooBig
+		}
+		child := Enqueued{Queue: queue, Parameters: slices.Clone(parameters)}
+		if given := options.(*sdk.EnqueueOptions); given != nil {
+			child.Options = *given
+		}
+		child.ID = cmp.Or(child.Options.ID, fmt.Sprintf("child-%d", len(r.result.Enqueued)+1))
+		r.result.Enqueued = append(r.result.Enqueued, child)
+		return child.ID, nil
+	})
+}
+
+// matches tells whether a name is the pattern, whose first * stands for any text.
+func matches(pattern, name string) bool {
+	head, tail, wild := strings.Cut(pattern, "*")
+	if !wild {
+		return pattern == name
 	}
-	unlock, err := r.ask("secret_get")
-	if err != nil {
-		return nil, err
+	return len(name) >= len(head)+len(tail) && strings.HasPrefix(name, head) && strings.HasSuffix(name, tail)
+}
+
+func (r *run) HTTP(_ context.Context, request native.Request) (native.Response, error) {
+	if _, err := call(r, "http", func() (none struct{}, err error) { return none, nil }); err != nil {
+		return native.Response{}, err
 	}
-	defer unlock()
-	value, ok := r.h.Secrets[name]
-	switch {
-	case ok:
-		return []byte(value), nil
-	case slices.Contains(r.h.Absent, name):
-		return nil, sdk.ErrNotFound
+	return send(request, r.Harness.HTTP) // without the lock: it may take long
+}
+
+// withBucket calls f with a bucket while the harness is locked.
+func withBucket[T any](r *run, function, name string, write bool, f func(b *Bucket) (T, error)) (answer T, err error) {
+	if !validName(name) {
+		return answer, sdk.ErrInvalid
 	}
-	return nil, sdk.ErrDenied
+	return call(r, function, func() (T, error) {
+		if b := r.buckets[name]; b != nil && !(write && b.readOnly) {
+			return f(b)
+		}
+		return answer, sdk.ErrDenied
+	})
+}
+
+func (r *run) Get(bucket, key string) ([]byte, error) {
+	return withBucket(r, "kv_get", bucket, false, func(b *Bucket) ([]byte, error) {
+		e, ok := b.values[key]
+		switch {
+		case !validName(key):
+			return nil, sdk.ErrInvalid
+		case !ok:
+			return nil, sdk.ErrNotFound
+		}
+		return clone(e.value), nil
+	})
+}
+
+func (r *run) Set(bucket, key string, value []byte, ttl int64) error {
+	_, err := withBucket(r, "kv_set", bucket, true, func(b *Bucket) (none struct{}, err error) {
+		return none, b.put(key, value, ttl)
+	})
+	return err
+}
+
+func (r *run) Delete(bucket, key string) (bool, error) {
+	return withBucket(r, "kv_delete", bucket, true, func(b *Bucket) (bool, error) {
+		if !validName(key) {
+			return false, sdk.ErrInvalid
+		}
+		_, ok := b.values[key]
+		delete(b.values, key)
+		return ok, nil
+	})
+}
+
+func (r *run) Increment(bucket, key string, delta int64) (int64, error) {
+	return withBucket(r, "kv_increment", bucket, true, func(b *Bucket) (int64, error) {
+		e, ok := b.values[key]
+		if !ok {
+			e.value = []byte("0")
+		}
+		old, err := strconv.ParseInt(string(e.value), 10, 64)
+		sum := old + delta
+		switch {
+		case !validName(key):
+			return 0, sdk.ErrInvalid
+		case err != nil || strconv.FormatInt(old, 10) != string(e.value):
+			return 0, sdk.ErrConflict
+		case delta != 0 && (sum > old) != (delta > 0):
+			return 0, sdk.ErrLimit
+		}
+		b.values[key] = entry{strconv.AppendInt(nil, sum, 10), e.ttl}
+		return sum, nil
+	})
+}
+
+func (r *run) Swap(bucket, key string, old, value []byte, ttl int64) ([]byte, error) {
+	return withBucket(r, "kv_swap", bucket, true, func(b *Bucket) (present []byte, err error) {
+		e, ok := b.values[key]
+		switch {
+		case b.check(key, value, ttl) != nil:
+			return nil, b.check(key, value, ttl)
+		case !ok && old != nil:
+			return nil, sdk.ErrConflict
+		case ok && (old == nil || !bytes.Equal(e.value, old)):
+			return clone(e.value), sdk.ErrConflict
+		}
+		return nil, b.put(key, value, ttl)
+	})
+}
+
+func (r *run) List(bucket, prefix, after string, limit int) ([]string, error) {
+	return withBucket(r, "kv_list", bucket, false, func(b *Bucket) (keys []string, err error) {
+		if !validText(prefix) || !validText(after) || limit < 1 || limit > maxList {
+			return nil, sdk.ErrInvalid
+		}
+		for _, key := range slices.Sorted(maps.Keys(b.values)) {
+			if len(keys) < limit && strings.HasPrefix(key, prefix) && key > after {
+				keys = append(keys, key)
+			}
+		}
+		return keys, nil
+	})
 }

@@ -1,5 +1,5 @@
-// Package sdktest runs a handler in go test, without WebAssembly and without a host: a Harness stands for the host, with
-// config, secrets, buckets, HTTP and queues that the test sets.
+// Package sdktest runs a handler in go test, without WebAssembly and without a host. A Harness stands for the host: its fields
+// are the config, secrets, queues and functions with which it answers.
 //
 //	func TestThumbnail(t *testing.T) {
 //		h := sdktest.New(t)
@@ -10,28 +10,20 @@
 //		}
 //	}
 //
-// # What is as it is on a host
+// The services answer as on a host, with the same errors where something is not granted, not a name or too large; a handler's
+// error means the same for its task. Only the values of buckets go from one Run to the next. There is no expiry, no quota, no limit
+// of a manifest and no other task, and nothing looks at the options of an enqueued task: Harness.Fault can answer with the error
+// that a host would have. Package variables keep their values from run to run, and in an init function sdk.Config has none. To run
+// the plugin itself, see `quern plugin test`.
 //
-// The answers of the services and their errors, with the limits of quern_v1; what a handler's error makes of its task; the number
-// of the attempt, the error of the one before, and the checkpoint, which go from one Run of a task to the next; that tasks are
-// enqueued only if the one that enqueues them completes, and once if they are to be unique.
-//
-// # What is not
-//
-//   - The handler is built for the machine that tests, runs as long as it likes, and may do what no guest may. Memory is not
-//     put back after a task: a package's variables have the values that the run before has left.
-//   - An init function runs before there is a Harness. There sdk.Config has no values.
-//   - What is written to standard error or by the package log is not in Result.Log. Limits of the manifest do not hold.
-//   - Death at a checkpoint runs deferred functions: see Task.DieAtCheckpoint.
-//
-// # One run at a time
-//
-// The functions of package sdk have no parameter that would lead them to a Harness. So there is one run in a process at a time:
-// tests with a Harness of their own may be parallel, and wait for each other in Run. A handler that calls Run waits for ever. A
-// goroutine that outlives its handler, and asks the host then, is answered sdk.ErrNoHost, or by the run of another test.
+// The functions of package sdk have no parameter that would lead them to a Harness, so there is one run in a process at a time:
+// parallel tests wait for each other in Run, and a handler that calls Run waits for ever. A goroutine that outlives its handler,
+// and asks the host then, is answered sdk.ErrNoHost, or by the run of another test.
 package sdktest
 
 import (
+	"cmp"
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -45,101 +37,82 @@ import (
 type Harness struct {
 	// Config is the section config of the manifest.
 	Config map[string]string
-
 	// Secrets are those that the manifest grants and the host has. Others are denied.
 	Secrets map[string]string
-
-	// Absent are secrets that the manifest grants and the host does not have: sdk.ErrNotFound.
-	Absent []string
-
-	// HTTP answers what the handler fetches. An error of package sdk is the handler's; any other is sdk.ErrUnavailable. It is
-	// called by the handler's goroutines. Nil denies every request. See also Serve.
+	// HTTP answers what the handler fetches: see Serve. An error of package sdk is the handler's; any other is
+	// sdk.ErrUnavailable. It is called by the handler's goroutines. Nil denies every request.
 	HTTP func(fetch.Request) (*fetch.Response, error)
-
 	// Queues are those that the manifest lets the handler enqueue to, by name or with one * for any text. Others are denied.
 	Queues []string
-
-	// EnqueueAtOnce is the manifest's after: call.
+	// EnqueueAtOnce is the manifest's after: call: tasks come into being even if the one that enqueues them fails.
 	EnqueueAtOnce bool
-
 	// Fault, if it is not nil, is asked before each function of quern_v1 that reaches beyond the task, by its name there:
 	// checkpoint_save, enqueue, http, kv_get, kv_set, kv_delete, kv_increment, kv_swap, kv_list, secret_get. Its error is the
-	// function's, such as sdk.ErrUnavailable, or sdk.ErrLost.
+	// function's, such as sdk.ErrUnavailable, or sdk.ErrQuota.
 	Fault func(function string) error
 
-	t testing.TB
-
+	t       testing.TB
 	mu      sync.Mutex
-	buckets map[string]*Bucket  // guarded by mu, as what is in them
-	tasks   map[string]*history // by ID; guarded by mu
-	passed  time.Duration       // by Advance; guarded by mu
-	ending  bool                // guarded by mu
-	made    int                 // IDs; guarded by mu
-	taken   map[string]bool     // IDs of enqueued tasks; guarded by mu
-	unique  map[sameness]holder // guarded by mu
-}
-
-// history is what a task has from one run to the next.
-type history struct {
-	attempt    int
-	failure    string
-	checkpoint []byte
+	buckets map[string]*Bucket // guarded by mu, as what is in them
+	ending  bool               // guarded by mu
 }
 
 // New returns a Harness that grants nothing.
 func New(t testing.TB) *Harness {
-	return &Harness{
-		Config: map[string]string{}, Secrets: map[string]string{},
-		t: t, buckets: map[string]*Bucket{}, tasks: map[string]*history{}, taken: map[string]bool{},
-		unique: map[sameness]holder{},
+	return &Harness{Config: map[string]string{}, Secrets: map[string]string{}, t: t, buckets: map[string]*Bucket{}}
+}
+
+// Bucket grants a bucket for reading and writing, if it is not granted yet, and returns it.
+func (h *Harness) Bucket(name string) *Bucket {
+	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !validName(name) {
+		h.t.Fatalf("sdktest: bucket %q: use 1 to %d bytes of UTF-8 without control characters", name, maxName)
 	}
+	if h.buckets[name] == nil {
+		h.buckets[name] = &Bucket{mu: &h.mu, values: map[string]entry{}}
+	}
+	return h.buckets[name]
 }
 
 // Task is the task of a run. The zero value is the first attempt of a task without an input.
 type Task struct {
-	// ID is the task's; "task" if it is empty. Runs of one ID are runs of one task, until it is complete or has failed for good.
-	ID string
-	// Queue, Tenant and Plugin are "queue", "tenant" and "plugin" if they are empty.
-	Queue, Tenant, Plugin string
+	// ID, Queue, Tenant and Plugin are "task", "queue", "tenant" and "plugin" if they are empty.
+	ID, Queue, Tenant, Plugin string
 	// Key, Parent and Traceparent may be empty.
 	Key, Parent, Traceparent string
 	Input                    []byte
-	// Attempt is 1 at first, and one more after each run that failed or panicked; here it can be set to another number.
-	Attempt int
-	// MaxAttempts is 0 for any number. Run does not look at it.
-	MaxAttempts int
-	// PreviousError is the error of the run before, in the words of a host; here it can be set to another one.
+	// Attempt is 1 if it is 0, and MaxAttempts is 0 for any number. Run looks at neither.
+	Attempt, MaxAttempts int
+	// PreviousError is the error of the attempt before, and Checkpoint what an earlier run saved; nil for none.
 	PreviousError string
+	Checkpoint    []byte
 	// Timeout is until the task's deadline, with which the context ends; 0 for none. The task is not ended by it.
 	Timeout time.Duration
-	// DieAtCheckpoint, if above 0, plays that the host dies when so many checkpoints of this run are saved: the last
-	// SaveCheckpoint does not return, nor does what the handler asks of its host from then on. The goroutines that
-	// ask end like by runtime.Goexit, with their deferred functions, and Run waits for the handler's own to do so or to return.
-	DieAtCheckpoint int
 }
 
-// one run at a time, for the functions of package sdk find their host by themselves.
+// running is held by the one run of this process.
 var running sync.Mutex
 
 // Run runs the handler on a task.
 func (h *Harness) Run(handler sdk.Handler, task Task) *Result {
-	h.t.Helper()
 	running.Lock()
 	defer running.Unlock()
-	r := h.begin(task)
-	giveBack := native.Lend(r)
-	defer giveBack()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.status = sdk.Run(r.watched(handler))
-		r.ended = true
-	}()
-	<-done
-	if !r.ended && !r.died() {
-		h.t.Fatal("sdktest: the handler has ended its goroutine by t.FailNow, t.SkipNow or runtime.Goexit")
+	task.ID, task.Queue = cmp.Or(task.ID, "task"), cmp.Or(task.Queue, "queue")
+	task.Tenant, task.Plugin = cmp.Or(task.Tenant, "tenant"), cmp.Or(task.Plugin, "plugin")
+	task.Attempt = cmp.Or(task.Attempt, 1)
+	r := &run{Harness: h, task: task, result: Result{Checkpoint: task.Checkpoint}}
+	if task.Timeout > 0 {
+		r.deadline = time.Now().Add(task.Timeout).UnixMilli()
 	}
-	return h.end(r)
+	defer native.Lend(r)()
+	var returned error // by the handler, as it is
+	status := sdk.Run(func(ctx context.Context, task *sdk.Task) (result []byte, err error) {
+		result, returned = handler(ctx, task)
+		return result, returned
+	})
+	return r.end(int(status), returned)
 }
 
 // Cancel has the handler that runs, or that runs next, see that its host is about to end: by its context, and by Task.Cancelled.
@@ -147,62 +120,4 @@ func (h *Harness) Cancel() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ending = true
-}
-
-// Advance lets time pass for the values of buckets and for sdk.Unique, whose clock stands still otherwise. Deadlines know nothing
-// of it.
-func (h *Harness) Advance(d time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.passed += d
-}
-
-// begin is the run of a task.
-func (h *Harness) begin(task Task) *run {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	setDefault(&task.ID, "task")
-	setDefault(&task.Queue, "queue")
-	setDefault(&task.Tenant, "tenant")
-	setDefault(&task.Plugin, "plugin")
-	past := h.tasks[task.ID]
-	if past == nil {
-		past = &history{attempt: 1}
-		h.tasks[task.ID] = past
-	}
-	if task.Attempt > 0 {
-		past.attempt = task.Attempt
-	}
-	task.Attempt = past.attempt
-	setDefault(&task.PreviousError, past.failure)
-	r := &run{h: h, task: task, past: past}
-	if task.Timeout > 0 {
-		r.deadline = time.Now().Add(task.Timeout)
-	}
-	return r
-}
-
-func setDefault(field *string, value string) {
-	if *field == "" {
-		*field = value
-	}
-}
-
-// end makes of a run what it leaves.
-func (h *Harness) end(r *run) *Result {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ending = false
-	result := r.result()
-	switch result.Outcome {
-	case Complete, Fatal:
-		delete(h.tasks, r.task.ID)
-	case Failed, Panicked:
-		r.past.attempt++
-		r.past.failure = said(result)
-	case Retry: // it was put off, which is no attempt
-		r.past.failure = said(result)
-	case Died:
-	}
-	return result
 }

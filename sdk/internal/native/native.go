@@ -36,7 +36,8 @@ type Host interface {
 	Swap(bucket, key string, old, value []byte, ttl int64) ([]byte, error)
 	List(bucket, prefix, after string, limit int) ([]string, error)
 
-	Enqueue(queue string, parameters []byte, options string) (string, error)
+	// Enqueue gets an *sdk.EnqueueOptions, which may be nil: package sdk imports this one.
+	Enqueue(queue string, parameters []byte, options any) (string, error)
 	HTTP(ctx context.Context, r Request) (Response, error)
 }
 

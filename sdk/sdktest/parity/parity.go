@@ -25,10 +25,6 @@ func Ask(ctx context.Context, task *sdk.Task) ([]byte, error) {
 		return nil, fmt.Errorf("print: %w", sdk.RetryAfter(errors.New("no paper"), 1500*time.Microsecond))
 	case "fatal":
 		return nil, sdk.Fatal(errors.New("no picture"))
-	case "unique":
-		p := &paper{}
-		p.unique()
-		return p.Bytes(), nil
 	case "panic":
 		panic("out of ink")
 	default:
@@ -71,15 +67,14 @@ func (p *paper) describe(ctx context.Context, t *sdk.Task) {
 
 func (p *paper) said() {
 	sdk.Progress(math.NaN(), "nothing")
-	sdk.Progress(0.5, "two\nlines")
+	sdk.Progress(0.5, "half")
 	sdk.Progress(7, strings.Repeat("é", 600))
-	p.say("log", sdk.Log(sdk.Warning, "two\nlines\t\x1b é\u0085", "a", "\"x\"\n", "a", ""), sdk.Log(sdk.Info, ""), sdk.Log(sdk.Error+1, "x"), sdk.Log(-1, "x"))
-	p.say("long log", sdk.Log(sdk.Trace, strings.Repeat("x", 4<<10)), sdk.Log(sdk.Info, strings.Repeat("x", 4<<10+1)),
-		sdk.Log(sdk.Info, "", "a", strings.Repeat("x", 3<<10)), sdk.Log(sdk.Info, "", "odd"))
+	p.say("log", sdk.Log(sdk.Warning, "text é", "a", "\"x\"\n", "a", ""), sdk.Log(sdk.Info, ""), sdk.Log(sdk.Error+1, "x"), sdk.Log(-1, "x"))
+	p.say("long log", sdk.Log(sdk.Trace, strings.Repeat("x", 4<<10)), sdk.Log(sdk.Info, "", "odd"))
 }
 
 func (p *paper) settings() {
-	for _, name := range []string{"size", "none", "", "\xff", strings.Repeat("x", 5000)} {
+	for _, name := range []string{"size", "none", ""} {
 		value, ok := sdk.Config(name)
 		p.say("config", value, ok)
 		secret, err := sdk.Secret(name)
@@ -87,13 +82,11 @@ func (p *paper) settings() {
 	}
 	secret, err := sdk.Secret("api_key")
 	p.say("secret", secret, err)
-	_, err = sdk.Secret("absent")
-	p.say("secret", err)
 }
 
 func (p *paper) names() {
 	long := strings.Repeat("é", 128)
-	for _, name := range []string{"", "a", long, long + "x", strings.Repeat("x", 4097), "a\n", "\x7f", "\u0085", "\xff", "*", "a b"} {
+	for _, name := range []string{"", "a", long, long + "x", "a\n", "\x7f", "\u0085", "*", "a b"} {
 		for _, b := range []sdk.Bucket{"rw", "r", "other", sdk.Bucket(name)} {
 			_, get := b.Get(name)
 			set := b.Set(name, nil, 0)
@@ -116,24 +109,14 @@ func (p *paper) values() {
 	p.say("most", len(value), err)
 	p.say("too big first", b.Set("\n", more, 0), sdk.Bucket("r").Set("k", more, 0))
 	p.say("empty", b.Set("k", nil, time.Hour), b.Set("k2", []byte{}, -time.Hour), b.Set("k3", []byte("x"), 1), b.Set("k4", nil, math.MaxInt64))
-	p.say("over", b.Set("k2", nil, -1), b.Set("\n", nil, -1), sdk.Bucket("r").Set("k", nil, -1), b.Set("k2", more, -1))
+	p.say("over", b.Set("k2", nil, -1), b.Set("\n", nil, -1), b.Set("k2", more, -1))
 	_, over := b.Swap("k2", nil, nil, -time.Millisecond)
-	_, denied := sdk.Bucket("r").Swap("k2", nil, nil, -1)
 	_, err = b.Get("k2")
-	p.say("over", over, denied, err)
+	p.say("over", over, err)
 	value, err = b.Get("k")
 	p.say("empty", value == nil, len(value), err)
 	value, err = sdk.Bucket("r").Get("given")
 	p.say("given", value, err)
-	small := sdk.Bucket("small") // of 10 bytes
-	p.say("quota", small.Set("12345", []byte("12345"), 0), small.Set("1", nil, 0), small.Set("12345", []byte("123456"), 0), small.Set("12345", []byte("x"), 0))
-	_, swap := small.Swap("1234", nil, []byte("1"), 0)
-	_, increment := small.Increment("1234", 1)
-	_, fits := small.Increment("123", 1)
-	_, grows := small.Increment("123", 9)
-	p.say("quota", swap, increment, fits, grows)
-	was, err := small.Delete("12345")
-	p.say("quota", was, err, small.Set("1", nil, 0))
 }
 
 func (p *paper) numbers() {
@@ -197,114 +180,31 @@ func (p *paper) checkpoints() {
 }
 
 func (p *paper) children() {
-	for _, queue := range []string{"mail", "mail.out", "done", "", "other", "mail.a b", "mail." + strings.Repeat("x", 124), "mail." + strings.Repeat("x", 123), strings.Repeat("x", 4097)} {
+	for _, queue := range []string{"mail", "mail.out", "done", "other"} {
 		id, err := sdk.Enqueue(queue, []byte("body"), nil)
 		p.say(fmt.Sprintf("enqueue %.20q", queue), id != "", err)
 	}
-	low, high, above := 0, 100, 101
+	low, high := 0, 100
 	for i, options := range []*sdk.EnqueueOptions{
 		{},
 		{ID: "mine"},
 		{ID: "mine"},
-		{ID: "not mine"},
 		{Key: "k"},
 		{Labels: map[string]string{"a": "b\"", "c": ""}},
 		{Priority: &low},
 		{Priority: &high},
-		{Priority: &above},
 		{Delay: time.Second},
-		{Delay: -1},
-		{Delay: -time.Second},
 		{At: time.UnixMilli(1700000000000)},
-		{Delay: 1, At: time.UnixMilli(1700000000000)},
 		{MaxAttempts: 3},
-		{MaxAttempts: -2},
 		{Timeout: time.Minute},
-		{Timeout: -time.Minute},
 		{Unique: &sdk.Unique{}},
 		{Unique: &sdk.Unique{Key: "u", For: time.Hour}},
-		{Unique: &sdk.Unique{For: -time.Hour}},
-		{Unique: &sdk.Unique{For: time.Second}},
-		{Unique: &sdk.Unique{For: 999 * time.Millisecond}},
-		{Unique: &sdk.Unique{For: -1}},
-		{Unique: &sdk.Unique{For: century}},
-		{Unique: &sdk.Unique{For: century + 1}},
-		{Unique: &sdk.Unique{For: math.MaxInt64}},
-		{Timeout: century},
-		{Timeout: century + 1},
-		{Timeout: math.MaxInt64},
-		{Timeout: 1},
-		{Delay: math.MaxInt64},
-		{Delay: math.MinInt64},
-		{Labels: labels(16)},
-		{Labels: labels(17)},
-		{MaxAttempts: -1},
-		{MaxAttempts: 1_000_000},
-		{MaxAttempts: 1_000_001},
-		{Key: strings.Repeat("k", 16<<10-2)},
-		{Key: strings.Repeat("k", 16<<10+1)}, // the ID of the parent has 2 bytes
-		{Key: strings.Repeat("k", 16<<10-4), Labels: map[string]string{"a": "b"}},
-		{Key: strings.Repeat("k", 16<<10-1), Labels: map[string]string{"a": "b"}},
-		{At: time.UnixMilli(-1)},
-		{At: time.UnixMilli(1)},
-		{At: time.UnixMilli(253402300799999)},
-		{At: time.UnixMilli(253402300800000)},
-		{Key: strings.Repeat("\"", 32<<10)},
-		{ID: "a b"},
-		{ID: strings.Repeat("x", 129)},
-		{ID: "\xff", Key: "\xff"},
 	} {
 		id, err := sdk.Enqueue("done", []byte{byte(i)}, options)
 		if options.ID == "" {
 			id = ""
 		}
 		p.say(fmt.Sprintf("options %d", i), id, err)
-	}
-	var err error
-	more := 0
-	for ; err == nil; more++ {
-		_, err = sdk.Enqueue("done", nil, nil)
-	}
-	p.say("as many as may be", more > 200, err)
-}
-
-// century is the longest time that a task has.
-const century = 100 * 365 * 24 * time.Hour
-
-func labels(n int) map[string]string {
-	all := map[string]string{}
-	for i := range n {
-		all[fmt.Sprint(i)] = ""
-	}
-	return all
-}
-
-// unique enqueues where a task comes into being at once: the ID of another one is the answer then.
-func (p *paper) unique() {
-	ids := map[string]int{} // which number an ID has first been answered to
-	for i, child := range []struct {
-		queue, body string
-		options     *sdk.EnqueueOptions
-	}{
-		{"mail.a", "x", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
-		{"mail.a", "x", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
-		{"mail.a", "y", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
-		{"mail.b", "x", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
-		{"mail.a", "x", nil},
-		{"mail.a", "x", &sdk.EnqueueOptions{ID: "mine", Unique: &sdk.Unique{For: time.Hour}}},
-		{"mail.a", "x", &sdk.EnqueueOptions{Unique: &sdk.Unique{Key: "x"}}},
-		{"mail.a", "y", &sdk.EnqueueOptions{Unique: &sdk.Unique{Key: "x", For: time.Hour}}},
-		{"mail.b", "y", &sdk.EnqueueOptions{Unique: &sdk.Unique{Key: "x"}}},
-		{"mail.b", "z", &sdk.EnqueueOptions{ID: "own", Unique: &sdk.Unique{For: time.Hour}}},
-		{"mail.b", "z", &sdk.EnqueueOptions{ID: "own", Unique: &sdk.Unique{For: time.Hour}}},
-		{"mail.b", "z", &sdk.EnqueueOptions{Unique: &sdk.Unique{}}},
-		{"mail.b", "other", &sdk.EnqueueOptions{ID: "own"}},
-	} {
-		id, err := sdk.Enqueue(child.queue, []byte(child.body), child.options)
-		if _, known := ids[id]; !known {
-			ids[id] = i
-		}
-		p.say(fmt.Sprint("unique ", i), ids[id], err)
 	}
 }
 
@@ -316,11 +216,6 @@ func (p *paper) requests(ctx context.Context, url string) {
 		{URL: url + "/missing"},
 		{URL: url + "/", Method: "DELETE"},
 		{URL: url + "/", Method: "get"},
-		{URL: url + "/", Method: "CONNECT"},
-		{URL: url + "/", Header: map[string][]string{"Host": {"other"}}},
-		{URL: url + "/", Header: map[string][]string{"proxy_x": {"other"}}},
-		{URL: url + "/", Header: map[string][]string{"a b": {"x"}}},
-		{URL: url + "/", Header: map[string][]string{"a": {"x\n"}}},
 		{URL: url + "/", Timeout: time.Minute},
 		{URL: "/", Timeout: time.Minute},
 		{URL: ""},

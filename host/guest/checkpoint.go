@@ -1,0 +1,64 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// How fast one task may write checkpoints, in bytes: 8 MiB at once, and then 1 MiB a second, where each save counts 10 KiB
+// at least. A guest that saves faster waits in the call. To answer early and write only the last value would lose it if the
+// host died.
+const (
+	checkpointBurst = 8 << 20
+	checkpointRate  = 1 << 20
+	checkpointLeast = 10 << 10
+)
+
+// checkpoint saves the checkpoints of one task, one at a time.
+type checkpoint struct {
+	host Host
+	pace pace
+}
+
+// Save implements service.Checkpoint.
+func (c *checkpoint) Save(ctx context.Context, value []byte) error {
+	if wait := c.pace.take(time.Now(), len(value)); wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	_, err := service.Await(ctx, func() (struct{}, error) {
+		return struct{}{}, c.host.SaveCheckpoint(ctx, value)
+	})
+	switch {
+	case errors.Is(err, queue.ErrLost), errors.Is(err, queue.ErrNoTask), errors.Is(err, queue.ErrLeaseLost):
+		return fmt.Errorf("%w: %w", service.ErrLost, err)
+	case queue.IsUnavailable(err):
+		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	}
+	return err
+}
+
+// pace spreads bytes over time. Its zero value has its whole burst.
+type pace struct {
+	paid time.Time // until when the rate has paid for the bytes taken
+}
+
+// take counts the bytes of a checkpoint, and returns how long to wait before it is written.
+func (p *pace) take(now time.Time, bytes int) time.Duration {
+	const second = float64(time.Second)
+	if earliest := now.Add(-time.Duration(checkpointBurst * second / checkpointRate)); p.paid.Before(earliest) {
+		p.paid = earliest
+	}
+	p.paid = p.paid.Add(time.Duration(float64(max(bytes, checkpointLeast)) * second / checkpointRate))
+	return max(0, p.paid.Sub(now))
+}

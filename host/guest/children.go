@@ -1,0 +1,138 @@
+package guest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Children are the tasks that one task enqueues. They belong to the goroutine of its call until that has ended.
+type Children struct {
+	task    *Task
+	grant   *plugins.EnqueueGrant
+	tasks   int   // how many more it may enqueue
+	bytes   int64 // how many these may have together
+	waiting []queue.Child
+}
+
+func newChildren(task *Task, grant *plugins.EnqueueGrant) *Children {
+	return &Children{task: task, grant: grant, tasks: grant.Tasks, bytes: grant.Bytes}
+}
+
+// Waiting are the children that are enqueued when the task completes.
+func (c *Children) Waiting() []queue.Child {
+	if c == nil {
+		return nil
+	}
+	return c.waiting
+}
+
+// Enqueue implements service.Enqueuer.
+func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, error) {
+	t := c.task
+	if err := cmp.Or(t.Terms.DenyQueue(asked.Queue), t.Terms.DenyDepth(t.Depth)); err != nil {
+		return "", err
+	}
+	child, err := newChild(c.grant, asked, t.ID)
+	switch {
+	case err != nil:
+		return "", err
+	case t.Depth >= c.grant.Depth:
+		return "", tooDeep(t.Depth)
+	}
+	if err := c.take(&child); err != nil {
+		return "", err
+	}
+	if err := t.Host.AdmitQueue(child.Queue); err != nil {
+		c.giveBack(&child)
+		return "", err
+	}
+	child.Depth, child.Traceparent = t.Depth+1, t.Traceparent
+	if !c.grant.AfterCall {
+		c.waiting = append(c.waiting, child)
+		return child.ID, nil
+	}
+	id, err := c.enqueueNow(ctx, child)
+	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else the child may exist
+		c.giveBack(&child)
+	}
+	return id, err
+}
+
+// take counts a child against the grant, or returns an error that wraps service.ErrLimit.
+func (c *Children) take(child *queue.Child) error {
+	switch size := sizeOf(child); {
+	case c.tasks == 0:
+		return tooManyChildren(c.task.Terms, c.grant.Tasks)
+	case size > c.bytes:
+		return childrenTooLarge(c.task.Terms, c.grant.Bytes, size)
+	default:
+		c.tasks--
+		c.bytes -= size
+		return nil
+	}
+}
+
+// giveBack uncounts a child that does not come into being.
+func (c *Children) giveBack(child *queue.Child) {
+	c.tasks++
+	c.bytes += sizeOf(child)
+}
+
+func sizeOf(child *queue.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
+
+// enqueueNow enqueues a child at once. If nobody knows whether that was done, it is done again: the child keeps its ID.
+func (c *Children) enqueueNow(ctx context.Context, child queue.Child) (string, error) {
+	t := c.task
+	enqueue := func() (string, error) { return t.Host.Enqueue(ctx, child) }
+	id, err := service.Await(ctx, enqueue)
+	if queue.IsUnavailable(err) && ctx.Err() == nil {
+		id, err = service.Await(ctx, enqueue)
+	}
+	switch {
+	case err == nil:
+		return id, nil
+	case errors.Is(err, queue.ErrQueueFull):
+		return "", fmt.Errorf("%w: %w", service.ErrQuota, err)
+	case errors.Is(err, queue.ErrDamaged):
+		t.Logger.Warn("a task cannot enqueue", "task_id", t.ID, "plugin", t.Plugin, "error", err)
+		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	case queue.IsUnavailable(err):
+		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	}
+	return "", err
+}
+
+// newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid or
+// service.ErrDenied.
+func newChild(grant *plugins.EnqueueGrant, asked service.Child, parent string) (queue.Child, error) {
+	if err := queue.ValidQueue(asked.Queue); err != nil {
+		return queue.Child{}, invalid(err)
+	}
+	if !grant.Allows(asked.Queue) {
+		return queue.Child{}, deniedQueue(asked.Queue)
+	}
+	if asked.MaxAttempts < 0 { // which would be unlimited, and that takes a longest age
+		return queue.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)
+	}
+	child := queue.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
+		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
+		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
+		Parent: parent,
+	}}}
+	if err := child.Validate(); err != nil {
+		return queue.Child{}, invalid(err)
+	}
+	return child, nil
+}
+
+// invalid makes an error of package queue one of package service, which begins with the same word.
+func invalid(err error) error {
+	return fmt.Errorf("%w: %s", service.ErrInvalid, strings.TrimPrefix(err.Error(), queue.ErrInvalid.Error()+": "))
+}

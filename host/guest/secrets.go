@@ -1,0 +1,92 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"syscall"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// secrets are those of one task.
+type secrets struct {
+	services *Services
+	task     *Task
+}
+
+// Secret implements service.Secrets. The log is told of a secret that cannot be read: once, until it can be read again.
+func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
+	t := s.task
+	value, err := service.Await(ctx, func() ([]byte, error) { // the folder may be on another machine
+		return readSecret(t.Terms, s.services.config.Secrets, t.Tenant, name)
+	})
+	if errors.Is(err, service.ErrDenied) || ctx.Err() != nil {
+		return value, err
+	}
+	if s.services.noteMissing(t.Tenant+"/"+name, err != nil) {
+		t.Logger.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name, "plugin", t.Plugin, "error", err)
+	}
+	return value, err
+}
+
+// noteMissing notes whether a secret is missing, and tells whether that is new.
+func (s *Services) noteMissing(at string, missing bool) (news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !missing {
+		delete(s.missing, at)
+		return false
+	}
+	news = !s.missing[at]
+	s.missing[at] = true
+	return news
+}
+
+// readSecret reads a secret where the host's grants define it, else in the folder of secrets, "" for none.
+func readSecret(terms *plugins.Terms, dir, tenant, name string) ([]byte, error) {
+	if err := terms.DenySecret(name); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(terms.Capabilities.Secrets, name) {
+		return nil, deniedSecret(name)
+	}
+	if secret, ok := terms.Secrets[name]; ok {
+		value, err := secret.Read()
+		return value, unreadable(name, err)
+	}
+	if dir == "" {
+		return nil, noSecretsFolder()
+	}
+	root, err := os.OpenRoot(dir) // no link leads out of it
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	}
+	defer func() { _ = root.Close() }()
+	file, err := root.OpenFile(path.Join(tenant, name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
+	defer func() { _ = file.Close() }()
+	value, err := plugins.ReadSecret(file)
+	return value, unreadable(name, err)
+}
+
+// unreadable makes the error of reading a secret one of package service; nil stays nil.
+func unreadable(name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, plugins.ErrNoSecret), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", service.ErrNotFound, err)
+	case errors.Is(err, plugins.ErrSecretTooBig):
+		return fmt.Errorf("%w: the secret %q: %w", service.ErrTooBig, name, err)
+	default:
+		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	}
+}

@@ -1,0 +1,99 @@
+// Package guest provides what a handler may ask of its host: a key-value store, HTTP, secrets, new tasks and checkpoints,
+// as far as its manifest and the host's grants allow. It implements the interfaces of runtime/service, and knows neither
+// queues nor schedulers: what it needs of the host that runs the task is the interface Host.
+//
+//	guest ──quern_v1──▶ runtime/abi ──▶ service.Services = Services.For(Task) ─┬─▶ host/kv, runtime/egress
+//	                                     │ not granted: denials.go             ├─▶ the secrets of the grants, or their folder
+//	                                                                           └─▶ Host: checkpoints and tasks
+package guest
+
+import (
+	"cmp"
+	"context"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Config names what the services use outside of this process. What is left out is denied.
+type Config struct {
+	// KV is the store of each tenant, by its name.
+	KV map[string]*kv.Store
+	// HTTP sends the requests of handlers.
+	HTTP *egress.Client
+	// Secrets is a folder: TENANT/NAME holds a secret that the host's grants do not define. A secret is read each time that
+	// a task asks for it.
+	Secrets string
+}
+
+// Services makes the services of tasks. Its methods may be called by many goroutines at once.
+type Services struct {
+	config Config
+
+	mu      sync.Mutex
+	missing map[string]bool // secrets that could not be read, by tenant and name, as granted; guarded by mu
+}
+
+// New makes services. The store and the client stay the caller's.
+func New(config Config) *Services {
+	return &Services{config: config, missing: map[string]bool{}}
+}
+
+// Host runs the task whose services these are. Its errors are those of sdk/queue.
+type Host interface {
+	// SaveCheckpoint stores the task's checkpoint durably.
+	SaveCheckpoint(ctx context.Context, value []byte) error
+	// AdmitQueue returns an error that wraps service.ErrLimit if the tenant may have no queue of that name.
+	AdmitQueue(name string) error
+	// Enqueue enqueues a child at once, and answers its ID, or that of the task that it would repeat.
+	Enqueue(ctx context.Context, child queue.Child) (id string, err error)
+}
+
+// Task is one run of a task.
+type Task struct {
+	ID, Tenant, Plugin, Traceparent string
+	// Depth is how many ancestors the task has.
+	Depth int
+	// Asked is what the manifest grants, and Terms what the host leaves of it.
+	Asked *plugins.Capabilities
+	Terms *plugins.Terms
+	Host  Host
+	// Logger is for those who run the host; nil for none.
+	Logger hclog.Logger
+}
+
+// For makes the services of one run of a task. The children are nil unless the manifest lets the task enqueue.
+func (s *Services) For(t Task) (services service.Set, children *Children) {
+	if t.Logger == nil {
+		t.Logger = hclog.NewNullLogger()
+	}
+	services = service.Set{Checkpoint: &checkpoint{host: t.Host}, Config: t.Terms.Config}
+	if store := s.config.KV[t.Tenant]; store != nil && len(t.Asked.KV) > 0 {
+		grants := make([]kv.Grant, len(t.Terms.Capabilities.KV))
+		for i, g := range t.Terms.Capabilities.KV {
+			grants[i] = kv.Grant(g)
+		}
+		services.KV = store.ForUnder(grants, t.Terms.DenyBucket)
+	}
+	if s.config.HTTP != nil && len(t.Asked.HTTP) > 0 {
+		if c := t.Terms.Ceiling; c != nil {
+			services.HTTP = s.config.HTTP.ForUnder(t.Tenant, t.Asked.HTTP, egress.Ceiling{Grants: c.HTTP, Place: t.Terms.Place()})
+		} else {
+			services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP)
+		}
+	}
+	if len(t.Asked.Secrets) > 0 {
+		services.Secrets = &secrets{s, &t}
+	}
+	if t.Asked.Enqueue != nil {
+		children = newChildren(&t, cmp.Or(t.Terms.Capabilities.Enqueue, &plugins.EnqueueGrant{}))
+		services.Enqueue, services.EnqueueAtOnce = children, children.grant.AfterCall
+	}
+	return services, children
+}

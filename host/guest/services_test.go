@@ -1,0 +1,96 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func TestMain(m *testing.M) {
+	code := queuetest.Main(m)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			println(err.Error())
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// A ceiling denies what the manifest grants, in each way to use a service, and says that it is the host's; what both
+// grant works.
+func TestCeiling(t *testing.T) {
+	t.Parallel()
+	manifest, err := plugins.ParseManifest("x.yaml", []byte(`capabilities:
+  kv: [{bucket: open, access: rw}, {bucket: read, access: rw}, {bucket: shut, access: rw}]
+  enqueue: {queues: ["mail.*"]}
+  secrets: [api_key, ssh]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := plugins.ParseHostGrants("grants.yaml", []byte(`acme:
+  capabilities: {kv: [{bucket: open, access: rw}, {bucket: read}], enqueue: {queues: [mail.done]}, secrets: [api_key]}
+  secrets: {api_key: {value: of the file}, ssh: {value: key}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := plugins.NewTerms(&manifest, hosts, "acme")
+	stores := map[string]*kv.Store{"acme": kv.New(queuetest.Shared(t).Client(t), queuetest.Tenant())}
+	services, children := New(Config{KV: stores}).For(Task{Tenant: "acme", Asked: &manifest.Capabilities, Terms: terms, Host: accepting{}})
+	ctx, b := t.Context(), services.KV
+	for _, bucket := range []string{"open", "read", "shut", "never"} {
+		_, get := b.Get(ctx, bucket, "key")
+		_, list := b.List(ctx, bucket, "", "", 10)
+		set := b.Set(ctx, bucket, "key", []byte("1"), 0)
+		_, increment := b.Increment(ctx, bucket, "key", 1)
+		_, swap := b.Swap(ctx, bucket, "key", []byte("2"), []byte("3"), 0)
+		_, deleted := b.Delete(ctx, bucket, "key")
+		reads, writes := []error{get, list}, []error{set, increment, swap, deleted}
+		for i, err := range append(reads, writes...) {
+			told := err != nil && strings.Contains(err.Error(), `"acme" in grants.yaml would have to say: capabilities: {kv: [{bucket: "`+bucket+`"`)
+			switch granted := bucket == "open" || bucket == "read" && i < len(reads); {
+			case granted && err != nil && !errors.Is(err, service.ErrNotFound):
+				t.Errorf("%s %d: %v", bucket, i, err)
+			case !granted && !errors.Is(err, service.ErrDenied):
+				t.Errorf("%s %d: %v, want denied", bucket, i, err)
+			case !granted && told != (bucket != "never"): // which the manifest would have to grant first
+				t.Errorf("%s %d: %v", bucket, i, err)
+			}
+		}
+	}
+	id, err := services.Enqueue.Enqueue(ctx, service.Child{Queue: "mail.done"})
+	if waiting := children.Waiting(); err != nil || len(waiting) != 1 || waiting[0].ID != id || waiting[0].Queue != "mail.done" {
+		t.Errorf("enqueued %q, %v: %+v", id, err, waiting)
+	}
+	if _, err := services.Enqueue.Enqueue(ctx, service.Child{Queue: "mail.other"}); !errors.Is(err, service.ErrDenied) ||
+		!strings.Contains(err.Error(), `"acme" in grants.yaml would have to say: capabilities: {enqueue: {queues: ["mail.other"]}}`) {
+		t.Errorf("another queue: %v", err)
+	}
+	if value, err := services.Secrets.Secret(ctx, "api_key"); string(value) != "of the file" || err != nil {
+		t.Errorf("api_key: %q, %v", value, err)
+	}
+	if _, err := services.Secrets.Secret(ctx, "ssh"); !errors.Is(err, service.ErrDenied) || !strings.Contains(err.Error(), `capabilities: {secrets: ["ssh"]}`) {
+		t.Errorf("ssh: %v", err)
+	}
+}
+
+// accepting is a Host that does all that it is asked.
+type accepting struct{}
+
+func (accepting) SaveCheckpoint(context.Context, []byte) error { return nil }
+func (accepting) AdmitQueue(string) error                      { return nil }
+func (accepting) Enqueue(_ context.Context, child queue.Child) (string, error) {
+	return child.ID, nil
+}
