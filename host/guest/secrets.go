@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/quern-project/quern/plugins"
@@ -16,35 +17,42 @@ import (
 
 // secrets are those of one task.
 type secrets struct {
-	services *Services
-	task     *Task
+	task    *Task
+	dir     string // of secrets; "" for none
+	missing *missingSecrets
 }
 
-// Secret implements service.Secrets. The log is told of a secret that cannot be read: once, until it can be read again.
+// Secret implements service.Secrets. A secret that cannot be read is logged once, until it can be read again.
 func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
 	t := s.task
 	value, err := service.Await(ctx, func() ([]byte, error) { // the folder may be on another machine
-		return readSecret(t.Terms, s.services.config.Secrets, t.Tenant, name)
+		return readSecret(t.Terms, s.dir, t.Tenant, name)
 	})
 	if errors.Is(err, service.ErrDenied) || ctx.Err() != nil {
 		return value, err
 	}
-	if s.services.noteMissing(t.Tenant+"/"+name, err != nil) {
+	if s.missing.note(t.Tenant+"/"+name, err != nil) {
 		t.Logger.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name, "plugin", t.Plugin, "error", err)
 	}
 	return value, err
 }
 
-// noteMissing notes whether a secret is missing, and tells whether that is new.
-func (s *Services) noteMissing(at string, missing bool) (news bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// missingSecrets are the secrets that could not be read, of all tasks.
+type missingSecrets struct {
+	mu    sync.Mutex
+	known map[string]bool // by tenant and name; guarded by mu
+}
+
+// note notes whether a secret is missing, and tells whether that is new.
+func (m *missingSecrets) note(secret string, missing bool) (news bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if !missing {
-		delete(s.missing, at)
+		delete(m.known, secret)
 		return false
 	}
-	news = !s.missing[at]
-	s.missing[at] = true
+	news = !m.known[secret]
+	m.known[secret] = true
 	return news
 }
 

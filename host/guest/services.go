@@ -9,8 +9,6 @@ package guest
 
 import (
 	"cmp"
-	"context"
-	"sync"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -18,7 +16,6 @@ import (
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Config names what the services use outside of this process. What is left out is denied.
@@ -34,38 +31,13 @@ type Config struct {
 
 // Services makes the services of tasks. Its methods may be called by many goroutines at once.
 type Services struct {
-	config Config
-
-	mu      sync.Mutex
-	missing map[string]bool // secrets that could not be read, by tenant and name, as granted; guarded by mu
+	config  Config
+	missing *missingSecrets
 }
 
-// New makes services. The store and the client stay the caller's.
+// New makes services. The stores and the client stay the caller's.
 func New(config Config) *Services {
-	return &Services{config: config, missing: map[string]bool{}}
-}
-
-// Host runs the task whose services these are. Its errors are those of sdk/queue.
-type Host interface {
-	// SaveCheckpoint stores the task's checkpoint durably.
-	SaveCheckpoint(ctx context.Context, value []byte) error
-	// AdmitQueue returns an error that wraps service.ErrLimit if the tenant may have no queue of that name.
-	AdmitQueue(name string) error
-	// Enqueue enqueues a child at once, and answers its ID, or that of the task that it would repeat.
-	Enqueue(ctx context.Context, child queue.Child) (id string, err error)
-}
-
-// Task is one run of a task.
-type Task struct {
-	ID, Tenant, Plugin, Traceparent string
-	// Depth is how many ancestors the task has.
-	Depth int
-	// Asked is what the manifest grants, and Terms what the host leaves of it.
-	Asked *plugins.Capabilities
-	Terms *plugins.Terms
-	Host  Host
-	// Logger is for those who run the host; nil for none.
-	Logger hclog.Logger
+	return &Services{config: config, missing: &missingSecrets{known: map[string]bool{}}}
 }
 
 // For makes the services of one run of a task. The children are nil unless the manifest lets the task enqueue.
@@ -89,7 +61,7 @@ func (s *Services) For(t Task) (services service.Set, children *Children) {
 		}
 	}
 	if len(t.Asked.Secrets) > 0 {
-		services.Secrets = &secrets{s, &t}
+		services.Secrets = &secrets{&t, s.config.Secrets, s.missing}
 	}
 	if t.Asked.Enqueue != nil {
 		children = newChildren(&t, cmp.Or(t.Terms.Capabilities.Enqueue, &plugins.EnqueueGrant{}))

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,60 +60,6 @@ func newScript(name string) script {
 type answer struct {
 	word string
 	rest []string
-}
-
-// call runs a script on a bucket until it has an answer: each time that it has none yet, less is left to be
-// removed.
-func (s *Store) call(ctx context.Context, script script, bucket string, args ...any) (answer, error) {
-	keys := []string{s.keys.values(bucket), s.keys.names(bucket), s.keys.expiry(bucket), s.keys.buckets()}
-	args = append([]any{s.clock, bucket, s.sweep}, args...)
-	for {
-		a, err := ask(ctx, func() (answer, error) { return s.eval(ctx, script, keys, args) })
-		if err != nil || a.word != "again" {
-			return a, err
-		}
-	}
-}
-
-// eval runs a script once; if Redis has forgotten it (a restart, SCRIPT FLUSH), once more in full: a NOSCRIPT ran
-// nothing.
-func (s *Store) eval(ctx context.Context, script script, keys []string, args []any) (answer, error) {
-	items, err := s.rdb.EvalSha(ctx, script.sha, keys, args...).StringSlice()
-	var reply redis.Error
-	if errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "NOSCRIPT") {
-		items, err = s.rdb.Eval(ctx, script.source, keys, args...).StringSlice()
-	}
-	if err != nil {
-		return answer{}, s.explain(ctx, err, keys)
-	}
-	if len(items) == 0 {
-		return answer{}, errors.New("the script answered nothing")
-	}
-	return answer{word: items[0], rest: items[1:]}, nil
-}
-
-// types are those that the keys of a bucket have, in the order in which the scripts take them.
-var types = []string{"hash", "zset", "zset", "hash"}
-
-// explain adds to Redis's error about a key of another type which one that is. Scripts do not ask for the types
-// themselves: that would be four more commands in each, for what is hardly ever so.
-func (s *Store) explain(ctx context.Context, err error, keys []string) error {
-	if !strings.Contains(err.Error(), "WRONGTYPE") {
-		return err
-	}
-	is := make([]*redis.StatusCmd, len(keys))
-	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // without an answer the error stays as it is
-		for i, key := range keys {
-			is[i] = p.Type(ctx, key)
-		}
-		return nil
-	})
-	for i, key := range keys {
-		if is := is[i].Val(); is != "" && is != "none" && is != types[i] {
-			err = fmt.Errorf("key %s is a %s, expected a %s: %w", key, is, types[i], err)
-		}
-	}
-	return err
 }
 
 // ask asks Redis until ctx ends. An error that means that Redis cannot be reached wraps service.ErrUnavailable.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -226,6 +227,78 @@ func milliseconds(ttl time.Duration) int64 {
 		return 0
 	}
 	return max(ttl.Milliseconds(), 1)
+}
+
+// call runs a script on a bucket until it has an answer: each time that it has none yet, less is left to be
+// removed.
+func (s *Store) call(ctx context.Context, script script, bucket string, args ...any) (answer, error) {
+	keys := []string{s.keys.values(bucket), s.keys.names(bucket), s.keys.expiry(bucket), s.keys.buckets()}
+	args = append([]any{s.clock, bucket, s.sweep}, args...)
+	for {
+		a, err := ask(ctx, func() (answer, error) { return s.eval(ctx, script, keys, args) })
+		if err != nil || a.word != "again" {
+			return a, err
+		}
+	}
+}
+
+// eval runs a script once; if Redis has forgotten it (a restart, SCRIPT FLUSH), once more in full: a NOSCRIPT ran
+// nothing.
+func (s *Store) eval(ctx context.Context, script script, keys []string, args []any) (answer, error) {
+	items, err := s.rdb.EvalSha(ctx, script.sha, keys, args...).StringSlice()
+	var reply redis.Error
+	if errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "NOSCRIPT") {
+		items, err = s.rdb.Eval(ctx, script.source, keys, args...).StringSlice()
+	}
+	if err != nil {
+		return answer{}, s.explain(ctx, err, keys)
+	}
+	if len(items) == 0 {
+		return answer{}, errors.New("the script answered nothing")
+	}
+	return answer{word: items[0], rest: items[1:]}, nil
+}
+
+// types are those that the keys of a bucket have, in the order in which the scripts take them.
+var types = []string{"hash", "zset", "zset", "hash"}
+
+// explain adds to Redis's error about a key of another type which one that is. Scripts do not ask for the types
+// themselves: that would be four more commands in each, for what is hardly ever so.
+func (s *Store) explain(ctx context.Context, err error, keys []string) error {
+	if !strings.Contains(err.Error(), "WRONGTYPE") {
+		return err
+	}
+	is := make([]*redis.StatusCmd, len(keys))
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // without an answer the error stays as it is
+		for i, key := range keys {
+			is[i] = p.Type(ctx, key)
+		}
+		return nil
+	})
+	for i, key := range keys {
+		if is := is[i].Val(); is != "" && is != "none" && is != types[i] {
+			err = fmt.Errorf("key %s is a %s, expected a %s: %w", key, is, types[i], err)
+		}
+	}
+	return err
+}
+
+// Grant is what the manifest of a plugin grants it of one bucket.
+type Grant struct {
+	Bucket string
+	// Write allows to set, delete, increment and swap; to read is allowed without.
+	Write bool
+	// Quota is how many bytes the bucket may hold after a write of this plugin that makes it grow, whoever wrote
+	// them; with 0 or less nothing can grow. Plugins may have different quotas for one bucket.
+	Quota int64
+}
+
+// verdict is the error of a script's answer to a write.
+func (g Grant) verdict(a answer, rest int) error {
+	if a.word == "quota" && len(a.rest) == 1 {
+		return fmt.Errorf("%w: the bucket holds %s bytes and may hold %d", service.ErrQuota, a.rest[0], g.Quota)
+	}
+	return verdict(a, rest)
 }
 
 // verdict is the error of an answer that is not "ok" with at least as much beside it.

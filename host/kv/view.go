@@ -8,24 +8,6 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// Grant is what the manifest of a plugin grants it of one bucket.
-type Grant struct {
-	Bucket string
-	// Write allows to set, delete, increment and swap; to read is allowed without.
-	Write bool
-	// Quota is how many bytes the bucket may hold after a write of this plugin that makes it grow, whoever wrote
-	// them; with 0 or less nothing can grow. Plugins may have different quotas for one bucket.
-	Quota int64
-}
-
-// verdict is the error of a script's answer to a write.
-func (g Grant) verdict(a answer, rest int) error {
-	if a.word == "quota" && len(a.rest) == 1 {
-		return fmt.Errorf("%w: the bucket holds %s bytes and may hold %d", service.ErrQuota, a.rest[0], g.Quota)
-	}
-	return verdict(a, rest)
-}
-
 // For is the store as one plugin may use it. Of two grants for one bucket the later holds.
 func (s *Store) For(grants []Grant) service.KV { return s.ForUnder(grants, nil) }
 

@@ -1,0 +1,33 @@
+package guest
+
+import (
+	"context"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Task is one run of a task.
+type Task struct {
+	ID, Tenant, Plugin, Traceparent string
+	// Depth is how many ancestors the task has.
+	Depth int
+	// Asked is what the manifest grants, and Terms what the host leaves of it.
+	Asked *plugins.Capabilities
+	Terms *plugins.Terms
+	Host  Host
+	// Logger is for those who run the host; nil for none.
+	Logger hclog.Logger
+}
+
+// Host runs the task. Its errors are those of sdk/queue.
+type Host interface {
+	// SaveCheckpoint stores the task's checkpoint durably.
+	SaveCheckpoint(ctx context.Context, value []byte) error
+	// AdmitQueue returns an error that wraps service.ErrLimit if the tenant may not have a queue of that name.
+	AdmitQueue(name string) error
+	// Enqueue enqueues a child at once, and answers its ID, or that of the task that it would repeat.
+	Enqueue(ctx context.Context, child queue.Child) (id string, err error)
+}
