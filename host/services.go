@@ -10,9 +10,9 @@ import (
 )
 
 // servicesOf makes the services of a task, which only handlers have.
-func (r *runner) servicesOf(t *task) (services service.Set) {
+func (r *runner) servicesOf(t *task) (services service.Services) {
 	if t.version.Info().Kind != runtime.Handler {
-		return service.Set{}
+		return service.Services{}
 	}
 	services, t.children = r.services.For(guest.Task{
 		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Traceparent: t.Traceparent, Depth: t.Depth,

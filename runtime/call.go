@@ -35,7 +35,7 @@ type Call struct {
 	// Files are what the guest may read at their paths. Default nil, which is none.
 	Files *Files
 	// Services are what a handler may use beyond its task. At its start and in its warm call it has their Config alone.
-	Services service.Set
+	Services service.Services
 	// Secrets are those that the task has got from Services.Secrets: Run adds them, and shows their names in their place in
 	// all that it tells of the call, but for its Output. Who tells more of what the guest wrote asks them, too. Default nil,
 	// which is a set of Run's own.

@@ -43,7 +43,7 @@ func BenchmarkHostCall(b *testing.B) {
 			module := load(b, runtimetest.BuildCHandler(b, calling, "-DCALL="+test.call))
 			lines := 0
 			c := Call{
-				Pool: "pool", Limits: Limits{Log: 1 << 40}, Services: service.Set{KV: test.kv}, Log: func(string) { lines++ },
+				Pool: "pool", Limits: Limits{Log: 1 << 40}, Services: service.Services{KV: test.kv}, Log: func(string) { lines++ },
 				Input: make([]byte, 8),
 			}
 			for left := int64(b.N); left > 0; left -= 10_000 {

@@ -40,7 +40,7 @@ type making struct {
 func (c *Call) start(timeout time.Duration) *Call {
 	return &Call{
 		Tenant: c.Tenant, Plugin: c.Plugin, Env: c.Env, Files: c.Files, Warm: c.Warm, Limits: c.Limits, Timeout: timeout,
-		Services: service.Set{Config: c.Services.Config}, Denied: c.Denied,
+		Services: service.Services{Config: c.Services.Config}, Denied: c.Denied,
 	}
 }
 

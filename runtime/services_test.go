@@ -44,7 +44,7 @@ func TestServiceAnswers(t *testing.T) {
 		(drop (call $result_read (i32.const 0) (i32.const 100) `+askSecret+`))
 		(drop (call $output_write (i32.const 100) (i32.const 6)))
 		(i32.const 0)`))
-	got := module.Run(t.Context(), Call{Pool: "pool", Services: service.Set{Secrets: secrets(func(_ context.Context, name string) ([]byte, error) {
+	got := module.Run(t.Context(), Call{Pool: "pool", Services: service.Services{Secrets: secrets(func(_ context.Context, name string) ([]byte, error) {
 		return []byte(name + "!"), nil
 	})}})
 	if output := complete(t, got); output != "words!" {
@@ -72,7 +72,7 @@ func TestSecretCost(t *testing.T) {
 	const ask = `(drop ` + askSecret + `)`
 	once, twice := load(t, asking(t, ask+`(i32.const 0)`)), load(t, asking(t, ask+ask+`(i32.const 0)`))
 	fuel := func(module *Module, size int) int64 {
-		got := module.Run(t.Context(), Call{Services: service.Set{Secrets: secrets(func(context.Context, string) ([]byte, error) {
+		got := module.Run(t.Context(), Call{Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
 			return bytes.Repeat([]byte("12345678\n"), size/9), nil
 		})}})
 		complete(t, got)
@@ -94,7 +94,7 @@ func TestServiceLetsOthersRun(t *testing.T) {
 	engine := setupWith(t, Config{Guests: 1})
 	waiting := loadInto(t, engine, asking(t, `(drop `+askSecret+`) (i32.const 0)`))
 	other := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
-	complete(t, waiting.Run(t.Context(), Call{Services: service.Set{Secrets: secrets(func(ctx context.Context, _ string) ([]byte, error) {
+	complete(t, waiting.Run(t.Context(), Call{Services: service.Services{Secrets: secrets(func(ctx context.Context, _ string) ([]byte, error) {
 		if got := other.Run(ctx, Call{}); got.Kind != Complete {
 			t.Errorf("%+v", got)
 		}
@@ -137,7 +137,7 @@ func TestServiceEnds(t *testing.T) {
 			}
 			got := module.Run(ctx, Call{
 				Pool: "pool", Limits: limits,
-				Services: service.Set{Secrets: secrets(func(ctx context.Context, _ string) ([]byte, error) { return nil, test.serve(ctx, cancel) })},
+				Services: service.Services{Secrets: secrets(func(ctx context.Context, _ string) ([]byte, error) { return nil, test.serve(ctx, cancel) })},
 			})
 			if got.Kind != test.want.Kind || !strings.HasPrefix(got.Message, test.want.Message) {
 				t.Errorf("outcome = %+v, want %+v", got, test.want)
@@ -174,7 +174,7 @@ func TestRefusalsAreTold(t *testing.T) {
 	calls := 0
 	complete(t, module.Run(t.Context(), Call{
 		Denied: func(_, reason string) { told = append(told, reason) },
-		Services: service.Set{Secrets: secrets(func(context.Context, string) ([]byte, error) {
+		Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
 			calls++
 			return nil, fmt.Errorf("%w: reason %d", service.ErrDenied, calls/2)
 		})},
@@ -192,7 +192,7 @@ func TestUnavailableIsTold(t *testing.T) {
 	complete(t, module.Run(t.Context(), Call{
 		Log:    func(line string) { lines = append(lines, line) },
 		Denied: func(_, reason string) { told = append(told, reason) },
-		Services: service.Set{Secrets: secrets(func(context.Context, string) ([]byte, error) {
+		Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
 			return nil, fmt.Errorf("%w: open /srv/secrets/acme", service.ErrUnavailable)
 		})},
 	}))
@@ -209,7 +209,7 @@ func TestDeniedIsShort(t *testing.T) {
 	var told string
 	got := module.Run(t.Context(), Call{
 		Denied: func(_, reason string) { told = reason },
-		Services: service.Set{Secrets: secrets(func(context.Context, string) ([]byte, error) {
+		Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
 			return nil, fmt.Errorf("%w: %s", service.ErrDenied, strings.Repeat("x", 100_000))
 		})},
 	})

@@ -96,7 +96,7 @@ func (h *localHost) close() {
 }
 
 // begin makes the services of a task, whose buckets are empty.
-func (h *localHost) begin(terms *plugins.Terms, asked *plugins.Capabilities) (service.Set, *localTask) {
+func (h *localHost) begin(terms *plugins.Terms, asked *plugins.Capabilities) (service.Services, *localTask) {
 	if h.embedded != nil {
 		h.embedded.FlushAll()
 	}

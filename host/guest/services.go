@@ -41,11 +41,11 @@ func New(config Config) *Services {
 }
 
 // For makes the services of one run of a task. The children are nil unless the manifest lets the task enqueue.
-func (s *Services) For(t Task) (services service.Set, children *Children) {
+func (s *Services) For(t Task) (services service.Services, children *Children) {
 	if t.Logger == nil {
 		t.Logger = hclog.NewNullLogger()
 	}
-	services = service.Set{Checkpoint: &checkpoint{host: t.Host}, Config: t.Terms.Config}
+	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Config: t.Terms.Config}
 	if store := s.config.KV[t.Tenant]; store != nil && len(t.Asked.KV) > 0 {
 		grants := make([]kv.Grant, len(t.Terms.Capabilities.KV))
 		for i, g := range t.Terms.Capabilities.KV {

@@ -15,7 +15,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// keys builds the name of every key that buckets have in Redis. Nothing parses a bucket's name out of one.
+// keys builds the names of all keys in Redis. Nothing parses a bucket's name out of one.
 type keys struct{ ns string }
 
 func (k keys) values(bucket string) string { return k.ns + "_kv_" + bucket }
@@ -26,7 +26,7 @@ func (k keys) buckets() string             { return k.ns + "_kvs" }
 //go:embed scripts/*.lua
 var scriptFiles embed.FS
 
-// Each script is one call, atomic in Redis; its file says what it takes and returns.
+// Each script is one call, atomic in Redis; its file documents what it takes and returns.
 var (
 	deleteScript    = newScript("delete")
 	getScript       = newScript("get")
@@ -40,8 +40,8 @@ var (
 // script is a Lua script with the name by which Redis caches it.
 type script struct{ source, sha string }
 
-// newScript reads an embedded script and puts the prelude before it. A name that is not embedded is a mistake in
-// this file and ends the program at its start.
+// newScript reads an embedded script and puts the prelude before it. An unknown name is a bug in this file, and panics
+// when the program starts.
 func newScript(name string) script {
 	prelude, err := scriptFiles.ReadFile("scripts/prelude.lua")
 	if err != nil {
@@ -56,7 +56,7 @@ func newScript(name string) script {
 	return script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
-// answer is what a script came back with: a word, and what belongs to it.
+// answer is the reply of a script: a word, and what belongs to it.
 type answer struct {
 	word string
 	rest []string
@@ -71,13 +71,13 @@ func ask[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
 	return value, classify(ctx, err)
 }
 
-// classify makes an error of go-redis the service's.
+// classify turns an error of go-redis into one of package service.
 func classify(ctx context.Context, err error) error {
 	var reply redis.Error
 	if err == nil {
 		return nil
 	}
-	if !errors.As(err, &reply) { // Redis said nothing
+	if !errors.As(err, &reply) { // there is no reply
 		if ended := ctx.Err(); ended != nil {
 			return ended
 		}

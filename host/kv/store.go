@@ -18,44 +18,44 @@ import (
 )
 
 const (
-	// MaxValue is how many bytes a value may have: with more of them Redis would serve nobody else for too long.
+	// MaxValue bounds a value, in bytes: with a larger one a script would block Redis for too long.
 	MaxValue = 512 << 10
-	// MaxName is how many bytes a bucket's name and a key may have, which service.KV says.
+	// MaxName bounds a bucket's name and a key, in bytes, see service.KV.
 	MaxName = 256
-	// MaxList is how many keys one call lists at most, which service.KV says.
+	// MaxList bounds the keys that one call lists, see service.KV.
 	MaxList = 1000
 )
 
-// sweepAtOnce is how many expired values one script removes at most, which takes Redis about a millisecond. A script
-// sets one at most, so that what expires is removed faster than it comes.
+// sweepAtOnce bounds the expired values that one script removes, which takes Redis about a millisecond. A script
+// sets at most one value, so values are removed faster than they are added.
 const sweepAtOnce = 200
 
 // Store is the buckets of one tenant. Its methods may be called by many goroutines at once.
 type Store struct {
 	rdb   redis.UniversalClient
 	keys  keys
-	clock string // milliseconds since the epoch, of a test; "" leaves the time to Redis
+	clock string // milliseconds since the epoch, in tests; "" is Redis's own clock
 	sweep int
 }
 
-// New makes a store on a connection that stays the caller's, for a tenant for which queue.ValidTenant holds. The
-// connection should not repeat commands by itself, as one of queue.Connect does not: an increment whose answer was
-// lost would be done twice.
+// New makes a store on a connection that stays the caller's, for a tenant that queue.ValidTenant accepts. The
+// connection must not retry commands, which those of queue.Connect do not: an increment whose answer was lost would be
+// done twice.
 func New(rdb redis.UniversalClient, tenant string) *Store {
 	return &Store{rdb: rdb, keys: keys{ns: tenant}, sweep: sweepAtOnce}
 }
 
-// Bucket is what a bucket holds.
+// Bucket counts the values of a bucket.
 type Bucket struct {
 	Name string
-	// Keys is how many values it has that have not expired.
+	// Keys is the number of values that have not expired.
 	Keys int64
-	// Bytes is what these count against a quota: the bytes of each key and of its value.
+	// Bytes is what they count against a quota: the bytes of each key and of its value.
 	Bytes int64
 }
 
-// Buckets answers the buckets that hold something, by name. Where the keys of one cannot be read, the others are
-// answered beside the error. Redis away is service.ErrUnavailable.
+// Buckets returns the buckets that are not empty, by name. If the keys of one cannot be read, it returns the others and
+// an error. Redis away is service.ErrUnavailable.
 func (s *Store) Buckets(ctx context.Context) ([]Bucket, error) {
 	names, err := ask(ctx, func() ([]string, error) { return s.rdb.HKeys(ctx, s.keys.buckets()).Result() })
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Store) stat(ctx context.Context, name string) (Bucket, error) {
 	return bucket, errors.Join(bytesErr, keysErr)
 }
 
-// Get answers a value of any bucket; errors as those of service.KV, but none is denied.
+// Get returns a value of any bucket, with the errors of service.KV. No bucket is denied.
 func (s *Store) Get(ctx context.Context, bucket, key string) ([]byte, error) {
 	if err := valid(bucket, key); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (s *Store) Get(ctx context.Context, bucket, key string) ([]byte, error) {
 	return []byte(a.rest[0]), nil
 }
 
-// List answers keys of any bucket as service.KV does; a bucket that holds nothing has none, and none is denied.
+// List returns keys of any bucket as service.KV does. An empty bucket has none, and no bucket is denied.
 func (s *Store) List(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
 	err := cmp.Or(validName("bucket", bucket), validText("prefix", prefix), validText("key to list after", after))
 	if err != nil {
@@ -128,8 +128,8 @@ func (s *Store) List(ctx context.Context, bucket, prefix, after string, limit in
 	return a.rest, nil
 }
 
-// between are the ends, as ZRANGEBYLEX takes them, of what begins with prefix and comes after another key. No
-// byte of UTF-8 is 0xff and no key has a NUL: texts with these lie between the keys. An end is never a "+" or "-"
+// between returns the bounds, as ZRANGEBYLEX takes them, of the keys that begin with prefix and come after another key.
+// No byte of UTF-8 is 0xff and no key has a NUL: texts with these lie between the keys. A bound is never a "+" or "-"
 // alone, which miniredis takes for the end of all keys even where it is a key.
 func between(prefix, after string) (from, to string) {
 	from, to = "-", "+"
@@ -221,7 +221,7 @@ func (s *Store) swap(ctx context.Context, grant Grant, key string, old, value []
 	return nil, nil
 }
 
-// milliseconds is a time to live as the scripts take it: 0 for ever, and what is shorter than a millisecond is one.
+// milliseconds is a time to live as the scripts take it: 0 for ever, and one for less than a millisecond.
 func milliseconds(ttl time.Duration) int64 {
 	if ttl <= 0 {
 		return 0
@@ -229,8 +229,7 @@ func milliseconds(ttl time.Duration) int64 {
 	return max(ttl.Milliseconds(), 1)
 }
 
-// call runs a script on a bucket until it has an answer: each time that it has none yet, less is left to be
-// removed.
+// call runs a script on a bucket until it does not answer "again": each time fewer expired values are left.
 func (s *Store) call(ctx context.Context, script script, bucket string, args ...any) (answer, error) {
 	keys := []string{s.keys.values(bucket), s.keys.names(bucket), s.keys.expiry(bucket), s.keys.buckets()}
 	args = append([]any{s.clock, bucket, s.sweep}, args...)
@@ -242,8 +241,8 @@ func (s *Store) call(ctx context.Context, script script, bucket string, args ...
 	}
 }
 
-// eval runs a script once; if Redis has forgotten it (a restart, SCRIPT FLUSH), once more in full: a NOSCRIPT ran
-// nothing.
+// eval runs a script. If Redis does not know it (after a restart or SCRIPT FLUSH), eval sends it in full: a script that
+// answered NOSCRIPT did nothing.
 func (s *Store) eval(ctx context.Context, script script, keys []string, args []any) (answer, error) {
 	items, err := s.rdb.EvalSha(ctx, script.sha, keys, args...).StringSlice()
 	var reply redis.Error
@@ -259,17 +258,17 @@ func (s *Store) eval(ctx context.Context, script script, keys []string, args []a
 	return answer{word: items[0], rest: items[1:]}, nil
 }
 
-// types are those that the keys of a bucket have, in the order in which the scripts take them.
+// types are the types of a bucket's keys, in the order in which the scripts take them.
 var types = []string{"hash", "zset", "zset", "hash"}
 
-// explain adds to Redis's error about a key of another type which one that is. Scripts do not ask for the types
-// themselves: that would be four more commands in each, for what is hardly ever so.
+// explain names the key if Redis's error is about its type. Scripts do not check the types themselves: that would be
+// four more commands in each, for a rare error.
 func (s *Store) explain(ctx context.Context, err error, keys []string) error {
 	if !strings.Contains(err.Error(), "WRONGTYPE") {
 		return err
 	}
 	is := make([]*redis.StatusCmd, len(keys))
-	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // without an answer the error stays as it is
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // without a reply the error stays as it is
 		for i, key := range keys {
 			is[i] = p.Type(ctx, key)
 		}
@@ -283,17 +282,17 @@ func (s *Store) explain(ctx context.Context, err error, keys []string) error {
 	return err
 }
 
-// Grant is what the manifest of a plugin grants it of one bucket.
+// Grant lets a plugin use one bucket.
 type Grant struct {
 	Bucket string
-	// Write allows to set, delete, increment and swap; to read is allowed without.
+	// Write allows it to set, delete, increment and swap. Reading is always allowed.
 	Write bool
-	// Quota is how many bytes the bucket may hold after a write of this plugin that makes it grow, whoever wrote
-	// them; with 0 or less nothing can grow. Plugins may have different quotas for one bucket.
+	// Quota bounds the bytes of the bucket after a write of this plugin that makes it grow; with 0 or less it cannot
+	// grow. Bytes that other plugins wrote count as well. Plugins may have different quotas for one bucket.
 	Quota int64
 }
 
-// verdict is the error of a script's answer to a write.
+// verdict is the error of an answer to a write; nil for "ok".
 func (g Grant) verdict(a answer, rest int) error {
 	if a.word == "quota" && len(a.rest) == 1 {
 		return fmt.Errorf("%w: the bucket holds %s bytes and may hold %d", service.ErrQuota, a.rest[0], g.Quota)
@@ -301,7 +300,7 @@ func (g Grant) verdict(a answer, rest int) error {
 	return verdict(a, rest)
 }
 
-// verdict is the error of an answer that is not "ok" with at least as much beside it.
+// verdict is the error of an answer; nil for "ok" with at least rest values.
 func verdict(a answer, rest int) error {
 	switch {
 	case a.word == "ok" && len(a.rest) >= rest:
@@ -321,7 +320,7 @@ func valid(bucket, key string) error {
 	return cmp.Or(validName("bucket", bucket), validName("key", key))
 }
 
-// validName holds a bucket or a key to what service.KV says.
+// validName checks the name of a bucket or a key, see service.KV.
 func validName(what, name string) error {
 	if name == "" {
 		return fmt.Errorf("%w: a %s without a name: it has 1 to %d bytes", service.ErrInvalid, what, MaxName)
@@ -335,11 +334,8 @@ func validText(what, text string) error {
 		return fmt.Errorf("%w: a %s of %d bytes: it may have %d", service.ErrInvalid, what, len(text), MaxName)
 	case !utf8.ValidString(text):
 		return fmt.Errorf("%w: %s %q is not UTF-8", service.ErrInvalid, what, text)
-	}
-	for _, r := range text {
-		if unicode.IsControl(r) {
-			return fmt.Errorf("%w: %s %q has control characters", service.ErrInvalid, what, text)
-		}
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return fmt.Errorf("%w: %s %q has control characters", service.ErrInvalid, what, text)
 	}
 	return nil
 }

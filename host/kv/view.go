@@ -8,11 +8,10 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// For is the store as one plugin may use it. Of two grants for one bucket the later holds.
+// For is the store as one plugin may use it. Of two grants for one bucket the later counts.
 func (s *Store) For(grants []Grant) service.KV { return s.ForUnder(grants, nil) }
 
-// ForUnder is For, where deny may explain why a bucket is denied that the grants do not allow; nil leaves that to the store,
-// as does a nil error.
+// ForUnder is For with a function that explains why a bucket is denied. If it is nil or returns nil, the manifest is named.
 func (s *Store) ForUnder(grants []Grant, deny func(bucket string, write bool) error) service.KV {
 	v := &view{store: s, deny: deny, grants: make(map[string]Grant, len(grants))}
 	for _, grant := range grants {
@@ -30,7 +29,7 @@ type view struct {
 
 var _ service.KV = (*view)(nil)
 
-// grant finds what allows to use a bucket, or tells what the manifest lacks for it.
+// grant finds the grant of a bucket, or returns an error with the line that the manifest lacks.
 func (v *view) grant(bucket string, write bool) (Grant, error) {
 	if err := validName("bucket", bucket); err != nil {
 		return Grant{}, err

@@ -34,8 +34,8 @@ type fakeServices struct {
 	bytes []byte
 }
 
-func (f *fakeServices) set() service.Set {
-	return service.Set{Checkpoint: f, KV: f, HTTP: f, Secrets: f, Enqueue: f, Config: map[string]string{"bb": "configured", "empty": ""}}
+func (f *fakeServices) set() service.Services {
+	return service.Services{Checkpoint: f, KV: f, HTTP: f, Secrets: f, Enqueue: f, Config: map[string]string{"bb": "configured", "empty": ""}}
 }
 
 func (f *fakeServices) called(format string, a ...any) {

@@ -77,7 +77,7 @@ type Config struct {
 	// Checkpoint is what an earlier run of the task has kept; nil if nothing.
 	Checkpoint []byte
 	// Services are what the task may use beside itself.
-	Services service.Set
+	Services service.Services
 	// Counters count the calls. Default nil, which counts nothing.
 	Counters *Counters
 	// Started is the zero of the monotonic clock, not more than 290 years ago.
@@ -93,7 +93,7 @@ type System struct {
 	started time.Time
 
 	checkpoint []byte // the last one; nil if there is none
-	services   service.Set
+	services   service.Services
 	counters   *Counters
 	moved      int   // bytes, by the function that is called
 	reason     error // why it is refused, nil if that is nobody's concern
