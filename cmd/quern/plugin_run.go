@@ -53,7 +53,7 @@ func newPluginRun(env environment) *cobra.Command {
 			return err
 		}
 		defer outside.close()
-		const beyond = 1 << 20 // read this much too much, so that the error tells the true size of most
+		const beyond = 1 << 20 // read beyond the limit, so that the error tells the true size of most inputs
 		parameters, err := readParameters([]string{"-"}, cmd, p.manifest.Limits.WithDefaults().Input+beyond)
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ type loaded struct {
 	host   *localHost
 }
 
-// open loads the plugin as a host does. What is wrong with it is the error.
+// open loads the plugin as a host does. The error names what is wrong with it.
 func (p *localPlugin) open(cmd *cobra.Command, env environment, config runtime.Config, outside *outside) (_ *loaded, err error) {
 	ctx := cmd.Context()
 	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
@@ -121,7 +121,7 @@ func (p *localPlugin) open(cmd *cobra.Command, env environment, config runtime.C
 	if l.engine, _, err = newEngine(ctx, env, config); err != nil {
 		return nil, err
 	}
-	logger.SetLevel(hclog.Warn) // from here on it is about the plugin: that its warm call failed, which no task's outcome tells
+	logger.SetLevel(hclog.Warn) // from here on it is about the plugin: no task's outcome tells that its warm call failed
 	l.module, err = p.load(ctx, l.engine)
 	var refused *runtime.RefusedError
 	if errors.As(err, &refused) {
@@ -148,14 +148,14 @@ func (l *loaded) close(ctx context.Context) {
 	}
 }
 
-// observer is told what a task says while it runs.
+// observer receives the log and the progress of a task while it runs.
 type observer struct {
 	log      func(line string)
 	progress func(fraction float64, message string)
 }
 
-// run runs a task as a host does, in an instance of a pool, with services of its own, and describes what it enqueued. What
-// the start of a plugin was denied, which is in no task's log, is told to the log as well.
+// run runs a task as a host does, in an instance of a pool, with services of its own, and describes what it enqueued. It
+// also logs what the plugin was denied at its start, which is in no task's log.
 func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, tell observer) (outcome runtime.Outcome, enqueued []string) {
 	var secrets redact.Secrets
 	terms := plugins.NewTerms(&l.manifest, outside.grants, outside.tenant)
@@ -186,7 +186,7 @@ func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, t
 	return outcome, enqueued
 }
 
-// describe tells of a task that was enqueued what somebody who wrote the handler wants to see, but no secret.
+// describe describes a task that was enqueued to the author of the handler, without secrets.
 func describe(c queue.Child, secrets *redact.Secrets) string {
 	words := []string{fmt.Sprintf("%s to %s", c.ID, c.Queue)}
 	add := func(given bool, format string, value any) {
@@ -211,7 +211,7 @@ func describe(c queue.Child, secrets *redact.Secrets) string {
 	return oneLine(secrets.Text([]byte(strings.Join(words, ", "))) + ": " + preview(body))
 }
 
-// preview is the beginning of a task's parameters, or their size if they are no text.
+// preview is the beginning of a task's parameters, or their size if they are not text.
 func preview(body []byte) string {
 	const most = 200
 	switch {

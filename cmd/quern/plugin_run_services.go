@@ -17,11 +17,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// serviceOptions are the flags of what handlers may use outside of this process when they run without a host. They are
-// those of `quern serve`, so that a variable of the environment means the same to both.
+// serviceOptions are the flags for the services of handlers that run without a host. `quern serve` has the same flags, so
+// that an environment variable means the same to both.
 type serviceOptions struct {
 	flags          *pflag.FlagSet
-	host           hostOptions // of it, what a request by HTTP may do
+	host           hostOptions // only its options for HTTP
 	secrets        string
 	grants, tenant string
 }
@@ -35,7 +35,7 @@ func newServiceOptions(f *pflag.FlagSet) *serviceOptions {
 	return o
 }
 
-// outside is what handlers may use outside of this process.
+// outside is what handlers share outside of this process.
 type outside struct {
 	http    *egress.Client
 	secrets string // their folder; "" for none
@@ -60,7 +60,7 @@ func (o *serviceOptions) open() (*outside, error) {
 
 func (s *outside) close() { s.http.Close() }
 
-// localHost is the host of the tasks of one plugin on this machine: buckets are in an embedded Redis, and children are noted.
+// localHost makes the services of one plugin's tasks on this machine, with the buckets in an embedded Redis.
 type localHost struct {
 	services *guest.Services
 	tenant   string
@@ -68,7 +68,7 @@ type localHost struct {
 	rdb      redis.UniversalClient
 }
 
-// openHost starts what a plugin's tasks need.
+// openHost starts the embedded Redis if the manifest grants a bucket; close stops it.
 func (s *outside) openHost(granted *plugins.Capabilities) (*localHost, error) {
 	h := &localHost{tenant: s.tenant}
 	config := guest.Config{HTTP: s.http, Secrets: s.secrets}
@@ -114,10 +114,10 @@ type localTask struct {
 	atOnce   []queue.Child
 }
 
-// enqueued are the children in their order.
+// enqueued are the task's children in their order.
 func (t *localTask) enqueued() []queue.Child { return append(t.atOnce, t.children.Waiting()...) }
 
-// numberedChildren gives children IDs that are the same in every run.
+// numberedChildren numbers children, so that their IDs are the same in every run.
 type numberedChildren struct{ *localTask }
 
 func (t numberedChildren) Enqueue(ctx context.Context, child service.Child) (string, error) {
@@ -127,7 +127,7 @@ func (t numberedChildren) Enqueue(ctx context.Context, child service.Child) (str
 	return t.children.Enqueue(ctx, child)
 }
 
-// SaveCheckpoint implements guest.Host: there is no other run that would read it.
+// SaveCheckpoint implements guest.Host: no other run would load the value.
 func (*localTask) SaveCheckpoint(context.Context, []byte) error { return nil }
 
 // AdmitQueue implements guest.Host.
