@@ -18,16 +18,16 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// caseView is what `plugin test` says of a test.
+// caseView is the result of one test.
 type caseView struct {
 	Plugin  string              `json:"plugin"`
 	Test    string              `json:"test"`
 	Passed  bool                `json:"passed"`
 	Updated bool                `json:"updated,omitempty"`
 	Outcome runtime.OutcomeKind `json:"outcome,omitempty"`
-	// Exit is set if the guest has ended by itself.
+	// Exit is the guest's exit status; nil if the guest was ended.
 	Exit *int `json:"exit,omitempty"`
-	// Wrong says line by line why it has not passed.
+	// Wrong are lines that explain why the test has not passed.
 	Wrong []string `json:"wrong,omitempty"`
 }
 
@@ -86,7 +86,7 @@ func newPluginTest(env environment) *cobra.Command {
 	return cmd
 }
 
-// verdict is the last line.
+// verdict prints the last line, or returns it as the error.
 func verdict(w io.Writer, views []caseView, json bool) error {
 	failed := 0
 	for _, view := range views {
@@ -104,7 +104,7 @@ func verdict(w io.Writer, views []caseView, json bool) error {
 	return err
 }
 
-// pluginsToTest are those of the files and folders that have tests, in that order.
+// pluginsToTest are the plugins with tests among the files and in the folders, in that order.
 func pluginsToTest(args []string) ([]*localPlugin, error) {
 	if len(args) == 0 {
 		args = []string{"."}
@@ -147,15 +147,15 @@ func pluginsToTest(args []string) ([]*localPlugin, error) {
 	return tested, nil
 }
 
-// escapeGlob makes a path one that a pattern matches.
+// escapeGlob makes a pattern that matches only the path.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(path)
 }
 
-// caseOptions say how tests are run.
+// caseOptions are the flags for how to run tests.
 type caseOptions struct {
-	update  bool          // their outputs
-	timeout time.Duration // of each at most; 0 for none
+	update  bool          // the tests' outputs
+	timeout time.Duration // of each test at most; 0 for none
 }
 
 // test runs the plugin's tests.
@@ -180,7 +180,7 @@ func (p *localPlugin) test(cmd *cobra.Command, env environment, config runtime.C
 	return views, ctx.Err()
 }
 
-// test runs one test. An error is this machine's, not the plugin's.
+// test runs one test. An error is a failure of this machine, not of the plugin.
 func (l *loaded) test(ctx context.Context, outside *outside, test plugins.Test, options caseOptions) (caseView, error) {
 	view := caseView{Plugin: l.name, Test: test.Name}
 	folder := filepath.Dir(l.manifestPath)
@@ -206,7 +206,7 @@ func (l *loaded) test(ctx context.Context, outside *outside, test plugins.Test, 
 	}
 	view.judge(test, outcome)
 	if outcome.Limit.Name == "timeout" && l.limits.Timeout == options.timeout {
-		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: give another --timeout if it takes longer", options.timeout))
+		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: raise --timeout if it takes longer", options.timeout))
 	}
 	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
 		switch {
@@ -253,10 +253,10 @@ func (v *caseView) judge(test plugins.Test, outcome runtime.Outcome) {
 	}
 }
 
-// shownLines is how much of a log is shown of a test that failed.
+// shownLines is how many lines of its log a failed test shows.
 const shownLines = 10
 
-// difference tells where two results differ first, and shows both around that place.
+// difference describes where two results differ first, and shows both around that place.
 func difference(want, got []byte) []string {
 	at := 0
 	for at < len(want) && at < len(got) && want[at] == got[at] {
@@ -269,7 +269,7 @@ func difference(want, got []byte) []string {
 	case at == len(want):
 		size += ", those and more"
 	case at == len(got):
-		size += ", the first ones of which it has"
+		size += ", which begin with these"
 	}
 	if !isText(want) || !isText(got) {
 		return []string{
@@ -284,18 +284,18 @@ func difference(want, got []byte) []string {
 	}
 }
 
-// What is shown of a result on both sides of the place where it is wrong, in bytes.
+// How many bytes of a result are shown before and behind the place where it is wrong.
 const (
 	shownBefore = 20
 	shownBehind = 40
 )
 
-// bytesAround are those at a place.
+// bytesAround are the bytes at a place.
 func bytesAround(data []byte, at int) string {
 	return fmt.Sprintf("% x", data[max(0, at-shownBefore):min(len(data), at+shownBehind)])
 }
 
-// lineAround is the line at a place, whose beginning is at start, as far as it is near.
+// lineAround is the part of a line around a place; start is where the line begins.
 func lineAround(text []byte, start, at int) string {
 	end := len(text)
 	if newline := bytes.IndexByte(text[at:], '\n'); newline >= 0 {

@@ -77,7 +77,7 @@ func TestPluginTestFails(t *testing.T) {
 	u := newUser(t, "")
 	for name, test := range map[string]struct{ test, says string }{
 		"Line":       {"{input: in/ok, output: out/other}", "the result is wrong from line 2, byte 2 on; it has 8 bytes, expected 10\n     - three\\n\n     + two\\n\n"},
-		"Shorter":    {"{input: in/ok, output: out/longer}", "it has 8 bytes, expected 14, the first ones of which it has\n     - three\\n\n     + \n"},
+		"Shorter":    {"{input: in/ok, output: out/longer}", "it has 8 bytes, expected 14, which begin with these\n     - three\\n\n     + \n"},
 		"Longer":     {"{input: in/ok, output: out/shorter}", "line 1, byte 4 on; it has 8 bytes, expected 3, those and more\n     - one\n     + one\\n\n"},
 		"Bytes":      {"{input: in/bytes, output: out/bytes}", "wrong from byte 2 on; it has 2 bytes, expected 2\n     - 00 fe\n     + 00 ff\n"},
 		"Fails":      {"{input: in/failed, output: out/ok}", "it ended with exit status 65, expected 0\n     error: exit status 65 (failed for good): no such month\n     log: "},
@@ -151,7 +151,7 @@ func TestPluginTestTimeout(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
 	dir := folder(t, map[string][]byte{"loop": runtimetest.Loop(t)})
-	const flag = "     each test may run 100ms: give another --timeout if it takes longer\n"
+	const flag = "     each test may run 100ms: raise --timeout if it takes longer\n"
 	for limits, wants := range map[string]bool{"": true, "limits: {timeout: 1h}\n": true, "limits: {timeout: 50ms}\n": false} {
 		write(t, filepath.Join(dir, "loop.yaml"), "name: loop\n"+limits+"tests: [{name: one}, {name: two}]\n")
 		got := u.run("plugin", "test", dir, "--timeout", "100ms")

@@ -1,0 +1,122 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// answering is a Host that answers with errors, one after the other; then it does what it is asked.
+type answering struct {
+	accepting
+	admit   error
+	enqueue []error
+	calls   int
+}
+
+func (a *answering) AdmitQueue(string) error { return a.admit }
+
+func (a *answering) Enqueue(ctx context.Context, child queue.Child) (string, error) {
+	a.calls++
+	if a.calls <= len(a.enqueue) {
+		return "", a.enqueue[a.calls-1]
+	}
+	return a.accepting.Enqueue(ctx, child)
+}
+
+// enqueuing makes the children of a task with a grant such as "tasks: 2, after: call".
+func enqueuing(t *testing.T, grant string, task Task) *Children {
+	t.Helper()
+	manifest, err := plugins.ParseManifest("x.yaml", fmt.Appendf(nil, "capabilities: {enqueue: {queues: [\"mail.*\"], %s}}\n", grant))
+	if err != nil {
+		t.Fatal(err)
+	}
+	task.Asked, task.Terms = &manifest.Capabilities, plugins.NewTerms(&manifest, nil, "acme")
+	_, children := New(Config{}).For(task)
+	return children
+}
+
+// A child that is refused does not count; one that may exist does.
+func TestChildrenAreCounted(t *testing.T) {
+	t.Parallel()
+	away := fmt.Errorf("%w: no connection", service.ErrUnavailable)
+	host := &answering{admit: TooManyQueues(7)}
+	c := enqueuing(t, "tasks: 2, bytes: 1KiB, depth: 3, after: call", Task{ID: "parent", Depth: 2, Host: host})
+	enqueue := func(want error, child service.Child) {
+		t.Helper()
+		if _, err := c.Enqueue(t.Context(), child); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	mail := service.Child{Queue: "mail.out"}
+	enqueue(service.ErrLimit, mail) // of queues
+	host.admit, host.enqueue = nil, []error{queue.ErrQueueFull, queue.ErrDamaged, away, away}
+	enqueue(service.ErrQuota, mail)
+	enqueue(service.ErrDenied, service.Child{Queue: "bills"})
+	enqueue(service.ErrInvalid, service.Child{Queue: "mail.a b"})
+	enqueue(service.ErrInvalid, service.Child{Queue: "mail.out", MaxAttempts: -1})
+	enqueue(service.ErrLimit, service.Child{Queue: "mail.out", Body: make([]byte, 1<<10)})
+	enqueue(service.ErrUnavailable, mail) // nobody knows whether it exists: it counts
+	enqueue(service.ErrUnavailable, mail) // after a second call
+	if _, err := c.Enqueue(t.Context(), mail); err == nil || !strings.Contains(err.Error(), "a task may enqueue 2 tasks: raise capabilities.enqueue.tasks") {
+		t.Error(err)
+	}
+	if host.calls != 4 || c.Waiting() != nil {
+		t.Errorf("%d calls, %d children wait", host.calls, len(c.Waiting()))
+	}
+}
+
+// A chain of tasks ends at the depth that is granted. Children know their parent.
+func TestDepth(t *testing.T) {
+	t.Parallel()
+	for depth, want := range map[int]error{0: nil, 2: nil, 3: service.ErrLimit} {
+		c := enqueuing(t, "depth: 3", Task{ID: "parent", Traceparent: "trace", Depth: depth, Host: accepting{}})
+		id, err := c.Enqueue(t.Context(), service.Child{Queue: "mail.out"})
+		if !errors.Is(err, want) {
+			t.Errorf("depth %d: %v", depth, err)
+		}
+		if want != nil {
+			continue
+		}
+		if child := c.Waiting()[0]; child.ID != id || child.Parent != "parent" || child.Depth != depth+1 || child.Traceparent != "trace" {
+			t.Errorf("depth %d: %+v", depth, child)
+		}
+	}
+}
+
+// The errors of saving a checkpoint are those of package service.
+func TestCheckpointErrors(t *testing.T) {
+	t.Parallel()
+	for from, want := range map[error]error{
+		nil: nil, queue.ErrLost: service.ErrLost, queue.ErrNoTask: service.ErrLost, queue.ErrLeaseLost: service.ErrLost,
+		context.DeadlineExceeded: context.DeadlineExceeded,
+	} {
+		c := &checkpoint{host: failing{err: from}}
+		if err := c.Save(t.Context(), nil); !errors.Is(err, want) {
+			t.Errorf("%v: %v, want %v", from, err, want)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := &checkpoint{host: failing{}}
+	for range 20 {
+		if err := c.Save(ended, make([]byte, 1<<20)); err == nil {
+			continue
+		} else if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+type failing struct {
+	accepting
+	err error
+}
+
+func (f failing) SaveCheckpoint(context.Context, []byte) error { return f.err }
