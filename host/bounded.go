@@ -5,14 +5,14 @@ import (
 	"context"
 	"time"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 )
 
 // boundedKV says of what the manifest grants and the host does not that it is the host.
 type boundedKV struct {
 	kv    service.KV
-	terms *plugins.Terms
+	terms *manifest.Permissions
 }
 
 func (b boundedKV) Get(ctx context.Context, bucket, key string) ([]byte, error) {
@@ -60,7 +60,7 @@ func (b boundedKV) List(ctx context.Context, bucket, prefix, after string, limit
 // boundedEnqueuer is the same of queues.
 type boundedEnqueuer struct {
 	enqueuer service.Enqueuer
-	terms    *plugins.Terms
+	terms    *manifest.Permissions
 	depth    int // of the task
 }
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
@@ -16,7 +16,7 @@ import (
 // children are the tasks that a task enqueues. They belong to the goroutine of its call until that has ended.
 type children struct {
 	task  *task
-	grant *plugins.EnqueueGrant
+	grant *manifest.EnqueueGrant
 	left  Allowance
 	// waiting come into being when the task completes.
 	waiting []queue.Child
@@ -54,13 +54,13 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 
 // Allowance is how much one run of a task may enqueue still.
 type Allowance struct {
-	terms       *plugins.Terms
+	terms       *manifest.Permissions
 	most, tasks int
 	all, bytes  int64
 }
 
 // NewAllowance is all that the terms grant.
-func NewAllowance(terms *plugins.Terms) Allowance {
+func NewAllowance(terms *manifest.Permissions) Allowance {
 	a := Allowance{terms: terms}
 	if grant := terms.Capabilities.Enqueue; grant != nil {
 		a.most, a.tasks, a.all, a.bytes = grant.Tasks, grant.Tasks, grant.Bytes, grant.Bytes
@@ -93,7 +93,7 @@ func sizeOf(child *queue.Child) int64 { return int64(len(child.Queue) + len(chil
 
 // NewChild is a task that a handler asks for in the task parent, with an ID if it names none: service.ErrInvalid or
 // service.ErrDenied if that cannot be.
-func NewChild(grant *plugins.EnqueueGrant, asked service.Child, parent string) (queue.Child, error) {
+func NewChild(grant *manifest.EnqueueGrant, asked service.Child, parent string) (queue.Child, error) {
 	if err := queue.ValidQueue(asked.Queue); err != nil {
 		return queue.Child{}, invalid(err)
 	}

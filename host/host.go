@@ -145,7 +145,7 @@ func (h *Host) expiry(tenant, name string) (maxAge time.Duration, dead string) {
 		return 0, ""
 	}
 	defer version.Release()
-	terms := version.Terms(tenant)
+	terms := version.Permissions(tenant)
 	return bounded(manifestRetry(version.Manifest.Retry).Over(h.config.Retry), terms.MostRetry).MaxAge, terms.Dead
 }
 

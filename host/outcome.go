@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -17,8 +17,8 @@ func (t *task) policy(host queue.Retry) queue.Retry {
 	return bounded(t.Retry.Over(manifestRetry(t.version.Manifest.Retry)).Over(host), t.terms().MostRetry)
 }
 
-// bounded is a policy within bounds: see plugins.Terms.MostRetry.
-func bounded(r queue.Retry, most plugins.Retry) queue.Retry {
+// bounded is a policy within bounds: see manifest.Permissions.MostRetry.
+func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
 	r.MaxAttempts, r.MaxReschedules = r.Attempts(), r.Reschedules() // as they are, whatever else is set
 	if most.MaxAttempts > 0 && (r.MaxAttempts == queue.Unlimited || r.MaxAttempts > most.MaxAttempts) {
 		r.MaxAttempts = most.MaxAttempts
@@ -58,7 +58,7 @@ func (t *task) expires() time.Time {
 	return t.Expires
 }
 
-func manifestRetry(r plugins.Retry) queue.Retry {
+func manifestRetry(r manifest.Retry) queue.Retry {
 	return queue.Retry{
 		MaxAttempts: r.MaxAttempts, Backoff: queue.Backoff(r.Backoff), Base: r.Base, Min: r.Min, Max: r.Max,
 		Jitter: r.Jitter, MaxAge: r.MaxAge, MaxReschedules: r.MaxReschedules,

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
@@ -33,7 +33,7 @@ func (s *Services) of(t *task) service.Set {
 		return service.Set{}
 	}
 	set := service.Set{Checkpoint: keeper{t}}
-	asked, terms := &t.version.Manifest.Capabilities, t.version.Terms(t.served.tenant)
+	asked, terms := &t.version.Manifest.Capabilities, t.version.Permissions(t.served.tenant)
 	granted := &terms.Capabilities
 	if store := s.KV[t.served.tenant]; store != nil && len(asked.KV) > 0 {
 		grants := make([]kv.Grant, len(granted.KV))
@@ -53,7 +53,7 @@ func (s *Services) of(t *task) service.Set {
 		}
 	}
 	if asked.Enqueue != nil {
-		t.children = children{task: t, grant: cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{}), left: NewAllowance(terms)}
+		t.children = children{task: t, grant: cmp.Or(granted.Enqueue, &manifest.EnqueueGrant{}), left: NewAllowance(terms)}
 		set.Enqueue, set.EnqueueAtOnce = &t.children, t.children.grant.AfterCall
 		if terms.Ceiling != nil {
 			set.Enqueue = boundedEnqueuer{set.Enqueue, terms, t.Depth}

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/service"
@@ -261,7 +261,7 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 // grant works.
 func TestBounded(t *testing.T) {
 	t.Parallel()
-	manifest, err := plugins.ParseManifest("x.yaml", []byte(`capabilities:
+	m, err := manifest.Parse("x.yaml", []byte(`capabilities:
   kv: [{bucket: open, access: rw}, {bucket: read, access: rw}, {bucket: shut, access: rw}]
   enqueue: {queues: ["mail.*"]}
   secrets: [api_key, ssh]
@@ -269,14 +269,14 @@ func TestBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosts, err := plugins.ParseHostGrants("grants.yaml", []byte(`acme:
+	hosts, err := manifest.ParseGrants("grants.yaml", []byte(`acme:
   capabilities: {kv: [{bucket: open, access: rw}, {bucket: read}], enqueue: {queues: [mail.done]}, secrets: [api_key]}
   secrets: {api_key: {value: of the file}, ssh: {value: key}}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	terms := plugins.NewTerms(&manifest, hosts, "acme")
+	terms := manifest.NewPermissions(&m, hosts, "acme", nil)
 	store := kv.New(queuetest.Shared(t).Client(t), queuetest.Tenant())
 	grants := make([]kv.Grant, len(terms.Capabilities.KV))
 	for i, g := range terms.Capabilities.KV {
@@ -292,7 +292,7 @@ func TestBounded(t *testing.T) {
 		_, deleted := b.Delete(ctx, bucket, "key")
 		reads, writes := []error{get, list}, []error{set, increment, swap, deleted}
 		for i, err := range append(reads, writes...) {
-			told := err != nil && strings.Contains(err.Error(), `"acme" in grants.yaml would have to say: capabilities: {kv: [{bucket: "`+bucket+`"`)
+			told := err != nil && strings.Contains(err.Error(), `the host does not: add capabilities: {kv: [{bucket: "`+bucket+`"`)
 			switch granted := bucket == "open" || bucket == "read" && i < len(reads); {
 			case granted && err != nil && !errors.Is(err, service.ErrNotFound):
 				t.Errorf("%s %d: %v", bucket, i, err)
@@ -308,7 +308,7 @@ func TestBounded(t *testing.T) {
 		t.Errorf("enqueued: %q, %v", id, err)
 	}
 	if _, err := sent.Enqueue(ctx, service.Child{Queue: "mail.other"}); !errors.Is(err, service.ErrDenied) ||
-		!strings.Contains(err.Error(), `"acme" in grants.yaml would have to say: capabilities: {enqueue: {queues: ["mail.other"]}}`) {
+		!strings.Contains(err.Error(), `add capabilities: {enqueue: {queues: ["mail.other"]}} to "acme" in grants.yaml`) {
 		t.Errorf("another queue: %v", err)
 	}
 	v := vault{"", "acme", terms}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/sdk/queue"
@@ -47,7 +48,7 @@ type task struct {
 }
 
 // terms are those on which it runs.
-func (t *task) terms() *plugins.Terms { return t.version.Terms(t.served.tenant) }
+func (t *task) terms() *manifest.Permissions { return t.version.Permissions(t.served.tenant) }
 
 func (t *task) hold() queue.Hold { return t.Hold() }
 

@@ -11,14 +11,14 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 )
 
 // vault is the secrets that a plugin may read of a tenant.
 type vault struct {
 	dir, tenant string
-	terms       *plugins.Terms
+	terms       *manifest.Permissions
 }
 
 // Secret implements service.Secrets.
@@ -69,7 +69,7 @@ func (m *missingSecrets) note(at string, missing bool) (news bool) {
 
 // FindSecret is a secret as a plugin on these terms gets it, errors being those of service.Secrets. What the host's grants
 // say of it goes before what the folder of secrets has, "" for none.
-func FindSecret(terms *plugins.Terms, dir, tenant, name string) ([]byte, error) {
+func FindSecret(terms *manifest.Permissions, dir, tenant, name string) ([]byte, error) {
 	if err := terms.DenySecret(name); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func readSecret(dir, tenant, name string) ([]byte, error) {
 		return nil, unreadable(name, err)
 	}
 	defer func() { _ = file.Close() }()
-	value, err := plugins.ReadSecret(file)
+	value, err := manifest.ReadSecret(file)
 	return value, unreadable(name, err)
 }
 
@@ -107,9 +107,9 @@ func unreadable(name string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, plugins.ErrNoSecret), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, manifest.ErrNoSecret), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: %w", service.ErrNotFound, err)
-	case errors.Is(err, plugins.ErrSecretTooBig):
+	case errors.Is(err, manifest.ErrSecretTooBig):
 		return fmt.Errorf("%w: the secret %q: %w", service.ErrTooBig, name, err)
 	default:
 		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -23,7 +23,7 @@ func TestVault(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, value := range map[string]string{
-		"acme/key": "value", "acme/lines": "one\ntwo\n\n", "acme/empty": "", "zebra/key": "other", "acme/big": strings.Repeat("x", plugins.MaxSecret+1),
+		"acme/key": "value", "acme/lines": "one\ntwo\n\n", "acme/empty": "", "zebra/key": "other", "acme/big": strings.Repeat("x", manifest.MaxSecret+1),
 	} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -68,8 +68,8 @@ func TestVault(t *testing.T) {
 }
 
 // granting are terms that grant secrets.
-func granting(secrets ...string) *plugins.Terms {
-	return &plugins.Terms{Capabilities: plugins.Capabilities{Secrets: secrets}}
+func granting(secrets ...string) *manifest.Permissions {
+	return &manifest.Permissions{Capabilities: manifest.Capabilities{Secrets: secrets}}
 }
 
 // What a host's grants say of a secret goes before the folder of secrets, and is read anew each time.
@@ -89,7 +89,7 @@ func TestSecretsOfTheGrants(t *testing.T) {
 	write("acme/other", "of the folder")
 	write("rotated", "first\n")
 	terms := granting("key", "other", "lost")
-	terms.Secrets = map[string]plugins.Secret{
+	terms.Secrets = map[string]manifest.Secret{
 		"key": {File: filepath.Join(dir, "rotated")}, "lost": {Env: "QUERN_TEST_NOWHERE"},
 	}
 	v := vault{dir, "acme", terms}
@@ -105,7 +105,7 @@ func TestSecretsOfTheGrants(t *testing.T) {
 	if _, err := v.Secret(t.Context(), "lost"); !errors.Is(err, service.ErrNotFound) {
 		t.Errorf("lost: %v", err)
 	}
-	write("rotated", strings.Repeat("x", plugins.MaxSecret+1))
+	write("rotated", strings.Repeat("x", manifest.MaxSecret+1))
 	if _, err := v.Secret(t.Context(), "key"); !errors.Is(err, service.ErrTooBig) {
 		t.Errorf("a large one: %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
@@ -36,8 +36,8 @@ type checkView struct {
 	// Limits are left out if the manifest cannot be read.
 	Limits limitsView `json:"limits,omitzero"`
 	// Asks is what the manifest asks for, Grants what the host's grants leave of it.
-	Asks      *plugins.Granted `json:"asks,omitempty"`
-	Grants    *plugins.Granted `json:"grants,omitempty"`
+	Asks      *manifest.Granted `json:"asks,omitempty"`
+	Grants    *manifest.Granted `json:"grants,omitempty"`
 	Imports   []string         `json:"imports"`
 	Exports   []string         `json:"exports"`
 	MemoryMin int64            `json:"memory_min"`
@@ -163,8 +163,8 @@ func (p *localPlugin) checkModule(ctx context.Context, env environment, config r
 }
 
 // grant notes what a manifest asks for, and what a host's grants leave of it.
-func (v *checkView) grant(m *plugins.Manifest, hosts *plugins.HostGrants, tenant string) {
-	terms := plugins.NewTerms(m, hosts, tenant)
+func (v *checkView) grant(m *manifest.Manifest, hosts *manifest.Grants, tenant string) {
+	terms := manifest.NewPermissions(m, hosts, tenant, nil)
 	if l := terms.Limits; v.Limits != (limitsView{}) {
 		v.Limits = limitsView{l.Memory, l.Input, l.Output, l.Log, l.Timeout.Seconds(), l.CPU.Seconds()}
 	}
@@ -172,7 +172,7 @@ func (v *checkView) grant(m *plugins.Manifest, hosts *plugins.HostGrants, tenant
 		v.Notes = append(v.Notes, fmt.Sprintf("%s: the manifest says %s, and the host %s: see %s", less.Key, less.Manifest, less.Host, less.Place))
 	}
 	v.Asks, v.Grants = m.Capabilities.Granted(m.Config), terms.Granted()
-	for _, key := range terms.Taken() {
+	for _, key := range terms.Reduced() {
 		v.Notes = append(v.Notes, fmt.Sprintf("of capabilities.%s the host's grants leave less than the manifest asks for: see %s", key, terms.Place()))
 	}
 }

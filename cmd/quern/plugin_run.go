@@ -13,6 +13,7 @@ import (
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
@@ -107,7 +108,7 @@ type loaded struct {
 func (p *localPlugin) open(cmd *cobra.Command, env environment, config runtime.Config, outside *outside) (_ *loaded, err error) {
 	ctx := cmd.Context()
 	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
-	l := &loaded{localPlugin: p, limits: plugins.NewTerms(&p.manifest, outside.grants, outside.tenant).Limits}
+	l := &loaded{localPlugin: p, limits: manifest.NewPermissions(&p.manifest, outside.grants, outside.tenant, nil).Limits}
 	defer func() {
 		if err != nil {
 			l.close(context.WithoutCancel(ctx))
@@ -151,7 +152,7 @@ type observer struct {
 // the start of a plugin was denied, which is in no task's log, is told to the log as well.
 func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, tell observer) (outcome runtime.Outcome, enqueued []string) {
 	var secrets redact.Secrets
-	terms := plugins.NewTerms(&l.manifest, outside.grants, outside.tenant)
+	terms := manifest.NewPermissions(&l.manifest, outside.grants, outside.tenant, nil)
 	services, children := outside.services(terms, &l.manifest.Capabilities)
 	var said, denied []string
 	outcome = l.module.Run(ctx, runtime.Call{

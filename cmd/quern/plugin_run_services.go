@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/service/memory"
@@ -35,7 +35,7 @@ func newServiceOptions(f *pflag.FlagSet) *serviceOptions {
 type outside struct {
 	http    *egress.Client
 	secrets string // their folder; "" for none
-	grants  *plugins.HostGrants
+	grants  *manifest.Grants
 	tenant  string
 }
 
@@ -58,7 +58,7 @@ func (s *outside) close() { s.http.Close() }
 
 // services are those of one task, as far as the terms grant them; what is kept is kept for this task alone. The
 // function tells what it has enqueued.
-func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities) (service.Set, func() []service.Child) {
+func (s *outside) services(terms *manifest.Permissions, asked *manifest.Capabilities) (service.Set, func() []service.Child) {
 	granted := &terms.Capabilities
 	set := service.Set{Checkpoint: &memory.Checkpoint{}, Config: terms.Config}
 	if len(asked.KV) > 0 {
@@ -79,7 +79,7 @@ func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities) (s
 	if asked.Enqueue == nil {
 		return set, func() []service.Child { return nil }
 	}
-	grant, left := cmp.Or(granted.Enqueue, &plugins.EnqueueGrant{}), host.NewAllowance(terms)
+	grant, left := cmp.Or(granted.Enqueue, &manifest.EnqueueGrant{}), host.NewAllowance(terms)
 	enqueuer := memory.NewEnqueuer(localID, func(c service.Child) error {
 		if err := terms.DenyQueue(c.Queue); err != nil {
 			return err
@@ -94,7 +94,7 @@ func (s *outside) services(terms *plugins.Terms, asked *plugins.Capabilities) (s
 	return set, enqueuer.Children
 }
 
-func (s *outside) requests(terms *plugins.Terms, asked []egress.Grant) service.HTTP {
+func (s *outside) requests(terms *manifest.Permissions, asked []egress.Grant) service.HTTP {
 	if c := terms.Ceiling; c != nil {
 		return s.http.ForUnder(s.tenant, asked, egress.Ceiling{Grants: c.HTTP, Place: terms.Place()})
 	}

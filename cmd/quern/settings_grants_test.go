@@ -79,7 +79,7 @@ acme:
 		"kv_set": `kv: [{bucket: "seen", access: rw}]`, "enqueue": `enqueue: {queues: ["mail.done"]}`,
 		"http": `http: [{host: "http://127.0.0.1:1", methods: [GET]}]`,
 	} {
-		remedy := `denied: the manifest grants it and the host does not: "acme" in ` + grants + ` would have to say: capabilities: {` + line + `}`
+		remedy := `denied: the manifest allows it, the host does not: add capabilities: {` + line + `} to "acme" in ` + grants
 		if !regexp.MustCompile(`quern_v1\.` + function + `: .*` + regexp.QuoteMeta(remedy)).MatchString(log) {
 			t.Errorf("the task's log has no %q of %s: %s", remedy, function, log)
 		}

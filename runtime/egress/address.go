@@ -152,24 +152,16 @@ func carried(a netip.Addr) []netip.Addr {
 	return nil
 }
 
-// refusal is the error of an address that may not be reached. It is an ErrDenied.
-type refusal struct {
-	addr netip.Addr
-	what string
+// refuse is the error of an address that may not be reached.
+func refuse(a netip.Addr, what string) error {
+	return &service.Denial{By: service.ByNetwork, What: fmt.Sprintf("%s is %s", a, what), Add: netip.PrefixFrom(a, a.BitLen()).String()}
 }
-
-func (r *refusal) Error() string {
-	return fmt.Sprintf("%v: %s is %s: the operator would have to grant the network %s",
-		service.ErrDenied, r.addr, r.what, netip.PrefixFrom(r.addr, r.addr.BitLen()))
-}
-
-func (r *refusal) Unwrap() error { return service.ErrDenied }
 
 // checkAddr refuses an address that is not public, or is this host's, and is in none of the networks.
 func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 	a = a.WithZone("")
 	if !a.IsValid() {
-		return &refusal{a, "no address"}
+		return refuse(a, "no address")
 	}
 	if !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) }) {
 		what := classify(a)
@@ -177,7 +169,7 @@ func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 			what = own(a)
 		}
 		if what != "" {
-			return &refusal{a, what}
+			return refuse(a, what)
 		}
 	}
 	for _, inner := range carried(a) {

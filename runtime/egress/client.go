@@ -177,11 +177,11 @@ func (p *plugin) check(r service.Request) (target, *http.Request, error) {
 	}
 	line := Grant{origin: t, methods: []string{r.Method}}
 	if !granted(p.grants, r.Method, t) {
-		return target{}, nil, fmt.Errorf("%s %s: %w: the manifest would have to say: capabilities: {http: [%s]}", r.Method, t, service.ErrDenied, line)
+		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t, &service.Denial{Add: fmt.Sprintf("http: [%s]", line)})
 	}
 	if p.ceiling != nil && !granted(p.ceiling.Grants, r.Method, t) {
-		return target{}, nil, fmt.Errorf("%s %s: %w: the manifest grants it and the host does not: %s would have to say: capabilities: {http: [%s]}",
-			r.Method, t, service.ErrDenied, p.ceiling.Place, line)
+		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t,
+			&service.Denial{By: service.ByHost, Place: p.ceiling.Place, Add: fmt.Sprintf("http: [%s]", line)})
 	}
 	header, err := headers(r.Headers, len(r.Method)+len(r.URL), cfg.MaxHeader)
 	if err != nil {
@@ -252,9 +252,9 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 // transportError finds the kind of an error of RoundTrip. That headers are too large the transport says in words alone,
 // and over HTTP/2 only of those that are less than about twice as large: beyond that it ends the connection.
 func transportError(err error, maxHeader int) error {
-	var refused *refusal
-	if errors.As(err, &refused) {
-		return refused // without the dialler's words about a socket
+	var denial *service.Denial
+	if errors.As(err, &denial) {
+		return denial // without the dialler's words about a socket
 	}
 	if s := err.Error(); strings.Contains(s, "response headers exceeded") || strings.Contains(s, "response header list larger") {
 		return fmt.Errorf("%w: the answer's headers have more than %d bytes", service.ErrTooBig, maxHeader)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
@@ -128,7 +128,7 @@ type enqueuer struct {
 }
 
 func (e *enqueuer) Enqueue(ctx context.Context, c service.Child) (string, error) {
-	child, err := host.NewChild(&plugins.EnqueueGrant{Queues: []string{"done", "mail.*"}, AfterCall: e.client != nil}, c, "6e")
+	child, err := host.NewChild(&manifest.EnqueueGrant{Queues: []string{"done", "mail.*"}, AfterCall: e.client != nil}, c, "6e")
 	switch {
 	case err != nil:
 		return "", err

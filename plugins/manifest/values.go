@@ -1,0 +1,319 @@
+package manifest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// number is a value that hosts may bound. 0 is one that is not set.
+type number interface {
+	value
+	get() int64
+	set(value int64)
+	format(value int64) string
+}
+
+// textTags are those of the scalars that are texts as they are written.
+var textTags = []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
+
+// text reads a scalar as it is written, so that `version: 1.10` does not become 1.1.
+func (d *decoder) text(n node, remedy string) (string, bool) {
+	if n.Kind == yaml.ScalarNode && slices.Contains(textTags, n.Tag) {
+		return n.Value, true
+	}
+	d.wrong(n, "is "+kindOf(n), remedy)
+	return "", false
+}
+
+// bad reports the text of a scalar.
+func (d *decoder) bad(n node, what, remedy string) { d.wrong(n, Quote(n.Value)+" "+what, remedy) }
+
+func (d *decoder) word(n node) (string, bool) {
+	text, ok := d.text(n, "write "+WordRule)
+	if !ok {
+		return "", false
+	}
+	if err := CheckWord(text); err != nil {
+		d.bad(n, err.Error(), "write "+WordRule)
+		return "", false
+	}
+	return text, true
+}
+
+// pattern reports a name with more than one wildcard.
+func (d *decoder) pattern(n node, name string) bool {
+	if strings.Count(name, wildcard) <= 1 {
+		return true
+	}
+	d.wrong(n, fmt.Sprintf("%s has more than one %s", Quote(name), wildcard), "write a name, or one with a single * for any text, such as mail.*")
+	return false
+}
+
+// unique appends a name to a list, unless it is there.
+func (d *decoder) unique(n node, list []string, name string) []string {
+	if slices.Contains(list, name) {
+		d.wrong(n, Quote(name)+" stands in the list twice", "name it once")
+		return list
+	}
+	return append(list, name)
+}
+
+// choose reads one of a few words; "" for another.
+func (d *decoder) choose(n node, words ...string) string {
+	remedy := "write " + strings.Join(words, " or ")
+	text, ok := d.text(n, remedy)
+	if ok && !slices.Contains(words, text) {
+		d.bad(n, "is not allowed", remedy)
+		return ""
+	}
+	return text
+}
+
+// own is a value with a reader and a property of its own.
+type own struct {
+	reader func(d *decoder, n node)
+	schema *property
+}
+
+func (o own) read(d *decoder, n node) { o.reader(d, n) }
+func (o own) property() *property     { return o.schema }
+
+// word is a name, a queue or a version.
+type word struct {
+	at       *string
+	examples []any
+}
+
+func (w word) read(d *decoder, n node) { *w.at, _ = d.word(n) }
+func (w word) property() *property     { return textProperty(wordPattern, w.examples...) }
+
+// line is any text.
+type line struct {
+	at     *string
+	remedy string
+}
+
+func (l line) read(d *decoder, n node) { *l.at, _ = d.text(n, l.remedy) }
+func (l line) property() *property     { return textProperty("") }
+
+// path is that of a file in the folder of the manifest.
+type path struct {
+	at      *string
+	line    *int   // where it stands; nil if nobody asks
+	remedy  string // examples, for a message
+	example string
+}
+
+func (p path) read(d *decoder, n node) {
+	remedy := "write one without . and .. between its slashes, such as " + p.remedy
+	text, ok := d.text(n, remedy)
+	switch {
+	case !ok:
+		return
+	case !isPath(text):
+		d.bad(n, "is not a path inside the folder of the manifest", remedy)
+		return
+	case p.line != nil:
+		*p.line = n.Line
+	}
+	*p.at = text
+}
+
+func (p path) property() *property { return textProperty(fromPattern, p.example) }
+
+// choice is one of a few words.
+type choice struct {
+	at    *string
+	words []string
+}
+
+func (c choice) read(d *decoder, n node) { *c.at = d.choose(n, c.words...) }
+func (c choice) property() *property     { return &property{Type: "string", Enum: c.words} }
+
+// flag is one of two words.
+type flag struct {
+	at      *bool
+	no, yes string
+}
+
+func (f flag) read(d *decoder, n node) { *f.at = d.choose(n, f.no, f.yes) == f.yes }
+func (f flag) property() *property     { return &property{Type: "string", Enum: []string{f.no, f.yes}} }
+
+// boolean is true or false as YAML writes them.
+type boolean struct{ at **bool }
+
+func (b boolean) read(d *decoder, n node) {
+	if n.Tag == "!!bool" {
+		if value, err := strconv.ParseBool(n.Value); err == nil {
+			*b.at = &value
+			return
+		}
+	}
+	if _, ok := d.text(n, "write true or false"); ok {
+		d.bad(n, "is not allowed", "write true or false")
+	}
+}
+
+func (b boolean) property() *property { return &property{Type: "boolean"} }
+
+// size is a number of bytes.
+type size struct {
+	at          *int64
+	least, most int64
+	standard    int64
+}
+
+func (s size) read(d *decoder, n node) {
+	remedy := fmt.Sprintf("write a size from %s to %s, such as %s",
+		units.FormatSize(s.least), units.FormatSize(s.most), units.FormatSize(min(16<<20, s.most)))
+	text, ok := d.text(n, remedy)
+	if !ok {
+		return
+	}
+	switch bytes, err := units.ParseSize(text); {
+	case err != nil && isDigits(text):
+		d.bad(n, "has no unit", remedy)
+	case err != nil:
+		d.bad(n, "is not a size", remedy)
+	case bytes < s.least:
+		d.bad(n, "is too small", remedy)
+	case bytes > s.most:
+		d.bad(n, "is too large", remedy)
+	default:
+		*s.at = bytes
+	}
+}
+
+func (s size) property() *property       { return stringProperty(sizePattern, units.FormatSize(s.standard)) }
+func (s size) get() int64                { return *s.at }
+func (s size) set(value int64)           { *s.at = value }
+func (s size) format(value int64) string { return units.FormatSize(value) }
+
+// duration is a time above 0.
+type duration struct {
+	at       *time.Duration
+	without  string // holds if the key is left out
+	examples []any
+}
+
+func (t duration) read(d *decoder, n node) {
+	remedy := "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for " + t.without
+	text, ok := d.text(n, remedy)
+	if !ok {
+		return
+	}
+	switch parsed, err := parseDuration(text); {
+	case err != nil && isDigits(text):
+		d.bad(n, "has no unit", remedy)
+	case err != nil:
+		d.bad(n, "is not a duration", remedy)
+	case parsed <= 0:
+		d.bad(n, "is no time at all", remedy)
+	case parsed > maxDuration:
+		d.bad(n, "is more than 365d", remedy)
+	default:
+		*t.at = parsed
+	}
+}
+
+func (t duration) property() *property       { return stringProperty(durationPattern, t.examples...) }
+func (t duration) get() int64                { return int64(*t.at) }
+func (t duration) set(value int64)           { *t.at = time.Duration(value) }
+func (t duration) format(value int64) string { return time.Duration(value).String() }
+
+// count is a whole number from 1 up.
+type count struct {
+	at      *int
+	most    int
+	without string // holds if the key is left out
+}
+
+func (c count) read(d *decoder, n node) {
+	d.integer(n, c.at, 1, c.most, fmt.Sprintf("write a whole number from 1 to %d, or leave the key out for %s", c.most, c.without))
+}
+
+func (c count) property() *property       { return numberProperty(1, int64(c.most)) }
+func (c count) get() int64                { return int64(*c.at) }
+func (c count) set(value int64)           { *c.at = int(value) }
+func (c count) format(value int64) string { return strconv.FormatInt(value, 10) }
+
+// integer reads a number into at, if it is allowed.
+func (d *decoder) integer(n node, at *int, least, most int, remedy string) {
+	text, ok := d.text(n, remedy)
+	if !ok {
+		return
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil || number < least || number > most {
+		d.bad(n, "is not allowed", remedy)
+		return
+	}
+	*at = number
+}
+
+// attempts is a count, or unlimited.
+type attempts struct{ count }
+
+const unlimitedWord = "unlimited"
+
+func (a attempts) read(d *decoder, n node) {
+	if n.Kind == yaml.ScalarNode && n.Value == unlimitedWord {
+		*a.at = Unlimited
+		return
+	}
+	d.integer(n, a.at, 1, a.most, fmt.Sprintf("write a whole number from 1 to %d, or unlimited", a.most))
+}
+
+func (a attempts) property() *property {
+	return &property{AnyOf: []*property{a.count.property(), {Type: "string", Enum: []string{unlimitedWord}}}}
+}
+
+func (a attempts) format(value int64) string {
+	if value == Unlimited {
+		return unlimitedWord
+	}
+	return a.count.format(value)
+}
+
+// status is what a guest may end with.
+type status struct{ at *int }
+
+func (s status) read(d *decoder, n node) {
+	d.integer(n, s.at, math.MinInt32, math.MaxInt32, fmt.Sprintf("write a whole number, such as 65, from %d to %d", math.MinInt32, math.MaxInt32))
+}
+
+func (s status) property() *property { return numberProperty(math.MinInt32, math.MaxInt32) }
+
+// maxDuration bounds every duration: "no limit" is written by leaving the key out.
+const maxDuration = 365 * 24 * time.Hour
+
+// parseDuration reads Go's durations and, before them, whole days: "30s", "7d", "1d12h".
+func parseDuration(text string) (time.Duration, error) {
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		return time.ParseDuration(text)
+	}
+	count, err := strconv.ParseUint(days, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("parse days %q: %w", days, err)
+	}
+	whole := time.Duration(count) * 24 * time.Hour
+	if rest == "" {
+		return whole, nil
+	}
+	part, err := time.ParseDuration(rest)
+	if err != nil || part < 0 {
+		return 0, fmt.Errorf("parse duration %q after the days", rest)
+	}
+	return whole + part, nil
+}
+
+func isDigits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
