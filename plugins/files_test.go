@@ -128,7 +128,7 @@ func TestFilesSettle(t *testing.T) {
 		named: contents{fingerprints: []fingerprint{f.fingerprint}}, found: identity{files: "sha256:1"}, readAt: now,
 	}
 	p.last.note(r)
-	if p.assess(now); p.state != stale {
+	if p.assess(now); p.state != stateStale {
 		t.Error("a file of this moment is trusted")
 	}
 	if o := p.request("/"); o.filesDigest != "" {
@@ -136,7 +136,7 @@ func TestFilesSettle(t *testing.T) {
 	}
 	r.readAt = now.Add(settleTime)
 	p.last.note(r)
-	if p.assess(now); p.state != idle {
+	if p.assess(now); p.state != stateIdle {
 		t.Error("a file that is as it was is due")
 	}
 	if o := p.request("/"); o.filesDigest != "sha256:1" {
@@ -144,7 +144,7 @@ func TestFilesSettle(t *testing.T) {
 	}
 	write(t, dir+"/model", []byte("longer"))
 	p.named.files[0].fingerprint = read()
-	if p.assess(now); p.state != changed {
+	if p.assess(now); p.state != stateChanged {
 		t.Error("a file that changed is not due")
 	}
 	if o := p.request("/"); o.filesDigest != "" {

@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -12,30 +11,30 @@ import (
 type state int
 
 const (
-	// idle: the files are known, or there is no module to load. Only other files change that.
-	idle state = iota
-	// stale: known, and to be read again: a file is so young that it may change and keep its fingerprint, or an error passes.
-	stale
-	// rereading: known, and being read again.
-	rereading
-	// changed: the files are new, and to be loaded as soon as the plugin can have its queues.
-	changed
-	// blocked: changed, and refused, since it cannot have its queues now.
-	blocked
-	// loading: new, and being loaded.
-	loading
-	// doubtful: new, and read in vain, since a file changes or may be half written. The next scan decides.
-	doubtful
+	// stateIdle: the files are known, or there is no module to load. Only other files change that.
+	stateIdle state = iota
+	// stateStale: known, and to be read again: a file is so young that it may change and keep its fingerprint, or an error passes.
+	stateStale
+	// stateRereading: known, and being read again.
+	stateRereading
+	// stateChanged: the files are new, and to be loaded as soon as the plugin can have its queues.
+	stateChanged
+	// stateBlocked: changed, and refused, since it cannot have its queues now.
+	stateBlocked
+	// stateLoading: new, and being loaded.
+	stateLoading
+	// stateDoubtful: new, and read in vain, since a file changes or may be half written. The next scan decides.
+	stateDoubtful
 )
 
 // claims reports whether the files are new, so that the plugin wants queues that it does not serve yet.
-func (s state) claims() bool { return s >= changed }
+func (s state) claims() bool { return s >= stateChanged }
 
 // due reports whether something is to be read.
-func (s state) due() bool { return s == stale || s == changed || s == blocked }
+func (s state) due() bool { return s == stateStale || s == stateChanged || s == stateBlocked }
 
 // busy reports whether a load is under way.
-func (s state) busy() bool { return s == rereading || s == loading }
+func (s state) busy() bool { return s == stateRereading || s == stateLoading }
 
 // plugin is what the reconciler knows of one name in the directory. Only the reconciler touches it.
 type plugin struct {
@@ -124,55 +123,50 @@ func (p *plugin) assess(now time.Time) {
 	retry := !p.retryAt.IsZero() && !now.Before(p.retryAt)
 	switch busy := p.state.busy(); {
 	case !known && busy:
-		p.state = loading
+		p.state = stateLoading
 	case !known:
-		p.state = changed
+		p.state = stateChanged
 	case busy:
-		p.state = rereading
+		p.state = stateRereading
 	case retry || !settled || !p.last.module.settled:
-		p.state = stale
+		p.state = stateStale
 	default:
-		p.state = idle
+		p.state = stateIdle
 	}
 }
 
 // dismiss sets the state after a scan that found nothing to load.
 func (p *plugin) dismiss() {
 	if p.state.busy() {
-		p.state = rereading
+		p.state = stateRereading
 	} else {
-		p.state = idle
+		p.state = stateIdle
 	}
 	p.blocker, p.last, p.retryAt = nil, lastLoad{}, time.Time{}
 }
 
 // start sets the state when a load starts, and returns what it is to load. root is that of the last scan.
 func (p *plugin) start(root string) loadRequest {
-	if p.state == stale {
-		p.state = rereading
+	if p.state == stateStale {
+		p.state = stateRereading
 	} else {
-		p.state = loading
+		p.state = stateLoading
 	}
 	p.blocker, p.retryAt = nil, time.Time{}
 	return p.request(root)
 }
 
-// block sets the state when the plugin cannot have its queues.
-func (p *plugin) block(why error) {
-	p.state, p.blocker = blocked, nil
-	if taken, ok := errors.AsType[*takenError](why); ok {
-		p.blocker = taken.owner
-	}
-}
+// block sets the state when the plugin cannot have its queues; owner is the plugin that has one of them, nil if none does.
+func (p *plugin) block(owner *plugin) { p.state, p.blocker = stateBlocked, owner }
 
 // learn sets the state after a load that has told what the files are.
 func (p *plugin) learn(r loadResult) {
 	p.last.note(r)
-	p.state, p.doubted = idle, time.Time{}
+	p.state, p.doubted = stateIdle, time.Time{}
 }
 
 // doubt sets the state after a load that has told nothing.
-func (p *plugin) doubt() { p.state, p.last = doubtful, lastLoad{} }
+func (p *plugin) doubt() { p.state, p.last = stateDoubtful, lastLoad{} }
 
 // decided reports whether nothing that is under way can change what becomes of the plugin.
 func (p *plugin) decided() bool {
@@ -210,20 +204,4 @@ func (p *plugin) queues() []string {
 		return []string{p.shown()}
 	}
 	return p.manifest.manifest.Queues
-}
-
-func (p *plugin) statuses() (statuses []Status) {
-	if v := p.current; v != nil {
-		statuses = append(statuses, Status{
-			Tenant: p.tenant, Plugin: p.shown(), Version: v.Version, Digest: v.Digest,
-			Queues: v.Manifest.Queues, State: StateServing, ResetMode: string(v.Info().ResetMode), permissions: v.permissions,
-		})
-	}
-	if r := p.refusal; r != nil {
-		statuses = append(statuses, Status{
-			Tenant: p.tenant, Plugin: p.shown(), Version: r.version, Digest: r.found.module,
-			Queues: r.queues, State: StateRefused, Error: r.err.Error(),
-		})
-	}
-	return statuses
 }

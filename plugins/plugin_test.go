@@ -37,31 +37,31 @@ func TestAssess(t *testing.T) {
 		}
 	}
 	old := found(t, time.Hour)
-	expect("never loaded", old, changed)
+	expect("never loaded", old, stateChanged)
 	old.last.module.note(old.seen.module.fingerprint, now)
-	expect("loaded", old, idle)
+	expect("loaded", old, stateIdle)
 	old.manifest.digest = "another"
-	expect("with another manifest", old, changed)
-	old.state = rereading
-	expect("the same while it is being read", old, loading)
+	expect("with another manifest", old, stateChanged)
+	old.state = stateRereading
+	expect("the same while it is being read", old, stateLoading)
 	old.manifest.digest = ""
-	expect("put back while it is being read", old, rereading)
-	old.state = idle
+	expect("put back while it is being read", old, stateRereading)
+	old.state = stateIdle
 	old.retryAt = now
-	expect("when it is to be tried again", old, stale)
+	expect("when it is to be tried again", old, stateStale)
 	old.retryAt = now.Add(time.Second)
-	expect("before it is to be tried again", old, idle)
+	expect("before it is to be tried again", old, stateIdle)
 	old.seen.module.fingerprint = found(t, time.Minute).seen.module.fingerprint
-	expect("another file", old, changed)
+	expect("another file", old, stateChanged)
 
 	young := found(t, 0)
 	young.last.module.note(young.seen.module.fingerprint, now)
-	expect("a young file", young, stale)
+	expect("a young file", young, stateStale)
 	if o := young.request("/"); o.digest != "" {
 		t.Error("a young file is not read again")
 	}
 	young.last.module.note(young.seen.module.fingerprint, now.Add(settleTime))
-	expect("the same, read again when it was old enough", young, idle)
+	expect("the same, read again when it was old enough", young, stateIdle)
 }
 
 // settling is a reconciler with one plugin whose load is under way.
@@ -71,7 +71,7 @@ func settling(t *testing.T) (*reconciler, *plugin) {
 	check(t, err)
 	k := newReconciler(d.cfg, d.loader, &d.public, nil)
 	p := found(t, time.Hour)
-	p.state = loading
+	p.state = stateLoading
 	k.plugins = append(k.plugins, p)
 	k.running = 1
 	return k, p
@@ -83,7 +83,7 @@ func TestConfirmWhatIsGone(t *testing.T) {
 	k, p := settling(t)
 	id := identity{module: "sha256:1"}
 	k.apply(loadResult{loadRequest: loadRequest{id: p.id, serving: id}, fingerprint: p.seen.module.fingerprint, found: id, known: true})
-	if p.state != changed {
+	if p.state != stateChanged {
 		t.Errorf("the plugin is not loaded again: %+v", p)
 	}
 }
@@ -100,7 +100,7 @@ func TestAcceptWhatAnotherHasGot(t *testing.T) {
 	v := &Version{Name: "a", Manifest: manifest.Default("a"), release: func(*module) { released = true }}
 	v.holders.Store(1)
 	k.apply(loadResult{loadRequest: loadRequest{id: p.id}, fingerprint: p.seen.module.fingerprint, version: v})
-	if p.current != nil || !released || p.state != changed {
+	if p.current != nil || !released || p.state != stateChanged {
 		t.Errorf("released %t, the plugin %+v, want it to be decided anew", released, p)
 	}
 }
@@ -142,18 +142,18 @@ func TestTransientError(t *testing.T) {
 		found: identity{module: "sha256:1"}, err: errors.New("disk full"),
 	}
 	k.apply(r)
-	if p.refusal == nil || p.refusal.final || p.state != idle || p.retryAt.IsZero() {
+	if p.refusal == nil || p.refusal.final || p.state != stateIdle || p.retryAt.IsZero() {
 		t.Fatalf("the plugin %+v, refusal %+v", p, p.refusal)
 	}
 	p.assess(p.retryAt)
-	if o := p.request("/"); p.state != stale || o.refused != (identity{}) {
+	if o := p.request("/"); p.state != stateStale || o.refused != (identity{}) {
 		t.Errorf("it is not tried again: state %d, request %+v", p.state, o)
 	}
 	r.err, r.final = errors.New("not a module"), true
-	k.running, p.state, p.retryAt = 1, loading, time.Time{}
+	k.running, p.state, p.retryAt = 1, stateLoading, time.Time{}
 	k.apply(r)
 	p.assess(time.Now().Add(time.Hour))
-	if o := p.request("/"); p.state != idle || o.refused != r.found {
+	if o := p.request("/"); p.state != stateIdle || o.refused != r.found {
 		t.Errorf("a bad file is tried again: state %d, request %+v", p.state, o)
 	}
 }
@@ -168,7 +168,7 @@ func TestUnstable(t *testing.T) {
 		t.Fatalf("refused at once, or not looked at again: %+v", p.refusal)
 	}
 	p.doubted = p.doubted.Add(-doubtTime)
-	k.running, p.state = 1, loading
+	k.running, p.state = 1, stateLoading
 	k.apply(r)
 	if p.refusal == nil || !errors.Is(p.refusal.err, errUnstable) {
 		t.Errorf("refusal %+v", p.refusal)

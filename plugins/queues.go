@@ -34,7 +34,10 @@ func assignQueues(dir string, plugins []*plugin, most func(tenant string) queueB
 		}
 	}
 	for _, p := range plugins {
-		if p.state.claims() && o.refuse(p, p.queues()) == nil {
+		if !p.state.claims() {
+			continue
+		}
+		if _, why := o.refuse(p, p.queues()); why == nil {
 			o.give(p, p.queues())
 		}
 	}
@@ -51,17 +54,18 @@ func (o *queueOwners) give(p *plugin, queues []string) {
 	}
 }
 
-// refuse tells why a plugin cannot have all of these queues in the place of its own: a *takenError if another one has one of
-// them, another error if its tenant would have more than it may; nil if it can.
-func (o *queueOwners) refuse(p *plugin, queues []string) error {
+// refuse tells why a plugin cannot have all of these queues in the place of its own: another one, owner, has one of them, or
+// its tenant would have more than it may.
+func (o *queueOwners) refuse(p *plugin, queues []string) (owner *plugin, why error) {
 	for _, queue := range queues {
 		if owner := o.owners[tenantQueue{p.tenant, queue}]; owner != nil && owner != p {
-			return &takenError{queue, owner, owner.path(o.dir, manifest.ModuleSuffix)}
+			return owner, fmt.Errorf("the queue %q is served by the plugin %q (%s): remove one of the two, or give them different queues in their manifests",
+				queue, owner.shown(), owner.path(o.dir, manifest.ModuleSuffix))
 		}
 	}
 	most, sum := o.most(p.tenant), o.all[p.tenant]-o.own[p]+len(queues)
 	if most.queues == 0 || sum <= most.queues {
-		return nil
+		return nil, nil
 	}
 	whose, noun, suffix := fmt.Sprintf("the plugins of the tenant %q", p.tenant), "queues", manifest.Suffix
 	if p.tenant == "" {
@@ -73,18 +77,6 @@ func (o *queueOwners) refuse(p *plugin, queues []string) error {
 	if p.manifest.digest == "" {
 		suffix = manifest.ModuleSuffix
 	}
-	return fmt.Errorf("%s: the plugin %q serves %d %s, with which %s would serve %d, more than the %d that the host gives them: "+
+	return nil, fmt.Errorf("%s: the plugin %q serves %d %s, with which %s would serve %d, more than the %d that the host gives them: "+
 		"serve fewer queues, or %s", p.path(o.dir, suffix), p.name, len(queues), noun, whose, sum, most.queues, most.remedy)
-}
-
-// takenError refuses a plugin because a queue belongs to another one.
-type takenError struct {
-	queue string
-	owner *plugin
-	file  string // of the owner
-}
-
-func (e *takenError) Error() string {
-	return fmt.Sprintf("the queue %q is served by the plugin %q (%s): remove one of the two, or give them different queues in their manifests",
-		e.queue, e.owner.shown(), e.file)
 }

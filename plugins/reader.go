@@ -72,16 +72,16 @@ func readStable(root, name string, most int64) (content, error) {
 	if err := manifest.CheckFile(info, most); err != nil {
 		return content{}, err
 	}
-	file, err := folder.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := folder.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return content{}, err
 	}
-	defer file.Close()
-	return readOpen(file, most)
+	defer f.Close()
+	return readOpen(f, most)
 }
 
-func readOpen(file *os.File, most int64) (content, error) {
-	info, err := file.Stat()
+func readOpen(f *os.File, most int64) (content, error) {
+	info, err := f.Stat()
 	if err != nil {
 		return content{}, err
 	}
@@ -90,7 +90,7 @@ func readOpen(file *os.File, most int64) (content, error) {
 	}
 	before := newFingerprint(info)
 	data := make([]byte, info.Size())
-	if _, err := io.ReadFull(file, data); err != nil {
+	if _, err := io.ReadFull(f, data); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return content{}, errUnstable
 		}
@@ -98,11 +98,11 @@ func readOpen(file *os.File, most int64) (content, error) {
 	}
 	if before.young(time.Now(), settleTime) {
 		// Within one tick of its clock the file could change and show the same fingerprint.
-		if err := compare(file, data); err != nil {
+		if err := compare(f, data); err != nil {
 			return content{}, err
 		}
 	}
-	if info, err = file.Stat(); err != nil {
+	if info, err = f.Stat(); err != nil {
 		return content{}, err
 	}
 	if !before.same(newFingerprint(info)) {
@@ -112,8 +112,8 @@ func readOpen(file *os.File, most int64) (content, error) {
 }
 
 // compare reads the file once more, and is errUnstable if it has other bytes by now.
-func compare(file *os.File, data []byte) error {
-	again := io.NewSectionReader(file, 0, int64(len(data))+1)
+func compare(f *os.File, data []byte) error {
+	again := io.NewSectionReader(f, 0, int64(len(data))+1)
 	chunk := make([]byte, 64<<10)
 	for {
 		n, err := again.Read(chunk)

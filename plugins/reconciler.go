@@ -231,9 +231,9 @@ func (r *reconciler) step(ctx context.Context) {
 			continue
 		}
 		if p.state.claims() {
-			if err := owners.refuse(p, p.queues()); err != nil {
-				p.block(err)
-				r.refuse(p, identity{manifest: p.manifest.digest}, fingerprint{}, err)
+			if owner, why := owners.refuse(p, p.queues()); why != nil {
+				p.block(owner)
+				r.refuse(p, identity{manifest: p.manifest.digest}, fingerprint{}, why)
 				continue
 			}
 		}
@@ -292,7 +292,7 @@ func (r *reconciler) apply(result loadResult) {
 	p := r.plugins[i]
 	if !p.seen.module.exists {
 		// Removed while it was loading: the next scan forgets it.
-		p.state = idle
+		p.state = stateIdle
 		if result.version != nil {
 			result.version.Release()
 		}
@@ -320,7 +320,7 @@ func (r *reconciler) confirm(p *plugin, result loadResult) {
 	serves := p.current != nil && p.current.identity() == result.found
 	refused := p.refusal != nil && p.refusal.final && p.refusal.found == result.found
 	if !serves && !refused {
-		p.state = changed // removed and put back since the load began
+		p.state = stateChanged // removed and put back since the load began
 		return
 	}
 	p.learn(result)
@@ -338,7 +338,7 @@ func (r *reconciler) unstable(p *plugin, result loadResult) {
 		p.doubted = time.Now()
 	}
 	if time.Since(p.doubted) >= doubtTime {
-		p.state = idle
+		p.state = stateIdle
 		r.refuse(p, identity{}, fingerprint{}, r.about(p, result.err))
 	}
 }
@@ -366,9 +366,9 @@ func (r *reconciler) about(p *plugin, err error) error {
 // accept swaps the version in, unless another plugin has got one of its queues, or the last that there may be, meanwhile.
 func (r *reconciler) accept(p *plugin, result loadResult) {
 	v, old := result.version, p.current
-	if assignQueues(r.cfg.Dir, r.plugins, r.mostQueues).refuse(p, v.Manifest.Queues) != nil {
+	if _, why := assignQueues(r.cfg.Dir, r.plugins, r.mostQueues).refuse(p, v.Manifest.Queues); why != nil {
 		v.Release()
-		p.state = changed // the next step refuses it
+		p.state = stateChanged // the next step refuses it
 		return
 	}
 	p.learn(result)

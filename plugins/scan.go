@@ -92,14 +92,14 @@ func (s *scan) list(tenant, folder string) ([]string, error) {
 		if strings.HasPrefix(name, ".") {
 			continue
 		}
-		if plugin, ok := strings.CutSuffix(name, manifest.ModuleSuffix); ok {
-			seen := s.seen[id{tenant, plugin}]
+		if stem, ok := strings.CutSuffix(name, manifest.ModuleSuffix); ok {
+			seen := s.seen[id{tenant, stem}]
 			seen.module = s.file(filepath.Join(folder, name), runtime.MaxModule)
-			s.seen[id{tenant, plugin}] = seen
-		} else if plugin, ok := strings.CutSuffix(name, manifest.Suffix); ok {
-			seen := s.seen[id{tenant, plugin}]
+			s.seen[id{tenant, stem}] = seen
+		} else if stem, ok := strings.CutSuffix(name, manifest.Suffix); ok {
+			seen := s.seen[id{tenant, stem}]
 			seen.manifest = s.file(filepath.Join(folder, name), manifest.MaxSize)
-			s.seen[id{tenant, plugin}] = seen
+			s.seen[id{tenant, stem}] = seen
 		} else if isFolder(filepath.Join(folder, name), entry) {
 			inside = append(inside, name)
 		}

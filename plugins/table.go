@@ -105,6 +105,22 @@ func newTable(tenants []string, plugins []*plugin) *table {
 	return t
 }
 
+func (p *plugin) statuses() (statuses []Status) {
+	if v := p.current; v != nil {
+		statuses = append(statuses, Status{
+			Tenant: p.tenant, Plugin: p.shown(), Version: v.Version, Digest: v.Digest,
+			Queues: v.Manifest.Queues, State: StateServing, ResetMode: string(v.Info().ResetMode), permissions: v.permissions,
+		})
+	}
+	if r := p.refusal; r != nil {
+		statuses = append(statuses, Status{
+			Tenant: p.tenant, Plugin: p.shown(), Version: r.version, Digest: r.found.module,
+			Queues: r.queues, State: StateRefused, Error: r.err.Error(),
+		})
+	}
+	return statuses
+}
+
 // lookup finds what serves a queue: the tenant's own plugin, else the common one.
 func (t *table) lookup(tenant, queue string) *Version {
 	own, served := t.own[tenant]

@@ -110,7 +110,7 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 	capabilities := m.Capabilities.keys()
 	for i, k := range capabilities {
 		if k.name == "env" || k.name == "files" {
-			capabilities[i].value = own{reader: func(d *decoder, n node) {
+			capabilities[i].value = ownValue{reader: func(d *decoder, n node) {
 				d.wrong(n, "has no ceiling, since it gives a plugin nothing that its module could not hold", "remove it")
 			}}
 		}
@@ -121,8 +121,8 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 	}, m.ceilingKeys()...)
 	return append(
 		keys,
-		key{name: "max_queues", value: count{&t.MaxQueues, maxTries, "the host's bound"}},
-		key{name: "secrets", value: own{reader: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
+		key{name: "max_queues", value: countValue{&t.MaxQueues, maxTries, "the host's bound"}},
+		key{name: "secrets", value: ownValue{reader: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
 	)
 }
 
@@ -154,7 +154,7 @@ func (d *decoder) sources(n node) map[string]Secret {
 // keys are those of a secret; a file's path that is not absolute is in the folder.
 func (s *Secret) keys(folder string) []key {
 	text := func(then func(d *decoder, n node)) value {
-		return own{reader: func(d *decoder, n node) {
+		return ownValue{reader: func(d *decoder, n node) {
 			if n.Kind != yaml.ScalarNode || n.Value == "" || !slices.Contains(textTags, n.Tag) {
 				d.wrong(n, "is no text, or an empty one", "write a text, in quotes if it begins with other than a letter")
 				return

@@ -16,12 +16,8 @@ import (
 
 // What a manifest may ask for at most, and at least where zero would read as "not set".
 const (
-	minMemory      = 64 << 10  // one page of WebAssembly
-	maxPayload     = 512 << 20 // the largest value that Redis keeps
-	maxLog         = 64 << 20  // of one task, in memory while it runs
 	maxConcurrency = 65536     // far above the slots of any host
 	maxRunning     = 1_000_000 // far above the slots of any fleet
-	maxTries       = 1_000_000 // attempts, reschedules, crashes: more is meant to be unlimited
 	maxQueues      = 100       // of one plugin: each costs the host memory and series of metrics
 	maxGrants      = 100       // of one kind
 	maxGranted     = 1000      // files
@@ -73,24 +69,24 @@ func Schema() json.RawMessage {
 func (m *Manifest) keys() []key {
 	limits, retry, crashes := m.limitKeys()
 	return []key{
-		{"name", "The plugin's name: that of the file.", own{(*decoder).name, textProperty(wordPattern)}},
-		{"version", "For people and for metrics.", word{&m.Version, []any{"1.0.0"}}},
-		{"queues", "The queues that the plugin serves. Default: its name.", own{
+		{"name", "The plugin's name: that of the file.", ownValue{(*decoder).name, textProperty(wordPattern)}},
+		{"version", "For people and for metrics.", wordValue{&m.Version, []any{"1.0.0"}}},
+		{"queues", "The queues that the plugin serves. Default: its name.", ownValue{
 			func(d *decoder, n node) { m.Queues = d.queues(n) }, listProperty(maxQueues, textProperty(wordPattern)).names(1),
 		}},
 		limits,
 		retry,
-		{"concurrency", "Tasks at a time on one host. Default: the host's slots.", count{&m.Concurrency, maxConcurrency, "no bound of its own"}},
-		{"max_running", "Tasks at a time on all hosts. Default: no bound.", count{&m.MaxRunning, maxRunning, "no bound of its own"}},
-		{"on_crash", "What becomes of a task whose host dies: it is run again, or fails. Default rerun.", choice{&m.OnCrash, []string{CrashRerun, CrashFail}}},
+		{"concurrency", "Tasks at a time on one host. Default: the host's slots.", countValue{&m.Concurrency, maxConcurrency, "no bound of its own"}},
+		{"max_running", "Tasks at a time on all hosts. Default: no bound.", countValue{&m.MaxRunning, maxRunning, "no bound of its own"}},
+		{"on_crash", "What becomes of a task whose host dies: it is run again, or fails. Default rerun.", choiceValue{&m.OnCrash, []string{CrashRerun, CrashFail}}},
 		crashes,
-		{"dead", "The queue that gets a new task for each that failed for good. Default none.", word{&m.Dead, []any{"mail.dead"}}},
+		{"dead", "The queue that gets a new task for each that failed for good. Default none.", wordValue{&m.Dead, []any{"mail.dead"}}},
 		{"warm", "A call without a task by which a handler is warmed: tasks begin as it leaves the plugin.", section{required: []string{"input"}, keys: []key{
-			{"input", "The file with the input of that call: a path in the folder of the manifest.", path{&m.Warm.Input, &m.Warm.line, "sample.json or samples/sample.json", "sample.json"}},
+			{"input", "The file with the input of that call: a path in the folder of the manifest.", pathValue{&m.Warm.Input, &m.Warm.line, "sample.json or samples/sample.json", "sample.json"}},
 		}}},
 		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
 		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section{keys: m.Capabilities.keys()}},
-		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", own{
+		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", ownValue{
 			func(d *decoder, n node) { m.Tests = d.tests(n) }, listProperty(maxTests, section{keys: new(Test).keys()}.property()),
 		}},
 	}
@@ -98,28 +94,28 @@ func (m *Manifest) keys() []key {
 
 func (c *Capabilities) keys() []key {
 	return []key{
-		{"http", "The hosts that a handler may send requests to.", own{
+		{"http", "The hosts that a handler may send requests to.", ownValue{
 			func(d *decoder, n node) { c.HTTP = d.hosts(n) },
 			listProperty(maxGrants, section{keys: new(hostGrant).keys(), required: []string{"host", "methods"}}.property()),
 		}},
-		{"kv", "The buckets of the tenant's key-value store that a handler may use.", own{
+		{"kv", "The buckets of the tenant's key-value store that a handler may use.", ownValue{
 			func(d *decoder, n node) { c.KV = d.buckets(n) },
 			listProperty(maxGrants, section{keys: new(KVGrant).keys(), required: []string{"bucket"}}.property()),
 		}},
-		{"secrets", "The names of the secrets that a handler may ask for.", own{
+		{"secrets", "The names of the secrets that a handler may ask for.", ownValue{
 			func(d *decoder, n node) { c.Secrets = d.secrets(n) }, listProperty(maxGrants, textProperty(secretPattern, "api_key")).names(0),
 		}},
-		{"enqueue", "Lets a handler enqueue tasks.", own{
+		{"enqueue", "Lets a handler enqueue tasks.", ownValue{
 			func(d *decoder, n node) { c.Enqueue = d.enqueue(n) },
 			section{keys: new(EnqueueGrant).keys(), required: []string{"queues"}}.property(),
 		}},
-		{"env", "Environment variables; none begins with " + runtime.ReservedEnv + ", which are the host's.", own{
+		{"env", "Environment variables; none begins with " + runtime.ReservedEnv + ", which are the host's.", ownValue{
 			func(d *decoder, n node) { c.Env = d.env(n) }, &property{
 				Type: "object", Additional: textProperty(""),
 				PropertyNames: &property{Pattern: variablePattern, Not: &property{Pattern: "^" + runtime.ReservedEnv}},
 			},
 		}},
-		{"files", "Files that every task may read. They belong to the version: it changes with them.", own{
+		{"files", "Files that every task may read. They belong to the version: it changes with them.", ownValue{
 			func(d *decoder, n node) { c.Files = d.files(n) },
 			listProperty(maxGranted, section{keys: new(fileEntry).keys(), required: []string{"from", "to"}}.property()),
 		}},
@@ -128,31 +124,31 @@ func (c *Capabilities) keys() []key {
 
 func (g *KVGrant) keys() []key {
 	return []key{
-		{"bucket", "The bucket's name.", word{at: &g.Bucket}},
-		{"access", "r to read, rw to change it as well. Default r.", flag{&g.Write, accessRead, accessWrite}},
-		{"quota", "How many bytes of keys and values it may hold when this plugin writes, up to 1TiB. Default 10MiB.", size{&g.Quota, 1, maxQuota, defaultQuota}},
+		{"bucket", "The bucket's name.", wordValue{at: &g.Bucket}},
+		{"access", "r to read, rw to change it as well. Default r.", flagValue{&g.Write, accessRead, accessWrite}},
+		{"quota", "How many bytes of keys and values it may hold when this plugin writes, up to 1TiB. Default 10MiB.", sizeValue{&g.Quota, 1, maxQuota, defaultQuota}},
 	}
 }
 
 func (g *EnqueueGrant) keys() []key {
 	return []key{
-		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.", own{
+		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.", ownValue{
 			func(d *decoder, n node) { g.Queues = d.patterns(n) }, listProperty(maxGrants, textProperty(queuePattern, "thumbnails.done", "mail.*")).names(1),
 		}},
-		{"after", "When they come into being: with the completion of the task that enqueues them, or at the call. Default complete.", flag{&g.AfterCall, afterComplete, afterCall}},
-		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", count{&g.Depth, maxDepth, strconv.Itoa(defaultDepth)}},
-		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", count{&g.Tasks, maxTasks, strconv.Itoa(defaultTasks)}},
-		{"bytes", "How many bytes these may have together, up to 512MiB. Default 16MiB.", size{&g.Bytes, 1, maxPayload, defaultBytes}},
+		{"after", "When they come into being: with the completion of the task that enqueues them, or at the call. Default complete.", flagValue{&g.AfterCall, afterComplete, afterCall}},
+		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", countValue{&g.Depth, maxDepth, strconv.Itoa(defaultDepth)}},
+		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", countValue{&g.Tasks, maxTasks, strconv.Itoa(defaultTasks)}},
+		{"bytes", "How many bytes these may have together, up to 512MiB. Default 16MiB.", sizeValue{&g.Bytes, 1, maxPayload, defaultBytes}},
 	}
 }
 
 func (t *Test) keys() []key {
 	return []key{
-		{"name", "For people. Default: the input's path.", line{&t.Name, "write a few words"}},
-		{"input", "The file with the parameters: a path in the folder of the manifest. Default: no parameters.", path{&t.Input, nil, "a.jpg or samples/a.jpg", "tests/a.json"}},
-		{"output", "The file with the result. Default: it may be anything.", path{&t.Output, nil, "a.out or samples/a.out", "tests/a.out"}},
-		{"exit", "The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", status{&t.Exit}},
-		{"error", "A part of the error of a task that fails; without exit it may fail in any way.", line{&t.Error, "write a part of the error's text"}},
+		{"name", "For people. Default: the input's path.", lineValue{&t.Name, "write a few words"}},
+		{"input", "The file with the parameters: a path in the folder of the manifest. Default: no parameters.", pathValue{&t.Input, nil, "a.jpg or samples/a.jpg", "tests/a.json"}},
+		{"output", "The file with the result. Default: it may be anything.", pathValue{&t.Output, nil, "a.out or samples/a.out", "tests/a.out"}},
+		{"exit", "The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", statusValue{&t.Exit}},
+		{"error", "A part of the error of a task that fails; without exit it may fail in any way.", lineValue{&t.Error, "write a part of the error's text"}},
 	}
 }
 
@@ -164,11 +160,11 @@ type hostGrant struct {
 
 func (g *hostGrant) keys() []key {
 	return []key{
-		{"host", "A scheme and a host, with a port if it is not the scheme's own; *. before the name stands for all names below it.", own{
+		{"host", "A scheme and a host, with a port if it is not the scheme's own; *. before the name stands for all names below it.", ownValue{
 			func(d *decoder, n node) { g.host, _ = d.text(n, "write https:// and a name") },
 			stringProperty(hostPattern, "https://api.example.com", "https://*.example.com"),
 		}},
-		{"methods", "The methods of these requests, in capitals.", own{
+		{"methods", "The methods of these requests, in capitals.", ownValue{
 			func(d *decoder, n node) { g.methods = d.methods(n) }, listProperty(0, stringProperty(methodPattern, "GET", "POST")).names(1),
 		}},
 	}
@@ -182,8 +178,8 @@ type fileEntry struct {
 
 func (f *fileEntry) keys() []key {
 	return []key{
-		{"from", "The file: a path in the folder of the manifest.", path{&f.From, &f.line, "model.bin or models/model.bin", "model.bin"}},
-		{"to", "Where tasks find it: an absolute path, neither /checkpoint nor below it.", own{
+		{"from", "The file: a path in the folder of the manifest.", pathValue{&f.From, &f.line, "model.bin or models/model.bin", "model.bin"}},
+		{"to", "Where tasks find it: an absolute path, neither /checkpoint nor below it.", ownValue{
 			func(d *decoder, n node) { f.To, f.to = d.to(n), n }, stringProperty(toPattern, "/data/model.bin"),
 		}},
 	}
@@ -191,7 +187,7 @@ func (f *fileEntry) keys() []key {
 
 // configValue is the value of config.
 func configValue(at *map[string]string) value {
-	return own{func(d *decoder, n node) { *at = d.config(n) }, &property{
+	return ownValue{func(d *decoder, n node) { *at = d.config(n) }, &property{
 		Type: "object", PropertyNames: &property{Pattern: wordPattern}, Additional: &property{Type: scalarTypes, MaxLength: maxConfig},
 	}}
 }

@@ -24,41 +24,42 @@ type limit struct {
 	floor bool
 }
 
-// What holds for a retry that leaves them out.
+// What limits may be, and what holds for a retry that leaves them out.
 const (
+	minMemory     = 64 << 10  // one page of WebAssembly
+	maxPayload    = 512 << 20 // the largest value that Redis keeps
+	maxLog        = 64 << 20  // of one task, in memory while it runs
+	maxTries      = 1_000_000 // attempts, reschedules, crashes: more is meant to be unlimited
 	shortestRetry = time.Second
 	longestRetry  = 12 * time.Hour
 )
-
-// timeoutKey is the limit whose ceiling bounds a task's own timeout as well.
-const timeoutKey = "limits.timeout"
 
 // limitKeys are the keys limits, retry and max_crashes.
 func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 	l, r, standard := &m.Limits, &m.Retry, runtime.Limits{}.WithDefaults()
 	bytes := func(name, about string, at *int64, least, most, standard int64) key {
 		about = fmt.Sprintf("%s, from %s to %s. Default %s.", about, units.FormatSize(least), units.FormatSize(most), units.FormatSize(standard))
-		return key{name, about, limit{number: size{at, least, most, standard}, absent: standard}}
+		return key{name, about, limit{number: sizeValue{at, least, most, standard}, absent: standard}}
 	}
 	limits = key{"limits", "What one task may take. One that passes a limit fails. A host may give less.", section{keys: []key{
 		bytes("memory", "Linear memory", &l.Memory, minMemory, runtime.MaxMemory, standard.Memory),
-		{"timeout", "Time by the clock on the wall. Default no limit.", limit{number: duration{at: &l.Timeout, without: "no limit"}}},
-		{"cpu", "Computing: a second is 10⁹ units of fuel, on every machine the same. Default no limit.", limit{number: duration{at: &l.CPU, without: "no limit"}}},
+		{"timeout", "Time by the clock on the wall. Default no limit.", limit{number: durationValue{at: &l.Timeout, without: "no limit"}}},
+		{"cpu", "Computing: a second is 10⁹ units of fuel, on every machine the same. Default no limit.", limit{number: durationValue{at: &l.CPU, without: "no limit"}}},
 		bytes("input", "Bytes of parameters", &l.Input, 1, maxPayload, standard.Input),
 		bytes("output", "Bytes of the result", &l.Output, 1, maxPayload, standard.Output),
 		bytes("log", "Bytes of the log, and 128 for each line", &l.Log, 1, maxLog, standard.Log),
 	}}}
 	retry = key{"retry", "How often and when a failed task is tried again, unless the task says so itself. Default: one attempt.", section{either: []string{"max_attempts", "max_age"}, keys: []key{
-		{"max_attempts", "How many attempts a task has at most, or unlimited. Left out it is unlimited, until max_age.", limit{number: attempts{count{at: &r.MaxAttempts, most: maxTries}}, absent: 1}},
-		{"backoff", "How the delay grows with the attempts n: exponential, base × 2ⁿ, or linear, base × n. Default exponential.", choice{&r.Backoff, []string{BackoffExponential, BackoffLinear}}},
-		{"base", "The delay after the first attempt. Default 1s.", duration{&r.Base, "1s", []any{"1s"}}},
-		{"min", "The shortest delay. Default 1s.", limit{duration{at: &r.Min, without: "1s"}, int64(shortestRetry), true}},
-		{"max", "The longest delay. Default 12h.", duration{&r.Max, "12h", []any{"12h"}}},
-		{"jitter", "Whether a random part, up to half, is taken from each delay. Default true.", boolean{&r.Jitter}},
-		{"max_age", "How old a task may become before it is not tried any more. Default no limit.", limit{number: duration{at: &r.MaxAge, without: "no limit"}}},
-		{"max_reschedules", "How often a task may ask to be run later, by status 75, without an attempt being counted. Default 1000.", limit{number: count{&r.MaxReschedules, maxTries, "1000"}, absent: 1000}},
+		{"max_attempts", "How many attempts a task has at most, or unlimited. Left out it is unlimited, until max_age.", limit{number: attemptsValue{countValue{at: &r.MaxAttempts, most: maxTries}}, absent: 1}},
+		{"backoff", "How the delay grows with the attempts n: exponential, base × 2ⁿ, or linear, base × n. Default exponential.", choiceValue{&r.Backoff, []string{BackoffExponential, BackoffLinear}}},
+		{"base", "The delay after the first attempt. Default 1s.", durationValue{&r.Base, "1s", []any{"1s"}}},
+		{"min", "The shortest delay. Default 1s.", limit{durationValue{at: &r.Min, without: "1s"}, int64(shortestRetry), true}},
+		{"max", "The longest delay. Default 12h.", durationValue{&r.Max, "12h", []any{"12h"}}},
+		{"jitter", "Whether a random part, up to half, is taken from each delay. Default true.", booleanValue{&r.Jitter}},
+		{"max_age", "How old a task may become before it is not tried any more. Default no limit.", limit{number: durationValue{at: &r.MaxAge, without: "no limit"}}},
+		{"max_reschedules", "How often a task may ask to be run later, by status 75, without an attempt being counted. Default 1000.", limit{number: countValue{&r.MaxReschedules, maxTries, "1000"}, absent: 1000}},
 	}}}
-	crashes = key{"max_crashes", "How many hosts may die over a task before it fails; the host's own bound holds if it is less. Default the host's bound.", limit{number: count{&m.MaxCrashes, maxTries, "the host's bound"}}}
+	crashes = key{"max_crashes", "How many hosts may die over a task before it fails; the host's own bound holds if it is less. Default the host's bound.", limit{number: countValue{&m.MaxCrashes, maxTries, "the host's bound"}}}
 	return limits, retry, crashes
 }
 

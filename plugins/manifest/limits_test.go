@@ -20,11 +20,11 @@ var someLimits = rapid.Custom(func(t *rapid.T) (m Manifest) {
 		if rapid.Bool().Draw(t, "sets "+path) {
 			least, most := int64(1), int64(maxDuration)
 			switch n := l.number.(type) {
-			case size:
+			case sizeValue:
 				least, most = n.least, n.most
-			case count:
+			case countValue:
 				most = int64(n.most)
-			case attempts:
+			case attemptsValue:
 				most = int64(n.most)
 			}
 			l.set(rapid.OneOf(rapid.Just(least), rapid.Just(most), rapid.Int64Range(least, most)).Draw(t, path))

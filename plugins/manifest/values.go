@@ -77,42 +77,42 @@ func (d *decoder) choose(n node, words ...string) string {
 	return text
 }
 
-// own is a value with a reader and a property of its own.
-type own struct {
+// ownValue is a value with a reader and a property of its own.
+type ownValue struct {
 	reader func(d *decoder, n node)
 	schema *property
 }
 
-func (o own) read(d *decoder, n node) { o.reader(d, n) }
-func (o own) property() *property     { return o.schema }
+func (o ownValue) read(d *decoder, n node) { o.reader(d, n) }
+func (o ownValue) property() *property     { return o.schema }
 
-// word is a name, a queue or a version.
-type word struct {
+// wordValue is a name, a queue or a version.
+type wordValue struct {
 	at       *string
 	examples []any
 }
 
-func (w word) read(d *decoder, n node) { *w.at, _ = d.word(n) }
-func (w word) property() *property     { return textProperty(wordPattern, w.examples...) }
+func (w wordValue) read(d *decoder, n node) { *w.at, _ = d.word(n) }
+func (w wordValue) property() *property     { return textProperty(wordPattern, w.examples...) }
 
-// line is any text.
-type line struct {
+// lineValue is any text.
+type lineValue struct {
 	at     *string
 	remedy string
 }
 
-func (l line) read(d *decoder, n node) { *l.at, _ = d.text(n, l.remedy) }
-func (l line) property() *property     { return textProperty("") }
+func (l lineValue) read(d *decoder, n node) { *l.at, _ = d.text(n, l.remedy) }
+func (l lineValue) property() *property     { return textProperty("") }
 
-// path is that of a file in the folder of the manifest.
-type path struct {
+// pathValue is that of a file in the folder of the manifest.
+type pathValue struct {
 	at      *string
 	line    *int   // where it stands; nil if nobody asks
 	remedy  string // examples, for a message
 	example string
 }
 
-func (p path) read(d *decoder, n node) {
+func (p pathValue) read(d *decoder, n node) {
 	remedy := "write one without . and .. between its slashes, such as " + p.remedy
 	text, ok := d.text(n, remedy)
 	switch {
@@ -127,30 +127,32 @@ func (p path) read(d *decoder, n node) {
 	*p.at = text
 }
 
-func (p path) property() *property { return textProperty(fromPattern, p.example) }
+func (p pathValue) property() *property { return textProperty(fromPattern, p.example) }
 
-// choice is one of a few words.
-type choice struct {
+// choiceValue is one of a few words.
+type choiceValue struct {
 	at    *string
 	words []string
 }
 
-func (c choice) read(d *decoder, n node) { *c.at = d.choose(n, c.words...) }
-func (c choice) property() *property     { return &property{Type: "string", Enum: c.words} }
+func (c choiceValue) read(d *decoder, n node) { *c.at = d.choose(n, c.words...) }
+func (c choiceValue) property() *property     { return &property{Type: "string", Enum: c.words} }
 
-// flag is one of two words.
-type flag struct {
+// flagValue is one of two words.
+type flagValue struct {
 	at      *bool
 	no, yes string
 }
 
-func (f flag) read(d *decoder, n node) { *f.at = d.choose(n, f.no, f.yes) == f.yes }
-func (f flag) property() *property     { return &property{Type: "string", Enum: []string{f.no, f.yes}} }
+func (f flagValue) read(d *decoder, n node) { *f.at = d.choose(n, f.no, f.yes) == f.yes }
+func (f flagValue) property() *property {
+	return &property{Type: "string", Enum: []string{f.no, f.yes}}
+}
 
-// boolean is true or false as YAML writes them.
-type boolean struct{ at **bool }
+// booleanValue is true or false as YAML writes them.
+type booleanValue struct{ at **bool }
 
-func (b boolean) read(d *decoder, n node) {
+func (b booleanValue) read(d *decoder, n node) {
 	if n.Tag == "!!bool" {
 		if value, err := strconv.ParseBool(n.Value); err == nil {
 			*b.at = &value
@@ -162,16 +164,16 @@ func (b boolean) read(d *decoder, n node) {
 	}
 }
 
-func (b boolean) property() *property { return &property{Type: "boolean"} }
+func (b booleanValue) property() *property { return &property{Type: "boolean"} }
 
-// size is a number of bytes.
-type size struct {
+// sizeValue is a number of bytes.
+type sizeValue struct {
 	at          *int64
 	least, most int64
 	standard    int64
 }
 
-func (s size) read(d *decoder, n node) {
+func (s sizeValue) read(d *decoder, n node) {
 	remedy := fmt.Sprintf("write a size from %s to %s, such as %s",
 		units.FormatSize(s.least), units.FormatSize(s.most), units.FormatSize(min(16<<20, s.most)))
 	text, ok := d.text(n, remedy)
@@ -192,19 +194,21 @@ func (s size) read(d *decoder, n node) {
 	}
 }
 
-func (s size) property() *property       { return stringProperty(sizePattern, units.FormatSize(s.standard)) }
-func (s size) get() int64                { return *s.at }
-func (s size) set(value int64)           { *s.at = value }
-func (s size) format(value int64) string { return units.FormatSize(value) }
+func (s sizeValue) property() *property {
+	return stringProperty(sizePattern, units.FormatSize(s.standard))
+}
+func (s sizeValue) get() int64                { return *s.at }
+func (s sizeValue) set(value int64)           { *s.at = value }
+func (s sizeValue) format(value int64) string { return units.FormatSize(value) }
 
-// duration is a time above 0.
-type duration struct {
+// durationValue is a time above 0.
+type durationValue struct {
 	at       *time.Duration
 	without  string // holds if the key is left out
 	examples []any
 }
 
-func (t duration) read(d *decoder, n node) {
+func (t durationValue) read(d *decoder, n node) {
 	remedy := "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for " + t.without
 	text, ok := d.text(n, remedy)
 	if !ok {
@@ -224,26 +228,26 @@ func (t duration) read(d *decoder, n node) {
 	}
 }
 
-func (t duration) property() *property       { return stringProperty(durationPattern, t.examples...) }
-func (t duration) get() int64                { return int64(*t.at) }
-func (t duration) set(value int64)           { *t.at = time.Duration(value) }
-func (t duration) format(value int64) string { return time.Duration(value).String() }
+func (t durationValue) property() *property       { return stringProperty(durationPattern, t.examples...) }
+func (t durationValue) get() int64                { return int64(*t.at) }
+func (t durationValue) set(value int64)           { *t.at = time.Duration(value) }
+func (t durationValue) format(value int64) string { return time.Duration(value).String() }
 
-// count is a whole number from 1 up.
-type count struct {
+// countValue is a whole number from 1 up.
+type countValue struct {
 	at      *int
 	most    int
 	without string // holds if the key is left out
 }
 
-func (c count) read(d *decoder, n node) {
+func (c countValue) read(d *decoder, n node) {
 	d.integer(n, c.at, 1, c.most, fmt.Sprintf("write a whole number from 1 to %d, or leave the key out for %s", c.most, c.without))
 }
 
-func (c count) property() *property       { return numberProperty(1, int64(c.most)) }
-func (c count) get() int64                { return int64(*c.at) }
-func (c count) set(value int64)           { *c.at = int(value) }
-func (c count) format(value int64) string { return strconv.FormatInt(value, 10) }
+func (c countValue) property() *property       { return numberProperty(1, int64(c.most)) }
+func (c countValue) get() int64                { return int64(*c.at) }
+func (c countValue) set(value int64)           { *c.at = int(value) }
+func (c countValue) format(value int64) string { return strconv.FormatInt(value, 10) }
 
 // integer reads a number into at, if it is allowed.
 func (d *decoder) integer(n node, at *int, least, most int, remedy string) {
@@ -259,12 +263,12 @@ func (d *decoder) integer(n node, at *int, least, most int, remedy string) {
 	*at = number
 }
 
-// attempts is a count, or unlimited.
-type attempts struct{ count }
+// attemptsValue is a count, or unlimited.
+type attemptsValue struct{ countValue }
 
 const unlimitedWord = "unlimited"
 
-func (a attempts) read(d *decoder, n node) {
+func (a attemptsValue) read(d *decoder, n node) {
 	if n.Kind == yaml.ScalarNode && n.Value == unlimitedWord {
 		*a.at = Unlimited
 		return
@@ -272,25 +276,25 @@ func (a attempts) read(d *decoder, n node) {
 	d.integer(n, a.at, 1, a.most, fmt.Sprintf("write a whole number from 1 to %d, or unlimited", a.most))
 }
 
-func (a attempts) property() *property {
-	return &property{AnyOf: []*property{a.count.property(), {Type: "string", Enum: []string{unlimitedWord}}}}
+func (a attemptsValue) property() *property {
+	return &property{AnyOf: []*property{a.countValue.property(), {Type: "string", Enum: []string{unlimitedWord}}}}
 }
 
-func (a attempts) format(value int64) string {
+func (a attemptsValue) format(value int64) string {
 	if value == Unlimited {
 		return unlimitedWord
 	}
-	return a.count.format(value)
+	return a.countValue.format(value)
 }
 
-// status is what a guest may end with.
-type status struct{ at *int }
+// statusValue is what a guest may end with.
+type statusValue struct{ at *int }
 
-func (s status) read(d *decoder, n node) {
+func (s statusValue) read(d *decoder, n node) {
 	d.integer(n, s.at, math.MinInt32, math.MaxInt32, fmt.Sprintf("write a whole number, such as 65, from %d to %d", math.MinInt32, math.MaxInt32))
 }
 
-func (s status) property() *property { return numberProperty(math.MinInt32, math.MaxInt32) }
+func (s statusValue) property() *property { return numberProperty(math.MinInt32, math.MaxInt32) }
 
 // maxDuration bounds every duration: "no limit" is written by leaving the key out.
 const maxDuration = 365 * 24 * time.Hour

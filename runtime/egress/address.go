@@ -152,16 +152,25 @@ func carried(a netip.Addr) []netip.Addr {
 	return nil
 }
 
-// refuse is the error of an address that may not be reached.
-func refuse(a netip.Addr, what string) error {
-	return &service.Denial{By: service.ByNetwork, What: fmt.Sprintf("%s is %s", a, what), Add: netip.PrefixFrom(a, a.BitLen()).String()}
+// refusal is the error of an address that may not be reached, as text only where it is asked for.
+type refusal struct {
+	addr netip.Addr
+	what string
 }
+
+func (r *refusal) Error() string {
+	return (&service.Denial{
+		By: service.ByNetwork, What: fmt.Sprintf("%s is %s", r.addr, r.what), Add: netip.PrefixFrom(r.addr, r.addr.BitLen()).String(),
+	}).Error()
+}
+
+func (r *refusal) Unwrap() error { return service.ErrDenied }
 
 // checkAddr refuses an address that is not public, or is this host's, and is in none of the networks.
 func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 	a = a.WithZone("")
 	if !a.IsValid() {
-		return refuse(a, "no address")
+		return &refusal{a, "no address"}
 	}
 	if !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) }) {
 		what := classify(a)
@@ -169,7 +178,7 @@ func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 			what = own(a)
 		}
 		if what != "" {
-			return refuse(a, what)
+			return &refusal{a, what}
 		}
 	}
 	for _, inner := range carried(a) {

@@ -252,9 +252,9 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 // transportError finds the kind of an error of RoundTrip. That headers are too large the transport says in words alone,
 // and over HTTP/2 only of those that are less than about twice as large: beyond that it ends the connection.
 func transportError(err error, maxHeader int) error {
-	var denial *service.Denial
-	if errors.As(err, &denial) {
-		return denial // without the dialler's words about a socket
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return refused // without the dialler's words about a socket
 	}
 	if s := err.Error(); strings.Contains(s, "response headers exceeded") || strings.Contains(s, "response header list larger") {
 		return fmt.Errorf("%w: the answer's headers have more than %d bytes", service.ErrTooBig, maxHeader)

@@ -68,11 +68,11 @@ func newPool(c *Client) *pool {
 // checkSocket refuses a socket by the address that it is about to be connected to.
 func (p *pool) checkSocket(_ context.Context, network, address string, _ syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
-		return refuse(netip.Addr{}, "a socket of "+network)
+		return &refusal{netip.Addr{}, "a socket of " + network}
 	}
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return refuse(netip.Addr{}, "no address")
+		return &refusal{netip.Addr{}, "no address"}
 	}
 	return checkAddr(to.Addr(), p.client.cfg.Networks)
 }
