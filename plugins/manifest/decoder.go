@@ -208,7 +208,7 @@ func (d *decoder) entries(n node, each func(name string, keyNode, value node)) {
 		if n.path == "" {
 			remedy = writeKeys
 		}
-		d.wrong(n, "is "+kindOf(n)+" where keys belong", remedy)
+		d.wrong(n, "expected a mapping, but it is "+kindOf(n), remedy)
 		return
 	}
 	lines := make(map[string]int, len(n.Content)/2)
@@ -228,7 +228,7 @@ func (d *decoder) entries(n node, each func(name string, keyNode, value node)) {
 		case duplicate && d.secret:
 			d.wrong(node{keyNode, n.path}, "has a key twice", "keep one of them")
 		case duplicate:
-			d.wrong(at, fmt.Sprintf("stands here a second time, after line %d", first), "keep one of them")
+			d.wrong(at, fmt.Sprintf("is here a second time, after line %d", first), "keep one of them")
 		default:
 			lines[name] = keyNode.Line
 			each(name, at, node{value, path})
@@ -280,7 +280,7 @@ func (d *decoder) unknown(n node, of, name string) {
 	parent, leaf := splitPath(nearest)
 	switch {
 	case parent != of && parent != "":
-		d.wrong(n, what, fmt.Sprintf("it belongs into %s, as %s", parent, nearest))
+		d.wrong(n, what, fmt.Sprintf("it belongs to %s, as %s", parent, nearest))
 	case parent != of:
 		d.wrong(n, what, "it belongs to "+d.top)
 	case best/4 <= 1+len(leaf)/4:

@@ -38,7 +38,7 @@ func typeName(mode fs.FileMode) string {
 	case mode&fs.ModeDevice != 0:
 		return "a device"
 	}
-	return "no regular file"
+	return "not a regular file"
 }
 
 // Cause is the system's error without the path, which our own messages name.

@@ -19,10 +19,10 @@ func TestParseFiles(t *testing.T) {
 	name := strings.Repeat("n", maxName+1)
 	for list, want := range map[string]string{
 		"x":                                `: is a text: write a list, such as [{from: model.bin, to: /data/model.bin}]`,
-		"[a]":                              `[0]: is a text where keys belong: write its keys, or leave it out`,
+		"[a]":                              `[0]: expected a mapping, but it is a text: write its keys, or leave it out`,
 		"[{}]":                             `[0]: has no from: write the file's path in the folder of the manifest, such as from: model.bin; x.yaml:1: capabilities.files[0]: has no to: write where the plugin finds it, such as to: /data/model.bin`,
 		"[{from: a, to: /a, mode: r}]":     `[0]: unknown key "mode": an entry has from and to`,
-		"[{from: a, to: /a, to: /b}]":      `[0].to: stands here a second time, after line 1: keep one of them`,
+		"[{from: a, to: /a, to: /b}]":      `[0].to: is here a second time, after line 1: keep one of them`,
 		"[{from: [a], to: /a}]":            `[0].from: is a list: ` + from,
 		"[{from: /etc/hosts, to: /a}]":     `[0].from: "/etc/hosts"` + inside,
 		"[{from: ../a, to: /a}]":           `[0].from: "../a"` + inside,
@@ -42,7 +42,7 @@ func TestParseFiles(t *testing.T) {
 		"[{from: a, to: /checkpoint}]":     `[0].to: "/checkpoint" is where the host puts the checkpoint of a task: choose another path, such as /data/checkpoint`,
 		"[{from: a, to: /checkpoint/b}]": `[0].to: "/checkpoint" is where the host puts the checkpoint of a task: ` +
 			`choose another path, such as /data/checkpoint/b`,
-		"[{from: a, to: /a}, {from: b, to: /a}]":                       `[1].to: "/a" stands in capabilities.files[0].to already: ` + other,
+		"[{from: a, to: /a}, {from: b, to: /a}]":                       `[1].to: "/a" is in capabilities.files[0].to already: ` + other,
 		"[{from: a, to: /a/b}, {from: b, to: /a}]":                     `[0].to: "/a/b" is below the file "/a" of capabilities.files[1].to: ` + other,
 		"[{from: a, to: /a}, {from: b, to: /a/b/c}]":                   `[1].to: "/a/b/c" is below the file "/a" of capabilities.files[0].to: ` + other,
 		"[" + strings.Repeat("{from: a, to: /a},", maxGranted+1) + "]": ": grants 1001 files: grant at most 1000",

@@ -78,14 +78,14 @@ func ParseGrants(path string, data []byte) (*Grants, error) {
 	return g, nil
 }
 
-// tenant reports what is no name of a tenant, and the keys of one that stand beside the tenants.
+// tenant reports what is not a tenant name, and the keys of one that stand beside the tenants.
 func (d *decoder) tenant(name string, keyNode, value node) bool {
 	names := namesOf(new(TenantGrants).keys(new(Manifest)))
 	switch {
 	case name != everyone && !IsTenant(name):
-		d.bad(keyNode, "is no name of a tenant", `write 1 to 32 of a-z, 0-9 and -, such a word in braces, or "*" for all others`)
+		d.bad(keyNode, "is not a tenant name", `write 1 to 32 of a-z, 0-9 and -, such a word in braces, or "*" for all others`)
 	case slices.Contains(names, name) && !slices.ContainsFunc(names, value.has):
-		d.wrong(keyNode, "stands where the name of a tenant belongs", `write it below a tenant's name, or below "*" for all others`)
+		d.wrong(keyNode, "is where a tenant name belongs", `write it below a tenant's name, or below "*" for all others`)
 	default:
 		return true
 	}
@@ -133,7 +133,7 @@ func (d *decoder) sources(n node) map[string]Secret {
 		secret := Secret{line: keyNode.Line}
 		switch before := len(d.problems); {
 		case !isSecret(name):
-			d.bad(keyNode, "is no name of a secret", secretRule)
+			d.bad(keyNode, "is not a secret name", secretRule)
 			return
 		case value.Kind != yaml.MappingNode:
 			d.wrong(value, "does not say where the secret is", "write {env: VARIABLE}, {file: PATH} or {value: TEXT}")
@@ -156,7 +156,7 @@ func (s *Secret) keys(folder string) []key {
 	text := func(then func(d *decoder, n node)) value {
 		return ownValue{reader: func(d *decoder, n node) {
 			if n.Kind != yaml.ScalarNode || n.Value == "" || !slices.Contains(textTags, n.Tag) {
-				d.wrong(n, "is no text, or an empty one", "write a text, in quotes if it begins with other than a letter")
+				d.wrong(n, "is not a text, or an empty one", "write a text, in quotes if it begins with other than a letter")
 				return
 			}
 			then(d, n)
@@ -165,7 +165,7 @@ func (s *Secret) keys(folder string) []key {
 	return []key{
 		{name: "env", value: text(func(d *decoder, n node) {
 			if s.Env = n.Value; !isVariable(s.Env) {
-				d.wrong(n, "is no name of a variable", variableRule)
+				d.wrong(n, "is not a variable name", variableRule)
 			}
 		})},
 		{name: "file", value: text(func(_ *decoder, n node) {

@@ -186,12 +186,12 @@ func TestParseHostGrantsWrong(t *testing.T) {
 	const words = "1 to 32 of a-z, 0-9 and -, such a word in braces, or \"*\" for all others"
 	for data, want := range map[string]string{
 		"":                     `g.yaml: is empty: write at least "*": {}`,
-		"[a]":                  `g.yaml:1: is a list where keys belong: write it as "key: value" lines`,
-		"Acme: {}":             `g.yaml:1: Acme: "Acme" is no name of a tenant: write ` + words,
-		"acme: {}\nacme: {}":   `g.yaml:2: acme: stands here a second time, after line 1: keep one of them`,
-		"acme:":                `g.yaml:1: acme: is empty where keys belong: write it as "key: value" lines`,
+		"[a]":                  `g.yaml:1: expected a mapping, but it is a list: write it as "key: value" lines`,
+		"Acme: {}":             `g.yaml:1: Acme: "Acme" is not a tenant name: write ` + words,
+		"acme: {}\nacme: {}":   `g.yaml:2: acme: is here a second time, after line 1: keep one of them`,
+		"acme:":                `g.yaml:1: acme: expected a mapping, but it is empty: write it as "key: value" lines`,
 		"acme: {capability: }": `g.yaml:1: acme: unknown key "capability": did you mean "capabilities"?`,
-		"acme: {kv: []}":       `g.yaml:1: acme: unknown key "kv": it belongs into capabilities, as capabilities.kv`,
+		"acme: {kv: []}":       `g.yaml:1: acme: unknown key "kv": it belongs to capabilities, as capabilities.kv`,
 		"acme: {concurrency: 5}": `g.yaml:1: acme: unknown key "concurrency": the nearest is "config"; ` +
 			`allowed are config, capabilities, limits, retry, max_crashes, max_queues, secrets`,
 		"acme: {limits: {memory: 1KiB}}": `g.yaml:1: acme.limits.memory: "1KiB" is too small: write a size from 64KiB to ` +
@@ -199,7 +199,7 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {limits: {memroy: 1MiB}}": `g.yaml:1: acme.limits: unknown key "memroy": did you mean "memory"?`,
 		"acme: {max_queues: 0}":          `g.yaml:1: acme.max_queues: "0" is not allowed: write a whole number from 1 to 1000000, or leave the key out for the host's bound`,
 		"acme: {retry: {base: 1s}}":      `g.yaml:1: acme.retry: unknown key "base": the nearest is "min"; allowed are max_attempts, min, max_age, max_reschedules`,
-		"capabilities: {kv: [{bucket: a}]}": `g.yaml:1: capabilities: stands where the name of a tenant belongs: ` +
+		"capabilities: {kv: [{bucket: a}]}": `g.yaml:1: capabilities: is where a tenant name belongs: ` +
 			`write it below a tenant's name, or below "*" for all others`,
 		"acme: {capabilities: {config: {}}}": `g.yaml:1: acme.capabilities: unknown key "config": it belongs to the tenant`,
 		"acme: {capabilities: {kvs: []}}":    `g.yaml:1: acme.capabilities: unknown key "kvs": did you mean "kv"?`,
@@ -211,9 +211,9 @@ func TestParseHostGrantsWrong(t *testing.T) {
 			`write a name, or one with a single * for any text, such as mail.*`,
 		`acme: {capabilities: {secrets: ["*a*"]}}`: `g.yaml:1: acme.capabilities.secrets[0]: "*a*" has more than one *: ` +
 			`write a name, or one with a single * for any text, such as mail.*`,
-		"acme: {capabilities: {secrets: [../a]}}": `g.yaml:1: acme.capabilities.secrets[0]: "../a" is no name of a secret: ` + secretRule,
-		"acme: {secrets: [a]}":                    `g.yaml:1: acme.secrets: is a list where keys belong: write its keys, or leave it out`,
-		"acme: {secrets: {../a: {env: A}}}":       `g.yaml:1: acme.secrets.../a: "../a" is no name of a secret: ` + secretRule,
+		"acme: {capabilities: {secrets: [../a]}}": `g.yaml:1: acme.capabilities.secrets[0]: "../a" is not a secret name: ` + secretRule,
+		"acme: {secrets: [a]}":                    `g.yaml:1: acme.secrets: expected a mapping, but it is a list: write its keys, or leave it out`,
+		"acme: {secrets: {../a: {env: A}}}":       `g.yaml:1: acme.secrets.../a: "../a" is not a secret name: ` + secretRule,
 		"acme: {secrets: {a: hunter2}}":           `g.yaml:1: acme.secrets.a: does not say where the secret is: write {env: VARIABLE}, {file: PATH} or {value: TEXT}`,
 		"acme: {secrets: {a: {}}}":                `g.yaml:1: acme.secrets.a: has 0 keys: write one of env, file and value`,
 		"acme: {secrets: {a: {env: A, file: b}}}": `g.yaml:1: acme.secrets.a: has 2 keys: write one of env, file and value`,
@@ -222,12 +222,12 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {secrets: {a: {hunter2xyz: b}}}":   `g.yaml:1: acme.secrets.a: has an unknown key: an entry has env, file and value`,
 		"acme: {secrets: {a: {hunter2: a, hunter2: b}}}": `g.yaml:1: acme.secrets.a: has an unknown key: an entry has env, file and value; ` +
 			`g.yaml:1: acme.secrets.a: has a key twice: keep one of them`,
-		"acme: {secrets: {a: {env: hunter-2}}}": `g.yaml:1: acme.secrets.a.env: is no name of a variable: write letters, digits and _, not beginning with a digit`,
-		"acme: {secrets: {a: {value: }}}":       `g.yaml:1: acme.secrets.a.value: is no text, or an empty one: write a text, in quotes if it begins with other than a letter`,
-		"acme: {secrets: {a: {value: !hunter2 }}}": `g.yaml:1: acme.secrets.a.value: is no text, or an empty one: ` +
+		"acme: {secrets: {a: {env: hunter-2}}}": `g.yaml:1: acme.secrets.a.env: is not a variable name: write letters, digits and _, not beginning with a digit`,
+		"acme: {secrets: {a: {value: }}}":       `g.yaml:1: acme.secrets.a.value: is not a text, or an empty one: write a text, in quotes if it begins with other than a letter`,
+		"acme: {secrets: {a: {value: !hunter2 }}}": `g.yaml:1: acme.secrets.a.value: is not a text, or an empty one: ` +
 			`write a text, in quotes if it begins with other than a letter`,
 		"acme: {secrets: {a: {value: *hunter2 }}}": `g.yaml: is not YAML: a text begins with *, which would be an alias: write it in quotes`,
-		"acme: {secrets: {a: {value: [hunter2]}}}": `g.yaml:1: acme.secrets.a.value: is no text, or an empty one: ` +
+		"acme: {secrets: {a: {value: [hunter2]}}}": `g.yaml:1: acme.secrets.a.value: is not a text, or an empty one: ` +
 			`write a text, in quotes if it begins with other than a letter`,
 		"acme: {secrets: {a: {value: " + strings.Repeat("x", MaxSecret+1) + "}}}": `g.yaml:1: acme.secrets.a.value: has 65537 bytes: write at most 65536`,
 		"acme: {secret: {}}\nzebra: {secret: {}}": `g.yaml:1: acme: unknown key "secret": did you mean "secrets"?; ` +

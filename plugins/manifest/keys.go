@@ -234,7 +234,7 @@ func (d *decoder) env(n node) map[string]string {
 		text, ok := d.text(value, `write a text, "" for an empty one`)
 		switch {
 		case !isVariable(name):
-			d.bad(keyNode, "is no name of a variable", variableRule)
+			d.bad(keyNode, "is not a variable name", variableRule)
 		case strings.HasPrefix(name, runtime.ReservedEnv):
 			d.wrong(keyNode, "variables that begin with "+runtime.ReservedEnv+" are set by the host", "choose another name")
 		case strings.ContainsRune(text, 0):
@@ -285,7 +285,7 @@ func (d *decoder) buckets(n node) (grants []KVGrant) {
 			d.wrong(at, "has no bucket", "write its name, such as bucket: "+d.plugin)
 		case d.ceiling && !d.pattern(at, grant.Bucket):
 		case slices.ContainsFunc(grants, func(g KVGrant) bool { return g.Bucket == grant.Bucket }):
-			d.wrong(at, Quote(grant.Bucket)+" stands in the list twice", "name it once")
+			d.wrong(at, Quote(grant.Bucket)+" is in the list twice", "name it once")
 		default:
 			grants = append(grants, grant)
 		}
@@ -300,7 +300,7 @@ func (d *decoder) secrets(n node) (names []string) {
 		case !ok:
 		case d.ceiling && !d.pattern(at, name):
 		case !isSecret(name) && !(d.ceiling && isSecret(strings.Replace(name, wildcard, "_", 1))):
-			d.bad(at, "is no name of a secret", secretRule)
+			d.bad(at, "is not a secret name", secretRule)
 		default:
 			names = d.unique(at, names, name)
 		}
@@ -349,7 +349,7 @@ func (d *decoder) files(n node) (grants []FileGrant) {
 			d.wrong(at, "has no to", "write where the plugin finds it, such as to: /data/model.bin")
 		}
 		if first, twice := places[f.To]; twice {
-			d.wrong(f.to, fmt.Sprintf("%s stands in %s already", Quote(f.To), first.path), "choose another path")
+			d.wrong(f.to, fmt.Sprintf("%s is in %s already", Quote(f.To), first.path), "choose another path")
 		} else if f.To != "" {
 			places[f.To] = f.to
 		}
@@ -416,7 +416,7 @@ func (d *decoder) retry(n node, r *Retry) {
 	if _, limited := d.values["retry.max_attempts"]; !limited {
 		r.MaxAttempts = Unlimited
 		if _, ends := d.values["retry.max_age"]; !ends {
-			d.wrong(n, "has neither max_attempts nor max_age, so tasks would be tried for ever",
+			d.wrong(n, "has neither max_attempts nor max_age, so tasks would be retried forever",
 				"write max_attempts, a number or unlimited, or max_age, a duration such as 24h")
 		}
 	}

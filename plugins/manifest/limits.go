@@ -107,7 +107,7 @@ func ParseCeilings(place string, texts []string) (Ceilings, error) {
 		case !known:
 			d.wrong(node{at.Node, ""}, Quote(text)+" names no limit", "write KEY=VALUE, with one of the keys "+strings.Join(paths, ", "))
 		case twice:
-			d.wrong(at, "stands there twice", "keep one of them")
+			d.wrong(at, "is there twice", "keep one of them")
 		default:
 			d.values[at.path] = at
 			l.read(d, at)

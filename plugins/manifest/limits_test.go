@@ -112,7 +112,7 @@ func TestParseCeilings(t *testing.T) {
 		"concurrency=1":               `"concurrency=1" names no limit`,
 		"limits.log":                  `--ceiling: limits.log: "" is not a size: write a size from 1B to 64MiB, such as 16MiB`,
 		"limits.log=5":                `--ceiling: limits.log: "5" has no unit: write a size from 1B to 64MiB, such as 16MiB`,
-		"limits.cpu=1s,limits.cpu=2s": `--ceiling: limits.cpu: stands there twice: keep one of them`,
+		"limits.cpu=1s,limits.cpu=2s": `--ceiling: limits.cpu: is there twice: keep one of them`,
 	} {
 		if _, err := ParseCeilings("--ceiling", strings.Split(text, ",")); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot  %v\nwant %s", text, err, want)

@@ -34,13 +34,13 @@ func TestParsePolicyErrors(t *testing.T) {
 		attempts  = "write a whole number from 1 to 1000000, or unlimited"
 		durations = "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for "
 		number    = "write a whole number from 1 to 1000000, or leave the key out for "
-		endless   = "has neither max_attempts nor max_age, so tasks would be tried for ever: " +
+		endless   = "has neither max_attempts nor max_age, so tasks would be retried forever: " +
 			"write max_attempts, a number or unlimited, or max_age, a duration such as 24h"
 	)
 	retry := func(keys string) string { return "retry: {max_attempts: 2, " + keys + "}" }
 	for data, want := range map[string]string{
-		"retry:":                                "x.yaml:1: retry: is empty where keys belong: write its keys, or leave it out",
-		"retry: 5":                              "x.yaml:1: retry: is a number where keys belong: write its keys, or leave it out",
+		"retry:":                                "x.yaml:1: retry: expected a mapping, but it is empty: write its keys, or leave it out",
+		"retry: 5":                              "x.yaml:1: retry: expected a mapping, but it is a number: write its keys, or leave it out",
 		"retry: {}":                             "x.yaml:1: retry: " + endless,
 		"retry:\n  base: 2s\n":                  "x.yaml:2: retry: " + endless,
 		"retry: {max_attempts: 0}":              `x.yaml:1: retry.max_attempts: "0" is not allowed: ` + attempts,
@@ -50,15 +50,15 @@ func TestParsePolicyErrors(t *testing.T) {
 		"retry: {max_attempts: 1.5}":            `x.yaml:1: retry.max_attempts: "1.5" is not allowed: ` + attempts,
 		"retry: {max_attempts: }":               "x.yaml:1: retry.max_attempts: is empty: " + attempts,
 		"retry: {max_attempts: [unlimited]}":    "x.yaml:1: retry.max_attempts: is a list: " + attempts,
-		"retry: {max_age: 0s}":                  `x.yaml:1: retry.max_age: "0s" is no time at all: ` + durations + "no limit",
+		"retry: {max_age: 0s}":                  `x.yaml:1: retry.max_age: "0s" is not above zero: ` + durations + "no limit",
 		"retry: {max_age: 366d}":                `x.yaml:1: retry.max_age: "366d" is more than 365d: ` + durations + "no limit",
 		retry("backoff: quadratic"):             `x.yaml:1: retry.backoff: "quadratic" is not allowed: write exponential or linear`,
 		retry("backoff: "):                      "x.yaml:1: retry.backoff: is empty: write exponential or linear",
-		retry("base: 0s"):                       `x.yaml:1: retry.base: "0s" is no time at all: ` + durations + "1s",
-		retry("base: -1s"):                      `x.yaml:1: retry.base: "-1s" is no time at all: ` + durations + "1s",
+		retry("base: 0s"):                       `x.yaml:1: retry.base: "0s" is not above zero: ` + durations + "1s",
+		retry("base: -1s"):                      `x.yaml:1: retry.base: "-1s" is not above zero: ` + durations + "1s",
 		retry("base: 5"):                        `x.yaml:1: retry.base: "5" has no unit: ` + durations + "1s",
 		retry("min: soon"):                      `x.yaml:1: retry.min: "soon" is not a duration: ` + durations + "1s",
-		retry("max: 0s"):                        `x.yaml:1: retry.max: "0s" is no time at all: ` + durations + "12h",
+		retry("max: 0s"):                        `x.yaml:1: retry.max: "0s" is not above zero: ` + durations + "12h",
 		retry("min: 10s, max: 5s"):              `x.yaml:1: retry.min: "10s" is more than retry.max, which is 5s: write a min that is at most max`,
 		retry("max: 5s, min: 10s"):              `x.yaml:1: retry.min: "10s" is more than retry.max, which is 5s: write a min that is at most max`,
 		retry("min: 13h"):                       `x.yaml:1: retry.min: "13h" is more than retry.max, which is 12h if it is left out: write a smaller min, or a max`,

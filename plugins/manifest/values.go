@@ -60,7 +60,7 @@ func (d *decoder) pattern(n node, name string) bool {
 // unique appends a name to a list, unless it is there.
 func (d *decoder) unique(n node, list []string, name string) []string {
 	if slices.Contains(list, name) {
-		d.wrong(n, Quote(name)+" stands in the list twice", "name it once")
+		d.wrong(n, Quote(name)+" is in the list twice", "name it once")
 		return list
 	}
 	return append(list, name)
@@ -220,7 +220,7 @@ func (t durationValue) read(d *decoder, n node) {
 	case err != nil:
 		d.bad(n, "is not a duration", remedy)
 	case parsed <= 0:
-		d.bad(n, "is no time at all", remedy)
+		d.bad(n, "is not above zero", remedy)
 	case parsed > maxDuration:
 		d.bad(n, "is more than 365d", remedy)
 	default:
