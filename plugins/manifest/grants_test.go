@@ -207,7 +207,7 @@ func TestParseHostGrantsWrong(t *testing.T) {
 			`remove it`,
 		"acme: {capabilities: {files: []}}": `g.yaml:1: acme.capabilities.files: has no ceiling, since it gives a plugin nothing that its module could not hold: ` +
 			`remove it`,
-		`acme: {capabilities: {kv: [{bucket: "*a*"}]}}`: `g.yaml:1: acme.capabilities.kv[0]: "*a*" has more than one *: ` +
+		`acme: {capabilities: {kv: [{bucket: "*a*"}]}}`: `g.yaml:1: acme.capabilities.kv[0].bucket: "*a*" has more than one *: ` +
 			`write a name, or one with a single * for any text, such as mail.*`,
 		`acme: {capabilities: {secrets: ["*a*"]}}`: `g.yaml:1: acme.capabilities.secrets[0]: "*a*" has more than one *: ` +
 			`write a name, or one with a single * for any text, such as mail.*`,

@@ -161,11 +161,21 @@ type hostGrant struct {
 func (g *hostGrant) keys() []key {
 	return []key{
 		{"host", "A scheme and a host, with a port if it is not the scheme's own; *. before the name stands for all names below it.", ownValue{
-			func(d *decoder, n node) { g.host, _ = d.text(n, "write https:// and a name") },
+			func(d *decoder, n node) {
+				if d.text(n, "write https:// and a name") {
+					g.host = n.Value
+				}
+			},
 			stringProperty(hostPattern, "https://api.example.com", "https://*.example.com"),
 		}},
 		{"methods", "The methods of these requests, in capitals.", ownValue{
-			func(d *decoder, n node) { g.methods = d.methods(n) }, listProperty(0, stringProperty(methodPattern, "GET", "POST")).names(1),
+			func(d *decoder, n node) {
+				d.list(n, maxGrants, "[GET, POST]", "grant", func(at node) {
+					if d.text(at, "write a method such as GET") {
+						g.methods = append(g.methods, at.Value)
+					}
+				})
+			}, listProperty(0, stringProperty(methodPattern, "GET", "POST")).names(1),
 		}},
 	}
 }
@@ -193,36 +203,44 @@ func configValue(at *map[string]string) value {
 }
 
 func (d *decoder) name(n node) {
-	name, ok := d.text(n, "write name: "+d.plugin)
-	if ok && name != d.plugin {
+	if d.text(n, "write name: "+d.plugin) && n.Value != d.plugin {
 		d.bad(n, "is not the file's name", fmt.Sprintf("write name: %s, or rename the two files to %s%s and %s%s",
-			d.plugin, Shorten(name), ModuleSuffix, Shorten(name), Suffix))
+			d.plugin, Shorten(n.Value), ModuleSuffix, Shorten(n.Value), Suffix))
 	}
 }
 
-func (d *decoder) queues(n node) (queues []string) {
+// names reads a list of names, each once; check reports one that is wrong.
+func (d *decoder) names(n node, most int, example, verb string, check func(at node) bool) (names []string) {
+	d.list(n, most, example, verb, func(at node) {
+		switch {
+		case !check(at):
+		case slices.Contains(names, at.Value):
+			d.twice(at, at.Value)
+		default:
+			names = append(names, at.Value)
+		}
+	})
+	return names
+}
+
+func (d *decoder) queues(n node) []string {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		d.wrong(n, "names no queue", "name one, or leave the key out to serve "+strconv.Quote(d.plugin))
 	}
-	d.list(n, maxQueues, "["+d.plugin+"]", "name", func(at node) {
-		if queue, ok := d.word(at); ok {
-			queues = d.unique(at, queues, queue)
-		}
-	})
-	return queues
+	return d.names(n, maxQueues, "["+d.plugin+"]", "name", d.word)
 }
 
 func (d *decoder) config(n node) map[string]string {
 	config := map[string]string{}
 	d.entries(n, func(name string, keyNode, value node) {
-		text, ok := d.text(value, `write a text, "" for an empty one`)
+		ok := d.text(value, `write a text, "" for an empty one`)
 		switch err := CheckWord(name); {
 		case err != nil:
 			d.bad(keyNode, err.Error(), "write "+WordRule)
-		case len(text) > maxConfig:
-			d.wrong(value, fmt.Sprintf("has %d bytes", len(text)), fmt.Sprintf("write at most %d, or grant a file", maxConfig))
+		case ok && len(value.Value) > maxConfig:
+			d.wrong(value, fmt.Sprintf("has %d bytes", len(value.Value)), fmt.Sprintf("write at most %d, or grant a file", maxConfig))
 		case ok:
-			config[name] = text
+			config[name] = value.Value
 		}
 	})
 	return config
@@ -231,16 +249,16 @@ func (d *decoder) config(n node) map[string]string {
 func (d *decoder) env(n node) map[string]string {
 	env := map[string]string{}
 	d.entries(n, func(name string, keyNode, value node) {
-		text, ok := d.text(value, `write a text, "" for an empty one`)
+		ok := d.text(value, `write a text, "" for an empty one`)
 		switch {
 		case !isVariable(name):
 			d.bad(keyNode, "is not a variable name", variableRule)
 		case strings.HasPrefix(name, runtime.ReservedEnv):
 			d.wrong(keyNode, "variables that begin with "+runtime.ReservedEnv+" are set by the host", "choose another name")
-		case strings.ContainsRune(text, 0):
+		case ok && strings.ContainsRune(value.Value, 0):
 			d.wrong(value, "has a zero byte", "remove it")
 		case ok:
-			env[name] = text
+			env[name] = value.Value
 		}
 	})
 	return env
@@ -266,15 +284,6 @@ func (d *decoder) hosts(n node) (grants []egress.Grant) {
 	return grants
 }
 
-func (d *decoder) methods(n node) (methods []string) {
-	d.list(n, maxGrants, "[GET, POST]", "grant", func(at node) {
-		if text, ok := d.text(at, "write a method such as GET"); ok {
-			methods = append(methods, text)
-		}
-	})
-	return methods
-}
-
 func (d *decoder) buckets(n node) (grants []KVGrant) {
 	d.list(n, maxGrants, "[{bucket: NAME, access: rw}]", "grant", func(at node) {
 		grant := KVGrant{Quota: defaultQuota}
@@ -283,9 +292,9 @@ func (d *decoder) buckets(n node) (grants []KVGrant) {
 		case at.Kind != yaml.MappingNode:
 		case !at.has("bucket"):
 			d.wrong(at, "has no bucket", "write its name, such as bucket: "+d.plugin)
-		case d.ceiling && !d.pattern(at, grant.Bucket):
+		case d.ceiling && !d.pattern(d.values[at.path+".bucket"]):
 		case slices.ContainsFunc(grants, func(g KVGrant) bool { return g.Bucket == grant.Bucket }):
-			d.wrong(at, Quote(grant.Bucket)+" is in the list twice", "name it once")
+			d.twice(at, grant.Bucket)
 		default:
 			grants = append(grants, grant)
 		}
@@ -293,19 +302,17 @@ func (d *decoder) buckets(n node) (grants []KVGrant) {
 	return grants
 }
 
-func (d *decoder) secrets(n node) (names []string) {
-	d.list(n, maxGrants, "[api_key]", "grant", func(at node) {
-		name, ok := d.text(at, "write a name such as api_key")
+func (d *decoder) secrets(n node) []string {
+	return d.names(n, maxGrants, "[api_key]", "grant", func(at node) bool {
 		switch {
-		case !ok:
-		case d.ceiling && !d.pattern(at, name):
-		case !isSecret(name) && !(d.ceiling && isSecret(strings.Replace(name, wildcard, "_", 1))):
+		case !d.text(at, "write a name such as api_key"), d.ceiling && !d.pattern(at):
+		case !isSecret(at.Value) && !(d.ceiling && isSecret(strings.Replace(at.Value, wildcard, "_", 1))):
 			d.bad(at, "is not a secret name", secretRule)
 		default:
-			names = d.unique(at, names, name)
+			return true
 		}
+		return false
 	})
-	return names
 }
 
 func (d *decoder) enqueue(n node) *EnqueueGrant {
@@ -321,16 +328,11 @@ func (d *decoder) enqueue(n node) *EnqueueGrant {
 }
 
 // patterns reads capabilities.enqueue.queues.
-func (d *decoder) patterns(n node) (queues []string) {
+func (d *decoder) patterns(n node) []string {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		d.wrong(n, "names no queue", "name one, such as thumbnails.done, or leave out capabilities.enqueue")
 	}
-	d.list(n, maxGrants, `[thumbnails.done, "mail.*"]`, "grant", func(at node) {
-		if queue, ok := d.word(at); ok && d.pattern(at, queue) {
-			queues = d.unique(at, queues, queue)
-		}
-	})
-	return queues
+	return d.names(n, maxGrants, `[thumbnails.done, "mail.*"]`, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
 }
 
 func (d *decoder) files(n node) (grants []FileGrant) {
@@ -371,11 +373,9 @@ func parentOf(path string) string { return path[:max(strings.LastIndexByte(path,
 
 func (d *decoder) to(n node) string {
 	const remedy = "write one without . and .. between its slashes, such as /data/model.bin"
-	value, ok := d.text(n, remedy)
-	if !ok {
-		return ""
-	}
+	value := n.Value
 	switch name, absolute := strings.CutPrefix(value, "/"); {
+	case !d.text(n, remedy):
 	case !absolute || !isPath(name):
 		d.bad(n, "is not an absolute and clean path", remedy)
 	case value == checkpoint || strings.HasPrefix(value, checkpoint+"/"):

@@ -24,57 +24,54 @@ type number interface {
 // textTags are those of the scalars that are texts as they are written.
 var textTags = []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
 
-// text reads a scalar as it is written, so that `version: 1.10` does not become 1.1.
-func (d *decoder) text(n node, remedy string) (string, bool) {
+// text reports what is not a text. One is taken as it is written, so that `version: 1.10` does not become 1.1.
+func (d *decoder) text(n node, remedy string) bool {
 	if n.Kind == yaml.ScalarNode && slices.Contains(textTags, n.Tag) {
-		return n.Value, true
+		return true
 	}
 	d.wrong(n, "is "+kindOf(n), remedy)
-	return "", false
+	return false
 }
 
 // bad reports the text of a scalar.
 func (d *decoder) bad(n node, what, remedy string) { d.wrong(n, Quote(n.Value)+" "+what, remedy) }
 
-func (d *decoder) word(n node) (string, bool) {
-	text, ok := d.text(n, "write "+WordRule)
-	if !ok {
-		return "", false
+// twice reports a name that a list has already.
+func (d *decoder) twice(n node, name string) {
+	d.wrong(n, Quote(name)+" is in the list twice", "name it once")
+}
+
+// word reports what is not a word.
+func (d *decoder) word(n node) bool {
+	if !d.text(n, "write "+WordRule) {
+		return false
 	}
-	if err := CheckWord(text); err != nil {
+	err := CheckWord(n.Value)
+	if err != nil {
 		d.bad(n, err.Error(), "write "+WordRule)
-		return "", false
 	}
-	return text, true
+	return err == nil
 }
 
 // pattern reports a name with more than one wildcard.
-func (d *decoder) pattern(n node, name string) bool {
-	if strings.Count(name, wildcard) <= 1 {
+func (d *decoder) pattern(n node) bool {
+	if strings.Count(n.Value, wildcard) <= 1 {
 		return true
 	}
-	d.wrong(n, fmt.Sprintf("%s has more than one %s", Quote(name), wildcard), "write a name, or one with a single * for any text, such as mail.*")
+	d.bad(n, "has more than one "+wildcard, "write a name, or one with a single * for any text, such as mail.*")
 	return false
-}
-
-// unique appends a name to a list, unless it is there.
-func (d *decoder) unique(n node, list []string, name string) []string {
-	if slices.Contains(list, name) {
-		d.wrong(n, Quote(name)+" is in the list twice", "name it once")
-		return list
-	}
-	return append(list, name)
 }
 
 // choose reads one of a few words; "" for another.
 func (d *decoder) choose(n node, words ...string) string {
 	remedy := "write " + strings.Join(words, " or ")
-	text, ok := d.text(n, remedy)
-	if ok && !slices.Contains(words, text) {
-		d.bad(n, "is not allowed", remedy)
+	if !d.text(n, remedy) {
 		return ""
 	}
-	return text
+	if !slices.Contains(words, n.Value) {
+		d.bad(n, "is not allowed", remedy)
+	}
+	return n.Value
 }
 
 // ownValue is a value with a reader and a property of its own.
@@ -92,8 +89,13 @@ type wordValue struct {
 	examples []any
 }
 
-func (w wordValue) read(d *decoder, n node) { *w.at, _ = d.word(n) }
-func (w wordValue) property() *property     { return textProperty(wordPattern, w.examples...) }
+func (w wordValue) read(d *decoder, n node) {
+	if d.word(n) {
+		*w.at = n.Value
+	}
+}
+
+func (w wordValue) property() *property { return textProperty(wordPattern, w.examples...) }
 
 // lineValue is any text.
 type lineValue struct {
@@ -101,8 +103,13 @@ type lineValue struct {
 	remedy string
 }
 
-func (l lineValue) read(d *decoder, n node) { *l.at, _ = d.text(n, l.remedy) }
-func (l lineValue) property() *property     { return textProperty("") }
+func (l lineValue) read(d *decoder, n node) {
+	if d.text(n, l.remedy) {
+		*l.at = n.Value
+	}
+}
+
+func (l lineValue) property() *property { return textProperty("") }
 
 // pathValue is that of a file in the folder of the manifest.
 type pathValue struct {
@@ -114,17 +121,16 @@ type pathValue struct {
 
 func (p pathValue) read(d *decoder, n node) {
 	remedy := "write one without . and .. between its slashes, such as " + p.remedy
-	text, ok := d.text(n, remedy)
 	switch {
-	case !ok:
+	case !d.text(n, remedy):
 		return
-	case !isPath(text):
+	case !isPath(n.Value):
 		d.bad(n, "is not a path inside the folder of the manifest", remedy)
 		return
 	case p.line != nil:
 		*p.line = n.Line
 	}
-	*p.at = text
+	*p.at = n.Value
 }
 
 func (p pathValue) property() *property { return textProperty(fromPattern, p.example) }
@@ -159,7 +165,7 @@ func (b booleanValue) read(d *decoder, n node) {
 			return
 		}
 	}
-	if _, ok := d.text(n, "write true or false"); ok {
+	if d.text(n, "write true or false") {
 		d.bad(n, "is not allowed", "write true or false")
 	}
 }
@@ -176,12 +182,9 @@ type sizeValue struct {
 func (s sizeValue) read(d *decoder, n node) {
 	remedy := fmt.Sprintf("write a size from %s to %s, such as %s",
 		units.FormatSize(s.least), units.FormatSize(s.most), units.FormatSize(min(16<<20, s.most)))
-	text, ok := d.text(n, remedy)
-	if !ok {
-		return
-	}
-	switch bytes, err := units.ParseSize(text); {
-	case err != nil && isDigits(text):
+	switch bytes, err := units.ParseSize(n.Value); {
+	case !d.text(n, remedy):
+	case err != nil && isDigits(n.Value):
 		d.bad(n, "has no unit", remedy)
 	case err != nil:
 		d.bad(n, "is not a size", remedy)
@@ -210,12 +213,9 @@ type durationValue struct {
 
 func (t durationValue) read(d *decoder, n node) {
 	remedy := "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for " + t.without
-	text, ok := d.text(n, remedy)
-	if !ok {
-		return
-	}
-	switch parsed, err := parseDuration(text); {
-	case err != nil && isDigits(text):
+	switch parsed, err := parseDuration(n.Value); {
+	case !d.text(n, remedy):
+	case err != nil && isDigits(n.Value):
 		d.bad(n, "has no unit", remedy)
 	case err != nil:
 		d.bad(n, "is not a duration", remedy)
@@ -251,16 +251,14 @@ func (c countValue) format(value int64) string { return strconv.FormatInt(value,
 
 // integer reads a number into at, if it is allowed.
 func (d *decoder) integer(n node, at *int, least, most int, remedy string) {
-	text, ok := d.text(n, remedy)
-	if !ok {
-		return
-	}
-	number, err := strconv.Atoi(text)
-	if err != nil || number < least || number > most {
+	number, err := strconv.Atoi(n.Value)
+	switch {
+	case !d.text(n, remedy):
+	case err != nil || number < least || number > most:
 		d.bad(n, "is not allowed", remedy)
-		return
+	default:
+		*at = number
 	}
-	*at = number
 }
 
 // attemptsValue is a count, or unlimited.
