@@ -92,19 +92,12 @@ func (c Config) validate() error {
 			return fmt.Errorf("%w: Tenants names %s twice: name it once", ErrConfig, manifest.Quote(tenant))
 		}
 	}
-	for _, bound := range []struct {
-		field    string
-		value    any
-		negative bool
-	}{
-		{"MaxMemory", c.MaxMemory, c.MaxMemory < 0},
-		{"MaxQueues", c.MaxQueues, c.MaxQueues < 0},
-		{"MaxTimeout", c.MaxTimeout, c.MaxTimeout < 0},
-		{"MaxCPU", c.MaxCPU, c.MaxCPU < 0},
-	} {
-		if bound.negative {
-			return fmt.Errorf("%w: %s is %v: it may be 0, for no bound, or more", ErrConfig, bound.field, bound.value)
-		}
+	return errors.Join(notNegative("MaxMemory", c.MaxMemory), notNegative("MaxQueues", c.MaxQueues), notNegative("MaxTimeout", c.MaxTimeout), notNegative("MaxCPU", c.MaxCPU))
+}
+
+func notNegative[T int | int64 | time.Duration](field string, value T) error {
+	if value < 0 {
+		return fmt.Errorf("%w: %s is %v: it may be 0, for no bound, or more", ErrConfig, field, value)
 	}
 	return nil
 }

@@ -66,8 +66,11 @@ func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 // ceilingKeys are the keys of what hosts may bound.
 func (m *Manifest) ceilingKeys() []key {
 	limits, retry, crashes := m.limitKeys()
-	isNone := func(k key) bool { _, ok := k.value.(limit); return !ok }
-	retry.value = section{keys: slices.DeleteFunc(retry.value.(section).keys, isNone)}
+	all, _ := retry.value.(section)
+	retry.value = section{keys: slices.DeleteFunc(all.keys, func(k key) bool {
+		_, bounded := k.value.(limit)
+		return !bounded
+	})}
 	return []key{limits, retry, crashes}
 }
 
