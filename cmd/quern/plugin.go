@@ -137,7 +137,7 @@ type pluginView struct {
 	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered are the limits of which the hosts give such a task less than the manifest asks for.
 	Lowered []manifest.Lowered `json:"lowered,omitempty"`
-	Nodes   []string          `json:"nodes"`
+	Nodes   []string           `json:"nodes"`
 }
 
 // shortDigest is how much of a digest people are shown: sha256: and twelve digits.

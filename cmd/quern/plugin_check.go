@@ -38,11 +38,11 @@ type checkView struct {
 	// Asks is what the manifest asks for, Grants what the host's grants leave of it.
 	Asks      *manifest.Granted `json:"asks,omitempty"`
 	Grants    *manifest.Granted `json:"grants,omitempty"`
-	Imports   []string         `json:"imports"`
-	Exports   []string         `json:"exports"`
-	MemoryMin int64            `json:"memory_min"`
-	MemoryMax int64            `json:"memory_max,omitempty"`
-	Refusals  []refusalView    `json:"refusals"`
+	Imports   []string          `json:"imports"`
+	Exports   []string          `json:"exports"`
+	MemoryMin int64             `json:"memory_min"`
+	MemoryMax int64             `json:"memory_max,omitempty"`
+	Refusals  []refusalView     `json:"refusals"`
 }
 
 // limitsView are the limits of a task: sizes in bytes, and what is 0 has none.
