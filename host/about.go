@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 // aboutPlugin is what a host says of one of its plugins; `quern plugin ls` prints these names.
@@ -18,9 +18,9 @@ type aboutPlugin struct {
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`
 	// Grants are what it may use beyond a task of the tenant.
-	Grants *plugins.Granted `json:"grants,omitempty"`
+	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered are the limits of which the host gives such a task less than the manifest asks for.
-	Lowered []plugins.Lowered `json:"lowered,omitempty"`
+	Lowered []manifest.Lowered `json:"lowered,omitempty"`
 }
 
 // about is what the host says of itself to one tenant, in the node hash: nothing of other tenants.

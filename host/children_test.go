@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -115,8 +115,8 @@ func TestChildrenAreBounded(t *testing.T) {
 		"Less":            {", tasks: 2", "", "c3born", "-11", 2, "a task may enqueue 2 tasks: raise capabilities.enqueue.tasks"},
 		"Bytes":           {", bytes: 4kB", "", "c3born " + big, "-11", 2, "tasks of 4kB together, and this one of 1993B is more than is left: raise capabilities.enqueue.bytes"},
 		"BytesAtOnce":     {", after: call, bytes: 4kB", "", "c3born " + big, "-11", 2, "raise capabilities.enqueue.bytes"},
-		"CeilingOfTasks":  {", after: call", "after: call, tasks: 1", "c2born", "-11", 1, `"%s" in g.yaml would have to say: capabilities: {enqueue: {tasks: 256}}`},
-		"CeilingOfBytes":  {"", "bytes: 2kB", "c2born " + big, "-11", 1, `"%s" in g.yaml would have to say: capabilities: {enqueue: {bytes: 16MiB}}`},
+		"CeilingOfTasks":  {", after: call", "after: call, tasks: 1", "c2born", "-11", 1, `add capabilities: {enqueue: {tasks: 256}} to "%s" in g.yaml`},
+		"CeilingOfBytes":  {"", "bytes: 2kB", "c2born " + big, "-11", 1, `add capabilities: {enqueue: {bytes: 16MiB}} to "%s" in g.yaml`},
 		"OtherAttempts":   {", after: call, tasks: 1", "", "f1born", "", 2, ""},
 		"RefusedTakeNone": {", after: call, tasks: 1", "", "c1other", "-03", 0, "add it to capabilities.enqueue.queues"},
 	} {
@@ -126,10 +126,10 @@ func TestChildrenAreBounded(t *testing.T) {
 			if input, padding, ok := strings.Cut(tt.input, " "); ok {
 				tt.input, options = input, ` {"key":"`+padding[:len(padding)-50]+`"}`
 			}
-			var grants *plugins.HostGrants
+			var grants *manifest.Grants
 			if tt.grants != "" {
 				var err error
-				grants, err = plugins.ParseHostGrants("g.yaml", fmt.Appendf(nil, `%s: {capabilities: {enqueue: {queues: ["*"], %s}}}`, tenant, tt.grants))
+				grants, err = manifest.ParseGrants("g.yaml", fmt.Appendf(nil, `%s: {capabilities: {enqueue: {queues: ["*"], %s}}}`, tenant, tt.grants))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -146,8 +146,8 @@ func (h *Host) expiry(tenant, name string) (maxAge time.Duration, dead string) {
 		return 0, ""
 	}
 	defer version.Release()
-	terms := version.Terms(tenant)
-	return bounded(manifestRetry(version.Manifest.Retry).Over(h.config.Retry), terms.MostRetry).MaxAge, terms.Dead
+	permissions := version.Permissions(tenant)
+	return bounded(manifestRetry(version.Manifest.Retry).Over(h.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
 }
 
 // ages tells whether tasks of a queue that name no age themselves have one.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -81,7 +82,7 @@ type settings struct {
 	yaml    map[string]string // NAME → manifest
 	timeout time.Duration     // the host's ceiling
 	cpu     time.Duration     // the same of computing
-	grants  *plugins.HostGrants
+	grants  *manifest.Grants
 	engine  runtime.Config // default: with the cache of all tests
 	hclog   hclog.Level    // default: debug
 	idle    bool           // do not run

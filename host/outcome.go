@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -14,11 +14,11 @@ import (
 // policy is how the task is tried again: as it says itself, else its plugin's manifest, else the host; and within what the
 // host gives its tenant.
 func (t *task) policy(host queue.Retry) queue.Retry {
-	return bounded(t.Retry.Over(manifestRetry(t.version.Manifest.Retry)).Over(host), t.terms().MostRetry)
+	return bounded(t.Retry.Over(manifestRetry(t.version.Manifest.Retry)).Over(host), t.permissions().MostRetry)
 }
 
-// bounded is a policy within bounds: see plugins.Terms.MostRetry.
-func bounded(r queue.Retry, most plugins.Retry) queue.Retry {
+// bounded is a policy within bounds: see manifest.Permissions.MostRetry.
+func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
 	r.MaxAttempts, r.MaxReschedules = r.Attempts(), r.Reschedules() // as they are, whatever else is set
 	if most.MaxAttempts > 0 && (r.MaxAttempts == queue.Unlimited || r.MaxAttempts > most.MaxAttempts) {
 		r.MaxAttempts = most.MaxAttempts
@@ -41,7 +41,7 @@ func bounded(r queue.Retry, most plugins.Retry) queue.Retry {
 // expires is until when the task may be tried again: as Redis has it, which knows nothing of a bound over the age that the
 // task itself names. Zero is any time.
 func (t *task) expires() time.Time {
-	own, most := t.Retry.MaxAge, t.terms().MostRetry.MaxAge
+	own, most := t.Retry.MaxAge, t.permissions().MostRetry.MaxAge
 	switch {
 	case most == 0 || own <= most || t.Expires.IsZero():
 		return t.Expires
@@ -58,7 +58,7 @@ func (t *task) expires() time.Time {
 	return t.Expires
 }
 
-func manifestRetry(r plugins.Retry) queue.Retry {
+func manifestRetry(r manifest.Retry) queue.Retry {
 	return queue.Retry{
 		MaxAttempts: r.MaxAttempts, Backoff: queue.Backoff(r.Backoff), Base: r.Base, Min: r.Min, Max: r.Max,
 		Jitter: r.Jitter, MaxAge: r.MaxAge, MaxReschedules: r.MaxReschedules,
@@ -77,7 +77,7 @@ func (t *task) timeLeft(now time.Time) (limit time.Duration, ok bool) {
 	}
 	limit = t.Timeout
 	if limit == 0 {
-		limit = t.terms().Limits.Timeout
+		limit = t.permissions().Limits.Timeout
 	}
 	left := t.Deadline.Sub(t.clock(now))
 	if limit == 0 || left < limit {
@@ -98,7 +98,7 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 	case e.outcome.Kind == runtime.Cancelled, isFinal(e.outcome):
 		return s
 	case e.outcome.Kind == runtime.Retry && t.Reschedules < policy.Reschedules():
-		s.Again, s.Delay = queue.AgainReschedule, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.terms().MostRetry.Min)
+		s.Again, s.Delay = queue.AgainReschedule, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.permissions().MostRetry.Min)
 	case e.outcome.Kind == runtime.Retry:
 		s.Failure.Message = fmt.Sprintf("put off %d times: %s", t.Reschedules, s.Failure.Message)
 		s.Failure.Reason = queue.ReasonExhausted

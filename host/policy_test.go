@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -27,7 +27,7 @@ func TestBoundedPolicy(t *testing.T) {
 		if longest := span.Draw(t, "max"); longest > 0 {
 			r.Max = longest + r.Min
 		}
-		most := plugins.Retry{
+		most := manifest.Retry{
 			MaxAttempts: rapid.IntRange(0, 10).Draw(t, "most attempts"), MaxReschedules: rapid.IntRange(0, 3000).Draw(t, "most reschedules"),
 			Min: span.Draw(t, "least"), MaxAge: span.Draw(t, "most age"),
 		}
@@ -75,7 +75,7 @@ func TestPolicyUnderACeiling(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			grants, err := plugins.ParseHostGrants("g.yaml", fmt.Appendf(nil, `"*": {retry: {%s}}`, tt.ceiling))
+			grants, err := manifest.ParseGrants("g.yaml", fmt.Appendf(nil, `"*": {retry: {%s}}`, tt.ceiling))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestPolicyUnderACeiling(t *testing.T) {
 // A task whose input is over what the host gives says so, also if the input is so large that it is not fetched.
 func TestInputUnderACeiling(t *testing.T) {
 	t.Parallel()
-	grants, err := plugins.ParseHostGrants("g.yaml", []byte(`"*": {limits: {input: 1KiB}}`))
+	grants, err := manifest.ParseGrants("g.yaml", []byte(`"*": {limits: {input: 1KiB}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

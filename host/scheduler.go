@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -107,13 +108,13 @@ func (g *grant) release() {
 
 // want asks for what is granted, to be run at once.
 func (g *grant) want() queue.Want {
-	manifest, terms := &g.version.Manifest, g.version.Terms(g.served.tenant)
+	plugin, permissions := &g.version.Manifest, g.version.Permissions(g.served.tenant)
 	maxAge, _ := g.session.host.expiry(g.served.tenant, g.served.queue)
 	return queue.Want{
 		Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
-		MaxAge: maxAge, MaxRunning: manifest.MaxRunning, Fleet: manifest.Queues,
+		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
 		Terms: queue.Terms{
-			NoRerun: manifest.OnCrash == plugins.CrashFail, MaxCrashes: terms.MaxCrashes, Dead: terms.Dead,
+			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
 		},
 	}
 }

@@ -16,7 +16,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	}
 	services, t.children = r.services.For(guest.Task{
 		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Traceparent: t.Traceparent, Depth: t.Depth,
-		Asked: &t.version.Manifest.Capabilities, Terms: t.terms(), Host: t, Logger: t.session.logger,
+		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t, Logger: t.session.logger,
 	})
 	return services
 }

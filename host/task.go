@@ -7,6 +7,7 @@ import (
 
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/sdk/queue"
@@ -46,8 +47,8 @@ type task struct {
 	secrets  redact.Secrets  // that it was given
 }
 
-// terms are those on which it runs.
-func (t *task) terms() *plugins.Terms { return t.version.Terms(t.served.tenant) }
+// permissions are what the task may do.
+func (t *task) permissions() *manifest.Permissions { return t.version.Permissions(t.served.tenant) }
 
 func (t *task) hold() queue.Hold { return t.Hold() }
 
@@ -86,8 +87,8 @@ func (r *runner) run(ctx context.Context, t *task) {
 
 // call fetches what is missing and runs the guest.
 func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
-	if limits := t.terms().Limits; t.Large && t.Size > limits.Input {
-		return t.terms().Explain(runtime.InputExceeded(limits, t.Size)) // not fetched only to be refused
+	if limits := t.permissions().Limits; t.Large && t.Size > limits.Input {
+		return t.permissions().Explain(runtime.InputExceeded(limits, t.Size)) // not fetched only to be refused
 	}
 	input, kept, err := t.fetch(ctx)
 	switch {

@@ -26,18 +26,10 @@ func BenchmarkLook(b *testing.B) {
 				write(b, fmt.Sprintf("%s/p%d.yaml", dir, i), []byte("version: 1"))
 			}
 			for b.Loop() {
-				if _, err := look(dir, []string{"acme"}); err != nil {
+				if _, err := scanDirectory(dir, []string{"acme"}); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
-	}
-}
-
-func BenchmarkParseManifest(b *testing.B) {
-	for b.Loop() {
-		if _, err := ParseManifest("thumbnails.yaml", []byte(fullManifest)); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

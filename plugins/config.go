@@ -1,15 +1,19 @@
 package plugins
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 )
+
+// ErrConfig is wrapped by every error about a field of Config.
+var ErrConfig = errors.New("configuration refused")
 
 // Config says where plugins are and what bounds them all. The zero value works.
 type Config struct {
@@ -30,12 +34,12 @@ type Config struct {
 	// every tenant: a plugin with which there would be more is refused. Default 0, which is no bound.
 	MaxQueues int
 	// Ceilings bound the limits of every plugin's tasks, as MaxTimeout and MaxCPU do two of them. Default: no bounds.
-	Ceilings Ceilings
+	Ceilings manifest.Ceilings
 	// Grants are those of the host for each tenant. Default nil: manifests alone decide.
-	Grants *HostGrants
-	// Logger takes what becomes of each plugin. Default: nothing is logged.
+	Grants *manifest.Grants
+	// Logger gets what becomes of each plugin. Default: nothing is logged.
 	Logger hclog.Logger
-	// Observer is told what is to be counted. Default: nobody.
+	// Observer counts. Default: nobody.
 	Observer Observer
 }
 
@@ -44,17 +48,10 @@ type Config struct {
 type Observer interface {
 	// PluginLoaded counts what became of a file: ok (it serves), refused, or gone (removed).
 	PluginLoaded(tenant, plugin, result string)
-	// PluginServing says that a version begins or ceases to serve. Tasks in flight may still run on
-	// one that has ceased to. The reset mode is the way in which its tasks come by pristine instances.
+	// PluginServing is called when a version begins or ceases to serve. Tasks in flight may still run on
+	// one that has ceased to. The reset mode is how its tasks get pristine instances.
 	PluginServing(tenant, plugin, version, digest, resetMode string, serving bool)
 }
-
-// The results that an Observer is told.
-const (
-	resultOK      = "ok"
-	resultRefused = "refused"
-	resultGone    = "gone"
-)
 
 type noObserver struct{}
 
@@ -79,40 +76,28 @@ func (c Config) withDefaults() Config {
 }
 
 // ceilings are all of the host's.
-func (c Config) ceilings() Ceilings {
-	c.Ceilings = c.Ceilings.with(ceilingsOf(&Manifest{Limits: runtime.Limits{Timeout: c.MaxTimeout}}, "--max-timeout"))
-	return c.Ceilings.with(ceilingsOf(&Manifest{Limits: runtime.Limits{CPU: c.MaxCPU}}, "--max-cpu"))
+func (c Config) ceilings() manifest.Ceilings {
+	return c.Ceilings.
+		With(runtime.Limits{Timeout: c.MaxTimeout}, "--max-timeout").
+		With(runtime.Limits{CPU: c.MaxCPU}, "--max-cpu")
 }
 
 func (c Config) validate() error {
 	for i, tenant := range c.Tenants {
-		if !isTenant(tenant) {
+		if !manifest.IsTenant(tenant) {
 			return fmt.Errorf("%w: Tenants[%d] is %s: it may be 1 to 32 of a-z, 0-9 and -, or such a word in braces",
-				ErrConfig, i, quote(tenant))
+				ErrConfig, i, manifest.Quote(tenant))
 		}
 		if slices.Index(c.Tenants, tenant) < i {
-			return fmt.Errorf("%w: Tenants names %s twice: name it once", ErrConfig, quote(tenant))
+			return fmt.Errorf("%w: Tenants names %s twice: name it once", ErrConfig, manifest.Quote(tenant))
 		}
 	}
-	if c.MaxMemory < 0 {
-		return fmt.Errorf("%w: MaxMemory is %d: it may be 0, for no bound, or more", ErrConfig, c.MaxMemory)
-	}
-	if c.MaxQueues < 0 {
-		return fmt.Errorf("%w: MaxQueues is %d: it may be 0, for no bound, or more", ErrConfig, c.MaxQueues)
-	}
-	if c.MaxTimeout < 0 {
-		return fmt.Errorf("%w: MaxTimeout is %s: it may be 0, for no bound, or more", ErrConfig, c.MaxTimeout)
-	}
-	if c.MaxCPU < 0 {
-		return fmt.Errorf("%w: MaxCPU is %s: it may be 0, for no bound, or more", ErrConfig, c.MaxCPU)
-	}
-	return nil
+	return errors.Join(notNegative("MaxMemory", c.MaxMemory), notNegative("MaxQueues", c.MaxQueues), notNegative("MaxTimeout", c.MaxTimeout), notNegative("MaxCPU", c.MaxCPU))
 }
 
-func isTenant(name string) bool {
-	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, "}") && len(name) > 2 {
-		name = name[1 : len(name)-1]
+func notNegative[T int | int64 | time.Duration](field string, value T) error {
+	if value < 0 {
+		return fmt.Errorf("%w: %s is %v: it may be 0, for no bound, or more", ErrConfig, field, value)
 	}
-	return len(name) >= 1 && len(name) <= 32 &&
-		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+	return nil
 }

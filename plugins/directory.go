@@ -2,35 +2,25 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/quern-project/quern/runtime"
 )
 
+// ErrStarted is returned by a second Run of one Directory.
+var ErrStarted = errors.New("the plugin directory is already being watched")
+
 // Directory keeps what a host may run in step with a folder of files. Run does the work; what it
 // publishes may be read by any goroutine at any time, and never waits for it.
 type Directory struct {
-	cfg    Config
-	loader *loader
-
+	cfg     Config
+	loader  *loader
 	started atomic.Bool
-	ready   chan struct{} // closed by Run after the first look
-	changed chan struct{} // capacity 1; never closed
-	serving atomic.Pointer[table]
+	public  publication
 }
-
-// The times that the directory lives by; settle is another.
-const (
-	lookInterval = time.Second            // between two looks that nothing has asked for
-	quietTime    = 100 * time.Millisecond // without an event, before a look
-	busyTime     = 500 * time.Millisecond // from the first event to the look, however many follow
-	youth        = 500 * time.Millisecond // a refusal of a file younger than this may be one of half a file
-	doubtTime    = 3 * time.Second        // how long such refusals are held back at most
-	retryPause   = 10 * time.Second       // after an error that is not the file's
-)
 
 // New makes a Directory whose modules the engine compiles and runs. The engine must stay open until
 // Run has returned.
@@ -39,11 +29,9 @@ func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	d := &Directory{
-		cfg: cfg, loader: newLoader(engine, cfg),
-		ready: make(chan struct{}), changed: make(chan struct{}, 1),
-	}
-	d.serving.Store(newTable(cfg.Tenants, nil))
+	d := &Directory{cfg: cfg, loader: newLoader(engine, cfg)}
+	d.public.ready, d.public.changed = make(chan struct{}), make(chan struct{}, 1)
+	d.public.table.Store(newTable(cfg.Tenants, nil))
 	return d, nil
 }
 
@@ -59,30 +47,30 @@ func (d *Directory) Run(ctx context.Context) error {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var children sync.WaitGroup
 	children.Go(func() { watch.run(watching) })
-	newKeeper(d, watch).run(ctx)
+	newReconciler(d.cfg, d.loader, &d.public, watch).run(ctx)
 	stop()
 	children.Wait()
 	d.loader.drain(d.cfg.Logger)
 	return nil
 }
 
-// Ready is closed after the first look: every plugin that it found serves or is refused. A directory
+// Ready is closed after the first scan: every plugin that it found serves or is refused. A directory
 // that does not exist or cannot be read makes Ready as well.
-func (d *Directory) Ready() <-chan struct{} { return d.ready }
+func (d *Directory) Ready() <-chan struct{} { return d.public.ready }
 
 // Changed gives a token after every change of what is served, several changes of which may share one.
 // It has one consumer, and is never closed.
-func (d *Directory) Changed() <-chan struct{} { return d.changed }
+func (d *Directory) Changed() <-chan struct{} { return d.public.changed }
 
 // Bindings says what serves what now, sorted by tenant and queue. It has every queue of every tenant
 // that a plugin here serves, and no other.
-func (d *Directory) Bindings() []Binding { return d.serving.Load().bindings() }
+func (d *Directory) Bindings() []Binding { return d.public.table.Load().bindings() }
 
 // Acquire returns the version that serves a tenant's queue now, held for the caller, who must Release
 // it once. It returns nil if none does. Acquire takes no lock and allocates nothing.
 func (d *Directory) Acquire(tenant, queue string) *Version {
 	for {
-		v := d.serving.Load().lookup(tenant, queue)
+		v := d.public.table.Load().lookup(tenant, queue)
 		if v == nil || v.tryRetain() {
 			return v
 		}
@@ -94,20 +82,9 @@ func (d *Directory) Acquire(tenant, queue string) *Version {
 // List says what became of every plugin in the directory, sorted by tenant and name, what serves
 // before what is refused.
 func (d *Directory) List() []Status {
-	statuses := slices.Clone(d.serving.Load().statuses)
+	statuses := slices.Clone(d.public.table.Load().statuses)
 	for i := range statuses {
 		statuses[i].Queues = slices.Clone(statuses[i].Queues)
 	}
 	return statuses
-}
-
-// publish makes a table the one that is read.
-func (d *Directory) publish(t *table) { d.serving.Store(t) }
-
-// announce leaves a token for the consumer of Changed, unless one is there.
-func (d *Directory) announce() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
 }

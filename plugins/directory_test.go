@@ -29,7 +29,7 @@ func TestServe(t *testing.T) {
 			}
 		}
 	}
-	for _, place := range []place{{"acme", "thumbs"}, {"other", "a"}, {"", "a"}} {
+	for _, place := range []tenantQueue{{"acme", "thumbs"}, {"other", "a"}, {"", "a"}} {
 		if v := f.Acquire(place.tenant, place.queue); v != nil {
 			t.Errorf("%+v is served", place)
 		}
@@ -42,7 +42,7 @@ func TestServe(t *testing.T) {
 	status := []Status{{Plugin: "thumbs", Version: "1.4.0", Digest: digest, Queues: []string{"a", "b"}, State: StateServing}}
 	v := f.Acquire("acme", "a")
 	defer v.Release()
-	status[0].ResetMode, status[0].terms = string(v.Info().ResetMode), v.terms
+	status[0].ResetMode, status[0].permissions = string(v.Info().ResetMode), v.permissions
 	if got := f.List(); !reflect.DeepEqual(got, status) || status[0].ResetMode == "" {
 		t.Errorf("list %+v, want %+v", got, status)
 	}
@@ -50,8 +50,8 @@ func TestServe(t *testing.T) {
 	if got := f.seen.take(); !slices.Equal(got, events) {
 		t.Errorf("events %q, want %q", got, events)
 	}
-	if v.Footprint("acme") != 1<<20+5<<10 || v.Concurrency() != 3 || v.Digest != v.Info().Digest || v.Terms("acme").Limits.Log != 256<<10 {
-		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint("acme"), v.Concurrency(), v.Terms("acme").Limits)
+	if v.Footprint("acme") != 1<<20+5<<10 || v.Concurrency() != 3 || v.Digest != v.Info().Digest || v.Permissions("acme").Limits.Log != 256<<10 {
+		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint("acme"), v.Concurrency(), v.Permissions("acme").Limits)
 	}
 }
 
@@ -370,15 +370,15 @@ func TestCeilings(t *testing.T) {
 		if v == nil {
 			t.Fatalf("plugin %s does not serve: %+v", plugin, f.List())
 		}
-		if v.Terms("acme").Limits.Timeout != want {
-			t.Errorf("plugin %s: timeout %s, want %s", plugin, v.Terms("acme").Limits.Timeout, want)
+		if v.Permissions("acme").Limits.Timeout != want {
+			t.Errorf("plugin %s: timeout %s, want %s", plugin, v.Permissions("acme").Limits.Timeout, want)
 		}
 		v.Release()
 	}
 	for plugin, want := range map[string]time.Duration{"fits": time.Second, "light": 10 * time.Millisecond, "heavy": time.Second} {
 		v := f.Acquire("acme", plugin)
-		if v.Terms("acme").Limits.CPU != want {
-			t.Errorf("plugin %s: cpu %s, want %s", plugin, v.Terms("acme").Limits.CPU, want)
+		if v.Permissions("acme").Limits.CPU != want {
+			t.Errorf("plugin %s: cpu %s, want %s", plugin, v.Permissions("acme").Limits.CPU, want)
 		}
 		v.Release()
 	}

@@ -56,11 +56,3 @@ func ExampleDirectory() {
 	// the plugin noop serves the queue noop of acme
 	// the task is complete
 }
-
-// Every mistake is told at once, with its line, its field and what would be right.
-func ExampleParseManifest() {
-	_, err := plugins.ParseManifest("thumbnails.yaml", []byte("limits:\n  memroy: 64MiB\n  timeout: 30\n"))
-	fmt.Println(err)
-	// Output:
-	// thumbnails.yaml:2: limits: unknown key "memroy": did you mean "memory"?; thumbnails.yaml:3: limits.timeout: "30" has no unit: write a duration such as 30s, 5m, 24h or 7d, or leave the key out for no limit
-}

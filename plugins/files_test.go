@@ -4,71 +4,18 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
-
-func TestParseManifestFiles(t *testing.T) {
-	t.Parallel()
-	const (
-		from   = "write one without . and .. between its slashes, such as model.bin or models/model.bin"
-		to     = "write one without . and .. between its slashes, such as /data/model.bin"
-		inside = " is not a path inside the folder of the manifest: " + from
-		clean  = " is not an absolute and clean path: " + to
-		other  = "choose another path"
-	)
-	long := strings.Repeat("p/", maxPath/2) + "p"
-	name := strings.Repeat("n", maxName+1)
-	for list, want := range map[string]string{
-		"x":                                `: is a text: write a list, such as [{from: model.bin, to: /data/model.bin}]`,
-		"[a]":                              `[0]: is a text where keys belong: write its keys, or leave it out`,
-		"[{}]":                             `[0]: has no from: write the file's path in the folder of the manifest, such as from: model.bin; x.yaml:1: capabilities.files[0]: has no to: write where the plugin finds it, such as to: /data/model.bin`,
-		"[{from: a, to: /a, mode: r}]":     `[0]: unknown key "mode": an entry has from and to`,
-		"[{from: a, to: /a, to: /b}]":      `[0].to: stands here a second time, after line 1: keep one of them`,
-		"[{from: [a], to: /a}]":            `[0].from: is a list: ` + from,
-		"[{from: /etc/hosts, to: /a}]":     `[0].from: "/etc/hosts"` + inside,
-		"[{from: ../a, to: /a}]":           `[0].from: "../a"` + inside,
-		"[{from: b/../a, to: /a}]":         `[0].from: "b/../a"` + inside,
-		"[{from: b/, to: /a}]":             `[0].from: "b/"` + inside,
-		"[{from: ., to: /a}]":              `[0].from: "."` + inside,
-		`[{from: "", to: /a}]`:             `[0].from: ""` + inside,
-		`[{from: "a\0", to: /a}]`:          `[0].from: "a\x00"` + inside,
-		"[{from: " + long + ", to: /a}]":   `[0].from: "` + long[:maxShown] + `…"` + inside,
-		"[{from: a, to: a}]":               `[0].to: "a"` + clean,
-		"[{from: a, to: /" + name + "/a}]": `[0].to: "/` + name[:maxShown-1] + `…"` + clean,
-		"[{from: a, to: /}]":               `[0].to: "/"` + clean,
-		"[{from: a, to: /a/}]":             `[0].to: "/a/"` + clean,
-		"[{from: a, to: //a}]":             `[0].to: "//a"` + clean,
-		"[{from: a, to: /a/../b}]":         `[0].to: "/a/../b"` + clean,
-		`[{from: a, to: "/a\e[0m"}]`:       `[0].to: "/a\x1b[0m"` + clean,
-		"[{from: a, to: /checkpoint}]":     `[0].to: "/checkpoint" is where the host puts the checkpoint of a task: choose another path, such as /data/checkpoint`,
-		"[{from: a, to: /checkpoint/b}]": `[0].to: "/checkpoint" is where the host puts the checkpoint of a task: ` +
-			`choose another path, such as /data/checkpoint/b`,
-		"[{from: a, to: /a}, {from: b, to: /a}]":                     `[1].to: "/a" stands in capabilities.files[0].to already: ` + other,
-		"[{from: a, to: /a/b}, {from: b, to: /a}]":                   `[0].to: "/a/b" is below the file "/a" of capabilities.files[1].to: ` + other,
-		"[{from: a, to: /a}, {from: b, to: /a/b/c}]":                 `[1].to: "/a/b/c" is below the file "/a" of capabilities.files[0].to: ` + other,
-		"[" + strings.Repeat("{from: a, to: /a},", maxFiles+1) + "]": ": grants 1001 files: grant at most 1000",
-	} {
-		_, err := ParseManifest("x.yaml", []byte("capabilities: {files: "+list+"}"))
-		if want = "x.yaml:1: capabilities.files" + want; err == nil || err.Error() != want {
-			t.Errorf("%.80s\ngot  %v\nwant %v", list, err, want)
-		}
-	}
-	var most strings.Builder
-	for i := range maxFiles {
-		fmt.Fprintf(&most, "{from: .a/b, to: /checkpoints/%d},", i)
-	}
-	m, err := ParseManifest("x.yaml", []byte("capabilities: {files: ["+most.String()+"]}"))
-	if err != nil || len(m.Capabilities.Files) != maxFiles {
-		t.Errorf("%d files: %v", len(m.Capabilities.Files), err)
-	}
-}
 
 const grant = "capabilities: {files: [{from: models/model.bin, to: /data/model.bin}]}"
 
@@ -169,38 +116,38 @@ func TestFilesSettle(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/model", []byte("one"))
 	f := file{path: "model"}
-	read := func() stamp {
+	read := func() fingerprint {
 		info, err := os.Lstat(dir + "/model")
 		check(t, err)
-		return newStamp(info)
+		return newFingerprint(info)
 	}
-	f.stamp = read()
-	p := &plugin{granted: grants{files: []file{f}}}
+	f.fingerprint = read()
+	p := &plugin{named: namedFiles{files: []file{f}}}
 	now := time.Now()
-	r := result{
-		granted: contents{stamps: []stamp{f.stamp}}, found: identity{files: "sha256:1"}, readAt: now,
+	r := loadResult{
+		named: contents{fingerprints: []fingerprint{f.fingerprint}}, found: identity{files: "sha256:1"}, readAt: now,
 	}
-	p.judged.note(r)
-	if p.assess(now); !p.due {
+	p.last.note(r)
+	if p.assess(now); p.state != stateStale {
 		t.Error("a file of this moment is trusted")
 	}
-	if o := p.order("/"); o.filesDigest != "" {
+	if o := p.request("/"); o.filesDigest != "" {
 		t.Error("the digest of a file of this moment is trusted")
 	}
-	r.readAt = now.Add(settle)
-	p.judged.note(r)
-	if p.assess(now); p.due {
+	r.readAt = now.Add(settleTime)
+	p.last.note(r)
+	if p.assess(now); p.state != stateIdle {
 		t.Error("a file that is as it was is due")
 	}
-	if o := p.order("/"); o.filesDigest != "sha256:1" {
+	if o := p.request("/"); o.filesDigest != "sha256:1" {
 		t.Errorf("digest %q", o.filesDigest)
 	}
 	write(t, dir+"/model", []byte("longer"))
-	p.granted.files[0].stamp = read()
-	if p.assess(now); !p.due || !p.fresh {
+	p.named.files[0].fingerprint = read()
+	if p.assess(now); p.state != stateChanged {
 		t.Error("a file that changed is not due")
 	}
-	if o := p.order("/"); o.filesDigest != "" {
+	if o := p.request("/"); o.filesDigest != "" {
 		t.Error("the digest of what the file was is trusted")
 	}
 }
@@ -237,7 +184,7 @@ func TestFilesOutside(t *testing.T) {
 		plugin("models", "models")
 		plugin("below", "common/x")
 		write(t, dir+"/large", nil)
-		check(t, os.Truncate(dir+"/large", maxFileSize/2+1)) // sparse: it takes no room
+		check(t, os.Truncate(dir+"/large", manifest.MaxFiles/2+1)) // sparse: it takes no room
 		write(t, dir+"/many.wasm", guest(t, 1))
 		write(t, dir+"/many.yaml", []byte("capabilities:\n  files:\n  - {from: large, to: /a}\n  - {from: large, to: /b}"))
 		write(t, dir+"/two.wasm", guest(t, 1))
@@ -272,24 +219,25 @@ func TestFilesOutside(t *testing.T) {
 // What cannot be read is told with its line, all at once; what changes meanwhile is looked for again.
 func TestReadGranted(t *testing.T) {
 	t.Parallel()
-	m := Manifest{Capabilities: Capabilities{Files: []FileGrant{{"a", "/a", 3}, {"b", "/b", 4}}}}
+	m, err := manifest.Parse("x.yaml", []byte("capabilities:\n  files:\n  - {from: a, to: /a}\n  - {from: b, to: /b}"))
+	check(t, err)
 	files := []file{{path: "a"}, {path: "b"}}
-	answer := map[string]error{"a": syscall.EACCES, "b": &fault{"it has 9 bytes, more than 8B", "make it smaller"}}
+	answer := map[string]error{"a": syscall.EACCES, "b": manifest.NewFault("it has 9 bytes, more than 8B", "make it smaller")}
 	read := func(f file, _ int64) (content, error) { return content{data: []byte(f.path)}, answer[f.path] }
-	_, err := readGranted("x.yaml", m, files, read)
+	_, err = readNamed("x.yaml", &m, files, read)
 	want := `x.yaml:3: capabilities.files[0].from: "a" cannot be read: permission denied: let the host's user read it; ` +
 		`x.yaml:4: capabilities.files[1].from: "b": it has 9 bytes, more than 8B: make it smaller`
-	if !errors.Is(err, ErrManifest) || err.Error() != want {
+	if !errors.Is(err, manifest.ErrRefused) || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	answer = map[string]error{"b": errUnstable}
-	if _, err := readGranted("x.yaml", m, files, read); !errors.Is(err, errUnstable) || !strings.Contains(err.Error(), `"b" of capabilities.files`) {
+	if _, err := readNamed("x.yaml", &m, files, read); !errors.Is(err, errUnstable) || !strings.Contains(err.Error(), `"b" of capabilities.files`) {
 		t.Errorf("got %v", err)
 	}
 	answer = nil
-	both, err := readGranted("x.yaml", m, files, read)
+	both, err := readNamed("x.yaml", &m, files, read)
 	check(t, err)
-	if swapped, _ := readGranted("x.yaml", m, []file{files[1], files[0]}, read); swapped.digest == both.digest {
+	if swapped, _ := readNamed("x.yaml", &m, []file{files[1], files[0]}, read); swapped.digest == both.digest {
 		t.Error("the same contents at other paths have the same digest")
 	}
 }
@@ -297,13 +245,13 @@ func TestReadGranted(t *testing.T) {
 func TestLoadFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	m, err := ParseManifest(dir+"/a.yaml", []byte("capabilities:\n  files: [{from: model, to: /data/model}]"))
+	m, err := manifest.Parse(dir+"/a.yaml", []byte("capabilities:\n  files: [{from: model, to: /data/model}]"))
 	check(t, err)
-	if _, _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), dir+"/a.yaml:2: capabilities.files[0].from") {
+	if _, _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, manifest.ErrRefused) || !strings.Contains(err.Error(), dir+"/a.yaml:2: capabilities.files[0].from") {
 		t.Errorf("got %v", err)
 	}
 	symlink(t, "/etc/hosts", dir+"/model")
-	if _, _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), "ends outside") {
+	if _, _, err := LoadFiles(dir+"/a.yaml", m); !errors.Is(err, manifest.ErrRefused) || !strings.Contains(err.Error(), "ends outside") {
 		t.Errorf("got %v", err)
 	}
 	check(t, os.Remove(dir+"/model"))
@@ -311,10 +259,10 @@ func TestLoadFiles(t *testing.T) {
 	if files, warm, err := LoadFiles(dir+"/a.yaml", m); err != nil || files == nil || warm != nil {
 		t.Errorf("got %v, %q, %v", files, warm, err)
 	}
-	if files, warm, err := LoadFiles(dir+"/a.yaml", Manifest{}); err != nil || files != nil || warm != nil {
+	if files, warm, err := LoadFiles(dir+"/a.yaml", manifest.Manifest{}); err != nil || files != nil || warm != nil {
 		t.Errorf("without a grant: %v, %q, %v", files, warm, err)
 	}
-	if files, warm, err := LoadFiles(dir+"/a.yaml", Manifest{Warm: Warm{Input: "model"}}); err != nil || files != nil || string(warm) != "weights" {
+	if files, warm, err := LoadFiles(dir+"/a.yaml", manifest.Manifest{Warm: manifest.Warm{Input: "model"}}); err != nil || files != nil || string(warm) != "weights" {
 		t.Errorf("with a warm input: %v, %q, %v", files, warm, err)
 	}
 }
@@ -352,5 +300,33 @@ func TestGuestReadsItsFiles(t *testing.T) {
 		if got := read(next, path); got.Kind != runtime.Failed || got.Code != 66 {
 			t.Errorf("%s: %+v", path, got)
 		}
+	}
+}
+
+func TestLoadManifest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.yaml")
+
+	if _, err := LoadManifest(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	write(t, path, []byte("version: 2\n"))
+	if m, err := LoadManifest(path); err != nil || m.Version != "2" || m.Name != "x" {
+		t.Errorf("a file: %+v, %v", m, err)
+	}
+	link := filepath.Join(dir, "y.yaml")
+	if err := os.Symlink("x.yaml", link); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := LoadManifest(link); err != nil || m.Name != "y" {
+		t.Errorf("a link: %+v, %v", m, err)
+	}
+	pipe := filepath.Join(dir, "z.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadManifest(pipe); err == nil || !strings.Contains(err.Error(), "it is a named pipe") {
+		t.Errorf("a pipe: %v", err)
 	}
 }

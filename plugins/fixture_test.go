@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
@@ -298,4 +299,20 @@ func (l *logbook) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+// write writes a file in place, as a plain copy does.
+func write(t testing.TB, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hostGrants are grants of a file that the messages name.
+func hostGrants(t testing.TB, data string) *manifest.Grants {
+	t.Helper()
+	g, err := manifest.ParseGrants("/etc/quern/grants.yaml", []byte(data))
+	check(t, err)
+	return g
 }

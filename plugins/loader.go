@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/turns"
 	"github.com/quern-project/quern/runtime/units"
@@ -32,9 +33,9 @@ const readAttempts = 3
 type loader struct {
 	dir       string
 	maxMemory int64
-	ceilings  Ceilings
+	ceilings  manifest.Ceilings
 	tenants   []string
-	grants    *HostGrants
+	grants    *manifest.Grants
 
 	pool    *pool
 	readers *turns.Turns   // at reading and decoding files, by tenant; weighs bytes
@@ -49,12 +50,12 @@ func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	}
 }
 
-// order is what a load needs to know.
-type order struct {
-	key
+// loadRequest is what a load needs to know.
+type loadRequest struct {
+	id
 	root           string // the plugin directory, all links followed
 	file           file
-	manifest       Manifest
+	manifest       manifest.Manifest
 	manifestDigest string
 	digest         string // of the module, if it is known not to have changed
 	files          []file // that the manifest names
@@ -63,23 +64,23 @@ type order struct {
 	refused        identity // what needs no second look; zero if there is nothing
 }
 
-// result is what became of an order.
-type result struct {
-	order
-	readAt  time.Time
-	stamp   stamp
-	granted contents // of these files, with the stamps of the look until they are read
-	found   identity
-	known   bool     // found is what serves or was refused before: nothing was loaded
-	version *Version // held once for the receiver; nil if known, or on an error
-	err     error
-	final   bool // err lies in the content: only other content can change it
+// loadResult is what became of it.
+type loadResult struct {
+	loadRequest
+	readAt      time.Time
+	fingerprint fingerprint
+	named       contents // of these files, with the fingerprints of the scan until they are read
+	found       identity
+	known       bool     // found is what serves or was refused before: nothing was loaded
+	version     *Version // held once for the receiver; nil if known, or on an error
+	err         error
+	final       bool // err lies in the content: only other content can change it
 }
 
 // load reads, compiles and checks. It takes a turn at reading, and gives it back before it waits for another.
-func (l *loader) load(ctx context.Context, o order) result {
-	r := result{
-		order: o, readAt: time.Now(), stamp: o.file.stamp, granted: contents{stamps: stampsOf(o.files)},
+func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
+	r := loadResult{
+		loadRequest: o, readAt: time.Now(), fingerprint: o.file.fingerprint, named: contents{fingerprints: fingerprintsOf(o.files)},
 		found: identity{manifest: o.manifestDigest, files: o.filesDigest},
 	}
 	if o.digest != "" && (len(o.files) == 0 || o.filesDigest != "") {
@@ -102,12 +103,12 @@ func (l *loader) load(ctx context.Context, o order) result {
 			return r
 		}
 	}
-	read, err := l.read(o.root, o.file, maxModule)
+	read, err := l.read(o.root, o.file, runtime.MaxModule)
 	if err != nil {
 		r.err = err
 		return r
 	}
-	r.stamp = read.stamp
+	r.fingerprint = read.fingerprint
 	if r.decide(digestOf(read.data)); r.known {
 		return r
 	}
@@ -126,29 +127,29 @@ func (l *loader) load(ctx context.Context, o order) result {
 }
 
 // decide notes which module was found, and whether all of the content is known already.
-func (r *result) decide(digest string) {
+func (r *loadResult) decide(digest string) {
 	r.found.module = digest
 	r.known = r.found == r.serving || r.found == r.refused
 }
 
 // weight is how many bytes the load may have to read, as far as the bound of them all goes.
-func (o *order) weight() int64 {
-	weight := o.file.stamp.info.Size()
+func (o *loadRequest) weight() int64 {
+	weight := o.file.fingerprint.info.Size()
 	for _, f := range o.files {
-		weight += f.stamp.info.Size()
+		weight += f.fingerprint.info.Size()
 	}
 	return weight
 }
 
 // share ends the load without reading the module, if its digest is known and somebody holds it.
-func (l *loader) share(r *result) (done bool) {
+func (l *loader) share(r *loadResult) (done bool) {
 	if r.digest == "" {
 		return false
 	}
 	if r.decide(r.digest); r.known {
 		return true
 	}
-	if r.err = l.afford(&r.order, 0); r.err != nil {
+	if r.err = l.afford(&r.loadRequest, 0); r.err != nil {
 		r.final = true
 		return true
 	}
@@ -161,15 +162,15 @@ func (l *loader) share(r *result) (done bool) {
 }
 
 // readFiles reads the files that the manifest names.
-func (l *loader) readFiles(r *result) error {
-	granted, err := readGranted(r.path(l.dir, manifestSuffix), r.manifest, r.files, func(f file, most int64) (content, error) {
+func (l *loader) readFiles(r *loadResult) error {
+	named, err := readNamed(r.path(l.dir, manifest.Suffix), &r.manifest, r.files, func(f file, most int64) (content, error) {
 		return l.read(r.root, f, most)
 	})
 	if err != nil {
 		r.found.files = ""
 		return err
 	}
-	r.granted, r.found.files = granted, granted.digest
+	r.named, r.found.files = named, named.digest
 	return nil
 }
 
@@ -184,43 +185,47 @@ func (l *loader) read(root string, f file, most int64) (read content, err error)
 
 // finish checks the module against the manifest, and makes the version. It takes over the caller's
 // hold of the module.
-func (l *loader) finish(r *result, m *module) {
-	terms := l.terms(&r.order)
-	if r.err = widest(terms, func(t *Terms) int64 { return t.Limits.Memory }).admits(m); r.err == nil {
-		r.err = r.manifest.Suits(r.path(l.dir, manifestSuffix), m.Info())
+func (l *loader) finish(r *loadResult, m *module) {
+	path, permissions := r.path(l.dir, manifest.Suffix), l.permissions(&r.loadRequest)
+	largest := widest(permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })
+	if r.err = largest.ExplainMemory(m.Admits(largest.Limits)); r.err == nil {
+		r.err = r.manifest.CheckModule(path, m.Info())
 	}
 	if r.err == nil {
-		r.err = l.afford(&r.order, m.Overhead())
+		r.err = l.afford(&r.loadRequest, m.Overhead())
 	}
-	if r.err == nil && r.tenant != "" { // else it is one tenant's alone that is left with nothing, and the plugin serves the others
-		r.err = manifestError(r.path(l.dir, manifestSuffix), terms[r.tenant].lacks(m.Info()))
+	if r.err == nil && r.tenant != "" { // a plugin of all tenants serves the others
+		r.err = permissions[r.tenant].CheckModule(path, m.Info())
 	}
 	if r.err != nil {
 		r.final = true
 		l.pool.release(m)
 		return
 	}
-	r.version = l.newVersion(r, m, terms)
+	r.version = l.newVersion(r, m, permissions)
 }
 
-// terms are those of a plugin for each tenant that it serves.
-func (l *loader) terms(o *order) map[string]*Terms {
-	terms := map[string]*Terms{}
+// permissions are those of a plugin for each tenant that it serves.
+func (l *loader) permissions(o *loadRequest) map[string]*manifest.Permissions {
+	permissions := map[string]*manifest.Permissions{}
 	for _, tenant := range l.tenants {
 		if o.tenant == "" || o.tenant == tenant {
-			terms[tenant] = newTerms(&o.manifest, l.grants, tenant, l.ceilings)
+			permissions[tenant] = manifest.NewPermissions(&o.manifest, l.grants, tenant, l.ceilings)
 		}
 	}
-	return terms
+	return permissions
 }
 
-// afford refuses a plugin whose tasks could never be given the memory that they may take: their tables among it, of which
-// nothing is known before the module is loaded.
-func (l *loader) afford(o *order, tables int64) error {
-	take := func(t *Terms) int64 { return footprint(&o.manifest, t.Limits) + tables }
-	terms := widest(l.terms(o), take)
-	limits, need := terms.Limits, take(terms)
-	if l.maxMemory == 0 || need <= l.maxMemory {
+// afford refuses a plugin whose tasks could never get the memory that they may take. tables are part of it, and unknown
+// before the module is loaded.
+func (l *loader) afford(o *loadRequest, tables int64) error {
+	if l.maxMemory == 0 {
+		return nil
+	}
+	take := func(p *manifest.Permissions) int64 { return footprint(&o.manifest, p.Limits) + tables }
+	largest := widest(l.permissions(o), take)
+	limits, need := largest.Limits, take(largest)
+	if need <= l.maxMemory {
 		return nil
 	}
 	beside := ""
@@ -233,22 +238,22 @@ func (l *loader) afford(o *order, tables int64) error {
 	return fmt.Errorf("one task may take %s (memory %s, input %s, output %s%s), more than the %s that this host gives to all: "+
 		"write lower limits into %s, or give the host more memory",
 		units.FormatSize(need), units.FormatSize(limits.Memory), units.FormatSize(limits.Input),
-		units.FormatSize(limits.Output), beside, units.FormatSize(l.maxMemory), o.path(l.dir, manifestSuffix))
+		units.FormatSize(limits.Output), beside, units.FormatSize(l.maxMemory), o.path(l.dir, manifest.Suffix))
 }
 
-// widest are the terms of which something is the most.
-func widest(terms map[string]*Terms, of func(t *Terms) int64) *Terms {
-	return slices.MaxFunc(slices.Collect(maps.Values(terms)), func(a, b *Terms) int { return cmp.Compare(of(a), of(b)) })
+// widest are the permissions with the most of something.
+func widest(permissions map[string]*manifest.Permissions, of func(p *manifest.Permissions) int64) *manifest.Permissions {
+	return slices.MaxFunc(slices.Collect(maps.Values(permissions)), func(a, b *manifest.Permissions) int { return cmp.Compare(of(a), of(b)) })
 }
 
-func (l *loader) newVersion(r *result, m *module, terms map[string]*Terms) *Version {
+func (l *loader) newVersion(r *loadResult, m *module, permissions map[string]*manifest.Permissions) *Version {
 	l.open.Add(1)
 	v := &Version{
 		Tenant: r.tenant, Name: r.name,
-		Version: r.manifest.Version, Digest: m.digest, ManifestDigest: r.manifestDigest, FilesDigest: r.granted.digest,
+		Version: r.manifest.Version, Digest: m.digest, ManifestDigest: r.manifestDigest, FilesDigest: r.named.digest,
 		Manifest: r.manifest,
-		files:    r.granted.files, warm: r.granted.warm, module: m,
-		grants: l.grants, ceilings: l.ceilings, terms: terms,
+		files:    r.named.files, warm: r.named.warm, module: m,
+		grants: l.grants, ceilings: l.ceilings, permissions: permissions,
 	}
 	v.profile = v.identity().profile()
 	l.pool.enlist(m, v.profile)

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 // found is a plugin of which a look has found a file of that age.
@@ -18,54 +21,58 @@ func found(t *testing.T, age time.Duration) *plugin {
 	check(t, os.Chtimes(path, date, date))
 	info, err := os.Stat(path)
 	check(t, err)
-	p := &plugin{key: key{name: "a"}, manifest: manifestFile{manifest: DefaultManifest("a")}}
-	p.seen.module = file{exists: true, path: "a.wasm", stamp: stamp{info: info}}
+	p := &plugin{id: id{name: "a"}, manifest: manifestFile{manifest: manifest.Default("a")}}
+	p.seen.module = file{exists: true, path: "a.wasm", fingerprint: fingerprint{info: info}}
 	return p
 }
 
-// What is known of a file is enough until its stamp changes; but a young file may change without.
+// What is known of a file is enough until its fingerprint changes; but a young file may change without.
 func TestAssess(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	expect := func(what string, p *plugin, due, fresh bool) {
+	expect := func(what string, p *plugin, want state) {
 		t.Helper()
-		if p.assess(now); p.due != due || p.fresh != fresh {
-			t.Errorf("%s: due %t, fresh %t, want %t and %t", what, p.due, p.fresh, due, fresh)
+		if p.assess(now); p.state != want {
+			t.Errorf("%s: state %d, want %d", what, p.state, want)
 		}
 	}
 	old := found(t, time.Hour)
-	expect("never loaded", old, true, true)
-	old.judged.trust.note(old.seen.module.stamp, now)
-	expect("loaded", old, false, false)
+	expect("never loaded", old, stateChanged)
+	old.last.module.note(old.seen.module.fingerprint, now)
+	expect("loaded", old, stateIdle)
 	old.manifest.digest = "another"
-	expect("with another manifest", old, true, true)
+	expect("with another manifest", old, stateChanged)
+	old.state = stateRereading
+	expect("the same while it is being read", old, stateLoading)
 	old.manifest.digest = ""
+	expect("put back while it is being read", old, stateRereading)
+	old.state = stateIdle
 	old.retryAt = now
-	expect("when it is to be tried again", old, true, false)
+	expect("when it is to be tried again", old, stateStale)
 	old.retryAt = now.Add(time.Second)
-	expect("before it is to be tried again", old, false, false)
-	old.seen.module.stamp = found(t, time.Minute).seen.module.stamp
-	expect("another file", old, true, true)
+	expect("before it is to be tried again", old, stateIdle)
+	old.seen.module.fingerprint = found(t, time.Minute).seen.module.fingerprint
+	expect("another file", old, stateChanged)
 
 	young := found(t, 0)
-	young.judged.trust.note(young.seen.module.stamp, now)
-	expect("a young file", young, true, false)
-	if o := young.order("/"); o.digest != "" {
+	young.last.module.note(young.seen.module.fingerprint, now)
+	expect("a young file", young, stateStale)
+	if o := young.request("/"); o.digest != "" {
 		t.Error("a young file is not read again")
 	}
-	young.judged.trust.note(young.seen.module.stamp, now.Add(settle))
-	expect("the same, read again when it was old enough", young, false, false)
+	young.last.module.note(young.seen.module.fingerprint, now.Add(settleTime))
+	expect("the same, read again when it was old enough", young, stateIdle)
 }
 
-// settling is a keeper with one plugin whose load is under way.
-func settling(t *testing.T) (*keeper, *plugin) {
+// settling is a reconciler with one plugin whose load is under way.
+func settling(t *testing.T) (*reconciler, *plugin) {
 	t.Helper()
 	d, err := New(nil, Config{Dir: t.TempDir()})
 	check(t, err)
-	k := newKeeper(d, nil)
+	k := newReconciler(d.cfg, d.loader, &d.public, nil)
 	p := found(t, time.Hour)
-	p.busy = true
-	k.insert(p)
+	p.state = stateLoading
+	k.plugins = append(k.plugins, p)
 	k.running = 1
 	return k, p
 }
@@ -75,8 +82,8 @@ func TestConfirmWhatIsGone(t *testing.T) {
 	t.Parallel()
 	k, p := settling(t)
 	id := identity{module: "sha256:1"}
-	k.settle(result{order: order{key: p.key, serving: id}, stamp: p.seen.module.stamp, found: id, known: true})
-	if p.busy || !p.due || !p.fresh {
+	k.apply(loadResult{loadRequest: loadRequest{id: p.id, serving: id}, fingerprint: p.seen.module.fingerprint, found: id, known: true})
+	if p.state != stateChanged {
 		t.Errorf("the plugin is not loaded again: %+v", p)
 	}
 }
@@ -87,13 +94,13 @@ func TestAcceptWhatAnotherHasGot(t *testing.T) {
 	k, p := settling(t)
 	other := found(t, time.Hour)
 	other.name = "b"
-	other.current = &Version{Name: "b", Manifest: DefaultManifest("a")}
-	k.insert(other)
+	other.current = &Version{Name: "b", Manifest: manifest.Default("a")}
+	k.plugins = append(k.plugins, other)
 	released := false
-	v := &Version{Name: "a", Manifest: DefaultManifest("a"), release: func(*module) { released = true }}
+	v := &Version{Name: "a", Manifest: manifest.Default("a"), release: func(*module) { released = true }}
 	v.holders.Store(1)
-	k.settle(result{order: order{key: p.key}, stamp: p.seen.module.stamp, version: v})
-	if p.current != nil || !released || !p.due || !p.fresh {
+	k.apply(loadResult{loadRequest: loadRequest{id: p.id}, fingerprint: p.seen.module.fingerprint, version: v})
+	if p.current != nil || !released || p.state != stateChanged {
 		t.Errorf("released %t, the plugin %+v, want it to be decided anew", released, p)
 	}
 }
@@ -103,11 +110,11 @@ func TestClosedFolder(t *testing.T) {
 	t.Parallel()
 	k, p := settling(t)
 	closed := found(t, time.Hour)
-	closed.key = key{"acme", "a"}
-	closed.current = &Version{Name: "a", Manifest: DefaultManifest("a")}
-	k.insert(closed)
-	k.compare(&survey{seen: map[key]sighting{p.key: p.seen}, closed: map[string]error{"acme": fs.ErrPermission}})
-	if _, known := k.find(closed.key); !known || closed.current == nil || len(k.retired) > 0 {
+	closed.id = id{"acme", "a"}
+	closed.current = &Version{Name: "a", Manifest: manifest.Default("a")}
+	k.plugins = slices.Insert(k.plugins, 1, closed)
+	k.compare(&scan{seen: map[id]listed{p.id: p.seen}, closed: map[string]error{"acme": fs.ErrPermission}})
+	if _, known := k.find(closed.id); !known || closed.current == nil || len(k.retired) > 0 {
 		t.Errorf("known %t, the plugin %+v", known, closed)
 	}
 }
@@ -120,7 +127,7 @@ func TestCeilingOfALoadedModule(t *testing.T) {
 	m, err := l.pool.get(t.Context(), binary)
 	check(t, err)
 	defer l.pool.release(m)
-	r := l.load(t.Context(), order{key: key{name: "a"}, digest: m.digest, manifest: DefaultManifest("a")})
+	r := l.load(t.Context(), loadRequest{id: id{name: "a"}, digest: m.digest, manifest: manifest.Default("a")})
 	if r.version != nil || !r.final || r.err == nil || !strings.Contains(r.err.Error(), "more than the 40MiB") {
 		t.Errorf("version %v, final %t, error %v", r.version, r.final, r.err)
 	}
@@ -130,24 +137,24 @@ func TestCeilingOfALoadedModule(t *testing.T) {
 func TestTransientError(t *testing.T) {
 	t.Parallel()
 	k, p := settling(t)
-	r := result{
-		order: order{key: p.key}, stamp: p.seen.module.stamp, readAt: time.Now(),
+	r := loadResult{
+		loadRequest: loadRequest{id: p.id}, fingerprint: p.seen.module.fingerprint, readAt: time.Now(),
 		found: identity{module: "sha256:1"}, err: errors.New("disk full"),
 	}
-	k.settle(r)
-	if p.refusal == nil || p.refusal.final || p.due || p.retryAt.IsZero() {
+	k.apply(r)
+	if p.refusal == nil || p.refusal.final || p.state != stateIdle || p.retryAt.IsZero() {
 		t.Fatalf("the plugin %+v, refusal %+v", p, p.refusal)
 	}
 	p.assess(p.retryAt)
-	if o := p.order("/"); !p.due || o.refused != (identity{}) {
-		t.Errorf("it is not tried again: due %t, order %+v", p.due, o)
+	if o := p.request("/"); p.state != stateStale || o.refused != (identity{}) {
+		t.Errorf("it is not tried again: state %d, request %+v", p.state, o)
 	}
 	r.err, r.final = errors.New("not a module"), true
-	k.running, p.busy, p.retryAt = 1, true, time.Time{}
-	k.settle(r)
+	k.running, p.state, p.retryAt = 1, stateLoading, time.Time{}
+	k.apply(r)
 	p.assess(time.Now().Add(time.Hour))
-	if o := p.order("/"); p.due || o.refused != r.found {
-		t.Errorf("a bad file is tried again: due %t, order %+v", p.due, o)
+	if o := p.request("/"); p.state != stateIdle || o.refused != r.found {
+		t.Errorf("a bad file is tried again: state %d, request %+v", p.state, o)
 	}
 }
 
@@ -155,14 +162,14 @@ func TestTransientError(t *testing.T) {
 func TestUnstable(t *testing.T) {
 	t.Parallel()
 	k, p := settling(t)
-	r := result{order: order{key: p.key}, stamp: p.seen.module.stamp, err: errUnstable}
-	k.settle(r)
+	r := loadResult{loadRequest: loadRequest{id: p.id}, fingerprint: p.seen.module.fingerprint, err: errUnstable}
+	k.apply(r)
 	if p.refusal != nil || k.againAt.IsZero() {
 		t.Fatalf("refused at once, or not looked at again: %+v", p.refusal)
 	}
 	p.doubted = p.doubted.Add(-doubtTime)
-	k.running, p.busy = 1, true
-	k.settle(r)
+	k.running, p.state = 1, stateLoading
+	k.apply(r)
 	if p.refusal == nil || !errors.Is(p.refusal.err, errUnstable) {
 		t.Errorf("refusal %+v", p.refusal)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 )
 
@@ -139,9 +140,9 @@ func TestAcquireFromOldTable(t *testing.T) {
 	d, err := New(nil, Config{Tenants: []string{"acme"}})
 	check(t, err)
 	served := func(holders int64) *Version {
-		v := &Version{Name: "a", Manifest: DefaultManifest("a"), module: &module{Module: &runtime.Module{}}, release: func(*module) {}}
+		v := &Version{Name: "a", Manifest: manifest.Default("a"), module: &module{Module: &runtime.Module{}}, release: func(*module) {}}
 		v.holders.Store(holders)
-		d.publish(newTable([]string{"acme"}, []*plugin{{key: key{name: "a"}, current: v}}))
+		d.public.table.Store(newTable([]string{"acme"}, []*plugin{{id: id{name: "a"}, current: v}}))
 		return v
 	}
 	served(0)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 // model is what the directory ought to make of one plugin, by its files alone.
@@ -22,7 +24,7 @@ type model struct {
 
 // change does one thing to a plugin's files, and to the model.
 func (f *fixture) change(random *rand.Rand, name string, m *model) {
-	module, manifest := name+moduleSuffix, name+manifestSuffix
+	module, manifest := name+manifest.ModuleSuffix, name+manifest.Suffix
 	plugin := filepath.Base(name)
 	switch random.IntN(10) {
 	case 0, 1:
@@ -73,7 +75,7 @@ func (f *fixture) agrees(models map[string]*model) error {
 		serving, serves := f.status(tenant, plugin, StateServing)
 		refused, isRefused := f.status(tenant, plugin, StateRefused)
 		orphan := false
-		if _, err := os.Lstat(f.path(name + manifestSuffix)); err == nil {
+		if _, err := os.Lstat(f.path(name + manifest.Suffix)); err == nil {
 			orphan = m.number == 0
 		}
 		good := m.number > 0 && !m.broken

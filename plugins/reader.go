@@ -3,31 +3,35 @@ package plugins
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"syscall"
 	"time"
 
-	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// settle is how old a file's last change must be before its stamp is trusted to tell the next one:
-// the coarsest clock that a file system writes into a stamp ticks every two seconds (FAT).
-const settle = 2 * time.Second
+// settleTime is how old a file's last change must be before its fingerprint is trusted to tell the next one:
+// the coarsest clock of a file system ticks every two seconds (FAT).
+const settleTime = 2 * time.Second
 
-// stamp tells whether a file may have changed since it was read, without reading it again. Its zero
-// value is that of no file.
-type stamp struct {
+// errUnstable: a file changed while it was read, so nothing is known of it.
+var errUnstable = errors.New("the file keeps changing while it is read: write it under another name and rename it")
+
+// fingerprint tells by a file's size and times whether it may have changed since it was read. Its zero value is that of no
+// file.
+type fingerprint struct {
 	info    fs.FileInfo
 	changed time.Time // of the inode; zero where the platform does not say
 }
 
-func newStamp(info fs.FileInfo) stamp { return stamp{info: info, changed: changeTime(info)} }
+func newFingerprint(info fs.FileInfo) fingerprint {
+	return fingerprint{info: info, changed: changeTime(info)}
+}
 
-// same reports whether both are of the same file in the same state, as far as stamps can tell.
-func (s stamp) same(other stamp) bool {
+// same reports whether both are of the same file in the same state, as far as that can be told.
+func (s fingerprint) same(other fingerprint) bool {
 	if s.info == nil || other.info == nil {
 		return s.info == nil && other.info == nil
 	}
@@ -38,8 +42,8 @@ func (s stamp) same(other stamp) bool {
 }
 
 // young reports whether the last change is so near to now that another one could follow within the
-// same tick of the file system's clock and leave the stamp as it is. A time in the future is young.
-func (s stamp) young(now time.Time, within time.Duration) bool {
+// same tick of the file system's clock and leave the fingerprint as it is. A time in the future is young.
+func (s fingerprint) young(now time.Time, within time.Duration) bool {
 	if s.info == nil {
 		return false
 	}
@@ -48,8 +52,8 @@ func (s stamp) young(now time.Time, within time.Duration) bool {
 
 // content is a file that was read whole and did not change meanwhile.
 type content struct {
-	data  []byte
-	stamp stamp
+	data        []byte
+	fingerprint fingerprint
 }
 
 // readStable reads the regular file name inside the folder root. It never waits for the other end of
@@ -65,51 +69,51 @@ func readStable(root, name string, most int64) (content, error) {
 	if err != nil {
 		return content{}, err
 	}
-	if err := checkFile(info, most); err != nil {
+	if err := manifest.CheckFile(info, most); err != nil {
 		return content{}, err
 	}
-	file, err := folder.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := folder.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return content{}, err
 	}
-	defer file.Close()
-	return readOpen(file, most)
+	defer f.Close()
+	return readOpen(f, most)
 }
 
-func readOpen(file *os.File, most int64) (content, error) {
-	info, err := file.Stat()
+func readOpen(f *os.File, most int64) (content, error) {
+	info, err := f.Stat()
 	if err != nil {
 		return content{}, err
 	}
-	if err := checkFile(info, most); err != nil {
+	if err := manifest.CheckFile(info, most); err != nil {
 		return content{}, err
 	}
-	before := newStamp(info)
+	before := newFingerprint(info)
 	data := make([]byte, info.Size())
-	if _, err := io.ReadFull(file, data); err != nil {
+	if _, err := io.ReadFull(f, data); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return content{}, errUnstable
 		}
 		return content{}, err
 	}
-	if before.young(time.Now(), settle) {
-		// Within one tick of its clock the file could change and show the same stamp.
-		if err := compare(file, data); err != nil {
+	if before.young(time.Now(), settleTime) {
+		// Within one tick of its clock the file could change and show the same fingerprint.
+		if err := compare(f, data); err != nil {
 			return content{}, err
 		}
 	}
-	if info, err = file.Stat(); err != nil {
+	if info, err = f.Stat(); err != nil {
 		return content{}, err
 	}
-	if !before.same(newStamp(info)) {
+	if !before.same(newFingerprint(info)) {
 		return content{}, errUnstable
 	}
-	return content{data: data, stamp: before}, nil
+	return content{data: data, fingerprint: before}, nil
 }
 
 // compare reads the file once more, and is errUnstable if it has other bytes by now.
-func compare(file *os.File, data []byte) error {
-	again := io.NewSectionReader(file, 0, int64(len(data))+1)
+func compare(f *os.File, data []byte) error {
+	again := io.NewSectionReader(f, 0, int64(len(data))+1)
 	chunk := make([]byte, 64<<10)
 	for {
 		n, err := again.Read(chunk)
@@ -126,33 +130,4 @@ func compare(file *os.File, data []byte) error {
 			return err
 		}
 	}
-}
-
-const makeSmaller = "make it smaller"
-
-// checkFile refuses what is not a regular file of at most so many bytes.
-func checkFile(info fs.FileInfo, most int64) error {
-	if !info.Mode().IsRegular() {
-		return &fault{"it is " + typeName(info.Mode()), "put a regular file in its place"}
-	}
-	if info.Size() > most {
-		return &fault{fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(most)), makeSmaller}
-	}
-	return nil
-}
-
-func typeName(mode fs.FileMode) string {
-	switch {
-	case mode.IsDir():
-		return "a folder"
-	case mode&fs.ModeSymlink != 0:
-		return "a link"
-	case mode&fs.ModeNamedPipe != 0:
-		return "a named pipe"
-	case mode&fs.ModeSocket != 0:
-		return "a socket"
-	case mode&fs.ModeDevice != 0:
-		return "a device"
-	}
-	return "no regular file"
 }

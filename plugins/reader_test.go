@@ -70,24 +70,24 @@ func TestReadStableErrors(t *testing.T) {
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/x"
-	stampAt := func(modified time.Time) stamp {
+	fingerprintAt := func(modified time.Time) fingerprint {
 		write(t, path, []byte("x"))
 		check(t, os.Chtimes(path, modified, modified))
 		info, err := os.Stat(path)
 		check(t, err)
-		return stamp{info: info} // without the time of the inode, which is always now
+		return fingerprint{info: info} // without the time of the inode, which is always now
 	}
 	now := time.Now()
 	var tr trust
-	if tr.covers(stamp{}) {
+	if tr.covers(fingerprint{}) {
 		t.Error("nothing was read, and it covers no file")
 	}
 
-	old := stampAt(now.Add(-time.Hour))
+	old := fingerprintAt(now.Add(-time.Hour))
 	if tr.note(old, now); !tr.settled || !tr.covers(old) {
 		t.Errorf("an old file: %+v", tr)
 	}
-	young := stampAt(now.Add(-time.Second))
+	young := fingerprintAt(now.Add(-time.Second))
 	if tr.covers(young) {
 		t.Error("another date is covered")
 	}
@@ -98,14 +98,14 @@ func TestTrust(t *testing.T) {
 		t.Error("a file is not settled when its date is old enough")
 	}
 	// The clock of a file server may be ahead of ours.
-	future := stampAt(now.Add(time.Hour))
+	future := fingerprintAt(now.Add(time.Hour))
 	if tr.note(future, now); tr.settled {
 		t.Error("a date to come is settled at once")
 	}
-	if tr.note(future, now.Add(settle)); !tr.settled {
+	if tr.note(future, now.Add(settleTime)); !tr.settled {
 		t.Error("a date to come is never settled")
 	}
-	if tr.note(stamp{}, now); !tr.settled || !tr.covers(stamp{}) || tr.covers(old) {
+	if tr.note(fingerprint{}, now); !tr.settled || !tr.covers(fingerprint{}) || tr.covers(old) {
 		t.Error("a missing file")
 	}
 }

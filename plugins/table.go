@@ -3,6 +3,9 @@ package plugins
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
+
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 // Binding says that a plugin serves a queue of a tenant.
@@ -25,24 +28,24 @@ type Status struct {
 	State string
 	// Error says what is wrong and what to do about it; "" if the plugin serves.
 	Error string
-	// ResetMode is the way in which its tasks come by pristine instances; "" if the plugin is refused.
+	// ResetMode is how its tasks get pristine instances; "" if the plugin is refused.
 	ResetMode string
 
-	terms map[string]*Terms // of the version that serves, by tenant
+	permissions map[string]*manifest.Permissions // of the version that serves, by tenant
 }
 
 // Granted is what the plugin may use beyond a tenant's tasks; nil for nothing, or if it is refused.
-func (s Status) Granted(tenant string) *Granted {
-	if t := s.terms[tenant]; t != nil {
-		return t.Granted()
+func (s Status) Granted(tenant string) *manifest.Granted {
+	if p := s.permissions[tenant]; p != nil {
+		return p.Granted()
 	}
 	return nil
 }
 
 // Lowered are the limits of which the host gives a tenant's tasks less than the plugin's manifest asks for.
-func (s Status) Lowered(tenant string) []Lowered {
-	if t := s.terms[tenant]; t != nil {
-		return t.Lowered
+func (s Status) Lowered(tenant string) []manifest.Lowered {
+	if p := s.permissions[tenant]; p != nil {
+		return p.Lowered
 	}
 	return nil
 }
@@ -52,6 +55,21 @@ const (
 	StateServing = "serving"
 	StateRefused = "refused"
 )
+
+// publication is what the reconciler tells the readers of a Directory.
+type publication struct {
+	table   atomic.Pointer[table]
+	ready   chan struct{} // closed by the reconciler after the first scan
+	changed chan struct{} // capacity 1; never closed
+}
+
+// announce leaves a token for the consumer of changed, unless one is there.
+func (p *publication) announce() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
 
 // table is what is served at one moment. It never changes once it is published.
 type table struct {
@@ -85,6 +103,22 @@ func newTable(tenants []string, plugins []*plugin) *table {
 		}
 	}
 	return t
+}
+
+func (p *plugin) statuses() (statuses []Status) {
+	if v := p.current; v != nil {
+		statuses = append(statuses, Status{
+			Tenant: p.tenant, Plugin: p.shown(), Version: v.Version, Digest: v.Digest,
+			Queues: v.Manifest.Queues, State: StateServing, ResetMode: string(v.Info().ResetMode), permissions: v.permissions,
+		})
+	}
+	if r := p.refusal; r != nil {
+		statuses = append(statuses, Status{
+			Tenant: p.tenant, Plugin: p.shown(), Version: r.version, Digest: r.found.module,
+			Queues: r.queues, State: StateRefused, Error: r.err.Error(),
+		})
+	}
+	return statuses
 }
 
 // lookup finds what serves a queue: the tenant's own plugin, else the common one.

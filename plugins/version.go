@@ -3,8 +3,8 @@ package plugins
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
 )
@@ -27,42 +27,40 @@ type Version struct {
 	// version is another one if any of the three digests differs.
 	FilesDigest string
 	// Manifest is as it was written, with the plugin's name as the queue if it names none.
-	Manifest Manifest
+	Manifest manifest.Manifest
 
-	files    *runtime.Files // what tasks may read; nil for nothing
-	warm     []byte         // the input of the warm call; nil for no such call
-	profile  string         // of its instances: see identity.profile
-	grants   *HostGrants
-	ceilings Ceilings
-	terms    map[string]*Terms // by tenant, of those that the host serves; never changed
-	module   *module
-	holders  atomic.Int64 // 0: the module is released, for good
-	release  func(*module)
+	files       *runtime.Files // what tasks may read; nil for nothing
+	warm        []byte         // the input of the warm call; nil for no such call
+	profile     string         // of its instances: see identity.profile
+	grants      *manifest.Grants
+	ceilings    manifest.Ceilings
+	permissions map[string]*manifest.Permissions // by tenant, of those that the host serves; never changed
+	module      *module
+	holders     atomic.Int64 // 0: the module is released, for good
+	release     func(*module)
 }
 
 // Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files, Limits, Pool, Warm and
 // the Config of Services. A Timeout that the task brings along replaces the manifest's, under the host's ceiling. A task whose
 // Tenant is not said shares an instance with no other.
 func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
-	terms := v.Terms(call.Tenant)
-	if most, bound := terms.ceilings[timeoutKey]; bound {
-		call.Timeout = min(call.Timeout, time.Duration(most.value))
-	}
+	permissions := v.Permissions(call.Tenant)
+	call.Timeout = permissions.Timeout(call.Timeout)
 	call.Plugin, call.Env, call.Files = v.Name, v.Manifest.Capabilities.Env, v.files
-	call.Limits, call.Services.Config = terms.Limits, terms.Config // the same for all calls of a tenant: see runtime.Call.Pool
+	call.Limits, call.Services.Config = permissions.Limits, permissions.Config // the same for all calls of a tenant: see runtime.Call.Pool
 	call.Pool, call.Warm = "", nil
 	if call.Tenant != "" {
 		call.Pool, call.Warm = v.profile, v.warm
 	}
-	return terms.Explain(v.module.Run(ctx, call))
+	return permissions.Explain(v.module.Run(ctx, call))
 }
 
-// Terms are those on which a tenant's tasks run it.
-func (v *Version) Terms(tenant string) *Terms {
-	if t := v.terms[tenant]; t != nil {
-		return t
+// Permissions are what a tenant's tasks may do on it.
+func (v *Version) Permissions(tenant string) *manifest.Permissions {
+	if p := v.permissions[tenant]; p != nil {
+		return p
 	}
-	return newTerms(&v.Manifest, v.grants, tenant, v.ceilings)
+	return manifest.NewPermissions(&v.Manifest, v.grants, tenant, v.ceilings)
 }
 
 // Info says what the module is.
@@ -101,13 +99,13 @@ func (v *Version) tryRetain() bool {
 // Footprint is what one running task of a tenant may take, in bytes: memory, tables, input and output, and what it may send and
 // receive.
 func (v *Version) Footprint(tenant string) int64 {
-	return footprint(&v.Manifest, v.Terms(tenant).Limits) + v.module.Overhead()
+	return footprint(&v.Manifest, v.Permissions(tenant).Limits) + v.module.Overhead()
 }
 
 // Coming is how many bytes at most will be held for the version beside a tenant's tasks as soon as the first of them
 // begins; 0 if they are held already, or none will be.
 func (v *Version) Coming(tenant string) int64 {
-	return v.module.Coming(v.profile, tenant, v.Terms(tenant).Limits, v.warm != nil)
+	return v.module.Coming(v.profile, tenant, v.Permissions(tenant).Limits, v.warm != nil)
 }
 
 // Concurrency bounds the version's running tasks on this host; 0 is no bound of its own.
@@ -124,7 +122,7 @@ type identity struct{ module, manifest, files string }
 func (i identity) profile() string { return "manifest=" + i.manifest + " files=" + i.files }
 
 // footprint is what a task may take. The answer of a request is there twice while it is put together for the guest.
-func footprint(m *Manifest, l runtime.Limits) int64 {
+func footprint(m *manifest.Manifest, l runtime.Limits) int64 {
 	bytes := l.Memory + l.Input + l.Output
 	if len(m.Capabilities.HTTP) > 0 {
 		bytes += 3 * service.MaxBody

@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
@@ -45,46 +45,6 @@ func cold(number int) string { return output(number) + " 1 task" }
 
 func warmed(number int, by string) string { return output(number) + " 2 " + by }
 
-func TestParseManifestWarm(t *testing.T) {
-	t.Parallel()
-	const remedy = "write one without . and .. between its slashes, such as sample.json or samples/sample.json"
-	for data, want := range map[string]string{
-		"warm:":                        "x.yaml:1: warm: is empty where keys belong: write its keys, or leave it out",
-		"warm: sample.json":            "x.yaml:1: warm: is a text where keys belong: write its keys, or leave it out",
-		"name: x\nwarm: {}":            "x.yaml:2: warm: has no input: write the path of a file with an input to warm the handler with, such as input: sample.json",
-		"warm: {input: }":              "x.yaml:1: warm.input: is empty: " + remedy,
-		"warm:\n  input: [a]":          "x.yaml:2: warm.input: is a list: " + remedy,
-		"warm: {input: ../a}":          `x.yaml:1: warm.input: "../a" is not a path inside the folder of the manifest: ` + remedy,
-		"warm: {input: /etc/hosts}":    `x.yaml:1: warm.input: "/etc/hosts" is not a path inside the folder of the manifest: ` + remedy,
-		"warm: {input: a, input: b}":   "x.yaml:1: warm.input: stands here a second time, after line 1: keep one of them",
-		"warm: {input: a, inputs: b}":  `x.yaml:1: warm: unknown key "inputs": did you mean "input"?`,
-		"warm: {input: a, timeout: 1}": `x.yaml:1: warm: unknown key "timeout": it belongs into limits, as limits.timeout`,
-		"wram: {input: a}":             `x.yaml:1: unknown key "wram": did you mean "warm"?`,
-	} {
-		if _, err := ParseManifest("x.yaml", []byte(data)); err == nil || err.Error() != want {
-			t.Errorf("%q\ngot  %v\nwant %s", data, err, want)
-		}
-	}
-}
-
-func TestSuits(t *testing.T) {
-	t.Parallel()
-	plain, err := ParseManifest("x.yaml", []byte("name: x"))
-	check(t, err)
-	warm, err := ParseManifest("x.yaml", []byte("name: x\nwarm:\n  input: a"))
-	check(t, err)
-	for _, kind := range []runtime.Kind{runtime.Handler, runtime.Command} {
-		check(t, plain.Suits("dir/x.yaml", runtime.Info{Kind: kind}))
-	}
-	check(t, warm.Suits("dir/x.yaml", runtime.Info{Kind: runtime.Handler}))
-	err = warm.Suits("dir/x.yaml", runtime.Info{Kind: runtime.Command})
-	want := "dir/x.yaml:3: warm: is for handlers, and the module is a command, which starts anew for every task: " +
-		"remove it, or build the module as a handler, which exports quern_handle"
-	if !errors.Is(err, ErrManifest) || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
-	}
-}
-
 // skipsWarm skips a test on a system where every task gets a new instance, and no image is warmed.
 func (f *fixture) skipsWarm() {
 	f.t.Helper()
@@ -100,10 +60,10 @@ func (f *fixture) skipsWarm() {
 
 func TestWarmBelongsToTheVersion(t *testing.T) {
 	t.Parallel()
-	const manifest = "limits: {input: 16B}\nwarm: {input: samples/sample}"
+	const text = "limits: {input: 16B}\nwarm: {input: samples/sample}"
 	f := setup(t, Config{}, func(dir string) {
 		write(t, dir+"/a.wasm", handler(t, 1))
-		write(t, dir+"/a.yaml", []byte(manifest))
+		write(t, dir+"/a.yaml", []byte(text))
 	})
 	f.awaitRefusal("", "a", f.path("a.yaml")+`:2: warm.input: "samples/sample": there is no such file: `+
 		"put it into the folder of the manifest, or correct the path")
@@ -166,10 +126,10 @@ func TestWarmBelongsToTheVersion(t *testing.T) {
 // The files of both kinds together: each has its own bound, and a change of either is a change of the version.
 func TestWarmBesideFiles(t *testing.T) {
 	t.Parallel()
-	const manifest = "capabilities: {files: [{from: model, to: /data/model}]}\nwarm: {input: sample}"
+	const text = "capabilities: {files: [{from: model, to: /data/model}]}\nwarm: {input: sample}"
 	f := setup(t, Config{}, func(dir string) {
 		write(t, dir+"/a.wasm", handler(t, 1))
-		write(t, dir+"/a.yaml", []byte(manifest))
+		write(t, dir+"/a.yaml", []byte(text))
 		write(t, dir+"/model", []byte("model"))
 		write(t, dir+"/sample", []byte("sample"))
 	})
@@ -183,10 +143,10 @@ func TestWarmBesideFiles(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	m, err := ParseManifest(dir+"/a.yaml", []byte(manifest))
+	m, err := manifest.Parse(dir+"/a.yaml", []byte(text))
 	check(t, err)
 	write(t, dir+"/model", nil)
-	check(t, os.Truncate(dir+"/model", maxFileSize)) // sparse: it takes no room
+	check(t, os.Truncate(dir+"/model", manifest.MaxFiles)) // sparse: it takes no room
 	write(t, dir+"/sample", []byte("sample"))
 	if files, warm, err := LoadFiles(dir+"/a.yaml", m); err != nil || files == nil || string(warm) != "sample" {
 		t.Errorf("beside as many files as there may be: %v, %q, %v", files, warm, err)

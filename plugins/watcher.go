@@ -13,9 +13,16 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// watcher says when it is worth to look at the directory. It never says what changed: whoever is woken
-// looks at everything again. Where the system cannot tell of changes (network file systems, no watches
-// left) it stays silent, and the ticker of the keeper is all there is.
+// The pace of scans.
+const (
+	scanInterval = time.Second            // between two scans that nothing has asked for
+	quietTime    = 100 * time.Millisecond // without an event, before a scan
+	busyTime     = 500 * time.Millisecond // from the first event to the scan, however many follow
+)
+
+// watcher wakes the reconciler when the directory may have changed. It never tells what changed: the reconciler scans
+// everything again. Where the system cannot tell of changes (network file systems, no watches left) it stays silent, and the
+// ticker of the reconciler is all there is.
 type watcher struct {
 	dir    string
 	logger hclog.Logger
@@ -23,7 +30,7 @@ type watcher struct {
 	notify *fsnotify.Watcher // nil if the system has none to give
 	wake   chan struct{}     // capacity 1; never closed
 
-	watched map[string]fs.FileInfo  // by path; only the keeper's goroutine touches it
+	watched map[string]fs.FileInfo  // by path; only the reconciler's goroutine touches it
 	parent  atomic.Pointer[outside] // what is watched for the sake of one entry
 }
 
@@ -34,7 +41,7 @@ func newWatcher(dir string, logger hclog.Logger) *watcher {
 	w := &watcher{dir: dir, logger: logger, wake: make(chan struct{}, 1), watched: map[string]fs.FileInfo{}}
 	var err error
 	if w.notify, err = fsnotify.NewWatcher(); err != nil {
-		logger.Warn("cannot watch for changes, looking now and then instead", "every", lookInterval, "error", err)
+		logger.Warn("cannot watch for changes, polling instead", "every", scanInterval, "error", err)
 	}
 	return w
 }
@@ -50,8 +57,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// gather wakes the keeper when no event came for a while, so that it does not look at what is half
-// written; and when events have come for too long, so that one busy file cannot keep it from looking.
+// gather wakes the reconciler when no event came for a while, so that it does not read what is half
+// written; and when events have come for too long, so that one busy file cannot hold up a scan.
 func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error) {
 	var first time.Time
 	timer := time.NewTimer(time.Hour)
@@ -79,7 +86,7 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 			if !open {
 				return
 			}
-			w.logger.Debug("events may have been lost, looking at everything", "error", err)
+			w.logger.Debug("change events may have been lost, scanning everything", "error", err)
 			postpone()
 		case <-timer.C:
 			first = time.Time{}
@@ -97,9 +104,9 @@ func (w *watcher) concerns(event fsnotify.Event) bool {
 	return parent == nil || filepath.Dir(event.Name) != parent.folder || filepath.Base(event.Name) == parent.entry
 }
 
-// follow watches the folders in which the survey found files, and the one that holds the directory.
-// It reports whether there is a folder that was not watched when the survey was made.
-func (w *watcher) follow(s *survey) bool {
+// follow watches the folders in which the scan found files, and the one that holds the directory.
+// It reports whether there is a folder that was not watched when the scan was made.
+func (w *watcher) follow(s *scan) bool {
 	if w.notify == nil {
 		return false
 	}
@@ -142,7 +149,7 @@ func (w *watcher) set(wanted map[string]struct{}) (added bool) {
 			err = w.notify.Add(path)
 		}
 		if err != nil {
-			w.logger.Debug("cannot watch a folder, looking now and then instead", "folder", path, "error", err)
+			w.logger.Debug("cannot watch a folder, polling instead", "folder", path, "error", err)
 			continue
 		}
 		w.watched[path] = info

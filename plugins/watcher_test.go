@@ -88,8 +88,8 @@ func TestTickerAlone(t *testing.T) {
 	watch := newWatcher(f.dir, f.cfg.Logger)
 	check(t, watch.notify.Close())
 	watch.notify = nil
-	var keeper sync.WaitGroup
-	keeper.Go(func() { newKeeper(f.Directory, watch).run(ctx) })
+	var reconciler sync.WaitGroup
+	reconciler.Go(func() { newReconciler(f.cfg, f.loader, &f.public, watch).run(ctx) })
 	<-f.Ready()
 	f.write("a.wasm", guest(t, 2))
 	within(t, "a change that nothing tells of", func() error {
@@ -99,5 +99,5 @@ func TestTickerAlone(t *testing.T) {
 		return nil
 	})
 	cancel()
-	keeper.Wait()
+	reconciler.Wait()
 }

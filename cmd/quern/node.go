@@ -29,6 +29,7 @@ import (
 	"github.com/quern-project/quern/host/web"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/sdk/queue"
@@ -60,7 +61,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if o.concurrency == 0 {
 		o.concurrency = slots()
 	}
-	grants, err := loadGrants(cmd.Flags(), o.grants, func(g *plugins.HostGrants) error { return g.Check(o.tenants) })
+	grants, err := loadGrants(cmd.Flags(), o.grants, func(g *manifest.Grants) error { return g.Check(o.tenants) })
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
@@ -33,7 +34,7 @@ type localPlugin struct {
 	path, name   string
 	binary       []byte
 	manifestPath string
-	manifest     plugins.Manifest
+	manifest     manifest.Manifest
 	unread       bool           // the manifest cannot be read: nothing is known of what it says
 	files        *runtime.Files // that the manifest grants
 	// refusals are what is wrong with the two files, before the module is looked into.
@@ -56,8 +57,8 @@ func readPlugin(path string) (*localPlugin, error) {
 		return nil, usagef("read plugin: %w", err)
 	}
 	stem := strings.TrimSuffix(path, moduleSuffix)
-	manifest := stem + manifestSuffix
-	p := &localPlugin{path: path, name: filepath.Base(stem), manifestPath: manifest}
+	beside := stem + manifestSuffix
+	p := &localPlugin{path: path, name: filepath.Base(stem), manifestPath: beside}
 	switch {
 	case !info.Mode().IsRegular():
 		p.refuse("it is not a regular file", path, "put a "+moduleSuffix+" file in its place")
@@ -69,20 +70,20 @@ func readPlugin(path string) (*localPlugin, error) {
 	if err != nil {
 		return nil, usagef("read plugin: %w", err)
 	}
-	p.manifest, err = plugins.LoadManifest(manifest)
+	p.manifest, err = plugins.LoadManifest(beside)
 	if errors.Is(err, fs.ErrNotExist) {
-		p.manifest, err = plugins.DefaultManifest(p.name), nil
+		p.manifest, err = manifest.Default(p.name), nil
 	}
 	p.unread = err != nil
 	if err == nil {
-		p.files, _, err = plugins.LoadFiles(manifest, p.manifest) // without a pool there is no warm call
+		p.files, _, err = plugins.LoadFiles(beside, p.manifest) // without a pool there is no warm call
 	}
-	var wrong *plugins.ManifestError
+	var wrong *manifest.Error
 	switch {
 	case errors.As(err, &wrong):
 		p.refusals = append(p.refusals, wrong.Refusals()...)
 	case err != nil:
-		p.refuse(err.Error(), manifest, "make it a YAML file that can be read, or remove it")
+		p.refuse(err.Error(), beside, "make it a YAML file that can be read, or remove it")
 	}
 	return p, nil
 }
@@ -110,9 +111,9 @@ func (p *localPlugin) load(ctx context.Context, engine *runtime.Engine) (*runtim
 	}
 	err = module.Admits(p.manifest.Limits.WithDefaults())
 	if err == nil {
-		err = p.manifest.Suits(p.manifestPath, module.Info())
+		err = p.manifest.CheckModule(p.manifestPath, module.Info())
 	}
-	var wrong *plugins.ManifestError
+	var wrong *manifest.Error
 	if errors.As(err, &wrong) {
 		err = &runtime.RefusedError{Refusals: wrong.Refusals()}
 	}
@@ -133,10 +134,10 @@ type pluginView struct {
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`
 	// Grants are what it may use beyond a task of the tenant that is asked about.
-	Grants *plugins.Granted `json:"grants,omitempty"`
+	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered are the limits of which the hosts give such a task less than the manifest asks for.
-	Lowered []plugins.Lowered `json:"lowered,omitempty"`
-	Nodes   []string          `json:"nodes"`
+	Lowered []manifest.Lowered `json:"lowered,omitempty"`
+	Nodes   []string           `json:"nodes"`
 }
 
 // shortDigest is how much of a digest people are shown: sha256: and twelve digits.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 )
 
@@ -181,7 +181,7 @@ func (p *localPlugin) test(cmd *cobra.Command, env environment, config runtime.C
 }
 
 // test runs one test. An error is a failure of this machine, not of the plugin.
-func (l *loaded) test(ctx context.Context, outside *outside, test plugins.Test, options caseOptions) (caseView, error) {
+func (l *loaded) test(ctx context.Context, outside *outside, test manifest.Test, options caseOptions) (caseView, error) {
 	view := caseView{Plugin: l.name, Test: test.Name}
 	folder := filepath.Dir(l.manifestPath)
 	var input, want []byte
@@ -230,7 +230,7 @@ func (l *loaded) test(ctx context.Context, outside *outside, test plugins.Test, 
 }
 
 // judge compares how the task ended with what the test expects.
-func (v *caseView) judge(test plugins.Test, outcome runtime.Outcome) {
+func (v *caseView) judge(test manifest.Test, outcome runtime.Outcome) {
 	v.Outcome = outcome.Kind
 	ended := "it ended with exit status " + fmt.Sprint(outcome.Code)
 	switch outcome.Kind {

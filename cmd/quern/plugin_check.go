@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
@@ -36,13 +36,13 @@ type checkView struct {
 	// Limits are left out if the manifest cannot be read.
 	Limits limitsView `json:"limits,omitzero"`
 	// Asks is what the manifest asks for, Grants what the host's grants leave of it.
-	Asks      *plugins.Granted `json:"asks,omitempty"`
-	Grants    *plugins.Granted `json:"grants,omitempty"`
-	Imports   []string         `json:"imports"`
-	Exports   []string         `json:"exports"`
-	MemoryMin int64            `json:"memory_min"`
-	MemoryMax int64            `json:"memory_max,omitempty"`
-	Refusals  []refusalView    `json:"refusals"`
+	Asks      *manifest.Granted `json:"asks,omitempty"`
+	Grants    *manifest.Granted `json:"grants,omitempty"`
+	Imports   []string          `json:"imports"`
+	Exports   []string          `json:"exports"`
+	MemoryMin int64             `json:"memory_min"`
+	MemoryMax int64             `json:"memory_max,omitempty"`
+	Refusals  []refusalView     `json:"refusals"`
 }
 
 // limitsView are the limits of a task: sizes in bytes, and what is 0 has none.
@@ -163,17 +163,17 @@ func (p *localPlugin) checkModule(ctx context.Context, env environment, config r
 }
 
 // grant notes what a manifest asks for, and what a host's grants leave of it.
-func (v *checkView) grant(m *plugins.Manifest, hosts *plugins.HostGrants, tenant string) {
-	terms := plugins.NewTerms(m, hosts, tenant)
-	if l := terms.Limits; v.Limits != (limitsView{}) {
+func (v *checkView) grant(m *manifest.Manifest, hosts *manifest.Grants, tenant string) {
+	permissions := manifest.NewPermissions(m, hosts, tenant, nil)
+	if l := permissions.Limits; v.Limits != (limitsView{}) {
 		v.Limits = limitsView{l.Memory, l.Input, l.Output, l.Log, l.Timeout.Seconds(), l.CPU.Seconds()}
 	}
-	for _, less := range terms.Lowered {
+	for _, less := range permissions.Lowered {
 		v.Notes = append(v.Notes, fmt.Sprintf("%s: the manifest says %s, and the host %s: see %s", less.Key, less.Manifest, less.Host, less.Place))
 	}
-	v.Asks, v.Grants = m.Capabilities.Granted(m.Config), terms.Granted()
-	for _, key := range terms.Taken() {
-		v.Notes = append(v.Notes, fmt.Sprintf("of capabilities.%s the host's grants leave less than the manifest asks for: see %s", key, terms.Place()))
+	v.Asks, v.Grants = m.Capabilities.Granted(m.Config), permissions.Granted()
+	for _, key := range permissions.Reduced() {
+		v.Notes = append(v.Notes, fmt.Sprintf("of capabilities.%s the host's grants leave less than the manifest asks for: see %s", key, permissions.Place()))
 	}
 }
 

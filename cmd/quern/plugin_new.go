@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/c"
 )
@@ -90,7 +90,7 @@ type blanks struct {
 
 // pluginFiles are the contents of a new plugin's files by their paths in its folder, with slashes.
 func pluginFiles(name, language string) (map[string][]byte, error) {
-	files := map[string][]byte{"quern.schema.json": plugins.Schema()}
+	files := map[string][]byte{"quern.schema.json": manifest.Schema()}
 	b := blanks{Name: name}
 	switch language {
 	case languageC:

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 // What `plugin new` makes is built, tested, run and served as its README says: every command of the README in its order,
@@ -161,13 +161,13 @@ func TestPluginNewManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest := string(files["greet.yaml"])
-	all := regexp.MustCompile(`(?m)^( *)# ( *[a-z_]+:)`).ReplaceAllString(manifest, "$1$2")
+	written := string(files["greet.yaml"])
+	all := regexp.MustCompile(`(?m)^( *)# ( *[a-z_]+:)`).ReplaceAllString(written, "$1$2")
 	if strings.Count(all, "\n  cpu: 10s ") != 1 || strings.Count(all, "\n  max_attempts: 5 ") != 1 {
 		t.Errorf("it is not uncommented:\n%s", all)
 	}
-	for _, text := range []string{manifest, all} {
-		if _, err := plugins.ParseManifest("greet.yaml", []byte(text)); err != nil {
+	for _, text := range []string{written, all} {
+		if _, err := manifest.Parse("greet.yaml", []byte(text)); err != nil {
 			t.Errorf("%v\n%s", err, text)
 		}
 	}
@@ -175,7 +175,7 @@ func TestPluginNewManifest(t *testing.T) {
 		Properties map[string]keys `json:"properties"`
 	}
 	var schema keys
-	if err := json.Unmarshal(plugins.Schema(), &schema); err != nil || len(schema.Properties) < 10 {
+	if err := json.Unmarshal(manifest.Schema(), &schema); err != nil || len(schema.Properties) < 10 {
 		t.Fatalf("%v: %+v", err, schema)
 	}
 	for key, of := range schema.Properties {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
@@ -108,7 +109,7 @@ type loaded struct {
 func (p *localPlugin) open(cmd *cobra.Command, env environment, config runtime.Config, outside *outside) (_ *loaded, err error) {
 	ctx := cmd.Context()
 	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
-	l := &loaded{localPlugin: p, limits: plugins.NewTerms(&p.manifest, outside.grants, outside.tenant).Limits}
+	l := &loaded{localPlugin: p, limits: manifest.NewPermissions(&p.manifest, outside.grants, outside.tenant, nil).Limits}
 	defer func() {
 		if err != nil {
 			l.close(context.WithoutCancel(ctx))
@@ -158,8 +159,8 @@ type observer struct {
 // also logs what the plugin was denied at its start, which is in no task's log.
 func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, tell observer) (outcome runtime.Outcome, enqueued []string) {
 	var secrets redact.Secrets
-	terms := plugins.NewTerms(&l.manifest, outside.grants, outside.tenant)
-	services, task := l.host.begin(terms, &l.manifest.Capabilities)
+	permissions := manifest.NewPermissions(&l.manifest, outside.grants, outside.tenant, nil)
+	services, task := l.host.begin(permissions, &l.manifest.Capabilities)
 	var said, denied []string
 	outcome = l.module.Run(ctx, runtime.Call{
 		TaskID: localID, Queue: l.manifest.Queues[0], Tenant: outside.tenant, Plugin: l.name, Attempt: 1,
@@ -174,7 +175,7 @@ func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, t
 		},
 		Denied: func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) },
 	})
-	outcome = terms.Explain(outcome)
+	outcome = permissions.Explain(outcome)
 	for _, line := range denied {
 		if !slices.Contains(said, line) {
 			tell.log(line)

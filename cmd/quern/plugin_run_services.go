@@ -11,7 +11,7 @@ import (
 
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -39,7 +39,7 @@ func newServiceOptions(f *pflag.FlagSet) *serviceOptions {
 type outside struct {
 	http    *egress.Client
 	secrets string // their folder; "" for none
-	grants  *plugins.HostGrants
+	grants  *manifest.Grants
 	tenant  string
 }
 
@@ -69,7 +69,7 @@ type localHost struct {
 }
 
 // openHost starts the embedded Redis if the manifest grants a bucket; close stops it.
-func (s *outside) openHost(granted *plugins.Capabilities) (*localHost, error) {
+func (s *outside) openHost(granted *manifest.Capabilities) (*localHost, error) {
 	h := &localHost{tenant: s.tenant}
 	config := guest.Config{HTTP: s.http, Secrets: s.secrets}
 	if len(granted.KV) > 0 {
@@ -96,12 +96,12 @@ func (h *localHost) close() {
 }
 
 // begin makes the services of a task, whose buckets are empty.
-func (h *localHost) begin(terms *plugins.Terms, asked *plugins.Capabilities) (service.Services, *localTask) {
+func (h *localHost) begin(permissions *manifest.Permissions, asked *manifest.Capabilities) (service.Services, *localTask) {
 	if h.embedded != nil {
 		h.embedded.FlushAll()
 	}
 	t := &localTask{}
-	services, children := h.services.For(guest.Task{ID: localID, Tenant: h.tenant, Asked: asked, Terms: terms, Host: t})
+	services, children := h.services.For(guest.Task{ID: localID, Tenant: h.tenant, Asked: asked, Permissions: permissions, Host: t})
 	if t.children = children; children != nil {
 		services.Enqueue = numberedChildren{t}
 	}

@@ -227,7 +227,7 @@ bound:
 "*": {capabilities: {}}
 `)
 	place := func(line string) string {
-		return `the manifest grants it and the host does not: "bound" in ` + grants + ` would have to say: capabilities: {` + line + `}`
+		return `the manifest allows it, the host does not: add capabilities: {` + line + `} to "bound" in ` + grants
 	}
 	for _, test := range []struct {
 		tenant, input, want string

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 func newPluginSchema() *cobra.Command {
@@ -17,7 +17,7 @@ func newPluginSchema() *cobra.Command {
 		Example: "  quern plugin schema > quern.schema.json",
 		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(plugins.Schema())
+			_, err := cmd.OutOrStdout().Write(manifest.Schema())
 			return err
 		},
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -15,15 +15,15 @@ func grantsFlag(f *pflag.FlagSet, path *string) {
 }
 
 // loadGrants reads that file; nil if there is none. check sees that it says what it has to.
-func loadGrants(flags *pflag.FlagSet, path string, check func(*plugins.HostGrants) error) (*plugins.HostGrants, error) {
+func loadGrants(flags *pflag.FlagSet, path string, check func(*manifest.Grants) error) (*manifest.Grants, error) {
 	if path == "" {
 		return nil, nil
 	}
-	grants, err := plugins.LoadHostGrants(path)
+	grants, err := manifest.LoadGrants(path)
 	if err == nil {
 		err = check(grants)
 	}
-	var wrong *plugins.ManifestError
+	var wrong *manifest.Error
 	switch {
 	case errors.As(err, &wrong):
 		return nil, wrongUsage(err)
@@ -34,8 +34,8 @@ func loadGrants(flags *pflag.FlagSet, path string, check func(*plugins.HostGrant
 }
 
 // bounds are those of --ceiling.
-func (o *hostOptions) bounds(flags *pflag.FlagSet) (plugins.Ceilings, error) {
-	ceilings, err := plugins.ParseCeilings(origin(flags.Lookup("ceiling")), o.ceilings)
+func (o *hostOptions) bounds(flags *pflag.FlagSet) (manifest.Ceilings, error) {
+	ceilings, err := manifest.ParseCeilings(origin(flags.Lookup("ceiling")), o.ceilings)
 	if err != nil {
 		return nil, wrongUsage(err)
 	}
@@ -51,9 +51,9 @@ func grantsOfTenantFlags(f *pflag.FlagSet, path, tenant *string) {
 }
 
 // loadGrantsOf reads the file that these flags name; nil if there is none.
-func loadGrantsOf(flags *pflag.FlagSet, path, tenant string) (*plugins.HostGrants, error) {
+func loadGrantsOf(flags *pflag.FlagSet, path, tenant string) (*manifest.Grants, error) {
 	if err := queue.ValidTenant(tenant); err != nil {
 		return nil, usagef("%s %q: %s", origin(flags.Lookup("tenant")), tenant, tenantRule)
 	}
-	return loadGrants(flags, path, func(g *plugins.HostGrants) error { return g.CheckTenants([]string{tenant}) })
+	return loadGrants(flags, path, func(g *manifest.Grants) error { return g.CheckTenants([]string{tenant}) })
 }

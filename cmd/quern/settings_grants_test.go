@@ -79,7 +79,7 @@ acme:
 		"kv_set": `kv: [{bucket: "seen", access: rw}]`, "enqueue": `enqueue: {queues: ["mail.done"]}`,
 		"http": `http: [{host: "http://127.0.0.1:1", methods: [GET]}]`,
 	} {
-		remedy := `denied: the manifest grants it and the host does not: "acme" in ` + grants + ` would have to say: capabilities: {` + line + `}`
+		remedy := `denied: the manifest allows it, the host does not: add capabilities: {` + line + `} to "acme" in ` + grants
 		if !regexp.MustCompile(`quern_v1\.` + function + `: .*` + regexp.QuoteMeta(remedy)).MatchString(log) {
 			t.Errorf("the task's log has no %q of %s: %s", remedy, function, log)
 		}
@@ -112,7 +112,7 @@ func TestServeGrantsRefused(t *testing.T) {
 		"acme: {}": `quern: ` + path + `: names neither the tenant "blueque" nor "*" for all others: ` +
 			`add "blueque": {}, with which manifests alone decide, or a ceiling in it`,
 		"blueque: {capabilitis: {}}\nacme: {config: [a]}": `quern: ` + path + `:1: blueque: unknown key "capabilitis": did you mean "capabilities"?; ` +
-			path + `:2: acme.config: is a list where keys belong: write its keys, or leave it out`,
+			path + `:2: acme.config: expected a mapping, but it is a list: write its keys, or leave it out`,
 		"blueque: {secrets: {a: {env: QUERN_TEST_NOWHERE}}}": `quern: ` + path + `:1: blueque.secrets.a: the variable QUERN_TEST_NOWHERE is not set: ` +
 			`set it, or remove the secret`,
 	} {

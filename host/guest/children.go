@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -15,13 +15,13 @@ import (
 // Children are the tasks that one task enqueues. They belong to the goroutine of its call until that has ended.
 type Children struct {
 	task    *Task
-	grant   *plugins.EnqueueGrant
+	grant   *manifest.EnqueueGrant
 	tasks   int   // how many more it may enqueue
 	bytes   int64 // how many these may have together
 	waiting []queue.Child
 }
 
-func newChildren(task *Task, grant *plugins.EnqueueGrant) *Children {
+func newChildren(task *Task, grant *manifest.EnqueueGrant) *Children {
 	return &Children{task: task, grant: grant, tasks: grant.Tasks, bytes: grant.Bytes}
 }
 
@@ -36,7 +36,7 @@ func (c *Children) Waiting() []queue.Child {
 // Enqueue implements service.Enqueuer.
 func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, error) {
 	t := c.task
-	if err := cmp.Or(t.Terms.DenyQueue(asked.Queue), t.Terms.DenyDepth(t.Depth)); err != nil {
+	if err := cmp.Or(t.Permissions.DenyQueue(asked.Queue), t.Permissions.DenyDepth(t.Depth)); err != nil {
 		return "", err
 	}
 	child, err := newChild(c.grant, asked, t.ID)
@@ -69,9 +69,9 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 func (c *Children) take(child *queue.Child) error {
 	switch size := sizeOf(child); {
 	case c.tasks == 0:
-		return tooManyChildren(c.task.Terms, c.grant.Tasks)
+		return tooManyChildren(c.task.Permissions, c.grant.Tasks)
 	case size > c.bytes:
-		return childrenTooLarge(c.task.Terms, c.grant.Bytes, size)
+		return childrenTooLarge(c.task.Permissions, c.grant.Bytes, size)
 	default:
 		c.tasks--
 		c.bytes -= size
@@ -111,7 +111,7 @@ func (c *Children) enqueueNow(ctx context.Context, child queue.Child) (string, e
 
 // newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid or
 // service.ErrDenied.
-func newChild(grant *plugins.EnqueueGrant, asked service.Child, parent string) (queue.Child, error) {
+func newChild(grant *manifest.EnqueueGrant, asked service.Child, parent string) (queue.Child, error) {
 	if err := queue.ValidQueue(asked.Queue); err != nil {
 		return queue.Child{}, invalid(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -33,11 +33,11 @@ func (a *answering) Enqueue(ctx context.Context, child queue.Child) (string, err
 // enqueuing makes the children of a task with a grant such as "tasks: 2, after: call".
 func enqueuing(t *testing.T, grant string, task Task) *Children {
 	t.Helper()
-	manifest, err := plugins.ParseManifest("x.yaml", fmt.Appendf(nil, "capabilities: {enqueue: {queues: [\"mail.*\"], %s}}\n", grant))
+	m, err := manifest.Parse("x.yaml", fmt.Appendf(nil, "capabilities: {enqueue: {queues: [\"mail.*\"], %s}}\n", grant))
 	if err != nil {
 		t.Fatal(err)
 	}
-	task.Asked, task.Terms = &manifest.Capabilities, plugins.NewTerms(&manifest, nil, "acme")
+	task.Asked, task.Permissions = &m.Capabilities, manifest.NewPermissions(&m, nil, "acme", nil)
 	_, children := New(Config{}).For(task)
 	return children
 }

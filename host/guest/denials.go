@@ -3,12 +3,12 @@ package guest
 import (
 	"fmt"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// What a handler is denied, with the remedy. A denial by the host's grants comes from plugins.Terms, one of a bucket that the
+// What a handler is denied, with the remedy. A denial by the host's grants comes from manifest.Permissions, one of a bucket that the
 // manifest lacks from host/kv, and one of a request from runtime/egress.
 
 func deniedQueue(name string) error {
@@ -23,13 +23,13 @@ func tooDeep(depth int) error {
 	return fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle", service.ErrLimit, depth)
 }
 
-func tooManyChildren(terms *plugins.Terms, most int) error {
-	return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, most, terms.RaiseEnqueue("tasks"))
+func tooManyChildren(permissions *manifest.Permissions, most int) error {
+	return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, most, permissions.RaiseEnqueue("tasks"))
 }
 
-func childrenTooLarge(terms *plugins.Terms, most, size int64) error {
+func childrenTooLarge(permissions *manifest.Permissions, most, size int64) error {
 	return fmt.Errorf("%w: a task may enqueue tasks of %s together, and this one of %s is more than is left: %s",
-		service.ErrLimit, units.FormatSize(most), units.FormatSize(size), terms.RaiseEnqueue("bytes"))
+		service.ErrLimit, units.FormatSize(most), units.FormatSize(size), permissions.RaiseEnqueue("bytes"))
 }
 
 // TooManyQueues is the error of Host.AdmitQueue for a tenant that has as many queues as it may have.

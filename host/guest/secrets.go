@@ -11,7 +11,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 )
 
@@ -26,7 +26,7 @@ type secrets struct {
 func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
 	t := s.task
 	value, err := service.Await(ctx, func() ([]byte, error) { // the folder may be on another machine
-		return readSecret(t.Terms, s.dir, t.Tenant, name)
+		return readSecret(t.Permissions, s.dir, t.Tenant, name)
 	})
 	if errors.Is(err, service.ErrDenied) || ctx.Err() != nil {
 		return value, err
@@ -57,14 +57,14 @@ func (m *missingSecrets) note(secret string, missing bool) (news bool) {
 }
 
 // readSecret reads a secret where the host's grants define it, else in the folder of secrets, "" for none.
-func readSecret(terms *plugins.Terms, dir, tenant, name string) ([]byte, error) {
-	if err := terms.DenySecret(name); err != nil {
+func readSecret(permissions *manifest.Permissions, dir, tenant, name string) ([]byte, error) {
+	if err := permissions.DenySecret(name); err != nil {
 		return nil, err
 	}
-	if !slices.Contains(terms.Capabilities.Secrets, name) {
+	if !slices.Contains(permissions.Capabilities.Secrets, name) {
 		return nil, deniedSecret(name)
 	}
-	if secret, ok := terms.Secrets[name]; ok {
+	if secret, ok := permissions.Secrets[name]; ok {
 		value, err := secret.Read()
 		return value, unreadable(name, err)
 	}
@@ -81,7 +81,7 @@ func readSecret(terms *plugins.Terms, dir, tenant, name string) ([]byte, error) 
 		return nil, unreadable(name, err)
 	}
 	defer func() { _ = file.Close() }()
-	value, err := plugins.ReadSecret(file)
+	value, err := manifest.ReadSecret(file)
 	return value, unreadable(name, err)
 }
 
@@ -90,9 +90,9 @@ func unreadable(name string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, plugins.ErrNoSecret), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, manifest.ErrNoSecret), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: %w", service.ErrNotFound, err)
-	case errors.Is(err, plugins.ErrSecretTooBig):
+	case errors.Is(err, manifest.ErrSecretTooBig):
 		return fmt.Errorf("%w: the secret %q: %w", service.ErrTooBig, name, err)
 	default:
 		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 )
 
@@ -16,7 +16,7 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, value := range map[string]string{
-		"acme/key": "value", "acme/lines": "one\ntwo\n\n", "acme/empty": "", "zebra/key": "other", "acme/big": strings.Repeat("x", plugins.MaxSecret+1),
+		"acme/key": "value", "acme/lines": "one\ntwo\n\n", "acme/empty": "", "zebra/key": "other", "acme/big": strings.Repeat("x", manifest.MaxSecret+1),
 	} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -60,9 +60,9 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// granting are terms that grant secrets.
-func granting(secrets ...string) *plugins.Terms {
-	return &plugins.Terms{Capabilities: plugins.Capabilities{Secrets: secrets}}
+// granting are permissions that grant secrets.
+func granting(secrets ...string) *manifest.Permissions {
+	return &manifest.Permissions{Capabilities: manifest.Capabilities{Secrets: secrets}}
 }
 
 // What a host's grants say of a secret goes before the folder of secrets, and is read anew each time.
@@ -81,11 +81,11 @@ func TestSecretsOfTheGrants(t *testing.T) {
 	write("acme/key", "of the folder")
 	write("acme/other", "of the folder")
 	write("rotated", "first\n")
-	terms := granting("key", "other", "lost")
-	terms.Secrets = map[string]plugins.Secret{
+	permissions := granting("key", "other", "lost")
+	permissions.Secrets = map[string]manifest.Secret{
 		"key": {File: filepath.Join(dir, "rotated")}, "lost": {Env: "QUERN_TEST_NOWHERE"},
 	}
-	v := secretsOf(dir, terms)
+	v := secretsOf(dir, permissions)
 	for _, want := range []string{"first", "second"} {
 		write("rotated", want+"\n")
 		if value, err := v.Secret(t.Context(), "key"); string(value) != want || err != nil {
@@ -98,7 +98,7 @@ func TestSecretsOfTheGrants(t *testing.T) {
 	if _, err := v.Secret(t.Context(), "lost"); !errors.Is(err, service.ErrNotFound) {
 		t.Errorf("lost: %v", err)
 	}
-	write("rotated", strings.Repeat("x", plugins.MaxSecret+1))
+	write("rotated", strings.Repeat("x", manifest.MaxSecret+1))
 	if _, err := v.Secret(t.Context(), "key"); !errors.Is(err, service.ErrTooBig) {
 		t.Errorf("a large one: %v", err)
 	}
@@ -111,7 +111,7 @@ func TestSecretsOfTheGrants(t *testing.T) {
 }
 
 // secretsOf are those of a task of acme, with a folder of secrets.
-func secretsOf(dir string, terms *plugins.Terms) service.Secrets {
-	services, _ := New(Config{Secrets: dir}).For(Task{Tenant: "acme", Asked: &terms.Capabilities, Terms: terms})
+func secretsOf(dir string, permissions *manifest.Permissions) service.Secrets {
+	services, _ := New(Config{Secrets: dir}).For(Task{Tenant: "acme", Asked: &permissions.Capabilities, Permissions: permissions})
 	return services.Secrets
 }

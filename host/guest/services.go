@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
 )
@@ -45,17 +45,17 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 	if t.Logger == nil {
 		t.Logger = hclog.NewNullLogger()
 	}
-	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Config: t.Terms.Config}
+	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Config: t.Permissions.Config}
 	if store := s.config.KV[t.Tenant]; store != nil && len(t.Asked.KV) > 0 {
-		grants := make([]kv.Grant, len(t.Terms.Capabilities.KV))
-		for i, g := range t.Terms.Capabilities.KV {
+		grants := make([]kv.Grant, len(t.Permissions.Capabilities.KV))
+		for i, g := range t.Permissions.Capabilities.KV {
 			grants[i] = kv.Grant(g)
 		}
-		services.KV = store.ForUnder(grants, t.Terms.DenyBucket)
+		services.KV = store.ForUnder(grants, t.Permissions.DenyBucket)
 	}
 	if s.config.HTTP != nil && len(t.Asked.HTTP) > 0 {
-		if c := t.Terms.Ceiling; c != nil {
-			services.HTTP = s.config.HTTP.ForUnder(t.Tenant, t.Asked.HTTP, egress.Ceiling{Grants: c.HTTP, Place: t.Terms.Place()})
+		if c := t.Permissions.Ceiling; c != nil {
+			services.HTTP = s.config.HTTP.ForUnder(t.Tenant, t.Asked.HTTP, egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place()})
 		} else {
 			services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP)
 		}
@@ -64,7 +64,7 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 		services.Secrets = &secrets{&t, s.config.Secrets, s.missing}
 	}
 	if t.Asked.Enqueue != nil {
-		children = newChildren(&t, cmp.Or(t.Terms.Capabilities.Enqueue, &plugins.EnqueueGrant{}))
+		children = newChildren(&t, cmp.Or(t.Permissions.Capabilities.Enqueue, &manifest.EnqueueGrant{}))
 		services.Enqueue, services.EnqueueAtOnce = children, children.grant.AfterCall
 	}
 	return services, children

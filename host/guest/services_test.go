@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // grant works.
 func TestCeiling(t *testing.T) {
 	t.Parallel()
-	manifest, err := plugins.ParseManifest("x.yaml", []byte(`capabilities:
+	m, err := manifest.Parse("x.yaml", []byte(`capabilities:
   kv: [{bucket: open, access: rw}, {bucket: read, access: rw}, {bucket: shut, access: rw}]
   enqueue: {queues: ["mail.*"]}
   secrets: [api_key, ssh]
@@ -39,16 +39,16 @@ func TestCeiling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosts, err := plugins.ParseHostGrants("grants.yaml", []byte(`acme:
+	hosts, err := manifest.ParseGrants("grants.yaml", []byte(`acme:
   capabilities: {kv: [{bucket: open, access: rw}, {bucket: read}], enqueue: {queues: [mail.done]}, secrets: [api_key]}
   secrets: {api_key: {value: of the file}, ssh: {value: key}}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	terms := plugins.NewTerms(&manifest, hosts, "acme")
+	permissions := manifest.NewPermissions(&m, hosts, "acme", nil)
 	stores := map[string]*kv.Store{"acme": kv.New(queuetest.Shared(t).Client(t), queuetest.Tenant())}
-	services, children := New(Config{KV: stores}).For(Task{Tenant: "acme", Asked: &manifest.Capabilities, Terms: terms, Host: accepting{}})
+	services, children := New(Config{KV: stores}).For(Task{Tenant: "acme", Asked: &m.Capabilities, Permissions: permissions, Host: accepting{}})
 	ctx, b := t.Context(), services.KV
 	for _, bucket := range []string{"open", "read", "shut", "never"} {
 		_, get := b.Get(ctx, bucket, "key")

@@ -5,7 +5,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -14,9 +14,9 @@ type Task struct {
 	ID, Tenant, Plugin, Traceparent string
 	// Depth is how many ancestors the task has.
 	Depth int
-	// Asked is what the manifest grants, and Terms what the host leaves of it.
-	Asked *plugins.Capabilities
-	Terms *plugins.Terms
+	// Asked is what the manifest grants, and Permissions what the host leaves of it.
+	Asked *manifest.Capabilities
+	Permissions *manifest.Permissions
 	Host  Host
 	// Logger is for those who run the host; nil for none.
 	Logger hclog.Logger

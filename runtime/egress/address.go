@@ -152,15 +152,16 @@ func carried(a netip.Addr) []netip.Addr {
 	return nil
 }
 
-// refusal is the error of an address that may not be reached. It is an ErrDenied.
+// refusal is the error of an address that may not be reached, as text only where it is asked for.
 type refusal struct {
 	addr netip.Addr
 	what string
 }
 
 func (r *refusal) Error() string {
-	return fmt.Sprintf("%v: %s is %s: the operator would have to grant the network %s",
-		service.ErrDenied, r.addr, r.what, netip.PrefixFrom(r.addr, r.addr.BitLen()))
+	return (&service.Denial{
+		By: service.ByNetwork, What: fmt.Sprintf("%s is %s", r.addr, r.what), Add: netip.PrefixFrom(r.addr, r.addr.BitLen()).String(),
+	}).Error()
 }
 
 func (r *refusal) Unwrap() error { return service.ErrDenied }

@@ -177,11 +177,11 @@ func (p *plugin) check(r service.Request) (target, *http.Request, error) {
 	}
 	line := Grant{origin: t, methods: []string{r.Method}}
 	if !granted(p.grants, r.Method, t) {
-		return target{}, nil, fmt.Errorf("%s %s: %w: the manifest would have to say: capabilities: {http: [%s]}", r.Method, t, service.ErrDenied, line)
+		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t, &service.Denial{Add: fmt.Sprintf("http: [%s]", line)})
 	}
 	if p.ceiling != nil && !granted(p.ceiling.Grants, r.Method, t) {
-		return target{}, nil, fmt.Errorf("%s %s: %w: the manifest grants it and the host does not: %s would have to say: capabilities: {http: [%s]}",
-			r.Method, t, service.ErrDenied, p.ceiling.Place, line)
+		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t,
+			&service.Denial{By: service.ByHost, Place: p.ceiling.Place, Add: fmt.Sprintf("http: [%s]", line)})
 	}
 	header, err := headers(r.Headers, len(r.Method)+len(r.URL), cfg.MaxHeader)
 	if err != nil {

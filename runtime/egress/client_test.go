@@ -107,7 +107,7 @@ func TestNotGranted(t *testing.T) {
 		fails(t, answer, err, service.ErrDenied)
 	}
 	_, err = h.Do(t.Context(), service.Request{Method: "POST", URL: s.URL + "/secret?token=1"})
-	if want := fmt.Sprintf("POST %s: denied: the manifest would have to say: capabilities: {http: [{host: %q, methods: [POST]}]}", s.URL, s.URL); err == nil || err.Error() != want {
+	if want := fmt.Sprintf("POST %s: denied: the manifest does not allow it: add capabilities: {http: [{host: %q, methods: [POST]}]}", s.URL, s.URL); err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	answer, err := c.For("a", nil).Do(t.Context(), service.Request{Method: "GET", URL: s.URL})
@@ -136,8 +136,8 @@ func TestCeiling(t *testing.T) {
 			succeeds(t, r, err, 200, string(r.Body))
 		} else {
 			fails(t, r, err, c.want)
-			want := fmt.Sprintf("GET %s: denied: the manifest grants it and the host does not: "+
-				"a of grants.yaml would have to say: capabilities: {http: [{host: %q, methods: [GET]}]}", s.URL, s.URL)
+			want := fmt.Sprintf("GET %s: denied: the manifest allows it, the host does not: "+
+				"add capabilities: {http: [{host: %q, methods: [GET]}]} to a of grants.yaml", s.URL, s.URL)
 			if err.Error() != want {
 				t.Errorf("error %v, want %s", err, want)
 			}
@@ -155,7 +155,7 @@ func TestNetworks(t *testing.T) {
 			url := "http://" + host + s.port()
 			r, err := get(t, c.For("a", grants(t, url)), url)
 			fails(t, r, err, service.ErrDenied)
-			if err != nil && !strings.Contains(err.Error(), "the operator would have to grant the network ") {
+			if err != nil && !strings.Contains(err.Error(), "the operator has to grant the network ") {
 				t.Errorf("error %v", err)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/sdk"
@@ -78,7 +78,7 @@ func newSandbox(t *testing.T) *sandbox {
 	if err := errors.Join(os.Mkdir(filepath.Join(secrets, tenant), 0o700), os.WriteFile(filepath.Join(secrets, tenant, "api_key"), []byte("xyz"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := plugins.ParseManifest("parity.yaml", fmt.Appendf(nil, `
+	m, err := manifest.Parse("parity.yaml", fmt.Appendf(nil, `
 config: {size: 200x200}
 capabilities:
   kv: [{bucket: rw, access: rw}, {bucket: list, access: rw}, {bucket: r}]
@@ -91,7 +91,7 @@ capabilities:
 	}
 	g := &sandbox{module: module, url: server.URL}
 	services, _ := guest.New(guest.Config{KV: map[string]*kv.Store{tenant: store}, HTTP: client, Secrets: secrets}).For(guest.Task{
-		ID: "6e", Tenant: tenant, Asked: &manifest.Capabilities, Terms: plugins.NewTerms(&manifest, nil, tenant), Host: idle{},
+		ID: "6e", Tenant: tenant, Asked: &m.Capabilities, Permissions: manifest.NewPermissions(&m, nil, tenant, nil), Host: idle{},
 	})
 	g.call = runtime.Call{
 		TaskID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,

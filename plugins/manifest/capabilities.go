@@ -1,0 +1,145 @@
+package manifest
+
+import (
+	"slices"
+
+	"github.com/quern-project/quern/runtime/egress"
+)
+
+// Capabilities is what a plugin may use beyond its input and its output.
+type Capabilities struct {
+	// Env are environment variables; none of them begins with TASK_.
+	Env map[string]string
+	// Files are what a task may read, in the manifest's order.
+	Files []FileGrant
+	// HTTP are the hosts that a handler may send requests to.
+	HTTP []egress.Grant
+	// KV are the buckets that a handler may use.
+	KV []KVGrant
+	// Secrets are the names of those that a handler may ask for.
+	Secrets []string
+	// Enqueue lets a handler enqueue tasks; nil for none.
+	Enqueue *EnqueueGrant
+}
+
+// FileGrant is a file that a plugin's tasks may read. It belongs to the version: it is read when the plugin is loaded, and
+// other content makes another version.
+type FileGrant struct {
+	// From is where it is: a path inside the folder of the manifest, with slashes.
+	From string
+	// To is where a guest finds it: an absolute and clean path such as /data/model.bin.
+	To string
+
+	line int // of the manifest, on which From stands
+}
+
+// KVGrant is a bucket of the tenant's key-value store that a handler may use.
+type KVGrant struct {
+	// Bucket is its name.
+	Bucket string
+	// Write lets the handler change it as well.
+	Write bool
+	// Quota bounds the bytes of keys and values in it when this plugin writes.
+	Quota int64
+}
+
+// EnqueueGrant lets a handler enqueue tasks.
+type EnqueueGrant struct {
+	// Queues are those that it may enqueue to, by name or by pattern: see Allows.
+	Queues []string
+	// AfterCall makes the tasks at once. Default: with the completion of the task that enqueues them.
+	AfterCall bool
+	// Depth bounds a chain of tasks, each enqueued by the one before.
+	Depth int
+	// Tasks is how many one run of a task may enqueue, and Bytes their size together with queues, IDs, keys and labels.
+	Tasks int
+	Bytes int64
+}
+
+// The words of a bucket's access and of capabilities.enqueue.after.
+const (
+	accessRead    = "r"
+	accessWrite   = "rw"
+	afterComplete = "complete"
+	afterCall     = "call"
+)
+
+// Allows tells whether tasks may be enqueued to a queue. nil allows none.
+func (g *EnqueueGrant) Allows(queue string) bool {
+	return g != nil && slices.ContainsFunc(g.Queues, func(pattern string) bool { return matches(pattern, queue) })
+}
+
+// bucket tells whether the capabilities have a bucket, to write to or to read.
+func (c *Capabilities) bucket(name string, write bool) bool {
+	return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == name && (g.Write || !write) })
+}
+
+// LimitTo returns what both the capabilities and a ceiling allow. A ceiling may have patterns for names; nil is no ceiling.
+// Variables and files have none: they give a plugin nothing that its module could not hold.
+//
+// Where several entries of the ceiling match one name, each allows what it allows. Tasks that are enqueued at once are denied
+// where the ceiling has them come with the completion: the handler would believe that they are there.
+func (c Capabilities) LimitTo(ceiling *Capabilities) Capabilities {
+	if ceiling == nil {
+		return c
+	}
+	c.HTTP = egress.Common(c.HTTP, ceiling.HTTP)
+	c.KV = limitBuckets(c.KV, ceiling.KV)
+	c.Secrets = slices.DeleteFunc(slices.Clone(c.Secrets), func(name string) bool {
+		return !slices.ContainsFunc(ceiling.Secrets, func(pattern string) bool { return matches(pattern, name) })
+	})
+	c.Enqueue = c.Enqueue.limitTo(ceiling.Enqueue)
+	return c
+}
+
+// limitBuckets returns the buckets that the ceiling has, each with the access and the quota that both allow.
+func limitBuckets(grants, ceiling []KVGrant) (limited []KVGrant) {
+	for _, g := range grants {
+		granted, write, quota := false, false, int64(0)
+		for _, most := range ceiling {
+			if matches(most.Bucket, g.Bucket) {
+				granted, write = true, write || most.Write
+				if most.Write {
+					quota = max(quota, most.Quota)
+				}
+			}
+		}
+		if !granted {
+			continue
+		}
+		if g.Write = g.Write && write; g.Write {
+			g.Quota = min(g.Quota, quota)
+		}
+		limited = append(limited, g)
+	}
+	return limited
+}
+
+// limitTo returns what both grants allow; nil if that is nothing.
+func (g *EnqueueGrant) limitTo(ceiling *EnqueueGrant) *EnqueueGrant {
+	if g == nil || ceiling == nil || g.AfterCall && !ceiling.AfterCall {
+		return nil
+	}
+	both := &EnqueueGrant{
+		AfterCall: g.AfterCall, Depth: min(g.Depth, ceiling.Depth), Tasks: min(g.Tasks, ceiling.Tasks), Bytes: min(g.Bytes, ceiling.Bytes),
+	}
+	for _, pattern := range g.Queues {
+		for _, most := range ceiling.Queues {
+			for _, queue := range common(pattern, most) {
+				both.add(queue)
+			}
+		}
+	}
+	if len(both.Queues) == 0 {
+		return nil
+	}
+	return both
+}
+
+// add adds a pattern, unless another one covers it, and removes those that it covers.
+func (g *EnqueueGrant) add(pattern string) {
+	if slices.ContainsFunc(g.Queues, func(other string) bool { return matches(other, pattern) }) {
+		return
+	}
+	g.Queues = append(slices.DeleteFunc(g.Queues, func(other string) bool { return matches(pattern, other) }), pattern)
+}

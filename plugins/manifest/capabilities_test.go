@@ -1,0 +1,129 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+func TestParseGrants(t *testing.T) {
+	t.Parallel()
+	m, err := Parse("x.yaml", []byte(`
+config: {size: 200x200, empty: "", number: 1.10}
+capabilities:
+  kv: [{bucket: thumbs, access: rw, quota: 1MiB}, {bucket: seen}]
+  secrets: [api_key, tls.key-2]
+  http: [{host: "https://api.example.com", methods: [GET]}, {host: "http://*.Example.com:8080", methods: [GET, POST]}]
+  enqueue: {queues: [thumbnails.done, "mail.*"]}
+tests:
+- {input: a.jpg, output: out/a.jpg}
+- {name: bad, input: b, exit: 65}
+- {error: no input}
+- {}
+`))
+	check(t, err)
+	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] AfterCall:false Depth:16 Tasks:256 Bytes:16777216}" {
+		t.Errorf("enqueue %s", got)
+	}
+	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  9} {bad b  65  10} {3   0 no input 11} {4   0  12}]" {
+		t.Errorf("tests %s", got)
+	}
+	if got := fmt.Sprint(m.Config); got != "map[empty: number:1.10 size:200x200]" {
+		t.Errorf("config %s", got)
+	}
+	if got := fmt.Sprint(m.Capabilities.KV); got != "[{thumbs true 1048576} {seen false 10485760}]" {
+		t.Errorf("buckets %s", got)
+	}
+	if got := fmt.Sprint(m.Capabilities.HTTP); got != `[{host: "https://api.example.com", methods: [GET]} {host: "http://*.example.com:8080", methods: [GET, POST]}]` {
+		t.Errorf("hosts %s", got)
+	}
+	if got := fmt.Sprint(m.Capabilities.Secrets); got != "[api_key tls.key-2]" {
+		t.Errorf("secrets %s", got)
+	}
+}
+
+func TestParseGrantsWrong(t *testing.T) {
+	t.Parallel()
+	for data, want := range map[string]string{
+		"config: [a]":                                                 `x.yaml:1: config: expected a mapping, but it is a list: write its keys, or leave it out`,
+		"config: {a b: c}":                                            `x.yaml:1: config.a b: "a b" has the byte 0x20: write 1 to 128 printable ASCII characters without a space`,
+		"config: {a: {b: c}}":                                         `x.yaml:1: config.a: is a mapping: write a text, "" for an empty one`,
+		"capabilities: {kv: thumbs}":                                  `x.yaml:1: capabilities.kv: is a text: write a list, such as [{bucket: NAME, access: rw}]`,
+		"capabilities: {kv: [thumbs]}":                                `x.yaml:1: capabilities.kv[0]: expected a mapping, but it is a text: write its keys, or leave it out`,
+		"capabilities: {kv: [{}]}":                                    `x.yaml:1: capabilities.kv[0]: has no bucket: write its name, such as bucket: x`,
+		"capabilities: {kv: [{bucket: a, x: b}]}":                     `x.yaml:1: capabilities.kv[0]: unknown key "x": an entry has bucket, access and quota`,
+		"capabilities: {kv: [{bucket: a, quota: 5}]}":                 `x.yaml:1: capabilities.kv[0].quota: "5" has no unit: write a size from 1B to 1TiB, such as 16MiB`,
+		"capabilities: {kv: [{bucket: a, access: w}]}":                `x.yaml:1: capabilities.kv[0].access: "w" is not allowed: write r or rw`,
+		"capabilities: {kv: [{bucket: a}, {bucket: a}]}":              `x.yaml:1: capabilities.kv[1]: "a" is in the list twice: name it once`,
+		"capabilities: {http: [{}]}":                                  `x.yaml:1: capabilities.http[0]: host "": has no scheme: use one such as https://api.example.com`,
+		"capabilities: {http: [{host: \"https://a\"}]}":               `x.yaml:1: capabilities.http[0]: methods: there are none: list those that are granted, such as [GET]`,
+		"capabilities: {http: [{host: \"https://a\", methods: GET}]}": `x.yaml:1: capabilities.http[0].methods: is a text: write a list, such as [GET, POST]`,
+		"capabilities: {http: [{hosts: a}]}":                          `x.yaml:1: capabilities.http[0]: unknown key "hosts": an entry has host and methods`,
+		"capabilities: {secrets: [a, a]}":                             `x.yaml:1: capabilities.secrets[1]: "a" is in the list twice: name it once`,
+		"capabilities: {secrets: [../a]}":                             `x.yaml:1: capabilities.secrets[0]: "../a" is not a secret name: write letters, digits, _, - and ., not beginning with a dot`,
+		"capabilities: {secrets: [.a]}":                               `x.yaml:1: capabilities.secrets[0]: ".a" is not a secret name: write letters, digits, _, - and ., not beginning with a dot`,
+		"capabilities: {enqueue: [a]}":                                `x.yaml:1: capabilities.enqueue: expected a mapping, but it is a list: write its keys, or leave it out`,
+		"capabilities: {enqueue: {}}":                                 `x.yaml:1: capabilities.enqueue: has no queues: write to which queues tasks may go, such as queues: [thumbnails.done]`,
+		"capabilities: {enqueue: {queues: []}}":                       `x.yaml:1: capabilities.enqueue.queues: names no queue: name one, such as thumbnails.done, or leave out capabilities.enqueue`,
+		"capabilities: {enqueue: {queues: [a, a]}}":                   `x.yaml:1: capabilities.enqueue.queues[1]: "a" is in the list twice: name it once`,
+		"capabilities: {enqueue: {queues: [a b]}}":                    `x.yaml:1: capabilities.enqueue.queues[0]: "a b" has the byte 0x20: write 1 to 128 printable ASCII characters without a space`,
+		`capabilities: {enqueue: {queues: ["a*b*"]}}`:                 `x.yaml:1: capabilities.enqueue.queues[0]: "a*b*" has more than one *: write a name, or one with a single * for any text, such as mail.*`,
+		"capabilities: {enqueue: {queues: [a], after: end}}":          `x.yaml:1: capabilities.enqueue.after: "end" is not allowed: write complete or call`,
+		"capabilities: {enqueue: {queues: [a], depth: 1001}}":         `x.yaml:1: capabilities.enqueue.depth: "1001" is not allowed: write a whole number from 1 to 1000, or leave the key out for 16`,
+		"capabilities: {enqueue: {queues: [a], when: end}}":           `x.yaml:1: capabilities.enqueue: unknown key "when": an entry has queues, after, depth, tasks and bytes`,
+		"tests: {input: a}":                                           `x.yaml:1: tests: is a mapping: write a list, such as [{input: a.jpg, output: a.out}]`,
+		"tests: [a]":                                                  `x.yaml:1: tests[0]: expected a mapping, but it is a text: write its keys, or leave it out`,
+		"tests: [{input: ../a}]":                                      `x.yaml:1: tests[0].input: "../a" is not a path inside the folder of the manifest: write one without . and .. between its slashes, such as a.jpg or samples/a.jpg`,
+		"tests: [{exit: ok}]":                                         `x.yaml:1: tests[0].exit: "ok" is not allowed: write a whole number, such as 65, from -2147483648 to 2147483647`,
+		"tests: [{output: a, exit: 1}]":                               `x.yaml:1: tests[0]: has an output, and fails: a task that fails has no result: remove output, or exit and error`,
+		"tests: [{status: 1}]":                                        `x.yaml:1: tests[0]: unknown key "status": an entry has name, input, output, exit and error`,
+	} {
+		if _, err := Parse("x.yaml", []byte(data)); err == nil || err.Error() != want {
+			t.Errorf("%q\ngot  %v\nwant %s", data, err, want)
+		}
+	}
+}
+
+// What a module imports has to be granted; the remedy names the line.
+func TestImportsAreGranted(t *testing.T) {
+	t.Parallel()
+	manifest := func(data string) Manifest {
+		m, err := Parse("x.yaml", []byte("name: x\n"+data))
+		check(t, err)
+		return m
+	}
+	nothing, reads := manifest(""), manifest("capabilities: {kv: [{bucket: a}], secrets: [k]}")
+	writes := manifest("capabilities: {kv: [{bucket: a}, {bucket: b, access: rw}]}")
+	const lacksRead = "dir/x.yaml: capabilities.kv: does not grant what the module imports, quern_v1.kv_get: add capabilities: {kv: [{bucket: NAME}]}, or build the module without it"
+	const lacksWrite = "dir/x.yaml: capabilities.kv: does not grant what the module imports, quern_v1.kv_swap: add capabilities: {kv: [{bucket: NAME, access: rw}]}, or build the module without it"
+	const lacksHTTP = `dir/x.yaml: capabilities.http: does not grant what the module imports, quern_v1.http: add capabilities: {http: [{host: "https://HOST", methods: [GET]}]}, or build the module without it`
+	const lacksEnqueue = "dir/x.yaml: capabilities.enqueue: does not grant what the module imports, quern_v1.enqueue: add capabilities: {enqueue: {queues: [NAME]}}, or build the module without it"
+	const lacksSecret = "dir/x.yaml: capabilities.secrets: does not grant what the module imports, quern_v1.secret_get: add capabilities: {secrets: [NAME]}, or build the module without it"
+	for i, tt := range []struct {
+		manifest Manifest
+		imports  []string
+		want     string // "" is granted
+	}{
+		{nothing, []string{"quern_v1.log", "quern_v1.config_get", "quern_v1.checkpoint_save", "wasi_snapshot_preview1.fd_write"}, ""},
+		{nothing, []string{"quern_v1.kv_get"}, lacksRead},
+		{nothing, []string{"quern_v1.secret_get"}, lacksSecret},
+		{reads, []string{"quern_v1.kv_get", "quern_v1.kv_list", "quern_v1.secret_get"}, ""},
+		{reads, []string{"quern_v1.kv_get", "quern_v1.kv_swap"}, lacksWrite},
+		{writes, []string{"quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_delete", "quern_v1.kv_increment", "quern_v1.kv_swap"}, ""},
+		{writes, []string{"quern_v1.secret_get"}, lacksSecret},
+		{writes, []string{"quern_v1.http"}, lacksHTTP},
+		{writes, []string{"quern_v1.enqueue"}, lacksEnqueue},
+		{manifest("capabilities: {enqueue: {queues: [a]}}"), []string{"quern_v1.enqueue"}, ""},
+		{manifest(`capabilities: {http: [{host: "https://a", methods: [GET]}]}`), []string{"quern_v1.http"}, ""},
+	} {
+		err := tt.manifest.CheckModule("dir/x.yaml", runtime.Info{Kind: runtime.Handler, Imports: tt.imports})
+		switch {
+		case tt.want == "" && err != nil:
+			t.Errorf("%d: %v", i, err)
+		case tt.want != "" && (!errors.Is(err, ErrRefused) || err.Error() != tt.want):
+			t.Errorf("%d:\ngot  %v\nwant %s", i, err, tt.want)
+		}
+	}
+}

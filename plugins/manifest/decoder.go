@@ -1,0 +1,365 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quern-project/quern/plugins/spelling"
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// decoder walks the nodes of a file and gathers every problem on its way, so that a person corrects the file once.
+type decoder struct {
+	file     string
+	plugin   string
+	keys     []key           // of the section that has no name
+	values   map[string]node // by path: the values of the keys that the file has
+	problems []Problem
+
+	most    int    // bytes of the file
+	top     string // what the keys without a section belong to
+	prefix  string // of paths, for messages
+	ceiling bool   // names may be patterns
+	// discreet: the file has secrets, so that messages repeat no more of it than names; secret: nor these, for here they
+	// may be a secret in the wrong place.
+	discreet, secret bool
+}
+
+// key is a key of a mapping: the decoder reads its value, the schema describes it.
+type key struct {
+	name, about string
+	value
+}
+
+// value is what a key may have.
+type value interface {
+	// read reads it from the document into where it belongs.
+	read(d *decoder, n node)
+	// property describes it for the schema.
+	property() *property
+}
+
+// section is a value with keys of its own, which messages name by their paths.
+type section struct {
+	keys []key
+	// required are those that must be there, of either one at least.
+	required, either []string
+}
+
+func (s section) read(d *decoder, n node) { d.section(n, s.keys) }
+
+func (s section) property() *property {
+	p := &property{Type: "object", Additional: false, Required: s.required}
+	for _, k := range s.keys {
+		own := k.property()
+		own.Description = k.about
+		p.Properties = append(p.Properties, named{k.name, own})
+	}
+	for _, name := range s.either {
+		p.AnyOf = append(p.AnyOf, &property{Required: []string{name}})
+	}
+	return p
+}
+
+// node is a value of the document and the path that leads to it.
+type node struct {
+	*yaml.Node
+	path string
+}
+
+func newDecoder(file string) *decoder {
+	return &decoder{file: file, plugin: pluginOf(file), values: map[string]node{}, most: MaxSize, top: "the top level"}
+}
+
+func (d *decoder) report(line int, path, what, remedy string) {
+	if d.prefix != "" {
+		path = strings.TrimSuffix(d.prefix+"."+path, ".")
+	}
+	d.problems = append(d.problems, Problem{Line: line, Field: path, What: what, Remedy: remedy})
+}
+
+func (d *decoder) wrong(n node, what, remedy string) { d.report(n.Line, n.path, what, remedy) }
+
+func (d *decoder) err() error { return NewError(d.file, d.problems) }
+
+// root finds the one document that data may hold; remedy is what to do if there is none.
+func (d *decoder) root(data []byte, remedy string) (root node, ok bool) {
+	if len(data) > d.most {
+		d.report(0, "", "has more than "+units.FormatSize(int64(d.most)), "put less into it")
+		return node{}, false
+	}
+	if d.characters(data); len(d.problems) > 0 {
+		return node{}, false
+	}
+	documents := yaml.NewDecoder(bytes.NewReader(data))
+	var first, second yaml.Node
+	switch err := documents.Decode(&first); {
+	case errors.Is(err, io.EOF) || err == nil && isNull(resolve(first.Content[0])):
+		d.report(0, "", "is empty", remedy)
+		return node{}, false
+	case err != nil:
+		d.syntax(err, data)
+		return node{}, false
+	}
+	switch err := documents.Decode(&second); {
+	case err == nil:
+		d.report(second.Line, "", "there is a second document", "keep one, without a --- between its lines")
+	case !errors.Is(err, io.EOF):
+		d.syntax(err, data)
+	}
+	return node{resolve(first.Content[0]), ""}, true
+}
+
+// characters reports the first character that no YAML may have, with its line, which the YAML reader leaves out.
+func (d *decoder) characters(data []byte) {
+	line := 1
+	for rest := data; len(rest) > 0; {
+		r, size := utf8.DecodeRune(rest)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			d.report(line, "", fmt.Sprintf("has the byte 0x%02x, which is not UTF-8", rest[0]), "save the file as UTF-8")
+			return
+		case r < ' ' && !strings.ContainsRune("\t\n\r", r) || r == 0x7f:
+			d.report(line, "", fmt.Sprintf("has the control character 0x%02x", r), "remove it")
+			return
+		case r == '\n':
+			line++
+		}
+		rest = rest[size:]
+	}
+}
+
+// syntax reports an error of the YAML reader, with its line in the place where ours stand. The reader leaves out the first
+// line's number, and counts lines from 0 in errors of its grammar.
+func (d *decoder) syntax(err error, data []byte) {
+	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 1
+	if head, rest, found := strings.Cut(text, ": "); found {
+		if number, err := strconv.Atoi(strings.TrimPrefix(head, "line ")); err == nil {
+			text, line = rest, number
+			if isGrammar(text) {
+				line++
+			}
+		}
+	}
+	remedy := writeKeys
+	if strings.HasPrefix(text, "unknown anchor") {
+		line = 0 // it may be anywhere
+		if d.discreet {
+			text, remedy = "a text begins with *, which would be an alias", "write it in quotes"
+		}
+	}
+	line = min(line, 1+bytes.Count(data, []byte("\n"))) // it may count the end of the file as a line
+	d.report(line, "", "is not YAML: "+text, remedy)
+}
+
+const writeKeys = `write it as "key: value" lines`
+
+func isGrammar(text string) bool {
+	for _, expected := range []string{"',' or ']'", "',' or '}'", "'-' indicator", "<document start>", "key", "node content"} {
+		if text == "did not find expected "+expected {
+			return true
+		}
+	}
+	return text == "found undefined tag handle"
+}
+
+// section reads a mapping with the keys of a section.
+func (d *decoder) section(n node, keys []key) {
+	d.mapping(n, keys, func(name string, keyNode, _ node) { d.unknown(keyNode, n.path, name) })
+}
+
+// entry reads a mapping that is an entry of a list or stands alone.
+func (d *decoder) entry(n node, keys []key) {
+	d.mapping(n, keys, func(name string, keyNode, _ node) {
+		names, what := namesOf(keys), "unknown key "+Quote(name)
+		if d.secret {
+			what = "has an unknown key"
+		}
+		last := len(names) - 1
+		d.wrong(node{keyNode.Node, n.path}, what, "an entry has "+strings.Join(names[:last], ", ")+" and "+names[last])
+	})
+}
+
+// mapping reads the values of a mapping's keys, and calls unknown for each that is none of them.
+func (d *decoder) mapping(n node, keys []key, unknown func(name string, keyNode, value node)) {
+	d.entries(n, func(name string, keyNode, value node) {
+		i := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
+		if i < 0 {
+			unknown(name, keyNode, value)
+			return
+		}
+		d.values[value.path] = value
+		keys[i].read(d, value)
+	})
+}
+
+// entries calls each for every key of a mapping, once.
+func (d *decoder) entries(n node, each func(name string, keyNode, value node)) {
+	if n.Kind != yaml.MappingNode {
+		remedy := "write its keys, or leave it out"
+		if n.path == "" {
+			remedy = writeKeys
+		}
+		d.wrong(n, "expected a mapping, but it is "+kindOf(n), remedy)
+		return
+	}
+	lines := make(map[string]int, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		keyNode, value := resolve(n.Content[i]), resolve(n.Content[i+1])
+		name, path := keyNode.Value, keyNode.Value
+		if n.path != "" {
+			path = n.path + "." + Shorten(name)
+		}
+		at := node{keyNode, path}
+		first, duplicate := lines[name]
+		switch {
+		case keyNode.Kind != yaml.ScalarNode:
+			d.wrong(node{keyNode, n.path}, "has "+kindOf(at)+" as a key", "write a word")
+		case keyNode.Tag == "!!merge":
+			d.wrong(node{keyNode, n.path}, "merges keys with <<", "write the keys out")
+		case duplicate && d.secret:
+			d.wrong(node{keyNode, n.path}, "has a key twice", "keep one of them")
+		case duplicate:
+			d.wrong(at, fmt.Sprintf("is here a second time, after line %d", first), "keep one of them")
+		default:
+			lines[name] = keyNode.Line
+			each(name, at, node{value, path})
+		}
+	}
+}
+
+// list calls each for every entry of a list of at most that many; verb is what one does with entries.
+func (d *decoder) list(n node, most int, example, verb string, each func(at node)) {
+	switch {
+	case n.Kind != yaml.SequenceNode:
+		d.wrong(n, "is "+kindOf(n), "write a list, such as "+example)
+	case len(n.Content) > most:
+		d.wrong(n, fmt.Sprintf("has %d entries", len(n.Content)), fmt.Sprintf("%s at most %d", verb, most))
+	default:
+		for i, item := range n.Content {
+			each(node{resolve(item), fmt.Sprintf("%s[%d]", n.path, i)})
+		}
+	}
+}
+
+// unknown reports a key that the section does not have, and names the nearest that is right: one of the same section, or the
+// same word where it belongs.
+func (d *decoder) unknown(n node, of, name string) {
+	var allowed []string
+	nearest, best := "", 0
+	walk(d.keys, "", func(path string, k key) {
+		parent, leaf := splitPath(path)
+		if parent == of {
+			allowed = append(allowed, leaf)
+		}
+		edits, shortened := distance(strings.ToLower(name), leaf)
+		if parent != of && edits > 0 {
+			return // elsewhere only the very word is meant
+		}
+		distance := 4 * edits
+		if parent != of {
+			distance += 2 // the own section wins a draw
+		}
+		if shortened {
+			distance++ // and so does a mistyped word
+		}
+		if nearest == "" || distance < best {
+			nearest, best = path, distance
+		}
+	})
+	n.path = of
+	what := fmt.Sprintf("unknown key %s", Quote(name))
+	parent, leaf := splitPath(nearest)
+	switch {
+	case parent != of && parent != "":
+		d.wrong(n, what, fmt.Sprintf("it belongs to %s, as %s", parent, nearest))
+	case parent != of:
+		d.wrong(n, what, "it belongs to "+d.top)
+	case best/4 <= 1+len(leaf)/4:
+		d.wrong(n, what, fmt.Sprintf("did you mean %q?", leaf))
+	default:
+		d.wrong(n, what, fmt.Sprintf("the nearest is %q; allowed are %s", leaf, strings.Join(allowed, ", ")))
+	}
+}
+
+// distance is small for a word that was mistyped, shortened or drawn out, and tells the latter.
+func distance(name, leaf string) (edits int, shortened bool) {
+	edits = spelling.Distance(name, leaf)
+	if edits > 1 && min(len(name), len(leaf)) >= 3 && (strings.HasPrefix(name, leaf) || strings.HasPrefix(leaf, name)) {
+		return 1, true
+	}
+	return edits, false
+}
+
+// walk calls each for all keys with their paths, those of a section after it.
+func walk(keys []key, path string, each func(path string, k key)) {
+	for _, k := range keys {
+		own := strings.TrimPrefix(path+"."+k.name, ".")
+		each(own, k)
+		if s, ok := k.value.(section); ok {
+			walk(s.keys, own, each)
+		}
+	}
+}
+
+func splitPath(path string) (parent, leaf string) {
+	i := strings.LastIndexByte(path, '.')
+	return path[:max(i, 0)], path[i+1:]
+}
+
+func namesOf(keys []key) []string {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = k.name
+	}
+	return names
+}
+
+// resolve follows an alias to what it stands for. An alias of an alias does not exist in YAML.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode && n.Alias != nil {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// has tells whether a mapping has a key.
+func (n node) has(name string) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if resolve(n.Content[i]).Value == name {
+			return true
+		}
+	}
+	return false
+}
+
+// kindOf names a value's type for people.
+func kindOf(n node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!null":
+		return "empty"
+	case "!!bool":
+		return "true or false"
+	case "!!int", "!!float":
+		return "a number"
+	case "!!str", "!!timestamp":
+		return "a text"
+	}
+	return "of the type " + Shorten(n.Tag)
+}

@@ -1,0 +1,66 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// CheckFile refuses, with a *Fault, what is not a regular file of at most that many bytes.
+func CheckFile(info fs.FileInfo, most int64) error {
+	if !info.Mode().IsRegular() {
+		return &Fault{"it is " + typeName(info.Mode()), "put a regular file in its place"}
+	}
+	if info.Size() > most {
+		return &Fault{fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(most)), MakeSmaller}
+	}
+	return nil
+}
+
+// MakeSmaller is the remedy for a file that is too large.
+const MakeSmaller = "make it smaller"
+
+func typeName(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeSymlink != 0:
+		return "a link"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "not a regular file"
+}
+
+// Cause is the system's error without the path, which our own messages name.
+func Cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// open opens a file for reading; a pipe does not wait for its other end.
+func open(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
+
+// read reads a regular file, but no more than most bytes of it.
+func read(file *os.File, most int64) (data []byte, info fs.FileInfo, err error) {
+	info, err = file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is " + typeName(info.Mode()))
+	}
+	if err == nil {
+		data, err = io.ReadAll(io.LimitReader(file, most))
+	}
+	return data, info, Cause(err)
+}

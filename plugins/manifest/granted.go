@@ -1,0 +1,111 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// Granted shows people what a plugin may use beyond its tasks: neither the values of variables and of the configuration nor
+// any secret is in it.
+type Granted struct {
+	HTTP    []GrantedHost   `json:"http,omitempty"`
+	KV      []GrantedBucket `json:"kv,omitempty"`
+	Secrets []string        `json:"secrets,omitempty"`
+	Enqueue *GrantedQueues  `json:"enqueue,omitempty"`
+	// Env and Config are names, Files are the paths at which tasks find them.
+	Env    []string `json:"env,omitempty"`
+	Files  []string `json:"files,omitempty"`
+	Config []string `json:"config,omitempty"`
+}
+
+// GrantedHost is a host, or the names below one, with methods in the order of the alphabet.
+type GrantedHost struct {
+	Host    string   `json:"host"`
+	Methods []string `json:"methods"`
+}
+
+// GrantedBucket is a bucket. Its quota is in bytes, and left out where it may not be changed.
+type GrantedBucket struct {
+	Bucket string `json:"bucket"`
+	Access string `json:"access"`
+	Quota  int64  `json:"quota,omitempty"`
+}
+
+// GrantedQueues are the queues to which tasks may go.
+type GrantedQueues struct {
+	Queues []string `json:"queues"`
+	After  string   `json:"after"`
+	Depth  int      `json:"depth"`
+	Tasks  int      `json:"tasks"`
+	Bytes  int64    `json:"bytes"`
+}
+
+// Granted shows the capabilities and the names of a configuration; nil if there is nothing.
+func (c Capabilities) Granted(config map[string]string) *Granted {
+	if g := c.granted(config); len(g.Lines()) > 0 {
+		return g
+	}
+	return nil
+}
+
+func (c Capabilities) granted(config map[string]string) *Granted {
+	g := &Granted{
+		Secrets: slices.Clone(c.Secrets), Env: slices.Sorted(maps.Keys(c.Env)), Config: slices.Sorted(maps.Keys(config)),
+	}
+	for _, grant := range c.HTTP {
+		methods := grant.Methods()
+		slices.Sort(methods)
+		g.HTTP = append(g.HTTP, GrantedHost{grant.Host(), methods})
+	}
+	for _, grant := range c.KV {
+		bucket := GrantedBucket{Bucket: grant.Bucket, Access: accessRead}
+		if grant.Write {
+			bucket.Access, bucket.Quota = accessWrite, grant.Quota
+		}
+		g.KV = append(g.KV, bucket)
+	}
+	for _, file := range c.Files {
+		g.Files = append(g.Files, file.To)
+	}
+	if e := c.Enqueue; e != nil {
+		g.Enqueue = &GrantedQueues{slices.Clone(e.Queues), afterComplete, e.Depth, e.Tasks, e.Bytes}
+		if e.AfterCall {
+			g.Enqueue.After = afterCall
+		}
+	}
+	return g
+}
+
+// Lines are the grants as text, one a line.
+func (g *Granted) Lines() (lines []string) {
+	if g == nil {
+		return nil
+	}
+	for _, h := range g.HTTP {
+		lines = append(lines, "http "+h.Host+" "+strings.Join(h.Methods, ", "))
+	}
+	for _, b := range g.KV {
+		line := "kv " + b.Bucket + " " + b.Access
+		if b.Quota > 0 {
+			line += ", quota " + units.FormatSize(b.Quota)
+		}
+		lines = append(lines, line)
+	}
+	if q := g.Enqueue; q != nil {
+		lines = append(lines, fmt.Sprintf("enqueue %s, after %s, depth %d, tasks %d of %s",
+			strings.Join(q.Queues, ", "), q.After, q.Depth, q.Tasks, units.FormatSize(q.Bytes)))
+	}
+	for _, list := range []struct {
+		key   string
+		names []string
+	}{{"secrets", g.Secrets}, {"env", g.Env}, {"files", g.Files}, {"config", g.Config}} {
+		if len(list.names) > 0 {
+			lines = append(lines, list.key+" "+strings.Join(list.names, ", "))
+		}
+	}
+	return lines
+}

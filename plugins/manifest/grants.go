@@ -1,0 +1,288 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Grants are what a host grants its tenants at most, and what it gives to their handlers: the file of --grants. It does not
+// change. nil bounds nothing and gives nothing.
+type Grants struct {
+	file    string
+	tenants map[string]*TenantGrants
+	open    bool // others than the file's owner may read it
+}
+
+// TenantGrants are those of one tenant.
+type TenantGrants struct {
+	// Ceiling bounds the capabilities of manifests, see Capabilities.LimitTo; nil for no bound.
+	Ceiling *Capabilities
+	// Ceilings bound limits, and MaxQueues the queues that the plugins in the tenant's folder serve all together; 0 for no
+	// bound of its own.
+	Ceilings  Ceilings
+	MaxQueues int
+	// Config takes the place of what manifests have by the same name.
+	Config map[string]string
+	// Secrets are where to find them, by name.
+	Secrets map[string]Secret
+
+	name string // of the tenant, or everyone
+}
+
+// everyone is the entry of the tenants that have none of their own.
+const everyone = "*"
+
+// maxGrantsFile bounds the file of grants, in bytes.
+const maxGrantsFile = 4 << 20
+
+// LoadGrants reads the file of --grants, once and for all: what changes in it later takes a restart. Every problem
+// is told at once, as an *Error; paths of secrets that are not absolute are in the folder of the file.
+func LoadGrants(path string) (*Grants, error) {
+	file, err := open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read grants %q: %w", path, Cause(err))
+	}
+	defer file.Close()
+	data, info, err := read(file, maxGrantsFile+1)
+	if err != nil {
+		return nil, fmt.Errorf("read grants %q: %w", path, err)
+	}
+	g, err := ParseGrants(path, data)
+	if err != nil {
+		return nil, err
+	}
+	g.open = info.Mode().Perm()&0o077 != 0
+	return g, nil
+}
+
+// ParseGrants reads the bytes of the file of --grants, whose path is in the messages.
+func ParseGrants(path string, data []byte) (*Grants, error) {
+	g := &Grants{file: path, tenants: map[string]*TenantGrants{}}
+	d := newDecoder(path)
+	d.most, d.discreet, d.ceiling, d.top = maxGrantsFile, true, true, "the tenant"
+	if root, ok := d.root(data, `write at least "*": {}`); ok {
+		d.entries(root, func(tenant string, keyNode, value node) {
+			if d.tenant(tenant, keyNode, value) {
+				g.tenants[tenant] = g.read(d, tenant, value)
+			}
+		})
+	}
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// tenant reports what is not a tenant name, and the keys of one that stand beside the tenants.
+func (d *decoder) tenant(name string, keyNode, value node) bool {
+	names := namesOf(new(TenantGrants).keys(new(Manifest)))
+	switch {
+	case name != everyone && !IsTenant(name):
+		d.bad(keyNode, "is not a tenant name", `write 1 to 32 of a-z, 0-9 and -, such a word in braces, or "*" for all others`)
+	case slices.Contains(names, name) && !slices.ContainsFunc(names, value.has):
+		d.wrong(keyNode, "is where a tenant name belongs", `write it below a tenant's name, or below "*" for all others`)
+	default:
+		return true
+	}
+	return false
+}
+
+// read reads the entry of a tenant.
+func (g *Grants) read(d *decoder, tenant string, n node) *TenantGrants {
+	t, m := &TenantGrants{name: tenant}, &Manifest{}
+	d.keys, d.values, d.prefix = t.keys(m), map[string]node{}, tenant
+	d.section(node{n.Node, ""}, d.keys)
+	d.prefix = ""
+	t.Config, t.Ceilings = m.Config, m.ceilings(g.place(t))
+	if _, bounded := d.values["capabilities"]; bounded {
+		t.Ceiling = &m.Capabilities
+	}
+	return t
+}
+
+// keys are those of a tenant's entry: some of a manifest, m, and others.
+func (t *TenantGrants) keys(m *Manifest) []key {
+	capabilities := m.Capabilities.keys()
+	for i, k := range capabilities {
+		if k.name == "env" || k.name == "files" {
+			capabilities[i].value = ownValue{reader: func(d *decoder, n node) {
+				d.wrong(n, "has no ceiling, since it gives a plugin nothing that its module could not hold", "remove it")
+			}}
+		}
+	}
+	keys := append([]key{
+		{name: "config", value: configValue(&m.Config)},
+		{name: "capabilities", value: section{keys: capabilities}},
+	}, m.ceilingKeys()...)
+	return append(
+		keys,
+		key{name: "max_queues", value: countValue{&t.MaxQueues, maxTries, "the host's bound"}},
+		key{name: "secrets", value: ownValue{reader: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
+	)
+}
+
+// sources reads where secrets are. What stands there is in no message: it may be a secret in the wrong place.
+func (d *decoder) sources(n node) map[string]Secret {
+	secrets := map[string]Secret{}
+	d.entries(n, func(name string, keyNode, value node) {
+		secret := Secret{line: keyNode.Line}
+		switch before := len(d.problems); {
+		case !isSecret(name):
+			d.bad(keyNode, "is not a secret name", secretRule)
+			return
+		case value.Kind != yaml.MappingNode:
+			d.wrong(value, "does not say where the secret is", "write {env: VARIABLE}, {file: PATH} or {value: TEXT}")
+			return
+		default:
+			d.secret = true
+			d.entry(value, secret.keys(filepath.Dir(d.file)))
+			d.secret = false
+			if found := len(value.Content) / 2; found != 1 && len(d.problems) == before {
+				d.wrong(value, fmt.Sprintf("has %d keys", found), "write one of env, file and value")
+			}
+		}
+		secrets[name] = secret
+	})
+	return secrets
+}
+
+// keys are those of a secret; a file's path that is not absolute is in the folder.
+func (s *Secret) keys(folder string) []key {
+	text := func(then func(d *decoder, n node)) value {
+		return ownValue{reader: func(d *decoder, n node) {
+			if n.Kind != yaml.ScalarNode || n.Value == "" || !slices.Contains(textTags, n.Tag) {
+				d.wrong(n, "is not a text, or an empty one", "write a text, in quotes if it begins with other than a letter")
+				return
+			}
+			then(d, n)
+		}}
+	}
+	return []key{
+		{name: "env", value: text(func(d *decoder, n node) {
+			if s.Env = n.Value; !isVariable(s.Env) {
+				d.wrong(n, "is not a variable name", variableRule)
+			}
+		})},
+		{name: "file", value: text(func(_ *decoder, n node) {
+			if s.File = n.Value; !filepath.IsAbs(s.File) {
+				s.File = filepath.Join(folder, s.File)
+			}
+		})},
+		{name: "value", value: text(func(d *decoder, n node) {
+			if s.Value = n.Value; len(s.Value) > MaxSecret {
+				d.wrong(n, fmt.Sprintf("has %d bytes", len(s.Value)), fmt.Sprintf("write at most %d", MaxSecret))
+			}
+		})},
+	}
+}
+
+// Of returns the grants of a tenant: its own, or else those of everyone. A tenant that has neither is granted nothing. nil
+// bounds nothing.
+func (g *Grants) Of(tenant string) *TenantGrants {
+	if g == nil {
+		return nil
+	}
+	for _, name := range []string{tenant, everyone} {
+		if t := g.tenants[name]; t != nil {
+			return t
+		}
+	}
+	return &TenantGrants{name: tenant, Ceiling: &Capabilities{}}
+}
+
+// place is the entry of a tenant, for messages.
+func (g *Grants) place(t *TenantGrants) string { return fmt.Sprintf("%q in %s", t.name, g.file) }
+
+// MaxQueues returns the bound of the queues that the plugins in a tenant's folder serve, and the key that sets it; 0 for none.
+func (g *Grants) MaxQueues(tenant string) (most int, key string) {
+	if t := g.Of(tenant); t != nil {
+		return t.MaxQueues, "max_queues of " + g.place(t)
+	}
+	return 0, ""
+}
+
+// CheckTenants returns an *Error if the grants have no entry for one of the tenants.
+func (g *Grants) CheckTenants(tenants []string) error {
+	if g == nil {
+		return nil
+	}
+	return NewError(g.file, g.missing(tenants))
+}
+
+// Check is CheckTenants, and returns such an error also if a secret of one of the tenants cannot be read now.
+func (g *Grants) Check(tenants []string) error {
+	if g == nil {
+		return nil
+	}
+	problems := g.missing(tenants)
+	checked := map[*TenantGrants]bool{}
+	for _, tenant := range tenants {
+		if t := g.Of(tenant); !checked[t] {
+			checked[t] = true
+			problems = append(problems, t.check()...)
+		}
+	}
+	return NewError(g.file, problems)
+}
+
+func (g *Grants) missing(tenants []string) (problems []Problem) {
+	for _, tenant := range tenants {
+		if g.tenants[tenant] == nil && g.tenants[everyone] == nil {
+			problems = append(problems, Problem{
+				What:   fmt.Sprintf("names neither the tenant %q nor %q for all others", tenant, everyone),
+				Remedy: fmt.Sprintf("add %q: {}, with which manifests alone decide, or a ceiling in it", tenant),
+			})
+		}
+	}
+	return problems
+}
+
+// check returns the secrets that cannot be read now.
+func (t *TenantGrants) check() (problems []Problem) {
+	for name, secret := range t.Secrets {
+		if _, err := secret.Read(); err != nil {
+			p := Problem{secret.line, t.name + ".secrets." + name, err.Error(), "let the host's user read it, or remove the secret"}
+			if fault, ok := errors.AsType[*Fault](err); ok {
+				p.What, p.Remedy = fault.What, fault.Remedy
+			}
+			problems = append(problems, p)
+		}
+	}
+	slices.SortFunc(problems, func(a, b Problem) int { return strings.Compare(a.Field, b.Field) })
+	return problems
+}
+
+// Warnings are what the operator should know of the file.
+func (g *Grants) Warnings() []string {
+	if g == nil || !g.open {
+		return nil
+	}
+	for _, t := range g.tenants {
+		for _, secret := range t.Secrets {
+			if secret.Value != "" {
+				return []string{g.file + " holds a secret, and others than its owner may read it: chmod 600, or name a file or a variable instead"}
+			}
+		}
+	}
+	return nil
+}
+
+// SecretFiles are those with secrets.
+func (g *Grants) SecretFiles() (paths []string) {
+	if g == nil {
+		return nil
+	}
+	for _, t := range g.tenants {
+		for _, secret := range t.Secrets {
+			if secret.File != "" {
+				paths = append(paths, secret.File)
+			}
+		}
+	}
+	return paths
+}

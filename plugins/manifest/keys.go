@@ -1,0 +1,435 @@
+package manifest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/egress"
+)
+
+// What a manifest may ask for at most, and at least where zero would read as "not set".
+const (
+	maxConcurrency = 65536     // far above the slots of any host
+	maxRunning     = 1_000_000 // far above the slots of any fleet
+	maxQueues      = 100       // of one plugin: each costs the host memory and series of metrics
+	maxGrants      = 100       // of one kind
+	maxGranted     = 1000      // files
+	maxConfig      = 64 << 10  // bytes of one value
+	maxTests       = 1000
+
+	defaultQuota = 10 << 20
+	maxQuota     = 1 << 40
+
+	defaultDepth = 16
+	maxDepth     = 1000
+	defaultTasks = 256     // what may come with a completion
+	maxTasks     = 100_000 // after: call
+	defaultBytes = 16 << 20
+)
+
+// checkpoint is the path at which the host gives a guest what an earlier run of its task kept.
+const checkpoint = "/checkpoint"
+
+// Parse reads the bytes of a manifest. The plugin's name is that of the file, name, without its folder and .yaml. Every
+// problem is told at once, as an *Error.
+func Parse(name string, data []byte) (Manifest, error) {
+	d := newDecoder(name)
+	m := Default(d.plugin)
+	if root, ok := d.root(data, "write at least name: "+d.plugin+", or remove the file"); ok {
+		d.keys = m.keys()
+		d.section(root, d.keys)
+		d.together(&m)
+	}
+	if err := d.err(); err != nil {
+		return Manifest{}, err
+	}
+	return m, nil
+}
+
+// Schema is the JSON Schema (draft 7) of manifests, for editors. It has the keys that Parse takes, and all that can be said
+// of their values one by one; how values go together, and how large a size or a duration may be, Parse alone knows. A number
+// in quotes, which Parse takes for the number, is none here.
+func Schema() json.RawMessage {
+	root := section{keys: new(Manifest).keys()}.property()
+	root.Schema, root.Title = "http://json-schema.org/draft-07/schema#", "Quern plugin manifest"
+	root.Description = "The manifest of a plugin of Quern: NAME.yaml beside NAME.wasm."
+	text, _ := json.MarshalIndent(root, "", "  ") // it is made of what can be written
+	return append(text, '\n')
+}
+
+// keys are all that a manifest may have: Parse reads into m by them, Schema describes them. Those of limits, retry and
+// max_crashes are in limits.go.
+func (m *Manifest) keys() []key {
+	limits, retry, crashes := m.limitKeys()
+	return []key{
+		{"name", "The plugin's name: that of the file.", ownValue{(*decoder).name, textProperty(wordPattern)}},
+		{"version", "For people and for metrics.", wordValue{&m.Version, []any{"1.0.0"}}},
+		{"queues", "The queues that the plugin serves. Default: its name.", ownValue{
+			func(d *decoder, n node) { m.Queues = d.queues(n) }, listProperty(maxQueues, textProperty(wordPattern)).names(1),
+		}},
+		limits,
+		retry,
+		{"concurrency", "Tasks at a time on one host. Default: the host's slots.", countValue{&m.Concurrency, maxConcurrency, "no bound of its own"}},
+		{"max_running", "Tasks at a time on all hosts. Default: no bound.", countValue{&m.MaxRunning, maxRunning, "no bound of its own"}},
+		{"on_crash", "What becomes of a task whose host dies: it is run again, or fails. Default rerun.", choiceValue{&m.OnCrash, []string{CrashRerun, CrashFail}}},
+		crashes,
+		{"dead", "The queue that gets a new task for each that failed for good. Default none.", wordValue{&m.Dead, []any{"mail.dead"}}},
+		{"warm", "A call without a task by which a handler is warmed: tasks begin as it leaves the plugin.", section{required: []string{"input"}, keys: []key{
+			{"input", "The file with the input of that call: a path in the folder of the manifest.", pathValue{&m.Warm.Input, &m.Warm.line, "sample.json or samples/sample.json", "sample.json"}},
+		}}},
+		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
+		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section{keys: m.Capabilities.keys()}},
+		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", ownValue{
+			func(d *decoder, n node) { m.Tests = d.tests(n) }, listProperty(maxTests, section{keys: new(Test).keys()}.property()),
+		}},
+	}
+}
+
+func (c *Capabilities) keys() []key {
+	return []key{
+		{"http", "The hosts that a handler may send requests to.", ownValue{
+			func(d *decoder, n node) { c.HTTP = d.hosts(n) },
+			listProperty(maxGrants, section{keys: new(hostGrant).keys(), required: []string{"host", "methods"}}.property()),
+		}},
+		{"kv", "The buckets of the tenant's key-value store that a handler may use.", ownValue{
+			func(d *decoder, n node) { c.KV = d.buckets(n) },
+			listProperty(maxGrants, section{keys: new(KVGrant).keys(), required: []string{"bucket"}}.property()),
+		}},
+		{"secrets", "The names of the secrets that a handler may ask for.", ownValue{
+			func(d *decoder, n node) { c.Secrets = d.secrets(n) }, listProperty(maxGrants, textProperty(secretPattern, "api_key")).names(0),
+		}},
+		{"enqueue", "Lets a handler enqueue tasks.", ownValue{
+			func(d *decoder, n node) { c.Enqueue = d.enqueue(n) },
+			section{keys: new(EnqueueGrant).keys(), required: []string{"queues"}}.property(),
+		}},
+		{"env", "Environment variables; none begins with " + runtime.ReservedEnv + ", which are the host's.", ownValue{
+			func(d *decoder, n node) { c.Env = d.env(n) }, &property{
+				Type: "object", Additional: textProperty(""),
+				PropertyNames: &property{Pattern: variablePattern, Not: &property{Pattern: "^" + runtime.ReservedEnv}},
+			},
+		}},
+		{"files", "Files that every task may read. They belong to the version: it changes with them.", ownValue{
+			func(d *decoder, n node) { c.Files = d.files(n) },
+			listProperty(maxGranted, section{keys: new(fileEntry).keys(), required: []string{"from", "to"}}.property()),
+		}},
+	}
+}
+
+func (g *KVGrant) keys() []key {
+	return []key{
+		{"bucket", "The bucket's name.", wordValue{at: &g.Bucket}},
+		{"access", "r to read, rw to change it as well. Default r.", flagValue{&g.Write, accessRead, accessWrite}},
+		{"quota", "How many bytes of keys and values it may hold when this plugin writes, up to 1TiB. Default 10MiB.", sizeValue{&g.Quota, 1, maxQuota, defaultQuota}},
+	}
+}
+
+func (g *EnqueueGrant) keys() []key {
+	return []key{
+		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.", ownValue{
+			func(d *decoder, n node) { g.Queues = d.patterns(n) }, listProperty(maxGrants, textProperty(queuePattern, "thumbnails.done", "mail.*")).names(1),
+		}},
+		{"after", "When they come into being: with the completion of the task that enqueues them, or at the call. Default complete.", flagValue{&g.AfterCall, afterComplete, afterCall}},
+		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", countValue{&g.Depth, maxDepth, strconv.Itoa(defaultDepth)}},
+		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", countValue{&g.Tasks, maxTasks, strconv.Itoa(defaultTasks)}},
+		{"bytes", "How many bytes these may have together, up to 512MiB. Default 16MiB.", sizeValue{&g.Bytes, 1, maxPayload, defaultBytes}},
+	}
+}
+
+func (t *Test) keys() []key {
+	return []key{
+		{"name", "For people. Default: the input's path.", lineValue{&t.Name, "write a few words"}},
+		{"input", "The file with the parameters: a path in the folder of the manifest. Default: no parameters.", pathValue{&t.Input, nil, "a.jpg or samples/a.jpg", "tests/a.json"}},
+		{"output", "The file with the result. Default: it may be anything.", pathValue{&t.Output, nil, "a.out or samples/a.out", "tests/a.out"}},
+		{"exit", "The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", statusValue{&t.Exit}},
+		{"error", "A part of the error of a task that fails; without exit it may fail in any way.", lineValue{&t.Error, "write a part of the error's text"}},
+	}
+}
+
+// hostGrant is an entry of capabilities.http.
+type hostGrant struct {
+	host    string
+	methods []string
+}
+
+func (g *hostGrant) keys() []key {
+	return []key{
+		{"host", "A scheme and a host, with a port if it is not the scheme's own; *. before the name stands for all names below it.", ownValue{
+			func(d *decoder, n node) {
+				if d.text(n, "write https:// and a name") {
+					g.host = n.Value
+				}
+			},
+			stringProperty(hostPattern, "https://api.example.com", "https://*.example.com"),
+		}},
+		{"methods", "The methods of these requests, in capitals.", ownValue{
+			func(d *decoder, n node) {
+				d.list(n, maxGrants, "[GET, POST]", "grant", func(at node) {
+					if d.text(at, "write a method such as GET") {
+						g.methods = append(g.methods, at.Value)
+					}
+				})
+			}, listProperty(0, stringProperty(methodPattern, "GET", "POST")).names(1),
+		}},
+	}
+}
+
+// fileEntry is an entry of capabilities.files; to is the node of its key to.
+type fileEntry struct {
+	FileGrant
+	to node
+}
+
+func (f *fileEntry) keys() []key {
+	return []key{
+		{"from", "The file: a path in the folder of the manifest.", pathValue{&f.From, &f.line, "model.bin or models/model.bin", "model.bin"}},
+		{"to", "Where tasks find it: an absolute path, neither /checkpoint nor below it.", ownValue{
+			func(d *decoder, n node) { f.To, f.to = d.to(n), n }, stringProperty(toPattern, "/data/model.bin"),
+		}},
+	}
+}
+
+// configValue is the value of config.
+func configValue(at *map[string]string) value {
+	return ownValue{func(d *decoder, n node) { *at = d.config(n) }, &property{
+		Type: "object", PropertyNames: &property{Pattern: wordPattern}, Additional: &property{Type: scalarTypes, MaxLength: maxConfig},
+	}}
+}
+
+func (d *decoder) name(n node) {
+	if d.text(n, "write name: "+d.plugin) && n.Value != d.plugin {
+		d.bad(n, "is not the file's name", fmt.Sprintf("write name: %s, or rename the two files to %s%s and %s%s",
+			d.plugin, Shorten(n.Value), ModuleSuffix, Shorten(n.Value), Suffix))
+	}
+}
+
+// names reads a list of names, each once; check reports one that is wrong.
+func (d *decoder) names(n node, most int, example, verb string, check func(at node) bool) (names []string) {
+	d.list(n, most, example, verb, func(at node) {
+		switch {
+		case !check(at):
+		case slices.Contains(names, at.Value):
+			d.twice(at, at.Value)
+		default:
+			names = append(names, at.Value)
+		}
+	})
+	return names
+}
+
+func (d *decoder) queues(n node) []string {
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		d.wrong(n, "names no queue", "name one, or leave the key out to serve "+strconv.Quote(d.plugin))
+	}
+	return d.names(n, maxQueues, "["+d.plugin+"]", "name", d.word)
+}
+
+func (d *decoder) config(n node) map[string]string {
+	config := map[string]string{}
+	d.entries(n, func(name string, keyNode, value node) {
+		ok := d.text(value, `write a text, "" for an empty one`)
+		switch err := CheckWord(name); {
+		case err != nil:
+			d.bad(keyNode, err.Error(), "write "+WordRule)
+		case ok && len(value.Value) > maxConfig:
+			d.wrong(value, fmt.Sprintf("has %d bytes", len(value.Value)), fmt.Sprintf("write at most %d, or grant a file", maxConfig))
+		case ok:
+			config[name] = value.Value
+		}
+	})
+	return config
+}
+
+func (d *decoder) env(n node) map[string]string {
+	env := map[string]string{}
+	d.entries(n, func(name string, keyNode, value node) {
+		ok := d.text(value, `write a text, "" for an empty one`)
+		switch {
+		case !isVariable(name):
+			d.bad(keyNode, "is not a variable name", variableRule)
+		case strings.HasPrefix(name, runtime.ReservedEnv):
+			d.wrong(keyNode, "variables that begin with "+runtime.ReservedEnv+" are set by the host", "choose another name")
+		case ok && strings.ContainsRune(value.Value, 0):
+			d.wrong(value, "has a zero byte", "remove it")
+		case ok:
+			env[name] = value.Value
+		}
+	})
+	return env
+}
+
+func (d *decoder) hosts(n node) (grants []egress.Grant) {
+	d.list(n, maxGrants, `[{host: "https://api.example.com", methods: [GET]}]`, "grant", func(at node) {
+		var g hostGrant
+		before := len(d.problems)
+		d.entry(at, g.keys())
+		if len(d.problems) > before {
+			return
+		}
+		grant, err := egress.ParseGrant(g.host, g.methods)
+		if err != nil {
+			text := err.Error()
+			end := strings.LastIndex(text, ": ")
+			d.wrong(at, text[:end], text[end+2:])
+			return
+		}
+		grants = append(grants, grant)
+	})
+	return grants
+}
+
+func (d *decoder) buckets(n node) (grants []KVGrant) {
+	d.list(n, maxGrants, "[{bucket: NAME, access: rw}]", "grant", func(at node) {
+		grant := KVGrant{Quota: defaultQuota}
+		d.entry(at, grant.keys())
+		switch {
+		case at.Kind != yaml.MappingNode:
+		case !at.has("bucket"):
+			d.wrong(at, "has no bucket", "write its name, such as bucket: "+d.plugin)
+		case d.ceiling && !d.pattern(d.values[at.path+".bucket"]):
+		case slices.ContainsFunc(grants, func(g KVGrant) bool { return g.Bucket == grant.Bucket }):
+			d.twice(at, grant.Bucket)
+		default:
+			grants = append(grants, grant)
+		}
+	})
+	return grants
+}
+
+func (d *decoder) secrets(n node) []string {
+	return d.names(n, maxGrants, "[api_key]", "grant", func(at node) bool {
+		switch {
+		case !d.text(at, "write a name such as api_key"), d.ceiling && !d.pattern(at):
+		case !isSecret(at.Value) && !(d.ceiling && isSecret(strings.Replace(at.Value, wildcard, "_", 1))):
+			d.bad(at, "is not a secret name", secretRule)
+		default:
+			return true
+		}
+		return false
+	})
+}
+
+func (d *decoder) enqueue(n node) *EnqueueGrant {
+	grant := &EnqueueGrant{Depth: defaultDepth, Tasks: defaultTasks, Bytes: defaultBytes}
+	d.entry(n, grant.keys())
+	if grant.Tasks > defaultTasks && !grant.AfterCall {
+		d.wrong(d.values[n.path+".tasks"], fmt.Sprintf("%d tasks cannot come with one completion", grant.Tasks), fmt.Sprintf("write at most %d, or after: call", defaultTasks))
+	}
+	if n.Kind == yaml.MappingNode && !n.has("queues") {
+		d.wrong(n, "has no queues", "write to which queues tasks may go, such as queues: [thumbnails.done]")
+	}
+	return grant
+}
+
+// patterns reads capabilities.enqueue.queues.
+func (d *decoder) patterns(n node) []string {
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		d.wrong(n, "names no queue", "name one, such as thumbnails.done, or leave out capabilities.enqueue")
+	}
+	return d.names(n, maxGrants, `[thumbnails.done, "mail.*"]`, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
+}
+
+func (d *decoder) files(n node) (grants []FileGrant) {
+	if n.Kind == yaml.SequenceNode && len(n.Content) > maxGranted {
+		d.wrong(n, fmt.Sprintf("grants %d files", len(n.Content)), fmt.Sprintf("grant at most %d", maxGranted))
+		return nil
+	}
+	places := map[string]node{} // where each To stands
+	d.list(n, maxGranted, "[{from: model.bin, to: /data/model.bin}]", "grant", func(at node) {
+		var f fileEntry
+		d.entry(at, f.keys())
+		if at.Kind == yaml.MappingNode && !at.has("from") {
+			d.wrong(at, "has no from", "write the file's path in the folder of the manifest, such as from: model.bin")
+		}
+		if at.Kind == yaml.MappingNode && !at.has("to") {
+			d.wrong(at, "has no to", "write where the plugin finds it, such as to: /data/model.bin")
+		}
+		if first, twice := places[f.To]; twice {
+			d.wrong(f.to, fmt.Sprintf("%s is in %s already", Quote(f.To), first.path), "choose another path")
+		} else if f.To != "" {
+			places[f.To] = f.to
+		}
+		grants = append(grants, f.FileGrant)
+	})
+	for _, grant := range grants {
+		for above := parentOf(grant.To); above != ""; above = parentOf(above) {
+			if file, isFile := places[above]; isFile {
+				d.wrong(places[grant.To], fmt.Sprintf("%s is below the file %s of %s", Quote(grant.To), Quote(above), file.path), "choose another path")
+				break
+			}
+		}
+	}
+	return grants
+}
+
+// parentOf is the folder of an absolute path; "" at the root.
+func parentOf(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }
+
+func (d *decoder) to(n node) string {
+	const remedy = "write one without . and .. between its slashes, such as /data/model.bin"
+	value := n.Value
+	switch name, absolute := strings.CutPrefix(value, "/"); {
+	case !d.text(n, remedy):
+	case !absolute || !isPath(name):
+		d.bad(n, "is not an absolute and clean path", remedy)
+	case value == checkpoint || strings.HasPrefix(value, checkpoint+"/"):
+		d.wrong(n, Quote(checkpoint)+" is where the host puts the checkpoint of a task", "choose another path, such as /data"+Shorten(value))
+	default:
+		return value
+	}
+	return ""
+}
+
+func (d *decoder) tests(n node) (tests []Test) {
+	d.list(n, maxTests, "[{input: a.jpg, output: a.out}]", "write", func(at node) {
+		test := Test{Line: at.Line}
+		d.entry(at, test.keys())
+		if test.Output != "" && (test.Exit != 0 || test.Error != "") {
+			d.wrong(at, "has an output, and fails", "a task that fails has no result: remove output, or exit and error")
+		}
+		test.Name = cmp.Or(test.Name, test.Input, strconv.Itoa(len(tests)+1))
+		tests = append(tests, test)
+	})
+	return tests
+}
+
+// together checks the keys that only make sense together, as far as each is right by itself.
+func (d *decoder) together(m *Manifest) {
+	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
+		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself", "name another queue, such as "+Shorten(m.Dead)+".dead")
+	}
+	if n, ok := d.values["warm"]; ok && n.Kind == yaml.MappingNode && !n.has("input") {
+		d.wrong(n, "has no input", "write the path of a file with an input to warm the handler with, such as input: sample.json")
+	}
+	if n, ok := d.values["retry"]; ok && n.Kind == yaml.MappingNode {
+		d.retry(n, &m.Retry)
+	}
+}
+
+func (d *decoder) retry(n node, r *Retry) {
+	if _, limited := d.values["retry.max_attempts"]; !limited {
+		r.MaxAttempts = Unlimited
+		if _, ends := d.values["retry.max_age"]; !ends {
+			d.wrong(n, "has neither max_attempts nor max_age, so tasks would be retried forever",
+				"write max_attempts, a number or unlimited, or max_age, a duration such as 24h")
+		}
+	}
+	low, high := r.Min, r.Max
+	minNode, hasMin := d.values["retry.min"]
+	maxNode, hasMax := d.values["retry.max"]
+	switch {
+	case hasMin && low == 0 || hasMax && high == 0: // told already
+	case hasMin && hasMax && low > high:
+		d.bad(minNode, "is more than retry.max, which is "+Shorten(maxNode.Value), "write a min that is at most max")
+	case hasMin && !hasMax && low > longestRetry:
+		d.bad(minNode, "is more than retry.max, which is 12h if it is left out", "write a smaller min, or a max")
+	case hasMax && !hasMin && high < shortestRetry:
+		d.bad(maxNode, "is less than retry.min, which is 1s if it is left out", "write a larger max, or a min")
+	}
+}

@@ -1,0 +1,183 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// Manifest is the content of NAME.yaml, about the plugin NAME. It grants nothing that it does not list.
+type Manifest struct {
+	// Name is the plugin's name: that of its file, without .wasm.
+	Name string
+	// Version is for people and for metrics; "" if the manifest does not say.
+	Version string
+	// Queues are those that the plugin serves, in the manifest's order. Default: the plugin's name.
+	Queues []string
+	// Limits are those that the manifest sets. What it leaves out is zero, and means its default.
+	Limits runtime.Limits
+	// Retry is the policy of a failed task. Default zero: no second attempt, unless the task itself asks for it.
+	Retry Retry
+	// Concurrency bounds the plugin's running tasks on one host. Default 0: only the host's slots.
+	Concurrency int
+	// MaxRunning bounds the plugin's running tasks on all hosts together. Default 0, which is no bound.
+	MaxRunning int
+	// OnCrash is what becomes of a task whose host died: CrashRerun or CrashFail. Default "": not set.
+	OnCrash string
+	// MaxCrashes is how many hosts may die over a task before it fails, if that is less than the host's own bound
+	// (default 0: that).
+	MaxCrashes int
+	// Dead is the queue that gets the tasks that failed for good; none of the plugin's own. Default "", which is none.
+	Dead string
+	// Warm is the call by which a handler is warmed. Default none.
+	Warm Warm
+	// Config is what a handler asks for by config_get, by name. Default none.
+	Config map[string]string
+	// Capabilities are the plugin's grants. Default none.
+	Capabilities Capabilities
+	// Tests are tasks with the outcome that they should have, in the manifest's order. Default none.
+	Tests []Test
+}
+
+// Warm is the section warm of a manifest: a call without a task, before the snapshot that every task of a handler starts from.
+type Warm struct {
+	// Input is the file with the input of that call: a path inside the folder of the manifest, with slashes. Like
+	// a FileGrant it belongs to the version. "" is no such call.
+	Input string
+
+	line int // of the manifest, on which it stands
+}
+
+// Retry is the section retry of a manifest. A field that is zero is not set.
+type Retry struct {
+	// MaxAttempts bounds the attempts of a task, or is Unlimited. A section that does not set it means Unlimited, and then
+	// has a MaxAge: it is zero only if there is no such section.
+	MaxAttempts int
+	// Backoff is how the delay grows from attempt to attempt: BackoffExponential or BackoffLinear.
+	Backoff string
+	// Base is the delay after the first attempt; Min and Max bound every delay. Where Min is set alone
+	// it is at most the default of Max, 12h, and Max alone at least that of Min, 1s.
+	Base, Min, Max time.Duration
+	// Jitter spreads the delays at random.
+	Jitter *bool
+	// MaxAge is how old a task may become before it is not tried any more.
+	MaxAge time.Duration
+	// MaxReschedules is how often a task may ask to be run later without an attempt being counted.
+	MaxReschedules int
+}
+
+// Unlimited is the MaxAttempts that is no bound.
+const Unlimited = -1
+
+// The words of Retry.Backoff and of Manifest.OnCrash.
+const (
+	BackoffExponential = "exponential"
+	BackoffLinear      = "linear"
+
+	CrashRerun = "rerun"
+	CrashFail  = "fail"
+)
+
+// Test is a task and its outcome. `quern plugin test` runs it; hosts do not, and a version does not depend on its files.
+type Test struct {
+	// Name is for people. Default: the path of the input, or else its number in the list.
+	Name string
+	// Input is the file with the parameters: a path inside the folder of the manifest, with slashes. Default "", which
+	// is no parameters.
+	Input string
+	// Output is the file with the result, a path like Input. Default "": the result may be anything.
+	Output string
+	// Exit is the exit status of a command, or what a handler returns. Default 0.
+	Exit int
+	// Error is a part of the error. With the default of Exit the task may fail in any way. Default "": not checked.
+	Error string
+	// Line is that of the manifest on which the test begins.
+	Line int
+}
+
+// The suffixes of a plugin's two files, and what they and the files that a manifest names may have at most.
+const (
+	Suffix       = ".yaml"
+	ModuleSuffix = ".wasm"
+
+	MaxSize  = 256 << 10 // bytes of a manifest
+	MaxFiles = 64 << 20  // bytes of all granted files: they are in memory as long as the plugin serves
+)
+
+// Default is the manifest of a plugin that has none.
+func Default(plugin string) Manifest {
+	return Manifest{Name: plugin, Queues: []string{plugin}}
+}
+
+// ownsDead tells whether the queue for dead letters, if there is one, is named after the plugin or one of its queues:
+// NAME.dead, which any plugin may have.
+func (m *Manifest) ownsDead() bool {
+	name, found := strings.CutSuffix(m.Dead, ".dead")
+	return m.Dead == "" || found && (name == m.Name || slices.Contains(m.Queues, name))
+}
+
+// Source is a file that a manifest names, which is read with it.
+type Source struct {
+	From string
+	// To is where tasks find it; "" for the warm input.
+	To string
+	// Most bounds its bytes.
+	Most int64
+
+	field string // that names it
+	line  int
+}
+
+// Sources are the files that a manifest names: those that it grants, in its order, and then its warm input. A
+// version's FilesDigest is of their contents.
+func (m *Manifest) Sources() []Source {
+	var all []Source
+	for i, grant := range m.Capabilities.Files {
+		all = append(all, Source{grant.From, grant.To, MaxFiles, fmt.Sprintf("capabilities.files[%d].from", i), grant.line})
+	}
+	if m.Warm.Input != "" {
+		all = append(all, Source{m.Warm.Input, "", m.Limits.WithDefaults().Input, "warm.input", m.Warm.line})
+	}
+	return all
+}
+
+// String names the file and the key, for messages.
+func (s Source) String() string { return Quote(s.From) + " of " + s.field }
+
+// Problem is an error of reading the file as a problem of the manifest.
+func (s Source) Problem(err error) Problem {
+	p := Problem{
+		Line: s.line, Field: s.field,
+		What: Quote(s.From) + " cannot be read: " + Cause(err).Error(), Remedy: "let the host's user read it",
+	}
+	if fault, ok := errors.AsType[*Fault](err); ok {
+		p.What, p.Remedy = Quote(s.From)+": "+fault.What, fault.Remedy
+	}
+	if s.To == "" && p.Remedy == MakeSmaller { // its bound is the plugin's own
+		p.Remedy += ", or raise limits.input"
+	}
+	return p
+}
+
+// CheckTotal returns the problem of granted files with that many bytes together, if these are too many.
+func (m *Manifest) CheckTotal(bytes int64) (problems []Problem) {
+	if bytes > MaxFiles {
+		problems = append(problems, Problem{
+			Line: m.Capabilities.Files[0].line, Field: "capabilities.files",
+			What:   "the files have " + units.FormatSize(bytes) + " together",
+			Remedy: "grant at most " + units.FormatSize(MaxFiles),
+		})
+	}
+	return problems
+}
+
+// pluginOf is the plugin's name that belongs to the manifest file.
+func pluginOf(file string) string {
+	return strings.TrimSuffix(filepath.Base(file), Suffix)
+}

@@ -1,0 +1,67 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// The rules of names, for messages.
+const (
+	WordRule     = "1 to 128 printable ASCII characters without a space"
+	secretRule   = "write letters, digits, _, - and ., not beginning with a dot"
+	variableRule = "write letters, digits and _, not beginning with a digit"
+)
+
+// What a name may have at most.
+const (
+	maxWord = 128  // bytes of a name, a queue or a version
+	maxPath = 1024 // bytes of a path
+	maxName = 255  // bytes between two slashes of a path
+)
+
+// CheckWord tells why a name, a queue or a version is none that Redis keys and Prometheus labels both take.
+func CheckWord(word string) error {
+	if word == "" {
+		return errors.New("is empty")
+	}
+	if len(word) > maxWord {
+		return fmt.Errorf("has %d bytes", len(word))
+	}
+	for i := range len(word) {
+		if word[i] < 0x21 || word[i] > 0x7e {
+			return fmt.Errorf("has the byte 0x%02x", word[i])
+		}
+	}
+	return nil
+}
+
+// IsTenant reports whether a text may name a tenant: 1 to 32 of a-z, 0-9 and -, or such a word in braces.
+func IsTenant(name string) bool {
+	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, "}") && len(name) > 2 {
+		name = name[1 : len(name)-1]
+	}
+	return len(name) >= 1 && len(name) <= 32 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// isVariable reports whether every shell and libc takes the name for an environment variable.
+func isVariable(name string) bool {
+	const digits, others = "0123456789", "_ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	return name != "" && len(name) <= maxWord &&
+		strings.Trim(name, digits+others) == "" && !strings.ContainsAny(name[:1], digits)
+}
+
+// isSecret reports whether a text may name a secret: everywhere a file's name, and not a hidden one.
+func isSecret(name string) bool {
+	return name != "" && name[0] != '.' && isVariable("_"+strings.NewReplacer("-", "_", ".", "_").Replace(name))
+}
+
+// isPath reports whether a text is a clean relative path.
+func isPath(text string) bool {
+	long := func(name string) bool { return len(name) > maxName }
+	return fs.ValidPath(text) && text != "." && len(text) <= maxPath && !slices.ContainsFunc(strings.Split(text, "/"), long) &&
+		!strings.ContainsFunc(text, unicode.IsControl)
+}

@@ -1,0 +1,192 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// Permissions are what the tasks of one tenant may do on a version: what its manifest asks for, bounded by the host. They do
+// not change.
+type Permissions struct {
+	// Capabilities are what both grant.
+	Capabilities Capabilities
+	// Config is the manifest's, with the host's value where it has one of the same name.
+	Config map[string]string
+	// Secrets are those that the host's grants name, with where to find them, granted or not.
+	Secrets map[string]Secret
+	// Ceiling is the host's; nil for none.
+	Ceiling *Capabilities
+	// Limits are those of a task, with defaults.
+	Limits runtime.Limits
+	// MaxCrashes and Dead are the manifest's, as far as the host gives them.
+	MaxCrashes int
+	Dead       string
+	// MostRetry bounds the policy of a task, whoever sets it: MaxAttempts, MaxAge and MaxReschedules from above, Min from
+	// below. What is zero is not bounded.
+	MostRetry Retry
+	// Lowered are the limits of which the host gives less than the manifest asks for.
+	Lowered []Lowered
+
+	asked   Capabilities
+	hosts   map[string]string // the limits that the host decides, by path, with the places of their ceilings
+	timeout time.Duration     // the ceiling of a task's own; 0 for none
+	place   string            // of the grants, for messages
+}
+
+// NewPermissions are those of a manifest for a tenant, on a host with grants and with ceilings for all tenants.
+func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceilings) *Permissions {
+	p := &Permissions{Capabilities: m.Capabilities, Config: m.Config, asked: m.Capabilities}
+	own := grants.Of(tenant)
+	if own != nil {
+		p.Ceiling, p.Secrets, p.place = own.Ceiling, own.Secrets, grants.place(own)
+		p.Capabilities = m.Capabilities.LimitTo(p.Ceiling)
+		ceilings = ceilings.with(own.Ceilings)
+		p.Config = maps.Clone(m.Config)
+		for name, value := range own.Config {
+			if _, asked := m.Config[name]; asked {
+				p.Config[name] = value
+			}
+		}
+	}
+	limited, lowered, hosts := m.limitTo(ceilings)
+	p.Limits, p.MaxCrashes, p.Dead = limited.Limits.WithDefaults(), limited.MaxCrashes, m.Dead
+	most := ceilings.manifest()
+	p.MostRetry, p.timeout, p.Lowered, p.hosts = most.Retry, most.Limits.Timeout, lowered, hosts
+	if p.Ceiling != nil && !m.ownsDead() && !p.Ceiling.Enqueue.Allows(m.Dead) {
+		p.Dead = ""
+		p.Lowered = append(p.Lowered, Lowered{"dead", m.Dead, "none", p.place})
+	}
+	return p
+}
+
+// Place is where the host's grants could be changed, for messages: the tenant's name or "*", and the file.
+func (p *Permissions) Place() string { return p.place }
+
+// Granted shows them to people; nil for nothing.
+func (p *Permissions) Granted() *Granted { return p.Capabilities.Granted(p.Config) }
+
+// Timeout is a task's own timeout, under the ceiling of the host.
+func (p *Permissions) Timeout(own time.Duration) time.Duration {
+	if p.timeout > 0 {
+		return min(own, p.timeout)
+	}
+	return own
+}
+
+// Reduced are the keys of the manifest's capabilities of which the host grants less.
+func (p *Permissions) Reduced() (keys []string) {
+	if p.Ceiling == nil {
+		return nil
+	}
+	asked, got := p.asked.LimitTo(&p.asked).granted(nil), p.Capabilities.granted(nil)
+	for _, key := range []struct {
+		name       string
+		asked, got any
+	}{
+		{"http", asked.HTTP, got.HTTP},
+		{"kv", asked.KV, got.KV},
+		{"secrets", asked.Secrets, got.Secrets},
+		{"enqueue", asked.Enqueue, got.Enqueue},
+	} {
+		if !reflect.DeepEqual(key.asked, key.got) {
+			keys = append(keys, key.name)
+		}
+	}
+	return keys
+}
+
+// Explain corrects the remedy for a limit that a task has reached, if the host has set it.
+func (p *Permissions) Explain(outcome runtime.Outcome) runtime.Outcome {
+	// The remedy for a timeout of the task's own is another one.
+	if remedy := p.remedy(outcome.Limit.Name); remedy != "" && strings.Contains(outcome.Message, "limits."+outcome.Limit.Name) {
+		outcome.Message = outcome.Message[:strings.LastIndex(outcome.Message, ": ")+2] + remedy
+	}
+	return outcome
+}
+
+// ExplainMemory does the same for the refusal of a module whose memory does not fit from its start.
+func (p *Permissions) ExplainMemory(err error) error {
+	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok && p.remedy("memory") != "" {
+		for i := range refused.Refusals {
+			refused.Refusals[i].Remedy = p.remedy("memory")
+		}
+	}
+	return err
+}
+
+// remedy is what to do about a limit, by its name, that the host decides; "" if the manifest does.
+func (p *Permissions) remedy(name string) string {
+	if place, ok := p.hosts["limits."+name]; ok {
+		return "the host allows no more, see " + place
+	}
+	return ""
+}
+
+// denial is that of something that takes a line in the host's grants.
+func (p *Permissions) denial(line string) *service.Denial {
+	return &service.Denial{By: service.ByHost, Place: p.place, Add: line}
+}
+
+// DenyBucket is the error of using a bucket, or of changing it, that the manifest grants and the host does not; else nil.
+func (p *Permissions) DenyBucket(bucket string, write bool) error {
+	if !p.asked.bucket(bucket, write) || p.Capabilities.bucket(bucket, write) {
+		return nil
+	}
+	if write {
+		return p.denial(fmt.Sprintf("kv: [{bucket: %q, access: rw}]", bucket))
+	}
+	return p.denial(fmt.Sprintf("kv: [{bucket: %q}]", bucket))
+}
+
+// DenySecret is the error of reading a secret that the manifest grants and the host does not; else nil.
+func (p *Permissions) DenySecret(name string) error {
+	if !slices.Contains(p.asked.Secrets, name) || slices.Contains(p.Capabilities.Secrets, name) {
+		return nil
+	}
+	return p.denial(fmt.Sprintf("secrets: [%q]", name))
+}
+
+// DenyQueue is the error of enqueueing to a queue that the manifest grants and the host does not; else nil.
+func (p *Permissions) DenyQueue(queue string) error {
+	if !p.asked.Enqueue.Allows(queue) || p.Capabilities.Enqueue.Allows(queue) {
+		return nil
+	}
+	if p.asked.Enqueue.AfterCall {
+		return p.denial(fmt.Sprintf("enqueue: {queues: [%q], after: call}", queue))
+	}
+	return p.denial(fmt.Sprintf("enqueue: {queues: [%q]}", queue))
+}
+
+// DenyDepth is the error of a task with that many parents that enqueues one, where the manifest would allow a longer chain
+// than the host; else nil.
+func (p *Permissions) DenyDepth(depth int) error {
+	asked, granted := p.asked.Enqueue, p.Capabilities.Enqueue
+	if asked == nil || granted == nil || depth < granted.Depth || depth >= asked.Depth {
+		return nil
+	}
+	d := p.denial(fmt.Sprintf("enqueue: {depth: %d}", asked.Depth))
+	d.Err, d.What = service.ErrLimit, fmt.Sprintf("the task has %d parents above it (a loop?), and the host allows %d", depth, granted.Depth)
+	return d
+}
+
+// RaiseEnqueue is the remedy for a number of the enqueue grant, "tasks" or "bytes", that a task has used up.
+func (p *Permissions) RaiseEnqueue(key string) string {
+	asked, granted := p.asked.Enqueue, p.Capabilities.Enqueue
+	switch {
+	case asked == nil || granted == nil:
+	case key == "tasks" && granted.Tasks < asked.Tasks:
+		return p.denial(fmt.Sprintf("enqueue: {tasks: %d}", asked.Tasks)).Remedy()
+	case key == "bytes" && granted.Bytes < asked.Bytes:
+		return p.denial(fmt.Sprintf("enqueue: {bytes: %s}", units.FormatSize(asked.Bytes))).Remedy()
+	}
+	return "raise capabilities.enqueue." + key
+}

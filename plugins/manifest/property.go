@@ -1,0 +1,97 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// property is a part of a JSON Schema (draft 7), as far as manifests need it.
+type property struct {
+	Schema        string      `json:"$schema,omitempty"`
+	Title         string      `json:"title,omitempty"`
+	Description   string      `json:"description,omitempty"`
+	Type          any         `json:"type,omitempty"` // a word, or several
+	Enum          []string    `json:"enum,omitempty"`
+	Pattern       string      `json:"pattern,omitempty"`
+	MaxLength     int         `json:"maxLength,omitempty"`
+	Minimum       *int64      `json:"minimum,omitempty"`
+	Maximum       *int64      `json:"maximum,omitempty"`
+	MinItems      int         `json:"minItems,omitempty"`
+	MaxItems      int         `json:"maxItems,omitempty"`
+	UniqueItems   bool        `json:"uniqueItems,omitempty"`
+	Items         *property   `json:"items,omitempty"`
+	Properties    properties  `json:"properties,omitempty"`
+	PropertyNames *property   `json:"propertyNames,omitempty"`
+	Additional    any         `json:"additionalProperties,omitempty"` // false, or a *property
+	Required      []string    `json:"required,omitempty"`
+	AnyOf         []*property `json:"anyOf,omitempty"`
+	Not           *property   `json:"not,omitempty"`
+	Examples      []any       `json:"examples,omitempty"`
+}
+
+// properties are those of an object, in the order in which they are shown.
+type properties []named
+
+type named struct {
+	name string
+	*property
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p properties) MarshalJSON() ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteByte('{')
+	for i, one := range p {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		value, err := json.Marshal(one.property)
+		if err != nil {
+			return nil, err
+		}
+		out.WriteString(strconv.Quote(one.name) + ":")
+		out.Write(value)
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
+}
+
+// The patterns of texts. Sizes are those of the package units, durations those of Go, after days.
+const (
+	wordPattern     = `^[!-~]{1,128}$`
+	sizePattern     = `^[0-9]+(B|kB|KiB|MB|MiB|GB|GiB|TiB)$`
+	durationPattern = `^([0-9]+d)?\+?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`
+	variablePattern = `^[A-Za-z_][A-Za-z0-9_]{0,127}$`
+	secretPattern   = `^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,126}$`
+	hostPattern     = `^https?://[^/?#\\@]+$`
+	methodPattern   = `^[^a-z ]{1,32}$`
+	fromPattern     = `^[^/]+(/[^/]+)*$`
+	toPattern       = `^(/[^/]+)+$`
+	queuePattern    = `^([!-)+-~]+\*?|\*)[!-)+-~]*$`
+)
+
+// scalarTypes are what YAML may take a text for that is not in quotes.
+var scalarTypes = []string{"string", "number", "boolean"}
+
+func textProperty(pattern string, examples ...any) *property {
+	return &property{Type: scalarTypes, Pattern: pattern, Examples: examples}
+}
+
+func stringProperty(pattern string, examples ...any) *property {
+	return &property{Type: "string", Pattern: pattern, Examples: examples}
+}
+
+func numberProperty(least, most int64) *property {
+	return &property{Type: "integer", Minimum: &least, Maximum: &most}
+}
+
+func listProperty(most int, item *property) *property {
+	return &property{Type: "array", MaxItems: most, Items: item}
+}
+
+// names makes a list one of at least one name, each once.
+func (p *property) names(least int) *property {
+	p.MinItems, p.UniqueItems = least, true
+	return p
+}

@@ -1,0 +1,212 @@
+package plugins
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// configured is a handler that answers with what it was configured with at its start, and in the task.
+const configured = `#include "quern.h"
+static char text[64];
+static int32_t size;
+__attribute__((constructor)) static void start(void) {
+  size = quern_config_get("size", 4);
+  quern_result_read(0, text, sizeof text);
+}
+QUERN_HANDLER int handle(void) {
+  quern_output_write(text, size);
+  quern_output_write(" ", 1);
+  size = quern_config_get("size", 4);
+  quern_result_read(0, text, sizeof text);
+  return quern_output_write(text, size);
+}`
+
+// A tenant's own config is there at the start of its instances, and in no other tenant's.
+func TestConfigOfATenant(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{Tenants: []string{"acme", "zebra"}, Grants: hostGrants(t, "acme: {config: {size: large}}\nzebra: {}")}, func(dir string) {
+		write(t, dir+"/a.wasm", runtimetest.BuildCHandler(t, configured))
+		write(t, dir+"/a.yaml", []byte("config: {size: small}"))
+	})
+	for range 2 {
+		for tenant, want := range map[string]string{"acme": "large large", "zebra": "small small"} {
+			if got := f.runs(tenant, "a"); got != want {
+				t.Errorf("%s: %q, want %q", tenant, got, want)
+			}
+		}
+	}
+}
+
+// What a host takes away is told when a plugin is loaded, for each tenant, and shown; the plugin serves.
+func TestGrantsAreTold(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{Tenants: []string{"acme", "zebra"}, Grants: hostGrants(t, "acme: {capabilities: {kv: [{bucket: seen}]}}\nzebra: {}")}, func(dir string) {
+		write(t, dir+"/a.wasm", runtimetest.BuildCHandler(t, configured))
+		write(t, dir+"/a.yaml", []byte("capabilities: {kv: [{bucket: seen, access: rw}], secrets: [api_key]}"))
+	})
+	const told = `the host's grants leave a plugin less than its manifest asks for: plugin=a tenant=acme capabilities=["kv", "secrets"] grants="\"acme\" in /etc/quern/grants.yaml"`
+	if logs := f.logs.String(); !strings.Contains(logs, told) || strings.Contains(logs, "tenant=zebra") {
+		t.Errorf("log:\n%s", logs)
+	}
+	status, _ := f.status("", "a", StateServing)
+	for tenant, want := range map[string]string{"acme": "kv seen r", "zebra": "kv seen rw, quota 10MiB|secrets api_key", "other": ""} {
+		if got := strings.Join(status.Granted(tenant).Lines(), "|"); got != want {
+			t.Errorf("%s: %q, want %q", tenant, got, want)
+		}
+	}
+}
+
+// A tenant's own plugin that imports what the ceiling leaves nothing of is refused as if its manifest did not grant it.
+func TestGrantsRefuseATenantsOwn(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{Tenants: []string{"acme", "zebra"}, Grants: hostGrants(t, "acme: {capabilities: {kv: [{bucket: seen}]}}\nzebra: {}")}, func(dir string) {
+		for _, tenant := range []string{"acme", "zebra"} {
+			check(t, os.Mkdir(dir+"/"+tenant, 0o700))
+			write(t, dir+"/"+tenant+"/a.wasm", runtimetest.BuildCHandler(t, `#include "quern.h"
+QUERN_HANDLER int handle(void) {
+  quern_kv_get("seen", 4, "k", 1);
+  return quern_kv_set("seen", 4, "k", 1, "", 0, 0) + quern_enqueue("b", 1, "", 0, "", 0);
+}`))
+			write(t, dir+"/"+tenant+"/a.yaml", []byte("capabilities: {kv: [{bucket: seen, access: rw}], enqueue: {queues: [b], after: call}}"))
+		}
+	})
+	const place = `, and the host does not: add capabilities: {`
+	status, _ := f.status("acme", "a", StateRefused)
+	if strings.Count(status.Error, place) != 2 {
+		t.Fatalf("%+v", status)
+	}
+	for _, want := range []string{
+		"capabilities.kv: grants what the module imports, quern_v1.kv_set" + place + "kv: [{bucket: NAME, access: rw}]}",
+		"capabilities.enqueue: grants what the module imports, quern_v1.enqueue" + place + "enqueue: {queues: [NAME], after: call}}",
+	} {
+		if !strings.Contains(status.Error, want) {
+			t.Errorf("got %v\nwant %s", status.Error, want)
+		}
+	}
+	f.status("zebra", "a", StateServing)
+}
+
+// The files of tests are no part of a version: they need not be on a host.
+func TestFilesOfTestsAreNoPartOfAVersion(t *testing.T) {
+	t.Parallel()
+	const manifest = "tests: [{input: a.in, output: a.out}]"
+	f := setup(t, Config{}, func(dir string) {
+		write(t, dir+"/a.wasm", guest(t, 1))
+		write(t, dir+"/a.yaml", []byte(manifest))
+	})
+	v := f.Acquire("acme", "a")
+	if v == nil {
+		t.Fatalf("%+v", f.List())
+	}
+	defer v.Release()
+	if v.FilesDigest != "" || len(v.Manifest.Tests) != 1 {
+		t.Errorf("files %q, tests %+v", v.FilesDigest, v.Manifest.Tests)
+	}
+	files, warm, err := LoadFiles(f.path("a.yaml"), v.Manifest)
+	if files != (*runtime.Files)(nil) || warm != nil || err != nil {
+		t.Errorf("%v, %v, %v", files, warm, err)
+	}
+}
+
+// Each tenant's tasks run within its own ceilings, the text of a limit that was reached names the place that lowered it, and
+// so does the refusal of a module that they leave too little memory.
+func TestCeilingsOfTenants(t *testing.T) {
+	t.Parallel()
+	grants := hostGrants(t, "acme: {limits: {output: 10B, memory: 1MiB}, retry: {max_attempts: 3}}\n\"{blue}\": {}")
+	host, err := manifest.ParseCeilings("--ceiling", []string{"limits.output=1KiB"})
+	check(t, err)
+	f := setup(t, Config{Ceilings: host, Grants: grants}, func(dir string) {
+		write(t, dir+"/echo.wasm", runtimetest.Echo(t))
+		write(t, dir+"/echo.yaml", []byte("limits: {memory: 16MiB, output: 1MiB}\nretry: {max_attempts: unlimited}"))
+		check(t, os.Mkdir(dir+"/acme", 0o700))
+		write(t, dir+"/acme/large.wasm", runtimetest.BuildWAT(t, `(module (memory (export "memory") 17) (func (export "_start")))`))
+	})
+	const acme = `"acme" in /etc/quern/grants.yaml`
+	v := f.Acquire("acme", "echo")
+	defer v.Release()
+	for _, tt := range []struct {
+		tenant, value, see string
+		fits, over         int
+	}{{"acme", "10B", acme, 10, 11}, {"{blue}", "1KiB", "--ceiling", 1 << 10, 1<<10 + 1}} {
+		for _, size := range []int{tt.fits, tt.over} {
+			got := v.Run(t.Context(), runtime.Call{Tenant: tt.tenant, Input: make([]byte, size)})
+			want := ""
+			if size == tt.over {
+				want = "output limit of " + tt.value + " exceeded on stdout: the host allows no more, see " + tt.see
+			}
+			if got.Message != want {
+				t.Errorf("%s, %d bytes: %q, want %q", tt.tenant, size, got.Message, want)
+			}
+		}
+	}
+	if acme, blue := v.Footprint("acme"), v.Footprint("{blue}"); acme != 1<<20+16<<20+10 || blue != 16<<20+16<<20+1<<10 {
+		t.Errorf("footprints %d and %d", acme, blue)
+	}
+	if terms := v.Permissions("acme"); terms.MostRetry != (manifest.Retry{MaxAttempts: 3}) || fmt.Sprint(terms.Lowered) !=
+		`[{limits.memory 16MiB 1MiB `+acme+`} {limits.output 1MiB 10B `+acme+`} {retry.max_attempts unlimited 3 `+acme+`}]` {
+		t.Errorf("%+v", terms)
+	}
+	for _, line := range []string{
+		`plugin=echo tenant="" key=limits.output manifest=1MiB host=1KiB see=--ceiling`,
+		`key=retry.max_attempts manifest=unlimited host=3 see="\"acme\" in`,
+	} {
+		if !strings.Contains(f.logs.String(), "the host gives a plugin less than its manifest asks for: ") || !strings.Contains(f.logs.String(), line) {
+			t.Errorf("the log has no %s", line)
+		}
+	}
+	f.awaitRefusal("acme", "large", "needs 1088KiB of memory from its start, over the memory limit of 1MiB", "the host allows no more, see "+acme)
+}
+
+// TestVersionTimeout: a task's own timeout replaces the manifest's, be it shorter or longer, under the
+// host's ceiling.
+func TestVersionTimeout(t *testing.T) {
+	t.Parallel()
+	const tick, long = 50 * time.Millisecond, time.Hour
+	for name, test := range map[string]struct{ ceiling, manifest, task time.Duration }{
+		"the task's":               {0, 0, tick},
+		"the task's, shorter":      {long, long, tick},
+		"the host's":               {tick, 0, long},
+		"the host's, over both":    {tick, long, long},
+		"the host's, over nothing": {tick, 0, 0},
+		"the manifest's":           {long, tick, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := versionOf(t, runtimetest.Sleep(t), test.ceiling, test.manifest)
+			got := v.Run(t.Context(), runtime.Call{Timeout: test.task, Input: []byte("3600000")})
+			if got.Limit != (runtime.Limit{Name: "timeout", Value: "50ms"}) {
+				t.Errorf("outcome = %+v, want a timeout of 50ms", got)
+			}
+		})
+	}
+	t.Run("the task's, longer", func(t *testing.T) {
+		t.Parallel()
+		v := versionOf(t, runtimetest.Sleep(t), 0, time.Millisecond)
+		got := v.Run(t.Context(), runtime.Call{Timeout: patience, Input: []byte("50")})
+		if got.Kind != runtime.Complete || !strings.Contains(string(got.Output), "awake") {
+			t.Errorf("outcome = %+v, want complete", got)
+		}
+	})
+}
+
+// versionOf loads a module with a manifest under a host's ceiling.
+func versionOf(t *testing.T, binary []byte, ceiling, timeout time.Duration) *Version {
+	t.Helper()
+	l := newLoader(newTestPool(t).engine, Config{MaxTimeout: ceiling}.withDefaults())
+	m, err := l.pool.get(t.Context(), binary)
+	check(t, err)
+	manifest := manifest.Default("a")
+	manifest.Limits.Timeout = timeout
+	r := l.load(t.Context(), loadRequest{id: id{name: "a"}, digest: m.digest, manifest: manifest})
+	l.pool.release(m)
+	check(t, r.err)
+	t.Cleanup(r.version.Release)
+	return r.version
+}

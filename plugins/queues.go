@@ -1,0 +1,82 @@
+package plugins
+
+import (
+	"fmt"
+
+	"github.com/quern-project/quern/plugins/manifest"
+)
+
+// queueOwners says which plugin each queue belongs to, in each tenant and among the common ones.
+type queueOwners struct {
+	dir    string // of the plugins, for messages
+	most   func(tenant string) queueBound
+	owners map[tenantQueue]*plugin
+	// all counts the queues of each tenant that have an owner, and own those of each plugin.
+	all map[string]int
+	own map[*plugin]int
+}
+
+type tenantQueue struct{ tenant, queue string }
+
+// queueBound bounds the queues of a tenant's plugins all together, 0 for any number; remedy raises it.
+type queueBound struct {
+	queues int
+	remedy string
+}
+
+// assignQueues gives every queue to the plugin that serves it, and what is left to the first plugin by name that wants it. A
+// plugin that cannot have all that it wants gets none of it.
+func assignQueues(dir string, plugins []*plugin, most func(tenant string) queueBound) *queueOwners {
+	o := &queueOwners{dir, most, make(map[tenantQueue]*plugin, len(plugins)), map[string]int{}, map[*plugin]int{}}
+	for _, p := range plugins {
+		if p.current != nil {
+			o.give(p, p.current.Manifest.Queues)
+		}
+	}
+	for _, p := range plugins {
+		if !p.state.claims() {
+			continue
+		}
+		if _, why := o.refuse(p, p.queues()); why == nil {
+			o.give(p, p.queues())
+		}
+	}
+	return o
+}
+
+func (o *queueOwners) give(p *plugin, queues []string) {
+	for _, queue := range queues {
+		if at := (tenantQueue{p.tenant, queue}); o.owners[at] == nil {
+			o.owners[at] = p
+			o.all[p.tenant]++
+			o.own[p]++
+		}
+	}
+}
+
+// refuse tells why a plugin cannot have all of these queues in the place of its own: another one, owner, has one of them, or
+// its tenant would have more than it may.
+func (o *queueOwners) refuse(p *plugin, queues []string) (owner *plugin, why error) {
+	for _, queue := range queues {
+		if owner := o.owners[tenantQueue{p.tenant, queue}]; owner != nil && owner != p {
+			return owner, fmt.Errorf("the queue %q is served by the plugin %q (%s): remove one of the two, or give them different queues in their manifests",
+				queue, owner.shown(), owner.path(o.dir, manifest.ModuleSuffix))
+		}
+	}
+	most, sum := o.most(p.tenant), o.all[p.tenant]-o.own[p]+len(queues)
+	if most.queues == 0 || sum <= most.queues {
+		return nil, nil
+	}
+	whose, noun, suffix := fmt.Sprintf("the plugins of the tenant %q", p.tenant), "queues", manifest.Suffix
+	if p.tenant == "" {
+		whose = "the plugins of every tenant"
+	}
+	if len(queues) == 1 {
+		noun = "queue"
+	}
+	if p.manifest.digest == "" {
+		suffix = manifest.ModuleSuffix
+	}
+	return nil, fmt.Errorf("%s: the plugin %q serves %d %s, with which %s would serve %d, more than the %d that the host gives them: "+
+		"serve fewer queues, or %s", p.path(o.dir, suffix), p.name, len(queues), noun, whose, sum, most.queues, most.remedy)
+}

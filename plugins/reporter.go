@@ -1,0 +1,125 @@
+package plugins
+
+import (
+	"fmt"
+
+	"github.com/quern-project/quern/plugins/manifest"
+)
+
+// reporter logs and counts what becomes of plugins and of the directory.
+type reporter struct {
+	Config
+	told map[string]string // the last text about each subject
+}
+
+// news reports whether a text about a subject is another one than the last.
+func (r *reporter) news(subject, text string) bool {
+	if r.told[subject] == text {
+		return false
+	}
+	r.told[subject] = text
+	return true
+}
+
+func (r *reporter) loaded(p id, v, old *Version) {
+	fields := []any{
+		"plugin", p.name, "tenant", p.tenant, "version", v.Version, "digest", v.Digest,
+		"queues", v.Manifest.Queues, "kind", v.Info().Kind, "reset_mode", v.Info().ResetMode,
+	}
+	if v.FilesDigest != "" {
+		fields = append(fields, "files", v.FilesDigest)
+	}
+	if old != nil {
+		fields = append(fields, "replaces", old.Digest)
+	}
+	r.Logger.Info("plugin loaded", fields...)
+	r.warn(p, v)
+	r.Observer.PluginLoaded(p.tenant, p.name, "ok")
+	r.serving(p, v, true)
+	if old != nil && (old.Version != v.Version || old.Digest != v.Digest) {
+		r.serving(p, old, false)
+	}
+}
+
+func (r *reporter) removed(p id, old *Version) {
+	r.Logger.Info("plugin removed", "plugin", p.name, "tenant", p.tenant, "version", old.Version,
+		"digest", old.Digest, "queues", old.Manifest.Queues)
+	r.Observer.PluginLoaded(p.tenant, p.name, "gone")
+	r.serving(p, old, false)
+}
+
+func (r *reporter) refused(p id, why error, found identity, serving *Version) {
+	fields := []any{"plugin", p.shown(), "tenant", p.tenant, "error", why}
+	if found.module != "" {
+		fields = append(fields, "digest", found.module)
+	}
+	if serving != nil {
+		fields = append(fields, "serving", serving.Digest)
+	}
+	r.Logger.Error("plugin refused", fields...)
+	r.Observer.PluginLoaded(p.tenant, p.shown(), "refused")
+}
+
+func (r *reporter) serving(p id, v *Version, serving bool) {
+	r.Observer.PluginServing(p.tenant, p.name, v.Version, v.Digest, string(v.Info().ResetMode), serving)
+}
+
+// warn logs where the host gives a plugin less than its manifest asks for: a limit once for all tenants with the same ceiling.
+func (r *reporter) warn(p id, v *Version) {
+	told := map[manifest.Lowered]bool{}
+	for _, tenant := range r.Tenants {
+		permissions := v.permissions[tenant]
+		if permissions == nil {
+			continue
+		}
+		for _, less := range permissions.Lowered {
+			if !told[less] {
+				told[less] = true
+				r.Logger.Warn("the host gives a plugin less than its manifest asks for", "plugin", p.name, "tenant", p.tenant,
+					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Place)
+			}
+		}
+		if reduced := permissions.Reduced(); len(reduced) > 0 {
+			r.Logger.Warn("the host's grants leave a plugin less than its manifest asks for",
+				"plugin", p.name, "tenant", tenant, "capabilities", reduced, "grants", permissions.Place())
+		}
+	}
+}
+
+// unreadable logs, once, that the directory cannot be listed.
+func (r *reporter) unreadable(err error) {
+	if r.news("directory", err.Error()) {
+		r.Logger.Error("cannot read the plugin directory, what was loaded keeps serving",
+			"dir", r.Dir, "error", fmt.Errorf("make it a folder that this user may read: %w", err))
+	}
+}
+
+// scanned logs, once, what is noteworthy about the directory itself.
+func (r *reporter) scanned(s *scan) {
+	state := "there"
+	if s.root == "" {
+		state = "missing"
+	}
+	if before := r.told["directory"]; r.news("directory", state) {
+		switch {
+		case state == "missing":
+			r.Logger.Warn("the plugin directory does not exist, waiting for it", "dir", r.Dir)
+		case before != "":
+			r.Logger.Info("the plugin directory is back", "dir", r.Dir)
+		}
+	}
+	for _, name := range s.others {
+		if r.news("folder "+name, "ignored") {
+			r.Logger.Debug("sub-folder ignored, it is no tenant that this host serves", "folder", name)
+		}
+	}
+	for _, tenant := range r.Tenants {
+		text, err := "", s.closed[tenant]
+		if err != nil {
+			text = err.Error()
+		}
+		if r.news("tenant "+tenant, text) && err != nil {
+			r.Logger.Error("cannot read a tenant's folder, what was loaded keeps serving", "tenant", tenant, "error", err)
+		}
+	}
+}
