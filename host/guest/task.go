@@ -15,9 +15,9 @@ type Task struct {
 	// Depth is how many ancestors the task has.
 	Depth int
 	// Asked is what the manifest grants, and Permissions what the host leaves of it.
-	Asked *manifest.Capabilities
+	Asked       *manifest.Capabilities
 	Permissions *manifest.Permissions
-	Host  Host
+	Host        Host
 	// Logger is for those who run the host; nil for none.
 	Logger hclog.Logger
 }
