@@ -1,0 +1,133 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// TakeDuty asks for a duty that one node does for the fleet. It ends with YieldDuty, or by itself after ttl, of a millisecond
+// at least. All nodes use the same ttl for a duty: one that would last longer counts as free (see PROTOCOL.md, Clock).
+func (n *Node) TakeDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
+	taken, err := n.duty(ctx, takeScript, name, max(1, ttl.Milliseconds()))
+	return taken, wrap(fmt.Sprintf("take duty %q", name), err)
+}
+
+// KeepDuty keeps a duty for another ttl, of a millisecond at least; false if it is not this node's any more.
+func (n *Node) KeepDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
+	kept, err := n.duty(ctx, keepScript, name, max(1, ttl.Milliseconds()))
+	return kept, wrap(fmt.Sprintf("keep duty %q", name), err)
+}
+
+// YieldDuty gives a duty back, if it is still this node's.
+func (n *Node) YieldDuty(ctx context.Context, name string) error {
+	_, err := n.duty(ctx, yieldScript, name)
+	return wrap(fmt.Sprintf("yield duty %q", name), err)
+}
+
+func (n *Node) duty(ctx context.Context, script script, name string, args ...any) (bool, error) {
+	answer, err := n.client.eval(ctx, script.call(n.client.keys.duty(name), append([]any{n.id}, args...)...))
+	return asInt(answer) == 1, err
+}
+
+const (
+	// sampleTerm is the age of a sample after which a node counts anew, and sampleLife the age at which it is deleted.
+	sampleTerm = 10 * time.Second
+	sampleLife = 30 * time.Second
+	// sampleBytes is the most that one queue takes in a sample.
+	sampleBytes = 320
+)
+
+// FleetStats counts the tenant's queues as Client.Stats does, without limits, pauses and totals: own ones and most others at
+// most, those with listeners first, damaged ones left out. One node counts for the whole fleet; the others read its sample,
+// which may be some seconds old.
+func (n *Node) FleetStats(ctx context.Context, most int, own []string) (map[string]Stats, error) {
+	counted, err := n.sample(ctx, most)
+	if err != nil {
+		return nil, err
+	}
+	missing := slices.DeleteFunc(slices.Clone(own), func(name string) bool { _, ok := counted[name]; return ok })
+	err = n.client.count(ctx, missing, counted)
+	return counted, err
+}
+
+func (n *Node) sample(ctx context.Context, most int) (map[string]Stats, error) {
+	c := n.client
+	// A Redis that is full refuses the duty and the sample: then each node counts for itself.
+	mine, _ := n.TakeDuty(ctx, "sample", sampleTerm)
+	if !mine {
+		text, err := c.rdb.GetRange(ctx, c.keys.sample(), 0, int64(most)*sampleBytes).Result()
+		if err = passReplies(err); err != nil {
+			return nil, fmt.Errorf("read sample of queues: %w", err)
+		}
+		if text != "" {
+			return parseSample(text, most), nil
+		}
+	}
+	queues, err := c.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.SortedFunc(maps.Keys(queues), func(a, b string) int {
+		return cmp.Or(cmp.Compare(min(1, queues[b]), min(1, queues[a])), cmp.Compare(a, b))
+	})
+	counted := make(map[string]Stats)
+	err = c.count(ctx, names[:min(len(names), most)], counted)
+	if err == nil && mine {
+		_ = c.rdb.Set(ctx, c.keys.sample(), formatSample(counted), sampleLife).Err()
+	}
+	return counted, err
+}
+
+// count adds the stats of queues, without damaged ones.
+func (c *Client) count(ctx context.Context, queues []string, counted map[string]Stats) error {
+	stats, err := c.Stats(ctx, queues...)
+	for i, s := range stats {
+		if s.Err == nil {
+			counted[queues[i]] = s
+		}
+	}
+	return err
+}
+
+// formatSample writes a line for each queue: its name, its tasks by status, its listeners, and the age of its oldest pending
+// task in microseconds.
+func formatSample(counted map[string]Stats) string {
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(counted)) {
+		s := counted[name]
+		text.WriteString(name)
+		for _, status := range Statuses() {
+			fmt.Fprintf(&text, " %d", s.Depth[status])
+		}
+		fmt.Fprintf(&text, " %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds())
+	}
+	return text.String()
+}
+
+// parseSample reads what formatSample wrote, and skips other lines.
+func parseSample(text string, most int) map[string]Stats {
+	counted := make(map[string]Stats)
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) != 3+len(Statuses()) || ValidQueue(words[0]) != nil || len(counted) >= most {
+			continue
+		}
+		numbers := make([]int64, len(words)-1)
+		for i := range numbers {
+			numbers[i], _ = strconv.ParseInt(words[i+1], 10, 64)
+		}
+		s := Stats{Depth: make(map[Status]int64, len(Statuses()))}
+		for i, status := range Statuses() {
+			s.Depth[status] = numbers[i]
+		}
+		s.Listeners, s.OldestPendingAge = numbers[len(numbers)-2], time.Duration(numbers[len(numbers)-1])*time.Microsecond
+		counted[words[0]] = s
+	}
+	return counted
+}
