@@ -146,7 +146,7 @@ func (h *Host) expiry(tenant, name string) (maxAge time.Duration, dead string) {
 	}
 	defer version.Release()
 	terms := version.Terms(tenant)
-	return bounded(manifestRetry(version.Manifest.Retry).Over(h.config.Retry), terms.MostRetry).MaxAge, terms.Dead
+	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(h.config.Retry), terms.MostRetry).MaxAge, terms.Dead
 }
 
 // ages tells whether tasks of a queue that name no age themselves have one.
@@ -257,7 +257,7 @@ func (h *Host) samplesOf(ctx context.Context, s *session) (samples []metrics.Que
 	if err != nil {
 		return nil, err
 	}
-	quarantines, err := s.client.Quarantines(ctx)
+	quarantines, err := s.client.Fleet().Quarantines(ctx)
 	if ctx.Err() != nil || queue.IsUnavailable(err) {
 		return nil, errors.Join(ctx.Err(), err)
 	}

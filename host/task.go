@@ -49,7 +49,7 @@ type task struct {
 // terms are those on which it runs.
 func (t *task) terms() *plugins.Terms { return t.version.Terms(t.served.tenant) }
 
-func (t *task) hold() queue.Hold { return t.Hold() }
+func (t *task) hold() queue.Claim { return t.Claim() }
 
 // runner runs tasks and hands what became of them to the settler of their session.
 type runner struct {
