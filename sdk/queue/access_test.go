@@ -65,7 +65,7 @@ func TestAccessLists(t *testing.T) {
 				needed[command] = true
 			}
 			for _, s := range allScripts {
-				if scripts.called[s.sha] {
+				if scripts.called[s.Hash()] {
 					addCommands(needed, s.source)
 				}
 			}

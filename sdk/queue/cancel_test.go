@@ -161,7 +161,6 @@ func TestWorkStopsWhatWasCancelledBefore(t *testing.T) {
 		cancels := &cancels{node: w.Node(), read: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(w.ctx)
 		var group sync.WaitGroup
-		group.Go(func() { cancels.run(ctx) })
 		ended := make(chan error, 1)
 		group.Go(func() {
 			ended <- w.workOn(ctx, task, cancels, func(ctx context.Context, _ *Task) ([]byte, error) {

@@ -17,31 +17,22 @@ import (
 // protocolVersion is written to Redis by the first host; a host refuses a newer one.
 const protocolVersion = 1
 
-// Config tells a Client whose keys it uses. The zero value works.
+// Config of a Client; the zero value works.
 type Config struct {
-	// Tenant is the prefix of every key (default "blueque"): see ValidTenant.
-	Tenant string
-	// Lease is how long a listener counts as alive after its last renewal (default 10 s).
-	Lease time.Duration
+	Tenant string        // the prefix of every key (default "blueque"): see ValidTenant
+	Lease  time.Duration // how long a listener counts as alive after its last renewal (default 10 s)
 	// Replicas is how many replicas of Redis must have a task before Enqueue succeeds (default 0), and ReplicaTimeout how
 	// long to wait for them (default and at most 1 s).
 	Replicas       int
 	ReplicaTimeout time.Duration
 }
 
-// maxLease is the longest lease.
 const maxLease = time.Hour
 
 func (c Config) withDefaults() Config {
-	if c.Tenant == "" {
-		c.Tenant = DefaultTenant
-	}
-	if c.Lease == 0 {
-		c.Lease = 10 * time.Second
-	}
-	if c.ReplicaTimeout == 0 {
-		c.ReplicaTimeout = time.Second
-	}
+	c.Tenant = cmp.Or(c.Tenant, DefaultTenant)
+	c.Lease = cmp.Or(c.Lease, 10*time.Second)
+	c.ReplicaTimeout = cmp.Or(c.ReplicaTimeout, time.Second)
 	return c
 }
 

@@ -14,24 +14,24 @@ import (
 // TakeDuty asks for a duty that one node does for the fleet. It ends with YieldDuty, or by itself after ttl, of a millisecond
 // at least. All nodes use the same ttl for a duty: one that would last longer counts as free (see PROTOCOL.md, Clock).
 func (n *Node) TakeDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
-	taken, err := n.duty(ctx, takeScript, name, max(1, ttl.Milliseconds()))
+	taken, err := n.duty(ctx, "take", name, max(1, ttl.Milliseconds()))
 	return taken, wrap(fmt.Sprintf("take duty %q", name), err)
 }
 
 // KeepDuty keeps a duty for another ttl, of a millisecond at least; false if it is not this node's any more.
 func (n *Node) KeepDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
-	kept, err := n.duty(ctx, keepScript, name, max(1, ttl.Milliseconds()))
+	kept, err := n.duty(ctx, "keep", name, max(1, ttl.Milliseconds()))
 	return kept, wrap(fmt.Sprintf("keep duty %q", name), err)
 }
 
 // YieldDuty gives a duty back, if it is still this node's.
 func (n *Node) YieldDuty(ctx context.Context, name string) error {
-	_, err := n.duty(ctx, yieldScript, name)
+	_, err := n.duty(ctx, "yield", name)
 	return wrap(fmt.Sprintf("yield duty %q", name), err)
 }
 
-func (n *Node) duty(ctx context.Context, script script, name string, args ...any) (bool, error) {
-	answer, err := n.client.eval(ctx, script.call(n.client.keys.duty(name), append([]any{n.id}, args...)...))
+func (n *Node) duty(ctx context.Context, script string, name string, args ...any) (bool, error) {
+	answer, err := n.client.eval(ctx, newCall(script, n.client.keys.duty(name), append([]any{n.id}, args...)...))
 	return asInt(answer) == 1, err
 }
 

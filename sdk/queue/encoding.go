@@ -106,6 +106,16 @@ func tail(text string, n int) string {
 	return text[from:]
 }
 
+// fieldsOf lists names and texts in turn, without those whose text is empty.
+func fieldsOf(pairs ...string) (fields []any) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			fields = append(fields, pairs[i], pairs[i+1])
+		}
+	}
+	return fields
+}
+
 // optional is the text if there is one to send, else "".
 func optional(is bool, text string) string {
 	if is {

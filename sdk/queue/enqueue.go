@@ -33,27 +33,20 @@ type Options struct {
 	// ID is the task's ID (default: a new UUID). If a task of that ID exists nothing is written, so that an Enqueue without
 	// an answer may be repeated.
 	ID string
-	// Delay is how long the task waits, by Redis's clock (default: not at all). Delay or At, not both.
-	Delay time.Duration
-	// At is when the task is due (default: now). A time in the past is now.
-	At time.Time
-	// Key is the caller's own name for what the task is about.
-	Key string
-	// Labels are the caller's own, for finding tasks.
-	Labels map[string]string
+	// Delay is how long the task waits, by Redis's clock, or else At when it is due (default: now). A time in the past is now.
+	Delay  time.Duration
+	At     time.Time
+	Key    string            // the caller's own name for what the task is about
+	Labels map[string]string // the caller's own, for finding tasks
 	// Parent is the ID of the task that enqueued this one, and Depth the length of the chain of parents (default 0).
-	Parent string
-	Depth  int
-	// Traceparent is the trace of the task, in the form of the W3C's header of that name.
-	Traceparent string
+	Parent      string
+	Depth       int
+	Traceparent string // the trace of the task, in the form of the W3C's header of that name
 	// Retry is when and how often the task is tried again; the plugin's manifest sets what it leaves out.
-	Retry Retry
-	// Timeout bounds each attempt (default: the manifest's).
-	Timeout time.Duration
-	// Deadline is when the task expires, or is stopped if it runs (default: none).
-	Deadline time.Time
-	// Unique refuses a second task like this one (default: none is refused).
-	Unique *Unique
+	Retry    Retry
+	Timeout  time.Duration // bounds each attempt (default: the manifest's)
+	Deadline time.Time     // when the task expires, or is stopped if it runs (default: none)
+	Unique   *Unique       // refuses a second task like this one (default: none is refused)
 	// Priority is 0 to 100 (default: DefaultPriority); higher ones of the queue are reserved first. Python listeners see only
 	// tasks of the default priority.
 	Priority *int
@@ -67,8 +60,7 @@ const uniqueLife = 90 * 24 * time.Hour
 
 // Unique makes tasks of a queue the same if they have the same key, or the same parameters.
 type Unique struct {
-	// Key is the caller's name for the task (default: its parameters).
-	Key string
+	Key string // the caller's name for the task (default: its parameters)
 	// For is how long no second task is enqueued, counted from when the first one was, even if that is finished earlier.
 	// Default 0: until the first one is finished, for 90 days at most.
 	For time.Duration
@@ -169,7 +161,7 @@ func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Recei
 		args = append(args, specs[i].arguments(receipts[i].ID, q.name)...)
 	}
 	config := &q.client.config
-	value, replicas, waited, err := q.client.evalReplicated(ctx, enqueueScript.call(q.client.keys.pending(q.name), args...),
+	value, replicas, waited, err := q.client.evalReplicated(ctx, newCall("enqueue", q.client.keys.pending(q.name), args...),
 		config.Replicas, config.ReplicaTimeout)
 	if err != nil && strings.HasPrefix(err.Error(), "QUEUEFULL") {
 		err = fmt.Errorf("%w: %w", ErrQueueFull, err)
@@ -201,51 +193,39 @@ func (s *Spec) arguments(id, queue string) []any {
 }
 
 func (o *Options) validate() error {
-	if o.ID != "" {
-		if err := ValidID(o.ID); err != nil {
-			return err
-		}
-	}
-	if o.Delay < 0 || o.Delay > longest {
-		return fmt.Errorf("%w: delay %s: use 0s to %s", ErrInvalid, o.Delay, longest)
-	}
-	if o.Delay > 0 && !o.At.IsZero() {
-		return fmt.Errorf("%w: both a delay and a time: give one of them", ErrInvalid)
-	}
 	if err := o.Retry.validate(); err != nil {
 		return err
 	}
-	if o.Timeout < 0 || o.Timeout > longest {
+	switch {
+	case o.ID != "" && ValidID(o.ID) != nil:
+		return ValidID(o.ID)
+	case o.Delay < 0 || o.Delay > longest:
+		return fmt.Errorf("%w: delay %s: use 0s to %s", ErrInvalid, o.Delay, longest)
+	case o.Delay > 0 && !o.At.IsZero():
+		return fmt.Errorf("%w: both a delay and a time: give one of them", ErrInvalid)
+	case o.Timeout < 0 || o.Timeout > longest:
 		return fmt.Errorf("%w: timeout %s: use 0s (none) to %s", ErrInvalid, o.Timeout, longest)
-	}
-	if o.Unique != nil && o.Unique.For != 0 && (o.Unique.For < time.Second || o.Unique.For > longest) {
+	case o.Unique != nil && o.Unique.For != 0 && (o.Unique.For < time.Second || o.Unique.For > longest):
 		return fmt.Errorf("%w: unique for %s: use 1s to %s, or 0s for until it is finished", ErrInvalid, o.Unique.For, longest)
-	}
-	if o.Priority != nil && (*o.Priority < 0 || *o.Priority > 100) {
+	case o.Priority != nil && (*o.Priority < 0 || *o.Priority > 100):
 		return fmt.Errorf("%w: priority %d: use 0 to 100; higher ones run first, %d is the default", ErrInvalid, *o.Priority, DefaultPriority)
-	}
-	if len(o.Labels) > maxLabels {
+	case len(o.Labels) > maxLabels:
 		return fmt.Errorf("%w: %d labels: use at most %d", ErrInvalid, len(o.Labels), maxLabels)
-	}
-	if o.Depth < 0 {
+	case o.Depth < 0:
 		return fmt.Errorf("%w: depth %d: use 0 or more", ErrInvalid, o.Depth)
-	}
-	if o.Traceparent != "" && !traceparent.MatchString(o.Traceparent) {
+	case o.Traceparent != "" && !traceparent.MatchString(o.Traceparent):
 		return fmt.Errorf("%w: traceparent %q: use VERSION-TRACE-PARENT-FLAGS in hexadecimal digits", ErrInvalid, o.Traceparent)
-	}
-	if !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent) {
+	case !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent):
 		return fmt.Errorf("%w: key %q or parent %q: use UTF-8 text", ErrInvalid, o.Key, o.Parent)
-	}
-	if !o.At.IsZero() && !o.Deadline.IsZero() && o.Deadline.Before(o.At) {
+	case !o.At.IsZero() && !o.Deadline.IsZero() && o.Deadline.Before(o.At):
 		return fmt.Errorf("%w: the deadline %s is before the task is due: it could never run", ErrInvalid, o.Deadline.Format(time.RFC3339))
+	case o.metadata() > maxMetadata:
+		return fmt.Errorf("%w: key, parent and labels have %d bytes: at most %d together", ErrInvalid, o.metadata(), maxMetadata)
 	}
 	for name, value := range o.Labels {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
 			return fmt.Errorf("%w: label %q=%q: use UTF-8 text", ErrInvalid, name, value)
 		}
-	}
-	if size := o.metadata(); size > maxMetadata {
-		return fmt.Errorf("%w: key, parent and labels have %d bytes: at most %d together", ErrInvalid, size, maxMetadata)
 	}
 	return nil
 }
@@ -280,7 +260,12 @@ func (o *Options) priority() string {
 
 func (o *Options) age() string { return optional(o.Retry.MaxAge > 0, durationText(o.Retry.MaxAge)) }
 
-func (o *Options) deadline() string { return optional(!o.Deadline.IsZero(), seconds(o.Deadline)) }
+func (o *Options) deadline() string {
+	if o.Deadline.IsZero() {
+		return ""
+	}
+	return seconds(o.Deadline)
+}
 
 // unique are the arguments of the task's uniqueness: its hash, its life in seconds, and whether it outlives the task.
 func (s *Spec) unique(queue string) []any {
@@ -300,22 +285,16 @@ func (o *Options) fields() []any {
 	if len(o.Labels) > 0 {
 		labels, _ = json.Marshal(o.Labels) // a map of strings always can be
 	}
-	var fields []any
-	for _, f := range [...]struct{ name, text string }{
-		{"key", validText(o.Key)},
-		{"parent", validText(o.Parent)},
-		{"depth", optional(o.Depth > 0, strconv.Itoa(o.Depth))},
-		{"traceparent", o.Traceparent},
-		{"max_attempts", optional(o.Retry.MaxAttempts != 0, strconv.Itoa(o.Retry.MaxAttempts))},
-		{"retry", o.Retry.encode()},
-		{"max_age", o.age()},
-		{"timeout", optional(o.Timeout > 0, durationText(o.Timeout))},
-		{"deadline", o.deadline()},
-		{"labels", string(labels)},
-	} {
-		if f.text != "" {
-			fields = append(fields, f.name, f.text)
-		}
-	}
-	return fields
+	return fieldsOf(
+		"key", validText(o.Key),
+		"parent", validText(o.Parent),
+		"depth", optional(o.Depth > 0, strconv.Itoa(o.Depth)),
+		"traceparent", o.Traceparent,
+		"max_attempts", optional(o.Retry.MaxAttempts != 0, strconv.Itoa(o.Retry.MaxAttempts)),
+		"retry", o.Retry.encode(),
+		"max_age", o.age(),
+		"timeout", optional(o.Timeout > 0, durationText(o.Timeout)),
+		"deadline", o.deadline(),
+		"labels", string(labels),
+	)
 }

@@ -12,35 +12,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// What callers may test for with errors.Is.
 var (
-	// ErrNoTask: there is no task of that ID (any more).
-	ErrNoTask = errors.New("no such task")
-	// ErrLost: the caller no longer holds the task; nothing was written.
-	ErrLost = errors.New("task is held by another listener or run")
-	// ErrLeaseLost: the listener's lease is over; its tasks belong to others.
-	ErrLeaseLost = errors.New("the listener's lease is lost")
-	// ErrInvalid: an argument can never be accepted; the text names what would be.
-	ErrInvalid = errors.New("invalid")
-	// ErrStatus: the task's status forbids the operation.
-	ErrStatus = errors.New("not possible in this status")
-	// ErrQueueFull: the queue has reached its limit; nothing was enqueued.
-	ErrQueueFull = errors.New("queue is full")
-	// ErrDamaged: the queue takes no tasks, because one of its keys is of another type.
-	ErrDamaged = errors.New("a key of the queue is of another type")
-	// ErrNoLetter: the task has failed for good and has no dead letter, because a key of the dead-letter queue is of
-	// another type. It keeps its parameters and history, and can be retried by hand.
+	ErrNoTask    = errors.New("no such task") // (any more)
+	ErrNoNode    = errors.New("no such listener")
+	ErrLost      = errors.New("task is held by another listener or run") // nothing was written
+	ErrLeaseLost = errors.New("the listener's lease is lost")            // its tasks belong to others
+	ErrDraining  = errors.New("the listener is draining")                // it takes nothing more
+	ErrInvalid   = errors.New("invalid")                                 // an argument; the text names what is accepted
+	ErrStatus    = errors.New("not possible in this status")
+	ErrQueueFull = errors.New("queue is full")                         // nothing was enqueued
+	ErrDamaged   = errors.New("a key of the queue is of another type") // the queue takes no tasks
+	ErrVersion   = errors.New("unknown protocol version")              // of the data in Redis: newer, or not a number
+
+	// ErrNoLetter: the task has failed for good and has no dead letter, because a key of the dead-letter queue is of another
+	// type. It keeps its parameters and history, and can be retried by hand.
 	ErrNoLetter = errors.New("its dead letter cannot be written")
-	// ErrNotReplicated: too few replicas have what was enqueued; see NotReplicatedError.
+	// ErrNotReplicated is what a NotReplicatedError is.
 	ErrNotReplicated = errors.New("not on enough replicas")
-	// ErrCancelled is the cause with which a handler's context ends when its task is cancelled, and the answer to a retry
-	// of such a task: it has failed for good.
+	// ErrCancelled is the cause with which a handler's context ends when its task is cancelled, and the answer to a retry of
+	// such a task: it has failed for good.
 	ErrCancelled = errors.New("the task was cancelled")
-	// ErrDraining: the listener was told to take nothing more.
-	ErrDraining = errors.New("the listener is draining")
-	// ErrNoNode: no such listener is known.
-	ErrNoNode = errors.New("no such listener")
-	// ErrVersion: a newer or unknown protocol wrote the data in Redis.
-	ErrVersion = errors.New("unknown protocol version")
 )
 
 // refusals are the first words of Redis's errors that pass by themselves.
@@ -75,8 +67,7 @@ func IsUnavailable(err error) bool {
 type NotReplicatedError struct {
 	IDs         []string
 	Wanted, Got int
-	// Err is why the number of replicas is not known; nil if it is.
-	Err error
+	Err         error // why the number of replicas is not known; nil if it is
 }
 
 // Unwrap makes errors.Is find Err.
@@ -96,27 +87,6 @@ func (e *NotReplicatedError) Error() string {
 
 // Is makes it an ErrNotReplicated.
 func (e *NotReplicatedError) Is(target error) bool { return target == ErrNotReplicated }
-
-// verdict maps a script's answer for one task to an error.
-func verdict(answer any, id string) error {
-	switch answer {
-	case "ok":
-		return nil
-	case "gone":
-		return fmt.Errorf("task %s: %w", id, ErrNoTask)
-	case "cancelled":
-		return fmt.Errorf("task %s has failed: %w", id, ErrCancelled)
-	case "lost":
-		return fmt.Errorf("task %s: %w", id, ErrLost)
-	}
-	if queue, ok := strings.CutPrefix(asString(answer), "closed "); ok {
-		return fmt.Errorf("enqueue in %q: %w", queue, ErrDamaged)
-	}
-	if why, ok := strings.CutPrefix(asString(answer), "unburied "); ok {
-		return fmt.Errorf("task %s has failed: %w: %s", id, ErrNoLetter, why)
-	}
-	return fmt.Errorf("task %s is %v: %w", id, answer, ErrStatus)
-}
 
 func isNil(err error) bool { return errors.Is(err, redis.Nil) }
 

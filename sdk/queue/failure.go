@@ -35,13 +35,12 @@ const (
 
 // Failure is why a task failed, stored as JSON in the task's hash.
 type Failure struct {
-	Reason   Reason `json:"reason"`
-	Message  string `json:"message"`             // one line for people
-	ExitCode *int   `json:"exit_code,omitempty"` // what the handler exited with
-	Limit    string `json:"limit,omitempty"`     // the limit that was passed: its name and value
-	Stderr   string `json:"stderr,omitempty"`    // the end of what it wrote to stderr
-	// Backtrace of a trap, innermost function first.
-	Backtrace []string `json:"backtrace,omitempty"`
+	Reason    Reason   `json:"reason"`
+	Message   string   `json:"message"`             // one line for people
+	ExitCode  *int     `json:"exit_code,omitempty"` // what the handler exited with
+	Limit     string   `json:"limit,omitempty"`     // the limit that was passed: its name and value
+	Stderr    string   `json:"stderr,omitempty"`    // the end of what it wrote to stderr
+	Backtrace []string `json:"backtrace,omitempty"` // of a trap, innermost function first
 }
 
 // reasons are all that a task may fail for: counters and metrics are kept by them.

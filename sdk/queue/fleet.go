@@ -33,10 +33,8 @@ type NodeInfo struct {
 	// LeaseEnd is when its lease ends, or ended; zero for a Python listener, which has none, and for one whose tasks are being
 	// reclaimed.
 	LeaseEnd time.Time
-	// Draining: it takes nothing more.
-	Draining bool
-	// About is what it published with its last renewal; empty if that is too long ago.
-	About map[string]string
+	Draining bool              // it takes nothing more
+	About    map[string]string // what it published with its last renewal; empty if that is too long ago
 	// Queues are those that it listens to, and Holds the tasks in its reserved lists by queue, newest first, started or not.
 	Queues []string
 	Holds  map[string][]string
@@ -149,7 +147,7 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 // Drain tells a Quern listener to take nothing more, finish what it runs and end: ErrNoNode if none of that ID lives.
 func (f *Fleet) Drain(ctx context.Context, listener string) error {
 	c := f.client
-	answer, err := c.eval(ctx, drainScript.call(c.keys.nodes(), c.clock, listener))
+	answer, err := c.eval(ctx, newCall("drain", c.keys.nodes(), c.clock, listener))
 	if err != nil {
 		return fmt.Errorf("drain %s: %w", listener, err)
 	}
@@ -161,18 +159,15 @@ func (f *Fleet) Drain(ctx context.Context, listener string) error {
 
 // Backlog is what waits in one queue.
 type Backlog struct {
-	Queue   string
-	Pending int64
-	// NextETA is when the next scheduled task is due; zero if none is scheduled.
-	NextETA time.Time
-	// NextExpiry is when the next waiting task expires; zero if none does.
-	NextExpiry time.Time
+	Queue      string
+	Pending    int64
+	NextETA    time.Time // when the next scheduled task is due; zero if none is scheduled
+	NextExpiry time.Time // when the next waiting task expires; zero if none does
 }
 
 // Backlogs are what waits in several queues.
 type Backlogs struct {
-	// Clock is Redis's time of the answer.
-	Clock time.Time
+	Clock time.Time // Redis's time of the answer
 	// LeaseEnd is when the first lease of the tenant ends, in 1970 if that listener is being reclaimed; zero if there is none.
 	LeaseEnd time.Time
 	Queues   []Backlog
@@ -188,7 +183,7 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 		for _, queue := range queues[from:min(from+block, len(queues))] {
 			args = append(args, queue)
 		}
-		calls = append(calls, pollScript.call(c.keys.nodes(), args...))
+		calls = append(calls, newCall("poll", c.keys.nodes(), args...))
 	}
 	all := Backlogs{Queues: make([]Backlog, 0, len(queues))}
 	for _, reply := range c.evalAll(ctx, calls) {
@@ -210,9 +205,8 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 // wait.
 type Quarantine struct {
 	Plugin, Digest string
-	// Listeners are those that died, and Until is when the quarantine ends by itself.
-	Listeners []string
-	Until     time.Time
+	Listeners      []string  // those that died
+	Until          time.Time // when it ends by itself
 }
 
 // Quarantines lists the quarantines of the tenant, by plugin and digest.

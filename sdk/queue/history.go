@@ -22,10 +22,8 @@ type Attempt struct {
 	Started, Ended time.Time
 	Node           string // the listener
 	Plugin, Digest string
-	// Outcome is one of the constants above, complete, or failed.
-	Outcome string
-	// Failure is why it failed; nil if it did not, or its host died.
-	Failure *Failure
+	Outcome        string   // one of the constants above, complete, or failed
+	Failure        *Failure // why it failed; nil if it did not, or its host died
 }
 
 // History reads the last runs of a task that have ended, at most 21, oldest first.
@@ -79,11 +77,9 @@ func parseAttempt(entry string) (Attempt, bool) {
 
 // LogLine is one line that a task's plugin wrote.
 type LogLine struct {
-	// Number counts the lines of the task from 1, over all its runs.
-	Number int64
-	// Time is when Redis got the line, about a second after it was written at most.
-	Time time.Time
-	Text string
+	Number int64     // counts the lines of the task from 1, over all its runs
+	Time   time.Time // when Redis got the line, about a second after it was written at most
+	Text   string
 }
 
 // Log reads the stored lines of a task's log with numbers above after.

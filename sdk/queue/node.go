@@ -35,7 +35,7 @@ func (n *Node) ID() string { return n.id }
 // Join makes the node known, with a lease, before it listens to any queue. Joining again renews.
 func (n *Node) Join(ctx context.Context) error {
 	c := n.client
-	_, err := c.eval(ctx, joinScript.call(c.keys.nodes(), c.clock, n.id, c.config.Lease.Seconds()))
+	_, err := c.eval(ctx, newCall("join", c.keys.nodes(), c.clock, n.id, c.config.Lease.Seconds()))
 	return wrap("join", err)
 }
 
@@ -47,14 +47,14 @@ func (n *Node) Register(ctx context.Context, queue string) error {
 	n.mu.Lock()
 	n.queues[queue] = true
 	n.mu.Unlock()
-	_, err := n.client.eval(ctx, n.listening(registerScript, queue))
+	_, err := n.client.eval(ctx, n.listening("register", queue))
 	return wrap(fmt.Sprintf("register listener for %q", queue), err)
 }
 
 // listening is a call of register.lua or unregister.lua.
-func (n *Node) listening(script script, queue string) call {
+func (n *Node) listening(script string, queue string) call {
 	k := n.client.keys
-	return call{script, []string{k.listeners(queue), k.queues()}, []any{n.id, queue}}
+	return call{allScripts[script], []string{k.listeners(queue), k.queues()}, []any{n.id, queue}}
 }
 
 // Unregistered lists those of the queues that Redis has lost with their listeners, or in which it has lost the node, because
@@ -87,7 +87,7 @@ func (n *Node) unregister(ctx context.Context, queues []string) error {
 	for page := range slices.Chunk(queues, pageTasks) {
 		calls := make([]call, len(page))
 		for i, queue := range page {
-			calls[i] = n.listening(unregisterScript, queue)
+			calls[i] = n.listening("unregister", queue)
 		}
 		for i, reply := range n.client.evalAll(ctx, calls) {
 			err := wrap(fmt.Sprintf("unregister listener from %q", page[i]), reply.err)
@@ -108,7 +108,7 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 	for field, text := range about {
 		args = append(args, field, text)
 	}
-	answer, err := evalOn(ctx, c.beats, renewScript.call(c.keys.nodes(), args...))
+	answer, err := newCall("renew", c.keys.nodes(), args...).on(ctx, c.beats)
 	if err != nil {
 		return false, fmt.Errorf("renew lease of %s: %w", n.id, err)
 	}
@@ -142,21 +142,19 @@ func (n *Node) Leave(ctx context.Context) error {
 
 // holds tells whether the node holds a task of one of many queues, damaged ones left out.
 func (n *Node) holds(ctx context.Context, queues []string) (bool, error) {
-	cmds, err := pipelined(ctx, &n.client.store, queues, func(p redis.Pipeliner, queue string) *redis.IntCmd {
-		return p.LLen(ctx, n.client.keys.reserved(queue, n.id))
-	})
-	return slices.ContainsFunc(cmds, func(cmd *redis.IntCmd) bool { return cmd.Val() > 0 }), wrap("read reserved lists", err)
+	held, err := n.HeldAll(ctx, queues)
+	return len(held) > 0, err
 }
 
 // condemn ends a lease in the way that condemn.lua describes; false if it runs.
 func (s *store) condemn(ctx context.Context, listener string, args ...any) (bool, error) {
-	answer, err := s.eval(ctx, condemnScript.call(s.keys.nodes(), append([]any{s.clock, listener}, args...)...))
+	answer, err := s.eval(ctx, newCall("condemn", s.keys.nodes(), append([]any{s.clock, listener}, args...)...))
 	return answer == "ok", err
 }
 
 // retire forgets a condemned listener without tasks; dead is "1", or "" if it left by itself.
 func (s *store) retire(ctx context.Context, listener, dead string) error {
-	_, err := s.eval(ctx, retireScript.call(s.keys.nodes(), listener, dead))
+	_, err := s.eval(ctx, newCall("retire", s.keys.nodes(), listener, dead))
 	return wrap("forget listener "+listener, err)
 }
 
@@ -164,35 +162,32 @@ func (s *store) retire(ctx context.Context, listener, dead string) error {
 // on the control channel, and every third of a lease.
 func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
 	k := n.client.keys
-	cmds := make([]*redis.SliceCmd, len(ids))
-	var drains *redis.BoolCmd
-	_, err = n.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		drains = p.HExists(ctx, k.node(n.id), "drain")
-		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, k.task(id), "cancel")
+	cmds, err := pipelined(ctx, &n.client.store, append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		if id == "" {
+			return p.HMGet(ctx, k.node(n.id), "drain")
 		}
-		return nil
+		return p.HMGet(ctx, k.task(id), "cancel")
 	})
-	if err = passReplies(err); err != nil {
-		return nil, false, fmt.Errorf("read cancel and drain marks: %w", err)
-	}
 	for i, cmd := range cmds {
-		if values := cmd.Val(); len(values) == 1 && values[0] != nil {
-			cancelled = append(cancelled, ids[i])
+		if marks := cmd.Val(); len(marks) == 0 || marks[0] == nil {
+			continue
+		}
+		if i == 0 {
+			drain = true
+		} else {
+			cancelled = append(cancelled, ids[i-1])
 		}
 	}
-	return cancelled, drains.Val(), nil
+	return cancelled, drain, wrap("read cancel and drain marks", err)
 }
 
 // Claim identifies the run of a task that a node holds; a stale claim is refused with ErrLost. The claim of a Reservation also
 // tells the task from a later one of the same ID.
 type Claim struct {
-	ID  string
-	Run int64
-	// PID is the process that started it (default: this one).
-	PID int
-	// born is from bornAt; "" if it is not known.
-	born string
+	ID   string
+	Run  int64
+	PID  int    // the process that started it (default: this one)
+	born string // from bornAt; "" if it is not known
 }
 
 // bornAt tells a task from others of its ID, by the text of its created field.

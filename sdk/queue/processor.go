@@ -25,10 +25,7 @@ func (c *Client) Processor(task *Task) *Processor {
 
 // Start marks the task as started by a process (0: this one) and returns its parameters.
 func (p *Processor) Start(ctx context.Context, pid int) ([]byte, error) {
-	if pid == 0 {
-		pid = os.Getpid() // that in the hash may be of an earlier run
-	}
-	p.pid = pid
+	p.pid = cmp.Or(pid, os.Getpid()) // that in the hash may be of an earlier run
 	if err := p.node().Start(ctx, p.task.Queue, p.claim()); err != nil {
 		return nil, err
 	}
@@ -49,10 +46,7 @@ func (p *Processor) Fail(ctx context.Context, failure Failure) error {
 // Release gives the task back to the front of its queue; nothing is counted.
 func (p *Processor) Release(ctx context.Context) error {
 	errs, err := p.node().Release(ctx, p.task.Queue, []Claim{p.claim()})
-	if err != nil {
-		return err
-	}
-	return errs[0]
+	return cmp.Or(err, errors.Join(errs...))
 }
 
 // Retry ends the current attempt as failed. The task waits for its next attempt, for the delay of its own policy or else the
@@ -138,10 +132,7 @@ func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
 		settlement = settlement.NoLaterThan(p.task.Expires, now)
 	}
 	errs, err := p.node().Settle(ctx, p.task.Queue, []Settlement{settlement})
-	if err != nil {
-		return fmt.Errorf("task %s: %w", p.task.ID, err)
-	}
-	return errs[0]
+	return cmp.Or(wrap("task "+p.task.ID, err), errors.Join(errs...))
 }
 
 func (p *Processor) claim() Claim {

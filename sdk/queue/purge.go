@@ -9,14 +9,11 @@ import (
 
 // PurgeOptions choose which finished tasks to forget: by OlderThan, Keep or both, or Everything.
 type PurgeOptions struct {
-	// Status is Complete or Failed (default: both).
-	Status Status
-	// OlderThan forgets tasks that finished longer ago than this (default 0: nothing for its age).
-	OlderThan time.Duration
+	Status    Status        // Complete or Failed (default: both)
+	OlderThan time.Duration // forgets tasks that finished longer ago than this (default 0: nothing for its age)
 	// Keep forgets the oldest tasks until this many of each status are left (default 0: nothing for its number).
-	Keep int64
-	// Everything forgets all finished tasks.
-	Everything bool
+	Keep       int64
+	Everything bool // forgets all finished tasks
 	// Foreign also forgets tasks that clients other than Quern's enqueued, which those may still want to read. Without it a
 	// purge skips the oldest ones that a purge of the last hour passed over.
 	Foreign bool
@@ -72,7 +69,7 @@ func (q *Queue) purge(ctx context.Context, status Status, keep string, options P
 	age, foreign := optional(options.OlderThan > 0, durationText(options.OlderThan)), optional(options.Foreign, "1")
 	passed := optional(options.Foreign, "0")
 	for {
-		reply, err := q.client.eval(ctx, purgeScript.call(list,
+		reply, err := q.client.eval(ctx, newCall("purge", list,
 			q.client.clock, q.name, string(status), purgeTasks, age, keep, foreign, passed))
 		if err != nil {
 			return total, err

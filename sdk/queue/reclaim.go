@@ -193,7 +193,7 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 
 func (f *Fleet) reclaimQueue(ctx context.Context, listener, queue string, maxCrashes int, force bool) (total Reclaimed, err error) {
 	c := f.client
-	block := reclaimScript.call(c.keys.reserved(queue, listener),
+	block := newCall("reclaim", c.keys.reserved(queue, listener),
 		c.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1"), (c.config.Lease / 2).Seconds())
 	for {
 		reply, err := c.eval(ctx, block)

@@ -248,7 +248,7 @@ func TestCondemnedListener(t *testing.T) {
 		b := w.reserve(t, node, "b", true)
 		w.die(t, node)
 		// A reclaimer that dies after the first queue.
-		if _, err := w.eval(w.ctx, call{script: condemnScript, keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
+		if _, err := w.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
 			t.Fatal(err)
 		}
 		must[Reclaimed](t)(w.Fleet().reclaimQueue(w.ctx, node.id, "a", 3, false))
@@ -311,7 +311,7 @@ func TestReclaimersThatDie(t *testing.T) {
 			w.reserve(t, node, queue, false)
 		}
 		w.die(t, node)
-		if _, err := w.eval(w.ctx, call{script: condemnScript, keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
+		if _, err := w.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, queue := range queues[:half] {

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -79,4 +81,25 @@ func asInt(v any) int64 {
 func asList(v any) []any {
 	list, _ := v.([]any)
 	return list
+}
+
+// verdict maps a script's answer for one task to an error.
+func verdict(answer any, id string) error {
+	switch answer {
+	case "ok":
+		return nil
+	case "gone":
+		return fmt.Errorf("task %s: %w", id, ErrNoTask)
+	case "cancelled":
+		return fmt.Errorf("task %s has failed: %w", id, ErrCancelled)
+	case "lost":
+		return fmt.Errorf("task %s: %w", id, ErrLost)
+	}
+	if queue, ok := strings.CutPrefix(asString(answer), "closed "); ok {
+		return fmt.Errorf("enqueue in %q: %w", queue, ErrDamaged)
+	}
+	if why, ok := strings.CutPrefix(asString(answer), "unburied "); ok {
+		return fmt.Errorf("task %s has failed: %w: %s", id, ErrNoLetter, why)
+	}
+	return fmt.Errorf("task %s is %v: %w", id, answer, ErrStatus)
 }

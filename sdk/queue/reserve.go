@@ -24,14 +24,11 @@ const MaxReserve = blockTasks
 // ReserveRequest asks for tasks of one queue.
 type ReserveRequest struct {
 	Queue string
-	// Count is the most tasks to reserve; those above MaxReserve are not reserved.
-	Count int
-	// Start marks them as started by this process at once, for slots that are free.
-	Start bool
+	Count int  // the most tasks to reserve, at most MaxReserve
+	Start bool // mark them as started by this process at once, for slots that are free
 	// Plugin and Digest name what will run them; they are written with Start.
 	Plugin, Digest string
-	// MaxAge is the longest age of a task that sets none itself (0: none).
-	MaxAge time.Duration
+	MaxAge         time.Duration // the longest age of a task that sets none itself (0: none)
 	// MaxRunning bounds the tasks that run in the fleet (0: no bound), together in the queues of Fleet (default: this one).
 	MaxRunning int
 	Fleet      []string
@@ -45,23 +42,12 @@ type FailurePolicy struct {
 	// the reclaiming host allows fewer (0: that host's number).
 	NoRerun    bool
 	MaxCrashes int
-	// Dead is the queue of dead letters ("": none).
-	Dead string
+	Dead       string // the queue of dead letters ("": none)
 }
 
 // fields are those of the hash; none for the default.
 func (p FailurePolicy) fields() []any {
-	var fields []any
-	if p.NoRerun {
-		fields = append(fields, "on_crash", "fail")
-	}
-	if p.MaxCrashes > 0 {
-		fields = append(fields, "max_crashes", p.MaxCrashes)
-	}
-	if p.Dead != "" {
-		fields = append(fields, "dead", p.Dead)
-	}
-	return fields
+	return fieldsOf("on_crash", optional(p.NoRerun, "fail"), "max_crashes", optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)), "dead", p.Dead)
 }
 
 // Reservation is a task that the node holds.
@@ -106,10 +92,8 @@ type ReserveReply struct {
 	// Dropped counts IDs without a task, or of a task that is finished or held already; Passed those that left the list and
 	// are not reserved, because they expired or wait for another listener.
 	Dropped, Passed int
-	// Quarantined: nothing was reserved, because the version that would run it is quarantined.
-	Quarantined bool
-	// DeadError is why a task that expired has no dead letter; "" if all have theirs.
-	DeadError string
+	Quarantined     bool   // nothing was reserved: the version that would run it is quarantined
+	DeadError       string // why a task that expired has no dead letter; "" if all have theirs
 	// Clock is Redis's time of the reserve, and NextETA when the queue's next scheduled task is due (zero: none); Adopt sets
 	// only Clock.
 	Clock, NextETA time.Time
@@ -123,7 +107,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 	k := n.client.keys
 	calls := make([]call, len(requests))
 	for i, r := range requests {
-		calls[i] = call{reserveScript, []string{k.pending(r.Queue), k.reserved(r.Queue, n.id)}, []any{
+		calls[i] = call{allScripts["reserve"], []string{k.pending(r.Queue), k.reserved(r.Queue, n.id)}, []any{
 			n.client.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), inlineBytes, batchBytes, r.Plugin, r.Digest,
 			optional(r.MaxAge > 0, durationText(r.MaxAge)), optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
 			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
@@ -176,7 +160,7 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	value, err := n.client.eval(ctx, adoptScript.call(n.client.keys.reserved(request.Queue, n.id), args...))
+	value, err := n.client.eval(ctx, newCall("adopt", n.client.keys.reserved(request.Queue, n.id), args...))
 	return readReserveReply(reply{value, err}, fmt.Sprintf("adopt from %q", request.Queue))
 }
 

@@ -130,21 +130,19 @@ func (r Retry) JitteredDelay(n int) time.Duration {
 }
 
 func (r Retry) validate() error {
-	if r.MaxAttempts < Unlimited || r.MaxAttempts > mostAttempts {
-		return fmt.Errorf("%w: max attempts %d: use 1 to %d, or %d for no bound", ErrInvalid, r.MaxAttempts, mostAttempts, Unlimited)
-	}
-	if r.Backoff != "" && r.Backoff != Exponential && r.Backoff != Linear {
-		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)
-	}
 	for name, value := range map[string]time.Duration{"base": r.Base, "min": r.Min, "max": r.Max, "max age": r.MaxAge} {
 		if value < 0 || value > longest {
 			return fmt.Errorf("%w: %s %s of the retry policy: use 0s to %s", ErrInvalid, name, value, longest)
 		}
 	}
-	if r.Max > 0 && r.Min > r.Max {
+	switch {
+	case r.MaxAttempts < Unlimited || r.MaxAttempts > mostAttempts:
+		return fmt.Errorf("%w: max attempts %d: use 1 to %d, or %d for no bound", ErrInvalid, r.MaxAttempts, mostAttempts, Unlimited)
+	case r.Backoff != "" && r.Backoff != Exponential && r.Backoff != Linear:
+		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)
+	case r.Max > 0 && r.Min > r.Max:
 		return fmt.Errorf("%w: min %s of the retry policy is above its max %s: swap them", ErrInvalid, r.Min, r.Max)
-	}
-	if r.MaxReschedules < 0 {
+	case r.MaxReschedules < 0:
 		return fmt.Errorf("%w: max reschedules %d: use 1 or more", ErrInvalid, r.MaxReschedules)
 	}
 	return nil

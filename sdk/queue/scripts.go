@@ -2,10 +2,7 @@ package queue
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // SHA-1 is how Redis names a script, not a protection
 	"embed"
-	"encoding/hex"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -16,69 +13,49 @@ import (
 //go:embed scripts/*.lua
 var scriptFiles embed.FS
 
-// Each script is one transition, atomic in Redis; its file lists its KEYS, ARGV and RETURNS.
-var (
-	allScripts []script // what newScript made
-
-	adoptScript      = newScript("adopt")
-	cancelScript     = newScript("cancel")
-	checkpointScript = newScript("checkpoint")
-	condemnScript    = newScript("condemn")
-	deleteScript     = newScript("delete")
-	drainScript      = newScript("drain")
-	dueScript        = newScript("due")
-	enqueueScript    = newScript("batch", "enqueue")
-	expireScript     = newScript("expire")
-	joinScript       = newScript("join")
-	keepScript       = newScript("keep")
-	logScript        = newScript("log")
-	lookScript       = newScript("look")
-	pollScript       = newScript("poll")
-	progressScript   = newScript("progress")
-	purgeScript      = newScript("purge")
-	reclaimScript    = newScript("reclaim")
-	recountScript    = newScript("recount")
-	registerScript   = newScript("register")
-	releaseScript    = newScript("release")
-	renewScript      = newScript("renew")
-	reserveScript    = newScript("reserve")
-	retireScript     = newScript("retire")
-	retryScript      = newScript("retry")
-	settleScript     = newScript("batch", "settle")
-	startScript      = newScript("start")
-	takeScript       = newScript("take")
-	unregisterScript = newScript("unregister")
-	yieldScript      = newScript("yield")
-)
-
-// script is a Lua script and the SHA-1 by which Redis caches it.
-type script struct{ source, sha string }
-
-// newScript joins the keys' names, the prelude and the named files. It panics over a name without a file: a mistake in the
-// list above.
-func newScript(names ...string) script {
-	source := luaNames
-	for _, name := range append([]string{"prelude"}, names...) {
-		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
-		if err != nil {
-			panic(err)
-		}
-		source += string(text)
-	}
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
-	s := script{source: source, sha: hex.EncodeToString(sum[:])}
-	allScripts = append(allScripts, s)
-	return s
+// script is a Lua script with its source.
+type script struct {
+	*redis.Script
+	source string
 }
 
-// call makes a call of a script that takes one key.
-func (s script) call(key string, args ...any) call { return call{s, []string{key}, args} }
+// allScripts are the files of the folder scripts, by name. Each is one transition, atomic in Redis; the file lists its KEYS, ARGV
+// and RETURNS. The keys' names and the prelude precede each, and batch.lua precedes the scripts that enqueue.
+var allScripts = func() map[string]script {
+	read := func(name string) string {
+		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		return string(text)
+	}
+	all := make(map[string]script)
+	files, _ := scriptFiles.ReadDir("scripts")
+	for _, file := range files {
+		name := strings.TrimSuffix(file.Name(), ".lua")
+		source := luaNames + read("prelude")
+		switch name {
+		case "prelude", "batch":
+			continue
+		case "enqueue", "settle":
+			source += read("batch")
+		}
+		source += read(name)
+		all[name] = script{redis.NewScript(source), source}
+	}
+	return all
+}()
 
 // call is a script with its arguments, sent alone or with others in one round trip.
 type call struct {
 	script script
 	keys   []string
 	args   []any
+}
+
+// newCall calls the script of that name with one key.
+func newCall(script, key string, args ...any) call {
+	return call{allScripts[script], []string{key}, args}
 }
 
 // reply is the answer to one call.
@@ -89,12 +66,10 @@ type reply struct {
 
 // store is one tenant's keys on a connection to Redis.
 type store struct {
-	rdb  redis.UniversalClient
-	keys keys
-	// clock replaces Redis's clock in scripts; only tests set it.
-	clock string
-	// poll is pollInterval; only tests set another.
-	poll time.Duration
+	rdb   redis.UniversalClient
+	keys  keys
+	clock string        // replaces Redis's clock in scripts; only tests set it
+	poll  time.Duration // pollInterval; only tests set another
 }
 
 // pollInterval is how often idle listeners and waiters look by themselves: Python clients announce neither what they
@@ -127,14 +102,10 @@ func (s *store) loadScripts(ctx context.Context) error {
 }
 
 // eval runs one script; in full if Redis has forgotten it (a restart, SCRIPT FLUSH): a NOSCRIPT ran nothing.
-func (s *store) eval(ctx context.Context, one call) (any, error) { return evalOn(ctx, s.rdb, one) }
+func (s *store) eval(ctx context.Context, one call) (any, error) { return one.on(ctx, s.rdb) }
 
-func evalOn(ctx context.Context, rdb redis.UniversalClient, one call) (any, error) {
-	value, err := rdb.EvalSha(ctx, one.script.sha, one.keys, one.args...).Result()
-	if isNoScript(err) {
-		value, err = rdb.Eval(ctx, one.script.source, one.keys, one.args...).Result()
-	}
-	return value, err
+func (c call) on(ctx context.Context, rdb redis.UniversalClient) (any, error) {
+	return c.script.Run(ctx, rdb, c.keys, c.args...).Result()
 }
 
 // evalReplicated runs one script and then, if replicas is not 0, waits for as many on the same connection: Redis counts
@@ -144,21 +115,17 @@ func (s *store) evalReplicated(ctx context.Context, one call, replicas int, time
 		value, err = s.eval(ctx, one)
 		return value, 0, nil, err
 	}
-	send := func(script func(redis.Pipeliner) *redis.Cmd) (run, wait *redis.Cmd) {
+	send := func(script func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) (run, wait *redis.Cmd) {
 		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-			run = script(p)
+			run = script(ctx, p, one.keys, one.args...)
 			wait = p.Do(ctx, "WAIT", replicas, timeout.Milliseconds())
 			return nil
 		})
 		return run, wait
 	}
-	run, wait := send(func(p redis.Pipeliner) *redis.Cmd {
-		return p.EvalSha(ctx, one.script.sha, one.keys, one.args...)
-	})
-	if isNoScript(run.Err()) {
-		run, wait = send(func(p redis.Pipeliner) *redis.Cmd {
-			return p.Eval(ctx, one.script.source, one.keys, one.args...)
-		})
+	run, wait := send(one.script.EvalSha)
+	if redis.HasErrorPrefix(run.Err(), "NOSCRIPT") {
+		run, wait = send(one.script.Eval)
 	}
 	value, err = run.Result()
 	return value, int(asInt(wait.Val())), wait.Err(), err
@@ -175,22 +142,17 @@ func (s *store) evalAll(ctx context.Context, calls []call) []reply {
 	cmds := make([]*redis.Cmd, len(calls))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, one := range calls {
-			cmds[i] = p.EvalSha(ctx, one.script.sha, one.keys, one.args...)
+			cmds[i] = one.script.EvalSha(ctx, p, one.keys, one.args...)
 		}
 		return nil
 	})
 	for i, cmd := range cmds {
 		replies[i].value, replies[i].err = cmd.Result()
-		if isNoScript(replies[i].err) {
-			replies[i].value, replies[i].err = s.rdb.Eval(ctx, calls[i].script.source, calls[i].keys, calls[i].args...).Result()
+		if redis.HasErrorPrefix(replies[i].err, "NOSCRIPT") {
+			replies[i].value, replies[i].err = s.eval(ctx, calls[i])
 		}
 	}
 	return replies
-}
-
-func isNoScript(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "NOSCRIPT")
 }
 
 // pageTasks is how many items one pipeline reads.

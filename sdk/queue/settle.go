@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,10 +22,8 @@ const (
 // Settlement is how one run of a held task ends.
 type Settlement struct {
 	Claim
-	// Result of a task that is complete.
-	Result []byte
-	// Failure of a task that failed; nil means complete.
-	Failure *Failure
+	Result  []byte   // of a task that is complete
+	Failure *Failure // of a task that failed; nil means complete
 	// Requeue lets the failed task wait for the delay and run again.
 	Requeue Requeue
 	Delay   time.Duration
@@ -71,13 +70,7 @@ const MaxChildren = 256
 
 // Validate refuses a child that could not be enqueued.
 func (c *Child) Validate() error {
-	if err := ValidQueue(c.Queue); err != nil {
-		return err
-	}
-	if err := ValidID(c.ID); err != nil {
-		return err
-	}
-	return c.validate()
+	return errors.Join(ValidQueue(c.Queue), ValidID(c.ID), c.validate())
 }
 
 // Size is about how many bytes it takes.
@@ -108,7 +101,7 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 		}
 		claims[i] = s.Claim
 	}
-	return n.end(ctx, "settle", queue, claims, settleScript, args)
+	return n.end(ctx, "settle", queue, claims, "settle", args)
 }
 
 // Release gives held tasks back to the front of the queue, at most MaxWeight; the newest come first. Its errors are those of
@@ -118,12 +111,12 @@ func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]err
 	for _, c := range claims {
 		args = append(args, c.ID, c.proof(), c.pid(n))
 	}
-	return n.end(ctx, "release", queue, claims, releaseScript, args)
+	return n.end(ctx, "release", queue, claims, "release", args)
 }
 
 // end runs a script that answers for each of the claims.
-func (n *Node) end(ctx context.Context, verb, queue string, claims []Claim, script script, args []any) ([]error, error) {
-	value, err := n.client.eval(ctx, script.call(n.client.keys.reserved(queue, n.id), args...))
+func (n *Node) end(ctx context.Context, verb, queue string, claims []Claim, script string, args []any) ([]error, error) {
+	value, err := n.client.eval(ctx, newCall(script, n.client.keys.reserved(queue, n.id), args...))
 	answers := asList(value)
 	if err == nil && len(answers) != len(claims) {
 		err = errReply
@@ -140,12 +133,20 @@ func (n *Node) end(ctx context.Context, verb, queue string, claims []Claim, scri
 
 // Start marks a task that was reserved without ReserveRequest.Start: ErrLost or ErrNoTask if it is not held.
 func (n *Node) Start(ctx context.Context, queue string, claim Claim) error {
-	answer, err := n.client.eval(ctx, startScript.call(n.client.keys.reserved(queue, n.id),
-		n.client.clock, queue, n.id, claim.ID, claim.proof(), claim.pid(n)))
-	if err != nil {
-		return fmt.Errorf("start task %s: %w", claim.ID, err)
+	start := newCall("start", n.client.keys.reserved(queue, n.id),
+		n.client.clock, queue, n.id, claim.ID, claim.proof(), claim.pid(n))
+	return n.report(ctx, "start", []call{start}, []string{claim.ID})[0]
+}
+
+// report runs scripts in one round trip that answer for one task each.
+func (n *Node) report(ctx context.Context, verb string, calls []call, ids []string) []error {
+	errs := make([]error, len(calls))
+	for i, reply := range n.client.evalAll(ctx, calls) {
+		if errs[i] = wrap(verb+" task "+ids[i], reply.err); errs[i] == nil {
+			errs[i] = verdict(reply.value, ids[i])
+		}
 	}
-	return verdict(answer, claim.ID)
+	return errs
 }
 
 // ProgressReport is how far a held task is.
@@ -166,21 +167,10 @@ func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
 	for i, r := range reports {
 		fraction := strconv.FormatFloat(min(max(r.Fraction, 0), 1), 'f', -1, 64)
 		ids[i] = r.ID
-		calls[i] = progressScript.call(n.client.keys.reserved(r.Queue, n.id),
+		calls[i] = newCall("progress", n.client.keys.reserved(r.Queue, n.id),
 			n.client.clock, n.id, r.ID, r.proof(), fraction, head(validText(r.Message), maxMessage))
 	}
-	return n.report(ctx, calls, ids)
-}
-
-// report runs scripts in one round trip that answer for one task each.
-func (n *Node) report(ctx context.Context, calls []call, ids []string) []error {
-	errs := make([]error, len(calls))
-	for i, reply := range n.client.evalAll(ctx, calls) {
-		if errs[i] = reply.err; errs[i] == nil {
-			errs[i] = verdict(reply.value, ids[i])
-		}
-	}
-	return errs
+	return n.report(ctx, "report progress of", calls, ids)
 }
 
 const (
@@ -207,9 +197,9 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 		for _, line := range batch.Lines[left:] {
 			args = append(args, head(validText(line), lineBytes))
 		}
-		calls[i], ids[i] = logScript.call(n.client.keys.log(batch.ID), args...), batch.ID
+		calls[i], ids[i] = newCall("log", n.client.keys.log(batch.ID), args...), batch.ID
 	}
-	return n.report(ctx, calls, ids)
+	return n.report(ctx, "append to log of", calls, ids)
 }
 
 // MaxCheckpoint is the most bytes of a checkpoint.
@@ -221,10 +211,6 @@ func (n *Node) Checkpoint(ctx context.Context, queue string, claim Claim, value 
 	if len(value) > MaxCheckpoint {
 		return fmt.Errorf("%w: checkpoint of %d bytes: at most %d", ErrInvalid, len(value), MaxCheckpoint)
 	}
-	answer, err := n.client.eval(ctx, checkpointScript.call(n.client.keys.reserved(queue, n.id),
-		n.client.clock, n.id, claim.ID, claim.proof(), value))
-	if err != nil {
-		return fmt.Errorf("keep checkpoint of task %s: %w", claim.ID, err)
-	}
-	return verdict(answer, claim.ID)
+	store := newCall("checkpoint", n.client.keys.reserved(queue, n.id), n.client.clock, n.id, claim.ID, claim.proof(), value)
+	return n.report(ctx, "keep checkpoint of", []call{store}, []string{claim.ID})[0]
 }

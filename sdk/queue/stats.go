@@ -50,7 +50,7 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 		if err := ValidQueue(name); err != nil {
 			return nil, err
 		}
-		calls[i] = lookScript.call(c.keys.pending(name), c.clock, name)
+		calls[i] = newCall("look", c.keys.pending(name), c.clock, name)
 	}
 	stats := make([]Stats, len(queues))
 	for i, reply := range c.evalAll(ctx, calls) {

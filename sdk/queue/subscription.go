@@ -29,13 +29,7 @@ func (s *Subscription) Add(ctx context.Context, queues ...string) error {
 	if len(queues) == 0 {
 		return nil
 	}
-	channels := make([]string, len(queues))
-	s.mu.Lock()
-	for i, queue := range queues {
-		channels[i] = s.client.keys.channel(queue)
-		s.queues[channels[i]] = queue
-	}
-	s.mu.Unlock()
+	channels := s.change(queues, func(channel, queue string) { s.queues[channel] = queue })
 	return wrap(fmt.Sprintf("subscribe to %d queues", len(queues)), s.pubsub.Subscribe(ctx, channels...))
 }
 
@@ -44,14 +38,20 @@ func (s *Subscription) Remove(ctx context.Context, queues ...string) error {
 	if len(queues) == 0 {
 		return nil // to Redis it would mean all of them
 	}
-	channels := make([]string, len(queues))
+	channels := s.change(queues, func(channel, _ string) { delete(s.queues, channel) })
+	return wrap(fmt.Sprintf("unsubscribe from %d queues", len(queues)), s.pubsub.Unsubscribe(ctx, channels...))
+}
+
+// change applies a change to queues and returns their channels.
+func (s *Subscription) change(queues []string, change func(channel, queue string)) []string {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	channels := make([]string, len(queues))
 	for i, queue := range queues {
 		channels[i] = s.client.keys.channel(queue)
-		delete(s.queues, channels[i])
+		change(channels[i], queue)
 	}
-	s.mu.Unlock()
-	return wrap(fmt.Sprintf("unsubscribe from %d queues", len(queues)), s.pubsub.Unsubscribe(ctx, channels...))
+	return channels
 }
 
 // Control follows the tenant's control channel too: notice is called when there may be tasks to stop or a node to drain, and

@@ -29,10 +29,9 @@ type Task struct {
 	Crashes     int // runs that ended with their host
 	Reschedules int
 	Rejects     int
-	Priority    int // 0 to 100, DefaultPriority unless the producer set it
-	// Retry is what the task itself sets of its policy.
-	Retry   Retry
-	Timeout time.Duration // of one attempt; 0: not set
+	Priority    int           // 0 to 100, DefaultPriority unless the producer set it
+	Retry       Retry         // what the task itself sets of its policy
+	Timeout     time.Duration // of one attempt; 0: not set
 
 	Created    time.Time
 	Updated    time.Time
@@ -47,22 +46,18 @@ type Task struct {
 	Plugin string // the plugin that ran it
 	Digest string // of that plugin: "sha256:" and 64 hex digits
 
-	Progress float64 // 0 to 1
-	Message  string
-	Key      string
-	Labels   map[string]string
-	Parent   string
-	Depth    int // how many there are in the chain of its parents
-	// Traceparent is the trace that it belongs to, in the form of the W3C's header; "" if none.
-	Traceparent string
-	// LiveID is the failed task of a dead letter, which shares its parameters and history.
-	LiveID string
+	Progress    float64 // 0 to 1
+	Message     string
+	Key         string
+	Labels      map[string]string
+	Parent      string
+	Depth       int    // how many there are in the chain of its parents
+	Traceparent string // the trace that it belongs to, in the form of the W3C's header; "" if none
+	LiveID      string // the failed task of a dead letter, which shares its parameters and history
 	// DeadID is the dead letter of a failed task, and Handled the one that was handled well.
 	DeadID, Handled string
-	// DeadError is why a failed task has no dead letter, though its plugin names a queue for them.
-	DeadError string
-	// CancelAsked: the task runs and is to be stopped.
-	CancelAsked bool
+	DeadError       string // why a failed task has no dead letter, though its plugin names a queue for them
+	CancelAsked     bool   // the task runs and is to be stopped
 }
 
 // DefaultPriority is that of a task whose producer set none.
@@ -113,19 +108,14 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
 	for _, field := range []string{"parameters", "result"} {
-		if !isMarker(hash[field]) {
-			continue
-		}
-		// Without a companion the text is the value: a Python client may have written it.
-		if value, err := c.rdb.HGet(ctx, c.keys.bytes(id), field).Result(); err == nil {
-			hash[field] = value
-		} else if !isNil(err) {
-			return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
+		if text, ok := hash[field]; ok {
+			if hash[field], err = c.companion(ctx, id, field, text); err != nil {
+				return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
+			}
 		}
 	}
 	task := newTask(id, hash)
 	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
-		var err error
 		if task.Parameters, _, err = c.ownParameters(ctx, task.LiveID); err != nil {
 			return nil, err
 		}
@@ -160,14 +150,23 @@ func (c *Client) ownParameters(ctx context.Context, id string) (value []byte, fo
 	if isNil(err) {
 		return nil, false, nil
 	}
-	if err == nil && isMarker(text) {
-		bytes, err := c.rdb.HGet(ctx, c.keys.bytes(id), "parameters").Bytes()
-		if !isNil(err) {
-			return bytes, err == nil, wrap("read parameters of task "+id, err)
-		}
-		// Without a companion the text is the value.
+	if err == nil {
+		text, err = c.companion(ctx, id, "parameters", text)
 	}
 	return []byte(text), err == nil, wrap("read parameters of task "+id, err)
+}
+
+// companion is the value of a field: the text, or the bytes that a marker stands for. Without a companion a marker is the value:
+// a Python client may have written it.
+func (c *Client) companion(ctx context.Context, id, field, text string) (string, error) {
+	if !isMarker(text) {
+		return text, nil
+	}
+	value, err := c.rdb.HGet(ctx, c.keys.bytes(id), field).Result()
+	if isNil(err) {
+		return text, nil
+	}
+	return value, err
 }
 
 // Failure reads the task's error. What a Python processor wrote becomes the message of a plain one.
@@ -186,13 +185,13 @@ func (c *Client) Wait(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	w := c.waits.add(id)
-	defer c.waits.remove(w)
+	ready := c.waits.add(id)
+	defer c.waits.remove(id, ready)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for task %s: %w", id, context.Cause(ctx))
-		case err := <-w.ready:
+		case err := <-ready:
 			if err != nil {
 				return nil, err
 			}
@@ -204,7 +203,6 @@ func (c *Client) Wait(ctx context.Context, id string) (*Task, error) {
 		})
 		if ctx.Err() == nil && (err != nil || task.Status.Finished()) {
 			return task, err
-		}
-		c.waits.again(w) // it was just retried by hand
+		} // else it was just retried by hand
 	}
 }

@@ -17,44 +17,39 @@ import (
 type waiters struct {
 	store *store
 
-	mu    sync.Mutex                  // guards what follows
-	byID  map[string]map[*waiter]bool // true for one that was not answered yet
-	dirty map[string]bool             // IDs to read now
-	end   func()                      // ends the goroutine and waits for that; nil while nobody waits
-	wake  chan struct{}               // has a token when dirty or byID has changed; never closed
+	mu    sync.Mutex                     // guards what follows
+	byID  map[string]map[chan error]bool // by task; a channel gets nil when the task is finished, or why it never will be
+	dirty map[string]bool                // IDs to read now
+	end   func()                         // ends the goroutine and waits for that; nil while nobody waits
+	wake  chan struct{}                  // has a token when dirty or byID has changed; never closed
 }
 
-type waiter struct {
-	id string
-	// ready gets a value when the task is finished (nil) or will never be.
-	ready chan error
-}
-
-func (ws *waiters) add(id string) *waiter {
-	w := &waiter{id: id, ready: make(chan error, 1)}
+func (ws *waiters) add(id string) (ready chan error) {
+	ready = make(chan error, 1)
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.end == nil {
 		wake := make(chan struct{}, 1)
-		ws.byID, ws.dirty, ws.wake = make(map[string]map[*waiter]bool), make(map[string]bool), wake
+		ws.byID, ws.dirty, ws.wake = make(map[string]map[chan error]bool), make(map[string]bool), wake
 		ctx, stop := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		ws.end = func() { stop(); running.Wait() }
 		running.Go(func() { ws.run(ctx, wake) })
 	}
 	if ws.byID[id] == nil {
-		ws.byID[id] = make(map[*waiter]bool)
+		ws.byID[id] = make(map[chan error]bool)
 	}
-	ws.byID[id][w] = true
-	ws.markLocked(id)
-	return w
+	ws.byID[id][ready] = true
+	ws.dirty[id] = true
+	notify(ws.wake)
+	return ready
 }
 
-func (ws *waiters) remove(w *waiter) {
+func (ws *waiters) remove(id string, ready chan error) {
 	ws.mu.Lock()
-	delete(ws.byID[w.id], w)
-	if len(ws.byID[w.id]) == 0 {
-		delete(ws.byID, w.id)
+	delete(ws.byID[id], ready)
+	if len(ws.byID[id]) == 0 {
+		delete(ws.byID, id)
 		notify(ws.wake)
 	}
 	end := func() {}
@@ -65,21 +60,13 @@ func (ws *waiters) remove(w *waiter) {
 	end()
 }
 
-// again has a waiter answered once more, when its task is next announced or read.
-func (ws *waiters) again(w *waiter) {
+// mark has tasks read.
+func (ws *waiters) mark(ids ...string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.byID[w.id][w] = true
-}
-
-func (ws *waiters) mark(id string) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	ws.markLocked(id)
-}
-
-func (ws *waiters) markLocked(id string) {
-	ws.dirty[id] = true
+	for _, id := range ids {
+		ws.dirty[id] = true
+	}
 	notify(ws.wake)
 }
 
@@ -171,9 +158,7 @@ func (ws *waiters) readDirty(ctx context.Context) error {
 	for page := range slices.Chunk(ids, pageTasks) {
 		if err := ws.read(ctx, page); err != nil {
 			failed = err
-			for _, id := range page {
-				ws.mark(id)
-			}
+			ws.mark(page...)
 		}
 	}
 	return failed
@@ -210,14 +195,14 @@ func (ws *waiters) read(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// answer answers all who wait for a task and were not answered yet.
+// answer answers all who wait for a task.
 func (ws *waiters) answer(id string, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	for w, asks := range ws.byID[id] {
-		if asks {
-			ws.byID[id][w] = false
-			w.ready <- err
+	for ready := range ws.byID[id] {
+		select {
+		case ready <- err:
+		default: // it has an answer already
 		}
 	}
 }

@@ -56,7 +56,6 @@ func (c *Client) workAs(ctx context.Context, listener *Listener, handle func(con
 			lose(err)
 		}
 	})
-	running.Go(func() { cancels.run(leased) })
 	err := c.workLoop(leased, listener, cancels, handle)
 	if leased.Err() != nil && ctx.Err() == nil {
 		err = context.Cause(leased) // the root of every other error
@@ -148,13 +147,17 @@ func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *ca
 		ctx, end = context.WithTimeoutCause(ctx, left, &overrun{ReasonExpired, "", "its deadline is over"})
 		defer end()
 	}
-	cancels.begin(task.ID, stop)
-	defer cancels.begin("", nil)
 	if cause = context.Cause(ctx); cause != nil {
 		return nil, cause, cause
 	}
+	watched, ended := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { cancels.watch(watched, task.ID, stop) })
 	result, err = safely(ctx, task, handle)
-	return result, err, context.Cause(ctx)
+	cause = context.Cause(ctx)
+	ended()
+	watching.Wait()
+	return result, err, cause
 }
 
 // overrun is the cause with which a handler's context ends when the task's time is over.
@@ -192,56 +195,27 @@ func Permanent(err error) error { return &ended{err: err} }
 // Later makes a handler's error put its task off, for the delay or the least one of its policy; no attempt is counted.
 func Later(err error, delay time.Duration) error { return &ended{err: err, later: true, delay: delay} }
 
-// cancels stops the task that a worker runs when it is cancelled.
+// cancels finds out that a running task is cancelled.
 type cancels struct {
 	node *Node
 	read chan struct{} // has a token when there may be a mark; never closed
-
-	mu   sync.Mutex
-	id   string // of the task that runs, "" for none; guarded by mu
-	stop context.CancelCauseFunc
 }
 
-// begin makes it read the marks of another task, "" for none; at once, because one may be older.
-func (c *cancels) begin(id string, stop context.CancelCauseFunc) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.id, c.stop = id, stop
-	if id != "" {
-		notify(c.read)
-	}
-}
-
-// run reads the mark whenever there may be one, and every third of a lease, until ctx ends.
-func (c *cancels) run(ctx context.Context) {
+// watch calls stop when the task has a cancel mark, until ctx ends. It reads the mark at once, because it may be older, whenever
+// there may be one, and every third of a lease.
+func (c *cancels) watch(ctx context.Context, id string, stop context.CancelCauseFunc) {
 	ticker := time.NewTicker(c.node.client.config.Lease / 3)
 	defer ticker.Stop()
 	for {
+		if marked, _, err := c.node.Marks(ctx, []string{id}); err == nil && len(marked) > 0 {
+			stop(ErrCancelled)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.read:
 		case <-ticker.C:
 		}
-		c.readOnce(ctx)
-	}
-}
-
-func (c *cancels) readOnce(ctx context.Context) {
-	c.mu.Lock()
-	id := c.id
-	c.mu.Unlock()
-	if id == "" {
-		return
-	}
-	marked, _, err := c.node.Marks(ctx, []string{id})
-	if err != nil || len(marked) == 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.id == id {
-		c.stop(ErrCancelled)
 	}
 }
 

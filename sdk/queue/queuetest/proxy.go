@@ -29,7 +29,6 @@ const (
 	passing proxyMode = iota
 	blocking
 	refusing
-	closed
 )
 
 // link is one connection through the proxy.
@@ -54,7 +53,7 @@ func NewProxy(t testing.TB, server *Server) *Proxy {
 	p.moved = sync.NewCond(&p.mu)
 	p.children.Go(p.accept)
 	t.Cleanup(func() {
-		p.change(closed)
+		p.Refuse()
 		_ = listener.Close()
 		p.children.Wait()
 	})
@@ -121,7 +120,7 @@ func (p *Proxy) change(mode proxyMode) {
 			l.held = false
 		}
 	}
-	if mode == refusing || mode == closed {
+	if mode == refusing {
 		for l := range p.links {
 			reset(l.client)
 			l.close()
@@ -149,7 +148,7 @@ func (p *Proxy) connect(client net.Conn) {
 	}
 	l := &link{client: client, server: server}
 	p.mu.Lock()
-	refused := p.mode == refusing || p.mode == closed
+	refused := p.mode == refusing
 	if !refused {
 		p.links[l] = struct{}{}
 	}
