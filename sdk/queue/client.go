@@ -163,16 +163,13 @@ func (c *Client) Prepare(ctx context.Context) error {
 // Queues lists the tenant's queues with the number of listeners of each, by name.
 func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.queues(), 0, -1).Result()
-	if err != nil {
-		return nil, fmt.Errorf("list queues in %s: %w", c.keys.queues(), err)
-	}
 	queues := make(map[string]int64, len(scored))
 	for _, z := range scored {
 		if name, ok := z.Member.(string); ok && ValidQueue(name) == nil {
 			queues[name] = int64(z.Score)
 		}
 	}
-	return queues, nil
+	return queues, wrap("list queues in "+c.keys.queues(), err)
 }
 
 // Lease is how long a listener counts as alive after its last renewal.

@@ -88,9 +88,6 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]LogLine, er
 		return nil, err
 	}
 	entries, err := c.rdb.LRange(ctx, c.keys.log(id), 0, -1).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read log of task %s: %w", id, err)
-	}
 	var lines []LogLine
 	for _, entry := range entries {
 		number, rest, _ := strings.Cut(entry, " ")
@@ -101,7 +98,7 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]LogLine, er
 		}
 		lines = append(lines, LogLine{Number: n, Time: parseSeconds(moment), Text: text})
 	}
-	return lines, nil
+	return lines, wrap("read log of task "+id, err)
 }
 
 // Checkpoint reads the checkpoint of an earlier run; nil if there is none.

@@ -231,9 +231,8 @@ func (q *Queue) reservedIDs(ctx context.Context) (ids []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	listeners := append(known, nodes...)
-	slices.Sort(listeners)
-	cmds, err := pipelined(ctx, &c.store, slices.Compact(listeners), func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
+	listeners := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, nodes))))
+	cmds, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
 		return p.LRange(ctx, c.keys.reserved(q.name, listener), 0, -1)
 	})
 	for _, cmd := range cmds {

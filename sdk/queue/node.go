@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,13 +77,8 @@ func (n *Node) Unregistered(ctx context.Context, queues []string) (lost []string
 	return lost, wrap("read listeners", err)
 }
 
-// Unregister ends listening to the queue; tasks of it that the node holds can still be settled.
-func (n *Node) Unregister(ctx context.Context, queue string) error {
-	return n.unregister(ctx, []string{queue})
-}
-
-// unregister ends listening to many queues, damaged or not.
-func (n *Node) unregister(ctx context.Context, queues []string) error {
+// Unregister ends listening to queues, damaged or not; their tasks that the node holds can still be settled.
+func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 	var errs []error
 	for page := range slices.Chunk(queues, pageTasks) {
 		calls := make([]call, len(page))
@@ -124,7 +120,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	n.mu.Lock()
 	queues := slices.Collect(maps.Keys(n.queues))
 	n.mu.Unlock()
-	if err := n.unregister(ctx, queues); err != nil {
+	if err := n.Unregister(ctx, queues...); err != nil {
 		return err
 	}
 	if holds, err := n.holds(ctx, queues); holds || err != nil {
@@ -196,9 +192,4 @@ func bornAt(created string) string { return "@" + created }
 // proof is the run as scripts take it.
 func (c *Claim) proof() string { return strconv.FormatInt(c.Run, 10) + c.born }
 
-func (c *Claim) pid(n *Node) int {
-	if c.PID != 0 {
-		return c.PID
-	}
-	return n.pid
-}
+func (c *Claim) pid(n *Node) int { return cmp.Or(c.PID, n.pid) }

@@ -77,11 +77,14 @@ func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	leased, err := c.rdb.ZRange(ctx, c.keys.nodes(), 0, -1).Result() // later: a listener gets its lease first
+	if err != nil {
+		return nil, fmt.Errorf("read leases: %w", err)
+	}
 	for _, id := range leased {
 		delete(serves, id)
 	}
-	dead := slices.DeleteFunc(slices.Sorted(maps.Keys(serves)), func(id string) bool { return !isQuernListener(id) })
-	return dead, wrap("read leases", err)
+	maps.DeleteFunc(serves, func(id string, _ []string) bool { return !isQuernListener(id) })
+	return slices.Sorted(maps.Keys(serves)), nil
 }
 
 // OverlongLease is a lease that ends further ahead than its length, because Redis's clock was set back since it was renewed.

@@ -47,7 +47,11 @@ type FailurePolicy struct {
 
 // fields are those of the hash; none for the default.
 func (p FailurePolicy) fields() []any {
-	return fieldsOf("on_crash", optional(p.NoRerun, "fail"), "max_crashes", optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)), "dead", p.Dead)
+	return fieldsOf(
+		"on_crash", optional(p.NoRerun, "fail"),
+		"max_crashes", optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)),
+		"dead", p.Dead,
+	)
 }
 
 // Reservation is a task that the node holds.

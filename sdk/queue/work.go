@@ -45,8 +45,10 @@ func (c *Client) Work(ctx context.Context, queue string, handle func(context.Con
 	return err
 }
 
+type handlerFunc func(context.Context, *Task) ([]byte, error)
+
 // workAs works as one listener until ctx ends, and returns nil, or its lease is lost.
-func (c *Client) workAs(ctx context.Context, listener *Listener, handle func(context.Context, *Task) ([]byte, error)) error {
+func (c *Client) workAs(ctx context.Context, listener *Listener, handle handlerFunc) error {
 	leased, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	cancels := &cancels{node: listener.node, read: make(chan struct{}, 1)}
@@ -72,7 +74,7 @@ func (c *Client) workAs(ctx context.Context, listener *Listener, handle func(con
 }
 
 // workLoop takes and runs tasks until ctx ends, or an error stops it.
-func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *cancels, handle func(context.Context, *Task) ([]byte, error)) error {
+func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *cancels, handle handlerFunc) error {
 	for {
 		task, err := listener.Listen(ctx)
 		if err != nil && ctx.Err() != nil || errors.Is(err, ErrDraining) {
@@ -88,7 +90,7 @@ func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *canc
 }
 
 // workOn runs one task and settles it, also after ctx has ended.
-func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handle func(context.Context, *Task) ([]byte, error)) error {
+func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handle handlerFunc) error {
 	processor := c.Processor(task)
 	settling, cancel := outlive(ctx, leaveTimeout)
 	defer cancel()
@@ -132,7 +134,7 @@ func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handl
 // runHandler calls the handler, with a context that also ends when the task is cancelled or its time is over; left is the time
 // until its deadline, if it has one. cause is why the context ended before the handler did, nil if it did not; if it ended
 // before the handler began, cause is err too.
-func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *cancels, handle func(context.Context, *Task) ([]byte, error)) (result []byte, err, cause error) {
+func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *cancels, handle handlerFunc) (result []byte, err, cause error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if task.Timeout > 0 {
@@ -230,7 +232,7 @@ func outlive(parent context.Context, by time.Duration) (context.Context, context
 }
 
 // safely calls the handler and turns a panic into an error.
-func safely(ctx context.Context, task *Task, handle func(context.Context, *Task) ([]byte, error)) (result []byte, err error) {
+func safely(ctx context.Context, task *Task, handle handlerFunc) (result []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &panicked{fmt.Sprintf("panic: %v", value), string(debug.Stack())}
