@@ -79,7 +79,7 @@ func TestDeadHostWhenTheClockIsSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := a.enqueue("echo", "x")
-	if batch := dead.Reserve(a.ctx, []queue.Want{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
+	if batch := dead.Reserve(a.ctx, []queue.ReserveRequest{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
 		t.Fatalf("%+v", batch)
 	}
 	duty := a.tenant + "_duty_reclaim" // of one that died with it

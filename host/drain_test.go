@@ -41,7 +41,7 @@ func TestDrainLetsTasksEnd(t *testing.T) {
 	n.terminate()
 	n.eventually("draining is told", func() bool { return n.Ready() != nil && n.Ready().Error() == "draining" })
 	n.eventually("draining is published", func() bool {
-		nodes, err := n.client.Nodes(n.ctx)
+		nodes, err := n.client.Fleet().Nodes(n.ctx)
 		return err == nil && len(nodes) == 1 && nodes[0].About["draining"] == "true"
 	})
 	if err := n.end(); err != nil {

@@ -86,7 +86,7 @@ func (d *due) look(ctx context.Context) error {
 	d.mu.Lock()
 	d.next = time.Time{} // what is brought forward from now on may be later than the answer
 	d.mu.Unlock()
-	poll, err := s.client.Poll(ctx, slices.Sorted(maps.Keys(queues)))
+	poll, err := s.client.Fleet().Backlogs(ctx, slices.Sorted(maps.Keys(queues)))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (d *due) look(ctx context.Context) error {
 		}
 		d.mover.add(look.Queue, moves{
 			due:     d.isOver(look.NextETA, poll.Clock),
-			expired: d.isOver(look.Expires, poll.Clock) || look.Pending > 0 && s.host.ages(s.tenant, look.Queue),
+			expired: d.isOver(look.NextExpiry, poll.Clock) || look.Pending > 0 && s.host.ages(s.tenant, look.Queue),
 		})
 	}
 	return nil

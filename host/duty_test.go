@@ -98,7 +98,7 @@ func TestCancelRenewsNoLease(t *testing.T) {
 	other.settledAs(2, "sleep")
 	for _, host := range []*node{n, other} {
 		host.eventually("what it serves is published", func() bool {
-			nodes, err := n.client.Nodes(n.ctx)
+			nodes, err := n.client.Fleet().Nodes(n.ctx)
 			if err != nil || len(nodes) != 2 {
 				return false
 			}
@@ -128,7 +128,7 @@ func TestCancelRenewsNoLease(t *testing.T) {
 	if looks := calls["hexists"]; looks == 0 || looks > 200 {
 		t.Errorf("%d looks after 500 messages", looks)
 	}
-	if err := n.client.Drain(n.ctx, other.otherListener(n.task(id).Node)); err != nil {
+	if err := n.client.Fleet().Drain(n.ctx, other.otherListener(n.task(id).Node)); err != nil {
 		t.Fatal(err)
 	}
 	n.eventually("one host drains", func() bool { return n.tenants[n.tenant].draining() != other.tenants[n.tenant].draining() })
@@ -158,7 +158,7 @@ func TestUnleasedListenerIsFound(t *testing.T) {
 	if err := gone.Register(n.ctx, "echo"); err != nil {
 		t.Fatal(err)
 	}
-	if batch := gone.Reserve(n.ctx, []queue.Want{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
+	if batch := gone.Reserve(n.ctx, []queue.ReserveRequest{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
 		t.Fatalf("%+v", batch)
 	}
 	n.rdb.ZRem(n.ctx, n.tenant+"_nodes", gone.ID())

@@ -147,7 +147,7 @@ func (h *Host) expiry(tenant, name string) (maxAge time.Duration, dead string) {
 	}
 	defer version.Release()
 	permissions := version.Permissions(tenant)
-	return bounded(manifestRetry(version.Manifest.Retry).Over(h.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
+	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(h.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
 }
 
 // ages tells whether tasks of a queue that name no age themselves have one.
@@ -258,7 +258,7 @@ func (h *Host) samplesOf(ctx context.Context, s *session) (samples []metrics.Que
 	if err != nil {
 		return nil, err
 	}
-	quarantines, err := s.client.Quarantines(ctx)
+	quarantines, err := s.client.Fleet().Quarantines(ctx)
 	if ctx.Err() != nil || queue.IsUnavailable(err) {
 		return nil, errors.Join(ctx.Err(), err)
 	}

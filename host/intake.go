@@ -97,7 +97,7 @@ func (in *intake) reserve(ctx context.Context, s *session, grants []*grant) {
 	}
 	ctx, cancel := outlive(ctx)
 	defer cancel()
-	wants := make([]queue.Want, len(grants))
+	wants := make([]queue.ReserveRequest, len(grants))
 	for i, g := range grants {
 		wants[i] = g.want()
 	}
@@ -126,10 +126,10 @@ func (in *intake) compare(ctx context.Context, g *grant) {
 		err = g.session.giveBack(ctx, g.served.queue, ids[:over])
 	}
 	if err != nil {
-		in.take(g, queue.Batch{Err: err})
+		in.take(g, queue.ReserveReply{Err: err})
 		return
 	}
-	var batch queue.Batch
+	var batch queue.ReserveReply
 	if ids = ids[over:]; len(ids) > 0 {
 		slices.Reverse(ids)
 		batch = g.session.node.Adopt(ctx, g.want(), ids)
@@ -148,7 +148,7 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // take begins the tasks of a batch and gives back what the grant has over.
-func (in *intake) take(g *grant, batch queue.Batch) {
+func (in *intake) take(g *grant, batch queue.ReserveReply) {
 	begun := make([]*task, len(batch.Tasks))
 	for i, reservation := range batch.Tasks {
 		g.version.Retain()

@@ -111,7 +111,7 @@ func (s *session) sendLogs(ctx context.Context, tasks []*task) {
 	var senders []*task
 	for _, t := range tasks {
 		if lines := t.log.take(); len(lines) > 0 {
-			batches = append(batches, queue.LogBatch{Hold: t.hold(), Lines: lines})
+			batches = append(batches, queue.LogBatch{Claim: t.hold(), Lines: lines})
 			senders = append(senders, t)
 		}
 	}

@@ -395,7 +395,7 @@ func (n *node) listener() string {
 
 func (n *node) listeners() []string {
 	n.t.Helper()
-	nodes, err := n.client.Nodes(n.ctx)
+	nodes, err := n.client.Fleet().Nodes(n.ctx)
 	if err != nil {
 		n.t.Fatal(err)
 	}

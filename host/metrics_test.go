@@ -79,7 +79,7 @@ func TestAbout(t *testing.T) {
 	n.count("nap", queue.Started, 2)
 	var about map[string]string
 	n.eventually("slots in use are published", func() bool {
-		nodes, err := n.client.Nodes(n.ctx)
+		nodes, err := n.client.Fleet().Nodes(n.ctx)
 		if err != nil || len(nodes) != 1 {
 			return false
 		}

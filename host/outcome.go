@@ -14,7 +14,7 @@ import (
 // policy is how the task is tried again: as it says itself, else its plugin's manifest, else the host; and within what the
 // host gives its tenant.
 func (t *task) policy(host queue.Retry) queue.Retry {
-	return bounded(t.Retry.Over(manifestRetry(t.version.Manifest.Retry)).Over(host), t.permissions().MostRetry)
+	return bounded(t.Retry.WithDefaults(manifestRetry(t.version.Manifest.Retry)).WithDefaults(host), t.permissions().MostRetry)
 }
 
 // bounded is a policy within bounds: see manifest.Permissions.MostRetry.
@@ -89,7 +89,7 @@ func (t *task) timeLeft(now time.Time) (limit time.Duration, ok bool) {
 // settlement is what becomes of a task by the outcome of its run and the policy that holds for it.
 func settlement(e ending, host queue.Retry) queue.Settlement {
 	t, policy := e.task, e.task.policy(host)
-	s := queue.Settlement{Hold: t.hold(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
+	s := queue.Settlement{Claim: t.hold(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
 	attempt := t.Attempts + 1
 	switch {
 	case s.Failure == nil:
@@ -98,28 +98,28 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 	case e.outcome.Kind == runtime.Cancelled, isFinal(e.outcome):
 		return s
 	case e.outcome.Kind == runtime.Retry && t.Reschedules < policy.Reschedules():
-		s.Again, s.Delay = queue.AgainReschedule, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.permissions().MostRetry.Min)
+		s.Requeue, s.Delay = queue.RequeueReschedule, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.permissions().MostRetry.Min)
 	case e.outcome.Kind == runtime.Retry:
 		s.Failure.Message = fmt.Sprintf("put off %d times: %s", t.Reschedules, s.Failure.Message)
 		s.Failure.Reason = queue.ReasonExhausted
-	case policy.Again(attempt):
-		s.Again, s.Delay = queue.AgainRetry, policy.Wait(attempt)
+	case policy.AttemptsLeft(attempt):
+		s.Requeue, s.Delay = queue.RequeueRetry, policy.JitteredDelay(attempt)
 	case policy.Attempts() > 1:
 		s.Failure = queue.Exhausted(*s.Failure, attempt)
 	}
 	now := t.clock(time.Now())
 	if e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "timeout" && !t.Deadline.IsZero() && !now.Before(t.Deadline) {
 		s.Failure = &queue.Failure{Reason: queue.ReasonExpired, Message: "its deadline was over while it ran", Stderr: e.outcome.Stderr}
-		s.Again, s.Delay = "", 0
+		s.Requeue, s.Delay = "", 0
 		return s
 	}
-	return s.Within(t.expires(), now)
+	return s.NoLaterThan(t.expires(), now)
 }
 
 // cancelled is what became of a task that somebody cancelled before Redis heard how its run had ended.
 func cancelled(e ending) queue.Settlement {
 	return queue.Settlement{
-		Hold: e.task.hold(), Failure: &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"},
+		Claim: e.task.hold(), Failure: &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"},
 	}
 }
 

@@ -48,7 +48,7 @@ func TestBoundedPolicy(t *testing.T) {
 			t.Fatalf("an age of %s, want %s", got.MaxAge, time.Duration(want))
 		}
 		for n := 1; n < 30; n++ {
-			if want := max(r.Delay(n), most.Min); got.Delay(n) != want || got.Wait(n) < max(most.Min, r.Least()) {
+			if want := max(r.Delay(n), most.Min); got.Delay(n) != want || got.JitteredDelay(n) < max(most.Min, r.Least()) {
 				t.Fatalf("the delay after %d is %s, want %s", n, got.Delay(n), want)
 			}
 		}

@@ -46,7 +46,7 @@ func (s *session) sendProgress(ctx context.Context, tasks []*task) {
 	for _, t := range tasks {
 		if fraction, message, changed := t.progress.take(); changed {
 			reports = append(reports, queue.ProgressReport{
-				Hold: t.hold(), Queue: t.served.queue, Fraction: fraction, Message: message,
+				Claim: t.hold(), Queue: t.served.queue, Fraction: fraction, Message: message,
 			})
 			senders = append(senders, t)
 		}

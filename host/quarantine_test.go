@@ -16,7 +16,7 @@ func TestQuarantinedPluginsWait(t *testing.T) {
 	t.Parallel()
 	for name, release := range map[string]func(n *node, digest string){
 		"released": func(n *node, digest string) {
-			if err := n.client.EndQuarantine(n.ctx, "echo", digest); err != nil {
+			if err := n.client.Fleet().EndQuarantine(n.ctx, "echo", digest); err != nil {
 				n.t.Fatal(err)
 			}
 		},

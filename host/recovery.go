@@ -36,11 +36,11 @@ func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
 }
 
 // farLeases are leases of before Redis's clock was set back, by when this host has seen them first.
-type farLeases map[queue.FarLease]time.Time
+type farLeases map[queue.OverlongLease]time.Time
 
 // over takes what is far now and picks those that have stood still for their length while this host could renew its own
 // lease, which it can since a moment. wait is how long the first of the others has to go; 0 if there is none.
-func (f *farLeases) over(far []queue.FarLease, since, now time.Time) (over []queue.FarLease, wait time.Duration) {
+func (f *farLeases) over(far []queue.OverlongLease, since, now time.Time) (over []queue.OverlongLease, wait time.Duration) {
 	seen := make(farLeases, len(far))
 	for _, lease := range far {
 		first, known := (*f)[lease]
@@ -182,7 +182,7 @@ func (r *recovery) runOnce(ctx context.Context) error {
 // runDead reclaims from the listeners whose lease is over, if this host gets the duty.
 func (r *recovery) runDead(ctx context.Context) error {
 	s := r.session
-	dead, next, err := s.client.Dead(ctx)
+	dead, next, err := s.client.Fleet().Dead(ctx)
 	if next > 0 {
 		r.lookIn(next + lookSlack)
 	}
@@ -205,7 +205,7 @@ func (r *recovery) runUnleased(ctx context.Context) error {
 	if err != nil || !got {
 		return err
 	}
-	unleased, err := s.client.Unleased(ctx)
+	unleased, err := s.client.Fleet().Unleased(ctx)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (r *recovery) condemn(ctx context.Context) error {
 	if !known {
 		return nil
 	}
-	far, err := s.client.FarLeases(ctx)
+	far, err := s.client.Fleet().OverlongLeases(ctx)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (r *recovery) condemn(ctx context.Context) error {
 		r.lookIn(wait + lookSlack)
 	}
 	for _, lease := range over {
-		ended, err := s.client.Condemn(ctx, lease)
+		ended, err := s.client.Fleet().EndLease(ctx, lease)
 		if err != nil {
 			return err
 		}
@@ -259,7 +259,7 @@ func (r *recovery) reclaim(ctx context.Context, listener string) error {
 	if !s.steady.holds(time.Now()) {
 		return nil
 	}
-	got, err := s.client.Reclaim(ctx, listener, s.host.config.MaxCrashes)
+	got, err := s.client.Fleet().Reclaim(ctx, listener, s.host.config.MaxCrashes)
 	s.metrics.reclaimed(s.tenant, got)
 	s.unburied(opReclaim, "", got.DeadError)
 	if got.Sum() > 0 || err == nil {

@@ -32,11 +32,11 @@ func (n *node) deadNode(queueName string, started, reserved int) {
 	if err := errors.Join(dead.Join(n.ctx), dead.Register(n.ctx, queueName)); err != nil {
 		n.t.Fatal(err)
 	}
-	for _, want := range []queue.Want{{Queue: queueName, Count: started, Start: true}, {Queue: queueName, Count: reserved}} {
+	for _, want := range []queue.ReserveRequest{{Queue: queueName, Count: started, Start: true}, {Queue: queueName, Count: reserved}} {
 		if want.Count == 0 {
 			continue
 		}
-		batch := dead.Reserve(n.ctx, []queue.Want{want})[0]
+		batch := dead.Reserve(n.ctx, []queue.ReserveRequest{want})[0]
 		if batch.Err != nil || len(batch.Tasks) != want.Count {
 			n.t.Fatalf("reserved %d of %d: %v", len(batch.Tasks), want.Count, batch.Err)
 		}
@@ -299,7 +299,7 @@ func TestDrainByCommand(t *testing.T) {
 	id := n.enqueue("sleep", "500")
 	n.count("sleep", queue.Started, 1)
 	late := n.enqueue("sleep", "0")
-	if err := n.client.Drain(n.ctx, n.listener()); err != nil {
+	if err := n.client.Fleet().Drain(n.ctx, n.listener()); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.end(); err != nil {

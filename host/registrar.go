@@ -131,7 +131,7 @@ func (s *session) leaveQueue(ctx context.Context, name string) error {
 
 // registerAnew registers for the queues that do not know the session any more, though it serves them.
 func (s *session) registerAnew(ctx context.Context) {
-	unlisted, err := s.node.Unlisted(ctx, slices.Collect(maps.Keys(s.listening())))
+	unlisted, err := s.node.Unregistered(ctx, slices.Collect(maps.Keys(s.listening())))
 	for _, name := range unlisted {
 		if err = s.node.Register(ctx, name); err != nil {
 			break

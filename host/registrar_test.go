@@ -23,7 +23,7 @@ func TestRegistersAnew(t *testing.T) {
 				_, known := queues["echo"]
 				return err == nil && hasErr == nil && serves && known
 			})
-			nodes, err := n.client.Nodes(n.ctx)
+			nodes, err := n.client.Fleet().Nodes(n.ctx)
 			if err != nil || len(nodes) != 1 || !slices.Equal(nodes[0].Queues, []string{"echo"}) {
 				t.Errorf("%+v, %v", nodes, err)
 			}

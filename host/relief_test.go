@@ -172,7 +172,7 @@ func benchmarkGrant(b *testing.B, modules int) {
 		grants := r.pick()
 		slowest = max(slowest, time.Since(at))
 		for _, g := range grants {
-			r.answer(g, len(g.shares), queue.Batch{})
+			r.answer(g, len(g.shares), queue.ReserveReply{})
 		}
 		for len(r.running) > 0 {
 			r.finish(0)

@@ -107,13 +107,13 @@ func (g *grant) release() {
 }
 
 // want asks for what is granted, to be run at once.
-func (g *grant) want() queue.Want {
+func (g *grant) want() queue.ReserveRequest {
 	plugin, permissions := &g.version.Manifest, g.version.Permissions(g.served.tenant)
 	maxAge, _ := g.session.host.expiry(g.served.tenant, g.served.queue)
-	return queue.Want{
+	return queue.ReserveRequest{
 		Queue: g.served.queue, Count: len(g.shares), Start: true, Plugin: g.version.Name, Digest: g.version.Digest,
 		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
-		Terms: queue.Terms{
+		FailurePolicy: queue.FailurePolicy{
 			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
 		},
 	}
@@ -286,7 +286,7 @@ func (s *scheduler) keep(part *share, bytes int64) {
 
 // settleGrant takes back what a reserve did not use: it asked for all shares of the grant and got
 // tasks for the first used ones.
-func (s *scheduler) settleGrant(g *grant, used int, batch queue.Batch) {
+func (s *scheduler) settleGrant(g *grant, used int, batch queue.ReserveReply) {
 	s.mu.Lock()
 	q := g.served
 	for i := range g.shares[used:] {

@@ -79,7 +79,7 @@ func newRig(t *testing.T, slots int, memory int64, directory *plugins.Directory,
 }
 
 // answer plays Redis for one grant: it brings count tasks.
-func (r *rig) answer(g *grant, count int, batch queue.Batch) []*task {
+func (r *rig) answer(g *grant, count int, batch queue.ReserveReply) []*task {
 	var begun []*task
 	for i := range count {
 		g.version.Retain()
@@ -110,10 +110,10 @@ func TestNextSlotGoesToWhoHasNone(t *testing.T) {
 			backlog := func() (served int) {
 				for _, g := range r.pick() {
 					if g.served.place == r.queues[0] {
-						r.answer(g, len(g.shares), queue.Batch{})
+						r.answer(g, len(g.shares), queue.ReserveReply{})
 						continue
 					}
-					served += len(r.answer(g, min(1, len(g.shares)), queue.Batch{}))
+					served += len(r.answer(g, min(1, len(g.shares)), queue.ReserveReply{}))
 				}
 				return served
 			}
@@ -153,7 +153,7 @@ func TestManyQueuesShareAlike(t *testing.T) {
 		for _, g := range r.pick() {
 			served[g.served.place] += len(g.shares)
 			total += len(g.shares)
-			r.answer(g, len(g.shares), queue.Batch{})
+			r.answer(g, len(g.shares), queue.ReserveReply{})
 		}
 		r.finish(total % len(r.running))
 	}
@@ -173,7 +173,7 @@ func TestBoundOfAPlugin(t *testing.T) {
 	r := newRig(t, 10, 0, pluginsFor(t, map[string]string{"p": "{queues: [q0, q1], concurrency: 3}"}), 2)
 	all := func() (shares int) {
 		for _, g := range r.pick() {
-			shares += len(r.answer(g, len(g.shares), queue.Batch{}))
+			shares += len(r.answer(g, len(g.shares), queue.ReserveReply{}))
 		}
 		return shares
 	}
@@ -205,10 +205,10 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 	take := func(at place) (taken int) {
 		for _, g := range r.pick() {
 			if g.served.place != at {
-				r.answer(g, 0, queue.Batch{})
+				r.answer(g, 0, queue.ReserveReply{})
 				continue
 			}
-			taken += len(r.answer(g, len(g.shares), queue.Batch{}))
+			taken += len(r.answer(g, len(g.shares), queue.ReserveReply{}))
 		}
 		for _, task := range r.running { // they end, and are not settled
 			r.end(task, 0)
@@ -250,12 +250,12 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 func TestLooksBehindDroppedIDs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"q0": "{}"}), 1)
-	r.answer(r.pick()[0], 0, queue.Batch{Dropped: 1000})
+	r.answer(r.pick()[0], 0, queue.ReserveReply{Dropped: 1000})
 	grants := r.pick()
 	if len(grants) == 0 {
 		t.Fatal("the queue is taken for empty")
 	}
-	r.answer(grants[0], 0, queue.Batch{})
+	r.answer(grants[0], 0, queue.ReserveReply{})
 	if len(r.pick()) != 0 {
 		t.Error("an empty queue is asked again")
 	}
@@ -274,17 +274,17 @@ func TestEmptyFromAnOldPoll(t *testing.T) {
 	}
 	asked = r.awoken()
 	r.wake(r.queues[0]) // while the reserve is on its way
-	r.answer(grants[0], 0, queue.Batch{})
+	r.answer(grants[0], 0, queue.ReserveReply{})
 	if grants = r.pick(); len(grants) != 1 {
 		t.Fatal("a message that came during a reserve was forgotten")
 	}
-	r.answer(grants[0], 4, queue.Batch{}) // full: there is more, of which a poll from before does not know
+	r.answer(grants[0], 4, queue.ReserveReply{}) // full: there is more, of which a poll from before does not know
 	r.empty(r.queues[0], asked)
 	r.finish(0)
 	if grants = r.pick(); len(grants) != 1 {
 		t.Fatal("a backlog was forgotten")
 	}
-	r.answer(grants[0], 0, queue.Batch{})
+	r.answer(grants[0], 0, queue.ReserveReply{})
 	for len(r.running) > 0 {
 		r.finish(0)
 	}
@@ -296,9 +296,9 @@ func TestRefusedQueuePauses(t *testing.T) {
 	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
 	for _, g := range r.pick() {
 		if g.served.place != r.queues[0] {
-			r.answer(g, 0, queue.Batch{})
+			r.answer(g, 0, queue.ReserveReply{})
 		} else {
-			r.answer(g, 0, queue.Batch{Err: errors.New("WRONGTYPE")})
+			r.answer(g, 0, queue.ReserveReply{Err: errors.New("WRONGTYPE")})
 		}
 	}
 	r.wake(r.queues[0])
@@ -307,7 +307,7 @@ func TestRefusedQueuePauses(t *testing.T) {
 		if g.served.place == r.queues[0] {
 			t.Error("a refused queue is asked again at once")
 		}
-		r.answer(g, 0, queue.Batch{})
+		r.answer(g, 0, queue.ReserveReply{})
 	}
 }
 
@@ -331,11 +331,11 @@ func TestCountsStayRight(t *testing.T) {
 				for _, g := range r.pick() {
 					switch rapid.SampledFrom([]string{"tasks", "unavailable", "refused", "untried"}).Draw(t, "answer") {
 					case "tasks":
-						r.answer(g, rapid.IntRange(0, len(g.shares)).Draw(t, "tasks"), queue.Batch{})
+						r.answer(g, rapid.IntRange(0, len(g.shares)).Draw(t, "tasks"), queue.ReserveReply{})
 					case "unavailable":
-						r.answer(g, 0, queue.Batch{Err: io.EOF})
+						r.answer(g, 0, queue.ReserveReply{Err: io.EOF})
 					case "refused":
-						r.answer(g, 0, queue.Batch{Err: errors.New("WRONGTYPE")})
+						r.answer(g, 0, queue.ReserveReply{Err: errors.New("WRONGTYPE")})
 					case "untried":
 						r.putBack(g)
 					}
@@ -423,7 +423,7 @@ func TestImageIsExpected(t *testing.T) {
 	r := newRig(t, 2, total, directory, 1)
 	begin := func() {
 		for _, g := range r.pick() {
-			r.answer(g, len(g.shares), queue.Batch{})
+			r.answer(g, len(g.shares), queue.ReserveReply{})
 		}
 	}
 	used := func(want int64, when string) {
@@ -483,7 +483,7 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 		slots := make(map[string]int)
 		for _, g := range r.pick() {
 			slots[g.served.queue] += len(g.shares)
-			r.answer(g, len(g.shares), queue.Batch{})
+			r.answer(g, len(g.shares), queue.ReserveReply{})
 		}
 		return slots
 	}

@@ -37,7 +37,7 @@ type session struct {
 	due       *due
 	recovery  *recovery
 	steady    *steadiness
-	watch     *queue.Watch
+	watch     *queue.Subscription
 	lease     time.Duration
 	underway  underway
 
@@ -65,7 +65,7 @@ func newSession(tenant string, client *queue.Client, h *Host) *session {
 	s := &session{
 		health: newHealth(h.metrics, logger, h.scheduler.wakeIntake),
 		host:   h, tenant: tenant, client: client, node: client.Node(), scheduler: h.scheduler, metrics: h.metrics,
-		logger: logger, watch: client.Watch(), lease: client.Lease(),
+		logger: logger, watch: client.Subscribe(), lease: client.Lease(),
 		steady:  &steadiness{lease: client.Lease()},
 		changed: make(chan struct{}, 1), told: make(chan struct{}, 1), marked: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		tasks: make(map[string]*task), registered: make(map[string]bool), refused: make(map[string]bool),
@@ -344,13 +344,13 @@ func (s *session) unknown(ctx context.Context, name string) ([]string, error) {
 // giveBack releases tasks that the host does not know; the newest come first.
 func (s *session) giveBack(ctx context.Context, name string, ids []string) error {
 	for part := range slices.Chunk(ids, settleTasks) {
-		batch := s.node.Adopt(ctx, queue.Want{Queue: name}, part)
+		batch := s.node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
 		if batch.Err != nil {
 			return batch.Err
 		}
-		holds := make([]queue.Hold, len(batch.Tasks))
+		holds := make([]queue.Claim, len(batch.Tasks))
 		for i, reservation := range batch.Tasks {
-			holds[i] = reservation.Hold()
+			holds[i] = reservation.Claim()
 		}
 		if len(holds) == 0 {
 			continue
@@ -363,7 +363,7 @@ func (s *session) giveBack(ctx context.Context, name string, ids []string) error
 }
 
 // quarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
-func (s *session) quarantine(want *queue.Want, is bool) {
+func (s *session) quarantine(want *queue.ReserveRequest, is bool) {
 	s.mu.Lock()
 	before := s.quarantined[want.Queue]
 	delete(s.quarantined, want.Queue)

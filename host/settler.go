@@ -231,7 +231,7 @@ func (s *settler) settle(ctx context.Context, name string, part []ending) error 
 // childless is what becomes of a task whose children cannot come into being: it has failed, for good, because somebody
 // has to mend the queue first.
 func childless(e ending, err error) queue.Settlement {
-	return queue.Settlement{Hold: e.task.hold(), Failure: &queue.Failure{
+	return queue.Settlement{Claim: e.task.hold(), Failure: &queue.Failure{
 		Reason: queue.ReasonError, Message: e.task.secrets.Text([]byte(err.Error())), // it names queues and IDs that the guest chose
 	}}
 }
@@ -284,9 +284,9 @@ func (s *settler) settled(e ending, err error) {
 		outcome = "lost"
 	case e.settlement.Failure == nil:
 		outcome = "complete"
-	case e.settlement.Again == queue.AgainRetry:
+	case e.settlement.Requeue == queue.RequeueRetry:
 		outcome = "retried"
-	case e.settlement.Again == queue.AgainReschedule:
+	case e.settlement.Requeue == queue.RequeueReschedule:
 		outcome = "rescheduled"
 	}
 	s.done(e, outcome, err)
@@ -337,7 +337,7 @@ func (s *settler) done(e ending, outcome string, err error) {
 		logger.Error("task could not be settled", append(fields, "error", err)...)
 	case outcome == "failed":
 		logger.Info("task failed", append(fields, "reason", reason, "error", e.settlement.Failure.Message)...)
-	case e.settlement.Again != "":
+	case e.settlement.Requeue != "":
 		logger.Info("task will be tried again", append(fields, "reason", reason, "in", e.settlement.Delay, "error", e.settlement.Failure.Message)...)
 	default:
 		logger.Debug("task settled", fields...)
@@ -365,7 +365,7 @@ func (s *settler) giveBack(ctx context.Context) {
 
 func (s *settler) release(ctx context.Context, name string, part []ending) {
 	s.session.lastLogs(ctx, part)
-	holds := make([]queue.Hold, len(part))
+	holds := make([]queue.Claim, len(part))
 	for i, e := range part {
 		holds[i] = e.task.hold()
 	}

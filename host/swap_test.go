@@ -91,7 +91,7 @@ func TestFirstPlugin(t *testing.T) {
 	}
 	n.complete("echo", ids)
 	n.eventually("the host publishes what it serves", func() bool {
-		nodes, err := n.client.Nodes(n.ctx)
+		nodes, err := n.client.Fleet().Nodes(n.ctx)
 		return err == nil && len(nodes) == 1 && nodes[0].About["queues"] == `["echo"]`
 	})
 }

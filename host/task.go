@@ -50,7 +50,7 @@ type task struct {
 // permissions are what the task may do.
 func (t *task) permissions() *manifest.Permissions { return t.version.Permissions(t.served.tenant) }
 
-func (t *task) hold() queue.Hold { return t.Hold() }
+func (t *task) hold() queue.Claim { return t.Claim() }
 
 // runner runs tasks and hands what became of them to the settler of their session.
 type runner struct {

@@ -211,7 +211,7 @@ func TestCancelTimeout(t *testing.T) {
 	if err := listener.Register(t.Context(), "mail"); err != nil {
 		t.Fatal(err)
 	}
-	if got := listener.Reserve(t.Context(), []queue.Want{{Queue: "mail", Count: 1}}); got[0].Err != nil {
+	if got := listener.Reserve(t.Context(), []queue.ReserveRequest{{Queue: "mail", Count: 1}}); got[0].Err != nil {
 		t.Fatal(got[0].Err)
 	}
 	u.must("enqueue", "mail", "--id", "waiting")

@@ -87,7 +87,7 @@ func newNodeLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's listeners with what they hold", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-		nodes, err := client.Nodes(cmd.Context())
+		nodes, err := client.Fleet().Nodes(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func newNodeDrain(env environment) *cobra.Command {
 			"started anew; it ends when all of its tenants are drained. `quern node ls` shows when it is gone.",
 		Args: arguments(1, 1),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
-			err := client.Drain(cmd.Context(), args[0])
+			err := client.Fleet().Drain(cmd.Context(), args[0])
 			if errors.Is(err, queue.ErrNoNode) {
 				return notDrained(cmd.Context(), client, args[0])
 			}
@@ -127,7 +127,7 @@ func newNodeDrain(env environment) *cobra.Command {
 
 // notDrained says why a listener could not be drained: there is none, it is dead, or it is a Python one.
 func notDrained(ctx context.Context, client *queue.Client, listener string) error {
-	nodes, err := client.Nodes(ctx)
+	nodes, err := client.Fleet().Nodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func newNodeReclaim(env environment) *cobra.Command {
 		if *maxCrashes < 1 {
 			return usagef("--max-crashes %d: use 1 or more", *maxCrashes)
 		}
-		got, err := client.ReclaimNode(cmd.Context(), args[0], *maxCrashes)
+		got, err := client.Fleet().ReclaimNode(cmd.Context(), args[0], *maxCrashes)
 		switch {
 		case errors.Is(err, queue.ErrNoNode):
 			return noListener(client, args[0])

@@ -172,7 +172,7 @@ func newPluginLs(env environment) *cobra.Command {
 
 // listPlugins reads what live hosts published, the same on several hosts as one row.
 func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error) {
-	nodes, err := client.Nodes(ctx)
+	nodes, err := client.Fleet().Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func newPluginRelease(env environment) *cobra.Command {
 	}
 	clientFlags(cmd)
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
-		quarantines, err := client.Quarantines(cmd.Context())
+		quarantines, err := client.Fleet().Quarantines(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -31,7 +31,7 @@ func newPluginRelease(env environment) *cobra.Command {
 			if q.Plugin != args[0] && !(len(args[0]) >= shortDigest && strings.HasPrefix(q.Digest, args[0])) {
 				continue
 			}
-			if err := client.EndQuarantine(cmd.Context(), q.Plugin, q.Digest); err != nil {
+			if err := client.Fleet().EndQuarantine(cmd.Context(), q.Plugin, q.Digest); err != nil {
 				return err
 			}
 			released++
@@ -52,7 +52,7 @@ const stateQuarantined = "quarantined"
 
 // markQuarantined says of those versions that are quarantined that they are, and why.
 func markQuarantined(ctx context.Context, client *queue.Client, views []pluginView) error {
-	quarantines, err := client.Quarantines(ctx)
+	quarantines, err := client.Fleet().Quarantines(ctx)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func newQueuePause(env environment) *cobra.Command {
 			if err := warnUnknown(cmd, client, args[0]); err != nil {
 				return err
 			}
-			nodes, err := client.Nodes(cmd.Context())
+			nodes, err := client.Fleet().Nodes(cmd.Context())
 			for _, node := range nodes {
 				if node.Kind == queue.KindPython && slices.Contains(node.Queues, args[0]) {
 					fmt.Fprintf(cmd.ErrOrStderr(), "quern: the Python listener %s knows no pause and goes on\n", escape(node.ID))

@@ -131,9 +131,9 @@ func releasePlugins(ctx context.Context, client *queue.Client) (stop func()) {
 	go func() {
 		defer close(ended)
 		for sleep(ctx, time.Second) {
-			quarantines, _ := client.Quarantines(ctx) // Redis may be away
+			quarantines, _ := client.Fleet().Quarantines(ctx) // Redis may be away
 			for _, q := range quarantines {
-				_ = client.EndQuarantine(ctx, q.Plugin, q.Digest)
+				_ = client.Fleet().EndQuarantine(ctx, q.Plugin, q.Digest)
 			}
 		}
 	}()

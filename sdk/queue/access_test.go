@@ -65,7 +65,7 @@ func TestAccessLists(t *testing.T) {
 				needed[command] = true
 			}
 			for _, s := range allScripts {
-				if scripts.called[s.sha] {
+				if scripts.called[s.Hash()] {
 					addCommands(needed, s.source)
 				}
 			}
@@ -328,9 +328,9 @@ func host(t *testing.T, w *world) {
 	}
 	produce(t, w)
 	node := w.node(t, "work")
-	want := Want{Queue: "work", Count: 4, Start: true, Plugin: "p", Digest: "d", MaxRunning: 2, Terms: Terms{MaxCrashes: 1, Dead: "dead"}}
-	first := node.Reserve(ctx, []Want{want})[0]
-	full := node.Reserve(ctx, []Want{want})[0] // looks for what does not run any more
+	want := ReserveRequest{Queue: "work", Count: 4, Start: true, Plugin: "p", Digest: "d", MaxRunning: 2, FailurePolicy: FailurePolicy{MaxCrashes: 1, Dead: "dead"}}
+	first := node.Reserve(ctx, []ReserveRequest{want})[0]
+	full := node.Reserve(ctx, []ReserveRequest{want})[0] // looks for what does not run any more
 	if first.Err != nil || full.Err != nil || len(first.Tasks) != 2 || len(full.Tasks) != 0 {
 		t.Fatalf("%+v, then %+v", first, full)
 	}
@@ -345,25 +345,25 @@ func host(t *testing.T, w *world) {
 	if _, _, err := node.Marks(ctx, []string{first.Tasks[0].ID}); err != nil {
 		t.Error(err)
 	}
-	must[[]string](t)(w.Unleased(ctx))
-	w.settle(t, node, "work", Settlement{Hold: first.Tasks[0].Hold(), Result: []byte("\xff")})
-	must[[]NodeInfo](t)(w.Nodes(ctx))
-	if err := w.Drain(ctx, node.ID()); err != nil {
+	must[[]string](t)(w.Fleet().Unleased(ctx))
+	w.settle(t, node, "work", Settlement{Claim: first.Tasks[0].Claim(), Result: []byte("\xff")})
+	must[[]NodeInfo](t)(w.Fleet().Nodes(ctx))
+	if err := w.Fleet().Drain(ctx, node.ID()); err != nil {
 		t.Error(err)
 	}
 	w.die(t, node)
-	if got := must[Reclaimed](t)(w.Reclaim(ctx, node.ID(), 0)); got.Failed != 1 {
+	if got := must[Reclaimed](t)(w.Fleet().Reclaim(ctx, node.ID(), 0)); got.Failed != 1 {
 		t.Errorf("reclaimed %+v, want one task that failed", got)
 	}
-	must[[]Quarantine](t)(w.Quarantines(ctx))
+	must[[]Quarantine](t)(w.Fleet().Quarantines(ctx))
 	q := w.Queue("work")
 	must[bool](t)(q.Recount(ctx))
-	for _, err := range []error{w.EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
+	for _, err := range []error{w.Fleet().EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	watch := w.Watch()
+	watch := w.Subscribe()
 	defer watch.Close()
 	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
 		t.Error(err)

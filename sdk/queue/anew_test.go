@@ -10,13 +10,13 @@ import (
 func TestAnIDEnqueuedAnewIsAnotherTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
-		take := func(result string) Hold {
+		take := func(result string) Claim {
 			w.enqueue(t, "q", result, Options{ID: "x"})
 			got := w.reserve(t, node, "q", true)
-			return got.Hold()
+			return got.Claim()
 		}
 		old := take("old")
-		first := Settlement{Hold: old, Result: []byte("old")}
+		first := Settlement{Claim: old, Result: []byte("old")}
 		w.settle(t, node, "q", first)
 		if err := w.Queue("q").Delete(w.ctx, "x"); err != nil {
 			t.Fatal(err)
@@ -26,18 +26,18 @@ func TestAnIDEnqueuedAnewIsAnotherTask(t *testing.T) {
 			t.Fatalf("run %d, then %d: this tests nothing", old.Run, now.Run)
 		}
 		errs := must[[]error](t)(node.Settle(w.ctx, "q", []Settlement{first}))
-		released := must[[]error](t)(node.Release(w.ctx, "q", []Hold{old}))
+		released := must[[]error](t)(node.Release(w.ctx, "q", []Claim{old}))
 		for what, err := range map[string]error{
 			"settle": errs[0], "release": released[0], "start": node.Start(w.ctx, "q", old),
-			"progress":   node.Progress(w.ctx, []ProgressReport{{Hold: old, Queue: "q"}})[0],
+			"progress":   node.Progress(w.ctx, []ProgressReport{{Claim: old, Queue: "q"}})[0],
 			"checkpoint": node.Checkpoint(w.ctx, "q", old, []byte("old")),
-			"log":        node.AppendLogs(w.ctx, []LogBatch{{Hold: old, Lines: []string{"old"}}})[0],
+			"log":        node.AppendLogs(w.ctx, []LogBatch{{Claim: old, Lines: []string{"old"}}})[0],
 		} {
 			if !errors.Is(err, ErrLost) {
 				t.Errorf("%s with the hold of the task before: %v", what, err)
 			}
 		}
-		w.settle(t, node, "q", Settlement{Hold: now, Result: []byte("new")})
+		w.settle(t, node, "q", Settlement{Claim: now, Result: []byte("new")})
 		if task := w.task(t, "x"); task.Status != Complete || string(task.Result) != "new" {
 			t.Errorf("%s with %q", task.Status, task.Result)
 		}
@@ -51,8 +51,8 @@ func TestAnIDEnqueuedAnewHasItsOwnLetter(t *testing.T) {
 		node := w.node(t, "q")
 		for _, payload := range []string{"old", "new"} {
 			w.enqueue(t, "q", payload, Options{ID: "x"})
-			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true, Terms: Terms{Dead: "dead"}}})[0]
-			w.settle(t, node, "q", Settlement{Hold: batch.Tasks[0].Hold(), Failure: &Failure{}})
+			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, FailurePolicy: FailurePolicy{Dead: "dead"}}})[0]
+			w.settle(t, node, "q", Settlement{Claim: batch.Tasks[0].Claim(), Failure: &Failure{}})
 			letter := w.task(t, "x").DeadID
 			if letter == "" {
 				t.Errorf("the %s task has no letter", payload)

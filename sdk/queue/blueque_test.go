@@ -151,7 +151,7 @@ func TestBluequeReadsTasksWithBytes(t *testing.T) {
 		t.Errorf("Python reads of a pending photograph %+v", read)
 	}
 	node, hold := w.held(t, "q")
-	w.settle(t, node, "q", Settlement{Hold: hold, Result: slices.Concat(jpeg, jpeg)})
+	w.settle(t, node, "q", Settlement{Claim: hold, Result: slices.Concat(jpeg, jpeg)})
 	read = python.Task(id)
 	if read.Status != "complete" || !strings.HasPrefix(text(read.Result), "quern:bytes:24:") {
 		t.Errorf("Python reads of a complete photograph %+v", read)
@@ -161,7 +161,7 @@ func TestBluequeReadsTasksWithBytes(t *testing.T) {
 	}
 	id = w.enqueue(t, "q", "", Options{})
 	node, hold = w.held(t, "q")
-	w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{Message: "bad \xff byte", Stderr: "\xff\xfe"}})
+	w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{Message: "bad \xff byte", Stderr: "\xff\xfe"}})
 	if read := python.Task(id); read.Status != "failed" || !strings.Contains(text(read.Error), "bad \ufffd byte") {
 		t.Errorf("Python reads of a failure with bytes %+v, %s", read, text(read.Error))
 	}
@@ -198,7 +198,7 @@ func TestClaimOrphanLeavesQuernListenersAlone(t *testing.T) {
 	if _, err := node.Renew(w.ctx, nil); err != nil {
 		t.Error(err)
 	}
-	w.settle(t, node, "q", Settlement{Hold: Hold{ID: id, Run: got.Run}})
+	w.settle(t, node, "q", Settlement{Claim: Claim{ID: id, Run: got.Run}})
 	w.depth(t, "q", map[Status]int64{Complete: 1})
 	if stats := must[Stats](t)(w.Queue("q").Stats(w.ctx)); stats.Listeners != 2 {
 		t.Errorf("%d listeners", stats.Listeners)

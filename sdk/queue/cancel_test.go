@@ -13,17 +13,17 @@ func TestCancelOfWhatRuns(t *testing.T) {
 	t.Parallel()
 	trap := &Failure{Reason: ReasonTrap}
 	for name, c := range map[string]struct {
-		end    func(w *world, n *Node, h Hold) error
+		end    func(w *world, n *Node, h Claim) error
 		status Status
 		reason Reason
 	}{
 		"complete": {settleAs(Settlement{}), Complete, ""},
 		"failed":   {settleAs(Settlement{Failure: trap}), Failed, ReasonTrap},
-		"retry":    {settleAs(Settlement{Failure: trap, Again: AgainRetry, Delay: time.Minute}), Failed, ReasonCancelled},
-		"at once":  {settleAs(Settlement{Failure: trap, Again: AgainReschedule}), Failed, ReasonCancelled},
-		"reject":   {settleAs(Settlement{Failure: trap, Again: AgainReject, Delay: time.Second}), Failed, ReasonCancelled},
-		"release": {func(w *world, n *Node, h Hold) error {
-			errs, err := n.Release(w.ctx, "q", []Hold{h})
+		"retry":    {settleAs(Settlement{Failure: trap, Requeue: RequeueRetry, Delay: time.Minute}), Failed, ReasonCancelled},
+		"at once":  {settleAs(Settlement{Failure: trap, Requeue: RequeueReschedule}), Failed, ReasonCancelled},
+		"reject":   {settleAs(Settlement{Failure: trap, Requeue: RequeueReject, Delay: time.Second}), Failed, ReasonCancelled},
+		"release": {func(w *world, n *Node, h Claim) error {
+			errs, err := n.Release(w.ctx, "q", []Claim{h})
 			return errors.Join(append(errs, err)...)
 		}, Failed, ReasonCancelled},
 	} {
@@ -46,8 +46,8 @@ func TestCancelOfWhatRuns(t *testing.T) {
 				if task := w.task(t, id); task.Status != Started || !task.CancelAsked {
 					t.Errorf("%+v", task)
 				}
-				if marked := must[[]string](t)(w.Cancelled(w.ctx, []string{"none", id})); len(marked) != 1 || marked[0] != id {
-					t.Errorf("marked are %v", marked)
+				if marked, _, err := node.Marks(w.ctx, []string{"none", id}); len(marked) != 1 || marked[0] != id || err != nil {
+					t.Errorf("marked are %v, %v", marked, err)
 				}
 				if err := c.end(w, node, hold); err != nil && !errors.Is(err, ErrCancelled) {
 					t.Fatal(err)
@@ -68,9 +68,9 @@ func TestCancelOfWhatRuns(t *testing.T) {
 	}
 }
 
-func settleAs(s Settlement) func(*world, *Node, Hold) error {
-	return func(w *world, n *Node, h Hold) error {
-		s.Hold = h
+func settleAs(s Settlement) func(*world, *Node, Claim) error {
+	return func(w *world, n *Node, h Claim) error {
+		s.Claim = h
 		errs, err := n.Settle(w.ctx, "q", []Settlement{s})
 		return errors.Join(append(errs, err)...)
 	}
@@ -158,10 +158,9 @@ func TestWorkStopsWhatWasCancelledBefore(t *testing.T) {
 		if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
 			t.Fatal(done, err)
 		}
-		cancels := &cancels{client: w.Client, look: make(chan struct{}, 1)}
+		cancels := &cancels{node: w.Node(), read: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(w.ctx)
 		var group sync.WaitGroup
-		group.Go(func() { cancels.run(ctx) })
 		ended := make(chan error, 1)
 		group.Go(func() {
 			ended <- w.workOn(ctx, task, cancels, func(ctx context.Context, _ *Task) ([]byte, error) {
@@ -269,11 +268,11 @@ func TestWorkIsDrained(t *testing.T) {
 		first := w.enqueue(t, "q", "", Options{})
 		node := receive(t, "the start", started)
 		second := w.enqueue(t, "q", "", Options{})
-		if err := w.Drain(w.ctx, node); err != nil {
+		if err := w.Fleet().Drain(w.ctx, node); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the listener to drain", func() bool {
-			nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx))
+			nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))
 			return len(nodes) == 1 && nodes[0].About["draining"] == "true" && nodes[0].Draining
 		})
 		close(end)
@@ -283,10 +282,10 @@ func TestWorkIsDrained(t *testing.T) {
 		if a, b := w.task(t, first), w.task(t, second); a.Status != Complete || b.Status != Pending {
 			t.Errorf("%s, %s", a.Status, b.Status)
 		}
-		if nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx)); len(nodes) != 0 {
+		if nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx)); len(nodes) != 0 {
 			t.Errorf("%+v", nodes)
 		}
-		if err := w.Drain(w.ctx, node); !errors.Is(err, ErrNoNode) {
+		if err := w.Fleet().Drain(w.ctx, node); !errors.Is(err, ErrNoNode) {
 			t.Errorf("of one that left: %v", err)
 		}
 	})
@@ -299,7 +298,7 @@ func TestAnIdleWorkerIsDrained(t *testing.T) {
 		errs := make(chan error, 1)
 		go func() { errs <- w.Work(w.ctx, "q", nil) }()
 		w.subscribed(t, w.keys.channel("q"))
-		if err := w.Drain(w.ctx, must[[]NodeInfo](t)(w.Nodes(w.ctx))[0].ID); err != nil {
+		if err := w.Fleet().Drain(w.ctx, must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))[0].ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := receive(t, "the end of Work", errs); err != nil {

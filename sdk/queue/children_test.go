@@ -16,7 +16,7 @@ func child(queue, id, parameters string, options Options) Child {
 }
 
 // begun is a task of the queue that a node holds.
-func (w *world) begun(t testing.TB, queue string) (*Node, Hold) {
+func (w *world) begun(t testing.TB, queue string) (*Node, Claim) {
 	t.Helper()
 	w.enqueue(t, queue, "", Options{})
 	return w.held(t, queue)
@@ -35,7 +35,7 @@ func TestChildrenOfACompleteTask(t *testing.T) {
 			child("c", "later", "4", Options{Delay: time.Hour}),
 			child("q", "next", "5", Options{Retry: Retry{MaxAttempts: 7}}),
 		}
-		settlement := Settlement{Hold: hold, Result: []byte("done"), Children: children}
+		settlement := Settlement{Claim: hold, Result: []byte("done"), Children: children}
 		for range 2 { // a repeat finds its own mark
 			w.settle(t, node, "q", settlement)
 		}
@@ -72,17 +72,17 @@ func TestChildrenOfOthers(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for i, s := range []Settlement{
 			{Failure: &Failure{Message: "no"}},
-			{Failure: &Failure{Message: "no"}, Again: AgainRetry, Delay: time.Hour},
-			{Failure: &Failure{Message: "no"}, Again: AgainReschedule, Delay: time.Hour},
+			{Failure: &Failure{Message: "no"}, Requeue: RequeueRetry, Delay: time.Hour},
+			{Failure: &Failure{Message: "no"}, Requeue: RequeueReschedule, Delay: time.Hour},
 		} {
 			queue := fmt.Sprintf("q%d", i)
 			node, hold := w.begun(t, queue)
-			s.Hold, s.Children = hold, []Child{child("b", "never", "", Options{})}
+			s.Claim, s.Children = hold, []Child{child("b", "never", "", Options{})}
 			w.settle(t, node, queue, s)
 		}
 		node, hold := w.begun(t, "lost")
 		hold.Run++
-		errs, err := node.Settle(w.ctx, "lost", []Settlement{{Hold: hold, Children: []Child{child("b", "never", "", Options{})}}})
+		errs, err := node.Settle(w.ctx, "lost", []Settlement{{Claim: hold, Children: []Child{child("b", "never", "", Options{})}}})
 		if err != nil || !errors.Is(errs[0], ErrLost) {
 			t.Error(errs, err)
 		}
@@ -96,7 +96,7 @@ func TestChildrenThatExist(t *testing.T) {
 		w.enqueue(t, "b", "first", Options{ID: "same"})
 		holder := w.enqueue(t, "b", "holds", Options{Unique: &Unique{Key: "k"}})
 		node, hold := w.begun(t, "q")
-		w.settle(t, node, "q", Settlement{Hold: hold, Children: []Child{
+		w.settle(t, node, "q", Settlement{Claim: hold, Children: []Child{
 			child("b", "same", "second", Options{}),
 			child("b", "other", "", Options{Unique: &Unique{Key: "k"}}),
 			child("c", "one", "", Options{Unique: &Unique{Key: "l"}}),
@@ -121,7 +121,7 @@ func TestChildrenOfAFullQueue(t *testing.T) {
 		}
 		w.enqueue(t, "b", "", Options{})
 		node, hold := w.begun(t, "q")
-		w.settle(t, node, "q", Settlement{Hold: hold, Children: []Child{child("b", "one", "", Options{}), child("b", "two", "", Options{})}})
+		w.settle(t, node, "q", Settlement{Claim: hold, Children: []Child{child("b", "one", "", Options{}), child("b", "two", "", Options{})}})
 		w.depth(t, "b", map[Status]int64{Pending: 3})
 		if _, err := w.Queue("b").Enqueue(w.ctx, nil, Options{}); !errors.Is(err, ErrQueueFull) {
 			t.Errorf("a producer: %v", err)
@@ -138,7 +138,7 @@ func TestChildrenOfADamagedQueue(t *testing.T) {
 		for i := range 3 {
 			w.enqueue(t, "q", "", Options{})
 			task := w.reserve(t, node, "q", true)
-			settlements = append(settlements, Settlement{Hold: Hold{ID: task.ID, Run: task.Run}})
+			settlements = append(settlements, Settlement{Claim: Claim{ID: task.ID, Run: task.Run}})
 			if i == 1 {
 				settlements[i].Children = []Child{child("c", "good", "", Options{}), child("b", "bad", "", Options{})}
 			}
@@ -149,7 +149,7 @@ func TestChildrenOfADamagedQueue(t *testing.T) {
 		}
 		w.depth(t, "q", map[Status]int64{Complete: 2, Started: 1})
 		w.depth(t, "c", nil)
-		w.settle(t, node, "q", Settlement{Hold: settlements[1].Hold, Failure: &Failure{Message: errs[1].Error()}})
+		w.settle(t, node, "q", Settlement{Claim: settlements[1].Claim, Failure: &Failure{Message: errs[1].Error()}})
 		w.depth(t, "q", map[Status]int64{Complete: 2, Failed: 1})
 	})
 }
@@ -163,7 +163,7 @@ func TestManyChildren(t *testing.T) {
 		for i := range 3 {
 			w.enqueue(t, "q", "", Options{})
 			task := w.reserve(t, node, "q", true)
-			s := Settlement{Hold: Hold{ID: task.ID, Run: task.Run}}
+			s := Settlement{Claim: Claim{ID: task.ID, Run: task.Run}}
 			for n := range MaxChildren {
 				s.Children = append(s.Children, child("b", fmt.Sprintf("%d-%03d", i, n), "x", Options{Parent: task.ID}))
 				want = append(want, s.Children[n].ID)
@@ -197,7 +197,7 @@ func TestChildrenWake(t *testing.T) {
 	}()
 	w.subscribed(t, w.keys.channel("b"))
 	node, hold := w.begun(t, "q")
-	w.settle(t, node, "q", Settlement{Hold: hold, Children: []Child{child("b", "one", "", Options{})}})
+	w.settle(t, node, "q", Settlement{Claim: hold, Children: []Child{child("b", "one", "", Options{})}})
 	if task := receive(t, "the child", got); task == nil || task.ID != "one" {
 		t.Errorf("%+v", task)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,37 +17,28 @@ import (
 // protocolVersion is written to Redis by the first host; a host refuses a newer one.
 const protocolVersion = 1
 
-// Config tells a Client whose keys it uses. The zero value works.
+// Config of a Client; the zero value works.
 type Config struct {
-	// Tenant is the prefix of every key (default "blueque"): see ValidTenant.
-	Tenant string
-	// Lease is how long a listener counts as alive after its last renewal (default 10 s).
-	Lease time.Duration
-	// Replicas is on how many of Redis's replicas a task must be before enqueueing it succeeds
-	// (default 0: none), and ReplicaTimeout how long to wait for them (default and at most 1 s).
+	Tenant string        // the prefix of every key (default "blueque"): see ValidTenant
+	Lease  time.Duration // how long a listener counts as alive after its last renewal (default 10 s)
+	// Replicas is how many replicas of Redis must have a task before Enqueue succeeds (default 0), and ReplicaTimeout how
+	// long to wait for them (default and at most 1 s).
 	Replicas       int
 	ReplicaTimeout time.Duration
 }
 
-// maxLease is the longest lease.
 const maxLease = time.Hour
 
 func (c Config) withDefaults() Config {
-	if c.Tenant == "" {
-		c.Tenant = DefaultTenant
-	}
-	if c.Lease == 0 {
-		c.Lease = 10 * time.Second
-	}
-	if c.ReplicaTimeout == 0 {
-		c.ReplicaTimeout = time.Second
-	}
+	c.Tenant = cmp.Or(c.Tenant, DefaultTenant)
+	c.Lease = cmp.Or(c.Lease, 10*time.Second)
+	c.ReplicaTimeout = cmp.Or(c.ReplicaTimeout, time.Second)
 	return c
 }
 
 func (c Config) validate() error {
 	if c.Lease < time.Second || c.Lease > maxLease {
-		return fmt.Errorf("%w: lease %s: use 1s to 1h; so long nobody notices that a host has died", ErrInvalid, c.Lease)
+		return fmt.Errorf("%w: lease %s: use 1s to 1h; a dead host is noticed only after its lease", ErrInvalid, c.Lease)
 	}
 	if c.Replicas < 0 || c.ReplicaTimeout < time.Millisecond || c.ReplicaTimeout > time.Second {
 		return fmt.Errorf("%w: %d replicas within %s: use 0 or more, within 1ms to 1s", ErrInvalid, c.Replicas, c.ReplicaTimeout)
@@ -56,21 +48,12 @@ func (c Config) validate() error {
 
 // Client is one tenant's view of Redis; it is safe for concurrent use.
 type Client struct {
-	rdb    redis.UniversalClient
-	beats  redis.UniversalClient // what leases are renewed on: see beatConnection
+	store
+	beats  redis.UniversalClient // renews leases: see beatConnection
 	owned  bool
-	keys   keys
 	config Config
 	waits  waiters
-	// clock replaces Redis's clock in scripts; only tests set it.
-	clock string
-	// poll is pollInterval; only tests set another.
-	poll time.Duration
 }
-
-// pollInterval is how often an idle listener and a waiter look by themselves: Python clients announce
-// neither what they enqueue nor what they settle.
-const pollInterval = 5 * time.Second
 
 // New connects lazily to the Redis that the URL names (see Connect). Close it after use.
 func New(rawURL string, config Config) (*Client, error) {
@@ -87,25 +70,26 @@ func New(rawURL string, config Config) (*Client, error) {
 	return c, nil
 }
 
-// NewFromRedis uses a connection that the caller owns and closes, after it has closed the client;
-// several clients may share it. It should heed deadlines (ContextTimeoutEnabled), or a Redis that hangs keeps a call for the
-// connection's read time-out. It should not repeat commands by itself (MaxRetries: -1): every call here is safe to repeat but
-// reserving, and a repeated reserve holds tasks that nobody works on until the next comparison
-// with the reserved list.
+// NewFromRedis uses a connection that the caller owns, and closes after the client; several clients may share it. It should
+// obey deadlines (ContextTimeoutEnabled), or a call to a Redis that hangs lasts for the connection's read time-out. It should
+// not repeat commands (MaxRetries: -1): every call here is safe to repeat except a reserve, which would leave tasks in the
+// reserved list that nobody works on until the list is next compared.
 func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{rdb: rdb, beats: beatConnection(rdb, config.Lease), keys: keys{config.Tenant}, config: config, poll: pollInterval}
-	c.waits.client = c
+	c := &Client{
+		store: store{rdb: rdb, keys: keys{config.Tenant}, poll: pollInterval},
+		beats: beatConnection(rdb, config.Lease), config: config,
+	}
+	c.waits.store = &c.store
 	return c, nil
 }
 
-// beatConnection makes the connection on which leases are renewed, where rdb can be copied: one of its
-// own, which gives up on an answer in a sixth of the lease. On a shared one a renewal waits as long as
-// payloads may take, and after a failover tries one stale connection of the pool after the other, until
-// hosts that were luckier take this one for dead.
+// beatConnection makes a connection for lease renewals alone, if rdb can be copied. It waits for an answer for a sixth of the
+// lease at most. On a shared connection a renewal would queue behind payloads, and after a failover try one stale connection
+// of the pool after the other, until other hosts take this one for dead.
 func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {
 	client, ok := rdb.(*redis.Client)
 	if !ok {
@@ -113,8 +97,7 @@ func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.Univer
 	}
 	options := *client.Options()
 	within := max(lease/6, minBeatTimeout)
-	// A connection may stand to a primary that is none any more. Then the first renewal after half a lease goes to the new
-	// one, before the lease that this knows is over.
+	// A connection may still lead to a former primary: after half a lease a renewal dials again, and so reaches the new one.
 	options.ConnMaxLifetime = lease / 2
 	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = within, within, within, within
@@ -129,10 +112,10 @@ func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.Univer
 	return redis.NewClient(&options)
 }
 
-// minBeatTimeout is the least time that a renewal is waited for, on a machine that may be busy.
+// minBeatTimeout is the shortest wait for a renewal, on a machine that may be busy.
 const minBeatTimeout = 250 * time.Millisecond
 
-// Close closes the connections that the client made: not the one that NewFromRedis was given.
+// Close closes the connections that the client made, not the one passed to NewFromRedis.
 func (c *Client) Close() error {
 	var err error
 	if c.beats != c.rdb {
@@ -147,11 +130,11 @@ func (c *Client) Close() error {
 // Tenant is the prefix of the client's keys.
 func (c *Client) Tenant() string { return c.config.Tenant }
 
-// Prepare loads the scripts and compares protocol versions: ErrVersion if Redis holds a newer one, or what is none.
-// A host calls it whenever it has connected; other programs need not.
+// Prepare loads the scripts and checks the protocol's version: ErrVersion if that in Redis is newer or not a number. A host
+// calls it after each connect; other programs need not.
 func (c *Client) Prepare(ctx context.Context) error {
-	// Something small comes first: a Redis that wants a password first drops, without a word, whoever
-	// sends it as much as the scripts are.
+	// The first command is small: a Redis that wants a password closes the connection of a client that sends much, without
+	// an error.
 	if err := c.rdb.Get(ctx, c.keys.version()).Err(); err != nil && !isNil(err) {
 		return fmt.Errorf("read protocol version: %w", err)
 	}
@@ -177,23 +160,37 @@ func (c *Client) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Queue names a queue. A name that cannot be one is told by its methods.
-func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name} }
-
 // Queues lists the tenant's queues with the number of listeners of each, by name.
 func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.queues(), 0, -1).Result()
-	if err != nil {
-		return nil, fmt.Errorf("list queues in %s: %w", c.keys.queues(), err)
-	}
 	queues := make(map[string]int64, len(scored))
 	for _, z := range scored {
 		if name, ok := z.Member.(string); ok && ValidQueue(name) == nil {
 			queues[name] = int64(z.Score)
 		}
 	}
-	return queues, nil
+	return queues, wrap("list queues in "+c.keys.queues(), err)
 }
 
 // Lease is how long a listener counts as alive after its last renewal.
 func (c *Client) Lease() time.Duration { return c.config.Lease }
+
+// Warnings names settings of Redis by which tasks would be lost: keys are evicted when memory is full, or nothing is stored on
+// disk. It skips what the user may not read.
+func (c *Client) Warnings(ctx context.Context) []string {
+	var warnings []string
+	setting := func(name string) (string, bool) {
+		values, err := c.rdb.ConfigGet(ctx, name).Result()
+		value, ok := values[name]
+		return value, err == nil && ok
+	}
+	if policy, ok := setting("maxmemory-policy"); ok && policy != "noeviction" {
+		warnings = append(warnings, fmt.Sprintf("Redis evicts keys when its memory is full (maxmemory-policy %s), tasks too: set it to noeviction", policy))
+	}
+	save, saves := setting("save")
+	aof, appends := setting("appendonly")
+	if saves && appends && strings.TrimSpace(save) == "" && aof == "no" {
+		warnings = append(warnings, "Redis keeps nothing on disk, a restart loses every task: set appendonly yes")
+	}
+	return warnings
+}

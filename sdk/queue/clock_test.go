@@ -30,41 +30,41 @@ func TestLeaseOfBeforeTheClockWasSetBack(t *testing.T) {
 		}
 		w.reserve(t, dead, "q", true)
 		renew(live)
-		if far := must[[]FarLease](t)(w.FarLeases(w.ctx)); len(far) != 0 {
+		if far := must[[]OverlongLease](t)(w.Fleet().OverlongLeases(w.ctx)); len(far) != 0 {
 			t.Errorf("far from the beginning: %+v", far)
 		}
 
 		w.at(-3600)
 		renew(live)
-		far := must[[]FarLease](t)(w.FarLeases(w.ctx))
+		far := must[[]OverlongLease](t)(w.Fleet().OverlongLeases(w.ctx))
 		if len(far) == 2 && far[0].Listener == silent.id {
 			far[0], far[1] = far[1], far[0]
 		}
 		if len(far) != 2 || far[0].Listener != dead.id || far[1].Listener != silent.id || far[0].Length != 10*time.Second {
 			t.Fatalf("after the clock was set back: %+v", far)
 		}
-		if _, err := w.Reclaim(w.ctx, dead.id, 0); err == nil {
+		if _, err := w.Fleet().Reclaim(w.ctx, dead.id, 0); err == nil {
 			t.Error("reclaimed from a listener whose lease runs")
 		}
 		renew(silent)
-		if ended := must[bool](t)(w.Condemn(w.ctx, far[1])); ended {
+		if ended := must[bool](t)(w.Fleet().EndLease(w.ctx, far[1])); ended {
 			t.Error("a listener that has renewed was condemned")
 		}
 		w.at(-5) // now it may be right
-		if ended := must[bool](t)(w.Condemn(w.ctx, far[0])); !ended {
+		if ended := must[bool](t)(w.Fleet().EndLease(w.ctx, far[0])); !ended {
 			t.Error("a lease of 15 s that is 10 s long was not ended")
 		}
-		if ended := must[bool](t)(w.Condemn(w.ctx, far[0])); ended {
+		if ended := must[bool](t)(w.Fleet().EndLease(w.ctx, far[0])); ended {
 			t.Error("a second host ended the same lease")
 		}
 		w.at(-3600)
-		if gone, _, err := w.Dead(w.ctx); err != nil || !slices.Equal(gone, []string{dead.id}) {
+		if gone, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(gone, []string{dead.id}) {
 			t.Errorf("dead are %v, %v", gone, err)
 		}
-		if got := must[Reclaimed](t)(w.Reclaim(w.ctx, dead.id, 0)); got.Returned != 1 || w.task(t, id).Status != Pending {
+		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, dead.id, 0)); got.Returned != 1 || w.task(t, id).Status != Pending {
 			t.Errorf("reclaimed %+v", got)
 		}
-		if ended := must[bool](t)(w.Condemn(w.ctx, far[0])); ended {
+		if ended := must[bool](t)(w.Fleet().EndLease(w.ctx, far[0])); ended {
 			t.Error("a third host ended the lease of a listener that is forgotten")
 		}
 		renew(silent)
@@ -78,7 +78,7 @@ func TestLeaseThatIsNotFar(t *testing.T) {
 		w.at(0)
 		node := w.node(t, "q")
 		w.at(-20)
-		far := must[[]FarLease](t)(w.FarLeases(w.ctx))
+		far := must[[]OverlongLease](t)(w.Fleet().OverlongLeases(w.ctx))
 		if len(far) != 0 {
 			t.Errorf("%+v, and it did not say how long its lease is", far)
 		}
@@ -87,9 +87,9 @@ func TestLeaseThatIsNotFar(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.at(-20)
-		far = must[[]FarLease](t)(w.FarLeases(w.ctx))
+		far = must[[]OverlongLease](t)(w.Fleet().OverlongLeases(w.ctx))
 		w.at(0)
-		if len(far) != 1 || must[bool](t)(w.Condemn(w.ctx, far[0])) {
+		if len(far) != 1 || must[bool](t)(w.Fleet().EndLease(w.ctx, far[0])) {
 			t.Errorf("%+v was ended at a time when it was right", far)
 		}
 		if _, err := node.Renew(w.ctx, nil); err != nil {

@@ -16,11 +16,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for
-// TLS, unix://PATH, and for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT].
-// The parameters ca, cert and key name PEM files of a private CA and a client certificate.
-// go-redis's own parameters (pool_size, read_timeout, ...) hold as well. It does not dial; later each
-// call dials and sends once, and ends with its context's deadline: who calls decides whether to try again.
+// Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and for
+// Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM files of a
+// private CA and a client certificate; go-redis's own (pool_size, read_timeout, ...) work too. It does not dial. Each call
+// dials and sends once, and ends with its context's deadline; the caller decides about a retry.
 func Connect(rawURL string) (redis.UniversalClient, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
@@ -39,38 +38,36 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 
 	if query.Has("master_name") {
 		options, err := redis.ParseFailoverURL(u.String())
-		if err != nil && query.Has("password") { // with an "&" in it, what is told as a parameter is a part of it
+		if err != nil && query.Has("password") { // what follows an "&" in it is read as a parameter
 			err = errors.New("a parameter is not known or not right: the password has to be written with %26 for \"&\"")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: Redis URL %s: %w", ErrInvalid, place(u), err)
 		}
-		if err := secure(options.TLSConfig, ca, cert, key); err != nil {
-			return nil, err
-		}
 		if !query.Has("conn_max_lifetime") {
 			options.ConnMaxLifetime = sentinelConnLife
 		}
 		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
+		if err := secure(options.TLSConfig, ca, cert, key); err != nil {
+			return nil, err
+		}
 		return redis.NewFailoverClient(options), nil
 	}
 	options, err := redis.ParseURL(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("%w: Redis URL %s: %w", ErrInvalid, place(u), err)
 	}
+	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
 	if err := secure(options.TLSConfig, ca, cert, key); err != nil {
 		return nil, err
 	}
-	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
 	return redis.NewClient(options), nil
 }
 
-// sentinelConnLife is how long a connection may stand to a primary of which Sentinel perhaps could not say that it is
-// none any more: as long as the lease is by default.
+// sentinelConnLife bounds a connection to a former primary, should Sentinel's message be lost: the default lease.
 const sentinelConnLife = 10 * time.Second
 
-// parseURL reads a URL of Redis. What it says of one that is damaged shows nothing of it: a password may stand
-// anywhere in it.
+// parseURL reads a URL of Redis. Its errors show nothing of a damaged one: any part may be the password.
 func parseURL(rawURL string) (*url.URL, error) {
 	u, err := parse(rawURL)
 	known := err == nil && (u.Scheme == "redis" || u.Scheme == "rediss" || u.Scheme == "unix") && u.Opaque == ""
@@ -92,7 +89,7 @@ func parseURL(rawURL string) (*url.URL, error) {
 	return u, checkAddress(u)
 }
 
-// parse is url.Parse, with an error also for parameters that Query would leave out, a part of a password perhaps.
+// parse is url.Parse; it also refuses parameters that Query would leave out, perhaps a part of a password.
 func parse(rawURL string) (*url.URL, error) {
 	u, err := url.Parse(rawURL)
 	if err == nil {
@@ -104,7 +101,7 @@ func parse(rawURL string) (*url.URL, error) {
 // bareAddress is HOST:PORT or HOST:PORT/DB.
 var bareAddress = regexp.MustCompile(`^([A-Za-z0-9.-]+:[0-9]+)(/[0-9]+)?$`)
 
-// damage says why a URL cannot be read, without a piece of it.
+// damage is why a URL cannot be read, without a piece of it.
 func damage(rawURL string, err error) string {
 	_, rest, _ := strings.Cut(rawURL, "://")
 	end := strings.IndexAny(rest, "/?#")
@@ -124,7 +121,7 @@ func damage(rawURL string, err error) string {
 	return "cannot be read"
 }
 
-// checkAddress refuses what go-redis would try to reach, or would not say rightly what is wrong with.
+// checkAddress refuses addresses that go-redis would dial in vain, or describe wrongly.
 func checkAddress(u *url.URL) error {
 	wrong := func(text string) error { return fmt.Errorf("%w: Redis URL %s: %s", ErrInvalid, place(u), text) }
 	if strings.Contains(u.Hostname(), ":") && !strings.HasPrefix(u.Host, "[") {
@@ -139,43 +136,39 @@ func checkAddress(u *url.URL) error {
 	return nil
 }
 
-// isSplit tells whether a password may stand elsewhere than in its place, as one with a "/" or a "#" does that is not
-// written as %2F or %23.
+// isSplit tells whether a part of the password may be outside its place, as after a "/" or "#" not written as %2F or %23.
 func isSplit(u *url.URL, rawURL string) bool {
 	return u.User == nil && strings.Contains(rawURL, "@") || strings.Contains(rawURL, "#") ||
 		strings.Contains(u.RawQuery, "@") || u.Scheme != "unix" && strings.Contains(u.Opaque+u.EscapedPath(), "@")
 }
 
-// Redact is a URL as people may see it, of Redis or of a proxy: every password in it is xxxxx, and so is all of one that
-// cannot be read.
+// Redact shows a URL of Redis or of a proxy with xxxxx for every password, or for all of one that cannot be read.
 func Redact(rawURL string) string {
 	u, err := parse(rawURL)
 	if err != nil || isSplit(u, rawURL) || u.Opaque != "" || u.Scheme == "" {
 		return "xxxxx"
 	}
 	query := u.Query()
-	hidden := false
-	for name := range query { // Sentinel's is one of the primary
-		if lower := strings.ToLower(name); strings.Contains(lower, "pass") || strings.Contains(lower, "secret") || strings.Contains(lower, "token") {
+	for name := range query {
+		if secretName.MatchString(name) {
 			query.Set(name, "xxxxx")
-			hidden = true
+			u.RawQuery = query.Encode()
 		}
-	}
-	if hidden {
-		u.RawQuery = query.Encode()
 	}
 	return hideUser(u).Redacted()
 }
 
-// place is the URL for messages: without passwords, and without parameters, of which one may be a
-// password under a misspelled name.
+// secretName are the names of parameters that Redact hides.
+var secretName = regexp.MustCompile(`(?i)pass|secret|token`)
+
+// place is the URL for messages: without passwords and parameters, because a misspelled one may be a password.
 func place(u *url.URL) string {
 	shown := *u
 	shown.RawQuery = ""
 	return hideUser(&shown).Redacted()
 }
 
-// hideUser takes away a user without a password, who may be the password.
+// hideUser hides a user without a password: it may be the password.
 func hideUser(u *url.URL) *url.URL {
 	if _, has := u.User.Password(); u.User != nil && !has {
 		u.User = url.User("xxxxx")

@@ -12,12 +12,12 @@ import (
 func (w *world) failWithLetter(t testing.TB, queue, dead string, reason Reason) string {
 	t.Helper()
 	node := w.node(t, queue)
-	batch := node.Reserve(w.ctx, []Want{{Queue: queue, Count: 1, Start: true, Terms: Terms{Dead: dead}}})[0]
+	batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: true, FailurePolicy: FailurePolicy{Dead: dead}}})[0]
 	if len(batch.Tasks) != 1 {
 		t.Fatalf("%+v", batch)
 	}
 	got := batch.Tasks[0]
-	w.settle(t, node, queue, Settlement{Hold: Hold{ID: got.ID, Run: got.Run}, Failure: &Failure{Reason: reason, Message: "no"}})
+	w.settle(t, node, queue, Settlement{Claim: Claim{ID: got.ID, Run: got.Run}, Failure: &Failure{Reason: reason, Message: "no"}})
 	return got.ID
 }
 
@@ -47,7 +47,7 @@ func TestDeadLetters(t *testing.T) {
 				if got.ID != letter.ID || text != parameters || int(got.Size) != len(parameters) {
 					t.Errorf("%s, forgotten %v: %d bytes, size %d", name, forget, len(text), got.Size)
 				}
-				w.settle(t, node, dead, Settlement{Hold: Hold{ID: got.ID, Run: got.Run}})
+				w.settle(t, node, dead, Settlement{Claim: Claim{ID: got.ID, Run: got.Run}})
 				if forget {
 					if n := w.rdb.Exists(w.ctx, w.keys.task(id)).Val(); n != 0 {
 						t.Error("the mark brought a deleted task back")
@@ -96,13 +96,13 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 		damaged := w.keys.priorities("dead")
 		w.rdb.Set(w.ctx, damaged, "x", 0)
 		w.at(0)
-		reserve := func(queue string) (*Node, Batch) {
+		reserve := func(queue string) (*Node, ReserveReply) {
 			node := w.node(t, queue)
-			return node, node.Reserve(w.ctx, []Want{{Queue: queue, Count: 1, Start: true, Terms: Terms{Dead: "dead", MaxCrashes: 1}}})[0]
+			return node, node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: true, FailurePolicy: FailurePolicy{Dead: "dead", MaxCrashes: 1}}})[0]
 		}
 		settle := func(queue string) error {
 			node, batch := reserve(queue)
-			errs, err := node.Settle(w.ctx, queue, []Settlement{{Hold: batch.Tasks[0].Hold(), Failure: &Failure{Message: "no"}}})
+			errs, err := node.Settle(w.ctx, queue, []Settlement{{Claim: batch.Tasks[0].Claim(), Failure: &Failure{Message: "no"}}})
 			return errors.Join(append(errs, err)...)
 		}
 		for name, fail := range map[string]func(id string) string{
@@ -116,7 +116,7 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 			"reclaim": func(string) string {
 				node, _ := reserve("reclaim")
 				w.die(t, node)
-				return must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0)).DeadError
+				return must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)).DeadError
 			},
 			"expire": func(string) string {
 				w.at(20)
@@ -220,7 +220,7 @@ func TestLettersKeepTheParameters(t *testing.T) {
 						ids[words[1]] = w.failWithLetter(t, q.name, queue(words[2]), ReasonTrap)
 					case "complete":
 						node, hold := w.held(t, q.name)
-						w.settle(t, node, q.name, Settlement{Hold: hold})
+						w.settle(t, node, q.name, Settlement{Claim: hold})
 					case "delete":
 						err = q.Delete(w.ctx, id)
 					case "purge":
@@ -267,8 +267,8 @@ func TestLettersOfWhatExpired(t *testing.T) {
 				return err
 			},
 			"reserve": func(maxAge time.Duration) error {
-				return w.node(t, "reserve").Reserve(w.ctx, []Want{{
-					Queue: "reserve", Count: 9, Start: true, MaxAge: maxAge, Terms: Terms{Dead: "reserve-dead"},
+				return w.node(t, "reserve").Reserve(w.ctx, []ReserveRequest{{
+					Queue: "reserve", Count: 9, Start: true, MaxAge: maxAge, FailurePolicy: FailurePolicy{Dead: "reserve-dead"},
 				}})[0].Err
 			},
 		} {

@@ -33,7 +33,7 @@ func TestDeadReadsLeasesAlone(t *testing.T) {
 	w, server, queues := setupCounted(t)
 	w.node(t, queues...)
 	calls := server.Calls(t, func() {
-		if dead, next, err := w.Dead(w.ctx); len(dead) != 0 || next <= 0 || err != nil {
+		if dead, next, err := w.Fleet().Dead(w.ctx); len(dead) != 0 || next <= 0 || err != nil {
 			t.Errorf("%v, %s, %v", dead, next, err)
 		}
 	})
@@ -251,8 +251,8 @@ func TestLeaveWhileAReserveIsLate(t *testing.T) {
 			w.enqueue(t, queue, "", Options{ID: queue})
 			node := w.node(t, queue)
 			same := &Node{client: other, id: node.id, pid: node.pid}
-			var batch Batch
-			late.left, late.reserve = nth, func() { batch = same.Reserve(w.ctx, []Want{{Queue: queue, Count: 1, Start: true}})[0] }
+			var batch ReserveReply
+			late.left, late.reserve = nth, func() { batch = same.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: true}})[0] }
 			if err := node.Leave(w.ctx); err != nil {
 				t.Fatal(err)
 			}

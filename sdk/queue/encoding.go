@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// bytesMarker begins the text that stands in a task's hash for bytes which live in its companion.
+// bytesMarker begins a field of a task's hash whose bytes live in the companion hash.
 const bytesMarker = "quern:bytes:"
 
-// encodeValue splits a value into the text of the hash field and the bytes of the companion hash.
-// Blueque's Python client decodes every field as UTF-8 and fails on one that is not; so the field
-// of other bytes holds "quern:bytes:LENGTH:SHA256" instead. Text goes as it is, with no companion.
+// encodeValue splits a value into the text of the hash field and the bytes of the companion hash. UTF-8 text needs no
+// companion. For other bytes the field is "quern:bytes:LENGTH:SHA256", because Blueque's Python client fails on a field
+// that is not UTF-8.
 func encodeValue(value []byte) (text string, companion []byte) {
 	if utf8.Valid(value) && !strings.HasPrefix(string(value), bytesMarker) {
 		return string(value), nil
@@ -24,22 +24,18 @@ func encodeValue(value []byte) (text string, companion []byte) {
 	return fmt.Sprintf("%s%d:%s", bytesMarker, len(value), hex.EncodeToString(sum[:])), value
 }
 
-// isMarker tells whether text may stand for bytes in the companion hash.
 func isMarker(text string) bool { return strings.HasPrefix(text, bytesMarker) }
 
-// seconds writes a time as Redis holds it: seconds since the epoch with six decimals. What was before
-// the epoch is written as the epoch: it is past in any case.
+// seconds writes a time as Redis holds it: seconds since the epoch with six decimals; the epoch for an earlier one.
 func seconds(t time.Time) string {
 	micros := max(0, t.UnixMicro())
 	return fmt.Sprintf("%d.%06d", micros/1e6, micros%1e6)
 }
 
-// maxSeconds is the latest time that is believed, so that a wrong one (milliseconds, say) does not
-// overflow into the past, where everything seems due.
+// maxSeconds bounds a time, so that a wrong one (milliseconds, say) does not overflow into the past.
 const maxSeconds = 1e12
 
-// parseSeconds reads a time that Redis, Python or a person wrote; what is no time of this world is
-// none.
+// parseSeconds reads a time that Redis, Python or a person wrote; zero if it is not a plausible one.
 func parseSeconds(text string) time.Time {
 	whole, fraction, _ := strings.Cut(text, ".")
 	sec, err := strconv.ParseUint(whole, 10, 64)
@@ -57,8 +53,8 @@ func parseSeconds(text string) time.Time {
 	return time.UnixMicro(int64(sec*1e6 + micros)) //nolint:gosec // bounded by maxSeconds
 }
 
-// parseETA reads the score of the next scheduled task, "" if there is none. One before the epoch,
-// which somebody wrote by hand for "now", is due like any other.
+// parseETA reads the score of the next scheduled task, "" if there is none. A score below 1, written by hand for "now", is
+// a time long ago.
 func parseETA(text string) time.Time {
 	if f, err := strconv.ParseFloat(text, 64); err == nil && f < 1 {
 		return time.Unix(1, 0)
@@ -66,36 +62,10 @@ func parseETA(text string) time.Time {
 	return parseSeconds(text)
 }
 
-// The scripts answer with strings, integers and nested lists; these read them without panicking on
-// an answer of another shape.
+// longest bounds every duration, so that sums of them do not overflow.
+const longest = 100 * 365 * 24 * time.Hour
 
-func asString(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case int64:
-		return strconv.FormatInt(v, 10)
-	}
-	return ""
-}
-
-func asInt(v any) int64 {
-	switch v := v.(type) {
-	case int64:
-		return v
-	case string:
-		n, _ := strconv.ParseInt(v, 10, 64)
-		return n
-	}
-	return 0
-}
-
-func asList(v any) []any {
-	list, _ := v.([]any)
-	return list
-}
-
-// parseDuration reads a number of seconds; what is no duration of this world is none.
+// parseDuration reads a number of seconds; 0 if it is not a plausible one.
 func parseDuration(seconds float64) time.Duration {
 	if !(seconds > 0 && seconds <= longest.Seconds()) {
 		return 0
@@ -103,7 +73,6 @@ func parseDuration(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// secondsDuration reads the seconds that a field holds.
 func secondsDuration(text string) time.Duration {
 	value, _ := strconv.ParseFloat(text, 64)
 	return parseDuration(value)
@@ -111,3 +80,46 @@ func secondsDuration(text string) time.Duration {
 
 // durationText writes a duration as Redis holds it, in seconds.
 func durationText(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
+
+// validText makes text UTF-8.
+func validText(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+
+// head and tail cut text to at most n bytes at a character's edge.
+func head(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+func tail(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	from := len(text) - n
+	for from < len(text) && !utf8.RuneStart(text[from]) {
+		from++
+	}
+	return text[from:]
+}
+
+// fieldsOf lists names and texts in turn, without those whose text is empty.
+func fieldsOf(pairs ...string) (fields []any) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			fields = append(fields, pairs[i], pairs[i+1])
+		}
+	}
+	return fields
+}
+
+// optional is the text if there is one to send, else "".
+func optional(is bool, text string) string {
+	if is {
+		return text
+	}
+	return ""
+}

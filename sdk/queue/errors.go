@@ -12,45 +12,37 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// What callers may test for with errors.Is.
 var (
-	// ErrNoTask says that there is no task of that ID (any more).
-	ErrNoTask = errors.New("no such task")
-	// ErrLost says that the caller no longer holds the task; nothing was written.
-	ErrLost = errors.New("task is held by another listener or run")
-	// ErrLeaseLost says that the listener is no longer known: what it held belongs to others.
-	ErrLeaseLost = errors.New("the listener's lease is lost")
-	// ErrInvalid says that an argument can never be accepted; the text says what would be.
-	ErrInvalid = errors.New("invalid")
-	// ErrStatus says that the task's status forbids what was asked.
-	ErrStatus = errors.New("not possible in this status")
-	// ErrQueueFull says that the queue would become longer than it may: nothing was enqueued.
-	ErrQueueFull = errors.New("queue is full")
-	// ErrDamaged says that a queue takes no tasks, because a key of it is of another type.
-	ErrDamaged = errors.New("a key of the queue is of another type")
-	// ErrNoLetter says that a task has failed for good and has no dead letter, because a key of the queue of dead letters
-	// is of another type. It keeps everything, and can be tried again.
+	ErrNoTask    = errors.New("no such task") // (any more)
+	ErrNoNode    = errors.New("no such listener")
+	ErrLost      = errors.New("task is held by another listener or run") // nothing was written
+	ErrLeaseLost = errors.New("the listener's lease is lost")            // its tasks belong to others
+	ErrDraining  = errors.New("the listener is draining")                // it takes nothing more
+	ErrInvalid   = errors.New("invalid")                                 // an argument; the text names what is accepted
+	ErrStatus    = errors.New("not possible in this status")
+	ErrQueueFull = errors.New("queue is full")                         // nothing was enqueued
+	ErrDamaged   = errors.New("a key of the queue is of another type") // the queue takes no tasks
+	ErrVersion   = errors.New("unknown protocol version")              // of the data in Redis: newer, or not a number
+
+	// ErrNoLetter: the task has failed for good and has no dead letter, because a key of the dead-letter queue is of another
+	// type. It keeps its parameters and history, and can be retried by hand.
 	ErrNoLetter = errors.New("its dead letter cannot be written")
-	// ErrNotReplicated says that fewer replicas than asked have what was enqueued: see NotReplicatedError.
+	// ErrNotReplicated is what a NotReplicatedError is.
 	ErrNotReplicated = errors.New("not on enough replicas")
-	// ErrCancelled is the cause with which a handler's context ends whose task somebody cancelled, and the
-	// answer to whoever would have such a task tried again: it has failed for good.
+	// ErrCancelled is the cause with which a handler's context ends when its task is cancelled, and the answer to a retry of
+	// such a task: it has failed for good.
 	ErrCancelled = errors.New("the task was cancelled")
-	// ErrDraining says that somebody told the listener to take nothing more.
-	ErrDraining = errors.New("the listener is draining")
-	// ErrNoNode says that no such listener is known.
-	ErrNoNode = errors.New("no such listener")
-	// ErrVersion says that the data in Redis was written by a newer protocol, or does not say by which.
-	ErrVersion = errors.New("unknown protocol version")
 )
 
-// refusals are the first words by which Redis says that it cannot serve now, but may soon.
+// refusals are the first words of Redis's errors that pass by themselves.
 var refusals = []string{
 	"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS",
 	"ERR max number of clients",
 }
 
-// IsUnavailable tells whether err means that Redis is away or refuses for now (full, loading,
-// read-only, cannot persist), so that the same call may succeed later.
+// IsUnavailable tells whether Redis cannot be reached or refuses for now (full, loading, read-only, cannot persist), so
+// that the same call may succeed later.
 func IsUnavailable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -58,7 +50,7 @@ func IsUnavailable(err error) bool {
 	var reply redis.Error
 	if errors.As(err, &reply) {
 		text := reply.Error()
-		// Before 7.0 Redis tells an error of a command in a script behind where it was.
+		// Before Redis 7.0 the position in the script precedes the error of a command.
 		if _, inner, found := strings.Cut(text, "@user_script: "); found && strings.HasPrefix(text, "ERR Error running script") {
 			_, text, _ = strings.Cut(inner, ": -")
 		}
@@ -70,20 +62,18 @@ func IsUnavailable(err error) bool {
 		errors.Is(err, redis.ErrPoolTimeout) || strings.Contains(err.Error(), "connection")
 }
 
-// NotReplicatedError says that tasks are enqueued, but not known to be on as many replicas as asked:
-// they will run unless Redis fails over to a replica that does not have them. Enqueueing again with
-// these IDs doubles none, and asks the replicas once more.
+// NotReplicatedError lists tasks that are enqueued, but not known to be on as many replicas as asked: they will run unless
+// Redis fails over to a replica without them. Enqueueing these IDs again doubles none, and asks the replicas once more.
 type NotReplicatedError struct {
 	IDs         []string
 	Wanted, Got int
-	// Err says why Redis did not even tell how many have them; nil if it did.
-	Err error
+	Err         error // why the number of replicas is not known; nil if it is
 }
 
-// Unwrap returns Err.
+// Unwrap makes errors.Is find Err.
 func (e *NotReplicatedError) Unwrap() error { return e.Err }
 
-// Error says what happened, and to which task.
+// Error names the task, or counts them.
 func (e *NotReplicatedError) Error() string {
 	what := fmt.Sprintf("%d tasks are", len(e.IDs))
 	if len(e.IDs) == 1 {
@@ -98,23 +88,21 @@ func (e *NotReplicatedError) Error() string {
 // Is makes it an ErrNotReplicated.
 func (e *NotReplicatedError) Is(target error) bool { return target == ErrNotReplicated }
 
-// verdict maps a script's answer for one task to an error.
-func verdict(answer any, id string) error {
-	switch answer {
-	case "ok":
+func isNil(err error) bool { return errors.Is(err, redis.Nil) }
+
+func wrap(what string, err error) error {
+	if err == nil {
 		return nil
-	case "gone":
-		return fmt.Errorf("task %s: %w", id, ErrNoTask)
-	case "cancelled":
-		return fmt.Errorf("task %s has failed: %w", id, ErrCancelled)
-	case "lost":
-		return fmt.Errorf("task %s: %w", id, ErrLost)
 	}
-	if queue, ok := strings.CutPrefix(asString(answer), "closed "); ok {
-		return fmt.Errorf("enqueue in %q: %w", queue, ErrDamaged)
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// passReplies drops an error with which Redis answered one command of a pipeline, such as one on a key of another type:
+// the other commands have their answers.
+func passReplies(err error) error {
+	var reply redis.Error
+	if errors.As(err, &reply) && !IsUnavailable(err) {
+		return nil
 	}
-	if why, ok := strings.CutPrefix(asString(answer), "unburied "); ok {
-		return fmt.Errorf("task %s has failed: %w: %s", id, ErrNoLetter, why)
-	}
-	return fmt.Errorf("task %s is %v: %w", id, answer, ErrStatus)
+	return err
 }

@@ -61,7 +61,7 @@ func TestReserveOfWhatHasExpired(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "manifest"})
 		w.enqueue(t, "q", "", Options{ID: "own-long", Retry: Retry{MaxAge: time.Hour}})
 		w.at(11)
-		batch := w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 9, MaxAge: 10 * time.Second}})[0]
+		batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 9, MaxAge: 10 * time.Second}})[0]
 		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Tasks[0].ID != "own-long" || batch.Passed != 2 {
 			t.Errorf("%+v", batch)
 		}
@@ -73,7 +73,7 @@ func TestReserveOfWhatHasExpired(t *testing.T) {
 		if n := must[int](t)(w.Queue("q").Expire(w.ctx, 10*time.Second, "")); n != 0 {
 			t.Errorf("%d expired that was just retried", n)
 		}
-		batch = w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 9, MaxAge: 10 * time.Second}})[0]
+		batch = w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 9, MaxAge: 10 * time.Second}})[0]
 		if len(batch.Tasks) != 1 || batch.Tasks[0].Expires.Unix() != 1700000021 {
 			t.Errorf("%+v", batch)
 		}
@@ -90,8 +90,8 @@ func TestExpireLeavesWhatRuns(t *testing.T) {
 		if n := must[int](t)(w.Queue("q").Expire(w.ctx, time.Second, "")); n != 0 || w.task(t, id).Status != Started {
 			t.Errorf("%d expired", n)
 		}
-		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}, Again: AgainRetry, Delay: time.Hour})
-		if look := must[Poll](t)(w.Poll(w.ctx, []string{"q"})).Queues[0]; look.Expires.Unix() != 1700000010 {
+		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Hour})
+		if look := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"q"})).Queues[0]; look.NextExpiry.Unix() != 1700000010 {
 			t.Errorf("%+v", look)
 		}
 		if n := must[int](t)(w.Queue("q").Expire(w.ctx, 0, "")); n != 1 || w.task(t, id).Reason != ReasonExpired {
@@ -146,7 +146,7 @@ func TestTheManifestsAgeBesideADeadline(t *testing.T) {
 				if by == "expire" {
 					must[int](t)(w.Queue(queue).Expire(w.ctx, 10*time.Second, ""))
 				} else {
-					w.node(t, queue).Reserve(w.ctx, []Want{{Queue: queue, Count: 1, MaxAge: 10 * time.Second}})
+					w.node(t, queue).Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, MaxAge: 10 * time.Second}})
 				}
 				task := w.task(t, id)
 				if (task.Reason == ReasonExpired) != c.expires {
@@ -181,7 +181,7 @@ func TestExpireInALongList(t *testing.T) {
 		t.Errorf("%v wait", ids)
 	}
 	w.rdb.LTrim(w.ctx, w.keys.pending("q"), 0, 0)
-	if batch := w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]; batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
+	if batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]; batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
 		t.Errorf("%+v", batch)
 	}
 	w.depth(t, "q", map[Status]int64{Failed: 1})

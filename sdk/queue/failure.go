@@ -3,8 +3,25 @@ package queue
 import (
 	"encoding/json"
 	"slices"
-	"strings"
-	"unicode/utf8"
+)
+
+// Reason is the finer cause of a failure.
+type Reason string
+
+// The reasons a task fails for.
+const (
+	ReasonError     Reason = "error"     // the handler said so
+	ReasonTrap      Reason = "trap"      // the WebAssembly program crashed
+	ReasonTimeout   Reason = "timeout"   // its time was over
+	ReasonCPU       Reason = "cpu"       // its computing budget was over
+	ReasonMemory    Reason = "memory"    // it asked for more memory than it may have
+	ReasonOutput    Reason = "output"    // its result or log was longer than it may be
+	ReasonCrashed   Reason = "crashed"   // its host died too often
+	ReasonExhausted Reason = "exhausted" // its attempts are used up
+	ReasonExpired   Reason = "expired"   // it waited for too long, or its deadline is over
+	ReasonCancelled Reason = "cancelled" // somebody cancelled it
+	ReasonRejected  Reason = "rejected"  // no host would have it
+	ReasonDamaged   Reason = "damaged"   // its data in Redis is not usable; nothing sets it yet
 )
 
 // maxFailureText bounds each text of a Failure that is stored, in bytes.
@@ -16,15 +33,14 @@ const (
 	maxFrameText = 256
 )
 
-// Failure says why a task failed; the hash holds it as JSON, what does not apply left out.
+// Failure is why a task failed, stored as JSON in the task's hash.
 type Failure struct {
-	Reason   Reason `json:"reason"`
-	Message  string `json:"message"`             // one line for people
-	ExitCode *int   `json:"exit_code,omitempty"` // what the handler exited with
-	Limit    string `json:"limit,omitempty"`     // the limit that was passed: its name and value
-	Stderr   string `json:"stderr,omitempty"`    // the end of what it wrote to stderr
-	// Backtrace of a trap, innermost function first.
-	Backtrace []string `json:"backtrace,omitempty"`
+	Reason    Reason   `json:"reason"`
+	Message   string   `json:"message"`             // one line for people
+	ExitCode  *int     `json:"exit_code,omitempty"` // what the handler exited with
+	Limit     string   `json:"limit,omitempty"`     // the limit that was passed: its name and value
+	Stderr    string   `json:"stderr,omitempty"`    // the end of what it wrote to stderr
+	Backtrace []string `json:"backtrace,omitempty"` // of a trap, innermost function first
 }
 
 // reasons are all that a task may fail for: counters and metrics are kept by them.
@@ -55,44 +71,11 @@ func (f *Failure) encode() []byte {
 	return text
 }
 
-// Failure reads the task's error. What a Python processor wrote becomes the message of a plain one.
-func (t *Task) Failure() Failure {
-	f := parseFailure(t.Error)
-	if f.Message == t.Error && t.Reason != "" {
-		f.Reason = t.Reason
-	}
-	return f
-}
-
+// parseFailure reads an error field; what a Python processor wrote becomes the message of a ReasonError.
 func parseFailure(text string) Failure {
 	var f Failure
 	if err := json.Unmarshal([]byte(text), &f); err != nil || f.Reason == "" {
 		f = Failure{Reason: ReasonError, Message: text}
 	}
 	return f
-}
-
-// validText makes text that is not UTF-8 readable: what Redis holds for people always is.
-func validText(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
-
-// head and tail cut text to at most n bytes at a character's edge.
-func head(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n]
-}
-
-func tail(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	from := len(text) - n
-	for from < len(text) && !utf8.RuneStart(text[from]) {
-		from++
-	}
-	return text[from:]
 }

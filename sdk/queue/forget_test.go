@@ -62,7 +62,7 @@ func TestForgetsAQueue(t *testing.T) {
 			node := w.node(t, q.name)
 			for _, failure := range []*Failure{nil, {}} {
 				w.enqueue(t, q.name, "", Options{})
-				w.settle(t, node, q.name, Settlement{Hold: w.reserveMany(t, node, q.name, 1, true)[0], Failure: failure})
+				w.settle(t, node, q.name, Settlement{Claim: w.reserveMany(t, node, q.name, 1, true)[0], Failure: failure})
 			}
 			must[any](t)(nil, node.Leave(w.ctx))
 			return func() { must[int](t)(q.Purge(w.ctx, PurgeOptions{Everything: true})) }
@@ -168,7 +168,7 @@ func TestReserveNamesADamagedKey(t *testing.T) {
 		for _, key := range []string{w.keys.paused(), w.keys.pending("q"), w.keys.expiry("q"), w.keys.nodes()} {
 			w.rdb.Del(w.ctx, key)
 			w.rdb.Set(w.ctx, key, "x", 0)
-			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 			if batch.Err == nil || !strings.Contains(batch.Err.Error(), key) {
 				t.Errorf("with a damaged %s: %v", key, batch.Err)
 			}

@@ -72,12 +72,12 @@ func FuzzDamaged(f *testing.F) {
 			spec.Delay = time.Second
 		}
 		must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, []Spec{spec}))
-		hold := Hold{ID: "x", Run: 1}
+		hold := Claim{ID: "x", Run: 1}
 		if state%6 >= 2 {
-			node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: state%6 != 2, Terms: Terms{Dead: "dead"}}})
+			node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: state%6 != 2, FailurePolicy: FailurePolicy{Dead: "dead"}}})
 		}
 		if state%6 >= 4 {
-			s := Settlement{Hold: hold, Result: []byte("\xff")}
+			s := Settlement{Claim: hold, Result: []byte("\xff")}
 			if state%6 == 5 {
 				s.Failure = &Failure{}
 			}
@@ -102,32 +102,32 @@ func FuzzDamaged(f *testing.F) {
 		ok("enqueue", err)
 		_, err = q.Stats(w.ctx)
 		ok("stats", err)
-		_, err = w.Poll(w.ctx, []string{"q"})
+		_, err = w.Fleet().Backlogs(w.ctx, []string{"q"})
 		ok("poll", err)
 		if ids, err := node.Held(w.ctx, "q"); err == nil && len(ids) > 0 {
-			ok("adopt", node.Adopt(w.ctx, Want{Queue: "q"}, ids).Err)
+			ok("adopt", node.Adopt(w.ctx, ReserveRequest{Queue: "q"}, ids).Err)
 		}
 		ok("start", node.Start(w.ctx, "q", hold))
-		ok("progress", node.Progress(w.ctx, []ProgressReport{{Hold: hold, Queue: "q"}})[0])
+		ok("progress", node.Progress(w.ctx, []ProgressReport{{Claim: hold, Queue: "q"}})[0])
 		ok("checkpoint", node.Checkpoint(w.ctx, "q", hold, []byte("x")))
-		ok("log", node.AppendLogs(w.ctx, []LogBatch{{Hold: hold, Lines: []string{"x"}}})[0])
+		ok("log", node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: []string{"x"}}})[0])
 		has := make(map[string]*Node)
 		take := func(n *Node) {
 			t.Helper()
-			batch := n.Reserve(w.ctx, []Want{{Queue: "q", Count: 9, Start: true, MaxAge: time.Hour, MaxRunning: 50, Terms: Terms{Dead: "dead"}}})[0]
+			batch := n.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 9, Start: true, MaxAge: time.Hour, MaxRunning: 50, FailurePolicy: FailurePolicy{Dead: "dead"}}})[0]
 			ok("reserve", batch.Err)
 			for _, task := range batch.Tasks {
 				if first := has[task.ID]; first != nil && first != n {
 					t.Errorf("%s is taken twice", task.ID)
 				}
 				has[task.ID] = n
-				hold = Hold{ID: task.ID, Run: task.Run}
+				hold = Claim{ID: task.ID, Run: task.Run}
 			}
 		}
 		take(other)
 		take(node)
-		for _, again := range []Again{AgainRetry, AgainReject, ""} {
-			errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: hold, Failure: &Failure{}, Again: again, Delay: time.Second}})
+		for _, again := range []Requeue{RequeueRetry, RequeueReject, ""} {
+			errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: hold, Failure: &Failure{}, Requeue: again, Delay: time.Second}})
 			ok("settle", err)
 			for _, err := range errs {
 				ok("settle", err)
@@ -138,17 +138,17 @@ func FuzzDamaged(f *testing.F) {
 		w.at(10)
 		_, err = q.EnqueueDue(w.ctx)
 		ok("due", err)
-		_, err = node.Release(w.ctx, "q", []Hold{hold})
+		_, err = node.Release(w.ctx, "q", []Claim{hold})
 		ok("release", err)
 		ok("retry", q.Retry(w.ctx, "x"))
 		w.at(7000)
 		_, err = q.Expire(w.ctx, time.Minute, "")
 		ok("expire", err)
 		for _, dead := range []*Node{node, other} {
-			_, err = w.Reclaim(w.ctx, dead.id, 0)
+			_, err = w.Fleet().Reclaim(w.ctx, dead.id, 0)
 			ok("reclaim", err)
 		}
-		_, err = w.Nodes(w.ctx)
+		_, err = w.Fleet().Nodes(w.ctx)
 		ok("nodes", err)
 		for _, status := range append(Statuses(), "") {
 			_, err = q.List(w.ctx, ListOptions{Status: status})

@@ -13,11 +13,9 @@ import (
 // DefaultTenant is the key prefix that Blueque's own Python package uses; the package knows no other.
 const DefaultTenant = "blueque"
 
-// keys builds the name of every key that a tenant has in Redis. Nothing else in this module does,
-// and nothing ever parses a queue's name or a listener's ID out of a key.
+// keys builds the name of every key of a tenant; nothing else in this module does, and nothing parses a name out of a key.
 type keys struct{ ns string }
 
-// key is the one place where a prefix meets a subject.
 func (k keys) key(subject ...string) string { return k.ns + "_" + strings.Join(subject, "_") }
 
 func (k keys) queues() string                     { return k.key("queues") }
@@ -47,16 +45,15 @@ func (k keys) version() string             { return k.key("version") }
 func (k keys) control() string             { return k.key("control") }
 func (k keys) limits() string              { return k.key("limits") }
 func (k keys) crashes() string             { return k.key("crashes") }
-func (k keys) level(priority, queue string) string {
-	return k.key("pending", priority, queue)
-}
-func (k keys) priorities(queue string) string   { return k.key("priorities", queue) }
-func (k keys) expiry(queue string) string       { return k.key("expiry", queue) }
-func (k keys) keyed(queue string) string        { return k.key("keys", queue) }
-func (k keys) unique(queue, hash string) string { return k.key("unique", queue, hash) }
 
-// luaNames declares the names of the keys for the scripts, as constants made of NS, the tenant. A
-// script finds its tenant in its first key: a tenant's name has no underscore.
+func (k keys) level(priority, queue string) string { return k.key("pending", priority, queue) }
+func (k keys) priorities(queue string) string      { return k.key("priorities", queue) }
+func (k keys) expiry(queue string) string          { return k.key("expiry", queue) }
+func (k keys) keyed(queue string) string           { return k.key("keys", queue) }
+func (k keys) unique(queue, hash string) string    { return k.key("unique", queue, hash) }
+
+// luaNames declares the keys' names for the scripts, as constants that begin with NS, the tenant. A script takes its tenant from
+// its first key: a tenant's name has no underscore.
 var luaNames = func() string {
 	k := keys{}                                                              // every name without its tenant, and so beginning with an underscore
 	first := func(key string) string { return strings.TrimSuffix(key, "_") } // of two parts that follow
@@ -98,36 +95,25 @@ var luaNames = func() string {
 	return text
 }()
 
-// ValidTenant tells whether name may be a tenant: 1 to 32 of a–z 0–9 and -, or such a word in
-// braces (a Redis Cluster hash tag). There is no underscore, so that no tenant's keys can be
-// mistaken for another's.
+// ValidTenant checks the name of a tenant: 1 to 32 of a–z 0–9 and -, or such a word in braces (a Redis Cluster hash tag). An
+// underscore would let one tenant's keys be taken for another's.
 func ValidTenant(name string) error {
-	word := name
-	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, "}") && len(name) > 2 {
-		word = name[1 : len(name)-1]
-	}
-	ok := len(word) >= 1 && len(word) <= 32
-	for _, c := range []byte(word) {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
-	}
-	if !ok {
+	if !validTenant.MatchString(name) {
 		return fmt.Errorf("%w: tenant %q: use 1 to 32 of a-z 0-9 and -, or such a word in braces", ErrInvalid, name)
 	}
 	return nil
 }
 
-// ValidQueue tells whether name may be a queue: 1 to 128 bytes from 0x21 to 0x7e.
+var validTenant = regexp.MustCompile(`^([a-z0-9-]{1,32}|\{[a-z0-9-]{1,32}\})$`)
+
+// ValidQueue checks the name of a queue: 1 to 128 bytes from 0x21 to 0x7e.
 func ValidQueue(name string) error { return validName("queue", name) }
 
-// ValidID tells whether id may be a task ID: 1 to 128 bytes from 0x21 to 0x7e.
+// ValidID checks a task ID: 1 to 128 bytes from 0x21 to 0x7e.
 func ValidID(id string) error { return validName("task ID", id) }
 
 func validName(what, name string) error {
-	ok := len(name) >= 1 && len(name) <= 128
-	for _, c := range []byte(name) {
-		ok = ok && c >= 0x21 && c <= 0x7e
-	}
-	if !ok {
+	if len(name) == 0 || len(name) > 128 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("%w: %s %q: use 1 to 128 printable ASCII characters without spaces", ErrInvalid, what, name)
 	}
 	return nil
@@ -138,15 +124,11 @@ var quernListener = regexp.MustCompile(`~[0-9a-f]{8}_[0-9]+$`)
 
 func isQuernListener(id string) bool { return quernListener.MatchString(id) }
 
-// newListenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. The process ID is last and a
-// number, because Blueque parses it; the random part keeps its claim_orphan, which compares host
-// names, from taking a Quern listener for one of its own, and keeps two containers with one
-// hostname and process ID 1 apart.
+// newListenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. The process ID is last and a number, because Blueque parses it.
+// The random part keeps Blueque's claim_orphan, which compares hostnames, from taking a Quern listener for its own, and tells
+// apart two containers with one hostname and process ID 1.
 func newListenerID() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "" // then the random part alone tells listeners apart
-	}
+	host, _ := os.Hostname() // without it the random part alone tells listeners apart
 	return listenerID(host, os.Getpid())
 }
 

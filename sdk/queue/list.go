@@ -4,35 +4,35 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // as Redis's own sha1hex, not a protection
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// maxPage is the most tasks that one page brings.
-const maxPage = 1000
+// maxPage is the most tasks of one page.
+const maxPage = pageTasks
 
 // ListOptions choose a page of a queue's tasks.
 type ListOptions struct {
-	// Status lists tasks of this state only (default: all that went through a Quern client or host).
+	// Status lists tasks of this status only (default: all that went through a Quern client or host).
 	Status Status
-	// Key lists only tasks of this key, newest first whatever their status, and Labels only those that
-	// have all of these. At most 100,000 tasks are looked at: of the key, in the order of their IDs, or
-	// else of the list.
+	// Key lists only tasks of this key, newest first whatever their status, and Labels only those with all of these labels.
+	// At most 100,000 tasks are searched: of the key, in the order of their IDs, or else of the list.
 	Key    string
 	Labels map[string]string
-	// Offset is how many tasks to pass over, counted from the newest (scheduled: from the next due).
-	// The lists move while tasks come and go, so a page may repeat or miss some.
+	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
+	// may repeat or miss tasks.
 	Offset int
-	// Limit is the most tasks to bring (default 100, at most 1,000).
+	// Limit is the most tasks to list (default 100, at most 1,000).
 	Limit int
 }
 
-// List brings a page of tasks, newest first (scheduled: next due first), without their parameters
-// and results. A task that vanishes meanwhile is left out.
+// List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. A task that
+// vanishes meanwhile is left out.
 func (q *Queue) List(ctx context.Context, options ListOptions) ([]*Task, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return nil, err
@@ -45,10 +45,7 @@ func (q *Queue) List(ctx context.Context, options ListOptions) ([]*Task, error) 
 			ErrInvalid, options.Limit, options.Offset, maxPage)
 	}
 	tasks, err := q.list(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("list tasks of %q: %w", q.name, err)
-	}
-	return tasks, nil
+	return tasks, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
 }
 
 func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
@@ -82,7 +79,7 @@ func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 	return pageOf(found, o), nil
 }
 
-// filter reads those of the tasks that have the options' status and labels.
+// filter reads the tasks that have the options' status and labels.
 func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Task, error) {
 	tasks, err := q.client.summaries(ctx, q.name, o.Status, ids)
 	if err != nil {
@@ -103,12 +100,12 @@ func pageOf(tasks []*Task, o ListOptions) []*Task {
 	return tasks[from:min(from+o.Limit, len(tasks))]
 }
 
-// keyed reads a page of the tasks that the queue's index has for a word, newest first. The index is in
-// the order of the IDs: all of it is read, as far as 100,000.
+// keyed reads a page of the tasks under a word of the queue's index, newest first. The index is in the order of the IDs, so all
+// of it is read, up to 100,000.
 func (q *Queue) keyed(ctx context.Context, word string, o ListOptions) ([]*Task, error) {
 	var found []*Task
 	from := "[" + word + " "
-	for looked := 0; looked < searched; looked += maxPage {
+	for read := 0; read < searched; read += maxPage {
 		members, err := q.client.rdb.ZRangeByLex(ctx, q.client.keys.keyed(q.name), &redis.ZRangeBy{
 			Min: from, Max: "(" + word + "!", Count: maxPage,
 		}).Result()
@@ -134,17 +131,14 @@ func (q *Queue) keyed(ctx context.Context, word string, o ListOptions) ([]*Task,
 	return pageOf(found, o), nil
 }
 
-// Equivalent lists the tasks that were enqueued as unique by their parameters and have these, or by
-// this key, whatever became of them: the newest 1,000, of at most 100,000 in the order of their IDs.
+// Equivalent lists the tasks that were enqueued with this uniqueness (its key, or these parameters), whatever became of them:
+// the newest 1,000, of at most 100,000 in the order of their IDs.
 func (q *Queue) Equivalent(ctx context.Context, unique Unique, parameters []byte) ([]*Task, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return nil, err
 	}
 	tasks, err := q.keyed(ctx, "U"+unique.hash(q.name, parameters), ListOptions{Limit: maxPage})
-	if err != nil {
-		return nil, fmt.Errorf("list equivalent tasks of %q: %w", q.name, err)
-	}
-	return tasks, nil
+	return tasks, wrap(fmt.Sprintf("list equivalent tasks of %q", q.name), err)
 }
 
 func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
@@ -171,8 +165,7 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 	return nil, fmt.Errorf("%w: status %q: use one of scheduled, pending, reserved, started, complete, failed", ErrInvalid, o.Status)
 }
 
-// pendingIDs pages through the lists of all priorities, as if they were one: the lowest priority, and
-// in it the newest, comes first.
+// pendingIDs pages through the lists of all priorities as if they were one: the lowest priority first, in it the newest.
 func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error) {
 	k, rdb := q.client.keys, q.client.rdb
 	levels, err := rdb.SMembers(ctx, k.priorities(q.name)).Result()
@@ -180,7 +173,7 @@ func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error
 		return nil, err
 	}
 	levels = append(levels, defaultLevel)
-	sort.Strings(levels)
+	slices.Sort(levels)
 	var ids []string
 	for _, level := range levels {
 		list := k.pending(q.name)
@@ -204,10 +197,10 @@ func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error
 	return ids, nil
 }
 
-// defaultLevel is DefaultPriority as the set of priorities would name it.
+// defaultLevel is DefaultPriority in the form of the set of priorities.
 const defaultLevel = "050"
 
-// held lists what listeners hold: started, or reserved and not started.
+// held lists the tasks of all listeners: those started, or those not started.
 func (q *Queue) held(ctx context.Context, status Status) ([]string, error) {
 	running, err := q.client.rdb.SMembers(ctx, q.client.keys.started(q.name)).Result()
 	if err != nil {
@@ -215,37 +208,22 @@ func (q *Queue) held(ctx context.Context, status Status) ([]string, error) {
 	}
 	started := make(map[string]bool, len(running))
 	for _, entry := range running {
-		// "L PID ID"; none of the three holds a space.
+		// "L PID ID", without other spaces.
 		if parts := strings.SplitN(entry, " ", 3); len(parts) == 3 {
 			started[parts[2]] = true
 		}
 	}
-	var ids []string
 	if status == Started {
-		for id := range started {
-			ids = append(ids, id)
-		}
-		sort.Strings(ids) // a set has no order; pages need one
-		return ids, nil
+		return slices.Sorted(maps.Keys(started)), nil // a set has no order; pages need one
 	}
-	lists, err := q.client.reservedLists(ctx, q.name)
-	if err != nil {
-		return nil, err
-	}
-	for _, list := range lists {
-		for _, id := range list {
-			if !started[id] {
-				ids = append(ids, id)
-			}
-		}
-	}
-	return ids, nil
+	ids, err := q.reservedIDs(ctx)
+	return slices.DeleteFunc(ids, func(id string) bool { return started[id] }), err
 }
 
-// reservedLists reads the reserved lists of all listeners that the queue or the tenant knows, in
-// the order of their IDs.
-func (c *Client) reservedLists(ctx context.Context, queue string) ([][]string, error) {
-	known, err := c.rdb.SMembers(ctx, c.keys.listeners(queue)).Result()
+// reservedIDs reads the reserved lists of all listeners that the queue or the tenant knows, in the order of their IDs.
+func (q *Queue) reservedIDs(ctx context.Context) (ids []string, err error) {
+	c := q.client
+	known, err := c.rdb.SMembers(ctx, c.keys.listeners(q.name)).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -253,34 +231,17 @@ func (c *Client) reservedLists(ctx context.Context, queue string) ([][]string, e
 	if err != nil {
 		return nil, err
 	}
-	unique := make(map[string]bool)
-	for _, listener := range append(known, nodes...) {
-		unique[listener] = true
-	}
-	listeners := make([]string, 0, len(unique))
-	for listener := range unique {
-		listeners = append(listeners, listener)
-	}
-	sort.Strings(listeners)
-
-	cmds := make([]*redis.StringSliceCmd, len(listeners))
-	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, listener := range listeners {
-			cmds[i] = p.LRange(ctx, c.keys.reserved(queue, listener), 0, -1)
-		}
-		return nil
+	listeners := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, nodes))))
+	cmds, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
+		return p.LRange(ctx, c.keys.reserved(q.name, listener), 0, -1)
 	})
-	if err != nil {
-		return nil, err
+	for _, cmd := range cmds {
+		ids, err = append(ids, cmd.Val()...), errors.Join(err, cmd.Err())
 	}
-	lists := make([][]string, len(cmds))
-	for i, cmd := range cmds {
-		lists[i] = cmd.Val()
-	}
-	return lists, nil
+	return ids, err
 }
 
-// summaryFields are what a list shows of a task: all but its parameters, result and log.
+// summaryFields are the fields of a task in a list: without parameters and result.
 var summaryFields = []string{
 	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
@@ -288,21 +249,11 @@ var summaryFields = []string{
 	"digest", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "live_id",
 }
 
-// summaries reads the tasks of a queue's list, leaving out what is gone or has left that status.
+// summaries reads the tasks of a queue's list, without those that are gone or have left that status.
 func (c *Client) summaries(ctx context.Context, queue string, status Status, ids []string) ([]*Task, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	cmds := make([]*redis.SliceCmd, len(ids))
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, c.keys.task(id), summaryFields...)
-		}
-		return nil
+	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.keys.task(id), summaryFields...)
 	})
-	if err = passReplies(err); err != nil { // one that is no hash hides no other
-		return nil, fmt.Errorf("read tasks of %q: %w", queue, err)
-	}
 	tasks := make([]*Task, 0, len(ids))
 	for i, cmd := range cmds {
 		hash := make(map[string]string, len(summaryFields))
@@ -319,11 +270,11 @@ func (c *Client) summaries(ctx context.Context, queue string, status Status, ids
 			task.Queue = queue
 		}
 		if task.Status == "" {
-			task.Status = status // by the list that holds it: written by hand
+			task.Status = status // that of its list: the task was written by hand
 		}
 		if status == "" || task.Status == status {
 			tasks = append(tasks, task)
 		}
 	}
-	return tasks, nil
+	return tasks, wrap(fmt.Sprintf("read tasks of %q", queue), err)
 }

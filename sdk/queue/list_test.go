@@ -21,10 +21,10 @@ func (w *world) spread(t testing.TB, queue string) map[Status][]string {
 		}
 		return ids
 	}
-	take := func(node *Node, start bool, n int) (holds []Hold) {
+	take := func(node *Node, start bool, n int) (holds []Claim) {
 		for range n {
 			got := w.reserve(t, node, queue, start)
-			holds = append(holds, Hold{ID: got.ID, Run: got.Run})
+			holds = append(holds, Claim{ID: got.ID, Run: got.Run})
 		}
 		return holds
 	}
@@ -32,11 +32,11 @@ func (w *world) spread(t testing.TB, queue string) map[Status][]string {
 	node := w.node(t, queue)
 	ids[Complete] = enqueue("complete", 3)
 	for _, hold := range take(node, true, 3) {
-		w.settle(t, node, queue, Settlement{Hold: hold})
+		w.settle(t, node, queue, Settlement{Claim: hold})
 	}
 	ids[Failed] = enqueue("failed", 3)
 	for _, hold := range take(node, true, 3) {
-		w.settle(t, node, queue, Settlement{Hold: hold, Failure: &Failure{Message: "no"}})
+		w.settle(t, node, queue, Settlement{Claim: hold, Failure: &Failure{Message: "no"}})
 	}
 	ids[Started] = enqueue("started", 3)
 	take(node, true, 3)
@@ -269,7 +269,7 @@ func TestCancelInALongBacklog(t *testing.T) {
 	// The entry is left where it is, and dropped when its turn comes.
 	w.depth(t, "q", map[Status]int64{Pending: searched + 1, Failed: 1})
 	w.rdb.LTrim(w.ctx, w.keys.pending("q"), 0, 0)
-	batch := w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+	batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 	if batch.Err != nil || batch.Dropped != 1 || len(batch.Tasks) != 0 {
 		t.Errorf("%+v", batch)
 	}

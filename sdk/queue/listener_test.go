@@ -407,7 +407,7 @@ func TestRunAfterADrain(t *testing.T) {
 		w.enqueue(t, "q", "", Options{})
 		stop, _ := w.running(t, listener)
 		w.subscribed(t, w.keys.control())
-		if err := w.Drain(w.ctx, listener.ID()); err != nil {
+		if err := w.Fleet().Drain(w.ctx, listener.ID()); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the drain", listener.draining)

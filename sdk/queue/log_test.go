@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-func (w *world) append(t testing.TB, node *Node, hold Hold, lines ...string) {
+func (w *world) append(t testing.TB, node *Node, hold Claim, lines ...string) {
 	t.Helper()
-	for _, err := range node.AppendLogs(w.ctx, []LogBatch{{Hold: hold, Lines: lines}}) {
+	for _, err := range node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: lines}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,15 +61,15 @@ func TestLog(t *testing.T) {
 		}
 
 		// What it wrote just before its end comes after its end; its next run goes on counting.
-		if errs, err := node.Release(w.ctx, "q", []Hold{hold}); err != nil || errs[0] != nil {
+		if errs, err := node.Release(w.ctx, "q", []Claim{hold}); err != nil || errs[0] != nil {
 			t.Fatal(err, errs)
 		}
-		if errs := node.AppendLogs(w.ctx, []LogBatch{{Hold: hold, Lines: []string{"stale"}}}); !errors.Is(errs[0], ErrLost) {
+		if errs := node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: []string{"stale"}}}); !errors.Is(errs[0], ErrLost) {
 			t.Errorf("of a task that was given back: %v", errs)
 		}
 		node, hold = w.held(t, "q")
 		w.append(t, node, hold, "again")
-		w.settle(t, node, "q", Settlement{Hold: hold})
+		w.settle(t, node, "q", Settlement{Claim: hold})
 		w.append(t, node, hold, "last words")
 		if got := numbered(t, w.log(t, id, 4), 5); fmt.Sprint(got) != "[again last words]" {
 			t.Errorf("of the second run: %v", got)
@@ -77,7 +77,7 @@ func TestLog(t *testing.T) {
 		if err := w.Queue("q").Delete(w.ctx, id); err != nil {
 			t.Fatal(err)
 		}
-		if errs := node.AppendLogs(w.ctx, []LogBatch{{Hold: hold, Lines: []string{"late"}}}); !errors.Is(errs[0], ErrNoTask) {
+		if errs := node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: []string{"late"}}}); !errors.Is(errs[0], ErrNoTask) {
 			t.Errorf("of a deleted task: %v", errs)
 		}
 		if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.log(id)).Result()); n != 0 {
@@ -153,7 +153,7 @@ func TestLogOfMany(t *testing.T) {
 		for i := range 5 {
 			w.enqueue(t, "q", "", Options{})
 			got := w.reserve(t, node, "q", true)
-			batches = append(batches, LogBatch{Hold: Hold{ID: got.ID, Run: got.Run}, Lines: []string{fmt.Sprint(i)}})
+			batches = append(batches, LogBatch{Claim: Claim{ID: got.ID, Run: got.Run}, Lines: []string{fmt.Sprint(i)}})
 		}
 		batches[1].Run++
 		batches[3].ID = "none"

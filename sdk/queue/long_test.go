@@ -63,14 +63,14 @@ func TestNoScriptIsLong(t *testing.T) {
 		t.Helper()
 		must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, slices.Repeat([]Spec{{Options: options}}, n)))
 	}
-	reserve := func() (holds []Hold) {
+	reserve := func() (holds []Claim) {
 		t.Helper()
-		batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", Terms: Terms{MaxCrashes: 1, Dead: "dead"}}})[0]
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", FailurePolicy: FailurePolicy{MaxCrashes: 1, Dead: "dead"}}})[0]
 		if batch.Err != nil {
 			t.Fatal(batch.Err)
 		}
 		for _, task := range batch.Tasks {
-			holds = append(holds, task.Hold())
+			holds = append(holds, task.Claim())
 		}
 		return holds
 	}
@@ -79,7 +79,7 @@ func TestNoScriptIsLong(t *testing.T) {
 		var all []Settlement
 		weight := 0
 		for _, hold := range reserve() {
-			if s.Hold, weight = hold, weight+s.Weight(); weight <= MaxWeight {
+			if s.Claim, weight = hold, weight+s.Weight(); weight <= MaxWeight {
 				all = append(all, s)
 			}
 		}
@@ -90,17 +90,17 @@ func TestNoScriptIsLong(t *testing.T) {
 	high := 80
 	measure("enqueue", func() { fill(1000, Options{Key: "k", Priority: &high, Retry: Retry{MaxAge: time.Hour}}) })
 	fill(1000, Options{Key: "k"})
-	var holds []Hold
+	var holds []Claim
 	measure("reserve", func() { holds = reserve() })
 	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(MaxWeight, len(holds))])) })
 	settle("settle as complete", Settlement{})
 	settle("settle as failed", Settlement{Failure: &Failure{}})
-	settle("settle to try again", Settlement{Failure: &Failure{}, Again: AgainRetry, Delay: time.Second})
+	settle("settle to try again", Settlement{Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Second})
 	settle("settle with children", Settlement{Children: []Child{{Queue: "q", Spec: Spec{Options: Options{ID: "child"}}}}})
 	reserve()
 	reserve()
 	w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 0, Member: node.id})
-	measure("reclaim", func() { must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "q", 1, false)) })
+	measure("reclaim", func() { must[Reclaimed](t)(w.Fleet().reclaimQueue(w.ctx, node.id, "q", 1, false)) })
 	node = w.node(t, "q")
 	fill(1256, Options{Priority: new(100), Retry: Retry{MaxAge: time.Second}})
 	w.at(10)
@@ -110,7 +110,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	w.at(20)
 	measure("due", func() { must[int](t)(w.Queue("q").EnqueueDue(w.ctx)) })
 	// There is room for tasks when what does not run any more is taken out.
-	crowded := Want{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", MaxRunning: 30_000 - MaxReserve}
+	crowded := ReserveRequest{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", MaxRunning: 30_000 - MaxReserve}
 	for i := range 100 {
 		name := fmt.Sprint("fleet", i)
 		crowded.Fleet = append(crowded.Fleet, name)
@@ -122,7 +122,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	}
 	fill(1000, Options{})
 	measure("reserve of a full plugin", func() {
-		if batch := node.Reserve(w.ctx, []Want{crowded})[0]; batch.Err != nil || len(batch.Tasks) == 0 {
+		if batch := node.Reserve(w.ctx, []ReserveRequest{crowded})[0]; batch.Err != nil || len(batch.Tasks) == 0 {
 			t.Errorf("%+v", batch)
 		}
 	})
@@ -159,7 +159,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	named()
 	leaves = w.node(t, queues[0])
 	w.die(t, leaves)
-	measure("reclaim of many queues", func() { must[Reclaimed](t)(w.Reclaim(w.ctx, leaves.id, 0)) })
+	measure("reclaim of many queues", func() { must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, leaves.id, 0)) })
 	named()
 	measure("purge", func() { must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true})) })
 }

@@ -116,7 +116,7 @@ func (w *world) task(t testing.TB, id string) *Task {
 // reserve takes one task for the node and fails the test if there is none.
 func (w *world) reserve(t testing.TB, node *Node, queue string, start bool) Reservation {
 	t.Helper()
-	batch := node.Reserve(w.ctx, []Want{{Queue: queue, Count: 1, Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
+	batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
 	if batch.Err != nil {
 		t.Fatal(batch.Err)
 	}
@@ -141,11 +141,11 @@ func (w *world) node(t testing.TB, queues ...string) *Node {
 }
 
 // held reserves and starts a task, ready to be settled.
-func (w *world) held(t testing.TB, queue string) (*Node, Hold) {
+func (w *world) held(t testing.TB, queue string) (*Node, Claim) {
 	t.Helper()
 	node := w.node(t, queue)
 	got := w.reserve(t, node, queue, true)
-	return node, Hold{ID: got.ID, Run: got.Run}
+	return node, Claim{ID: got.ID, Run: got.Run}
 }
 
 // settle completes (or fails, with a failure) a held task.

@@ -53,7 +53,7 @@ type ghost struct {
 type modelTask struct {
 	status          Status
 	run             int64
-	hold            Hold  // that of the run
+	hold            Claim // that of the run
 	node            *Node // who holds it, or held it when it finished
 	attempts        int
 	crashes         int
@@ -367,7 +367,7 @@ func (m *model) othersMay(task *modelTask) bool {
 func (m *model) reserve(r *rapid.T) {
 	node, count := m.someNode(r), rapid.IntRange(1, 4).Draw(r, "count")
 	start := rapid.Bool().Draw(r, "start")
-	batch := node.Reserve(m.w.ctx, []Want{{Queue: "q", Count: count, Start: start}})[0]
+	batch := node.Reserve(m.w.ctx, []ReserveRequest{{Queue: "q", Count: count, Start: start}})[0]
 	if batch.Err != nil || batch.Dropped != 0 {
 		r.Fatalf("reserved %+v", batch)
 	}
@@ -402,7 +402,7 @@ func (m *model) reserve(r *rapid.T) {
 	for i, id := range taken {
 		task := m.tasks[id]
 		got := batch.Tasks[i]
-		task.hold = got.Hold()
+		task.hold = got.Claim()
 		if got.ID != id || got.Run != task.run || got.Attempts != task.attempts || got.Rejects != task.rejects {
 			r.Fatalf("reserved %+v, want %s, run %d", got, id, task.run)
 		}
@@ -416,7 +416,7 @@ func (m *model) adopt(r *rapid.T) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	batch := node.Adopt(m.w.ctx, Want{Queue: "q"}, ids)
+	batch := node.Adopt(m.w.ctx, ReserveRequest{Queue: "q"}, ids)
 	if batch.Err != nil || len(batch.Tasks) != len(node.reserved) || batch.Dropped != 0 {
 		r.Fatalf("adopted %+v, want %v", batch, node.reserved)
 	}
@@ -433,21 +433,21 @@ func (m *model) start(r *rapid.T) {
 // settle ends the run of what is held: for good, or to be tried again.
 func (m *model) settle(r *rapid.T) {
 	id, task := m.some(r, (*modelTask).held)
-	settlement := Settlement{Hold: task.hold}
-	action := rapid.SampledFrom([]Again{"complete", "fail", AgainRetry, AgainReschedule, AgainReject}).Draw(r, "action")
+	settlement := Settlement{Claim: task.hold}
+	action := rapid.SampledFrom([]Requeue{"complete", "fail", RequeueRetry, RequeueReschedule, RequeueReject}).Draw(r, "action")
 	delay := rapid.IntRange(0, 3).Draw(r, "delay")
 	if action != "complete" {
 		settlement.Failure = &Failure{Reason: ReasonTrap}
 	}
 	if action != "complete" && action != "fail" {
-		settlement.Again, settlement.Delay = action, time.Duration(delay)*time.Second
+		settlement.Requeue, settlement.Delay = action, time.Duration(delay)*time.Second
 	}
 	children := m.children(r, &settlement)
 	node := task.node
 	for repeat := range 2 { // it finds its own mark
 		errs, err := node.Settle(m.w.ctx, "q", []Settlement{settlement})
 		err = errors.Join(append(errs, err)...)
-		cancelled := task.cancel && settlement.Again != "" && repeat == 0
+		cancelled := task.cancel && settlement.Requeue != "" && repeat == 0
 		if cancelled != errors.Is(err, ErrCancelled) || err != nil && !cancelled {
 			r.Fatal(err)
 		}
@@ -464,10 +464,10 @@ func (m *model) settle(r *rapid.T) {
 	case "fail":
 		task.attempts++
 		m.fail(id, ReasonTrap)
-	case AgainRetry:
+	case RequeueRetry:
 		task.attempts++
 		m.back(id, delay, false)
-	case AgainReject:
+	case RequeueReject:
 		task.rejects++
 		task.rejected = append(task.rejected, node)
 		m.back(id, delay, false)
@@ -508,20 +508,20 @@ func (m *model) stale(r *rapid.T) {
 	if task.held() && node == task.node && run == task.run {
 		r.Skip("that is the holder")
 	}
-	hold := Hold{ID: id, Run: run, born: task.hold.born}
-	settled, err := node.Settle(m.w.ctx, "q", []Settlement{{Hold: hold, Result: []byte("stolen")}})
+	hold := Claim{ID: id, Run: run, born: task.hold.born}
+	settled, err := node.Settle(m.w.ctx, "q", []Settlement{{Claim: hold, Result: []byte("stolen")}})
 	done := task.mark == node.id+" "+hold.proof() // it was settled by just that one
 	if err != nil || done && settled[0] != nil || !done && !errors.Is(settled[0], ErrLost) {
 		r.Fatal(settled, err)
 	}
-	released, err := node.Release(m.w.ctx, "q", []Hold{hold})
+	released, err := node.Release(m.w.ctx, "q", []Claim{hold})
 	if err != nil || !errors.Is(released[0], ErrLost) {
 		r.Fatal(released, err)
 	}
 	if err := node.Start(m.w.ctx, "q", hold); !errors.Is(err, ErrLost) {
 		r.Fatal(err)
 	}
-	if errs := node.Progress(m.w.ctx, []ProgressReport{{Hold: hold, Queue: "q"}}); !errors.Is(errs[0], ErrLost) {
+	if errs := node.Progress(m.w.ctx, []ProgressReport{{Claim: hold, Queue: "q"}}); !errors.Is(errs[0], ErrLost) {
 		r.Fatal(errs)
 	}
 	if err := node.Checkpoint(m.w.ctx, "q", hold, []byte("stolen")); !errors.Is(err, ErrLost) {
@@ -535,7 +535,7 @@ func (m *model) release(r *rapid.T) {
 	if len(node.reserved) == 0 {
 		r.Skip("it holds nothing")
 	}
-	var holds []Hold
+	var holds []Claim
 	var cancelled []bool
 	for range rapid.IntRange(1, len(node.reserved)).Draw(r, "count") {
 		id := node.reserved[len(node.reserved)-1]
@@ -558,7 +558,7 @@ func (m *model) release(r *rapid.T) {
 // kill ends a node's lease. What it holds it may still settle until somebody comes for it.
 func (m *model) kill(r *rapid.T) {
 	node := m.someNode(r)
-	if _, err := rapid.SampledFrom(m.clients).Draw(r, "client").Reclaim(m.w.ctx, node.id, 0); !node.dead && !errors.Is(err, ErrStatus) {
+	if _, err := rapid.SampledFrom(m.clients).Draw(r, "client").Fleet().Reclaim(m.w.ctx, node.id, 0); !node.dead && !errors.Is(err, ErrStatus) {
 		r.Fatalf("reclaimed from a node that lives: %v", err)
 	} else if node.dead {
 		m.reclaimed(r, node)
@@ -577,11 +577,11 @@ func (m *model) reclaim(r *rapid.T) {
 		r.Skip("it lives")
 	}
 	client := rapid.SampledFrom(m.clients).Draw(r, "client")
-	dead, _, err := client.Dead(m.w.ctx)
+	dead, _, err := client.Fleet().Dead(m.w.ctx)
 	if err != nil || !slices.Contains(dead, node.id) {
 		r.Fatalf("dead are %v, %v", dead, err)
 	}
-	got, err := client.Reclaim(m.w.ctx, node.id, 0)
+	got, err := client.Fleet().Reclaim(m.w.ctx, node.id, 0)
 	if err != nil || got.Sum() != len(node.reserved) || got.Dropped != 0 {
 		r.Fatalf("%+v, %v, want %v", got, err, node.reserved)
 	}
@@ -611,7 +611,7 @@ func (m *model) reclaimed(r *rapid.T, node *modelNode) {
 	if _, err := node.Renew(m.w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
 		r.Fatal(err)
 	}
-	if batch := node.Reserve(m.w.ctx, []Want{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
+	if batch := node.Reserve(m.w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
 		r.Fatalf("%+v", batch)
 	}
 	m.join(r, slices.Index(m.nodes, node))

@@ -12,14 +12,14 @@ import (
 
 func TestNodes(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		if nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx)); len(nodes) != 0 {
+		if nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx)); len(nodes) != 0 {
 			t.Errorf("%+v", nodes)
 		}
 		first, second := w.node(t, "q"), w.node(t)
 		if _, err := second.Renew(w.ctx, map[string]string{"kind": "test", "version": "1"}); err != nil {
 			t.Fatal(err)
 		}
-		nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx))
+		nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))
 		if len(nodes) != 2 || nodes[0].ID > nodes[1].ID {
 			t.Fatalf("%+v", nodes)
 		}
@@ -108,14 +108,14 @@ func TestDrainOutlivesTheLease(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
 		node, other := w.node(t, "q"), w.node(t, "q")
-		if err := errors.Join(w.Drain(w.ctx, node.id), w.Drain(w.ctx, other.id)); err != nil {
+		if err := errors.Join(w.Fleet().Drain(w.ctx, node.id), w.Fleet().Drain(w.ctx, other.id)); err != nil {
 			t.Fatal(err)
 		}
 		if drain, err := other.Renew(w.ctx, nil); !drain || err != nil {
 			t.Errorf("a live one: %v, %v", drain, err)
 		}
 		w.at(60)
-		must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+		must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0))
 		if drain, err := node.Renew(w.ctx, nil); !drain || !errors.Is(err, ErrLeaseLost) {
 			t.Errorf("a lost one: %v, %v", drain, err)
 		}

@@ -61,7 +61,7 @@ func TestSettleAfterALostReply(t *testing.T) {
 		queue := fmt.Sprintf("q%d", i)
 		id := past.enqueue(t, queue, "", Options{})
 		node, hold := w.held(t, queue)
-		settlement.Hold = hold
+		settlement.Claim = hold
 		cuts := proxy.Cuts()
 		proxy.CutReplies(1, hold.ID)
 		if _, err := node.Settle(w.ctx, queue, []Settlement{settlement}); !IsUnavailable(err) || proxy.Cuts() != cuts+1 {
@@ -69,7 +69,7 @@ func TestSettleAfterALostReply(t *testing.T) {
 		}
 		before := past.rdb.HGetAll(w.ctx, w.keys.task(id)).Val()
 		w.settle(t, node, queue, settlement)
-		w.settle(t, node, queue, Settlement{Hold: hold, Result: []byte("another word")}) // too late to say so
+		w.settle(t, node, queue, Settlement{Claim: hold, Result: []byte("another word")}) // too late to say so
 		if after := past.rdb.HGetAll(w.ctx, w.keys.task(id)).Val(); fmt.Sprint(before) != fmt.Sprint(after) {
 			t.Errorf("the repeat wrote: %v, then %v", before, after)
 		}
@@ -90,10 +90,10 @@ func TestReleaseAfterALostReply(t *testing.T) {
 	past.enqueue(t, "q", "", Options{})
 	node, hold := w.held(t, "q")
 	proxy.CutReplies(1, hold.ID)
-	if _, err := node.Release(w.ctx, "q", []Hold{hold}); !IsUnavailable(err) || proxy.Cuts() != 1 {
+	if _, err := node.Release(w.ctx, "q", []Claim{hold}); !IsUnavailable(err) || proxy.Cuts() != 1 {
 		t.Fatalf("%v, %d replies cut", err, proxy.Cuts())
 	}
-	errs, err := node.Release(w.ctx, "q", []Hold{hold})
+	errs, err := node.Release(w.ctx, "q", []Claim{hold})
 	if err != nil || !errors.Is(errs[0], ErrLost) { // it is nobody's now
 		t.Errorf("the repeat: %v, %v", errs, err)
 	}
@@ -105,7 +105,7 @@ func TestStartAfterALostReply(t *testing.T) {
 	past.enqueue(t, "q", "", Options{})
 	node := w.node(t, "q")
 	got := w.reserve(t, node, "q", false)
-	hold := Hold{ID: got.ID, Run: got.Run}
+	hold := Claim{ID: got.ID, Run: got.Run}
 	proxy.CutReplies(1, got.ID)
 	if err := node.Start(w.ctx, "q", hold); !IsUnavailable(err) || proxy.Cuts() != 1 {
 		t.Fatalf("%v, %d replies cut", err, proxy.Cuts())
@@ -143,11 +143,11 @@ func TestRegisterAndLeaveAfterALostReply(t *testing.T) {
 // the others, and their tasks are found.
 func TestReserveOfManyAfterALostReply(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
-	var wants []Want
+	var wants []ReserveRequest
 	node := w.node(t, "a", "b", "c")
 	for _, queue := range []string{"a", "b", "c"} {
 		past.enqueue(t, queue, queue, Options{ID: queue})
-		wants = append(wants, Want{Queue: queue, Count: 1, Start: true})
+		wants = append(wants, ReserveRequest{Queue: queue, Count: 1, Start: true})
 	}
 	proxy.CutReplies(1, w.keys.reserved("c", node.ID()))
 	if batches := node.Reserve(w.ctx, wants); batches[2].Err == nil || proxy.Cuts() != 1 {
@@ -155,7 +155,7 @@ func TestReserveOfManyAfterALostReply(t *testing.T) {
 	}
 	for _, queue := range []string{"a", "b", "c"} {
 		ids := must[[]string](t)(node.Held(w.ctx, queue))
-		batch := node.Adopt(w.ctx, Want{Queue: queue, Start: true}, ids)
+		batch := node.Adopt(w.ctx, ReserveRequest{Queue: queue, Start: true}, ids)
 		if batch.Err != nil || len(batch.Tasks) != 1 || string(batch.Tasks[0].Parameters) != queue || batch.Tasks[0].Run != 1 {
 			t.Errorf("queue %s: %+v", queue, batch)
 		}
@@ -196,12 +196,12 @@ func testLostReplies(t *testing.T) {
 			return err
 		})
 	}
-	want := Want{Queue: "q", Count: 1, Start: true}
+	want := ReserveRequest{Queue: "q", Count: 1, Start: true}
 	runs := make(map[string]int)
 	for done := 0; done < tasks; {
 		var got Reservation
 		proxy.CutReplies(1, w.keys.reserved("q", node.id))
-		batch := node.Reserve(w.ctx, []Want{want})[0]
+		batch := node.Reserve(w.ctx, []ReserveRequest{want})[0]
 		persistent("adopt", "none", func() error {
 			if batch.Err != nil {
 				ids, err := node.Held(w.ctx, "q")
@@ -217,9 +217,9 @@ func testLostReplies(t *testing.T) {
 		}
 		got = batch.Tasks[0]
 		runs[got.ID]++
-		s := Settlement{Hold: Hold{ID: got.ID, Run: got.Run}}
+		s := Settlement{Claim: Claim{ID: got.ID, Run: got.Run}}
 		if runs[got.ID] == 1 && done%3 == 0 {
-			s.Failure, s.Again = &Failure{}, AgainRetry
+			s.Failure, s.Requeue = &Failure{}, RequeueRetry
 		} else {
 			done++
 		}

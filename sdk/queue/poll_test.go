@@ -47,7 +47,7 @@ func TestPollInBlocks(t *testing.T) {
 		w.enqueue(t, queues[401], "", Options{Delay: 10 * time.Second})
 		blocks := &sent{}
 		w.rdb.AddHook(blocks)
-		poll := must[Poll](t)(w.Poll(w.ctx, queues))
+		poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, queues))
 		if blocks.pipelines != 1 || blocks.scripts != 3 || blocks.longest > 210 {
 			t.Errorf("sent %+v, want three blocks in one round trip", blocks)
 		}
@@ -75,7 +75,7 @@ func TestPollOfNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t)
 		w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1700000000.5, Member: "another~00000000_1"})
-		poll := must[Poll](t)(w.Poll(w.ctx, nil))
+		poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, nil))
 		if len(poll.Queues) != 0 || !poll.LeaseEnd.Equal(time.UnixMilli(1700000000500)) {
 			t.Errorf("%+v", poll)
 		}
@@ -97,7 +97,7 @@ func TestPollPassesOverWhatIsDamaged(t *testing.T) {
 			w.rdb.ZAdd(w.ctx, w.keys.scheduled(queue), redis.Z{Score: eta, Member: "id"})
 		}
 		w.enqueue(t, "fine", "", Options{})
-		poll := must[Poll](t)(w.Poll(w.ctx, []string{"list", "zset", "micros", "nanos", "fine"}))
+		poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"list", "zset", "micros", "nanos", "fine"}))
 		for _, look := range poll.Queues {
 			if look.Pending != map[string]int64{"fine": 1}[look.Queue] || !look.NextETA.IsZero() {
 				t.Errorf("%+v", look)
@@ -113,8 +113,8 @@ func TestPollFindsAnETABeforeTheEpoch(t *testing.T) {
 		for _, eta := range []float64{0, -5, math.Inf(-1)} {
 			id := w.enqueue(t, "q", "", Options{Delay: time.Hour})
 			w.rdb.ZAdd(w.ctx, w.keys.scheduled("q"), redis.Z{Score: eta, Member: id})
-			next := must[Poll](t)(w.Poll(w.ctx, []string{"q"})).Queues[0].NextETA
-			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+			next := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"q"})).Queues[0].NextETA
+			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 			if next.IsZero() || next.After(time.Unix(1, 0)) || !batch.NextETA.Equal(next) {
 				t.Errorf("with the score %v the next is due at %s and %s", eta, next, batch.NextETA)
 			}

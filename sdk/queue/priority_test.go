@@ -47,7 +47,7 @@ func TestPriorities(t *testing.T) {
 			t.Errorf("listed are %v", pages)
 		}
 		node := w.node(t, "q")
-		order := func(what string) []Hold {
+		order := func(what string) []Claim {
 			t.Helper()
 			holds := w.reserveMany(t, node, "q", all, true)
 			for i, hold := range holds {
@@ -67,12 +67,12 @@ func TestPriorities(t *testing.T) {
 		}
 		order("released")
 		w.die(t, node)
-		must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+		must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0))
 		node = w.node(t, "q")
 		holds = order("reclaimed")
 		var settlements []Settlement
 		for _, hold := range holds {
-			settlements = append(settlements, Settlement{Hold: hold, Failure: &Failure{}, Again: AgainRetry, Delay: time.Second})
+			settlements = append(settlements, Settlement{Claim: hold, Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Second})
 		}
 		if errs, err := node.Settle(w.ctx, "q", settlements); errors.Join(append(errs, err)...) != nil {
 			t.Fatal(errs, err)
@@ -82,7 +82,7 @@ func TestPriorities(t *testing.T) {
 		must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
 		holds = order("retried and due")
 		for i := range settlements {
-			settlements[i] = Settlement{Hold: holds[i], Failure: &Failure{}}
+			settlements[i] = Settlement{Claim: holds[i], Failure: &Failure{}}
 		}
 		if errs, err := node.Settle(w.ctx, "q", settlements); errors.Join(append(errs, err)...) != nil {
 			t.Fatal(errs, err)
@@ -93,7 +93,7 @@ func TestPriorities(t *testing.T) {
 			}
 		}
 		order("retried by hand")
-		node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}}) // which finds that no list holds anything
+		node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}}) // which finds that no list holds anything
 		if levels := w.rdb.SMembers(w.ctx, w.keys.priorities("q")).Val(); len(levels) != 0 {
 			t.Errorf("%v are left", levels)
 		}
@@ -119,7 +119,7 @@ func TestPrioritiesThatAreNone(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "ninety", Priority: &ninety})
 		w.enqueue(t, "q", "", Options{ID: "plain"})
 		w.depth(t, "q", map[Status]int64{Pending: 2, Failed: 1})
-		if poll := must[Poll](t)(w.Poll(w.ctx, []string{"q"})); poll.Queues[0].Pending != 2 {
+		if poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"q"})); poll.Queues[0].Pending != 2 {
 			t.Errorf("%+v", poll)
 		}
 		if holds := w.reserveMany(t, w.node(t, "q"), "q", 2, true); holds[0].ID != "ninety" {
@@ -136,8 +136,8 @@ func TestMaxRunning(t *testing.T) {
 			tasks = 20
 		}
 		queues := []string{"a", "b"}
-		want := func(queue string) Want {
-			return Want{Queue: queue, Count: 4, Start: true, MaxRunning: most, Fleet: queues}
+		want := func(queue string) ReserveRequest {
+			return ReserveRequest{Queue: queue, Count: 4, Start: true, MaxRunning: most, Fleet: queues}
 		}
 		for i := range tasks {
 			w.enqueue(t, queues[i%2], "", Options{})
@@ -156,11 +156,11 @@ func TestMaxRunning(t *testing.T) {
 			return counts[0].Val() + counts[1].Val()
 		}
 		dying := w.node(t, queues...)
-		if batch := dying.Reserve(w.ctx, []Want{want("a"), want("b")}); len(batch[0].Tasks) != 4 || len(batch[1].Tasks) != 1 {
+		if batch := dying.Reserve(w.ctx, []ReserveRequest{want("a"), want("b")}); len(batch[0].Tasks) != 4 || len(batch[1].Tasks) != 1 {
 			t.Errorf("%+v", batch)
 		}
 		live := w.node(t, queues...)
-		if batch := live.Reserve(w.ctx, []Want{want("b")})[0]; len(batch.Tasks) != 0 || batch.Err != nil || batch.Passed != 0 {
+		if batch := live.Reserve(w.ctx, []ReserveRequest{want("b")})[0]; len(batch.Tasks) != 0 || batch.Err != nil || batch.Passed != 0 {
 			t.Errorf("one more: %+v", batch)
 		}
 		w.reclaimFrom(t, dying)
@@ -172,13 +172,13 @@ func TestMaxRunning(t *testing.T) {
 			node := w.node(t, queues...)
 			group.Go(func() {
 				for w.rdb.LLen(w.ctx, w.keys.complete("a")).Val()+w.rdb.LLen(w.ctx, w.keys.complete("b")).Val() < int64(tasks) && w.ctx.Err() == nil {
-					for i, batch := range node.Reserve(w.ctx, []Want{want("a"), want("b")}) {
+					for i, batch := range node.Reserve(w.ctx, []ReserveRequest{want("a"), want("b")}) {
 						if n := running(); n > int64(most) {
 							t.Errorf("%d run", n)
 						}
 						var settlements []Settlement
 						for _, task := range batch.Tasks {
-							settlements = append(settlements, Settlement{Hold: Hold{ID: task.ID, Run: task.Run}})
+							settlements = append(settlements, Settlement{Claim: Claim{ID: task.ID, Run: task.Run}})
 						}
 						if errs, err := node.Settle(w.ctx, queues[i], settlements, queues...); errors.Join(append(errs, err)...) != nil {
 							t.Error(errs, err)

@@ -3,15 +3,15 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 )
 
-// Processor tells Redis what becomes of a task that a listener reserved. Its calls prove that the
-// task is still held: ErrLost means that it is another's now and nothing was written, ErrNoTask that
-// it was deleted. What would have a task run again that somebody has cancelled fails it, and says
-// ErrCancelled. When Redis was away they may be repeated.
+// Processor starts and ends a task that a listener reserved. ErrLost means that another listener has the task now and nothing
+// was written, ErrNoTask that it was deleted. A call that would let a cancelled task run again fails the task, and returns
+// ErrCancelled. When Redis was away calls may be repeated.
 type Processor struct {
 	client *Client
 	task   *Task
@@ -20,20 +20,13 @@ type Processor struct {
 
 // Processor makes the processor of a task that TryListen or Listen returned.
 func (c *Client) Processor(task *Task) *Processor {
-	pid := task.PID
-	if pid == 0 {
-		pid = os.Getpid()
-	}
-	return &Processor{client: c, task: task, pid: pid}
+	return &Processor{client: c, task: task, pid: cmp.Or(task.PID, os.Getpid())}
 }
 
 // Start marks the task as started by a process (0: this one) and returns its parameters.
 func (p *Processor) Start(ctx context.Context, pid int) ([]byte, error) {
-	if pid == 0 {
-		pid = os.Getpid() // what the hash says may be of an earlier run
-	}
-	p.pid = pid
-	if err := p.node().Start(ctx, p.task.Queue, p.hold()); err != nil {
+	p.pid = cmp.Or(pid, os.Getpid()) // that in the hash may be of an earlier run
+	if err := p.node().Start(ctx, p.task.Queue, p.claim()); err != nil {
 		return nil, err
 	}
 	return p.task.Parameters, nil
@@ -41,54 +34,33 @@ func (p *Processor) Start(ctx context.Context, pid int) ([]byte, error) {
 
 // Complete stores the result and finishes the task.
 func (p *Processor) Complete(ctx context.Context, result []byte) error {
-	return p.settle(ctx, Settlement{Hold: p.hold(), Result: result})
+	return p.settle(ctx, Settlement{Claim: p.claim(), Result: result})
 }
 
-// Fail stores the failure and finishes the task; a reason that is missing is ReasonError. ErrNoLetter says that the task has
-// failed and has no dead letter: the call must not be repeated.
+// Fail stores the failure and finishes the task; the default reason is ReasonError. ErrNoLetter: the task has failed and has no
+// dead letter; the call must not be repeated.
 func (p *Processor) Fail(ctx context.Context, failure Failure) error {
-	return p.settle(ctx, Settlement{Hold: p.hold(), Failure: &failure})
+	return p.settle(ctx, Settlement{Claim: p.claim(), Failure: &failure})
 }
 
 // Release gives the task back to the front of its queue; nothing is counted.
 func (p *Processor) Release(ctx context.Context) error {
-	errs, err := p.node().Release(ctx, p.task.Queue, []Hold{p.hold()})
-	if err != nil {
-		return err
-	}
-	return errs[0]
+	errs, err := p.node().Release(ctx, p.task.Queue, []Claim{p.claim()})
+	return cmp.Or(err, errors.Join(errs...))
 }
 
-// Retry ends the attempt that its listener makes just now, as failed: if the task's policy (a value of the
-// type Retry), over the one given, has another attempt the task waits for it, for the policy's delay; else
-// it has failed for good. It is not Queue.Retry, by which somebody has a task tried again that did.
+// Retry ends the current attempt as failed. The task waits for its next attempt, for the delay of its own policy or else the
+// given one; without attempts left it has failed for good. (Queue.Retry is the operator's, for a task that has.)
 func (p *Processor) Retry(ctx context.Context, failure Failure, policy Retry) error {
-	return p.settle(ctx, failureOf(p.hold(), p.task.Attempts, p.task.Retry.Over(policy), failure))
-}
-
-// failureOf makes of a failure what the policy says after so many attempts before.
-func failureOf(hold Hold, attempts int, policy Retry, failure Failure) Settlement {
-	s := Settlement{Hold: hold, Failure: &failure}
-	switch attempt := attempts + 1; {
-	case policy.Again(attempt):
-		s.Again, s.Delay = AgainRetry, policy.Wait(attempt)
+	s := Settlement{Claim: p.claim(), Failure: &failure}
+	policy = p.task.Retry.WithDefaults(policy)
+	switch attempt := p.task.Attempts + 1; {
+	case policy.AttemptsLeft(attempt):
+		s.Requeue, s.Delay = RequeueRetry, policy.JitteredDelay(attempt)
 	case policy.Attempts() > 1:
 		s.Failure = Exhausted(failure, attempt)
 	}
-	return s
-}
-
-// Within makes a settlement final that would have its task tried again only after the task has expired.
-// Both are times of Redis's clock; a task that never expires has zero.
-func (s Settlement) Within(expires, now time.Time) Settlement {
-	if s.Again == "" || expires.IsZero() || !now.Add(s.Delay).After(expires) {
-		return s
-	}
-	last := *s.Failure
-	last.Message = fmt.Sprintf("expires before it could be tried again; %s: %s", last.reason(), last.Message)
-	last.Reason = ReasonExpired
-	s.Failure, s.Again, s.Delay = &last, "", 0
-	return s
+	return p.settle(ctx, s)
 }
 
 // Exhausted is the failure of a task whose last attempt failed, of several.
@@ -98,14 +70,13 @@ func Exhausted(last Failure, attempts int) *Failure {
 	return &last
 }
 
-// Reschedule puts the task off; no attempt is counted. After as many as the task's policy allows it
-// has failed.
+// Reschedule puts the task off without counting an attempt; it fails the task when its policy's MaxReschedules are used up.
 func (p *Processor) Reschedule(ctx context.Context, delay time.Duration, why string) error {
 	failure := Failure{Reason: ReasonError, Message: why}
 	if p.task.Reschedules >= p.task.Retry.Reschedules() {
 		return p.Fail(ctx, *Exhausted(failure, p.task.Attempts+1))
 	}
-	return p.settle(ctx, Settlement{Hold: p.hold(), Failure: &failure, Again: AgainReschedule, Delay: delay})
+	return p.settle(ctx, Settlement{Claim: p.claim(), Failure: &failure, Requeue: RequeueReschedule, Delay: delay})
 }
 
 // RescheduleAt puts the task off until a time of Redis's clock.
@@ -120,61 +91,61 @@ func (p *Processor) RescheduleAt(ctx context.Context, at time.Time, why string) 
 const (
 	// maxRejects is how often a task may be rejected before it fails.
 	maxRejects = 100
-	// rejectDelay to maxRejectDelay is how long it waits each time.
+	// rejectDelay to maxRejectDelay is how long it waits after each reject.
 	rejectDelay    = time.Second
 	maxRejectDelay = time.Minute
 )
 
-// Reject gives the task to another listener of the queue, if there is one that did not reject it too:
-// in 1 s, then 2 s, up to a minute. No attempt is counted. After 100 it has failed.
+// Reject gives the task to another listener of the queue that has not rejected it yet, in 1 s, then 2 s, up to a minute. No
+// attempt is counted. After 100 rejects it fails.
 func (p *Processor) Reject(ctx context.Context, why string) error {
 	failure := Failure{Reason: ReasonRejected, Message: why}
 	if p.task.Rejects >= maxRejects {
 		return p.Fail(ctx, failure)
 	}
-	delay := maxRejectDelay
-	if p.task.Rejects < 6 {
-		delay = rejectDelay << p.task.Rejects
-	}
-	return p.settle(ctx, Settlement{Hold: p.hold(), Failure: &failure, Again: AgainReject, Delay: delay})
+	delay := min(maxRejectDelay, rejectDelay<<min(p.task.Rejects, 6))
+	return p.settle(ctx, Settlement{Claim: p.claim(), Failure: &failure, Requeue: RequeueReject, Delay: delay})
 }
 
-// Progress tells how far the task is, from 0 to 1, and what it does now.
+// Progress reports how far the task is, from 0 to 1, and what it does now.
 func (p *Processor) Progress(ctx context.Context, fraction float64, message string) error {
-	report := ProgressReport{Hold: p.hold(), Queue: p.task.Queue, Fraction: fraction, Message: message}
+	report := ProgressReport{Claim: p.claim(), Queue: p.task.Queue, Fraction: fraction, Message: message}
 	return p.node().Progress(ctx, []ProgressReport{report})[0]
 }
 
-// Checkpoint keeps up to 1 MiB for the task's next run, after a crash too; Restore reads them there.
+// Checkpoint stores up to 1 MiB for the task's next run, also after a crash; there Restore reads it.
 func (p *Processor) Checkpoint(ctx context.Context, value []byte) error {
-	return p.node().Checkpoint(ctx, p.task.Queue, p.hold(), value)
+	return p.node().Checkpoint(ctx, p.task.Queue, p.claim(), value)
 }
 
-// Restore reads what an earlier run of the task kept; nil if nothing.
+// Restore reads the checkpoint of an earlier run; nil if there is none.
 func (p *Processor) Restore(ctx context.Context) ([]byte, error) {
 	return p.client.Checkpoint(ctx, p.task.ID)
 }
 
 func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
-	if settlement.Again != "" && !p.task.Expires.IsZero() {
+	if settlement.Requeue != "" && !p.task.Expires.IsZero() {
 		now, err := p.client.now(ctx)
 		if err != nil {
 			return fmt.Errorf("task %s: %w", p.task.ID, err)
 		}
-		settlement = settlement.Within(p.task.Expires, now)
+		settlement = settlement.NoLaterThan(p.task.Expires, now)
 	}
 	errs, err := p.node().Settle(ctx, p.task.Queue, []Settlement{settlement})
-	if err != nil {
-		return fmt.Errorf("task %s: %w", p.task.ID, err)
-	}
-	return errs[0]
+	return cmp.Or(wrap("task "+p.task.ID, err), errors.Join(errs...))
 }
 
-func (p *Processor) hold() Hold {
-	return Hold{ID: p.task.ID, Run: p.task.Run, PID: p.pid, born: p.task.born}
+func (p *Processor) claim() Claim {
+	return Claim{ID: p.task.ID, Run: p.task.Run, PID: p.pid, born: p.task.born}
 }
 
 // node is the listener that reserved the task, by the ID that the task carries.
 func (p *Processor) node() *Node {
 	return &Node{client: p.client, id: p.task.Node, pid: p.pid}
+}
+
+// isOver tells whether a settlement found that the task is over for this listener: another one has it, it was deleted, it was
+// cancelled and has failed, or it has failed without its dead letter.
+func isOver(err error) bool {
+	return errors.Is(err, ErrLost) || errors.Is(err, ErrNoTask) || errors.Is(err, ErrCancelled) || errors.Is(err, ErrNoLetter)
 }

@@ -35,7 +35,7 @@ func TestProgress(t *testing.T) {
 			t.Errorf("of what is not held: %v", err)
 		}
 		node := w.node(t, "q")
-		if errs := node.Progress(w.ctx, []ProgressReport{{Hold: Hold{ID: "none", Run: 1}, Queue: "q"}}); !errors.Is(errs[0], ErrNoTask) {
+		if errs := node.Progress(w.ctx, []ProgressReport{{Claim: Claim{ID: "none", Run: 1}, Queue: "q"}}); !errors.Is(errs[0], ErrNoTask) {
 			t.Errorf("of no task: %v", errs)
 		}
 	})

@@ -23,7 +23,7 @@ func (w *world) finishAs(t testing.TB, queue string, names ...string) {
 			w.enqueue(t, queue, "\xff", Options{ID: name, Key: "k", Unique: &Unique{Key: name}})
 		}
 		got := w.reserve(t, node, queue, true)
-		s := Settlement{Hold: Hold{ID: got.ID, Run: got.Run}, Result: []byte("\xff")}
+		s := Settlement{Claim: Claim{ID: got.ID, Run: got.Run}, Result: []byte("\xff")}
 		if name[0] == 'f' {
 			s.Failure = &Failure{}
 		}
@@ -143,8 +143,8 @@ func TestLongListsOfWhatIsFinished(t *testing.T) {
 	}
 	node := w.node(t, "q")
 	holds := w.reserveMany(t, node, "q", 2, true)
-	w.settle(t, node, "q", Settlement{Hold: holds[0], Failure: &Failure{}}) // f1 has two entries now
-	w.settle(t, node, "q", Settlement{Hold: holds[1]})                      // f2 is complete, and has one among the failed
+	w.settle(t, node, "q", Settlement{Claim: holds[0], Failure: &Failure{}}) // f1 has two entries now
+	w.settle(t, node, "q", Settlement{Claim: holds[1]})                      // f2 is complete, and has one among the failed
 	if n := w.rdb.LLen(w.ctx, w.keys.failed("q")).Val(); n != searched+4 {
 		t.Errorf("%d entries", n)
 	}
@@ -215,12 +215,12 @@ func TestPurgeOfWhatWasTriedAgainTwice(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{})
 		fail := func() {
 			node, hold := w.held(t, "q")
-			w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}})
+			w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}})
 		}
 		for i, longest := range []int{0, searched} {
 			fail()
 			must[any](t)(w.eval(w.ctx, call{
-				script: retryScript, keys: []string{w.keys.task(id)}, args: []any{"", "q", id, longest, int64(uniqueLife.Seconds())},
+				script: allScripts["retry"], keys: []string{w.keys.task(id)}, args: []any{"", "q", id, longest, int64(uniqueLife.Seconds())},
 			}))
 			if n := w.rdb.LLen(w.ctx, w.keys.failed("q")).Val(); int(n) != 1-i {
 				t.Errorf("after retry %d the list has %d entries", i, n)

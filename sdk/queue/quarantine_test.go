@@ -9,18 +9,18 @@ import (
 
 // dieOver ends a new node that runs what waits, as a plugin's version p sha256:0, and reclaims from it at a
 // second of the test's clock.
-func (w *world) dieOver(t testing.TB, second float64, terms Terms) (node *Node) {
+func (w *world) dieOver(t testing.TB, second float64, terms FailurePolicy) (node *Node) {
 	t.Helper()
 	w.at(second - 5)
 	must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
 	node = w.node(t, "q")
-	batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 10, Start: true, Plugin: "p", Digest: "sha256:0", Terms: terms}})[0]
+	batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 10, Start: true, Plugin: "p", Digest: "sha256:0", FailurePolicy: terms}})[0]
 	if batch.Err != nil || len(batch.Tasks) == 0 {
 		t.Fatalf("reserved %+v", batch)
 	}
 	w.die(t, node)
 	w.at(second)
-	must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+	must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0))
 	return node
 }
 
@@ -28,12 +28,12 @@ func (w *world) dieOver(t testing.TB, second float64, terms Terms) (node *Node) 
 func (w *world) quarantined(t testing.TB, digest string) bool {
 	t.Helper()
 	node := w.node(t, "q")
-	batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: digest}})[0]
+	batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: digest}})[0]
 	if batch.Err != nil || batch.Quarantined != (len(batch.Tasks) == 0) {
 		t.Fatalf("reserved %+v", batch)
 	}
 	for _, task := range batch.Tasks {
-		if errs, err := node.Release(w.ctx, "q", []Hold{{ID: task.ID, Run: task.Run}}); err != nil || errs[0] != nil {
+		if errs, err := node.Release(w.ctx, "q", []Claim{{ID: task.ID, Run: task.Run}}); err != nil || errs[0] != nil {
 			t.Fatal(errs, err)
 		}
 	}
@@ -44,8 +44,8 @@ func (w *world) quarantined(t testing.TB, digest string) bool {
 func (w *world) completeAll(t testing.TB) {
 	t.Helper()
 	node := w.node(t, "q")
-	for _, task := range node.Reserve(w.ctx, []Want{{Queue: "q", Count: 10}})[0].Tasks {
-		w.settle(t, node, "q", Settlement{Hold: Hold{ID: task.ID, Run: task.Run}})
+	for _, task := range node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 10}})[0].Tasks {
+		w.settle(t, node, "q", Settlement{Claim: Claim{ID: task.ID, Run: task.Run}})
 	}
 }
 
@@ -53,9 +53,9 @@ func TestOneTaskQuarantinesItsVersion(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
 		w.enqueue(t, "q", "", Options{ID: "poison"})
-		ended := []string{w.dieOver(t, 10, Terms{MaxCrashes: 1000}).id}
+		ended := []string{w.dieOver(t, 10, FailurePolicy{MaxCrashes: 1000}).id}
 		for second := 20.0; w.task(t, "poison").Status != Failed; second += 10 {
-			ended = append(ended, w.dieOver(t, second, Terms{MaxCrashes: 1000}).id)
+			ended = append(ended, w.dieOver(t, second, FailurePolicy{MaxCrashes: 1000}).id)
 		}
 		if len(ended) != DefaultMaxCrashes {
 			t.Errorf("one task ended %d hosts, want the smaller number of manifest and host, %d", len(ended), DefaultMaxCrashes)
@@ -64,7 +64,7 @@ func TestOneTaskQuarantinesItsVersion(t *testing.T) {
 		if !w.quarantined(t, "sha256:0") {
 			t.Error("the version runs on")
 		}
-		got := must[[]Quarantine](t)(w.Quarantines(w.ctx))
+		got := must[[]Quarantine](t)(w.Fleet().Quarantines(w.ctx))
 		if len(got) != 1 || got[0].Plugin != "p" || got[0].Digest != "sha256:0" || !slices.Equal(got[0].Listeners, ended) {
 			t.Errorf("%+v, want %v", got, ended)
 		}
@@ -85,14 +85,14 @@ func TestOneTaskQuarantinesItsVersion(t *testing.T) {
 		}
 
 		w.at(30 + 24*3600)
-		if w.quarantined(t, "sha256:0") || len(must[[]Quarantine](t)(w.Quarantines(w.ctx))) != 0 {
+		if w.quarantined(t, "sha256:0") || len(must[[]Quarantine](t)(w.Fleet().Quarantines(w.ctx))) != 0 {
 			t.Error("it is quarantined a day later")
 		}
 		w.at(40)
-		if err := w.EndQuarantine(w.ctx, "p", "sha256:0"); err != nil {
+		if err := w.Fleet().EndQuarantine(w.ctx, "p", "sha256:0"); err != nil {
 			t.Fatal(err)
 		}
-		if got := must[[]Quarantine](t)(w.Quarantines(w.ctx)); len(got) != 0 || w.quarantined(t, "sha256:0") {
+		if got := must[[]Quarantine](t)(w.Fleet().Quarantines(w.ctx)); len(got) != 0 || w.quarantined(t, "sha256:0") {
 			t.Errorf("after its release: %+v", got)
 		}
 	})
@@ -100,21 +100,21 @@ func TestOneTaskQuarantinesItsVersion(t *testing.T) {
 
 func TestWhoIsToBlame(t *testing.T) {
 	t.Parallel()
-	once := Terms{NoRerun: true}
+	once := FailurePolicy{NoRerun: true}
 	for _, c := range []struct {
 		name    string
 		fresh   bool // each host runs a task of its own
-		terms   Terms
+		terms   FailurePolicy
 		seconds []float64 // when the hosts are found dead
 		want    bool
 	}{
-		{"many tasks that run beside others", true, Terms{}, []float64{10, 20, 30, 40, 50, 60}, false},
+		{"many tasks that run beside others", true, FailurePolicy{}, []float64{10, 20, 30, 40, 50, 60}, false},
 		{"tasks that must not run twice", true, once, []float64{10, 20, 30}, true},
 		{"two hosts", true, once, []float64{10, 20}, false},
 		{"all hosts at once", true, once, []float64{10, 11, 12, 13, 14}, false},
 		{"rarely", true, once, []float64{10, 3000, 4000, 7500, 9000}, false},
-		{"tasks that may lose one", true, Terms{MaxCrashes: 1}, []float64{10, 20, 30}, true},
-		{"one task", false, Terms{}, []float64{10, 20, 30}, true},
+		{"tasks that may lose one", true, FailurePolicy{MaxCrashes: 1}, []float64{10, 20, 30}, true},
+		{"one task", false, FailurePolicy{}, []float64{10, 20, 30}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
@@ -149,13 +149,13 @@ func TestDamagedDeaths(t *testing.T) {
 				w.rdb.HSet(w.ctx, w.keys.crashes(), "p sha256:0", text)
 				w.enqueue(t, "q", "", Options{})
 				for i, second := range []float64{10, 20, 30} {
-					if w.quarantined(t, "sha256:0") || len(must[[]Quarantine](t)(w.Quarantines(w.ctx))) > 0 {
+					if w.quarantined(t, "sha256:0") || len(must[[]Quarantine](t)(w.Fleet().Quarantines(w.ctx))) > 0 {
 						t.Fatalf("it is quarantined after %d deaths", i)
 					}
 					w.completeAll(t)
 					id := w.enqueue(t, "q", "", Options{})
 					w.rdb.RPush(w.ctx, w.keys.attempts(id), "1 - 1.2.3 L p sha256:0 crashed ")
-					w.dieOver(t, second, Terms{NoRerun: true})
+					w.dieOver(t, second, FailurePolicy{NoRerun: true})
 					if status := w.task(t, id).Status; status != Failed {
 						t.Errorf("the task is %s", status)
 					}
@@ -186,7 +186,7 @@ func TestOldDeathsMakeRoom(t *testing.T) {
 		}
 		for second := 10.0; second < 40; second += 10 {
 			w.enqueue(t, "q", "", Options{})
-			w.dieOver(t, second, Terms{NoRerun: true})
+			w.dieOver(t, second, FailurePolicy{NoRerun: true})
 		}
 		w.enqueue(t, "q", "", Options{})
 		if !w.quarantined(t, "sha256:0") {
@@ -211,7 +211,7 @@ func TestDeathsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.enqueue(t, "q", "", Options{})
-		w.dieOver(t, 10, Terms{NoRerun: true})
+		w.dieOver(t, 10, FailurePolicy{NoRerun: true})
 		if n := w.rdb.HLen(w.ctx, w.keys.crashes()).Val(); n != 1000 {
 			t.Errorf("%d versions are noted, want 1000 at most", n)
 		}
@@ -225,7 +225,7 @@ func TestPythonListenersBlameNoPlugin(t *testing.T) {
 		for i := range 4 {
 			id := w.enqueue(t, "q", "", Options{})
 			node, hold := w.held(t, "q")
-			if errs, err := node.Release(w.ctx, "q", []Hold{hold}); err != nil || errs[0] != nil {
+			if errs, err := node.Release(w.ctx, "q", []Claim{hold}); err != nil || errs[0] != nil {
 				t.Fatal(errs, err)
 			}
 			w.rdb.SAdd(w.ctx, w.keys.listeners("q"), "host_7")
@@ -233,7 +233,7 @@ func TestPythonListenersBlameNoPlugin(t *testing.T) {
 			w.rdb.SAdd(w.ctx, w.keys.started("q"), "host_7 9 "+id)
 			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "started", "node", "host_7", "pid", "9", "max_crashes", "1")
 			w.at(float64(10 * (i + 1)))
-			if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, "host_7", 0)); got.Failed != 1 {
+			if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, "host_7", 0)); got.Failed != 1 {
 				t.Fatalf("%+v", got)
 			}
 		}
@@ -247,29 +247,31 @@ func TestPythonListenersBlameNoPlugin(t *testing.T) {
 // Workers that start tasks at once without a plugin neither count nor wait.
 func TestWorkersWithoutPluginAreNotQuarantined(t *testing.T) {
 	t.Parallel()
-	want := Want{Queue: "q", Count: 1, Start: true, Terms: Terms{NoRerun: true}}
-	for name, start := range map[string]func(w *world, node *Node, id string) Batch{
-		"reserved": func(w *world, node *Node, _ string) Batch { return node.Reserve(w.ctx, []Want{want})[0] },
-		"adopted": func(w *world, node *Node, id string) Batch {
-			node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})
+	want := ReserveRequest{Queue: "q", Count: 1, Start: true, FailurePolicy: FailurePolicy{NoRerun: true}}
+	for name, start := range map[string]func(w *world, node *Node, id string) ReserveReply{
+		"reserved": func(w *world, node *Node, _ string) ReserveReply {
+			return node.Reserve(w.ctx, []ReserveRequest{want})[0]
+		},
+		"adopted": func(w *world, node *Node, id string) ReserveReply {
+			node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})
 			return node.Adopt(w.ctx, want, []string{id})
 		},
-		"started after its reserve": func(w *world, node *Node, id string) Batch {
-			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+		"started after its reserve": func(w *world, node *Node, id string) ReserveReply {
+			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 			if batch.Err == nil && len(batch.Tasks) == 1 {
-				batch.Err = node.Start(w.ctx, "q", batch.Tasks[0].Hold())
+				batch.Err = node.Start(w.ctx, "q", batch.Tasks[0].Claim())
 			}
 			w.rdb.HSet(w.ctx, w.keys.task(id), "on_crash", "fail")
 			return batch
 		},
-		"reserved as older workers did": func(w *world, node *Node, id string) Batch {
-			batch := node.Reserve(w.ctx, []Want{want})[0]
+		"reserved as older workers did": func(w *world, node *Node, id string) ReserveReply {
+			batch := node.Reserve(w.ctx, []ReserveRequest{want})[0]
 			w.rdb.HSet(w.ctx, w.keys.task(id), "plugin", "", "digest", "")
 			return batch
 		},
-		"quarantined before": func(w *world, node *Node, _ string) Batch {
+		"quarantined before": func(w *world, node *Node, _ string) ReserveReply {
 			w.rdb.HSet(w.ctx, w.keys.crashes(), " ", "4102444800 L "+w.clock)
-			return node.Reserve(w.ctx, []Want{want})[0]
+			return node.Reserve(w.ctx, []ReserveRequest{want})[0]
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -287,9 +289,9 @@ func TestWorkersWithoutPluginAreNotQuarantined(t *testing.T) {
 						t.Errorf("the task is %s by %q %q", task.Status, task.Plugin, task.Digest)
 					}
 					w.die(t, node)
-					must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+					must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0))
 				}
-				if list := must[[]Quarantine](t)(w.Quarantines(w.ctx)); len(list) > 0 && list[0].Plugin != "" {
+				if list := must[[]Quarantine](t)(w.Fleet().Quarantines(w.ctx)); len(list) > 0 && list[0].Plugin != "" {
 					t.Errorf("quarantined: %+v", list)
 				}
 			})

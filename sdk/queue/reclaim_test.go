@@ -31,7 +31,7 @@ func (w *world) die(t testing.TB, node *Node) {
 func (w *world) reclaimFrom(t testing.TB, node *Node) Reclaimed {
 	t.Helper()
 	w.die(t, node)
-	return must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+	return must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0))
 }
 
 // names are all keys of the tenant, in order.
@@ -48,16 +48,16 @@ func (w *world) waits(t testing.TB, queue string) []string {
 	return ids
 }
 
-func (w *world) reserveMany(t testing.TB, node *Node, queue string, count int, start bool) []Hold {
+func (w *world) reserveMany(t testing.TB, node *Node, queue string, count int, start bool) []Claim {
 	t.Helper()
-	var holds []Hold
+	var holds []Claim
 	for len(holds) < count {
-		batch := node.Reserve(w.ctx, []Want{{Queue: queue, Count: count - len(holds), Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: count - len(holds), Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
 		if batch.Err != nil || len(batch.Tasks) == 0 {
 			t.Fatalf("reserved %d of %d tasks: %v", len(holds), count, batch.Err)
 		}
 		for _, task := range batch.Tasks {
-			holds = append(holds, task.Hold())
+			holds = append(holds, task.Claim())
 		}
 	}
 	return holds
@@ -97,7 +97,7 @@ func TestReclaimKeepsTheOrder(t *testing.T) {
 				t.Errorf("%s: %+v", id, task)
 			}
 		}
-		if nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx)); len(nodes) != 1 || nodes[0].ID != survivor.id {
+		if nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx)); len(nodes) != 1 || nodes[0].ID != survivor.id {
 			t.Errorf("%+v", nodes)
 		}
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 1 {
@@ -117,17 +117,17 @@ func TestCrashesAreCounted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		terms  Terms
+		terms  FailurePolicy
 		asked  int      // of whoever reclaims
 		states []Status // after each crash
 		delays []int    // seconds
 	}{
-		{"default", Terms{}, 0, []Status{Pending, Scheduled, Failed}, []int{0, 1, 0}},
-		{"the host's", Terms{}, 2, []Status{Pending, Failed}, []int{0, 0}},
-		{"the host's is less", Terms{MaxCrashes: 1_000_000}, 5, []Status{Pending, Scheduled, Scheduled, Scheduled, Failed}, []int{0, 1, 2, 4, 0}},
-		{"the manifest's is less", Terms{MaxCrashes: 2}, 5, []Status{Pending, Failed}, []int{0, 0}},
-		{"once", Terms{MaxCrashes: 1}, 0, []Status{Failed}, []int{0}},
-		{"must not run twice", Terms{NoRerun: true, MaxCrashes: 9}, 0, []Status{Failed}, []int{0}},
+		{"default", FailurePolicy{}, 0, []Status{Pending, Scheduled, Failed}, []int{0, 1, 0}},
+		{"the host's", FailurePolicy{}, 2, []Status{Pending, Failed}, []int{0, 0}},
+		{"the host's is less", FailurePolicy{MaxCrashes: 1_000_000}, 5, []Status{Pending, Scheduled, Scheduled, Scheduled, Failed}, []int{0, 1, 2, 4, 0}},
+		{"the manifest's is less", FailurePolicy{MaxCrashes: 2}, 5, []Status{Pending, Failed}, []int{0, 0}},
+		{"once", FailurePolicy{MaxCrashes: 1}, 0, []Status{Failed}, []int{0}},
+		{"must not run twice", FailurePolicy{NoRerun: true, MaxCrashes: 9}, 0, []Status{Failed}, []int{0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
@@ -136,12 +136,12 @@ func TestCrashesAreCounted(t *testing.T) {
 				id := w.enqueue(t, "q", "", Options{})
 				for i, want := range c.states {
 					node := w.node(t, "q")
-					batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true, Terms: c.terms}})[0]
+					batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, FailurePolicy: c.terms}})[0]
 					if len(batch.Tasks) != 1 || batch.Tasks[0].ID != id {
 						t.Fatalf("run %d: %+v", i+1, batch)
 					}
 					w.die(t, node)
-					got := must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, c.asked))
+					got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, c.asked))
 					if got.Sum() != 1 {
 						t.Errorf("crash %d: %+v", i+1, got)
 					}
@@ -185,9 +185,9 @@ func TestTheLongestPauseAfterACrash(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{})
 		w.rdb.HSet(w.ctx, w.keys.task(id), "crashes", 50)
 		node := w.node(t, "q")
-		node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true}})
+		node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true}})
 		w.die(t, node)
-		must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 1000))
+		must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 1000))
 		if task := w.task(t, id); task.ETA.Sub(task.Updated) != time.Minute {
 			t.Errorf("%+v", task)
 		}
@@ -200,9 +200,9 @@ func TestReclaimRefusesWhoeverLives(t *testing.T) {
 		node := w.node(t, "q")
 		w.reserve(t, node, "q", true)
 		for name, reclaim := range map[string]func() (Reclaimed, error){
-			"by a host": func() (Reclaimed, error) { return w.Reclaim(w.ctx, node.id, 0) },
-			"by hand":   func() (Reclaimed, error) { return w.ReclaimNode(w.ctx, node.id, 0) },
-			"its queue": func() (Reclaimed, error) { return w.reclaimQueue(w.ctx, node.id, "q", 3, true) },
+			"by a host": func() (Reclaimed, error) { return w.Fleet().Reclaim(w.ctx, node.id, 0) },
+			"by hand":   func() (Reclaimed, error) { return w.Fleet().ReclaimNode(w.ctx, node.id, 0) },
+			"its queue": func() (Reclaimed, error) { return w.Fleet().reclaimQueue(w.ctx, node.id, "q", 3, true) },
 		} {
 			if got, err := reclaim(); !errors.Is(err, ErrStatus) || got != (Reclaimed{}) {
 				t.Errorf("%s: %+v, %v", name, got, err)
@@ -211,7 +211,7 @@ func TestReclaimRefusesWhoeverLives(t *testing.T) {
 		if _, err := node.Renew(w.ctx, nil); err != nil {
 			t.Error(err)
 		}
-		if _, err := w.ReclaimNode(w.ctx, "host~01234567_1", 0); !errors.Is(err, ErrNoNode) {
+		if _, err := w.Fleet().ReclaimNode(w.ctx, "host~01234567_1", 0); !errors.Is(err, ErrNoNode) {
 			t.Errorf("of nobody: %v", err)
 		}
 		w.depth(t, "q", map[Status]int64{Started: 1})
@@ -223,13 +223,13 @@ func TestALeaseThatIsOverIsRenewed(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
 		w.die(t, node)
-		if dead, _, err := w.Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
+		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
 			t.Errorf("%v, %v", dead, err)
 		}
 		if _, err := node.Renew(w.ctx, nil); err != nil {
 			t.Error(err)
 		}
-		dead, next, err := w.Dead(w.ctx)
+		dead, next, err := w.Fleet().Dead(w.ctx)
 		if err != nil || len(dead) != 0 || next <= 0 || next > w.config.Lease {
 			t.Errorf("%v, next in %s, %v", dead, next, err)
 		}
@@ -248,19 +248,19 @@ func TestCondemnedListener(t *testing.T) {
 		b := w.reserve(t, node, "b", true)
 		w.die(t, node)
 		// A reclaimer that dies after the first queue.
-		if _, err := w.eval(w.ctx, call{script: condemnScript, keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
+		if _, err := w.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
 			t.Fatal(err)
 		}
-		must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "a", 3, false))
+		must[Reclaimed](t)(w.Fleet().reclaimQueue(w.ctx, node.id, "a", 3, false))
 
 		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
 			t.Errorf("renewed: %v", err)
 		}
-		if batch := node.Reserve(w.ctx, []Want{{Queue: "a", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
+		if batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "a", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
 			t.Errorf("reserved %+v", batch)
 		}
 		settle := func(queue string, got Reservation) error {
-			errs, err := node.Settle(w.ctx, queue, []Settlement{{Hold: Hold{ID: got.ID, Run: got.Run}}})
+			errs, err := node.Settle(w.ctx, queue, []Settlement{{Claim: Claim{ID: got.ID, Run: got.Run}}})
 			return errors.Join(append(errs, err)...)
 		}
 		if err := settle("a", a); !errors.Is(err, ErrLost) {
@@ -269,10 +269,10 @@ func TestCondemnedListener(t *testing.T) {
 		if err := settle("b", b); err != nil {
 			t.Errorf("settled what it still held: %v", err)
 		}
-		if dead, _, err := w.Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
+		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
 			t.Errorf("dead are %v, %v", dead, err)
 		}
-		if got := must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0)); got != (Reclaimed{}) {
+		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)); got != (Reclaimed{}) {
 			t.Errorf("then %+v", got)
 		}
 		w.depth(t, "a", map[Status]int64{Pending: 2})
@@ -311,11 +311,11 @@ func TestReclaimersThatDie(t *testing.T) {
 			w.reserve(t, node, queue, false)
 		}
 		w.die(t, node)
-		if _, err := w.eval(w.ctx, call{script: condemnScript, keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
+		if _, err := w.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, queue := range queues[:half] {
-			must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, queue, 3, false))
+			must[Reclaimed](t)(w.Fleet().reclaimQueue(w.ctx, node.id, queue, 3, false))
 		}
 		var group sync.WaitGroup
 		var mu sync.Mutex
@@ -323,7 +323,7 @@ func TestReclaimersThatDie(t *testing.T) {
 		for range 3 {
 			other := must[*Client](t)(NewFromRedis(w.rdb, w.config))
 			group.Go(func() {
-				got, err := other.Reclaim(w.ctx, node.id, 0)
+				got, err := other.Fleet().Reclaim(w.ctx, node.id, 0)
 				if err != nil {
 					t.Error(err)
 				}
@@ -401,7 +401,7 @@ func TestReclaimOfDamagedTasks(t *testing.T) {
 			c.damage(c.id)
 			got := must[Reclaimed](t)(func() (Reclaimed, error) {
 				w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: node.id})
-				return w.Reclaim(w.ctx, node.id, 0)
+				return w.Fleet().Reclaim(w.ctx, node.id, 0)
 			}())
 			if got != c.kind {
 				t.Errorf("%s: %+v, want %+v", c.id, got, c.kind)
@@ -443,15 +443,15 @@ func TestReclaimBesideADamagedQueue(t *testing.T) {
 		}
 		w.rdb.Set(w.ctx, w.keys.failed("b"), "x", 0)
 		w.die(t, node)
-		got, err := w.Reclaim(w.ctx, node.id, 0)
+		got, err := w.Fleet().Reclaim(w.ctx, node.id, 0)
 		if err == nil || !strings.Contains(err.Error(), w.keys.failed("b")) || got.Returned != 2 {
 			t.Errorf("%+v, %v", got, err)
 		}
-		if dead, _, err := w.Dead(w.ctx); err != nil || len(dead) != 1 {
+		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || len(dead) != 1 {
 			t.Errorf("%v, %v: nobody comes again", dead, err)
 		}
 		w.rdb.Del(w.ctx, w.keys.failed("b"))
-		if got := must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
+		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -464,14 +464,14 @@ func TestReclaimOfAListenerWithoutALease(t *testing.T) {
 		node := w.node(t, "q")
 		w.reserve(t, node, "q", true)
 		w.rdb.ZRem(w.ctx, w.keys.nodes(), node.id)
-		dead, err := w.Unleased(w.ctx)
+		dead, err := w.Fleet().Unleased(w.ctx)
 		if err != nil || !slices.Equal(dead, []string{node.id}) {
 			t.Fatalf("dead are %v, %v", dead, err)
 		}
-		if got := must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
+		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
 			t.Errorf("%+v", got)
 		}
-		if dead, err := w.Unleased(w.ctx); err != nil || len(dead) != 0 {
+		if dead, err := w.Fleet().Unleased(w.ctx); err != nil || len(dead) != 0 {
 			t.Errorf("then dead are %v, %v", dead, err)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 1})
@@ -491,16 +491,16 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 		w.rdb.SAdd(w.ctx, w.keys.started("q"), python+" 12 ran")
 		w.rdb.HSet(w.ctx, w.keys.task("ran"), "status", "started", "node", python, "pid", 12, "reclaimed_node", "x")
 
-		if dead, err := w.Unleased(w.ctx); err != nil || len(dead) != 0 {
+		if dead, err := w.Fleet().Unleased(w.ctx); err != nil || len(dead) != 0 {
 			t.Errorf("dead are %v, %v", dead, err)
 		}
-		if _, err := w.Reclaim(w.ctx, python, 0); !errors.Is(err, ErrStatus) {
+		if _, err := w.Fleet().Reclaim(w.ctx, python, 0); !errors.Is(err, ErrStatus) {
 			t.Errorf("by a host: %v", err)
 		}
 		if w.rdb.LLen(w.ctx, w.keys.reserved("q", python)).Val() != 2 {
 			t.Error("a host took its tasks")
 		}
-		if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, python, 0)); got != (Reclaimed{Returned: 2}) {
+		if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, python, 0)); got != (Reclaimed{Returned: 2}) {
 			t.Errorf("by hand: %+v", got)
 		}
 		if ids := w.waits(t, "q"); !slices.Equal(ids, []string{"ran", "reserved"}) {
@@ -513,7 +513,7 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
 			t.Errorf("%d listeners", n)
 		}
-		if _, err := w.ReclaimNode(w.ctx, python, 0); !errors.Is(err, ErrNoNode) {
+		if _, err := w.Fleet().ReclaimNode(w.ctx, python, 0); !errors.Is(err, ErrNoNode) {
 			t.Errorf("once more: %v", err)
 		}
 	})
@@ -544,7 +544,7 @@ func TestReclaimAtMaxmemory(t *testing.T) {
 	if err := w.rdb.ConfigSet(w.ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := w.Reclaim(w.ctx, node.id, 0); err != nil || got.Returned != 1 {
+	if got, err := w.Fleet().Reclaim(w.ctx, node.id, 0); err != nil || got.Returned != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	w.depth(t, "q", map[Status]int64{Pending: 1})
@@ -559,7 +559,7 @@ func TestReclaimAfterALostReply(t *testing.T) {
 	past.die(t, node)
 	for cut := 1; ; cut++ {
 		proxy.CutReplies(1, w.keys.reserved("q", node.id))
-		_, err := w.Reclaim(w.ctx, node.id, 0)
+		_, err := w.Fleet().Reclaim(w.ctx, node.id, 0)
 		proxy.Pass()
 		if cut > 1 && proxy.Cuts() < cut {
 			break // nothing is left to do with its list
@@ -571,7 +571,7 @@ func TestReclaimAfterALostReply(t *testing.T) {
 			break
 		}
 	}
-	must[Reclaimed](t)(w.Reclaim(w.ctx, node.id, 0))
+	must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0))
 	if task := past.task(t, "id"); task.Crashes != 1 || task.Status != Pending {
 		t.Errorf("%+v", task)
 	}
@@ -612,10 +612,10 @@ func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
 	if task := python.ClaimOrphan("q"); task == nil || task.ID != id {
 		t.Fatalf("claimed %+v", task)
 	}
-	if dead, _, err := w.Dead(w.ctx); err != nil || len(dead) != 0 {
+	if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || len(dead) != 0 {
 		t.Errorf("dead are %v, %v", dead, err)
 	}
-	if got := must[Reclaimed](t)(w.ReclaimNode(w.ctx, orphan, 0)); got.Returned != 1 {
+	if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, orphan, 0)); got.Returned != 1 {
 		t.Errorf("%+v", got)
 	}
 	if claimed := w.rdb.HExists(w.ctx, w.keys.task(id), "reclaimed_node").Val(); claimed {
@@ -642,24 +642,24 @@ func TestTermsOfAnOlderManifest(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for name, start := range map[string]func(node *Node, queue string) error{
 			"reserve": func(node *Node, queue string) error {
-				return node.Reserve(w.ctx, []Want{{Queue: queue, Count: 1, Start: true}})[0].Err
+				return node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: true}})[0].Err
 			},
 			"start": func(node *Node, queue string) error {
 				got := w.reserve(t, node, queue, false)
-				return node.Start(w.ctx, queue, Hold{ID: got.ID, Run: got.Run})
+				return node.Start(w.ctx, queue, Claim{ID: got.ID, Run: got.Run})
 			},
 			"adopt": func(node *Node, queue string) error {
 				got := w.reserve(t, node, queue, false)
-				return node.Adopt(w.ctx, Want{Queue: queue, Start: true}, []string{got.ID}).Err
+				return node.Adopt(w.ctx, ReserveRequest{Queue: queue, Start: true}, []string{got.ID}).Err
 			},
 		} {
 			for before, prepare := range map[string]func(queue, id string) error{
 				"ran": func(queue, id string) error {
 					node := w.node(t, queue)
-					got := node.Reserve(w.ctx, []Want{{
-						Queue: queue, Count: 1, Start: true, Terms: Terms{NoRerun: true, MaxCrashes: 1, Dead: "dead"},
+					got := node.Reserve(w.ctx, []ReserveRequest{{
+						Queue: queue, Count: 1, Start: true, FailurePolicy: FailurePolicy{NoRerun: true, MaxCrashes: 1, Dead: "dead"},
 					}})[0].Tasks[0]
-					errs, err := node.Release(w.ctx, queue, []Hold{{ID: id, Run: got.Run}})
+					errs, err := node.Release(w.ctx, queue, []Claim{{ID: id, Run: got.Run}})
 					return errors.Join(append(errs, err)...)
 				},
 				"expired": func(queue, id string) error {

@@ -181,8 +181,8 @@ func testRedisCLIPage(t *testing.T, w *world, sh *shell, page map[string][]recip
 	if printed := sh.run(page["Count"][0].commands); printed != "scheduled 1\npending 0\nreserved 1\nstarted 1\ncomplete 1\nfailed 0\n" {
 		t.Errorf("with tasks that are held it counts\n%s", printed)
 	}
-	w.settle(t, node, "thumbnails", Settlement{Hold: Hold{ID: started.ID, Run: started.Run}})
-	if errs, err := node.Release(w.ctx, "thumbnails", []Hold{{ID: reserved.ID, Run: reserved.Run}}); err != nil || errs[0] != nil {
+	w.settle(t, node, "thumbnails", Settlement{Claim: Claim{ID: started.ID, Run: started.Run}})
+	if errs, err := node.Release(w.ctx, "thumbnails", []Claim{{ID: reserved.ID, Run: reserved.Run}}); err != nil || errs[0] != nil {
 		t.Fatal(err, errs)
 	}
 
@@ -199,7 +199,7 @@ func testRedisCLIPage(t *testing.T, w *world, sh *shell, page map[string][]recip
 			got.task.Failure().Message != "cancelled by hand" || got.task.FinishedAt.IsZero() {
 			t.Errorf("cancelled: %+v, %v", got.task, got.err)
 		}
-		if batch := node.Reserve(w.ctx, []Want{{Queue: "thumbnails", Count: 10}})[0]; len(batch.Tasks) != 0 || batch.Err != nil {
+		if batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "thumbnails", Count: 10}})[0]; len(batch.Tasks) != 0 || batch.Err != nil {
 			t.Errorf("%s can still be reserved: %+v", id, batch)
 		}
 	}
@@ -221,8 +221,8 @@ func testRedisCLIPage(t *testing.T, w *world, sh *shell, page map[string][]recip
 	running := sh.value("id")
 	held := w.reserve(t, node, "thumbnails", true)
 	follow("Cancel a task that runs")
-	if marked := must[[]string](t)(w.Cancelled(w.ctx, []string{running})); held.ID != running || len(marked) != 1 {
-		t.Errorf("marked are %v", marked)
+	if marked, _, err := node.Marks(w.ctx, []string{running}); held.ID != running || len(marked) != 1 || err != nil {
+		t.Errorf("marked are %v, %v", marked, err)
 	}
 
 	blocks := 0

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -20,65 +21,52 @@ const (
 	Linear      Backoff = "linear"
 )
 
-// What holds where nobody says otherwise.
+// The defaults and bounds of a policy.
 const (
 	defaultBase        = time.Second
 	defaultLeast       = time.Second
 	defaultMost        = 12 * time.Hour
 	defaultReschedules = 1000
 	mostAttempts       = 1_000_000
-	// longest bounds every duration of a policy, so that a time that is added up stays one.
-	longest = 100 * 365 * 24 * time.Hour
 )
 
-// Retry says how often, and after which delays, a task is tried again that failed. What is zero is not
-// set, and may be set by the next lower policy: a task's own goes over its plugin's manifest, and that
-// over the host's configuration. Where nobody sets anything a task has one attempt, as in Blueque.
+// Retry is how often, and after which delays, a failed task is tried again. A zero field is not set: a task's own policy comes
+// first, then its plugin's manifest, then the host's configuration. By default a task has one attempt, as in Blueque.
 //
 // Delays before the second, third, ... attempt, without jitter, with a base of 1 s:
 //
 //	exponential  1 s, 2 s, 4 s, 8 s, 16 s, ... base × 2ⁿ, at most Max
 //	linear       1 s, 2 s, 3 s, 4 s, 5 s, ... base × n, at most Max
 type Retry struct {
-	// MaxAttempts is how many attempts count before the task has failed for good; Unlimited for no
-	// bound. Not set it is 1, or no bound if MaxAge is set.
+	// MaxAttempts is how many attempts there are before the task has failed for good; Unlimited for no bound (default 1, or
+	// no bound if MaxAge is set).
 	MaxAttempts int
 	// Backoff is how the delay grows (default Exponential), from Base (1 s), at least Min (1 s), at
 	// most Max (12 h).
 	Backoff        Backoff
 	Base, Min, Max time.Duration
-	// Jitter takes a random part of the delay's second half away, so that what failed together is not
-	// tried again together (default true).
+	// Jitter shortens the delay by a random part of up to its half, so that tasks that failed together are not retried
+	// together (default true).
 	Jitter *bool
-	// MaxAge is how long after its eta, or else its creation, a task may still begin an attempt; then
-	// it fails as expired, also while its queue is paused or nobody serves it.
+	// MaxAge is how long after its eta, or else its creation, a task may begin an attempt; then it fails as expired, also
+	// while its queue is paused or nobody serves it.
 	MaxAge time.Duration
-	// MaxReschedules is how often a handler may put its task off without an attempt being counted
-	// (default 1,000).
+	// MaxReschedules is how often a handler may put its task off (default 1,000).
 	MaxReschedules int
 }
 
-// Over is the policy of which this one has precedence over the other.
-func (r Retry) Over(other Retry) Retry {
+// WithDefaults fills what is not set from another policy.
+func (r Retry) WithDefaults(other Retry) Retry {
 	if r.MaxAttempts == 0 && r.MaxAge == 0 {
 		r.MaxAttempts = other.MaxAttempts
 	}
-	if r.Backoff == "" {
-		r.Backoff = other.Backoff
-	}
-	for _, field := range []struct{ own, other *time.Duration }{
-		{&r.Base, &other.Base}, {&r.Min, &other.Min}, {&r.Max, &other.Max}, {&r.MaxAge, &other.MaxAge},
-	} {
-		if *field.own == 0 {
-			*field.own = *field.other
-		}
-	}
-	if r.Jitter == nil {
-		r.Jitter = other.Jitter
-	}
-	if r.MaxReschedules == 0 {
-		r.MaxReschedules = other.MaxReschedules
-	}
+	r.Backoff = cmp.Or(r.Backoff, other.Backoff)
+	r.Base = cmp.Or(r.Base, other.Base)
+	r.Min = cmp.Or(r.Min, other.Min)
+	r.Max = cmp.Or(r.Max, other.Max)
+	r.MaxAge = cmp.Or(r.MaxAge, other.MaxAge)
+	r.Jitter = cmp.Or(r.Jitter, other.Jitter)
+	r.MaxReschedules = cmp.Or(r.MaxReschedules, other.MaxReschedules)
 	return r
 }
 
@@ -93,18 +81,15 @@ func (r Retry) Attempts() int {
 	return 1
 }
 
-// Again tells whether there is an attempt left after so many.
-func (r Retry) Again(attempts int) bool {
+// AttemptsLeft tells whether another attempt may follow that many.
+func (r Retry) AttemptsLeft(attempts int) bool {
 	most := r.Attempts()
 	return most == Unlimited || attempts < most
 }
 
 // Reschedules is how often the task may be put off.
 func (r Retry) Reschedules() int {
-	if r.MaxReschedules == 0 {
-		return defaultReschedules
-	}
-	return r.MaxReschedules
+	return cmp.Or(r.MaxReschedules, defaultReschedules)
 }
 
 // Least is the shortest delay: that of a reschedule that names none.
@@ -124,23 +109,19 @@ func (r Retry) most() time.Duration {
 
 // Delay is how long to wait after the nth attempt (from 1), without jitter.
 func (r Retry) Delay(n int) time.Duration {
-	base := r.Base
-	if base == 0 {
-		base = defaultBase
-	}
 	factor := float64(max(n, 1))
 	if r.Backoff != Linear {
 		factor = math.Pow(2, float64(max(n, 1)-1))
 	}
 	delay := r.most()
-	if grown := float64(base) * factor; grown < float64(delay) {
+	if grown := float64(cmp.Or(r.Base, defaultBase)) * factor; grown < float64(delay) {
 		delay = time.Duration(grown)
 	}
 	return max(delay, r.Least())
 }
 
-// Wait is how long to wait after the nth attempt, with jitter if the policy has it.
-func (r Retry) Wait(n int) time.Duration {
+// JitteredDelay is Delay, with jitter if the policy has it.
+func (r Retry) JitteredDelay(n int) time.Duration {
 	delay := r.Delay(n)
 	if r.Jitter != nil && !*r.Jitter {
 		return delay
@@ -149,28 +130,26 @@ func (r Retry) Wait(n int) time.Duration {
 }
 
 func (r Retry) validate() error {
-	if r.MaxAttempts < Unlimited || r.MaxAttempts > mostAttempts {
-		return fmt.Errorf("%w: max attempts %d: use 1 to %d, or %d for no bound", ErrInvalid, r.MaxAttempts, mostAttempts, Unlimited)
-	}
-	if r.Backoff != "" && r.Backoff != Exponential && r.Backoff != Linear {
-		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)
-	}
 	for name, value := range map[string]time.Duration{"base": r.Base, "min": r.Min, "max": r.Max, "max age": r.MaxAge} {
 		if value < 0 || value > longest {
 			return fmt.Errorf("%w: %s %s of the retry policy: use 0s to %s", ErrInvalid, name, value, longest)
 		}
 	}
-	if r.Max > 0 && r.Min > r.Max {
+	switch {
+	case r.MaxAttempts < Unlimited || r.MaxAttempts > mostAttempts:
+		return fmt.Errorf("%w: max attempts %d: use 1 to %d, or %d for no bound", ErrInvalid, r.MaxAttempts, mostAttempts, Unlimited)
+	case r.Backoff != "" && r.Backoff != Exponential && r.Backoff != Linear:
+		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)
+	case r.Max > 0 && r.Min > r.Max:
 		return fmt.Errorf("%w: min %s of the retry policy is above its max %s: swap them", ErrInvalid, r.Min, r.Max)
-	}
-	if r.MaxReschedules < 0 {
+	case r.MaxReschedules < 0:
 		return fmt.Errorf("%w: max reschedules %d: use 1 or more", ErrInvalid, r.MaxReschedules)
 	}
 	return nil
 }
 
-// retryText is how a task's hash holds what it sets of a policy, but for the attempts and the age,
-// which have fields of their own. Durations are seconds.
+// retryText is a policy in a task's hash, without the attempts and the age, which have fields of their own. Durations are
+// seconds.
 type retryText struct {
 	Backoff        Backoff `json:"backoff,omitempty"`
 	Base           float64 `json:"base,omitempty"`
@@ -191,7 +170,7 @@ func (r Retry) encode() string {
 	return string(text)
 }
 
-// parseRetry reads what a hash holds; what is damaged is not set.
+// parseRetry reads a policy from a hash; a damaged one sets nothing.
 func parseRetry(text, maxAttempts, maxAge string) Retry {
 	var t retryText
 	if json.Unmarshal([]byte(text), &t) != nil {

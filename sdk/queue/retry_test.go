@@ -44,13 +44,13 @@ func TestRetryDelays(t *testing.T) {
 		for n := range 20 {
 			least, most := max(c.policy.Delay(n)/2, c.policy.Least()), c.policy.Delay(n)
 			for range 50 {
-				if got := c.policy.Wait(n); got < least || got > most {
+				if got := c.policy.JitteredDelay(n); got < least || got > most {
 					t.Fatalf("%s: with jitter %s after attempt %d, want %s to %s", name, got, n, least, most)
 				}
 			}
 			fixed := c.policy
 			fixed.Jitter = ptr(false)
-			if got := fixed.Wait(n); got != most {
+			if got := fixed.JitteredDelay(n); got != most {
 				t.Errorf("%s: without jitter %s, want %s", name, got, most)
 			}
 		}
@@ -74,15 +74,15 @@ func TestRetryOver(t *testing.T) {
 		"unlimited":      {Retry{MaxAttempts: Unlimited}, Unlimited, func(r Retry) bool { return r.Base == 2*time.Second }},
 		"an age":         {Retry{MaxAge: time.Minute}, Unlimited, func(r Retry) bool { return r.MaxAge == time.Minute }},
 	} {
-		got := c.task.Over(manifest)
+		got := c.task.WithDefaults(manifest)
 		if got.Attempts() != c.attempts || !c.check(got) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if r := (Retry{}); r.Attempts() != 1 || r.Again(1) || r.Reschedules() != 1000 {
+	if r := (Retry{}); r.Attempts() != 1 || r.AttemptsLeft(1) || r.Reschedules() != 1000 {
 		t.Errorf("of nothing: %+v", r)
 	}
-	if r := (Retry{MaxAttempts: 3}); !r.Again(2) || r.Again(3) || r.Again(4) {
+	if r := (Retry{MaxAttempts: 3}); !r.AttemptsLeft(2) || r.AttemptsLeft(3) || r.AttemptsLeft(4) {
 		t.Error("three attempts are not three")
 	}
 }
@@ -123,7 +123,7 @@ func TestRetryIsKept(t *testing.T) {
 			task := w.task(t, id)
 			reserved := w.reserve(t, w.node(t, queue), queue, true)
 			text := func(r Retry) string {
-				return fmt.Sprintf("%+v %v", r.Over(Retry{Jitter: nil}).encode(), []any{r.MaxAttempts, r.MaxAge})
+				return fmt.Sprintf("%+v %v", r.WithDefaults(Retry{Jitter: nil}).encode(), []any{r.MaxAttempts, r.MaxAge})
 			}
 			if text(task.Retry) != text(policy) || text(reserved.Retry) != text(policy) {
 				t.Errorf("%+v\nread as %+v\nreserved as %+v", policy, task.Retry, reserved.Retry)
@@ -275,12 +275,12 @@ func TestReject(t *testing.T) {
 			t.Helper()
 			got := w.reserve(t, node, "q", false)
 			w.settle(t, node, "q", Settlement{
-				Hold: Hold{ID: got.ID, Run: got.Run}, Failure: &Failure{Reason: ReasonRejected}, Again: AgainReject, Delay: time.Second,
+				Claim: Claim{ID: got.ID, Run: got.Run}, Failure: &Failure{Reason: ReasonRejected}, Requeue: RequeueReject, Delay: time.Second,
 			})
 		}
 		refused := func(node *Node) {
 			t.Helper()
-			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 			if len(batch.Tasks) != 0 || batch.Passed != 1 || batch.Err != nil || w.task(t, id).Status != Scheduled {
 				t.Errorf("reserved again: %+v", batch)
 			}
@@ -344,7 +344,7 @@ func TestRejectedByIsBounded(t *testing.T) {
 		for range 20 {
 			node := w.node(t, "q")
 			got := w.reserve(t, node, "q", false)
-			w.settle(t, node, "q", Settlement{Hold: Hold{ID: id, Run: got.Run}, Failure: &Failure{}, Again: AgainReject})
+			w.settle(t, node, "q", Settlement{Claim: Claim{ID: id, Run: got.Run}, Failure: &Failure{}, Requeue: RequeueReject})
 			last = node.id
 		}
 		by := strings.Fields(w.rdb.HGet(w.ctx, w.keys.task(id), "rejected_by").Val())
@@ -360,9 +360,9 @@ func TestHistoryIsBounded(t *testing.T) {
 		node := w.node(t, "q")
 		for i := 1; i <= 25; i++ {
 			got := w.reserve(t, node, "q", true)
-			s := Settlement{Hold: Hold{ID: id, Run: got.Run}}
+			s := Settlement{Claim: Claim{ID: id, Run: got.Run}}
 			if i < 25 {
-				s.Failure, s.Again = &Failure{Message: fmt.Sprint("line\n", i)}, AgainRetry
+				s.Failure, s.Requeue = &Failure{Message: fmt.Sprint("line\n", i)}, RequeueRetry
 			}
 			w.settle(t, node, "q", s)
 		}
@@ -395,11 +395,11 @@ func TestRetryByHand(t *testing.T) {
 		id := w.enqueue(t, "q", "x", Options{Retry: Retry{MaxAttempts: 2, MaxAge: time.Minute}})
 		node := w.node(t, "q")
 		got := w.reserve(t, node, "q", true)
-		hold := Hold{ID: id, Run: got.Run}
+		hold := Claim{ID: id, Run: got.Run}
 		if err := q.Retry(w.ctx, id); !errors.Is(err, ErrStatus) {
 			t.Errorf("of what runs: %v", err)
 		}
-		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{Reason: ReasonTrap, Message: "no"}})
+		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{Reason: ReasonTrap, Message: "no"}})
 		w.at(100)
 		if err := q.Retry(w.ctx, id); err != nil {
 			t.Fatal(err)
@@ -411,11 +411,11 @@ func TestRetryByHand(t *testing.T) {
 			t.Errorf("%+v", task)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 1})
-		if errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: hold}}); err != nil || !errors.Is(errs[0], ErrLost) {
+		if errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: hold}}); err != nil || !errors.Is(errs[0], ErrLost) {
 			t.Errorf("the old run: %v, %v", errs, err)
 		}
 		again := w.reserve(t, node, "q", true)
-		w.settle(t, node, "q", Settlement{Hold: Hold{ID: id, Run: again.Run}})
+		w.settle(t, node, "q", Settlement{Claim: Claim{ID: id, Run: again.Run}})
 		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
 		if len(history) != 2 || history[0].Outcome != string(Failed) || history[0].Failure.Reason != ReasonTrap || history[1].Outcome != string(Complete) {
 			t.Errorf("%+v", history)
@@ -483,7 +483,7 @@ func TestRetryByHandOfWhatIsUnique(t *testing.T) {
 		holder := func() string { return w.rdb.Get(w.ctx, key).Val() }
 		first := w.enqueue(t, "q", "", Options{Unique: &unique})
 		node, hold := w.held(t, "q")
-		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}})
+		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}})
 		if is := holder(); is != "" {
 			t.Errorf("%s still holds it", is)
 		}
@@ -493,7 +493,7 @@ func TestRetryByHandOfWhatIsUnique(t *testing.T) {
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 1, Failed: 1})
 		node, hold = w.held(t, "q")
-		w.settle(t, node, "q", Settlement{Hold: hold})
+		w.settle(t, node, "q", Settlement{Claim: hold})
 		if is := holder(); is != "" {
 			t.Errorf("%s still holds it", is)
 		}
@@ -508,7 +508,7 @@ func TestRetryByHandOfWhatIsUnique(t *testing.T) {
 		for _, failure := range []*Failure{nil, {}} {
 			id := w.enqueue(t, "long", fmt.Sprint(failure), Options{Unique: &long})
 			node, hold := w.held(t, "long")
-			w.settle(t, node, "long", Settlement{Hold: hold, Failure: failure})
+			w.settle(t, node, "long", Settlement{Claim: hold, Failure: failure})
 			if is := w.rdb.Get(w.ctx, w.keys.unique("long", long.hash("long", fmt.Append(nil, failure)))).Val(); is != id {
 				t.Errorf("%q holds it, want %s", is, id)
 			}
@@ -520,7 +520,7 @@ func TestRetryByHandOfWhatIsUnique(t *testing.T) {
 // is told once.
 func TestRetryOfWhatIsCancelled(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		for _, again := range []Again{AgainRetry, AgainReschedule, AgainReject} {
+		for _, again := range []Requeue{RequeueRetry, RequeueReschedule, RequeueReject} {
 			queue := string(again)
 			id := w.enqueue(t, queue, "", Options{})
 			node, hold := w.held(t, queue)
@@ -528,7 +528,7 @@ func TestRetryOfWhatIsCancelled(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, want := range []error{ErrCancelled, nil} {
-				errs, err := node.Settle(w.ctx, queue, []Settlement{{Hold: hold, Failure: &Failure{Reason: ReasonTrap}, Again: again, Delay: time.Minute}})
+				errs, err := node.Settle(w.ctx, queue, []Settlement{{Claim: hold, Failure: &Failure{Reason: ReasonTrap}, Requeue: again, Delay: time.Minute}})
 				if err != nil || !errors.Is(errs[0], want) {
 					t.Errorf("%s, settle %d: %v, %v", again, i+1, errs, err)
 				}
@@ -547,7 +547,7 @@ func TestInventedReasons(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "id"})
 		for i := range 5 {
 			node, hold := w.held(t, "q")
-			w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{Reason: Reason(fmt.Sprint("mine ", i))}})
+			w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{Reason: Reason(fmt.Sprint("mine ", i))}})
 			if task := w.task(t, "id"); task.Reason != ReasonError || task.Failure().Reason != ReasonError {
 				t.Errorf("%+v", task)
 			}
@@ -567,11 +567,11 @@ func TestAnIDThatAnotherClientDeleted(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "q", "\xff", Options{ID: "id"})
 		node, hold := w.held(t, "q")
-		must[any](t)(nil, errors.Join(append(node.AppendLogs(w.ctx, []LogBatch{{Hold: hold, Lines: []string{"x"}}}),
+		must[any](t)(nil, errors.Join(append(node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: []string{"x"}}}),
 			node.Checkpoint(w.ctx, "q", hold, []byte("x")))...))
-		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}, Again: AgainRetry})
+		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}, Requeue: RequeueRetry})
 		node, hold = w.held(t, "q")
-		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}})
+		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}})
 		w.rdb.Del(w.ctx, w.keys.task("id"))
 		w.enqueue(t, "q", "new", Options{ID: "id"})
 		if n := w.rdb.Exists(w.ctx, w.keys.bytes("id"), w.keys.log("id"), w.keys.attempts("id")).Val(); n != 0 {

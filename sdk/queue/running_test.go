@@ -5,18 +5,18 @@ import "testing"
 // What is counted as running and does not run must not keep others from running for ever.
 func TestMaxRunningCountsWhatRuns(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string]func(t *testing.T, w *world, node *Node, hold Hold){
-		"settled by who lost it": func(t *testing.T, w *world, node *Node, hold Hold) {
+	for name, leave := range map[string]func(t *testing.T, w *world, node *Node, hold Claim){
+		"settled by who lost it": func(t *testing.T, w *world, node *Node, hold Claim) {
 			w.rdb.LRem(w.ctx, w.keys.reserved("q", node.id), 0, hold.ID)
-			must[[]error](t)(node.Settle(w.ctx, "q", []Settlement{{Hold: hold}}))
+			must[[]error](t)(node.Settle(w.ctx, "q", []Settlement{{Claim: hold}}))
 		},
-		"released by who lost it": func(t *testing.T, w *world, node *Node, hold Hold) {
+		"released by who lost it": func(t *testing.T, w *world, node *Node, hold Claim) {
 			w.rdb.LRem(w.ctx, w.keys.reserved("q", node.id), 0, hold.ID)
-			must[[]error](t)(node.Release(w.ctx, "q", []Hold{hold}))
+			must[[]error](t)(node.Release(w.ctx, "q", []Claim{hold}))
 		},
-		"dropped when it is adopted": func(t *testing.T, w *world, node *Node, hold Hold) {
+		"dropped when it is adopted": func(t *testing.T, w *world, node *Node, hold Claim) {
 			w.rdb.HSet(w.ctx, w.keys.task(hold.ID), "status", "complete")
-			if batch := node.Adopt(w.ctx, Want{Queue: "q"}, []string{hold.ID}); batch.Err != nil || batch.Dropped != 1 {
+			if batch := node.Adopt(w.ctx, ReserveRequest{Queue: "q"}, []string{hold.ID}); batch.Err != nil || batch.Dropped != 1 {
 				t.Fatalf("%+v", batch)
 			}
 		},
@@ -44,7 +44,7 @@ func TestMaxRunningCountsWhatRuns(t *testing.T) {
 			w.enqueue(t, "q", "", Options{})
 			w.held(t, "q")
 			w.enqueue(t, "q", "", Options{})
-			batch := w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true, MaxRunning: 1}})[0]
+			batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, MaxRunning: 1}})[0]
 			if batch.Err != nil || len(batch.Tasks) != 0 {
 				t.Errorf("%+v", batch)
 			}
@@ -57,7 +57,7 @@ func TestMaxRunningCountsWhatRuns(t *testing.T) {
 func (w *world) runsOne(t *testing.T) {
 	t.Helper()
 	w.enqueue(t, "q", "", Options{ID: "new"})
-	batch := w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 1, Start: true, MaxRunning: 1}})[0]
+	batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, MaxRunning: 1}})[0]
 	if batch.Err != nil || len(batch.Tasks) != 1 {
 		t.Errorf("%+v; started are %v", batch, w.rdb.SMembers(w.ctx, w.keys.started("q")).Val())
 	}

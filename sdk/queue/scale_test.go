@@ -32,13 +32,13 @@ func (w *world) finish(b *testing.B, queue string, n int) {
 	b.Helper()
 	node := w.node(b, queue)
 	for done := 0; done < n; {
-		batch := node.Reserve(w.ctx, []Want{{Queue: queue, Count: 500, Start: true}})[0]
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 500, Start: true}})[0]
 		if batch.Err != nil || len(batch.Tasks) == 0 {
 			b.Fatal(len(batch.Tasks), batch.Err)
 		}
 		settlements := make([]Settlement, len(batch.Tasks))
 		for i, task := range batch.Tasks {
-			settlements[i] = Settlement{Hold: Hold{ID: task.ID, Run: task.Run}, Result: []byte("done")}
+			settlements[i] = Settlement{Claim: Claim{ID: task.ID, Run: task.Run}, Result: []byte("done")}
 			if i%4 == 0 {
 				settlements[i].Failure = &Failure{Reason: ReasonError, Message: "exit status 1"}
 			}

@@ -2,12 +2,10 @@ package queue
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // SHA-1 is how Redis names a script, not a protection
 	"embed"
-	"encoding/hex"
-	"errors"
-	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,156 +13,165 @@ import (
 //go:embed scripts/*.lua
 var scriptFiles embed.FS
 
-// Each script is one transition, atomic in Redis; its file says what it takes and returns.
-var (
-	adoptScript      = newScript("adopt")
-	cancelScript     = newScript("cancel")
-	checkpointScript = newScript("checkpoint")
-	condemnScript    = newScript("condemn")
-	deleteScript     = newScript("delete")
-	drainScript      = newScript("drain")
-	dueScript        = newScript("due")
-	enqueueScript    = newScript("batch", "enqueue")
-	expireScript     = newScript("expire")
-	joinScript       = newScript("join")
-	keepScript       = newScript("keep")
-	logScript        = newScript("log")
-	lookScript       = newScript("look")
-	pollScript       = newScript("poll")
-	progressScript   = newScript("progress")
-	purgeScript      = newScript("purge")
-	reclaimScript    = newScript("reclaim")
-	recountScript    = newScript("recount")
-	registerScript   = newScript("register")
-	releaseScript    = newScript("release")
-	renewScript      = newScript("renew")
-	reserveScript    = newScript("reserve")
-	retireScript     = newScript("retire")
-	retryScript      = newScript("retry")
-	settleScript     = newScript("batch", "settle")
-	startScript      = newScript("start")
-	takeScript       = newScript("take")
-	unregisterScript = newScript("unregister")
-	yieldScript      = newScript("yield")
-
-	allScripts = []script{
-		adoptScript, cancelScript, checkpointScript, condemnScript, deleteScript, drainScript, dueScript,
-		enqueueScript, expireScript, joinScript, keepScript, logScript, lookScript, pollScript, progressScript, purgeScript,
-		reclaimScript, recountScript, registerScript, releaseScript, renewScript, reserveScript, retireScript, retryScript,
-		settleScript, startScript, takeScript, unregisterScript, yieldScript,
-	}
-)
-
-// script is a Lua script with the name by which Redis caches it.
-type script struct{ source, sha string }
-
-// newScript puts embedded files behind each other, and the keys' names and the prelude before them. A name that is not
-// embedded is a mistake in this file and ends the program at its start.
-func newScript(names ...string) script {
-	source := luaNames
-	for _, name := range append([]string{"prelude"}, names...) {
-		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
-		if err != nil {
-			panic(err)
-		}
-		source += string(text)
-	}
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
-	return script{source: source, sha: hex.EncodeToString(sum[:])}
+// script is a Lua script with its source.
+type script struct {
+	*redis.Script
+	source string
 }
 
-// call is one script with its arguments, ready to go alone or with others in one round trip.
+// allScripts are the files of the folder scripts, by name. Each is one transition, atomic in Redis; the file lists its KEYS, ARGV
+// and RETURNS. The keys' names and the prelude precede each, and batch.lua precedes the scripts that enqueue.
+var allScripts = func() map[string]script {
+	read := func(name string) string {
+		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		return string(text)
+	}
+	all := make(map[string]script)
+	files, _ := scriptFiles.ReadDir("scripts")
+	for _, file := range files {
+		name := strings.TrimSuffix(file.Name(), ".lua")
+		source := luaNames + read("prelude")
+		switch name {
+		case "prelude", "batch":
+			continue
+		case "enqueue", "settle":
+			source += read("batch")
+		}
+		source += read(name)
+		all[name] = script{redis.NewScript(source), source}
+	}
+	return all
+}()
+
+// call is a script with its arguments, sent alone or with others in one round trip.
 type call struct {
 	script script
 	keys   []string
 	args   []any
 }
 
-// reply is what one call came back with.
+// newCall calls the script of that name with one key.
+func newCall(script, key string, args ...any) call {
+	return call{allScripts[script], []string{key}, args}
+}
+
+// reply is the answer to one call.
 type reply struct {
 	value any
 	err   error
 }
 
-// loadScripts brings every script to Redis in one round trip, so that EVALSHA finds them.
-func (c *Client) loadScripts(ctx context.Context) error {
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, s := range allScripts {
-			p.ScriptLoad(ctx, s.source)
+// store is one tenant's keys on a connection to Redis.
+type store struct {
+	rdb   redis.UniversalClient
+	keys  keys
+	clock string        // replaces Redis's clock in scripts; only tests set it
+	poll  time.Duration // pollInterval; only tests set another
+}
+
+// pollInterval is how often idle listeners and waiters look by themselves: Python clients announce neither what they
+// enqueue nor what they settle.
+const pollInterval = 5 * time.Second
+
+// Clock is Redis's time, by which leases, delays and ages are measured.
+func (s *store) Clock(ctx context.Context) (time.Time, error) {
+	now, err := s.rdb.Time(ctx).Result()
+	return now, wrap("read Redis's clock", err)
+}
+
+// now is the time by which the scripts work.
+func (s *store) now(ctx context.Context) (time.Time, error) {
+	if s.clock != "" {
+		return parseSeconds(s.clock), nil
+	}
+	return s.Clock(ctx)
+}
+
+// loadScripts loads every script in one round trip, so that EVALSHA finds them.
+func (s *store) loadScripts(ctx context.Context) error {
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, script := range allScripts {
+			p.ScriptLoad(ctx, script.source)
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("load scripts: %w", err)
-	}
-	return nil
+	return wrap("load scripts", err)
 }
 
-// eval runs one script; if Redis has forgotten it (a restart, SCRIPT FLUSH), once more in full:
-// a NOSCRIPT ran nothing.
-func (c *Client) eval(ctx context.Context, one call) (any, error) { return evalOn(ctx, c.rdb, one) }
+// eval runs one script; in full if Redis has forgotten it (a restart, SCRIPT FLUSH): a NOSCRIPT ran nothing.
+func (s *store) eval(ctx context.Context, one call) (any, error) { return one.on(ctx, s.rdb) }
 
-func evalOn(ctx context.Context, rdb redis.UniversalClient, one call) (any, error) {
-	value, err := rdb.EvalSha(ctx, one.script.sha, one.keys, one.args...).Result()
-	if isNoScript(err) {
-		value, err = rdb.Eval(ctx, one.script.source, one.keys, one.args...).Result()
-	}
-	return value, err
+func (c call) on(ctx context.Context, rdb redis.UniversalClient) (any, error) {
+	return c.script.Run(ctx, rdb, c.keys, c.args...).Result()
 }
 
-// evalReplicated runs one script as eval does, and then, if the client asks for replicas, waits for as
-// many on the same connection, which is the one whose writes Redis counts them for. It returns how many
-// have it, or in waited why that is not known.
-func (c *Client) evalReplicated(ctx context.Context, one call) (value any, replicas int, waited, err error) {
-	if c.config.Replicas == 0 {
-		value, err = c.eval(ctx, one)
+// evalReplicated runs one script and then, if replicas is not 0, waits for as many on the same connection: Redis counts
+// them for its writes. It returns how many have it, or in waited why that is not known.
+func (s *store) evalReplicated(ctx context.Context, one call, replicas int, timeout time.Duration) (value any, got int, waited, err error) {
+	if replicas == 0 {
+		value, err = s.eval(ctx, one)
 		return value, 0, nil, err
 	}
-	send := func(script func(redis.Pipeliner) *redis.Cmd) (run, wait *redis.Cmd) {
-		_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-			run = script(p)
-			wait = p.Do(ctx, "WAIT", c.config.Replicas, c.config.ReplicaTimeout.Milliseconds())
+	send := func(script func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) (run, wait *redis.Cmd) {
+		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+			run = script(ctx, p, one.keys, one.args...)
+			wait = p.Do(ctx, "WAIT", replicas, timeout.Milliseconds())
 			return nil
 		})
 		return run, wait
 	}
-	run, wait := send(func(p redis.Pipeliner) *redis.Cmd {
-		return p.EvalSha(ctx, one.script.sha, one.keys, one.args...)
-	})
-	if isNoScript(run.Err()) {
-		run, wait = send(func(p redis.Pipeliner) *redis.Cmd {
-			return p.Eval(ctx, one.script.source, one.keys, one.args...)
-		})
+	run, wait := send(one.script.EvalSha)
+	if redis.HasErrorPrefix(run.Err(), "NOSCRIPT") {
+		run, wait = send(one.script.Eval)
 	}
 	value, err = run.Result()
 	return value, int(asInt(wait.Val())), wait.Err(), err
 }
 
-// evalAll runs the calls in one round trip and repeats alone those that Redis had forgotten. Never
-// in MULTI: there a forgotten script would fail all of them.
-func (c *Client) evalAll(ctx context.Context, calls []call) []reply {
+// evalAll runs the calls in one round trip and repeats those that Redis had forgotten. It never uses MULTI: there a
+// forgotten script would fail all of them.
+func (s *store) evalAll(ctx context.Context, calls []call) []reply {
 	replies := make([]reply, len(calls))
 	if len(calls) == 1 {
-		replies[0].value, replies[0].err = c.eval(ctx, calls[0])
+		replies[0].value, replies[0].err = s.eval(ctx, calls[0])
 		return replies
 	}
 	cmds := make([]*redis.Cmd, len(calls))
-	_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, one := range calls {
-			cmds[i] = p.EvalSha(ctx, one.script.sha, one.keys, one.args...)
+			cmds[i] = one.script.EvalSha(ctx, p, one.keys, one.args...)
 		}
 		return nil
 	})
 	for i, cmd := range cmds {
 		replies[i].value, replies[i].err = cmd.Result()
-		if isNoScript(replies[i].err) {
-			replies[i].value, replies[i].err = c.rdb.Eval(ctx, calls[i].script.source, calls[i].keys, calls[i].args...).Result()
+		if redis.HasErrorPrefix(replies[i].err, "NOSCRIPT") {
+			replies[i].value, replies[i].err = s.eval(ctx, calls[i])
 		}
 	}
 	return replies
 }
 
-func isNoScript(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "NOSCRIPT")
+// pageTasks is how many items one pipeline reads.
+const pageTasks = 1000
+
+// pipelined reads something of each item, pageTasks in one round trip. A command that Redis refused, such as one on a key
+// of another type, has its own error and fails no other.
+func pipelined[T, C any](ctx context.Context, s *store, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
+	cmds := make([]C, 0, len(items))
+	for page := range slices.Chunk(items, pageTasks) {
+		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, item := range page {
+				cmds = append(cmds, read(p, item))
+			}
+			return nil
+		})
+		if err = passReplies(err); err != nil {
+			return nil, err
+		}
+	}
+	return cmds, nil
 }

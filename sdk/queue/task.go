@@ -8,44 +8,6 @@ import (
 	"time"
 )
 
-// Status is where a task stands; the six are Blueque's.
-type Status string
-
-// The life of a task: scheduled → pending → reserved → started → complete or failed.
-const (
-	Scheduled Status = "scheduled"
-	Pending   Status = "pending"
-	Reserved  Status = "reserved"
-	Started   Status = "started"
-	Complete  Status = "complete"
-	Failed    Status = "failed"
-)
-
-// Statuses are all of them, in the order of a task's life.
-func Statuses() []Status { return []Status{Scheduled, Pending, Reserved, Started, Complete, Failed} }
-
-// Finished tells whether a task of this status will not change by itself any more.
-func (s Status) Finished() bool { return s == Complete || s == Failed }
-
-// Reason is the finer cause of a failure.
-type Reason string
-
-// The reasons a task fails for.
-const (
-	ReasonError     Reason = "error"     // the handler said so
-	ReasonTrap      Reason = "trap"      // the WebAssembly program crashed
-	ReasonTimeout   Reason = "timeout"   // its time was over
-	ReasonCPU       Reason = "cpu"       // its computing budget was over
-	ReasonMemory    Reason = "memory"    // it asked for more memory than it may have
-	ReasonOutput    Reason = "output"    // its result or log was longer than it may be
-	ReasonCrashed   Reason = "crashed"   // its host died too often
-	ReasonExhausted Reason = "exhausted" // its attempts are used up
-	ReasonExpired   Reason = "expired"   // it waited for too long, or its deadline is over
-	ReasonCancelled Reason = "cancelled" // somebody cancelled it
-	ReasonRejected  Reason = "rejected"  // no host would have it
-	ReasonDamaged   Reason = "damaged"   // its data in Redis is not usable; not built yet: nothing sets it
-)
-
 // Task is a task as it stood when it was read. Fields that the hash does not have are zero.
 type Task struct {
 	ID         string
@@ -59,7 +21,7 @@ type Task struct {
 
 	Node string // the listener that holds or held it
 	PID  int    // its process
-	Run  int64  // how many times it was reserved: with Node and born it proves a hold
+	Run  int64  // how many times it was reserved; a part of its Claim
 	born string // see bornAt
 
 	Attempts    int // finished tries that count
@@ -67,10 +29,9 @@ type Task struct {
 	Crashes     int // runs that ended with their host
 	Reschedules int
 	Rejects     int
-	Priority    int // 0 to 100, DefaultPriority unless the producer set it
-	// Retry is what the task itself sets of its policy.
-	Retry   Retry
-	Timeout time.Duration // of one attempt; 0: not set
+	Priority    int           // 0 to 100, DefaultPriority unless the producer set it
+	Retry       Retry         // what the task itself sets of its policy
+	Timeout     time.Duration // of one attempt; 0: not set
 
 	Created    time.Time
 	Updated    time.Time
@@ -85,29 +46,24 @@ type Task struct {
 	Plugin string // the plugin that ran it
 	Digest string // of that plugin: "sha256:" and 64 hex digits
 
-	Progress float64 // 0 to 1
-	Message  string
-	Key      string
-	Labels   map[string]string
-	Parent   string
-	Depth    int // how many there are in the chain of its parents
-	// Traceparent is the trace that it belongs to, in the form of the W3C's header; "" if none.
-	Traceparent string
-	// LiveID is, of a dead letter, the task that failed, whose parameters and history are the letter's.
-	LiveID string
-	// DeadID is, of a task that failed, its dead letter, and Handled the one that was handled well.
+	Progress    float64 // 0 to 1
+	Message     string
+	Key         string
+	Labels      map[string]string
+	Parent      string
+	Depth       int    // how many there are in the chain of its parents
+	Traceparent string // the trace that it belongs to, in the form of the W3C's header; "" if none
+	LiveID      string // the failed task of a dead letter, which shares its parameters and history
+	// DeadID is the dead letter of a failed task, and Handled the one that was handled well.
 	DeadID, Handled string
-	// DeadError is why a task that failed has no dead letter, though its plugin has a queue for them; "" else.
-	DeadError string
-	// CancelAsked says that the task runs and is to be stopped.
-	CancelAsked bool
+	DeadError       string // why a failed task has no dead letter, though its plugin names a queue for them
+	CancelAsked     bool   // the task runs and is to be stopped
 }
 
 // DefaultPriority is that of a task whose producer set none.
 const DefaultPriority = 50
 
-// newTask reads the fields of a hash. A field that is damaged or missing is left zero: a task that
-// was enqueued by hand is a task.
+// newTask reads the fields of a hash. A field that is damaged or missing stays zero: a task enqueued by hand is valid.
 func newTask(id string, hash map[string]string) *Task {
 	number := func(field string) int { return int(asInt(hash[field])) }
 	moment := func(field string) time.Time { return parseSeconds(hash[field]) }
@@ -152,19 +108,14 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
 	for _, field := range []string{"parameters", "result"} {
-		if !isMarker(hash[field]) {
-			continue
-		}
-		// Without a companion the text means itself: a Python client may have written it.
-		if value, err := c.rdb.HGet(ctx, c.keys.bytes(id), field).Result(); err == nil {
-			hash[field] = value
-		} else if !isNil(err) {
-			return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
+		if text, ok := hash[field]; ok {
+			if hash[field], err = c.companion(ctx, id, field, text); err != nil {
+				return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
+			}
 		}
 	}
 	task := newTask(id, hash)
 	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
-		var err error
 		if task.Parameters, _, err = c.ownParameters(ctx, task.LiveID); err != nil {
 			return nil, err
 		}
@@ -172,8 +123,7 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	return task, nil
 }
 
-// Parameters reads the parameters of a task alone: ErrNoTask if there is none. Those of a dead letter
-// are the ones of the task that failed.
+// Parameters reads only the parameters of a task: ErrNoTask if there is none. Those of a dead letter are the failed task's.
 func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
 	value, found, err := c.ownParameters(ctx, id)
 	if found || err != nil {
@@ -194,18 +144,65 @@ func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
 	return nil, nil // a task without parameters, written by hand
 }
 
-// ownParameters reads the parameters that a task's own hash holds, and tells whether there are any.
+// ownParameters reads the parameters in a task's own hash, and tells whether there are any.
 func (c *Client) ownParameters(ctx context.Context, id string) (value []byte, found bool, err error) {
 	text, err := c.rdb.HGet(ctx, c.keys.task(id), "parameters").Result()
 	if isNil(err) {
 		return nil, false, nil
 	}
-	if err == nil && isMarker(text) {
-		bytes, err := c.rdb.HGet(ctx, c.keys.bytes(id), "parameters").Bytes()
-		if !isNil(err) {
-			return bytes, err == nil, wrap("read parameters of task "+id, err)
-		}
-		// Without a companion the text means itself.
+	if err == nil {
+		text, err = c.companion(ctx, id, "parameters", text)
 	}
 	return []byte(text), err == nil, wrap("read parameters of task "+id, err)
+}
+
+// companion is the value of a field: the text, or the bytes that a marker stands for. Without a companion a marker is the value:
+// a Python client may have written it.
+func (c *Client) companion(ctx context.Context, id, field, text string) (string, error) {
+	if !isMarker(text) {
+		return text, nil
+	}
+	value, err := c.rdb.HGet(ctx, c.keys.bytes(id), field).Result()
+	if isNil(err) {
+		return text, nil
+	}
+	return value, err
+}
+
+// Failure reads the task's error. What a Python processor wrote becomes the message of a plain one.
+func (t *Task) Failure() Failure {
+	f := parseFailure(t.Error)
+	if f.Message == t.Error && t.Reason != "" {
+		f.Reason = t.Reason
+	}
+	return f
+}
+
+// Wait blocks until the task is finished and returns it; ErrNoTask if it does not exist or is deleted meanwhile. While
+// Redis is away it goes on trying until ctx ends; it fails when the client's connection is closed. All waits of a client
+// share one subscription.
+func (c *Client) Wait(ctx context.Context, id string) (*Task, error) {
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	ready := c.waits.add(id)
+	defer c.waits.remove(id, ready)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for task %s: %w", id, context.Cause(ctx))
+		case err := <-ready:
+			if err != nil {
+				return nil, err
+			}
+		}
+		var task *Task
+		err := persist(ctx, func(ctx context.Context) (err error) {
+			task, err = c.Task(ctx, id)
+			return err
+		})
+		if ctx.Err() == nil && (err != nil || task.Status.Finished()) {
+			return task, err
+		} // else it was just retried by hand
+	}
 }

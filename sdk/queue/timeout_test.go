@@ -96,7 +96,7 @@ func TestWorkAfterTheDeadline(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{Deadline: time.Unix(1700000001, 0)})
 		task := must[*Task](t)(w.listener(t, "q").TryListen(w.ctx))
 		w.at(2)
-		err := w.workOn(w.ctx, task, &cancels{client: w.Client, look: make(chan struct{}, 1)}, func(context.Context, *Task) ([]byte, error) {
+		err := w.workOn(w.ctx, task, &cancels{node: w.Node(), read: make(chan struct{}, 1)}, func(context.Context, *Task) ([]byte, error) {
 			t.Error("it runs")
 			return nil, nil
 		})

@@ -36,7 +36,7 @@ func TestLifeOfATask(t *testing.T) {
 			t.Errorf("started task: %+v", task)
 		}
 
-		errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: id, Run: got.Run}, Result: []byte("done")}})
+		errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: id, Run: got.Run}, Result: []byte("done")}})
 		if err != nil || errs[0] != nil {
 			t.Fatal(err, errs)
 		}
@@ -91,7 +91,7 @@ func TestOrderIsFirstInFirstOut(t *testing.T) {
 		node := w.node(t, "q")
 		next := 0
 		for next < len(specs) {
-			batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 170}})[0]
+			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 170}})[0]
 			if batch.Err != nil || len(batch.Tasks) == 0 {
 				t.Fatal(next, batch.Err)
 			}
@@ -136,7 +136,7 @@ func TestBytesThatAreNotText(t *testing.T) {
 			if !bytes.Equal(parameters, value) {
 				t.Errorf("%s: reserved with %d bytes, want %d", name, len(parameters), len(value))
 			}
-			if errs, err := node.Settle(w.ctx, queue, []Settlement{{Hold: Hold{ID: id, Run: got.Run}, Result: value}}); err != nil || errs[0] != nil {
+			if errs, err := node.Settle(w.ctx, queue, []Settlement{{Claim: Claim{ID: id, Run: got.Run}, Result: value}}); err != nil || errs[0] != nil {
 				t.Fatal(err, errs)
 			}
 			if got := w.task(t, id); !bytes.Equal(got.Result, value) || got.Status != Complete {
@@ -158,7 +158,7 @@ func TestSettleProvesTheHold(t *testing.T) {
 		node := w.node(t, "q")
 		got := w.reserve(t, node, "q", true)
 		settle := func(node *Node, run int64, result string) error {
-			errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: id, Run: run}, Result: []byte(result)}})
+			errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: id, Run: run}, Result: []byte(result)}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +203,7 @@ func TestFailKeepsTheCause(t *testing.T) {
 		got := w.reserve(t, node, "q", true)
 		code := 3
 		failure := Failure{Reason: ReasonError, Message: "bad \xff byte", ExitCode: &code, Stderr: strings.Repeat("é", 4000)}
-		errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: id, Run: got.Run}, Failure: &failure}})
+		errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: id, Run: got.Run}, Failure: &failure}})
 		if err != nil || errs[0] != nil {
 			t.Fatal(err, errs)
 		}
@@ -228,10 +228,10 @@ func TestReleaseGivesBackToTheFront(t *testing.T) {
 			w.enqueue(t, "q", fmt.Sprint(i), Options{ID: fmt.Sprintf("id%d", i)})
 		}
 		node := w.node(t, "q")
-		batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 3, Start: true}})[0]
-		var held []Hold
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 3, Start: true}})[0]
+		var held []Claim
 		for i := len(batch.Tasks) - 1; i >= 0; i-- {
-			held = append(held, Hold{ID: batch.Tasks[i].ID, Run: batch.Tasks[i].Run})
+			held = append(held, Claim{ID: batch.Tasks[i].ID, Run: batch.Tasks[i].Run})
 		}
 		errs, err := node.Release(w.ctx, "q", held)
 		if err := errors.Join(append(errs, err)...); err != nil {
@@ -242,7 +242,7 @@ func TestReleaseGivesBackToTheFront(t *testing.T) {
 		if task.Status != Pending || task.Node != "" || task.PID != 0 || task.Attempts != 0 {
 			t.Errorf("released task: %+v", task)
 		}
-		again := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 5}})[0]
+		again := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 5}})[0]
 		for i, got := range again.Tasks {
 			if got.ID != fmt.Sprintf("id%d", i) {
 				t.Errorf("task %d is %s", i, got.ID)
@@ -268,7 +268,7 @@ func TestScheduleAndDue(t *testing.T) {
 		if task := w.task(t, past); task.Status != Pending {
 			t.Errorf("scheduled in the past: %+v", task)
 		}
-		poll := must[Poll](t)(w.Poll(w.ctx, []string{"q", "none"}))
+		poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"q", "none"}))
 		if !poll.Queues[0].NextETA.Equal(time.Unix(1700000010, 0)) || poll.Queues[0].Pending != 1 || poll.Queues[1].Pending != 0 {
 			t.Errorf("poll: %+v", poll)
 		}
@@ -357,7 +357,7 @@ func TestReserveDropsWhatCannotRun(t *testing.T) {
 		popped := w.enqueue(t, "q", "", Options{})
 		w.rdb.HSet(w.ctx, w.keys.task(popped), "status", "reserved", "node", "gone_1")
 
-		batches := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 10}, {Queue: "q2", Count: 10}})
+		batches := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 10}, {Queue: "q2", Count: 10}})
 		if batches[0].Err != nil || batches[1].Err != nil {
 			t.Fatal(batches)
 		}
@@ -383,9 +383,9 @@ func TestReserveDropsOldEntriesOfWhatIsScheduled(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{})
 		node := w.node(t, "q")
 		hold := w.reserveMany(t, node, "q", 1, true)[0]
-		w.settle(t, node, "q", Settlement{Hold: hold, Failure: &Failure{}, Again: AgainRetry, Delay: time.Minute})
+		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Minute})
 		w.rdb.LPush(w.ctx, w.keys.pending("q"), id)
-		batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 		if batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
 			t.Errorf("%+v", batch)
 		}
@@ -409,7 +409,7 @@ func TestReserveLeavesPausedQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "q", "", Options{})
 		w.rdb.SAdd(w.ctx, w.keys.paused(), "q")
-		batch := w.node(t, "q").Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]
+		batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 		if batch.Err != nil || len(batch.Tasks) != 0 {
 			t.Errorf("%+v", batch)
 		}
@@ -425,14 +425,14 @@ func TestAdoptFindsALostReply(t *testing.T) {
 		node := w.node(t, "q")
 		lost := w.reserve(t, node, "q", true) // as if the reply had not come
 		ids := must[[]string](t)(node.Held(w.ctx, "q"))
-		batch := node.Adopt(w.ctx, Want{Queue: "q", Start: true}, ids)
+		batch := node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true}, ids)
 		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Tasks[0].Run != lost.Run || string(batch.Tasks[0].Parameters) != "x" {
 			t.Fatalf("adopted %+v", batch)
 		}
 		// Somebody else has it: the entry goes, the task stays as it is.
 		w.rdb.HSet(w.ctx, w.keys.task(id), "node", "other_1")
 		w.rdb.LPush(w.ctx, w.keys.reserved("q", "other_1"), id)
-		batch = node.Adopt(w.ctx, Want{Queue: "q", Start: true}, ids)
+		batch = node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true}, ids)
 		if batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
 			t.Errorf("another's: %+v", batch)
 		}
@@ -447,7 +447,7 @@ func TestReserveOfANodeThatLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		// One that was long on its way: nobody would ever find what it took.
-		if batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
+		if batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
 			t.Errorf("reserved %+v", batch)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 1})
@@ -460,11 +460,11 @@ func TestAdoptFindsAHalfReservedTask(t *testing.T) {
 		id := w.enqueue(t, "q", "x", Options{})
 		node := w.node(t, "q")
 		w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", node.ID()), "right", "left")
-		batch := node.Adopt(w.ctx, Want{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
+		batch := node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
 		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Dropped != 0 || string(batch.Tasks[0].Parameters) != "x" {
 			t.Fatalf("adopted %+v", batch)
 		}
-		errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: id, Run: batch.Tasks[0].Run}}})
+		errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: id, Run: batch.Tasks[0].Run}}})
 		if err != nil || errs[0] != nil {
 			t.Error(errs, err)
 		}
@@ -482,7 +482,7 @@ func TestReserveWithOddTimes(t *testing.T) {
 			if got := w.reserve(t, node, "q", true); got.ID != "odd" {
 				t.Errorf("created %q: reserved %+v", created, got)
 			}
-			if errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: "odd", Run: 1}}}); err != nil || errs[0] != nil {
+			if errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: "odd", Run: 1}}}); err != nil || errs[0] != nil {
 				t.Errorf("created %q: %v %v", created, errs, err)
 			}
 			if err := w.Queue("q").Delete(w.ctx, "odd"); err != nil {
@@ -497,7 +497,7 @@ func TestAdoptWritesWhatRunsIt(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{})
 		node := w.node(t, "q")
 		w.reserve(t, node, "q", true)
-		batch := node.Adopt(w.ctx, Want{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
+		batch := node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
 		if batch.Err != nil || len(batch.Tasks) != 1 {
 			t.Fatalf("adopted %+v", batch)
 		}
@@ -527,12 +527,12 @@ func TestSettleBesideADamagedTask(t *testing.T) {
 		node := w.node(t, "q")
 		w.enqueue(t, "q", "", Options{ID: "damaged"})
 		w.enqueue(t, "q", "", Options{ID: "whole"})
-		batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 2, Start: true}})[0]
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 2, Start: true}})[0]
 		w.rdb.Del(w.ctx, w.keys.task("damaged"))
 		w.rdb.Set(w.ctx, w.keys.task("damaged"), "x", 0)
 		var settlements []Settlement
 		for _, task := range batch.Tasks {
-			settlements = append(settlements, Settlement{Hold: Hold{ID: task.ID, Run: task.Run}})
+			settlements = append(settlements, Settlement{Claim: Claim{ID: task.ID, Run: task.Run}})
 		}
 		errs, err := node.Settle(w.ctx, "q", settlements)
 		if err != nil || !errors.Is(errs[0], ErrNoTask) || errs[1] != nil {
@@ -682,7 +682,7 @@ func TestTenantsNeverMeet(t *testing.T) {
 	if err := node.Join(a.ctx); err != nil {
 		t.Fatal(err)
 	}
-	batch := node.Reserve(a.ctx, []Want{{Queue: "q", Count: 1}})[0]
+	batch := node.Reserve(a.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 	if len(batch.Tasks) != 0 || batch.Err != nil {
 		t.Errorf("%+v", batch)
 	}
@@ -710,17 +710,17 @@ func atMaxmemory(t *testing.T, w *world) {
 	if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task("late")).Result()); n != 0 {
 		t.Error("a refused enqueue wrote something")
 	}
-	if batch := node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0]; !IsUnavailable(batch.Err) {
+	if batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]; !IsUnavailable(batch.Err) {
 		t.Errorf("reserve: %+v", batch)
 	}
 	if _, err := node.Renew(w.ctx, map[string]string{"version": "1"}); err != nil {
 		t.Errorf("renew: %v", err)
 	}
-	errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: got.ID, Run: got.Run}, Result: []byte("done")}})
+	errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: got.ID, Run: got.Run}, Result: []byte("done")}})
 	if err != nil || errs[0] != nil {
 		t.Errorf("settle: %v %v", err, errs)
 	}
-	errs, err = node.Release(w.ctx, "q", []Hold{{ID: back.ID, Run: back.Run}})
+	errs, err = node.Release(w.ctx, "q", []Claim{{ID: back.ID, Run: back.Run}})
 	if err != nil || errs[0] != nil {
 		t.Errorf("release: %v %v", err, errs)
 	}
@@ -746,7 +746,7 @@ func TestRefusalsOfRedisPass(t *testing.T) {
 			_, renewing := node.Renew(w.ctx, nil)
 			for what, err := range map[string]error{
 				"enqueue": err, "join": w.Client.Node().Join(w.ctx), "register": node.Register(w.ctx, "other"), "renew": renewing,
-				"reserve": node.Reserve(w.ctx, []Want{{Queue: "q", Count: 1}})[0].Err,
+				"reserve": node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0].Err,
 			} {
 				if !IsUnavailable(err) {
 					t.Errorf("%s: %s: %v", name, what, err)

@@ -38,7 +38,7 @@ func TestWaitIsWokenByTheAnnouncement(t *testing.T) {
 		node, hold := w.held(t, "q")
 		ended := w.waiting(t, id)
 		w.subscribed(t, w.keys.done(id))
-		w.settle(t, node, "q", Settlement{Hold: hold, Result: []byte("x")})
+		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
 		got := receive(t, "the end of Wait", ended)
 		if got.err != nil || got.task.Status != Complete || string(got.task.Result) != "x" {
 			t.Errorf("waited for %+v, %v", got.task, got.err)
@@ -111,7 +111,7 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 			"cancel": func(id string) error { _, err := q.Cancel(w.ctx, id); return err },
 			"settle": func(id string) error {
 				got := w.reserve(t, node, "q", true)
-				errs, err := node.Settle(w.ctx, "q", []Settlement{{Hold: Hold{ID: id, Run: got.Run}}})
+				errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: id, Run: got.Run}}})
 				return errors.Join(append(errs, err)...)
 			},
 			"delete": func(id string) error {
@@ -185,7 +185,7 @@ func TestWaitOverARestart(t *testing.T) {
 	w.subscribed(t, w.keys.done(id))
 	server.Kill()
 	server.Restart(t)
-	w.settle(t, node, "q", Settlement{Hold: hold, Result: []byte("x")}) // perhaps before the waiter is back
+	w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")}) // perhaps before the waiter is back
 	if got := receive(t, "the end of Wait", ended); got.err != nil || string(got.task.Result) != "x" {
 		t.Errorf("waited for %+v, %v", got.task, got.err)
 	}
@@ -199,7 +199,7 @@ func TestWaitLooksAgainSoon(t *testing.T) {
 	ended := w.waiting(t, id)
 	past.subscribed(t, w.keys.done(id))
 	proxy.CutReplies(3, w.keys.task(id))
-	past.settle(t, node, "q", Settlement{Hold: hold, Result: []byte("x")})
+	past.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
 	got := receive(t, "the end of Wait", ended)
 	if got.err != nil || string(got.task.Result) != "x" || proxy.Cuts() != 3 {
 		t.Errorf("waited %d cuts for %+v, %v", proxy.Cuts(), got.task, got.err)
@@ -215,7 +215,7 @@ func TestWaitOverABrokenConnection(t *testing.T) {
 	ended := w.waiting(t, id)
 	past.subscribed(t, w.keys.done(id))
 	proxy.Refuse()
-	past.settle(t, node, "q", Settlement{Hold: hold, Result: []byte("x")})
+	past.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
 	proxy.Pass()
 	if got := receive(t, "the end of Wait", ended); got.err != nil || string(got.task.Result) != "x" {
 		t.Errorf("waited for %+v, %v", got.task, got.err)
@@ -249,7 +249,7 @@ func TestAThousandWaiters(t *testing.T) {
 	holds := w.reserveMany(t, node, "q", tasks, true)
 	settlements := make([]Settlement, tasks)
 	for i, hold := range holds {
-		settlements[i] = Settlement{Hold: hold, Result: []byte(hold.ID)}
+		settlements[i] = Settlement{Claim: hold, Result: []byte(hold.ID)}
 	}
 	if errs, err := node.Settle(w.ctx, "q", settlements); errors.Join(append(errs, err)...) != nil {
 		t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 )
 
 // watch runs a watch; what it wakes comes on the channel.
-func (w *world) watch(t testing.TB) (*Watch, <-chan string) {
+func (w *world) watch(t testing.TB) (*Subscription, <-chan string) {
 	t.Helper()
-	watch := w.Watch()
+	watch := w.Subscribe()
 	wakes := make(chan string, 1000)
 	ctx, cancel := context.WithCancel(w.ctx)
 	ended := make(chan struct{})
@@ -86,7 +86,7 @@ func TestWhatWakes(t *testing.T) {
 		woken(t, "three tasks together", wakes, "q")
 		node := w.node(t, "q")
 		got := w.reserve(t, node, "q", true)
-		if errs, err := node.Release(w.ctx, "q", []Hold{{ID: got.ID, Run: got.Run}}); err != nil || errs[0] != nil {
+		if errs, err := node.Release(w.ctx, "q", []Claim{{ID: got.ID, Run: got.Run}}); err != nil || errs[0] != nil {
 			t.Fatal(err, errs)
 		}
 		woken(t, "a release", wakes, "q")
@@ -124,7 +124,7 @@ func TestWatchOverARestart(t *testing.T) {
 
 func TestWatchEndsWhenItIsClosed(t *testing.T) {
 	w := setup(t)
-	watch := w.Watch()
+	watch := w.Subscribe()
 	if err := watch.Add(w.ctx, "q"); err != nil {
 		t.Fatal(err)
 	}

@@ -9,28 +9,20 @@ import (
 	"time"
 )
 
-const (
-	// settleBackoff to maxSettleBackoff is how long a settle, or a look of a listener, waits before it
-	// is repeated while Redis is away or refuses.
-	settleBackoff    = 50 * time.Millisecond
-	maxSettleBackoff = 2 * time.Second
-	// leaveTimeout bounds settling and leaving after a worker was told to end.
-	leaveTimeout = 5 * time.Second
-)
+// leaveTimeout bounds settling and leaving after a worker was told to end.
+const leaveTimeout = 5 * time.Second
 
-// Work runs handle for the tasks of a queue, one after the other, until ctx ends; then it gives back
-// a task that it had not finished, leaves and returns nil; it does so too when somebody drains it. What
-// handle returns is the result; an error fails the attempt, a panic too, and the task's policy says
-// whether there is another one; an error that Permanent made fails the task for good, and one that Later
-// made puts it off. When somebody cancels the task, handle's context ends with the cause ErrCancelled.
+// Work runs handle for the tasks of a queue, one after the other, until ctx ends or the listener is drained; then it gives
+// back an unfinished task, leaves and returns nil. handle returns the result; an error or a panic fails the attempt, and the
+// task's policy decides whether there is another one. Permanent makes an error fail the task for good, Later puts the task
+// off. When the task is cancelled, handle's context ends with the cause ErrCancelled.
 //
-// The context ends with context.DeadlineExceeded when the task's Timeout or Deadline is over. A result that
-// comes all the same is one, and completes the task; any error after that, also a panic and what
-// Permanent or Later made, means that the attempt failed for ReasonTimeout, as the policy says, or the
-// task for ReasonExpired, for good. A handler that does not heed its context is not stopped.
+// The context ends with context.DeadlineExceeded when the task's Timeout or Deadline is over. A result after that still
+// completes the task; an error, of whatever kind, or a panic fails the attempt for ReasonTimeout, or the task for
+// ReasonExpired. A handler that ignores its context is not stopped.
 //
-// Work returns an error only when it cannot go on at all, or not begin: a Redis that is away is waited
-// for, but not at the start, where the address may be wrong.
+// Work returns an error only when it cannot start or go on. It waits for a Redis that goes away, but not at the start, where
+// the address may be wrong.
 //
 //	err := client.Work(ctx, "mail", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 //		return nil, send(ctx, task.Parameters)
@@ -40,7 +32,7 @@ func (c *Client) Work(ctx context.Context, queue string, handle func(context.Con
 	err := listener.register(ctx)
 	for err == nil && ctx.Err() == nil {
 		if err = c.workAs(ctx, listener, handle); errors.Is(err, ErrLeaseLost) {
-			// What it held is others' now: start anew under a new ID.
+			// Its tasks belong to others now: start again under a new ID.
 			listener = c.newListener(queue)
 			err = persist(ctx, listener.register)
 		} else {
@@ -53,27 +45,25 @@ func (c *Client) Work(ctx context.Context, queue string, handle func(context.Con
 	return err
 }
 
+type handlerFunc func(context.Context, *Task) ([]byte, error)
+
 // workAs works as one listener until ctx ends, and returns nil, or its lease is lost.
-func (c *Client) workAs(ctx context.Context, listener *Listener, handle func(context.Context, *Task) ([]byte, error)) error {
+func (c *Client) workAs(ctx context.Context, listener *Listener, handle handlerFunc) error {
 	leased, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
-	cancels := &cancels{client: c, look: make(chan struct{}, 1)}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := listener.run(leased, cancels.poke); err != nil {
+	cancels := &cancels{node: listener.node, read: make(chan struct{}, 1)}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := listener.run(leased, func() { notify(cancels.read) }); err != nil {
 			lose(err)
 		}
-	}()
-	watched := make(chan struct{})
-	go func() { defer close(watched); cancels.run(leased) }()
+	})
 	err := c.workLoop(leased, listener, cancels, handle)
 	if leased.Err() != nil && ctx.Err() == nil {
-		err = context.Cause(leased) // whatever else went wrong for it
+		err = context.Cause(leased) // the root of every other error
 	}
 	lose(nil)
-	<-ended
-	<-watched
+	running.Wait()
 
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
@@ -83,8 +73,8 @@ func (c *Client) workAs(ctx context.Context, listener *Listener, handle func(con
 	return err
 }
 
-// workLoop takes and runs tasks until ctx ends; only what it cannot go on with is an error.
-func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *cancels, handle func(context.Context, *Task) ([]byte, error)) error {
+// workLoop takes and runs tasks until ctx ends, or an error stops it.
+func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *cancels, handle handlerFunc) error {
 	for {
 		task, err := listener.Listen(ctx)
 		if err != nil && ctx.Err() != nil || errors.Is(err, ErrDraining) {
@@ -99,15 +89,8 @@ func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *canc
 	}
 }
 
-// isOver tells whether a settlement found that the task is no more the listener's affair: another one
-// has it, it was deleted, or it was cancelled and has failed; or it has failed without its dead letter.
-func isOver(err error) bool {
-	return errors.Is(err, ErrLost) || errors.Is(err, ErrNoTask) || errors.Is(err, ErrCancelled) ||
-		errors.Is(err, ErrNoLetter)
-}
-
-// workOn runs one task and settles it; settling goes on after ctx has ended, for the work is done.
-func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handle func(context.Context, *Task) ([]byte, error)) error {
+// workOn runs one task and settles it, also after ctx has ended.
+func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handle handlerFunc) error {
 	processor := c.Processor(task)
 	settling, cancel := outlive(ctx, leaveTimeout)
 	defer cancel()
@@ -148,10 +131,10 @@ func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handl
 	})
 }
 
-// runHandler calls the handler, with a context that ends also when the task is cancelled or its time is
-// over; left is what it has until its deadline, if it has one. cause is why the context ended before the
-// handler did, nil if it did not; one that ended before the handler began is its error too.
-func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *cancels, handle func(context.Context, *Task) ([]byte, error)) (result []byte, err, cause error) {
+// runHandler calls the handler, with a context that also ends when the task is cancelled or its time is over; left is the time
+// until its deadline, if it has one. cause is why the context ended before the handler did, nil if it did not; if it ended
+// before the handler began, cause is err too.
+func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *cancels, handle handlerFunc) (result []byte, err, cause error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if task.Timeout > 0 {
@@ -166,16 +149,20 @@ func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *ca
 		ctx, end = context.WithTimeoutCause(ctx, left, &overrun{ReasonExpired, "", "its deadline is over"})
 		defer end()
 	}
-	cancels.begin(task.ID, stop)
-	defer cancels.begin("", nil)
 	if cause = context.Cause(ctx); cause != nil {
 		return nil, cause, cause
 	}
+	watched, ended := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { cancels.watch(watched, task.ID, stop) })
 	result, err = safely(ctx, task, handle)
-	return result, err, context.Cause(ctx)
+	cause = context.Cause(ctx)
+	ended()
+	watching.Wait()
+	return result, err, cause
 }
 
-// overrun is the cause with which a handler's context ends whose task has no time left.
+// overrun is the cause with which a handler's context ends when the task's time is over.
 type overrun struct {
 	reason      Reason
 	limit, text string
@@ -184,7 +171,7 @@ type overrun struct {
 func (o *overrun) Error() string { return o.text }
 func (o *overrun) Unwrap() error { return context.DeadlineExceeded }
 
-// failure is what the overrun makes of the handler's error.
+// failure is the handler's error as the failure of an overrun.
 func (o *overrun) failure(err error) Failure {
 	f := failureText(err)
 	f.Reason, f.Limit = o.reason, o.limit
@@ -194,7 +181,7 @@ func (o *overrun) failure(err error) Failure {
 	return f
 }
 
-// ended is how a handler's error ends the attempt, if not as the task's policy says.
+// ended is a handler's error that ends the attempt in another way than the task's policy.
 type ended struct {
 	err   error
 	later bool
@@ -204,74 +191,37 @@ type ended struct {
 func (e *ended) Error() string { return e.err.Error() }
 func (e *ended) Unwrap() error { return e.err }
 
-// Permanent makes an error of a handler fail its task for good, whatever attempts are left.
+// Permanent makes a handler's error fail its task for good, whatever attempts are left.
 func Permanent(err error) error { return &ended{err: err} }
 
-// Later makes an error of a handler put its task off, for the delay or the least one of its policy; no
-// attempt is counted.
+// Later makes a handler's error put its task off, for the delay or the least one of its policy; no attempt is counted.
 func Later(err error, delay time.Duration) error { return &ended{err: err, later: true, delay: delay} }
 
-// cancels stops the task that a worker runs when somebody cancels it.
+// cancels finds out that a running task is cancelled.
 type cancels struct {
-	client *Client
-	look   chan struct{} // has a token when there may be a mark; never closed
-
-	mu   sync.Mutex
-	id   string // of the task that runs, "" for none; guarded by mu
-	stop context.CancelCauseFunc
+	node *Node
+	read chan struct{} // has a token when there may be a mark; never closed
 }
 
-// begin makes it look for marks of another task, "" for none; and at once, for the mark may be older.
-func (c *cancels) begin(id string, stop context.CancelCauseFunc) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.id, c.stop = id, stop
-	if id != "" {
-		c.poke()
-	}
-}
-
-func (c *cancels) poke() {
-	select {
-	case c.look <- struct{}{}:
-	default:
-	}
-}
-
-// run looks for a mark whenever there may be one, and every third of a lease, until ctx ends.
-func (c *cancels) run(ctx context.Context) {
-	ticker := time.NewTicker(c.client.config.Lease / 3)
+// watch calls stop when the task has a cancel mark, until ctx ends. It reads the mark at once, because it may be older, whenever
+// there may be one, and every third of a lease.
+func (c *cancels) watch(ctx context.Context, id string, stop context.CancelCauseFunc) {
+	ticker := time.NewTicker(c.node.client.config.Lease / 3)
 	defer ticker.Stop()
 	for {
+		if marked, _, err := c.node.Marks(ctx, []string{id}); err == nil && len(marked) > 0 {
+			stop(ErrCancelled)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.look:
+		case <-c.read:
 		case <-ticker.C:
 		}
-		c.lookOnce(ctx)
 	}
 }
 
-func (c *cancels) lookOnce(ctx context.Context) {
-	c.mu.Lock()
-	id := c.id
-	c.mu.Unlock()
-	if id == "" {
-		return
-	}
-	marked, err := c.client.Cancelled(ctx, []string{id})
-	if err != nil || len(marked) == 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.id == id {
-		c.stop(ErrCancelled)
-	}
-}
-
-// outlive makes a context that ends a while after its parent does.
+// outlive makes a context that ends some time after its parent.
 func outlive(parent context.Context, by time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	stop := context.AfterFunc(parent, func() {
@@ -281,8 +231,8 @@ func outlive(parent context.Context, by time.Duration) (context.Context, context
 	return ctx, func() { stop(); cancel() }
 }
 
-// safely calls the handler and makes a panic of it an error.
-func safely(ctx context.Context, task *Task, handle func(context.Context, *Task) ([]byte, error)) (result []byte, err error) {
+// safely calls the handler and turns a panic into an error.
+func safely(ctx context.Context, task *Task, handle handlerFunc) (result []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &panicked{fmt.Sprintf("panic: %v", value), string(debug.Stack())}
@@ -291,7 +241,7 @@ func safely(ctx context.Context, task *Task, handle func(context.Context, *Task)
 	return handle(ctx, task)
 }
 
-// panicked is what a handler panicked with.
+// panicked is a handler's panic.
 type panicked struct{ message, stack string }
 
 func (p *panicked) Error() string { return p.message }
@@ -303,37 +253,4 @@ func failureText(err error) Failure {
 		failure.Stderr = p.stack
 	}
 	return failure
-}
-
-// persist repeats a call that is safe to repeat while Redis is away or refuses. When ctx ends it
-// returns what was wrong with Redis.
-func persist(ctx context.Context, call func(context.Context) error) error {
-	var last error
-	wait := settleBackoff
-	for {
-		err := call(ctx)
-		if last != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			return last
-		}
-		if !IsUnavailable(err) {
-			return err
-		}
-		last = err
-		if !rest(ctx, wait) {
-			return err
-		}
-		wait = min(2*wait, maxSettleBackoff)
-	}
-}
-
-// rest waits, and tells whether it did to the end.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -215,7 +215,7 @@ func TestWorkStartsAnewAtTheNextTask(t *testing.T) {
 		w.subscribed(t, w.keys.channel("q"))
 		var first string
 		eventually(t, "the first renewal", func() bool {
-			nodes := must[[]NodeInfo](t)(w.Nodes(w.ctx))
+			nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))
 			first = nodes[0].ID
 			return len(nodes[0].About) > 0
 		})

@@ -22,20 +22,20 @@ var driver string
 // answerTimeout bounds how long the Python process may take for one command.
 const answerTimeout = 30 * time.Second
 
-// Blueque is a Python process with the real Blueque package, which knows only the tenant "blueque":
-// a test that uses it needs a server of its own. Its methods run one command each; an exception
-// fails the test.
+// Blueque is a Python process with the real Blueque package, which knows only the tenant "blueque": a test that uses it needs a
+// server of its own. Its methods run one command each; an exception fails the test.
 type Blueque struct {
-	t       testing.TB
-	cmd     *exec.Cmd
-	answers chan []byte  // closed when the process ends
-	stderr  bytes.Buffer // to be read when the process has ended
+	t      testing.TB
+	cmd    *exec.Cmd
+	stderr bytes.Buffer // to be read when the process has ended
 
-	mu    sync.Mutex // guards the turn: one command, one answer
-	stdin io.WriteCloser
+	mu     sync.Mutex // one command and its answer at a time
+	stdin  io.WriteCloser
+	stdout *os.File
+	lines  *bufio.Reader // of stdout
 }
 
-// BluequeTask is a task as the package's get_task shows it; what it has not is nil.
+// BluequeTask is a task as the package's get_task shows it; missing fields are nil.
 type BluequeTask struct {
 	ID         string
 	Status     string
@@ -49,50 +49,30 @@ type BluequeTask struct {
 	Updated    *float64
 }
 
-// Python starts a Python process with the Blueque package, connected to the server, for the length
-// of the test. Without the package the test fails and names the remedy.
+// Python starts a Python process with the Blueque package, connected to the server, for the length of the test. Without the
+// package the test fails and names the remedy.
 func Python(t testing.TB, serverURL string) *Blueque {
 	t.Helper()
 	python, err := findPython()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Blueque{t: t, cmd: exec.Command(python, "-I", "-c", driver, serverURL), answers: make(chan []byte)}
+	b := &Blueque{t: t, cmd: exec.Command(python, "-I", "-c", driver, serverURL)}
 	b.cmd.Stderr = &b.stderr
-	if b.stdin, err = b.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := b.cmd.StdoutPipe()
+	stdout, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.cmd.Start(); err != nil {
+	b.stdout, b.lines, b.cmd.Stdout = stdout, bufio.NewReader(stdout), write
+	b.stdin, err = b.cmd.StdinPipe()
+	if err = errors.Join(err, b.cmd.Start(), write.Close()); err != nil {
 		t.Fatal(err)
 	}
-	stop := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer close(b.answers)
-		lines := bufio.NewReader(stdout)
-		for {
-			line, err := lines.ReadBytes('\n')
-			if err != nil {
-				return
-			}
-			select {
-			case b.answers <- line:
-			case <-stop:
-				return
-			}
-		}
-	}()
 	t.Cleanup(func() {
-		close(stop)
 		_ = b.stdin.Close()
 		_ = b.cmd.Process.Kill() // it may be in the middle of a listen
-		<-ended
 		_ = b.cmd.Wait()
+		_ = stdout.Close()
 		if t.Failed() && b.stderr.Len() > 0 {
 			t.Logf("Python's stderr:\n%s", b.stderr.Bytes())
 		}
@@ -133,8 +113,7 @@ func (b *Blueque) Task(id string) (task BluequeTask) {
 	return task
 }
 
-// Register makes the process a listener of the queue, as Client.get_listener does, and returns its
-// listener ID.
+// Register makes the process a listener of the queue, as Client.get_listener does, and returns its ID.
 func (b *Blueque) Register(queue string) (listener string) {
 	b.t.Helper()
 	b.do(&listener, "register", queue)
@@ -173,8 +152,7 @@ func (b *Blueque) Fail(id, text string) {
 	b.do(nil, "fail", id, text)
 }
 
-// Work begins to listen in the background and to complete each task with "python " and its
-// parameters, until the test ends.
+// Work listens in the background and completes each task with "python " and its parameters, until the test ends.
 func (b *Blueque) Work(queue string) {
 	b.t.Helper()
 	b.do(nil, "work", queue)
@@ -208,52 +186,46 @@ func (b *Blueque) try(value any, command string, arguments ...any) error {
 	if _, err := b.stdin.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("the Python process has ended: %w", err)
 	}
-	timer := time.NewTimer(answerTimeout)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+	_ = b.stdout.SetReadDeadline(time.Now().Add(answerTimeout))
+	line, err = b.lines.ReadBytes('\n')
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("no answer within %s", answerTimeout)
-	case line, ok := <-b.answers:
-		if !ok {
-			return errors.New("the Python process has ended")
-		}
-		var answer struct {
-			Value json.RawMessage
-			Error string
-		}
-		if err := json.Unmarshal(line, &answer); err != nil {
-			return fmt.Errorf("read %q: %w", line, err)
-		}
-		if answer.Error != "" {
-			return errors.New(answer.Error)
-		}
-		if value == nil {
-			return nil
-		}
-		return json.Unmarshal(answer.Value, value)
 	}
+	if err != nil {
+		return fmt.Errorf("the Python process has ended: %w", err)
+	}
+	var answer struct {
+		Value json.RawMessage
+		Error string
+	}
+	if err := json.Unmarshal(line, &answer); err != nil {
+		return fmt.Errorf("read %q: %w", line, err)
+	}
+	if answer.Error != "" {
+		return errors.New(answer.Error)
+	}
+	if value == nil {
+		return nil
+	}
+	return json.Unmarshal(answer.Value, value)
 }
 
-// findVenv finds the virtual environment that `make deps` makes: $QUERN_VENV, or build/venv beside the
-// go.mod above the working directory.
+// findVenv finds the virtual environment that `make deps` makes: $QUERN_VENV, or build/venv beside the go.mod above the working
+// directory.
 func findVenv() (string, error) {
 	if venv := os.Getenv("QUERN_VENV"); venv != "" {
 		return venv, nil
 	}
 	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
+	for ; err == nil; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return filepath.Join(dir, "build", "venv"), nil
 		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
+		if dir == filepath.Dir(dir) {
 			return "", errors.New("no go.mod above the working directory: set QUERN_VENV to the virtual environment with Blueque")
 		}
-		dir = parent
 	}
+	return "", err
 }
 
 // findPython finds its interpreter.

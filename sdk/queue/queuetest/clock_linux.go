@@ -32,8 +32,8 @@ func (c *Clock) Set(t testing.TB, ahead time.Duration) {
 	}
 }
 
-// StartAhead runs a redis-server whose clock is ahead of this machine's, or behind it, and may be set: a small
-// library before its others tells it another time. It needs a C compiler.
+// StartAhead runs a redis-server whose clock is ahead of this machine's, or behind it, and can be set: a preloaded library
+// changes its time. It needs a C compiler.
 func StartAhead(t testing.TB, ahead time.Duration, options ...string) (*Server, *Clock) {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "clock.so")
@@ -57,7 +57,7 @@ func StartAhead(t testing.TB, ahead time.Duration, options ...string) (*Server, 
 			fmt.Sprintf("-DFILE=%q", clock.file), "-o", library, source)
 		var said []byte
 		if said, err = build.CombinedOutput(); err == nil {
-			return startWith(t, library, options), clock
+			return startFor(t, newest, library, options), clock
 		}
 		err = fmt.Errorf("%s: %w\n%s", build, err, said)
 	}

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Proxy stands between a client and a server and breaks their connections where a test wants it. It
-// begins by passing everything.
+// Proxy stands between a client and a server and breaks their connections where a test wants it. At first it passes everything.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -17,10 +16,10 @@ type Proxy struct {
 	mu    sync.Mutex // guards what follows
 	moved *sync.Cond // the mode, cuts or a link has changed
 	mode  proxyMode
-	text  []byte // what a request holds whose reply is cut
+	text  []byte // marks a request whose reply is cut
 	cuts  int    // how many replies are still to be cut; -1: all
 	done  int    // how many were
-	holds []byte // what a request holds whose reply is kept back; nil: none is
+	holds []byte // marks a request whose reply is kept back; nil: none is
 	links map[*link]struct{}
 }
 
@@ -30,7 +29,6 @@ const (
 	passing proxyMode = iota
 	blocking
 	refusing
-	closed
 )
 
 // link is one connection through the proxy.
@@ -44,8 +42,7 @@ type link struct {
 // seenBytes is the longest text that is found although it is split.
 const seenBytes = 256
 
-// NewProxy listens on a free loopback port and connects whoever comes to the server, for the length
-// of the test.
+// NewProxy passes connections from a free loopback port to the server, for the length of the test.
 func NewProxy(t testing.TB, server *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +53,7 @@ func NewProxy(t testing.TB, server *Server) *Proxy {
 	p.moved = sync.NewCond(&p.mu)
 	p.children.Go(p.accept)
 	t.Cleanup(func() {
-		p.change(closed)
+		p.Refuse()
 		_ = listener.Close()
 		p.children.Wait()
 	})
@@ -72,24 +69,22 @@ func (p *Proxy) URL() string { return "redis://" + p.Addr() + "/0" }
 // Pass lets everything through again; what Block kept back goes first.
 func (p *Proxy) Pass() { p.change(passing) }
 
-// Block keeps the connections and lets nothing through, as a network that hangs: requests and
-// replies are kept back until Pass, also those of a client that has given up meanwhile.
+// Block is a network that hangs: the connections stay, and requests and replies are kept back until Pass, also those of a
+// client that has given up meanwhile.
 func (p *Proxy) Block() { p.change(blocking) }
 
 // Refuse ends every connection and each new one at once.
 func (p *Proxy) Refuse() { p.change(refusing) }
 
-// CutReplies lets the next n requests that contain text (all of them while n is negative) through to
-// the server, and ends the connection in place of the reply: the server has done what the client
-// never hears of. Pass ends it; the empty text is in every request.
+// CutReplies passes the next n requests that contain text (all of them if n is negative) and ends the connection in place of
+// the reply, so that the client does not learn what the server has done. Pass ends it; the empty text is in every request.
 func (p *Proxy) CutReplies(n int, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cuts, p.text = n, []byte(text)
 }
 
-// HoldReplies keeps back the replies of requests that contain text until Pass, as if the server took long for them.
-// Other connections go on.
+// HoldReplies keeps back the replies of requests that contain text until Pass, as a slow server would. Other connections go on.
 func (p *Proxy) HoldReplies(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +120,7 @@ func (p *Proxy) change(mode proxyMode) {
 			l.held = false
 		}
 	}
-	if mode == refusing || mode == closed {
+	if mode == refusing {
 		for l := range p.links {
 			reset(l.client)
 			l.close()
@@ -153,7 +148,7 @@ func (p *Proxy) connect(client net.Conn) {
 	}
 	l := &link{client: client, server: server}
 	p.mu.Lock()
-	refused := p.mode == refusing || p.mode == closed
+	refused := p.mode == refusing
 	if !refused {
 		p.links[l] = struct{}{}
 	}
@@ -197,14 +192,16 @@ func (l *link) pump(from, to net.Conn, allow func(chunk []byte) bool) {
 func (p *Proxy) request(l *link, chunk []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waitUnblocked()
+	for p.mode == blocking {
+		p.moved.Wait()
+	}
 	l.seen = append(l.seen, chunk...)
 	if p.cuts != 0 && !l.cut && bytes.Contains(l.seen, p.text) {
 		l.cut = true
 		p.cuts = max(-1, p.cuts-1)
 	}
 	l.held = l.held || p.holds != nil && bytes.Contains(l.seen, p.holds)
-	l.seen = append([]byte(nil), l.seen[max(0, len(l.seen)-seenBytes):]...)
+	l.seen = bytes.Clone(l.seen[max(0, len(l.seen)-seenBytes):])
 	return p.mode == passing
 }
 
@@ -220,12 +217,6 @@ func (p *Proxy) reply(l *link) bool {
 	}
 	l.seen = nil
 	return p.mode == passing && !l.cut
-}
-
-func (p *Proxy) waitUnblocked() {
-	for p.mode == blocking {
-		p.moved.Wait()
-	}
 }
 
 func (l *link) close() {

@@ -1,9 +1,8 @@
-// Package queuetest runs real Redis servers for tests: each a process of its own on a free loopback
-// port, with nothing on disk but in the test's folder, ended with the test even if that is killed.
+// Package queuetest runs real Redis servers for tests: each a process of its own on a free loopback port, with its files in the
+// test's folder, ended with the test even if that is killed.
 package queuetest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -42,102 +41,84 @@ type Server struct {
 	pid   int
 }
 
-// Start runs a redis-server for one test; options are added to its command line
-// ("--maxmemory", "20mb"). Without redis-server the test fails and names the remedy.
+// Start runs a redis-server for one test; options are added to its command line ("--maxmemory", "20mb"). Without redis-server
+// the test fails and names the remedy.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
-	return startWith(t, "", options)
+	return startFor(t, newest, "", options)
 }
 
-func startWith(t testing.TB, preload string, options []string) *Server {
-	t.Helper()
-	s, err := start(t.TempDir(), newest, preload, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Kill)
-	return s
-}
-
-// Main runs the tests of a package beside one shared server, for its TestMain; Shared finds it.
-func Main(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "queuetest")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	s, err := start(dir, newest, "", nil)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer s.Kill()
-	shared.Store(s)
-	defer oldest.end()
-	return m.Run()
-}
-
-var (
-	shared atomic.Pointer[Server]
-	oldest oldServer
-)
-
-// oldServer is a shared server of the oldest Redis that is supported, 6.2. It starts when it is asked for.
-type oldServer struct {
-	mu     sync.Mutex
-	dir    string
-	server *Server // guarded by mu, as err and dir
-	err    error
-}
-
-func (o *oldServer) get() (*Server, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.server != nil || o.err != nil {
-		return o.server, o.err
-	}
-	program, err := findOldRedis()
-	if err == nil {
-		o.dir, err = os.MkdirTemp("", "queuetest")
-	}
-	if err == nil {
-		o.server, err = start(o.dir, program, "", nil)
-	}
-	o.err = err
-	return o.server, err
-}
-
-func (o *oldServer) end() {
-	if o.server != nil {
-		o.server.Kill()
-	}
-	_ = os.RemoveAll(o.dir)
-}
-
-// SharedOld is a server of Redis 6.2 that all tests of the package share; Main ends it.
-func SharedOld(t testing.TB) *Server {
-	t.Helper()
-	s, err := oldest.get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// StartOld is Start with Redis 6.2.
+// StartOld is Start with Redis 6.2, the oldest that is supported.
 func StartOld(t testing.TB, options ...string) *Server {
 	t.Helper()
 	program, err := findOldRedis()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := start(t.TempDir(), program, "", options)
+	return startFor(t, program, "", options)
+}
+
+func startFor(t testing.TB, program, preload string, options []string) *Server {
+	t.Helper()
+	s, err := start(t.TempDir(), program, preload, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Kill)
 	return s
+}
+
+var (
+	sharedDir         string // Main's, for both servers
+	shared, sharedOld atomic.Pointer[Server]
+)
+
+// Main runs the tests of a package beside one shared server, for its TestMain; Shared finds it.
+func Main(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "queuetest")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		var s *Server
+		if s, err = start(dir, newest, "", nil); err == nil {
+			defer s.Kill()
+			shared.Store(s)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	sharedDir = dir
+	defer func() {
+		if s := sharedOld.Load(); s != nil {
+			s.Kill()
+		}
+	}()
+	return m.Run()
+}
+
+// startShared starts the shared server of Redis 6.2 for the first test that asks.
+var startShared = sync.OnceValue(func() error {
+	program, err := findOldRedis()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(sharedDir, "old")
+	if err != nil {
+		return err
+	}
+	s, err := start(dir, program, "", nil)
+	sharedOld.Store(s)
+	return err
+})
+
+// SharedOld is a server of Redis 6.2 that all tests of the package share; Main ends it.
+func SharedOld(t testing.TB) *Server {
+	t.Helper()
+	if err := startShared(); err != nil {
+		t.Fatal(err)
+	}
+	return sharedOld.Load()
 }
 
 // Shared is the server that Main started. Tests share it by using a tenant of their own each.
@@ -150,8 +131,7 @@ func Shared(t testing.TB) *Server {
 	return s
 }
 
-// SharedURL is where the shared server listens, for examples, which have no testing.TB; it is empty
-// if there is none.
+// SharedURL is where the shared server listens, for examples, which have no testing.TB; "" if there is none.
 func SharedURL() string {
 	if s := shared.Load(); s != nil {
 		return s.URL()
@@ -200,7 +180,7 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return rdb
 }
 
-// Calls tells which commands the server runs while call does, those of scripts included, and how often.
+// Calls counts the commands that the server runs during call, those of scripts included.
 func (s *Server) Calls(t testing.TB, call func()) map[string]int64 {
 	t.Helper()
 	rdb := s.Client(t)
@@ -222,11 +202,10 @@ func (s *Server) Calls(t testing.TB, call func()) map[string]int64 {
 	before := count()
 	call()
 	calls := count()
-	for name, n := range before {
-		calls[name] -= n
-	}
-	delete(calls, "info")
-	maps.DeleteFunc(calls, func(_ string, n int64) bool { return n == 0 })
+	maps.DeleteFunc(calls, func(name string, n int64) bool {
+		calls[name] = n - before[name]
+		return name == "info" || n == before[name]
+	})
 	return calls
 }
 
@@ -291,8 +270,8 @@ func start(dir, program, preload string, options []string) (*Server, error) {
 	return nil, err
 }
 
-// launch runs the server under a shell that waits for the end of its own stdin: when the test
-// process dies, however, the pipe closes and the shell ends the server.
+// launch runs the server under a shell that waits for the end of its stdin: when the test process dies, in whatever way, the
+// pipe closes and the shell ends the server.
 func (s *Server) launch() error {
 	const guard = `LD_PRELOAD=$PRELOAD "$SERVER" "$@" </dev/null & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
 	args := append([]string{
@@ -316,12 +295,8 @@ func (s *Server) launch() error {
 	if err := shell.Start(); err != nil {
 		return fmt.Errorf("start redis-server: %w", err)
 	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		return fmt.Errorf("read process ID of redis-server: %w", err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
+	var pid int
+	if _, err := fmt.Fscanln(stdout, &pid); err != nil {
 		return fmt.Errorf("read process ID of redis-server: %w", err)
 	}
 	s.mu.Lock()
@@ -345,10 +320,7 @@ func (s *Server) ready() error {
 	defer ticker.Stop()
 	for {
 		info, err := rdb.Info(ctx, "server").Result()
-		if err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.pid)) {
-			return nil
-		}
-		if err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
+		if strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.pid)) || err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
 			return nil
 		}
 		if syscall.Kill(s.pid, 0) != nil {

@@ -11,37 +11,55 @@ import (
 	"time"
 )
 
+// TakeDuty asks for a duty that one node does for the fleet. It ends with YieldDuty, or by itself after ttl, of a millisecond
+// at least. All nodes use the same ttl for a duty: one that would last longer counts as free (see PROTOCOL.md, Clock).
+func (n *Node) TakeDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
+	return n.duty(ctx, "take", name, max(1, ttl.Milliseconds()))
+}
+
+// KeepDuty keeps a duty for another ttl, of a millisecond at least; false if it is not this node's any more.
+func (n *Node) KeepDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
+	return n.duty(ctx, "keep", name, max(1, ttl.Milliseconds()))
+}
+
+// YieldDuty gives a duty back, if it is still this node's.
+func (n *Node) YieldDuty(ctx context.Context, name string) error {
+	_, err := n.duty(ctx, "yield", name)
+	return err
+}
+
+func (n *Node) duty(ctx context.Context, script, name string, args ...any) (bool, error) {
+	answer, err := n.client.eval(ctx, newCall(script, n.client.keys.duty(name), append([]any{n.id}, args...)...))
+	return asInt(answer) == 1, wrap(fmt.Sprintf("%s duty %q", script, name), err)
+}
+
 const (
-	// sampleTerm is how old a sample may be before somebody counts anew, and sampleLife how old if nobody does.
+	// sampleTerm is the age of a sample after which a node counts anew, and sampleLife the age at which it is deleted.
 	sampleTerm = 10 * time.Second
 	sampleLife = 30 * time.Second
 	// sampleBytes is the most that one queue takes in a sample.
 	sampleBytes = 320
 )
 
-// FleetStats counts the tenant's queues as Client.Stats does, without their limits, pauses and totals: own ones and most
-// others at most, those with listeners first. Damaged ones are left out. One node counts for the whole fleet, and the others
-// read what it wrote, which may be some seconds old.
+// FleetStats counts the tenant's queues as Client.Stats does, without limits, pauses and totals: own ones and most others at
+// most, those with listeners first, damaged ones left out. One node counts for the whole fleet; the others read its sample,
+// which may be some seconds old.
 func (n *Node) FleetStats(ctx context.Context, most int, own []string) (map[string]Stats, error) {
 	counted, err := n.sample(ctx, most)
 	if err != nil {
 		return nil, err
 	}
-	var missing []string
-	for _, name := range own {
-		if _, ok := counted[name]; !ok {
-			missing = append(missing, name)
-		}
-	}
+	missing := slices.DeleteFunc(slices.Clone(own), func(name string) bool { _, ok := counted[name]; return ok })
 	err = n.client.count(ctx, missing, counted)
 	return counted, err
 }
 
 func (n *Node) sample(ctx context.Context, most int) (map[string]Stats, error) {
-	// A Redis that is full refuses the sample: then each node counts for itself, as it does if nobody knows whose the duty is.
+	c := n.client
+	// A Redis that is full refuses the duty and the sample: then each node counts for itself.
 	mine, _ := n.TakeDuty(ctx, "sample", sampleTerm)
 	if !mine {
-		text, err := n.client.rdb.GetRange(ctx, n.client.keys.sample(), 0, int64(most)*sampleBytes).Result()
+		text, err := c.rdb.GetRange(ctx, c.keys.sample(), 0, int64(most)*sampleBytes).Result()
 		if err = passReplies(err); err != nil {
 			return nil, fmt.Errorf("read sample of queues: %w", err)
 		}
@@ -49,14 +67,6 @@ func (n *Node) sample(ctx context.Context, most int) (map[string]Stats, error) {
 			return parseSample(text, most), nil
 		}
 	}
-	counted, err := n.client.countQueues(ctx, most)
-	if err == nil && mine {
-		_ = n.client.rdb.Set(ctx, n.client.keys.sample(), formatSample(counted), sampleLife).Err()
-	}
-	return counted, err
-}
-
-func (c *Client) countQueues(ctx context.Context, most int) (map[string]Stats, error) {
 	queues, err := c.Queues(ctx)
 	if err != nil {
 		return nil, err
@@ -64,13 +74,15 @@ func (c *Client) countQueues(ctx context.Context, most int) (map[string]Stats, e
 	names := slices.SortedFunc(maps.Keys(queues), func(a, b string) int {
 		return cmp.Or(cmp.Compare(min(1, queues[b]), min(1, queues[a])), cmp.Compare(a, b))
 	})
-	names = names[:min(len(names), most)]
-	counted := make(map[string]Stats, len(names))
-	err = c.count(ctx, names, counted)
+	counted := make(map[string]Stats)
+	err = c.count(ctx, names[:min(len(names), most)], counted)
+	if err == nil && mine {
+		_ = c.rdb.Set(ctx, c.keys.sample(), formatSample(counted), sampleLife).Err()
+	}
 	return counted, err
 }
 
-// count adds what these queues hold, but for damaged ones.
+// count adds the stats of queues, without damaged ones.
 func (c *Client) count(ctx context.Context, queues []string, counted map[string]Stats) error {
 	stats, err := c.Stats(ctx, queues...)
 	for i, s := range stats {
@@ -81,7 +93,7 @@ func (c *Client) count(ctx context.Context, queues []string, counted map[string]
 	return err
 }
 
-// formatSample writes a line for each queue: its name, its tasks by state, its listeners, and the age of its oldest pending
+// formatSample writes a line for each queue: its name, its tasks by status, its listeners, and the age of its oldest pending
 // task in microseconds.
 func formatSample(counted map[string]Stats) string {
 	var text strings.Builder
@@ -96,7 +108,7 @@ func formatSample(counted map[string]Stats) string {
 	return text.String()
 }
 
-// parseSample reads what formatSample wrote, or whatever somebody put in its place.
+// parseSample reads what formatSample wrote, and skips other lines.
 func parseSample(text string, most int) map[string]Stats {
 	counted := make(map[string]Stats)
 	for line := range strings.Lines(text) {

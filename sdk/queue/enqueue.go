@@ -1,0 +1,300 @@
+package queue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// blockTasks and blockBytes bound what one script call writes: some 500 commands, less than 5 ms in which Redis serves
+	// nobody else.
+	blockTasks = 48
+	blockBytes = 4 << 20
+	// maxMetadata bounds key, parent and all labels of a task together, in bytes.
+	maxMetadata = 16 << 10
+	// maxLabels is the most labels of a task.
+	maxLabels = 16
+)
+
+// Options of a task; the zero value is a task to run now.
+type Options struct {
+	// ID is the task's ID (default: a new UUID). If a task of that ID exists nothing is written, so that an Enqueue without
+	// an answer may be repeated.
+	ID string
+	// Delay is how long the task waits, by Redis's clock, or else At when it is due (default: now). A time in the past is now.
+	Delay  time.Duration
+	At     time.Time
+	Key    string            // the caller's own name for what the task is about
+	Labels map[string]string // the caller's own, for finding tasks
+	// Parent is the ID of the task that enqueued this one, and Depth the length of the chain of parents (default 0).
+	Parent      string
+	Depth       int
+	Traceparent string // the trace of the task, in the form of the W3C's header of that name
+	// Retry is when and how often the task is tried again; the plugin's manifest sets what it leaves out.
+	Retry    Retry
+	Timeout  time.Duration // bounds each attempt (default: the manifest's)
+	Deadline time.Time     // when the task expires, or is stopped if it runs (default: none)
+	Unique   *Unique       // refuses a second task like this one (default: none is refused)
+	// Priority is 0 to 100 (default: DefaultPriority); higher ones of the queue are reserved first. Python listeners see only
+	// tasks of the default priority.
+	Priority *int
+}
+
+// traceparent is the form of the W3C's header; versions after 00 may be longer.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-z-]{0,200})?$`)
+
+// uniqueLife bounds a uniqueness that ends with its task, should the task never finish.
+const uniqueLife = 90 * 24 * time.Hour
+
+// Unique makes tasks of a queue the same if they have the same key, or the same parameters.
+type Unique struct {
+	Key string // the caller's name for the task (default: its parameters)
+	// For is how long no second task is enqueued, counted from when the first one was, even if that is finished earlier.
+	// Default 0: until the first one is finished, for 90 days at most.
+	For time.Duration
+}
+
+// hash is the name of the uniqueness in Redis.
+func (u *Unique) hash(queue string, parameters []byte) string {
+	sum := sha256.New()
+	if u.Key != "" {
+		fmt.Fprintf(sum, "key %s", u.Key)
+	} else {
+		fmt.Fprintf(sum, "parameters %s %s", queue, parameters)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// NewID makes an ID for a task: a random UUID.
+func NewID() string { return uuid.NewString() }
+
+// Spec is one task of EnqueueMany.
+type Spec struct {
+	Parameters []byte
+	Options
+}
+
+// Receipt is what became of one Spec.
+type Receipt struct {
+	ID string
+	// Existed: nothing was enqueued, because a task of that ID existed, or ID is the task that has the uniqueness.
+	Existed bool
+}
+
+// Enqueue puts a task into the queue and returns its ID. After an error the task may be enqueued or not; enqueueing the
+// returned ID again is safe.
+func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options) (string, error) {
+	receipts, err := q.EnqueueMany(ctx, []Spec{{Parameters: parameters, Options: options}})
+	if len(receipts) == 0 {
+		return "", err
+	}
+	return receipts[0].ID, err
+}
+
+// Schedule enqueues a task that is due at eta.
+func (q *Queue) Schedule(ctx context.Context, parameters []byte, eta time.Time, options Options) (string, error) {
+	options.At = eta
+	return q.Enqueue(ctx, parameters, options)
+}
+
+// EnqueueMany enqueues tasks in the order given, in blocks of up to 48 tasks or 4 MiB that are written together or not at all,
+// and wakes the listeners once for each block. After an error the receipts have every ID, so that enqueueing the same specs
+// with these IDs again doubles none. ErrQueueFull: a block would pass the queue's limit. NotReplicatedError: everything is
+// enqueued, but fewer replicas have answered than Config.Replicas.
+func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error) {
+	if err := ValidQueue(q.name); err != nil {
+		return nil, err
+	}
+	receipts := make([]Receipt, len(specs))
+	for i := range specs {
+		if err := specs[i].validate(); err != nil {
+			return nil, err
+		}
+		if receipts[i].ID = specs[i].ID; receipts[i].ID == "" {
+			receipts[i].ID = NewID()
+		}
+	}
+	var lacking *NotReplicatedError
+	for from := 0; from < len(specs); {
+		to, size := from, 0
+		for to < len(specs) && to-from < blockTasks && (to == from || size+len(specs[to].Parameters) <= blockBytes) {
+			size += len(specs[to].Parameters)
+			to++
+		}
+		replicas, waited, err := q.enqueueBlock(ctx, specs[from:to], receipts[from:to])
+		if err != nil {
+			return receipts, fmt.Errorf("enqueue in %q: %w", q.name, err)
+		}
+		if wanted := q.client.config.Replicas; replicas < wanted {
+			if lacking == nil {
+				lacking = &NotReplicatedError{Wanted: wanted, Got: replicas}
+			}
+			lacking.Got, lacking.Err = min(lacking.Got, replicas), errors.Join(lacking.Err, waited)
+			for _, receipt := range receipts[from:to] {
+				lacking.IDs = append(lacking.IDs, receipt.ID)
+			}
+		}
+		from = to
+	}
+	if lacking != nil {
+		return receipts, lacking
+	}
+	return receipts, nil
+}
+
+// enqueueBlock writes one block and returns how many replicas have it, or in waited why that is not known.
+func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Receipt) (replicas int, waited, err error) {
+	args := []any{q.client.clock, q.name}
+	for i := range specs {
+		args = append(args, specs[i].arguments(receipts[i].ID, q.name)...)
+	}
+	config := &q.client.config
+	value, replicas, waited, err := q.client.evalReplicated(ctx, newCall("enqueue", q.client.keys.pending(q.name), args...),
+		config.Replicas, config.ReplicaTimeout)
+	if err != nil && strings.HasPrefix(err.Error(), "QUEUEFULL") {
+		err = fmt.Errorf("%w: %w", ErrQueueFull, err)
+	}
+	if err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE") {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	for i, written := range asList(value) {
+		if first, ok := written.(string); ok {
+			receipts[i] = Receipt{ID: first, Existed: true}
+		} else {
+			receipts[i].Existed = asInt(written) == 0
+		}
+	}
+	return replicas, waited, nil
+}
+
+// arguments are those of one task as batch.lua takes them.
+func (s *Spec) arguments(id, queue string) []any {
+	text, companion := encodeValue(s.Parameters)
+	fields := s.fields()
+	args := []any{id, s.eta(), text, companion, s.priority(), s.age(), s.deadline()}
+	args = append(args, s.unique(queue)...)
+	args = append(args, len(fields))
+	return append(args, fields...)
+}
+
+func (o *Options) validate() error {
+	if err := o.Retry.validate(); err != nil {
+		return err
+	}
+	switch {
+	case o.ID != "" && ValidID(o.ID) != nil:
+		return ValidID(o.ID)
+	case o.Delay < 0 || o.Delay > longest:
+		return fmt.Errorf("%w: delay %s: use 0s to %s", ErrInvalid, o.Delay, longest)
+	case o.Delay > 0 && !o.At.IsZero():
+		return fmt.Errorf("%w: both a delay and a time: give one of them", ErrInvalid)
+	case o.Timeout < 0 || o.Timeout > longest:
+		return fmt.Errorf("%w: timeout %s: use 0s (none) to %s", ErrInvalid, o.Timeout, longest)
+	case o.Unique != nil && o.Unique.For != 0 && (o.Unique.For < time.Second || o.Unique.For > longest):
+		return fmt.Errorf("%w: unique for %s: use 1s to %s, or 0s for until it is finished", ErrInvalid, o.Unique.For, longest)
+	case o.Priority != nil && (*o.Priority < 0 || *o.Priority > 100):
+		return fmt.Errorf("%w: priority %d: use 0 to 100; higher ones run first, %d is the default", ErrInvalid, *o.Priority, DefaultPriority)
+	case len(o.Labels) > maxLabels:
+		return fmt.Errorf("%w: %d labels: use at most %d", ErrInvalid, len(o.Labels), maxLabels)
+	case o.Depth < 0:
+		return fmt.Errorf("%w: depth %d: use 0 or more", ErrInvalid, o.Depth)
+	case o.Traceparent != "" && !traceparent.MatchString(o.Traceparent):
+		return fmt.Errorf("%w: traceparent %q: use VERSION-TRACE-PARENT-FLAGS in hexadecimal digits", ErrInvalid, o.Traceparent)
+	case !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent):
+		return fmt.Errorf("%w: key %q or parent %q: use UTF-8 text", ErrInvalid, o.Key, o.Parent)
+	case !o.At.IsZero() && !o.Deadline.IsZero() && o.Deadline.Before(o.At):
+		return fmt.Errorf("%w: the deadline %s is before the task is due: it could never run", ErrInvalid, o.Deadline.Format(time.RFC3339))
+	case o.metadata() > maxMetadata:
+		return fmt.Errorf("%w: key, parent and labels have %d bytes: at most %d together", ErrInvalid, o.metadata(), maxMetadata)
+	}
+	for name, value := range o.Labels {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return fmt.Errorf("%w: label %q=%q: use UTF-8 text", ErrInvalid, name, value)
+		}
+	}
+	return nil
+}
+
+// metadata is how many bytes key, parent and labels have.
+func (o *Options) metadata() int {
+	size := len(o.Key) + len(o.Parent)
+	for name, value := range o.Labels {
+		size += len(name) + len(value)
+	}
+	return size
+}
+
+// eta writes when the task is due as enqueue.lua takes it.
+func (o *Options) eta() string {
+	switch {
+	case o.Delay > 0:
+		return "+" + strconv.FormatFloat(o.Delay.Seconds(), 'f', 6, 64)
+	case !o.At.IsZero():
+		return seconds(o.At)
+	}
+	return ""
+}
+
+// priority is "" for the default one, whose tasks wait in Blueque's own list.
+func (o *Options) priority() string {
+	if o.Priority == nil || *o.Priority == DefaultPriority {
+		return ""
+	}
+	return strconv.Itoa(*o.Priority)
+}
+
+func (o *Options) age() string { return optional(o.Retry.MaxAge > 0, durationText(o.Retry.MaxAge)) }
+
+func (o *Options) deadline() string {
+	if o.Deadline.IsZero() {
+		return ""
+	}
+	return seconds(o.Deadline)
+}
+
+// unique are the arguments of the task's uniqueness: its hash, its life in seconds, and whether it outlives the task.
+func (s *Spec) unique(queue string) []any {
+	switch u := s.Unique; {
+	case u == nil:
+		return []any{"", "", ""}
+	case u.For == 0:
+		return []any{u.hash(queue, s.Parameters), int64(uniqueLife.Seconds()), ""}
+	default:
+		return []any{u.hash(queue, s.Parameters), int64(math.Ceil(u.For.Seconds())), "1"}
+	}
+}
+
+// fields are the further fields of the hash, names and values in turn, without the empty ones; all of them UTF-8 text.
+func (o *Options) fields() []any {
+	var labels []byte
+	if len(o.Labels) > 0 {
+		labels, _ = json.Marshal(o.Labels) // a map of strings always can be
+	}
+	return fieldsOf(
+		"key", validText(o.Key),
+		"parent", validText(o.Parent),
+		"depth", optional(o.Depth > 0, strconv.Itoa(o.Depth)),
+		"traceparent", o.Traceparent,
+		"max_attempts", optional(o.Retry.MaxAttempts != 0, strconv.Itoa(o.Retry.MaxAttempts)),
+		"retry", o.Retry.encode(),
+		"max_age", o.age(),
+		"timeout", optional(o.Timeout > 0, durationText(o.Timeout)),
+		"deadline", o.deadline(),
+		"labels", string(labels),
+	)
+}

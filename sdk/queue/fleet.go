@@ -1,0 +1,246 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Fleet is all listeners of a tenant: what hosts and operators do for others than themselves. Its methods are safe for
+// concurrent use.
+type Fleet struct{ client *Client }
+
+// Fleet is the fleet of the client's tenant.
+func (c *Client) Fleet() *Fleet { return &Fleet{c} }
+
+// The kinds of listeners: a host, a worker of this package, and Blueque's.
+const (
+	KindQuern  = "quern"
+	KindGo     = "go"
+	KindPython = "python"
+)
+
+// NodeInfo is a listener, what it reports of itself, and its tasks.
+type NodeInfo struct {
+	ID   string
+	Kind string
+	// LeaseEnd is when its lease ends, or ended; zero for a Python listener, which has none, and for one whose tasks are being
+	// reclaimed.
+	LeaseEnd time.Time
+	Draining bool              // it takes nothing more
+	About    map[string]string // what it published with its last renewal; empty if that is too long ago
+	// Queues are those that it listens to, and Holds the tasks in its reserved lists by queue, newest first, started or not.
+	Queues []string
+	Holds  map[string][]string
+}
+
+// Nodes lists the tenant's listeners, by ID: those with a lease, and those that a queue names without one.
+func (f *Fleet) Nodes(ctx context.Context) ([]NodeInfo, error) {
+	c := f.client
+	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	queues, err := c.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Sorted(maps.Keys(queues))
+	serves, err := c.listenersOf(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]NodeInfo)
+	for id, names := range serves {
+		found[id] = NodeInfo{ID: id, Queues: names}
+	}
+	for _, z := range scored {
+		id, _ := z.Member.(string)
+		node := found[id]
+		node.ID = id
+		if z.Score > 0 {
+			node.LeaseEnd = time.UnixMicro(int64(z.Score * 1e6))
+		}
+		found[id] = node
+	}
+	nodes := slices.SortedFunc(maps.Values(found), func(a, b NodeInfo) int { return cmp.Compare(a.ID, b.ID) })
+	return nodes, wrap("read nodes", c.describe(ctx, nodes, names))
+}
+
+// describe reads what nodes report of themselves and their reserved lists.
+func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues []string) error {
+	type description struct {
+		about *redis.MapStringStringCmd
+		holds []*redis.StringSliceCmd
+	}
+	cmds, err := pipelined(ctx, s, nodes, func(p redis.Pipeliner, node NodeInfo) (d description) {
+		d.about = p.HGetAll(ctx, s.keys.node(node.ID))
+		for _, queue := range queues {
+			d.holds = append(d.holds, p.LRange(ctx, s.keys.reserved(queue, node.ID), 0, pageTasks-1))
+		}
+		return d
+	})
+	for i, cmd := range cmds {
+		n := &nodes[i]
+		n.About, n.Kind, n.Holds = cmd.about.Val(), KindPython, make(map[string][]string)
+		if isQuernListener(n.ID) {
+			n.Kind = cmp.Or(n.About["kind"], KindQuern)
+		}
+		n.Draining = n.About["draining"] == "true" || n.About["drain"] != ""
+		for j, list := range cmd.holds {
+			if ids := list.Val(); len(ids) > 0 {
+				n.Holds[queues[j]] = ids
+			}
+		}
+	}
+	return err
+}
+
+// listenersOf reads the listener sets of queues, without damaged ones: which queues each listener serves.
+func (s *store) listenersOf(ctx context.Context, queues []string) (map[string][]string, error) {
+	cmds, err := pipelined(ctx, s, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
+		return p.SMembers(ctx, s.keys.listeners(queue))
+	})
+	serves := make(map[string][]string)
+	for i, cmd := range cmds {
+		for _, listener := range cmd.Val() {
+			serves[listener] = append(serves[listener], queues[i])
+		}
+	}
+	return serves, wrap("read listeners", err)
+}
+
+// HasListener tells whether a listener serves the queue: one of Quern with a lease, or one of Python, which has no lease and
+// counts as alive while it is in the set.
+func (q *Queue) HasListener(ctx context.Context) (bool, error) {
+	if err := ValidQueue(q.name); err != nil {
+		return false, err
+	}
+	c := q.client
+	listeners, err := c.rdb.SMembers(ctx, c.keys.listeners(q.name)).Result()
+	if err != nil || len(listeners) == 0 {
+		return false, wrap("list listeners of "+q.name, err)
+	}
+	now, err := c.Clock(ctx)
+	if err != nil {
+		return false, err
+	}
+	ends, err := c.rdb.ZMScore(ctx, c.keys.nodes(), listeners...).Result()
+	if err != nil {
+		return false, wrap("read leases", err)
+	}
+	for i, listener := range listeners {
+		leased := ends[i] > 0 // a Quern listener without a lease is dead
+		if leased && ends[i] > float64(now.Unix()) || !leased && !isQuernListener(listener) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Drain tells a Quern listener to take nothing more, finish what it runs and end: ErrNoNode if none of that ID lives.
+func (f *Fleet) Drain(ctx context.Context, listener string) error {
+	c := f.client
+	answer, err := c.eval(ctx, newCall("drain", c.keys.nodes(), c.clock, listener))
+	if err != nil {
+		return fmt.Errorf("drain %s: %w", listener, err)
+	}
+	if answer != "ok" {
+		return fmt.Errorf("listener %s: %w", listener, ErrNoNode)
+	}
+	return nil
+}
+
+// Backlog is what waits in one queue.
+type Backlog struct {
+	Queue      string
+	Pending    int64
+	NextETA    time.Time // when the next scheduled task is due; zero if none is scheduled
+	NextExpiry time.Time // when the next waiting task expires; zero if none does
+}
+
+// Backlogs are what waits in several queues.
+type Backlogs struct {
+	Clock time.Time // Redis's time of the answer
+	// LeaseEnd is when the first lease of the tenant ends, in 1970 if that listener is being reclaimed; zero if there is none.
+	LeaseEnd time.Time
+	Queues   []Backlog
+}
+
+// Backlogs reads the backlogs of many queues: the poll behind Pub/Sub.
+func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error) {
+	const block = 200 // queues of one script
+	c := f.client
+	var calls []call
+	for from := 0; from < len(queues) || from == 0; from += block {
+		args := []any{c.clock}
+		for _, queue := range queues[from:min(from+block, len(queues))] {
+			args = append(args, queue)
+		}
+		calls = append(calls, newCall("poll", c.keys.nodes(), args...))
+	}
+	all := Backlogs{Queues: make([]Backlog, 0, len(queues))}
+	for _, reply := range c.evalAll(ctx, calls) {
+		v := valuesOf(reply.value)
+		all.Clock, all.LeaseEnd = v.time(), v.eta()
+		for v.more() && len(all.Queues) < len(queues) {
+			all.Queues = append(all.Queues, Backlog{
+				Queue: queues[len(all.Queues)], Pending: v.number(), NextETA: v.eta(), NextExpiry: v.eta(),
+			})
+		}
+		if err := cmp.Or(reply.err, v.err()); err != nil {
+			return Backlogs{}, fmt.Errorf("poll %d queues: %w", len(queues), err)
+		}
+	}
+	return all, nil
+}
+
+// Quarantine is a version of a plugin whose tasks killed several hosts. Hosts reserve nothing for it until it ends; its tasks
+// wait.
+type Quarantine struct {
+	Plugin, Digest string
+	Listeners      []string  // those that died
+	Until          time.Time // when it ends by itself
+}
+
+// Quarantines lists the quarantines of the tenant, by plugin and digest.
+func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
+	c := f.client
+	versions, err := c.rdb.HGetAll(ctx, c.keys.crashes()).Result()
+	if err != nil || len(versions) == 0 {
+		return nil, wrap("read quarantines of "+c.keys.crashes(), err)
+	}
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []Quarantine
+	for version, text := range versions { // "UNTIL LISTENER SECOND LISTENER SECOND ..."
+		words := strings.Fields(text)
+		if len(words) == 0 || !parseSeconds(words[0]).After(now) {
+			continue
+		}
+		q := Quarantine{Until: parseSeconds(words[0])}
+		q.Plugin, q.Digest, _ = strings.Cut(version, " ")
+		for i := 1; i < len(words); i += 2 {
+			q.Listeners = append(q.Listeners, words[i])
+		}
+		list = append(list, q)
+	}
+	slices.SortFunc(list, func(a, b Quarantine) int {
+		return cmp.Or(strings.Compare(a.Plugin, b.Plugin), strings.Compare(a.Digest, b.Digest))
+	})
+	return list, nil
+}
+
+// EndQuarantine lets hosts run a version of a plugin again, and forgets the hosts that it killed.
+func (f *Fleet) EndQuarantine(ctx context.Context, plugin, digest string) error {
+	c := f.client
+	return wrap("release plugin "+plugin, c.rdb.HDel(ctx, c.keys.crashes(), plugin+" "+digest).Err())
+}

@@ -1,0 +1,111 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The outcomes of a run before the last one; the outcome of that is the task's status.
+const (
+	OutcomeRetry      = "retry"      // failed, and counted
+	OutcomeReschedule = "reschedule" // put off by the handler
+	OutcomeReject     = "reject"     // refused by the listener
+	OutcomeCrashed    = "crashed"    // its host died
+)
+
+// Attempt is one run of a task.
+type Attempt struct {
+	Run            int64
+	Started, Ended time.Time
+	Node           string // the listener
+	Plugin, Digest string
+	Outcome        string   // one of the constants above, complete, or failed
+	Failure        *Failure // why it failed; nil if it did not, or its host died
+}
+
+// History reads the last runs of a task that have ended, at most 21, oldest first.
+func (c *Client) History(ctx context.Context, task *Task) ([]Attempt, error) {
+	entries, err := c.rdb.LRange(ctx, c.keys.attempts(task.ID), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read attempts of task %s: %w", task.ID, err)
+	}
+	var attempts []Attempt
+	for _, entry := range entries {
+		if attempt, ok := parseAttempt(entry); ok {
+			attempts = append(attempts, attempt)
+		}
+	}
+	if task.Status.Finished() && !task.StartedAt.IsZero() {
+		last := Attempt{
+			Run: task.Run, Started: task.StartedAt, Ended: task.FinishedAt, Node: task.Node, Plugin: task.Plugin,
+			Digest: task.Digest, Outcome: string(task.Status),
+		}
+		if task.Status == Failed {
+			failure := task.Failure()
+			last.Failure = &failure
+		}
+		attempts = append(attempts, last)
+	}
+	return attempts, nil
+}
+
+// parseAttempt reads "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT".
+func parseAttempt(entry string) (Attempt, bool) {
+	words := strings.SplitN(entry, " ", 8)
+	if len(words) < 8 {
+		return Attempt{}, false
+	}
+	for i, word := range words[:7] {
+		if word == "-" {
+			words[i] = ""
+		}
+	}
+	run, _ := strconv.ParseInt(words[0], 10, 64)
+	attempt := Attempt{
+		Run: run, Started: parseSeconds(words[1]), Ended: parseSeconds(words[2]), Node: words[3], Plugin: words[4],
+		Digest: words[5], Outcome: words[6],
+	}
+	if words[7] != "" {
+		failure := parseFailure(words[7])
+		attempt.Failure = &failure
+	}
+	return attempt, true
+}
+
+// LogLine is one line that a task's plugin wrote.
+type LogLine struct {
+	Number int64     // counts the lines of the task from 1, over all its runs
+	Time   time.Time // when Redis got the line, about a second after it was written at most
+	Text   string
+}
+
+// Log reads the stored lines of a task's log with numbers above after.
+func (c *Client) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	entries, err := c.rdb.LRange(ctx, c.keys.log(id), 0, -1).Result()
+	var lines []LogLine
+	for _, entry := range entries {
+		number, rest, _ := strings.Cut(entry, " ")
+		moment, text, _ := strings.Cut(rest, " ")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || n <= after {
+			continue
+		}
+		lines = append(lines, LogLine{Number: n, Time: parseSeconds(moment), Text: text})
+	}
+	return lines, wrap("read log of task "+id, err)
+}
+
+// Checkpoint reads the checkpoint of an earlier run; nil if there is none.
+func (c *Client) Checkpoint(ctx context.Context, id string) ([]byte, error) {
+	value, err := c.rdb.HGet(ctx, c.keys.bytes(id), "checkpoint").Bytes()
+	if isNil(err) {
+		return nil, nil
+	}
+	return value, wrap("read checkpoint of task "+id, err)
+}

@@ -1,0 +1,51 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// minPause to maxPause is the wait before a call is repeated while Redis is unavailable.
+const (
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
+)
+
+// persist repeats a call while Redis is unavailable; the call must be safe to repeat. When ctx ends it returns what was
+// wrong with Redis.
+func persist(ctx context.Context, call func(context.Context) error) error {
+	var last error
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		err := call(ctx)
+		if last != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return last
+		}
+		if !IsUnavailable(err) {
+			return err
+		}
+		if last = err; !sleep(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// sleep waits; false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// notify puts a token into a channel of length 1, unless there is one already.
+func notify(tokens chan<- struct{}) {
+	select {
+	case tokens <- struct{}{}:
+	default:
+	}
+}

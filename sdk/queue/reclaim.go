@@ -1,0 +1,219 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// DefaultMaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest allows fewer.
+const DefaultMaxCrashes = 3
+
+// reclaimTasks is how many tasks one block of a reclaim moves.
+const reclaimTasks = 16
+
+// Reclaimed counts what became of the tasks of a dead listener.
+type Reclaimed struct {
+	Returned  int // to the front of their queue
+	Scheduled int // for later: they have lost several hosts
+	Failed    int // they have lost too many, or must not run twice, or were cancelled
+	Dropped   int // entries without a task of this listener
+	// DeadError is why one that failed has no dead letter; "" if all have theirs.
+	DeadError string
+}
+
+// Sum is how many tasks went to another host or failed.
+func (r Reclaimed) Sum() int { return r.Returned + r.Scheduled + r.Failed }
+
+func (r *Reclaimed) add(other Reclaimed) {
+	r.Returned += other.Returned
+	r.Scheduled += other.Scheduled
+	r.Failed += other.Failed
+	r.Dropped += other.Dropped
+	r.DeadError = cmp.Or(other.DeadError, r.DeadError)
+}
+
+// Dead lists the Quern listeners of the tenant whose lease is over, and how long the first of the other leases still runs (0:
+// there is none). Before it reclaims them the caller makes sure that they could have renewed: see Reclaim.
+func (f *Fleet) Dead(ctx context.Context) (listeners []string, next time.Duration, err error) {
+	c := f.client
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	leases, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("read leases: %w", err)
+	}
+	for _, z := range leases { // in the order of their ends
+		id, _ := z.Member.(string)
+		left := time.Duration((z.Score - float64(now.UnixMicro())/1e6) * float64(time.Second))
+		if z.Score != 0 && left >= 0 {
+			next = max(left, time.Millisecond)
+			break
+		}
+		listeners = append(listeners, id)
+	}
+	return listeners, next, nil
+}
+
+// Unleased lists the Quern listeners that are in a queue's set and have no lease: they are dead too. It reads the set of
+// every queue, so one host of the fleet calls it, and rarely.
+func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
+	c := f.client
+	queues, err := c.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	serves, err := c.listenersOf(ctx, slices.Collect(maps.Keys(queues)))
+	if err != nil {
+		return nil, err
+	}
+	leased, err := c.rdb.ZRange(ctx, c.keys.nodes(), 0, -1).Result() // later: a listener gets its lease first
+	if err != nil {
+		return nil, fmt.Errorf("read leases: %w", err)
+	}
+	for _, id := range leased {
+		delete(serves, id)
+	}
+	maps.DeleteFunc(serves, func(id string, _ []string) bool { return !isQuernListener(id) })
+	return slices.Sorted(maps.Keys(serves)), nil
+}
+
+// OverlongLease is a lease that ends further ahead than its length, because Redis's clock was set back since it was renewed.
+// A live listener renews it by the new clock. So if it is unchanged after Length, measured by a monotonic clock, its listener
+// is dead.
+type OverlongLease struct {
+	Listener string
+	Length   time.Duration
+	end      float64
+}
+
+// OverlongLeases lists the tenant's leases that end further ahead than their length, and than the client's own.
+func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
+	c := f.client
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ahead, err := c.rdb.ZRangeByScoreWithScores(ctx, c.keys.nodes(), &redis.ZRangeBy{
+		Min: "(" + seconds(now.Add(c.config.Lease)), Max: "+inf",
+	}).Result()
+	if err != nil {
+		return nil, wrap("read leases", err)
+	}
+	lengths, err := pipelined(ctx, &c.store, ahead, func(p redis.Pipeliner, z redis.Z) *redis.StringCmd {
+		id, _ := z.Member.(string)
+		return p.HGet(ctx, c.keys.node(id), "lease")
+	})
+	var overlong []OverlongLease
+	for i, length := range lengths {
+		lease := OverlongLease{Length: secondsDuration(length.Val()), end: ahead[i].Score}
+		if lease.Length <= 0 || lease.Length > maxLease {
+			lease.Length = maxLease // the listener published none
+		}
+		if lease.end > float64(now.Add(lease.Length).UnixMicro())/1e6 {
+			lease.Listener, _ = ahead[i].Member.(string)
+			overlong = append(overlong, lease)
+		}
+	}
+	return overlong, wrap("read lengths of leases", err)
+}
+
+// EndLease ends an overlong lease that the caller has seen unchanged for its length, while it renewed its own: Dead lists the
+// listener then. false if it was renewed meanwhile, or another host has ended it.
+func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error) {
+	ended, err := f.client.condemn(ctx, lease.Listener, "far", strconv.FormatFloat(lease.end, 'f', -1, 64), lease.Length.Seconds())
+	return ended, wrap("end lease of "+lease.Listener, err)
+}
+
+// Reclaim takes all tasks from a Quern listener whose lease is over, block by block, and forgets it. A task that had started
+// counts a crash, and fails after maxCrashes (0: DefaultMaxCrashes), or fewer if its manifest allows fewer. Several hosts may
+// do it at once, and any may die half-way: another one goes on. ErrStatus while the lease runs.
+//
+// After an outage of Redis every lease is over. So a host that calls this by itself must have renewed its own lease without
+// fail for a whole lease's length: until then others may not have been able to renew theirs.
+func (f *Fleet) Reclaim(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
+	condemned, err := f.client.condemn(ctx, listener, "")
+	if err != nil {
+		return Reclaimed{}, fmt.Errorf("reclaim from %s: %w", listener, err)
+	}
+	if !condemned {
+		return Reclaimed{}, fmt.Errorf("listener %s is alive, its lease runs: %w", listener, ErrStatus)
+	}
+	return f.reclaim(ctx, listener, maxCrashes, false)
+}
+
+// ReclaimNode takes all tasks from a listener at an operator's command: from one of Quern whose lease is over, or from one of
+// Python, which only the operator can know to be dead. ErrStatus while the lease runs, ErrNoNode if there is no such listener.
+// maxCrashes is that of Reclaim. It also moves the tasks of a listener that Blueque took out of the queue's set as dead.
+func (f *Fleet) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
+	nodes, err := f.Nodes(ctx)
+	if err != nil {
+		return Reclaimed{}, err
+	}
+	known := slices.ContainsFunc(nodes, func(n NodeInfo) bool { return n.ID == listener })
+	if isQuernListener(listener) && known {
+		return f.Reclaim(ctx, listener, maxCrashes)
+	}
+	var got Reclaimed
+	if !isQuernListener(listener) {
+		got, err = f.reclaim(ctx, listener, maxCrashes, true)
+	}
+	if err == nil && !known && got == (Reclaimed{}) {
+		err = fmt.Errorf("listener %s: %w", listener, ErrNoNode)
+	}
+	return got, err
+}
+
+func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, force bool) (Reclaimed, error) {
+	queues, err := f.client.Queues(ctx)
+	if err != nil {
+		return Reclaimed{}, err
+	}
+	var total Reclaimed
+	var errs []error // a damaged queue does not keep the tasks of the others
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		got, err := f.reclaimQueue(ctx, listener, name, cmp.Or(maxCrashes, DefaultMaxCrashes), force)
+		total.add(got)
+		if err != nil && (ctx.Err() != nil || IsUnavailable(err) || errors.Is(err, ErrStatus)) {
+			return total, err
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return total, err
+	}
+	return total, f.client.retire(ctx, listener, "1")
+}
+
+func (f *Fleet) reclaimQueue(ctx context.Context, listener, queue string, maxCrashes int, force bool) (total Reclaimed, err error) {
+	c := f.client
+	block := newCall("reclaim", c.keys.reserved(queue, listener),
+		c.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1"), (c.config.Lease / 2).Seconds())
+	for {
+		reply, err := c.eval(ctx, block)
+		if err != nil {
+			return total, fmt.Errorf("reclaim tasks of %q from %s: %w", queue, listener, err)
+		}
+		if reply == "alive" {
+			return total, fmt.Errorf("listener %s is alive: %w", listener, ErrStatus)
+		}
+		v := valuesOf(reply)
+		left := v.count()
+		got := Reclaimed{Returned: v.count(), Scheduled: v.count(), Failed: v.count(), Dropped: v.count(), DeadError: v.text()}
+		if err := v.err(); err != nil {
+			return total, err
+		}
+		if total.add(got); left == 0 {
+			return total, nil
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// inlineBytes is the most parameters that come with a reserve; larger ones are fetched by the slot that runs the task.
+	// batchBytes bounds a whole reserve.
+	inlineBytes = 64 << 10
+	batchBytes  = 4 << 20
+)
+
+// MaxReserve is the most tasks of one ReserveRequest.
+const MaxReserve = blockTasks
+
+// ReserveRequest asks for tasks of one queue.
+type ReserveRequest struct {
+	Queue string
+	Count int  // the most tasks to reserve, at most MaxReserve
+	Start bool // mark them as started by this process at once, for slots that are free
+	// Plugin and Digest name what will run them; they are written with Start.
+	Plugin, Digest string
+	MaxAge         time.Duration // the longest age of a task that sets none itself (0: none)
+	// MaxRunning bounds the tasks that run in the fleet (0: no bound), together in the queues of Fleet (default: this one).
+	MaxRunning int
+	Fleet      []string
+	// FailurePolicy is written with Start, for the node that finds the tasks when this one has died.
+	FailurePolicy FailurePolicy
+}
+
+// FailurePolicy is what a plugin's manifest rules for tasks that fail for good, or whose host dies.
+type FailurePolicy struct {
+	// NoRerun fails a task whose host dies while it runs. Else it runs again, until it has lost MaxCrashes hosts, or fewer if
+	// the reclaiming host allows fewer (0: that host's number).
+	NoRerun    bool
+	MaxCrashes int
+	Dead       string // the queue of dead letters ("": none)
+}
+
+// fields are those of the hash; none for the default.
+func (p FailurePolicy) fields() []any {
+	return fieldsOf(
+		"on_crash", optional(p.NoRerun, "fail"),
+		"max_crashes", optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)),
+		"dead", p.Dead,
+	)
+}
+
+// Reservation is a task that the node holds.
+type Reservation struct {
+	ID   string
+	Run  int64 // a part of its Claim
+	born string
+	// Created and ETA are when the task was enqueued and due; zero if unknown.
+	Created, ETA          time.Time
+	Attempts, MaxAttempts int
+	// Retry is what the task itself sets of its policy, Timeout its limit of an attempt (0: none), Deadline when it must be
+	// done, and Expires until when it may be tried again (zero: none).
+	Retry                Retry
+	Timeout              time.Duration
+	Deadline, Expires    time.Time
+	Reschedules, Rejects int
+	// Last is why its last attempt failed; zero if none did. A host that died is no attempt.
+	Last Failure
+	// Parent, Depth, Traceparent and Key are those of its Options.
+	Parent, Key, Traceparent string
+	Depth                    int
+	// Parameters have Size bytes; they are nil when Large: then Client.Parameters fetches them.
+	Parameters []byte
+	Size       int64
+	Large      bool
+}
+
+// Since is when the task began to wait: when it was enqueued, or due if that is later.
+func (r *Reservation) Since() time.Time {
+	if r.ETA.After(r.Created) {
+		return r.ETA
+	}
+	return r.Created
+}
+
+// Claim is what the node settles the task with.
+func (r *Reservation) Claim() Claim { return Claim{ID: r.ID, Run: r.Run, born: r.born} }
+
+// ReserveReply is the answer to one ReserveRequest.
+type ReserveReply struct {
+	Tasks []Reservation
+	// Dropped counts IDs without a task, or of a task that is finished or held already; Passed those that left the list and
+	// are not reserved, because they expired or wait for another listener.
+	Dropped, Passed int
+	Quarantined     bool   // nothing was reserved: the version that would run it is quarantined
+	DeadError       string // why a task that expired has no dead letter; "" if all have theirs
+	// Clock is Redis's time of the reserve, and NextETA when the queue's next scheduled task is due (zero: none); Adopt sets
+	// only Clock.
+	Clock, NextETA time.Time
+	// Err means that nothing is known: tasks may be reserved although the answer did not come. Adopt finds them.
+	Err error
+}
+
+// Reserve asks for tasks of several queues in one round trip. A request that failed must not be repeated blindly: see
+// ReserveReply.Err.
+func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []ReserveReply {
+	k := n.client.keys
+	calls := make([]call, len(requests))
+	for i, r := range requests {
+		calls[i] = call{allScripts["reserve"], []string{k.pending(r.Queue), k.reserved(r.Queue, n.id)}, []any{
+			n.client.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), inlineBytes, batchBytes, r.Plugin, r.Digest,
+			optional(r.MaxAge > 0, durationText(r.MaxAge)), optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
+			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
+		}}
+		if r.Start {
+			calls[i].args = append(calls[i].args, r.FailurePolicy.fields()...)
+		}
+	}
+	replies := make([]ReserveReply, len(requests))
+	for i, reply := range n.client.evalAll(ctx, calls) {
+		replies[i] = readReserveReply(reply, fmt.Sprintf("reserve from %q", requests[i].Queue))
+	}
+	return replies
+}
+
+// Held reads the IDs in the node's own reserved list of the queue, newest first.
+func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
+	ids, err := n.client.rdb.LRange(ctx, n.client.keys.reserved(queue, n.id), 0, -1).Result()
+	return ids, wrap(fmt.Sprintf("read reserved list of %q", queue), err)
+}
+
+// HeldAll is Held of many queues, without those whose list is empty or damaged.
+func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]string, error) {
+	cmds, err := pipelined(ctx, &n.client.store, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
+		return p.LRange(ctx, n.client.keys.reserved(queue, n.id), 0, -1)
+	})
+	held := make(map[string][]string)
+	for i, cmd := range cmds {
+		if ids := cmd.Val(); len(ids) > 0 {
+			held[queues[i]] = ids
+		}
+	}
+	return held, wrap("read reserved lists", err)
+}
+
+// Adopt takes over tasks that Held lists and the caller does not know, because the answer to their Reserve did not come. The
+// caller makes sure that no Reserve of the queue is on its way.
+func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) ReserveReply {
+	if len(ids) == 0 {
+		return ReserveReply{}
+	}
+	var policy []any
+	if request.Start {
+		policy = request.FailurePolicy.fields()
+	}
+	args := []any{
+		n.client.clock, request.Queue, n.id, n.startAs(request), inlineBytes, batchBytes, request.Plugin, request.Digest, len(policy),
+	}
+	args = append(args, policy...)
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	value, err := n.client.eval(ctx, newCall("adopt", n.client.keys.reserved(request.Queue, n.id), args...))
+	return readReserveReply(reply{value, err}, fmt.Sprintf("adopt from %q", request.Queue))
+}
+
+// startAs is the process that starts the tasks, "" if they are only reserved.
+func (n *Node) startAs(r ReserveRequest) string { return optional(r.Start, strconv.Itoa(n.pid)) }
+
+// readReserveReply reads what reserve.lua and adopt.lua return.
+func readReserveReply(answer reply, what string) (r ReserveReply) {
+	err := answer.err
+	if err != nil && strings.HasPrefix(err.Error(), "LEASELOST") {
+		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
+	}
+	if err == nil {
+		r, err = readTasks(answer.value)
+	}
+	if err != nil {
+		return ReserveReply{Err: fmt.Errorf("%s: %w", what, err)}
+	}
+	return r
+}
+
+func readTasks(reply any) (ReserveReply, error) {
+	rows := valuesOf(reply)
+	head := valuesOf(rows.next())
+	r := ReserveReply{Tasks: make([]Reservation, 0, len(rows.left))}
+	r.Dropped = head.count()
+	r.Clock = head.time()
+	r.NextETA = head.eta()
+	r.Passed = head.count()
+	r.Quarantined = head.flag()
+	r.DeadError = head.last()
+	if err := head.err(); err != nil {
+		return r, err
+	}
+	for rows.more() {
+		task, err := readReservation(rows.next())
+		if err != nil {
+			return r, err
+		}
+		r.Tasks = append(r.Tasks, task)
+	}
+	return r, nil
+}
+
+func readReservation(row any) (r Reservation, err error) {
+	v := valuesOf(row)
+	r.ID = v.text()
+	r.Run = v.number()
+	created := v.text()
+	r.ETA = v.time()
+	r.Attempts = v.count()
+	maxAttempts := v.text()
+	retry := v.text()
+	r.Expires = v.time()
+	r.Reschedules = v.count()
+	r.Rejects = v.count()
+	r.Timeout = v.duration()
+	r.Deadline = v.time()
+	maxAge := v.text()
+	last := v.text()
+	r.Parent = v.text()
+	r.Key = v.text()
+	r.Depth = v.count()
+	r.Traceparent = v.text()
+	r.Size = v.number()
+	err = v.err()
+	if r.Large = true; v.more() && v.left[0] != nil {
+		r.Parameters, r.Large = []byte(v.text()), false
+	}
+
+	r.born, r.Created = bornAt(created), parseSeconds(created)
+	r.MaxAttempts, r.Retry = int(asInt(maxAttempts)), parseRetry(retry, maxAttempts, maxAge)
+	if last != "" {
+		r.Last = parseFailure(last)
+	}
+	return r, err
+}

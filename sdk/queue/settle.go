@@ -1,0 +1,216 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Requeue is why a task that has not failed for good waits for another run.
+type Requeue string
+
+// A retry counts an attempt; a reschedule (by the handler) and a reject (by the listener) have counters of their own.
+const (
+	RequeueRetry      Requeue = "retry"
+	RequeueReschedule Requeue = "reschedule"
+	RequeueReject     Requeue = "reject"
+)
+
+// Settlement is how one run of a held task ends.
+type Settlement struct {
+	Claim
+	Result  []byte   // of a task that is complete
+	Failure *Failure // of a task that failed; nil means complete
+	// Requeue lets the failed task wait for the delay and run again.
+	Requeue Requeue
+	Delay   time.Duration
+	// Children are enqueued with the completion of the task, or not at all: 256 at most. They ignore the limits of their
+	// queues, because nobody could be told to wait.
+	Children []Child
+}
+
+// MaxWeight is the most Weight of one Settle.
+const MaxWeight = blockTasks
+
+// Weight is how much work the settlement is for Redis: 1 is the completion of a task without children, about ten commands.
+func (s *Settlement) Weight() int {
+	switch {
+	case s.Failure == nil:
+		return 1 + len(s.Children)
+	case s.Requeue != "":
+		return 2
+	}
+	return 4 // it may need a dead letter
+}
+
+// NoLaterThan makes a failure final if the task would expire before it is tried again. Both times are Redis's; expires is
+// zero for a task that never does.
+func (s Settlement) NoLaterThan(expires, now time.Time) Settlement {
+	if s.Requeue == "" || expires.IsZero() || !now.Add(s.Delay).After(expires) {
+		return s
+	}
+	last := *s.Failure
+	last.Message = fmt.Sprintf("expires before it could be tried again; %s: %s", last.reason(), last.Message)
+	last.Reason = ReasonExpired
+	s.Failure, s.Requeue, s.Delay = &last, "", 0
+	return s
+}
+
+// Child is a task that another one enqueues. It needs an ID; if one of that ID exists it stays as it is.
+type Child struct {
+	Queue string
+	Spec
+}
+
+// MaxChildren is the most children of one task.
+const MaxChildren = 256
+
+// Validate refuses a child that could not be enqueued.
+func (c *Child) Validate() error {
+	return errors.Join(ValidQueue(c.Queue), ValidID(c.ID), c.validate())
+}
+
+// Size is about how many bytes it takes.
+func (c *Child) Size() int { return len(c.Parameters) + c.metadata() }
+
+// Settle ends the runs of held tasks of one queue in one script, and wakes the listeners of the queues in wake, whose tasks
+// may have waited for these to end. Together they should weigh MaxWeight at most, for a few milliseconds of Redis's time.
+//
+// It returns one error for each settlement: nil; ErrLost, nothing was written; ErrNoTask; ErrDamaged, a child's queue takes
+// nothing and the task is still held; or ErrNoLetter, the task has failed. The second value means that nothing is known: the
+// same call may be repeated, and recognizes what was done.
+func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement, wake ...string) ([]error, error) {
+	args := []any{n.client.clock, queue, n.id, strings.Join(wake, " ")}
+	claims := make([]Claim, len(settlements))
+	for i, s := range settlements {
+		action, reason, value := string(Complete), Reason(""), s.Result
+		if s.Failure != nil {
+			action, reason, value = string(Failed), s.Failure.reason(), s.Failure.encode()
+		}
+		if s.Failure != nil && s.Requeue != "" {
+			action = string(s.Requeue)
+		}
+		text, companion := encodeValue(value)
+		args = append(args, s.ID, s.proof(), s.pid(n), action, string(reason), text, companion, durationText(s.Delay), len(s.Children))
+		for _, child := range s.Children {
+			args = append(args, child.Queue)
+			args = append(args, child.arguments(child.ID, child.Queue)...)
+		}
+		claims[i] = s.Claim
+	}
+	return n.end(ctx, "settle", queue, claims, "settle", args)
+}
+
+// Release gives held tasks back to the front of the queue, at most MaxWeight; the newest come first. Its errors are those of
+// Settle.
+func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]error, error) {
+	args := []any{n.client.clock, queue, n.id}
+	for _, c := range claims {
+		args = append(args, c.ID, c.proof(), c.pid(n))
+	}
+	return n.end(ctx, "release", queue, claims, "release", args)
+}
+
+// end runs a script that answers for each of the claims.
+func (n *Node) end(ctx context.Context, verb, queue string, claims []Claim, script string, args []any) ([]error, error) {
+	value, err := n.client.eval(ctx, newCall(script, n.client.keys.reserved(queue, n.id), args...))
+	answers := asList(value)
+	if err == nil && len(answers) != len(claims) {
+		err = errReply
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s tasks of %q: %w", verb, queue, err)
+	}
+	errs := make([]error, len(answers))
+	for i, answer := range answers {
+		errs[i] = verdict(answer, claims[i].ID)
+	}
+	return errs, nil
+}
+
+// Start marks a task that was reserved without ReserveRequest.Start: ErrLost or ErrNoTask if it is not held.
+func (n *Node) Start(ctx context.Context, queue string, claim Claim) error {
+	start := newCall("start", n.client.keys.reserved(queue, n.id),
+		n.client.clock, queue, n.id, claim.ID, claim.proof(), claim.pid(n))
+	return n.report(ctx, "start", []call{start}, []string{claim.ID})[0]
+}
+
+// report runs scripts in one round trip that answer for one task each.
+func (n *Node) report(ctx context.Context, verb string, calls []call, ids []string) []error {
+	errs := make([]error, len(calls))
+	for i, reply := range n.client.evalAll(ctx, calls) {
+		if errs[i] = wrap(verb+" task "+ids[i], reply.err); errs[i] == nil {
+			errs[i] = verdict(reply.value, ids[i])
+		}
+	}
+	return errs
+}
+
+// ProgressReport is how far a held task is.
+type ProgressReport struct {
+	Claim
+	Queue    string
+	Fraction float64 // 0 to 1
+	Message  string
+}
+
+// maxMessage bounds the message of a progress report, in bytes.
+const maxMessage = 1 << 10
+
+// Progress writes reports of held tasks in one round trip. It returns one error for each: nil, ErrLost or ErrNoTask if the
+// node does not hold the task (any more), or that nothing is known.
+func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
+	calls, ids := make([]call, len(reports)), make([]string, len(reports))
+	for i, r := range reports {
+		fraction := strconv.FormatFloat(min(max(r.Fraction, 0), 1), 'f', -1, 64)
+		ids[i] = r.ID
+		calls[i] = newCall("progress", n.client.keys.reserved(r.Queue, n.id),
+			n.client.clock, n.id, r.ID, r.proof(), fraction, head(validText(r.Message), maxMessage))
+	}
+	return n.report(ctx, "report progress of", calls, ids)
+}
+
+const (
+	// logLines and logBytes bound the stored log of a task, lineBytes a single line.
+	logLines  = 1000
+	logBytes  = 64 << 10
+	lineBytes = 16 << 10
+)
+
+// LogBatch is what a held task wrote since the last batch.
+type LogBatch struct {
+	Claim
+	Lines []string
+}
+
+// AppendLogs adds lines to the logs of held tasks in one round trip. The last 1,000 lines and 64 KiB of each log stay, and the
+// first 16 KiB of a line. It returns one error for each batch: nil, ErrLost or ErrNoTask if the node does not hold the task
+// (any more; the lines are dropped), or that nothing is known.
+func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
+	calls, ids := make([]call, len(batches)), make([]string, len(batches))
+	for i, batch := range batches {
+		left := max(0, len(batch.Lines)-logLines)
+		args := []any{n.client.clock, n.id, batch.proof(), logLines, logBytes, left, batch.ID}
+		for _, line := range batch.Lines[left:] {
+			args = append(args, head(validText(line), lineBytes))
+		}
+		calls[i], ids[i] = newCall("log", n.client.keys.log(batch.ID), args...), batch.ID
+	}
+	return n.report(ctx, "append to log of", calls, ids)
+}
+
+// MaxCheckpoint is the most bytes of a checkpoint.
+const MaxCheckpoint = 1 << 20
+
+// Checkpoint stores bytes of a held task for its next run, also after a crash; none removes them. They are deleted when the
+// task is complete. ErrInvalid if there are too many.
+func (n *Node) Checkpoint(ctx context.Context, queue string, claim Claim, value []byte) error {
+	if len(value) > MaxCheckpoint {
+		return fmt.Errorf("%w: checkpoint of %d bytes: at most %d", ErrInvalid, len(value), MaxCheckpoint)
+	}
+	store := newCall("checkpoint", n.client.keys.reserved(queue, n.id), n.client.clock, n.id, claim.ID, claim.proof(), value)
+	return n.report(ctx, "keep checkpoint of", []call{store}, []string{claim.ID})[0]
+}

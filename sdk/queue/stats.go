@@ -1,0 +1,88 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Stats counts a queue's tasks at one moment, and its events so far.
+type Stats struct {
+	// Depth counts the tasks by status; Reserved are those that have not started.
+	Depth map[Status]int64
+	// Listeners is how many listeners serve the queue.
+	Listeners int64
+	// Paused: Quern hosts take nothing from it. Limit is how many tasks may wait in it (0: any number).
+	Paused bool
+	Limit  int64
+	// OldestPendingAge is how long the next task has waited; 0 when none is pending.
+	OldestPendingAge time.Duration
+	// Totals count enqueued, complete, failed and failed:REASON since the queue exists, as far as tasks went through a
+	// Quern client or host.
+	Totals map[string]int64
+	// Err is why the queue cannot be counted: one of its keys is of another type. All else is zero then.
+	Err error
+}
+
+// Stats counts in a time that does not depend on the number of tasks.
+func (q *Queue) Stats(ctx context.Context) (Stats, error) {
+	all, err := q.client.Stats(ctx, q.name)
+	if err != nil {
+		return Stats{}, err
+	}
+	return all[0], all[0].Err
+}
+
+// Count is how many tasks of a state the queue holds, in a time that does not depend on it.
+func (q *Queue) Count(ctx context.Context, status Status) (int64, error) {
+	stats, err := q.Stats(ctx)
+	return stats.Depth[status], err
+}
+
+// Stats counts several queues in one round trip, in the order given. A damaged one has its own Err.
+func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
+	calls := make([]call, len(queues))
+	for i, name := range queues {
+		if err := ValidQueue(name); err != nil {
+			return nil, err
+		}
+		calls[i] = newCall("look", c.keys.pending(name), c.clock, name)
+	}
+	stats := make([]Stats, len(queues))
+	for i, reply := range c.evalAll(ctx, calls) {
+		err := wrap(fmt.Sprintf("count queue %q", queues[i]), reply.err)
+		var answer redis.Error
+		if err != nil && (IsUnavailable(err) || !errors.As(err, &answer)) {
+			return nil, err
+		}
+		stats[i] = readStats(reply.value)
+		stats[i].Err = err
+	}
+	return stats, nil
+}
+
+// readStats reads what look.lua returns.
+func readStats(reply any) Stats {
+	s := Stats{Depth: make(map[Status]int64, 6), Totals: make(map[string]int64)}
+	v := valuesOf(reply)
+	for _, status := range Statuses() {
+		s.Depth[status] = v.number()
+	}
+	s.Listeners = v.number()
+	s.Paused = v.flag()
+	age, _ := strconv.ParseFloat(v.text(), 64)
+	s.OldestPendingAge = time.Duration(age * float64(time.Second))
+	totals := valuesOf(v.next())
+	for totals.more() {
+		s.Totals[totals.text()] = totals.number()
+	}
+	s.Limit = v.number()
+	if v.err() != nil {
+		return Stats{}
+	}
+	return s
+}

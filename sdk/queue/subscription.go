@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Subscription tells when a queue may have work: at a message on its channel, and whenever the channel is subscribed to (again),
+// because earlier messages are lost. It can follow the control channel in the same way.
+type Subscription struct {
+	client *Client
+	pubsub *redis.PubSub
+
+	mu      sync.Mutex
+	queues  map[string]string // channel → queue; guarded by mu
+	control func()            // nil: not followed; guarded by mu
+}
+
+// Subscribe makes a subscription to no queue; Run it, and Close it at the end.
+func (c *Client) Subscribe() *Subscription {
+	return &Subscription{client: c, pubsub: c.rdb.Subscribe(context.Background()), queues: make(map[string]string)}
+}
+
+// Add follows more queues. An error means that Redis is away: the subscription is made when it is back.
+func (s *Subscription) Add(ctx context.Context, queues ...string) error {
+	if len(queues) == 0 {
+		return nil
+	}
+	channels := s.change(queues, func(channel, queue string) { s.queues[channel] = queue })
+	return wrap(fmt.Sprintf("subscribe to %d queues", len(queues)), s.pubsub.Subscribe(ctx, channels...))
+}
+
+// Remove stops following queues.
+func (s *Subscription) Remove(ctx context.Context, queues ...string) error {
+	if len(queues) == 0 {
+		return nil // to Redis it would mean all of them
+	}
+	channels := s.change(queues, func(channel, _ string) { delete(s.queues, channel) })
+	return wrap(fmt.Sprintf("unsubscribe from %d queues", len(queues)), s.pubsub.Unsubscribe(ctx, channels...))
+}
+
+// change applies a change to queues and returns their channels.
+func (s *Subscription) change(queues []string, change func(channel, queue string)) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	channels := make([]string, len(queues))
+	for i, queue := range queues {
+		channels[i] = s.client.keys.channel(queue)
+		change(channels[i], queue)
+	}
+	return channels
+}
+
+// Control follows the tenant's control channel too: notice is called when there may be tasks to stop or a node to drain, and
+// must not block. An error means the same as Add's.
+func (s *Subscription) Control(ctx context.Context, notice func()) error {
+	s.mu.Lock()
+	s.control = notice
+	s.mu.Unlock()
+	return wrap("subscribe to the control channel", s.pubsub.Subscribe(ctx, s.client.keys.control()))
+}
+
+// Run calls wake with the name of a queue whenever it may have work, until ctx ends or the subscription is closed. wake must
+// not block. It reconnects by itself.
+func (s *Subscription) Run(ctx context.Context, wake func(queue string)) {
+	messages := s.pubsub.ChannelWithSubscriptions()
+	for {
+		var message any
+		var ok bool
+		select {
+		case <-ctx.Done():
+			return
+		case message, ok = <-messages:
+			if !ok {
+				return
+			}
+		}
+		channel := ""
+		switch message := message.(type) {
+		case *redis.Message:
+			channel = message.Channel
+		case *redis.Subscription:
+			if message.Kind == "subscribe" {
+				channel = message.Channel
+			}
+		}
+		s.mu.Lock()
+		queue, known := s.queues[channel]
+		control := s.control
+		s.mu.Unlock()
+		switch {
+		case known:
+			wake(queue)
+		case control != nil && channel == s.client.keys.control():
+			control()
+		}
+	}
+}
+
+// Close ends the subscription.
+func (s *Subscription) Close() error { return s.pubsub.Close() }

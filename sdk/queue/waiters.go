@@ -1,0 +1,208 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// waiters are the callers of Wait of one client. While there is one, a goroutine owns their subscription and reads the
+// status of all their tasks together.
+type waiters struct {
+	store *store
+
+	mu    sync.Mutex                     // guards what follows
+	byID  map[string]map[chan error]bool // by task; a channel gets nil when the task is finished, or why it never will be
+	dirty map[string]bool                // IDs to read now
+	end   func()                         // ends the goroutine and waits for that; nil while nobody waits
+	wake  chan struct{}                  // has a token when dirty or byID has changed; never closed
+}
+
+func (ws *waiters) add(id string) (ready chan error) {
+	ready = make(chan error, 1)
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.end == nil {
+		wake := make(chan struct{}, 1)
+		ws.byID, ws.dirty, ws.wake = make(map[string]map[chan error]bool), make(map[string]bool), wake
+		ctx, stop := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		ws.end = func() { stop(); running.Wait() }
+		running.Go(func() { ws.run(ctx, wake) })
+	}
+	if ws.byID[id] == nil {
+		ws.byID[id] = make(map[chan error]bool)
+	}
+	ws.byID[id][ready] = true
+	ws.dirty[id] = true
+	notify(ws.wake)
+	return ready
+}
+
+func (ws *waiters) remove(id string, ready chan error) {
+	ws.mu.Lock()
+	delete(ws.byID[id], ready)
+	if len(ws.byID[id]) == 0 {
+		delete(ws.byID, id)
+		notify(ws.wake)
+	}
+	end := func() {}
+	if len(ws.byID) == 0 {
+		end, ws.end = ws.end, nil
+	}
+	ws.mu.Unlock()
+	end()
+}
+
+// mark has tasks read.
+func (ws *waiters) mark(ids ...string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, id := range ids {
+		ws.dirty[id] = true
+	}
+	notify(ws.wake)
+}
+
+// run reads the tasks that are announced and those that are new, and all of them at each poll, until ctx ends.
+func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
+	pubsub := ws.store.rdb.Subscribe(ctx)
+	subscription := pubsub.ChannelWithSubscriptions()
+	messages := subscription
+	defer func() {
+		_ = pubsub.Close()
+		for range subscription { // or go-redis waits a minute to deliver what is left
+		}
+	}()
+	ticker := time.NewTicker(ws.store.poll)
+	defer ticker.Stop()
+	subscribed := make(map[string]bool)
+	done := ws.store.keys.done("")
+	pause := minPause
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case message, ok := <-messages:
+			switch message := message.(type) {
+			case *redis.Message:
+				ws.mark(strings.TrimPrefix(message.Channel, done))
+			case *redis.Subscription: // it is new: what finished before was announced to nobody
+				ws.mark(strings.TrimPrefix(message.Channel, done))
+			}
+			if ok {
+				continue
+			}
+			messages = nil // the client is closed: the next read fails, and answers all who wait
+			ws.markAll()
+		case <-ticker.C:
+			ws.markAll()
+		case <-wake:
+		}
+		// Subscribe, then read, then wait: what finishes between the last two is announced.
+		ws.subscribe(ctx, pubsub, subscribed)
+		if ws.readDirty(ctx) == nil {
+			pause = minPause
+		} else if sleep(ctx, pause) {
+			pause = min(2*pause, maxPause)
+		}
+	}
+}
+
+// subscribe follows byID. While Redis is away the subscription remembers its channels.
+func (ws *waiters) subscribe(ctx context.Context, pubsub *redis.PubSub, subscribed map[string]bool) {
+	var come, gone []string
+	ws.mu.Lock()
+	for id := range ws.byID {
+		if !subscribed[id] {
+			come = append(come, ws.store.keys.done(id))
+			subscribed[id] = true
+		}
+	}
+	for id := range subscribed {
+		if ws.byID[id] == nil {
+			gone = append(gone, ws.store.keys.done(id))
+			delete(subscribed, id)
+		}
+	}
+	ws.mu.Unlock()
+	if len(come) > 0 {
+		_ = pubsub.Subscribe(ctx, come...)
+	}
+	if len(gone) > 0 {
+		_ = pubsub.Unsubscribe(ctx, gone...)
+	}
+}
+
+func (ws *waiters) markAll() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for id := range ws.byID {
+		ws.dirty[id] = true
+	}
+}
+
+// readDirty reads the dirty tasks; those that it cannot read stay dirty.
+func (ws *waiters) readDirty(ctx context.Context) error {
+	ws.mu.Lock()
+	ids := slices.Collect(maps.Keys(ws.dirty))
+	clear(ws.dirty)
+	ws.mu.Unlock()
+	var failed error
+	for page := range slices.Chunk(ids, pageTasks) {
+		if err := ws.read(ctx, page); err != nil {
+			failed = err
+			ws.mark(page...)
+		}
+	}
+	return failed
+}
+
+// read reads the status of tasks and answers those who wait for a finished or deleted one. An error means that Redis is
+// unavailable.
+func (ws *waiters) read(ctx context.Context, ids []string) error {
+	statuses, exist := make([]*redis.StringCmd, len(ids)), make([]*redis.IntCmd, len(ids))
+	_, err := ws.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			statuses[i] = p.HGet(ctx, ws.store.keys.task(id), "status")
+			exist[i] = p.Exists(ctx, ws.store.keys.task(id))
+		}
+		return nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if IsUnavailable(err) {
+		return err
+	}
+	for i, id := range ids {
+		err := statuses[i].Err()
+		switch {
+		case Status(statuses[i].Val()).Finished():
+			ws.answer(id, nil)
+		case exist[i].Err() == nil && exist[i].Val() == 0:
+			ws.answer(id, fmt.Errorf("task %s: %w", id, ErrNoTask))
+		case err != nil && !isNil(err):
+			ws.answer(id, fmt.Errorf("wait for task %s: %w", id, err))
+		}
+	}
+	return nil
+}
+
+// answer answers all who wait for a task.
+func (ws *waiters) answer(id string, err error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for ready := range ws.byID[id] {
+		select {
+		case ready <- err:
+		default: // it has an answer already
+		}
+	}
+}
