@@ -14,24 +14,24 @@ import (
 func newDev(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run an embedded Redis and a host beside it, for one's own machine; forgets all at exit",
-		Long: "Runs an embedded Redis on a free port of this machine and a node host beside it, which watches the\n" +
-			"plugin directory. Other quern commands of this user find it without flags. Everything in it is\n" +
-			"forgotten at exit: for production use a real Redis and `quern serve`.\n\n" +
-			"Started in the folder of a plugin's source, or with --source, it builds that plugin into the plugin\n" +
-			"directory, as `quern plugin build --to` does, and again whenever a file in the folder is saved; sources\n" +
-			"elsewhere, such as those of packages that it imports, are not watched. While the source does not compile\n" +
-			"the last version that did goes on.",
+		Short: "Run an embedded Redis and a host for development; forgets everything at exit",
+		Long: "Runs an embedded Redis on a free port and a node host that watches the plugin directory. Other quern\n" +
+			"commands of this user find it without flags. It forgets everything at exit: for production use a real\n" +
+			"Redis and `quern serve`.\n\n" +
+			"In the folder of a plugin's source, or with --source, it builds that plugin into the plugin directory,\n" +
+			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
+			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
+			"did keeps running.",
 		Args: arguments(0, 0),
 	}
 	o := newHostOptions(cmd, "127.0.0.1:0")
-	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes, not those outside of it; may be given several times (default the current folder, if it is one)")
+	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("redis") || cmd.Flags().Changed("redis-file") {
 			return usagef("dev brings its own Redis: leave --redis and --redis-file out, or use `quern serve`")
 		}
 		if url, err := redisURL(cmd); err != nil || url != "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), "quern: the environment or the configuration names a Redis: other commands will use that one, not this `quern dev`")
+			fmt.Fprintln(cmd.ErrOrStderr(), "quern: the environment or the configuration file names a Redis: other commands will use that one, not this `quern dev`")
 		}
 		sources, err := devSources(*folders, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "quern: "+text) })
 		if err != nil {
@@ -48,13 +48,13 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []sourc
 		return err
 	}
 	if ok {
-		return refusedf("a `quern dev` of this user runs already (process %d): use that one, or end it first", other.PID)
+		return refusedf("a `quern dev` of this user is running already (process %d): use that one, or end it first", other.PID)
 	}
-	if err := os.MkdirAll(o.plugins, 0o755); err != nil { // a newcomer copies the first plugin into it
+	if err := os.MkdirAll(o.plugins.Dir, 0o755); err != nil { // for the first plugin
 		return cmp.Or(o.checkPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
 	}
 	embedded := miniredis.NewMiniRedis()
-	embedded.ClockTTL(true) // keys expire by the clock; without it never
+	embedded.ClockTTL(true) // without it keys never expire
 	if err := embedded.StartAddr("127.0.0.1:0"); err != nil {
 		return fmt.Errorf("start embedded Redis: %w", err)
 	}
@@ -72,23 +72,23 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []sourc
 	defer stop()
 	return n.run(cmd.Context(), func(http string) {
 		n.logger.Info("embedded Redis is running; it forgets everything at exit", "redis", url)
-		n.logger.Info("watching for plugins", "plugins", o.plugins, "try", "quern enqueue QUEUE PARAMETERS --wait")
+		n.logger.Info("watching for plugins", "plugins", o.plugins.Dir, "try", "quern enqueue QUEUE PARAMETERS --wait")
 		remove, err := writeDev(env, devFile{Redis: url, HTTP: http, PID: os.Getpid()})
 		if err != nil {
-			n.logger.Warn("other commands do not find this one by themselves: give them --redis "+url, "error", err)
+			n.logger.Warn("other commands cannot find this one: give them --redis "+url, "error", err)
 			return
 		}
 		forget = remove
 	})
 }
 
-// rebuild keeps the plugins in the plugin directory those of their sources, until the function that it returns is called.
+// rebuild builds the sources into the plugin directory whenever they change, until stop is called.
 func rebuild(cmd *cobra.Command, env environment, n *node, sources []source) (stop func()) {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	builder := &builder{compilers: compilers{env: env}, stderr: n.stderr}
 	var group sync.WaitGroup
 	for _, s := range sources {
-		r := &rebuilder{dir: s.dir, name: s.name, to: n.options.plugins, builder: builder, logger: n.logger}
+		r := &rebuilder{dir: s.dir, name: s.name, to: n.options.plugins.Dir, builder: builder, logger: n.logger}
 		group.Go(func() { r.run(ctx) })
 	}
 	return func() {

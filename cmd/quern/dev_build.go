@@ -16,15 +16,15 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// devSources are the folders that a `quern dev` builds plugins from. Where the current one is some other folder, or that
-// of a plugin that cannot be built, it is none of them; tell is told of the latter.
+// devSources reads the folders of sources, by default the current one if it is a plugin's. If that cannot be built, tell
+// is told why.
 func devSources(folders []string, tell func(string)) ([]source, error) {
 	if len(folders) == 0 {
 		s, err := readSource(".")
 		switch {
-		case err == nil && s.says():
+		case err == nil && s.isNamed():
 			return []source{s}, nil
-		case err != nil && saysPlugin("."):
+		case err != nil && hasNamedPlugin("."):
 			tell("the current folder is not built: " + err.Error())
 		}
 		return nil, nil
@@ -36,46 +36,46 @@ func devSources(folders []string, tell func(string)) ([]source, error) {
 			return nil, err
 		}
 		if i := slices.IndexFunc(sources, func(other source) bool { return other.name == s.name }); i >= 0 {
-			return nil, usagef("--source %q: %s has the plugin %s as well: name each once", folder, sources[i].dir, s.name)
+			return nil, usagef("--source %q: %s is the plugin %s, too: name each once", folder, sources[i].dir, s.name)
 		}
 		sources = append(sources, s)
 	}
 	return sources, nil
 }
 
-// says tells whether the folder says itself that it holds a plugin: there may be Go files and a YAML file in any.
-func (s *source) says() bool {
+// isNamed reports whether the manifest names the plugin: other folders may have Go and YAML files, too.
+func (s *source) isNamed() bool {
 	manifest, err := os.ReadFile(s.manifest)
 	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.name)+`\b`).Match(manifest)
 }
 
-// saysPlugin tells whether any manifest of a folder says itself that it is one.
-func saysPlugin(dir string) bool {
+// hasNamedPlugin reports whether any manifest of a folder names its plugin.
+func hasNamedPlugin(dir string) bool {
 	manifests, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+manifestSuffix))
 	return err == nil && slices.ContainsFunc(manifests, func(path string) bool {
 		s := source{name: strings.TrimSuffix(filepath.Base(path), manifestSuffix), manifest: path}
-		return s.says()
+		return s.isNamed()
 	})
 }
 
 const (
-	// sourceQuiet is how long nothing has to change until a plugin is built: an editor saves a file in several steps, and
-	// several files at once.
+	// sourceQuiet is how long the sources must not change before a build: an editor saves in several steps, and several
+	// files at once.
 	sourceQuiet = 50 * time.Millisecond
-	// sourceLook is how often source is looked at without a word of the system's, which has none of network file systems.
+	// sourceLook is the poll interval: network file systems do not notify.
 	sourceLook = 2 * time.Second
-	// sourceFolders bounds how many folders are watched; those behind are looked at.
+	// sourceFolders bounds the watched folders; others are polled.
 	sourceFolders = 1000
 )
 
-// rebuilder builds one plugin whenever its source changes. What the system says of changes is only when to look: what was
-// built is compared with what is there, so that no change is missed that comes while a compiler runs.
+// rebuilder builds one plugin whenever its source changes. A notification only triggers a look, which compares the files
+// with those of the last build: so a change during a build is not missed.
 type rebuilder struct {
 	dir, name, to string
 	builder       *builder
 	logger        hclog.Logger
 
-	notify *fsnotify.Watcher // nil if the system has none to give
+	notify *fsnotify.Watcher // nil if the system has no more
 }
 
 // run builds until ctx ends.
@@ -88,7 +88,7 @@ func (r *rebuilder) run(ctx context.Context) {
 	}
 	ticker := time.NewTicker(sourceLook)
 	defer ticker.Stop()
-	quiet := time.NewTimer(0) // so that the first look is at once
+	quiet := time.NewTimer(0) // the first look is at once
 	defer quiet.Stop()
 	var built map[string]stamp
 	for {
@@ -99,7 +99,7 @@ func (r *rebuilder) run(ctx context.Context) {
 			quiet.Reset(sourceQuiet)
 			continue
 		case err := <-errs:
-			r.logger.Debug("events may have been lost, looking at everything", "error", err)
+			r.logger.Debug("lost file events; polling the sources", "error", err)
 			quiet.Reset(sourceQuiet)
 			continue
 		case <-quiet.C:
@@ -111,16 +111,16 @@ func (r *rebuilder) run(ctx context.Context) {
 		}
 		r.build(ctx, built != nil)
 		built = seen
-		quiet.Reset(sourceQuiet) // for what was saved meanwhile
+		quiet.Reset(sourceQuiet) // for changes during the build
 	}
 }
 
-// build builds the plugin, and says what became of it.
+// build builds the plugin, and logs the outcome.
 func (r *rebuilder) build(ctx context.Context, again bool) {
 	begun := time.Now()
 	s, err := readSource(r.dir)
 	if err == nil && s.name != r.name {
-		err = fmt.Errorf("the manifest names the plugin %s now: start `quern dev` anew", s.name)
+		err = fmt.Errorf("the manifest names the plugin %s now: restart `quern dev`", s.name)
 	}
 	if err == nil {
 		_, err = r.builder.build(ctx, s, r.to)
@@ -128,7 +128,7 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && again:
-		r.logger.Error("cannot rebuild "+r.name+", the last version goes on", "error", err)
+		r.logger.Error("cannot rebuild "+r.name+"; the last version keeps running", "error", err)
 	case err != nil:
 		r.logger.Error("cannot build "+r.name, "error", err)
 	case again:
@@ -138,13 +138,13 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	}
 }
 
-// stamp tells one state of a file from another.
+// stamp identifies a state of a file.
 type stamp struct {
 	size     int64
 	modified time.Time
 }
 
-// look finds the files that a plugin may be built from, and has its folders watched. What cannot be read is not there.
+// look lists the files of a source, without those that cannot be read, and watches its folders.
 func (r *rebuilder) look() map[string]stamp {
 	seen := map[string]stamp{}
 	folders := 0
@@ -156,7 +156,7 @@ func (r *rebuilder) look() map[string]stamp {
 			return filepath.SkipDir
 		case entry.IsDir():
 			if folders++; r.notify != nil && folders <= sourceFolders {
-				_ = r.notify.Add(path) // else the ticker finds what changes in it
+				_ = r.notify.Add(path) // on an error the ticker finds its changes
 			}
 			return nil
 		case isLeftover(entry.Name()):
@@ -170,14 +170,14 @@ func (r *rebuilder) look() map[string]stamp {
 	return seen
 }
 
-// passesOver tells folders that hold no source of the author's.
+// passesOver reports whether a folder has no source of the author's.
 func (r *rebuilder) passesOver(folder string) bool {
 	name := filepath.Base(folder)
 	return strings.HasPrefix(name, ".") || name == "vendor" || name == "node_modules" || sameFolder(folder, r.to)
 }
 
-// isLeftover tells what editors and builds put beside source.
+// isLeftover reports whether editors or builds made a file.
 func isLeftover(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
-		strings.HasSuffix(name, moduleSuffix) || name == "4913" // with which vim tries whether it may write
+		strings.HasSuffix(name, moduleSuffix) || name == "4913" // vim's test file
 }

@@ -146,12 +146,12 @@ func TestSourceSays(t *testing.T) {
 		"": false, "services: {}\n": false, "name: smaller\n": false, "x:\n  name: small\n": false,
 	} {
 		s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler, "small.yaml": manifest}))
-		if err != nil || s.says() != want {
-			t.Errorf("%q: %t, %v", manifest, s.says(), err)
+		if err != nil || s.isNamed() != want {
+			t.Errorf("%q: %t, %v", manifest, s.isNamed(), err)
 		}
 	}
-	if s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler})); err != nil || s.says() {
-		t.Errorf("without a manifest: %t, %v", s.says(), err)
+	if s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler})); err != nil || s.isNamed() {
+		t.Errorf("without a manifest: %t, %v", s.isNamed(), err)
 	}
 }
 

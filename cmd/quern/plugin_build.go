@@ -23,15 +23,16 @@ import (
 
 func newPluginBuild(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "build [DIR]", Short: "Build the plugin whose source is in a folder, in Go or C",
-		Long: "Builds NAME.wasm beside the manifest NAME.yaml: with the Go toolchain where the folder has Go files, else\n" +
-			"with a clang that can do WebAssembly. Without DIR that is the current folder. The compiler's own messages\n" +
-			"go to stderr. Source that exports quern_handle makes a handler, other source a command. C need not have\n" +
-			"a copy of quern.h beside it. Exit status:\n" +
-			"0 it is built, 1 the source is wrong, 2 there is no such source, 3 a compiler is missing, or the manifest wrong.",
+		Use: "build [DIR]", Short: "Build a plugin from a folder of Go or C",
+		Long: "Builds NAME.wasm beside the manifest NAME.yaml: with the Go toolchain if the folder has Go files, else\n" +
+			"with a clang that targets WebAssembly. DIR is the current folder by default. The compiler writes to\n" +
+			"stderr. Source that exports quern_handle becomes a handler, other source a command. C needs no copy of\n" +
+			"quern.h beside it.\n\n" +
+			"Exit status: 0 built, 1 the source is wrong, 2 there is no such source, 3 a compiler is missing, or the\n" +
+			"manifest is wrong.",
 		Args: arguments(0, 1),
 	}
-	to := cmd.Flags().String("to", "", "`DIR` to put NAME.wasm, the manifest and the files that it grants into, such as a plugin directory (default DIR)")
+	to := cmd.Flags().String("to", "", "`DIR` for NAME.wasm, the manifest and its files, such as a plugin directory (default DIR)")
 	notSettings(cmd.Flags(), "to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir := "."
@@ -43,11 +44,11 @@ func newPluginBuild(env environment) *cobra.Command {
 			return err
 		}
 		b := &builder{compilers: compilers{env: env}, stderr: cmd.ErrOrStderr()}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // so that nothing half made is left
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // leaves no partial file
 		defer stop()
 		file, err := b.build(ctx, s, *to)
 		if ctx.Err() != nil {
-			return refusedf("interrupted, so %s is not built: what was there is there", s.name)
+			return refusedf("interrupted, so %s is not built: the files are as before", s.name)
 		}
 		if err != nil {
 			return err
@@ -61,12 +62,12 @@ func newPluginBuild(env environment) *cobra.Command {
 	return cmd
 }
 
-// source is a folder that holds the source of one plugin.
+// source is a folder with the source of one plugin.
 type source struct {
 	dir, name string
 	language  string   // languageGo or languageC
-	files     []string // the names of its files in that language
-	handler   bool     // else it is a command
+	files     []string // in that language
+	handler   bool     // else a command
 	manifest  string   // path; "" if there is none
 }
 
@@ -76,7 +77,7 @@ const (
 	languageC  = "c"
 )
 
-// readSource looks at what a folder holds.
+// readSource finds the source in a folder.
 func readSource(dir string) (source, error) {
 	s := source{dir: dir}
 	entries, err := os.ReadDir(dir)
@@ -109,7 +110,7 @@ func readSource(dir string) (source, error) {
 	return s, err
 }
 
-// findManifest names the plugin: after the manifest that has the folder's name, or else after the only one.
+// findManifest names the plugin after the manifest with the folder's name, or else after the only one.
 func (s *source) findManifest(names []string) error {
 	abs, err := filepath.Abs(s.dir)
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *source) findManifest(names []string) error {
 	return nil
 }
 
-// entry is how source says that it is a handler's: in Go by a directive, in C by the SDK's word or by the name of the export.
+// entry matches the source of a handler: in Go a directive, in C the SDK's macro or the name of the export.
 var entry = map[string]*regexp.Regexp{
 	languageGo: regexp.MustCompile(`(?m)^//go:wasmexport quern_handle\s*$`),
 	languageC:  regexp.MustCompile(`(?m)^\s*[^\s/*].*"quern_handle"|^\s*QUERN_HANDLER\b`),
@@ -150,11 +151,11 @@ func (s *source) isHandler() (bool, error) {
 // builder builds plugins.
 type builder struct {
 	compilers compilers
-	stderr    io.Writer // what compilers say
+	stderr    io.Writer // of compilers
 }
 
 // build builds a plugin into a folder, "" for that of its source, and returns the path of the module. The module appears
-// there whole, as the last of all, or not at all.
+// whole, after its files, or not at all.
 func (b *builder) build(ctx context.Context, s source, to string) (path string, err error) {
 	in := to == "" || sameFolder(s.dir, to)
 	if in {
@@ -172,7 +173,7 @@ func (b *builder) build(ctx context.Context, s source, to string) (path string, 
 	if err != nil {
 		return "", usagef("build %s: %w", s.name, err)
 	}
-	defer os.Remove(temporary.Name()) // is gone by then if all went well
+	defer os.Remove(temporary.Name()) // of a failed build
 	if err := temporary.Close(); err != nil {
 		return "", fmt.Errorf("build %s: %w", s.name, err)
 	}
@@ -195,7 +196,7 @@ func (b *builder) build(ctx context.Context, s source, to string) (path string, 
 	return path, nil
 }
 
-// lacksManifest is why a host refuses a module that was built, if that is for want of any manifest; else "".
+// lacksManifest explains why a host refuses a module that needs a manifest and has none; else "".
 func lacksManifest(ctx context.Context, env environment, file string) string {
 	p, err := readPlugin(file)
 	if err != nil {
@@ -216,7 +217,7 @@ func lacksManifest(ctx context.Context, env environment, file string) string {
 	return ""
 }
 
-// companions are what a host reads beside the module, by paths in its folder: the manifest, and the files that it grants.
+// companions are the files that a host reads beside the module, by their paths in its folder: the manifest and its files.
 func (s *source) companions() (map[string][]byte, error) {
 	if s.manifest == "" {
 		return nil, nil
@@ -244,7 +245,7 @@ func (s *source) companions() (map[string][]byte, error) {
 	return files, nil
 }
 
-// put writes a file that others may be reading, unless it is there already.
+// put replaces a file atomically, unless it has the content already.
 func put(path string, content []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
 		return nil
@@ -256,7 +257,7 @@ func put(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name()) // is gone by then if all went well
+	defer os.Remove(temporary.Name()) // of a failed build
 	_, err = temporary.Write(content)
 	if err = errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err != nil {
 		return err
@@ -268,13 +269,4 @@ func sameFolder(a, b string) bool {
 	one, err := os.Stat(a)
 	other, otherErr := os.Stat(b)
 	return err == nil && otherErr == nil && os.SameFile(one, other)
-}
-
-// bare is what the system says, without the path, which the caller's words have.
-func bare(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
 }

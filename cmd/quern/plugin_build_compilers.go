@@ -20,10 +20,10 @@ type compilers struct {
 	env environment
 
 	mu    sync.Mutex
-	clang string // that builds for WebAssembly; "" until one was found; guarded by mu
+	clang string // path; "" until findClang found one; guarded by mu
 }
 
-// compile compiles source into a file, whose path is absolute.
+// compile compiles source to the absolute path out.
 func (c *compilers) compile(ctx context.Context, s source, out string, stderr io.Writer) error {
 	headers := ""
 	if s.language == languageC {
@@ -40,7 +40,7 @@ func (c *compilers) compile(ctx context.Context, s source, out string, stderr io
 	}
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = stderr, stderr
-	cmd.WaitDelay = 5 * time.Second // for what it has started itself
+	cmd.WaitDelay = 5 * time.Second // for its own children
 	err = cmd.Run()
 	var failed *exec.ExitError
 	switch {
@@ -54,7 +54,7 @@ func (c *compilers) compile(ctx context.Context, s source, out string, stderr io
 	return nil
 }
 
-// writeHeader makes a folder that has quern.h, for source that has no copy of it.
+// writeHeader makes a folder with quern.h, for source without a copy.
 func writeHeader() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "quern-header-*"); err != nil {
 		return "", fmt.Errorf("make folder: %w", err)
@@ -65,8 +65,8 @@ func writeHeader() (dir string, err error) {
 	return dir, nil
 }
 
-// command is the call of a compiler. Names stay in the module: backtraces show them. In the folder headers it looks for
-// what it does not find elsewhere; C alone has such.
+// command is the command line of a compiler. It keeps names in the module, for backtraces. A C compiler searches the
+// folder headers last.
 func (c *compilers) command(ctx context.Context, s source, out, headers string) (*exec.Cmd, error) {
 	if s.language == languageC {
 		clang, err := c.findClang(ctx)
@@ -81,7 +81,7 @@ func (c *compilers) command(ctx context.Context, s source, out, headers string) 
 	}
 	program, err := exec.LookPath("go")
 	if err != nil {
-		return nil, refusedf("there is no Go to build %s with: install it from https://go.dev/dl/, so that `go` is found in PATH", s.name)
+		return nil, refusedf("cannot build %s without Go: install it from https://go.dev/dl/, with `go` in PATH", s.name)
 	}
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", out}
 	if s.handler {
@@ -92,12 +92,12 @@ func (c *compilers) command(ctx context.Context, s source, out, headers string) 
 	return cmd, nil
 }
 
-// clangs are looked for in this order where the environment names none.
+// clangs are tried in this order, unless the environment names one.
 var clangs = []string{
 	"clang", "clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14",
 }
 
-// findClang finds a clang that links programs for WASI: CLANG, or that of the WASI SDK that WASI_SDK_PATH names, or one in PATH.
+// findClang finds a clang that links programs for WASI: CLANG, that of the WASI SDK in WASI_SDK_PATH, or one in PATH.
 func (c *compilers) findClang(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,15 +126,15 @@ func (c *compilers) findClang(ctx context.Context) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	const remedy = "install one, on Debian by `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`, elsewhere the WASI SDK, " +
+	const remedy = "install one, on Debian with `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`, elsewhere the WASI SDK, " +
 		"and name it by CLANG=PATH or WASI_SDK_PATH=DIR"
 	if len(tried) > 0 {
-		return "", refusedf("no clang here builds for WebAssembly (%s lacks wasm-ld or wasi-libc): %s", strings.Join(tried, ", "), remedy)
+		return "", refusedf("no clang here builds for WebAssembly (%s: no wasm-ld or wasi-libc): %s", strings.Join(tried, ", "), remedy)
 	}
-	return "", refusedf("there is no clang (looked for %s): %s", strings.Join(candidates, ", "), remedy)
+	return "", refusedf("there is no clang (tried %s): %s", strings.Join(candidates, ", "), remedy)
 }
 
-// links tells whether a compiler makes a program for WASI: many cannot, for want of a linker or a library.
+// links reports whether a compiler links a program for WASI: many have no linker or library for it.
 func links(ctx context.Context, clang string) bool {
 	dir, err := os.MkdirTemp("", "quern-clang-*")
 	if err != nil {

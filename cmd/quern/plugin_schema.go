@@ -8,12 +8,12 @@ import (
 
 func newPluginSchema() *cobra.Command {
 	return &cobra.Command{
-		Use: "schema", Short: "Print the JSON Schema of manifests, by which editors complete and check them",
-		Long: "Prints the JSON Schema (draft 7) of manifests. Editors with the YAML language server use it for a manifest\n" +
-			"that begins with the line\n\n" +
+		Use: "schema", Short: "Print the JSON Schema of manifests, for editors",
+		Long: "Prints the JSON Schema (draft 7) of manifests. Editors with the YAML language server use it to complete and\n" +
+			"check a manifest that begins with the line\n\n" +
 			"  # yaml-language-server: $schema=quern.schema.json\n\n" +
-			"which names a file beside it, as in the folder that `quern plugin new` makes. What one key says of another,\n" +
-			"and whether files are there, `quern plugin check` tells.",
+			"which names a file beside it, as in the folder that `quern plugin new` makes. `quern plugin check` also\n" +
+			"checks keys against each other, and that files exist.",
 		Example: "  quern plugin schema > quern.schema.json",
 		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -13,12 +13,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// followInterval is how often `task logs -f` looks for new lines.
+// followInterval is the poll interval of `task logs -f`.
 const followInterval = 300 * time.Millisecond
 
 func newTaskLogs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows it until it is finished", Args: arguments(1, 1)}
-	follow := cmd.Flags().BoolP("follow", "f", false, "go on until the task is finished")
+	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows until it is finished", Args: arguments(1, 1)}
+	follow := cmd.Flags().BoolP("follow", "f", false, "print new lines until the task is finished")
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
 		return printLogs(cmd.Context(), cmd.OutOrStdout(), client, args[0], *follow, json)
@@ -26,8 +26,7 @@ func newTaskLogs(env environment) *cobra.Command {
 	return cmd
 }
 
-// printLogs prints the lines that are kept; when it follows, also those that come, until the task is
-// finished or gone.
+// printLogs prints the stored lines; with follow also new ones, until the task is finished or gone.
 func printLogs(ctx context.Context, w io.Writer, client *queue.Client, id string, follow, json bool) error {
 	task, err := client.Task(ctx, id)
 	if err != nil {
@@ -55,10 +54,10 @@ type taskLog struct {
 	id     string
 	json   bool
 	w      io.Writer
-	last   int64 // number of the last line that was printed
+	last   int64 // number of the last printed line
 }
 
-// follow prints the lines that come until ended says that the task is finished, and then the rest.
+// follow prints new lines until ended reports that the task is finished, and then the rest.
 func (l *taskLog) follow(ctx context.Context, ended <-chan error) error {
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
@@ -70,7 +69,7 @@ func (l *taskLog) follow(ctx context.Context, ended <-chan error) error {
 		case err := <-ended:
 			switch {
 			case errors.Is(err, queue.ErrNoTask):
-				return nil // deleted, and its log with it
+				return nil // the task was deleted with its log
 			case err != nil:
 				return err
 			}
@@ -80,7 +79,7 @@ func (l *taskLog) follow(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// print prints the lines that are new.
+// print prints the new lines.
 func (l *taskLog) print(ctx context.Context) error {
 	lines, err := l.client.Log(ctx, l.id, l.last)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// outageTimeout is how long Redis may be away before a wait is given up: a restart is outlived.
+	// outageTimeout ends a wait if Redis is away for longer. It is long enough for a restart.
 	outageTimeout = 30 * time.Second
-	// outageInterval is how often a waiting command looks whether Redis is there.
+	// outageInterval is how often a waiting command checks Redis.
 	outageInterval = 3 * time.Second
 )
 
@@ -27,7 +27,7 @@ func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.D
 	task, err := waitTask(cmd.Context(), client, id, timeout, outageTimeout)
 	switch {
 	case errors.Is(err, queue.ErrNoTask):
-		return refusedf("task %s does not exist, or was deleted while it was waited for: see `quern task ls QUEUE`", id)
+		return refusedf("task %s does not exist, or was deleted during the wait: see `quern task ls QUEUE`", id)
 	case err != nil:
 		return err
 	case task.Status == queue.Failed:
@@ -37,11 +37,11 @@ func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.D
 	return writeResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", id))
 }
 
-// waitTask waits until the task is finished, for the time-out at most (0: without end), and gives up
-// when Redis is away for longer than outage; if it is from the start, at once.
+// waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for
+// longer than outage, and at once if it is away from the start.
 func waitTask(ctx context.Context, client *queue.Client, id string, timeout, outage time.Duration) (*queue.Task, error) {
 	if timeout > 0 {
-		over := refusedf("task %s is not finished after %s: wait on with `quern task wait %s`", id, timeout, id)
+		over := refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, id)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, over)
 		defer cancel()
@@ -53,7 +53,7 @@ func waitTask(ctx context.Context, client *queue.Client, id string, timeout, out
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		if err := awaitOutage(ctx, client, outage); err != nil {
-			giveUp(refusedf("task %s is waited for, but Redis has been away for %s: %w: wait on with `quern task wait %s`", id, outage, err, id))
+			giveUp(refusedf("cannot wait for task %s, Redis has been away for %s: %w: continue with `quern task wait %s`", id, outage, err, id))
 		}
 	})
 	defer watching.Wait()
@@ -62,7 +62,8 @@ func waitTask(ctx context.Context, client *queue.Client, id string, timeout, out
 	return task, cause(ctx, err)
 }
 
-// cause is err, or why ctx has ended if that is behind it. A read that ends with the deadline may return before ctx ends.
+// cause replaces an error that the end of ctx caused by the cause of that end. A read may return at the deadline before
+// ctx ends.
 func cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -76,7 +77,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// awaitOutage returns the error of a Redis that has been away for so long, nil when ctx ends before.
+// awaitOutage returns an error when Redis has been away for longer than outage, nil when ctx ends.
 func awaitOutage(ctx context.Context, client *queue.Client, outage time.Duration) error {
 	ticker := time.NewTicker(min(outage, outageInterval))
 	defer ticker.Stop()
@@ -97,9 +98,8 @@ func awaitOutage(ctx context.Context, client *queue.Client, outage time.Duration
 	}
 }
 
-// waitInterruptibly waits like waitFor for a task whose ID nobody has seen yet. A Ctrl-C tells the ID,
-// because the task goes on, and then ends the process as if it had not been caught: a shell's loop
-// ends with it.
+// waitInterruptibly is waitFor for a task whose ID was not printed yet. Ctrl-C prints it, because the task goes on, and
+// then ends the process by the signal, so that a shell's loop ends, too.
 func waitInterruptibly(cmd *cobra.Command, client *queue.Client, id string, timeout time.Duration) error {
 	if signal.Ignored(os.Interrupt) { // in the background of a script
 		return waitFor(cmd, client, id, timeout)
@@ -112,7 +112,7 @@ func waitInterruptibly(cmd *cobra.Command, client *queue.Client, id string, time
 	if err == nil || ctx.Err() == nil || before.Err() != nil {
 		return err
 	}
-	err = refusedf("interrupted, but the task goes on: wait for it with `quern task wait %s`", id)
+	err = refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", id)
 	report(err, cmd.ErrOrStderr())
 	stop()
 	if syscall.Kill(os.Getpid(), syscall.SIGINT) == nil {

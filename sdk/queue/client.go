@@ -28,15 +28,18 @@ type Config struct {
 	ReplicaTimeout time.Duration
 }
 
-// maxLease is the longest lease.
-const maxLease = time.Hour
+// DefaultLease is the Lease of the zero Config, and maxLease the longest one.
+const (
+	DefaultLease = 10 * time.Second
+	maxLease     = time.Hour
+)
 
 func (c Config) withDefaults() Config {
 	if c.Tenant == "" {
 		c.Tenant = DefaultTenant
 	}
 	if c.Lease == 0 {
-		c.Lease = 10 * time.Second
+		c.Lease = DefaultLease
 	}
 	if c.ReplicaTimeout == 0 {
 		c.ReplicaTimeout = time.Second
