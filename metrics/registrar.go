@@ -11,7 +11,7 @@ import (
 // registrar makes families as the catalogue describes them and registers them.
 type registrar struct {
 	reg prometheus.Registerer
-	err error // what could not be registered
+	err error // of families that could not be registered
 }
 
 func (r *registrar) register(row int, c prometheus.Collector) {
@@ -46,7 +46,7 @@ func (r *registrar) histogram(row int) *prometheus.HistogramVec {
 	return vec
 }
 
-// desc describes a family whose series are made at the scrape.
+// desc describes a family that is made at the scrape.
 func desc(row int) *prometheus.Desc {
 	f := catalogue[row]
 	return prometheus.V2.NewDesc(
@@ -54,14 +54,21 @@ func desc(row int) *prometheus.Desc {
 	)
 }
 
-// vacancy is the one series, empty labels and 0, that a family shows while it has no other.
+// vacancy is the one series, with empty labels and 0, of a family that has no other.
 type vacancy struct {
 	vec *prometheus.MetricVec
 	row int
 }
 
+// newVacancy shows the vacancy of a new family.
+func newVacancy(vec *prometheus.MetricVec, row int) vacancy {
+	v := vacancy{vec, row}
+	v.show()
+	return v
+}
+
 func (v vacancy) show() {
-	// The error can only be a wrong number of labels, and the row is where vec has its labels from.
+	// The error could only be a wrong number of labels, and vec has its labels from the row.
 	_, _ = v.vec.GetMetricWithLabelValues(make([]string, len(catalogue[v.row].labels))...)
 }
 
@@ -69,25 +76,20 @@ func (v vacancy) clear() {
 	v.vec.DeleteLabelValues(make([]string, len(catalogue[v.row].labels))...)
 }
 
-// pluginGauge is quern_plugin_info and quern_plugin_reset_mode_info: a series for each plugin that serves, none for
-// those that did.
+// pluginGauge is quern_plugin_info and quern_plugin_reset_mode_info: a series for each plugin that serves.
 type pluginGauge struct {
 	info, resetMode *prometheus.GaugeVec
 	none            [2]vacancy
 
 	mu      sync.Mutex
-	serving map[[5]string]struct{} // guarded by mu; label values of reset mode in the catalogue's order, of which info has the first four
+	serving map[[5]string]struct{} // guarded by mu; label values of resetMode, of which info has the first four
 }
 
 func newPluginGauge(info, resetMode *prometheus.GaugeVec) *pluginGauge {
-	g := &pluginGauge{
+	return &pluginGauge{
 		info: info, resetMode: resetMode, serving: map[[5]string]struct{}{},
-		none: [2]vacancy{{info.MetricVec, pluginInfo}, {resetMode.MetricVec, pluginResetMode}},
+		none: [2]vacancy{newVacancy(info.MetricVec, pluginInfo), newVacancy(resetMode.MetricVec, pluginResetMode)},
 	}
-	for _, v := range g.none {
-		v.show()
-	}
-	return g
 }
 
 func (g *pluginGauge) set(labels [5]string, serving bool) {
@@ -97,17 +99,16 @@ func (g *pluginGauge) set(labels [5]string, serving bool) {
 		g.serving[labels] = struct{}{}
 		g.info.WithLabelValues(labels[:4]...).Set(1)
 		g.resetMode.WithLabelValues(labels[:]...).Set(1)
-		for _, v := range g.none {
-			v.clear()
-		}
-		return
+	} else {
+		delete(g.serving, labels)
+		g.info.DeleteLabelValues(labels[:4]...)
+		g.resetMode.DeleteLabelValues(labels[:]...)
 	}
-	delete(g.serving, labels)
-	g.info.DeleteLabelValues(labels[:4]...)
-	g.resetMode.DeleteLabelValues(labels[:]...)
-	if len(g.serving) == 0 {
-		for _, v := range g.none {
+	for _, v := range g.none {
+		if len(g.serving) == 0 {
 			v.show()
+		} else {
+			v.clear()
 		}
 	}
 }
