@@ -4,10 +4,19 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/fsnotify/fsnotify"
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 )
 
@@ -95,4 +104,170 @@ func rebuild(cmd *cobra.Command, env environment, n *node, sources []source) (st
 		cancel()
 		group.Wait()
 	}
+}
+
+// devSources reads the folders of sources, by default the current one if it is a plugin's. If that cannot be built, tell
+// is told why.
+func devSources(folders []string, tell func(string)) ([]source, error) {
+	if len(folders) == 0 {
+		s, err := readSource(".")
+		switch {
+		case err == nil && s.isNamed():
+			return []source{s}, nil
+		case err != nil && hasNamedPlugin("."):
+			tell("the current folder is not built: " + err.Error())
+		}
+		return nil, nil
+	}
+	var sources []source
+	for _, folder := range folders {
+		s, err := readSource(folder)
+		if err != nil {
+			return nil, err
+		}
+		if i := slices.IndexFunc(sources, func(other source) bool { return other.name == s.name }); i >= 0 {
+			return nil, usagef("--source %q: %s is the plugin %s, too: name each once", folder, sources[i].dir, s.name)
+		}
+		sources = append(sources, s)
+	}
+	return sources, nil
+}
+
+// isNamed reports whether the manifest names the plugin: other folders may have Go and YAML files, too.
+func (s *source) isNamed() bool {
+	manifest, err := os.ReadFile(s.manifest)
+	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.name)+`\b`).Match(manifest)
+}
+
+// hasNamedPlugin reports whether any manifest of a folder names its plugin.
+func hasNamedPlugin(dir string) bool {
+	manifests, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+manifestSuffix))
+	return err == nil && slices.ContainsFunc(manifests, func(path string) bool {
+		s := source{name: strings.TrimSuffix(filepath.Base(path), manifestSuffix), manifest: path}
+		return s.isNamed()
+	})
+}
+
+const (
+	// sourceQuiet is how long the sources must not change before a build: an editor saves in several steps, and several
+	// files at once.
+	sourceQuiet = 50 * time.Millisecond
+	// sourceLook is the poll interval: network file systems do not notify.
+	sourceLook = 2 * time.Second
+	// sourceFolders bounds the watched folders; others are polled.
+	sourceFolders = 1000
+)
+
+// rebuilder builds one plugin whenever its source changes. A notification only triggers a look, which compares the files
+// with those of the last build: so a change during a build is not missed.
+type rebuilder struct {
+	dir, name, to string
+	builder       *builder
+	logger        hclog.Logger
+
+	notify *fsnotify.Watcher // nil if the system has no more
+}
+
+// run builds until ctx ends.
+func (r *rebuilder) run(ctx context.Context) {
+	var events <-chan fsnotify.Event
+	var errs <-chan error
+	if notify, err := fsnotify.NewWatcher(); err == nil {
+		r.notify, events, errs = notify, notify.Events, notify.Errors
+		defer func() { _ = notify.Close() }()
+	}
+	ticker := time.NewTicker(sourceLook)
+	defer ticker.Stop()
+	quiet := time.NewTimer(0) // the first look is at once
+	defer quiet.Stop()
+	var built map[string]stamp
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-events:
+			quiet.Reset(sourceQuiet)
+			continue
+		case err := <-errs:
+			r.logger.Debug("lost file events; polling the sources", "error", err)
+			quiet.Reset(sourceQuiet)
+			continue
+		case <-quiet.C:
+		case <-ticker.C:
+		}
+		seen := r.look()
+		if built != nil && maps.Equal(seen, built) {
+			continue
+		}
+		r.build(ctx, built != nil)
+		built = seen
+		quiet.Reset(sourceQuiet) // for changes during the build
+	}
+}
+
+// build builds the plugin, and logs the outcome.
+func (r *rebuilder) build(ctx context.Context, again bool) {
+	begun := time.Now()
+	s, err := readSource(r.dir)
+	if err == nil && s.name != r.name {
+		err = fmt.Errorf("the manifest names the plugin %s now: restart `quern dev`", s.name)
+	}
+	if err == nil {
+		_, err = r.builder.build(ctx, s, r.to)
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && again:
+		r.logger.Error("cannot rebuild "+r.name+"; the last version keeps running", "error", err)
+	case err != nil:
+		r.logger.Error("cannot build "+r.name, "error", err)
+	case again:
+		r.logger.Info(fmt.Sprintf("rebuilt %s in %s", r.name, time.Since(begun).Round(10*time.Millisecond)))
+	default:
+		r.logger.Info(fmt.Sprintf("built %s in %s", r.name, time.Since(begun).Round(10*time.Millisecond)), "source", r.dir)
+	}
+}
+
+// stamp identifies a state of a file.
+type stamp struct {
+	size     int64
+	modified time.Time
+}
+
+// look lists the files of a source, without those that cannot be read, and watches its folders.
+func (r *rebuilder) look() map[string]stamp {
+	seen := map[string]stamp{}
+	folders := 0
+	_ = filepath.WalkDir(r.dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil //nolint:nilerr // as the comment above says
+		case entry.IsDir() && path != r.dir && r.passesOver(path):
+			return filepath.SkipDir
+		case entry.IsDir():
+			if folders++; r.notify != nil && folders <= sourceFolders {
+				_ = r.notify.Add(path) // on an error the ticker finds its changes
+			}
+			return nil
+		case isLeftover(entry.Name()):
+			return nil
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			seen[path] = stamp{info.Size(), info.ModTime()}
+		}
+		return nil
+	})
+	return seen
+}
+
+// passesOver reports whether a folder has no source of the author's.
+func (r *rebuilder) passesOver(folder string) bool {
+	name := filepath.Base(folder)
+	return strings.HasPrefix(name, ".") || name == "vendor" || name == "node_modules" || sameFolder(folder, r.to)
+}
+
+// isLeftover reports whether editors or builds made a file.
+func isLeftover(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
+		strings.HasSuffix(name, moduleSuffix) || name == "4913" // vim's test file
 }

@@ -56,7 +56,7 @@ func TestDevRebuilds(t *testing.T) {
 
 	replace("QUERN_HANDLER int32_t handle(void) { return }\n")
 	dev.stderr.await(t, regexp.MustCompile(`a\.c:1:.* error: `))
-	dev.stderr.await(t, regexp.MustCompile(`cannot rebuild small, the last version goes on: error="clang\S* could not build small`))
+	dev.stderr.await(t, regexp.MustCompile(`cannot rebuild small; the last version keeps running: error="clang\S* could not build small`))
 	answers("four")
 	replace(saying("five"))
 	answers("five")

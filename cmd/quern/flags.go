@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/runtime/units"
@@ -199,6 +200,17 @@ func (c *choice) Set(word string) error {
 	c.word = word
 	return nil
 }
+
+// outputFlag adds -o. Scripts rely on the JSON: snake_case, times in seconds as in Redis, durations in fields that end in
+// _seconds, sizes in bytes, missing values left out.
+func outputFlag(cmd *cobra.Command) *choice {
+	output := newChoice("text", "json")
+	cmd.Flags().VarP(output, "output", "o", "text or json")
+	return output
+}
+
+// json reports whether -o asks for JSON.
+func (c *choice) json() bool { return c.word == "json" }
 
 // urlValue is a flag that takes a URL, which may hold a password.
 type urlValue string

@@ -228,35 +228,31 @@ func (o *hostOptions) egress(flags *pflag.FlagSet) (config egress.Config, err er
 // tenantURL is a tenant's own URL, with its origin.
 type tenantURL struct{ url, from string }
 
-// urlsOfTenants returns the URLs of the tenants that have their own.
+// urlsOfTenants returns the URLs of the tenants that have their own. `quern dev` has no such flags.
 func (o *hostOptions) urlsOfTenants(flags *pflag.FlagSet) (map[string]tenantURL, error) {
 	urls := make(map[string]tenantURL)
-	claim := func(from, tenant, form string) error {
+	shown := append(o.tenantRedis.GetSlice(), o.tenantRedisFiles...)
+	for i, pair := range slices.Concat(o.tenantRedis, o.tenantRedisFiles) {
+		name, form := "tenant-redis", "URL (a comma in a URL as %2C)"
+		isFile := i >= len(o.tenantRedis)
+		if isFile {
+			name, form = "tenant-redis-file", "FILE"
+		}
+		from := origin(flags.Lookup(name))
+		about := fmt.Sprintf("%s %q", from, shown[i])
+		tenant, url, _ := strings.Cut(pair, "=")
 		if !slices.Contains(o.plugins.Tenants, tenant) {
-			return usagef("%s: the host serves no such tenant: write TENANT=%s, with one of %s", from, form, strings.Join(o.plugins.Tenants, ", "))
+			return nil, usagef("%s: the host serves no such tenant: write TENANT=%s, with one of %s", about, form, strings.Join(o.plugins.Tenants, ", "))
 		}
 		if _, twice := urls[tenant]; twice {
-			return usagef("%s: the tenant has a URL already: leave one of them out", from)
+			return nil, usagef("%s: the tenant has a URL already: leave one of them out", about)
 		}
-		return nil
-	}
-	name := origin(flags.Lookup("tenant-redis"))
-	for i, shown := range o.tenantRedis.GetSlice() {
-		tenant, url, _ := strings.Cut(o.tenantRedis[i], "=")
-		if err := claim(fmt.Sprintf("%s %q", name, shown), tenant, "URL (a comma in a URL as %2C)"); err != nil {
-			return nil, err
-		}
-		urls[tenant] = tenantURL{url, name}
-	}
-	for _, pair := range o.tenantRedisFiles {
-		from := fmt.Sprintf("%s %q", origin(flags.Lookup("tenant-redis-file")), pair)
-		tenant, path, _ := strings.Cut(pair, "=")
-		if err := claim(from, tenant, "FILE"); err != nil {
-			return nil, err
-		}
-		url, err := urlOfFile(from, path)
-		if err != nil {
-			return nil, err
+		if isFile {
+			var err error
+			if url, err = urlOfFile(about, url); err != nil {
+				return nil, err
+			}
+			from = about
 		}
 		urls[tenant] = tenantURL{url, from}
 	}

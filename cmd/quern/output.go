@@ -17,17 +17,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// outputFlag adds -o. Scripts rely on the JSON: snake_case, times in seconds as in Redis, durations in fields that end in
-// _seconds, sizes in bytes, missing values left out.
-func outputFlag(cmd *cobra.Command) *choice {
-	output := newChoice("text", "json")
-	cmd.Flags().VarP(output, "output", "o", "text or json")
-	return output
-}
-
-// json reports whether -o asks for JSON.
-func (c *choice) json() bool { return c.word == "json" }
-
 func writeJSON(w io.Writer, value any) error {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

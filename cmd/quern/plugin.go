@@ -151,3 +151,20 @@ func markQuarantined(ctx context.Context, client *queue.Client, views []pluginVi
 	}
 	return nil
 }
+
+func newPluginSchema() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of manifests, for editors",
+		Long: "Prints the JSON Schema (draft 7) of manifests. Editors with the YAML language server use it to complete and\n" +
+			"check a manifest that begins with the line\n\n" +
+			"  # yaml-language-server: $schema=quern.schema.json\n\n" +
+			"which names a file beside it, as in the folder that `quern plugin new` makes. `quern plugin check` also\n" +
+			"checks keys against each other, and that files exist.",
+		Example: "  quern plugin schema > quern.schema.json",
+		Args:    arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(plugins.Schema())
+			return err
+		},
+	}
+}

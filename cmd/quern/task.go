@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,23 +66,6 @@ func newTaskLs(env environment) *cobra.Command {
 		})
 	})
 	return cmd
-}
-
-// age is how long ago a time was, in two units at most.
-func age(t *seconds) string {
-	if t == nil {
-		return ""
-	}
-	d := time.Since(time.Time(*t))
-	switch {
-	case d < 0:
-		return "now"
-	case d < time.Minute:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < 48*time.Hour:
-		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
 func newTaskWait(env environment) *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -259,4 +260,21 @@ func failureLine(f *queue.Failure) string {
 		return ""
 	}
 	return fmt.Sprintf("(%s) %s", f.Reason, oneLine(f.Message))
+}
+
+// age is how long ago a time was, in two units at most.
+func age(t *seconds) string {
+	if t == nil {
+		return ""
+	}
+	d := time.Since(time.Time(*t))
+	switch {
+	case d < 0:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
