@@ -106,7 +106,7 @@ func TestDevSources(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"--source", one, "--source", two}, "has the plugin small as well: name each once"},
+		{[]string{"--source", one, "--source", two}, "is the plugin small, too: name each once"},
 		{[]string{"--source", filepath.Join(one, "none")}, "no such file or directory: name the folder of a plugin's source"},
 		{[]string{"--source", t.TempDir()}, "has neither Go files nor C files"},
 	} {
