@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // kind is a family's type as Prometheus names it.
 type kind string
@@ -24,7 +28,7 @@ type family struct {
 	name   string
 	kind   kind
 	unit   string // a base unit, which ends the name (before _total); empty for plain counts
-	labels []string
+	labels string // names, separated by spaces
 	help   string
 }
 
@@ -64,110 +68,112 @@ const (
 	buildInfo
 )
 
+func (f family) labelNames() []string { return strings.Fields(f.labels) }
+
 // catalogue lists every family. It is read, never written.
 var catalogue = [...]family{
 	queueDepth: {
-		"quern_queue_depth", gauge, "", []string{"tenant", "queue", "state"},
+		"quern_queue_depth", gauge, "", "tenant queue state",
 		"Tasks of the queue by state in Redis. Every host shows the same value: use max, not sum.",
 	},
 	queueOldestPendingAge: {
-		"quern_queue_oldest_pending_age_seconds", gauge, "seconds", []string{"tenant", "queue"},
+		"quern_queue_oldest_pending_age_seconds", gauge, "seconds", "tenant queue",
 		"Age of the oldest pending task of the queue, 0 if none is pending.",
 	},
 	queueListeners: {
-		"quern_queue_listeners", gauge, "", []string{"tenant", "queue"},
+		"quern_queue_listeners", gauge, "", "tenant queue",
 		"Listeners of the queue: Quern hosts and others.",
 	},
 	queueQuarantined: {
-		"quern_queue_quarantined", gauge, "", []string{"tenant", "queue"},
+		"quern_queue_quarantined", gauge, "", "tenant queue",
 		"1 while the plugin version that serves the queue here is quarantined because its tasks crashed several hosts.",
 	},
 	tasks: {
-		"quern_tasks_total", counter, "", []string{"tenant", "queue", "plugin", "outcome", "reason"},
+		"quern_tasks_total", counter, "", "tenant queue plugin outcome reason",
 		"Tasks that this host ran, by outcome; reason is the cause of a failure.",
 	},
 	tasksDropped: {
-		"quern_tasks_dropped_total", counter, "", []string{"tenant", "queue"},
+		"quern_tasks_dropped_total", counter, "", "tenant queue",
 		"Task IDs dropped at reservation because the task is missing or already finished.",
 	},
 	tasksReclaimed: {
-		"quern_tasks_reclaimed_total", counter, "", []string{"tenant", "outcome"},
+		"quern_tasks_reclaimed_total", counter, "", "tenant outcome",
 		"Tasks that this host took from dead listeners, by outcome: released to the front of their queue, rescheduled, or failed for good.",
 	},
 	taskWait: {
-		"quern_task_wait_seconds", histogram, "seconds", []string{"tenant", "queue"},
+		"quern_task_wait_seconds", histogram, "seconds", "tenant queue",
 		"Time from pending to the start of a task on this host.",
 	},
 	taskDuration: {
-		"quern_task_duration_seconds", histogram, "seconds", []string{"tenant", "queue", "plugin"},
+		"quern_task_duration_seconds", histogram, "seconds", "tenant queue plugin",
 		"Time from the start of a task to its outcome, without released, rejected and lost tasks.",
 	},
 	taskCPU: {
-		"quern_task_cpu_seconds_total", counter, "seconds", []string{"tenant", "queue", "plugin"},
+		"quern_task_cpu_seconds_total", counter, "seconds", "tenant queue plugin",
 		"CPU time of all runs of tasks on this host, in the plugin and in host functions, whatever the outcome.",
 	},
 	taskFuel: {
-		"quern_task_fuel_total", counter, "", []string{"tenant", "queue", "plugin"},
+		"quern_task_fuel_total", counter, "", "tenant queue plugin",
 		"Fuel used by all runs of tasks on this host, whatever the outcome: about one unit per instruction, the same on every machine.",
 	},
 	resultsRefused: {
-		"quern_results_refused_total", counter, "", []string{"tenant", "queue"},
+		"quern_results_refused_total", counter, "", "tenant queue",
 		"Outcomes that Redis refused because this host had lost the task.",
 	},
 	logLinesDropped: {
-		"quern_log_lines_dropped_total", counter, "", []string{"tenant", "queue"},
+		"quern_log_lines_dropped_total", counter, "", "tenant queue",
 		"Log lines of tasks dropped because they came faster than Redis took them.",
 	},
 	tenantUp: {
-		"quern_tenant_up", gauge, "", []string{"tenant"},
+		"quern_tenant_up", gauge, "", "tenant",
 		"1 while this host serves the tenant, 0 while the tenant's keys or Redis prevent it; no series after it was drained.",
 	},
 	slots: {
-		"quern_slots", gauge, "", nil,
+		"quern_slots", gauge, "", "",
 		"Most tasks that this host runs at once.",
 	},
 	slotsInUse: {
-		"quern_slots_in_use", gauge, "", nil,
+		"quern_slots_in_use", gauge, "", "",
 		"Tasks that this host is running.",
 	},
 	pluginInfo: {
-		"quern_plugin_info", gauge, "", []string{"tenant", "plugin", "version", "digest"},
+		"quern_plugin_info", gauge, "", "tenant plugin version digest",
 		"1 for each plugin that serves on this host; tenant is empty for a plugin of every tenant.",
 	},
 	pluginResetMode: {
-		"quern_plugin_reset_mode_info", gauge, "", []string{"tenant", "plugin", "version", "digest", "reset_mode"},
+		"quern_plugin_reset_mode_info", gauge, "", "tenant plugin version digest reset_mode",
 		"1 for each plugin that serves on this host, with the reset mode of its instances: scan, pagemap, copy or new, best first.",
 	},
 	pluginLoads: {
-		"quern_plugin_loads_total", counter, "", []string{"tenant", "plugin", "result"},
+		"quern_plugin_loads_total", counter, "", "tenant plugin result",
 		"Plugin files that were new, changed or gone, by result: ok, refused or gone.",
 	},
 	hostLogLinesDropped: {
-		"quern_host_log_lines_dropped_total", counter, "", nil,
+		"quern_host_log_lines_dropped_total", counter, "", "",
 		"Lines of this host's own log dropped because the reader of stderr was too slow.",
 	},
 	instances: {
-		"quern_instances", gauge, "", []string{"state"},
+		"quern_instances", gauge, "", "state",
 		"Plugin instances on this host: busy with a task, or idle and ready for the next one.",
 	},
 	runtimeHeld: {
-		"quern_runtime_held_bytes", gauge, "bytes", []string{"kind"},
+		"quern_runtime_held_bytes", gauge, "bytes", "kind",
 		"Memory of plugins on this host beyond the limits of running tasks: machine code, snapshots (images, an upper bound), idle instances, call stacks.",
 	},
 	hostCalls: {
-		"quern_host_calls_total", counter, "", []string{"function", "result"},
+		"quern_host_calls_total", counter, "", "function result",
 		"Calls of quern_v1 functions by handlers on this host, by result: ok, or the error returned, such as EDENIED.",
 	},
 	hostCallBytes: {
-		"quern_host_call_bytes_total", counter, "bytes", []string{"function"},
+		"quern_host_call_bytes_total", counter, "bytes", "function",
 		"Bytes moved by these calls, in and out.",
 	},
 	redisErrors: {
-		"quern_redis_errors_total", counter, "", []string{"op"},
+		"quern_redis_errors_total", counter, "", "op",
 		"Failed calls to Redis, by purpose.",
 	},
 	buildInfo: {
-		"quern_build_info", gauge, "", []string{"version", "revision", "go"},
+		"quern_build_info", gauge, "", "version revision go",
 		"1, with the version of Quern, its source revision, and the Go version that built it.",
 	},
 }

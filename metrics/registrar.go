@@ -23,14 +23,14 @@ func (r *registrar) register(row int, c prometheus.Collector) {
 
 func (r *registrar) counter(row int) *prometheus.CounterVec {
 	f := catalogue[row]
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.name, Help: f.help, Unit: f.unit}, f.labels)
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.name, Help: f.help, Unit: f.unit}, f.labelNames())
 	r.register(row, vec)
 	return vec
 }
 
 func (r *registrar) gauge(row int) *prometheus.GaugeVec {
 	f := catalogue[row]
-	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.name, Help: f.help, Unit: f.unit}, f.labels)
+	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.name, Help: f.help, Unit: f.unit}, f.labelNames())
 	r.register(row, vec)
 	return vec
 }
@@ -42,7 +42,7 @@ func (r *registrar) histogram(row int) *prometheus.HistogramVec {
 		Buckets:                        buckets[:],
 		NativeHistogramBucketFactor:    nativeFactor,
 		NativeHistogramMaxBucketNumber: nativeMaxBuckets,
-	}, f.labels)
+	}, f.labelNames())
 	r.register(row, vec)
 	return vec
 }
@@ -51,7 +51,7 @@ func (r *registrar) histogram(row int) *prometheus.HistogramVec {
 func desc(row int) *prometheus.Desc {
 	f := catalogue[row]
 	return prometheus.V2.NewDesc(
-		f.name, f.help, prometheus.UnconstrainedLabels(f.labels), nil, prometheus.WithUnit(f.unit),
+		f.name, f.help, prometheus.UnconstrainedLabels(f.labelNames()), nil, prometheus.WithUnit(f.unit),
 	)
 }
 
@@ -70,11 +70,11 @@ func newVacancy(vec *prometheus.MetricVec, row int) vacancy {
 
 func (v vacancy) show() {
 	// The error could only be a wrong number of labels, and vec has its labels from the row.
-	_, _ = v.vec.GetMetricWithLabelValues(make([]string, len(catalogue[v.row].labels))...)
+	_, _ = v.vec.GetMetricWithLabelValues(make([]string, len(catalogue[v.row].labelNames()))...)
 }
 
 func (v vacancy) clear() {
-	v.vec.DeleteLabelValues(make([]string, len(catalogue[v.row].labels))...)
+	v.vec.DeleteLabelValues(make([]string, len(catalogue[v.row].labelNames()))...)
 }
 
 // pluginGauge is quern_plugin_info and quern_plugin_reset_mode_info: a series for each plugin that serves.

@@ -103,7 +103,7 @@ type uniqueness struct {
 func (u *uniqueness) String() string { return u.key }
 func (u *uniqueness) Type() string   { return "bool" }
 
-func (u *uniqueness) Set(key string) error { //nolint:unparam // pflag asks for the error
+func (u *uniqueness) Set(key string) error {
 	u.set, u.key = true, key
 	return nil
 }

@@ -217,7 +217,7 @@ type urlValue string
 
 func (u *urlValue) String() string       { return string(*u) }
 func (u *urlValue) Type() string         { return "URL" }
-func (u *urlValue) Set(url string) error { *u = urlValue(url); return nil } //nolint:unparam // pflag asks for the error
+func (u *urlValue) Set(url string) error { *u = urlValue(url); return nil }
 
 // tenantURLs is a flag that takes TENANT=URL several times. String and GetSlice hide passwords.
 type tenantURLs []string

@@ -48,11 +48,14 @@ func NoError(t testing.TB, check func() error) {
 	}
 }
 
-// Must returns a function that ends the test at an error.
-func Must[T any](t interface {
+// failer is a testing.TB, or a rapid.TB.
+type failer interface {
 	Helper()
 	Fatal(args ...any)
-}) func(T, error) T {
+}
+
+// Must returns a function that ends the test at an error.
+func Must[T any](t failer) func(T, error) T {
 	return func(value T, err error) T {
 		t.Helper()
 		if err != nil {
