@@ -8,7 +8,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -186,9 +185,8 @@ func (v *checkView) describe(info runtime.Info) {
 }
 
 func (v checkView) print(w io.Writer) error {
-	memory, functions, charges, mode := "", "", "", ""
+	memory, mode := "", ""
 	if v.Kind != "" {
-		functions, charges = strconv.Itoa(v.Functions), strconv.Itoa(v.Charges)
 		memory = units.FormatSize(v.MemoryMin)
 	}
 	if v.MemoryMax > 0 {
@@ -211,8 +209,8 @@ func (v checkView) print(w io.Writer) error {
 		{"kind", v.Kind},
 		{"digest", v.Digest},
 		{"size", units.FormatSize(v.Size)},
-		{"functions", functions},
-		{"charge points", charges},
+		{"functions", v.Functions},
+		{"charge points", v.Charges},
 		{"memory", memory},
 		{"reset mode", mode},
 		{"limits", limits},
