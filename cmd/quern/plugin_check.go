@@ -8,6 +8,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -185,8 +186,9 @@ func (v *checkView) describe(info runtime.Info) {
 }
 
 func (v checkView) print(w io.Writer) error {
-	memory, mode := "", ""
+	memory, functions, charges, mode := "", "", "", ""
 	if v.Kind != "" {
+		functions, charges = strconv.Itoa(v.Functions), strconv.Itoa(v.Charges)
 		memory = units.FormatSize(v.MemoryMin)
 	}
 	if v.MemoryMax > 0 {
@@ -209,8 +211,8 @@ func (v checkView) print(w io.Writer) error {
 		{"kind", v.Kind},
 		{"digest", v.Digest},
 		{"size", units.FormatSize(v.Size)},
-		{"functions", v.Functions},
-		{"charge points", v.Charges},
+		{"functions", functions},
+		{"charge points", charges},
 		{"memory", memory},
 		{"reset mode", mode},
 		{"limits", limits},
