@@ -52,6 +52,9 @@ type Config struct {
 	Logger hclog.Logger
 }
 
+// Defaults are the settings of the zero Config.
+func Defaults() Config { return Config{}.withDefaults() }
+
 func (c Config) withDefaults() Config {
 	if c.Concurrency == 0 {
 		c.Concurrency = max(4, 2*goruntime.GOMAXPROCS(0))

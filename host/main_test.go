@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -338,14 +339,8 @@ func (n *node) eventually(what string, condition func() bool) {
 // eventually waits for a condition, looking every few milliseconds.
 func eventually(t testing.TB, ctx context.Context, what string, condition func() bool) {
 	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !condition() {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
-		}
+	if !expecttest.Until(ctx, condition) {
+		t.Fatalf("never: %s", what)
 	}
 }
 

@@ -1,5 +1,11 @@
 package metrics
 
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
 // kind is a family's type as Prometheus names it.
 type kind string
 
@@ -9,13 +15,20 @@ const (
 	histogram kind = "histogram"
 )
 
-// family is one row of the catalogue. The order of its labels is the order in which the methods of
-// Metrics give their values.
+// value is the type of a family that is made at the scrape.
+func (k kind) value() prometheus.ValueType {
+	if k == counter {
+		return prometheus.CounterValue
+	}
+	return prometheus.GaugeValue
+}
+
+// family is one row of the catalogue. Label values are given in the order of its labels.
 type family struct {
 	name   string
 	kind   kind
-	unit   string // a base unit that ends the name (before _total); empty for plain counts
-	labels []string
+	unit   string // a base unit, which ends the name (before _total); empty for plain counts
+	labels string // names, separated by spaces
 	help   string
 }
 
@@ -55,148 +68,120 @@ const (
 	buildInfo
 )
 
-// catalogue is all that Quern measures. It is read, never written.
+func (f family) labelNames() []string { return strings.Fields(f.labels) }
+
+// catalogue lists every family. It is read, never written.
 var catalogue = [...]family{
 	queueDepth: {
-		"quern_queue_depth", gauge, "",
-		[]string{"tenant", "queue", "state"},
-		"Tasks of the queue by state, as Redis has them. Every host shows the same value: use max, not sum.",
+		"quern_queue_depth", gauge, "", "tenant queue state",
+		"Tasks of the queue by state in Redis. Every host shows the same value: use max, not sum.",
 	},
 	queueOldestPendingAge: {
-		"quern_queue_oldest_pending_age_seconds", gauge, "seconds",
-		[]string{"tenant", "queue"},
-		"How long the oldest pending task of the queue has existed, 0 when nothing is pending.",
+		"quern_queue_oldest_pending_age_seconds", gauge, "seconds", "tenant queue",
+		"Age of the oldest pending task of the queue, 0 if none is pending.",
 	},
 	queueListeners: {
-		"quern_queue_listeners", gauge, "",
-		[]string{"tenant", "queue"},
-		"Listeners of the queue, Quern's hosts and others.",
+		"quern_queue_listeners", gauge, "", "tenant queue",
+		"Listeners of the queue: Quern hosts and others.",
 	},
 	queueQuarantined: {
-		"quern_queue_quarantined", gauge, "",
-		[]string{"tenant", "queue"},
-		"1 while the plugin version that serves the queue here is quarantined, because its tasks ended several hosts.",
+		"quern_queue_quarantined", gauge, "", "tenant queue",
+		"1 while the plugin version that serves the queue here is quarantined because its tasks crashed several hosts.",
 	},
-
 	tasks: {
-		"quern_tasks_total", counter, "",
-		[]string{"tenant", "queue", "plugin", "outcome", "reason"},
-		"Tasks that this host is done with, by what became of them; reason is the finer cause of a failure.",
+		"quern_tasks_total", counter, "", "tenant queue plugin outcome reason",
+		"Tasks that this host ran, by outcome; reason is the cause of a failure.",
 	},
 	tasksDropped: {
-		"quern_tasks_dropped_total", counter, "",
-		[]string{"tenant", "queue"},
-		"IDs that were dropped when reserving, because their task is missing or finished already.",
+		"quern_tasks_dropped_total", counter, "", "tenant queue",
+		"Task IDs dropped at reservation because the task is missing or already finished.",
 	},
 	tasksReclaimed: {
-		"quern_tasks_reclaimed_total", counter, "",
-		[]string{"tenant", "outcome"},
-		"Tasks that this host took from listeners which had died: released to the front of their queue, rescheduled, or failed for good.",
+		"quern_tasks_reclaimed_total", counter, "", "tenant outcome",
+		"Tasks that this host took from dead listeners, by outcome: released to the front of their queue, rescheduled, or failed for good.",
 	},
 	taskWait: {
-		"quern_task_wait_seconds", histogram, "seconds",
-		[]string{"tenant", "queue"},
-		"Time from when a task became pending to its start on this host.",
+		"quern_task_wait_seconds", histogram, "seconds", "tenant queue",
+		"Time from pending to the start of a task on this host.",
 	},
 	taskDuration: {
-		"quern_task_duration_seconds", histogram, "seconds",
-		[]string{"tenant", "queue", "plugin"},
-		"Time from a task's start to its outcome. Tasks that were given back or lost are not in it.",
+		"quern_task_duration_seconds", histogram, "seconds", "tenant queue plugin",
+		"Time from the start of a task to its outcome, without released, rejected and lost tasks.",
 	},
 	taskCPU: {
-		"quern_task_cpu_seconds_total", counter, "seconds",
-		[]string{"tenant", "queue", "plugin"},
-		"Processor time of all runs of tasks here, in the plugin and in the host's functions for it, however they ended.",
+		"quern_task_cpu_seconds_total", counter, "seconds", "tenant queue plugin",
+		"CPU time of all runs of tasks on this host, in the plugin and in host functions, whatever the outcome.",
 	},
 	taskFuel: {
-		"quern_task_fuel_total", counter, "",
-		[]string{"tenant", "queue", "plugin"},
-		"Fuel that all runs of tasks here burned, however they ended: about one unit an instruction, on every machine the same.",
+		"quern_task_fuel_total", counter, "", "tenant queue plugin",
+		"Fuel used by all runs of tasks on this host, whatever the outcome: about one unit per instruction, the same on every machine.",
 	},
 	resultsRefused: {
-		"quern_results_refused_total", counter, "",
-		[]string{"tenant", "queue"},
-		"Outcomes that Redis refused, because this host no longer held the task.",
+		"quern_results_refused_total", counter, "", "tenant queue",
+		"Outcomes that Redis refused because this host had lost the task.",
 	},
 	logLinesDropped: {
-		"quern_log_lines_dropped_total", counter, "",
-		[]string{"tenant", "queue"},
-		"Log lines of tasks that were not kept, because they came faster than Redis took them.",
+		"quern_log_lines_dropped_total", counter, "", "tenant queue",
+		"Log lines of tasks dropped because they came faster than Redis took them.",
 	},
-
 	tenantUp: {
-		"quern_tenant_up", gauge, "",
-		[]string{"tenant"},
-		"1 while this host serves the tenant, 0 while the tenant's keys or Redis keep it from that; no series once it was drained.",
+		"quern_tenant_up", gauge, "", "tenant",
+		"1 while this host serves the tenant, 0 while the tenant's keys or Redis prevent it; no series after it was drained.",
 	},
 	slots: {
-		"quern_slots", gauge, "", nil,
-		"Tasks that this host runs at once at most.",
+		"quern_slots", gauge, "", "",
+		"Most tasks that this host runs at once.",
 	},
 	slotsInUse: {
-		"quern_slots_in_use", gauge, "", nil,
-		"Tasks that this host runs now.",
+		"quern_slots_in_use", gauge, "", "",
+		"Tasks that this host is running.",
 	},
-
 	pluginInfo: {
-		"quern_plugin_info", gauge, "",
-		[]string{"tenant", "plugin", "version", "digest"},
-		"1 for each plugin that serves here now; tenant is empty for one that serves every tenant.",
+		"quern_plugin_info", gauge, "", "tenant plugin version digest",
+		"1 for each plugin that serves on this host; tenant is empty for a plugin of every tenant.",
 	},
 	pluginResetMode: {
-		"quern_plugin_reset_mode_info", gauge, "",
-		[]string{"tenant", "plugin", "version", "digest", "reset_mode"},
-		"1 for each plugin that serves here now, with the way in which its tasks come by pristine instances: scan, pagemap, copy or new, the best first.",
+		"quern_plugin_reset_mode_info", gauge, "", "tenant plugin version digest reset_mode",
+		"1 for each plugin that serves on this host, with the reset mode of its instances: scan, pagemap, copy or new, best first.",
 	},
 	pluginLoads: {
-		"quern_plugin_loads_total", counter, "",
-		[]string{"tenant", "plugin", "result"},
-		"Plugin files that were looked at because they were new, changed or gone, by what came of it.",
+		"quern_plugin_loads_total", counter, "", "tenant plugin result",
+		"Plugin files that were new, changed or gone, by result: ok, refused or gone.",
 	},
-
 	hostLogLinesDropped: {
-		"quern_host_log_lines_dropped_total", counter, "", nil,
-		"Lines of this host's own log that were dropped, because nobody read what it writes to stderr.",
+		"quern_host_log_lines_dropped_total", counter, "", "",
+		"Lines of this host's own log dropped because the reader of stderr was too slow.",
 	},
-
 	instances: {
-		"quern_instances", gauge, "",
-		[]string{"state"},
-		"Instances of plugins on this host: busy with a task, or idle and ready for the next one.",
+		"quern_instances", gauge, "", "state",
+		"Plugin instances on this host: busy with a task, or idle and ready for the next one.",
 	},
 	runtimeHeld: {
-		"quern_runtime_held_bytes", gauge, "bytes",
-		[]string{"kind"},
-		"Memory that plugins take on this host beyond what running tasks may take by their limits: machine code, images at most, idle instances, call stacks.",
+		"quern_runtime_held_bytes", gauge, "bytes", "kind",
+		"Memory of plugins on this host beyond the limits of running tasks: machine code, snapshots (images, an upper bound), idle instances, call stacks.",
 	},
-
 	hostCalls: {
-		"quern_host_calls_total", counter, "",
-		[]string{"function", "result"},
-		"Calls of quern_v1's functions by handlers on this host: ok, or the error that was answered, such as EDENIED.",
+		"quern_host_calls_total", counter, "", "function result",
+		"Calls of quern_v1 functions by handlers on this host, by result: ok, or the error returned, such as EDENIED.",
 	},
 	hostCallBytes: {
-		"quern_host_call_bytes_total", counter, "bytes",
-		[]string{"function"},
-		"Bytes that those calls have moved, in and out.",
+		"quern_host_call_bytes_total", counter, "bytes", "function",
+		"Bytes moved by these calls, in and out.",
 	},
-
 	redisErrors: {
-		"quern_redis_errors_total", counter, "",
-		[]string{"op"},
-		"Calls to Redis that failed, by what they were for.",
+		"quern_redis_errors_total", counter, "", "op",
+		"Failed calls to Redis, by purpose.",
 	},
 	buildInfo: {
-		"quern_build_info", gauge, "",
-		[]string{"version", "revision", "go"},
-		"1, with the version of Quern, its source revision and the Go version that built it.",
+		"quern_build_info", gauge, "", "version revision go",
+		"1, with the version of Quern, its source revision, and the Go version that built it.",
 	},
 }
 
 // states are the values of the label state: Blueque's six statuses.
 var states = [...]string{"scheduled", "pending", "reserved", "started", "complete", "failed"}
 
-// ends are the values of outcome and reason that a task can have.
+// ends are the values of outcome and reason.
 var ends = [...]struct{ outcome, reason string }{
 	{"complete", ""},
 	{"failed", "error"},
@@ -231,12 +216,11 @@ var redisOps = [...]string{
 	"control", "purge", opScrape,
 }
 
-// opScrape is the op of the queue gauges' own look at Redis.
+// opScrape is the op of the queue gauges.
 const opScrape = "scrape"
 
-// buckets are the classic buckets of both histograms, in seconds: from 100 µs, what an empty task
-// takes, to a day, since tasks may be very long. Two or three a decade up to 10 s; beyond, the
-// steps that people think in.
+// buckets are the classic buckets of both histograms, in seconds: from 100 µs, an empty task, to a day, as tasks may be
+// very long. Three a decade up to 10 s, then the steps that people think in.
 var buckets = [...]float64{
 	0.0001, 0.00025, 0.0005,
 	0.001, 0.0025, 0.005,
@@ -247,8 +231,7 @@ var buckets = [...]float64{
 	3600, 14400, 86400,
 }
 
-// Native histograms go to a Prometheus that asks for them and cost the others nothing: steps of
-// 10 %, and never more than 160 of them a series.
+// Native histograms go only to a Prometheus that asks for them: steps of 10 %, at most 160 a series.
 const (
 	nativeFactor     = 1.1
 	nativeMaxBuckets = 160

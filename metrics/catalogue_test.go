@@ -159,7 +159,7 @@ func TestLabelsAreNoIDs(t *testing.T) {
 		"revision", "go",
 	}
 	for _, row := range catalogue {
-		for _, label := range row.labels {
+		for _, label := range row.labelNames() {
 			if !slices.Contains(allowed, label) {
 				t.Errorf("%s has the label %q; labels are %v", row.name, label, allowed)
 			}

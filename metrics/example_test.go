@@ -36,10 +36,10 @@ func ExampleNew() {
 		}
 	}
 	// Output:
-	// # HELP quern_tasks_dropped_total IDs that were dropped when reserving, because their task is missing or finished already.
+	// # HELP quern_tasks_dropped_total Task IDs dropped at reservation because the task is missing or already finished.
 	// # TYPE quern_tasks_dropped_total counter
 	// quern_tasks_dropped_total{queue="thumbnails",tenant="acme"} 1
-	// # HELP quern_tasks_total Tasks that this host is done with, by what became of them; reason is the finer cause of a failure.
+	// # HELP quern_tasks_total Tasks that this host ran, by outcome; reason is the cause of a failure.
 	// # TYPE quern_tasks_total counter
 	// quern_tasks_total{outcome="complete",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="cancelled",tenant="acme"} 0

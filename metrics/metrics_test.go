@@ -89,7 +89,7 @@ func TestTaskDone(t *testing.T) {
 			t.Parallel()
 			m, reg := setup(t)
 			m.TaskDone("acme", "q", "p", outcome, "", time.Second)
-			if got := testutil.ToFloat64(m.tasks.WithLabelValues("acme", "q", "p", outcome, "")); got != 1 {
+			if got := testutil.ToFloat64(m.counters[tasks].WithLabelValues("acme", "q", "p", outcome, "")); got != 1 {
 				t.Errorf("tasks with outcome %s = %v, want 1", outcome, got)
 			}
 			var durations uint64
@@ -215,7 +215,7 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	done := m.tasks.WithLabelValues("acme", "thumbnails", "thumbnails", "complete", "")
+	done := m.counters[tasks].WithLabelValues("acme", "thumbnails", "thumbnails", "complete", "")
 	if got := testutil.ToFloat64(done); got != workers*rounds {
 		t.Errorf("%v tasks were counted, want %d", got, workers*rounds)
 	}

@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// sampleTimeout bounds a look at Redis, and so what it can add to a scrape.
+	// sampleTimeout bounds a look at Redis, and so the delay of a scrape.
 	sampleTimeout = 2 * time.Second
-	// samplePause is the least time between two looks, however many scrape.
+	// samplePause is the least time between two looks.
 	samplePause = 3 * time.Second
-	// sampleLife is how long a sample is shown when Redis does not answer.
+	// sampleLife is how long a sample is shown while Redis does not answer.
 	sampleLife = 30 * time.Second
 )
 
 // errNoSample ends a look's context.
 var errNoSample = errors.New("no answer before the scrape's time-out")
 
-// QueueSample is what Redis says of one queue.
+// QueueSample is the state of one queue in Redis.
 type QueueSample struct {
 	Tenant, Queue string
-	// Depth is the number of tasks by state: scheduled, pending, reserved, started, complete, failed.
-	// A state that is missing has none.
+	// Depth is the number of tasks by state: scheduled, pending, reserved, started, complete, failed. A missing state
+	// has none.
 	Depth map[string]int64
-	// OldestPendingAge is 0 when nothing is pending.
+	// OldestPendingAge is 0 if no task is pending.
 	OldestPendingAge time.Duration
 	Listeners        int64
-	// Quarantined says that the version of the plugin that serves the queue here is quarantined.
+	// Quarantined reports whether the plugin version that serves the queue here is quarantined.
 	Quarantined bool
 }
 
@@ -39,33 +39,31 @@ type pair struct{ tenant, queue string }
 
 // queueCollector makes the gauges of queues at the scrape.
 type queueCollector struct {
-	depth, age, listeners, quarantined *prometheus.Desc
-	failed                             func() // counts a look that failed
+	descs  [queueQuarantined + 1]*prometheus.Desc // by row
+	failed func()                                 // counts a failed look
 
 	mu     sync.Mutex // guards all below
 	source func(context.Context) ([]QueueSample, error)
-	served map[pair]struct{} // queues that have series though Redis has no word of them
-	look   *look             // under way, else nil
+	served map[pair]struct{} // queues with series even if Redis does not know them
+	look   *look             // the running one, or nil
 	looked time.Time         // when the last look ended
 	sample map[pair]QueueSample
-	absent map[string]bool // tenants of which the sample should tell and does not
+	absent map[string]bool // served tenants without a sample
 	taken  time.Time       // when sample was taken; zero before the first
 }
 
-// look is one question to the source.
+// look is one call of the source.
 type look struct {
-	done    chan struct{}   // closed by the look when it has ended
+	done    chan struct{}   // closed by the look at its end
 	overdue <-chan struct{} // closed after sampleTimeout
 }
 
 func newQueueCollector(failed func()) *queueCollector {
-	return &queueCollector{
-		depth:     desc(queueDepth),
-		age:       desc(queueOldestPendingAge),
-		listeners: desc(queueListeners), quarantined: desc(queueQuarantined),
-		failed: failed,
-		served: map[pair]struct{}{},
+	c := &queueCollector{failed: failed, served: map[pair]struct{}{}}
+	for row := range c.descs {
+		c.descs[row] = desc(row)
 	}
+	return c
 }
 
 func (c *queueCollector) serve(tenant, queue string) {
@@ -88,35 +86,29 @@ func (c *queueCollector) use(source func(context.Context) ([]QueueSample, error)
 
 // Describe is part of prometheus.Collector.
 func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.depth
-	ch <- c.age
-	ch <- c.listeners
-	ch <- c.quarantined
+	for _, d := range c.descs {
+		ch <- d
+	}
 }
 
 // Collect is part of prometheus.Collector.
 func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	c.refresh()
 	for at, s := range c.current() {
-		gauge := func(d *prometheus.Desc, value float64, more ...string) {
+		gauge := func(row int, value float64, more ...string) {
 			labels := append([]string{at.tenant, at.queue}, more...)
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+			ch <- prometheus.MustNewConstMetric(c.descs[row], prometheus.GaugeValue, value, labels...)
 		}
 		for _, state := range states {
-			gauge(c.depth, float64(s.Depth[state]), state)
+			gauge(queueDepth, float64(s.Depth[state]), state)
 		}
-		gauge(c.age, max(0, s.OldestPendingAge).Seconds())
-		gauge(c.listeners, float64(s.Listeners))
-		quarantined := 0.0
-		if s.Quarantined {
-			quarantined = 1
-		}
-		gauge(c.quarantined, quarantined)
+		gauge(queueOldestPendingAge, max(0, s.OldestPendingAge).Seconds())
+		gauge(queueListeners, float64(s.Listeners))
+		gauge(queueQuarantined, oneIf(s.Quarantined))
 	}
 }
 
-// refresh sees to it that a look is under way if one is due, and waits for the one under way until
-// it has ended or is overdue.
+// refresh starts a look if one is due, and waits until the running one has ended or is overdue.
 func (c *queueCollector) refresh() {
 	c.mu.Lock()
 	if c.look == nil && c.source != nil && time.Since(c.looked) >= samplePause {
@@ -133,8 +125,7 @@ func (c *queueCollector) refresh() {
 	}
 }
 
-// start asks the source in a goroutine that ends with it: a source that is late must not hold up
-// the scrape, which has the rest of the catalogue to bring.
+// start calls the source in a goroutine, so that a late one does not delay the scrape of the other families.
 func (c *queueCollector) start(source func(context.Context) ([]QueueSample, error)) *look {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), sampleTimeout, errNoSample)
 	l := &look{done: make(chan struct{}), overdue: ctx.Done()}
@@ -167,8 +158,7 @@ func (c *queueCollector) start(source func(context.Context) ([]QueueSample, erro
 	return l
 }
 
-// current returns what is to be shown: the sample, if there is one that is not too old, with the
-// served queues that it does not have.
+// current returns the sample, unless it is too old, with the served queues that it does not have.
 func (c *queueCollector) current() map[pair]QueueSample {
 	c.mu.Lock()
 	defer c.mu.Unlock()

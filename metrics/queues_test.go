@@ -24,7 +24,7 @@ func TestQueueGaugesOfOtherTenants(t *testing.T) {
 		return []QueueSample{{Tenant: "acme", Queue: "q", Listeners: 3}}, errors.New("a key of beta is of another type")
 	})
 	want := `
-# HELP quern_queue_listeners Listeners of the queue, Quern's hosts and others.
+# HELP quern_queue_listeners Listeners of the queue: Quern hosts and others.
 # TYPE quern_queue_listeners gauge
 quern_queue_listeners{queue="q",tenant="acme"} 3
 `
@@ -66,7 +66,7 @@ func listeners(t *testing.T, reg *prometheus.Registry) float64 {
 }
 
 func scrapeErrors(m *Metrics) float64 {
-	return testutil.ToFloat64(m.redisErrors.WithLabelValues(opScrape))
+	return testutil.ToFloat64(m.counters[redisErrors].WithLabelValues(opScrape))
 }
 
 // pass lets the bubble's clock run.
@@ -87,12 +87,12 @@ func TestQueueGauges(t *testing.T) {
 		}, nil
 	})
 	const want = `
-		# HELP quern_queue_listeners Listeners of the queue, Quern's hosts and others.
+		# HELP quern_queue_listeners Listeners of the queue: Quern hosts and others.
 		# TYPE quern_queue_listeners gauge
 		quern_queue_listeners{queue="idle",tenant="acme"} 0
 		quern_queue_listeners{queue="odd�",tenant="acme"} 0
 		quern_queue_listeners{queue="q",tenant="acme"} 2
-		# HELP quern_queue_oldest_pending_age_seconds How long the oldest pending task of the queue has existed, 0 when nothing is pending.
+		# HELP quern_queue_oldest_pending_age_seconds Age of the oldest pending task of the queue, 0 if none is pending.
 		# TYPE quern_queue_oldest_pending_age_seconds gauge
 		quern_queue_oldest_pending_age_seconds{queue="idle",tenant="acme"} 0
 		quern_queue_oldest_pending_age_seconds{queue="odd�",tenant="acme"} 0

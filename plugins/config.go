@@ -58,9 +58,12 @@ type noObserver struct{}
 func (noObserver) PluginLoaded(_, _, _ string)                {}
 func (noObserver) PluginServing(_, _, _, _, _ string, _ bool) {}
 
+// DefaultDir is the Dir of the zero Config.
+const DefaultDir = "./handlers"
+
 func (c Config) withDefaults() Config {
 	if c.Dir == "" {
-		c.Dir = "./handlers"
+		c.Dir = DefaultDir
 	}
 	if len(c.Tenants) == 0 {
 		c.Tenants = []string{"blueque"}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -199,20 +200,7 @@ func (f *fixture) status(tenant, plugin, state string) (Status, bool) {
 // eventually waits until the condition has no objection any more.
 func eventually(t testing.TB, condition func() error) {
 	t.Helper()
-	deadline := time.After(patience)
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatal(err)
-		}
-	}
+	expecttest.NoError(t, condition)
 }
 
 func check(t testing.TB, err error) {

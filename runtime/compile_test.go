@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -315,15 +316,7 @@ func compiling(t *testing.T, dir string) string {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for timeout := time.After(patience); !holds(); {
-		select {
-		case <-ticker.C:
-		case <-timeout:
-			t.Fatalf("not before %v: %s", patience, what)
-		}
-	}
+	expecttest.Eventually(t, what, holds)
 }
 
 // TestCompileTurns: while one owner's large modules are compiled and wait, in whatever number, there is a turn for

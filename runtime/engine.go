@@ -58,12 +58,15 @@ type Config struct {
 	Logger hclog.Logger
 }
 
+// DefaultIdleUnload is the IdleUnload of the zero Config.
+const DefaultIdleUnload = 5 * time.Minute
+
 func (c Config) withDefaults() Config {
 	if c.Guests <= 0 {
 		c.Guests = goruntime.GOMAXPROCS(0)
 	}
 	if c.IdleUnload == 0 {
-		c.IdleUnload = 5 * time.Minute
+		c.IdleUnload = DefaultIdleUnload
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

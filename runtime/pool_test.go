@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/snapshot"
 )
@@ -243,12 +244,7 @@ func TestUseIsNoted(t *testing.T) {
 
 func until(t *testing.T, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come")
-		}
-		<-time.After(time.Millisecond)
-	}
+	expecttest.Eventually(t, "the condition", condition)
 }
 
 // blocked is a call that runs until it is released.

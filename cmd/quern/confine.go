@@ -18,27 +18,27 @@ const (
 	confineOff     = "off"
 )
 
-// confinement keeps `quern serve` to the system calls and files that it needs.
+// confinement restricts `quern serve` to the system calls and files that it needs.
 type confinement struct {
 	mode    *choice
-	scratch string // the temporary folder that it may use; "" for none
-	before  string // the one that was used before
+	scratch string // its temporary folder; "" for none
+	before  string // TMPDIR without it
 }
 
 func newConfinement(flags *pflag.FlagSet) *confinement {
 	c := &confinement{mode: newChoice(confineAuto, confineRequire, confineOff)}
-	flags.Var(c.mode, "confine", "keep this process to the system calls and files that it needs: auto as far as this system can, require both, or off")
+	flags.Var(c.mode, "confine", "restrict this process to the system calls and files that it needs: auto as far as this system can, require both, or off")
 	return c
 }
 
-// prepare makes the temporary folder, before anything is put into one that will be out of reach.
+// prepare makes the temporary folder, before anything is written to one that confinement closes.
 func (c *confinement) prepare() {
 	if c.mode.word == confineOff {
 		return
 	}
 	scratch, err := os.MkdirTemp("", "quern-serve-")
 	if err != nil {
-		return // who needs one says so
+		return // the code that needs one reports it
 	}
 	c.scratch, c.before = scratch, os.Getenv(temporary)
 	_ = os.Setenv(temporary, scratch)
@@ -47,7 +47,7 @@ func (c *confinement) prepare() {
 // temporary is the variable that names the folder for temporary files.
 const temporary = "TMPDIR"
 
-// close removes what prepare has made.
+// close removes the temporary folder.
 func (c *confinement) close() {
 	if c.scratch == "" {
 		return
@@ -58,12 +58,12 @@ func (c *confinement) close() {
 	}
 }
 
-// begin confines the process for good, when all has been read that is read once.
+// begin confines the process for good. Files that are read once must have been read before.
 func (c *confinement) begin(n *node) error {
 	if c.mode.word == confineOff {
 		return nil
 	}
-	_, _ = x509.SystemCertPool() // once for all, from where this system has them
+	_, _ = x509.SystemCertPool() // reads the certificates, once
 	got, level := confine.Process(c.rules(n)), hclog.Info
 	if err := cmp.Or(got.Calls, got.Files); err != nil {
 		if level = hclog.Warn; c.mode.word == confineRequire {
@@ -71,13 +71,13 @@ func (c *confinement) begin(n *node) error {
 		}
 	}
 	n.logger.Log(level, "confined", "system_calls", limited(got.Calls), "files", limited(got.Files))
-	if _, err := os.Stat(n.options.plugins); got.Files == nil && err != nil && len(around(n.options.plugins)) == 1 {
-		n.logger.Warn("the plugin directory cannot be read when it is made later: make it, and start again", "dir", n.options.plugins)
+	if _, err := os.Stat(n.options.plugins.Dir); got.Files == nil && err != nil && len(around(n.options.plugins.Dir)) == 1 {
+		n.logger.Warn("a plugin directory that is made later cannot be read: make it, and restart", "dir", n.options.plugins.Dir)
 	}
 	return nil
 }
 
-// limited tells people what holds.
+// limited describes a restriction for the log.
 func limited(err error) string {
 	if err != nil {
 		return "all (" + err.Error() + ")"
@@ -85,24 +85,24 @@ func limited(err error) string {
 	return "needed ones"
 }
 
-// rules are the files that a host needs from now on.
+// rules are the files that a host needs once it runs.
 func (c *confinement) rules(n *node) []confine.Rule {
 	rules := []confine.Rule{
 		{Access: confine.Execute, Path: "/proc/self/exe"}, // compile children
 		{Access: confine.Read, Path: "/proc"},
 		{Access: confine.Read, Path: "/sys/fs/cgroup"},
 		{Access: confine.Read, Path: "/sys/kernel/mm/transparent_hugepage"},
-		{Access: confine.Read, Path: "/etc"}, // hosts, resolv.conf: they are replaced when they change
+		{Access: confine.Read, Path: "/etc"}, // hosts and resolv.conf, which programs replace
 		{Access: confine.Write, Path: n.options.cache},
 	}
 	if c.scratch != "" {
 		rules = append(rules, confine.Rule{Access: confine.Write, Path: c.scratch},
 			confine.Rule{Access: confine.Tidy, Path: filepath.Dir(c.scratch)}) // to remove it at the end
 	}
-	if os.Geteuid() != 0 { // a compile child offers itself to be ended when memory is short; root could change the kernel's settings
+	if os.Geteuid() != 0 { // a compile child raises its oom_score_adj; root could change the kernel's settings
 		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})
 	}
-	for _, path := range append([]string{"/etc/resolv.conf", n.options.plugins, n.options.secrets}, n.secretFiles...) {
+	for _, path := range append([]string{"/etc/resolv.conf", n.options.plugins.Dir, n.options.secrets}, n.secretFiles...) {
 		if path == "" {
 			continue
 		}
@@ -113,9 +113,9 @@ func (c *confinement) rules(n *node) []confine.Rule {
 	return rules
 }
 
-// around is a path with the folders in which what it names may be replaced by a newer one: those that
-// hold it, links followed or not, and those of links that are turned from one release to the next. Folders that
-// hold much else are left out.
+// around is a path with the folders in which a newer version may replace its target: the folders of the path and of the
+// target, and those of links that a release switches. It leaves out the root's children and the home folder, which have
+// much else.
 func around(path string) []string {
 	places := []string{path}
 	absolute, err := filepath.Abs(path)

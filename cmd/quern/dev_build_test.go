@@ -56,7 +56,7 @@ func TestDevRebuilds(t *testing.T) {
 
 	replace("QUERN_HANDLER int32_t handle(void) { return }\n")
 	dev.stderr.await(t, regexp.MustCompile(`a\.c:1:.* error: `))
-	dev.stderr.await(t, regexp.MustCompile(`cannot rebuild small, the last version goes on: error="clang\S* could not build small`))
+	dev.stderr.await(t, regexp.MustCompile(`cannot rebuild small; the last version keeps running: error="clang\S* could not build small`))
 	answers("four")
 	replace(saying("five"))
 	answers("five")
@@ -106,7 +106,7 @@ func TestDevSources(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"--source", one, "--source", two}, "has the plugin small as well: name each once"},
+		{[]string{"--source", one, "--source", two}, "is the plugin small, too: name each once"},
 		{[]string{"--source", filepath.Join(one, "none")}, "no such file or directory: name the folder of a plugin's source"},
 		{[]string{"--source", t.TempDir()}, "has neither Go files nor C files"},
 	} {
@@ -146,12 +146,12 @@ func TestSourceSays(t *testing.T) {
 		"": false, "services: {}\n": false, "name: smaller\n": false, "x:\n  name: small\n": false,
 	} {
 		s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler, "small.yaml": manifest}))
-		if err != nil || s.says() != want {
-			t.Errorf("%q: %t, %v", manifest, s.says(), err)
+		if err != nil || s.isNamed() != want {
+			t.Errorf("%q: %t, %v", manifest, s.isNamed(), err)
 		}
 	}
-	if s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler})); err != nil || s.says() {
-		t.Errorf("without a manifest: %t, %v", s.says(), err)
+	if s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler})); err != nil || s.isNamed() {
+		t.Errorf("without a manifest: %t, %v", s.isNamed(), err)
 	}
 }
 

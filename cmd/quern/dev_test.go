@@ -60,7 +60,7 @@ func TestDev(t *testing.T) {
 	}
 
 	r = u.run("dev", "--plugins", t.TempDir())
-	if r.status != exitRefused || !strings.Contains(r.stderr, fmt.Sprintf("runs already (process %d): use that one, or end it first", os.Getpid())) {
+	if r.status != exitRefused || !strings.Contains(r.stderr, fmt.Sprintf("is running already (process %d): use that one, or end it first", os.Getpid())) {
 		t.Errorf("a second dev: exit %d: %s", r.status, r.stderr)
 	}
 	c.stop()
@@ -139,7 +139,7 @@ func TestDevWithoutFolder(t *testing.T) {
 	if r := u.run("queue", "ls", "-o", "json", "--redis", url); r.status != exitDone {
 		t.Errorf("exit %d: %s", r.status, r.stderr)
 	}
-	c.stderr.await(t, regexp.MustCompile(`quern: the environment or the configuration names a Redis: other commands will use that one`))
+	c.stderr.await(t, regexp.MustCompile(`quern: the environment or the configuration file names a Redis: other commands will use that one`))
 	c.stop()
 	if status := c.wait(); status != exitDone {
 		t.Errorf("exit %d", status)

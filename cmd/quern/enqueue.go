@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,19 +17,15 @@ import (
 
 // enqueueOptions are the flags of `quern enqueue`.
 type enqueueOptions struct {
-	id, key, parent, traceparent string
-	at, deadline                 string
-	labels                       []string
-	delay, timeout               time.Duration
-	priority                     int
-	unique                       uniqueness
-	uniqueFor                    time.Duration
-	retry                        queue.Retry
-	backoff                      *choice
-	noJitter                     bool
-	replicas                     int
-	wait                         bool
-	waitTimeout                  time.Duration
+	task        queue.Options
+	priority    int
+	unique      uniqueness
+	uniqueFor   time.Duration
+	backoff     *choice
+	noJitter    bool
+	replicas    int
+	wait        bool
+	waitTimeout time.Duration
 }
 
 func newEnqueue(env environment) *cobra.Command {
@@ -39,10 +34,10 @@ func newEnqueue(env environment) *cobra.Command {
 		Use:   "enqueue QUEUE [PARAMETERS|-]",
 		Short: "Enqueue a task and print its ID; with --wait, its result",
 		Long: "Enqueues a task and prints its ID. PARAMETERS are its input; - reads them from stdin. With --wait it\n" +
-			"prints the result's bytes instead, and nothing else; where nobody serves the queue it enqueues nothing.\n\n" +
-			"How a failed task is tried again is decided by the flags that are given here, then by the manifest of\n" +
-			"its plugin, then by the host's settings; where none says anything there is one attempt.\n\n" +
-			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused, not reachable, deleted, or the time is over.",
+			"prints the result's bytes instead, and nothing else; if no host serves the queue, it enqueues nothing.\n\n" +
+			"These flags decide how a failed task is retried, then the manifest of its plugin, then the host's\n" +
+			"settings. If none does, there is one attempt.\n\n" +
+			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused, not reachable, deleted, or timed out.",
 		Example: "  quern enqueue mail '{\"to\": \"ada@example.com\"}' --max-attempts 5 --backoff-max 10m\n" +
 			"  quern enqueue reports 2026-01 --unique --unique-for 1h\n" +
 			"  quern enqueue thumbnails - --wait < photo.jpg > thumb.jpg",
@@ -52,8 +47,7 @@ func newEnqueue(env environment) *cobra.Command {
 	o.flags(cmd.Flags())
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		options, err := o.task(cmd)
-		if err != nil {
+		if err := o.complete(cmd.Flags()); err != nil {
 			return err
 		}
 		if output.json() && o.wait {
@@ -64,44 +58,43 @@ func newEnqueue(env environment) *cobra.Command {
 			return err
 		}
 		defer client.Close()
-		return o.run(cmd, client, args, options, output.json())
+		return o.run(cmd, client, args, output.json())
 	}
 	return cmd
 }
 
 func (o *enqueueOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.id, "id", "", "ID of the task (default a new UUID); if it exists nothing is enqueued")
-	f.StringVar(&o.key, "key", "", "your own name for what the task is about")
-	f.StringArrayVar(&o.labels, "label", nil, "a label of your own, `NAME=VALUE`; may be given up to 16 times")
-	f.StringVar(&o.parent, "parent", "", "`ID` of the task that this one comes from")
-	f.StringVar(&o.traceparent, "traceparent", "", "the trace that it belongs to, as the header of that name has it; so do the tasks that it enqueues")
-	newPeriod(f, &o.delay, "delay", 0, "run it after this time (default at once)")
-	f.StringVar(&o.at, "at", "", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
+	f.StringVar(&o.task.ID, "id", "", "ID of the task (default a new UUID); if it exists, nothing is enqueued")
+	f.StringVar(&o.task.Key, "key", "", "your own name for the task's subject")
+	labelFlag(f, &o.task.Labels, "a label of your own, `NAME=VALUE`; up to 16 times")
+	f.StringVar(&o.task.Parent, "parent", "", "`ID` of the task that this one comes from")
+	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it")
+	newPeriod(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")
+	newTime(f, &o.task.At, "at", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
 	f.IntVar(&o.priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
-	f.Var((*attempts)(&o.retry.MaxAttempts), "max-attempts", "how many attempts it has, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)")
-	f.Var(o.backoff, "backoff", "how the delay before a retry grows: exponential or linear")
-	newLasting(f, &o.retry.Base, "backoff-base", "the first delay, which grows")
-	newLasting(f, &o.retry.Min, "backoff-min", "shortest delay before a retry")
-	newLasting(f, &o.retry.Max, "backoff-max", "longest delay before a retry")
-	f.BoolVar(&o.noJitter, "no-jitter", false, "take no random part away from the delay")
-	newLasting(f, &o.retry.MaxAge, "max-age", "begin no attempt later than this after it was due: then it fails as expired")
-	f.Var((*amount)(&o.retry.MaxReschedules), "max-reschedules", "how often it may put itself off")
-	newLasting(f, &o.timeout, "timeout", "longest time of one attempt")
-	f.StringVar(&o.deadline, "deadline", "", "`TIME` by which it must be done: then it fails as expired, or is stopped")
-	f.Var(&o.unique, "unique", "enqueue nothing beside a task of the same `[=KEY]`, or without a key of the same parameters, but print that one's ID")
+	newAttempts(f, &o.task.Retry.MaxAttempts, "number of attempts, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)", math.MaxInt, countRule)
+	f.Var(o.backoff, "backoff", "growth of the delay before a retry: exponential or linear")
+	newLasting(f, &o.task.Retry.Base, "backoff-base", "the first delay, which grows")
+	newLasting(f, &o.task.Retry.Min, "backoff-min", "shortest delay before a retry")
+	newLasting(f, &o.task.Retry.Max, "backoff-max", "longest delay before a retry")
+	f.BoolVar(&o.noJitter, "no-jitter", false, "do not shorten the delay at random")
+	newLasting(f, &o.task.Retry.MaxAge, "max-age", "begin no attempt later than this after it was due: then it fails as expired")
+	newCount(f, &o.task.Retry.MaxReschedules, "max-reschedules", "how often it may reschedule itself")
+	newLasting(f, &o.task.Timeout, "timeout", "longest time of one attempt")
+	newTime(f, &o.task.Deadline, "deadline", "`TIME` by which it must be done: then it fails as expired, or is stopped")
+	f.Var(&o.unique, "unique", "if the queue has a task with the same `[=KEY]`, or without a key the same parameters, enqueue nothing and print its ID")
 	f.Lookup("unique").NoOptDefVal = sameParameters
 	newLasting(f, &o.uniqueFor, "unique-for", "with --unique: for this time, finished or not (default until it is finished, 90 days at most)")
-	f.Var((*amount)(&o.replicas), "replicas", "how many of Redis's replicas must have the task (default none)")
+	newCount(f, &o.replicas, "replicas", "how many of Redis's replicas must have the task (default none)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result and print it, and nothing else, to stdout")
 	newPeriod(f, &o.waitTimeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	notSettings(f, "max-attempts")
 }
 
-// sameParameters is what --unique means without a key.
+// sameParameters is the value of --unique without a key.
 const sameParameters = "true"
 
-// uniqueness is the flag --unique[=KEY]. Its type is that of a switch, so that the help shows no value
-// which it has without one.
+// uniqueness is the flag --unique[=KEY]. Its type is that of a switch, so that the help shows no default value.
 type uniqueness struct {
 	set bool
 	key string
@@ -115,93 +108,48 @@ func (u *uniqueness) Set(key string) error {
 	return nil
 }
 
-// unique is the task's uniqueness, nil if it has none.
-func (u *uniqueness) unique(life time.Duration) *queue.Unique {
-	switch {
-	case !u.set:
-		return nil
-	case u.key == sameParameters:
-		return &queue.Unique{For: life}
-	}
-	return &queue.Unique{Key: u.key, For: life}
-}
-
-// task makes the options of the task from the flags.
-func (o *enqueueOptions) task(cmd *cobra.Command) (queue.Options, error) {
-	options := queue.Options{
-		ID: o.id, Key: o.key, Parent: o.parent, Traceparent: o.traceparent, Delay: o.delay, Timeout: o.timeout, Priority: &o.priority, Retry: o.retry,
-	}
-	options.Retry.Backoff = queue.Backoff(o.backoff.word)
-	if o.noJitter {
-		options.Retry.Jitter = new(bool)
-	}
-	options.Unique = o.unique.unique(o.uniqueFor)
-	var err error
-	if options.Labels, err = parseLabels(cmd, o.labels); err != nil {
-		return options, err
-	}
-	for _, name := range []string{"id", "at", "parent", "traceparent", "deadline"} { // as from a shell's variable that is not set
-		if flag := cmd.Flag(name); flag.Changed && flag.Value.String() == "" {
-			return options, usagef("--%s is empty: give it a value, or leave it out", name)
+// complete checks the flags and completes the task's options.
+func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
+	for _, name := range []string{"id", "parent", "traceparent"} { // a script's variable may not be set
+		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" {
+			return usagef("--%s is empty: give it a value, or leave it out", name)
 		}
 	}
 	switch {
-	case o.delay != 0 && o.at != "":
-		return options, usagef("both --delay and --at: give one of them")
-	case cmd.Flags().Changed("wait-timeout") && !o.wait:
-		return options, usagef("--wait-timeout without --wait: add --wait, or leave it out")
+	case o.task.Delay != 0 && !o.task.At.IsZero():
+		return usagef("both --delay and --at: give one of them")
+	case flags.Changed("wait-timeout") && !o.wait:
+		return usagef("--wait-timeout without --wait: add --wait, or leave it out")
 	case o.unique.set && (o.unique.key == "" || o.unique.key == "false"):
-		return options, usagef("--unique=%s is no key: use --unique=KEY, or --unique for that of the parameters", o.unique.key)
+		return usagef("--unique=%s is no key: use --unique=KEY, or --unique for that of the parameters", o.unique.key)
 	case o.uniqueFor != 0 && !o.unique.set:
-		return options, usagef("--unique-for without --unique: add --unique or --unique=KEY, or leave it out")
+		return usagef("--unique-for without --unique: add --unique or --unique=KEY, or leave it out")
 	}
-	for _, moment := range []struct {
-		name, text string
-		time       *time.Time
-	}{{"at", o.at, &options.At}, {"deadline", o.deadline, &options.Deadline}} {
-		if moment.text == "" {
-			continue
-		}
-		if *moment.time, err = parseTime(moment.text); err != nil {
-			return options, wrongValue(cmd.Flag(moment.name), moment.text, err)
+	o.task.Priority = &o.priority
+	o.task.Retry.Backoff = queue.Backoff(o.backoff.word)
+	if o.noJitter {
+		o.task.Retry.Jitter = new(bool)
+	}
+	if o.unique.set {
+		o.task.Unique = &queue.Unique{For: o.uniqueFor}
+		if o.unique.key != sameParameters {
+			o.task.Unique.Key = o.unique.key
 		}
 	}
-	return options, nil
+	return nil
 }
 
-// parseLabels reads the values of a flag --label.
-func parseLabels(cmd *cobra.Command, words []string) (map[string]string, error) {
-	labels := make(map[string]string, len(words))
-	for _, label := range words {
-		name, value, ok := strings.Cut(label, "=")
-		if !ok || name == "" {
-			return nil, wrongValue(cmd.Flag("label"), label, errors.New("use NAME=VALUE"))
-		}
-		labels[name] = value
-	}
-	return labels, nil
-}
-
-func parseTime(text string) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return t, nil
-	}
-	if f, err := strconv.ParseFloat(text, 64); err == nil && f > 0 && f < 1e11 {
-		return time.UnixMicro(int64(f * 1e6)), nil
-	}
-	return time.Time{}, errors.New("use a time like 2026-01-31T12:00:00Z, or seconds since the epoch")
-}
-
-func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []string, options queue.Options, json bool) error {
-	ctx, q := cmd.Context(), client.Queue(args[0])
+func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	ctx, name := cmd.Context(), args[0]
+	q := client.Queue(name)
 	if o.wait {
 		served, err := q.HasListener(ctx)
 		if err != nil {
 			return err
 		}
 		if !served {
-			return refusedf("nobody serves the queue %q of tenant %s, so nothing was enqueued: put %s.wasm into a host's plugin directory, or leave --wait out",
-				args[0], client.Tenant(), args[0])
+			return refusedf("no host serves the queue %q of tenant %s, so nothing was enqueued: put %s.wasm into a host's plugin directory, or leave --wait out",
+				name, client.Tenant(), name)
 		}
 	}
 	parameters, err := readParameters(args[1:], cmd, maxParameters)
@@ -209,16 +157,15 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []st
 		return err
 	}
 	if len(parameters) > maxParameters {
-		return usagef("the parameters have more than %s, which Redis does not take: pass a reference to them instead", units.FormatSize(maxParameters))
+		return usagef("the parameters are longer than %s, Redis's limit: pass a reference to them instead", units.FormatSize(maxParameters))
 	}
-	receipts, err := q.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: options}})
+	receipts, err := q.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: o.task}})
 	var lacking *queue.NotReplicatedError
 	switch {
 	case errors.Is(err, queue.ErrQueueFull):
-		return refusedf("the queue %q is full, so nothing was enqueued: wait until it has worked some off, or raise its limit with `quern queue limit %s N`",
-			args[0], args[0])
+		return refusedf("the queue %q is full, so nothing was enqueued: wait until it is shorter, or raise its limit with `quern queue limit %s N`", name, name)
 	case errors.As(err, &lacking):
-		err = refusedf("task %s is enqueued, but known to be on %d of %d replicas only: see Redis's `INFO replication`, or ask for fewer with --replicas",
+		err = refusedf("task %s is enqueued, but only %d of %d replicas confirmed it: see Redis's `INFO replication`, or ask for fewer with --replicas",
 			receipts[0].ID, lacking.Got, lacking.Wanted)
 	case isUnanswered(err):
 		id := receipts[0].ID
@@ -226,15 +173,15 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []st
 	case err != nil:
 		return err
 	}
-	return cmp.Or(o.answer(cmd, client, args[0], receipts[0], json, err != nil), err)
+	return cmp.Or(o.answer(cmd, client, name, receipts[0], json, err != nil), err)
 }
 
-// answer prints what became of the task. One that is lacking a replica is not waited for.
+// answer prints the receipt, or waits for the result. It does not wait for a task that is lacking a replica.
 func (o *enqueueOptions) answer(cmd *cobra.Command, client *queue.Client, name string, receipt queue.Receipt, json, lacking bool) error {
 	id := receipt.ID
 	switch {
-	case receipt.Existed && id == o.id:
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: a task of the ID %s exists already, so nothing was enqueued\n", escape(id))
+	case receipt.Existed && id == o.task.ID:
+		fmt.Fprintf(cmd.ErrOrStderr(), "quern: a task with the ID %s exists already, so nothing was enqueued\n", escape(id))
 	case receipt.Existed:
 		fmt.Fprintf(cmd.ErrOrStderr(), "quern: task %s is the same by --unique, so nothing was enqueued\n", escape(id))
 	}
@@ -243,15 +190,14 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client *queue.Client, name s
 		return nil
 	case o.wait:
 		return waitInterruptibly(cmd, client, id, o.waitTimeout)
-	case json:
-		return writeJSON(cmd.OutOrStdout(), struct {
-			ID      string `json:"id"`
-			Tenant  string `json:"tenant"`
-			Queue   string `json:"queue"`
-			Existed bool   `json:"existed"`
-		}{id, client.Tenant(), name, receipt.Existed})
 	}
-	if _, err := fmt.Fprintln(cmd.OutOrStdout(), id); err != nil {
+	err := showLine(cmd, json, struct {
+		ID      string `json:"id"`
+		Tenant  string `json:"tenant"`
+		Queue   string `json:"queue"`
+		Existed bool   `json:"existed"`
+	}{id, client.Tenant(), name, receipt.Existed}, id)
+	if err != nil {
 		return fmt.Errorf("task %s is enqueued, but its ID could not be written: %w", id, err)
 	}
 	return nil
@@ -260,8 +206,7 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client *queue.Client, name s
 // maxParameters is the longest value that Redis takes.
 const maxParameters = 512 << 20
 
-// readParameters takes the argument, stdin for "-", and nothing when it is missing. Of a stdin that
-// is longer than most it reads one byte more and no further.
+// readParameters returns the argument, stdin for "-", or nil without one. It stops one byte after most.
 func readParameters(args []string, cmd *cobra.Command, most int64) ([]byte, error) {
 	switch {
 	case len(args) == 0:

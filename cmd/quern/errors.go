@@ -23,18 +23,18 @@ const (
 	exitRefused = 3 // refused or not reachable
 )
 
-// exitError is an error with the exit status that it means.
+// exitError is an error with its exit status.
 type exitError struct {
 	status int
 	err    error
-	// bare says that the line is complete as it is, without the program's name before it.
+	// bare leaves the program's name out of the printed line.
 	bare bool
 }
 
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// wrongUsage marks an error that the caller's words are the cause of.
+// wrongUsage marks an error that the command line or a setting caused.
 func wrongUsage(err error) error { return &exitError{status: exitUsage, err: err} }
 
 // usagef makes an error of wrong usage: WHAT: REMEDY.
@@ -45,7 +45,7 @@ func refusedf(format string, args ...any) error {
 	return &exitError{status: exitRefused, err: fmt.Errorf(format, args...)}
 }
 
-// taskFailed is the error of a task that failed, as scripts expect it.
+// taskFailed is the error of a task that failed, in the form that scripts read.
 func taskFailed(id string, failure *queue.Failure) error {
 	return &exitError{
 		status: exitFailed, bare: true,
@@ -59,11 +59,12 @@ func report(err error, stderr io.Writer) int {
 		return exitDone
 	}
 	var exit *exitError
-	if !errors.As(err, &exit) {
+	switch {
+	case errors.As(err, &exit):
+	case errors.Is(err, queue.ErrInvalid):
+		exit = &exitError{status: exitUsage, err: trimInvalid(err)}
+	default:
 		exit = &exitError{status: exitRefused, err: explain(err)}
-		if errors.Is(err, queue.ErrInvalid) {
-			exit = &exitError{status: exitUsage, err: trimInvalid(err)}
-		}
 	}
 	prefix := "quern: "
 	if exit.bare {
@@ -73,10 +74,16 @@ func report(err error, stderr io.Writer) int {
 	return exit.status
 }
 
-// oneLine makes text that may come from anywhere one line that a terminal only shows.
+// oneLine makes untrusted text one line without control characters.
 func oneLine(text string) string { return escape(strings.Join(strings.Fields(text), " ")) }
 
-// trimInvalid leaves out the word that errors of wrong arguments begin with: the exit status says it.
+// escape replaces control characters and bytes that are not UTF-8: no task may control a terminal.
+func escape(text string) string {
+	quoted := fmt.Sprintf("%q", text)
+	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
+}
+
+// trimInvalid drops the text of queue.ErrInvalid, which the exit status stands for.
 func trimInvalid(err error) error {
 	if text, ok := strings.CutPrefix(err.Error(), queue.ErrInvalid.Error()+": "); ok {
 		return errors.New(text)
@@ -84,7 +91,7 @@ func trimInvalid(err error) error {
 	return err
 }
 
-// explain adds the remedy to errors that come from Redis or the system.
+// explain adds the remedy to an error of Redis or the system.
 func explain(err error) error {
 	remedy := ""
 	var reply redis.Error
@@ -99,13 +106,14 @@ func explain(err error) error {
 	case isUndialed(err):
 		remedy = "start Redis there, name another with --redis, or run `quern dev`"
 	case errors.As(err, &reply):
-		remedy = replyRemedy(reply.Error())
+		word, _, _ := strings.Cut(reply.Error(), " ")
+		remedy = replyRemedies[word]
 	case errors.Is(err, queue.ErrNoTask):
 		remedy = "look for it with `quern task ls QUEUE`, and mind --tenant"
 	case errors.Is(err, io.EOF):
 		remedy = "Redis closed the connection: if it wants TLS, use rediss:// instead of redis://"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		remedy = "Redis does not answer: it may be stopped, overloaded, or behind rediss:// speak no TLS"
+		remedy = "Redis does not answer: it is stopped or overloaded, or rediss:// meets a Redis without TLS"
 	}
 	if remedy == "" {
 		return err
@@ -113,36 +121,28 @@ func explain(err error) error {
 	return fmt.Errorf("%w: %s", err, remedy)
 }
 
-// isUndialed tells whether Redis could not be reached at all.
+// isUndialed reports whether Redis could not be reached at all.
 func isUndialed(err error) bool {
 	var network *net.OpError
 	return errors.As(err, &network) && network.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// isUnanswered tells whether Redis may have done what it was told, but did not answer.
+// isUnanswered reports whether Redis may have done the call, but did not answer.
 func isUnanswered(err error) bool {
 	var reply redis.Error
 	return queue.IsUnavailable(err) && !errors.As(err, &reply) && !isUndialed(err)
 }
 
-// replyRemedy tells what to do about an error that Redis answered with, by its first word.
-func replyRemedy(reply string) string {
-	word, _, _ := strings.Cut(reply, " ")
-	switch word {
-	case "NOAUTH", "WRONGPASS":
-		return "give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB"
-	case "NOPERM":
-		return "grant the Redis user what it needs: see Redis users (ACL.md) in the documentation"
-	case "OOM":
-		return "Redis is full: raise maxmemory, or delete finished tasks"
-	case "READONLY":
-		return "this Redis is a replica: name the primary with --redis"
-	case "LOADING":
-		return "Redis is starting: try again"
-	case "MISCONF":
-		return "Redis cannot write to its disk: see its log"
-	case "WRONGTYPE":
-		return "something else uses a key of this tenant: delete the key, or take another tenant"
-	}
-	return ""
+// replyRemedies are the remedies for the errors that Redis answers, by their first word.
+var replyRemedies = map[string]string{
+	"NOAUTH":    redisLogin,
+	"WRONGPASS": redisLogin,
+	"NOPERM":    "grant the Redis user what it needs: see Redis users (ACL.md) in the documentation",
+	"OOM":       "Redis is full: raise maxmemory, or delete finished tasks",
+	"READONLY":  "this Redis is a replica: name the primary with --redis",
+	"LOADING":   "Redis is starting: try again",
+	"MISCONF":   "Redis cannot write to its disk: see its log",
+	"WRONGTYPE": "something else uses a key of this tenant: delete the key, or take another tenant",
 }
+
+const redisLogin = "give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB"

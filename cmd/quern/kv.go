@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -13,16 +12,12 @@ import (
 )
 
 func newKV(env environment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "kv", Short: "Look into the key-value store of handlers",
-		Args: onlyCommands, RunE: needsCommand,
-	}
+	cmd := group("kv", "Read the key-value store of handlers", newKVLs(env), newKVGet(env))
 	clientFlags(cmd)
-	cmd.AddCommand(newKVLs(env), newKVGet(env))
 	return cmd
 }
 
-// withStore wraps a command that looks into the tenant's store.
+// withStore wraps a command that reads the tenant's store.
 func withStore(env environment, run func(cmd *cobra.Command, store *kv.Store, client *queue.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		url, tenant, err := target(cmd, env)
@@ -47,8 +42,8 @@ func withStore(env environment, run func(cmd *cobra.Command, store *kv.Store, cl
 	}
 }
 
-// bucketView is a bucket as `kv ls` prints it. Quota is the largest that a plugin has by which live hosts serve the
-// tenant; 0 if none may write.
+// bucketView is a bucket as `kv ls` prints it. Quota is the largest of the plugins that live hosts serve; 0 if none may
+// write.
 type bucketView struct {
 	Tenant string `json:"tenant"`
 	Bucket string `json:"bucket"`
@@ -57,7 +52,7 @@ type bucketView struct {
 	Quota  int64  `json:"quota,omitempty"`
 }
 
-// quotas are those of a tenant's buckets, as live hosts grant them.
+// quotas returns the quotas that live hosts grant, by bucket.
 func quotas(ctx context.Context, client *queue.Client) (map[string]int64, error) {
 	serving, err := listPlugins(ctx, client)
 	quotas := map[string]int64{}
@@ -74,9 +69,9 @@ func quotas(ctx context.Context, client *queue.Client) (map[string]int64, error)
 
 func newKVLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls [BUCKET]", Short: "List the tenant's buckets, or the keys of one", Args: arguments(0, 1)}
-	prefix := cmd.Flags().String("prefix", "", "only keys that begin so")
-	after := cmd.Flags().String("after", "", "only keys behind this one")
-	limit := cmd.Flags().Int("limit", 100, "at most so many keys, up to 1000")
+	prefix := cmd.Flags().String("prefix", "", "only keys with this prefix")
+	after := cmd.Flags().String("after", "", "only keys after this one")
+	limit := cmd.Flags().Int("limit", 100, "most keys to list, up to 1000")
 	output := outputFlag(cmd)
 	cmd.RunE = withStore(env, func(cmd *cobra.Command, store *kv.Store, client *queue.Client, args []string) error {
 		if len(args) > 0 {
@@ -84,35 +79,21 @@ func newKVLs(env environment) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output.json() {
-				return writeJSON(cmd.OutOrStdout(), append([]string{}, keys...))
-			}
-			rows := make([][]string, len(keys))
-			for i, key := range keys {
-				rows[i] = []string{key}
-			}
-			return writeTable(cmd.OutOrStdout(), "KEY", rows)
+			return showList(cmd, output.json(), keys, "KEY", func(key string) []any { return []any{key} })
 		}
 		buckets, err := store.Buckets(cmd.Context())
 		if err != nil && len(buckets) == 0 {
-			return err // else those that can be read are shown, though another one cannot
+			return err // else one damaged bucket does not hide the others
 		}
 		quotas, unknown := quotas(cmd.Context(), client)
 		err = errors.Join(err, unknown)
-		tenant := client.Tenant()
-		views, rows := make([]bucketView, len(buckets)), make([][]string, len(buckets))
+		views := make([]bucketView, len(buckets))
 		for i, b := range buckets {
-			quota := "-"
-			if n := quotas[b.Name]; n > 0 {
-				quota = strconv.FormatInt(n, 10)
-			}
-			views[i] = bucketView{tenant, b.Name, b.Keys, b.Bytes, quotas[b.Name]}
-			rows[i] = []string{tenant, b.Name, strconv.FormatInt(b.Keys, 10), strconv.FormatInt(b.Bytes, 10), quota}
+			views[i] = bucketView{client.Tenant(), b.Name, b.Keys, b.Bytes, quotas[b.Name]}
 		}
-		if output.json() {
-			return errors.Join(writeJSON(cmd.OutOrStdout(), views), err)
-		}
-		return errors.Join(writeTable(cmd.OutOrStdout(), "TENANT BUCKET KEYS BYTES QUOTA", rows), err)
+		return errors.Join(showList(cmd, output.json(), views, "TENANT BUCKET KEYS BYTES QUOTA", func(v bucketView) []any {
+			return []any{v.Tenant, v.Bucket, v.Keys, v.Bytes, field{value: int(v.Quota)}.text()}
+		}), err)
 	})
 	return cmd
 }

@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// maxUnwritten is how much may wait to be written, in bytes.
+	// maxUnwritten bounds the bytes that wait to be written.
 	maxUnwritten = 1 << 20
-	// flushTimeout is how long the end of a program waits for it.
+	// flushTimeout is how long close waits for them.
 	flushTimeout = time.Second
 )
 
-// logSink writes a log in the background, in order and as soon as it can, so that nobody who logs waits for who reads.
-// When there is no room, because nobody does, whole lines are dropped and counted. What alone is larger than the room is
-// written nevertheless, once nothing else waits.
+// logSink writes a log in the background and in order, so that a slow reader delays nobody who logs. When too much waits,
+// it drops whole lines and counts them. A single write above maxUnwritten is kept if nothing else waits.
 //
-// If the process crashes, what was not written is lost: as a rule nothing, or lines of its last milliseconds.
+// A crash of the process loses what was not written: usually nothing, or the lines of the last milliseconds.
 type logSink struct {
 	out     io.Writer
 	dropped func(lines int)
@@ -30,12 +29,12 @@ type logSink struct {
 	mu      sync.Mutex
 	more    *sync.Cond
 	waiting []byte // guarded by mu
-	missing int    // lines that belong behind those that wait; guarded by mu
+	missing int    // dropped lines after those that wait; guarded by mu
 	closed  bool   // guarded by mu
 }
 
-// startLogSink starts to write to out, until close. dropped is told of lines as they are dropped; the logger, which
-// writes to out as well, tells how many are missing where they are.
+// startLogSink writes to out until close. It reports dropped lines to dropped, and logs their number to logger, which
+// writes to out as well, in their place.
 func startLogSink(out io.Writer, dropped func(lines int), logger hclog.Logger) *logSink {
 	s := &logSink{out: out, dropped: dropped, logger: logger, ended: make(chan struct{})}
 	s.more = sync.NewCond(&s.mu)
@@ -43,11 +42,11 @@ func startLogSink(out io.Writer, dropped func(lines int), logger hclog.Logger) *
 	return s
 }
 
-// Write implements io.Writer: it takes lines, or drops them, and never waits.
+// Write implements io.Writer: it takes or drops lines, and never waits.
 func (s *logSink) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.missing > 0 || len(s.waiting) > 0 && len(s.waiting)+len(lines) > maxUnwritten { // what is missing is so in one place
+	if s.missing > 0 || len(s.waiting) > 0 && len(s.waiting)+len(lines) > maxUnwritten { // dropped lines are one gap
 		s.missing += s.drop(lines)
 	} else {
 		s.waiting = append(s.waiting, lines...)
@@ -56,7 +55,7 @@ func (s *logSink) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// drop counts lines that will not be written. The last one may have no end.
+// drop counts lines that will not be written. The last one may have no newline.
 func (s *logSink) drop(lines []byte) int {
 	end := []byte("\n")
 	n := bytes.Count(lines, end)
@@ -67,7 +66,7 @@ func (s *logSink) drop(lines []byte) int {
 	return n
 }
 
-// run writes what waits until close was called and nothing does.
+// run writes what waits, until close was called and nothing waits.
 func (s *logSink) run() {
 	defer close(s.ended)
 	untold := 0
@@ -76,14 +75,14 @@ func (s *logSink) run() {
 		if untold += missing; err != nil { // a full disk, a reader that has gone
 			untold += s.drop(lines[n:])
 		} else if untold > 0 {
-			s.logger.Error("log lines were dropped here, since stderr took none: look at what reads it", "lines", untold)
+			s.logger.Error("dropped log lines here: the reader of stderr is too slow", "lines", untold)
 			untold = 0
 		}
 	}
 }
 
-// take waits for lines, and returns them with the number of those that are missing behind them. It keeps the room of
-// those that were written before.
+// take waits for lines, and returns them with the number of lines dropped after them. It reuses the buffer of written
+// ones.
 func (s *logSink) take(written []byte) (lines []byte, missing int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +94,7 @@ func (s *logSink) take(written []byte) (lines []byte, missing int, ok bool) {
 	return lines, missing, ok
 }
 
-// close ends the writing when nothing waits any more, after flushTimeout at the latest.
+// close waits until everything is written, at most flushTimeout.
 func (s *logSink) close() {
 	s.mu.Lock()
 	s.closed = true

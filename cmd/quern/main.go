@@ -1,7 +1,7 @@
 // The C library's resolver makes system calls that runtime/confine forbids.
 //go:debug netdns=go
 
-// Command quern runs and looks after an event-driven plugin host: `quern help` lists what it does.
+// Command quern runs and manages an event-driven plugin host: `quern help` lists its commands.
 package main
 
 import (
@@ -16,15 +16,15 @@ import (
 
 func main() {
 	redis.SetLogger(silence{})
-	log.SetOutput(io.Discard) // net/http's: it writes there what a server sends that nobody asked for
+	log.SetOutput(io.Discard) // net/http logs unsolicited responses there
 	err := run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
-	stderr := startLogSink(os.Stderr, func(int) {}, hclog.NewNullLogger()) // the end waits for nobody who should read
+	stderr := startLogSink(os.Stderr, func(int) {}, hclog.NewNullLogger()) // so that a blocked reader cannot delay the exit
 	status := report(err, stderr)
 	stderr.close()
 	os.Exit(status)
 }
 
-// silence drops what go-redis would write to stderr by itself: it is in the errors that it returns.
+// silence drops the log lines of go-redis: its returned errors have the same.
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -306,15 +307,10 @@ func (o *output) await(t *testing.T, pattern *regexp.Regexp) string {
 // eventually waits until ok says so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(testTimeout)
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for !ok() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	if !expecttest.Until(ctx, ok) {
+		t.Fatalf("waited in vain: %s", what)
 	}
 }
 

@@ -216,7 +216,7 @@ func TestCancelTimeout(t *testing.T) {
 	}
 	u.must("enqueue", "mail", "--id", "waiting")
 	r := u.run("task", "cancel", "held", "waiting", "--wait-timeout", "50ms")
-	want := "quern: task held is not finished after 50ms: wait on with `quern task wait held`\n"
+	want := "quern: task held is not finished after 50ms: continue with `quern task wait held`\n"
 	if r != (result{exitRefused, "", want}) {
 		t.Errorf("%+v", r)
 	}
@@ -346,7 +346,7 @@ func TestEnqueueReplicated(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r := u.run("enqueue", "mail", "--id", "two", "--replicas", "2")
-	if r.status != exitRefused || r.stdout != "two\n" || !strings.HasPrefix(r.stderr, "quern: task two is enqueued, but known to be on 1 of 2 replicas only: ") {
+	if r.status != exitRefused || r.stdout != "two\n" || !strings.HasPrefix(r.stderr, "quern: task two is enqueued, but only 1 of 2 replicas confirmed it: ") {
 		t.Errorf("%+v", r)
 	}
 }

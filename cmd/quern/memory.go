@@ -12,10 +12,10 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// mostMemory is the largest size of memory that a setting takes, in bytes.
+// mostMemory is the largest size of memory in a setting, in bytes.
 const mostMemory = 64 << 40
 
-// memorySetting is a size, or a share of the memory that this process may have.
+// memorySetting is a size, or a share of the memory that is available to this process.
 type memorySetting struct {
 	percent int
 	bytes   int64
@@ -52,13 +52,13 @@ func (m *memorySetting) resolve() (int64, error) {
 	}
 	total, err := availableMemory()
 	if err != nil {
-		return 0, refusedf("memory %s of what this machine has, which cannot be told (%w): give --memory a size like 8GiB", m, err)
+		return 0, refusedf("cannot tell how much memory this machine has, to take %s of it (%w): give --memory a size like 8GiB", m, err)
 	}
 	return total / 100 * int64(m.percent), nil
 }
 
-// availableMemory is what this process may have, in bytes: the machine's memory, or the limit of a
-// cgroup that it is in, if that is less.
+// availableMemory is the memory that is available to this process, in bytes: the machine's, or the lower limit of a
+// cgroup.
 func availableMemory() (int64, error) {
 	total, err := machineMemory()
 	if limit, ok := cgroupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok && (err != nil || limit < total) {
@@ -81,12 +81,12 @@ func totalMemory(meminfo string) (int64, error) {
 			return kib << 10, err
 		}
 	}
-	return 0, errors.New(meminfo + " names no MemTotal")
+	return 0, errors.New(meminfo + " has no MemTotal")
 }
 
-// cgroupMemory is the least limit of the process's cgroup and of those that hold it: memory.max in
-// version 2, memory.limit_in_bytes of the memory controller in version 1. A container may see the
-// path that its host sees, and have only its own folder mounted: what is not there has no say.
+// cgroupMemory is the lowest limit of the process's cgroup and its parents: memory.max in version 2,
+// memory.limit_in_bytes of the memory controller in version 1. It ignores folders that do not exist: a container may see
+// its host's path, with only its own folder mounted.
 func cgroupMemory(self, mount string) (int64, bool) {
 	content, err := os.ReadFile(self)
 	if err != nil {
@@ -117,7 +117,7 @@ func cgroupMemory(self, mount string) (int64, bool) {
 	return least, least > 0
 }
 
-// cgroupLimit reads one limit; 0 if there is none ("max", or no such file).
+// cgroupLimit reads a limit; 0 if there is none ("max", or no such file).
 func cgroupLimit(file string) int64 {
 	text, err := os.ReadFile(file)
 	if err != nil {

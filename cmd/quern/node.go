@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"net"
-	"net/netip"
-	"net/url"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
+	"slices"
 	"syscall"
 	"time"
 
@@ -20,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/host"
@@ -35,12 +30,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// node is a host with all that belongs to it, ready to run.
+// node is a host and everything that it is made of, ready to run.
 type node struct {
 	options  *hostOptions
-	stderr   *logSink // where all goes that a host writes there
+	stderr   *logSink // the host's whole output there
 	logger   hclog.Logger
 	registry *prometheus.Registry
+	metrics  *metrics.Metrics
 	clients  []*queue.Client
 	firsts   []*queue.Client      // one of each connection pool
 	stores   map[string]*kv.Store // by tenant
@@ -48,203 +44,156 @@ type node struct {
 	compiler string // of plugins
 	closers  []func()
 
-	secretFiles []string // that --grants names
+	secretFiles []string // of --grants
 }
 
-// newNode checks the settings and makes all that can be made without reaching for Redis or taking a
-// port, so that what is wrong is told before anything runs. It puts into the options what is left to
-// the machine.
+// newNode checks the settings and makes everything short of calling Redis or taking a port, so that every error of
+// configuration shows before anything runs. It completes the options with what depends on the machine.
 func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL string) (_ *node, err error) {
 	if err := o.validate(cmd.Flags()); err != nil {
 		return nil, err
 	}
-	if o.concurrency == 0 {
-		o.concurrency = slots()
+	if o.host.Concurrency == 0 {
+		o.host.Concurrency = max(4, 2*guestPlaces())
 	}
-	grants, err := loadGrants(cmd.Flags(), o.grants, func(g *manifest.Grants) error { return g.Check(o.tenants) })
-	if err != nil {
+	if o.plugins.Grants, err = loadGrants(cmd.Flags(), o.grants, func(g *manifest.Grants) error { return g.Check(o.plugins.Tenants) }); err != nil {
 		return nil, err
 	}
-	ceilings, err := o.bounds(cmd.Flags())
-	if err != nil {
+	if o.plugins.Ceilings, err = manifest.ParseCeilings(origin(cmd.Flag("ceiling")), o.ceilings); err != nil {
+		return nil, wrongUsage(err)
+	}
+	if o.plugins.MaxMemory, err = o.memory.resolve(); err != nil {
 		return nil, err
 	}
-	memory, err := o.memory.resolve()
-	if err != nil {
-		return nil, err
-	}
-	n := &node{options: o, registry: prometheus.NewRegistry(), stores: map[string]*kv.Store{}, secretFiles: grants.SecretFiles()}
-	version, revision := buildVersion()
-	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m, err := metrics.New(n.registry, metrics.Config{Version: version, Revision: revision})
-	if err != nil {
-		return nil, err
-	}
-	n.log(cmd.ErrOrStderr(), m)
+	n := &node{options: o, stores: map[string]*kv.Store{}, secretFiles: o.plugins.Grants.SecretFiles()}
 	defer func() {
 		if err != nil {
 			n.close()
 		}
 	}()
-	for _, warning := range grants.Warnings() {
+	if err := n.observe(cmd.ErrOrStderr()); err != nil {
+		return nil, err
+	}
+	for _, warning := range o.plugins.Grants.Warnings() {
 		n.logger.Warn(warning)
 	}
 	if err := n.connect(cmd, redisURL); err != nil {
 		return nil, err
 	}
-	engineSettings, err := engineConfig(cmd.Flags())
+	engine, err := n.engine(cmd, env)
 	if err != nil {
 		return nil, err
 	}
-	crashes, end := watchCrashes(n.logger)
-	n.closers = append(n.closers, end)
-	engineSettings.Crash = crashes
-	engineSettings.CacheDir, engineSettings.IdleUnload, engineSettings.Logger = o.cache, orNone(o.idleUnload), n.logger
-	engine, cache, err := newEngine(cmd.Context(), env, engineSettings)
-	if err != nil {
-		return nil, err
-	}
-	o.cache, n.compiler = cache, engine.Compiler()
-	m.CollectRuntime(func() metrics.RuntimeSample { return metrics.RuntimeSample(engine.Holdings()) })
-	m.CollectHostCalls(engine.HostCalls().Each)
-	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
-	directory, err := plugins.New(engine, plugins.Config{
-		Dir: o.plugins, Tenants: o.tenants, MaxMemory: memory, MaxTimeout: o.maxTimeout, MaxCPU: o.maxCPU, MaxQueues: o.maxQueues, Ceilings: ceilings,
-		Grants: grants, Logger: n.logger.Named("plugins"), Observer: m,
-	})
+	o.plugins.MaxQueues, o.plugins.Logger, o.plugins.Observer = o.host.MaxQueues, n.logger.Named("plugins"), n.metrics
+	directory, err := plugins.New(engine, o.plugins)
 	if err != nil {
 		return nil, wrongUsage(err)
 	}
-	config := o.config()
 	outside, err := o.egress(cmd.Flags())
 	if err != nil {
 		return nil, err
 	}
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
+	config := o.config()
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.secrets}
-	config.Memory, config.Reservoir, config.Version, config.Logger = memory, engine, version, n.logger
+	config.Memory, config.Reservoir, config.Logger = o.plugins.MaxMemory, engine, n.logger
+	config.Version, _ = buildVersion()
 	boundHeap(config.Concurrency)
-	n.host, err = host.New(n.clients, directory, m, config)
-	if err != nil {
-		return nil, wrongUsage(err)
-	}
-	return n, nil
+	n.host, err = host.New(n.clients, directory, n.metrics, config)
+	return n, err
 }
 
-// log makes the logger, which no task waits for.
-func (n *node) log(stderr io.Writer, m *metrics.Metrics) {
+// observe makes the metrics and the logger. No task waits for a log line to be written.
+func (n *node) observe(stderr io.Writer) (err error) {
+	version, revision := buildVersion()
+	n.registry = prometheus.NewRegistry()
+	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if n.metrics, err = metrics.New(n.registry, metrics.Config{Version: version, Revision: revision}); err != nil {
+		return err
+	}
 	options := hclog.LoggerOptions{
 		Name: "quern", Level: hclog.LevelFromString(n.options.logLevel.word), Output: stderr, JSONFormat: n.options.logFormat.word == "json",
 	}
-	n.stderr = startLogSink(stderr, m.HostLogLinesDropped, hclog.New(&options))
+	n.stderr = startLogSink(stderr, n.metrics.HostLogLinesDropped, hclog.New(&options))
 	n.closers = append(n.closers, n.stderr.close)
 	options.Output = n.stderr
 	n.logger = hclog.New(&options)
+	return nil
 }
 
-// egress is what handlers may send by HTTP at most.
-func (o *hostOptions) egress(flags *pflag.FlagSet) (config egress.Config, err error) {
-	for _, text := range o.networks {
-		network, err := netip.ParsePrefix(text)
-		if err != nil {
-			return config, wrongValue(flags.Lookup("allow-networks"), text, errors.New("use an address and its bits, such as 10.0.0.0/8"))
-		}
-		config.Networks = append(config.Networks, network)
-	}
-	if o.proxy != "" {
-		if config.Proxy, err = url.Parse(o.proxy); err != nil {
-			return config, usagef("%s: use a URL such as http://proxy.example.com:3128", origin(flags.Lookup("proxy"))) // the text may hold a password
-		}
-	}
-	if err := config.Validate(); err != nil {
-		return config, usagef("%s: %s", origin(flags.Lookup("proxy")), strings.TrimPrefix(err.Error(), "proxy: ")) // nothing else can be wrong
-	}
-	return config, nil
-}
-
-// connect makes a client for each tenant. Those of one URL share one pool of connections.
+// connect makes a client and a key-value store for each tenant. The tenants of one URL share two connection pools: with
+// one of their own, slow calls of handlers to the stores delay neither reservations nor outcomes.
 func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 	urls, err := n.options.urlsOfTenants(cmd.Flags())
 	if err != nil {
 		return err
 	}
-	// By URL. The key-value stores of handlers have connections of their own, so that their slow calls keep no task from
-	// being reserved or settled.
-	pools, values := make(map[string]redis.UniversalClient), make(map[string]redis.UniversalClient)
-	for _, tenant := range n.options.tenants {
+	type pools struct{ tasks, values redis.UniversalClient }
+	byURL := make(map[string]pools)
+	for _, tenant := range n.options.plugins.Tenants {
 		own, has := urls[tenant]
 		url := redisURL
 		if has {
 			url = own.url
 		}
-		fresh := pools[url] == nil
-		if fresh {
-			for _, clients := range []map[string]redis.UniversalClient{pools, values} {
-				clients[url], err = queue.Connect(url)
+		shared, known := byURL[url]
+		if !known {
+			for _, rdb := range []*redis.UniversalClient{&shared.tasks, &shared.values} {
+				*rdb, err = queue.Connect(url)
 				switch {
 				case err != nil && has:
 					return usagef("%s: tenant %s: %w", own.from, tenant, trimInvalid(err))
 				case err != nil:
 					return wrongRedis(cmd, err)
 				}
-				n.closers = append(n.closers, func() { _ = clients[url].Close() })
+				n.closers = append(n.closers, func() { _ = (*rdb).Close() })
 			}
+			byURL[url] = shared
 		}
-		client, err := queue.NewFromRedis(pools[url], queue.Config{Tenant: tenant, Lease: n.options.lease})
+		client, err := queue.NewFromRedis(shared.tasks, queue.Config{Tenant: tenant, Lease: n.options.lease})
 		if err != nil {
-			return wrongUsage(err)
+			return err
 		}
 		n.closers = append(n.closers, func() { _ = client.Close() })
 		n.clients = append(n.clients, client)
-		if fresh {
+		if !known {
 			n.firsts = append(n.firsts, client)
 		}
-		n.stores[tenant] = kv.New(values[url], tenant)
+		n.stores[tenant] = kv.New(shared.values, tenant)
 	}
 	return nil
 }
 
+// engine makes the engine, its crash monitor and its metrics.
+func (n *node) engine(cmd *cobra.Command, env environment) (*runtime.Engine, error) {
+	config, err := engineConfig(cmd.Flags())
+	if err != nil {
+		return nil, err
+	}
+	var end func()
+	config.Crash, end = watchCrashes(n.logger)
+	n.closers = append(n.closers, end)
+	config.CacheDir, config.IdleUnload, config.Logger = n.options.cache, orNone(n.options.idleUnload), n.logger
+	engine, cache, err := newEngine(cmd.Context(), env, config)
+	if err != nil {
+		return nil, err
+	}
+	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
+	n.options.cache, n.compiler = cache, engine.Compiler()
+	n.metrics.CollectRuntime(func() metrics.RuntimeSample { return metrics.RuntimeSample(engine.Holdings()) })
+	n.metrics.CollectHostCalls(engine.HostCalls().Each)
+	return engine, nil
+}
+
 // close undoes newNode, in reverse.
 func (n *node) close() {
-	for i := len(n.closers) - 1; i >= 0; i-- {
-		n.closers[i]()
+	for _, undo := range slices.Backward(n.closers) {
+		undo()
 	}
 }
 
-// newEngine makes the engine, and tells where it keeps compiled plugins. A folder that was asked for
-// must do; where it was not, and this user has none, the engine goes without.
-func newEngine(ctx context.Context, env environment, config runtime.Config) (*runtime.Engine, string, error) {
-	var err error
-	if config.Compiler, err = ownCommand(compileChild); err != nil {
-		return nil, "", err
-	}
-	config.Guests = guestPlaces()
-	if config.CacheDir != "" {
-		engine, err := runtime.New(ctx, config)
-		return engine, config.CacheDir, err
-	}
-	dir, err := env.cacheDir()
-	if err == nil {
-		dir = filepath.Join(dir, "quern", "compiled")
-		config.CacheDir = dir
-		var engine *runtime.Engine
-		engine, err = runtime.New(ctx, config)
-		if err == nil {
-			return engine, dir, nil
-		}
-		var unusable *fs.PathError
-		if !errors.As(err, &unusable) && !errors.Is(err, runtime.ErrCacheDir) {
-			return nil, "", err
-		}
-	}
-	config.Logger.Warn("no cache folder, plugins are compiled at every start: name one with --cache", "error", err)
-	config.CacheDir = ""
-	engine, err := runtime.New(ctx, config)
-	return engine, "", err
-}
-
-// run serves until ctx ends or a signal comes. listening is told the address of the web server.
+// run serves until ctx ends or a signal comes. It tells listening the address of the web server.
 func (n *node) run(ctx context.Context, listening func(http string)) error {
 	server, err := web.Listen(n.options.http, n.registry, n.host.Ready, n.logger)
 	if err != nil {
@@ -256,10 +205,8 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 	}
 	n.logger.Info("plugins run as machine code", "compiler", n.compiler)
 	n.logger.Info("listening", "http", server.Addr())
-	if listening != nil {
-		listening(server.Addr())
-	}
-	signal.Ignore(syscall.SIGPIPE) // the reader of stderr may go, and the host stays
+	listening(server.Addr())
+	signal.Ignore(syscall.SIGPIPE) // the host survives the reader of its stderr
 	term, hurry, stop := interrupts(ctx)
 	defer stop()
 	term, drain := context.WithCancel(term)
@@ -269,7 +216,7 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 
 	var group errgroup.Group
 	group.Go(func() error {
-		defer drain() // nobody could see a host without its web server
+		defer drain() // a host without its web server is invisible
 		return server.Run(living)
 	})
 	for _, client := range n.firsts {
@@ -282,18 +229,15 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 	return group.Wait()
 }
 
-// warn says once what in the settings of a Redis would lose tasks.
+// warn logs, once Redis answers, the settings of Redis that would lose tasks.
 func (n *node) warn(ctx context.Context, client *queue.Client) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	for {
-		if _, err := client.Clock(ctx); err == nil {
-			break
-		}
+	for _, err := client.Clock(ctx); err != nil; _, err = client.Clock(ctx) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C: // not reachable yet: the host says so
+		case <-ticker.C: // the host logs that it cannot reach Redis
 		}
 	}
 	for _, warning := range client.Warnings(ctx) {
@@ -301,11 +245,11 @@ func (n *node) warn(ctx context.Context, client *queue.Client) {
 	}
 }
 
-// sameSignal is how long after the first signal another one is the same: coreutils' timeout, for one, sends two.
+// sameSignal is how long after the first signal another one counts as the same: coreutils' timeout sends two.
 const sameSignal = 200 * time.Millisecond
 
-// interrupts makes the two contexts of a host: the first ends with its parent or the first SIGTERM or
-// SIGINT, the other with the second. A third has the system's own effect.
+// interrupts makes the two contexts of a host: term ends with its parent or the first SIGTERM or SIGINT, hurry with the
+// second. The system handles a third.
 func interrupts(ctx context.Context) (term, hurry context.Context, stop func()) {
 	term, endTerm := context.WithCancel(ctx)
 	hurry, endHurry := context.WithCancel(context.WithoutCancel(ctx))

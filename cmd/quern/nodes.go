@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +17,9 @@ import (
 )
 
 func newNodes(env environment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "node", Short: "Look at listeners: hosts, workers and Python ones; drain them, take tasks from dead ones",
-		Args: onlyCommands, RunE: needsCommand,
-	}
+	cmd := group("node", "List listeners: hosts, workers and Python ones; drain them, requeue the tasks of dead ones",
+		newNodeLs(env), newNodeDrain(env), newNodeReclaim(env))
 	clientFlags(cmd)
-	cmd.AddCommand(newNodeLs(env), newNodeDrain(env), newNodeReclaim(env))
 	return cmd
 }
 
@@ -58,8 +56,8 @@ func newNodeView(tenant string, n queue.NodeInfo) nodeView {
 }
 
 // row is the listener for people, at a time by Redis's clock.
-func (v nodeView) row(now time.Time) []string {
-	lease, draining, slots := "", "no", ""
+func (v nodeView) row(now time.Time) []any {
+	lease, slots := "", ""
 	switch {
 	case v.LeaseEnds != nil && time.Time(*v.LeaseEnds).After(now):
 		lease = "alive"
@@ -68,9 +66,6 @@ func (v nodeView) row(now time.Time) []string {
 	case v.Kind != queue.KindPython:
 		lease = "over"
 	}
-	if v.Draining {
-		draining = "yes"
-	}
 	if v.Slots != nil && v.SlotsInUse != nil {
 		slots = fmt.Sprintf("%d/%d", *v.SlotsInUse, *v.Slots)
 	}
@@ -78,13 +73,13 @@ func (v nodeView) row(now time.Time) []string {
 	for _, name := range slices.Sorted(maps.Keys(v.Holds)) {
 		holds = append(holds, fmt.Sprintf("%s:%d", name, len(v.Holds[name])))
 	}
-	return []string{
-		escape(v.Listener), v.Tenant, escape(v.Kind), escape(v.Version), lease, draining, slots, strings.Join(v.Queues, ","), strings.Join(holds, ","),
+	return []any{
+		escape(v.Listener), v.Tenant, escape(v.Kind), escape(v.Version), lease, yesNo(v.Draining), slots, strings.Join(v.Queues, ","), strings.Join(holds, ","),
 	}
 }
 
 func newNodeLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's listeners with what they hold", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's listeners with their tasks", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
 		nodes, err := client.Fleet().Nodes(cmd.Context())
@@ -95,25 +90,22 @@ func newNodeLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views, rows := make([]nodeView, len(nodes)), make([][]string, len(nodes))
+		views := make([]nodeView, len(nodes))
 		for i, node := range nodes {
 			views[i] = newNodeView(client.Tenant(), node)
-			rows[i] = views[i].row(now)
 		}
-		if json {
-			return writeJSON(cmd.OutOrStdout(), views)
-		}
-		return writeTable(cmd.OutOrStdout(), "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS", rows)
+		return showList(cmd, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS",
+			func(v nodeView) []any { return v.row(now) })
 	})
 	return cmd
 }
 
 func newNodeDrain(env environment) *cobra.Command {
 	return &cobra.Command{
-		Use: "drain LISTENER", Short: "Tell a host or worker to take nothing more, finish what it runs, and end",
-		Long: "Tells a host or worker to take nothing more of this tenant, finish what it runs, and end, as SIGTERM\n" +
-			"does. A host that serves several tenants goes on for the others, and serves this one again when it is\n" +
-			"started anew; it ends when all of its tenants are drained. `quern node ls` shows when it is gone.",
+		Use: "drain LISTENER", Short: "Tell a host or worker to take no more tasks, finish the running ones, and end",
+		Long: "Tells a host or worker to take no more tasks of this tenant, finish the running ones, and end, as SIGTERM\n" +
+			"does. A host of several tenants goes on for the others, and serves this one again after a restart; it\n" +
+			"ends when all of its tenants are drained. `quern node ls` shows when it is gone.",
 		Args: arguments(1, 1),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
 			err := client.Fleet().Drain(cmd.Context(), args[0])
@@ -125,7 +117,7 @@ func newNodeDrain(env environment) *cobra.Command {
 	}
 }
 
-// notDrained says why a listener could not be drained: there is none, it is dead, or it is a Python one.
+// notDrained explains why a listener could not be drained: it does not exist, is dead, or is a Python one.
 func notDrained(ctx context.Context, client *queue.Client, listener string) error {
 	nodes, err := client.Fleet().Nodes(ctx)
 	if err != nil {
@@ -136,9 +128,9 @@ func notDrained(ctx context.Context, client *queue.Client, listener string) erro
 	case i < 0:
 		return noListener(client, listener)
 	case nodes[i].Kind == queue.KindPython:
-		return refusedf("listener %s is a Python one, which cannot be told to drain: end its process there", listener)
+		return refusedf("listener %s is a Python one, which cannot drain: end its process there", listener)
 	}
-	return refusedf("listener %s is dead, its lease is over: other hosts take its tasks, or use `quern node reclaim %s`", listener, listener)
+	return refusedf("listener %s is dead, its lease is over: other hosts requeue its tasks, or use `quern node reclaim %s`", listener, listener)
 }
 
 func noListener(client *queue.Client, listener string) error {
@@ -147,39 +139,36 @@ func noListener(client *queue.Client, listener string) error {
 
 func newNodeReclaim(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "reclaim LISTENER", Short: "Take all tasks from a listener that is dead, and print what became of them",
-		Long: "Takes all tasks from a listener that is dead and prints what became of them: returned to the front of\n" +
-			"their queues, scheduled for later because they have lost several hosts, failed because they have lost too\n" +
-			"many or must not run twice, or dropped because they were not its any more. Hosts do this by themselves\n" +
-			"when a lease is over. A Python listener has no lease: make sure that its process has ended, or its\n" +
-			"tasks run twice.",
+		Use: "reclaim LISTENER", Short: "Requeue all tasks of a dead listener, and print how many",
+		Long: "Takes all tasks from a dead listener and prints how many it returned to the front of their queues,\n" +
+			"scheduled for later because several hosts died while they ran, failed because too many hosts died or\n" +
+			"because they must not run twice, or dropped because the listener had lost them already. Hosts do this\n" +
+			"by themselves when a lease is over. A Python listener has no lease: make sure that its process has\n" +
+			"ended, or its tasks run twice.",
 		Args: arguments(1, 1),
 	}
 	output := outputFlag(cmd)
-	maxCrashes := cmd.Flags().Int("max-crashes", queue.DefaultMaxCrashes, "hosts that a task may lose before it fails, unless its manifest says fewer")
+	maxCrashes := queue.DefaultMaxCrashes
+	newNumber(cmd.Flags(), &maxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
+		"use 1 or more")
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		if *maxCrashes < 1 {
-			return usagef("--max-crashes %d: use 1 or more", *maxCrashes)
-		}
-		got, err := client.Fleet().ReclaimNode(cmd.Context(), args[0], *maxCrashes)
+		got, err := client.Fleet().ReclaimNode(cmd.Context(), args[0], maxCrashes)
 		switch {
 		case errors.Is(err, queue.ErrNoNode):
 			return noListener(client, args[0])
 		case errors.Is(err, queue.ErrStatus):
-			return refusedf("listener %s is alive, its lease runs: end it with `quern node drain %s`, or wait until its lease is over", args[0], args[0])
+			return refusedf("listener %s is alive, its lease runs: drain it with `quern node drain %s`, or wait until its lease is over", args[0], args[0])
 		case err != nil:
 			return err
-		case json:
-			return writeJSON(cmd.OutOrStdout(), struct {
-				Listener  string `json:"listener"`
-				Returned  int    `json:"returned"`
-				Scheduled int    `json:"scheduled"`
-				Failed    int    `json:"failed"`
-				Dropped   int    `json:"dropped"`
-			}{args[0], got.Returned, got.Scheduled, got.Failed, got.Dropped})
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "returned %d, scheduled %d, failed %d, dropped %d\n", got.Returned, got.Scheduled, got.Failed, got.Dropped)
-		return err
+		return showLine(cmd, json, struct {
+			Listener  string `json:"listener"`
+			Returned  int    `json:"returned"`
+			Scheduled int    `json:"scheduled"`
+			Failed    int    `json:"failed"`
+			Dropped   int    `json:"dropped"`
+		}{args[0], got.Returned, got.Scheduled, got.Failed, got.Dropped},
+			fmt.Sprintf("returned %d, scheduled %d, failed %d, dropped %d", got.Returned, got.Scheduled, got.Failed, got.Dropped))
 	})
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -15,17 +16,6 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 )
-
-// outputFlag adds -o. What JSON holds is relied upon by scripts: snake_case, times in seconds as in
-// Redis, durations in fields that end in _seconds, sizes in bytes, missing values left out.
-func outputFlag(cmd *cobra.Command) *choice {
-	output := newChoice("text", "json")
-	cmd.Flags().VarP(output, "output", "o", "text or json")
-	return output
-}
-
-// json tells whether JSON was asked for.
-func (c *choice) json() bool { return c.word == "json" }
 
 func writeJSON(w io.Writer, value any) error {
 	var out bytes.Buffer
@@ -38,22 +28,83 @@ func writeJSON(w io.Writer, value any) error {
 	return err
 }
 
-// writeTable writes rows in columns under a heading.
-func writeTable(w io.Writer, heading string, rows [][]string) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, strings.ReplaceAll(heading, " ", "\t"))
-	for _, row := range rows {
-		for i, cell := range row {
-			if cell == "" {
-				row[i] = "-"
+// show prints a result, as JSON or as text.
+func show(cmd *cobra.Command, json bool, view any, text func(io.Writer) error) error {
+	if json {
+		return writeJSON(cmd.OutOrStdout(), view)
+	}
+	return text(cmd.OutOrStdout())
+}
+
+// showLine prints a result, as JSON or as one line of text.
+func showLine(cmd *cobra.Command, json bool, view any, line string) error {
+	return show(cmd, json, view, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, line)
+		return err
+	})
+}
+
+// showList prints a list, as JSON or as a table with a heading and a row for each view.
+func showList[T any](cmd *cobra.Command, json bool, views []T, heading string, row func(T) []any) error {
+	return show(cmd, json, append([]T{}, views...), func(w io.Writer) error {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, strings.ReplaceAll(heading, " ", "\t"))
+		for _, view := range views {
+			cells := row(view)
+			for i, cell := range cells {
+				if cell == "" {
+					cells[i] = "-"
+				}
 			}
+			fmt.Fprintf(table, strings.TrimRight(strings.Repeat("%v\t", len(cells)), "\t")+"\n", cells...)
 		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		return table.Flush()
+	})
+}
+
+// field is a name and a value for people. A zero value is not shown.
+type field struct {
+	name  string
+	value any
+}
+
+// text is the value for people, "" for a zero one. A float64 is a number of seconds.
+func (f field) text() string {
+	switch value := f.value.(type) {
+	case *seconds:
+		if value != nil {
+			return time.Time(*value).Format("2006-01-02 15:04:05.000 MST")
+		}
+	case float64:
+		if value != 0 {
+			return time.Duration(math.Round(value * float64(time.Second))).String()
+		}
+	default:
+		if value != 0 {
+			return fmt.Sprint(value)
+		}
+	}
+	return ""
+}
+
+// writeFields writes a name and a value a line.
+func writeFields(w io.Writer, fields []field) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range fields {
+		value := f.text()
+		if value == "" {
+			continue
+		}
+		lines := strings.Split(strings.TrimRight(value, "\n"), "\n")
+		for i, line := range lines {
+			lines[i] = escape(line)
+		}
+		fmt.Fprintf(table, "%s\t%s\n", escape(f.name), strings.Join(lines, "\n\t"))
 	}
 	return table.Flush()
 }
 
-// seconds is a time as Redis has it.
+// seconds is a time in seconds, as in Redis.
 type seconds time.Time
 
 func (s seconds) MarshalJSON() ([]byte, error) { //nolint:unparam // json.Marshaler has the error
@@ -70,7 +121,7 @@ func moment(t time.Time) *seconds {
 	return &s
 }
 
-// textOrBytes gives a value as text if it is UTF-8, else as bytes, which JSON shows in base64.
+// textOrBytes returns a value as text if it is UTF-8, else as bytes, which are base64 in JSON.
 func textOrBytes(value []byte) (*string, []byte) {
 	if value == nil {
 		return nil, nil
@@ -82,33 +133,18 @@ func textOrBytes(value []byte) (*string, []byte) {
 	return nil, value
 }
 
-// timestamp is a time for people, "" if there is none.
-func timestamp(t *seconds) string {
-	if t == nil {
-		return ""
+// yesNo is a bool for people.
+func yesNo(b bool) string {
+	if b {
+		return "yes"
 	}
-	return time.Time(*t).Format("2006-01-02 15:04:05.000 MST")
+	return "no"
 }
 
-// writeFields writes a name and a value a line, those that have a value, for people.
-func writeFields(w io.Writer, rows [][2]string) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		if name, value := row[0], row[1]; value != "" {
-			lines := strings.Split(strings.TrimRight(value, "\n"), "\n")
-			for i, line := range lines {
-				lines[i] = escape(line)
-			}
-			fmt.Fprintf(table, "%s\t%s\n", escape(name), strings.Join(lines, "\n\t"))
-		}
-	}
-	return table.Flush()
-}
-
-// shownBytes is the most of a value that a terminal gets.
+// shownBytes bounds a value on a terminal.
 const shownBytes = 2000
 
-// printable is a value for a terminal: text in full if it is short, else its beginning or its size.
+// printable is a value for a terminal: short text, the beginning of a long one, or the size of other bytes.
 func printable(text *string, data []byte) string {
 	switch {
 	case data != nil:
@@ -121,8 +157,8 @@ func printable(text *string, data []byte) string {
 	return *text
 }
 
-// writeResult writes a result's bytes to stdout, and nothing else. A terminal gets them only if it
-// would show them and do nothing; again says how to get them otherwise.
+// writeResult writes a result's bytes to stdout, and nothing else. It refuses control characters for a terminal; again
+// says how to get them.
 func writeResult(cmd *cobra.Command, result []byte, again string) error {
 	terminal := isTerminal(cmd.OutOrStdout())
 	if terminal && !isText(result) {
@@ -137,7 +173,7 @@ func writeResult(cmd *cobra.Command, result []byte, again string) error {
 	return nil
 }
 
-// isTerminal tells whether a person sees what is written, or writes what is read.
+// isTerminal reports whether the other end of a stream is a person.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
@@ -146,11 +182,4 @@ func isTerminal(stream any) bool {
 func isText(data []byte) bool {
 	control := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
 	return utf8.Valid(data) && !bytes.ContainsFunc(data, control)
-}
-
-// escape replaces control characters and what is not UTF-8, so that no task can make a terminal do
-// what it likes.
-func escape(text string) string {
-	quoted := fmt.Sprintf("%q", text)
-	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
 }

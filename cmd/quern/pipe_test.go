@@ -112,7 +112,7 @@ QUERN_HANDLER int32_t handle(void) {
 
 	told := ""
 	for lines := bufio.NewScanner(read); told == "" && lines.Scan(); {
-		if found := regexp.MustCompile(`\[ERROR\] quern: log lines were dropped here.*: lines=(\d+)$`).FindStringSubmatch(lines.Text()); found != nil {
+		if found := regexp.MustCompile(`\[ERROR\] quern: dropped log lines here.*: lines=(\d+)$`).FindStringSubmatch(lines.Text()); found != nil {
 			told = found[1]
 		}
 	}

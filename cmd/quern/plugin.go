@@ -3,11 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,114 +12,15 @@ import (
 
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
-	"github.com/quern-project/quern/runtime"
-	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 func newPlugin(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "plugin", Short: "Make, build, check, test, run, list and release plugins", Args: onlyCommands, RunE: needsCommand}
-	cmd.AddCommand(
-		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env), newPluginRun(env), newPluginSchema(), newPluginLs(env), newPluginRelease(env),
-	)
-	return cmd
+	return group("plugin", "Make, build, check, test, run, list and release plugins",
+		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env), newPluginRun(env), newPluginSchema(), newPluginLs(env), newPluginRelease(env))
 }
 
-// localPlugin is a plugin read from a file, with the manifest beside it.
-type localPlugin struct {
-	path, name   string
-	binary       []byte
-	manifestPath string
-	manifest     manifest.Manifest
-	unread       bool           // the manifest cannot be read: nothing is known of what it says
-	files        *runtime.Files // that the manifest grants
-	// refusals are what is wrong with the two files, before the module is looked into.
-	refusals []runtime.Refusal
-}
-
-const (
-	moduleSuffix   = ".wasm"
-	manifestSuffix = ".yaml"
-)
-
-// readPlugin reads FILE and, if there is one, the manifest beside it. It fails where there is no file
-// to read; what is wrong with the files goes into the refusals.
-func readPlugin(path string) (*localPlugin, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usagef("no such file %q: name a %s file", path, moduleSuffix)
-	}
-	if err != nil {
-		return nil, usagef("read plugin: %w", err)
-	}
-	stem := strings.TrimSuffix(path, moduleSuffix)
-	beside := stem + manifestSuffix
-	p := &localPlugin{path: path, name: filepath.Base(stem), manifestPath: beside}
-	switch {
-	case !info.Mode().IsRegular():
-		p.refuse("it is not a regular file", path, "put a "+moduleSuffix+" file in its place")
-	case info.Size() > runtime.MaxModule:
-		p.refuse(fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(runtime.MaxModule)), path, "build it without debug information, or take it apart")
-	default:
-		p.binary, err = os.ReadFile(path)
-	}
-	if err != nil {
-		return nil, usagef("read plugin: %w", err)
-	}
-	p.manifest, err = plugins.LoadManifest(beside)
-	if errors.Is(err, fs.ErrNotExist) {
-		p.manifest, err = manifest.Default(p.name), nil
-	}
-	p.unread = err != nil
-	if err == nil {
-		p.files, _, err = plugins.LoadFiles(beside, p.manifest) // without a pool there is no warm call
-	}
-	var wrong *manifest.Error
-	switch {
-	case errors.As(err, &wrong):
-		p.refusals = append(p.refusals, wrong.Refusals()...)
-	case err != nil:
-		p.refuse(err.Error(), beside, "make it a YAML file that can be read, or remove it")
-	}
-	return p, nil
-}
-
-func (p *localPlugin) refuse(what, where, remedy string) {
-	p.refusals = append(p.refusals, runtime.Refusal{What: what, Where: where, Remedy: remedy})
-}
-
-// refusal is the error of a plugin that is refused; nil if nothing is wrong.
-func (p *localPlugin) refusal(err error) error {
-	if len(p.refusals) > 0 {
-		err = &runtime.RefusedError{Refusals: p.refusals}
-	}
-	if err == nil {
-		return nil
-	}
-	return refusedf("%s is refused: %w", p.path, err)
-}
-
-// load compiles the module and sees that the manifest fits it.
-func (p *localPlugin) load(ctx context.Context, engine *runtime.Engine) (*runtime.Module, error) {
-	module, err := engine.Load(ctx, p.binary)
-	if err != nil || p.unread {
-		return module, err
-	}
-	err = module.Admits(p.manifest.Limits.WithDefaults())
-	if err == nil {
-		err = p.manifest.CheckModule(p.manifestPath, module.Info())
-	}
-	var wrong *manifest.Error
-	if errors.As(err, &wrong) {
-		err = &runtime.RefusedError{Refusals: wrong.Refusals()}
-	}
-	if err != nil {
-		return nil, errors.Join(err, module.Close(ctx))
-	}
-	return module, nil
-}
-
-// pluginView is a plugin as live hosts say that they have it.
+// pluginView is a plugin that live hosts published.
 type pluginView struct {
 	Tenant    string   `json:"tenant,omitempty"`
 	Plugin    string   `json:"plugin"`
@@ -133,18 +30,18 @@ type pluginView struct {
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`
-	// Grants are what it may use beyond a task of the tenant that is asked about.
+	// Grants are its capabilities in tasks of the tenant.
 	Grants *manifest.Granted `json:"grants,omitempty"`
-	// Lowered are the limits of which the hosts give such a task less than the manifest asks for.
+	// Lowered are the limits that the hosts set below the manifest's.
 	Lowered []manifest.Lowered `json:"lowered,omitempty"`
 	Nodes   []string           `json:"nodes"`
 }
 
-// shortDigest is how much of a digest people are shown: sha256: and twelve digits.
+// shortDigest is the length of a digest for people: sha256: and twelve digits.
 const shortDigest = 19
 
 func newPluginLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the plugins of live hosts, and what they refuse", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "ls", Short: "List the plugins of live hosts, and the refused ones", Args: arguments(0, 0)}
 	clientFlags(cmd)
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
@@ -152,25 +49,15 @@ func newPluginLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if json {
-			return writeJSON(cmd.OutOrStdout(), views)
-		}
-		rows := make([][]string, len(views))
-		for i, v := range views {
-			digest := v.Digest
-			if len(digest) > shortDigest {
-				digest = digest[:shortDigest]
-			}
-			rows[i] = []string{
-				v.Tenant, v.Plugin, v.Version, digest, strings.Join(v.Queues, ","), v.State, v.ResetMode, fmt.Sprint(len(v.Nodes)), escape(v.Error),
-			}
-		}
-		return writeTable(cmd.OutOrStdout(), "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
+		return showList(cmd, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", func(v pluginView) []any {
+			digest := v.Digest[:min(len(v.Digest), shortDigest)]
+			return []any{v.Tenant, v.Plugin, v.Version, digest, strings.Join(v.Queues, ","), v.State, v.ResetMode, len(v.Nodes), escape(v.Error)}
+		})
 	})
 	return cmd
 }
 
-// listPlugins reads what live hosts published, the same on several hosts as one row.
+// listPlugins lists what live hosts published. Hosts with the same plugin share one view.
 func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error) {
 	nodes, err := client.Fleet().Nodes(ctx)
 	if err != nil {
@@ -180,25 +67,23 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 	if err != nil {
 		return nil, err
 	}
-	views := []pluginView{}
+	var views []pluginView
 	for _, node := range nodes {
 		if node.LeaseEnd.Before(now) {
 			continue
 		}
 		var published []pluginView
 		if json.Unmarshal([]byte(node.About["plugins"]), &published) != nil {
-			continue // a listener of another kind, without plugins
+			continue // a listener without plugins
 		}
 		for _, p := range published {
-			same := func(v pluginView) bool {
-				return v.Tenant == p.Tenant && v.Plugin == p.Plugin && v.Version == p.Version && v.Digest == p.Digest &&
-					v.State == p.State && v.Error == p.Error && v.ResetMode == p.ResetMode && slices.Equal(v.Queues, p.Queues) &&
-					reflect.DeepEqual(v.Grants, p.Grants) && slices.Equal(v.Lowered, p.Lowered)
-			}
-			i := slices.IndexFunc(views, same)
+			i := slices.IndexFunc(views, func(v pluginView) bool {
+				v.Nodes = nil
+				return reflect.DeepEqual(v, p)
+			})
 			if i < 0 {
+				i = len(views)
 				views = append(views, p)
-				i = len(views) - 1
 			}
 			views[i].Nodes = append(views[i].Nodes, node.ID)
 		}
@@ -210,4 +95,77 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 		return strings.Compare(a.Tenant+"\x00"+a.Plugin+"\x00"+a.State, b.Tenant+"\x00"+b.Plugin+"\x00"+b.State)
 	})
 	return views, nil
+}
+
+func newPluginRelease(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "release NAME|DIGEST", Short: "End the quarantine of a plugin whose tasks ended several hosts",
+		Long: "Ends the quarantine of every version of the plugin NAME, or of the version DIGEST (the twelve digits of\n" +
+			"`quern plugin ls` are enough), and prints what it released. Hosts run it again within seconds. A version\n" +
+			"whose tasks end three hosts within an hour is quarantined for a day.",
+		Args: arguments(1, 1),
+	}
+	clientFlags(cmd)
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
+		quarantines, err := client.Fleet().Quarantines(cmd.Context())
+		if err != nil {
+			return err
+		}
+		released := 0
+		for _, q := range quarantines {
+			if q.Plugin != args[0] && !(len(args[0]) >= shortDigest && strings.HasPrefix(q.Digest, args[0])) {
+				continue
+			}
+			if err := client.Fleet().EndQuarantine(cmd.Context(), q.Plugin, q.Digest); err != nil {
+				return err
+			}
+			released++
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), q.Plugin, q.Digest); err != nil {
+				return err
+			}
+		}
+		if released == 0 {
+			return refusedf("tenant %s has no quarantined plugin or digest %q: see `quern plugin ls`, and mind --tenant", client.Tenant(), args[0])
+		}
+		return nil
+	})
+	return cmd
+}
+
+// stateQuarantined is the state of a loaded plugin whose tasks hosts do not run.
+const stateQuarantined = "quarantined"
+
+// markQuarantined sets the state and the error of quarantined versions.
+func markQuarantined(ctx context.Context, client *queue.Client, views []pluginView) error {
+	quarantines, err := client.Fleet().Quarantines(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range views {
+		v := &views[i]
+		at := slices.IndexFunc(quarantines, func(q queue.Quarantine) bool { return q.Plugin == v.Plugin && q.Digest == v.Digest })
+		if at < 0 || v.State != plugins.StateServing {
+			continue
+		}
+		v.State = stateQuarantined
+		v.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), v.Plugin)
+	}
+	return nil
+}
+
+func newPluginSchema() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of manifests, for editors",
+		Long: "Prints the JSON Schema (draft 7) of manifests. Editors with the YAML language server use it to complete and\n" +
+			"check a manifest that begins with the line\n\n" +
+			"  # yaml-language-server: $schema=quern.schema.json\n\n" +
+			"which names a file beside it, as in the folder that `quern plugin new` makes. `quern plugin check` also\n" +
+			"checks keys against each other, and that files exist.",
+		Example: "  quern plugin schema > quern.schema.json",
+		Args:    arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(manifest.Schema())
+			return err
+		},
+	}
 }

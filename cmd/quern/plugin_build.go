@@ -8,30 +8,35 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
+	sdk "github.com/quern-project/quern/sdk/c"
 )
 
 func newPluginBuild(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "build [DIR]", Short: "Build the plugin whose source is in a folder, in Go or C",
-		Long: "Builds NAME.wasm beside the manifest NAME.yaml: with the Go toolchain where the folder has Go files, else\n" +
-			"with a clang that can do WebAssembly. Without DIR that is the current folder. The compiler's own messages\n" +
-			"go to stderr. Source that exports quern_handle makes a handler, other source a command. C need not have\n" +
-			"a copy of quern.h beside it. Exit status:\n" +
-			"0 it is built, 1 the source is wrong, 2 there is no such source, 3 a compiler is missing, or the manifest wrong.",
+		Use: "build [DIR]", Short: "Build a plugin from a folder of Go or C",
+		Long: "Builds NAME.wasm beside the manifest NAME.yaml: with the Go toolchain if the folder has Go files, else\n" +
+			"with a clang that targets WebAssembly. DIR is the current folder by default. The compiler writes to\n" +
+			"stderr. Source that exports quern_handle becomes a handler, other source a command. C needs no copy of\n" +
+			"quern.h beside it.\n\n" +
+			"Exit status: 0 built, 1 the source is wrong, 2 there is no such source, 3 a compiler is missing, or the\n" +
+			"manifest is wrong.",
 		Args: arguments(0, 1),
 	}
-	to := cmd.Flags().String("to", "", "`DIR` to put NAME.wasm, the manifest and the files that it grants into, such as a plugin directory (default DIR)")
+	to := cmd.Flags().String("to", "", "`DIR` for NAME.wasm, the manifest and its files, such as a plugin directory (default DIR)")
 	notSettings(cmd.Flags(), "to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir := "."
@@ -43,11 +48,11 @@ func newPluginBuild(env environment) *cobra.Command {
 			return err
 		}
 		b := &builder{compilers: compilers{env: env}, stderr: cmd.ErrOrStderr()}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // so that nothing half made is left
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // leaves no partial file
 		defer stop()
 		file, err := b.build(ctx, s, *to)
 		if ctx.Err() != nil {
-			return refusedf("interrupted, so %s is not built: what was there is there", s.name)
+			return refusedf("interrupted, so %s is not built: the files are as before", s.name)
 		}
 		if err != nil {
 			return err
@@ -61,12 +66,12 @@ func newPluginBuild(env environment) *cobra.Command {
 	return cmd
 }
 
-// source is a folder that holds the source of one plugin.
+// source is a folder with the source of one plugin.
 type source struct {
 	dir, name string
 	language  string   // languageGo or languageC
-	files     []string // the names of its files in that language
-	handler   bool     // else it is a command
+	files     []string // in that language
+	handler   bool     // else a command
 	manifest  string   // path; "" if there is none
 }
 
@@ -76,7 +81,7 @@ const (
 	languageC  = "c"
 )
 
-// readSource looks at what a folder holds.
+// readSource finds the source in a folder.
 func readSource(dir string) (source, error) {
 	s := source{dir: dir}
 	entries, err := os.ReadDir(dir)
@@ -109,7 +114,7 @@ func readSource(dir string) (source, error) {
 	return s, err
 }
 
-// findManifest names the plugin: after the manifest that has the folder's name, or else after the only one.
+// findManifest names the plugin after the manifest with the folder's name, or else after the only one.
 func (s *source) findManifest(names []string) error {
 	abs, err := filepath.Abs(s.dir)
 	if err != nil {
@@ -128,7 +133,7 @@ func (s *source) findManifest(names []string) error {
 	return nil
 }
 
-// entry is how source says that it is a handler's: in Go by a directive, in C by the SDK's word or by the name of the export.
+// entry matches the source of a handler: in Go a directive, in C the SDK's macro or the name of the export.
 var entry = map[string]*regexp.Regexp{
 	languageGo: regexp.MustCompile(`(?m)^//go:wasmexport quern_handle\s*$`),
 	languageC:  regexp.MustCompile(`(?m)^\s*[^\s/*].*"quern_handle"|^\s*QUERN_HANDLER\b`),
@@ -150,11 +155,11 @@ func (s *source) isHandler() (bool, error) {
 // builder builds plugins.
 type builder struct {
 	compilers compilers
-	stderr    io.Writer // what compilers say
+	stderr    io.Writer // of compilers
 }
 
 // build builds a plugin into a folder, "" for that of its source, and returns the path of the module. The module appears
-// there whole, as the last of all, or not at all.
+// whole, after its files, or not at all.
 func (b *builder) build(ctx context.Context, s source, to string) (path string, err error) {
 	in := to == "" || sameFolder(s.dir, to)
 	if in {
@@ -172,7 +177,7 @@ func (b *builder) build(ctx context.Context, s source, to string) (path string, 
 	if err != nil {
 		return "", usagef("build %s: %w", s.name, err)
 	}
-	defer os.Remove(temporary.Name()) // is gone by then if all went well
+	defer os.Remove(temporary.Name()) // of a failed build
 	if err := temporary.Close(); err != nil {
 		return "", fmt.Errorf("build %s: %w", s.name, err)
 	}
@@ -195,7 +200,7 @@ func (b *builder) build(ctx context.Context, s source, to string) (path string, 
 	return path, nil
 }
 
-// lacksManifest is why a host refuses a module that was built, if that is for want of any manifest; else "".
+// lacksManifest explains why a host refuses a module that needs a manifest and has none; else "".
 func lacksManifest(ctx context.Context, env environment, file string) string {
 	p, err := readPlugin(file)
 	if err != nil {
@@ -216,7 +221,7 @@ func lacksManifest(ctx context.Context, env environment, file string) string {
 	return ""
 }
 
-// companions are what a host reads beside the module, by paths in its folder: the manifest, and the files that it grants.
+// companions are the files that a host reads beside the module, by their paths in its folder: the manifest and its files.
 func (s *source) companions() (map[string][]byte, error) {
 	if s.manifest == "" {
 		return nil, nil
@@ -244,7 +249,7 @@ func (s *source) companions() (map[string][]byte, error) {
 	return files, nil
 }
 
-// put writes a file that others may be reading, unless it is there already.
+// put replaces a file atomically, unless it has the content already.
 func put(path string, content []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
 		return nil
@@ -256,7 +261,7 @@ func put(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name()) // is gone by then if all went well
+	defer os.Remove(temporary.Name()) // of a failed build
 	_, err = temporary.Write(content)
 	if err = errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err != nil {
 		return err
@@ -270,11 +275,133 @@ func sameFolder(a, b string) bool {
 	return err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
-// bare is what the system says, without the path, which the caller's words have.
-func bare(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
+// compilers are those of this machine.
+type compilers struct {
+	env environment
+
+	mu    sync.Mutex
+	clang string // path; "" until findClang found one; guarded by mu
+}
+
+// compile compiles source to the absolute path out.
+func (c *compilers) compile(ctx context.Context, s source, out string, stderr io.Writer) error {
+	headers := ""
+	if s.language == languageC {
+		dir, err := writeHeader()
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		headers = dir
 	}
-	return err
+	cmd, err := c.command(ctx, s, out, headers)
+	if err != nil {
+		return err
+	}
+	cmd.Dir = s.dir
+	cmd.Stdout, cmd.Stderr = stderr, stderr
+	cmd.WaitDelay = 5 * time.Second // for its own children
+	err = cmd.Run()
+	var failed *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &failed):
+		return &exitError{status: exitFailed, err: fmt.Errorf("%s could not build %s: its messages are above", filepath.Base(cmd.Path), s.name)}
+	case err != nil:
+		return refusedf("%s could not build %s: %w", filepath.Base(cmd.Path), s.name, err)
+	}
+	return nil
+}
+
+// writeHeader makes a folder with quern.h, for source without a copy.
+func writeHeader() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "quern-header-*"); err != nil {
+		return "", fmt.Errorf("make folder: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "quern.h"), sdk.Header, 0o600); err != nil {
+		return "", errors.Join(fmt.Errorf("write header: %w", err), os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+// command is the command line of a compiler. It keeps names in the module, for backtraces. A C compiler searches the
+// folder headers last.
+func (c *compilers) command(ctx context.Context, s source, out, headers string) (*exec.Cmd, error) {
+	if s.language == languageC {
+		clang, err := c.findClang(ctx)
+		if err != nil {
+			return nil, err
+		}
+		args := []string{"--target=wasm32-wasi", "-O2", "-Wall", "-Wl,--strip-debug", "-idirafter", headers, "-o", out}
+		if s.handler {
+			args = append(args, "-mexec-model=reactor")
+		}
+		return exec.CommandContext(ctx, clang, append(args, s.files...)...), nil //nolint:gosec // it is the user's own
+	}
+	program, err := exec.LookPath("go")
+	if err != nil {
+		return nil, refusedf("cannot build %s without Go: install it from https://go.dev/dl/, with `go` in PATH", s.name)
+	}
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", out}
+	if s.handler {
+		args = append(args, "-buildmode=c-shared")
+	}
+	cmd := exec.CommandContext(ctx, program, append(args, ".")...) //nolint:gosec // as above
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	return cmd, nil
+}
+
+// clangs are tried in this order, unless the environment names one.
+var clangs = []string{
+	"clang", "clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14",
+}
+
+// findClang finds a clang that links programs for WASI: CLANG, that of the WASI SDK in WASI_SDK_PATH, or one in PATH.
+func (c *compilers) findClang(ctx context.Context) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.clang != "" {
+		return c.clang, nil
+	}
+	candidates := clangs
+	if sdk := c.env.get("WASI_SDK_PATH"); sdk != "" {
+		candidates = []string{filepath.Join(sdk, "bin", "clang")}
+	}
+	if named := c.env.get("CLANG"); named != "" {
+		candidates = []string{named}
+	}
+	var tried []string
+	for _, candidate := range candidates {
+		path, err := exec.LookPath(candidate)
+		if err != nil {
+			continue
+		}
+		if links(ctx, path) {
+			c.clang = path
+			return path, nil
+		}
+		tried = append(tried, candidate)
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	const remedy = "install one, on Debian with `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`, elsewhere the WASI SDK, " +
+		"and name it by CLANG=PATH or WASI_SDK_PATH=DIR"
+	if len(tried) > 0 {
+		return "", refusedf("no clang here builds for WebAssembly (%s: no wasm-ld or wasi-libc): %s", strings.Join(tried, ", "), remedy)
+	}
+	return "", refusedf("there is no clang (tried %s): %s", strings.Join(candidates, ", "), remedy)
+}
+
+// links reports whether a compiler links a program for WASI: many have no linker or library for it.
+func links(ctx context.Context, clang string) bool {
+	dir, err := os.MkdirTemp("", "quern-clang-*")
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(dir)
+	cmd := exec.CommandContext(ctx, clang, "--target=wasm32-wasi", "-x", "c", "-o", filepath.Join(dir, "a.wasm"), "-") //nolint:gosec // it is the user's own
+	cmd.Stdin = strings.NewReader("int main(void) { return 0; }\n")
+	return cmd.Run() == nil
 }

@@ -126,9 +126,9 @@ func TestPluginBuildWithoutCompiler(t *testing.T) {
 	}
 	golang, c := sourceFolder(t, map[string]string{"main.go": goHandler}), sourceFolder(t, map[string]string{"a.c": cHandler})
 	for _, test := range []struct{ dir, path, named, says string }{
-		{golang, t.TempDir(), "", "quern: there is no Go to build small with: install it from https://go.dev/dl/"},
-		{c, t.TempDir(), "", "quern: there is no clang (looked for clang, clang-22"},
-		{c, bin, "", "quern: no clang here builds for WebAssembly (clang lacks wasm-ld or wasi-libc): install one, on Debian by"},
+		{golang, t.TempDir(), "", "quern: cannot build small without Go: install it from https://go.dev/dl/"},
+		{c, t.TempDir(), "", "quern: there is no clang (tried clang, clang-22"},
+		{c, bin, "", "quern: no clang here builds for WebAssembly (clang: no wasm-ld or wasi-libc): install one, on Debian with"},
 		{c, t.TempDir(), filepath.Join(bin, "clang"), "quern: no clang here builds for WebAssembly (" + bin},
 	} {
 		u := newUser(t, "")

@@ -21,7 +21,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// checkView is what `plugin check` says of a file.
+// checkView is the report of `plugin check`.
 type checkView struct {
 	File      string            `json:"file"`
 	Accepted  bool              `json:"accepted"`
@@ -33,9 +33,9 @@ type checkView struct {
 	ResetMode runtime.ResetMode `json:"reset_mode,omitempty"`
 	Reason    string            `json:"reset_reason,omitempty"`
 	Notes     []string          `json:"notes,omitempty"`
-	// Limits are left out if the manifest cannot be read.
+	// Limits are missing if the manifest cannot be read.
 	Limits limitsView `json:"limits,omitzero"`
-	// Asks is what the manifest asks for, Grants what the host's grants leave of it.
+	// Asks are the capabilities of the manifest, Grants those that the host's grants leave.
 	Asks      *manifest.Granted `json:"asks,omitempty"`
 	Grants    *manifest.Granted `json:"grants,omitempty"`
 	Imports   []string          `json:"imports"`
@@ -45,7 +45,7 @@ type checkView struct {
 	Refusals  []refusalView     `json:"refusals"`
 }
 
-// limitsView are the limits of a task: sizes in bytes, and what is 0 has none.
+// limitsView are the limits of a task: sizes in bytes; 0 is none.
 type limitsView struct {
 	Memory  int64   `json:"memory"`
 	Input   int64   `json:"input"`
@@ -63,10 +63,10 @@ type refusalView struct {
 
 func newPluginCheck(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "check FILE", Short: "Say what a plugin file is and needs, and what is wrong with it",
-		Long: "Says what a plugin file is, what it imports, exports and needs, and what is wrong with it or with the\n" +
-			"manifest beside it. With --grants also what a host with that file would grant it in tasks of --tenant.\n" +
-			"Exit status: 0 a host would serve it, 3 it would be refused, 2 there is no such file.",
+		Use: "check FILE", Short: "Show what a plugin file is and needs, and what is wrong with it",
+		Long: "Shows what a plugin file is, what it imports, exports and needs, and what is wrong with it or the manifest\n" +
+			"beside it. --grants adds the capabilities that a host with that file grants it in tasks of --tenant.\n\n" +
+			"Exit status: 0 a host would serve it, 3 a host would refuse it, 2 there is no such file.",
 		Args: arguments(1, 1),
 	}
 	output := outputFlag(cmd)
@@ -101,7 +101,7 @@ func newPluginCheck(env environment) *cobra.Command {
 	return cmd
 }
 
-// check looks at the plugin as a host does when it loads one, and notes all that is wrong.
+// check checks the plugin as a host does when it loads one.
 func (p *localPlugin) check(ctx context.Context, env environment, config runtime.Config) (checkView, error) {
 	l := p.manifest.Limits.WithDefaults()
 	view := checkView{
@@ -122,21 +122,21 @@ func (p *localPlugin) check(ctx context.Context, env environment, config runtime
 	}
 	view.Accepted = len(p.refusals) == 0
 	if view.Accepted && p.manifest.Warm.Input != "" && view.ResetMode == runtime.ResetNew {
-		view.Notes = append(view.Notes, "warm has no effect with reset mode new: each task gets a new instance, which starts by itself")
+		view.Notes = append(view.Notes, "warm has no effect with reset mode new: each task starts a new instance")
 	}
 	return view, nil
 }
 
-// checkName refuses what a host would pass over, or could not name a queue by.
+// checkName refuses file names that a host ignores, or that are no names of queues.
 func (p *localPlugin) checkName() {
 	base := filepath.Base(p.path)
 	switch {
 	case !strings.HasSuffix(base, moduleSuffix):
-		p.refuse("a host passes over files that do not end in "+moduleSuffix, p.path, "rename it to NAME"+moduleSuffix)
+		p.refuse("a host ignores files that do not end in "+moduleSuffix, p.path, "rename it to NAME"+moduleSuffix)
 	case strings.HasPrefix(base, "."):
-		p.refuse("a host passes over files that begin with a dot", p.path, "rename it")
+		p.refuse("a host ignores files that begin with a dot", p.path, "rename it")
 	case queue.ValidQueue(p.name) != nil:
-		p.refuse("the name of the file is no name of a queue", p.path, "rename it, with 1 to 128 printable ASCII characters without spaces")
+		p.refuse("the file's name is no name of a queue", p.path, "rename it, with 1 to 128 printable ASCII characters without spaces")
 	}
 }
 
@@ -157,23 +157,23 @@ func (p *localPlugin) checkModule(ctx context.Context, env environment, config r
 		return err
 	}
 	p.refusals = append(p.refusals, refused.Refusals...)
-	info, _ := engine.Inspect(ctx, p.binary) // as far as the file can be read
+	info, _ := engine.Inspect(ctx, p.binary) // of the readable part
 	view.describe(info)
 	return nil
 }
 
-// grant notes what a manifest asks for, and what a host's grants leave of it.
+// grant compares the manifest with a host's grants.
 func (v *checkView) grant(m *manifest.Manifest, hosts *manifest.Grants, tenant string) {
-	permissions := manifest.NewPermissions(m, hosts, tenant, nil)
-	if l := permissions.Limits; v.Limits != (limitsView{}) {
+	terms := manifest.NewPermissions(m, hosts, tenant, nil)
+	if l := terms.Limits; v.Limits != (limitsView{}) {
 		v.Limits = limitsView{l.Memory, l.Input, l.Output, l.Log, l.Timeout.Seconds(), l.CPU.Seconds()}
 	}
-	for _, less := range permissions.Lowered {
-		v.Notes = append(v.Notes, fmt.Sprintf("%s: the manifest says %s, and the host %s: see %s", less.Key, less.Manifest, less.Host, less.Place))
+	for _, less := range terms.Lowered {
+		v.Notes = append(v.Notes, fmt.Sprintf("%s: the manifest has %s, the host lowers it to %s: see %s", less.Key, less.Manifest, less.Host, less.Place))
 	}
-	v.Asks, v.Grants = m.Capabilities.Granted(m.Config), permissions.Granted()
-	for _, key := range permissions.Reduced() {
-		v.Notes = append(v.Notes, fmt.Sprintf("of capabilities.%s the host's grants leave less than the manifest asks for: see %s", key, permissions.Place()))
+	v.Asks, v.Grants = m.Capabilities.Granted(m.Config), terms.Granted()
+	for _, key := range terms.Reduced() {
+		v.Notes = append(v.Notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Place()))
 	}
 }
 
@@ -186,10 +186,7 @@ func (v *checkView) describe(info runtime.Info) {
 }
 
 func (v checkView) print(w io.Writer) error {
-	accepted, memory, functions, charges, mode := "yes", "", "", "", ""
-	if !v.Accepted {
-		accepted = "no"
-	}
+	memory, functions, charges, mode := "", "", "", ""
 	if v.Kind != "" {
 		functions, charges = strconv.Itoa(v.Functions), strconv.Itoa(v.Charges)
 		memory = units.FormatSize(v.MemoryMin)
@@ -208,10 +205,10 @@ func (v checkView) print(w io.Writer) error {
 	if asks == grants {
 		asks = ""
 	}
-	rows := [][2]string{
+	fields := []field{
 		{"file", v.File},
-		{"accepted", accepted},
-		{"kind", string(v.Kind)},
+		{"accepted", yesNo(v.Accepted)},
+		{"kind", v.Kind},
 		{"digest", v.Digest},
 		{"size", units.FormatSize(v.Size)},
 		{"functions", functions},
@@ -225,12 +222,12 @@ func (v checkView) print(w io.Writer) error {
 		{"exports", someOf(v.Exports)},
 	}
 	for _, note := range v.Notes {
-		rows = append(rows, [2]string{"note", note})
+		fields = append(fields, field{"note", note})
 	}
 	for _, r := range v.Refusals {
-		rows = append(rows, [2]string{"refused", runtime.Refusal(r).String()})
+		fields = append(fields, field{"refused", runtime.Refusal(r)})
 	}
-	return writeFields(w, rows)
+	return writeFields(w, fields)
 }
 
 func (l limitsView) String() string {
@@ -247,7 +244,7 @@ func (l limitsView) String() string {
 	return text
 }
 
-// someOf lists names for people, one a line: a module may have a hundred thousand.
+// someOf lists names, one a line; not all of the hundred thousand that a module may have.
 func someOf(names []string) string {
 	const most = 100
 	if more := len(names) - most; more > 0 {

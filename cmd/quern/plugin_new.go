@@ -21,22 +21,22 @@ import (
 	"github.com/quern-project/quern/sdk/c"
 )
 
-// templates are the files of a new plugin: those of every language in the folder plugin, those of one in a folder of its
-// name. The name of a file may hold NAME. LICENSE is that of this module.
+// templates are the files of a new plugin: for every language in the folder plugin, for one in the folder of its name.
+// NAME in a file name is the plugin's name. LICENSE is this module's.
 //
 //go:embed all:templates
 var templates embed.FS
 
 const templateSuffix = ".tmpl"
 
-// pluginName is what the templates can do with, of the names that a queue may have.
+// pluginName matches the names of queues that the templates can use.
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 
 func newPluginNew() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "new NAME", Short: "Make the folder NAME with a handler to begin with: code, manifest, tests, README",
+		Use: "new NAME", Short: "Make the folder NAME with a first handler: code, manifest, tests, README",
 		Long: "Makes the folder NAME with the source of a handler, its manifest, tests and a README with the commands to build,\n" +
-			"test and run it. All that it is built of is in the folder, the SDK as well: nothing has to be downloaded.",
+			"test and run it. The folder includes the SDK: nothing has to be downloaded.",
 		Args: arguments(1, 1),
 	}
 	language := newChoice(languageGo, languageC)
@@ -72,7 +72,7 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 			return fmt.Errorf("make plugin: %w", err)
 		}
 		if strings.HasPrefix(name, sdkFolder) {
-			continue // are not the author's
+			continue // not the author's
 		}
 		if _, err := fmt.Fprintln(cmd.OutOrStdout(), file); err != nil {
 			return err
@@ -81,14 +81,14 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	return nil
 }
 
-// blanks are what templates leave open.
+// blanks fill the templates.
 type blanks struct {
 	Name, Language, Source string
 	Needs, Tests, Notes    string // of the README
-	Version, GoVersion     string // of the module that has the SDK, and of Go
+	Version, GoVersion     string // of the SDK's module, and of Go
 }
 
-// pluginFiles are the contents of a new plugin's files by their paths in its folder, with slashes.
+// pluginFiles are the files of a new plugin, by their paths in its folder with slashes.
 func pluginFiles(name, language string) (map[string][]byte, error) {
 	files := map[string][]byte{"quern.schema.json": manifest.Schema()}
 	b := blanks{Name: name}
@@ -132,7 +132,7 @@ func addTemplates(files map[string][]byte, folder string, b blanks) error {
 	})
 }
 
-// fill fills in a template whose marks are [[ and ]], which neither Go nor C uses, and YAML hardly.
+// fill fills in a template. Its marks are [[ and ]], which Go and C do not use.
 func fill(name, source string, b blanks) ([]byte, error) {
 	parsed, err := template.New(name).Delims("[[", "]]").Parse(source)
 	if err != nil {
@@ -143,11 +143,11 @@ func fill(name, source string, b blanks) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// sdkModule is the Go module that has the SDK.
+// sdkModule is the SDK's Go module.
 const sdkModule = "github.com/quern-project/quern"
 
-// sdkFolder is where a new plugin has that module, of which go.mod says so. A vendored one would do until the first dependency: then
-// Go asks for the version that go.mod names, which need not be published anywhere.
+// sdkFolder is that module's folder in a new plugin, which go.mod names. A vendored one would work until the first
+// dependency: then Go asks for the version in go.mod, which may not be published.
 const sdkFolder = "quern/"
 
 // addSDK adds the SDK for Go as a module of its own.
@@ -171,8 +171,8 @@ func addSDK(files map[string][]byte, b *blanks) error {
 // sdkGoVersion is the oldest Go that builds the SDK: that of this module.
 const sdkGoVersion = "1.26.0"
 
-// sdkVersion is the version of this program as a go.mod may have it: one of a checkout that was changed stands for the
-// revision, and what has none at all for none.
+// sdkVersion is the version of this program for a go.mod: without the mark of a changed checkout, and v0.0.0 if it has
+// none.
 func sdkVersion() string {
 	version, _ := buildVersion()
 	version, _, _ = strings.Cut(version, "+")

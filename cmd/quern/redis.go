@@ -18,13 +18,11 @@ import (
 
 const (
 	defaultRedis = "redis://127.0.0.1:6379/0"
-	// tenantRule says what may be a tenant.
+	// tenantRule says what a tenant may be.
 	tenantRule = "use 1 to 32 of a-z 0-9 and - for each, or such a word in braces"
-	// devTimeouts bound asking whether a `quern dev` that left its file still answers.
-	devTimeouts = "?dial_timeout=1s&read_timeout=1s"
 )
 
-// redisURL is the setting, or "" if there is none.
+// redisURL returns the setting, "" if there is none.
 func redisURL(cmd *cobra.Command) (string, error) {
 	url := cmd.Flag("redis").Value.String()
 	path, _ := cmd.Flags().GetString("redis-file")
@@ -38,11 +36,11 @@ func redisURL(cmd *cobra.Command) (string, error) {
 	return urlOfFile(from, path)
 }
 
-// urlOfFile reads the URL of Redis from a file that a setting names.
+// urlOfFile reads the URL of Redis from the file that a setting names.
 func urlOfFile(from, path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return "", usagef("%s: %w: name a file that holds the URL of Redis", from, err)
+		return "", usagef("%s: %w: name a file with the URL of Redis", from, err)
 	}
 	url := strings.TrimSpace(string(content))
 	if url == "" {
@@ -51,7 +49,7 @@ func urlOfFile(from, path string) (string, error) {
 	return url, nil
 }
 
-// wrongRedis is the error of a URL that cannot be; it says where the URL comes from.
+// wrongRedis adds the origin of the URL to the error of an invalid one.
 func wrongRedis(cmd *cobra.Command, err error) error {
 	for _, name := range []string{"redis-file", "redis"} {
 		if flag := cmd.Flag(name); flag.Value.String() != "" {
@@ -61,8 +59,13 @@ func wrongRedis(cmd *cobra.Command, err error) error {
 	return wrongUsage(err)
 }
 
-// target is where a client command looks, and for whom: the Redis of the setting, else of a `quern dev`
-// that answers, else the default; and the tenant of the command's flag.
+// clientFlags adds what every client command takes.
+func clientFlags(cmd *cobra.Command) {
+	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
+}
+
+// target finds a client command's Redis and tenant. The Redis is that of the setting, or of a `quern dev` that answers,
+// or the default.
 func target(cmd *cobra.Command, env environment) (url, tenant string, err error) {
 	if url, err = redisURL(cmd); err != nil {
 		return "", "", err
@@ -85,7 +88,7 @@ func target(cmd *cobra.Command, env environment) (url, tenant string, err error)
 	return url, tenant, nil
 }
 
-// connect makes the client of a client command: see target, which says the config's tenant.
+// connect makes the client of a client command, for the tenant of its flag.
 func connect(cmd *cobra.Command, env environment, config queue.Config) (*queue.Client, error) {
 	url, tenant, err := target(cmd, env)
 	if err != nil {
@@ -99,34 +102,44 @@ func connect(cmd *cobra.Command, env environment, config queue.Config) (*queue.C
 	return client, nil
 }
 
-// clientFlags adds what every client command takes.
-func clientFlags(cmd *cobra.Command) {
-	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
+// withClient wraps a command that needs a client. output is nil for a command without -o.
+func withClient(env environment, output *choice, run func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		client, err := connect(cmd, env, queue.Config{})
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return run(cmd, client, args, output != nil && output.json())
+	}
 }
 
-// devFile is what `quern dev` leaves for clients to find it.
+// devTimeouts bound the check whether a `quern dev` still answers.
+const devTimeouts = "?dial_timeout=1s&read_timeout=1s"
+
+// devFile is the file by which clients find a `quern dev`.
 type devFile struct {
 	Redis string `json:"redis"`
 	HTTP  string `json:"http"`
 	PID   int    `json:"pid"`
 }
 
-// devPath is where that file lies: quern/dev.json in $XDG_RUNTIME_DIR, else in the cache folder.
+// devPath is the file's path: quern/dev.json in $XDG_RUNTIME_DIR, or else in the cache folder.
 func devPath(env environment) (string, error) {
 	dir, err := env.runtimeDir()
 	return filepath.Join(dir, "quern", "dev.json"), err
 }
 
-// findDev reads the file and asks the Redis that it names. One that was killed leaves its file behind,
-// and something else may listen on its port by now: its process must live, too.
+// findDev finds a running `quern dev`. One that was killed leaves its file behind, and another program may use its port
+// by now: so its process must live, and its Redis answer.
 //
-// One that lives and keeps silent is an error: what was meant for it must not go to another Redis.
+// A live process whose Redis does not answer is an error: tasks that are meant for it must not go to another Redis.
 func findDev(ctx context.Context, env environment) (dev devFile, ok bool, err error) {
 	path, err := devPath(env)
 	if err != nil {
-		return dev, false, nil // this user has no folder for it, and so no `quern dev`
+		return dev, false, nil // without a folder for the file there is no `quern dev`
 	}
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // a pipe would never end
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // reading a pipe would never end
 		return dev, false, nil
 	}
 	content, err := os.ReadFile(path)
@@ -146,7 +159,7 @@ func findDev(ctx context.Context, env environment) (dev devFile, ok bool, err er
 	return dev, err == nil, nil
 }
 
-// writeDev leaves the file, readable by this user alone, and returns what removes it again.
+// writeDev writes the file, readable by this user alone, and returns a function that removes it.
 func writeDev(env environment, dev devFile) (remove func(), err error) {
 	path, err := devPath(env)
 	if err != nil {
@@ -170,7 +183,7 @@ func writeDev(env environment, dev devFile) (remove func(), err error) {
 		var now devFile
 		content, err := os.ReadFile(path)
 		if err == nil && json.Unmarshal(content, &now) == nil && now == dev {
-			_ = os.Remove(path) // not that of another one which started later
+			_ = os.Remove(path) // else a later `quern dev` replaced it
 		}
 	}, nil
 }

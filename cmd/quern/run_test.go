@@ -130,7 +130,7 @@ func TestEnqueueWaitRefusedAtOnce(t *testing.T) {
 	defer held.Close()
 	var stdout, stderr strings.Builder
 	err := run(t.Context(), []string{"enqueue", "mail", "-", "--wait"}, u.lookup, endless, &stdout, &stderr)
-	if status := report(err, &stderr); status != exitRefused || !strings.Contains(stderr.String(), "nobody serves") || stdout.String() != "" {
+	if status := report(err, &stderr); status != exitRefused || !strings.Contains(stderr.String(), "no host serves") || stdout.String() != "" {
 		t.Errorf("exit %d: %s", status, &stderr)
 	}
 	if got := u.must("queue", "ls", "-o", "json"); got != "[]\n" {

@@ -300,7 +300,7 @@ func TestServeRefused(t *testing.T) {
 	t.Run("NoTLSThere", func(t *testing.T) {
 		t.Parallel()
 		r := newUser(t, "rediss://"+queuetest.Shared(t).Addr()+"/0").run("queue", "ls")
-		if r.status != exitRefused || !strings.Contains(r.stderr, "speak no TLS") {
+		if r.status != exitRefused || !strings.Contains(r.stderr, "rediss:// meets a Redis without TLS") {
 			t.Errorf("exit %d: %s", r.status, r.stderr)
 		}
 	})

@@ -166,7 +166,7 @@ func TestPluginCheckGrants(t *testing.T) {
 	args := []string{"plugin", "check", dir + "/a.wasm", "--grants", grants, "--tenant", "acme"}
 	out := u.must(append(args, "-o", "json")...)
 	if !strings.Contains(out, `"asks":{`+all+`},"grants":{"kv":[{"bucket":"seen","access":"r"}],"config":["mode","size"]}`) ||
-		!strings.Contains(out, `"of capabilities.kv the host's grants leave less than the manifest asks for: see \"acme\" in `) {
+		!strings.Contains(out, `"capabilities.kv: the host grants less than the manifest asks for: see \"acme\" in `) {
 		t.Errorf("%s", out)
 	}
 	out = u.must(args...)
@@ -174,7 +174,7 @@ func TestPluginCheckGrants(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	if !regexp.MustCompile(`limits +memory 8MiB, input 16MiB, output 1KiB, log 4KiB\n`).MatchString(out) ||
-		!regexp.MustCompile(`note +limits.output: the manifest says 4KiB, and the host 1KiB: see "acme" in `).MatchString(out) {
+		!regexp.MustCompile(`note +limits.output: the manifest has 4KiB, the host lowers it to 1KiB: see "acme" in `).MatchString(out) {
 		t.Errorf("%s", out)
 	}
 	if out := u.must("plugin", "check", dir+"/a.wasm", "--grants", grants); strings.Contains(out, "\nasks") || !strings.Contains(out, "grants         http http://127.0.0.1:1 GET") {

@@ -39,6 +39,7 @@ var directions = map[string][]string{
 	"sdk/queue":  {},
 	"metrics":    {},
 	"examples":   {"sdk", "sdk/queue"},
+	"internal":   {}, // for tests of every folder
 }
 
 // confined says which folders alone may import a module of others.
@@ -48,13 +49,12 @@ var confined = map[string][]string{
 	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern"},
 	"github.com/extism/go-sdk":            {},
 	"github.com/alicebob/miniredis":       {"sdk/queue", "cmd/quern"},
-	"github.com/knadh/koanf":              {"cmd/quern"},
 	"github.com/spf13/cobra":              {"cmd/quern"},
 }
 
 // topLevel is all that may lie in the repository's root.
 var topLevel = []string{
-	"cmd", "host", "plugins", "runtime", "sdk", "metrics", "examples", ".ci",
+	"cmd", "host", "plugins", "runtime", "sdk", "metrics", "examples", "internal", ".ci",
 	"go.mod", "go.sum", "Makefile", ".gitignore", ".gitattributes", ".golangci.yml",
 	"README.md", "ARCHITECTURE.md", "RATIONALE.md", "CHANGELOG.md",
 	"CONTRIBUTING.md", "SECURITY.md", "LICENSE",

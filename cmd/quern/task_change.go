@@ -15,11 +15,11 @@ import (
 // mostIDs is how many tasks one command line may name.
 const mostIDs = 1000
 
-// taskAction does something with one task.
+// taskAction changes one task.
 type taskAction func(context.Context, *queue.Client, *queue.Task) error
 
-// taskErrors are those of several tasks. One that is refused does not keep a command from the others:
-// each is told, the last one by being returned, which decides the exit status.
+// taskErrors are the errors of several tasks. It reports each but the last, which the command returns: an error of one
+// task does not stop the others.
 type taskErrors struct {
 	cmd  *cobra.Command
 	last error
@@ -35,11 +35,11 @@ func (e *taskErrors) add(err error) {
 	e.last = err
 }
 
-// each does something with each task; when Redis is away, with no further one.
+// each changes each task, until Redis is away.
 func (e *taskErrors) each(client *queue.Client, ids []string, do taskAction) {
 	ctx := e.cmd.Context()
 	for _, id := range ids {
-		task, err := client.Task(ctx, id) // whose hash names the queue
+		task, err := client.Task(ctx, id) // to learn its queue
 		if err == nil {
 			err = do(ctx, client, task)
 		}
@@ -50,28 +50,22 @@ func (e *taskErrors) each(client *queue.Client, ids []string, do taskAction) {
 	}
 }
 
-// withTasks wraps a command that does something with each task that its arguments name.
-func withTasks(env environment, do taskAction) func(*cobra.Command, []string) error {
+// withTasks wraps a command that changes the tasks of its arguments. If an ID is invalid, it changes none. after is
+// called when each task was changed.
+func withTasks(env environment, do taskAction, after func(*taskErrors, *queue.Client)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, ids []string) error {
-		client, err := connectFor(cmd, env, ids)
-		if err != nil {
-			return err
+		for _, id := range ids {
+			if err := queue.ValidID(id); err != nil {
+				return err
+			}
 		}
-		defer client.Close()
-		errs := taskErrors{cmd: cmd}
-		errs.each(client, ids, do)
-		return errs.last
+		return withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, ids []string, _ bool) error {
+			errs := taskErrors{cmd: cmd}
+			errs.each(client, ids, do)
+			after(&errs, client)
+			return errs.last
+		})(cmd, ids)
 	}
-}
-
-// connectFor is connect for IDs of tasks; if one cannot be an ID, nothing is done with any.
-func connectFor(cmd *cobra.Command, env environment, ids []string) (*queue.Client, error) {
-	for _, id := range ids {
-		if err := queue.ValidID(id); err != nil {
-			return nil, err
-		}
-	}
-	return connect(cmd, env, queue.Config{})
 }
 
 func newTaskDelete(env environment) *cobra.Command {
@@ -84,66 +78,58 @@ func newTaskDelete(env environment) *cobra.Command {
 					task.ID, task.Status, task.ID)
 			}
 			return err
-		}),
+		}, func(*taskErrors, *queue.Client) {}),
 	}
 }
 
 func newTaskCancel(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cancel ID...", Short: "Cancel tasks: those that wait at once, those that run are stopped",
-		Long: "Cancels tasks. One that waits fails at once, with the reason cancelled. One that runs is stopped by its\n" +
-			"host, and waited for. A Python listener cannot be told to stop a task: that is refused.",
+		Use: "cancel ID...", Short: "Cancel waiting tasks, and stop running ones",
+		Long: "Cancels tasks. A waiting task fails at once, with the reason cancelled. A running one is stopped by its\n" +
+			"host; the command waits until it has ended. A Python listener cannot stop a task: that is refused.",
 		Args: arguments(1, mostIDs),
 	}
-	noWait := cmd.Flags().Bool("no-wait", false, "do not wait until those that run have ended")
+	noWait := cmd.Flags().Bool("no-wait", false, "do not wait until running tasks have ended")
 	var timeout time.Duration
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait for each at most (default without end)")
+	var running []string
+	run := withTasks(env, func(ctx context.Context, client *queue.Client, task *queue.Task) error {
+		done, err := client.Queue(task.Queue).Cancel(ctx, task.ID)
+		if errors.Is(err, queue.ErrStatus) {
+			return notCancelled(ctx, client, task)
+		}
+		if err == nil && !done && !*noWait {
+			running = append(running, task.ID)
+		}
+		return err
+	}, func(errs *taskErrors, client *queue.Client) {
+		for _, id := range running {
+			errs.add(awaitCancelled(cmd.Context(), client, id, timeout))
+		}
+	})
 	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
 		if *noWait && cmd.Flags().Changed("wait-timeout") {
 			return usagef("both --no-wait and --wait-timeout: give one of them")
 		}
-		client, err := connectFor(cmd, env, ids)
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		errs := taskErrors{cmd: cmd}
-		var running []string
-		errs.each(client, ids, func(ctx context.Context, client *queue.Client, task *queue.Task) error {
-			done, err := client.Queue(task.Queue).Cancel(ctx, task.ID)
-			if errors.Is(err, queue.ErrStatus) {
-				return notCancelled(ctx, client, task)
-			}
-			if err == nil && !done {
-				running = append(running, task.ID)
-			}
-			return err
-		})
-		if !*noWait {
-			for _, id := range running {
-				errs.add(awaitCancelled(cmd.Context(), client, id, timeout))
-			}
-		}
-		return errs.last
+		return run(cmd, ids)
 	}
 	return cmd
 }
 
-// notCancelled says why a task could not be cancelled: it is finished, if not by then, or in the hands
-// of a Python listener.
+// notCancelled explains why a task could not be cancelled: it is finished by now, or a Python listener has it.
 func notCancelled(ctx context.Context, client *queue.Client, task *queue.Task) error {
 	task, err := client.Task(ctx, task.ID)
 	switch {
 	case err != nil:
 		return err
 	case task.Status.Finished():
-		return refusedf("task %s is %s: only tasks that wait or run can be cancelled", task.ID, task.Status)
+		return refusedf("task %s is %s: only waiting and running tasks can be cancelled", task.ID, task.Status)
 	}
-	return refusedf("task %s is held by the Python listener %s, which cannot be told to stop it: end its process there, then `quern node reclaim %s`",
+	return refusedf("task %s runs on the Python listener %s, which cannot stop it: end its process there, then `quern node reclaim %s`",
 		task.ID, task.Node, task.Node)
 }
 
-// awaitCancelled waits for the end of a task that is being stopped.
+// awaitCancelled waits until a task that is being stopped has ended.
 func awaitCancelled(ctx context.Context, client *queue.Client, id string, timeout time.Duration) error {
 	task, err := waitTask(ctx, client, id, timeout, outageTimeout)
 	switch {
@@ -157,7 +143,7 @@ func awaitCancelled(ctx context.Context, client *queue.Client, id string, timeou
 	return nil
 }
 
-// failedTasks choose among the failed tasks of a queue.
+// failedTasks select failed tasks of a queue.
 type failedTasks struct {
 	queue     string
 	reason    string
@@ -170,48 +156,42 @@ type failedTasks struct {
 func newTaskRetry(env environment) *cobra.Command {
 	var o failedTasks
 	cmd := &cobra.Command{
-		Use: "retry ID... | --queue QUEUE", Short: "Try failed tasks again: those named, or many of a queue",
-		Long: "Tries failed tasks again: they wait in their queue as if they were new, with their attempts and crashes\n" +
-			"counted anew, and without a deadline that is over. Either name tasks, or choose among the failed ones of a\n" +
-			"queue, the oldest first; then the ID of each that is tried again is printed. What somebody cancelled is\n" +
-			"chosen only with --reason cancelled.",
+		Use: "retry ID... | --queue QUEUE", Short: "Retry failed tasks: named ones, or many of a queue",
+		Long: "Retries failed tasks: they wait in their queue like new ones, with attempts and crashes counted from 0,\n" +
+			"and without a deadline that has passed. Either name tasks, or select among the failed ones of a queue,\n" +
+			"the oldest first; then it prints the ID of each that it retries. It selects cancelled tasks only with\n" +
+			"--reason cancelled.",
 		Example: "  quern task retry 5c92ebad-78be-49e3-ac34-5e929c5b0b88\n" +
 			"  quern task retry --queue mail --reason timeout --older-than 1h --limit 100",
 		Args: arguments(0, mostIDs),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to try again")
+	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to retry")
 	f.StringVar(&o.reason, "reason", "", "only those that failed for this `REASON`, such as error, timeout or crashed")
-	f.StringVar(&o.key, "key", "", "only those of this key")
-	labels := f.StringArray("label", nil, "only those with this label, `NAME=VALUE`; may be given several times")
+	f.StringVar(&o.key, "key", "", "only those with this key")
+	labelFlag(f, &o.labels, "only those with this label, `NAME=VALUE`; may be given several times")
 	newLasting(f, &o.olderThan, "older-than", "only those that failed longer ago than this")
-	f.Var((*amount)(&o.limit), "limit", "at most so many, the oldest ones (default all)")
+	newCount(f, &o.limit, "limit", "most tasks to retry, the oldest ones (default all)")
 	filters := []string{"queue", "reason", "key", "label", "older-than", "limit"}
 	notSettings(f, filters...)
-	cmd.RunE = func(cmd *cobra.Command, ids []string) (err error) {
-		chosen := ""
+	named := withTasks(env, retryTask, func(*taskErrors, *queue.Client) {})
+	selected := withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, _ []string, _ bool) error { return o.retry(cmd, client) })
+	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
+		filter := ""
 		for _, name := range filters {
 			if f.Changed(name) {
-				chosen = name
+				filter = name
 			}
 		}
 		switch {
-		case len(ids) == 0 && o.queue == "":
-			return usagef("neither tasks nor a queue: use `quern task retry ID...`, or --queue QUEUE for the failed tasks of one")
-		case len(ids) > 0 && chosen != "":
-			return usagef("both tasks and --%s: name tasks, or choose them with --queue", chosen)
+		case len(ids) > 0 && filter != "":
+			return usagef("both tasks and --%s: name tasks, or select them with --queue", filter)
 		case len(ids) > 0:
-			return withTasks(env, retryTask)(cmd, ids)
+			return named(cmd, ids)
+		case o.queue == "":
+			return usagef("neither tasks nor a queue: use `quern task retry ID...`, or --queue QUEUE for the failed tasks of one")
 		}
-		if o.labels, err = parseLabels(cmd, *labels); err != nil {
-			return err
-		}
-		client, err := connect(cmd, env, queue.Config{})
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		return o.retry(cmd, client)
+		return selected(cmd, nil)
 	}
 	return cmd
 }
@@ -219,13 +199,12 @@ func newTaskRetry(env environment) *cobra.Command {
 func retryTask(ctx context.Context, client *queue.Client, task *queue.Task) error {
 	err := client.Queue(task.Queue).Retry(ctx, task.ID)
 	if errors.Is(err, queue.ErrStatus) {
-		return refusedf("task %s is %s: only failed tasks can be tried again", task.ID, task.Status)
+		return refusedf("task %s is %s: only failed tasks can be retried", task.ID, task.Status)
 	}
 	return err
 }
 
-// retry tries the chosen tasks again and prints the ID of each. What is no longer failed by then is
-// passed over.
+// retry retries the selected tasks and prints the ID of each. It skips those that are no longer failed.
 func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 	ids, err := o.find(cmd.Context(), client)
 	if err != nil {
@@ -246,13 +225,12 @@ func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 		}
 	}
 	if retried == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: the queue %q has no such failed task, so nothing is tried again\n", o.queue)
+		fmt.Fprintf(cmd.ErrOrStderr(), "quern: the queue %q has no such failed task, so nothing was retried\n", o.queue)
 	}
 	return nil
 }
 
-// find lists the chosen tasks, the oldest first. All of them are found before the first is tried again,
-// which moves the list.
+// find lists the selected tasks, the oldest first. It finds all of them before the first is retried, which moves the list.
 func (o *failedTasks) find(ctx context.Context, client *queue.Client) ([]string, error) {
 	before, err := client.Clock(ctx)
 	if err != nil {
@@ -265,14 +243,14 @@ func (o *failedTasks) find(ctx context.Context, client *queue.Client) ([]string,
 	}
 	page := queue.ListOptions{Status: queue.Failed, Limit: 1000}
 	var ids []string
-	seen := make(map[string]bool) // the list moves meanwhile, a page may repeat some
+	seen := make(map[string]bool) // other clients move the list meanwhile, so that pages overlap
 	for ; int64(page.Offset) < failed; page.Offset += page.Limit {
 		tasks, err := client.Queue(o.queue).List(ctx, page)
 		if err != nil {
 			return nil, err
 		}
 		for _, task := range tasks {
-			if o.choose(task, before) && !seen[task.ID] {
+			if o.selects(task, before) && !seen[task.ID] {
 				seen[task.ID] = true
 				ids = append(ids, task.ID)
 			}
@@ -285,14 +263,14 @@ func (o *failedTasks) find(ctx context.Context, client *queue.Client) ([]string,
 	return ids, nil
 }
 
-func (o *failedTasks) choose(task *queue.Task, before time.Time) bool {
+func (o *failedTasks) selects(task *queue.Task, before time.Time) bool {
 	for name, value := range o.labels {
 		if is, ok := task.Labels[name]; !ok || is != value {
 			return false
 		}
 	}
 	failed := task.FinishedAt
-	if failed.IsZero() { // in a Python listener's hands
+	if failed.IsZero() { // Python listeners do not set it
 		failed = task.Updated
 	}
 	reason := task.Failure().Reason

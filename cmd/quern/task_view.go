@@ -5,7 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -58,10 +58,10 @@ type taskView struct {
 	LiveID           string            `json:"live_id,omitempty"`
 	DeadID           string            `json:"dead_id,omitempty"`
 	DeadError        string            `json:"dead_error,omitempty"`
-	History          []attemptView     `json:"history,omitempty"` // not of ls
+	History          []attemptView     `json:"history,omitempty"` // ls leaves it out
 }
 
-// retryView is what a task itself sets of its policy, but for the attempts.
+// retryView is the retry policy that a task itself sets, without the attempts.
 type retryView struct {
 	Backoff        queue.Backoff `json:"backoff,omitempty"`
 	Base           float64       `json:"base_seconds,omitempty"`
@@ -72,7 +72,7 @@ type retryView struct {
 	MaxReschedules int           `json:"max_reschedules,omitempty"`
 }
 
-// attemptView is one run of a task that has ended.
+// attemptView is one ended run of a task.
 type attemptView struct {
 	Run     int64          `json:"run"`
 	Started *seconds       `json:"started,omitempty"`
@@ -133,7 +133,7 @@ func newAttemptViews(attempts []queue.Attempt) []attemptView {
 	return views
 }
 
-// status is that of the task for people.
+// status is the task's status for people.
 func (v taskView) status() string {
 	switch {
 	case v.Status == queue.Failed && v.Handled != "":
@@ -144,7 +144,7 @@ func (v taskView) status() string {
 	return string(v.Status)
 }
 
-// print writes the task for people: what it has, a line each.
+// print writes the task for people.
 func (v taskView) print(w io.Writer) error {
 	failure := queue.Failure{}
 	if v.Error != nil {
@@ -154,11 +154,11 @@ func (v taskView) print(w io.Writer) error {
 	if v.Progress > 0 {
 		progress = fmt.Sprintf("%.0f %%", 100*v.Progress)
 	}
-	most := positive(v.MaxAttempts)
+	most := any(v.MaxAttempts)
 	if v.MaxAttempts == queue.Unlimited {
 		most = unlimited
 	}
-	rows := [][2]string{
+	fields := []field{
 		{"id", v.ID},
 		{"tenant", v.Tenant},
 		{"queue", v.Queue},
@@ -170,77 +170,77 @@ func (v taskView) print(w io.Writer) error {
 		{"stderr", failure.Stderr},
 	}
 	for i, frame := range failure.Backtrace {
-		rows = append(rows, [2]string{fmt.Sprintf("frame %d", i), frame})
+		fields = append(fields, field{fmt.Sprintf("frame %d", i), frame})
 	}
-	rows = append(rows, [][2]string{
-		{"last error", failureLine(v.LastError)},
-		{"attempts", positive(v.Attempts)},
-		{"max attempts", most},
-		{"crashes", positive(v.Crashes)},
-		{"reschedules", positive(v.Reschedules)},
-		{"rejects", positive(v.Rejects)},
-		{"run", positive(int(v.Run))},
-		{"node", v.Node},
-		{"pid", positive(v.PID)},
-		{"created", timestamp(v.Created)},
-		{"eta", timestamp(v.ETA)},
-		{"reserved", timestamp(v.ReservedAt)},
-		{"started", timestamp(v.StartedAt)},
-		{"finished", timestamp(v.FinishedAt)},
-		{"retried", timestamp(v.RetriedAt)},
-		{"updated", timestamp(v.Updated)},
-		{"expires", timestamp(v.Expires)},
-		{"deadline", timestamp(v.Deadline)},
-		{"timeout", length(v.Timeout)},
-	}...)
-	rows = append(rows, v.Retry.rows()...)
-	rows = append(rows, [][2]string{
-		{"plugin", v.Plugin},
-		{"digest", v.Digest},
-		{"priority", strconv.Itoa(v.Priority)},
-		{"progress", progress},
-		{"message", v.Message},
-		{"key", v.Key},
-	}...)
+	fields = append(fields,
+		field{"last error", failureLine(v.LastError)},
+		field{"attempts", v.Attempts},
+		field{"max attempts", most},
+		field{"crashes", v.Crashes},
+		field{"reschedules", v.Reschedules},
+		field{"rejects", v.Rejects},
+		field{"run", int(v.Run)},
+		field{"node", v.Node},
+		field{"pid", v.PID},
+		field{"created", v.Created},
+		field{"eta", v.ETA},
+		field{"reserved", v.ReservedAt},
+		field{"started", v.StartedAt},
+		field{"finished", v.FinishedAt},
+		field{"retried", v.RetriedAt},
+		field{"updated", v.Updated},
+		field{"expires", v.Expires},
+		field{"deadline", v.Deadline},
+		field{"timeout", v.Timeout},
+	)
+	fields = append(fields, v.Retry.fields()...)
+	fields = append(fields,
+		field{"plugin", v.Plugin},
+		field{"digest", v.Digest},
+		field{"priority", fmt.Sprint(v.Priority)}, // 0, too
+		field{"progress", progress},
+		field{"message", v.Message},
+		field{"key", v.Key},
+	)
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
-		rows = append(rows, [2]string{"label " + name, v.Labels[name]})
+		fields = append(fields, field{"label " + name, v.Labels[name]})
 	}
-	rows = append(rows, [][2]string{
-		{"parent", v.Parent},
-		{"depth", positive(v.Depth)},
-		{"traceparent", v.Traceparent},
-		{"live id", v.LiveID},
-		{"dead id", v.DeadID},
-		{"dead error", v.DeadError},
-		{"handled by", v.Handled},
-	}...)
+	fields = append(fields,
+		field{"parent", v.Parent},
+		field{"depth", v.Depth},
+		field{"traceparent", v.Traceparent},
+		field{"live id", v.LiveID},
+		field{"dead id", v.DeadID},
+		field{"dead error", v.DeadError},
+		field{"handled by", v.Handled},
+	)
 	for _, attempt := range v.History {
-		rows = append(rows, attempt.row())
+		fields = append(fields, attempt.field())
 	}
-	return writeFields(w, rows)
+	return writeFields(w, fields)
 }
 
-func (r *retryView) rows() [][2]string {
+func (r *retryView) fields() []field {
 	if r == nil {
 		return nil
 	}
 	jitter := ""
 	if r.Jitter != nil {
-		jitter = map[bool]string{true: "yes", false: "no"}[*r.Jitter]
+		jitter = yesNo(*r.Jitter)
 	}
-	return [][2]string{
+	return []field{
 		{"backoff", string(r.Backoff)},
-		{"backoff base", length(r.Base)},
-		{"backoff min", length(r.Min)},
-		{"backoff max", length(r.Max)},
+		{"backoff base", r.Base},
+		{"backoff min", r.Min},
+		{"backoff max", r.Max},
 		{"jitter", jitter},
-		{"max age", length(r.MaxAge)},
-		{"max reschedules", positive(r.MaxReschedules)},
+		{"max age", r.MaxAge},
+		{"max reschedules", r.MaxReschedules},
 	}
 }
 
-// row is a run that has ended in one line: what came of it, after how long, where, and why.
-func (a attemptView) row() [2]string {
+// field is an ended run in one line: its outcome, after how long, where, and why.
+func (a attemptView) field() field {
 	line := a.Outcome
 	if a.Started != nil && a.Ended != nil {
 		line += fmt.Sprintf(" after %.1fs", time.Time(*a.Ended).Sub(time.Time(*a.Started)).Seconds())
@@ -251,7 +251,7 @@ func (a attemptView) row() [2]string {
 	if a.Error != nil {
 		line += ": " + failureLine(a.Error)
 	}
-	return [2]string{fmt.Sprintf("history %d", a.Run), line}
+	return field{fmt.Sprintf("history %d", a.Run), line}
 }
 
 // failureLine is a failure in one line, "" if there is none.
@@ -262,18 +262,19 @@ func failureLine(f *queue.Failure) string {
 	return fmt.Sprintf("(%s) %s", f.Reason, oneLine(f.Message))
 }
 
-// positive is a number for people, "" for zero.
-func positive(n int) string {
-	if n == 0 {
+// age is how long ago a time was, in two units at most.
+func age(t *seconds) string {
+	if t == nil {
 		return ""
 	}
-	return strconv.Itoa(n)
-}
-
-// length is a number of seconds for people, "" for zero.
-func length(seconds float64) string {
-	if seconds == 0 {
-		return ""
+	d := time.Since(time.Time(*t))
+	switch {
+	case d < 0:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
 	}
-	return time.Duration(seconds * float64(time.Second)).String()
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }

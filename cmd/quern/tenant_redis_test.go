@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -42,9 +43,11 @@ func TestTenantRedis(t *testing.T) {
 		text, _ := io.ReadAll(response.Body)
 		return response.Status + ": " + string(text)
 	}
-	runs("acme")
-	runs("beta")
 	eventually(t, "both are served", func() bool { return ready() == "200 OK: ok\n" })
+	for _, tenant := range []string{"acme", "beta"} {
+		c.stderr.await(t, regexp.MustCompile("serving queue: tenant="+tenant))
+		runs(tenant)
+	}
 	for _, tenant := range []string{"acme", "beta"} {
 		if n := strings.Count(admin.ClientList(ctx).Val(), "user="+tenant+"-host"); n == 0 {
 			t.Errorf("no connection is that of %s's user", tenant)

@@ -24,8 +24,7 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// buildVersion reads what Go wrote into the binary: the module's version, and the revision it was
-// built from if it was built in a checkout.
+// buildVersion reads from the binary the module's version and, if it was built in a checkout, the revision.
 func buildVersion() (version, revision string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

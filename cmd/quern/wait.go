@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -16,9 +17,9 @@ import (
 )
 
 const (
-	// outageTimeout is how long Redis may be away before a wait is given up: a restart is outlived.
+	// outageTimeout ends a wait if Redis is away for longer. It is long enough for a restart.
 	outageTimeout = 30 * time.Second
-	// outageInterval is how often a waiting command looks whether Redis is there.
+	// outageInterval is how often a waiting command checks Redis.
 	outageInterval = 3 * time.Second
 )
 
@@ -27,7 +28,7 @@ func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.D
 	task, err := waitTask(cmd.Context(), client, id, timeout, outageTimeout)
 	switch {
 	case errors.Is(err, queue.ErrNoTask):
-		return refusedf("task %s does not exist, or was deleted while it was waited for: see `quern task ls QUEUE`", id)
+		return refusedf("task %s does not exist, or was deleted during the wait: see `quern task ls QUEUE`", id)
 	case err != nil:
 		return err
 	case task.Status == queue.Failed:
@@ -37,11 +38,11 @@ func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.D
 	return writeResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", id))
 }
 
-// waitTask waits until the task is finished, for the time-out at most (0: without end), and gives up
-// when Redis is away for longer than outage; if it is from the start, at once.
+// waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for
+// longer than outage, and at once if it is away from the start.
 func waitTask(ctx context.Context, client *queue.Client, id string, timeout, outage time.Duration) (*queue.Task, error) {
 	if timeout > 0 {
-		over := refusedf("task %s is not finished after %s: wait on with `quern task wait %s`", id, timeout, id)
+		over := refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, id)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, over)
 		defer cancel()
@@ -53,7 +54,7 @@ func waitTask(ctx context.Context, client *queue.Client, id string, timeout, out
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		if err := awaitOutage(ctx, client, outage); err != nil {
-			giveUp(refusedf("task %s is waited for, but Redis has been away for %s: %w: wait on with `quern task wait %s`", id, outage, err, id))
+			giveUp(refusedf("cannot wait for task %s, Redis has been away for %s: %w: continue with `quern task wait %s`", id, outage, err, id))
 		}
 	})
 	defer watching.Wait()
@@ -62,7 +63,8 @@ func waitTask(ctx context.Context, client *queue.Client, id string, timeout, out
 	return task, cause(ctx, err)
 }
 
-// cause is err, or why ctx has ended if that is behind it. A read that ends with the deadline may return before ctx ends.
+// cause replaces an error that the end of ctx caused by the cause of that end. A read may return at the deadline before
+// ctx ends.
 func cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -76,7 +78,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// awaitOutage returns the error of a Redis that has been away for so long, nil when ctx ends before.
+// awaitOutage returns an error when Redis has been away for longer than outage, nil when ctx ends.
 func awaitOutage(ctx context.Context, client *queue.Client, outage time.Duration) error {
 	ticker := time.NewTicker(min(outage, outageInterval))
 	defer ticker.Stop()
@@ -97,9 +99,8 @@ func awaitOutage(ctx context.Context, client *queue.Client, outage time.Duration
 	}
 }
 
-// waitInterruptibly waits like waitFor for a task whose ID nobody has seen yet. A Ctrl-C tells the ID,
-// because the task goes on, and then ends the process as if it had not been caught: a shell's loop
-// ends with it.
+// waitInterruptibly is waitFor for a task whose ID was not printed yet. Ctrl-C prints it, because the task goes on, and
+// then ends the process by the signal, so that a shell's loop ends, too.
 func waitInterruptibly(cmd *cobra.Command, client *queue.Client, id string, timeout time.Duration) error {
 	if signal.Ignored(os.Interrupt) { // in the background of a script
 		return waitFor(cmd, client, id, timeout)
@@ -112,11 +113,104 @@ func waitInterruptibly(cmd *cobra.Command, client *queue.Client, id string, time
 	if err == nil || ctx.Err() == nil || before.Err() != nil {
 		return err
 	}
-	err = refusedf("interrupted, but the task goes on: wait for it with `quern task wait %s`", id)
+	err = refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", id)
 	report(err, cmd.ErrOrStderr())
 	stop()
 	if syscall.Kill(os.Getpid(), syscall.SIGINT) == nil {
 		<-time.After(time.Second) // another thread gets the signal
 	}
+	return err
+}
+
+// followInterval is the poll interval of `task logs -f`.
+const followInterval = 300 * time.Millisecond
+
+func newTaskLogs(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows until it is finished", Args: arguments(1, 1)}
+	follow := cmd.Flags().BoolP("follow", "f", false, "print new lines until the task is finished")
+	output := outputFlag(cmd)
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		return printLogs(cmd.Context(), cmd.OutOrStdout(), client, args[0], *follow, json)
+	})
+	return cmd
+}
+
+// printLogs prints the stored lines; with follow also new ones, until the task is finished or gone.
+func printLogs(ctx context.Context, w io.Writer, client *queue.Client, id string, follow, json bool) error {
+	task, err := client.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	log := taskLog{client: client, id: id, json: json, w: w}
+	if !follow || task.Status.Finished() {
+		return log.print(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_, err := client.Wait(ctx, id)
+		ended <- err
+	})
+	defer waiting.Wait()
+	defer stop()
+	return log.follow(ctx, ended)
+}
+
+// taskLog prints each line of a task's log once.
+type taskLog struct {
+	client *queue.Client
+	id     string
+	json   bool
+	w      io.Writer
+	last   int64 // number of the last printed line
+}
+
+// follow prints new lines until ended reports that the task is finished, and then the rest.
+func (l *taskLog) follow(ctx context.Context, ended <-chan error) error {
+	ticker := time.NewTicker(followInterval)
+	defer ticker.Stop()
+	for {
+		if err := l.print(ctx); err != nil {
+			return err
+		}
+		select {
+		case err := <-ended:
+			switch {
+			case errors.Is(err, queue.ErrNoTask):
+				return nil // the task was deleted with its log
+			case err != nil:
+				return err
+			}
+			return l.print(ctx)
+		case <-ticker.C:
+		}
+	}
+}
+
+// print prints the new lines.
+func (l *taskLog) print(ctx context.Context) error {
+	lines, err := l.client.Log(ctx, l.id, l.last)
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
+		l.last = line.Number
+		if err := printLogLine(l.w, line, l.json); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printLogLine(w io.Writer, line queue.LogLine, json bool) error {
+	if json {
+		return writeJSON(w, struct {
+			Number int64    `json:"number"`
+			Time   *seconds `json:"time"`
+			Line   string   `json:"line"`
+		}{line.Number, moment(line.Time), line.Text})
+	}
+	_, err := fmt.Fprintln(w, escape(line.Text))
 	return err
 }

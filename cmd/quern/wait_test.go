@@ -88,7 +88,7 @@ func TestWaitDeleted(t *testing.T) {
 	id := strings.TrimSpace(u.must("enqueue", "mail", "--delay", "1h"))
 	c := u.start("task", "wait", id)
 	removed(t, u, id)
-	want := "quern: task " + id + " does not exist, or was deleted while it was waited for: see `quern task ls QUEUE`\n"
+	want := "quern: task " + id + " does not exist, or was deleted during the wait: see `quern task ls QUEUE`\n"
 	if status := c.wait(); status != exitRefused || c.stderr.String() != want || c.stdout.String() != "" {
 		t.Errorf("exit %d: %s", status, c.stderr)
 	}
@@ -121,7 +121,7 @@ func TestWaitOutage(t *testing.T) {
 	server.Kill()
 	var stderr strings.Builder
 	status := report(<-ended, &stderr)
-	want := regexp.MustCompile("^quern: task " + id + " is waited for, but Redis has been away for 300ms: .*refused: wait on with `quern task wait " + id + "`\n$")
+	want := regexp.MustCompile("^quern: cannot wait for task " + id + ", Redis has been away for 300ms: .*refused: continue with `quern task wait " + id + "`\n$")
 	if status != exitRefused || !want.MatchString(stderr.String()) {
 		t.Errorf("exit %d: %s", status, &stderr)
 	}
@@ -144,7 +144,7 @@ func TestWaitInterrupted(t *testing.T) {
 	u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
 	rdb, name := queuetest.Shared(t).Client(t), u.env["QUERN_TENANT"]
 	for _, tt := range []struct{ args, said string }{
-		{"enqueue echo --delay 1h --wait --id one", "quern: interrupted, but the task goes on: wait for it with `quern task wait one`\n"},
+		{"enqueue echo --delay 1h --wait --id one", "quern: interrupted, but the task goes on: continue with `quern task wait one`\n"},
 		{"task wait one", ""},
 	} {
 		waiting := u.spawn(strings.Fields(tt.args)...)
@@ -171,7 +171,7 @@ func TestEnqueueMistakes(t *testing.T) {
 		args []string
 		want string
 	}{
-		"EmptyTime":  {[]string{"--at", ""}, "--at is empty"},
+		"EmptyTime":  {[]string{"--at", ""}, `--at "": use a time like `},
 		"EmptyID":    {[]string{"--id", ""}, "--id is empty"},
 		"LabelName":  {[]string{"--label", "=v"}, "use NAME=VALUE"},
 		"LabelValue": {[]string{"--label", "v"}, "use NAME=VALUE"},

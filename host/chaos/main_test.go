@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/quern-project/quern/internal/expecttest"
 )
 
 var (
@@ -104,11 +106,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // until waits for a condition, looking every few milliseconds; false if ctx ended first.
-func until(ctx context.Context, condition func() bool) bool {
-	for !condition() {
-		if !sleep(ctx, 10*time.Millisecond) {
-			return false
-		}
-	}
-	return true
-}
+func until(ctx context.Context, condition func() bool) bool { return expecttest.Until(ctx, condition) }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -90,15 +91,7 @@ func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 func embedded(t testing.TB) bool { return strings.Contains(t.Name(), "/miniredis") }
 
 // must ends the test at an error.
-func must[T any](t rapid.TB) func(T, error) T {
-	return func(value T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return value
-	}
-}
+func must[T any](t rapid.TB) func(T, error) T { return expecttest.Must[T](t) }
 
 // at sets the clock, to milliseconds after an epoch of the test's own.
 func (w *world) at(ms int64) { w.clock = strconv.FormatInt(1700000000000+ms, 10) }
@@ -149,15 +142,5 @@ func (w *world) bucket(t rapid.TB) Bucket {
 // eventually waits until something is so.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("waited %s for %s", patience, what)
-		case <-ticker.C:
-		}
-	}
+	expecttest.Eventually(t, what, holds)
 }

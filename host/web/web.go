@@ -1,5 +1,5 @@
-// Package web serves what may be open to the network that scrapes a host: /metrics, /healthz (the
-// process lives) and /readyz (it can take tasks). It shows no task's data and takes no action.
+// Package web serves a host's /metrics, /healthz (the process lives) and /readyz (it can take tasks). The network may
+// reach it: it shows no task's data and takes no action.
 package web
 
 import (
@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// readTimeout and writeTimeout bound slow clients, idleTimeout those that keep a connection open.
+	// readTimeout and writeTimeout bound slow clients, idleTimeout idle connections.
 	readTimeout  = 5 * time.Second
 	writeTimeout = 30 * time.Second
 	idleTimeout  = 2 * time.Minute
-	// closeTimeout bounds answers under way when the server ends.
+	// closeTimeout bounds the running answers when the server ends.
 	closeTimeout = 2 * time.Second
 )
 
@@ -30,9 +30,8 @@ type Server struct {
 	http     *http.Server
 }
 
-// Listen takes the address at once, ":0" for a free port, so that one that is taken is told before
-// anything runs. ready tells why the host cannot take tasks, or if it can the text to answer. The logger gets what goes
-// wrong with a request.
+// Listen takes the address at once, so that an error shows before anything runs; port 0 is a free one. ready returns the
+// text of /readyz, or why the host cannot take tasks. The logger gets the errors of requests.
 func Listen(address string, gatherer prometheus.Gatherer, ready func() (text string, err error), logger hclog.Logger) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -54,10 +53,10 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() (text str
 	}, nil
 }
 
-// Addr is the address that was taken.
+// Addr is the address in use.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Run answers until ctx ends, and gives the address back.
+// Run answers until ctx ends, and releases the address.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -79,7 +78,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// answer writes the text, or why not with status 503.
+// answer writes the text, or the error with status 503.
 func answer(w http.ResponseWriter, text string, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if err != nil {

@@ -27,11 +27,15 @@ type Config struct {
 	ReplicaTimeout time.Duration
 }
 
-const maxLease = time.Hour
+// DefaultLease is the Lease of the zero Config, and maxLease the longest one.
+const (
+	DefaultLease = 10 * time.Second
+	maxLease     = time.Hour
+)
 
 func (c Config) withDefaults() Config {
 	c.Tenant = cmp.Or(c.Tenant, DefaultTenant)
-	c.Lease = cmp.Or(c.Lease, 10*time.Second)
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
 	c.ReplicaTimeout = cmp.Or(c.ReplicaTimeout, time.Second)
 	return c
 }

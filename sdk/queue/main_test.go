@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -93,15 +94,7 @@ func onServers(t *testing.T, test func(t *testing.T, w *world)) {
 func embedded(t testing.TB) bool { return strings.HasSuffix(t.Name(), "/miniredis") }
 
 // must ends the test at an error.
-func must[T any](t testing.TB) func(T, error) T {
-	return func(value T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return value
-	}
-}
+func must[T any](t testing.TB) func(T, error) T { return expecttest.Must[T](t) }
 
 func (w *world) enqueue(t testing.TB, queue, parameters string, options Options) string {
 	t.Helper()
@@ -171,17 +164,7 @@ const patience = 30 * time.Second
 // eventually waits until something is so.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("waited %s for %s", patience, what)
-		case <-ticker.C:
-		}
-	}
+	expecttest.Eventually(t, what, holds)
 }
 
 // receive waits for what a goroutine of the test sends.

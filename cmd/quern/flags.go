@@ -1,0 +1,252 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// parsed is a flag that one function reads from text and another one prints.
+type parsed[T any] struct {
+	value *T
+	kind  string // what the help calls it
+	parse func(text string) (T, error)
+	show  func(T) string
+}
+
+func (p *parsed[T]) String() string {
+	if p.value == nil { // pflag asks the zero value
+		return ""
+	}
+	return p.show(*p.value)
+}
+
+func (p *parsed[T]) Type() string { return p.kind }
+
+func (p *parsed[T]) Set(text string) error {
+	value, err := p.parse(text)
+	if err == nil {
+		*p.value = value
+	}
+	return err
+}
+
+// valueOf returns the value of a flag that has this type.
+func valueOf[T any](flags *pflag.FlagSet, name string) T {
+	return *flags.Lookup(name).Value.(*parsed[T]).value //nolint:errcheck // the code that adds the flag knows its type
+}
+
+// newPeriod adds a flag that takes a duration of 0 or more.
+func newPeriod(flags *pflag.FlagSet, value *time.Duration, name string, standard time.Duration, usage string) {
+	newPeriodWithin(flags, value, name, standard, 0, math.MaxInt64, "", usage)
+}
+
+// newLasting adds a flag that takes a duration above 0; 0 means that it was not given.
+func newLasting(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
+	newPeriodWithin(flags, value, name, 0, 1, math.MaxInt64, durationRule+", or leave it out", usage)
+}
+
+// newPeriodWithin adds a flag that takes a duration from least to most, as the rule says.
+func newPeriodWithin(flags *pflag.FlagSet, value *time.Duration, name string, standard, least, most time.Duration, rule, usage string) {
+	*value = standard
+	parse := func(text string) (time.Duration, error) {
+		d, err := parseDuration(text)
+		switch {
+		case err != nil || d < 0:
+			return 0, errors.New(durationRule)
+		case d < least || d > most:
+			return 0, errors.New(rule)
+		}
+		return d, nil
+	}
+	flag := flags.VarPF(&parsed[time.Duration]{value, "duration", parse, time.Duration.String}, name, "", usage)
+	if standard == 0 {
+		flag.DefValue = "0" // the usage says what it means
+	}
+}
+
+const durationRule = "use a duration like 500ms, 10s, 1h30m or 7d"
+
+// parseDuration is time.ParseDuration, with days before all else.
+func parseDuration(text string) (time.Duration, error) {
+	days, rest, ok := strings.Cut(text, "d")
+	if !ok {
+		return time.ParseDuration(text)
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	part := time.Duration(0)
+	if err == nil && rest != "" {
+		part, err = time.ParseDuration(rest)
+	}
+	if part < 0 {
+		err = errors.New(durationRule)
+	}
+	return time.Duration(n)*24*time.Hour + part, err
+}
+
+const (
+	unlimited = "unlimited"
+	countRule = "use a whole number from 1 on"
+)
+
+// newCount adds a flag that takes a whole number from 1 on; 0 means that it was not given.
+func newCount(flags *pflag.FlagSet, value *int, name, usage string) {
+	newNumber(flags, value, name, usage, 1, math.MaxInt, countRule)
+}
+
+// newNumber adds a flag that takes a whole number from least to most, as the rule says. Its default is the value.
+func newNumber[T int | int64](flags *pflag.FlagSet, value *T, name, usage string, least, most T, rule string) {
+	flags.Var(&parsed[T]{value, "number", numbers(least, most, rule), func(n T) string { return strconv.FormatInt(int64(n), 10) }}, name, usage)
+}
+
+func numbers[T int | int64](least, most T, rule string) func(string) (T, error) {
+	return func(text string) (T, error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || T(n) < least || T(n) > most {
+			return 0, errors.New(rule)
+		}
+		return T(n), nil
+	}
+}
+
+// newAttempts adds a flag that takes a number of attempts up to most, or unlimited.
+func newAttempts(flags *pflag.FlagSet, value *int, usage string, most int, rule string) {
+	number := numbers(1, most, rule+", or "+unlimited)
+	parse := func(text string) (int, error) {
+		if text == unlimited {
+			return queue.Unlimited, nil
+		}
+		return number(text)
+	}
+	show := func(n int) string {
+		if n == queue.Unlimited {
+			return unlimited
+		}
+		return strconv.Itoa(n)
+	}
+	flags.Var(&parsed[int]{value, "number", parse, show}, "max-attempts", usage)
+}
+
+// newSize adds a flag that takes a size from least to mostMemory.
+func newSize(flags *pflag.FlagSet, value *int64, name, usage string, least int64) {
+	parse := func(text string) (int64, error) {
+		bytes, err := units.ParseSize(text)
+		if err != nil || bytes < least || bytes > mostMemory {
+			return 0, fmt.Errorf("use a size of %s to %s, like 1GiB", units.FormatSize(least), units.FormatSize(mostMemory))
+		}
+		return bytes, nil
+	}
+	flags.Var(&parsed[int64]{value, "size", parse, units.FormatSize}, name, usage)
+}
+
+// newTime adds a flag that takes a time.
+func newTime(flags *pflag.FlagSet, value *time.Time, name, usage string) {
+	parse := func(text string) (time.Time, error) {
+		if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			return t, nil
+		}
+		if f, err := strconv.ParseFloat(text, 64); err == nil && f > 0 && f < 1e11 {
+			return time.UnixMicro(int64(f * 1e6)), nil
+		}
+		return time.Time{}, errors.New("use a time like 2026-01-31T12:00:00Z, or seconds since the epoch")
+	}
+	flag := flags.VarPF(&parsed[time.Time]{value, "time", parse, time.Time.String}, name, "", usage)
+	flag.DefValue = ""
+}
+
+// labelFlag adds the flag --label, which may be given several times.
+func labelFlag(flags *pflag.FlagSet, labels *map[string]string, usage string) {
+	parse := func(text string) (map[string]string, error) {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, errors.New("use NAME=VALUE")
+		}
+		if *labels == nil {
+			*labels = make(map[string]string)
+		}
+		(*labels)[name] = value
+		return *labels, nil
+	}
+	flags.Var(&parsed[map[string]string]{labels, "labels", parse, func(map[string]string) string { return "" }}, "label", usage)
+}
+
+// choice is a flag that takes one of a few words.
+type choice struct {
+	word  string
+	words []string
+}
+
+// newChoice is a choice whose default is the first word.
+func newChoice(words ...string) *choice { return &choice{words[0], words} }
+
+func (c *choice) String() string { return c.word }
+func (c *choice) Type() string   { return "word" }
+
+func (c *choice) Set(word string) error {
+	if !slices.Contains(c.words, word) {
+		last := len(c.words) - 1
+		return fmt.Errorf("use %s or %s", strings.Join(c.words[:last], ", "), c.words[last])
+	}
+	c.word = word
+	return nil
+}
+
+// outputFlag adds -o. Scripts rely on the JSON: snake_case, times in seconds as in Redis, durations in fields that end in
+// _seconds, sizes in bytes, missing values left out.
+func outputFlag(cmd *cobra.Command) *choice {
+	output := newChoice("text", "json")
+	cmd.Flags().VarP(output, "output", "o", "text or json")
+	return output
+}
+
+// json reports whether -o asks for JSON.
+func (c *choice) json() bool { return c.word == "json" }
+
+// urlValue is a flag that takes a URL, which may hold a password.
+type urlValue string
+
+func (u *urlValue) String() string       { return string(*u) }
+func (u *urlValue) Type() string         { return "URL" }
+func (u *urlValue) Set(url string) error { *u = urlValue(url); return nil }
+
+// tenantURLs is a flag that takes TENANT=URL several times. String and GetSlice hide passwords.
+type tenantURLs []string
+
+func (u *tenantURLs) String() string { return strings.Join(u.GetSlice(), ",") }
+func (u *tenantURLs) Type() string   { return "TENANT=URL" }
+
+// Set is part of pflag.Value. urlsOfTenants checks the values.
+func (u *tenantURLs) Set(text string) error {
+	*u = append(*u, strings.Split(text, ",")...)
+	return nil
+}
+
+// Append is part of pflag.SliceValue.
+func (u *tenantURLs) Append(text string) error { *u = append(*u, text); return nil } //nolint:unparam // pflag asks for the error
+
+// Replace is part of pflag.SliceValue.
+func (u *tenantURLs) Replace(list []string) error { *u = slices.Clone(list); return nil } //nolint:unparam // pflag asks for the error
+
+// GetSlice is part of pflag.SliceValue. In a URL that cannot be read, anything may be part of a password.
+func (u *tenantURLs) GetSlice() []string {
+	list := make([]string, len(*u))
+	for i, pair := range *u {
+		const hidden = "xxxxx"
+		tenant, url, _ := strings.Cut(pair, "=")
+		list[i] = hidden
+		if shown := queue.Redact(url); shown != hidden && queue.ValidTenant(tenant) == nil {
+			list[i] = tenant + "=" + shown
+		}
+	}
+	return list
+}
