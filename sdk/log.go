@@ -8,6 +8,7 @@ import (
 // Level is the severity of a log line.
 type Level int
 
+// The levels.
 const (
 	Trace Level = iota
 	Debug

@@ -25,6 +25,7 @@ const HeaderSize = 8
 // Type is a value type, by its code in the binary format.
 type Type byte
 
+// The value types.
 const (
 	I32       Type = 0x7f
 	I64       Type = 0x7e
@@ -83,6 +84,7 @@ func list(types []Type) string {
 // Kind is the kind of an import or export, by its code in the binary format.
 type Kind byte
 
+// The kinds of imports and exports.
 const (
 	Function Kind = iota
 	Table

@@ -7,11 +7,11 @@ import (
 )
 
 var (
-	// ErrTruncated: the file ends too early.
+	// ErrTruncated is wrapped for a file that ends too early.
 	ErrTruncated = errors.New("the file ends too early")
-	// ErrReserved: only the host may use such names.
+	// ErrReserved is wrapped for a name that only the host may use.
 	ErrReserved = errors.New("names that begin with \"" + Prefix + "\" are the host's own")
-	// ErrUnsupported: a feature of a later WebAssembly version or a proposal.
+	// ErrUnsupported is wrapped for a feature of a later WebAssembly version or a proposal.
 	ErrUnsupported = errors.New("not supported")
 )
 
