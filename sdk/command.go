@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Exit statuses that the host understands, from sysexits.h.
+// Exit statuses for the host, from sysexits.h.
 const (
 	exitComplete = 0
 	exitFailed   = 1
@@ -15,8 +15,8 @@ const (
 	exitTempFail = 75
 )
 
-// Handle runs the handler on the task of this process and exits with what became of it. It does
-// not return, so it is the last call of main.
+// Handle runs the handler on the task of this process and exits with its outcome. It does not return, so it is the last
+// call of main.
 func Handle(handler Handler) {
 	if misplaced() {
 		_, _ = io.WriteString(stderr(), "sdk.Handle is for main alone: "+exportName+" returns sdk.Run(handler)\n")
@@ -41,8 +41,8 @@ func run(handler Handler, stdin io.Reader, stdout, stderr io.Writer, getenv func
 	return exitComplete
 }
 
-// newTask reads the task's description from the environment. A number that is missing or makes
-// no sense counts as not said: a handler run by hand, without any of them, is a first attempt.
+// newTask reads the task's description from the environment. Missing or invalid numbers get defaults: a handler run by
+// hand, without variables, is on its first attempt.
 func newTask(input []byte, getenv func(string) string) *Task {
 	return &Task{
 		ID:          getenv("TASK_ID"),
@@ -55,7 +55,7 @@ func newTask(input []byte, getenv func(string) string) *Task {
 	}
 }
 
-// positive reads a number from 1 up, and settles for another where there is none.
+// positive reads a number from 1 up, or returns the default.
 func positive(s string, otherwise int) int {
 	if n, err := strconv.Atoi(s); err == nil && n > 0 {
 		return n
@@ -63,9 +63,8 @@ func positive(s string, otherwise int) int {
 	return otherwise
 }
 
-// report writes the error as the last line of the task's log, from where the host takes it, behind it
-// what else the host is to read, and returns the exit status that the error asks for. The error of the
-// report itself has nowhere to go.
+// report writes the error, and after it the delay for the host, as the last lines of the task's log, and returns the
+// error's exit status. A failure to write has nowhere to go.
 func report(stderr io.Writer, doing string, err error) int {
 	text := doing + err.Error() + "\n"
 	status, delay := judge(err)

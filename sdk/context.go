@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// askEvery is how often the host is asked while the handler waits. It is far below the time that a host gives its tasks to end.
+// askEvery is how often the host is asked while the handler waits: far more often than a host's time to end its tasks
+// needs.
 const askEvery = 100 * time.Millisecond
 
-// taskContext is the context of a handler. The host tells nobody by itself that it is about to end: it is asked whenever somebody
-// looks, and from when somebody has looked at Done also by a timer, which runs while the handler waits. There is nothing of this,
-// and nothing on the heap, as long as nobody looks.
+// taskContext is the context of a handler. The host does not announce that it is about to end, so it is asked whenever
+// the context is read, and after the first call of Done also by a timer, which runs while the handler waits. An unused
+// context has no timer and nothing on the heap.
 type taskContext struct {
 	mu       sync.Mutex
-	open     context.Context    //nolint:containedctx // this is the context. Guarded by mu until it is set
-	cancel   context.CancelFunc // of open, and guarded likewise
-	timer    *time.Timer        // nil until somebody has looked at Done; guarded by mu
+	open     context.Context    //nolint:containedctx // part of this context. Guarded by mu until it is set
+	cancel   context.CancelFunc // of open, guarded like it
+	timer    *time.Timer        // nil until the first Done; guarded by mu
 	finished bool               // the handler has returned; guarded by mu
 }
 
-// Deadline is that of the task.
+// Deadline returns the task's deadline.
 func (c *taskContext) Deadline() (time.Time, bool) { return deadline() }
 
-// Value has none, but for package context's own.
+// Value returns only values that package context uses itself.
 func (c *taskContext) Value(key any) any {
 	c.mu.Lock()
 	open := c.open
@@ -37,7 +38,7 @@ func (c *taskContext) Value(key any) any {
 // Err asks the host.
 func (c *taskContext) Err() error { return c.look().Err() }
 
-// Done asks the host, and has it asked again while the handler waits.
+// Done asks the host now, and by the timer while the handler waits.
 func (c *taskContext) Done() <-chan struct{} {
 	open := c.look()
 	c.mu.Lock()
@@ -48,7 +49,7 @@ func (c *taskContext) Done() <-chan struct{} {
 	return open.Done()
 }
 
-// ask is look by the timer.
+// ask is called by the timer.
 func (c *taskContext) ask() {
 	open := c.look()
 	c.mu.Lock()
@@ -58,8 +59,8 @@ func (c *taskContext) ask() {
 	c.mu.Unlock()
 }
 
-// look asks the host, and returns the context that ends accordingly. The host is asked without the lock, for one that sdktest
-// lends may end the goroutine.
+// look asks the host, and returns the context that ends with its answer. It does not hold the lock meanwhile, because a
+// host of sdktest may end the goroutine.
 func (c *taskContext) look() context.Context {
 	c.mu.Lock()
 	open := c.open
@@ -73,7 +74,7 @@ func (c *taskContext) look() context.Context {
 	return open
 }
 
-// begin makes open, if nobody else has by now.
+// begin creates open unless it exists.
 func (c *taskContext) begin(at time.Time, limited bool) context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,19 +86,19 @@ func (c *taskContext) begin(at time.Time, limited bool) context.Context {
 		c.open, c.cancel = context.WithCancel(context.Background())
 	}
 	if c.finished {
-		c.cancel() // nothing hangs on it yet
+		c.cancel() // nothing depends on it yet
 	}
 	return c.open
 }
 
-// finish ends the context with the call of its handler. Without it the timer of the call that warms a module would be there in
-// every task.
+// finish ends the context when its handler returns. Without it, the timer of the warm call would be part of the
+// snapshot, and of every task.
 func (c *taskContext) finish() {
 	c.mu.Lock()
 	c.finished = true
 	cancel, timer := c.cancel, c.timer
 	c.mu.Unlock()
-	// Without the lock, for contexts that end with this one are ended by it, and may be another's who asks this one then.
+	// Without the lock: ending derived contexts may call this one again.
 	if cancel != nil {
 		cancel()
 	}

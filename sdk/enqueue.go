@@ -9,51 +9,52 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// EnqueueOptions say more of a task that is enqueued. What is left out is decided as for any other task.
+// EnqueueOptions are the options of a new task. Unset options have the defaults of any task.
 type EnqueueOptions struct {
-	// ID is the new task's; "" for one that the host makes. If there is a task of that ID already, nothing is enqueued: an ID
-	// that is made of the parent's keeps a second attempt from enqueueing a second child.
+	// ID is the new task's ID; "" lets the host make one. If a task with that ID exists, nothing is enqueued: an ID
+	// derived from the parent's keeps a second attempt from enqueueing a second child.
 	ID string
-	// Key is the caller's own name for what the task is about.
+	// Key is the caller's name for the subject of the task.
 	Key string
-	// Labels are the caller's own, for looking tasks up.
+	// Labels are the caller's, for looking up tasks.
 	Labels map[string]string
-	// Priority is 0 to 100; nil for the default. Higher ones come first.
+	// Priority is 0 to 100; nil for the default. Higher priorities come first.
 	Priority *int
-	// Delay is how long the task waits, At when it is due: one of them at most. Both are rounded up to milliseconds.
+	// Delay is how long the task waits, At when it is due. Set one at most. Both are rounded up to milliseconds.
 	Delay time.Duration
 	At    time.Time
-	// MaxAttempts is how often the task is tried at most; 0 leaves that to the manifest.
+	// MaxAttempts bounds the attempts; 0 for the manifest's number.
 	MaxAttempts int
-	// Timeout bounds each attempt, in milliseconds, rounded up; 0 leaves that to the manifest.
+	// Timeout bounds each attempt, rounded up to milliseconds; 0 for the manifest's.
 	Timeout time.Duration
-	// Unique keeps a second task like it from being enqueued; nil does not. With after: call the ID that Enqueue answers is that
-	// of the first one then; else it is the new task's own, which never comes into being.
+	// Unique prevents a second task of the same kind; nil does not. With after: call, Enqueue then returns the ID of
+	// the first task; else it returns the ID of a new task that will not be created.
 	Unique *Unique
 }
 
-// Unique says what makes a task the same as another one of its queue, and for how long.
+// Unique defines which tasks of a queue are the same, and for how long.
 type Unique struct {
-	// Key is the name for it; "" if the parameters are.
+	// Key is what they have in common; "" for the parameters.
 	Key string
-	// For is how long there is no second one, counted from when the first one is enqueued, from a second up; 0 for until that is
-	// finished.
+	// For is how long there is no second task, from a second up, counted from when the first is enqueued; 0 for until
+	// the first is finished.
 	For time.Duration
 }
 
-// Enqueue enqueues a task of the same tenant, which the manifest has to grant, and answers its ID. Options may be nil.
+// Enqueue enqueues a task of the same tenant and returns its ID. The manifest must grant it. Options may be nil.
 //
-// The new task comes into being when this one completes, together with its result: a task that fails has enqueued nothing. A
-// manifest that says after: call has it at once.
+// The new task is created when this one completes, together with its result: a task that fails enqueues nothing. With
+// after: call in the manifest, it is created at once.
 //
-// [ErrInvalid] if the queue's name or an option means nothing, [ErrDenied] if the queue is not granted, [ErrTooBig] if result and
-// parameters together are larger than the plugin's output may be, [ErrLimit] after as many as the manifest grants (256, or 16 MiB of them), or where the chain of parents is
-// as long as the manifest lets it be. With after: call also [ErrQuota] and [ErrUnavailable].
+// Errors: [ErrInvalid] for an invalid queue name or option; [ErrDenied] if the queue is not granted; [ErrTooBig] if
+// result and parameters together exceed the plugin's output limit; [ErrLimit] after as many new tasks as the manifest
+// grants (256, or 16 MiB of them), or if the chain of parents is too long. With after: call also [ErrQuota] and
+// [ErrUnavailable].
 func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id string, err error) {
 	return hostEnqueue(queue, parameters, options)
 }
 
-// json is the options as quern_v1 takes them; an unset one is left out.
+// json returns the options as quern_v1 takes them, without unset ones.
 func (o *EnqueueOptions) json() string {
 	if o == nil {
 		return ""
@@ -88,7 +89,7 @@ func (o *EnqueueOptions) json() string {
 	return string(append(to, '}'))
 }
 
-// appendName appends the name of an object's member.
+// appendName appends the name of a JSON object's member.
 func appendName(to []byte, name string) []byte {
 	if to[len(to)-1] != '{' {
 		to = append(to, ',')
@@ -103,7 +104,7 @@ func appendText(to []byte, name, text string) []byte {
 	return appendJSON(appendName(to, name), text)
 }
 
-// appendMilliseconds rounds up. What is negative is passed on: it is for the host to refuse.
+// appendMilliseconds rounds up. The host refuses negative durations.
 func appendMilliseconds(to []byte, name string, d time.Duration) []byte {
 	if d == 0 {
 		return to

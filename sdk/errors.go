@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// FatalError marks an error that another attempt would not mend; see [Fatal].
+// FatalError marks an error that another attempt would not fix; see [Fatal].
 type FatalError struct {
-	Err error // the reason; never nil when made by Fatal
+	Err error // never nil when made by Fatal
 }
 
-// RetryError marks an error that may be gone after a while; see [Retry] and [RetryAfter].
+// RetryError marks an error that may go away; see [Retry] and [RetryAfter].
 type RetryError struct {
-	Err   error         // the reason; never nil when made by Retry or RetryAfter
-	After time.Duration // until the next attempt; 0 leaves that to the host
+	Err   error         // never nil when made by Retry or RetryAfter
+	After time.Duration // delay of the next attempt; 0 for the retry policy's
 }
 
-// Fatal wraps err so that the task fails for good: the input itself is wrong. Fatal(nil) is nil.
+// Fatal wraps err so that the task fails for good, because its input is wrong. Fatal(nil) is nil.
 //
-// Where Fatal and Retry are both in one chain of errors, the outer one counts: it was said last.
+// If a chain of errors contains both Fatal and Retry, the outer one counts.
 func Fatal(err error) error {
 	if err == nil {
 		return nil
@@ -26,16 +26,14 @@ func Fatal(err error) error {
 	return &FatalError{Err: err}
 }
 
-// Retry wraps err so that the task asks to be tried again later: something that the handler needs is
-// away for now. When that is, and how often, is decided by the retry policy of the task and of the
-// plugin's manifest. Retry(nil) is nil.
+// Retry wraps err so that the task is tried again later, because something that the handler needs is unavailable. The
+// retry policy of the task or the manifest decides when and how often. Retry(nil) is nil.
 func Retry(err error) error {
 	return RetryAfter(err, 0)
 }
 
-// RetryAfter is [Retry] for who knows when to come again, from a Retry-After header for instance: it
-// names the delay until the next attempt. More than a year counts as a year, and no time at all or less
-// as Retry. RetryAfter(nil, d) is nil.
+// RetryAfter is [Retry] with the delay of the next attempt, from a Retry-After header for instance. Delays over a year
+// count as a year; 0 or less is Retry. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -43,26 +41,26 @@ func RetryAfter(err error, d time.Duration) error {
 	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter)}
 }
 
-// maxRetryAfter is the longest delay that a host takes.
+// maxRetryAfter is the longest delay that a host accepts.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// Error is the text of the reason; the mark itself adds no words.
+// Error returns the text of Err.
 func (e *FatalError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the reason to errors.Is and errors.As.
+// Unwrap returns Err.
 func (e *FatalError) Unwrap() error { return e.Err }
 
-// Error is the text of the reason; the mark itself adds no words.
+// Error returns the text of Err.
 func (e *RetryError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the reason to errors.Is and errors.As.
+// Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// outcome is an error that says which exit status it wants, and how long the host is to wait.
+// outcome is an error with an exit status and a delay for the host.
 type outcome interface {
 	error
 	exitStatus() int
-	delay() time.Duration // 0 leaves that to the host
+	delay() time.Duration // 0 for the retry policy's
 }
 
 func (e *FatalError) exitStatus() int { return exitDataErr }
@@ -71,7 +69,7 @@ func (e *RetryError) exitStatus() int { return exitTempFail }
 func (e *FatalError) delay() time.Duration { return 0 }
 func (e *RetryError) delay() time.Duration { return min(max(e.After, 0), maxRetryAfter) }
 
-// judge is what a handler's error asks for.
+// judge returns the exit status and delay of a handler's error.
 func judge(err error) (status int, delay time.Duration) {
 	if o, ok := errors.AsType[outcome](err); ok {
 		return o.exitStatus(), o.delay()

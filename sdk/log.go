@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Level says how much a line of the log matters.
+// Level is the severity of a log line.
 type Level int
 
 // The levels.
@@ -17,15 +17,15 @@ const (
 	Error
 )
 
-// The most that a line has, in bytes: of text, and of names and values as JSON.
+// Limits of a line, in bytes: the text, and names and values as JSON.
 const (
 	maxText   = 4 << 10
 	maxFields = 3 << 10
 )
 
-// Log writes one line to the task's log, with names and values behind it. The text has at most 4 KiB, names and values 3 KiB; what
-// is longer, and a name without a value, is [ErrTooBig] or [ErrInvalid]. In a command, on the developer's own machine, and while a
-// module starts it is a line of standard error.
+// Log writes one line to the task's log: the text, then names and values. [ErrTooBig] if the text is longer than 4 KiB
+// or names and values than 3 KiB; [ErrInvalid] for a name without a value. In a command, on the developer's machine,
+// and while a module starts, the line goes to standard error.
 func Log(level Level, text string, namesAndValues ...string) error {
 	if len(namesAndValues)%2 != 0 {
 		return ErrInvalid
@@ -37,7 +37,7 @@ func Log(level Level, text string, namesAndValues ...string) error {
 	return writeLine(stderr(), level, text, fields)
 }
 
-// writeLine is Log without a host: the line that the host would make of it.
+// writeLine is Log without a host. It writes the line that the host would log.
 func writeLine(stderr io.Writer, level Level, text, fields string) error {
 	switch {
 	case len(text) > maxText || len(fields) > maxFields:
@@ -47,7 +47,7 @@ func writeLine(stderr io.Writer, level Level, text, fields string) error {
 	}
 	line := [...]string{"trace: ", "debug: ", "", "warning: ", "error: "}[level] + text
 	if strings.HasPrefix(line, "quern:") {
-		line = " " + line // such lines at the very left are a command's words to its host
+		line = " " + line // a line that starts so is a command's message to its host
 	}
 	if fields != "" {
 		line += " " + fields
@@ -56,7 +56,7 @@ func writeLine(stderr io.Writer, level Level, text, fields string) error {
 	return err
 }
 
-// fieldsOf writes a JSON object. It is written here because encoding/json would be most of a small plugin.
+// fieldsOf writes a JSON object, without encoding/json, which would be most of a small plugin.
 func fieldsOf(namesAndValues []string) string {
 	if len(namesAndValues) == 0 {
 		return ""

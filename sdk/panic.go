@@ -16,11 +16,11 @@ func (e panicError) Error() string      { return "panic: " + string(e) }
 func (panicError) exitStatus() int      { return exitPanic }
 func (panicError) delay() time.Duration { return 0 }
 
-// maxStack is how much of a stack is logged, in bytes.
+// maxStack bounds the stack in the log, in bytes.
 const maxStack = 8 << 10
 
-// attempt calls the handler, and makes its panic an error, told to the log as Go does. What the panic has left
-// half done is gone with the task.
+// attempt calls the handler, and turns a panic into an error, logged as Go does. The half-done work of the panic is
+// discarded with the task.
 func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (result []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -33,9 +33,9 @@ func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (r
 	return handler(ctx, task)
 }
 
-// textOf says what a handler has panicked with, as Go would, and of a type of the handler's own that says nothing the type alone.
-// The packages fmt and reflect would know more, and would be a tenth of a plugin that does not use them. A value that panics
-// when it is asked has only its type, too.
+// textOf describes a panic's value as Go would, or by its type if the type is unknown here. Packages fmt and reflect
+// would know more, but would be a tenth of a small plugin. A value that panics when asked is described by its type,
+// too.
 func textOf(p any) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -78,14 +78,14 @@ func textOf(p any) (text string) {
 // unlike is a type that nobody panics with.
 type unlike struct{}
 
-// typeOf is the name of a value's type. The runtime says it where a value is taken for what it is not:
-// "interface conversion: interface {} is main.color, not sdk.unlike".
+// typeOf returns the name of a value's type, taken from the runtime's error for a failed assertion: "interface
+// conversion: interface {} is main.color, not sdk.unlike".
 func typeOf(p any) (name string) {
 	defer func() {
 		err, _ := recover().(error)
 		_, name, _ = strings.Cut(err.Error(), " is ")
 		name = "(" + strings.TrimSuffix(name, ", not sdk.unlike") + ")"
 	}()
-	_ = p.(unlike) //nolint:errcheck // that it panics is what it is for
+	_ = p.(unlike) //nolint:errcheck // it panics on purpose
 	return ""
 }

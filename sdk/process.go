@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// What a process has of its system. Both ways are the same to who calls; a guest goes without package os: see process_wasip1.go.
+// Access to the process by package os. Guests do without it: see process_wasip1.go.
 
 func stdin() io.Reader  { return os.Stdin }
 func stdout() io.Writer { return os.Stdout }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a process has of its system, without package os: that would be a twentieth of a small plugin.
+// Access to the process without package os, which would be a twentieth of a small plugin.
 
 func stdin() io.Reader  { return descriptor(0) }
 func stdout() io.Writer { return descriptor(1) }
@@ -23,7 +23,6 @@ func exit(status int) { syscall.Exit(status) }
 // descriptor is an open file.
 type descriptor int
 
-// Read implements io.Reader.
 func (d descriptor) Read(p []byte) (int, error) {
 	for {
 		n, err := syscall.Read(int(d), p)
@@ -39,7 +38,7 @@ func (d descriptor) Read(p []byte) (int, error) {
 	}
 }
 
-// Write implements io.Writer: it writes all, or says why it could not.
+// Write writes all of p, or returns why it could not.
 func (d descriptor) Write(p []byte) (written int, err error) {
 	for written < len(p) {
 		n, err := syscall.Write(int(d), p[written:])
@@ -56,10 +55,11 @@ func (d descriptor) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// notReady is how long a descriptor is left alone that does not block and is not ready. Other goroutines run meanwhile.
+// notReady is the pause before a nonblocking descriptor that is not ready is tried again. Other goroutines run
+// meanwhile.
 const notReady = time.Millisecond
 
-// again tells whether the call is to be repeated.
+// again reports whether to repeat the call.
 func again(err error) bool {
 	if errors.Is(err, syscall.EAGAIN) {
 		<-time.After(notReady)

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Progress tells the host how much of the task is done, from 0 to 1, and what the handler is doing;
-// the message may be empty, and 1 KiB of it are shown. The host shows the last one: call it as often as it is convenient. It is
-// no part of the task's log.
+// Progress reports how much of the task is done, from 0 to 1, and what the handler is doing; the message may be empty,
+// and is cut to 1 KiB. The host shows the last report, so calls may be frequent. Reports are not part of the task's
+// log.
 func Progress(fraction float64, message string) {
 	if !hostProgress(portion(fraction), cut(message, maxMessage)) {
 		reportProgress(stderr(), fraction, message)
@@ -19,15 +19,15 @@ func Progress(fraction float64, message string) {
 // maxMessage is the longest message that quern_v1 takes, in bytes.
 const maxMessage = 1 << 10
 
-// portion is a fraction as it is shown: one that is none counts as nothing done.
+// portion clamps a fraction to 0 to 1; NaN is 0.
 func portion(fraction float64) float64 {
-	if !(fraction > 0) { // not a number, too
+	if !(fraction > 0) { // NaN, too
 		return 0
 	}
 	return min(fraction, 1)
 }
 
-// cut returns the longest beginning of text that has at most so many bytes and splits no rune.
+// cut returns the longest prefix of text with at most most bytes that splits no rune.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -38,7 +38,7 @@ func cut(text string, most int) string {
 	return text[:most]
 }
 
-// reportProgress is how a command says it: a line, written in one piece. One that cannot be written has nowhere to go.
+// reportProgress reports progress for a command: as one line, in one write. A failure to write has nowhere to go.
 func reportProgress(stderr io.Writer, fraction float64, message string) {
 	line := "quern:progress=" + strconv.FormatFloat(portion(fraction), 'g', 6, 64)
 	if message != "" {

@@ -2,29 +2,28 @@ package sdk
 
 import "github.com/quern-project/quern/sdk/internal/guest"
 
-// exportName is the function by which Quern calls a handler.
+// exportName is the export that Quern calls.
 const exportName = "quern_handle"
 
-// Run runs the handler on the task for which Quern has called quern_handle, and returns what that
-// returns:
+// Run runs the handler on the current task and returns the result of the export quern_handle:
 //
 //	//go:wasmexport quern_handle
 //	func Handle() int32 { return sdk.Run(shout) }
 //
-// See the package's description. A panic of the handler is an error like others, and its stack goes to the
-// task's log; one in another goroutine ends the call at once.
+// See the package comment. A panic of the handler becomes an error, with its stack in the task's log; a panic in
+// another goroutine ends the call at once.
 //
-// Outside of WebAssembly Run has its task from where [Handle] has it.
+// Outside of WebAssembly, Run reads its task like [Handle].
 func Run(handler Handler) int32 { return runHandler(handler) }
 
-// settler is told what becomes of a task.
+// settler takes the outcome of a task.
 type settler interface {
 	Output(result []byte) error
 	Fail(text string)
 	RetryAfter(ms int64)
 }
 
-// settle tells what a handler has returned, and returns the exit status that this asks for.
+// settle reports a handler's result or error, and returns the exit status.
 func settle(to settler, result []byte, err error) int32 {
 	if err != nil {
 		return fail(to, "", err)
@@ -35,7 +34,7 @@ func settle(to settler, result []byte, err error) int32 {
 	return exitComplete
 }
 
-// fail makes the error the task's.
+// fail reports an error, and returns its exit status.
 func fail(to settler, doing string, err error) int32 {
 	to.Fail(doing + err.Error())
 	status, delay := judge(err)

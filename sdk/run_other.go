@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/internal/native"
 )
 
-// runHandler does without a host what a command does.
+// runHandler runs the handler like a command if there is no host.
 func runHandler(handler Handler) int32 {
 	if h := native.Current(); h != nil {
 		return runLent(h, handler)
@@ -19,7 +19,7 @@ func runHandler(handler Handler) int32 {
 	return int32(run(recovering, stdin(), stdout(), stderr(), getenv))
 }
 
-// runLent does with a host that is lent what a handler does with its own.
+// runLent runs the handler with a host of sdktest.
 func runLent(h native.Host, handler Handler) int32 {
 	number := func(field uint32, otherwise int) int {
 		if n := int(h.TaskNumber(field)); n > 0 {
@@ -42,7 +42,7 @@ func runLent(h native.Host, handler Handler) int32 {
 	return settle(h, result, err)
 }
 
-// stderrOf is the standard error of a handler.
+// stderrOf is a handler's standard error.
 type stderrOf struct{ native.Host }
 
 func (w stderrOf) Write(p []byte) (int, error) {
@@ -50,5 +50,4 @@ func (w stderrOf) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// misplaced is never so.
 func misplaced() bool { return false }

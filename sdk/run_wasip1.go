@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// The functions that a handler imports. A negative answer is an errno.
+// Imports of a handler. A negative answer is an errno.
 
 //go:wasmimport quern_v1 input_size
 func inputSize() int32
@@ -47,17 +47,17 @@ const (
 	numberMaxAttempts = 1
 )
 
-// own is memory for what describes a task and for a small input. On the heap they would touch more pages, each
-// of which has to be put back after the task: that costs more than all else in Run. The call that warms a
-// module takes from it, too, and may have kept what it got, so nothing is handed out twice.
+// own is static memory for the task's description and for a small input. On the heap they would touch more pages to
+// reset after the task, which costs more than all else in Run. The warm call may keep what it takes from here, so
+// nothing is handed out twice.
 var own struct {
 	task     Task
 	ctx      taskContext
-	given    bool                                         // task and ctx are
+	given    bool                                         // task and ctx are in use
 	warming  bool                                         // there is no task
 	log      func(level Level, text, fields string) error // nil before Run
 	progress func(fraction float64, message string)       // nil before Run
-	used     int                                          // of room
+	used     int                                          // bytes of room
 	room     [8 << 10]byte
 }
 
@@ -66,7 +66,7 @@ func runHandler(handler Handler) int32 {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrNoHost):
-		// Run was called while the module starts: these words become the error of its tasks.
+		// Run was called while the module starts. This text becomes the error of its tasks.
 		panic("sdk.Run is for " + exportName + " alone: there is no task yet")
 	default:
 		return fail(host{}, "read the task's input: ", err)
@@ -99,7 +99,7 @@ type host struct{}
 
 func (host) Output(result []byte) error {
 	if len(result) == 0 {
-		return nil // as if it had been written, and a call of the host less
+		return nil // saves a call of the host
 	}
 	return answered(outputWrite(unsafe.SliceData(result), uint32(len(result))))
 }
@@ -108,7 +108,7 @@ func (host) Fail(text string) { errorSet(unsafe.StringData(text), uint32(len(tex
 
 func (host) RetryAfter(ms int64) { retryAfter(ms) }
 
-// take returns n bytes of own.room that nobody else has, or else of the heap.
+// take returns n unused bytes of own.room, or of the heap.
 func take(n int) []byte {
 	if n > len(own.room)-own.used {
 		return make([]byte, n)
@@ -118,10 +118,9 @@ func take(n int) []byte {
 	return b
 }
 
-// smallInput is how much is read without having asked for the size, in bytes: it is one call of the host less.
+// smallInput is how much is read without asking for the size first, in bytes: that saves a call of the host.
 const smallInput = 2 << 10
 
-// readInput returns the task's input.
 func readInput() ([]byte, error) {
 	free := own.room[own.used:]
 	most := int32(min(len(free), smallInput))
@@ -129,7 +128,7 @@ func readInput() ([]byte, error) {
 	case n < 0:
 		return nil, HostError(n)
 	case n < most:
-		return take(int(n)), nil // where it was read to
+		return take(int(n)), nil // already read into room
 	}
 	input := take(int(max(0, inputSize())))
 	for rest := input; len(rest) > 0; {
@@ -145,8 +144,7 @@ func readInput() ([]byte, error) {
 	return input, nil
 }
 
-// text and numberOf ask for what describes the task. It is not said while the host warms the module, for
-// then there is no task.
+// text and numberOf ask for the task's description. There is none while the host warms the module.
 func text(field uint32) (value string, told bool) {
 	size := taskText(field)
 	if size <= 0 {
@@ -165,8 +163,7 @@ func numberOf(field uint32, otherwise int) int {
 	return int(n)
 }
 
-// misplaced tells whether this is called by the export of a handler, whose name stands in the stack as
-// that of a function.
+// misplaced reports whether the export of a handler is on the stack.
 func misplaced() bool {
 	var callers [64]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers[:])])

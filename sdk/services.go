@@ -7,23 +7,22 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// What follows asks the host for more than the task, by quern_v1: it is for modules that are built as handlers. Most of it has
-// to be granted by the plugin's manifest; a module that imports what is not granted is refused when it is loaded, and so is a
-// command that imports any of it. On the developer's own machine, and while the module starts, all of it but [Config] answers
-// [ErrNoHost].
+// The functions below ask the host by quern_v1, in modules built as handlers. The plugin's manifest must grant most of
+// them: a module that imports a function without its grant is refused when it is loaded, and so is a command that
+// imports any. On the developer's machine, and while the module starts, all of them except [Config] return [ErrNoHost].
 
-// The errors of the host. Compare by errors.Is.
+// Errors of the host, to be compared by errors.Is.
 const (
-	ErrInvalid     = HostError(-1)  // an argument means nothing; the task's log says more
-	ErrDenied      = HostError(-3)  // the manifest does not grant it; the task's log says more
-	ErrNotFound    = HostError(-4)  // there is none of that name
-	ErrTooBig      = HostError(-5)  // it is larger than one may be
-	ErrQuota       = HostError(-6)  // there is no room for more
-	ErrConflict    = HostError(-7)  // it is not as the handler believes
-	ErrLost        = HostError(-8)  // the task is another host's by now: what it does is in vain
-	ErrUnavailable = HostError(-9)  // what is behind the service is away: perhaps later
-	ErrNoHost      = HostError(-10) // there is no task, or no host
-	ErrLimit       = HostError(-11) // that many are not allowed
+	ErrInvalid     = HostError(-1)  // invalid argument; see the task's log
+	ErrDenied      = HostError(-3)  // not granted by the manifest; see the task's log
+	ErrNotFound    = HostError(-4)  // no such name
+	ErrTooBig      = HostError(-5)  // larger than its limit
+	ErrQuota       = HostError(-6)  // quota exhausted
+	ErrConflict    = HostError(-7)  // not the value that the handler expects
+	ErrLost        = HostError(-8)  // another host has the task: further work is in vain
+	ErrUnavailable = HostError(-9)  // the service is unavailable: try later
+	ErrNoHost      = HostError(-10) // no task, or no host
+	ErrLimit       = HostError(-11) // too many
 )
 
 // HostError is an answer of the host.
@@ -56,7 +55,7 @@ func (e HostError) Error() string {
 	}
 }
 
-// appendJSON appends a text as a JSON string. What is no UTF-8 becomes U+FFFD.
+// appendJSON appends a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendJSON(to []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	to = append(to, '"')
@@ -73,11 +72,11 @@ func appendJSON(to []byte, text string) []byte {
 	return append(to, '"')
 }
 
-// SaveCheckpoint keeps at most 1 MiB for the task's next run, in the place of what was kept before, and returns when Redis has it.
-// The next run finds it also when this host dies in the next moment. [ErrLost] tells to stop.
+// SaveCheckpoint saves at most 1 MiB for the task's next run, replaces the last checkpoint, and returns once Redis has
+// it, so that it survives the host. Stop on [ErrLost].
 func SaveCheckpoint(value []byte) error { return hostSave(value) }
 
-// Checkpoint is what was saved last, in this run or one before; false if nothing was.
+// Checkpoint returns the last saved checkpoint, of this run or an earlier one; false if there is none.
 func Checkpoint() (value []byte, ok bool, err error) {
 	value, err = hostLoad()
 	if errors.Is(err, ErrNotFound) {
@@ -86,63 +85,63 @@ func Checkpoint() (value []byte, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// Config is the value of that name in the section config of the manifest; false if it has none. It may also be asked for
-// in an init function.
+// Config returns a value of the manifest's section config; false if there is none. It also works in init functions.
 func Config(name string) (value string, ok bool) { return hostConfig(name) }
 
-// Secret is the secret of that name, which the manifest has to grant. [ErrNotFound] if the host has none of that name for
-// the tenant. Ask for it within the task, and do not write it anywhere.
+// Secret returns a secret, which the manifest must grant. [ErrNotFound] if the tenant has none of that name. Call it
+// within the task, and do not write the secret anywhere.
 func Secret(name string) ([]byte, error) { return hostSecret(name) }
 
-// Bucket is a bucket of the tenant's key-value store, which the manifest has to grant. Keys are 1 to 256 bytes of UTF-8
+// Bucket is a bucket of the tenant's key-value store, which the manifest must grant. Keys are 1 to 256 bytes of UTF-8
 // without control characters, values at most 512 KiB.
 type Bucket string
 
-// Get is the value of a key; [ErrNotFound] if there is none.
+// Get returns the value of a key; [ErrNotFound] if there is none.
 func (b Bucket) Get(key string) ([]byte, error) { return hostGet(string(b), key) }
 
-// Set sets a value, for ever if ttl is 0, else for so long, in milliseconds, rounded up. [ErrInvalid] if ttl is negative, as
-// time.Until of a moment that is over is; [ErrQuota] if the bucket would hold more than its quota.
+// Set sets a value that lasts for ttl, rounded up to milliseconds, or forever if ttl is 0. [ErrInvalid] if ttl is
+// negative, such as time.Until of a past moment; [ErrQuota] if the bucket would exceed its quota.
 func (b Bucket) Set(key string, value []byte, ttl time.Duration) error {
 	return hostSet(string(b), key, value, guest.Milliseconds(ttl))
 }
 
-// Delete deletes a value, and tells whether there was one.
+// Delete deletes a value, and reports whether there was one.
 func (b Bucket) Delete(key string) (bool, error) { return hostDelete(string(b), key) }
 
-// Increment adds to a decimal number, 0 if there is none, and returns the sum. [ErrConflict] if the value is no number.
+// Increment adds to a decimal number, 0 if there is none, and returns the sum. [ErrConflict] if the value is not a
+// number.
 func (b Bucket) Increment(key string, delta int64) (int64, error) {
 	return hostIncrement(string(b), key, delta)
 }
 
-// Swap sets a value if the present one is old, or if there is none and old is nil. Else the error is [ErrConflict], and
-// present is the value, nil if there is none. The rest is as with Set.
+// Swap sets a value if the present one equals old, or if old is nil and there is none. Else it returns [ErrConflict]
+// and the present value, nil if there is none. Otherwise it is like Set.
 func (b Bucket) Swap(key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
 	return hostSwap(string(b), key, old, value, guest.Milliseconds(ttl))
 }
 
-// List lists keys that begin with prefix and come after another one, in the order of their bytes, at most limit of them,
-// which is 1 to 1000.
+// List returns at most limit (1 to 1000) keys that begin with prefix and come after the key after, in byte order.
 func (b Bucket) List(prefix, after string, limit int) ([]string, error) {
 	return hostList(string(b), prefix, after, limit)
 }
 
-// PreviousError is why the task's attempt before has failed; "" if this is the first one. A host that died is no attempt.
+// PreviousError returns the error of the attempt before; "" in the first one. A host that died does not count as an
+// attempt.
 func (t *Task) PreviousError() string { return hostText(4) }
 
-// Parent is the ID of the task that has enqueued this one; "" if none has.
+// Parent returns the ID of the task that enqueued this one, or "".
 func (t *Task) Parent() string { return hostText(5) }
 
-// Key is the task's own, by which it was enqueued; "" if it has none.
+// Key returns the key with which the task was enqueued, or "".
 func (t *Task) Key() string { return hostText(6) }
 
-// Traceparent is the trace that the task belongs to, as the header of that name of the W3C's Trace Context has it; "" if
-// none. Pass it on with what the handler requests of others.
+// Traceparent returns the task's trace in the form of the W3C header of that name, or "". Pass it on in the handler's
+// requests.
 func (t *Task) Traceparent() string { return hostText(7) }
 
-// Deadline is when the task is ended; false if it has none.
+// Deadline returns when the task is ended; false if never.
 func (t *Task) Deadline() (time.Time, bool) { return deadline() }
 
-// Cancelled tells whether the host is about to end: a task that comes to its end now need not be run again. The handler's
-// context ends then, too.
+// Cancelled reports whether the host is about to end: a task that ends now need not be run again. The handler's context
+// ends then, too.
 func (t *Task) Cancelled() bool { return hostCancelled() }

@@ -4,7 +4,14 @@ package sdk
 
 import "github.com/quern-project/quern/sdk/internal/native"
 
-// Without a host there is none of its services; sdktest lends one.
+// Services of a host of sdktest, if there is one.
+
+func ask[T any](service func(native.Host) (T, error)) (answer T, err error) {
+	if h := native.Current(); h != nil {
+		return service(h)
+	}
+	return answer, ErrNoHost
+}
 
 func hostLog(level Level, text, fields string) (said bool, err error) {
 	if h := native.Current(); h != nil {
@@ -29,10 +36,7 @@ func hostSave(value []byte) error {
 }
 
 func hostLoad() ([]byte, error) {
-	if h := native.Current(); h != nil {
-		return h.Checkpoint()
-	}
-	return nil, ErrNoHost
+	return ask(func(h native.Host) ([]byte, error) { return h.Checkpoint() })
 }
 
 func hostConfig(name string) (string, bool) {
@@ -43,17 +47,11 @@ func hostConfig(name string) (string, bool) {
 }
 
 func hostSecret(name string) ([]byte, error) {
-	if h := native.Current(); h != nil {
-		return h.Secret(name)
-	}
-	return nil, ErrNoHost
+	return ask(func(h native.Host) ([]byte, error) { return h.Secret(name) })
 }
 
 func hostGet(bucket, key string) ([]byte, error) {
-	if h := native.Current(); h != nil {
-		return h.Get(bucket, key)
-	}
-	return nil, ErrNoHost
+	return ask(func(h native.Host) ([]byte, error) { return h.Get(bucket, key) })
 }
 
 func hostSet(bucket, key string, value []byte, ttl int64) error {
@@ -64,38 +62,23 @@ func hostSet(bucket, key string, value []byte, ttl int64) error {
 }
 
 func hostDelete(bucket, key string) (bool, error) {
-	if h := native.Current(); h != nil {
-		return h.Delete(bucket, key)
-	}
-	return false, ErrNoHost
+	return ask(func(h native.Host) (bool, error) { return h.Delete(bucket, key) })
 }
 
 func hostIncrement(bucket, key string, delta int64) (int64, error) {
-	if h := native.Current(); h != nil {
-		return h.Increment(bucket, key, delta)
-	}
-	return 0, ErrNoHost
+	return ask(func(h native.Host) (int64, error) { return h.Increment(bucket, key, delta) })
 }
 
 func hostSwap(bucket, key string, old, value []byte, ttl int64) ([]byte, error) {
-	if h := native.Current(); h != nil {
-		return h.Swap(bucket, key, old, value, ttl)
-	}
-	return nil, ErrNoHost
+	return ask(func(h native.Host) ([]byte, error) { return h.Swap(bucket, key, old, value, ttl) })
 }
 
 func hostList(bucket, prefix, after string, limit int) ([]string, error) {
-	if h := native.Current(); h != nil {
-		return h.List(bucket, prefix, after, limit)
-	}
-	return nil, ErrNoHost
+	return ask(func(h native.Host) ([]string, error) { return h.List(bucket, prefix, after, limit) })
 }
 
 func hostEnqueue(queue string, parameters []byte, options *EnqueueOptions) (string, error) {
-	if h := native.Current(); h != nil {
-		return h.Enqueue(queue, parameters, options)
-	}
-	return "", ErrNoHost
+	return ask(func(h native.Host) (string, error) { return h.Enqueue(queue, parameters, options) })
 }
 
 func hostText(field uint32) string {

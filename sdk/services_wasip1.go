@@ -7,8 +7,8 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// What a handler imports of quern_v1 beside its task. A text is two parameters, its address and its length. What a module
-// does not call it does not import.
+// Further imports of quern_v1. A string is two parameters, address and length. Go imports only the functions that a
+// module calls.
 
 //go:wasmimport quern_v1 result_size
 func resultSize() int32
@@ -67,7 +67,7 @@ func enqueue(queue, parameters, options string) int32
 //go:noescape
 func progress(fraction float64, message string) int32
 
-// answered is the error of an answer.
+// answered returns the error of an answer.
 func answered(answer int32) error {
 	if answer < 0 {
 		return HostError(answer)
@@ -75,14 +75,14 @@ func answered(answer int32) error {
 	return nil
 }
 
-// slot is what a call has left there, whose answer is its length.
+// slot returns the slot's contents after a call that answered their length.
 func slot(answer int32) ([]byte, error) {
 	b, errno := guest.Slot(answer)
 	return b, answered(errno)
 }
 
-// hostLog and hostProgress reach the host by what Run has set: a command may not even import these functions, and what nobody
-// calls is not imported.
+// hostLog and hostProgress call functions that Run sets: a command must not import these, and Go does not import what
+// nobody calls.
 func hostLog(level Level, text, fields string) (said bool, err error) {
 	if own.log == nil {
 		return false, nil
@@ -98,8 +98,8 @@ func hostProgress(fraction float64, message string) (said bool) {
 	return true
 }
 
-// say* are what Run sets. Nobody waits for the call that warms a module, and one that asks for what works in tasks alone would
-// not be kept.
+// sayLine and sayProgress are set by Run. The warm call reports no progress: a call of a function that needs a task
+// would discard its snapshot.
 func sayLine(level Level, text, fields string) error {
 	return answered(logLine(uint32(level), text, fields))
 }

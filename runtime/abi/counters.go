@@ -2,8 +2,7 @@ package abi
 
 import "sync/atomic"
 
-// Counters count what guests call, by function and by what it answered. They are safe for concurrent use; the zero
-// value is ready.
+// Counters count the calls of guests by function and answer. They are safe for concurrent use; the zero value is ready.
 type Counters struct {
 	functions [maxFunctions]struct {
 		answers [1 - errnoLast]atomic.Uint64 // by the errno's negative; 0 is success
@@ -16,7 +15,7 @@ const (
 	errnoLast    = errnoLimit
 )
 
-// count counts a call of the function of that number, which has moved so many bytes.
+// count counts a call of the function with that number, and the bytes that it moved.
 func (c *Counters) count(number int, answer errno, bytes int) {
 	if c == nil {
 		return
@@ -28,8 +27,8 @@ func (c *Counters) count(number int, answer errno, bytes int) {
 	}
 }
 
-// Each tells of each function how often it has answered what, and how many bytes it has moved. The result is "ok" or the
-// name of the error, such as EDENIED; one that a function never had is told only of success, as 0.
+// Each reports the calls of each function by result, and the bytes that it moved. A result is "ok" or the name of an
+// error, such as EDENIED. Errors that a function never answered are left out; "ok" is always reported.
 func (c *Counters) Each(calls func(function, result string, n uint64), bytes func(function string, n uint64)) {
 	for number, f := range Functions() {
 		counted := &c.functions[number]

@@ -1,4 +1,4 @@
-// Package abi is quern_v1: what a handler asks of its host beside WASI.
+// Package abi implements quern_v1, the functions that a handler imports from its host beside WASI.
 //
 //	           ┌──────────────── System ────────────────┐
 //	           │  input_*               ◀── Config.Input│
@@ -13,22 +13,20 @@
 //	           │  cancelled, clock, random              │
 //	           └────────────────────────────────────────┘
 //
-// sdk/ABI.md is what guests are told of them; a test compares it with the code.
+// sdk/ABI.md is the description for guests; a test compares it with the code.
 //
-// A System is made for one call of a handler and dropped with it, so nothing of a task is left when the
-// instance serves the next one. The guest pulls its input and pushes its output: the host never calls into
-// the guest for memory.
+// A System lives for one call of a handler, so a task leaves nothing in it for the next one. The guest pulls its input
+// and pushes its output: the host never calls into the guest for memory.
 //
 // # Answers
 //
-// A result from 0 up is success, a negative one an errno. Texts of the task come in the result slot: the
-// call answers their length and result_read copies them out, from wherever and as often as the guest likes.
-// The slot is empty at first, and holds what was put there until another call fills it; a call that fails
-// leaves it. Reading at its end or behind it copies nothing.
+// A result from 0 up is success, a negative one an errno. Texts are passed through the result slot: the call answers their
+// length, and result_read copies them out, from any offset and any number of times. The slot is empty at first and keeps
+// its contents until another call fills it; a call that fails does not change it. Reading at or after its end copies nothing.
 //
 // # Stages
 //
-// A guest runs in three stages, and not all of them have a task:
+// A guest runs in three stages. Only Running has a task:
 //
 //	                 Initializing  Warming            Running
 //	clock, random, log, config_get
@@ -40,19 +38,17 @@
 //	result_*         where the slot was filled        work
 //	all others       ESTATE        ESTATE, and noted  work
 //
-// What a guest does while it warms is kept in the image of its memory, and every task begins with it. So a
-// function that is refused then is noted by its name, and the host keeps the image of the start. That there is no task to
-// describe is not: an SDK asks for the description before it knows whether the handler looks at it.
+// The snapshot for all tasks is taken after Warming. So a function that is refused then is noted by its name, and the host
+// keeps the snapshot from before the warm call. task_text and task_number are not noted: an SDK calls them before it knows
+// whether the handler needs the answers.
 //
 // # Hostile arguments
 //
-// Nobody has checked what a guest passes. A pointer and a length are added in 64 bits; what does not lie in
-// memory, all of it, is EFAULT; a length of zero makes the pointer nothing. Each move of bytes is paid for by
-// Host.Spend first, and large ones piece by piece, so that the host can end the guest in between. Views of
-// the guest's memory are not kept.
+// Arguments are untrusted. A pointer and a length are added in 64 bits; a range that is not entirely in memory is EFAULT;
+// with a length of zero the pointer may be anything. Host.Spend charges for each move of bytes first, and for large ones
+// piece by piece, so that the host can end the guest in between. Views of the guest's memory are not kept.
 //
 // # Failure
 //
-// No arguments make a function panic. What does pass through is a panic of the Host, by which it ends
-// the guest.
+// No arguments make a function panic. Panics of the Host, by which it ends the guest, pass through.
 package abi

@@ -16,7 +16,7 @@ import (
 // maxOptions bounds the options of an enqueued task, in bytes.
 const maxOptions = 64 << 10
 
-// strictly reads a JSON object of which every member is known.
+// strictly reads a JSON object without unknown members.
 func strictly(text []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -29,17 +29,17 @@ func strictly(text []byte, into any) error {
 	return nil
 }
 
-// milliseconds is a time that a guest writes. One that is negative, or above a hundred years, is kept as such: the
-// service refuses it.
+// milliseconds converts a duration that a guest wrote. Durations below 0 or above a hundred years stay out of range, so
+// that the service refuses them.
 func milliseconds(ms int64) time.Duration {
 	most := maxLifetime.Milliseconds() + 1
 	return time.Duration(min(max(ms, -1), most)) * time.Millisecond
 }
 
-// lastMoment is the last Unix time in milliseconds that a guest may write: the end of the year 9999.
+// lastMoment is the last Unix time that a guest may write, in milliseconds: the end of the year 9999.
 const lastMoment = 253402300799999
 
-// parseChild reads the options of a task that is to be enqueued.
+// parseChild reads the options of a new task.
 func parseChild(options []byte) (service.Child, error) {
 	var fields struct {
 		ID          string            `json:"id"`
@@ -76,8 +76,8 @@ func parseChild(options []byte) (service.Child, error) {
 	return child, nil
 }
 
-// enqueue is enqueue(queue, length, body, length, options, length), which fills the slot with the new task's ID. The
-// host keeps it until the task ends: it takes of what the output may have.
+// enqueue is enqueue(queue, length, body, length, options, length). It fills the slot with the new task's ID. The host
+// keeps the new task until this one ends, so it counts against the limit of the output.
 func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 	enqueuer := s.services.Enqueue
 	if enqueuer == nil { // before anything large is copied

@@ -7,36 +7,34 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// errno is what a function answers: an error if it is negative, else a number that means what the function
-// says.
+// errno is what a function answers: an error if it is negative, else a number that depends on the function.
 type errno int32
 
 // The errors of quern_v1.
 const (
-	errnoInval       errno = -1  // an argument that means nothing
-	errnoFault       errno = -2  // a range that does not lie in memory
+	errnoSuccess     errno = 0
+	errnoInval       errno = -1  // invalid argument
+	errnoFault       errno = -2  // range outside memory
 	errnoDenied      errno = -3  // not granted
-	errnoNotFound    errno = -4  // there is none of that name
-	errnoTooBig      errno = -5  // more than is taken
-	errnoQuota       errno = -6  // no room for more
-	errnoConflict    errno = -7  // not as the guest believes
-	errnoCancelled   errno = -8  // the task is another host's
-	errnoUnavailable errno = -9  // what is behind it is away
-	errnoState       errno = -10 // there is no task
+	errnoNotFound    errno = -4  // no such name
+	errnoTooBig      errno = -5  // larger than its limit
+	errnoQuota       errno = -6  // quota exhausted
+	errnoConflict    errno = -7  // not the value that the guest expects
+	errnoCancelled   errno = -8  // another host has the task
+	errnoUnavailable errno = -9  // the service is unavailable
+	errnoState       errno = -10 // no task in this stage
 	errnoLimit       errno = -11 // too many, or too deep
 )
 
-const errnoSuccess errno = 0
-
-// names are those by which sdk/ABI.md and the metrics call the errors.
+// names are the names of errors in sdk/ABI.md and in metrics.
 var names = map[errno]string{
 	errnoSuccess: "ok", errnoInval: "EINVAL", errnoFault: "EFAULT", errnoDenied: "EDENIED", errnoNotFound: "ENOTFOUND",
 	errnoTooBig: "ETOOBIG", errnoQuota: "EQUOTA", errnoConflict: "ECONFLICT", errnoCancelled: "ECANCELED",
 	errnoUnavailable: "EAGAIN", errnoState: "ESTATE", errnoLimit: "ELIMIT",
 }
 
-// meanings are what guests are told of the errors of services. The end of a service's own time is one of what is
-// away: that of the task's ends the guest.
+// meanings map errors of services to answers. A context error means that the service's own time is over: when the
+// task's time is over, the guest ends.
 var meanings = []struct {
 	err    error
 	answer errno
@@ -54,7 +52,7 @@ var meanings = []struct {
 	{context.Canceled, errnoUnavailable},
 }
 
-// meaning is what a guest is told of an error of a service; false if that is none that a guest can cause.
+// meaning returns the answer for an error of a service; false if a guest cannot cause that error.
 func meaning(err error) (errno, bool) {
 	for _, m := range meanings {
 		if errors.Is(err, m.err) {

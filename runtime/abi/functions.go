@@ -2,11 +2,11 @@ package abi
 
 import "github.com/tetratelabs/wazero/api"
 
-// ModuleName is the module that guests import the functions from.
+// ModuleName is the import module of the functions.
 const ModuleName = "quern_v1"
 
-// Function is a function that guests can import. Call finds its parameters on the stack and leaves
-// its results there; mem is the guest's memory.
+// Function is a function that guests can import. Call reads its parameters from the stack and leaves its results there;
+// mem is the guest's memory.
 type Function struct {
 	Name            string
 	Params, Results []api.ValueType
@@ -19,18 +19,18 @@ const (
 	f64 = api.ValueTypeF64
 )
 
-// need is what a function needs to work.
+// need is what a function needs.
 type need int
 
 const (
 	nothing     need = iota
-	call             // of the handler, with a task or without
-	description      // of a task
-	effect           // a task, for it does something beyond the guest, or answers what no image may keep
+	call             // of the handler, with or without a task
+	description      // of the task
+	effect           // a task: it acts outside the guest, or its answer must not be in a snapshot
 	slot             // filled by another function
 )
 
-// Functions lists what this version has of quern_v1.
+// Functions lists the functions of quern_v1.
 func Functions() []Function {
 	functions := []Function{
 		answering("result_read", slot, (*System).resultRead, i32, i32, i32),
@@ -67,7 +67,7 @@ func Functions() []Function {
 	return functions
 }
 
-// counting has the calls of a function counted, and told why they are refused.
+// counting wraps a function: it counts its calls and reports why they are refused.
 func counting(number int, name string, f func(*System, api.Memory, []uint64)) func(*System, api.Memory, []uint64) {
 	return func(s *System, mem api.Memory, stack []uint64) {
 		s.moved, s.reason = 0, nil
@@ -79,7 +79,7 @@ func counting(number int, name string, f func(*System, api.Memory, []uint64)) fu
 	}
 }
 
-// answering is a function whose only result is an errno, and which the stage may forbid.
+// answering makes a function whose only result is an errno, and which the stage may forbid.
 func answering(name string, needs need, f func(*System, api.Memory, []uint64) errno, params ...api.ValueType) Function {
 	return Function{
 		Name:    name,
@@ -95,7 +95,7 @@ func answering(name string, needs need, f func(*System, api.Memory, []uint64) er
 	}
 }
 
-// allows tells whether a function works in the guest's stage, and notes what Warming refuses.
+// allows reports whether a function works in the guest's stage, and notes what Warming refuses.
 func (s *System) allows(name string, needs need) bool {
 	switch {
 	case s.stage == Running || needs == nothing || needs == slot && s.filled:

@@ -13,7 +13,7 @@ import (
 // maxHead bounds the head of a request, in bytes.
 const maxHead = 128 << 10
 
-// values are those of one header: a guest may write one of them as a string.
+// values are the values of a header. A guest may write a single one as a string.
 type values []string
 
 func (v *values) UnmarshalJSON(data []byte) error {
@@ -53,7 +53,7 @@ func parseRequest(head []byte) (service.Request, error) {
 	return request, nil
 }
 
-// formatResponse writes an answer. Names of headers are in lower case there.
+// formatResponse writes an answer. Names of headers become lower case.
 func formatResponse(r service.Response) []byte {
 	head := struct {
 		Status  int                 `json:"status"`
@@ -63,7 +63,7 @@ func formatResponse(r service.Response) []byte {
 		name = strings.ToLower(name)
 		head.Headers[name] = append(head.Headers[name], list...)
 	}
-	text, _ := json.Marshal(head) // strings and numbers always can be
+	text, _ := json.Marshal(head) // strings and numbers cannot fail
 	answer := make([]byte, 4, 4+len(text)+len(r.Body))
 	binary.LittleEndian.PutUint32(answer, uint32(len(text)))
 	return append(append(answer, text...), r.Body...)

@@ -6,9 +6,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// view returns n bytes of the guest's memory, or false if they do not all lie in it. It is not kept
-// longer than the function runs: the memory may move when it grows. A pointer to nothing may point
-// anywhere.
+// view returns n bytes of the guest's memory, or false if any lies outside. Callers drop it when they return: the
+// memory may move when it grows. A pointer to no bytes may be anything.
 func view(mem api.Memory, pointer, n uint64) ([]byte, bool) {
 	if n = uint64(uint32(n)); n == 0 {
 		return nil, true
@@ -24,19 +23,19 @@ func put64(mem api.Memory, pointer uint64, value int64) errno {
 	return errnoSuccess
 }
 
-// piece is how many bytes are moved between two looks at whether the guest may go on.
+// piece is how many bytes are moved between two checks of whether the guest may go on.
 const piece = 1 << 20
 
-// spend charges for a move, so that what a Host sees at once is no more than a piece.
+// spend charges for moving bytes, and counts them.
 func (s *System) spend(n int) {
 	s.moved += n
 	s.charge(n)
 }
 
-// jsonPrice is what a byte of JSON costs that the host reads or writes, beside that it is moved.
+// jsonPrice is the charge for a byte of JSON that the host parses or writes, beside moving it.
 const jsonPrice = 15
 
-// charge charges for work.
+// charge charges for work, at most a piece at once.
 func (s *System) charge(n int) {
 	for ; n > piece; n -= piece {
 		s.host.Spend(piece)
@@ -44,8 +43,8 @@ func (s *System) charge(n int) {
 	s.host.Spend(n)
 }
 
-// read copies what lies behind an offset into the guest's memory and answers how much that was. The
-// arguments are the offset, a pointer and the length of the guest's buffer.
+// read copies contents from an offset on into the guest's memory and answers the number of bytes. The arguments are the
+// offset, and a pointer and length of the guest's buffer.
 func read[T string | []byte](s *System, mem api.Memory, contents T, a []uint64) errno {
 	buffer, ok := view(mem, a[1], a[2])
 	if !ok {

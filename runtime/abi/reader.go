@@ -6,27 +6,27 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// reader reads what a guest passes, one parameter after the other. What is wrong first is the answer; all that is
-// read after it is empty.
+// reader reads the parameters of a call in order. The first error is kept as the answer; what is read after it is
+// empty.
 type reader struct {
 	system *System
 	mem    api.Memory
 	rest   []uint64
-	wrong  errno // errnoSuccess if nothing is
+	wrong  errno // errnoSuccess so far
 }
 
 func (s *System) reader(mem api.Memory, a []uint64) *reader {
 	return &reader{system: s, mem: mem, rest: a}
 }
 
-// number is the next parameter.
+// number reads a parameter.
 func (a *reader) number() uint64 {
 	n := a.rest[0]
 	a.rest = a.rest[1:]
 	return n
 }
 
-// bytes copies what the next two parameters, a pointer and a length, show. More than most is ETOOBIG.
+// bytes copies the range given by the next two parameters, a pointer and a length. A longer one than most is ETOOBIG.
 func (a *reader) bytes(most int) []byte {
 	pointer, n := a.number(), a.number()
 	if a.wrong != errnoSuccess {
@@ -45,7 +45,7 @@ func (a *reader) bytes(most int) []byte {
 	return append(make([]byte, 0, len(p)), p...)
 }
 
-// name is bytes of at most maxName that have to be UTF-8, else EINVAL.
+// name reads at most maxName bytes, which must be UTF-8, else EINVAL.
 func (a *reader) name() string {
 	p := a.bytes(maxName)
 	if !utf8.Valid(p) {

@@ -13,15 +13,15 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// What a guest may pass at once, in bytes.
+// Limits of what a guest passes, in bytes.
 const (
 	maxCheckpoint = 1 << 20
-	maxName       = 4 << 10 // of a bucket, a key, a configuration: services take less
-	maxValue      = 1 << 20 // the same
+	maxName       = 4 << 10 // of a bucket, a key, a setting; services have lower limits
+	maxValue      = 1 << 20 // services have lower limits
 	maxBody       = service.MaxBody
 )
 
-// do asks a service, and answers for its error. A service that is not there was not granted.
+// do calls a service and answers for its error. A missing service was not granted.
 func (s *System) do(function string, granted bool, ask func(ctx context.Context) error) errno {
 	if !granted {
 		return s.refuse(function, fmt.Errorf("%w: the manifest grants no %s, or there is none here", service.ErrDenied, function))
@@ -34,7 +34,8 @@ func (s *System) do(function string, granted bool, ask func(ctx context.Context)
 	return s.refuse(function, err)
 }
 
-// refuse answers for an error, which who looks after the plugin is told where it is the plugin's.
+// refuse answers for an error, and keeps it as the reason if the plugin's owner can act on it. An error that no guest
+// can cause is the host's failure.
 func (s *System) refuse(function string, err error) errno {
 	answer, known := meaning(err)
 	switch {
@@ -46,13 +47,13 @@ func (s *System) refuse(function string, err error) errno {
 	return answer
 }
 
-// invalid answers for an argument that means nothing.
+// invalid answers for an invalid argument.
 func (s *System) invalid(format string, a ...any) errno {
 	s.reason = fmt.Errorf("%w: "+format, append([]any{service.ErrInvalid}, a...)...)
 	return errnoInval
 }
 
-// fillBytes is fill for bytes that nobody changes any more, so that they need not be copied.
+// fillBytes is fill without a copy: the value must not change any more.
 func (s *System) fillBytes(value []byte) errno {
 	s.spend(len(value))
 	return s.fill(unsafe.String(unsafe.SliceData(value), len(value)))
@@ -73,7 +74,7 @@ func (s *System) checkpointSave(mem api.Memory, a []uint64) errno {
 	return answer
 }
 
-// checkpointLoad is checkpoint_load(), which fills the slot. An empty one is one as well.
+// checkpointLoad is checkpoint_load(), which fills the slot. An empty checkpoint counts as one.
 func (s *System) checkpointLoad(api.Memory, []uint64) errno {
 	if s.checkpoint == nil {
 		return errnoNotFound
@@ -134,7 +135,7 @@ func (s *System) kvGet(mem api.Memory, a []uint64) errno {
 	return s.fillBytes(value)
 }
 
-// lifetime is the next parameter, in milliseconds: how long a value lasts, 0 for as long as it is not deleted.
+// lifetime reads a parameter in milliseconds: how long a value lasts, 0 until it is deleted.
 func (a *reader) lifetime() time.Duration {
 	ms := int64(a.number())
 	if ms < 0 && a.wrong == errnoSuccess {
@@ -143,7 +144,7 @@ func (a *reader) lifetime() time.Duration {
 	return time.Duration(min(ms, maxLifetime.Milliseconds())) * time.Millisecond
 }
 
-// maxLifetime is the longest time that a value lasts, if it does not last for ever.
+// maxLifetime bounds the lifetime of a value that has one.
 const maxLifetime = 100 * 365 * 24 * time.Hour
 
 // kvSet is kv_set(bucket, length, key, length, value, length, ttl).
@@ -157,7 +158,7 @@ func (s *System) kvSet(mem api.Memory, a []uint64) errno {
 	return s.do("kv_set", kv != nil, func(ctx context.Context) error { return kv.Set(ctx, bucket, key, value, ttl) })
 }
 
-// kvDelete is kv_delete(bucket, length, key, length). It answers 1 if there was one.
+// kvDelete is kv_delete(bucket, length, key, length). It answers 1 if there was a value.
 func (s *System) kvDelete(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key := in.name(), in.name()
@@ -176,7 +177,7 @@ func (s *System) kvDelete(mem api.Memory, a []uint64) errno {
 	return answer
 }
 
-// kvIncrement is kv_increment(bucket, length, key, length, delta, result number). It looks where the result goes before
+// kvIncrement is kv_increment(bucket, length, key, length, delta, result number). It checks the result's address before
 // it changes anything.
 func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
@@ -199,11 +200,11 @@ func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
 	return put64(mem, to, sum)
 }
 
-// absent is the length of an old value that must not be there.
+// absent is the length of an old value that must not exist.
 const absent = math.MaxUint32
 
 // kvSwap is kv_swap(bucket, length, key, length, old, length, value, length, ttl). After ECONFLICT the slot holds the
-// present value; if there is none the answer is ENOTFOUND.
+// present value; without a present value the answer is ENOTFOUND.
 func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key := in.name(), in.name()
@@ -232,8 +233,8 @@ func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
 	return answer
 }
 
-// kvList is kv_list(bucket, length, prefix, length, after, length, limit), which fills the slot: of each key its length
-// in 4 bytes, and the key.
+// kvList is kv_list(bucket, length, prefix, length, after, length, limit), which fills the slot: for each key, its
+// length in 4 bytes and the key.
 func (s *System) kvList(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, prefix, after, limit := in.name(), in.name(), in.name(), int32(uint32(in.number()))

@@ -7,84 +7,80 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// Host is what the functions need of the call that they run for. Each may end the guest: it then panics with
-// a value of the host's own, which passes through this package.
+// Host is the call for which the functions run. Each method may end the guest by a panic with a value of the host's,
+// which passes through this package.
 type Host interface {
-	// Spend charges the guest for bytes that are about to be moved for it, at most 1 MiB at once.
+	// Spend charges the guest for bytes before they are moved, at most 1 MiB at once.
 	Spend(bytes int)
-	// Output takes what the guest appends to its result. It is valid during the call only, for it is the
-	// guest's memory. False means that it is over the limit, and that nothing of it was taken.
+	// Output appends to the guest's result. The bytes are the guest's memory, valid during the call only. False means
+	// over the limit: nothing was appended.
 	Output(p []byte) bool
-	// Reserve takes so many bytes of what the guest's result may have, for something else; less than 0 gives them back.
-	// False means that there are not as many.
+	// Reserve takes bytes from the limit of the result for another use; a negative number returns them. False means
+	// that too few are left.
 	Reserve(bytes int) bool
-	// FuelLeft is how much the guest may still burn; math.MaxInt64 if there is no limit.
+	// FuelLeft returns the fuel left; math.MaxInt64 without a limit.
 	FuelLeft() int64
-	// Cancelled tells whether the guest had better end.
+	// Cancelled reports whether the guest should end.
 	Cancelled() bool
-	// Log takes a line that the guest logs; it may hold anything.
+	// Log logs a line of the guest's, which is untrusted text.
 	Log(line string)
-	// Progress takes how far the guest says that it is, from 0 to 1, and its words; they may be anything.
+	// Progress reports the guest's progress, from 0 to 1, and its message, which is untrusted text.
 	Progress(fraction float64, message string)
-	// Wait lets the guest sleep.
+	// Wait sleeps.
 	Wait(d time.Duration)
 	// Do runs f, which may take long, while other guests go on. The context is that of the call.
 	Do(f func(ctx context.Context))
-	// Reveal takes a secret that the guest is about to be given.
+	// Reveal announces a secret before the guest gets it.
 	Reveal(name string, value []byte)
-	// Refused takes why a function has answered EINVAL, EDENIED, ELIMIT or EAGAIN, for who looks after the plugin.
+	// Refused reports why a function answered EINVAL, EDENIED, ELIMIT or EAGAIN, for the plugin's owner.
 	Refused(function string, err error)
-	// Fail ends the guest by a fault of the host.
+	// Fail ends the guest because of an error of the host.
 	Fail(err error)
 }
 
-// Stage says what a guest is called for.
+// Stage is what a guest is called for.
 type Stage int
 
-// The stages. See the package's description for what works in each.
+// The stages. The package comment says what works in each.
 const (
-	// Running is a task.
-	Running Stage = iota
-	// Initializing is the guest's own start.
-	Initializing
-	// Warming is a call without a task, of which the memory is kept.
-	Warming
+	Running      Stage = iota // a task
+	Initializing              // the guest's own start
+	Warming                   // a call without a task, before the snapshot
 )
 
 // Task describes the task.
 type Task struct {
 	ID, Queue, Tenant, Plugin string
-	// PreviousError is why the attempt before has failed. A host that died is no attempt.
+	// PreviousError is the error of the attempt before. A host that died does not count as an attempt.
 	PreviousError string
-	// Parent is the ID of the task that has enqueued this one, Key its key. Both may be empty.
+	// Parent is the ID of the task that enqueued this one, Key this task's key. Both may be empty.
 	Parent, Key string
-	// Traceparent is the trace that it belongs to, as the W3C's header has it; "" if none.
+	// Traceparent is the task's trace in the form of the W3C header; "" if it has none.
 	Traceparent string
-	// Attempt counts from 1. MaxAttempts is 0 if there may be any number.
+	// Attempt counts from 1. MaxAttempts is 0 without a limit.
 	Attempt, MaxAttempts int
 	// Deadline is when the task is ended; zero if it has none.
 	Deadline time.Time
 }
 
-// Config says what a guest finds. All of it is read only, and nothing is copied.
+// Config is what a guest finds. All of it is read only and not copied.
 type Config struct {
-	// Host is required.
-	Host  Host
+	Host  Host // required
 	Stage Stage
 	Task  Task
-	// Input is the task's, or in the stage Warming what stands for one.
+	// Input is the task's input, or the manifest's input for Warming.
 	Input []byte
-	// Checkpoint is what an earlier run of the task has kept; nil if nothing.
+	// Checkpoint is what an earlier run of the task saved; nil if nothing.
 	Checkpoint []byte
-	// Services are what the task may use beside itself.
+	// Services are the services that the task may use.
 	Services service.Services
-	// Counters count the calls. Default nil, which counts nothing.
+	// Counters count the calls. Default nil: no counting.
 	Counters *Counters
-	// Started is the zero of the monotonic clock, not more than 290 years ago.
+	// Started is the zero of the monotonic clock, at most 290 years ago.
 	Started time.Time
 }
 
-// System is what one guest sees during one call. It belongs to the goroutine of that call.
+// System is the state of quern_v1 during one call. It belongs to the goroutine of that call.
 type System struct {
 	host    Host
 	stage   Stage
@@ -92,28 +88,28 @@ type System struct {
 	input   []byte
 	started time.Time
 
-	checkpoint []byte // the last one; nil if there is none
+	checkpoint []byte // the last one; nil for none
 	services   service.Services
 	counters   *Counters
-	moved      int   // bytes, by the function that is called
-	reason     error // why it is refused, nil if that is nobody's concern
+	moved      int   // bytes, by the current function
+	reason     error // why the current function is refused; nil if there is nothing to report
 
 	slot       string
-	filled     bool   // the slot was, however much is in it
-	failure    []byte // of error_set
+	filled     bool   // the slot was filled, perhaps by an empty text
+	failure    []byte // text of error_set
 	failed     bool   // error_set was called
 	retryAfter time.Duration
 	misused    string
 }
 
-// New makes the system of one call.
+// New returns the system of one call.
 func New(c Config) *System {
 	s := &System{}
 	s.Init(c)
 	return s
 }
 
-// Init makes s the system of another call, of which nothing is left from the one before.
+// Init makes s the system of another call, and keeps nothing of the one before.
 func (s *System) Init(c Config) {
 	*s = System{
 		host: c.Host, stage: c.Stage, task: c.Task, input: c.Input, started: c.Started,
@@ -121,9 +117,8 @@ func (s *System) Init(c Config) {
 	}
 }
 
-// RetryAfter is when the guest wants to be called again, if it ends so; 0 if it does not say, at most a
-// year.
+// RetryAfter returns the delay that the guest asked for before its next attempt, at most a year; 0 if it did not ask.
 func (s *System) RetryAfter() time.Duration { return s.retryAfter }
 
-// Misused names the first function that was refused in the stage Warming, or is empty.
+// Misused returns the name of the first function that was refused in the stage Warming, or "".
 func (s *System) Misused() string { return s.misused }

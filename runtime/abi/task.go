@@ -20,7 +20,7 @@ func (s *System) inputSize(api.Memory, []uint64) errno { return length(len(s.inp
 // inputRead is input_read(off, ptr, cap).
 func (s *System) inputRead(mem api.Memory, a []uint64) errno { return read(s, mem, s.input, a) }
 
-// length answers a number of bytes, if it is one that can be told from an error.
+// length answers a number of bytes, or ETOOBIG if it does not fit into an answer.
 func length(n int) errno {
 	if n > math.MaxInt32 {
 		return errnoTooBig
@@ -28,7 +28,7 @@ func length(n int) errno {
 	return errno(n)
 }
 
-// outputWrite is output_write(ptr, len). It is paid for also if it is too much.
+// outputWrite is output_write(ptr, len). Output over the limit is charged as well.
 func (s *System) outputWrite(mem api.Memory, a []uint64) errno {
 	p, ok := view(mem, a[0], a[1])
 	if !ok {
@@ -44,7 +44,7 @@ func (s *System) outputWrite(mem api.Memory, a []uint64) errno {
 // maxError bounds the text of an error, in bytes.
 const maxError = 4 << 10
 
-// errorSet is error_set(ptr, len). The last one counts, as far as maxError.
+// errorSet is error_set(ptr, len). The last call counts; the text is cut to maxError.
 func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 	text, ok := view(mem, a[0], a[1])
 	if !ok {
@@ -56,10 +56,10 @@ func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// Error is what error_set was given last, and whether it was given any. It has at most 4 KiB, and may be anything.
+// Error returns the text of the last error_set, at most 4 KiB and untrusted, and whether there was one.
 func (s *System) Error() (text string, said bool) { return string(s.failure), s.failed }
 
-// prefix returns the longest beginning of text that has at most maxError bytes and splits no rune.
+// prefix returns the longest prefix of text with at most maxError bytes that splits no rune.
 func prefix(text []byte) []byte {
 	if len(text) <= maxError {
 		return text
@@ -69,13 +69,13 @@ func prefix(text []byte) []byte {
 			return text[:cut]
 		}
 	}
-	return text[:maxError] // no UTF-8 at all
+	return text[:maxError] // not UTF-8
 }
 
 // maxRetryAfter is the longest delay that a guest can ask for.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// setRetryAfter is retry_after(ms). The last one counts.
+// setRetryAfter is retry_after(ms). The last call counts.
 func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])
 	if ms < 0 {
@@ -87,31 +87,15 @@ func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 
 // taskText is task_text(field), which fills the slot.
 func (s *System) taskText(_ api.Memory, a []uint64) errno {
-	var text string
-	switch uint32(a[0]) {
-	case 0:
-		text = s.task.ID
-	case 1:
-		text = s.task.Queue
-	case 2:
-		text = s.task.Tenant
-	case 3:
-		text = s.task.Plugin
-	case 4:
-		text = s.task.PreviousError
-	case 5:
-		text = s.task.Parent
-	case 6:
-		text = s.task.Key
-	case 7:
-		text = s.task.Traceparent
-	default:
-		return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
+	t := &s.task
+	fields := [...]string{t.ID, t.Queue, t.Tenant, t.Plugin, t.PreviousError, t.Parent, t.Key, t.Traceparent}
+	if field := uint32(a[0]); field < uint32(len(fields)) {
+		return s.fill(fields[field])
 	}
-	return s.fill(text)
+	return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
 }
 
-// fill puts an answer into the slot, and answers its length.
+// fill puts a text into the slot and answers its length.
 func (s *System) fill(text string) errno {
 	answer := length(len(text))
 	if answer >= 0 {

@@ -9,18 +9,17 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// What a guest may say at once, in bytes: a line of the log is not cut for it.
+// Limits of what a guest says at once, in bytes: lines of the log are not cut below them.
 const (
 	maxMessage  = 4 << 10
 	maxFields   = 3 << 10
 	maxProgress = 1 << 10
 )
 
-// levels are those of log. A line of the level that says nothing of itself stands as it is.
+// levels are the prefixes of log lines by level; info has none.
 var levels = []string{"trace: ", "debug: ", "", "warning: ", "error: "}
 
-// log is log(level, message, length, fields, length). The line is the message with its level in front, and the fields
-// behind it.
+// log is log(level, message, length, fields, length). The line is the level, the message and the fields.
 func (s *System) log(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	level, message, fields := int32(uint32(in.number())), in.bytes(maxMessage), in.bytes(maxFields)
@@ -49,7 +48,7 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// progress is progress(fraction, message, length). A fraction beside the range is its end.
+// progress is progress(fraction, message, length). The fraction is clamped to 0 to 1.
 func (s *System) progress(mem api.Memory, a []uint64) errno {
 	fraction := api.DecodeF64(a[0])
 	in := s.reader(mem, a[1:])

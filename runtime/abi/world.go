@@ -7,7 +7,6 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// The clocks.
 const (
 	clockWall      = 0
 	clockMonotonic = 1
@@ -24,7 +23,7 @@ func (s *System) clock(mem api.Memory, a []uint64) errno {
 	return s.invalid("clock %d: use 0 or 1", int32(uint32(a[0])))
 }
 
-// maxSleep is the longest sleep: longer than any task lasts.
+// maxSleep bounds a sleep: longer than any task lasts.
 const maxSleep = 365 * 24 * time.Hour
 
 // sleep is sleep(ms).
@@ -37,7 +36,7 @@ func (s *System) sleep(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// maxRandom is how many bytes one call of random makes at most.
+// maxRandom bounds the bytes of one call of random.
 const maxRandom = 64 << 10
 
 // random is random(ptr, len).
@@ -50,6 +49,6 @@ func (s *System) random(mem api.Memory, a []uint64) errno {
 		return errnoFault
 	}
 	s.spend(len(buffer))
-	_, _ = rand.Read(buffer) // it has no errors: it ends the process rather than return one
+	_, _ = rand.Read(buffer) // never fails: without randomness the process ends
 	return errnoSuccess
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// reserved are the addresses that are not public, after the registries of special-purpose addresses (RFC 6890,
-// at IANA by now). The first one that matches has the word.
+// reserved are the networks that are not public, after IANA's registries of special-purpose addresses (RFC 6890). The
+// first match counts.
 var reserved = []struct {
 	network netip.Prefix
 	what    string
@@ -53,7 +53,7 @@ var reserved = []struct {
 	{netip.MustParsePrefix("ff00::/8"), "multicast (RFC 4291 §2.7)"},
 }
 
-// The forms of IPv6 that carry an IPv4 address.
+// Forms of IPv6 addresses that carry an IPv4 address.
 var (
 	compatible = netip.MustParsePrefix("::/96")
 	mapped     = netip.MustParsePrefix("::ffff:0:0/96")
@@ -64,10 +64,10 @@ var (
 	sixToFour  = netip.MustParsePrefix("2002::/16")
 )
 
-// unicast6 is all of IPv6 that is given out as public (RFC 4291 §2.4 and IANA's registry of the address space).
+// unicast6 is the part of IPv6 allocated for public addresses (RFC 4291 §2.4 and IANA's registry of the address space).
 var unicast6 = netip.MustParsePrefix("2000::/3")
 
-// classify says what an address without a zone is that is not public; "" if it is.
+// classify returns why an address without a zone is not public; "" if it is.
 func classify(a netip.Addr) string {
 	for _, r := range reserved {
 		if r.network.Contains(a) {
@@ -83,30 +83,30 @@ func classify(a netip.Addr) string {
 	return ""
 }
 
-// isISATAP tells whether the interface identifier is one of RFC 5214 §6.1, which any network may have.
+// isISATAP reports whether the interface identifier is one of RFC 5214 §6.1, which any network may have.
 func isISATAP(a netip.Addr) bool {
 	b := a.As16()
 	return b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-// own says what an address is that this host has itself; "" if it has not. What listens on a public address of the host
-// is often meant for the networks that it stands in.
+// own reports an address of this host; "" for others. A service on a public address of the host is often meant for its
+// local networks only.
 //
-// A socket can be bound to an address of the host alone. The list of interfaces would tell the same, but takes a netlink
-// socket, which a confined host may not have. Where the system binds to any address (ip_nonlocal_bind), a route tells,
-// though not of an interface's second address: it begins where it ends.
+// A socket can only be bound to an address of the host. The list of interfaces would tell as well, but needs a netlink
+// socket, which a confined host may lack. Where the system binds to any address (ip_nonlocal_bind), a route to the
+// address starts at the address itself, except for an interface's second address.
 func own(a netip.Addr) string {
-	nobodys := netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	foreign := netip.AddrFrom4([4]byte{192, 0, 2, 1})
 	if a.Is6() {
-		nobodys = netip.MustParseAddr("2001:db8::1")
+		foreign = netip.MustParseAddr("2001:db8::1")
 	}
-	if binds(a) && (!binds(nobodys) || routes(a)) {
+	if binds(a) && (!binds(foreign) || routes(a)) {
 		return "of this host"
 	}
 	return ""
 }
 
-// binds tells whether a socket can be bound to an address. It takes no port that others want: any will do.
+// binds reports whether a socket can be bound to an address, on any free port.
 func binds(a netip.Addr) bool {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
 	if err != nil {
@@ -116,7 +116,7 @@ func binds(a netip.Addr) bool {
 	return true
 }
 
-// routes tells whether what is sent to an address comes from it. Nothing is sent.
+// routes reports whether packets to an address would also come from it. Nothing is sent.
 func routes(a netip.Addr) bool {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
 	if err != nil {
@@ -127,7 +127,7 @@ func routes(a netip.Addr) bool {
 	return ok && from.AddrPort().Addr().Unmap() == a
 }
 
-// carried are the IPv4 addresses that a form of IPv6 carries, and that something on the way may send to.
+// carried returns the IPv4 addresses inside an IPv6 address, to which a gateway may forward.
 func carried(a netip.Addr) []netip.Addr {
 	if !a.Is6() || a == netip.IPv6Unspecified() || a == netip.IPv6Loopback() {
 		return nil
@@ -166,7 +166,7 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return service.ErrDenied }
 
-// checkAddr refuses an address that is not public, or is this host's, and is in none of the networks.
+// checkAddr refuses an address outside networks that is not public or belongs to this host.
 func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 	a = a.WithZone("")
 	if !a.IsValid() {

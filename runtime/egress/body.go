@@ -10,20 +10,20 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// framing is how many bytes may come around a body, beside half as many as it has: chunks or frames of one byte are more
-// work than all else, and nobody's account has it. It is enough for a stream of some ten thousand words that come alone.
-// Requests that share a connection share what they may have, for nobody sees whose overhead it is.
+// framing bounds the overhead of a body: bytes that come around it, beyond half the body's size. Chunks or frames of
+// one byte cost the host more work than the plugin is charged for. The bound allows a stream of some ten thousand
+// separate words. Requests on one connection share it, because the overhead cannot be attributed.
 const framing = 256 << 10
 
 // body is the body of an answer.
 type body struct {
 	bytes  []byte
 	conn   *conn
-	before int64 // the connection's overhead when it was given to the request
-	spare  int64 // what it may have besides
+	before int64 // the connection's overhead when the request got it
+	spare  int64 // overhead allowed in addition
 }
 
-// from notes on which connection the answer comes.
+// from notes the connection of the answer.
 func (b *body) from(got httptrace.GotConnInfo) {
 	inner := got.Conn
 	if secure, ok := inner.(interface{ NetConn() net.Conn }); ok {
@@ -35,15 +35,15 @@ func (b *body) from(got httptrace.GotConnInfo) {
 	}
 }
 
-// abandon gives the connection what may still come of an answer that nobody reads.
+// abandon allows the connection the rest of an answer that nobody reads.
 func (b *body) abandon() {
 	if b.conn != nil {
 		b.conn.overhead.Add(-streamBuffer)
 	}
 }
 
-// read reads to the end, and at most one byte more than there may be. Its memory grows with what has come, whatever the
-// answer says of its length.
+// read reads to the end, and at most one byte over the limit. Memory grows with the bytes received, whatever length the
+// answer claims.
 func (b *body) read(r io.Reader, most int) error {
 	b.bytes = make([]byte, 0, min(4<<10, most+1))
 	for {
@@ -56,7 +56,7 @@ func (b *body) read(r io.Reader, most int) error {
 		case len(b.bytes) > most:
 			return fmt.Errorf("%w: the answer has more than %d bytes", service.ErrTooBig, most)
 		case b.wasteful(n):
-			return errors.New("the answer comes in too many pieces that are too small")
+			return errors.New("the answer comes in too many small pieces")
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -65,7 +65,7 @@ func (b *body) read(r io.Reader, most int) error {
 	}
 }
 
-// wasteful tells, after n more bytes of the body, whether there is too much around it.
+// wasteful reports, after n more bytes of the body, whether its overhead is too large.
 func (b *body) wasteful(n int) bool {
 	return b.conn != nil && b.conn.overhead.Add(-int64(n)-int64(n/2))-b.before > b.spare
 }

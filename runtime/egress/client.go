@@ -20,41 +20,41 @@ import (
 // Client sends the requests of all plugins of a host.
 type Client struct {
 	cfg   Config
-	wrong error // with cfg
+	wrong error // cfg is not valid
 
 	mu       sync.Mutex
 	closed   bool             // guarded by mu
 	pools    map[string]*pool // by tenant; guarded by mu
-	open     map[any]func()   // what Close ends, by *http.Request and *conn; guarded by mu
-	requests sync.WaitGroup   // those in open; added to under mu, while not closed
+	open     map[any]func()   // how Close ends each *http.Request and *conn; guarded by mu
+	requests sync.WaitGroup   // in open; added under mu while not closed
 }
 
-// New makes a client. It sends nothing if the Config is not valid: see Validate. The caller closes it.
+// New makes a client, which the caller closes. With an invalid Config it sends nothing: see Validate.
 func New(cfg Config) *Client {
 	return &Client{cfg: cfg.withDefaults(), wrong: cfg.Validate(), pools: map[string]*pool{}, open: map[any]func(){}}
 }
 
-// For is the service of one plugin of a tenant, which may do what the grants allow. It needs no end of its own. The
-// tenant's connections are kept until the client is closed, or nobody has used them for a while.
+// For returns the service of one plugin of a tenant, limited to the grants. It need not be closed. The tenant's
+// connections are kept until they have been idle for a while or the client is closed.
 func (c *Client) For(tenant string, grants []Grant) service.HTTP {
 	return c.plugin(tenant, plugin{grants: slices.Clone(grants)})
 }
 
-// Ceiling is what the host grants a plugin at most.
+// Ceiling is the most that the host grants a plugin.
 type Ceiling struct {
-	// Grants are needed beside those of the manifest.
+	// Grants are required in addition to those of the manifest.
 	Grants []Grant
-	// Place is where one could be added, for messages: the name of a file, and what of it.
+	// Place names in error messages where a grant could be added: a file and an entry in it.
 	Place string
 }
 
-// ForUnder is For, where a request has to be granted by the ceiling as well.
+// ForUnder is For with a ceiling, which must grant each request as well.
 func (c *Client) ForUnder(tenant string, grants []Grant, ceiling Ceiling) service.HTTP {
 	ceiling.Grants = slices.Clone(ceiling.Grants)
 	return c.plugin(tenant, plugin{grants: slices.Clone(grants), ceiling: &ceiling})
 }
 
-// plugin completes the service of a plugin of a tenant.
+// plugin completes the service of a tenant's plugin.
 func (c *Client) plugin(tenant string, p plugin) service.HTTP {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Client) plugin(tenant string, p plugin) service.HTTP {
 	return &p
 }
 
-// Close ends the requests under way, as unavailable, and all connections. Later ones are unavailable, too.
+// Close ends all requests, as unavailable, and all connections. Later requests are unavailable, too.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -87,14 +87,14 @@ func (c *Client) Close() {
 	c.mu.Lock()
 	pools := slices.Collect(maps.Values(c.pools))
 	c.mu.Unlock()
-	for _, p := range pools { // without the lock, which the connections need to end
+	for _, p := range pools { // without the lock, which connections take when they end
 		p.transport.CloseIdleConnections()
 	}
 }
 
 var errClosed = errors.New("the client is closed")
 
-// add has Close call end, from any goroutine, until key is removed.
+// add registers end, which Close calls from any goroutine unless key was removed.
 func (c *Client) add(key any, end func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +108,7 @@ func (c *Client) add(key any, end func()) error {
 	return nil
 }
 
-// remove takes back an add that returned no error.
+// remove undoes an add that returned no error.
 func (c *Client) remove(key any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +126,8 @@ type plugin struct {
 	ceiling *Ceiling // nil for none
 }
 
-// Do sends a request. See service.HTTP; headers that the host sets itself and URLs that can be read in several ways
-// are ErrInvalid, and a request whose own time is over is ErrUnavailable.
+// Do sends a request: see service.HTTP. Headers that the host sets itself and ambiguous URLs are ErrInvalid; a request
+// that exceeds its own timeout is ErrUnavailable.
 func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return service.Response{}, err
@@ -159,7 +159,7 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 	return service.Response{}, fmt.Errorf("%s %s: %w: %s", r.Method, t, service.ErrUnavailable, printable(err))
 }
 
-// check makes of what the guest wrote a request that is granted. It has no context yet.
+// check turns the guest's request into one that is granted. It has no context yet.
 func (p *plugin) check(r service.Request) (target, *http.Request, error) {
 	cfg := p.client.cfg
 	if used := len(r.Method) + len(r.URL); used > cfg.MaxHeader {
@@ -203,8 +203,8 @@ func (p *plugin) check(r service.Request) (target, *http.Request, error) {
 	return t, request, nil
 }
 
-// send sends a request and reads the answer to its end. An error that is neither ErrDenied nor ErrTooBig says why there
-// is no answer.
+// send sends a request and reads the answer to its end. An error other than ErrDenied and ErrTooBig says why there is
+// no answer.
 func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r service.Response, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -214,7 +214,7 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	defer func() {
 		p.client.remove(request)
 		if err != nil && errors.Is(context.Cause(ctx), errClosed) {
-			err = errClosed // which may have come to light as a connection that is closed
+			err = errClosed // the request may only have seen a closed connection
 		}
 	}()
 	if p.client.cfg.Proxy != nil {
@@ -241,7 +241,7 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 		return service.Response{}, fmt.Errorf("%w: the answer has %d bytes, and may have %d", service.ErrTooBig, response.ContentLength, most)
 	}
 	if response.ProtoMajor > 1 {
-		b.spare = connBuffer // what comes for others may be there before they have read it
+		b.spare = connBuffer // data for other streams may arrive before they read it
 	}
 	if err := b.read(response.Body, most); err != nil {
 		return service.Response{}, err
@@ -249,12 +249,12 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	return service.Response{Status: response.StatusCode, Headers: answered(response.Header), Body: b.bytes}, nil
 }
 
-// transportError finds the kind of an error of RoundTrip. That headers are too large the transport says in words alone,
-// and over HTTP/2 only of those that are less than about twice as large: beyond that it ends the connection.
+// transportError classifies an error of RoundTrip. The transport reports too large headers as text only, and over
+// HTTP/2 only up to about twice the limit: beyond that it ends the connection.
 func transportError(err error, maxHeader int) error {
 	var refused *refusal
 	if errors.As(err, &refused) {
-		return refused // without the dialler's words about a socket
+		return refused // without the dialer's text about the socket
 	}
 	if s := err.Error(); strings.Contains(s, "response headers exceeded") || strings.Contains(s, "response header list larger") {
 		return fmt.Errorf("%w: the answer's headers have more than %d bytes", service.ErrTooBig, maxHeader)
@@ -262,9 +262,9 @@ func transportError(err error, maxHeader int) error {
 	return err
 }
 
-// printable is an error for the log: it may hold what a server wrote.
+// printable is the text of an error for the log: it may contain what a server wrote.
 func printable(err error) string {
-	const most = 300 // bytes; names of hosts may have 253
+	const most = 300 // bytes; host names may have 253
 	s := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -12,70 +13,53 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// largest is what a Config may say of sizes, in bytes.
+// largest is the largest size in a Config, in bytes.
 const largest = 1 << 30
 
-// Config says what guests may send at most. The zero value works.
+// Config sets the limits of what guests may send. The zero value works.
 type Config struct {
-	// Networks may be reached beside the public addresses that no interface of this host has (default: none). A form of IPv6 that carries an IPv4
-	// address is reached if both are public or in Networks; of the prefix 64:ff9b:1::/48 only the last 32 bits
-	// are understood as such, so that a network in it should have 96 bits or more.
+	// Networks may be reached in addition to public addresses of other hosts (default: none). An IPv6 address that
+	// carries an IPv4 address is reached if both are public or in Networks. In 64:ff9b:1::/48 only the last 32 bits are
+	// read as IPv4, so a network there should have 96 bits or more.
 	Networks []netip.Prefix
-	// Proxy takes all requests (default: none). Its scheme is http or https, and it may have a user and a password.
-	// The package's comment says what holds with it.
+	// Proxy is the proxy for all requests (default: none): http or https, with or without a user and password. See the
+	// package comment.
 	Proxy *url.URL
 	// Resolver resolves names (default: the system's).
 	Resolver *net.Resolver
-	// RootCAs are whom TLS trusts (default: the system's). The caller does not change it any more.
+	// RootCAs are trusted for TLS (default: the system's). The caller must not change them any more.
 	RootCAs *x509.CertPool
 	// MaxRequest and MaxResponse bound bodies, in bytes (default 16 MiB each).
 	MaxRequest, MaxResponse int
-	// MaxHeader bounds method, URL and headers of a request, and likewise the headers of an answer, in bytes
-	// (default 64 KiB).
+	// MaxHeader bounds method, URL and headers of a request, and the headers of an answer, in bytes (default 64 KiB).
 	MaxHeader int
-	// Timeout bounds a request, from its start to the answer's last byte (default 30 s). A guest's own counts
-	// if it is shorter.
+	// Timeout bounds a request, from its start to the last byte of the answer (default 30 s). A guest may set a shorter
+	// one.
 	Timeout time.Duration
-	// DialTimeout bounds resolving and connecting (default 10 s), HandshakeTimeout TLS (default 10 s).
+	// DialTimeout bounds resolving and connecting, HandshakeTimeout the TLS handshake (default 10 s each).
 	DialTimeout, HandshakeTimeout time.Duration
-	// IdleTimeout is how long a connection is kept that nobody uses (default 90 s).
+	// IdleTimeout is how long an idle connection is kept (default 90 s).
 	IdleTimeout time.Duration
-	// MaxConns bounds the connections of a tenant to one host, in use or not (default 32): further requests wait.
-	// To all hosts it has eight times as many: further requests fail. A quarter of these numbers may be idle.
+	// MaxConns bounds a tenant's connections to one host (default 32): further requests wait. To all hosts the bound is
+	// eight times as high: further requests fail. A quarter of each may be idle.
 	MaxConns int
 }
 
 func (c Config) withDefaults() Config {
-	if c.Resolver == nil {
-		c.Resolver = net.DefaultResolver
-	}
-	for _, size := range []*int{&c.MaxRequest, &c.MaxResponse} {
-		if *size == 0 {
-			*size = service.MaxBody
-		}
-	}
-	if c.MaxHeader == 0 {
-		c.MaxHeader = 64 << 10
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
-	}
-	for _, timeout := range []*time.Duration{&c.DialTimeout, &c.HandshakeTimeout} {
-		if *timeout == 0 {
-			*timeout = 10 * time.Second
-		}
-	}
-	if c.IdleTimeout == 0 {
-		c.IdleTimeout = 90 * time.Second
-	}
-	if c.MaxConns == 0 {
-		c.MaxConns = 32
-	}
+	c.Resolver = cmp.Or(c.Resolver, net.DefaultResolver)
+	c.MaxRequest = cmp.Or(c.MaxRequest, service.MaxBody)
+	c.MaxResponse = cmp.Or(c.MaxResponse, service.MaxBody)
+	c.MaxHeader = cmp.Or(c.MaxHeader, 64<<10)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.DialTimeout = cmp.Or(c.DialTimeout, 10*time.Second)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 10*time.Second)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 90*time.Second)
+	c.MaxConns = cmp.Or(c.MaxConns, 32)
 	return c
 }
 
-// Validate names the first field that cannot be, and what it may be. A client that is made of such a Config sends
-// nothing, and answers every request with this error.
+// Validate names the first invalid field and its allowed values. A client with such a Config sends nothing and answers
+// every request with this error.
 func (c Config) Validate() error {
 	for _, size := range []struct {
 		name  string
@@ -103,7 +87,8 @@ func (c Config) Validate() error {
 	}
 	if p := c.Proxy; p != nil {
 		if p.Scheme != "http" && p.Scheme != "https" {
-			return errors.New("proxy: has no scheme that is known: begin its URL with http:// or https://") // without the URL: what is damaged may show a password
+			// Without the URL, which may show a password.
+			return errors.New("proxy: has no scheme that is known: begin its URL with http:// or https://")
 		}
 		if p.Hostname() == "" {
 			return errors.New("proxy: has no host: use a URL such as http://proxy.example.com:3128")

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// Grant allows requests to one host, or to all names below one, by some methods. It does not change, and its zero
-// value allows nothing.
+// Grant allows requests to one host, or to all names below one, by some methods. It is immutable; the zero value allows
+// nothing.
 type Grant struct {
 	origin   target
-	wildcard bool // origin is what the names end in, and is not granted itself
+	wildcard bool // all names below origin, without origin itself
 	methods  []string
 }
 
-// ParseGrant reads an element of a manifest's http: a host such as "https://api.example.com",
-// "https://*.example.com" for every name below that one, or "http://192.0.2.1:8080", and the methods, in capitals.
-// Without a port it is that of the scheme, 443 or 80. Names are of ASCII, in either case; others are written in
-// Punycode (RFC 3492). Methods are those of RFC 9110 §9 or others, but neither CONNECT nor TRACE: the one is a
-// tunnel, and the other would show what was added on the way. Errors name the field, its value and what it may be.
+// ParseGrant reads an element of a manifest's http: a host such as "https://api.example.com", "https://*.example.com"
+// for every name below it, or "http://192.0.2.1:8080", and the methods, in capitals. The port defaults to the scheme's,
+// 443 or 80. Names are ASCII in either case; others are written in Punycode (RFC 3492). Methods are those of RFC 9110
+// §9 or others, except CONNECT, which is a tunnel, and TRACE, which would show headers added on the way. Errors name
+// the field, its value and the allowed values.
 func ParseGrant(host string, methods []string) (Grant, error) {
 	g, err := parseHost(host)
 	if err != nil {
@@ -68,12 +68,12 @@ func parseHost(host string) (Grant, error) {
 	return Grant{origin: origin, wildcard: wildcard}, nil
 }
 
-// String is the grant as a manifest has it.
+// String returns the grant in the form of a manifest.
 func (g Grant) String() string {
 	return fmt.Sprintf("{host: %q, methods: [%s]}", g.Host(), strings.Join(g.methods, ", "))
 }
 
-// Host is the host or the names as a manifest has them.
+// Host returns the host or the names in the form of a manifest.
 func (g Grant) Host() string {
 	origin := g.origin.String()
 	if g.wildcard {
@@ -82,11 +82,11 @@ func (g Grant) Host() string {
 	return origin
 }
 
-// Methods are those that are granted.
+// Methods returns the methods that are granted.
 func (g Grant) Methods() []string { return slices.Clone(g.methods) }
 
-// Common are the grants that allow what one of each of both lists allows, and nothing else: one for each host or
-// wildcard, in the order of the first list.
+// Common returns the grants that allow exactly what both lists allow: one for each host or wildcard, in the order of
+// the first list.
 func Common(a, b []Grant) (grants []Grant) {
 	for _, one := range a {
 		for _, other := range b {
@@ -105,7 +105,7 @@ func Common(a, b []Grant) (grants []Grant) {
 	return grants
 }
 
-// common is what both grants allow; it is not ok if that is nothing.
+// common returns what both grants allow; not ok if that is nothing.
 func (g Grant) common(other Grant) (both Grant, ok bool) {
 	switch {
 	case g.covers(other):
@@ -117,7 +117,7 @@ func (g Grant) common(other Grant) (both Grant, ok bool) {
 	return both, both.origin.host != "" && len(both.methods) > 0
 }
 
-// covers tells whether all hosts of another grant are hosts of this one.
+// covers reports whether g includes all hosts of another grant.
 func (g Grant) covers(other Grant) bool {
 	if g.origin.scheme != other.origin.scheme || g.origin.port != other.origin.port {
 		return false
@@ -129,7 +129,7 @@ func (g Grant) covers(other Grant) bool {
 	return g.wildcard && ok && below != "" && !other.origin.addr.IsValid()
 }
 
-// union has what is in either list, once.
+// union returns the elements of either list, once each.
 func union(a, b []string) []string {
 	for _, s := range b {
 		if !slices.Contains(a, s) {
@@ -139,19 +139,12 @@ func union(a, b []string) []string {
 	return a
 }
 
-// allows tells whether a request is granted.
+// allows reports whether a request is granted.
 func (g Grant) allows(method string, t target) bool {
-	if g.origin.scheme != t.scheme || g.origin.port != t.port || !slices.Contains(g.methods, method) {
-		return false
-	}
-	if g.wildcard {
-		below, ok := strings.CutSuffix(t.host, "."+g.origin.host)
-		return ok && below != "" && !t.addr.IsValid()
-	}
-	return g.origin.host == t.host
+	return slices.Contains(g.methods, method) && g.covers(Grant{origin: t})
 }
 
-// granted tells whether one of the grants allows a request.
+// granted reports whether one of the grants allows a request.
 func granted(grants []Grant, method string, t target) bool {
 	return slices.ContainsFunc(grants, func(g Grant) bool { return g.allows(method, t) })
 }

@@ -195,7 +195,7 @@ func TestTinyPieces(t *testing.T) {
 			succeeds(t, r, err, 200, strings.Repeat("x", short))
 		}
 		r, err := get(t, h, url+"/long")
-		if fails(t, r, err, service.ErrUnavailable); err == nil || !strings.Contains(err.Error(), "too many pieces") {
+		if fails(t, r, err, service.ErrUnavailable); err == nil || !strings.Contains(err.Error(), "too many small pieces") {
 			t.Errorf("the error is %v", err)
 		}
 	}

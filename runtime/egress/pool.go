@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// perTenant is how many times the connections to one host a tenant has to all of them.
+	// perTenant is the factor from a tenant's connections to one host to those to all hosts.
 	perTenant = 8
-	// idlePart is the part of connections that may be idle.
+	// idlePart is the divisor from all connections to idle ones.
 	idlePart = 4
 
-	// streamBuffer and connBuffer are what HTTP/2 may send ahead of the reader, in bytes: on one stream, and on all of
-	// a connection.
+	// streamBuffer and connBuffer bound what HTTP/2 sends ahead of the reader, in bytes: on a stream and on a
+	// connection.
 	streamBuffer = 512 << 10
 	connBuffer   = 2 << 20
-	// pingAfter and pingTimeout find an HTTP/2 connection dead that would keep each request until its timeout.
+	// pingAfter and pingTimeout detect a dead HTTP/2 connection, which would delay each request until its timeout.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
 
-// pool has the connections of one tenant.
+// pool is the connections of one tenant.
 type pool struct {
 	client    *Client
 	transport *http.Transport
@@ -57,7 +57,7 @@ func newPool(c *Client) *pool {
 		},
 	}
 	if cfg.Proxy != nil {
-		// The sockets lead to the proxy, which the operator chose. checkTarget has seen the target.
+		// Sockets lead to the proxy, which the operator chose; checkTarget checks the target.
 		p.transport.Proxy = http.ProxyURL(cfg.Proxy)
 	} else {
 		p.dialer.ControlContext = p.checkSocket
@@ -65,7 +65,7 @@ func newPool(c *Client) *pool {
 	return p
 }
 
-// checkSocket refuses a socket by the address that it is about to be connected to.
+// checkSocket refuses a socket by the address that it is about to connect to.
 func (p *pool) checkSocket(_ context.Context, network, address string, _ syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
 		return &refusal{netip.Addr{}, "a socket of " + network}
@@ -77,7 +77,7 @@ func (p *pool) checkSocket(_ context.Context, network, address string, _ syscall
 	return checkAddr(to.Addr(), p.client.cfg.Networks)
 }
 
-// checkTarget refuses a target that has an address that may not be reached: the proxy may choose any of them.
+// checkTarget refuses a target if any of its addresses may not be reached: the proxy may choose any.
 func (p *pool) checkTarget(ctx context.Context, t target) error {
 	addrs := []netip.Addr{t.addr}
 	if !t.addr.IsValid() {
@@ -89,7 +89,7 @@ func (p *pool) checkTarget(ctx context.Context, t target) error {
 		}
 	}
 	for _, a := range addrs {
-		// Resolvers may write IPv4 in the form of IPv6; sockets lead to the IPv4 address then, as here.
+		// Resolvers may return IPv4 addresses in IPv6 form; sockets connect to the IPv4 address.
 		if err := checkAddr(a.Unmap(), p.client.cfg.Networks); err != nil {
 			return err
 		}
@@ -97,21 +97,22 @@ func (p *pool) checkTarget(ctx context.Context, t target) error {
 	return nil
 }
 
-// callKey is the key of the request's own context in the one that the transport dials with, which does not end with it.
+// callKey is the context key of the request's own context. The transport dials with another context, which outlives the
+// request.
 type callKey struct{}
 
 func withCall(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, ctx) }
 
-// dial opens a connection. It ends with the request that needs it: a guest that gives up soon and often would have ever
-// more of them on their way.
+// dial opens a connection, and gives up with the request that needs it: otherwise a guest that gives up early and often
+// could pile up pending dials.
 func (p *pool) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	call, ok := ctx.Value(callKey{}).(context.Context)
 	if !ok {
-		return nil, errors.New("dialled for no request")
+		return nil, errors.New("dial without a request")
 	}
 	if most := int64(perTenant * p.client.cfg.MaxConns); p.conns.Add(1) > most {
 		p.conns.Add(-1)
-		return nil, fmt.Errorf("the tenant has %d connections, which is all that it may have", most)
+		return nil, fmt.Errorf("the tenant has %d connections, its limit", most)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,24 +131,22 @@ func (p *pool) dial(ctx context.Context, network, address string) (net.Conn, err
 	return c, nil
 }
 
-// conn is a connection that is counted, and that the client knows to close.
+// conn is a connection that is counted and that the client can close.
 type conn struct {
 	net.Conn
 	pool *pool
 	once sync.Once
-	// overhead is how many of the bytes that came were not of a body that was read, less those that may come around the
-	// bodies: see framing.
+	// overhead is the number of bytes received beyond the bodies that were read, minus what is allowed: see framing.
 	overhead atomic.Int64
 }
 
-// Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.overhead.Add(int64(n))
 	return n, err
 }
 
-// Close ends the connection. Others than the first do nothing.
+// Close closes the connection, once.
 func (c *conn) Close() (err error) {
 	c.once.Do(func() {
 		err = c.Conn.Close()

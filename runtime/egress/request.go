@@ -12,33 +12,33 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// userAgent is what a request has that brings none of its own.
+// userAgent is the User-Agent of a request that sets none.
 const userAgent = "Quern"
 
-// maxMethod is how long a method is at most, in bytes.
+// maxMethod bounds a method, in bytes.
 const maxMethod = 32
 
-// ours are the headers that a guest may not write, in the form of a map of headers: they frame the message (RFC 9112
-// §6), are about one connection (RFC 9110 §7.6.1), say where it leads, or wait for the server (RFC 9110 §10.1.1). Of a
-// header "Proxy", CGI makes the variable HTTP_PROXY.
+// ours are the headers that a guest may not set, in canonical form: they frame the message (RFC 9112 §6), belong to one
+// connection (RFC 9110 §7.6.1), direct it, or wait for the server (RFC 9110 §10.1.1). CGI would turn a header "Proxy"
+// into the variable HTTP_PROXY.
 var ours = map[string]bool{
 	"Connection": true, "Content-Length": true, "Expect": true, "Host": true, "Http2-Settings": true, "Keep-Alive": true,
 	"Proxy": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
 
-// claims are the headers, in the same form, that make a server read another request than the one that is granted: another
-// method, or one that comes from somewhere else or leads there (RFC 7239). They stay in answers, where they do nothing.
+// claims are the headers, in canonical form, by which a server sees another request than the granted one: another
+// method, origin or destination (RFC 7239). They stay in answers, where they do no harm.
 var claims = map[string]bool{
 	"Forwarded": true, "X-Http-Method": true, "X-Http-Method-Override": true, "X-Method-Override": true,
 }
 
-// isOurs takes an underscore for a hyphen, as servers do that make variables of headers.
+// isOurs treats an underscore as a hyphen, like servers that make variables of headers.
 func isOurs(name string) bool {
 	name = canonical(name)
 	return ours[name] || strings.HasPrefix(name, "Proxy-")
 }
 
-// isClaim does the same.
+// isClaim treats an underscore as a hyphen, too.
 func isClaim(name string) bool {
 	name = canonical(name)
 	return claims[name] || strings.HasPrefix(name, "X-Forwarded-")
@@ -48,7 +48,7 @@ func canonical(name string) string {
 	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
-// checkMethod refuses what is no method, or none that may be granted.
+// checkMethod refuses invalid methods and those that are never granted.
 func checkMethod(method string) error {
 	switch {
 	case !isToken(method) || len(method) > maxMethod:
@@ -61,7 +61,7 @@ func checkMethod(method string) error {
 	return nil
 }
 
-// headers checks a guest's headers and copies them. used is how many bytes count before them.
+// headers checks a guest's headers and copies them. used is the number of bytes already counted.
 func headers(given map[string][]string, used, most int) (http.Header, error) {
 	tooBig := fmt.Errorf("%w: method, URL and headers have more than %d bytes", service.ErrTooBig, most)
 	if used+len(given) > most {
@@ -94,13 +94,13 @@ func headers(given map[string][]string, used, most int) (http.Header, error) {
 	return h, nil
 }
 
-// answered removes from an answer's headers what was about the connection.
+// answered removes the headers about the connection from an answer.
 func answered(h http.Header) map[string][]string {
 	maps.DeleteFunc(h, func(name string, _ []string) bool { return name != "Content-Length" && isOurs(name) })
 	return h
 }
 
-// isToken tells whether s is a token (RFC 9110 §5.6.2).
+// isToken reports whether s is a token (RFC 9110 §5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -111,7 +111,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// isFieldValue tells whether s may be the value of a header (RFC 9110 §5.5).
+// isFieldValue reports whether s may be the value of a header (RFC 9110 §5.5).
 func isFieldValue(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// target is where a request leads: a scheme, a host and a port in the one form in which they are compared.
+// target is the destination of a request: scheme, host and port, normalized for comparison.
 type target struct {
 	scheme string     // "http" or "https"
-	host   string     // a name in small letters without a dot at its end, or an address as netip writes it
-	addr   netip.Addr // of a host that is an address
+	host   string     // a lower-case name without a final dot, or an address as netip writes it
+	addr   netip.Addr // valid if the host is an address
 	port   uint16     // never 0
 }
 
-// String is the target as a URL without a path; a port that is the scheme's own is left out.
+// String returns a URL without a path, and without the scheme's default port.
 func (t target) String() string { return t.scheme + "://" + t.authority() }
 
-// authority is the target as it stands in a URL and in the Host header.
+// authority returns the host and port for the URL and the Host header.
 func (t target) authority() string {
 	if t.port != ownPort(t.scheme) {
 		return net.JoinHostPort(t.host, strconv.Itoa(int(t.port)))
@@ -32,7 +32,7 @@ func (t target) authority() string {
 	return t.host
 }
 
-// ownPort is the port of a scheme (RFC 9110 §4.2).
+// ownPort returns the default port of a scheme (RFC 9110 §4.2).
 func ownPort(scheme string) uint16 {
 	if scheme == "https" {
 		return 443
@@ -40,8 +40,8 @@ func ownPort(scheme string) uint16 {
 	return 80
 }
 
-// parseURL reads a URL. The one that it returns leads to the target, whatever was written: its authority is made from
-// the target. The errors hold nothing of the path and the query, nor of a password.
+// parseURL reads a URL. The returned URL leads to the target, because its authority is made from it. Errors contain no
+// path, query or password.
 func parseURL(raw string) (target, *url.URL, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if scheme = strings.ToLower(scheme); !ok || scheme != "http" && scheme != "https" {
@@ -58,7 +58,7 @@ func parseURL(raw string) (target, *url.URL, error) {
 		return target{}, nil, fmt.Errorf("the URL's host %w", err)
 	}
 	for i := range len(rest) {
-		// RFC 3986 §2: all else is percent-encoded. Some take the backslash for a slash.
+		// RFC 3986 §2: other bytes are percent-encoded. Some parsers take a backslash for a slash.
 		if c := rest[i]; c <= ' ' || c >= 0x7f || c == '\\' {
 			return target{}, nil, fmt.Errorf("the URL has the byte 0x%02x: percent-encode it", c)
 		}
@@ -71,7 +71,7 @@ func parseURL(raw string) (target, *url.URL, error) {
 	return t, u, nil
 }
 
-// parseAuthority reads host and port. Its errors follow a word for what has them.
+// parseAuthority reads host and port. Its errors continue a text such as "the host".
 func parseAuthority(scheme, authority string) (target, error) {
 	t := target{scheme: scheme, port: ownPort(scheme)}
 	if strings.Contains(authority, "@") {
@@ -105,7 +105,7 @@ func parseAuthority(scheme, authority string) (target, error) {
 	return t, nil
 }
 
-// parseAddr6 reads what stands between brackets (RFC 3986 §3.2.2). Zones (RFC 6874) are links of this host.
+// parseAddr6 reads an address between brackets (RFC 3986 §3.2.2). Zones (RFC 6874) name links of this host.
 func parseAddr6(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	switch {
@@ -119,15 +119,14 @@ func parseAddr6(s string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// parseName reads a name of DNS or an IPv4 address. What ends in a number is an address, as in the URL standard of the
-// WHATWG, and has to be one of four decimal numbers: resolvers read octal and hexadecimal numbers, and fewer than
-// four, each in its own way.
+// parseName reads a DNS name or an IPv4 address. A host that ends in a number is an address, as in the WHATWG URL
+// standard, and must be four decimal numbers: resolvers disagree about octal, hexadecimal and fewer numbers.
 func parseName(s string) (string, netip.Addr, error) {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.':
-		case c == '_': // names of buckets have it
-		case c >= 0x80: // found before any change of case: the Kelvin sign in small letters is a k
+		case c == '_': // in names of buckets
+		case c >= 0x80: // checked before lower-casing, which turns the Kelvin sign into a k
 			return "", netip.Addr{}, errors.New("has letters that are not ASCII: use its Punycode (xn--…)")
 		default:
 			return "", netip.Addr{}, fmt.Errorf("has %q: use letters, digits, hyphens and dots", c)
@@ -155,7 +154,7 @@ func parseName(s string) (string, netip.Addr, error) {
 	return name, netip.Addr{}, nil
 }
 
-// isNumber tells whether a label is a number to some resolver: decimal, octal or hexadecimal.
+// isNumber reports whether some resolver reads a label as a number: decimal, octal or hexadecimal.
 func isNumber(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""

@@ -1,35 +1,32 @@
-// Package snapshot gives a guest's memory back its first contents after each task, at a cost that depends on
-// how much the task has changed and not on how large the memory is.
+// Package snapshot restores a guest's memory to a snapshot after each task. The cost depends on how much the task
+// changed, not on the size of the memory.
 //
 //	Image   one memfd, sealed       [ a | b | . | c | . ]          . is a hole: zeroes that take no memory
 //	                                  |   |   |   |   |
 //	Space   reserved, never moves   [ a | B | . | c | . | . | X |  ...  | limit
-//	                                 private mapping    ^ zero behind it
+//	                                 private mapping    ^ zero after it
 //
-// Below and above each space lie 4 GiB of addresses that nobody can touch, its guards: an access of compiled code that
-// misses the memory by what 32 bits can say is a fault, and not a write into somebody else's memory. They cost a mapping
-// or two for each space and addresses, of which a process of 64 bits has enough for some 14,000 spaces; where there are
-// none left, a space is made without guards.
+// An [Image] is the snapshot: the memory of an instance that is ready for its first task. A [Space] is the address
+// range of one instance's memory. The image is mapped privately at its start, so all spaces of an image share the pages
+// that nobody writes; the rest reads as zero. A write gives the space a private page (B and X). [Space.Reset] finds
+// these pages and copies the image back into those that differ.
 //
-// An [Image] is the memory of an instance that is ready for its first task. A [Space] is where the memory of one
-// instance lies: the image is mapped privately in front, so that all spaces of an image share the pages that
-// nobody writes, and what is behind it reads as zero. A write gives the space a page of its own (B and X).
-// [Space.Reset] finds these pages and copies the image back into those that differ.
+// A [Mode] is a way to find them, best first:
 //
-// How they are found is a [Mode], best first:
+//	Scan     the PAGEMAP_SCAN ioctl: one call reports the ranges of private pages (Linux 6.7 and later)
+//	Pagemap  /proc/self/pagemap: eight bytes for each page, private or not
+//	Copy     compares all of the memory
+//	New      no reset: a new instance for each task
 //
-//	Scan     the PAGEMAP_SCAN ioctl: one call reports the ranges of own pages (Linux 6.7 and later)
-//	Pagemap  /proc/self/pagemap: eight bytes for each page, own or not
-//	Copy     no question asked: everything is compared
-//	New      no reset at all: a new instance for each task
+// Each space lies between guards: 4 GiB of inaccessible addresses below and above it. Compiled code that misses the
+// memory by a 32-bit offset faults instead of writing into another memory. Guards cost one or two mappings a space, and
+// addresses: a 64-bit process has enough for about 14,000 spaces. After that, spaces are made without guards.
 //
 // # Failure
 //
-// A page that is not found would be the data of one task in the hands of the next. So no mode is believed:
-// [Probe] tries each on a memory of its own, and only a mode that reports exactly the pages written there is
-// usable. A call that fails later is an error of Reset, and the caller discards the instance: its contents are
-// then neither old nor new.
+// An overlooked page would leak one task's data into the next task. So no mode is trusted: [Probe] tries each on a
+// memory of its own, and only a mode that reports exactly the pages written there is usable. If a call fails later,
+// Reset returns an error and the caller discards the instance, whose contents are then undefined.
 //
-// Whatever Reset decides about pages that are kept or given back changes its cost and [Space.Held], and never
-// the contents.
+// Which pages Reset keeps or gives back affects its cost and [Space.Held], never the contents.
 package snapshot

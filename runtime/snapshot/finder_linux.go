@@ -9,15 +9,15 @@ import (
 
 var system = finders{scan: scanPages, pagemap: readPagemap}
 
-// buffer is what a finder works in. Each space keeps one, so that a Reset allocates nothing.
+// buffer is a finder's working memory. Each space keeps one, so that a Reset allocates nothing.
 type buffer struct {
 	arg     scanArg
 	regions []region
 	entries []uint64
 }
 
-// regionsAtOnce is how many regions a finder can report, which take 3 KiB. The kernel allocates as many for each
-// call, so that more of them make a call with few results slower, and fewer make one with many results two.
+// regionsAtOnce is the most regions that a finder reports at once (3 KiB). The kernel allocates as many for each call:
+// a larger number slows calls with few results, a smaller one splits calls with many.
 const regionsAtOnce = 128
 
 func (b *buffer) room() []region {
@@ -27,7 +27,7 @@ func (b *buffer) room() []region {
 	return b.regions
 }
 
-// openPagemap opens the file that all spaces ask. It stays open for as long as the process lives.
+// openPagemap opens the file that all spaces read. It stays open as long as the process lives.
 var openPagemap = sync.OnceValues(func() (int, error) {
 	const path = "/proc/self/pagemap"
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -8,15 +8,14 @@ import (
 	"sync/atomic"
 )
 
-// wasmPage is the unit in which memories of WebAssembly grow.
+// wasmPage is the unit of memory sizes in WebAssembly, in bytes.
 const wasmPage = 64 << 10
 
-// Image is the contents of a memory, sealed against any change. Its methods may be called from several
-// goroutines at once.
+// Image is a snapshot of a memory, sealed against any change. Its methods are safe for concurrent use.
 type Image struct {
 	size uint64
-	// view is the contents as Reset reads them. It is there as long as it has users: the image until Close,
-	// and each space that the image is mapped into.
+	// view is the contents, mapped for Reset to read. It is unmapped when the last user leaves: users are the image
+	// until Close, and each space that maps the image.
 	view   []byte
 	closed atomic.Bool // set with mu held
 
@@ -25,7 +24,7 @@ type Image struct {
 	users int
 }
 
-// Take makes an image of contents, which it copies. Their length is a multiple of 64 KiB. On systems other than
+// Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. On systems other than
 // Linux it fails with [errors.ErrUnsupported].
 func Take(contents []byte) (*Image, error) {
 	if len(contents)%wasmPage != 0 {
@@ -40,11 +39,10 @@ func Take(contents []byte) (*Image, error) {
 }
 
 // Size is the size of the memory in bytes, and the most that the image takes. At first it takes the pages that are not
-// zero; a page of zeroes is added when it is first touched in any space.
+// zero; a page of zeroes is added when any space first touches it.
 func (m *Image) Size() uint64 { return m.size }
 
-// Close gives the image back. Spaces that it is mapped into keep their contents, but cannot be Reset any more.
-// It may be called twice.
+// Close frees the image. Spaces that map it keep their contents, but can no longer be Reset. Close may be called twice.
 func (m *Image) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +57,8 @@ func (m *Image) Close() error {
 	return errors.Join(err, m.drop())
 }
 
-// enter maps the image into a space, and leave is said when it is no longer mapped there.
+// enter maps the image into a space. Each success is paired with a call of leave once the image is no longer mapped
+// there.
 func (m *Image) enter(s *Space) error {
 	m.mu.Lock() // the file is not closed meanwhile
 	defer m.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seals forbid every later change, by this process too.
+// seals forbid every later change, also by this process.
 const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// seal writes the contents into a memfd, leaving out what is zero, seals it and maps it for reading.
+// seal writes the contents into a memfd, leaving holes for zeroes, seals it and maps it for reading.
 func seal(contents []byte) (file *os.File, view []byte, err error) {
 	if len(contents) == 0 {
-		return nil, nil, nil // no mapping is that short
+		return nil, nil, nil // a mapping cannot be empty
 	}
 	file, err = memfd()
 	if err != nil {
@@ -43,15 +43,15 @@ func seal(contents []byte) (file *os.File, view []byte, err error) {
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		return nil, nil, fmt.Errorf("seal it: %w", err)
 	}
-	// Private, though nobody writes: Linux before 6.7 refuses a shared mapping of what is sealed.
+	// Private although nobody writes: Linux before 6.7 refuses a shared mapping of a sealed file.
 	view, err = mapFile(file, nil, uint64(len(contents)), unix.PROT_READ, unix.MAP_PRIVATE)
 	return file, view, err
 }
 
-// isZero tells whether the first page of contents is.
+// isZero reports whether the first page of contents is zero.
 func isZero(contents []byte) bool { return bytes.Equal(contents[:pageSize], zeroes) }
 
-// memfd makes a file without a name that nobody can execute, where the kernel knows how to forbid it (6.3 and later).
+// memfd makes a file without a name. Nobody can execute it if the kernel can forbid that (6.3 and later).
 func memfd() (*os.File, error) {
 	const name, flags = "quern-image", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Mode is a way to find what a task has changed.
+// Mode is a way to find the pages that a task changed.
 type Mode string
 
 // The modes, best first.
@@ -16,37 +16,37 @@ const (
 	New     Mode = "new"     // none: a new instance for each task
 )
 
-// Verdict says whether a mode is usable on this system.
+// Verdict tells whether a mode is usable on this system.
 type Verdict struct {
 	Mode Mode
-	Err  error // why it is not; nil if it is
+	Err  error // why the mode is not usable; nil if it is
 }
 
-// Probe tries every mode on a memory of its own and says which are usable, in the order Scan, Pagemap, Copy,
-// New. New always is. It takes some milliseconds.
+// Probe tries every mode on a memory of its own and returns its verdicts in the order Scan, Pagemap, Copy, New. New is
+// always usable. Probe takes some milliseconds.
 func Probe() []Verdict { return system.probe() }
 
-// finders are those of this system. Tests put others in their place.
+// finders are this system's. Tests replace them.
 type finders struct {
 	scan, pagemap finder
 }
 
-// finder reports pages that are a space's own: those that were written at some time since they were mapped or
-// given back. It looks at memory[from:to] (whole pages) and answers how far it came, which may be less than to. The
-// regions are in order and do not overlap; they lie in the buffer and hold until its next use.
+// finder reports a space's private pages: those written since they were mapped or given back. It looks at
+// memory[from:to] (whole pages) and returns where it stopped, which may be before to. The regions are in order and do
+// not overlap; they lie in the buffer and are valid until its next use.
 type finder func(b *buffer, memory []byte, from, to uint64) (regions []region, next uint64, err error)
 
-// region is a range of pages by their addresses: struct page_region of the kernel.
+// region is a range of pages by address: the kernel's struct page_region.
 type region struct {
 	start, end uint64
 	categories uint64
 }
 
-// zeroPage is the category of pages that were only read where nothing was, and show the kernel's page of
-// zeroes. A finder need not tell them from others.
+// zeroPage is the category of pages that were read before anything was written, and map the kernel's page of zeroes. A
+// finder need not distinguish them.
 const zeroPage = 1 << 5
 
-// finder returns the finder of a mode, or nil for Copy, which does without.
+// finder returns the finder of a mode, nil for Copy.
 func (f *finders) finder(mode Mode) (finder, error) {
 	var find finder
 	switch mode {

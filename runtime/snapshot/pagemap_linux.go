@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The bits of an entry of /proc/self/pagemap, from Documentation/admin-guide/mm/pagemap.rst of Linux.
+// Bits of an entry of /proc/self/pagemap. Source: Documentation/admin-guide/mm/pagemap.rst of Linux.
 const (
 	entryIsFile    = 1 << 61
 	entryIsSwapped = 1 << 62
 	entryIsPresent = 1 << 63
 )
 
-// entriesAtOnce is how many pages are asked about in one read. They take 8 KiB.
+// entriesAtOnce is the number of pages that one read asks about (8 KiB).
 const entriesAtOnce = 1024
 
-// readPagemap finds the same pages as scanPages, and those behind the image that were only read.
+// readPagemap finds the pages that scanPages finds, and pages after the image that were only read.
 func readPagemap(b *buffer, memory []byte, from, to uint64) ([]region, uint64, error) {
 	fd, err := openPagemap()
 	if err != nil {

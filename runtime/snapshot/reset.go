@@ -6,35 +6,35 @@ import (
 	"unsafe"
 )
 
-// A page that is given back costs some 3 µs when it is next written, because the kernel must find and fill
-// another one; a page that is kept costs 0.1 µs at each Reset. So pages are kept as long as there is hope that a
-// task will write them again, and these are the limits of hope.
+// The first write to a page that was given back costs some 3 µs, because the kernel must find and fill a new one;
+// keeping a page costs 0.1 µs in each Reset. So pages are kept as long as a task is likely to write them again. These
+// are the limits.
 const (
-	// patience is how many Resets in a row find pages unchanged before they are given back.
+	// patience is the number of Resets in a row that may find pages unchanged before they are given back.
 	patience = 32
-	// few is how many unchanged pages are not worth a thought.
+	// few is the number of unchanged pages that are not worth giving back.
 	few = 64
-	// stretch is how many own pages in a row are given back at once, where no task has come of late.
+	// stretch is the number of adjacent private pages that are given back at once where no recent task has written.
 	stretch = 256
 )
 
 // past is what a space remembers from one Reset to the next.
 type past struct {
-	// reached is the end of the last page that the space owned after the last Reset. The next one looks as
-	// far at least, so that no page is forgotten there.
+	// reached is the end of the last private page after the last Reset. The next Reset looks at least that far, so that
+	// it overlooks no page.
 	reached uint64
-	// usual is how far tasks have reached of late. It follows a longer reach at once and a shorter one slowly.
+	// usual is how far recent tasks have reached. It rises to a longer reach at once and falls slowly.
 	usual uint64
-	// wasted counts comparisons with pages that had not changed, since such pages were last given back.
+	// wasted counts comparisons with unchanged pages since such pages were last given back.
 	wasted uint64
-	// impatient says that the coming Reset gives back the pages that it finds unchanged.
+	// impatient makes the next Reset give back the pages that it finds unchanged.
 	impatient bool
 }
 
-// tally is how many own pages one Reset has found and kept.
+// tally counts the private pages that one Reset found and kept.
 type tally struct{ changed, unchanged uint64 }
 
-// putBack makes the own pages in front of used (whole pages) what they were.
+// putBack restores the private pages before used (whole pages).
 func (s *Space) putBack(find finder, used uint64) error {
 	end := max(used, s.past.reached)
 	s.past.reached = 0
@@ -56,8 +56,8 @@ func (s *Space) putBack(find finder, used uint64) error {
 	return nil
 }
 
-// learn decides what the next Reset does with pages that are kept in vain: when as much has been spent on
-// comparing them as it costs to get them anew, they are given back.
+// learn decides what the next Reset does with pages that are kept in vain: they are given back once comparing them has
+// cost as much as getting new ones.
 func (p *past) learn(used uint64, t tally) {
 	if p.impatient {
 		p.wasted = 0
@@ -71,7 +71,7 @@ func (p *past) learn(used uint64, t tally) {
 	}
 }
 
-// ask lets a finder look at memory[from:to] and believes it only what can be.
+// ask runs a finder on memory[from:to] and refuses results that cannot be true.
 func (s *Space) ask(find finder, from, to uint64) ([]region, uint64, error) {
 	regions, next, err := find(&s.buffer, s.memory, from, to)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Space) ask(find finder, from, to uint64) ([]region, uint64, error) {
 	return regions, next, nil
 }
 
-// offsets are where a region lies in memory; in a false one they may be anything.
+// offsets returns where a region lies in memory. For a region that the finder made up they may be anything.
 func (s *Space) offsets(r region) (start, end uint64) {
 	base := addressOf(s.memory)
 	return r.start - base, r.end - base
@@ -100,7 +100,7 @@ func (s *Space) offsets(r region) (start, end uint64) {
 func (s *Space) putBackRegion(r region, t *tally) error {
 	from, to := s.offsets(r)
 	if r.categories&zeroPage != 0 && from >= s.size {
-		return nil // not own pages; in the image they would be, as something else was there
+		return nil // not private pages; within the image they would be, in the place of its contents
 	}
 	if far := max(from, s.size, s.past.usual); to >= far+stretch*pageSize {
 		if err := s.giveBack(far, to); err != nil {
@@ -111,7 +111,7 @@ func (s *Space) putBackRegion(r region, t *tally) error {
 	same := from // pages from here on have not changed
 	for ; from < to; from += pageSize {
 		own, want := s.memory[from:][:pageSize], s.original(from)
-		// Comparing costs little: pages that differ mostly do so early. And it tells which are kept in vain.
+		// Comparing is cheap: pages that differ mostly do so early. It also shows which pages are kept in vain.
 		if bytes.Equal(own, want) {
 			continue
 		}
@@ -126,7 +126,7 @@ func (s *Space) putBackRegion(r region, t *tally) error {
 	return s.unchanged(same, to, t)
 }
 
-// unchanged says what becomes of own pages that are as they were.
+// unchanged keeps private pages that have not changed, or gives them back.
 func (s *Space) unchanged(from, to uint64, t *tally) error {
 	switch {
 	case from >= to:
@@ -140,7 +140,7 @@ func (s *Space) unchanged(from, to uint64, t *tally) error {
 	}
 }
 
-// original is what Map left in the page at this offset.
+// original returns the page at this offset as Map left it.
 func (s *Space) original(offset uint64) []byte {
 	if offset < s.size {
 		return s.image.view[offset:][:pageSize]
@@ -148,8 +148,8 @@ func (s *Space) original(offset uint64) []byte {
 	return zeroes
 }
 
-// compareAll restores the memory without knowing which pages are the space's own. Those behind the image are
-// given back, which is simpler than to read them all; of the image's it may own all.
+// compareAll restores the memory without knowing its private pages. Pages after the image are given back, which is
+// simpler than reading them; all pages of the image may be private.
 func (s *Space) compareAll(used uint64) error {
 	end := max(used, s.past.reached)
 	front := min(end, s.size)
@@ -163,7 +163,7 @@ func (s *Space) compareAll(used uint64) error {
 	return s.giveBack(front, end)
 }
 
-// addressOf is where a space's memory begins. It never moves.
+// addressOf returns the address of a space's memory, which never moves.
 func addressOf(memory []byte) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 }

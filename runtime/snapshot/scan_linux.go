@@ -17,21 +17,21 @@ const (
 	pageIsSwapped = 1 << 4
 )
 
-// scanArg is struct pm_scan_arg. A page is reported if all categories of the mask, and any of anyof, apply to it, those
-// in inverted being turned round before.
+// scanArg is struct pm_scan_arg. A page is reported if it has all categories of the mask and any of anyof, after those
+// in inverted are inverted.
 type scanArg struct {
 	size     uint64 // of this struct
 	flags    uint64
 	start    uint64
 	end      uint64
 	walkEnd  uint64 // set by the kernel: how far it came
-	vec      uint64 // where it puts regions
+	vec      uint64 // address of the regions that it fills
 	vecLen   uint64
 	maxPages uint64 // 0: any number
 	inverted uint64
 	mask     uint64
 	anyof    uint64
-	reported uint64 // the categories that a region tells
+	reported uint64 // the categories that each region reports
 }
 
 // scanPages finds pages that are present or swapped out and belong to no file. A page of a private mapping belongs to
@@ -55,7 +55,7 @@ func scanPages(b *buffer, memory []byte, from, to uint64) ([]region, uint64, err
 		reported: zeroPage,
 	}
 	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pagemapScan, uintptr(unsafe.Pointer(&b.arg)))
-	runtime.KeepAlive(regions) // the kernel has had its address as a number
+	runtime.KeepAlive(regions) // the kernel only has its address as a number
 	if errno != 0 {
 		return nil, 0, fmt.Errorf("scan pages by ioctl: %w", errno)
 	}

@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// The memory that modes are tried on: so many pages of image and so many behind it.
+// The memory for trying modes, in pages: image and rest.
 const (
 	trialFront = 160
 	trialTail  = 160
 )
 
-// try proves a mode on a memory of its own: it must report exactly the pages that were written, and restore them.
+// try tests a mode on a memory of its own: it must report exactly the written pages, and restore them.
 func (f *finders) try(mode Mode) (err error) {
 	find, err := f.finder(mode)
 	if err != nil {
@@ -44,8 +44,7 @@ func (f *finders) try(mode Mode) (err error) {
 	return space.prove(mode, find, contents)
 }
 
-// prove lets two tasks work on a space and looks whether they are found out and undone, and then whether Trim
-// is.
+// prove lets two tasks change a space and checks that the mode finds and undoes it, and that Trim does.
 func (s *Space) prove(mode Mode, find finder, contents []byte) error {
 	own := make([]bool, trialFront+trialTail)
 	for task := range 2 {
@@ -70,14 +69,14 @@ func (s *Space) prove(mode Mode, find finder, contents []byte) error {
 	return s.found(find, own)
 }
 
-// work writes some pages, reads others, leaves some alone, and marks those that are now the space's own. The
-// first task leaves 15 regions in 32 pages, which is in all more than a finder can report at once.
+// work writes some pages, reads others, leaves the rest alone, and marks the private ones. The first task makes 15
+// regions in every 32 pages: in all more than a finder reports at once.
 func (s *Space) work(task int, own []bool) {
 	for page := range own {
 		at := uint64(page) * pageSize
 		switch place := (page + 3*task) % 32; {
 		case place == 31:
-			s.memory[at] ^= byte(page >> 16) // a write that changes nothing, as pages are few
+			s.memory[at] ^= byte(page >> 16) // xor with 0: a write that changes nothing
 			own[page] = true
 		case place%2 == 0:
 			s.memory[at+uint64(31*page)%pageSize] ^= byte(place%5 + 1)
@@ -88,11 +87,11 @@ func (s *Space) work(task int, own []bool) {
 	}
 }
 
-// read keeps the compiler from leaving out what nobody looks at.
+// read keeps the compiler from removing reads.
 var read atomic.Uint32
 
-// found compares what a finder reports with the pages that are the space's own. A page behind the image that was only
-// read may be among them.
+// found compares the pages that a finder reports with the private ones. It may also report a page after the image that
+// was only read.
 func (s *Space) found(find finder, own []bool) error {
 	if find == nil {
 		return nil

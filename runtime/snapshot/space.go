@@ -7,33 +7,32 @@ import (
 	"sync/atomic"
 )
 
-// pageSize is the system's, the unit in which a space gets pages of its own.
+// pageSize is the system's page size.
 var pageSize = uint64(os.Getpagesize())
 
-// zeroes is one page of them.
+// zeroes is a page of zeroes.
 var zeroes = make([]byte, pageSize)
 
-// Space is the address space of one instance's memory. All of it is reserved at once, so that the memory
-// never moves and growing costs nothing: the system gives a page when it is first touched.
-//
-// A space is used by one goroutine at a time, but for Held.
+// Space is the address range of one instance's memory. All of it is reserved at once, so the memory never moves and
+// growing it costs nothing: the system provides a page when it is first touched. A space is used by one goroutine at a
+// time; only Held may be called from others.
 type Space struct {
 	limit  uint64
 	memory []byte // limit, rounded up to whole pages
 	all    []byte // memory with the guards around it
-	image  *Image // what is mapped in front; nil before Map
+	image  *Image // mapped at the start; nil before Map
 	size   uint64 // of the image
 	held   atomic.Int64
 
 	finders *finders
 	buffer  buffer
 	past    past
-	// astray is set when memory could not be mapped anew, and there may be a gap where it was: see Release.
+	// astray is set when a mapping failed and may have left a gap: see Release.
 	astray   bool
 	released bool
 }
 
-// Reserve makes a space of limit bytes, all zero, between guards if the system has the addresses. Nothing of it counts
+// Reserve makes a space of limit bytes, all zero, between guards if there are addresses for them. It takes no memory
 // until it is touched.
 func Reserve(limit uint64) (*Space, error) {
 	if limit > 1<<48 {
@@ -46,18 +45,16 @@ func Reserve(limit uint64) (*Space, error) {
 	return &Space{limit: limit, memory: memory, all: all, finders: &system}, nil
 }
 
-// Guarded tells whether the space lies between guards: 4 GiB of addresses below and above it that are a fault to touch.
-// A space has none where the system has no such addresses left, and where no mapping is implemented.
+// Guarded reports whether the space lies between guards (see the package comment).
 func (s *Space) Guarded() bool { return len(s.all) > len(s.memory) }
 
-// Addresses are all that the space takes, its guards included. They tell where it is, and must not be touched.
+// Addresses returns the whole range including the guards, for its position only: it must not be touched.
 func (s *Space) Addresses() []byte { return s.all }
 
-// Bytes is all of the memory. It must not be touched after Release.
+// Bytes returns the memory. It must not be touched after Release.
 func (s *Space) Bytes() []byte { return s.memory[:s.limit:s.limit] }
 
-// Map replaces the contents: the image in front and zero behind it. After an error the space is only good for
-// Release.
+// Map replaces the contents by the image, followed by zeroes. After an error the space can only be released.
 func (s *Space) Map(image *Image) error {
 	if s.released {
 		return fmt.Errorf("map an image: %w", errReleased)
@@ -78,9 +75,9 @@ func (s *Space) Map(image *Image) error {
 	return nil
 }
 
-// Reset makes the contents what Map left, by a mode that Probe calls usable. Used is how far the memory ever
-// reached since the last Reset or Map: nothing behind it was touched. After an error the contents are
-// undefined, and the instance must be discarded.
+// Reset restores the contents as Map left them, by a mode that Probe calls usable. Used is the largest size of the
+// memory since the last Reset or Map: nothing after it was touched. After an error the contents are undefined, and the
+// instance must be discarded.
 func (s *Space) Reset(mode Mode, used uint64) error {
 	if err := s.restore(mode, used); err != nil {
 		return fmt.Errorf("reset a memory of %d bytes: %w", used, err)
@@ -108,7 +105,7 @@ func (s *Space) restore(mode Mode, used uint64) error {
 	return s.putBack(find, wholePages(used))
 }
 
-// Trim gives every page of the space's own back to the system. The contents are as Map left them.
+// Trim gives every private page back to the system. The contents are as Map left them.
 func (s *Space) Trim() error {
 	if s.released {
 		return fmt.Errorf("trim a space: %w", errReleased)
@@ -121,18 +118,18 @@ func (s *Space) Trim() error {
 	return nil
 }
 
-// Held is the number of bytes in pages of the space's own, as of the last Map, Reset or Trim; after a Reset by
-// mode Copy, which cannot tell, the most that they may be. It may be called from any goroutine.
+// Held returns the number of bytes in private pages as of the last Map, Reset or Trim; after a Reset by mode Copy, an
+// upper bound. It is safe for concurrent use.
 func (s *Space) Held() int64 { return s.held.Load() }
 
-// Release unmaps the space. Nobody may touch its bytes any more. It may be called twice.
+// Release unmaps the space; its bytes must not be touched any more. It may be called twice.
 func (s *Space) Release() error {
 	all, image := s.all, s.image
 	s.memory, s.all, s.image, s.limit, s.size, s.released = nil, nil, nil, 0, 0, true
 	s.held.Store(0)
 	var err error
 	if !s.astray {
-		// A mapping that failed may have left a gap, where by now anybody's memory may be: nothing is unmapped.
+		// A mapping that failed may have left a gap, where another memory may lie by now: nothing is unmapped.
 		err = unmap(all)
 	}
 	if image != nil {

@@ -2,8 +2,8 @@
 
 package snapshot
 
-// reserve takes the memory from Go's heap where no mapping is implemented. Go gets it from the
-// operating system zeroed and untouched, so a large reservation is cheap there as well. There are no guards.
+// reserve allocates the memory on Go's heap where mapping is not implemented. Go gets it from the operating system
+// zeroed and untouched, so a large reservation is cheap there too. There are no guards.
 func reserve(size uint64) (memory, all []byte, err error) {
 	memory = make([]byte, size)
 	return memory, memory, nil

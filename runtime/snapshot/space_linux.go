@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replace maps the image in front and zeroes behind it.
+// replace maps the image, followed by zeroes.
 func (s *Space) replace(file *os.File, size uint64) error {
 	if size > 0 {
 		_, err := mapFile(file, s.memory, size, unix.PROT_READ|unix.PROT_WRITE,
@@ -22,14 +22,14 @@ func (s *Space) replace(file *os.File, size uint64) error {
 		return err
 	}
 	if len(behind) > 0 {
-		// Where the system gives huge pages to whoever does not refuse them, a single byte that is written would
-		// make 512 pages the space's own, to be compared at each Reset. Without an error: no kernel must know them.
+		// Without this, a system that uses huge pages by default would make 512 pages private for one written byte, to
+		// be compared in each Reset. Errors are ignored: a kernel may lack huge pages.
 		_ = unix.Madvise(behind, unix.MADV_NOHUGEPAGE)
 	}
 	return nil
 }
 
-// mapFile maps the first size bytes of a file, at the place of at if that is not nil.
+// mapFile maps the first size bytes of a file, at the address of at unless that is nil.
 func mapFile(file *os.File, at []byte, size uint64, prot, flags int) ([]byte, error) {
 	mapped, err := unix.MmapPtr(int(file.Fd()), 0, unsafe.Pointer(unsafe.SliceData(at)), uintptr(size), prot, flags)
 	if err != nil {
@@ -38,7 +38,7 @@ func mapFile(file *os.File, at []byte, size uint64, prot, flags int) ([]byte, er
 	return unsafe.Slice((*byte)(mapped), size), nil
 }
 
-// giveBack drops the pages of the space's own in memory[from:to]: the image shows again, and zero behind it.
+// giveBack drops the private pages in memory[from:to], which then reads as the image and zeroes again.
 func (s *Space) giveBack(from, to uint64) error {
 	if from == to {
 		return nil

@@ -9,16 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// anonymous memory reads as zero until it is written. MAP_NORESERVE: what a guest may take is counted by the
-// host's memory plan, not by the kernel at the time of the mapping.
+// anonymous memory reads as zero until it is written. MAP_NORESERVE: the host's memory plan, not the kernel at the time
+// of the mapping, counts what a guest may take.
 const anonymous = unix.MAP_ANON | unix.MAP_PRIVATE | unix.MAP_NORESERVE
 
-// guard is the address space below and above a memory that nobody can touch, in bytes: as far as an index of 32 bits
-// leads. It takes addresses and no memory.
+// guard is the size of the inaccessible range below and above a memory, in bytes: the reach of a 32-bit index.
 const guard = 4 << 30
 
-// reserve maps size bytes of zeroes, and guards around them if there are addresses for those. unix.Mmap would hold a
-// lock of its own for as long as the kernel takes to unmap some gigabytes, which is a quarter of a second.
+// reserve maps size bytes of zeroes, between guards if there are addresses for them. It avoids unix.Mmap, which holds
+// its lock while the kernel unmaps gigabytes: a quarter of a second.
 func reserve(size uint64) (memory, all []byte, err error) {
 	if size == 0 {
 		return nil, nil, nil
@@ -30,7 +29,7 @@ func reserve(size uint64) (memory, all []byte, err error) {
 		if unix.Mprotect(memory, use) == nil {
 			return memory, all, nil
 		}
-		if err := unmap(all); err != nil { // it made one mapping into three, of which a process has only so many
+		if err := unmap(all); err != nil { // Mprotect would have split it in three, and a process has a limited number of mappings
 			return nil, nil, err
 		}
 	}
@@ -42,7 +41,7 @@ func reserve(size uint64) (memory, all []byte, err error) {
 	return memory, memory, nil
 }
 
-// clean maps zeroes in the place of what is there.
+// clean replaces the contents by zeroes.
 func clean(memory []byte) error {
 	if len(memory) == 0 {
 		return nil

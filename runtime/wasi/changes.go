@@ -2,10 +2,10 @@ package wasi
 
 import "github.com/tetratelabs/wazero/api"
 
-// What would change a file system. Nothing does; but a program first hears what is wrong with its own
-// arguments, and only when they are right that the file system is read only.
+// Functions that would change a file system. None does: each checks its arguments first, and answers rofs only if they
+// are right.
 
-// The flags of times: set, set to now; of access, of modification.
+// Flags of fst_flags: set the time of access or modification, to a value or to now.
 const (
 	fstflagAtim    = 1
 	fstflagAtimNow = 2
@@ -77,7 +77,7 @@ func (s *System) pathCreateDirectory(mem api.Memory, a []uint64) errno {
 	return s.make(mem, a[0], a[1], a[2])
 }
 
-// make refuses to make a name.
+// make refuses to create a name.
 func (s *System) make(mem api.Memory, fd, pointer, length uint64) errno {
 	n, e := s.reach(mem, fd, pointer, length)
 	switch {
@@ -131,8 +131,7 @@ func (s *System) pathLink(mem api.Memory, a []uint64) errno {
 	return errnoRofs
 }
 
-// pathRename is path_rename(fd, old_path, old_path_len, new_fd, new_path, new_path_len). The new path
-// may exist.
+// pathRename is path_rename(fd, old_path, old_path_len, new_fd, new_path, new_path_len). The new path may exist.
 func (s *System) pathRename(mem api.Memory, a []uint64) errno {
 	if _, e := s.find(mem, a[0], a[1], a[2]); e != errnoSuccess {
 		return e
@@ -143,8 +142,7 @@ func (s *System) pathRename(mem api.Memory, a []uint64) errno {
 	return errnoRofs
 }
 
-// pathSymlink is path_symlink(old_path, old_path_len, fd, new_path, new_path_len). The old path is
-// only text.
+// pathSymlink is path_symlink(old_path, old_path_len, fd, new_path, new_path_len). The old path is not looked up.
 func (s *System) pathSymlink(mem api.Memory, a []uint64) errno {
 	if s.descriptor(a[2]) == nil {
 		return errnoBadf

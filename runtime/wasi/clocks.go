@@ -6,15 +6,13 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// The clocks. Those of a process's and a thread's time on the processor are none: the description
-// has clocks that are not supported answer inval.
+// The supported clocks. The clocks of processor time are not: WASI says that they answer inval.
 const (
 	clockRealtime  = 0
 	clockMonotonic = 1
 )
 
-// clockResGet is clock_res_get(id, result resolution), in nanoseconds. The wall clock's is what
-// systems keep it to.
+// clockResGet is clock_res_get(id, result resolution), in nanoseconds. Systems keep the wall clock to a microsecond.
 func (s *System) clockResGet(mem api.Memory, a []uint64) errno {
 	switch uint32(a[0]) {
 	case clockRealtime:
@@ -34,7 +32,6 @@ func (s *System) clockTimeGet(mem api.Memory, a []uint64) errno {
 	return put64(mem, uint32(a[2]), uint64(s.now(id)))
 }
 
-// now reads a clock.
 func (s *System) now(id uint32) time.Duration {
 	if id == clockRealtime {
 		return time.Duration(time.Now().UnixNano())

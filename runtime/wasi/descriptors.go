@@ -3,13 +3,13 @@ package wasi
 import "github.com/tetratelabs/wazero/api"
 
 const (
-	// preopened is the number of the root directory, the first that programs look for one at.
+	// preopened is the descriptor of the root directory: the first one at which programs look for a directory.
 	preopened = 3
-	// maxOpen is how many descriptors a guest may have open, those of the standard streams included.
+	// maxOpen bounds the open descriptors, including the standard streams.
 	maxOpen = 1024
 )
 
-// kind is what a descriptor leads to.
+// kind is what a descriptor refers to.
 type kind uint8
 
 const (
@@ -21,18 +21,18 @@ const (
 	directory
 )
 
-// stream tells whether it is one of the three that cannot be sought in.
+// stream reports whether k is a standard stream, which cannot seek.
 func (k kind) stream() bool { return k >= stdin && k <= stderr }
 
 type descriptor struct {
 	kind      kind
 	preopened bool
-	flags     uint16 // as the guest has set them; none has an effect on what does not change
+	flags     uint16 // as the guest set them; without effect, because files never change
 	node      *node  // of a file or directory
 	offset    int64  // in a file, at least 0
 }
 
-// descriptor returns an open one, or nil. It is valid until the next is opened.
+// descriptor returns an open descriptor, or nil. The pointer is valid until the next one is opened.
 func (s *System) descriptor(fd uint64) *descriptor {
 	if number := uint32(fd); uint64(number) < uint64(len(s.open)) && s.open[number].kind != closed {
 		return &s.open[number]
@@ -40,7 +40,7 @@ func (s *System) descriptor(fd uint64) *descriptor {
 	return nil
 }
 
-// newDescriptor opens the lowest number that is free.
+// newDescriptor opens the lowest free number.
 func (s *System) newDescriptor(d descriptor) (uint32, errno) {
 	for number := range s.open {
 		if s.open[number].kind == closed {
@@ -65,8 +65,7 @@ func (s *System) fdClose(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// fdRenumber is fd_renumber(from, to). Both are open before, else a guest could make the table as long
-// as it likes.
+// fdRenumber is fd_renumber(from, to). Both must be open, so that a guest cannot make the table as long as it likes.
 func (s *System) fdRenumber(_ api.Memory, a []uint64) errno {
 	from, to := s.descriptor(a[0]), s.descriptor(a[1])
 	if from == nil || to == nil {
@@ -79,7 +78,7 @@ func (s *System) fdRenumber(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// fdSync is fd_sync(fd) and fd_datasync(fd). What was written is with the host already.
+// fdSync is fd_sync(fd) and fd_datasync(fd). Writes have reached the host already.
 func (s *System) fdSync(_ api.Memory, a []uint64) errno {
 	if s.descriptor(a[0]) == nil {
 		return errnoBadf
@@ -87,7 +86,7 @@ func (s *System) fdSync(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// The advice of fd_advise that has the greatest number: noreuse.
+// maxAdvice is the greatest advice of fd_advise: noreuse.
 const maxAdvice = 5
 
 // fdAdvise is fd_advise(fd, offset, len, advice). There is nothing to prepare.
@@ -104,7 +103,7 @@ func (s *System) fdAdvise(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// fdPrestatGet is fd_prestat_get(fd, result prestat): tag (0, a directory), length of the name.
+// fdPrestatGet is fd_prestat_get(fd, result prestat): tag (0, a directory) and length of the name.
 func (s *System) fdPrestatGet(mem api.Memory, a []uint64) errno {
 	if d := s.descriptor(a[0]); d == nil || !d.preopened {
 		return errnoBadf
@@ -114,7 +113,7 @@ func (s *System) fdPrestatGet(mem api.Memory, a []uint64) errno {
 	return put(mem, uint32(a[1]), prestat[:])
 }
 
-// rootName is where the preopened directory is.
+// rootName is the path of the preopened directory.
 const rootName = "/"
 
 // fdPrestatDirName is fd_prestat_dir_name(fd, path, path_len).

@@ -2,12 +2,12 @@ package wasi
 
 import "github.com/tetratelabs/wazero/api"
 
-// direntSize is the size of what stands before each name that fd_readdir lists.
+// direntSize is the size of the header before each name in fd_readdir.
 const direntSize = 24
 
-// fdReaddir is fd_readdir(fd, buf, buf_len, cookie, result bufused). It fills the buffer with entries:
-// cookie of the next, inode, length of the name, filetype, name; the last is cut off where the buffer
-// ends. A buffer that is not full says that there are no more.
+// fdReaddir is fd_readdir(fd, buf, buf_len, cookie, result bufused). It fills the buffer with entries: cookie of the
+// next one, inode, length of the name, filetype, name. The last entry is cut off at the end of the buffer; a buffer
+// that is not full means that there are no more entries.
 func (s *System) fdReaddir(mem api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	switch {
@@ -41,8 +41,8 @@ func (s *System) fdReaddir(mem api.Memory, a []uint64) errno {
 	return put32(mem, uint32(a[4]), uint32(used))
 }
 
-// entry returns the entry of a directory at a cookie: first itself and its parent, in the root the
-// checkpoint, then its children. The node is nil behind the last.
+// entry returns a directory's entry at a cookie: the directory, its parent, in the root the checkpoint, then the
+// children. After the last one it returns a nil node.
 func (s *System) entry(dir *node, cookie uint64) (string, *node) {
 	switch {
 	case cookie == 0:

@@ -10,24 +10,23 @@ import (
 )
 
 const (
-	// checkpointName is the file of a call's checkpoint, in the root of the tree.
+	// checkpointName is the file of a call's checkpoint, in the root.
 	checkpointName = "checkpoint"
 
-	// The longest name in a directory and the longest path, in bytes, as on most systems.
+	// The longest name and the longest path, in bytes, as on most systems.
 	maxName = 255
 	maxPath = 4096
 )
 
-// Inodes say which files are the same. They are numbers of the tree's own, so that two files differ
-// and nothing of the host shows.
+// Inodes tell files apart. They are numbers of the tree, so nothing of the host shows.
 const (
 	rootInode       = 1
 	checkpointInode = 2
 	firstInode      = 3
 )
 
-// Files is a tree of files that guests may read, held in memory. It does not change, and any number
-// of calls may share it.
+// Files is a tree of files that guests may read, held in memory. It never changes, and any number of calls may share
+// it.
 type Files struct {
 	root *node
 }
@@ -48,14 +47,13 @@ func newDirectory(parent *node, inode uint64) *node {
 
 func (n *node) directory() bool { return n.children != nil }
 
-// NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not
-// copied: nobody may change them any more. A path that is not absolute and clean, that lies below a
-// file, or that is /checkpoint, which is the host's, is an error that names it.
+// NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not copied and must
+// not change any more. An error names a path that is not absolute and clean, lies below a file, or is /checkpoint,
+// which belongs to the host.
 func NewFiles(contents map[string][]byte) (*Files, error) {
 	files := &Files{root: newDirectory(nil, rootInode)}
 	inode := uint64(firstInode)
-	// In order, so that the inodes are the same in every process, and a file comes before what would
-	// lie below it.
+	// Sorted: inodes are the same in every process, and a file comes before paths below it.
 	for _, path := range slices.Sorted(maps.Keys(contents)) {
 		names, err := split(path)
 		if err != nil {
@@ -83,7 +81,7 @@ func NewFiles(contents map[string][]byte) (*Files, error) {
 	return files, nil
 }
 
-// sort puts the names of the directory and of all below it in order.
+// sort sorts the names of the directory and of all below it.
 func (n *node) sort() {
 	slices.Sort(n.names)
 	for _, child := range n.children {
@@ -91,7 +89,7 @@ func (n *node) sort() {
 	}
 }
 
-// split returns the names that an absolute path consists of.
+// split returns the names in an absolute path.
 func split(path string) ([]string, error) {
 	relative, ok := strings.CutPrefix(path, "/")
 	if !ok || relative == "." || !fs.ValidPath(relative) || strings.Contains(relative, "\x00") {
@@ -112,7 +110,7 @@ func split(path string) ([]string, error) {
 	return names, nil
 }
 
-// child looks a name up in a directory. It returns nil if there is none.
+// child returns the child of a directory, nil if there is none.
 func (s *System) child(dir *node, name []byte) *node {
 	if dir == s.root && s.checkpoint != nil && string(name) == checkpointName {
 		return s.checkpoint
@@ -120,9 +118,8 @@ func (s *System) child(dir *node, name []byte) *node {
 	return dir.children[string(name)]
 }
 
-// walk follows a path from a directory. As there are no links, each name leads where it says; what a
-// slash follows is a directory. The result is nil, and no error, if only the last name of the path does
-// not exist: where something could be made if it were not for the file system that is read only.
+// walk follows a path from a directory. There are no links. A name before a slash must be a directory. If only the last
+// name does not exist, the result is nil without an error: a writable file system could create it.
 func (s *System) walk(dir *node, path []byte) (*node, errno) {
 	n, depth := dir, 0
 	for len(path) > 0 {

@@ -2,11 +2,11 @@ package wasi
 
 import "github.com/tetratelabs/wazero/api"
 
-// ModuleName is the module that guests import the functions from.
+// ModuleName is the import module of the functions.
 const ModuleName = "wasi_snapshot_preview1"
 
-// Function is a function that guests can import. Call finds its parameters on the stack and leaves
-// its results there; mem is the guest's memory.
+// Function is a function that guests can import. Call reads its parameters from the stack and leaves its results there;
+// mem is the guest's memory.
 type Function struct {
 	Name            string
 	Params, Results []api.ValueType
@@ -70,15 +70,14 @@ func Functions() []Function {
 	}
 }
 
-// answering is a function whose only result is an errno.
+// answering makes a function whose only result is an errno.
 func answering(name string, f func(*System, api.Memory, []uint64) errno, params ...api.ValueType) Function {
 	return Function{
 		Name:    name,
 		Params:  params,
 		Results: []api.ValueType{i32},
 		Call: func(s *System, mem api.Memory, stack []uint64) {
-			answer := f(s, mem, stack[:len(params)])
-			stack[0] = uint64(answer)
+			stack[0] = uint64(f(s, mem, stack[:len(params)]))
 		},
 	}
 }

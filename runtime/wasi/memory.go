@@ -7,9 +7,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// view returns n bytes of the guest's memory, or false if they do not all lie in it. It is not kept
-// longer than the function runs: the memory may move when it grows. A pointer to nothing may point
-// anywhere.
+// view returns n bytes of the guest's memory, or false if any lies outside. Callers drop it when they return: the
+// memory may move when it grows. A pointer to no bytes may be anything.
 func view(mem api.Memory, pointer uint32, n uint64) ([]byte, bool) {
 	if n == 0 {
 		return nil, true
@@ -20,24 +19,21 @@ func view(mem api.Memory, pointer uint32, n uint64) ([]byte, bool) {
 	return mem.Read(pointer, uint32(n))
 }
 
-// put32 and put64 write a result, all of it or nothing.
+// put32, put64 and put write a result, all of it or nothing.
 func put32(mem api.Memory, pointer, value uint32) errno {
-	if !mem.WriteUint32Le(pointer, value) {
-		return errnoFault
-	}
-	return errnoSuccess
+	return faultUnless(mem.WriteUint32Le(pointer, value))
 }
 
 func put64(mem api.Memory, pointer uint32, value uint64) errno {
-	if !mem.WriteUint64Le(pointer, value) {
-		return errnoFault
-	}
-	return errnoSuccess
+	return faultUnless(mem.WriteUint64Le(pointer, value))
 }
 
-// put writes a structure, all of it or nothing.
 func put(mem api.Memory, pointer uint32, value []byte) errno {
-	if !mem.Write(pointer, value) {
+	return faultUnless(mem.Write(pointer, value))
+}
+
+func faultUnless(written bool) errno {
+	if !written {
 		return errnoFault
 	}
 	return errnoSuccess

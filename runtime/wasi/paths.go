@@ -7,7 +7,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// The flags of path_open and of what looks a path up.
+// Flags of path_open and of path lookups.
 const (
 	oflagCreat     = 1
 	oflagDirectory = 2
@@ -18,8 +18,8 @@ const (
 	allLookupflags = 1 // follow symbolic links; there are none
 )
 
-// reach follows a path that the guest names, from a directory that it has open. Like walk it returns
-// nil and no error if only the last name does not exist.
+// reach follows a path that the guest names, from an open directory. Like walk, it returns nil without an error if only
+// the last name does not exist.
 func (s *System) reach(mem api.Memory, fd, pointer, length uint64) (*node, errno) {
 	d := s.descriptor(fd)
 	switch {
@@ -49,7 +49,7 @@ func (s *System) reach(mem api.Memory, fd, pointer, length uint64) (*node, errno
 	return s.walk(d.node, path)
 }
 
-// find is reach for what must exist.
+// find is reach for a path that must exist.
 func (s *System) find(mem api.Memory, fd, pointer, length uint64) (*node, errno) {
 	n, e := s.reach(mem, fd, pointer, length)
 	if n == nil && e == errnoSuccess {
@@ -58,17 +58,16 @@ func (s *System) find(mem api.Memory, fd, pointer, length uint64) (*node, errno)
 	return n, e
 }
 
-// pathOpen is path_open(fd, dirflags, path, path_len, oflags, rights, rights inherited, fdflags,
-// result fd). Of the rights only those to write mean anything: WASI has given them up.
+// pathOpen is path_open(fd, dirflags, path, path_len, oflags, rights, rights inherited, fdflags, result fd). Only the
+// rights to write matter: WASI has given up the others.
 func (s *System) pathOpen(mem api.Memory, a []uint64) errno {
 	oflags, fdflags := uint32(a[4]), uint32(a[7])
 	n, e := s.reach(mem, a[0], a[2], a[3])
 	if e != errnoSuccess {
 		return e
 	}
-	switch {
-	case uint32(a[1])&^allLookupflags != 0, oflags&^allOflags != 0, fdflags&^allFdflags != 0,
-		oflags&oflagCreat != 0 && oflags&oflagDirectory != 0:
+	if uint32(a[1])&^allLookupflags != 0 || oflags&^allOflags != 0 || fdflags&^allFdflags != 0 ||
+		oflags&oflagCreat != 0 && oflags&oflagDirectory != 0 {
 		return errnoInval
 	}
 	if _, ok := view(mem, uint32(a[8]), 4); !ok {
@@ -88,7 +87,7 @@ func (s *System) pathOpen(mem api.Memory, a []uint64) errno {
 	return put32(mem, uint32(a[8]), number)
 }
 
-// mayOpen tells what stands in the way of opening a node so, or making it if it is nil.
+// mayOpen returns the error of opening a node, or of creating it if it is nil.
 func mayOpen(n *node, oflags uint32, rights uint64) errno {
 	writes := oflags&oflagTrunc != 0 || rights&rightsToWrite != 0 && oflags&oflagDirectory == 0
 	switch {
@@ -120,8 +119,7 @@ func (s *System) pathFilestatGet(mem api.Memory, a []uint64) errno {
 	return putFilestat(mem, uint32(a[4]), treeDevice, n, filetype(n))
 }
 
-// pathReadlink is path_readlink(fd, path, path_len, buf, buf_len, result bufused). What exists is no
-// link.
+// pathReadlink is path_readlink(fd, path, path_len, buf, buf_len, result bufused). There are no links.
 func (s *System) pathReadlink(mem api.Memory, a []uint64) errno {
 	if _, e := s.find(mem, a[0], a[1], a[2]); e != errnoSuccess {
 		return e

@@ -7,11 +7,11 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// The layout of poll_oneoff in memory, its event types and flags.
+// Layout, event types and flags of poll_oneoff.
 const (
 	subscriptionSize = 48
 	eventSize        = 32
-	// maxSubscriptions is more than two for each descriptor.
+	// maxSubscriptions is more than two a descriptor.
 	maxSubscriptions = 4096
 
 	eventClock   = 0
@@ -21,18 +21,18 @@ const (
 	clockAbsolute = 1
 )
 
-// subscription is one thing that a guest waits for.
+// subscription is an event that a guest waits for.
 type subscription struct {
 	userdata uint64
 	ready    uint64        // bytes that can be read or written
-	wait     time.Duration // until a clock rings, 0 if it has
+	wait     time.Duration // until the clock event, 0 if it has come
 	event    byte
 	errno    errno
 }
 
-// pollOneoff is poll_oneoff(in, out, nsubscriptions, result nevents), the way for a command to sleep.
-// Standard input and files are in memory and standard output is a buffer, so all are always ready: a
-// poll waits only if it asks for nothing but clocks.
+// pollOneoff is poll_oneoff(in, out, nsubscriptions, result nevents), by which commands sleep. Standard input and files
+// are in memory and standard output is a buffer, so all of them are always ready: a poll waits only if all its events
+// are clocks.
 func (s *System) pollOneoff(mem api.Memory, a []uint64) errno {
 	in, out, count, result := uint32(a[0]), uint32(a[1]), uint32(a[2]), uint32(a[3])
 	if count == 0 {
@@ -53,7 +53,7 @@ func (s *System) pollOneoff(mem api.Memory, a []uint64) errno {
 		return errnoInval
 	}
 	s.host.Spend(len(input) + len(output))
-	// The guest may let input and output overlap: everything is read before anything is written.
+	// Input and output may overlap: everything is read before anything is written.
 	subscriptions := make([]subscription, count)
 	wait := time.Duration(math.MaxInt64)
 	for i := range subscriptions {
@@ -94,7 +94,7 @@ func (s *System) readSubscription(b []byte) (subscription, bool) {
 	return sub, true
 }
 
-// ready tells how many bytes can be read, or at least 1 for what may be written.
+// ready returns how many bytes can be read, or 1 for a stream that can be written.
 func (s *System) ready(fd uint64) (uint64, errno) {
 	d := s.descriptor(fd)
 	switch {

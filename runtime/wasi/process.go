@@ -6,16 +6,15 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// argsGet is args_get(argv, argv_buf), environGet environ_get(environ, environ_buf).
+// argsGet is args_get(argv, argv_buf), environGet is environ_get(environ, environ_buf).
 func (s *System) argsGet(mem api.Memory, a []uint64) errno    { return s.list(mem, s.args, a) }
 func (s *System) environGet(mem api.Memory, a []uint64) errno { return s.list(mem, s.env, a) }
 
-// argsSizesGet is args_sizes_get(result argc, result argv_buf_size), environSizesGet the same of the
-// environment.
+// argsSizesGet is args_sizes_get(result argc, result argv_buf_size), environSizesGet the same for the environment.
 func (s *System) argsSizesGet(mem api.Memory, a []uint64) errno    { return s.sizes(mem, s.args, a) }
 func (s *System) environSizesGet(mem api.Memory, a []uint64) errno { return s.sizes(mem, s.env, a) }
 
-// size is what the strings take, each with a NUL behind it.
+// size returns the size of the strings, each with a NUL after it.
 func size(list []string) uint64 {
 	total := uint64(0)
 	for _, text := range list {
@@ -38,7 +37,7 @@ func (s *System) sizes(mem api.Memory, list []string, a []uint64) errno {
 	return put32(mem, uint32(a[1]), uint32(total))
 }
 
-// list writes the strings one behind the other, and pointers to each.
+// list writes the strings one after another, and a pointer to each.
 func (s *System) list(mem api.Memory, list []string, a []uint64) errno {
 	total := size(list)
 	pointers, ok := view(mem, uint32(a[0]), uint64(len(list))*4)
@@ -61,7 +60,7 @@ func (s *System) list(mem api.Memory, list []string, a []uint64) errno {
 	return errnoSuccess
 }
 
-// randomPiece is how many bytes random_get makes between two looks at whether the guest may go on.
+// randomPiece is how many bytes random_get makes between two checks of whether the guest may go on.
 const randomPiece = 64 << 10
 
 // randomGet is random_get(buf, buf_len).
@@ -73,7 +72,7 @@ func (s *System) randomGet(mem api.Memory, a []uint64) errno {
 	for len(buffer) > 0 {
 		piece := buffer[:min(len(buffer), randomPiece)]
 		s.host.Spend(len(piece))
-		_, _ = rand.Read(piece) // it has no errors: it ends the process rather than return one
+		_, _ = rand.Read(piece) // never fails: without randomness the process ends
 		buffer = buffer[len(piece):]
 	}
 	return errnoSuccess
@@ -82,7 +81,7 @@ func (s *System) randomGet(mem api.Memory, a []uint64) errno {
 // procExit is proc_exit(code).
 func procExit(s *System, _ api.Memory, stack []uint64) { s.host.Exit(uint32(stack[0])) }
 
-// procRaise is proc_raise(sig). There are no signals.
+// procRaise is proc_raise(sig): there are no signals.
 func (s *System) procRaise(api.Memory, []uint64) errno { return errnoNotsup }
 
 // schedYield is sched_yield().
@@ -91,7 +90,7 @@ func (s *System) schedYield(api.Memory, []uint64) errno {
 	return errnoSuccess
 }
 
-// noSocket is each of the functions for sockets, whose first parameter is one. There is no network.
+// noSocket is every function for sockets, whose first parameter is a descriptor: there is no network.
 func (s *System) noSocket(_ api.Memory, a []uint64) errno {
 	if s.descriptor(a[0]) == nil {
 		return errnoBadf

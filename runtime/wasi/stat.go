@@ -2,18 +2,15 @@ package wasi
 
 import "github.com/tetratelabs/wazero/api"
 
-// The types of files.
-//
-// A standard stream is of unknown type, as pipes are in WASI. As a character device it would pass for
-// a terminal: C would write its output line by line, and programs in Go would take it that nothing
-// was piped into them.
+// Types of files. Standard streams are of unknown type, like pipes in WASI. As character devices they would pass for a
+// terminal: C would buffer output by lines, and Go programs would assume that no input is piped to them.
 const (
 	filetypeUnknown     = 0
 	filetypeDirectory   = 3
 	filetypeRegularFile = 4
 )
 
-// Rights are bits in the order of the description.
+// Rights, as bits in the order of the description.
 const (
 	rightFdDatasync = 1 << iota
 	rightFdRead
@@ -43,8 +40,6 @@ const (
 	rightPathRemoveDirectory
 	rightPathUnlinkFile
 	rightPollFdReadwrite
-	rightSockShutdown
-	rightSockAccept
 )
 
 const (
@@ -53,26 +48,26 @@ const (
 	rightsOutput = rightsAny | rightPollFdReadwrite | rightFdWrite
 	rightsFile   = rightsAny | rightPollFdReadwrite | rightFdRead | rightFdSeek | rightFdTell | rightFdAdvise
 
-	// A directory has the rights for what is refused, too: who asks is told that the file system is
-	// read only, where a C library that misses a right says something that explains less.
+	// A directory also has the rights of refused operations: a guest then learns that the file system is read only,
+	// while a C library that misses a right reports a less helpful error.
 	rightsDirectory = rightsAny | rightFdReaddir | rightFdFilestatSetTimes |
 		rightPathCreateDirectory | rightPathCreateFile | rightPathLinkSource | rightPathLinkTarget | rightPathOpen |
 		rightPathReadlink | rightPathRenameSource | rightPathRenameTarget | rightPathFilestatGet |
 		rightPathFilestatSetSize | rightPathFilestatSetTimes | rightPathSymlink | rightPathRemoveDirectory |
 		rightPathUnlinkFile
 
-	// What is opened below a directory inherits all rights but to write. wasi-libc drops what is not
-	// inherited when it opens a file, and takes a file for writable (access) if that one right is.
-	// rightFdAllocate remains as the sign by which an open for writing is known: wasi-libc, Go and
-	// Rust ask for it then and only then.
+	// Files opened below a directory inherit all rights except the one to write. wasi-libc drops rights that are not
+	// inherited when it opens a file, and takes a file for writable (access) if it has the right to write.
+	// rightFdAllocate stays, because it shows an open for writing: wasi-libc, Go and Rust request it then and only
+	// then.
 	rightsInheriting = rightsDirectory | rightsFile | rightFdAllocate | rightFdFilestatSetSize
 	rightsToWrite    = rightFdWrite | rightFdAllocate
 )
 
-// All flags of descriptors: append, dsync, nonblock, rsync, sync.
+// allFdflags are all flags of descriptors: append, dsync, nonblock, rsync, sync.
 const allFdflags = 1<<5 - 1
 
-// fdFdstatGet is fd_fdstat_get(fd, result fdstat): filetype, flags, rights, rights inherited.
+// fdFdstatGet is fd_fdstat_get(fd, result fdstat): filetype, flags, rights, inherited rights.
 func (s *System) fdFdstatGet(mem api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	if d == nil {
@@ -97,8 +92,8 @@ func (s *System) fdFdstatGet(mem api.Memory, a []uint64) errno {
 	return put(mem, uint32(a[1]), fdstat[:])
 }
 
-// fdFdstatSetFlags is fd_fdstat_set_flags(fd, flags). They are only remembered: nothing here blocks,
-// and nothing has to be synchronised.
+// fdFdstatSetFlags is fd_fdstat_set_flags(fd, flags). Flags are only stored: nothing blocks, and nothing has to be
+// synchronized.
 func (s *System) fdFdstatSetFlags(_ api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	if d == nil {
@@ -132,13 +127,13 @@ func (s *System) fdFilestatGet(mem api.Memory, a []uint64) errno {
 	return putFilestat(mem, uint32(a[1]), treeDevice, d.node, filetype(d.node))
 }
 
-// The devices that files are on: two, for one has streams and the other inodes of a tree.
+// Devices: streams and the tree have one each, because their inodes overlap.
 const (
 	streamDevice = 0
 	treeDevice   = 1
 )
 
-// putFilestat writes device, inode, filetype, number of links, size, and three times that are 1970.
+// putFilestat writes device, inode, filetype, number of links, size, and three times of 0.
 func putFilestat(mem api.Memory, pointer uint32, device uint64, n *node, filetype byte) errno {
 	var filestat [64]byte
 	le.PutUint64(filestat[0:], device)
@@ -149,7 +144,7 @@ func putFilestat(mem api.Memory, pointer uint32, device uint64, n *node, filetyp
 	return put(mem, pointer, filestat[:])
 }
 
-// filetype is that of a node, or of a stream, which has none.
+// filetype returns the type of a node; nil is a stream.
 func filetype(n *node) byte {
 	switch {
 	case n == nil:

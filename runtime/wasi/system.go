@@ -2,42 +2,38 @@ package wasi
 
 import "time"
 
-// Host is what the functions need of the call that they run for. Spend, Wait, Exit, Stdout and Stderr
-// may end the guest: they then panic with a value of the host's own, which passes through this package.
+// Host is the call for which the functions run. Each method may end the guest by a panic with a value of the host's,
+// which passes through this package.
 type Host interface {
-	// Spend charges the guest for bytes that are about to be moved for it.
+	// Spend charges the guest for bytes before they are moved.
 	Spend(bytes int)
-	// Wait sleeps; without a positive duration it lets others run and returns.
+	// Wait sleeps; without a positive duration it only lets others run.
 	Wait(d time.Duration)
 	// Exit ends the guest and does not return.
 	Exit(code uint32)
-	// Stdout and Stderr take what the guest writes, at most 1 MiB at a time. It is valid during the
-	// call only, for it is the guest's memory.
+	// Stdout and Stderr take what the guest writes, at most 1 MiB at a time. The bytes are the guest's memory, valid
+	// during the call only.
 	Stdout(p []byte)
 	Stderr(p []byte)
 }
 
-// Config says what a guest finds. All of it is read only, and nothing is copied.
+// Config is what a guest finds. All of it is read only and not copied.
 type Config struct {
-	// Host is required.
-	Host Host
-	// Stdin is what standard input holds.
-	Stdin []byte
-	// Args are the arguments, the program's name first. Env are variables such as KEY=VALUE. None of
-	// them holds a NUL.
+	Host  Host   // required
+	Stdin []byte // contents of standard input
+	// Args are the arguments, the program's name first. Env are variables such as KEY=VALUE. Neither may contain a NUL.
 	Args, Env []string
-	// Files are there at their paths. Default nil, which is none.
-	Files *Files
-	// Checkpoint is the file /checkpoint. Default nil, which is no such file.
+	Files     *Files // default none
+	// Checkpoint is the contents of the file /checkpoint. Default nil: no such file.
 	Checkpoint []byte
-	// Started is the zero of the monotonic clock, not more than 290 years ago.
+	// Started is the zero of the monotonic clock, at most 290 years ago.
 	Started time.Time
 }
 
-// System is what one guest sees during one call. It belongs to the goroutine of that call.
+// System is the WASI state of one call. It belongs to the goroutine of that call.
 type System struct {
 	host       Host
-	stdin      []byte // what is not read yet
+	stdin      []byte // not read yet
 	args, env  []string
 	started    time.Time
 	root       *node // nil if the guest has no files
@@ -45,17 +41,17 @@ type System struct {
 
 	open    []descriptor // by number
 	first   [4]descriptor
-	vectors []vector // room for the vectors of one call
+	vectors []vector // reused by each call of a function
 }
 
-// New makes the system of one call.
+// New returns the system of one call.
 func New(c Config) *System {
 	s := &System{}
 	s.Init(c)
 	return s
 }
 
-// Init makes s the system of another call, of which nothing is left from the one before.
+// Init makes s the system of another call, and keeps nothing of the one before.
 func (s *System) Init(c Config) {
 	*s = System{host: c.Host, stdin: c.Stdin, args: c.Args, env: c.Env, started: c.Started}
 	if c.Files != nil && c.Files.root != nil && len(c.Files.root.names) > 0 {

@@ -8,17 +8,17 @@ import (
 
 const (
 	vectorSize = 8
-	// maxVectors is how many vectors one call may have: IOV_MAX of most systems.
+	// maxVectors bounds the vectors of one call: IOV_MAX of most systems.
 	maxVectors = 1024
-	// maxTransfer is how many bytes one call moves at most; guests ask again for the rest.
+	// maxTransfer bounds the bytes that one call moves; guests ask again for the rest.
 	maxTransfer = 1 << 20
 )
 
 // vector is a piece of the guest's memory.
 type vector struct{ pointer, length uint32 }
 
-// gather reads the vectors of a call. All of them lie in memory; the sum of their lengths is cut to
-// maxTransfer. They are copied first, for what is read may be written over them.
+// gather reads the vectors of a call. All must lie in memory; the sum of their lengths is cut to maxTransfer. The
+// vectors are copied first, because reads may overwrite them.
 func (s *System) gather(mem api.Memory, pointer, count, result uint64) ([]vector, int, errno) {
 	n := uint32(count)
 	if n > maxVectors {
@@ -45,13 +45,13 @@ func (s *System) gather(mem api.Memory, pointer, count, result uint64) ([]vector
 	return s.vectors, int(min(total, maxTransfer)), errnoSuccess
 }
 
-// piece returns the first n bytes of a vector that gather has found in memory, or all if it has less.
+// piece returns the first n bytes of a vector that gather has checked, or all if it has less.
 func piece(mem api.Memory, v vector, n int) []byte {
 	p, _ := view(mem, v.pointer, min(uint64(v.length), uint64(n)))
 	return p
 }
 
-// scatter copies from contents what fits into the vectors, and writes how much that was.
+// scatter copies as much of contents as fits into the vectors, and writes the number of bytes to the result.
 func (s *System) scatter(mem api.Memory, contents []byte, vectors []vector, room int, result uint64) int {
 	contents = contents[:min(room, len(contents))]
 	n := len(contents)
@@ -105,12 +105,12 @@ func (s *System) fdPread(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// from is what a file holds behind an offset.
+// from returns the contents of a file from an offset on.
 func (n *node) from(offset int64) []byte {
 	return n.contents[min(offset, int64(len(n.contents))):]
 }
 
-// fdWrite is fd_write(fd, iovs, iovs_len, result nwritten). Only streams were opened for writing.
+// fdWrite is fd_write(fd, iovs, iovs_len, result nwritten). Only streams are open for writing.
 func (s *System) fdWrite(mem api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	if d == nil || d.kind != stdout && d.kind != stderr {
@@ -144,7 +144,7 @@ func (s *System) fdPwrite(_ api.Memory, a []uint64) errno {
 	return errnoBadf
 }
 
-// What an offset of fd_seek is relative to.
+// Values of whence in fd_seek.
 const (
 	whenceSet = 0
 	whenceCur = 1
@@ -190,7 +190,7 @@ func (s *System) fdTell(mem api.Memory, a []uint64) errno {
 	return put64(mem, uint32(a[1]), uint64(d.offset))
 }
 
-// seekable returns the descriptor of a file.
+// seekable returns the descriptor of an open file.
 func (s *System) seekable(fd uint64) (*descriptor, errno) {
 	d := s.descriptor(fd)
 	switch {

@@ -7,7 +7,7 @@ type assembler struct {
 	code            []byte
 }
 
-// The locals of a helper for bulk instructions: its parameters, and the length of a piece.
+// Locals of a helper for bulk instructions: its parameters, and the length of a piece.
 const (
 	to = iota
 	from
@@ -15,7 +15,7 @@ const (
 	piece
 )
 
-// function is the code as an element of the code section, with one local of type i32 behind the parameters.
+// function returns an element of the code section, with one local of type i32 after the parameters.
 func (a *assembler) function() []byte {
 	return append(append([]byte{1, 1, byte(I32)}, a.code...), opEnd)
 }
@@ -42,7 +42,7 @@ func (a *assembler) charge(local byte, shift int64) {
 	a.code = appendCheck(a.code, a.counter, a.refuel)
 }
 
-// size is how much is moved at once, and what it costs.
+// size returns the size of a piece, and the shift from its length to its charge.
 func (a *assembler) size() (piece, shift int64) {
 	if a.shape.table == inMemory {
 		return pieceBytes, shiftBytes
@@ -73,7 +73,6 @@ func (a *assembler) bulk() {
 	a.forwards(most, shift)
 }
 
-// instruction is the bulk instruction itself.
 func (a *assembler) instruction() {
 	a.op(opBulk, a.shape.op)
 	a.code = appendUnsigned(a.code, a.shape.first)
@@ -82,7 +81,7 @@ func (a *assembler) instruction() {
 	}
 }
 
-// outOfBounds lets the instruction trap if a local and the length lead out of a memory or table.
+// outOfBounds runs the instruction, which traps, if a local plus the length is outside a memory or table.
 func (a *assembler) outOfBounds(local byte, table int) {
 	a.end(local)
 	if table == inMemory {
@@ -100,7 +99,7 @@ func (a *assembler) outOfBounds(local byte, table int) {
 	a.op(opEnd)
 }
 
-// end is a local plus the length, as an i64.
+// end pushes a local plus the length, as an i64.
 func (a *assembler) end(local byte) {
 	a.get(local)
 	a.op(opI64ExtendU)
@@ -108,9 +107,8 @@ func (a *assembler) end(local byte) {
 	a.op(opI64ExtendU, opI64Add)
 }
 
-// probe lets the instruction trap if it leads out of a segment, whose length no instruction tells: it moves
-// the last element alone, which is in the target's bounds, or all of it if the addresses do not fit into 32
-// bits.
+// probe makes the instruction trap if it reads outside a segment, whose length no instruction returns: it moves only
+// the last element, which is within the target's bounds, or everything if the addresses do not fit into 32 bits.
 func (a *assembler) probe() {
 	a.end(from)
 	a.i64(1 << 32)
@@ -128,7 +126,7 @@ func (a *assembler) probe() {
 	a.instruction()
 }
 
-// nextPiece sets piece to what is moved next, and charges it.
+// nextPiece sets piece to the length of the next piece, and charges for it.
 func (a *assembler) nextPiece(most, shift int64) {
 	a.i32(most)
 	a.get(length)
@@ -139,7 +137,7 @@ func (a *assembler) nextPiece(most, shift int64) {
 	a.charge(piece, shift)
 }
 
-// backwards copies from the end where the target begins behind the source, which may overlap, and returns.
+// backwards copies from the end and returns, if the target begins after the source, since they may overlap.
 func (a *assembler) backwards(most, shift int64) {
 	a.get(from, to)
 	a.op(opI32LtU, opIf, noResult, opLoop, noResult)

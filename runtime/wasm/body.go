@@ -6,42 +6,42 @@ import (
 	"slices"
 )
 
-// body is one function on its way through the decoder. Its code is written anew without charges; where
-// they stand is noted beside it, for what a point charges is known only when its straight line has ended.
+// body is a function in the decoder. Its code is rewritten without charges; the charge points are kept apart, because
+// the amount of each is known only at the end of its straight line.
 type body struct {
 	d *decoder
 	r *reader
 
 	locals  []Type // its parameters first
-	groups  int    // in which the others are declared
+	groups  int    // of declarations of the other locals
 	code    []byte
 	frames  []frame
 	points  []point
 	work    uint64   // see Caps.Work
-	targets uint64   // of all functions: see Caps.AllTargets
+	targets uint64   // in all functions: see Caps.AllTargets
 	labels  []uint32 // of a br_table
 
-	operands    []Type // those of the innermost block behind the others'; 0 is one that is not known
+	operands    []Type // of all open blocks, the innermost last; 0 for an unknown type
 	temporaries []temporary
-	declared    []byte // the groups as they are written
+	declared    []byte // the groups as written
 
-	inner int // the frame of the innermost loop; 0 is none
+	inner int // the frame of the innermost loop; 0 for none
 	path  path
-	open  int // the point whose straight line goes on, or closed
+	open  int // the point whose straight line continues, or closed
 	every int32
 }
 
-// frame is a block that has not ended.
+// frame is an open block.
 type frame struct {
 	loop   loopPoints
 	of     *Signature
 	join   path  // of the branches to its end
 	start  path  // where an if began
-	height int32 // of the operands below it
+	height int32 // operands below it
 	op     byte  // opBlock, opLoop, opIf, opElse; 0 for the function itself
 }
 
-// moves is how many values a branch to the frame takes along.
+// moves returns how many values a branch to the frame carries.
 func (f *frame) moves() int {
 	if f.op == opLoop {
 		return len(f.of.Params)
@@ -79,13 +79,13 @@ func (d *decoder) codeSection(r *reader) {
 	d.bodies = n
 }
 
-// freeCode is how much code may be whatever charges make of it: see Caps.Code.
+// freeCode is the size of code up to which charges may add any amount: see Caps.Code.
 const freeCode = 1 << 20
 
-// outside is decoder.function where no body is read.
+// outside is decoder.function while no body is read.
 const outside = -1
 
-// read writes a function anew, and appends it to the code section.
+// read rewrites a function, and appends it to the code section.
 func (b *body) read(r *reader, t *Signature, out *vector) {
 	b.r, b.work, b.inner = r, 0, 0
 	b.locals, b.operands, b.temporaries = append(b.locals[:0], t.Params...), b.operands[:0], b.temporaries[:0]
@@ -129,7 +129,7 @@ func (b *body) declarations() {
 // emit appends the function with its charges.
 func (b *body) emit(out *vector) {
 	if b.every > 1 {
-		b.points[0].amount = max(b.points[0].amount, 1) // a call costs something, whatever it begins with
+		b.points[0].amount = max(b.points[0].amount, 1) // a call is never free
 	}
 	b.points = slices.DeleteFunc(b.points, func(p point) bool { return p.amount == 0 })
 	counter, refuel := b.d.counter(), uint32(0)
@@ -159,7 +159,7 @@ func (b *body) emit(out *vector) {
 	out.raw(b.code[from:])
 }
 
-// instruction reads one instruction and writes it anew.
+// instruction reads one instruction and rewrites it.
 func (b *body) instruction() {
 	r := b.r
 	op := r.byte()
@@ -211,10 +211,10 @@ func (b *body) unknown(op byte) {
 	b.r.fail(fmt.Errorf("instruction 0x%02x is unknown", op))
 }
 
-// indexed writes an instruction and an index into a space of so many elements, which it returns.
+// indexed copies an instruction with an index below space, and returns the index.
 func (b *body) indexed(op byte, what string, space int) (index int) {
 	r := b.r
-	if r.at < r.end { // as nearly all are: an index of one byte
+	if r.at < r.end { // fast path: an index of one byte
 		if i := r.file[r.at]; i < 0x80 && int(i) < space {
 			r.at++
 			b.code = append(b.code, op, i)
@@ -226,12 +226,12 @@ func (b *body) indexed(op byte, what string, space int) (index int) {
 	return int(i)
 }
 
-// mostAlignment is the largest exponent of an alignment: 16 bytes, of a vector.
+// mostAlignment is the largest alignment as a power of two: 16 bytes, of a vector.
 const mostAlignment = 4
 
 func (b *body) memoryArgument() {
 	r := b.r
-	if r.end-r.at >= 2 && b.d.memories > 0 { // as most are: two numbers of one byte
+	if r.end-r.at >= 2 && b.d.memories > 0 { // fast path: two numbers of one byte
 		if align, offset := r.file[r.at], r.file[r.at+1]; align <= mostAlignment && offset < 0x80 {
 			r.at += 2
 			b.code = append(b.code, align, offset)
@@ -260,7 +260,7 @@ func (b *body) needMemory() {
 	}
 }
 
-// specialInstruction reads the instructions that are more than a code and a plain immediate.
+// specialInstruction reads instructions that are more than an opcode and a plain immediate.
 func (b *body) specialInstruction(op byte) {
 	switch op {
 	case opBlock, opLoop, opIf, opElse, opEnd, opUnreachable, opBranch, opBranchIf, opBranchTable, opReturn:
@@ -309,7 +309,7 @@ func (b *body) specialInstruction(op byte) {
 	case opRefFunc:
 		b.reference(r.index("function", len(d.functions)))
 		b.push(FuncRef)
-	default: // is not to be repaired
+	default: // not to be repaired
 		b.code = append(b.code, op)
 	}
 }
@@ -342,8 +342,8 @@ func (b *body) call(op byte) {
 	b.path.returned = true
 }
 
-// reference writes a ref.func as a table.get of a table that only we know. Each execution of a ref.func
-// takes memory of the host's that wazero gives back when the instance is closed: 10 million cost 309 MB.
+// reference replaces ref.func by table.get on a table of our own. wazero allocates for each ref.func and frees it only
+// with the instance: 10 million took 309 MB.
 func (b *body) reference(function uint32) {
 	if !b.d.declared[function] {
 		b.r.fail(fmt.Errorf("function %d is referred to, but not declared in an element segment, global or export", function))
@@ -354,8 +354,8 @@ func (b *body) reference(function uint32) {
 	b.code = appendUnsigned(append(b.code, opTableGet), uint32(len(b.d.tables)))
 }
 
-// What follows the vector instructions that have more than a code: an argument for memory, a lane, both,
-// or 16 bytes. Source: core specification 2.0, section 5.4.8.
+// vector reads a vector instruction. Its immediates may be a memory argument, a lane, both, or 16 bytes. Source: core
+// specification 2.0, section 5.4.8.
 func (b *body) vector() {
 	n := b.r.u32()
 	if n > 0xff {

@@ -2,11 +2,10 @@ package wasm
 
 import "fmt"
 
-// Bulk instructions take as long as they are told, in one piece in which nothing can stop them: filling
-// 64 MiB took 33 ms. So each is a call of a function of ours that charges by length, and above a MiB works
-// in pieces with a charge before each.
+// A bulk instruction cannot be interrupted, however long it takes: filling 64 MiB took 33 ms. So each becomes a call of
+// a helper that charges by length, and above 1 MiB works in pieces with a charge before each.
 const (
-	// pieceBytes and pieceEntries are what is moved at once: 1 MiB, of which an entry of a table has 8 bytes.
+	// pieceBytes and pieceEntries are the size of a piece: 1 MiB; an entry of a table has 8 bytes.
 	pieceBytes   = 1 << 20
 	pieceEntries = 1 << 17
 	// One unit of fuel is charged for 64 bytes, or 8 entries.
@@ -14,16 +13,16 @@ const (
 	shiftEntries = 3
 )
 
-// bulkShape is what the helpers of bulk instructions differ in.
+// bulkShape distinguishes the helpers of bulk instructions.
 type bulkShape struct {
 	name   string
 	op     byte
 	first  uint32 // the immediates, in the order of the binary format
 	second uint32
-	few    bool // there is only one immediate
-	middle Type // of the second parameter: where to copy from, or what to fill with
-	table  int  // whose entries are written, or inMemory
-	from   int  // what is copied from: a table, inMemory, or one of those below
+	few    bool // only one immediate
+	middle Type // of the second parameter: source address, or value to fill with
+	table  int  // the target, or inMemory
+	from   int  // the source: a table, inMemory, or one of those below
 }
 
 const (
@@ -32,7 +31,7 @@ const (
 	fromSegment = -3
 )
 
-// bulk reads the instructions behind opBulk.
+// bulk reads an instruction after opBulk.
 func (b *body) bulk() {
 	d, r := b.d, b.r
 	op := r.u32()
@@ -77,8 +76,7 @@ func (b *body) callHelper(index uint32) {
 	b.code = appendUnsigned(append(b.code, opCall), index)
 }
 
-// dataIndex reads the index of a data segment, which code may name only if their number is declared
-// before it.
+// dataIndex reads the index of a data segment. Code may only use one after a data count section.
 func (b *body) dataIndex() uint32 {
 	if !b.d.hasDataCount {
 		b.r.fail(fmt.Errorf("a data segment is named without a data count section"))
@@ -129,7 +127,7 @@ func (b *body) zeroMemory() {
 	b.needMemory()
 }
 
-// grow is a table.grow that charges by length. It is short enough for one piece: see Caps.Growth.
+// grow returns the helper for table.grow, which charges by length. It needs no pieces: see Caps.Growth.
 func (h *helpers) grow(d *decoder, table uint32) uint32 {
 	return h.get(d, helperKey{op: bulkTableGrow, first: table}, func() helper {
 		const value, n = 0, 1
@@ -144,10 +142,10 @@ func (h *helpers) grow(d *decoder, table uint32) uint32 {
 	})
 }
 
-// bulk is an instruction that copies or fills, charged by length and in pieces:
+// bulk returns the helper of an instruction that copies or fills, which charges by length, in pieces:
 //
 //	if n <= piece { charge(n); op(to, from, n); return }
-//	if out of bounds { op(to, from, n) }           // which traps, and has written nothing
+//	if out of bounds { op(to, from, n) }           // traps before it writes
 //	if from < to { for n > 0 { n -= m; charge(m); op(to+n, from+n, m) }; return }   // from the end, for copies
 //	for n > 0 { charge(m); op(to, from, m); to += m; from += m; n -= m }            // where m = min(n, piece)
 func (h *helpers) bulk(d *decoder, s bulkShape) uint32 {

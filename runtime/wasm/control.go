@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// control reads the instructions that change where the path goes. block, loop, else and end are no machine
-// code, and cost nothing.
+// control reads the control instructions. block, loop, else and end produce no machine code, and are free.
 func (b *body) control(op byte) {
 	switch op {
 	case opBlock:
@@ -36,13 +35,13 @@ func (b *body) control(op byte) {
 	}
 }
 
-// unreached is behind an instruction that always leads elsewhere.
+// unreached follows an instruction that always branches away.
 func (b *body) unreached() {
 	b.path, b.open = path{}, closed
 	b.operands = b.operands[:b.frames[len(b.frames)-1].height]
 }
 
-// loop opens a loop. A point before it stands before its instruction, and that at its head behind.
+// loop opens a loop. A point before the loop is placed before its instruction, the point at its head after it.
 func (b *body) loop() {
 	if b.path.live && b.path.unpaid > 0 {
 		b.pay()
@@ -66,7 +65,7 @@ func (b *body) begin(op byte) {
 	switch first := r.peek(); {
 	case first == noResult:
 		b.code = append(b.code, r.byte())
-	case first&0xc0 == 0x40: // a negative number of one byte: a value type
+	case first&0xc0 == 0x40: // a negative one-byte number: a value type
 		t := r.valueType()
 		b.code = append(b.code, byte(t))
 		f.of = &blocks[t]
@@ -90,7 +89,7 @@ func (b *body) begin(op byte) {
 	r.bound("locals × blocks in a function", b.work, caps.Work)
 }
 
-// peek is the next byte, which is not read.
+// peek returns the next byte without reading it.
 func (r *reader) peek() byte {
 	if r.left() == 0 {
 		r.fail(r.overflow)
@@ -121,7 +120,7 @@ func (b *body) end() {
 		b.leaveLoop(f.loop)
 		b.inner = f.loop.outer
 	case opIf:
-		join = join.join(f.start) // the arm that is not there
+		join = join.join(f.start) // the missing else
 	}
 	if join.live {
 		b.path, b.open = b.path.join(join), closed
@@ -133,7 +132,7 @@ func (b *body) end() {
 	b.code = append(b.code, opEnd)
 }
 
-// target reads a label, and returns the frame that it leads to.
+// target reads a label, and returns its frame.
 func (b *body) target() (label uint32, f *frame) {
 	label = b.r.index("label", len(b.frames))
 	if b.r.err != nil {
@@ -165,8 +164,7 @@ func (b *body) branch(op byte) {
 	}
 }
 
-// branchTable pays before the branch if it may lead back to the head of any loop. It costs what its dearest
-// way does.
+// branchTable pays before the branch if any target is the head of a loop. It costs as much as its dearest target.
 func (b *body) branchTable() {
 	n := b.r.count("labels of a br_table", b.d.options.Caps.Targets)
 	b.targets += uint64(n)

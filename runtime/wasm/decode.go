@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The sections by number.
+// Section numbers.
 const (
 	sectionCustom = iota
 	sectionType
@@ -27,7 +27,7 @@ const (
 	sectionCount
 )
 
-// section is what the decoder knows about a section by its number.
+// section describes a section.
 type section struct {
 	name   string
 	order  int // sections come in this order, each at most once
@@ -57,30 +57,30 @@ func sectionOf(id byte) (section, bool) {
 	return known[id], true
 }
 
-// decoder gathers what the sections say, and writes each anew as it reads it. Indices are checked when
-// the section that uses them is read, which the order of sections allows.
+// decoder reads the sections and rewrites each as it reads it. Indices are checked in the section that uses them, which
+// the order of sections allows.
 type decoder struct {
 	options Options
 	out     *Rewritten
-	parts   [sectionCount]vector // the sections written anew, without their headers
+	parts   [sectionCount]vector // the rewritten sections, without their headers
 
 	types           []Signature
-	functions       []uint32 // the types of all functions, the imported ones first
+	functions       []uint32 // the types of all functions, imported ones first
 	imported        int      // functions
-	tables          []Type   // of all tables, their elements
+	tables          []Type   // of the elements of each table
 	memories        int
 	globals         []global
-	importedGlobals int // the only ones of which constant expressions may speak
+	importedGlobals int // constant expressions may use only these
 	elements        int // segments
 	references      int // the elements in them
 	bodies          int
-	function        int // whose body is read, -1 outside
+	function        int // whose body is read, or outside
 
 	hasDataCount bool
 	dataCount    uint32 // as declared
 	data         int    // segments
 
-	declared map[uint32]bool // functions of which a reference may be taken
+	declared map[uint32]bool // functions whose reference may be taken
 	names    []byte          // the contents of the name section
 	helpers  helpers
 	body     body // reused from function to function
@@ -91,7 +91,7 @@ type global struct {
 	mutable bool
 }
 
-// vector is a section written anew: the number of its elements, and they themselves.
+// vector is a rewritten section: its elements and their number.
 type vector struct {
 	count int
 	bytes []byte
@@ -135,7 +135,7 @@ func (d *decoder) module(file []byte) error {
 	return d.whole(len(file))
 }
 
-// boundRewritten fails the reader if the sections that were written anew have become too large.
+// boundRewritten fails the reader if the rewritten sections are too large.
 func (d *decoder) boundRewritten(r *reader) {
 	size := 0
 	for i := range d.parts {
@@ -146,7 +146,7 @@ func (d *decoder) boundRewritten(r *reader) {
 
 var errShort = errors.New("its contents end too early")
 
-// checkHeader leaves it to the caller to tell what a file is that is no module at all.
+// checkHeader checks the magic and the version. The caller explains files that are not modules at all.
 func checkHeader(file []byte) error {
 	switch {
 	case len(file) < HeaderSize:
@@ -160,7 +160,7 @@ func checkHeader(file []byte) error {
 	}
 }
 
-// whole checks what shows only when all sections were read: a file may be cut off between two of them.
+// whole checks for missing contents after the last section: a file may be cut off between two sections.
 func (d *decoder) whole(size int) error {
 	if missing := d.out.Functions - d.bodies; missing > 0 {
 		return &Error{
@@ -213,12 +213,11 @@ func (r *reader) valueTypes(what string, limit int) []Type {
 	return types
 }
 
-// typeIndex reads the index of a type.
 func (d *decoder) typeIndex(r *reader) uint32 {
 	return r.index("type", len(d.types))
 }
 
-// index reads an index into a space of so many elements.
+// index reads an index below space.
 func (r *reader) index(what string, space int) uint32 {
 	i := r.u32()
 	if r.err == nil && uint64(i) >= uint64(space) {
@@ -337,7 +336,7 @@ func (d *decoder) tableSection(r *reader) {
 	}
 }
 
-// tableMemory is what a table takes at most, in bytes. One that grows is copied, and for a while there twice.
+// tableMemory returns the most memory that a table takes, in bytes. Growing copies it, so it then exists twice.
 func tableMemory(l Limits) int64 {
 	const entry = 8
 	if l.Max > l.Min {
@@ -346,7 +345,7 @@ func tableMemory(l Limits) int64 {
 	return entry * int64(l.Min)
 }
 
-// memoryLimits reads the size of a memory. That there is one at most is left to who loads it.
+// memoryLimits reads the size of a memory. The caller limits the number of memories.
 func (r *reader) memoryLimits() Limits {
 	l := r.limits()
 	if l.Min > validPages || l.Max > validPages {
@@ -355,8 +354,8 @@ func (r *reader) memoryLimits() Limits {
 	return l
 }
 
-// memorySection lowers the maximum to what a memory may have, and raises it by one page: a memory that is as large
-// as it may be can be shrunk by the host only so.
+// memorySection lowers the maximum to what a memory may have, plus one page: the host cannot shrink a memory of its
+// maximal size otherwise.
 func (d *decoder) memorySection(r *reader) {
 	part := &d.parts[sectionMemory]
 	for range r.count("memories", r.left()) {
@@ -446,7 +445,7 @@ func (d *decoder) exportOne(r *reader) {
 	d.parts[sectionExport].export(e.Name, e.Kind, index)
 }
 
-// moved is the index of a function in the rewritten module, where tick stands behind the imports.
+// moved returns the index of a function in the rewritten module, where tick follows the imports.
 func (d *decoder) moved(function uint32) uint32 {
 	if int(function) < d.imported {
 		return function
@@ -454,8 +453,8 @@ func (d *decoder) moved(function uint32) uint32 {
 	return function + 1
 }
 
-// declare notes a function that is named outside of bodies: only of those may a reference be taken.
-// Source: core specification 2.0, section 3.4.12, the context's refs.
+// declare notes a function that is named outside of bodies. References may be taken only of these. Source: core
+// specification 2.0, section 3.4.12, the context's refs.
 func (d *decoder) declare(function uint32) {
 	if d.declared == nil {
 		d.declared = map[uint32]bool{}

@@ -1,38 +1,37 @@
-// Package wasm reads a WebAssembly module that nobody has checked, and writes it anew so that it can be
-// stopped, priced and started again.
+// Package wasm reads an untrusted WebAssembly module and rewrites it so that execution can be stopped, metered and
+// reset.
 //
 //	file ──▶ sections ──▶ indices, caps ──▶ instructions ──▶ charges ──▶ ours ──▶ module
 //	         in order,    every one is      decoded and      where?      tick,     for the
 //	         once         in its space      encoded again    how much?   counter   compiler
 //
-// # What is checked
+// # Checks
 //
-// Features are those of WebAssembly 2.0; what a later proposal brings is refused by its name. Every count
-// is at most the number of bytes left, and below its cap, before anything is allocated for it: fourteen
-// bytes are enough to make a reader that trusts a count take all memory. Every index is checked against
-// the file's own spaces, since our additions make those larger: a counter behind the last global must not
-// make an index valid that was not. Types are left to the compiler. Code of ours encloses none of the
-// file's and leaves the stack as it was, so that a function is valid rewritten exactly if it was before.
+// The features are those of WebAssembly 2.0; later proposals are refused by name. Every count is checked against the
+// number of bytes left and its cap before anything is allocated: fourteen bytes can make a reader that trusts counts
+// take all memory. Every index is checked against the file's own spaces, because our additions enlarge them: a counter
+// after the last global must not make an invalid index valid. Types are left to the compiler. Our code encloses none of
+// the file's and keeps the stack, so a rewritten function is valid exactly if the original is.
 //
-// # What is written anew
+// # Rewriting
 //
-// Nothing is copied but strings and data: numbers are as short as they can be, custom sections are dropped,
-// names of functions are cut and cleaned. Besides,
+// Only strings and data are copied: numbers get their shortest form, custom sections are dropped, names of functions
+// are cut and cleaned. Besides,
 //
-//   - code charges fuel: see fuel.go for where, and bulk.go for instructions that move whole blocks;
-//   - one function is imported, quern:host.tick, behind the imports of the file: all functions that the
-//     module defines move by one;
-//   - the counter is a global behind those of the file, exported like every mutable one;
-//   - the start function is an export like any other, and nothing runs at instantiation;
-//   - tables have a maximum, and a memory that declares one may be larger by a page, so that its allocator
-//     can shrink it;
-//   - ref.func is a table.get, from a table that holds the references once and for all.
+//   - code charges fuel: see fuel.go for the places, and bulk.go for bulk instructions;
+//   - one function is imported, quern:host.tick, after the file's imports: the indices of all functions that the module
+//     defines grow by one;
+//   - the counter is a global after the file's, exported like every mutable one;
+//   - the start function becomes an export, and nothing runs at instantiation;
+//   - tables have a maximum, and a memory that declares one may be larger by a page, so that its allocator can shrink
+//     it;
+//   - ref.func becomes a table.get on a table of all references.
 //
 // # Failure
 //
-// Rewrite returns an Error with the section or function, the byte, and what is wrong: a CapError, or one
-// that wraps ErrTruncated or ErrUnsupported; else the file is damaged. It never panics, reads each byte
-// once, and takes at most some twenty times the memory of the file.
+// Rewrite returns an Error with the section or function, the offset, and the cause: a CapError, ErrTruncated or
+// ErrUnsupported; other causes mean that the file is damaged. It never panics, reads each byte once, and takes at most
+// about twenty times the memory of the file.
 //
-// Source of the rules: the WebAssembly core specification, version 2.0.
+// Source: the WebAssembly core specification, version 2.0.
 package wasm

@@ -1,6 +1,6 @@
 package wasm
 
-// The pieces of the binary format, appended to a vector.
+// Parts of the binary format, appended to a vector.
 
 func (v *vector) byte(b byte)    { v.bytes = append(v.bytes, b) }
 func (v *vector) raw(b []byte)   { v.bytes = append(v.bytes, b...) }
@@ -36,11 +36,11 @@ func (v *vector) limits(l Limits) {
 
 func (v *vector) global(g global) {
 	v.byte(byte(g.of))
-	mutable := byte(0)
 	if g.mutable {
-		mutable = 1
+		v.byte(1)
+	} else {
+		v.byte(0)
 	}
-	v.byte(mutable)
 }
 
 func (v *vector) export(name string, kind Kind, index uint32) {
@@ -50,7 +50,7 @@ func (v *vector) export(name string, kind Kind, index uint32) {
 	v.u32(index)
 }
 
-// appendUnsigned appends an unsigned LEB128 number, as short as it can be.
+// appendUnsigned appends an unsigned LEB128 number in its shortest form.
 func appendUnsigned(b []byte, n uint32) []byte {
 	for n >= 0x80 {
 		b = append(b, byte(n)|0x80)
@@ -59,7 +59,7 @@ func appendUnsigned(b []byte, n uint32) []byte {
 	return append(b, byte(n))
 }
 
-// appendSigned appends a signed LEB128 number, as short as it can be.
+// appendSigned appends a signed LEB128 number in its shortest form.
 func appendSigned(b []byte, n int64) []byte {
 	for n < -64 || n > 63 {
 		b = append(b, byte(n)|0x80)
@@ -68,8 +68,7 @@ func appendSigned(b []byte, n int64) []byte {
 	return append(b, byte(n)&0x7f)
 }
 
-// encode writes the module from its parts, with what is ours behind the guest's in each. size is that of
-// the file.
+// encode writes the module from its parts, our additions after the file's in each. size is the size of the file.
 func (d *decoder) encode(size int) []byte {
 	d.addOurs()
 	out := make([]byte, 0, size+size/4+1024)
@@ -141,5 +140,5 @@ func (d *decoder) addOurs() {
 	}
 }
 
-// counter is the index of the global that is the fuel.
+// counter returns the index of the fuel counter, a global.
 func (d *decoder) counter() uint32 { return uint32(len(d.globals)) }

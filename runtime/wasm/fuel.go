@@ -1,36 +1,36 @@
 package wasm
 
-// How fuel is charged. Each instruction is one unit, but block, loop, else and end, which are no machine
-// code, and calls and branches that move many values. A charge point takes an amount from the counter and looks whether it is below zero; it costs as
-// much as five instructions, so there should be few, and none in the middle of a straight line.
+// How fuel is charged. An instruction costs one unit. Exceptions: block, loop, else and end, which produce no machine
+// code, are free; calls and branches that move many values cost more. A charge point subtracts an amount from the
+// counter and checks whether it is below zero. It takes as long as five instructions, so there should be few, and none
+// within a straight line.
 //
-//   - At the entry of a function, and behind each call that something follows: for what is unpaid, and the
-//     straight line. Without those behind calls, who returns from a million calls would pass no point.
-//   - In a loop to whose head one branch leads back: at the head, for one turn. Where several do: before
-//     each of them, for what is unpaid.
-//   - Before a loop, and where a function is left if that is much: for what is unpaid.
-//   - Wherever Options.Every instructions have gathered since the last point on some path: for what is
-//     unpaid, and the straight line that follows.
+//   - At the entry of a function, and after each call that is followed by something: for unpaid instructions, and the
+//     straight line. Without points after calls, returning from a million calls would pass no point.
+//   - In a loop with one branch back to its head: at the head, for one iteration. With several: before each branch, for
+//     unpaid instructions.
+//   - Before a loop, and where a function is left with much unpaid: for unpaid instructions.
+//   - Where Options.Every instructions have gathered since the last point on some path: for unpaid instructions, and
+//     the straight line that follows.
 //
-// What is unpaid where a function is left is forgiven if it is little.
+// Small unpaid amounts are forgiven where a function is left.
 
-// path is what is known of all ways on which a place in a function is reached, with the greatest of each
-// number: a charge that only some ways pass counts for none. Counting in the order of the text would let a
-// stretch of code hide behind an arm that is skipped.
+// path summarizes all paths to a place in a function by the maximum of each number: a charge that only some paths pass
+// does not count. Counting in the order of the text would let code hide behind a skipped arm.
 type path struct {
-	// run counts the instructions since the last point whose straight line does not cover them.
+	// run counts instructions since the last point that its straight line does not cover.
 	run int32
-	// unpaid counts those that no point pays for.
+	// unpaid counts instructions that no point pays for.
 	unpaid int32
-	live   bool // some way leads here
-	// returned tells that a call has just returned, on some way.
+	live   bool // reachable
+	// returned is set if, on some path, a call has just returned.
 	returned bool
 }
 
-// begun is the path behind a charge point.
+// begun is the path after a charge point.
 var begun = path{live: true}
 
-// join is the path of a place where two meet.
+// join merges two paths that meet.
 func (p path) join(q path) path {
 	switch {
 	case !p.live:
@@ -44,43 +44,43 @@ func (p path) join(q path) path {
 	}
 }
 
-// point is a charge point. One whose amount is 0 in the end is left out.
+// point is a charge point. It is left out if its amount stays 0.
 type point struct {
-	at     int32 // in the code of its function as written without charges
+	at     int32 // in the rewritten code without charges
 	amount int32
 }
 
-// priceOf is what a call or a branch costs that moves so many values.
+// priceOf returns the price of a call or branch that moves values.
 func priceOf(values int) int32 { return 1 + int32(values)/valuesPerUnit }
 
 const (
-	// valuesPerUnit is how many values a call or a branch moves for one unit, beyond its own.
+	// valuesPerUnit is how many values one unit moves.
 	valuesPerUnit = 8
-	// growPrice is what memory.grow and table.grow cost, for they leave the guest.
+	// growPrice is the price of memory.grow and table.grow, which leave the guest.
 	growPrice = 64
-	// forgiven is the least that is paid where a function is left: a point costs about as much.
+	// forgiven is the least amount paid where a function is left: a point costs about as much.
 	forgiven = 32
-	// What making an instance costs for each global, segment and element of one, and for each export. A byte of data costs
-	// one, and so does an entry of a table.
+	// Prices of making an instance: for each global, segment and element, and for each export. A byte of data and an
+	// entry of a table cost one.
 	entryPrice  = 500
 	exportPrice = 150
 	// closed stands for no point.
 	closed = -1
 )
 
-// place adds a point here, and returns its number.
+// place adds a point here, and returns its index.
 func (b *body) place(amount int32) int {
 	b.points = append(b.points, point{at: int32(len(b.code)), amount: amount})
 	return len(b.points) - 1
 }
 
-// charge places a point for what is unpaid and the straight line that follows.
+// charge places a point for unpaid instructions and the straight line that follows.
 func (b *body) charge() {
 	b.open = b.place(b.path.unpaid)
 	b.path = begun
 }
 
-// count takes an instruction of a price into account. It is called before the instruction is written.
+// count accounts for an instruction before it is written.
 func (b *body) count(price int32) {
 	if !b.path.live {
 		return
@@ -96,30 +96,30 @@ func (b *body) count(price int32) {
 	}
 }
 
-// pay places a point for what is unpaid.
+// pay places a point for unpaid instructions.
 func (b *body) pay() {
 	b.place(b.path.unpaid)
 	b.path, b.open = begun, closed
 }
 
-// leave is where the function may be left.
+// leave is called where the function may be left.
 func (b *body) leave() {
 	if b.path.live && b.path.unpaid >= forgiven {
 		b.pay()
 	}
 }
 
-// loopPoints is what a loop knows of its points while its end is not reached.
+// loopPoints are the points of an open loop.
 type loopPoints struct {
-	head  int // the point at its head, of no amount so far
-	edge  int // that before the first branch back
-	edges int // how many branches lead back
+	head  int // the point at its head, of amount 0 so far
+	edge  int // the point before the first branch back
+	edges int // number of branches back
 	outer int // the frame of the loop around it
-	depth int // of loops in each other, with this one
+	depth int // of nested loops, including this one
 }
 
-// back is before a branch to the head of a loop. The point there is left out in the end if the head pays,
-// so it counts for nothing but the price. The head pays only for what is in no other loop.
+// back is called before a branch to the head of a loop. The point placed here is left out if the head pays, so nothing
+// but the price relies on it. The head pays only if the branch is in no inner loop.
 func (b *body) back(t *loopPoints, innermost bool) {
 	if !b.path.live {
 		return
@@ -134,10 +134,10 @@ func (b *body) back(t *loopPoints, innermost bool) {
 	t.edges = many
 }
 
-// many is the number of branches back with which the head of a loop cannot pay.
+// many means that the head of a loop cannot pay: it has several branches back.
 const many = 2
 
-// leaveLoop is at the end of a loop: now it is known who pays.
+// leaveLoop is called at the end of a loop, when it is known which point pays.
 func (b *body) leaveLoop(t loopPoints) {
 	if t.edges == 1 {
 		head, edge := &b.points[t.head], &b.points[t.edge]
@@ -145,7 +145,7 @@ func (b *body) leaveLoop(t loopPoints) {
 	}
 }
 
-// appendCharge appends what is done at a charge point:
+// appendCharge appends a charge:
 //
 //	counter -= amount
 //	if counter < 0 { refuel() }
@@ -156,7 +156,7 @@ func appendCharge(code []byte, counter, refuel uint32, amount int32) []byte {
 	return appendCheck(code, counter, refuel)
 }
 
-// appendCheck stores the counter that is on the stack, and refuels if it is below zero.
+// appendCheck pops the counter into its global, and refuels if it is below zero.
 func appendCheck(code []byte, counter, refuel uint32) []byte {
 	code = appendUnsigned(append(code, opGlobalSet), counter)
 	code = appendUnsigned(append(code, opGlobalGet), counter)

@@ -2,33 +2,32 @@ package wasm
 
 import "slices"
 
-// helpers are the functions that we append to a module, and what else its code asked for on the way.
+// helpers are the functions that we append to a module, and other additions that its code needs.
 type helpers struct {
 	list    []helper
 	indices map[helperKey]uint32
 	types   []Signature     // appended to those of the module
-	slots   []uint32        // functions of which references are taken: the table behind the module's own
+	slots   []uint32        // functions in the table of references
 	slotOf  map[uint32]int  // by function
 	lasting map[string]bool // see Outline.Lasting
 }
 
-// helper is a function of ours.
+// helper is a function that we append.
 type helper struct {
 	name      string
 	signature Signature
 	code      []byte
 }
 
-// helperKey tells helpers apart: bulk instructions by their immediates.
+// helperKey identifies a helper: for bulk instructions, by their immediates.
 type helperKey struct {
 	op            int
 	first, second uint32
 }
 
-// refuelKey is that of refuel, which is no bulk instruction.
 var refuelKey = helperKey{op: -1}
 
-// The names of the instructions for Outline.Lasting that are no bulk instructions.
+// lastingTableSet is the name of table.set in Outline.Lasting.
 const lastingTableSet = "table.set"
 
 func (d *decoder) lasting(instruction string) {
@@ -38,7 +37,7 @@ func (d *decoder) lasting(instruction string) {
 	d.helpers.lasting[instruction] = true
 }
 
-// slot is where the reference of a function stands in the table of references.
+// slot returns the index of a function in the table of references.
 func (h *helpers) slot(function uint32) int {
 	if slot, ok := h.slotOf[function]; ok {
 		return slot
@@ -51,7 +50,7 @@ func (h *helpers) slot(function uint32) int {
 	return len(h.slots) - 1
 }
 
-// typeOf is the index of a type behind those of the module.
+// typeOf returns the index of a type, appended to the module's.
 func (h *helpers) typeOf(d *decoder, t Signature) uint32 {
 	i := slices.IndexFunc(h.types, func(u Signature) bool {
 		return slices.Equal(t.Params, u.Params) && slices.Equal(t.Results, u.Results)
@@ -64,7 +63,7 @@ func (h *helpers) typeOf(d *decoder, t Signature) uint32 {
 	return uint32(len(d.types) + i)
 }
 
-// get returns the index of a helper, which build makes when it is first asked for.
+// get returns the index of a helper, which build makes on first use.
 func (h *helpers) get(d *decoder, key helperKey, build func() helper) uint32 {
 	if index, ok := h.indices[key]; ok {
 		return index
@@ -79,7 +78,7 @@ func (h *helpers) get(d *decoder, key helperKey, build func() helper) uint32 {
 	return index
 }
 
-// refuel is counter = tick(counter).
+// refuel returns the helper for counter = tick(counter).
 func (h *helpers) refuel(d *decoder) uint32 {
 	return h.get(d, refuelKey, func() helper {
 		code := appendUnsigned([]byte{0, opGlobalGet}, d.counter()) // no locals

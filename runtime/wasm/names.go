@@ -9,22 +9,22 @@ import (
 	"unicode/utf8"
 )
 
-// The custom section that names functions, and the part of it that does.
+// The custom section of names, and its part for functions.
 const (
 	nameSection   = "name"
 	namesFunction = 1
 )
 
 const (
-	// maxLabel bounds the name of a function, which is repeated in each frame of a stack trace, in bytes.
+	// maxLabel bounds a function's name, in bytes: each frame of a stack trace repeats it.
 	maxLabel = 256
-	// maxLabels bounds all of them: what is behind it is left without a name.
+	// maxLabels bounds all names together, in bytes. Functions after that have no name.
 	maxLabels = 4 << 20
 )
 
-// nameSection is the name section as it is written anew: functions alone, each name cut to maxLabel and
-// without control characters. One that is damaged ends where the damage is: names are no part of what a
-// module means. Source: core specification 2.0, appendix "Custom Sections".
+// nameSection returns the rewritten name section: only functions, each name cut to maxLabel and without control
+// characters. A damaged section ends at the damage, because names do not change what a module means. Source: core
+// specification 2.0, appendix "Custom Sections".
 func (d *decoder) nameSection() []byte {
 	labels := d.labels()
 	for i, h := range d.helpers.list {
@@ -48,7 +48,7 @@ func (d *decoder) nameSection() []byte {
 	return out.bytes
 }
 
-// labels are the names of functions by their index in the rewritten module.
+// labels returns the names of functions by their index in the rewritten module.
 func (d *decoder) labels() map[uint32]string {
 	labels, total := map[uint32]string{}, 0
 	r := reader{file: d.names, end: len(d.names), overflow: errShort}
@@ -73,8 +73,7 @@ func (d *decoder) labels() map[uint32]string {
 	return labels
 }
 
-// safe makes a name of a function fit for a log: it is cut, and control characters and what is not UTF-8
-// are escaped.
+// safe makes a function's name fit for a log: cut, with control characters and invalid UTF-8 escaped.
 func safe(name []byte) string {
 	label := make([]byte, 0, min(len(name), maxLabel))
 	for len(name) > 0 {

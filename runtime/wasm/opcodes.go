@@ -1,6 +1,6 @@
 package wasm
 
-// The instructions that something here must know by name. Source: core specification 2.0, section 5.4.
+// Instructions that this package refers to. Source: core specification 2.0, section 5.4.
 const (
 	opUnreachable  = 0x00
 	opBlock        = 0x02
@@ -57,7 +57,7 @@ const (
 	opVector       = 0xfd // prefix
 )
 
-// The instructions behind opBulk, and some behind opVector.
+// Instructions after opBulk, and some after opVector.
 const (
 	bulkMemoryInit = 8
 	bulkDataDrop   = 9
@@ -87,13 +87,13 @@ const (
 	vectorConvertU   = 255 // f64x2.convert_low_i32x4_u
 )
 
-// immediate says what follows an instruction of one byte.
+// immediate is what follows an opcode of one byte.
 type immediate byte
 
 const (
 	unknown immediate = iota
 	nothing
-	special // has a case of its own
+	special // has its own case
 	localIndex
 	globalIndex
 	memoryArgument
@@ -104,7 +104,6 @@ const (
 	float64Bytes
 )
 
-// immediates tells for each instruction what follows it.
 var immediates = func() (table [256]immediate) {
 	set := func(from, to int, what immediate) {
 		for op := from; op <= to; op++ {
@@ -138,7 +137,7 @@ var immediates = func() (table [256]immediate) {
 	return table
 }()
 
-// later names what an unknown instruction belongs to, as far as it is known.
+// later names the proposal of an unsupported instruction, if known.
 func later(op byte) (proposal string, known bool) {
 	switch {
 	case op == 0x12 || op == 0x13:

@@ -1,16 +1,19 @@
 package wasm
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // PageSize is the unit of memory sizes, in bytes.
 const PageSize = 64 << 10
 
-// validPages is what a memory may declare, in pages: 4 GiB. Source: core specification 2.0, section 3.2.1.
+// validPages is the most that a memory may declare, in pages: 4 GiB. Source: core specification 2.0, section 3.2.1.
 const validPages = 1 << 16
 
-// MaxPages is what a memory may have, in pages: 2 GiB. Wazero's compiler for amd64 (1.12.0, lowerAddendFromInstr) puts an
-// access at a constant address of 2 GiB or more 4 GiB too low, outside of the memory. In a smaller memory no such
-// address passes the check of its bounds.
+// MaxPages limits a memory, in pages: 2 GiB. wazero's compiler for amd64 (1.12.0, lowerAddendFromInstr) places an
+// access at a constant address of 2 GiB or more 4 GiB too low, outside the memory. In a smaller memory no such address
+// passes the bounds check.
 const MaxPages = 1 << 15
 
 // Magic begins every module and every component.
@@ -19,7 +22,7 @@ const Magic = "\x00asm"
 // HeaderSize is the length of the magic, the version and the layer.
 const HeaderSize = 8
 
-// Type is a value type by its code in the binary format.
+// Type is a value type, by its code in the binary format.
 type Type byte
 
 // The value types.
@@ -33,7 +36,7 @@ const (
 	ExternRef Type = 0x6f
 )
 
-// String is the name in the text format: i32, funcref.
+// String returns the name in the text format: i32, funcref.
 func (t Type) String() string {
 	switch t {
 	case I32:
@@ -55,7 +58,7 @@ func (t Type) String() string {
 	}
 }
 
-// Number tells whether the type is one of integers or floats.
+// Number reports whether the type is an integer or a float.
 func (t Type) Number() bool { return t == I32 || t == I64 || t == F32 || t == F64 }
 
 func (t Type) isReference() bool { return t == FuncRef || t == ExternRef }
@@ -65,7 +68,7 @@ type Signature struct {
 	Params, Results []Type
 }
 
-// String writes a signature as "(i32, i64) -> (i32)".
+// String returns the form "(i32, i64) -> (i32)".
 func (s Signature) String() string {
 	return list(s.Params) + " -> " + list(s.Results)
 }
@@ -78,7 +81,7 @@ func list(types []Type) string {
 	return "(" + strings.Join(names, ", ") + ")"
 }
 
-// Kind says what an import or an export is, by its code in the binary format.
+// Kind is the kind of an import or export, by its code in the binary format.
 type Kind byte
 
 // The kinds of imports and exports.
@@ -89,7 +92,7 @@ const (
 	Global
 )
 
-// String is the name in the text format, written out.
+// String returns the name, such as "function".
 func (k Kind) String() string {
 	switch k {
 	case Function:
@@ -105,14 +108,14 @@ func (k Kind) String() string {
 	}
 }
 
-// Import is something that the host must provide.
+// Import is what the host must provide.
 type Import struct {
 	Module, Name string
 	Kind         Kind
 	Signature    *Signature // of a function, shared by all of its type; else nil
 }
 
-// Export is something that the host may use.
+// Export is what the host may use.
 type Export struct {
 	Name      string
 	Kind      Kind
@@ -125,32 +128,32 @@ type Limits struct {
 	HasMax   bool
 }
 
-// Outline is what a module says about itself.
+// Outline is what a module declares.
 type Outline struct {
 	Imports []Import
 	Exports []Export
-	// Functions counts the functions that the module defines, without the imported ones.
+	// Functions counts the functions that the module defines.
 	Functions int
-	// Memories and Tables are the defined ones, without the imported ones, as the file declares them.
+	// Memories and Tables are those that the module defines, with their declared limits.
 	Memories, Tables []Limits
-	// Mutable lists the types of the globals that the module defines and may change, by their order in
-	// the file. Those of numbers are exported by the rewritten module: see GlobalExport.
+	// Mutable lists the types of the mutable globals that the module defines, in order. The rewritten module exports
+	// those of numbers: see GlobalExport.
 	Mutable []Type
-	// Lasting names the instructions of the module that change what is neither memory nor a global: the
-	// tables, and the segments that were dropped. Sorted, each once.
+	// Lasting names the module's instructions that change neither memory nor globals but tables and segments. Sorted,
+	// without duplicates.
 	Lasting []string
-	// References tells that the module takes references of functions (ref.func in a body).
+	// References is set if function bodies take references (ref.func).
 	References bool
-	// Start tells that the module has a function that runs when it is instantiated.
+	// Start is set if the module has a start function.
 	Start bool
-	// Overflow tells of the first active element segment that does not fit into its table; "" if all do. The
-	// module is valid, and no instance of it can be made.
+	// Overflow describes the first active element segment that exceeds its table; "" if all fit. Such a module is
+	// valid, but cannot be instantiated.
 	Overflow string
 	// Custom lists the names of the custom sections.
 	Custom []string
 }
 
-// Export returns the export of that name.
+// Export returns the export with that name.
 func (o *Outline) Export(name string) (Export, bool) {
 	for _, export := range o.Exports {
 		if export.Name == name {
@@ -160,12 +163,7 @@ func (o *Outline) Export(name string) (Export, bool) {
 	return Export{}, false
 }
 
-// ImportsFrom tells whether the module imports anything from that module.
+// ImportsFrom reports whether the module imports anything from a module.
 func (o *Outline) ImportsFrom(module string) bool {
-	for _, imported := range o.Imports {
-		if imported.Module == module {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.Imports, func(i Import) bool { return i.Module == module })
 }

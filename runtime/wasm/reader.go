@@ -7,33 +7,29 @@ import (
 )
 
 var (
-	// ErrTruncated is wrapped by the error about a file that ends too early.
+	// ErrTruncated is wrapped for a file that ends too early.
 	ErrTruncated = errors.New("the file ends too early")
-	// ErrReserved is wrapped by the error about a name that only the host may give.
+	// ErrReserved is wrapped for a name that only the host may use.
 	ErrReserved = errors.New("names that begin with \"" + Prefix + "\" are the host's own")
-	// ErrUnsupported is wrapped by the error about what a later version of WebAssembly has, or a proposal
-	// to it.
+	// ErrUnsupported is wrapped for a feature of a later WebAssembly version or a proposal.
 	ErrUnsupported = errors.New("not supported")
 )
 
-// Error says what is wrong with a module, and where. Err may be a *CapError, or wrap one of this
-// package's sentinels.
+// Error is what is wrong with a module, and where. Err may be a *CapError or wrap one of the sentinels.
 type Error struct {
-	// Section is the name of the section, "header" for the first eight bytes.
+	// Section is the section's name, "header" for the first eight bytes.
 	Section string
-	// Function is the index of the function in whose code it is, with the imported ones before those of
-	// the module; -1 outside the code of functions.
+	// Function is the index of the function whose code is wrong, imported functions first; -1 outside code.
 	Function int
-	// Offset is the byte of the file at which reading stopped.
+	// Offset is where reading stopped, in bytes.
 	Offset int
-	// Err is what is wrong there.
-	Err error
+	Err    error
 }
 
 // Error implements error.
 func (e *Error) Error() string { return e.Where() + ": " + e.Err.Error() }
 
-// Where tells the place in the file.
+// Where returns the place in the file.
 func (e *Error) Where() string {
 	if e.Function >= 0 {
 		return fmt.Sprintf("function %d at byte %d", e.Function, e.Offset)
@@ -41,7 +37,7 @@ func (e *Error) Where() string {
 	return fmt.Sprintf("%s section at byte %d", e.Section, e.Offset)
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
 func unsupported(what string) error { return fmt.Errorf("%s: %w", what, ErrUnsupported) }
@@ -49,13 +45,13 @@ func unsupported(what string) error { return fmt.Errorf("%s: %w", what, ErrUnsup
 // maxName bounds the names of imports, exports and custom sections, in bytes.
 const maxName = 64 << 10
 
-// reader reads a part of a file. The first error sticks, after which everything reads as zero, so
-// that the callers need to look at it once, and before they allocate.
+// reader reads a part of a file. The first error sticks, and everything after it reads as zero, so callers check it
+// once, before they allocate.
 type reader struct {
 	file     []byte
 	at, end  int
 	err      error
-	overflow error // what it means to read over the end
+	overflow error // the error of reading past the end
 }
 
 func (r *reader) fail(err error) {
@@ -87,14 +83,14 @@ func (r *reader) bytes(n uint64) []byte {
 	return b
 }
 
-// part reads a part of so many bytes, and returns a reader of it.
+// part reads n bytes, and returns a reader of them.
 func (r *reader) part(n uint32, overflow error) reader {
 	begin := r.at
 	r.bytes(uint64(n))
 	return reader{file: r.file, at: begin, end: r.at, err: r.err, overflow: overflow}
 }
 
-// ended fails if there is something left.
+// ended fails if bytes are left.
 func (r *reader) ended() {
 	if r.left() > 0 {
 		r.fail(fmt.Errorf("%d bytes are left over", r.left()))
@@ -131,9 +127,9 @@ func (r *reader) long() uint32 {
 	}
 }
 
-// signed reads a signed LEB128 number of at most the given bits.
+// signed reads a signed LEB128 number of at most bits bits.
 func (r *reader) signed(bits uint) int64 {
-	if r.at < r.end && r.file[r.at] < 0x80 { // as nearly all are
+	if r.at < r.end && r.file[r.at] < 0x80 { // fast path
 		r.at++
 		return int64(int8(r.file[r.at-1]<<1) >> 1)
 	}
@@ -145,7 +141,7 @@ func (r *reader) signed(bits uint) int64 {
 		}
 		value |= int64(b&0x7f) << shift
 		if left := bits - shift; left <= 7 {
-			// The last byte: what is above the number's bits repeats its sign.
+			// The last byte: bits above the number's repeat its sign.
 			rest := int8(b<<1) >> left
 			if b >= 0x80 || rest != 0 && rest != -1 {
 				r.fail(fmt.Errorf("a number has more than %d bits", bits))
@@ -161,8 +157,8 @@ func (r *reader) signed(bits uint) int64 {
 	}
 }
 
-// count reads the length of a vector, each of whose elements takes at least one byte. Nothing that
-// is larger than the bytes that are left, or than the cap, is ever returned.
+// count reads the length of a vector, whose elements take at least one byte each. It never returns more than the bytes
+// left or the cap.
 func (r *reader) count(what string, limit int) int {
 	n := r.u32()
 	if uint64(n) > uint64(r.left()) {
@@ -187,7 +183,6 @@ func (r *reader) name() string {
 	return string(b)
 }
 
-// valueType reads a value type.
 func (r *reader) valueType() Type {
 	switch b := r.byte(); b {
 	case 0x7f, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f:

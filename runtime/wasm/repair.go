@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Wazero's compiler for amd64 (1.12.0) gets a few instructions wrong where a function has more floats or vectors alive than
-// the processor has registers. They are written as others here, or on operands that are safe; a test runs programs of that kind.
+// wazero's compiler for amd64 (1.12.0) gets a few instructions wrong in functions with more live floats or vectors than
+// the processor has registers. They are replaced by others, or get safe operands; a test runs such programs.
 //
 //	instruction                     fault                                              written
 //	select of f32, f64, v128        the value that it falls back to is evicted (its    of the bits as integers; by a mask
@@ -21,12 +21,12 @@ import (
 //	f32.convert_i64_u, and of f64   the operand is loaded again on one of two paths    on a fresh operand
 //	f64x2.replace_lane 0            the other lane is what another register has        i64x2.replace_lane
 //
-// An operand that is used later may be evicted at once, and belongs in the register where the next block looks for it: what
-// is there when it comes back is evicted. A fresh operand is a value of its own, which no other instruction uses: it stays
-// until the instruction is done, and belongs nowhere.
+// An operand with a later use may be evicted at once, and has a register where the next block expects it: restoring it
+// evicts that register's value. A fresh operand is a value that no other instruction uses: it stays until the
+// instruction is done, and no block expects it.
 
-// selection reads a select and writes it. The types come from the decoder's record of the operands. What is written is
-// valid for that type only: if the record is wrong, the compiler refuses the module.
+// selection reads a select and rewrites it, by the types that the decoder recorded. The output is valid for that type
+// only: if the record is wrong, the compiler refuses the module.
 func (b *body) selection(op byte) {
 	r, declared, types := b.r, Type(0), 0
 	if op == opSelectTyped {
@@ -37,7 +37,7 @@ func (b *body) selection(op byte) {
 	}
 	t := b.top(1)
 	if t == 0 {
-		t = b.top(2) // of the others nothing is known behind a branch
+		t = b.top(2) // after a branch, the other operand may be unknown
 	}
 	if types == 1 && t != 0 && t != declared && r.err == nil {
 		r.fail(fmt.Errorf("a select of %s has operands of %s", declared, t))
@@ -72,13 +72,13 @@ func (b *body) selection(op byte) {
 		// All bits of the mask are set unless the condition is 0: (condition == 0) - 1.
 		b.code = append(b.code, opI32Eqz, opI32Const, 1, opI32Sub, opVector, vectorSplat)
 		b.blend()
-	default: // not reached, not valid, or not to be repaired
+	default: // unreachable, invalid, or not to be repaired
 		b.count(1)
 		b.code = append(b.code, opSelect)
 	}
 }
 
-// selectIntegers leaves the select as it is. The tee makes the compiler check that it is one of integers.
+// selectIntegers keeps the select. The tee makes the compiler check that it selects integers.
 func (b *body) selectIntegers(result temporary) {
 	b.count(2)
 	b.code = append(b.code, opSelect)
@@ -97,7 +97,7 @@ func (b *body) selectFloats(toBits byte, bits temporary, toFloat byte) {
 	b.code = append(b.code, opSelect, toFloat)
 }
 
-// blend selects bits of two vectors by a third one, as v128.bitselect does.
+// blend selects bits of two vectors by a third, like v128.bitselect.
 func (b *body) blend() {
 	b.temporary(opLocalTee, vector1)
 	b.vectors(vectorAndNot)
@@ -108,7 +108,7 @@ func (b *body) blend() {
 	b.vectors(vectorOr)
 }
 
-// repair writes an instruction without an immediate if it is one of those above.
+// repair rewrites an instruction without an immediate, if it is in the table above.
 func (b *body) repair(op byte) (done bool) {
 	switch {
 	case b.d.options.unrepaired:
@@ -143,7 +143,7 @@ func (b *body) copysign(op byte) {
 	b.code = append(b.code, or, toFloat)
 }
 
-// convert makes a float of an unsigned integer.
+// convert converts an unsigned integer to a float.
 func (b *body) convert(op byte) {
 	b.count(4)
 	b.apply(effects[op])
@@ -152,7 +152,8 @@ func (b *body) convert(op byte) {
 	b.code = append(b.code, opI64Or, op)
 }
 
-// repairVector does the same for a vector instruction; of its immediates only replace_lane's is not read yet.
+// repairVector does the same for a vector instruction. Its immediates are read already, except the lane of
+// replace_lane.
 func (b *body) repairVector(n uint32) (done bool) {
 	if b.d.options.unrepaired {
 		return false
@@ -181,7 +182,7 @@ func (b *body) repairVector(n uint32) (done bool) {
 	return true
 }
 
-// fresh makes the operand on top a value of its own.
+// fresh makes the top operand a fresh one.
 func (b *body) fresh() {
 	b.temporary(opLocalTee, vector1)
 	b.temporary(opLocalGet, vector1)
@@ -191,7 +192,7 @@ func (b *body) fresh() {
 // vectors writes a vector instruction without an immediate.
 func (b *body) vectors(n uint32) { b.code = appendUnsigned(append(b.code, opVector), n) }
 
-// temporary is a local of ours. It holds nothing for longer than an instruction of the module.
+// temporary is a local that we add. Its value is used within one instruction of the module only.
 type temporary byte
 
 const (
@@ -213,7 +214,7 @@ func (t temporary) of() Type {
 	}
 }
 
-// temporary writes a get, a set or a tee of a local of ours, behind those of the function.
+// temporary writes a get, set or tee of such a local, after the function's own.
 func (b *body) temporary(op byte, t temporary) {
 	at := slices.Index(b.temporaries, t)
 	if at < 0 {

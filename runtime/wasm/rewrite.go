@@ -6,34 +6,33 @@ import (
 	"strconv"
 )
 
-// The names that a rewritten module has besides its own. A module that uses the prefix itself is refused.
+// Names that a rewritten module adds. A module that uses the prefix itself is refused.
 const (
-	// Prefix begins the names of import modules and exports that are ours.
+	// Prefix begins our import modules and exports.
 	Prefix = "quern:"
 	// HostModule is the import module of tick.
 	HostModule = Prefix + "host"
-	// TickName is the function (i32) -> (i32) that the guest calls when its counter has fallen below zero:
-	// with the counter, for the one to go on with.
+	// TickName is the function (i32) -> (i32) that the guest calls when its counter is below zero: it takes the counter
+	// and returns the next one.
 	TickName = "tick"
-	// FuelExport is the counter, a mutable i32. It begins at 0, so that the first charge calls tick.
+	// FuelExport is the counter, a mutable i32. It starts at 0, so that the first charge calls tick.
 	FuelExport = Prefix + "fuel"
-	// StartExport is what the module declared as its start function: nothing runs at instantiation.
+	// StartExport is the module's start function: nothing runs at instantiation.
 	StartExport = Prefix + "start"
 )
 
-// GlobalExport is the name under which the i-th of Outline.Mutable is exported. Those of references and
-// vectors are not: the host could not set them.
+// GlobalExport returns the export name of Outline.Mutable[i]. References and vectors are not exported: the host cannot
+// set them.
 func GlobalExport(i int) string { return Prefix + "global:" + strconv.Itoa(i) }
 
 // Options of Rewrite. The zero value works.
 type Options struct {
-	// Caps are what a module may have at most.
-	Caps Caps
-	// Every is how many instructions may gather on a path before they are charged. Default 256; with 1
-	// each is charged before it is executed, and none that is not.
+	Caps Caps // limits of a module
+	// Every is how many instructions may gather on a path before they are charged. Default 256; with 1, exactly the
+	// executed instructions are charged, each before it runs.
 	Every int
 
-	unrepaired bool // leaves instructions as they are that repair.go is for: tests show what becomes of them
+	unrepaired bool // tests only: leaves out repair.go
 }
 
 func (o Options) withDefaults() Options {
@@ -44,29 +43,26 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rewritten is a module that was written anew.
+// Rewritten is a rewritten module.
 type Rewritten struct {
 	Outline
-	// Binary is the module as it is to be compiled.
-	Binary []byte
-	// Charges counts the charge points.
-	Charges int
-	// Code is the size of the code section in the file, in bytes.
+	Binary  []byte // for the compiler
+	Charges int    // number of charge points
+	// Code is the size of the file's code section, in bytes.
 	Code int
-	// Entries are those of all sections but the code, and Elements those of all segments.
+	// Entries counts those of all sections except code, Elements those of all segments.
 	Entries, Elements int
-	// Locals are those of all functions, their parameters among them.
+	// Locals counts the locals of all functions, parameters included.
 	Locals int
-	// InstancePrice is what making an instance costs in fuel, of which no code of the module knows.
+	// InstancePrice is the fuel for making an instance, which the module's code does not charge.
 	InstancePrice int64
-	// TableMemory is what the tables of an instance take at most, in bytes.
+	// TableMemory is the most memory that an instance's tables take, in bytes.
 	TableMemory int64
 }
 
-// Rewrite checks a core module and writes it anew: see the package. What it returns is filled as far as
-// the file could be read, also beside an error, which is an *Error; Binary is nil then. The file is not
-// kept. Types are left to the compiler, but for those of selects: a function that is
-// invalid in its types is so when rewritten.
+// Rewrite checks a core module and rewrites it: see the package comment. An error is an *Error; the result is then
+// filled as far as the file was read, and Binary is nil. The file is not kept. Except those of selects, types are left
+// to the compiler: a function with invalid types stays invalid.
 func Rewrite(file []byte, o Options) (*Rewritten, error) {
 	d := &decoder{options: o.withDefaults(), out: &Rewritten{}, function: outside}
 	err := d.module(file)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// expression reads a constant expression: the value of a global, the place of a segment, an element. It
-// returns the value if that is an i32 that the file itself tells.
+// expression reads a constant expression: the value of a global, the offset of a segment, an element. It returns the
+// value if the expression is an i32.const.
 func (d *decoder) expression(r *reader, out *vector) (value uint32, told bool) {
 	switch op := r.byte(); op {
 	case opI32Const:
@@ -57,10 +57,10 @@ func (d *decoder) expression(r *reader, out *vector) (value uint32, told bool) {
 	return value, told
 }
 
-// The bits of the flags of an element segment. Source: core specification 2.0, section 5.5.12.
+// Flags of an element segment. Source: core specification 2.0, section 5.5.12.
 const (
 	elementNotActive   = 1
-	elementHasIndex    = 2 // of an active one; else: declarative
+	elementHasIndex    = 2 // of an active segment; else: declarative
 	elementExpressions = 4
 )
 
@@ -82,7 +82,7 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	}
 	part.count++
 	part.u32(flags)
-	var place uint32 // of an active segment, if the file tells it
+	var place uint32 // of an active segment, if constant
 	told := false
 	table := uint32(0)
 	if flags&elementNotActive == 0 {
@@ -125,8 +125,7 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	}
 }
 
-// fits notes an active element segment that ends behind its table: wazero leaves it out, and those after it,
-// without a word.
+// fits notes an active element segment that exceeds its table: wazero silently skips it and all segments after it.
 func (d *decoder) fits(end uint64, table, size uint32) {
 	if end > uint64(size) && d.out.Overflow == "" {
 		d.out.Overflow = fmt.Sprintf("element segment %d ends at entry %d of table %d, which has %d",

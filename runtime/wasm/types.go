@@ -1,16 +1,15 @@
 package wasm
 
-// The types of the operands of a function, as far as rewriting needs them. The compiler checks them anew: what is wrong
-// here makes a module that it refuses.
+// The operand types of a function, as far as rewriting needs them. The compiler checks them again, and refuses a module
+// if this package is wrong.
 
-// effect is what an instruction does to the operands: it takes so many, and pushes one if push is not 0.
+// effect is what an instruction does to the operands: it pops some, and pushes one unless push is 0.
 type effect struct {
 	pops byte
 	push Type
 }
 
-// effects are those of the instructions of one byte whose operands do not depend on anything else. Source: core
-// specification 2.0, section 3.3.
+// effects are those of one-byte instructions with fixed operand types. Source: core specification 2.0, section 3.3.
 var effects = func() (table [256]effect) {
 	set := func(from, to int, pops byte, push Type) {
 		for op := from; op <= to; op++ {
@@ -58,7 +57,7 @@ var effects = func() (table [256]effect) {
 	return table
 }()
 
-// bulkEffects are those of the instructions behind opBulk whose operands are of fixed types.
+// bulkEffects are those of instructions after opBulk with fixed operand types.
 var bulkEffects = [bulkTableFill + 1]effect{
 	{1, I32},
 	{1, I32},
@@ -73,7 +72,7 @@ var bulkEffects = [bulkTableFill + 1]effect{
 	bulkTableSize: {0, I32}, bulkTableFill: {3, 0},
 }
 
-// vectorEffects are those of the instructions behind opVector: most take two vectors.
+// vectorEffects are those of instructions after opVector: most pop two vectors.
 var vectorEffects = func() (table [256]effect) {
 	set := func(from, to int, pops byte, push Type) {
 		for op := from; op <= to; op++ {
@@ -109,7 +108,6 @@ var vectorEffects = func() (table [256]effect) {
 	return table
 }()
 
-// apply changes the operands by what is known of an instruction.
 func (b *body) apply(e effect) {
 	b.pop(int(e.pops))
 	if e.push != 0 {
@@ -119,12 +117,12 @@ func (b *body) apply(e effect) {
 
 func (b *body) push(types ...Type) { b.operands = append(b.operands, types...) }
 
-// pop takes operands of the innermost block. Behind an unconditional branch there may be fewer.
+// pop pops operands of the innermost block. After an unconditional branch there may be fewer.
 func (b *body) pop(n int) {
 	b.operands = b.operands[:max(int(b.frames[len(b.frames)-1].height), len(b.operands)-n)]
 }
 
-// top is the type of the operand with so many above it; 0 if that is not known, which is so behind an unconditional branch.
+// top returns the type of the operand below above others; 0 if unknown, after an unconditional branch.
 func (b *body) top(above int) Type {
 	at := len(b.operands) - 1 - above
 	if at < int(b.frames[len(b.frames)-1].height) {
@@ -133,7 +131,7 @@ func (b *body) top(above int) Type {
 	return b.operands[at]
 }
 
-// access is a get, a set or a tee of a variable of that type.
+// access applies a get, set or tee of a variable.
 func (b *body) access(op byte, of Type) {
 	const get, set = 0, 1
 	if op != get {
@@ -144,7 +142,7 @@ func (b *body) access(op byte, of Type) {
 	}
 }
 
-// blocks are the types of blocks without parameters that have one result, by its code, or none, at 0.
+// blocks are the types of blocks without parameters, by the code of their result; 0 is no result.
 var blocks = func() (all [0x80]Signature) {
 	for code := range all[1:] {
 		all[code+1].Results = []Type{Type(code + 1)}

@@ -1,4 +1,4 @@
-// Package c holds quern.h, the SDK for plugins in C: the one header that they include.
+// Package c embeds quern.h, the SDK for plugins in C.
 package c
 
 import _ "embed" // for the header

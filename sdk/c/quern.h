@@ -1,4 +1,4 @@
-// quern_v1 for handlers in C and C++: what a handler asks of Quern, its host. sdk/ABI.md is the specification.
+// quern_v1, the functions of Quern, for handlers in C and C++. sdk/ABI.md is the specification.
 //
 //	#include "quern.h"
 //
@@ -10,15 +10,15 @@
 //		return quern_output_write(name, (uint32_t)size);
 //	}
 //
-// The first part declares the functions of quern_v1, each under its name with quern_ before it: a module imports those
-// that it calls, and no others. The second part is what one would write around them, without allocation and without the
-// C library. Nothing here keeps anything: all state is the caller's or the host's.
+// The first part declares the functions of quern_v1, each with the prefix quern_: a module imports only those that it
+// calls. The second part has helpers around them, without allocation and without the C library. The header keeps no
+// state: all of it is the caller's or the host's.
 //
 // Bytes are passed as two arguments, a pointer and a length. QUERN_TEXT("literal") and QUERN_VIEW(view) stand for both:
 //
 //	quern_kv_set(QUERN_TEXT("thumbs"), key, quern_length(key), picture, size, 0);
 //
-// A pointer to no bytes may be anything, NULL as well. Texts are UTF-8, times milliseconds.
+// A pointer to no bytes may be anything, also NULL. Texts are UTF-8, times milliseconds.
 #ifndef QUERN_H
 #define QUERN_H
 
@@ -29,49 +29,49 @@
 extern "C" {
 #endif
 
-// Stands before the one function that the host calls for every task. It takes nothing and returns an int32_t: QUERN_COMPLETE
-// or another of the statuses below.
+// Marks the function that the host calls for every task. It takes no arguments and returns an int32_t, one of the
+// statuses below.
 #define QUERN_HANDLER __attribute__((export_name("quern_handle")))
 
-// Stands before a declaration, to import a function of quern_v1 that this header does not know yet.
+// Before a declaration: imports a function of quern_v1, also one that this header does not know yet.
 #define QUERN_IMPORT(name) __attribute__((import_module("quern_v1"), import_name(#name)))
 
-// What a handler returns. Any other number is as QUERN_FAILED.
+// What a handler returns. Any other number counts as QUERN_FAILED.
 enum {
-	QUERN_COMPLETE = 0, // what was written is the task's result
+	QUERN_COMPLETE = 0, // the task's result is what was written
 	QUERN_FAILED = 1,   // failed: tried again if the task's retry policy says so
 	QUERN_FATAL = 65,   // failed for good: the same input would fail again
-	QUERN_RETRY = 75    // to be tried again later, when what is away now may be back
+	QUERN_RETRY = 75    // try again later: something is unavailable
 };
 
-// What a function answers. From 0 up is success; what else it means the function says. Two errors every function may
-// answer that is given bytes or takes a pointer: QUERN_EFAULT, and QUERN_ESTATE outside a task, if it does not work there.
+// What a function returns: from 0 up success, with a meaning that depends on the function. Every function with a pointer
+// may return QUERN_EFAULT, and every function that needs a task QUERN_ESTATE without one.
 enum {
 	QUERN_OK = 0,
-	QUERN_EINVAL = -1,     // an argument means nothing; the task's log says more
-	QUERN_EFAULT = -2,     // a range that does not lie in memory
-	QUERN_EDENIED = -3,    // the manifest does not grant it; the task's log says what to add
-	QUERN_ENOTFOUND = -4,  // there is none of that name
-	QUERN_ETOOBIG = -5,    // more than is taken, or than a buffer holds
-	QUERN_EQUOTA = -6,     // no room for more
-	QUERN_ECONFLICT = -7,  // it is not as the handler believes
-	QUERN_ECANCELED = -8,  // the task is another host's by now: what it does is in vain
-	QUERN_EAGAIN = -9,     // what is behind the function is away
-	QUERN_ESTATE = -10,    // there is no task
-	QUERN_ELIMIT = -11     // too many, or too deep; the task's log says more
+	QUERN_EINVAL = -1,     // invalid argument; see the task's log
+	QUERN_EFAULT = -2,     // range outside memory
+	QUERN_EDENIED = -3,    // not granted; the task's log says what to add to the manifest
+	QUERN_ENOTFOUND = -4,  // no such name
+	QUERN_ETOOBIG = -5,    // larger than a limit or a buffer
+	QUERN_EQUOTA = -6,     // quota exhausted
+	QUERN_ECONFLICT = -7,  // not the value that the handler expects
+	QUERN_ECANCELED = -8,  // another host has the task: further work is in vain
+	QUERN_EAGAIN = -9,     // the service is unavailable
+	QUERN_ESTATE = -10,    // no task
+	QUERN_ELIMIT = -11     // too many, or too deep; see the task's log
 };
 
 // Levels of quern_log.
 enum { QUERN_TRACE, QUERN_DEBUG, QUERN_INFO, QUERN_WARNING, QUERN_ERROR };
 
-// Fields of quern_task_text. What a task does not have is empty.
+// Fields of quern_task_text. Missing ones are empty.
 enum {
 	QUERN_TASK_ID,
 	QUERN_TASK_QUEUE,
 	QUERN_TASK_TENANT,
 	QUERN_TASK_PLUGIN,
-	QUERN_TASK_PREVIOUS_ERROR, // why the attempt before failed
-	QUERN_TASK_PARENT,         // the ID of the task that has enqueued this one
+	QUERN_TASK_PREVIOUS_ERROR, // error of the attempt before
+	QUERN_TASK_PARENT,         // ID of the task that enqueued this one
 	QUERN_TASK_KEY,
 	QUERN_TASK_TRACEPARENT     // of the W3C's Trace Context
 };
@@ -81,16 +81,16 @@ enum {
 	QUERN_TASK_ATTEMPT,      // from 1
 	QUERN_TASK_MAX_ATTEMPTS, // 0: any number
 	QUERN_TASK_DEADLINE,     // Unix time in milliseconds; 0: none
-	QUERN_TASK_FUEL          // what is left of it; INT64_MAX without a limit
+	QUERN_TASK_FUEL          // fuel left; INT64_MAX without a limit
 };
 
 // Clocks of quern_clock.
 enum {
 	QUERN_CLOCK_REAL,     // Unix time
-	QUERN_CLOCK_MONOTONIC // one that never goes back, from anywhere
+	QUERN_CLOCK_MONOTONIC // never goes back; starts anywhere
 };
 
-// The limits, in bytes, of what is passed at once.
+// Limits of arguments, in bytes.
 enum {
 	QUERN_MAX_ERROR = 4 << 10,
 	QUERN_MAX_MESSAGE = 4 << 10, // of a line of the log
@@ -105,74 +105,73 @@ enum {
 	QUERN_MAX_RANDOM = 64 << 10
 };
 
-// The longest list that quern_kv_list answers for one key of its limit: room for N keys is N times this.
+// The most bytes of a key in a list of quern_kv_list: N keys need at most N times as many.
 enum { QUERN_LISTED_KEY = 4 + QUERN_MAX_KEY };
 
 // ---- The functions of quern_v1 ----
 //
-// "Slot:" before a function means that it puts its answer into the host's slot and returns the length, from where
-// quern_slot, quern_result_read and quern_result_size take it. The slot keeps it until another function fills it; one that
-// fails leaves it as it is.
+// "Slot:" means that a function puts its answer into the host's slot and returns its length. Read it by quern_slot,
+// quern_result_read and quern_result_size. The slot keeps it until another function fills it; a function that fails does
+// not change it.
 
-// Copies from the slot, from an offset on, and returns how many bytes: fewer than capacity at the end, 0 behind it.
+// Copies from the slot, from an offset on, and returns the number of bytes: fewer than capacity at the end, then 0.
 QUERN_IMPORT(result_read) int32_t quern_result_read(uint32_t offset, void *to, uint32_t capacity);
 
-// The length of what is in the slot.
+// The length of the slot's contents.
 QUERN_IMPORT(result_size) int32_t quern_result_size(void);
 
 // The length of the task's input.
 QUERN_IMPORT(input_size) int32_t quern_input_size(void);
 
-// Copies from the input, from an offset on, and returns how many bytes: fewer than capacity at the end, 0 behind it. Piece by
-// piece:
+// Copies from the input, from an offset on, and returns the number of bytes: fewer than capacity at the end, then 0.
+// Piece by piece:
 //
 //	for (int32_t at = 0, n; (n = quern_input_read((uint32_t)at, piece, sizeof piece)) > 0; at += n) use(piece, n);
 QUERN_IMPORT(input_read) int32_t quern_input_read(uint32_t offset, void *to, uint32_t capacity);
 
-// Appends to the task's result. QUERN_ETOOBIG over limits.output of the manifest: then nothing is appended.
+// Appends to the task's result. QUERN_ETOOBIG if it would exceed limits.output of the manifest: nothing is appended.
 QUERN_IMPORT(output_write) int32_t quern_output_write(const void *data, uint32_t size);
 
-// Says why the task failed, as far as QUERN_MAX_ERROR. The last one counts, and only if the task does fail.
+// Sets the task's error, cut to QUERN_MAX_ERROR, for a task that fails. The last call counts.
 QUERN_IMPORT(error_set) int32_t quern_error_set(const void *text, uint32_t size);
 
-// Says after how many milliseconds to try again, at most a year, for a handler that returns QUERN_RETRY. The last one counts.
+// Sets the delay of the next attempt, at most a year, for a handler that returns QUERN_RETRY. The last call counts.
 // QUERN_EINVAL below 0.
 QUERN_IMPORT(retry_after) int32_t quern_retry_after(int64_t milliseconds);
 
-// Slot: what describes the task, by a field QUERN_TASK_ID and so on. QUERN_EINVAL if the host knows no such field.
+// Slot: a text about the task, by field: QUERN_TASK_ID and so on. QUERN_EINVAL for an unknown field.
 QUERN_IMPORT(task_text) int32_t quern_task_text(int32_t field);
 
-// Writes a number that describes the task, by a field QUERN_TASK_ATTEMPT and so on. QUERN_EINVAL if the host knows no such
-// field.
+// Writes a number about the task, by field: QUERN_TASK_ATTEMPT and so on. QUERN_EINVAL for an unknown field.
 QUERN_IMPORT(task_number) int32_t quern_task_number(int32_t field, int64_t *to);
 
-// 1 if the host is about to end, else 0: a task that comes to its end now need not be run again.
+// 1 if the host is about to end, else 0: a task that ends now need not be run again.
 QUERN_IMPORT(cancelled) int32_t quern_cancelled(void);
 
-// Writes a line of the task's log: a level, a text of at most QUERN_MAX_MESSAGE, and behind it fields, a JSON object of at most
-// QUERN_MAX_FIELDS, or no bytes. QUERN_ETOOBIG; QUERN_EINVAL if there is no such level or the fields are no object.
+// Writes a line to the task's log: a level, a text of at most QUERN_MAX_MESSAGE, and fields, a JSON object of at most
+// QUERN_MAX_FIELDS, or no bytes. QUERN_ETOOBIG; QUERN_EINVAL for an unknown level or fields that are not an object.
 QUERN_IMPORT(log) int32_t quern_log(int32_t level, const void *text, uint32_t size, const void *fields, uint32_t fields_size);
 
-// Shows how far the task is, from 0 to 1, and a message of at most QUERN_MAX_PROGRESS. The last one is shown. QUERN_ETOOBIG;
-// QUERN_EINVAL if the fraction is no number.
+// Reports the task's progress, from 0 to 1, and a message of at most QUERN_MAX_PROGRESS. The last report is shown.
+// QUERN_ETOOBIG; QUERN_EINVAL if the fraction is NaN.
 QUERN_IMPORT(progress) int32_t quern_progress(double fraction, const void *message, uint32_t size);
 
-// Keeps at most QUERN_MAX_CHECKPOINT for the task's next run, in the place of what was kept before. After 0 the next run
-// finds it even if this host dies. QUERN_ETOOBIG, QUERN_ECANCELED (come to an end), QUERN_EAGAIN.
+// Saves at most QUERN_MAX_CHECKPOINT for the task's next run, and replaces the last checkpoint. After 0 it survives the
+// host. QUERN_ETOOBIG, QUERN_ECANCELED (stop), QUERN_EAGAIN.
 QUERN_IMPORT(checkpoint_save) int32_t quern_checkpoint_save(const void *data, uint32_t size);
 
-// Slot: what was saved last, by this run or one before. QUERN_ENOTFOUND if nothing was.
+// Slot: the last saved checkpoint, of this run or an earlier one. QUERN_ENOTFOUND if there is none.
 QUERN_IMPORT(checkpoint_load) int32_t quern_checkpoint_load(void);
 
 // The store. All of it needs capabilities.kv in the manifest. Buckets and keys are 1 to QUERN_MAX_KEY bytes of UTF-8 without
-// control characters, else QUERN_EINVAL; another bucket than those that are granted, and writing to one that is granted for
-// reading, is QUERN_EDENIED; without Redis QUERN_EAGAIN.
+// control characters, else QUERN_EINVAL. QUERN_EDENIED for a bucket that is not granted, or granted for reading only;
+// QUERN_EAGAIN without Redis.
 
 // Slot: the value of a key. QUERN_ENOTFOUND.
 QUERN_IMPORT(kv_get) int32_t quern_kv_get(const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size);
 
-// Sets a value of at most QUERN_MAX_VALUE, for ttl milliseconds, or with 0 for ever. QUERN_ETOOBIG; QUERN_EQUOTA if the bucket
-// would hold more than its quota; QUERN_EINVAL if ttl is below 0.
+// Sets a value of at most QUERN_MAX_VALUE, for ttl milliseconds, or forever with 0. QUERN_ETOOBIG; QUERN_EQUOTA if the
+// bucket would exceed its quota; QUERN_EINVAL if ttl is below 0.
 QUERN_IMPORT(kv_set)
 int32_t quern_kv_set(const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size, const void *value,
 	uint32_t value_size, int64_t ttl);
@@ -180,39 +179,38 @@ int32_t quern_kv_set(const void *bucket, uint32_t bucket_size, const void *key, 
 // Deletes a value: 1 if there was one, else 0.
 QUERN_IMPORT(kv_delete) int32_t quern_kv_delete(const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size);
 
-// Adds to a decimal number, 0 if there is none, and writes the sum. QUERN_ECONFLICT if the value is no number, QUERN_ELIMIT if
-// the sum is none of 64 bits, QUERN_EQUOTA.
+// Adds to a decimal number, 0 if there is none, and writes the sum. QUERN_ECONFLICT if the value is not a number,
+// QUERN_ELIMIT if the sum exceeds 64 bits, QUERN_EQUOTA.
 QUERN_IMPORT(kv_increment)
 int32_t quern_kv_increment(
 	const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size, int64_t delta, int64_t *sum);
 
-// The size of an old value that quern_kv_swap expects not to be there.
+// The size of an old value for quern_kv_swap that must not exist.
 #define QUERN_ABSENT UINT32_MAX
 
-// Sets a value as quern_kv_set does, if the present one is old, or if there is none and old_size is QUERN_ABSENT. Else
-// QUERN_ECONFLICT, with the present value in the slot, or QUERN_ENOTFOUND if there is none.
+// Sets a value like quern_kv_set if the present one equals old, or if there is none and old_size is QUERN_ABSENT. Else
+// QUERN_ECONFLICT, with the present value in the slot, or QUERN_ENOTFOUND without a present value.
 QUERN_IMPORT(kv_swap)
 int32_t quern_kv_swap(const void *bucket, uint32_t bucket_size, const void *key, uint32_t key_size, const void *old,
 	uint32_t old_size, const void *value, uint32_t value_size, int64_t ttl);
 
-// Slot: the keys that begin with prefix and come after another one, in the order of their bytes, limit of them at most; each has
-// its length in 4 bytes before it (see quern_next_key). The next page begins after the last key. QUERN_EINVAL if limit is not 1
-// to 1000.
+// Slot: at most limit keys that begin with prefix and come after the key after, in byte order, each preceded by its length
+// in 4 bytes (see quern_next_key). The next page begins after the last key. QUERN_EINVAL if limit is not 1 to 1000.
 QUERN_IMPORT(kv_list)
 int32_t quern_kv_list(const void *bucket, uint32_t bucket_size, const void *prefix, uint32_t prefix_size, const void *after,
 	uint32_t after_size, int32_t limit);
 
-// Slot: the answer to an HTTP request (see quern_split_answer). The head is a JSON object of at most QUERN_MAX_HEAD, of which
-// only url is needed: {"method": "POST", "url": "https://…", "headers": {"Accept": "text/plain"}, "timeout_ms": 5000}. The body
-// has at most QUERN_MAX_BODY, and so has the answer's. Redirects are answered like any other status. Needs capabilities.http in
-// the manifest. QUERN_EDENIED, QUERN_ETOOBIG, QUERN_EINVAL (the head), QUERN_EAGAIN (no answer).
+// Slot: the answer to an HTTP request (see quern_split_answer). The head is a JSON object of at most QUERN_MAX_HEAD; only
+// url is required: {"method": "POST", "url": "https://…", "headers": {"Accept": "text/plain"}, "timeout_ms": 5000}. Both
+// bodies have at most QUERN_MAX_BODY. Redirects are answers like any other status. Needs capabilities.http in the
+// manifest. QUERN_EDENIED, QUERN_ETOOBIG, QUERN_EINVAL (the head), QUERN_EAGAIN (no answer).
 QUERN_IMPORT(http) int32_t quern_http(const void *head, uint32_t head_size, const void *body, uint32_t body_size);
 
-// Slot: a value of the section config of the manifest. QUERN_ENOTFOUND. Works at the start, too.
+// Slot: a value of the manifest's section config. QUERN_ENOTFOUND. Also works at the start.
 QUERN_IMPORT(config_get) int32_t quern_config_get(const void *name, uint32_t size);
 
-// Slot: a secret. Needs capabilities.secrets in the manifest. QUERN_EDENIED if that does not name it, QUERN_ENOTFOUND if the host
-// has none of that name for the tenant.
+// Slot: a secret. Needs capabilities.secrets in the manifest. QUERN_EDENIED if that does not list it, QUERN_ENOTFOUND if
+// the tenant has none of that name.
 QUERN_IMPORT(secret_get) int32_t quern_secret_get(const void *name, uint32_t size);
 
 // Writes a time in nanoseconds, of QUERN_CLOCK_REAL or QUERN_CLOCK_MONOTONIC. QUERN_EINVAL for any other clock.
@@ -224,32 +222,32 @@ QUERN_IMPORT(sleep) int32_t quern_sleep(int64_t milliseconds);
 // Fills at most QUERN_MAX_RANDOM with random bytes, fit for keys. QUERN_ETOOBIG.
 QUERN_IMPORT(random) int32_t quern_random(void *to, uint32_t size);
 
-// Slot: the ID of a new task, whose parent this one is. Options are a JSON object of at most QUERN_MAX_OPTIONS, or no bytes:
+// Slot: the ID of a new child task. Options are a JSON object of at most QUERN_MAX_OPTIONS, or no bytes:
 // {"id": "text", "key": "text", "labels": {"name": "value"}, "priority": 50, "delay_ms": 5000, "at_ms": 1700000000000,
-// "max_attempts": 3, "timeout_ms": 60000, "unique": {"key": "text", "for_ms": 60000}}, each of them optional. The task comes
-// into being when this one completes, or with `after: call` in the manifest at once. Needs capabilities.enqueue. QUERN_EINVAL
+// "max_attempts": 3, "timeout_ms": 60000, "unique": {"key": "text", "for_ms": 60000}}, each of them optional. The task is
+// created when this one completes, or at once with `after: call` in the manifest. Needs capabilities.enqueue. QUERN_EINVAL
 // (the queue's name, an option), QUERN_EDENIED, QUERN_ETOOBIG (output and new tasks together are over limits.output),
 // QUERN_ELIMIT (more than 256, or too long a chain of parents); with `after: call` also QUERN_EQUOTA (the queue is full) and
-// QUERN_EAGAIN (it may be there or not: the same id again makes no second one).
+// QUERN_EAGAIN (the task may exist or not: repeating the id creates no second one).
 QUERN_IMPORT(enqueue)
 int32_t quern_enqueue(const void *queue, uint32_t queue_size, const void *body, uint32_t body_size, const void *options,
 	uint32_t options_size);
 
 // ---- Texts ----
 
-// The two arguments that stand for a string literal.
+// The two arguments for a string literal.
 #define QUERN_TEXT(literal) "" literal, (uint32_t)(sizeof(literal) - 1)
 
-// The two arguments that stand for a quern_view.
+// The two arguments for a quern_view.
 #define QUERN_VIEW(view) (view).data, (view).size
 
-// Bytes that lie somewhere else; no zero ends them.
+// Bytes in memory of the caller, without a final zero.
 typedef struct quern_view {
 	const char *data;
 	uint32_t size;
 } quern_view;
 
-// The length of a text that a zero ends.
+// The length of a zero-terminated text.
 static inline uint32_t quern_length(const char *text) {
 	uint32_t size = 0;
 	while (text[size]) size++;
@@ -275,7 +273,7 @@ static inline int quern_equal(const void *a, uint32_t a_size, const void *b, uin
 
 // ---- The task ----
 
-// Copies all of the input and returns its length. QUERN_ETOOBIG if it is longer than capacity: nothing is copied then.
+// Copies all of the input and returns its length. QUERN_ETOOBIG, and no copy, if it is longer than capacity.
 static inline int32_t quern_input(void *to, uint32_t capacity) {
 	int32_t size = quern_input_size();
 	if (size < 0) return size;
@@ -283,7 +281,7 @@ static inline int32_t quern_input(void *to, uint32_t capacity) {
 	return quern_input_read(0, to, capacity);
 }
 
-// Writes a text that a zero ends to the task's result; as quern_output_write.
+// quern_output_write for a zero-terminated text.
 static inline int32_t quern_write(const char *text) { return quern_output_write(text, quern_length(text)); }
 
 // Ends a task: return quern_fail(QUERN_FATAL, "the file is no picture").
@@ -292,17 +290,17 @@ static inline int32_t quern_fail(int32_t status, const char *why) {
 	return status;
 }
 
-// A number that describes the task, 0 if the host does not know it.
+// quern_task_number, 0 if the host does not know the field.
 static inline int64_t quern_number(int32_t field) {
 	int64_t number = 0;
 	return quern_task_number(field, &number) < 0 ? 0 : number;
 }
 
-// Logs a text that a zero ends, without fields; as quern_log.
+// quern_log for a zero-terminated text without fields.
 static inline int32_t quern_say(int32_t level, const char *text) { return quern_log(level, text, quern_length(text), NULL, 0); }
 
-// Copies from the slot what a function has put there, and returns its length; an error of that function is passed on. What is
-// longer than capacity is QUERN_ETOOBIG: then its beginning is copied, and quern_result_size tells how long it is.
+// Copies a function's answer from the slot and returns its length, or that function's error. An answer longer than capacity
+// is QUERN_ETOOBIG: its beginning is copied, and quern_result_size returns its length.
 //
 //	int32_t size = quern_slot(quern_config_get(QUERN_TEXT("size")), text, sizeof text);
 static inline int32_t quern_slot(int32_t answer, void *to, uint32_t capacity) {
@@ -311,8 +309,7 @@ static inline int32_t quern_slot(int32_t answer, void *to, uint32_t capacity) {
 	return copied < 0 || copied == answer ? copied : (int32_t)QUERN_ETOOBIG;
 }
 
-// Takes the next key off a list as quern_kv_list answers it, and returns 1; 0 if there is none left. The key lies in the list's
-// own bytes:
+// Takes the next key from a list of quern_kv_list, and returns 1; 0 if none is left. The key points into the list's bytes:
 //
 //	int32_t size = quern_slot(quern_kv_list(QUERN_TEXT("thumbs"), NULL, 0, NULL, 0, 50), room, sizeof room);
 //	if (size < 0) return size;
@@ -328,13 +325,13 @@ static inline int quern_next_key(quern_view *list, quern_view *key) {
 	return 1;
 }
 
-// Splits what quern_http answers into its head, a JSON object, and its body, and returns the status, such as 200; QUERN_EINVAL if
-// it is no such answer. Both lie in the answer's own bytes.
+// Splits an answer of quern_http into its head, a JSON object, and its body, and returns the status, such as 200;
+// QUERN_EINVAL for anything else. Both point into the answer's bytes.
 static inline int32_t quern_split_answer(const void *answer, uint32_t size, quern_view *head, quern_view *body) {
 	quern_view rest = quern_view_of(answer, size);
 	if (!quern_next_key(&rest, head)) return QUERN_EINVAL;
 	*body = rest;
-	// In a JSON string each of these quotes would have a backslash before it, and no header's value is a number.
+	// Within a JSON string these quotes would be escaped, and no header's value is a number.
 	static const char name[] = "\"status\":";
 	for (uint32_t at = 0; at + sizeof name <= head->size; at++) {
 		const char *p = head->data + at + sizeof name - 1, *end = head->data + head->size;
@@ -349,14 +346,14 @@ static inline int32_t quern_split_answer(const void *answer, uint32_t size, quer
 
 // ---- Building texts and JSON ----
 
-// A text that grows in memory of the caller's. What does not fit is left away, and quern_built tells it.
+// A text that grows in memory of the caller. What does not fit is dropped, and quern_built reports it.
 typedef struct quern_builder {
 	char *data;
 	uint32_t size, capacity;
 	int cut; // 1 if anything did not fit
 } quern_builder;
 
-// An empty text with room for so many bytes.
+// An empty text with room for capacity bytes.
 static inline quern_builder quern_build(void *room, uint32_t capacity) {
 	quern_builder b;
 	b.data = (char *)room;
@@ -402,7 +399,7 @@ static inline void quern_add_hex(quern_builder *b, const void *data, uint32_t si
 	}
 }
 
-// How many of the bytes at p, at least one, are one character of UTF-8; 0 if they are none.
+// The length of the UTF-8 character at p, which has at least one byte; 0 if it is invalid.
 static inline uint32_t quern_character(const unsigned char *p, uint32_t size) {
 	if (p[0] < 0x80) return 1;
 	uint32_t length = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
@@ -415,7 +412,7 @@ static inline uint32_t quern_character(const unsigned char *p, uint32_t size) {
 	return length;
 }
 
-// Appends a text as a JSON string, with its quotes. Each byte that is no UTF-8 becomes U+FFFD.
+// Appends a text as a JSON string, with its quotes. Each byte that is not UTF-8 becomes U+FFFD.
 static inline void quern_add_string(quern_builder *b, const void *text, uint32_t size) {
 	const unsigned char *p = (const unsigned char *)text;
 	quern_add(b, "\"", 1);
@@ -444,10 +441,10 @@ static inline void quern_add_string(quern_builder *b, const void *text, uint32_t
 //	quern_end_object(&fields);
 //	quern_log(QUERN_INFO, QUERN_TEXT("resized"), QUERN_VIEW(fields)); // resized {"file":"a.jpg","bytes":2048}
 //
-// An object that did not fit has no end, so that no function takes it: it is QUERN_EINVAL.
+// An object that did not fit has no end, so functions refuse it as QUERN_EINVAL.
 
-// Begins an object in memory of the caller's, of 1 byte at least: with a capacity of 0 it traps, for nothing is no object but
-// stands for none where fields or options may be left out.
+// Begins an object in memory of the caller. It traps with a capacity of 0, because no bytes would mean no fields or options
+// instead of an object that did not fit.
 static inline quern_builder quern_object(void *room, uint32_t capacity) {
 	if (capacity == 0) __builtin_trap();
 	quern_builder b = quern_build(room, capacity);
@@ -455,7 +452,7 @@ static inline quern_builder quern_object(void *room, uint32_t capacity) {
 	return b;
 }
 
-// Appends a member's name, which a zero ends: before each value that is added by the functions above.
+// Appends a member's zero-terminated name, before a value that is added by the functions above.
 static inline void quern_member(quern_builder *b, const char *name) {
 	if (b->size > 0 && b->data[b->size - 1] != '{') quern_add(b, ",", 1);
 	quern_add_string(b, name, quern_length(name));
@@ -474,7 +471,7 @@ static inline void quern_number_member(quern_builder *b, const char *name, int64
 	quern_add_number(b, number);
 }
 
-// Begins an object within the object. It has an end of its own.
+// Begins a nested object, which needs its own end.
 static inline void quern_object_member(quern_builder *b, const char *name) {
 	quern_member(b, name);
 	quern_add(b, "{", 1);

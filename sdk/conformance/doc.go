@@ -1,5 +1,3 @@
-// Package conformance is the kit by which the SDKs of Quern prove that they mean the same: guests in several languages that
-// behave as behaviors.yaml says, on a real host with a real Redis. README.md says what a further language has to bring.
-//
-// All of it is tests.
+// Package conformance tests that Quern's SDKs mean the same: guests in several languages behave as behaviors.yaml says,
+// on a real host with a real Redis. README.md says what a new language needs.
 package conformance

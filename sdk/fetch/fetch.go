@@ -1,10 +1,10 @@
-// Package fetch sends HTTP requests of a handler by its host. The manifest has to grant them:
+// Package fetch sends HTTP requests of a handler through its host. The manifest must grant them:
 //
 //	capabilities:
 //	  http: [{host: "https://api.example.com", methods: [GET, POST]}]
 //
-// A handler has no sockets, so net/http is of no use to it. The host resolves names, speaks TLS, keeps connections and follows
-// no redirects: they are answered like any other status.
+// A handler has no sockets, so net/http does not work in it. The host resolves names, speaks TLS and keeps connections.
+// It does not follow redirects: they are answers like any other status.
 package fetch
 
 import (
@@ -18,24 +18,23 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// Request is what is sent.
+// Request is an HTTP request.
 type Request struct {
-	// Method is GET if it is empty.
-	Method string
+	Method string // default GET
 	// URL is absolute, and begins with https:// or http://.
 	URL string
-	// Header may be in any case. The host sets Host, Content-Length and the like itself, and refuses them.
+	// Header names may be in any case. The host sets Host, Content-Length and the like, and refuses them here.
 	Header map[string][]string
 	// Body has at most 16 MiB.
 	Body []byte
-	// Timeout bounds the request, as the context's deadline does; 0 leaves it to that and to the host.
+	// Timeout bounds the request, in addition to the context's deadline and the host's timeout; 0 for those alone.
 	Timeout time.Duration
 }
 
-// Response is what was answered, whatever its status.
+// Response is an answer of any status.
 type Response struct {
 	Status int
-	// Header has its names in lower case.
+	// Header names are in lower case.
 	Header map[string][]string
 	// Body has at most 16 MiB.
 	Body []byte
@@ -46,17 +45,17 @@ func Get(ctx context.Context, url string) (*Response, error) {
 	return Do(ctx, Request{URL: url})
 }
 
-// Post is Do with the method POST and a body of that type.
+// Post is Do with the method POST and a body of the content type.
 func Post(ctx context.Context, url, contentType string, body []byte) (*Response, error) {
 	return Do(ctx, Request{Method: "POST", URL: url, Header: map[string][]string{"Content-Type": {contentType}}, Body: body})
 }
 
-// Do sends a request and waits for the answer. An answer of any status is one: see Response.Err.
+// Do sends a request and waits for the answer, which may have any status: see Response.Err.
 //
-// The errors are [sdk.ErrDenied] if the manifest does not grant the method or the host, [sdk.ErrInvalid] if URL or header mean
-// nothing, [sdk.ErrTooBig] if body or answer are larger than one may be, [sdk.ErrUnavailable] if there was no answer in time,
-// beside which there is the context's error if it has ended, and [sdk.ErrNoHost] outside of a handler's task. Their text has the
-// URL without its query, for it may become the task's error.
+// Errors: [sdk.ErrDenied] if the manifest does not grant the method or the host, [sdk.ErrInvalid] for an invalid URL or
+// header, [sdk.ErrTooBig] for a too large body or answer, [sdk.ErrUnavailable] without an answer in time, joined with
+// the context's error if it has ended, and [sdk.ErrNoHost] outside a handler's task. Their text contains the URL
+// without its query, because it may become the task's error.
 func Do(ctx context.Context, r Request) (*Response, error) {
 	if r.Method == "" {
 		r.Method = "GET"
@@ -78,7 +77,7 @@ func Do(ctx context.Context, r Request) (*Response, error) {
 	return nil, fmt.Errorf("%s %s: %w", r.Method, shown(r.URL), err)
 }
 
-// ended is the context's error. Its timer may not have run while the guest waited for the host.
+// ended returns the context's error. Its timer may not have run while the guest waited for the host.
 func ended(ctx context.Context) error {
 	if at, ok := ctx.Deadline(); ok && !time.Now().Before(at) {
 		return context.DeadlineExceeded
@@ -86,7 +85,7 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// shown is a URL without what may be secret in it.
+// shown returns a URL without parts that may be secret.
 func shown(url string) string {
 	if i := strings.IndexAny(url, "?#"); i >= 0 {
 		url = url[:i]
@@ -103,7 +102,7 @@ func shown(url string) string {
 	return scheme + "://" + authority + path
 }
 
-// Value is the first value of a header, whatever the case of its name; "" if there is none.
+// Value returns the first value of a header, in any case of its name; "" if there is none.
 func (r *Response) Value(name string) string {
 	if values := r.Header[strings.ToLower(name)]; len(values) > 0 {
 		return values[0]
@@ -111,9 +110,9 @@ func (r *Response) Value(name string) string {
 	return ""
 }
 
-// Err is nil for a status from 200 to 299, and else an error that names it: sdk.Retry for one that may be gone after a while (408,
-// 425, 429, 500, 502, 503, 504), with the delay of the answer's Retry-After if it has one. Whether another one is fatal is for
-// the handler to know.
+// Err returns nil for a status from 200 to 299, else an error that names it. Statuses that may go away (408, 425, 429,
+// 500, 502, 503, 504) are sdk.Retry, with the delay of Retry-After if there is one. The handler decides whether others
+// are fatal.
 func (r *Response) Err() error {
 	if r.Status >= 200 && r.Status <= 299 {
 		return nil
@@ -127,12 +126,11 @@ func (r *Response) Err() error {
 	return err
 }
 
-// mostRetryAfter is the longest delay that RetryAfter tells: as long as sdk.RetryAfter takes.
+// mostRetryAfter is the longest delay of RetryAfter and sdk.RetryAfter.
 const mostRetryAfter = 365 * 24 * time.Hour
 
-// RetryAfter is how long the answer's header of that name asks to wait, whatever its status: it is a number of seconds or a date
-// (RFC 9110 §10.2.3). A date that is over is no time at all, and more than a year counts as a year. False if there is no such
-// header, or none that means anything.
+// RetryAfter returns how long the header Retry-After, a number of seconds or a date (RFC 9110 §10.2.3), asks to wait,
+// at any status. A past date is 0, and more than a year counts as a year. False without a valid header.
 func (r *Response) RetryAfter() (time.Duration, bool) {
 	value := strings.Trim(r.Value("Retry-After"), " \t")
 	if value != "" && strings.Trim(value, "0123456789") == "" {
@@ -150,5 +148,5 @@ func (r *Response) RetryAfter() (time.Duration, bool) {
 	return 0, false
 }
 
-// dates are the forms of a date that a recipient has to know (RFC 9110 §5.6.7); all of them are UTC.
+// dates are the formats of a date that a recipient must know (RFC 9110 §5.6.7); all are UTC.
 var dates = [...]string{"Mon, 02 Jan 2006 15:04:05 GMT", "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC}

@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/internal/native"
 )
 
-// do asks the host that is lent.
+// do asks the host of sdktest.
 func do(ctx context.Context, r Request) (*Response, error) {
 	h := native.Current()
 	if h == nil {

@@ -11,7 +11,6 @@ import (
 //go:noescape
 func http(head, body string) int32
 
-// do asks the host.
 func do(_ context.Context, r Request) (*Response, error) {
 	head, err := format(r)
 	if err != nil {

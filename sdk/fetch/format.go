@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// format writes what quern_v1 wants to know of a request beside its body.
+// format writes the head of a request for quern_v1.
 func format(r Request) ([]byte, error) {
 	return json.Marshal(struct {
 		Method  string              `json:"method"`
@@ -19,7 +19,7 @@ func format(r Request) ([]byte, error) {
 	}{r.Method, r.URL, r.Header, guest.Milliseconds(max(r.Timeout, 0))})
 }
 
-// parse reads what quern_v1 answers: the length of the head in 4 bytes, the head, and the body.
+// parse reads an answer of quern_v1: the length of the head in 4 bytes, the head, and the body.
 func parse(answer []byte) (*Response, error) {
 	if len(answer) < 4 || uint64(len(answer)-4) < uint64(binary.LittleEndian.Uint32(answer)) {
 		return nil, errors.New("the host's answer is cut off")

@@ -11,12 +11,12 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// JSON is the handler that reads the task's input as JSON into an In, and whose result is the JSON of f's Out. They are read and
-// written as encoding/json does it, but that <, > and & stay as they are in the result.
+// JSON returns a handler that reads the task's input as JSON into an In, and writes f's Out as JSON. Both follow
+// encoding/json, except that <, > and & are not escaped in the result.
 //
-// An input that is no JSON, or not that of an In, is [sdk.Fatal]: another attempt would find the same. So is an empty one, of a
-// task that was enqueued without parameters: enqueue null or {} for an In that needs nothing. So is an Out that cannot be written.
-// What f returns as an error is the handler's.
+// An input that is not JSON for an In is [sdk.Fatal], because another attempt would find the same. So is an empty one,
+// of a task enqueued without parameters (enqueue null or {} if the In needs nothing), and so is an Out that cannot be
+// written. The handler returns errors of f as they are.
 func JSON[In, Out any](f func(ctx context.Context, task *sdk.Task, in In) (Out, error)) sdk.Handler {
 	return func(ctx context.Context, task *sdk.Task) ([]byte, error) {
 		if len(task.Input) == 0 {

@@ -1,7 +1,7 @@
--- Answers again for tasks in the listener's own reserved list of which it does not know: the reply
--- of their reserve never came. Starts them when a process ID is given. The list is the truth: a task
--- in it whose hash does not say so, because its reserve was cut short, is the listener's all the same.
--- An entry whose task is missing or finished, or which another listener's list has, is dropped.
+-- Repeats the reply of reserve for tasks in the listener's reserved list that it does not know, because the
+-- reply was lost. Starts them if a process ID is given. The list decides: it counts even if the task's hash
+-- disagrees, because its reserve was cut short. Drops an entry whose task is missing, finished, or in another
+-- listener's list.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID or ""  5 most bytes of parameters a task
 --         6 most bytes together  7 plugin or ""  8 digest of the plugin (both only with a process ID)
@@ -31,7 +31,7 @@ for i = 10 + extra, #ARGV do
       redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
     end
     if pid ~= '' then -- also one that is started: another version of its plugin may run it now
-      redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') -- of who had it before
+      redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') -- of the previous holder
       redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock,
         unpack(ARGV, 10, 9 + extra))

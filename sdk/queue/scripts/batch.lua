@@ -1,11 +1,11 @@
--- Prepended to the scripts that enqueue, after the prelude. A task that is to be enqueued is these arguments:
+-- Prepended to the scripts that enqueue, after the prelude. The arguments of a new task:
 --         id, eta ("" now, seconds since the epoch, or "+seconds" from now), parameters,
 --         bytes ("" if parameters is the text itself), priority ("" for 50), longest age in seconds or
 --         "", deadline in seconds since the epoch or "", uniqueness hash or "", its life in seconds,
 --         "1" if it holds for all of its life and not just until the task is settled,
 --         number of further values, and these: field, value, ...
 
--- beyond(at): where the arguments end of the task that begins there.
+-- beyond(at): the index after the arguments of the task at this index.
 local function beyond(at) return at + 11 + tonumber(ARGV[at + 10]) end
 
 -- closed(queue): an error reply if tasks cannot be enqueued, because a key is of another type.
@@ -14,7 +14,7 @@ local function closed(queue)
     STATS_ .. queue, 'hash', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset', KEYED_ .. queue, 'zset')
 end
 
--- batch(queue, clock): tasks that are enqueued together. It is not there before it is finished.
+-- batch(queue, clock): tasks to enqueue together. finish makes them visible.
 local function batch(queue, clock)
   return {
     queue = queue, clock = clock, pending = {}, index = {}, wake = false,
@@ -22,9 +22,8 @@ local function batch(queue, clock)
   }
 end
 
--- enqueue(b, at): puts the task whose arguments begin there into a batch. An ID whose hash exists already is left as it
--- is, so that a repeat is safe. So is a task whose uniqueness another one holds. Returns 1 (written), 0 (existed), or the ID
--- that holds its uniqueness.
+-- enqueue(b, at): adds the task whose arguments begin there to a batch, unless its ID exists, so that a repeat is safe,
+-- or another task holds its uniqueness. Returns 1 (written), 0 (existed), or the ID that holds its uniqueness.
 local function enqueue(b, at)
   local id, eta, parameters, bytes, priority, age, deadline, unique, life, whole = unpack(ARGV, at, at + 9)
   local queue, clock, key = b.queue, b.clock, TASK_ .. id
@@ -56,9 +55,9 @@ local function enqueue(b, at)
     add(ARGV[i], ARGV[i + 1])
     if ARGV[i] == 'key' then named = ARGV[i + 1] end
   end
-  -- The first write of enqueue.lua is one that Redis refuses at maxmemory: then nothing is written at all.
+  -- Redis refuses the first write of enqueue.lua at maxmemory: then nothing is written at all.
   redis.call('HSET', key, unpack(fields))
-  redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) -- of one that another client deleted
+  redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) -- of a task that another client deleted
   if bytes ~= '' then redis.call('HSET', BYTES_ .. id, 'parameters', bytes) end
   if unique ~= '' then
     redis.call('SET', UNIQUE_ .. queue .. '_' .. unique, id, 'EX', life)

@@ -1,6 +1,6 @@
--- Cancels a task. One that waits is taken out of its queue and fails with the reason cancelled; in a
--- long backlog only the hash is failed, and reserve drops the ID when it meets it. One that runs is
--- marked, for its host to stop it; one that nobody holds, whatever its hash says, fails.
+-- Cancels a task. A waiting task is removed from its queue and fails with the reason cancelled; in a long backlog
+-- only the hash fails, and reserve later drops the ID. A running task is marked for its host to stop it. A task
+-- that nobody holds fails, whatever its hash says.
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 longest backlog that is searched
 -- RETURNS 'ok', 'asked' (it runs, and is marked), 'gone' (no such task in this queue), 'python' (a

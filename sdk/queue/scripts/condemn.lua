@@ -1,5 +1,5 @@
--- Begins to take everything from a listener whose lease is over: from now on it cannot be renewed,
--- and reserves nothing. Begins with a removal of nothing, as renew does.
+-- Begins to take all tasks from a listener whose lease is over: it can no longer renew the lease or reserve.
+-- Begins with an empty removal, as renew does.
 -- KEYS    1 nodes
 -- ARGV    1 clock override  2 listener  3 "own" from the listener itself, which leaves: its lease may run; "far" of a
 --         far lease (see Client.FarLeases) that has stood still for its length: 4 its end  5 its length in seconds

@@ -1,5 +1,5 @@
--- Deletes a finished task with all that belongs to it. In a long list of finished tasks its entry
--- stays until purge meets it: to search for it would take Redis too long.
+-- Deletes a finished task and its data. In a long list of finished tasks its entry stays until purge meets it,
+-- because searching would take Redis too long.
 -- KEYS    1 task hash
 -- ARGV    1 queue  2 id  3 longest list that is searched
 -- RETURNS 'ok', 'gone' (no such task in this queue), or the status that forbids it

@@ -1,6 +1,5 @@
--- Moves scheduled tasks that are due to the pending list, one block. Safe beside Blueque's own
--- enqueue_due_tasks: who removes the ID from the sorted set moves it. An entry whose task is
--- missing, finished or already taken is dropped.
+-- Moves a block of due tasks to the pending list. Safe beside Blueque's own enqueue_due_tasks: the one that
+-- removes the ID from the sorted set moves it. Drops an entry whose task is missing, finished or already taken.
 -- KEYS    1 scheduled
 -- ARGV    1 clock override (the clock of the first block, so that the blocks end)  2 queue  3 most tasks
 -- RETURNS {tasks moved, 1 if there may be more to do, clock, earliest eta left or ""}

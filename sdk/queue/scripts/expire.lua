@@ -1,5 +1,5 @@
--- Fails tasks that are past their time and that nobody runs, one block: those that say when, and
--- pending ones that name no age, by the longest that a manifest gives.
+-- Fails a block of expired tasks that nobody runs: by their own time, and pending ones without a maximum age by
+-- the manifest's.
 -- KEYS    1 expiry
 -- ARGV    1 clock override  2 queue  3 most tasks
 --         4 longest age in seconds of a task that names none itself, or ""
@@ -15,8 +15,8 @@ local clock = now(ARGV[1])
 local message = describe('expired', 'waited past its max_age or deadline')
 local failed, searched = 0, 0
 
--- expire(id, list): fails a task that waits. Searching a long list for it would take Redis too long:
--- there reserve drops the entry.
+-- expire(id, list): fails a waiting task. In a long list its entry stays, because searching would take Redis too
+-- long; reserve drops it.
 local function expire(id, list)
   redis.call('ZREM', SCHEDULED_ .. queue, id)
   if redis.call('LINDEX', list, -1) == id then
@@ -35,14 +35,14 @@ end
 
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', clock, 'LIMIT', 0, most)
 for _, id in ipairs(ids) do
-  redis.call('ZREM', KEYS[1], id) -- what runs comes back when it is to wait once more
+  redis.call('ZREM', KEYS[1], id) -- a running task gets a new entry when it waits again
   local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'priority')
   if not h.err and (h[1] == 'pending' or h[1] == 'scheduled') then expire(id, pendinglist(queue, h[2])) end
 end
 
 local more = #ids == most
 for _, list in ipairs(ARGV[4] ~= '' and pendinglists(queue) or {}) do
-  -- From the oldest on, past those that say themselves when, to the first that is young enough.
+  -- From the oldest, passing over tasks with their own time, to the first that is young enough.
   local before, young = failed, false
   local oldest = redis.call('LRANGE', list, -most, -1)
   for i = #oldest, 1, -1 do

@@ -1,5 +1,5 @@
--- Appends lines to a task's log, numbered, and keeps the last of them; only while the task is held
--- by the run that wrote them, or was settled by it.
+-- Appends numbered lines to a task's log and keeps the last ones, only if the run that wrote them holds the
+-- task or settled it.
 -- KEYS    1 log
 -- ARGV    1 clock override  2 listener  3 run, as holder has it  4 most lines  5 most bytes
 --         6 how many lines before these were left out (they are counted)  7 id, then the lines

@@ -28,7 +28,7 @@ for _, list in ipairs(pendinglists(queue)) do
   local times = oldest and redis.pcall('HMGET', TASK_ .. oldest, 'created', 'eta', 'retried_at') or {}
   local created = not times.err and moment(times[1])
   if created then
-    -- A task that was scheduled waits since it was due, not since it was written.
+    -- A scheduled task has waited since it was due, not since it was written.
     age = math.max(age, tonumber(now(ARGV[1])) - since(created, created, times[2], times[3]))
   end
 end

@@ -11,7 +11,7 @@ local function now(override)
   return string.format('%.6f', tonumber(t[1]) + tonumber(t[2]) / 1000000)
 end
 
--- after(clock, seconds): a time that much later.
+-- after(clock, seconds): the time that many seconds later.
 local function after(clock, delay)
   return string.format('%.6f', tonumber(clock) + tonumber(delay))
 end
@@ -29,20 +29,20 @@ local function mistyped(...)
   return nil
 end
 
--- announce(channel): PUBLISH where the user may; who may not is found by the slow poll.
+-- announce(channel): PUBLISH, if the user may; otherwise the slow poll finds the task.
 local function announce(channel)
   redis.pcall('PUBLISH', channel, '')
 end
 
--- entrust(key, listener, ms): gives a listener a duty for that long. First a removal, because at maxmemory Redis
--- refuses a SET as the first write, but not after one that frees memory.
+-- entrust(key, listener, ms): gives a listener a duty for that long. Begins with a removal: at maxmemory Redis
+-- refuses a SET as the first write, but not after a command that frees memory.
 local function entrust(key, listener, ms)
   redis.pcall('DEL', key)
   return redis.pcall('SET', key, listener, 'PX', ms)
 end
 
--- duty(key, listener, ms): takes a duty for that long if nobody has it: false, or Redis's answer. One that lasts
--- longer than it may is nobody's: Redis's clock was set back.
+-- duty(key, listener, ms): takes a duty for that long if it is free: false, or Redis's answer. A duty with more time
+-- left than the longest one is free: Redis's clock was set back.
 local function duty(key, listener, ms)
   local left = redis.call('PTTL', key)
   return (left < 0 or left > ms) and entrust(key, listener, ms)
@@ -54,7 +54,7 @@ end
 -- run 1 again; or "RUN" from who does not know when the task was created.
 local function holder(key, listener, run)
   local h = redis.pcall('HMGET', key, 'node', 'run', 'settled', 'created')
-  if h.err then return 'gone' end -- something else took the key: the task is no more
+  if h.err then return 'gone' end -- the key has another type: the task is gone
   if not h[1] and redis.call('EXISTS', key) == 0 then return 'gone' end
   if h[3] == listener .. ' ' .. run then return 'done' end
   local is = h[2] or ''
@@ -74,32 +74,32 @@ local function quarantined(crashes, clock)
   return type(crashes) == 'string' and tonumber(moment(string.match(crashes, '^%S+'), '0')) > tonumber(clock)
 end
 
--- since(clock, created, eta, retried): when a task began to wait, of what its hash says: the latest.
+-- since(clock, created, eta, retried): when a task began to wait: the latest of the times in its hash.
 local function since(clock, created, eta, retried)
   return math.max(tonumber(moment(created, clock)), tonumber(moment(eta, '0')), tonumber(moment(retried, '0')))
 end
 
--- held(queue, id, node, own): whether the reserved list of the node that a hash names has the task
--- already. The caller's own list has it once anyway.
+-- held(queue, id, node, own): whether the reserved list of the node in the hash already has the task. The caller's
+-- own list has it once anyway.
 local function held(queue, id, node, own)
   local list = RESERVED_ .. queue .. '_'
   if node == own then return #redis.call('LPOS', list .. own, id, 'COUNT', 2) > 1 end
   return type(redis.pcall('LPOS', list .. node, id)) == 'number'
 end
 
--- disown(queue, listener, id, pid): a task that the listener turns out not to hold does not run there.
+-- disown(queue, listener, id, pid): notes that the listener does not hold the task, so it does not run there.
 local function disown(queue, listener, id, pid)
   if pid and not redis.call('LPOS', RESERVED_ .. queue .. '_' .. listener, id) then
     redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
   end
 end
 
--- unheld(queues): takes out of their started sets what no listener's list has, as whoever died or erred may
--- have left it. It looks at 64 entries of all queues together, of long sets at some, and returns at how many.
+-- unheld(queues): removes from the started sets tasks that are in no listener's list, left over from crashes and
+-- errors. It checks 64 entries of all queues together, in long sets a sample, and returns how many.
 local function unheld(queues)
   local looked = 0
   for i, queue in ipairs(queues) do
-    local share = math.ceil((64 - looked) / (#queues - i + 1)) -- of what the queues before have left
+    local share = math.ceil((64 - looked) / (#queues - i + 1)) -- of what earlier queues left
     for _, entry in ipairs(redis.call('SRANDMEMBER', STARTED_ .. queue, share)) do
       looked = looked + 1
       local listener, id = string.match(entry, '^(%S+) %S+ (%S+)$')
@@ -111,13 +111,13 @@ local function unheld(queues)
   return looked
 end
 
--- nodes(): the listeners with a lease; none if there are more than 2,000, for looking at each would take too long.
+-- nodes(): the listeners with a lease; none if there are more than 2,000, because checking each would take too long.
 local function nodes()
   return redis.call('ZCARD', NODES) > 2000 and {} or redis.call('ZRANGE', NODES, 0, -1)
 end
 
--- reservedlists(queue, listeners): those of the queue that may hold something: of many listeners few do, so that blocks of
--- lists of which none exists are left out.
+-- reservedlists(queue, listeners): the queue's reserved lists that may hold tasks. Few of many listeners have one, so
+-- blocks without any existing list are left out.
 local function reservedlists(queue, listeners)
   local out = {}
   for from = 1, #listeners, 1000 do -- Lua bounds what unpack returns
@@ -130,8 +130,7 @@ local function reservedlists(queue, listeners)
   return out
 end
 
--- count(key, field, by): counts one more, or as many as by, and how many that makes. What somebody
--- damaged begins anew.
+-- count(key, field, by): adds by, or 1, to a counter and returns it. A damaged counter starts anew.
 local function count(key, field, by)
   local n = redis.pcall('HINCRBY', key, field, by or 1)
   if type(n) == 'number' then return n end
@@ -139,21 +138,19 @@ local function count(key, field, by)
   return by or 1
 end
 
--- elsewhere(key, queue): whether the hash says that the task is in another queue. One that was
--- written by hand may not say.
+-- elsewhere(key, queue): whether the hash names another queue. A hash written by hand may name none.
 local function elsewhere(key, queue)
   local is = redis.call('HGET', key, 'queue')
   return is and is ~= '' and is ~= queue
 end
 
--- exists(queue, id): whether there is such a task in this queue.
+-- exists(queue, id): whether the task exists in this queue.
 local function exists(queue, id)
   local key = TASK_ .. id
   return redis.call('TYPE', key)['ok'] == 'hash' and not elsewhere(key, queue)
 end
 
--- companion(id, field): how many bytes a task's companion holds of a field, 0 if somebody made that
--- something else.
+-- companion(id, field): the size of a field in the task's companion hash; 0 if that has another type.
 local function companion(id, field)
   local bytes = redis.pcall('HSTRLEN', BYTES_ .. id, field)
   return type(bytes) == 'number' and bytes or 0
@@ -180,8 +177,8 @@ local function payload(id, max)
   return text, #text
 end
 
--- pendinglist(queue, priority): where a task of this priority waits, and its level. Of 50, or none, or
--- one that is none, or whose list somebody made something else: in the list that Python listeners know.
+-- pendinglist(queue, priority): where a task of this priority waits, and its level. Priority 50, a missing or invalid
+-- one, and one whose list has another type wait in the list that Python listeners know.
 local function pendinglist(queue, priority)
   local p = tonumber(priority or 50)
   if not p or p == 50 or p < 0 or p > 100 or p ~= math.floor(p) then return PENDING_ .. queue end
@@ -198,7 +195,7 @@ local function pendinglists(queue)
   local lists = {}
   for _, level in ipairs(levels) do
     local list, is = pendinglist(queue, level)
-    if is == level then lists[#lists + 1] = { is, list } end -- what somebody else wrote there is none
+    if is == level then lists[#lists + 1] = { is, list } end -- otherwise not a level of ours
   end
   lists[#lists + 1] = { '050', PENDING_ .. queue }
   table.sort(lists, function(a, b) return a[1] > b[1] end)
@@ -221,13 +218,13 @@ local function push(queue, id, priority, command)
   redis.call(command, list, id)
 end
 
--- describe(reason, message): a failure as hosts write it. Neither holds a quote.
+-- describe(reason, message): a failure in the form that hosts write. Neither may contain a quote.
 local function describe(reason, message)
   return '{"reason":"' .. reason .. '","message":"' .. message .. '"}'
 end
 
--- record(id, clock, outcome, text): notes how a run ended that was not the task's last, and keeps the
--- last 20 of these: "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", - for what is not known.
+-- record(id, clock, outcome, text): records the end of a run before the task's last, and keeps the last 20 records:
+-- "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values.
 local function record(id, clock, outcome, text)
   local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest')
   local line = {}
@@ -251,10 +248,10 @@ local function inherit(id, letter)
   end
 end
 
--- bury(id, clock, dead, run, priority): makes a dead letter of a task that failed for good: a
--- new task of the queue dead, which refers to the payload and the history of the failed one. Letters of
--- letters end with the fifth: plugins may name each other's queues. If a key of that queue is of another type there is no
--- letter: the task's dead_error says why, and so does unburied, which the script answers.
+-- bury(id, clock, dead, run, priority): makes a dead letter of a task that failed for good: a new task in the queue
+-- dead that refers to the payload and history of the failed one. Letters of letters end with the fifth, because
+-- plugins may name each other's queues. If a key of that queue has another type there is no letter: dead_error of the
+-- task says why, and so does unburied, which the script returns.
 local unburied = ''
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_ .. dead, 'list', INDEX_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
@@ -268,13 +265,13 @@ local function bury(id, clock, dead, run, priority)
   -- One letter for each time that this task fails, and none for the last one of its ID, which was deleted.
   local letter = 'dead-' .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
   if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
-  local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- the first one, also for a letter that failed
-  if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- one that took over the payload has it
+  local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- the first task, also if a letter failed
+  if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- the task that took over the payload
   if letters >= 5 then return end
   redis.call('HSET', TASK_ .. letter, 'status', 'pending', 'queue', dead, 'created', clock, 'updated', clock,
     'run', '0', 'live_id', live, 'letters', letters + 1)
   if priority then redis.call('HSET', TASK_ .. letter, 'priority', priority) end
-  if h[3] then redis.call('HSET', TASK_ .. letter, 'depth', h[3]) end -- else a circle through letters had no end
+  if h[3] then redis.call('HSET', TASK_ .. letter, 'depth', h[3]) end -- otherwise a cycle through letters would not end
   if h[4] then redis.call('HSET', TASK_ .. letter, 'traceparent', h[4]) end
   redis.call('ZINCRBY', QUEUES, 0, dead)
   redis.call('ZADD', INDEX_ .. dead, clock, letter)
@@ -282,15 +279,15 @@ local function bury(id, clock, dead, run, priority)
   redis.call('HSET', TASK_ .. id, 'dead_id', letter)
   if live ~= id and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' then
     local before = redis.call('HGET', TASK_ .. live, 'dead_id')
-    if before then inherit(live, before) end -- may be tried again when the first task is forgotten
+    if before then inherit(live, before) end -- may be retried after the first task is forgotten
     redis.call('HSET', TASK_ .. live, 'dead_id', letter)
   end
   push(dead, letter, priority, 'LPUSH')
   announce(CHANNEL_ .. dead)
 end
 
--- owner(queue, unique, id, whole): the task that holds a uniqueness now, if it is another one: one that
--- is not finished, or any if the uniqueness holds for all of its life.
+-- owner(queue, unique, id, whole): another task that holds a uniqueness now: an unfinished one, or any if whole, when
+-- the uniqueness holds for all of its life.
 local function owner(queue, unique, id, whole)
   local first = redis.pcall('GET', UNIQUE_ .. queue .. '_' .. unique)
   if type(first) ~= 'string' or first == id or not exists(queue, first) then return nil end
@@ -299,15 +296,15 @@ local function owner(queue, unique, id, whole)
   return first
 end
 
--- unlock(queue, id, unique): gives up the uniqueness of a task that is finished, so that the key does
--- not outlive its use. That of a task which nobody settles here is taken over by the next one.
+-- unlock(queue, id, unique): releases the uniqueness of a finished task, so that the key does not outlive its use. If
+-- nobody settles a task here, the next task takes its uniqueness over.
 local function unlock(queue, id, unique)
   local key = UNIQUE_ .. queue .. '_' .. unique
   if redis.pcall('GET', key) == id then redis.call('DEL', key) end
 end
 
--- fail(queue, id, clock, reason, text, ...): a task that nobody holds any more has failed for good.
--- What follows are further fields and values of its hash. The caller has made sure of the keys' types.
+-- fail(queue, id, clock, reason, text, ...): fails a task for good that nobody holds any more. Further arguments are
+-- fields and values of its hash. The caller has checked the keys' types.
 local function fail(queue, id, clock, reason, text, ...)
   local key = TASK_ .. id
   redis.call('HSET', key, 'status', 'failed', 'reason', reason, 'error', text, 'updated', clock, 'finished_at', clock, ...)
@@ -321,10 +318,10 @@ local function fail(queue, id, clock, reason, text, ...)
   announce(DONE_ .. id)
 end
 
--- back(queue, id, clock, delay, command, outcome, text, ...): a task that nobody holds any more waits
--- again: for the delay if it is above 0, else in the list, behind the others (LPUSH) or before them
--- (RPUSH). One that was to be cancelled fails instead. outcome, if not "", is how its run ended. What
--- follows are further fields and values. Returns whether it waits, and in the list.
+-- back(queue, id, clock, delay, command, outcome, text, ...): makes a task wait again that nobody holds any more: for
+-- the delay if it is above 0, else in the list, after the others (LPUSH) or before them (RPUSH). A task marked for
+-- cancellation fails instead. outcome, if not "", is how its run ended. Further arguments are fields and values.
+-- Returns whether it waits, and whether in the list.
 local function back(queue, id, clock, delay, command, outcome, text, ...)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires')
@@ -334,7 +331,7 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   end
   if outcome ~= '' then record(id, clock, outcome, text) end
   local expires = moment(h[3])
-  if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end -- expire passes over what runs
+  if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end -- expire passes over running tasks
   redis.call('HDEL', key, 'node', 'pid', 'result', 'error', 'reason', 'reserved_at', 'started_at', 'progress', 'message',
     'reclaimed_node', 'plugin', 'digest')
   if tonumber(delay) > 0 then
@@ -350,23 +347,23 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- What a reserve reads of each task, in this order, for taken.
+-- The fields that a reserve reads of each task for taken, in order.
 local TAKEN = { 'status', 'node', 'run', 'created', 'eta', 'attempts', 'max_attempts', 'retry', 'expires',
   'reschedules', 'rejects', 'rejected_by', 'cancel', 'timeout', 'deadline', 'max_age', 'retried_at',
   'last_error', 'parent', 'key', 'depth', 'traceparent' }
 
--- taken(id, run, h, max): what a reserve answers of a task; and how many bytes of parameters that is.
+-- taken(id, run, h, max): a reserve's reply for a task, and the size of its parameters.
 local function taken(id, run, h, max)
   local parameters, size = payload(id, max)
   return { id, run, h[4] or '', h[5] or '', h[6] or '', h[7] or '', h[8] or '', h[9] or '', h[10] or '', h[11] or '',
     h[14] or '', h[15] or '', h[16] or '', h[18] or '', h[19] or '', h[20] or '', h[21] or '', h[22] or '', size, parameters }, parameters and #parameters or 0
 end
 
--- What forget needs to know of each task, in this order.
+-- The fields that forget needs of each task, in order.
 local OWNED = { 'key', 'unique', 'dead_id' }
 
--- forget(queue, ids, owned): removes finished tasks, of which owned has the OWNED fields, with all that
--- belongs to them, but for their entries in lists. A dead letter takes over the payload that it refers to.
+-- forget(queue, ids, owned): removes finished tasks and their data, except their entries in lists. owned has their OWNED
+-- fields. A dead letter takes over the payload that it refers to.
 local function forget(queue, ids, owned)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]

@@ -1,5 +1,5 @@
--- Forgets finished tasks of one list that are too old or too many, one block, from the oldest on.
--- What another client enqueued stays, unless it is asked for.
+-- Forgets a block of finished tasks of one list that are too old or too many, oldest first. Tasks of other clients
+-- stay unless requested.
 -- KEYS    1 complete or failed tasks
 -- ARGV    1 clock override  2 queue  3 status of the list's tasks  4 most tasks to look at
 --         5 greatest age in seconds, or "" for none  6 how many may stay, or "" for all
@@ -17,7 +17,7 @@ local clock = tonumber(now(ARGV[1]))
 local age, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
 local passed = tonumber(ARGV[8])
 if not passed then
-  -- What other clients left is not walked again each time, as long as the last entry of it is where it was.
+  -- Entries of other clients are not walked again while the last of them is in the same place.
   local n, id = string.match(redis.call('HGET', mark, status) or '', '^(%d+) (%S+)$')
   passed = id and #n < 10 and redis.call('LINDEX', KEYS[1], -tonumber(n)) == id and tonumber(n) or 0
 end
@@ -37,7 +37,7 @@ for i = #ids, 1, -1 do
   end
   looked = looked + 1
   if stale then
-    redis.pcall('HINCRBY', TASK_ .. id, 'stale', -1) -- an entry from before it was tried again
+    redis.pcall('HINCRBY', TASK_ .. id, 'stale', -1) -- an entry of an earlier attempt
     gone[#gone + 1] = i
   elseif dangling then
     gone[#gone + 1] = i
@@ -53,7 +53,7 @@ end
 if stay == 0 and passed == 0 then
   if looked > 0 then redis.call('LTRIM', KEYS[1], 0, -looked - 1) end
 elseif #gone > 0 then
-  -- Entries between others can only be taken out by what they are: mark them, and take out the marks.
+  -- Entries within a list can only be removed by value: mark them, then remove the marks.
   for _, i in ipairs(gone) do redis.call('LSET', KEYS[1], i - #ids - 1 - passed, '') end
   redis.call('LREM', KEYS[1], -#gone, '')
 end
@@ -65,6 +65,6 @@ if passed == 0 then
 elseif stay > 0 then
   local new = redis.call('EXISTS', mark) == 0
   redis.call('HSET', mark, status, passed .. ' ' .. redis.call('LINDEX', KEYS[1], -passed))
-  if new then redis.call('EXPIRE', mark, 3600) end -- then all of them are looked at again: some may be tasks no more
+  if new then redis.call('EXPIRE', mark, 3600) end -- then look at all again: some tasks may be gone
 end
 return { #forgotten, passed, ended }

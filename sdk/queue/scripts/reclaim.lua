@@ -1,7 +1,7 @@
--- Takes the tasks of one queue from a listener that is dead, one block, newest first, so that the
--- oldest is at the very front in the end. What had started has crashed once more: at once to the
--- front the first time, after a pause later, and failed at the limit or if it must not run twice.
--- When the list is empty the listener leaves the queue's listeners.
+-- Takes a block of tasks of one queue from a dead listener, newest first, so that the oldest ends up at the
+-- front. A started task counts one more crash: the first time it returns to the front at once, later after a
+-- pause; at the limit, or if it must not run twice, it fails. Once the list is empty, the listener leaves the
+-- queue's set.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 crashes at which a task fails, unless
 --         it names a smaller number itself  6 "1" for a listener without a lease, which somebody says is
@@ -19,13 +19,13 @@ if not lease and ARGV[6] ~= '1' and not string.find(listener, '~%x%x%x%x%x%x%x%x
 local clock = now(ARGV[1])
 local front, later, failed, dropped = 0, 0, 0, 0
 
--- recent(second): whether a death was within the last hour. What somebody damaged was none.
+-- recent(second): whether a death was within the last hour; false for a damaged value.
 local function recent(second)
   return tonumber(moment(second, '0')) > tonumber(clock) - 3600
 end
 
--- full(): whether there is no room to note deaths over another version. When that is so it forgets, once a script,
--- the versions that are not quarantined and over which nobody died within the last hour.
+-- full(): whether there is no room for deaths over another version. If so, it forgets, once a script, versions
+-- that are not quarantined and had no death within the last hour.
 local swept = false
 local function full()
   if redis.call('TYPE', CRASHES)['ok'] ~= 'hash' or redis.call('HLEN', CRASHES) < 1000 then return false end
@@ -41,9 +41,9 @@ local function full()
   return #fields / 2 - #stale >= 1000
 end
 
--- blame(id, version): notes that this listener, and the one that the task's last run ended, died over a
--- version of a plugin. The third within an hour quarantines it for a day. Listeners that died together
--- count as one: that may have been the power.
+-- blame(id, version): notes that a version of a plugin killed this listener and the one of the task's last crash.
+-- The third death within an hour quarantines the version for a day. Listeners that died together count as one,
+-- because a power failure may be the cause.
 local function blame(id, version)
   local value = redis.pcall('HGET', CRASHES, version)
   if type(value) ~= 'string' then
@@ -70,12 +70,12 @@ local function blame(id, version)
   redis.pcall('EXPIRE', CRASHES, 86400)
 end
 
--- crash(id, h): a task whose host died while it ran. Its version is to blame if the task ended a host
--- before, or may end only one: what merely runs beside such a task hardly ever meets it twice.
+-- crash(id, h): handles a task whose host died while it ran. Its version is blamed if the task has been in a crash
+-- before, or may crash only once: a task that merely ran beside the culprit is rarely in a second crash.
 local function crash(id, h)
   local crashes = count(TASK_ .. id, 'crashes')
   local most = math.min(tonumber(h[4] or '') or tonumber(ARGV[5]), tonumber(ARGV[5]))
-  local version = h[7] and h[7] ~= '' and h[8] and h[8] ~= '' and h[7] .. ' ' .. h[8] -- none of a worker without a plugin
+  local version = h[7] and h[7] ~= '' and h[8] and h[8] ~= '' and h[7] .. ' ' .. h[8] -- false for a worker without a plugin
   if version and ARGV[6] ~= '1' and (crashes > 1 or h[5] == 'fail' or most == 1) then blame(id, version) end
   if not h[6] and (h[5] == 'fail' or crashes >= most) then
     local why = h[5] == 'fail' and 'its host died while it ran, and it must not run twice' or
@@ -106,7 +106,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[4]) - 1)) do
     h[2] and h[2] ~= listener and held(queue, id, h[2], listener) then
     dropped = dropped + 1
   elseif status == 'scheduled' and redis.call('ZSCORE', SCHEDULED_ .. queue, id) then
-    dropped = dropped + 1 -- it waits already
+    dropped = dropped + 1 -- already waiting
   elseif ran or status == 'started' and h[2] == listener then
     crash(id, h)
   elseif select(2, back(queue, id, clock, 0, 'RPUSH', '', '')) then

@@ -1,5 +1,5 @@
--- Sets the number of a queue's listeners right, which whoever died half-way may have left wrong, and what
--- is started. A queue of which nothing is left is forgotten, with its counters.
+-- Corrects a queue's number of listeners, and its set of started tasks, after listeners that died half-way. An
+-- empty queue is forgotten with its counters.
 -- KEYS    1 listeners of the queue
 -- ARGV    1 queue
 -- RETURNS 'forgotten', or how many listeners there are
@@ -13,7 +13,7 @@ local function left()
   if redis.call('EXISTS', KEYS[1], PENDING_ .. queue, SCHEDULED_ .. queue, STARTED_ .. queue, COMPLETE_ .. queue,
     FAILED_ .. queue, INDEX_ .. queue, EXPIRY_ .. queue, KEYED_ .. queue) > 0 then return true end
   if redis.call('SISMEMBER', PAUSED, queue) == 1 or redis.call('HEXISTS', LIMITS, queue) == 1 then return true end
-  if redis.call('ZCARD', NODES) > 2000 then return true end -- some may hold tasks of it
+  if redis.call('ZCARD', NODES) > 2000 then return true end -- some may hold its tasks
   return waiting(queue) > 0 or #reservedlists(queue, nodes()) > 0
 end
 

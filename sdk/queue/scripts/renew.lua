@@ -1,6 +1,6 @@
--- Renews a listener's lease and what it says of itself. A lease that is over but not reclaimed is
--- renewed; one that is missing or condemned (it ended at 0) is lost. Begins with a removal of nothing,
--- because at maxmemory Redis refuses a ZADD as the first write, but not after one that frees memory.
+-- Renews a listener's lease and its node hash. An expired lease is renewed unless it was reclaimed; a missing or
+-- condemned one (its end is 0) is lost. Begins with an empty removal: at maxmemory Redis refuses a ZADD as the
+-- first write, but not after a command that frees memory.
 -- KEYS    1 nodes
 -- ARGV    1 clock override  2 listener  3 lease in seconds  4 life of the node hash in seconds
 --         then what the hash says: field, value, ...

@@ -1,7 +1,7 @@
--- Reserves tasks of one queue for a listener, and starts them at once when a process ID is given
--- (for slots that are free): those of the highest priority first. Skips a paused queue and takes nothing
--- for a version of a plugin that is quarantined, and leaves what is more than the plugin may run in the fleet. An ID whose task is missing, damaged, finished,
--- held already or still to come is dropped and counted; a task that is past its time fails.
+-- Reserves tasks of one queue for a listener, highest priority first, and starts them if a process ID is given
+-- (for free slots). Takes nothing from a paused queue or for a quarantined version of a plugin, and no more than
+-- the plugin's limit in the fleet. An ID whose task is missing, damaged, finished, already held or not yet due is
+-- dropped and counted; an expired task fails.
 -- KEYS    1 pending  2 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 most tasks (1 to 48)  5 process ID or ""
 --         6 most bytes of parameters a task  7 most bytes of parameters together
@@ -18,8 +18,8 @@ local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_ .. queue, 'set',
   SCHEDULED_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash',
   EXPIRY_ .. queue, 'zset', PAUSED, 'set', NODES, 'zset')
 if bad then return bad end
--- A reserve that was long on its way must not hold tasks for a listener that has left meanwhile, or
--- whose tasks are being taken from it (a lease that ended at 0).
+-- A delayed reserve must not hold tasks for a listener that has left, or whose tasks are being taken from it (its
+-- lease ended at 0).
 if tonumber(redis.call('ZSCORE', NODES, listener) or '0') == 0 then
   return redis.error_reply('LEASELOST listener ' .. listener .. ' is not known (any more)')
 end
@@ -30,7 +30,7 @@ if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0,
 local crashes = pid ~= '' and ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8] .. ' ' .. ARGV[9])
 if quarantined(crashes, clock) then return { { 0, clock, eta, 0, 1 } } end
 local wanted = tonumber(ARGV[4])
-local work = 0 -- in that of reserving a task; when it is much the caller comes again
+local work = 0 -- in units of a reserved task; above a limit the caller comes again
 if ARGV[11] ~= '' then
   local function free()
     local n = tonumber(ARGV[11])
@@ -38,7 +38,7 @@ if ARGV[11] ~= '' then
     return n
   end
   wanted = math.min(wanted, free())
-  -- Does all that is counted run? Every 5 seconds somebody who has to wait looks.
+  -- Do all counted tasks run? Checked every 5 seconds by a caller that has to wait.
   local may = wanted < 1 and duty(DUTY_ .. 'started_' .. queue, listener, 5000)
   if may and not may.err then
     local queues = {}
@@ -48,8 +48,8 @@ if ARGV[11] ~= '' then
   end
 end
 
--- rejected(h): whether the listener would not have the task before, and another one could take it: one
--- that has a lease. Of a Python listener nobody knows whether it lives.
+-- rejected(h): whether the listener rejected the task before, and another one with a lease could take it. A
+-- Python listener has no lease, so nobody knows whether it lives.
 local function rejected(h)
   local by = ' ' .. h[12] .. ' '
   if not string.find(by, ' ' .. listener .. ' ', 1, true) then return false end
@@ -71,7 +71,7 @@ local function take(id)
     drop = true
   elseif status == 'reserved' or status == 'started' then
     drop = hash[2] and held(queue, id, hash[2], listener)
-  elseif status == 'scheduled' then -- and the entry is an old one, of a list that was too long to search
+  elseif status == 'scheduled' then -- a stale entry, of a list that was too long to search
     drop = tonumber(redis.call('ZSCORE', SCHEDULED_ .. queue, id) or '0') > tonumber(clock)
   elseif not status then
     drop = redis.call('EXISTS', key) == 0
@@ -81,7 +81,7 @@ local function take(id)
     dropped = dropped + 1
     return
   end
-  if not hash[16] and ARGV[10] ~= '' then -- its age is bounded by the manifest alone
+  if not hash[16] and ARGV[10] ~= '' then -- only the manifest limits its age
     local old = after(since(clock, hash[4], hash[5], hash[17]), ARGV[10])
     if not hash[9] or tonumber(old) < tonumber(moment(hash[9], old)) then
       hash[9] = old
@@ -103,7 +103,7 @@ local function take(id)
   end
   local run = count(key, 'run')
   local first = { 'updated', clock }
-  if not hash[3] then -- enqueued by a client that keeps no index
+  if not hash[3] then -- enqueued by a client without an index
     redis.call('ZADD', INDEX_ .. queue, 'NX', moment(hash[4], clock), id)
     first = { 'updated', clock, 'foreign', '1' }
   end
@@ -111,7 +111,7 @@ local function take(id)
     redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'reserved_at', clock, unpack(first))
   else
     redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
-    if run > 1 then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') end -- another's
+    if run > 1 then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') end -- of the previous holder
     if ARGV[8] ~= '' then
       for _, word in ipairs({ 'plugin', ARGV[8], 'digest', ARGV[9] }) do first[#first + 1] = word end
     end

@@ -1,4 +1,4 @@
--- Forgets a listener that is condemned, of which nothing is left: nothing of it can come back.
+-- Forgets a condemned listener without tasks.
 -- KEYS    1 nodes
 -- ARGV    1 listener  2 "1" if it is dead, "" if it has left
 -- RETURNS 1 if it was forgotten, 0 if it is not condemned
@@ -8,7 +8,7 @@ if bad then return bad end
 if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0') > 0 then return 0 end
 redis.call('ZREM', KEYS[1], ARGV[1])
 if ARGV[2] == '1' and redis.pcall('HEXISTS', NODE_ .. ARGV[1], 'drain') == 1 then
-  redis.call('EXPIRE', NODE_ .. ARGV[1], 3600) -- it was told to end: should it wake up, it is told again
+  redis.call('EXPIRE', NODE_ .. ARGV[1], 3600) -- if it wakes up, it is told to end again
 else
   redis.call('DEL', NODE_ .. ARGV[1])
 end

@@ -1,5 +1,5 @@
--- Tries a task that failed for good again, by somebody's wish: its counts begin anew, and so does its
--- age. In a long list of failed tasks its entry stays; purge passes over as many as `stale` says.
+-- Retries a task that failed for good, on request: its counts and its age start anew. In a long list of failed
+-- tasks its entry stays; purge passes over as many entries as `stale` counts.
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 longest list that is searched
 --         5 greatest life of a uniqueness in seconds
@@ -19,9 +19,9 @@ local other = h[7] and owner(queue, h[7], id, false)
 if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the uniqueness of ' .. id .. ' by now') end
 local clock = now(ARGV[1])
 redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first, as everywhere
-if h[9] then inherit(id, h[9]) end -- its letter is on its own from now on
+if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', ARGV[5]) end
-if h[6] then record(id, clock, 'failed', h[2] or '') end -- else it never ran
+if h[6] then record(id, clock, 'failed', h[2] or '') end -- otherwise it never ran
 if redis.call('LLEN', FAILED_ .. queue) <= tonumber(ARGV[4]) then
   redis.call('LREM', FAILED_ .. queue, 0, id)
   redis.call('HDEL', key, 'stale')

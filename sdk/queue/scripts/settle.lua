@@ -1,7 +1,6 @@
--- Ends the runs of up to 48 tasks of one queue that a listener holds: they are complete, have
--- failed, or wait to be tried again. Begins with LREM, which Redis accepts even at maxmemory, and
--- writes nothing for a task that is not held. A repeat of a settle that was done finds its own mark
--- and answers 'ok' again.
+-- Settles the runs of up to 48 tasks of one queue that a listener holds: they complete, fail, or wait for a
+-- retry. Begins with LREM, which Redis accepts even at maxmemory, and writes nothing for a task that is not held.
+-- A repeated settle finds its own mark and answers 'ok' again.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 channels' queues to wake, by spaces
 --         then for each task: id, run (as holder has it), process ID, action (complete, failed, retry, reschedule or
@@ -36,8 +35,8 @@ local function complete(id, key, mark, text, bytes)
   announce(DONE_ .. id)
 end
 
--- again(id, key, mark, action, text, delay): the task waits for its next run, unless somebody cancelled
--- it. Returns whether it waits.
+-- again(id, key, mark, action, text, delay): makes the task wait for its next run, unless it was cancelled. Returns
+-- whether it waits.
 local function again(id, key, mark, action, text, delay)
   local counter = { retry = 'attempts', reschedule = 'reschedules', reject = 'rejects' }
   count(key, counter[action])
@@ -55,8 +54,8 @@ local function again(id, key, mark, action, text, delay)
   return waits
 end
 
--- children(at, each): calls each for the queue and the place of every task that comes of the one at at, until it
--- returns something, and returns that and where the next task begins.
+-- children(at, each): calls each with queue and index of every child of the task at this index, until it returns a
+-- value. Returns that value and the index of the next task.
 local function children(at, each)
   local found
   local place = at + 9
@@ -67,7 +66,7 @@ local function children(at, each)
   return found, place
 end
 
--- shut(at): the first queue that takes no tasks, of those that are to get one of the task at at.
+-- shut(at): the first queue that refuses tasks, among those of the children of the task at this index.
 local known = {}
 local function shut(at)
   return (children(at, function(name)
@@ -76,7 +75,7 @@ local function shut(at)
   end))
 end
 
--- Tasks of one queue come into being together, when all are settled.
+-- Children in one queue are created together, after all tasks are settled.
 local batches, order = {}, {}
 local function bear(name, place)
   if not batches[name] then
