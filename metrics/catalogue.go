@@ -167,7 +167,7 @@ var catalogue = [...]family{
 	runtimeHeld: {
 		"quern_runtime_held_bytes", gauge, "bytes",
 		[]string{"kind"},
-		"Memory that plugins take on this host beyond what running tasks may take by their limits: machine code, images at most, idle instances, call stacks.",
+		"Memory that plugins take on this host beyond what running tasks may take by their limits: machine code, snapshots at most, idle instances, call stacks.",
 	},
 
 	hostCalls: {

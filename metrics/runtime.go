@@ -8,9 +8,9 @@ import (
 
 // RuntimeSample is what plugins take on this host at one moment.
 type RuntimeSample struct {
-	// Code, Images, Instances and Stacks are bytes: of machine code, of the images that instances begin with, of
+	// Code, Snapshots, Instances and Stacks are bytes: of machine code, of the snapshots that instances begin with, of
 	// what idle instances have beside them, and of the call stacks of guests that run.
-	Code, Images, Instances, Stacks int64
+	Code, Snapshots, Instances, Stacks int64
 	// Idle and Busy count instances.
 	Idle, Busy int
 }
@@ -77,7 +77,7 @@ func (c *runtimeCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.instances, float64(s.Idle), "idle")
 	gauge(c.instances, float64(s.Busy), "busy")
 	gauge(c.held, float64(s.Code), "code")
-	gauge(c.held, float64(s.Images), "images")
+	gauge(c.held, float64(s.Snapshots), "snapshots")
 	gauge(c.held, float64(s.Instances), "instances")
 	gauge(c.held, float64(s.Stacks), "stacks")
 }

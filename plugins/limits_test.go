@@ -125,7 +125,7 @@ func TestCeilingsOfTenants(t *testing.T) {
 		fits, over         int
 	}{{"acme", "10B", acme, 10, 11}, {"{blue}", "1KiB", "--ceiling", 1 << 10, 1<<10 + 1}} {
 		for _, size := range []int{tt.fits, tt.over} {
-			got := v.Run(t.Context(), runtime.Call{Tenant: tt.tenant, Input: make([]byte, size)})
+			got := v.Run(t.Context(), tt.tenant, runtime.Call{Input: make([]byte, size)})
 			want := ""
 			if size == tt.over {
 				want = "output limit of " + tt.value + " exceeded on stdout: the host allows no more, see " + tt.see

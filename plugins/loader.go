@@ -250,10 +250,9 @@ func (l *loader) newVersion(r *result, m *module, terms map[string]*Terms) *Vers
 		files:    r.granted.files, warm: r.granted.warm, module: m,
 		grants: l.grants, ceilings: l.ceilings, terms: terms,
 	}
-	v.profile = v.identity().profile()
-	l.pool.enlist(m, v.profile)
+	v.pools = l.pool.sharePools(m, v.identity())
 	v.release = func(m *module) {
-		l.pool.strike(m, v.profile)
+		l.pool.releasePools(m, v.identity())
 		l.pool.release(m)
 		l.open.Done()
 	}

@@ -108,7 +108,7 @@ func TestVersionTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := versionOf(t, runtimetest.Sleep(t), test.ceiling, test.manifest)
-			got := v.Run(t.Context(), runtime.Call{Timeout: test.task, Input: []byte("3600000")})
+			got := v.Run(t.Context(), "", runtime.Call{Timeout: test.task, Input: []byte("3600000")})
 			if got.Limit != (runtime.Limit{Name: "timeout", Value: "50ms"}) {
 				t.Errorf("outcome = %+v, want a timeout of 50ms", got)
 			}
@@ -117,7 +117,7 @@ func TestVersionTimeout(t *testing.T) {
 	t.Run("the task's, longer", func(t *testing.T) {
 		t.Parallel()
 		v := versionOf(t, runtimetest.Sleep(t), 0, time.Millisecond)
-		got := v.Run(t.Context(), runtime.Call{Timeout: patience, Input: []byte("50")})
+		got := v.Run(t.Context(), "", runtime.Call{Timeout: patience, Input: []byte("50")})
 		if got.Kind != runtime.Complete || !strings.Contains(string(got.Output), "awake") {
 			t.Errorf("outcome = %+v, want complete", got)
 		}

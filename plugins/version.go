@@ -31,7 +31,7 @@ type Version struct {
 
 	files    *runtime.Files // what tasks may read; nil for nothing
 	warm     []byte         // the input of the warm call; nil for no such call
-	profile  string         // of its instances: see identity.profile
+	pools    *tenantPools   // of its instances
 	grants   *HostGrants
 	ceilings Ceilings
 	terms    map[string]*Terms // by tenant, of those that the host serves; never changed
@@ -40,21 +40,26 @@ type Version struct {
 	release  func(*module)
 }
 
-// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files, Limits, Pool, Warm and
-// the Config of Services. A Timeout that the task brings along replaces the manifest's, under the host's ceiling. A task whose
-// Tenant is not said shares an instance with no other.
-func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
-	terms := v.Terms(call.Tenant)
+// Run runs one task of a tenant on this version, with the plugin's name. A Timeout of the task replaces the manifest's, under
+// the host's ceiling. A task without a tenant gets an instance of its own.
+func (v *Version) Run(ctx context.Context, tenant string, call runtime.Call) runtime.Outcome {
+	terms := v.Terms(tenant)
 	if most, bound := terms.ceilings[timeoutKey]; bound {
 		call.Timeout = min(call.Timeout, time.Duration(most.value))
 	}
-	call.Plugin, call.Env, call.Files = v.Name, v.Manifest.Capabilities.Env, v.files
-	call.Limits, call.Services.Config = terms.Limits, terms.Config // the same for all calls of a tenant: see runtime.Call.Pool
-	call.Pool, call.Warm = "", nil
-	if call.Tenant != "" {
-		call.Pool, call.Warm = v.profile, v.warm
+	call.Plugin = v.Name
+	if tenant == "" {
+		return terms.Explain(v.module.Run(ctx, v.profile(""), call))
 	}
-	return terms.Explain(v.module.Run(ctx, call))
+	return terms.Explain(v.pools.of(tenant, v.profile).Run(ctx, call))
+}
+
+// profile is what the tenant's tasks on versions of this content share.
+func (v *Version) profile(tenant string) runtime.Profile {
+	terms := v.Terms(tenant)
+	return runtime.Profile{
+		Tenant: tenant, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: terms.Limits, Config: terms.Config, Warm: v.warm,
+	}
 }
 
 // Terms are those on which a tenant's tasks run it.
@@ -104,10 +109,9 @@ func (v *Version) Footprint(tenant string) int64 {
 	return footprint(&v.Manifest, v.Terms(tenant).Limits) + v.module.Overhead()
 }
 
-// Coming is how many bytes at most will be held for the version beside a tenant's tasks as soon as the first of them
-// begins; 0 if they are held already, or none will be.
-func (v *Version) Coming(tenant string) int64 {
-	return v.module.Coming(v.profile, tenant, v.Terms(tenant).Limits, v.warm != nil)
+// PendingSnapshot is how many bytes the snapshot that the tenant's next task builds takes at most; 0 if there is one.
+func (v *Version) PendingSnapshot(tenant string) int64 {
+	return v.pools.of(tenant, v.profile).PendingSnapshot()
 }
 
 // Concurrency bounds the version's running tasks on this host; 0 is no bound of its own.
@@ -118,10 +122,6 @@ func (v *Version) identity() identity { return identity{v.Digest, v.ManifestDige
 
 // identity is the content of a plugin's two files, and of those that its manifest names.
 type identity struct{ module, manifest, files string }
-
-// profile names the instances of the module that versions of this identity share, whichever plugins they are of. The
-// runtime keeps those of each tenant apart.
-func (i identity) profile() string { return "manifest=" + i.manifest + " files=" + i.files }
 
 // footprint is what a task may take. The answer of a request is there twice while it is put together for the guest.
 func footprint(m *Manifest, l runtime.Limits) int64 {

@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -15,8 +16,6 @@ import (
 const (
 	maxUnused = 30 * 24 * time.Hour
 	maxCached = 1 << 30 // bytes
-	// wazeroDirs matches the folders in which wazero keeps machine code, one for each version.
-	wazeroDirs = "wazero-*"
 	// minUnused is how long an entry is kept in any case: another process may be about to load it, or serves it and
 	// says so every pruneInterval.
 	minUnused     = time.Hour
@@ -30,10 +29,10 @@ type cached struct {
 	size       int64
 }
 
-// tidy removes what nobody needs from the cache: what processes have left behind that died while they compiled, and what
-// prune finds. What cannot be removed is logged. It stops when ctx ends.
-func (c *diskCache) tidy(ctx context.Context, now time.Time) {
-	removed, size, err := c.prune(ctx, now)
+// prune removes what nobody needs from the cache: old entries, and the stages of processes that died. It logs what it
+// cannot remove, and stops when ctx ends.
+func (c *diskCache) prune(ctx context.Context, now time.Time) {
+	removed, size, err := c.evict(ctx, now)
 	err = errors.Join(err, removeStages(c.dir))
 	if removed > 0 {
 		c.logger.Debug("compile cache pruned", "removed", removed, "size", size)
@@ -43,9 +42,9 @@ func (c *diskCache) tidy(ctx context.Context, now time.Time) {
 	}
 }
 
-// prune removes from the cache, and from what other versions have left in it, the entries that have not been
-// used for long, and then the oldest until the rest is small enough.
-func (c *diskCache) prune(ctx context.Context, now time.Time) (removed int, size int64, err error) {
+// evict removes entries, also those of other versions: first those that were not used for maxUnused, then the least
+// recently used ones until the rest is at most maxCached.
+func (c *diskCache) evict(ctx context.Context, now time.Time) (removed int, size int64, err error) {
 	found, err := c.list(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -125,6 +124,28 @@ func (c *diskCache) remove(name string) error {
 	}
 	if err := os.Remove(filepath.Join(c.dir, filepath.FromSlash(name))); !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	return nil
+}
+
+// removeStages removes what processes left behind that died while they compiled. Younger stages may
+// be in use by another process.
+func removeStages(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), stagePrefix) {
+			continue
+		}
+		info, err := entry.Info()
+		if err != nil || time.Since(info.ModTime()) < maxStage {
+			continue // gone meanwhile, or young
+		}
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -58,6 +58,14 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
+// Limit names the limit that a call ran into.
+type Limit struct {
+	// Name is the limit's key in the manifest: memory, input, output, log, timeout or cpu.
+	Name string
+	// Value is the limit as people write it, such as "64MiB" or "30s".
+	Value string
+}
+
 // limitError ends a guest as the cause of its run.
 type limitError struct {
 	limit   Limit

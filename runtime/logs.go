@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"runtime/debug"
-	"time"
 
 	"github.com/quern-project/quern/runtime/redact"
 )
@@ -242,48 +241,4 @@ func (l *logs) handOn(call func()) {
 // end is the end of what was logged, at most maxTail bytes, without the last newline.
 func (l *logs) end() string {
 	return string(suffix(bytes.TrimRight(l.tail, "\n"), maxTail))
-}
-
-const (
-	// maxBatch bounds what a guest logs between two looks at whether it may go on, in bytes.
-	maxBatch = 512
-	// maxLines is how many lines a task may log a second, and burst how many of them at once.
-	maxLines = 10_000
-	burst    = 1_000
-)
-
-// log takes what the guest has written to a stream of its log.
-func (r *run) log(s *stream, p []byte) {
-	for len(p) > 0 {
-		batch := p[:min(len(p), maxBatch)]
-		p = p[len(batch):]
-		r.logged(len(batch), func() error { return r.logs.take(s, batch) })
-	}
-}
-
-// logged has words of the guest logged, and charges for it. A guest that logs too many lines a second is held back, for
-// none of them may be lost.
-func (r *run) logged(size int, log func() error) {
-	before := r.logs.lines
-	err := log()
-	if r.secrets.Any() {
-		r.logs.owed += size * secretPrice
-	}
-	owed := r.logs.owed
-	r.logs.owed = 0
-	r.Spend(owed)
-	if err != nil {
-		r.end(err)
-	}
-	if lines := r.logs.lines - before; lines > 0 {
-		const each = time.Second / maxLines
-		now := time.Now()
-		if r.paced.Before(now) {
-			r.paced = now
-		}
-		r.paced = r.paced.Add(time.Duration(lines) * each)
-		if ahead := r.paced.Sub(now); ahead > burst*each {
-			r.Wait(ahead / 2) // not for each line: a wait has its price
-		}
-	}
 }

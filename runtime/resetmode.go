@@ -49,9 +49,8 @@ func chooseResetMode(verdicts []snapshot.Verdict, forced ResetMode) (best ResetM
 	return "", "", fmt.Errorf("reset mode %q does not work here: %s", forced, strings.Join(failed, "; "))
 }
 
-// lasting says what of a module a reset does not reach, so that each of its tasks gets a new instance; "" if there
-// is no such thing.
-func lasting(o *wasm.Outline) string {
+// whyNew is why each task of a module needs a new instance: it changes what a reset does not restore. "" if it does not.
+func whyNew(o *wasm.Outline) string {
 	if len(o.Lasting) > 0 {
 		return "the module changes tables or segments: " + strings.Join(o.Lasting, ", ")
 	}

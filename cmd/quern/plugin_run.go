@@ -101,6 +101,7 @@ type loaded struct {
 	module *runtime.Module
 	warm   []byte
 	limits runtime.Limits
+	pool   *runtime.Pool // of all tasks; nil before the first one
 }
 
 // open loads the plugin as a host does. What is wrong with it is the error.
@@ -154,10 +155,14 @@ func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, t
 	terms := plugins.NewTerms(&l.manifest, outside.grants, outside.tenant)
 	services, children := outside.services(terms, &l.manifest.Capabilities)
 	var said, denied []string
-	outcome = l.module.Run(ctx, runtime.Call{
-		TaskID: localID, Queue: l.manifest.Queues[0], Tenant: outside.tenant, Plugin: l.name, Attempt: 1,
-		Input: parameters, Env: l.manifest.Capabilities.Env, Files: l.files, Limits: l.limits,
-		Pool: localID, Warm: l.warm, Services: services, Secrets: &secrets,
+	if l.pool == nil {
+		l.pool = l.module.Bind(runtime.Profile{
+			Tenant: outside.tenant, Env: l.manifest.Capabilities.Env, Files: l.files, Limits: l.limits, Config: terms.Config, Warm: l.warm,
+		})
+	}
+	outcome = l.pool.Run(ctx, runtime.Call{
+		TaskID: localID, Queue: l.manifest.Queues[0], Plugin: l.name, Attempt: 1,
+		Input: parameters, Services: services, Secrets: &secrets,
 		Progress: tell.progress,
 		Log: func(line string) {
 			if strings.HasPrefix(line, abi.ModuleName+".") {

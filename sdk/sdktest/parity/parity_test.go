@@ -34,11 +34,11 @@ import (
 // The handler of package parity in WebAssembly, with the services of a host: Redis, real HTTP, and what checks the tasks that are
 // enqueued. TestParity holds a Harness to what it is answered there.
 type guest struct {
-	module *runtime.Module
-	call   runtime.Call
-	url    string
-	lines  []string
-	said   []sdktest.Progress
+	pool  *runtime.Pool
+	call  runtime.Call
+	url   string
+	lines []string
+	said  []sdktest.Progress
 }
 
 func newGuest(t *testing.T) *guest {
@@ -79,12 +79,12 @@ func newGuest(t *testing.T) *guest {
 	if err := store.For([]kv.Grant{{Bucket: "r", Write: true, Quota: 1000}}).Set(t.Context(), "r", "given", []byte("value"), 0); err != nil {
 		t.Fatal(err)
 	}
-	g := &guest{module: module, url: server.URL}
+	g := &guest{pool: module.Bind(runtime.Profile{Tenant: "acme", Config: map[string]string{"size": "200x200"}}), url: server.URL}
 	g.call = runtime.Call{
-		TaskID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
+		TaskID: "7f", Queue: "print", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
 		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
-		Input: []byte("ask " + server.URL), Pool: "pool",
-		Log: func(line string) { g.lines = append(g.lines, line) },
+		Input: []byte("ask " + server.URL),
+		Log:   func(line string) { g.lines = append(g.lines, line) },
 		Progress: func(fraction float64, message string) {
 			g.said = append(g.said, sdktest.Progress{Fraction: fraction, Message: message})
 		},
@@ -101,7 +101,6 @@ func newGuest(t *testing.T) *guest {
 				return nil, service.ErrNotFound
 			}},
 			Enqueue: &enqueuer{},
-			Config:  map[string]string{"size": "200x200"},
 		},
 	}
 	return g
@@ -115,7 +114,7 @@ func (g *guest) run(t *testing.T, input string) runtime.Outcome {
 	if input != "" {
 		c.Input = []byte(input)
 	}
-	outcome := g.module.Run(t.Context(), c)
+	outcome := g.pool.Run(t.Context(), c)
 	// What a host says beside the handler's own words, of what it denies.
 	g.lines = slices.DeleteFunc(g.lines, func(line string) bool { return strings.HasPrefix(line, "quern_v1.") })
 	return outcome
