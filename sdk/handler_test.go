@@ -396,5 +396,5 @@ func BenchmarkRun(b *testing.B) {
 	for b.Loop() {
 		complete(b, handler, c)
 	}
-	b.ReportMetric(float64(run(t, handler, c).Fuel), "fuel/op")
+	b.ReportMetric(float64(run(b, handler, c).Fuel), "fuel/op")
 }
