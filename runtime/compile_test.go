@@ -55,7 +55,7 @@ func beChild(mode string, args []string) int {
 }
 
 // newCode is the code of a module that is compiled as it is.
-func newCode(engine *Engine, binary []byte, digest string) *code {
+func newCode(engine *Engine, binary []byte, digest string) *machineCode {
 	return engine.caches.newCode(&wasm.Rewritten{Binary: binary, Code: len(binary)}, digest)
 }
 

@@ -19,8 +19,8 @@ import (
 // instance is a module with memory, globals and tables of its own. One run uses it at a time; what a run
 // leaves on the host's side hangs on the run.
 type instance struct {
-	code    *code // held
-	tables  int64 // bytes that its tables take at most
+	code    *machineCode // held
+	tables  int64        // bytes that its tables take at most
 	guest   api.Module
 	memory  memory
 	counter api.MutableGlobal

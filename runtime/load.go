@@ -40,7 +40,7 @@ type Decoded struct {
 	engine *Engine
 	info   Info
 	module *wasm.Rewritten // without its binary
-	code   *code
+	code   *machineCode
 }
 
 // Decode does as much of Load as waits for nobody else. Who has decoded a module calls Decoded.Load. The binary is not

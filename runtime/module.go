@@ -57,7 +57,7 @@ const initialize = "_initialize"
 // Module is a compiled plugin. It may run any number of calls at once, each in an instance without a trace of any other.
 type Module struct {
 	host     *host
-	code     *code
+	code     *machineCode
 	name     string // by which wazero calls it
 	info     Info
 	mutable  []wasm.Type // of the globals that the guest can change
@@ -80,7 +80,7 @@ type Module struct {
 }
 
 // newModule is the module of loaded code.
-func newModule(h *host, code *code, info Info, rewritten *wasm.Rewritten) *Module {
+func newModule(h *host, code *machineCode, info Info, rewritten *wasm.Rewritten) *Module {
 	m := &Module{
 		host: h, code: code, name: code.compiled.Name(), info: info,
 		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,

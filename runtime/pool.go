@@ -39,7 +39,7 @@ type Pool struct {
 	registered bool // with the module
 	closed     bool
 	snapshot   *guestSnapshot // nil before it is built, and after a long idle time
-	build      *build         // of the snapshot; nil if it is not under way
+	build      *snapshotBuild // of the snapshot; nil if it is not under way
 	idle       []*instance    // the most recently used one last
 	busy       int            // calls under way
 	peak       int            // of busy, since the last trim
@@ -164,8 +164,8 @@ func (p *Pool) limitsOf(c *Call) Limits {
 	return l
 }
 
-// make makes an instance, from the snapshot if the pool has one. The hold of the code passes to it.
-func (p *Pool) make() (*instance, error) {
+// newInstance makes an instance, from the snapshot if the pool has one. The hold of the code passes to it.
+func (p *Pool) newInstance() (*instance, error) {
 	i, err := p.module.instantiate(p.limits.Memory)
 	if err != nil {
 		return nil, err
@@ -324,7 +324,10 @@ var handlerArgs = []string{"handler"}
 // newRun is the run of a call, whose time began at begun.
 func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
 	m := p.module
-	r, _ := runs.Get().(*run) // nothing else is put there
+	r, _ := runs.Get().(*run)
+	if r == nil {
+		r = new(run)
+	}
 	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
 	r.module, r.stage, r.limits, r.taskTimeout = m, stage, limits, c.Timeout > 0
 	r.plugin, r.tenant, r.task = c.Plugin, p.profile.Tenant, c.TaskID

@@ -51,7 +51,7 @@ type run struct {
 
 // runs are the runs of calls that have ended, zeroed: allocating one takes longer than a short call, and many processors
 // would keep the garbage collector busy with them.
-var runs = sync.Pool{New: func() any { return new(run) }}
+var runs sync.Pool
 
 // output collects a guest's output up to the limit.
 type output struct {

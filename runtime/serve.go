@@ -107,7 +107,7 @@ func (p *Pool) call(r *run, i *instance) (*instance, error) {
 	m := p.module
 	if i == nil {
 		var err error
-		if i, err = p.make(); err != nil {
+		if i, err = p.newInstance(); err != nil {
 			return nil, err
 		}
 		if m.perTask {

@@ -13,9 +13,9 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// code is the machine code of a module. It takes several times the size of the module's file. While nobody holds it, it
+// machineCode is the code of a module. It takes several times the size of the module's file. While nobody holds it, it
 // may be unloaded; the next hold loads it again from the cache.
-type code struct {
+type machineCode struct {
 	program
 
 	caches   *caches
@@ -30,9 +30,9 @@ type code struct {
 }
 
 // newCode is the code of a rewritten module: not loaded yet, and held once.
-func (c *caches) newCode(module *wasm.Rewritten, digest string) *code {
+func (c *caches) newCode(module *wasm.Rewritten, digest string) *machineCode {
 	sum := sha256.Sum256(module.Binary)
-	return &code{
+	return &machineCode{
 		program: program{
 			key: hex.EncodeToString(sum[:]), digest: digest, size: module.Code, source: newSource(c.main.dir, module.Binary, c.logger),
 		},
@@ -41,7 +41,7 @@ func (c *caches) newCode(module *wasm.Rewritten, digest string) *code {
 }
 
 // hold holds the code, after loading it if necessary.
-func (c *code) hold(ctx context.Context) error {
+func (c *machineCode) hold(ctx context.Context) error {
 	if c.tryHold() {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (c *code) hold(ctx context.Context) error {
 	return nil
 }
 
-func (c *code) tryHold() bool {
+func (c *machineCode) tryHold() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.compiled == nil {
@@ -74,14 +74,14 @@ func (c *code) tryHold() bool {
 }
 
 // release gives a hold back.
-func (c *code) release() {
+func (c *machineCode) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.holders--
 }
 
 // load loads the code from the cache, after compiling it if necessary.
-func (c *code) load(ctx context.Context) error {
+func (c *machineCode) load(ctx context.Context) error {
 	compiled, cache, err := c.caches.load(ctx, &c.program)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (c *code) load(ctx context.Context) error {
 
 // unload frees the code unless somebody holds or loads it, and reports whether it did. wazero unmaps it when Go's garbage
 // collector finds it.
-func (c *code) unload(ctx context.Context) (bool, error) {
+func (c *machineCode) unload(ctx context.Context) (bool, error) {
 	select {
 	case c.loading <- struct{}{}:
 		defer func() { <-c.loading }()
@@ -106,7 +106,7 @@ func (c *code) unload(ctx context.Context) (bool, error) {
 }
 
 // drop does it. The caller has filled loading.
-func (c *code) drop(ctx context.Context) (bool, error) {
+func (c *machineCode) drop(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	if c.holders > 0 || c.compiled == nil {
 		c.mu.Unlock()
@@ -122,14 +122,14 @@ func (c *code) drop(ctx context.Context) (bool, error) {
 }
 
 // held is what the code takes now, in bytes.
-func (c *code) held() int64 {
+func (c *machineCode) held() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bytes
 }
 
 // close unloads the code for good. Nobody may hold it.
-func (c *code) close(ctx context.Context) error {
+func (c *machineCode) close(ctx context.Context) error {
 	c.loading <- struct{}{}
 	defer func() { <-c.loading }()
 	_, err := c.drop(ctx)

@@ -19,9 +19,9 @@ const (
 // errAbandoned cancels a build that no call waits for.
 var errAbandoned = errors.New("no call waits for the handler's start")
 
-// build builds a pool's snapshot in the background. It has the limits of a call, and belongs to no call: those that need the
+// snapshotBuild builds a pool's snapshot in the background. It has the limits of a call, and belongs to no call: those that need the
 // snapshot wait for it as long as their own limits allow.
-type build struct {
+type snapshotBuild struct {
 	done   chan struct{} // closed when it has ended
 	cancel context.CancelCauseFunc
 
@@ -33,11 +33,11 @@ type build struct {
 }
 
 // join starts a build for a call, or joins the one under way. The caller holds mu.
-func (p *Pool) join(c *Call) *build {
+func (p *Pool) join(c *Call) *snapshotBuild {
 	b := p.build
 	if b == nil {
 		ctx, cancel := context.WithCancelCause(context.Background())
-		b = &build{done: make(chan struct{}), cancel: cancel}
+		b = &snapshotBuild{done: make(chan struct{}), cancel: cancel}
 		p.build = b
 		start := &Call{Plugin: c.Plugin, Denied: c.Denied}
 		p.module.builds.Go(func() {
@@ -54,7 +54,7 @@ func (p *Pool) join(c *Call) *build {
 }
 
 // runBuild builds the snapshot, and leaves the instance behind it to the next call.
-func (p *Pool) runBuild(ctx context.Context, b *build, start *Call) {
+func (p *Pool) runBuild(ctx context.Context, b *snapshotBuild, start *Call) {
 	i, s, failed := p.buildSnapshot(ctx, start)
 	p.mu.Lock()
 	b.failed = failed
@@ -82,7 +82,7 @@ func (p *Pool) runBuild(ctx context.Context, b *build, start *Call) {
 }
 
 // abandonBuild cancels a build that no call waits for. The next call starts another one.
-func (p *Pool) abandonBuild(b *build) {
+func (p *Pool) abandonBuild(b *snapshotBuild) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.build == b && b.waiters == 0 {
@@ -92,7 +92,7 @@ func (p *Pool) abandonBuild(b *build) {
 }
 
 // await waits for the end of a build that the call has joined, and returns what ends the call before that, or with it.
-func (p *Pool) await(ctx context.Context, c *Call, begun time.Time, b *build) *Outcome {
+func (p *Pool) await(ctx context.Context, c *Call, begun time.Time, b *snapshotBuild) *Outcome {
 	var late <-chan time.Time
 	timeout := p.limitsOf(c).Timeout
 	if timeout > 0 {
@@ -119,7 +119,7 @@ func (p *Pool) await(ctx context.Context, c *Call, begun time.Time, b *build) *O
 
 // failure is the outcome of a call that waited for a failed build; nil if there is a snapshot. The first one is charged with
 // what the build burned.
-func (p *Pool) failure(b *build) *Outcome {
+func (p *Pool) failure(b *snapshotBuild) *Outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.failed == nil {
