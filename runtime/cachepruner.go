@@ -22,8 +22,8 @@ const (
 	pruneInterval = minUnused / 2
 )
 
-// cached is an entry of the cache with its sum file, both by their paths in the cache.
-type cached struct {
+// cacheEntry is an entry of the cache with its sum file, both by their paths in the cache.
+type cacheEntry struct {
 	sum, entry string
 	used       time.Time
 	size       int64
@@ -49,7 +49,7 @@ func (c *diskCache) evict(ctx context.Context, now time.Time) (removed int, size
 	if err != nil {
 		return 0, 0, err
 	}
-	slices.SortFunc(found, func(a, b cached) int { return a.used.Compare(b.used) })
+	slices.SortFunc(found, func(a, b cacheEntry) int { return a.used.Compare(b.used) })
 	known := make(map[string]bool, len(found))
 	for _, entry := range found {
 		size += entry.size
@@ -71,13 +71,13 @@ func (c *diskCache) evict(ctx context.Context, now time.Time) (removed int, size
 }
 
 // list finds the entries by their sum files. One whose sum file is damaged has no entry and no size.
-func (c *diskCache) list(ctx context.Context) ([]cached, error) {
+func (c *diskCache) list(ctx context.Context) ([]cacheEntry, error) {
 	files := os.DirFS(c.dir)
 	sums, err := fs.Glob(files, path.Join(sumsDir, "*", "*"))
 	if err != nil {
 		return nil, err
 	}
-	var found []cached
+	var found []cacheEntry
 	for _, sum := range sums {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -86,7 +86,7 @@ func (c *diskCache) list(ctx context.Context) ([]cached, error) {
 		if err != nil || info.IsDir() {
 			continue // gone meanwhile, or none of ours
 		}
-		entry := cached{sum: sum, used: info.ModTime()}
+		entry := cacheEntry{sum: sum, used: info.ModTime()}
 		text, _ := fs.ReadFile(files, sum)
 		if name, _, ok := parseSum(text); ok {
 			entry.entry = filepath.ToSlash(name)

@@ -47,6 +47,19 @@ type Pool struct {
 	used       time.Time      // when the last call ended
 }
 
+// snapshotBuild builds a pool's snapshot in the background. It has the limits of a call, and belongs to no call: those that need the
+// snapshot wait for it as long as their own limits allow.
+type snapshotBuild struct {
+	done   chan struct{} // closed when it has ended
+	cancel context.CancelCauseFunc
+
+	// Guarded by the pool's mu.
+	waiters int
+	abandon *time.Timer // nil while there are waiters
+	failed  *Outcome    // nil before the end, and if there is a snapshot
+	charged bool        // a waiter's outcome has the fuel of a failed build
+}
+
 // Bind makes a pool for calls that share the profile. It takes no memory before its first call. Its owner closes it before
 // the module.
 func (m *Module) Bind(profile Profile) *Pool { return m.newPool(profile, m.info.ResetMode) }

@@ -19,19 +19,6 @@ const (
 // errAbandoned cancels a build that no call waits for.
 var errAbandoned = errors.New("no call waits for the handler's start")
 
-// snapshotBuild builds a pool's snapshot in the background. It has the limits of a call, and belongs to no call: those that need the
-// snapshot wait for it as long as their own limits allow.
-type snapshotBuild struct {
-	done   chan struct{} // closed when it has ended
-	cancel context.CancelCauseFunc
-
-	// Guarded by the pool's mu.
-	waiters int
-	abandon *time.Timer // nil while there are waiters
-	failed  *Outcome    // nil before the end, and if there is a snapshot
-	charged bool        // a waiter's outcome has the fuel of a failed build
-}
-
 // join starts a build for a call, or joins the one under way. The caller holds mu.
 func (p *Pool) join(c *Call) *snapshotBuild {
 	b := p.build
