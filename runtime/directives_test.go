@@ -20,7 +20,7 @@ func directed(pieces ...string) (lines, reports []string) {
 		progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
 	}
 	for _, piece := range pieces {
-		if err := l.write([]byte(piece)); err != nil {
+		if err := l.take(&l.stream, []byte(piece)); err != nil {
 			panic(err)
 		}
 	}
@@ -126,13 +126,13 @@ func TestProgressIsNotCounted(t *testing.T) {
 func TestProgressFloodTakesNoMemory(t *testing.T) {
 	l := logs{limit: 1 << 10}
 	line := []byte("quern:progress=0.5 " + strings.Repeat("x", 100) + "\n")
-	if n := testing.AllocsPerRun(1000, func() { _ = l.write(line) }); n > 0 {
+	if n := testing.AllocsPerRun(1000, func() { _ = l.take(&l.stream, line) }); n > 0 {
 		t.Errorf("%v allocations a line", n)
 	}
-	_ = l.write([]byte("quern:progress=0.5 "))
+	_ = l.take(&l.stream, []byte("quern:progress=0.5 "))
 	endless := []byte(strings.Repeat("x", 64<<10))
 	for range 1000 {
-		_ = l.write(endless)
+		_ = l.take(&l.stream, endless)
 	}
 	if held := cap(l.partial) + cap(l.tail); held > 4*maxProgress || l.written > 0 || l.full {
 		t.Errorf("%d bytes are held, %d counted", held, l.written)
@@ -246,7 +246,7 @@ func FuzzLogs(f *testing.F) {
 			}
 		}
 		for piece := range slices.Chunk(text, max(1, size)) {
-			if stopped = l.write(piece) != nil; stopped {
+			if stopped = l.take(&l.stream, piece) != nil; stopped {
 				break
 			}
 		}

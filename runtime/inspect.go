@@ -318,12 +318,8 @@ func importRemedy(kind Kind, i wasm.Import) string {
 }
 
 func isEmscripten(name string) bool {
-	for _, known := range []string{"emscripten_", "_emscripten_", "invoke_", "__syscall_", "__cxa_", "___cxa_", "_embind_"} {
-		if strings.HasPrefix(name, known) {
-			return true
-		}
-	}
-	return false
+	known := []string{"emscripten_", "_emscripten_", "invoke_", "__syscall_", "__cxa_", "___cxa_", "_embind_"}
+	return slices.ContainsFunc(known, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // wasiFunctions and abiFunctions are the functions that guests may import, with their signatures.
@@ -331,23 +327,25 @@ var (
 	wasiFunctions = sync.OnceValue(func() map[string]wasm.Signature {
 		signatures := map[string]wasm.Signature{}
 		for _, f := range wasi.Functions() {
-			signatures[f.Name] = wasm.Signature{Params: typesOf(f.Params), Results: typesOf(f.Results)}
+			signatures[f.Name] = signatureOf(f.Params, f.Results)
 		}
 		return signatures
 	})
 	abiFunctions = sync.OnceValue(func() map[string]wasm.Signature {
 		signatures := map[string]wasm.Signature{}
 		for _, f := range abi.Functions() {
-			signatures[f.Name] = wasm.Signature{Params: typesOf(f.Params), Results: typesOf(f.Results)}
+			signatures[f.Name] = signatureOf(f.Params, f.Results)
 		}
 		return signatures
 	})
 )
 
-func typesOf(types []api.ValueType) []wasm.Type {
-	converted := make([]wasm.Type, len(types))
-	for i, t := range types {
-		converted[i] = wasm.Type(t)
+func signatureOf(params, results []api.ValueType) (s wasm.Signature) {
+	for _, t := range params {
+		s.Params = append(s.Params, wasm.Type(t))
 	}
-	return converted
+	for _, t := range results {
+		s.Results = append(s.Results, wasm.Type(t))
+	}
+	return s
 }

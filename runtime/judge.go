@@ -136,11 +136,6 @@ func (r *run) describe(what, stderr string) string {
 			return what + ": " + line
 		}
 	}
-	return describe(what, stderr)
-}
-
-// describe adds the line of stderr that says most about a failure.
-func describe(what, stderr string) string {
 	if line := headline(stderr); line != "" {
 		return what + ": " + line
 	}

@@ -65,9 +65,6 @@ type logs struct {
 	tail   []byte // of what was handed on, each line with a newline
 }
 
-// write takes what the guest has written to stderr.
-func (l *logs) write(p []byte) error { return l.take(&l.stream, p) }
-
 // take takes what the guest has written to a stream. What would pass the limit is an error, and so is a panic of those
 // that take the lines; what came before is handed on.
 func (l *logs) take(s *stream, p []byte) error {
@@ -167,7 +164,7 @@ func (l *logs) endLine(s *stream) {
 }
 
 // flush hands on the last lines that have no newline, that of stderr last: it says most about how the guest has ended. It
-// returns what write does.
+// returns what take does.
 func (l *logs) flush() error {
 	for _, s := range []*stream{&l.stdout, &l.stream} {
 		if s.kind == undecided && len(s.partial) > 0 {
@@ -180,12 +177,12 @@ func (l *logs) flush() error {
 	return l.wrong()
 }
 
-// handOver gives a line to whom it is for, and begins the next one.
+// handOver hands a line on as log or as progress, and begins the next one.
 func (l *logs) handOver(s *stream, line []byte) {
 	if s.kind == ordinary {
 		l.emit(l.pieces(line, 0))
 	} else {
-		_ = l.report(s.fraction, line) // write tells
+		_ = l.report(s.fraction, line) // take returns it
 	}
 	s.partial, s.kind = s.partial[:0], undecided
 }
@@ -215,13 +212,13 @@ func (l *logs) emit(line []byte) {
 	}
 }
 
-// say takes a line, whatever is in it. It returns what write does.
+// say takes a line, whatever is in it. It returns what take does.
 func (l *logs) say(line string) error {
 	l.emit([]byte(line))
 	return l.wrong()
 }
 
-// report takes progress, and returns what write does.
+// report takes progress, and returns what take does.
 func (l *logs) report(fraction float64, message []byte) error {
 	l.owed += progressPrice
 	if l.progress != nil && l.broken == nil {

@@ -17,7 +17,7 @@ import (
 func logged(pieces ...string) (lines []string, end string) {
 	l := logs{limit: math.MaxInt64, line: func(line string) { lines = append(lines, line) }}
 	for _, piece := range pieces {
-		if err := l.write([]byte(piece)); err != nil {
+		if err := l.take(&l.stream, []byte(piece)); err != nil {
 			panic(err)
 		}
 	}
@@ -203,7 +203,7 @@ func TestLongLinesCutNoSecret(t *testing.T) {
 			l := logs{limit: math.MaxInt64, secrets: &secrets, line: func(line string) { lines = append(lines, line) }}
 			text := strings.Repeat("x", before) + strings.ReplaceAll(secret, "\n", "\\n") + strings.Repeat("y", 3*maxLine)
 			for piece := range slices.Chunk([]byte(text), 500) {
-				if err := l.write(piece); err != nil {
+				if err := l.take(&l.stream, piece); err != nil {
 					t.Fatal(err)
 				}
 			}

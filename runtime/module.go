@@ -43,7 +43,7 @@ type Info struct {
 	Charges int
 	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum.
 	MemoryMin, MemoryMax int64
-	// ResetMode is the way in which its tasks come by pristine instances, ResetReason why it is that one.
+	// ResetMode is how its tasks get pristine instances, ResetReason why.
 	ResetMode   ResetMode
 	ResetReason string
 }
