@@ -36,17 +36,26 @@ type module struct {
 // content share them, whichever plugins they are of.
 type tenantPools struct {
 	module   *runtime.Module
-	versions int      // that share them; guarded by pool.mu
-	byTenant sync.Map // of *runtime.Pool
+	versions int // that share them; guarded by pool.mu
+
+	mu       sync.RWMutex
+	byTenant map[string]*runtime.Pool
 }
 
 // of is the tenant's pool, bound with the profile if it is new.
 func (t *tenantPools) of(tenant string, profile func(tenant string) runtime.Profile) *runtime.Pool {
-	bound, found := t.byTenant.Load(tenant)
-	if !found {
-		bound, _ = t.byTenant.LoadOrStore(tenant, t.module.Bind(profile(tenant))) // binding takes nothing yet
+	t.mu.RLock()
+	bound := t.byTenant[tenant]
+	t.mu.RUnlock()
+	if bound != nil {
+		return bound
 	}
-	return bound.(*runtime.Pool)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byTenant[tenant] == nil {
+		t.byTenant[tenant] = t.module.Bind(profile(tenant))
+	}
+	return t.byTenant[tenant]
 }
 
 func newPool(engine *runtime.Engine, logger hclog.Logger) *pool {
@@ -141,7 +150,7 @@ func (p *pool) sharePools(m *module, of identity) *tenantPools {
 	defer p.mu.Unlock()
 	t := m.pools[of]
 	if t == nil {
-		t = &tenantPools{module: m.Module}
+		t = &tenantPools{module: m.Module, byTenant: map[string]*runtime.Pool{}}
 		m.pools[of] = t
 	}
 	t.versions++
@@ -161,8 +170,10 @@ func (p *pool) releasePools(m *module, of identity) {
 	if !last {
 		return
 	}
-	for _, bound := range t.byTenant.Range {
-		bound.(*runtime.Pool).Close()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, bound := range t.byTenant {
+		bound.Close()
 	}
 }
 
