@@ -187,6 +187,6 @@ func TestSwapHandlersUnderLoad(t *testing.T) {
 	n.install("p", bulky(t, "1"))
 	n.eventually("only the last version is left", func() bool {
 		got := n.engine.Holdings()
-		return got.Idle == 0 && got.Busy == 0 && got.Images == 0
+		return got.Idle == 0 && got.Busy == 0 && got.Snapshots == 0
 	})
 }

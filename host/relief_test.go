@@ -154,7 +154,7 @@ func benchmarkGrant(b *testing.B, modules int) {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = module.Close(context.Background()) })
-		if got := module.Run(b.Context(), runtime.Call{Pool: "pool", Tenant: "tenant"}); got.Kind != runtime.Complete {
+		if got := module.Bind(runtime.Profile{Tenant: "tenant"}).Run(b.Context(), runtime.Call{}); got.Kind != runtime.Complete {
 			b.Fatalf("%+v", got)
 		}
 	}

@@ -272,7 +272,7 @@ func (s *scheduler) expect(of imageOf, part *share) {
 			return
 		}
 	}
-	if coming := of.version.Coming(of.tenant); coming > 0 {
+	if coming := of.version.PendingSnapshot(of.tenant); coming > 0 {
 		s.memory.extend(part, coming)
 		s.forming[part] = of
 	}
@@ -473,7 +473,7 @@ func (s *scheduler) formed() (parts []*share) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for part, of := range s.forming {
-		if of.version.Coming(of.tenant) == 0 {
+		if of.version.PendingSnapshot(of.tenant) == 0 {
 			parts = append(parts, part)
 		}
 	}

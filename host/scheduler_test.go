@@ -442,7 +442,7 @@ func TestImageIsExpected(t *testing.T) {
 	used(0, "after the tasks")
 	begin()
 	used(2*task+1<<20, "for two more")
-	if got := version.Run(t.Context(), runtime.Call{Tenant: "t"}); got.Kind != runtime.Complete {
+	if got := version.Run(t.Context(), "t", runtime.Call{}); got.Kind != runtime.Complete {
 		t.Fatalf("%+v", got)
 	}
 	parts := r.formed()

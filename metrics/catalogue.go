@@ -158,7 +158,7 @@ var catalogue = [...]family{
 	},
 	runtimeHeld: {
 		"quern_runtime_held_bytes", gauge, "bytes", "kind",
-		"Memory of plugins on this host beyond the limits of running tasks: machine code, snapshots (images, an upper bound), idle instances, call stacks.",
+		"Memory of plugins on this host beyond the limits of running tasks: machine code, snapshots (an upper bound), idle instances, call stacks.",
 	},
 	hostCalls: {
 		"quern_host_calls_total", counter, "", "function result",

@@ -44,7 +44,7 @@ func exercise(m *Metrics) {
 	m.PluginLoaded("acme", "thumbnails", "ok")
 	m.PluginServing("acme", "thumbnails", "1.4.0", "sha256:00", "scan", true)
 	m.CollectRuntime(func() RuntimeSample {
-		return RuntimeSample{Idle: 3, Busy: 1, Code: 10 << 20, Images: 4 << 20, Instances: 1 << 20, Stacks: 8 << 10}
+		return RuntimeSample{Idle: 3, Busy: 1, Code: 10 << 20, Snapshots: 4 << 20, Instances: 1 << 20, Stacks: 8 << 10}
 	})
 	m.CollectHostCalls(func(calls func(function, result string, n uint64), bytes func(function string, n uint64)) {
 		calls("kv_get", "ok", 12)

@@ -175,25 +175,25 @@ func TestCollectRuntime(t *testing.T) {
 	want(`quern_instances{state="busy"} 0
 quern_instances{state="idle"} 0
 quern_runtime_held_bytes{kind="code"} 0
-quern_runtime_held_bytes{kind="images"} 0
 quern_runtime_held_bytes{kind="instances"} 0
+quern_runtime_held_bytes{kind="snapshots"} 0
 quern_runtime_held_bytes{kind="stacks"} 0
 `)
-	sample := RuntimeSample{Idle: 1, Busy: 2, Code: 3, Images: 4, Instances: 5, Stacks: 6}
+	sample := RuntimeSample{Idle: 1, Busy: 2, Code: 3, Snapshots: 4, Instances: 5, Stacks: 6}
 	m.CollectRuntime(func() RuntimeSample { return sample })
 	want(`quern_instances{state="busy"} 2
 quern_instances{state="idle"} 1
 quern_runtime_held_bytes{kind="code"} 3
-quern_runtime_held_bytes{kind="images"} 4
 quern_runtime_held_bytes{kind="instances"} 5
+quern_runtime_held_bytes{kind="snapshots"} 4
 quern_runtime_held_bytes{kind="stacks"} 6
 `)
 	sample = RuntimeSample{Idle: 7, Stacks: -1}
 	want(`quern_instances{state="busy"} 0
 quern_instances{state="idle"} 7
 quern_runtime_held_bytes{kind="code"} 0
-quern_runtime_held_bytes{kind="images"} 0
 quern_runtime_held_bytes{kind="instances"} 0
+quern_runtime_held_bytes{kind="snapshots"} 0
 quern_runtime_held_bytes{kind="stacks"} 0
 `)
 }

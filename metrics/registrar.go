@@ -149,9 +149,9 @@ func (c *collector[T]) Collect(ch chan<- prometheus.Metric) {
 
 // RuntimeSample is the memory and the instances of plugins on this host.
 type RuntimeSample struct {
-	// Code, Images, Instances and Stacks are bytes: machine code, the snapshots that instances start from, the private
+	// Code, Snapshots, Instances and Stacks are bytes: machine code, the snapshots that instances start from, the private
 	// memory of idle instances, and the call stacks of running guests.
-	Code, Images, Instances, Stacks int64
+	Code, Snapshots, Instances, Stacks int64
 	// Idle and Busy count instances.
 	Idle, Busy int
 }
@@ -163,7 +163,7 @@ func newRuntimeCollector() *collector[func() RuntimeSample] {
 		emit(instances, float64(s.Idle), "idle")
 		emit(instances, float64(s.Busy), "busy")
 		emit(runtimeHeld, float64(s.Code), "code")
-		emit(runtimeHeld, float64(s.Images), "images")
+		emit(runtimeHeld, float64(s.Snapshots), "snapshots")
 		emit(runtimeHeld, float64(s.Instances), "instances")
 		emit(runtimeHeld, float64(s.Stacks), "stacks")
 	}, instances, runtimeHeld)

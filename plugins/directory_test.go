@@ -111,7 +111,7 @@ func TestSwap(t *testing.T) {
 	// Who holds the old version runs on it still, and its module goes with the last hold.
 	old.Retain()
 	old.Release()
-	if got := old.Run(t.Context(), runtime.Call{}); string(got.Output) != output(1) {
+	if got := old.Run(t.Context(), "", runtime.Call{}); string(got.Output) != output(1) {
 		t.Errorf("the old version: %+v", got)
 	}
 	open := func() int {
@@ -305,7 +305,7 @@ func TestRemoveAndReturn(t *testing.T) {
 	if got := f.seen.take(); !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
-	if got := held.Run(t.Context(), runtime.Call{}); string(got.Output) != output(1) {
+	if got := held.Run(t.Context(), "", runtime.Call{}); string(got.Output) != output(1) {
 		t.Errorf("the removed version: %+v", got)
 	}
 	held.Release()
@@ -335,7 +335,7 @@ func TestRunWaitsForHolders(t *testing.T) {
 		t.Error("a queue is served after the end")
 		again.Release()
 	}
-	if got := v.Run(t.Context(), runtime.Call{}); string(got.Output) != output(1) {
+	if got := v.Run(t.Context(), "", runtime.Call{}); string(got.Output) != output(1) {
 		t.Errorf("a task after the end: %+v", got)
 	}
 	select {

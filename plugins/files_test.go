@@ -278,7 +278,7 @@ func TestGuestReadsItsFiles(t *testing.T) {
 		write(t, dir+"/models/model.bin", model)
 	})
 	read := func(v *Version, path string) runtime.Outcome {
-		return v.Run(t.Context(), runtime.Call{TaskID: "1", Input: []byte(path)})
+		return v.Run(t.Context(), "", runtime.Call{TaskID: "1", Input: []byte(path)})
 	}
 	v := f.Acquire("acme", "a")
 	if v == nil {

@@ -65,7 +65,7 @@ func TestInstancesAreShared(t *testing.T) {
 	}
 	// A task of which nobody said whose it is shares with nobody.
 	v := f.Acquire("acme", "a")
-	if got := v.Run(t.Context(), runtime.Call{Input: []byte("task")}); string(got.Output) != cold(1) {
+	if got := v.Run(t.Context(), "", runtime.Call{Input: []byte("task")}); string(got.Output) != cold(1) {
 		t.Errorf("without a tenant: %+v", got)
 	}
 	v.Release()
@@ -129,13 +129,13 @@ func TestInstancesOutliveTheSwap(t *testing.T) {
 	called, proceed := make(chan struct{}), make(chan struct{})
 	ended := make(chan runtime.Outcome)
 	go func() {
-		ended <- old.Run(t.Context(), runtime.Call{Tenant: "acme", Input: []byte("task"), Log: func(string) {
+		ended <- old.Run(t.Context(), "acme", runtime.Call{Input: []byte("task"), Log: func(string) {
 			close(called) // the guest is in the middle of its call
 			<-proceed
 		}})
 	}()
 	<-called
-	if got := string(old.Run(t.Context(), runtime.Call{Tenant: "acme", Input: []byte("task")}).Output); got != cold(1) {
+	if got := string(old.Run(t.Context(), "acme", runtime.Call{Input: []byte("task")}).Output); got != cold(1) {
 		t.Errorf("a second task beside the first: %q", got)
 	}
 	f.replace("a.yaml", []byte("version: 2"))
@@ -203,7 +203,7 @@ func TestSwapHandlersUnderLoad(t *testing.T) {
 				t.Errorf("%s of %s is not served", queue, tenant)
 				return
 			}
-			outcome := v.Run(t.Context(), runtime.Call{TaskID: "1", Tenant: tenant, Input: []byte("task")})
+			outcome := v.Run(t.Context(), tenant, runtime.Call{TaskID: "1", Input: []byte("task")})
 			got := string(outcome.Output)
 			// The version says which output is right: it has the digest of one number, and the warm input's in FilesDigest.
 			number, first, ok := strings.Cut(got, " 2 ")

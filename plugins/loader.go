@@ -255,10 +255,9 @@ func (l *loader) newVersion(r *loadResult, m *module, permissions map[string]*ma
 		files:    r.named.files, warm: r.named.warm, module: m,
 		grants: l.grants, ceilings: l.ceilings, permissions: permissions,
 	}
-	v.profile = v.identity().profile()
-	l.pool.enlist(m, v.profile)
+	v.pools = l.pool.sharePools(m, v.identity())
 	v.release = func(m *module) {
-		l.pool.strike(m, v.profile)
+		l.pool.releasePools(m, v.identity())
 		l.pool.release(m)
 		l.open.Done()
 	}

@@ -136,7 +136,7 @@ func TestCeilingsOfTenants(t *testing.T) {
 		fits, over         int
 	}{{"acme", "10B", acme, 10, 11}, {"{blue}", "1KiB", "--ceiling", 1 << 10, 1<<10 + 1}} {
 		for _, size := range []int{tt.fits, tt.over} {
-			got := v.Run(t.Context(), runtime.Call{Tenant: tt.tenant, Input: make([]byte, size)})
+			got := v.Run(t.Context(), tt.tenant, runtime.Call{Input: make([]byte, size)})
 			want := ""
 			if size == tt.over {
 				want = "output limit of " + tt.value + " exceeded on stdout: the host allows no more, see " + tt.see
@@ -180,7 +180,7 @@ func TestVersionTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := versionOf(t, runtimetest.Sleep(t), test.ceiling, test.manifest)
-			got := v.Run(t.Context(), runtime.Call{Timeout: test.task, Input: []byte("3600000")})
+			got := v.Run(t.Context(), "", runtime.Call{Timeout: test.task, Input: []byte("3600000")})
 			if got.Limit != (runtime.Limit{Name: "timeout", Value: "50ms"}) {
 				t.Errorf("outcome = %+v, want a timeout of 50ms", got)
 			}
@@ -189,7 +189,7 @@ func TestVersionTimeout(t *testing.T) {
 	t.Run("the task's, longer", func(t *testing.T) {
 		t.Parallel()
 		v := versionOf(t, runtimetest.Sleep(t), 0, time.Millisecond)
-		got := v.Run(t.Context(), runtime.Call{Timeout: patience, Input: []byte("50")})
+		got := v.Run(t.Context(), "", runtime.Call{Timeout: patience, Input: []byte("50")})
 		if got.Kind != runtime.Complete || !strings.Contains(string(got.Output), "awake") {
 			t.Errorf("outcome = %+v, want complete", got)
 		}

@@ -28,8 +28,34 @@ type module struct {
 	gone    chan struct{} // closed by the last holder, when the module is closed
 	err     error         // valid after ready
 	holders int           // guarded by pool.mu; 0: it is being closed
-	// profiles counts the versions of each profile, whichever plugins they are of; guarded by pool.mu.
-	profiles map[string]int
+	// pools are the instances of versions by their content; guarded by pool.mu.
+	pools map[identity]*tenantPools
+}
+
+// tenantPools are the instances of a module for one manifest and its files, a pool for each tenant. All versions of that
+// content share them, whichever plugins they are of.
+type tenantPools struct {
+	module   *runtime.Module
+	versions int // that share them; guarded by pool.mu
+
+	mu       sync.RWMutex
+	byTenant map[string]*runtime.Pool
+}
+
+// of is the tenant's pool, bound with the profile if it is new.
+func (t *tenantPools) of(tenant string, profile func(tenant string) runtime.Profile) *runtime.Pool {
+	t.mu.RLock()
+	bound := t.byTenant[tenant]
+	t.mu.RUnlock()
+	if bound != nil {
+		return bound
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byTenant[tenant] == nil {
+		t.byTenant[tenant] = t.module.Bind(profile(tenant))
+	}
+	return t.byTenant[tenant]
 }
 
 func newPool(engine *runtime.Engine, logger hclog.Logger) *pool {
@@ -45,7 +71,7 @@ func (p *pool) acquire(ctx context.Context, owner, digest string, binary []byte,
 		m, found := p.modules[digest]
 		if !found {
 			m = &module{
-				digest: digest, ready: make(chan struct{}), gone: make(chan struct{}), holders: 1, profiles: map[string]int{},
+				digest: digest, ready: make(chan struct{}), gone: make(chan struct{}), holders: 1, pools: map[identity]*tenantPools{},
 			}
 			p.modules[digest] = m
 			p.mu.Unlock()
@@ -118,25 +144,36 @@ func (p *pool) join(ctx context.Context, m *module) (*module, error) {
 	return m, nil
 }
 
-// enlist counts a version of that profile in. The caller holds the module.
-func (p *pool) enlist(m *module, profile string) {
+// sharePools returns the pools of versions of that content, for one version more. The caller holds the module.
+func (p *pool) sharePools(m *module, of identity) *tenantPools {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m.profiles[profile]++
+	t := m.pools[of]
+	if t == nil {
+		t = &tenantPools{module: m.Module, byTenant: map[string]*runtime.Pool{}}
+		m.pools[of] = t
+	}
+	t.versions++
+	return t
 }
 
-// strike counts it out. The last version takes the instances of its profile along; one that begins at the same
-// moment may lose idle ones by it, and makes others.
-func (p *pool) strike(m *module, profile string) {
+// releasePools gives them back. The last version closes them.
+func (p *pool) releasePools(m *module, of identity) {
 	p.mu.Lock()
-	m.profiles[profile]--
-	last := m.profiles[profile] == 0
+	t := m.pools[of]
+	t.versions--
+	last := t.versions == 0
 	if last {
-		delete(m.profiles, profile)
+		delete(m.pools, of)
 	}
 	p.mu.Unlock()
-	if last {
-		m.Retire(profile)
+	if !last {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, bound := range t.byTenant {
+		bound.Close()
 	}
 }
 

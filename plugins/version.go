@@ -31,28 +31,32 @@ type Version struct {
 
 	files       *runtime.Files // what tasks may read; nil for nothing
 	warm        []byte         // the input of the warm call; nil for no such call
-	profile     string         // of its instances: see identity.profile
+	pools       *tenantPools   // of its instances
 	grants      *manifest.Grants
 	ceilings    manifest.Ceilings
 	permissions map[string]*manifest.Permissions // by tenant, of those that the host serves; never changed
 	module      *module
-	holders     atomic.Int64 // 0: the module is released, for good
+	holders     atomic.Int64 // 0: the module is released
 	release     func(*module)
 }
 
-// Run runs one task on this version. It fills in what the manifest decides: Plugin, Env, Files, Limits, Pool, Warm and
-// the Config of Services. A Timeout that the task brings along replaces the manifest's, under the host's ceiling. A task whose
-// Tenant is not said shares an instance with no other.
-func (v *Version) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
-	permissions := v.Permissions(call.Tenant)
-	call.Timeout = permissions.Timeout(call.Timeout)
-	call.Plugin, call.Env, call.Files = v.Name, v.Manifest.Capabilities.Env, v.files
-	call.Limits, call.Services.Config = permissions.Limits, permissions.Config // the same for all calls of a tenant: see runtime.Call.Pool
-	call.Pool, call.Warm = "", nil
-	if call.Tenant != "" {
-		call.Pool, call.Warm = v.profile, v.warm
+// Run runs one task of a tenant on this version, with the plugin's name. A Timeout of the task replaces the manifest's, under
+// the host's ceiling. A task without a tenant gets an instance of its own.
+func (v *Version) Run(ctx context.Context, tenant string, call runtime.Call) runtime.Outcome {
+	permissions := v.Permissions(tenant)
+	call.Timeout, call.Plugin = permissions.Timeout(call.Timeout), v.Name
+	if tenant == "" {
+		return permissions.Explain(v.module.Run(ctx, v.profile(""), call))
 	}
-	return permissions.Explain(v.module.Run(ctx, call))
+	return permissions.Explain(v.pools.of(tenant, v.profile).Run(ctx, call))
+}
+
+// profile is what the tenant's tasks on versions of this content share.
+func (v *Version) profile(tenant string) runtime.Profile {
+	permissions := v.Permissions(tenant)
+	return runtime.Profile{
+		Tenant: tenant, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: permissions.Limits, Config: permissions.Config, Warm: v.warm,
+	}
 }
 
 // Permissions are what a tenant's tasks may do on it.
@@ -102,10 +106,9 @@ func (v *Version) Footprint(tenant string) int64 {
 	return footprint(&v.Manifest, v.Permissions(tenant).Limits) + v.module.Overhead()
 }
 
-// Coming is how many bytes at most will be held for the version beside a tenant's tasks as soon as the first of them
-// begins; 0 if they are held already, or none will be.
-func (v *Version) Coming(tenant string) int64 {
-	return v.module.Coming(v.profile, tenant, v.Permissions(tenant).Limits, v.warm != nil)
+// PendingSnapshot is how many bytes the snapshot that the tenant's next task builds takes at most; 0 if there is one.
+func (v *Version) PendingSnapshot(tenant string) int64 {
+	return v.pools.of(tenant, v.profile).PendingSnapshot()
 }
 
 // Concurrency bounds the version's running tasks on this host; 0 is no bound of its own.
@@ -116,10 +119,6 @@ func (v *Version) identity() identity { return identity{v.Digest, v.ManifestDige
 
 // identity is the content of a plugin's two files, and of those that its manifest names.
 type identity struct{ module, manifest, files string }
-
-// profile names the instances of the module that versions of this identity share, whichever plugins they are of. The
-// runtime keeps those of each tenant apart.
-func (i identity) profile() string { return "manifest=" + i.manifest + " files=" + i.files }
 
 // footprint is what a task may take. The answer of a request is there twice while it is put together for the guest.
 func footprint(m *manifest.Manifest, l runtime.Limits) int64 {

@@ -17,12 +17,12 @@ func BenchmarkRunEmptyGo(b *testing.B) { benchmarkRun(b, runtimetest.EmptyGo(b))
 
 func benchmarkRun(b *testing.B, binary []byte) {
 	module := load(b, binary)
-	c := Call{TaskID: "1", Queue: "queue", Tenant: "tenant", Plugin: "plugin", Attempt: 1}
+	c := Call{TaskID: "1", Queue: "queue", Plugin: "plugin", Attempt: 1}
 	b.ReportAllocs()
 	b.ResetTimer() // RunParallel does not
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if got := module.Run(b.Context(), c); got.Kind != Complete {
+			if got := module.Run(b.Context(), Profile{Tenant: "tenant"}, c); got.Kind != Complete {
 				b.Errorf("outcome = %+v", got)
 				return
 			}
@@ -37,7 +37,7 @@ func BenchmarkLog(b *testing.B) {
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := l.write(line); err != nil {
+		if err := l.take(&l.stream, line); err != nil {
 			b.Fatal(err)
 		}
 	}

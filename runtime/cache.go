@@ -42,12 +42,9 @@ type diskCache struct {
 }
 
 const (
-	sumsDir     = "sums"
-	stagePrefix = "stage-"
-	// maxStage is longer than any compilation.
-	maxStage = time.Hour
-	// ownerOnly is the mode of the directory and of everything in it.
-	ownerOnly = 0o700
+	sumsDir = "sums"
+	// wazeroDirs matches the directories in which wazero keeps machine code, one for each version.
+	wazeroDirs = "wazero-*"
 )
 
 // unknownVersion is what wazero takes for its version where the build does not tell, as in tests.
@@ -88,15 +85,12 @@ func openDiskCache(ctx context.Context, dir, version string, compiler *compiler,
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	if !c.temporary {
-		c.tidy(ctx, time.Now())
-	}
 	cache, err := wazero.NewCompilationCacheWithDir(c.dir)
 	if err != nil {
 		return nil, fmt.Errorf("open cache directory %q: %w", c.dir, err)
 	}
-	c.backend, err = newBackend(ctx, cache)
-	return c, err
+	c.backend = newBackend(ctx, cache)
+	return c, nil
 }
 
 // prepare makes what is not there of the directory, also when somebody has tidied it away meanwhile.
@@ -118,34 +112,12 @@ func (c *diskCache) close(ctx context.Context) error {
 	return err
 }
 
-// removeStages removes what processes left behind that died while they compiled. Younger stages may
-// be in use by another process.
-func removeStages(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), stagePrefix) {
-			continue
-		}
-		info, err := entry.Info()
-		if err != nil || time.Since(info.ModTime()) < maxStage {
-			continue // gone meanwhile, or young
-		}
-		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // maxFills is how often a load compiles a module: another process may prune the entry before it is loaded.
 const maxFills = 2
 
 // load loads a module from the cache, after it was put there if it was not. While it waits for its turn at either, it
 // holds nothing that others wait for.
-func (c *diskCache) load(ctx context.Context, m *code) (wazero.CompiledModule, error) {
+func (c *diskCache) load(ctx context.Context, m *program) (wazero.CompiledModule, error) {
 	for fills := 0; ; {
 		compiled, err := c.cached(ctx, m)
 		if !errors.Is(err, errNotCompiled) || fills == maxFills {
@@ -162,8 +134,8 @@ func (c *diskCache) load(ctx context.Context, m *code) (wazero.CompiledModule, e
 }
 
 // cached loads a module whose entry is there; if it is not, the error is errNotCompiled.
-func (c *diskCache) cached(ctx context.Context, m *code) (wazero.CompiledModule, error) {
-	leave, err := m.engine.loads.Take(ctx, m.owner, m.source.size)
+func (c *diskCache) cached(ctx context.Context, m *program) (wazero.CompiledModule, error) {
+	leave, err := c.compiler.loads.Take(ctx, m.owner, m.source.size)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +202,7 @@ func parseSum(text []byte) (name, sum string, ok bool) {
 }
 
 // fill compiles a module into the cache when it is its turn. It does not if somebody else did meanwhile.
-func (c *diskCache) fill(ctx context.Context, m *code) (filled bool, err error) {
+func (c *diskCache) fill(ctx context.Context, m *program) (filled bool, err error) {
 	if err := c.compiler.remembered(m.key); err != nil {
 		return false, err
 	}
@@ -240,7 +212,7 @@ func (c *diskCache) fill(ctx context.Context, m *code) (filled bool, err error) 
 		return false, err
 	}
 	defer leave()
-	done, other, err := m.engine.claim(m.key)
+	done, other, err := c.compiler.claim(m.key)
 	if err != nil {
 		return false, err
 	}
@@ -264,7 +236,7 @@ func (c *diskCache) fill(ctx context.Context, m *code) (filled bool, err error) 
 }
 
 // compile compiles a module in a stage and moves the entry into the cache.
-func (c *diskCache) compile(ctx context.Context, m *code, b budget) (err error) {
+func (c *diskCache) compile(ctx context.Context, m *program, b budget) (err error) {
 	if err := c.prepare(); err != nil {
 		return err
 	}

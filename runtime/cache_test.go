@@ -42,7 +42,7 @@ func runsFrom(t *testing.T, dir string, binary []byte) string {
 	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
 		t.Fatalf("output = %q", got)
 	}
-	if module.code.backend != engine.cache.backend {
+	if module.code.backend != engine.caches.main.backend {
 		t.Errorf("the module did not come from the cache:\n%s", log)
 	}
 	return log.String()
@@ -190,13 +190,13 @@ func TestCacheUnusable(t *testing.T) {
 	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
 		t.Errorf("output = %q", got)
 	}
-	if !strings.Contains(log.String(), "compile cache failed, module is compiled in a temporary folder") {
+	if !strings.Contains(log.String(), "compile cache failed; compiling in a temporary directory") {
 		t.Errorf("log:\n%s", log)
 	}
 	if err := engine.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(engine.spare.dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(engine.caches.spare.dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the temporary folder is still there: %v", err)
 	}
 }
@@ -251,7 +251,7 @@ func TestCacheVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer engine.Close(t.Context())
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || !engine.cache.temporary {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || !engine.caches.main.temporary {
 		t.Errorf("there is a cache: %v", err)
 	}
 	if !strings.Contains(log.String(), "no compile cache") {
@@ -384,10 +384,10 @@ func TestCacheTemporary(t *testing.T) {
 		if err := module.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if entries := entriesOf(t, engine.cache.dir); len(entries) != 1 {
+		if entries := entriesOf(t, engine.caches.main.dir); len(entries) != 1 {
 			t.Errorf("entries = %v, want 1", entries)
 		}
-		if err := os.RemoveAll(engine.cache.dir); err != nil {
+		if err := os.RemoveAll(engine.caches.main.dir); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -395,7 +395,7 @@ func TestCacheTemporary(t *testing.T) {
 	if err := engine.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(engine.cache.dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(engine.caches.main.dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the temporary folder is still there: %v", err)
 	}
 }
@@ -407,7 +407,7 @@ func TestCacheWithoutCompiler(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	binary := runtimetest.Echo(t)
 	engine, _ := setupCached(t, dir)
-	if _, err := engine.cache.backend.compile(withoutCompiler{t.Context()}, binary); !errors.Is(err, errNotCompiled) {
+	if _, err := engine.caches.main.backend.compile(withoutCompiler{t.Context()}, binary); !errors.Is(err, errNotCompiled) {
 		t.Fatalf("compile = %v, want an error", err)
 	}
 	runsFrom(t, dir, binary)

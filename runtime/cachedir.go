@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 )
 
+// ownerOnly is the mode of the cache directory and of everything in it.
+const ownerOnly = 0o700
+
 // makePrivate makes the cache directory if it is not there, and refuses one that others could write
 // code into, which this process would execute, or could have made.
 func makePrivate(dir string) error {

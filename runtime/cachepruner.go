@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -15,25 +16,23 @@ import (
 const (
 	maxUnused = 30 * 24 * time.Hour
 	maxCached = 1 << 30 // bytes
-	// wazeroDirs matches the folders in which wazero keeps machine code, one for each version.
-	wazeroDirs = "wazero-*"
 	// minUnused is how long an entry is kept in any case: another process may be about to load it, or serves it and
 	// says so every pruneInterval.
 	minUnused     = time.Hour
 	pruneInterval = minUnused / 2
 )
 
-// cached is an entry of the cache with its sum file, both by their paths in the cache.
-type cached struct {
+// cacheEntry is an entry of the cache with its sum file, both by their paths in the cache.
+type cacheEntry struct {
 	sum, entry string
 	used       time.Time
 	size       int64
 }
 
-// tidy removes what nobody needs from the cache: what processes have left behind that died while they compiled, and what
-// prune finds. What cannot be removed is logged. It stops when ctx ends.
-func (c *diskCache) tidy(ctx context.Context, now time.Time) {
-	removed, size, err := c.prune(ctx, now)
+// prune removes what nobody needs from the cache: old entries, and the stages of processes that died. It logs what it
+// cannot remove, and stops when ctx ends.
+func (c *diskCache) prune(ctx context.Context, now time.Time) {
+	removed, size, err := c.evict(ctx, now)
 	err = errors.Join(err, removeStages(c.dir))
 	if removed > 0 {
 		c.logger.Debug("compile cache pruned", "removed", removed, "size", size)
@@ -43,14 +42,14 @@ func (c *diskCache) tidy(ctx context.Context, now time.Time) {
 	}
 }
 
-// prune removes from the cache, and from what other versions have left in it, the entries that have not been
-// used for long, and then the oldest until the rest is small enough.
-func (c *diskCache) prune(ctx context.Context, now time.Time) (removed int, size int64, err error) {
+// evict removes entries, also those of other versions: first those that were not used for maxUnused, then the least
+// recently used ones until the rest is at most maxCached.
+func (c *diskCache) evict(ctx context.Context, now time.Time) (removed int, size int64, err error) {
 	found, err := c.list(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	slices.SortFunc(found, func(a, b cached) int { return a.used.Compare(b.used) })
+	slices.SortFunc(found, func(a, b cacheEntry) int { return a.used.Compare(b.used) })
 	known := make(map[string]bool, len(found))
 	for _, entry := range found {
 		size += entry.size
@@ -72,13 +71,13 @@ func (c *diskCache) prune(ctx context.Context, now time.Time) (removed int, size
 }
 
 // list finds the entries by their sum files. One whose sum file is damaged has no entry and no size.
-func (c *diskCache) list(ctx context.Context) ([]cached, error) {
+func (c *diskCache) list(ctx context.Context) ([]cacheEntry, error) {
 	files := os.DirFS(c.dir)
 	sums, err := fs.Glob(files, path.Join(sumsDir, "*", "*"))
 	if err != nil {
 		return nil, err
 	}
-	var found []cached
+	var found []cacheEntry
 	for _, sum := range sums {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -87,7 +86,7 @@ func (c *diskCache) list(ctx context.Context) ([]cached, error) {
 		if err != nil || info.IsDir() {
 			continue // gone meanwhile, or none of ours
 		}
-		entry := cached{sum: sum, used: info.ModTime()}
+		entry := cacheEntry{sum: sum, used: info.ModTime()}
 		text, _ := fs.ReadFile(files, sum)
 		if name, _, ok := parseSum(text); ok {
 			entry.entry = filepath.ToSlash(name)
@@ -125,6 +124,28 @@ func (c *diskCache) remove(name string) error {
 	}
 	if err := os.Remove(filepath.Join(c.dir, filepath.FromSlash(name))); !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	return nil
+}
+
+// removeStages removes what processes left behind that died while they compiled. Younger stages may
+// be in use by another process.
+func removeStages(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), stagePrefix) {
+			continue
+		}
+		info, err := entry.Info()
+		if err != nil || time.Since(info.ModTime()) < maxStage {
+			continue // gone meanwhile, or young
+		}
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -133,7 +133,7 @@ func TestCachePruneWhileServing(t *testing.T) {
 	module := loadInto(t, engine, runtimetest.Echo(t))
 	served := filepath.Base(entriesOf(t, dir)[0])
 	old := time.Now().Add(-2 * maxUnused)
-	if err := os.Chtimes(engine.cache.sumFile(module.code.key), old, old); err != nil {
+	if err := os.Chtimes(engine.caches.main.sumFile(module.code.key), old, old); err != nil {
 		t.Fatal(err)
 	}
 	makeEntries(t, dir, map[string]struct {

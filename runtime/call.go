@@ -13,100 +13,95 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
+// Profile is what all calls of a pool share. An instance may keep any of it from its start.
+type Profile struct {
+	// Tenant is whose tasks the pool runs: TASK_TENANT.
+	Tenant string
+	// Env is what the manifest grants. Names that begin with ReservedEnv are skipped.
+	Env map[string]string
+	// Files are what the guest may read at their paths. Default nil: none.
+	Files *Files
+	// Limits bound each call, and the start of a handler. The zero value means the defaults.
+	Limits Limits
+	// Config is what a handler reads with config_get. Default nil: nothing.
+	Config map[string]string
+	// Warm is the input of the warm call: a call of a handler without a task, after which the snapshot is taken.
+	// Default nil: no warm call.
+	Warm []byte
+}
+
 // Call is one task as the guest sees it.
 type Call struct {
-	// TaskID, Queue and Tenant say which task this is; the guest reads them as TASK_ID, TASK_QUEUE
-	// and TASK_TENANT.
-	TaskID, Queue, Tenant string
-	// Plugin is the plugin's name: TASK_PLUGIN and the guest's argument 0.
+	// TaskID and Queue identify the task: TASK_ID and TASK_QUEUE.
+	TaskID, Queue string
+	// Plugin is the plugin's name: TASK_PLUGIN, and argument 0 of a command.
 	Plugin string
-	// Attempt is TASK_ATTEMPT, 1 for the first one; MaxAttempts is TASK_MAX_ATTEMPTS. A variable
-	// whose value is 0 (unknown, or unlimited) is left out.
+	// Attempt is TASK_ATTEMPT, 1 for the first one; MaxAttempts is TASK_MAX_ATTEMPTS. 0 (unknown, or unlimited) sets no
+	// variable.
 	Attempt, MaxAttempts int
-	// PreviousError is why the attempt before has failed (a host that died is none), Parent the ID of the task that
-	// has enqueued this one, and Key its key. A handler can ask for them. Each may be empty.
+	// PreviousError is why the previous attempt failed (not if its host died), Parent the ID of the task that enqueued
+	// this one, and Key its key. A handler can ask for them. Each may be empty.
 	PreviousError, Parent, Key string
-	// Traceparent is the trace that the task belongs to, in the form of the W3C's header. Default "", which is none.
+	// Traceparent is the task's trace, in the form of the W3C's header. Default "": none.
 	Traceparent string
-	// Input is what a command reads from stdin, and a handler by input_read. It is not changed, and not kept after Run.
+	// Input is what a command reads from stdin, and a handler by input_read. Run does not change or keep it.
 	Input []byte
-	// Env is what the manifest grants. Names that begin with TASK_ are the host's: they are skipped.
-	Env map[string]string
-	// Files are what the guest may read at their paths. Default nil, which is none.
-	Files *Files
-	// Services are what a handler may use beyond its task. At its start and in its warm call it has their Config alone.
+	// Services are what a handler may use beyond its task. Run replaces their Config by the profile's, which is all that a
+	// handler may use at its start and in the warm call.
 	Services service.Services
-	// Secrets are those that the task has got from Services.Secrets: Run adds them, and shows their names in their place in
-	// all that it tells of the call, but for its Output. Who tells more of what the guest wrote asks them, too. Default nil,
-	// which is a set of Run's own.
+	// Secrets collects what the task reads from Services.Secrets. Run replaces each value by its name in everything
+	// but Output. Default nil: a set of Run's own.
 	Secrets *redact.Secrets
-	// Denied is told why a function of quern_v1 has answered EINVAL, EDENIED, ELIMIT or EAGAIN, also at the start; once of the same
-	// reason, and of ten at most. The guest's words may be in the reason, which has some 400 bytes at most. Default nil.
+	// Denied receives why a function of quern_v1 returned EINVAL, EDENIED, ELIMIT or EAGAIN, also at the start: each reason
+	// once, ten at most, each of about 400 bytes at most. A reason may quote the guest. Default nil.
 	Denied func(function, reason string)
-	// Checkpoint is what an earlier run of the task left, which a command reads as the file /checkpoint, and a handler
-	// by checkpoint_load. Default nil, which is nothing.
+	// Checkpoint is what an earlier run of the task saved: a command reads it as the file /checkpoint, a handler by
+	// checkpoint_load. Default nil: nothing.
 	Checkpoint []byte
-	// Pool names the instances that the call may use: calls of a module with the same Pool and Tenant share
-	// them, one at a time and each as if nobody had before. They must have the same Env, Files, Limits, Warm and
-	// Services.Config, which an instance may hold from its start. Default "", which is an instance of the call's own.
-	Pool string
-	// Warm is the input of a call without a task, which a handler gets before the image of its instances is
-	// taken. Default nil, which is no such call.
-	Warm []byte
-	// Ending is closed when the guest had better end by itself, which a handler is told if it asks. Default nil, which
-	// is never.
+	// Ending is closed when the guest should end by itself, which a handler learns if it asks. Default nil: never.
 	Ending <-chan struct{}
-	// Limits bound the call; the zero value means the defaults.
-	Limits Limits
-	// Timeout is the task's own limit of wall-clock time, in the place of Limits.Timeout. Default 0,
-	// which leaves that one in force.
+	// Timeout is the task's own limit of wall-clock time, instead of Limits.Timeout. Default 0: Limits.Timeout.
 	Timeout time.Duration
-	// Log receives each line that the guest writes to stderr, a handler also to stdout, as it comes and without its newline:
-	// control characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. It is
-	// called on the goroutine of Run, which waits for it: it must not block. Default nil, which drops
-	// them.
+	// Log receives each line that the guest writes to stderr, a handler also to stdout, without its newline. Control
+	// characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. It is called on the goroutine of Run
+	// and must not block. Default nil: lines are dropped.
 	Log func(line string)
-	// Progress receives what the guest reports of its progress, from 0 to 1, by lines of stderr such as
+	// Progress receives the guest's progress from 0 to 1, which it reports by lines of stderr such as
 	//
 	//	quern:progress=0.42 resizing
 	//
-	// as they come. The message may be empty; it has at most 1 KiB and is made safe like a line of the
-	// log. Such lines are not logged and not counted: a guest may write any number of them. It is called
-	// like Log. Default nil, which drops them.
+	// The message may be empty; it has at most 1 KiB and is sanitized like a line of the log. Such lines are neither logged
+	// nor counted against the limit. It is called like Log. Default nil: progress is dropped.
 	Progress func(fraction float64, message string)
 }
 
-// Files is a tree of files in memory that guests may read. It does not change, and any number of calls
-// may share it.
+// Files is an immutable tree of files in memory that guests may read. Any number of calls may share it.
 type Files = wasi.Files
 
-// NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not
-// copied. A path that is not absolute and clean, that lies below a file, or that is /checkpoint or below it,
-// is an error that names it.
+// NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not copied. An error names
+// a path that is not absolute and clean, that lies below a file, or that is /checkpoint or below it.
 func NewFiles(contents map[string][]byte) (*Files, error) { return wasi.NewFiles(contents) }
 
-// ReservedEnv begins the names of the environment that no manifest can set.
+// ReservedEnv begins the names of the environment variables that no manifest can set.
 const ReservedEnv = "TASK_"
 
-// limits are those of the call.
-func (c *Call) limits() Limits {
-	l := c.Limits.WithDefaults()
-	if c.Timeout > 0 {
-		l.Timeout = c.Timeout
+// granted lists the variables that the manifest grants, by name, each as NAME=VALUE.
+func (p *Profile) granted() []string {
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+		if !strings.HasPrefix(name, ReservedEnv) {
+			env = append(env, name+"="+p.Env[name])
+		}
 	}
-	return l
+	return env
 }
 
-// environment lists the variables of a guest, each as NAME=VALUE, in a fixed order: the task's first, which only a
-// command gets, then the granted by name.
-func (c *Call) environment(kind Kind) []string {
-	if kind == Handler {
-		return c.granted(nil)
-	}
+// variables lists the variables of a task, which only a command gets.
+func (c *Call) variables(tenant string) []string {
 	env := []string{
 		"TASK_ID=" + c.TaskID,
 		"TASK_QUEUE=" + c.Queue,
-		"TASK_TENANT=" + c.Tenant,
+		"TASK_TENANT=" + tenant,
 		"TASK_PLUGIN=" + c.Plugin,
 	}
 	if c.Attempt > 0 {
@@ -115,26 +110,13 @@ func (c *Call) environment(kind Kind) []string {
 	if c.MaxAttempts > 0 {
 		env = append(env, "TASK_MAX_ATTEMPTS="+strconv.Itoa(c.MaxAttempts))
 	}
-	return c.granted(env)
-}
-
-// granted adds the variables that the manifest grants, by name.
-func (c *Call) granted(env []string) []string {
-	if len(c.Env) == 0 {
-		return env
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
-		if !strings.HasPrefix(name, ReservedEnv) {
-			env = append(env, name+"="+c.Env[name])
-		}
-	}
 	return env
 }
 
 // task is what a handler can ask of the task.
-func (c *Call) task(deadline time.Time) abi.Task {
+func (c *Call) task(tenant string, deadline time.Time) abi.Task {
 	return abi.Task{
-		ID: c.TaskID, Queue: c.Queue, Tenant: c.Tenant, Plugin: c.Plugin,
+		ID: c.TaskID, Queue: c.Queue, Tenant: tenant, Plugin: c.Plugin,
 		PreviousError: c.PreviousError, Parent: c.Parent, Key: c.Key, Traceparent: c.Traceparent,
 		Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Deadline: deadline,
 	}

@@ -16,9 +16,6 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// ErrEngine is wrapped by the error about a WebAssembly engine that cannot be served with.
-var ErrEngine = errors.New("WebAssembly engine refused")
-
 // canaryModule is made of canary.wat, which says how.
 //
 //go:embed canary.wasm

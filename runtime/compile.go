@@ -3,11 +3,9 @@ package runtime
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -16,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -52,9 +49,12 @@ const (
 // smallCode is the size of the code of a module in bytes that still counts as small.
 const smallCode = 1 << 20
 
+// maxLoading bounds the bytes of modules that are loaded from the cache at once.
+const maxLoading = 256 << 20
+
 const (
-	childWait    = 5 * time.Second // for pipes that what a child has started holds open
-	maxChildText = 64 << 10        // of each of its outputs
+	childWait = 5 * time.Second // for pipes that what a child has started holds open
+	maxStage  = time.Hour       // is longer than any compilation
 )
 
 // errNoChild is wrapped by errors about the child process, for which no module is to blame.
@@ -77,10 +77,13 @@ type compiler struct {
 	time    time.Duration // the most that a compilation may take
 	memory  int64         // the same
 	turns   *turns.Turns  // at compiling; weighs memory
+	loads   *turns.Turns  // at loading what is compiled
 	logger  hclog.Logger
 
 	mu      sync.Mutex
-	refused map[string]refusal // by key
+	closed  bool
+	refused map[string]refusal       // by key
+	claims  map[string]chan struct{} // by key; closed when the compilation has ended
 }
 
 // refusal is what became of a module, so that a folder full of copies takes no longer than one.
@@ -97,7 +100,9 @@ const rememberFor = 10 * time.Minute
 // at once in any case, and a small one beside them.
 func newCompiler(cfg Config) *compiler {
 	c := &compiler{
-		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory, logger: cfg.Logger, refused: map[string]refusal{},
+		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory, logger: cfg.Logger,
+		refused: map[string]refusal{}, claims: map[string]chan struct{}{},
+		loads: turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxLoading}),
 	}
 	if c.time <= 0 {
 		c.time = slowdown * DefaultCompileTime
@@ -128,6 +133,34 @@ func (c *compiler) remember(key string, err *RefusedError) {
 	c.refused[key] = refusal{err: err, until: now.Add(rememberFor)}
 }
 
+// claim claims the compilation of a program for the caller, who calls done when it has ended. If somebody else has claimed
+// it, other is closed when that compilation has ended.
+func (c *compiler) claim(key string) (done func(), other <-chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, nil, ErrClosed
+	}
+	if other, claimed := c.claims[key]; claimed {
+		return nil, other, nil
+	}
+	ended := make(chan struct{})
+	c.claims[key] = ended
+	return func() {
+		c.mu.Lock()
+		delete(c.claims, key)
+		c.mu.Unlock()
+		close(ended)
+	}, nil, nil
+}
+
+// close lets nobody claim a compilation any more.
+func (c *compiler) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
 // budget is what a compilation may take.
 type budget struct {
 	memory    int64         // bytes
@@ -151,54 +184,54 @@ func (c *compiler) budget(code int) budget {
 
 // compile makes wazero write the entry of a module into a stage. What is the module's fault is a
 // *RefusedError; any other error is the host's.
-func (c *compiler) compile(ctx context.Context, stage string, m *code, b budget) error {
+func (c *compiler) compile(ctx context.Context, stage string, p *program, b budget) error {
 	started := time.Now()
 	var v verdict
 	var err error
 	if c.command == nil {
 		var binary []byte
-		if binary, err = m.source.read(); err == nil {
+		if binary, err = p.source.read(); err == nil {
 			v = verdictOf(compileIn(ctx, stage, binary))
 		}
 	} else {
-		v, err = c.inChild(ctx, stage, m, b)
+		v, err = c.inChild(ctx, stage, p, b)
 	}
 	if err != nil {
 		return err
 	}
 	if v.End == endCrash {
-		c.logger.Debug("compiler crashed", "digest", m.digest, "output", v.Text)
+		c.logger.Debug("compiler crashed", "digest", p.digest, "output", v.Text)
 	}
-	if err := v.err(b); err != nil {
+	if err := b.refusal(v); err != nil {
 		var refused *RefusedError
 		if errors.As(err, &refused) && v.End != endKilled {
-			c.remember(m.key, refused)
+			c.remember(p.key, refused)
 		}
 		return err
 	}
-	c.logger.Debug("module compiled", "digest", m.digest, "size", m.source.size, "duration", time.Since(started))
+	c.logger.Debug("module compiled", "digest", p.digest, "size", p.source.size, "duration", time.Since(started))
 	return nil
 }
 
 // inChild starts a child, hands it the module, and tells how it ended. When it returns, the child is gone.
-func (c *compiler) inChild(ctx context.Context, stage string, m *code, b budget) (verdict, error) {
+func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budget) (verdict, error) {
 	// Linux kills the child when the thread ends that started it, which is meant for a host that dies.
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	bounded, cancel := context.WithTimeout(ctx, b.wall)
 	defer cancel()
 	cmd := exec.CommandContext(bounded, c.command[0], append(slices.Clip(c.command[1:]),
-		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10), strconv.FormatInt(m.source.size, 10))...)
+		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10), strconv.FormatInt(p.source.size, 10))...)
 	var stdout, stderr head
 	cmd.Dir = stage
 	cmd.Env = []string{} // nothing of the host's
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = m.source.reader(), &stdout, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.source.reader(), &stdout, &stderr
 	cmd.SysProcAttr = childAttributes()
 	cmd.Cancel = func() error { return killChild(cmd.Process) }
 	cmd.WaitDelay = childWait
 	err := cmd.Start()
 	if err == nil {
-		c.logger.Debug("compile child started", "digest", m.digest, "pid", cmd.Process.Pid)
+		c.logger.Debug("compile child started", "digest", p.digest, "pid", cmd.Process.Pid)
 		err = cmd.Wait()
 	}
 	v, ready := lastVerdict(stdout.text)
@@ -249,62 +282,8 @@ func lacksMemory(stderr string) bool {
 	}, func(words string) bool { return strings.Contains(stderr, words) })
 }
 
-// verdict is how a compilation ended, and what a child writes to stdout, as a line of JSON: first that it
-// is ready, then that.
-type verdict struct {
-	End  string `json:"end"`
-	Text string `json:"text,omitempty"`
-}
-
-// The ends of a compilation.
-const (
-	endReady   = "ready" // none yet
-	endDone    = "done"
-	endInvalid = "invalid" // Text: what the compiler says
-	endCrash   = "crash"   // Text: all that it left
-	endMemory  = "memory"
-	endTime    = "time"
-	endKilled  = "killed"
-	endFailed  = "failed" // Text: what the system says
-)
-
-// lastVerdict reads what a child wrote. End is empty if it did not come to an end.
-func lastVerdict(stdout []byte) (last verdict, ready bool) {
-	for decoder := json.NewDecoder(bytes.NewReader(stdout)); ; {
-		var v verdict
-		switch err := decoder.Decode(&v); {
-		case err != nil:
-			return last, ready
-		case v.End == endReady:
-			ready = true
-		default:
-			last = v
-		}
-	}
-}
-
-// verdictOf is the verdict on what wazero returned.
-func verdictOf(err error) verdict {
-	var crash *panicError
-	var path *fs.PathError
-	var link *os.LinkError
-	var number syscall.Errno
-	switch {
-	case err == nil:
-		return verdict{End: endDone}
-	case errors.Is(err, syscall.ENOMEM):
-		return verdict{End: endMemory}
-	case errors.As(err, &crash):
-		return verdict{End: endCrash, Text: err.Error()}
-	case errors.As(err, &path), errors.As(err, &link), errors.As(err, &number):
-		return verdict{End: endFailed, Text: err.Error()}
-	default:
-		return verdict{End: endInvalid, Text: err.Error()}
-	}
-}
-
-// err is nil for a module that was compiled.
-func (v verdict) err(b budget) error {
+// refusal is the error of a compilation within the budget; nil for a module that was compiled.
+func (b budget) refusal(v verdict) error {
 	const smaller = "split its largest functions, or build it with fewer of them inlined (wasm-opt -O); `quern plugin check` tries it out"
 	switch v.End {
 	case endDone:
@@ -324,6 +303,13 @@ func (v verdict) err(b budget) error {
 	default:
 		return fmt.Errorf("compile: %s", label(firstLine([]byte(v.Text))))
 	}
+}
+
+// invalid refuses what the compiler did not accept. The text is the compiler's, and may contain names of the file.
+func invalid(text string) *RefusedError {
+	reason, _, _ := strings.Cut(text, "\n")
+	return refuse("not a valid WebAssembly module: "+label(reason), "",
+		"build it again, without proposals beyond WebAssembly 2.0")
 }
 
 func firstLine(text []byte) string {

@@ -15,24 +15,20 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// limitMemory bounds the address space to what the process has now and so many bytes more: Go reserves
-// more from the start than most modules need. Where the whole machine is short of memory, this process
-// is the one to end, not its host.
-func limitMemory(more int64) error {
+// addressSpace is the limit of a child's address space: what the process has now, and more bytes. Go reserves more at its
+// start than most modules need. If the whole machine runs out of memory, this process is killed instead of its host.
+func addressSpace(more int64) (uint64, error) {
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // some containers hide it
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	total, _, _ := bytes.Cut(statm, []byte(" "))
 	pages, err := strconv.ParseUint(string(total), 10, 64)
 	if err != nil {
-		return fmt.Errorf("read /proc/self/statm: %w", err)
+		return 0, fmt.Errorf("read /proc/self/statm: %w", err)
 	}
-	if err := lower(syscall.RLIMIT_AS, pages*uint64(os.Getpagesize())+uint64(more)); err != nil {
-		return err
-	}
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // some containers hide it
-	return nil
+	return pages*uint64(os.Getpagesize()) + uint64(more), nil
 }
 
 // closeInherited closes what the host has got from whoever started it and has handed on: all that Go opens

@@ -56,8 +56,8 @@ func beChild(mode string, args []string) int {
 }
 
 // newCode is the code of a module that is compiled as it is.
-func newCode(engine *Engine, binary []byte, digest string) *code {
-	return engine.newCode(&wasm.Rewritten{Binary: binary, Code: len(binary)}, digest)
+func newCode(engine *Engine, binary []byte, digest string) *machineCode {
+	return engine.caches.newCode(&wasm.Rewritten{Binary: binary, Code: len(binary)}, digest)
 }
 
 // compileInto compiles a module as it is into the cache of an engine, and loads its code.
@@ -198,7 +198,7 @@ func TestCompileChildRefusals(t *testing.T) {
 			if strings.Contains(log.String(), "WARN") || !strings.Contains(log.String(), test.logged) {
 				t.Errorf("log:\n%s", log)
 			}
-			if entries := entriesOf(t, engine.cache.dir); len(entries) != 0 {
+			if entries := entriesOf(t, engine.caches.main.dir); len(entries) != 0 {
 				t.Errorf("entries = %v", entries)
 			}
 		})
@@ -231,7 +231,7 @@ func TestCompileChildFaults(t *testing.T) {
 		b := budget{memory: 1 << 30, processor: time.Hour, wall: time.Second}
 		m := newCode(engine, slow(), "digest")
 		defer func() { _ = m.source.close() }()
-		v, err := engine.compiler.inChild(t.Context(), t.TempDir(), m, b)
+		v, err := engine.compiler.inChild(t.Context(), t.TempDir(), &m.program, b)
 		if !errors.Is(err, errNoChild) {
 			t.Errorf("a child without a processor: %v, %v, want an error of the host's", v, err)
 		}
@@ -261,7 +261,7 @@ func startSlow(t *testing.T) underway {
 		u.ended <- err
 	}()
 	u.pid = log.pid(t)
-	u.stage = compiling(t, u.engine.cache.dir)
+	u.stage = compiling(t, u.engine.caches.main.dir)
 	return u
 }
 
@@ -403,7 +403,7 @@ func TestCompileVerdicts(t *testing.T) {
 		}
 	}
 	var refused *RefusedError
-	if err := (verdict{End: endFailed, Text: disk.Error()}).err(budget{}); err == nil || errors.As(err, &refused) {
+	if err := (budget{}).refusal(verdict{End: endFailed, Text: disk.Error()}); err == nil || errors.As(err, &refused) {
 		t.Errorf("a full disk is %v, want an error of the host's", err)
 	}
 }

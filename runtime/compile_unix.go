@@ -18,10 +18,14 @@ func killChild(p *os.Process) error {
 
 // limitChild bounds this process, for good, and drops what it does not need.
 func limitChild(memory, seconds int64) error {
+	space, err := addressSpace(memory)
+	if err == nil && space > 0 {
+		err = lower(syscall.RLIMIT_AS, space)
+	}
 	if err := errors.Join(
 		lower(syscall.RLIMIT_CORE, 0),
 		lower(syscall.RLIMIT_CPU, uint64(seconds)), // the hard limit is a SIGKILL
-		limitMemory(memory),
+		err,
 		closeInherited(),
 	); err != nil {
 		return err

@@ -1,18 +1,20 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	goruntime "runtime"
 	"runtime/debug"
 	"strconv"
-	"sync"
+	"syscall"
 
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/experimental"
 )
 
 // CompileChild is all that a process does which an Engine has started with Config.Compiler: it compiles one
@@ -58,68 +60,65 @@ func compileIn(ctx context.Context, stage string, binary []byte) (err error) {
 	if err != nil {
 		return fmt.Errorf("open stage: %w", err)
 	}
-	b := &backend{cache: cache, runtime: wazero.NewRuntimeWithConfig(ctx, runtimeConfig(cache))}
+	b := newBackend(ctx, cache)
 	defer func() { err = errors.Join(err, b.close(ctx)) }()
 	_, err = b.compile(ctx, binary)
 	return err
 }
 
-// panicError is a panic of wazero's compiler.
-type panicError struct {
-	value any
-	stack []byte
+// verdict is how a compilation ended, and what a child writes to stdout, as a line of JSON: first that it
+// is ready, then that.
+type verdict struct {
+	End  string `json:"end"`
+	Text string `json:"text,omitempty"`
 }
 
-func (e *panicError) Error() string { return fmt.Sprintf("%v\n%s", e.value, e.stack) }
+// maxChildText bounds each output of a child, in bytes.
+const maxChildText = 64 << 10
 
-// Unwrap is the error that was panicked with, if it was one.
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
-}
+// The ends of a compilation.
+const (
+	endReady   = "ready" // none yet
+	endDone    = "done"
+	endInvalid = "invalid" // Text: what the compiler says
+	endCrash   = "crash"   // Text: all that it left
+	endMemory  = "memory"
+	endTime    = "time"
+	endKilled  = "killed"
+	endFailed  = "failed" // Text: what the system says
+)
 
-// compile calls wazero, which panics on some modules where it should return an error, and does not look at
-// the context while it compiles.
-func (b *backend) compile(ctx context.Context, binary []byte) (compiled wazero.CompiledModule, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			compiled, err = nil, &panicError{value: p, stack: debug.Stack()}
+// lastVerdict reads what a child wrote. End is empty if it did not come to an end.
+func lastVerdict(stdout []byte) (last verdict, ready bool) {
+	for decoder := json.NewDecoder(bytes.NewReader(stdout)); ; {
+		var v verdict
+		switch err := decoder.Decode(&v); {
+		case err != nil:
+			return last, ready
+		case v.End == endReady:
+			ready = true
+		default:
+			last = v
 		}
-	}()
-	return b.runtime.CompileModule(ctx, binary)
-}
-
-// errNotCompiled is the end of a load for which the cache has no code.
-var errNotCompiled = errors.New("compiled code is not in the cache")
-
-// withoutCompiler is the context in which the host calls wazero: where it finds no code in its cache, it
-// would compile here and now. Before the first function it asks the context how many it may compile at once,
-// and gets no answer.
-type withoutCompiler struct{ context.Context } //nolint:containedctx // it is a context
-
-// Value implements context.Context.
-func (c withoutCompiler) Value(key any) any {
-	if key == workersKey() {
-		panic(errNotCompiled)
 	}
-	return c.Context.Value(key)
 }
 
-// workersKey is the key by which wazero asks, which it does not export.
-var workersKey = sync.OnceValue(func() any {
-	asked := keyCatcher{Context: context.Background()}
-	experimental.GetCompilationWorkers(&asked)
-	return asked.key
-})
-
-// keyCatcher keeps the key that it is asked for.
-type keyCatcher struct {
-	context.Context //nolint:containedctx // it is one
-	key             any
-}
-
-// Value implements context.Context.
-func (c *keyCatcher) Value(key any) any {
-	c.key = key
-	return nil
+// verdictOf is the verdict on what wazero returned.
+func verdictOf(err error) verdict {
+	var crash *panicError
+	var path *fs.PathError
+	var link *os.LinkError
+	var number syscall.Errno
+	switch {
+	case err == nil:
+		return verdict{End: endDone}
+	case errors.Is(err, syscall.ENOMEM):
+		return verdict{End: endMemory}
+	case errors.As(err, &crash):
+		return verdict{End: endCrash, Text: err.Error()}
+	case errors.As(err, &path), errors.As(err, &link), errors.As(err, &number):
+		return verdict{End: endFailed, Text: err.Error()}
+	default:
+		return verdict{End: endInvalid, Text: err.Error()}
+	}
 }

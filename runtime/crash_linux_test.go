@@ -61,21 +61,16 @@ func crashInGuest(file string) error {
 		return err
 	}
 	for _, pool := range []string{"idle", "busy", "guilty"} {
-		module.Run(ctx, Call{TaskID: "earlier", Tenant: "acme", Plugin: pool, Pool: pool})
+		bound(module, pool, Profile{Tenant: "acme"}).Run(ctx, Call{TaskID: "earlier", Plugin: pool})
 	}
 	waiting := make(chan struct{})
-	go module.Run(ctx, Call{TaskID: "other", Tenant: "acme", Plugin: "busy", Pool: "busy", Log: func(string) {
+	go bound(module, "busy", Profile{Tenant: "acme"}).Run(ctx, Call{TaskID: "other", Plugin: "busy", Log: func(string) {
 		close(waiting)
 		select {}
 	}})
 	<-waiting
-	var memory []byte
-	for key, p := range module.pools {
-		if key.pool == "guilty" {
-			memory = p.idle[0].memory.contents()
-		}
-	}
-	module.Run(ctx, Call{TaskID: "4711", Tenant: "acme", Plugin: "guilty", Pool: "guilty", Log: func(string) {
+	memory := bound(module, "guilty", Profile{Tenant: "acme"}).idle[0].memory.contents()
+	bound(module, "guilty", Profile{Tenant: "acme"}).Run(ctx, Call{TaskID: "4711", Plugin: "guilty", Log: func(string) {
 		if err := unix.Mprotect(memory, unix.PROT_NONE); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}

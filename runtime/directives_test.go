@@ -20,7 +20,7 @@ func directed(pieces ...string) (lines, reports []string) {
 		progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
 	}
 	for _, piece := range pieces {
-		if err := l.write([]byte(piece)); err != nil {
+		if err := l.take(&l.stream, []byte(piece)); err != nil {
 			panic(err)
 		}
 	}
@@ -94,8 +94,8 @@ func TestProgressIsNotCounted(t *testing.T) {
 	malformed := "quern:progress=2\n"
 	run := func(text string, limit int) (Outcome, int) {
 		reports := 0
-		got := module.Run(t.Context(), Call{
-			Input: []byte("0" + text), Limits: Limits{Log: int64(limit), Timeout: patience},
+		got := module.Run(t.Context(), Profile{Limits: Limits{Log: int64(limit), Timeout: patience}}, Call{
+			Input: []byte("0" + text),
 			Progress: func(f float64, message string) {
 				if reports++; f != 0.5 || len(message) != maxProgress {
 					t.Errorf("progress %v with %d bytes", f, len(message))
@@ -126,13 +126,13 @@ func TestProgressIsNotCounted(t *testing.T) {
 func TestProgressFloodTakesNoMemory(t *testing.T) {
 	l := logs{limit: 1 << 10}
 	line := []byte("quern:progress=0.5 " + strings.Repeat("x", 100) + "\n")
-	if n := testing.AllocsPerRun(1000, func() { _ = l.write(line) }); n > 0 {
+	if n := testing.AllocsPerRun(1000, func() { _ = l.take(&l.stream, line) }); n > 0 {
 		t.Errorf("%v allocations a line", n)
 	}
-	_ = l.write([]byte("quern:progress=0.5 "))
+	_ = l.take(&l.stream, []byte("quern:progress=0.5 "))
 	endless := []byte(strings.Repeat("x", 64<<10))
 	for range 1000 {
-		_ = l.write(endless)
+		_ = l.take(&l.stream, endless)
 	}
 	if held := cap(l.partial) + cap(l.tail); held > 4*maxProgress || l.written > 0 || l.full {
 		t.Errorf("%d bytes are held, %d counted", held, l.written)
@@ -149,7 +149,7 @@ int main(void) {
 	fputs("quern:progress=0.25 ready\n", stderr);
 	for (volatile unsigned n = 0;; n++) {}
 }`))
-	got := module.Run(t.Context(), Call{Progress: func(f float64, message string) {
+	got := module.Run(t.Context(), Profile{}, Call{Progress: func(f float64, message string) {
 		if f != 0.25 || message != "ready" {
 			t.Errorf("progress %v %q", f, message)
 		}
@@ -190,7 +190,7 @@ func TestRetryAfter(t *testing.T) {
 		"\n" + strings.Repeat("x", 9000) + "\nquern:retry-after=5\n": {5 * time.Second, plain + ": " + strings.Repeat("x", 9000-maxLine)[:maxHeadline] + "…"},
 	} {
 		var logged []string
-		got := module.Run(t.Context(), Call{
+		got := module.Run(t.Context(), Profile{}, Call{
 			Input: []byte("75" + stderr), Log: func(line string) { logged = append(logged, line) },
 		})
 		if got.Kind != Retry || got.RetryAfter != want.after || got.Message != want.message {
@@ -213,7 +213,7 @@ func TestTaskTimeout(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.Sleep(t))
 	run := func(input string, own, limit time.Duration) Outcome {
-		return module.Run(t.Context(), Call{Input: []byte(input), Timeout: own, Limits: Limits{Timeout: limit}})
+		return module.Run(t.Context(), Profile{Limits: Limits{Timeout: limit}}, Call{Input: []byte(input), Timeout: own})
 	}
 	const message = "timeout of 50ms exceeded: give the task a longer timeout, if the host's ceiling allows it"
 	for _, limit := range []time.Duration{0, time.Hour} {
@@ -246,7 +246,7 @@ func FuzzLogs(f *testing.F) {
 			}
 		}
 		for piece := range slices.Chunk(text, max(1, size)) {
-			if stopped = l.write(piece) != nil; stopped {
+			if stopped = l.take(&l.stream, piece) != nil; stopped {
 				break
 			}
 		}

@@ -8,6 +8,8 @@ import (
 var (
 	// ErrClosed is returned by an Engine that was closed.
 	ErrClosed = errors.New("runtime is closed")
+	// ErrEngine is wrapped by the error about a WebAssembly engine that computes wrongly, or not at all.
+	ErrEngine = errors.New("WebAssembly engine refused")
 	// ErrCacheDir is wrapped by every error about a cache directory that cannot be trusted.
 	ErrCacheDir = errors.New("cache directory refused")
 )
@@ -47,3 +49,8 @@ func (e *RefusedError) Error() string {
 func refuse(what, where, remedy string) *RefusedError {
 	return &RefusedError{Refusals: []Refusal{{What: what, Where: where, Remedy: remedy}}}
 }
+
+// faultError is an error of the host itself. As the cause of a run it makes the outcome a HostFault.
+type faultError struct{ err error }
+
+func (e *faultError) Error() string { return e.err.Error() }

@@ -2,16 +2,15 @@ package runtime
 
 import "sync"
 
-// gate lets only so many guests compute at once: one for each core. More would gain nothing, and would keep
-// the host's own goroutines from the processors, for Go cannot interrupt a guest. Those that wait for their
-// first turn and those that have had one take turns: a short task does not queue behind long ones, and a
-// flood of short ones does not keep long ones from going on.
+// gate lets as many guests compute at once as it has places. More than one for each processor would gain nothing, and keep
+// the host's goroutines waiting, since Go cannot interrupt a guest. Guests that wait for their first turn alternate with
+// others: a short task does not queue behind long ones, and a flood of short ones does not stop long ones.
 type gate struct {
 	mu     sync.Mutex
 	free   int
 	first  queued // of those that wait for their first turn
 	others queued
-	last   *queued // who had the last place that was handed over
+	last   *queued // that got the last place
 }
 
 // queued are those that wait, in order.
@@ -19,10 +18,10 @@ type queued []chan struct{}
 
 func newGate(places int) *gate { return &gate{free: places} }
 
-// enter takes a place, and waits for one if there is none. It tells whether it did.
+// enter takes a place, and reports whether it had to wait.
 func (g *gate) enter() (waited bool) { return g.wait(&g.first) }
 
-// again takes a place for one that has had one before, as enter does.
+// again does the same for a guest that had a place before.
 func (g *gate) again() (waited bool) { return g.wait(&g.others) }
 
 // leave gives a place back.
@@ -43,15 +42,15 @@ func (g *gate) leave() {
 	}
 }
 
-// wanted tells whether anybody waits for a place.
+// wanted reports whether a guest waits for a place.
 func (g *gate) wanted() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.first)+len(g.others) > 0
 }
 
-// wait takes a place, or queues for one, and tells whether it did. Nobody keeps one for much longer than a slice, so
-// there is no need to look at a context.
+// wait takes a place, and reports whether it had to queue. No guest keeps a place much longer than a slice, so there is no
+// need to look at a context.
 func (g *gate) wait(queue *queued) (waited bool) {
 	g.mu.Lock()
 	if g.free > 0 {
@@ -66,7 +65,7 @@ func (g *gate) wait(queue *queued) (waited bool) {
 	return true
 }
 
-// call gives the place to the one who waits longest; false if nobody does.
+// call gives the place to the guest that waits longest; false if none does.
 func (t *queued) call() bool {
 	if len(*t) == 0 {
 		return false

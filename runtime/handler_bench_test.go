@@ -53,13 +53,13 @@ func benchmarkHandler(b *testing.B, cfg Config, warm bool, work chore) {
 		b.Skip("this reset mode does not work here")
 	}
 	module := loadInto(b, setupWith(b, cfg), work.binary)
-	c := work.call(warm)
+	p, c := work.bind(module, warm), Call{Input: work.input}
 	b.ReportAllocs()
 	b.ResetTimer()
 	defer reportProcessor(b)()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if got := module.Run(b.Context(), c); got.Kind != Complete {
+			if got := p.Run(b.Context(), c); got.Kind != Complete {
 				b.Errorf("%+v", got)
 				return
 			}
@@ -67,12 +67,12 @@ func benchmarkHandler(b *testing.B, cfg Config, warm bool, work chore) {
 	})
 }
 
-func (w chore) call(warm bool) Call {
-	c := Call{Pool: "pool", Tenant: "tenant", Input: w.input}
+func (w chore) bind(module *Module, warm bool) *Pool {
+	profile := Profile{Tenant: "tenant"}
 	if warm {
-		c.Warm = append([]byte{}, c.Input...) // not nil
+		profile.Warm = append([]byte{}, w.input...) // not nil
 	}
-	return c
+	return module.Bind(profile)
 }
 
 // reportProcessor reports the processor time of a call, in all threads, which other work on the machine changes less than
@@ -93,14 +93,13 @@ func usedProcessor(b *testing.B) time.Duration {
 // benchmarkNever does what Run does, but gives no instance back.
 func benchmarkNever(b *testing.B, cfg Config, work chore) {
 	engine := setupWith(b, cfg)
-	module := loadInto(b, engine, work.binary)
+	p := work.bind(loadInto(b, engine, work.binary), true)
 	b.ReportAllocs()
 	b.ResetTimer()
 	defer reportProcessor(b)()
 	b.RunParallel(func(pb *testing.PB) {
-		c := work.call(true)
-		limits := c.limits()
-		p, i, ended, _ := module.take(b.Context(), &c, limits, time.Now())
+		c := Call{Input: work.input}
+		i, _, ended := p.take(b.Context(), &c, time.Now())
 		if ended != nil {
 			b.Errorf("%+v", ended)
 			return
@@ -108,7 +107,7 @@ func benchmarkNever(b *testing.B, cfg Config, work chore) {
 		var err error
 		for pb.Next() {
 			now := time.Now()
-			r := module.newRun(b.Context(), &c, limits, nil, abi.Running, now)
+			r := p.newRun(b.Context(), &c, p.limits, nil, abi.Running, now)
 			r.meter.start(now)
 			i, err = p.call(r, i)
 			r.meter.stop()

@@ -67,7 +67,7 @@ func TestHandler(t *testing.T) {
 				t.Parallel()
 				module := load(t, handler(t, test.functions, test.body))
 				for range 3 {
-					got := module.Run(t.Context(), Call{TaskID: "id", Pool: pool, Input: []byte("input"), Limits: Limits{Output: 1000}})
+					got := bound(module, pool, Profile{Limits: Limits{Output: 1000}}).Run(t.Context(), Call{TaskID: "id", Input: []byte("input")})
 					if string(got.Output) != test.output {
 						t.Errorf("output = %q, want %q", got.Output, test.output)
 					}
@@ -104,7 +104,7 @@ func TestHandlerStart(t *testing.T) {
 				t.Parallel()
 				module := load(t, handler(t, `(func (export "_initialize") `+test.start+`)`, `(i32.const 0)`))
 				for range 3 {
-					got := module.Run(t.Context(), Call{Pool: pool, Limits: Limits{CPU: time.Millisecond}})
+					got := bound(module, pool, Profile{Limits: Limits{CPU: time.Millisecond}}).Run(t.Context(), Call{})
 					if text := fmt.Sprintf("%s: %s", got.Kind, got.Message); text != test.want {
 						t.Errorf("%s, want %s", text, test.want)
 					}
@@ -125,7 +125,7 @@ func TestCommandStartSection(t *testing.T) {
 		`(loop (br 0))`: "limit: before its first task (start section): cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest",
 	} {
 		module := load(t, runtimetest.BuildWAT(t, `(module (memory (export "memory") 1) (func $begin `+body+`) (start $begin) (func (export "_start")))`))
-		got := module.Run(t.Context(), Call{Pool: "pool", Limits: Limits{CPU: time.Millisecond}})
+		got := bound(module, "pool", Profile{Limits: Limits{CPU: time.Millisecond}}).Run(t.Context(), Call{})
 		if text := fmt.Sprintf("%s: %s", got.Kind, got.Message); text != want {
 			t.Errorf("%s, want %s", text, want)
 		}
@@ -166,15 +166,14 @@ func TestHandlerWarm(t *testing.T) {
 			t.Cleanup(func() { _ = engine.Close(t.Context()) })
 			module := loadInto(t, engine, handler(t, "", counterBody+test.body+`(i32.const 0)`))
 			for range 3 {
-				got := module.Run(t.Context(), Call{
-					Pool: "pool", Tenant: "t", Plugin: "p", Warm: []byte("warm"), Input: []byte("x"),
-					Limits: Limits{CPU: time.Millisecond},
+				got := bound(module, "pool", Profile{Tenant: "t", Warm: []byte("warm"), Limits: Limits{CPU: time.Millisecond}}).Run(t.Context(), Call{
+					Plugin: "p", Input: []byte("x"),
 				})
 				if output := complete(t, got); output != test.want {
 					t.Errorf("found %x, want %x", output, test.want)
 				}
 			}
-			if warned := strings.Count(log.String(), "the image stays cold"); warned > 1 || (warned == 1) != (test.want == cold) {
+			if warned := strings.Count(log.String(), "no warm snapshot"); warned > 1 || (warned == 1) != (test.want == cold) {
 				t.Errorf("warned %d times:\n%s", warned, log)
 			}
 			if !strings.Contains(log.String(), test.logged) {
@@ -189,12 +188,12 @@ func TestHandlerCancelled(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, "", `(call $cancelled)`))
 	ending := make(chan struct{})
-	c := Call{Pool: "pool", Ending: ending}
-	if got := module.Run(t.Context(), c); got.Kind != Complete {
+	p, c := module.Bind(Profile{}), Call{Ending: ending}
+	if got := p.Run(t.Context(), c); got.Kind != Complete {
 		t.Errorf("outcome = %+v before anybody wants it to end", got)
 	}
 	close(ending)
-	if got := module.Run(t.Context(), c); got.Kind != Failed || got.Code != 1 {
+	if got := p.Run(t.Context(), c); got.Kind != Failed || got.Code != 1 {
 		t.Errorf("outcome = %+v, want to be told", got)
 	}
 }
@@ -207,9 +206,9 @@ func TestHandlerFuel(t *testing.T) {
 	eachResetMode(t, func(t *testing.T, engine *Engine) {
 		module := loadInto(t, engine, binary)
 		for range 3 {
-			burned.Store(module.Run(t.Context(), Call{Pool: "pool"}).Fuel, true)
+			burned.Store(bound(module, "pool", Profile{}).Run(t.Context(), Call{}).Fuel, true)
 		}
-		burned.Store(module.Run(t.Context(), Call{}).Fuel, true)
+		burned.Store(module.Run(t.Context(), Profile{}, Call{}).Fuel, true)
 	})
 	t.Cleanup(func() {
 		if fuel := slices.Collect(maps.Keys(maps.Collect(burned.Range))); len(fuel) != 1 || fuel[0] == int64(0) {
@@ -230,8 +229,8 @@ func TestHandlerTask(t *testing.T) {
 			(br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 7))))
 		(i32.const 0)`))
 	for _, n := range []string{"1", "2"} {
-		got := module.Run(t.Context(), Call{
-			Pool: "pool", TaskID: "id" + n, Queue: "queue" + n, Tenant: "tenant", Plugin: "plugin" + n,
+		got := bound(module, "pool", Profile{Tenant: "tenant"}).Run(t.Context(), Call{
+			TaskID: "id" + n, Queue: "queue" + n, Plugin: "plugin" + n,
 			PreviousError: "error" + n, Parent: "parent" + n, Key: "key" + n,
 		})
 		want := strings.ReplaceAll("id#|queue#|tenant|plugin#|error#|parent#|key#|", "#", n)

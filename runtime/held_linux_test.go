@@ -47,7 +47,7 @@ func TestHeldOfCode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		grown, held = heap()-before, module.code.held()-engine.cache.size(module.code.key)
+		grown, held = heap()-before, module.code.held()-engine.caches.main.size(module.code.key)
 		if err := errors.Join(module.Close(context.WithoutCancel(t.Context())), engine.Close(context.WithoutCancel(t.Context()))); err != nil {
 			t.Fatal(err)
 		}

@@ -41,14 +41,14 @@ func BenchmarkHostCall(b *testing.B) {
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			module := load(b, runtimetest.BuildCHandler(b, calling, "-DCALL="+test.call))
-			lines := 0
+			p, lines := module.Bind(Profile{Limits: Limits{Log: 1 << 40}}), 0
 			c := Call{
-				Pool: "pool", Limits: Limits{Log: 1 << 40}, Services: service.Services{KV: test.kv}, Log: func(string) { lines++ },
+				Services: service.Services{KV: test.kv}, Log: func(string) { lines++ },
 				Input: make([]byte, 8),
 			}
 			for left := int64(b.N); left > 0; left -= 10_000 {
 				binary.LittleEndian.PutUint64(c.Input, uint64(min(left, 10_000)))
-				if got := module.Run(context.Background(), c); got.Kind != Complete {
+				if got := p.Run(context.Background(), c); got.Kind != Complete {
 					b.Fatalf("%+v", got)
 				}
 			}

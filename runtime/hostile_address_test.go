@@ -96,7 +96,7 @@ func TestHostileAddresses(t *testing.T) {
 	module := load(t, runtimetest.BuildWAT(t, text.String()))
 	for n, a := range all {
 		input := binary.LittleEndian.AppendUint32(nil, uint32(n))
-		got := module.Run(t.Context(), Call{Plugin: "plugin", Pool: "pool", Input: input, Limits: Limits{Memory: MaxMemory}})
+		got := bound(module, "pool", Profile{Limits: Limits{Memory: MaxMemory}}).Run(t.Context(), Call{Plugin: "plugin", Input: input})
 		switch {
 		case a.inside() && got.Kind != Complete:
 			t.Errorf("%s of %d bytes at %#x + %#x: outcome = %+v, want complete", a.form, a.bytes, a.at, a.offset, got)

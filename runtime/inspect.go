@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/tetratelabs/wazero/api"
 
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/units"
@@ -102,7 +105,7 @@ func kindOf(o *wasm.Outline) Kind {
 
 // refusals finds everything that is wrong with a module of that kind. For a kind that cannot be
 // served this is one refusal: what else it imports is right for its kind.
-func (b *backend) refusals(kind Kind, o *wasm.Outline) []Refusal {
+func refusals(kind Kind, o *wasm.Outline) []Refusal {
 	switch kind {
 	case Command, Handler:
 	case Extism:
@@ -114,7 +117,7 @@ func (b *backend) refusals(kind Kind, o *wasm.Outline) []Refusal {
 	default:
 		return []Refusal{noEntryPoint(o)}
 	}
-	found := append(b.checkImports(kind, o), checkMemory(o)...)
+	found := append(checkImports(kind, o), checkMemory(o)...)
 	if o.Overflow != "" {
 		found = append(found, Refusal{What: o.Overflow, Where: "element section", Remedy: "build it again"})
 	}
@@ -160,7 +163,7 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 
 // foreign finds the imports for which a file that cannot be read to its end could not be served either: they
 // often say what it was built for.
-func (b *backend) foreign(o *wasm.Outline) []Refusal {
+func foreign(o *wasm.Outline) []Refusal {
 	if o.ImportsFrom(extismModule) {
 		return nil
 	}
@@ -168,7 +171,7 @@ func (b *backend) foreign(o *wasm.Outline) []Refusal {
 	if kindOf(o) == Handler || o.ImportsFrom(abi.ModuleName) {
 		kind = Handler
 	}
-	return b.checkImports(kind, o)
+	return checkImports(kind, o)
 }
 
 func noEntryPoint(o *wasm.Outline) Refusal {
@@ -208,11 +211,11 @@ func checkMemory(o *wasm.Outline) []Refusal {
 // maxRefusals bounds how many imports are refused one by one.
 const maxRefusals = 20
 
-func (b *backend) checkImports(kind Kind, o *wasm.Outline) []Refusal {
+func checkImports(kind Kind, o *wasm.Outline) []Refusal {
 	var found []Refusal
 	more := 0
 	for _, imported := range o.Imports {
-		refusal, ok := b.checkImport(kind, imported)
+		refusal, ok := checkImport(kind, imported)
 		switch {
 		case ok:
 		case len(found) < maxRefusals:
@@ -233,10 +236,10 @@ func (b *backend) checkImports(kind Kind, o *wasm.Outline) []Refusal {
 
 // checkImport refuses what is not a function of WASI preview 1, or for a handler of quern_v1, with its very
 // signature.
-func (b *backend) checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
-	functions, remedy := b.wasi, "build it with a toolchain for WASI preview 1: "+buildOf(kind)
+func checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
+	functions, remedy := wasiFunctions(), "build it with a toolchain for WASI preview 1: "+buildOf(kind)
 	if kind == Handler && i.Module == abi.ModuleName {
-		functions, remedy = b.abi, "declare it so"
+		functions, remedy = abiFunctions(), "declare it so"
 	}
 	name := label(i.Module + "." + i.Name)
 	refusal := Refusal{
@@ -255,7 +258,7 @@ func (b *backend) checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
 	want, ok := functions[i.Name]
 	if !ok {
 		if i.Module == abi.ModuleName {
-			refusal.Remedy = "import one that exists: " + strings.Join(slices.Sorted(maps.Keys(b.abi)), ", ")
+			refusal.Remedy = "import one that exists: " + strings.Join(slices.Sorted(maps.Keys(abiFunctions())), ", ")
 		}
 		return refusal, false
 	}
@@ -315,10 +318,34 @@ func importRemedy(kind Kind, i wasm.Import) string {
 }
 
 func isEmscripten(name string) bool {
-	for _, known := range []string{"emscripten_", "_emscripten_", "invoke_", "__syscall_", "__cxa_", "___cxa_", "_embind_"} {
-		if strings.HasPrefix(name, known) {
-			return true
+	known := []string{"emscripten_", "_emscripten_", "invoke_", "__syscall_", "__cxa_", "___cxa_", "_embind_"}
+	return slices.ContainsFunc(known, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// wasiFunctions and abiFunctions are the functions that guests may import, with their signatures.
+var (
+	wasiFunctions = sync.OnceValue(func() map[string]wasm.Signature {
+		signatures := map[string]wasm.Signature{}
+		for _, f := range wasi.Functions() {
+			signatures[f.Name] = signatureOf(f.Params, f.Results)
 		}
+		return signatures
+	})
+	abiFunctions = sync.OnceValue(func() map[string]wasm.Signature {
+		signatures := map[string]wasm.Signature{}
+		for _, f := range abi.Functions() {
+			signatures[f.Name] = signatureOf(f.Params, f.Results)
+		}
+		return signatures
+	})
+)
+
+func signatureOf(params, results []api.ValueType) (s wasm.Signature) {
+	for _, t := range params {
+		s.Params = append(s.Params, wasm.Type(t))
 	}
-	return false
+	for _, t := range results {
+		s.Results = append(s.Results, wasm.Type(t))
+	}
+	return s
 }

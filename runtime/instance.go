@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -18,21 +19,22 @@ import (
 // instance is a module with memory, globals and tables of its own. One run uses it at a time; what a run
 // leaves on the host's side hangs on the run.
 type instance struct {
-	code    *code // holds it
-	tables  int64 // bytes that its tables take at most
+	code    *machineCode // held
+	tables  int64        // bytes that its tables take at most
 	guest   api.Module
 	memory  memory
 	counter api.MutableGlobal
 	crash   *crash.Entry        // tells a monitor whose it is
 	globals []api.MutableGlobal // those that the guest can change
-	image   *image              // that it begins in; nil if it is not used again
-	entry   api.Function        // nil until it is called first, and after it has ended badly
+	entry   api.Function        // nil before its first call, and after a bad end
+
+	snapshot *guestSnapshot // in which it begins; nil if it serves one call
 
 	ctx     context.Context //nolint:containedctx // of all calls of the guest: it leads to the instance
-	run     *run            // that it is used by
+	run     *run            // that uses it
 	running api.Function    // that the run has called last
-	calls   int             // that it has served
-	begun   expense         // what coming to its first task took, of a module whose tasks bear that
+	calls   int             // served
+	startup startCost       // of a module whose tasks pay for it
 }
 
 // instanceKey is the key of the instance in the context of its calls.
@@ -66,7 +68,7 @@ func (m *Module) instantiate(limit int64) (i *instance, err error) {
 	if err != nil {
 		return i, err
 	}
-	m.engine.guard(i)
+	m.host.watch(i)
 	if i.counter, err = i.global(wasm.FuelExport); err != nil {
 		return i, err
 	}
@@ -82,18 +84,18 @@ func (m *Module) instantiate(limit int64) (i *instance, err error) {
 	return i, nil
 }
 
-// guard tells a monitor where the instance's memory lies, and once the log if it has no guards.
-func (e *Engine) guard(i *instance) {
+// watch adds the instance to the crash table, and warns once of a memory without guard pages.
+func (h *host) watch(i *instance) {
 	var addresses []byte
 	if space := i.memory.space; space != nil {
 		addresses = space.Addresses()
 		if !space.Guarded() && len(addresses) > 0 {
-			e.bare.Do(func() {
-				e.logger.Warn("memories of plugins have no guards, which take 8 GiB of addresses each: raise the limit on address space (ulimit -v), or serve fewer plugins")
+			h.warnUnguarded.Do(func() {
+				h.logger.Warn("memories of plugins have no guard pages, which take 8 GiB of address space each: raise its limit (ulimit -v), or serve fewer plugins")
 			})
 		}
 	}
-	i.crash = e.crash.Add(addresses)
+	i.crash = h.crash.Add(addresses)
 }
 
 func (i *instance) global(name string) (api.MutableGlobal, error) {
@@ -104,53 +106,54 @@ func (i *instance) global(name string) (api.MutableGlobal, error) {
 	return global, nil
 }
 
-// image is the state that instances begin in.
-type image struct {
-	memory  *snapshot.Image // nil of a module without memory
+// guestSnapshot is the state in which the instances of a pool begin.
+type guestSnapshot struct {
+	memory  *snapshot.Image // nil for a module without memory
 	globals []uint64
 }
 
-// capture makes an image of the instance, which goes on as one that was made from it.
-func (i *instance) capture() (img *image, err error) {
-	img = &image{}
+// capture takes a snapshot of the instance, which continues as if it was made from the snapshot.
+func (i *instance) capture() (*guestSnapshot, error) {
+	s := &guestSnapshot{}
 	for _, global := range i.globals {
-		img.globals = append(img.globals, global.Get())
+		s.globals = append(s.globals, global.Get())
 	}
 	if i.memory.space != nil {
-		if img.memory, err = snapshot.Take(i.memory.contents()); err != nil {
+		var err error
+		if s.memory, err = snapshot.Take(i.memory.contents()); err != nil {
 			return nil, err
 		}
-		if err := i.memory.adopt(img.memory); err != nil {
-			return nil, errors.Join(err, img.close())
+		if err := i.memory.adopt(s.memory); err != nil {
+			return nil, errors.Join(err, s.close())
 		}
 	}
-	i.image = img
-	return img, nil
+	i.snapshot = s
+	return s, nil
 }
 
-// adopt makes a new instance one that was made from the image.
-func (i *instance) adopt(img *image) error {
-	if img.memory != nil {
-		missing := uint32((img.memory.Size() - i.memory.size) / wasm.PageSize)
+// adopt makes a new instance continue from the snapshot.
+func (i *instance) adopt(s *guestSnapshot) error {
+	if s.memory != nil {
+		missing := uint32((s.memory.Size() - i.memory.size) / wasm.PageSize)
 		if _, ok := i.guest.Memory().Grow(missing); !ok {
-			return fmt.Errorf("memory does not grow to the %d bytes of its image", img.memory.Size())
+			return fmt.Errorf("memory does not grow to the %d bytes of the snapshot", s.memory.Size())
 		}
-		if err := i.memory.adopt(img.memory); err != nil {
+		if err := i.memory.adopt(s.memory); err != nil {
 			return err
 		}
 	}
-	i.image = img
+	i.snapshot = s
 	i.setGlobals()
 	return nil
 }
 
-// reset makes the instance what its image is, whatever a guest did meanwhile.
+// reset restores the snapshot, whatever the guest has done since.
 func (i *instance) reset(mode snapshot.Mode) error {
-	if img := i.image.memory; img != nil {
-		if err := i.memory.reset(mode, img); err != nil {
+	if image := i.snapshot.memory; image != nil {
+		if err := i.memory.reset(mode, image); err != nil {
 			return err
 		}
-		if err := i.shrink(img.Size()); err != nil {
+		if err := i.shrink(image.Size()); err != nil {
 			return err
 		}
 	}
@@ -160,7 +163,7 @@ func (i *instance) reset(mode snapshot.Mode) error {
 
 func (i *instance) setGlobals() {
 	for n, global := range i.globals {
-		global.Set(i.image.globals[n])
+		global.Set(i.snapshot.globals[n])
 	}
 }
 
@@ -189,6 +192,35 @@ func (i *instance) function(name string) (api.Function, error) {
 	return f, nil
 }
 
+// callExport calls a function that is called once.
+func (i *instance) callExport(name string) error {
+	f, err := i.function(name)
+	if err == nil {
+		i.running = f
+		err = f.CallWithStack(i.ctx, nil)
+	}
+	return err
+}
+
+// callEntry calls the entry point of the kind, and returns its result, which is 0 for a command.
+func (i *instance) callEntry(kind Kind) (code int, err error) {
+	if i.entry == nil {
+		if i.entry, err = i.function(entryPoints[kind]); err != nil {
+			return 0, err
+		}
+	}
+	i.running = i.entry
+	err = i.entry.CallWithStack(i.ctx, i.run.result[:])
+	if err != nil || stackOf(i.entry) > maxKeptStack {
+		i.entry = nil // and with it its call stack, which may be large
+	}
+	return int(int32(uint32(i.run.result[0]))), err
+}
+
+// maxKeptStack is the largest call stack in bytes that an instance keeps between calls. A recursive guest makes it grow to
+// up to 84 MB.
+const maxKeptStack = 64 << 10
+
 // held is what the instance takes in bytes beside its image and code, while no call uses it.
 func (i *instance) held() int64 {
 	bytes := perInstance + i.tables
@@ -196,6 +228,12 @@ func (i *instance) held() int64 {
 		bytes += i.memory.space.Held()
 	}
 	return bytes
+}
+
+// startCost is what the start of a handler took.
+type startCost struct {
+	fuel int64
+	cpu  time.Duration
 }
 
 // perInstance is what wazero and we keep for an instance on Go's heap, about; most is its call stack.
@@ -213,17 +251,17 @@ func (i *instance) close() error {
 	return err
 }
 
-func (img *image) close() error {
-	if img == nil || img.memory == nil {
+func (s *guestSnapshot) close() error {
+	if s == nil || s.memory == nil {
 		return nil
 	}
-	return img.memory.Close()
+	return s.memory.Close()
 }
 
-// held is the most that the image takes in bytes.
-func (img *image) held() int64 {
-	if img == nil || img.memory == nil {
+// held is the most that the snapshot takes, in bytes.
+func (s *guestSnapshot) held() int64 {
+	if s == nil || s.memory == nil {
 		return 0
 	}
-	return int64(img.memory.Size())
+	return int64(s.memory.Size())
 }

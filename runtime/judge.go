@@ -4,7 +4,44 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/quern-project/quern/runtime/abi"
 )
+
+// finish is the outcome of a run whose guest has returned.
+func (r *run) finish(err error) Outcome {
+	if wrong := r.logs.flush(); wrong != nil {
+		r.blame(wrong)
+	}
+	outcome := r.judge(err)
+	if r.stage == abi.Initializing {
+		outcome = startOutcome(r.module.info.Kind, outcome)
+	}
+	if outcome.Kind == HostFault {
+		if words := []byte(outcome.Err.Error()); r.secrets.In(words) { // the guest may have chosen some
+			outcome.Err = errors.New(r.secrets.Text(words))
+		}
+	}
+	outcome.Stderr = r.logs.end()
+	outcome.Fuel, outcome.CPU = r.meter.burned, r.meter.cpu
+	return outcome
+}
+
+// startOutcome is the outcome of a call whose guest did not reach its task.
+func startOutcome(kind Kind, outcome Outcome) Outcome {
+	switch outcome.Kind {
+	case Complete, Retry, Fatal:
+		outcome = Outcome{Kind: Failed, Code: outcome.Code, Message: fmt.Sprintf("the handler exited with status %d: let it return", outcome.Code)}
+	case Cancelled, HostFault:
+		return outcome
+	}
+	where := initialize
+	if kind == Command {
+		where = "start section"
+	}
+	outcome.Message = "before its first task (" + where + "): " + outcome.Message
+	return outcome
+}
 
 // judge turns what ended a call into its outcome. The first cause wins: if the host has ended the guest,
 // that is the outcome; then what the guest said by its exit code, and only then a trap.
@@ -99,27 +136,10 @@ func (r *run) describe(what, stderr string) string {
 			return what + ": " + line
 		}
 	}
-	return describe(what, stderr)
-}
-
-// describe adds the line of stderr that says most about a failure.
-func describe(what, stderr string) string {
 	if line := headline(stderr); line != "" {
 		return what + ": " + line
 	}
 	return what
-}
-
-func limitOutcome(e *limitError) Outcome {
-	return Outcome{Kind: LimitExceeded, Limit: e.limit, Message: e.message}
-}
-
-func cancelledOutcome(cause error) Outcome {
-	return Outcome{Kind: Cancelled, Message: "cancelled: " + cause.Error(), Err: cause}
-}
-
-func faultOutcome(err error) Outcome {
-	return Outcome{Kind: HostFault, Message: "internal error", Err: err}
 }
 
 // maxHeadline bounds the part of a message that the guest chose.

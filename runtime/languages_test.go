@@ -160,13 +160,11 @@ func (b behaviour) run(t *testing.T, language string, module *Module, files *Fil
 	for name, value := range b.env {
 		env[name] = value
 	}
-	c := Call{
-		TaskID: "id", Queue: "queue", Plugin: "plugin", Input: b.input, Env: env, Files: files, Checkpoint: b.checkpoint,
-		Limits: Limits{Timeout: 4 * patience},
-	}
-	r.again = func() Outcome { return module.Run(t.Context(), c) }
+	profile := Profile{Env: env, Files: files, Limits: Limits{Timeout: 4 * patience}}
+	c := Call{TaskID: "id", Queue: "queue", Plugin: "plugin", Input: b.input, Checkpoint: b.checkpoint}
+	r.again = func() Outcome { return module.Run(t.Context(), profile, c) }
 	c.Log = func(line string) { r.lines = append(r.lines, line) }
-	r.Outcome = module.Run(t.Context(), c)
+	r.Outcome = module.Run(t.Context(), profile, c)
 	if b.check != nil {
 		b.check(t, language, r)
 		return

@@ -58,6 +58,14 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
+// Limit names the limit that a call ran into.
+type Limit struct {
+	// Name is the limit's key in the manifest: memory, input, output, log, timeout or cpu.
+	Name string
+	// Value is the limit as people write it, such as "64MiB" or "30s".
+	Value string
+}
+
 // limitError ends a guest as the cause of its run.
 type limitError struct {
 	limit   Limit
@@ -75,33 +83,33 @@ func exceeded(name, value, what string) *limitError {
 	}
 }
 
-func memoryExceeded(limit int64) *limitError {
+func sizeExceeded(name string, limit int64, what string) *limitError {
 	value := units.FormatSize(limit)
-	return exceeded("memory", value, fmt.Sprintf("memory limit of %s reached", value))
+	return exceeded(name, value, fmt.Sprintf(what, value))
+}
+
+func memoryExceeded(limit int64) *limitError {
+	return sizeExceeded("memory", limit, "memory limit of %s reached")
 }
 
 func inputExceeded(limit, size int64) *limitError {
-	value := units.FormatSize(limit)
-	return exceeded("input", value, fmt.Sprintf("input of %s is over the input limit of %s", units.FormatSize(size), value))
+	return sizeExceeded("input", limit, "input of "+units.FormatSize(size)+" is over the input limit of %s")
 }
 
 func outputExceeded(limit int64) *limitError {
-	value := units.FormatSize(limit)
-	return exceeded("output", value, fmt.Sprintf("output limit of %s exceeded on stdout", value))
+	return sizeExceeded("output", limit, "output limit of %s exceeded on stdout")
 }
 
-// outputReached is the same for a handler, which was told that the rest does not fit, and failed then.
+// outputReached is the limit of a handler that was told that its output is full, and failed then.
 func outputReached(limit int64) *limitError {
-	value := units.FormatSize(limit)
-	return exceeded("output", value, fmt.Sprintf("output limit of %s reached", value))
+	return sizeExceeded("output", limit, "output limit of %s reached")
 }
 
 func logExceeded(limit int64) *limitError {
-	value := units.FormatSize(limit)
-	return exceeded("log", value, fmt.Sprintf("log limit of %s exceeded", value))
+	return sizeExceeded("log", limit, "log limit of %s exceeded")
 }
 
-// timeoutExceeded is told in other words for a task with a timeout of its own, which no manifest raises.
+// timeoutExceeded names another remedy for a task's own timeout, which no manifest raises.
 func timeoutExceeded(limit time.Duration, own bool) *limitError {
 	value := formatDuration(limit)
 	e := exceeded("timeout", value, fmt.Sprintf("timeout of %s exceeded", value))

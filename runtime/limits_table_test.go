@@ -122,8 +122,14 @@ func TestLimitsShown(t *testing.T) {
 // limitCase is a limit of a call: one that stays just under it, and one that passes it.
 type limitCase struct {
 	binary      []byte
-	under, over Call
+	under, over limitedCall
 	fallback    string
+}
+
+// limitedCall is a call with the limits of its pool.
+type limitedCall struct {
+	Call
+	Limits Limits
 }
 
 func limitCases(t *testing.T) map[string]limitCase {
@@ -136,15 +142,15 @@ func limitCases(t *testing.T) map[string]limitCase {
 		}
 		return d.String()
 	}
-	both := func(l Limits, under, over string) (Call, Call) {
-		return Call{Limits: l, Input: []byte(under)}, Call{Limits: l, Input: []byte(over)}
+	both := func(l Limits, under, over string) (_, _ limitedCall) {
+		return limitedCall{Call{Input: []byte(under)}, l}, limitedCall{Call{Input: []byte(over)}, l}
 	}
 	cases := map[string]limitCase{}
-	add := func(name string, binary []byte, fallback string, under, over Call) {
+	add := func(name string, binary []byte, fallback string, under, over limitedCall) {
 		cases[name] = limitCase{binary, under, over, fallback}
 	}
 	add("memory at the start", runtimetest.BuildC(t, `int main(void) { return 0; }`, "-Wl,--initial-memory=8388608"),
-		units.FormatSize(defaults.Memory), Call{Limits: Limits{Memory: 8 << 20}}, Call{Limits: Limits{Memory: 8<<20 - 1}})
+		units.FormatSize(defaults.Memory), limitedCall{Limits: Limits{Memory: 8 << 20}}, limitedCall{Limits: Limits{Memory: 8<<20 - 1}})
 	under, over := both(Limits{Memory: 32 << 20}, "30", "32")
 	add("memory by growing", runtimetest.MemoryBomb(t), units.FormatSize(defaults.Memory), under, over)
 	under, over = both(Limits{Input: kib}, strings.Repeat("x", kib), strings.Repeat("x", kib+1))
@@ -177,14 +183,16 @@ func TestLimitsTable(t *testing.T) {
 			t.Parallel()
 			module := load(t, test.binary)
 			for _, pool := range []string{"", "pool"} {
-				test.under.Pool, test.over.Pool = pool, pool
-				complete(t, module.Run(t.Context(), test.under))
-				got := module.Run(t.Context(), test.over)
+				run := func(c limitedCall) Outcome {
+					return bound(module, pool, Profile{Limits: c.Limits}).Run(t.Context(), c.Call)
+				}
+				complete(t, run(test.under))
+				got := run(test.over)
 				rows[name].check(t, test.fallback, string(got.Kind)+" / "+got.Limit.Name+got.Trap, got.Message)
 				if got.Output != nil || got.Err != nil {
 					t.Errorf("outcome = %+v, want no output and no error", got)
 				}
-				complete(t, module.Run(t.Context(), test.under))
+				complete(t, run(test.under))
 			}
 		})
 	}
@@ -246,7 +254,7 @@ func TestLimitsOfCompilation(t *testing.T) {
 	// Set, it does not depend on the race detector.
 	b := newCompiler(Config{CompileTime: baseTime + timePerMiB*size>>20}).budget(size)
 	for name, test := range ends {
-		text, _, _ := strings.Cut(verdict{End: test.end}.err(b).Error(), ": ")
+		text, _, _ := strings.Cut(b.refusal(verdict{End: test.end}).Error(), ": ")
 		rows[name].check(t, test.fallback, "refused", text)
 	}
 }
@@ -311,7 +319,7 @@ func TestLimitsOfHostCalls(t *testing.T) {
 					got := call(t, load(t, runtimetest.BuildWAT(t, fmt.Sprintf(grow, n))), "", Limits{})
 					return map[bool]string{true: "0", false: "-1"}[got.Kind == Complete]
 				}
-				got := module.Run(t.Context(), Call{Plugin: "calls", Input: fmt.Appendf(nil, "%s %d", strings.Fields(name)[0], n), Files: files, Limits: Limits{Memory: 256 << 20}})
+				got := module.Run(t.Context(), Profile{Files: files, Limits: Limits{Memory: 256 << 20}}, Call{Plugin: "calls", Input: fmt.Appendf(nil, "%s %d", strings.Fields(name)[0], n)})
 				complete(t, got)
 				return got.Stderr
 			}

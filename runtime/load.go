@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
-
-	"github.com/tetratelabs/wazero"
 
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -43,7 +40,7 @@ type Decoded struct {
 	engine *Engine
 	info   Info
 	module *wasm.Rewritten // without its binary
-	code   *code
+	code   *machineCode
 }
 
 // Decode does as much of Load as waits for nobody else. Who has decoded a module calls Decoded.Load. The binary is not
@@ -69,17 +66,17 @@ func (e *Engine) decode(binary []byte) (*Decoded, error) {
 	outline := &rewritten.Outline
 	info.describe(rewritten)
 	if damaged != nil {
-		return d, &RefusedError{Refusals: append(e.cache.backend.foreign(outline), damaged.Refusals...)}
+		return d, &RefusedError{Refusals: append(foreign(outline), damaged.Refusals...)}
 	}
 	info.Kind = kindOf(outline)
-	if found := e.cache.backend.refusals(info.Kind, outline); len(found) > 0 {
+	if found := refusals(info.Kind, outline); len(found) > 0 {
 		return d, &RefusedError{Refusals: found}
 	}
 	info.ResetMode, info.ResetReason = e.resetMode, e.resetReason
-	if why := lasting(outline); why != "" {
+	if why := whyNew(outline); why != "" {
 		info.ResetMode, info.ResetReason = ResetNew, why
 	}
-	d.code = e.newCode(rewritten, info.Digest)
+	d.code = e.caches.newCode(rewritten, info.Digest)
 	d.module, rewritten.Binary = rewritten, nil
 	return d, nil
 }
@@ -92,13 +89,13 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	if err := d.code.load(ctx); err != nil {
 		return nil, errors.Join(err, d.code.source.close())
 	}
-	m := d.engine.newModule(d.code, d.info, d.module)
-	leave, err := d.engine.loads.Take(ctx, owner, 0)
+	m := d.engine.newModule(d)
+	leave, err := d.engine.compiler.loads.Take(ctx, owner, 0)
 	if err == nil {
 		err = m.try()
 		leave()
 	} else {
-		d.code.release() // which else goes with the instance
+		d.code.release() // try would have done it
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.Close(ctx))
@@ -106,38 +103,18 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	return m, nil
 }
 
-// compile gets the machine code of a module from the cache that it returns.
-func (e *Engine) compile(ctx context.Context, c *code) (wazero.CompiledModule, *diskCache, error) {
-	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("load module %q: %w", c.digest, context.Cause(ctx))
+// newModule registers a module until it is closed.
+func (e *Engine) newModule(d *Decoded) *Module {
+	m := newModule(e.host, d.code, d.info, d.module)
+	m.onClose = func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.modules, m)
 	}
-	started := time.Now()
-	cache := e.cache
-	compiled, err := cache.load(ctx, c)
-	var refused *RefusedError
-	if err != nil && !cache.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) && !errors.Is(err, ErrClosed) {
-		e.logger.Warn("compile cache failed, module is compiled in a temporary folder", "digest", c.digest, "error", err)
-		if cache, err = e.spareCache(ctx); err == nil {
-			compiled, err = cache.load(ctx, c)
-		}
-	}
-	switch {
-	case errors.As(err, &refused):
-		e.logger.Debug("module does not compile", "digest", c.digest, "error", err)
-		return nil, nil, refused
-	case err != nil:
-		return nil, nil, fmt.Errorf("load module %q: %w", c.digest, err)
-	}
-	e.logger.Debug("module loaded", "digest", c.digest, "duration", time.Since(started))
-	return compiled, cache, nil
-}
-
-// invalid refuses what the compiler did not take. The text is the compiler's, and a part of it may
-// be the file's.
-func invalid(text string) *RefusedError {
-	reason, _, _ := strings.Cut(text, "\n")
-	return refuse("not a valid WebAssembly module: "+label(reason), "",
-		"build it again, without proposals beyond WebAssembly 2.0")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.modules[m] = struct{}{}
+	return m
 }
 
 // try makes an instance and drops it: whether the segments of a module fit into its memory is known

@@ -334,8 +334,8 @@ func TestLoadManyAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if len(engine.compiling) != 0 {
-		t.Errorf("%d locks are held for ever", len(engine.compiling))
+	if len(engine.compiler.claims) != 0 {
+		t.Errorf("%d locks are held for ever", len(engine.compiler.claims))
 	}
 }
 
@@ -346,7 +346,7 @@ func TestLoadWaits(t *testing.T) {
 	engine := setup(t)
 	c := newCode(engine, command(nil), "digest")
 	defer func() { _ = c.source.close() }()
-	done, other, err := engine.claim(c.key)
+	done, other, err := engine.compiler.claim(c.key)
 	if err != nil || other != nil {
 		t.Fatalf("claim = %v, %v", other, err)
 	}
@@ -397,7 +397,6 @@ func TestLoadErrors(t *testing.T) {
 
 // FuzzLoad: no file makes the checks before the compiler panic, or pass what is neither a command nor a handler.
 func FuzzLoad(f *testing.F) {
-	engine := setup(f)
 	for _, seed := range [][]byte{
 		nil, command(nil), exporting("_start"), importing("env", "f", runtimetest.FunctionKind, 0), tableBomb(), withoutMemory(),
 		[]byte("(module)"), []byte("\x00asm\x0d\x00\x01\x00"), bytes.Repeat([]byte("ü"), 600),
@@ -420,7 +419,7 @@ func FuzzLoad(f *testing.F) {
 		if info.MemoryMin < 0 || info.MemoryMax < 0 {
 			t.Errorf("info = %+v", info)
 		}
-		found := engine.cache.backend.refusals(kindOf(outline), outline)
+		found := refusals(kindOf(outline), outline)
 		checkRefusals(t, found)
 		if kind := kindOf(outline); len(found) == 0 && kind != Command && kind != Handler {
 			t.Errorf("a %q passed", kind)

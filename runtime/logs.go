@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/runtime/redact"
@@ -62,9 +64,6 @@ type logs struct {
 	stdout stream // says nothing to the host
 	tail   []byte // of what was handed on, each line with a newline
 }
-
-// write takes what the guest has written to stderr.
-func (l *logs) write(p []byte) error { return l.take(&l.stream, p) }
 
 // take takes what the guest has written to a stream. What would pass the limit is an error, and so is a panic of those
 // that take the lines; what came before is handed on.
@@ -165,7 +164,7 @@ func (l *logs) endLine(s *stream) {
 }
 
 // flush hands on the last lines that have no newline, that of stderr last: it says most about how the guest has ended. It
-// returns what write does.
+// returns what take does.
 func (l *logs) flush() error {
 	for _, s := range []*stream{&l.stdout, &l.stream} {
 		if s.kind == undecided && len(s.partial) > 0 {
@@ -178,12 +177,12 @@ func (l *logs) flush() error {
 	return l.wrong()
 }
 
-// handOver gives a line to whom it is for, and begins the next one.
+// handOver hands a line on as log or as progress, and begins the next one.
 func (l *logs) handOver(s *stream, line []byte) {
 	if s.kind == ordinary {
 		l.emit(l.pieces(line, 0))
 	} else {
-		_ = l.report(s.fraction, line) // write tells
+		_ = l.report(s.fraction, line) // take returns it
 	}
 	s.partial, s.kind = s.partial[:0], undecided
 }
@@ -213,13 +212,13 @@ func (l *logs) emit(line []byte) {
 	}
 }
 
-// say takes a line, whatever is in it. It returns what write does.
+// say takes a line, whatever is in it. It returns what take does.
 func (l *logs) say(line string) error {
 	l.emit([]byte(line))
 	return l.wrong()
 }
 
-// report takes progress, and returns what write does.
+// report takes progress, and returns what take does.
 func (l *logs) report(fraction float64, message []byte) error {
 	l.owed += progressPrice
 	if l.progress != nil && l.broken == nil {
@@ -244,46 +243,51 @@ func (l *logs) end() string {
 	return string(suffix(bytes.TrimRight(l.tail, "\n"), maxTail))
 }
 
+// The lines of stderr that say something to the host.
 const (
-	// maxBatch bounds what a guest logs between two looks at whether it may go on, in bytes.
-	maxBatch = 512
-	// maxLines is how many lines a task may log a second, and burst how many of them at once.
-	maxLines = 10_000
-	burst    = 1_000
+	progressPrefix   = "quern:progress="
+	retryAfterPrefix = "quern:retry-after="
 )
 
-// log takes what the guest has written to a stream of its log.
-func (r *run) log(s *stream, p []byte) {
-	for len(p) > 0 {
-		batch := p[:min(len(p), maxBatch)]
-		p = p[len(batch):]
-		r.logged(len(batch), func() error { return r.logs.take(s, batch) })
+const (
+	// maxFraction bounds the number of a line of progress, in bytes.
+	maxFraction = 64
+	// maxProgress bounds the message of a line of progress, in bytes.
+	maxProgress = 1 << 10
+	// maxRetryAfter is the longest delay that a guest may ask for.
+	maxRetryAfter = 365 * 24 * time.Hour
+)
+
+// parseFraction reads the number of a line of progress, as any language may write one.
+func parseFraction(text []byte) (float64, bool) {
+	if len(text) > maxFraction || len(bytes.Trim(text, "0123456789.eE+-")) > 0 {
+		return 0, false // ParseFloat takes more: hexadecimal numbers, underscores, infinity
 	}
+	fraction, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || fraction < 0 || fraction > 1 {
+		return 0, false
+	}
+	return fraction + 0, true // -0 becomes 0
 }
 
-// logged has words of the guest logged, and charges for it. A guest that logs too many lines a second is held back, for
-// none of them may be lost.
-func (r *run) logged(size int, log func() error) {
-	before := r.logs.lines
-	err := log()
-	if r.secrets.Any() {
-		r.logs.owed += size * secretPrice
+// cutRetryAfter takes the delay that the last line of stderr names off its end.
+func cutRetryAfter(stderr string) (rest string, after time.Duration) {
+	last := stderr[strings.LastIndexByte(stderr, '\n')+1:]
+	text, found := strings.CutPrefix(last, retryAfterPrefix)
+	if !found {
+		return stderr, 0
 	}
-	owed := r.logs.owed
-	r.logs.owed = 0
-	r.Spend(owed)
-	if err != nil {
-		r.end(err)
+	after, ok := parseRetryAfter(text)
+	if !ok {
+		return stderr, 0
 	}
-	if lines := r.logs.lines - before; lines > 0 {
-		const each = time.Second / maxLines
-		now := time.Now()
-		if r.paced.Before(now) {
-			r.paced = now
-		}
-		r.paced = r.paced.Add(time.Duration(lines) * each)
-		if ahead := r.paced.Sub(now); ahead > burst*each {
-			r.Wait(ahead / 2) // not for each line: a wait has its price
-		}
+	return strings.TrimSuffix(stderr, last), after
+}
+
+func parseRetryAfter(text string) (time.Duration, bool) {
+	if text != "" && strings.Trim(text, "0123456789.") == "" {
+		text += "s"
 	}
+	after, err := time.ParseDuration(text)
+	return after, err == nil && after >= 0 && after <= maxRetryAfter
 }

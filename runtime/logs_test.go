@@ -17,7 +17,7 @@ import (
 func logged(pieces ...string) (lines []string, end string) {
 	l := logs{limit: math.MaxInt64, line: func(line string) { lines = append(lines, line) }}
 	for _, piece := range pieces {
-		if err := l.write([]byte(piece)); err != nil {
+		if err := l.take(&l.stream, []byte(piece)); err != nil {
 			panic(err)
 		}
 	}
@@ -131,8 +131,7 @@ QUERN_HANDLER int32_t handle(void) {
 	return 1;
 }`))
 	run := func(limit int64) (got Outcome, lines, reports []string) {
-		got = module.Run(t.Context(), Call{
-			Pool: "pool", Limits: Limits{Log: limit},
+		got = module.Bind(Profile{Limits: Limits{Log: limit}}).Run(t.Context(), Call{
 			Log:      func(line string) { lines = append(lines, line) },
 			Progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
 		})
@@ -157,7 +156,7 @@ func TestLogIsLive(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var lines []string
-	got := module.Run(ctx, Call{Log: func(line string) {
+	got := module.Run(ctx, Profile{}, Call{Log: func(line string) {
 		lines = append(lines, line)
 		cancel() // or the guest never ends
 	}})
@@ -171,7 +170,7 @@ func TestLogUpToLimit(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.LogFlood(t))
 	var lines []string
-	got := module.Run(t.Context(), Call{Limits: Limits{Log: 63 + 36 + 2*lineOverhead}, Log: func(line string) { lines = append(lines, line) }})
+	got := module.Run(t.Context(), Profile{Limits: Limits{Log: 63 + 36 + 2*lineOverhead}}, Call{Log: func(line string) { lines = append(lines, line) }})
 	want := []string{strings.Repeat("x", 63), strings.Repeat("x", 36)}
 	if got.Limit.Name != "log" || !slices.Equal(lines, want) || got.Stderr != strings.Join(want, "\n") {
 		t.Errorf("outcome = %+v, lines = %q", got, lines)
@@ -204,7 +203,7 @@ func TestLongLinesCutNoSecret(t *testing.T) {
 			l := logs{limit: math.MaxInt64, secrets: &secrets, line: func(line string) { lines = append(lines, line) }}
 			text := strings.Repeat("x", before) + strings.ReplaceAll(secret, "\n", "\\n") + strings.Repeat("y", 3*maxLine)
 			for piece := range slices.Chunk([]byte(text), 500) {
-				if err := l.write(piece); err != nil {
+				if err := l.take(&l.stream, piece); err != nil {
 					t.Fatal(err)
 				}
 			}

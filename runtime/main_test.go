@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func loadInto(t testing.TB, engine *Engine, binary []byte) *Module {
 // call runs a module with an input and limits.
 func call(t testing.TB, module *Module, input string, limits Limits) Outcome {
 	t.Helper()
-	return module.Run(t.Context(), Call{TaskID: "id", Queue: "queue", Plugin: "plugin", Input: []byte(input), Limits: limits})
+	return module.Run(t.Context(), Profile{Limits: limits}, Call{TaskID: "id", Queue: "queue", Plugin: "plugin", Input: []byte(input)})
 }
 
 // complete fails the test if a call did not complete, and returns its output.
@@ -93,4 +94,47 @@ func logTo(t testing.TB) (hclog.Logger, *bytes.Buffer) {
 	t.Helper()
 	var buffer bytes.Buffer
 	return hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: &buffer}), &buffer
+}
+
+// boundPools are the pools that tests have bound by name.
+var boundPools = struct {
+	sync.Mutex
+	pools map[boundKey]*Pool
+}{pools: map[boundKey]*Pool{}}
+
+type boundKey struct {
+	module       *Module
+	name, tenant string
+	memory       int64
+}
+
+// bound is the pool of a module with that name and the profile's tenant and memory limit. The first call binds it. Without a
+// name, each call gets an instance of its own.
+func bound(m *Module, name string, profile Profile) *Pool {
+	if name == "" {
+		p := m.newPool(profile, ResetNew)
+		p.registered = true
+		return p
+	}
+	boundPools.Lock()
+	defer boundPools.Unlock()
+	key := boundKey{m, name, profile.Tenant, profile.Limits.WithDefaults().Memory}
+	p := boundPools.pools[key]
+	if p == nil {
+		p = m.Bind(profile)
+		boundPools.pools[key] = p
+	}
+	return p
+}
+
+// retire closes the pools of a module with that name. The next call of bound binds another one.
+func retire(m *Module, name string) {
+	boundPools.Lock()
+	defer boundPools.Unlock()
+	for key, p := range boundPools.pools {
+		if key.module == m && key.name == name {
+			p.Close()
+			delete(boundPools.pools, key)
+		}
+	}
 }

@@ -60,16 +60,16 @@ func (m *memory) Free() {}
 // contents is what the guest has.
 func (m *memory) contents() []byte { return m.space.Bytes()[:m.size] }
 
-// adopt makes the contents those of the image, which has the memory's size.
-func (m *memory) adopt(img *snapshot.Image) error {
+// adopt maps the snapshot, which has the memory's size.
+func (m *memory) adopt(image *snapshot.Image) error {
 	m.used, m.refused = m.size, false
-	return m.space.Map(img)
+	return m.space.Map(image)
 }
 
-// reset makes the contents those of the image again. What the guest has is not less than before.
-func (m *memory) reset(mode snapshot.Mode, img *snapshot.Image) error {
+// reset restores the snapshot. The guest's memory does not shrink.
+func (m *memory) reset(mode snapshot.Mode, image *snapshot.Image) error {
 	err := m.space.Reset(mode, m.used)
-	m.used, m.refused = img.Size(), false
+	m.used, m.refused = image.Size(), false
 	return err
 }
 

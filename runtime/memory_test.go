@@ -108,10 +108,11 @@ func TestMemoryAll(t *testing.T) {
 		(i32.store (i32.const 0x7ffffffc) (i32.const 1))
 		(i32.store (i32.const 0) (i32.const 1))
 		(i32.const 0)))`))
+	p := module.Bind(Profile{Limits: Limits{Memory: 4 << 30}})
 	for range 3 {
-		complete(t, module.Run(t.Context(), Call{Pool: "pool", Limits: Limits{Memory: 4 << 30}}))
+		complete(t, p.Run(t.Context(), Call{}))
 	}
-	if p := module.pools[poolKey{"pool", "", MaxMemory}]; p.resetMode != ResetNew && len(p.idle) != 1 {
+	if p.resetMode != ResetNew && len(p.idle) != 1 {
 		t.Errorf("%d instances are idle, want the one", len(p.idle))
 	}
 }

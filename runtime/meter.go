@@ -14,24 +14,22 @@ const (
 	// than can be measured. It is not larger because an instruction that touches a new page of memory takes
 	// 1 µs and more: with 100,000, nothing could stop a guest that does little else for 50 ms.
 	quantum = 10_000
-	// slice is how long a guest computes before others have their turn. With a whole millisecond a short task takes twice
-	// as long beside guests on all cores, for it waits for one at each step: in Redis, in this host, and in what enqueued it.
+	// slice is how long a guest computes before others have their turn. With a millisecond, a short task takes twice as long
+	// beside guests on all processors: it waits at each step, in Redis, in this host, and in its producer.
 	slice = 250 * time.Microsecond
 	// short is how much of a slice is measured by the wall clock at most.
 	short = slice / 5
 	// waitPrice is what a wait costs beside that, however short it is: a timer, and another turn.
 	waitPrice = 10_000
-	// linePrice is what a line of the log costs, which goes to the host's log and to Redis by itself: the time that this
-	// takes.
+	// linePrice is what a line of the log costs: the time of sending it to the host's log and to Redis.
 	linePrice = 5_000
-	// progressPrice is what progress costs, of which the last one alone is sent.
+	// progressPrice is what a report of progress costs; only the last one is sent.
 	progressPrice = 500
-	// secretPrice is what looking for secrets costs, for each byte that a guest logs after it was given one: as much as the
-	// worst text takes, of what is no UTF-8. A plain one takes a tenth of it; four times as much takes one that looks, at
-	// each byte, like many places of a secret that repeats itself.
+	// secretPrice is what looking for secrets costs, for each byte that a guest logs after it was given one: the time for
+	// invalid UTF-8. Plain text takes a tenth of it. Text that resembles a repetitive secret at each byte takes four times it.
 	secretPrice = 100
-	// revealPrice is what a secret costs that a guest is given, for each byte: it is made ready to be looked for. It is that
-	// of many short lines; a single long one takes an eighth of it.
+	// revealPrice is what preparing the search for a secret costs, for each byte of it: the time for many short lines. A
+	// single long one takes an eighth of it.
 	revealPrice = 400
 	// hostPrice is what a call of any function of the host costs, in fuel; each byte that it moves costs one
 	// more.

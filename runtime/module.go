@@ -1,10 +1,7 @@
 package runtime
 
 import (
-	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,44 +43,50 @@ type Info struct {
 	Charges int
 	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum.
 	MemoryMin, MemoryMax int64
-	// ResetMode is the way in which its tasks come by pristine instances, ResetReason why it is that one.
+	// ResetMode is how its tasks get pristine instances, ResetReason why.
 	ResetMode   ResetMode
 	ResetReason string
 }
 
-// Module is a compiled plugin. It may run any number of calls at once, each in an instance that is as if nobody had
-// used it before.
+// entryPoints are the exports through which guests are called.
+var entryPoints = map[Kind]string{Handler: "quern_handle", Command: "_start"}
+
+// initialize is the export that a handler runs before its first task, if it has it.
+const initialize = "_initialize"
+
+// Module is a compiled plugin. It may run any number of calls at once, each in an instance without a trace of any other.
 type Module struct {
-	engine   *Engine
-	code     *code
+	host     *host
+	code     *machineCode
 	name     string // by which wazero calls it
 	info     Info
 	mutable  []wasm.Type // of the globals that the guest can change
 	declared uint64      // the most memory that the module itself allows, in bytes
-	start    bool        // it has a function to be called before any other
-	startup  []string    // what a handler runs before its first task
-	lasting  bool        // a reset does not reach all that it changes: each of its tasks makes an instance, and pays for it
+	start    bool        // it has a start section
+	startup  []string    // the exports that a handler runs before its first task
+	perTask  bool        // each task needs a new instance, since a reset does not restore all that it changes, and pays for it
 	price    int64       // of making an instance, in fuel
-	tables   int64       // bytes that those of an instance take at most
+	tables   int64       // bytes that the tables of an instance take at most
 
-	used    atomic.Int64   // when it was used last, in ns of Unix time
-	makings sync.WaitGroup // of images
+	used   atomic.Int64   // when it was used last, in ns of Unix time
+	builds sync.WaitGroup // of snapshots
 
 	mu    sync.Mutex
-	pools map[poolKey]*pool
+	pools map[*Pool]struct{} // those that have a snapshot or instances, or had them lately
 
 	closeOnce sync.Once
+	onClose   func()
 	closeErr  error
 }
 
-// newModule is a module with what its file says and its code does not.
-func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Module {
+// newModule is the module of loaded code.
+func newModule(h *host, code *machineCode, info Info, rewritten *wasm.Rewritten) *Module {
 	m := &Module{
-		engine: e, code: code, name: code.compiled.Name(), info: info,
+		host: h, code: code, name: code.compiled.Name(), info: info,
 		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
-		lasting: lasting(&rewritten.Outline) != "",
+		perTask: whyNew(&rewritten.Outline) != "",
 		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,
-		pools: map[poolKey]*pool{},
+		pools: map[*Pool]struct{}{},
 	}
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
 		m.declared = uint64(info.MemoryMax)
@@ -95,17 +98,13 @@ func (e *Engine) newModule(code *code, info Info, rewritten *wasm.Rewritten) *Mo
 		m.startup = append(m.startup, initialize)
 	}
 	m.touch(time.Now())
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.modules[m] = struct{}{}
 	return m
 }
 
 // Info says what the module is.
 func (m *Module) Info() Info { return m.info }
 
-// numbered is a frame with the number that a function without a name has in the file: in the rewritten
-// module one more is imported.
+// numbered gives a nameless function in a frame its number in the file: the rewritten module imports one more.
 func (m *Module) numbered(frame string) string {
 	n, err := strconv.Atoi(strings.TrimPrefix(frame, "$"))
 	if err != nil || !strings.HasPrefix(frame, "$") || n <= len(m.info.Imports) {
@@ -129,8 +128,8 @@ func (m *Module) Admits(l Limits) error {
 	)
 }
 
-// Overhead is what an instance takes beside its memory at most, in bytes: its tables. Those that take less than a page of
-// WebAssembly's together, as most programs' do, count for nothing.
+// Overhead is what an instance takes beside its memory at most, in bytes: its tables, if they exceed a page of
+// WebAssembly memory.
 func (m *Module) Overhead() int64 {
 	if m.tables < wasm.PageSize {
 		return 0
@@ -138,59 +137,10 @@ func (m *Module) Overhead() int64 {
 	return m.tables
 }
 
-// Retire ends the pools of that name: see Call.Pool. Instances that are in use are closed when their calls have
-// returned. Calls that name the pool later begin another one.
-func (m *Module) Retire(name string) {
-	m.mu.Lock()
-	var retired []*pool
-	for key, p := range m.pools {
-		if key.pool == name {
-			retired = append(retired, p)
-			delete(m.pools, key)
-		}
-	}
-	m.mu.Unlock()
-	for _, p := range retired {
-		p.retire()
-	}
-}
-
-// Close gives the module's instances and code back. The caller guarantees that no Run is in flight. It may be
-// called twice.
-func (m *Module) Close(ctx context.Context) error {
-	m.closeOnce.Do(func() {
-		m.engine.mu.Lock()
-		delete(m.engine.modules, m)
-		m.engine.mu.Unlock()
-		for _, p := range m.allPools() {
-			p.retire()
-		}
-		m.makings.Wait()
-		m.closeErr = m.code.close(ctx)
-	})
-	return m.closeErr
-}
-
-// allPools are the pools that there are now.
-func (m *Module) allPools() []*pool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Collect(maps.Values(m.pools))
-}
-
-// forget makes room for another pool in the place of one that was retired.
-func (m *Module) forget(p *pool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.pools[p.key] == p {
-		delete(m.pools, p.key)
-	}
-}
-
 // touch notes that the module is used.
 func (m *Module) touch(now time.Time) { m.used.Store(now.UnixNano()) }
 
-// unusedFor is how long the module was not used: since a call of it began or ended, or it was loaded.
+// unusedFor is the time since a call began or ended, or the module was loaded.
 func (m *Module) unusedFor(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, m.used.Load()))
 }

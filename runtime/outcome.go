@@ -32,14 +32,6 @@ const (
 	exitFatal = 65
 )
 
-// Limit names the limit that a call ran into.
-type Limit struct {
-	// Name is the limit's key in the manifest: memory, input, output, log, timeout or cpu.
-	Name string
-	// Value is the limit as people write it, such as "64MiB" or "30s".
-	Value string
-}
-
 // Outcome is the end of one call, told completely: Run returns no error beside it.
 type Outcome struct {
 	Kind OutcomeKind
@@ -79,4 +71,22 @@ type Outcome struct {
 	WaitTime time.Duration
 	// Err is the cause of a HostFault or of Cancelled, for the host's own log only.
 	Err error
+}
+
+func limitOutcome(e *limitError) Outcome {
+	return Outcome{Kind: LimitExceeded, Limit: e.limit, Message: e.message}
+}
+
+func cancelledOutcome(cause error) Outcome {
+	return Outcome{Kind: Cancelled, Message: "cancelled: " + cause.Error(), Err: cause}
+}
+
+func faultOutcome(err error) Outcome {
+	return Outcome{Kind: HostFault, Message: "internal error", Err: err}
+}
+
+// InputExceeded is the outcome of a call whose input of size bytes exceeds the limit, for callers that know the size before
+// they have the input.
+func InputExceeded(limits Limits, size int64) Outcome {
+	return limitOutcome(inputExceeded(limits.WithDefaults().Input, size))
 }

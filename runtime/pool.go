@@ -1,166 +1,157 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// maxCalls is how many calls an instance serves before another takes its place: what wazero may gather for one
-// ends with it.
+// maxCalls is how many calls an instance serves before it is replaced, and with it whatever wazero accumulates for it.
 const maxCalls = 10_000
 
-// poolKey says whose instances those of a pool are. Nothing but code is shared wider.
-type poolKey struct {
-	pool, tenant string
-	memory       int64
-}
+// errPoolClosed cancels the build of a closed pool's snapshot.
+var errPoolClosed = errors.New("the pool is closed")
 
-// pool is the image and the instances of a module for one tenant under one manifest. It grows with the calls that
-// run at once; Engine.tidy takes back what is not used any more.
+// Pool runs calls of a module that share a profile. Its instances begin in one snapshot and serve one call at a time. It
+// grows with the calls that run at once; Engine.tidy shrinks it. An idle pool gives its instances and its snapshot back, and
+// makes them again for the next call.
 //
-//	take ──▶ an idle instance ─────────────────────────────┐
-//	  ├────▶ nil: call makes one from the image ───────────┤
-//	  └────▶ no image yet: wait for its making, once more  │
-//	                                                       ▼
-//	give ◀── reset, or closed if that fails ◀── judge ◀── call of the guest
-type pool struct {
+//	take ──▶ an idle instance ───────────────────────────┐
+//	  ├────▶ nil: call makes one from the snapshot ──────┤
+//	  └────▶ no snapshot yet: wait for its build, repeat │
+//	                                                     ▼
+//	give ◀── reset, or closed if that fails ◀── the guest's call
+type Pool struct {
 	module    *Module
-	key       poolKey
+	profile   Profile
+	limits    Limits   // the profile's, with defaults
+	granted   []string // the variables that the profile grants
 	resetMode ResetMode
 
-	mu      sync.Mutex
-	image   *image
-	making  *making     // of the image; nil if it is not under way
-	idle    []*instance // the last one was used last
-	busy    int
-	peak    int // of busy, since the last tidy
-	before  int // peak until then
-	retired bool
-	used    time.Time // when the last call ended, or the pool was made
+	mu         sync.Mutex
+	registered bool // with the module
+	closed     bool
+	snapshot   *guestSnapshot // nil before it is built, and after a long idle time
+	build      *snapshotBuild // of the snapshot; nil if it is not under way
+	idle       []*instance    // the most recently used one last
+	busy       int            // calls under way
+	peak       int            // of busy, since the last trim
+	before     int            // the peak before that
+	used       time.Time      // when the last call ended
 }
 
-// take takes an instance for a call that has begun from its pool: see pool.take. It tells when it had it.
-func (m *Module) take(ctx context.Context, c *Call, limits Limits, begun time.Time) (*pool, *instance, *Outcome, time.Time) {
-	for {
-		p := m.pool(c, limits)
-		i, ended, at := p.take(ctx, c, limits, begun)
-		if !at.IsZero() {
-			return p, i, ended, at
-		}
-		m.forget(p)
-	}
+// snapshotBuild builds a pool's snapshot in the background. It has the limits of a call, and belongs to no call: those that need the
+// snapshot wait for it as long as their own limits allow.
+type snapshotBuild struct {
+	done   chan struct{} // closed when it has ended
+	cancel context.CancelCauseFunc
+
+	// Guarded by the pool's mu.
+	waiters int
+	abandon *time.Timer // nil while there are waiters
+	failed  *Outcome    // nil before the end, and if there is a snapshot
+	charged bool        // a waiter's outcome has the fuel of a failed build
 }
 
-// pool finds the pool of a call, or makes it.
-func (m *Module) pool(c *Call, limits Limits) *pool {
-	if c.Pool == "" {
-		return &pool{module: m, key: poolKey{memory: limits.Memory}, resetMode: ResetNew}
-	}
-	key := poolKey{c.Pool, c.Tenant, limits.Memory}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.pools[key]
-	if p == nil {
-		p = &pool{module: m, key: key, resetMode: m.info.ResetMode, used: time.Now()}
-		m.pools[key] = p
-	}
-	return p
+// Bind makes a pool for calls that share the profile. It takes no memory before its first call. Its owner closes it before
+// the module.
+func (m *Module) Bind(profile Profile) *Pool { return m.newPool(profile, m.info.ResetMode) }
+
+func (m *Module) newPool(profile Profile, mode ResetMode) *Pool {
+	return &Pool{module: m, profile: profile, limits: profile.Limits.WithDefaults(), granted: profile.granted(), resetMode: mode}
 }
 
-// Coming is how many bytes at most the image of a pool will take that is not there yet, with the one that it is warmed
-// from; 0 if there is one, or there will be none.
-func (m *Module) Coming(pool, tenant string, limits Limits, warm bool) int64 {
-	if m.info.ResetMode == ResetNew {
+// PendingSnapshot is how many bytes the snapshot that the next call builds takes at most, with the one that the warm call
+// starts from; 0 if the pool has a snapshot, or needs none.
+func (p *Pool) PendingSnapshot() int64 {
+	if p.resetMode == ResetNew {
 		return 0
 	}
-	memory := limits.WithDefaults().Memory
-	m.mu.Lock()
-	p := m.pools[poolKey{pool, tenant, memory}]
-	m.mu.Unlock()
-	if p != nil && p.ready() {
-		return 0
-	}
-	if warm {
-		return 2 * memory
-	}
-	return memory
-}
-
-// ready tells whether there is an image.
-func (p *pool) ready() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.image != nil
-}
-
-// take returns an idle instance, or nil if one is to be made from the image, for which the code is held then; and when
-// it had it. What ends the call before that is its outcome. Else give has to be called. A pool that was retired takes
-// nothing: then the time is zero.
-func (p *pool) take(ctx context.Context, c *Call, limits Limits, begun time.Time) (i *instance, ended *Outcome, at time.Time) {
-	at = begun
-	for {
-		p.mu.Lock()
-		switch {
-		case p.retired:
-			p.mu.Unlock()
-			return nil, nil, time.Time{}
-		case len(p.idle) > 0:
-			i = p.idle[len(p.idle)-1]
-			p.idle = p.idle[:len(p.idle)-1]
-			p.begun()
-			return i, nil, at
-		case p.resetMode == ResetNew && p.module.info.Kind == Handler:
-			p.begun()
-			if i, ended = p.fresh(ctx, c.start(c.Timeout), begun); ended != nil {
-				p.ended(time.Now())
-			}
-			return i, ended, time.Now()
-		case p.image != nil || p.resetMode == ResetNew:
-			p.begun()
-			if ended = p.hold(ctx, limits, c.Timeout > 0, begun); ended != nil {
-				p.ended(time.Now())
-			}
-			return nil, ended, time.Now()
-		}
-		k := p.join(c)
-		p.mu.Unlock()
-		if ended := p.wait(ctx, c, limits, begun, k); ended != nil {
-			return nil, ended, at
-		}
-		at = time.Now()
+	switch {
+	case p.snapshot != nil:
+		return 0
+	case p.profile.Warm != nil:
+		return 2 * p.limits.Memory
+	default:
+		return p.limits.Memory
 	}
 }
 
-// begun counts a call in, and unlocks the pool.
-func (p *pool) begun() {
-	p.busy++
-	p.peak = max(p.peak, p.busy)
+// Close closes the idle instances now, and those in use when their calls have returned. Later calls are HostFaults. It may
+// be called twice.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.build != nil && p.build.waiters == 0 {
+		p.build.cancel(errPoolClosed)
+	}
 	p.mu.Unlock()
+	p.shrink(0)
+	p.module.unregister(p)
 }
 
-// ended counts it out. The last one of a retired pool takes what is left of it along.
-func (p *pool) ended(now time.Time) {
+// register adds the pool to those that the engine trims and counts. The caller holds mu, which is locked before Module.mu.
+func (p *Pool) register() {
+	p.registered = true
+	p.module.mu.Lock()
+	defer p.module.mu.Unlock()
+	p.module.pools[p] = struct{}{}
+}
+
+// allPools are the registered pools.
+func (m *Module) allPools() []*Pool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.pools))
+}
+
+// Close closes the module's pools and unloads its code. No Run may be in flight. It may be called twice.
+func (m *Module) Close(ctx context.Context) error {
+	m.closeOnce.Do(func() {
+		m.onClose()
+		for _, p := range m.allPools() {
+			p.Close()
+		}
+		m.builds.Wait()
+		m.closeErr = m.code.close(ctx)
+	})
+	return m.closeErr
+}
+
+// unregister takes the pool out.
+func (m *Module) unregister(p *Pool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pools, p)
+}
+
+// leave counts a call out. The last call of a closed pool closes what is left of it.
+func (p *Pool) leave(now time.Time) {
 	p.mu.Lock()
 	p.busy--
 	p.used = now
-	last := p.retired && p.busy == 0
+	last := p.closed && p.busy == 0
 	p.mu.Unlock()
 	if last {
-		p.drop(0)
+		p.shrink(0)
 	}
 }
 
-// hold holds the code for a call that has begun, for which it may have to be loaded again, and returns what ends the
-// call before that. own tells that the timeout is the task's own.
-func (p *pool) hold(ctx context.Context, limits Limits, own bool, begun time.Time) *Outcome {
-	if limits.Timeout > 0 {
+// hold holds the module's code for a call that has begun, after loading it if necessary, and returns what ends the call
+// before that.
+func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
+	if timeout := p.limitsOf(c).Timeout; timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, begun.Add(limits.Timeout), timeoutExceeded(limits.Timeout, own))
+		ctx, cancel = context.WithDeadlineCause(ctx, begun.Add(timeout), timeoutExceeded(timeout, c.Timeout > 0))
 		defer cancel()
 	}
 	err := p.module.code.hold(ctx)
@@ -177,81 +168,53 @@ func (p *pool) hold(ctx context.Context, limits Limits, own bool, begun time.Tim
 	return &outcome
 }
 
-// make makes an instance, from the image if there is one. The hold of the code goes to it.
-func (p *pool) make() (*instance, error) {
-	i, err := p.module.instantiate(p.key.memory)
+// limitsOf are the limits of a call.
+func (p *Pool) limitsOf(c *Call) Limits {
+	l := p.limits
+	if c.Timeout > 0 {
+		l.Timeout = c.Timeout
+	}
+	return l
+}
+
+// newInstance makes an instance, from the snapshot if the pool has one. The hold of the code passes to it.
+func (p *Pool) newInstance() (*instance, error) {
+	i, err := p.module.instantiate(p.limits.Memory)
 	if err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
-	img := p.image
+	s := p.snapshot
 	p.mu.Unlock()
-	if img == nil {
+	if s == nil {
 		return i, nil
 	}
-	if err := i.adopt(img); err != nil {
+	if err := i.adopt(s); err != nil {
 		return nil, &faultError{errors.Join(err, i.close())}
 	}
 	return i, nil
 }
 
-// fresh makes an instance that has come to its first task. What a handler does until then has the limits of a
-// call of its own, whose time has begun; if it does not get there, that is the outcome.
-func (p *pool) fresh(ctx context.Context, start *Call, begun time.Time) (*instance, *Outcome) {
-	m, limits := p.module, start.limits()
-	if ended := p.hold(ctx, limits, start.Timeout > 0, begun); ended != nil {
-		return nil, ended
-	}
-	r := m.newRun(ctx, start, limits, start.environment(m.info.Kind), abi.Initializing, begun)
-	if m.lasting {
-		r.meter.burned = m.price
-	}
-	r.meter.start(time.Now())
-	i, err := p.make()
-	if err == nil {
-		r.enter(i)
-		err = r.begin(i)
-		r.leave(i)
-	}
-	r.meter.stop()
-	if err != nil || r.cause != nil {
-		outcome := r.finish(err)
-		p.discard(i)
-		return nil, &outcome
-	}
-	if p.module.lasting {
-		i.begun = expense{r.meter.burned, r.meter.cpu}
-	}
-	return i, nil
-}
-
-// expense is what something took of the machine.
-type expense struct {
-	fuel int64
-	cpu  time.Duration
-}
-
-// give takes an instance back, which nothing uses any more; nil if there is none. A sound one is kept if it can be
-// reset.
-func (p *pool) give(i *instance, sound bool, now time.Time) {
-	if sound && i != nil && i.image != nil && i.calls < maxCalls {
+// give takes an instance back after a call; nil if the call had none. It keeps a sound one that can be reset.
+func (p *Pool) give(i *instance, sound bool, now time.Time) {
+	if sound && i != nil && i.snapshot != nil && i.calls < maxCalls {
 		err := i.reset(p.resetMode)
 		if err == nil && p.keep(i, now) {
 			return
 		}
 		if err != nil {
-			p.module.engine.logger.Error("an instance was not reset, it is discarded", "digest", p.module.info.Digest, "error", err)
+			p.log("cannot reset an instance; closing it", err)
 		}
 	}
 	p.discard(i)
-	p.ended(now)
+	p.leave(now)
 }
 
-// keep counts the call of an instance out, which is one for the next call then, unless the pool was retired.
-func (p *pool) keep(i *instance, now time.Time) bool {
+// keep counts a call out and keeps its instance for the next one, unless the pool is closed.
+func (p *Pool) keep(i *instance, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.retired {
+	if p.closed {
 		return false
 	}
 	p.idle = append(p.idle, i)
@@ -261,84 +224,147 @@ func (p *pool) keep(i *instance, now time.Time) bool {
 }
 
 // discard closes an instance, if there is one.
-func (p *pool) discard(i *instance) {
+func (p *Pool) discard(i *instance) {
 	if i == nil {
 		return
 	}
 	if err := i.close(); err != nil {
-		p.module.engine.logger.Error("an instance was not closed", "digest", p.module.info.Digest, "error", err)
+		p.log("cannot close an instance", err)
 	}
 }
 
-// trim closes the idle instances that were not needed since the last trim but one, of an idle pool all but one,
-// whose memory it gives back. A pool that was idle for too long is retired; it tells whether it is.
-func (p *pool) trim(now time.Time, tooLong time.Duration) (gone bool) {
+// remove closes a snapshot, if there is one.
+func (p *Pool) remove(s *guestSnapshot) {
+	if err := s.close(); err != nil {
+		p.log("cannot close a snapshot", err)
+	}
+}
+
+func (p *Pool) log(failure string, err error) {
+	p.module.host.logger.Error(failure, "digest", p.module.info.Digest, "error", err)
+}
+
+// trim closes the idle instances that the last two trims did not see in use, except one. A pool without calls gives back
+// the memory of that one too; one that was idle for tooLong gives everything back.
+func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 	p.mu.Lock()
-	if p.busy == 0 && tooLong > 0 && now.Sub(p.used) >= tooLong {
-		p.retired = true
+	if p.busy == 0 && p.build == nil && tooLong > 0 && now.Sub(p.used) >= tooLong {
+		p.registered = false
+		p.module.unregister(p)
 		p.mu.Unlock()
-		p.drop(0)
-		return true
+		p.shrink(0)
+		return
 	}
 	keep := max(1, max(p.peak, p.before)-p.busy)
-	rests := p.peak == 0 && p.before == 0
+	unused := p.peak == 0 && p.before == 0
 	p.before, p.peak = p.peak, p.busy
-	if rests {
-		p.rest()
+	if unused {
+		p.giveMemoryBack()
 	}
 	p.mu.Unlock()
-	p.drop(keep)
-	return false
+	p.shrink(keep)
 }
 
-// rest gives back what idle instances hold beside their images.
-func (p *pool) rest() {
+// giveMemoryBack gives back what idle instances hold beside their snapshot. The caller holds mu.
+func (p *Pool) giveMemoryBack() {
 	for _, i := range p.idle {
 		if i.memory.space == nil || i.memory.space.Held() == 0 {
 			continue
 		}
 		i.entry = nil
 		if err := i.memory.space.Trim(); err != nil {
-			p.module.engine.logger.Error("memory was not given back", "digest", p.module.info.Digest, "error", err)
+			p.log("cannot give memory back", err)
 		}
 	}
 }
 
-// drop closes the idle instances but so many, and the image as well if none is left and no call needs it. It tells
-// how many bytes that gave back.
-func (p *pool) drop(keep int) (freed int64) {
+// shrink closes idle instances until keep are left; with keep 0 also the snapshot, unless a call needs it. It returns the
+// freed bytes.
+func (p *Pool) shrink(keep int) (freed int64) {
 	p.mu.Lock()
 	n := max(0, len(p.idle)-keep)
 	gone := slices.Clone(p.idle[:n])
 	p.idle = slices.Delete(p.idle, 0, n)
-	var img *image
+	var s *guestSnapshot
 	if keep == 0 && p.busy == 0 {
-		img, p.image = p.image, nil
+		s, p.snapshot = p.snapshot, nil
 	}
 	p.mu.Unlock()
 	for _, i := range gone {
 		freed += i.held()
 		p.discard(i)
 	}
-	freed += img.held()
-	p.remove(img)
+	freed += s.held()
+	p.remove(s)
 	return freed
 }
 
-// remove closes an image, if there is one.
-func (p *pool) remove(img *image) {
-	if err := img.close(); err != nil {
-		p.module.engine.logger.Error("an image was not closed", "digest", p.module.info.Digest, "error", err)
+// addTo adds what the pool holds.
+func (p *Pool) addTo(h *Holdings) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.Snapshots += p.snapshot.held()
+	if p.build != nil && p.build.waiters == 0 {
+		h.Instances += 2 * p.limits.Memory // of the instance and its snapshot, which no call accounts for
+	}
+	h.Idle += len(p.idle)
+	h.Busy += p.busy
+	for _, i := range p.idle {
+		h.Instances += i.held()
 	}
 }
 
-// retire ends the pool: what is idle is closed now, what runs when it has returned.
-func (p *pool) retire() {
-	p.mu.Lock()
-	p.retired = true
-	if k := p.making; k != nil && k.waiters == 0 {
-		k.cancel(errRetired)
+// Holdings are what Engine.Held is the sum of, and the number of instances.
+type Holdings struct {
+	// Code, Snapshots, Instances and Stacks are bytes: of machine code and its metadata, of snapshots at most, of what idle
+	// instances hold beside them, and of the call stacks of running guests.
+	Code, Snapshots, Instances, Stacks int64
+	// Idle counts the idle instances of pools, Busy the calls under way in pools.
+	Idle, Busy int
+}
+
+// environment lists the variables of a call, each as NAME=VALUE. A handler has those of the profile only.
+func (p *Pool) environment(c *Call) []string {
+	if p.module.info.Kind == Handler {
+		return p.granted
 	}
-	p.mu.Unlock()
-	p.drop(0)
+	return append(c.variables(p.profile.Tenant), p.granted...)
+}
+
+// handlerArgs are the arguments of every handler: its start serves many tasks, maybe of several plugins.
+var handlerArgs = []string{"handler"}
+
+// newRun is the run of a call, whose time began at begun.
+func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
+	m := p.module
+	r, _ := runs.Get().(*run)
+	if r == nil {
+		r = new(run)
+	}
+	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
+	r.module, r.stage, r.limits, r.taskTimeout = m, stage, limits, c.Timeout > 0
+	r.plugin, r.tenant, r.task = c.Plugin, p.profile.Tenant, c.TaskID
+	if limits.Timeout > 0 {
+		r.deadline = begun.Add(limits.Timeout)
+	}
+	r.output.limit = limits.Output
+	r.denied = c.Denied
+	r.secrets = cmp.Or(c.Secrets, &r.own)
+	r.logs.limit, r.logs.line, r.logs.progress, r.logs.secrets = limits.Log, c.Log, c.Progress, r.secrets
+	r.meter.gate, r.meter.limit = m.host.gate, int64(limits.CPU)
+	system := wasi.Config{Host: r, Files: p.profile.Files, Started: m.host.started}
+	if m.info.Kind == Handler {
+		services := c.Services
+		services.Config = p.profile.Config
+		r.abi.Init(abi.Config{
+			Host: r, Stage: stage, Input: c.Input, Started: m.host.started, Task: c.task(p.profile.Tenant, r.deadline),
+			Checkpoint: c.Checkpoint, Services: services, Counters: &m.host.counters,
+		})
+		system.Args, system.Env = handlerArgs, environment
+	} else {
+		system.Args, system.Env = []string{c.Plugin}, environment
+		system.Stdin, system.Checkpoint = c.Input, c.Checkpoint
+	}
+	r.wasi.Init(system)
+	return r
 }

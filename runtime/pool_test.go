@@ -63,10 +63,10 @@ func TestPool(t *testing.T) {
 	const pristine = "\x01\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00"
 	eachResetMode(t, func(t *testing.T, engine *Engine) {
 		module := loadInto(t, engine, binary)
+		p := module.Bind(Profile{Limits: Limits{CPU: 100 * time.Microsecond, Memory: 1 << 20}})
 		var first *instance
 		for n := range 60 {
-			c := Call{Pool: "pool", Input: bytes.Repeat([]byte("x"), n%6), Limits: Limits{CPU: 100 * time.Microsecond, Memory: 1 << 20}}
-			got := module.Run(t.Context(), c)
+			got := p.Run(t.Context(), Call{Input: bytes.Repeat([]byte("x"), n%6)})
 			want := []OutcomeKind{Complete, Trap, LimitExceeded, Failed, LimitExceeded, Complete}[n%6]
 			if got.Kind != want || got.Kind == Complete && string(got.Output) != pristine {
 				t.Fatalf("call %d: %+v, want %s of a pristine instance", n, got, want)
@@ -74,7 +74,6 @@ func TestPool(t *testing.T) {
 			if engine.resetMode == ResetNew {
 				continue
 			}
-			p := module.pool(&c, c.limits())
 			if len(p.idle) != 1 || first != nil && p.idle[0] != first {
 				t.Fatalf("call %d: %d instances wait, want the one", n, len(p.idle))
 			}
@@ -86,7 +85,7 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// TestPoolOfCommands: a command begins in the image from before _start.
+// TestPoolOfCommands: a command begins in the snapshot from before _start.
 func TestPoolOfCommands(t *testing.T) {
 	t.Parallel()
 	inC := runtimetest.BuildC(t, `#include <stdio.h>`+"\n"+`static int count; int main(void) { printf("%d", ++count); return 0; }`)
@@ -95,7 +94,7 @@ func TestPoolOfCommands(t *testing.T) {
 		for name, binary := range map[string][]byte{"C": inC, "Go": inGo} {
 			module := loadInto(t, engine, binary)
 			for range 5 {
-				if got := complete(t, module.Run(t.Context(), Call{Pool: "pool"})); got != "1" {
+				if got := complete(t, bound(module, "pool", Profile{}).Run(t.Context(), Call{})); got != "1" {
 					t.Fatalf("%s: this is run %s", name, got)
 				}
 			}
@@ -106,32 +105,33 @@ func TestPoolOfCommands(t *testing.T) {
 	}, inC, inGo)
 }
 
-// TestPoolApart: tenants, pools and limits of memory do not share instances; calls of one pool share an image.
+// TestPoolApart: pools do not share instances; calls of one pool share a snapshot.
 func TestPoolApart(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, `(func (export "_initialize") (drop (call $random (i32.const 100) (i32.const 16))))`,
 		`(drop (call $output_write (i32.const 100) (i32.const 16))) (i32.const 0)`))
-	calls := []Call{
-		{Pool: "a", Tenant: "x"}, {Pool: "b", Tenant: "x"}, {Pool: "a", Tenant: "y"}, {Pool: "a", Tenant: "x", Limits: Limits{Memory: 4 << 20}},
+	pools := []*Pool{
+		module.Bind(Profile{Tenant: "x"}), module.Bind(Profile{Tenant: "x"}), module.Bind(Profile{Tenant: "y"}),
+		module.Bind(Profile{Tenant: "x", Limits: Limits{Memory: 4 << 20}}),
 	}
 	seen := map[string]int{}
-	for n, c := range calls {
+	for n, p := range pools {
 		var group sync.WaitGroup
 		found := make(chan string, 8)
 		for range cap(found) {
-			group.Go(func() { found <- string(module.Run(t.Context(), c).Output) })
+			group.Go(func() { found <- string(p.Run(t.Context(), Call{}).Output) })
 		}
 		group.Wait()
 		close(found)
 		for text := range found {
 			if other, ok := seen[text]; ok && other != n || len(text) != 16 {
-				t.Errorf("calls %d and %d begin in one image, %x", n, other, text)
+				t.Errorf("calls %d and %d begin in one snapshot, %x", n, other, text)
 			}
 			seen[text] = n
 		}
 	}
-	if len(seen) != len(calls) {
-		t.Errorf("%d images for %d pools: %v", len(seen), len(calls), seen)
+	if len(seen) != len(pools) {
+		t.Errorf("%d snapshots for %d pools: %v", len(seen), len(pools), seen)
 	}
 }
 
@@ -140,27 +140,30 @@ func TestQuantumIsNotPassedOn(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, "", `(if (call $input_size) (then (loop (br 0)))) (i32.const 0)`))
 	limits := Limits{CPU: 1000 * time.Nanosecond}
-	alone := module.Run(t.Context(), Call{Input: []byte("x"), Limits: limits})
+	alone := module.Run(t.Context(), Profile{Limits: limits}, Call{Input: []byte("x")})
+	p := module.Bind(Profile{})
 	for range 3 {
-		complete(t, module.Run(t.Context(), Call{Pool: "pool"}))
-		after := module.Run(t.Context(), Call{Pool: "pool", Input: []byte("x"), Limits: limits})
+		p.limits.CPU = 0
+		complete(t, p.Run(t.Context(), Call{}))
+		p.limits.CPU = limits.CPU
+		after := p.Run(t.Context(), Call{Input: []byte("x")})
 		if after.Kind != LimitExceeded || after.Fuel != alone.Fuel {
 			t.Errorf("after another task %s at %d, alone at %d", after.Kind, after.Fuel, alone.Fuel)
 		}
 	}
 }
 
-// TestImageIsClosed: a pool that is retired gives its image back.
-func TestImageIsClosed(t *testing.T) {
+// TestSnapshotIsClosed: a pool that is closed gives its snapshot back.
+func TestSnapshotIsClosed(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, `(data (i32.const 1000) "x")`, `(i32.const 0)`))
-	c := Call{Pool: "pool"}
-	complete(t, module.Run(t.Context(), c))
-	img := module.pool(&c, c.limits()).image
-	if img == nil {
-		t.Skip("no image is made here")
+	p := module.Bind(Profile{})
+	complete(t, p.Run(t.Context(), Call{}))
+	taken := p.snapshot
+	if taken == nil {
+		t.Skip("no snapshot is made here")
 	}
-	space, err := snapshot.Reserve(img.memory.Size())
+	space, err := snapshot.Reserve(taken.memory.Size())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,12 +172,12 @@ func TestImageIsClosed(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := space.Map(img.memory); err != nil {
+	if err := space.Map(taken.memory); err != nil {
 		t.Error(err)
 	}
-	module.Retire("pool")
-	if err := space.Map(img.memory); err == nil {
-		t.Error("the image is still there")
+	p.Close()
+	if err := space.Map(taken.memory); err == nil {
+		t.Error("the snapshot is still there")
 	}
 }
 
@@ -183,15 +186,15 @@ func TestLoadAgainFails(t *testing.T) {
 	t.Parallel()
 	engine := setupWith(t, Config{ResetMode: ResetNew})
 	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
-	c := Call{Pool: "pool"}
-	complete(t, module.Run(t.Context(), c))
+	p, c := module.Bind(Profile{}), Call{}
+	complete(t, p.Run(t.Context(), c))
 	if done, err := module.code.unload(t.Context()); !done || err != nil {
 		t.Fatal(done, err)
 	}
 	if err := module.code.source.close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := module.Run(t.Context(), c); got.Kind != HostFault || !errors.Is(got.Err, os.ErrClosed) {
+	if got := p.Run(t.Context(), c); got.Kind != HostFault || !errors.Is(got.Err, os.ErrClosed) {
 		t.Errorf("%+v", got)
 	}
 	if got := engine.Holdings(); got.Busy != 0 {
@@ -204,21 +207,20 @@ func TestLoadAgainFails(t *testing.T) {
 func TestUnsoundIsDiscarded(t *testing.T) {
 	t.Parallel()
 	module := load(t, blocker(t))
-	c := Call{Pool: "pool"}
-	release := blocked(t, module, c)
-	p := module.pool(&c, c.limits())
+	p := module.Bind(Profile{})
+	release := blocked(t, p)
 	if p.resetMode == ResetNew {
 		t.Skip("no instance is kept here")
 	}
-	if err := p.image.memory.Close(); err != nil {
+	if err := p.snapshot.memory.Close(); err != nil {
 		t.Fatal(err)
 	}
 	release()
 	if idle(module) != 0 {
 		t.Error("an instance that was not reset waits for the next call")
 	}
-	c = Call{Pool: "another", Input: []byte("x"), Log: func(string) { panic("of the caller") }}
-	if got := module.Run(t.Context(), c); got.Kind != HostFault {
+	c := Call{Input: []byte("x"), Log: func(string) { panic("of the caller") }}
+	if got := module.Bind(Profile{}).Run(t.Context(), c); got.Kind != HostFault {
 		t.Fatalf("%+v", got)
 	}
 	if idle(module) != 0 {
@@ -233,8 +235,8 @@ func TestUseIsNoted(t *testing.T) {
 	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
 	for _, pool := range []string{"", "pool"} {
 		module.used.Store(time.Now().Add(-2 * time.Hour).UnixNano())
-		complete(t, module.Run(t.Context(), Call{Pool: pool}))
-		module.Retire("pool")
+		complete(t, bound(module, pool, Profile{}).Run(t.Context(), Call{}))
+		retire(module, "pool")
 		engine.tidy(t.Context(), time.Now())
 		if module.code.compiled == nil {
 			t.Errorf("pool %q: used this moment, and unloaded as idle for an hour", pool)
@@ -248,13 +250,12 @@ func until(t *testing.T, condition func() bool) {
 }
 
 // blocked is a call that runs until it is released.
-func blocked(t *testing.T, module *Module, c Call) (release func() Outcome) {
+func blocked(t *testing.T, p *Pool) (release func() Outcome) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	begun, ended := make(chan struct{}), make(chan Outcome, 1)
-	c.Input = []byte("block")
-	c.Log = func(string) { close(begun) }
-	go func() { ended <- module.Run(ctx, c) }()
+	c := Call{Input: []byte("block"), Log: func(string) { close(begun) }}
+	go func() { ended <- p.Run(ctx, c) }()
 	select {
 	case <-begun:
 	case got := <-ended:
@@ -274,32 +275,55 @@ func blocker(t testing.TB) []byte {
 		(i32.const 0)`)
 }
 
-// TestRetire: idle instances of a retired pool are closed at once, one that runs when it has returned, and later
-// calls get a pool of their own.
-func TestRetire(t *testing.T) {
+// TestClose: idle instances of a closed pool are closed at once, one that runs when it has returned, and later calls fail.
+func TestClose(t *testing.T) {
 	t.Parallel()
 	module := load(t, blocker(t))
-	c := Call{Pool: "old"}
-	release := blocked(t, module, c)
-	complete(t, module.Run(t.Context(), c))
-	old := module.pool(&c, c.limits())
-	module.Retire("other")
-	if old.retired || idle(module) != 1 {
-		t.Fatalf("another pool was retired: %d idle", idle(module))
+	p, other := module.Bind(Profile{}), module.Bind(Profile{})
+	release := blocked(t, p)
+	complete(t, p.Run(t.Context(), Call{}))
+	other.Close()
+	if p.closed || idle(module) != 1 {
+		t.Fatalf("another pool was closed: %d idle", idle(module))
 	}
-	module.Retire("old")
-	if len(old.idle) != 0 || old.busy != 1 || old.image == nil || module.code.holders != 1 {
-		t.Errorf("%d idle, %d busy, image %v, code held %d times, want what the call needs", len(old.idle), old.busy, old.image, module.code.holders)
+	for range 2 {
+		p.Close()
 	}
-	complete(t, module.Run(t.Context(), c))
-	if next := module.pool(&c, c.limits()); next == old || len(next.idle) != 1 {
-		t.Error("a later call did not begin a pool")
+	if len(p.idle) != 0 || p.busy != 1 || p.snapshot == nil || module.code.holders != 1 {
+		t.Errorf("%d idle, %d busy, snapshot %v, code held %d times, want what the call needs", len(p.idle), p.busy, p.snapshot, module.code.holders)
 	}
+	if got := p.Run(t.Context(), Call{}); got.Kind != HostFault || !errors.Is(got.Err, errPoolClosed) {
+		t.Errorf("a later call: %+v", got)
+	}
+	complete(t, module.Bind(Profile{}).Run(t.Context(), Call{}))
 	if got := release(); got.Kind != Cancelled {
 		t.Errorf("outcome = %+v", got)
 	}
-	if old.busy != 0 || old.image != nil || len(old.idle) != 0 || module.code.holders != 1 {
-		t.Errorf("%d busy, image %v, %d idle, code held %d times, want nothing left", old.busy, old.image, len(old.idle), module.code.holders)
+	if p.busy != 0 || p.snapshot != nil || len(p.idle) != 0 || module.code.holders != 1 {
+		t.Errorf("%d busy, snapshot %v, %d idle, code held %d times, want nothing left", p.busy, p.snapshot, len(p.idle), module.code.holders)
+	}
+}
+
+// TestCloseWhileStarting: a call that waits for the snapshot of a pool that is closed meanwhile runs to its end.
+func TestCloseWhileStarting(t *testing.T) {
+	t.Parallel()
+	module := load(t, handler(t, "", `(i32.const 0)`))
+	if module.info.ResetMode == ResetNew {
+		t.Skip("nobody waits for a snapshot here")
+	}
+	done, err := module.code.unload(t.Context())
+	if !done || err != nil {
+		t.Fatal(done, err)
+	}
+	module.code.loading <- struct{}{} // somebody else loads it, and the build waits
+	p, ended := module.Bind(Profile{}), make(chan Outcome, 1)
+	go func() { ended <- p.Run(t.Context(), Call{}) }()
+	until(t, func() bool { return waiters(p) == 1 })
+	p.Close()
+	<-module.code.loading
+	complete(t, <-ended)
+	if p.busy != 0 || p.snapshot != nil || len(p.idle) != 0 || module.code.holders != 0 {
+		t.Errorf("%d busy, snapshot %v, %d idle, code held %d times, want nothing left", p.busy, p.snapshot, len(p.idle), module.code.holders)
 	}
 }
 
@@ -312,10 +336,10 @@ func TestTidy(t *testing.T) {
 		t.Skip("no instance is kept here")
 	}
 	module := loadInto(t, engine, blocker(t))
-	c := Call{Pool: "pool"}
+	p := module.Bind(Profile{})
 	var releases []func() Outcome
 	for range 4 {
-		releases = append(releases, blocked(t, module, c))
+		releases = append(releases, blocked(t, p))
 	}
 	for _, release := range releases {
 		release()
@@ -328,13 +352,13 @@ func TestTidy(t *testing.T) {
 		engine.tidy(t.Context(), now)
 	}
 	if module.code.compiled == nil || engine.Held() <= perInstance {
-		t.Errorf("held = %d bytes, want code and an image", engine.Held())
+		t.Errorf("held = %d bytes, want code and a snapshot", engine.Held())
 	}
 	engine.tidy(t.Context(), time.Now().Add(time.Hour))
 	if idle(module) != 0 || len(module.allPools()) != 0 || module.code.compiled != nil || engine.Held() != 0 {
 		t.Errorf("%d instances, %d pools, %d bytes are left of an idle module", idle(module), len(module.allPools()), engine.Held())
 	}
-	complete(t, module.Run(t.Context(), c))
+	complete(t, p.Run(t.Context(), Call{}))
 	if idle(module) != 1 || engine.Held() == 0 {
 		t.Error("what came later did not begin anew")
 	}
@@ -350,12 +374,12 @@ func TestRelieve(t *testing.T) {
 	var modules []*Module
 	for n := range 3 {
 		module := loadInto(t, engine, handler(t, fmt.Sprintf(`(data (i32.const 1000) "%d")`, n), `(i32.const 0)`))
-		complete(t, module.Run(t.Context(), Call{Pool: "pool"}))
+		complete(t, bound(module, "pool", Profile{}).Run(t.Context(), Call{}))
 		modules = append(modules, module)
 	}
 	busy := loadInto(t, engine, blocker(t))
-	release := blocked(t, busy, Call{Pool: "pool"})
-	complete(t, modules[0].Run(t.Context(), Call{Pool: "pool"}))
+	release := blocked(t, busy.Bind(Profile{}))
+	complete(t, bound(modules[0], "pool", Profile{}).Run(t.Context(), Call{}))
 	held := engine.Held()
 	freed := engine.Relieve(t.Context(), 1)
 	if freed <= 0 || engine.Held() != held-freed || idle(modules[1]) != 0 || idle(modules[2]) != 1 || idle(modules[0]) != 1 {
@@ -369,7 +393,7 @@ func TestRelieve(t *testing.T) {
 		t.Errorf("outcome = %+v", got)
 	}
 	for _, module := range modules {
-		complete(t, module.Run(t.Context(), Call{Pool: "pool"}))
+		complete(t, bound(module, "pool", Profile{}).Run(t.Context(), Call{}))
 	}
 }
 
@@ -377,19 +401,18 @@ func TestRelieve(t *testing.T) {
 func TestInstanceIsRenewed(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, "", `(i32.const 0)`))
-	c := Call{Pool: "pool"}
-	complete(t, module.Run(t.Context(), c))
-	p := module.pool(&c, c.limits())
+	p, c := module.Bind(Profile{}), Call{}
+	complete(t, p.Run(t.Context(), c))
 	if p.resetMode == ResetNew {
 		t.Skip("no instance is kept here")
 	}
 	first := p.idle[0]
 	first.calls = maxCalls - 1
-	complete(t, module.Run(t.Context(), c))
+	complete(t, p.Run(t.Context(), c))
 	if len(p.idle) != 0 {
 		t.Error("it is kept")
 	}
-	complete(t, module.Run(t.Context(), c))
+	complete(t, p.Run(t.Context(), c))
 	if len(p.idle) != 1 || p.idle[0] == first || p.idle[0].calls != 1 {
 		t.Error("there is no other one")
 	}
@@ -409,7 +432,7 @@ func TestCallStack(t *testing.T) {
 			(loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 100000))))
 			(drop (call $fd_write (i32.const 1) (i32.const 200) (i32.const 1) (i32.const 300)))
 			(call $input_size))`, `(drop (call $deep (i32.const 100000))) (i32.const 0)`))
-	complete(t, module.Run(t.Context(), Call{Pool: "pool"})) // once, without an input, to its end
+	complete(t, bound(module, "pool", Profile{}).Run(t.Context(), Call{})) // once, without an input, to its end
 	for _, p := range module.allPools() {
 		for _, i := range p.idle {
 			if i.entry != nil {
@@ -419,7 +442,7 @@ func TestCallStack(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var counted int64
-	got := module.Run(ctx, Call{Pool: "pool", Input: []byte("x"), Log: func(string) {
+	got := bound(module, "pool", Profile{}).Run(ctx, Call{Input: []byte("x"), Log: func(string) {
 		if counted = engine.stacks.Load(); counted > 0 {
 			cancel(errDrain)
 		}
@@ -449,10 +472,10 @@ func TestSource(t *testing.T) {
 			if done, err := module.code.unload(t.Context()); !done || err != nil {
 				t.Fatalf("unloaded: %v, %v", done, err)
 			}
-			if err := os.RemoveAll(engine.cache.dir); err != nil {
+			if err := os.RemoveAll(engine.caches.main.dir); err != nil {
 				t.Fatal(err)
 			}
-			complete(t, module.Run(t.Context(), Call{}))
+			complete(t, module.Run(t.Context(), Profile{}, Call{}))
 		}
 	}
 }
@@ -508,7 +531,7 @@ func TestResetModes(t *testing.T) {
 func TestCloseBesideTidy(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, "", `(i32.const 0)`))
-	complete(t, module.Run(t.Context(), Call{Pool: "pool"}))
+	complete(t, bound(module, "pool", Profile{}).Run(t.Context(), Call{}))
 	module.code.loading <- struct{}{} // as tidy does
 	closed := make(chan error, 1)
 	go func() { closed <- module.Close(context.Background()) }()

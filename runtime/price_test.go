@@ -34,7 +34,7 @@ func TestInstancesArePaidFor(t *testing.T) {
 			kept := load(t, runtimetest.BuildWAT(t, fmt.Sprintf(frame, "", test.text)))
 			lasting := load(t, runtimetest.BuildWAT(t, fmt.Sprintf(frame, "(table.set $t (i32.const 0) (ref.null extern))", test.text)))
 			for range 2 {
-				usual, paid := kept.Run(t.Context(), Call{Pool: "pool"}), lasting.Run(t.Context(), Call{Pool: "pool"})
+				usual, paid := bound(kept, "pool", Profile{}).Run(t.Context(), Call{}), bound(lasting, "pool", Profile{}).Run(t.Context(), Call{})
 				if usual.Kind != Complete || paid.Kind != Complete || usual.Fuel > 10_000 {
 					t.Fatalf("outcomes = %+v, %+v", usual, paid)
 				}

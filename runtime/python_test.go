@@ -133,9 +133,9 @@ func TestPython(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := module.Run(t.Context(), Call{
-				TaskID: "id", Queue: "queue", Plugin: "python", Input: []byte(test.input), Env: test.env,
-				Files: files, Checkpoint: []byte("as far as 42"), Limits: test.limits,
+			got := module.Run(t.Context(), Profile{Env: test.env, Files: files, Limits: test.limits}, Call{
+				TaskID: "id", Queue: "queue", Plugin: "python", Input: []byte(test.input),
+				Checkpoint: []byte("as far as 42"),
 			})
 			if got.Kind != test.want || string(got.Output) != test.output || !strings.Contains(got.Message, test.say) {
 				t.Errorf("outcome = %+v with %q, want %s with %q: %s", got, got.Output, test.want, test.output, test.say)

@@ -9,22 +9,22 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// ResetMode is the way in which a plugin's tasks come by pristine instances.
+// ResetMode is how a plugin's tasks get pristine instances.
 type ResetMode = snapshot.Mode
 
 // The reset modes, the best one first.
 const (
-	// ResetScan sets an instance back after each task: the pages that were changed are found by an ioctl.
+	// ResetScan resets an instance after each task, and finds the changed pages by an ioctl.
 	ResetScan = snapshot.Scan
-	// ResetPagemap does the same, and finds them by reading a file of the kernel's.
+	// ResetPagemap resets an instance, and finds the changed pages by reading a file of the kernel.
 	ResetPagemap = snapshot.Pagemap
-	// ResetCopy compares all memory.
+	// ResetCopy resets an instance, and compares all memory.
 	ResetCopy = snapshot.Copy
 	// ResetNew makes an instance for each task.
 	ResetNew = snapshot.New
 )
 
-// resetModes is what proved itself on this system, once for the process.
+// resetModes are the verdicts on the reset modes on this system, found once for the process.
 var resetModes = sync.OnceValue(snapshot.Probe)
 
 // chooseResetMode finds the best reset mode that the system has, or proves the one that is forced.
@@ -49,9 +49,8 @@ func chooseResetMode(verdicts []snapshot.Verdict, forced ResetMode) (best ResetM
 	return "", "", fmt.Errorf("reset mode %q does not work here: %s", forced, strings.Join(failed, "; "))
 }
 
-// lasting says what of a module a reset does not reach, so that each of its tasks gets a new instance; "" if there
-// is no such thing.
-func lasting(o *wasm.Outline) string {
+// whyNew is why each task of a module needs a new instance: it changes what a reset does not restore. "" if it does not.
+func whyNew(o *wasm.Outline) string {
 	if len(o.Lasting) > 0 {
 		return "the module changes tables or segments: " + strings.Join(o.Lasting, ", ")
 	}

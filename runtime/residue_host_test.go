@@ -241,12 +241,14 @@ func (h *hostRun) task(t *testing.T, random *rand.Rand) bool {
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
 	var said heard
-	c := Call{
-		TaskID: "id-" + name, Queue: "queue-" + name, Plugin: "plugin-" + name, Tenant: places[where].tenant, Pool: places[where].pool,
-		Attempt: 1 + random.IntN(9), MaxAttempts: random.IntN(2) * 9,
-		Input: []byte(string(ending) + string(mode) + name), Env: map[string]string{"GRANTED": fmt.Sprint(places[where])},
-		Files:  h.files[where],
+	c := placedCall{pool: places[where].pool, Profile: Profile{
+		Tenant: places[where].tenant, Env: map[string]string{"GRANTED": fmt.Sprint(places[where])}, Files: h.files[where],
 		Limits: Limits{Memory: 1 << 20, Output: 1000, Log: 8 << 10},
+	}}
+	c.Call = Call{
+		TaskID: "id-" + name, Queue: "queue-" + name, Plugin: "plugin-" + name,
+		Attempt: 1 + random.IntN(9), MaxAttempts: random.IntN(2) * 9,
+		Input: []byte(string(ending) + string(mode) + name),
 		Log: func(line string) {
 			said.lines = append(said.lines, line)
 			if ending == 'w' && strings.HasPrefix(line, "left") {
@@ -261,7 +263,7 @@ func (h *hostRun) task(t *testing.T, random *rand.Rand) bool {
 	if ending == 'l' {
 		c.Limits.CPU = 3 * time.Millisecond
 	}
-	got := h.module.Run(ctx, c)
+	got := c.run(ctx, h.module)
 	wrong := h.wrong(&c, ending, mode == 'l', name, got, said)
 	if wrong != "" {
 		t.Errorf("%s\nof the task %q: %+v\nheard %q\nprogress %q", wrong, c.Input, got, said.lines, said.progress)
@@ -270,7 +272,7 @@ func (h *hostRun) task(t *testing.T, random *rand.Rand) bool {
 }
 
 // vary gives a task some of what it need not have.
-func (h *hostRun) vary(random *rand.Rand, c *Call, name string) {
+func (h *hostRun) vary(random *rand.Rand, c *placedCall, name string) {
 	for _, text := range []*string{&c.PreviousError, &c.Parent, &c.Key} {
 		if random.IntN(2) == 0 {
 			*text = "some-" + name
@@ -290,13 +292,13 @@ func (h *hostRun) vary(random *rand.Rand, c *Call, name string) {
 		close(ending)
 		c.Ending = ending
 	}
-	if c.Pool == "warm" && h.module.Info().Kind == Handler {
+	if c.pool == "warm" && h.module.Info().Kind == Handler {
 		c.Warm = []byte("cwwarm-" + c.Tenant)
 	}
 }
 
 // shown is what the host shows to a task, as the guest tells it.
-func (h *hostRun) shown(c *Call) []string {
+func (h *hostRun) shown(c *placedCall) []string {
 	lines := []string{"warmed: , begun: 1", "arg handler"}
 	if h.module.Info().Kind == Command {
 		lines[1] = "arg " + c.Plugin
@@ -304,14 +306,14 @@ func (h *hostRun) shown(c *Call) []string {
 	if c.Warm != nil && h.module.Info().ResetMode != ResetNew {
 		lines[0] = "warmed: warm-" + c.Tenant + ", begun: 100"
 	}
-	for _, variable := range c.environment(h.module.Info().Kind) {
+	for _, variable := range bound(h.module, c.pool, c.Profile).environment(&c.Call) {
 		lines = append(lines, "env "+variable)
 	}
 	lines = append(
 		lines,
 		"fd 0: type 0, flags 0, offset 0, preopened 0", "fd 1: type 0, flags 0, offset 0, preopened 0",
 		"fd 2: type 0, flags 0, offset 0, preopened 0", "fd 3: type 3, flags 0, offset 0, preopened 1",
-		fmt.Sprintf("data/file is fd 4: of {%s %s}", c.Tenant, c.Pool),
+		fmt.Sprintf("data/file is fd 4: of {%s %s}", c.Tenant, c.pool),
 	)
 	if h.module.Info().Kind == Command {
 		if c.Checkpoint != nil {
@@ -340,7 +342,7 @@ func one(b bool) int {
 var anyCanary = regexp.MustCompile(`canary[-\w]*`)
 
 // wrong says what is wrong about the end of a task and all that was said of it; "" is nothing.
-func (h *hostRun) wrong(c *Call, ending byte, loud bool, name string, got Outcome, said heard) string {
+func (h *hostRun) wrong(c *placedCall, ending byte, loud bool, name string, got Outcome, said heard) string {
 	canary := "canary-" + name
 	texts := slices.Concat([]string{got.Message, got.Stderr, string(got.Output)}, said.lines, said.progress, got.Backtrace)
 	for _, found := range anyCanary.FindAllString(strings.Join(texts, "\n"), -1) {

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -91,7 +92,7 @@ func (c *crowd) run(t *testing.T, task func(random *rand.Rand) (ok bool)) {
 	calm(t, c.engine)
 }
 
-// calm waits until nothing runs any more: an image is made also when who waited for it is gone.
+// calm waits until nothing runs any more: a snapshot is built also when the calls that waited for it are gone.
 func calm(t *testing.T, engine *Engine) {
 	t.Helper()
 	until(t, func() bool { return engine.Holdings().Busy == 0 })
@@ -100,13 +101,13 @@ func calm(t *testing.T, engine *Engine) {
 	}
 }
 
-// disturb takes instances, images and code away, or what they hold.
+// disturb takes instances, snapshots and code away, or what they hold.
 func (c *crowd) disturb(ctx context.Context, random *rand.Rand) {
 	switch random.IntN(5) {
 	case 0:
-		c.module.Retire("cold")
+		retire(c.module, "cold")
 	case 1:
-		c.module.Retire("warm")
+		retire(c.module, "warm")
 	case 2:
 		for range 3 { // the third gives back what instances hold that were not needed meanwhile
 			c.engine.tidy(ctx, time.Now())
@@ -157,6 +158,25 @@ func TestResidue(t *testing.T) {
 }
 
 // residueRun is a crowd of tasks of one guest.
+// placedCall is a call in the pool of a place. Its limits may differ from those that the pool was bound with, as the fuel does.
+type placedCall struct {
+	Call
+	Profile
+	pool string
+}
+
+// run runs the call, in the next pool if the one of its place was closed before it began.
+func (c *placedCall) run(ctx context.Context, m *Module) Outcome {
+	for {
+		p := bound(m, c.pool, c.Profile)
+		limits := p.limitsOf(&c.Call)
+		limits.CPU = c.Limits.CPU
+		if got := p.run(ctx, &c.Call, limits); !errors.Is(got.Err, errPoolClosed) || got.Kind != HostFault {
+			return got
+		}
+	}
+}
+
 type residueRun struct {
 	crowd
 	guest residueGuest
@@ -171,8 +191,7 @@ type residueRun struct {
 // pilot runs a task in an instance of its own.
 func (r *residueRun) pilot(t *testing.T) (price int64) {
 	t.Helper()
-	c := Call{Input: runtimetest.ResidueInput(1, runtimetest.EndComplete), Limits: Limits{Memory: r.guest.memory}}
-	got := r.module.Run(t.Context(), c)
+	got := r.module.Run(t.Context(), Profile{Limits: Limits{Memory: r.guest.memory}}, Call{Input: runtimetest.ResidueInput(1, runtimetest.EndComplete)})
 	complete(t, got)
 	return got.Fuel
 }
@@ -195,26 +214,27 @@ func (r *residueRun) task(t *testing.T, random *rand.Rand) bool {
 }
 
 // call is one of those in a place.
-func (r *residueRun) call(where, number int, ending runtimetest.Ending) Call {
+func (r *residueRun) call(where, number int, ending runtimetest.Ending) placedCall {
 	number |= where << 6
-	c := Call{
-		TaskID: fmt.Sprint(number), Plugin: "residue", Tenant: places[where].tenant, Pool: places[where].pool,
-		Input: runtimetest.ResidueInput(byte(number), ending), Limits: Limits{Memory: r.guest.memory},
+	c := placedCall{
+		Call:    Call{TaskID: fmt.Sprint(number), Plugin: "residue", Input: runtimetest.ResidueInput(byte(number), ending)},
+		Profile: Profile{Tenant: places[where].tenant, Limits: Limits{Memory: r.guest.memory}},
+		pool:    places[where].pool,
 	}
-	if c.Pool == "warm" && r.module.Info().Kind == Handler {
+	if c.pool == "warm" && r.module.Info().Kind == Handler {
 		c.Warm = []byte{0}
 	}
 	return c
 }
 
 // runs runs a task, and is false if it did not end in one of the ways that it may.
-func (r *residueRun) runs(ctx context.Context, t *testing.T, c Call, want ...end) bool {
+func (r *residueRun) runs(ctx context.Context, t *testing.T, c placedCall, want ...end) bool {
 	t.Helper()
-	got := r.module.Run(ctx, c)
+	got := c.run(ctx, r.module)
 	r.count(endOf(got))
 	if !slices.Contains(want, endOf(got)) || len(got.Output) > 0 || strings.Contains(got.Stderr, "canary") {
 		t.Errorf("task %s of pool %s of %s, told to end with %q, ended in another way: %+v, output %q%s",
-			c.TaskID, c.Pool, c.Tenant, c.Input[1], got, got.Output, whose(got))
+			c.TaskID, c.pool, c.Tenant, c.Input[1], got, got.Output, whose(got))
 		return false
 	}
 	if r.guest.steady && len(want) == 1 && want[0] == r.ends[runtimetest.Ending(c.Input[1])] {
@@ -232,7 +252,7 @@ func (r *residueRun) overflows(t *testing.T) {
 }
 
 // interrupt makes a call one that is ended early, maybe, and tells how it ends then.
-func (r *residueRun) interrupt(random *rand.Rand, c *Call, stop context.CancelCauseFunc) end {
+func (r *residueRun) interrupt(random *rand.Rand, c *placedCall, stop context.CancelCauseFunc) end {
 	switch random.IntN(4) {
 	case 0:
 		c.Timeout = time.Duration(1 + random.Int64N(int64(2*time.Millisecond)))
@@ -241,8 +261,8 @@ func (r *residueRun) interrupt(random *rand.Rand, c *Call, stop context.CancelCa
 		time.AfterFunc(time.Duration(random.Int64N(int64(2*time.Millisecond))), func() { stop(errDrain) })
 		return byCaller
 	default:
-		// From where it looks to where it is in its loop. The calls of a pool should have the same limits, by which
-		// their image is made: this one is far above what any guest begins with.
+		// From where it looks to where it is in its loop. A pool's snapshot is built within the limits
+		// that the pool was bound with: this one is far above what any guest begins with.
 		c.Limits.CPU = time.Duration(r.price/4 + random.Int64N(r.price))
 		return byFuel
 	}
@@ -332,15 +352,15 @@ func (f *fuels) check(t *testing.T) {
 // left, and says whose it is.
 func (r *residueRun) isFound(t *testing.T) {
 	t.Helper()
-	c := Call{Tenant: "acme", Pool: "not reset", Limits: Limits{Memory: r.guest.memory}}
-	p, i, ended, _ := r.module.take(t.Context(), &c, c.limits(), time.Now())
+	p, c := r.module.Bind(Profile{Tenant: "acme", Limits: Limits{Memory: r.guest.memory}}), Call{}
+	i, _, ended := p.take(t.Context(), &c, time.Now())
 	if ended != nil {
 		t.Fatalf("%+v", ended)
 	}
 	run := func(task byte) Outcome {
 		c.Input = runtimetest.ResidueInput(task, runtimetest.EndComplete)
 		now := time.Now()
-		once := r.module.newRun(t.Context(), &c, c.limits(), nil, abi.Running, now)
+		once := p.newRun(t.Context(), &c, p.limits, nil, abi.Running, now)
 		once.meter.start(now)
 		var err error
 		i, err = p.call(once, i)

@@ -1,28 +1,20 @@
 package runtime
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
+	"math"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/wasi"
-	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// faultError is an error of the host itself. As the cause of a run it makes the outcome a HostFault.
-type faultError struct{ err error }
-
-func (e *faultError) Error() string { return e.err.Error() }
-
-// run is what one call leaves on the host's side. All of it is dropped with the call; nothing hangs on the
-// instance. It belongs to the goroutine of the call.
+// run is the host's state of one call: all of it is dropped with the call, and the instance keeps nothing of it. It belongs
+// to the goroutine of the call.
 type run struct {
 	ctx      context.Context //nolint:containedctx // the caller's
 	module   *Module
@@ -32,24 +24,24 @@ type run struct {
 	tenant   string
 	task     string    // its ID; "" at the start of a handler
 	instance *instance // nil before there is one
-	stack    int64     // bytes of its call stack that the engine has counted
+	stack    int64     // bytes of its call stack that the host has counted
 	output   output
-	secrets  *redact.Secrets // that the guest was given: the caller's, or kept
-	kept     redact.Secrets
+	secrets  *redact.Secrets // that the guest was given: the caller's, or own
+	own      redact.Secrets
 	logs     logs
 	paced    time.Time // when the guest would have logged its lines at the highest rate
 	meter    meter
 	wasi     wasi.System
 	abi      abi.System // of a handler
 
-	done     <-chan struct{} // of ctx
-	ending   <-chan struct{} // the caller's wish
-	own      bool            // the timeout is the task's own
-	deadline time.Time       // zero is none
-	waited   time.Duration
+	done        <-chan struct{} // of ctx
+	ending      <-chan struct{} // the caller's wish
+	taskTimeout bool            // the timeout is the task's own
+	deadline    time.Time       // zero is none
+	waited      time.Duration
 
-	denied   func(function, reason string) // the caller's
-	refusals []string                      // of which it was told
+	denied  func(function, reason string) // the caller's
+	denials []string                      // that it was told
 
 	result [1]uint64 // of the guest's entry
 	cause  error     // why the host has ended the guest
@@ -57,118 +49,31 @@ type run struct {
 	code   int
 }
 
-// runs are those of calls that have ended, zeroed: to allocate one takes longer than a short call, and on many processors
-// that would be the garbage collector's work more than the guests'.
-var runs = sync.Pool{New: func() any { return new(run) }}
+// runs are the runs of calls that have ended, zeroed: allocating one takes longer than a short call, and many processors
+// would keep the garbage collector busy with them.
+var runs sync.Pool
 
-// Run runs a call in an instance that nobody has used since it was made, or made anew, and tells how it ended.
-// It is safe for concurrent use, never panics, and returns when the guest has stopped: some ten thousand
-// instructions after ctx has ended, whatever the guest does.
-func (m *Module) Run(ctx context.Context, c Call) Outcome {
-	limits, environment := c.limits(), c.environment(m.info.Kind)
-	switch {
-	case int64(len(c.Input)) > limits.Input:
-		return InputExceeded(limits, int64(len(c.Input)))
-	case m.info.MemoryMin > limits.Memory:
-		return limitOutcome(memoryExceeded(limits.Memory))
-	case slices.ContainsFunc(environment, func(v string) bool { return strings.ContainsRune(v, 0) }):
-		return faultOutcome(errors.New("a variable of the environment holds a zero byte"))
-	case ctx.Err() != nil:
-		return cancelledOutcome(context.Cause(ctx))
-	}
-	begun := time.Now()
-	m.touch(begun)
-	p, i, ended, started := m.take(ctx, &c, limits, begun)
-	if ended != nil {
-		return *ended
-	}
-	r := m.newRun(ctx, &c, limits, environment, abi.Running, begun)
-	r.meter.start(started)
-	i, err := p.call(r, i)
-	stopped := r.meter.stop()
-	m.touch(stopped)
-	outcome := r.finish(err)
-	if i != nil {
-		outcome.Fuel += i.begun.fuel
-		outcome.CPU += i.begun.cpu
-	}
-	outcome.WaitTime = r.waited
-	outcome.GuestTime = stopped.Sub(started) - r.waited
-	*r = run{}
-	runs.Put(r)
-	p.give(i, outcome.Kind != HostFault, stopped)
-	return outcome
+// output collects a guest's output up to the limit.
+type output struct {
+	limit    int64
+	bytes    []byte
+	reserved int64 // of the limit, for what else the task leaves
+	refused  bool  // a handler was told that its output is full
 }
 
-// newRun is the run of a call in a stage, whose time has begun.
-func (m *Module) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
-	r, _ := runs.Get().(*run) // nothing else is put there
-	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
-	r.module, r.stage, r.limits, r.own = m, stage, limits, c.Timeout > 0
-	r.plugin, r.tenant, r.task = c.Plugin, c.Tenant, c.TaskID
-	if limits.Timeout > 0 {
-		r.deadline = begun.Add(limits.Timeout)
+// add reports whether the output had room for p.
+func (o *output) add(p []byte) bool {
+	if !o.has(len(p)) {
+		return false
 	}
-	r.output.limit = limits.Output
-	r.denied = c.Denied
-	r.secrets = cmp.Or(c.Secrets, &r.kept)
-	r.logs.limit, r.logs.line, r.logs.progress, r.logs.secrets = limits.Log, c.Log, c.Progress, r.secrets
-	r.meter.gate, r.meter.limit = m.engine.gate, int64(limits.CPU)
-	system := wasi.Config{Host: r, Files: c.Files, Started: m.engine.started}
-	if m.info.Kind == Handler {
-		r.abi.Init(abi.Config{
-			Host: r, Stage: stage, Input: c.Input, Started: m.engine.started, Task: c.task(r.deadline),
-			Checkpoint: c.Checkpoint, Services: c.Services, Counters: &m.engine.counters,
-		})
-		system.Args, system.Env = handlerArgs, environment
-	} else {
-		system.Args, system.Env = []string{c.Plugin}, environment
-		system.Stdin, system.Checkpoint = c.Input, c.Checkpoint
-	}
-	r.wasi.Init(system)
-	return r
+	o.bytes = append(o.bytes, p...)
+	return true
 }
 
-// handlerArgs are the arguments of every handler: what it does at its start is done for many tasks, and maybe
-// for several plugins.
-var handlerArgs = []string{"handler"}
+// has reports whether there is room for n bytes more.
+func (o *output) has(n int) bool { return int64(len(o.bytes))+o.reserved+int64(n) <= o.limit }
 
-// InputExceeded is what Run answers to an input of so many bytes that is over the limit, for who knows
-// its size before having it.
-func InputExceeded(limits Limits, size int64) Outcome {
-	return limitOutcome(inputExceeded(limits.WithDefaults().Input, size))
-}
-
-// call runs the guest's entry in an instance: the one that it is given, or a new one if that is nil. It returns
-// the instance that was used, nil if none could be made. When it returns, nothing of the guest runs and nothing
-// reads its memory any more.
-func (p *pool) call(r *run, i *instance) (*instance, error) {
-	m := p.module
-	if i == nil {
-		var err error
-		if i, err = p.make(); err != nil {
-			return nil, err
-		}
-		if m.lasting {
-			r.meter.burned += m.price
-		}
-	}
-	r.enter(i)
-	defer r.leave(i)
-	i.calls++
-	if m.info.Kind == Command && m.start {
-		if err := i.callExport(wasm.StartExport); err != nil {
-			return i, err
-		}
-	}
-	code, err := i.callEntry(m.info.Kind)
-	if err == nil {
-		r.code = code
-	}
-	return i, err
-}
-
-// enter makes the instance the one that the run uses.
+// enter makes the run use the instance.
 func (r *run) enter(i *instance) {
 	i.run, r.instance = r, i
 	i.memory.refused = false
@@ -179,20 +84,20 @@ func (r *run) enter(i *instance) {
 // leave ends the use of the instance.
 func (r *run) leave(i *instance) {
 	i.run, i.running = nil, nil
-	r.module.engine.stacks.Add(-r.stack)
+	r.module.host.stacks.Add(-r.stack)
 	r.stack = 0
 }
 
-// countStack notes what the guest's call stack takes.
+// countStack updates the count of the bytes of the guest's call stack.
 func (r *run) countStack() {
 	size := int64(stackOf(r.instance.running))
-	r.module.engine.stacks.Add(size - r.stack)
+	r.module.host.stacks.Add(size - r.stack)
 	r.stack = size
 }
 
-// begin runs what a handler runs before its first task. It is a run of its own: where a handler begins once for many
-// tasks, none of them pays for it, logs it, or has the files open that it opened.
-func (r *run) begin(i *instance) error {
+// callStartup calls what a handler runs before its first task. It is a run of its own: where one start serves many tasks,
+// no task pays for it, logs it, or finds the files open that it opened.
+func (r *run) callStartup(i *instance) error {
 	for _, name := range r.module.startup {
 		if err := i.callExport(name); err != nil {
 			return err
@@ -201,66 +106,149 @@ func (r *run) begin(i *instance) error {
 	return nil
 }
 
-// callExport calls a function that is called once.
-func (i *instance) callExport(name string) error {
-	f, err := i.function(name)
-	if err == nil {
-		i.running = f
-		err = f.CallWithStack(i.ctx, nil)
-	}
-	return err
+// unwound is the panic that ends a guest from a host function. wazero recovers it and returns it from the call; the run has
+// the cause.
+type unwound struct{}
+
+func (unwound) Error() string { return "the host has ended the guest" }
+
+// end ends the guest. The first cause wins.
+func (r *run) end(cause error) {
+	r.blame(cause)
+	panic(unwound{})
 }
 
-// callEntry calls what the kind is called by, and returns its result, which is 0 for a command.
-func (i *instance) callEntry(kind Kind) (code int, err error) {
-	if i.entry == nil {
-		if i.entry, err = i.function(entryPoints[kind]); err != nil {
-			return 0, err
+// blame records the cause of the outcome, unless there is one.
+func (r *run) blame(cause error) {
+	if r.cause == nil {
+		r.cause = cause
+	}
+}
+
+// guard makes a panic of host code below a guest a fault of the host; wazero would recover it. A panic that ends a guest
+// passes.
+func (r *run) guard(p any) {
+	switch p := p.(type) {
+	case nil:
+	case unwound:
+		panic(p)
+	default:
+		r.end(&faultError{fmt.Errorf("panic in a host function: %v\n%s", p, debug.Stack())})
+	}
+}
+
+// check ends the guest if its time is over.
+func (r *run) check(now time.Time) {
+	select {
+	case <-r.done:
+		r.end(context.Cause(r.ctx))
+	default:
+	}
+	if !r.deadline.IsZero() && !now.Before(r.deadline) {
+		r.end(timeoutExceeded(r.limits.Timeout, r.taskTimeout))
+	}
+}
+
+// tick accounts for a quantum, and lets other guests compute at the end of a slice.
+func (r *run) tick(counter int32) int32 {
+	if !r.meter.count(counter) {
+		r.end(cpuExceeded(r.limits.CPU))
+	}
+	now := time.Now()
+	r.check(now)
+	switch taken := now.Sub(r.meter.began); {
+	case taken >= slice:
+		r.countStack()
+		r.meter.yield()
+	case taken >= short:
+		r.meter.read(now)
+	}
+	return r.meter.refill()
+}
+
+// Spend implements wasi.Host.
+func (r *run) Spend(bytes int) {
+	left := int64(int32(r.meter.counter.Get())) - int64(bytes)
+	counter := int32(max(left, math.MinInt32/2)) // far above what is ever moved at once
+	r.meter.counter.Set(uint64(uint32(counter)))
+	if counter < 0 {
+		r.meter.counter.Set(uint64(uint32(r.tick(counter))))
+	}
+}
+
+// Wait implements wasi.Host. It also ends with the call.
+func (r *run) Wait(d time.Duration) {
+	if d <= 0 {
+		return // yielding often does not shorten a guest's turn
+	}
+	r.Spend(waitPrice)
+	if left := time.Until(r.deadline); !r.deadline.IsZero() && left < d {
+		d = left
+	}
+	r.wait(func() {
+		timer := time.NewTimer(d)
+		select {
+		case <-timer.C:
+		case <-r.done:
+			timer.Stop()
+		}
+	})
+}
+
+// wait calls what takes long while other guests compute.
+func (r *run) wait(what func()) {
+	begun := r.meter.pause()
+	var ended time.Time
+	func() {
+		defer func() {
+			ended = r.meter.resume()
+			r.waited += ended.Sub(begun)
+		}()
+		what()
+	}()
+	r.check(ended)
+}
+
+const (
+	// maxBatch bounds what a guest logs between two checks of its time, in bytes.
+	maxBatch = 512
+	// maxLines is how many lines a task may log a second, and burst how many of them at once.
+	maxLines = 10_000
+	burst    = 1_000
+)
+
+// log logs what the guest has written to a stream.
+func (r *run) log(s *stream, p []byte) {
+	for len(p) > 0 {
+		batch := p[:min(len(p), maxBatch)]
+		p = p[len(batch):]
+		r.logged(len(batch), func() error { return r.logs.take(s, batch) })
+	}
+}
+
+// logged calls log with size bytes of the guest, and charges for them. A guest that logs too many lines a second has to
+// wait, since no line may be lost.
+func (r *run) logged(size int, log func() error) {
+	before := r.logs.lines
+	err := log()
+	if r.secrets.Any() {
+		r.logs.owed += size * secretPrice
+	}
+	owed := r.logs.owed
+	r.logs.owed = 0
+	r.Spend(owed)
+	if err != nil {
+		r.end(err)
+	}
+	if lines := r.logs.lines - before; lines > 0 {
+		const each = time.Second / maxLines
+		now := time.Now()
+		if r.paced.Before(now) {
+			r.paced = now
+		}
+		r.paced = r.paced.Add(time.Duration(lines) * each)
+		if ahead := r.paced.Sub(now); ahead > burst*each {
+			r.Wait(ahead / 2) // not for each line: a wait has its price
 		}
 	}
-	i.running = i.entry
-	err = i.entry.CallWithStack(i.ctx, i.run.result[:])
-	if err != nil || stackOf(i.entry) > maxKeptStack {
-		i.entry = nil // its call stack may be large, and is given back with it
-	}
-	return int(int32(uint32(i.run.result[0]))), err
 }
-
-// finish is the outcome of a run whose guest has returned.
-func (r *run) finish(err error) Outcome {
-	if wrong := r.logs.flush(); wrong != nil {
-		r.blame(wrong)
-	}
-	outcome := r.judge(err)
-	if r.stage == abi.Initializing {
-		outcome = unbegun(r.module.info.Kind, outcome)
-	}
-	if outcome.Kind == HostFault {
-		if words := []byte(outcome.Err.Error()); r.secrets.In(words) { // some may be the guest's
-			outcome.Err = errors.New(r.secrets.Text(words))
-		}
-	}
-	outcome.Stderr = r.logs.end()
-	outcome.Fuel, outcome.CPU = r.meter.burned, r.meter.cpu
-	return outcome
-}
-
-// unbegun is the outcome of a run in which a plugin of that kind did not come to its task.
-func unbegun(kind Kind, outcome Outcome) Outcome {
-	switch outcome.Kind {
-	case Complete, Retry, Fatal:
-		outcome = Outcome{Kind: Failed, Code: outcome.Code, Message: fmt.Sprintf("the handler exited with status %d: let it return", outcome.Code)}
-	case Cancelled, HostFault:
-		return outcome
-	}
-	where := initialize
-	if kind == Command {
-		where = "start section"
-	}
-	outcome.Message = "before its first task (" + where + "): " + outcome.Message
-	return outcome
-}
-
-// maxKeptStack is the largest call stack in bytes that an instance keeps between calls. A guest that recurses
-// makes it grow up to 84 MB.
-const maxKeptStack = 64 << 10

@@ -38,8 +38,8 @@ type holding struct {
 }
 
 func (h holding) String() string {
-	return fmt.Sprintf("%d MiB (%s); the engine counts %d MiB of code, %d of images, %d of %d instances",
-		h.Bytes>>20, h.How, h.Held.Code>>20, h.Held.Images>>20, h.Held.Instances>>20, h.Held.Idle)
+	return fmt.Sprintf("%d MiB (%s); the engine counts %d MiB of code, %d of snapshots, %d of %d instances",
+		h.Bytes>>20, h.How, h.Held.Code>>20, h.Held.Snapshots>>20, h.Held.Instances>>20, h.Held.Idle)
 }
 
 // holdingNow collects garbage first. If the process is alone in a cgroup, what that counts is the measure, else what is
@@ -176,7 +176,7 @@ func firstTasks(t *testing.T, modules []*Module) (took []time.Duration) {
 	t.Helper()
 	for n, module := range modules {
 		began := time.Now()
-		got := module.Run(t.Context(), jsonCall(fmt.Sprint("plugin", n)))
+		got := manifestPool(module).Run(t.Context(), jsonCall(fmt.Sprint("plugin", n)))
 		took = append(took, time.Since(began))
 		if complete(t, got) != string(runtimetest.JSONOutput()) {
 			t.Fatalf("plugin %d: %+v", n, got)
@@ -185,8 +185,10 @@ func firstTasks(t *testing.T, modules []*Module) (took []time.Duration) {
 	return took
 }
 
+func manifestPool(module *Module) *Pool { return bound(module, "manifest", Profile{Tenant: "acme"}) }
+
 func jsonCall(name string) Call {
-	return Call{Plugin: name, Queue: name, Tenant: "acme", Pool: "manifest", Input: runtimetest.JSONInput()}
+	return Call{Plugin: name, Queue: name, Input: runtimetest.JSONInput()}
 }
 
 // runsByNames runs tasks of many names that have a module and a manifest in common, on several goroutines.
@@ -197,7 +199,7 @@ func runsByNames(t *testing.T, engine *Engine, module *Module) holding {
 	for range crowdSize {
 		group.Go(func() {
 			for name := range names {
-				if got := module.Run(t.Context(), jsonCall(name)); got.Kind != Complete {
+				if got := manifestPool(module).Run(t.Context(), jsonCall(name)); got.Kind != Complete {
 					t.Errorf("%s: %+v", name, got)
 				}
 			}

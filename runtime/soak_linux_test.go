@@ -261,13 +261,16 @@ func (s *swapper) swap(t *testing.T) {
 	}
 	s.current.Store(next)
 	for _, p := range places {
-		old.module.Retire(p.pool)
+		retire(old.module, p.pool)
 	}
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	old.closed = true
 	if err := old.module.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+	for _, p := range places {
+		retire(old.module, p.pool) // calls may have bound others
 	}
 }
 

@@ -35,7 +35,7 @@ func TestIndirectCallsOfSeveralEngines(t *testing.T) {
 	}
 	for _, module := range modules[1:] {
 		for range 3 {
-			complete(t, module.Run(t.Context(), Call{Plugin: "plugin", Pool: "pool"}))
+			complete(t, bound(module, "pool", Profile{}).Run(t.Context(), Call{Plugin: "plugin"}))
 		}
 	}
 }
@@ -60,24 +60,24 @@ func TestRetiredInstancesWriteNowhere(t *testing.T) {
 			(memory.fill (i32.const 64) (i32.const 0xaa) (i32.sub (i32.mul (memory.size) (i32.const 65536)) (i32.const 64)))))`))
 	for round := range 5 {
 		retired := fmt.Sprint("retired ", round)
-		complete(t, module.Run(t.Context(), Call{Plugin: "plugin", Pool: retired}))
+		complete(t, bound(module, retired, Profile{}).Run(t.Context(), Call{Plugin: "plugin"}))
 		waits, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan Outcome)
 		go func() {
-			ended <- module.Run(t.Context(), Call{Plugin: "plugin", Pool: retired, Log: func(string) {
+			ended <- bound(module, retired, Profile{}).Run(t.Context(), Call{Plugin: "plugin", Log: func(string) {
 				close(waits)
 				<-goOn
 			}})
 		}()
 		<-waits
-		module.Retire(retired)
+		retire(module, retired)
 		for n := range 10 {
-			complete(t, module.Run(t.Context(), Call{Plugin: "plugin", Tenant: fmt.Sprint(n), Pool: "other"}))
+			complete(t, bound(module, "other", Profile{Tenant: fmt.Sprint(n)}).Run(t.Context(), Call{Plugin: "plugin"}))
 		}
 		close(goOn)
 		for n := range 10 {
-			complete(t, module.Run(t.Context(), Call{Plugin: "plugin", Tenant: fmt.Sprint(n), Pool: "another"}))
+			complete(t, bound(module, "another", Profile{Tenant: fmt.Sprint(n)}).Run(t.Context(), Call{Plugin: "plugin"}))
 		}
 		complete(t, <-ended)
-		complete(t, module.Run(t.Context(), Call{Plugin: "plugin", Pool: retired}))
+		complete(t, bound(module, retired, Profile{}).Run(t.Context(), Call{Plugin: "plugin"}))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,83 +71,46 @@ func load(t testing.TB, engine *runtime.Engine, binary []byte) *runtime.Module {
 	return module
 }
 
-// call is a task with an input, in one of the pool's instances.
-func call(input string) runtime.Call {
-	return runtime.Call{
-		TaskID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
-		Input: []byte(input), Pool: "printer", Env: map[string]string{"MODE": "draft"},
+// task is a call with the profile of its pool, which has a name.
+type task struct {
+	runtime.Call
+	runtime.Profile
+	pool string
+}
+
+// pools are the bound pools, by module and name.
+var pools sync.Map
+
+// run runs a task in one of the instances of its pool.
+func run(t testing.TB, module *runtime.Module, c task) runtime.Outcome {
+	t.Helper()
+	type key struct {
+		module *runtime.Module
+		pool   string
+	}
+	pool, _ := pools.LoadOrStore(key{module, c.pool}, module.Bind(c.Profile))
+	return pool.(*runtime.Pool).Run(t.Context(), c.Call)
+}
+
+// call is a task with an input.
+func call(input string) task {
+	return task{
+		runtime.Call{TaskID: "7f", Queue: "print", Plugin: "printer", Attempt: 2, MaxAttempts: 5, Input: []byte(input)},
+		runtime.Profile{Tenant: "acme", Env: map[string]string{"MODE": "draft"}},
+		"printer",
 	}
 }
 
 // complete is the output of a task that has to complete.
-func complete(t testing.TB, module *runtime.Module, c runtime.Call) string {
+func complete(t testing.TB, module *runtime.Module, c task) string {
 	t.Helper()
-	outcome := module.Run(t.Context(), c)
+	outcome := run(t, module, c)
 	if outcome.Kind != runtime.Complete {
 		t.Fatalf("%q: %s, %s\n%s", c.Input, outcome.Kind, outcome.Message, outcome.Stderr)
 	}
 	return string(outcome.Output)
 }
 
-// TestHandler runs a handler as Quern does.
-func TestHandler(t *testing.T) {
-	t.Parallel()
-	handler := load(t, setup(t), build(t, "behaviors", asHandler))
-	t.Run("Outcomes", func(t *testing.T) { t.Parallel(); testOutcomes(t, handler) })
-	t.Run("Sizes", func(t *testing.T) { t.Parallel(); testSizes(t, handler) })
-	t.Run("Task", func(t *testing.T) { t.Parallel(); testTask(t, handler) })
-	t.Run("Log", func(t *testing.T) { t.Parallel(); testLog(t, handler) })
-	t.Run("Copy", func(t *testing.T) { t.Parallel(); testCopy(t, handler) })
-	t.Run("Warm", func(t *testing.T) { t.Parallel(); testWarm(t, handler) })
-	t.Run("Context", func(t *testing.T) { t.Parallel(); testContext(t, handler) })
-	t.Run("Said", func(t *testing.T) { t.Parallel(); testSaid(t, handler) })
-	t.Run("Misuse", func(t *testing.T) { t.Parallel(); testMisuse(t, handler) })
-}
-
-// testOutcomes goes over the table of the package's description.
-func testOutcomes(t *testing.T, handler *runtime.Module) {
-	const (
-		again  = "exit status 75 (try again later): "
-		good   = "exit status 65 (failed for good): "
-		failed = "exit status 1: "
-		paper  = "the printer is out of paper"
-		panics = "exit status 2: panic: "
-		traps  = "trap: unreachable (the program aborted or panicked): "
-	)
-	tests := map[string]struct {
-		kind    runtime.OutcomeKind
-		message string
-		after   time.Duration
-	}{
-		"":                {runtime.Complete, "", 0},
-		"fail":            {runtime.Failed, failed + paper, 0},
-		"fail retry":      {runtime.Retry, again + paper, 0},
-		"fail after":      {runtime.Retry, again + "print page 2: " + paper, 90 * time.Second},
-		"fail soon":       {runtime.Retry, again + paper, time.Millisecond},
-		"fail fatal":      {runtime.Fatal, good + paper, 0},
-		"panic":           {runtime.Failed, panics + "out of ink", 0},
-		"panic error":     {runtime.Failed, panics + paper, 0},
-		"panic runtime":   {runtime.Failed, panics + "runtime error: invalid memory address or nil pointer dereference", 0},
-		"panic exit":      {runtime.Retry, strings.TrimSuffix(again, ": "), 0},
-		"panic goroutine": {runtime.Trap, traps + "panic: in a goroutine", 0},
-		"panic goexit":    {runtime.Trap, traps + "fatal error: all goroutines are asleep - deadlock!", 0},
-		"panic deadlock":  {runtime.Trap, traps + "fatal error: all goroutines are asleep - deadlock!", 0},
-	}
-	for input, want := range tests {
-		t.Run(input, func(t *testing.T) {
-			t.Parallel()
-			got := handler.Run(t.Context(), call(input))
-			if got.Kind != want.kind || got.Message != want.message || got.RetryAfter != want.after || len(got.Output) > 0 {
-				t.Errorf("%s, %q, after %v, output %q; want %+v", got.Kind, got.Message, got.RetryAfter, got.Output, want)
-			}
-			if panicked := strings.Contains(want.message, "panic: "); panicked && !strings.Contains(got.Stderr, "testdata/behaviors/main.go:") {
-				t.Errorf("no stack in the log: %q", got.Stderr)
-			}
-		})
-	}
-}
-
-// testSizes: input and output come whole, whatever their sizes.
 func testSizes(t *testing.T, handler *runtime.Module) {
 	const small = 2 << 10 // smallInput: what is read without having asked for the size
 	for _, size := range []int{6, small - 1, small, small + 1, 8<<10 - 1, 8 << 10, 8<<10 + 1, 3 << 20} {
@@ -155,7 +119,7 @@ func testSizes(t *testing.T, handler *runtime.Module) {
 		for _, warm := range []int{0, 100, small, 4 << 10, 7 << 10, 8<<10 - 100, 8 << 10, 9 << 10} {
 			c := call(input)
 			if warm > 0 {
-				c.Pool, c.Warm = fmt.Sprint("warmed with ", warm), []byte("shout "+strings.Repeat("x", warm)[:warm-6])
+				c.pool, c.Warm = fmt.Sprint("warmed with ", warm), []byte("shout "+strings.Repeat("x", warm)[:warm-6])
 			}
 			if got := complete(t, handler, c); got != strings.ToUpper(input[6:]) {
 				t.Errorf("%d bytes after %d came back as %d others", size-6, warm, len(got))
@@ -167,7 +131,7 @@ func testSizes(t *testing.T, handler *runtime.Module) {
 	}
 	c := call("write 1000")
 	c.Limits.Output = 999
-	got := handler.Run(t.Context(), c)
+	got := run(t, handler, c)
 	if got.Kind != runtime.LimitExceeded || got.Limit.Name != "output" || len(got.Output) > 0 {
 		t.Errorf("%+v", got)
 	}
@@ -182,7 +146,7 @@ func testTask(t *testing.T, handler *runtime.Module) {
 	if got, want := complete(t, handler, call("task")), `{ID:7f Queue:print Tenant:acme Plugin:printer Attempt:2 MaxAttempts:5 Input:[]}`+variables; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	unsaid := runtime.Call{Input: []byte("task"), Env: call("").Env}
+	unsaid := task{runtime.Call{Input: []byte("task")}, runtime.Profile{Env: call("").Env}, "unsaid"}
 	if got, want := complete(t, handler, unsaid), `{ID: Queue: Tenant: Plugin: Attempt:1 MaxAttempts:0 Input:[]}`+variables; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -223,7 +187,7 @@ func testCopy(t *testing.T, handler *runtime.Module) {
 	}
 	copied := func(what string) string {
 		c := call("copy " + what)
-		c.Pool, c.Files = "with files", files
+		c.pool, c.Files = "with files", files
 		return complete(t, handler, c)
 	}
 	for what, want := range map[string]string{
@@ -257,7 +221,7 @@ func testWarm(t *testing.T, handler *runtime.Module) {
 		t.Skip("this system makes no copies")
 	}
 	c := call("kept in a task")
-	c.Pool, c.Warm = "warm", []byte("kept while warming")
+	c.pool, c.Warm = "warm", []byte("kept while warming")
 	for range 2 {
 		if got, want := complete(t, handler, c), `"kept while warming" "kept in a task"`; got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -306,7 +270,7 @@ func testContext(t *testing.T, handler *runtime.Module) {
 	t.Run("warm", func(t *testing.T) { // leaves no timer to the tasks
 		t.Parallel()
 		c := call("context timeout")
-		c.Pool, c.Warm = "warm context", []byte("context timeout")
+		c.pool, c.Warm = "warm context", []byte("context timeout")
 		for range 2 {
 			if got, want := complete(t, handler, c), "context deadline exceeded <nil> <nil>"; got != want {
 				t.Errorf("%s, want %s", got, want)
@@ -389,8 +353,8 @@ func testMisuse(t *testing.T, handler *runtime.Module) {
 		"early":     "panic: sdk.Run is for quern_handle alone: there is no task yet",
 	} {
 		c := call("shout page")
-		c.Pool, c.Env = mode, map[string]string{"MODE": mode}
-		got := handler.Run(t.Context(), c)
+		c.pool, c.Env = mode, map[string]string{"MODE": mode}
+		got := run(t, handler, c)
 		if (got.Kind != runtime.Failed && got.Kind != runtime.Trap) || !strings.HasSuffix(got.Message, want) {
 			t.Errorf("%s: %s, want %s", got.Kind, got.Message, want)
 		}
@@ -432,5 +396,5 @@ func BenchmarkRun(b *testing.B) {
 	for b.Loop() {
 		complete(b, handler, c)
 	}
-	b.ReportMetric(float64(handler.Run(b.Context(), c).Fuel), "fuel/op")
+	b.ReportMetric(float64(run(b, handler, c).Fuel), "fuel/op")
 }

@@ -103,6 +103,7 @@ type loaded struct {
 	warm   []byte
 	limits runtime.Limits
 	host   *localHost
+	pool   *runtime.Pool // of all tasks; nil before the first one
 }
 
 // open loads the plugin as a host does. The error names what is wrong with it.
@@ -162,10 +163,14 @@ func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, t
 	permissions := manifest.NewPermissions(&l.manifest, outside.grants, outside.tenant, nil)
 	services, task := l.host.begin(permissions, &l.manifest.Capabilities)
 	var said, denied []string
-	outcome = l.module.Run(ctx, runtime.Call{
-		TaskID: localID, Queue: l.manifest.Queues[0], Tenant: outside.tenant, Plugin: l.name, Attempt: 1,
-		Input: parameters, Env: l.manifest.Capabilities.Env, Files: l.files, Limits: l.limits,
-		Pool: localID, Warm: l.warm, Services: services, Secrets: &secrets,
+	if l.pool == nil {
+		l.pool = l.module.Bind(runtime.Profile{
+			Tenant: outside.tenant, Env: l.manifest.Capabilities.Env, Files: l.files, Limits: l.limits, Config: permissions.Config, Warm: l.warm,
+		})
+	}
+	outcome = l.pool.Run(ctx, runtime.Call{
+		TaskID: localID, Queue: l.manifest.Queues[0], Plugin: l.name, Attempt: 1,
+		Input: parameters, Services: services, Secrets: &secrets,
 		Progress: tell.progress,
 		Log: func(line string) {
 			if strings.HasPrefix(line, abi.ModuleName+".") {

@@ -99,7 +99,7 @@ func TestServeHandler(t *testing.T) {
 			return strings.Contains(body, `quern_runtime_held_bytes{kind="code"} 0`+"\n") && strings.Contains(body, `quern_instances{state="idle"} 0`+"\n")
 		})
 	}
-	if log := c.stderr.String(); strings.Contains(log, "the image stays cold") {
+	if log := c.stderr.String(); strings.Contains(log, "no warm snapshot") {
 		t.Errorf("it was not warmed:\n%s", log)
 	}
 }

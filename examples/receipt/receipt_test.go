@@ -82,7 +82,7 @@ func TestPlugin(t *testing.T) {
 			t.Errorf("on a host: exit %d; stderr: %s\n%s", got.Exit, got.Stderr, got.Stdout)
 		}
 	}
-	if log := host.Log(); strings.Contains(log, "the image stays cold") {
+	if log := host.Log(); strings.Contains(log, "no warm snapshot") {
 		t.Errorf("sample.json does not warm the plugin:\n%s", log)
 	}
 }

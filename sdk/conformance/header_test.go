@@ -72,13 +72,14 @@ func TestHeader(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = loaded.Close(context.Background()) })
 			var lines []string
-			got := loaded.Run(t.Context(), runtime.Call{
-				TaskID: "the-one", Attempt: 2, Input: []byte("input"), Pool: "header", Log: func(line string) { lines = append(lines, line) },
+			pool := loaded.Bind(runtime.Profile{})
+			got := pool.Run(t.Context(), runtime.Call{
+				TaskID: "the-one", Attempt: 2, Input: []byte("input"), Log: func(line string) { lines = append(lines, line) },
 			})
 			if got.Kind != runtime.Complete || string(got.Output) != "output" {
 				t.Errorf("%s: %s, output %q", got.Kind, got.Message, got.Output)
 			}
-			got = loaded.Run(t.Context(), runtime.Call{TaskID: "two", Attempt: 1, Input: []byte("no room"), Pool: "header"})
+			got = pool.Run(t.Context(), runtime.Call{TaskID: "two", Attempt: 1, Input: []byte("no room")})
 			if got.Kind != runtime.Trap {
 				t.Errorf("an object without room: %s: %s", got.Kind, got.Message)
 			}

@@ -32,11 +32,11 @@ import (
 // The handler of package parity in WebAssembly, with the services of a host: Redis, real HTTP, and what checks the tasks that are
 // enqueued. TestParity holds a Harness to what it is answered there.
 type sandbox struct {
-	module *runtime.Module
-	call   runtime.Call
-	url    string
-	lines  []string
-	said   []sdktest.Progress
+	pool  *runtime.Pool
+	call  runtime.Call
+	url   string
+	lines []string
+	said  []sdktest.Progress
 }
 
 func newSandbox(t *testing.T) *sandbox {
@@ -89,14 +89,14 @@ capabilities:
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &sandbox{module: module, url: server.URL}
+	g := &sandbox{pool: module.Bind(runtime.Profile{Tenant: "acme", Config: map[string]string{"size": "200x200"}}), url: server.URL}
 	services, _ := guest.New(guest.Config{KV: map[string]*kv.Store{tenant: store}, HTTP: client, Secrets: secrets}).For(guest.Task{
 		ID: "6e", Tenant: tenant, Asked: &m.Capabilities, Permissions: manifest.NewPermissions(&m, nil, tenant, nil), Host: idle{},
 	})
 	g.call = runtime.Call{
-		TaskID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
+		TaskID: "7f", Queue: "print", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
 		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
-		Input: []byte("ask " + server.URL), Pool: "pool", Services: services,
+		Input: []byte("ask " + server.URL), Services: services,
 		Log: func(line string) { g.lines = append(g.lines, line) },
 		Progress: func(fraction float64, message string) {
 			g.said = append(g.said, sdktest.Progress{Fraction: fraction, Message: message})
@@ -113,7 +113,7 @@ func (g *sandbox) run(t *testing.T, input string) runtime.Outcome {
 	if input != "" {
 		c.Input = []byte(input)
 	}
-	outcome := g.module.Run(t.Context(), c)
+	outcome := g.pool.Run(t.Context(), c)
 	// What a host says beside the handler's own words, of what it denies.
 	g.lines = slices.DeleteFunc(g.lines, func(line string) bool { return strings.HasPrefix(line, "quern_v1.") })
 	return outcome

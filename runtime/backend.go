@@ -1,0 +1,114 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// backend is one wazero runtime with its cache.
+type backend struct {
+	runtime wazero.Runtime
+	cache   wazero.CompilationCache
+}
+
+// newBackend configures every wazero runtime alike: only then is the code that they compile interchangeable.
+// Nothing in wazero stops a guest; its fuel does.
+func newBackend(ctx context.Context, cache wazero.CompilationCache) *backend {
+	config := wazero.NewRuntimeConfigCompiler(). // never the interpreter, not even without executable memory: see canary
+							WithCompilationCache(cache).
+							WithDebugInfoEnabled(false)
+	return &backend{cache: cache, runtime: wazero.NewRuntimeWithConfig(ctx, config)}
+}
+
+func (b *backend) close(ctx context.Context) error {
+	return errors.Join(b.runtime.Close(ctx), b.cache.Close(ctx))
+}
+
+// compile calls wazero's compiler, which panics on some modules instead of returning an error, and ignores the
+// context while it compiles.
+func (b *backend) compile(ctx context.Context, binary []byte) (compiled wazero.CompiledModule, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			compiled, err = nil, &panicError{value: p, stack: debug.Stack()}
+		}
+	}()
+	return b.runtime.CompileModule(ctx, binary)
+}
+
+// panicError is a panic of wazero's compiler.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("%v\n%s", e.value, e.stack) }
+
+// Unwrap returns the panic's value if it is an error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
+// errNotCompiled ends a load if the cache has no code.
+var errNotCompiled = errors.New("compiled code is not in the cache")
+
+// withoutCompiler is the context in which the host calls wazero, which would compile in this process if its cache has no
+// code. Before the first function wazero asks the context for the number of its workers: that ends the load.
+type withoutCompiler struct{ context.Context } //nolint:containedctx // it is a context
+
+// Value implements context.Context.
+func (c withoutCompiler) Value(key any) any {
+	if key == workersKey() {
+		panic(errNotCompiled)
+	}
+	return c.Context.Value(key)
+}
+
+// workersKey is the context key of wazero's workers, which wazero does not export.
+var workersKey = sync.OnceValue(func() any {
+	asked := keyCatcher{Context: context.Background()}
+	experimental.GetCompilationWorkers(&asked)
+	return asked.key
+})
+
+// keyCatcher keeps the last key that it was asked for.
+type keyCatcher struct {
+	context.Context //nolint:containedctx // it is a context
+	key             any
+}
+
+// Value implements context.Context.
+func (c *keyCatcher) Value(key any) any {
+	c.key = key
+	return nil
+}
+
+// hostModule is a module of host functions that guests can import.
+type hostModule struct {
+	name      string
+	functions []hostExport
+}
+
+type hostExport struct {
+	name            string
+	call            api.GoModuleFunc
+	params, results []api.ValueType
+}
+
+func (m *hostModule) instantiate(ctx context.Context, rt wazero.Runtime) error {
+	builder := rt.NewHostModuleBuilder(m.name)
+	for _, f := range m.functions {
+		builder.NewFunctionBuilder().WithGoModuleFunction(f.call, f.params, f.results).Export(f.name)
+	}
+	if _, err := builder.Instantiate(ctx); err != nil {
+		return fmt.Errorf("instantiate %s: %w", m.name, err)
+	}
+	return nil
+}

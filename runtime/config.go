@@ -1,0 +1,57 @@
+package runtime
+
+import (
+	goruntime "runtime"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime/crash"
+)
+
+// Config of an Engine. The zero value works.
+type Config struct {
+	// CacheDir is where compiled modules are kept. It contains executable code, so New creates it with mode 0700
+	// and refuses one that anyone else may access. Entries that no engine serves are removed after 30 days, the least
+	// recently used ones earlier if the cache exceeds 1 GiB. Default "": a temporary folder, which Close removes.
+	CacheDir string
+	// Compiler is the command line (program and arguments) of a process that only calls CompileChild.
+	// Default nil: modules are compiled in this process, where a hostile module can take any time and all memory.
+	Compiler []string
+	// CompileTime is the most processor time of a compile child, rounded up to seconds. A module gets 4 s, plus 6 s for
+	// each MiB of its code, up to this. Default 0: DefaultCompileTime.
+	CompileTime time.Duration
+	// CompileMemory is the most address space of a compile child in bytes, beyond that of a new process. A module gets
+	// 512 MiB, plus 64 MiB for each MiB of its code, up to this. All children together get at most twice as much; modules
+	// wait until their share is free. Default 0: DefaultCompileMemory. Linux only.
+	CompileMemory int64
+	// Guests is how many guests compute at the same time; others wait for their turn. Default 0: GOMAXPROCS.
+	Guests int
+	// ResetMode is how tasks get pristine instances. Default "": the best one that works here. New fails if any other
+	// does not work here. Modules that a reset cannot restore get ResetNew in any case.
+	ResetMode ResetMode
+	// IdleUnload is the idle time after which a module's instances and code are unloaded. Default 0: 5 minutes;
+	// negative: never.
+	IdleUnload time.Duration
+	// Crash records which guests compute, so that a monitor can name those that were running when the process died.
+	// Default nil: no monitor.
+	Crash *crash.Table
+	// Logger receives events of the cache and of compilations. Default nil: no log.
+	Logger hclog.Logger
+}
+
+// DefaultIdleUnload is the IdleUnload of the zero Config.
+const DefaultIdleUnload = 5 * time.Minute
+
+func (c Config) withDefaults() Config {
+	if c.Guests <= 0 {
+		c.Guests = goruntime.GOMAXPROCS(0)
+	}
+	if c.IdleUnload == 0 {
+		c.IdleUnload = DefaultIdleUnload
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	return c
+}

@@ -1,0 +1,180 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/runtime/wasi"
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+// instantiateHost adds what guests import to a wazero runtime: WASI preview 1, quern_v1, and tick for their fuel.
+func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
+	preview1, own := hostModule{name: wasi.ModuleName}, hostModule{name: abi.ModuleName}
+	for _, f := range wasi.Functions() {
+		preview1.add(f.Name, f.Params, f.Results, func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.wasi, mem, stack) })
+	}
+	for _, f := range abi.Functions() {
+		own.add(f.Name, f.Params, f.Results, func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
+	}
+	i32 := []api.ValueType{api.ValueTypeI32}
+	meter := hostModule{name: wasm.HostModule, functions: []hostExport{{wasm.TickName, api.GoModuleFunc(tick), i32, i32}}}
+	for _, module := range []hostModule{preview1, own, meter} {
+		if err := module.instantiate(ctx, rt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds a function behind the wrapper that all of them share.
+func (m *hostModule) add(name string, params, results []api.ValueType, f func(r *run, mem api.Memory, stack []uint64)) {
+	m.functions = append(m.functions, hostExport{name, hostFunction(f), params, results})
+}
+
+// runOf is the run that uses the instance in the context of a guest's calls.
+func runOf(ctx context.Context) *run {
+	i, ok := ctx.Value(instanceKey{}).(*instance)
+	if !ok || i.run == nil {
+		panic("runtime: a guest was called outside of a run")
+	}
+	return i.run
+}
+
+// hostFunction is the wrapper through which guests call every host function. It finds the run, charges the price, and makes
+// a panic of host code a fault of the host. f accesses the guest's memory on the calling goroutine only, and keeps nothing
+// of it. The wrapper does not check the guest's time, since reading the clock would take half of a short function: ticks
+// do, which come with every fiftieth price at the latest, and waits.
+func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
+	return func(ctx context.Context, mod api.Module, stack []uint64) {
+		r := runOf(ctx)
+		defer func() { r.guard(recover()) }()
+		r.Spend(hostPrice)
+		f(r, mod.Memory(), stack)
+	}
+}
+
+// tick is called by a guest whose counter has fallen below zero, with the counter, and returns the next one.
+func tick(ctx context.Context, _ api.Module, stack []uint64) {
+	r := runOf(ctx)
+	defer func() { r.guard(recover()) }()
+	stack[0] = uint64(uint32(r.tick(int32(uint32(stack[0])))))
+}
+
+// Exit implements wasi.Host.
+func (r *run) Exit(code uint32) {
+	r.exited, r.code = true, int(int32(code))
+	panic(unwound{})
+}
+
+// Stdout implements wasi.Host. A handler has another way to its result: what it writes here is log.
+func (r *run) Stdout(p []byte) {
+	if r.module.info.Kind == Handler {
+		r.log(&r.logs.stdout, p)
+		return
+	}
+	if !r.output.add(p) {
+		r.end(outputExceeded(r.limits.Output))
+	}
+}
+
+// Stderr implements wasi.Host.
+func (r *run) Stderr(p []byte) { r.log(&r.logs.stream, p) }
+
+// Output implements abi.Host.
+func (r *run) Output(p []byte) bool {
+	taken := r.output.add(p)
+	r.output.refused = r.output.refused || !taken
+	return taken
+}
+
+// Reserve implements abi.Host.
+func (r *run) Reserve(bytes int) bool {
+	if !r.output.has(bytes) {
+		r.output.refused = true
+		return false
+	}
+	r.output.reserved += int64(bytes)
+	return true
+}
+
+// FuelLeft implements abi.Host.
+func (r *run) FuelLeft() int64 {
+	if r.meter.limit == 0 {
+		return math.MaxInt64
+	}
+	return max(0, r.meter.limit-r.meter.spent())
+}
+
+// Log implements abi.Host.
+func (r *run) Log(line string) {
+	r.logged(len(line), func() error { return r.logs.say(line) })
+}
+
+// Progress implements abi.Host.
+func (r *run) Progress(fraction float64, message string) {
+	r.logged(len(message), func() error { return r.logs.report(fraction, []byte(message)) })
+}
+
+// Reveal implements abi.Host.
+func (r *run) Reveal(name string, value []byte) {
+	if r.secrets.Add(name, value) {
+		r.Spend(len(value) * revealPrice)
+	}
+}
+
+// Do implements abi.Host. f ends soon after the call's context, or at its deadline.
+func (r *run) Do(f func(ctx context.Context)) {
+	r.Spend(waitPrice)
+	ctx := r.ctx
+	if !r.deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.deadline)
+		defer cancel()
+	}
+	r.wait(func() { f(ctx) })
+}
+
+// maxDenials is of how many denials a task's log tells.
+const maxDenials = 10
+
+// Refused implements abi.Host. The same is told once.
+func (r *run) Refused(function string, err error) {
+	words := err.Error()
+	r.Spend(len(words) * secretPrice)
+	text := r.secrets.Text([]byte(words)) // the guest's own words may be in it
+	if len(text) > maxHeadline {
+		text = prefix(text, maxHeadline) + "…"
+	}
+	if slices.Contains(r.denials, function+text) || len(r.denials) == maxDenials {
+		return
+	}
+	r.denials = append(r.denials, function+text)
+	if r.denied != nil {
+		r.denied(function, text)
+	}
+	if errors.Is(err, service.ErrUnavailable) && function != "http" { // the host's own addresses and paths may be in it
+		text = service.ErrUnavailable.Error() + ": the host's log says more"
+	}
+	r.Log(abi.ModuleName + "." + function + ": " + text)
+}
+
+// Fail implements abi.Host.
+func (r *run) Fail(err error) { r.end(&faultError{err}) }
+
+// Cancelled implements abi.Host. The end of the caller's context ends the guest; this is what comes before it.
+func (r *run) Cancelled() bool {
+	select {
+	case <-r.ending:
+		return true
+	default:
+		return false
+	}
+}
