@@ -2,12 +2,11 @@ package host
 
 import (
 	"encoding/json"
-	"strconv"
 
 	"github.com/quern-project/quern/plugins"
 )
 
-// aboutPlugin is what a host says of one of its plugins; `quern plugin ls` prints these names.
+// aboutPlugin describes one of the host's plugins; `quern plugin ls` prints these names.
 type aboutPlugin struct {
 	Tenant    string   `json:"tenant,omitempty"`
 	Plugin    string   `json:"plugin"`
@@ -19,29 +18,25 @@ type aboutPlugin struct {
 	ResetMode string   `json:"reset_mode,omitempty"`
 	// Grants are what it may use beyond a task of the tenant.
 	Grants *plugins.Granted `json:"grants,omitempty"`
-	// Lowered are the limits of which the host gives such a task less than the manifest asks for.
+	// Lowered are the limits where the host gives such a task less than the manifest asks for.
 	Lowered []plugins.Lowered `json:"lowered,omitempty"`
 }
 
-// about is what the host says of itself to one tenant, in the node hash: nothing of other tenants.
-func (h *Host) about(tenant string) map[string]string {
+// about describes the host to one tenant, in the node hash: nothing of other tenants.
+func (c *catalog) about(tenant string) map[string]string {
 	list := []aboutPlugin{}
-	for _, s := range h.directory.List() {
+	for _, s := range c.directory.List() {
 		if s.Tenant == "" || s.Tenant == tenant {
 			list = append(list, aboutPlugin{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, s.Granted(tenant), s.Lowered(tenant)})
 		}
 	}
 	queues := []string{}
-	for _, binding := range h.directory.Bindings() {
-		if binding.Tenant == tenant && h.config.serves(binding.Queue) {
+	for _, binding := range c.bindings() {
+		if binding.Tenant == tenant {
 			queues = append(queues, binding.Queue)
 		}
 	}
-	return map[string]string{
-		"kind": "quern", "version": h.config.Version, "draining": strconv.FormatBool(h.tenants[tenant].draining()),
-		"slots": strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.Itoa(h.scheduler.used()),
-		"queues": jsonText(queues), "plugins": jsonText(list),
-	}
+	return map[string]string{"kind": "quern", "queues": jsonText(queues), "plugins": jsonText(list)}
 }
 
 // jsonText writes a value that always can be written.

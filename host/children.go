@@ -35,10 +35,10 @@ func (c *children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	if err := c.left.Take(&child); err != nil {
 		return "", err
 	}
-	if !t.session.claimQueue(child.Queue) {
+	if !t.tenant.queues.claim(child.Queue) {
 		c.left.giveBack(&child)
 		return "", fmt.Errorf("%w: the tenant has %d queues, and the host lets handlers add no more: use one of them, or raise --max-queues",
-			service.ErrLimit, t.session.host.config.MaxQueues)
+			service.ErrLimit, t.tenant.queues.most)
 	}
 	child.Depth, child.Traceparent = t.Depth+1, t.Traceparent
 	if !c.grant.AfterCall {
@@ -121,9 +121,9 @@ func invalid(err error) error {
 
 // now enqueues a child at once. With its ID that may be done again, if nobody knows whether it was.
 func (c *children) now(ctx context.Context, child queue.Child) (string, error) {
-	session := c.task.session
+	tenant := c.task.tenant
 	enqueue := func() ([]queue.Receipt, error) {
-		return session.client.Queue(child.Queue).EnqueueMany(ctx, []queue.Spec{child.Spec})
+		return tenant.client.Queue(child.Queue).EnqueueMany(ctx, []queue.Spec{child.Spec})
 	}
 	receipts, err := within(ctx, enqueue)
 	if queue.IsUnavailable(err) && ctx.Err() == nil {
@@ -135,7 +135,7 @@ func (c *children) now(ctx context.Context, child queue.Child) (string, error) {
 	case errors.Is(err, queue.ErrQueueFull):
 		return "", fmt.Errorf("%w: %w", service.ErrQuota, err)
 	case errors.Is(err, queue.ErrDamaged):
-		session.logger.Warn("a task cannot enqueue", "task_id", c.task.ID, "plugin", c.task.version.Name, "error", err)
+		tenant.logger.Warn("a task cannot enqueue", "task_id", c.task.ID, "plugin", c.task.version.Name, "error", err)
 		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	case queue.IsUnavailable(err):
 		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)

@@ -68,7 +68,7 @@ func TestMemoryBound(t *testing.T) {
 	var most int64
 	n.eventually("all that fit have run", func() bool {
 		n.scheduler.mu.Lock()
-		most = max(most, n.scheduler.memory.used)
+		most = max(most, n.scheduler.admission.used)
 		n.scheduler.mu.Unlock()
 		return n.stats("small").Depth[queue.Complete] == int64(len(small)) && n.stats("big").Depth[queue.Complete] == int64(len(big))
 	})
@@ -81,6 +81,6 @@ func TestMemoryBound(t *testing.T) {
 	n.eventually("nothing is in use", func() bool {
 		n.scheduler.mu.Lock()
 		defer n.scheduler.mu.Unlock()
-		return n.scheduler.memory.used == 0 && n.scheduler.inUse == 0
+		return n.scheduler.admission.used == 0 && n.scheduler.inUse == 0
 	})
 }

@@ -75,7 +75,7 @@ func (k keeper) Save(ctx context.Context, value []byte) error {
 		return context.Cause(ctx)
 	}
 	_, err := within(ctx, func() (struct{}, error) {
-		return struct{}{}, t.session.node.Checkpoint(ctx, t.served.queue, t.hold(), value)
+		return struct{}{}, t.tenant.node.Checkpoint(ctx, t.served.queue, t.Hold(), value)
 	})
 	switch {
 	case errors.Is(err, queue.ErrLost), errors.Is(err, queue.ErrNoTask), errors.Is(err, queue.ErrLeaseLost):

@@ -48,7 +48,7 @@ func (n noticed) Secret(ctx context.Context, name string) ([]byte, error) {
 		return value, err
 	}
 	if n.missing.note(n.task.served.tenant+"/"+name, err != nil) {
-		n.task.session.logger.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name,
+		n.task.tenant.logger.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name,
 			"plugin", n.task.version.Name, "error", err)
 	}
 	return value, err

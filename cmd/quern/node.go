@@ -121,7 +121,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
 	config.Services = host.Services{KV: n.stores, HTTP: client, Secrets: o.secrets}
-	config.Memory, config.Reservoir, config.Version, config.Logger = memory, engine, version, n.logger
+	config.Memory, config.Cache, config.Version, config.Logger = memory, engine, version, n.logger
 	boundHeap(config.Concurrency)
 	n.host, err = host.New(n.clients, directory, m, config)
 	if err != nil {

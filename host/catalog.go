@@ -1,0 +1,59 @@
+package host
+
+import (
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// catalog tells which queues this host serves, and by which plugins.
+type catalog struct {
+	directory *plugins.Directory
+	serves    func(queue string) bool // whether the configuration lets the host serve a queue
+	retry     queue.Retry             // the host's own policy
+}
+
+// bindings are the queues that have a plugin here and that the configuration lets in.
+func (c *catalog) bindings() []plugins.Binding {
+	return slices.DeleteFunc(c.directory.Bindings(), func(b plugins.Binding) bool { return !c.serves(b.Queue) })
+}
+
+// queues are those of the tenant.
+func (c *catalog) queues(tenant string) map[string]bool {
+	queues := make(map[string]bool)
+	for _, binding := range c.bindings() {
+		if binding.Tenant == tenant {
+			queues[binding.Queue] = true
+		}
+	}
+	return queues
+}
+
+// expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters, as
+// its plugin's manifest says; nothing for a queue that has no plugin here.
+func (c *catalog) expiry(tenant, name string) (maxAge time.Duration, dead string) {
+	version := c.directory.Acquire(tenant, name)
+	if version == nil {
+		return 0, ""
+	}
+	defer version.Release()
+	terms := version.Terms(tenant)
+	return bounded(manifestRetry(version.Manifest.Retry).Over(c.retry), terms.MostRetry).MaxAge, terms.Dead
+}
+
+// quarantined tells whether the version that serves a queue here is quarantined.
+func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantine) bool {
+	if len(quarantines) == 0 {
+		return false
+	}
+	version := c.directory.Acquire(tenant, name)
+	if version == nil {
+		return false
+	}
+	defer version.Release()
+	return slices.ContainsFunc(quarantines, func(q queue.Quarantine) bool {
+		return q.Plugin == version.Name && q.Digest == version.Digest
+	})
+}
