@@ -64,11 +64,12 @@ func newAdmission(total int64, logger hclog.Logger, wake func()) *admission {
 	}
 }
 
-// begin begins a pick.
-func (m *admission) begin() {
+// begin begins a pick, and returns which queue waits.
+func (m *admission) begin() (waiting place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lacks = 0
+	return m.waiting
 }
 
 // picked ends a pick. It has the cache measured if that refused somebody whom eviction may help, or if the cache may have

@@ -17,31 +17,23 @@ type canceller struct {
 	access     *tenantAccess
 	tasks      *taskSet
 	watch      *queue.Watch
-	health     *health
 	drain      func() // called when the listener is to be drained
 	subscribed bool
 }
 
-func (c *canceller) runOnce(ctx context.Context) (pause, wait time.Duration) {
+func (c *canceller) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	wait = c.access.client.Lease() / 3
 	if !c.subscribed {
 		c.subscribed = true
 		if err := c.watch.Control(ctx, c.ask); err != nil && ctx.Err() == nil {
 			c.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
 		}
-		return 0, wait
+		return 0, wait, errIdle
 	}
 	marked, drain, err := c.access.node.Marks(ctx, c.tasks.ids())
-	if err != nil {
-		if ctx.Err() == nil {
-			c.health.failed(opControl, "", err)
-		}
-		return markPause, wait
-	}
-	c.health.succeeded(opControl, "")
 	if drain {
 		c.drain()
 	}
 	c.tasks.stop(marked, errCancelled)
-	return markPause, wait
+	return markPause, wait, err
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	goruntime "runtime"
@@ -52,27 +53,13 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Concurrency == 0 {
-		c.Concurrency = max(4, 2*goruntime.GOMAXPROCS(0))
-	}
-	if c.Grace == 0 {
-		c.Grace = 30 * time.Second
-	}
-	if c.Poll == 0 {
-		c.Poll = 5 * time.Second
-	}
-	if c.MaxCrashes == 0 {
-		c.MaxCrashes = queue.DefaultMaxCrashes
-	}
-	if c.MaxQueues == 0 {
-		c.MaxQueues = 1000
-	}
-	if c.Keep == 0 {
-		c.Keep = 7 * 24 * time.Hour
-	}
-	if c.KeepTasks == 0 {
-		c.KeepTasks = 100_000
-	}
+	c.Concurrency = cmp.Or(c.Concurrency, max(4, 2*goruntime.GOMAXPROCS(0)))
+	c.Grace = cmp.Or(c.Grace, 30*time.Second)
+	c.Poll = cmp.Or(c.Poll, 5*time.Second)
+	c.MaxCrashes = cmp.Or(c.MaxCrashes, queue.DefaultMaxCrashes)
+	c.MaxQueues = cmp.Or(c.MaxQueues, 1000)
+	c.Keep = cmp.Or(c.Keep, 7*24*time.Hour)
+	c.KeepTasks = cmp.Or(c.KeepTasks, 100_000)
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -9,11 +10,18 @@ import (
 // untilAsked is the wait of a duty that has nothing to do before somebody asks for it.
 const untilAsked = 1000 * time.Hour
 
+// errIdle is returned by work that found nothing to do.
+var errIdle = errors.New("nothing to do")
+
 // duty is recurring work of a session. It has a goroutine only while it works: a host may have thousands of duties that
 // wait, and a slow one delays no other.
 type duty struct {
 	// work runs once, never twice at a time. It runs again after wait, or sooner when asked, but not before pause is over.
-	work func(ctx context.Context) (pause, wait time.Duration)
+	// After an error it runs when pause is over, and a growing backoff.
+	work func(ctx context.Context) (pause, wait time.Duration, err error)
+	// health is told of each run as a call of op; nil: it is not.
+	health *health
+	op     string
 
 	mu       sync.Mutex
 	timer    *time.Timer // nil before start
@@ -21,6 +29,7 @@ type duty struct {
 	earliest time.Time   // the end of the pause
 	working  bool
 	stopped  bool
+	backoff  backoff
 	runs     sync.WaitGroup
 }
 
@@ -78,10 +87,18 @@ func (d *duty) fire(ctx context.Context) {
 	d.runs.Add(1)
 	d.mu.Unlock()
 	defer d.runs.Done()
-	pause, wait := d.work(ctx)
+	pause, wait, err := d.work(ctx)
+	d.report(ctx, err)
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	switch {
+	case err == nil:
+		d.backoff.succeeded()
+	case !errors.Is(err, errIdle):
+		pause = max(pause, d.backoff.failed(now))
+		wait = pause
+	}
 	d.working, d.earliest = false, now.Add(pause)
 	asked := d.next
 	d.next = time.Time{}
@@ -89,4 +106,14 @@ func (d *duty) fire(ctx context.Context) {
 		asked = at
 	}
 	d.plan(asked)
+}
+
+func (d *duty) report(ctx context.Context, err error) {
+	switch {
+	case d.health == nil || errors.Is(err, errIdle):
+	case err == nil:
+		d.health.succeeded(d.op, "")
+	case ctx.Err() == nil:
+		d.health.failed(d.op, "", err)
+	}
 }

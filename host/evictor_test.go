@@ -66,7 +66,7 @@ func TestEvictionsAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		evictions, want int
-		every         time.Duration
+		every           time.Duration
 	}{
 		"Few":    {oftenEvictions - 1, 0, time.Millisecond},
 		"Often":  {10 * oftenEvictions, 1, time.Second},

@@ -90,7 +90,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 func (h *Host) serve(t *tenant, living, hurry context.Context) error {
 	err := t.serve(living, hurry, h.refused)
 	if err != nil && !h.draining() {
-		t.current().logger().Error("tenant was drained, but its listener did not leave: another host takes its tasks when the lease ends", "error", err)
+		t.current().access.logger.Error("tenant was drained, but its listener did not leave: another host takes its tasks when the lease ends", "error", err)
 		return nil
 	}
 	return err

@@ -20,7 +20,6 @@ const housekeepingInterval = time.Minute
 type housekeeper struct {
 	duty
 	access *tenantAccess
-	health *health
 	purge  queue.PurgeOptions
 }
 
@@ -29,16 +28,9 @@ func (k *housekeeper) someTime() time.Duration {
 	return housekeepingInterval/4 + rand.N(housekeepingInterval/2)
 }
 
-func (k *housekeeper) runOnce(ctx context.Context) (pause, wait time.Duration) {
-	err := k.tidyAll(ctx)
-	switch {
-	case err == nil:
-		k.health.succeeded(opPurge, "")
-	case ctx.Err() == nil:
-		k.health.failed(opPurge, "", err)
-	}
+func (k *housekeeper) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	wait = k.someTime()
-	return wait, wait
+	return wait, wait, k.tidyAll(ctx)
 }
 
 // tidyAll tidies all queues if no other host has in this interval. The duty is never given back: it ends with the interval,

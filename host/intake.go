@@ -34,12 +34,15 @@ type intake struct {
 	quarantined map[string]string
 }
 
-// available tells whether the queues may be reserved from.
-func (in *intake) available(now time.Time) bool {
-	return in.tasks.open() && in.health.mayReserve(now)
+func (in *intake) state(now time.Time) (available, reserving bool) {
+	open, reserving := in.tasks.state()
+	return open && in.health.mayReserve(now), reserving
 }
 
-func (in *intake) reserving() bool { return in.tasks.isReserving() }
+func (in *intake) available() bool {
+	available, _ := in.state(time.Now())
+	return available
+}
 
 func (in *intake) begin() bool { return in.tasks.beginReserve() }
 
@@ -55,13 +58,13 @@ func (in *intake) reserve(ctx context.Context, allocations []*allocation) {
 		switch {
 		case !a.reconcile:
 			fresh = append(fresh, a)
-		case ctx.Err() != nil || !in.available(time.Now()):
+		case ctx.Err() != nil || !in.available():
 			in.scheduler.cancel(a)
 		default:
 			in.reconcile(ctx, a)
 		}
 	}
-	if ctx.Err() == nil && in.available(time.Now()) {
+	if ctx.Err() == nil && in.available() {
 		in.reserveFresh(ctx, fresh)
 		return
 	}

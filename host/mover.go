@@ -27,12 +27,10 @@ type moves struct{ due, expired bool }
 type mover struct {
 	duty
 	access *tenantAccess
-	health *health
 	expiry func(queue string) (maxAge time.Duration, dead string)
 	wake   func(queue string)
 	// next is told when the next task of a queue is due, or expires, and Redis's clock.
-	next  func(at, clock time.Time)
-	pause backoff
+	next func(at, clock time.Time)
 
 	mu    sync.Mutex // guards what follows
 	order []string   // queues, the next one first
@@ -67,36 +65,21 @@ func (m *mover) take() (name string, what moves) {
 	return name, what
 }
 
-func (m *mover) idle() bool {
+// runOnce moves blocks for half the term of the duty, if this host gets it, and then leaves the duty to others for a while.
+func (m *mover) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.order) == 0
-}
-
-func (m *mover) runOnce(ctx context.Context) (pause, wait time.Duration) {
-	if m.idle() {
-		return 0, untilAsked
+	idle := len(m.order) == 0
+	m.mu.Unlock()
+	if idle {
+		return 0, untilAsked, errIdle
 	}
-	pause, err := m.turn(ctx)
-	switch {
-	case err == nil:
-		m.health.succeeded(opDue, "")
-		m.pause.succeeded()
-	case ctx.Err() == nil:
-		m.health.failed(opDue, "", err)
-		pause = m.pause.failed(time.Now())
-	}
-	return pause, pause
-}
-
-// turn moves blocks for half the term of the duty, if this host gets it, and returns how long to leave the duty to others.
-func (m *mover) turn(ctx context.Context) (wait time.Duration, err error) {
 	got, err := m.access.node.TakeDuty(ctx, "due", moveTerm)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if !got { // the host with the duty may die, or have looked before the last task was due
-		return dutyRetry/2 + rand.N(dutyRetry), nil
+		wait = dutyRetry/2 + rand.N(dutyRetry)
+		return wait, wait, nil
 	}
 	wait = 2 * dutyRetry // time for hosts that try again
 	for over := time.Now().Add(moveTerm / 2); err == nil && time.Now().Before(over); {
@@ -107,7 +90,7 @@ func (m *mover) turn(ctx context.Context) (wait time.Duration, err error) {
 		}
 		err = m.move(ctx, name, what)
 	}
-	return wait, errors.Join(err, yieldDuty(ctx, m.access.node, "due"))
+	return wait, wait, errors.Join(err, yieldDuty(ctx, m.access.node, "due"))
 }
 
 // yieldDuty gives a duty back, also when ctx has ended: else nobody has it until its term is over.

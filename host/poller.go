@@ -18,26 +18,14 @@ type poller struct {
 	access    *tenantAccess
 	scheduler *scheduler
 	mover     *mover
-	health    *health
 	interval  time.Duration
 	listening func() map[string]bool
 	expires   func(queue string) bool // whether tasks that set no longest age have one
 	leaseEnds func(end, clock time.Time)
-	pause     backoff
 }
 
-func (p *poller) runOnce(ctx context.Context) (pause, wait time.Duration) {
-	err := p.poll(ctx)
-	switch {
-	case err == nil:
-		p.health.succeeded(opPoll, "")
-		p.pause.succeeded()
-		return pollPause, around(p.interval)
-	case ctx.Err() == nil:
-		p.health.failed(opPoll, "", err)
-	}
-	pause = p.pause.failed(time.Now())
-	return pause, pause
+func (p *poller) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	return pollPause, around(p.interval), p.poll(ctx)
 }
 
 // around is a duration ± 20 %, so that the hosts of a fleet do not work in step.

@@ -15,11 +15,8 @@ type recovery struct {
 	access     *tenantAccess
 	steadiness *steadiness
 	maxCrashes int
-	health     *health
-	pause      backoff
-
-	clock clockWatch
-	far   farLeases
+	clock      clockWatch
+	far        farLeases
 }
 
 // clockWatch compares Redis's clock with this host's, which never jumps while the host runs.
@@ -87,25 +84,16 @@ func (r *recovery) leaseEnds(end, clock time.Time) { r.lookIn(max(0, end.Sub(clo
 func (r *recovery) lookIn(wait time.Duration) { r.askBy(time.Now().Add(wait)) }
 
 // runOnce looks for dead listeners: as soon as the session's renewals are steady, when a lease ends, and once a lease length.
-func (r *recovery) runOnce(ctx context.Context) (pause, wait time.Duration) {
+func (r *recovery) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	if now := time.Now(); !r.steadiness.steady(now) {
 		from, known := r.steadiness.from()
 		if !known || !from.After(now) {
 			from = now.Add(r.steadiness.lease / 3) // the next renewal
 		}
 		wait = from.Sub(now)
-		return wait, wait
+		return wait, wait, errIdle
 	}
-	err := r.look(ctx)
-	switch {
-	case err == nil:
-		r.health.succeeded(opReclaim, "")
-		r.pause.succeeded()
-		return 0, around(r.steadiness.lease)
-	case ctx.Err() == nil:
-		r.health.failed(opReclaim, "", err)
-	}
-	return 0, r.pause.failed(time.Now())
+	return 0, around(r.steadiness.lease), r.look(ctx)
 }
 
 // look looks once and reclaims from dead listeners, if this host gets the duty.

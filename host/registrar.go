@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -26,10 +24,9 @@ type registrar struct {
 	watch     *queue.Watch
 	scheduler *scheduler
 	source    source
-	health    *health
 	publish   func() // called after changes
+	calls     *health
 	changed   atomic.Bool
-	pause     backoff
 	recheck   time.Time
 
 	mu sync.Mutex
@@ -44,25 +41,23 @@ func (r *registrar) follow() {
 	r.ask()
 }
 
-func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration) {
+func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	interval := recheckLeases * r.access.client.Lease()
 	if r.recheck.IsZero() {
 		r.recheck = time.Now().Add(interval)
 	}
 	if r.changed.Swap(false) {
-		if r.update(ctx) != nil {
+		if err := r.update(ctx); err != nil {
 			r.changed.Store(true)
-			pause = r.pause.failed(time.Now())
-			return pause, pause
+			return 0, 0, err
 		}
-		r.pause.succeeded()
 		r.publish()
 	}
 	if time.Now().After(r.recheck) {
 		r.registerAgain(ctx)
 		r.recheck = time.Now().Add(interval)
 	}
-	return 0, time.Until(r.recheck)
+	return 0, time.Until(r.recheck), nil
 }
 
 // update registers and leaves what is not as desired. A queue that Redis refuses does not keep it from the others.
@@ -75,13 +70,13 @@ func (r *registrar) update(ctx context.Context) error {
 		}
 		err := change(ctx, name)
 		if err == nil {
-			r.health.succeeded(opRegister, name)
+			r.calls.succeeded(opRegister, name)
 			continue
 		}
 		if ctx.Err() != nil {
 			return err
 		}
-		r.health.failed(opRegister, name, err)
+		r.calls.failed(opRegister, name, err)
 		if queue.IsUnavailable(err) {
 			return err
 		}
@@ -131,9 +126,9 @@ func (r *registrar) serve(ctx context.Context, name string) error {
 	r.scheduler.serve(r.place(name), r.source)
 	if err := r.watch.Add(ctx, name); err != nil && ctx.Err() == nil {
 		// The poll finds what is not announced; the subscription comes back by itself.
-		r.health.failedQuietly(opSubscribe, err)
+		r.calls.failedQuietly(opSubscribe, err)
 	}
-	r.logger().Info("serving queue", "queue", name)
+	r.access.logger.Info("serving queue", "queue", name)
 	return nil
 }
 
@@ -145,9 +140,9 @@ func (r *registrar) leave(ctx context.Context, name string) error {
 	}
 	r.set(name, false)
 	r.scheduler.leave(r.place(name))
-	r.health.succeeded(opReserve, name) // if that failed: it may not be tried again
-	_ = r.watch.Remove(ctx, name)       // without it, messages of a queue that is not served are passed over
-	r.logger().Info("left queue", "queue", name)
+	r.calls.succeeded(opReserve, name) // if that failed: it may not be tried again
+	_ = r.watch.Remove(ctx, name)      // without it, messages of a queue that is not served are passed over
+	r.access.logger.Info("left queue", "queue", name)
 	return nil
 }
 
@@ -158,10 +153,10 @@ func (r *registrar) registerAgain(ctx context.Context) {
 		if err = r.access.node.Register(ctx, name); err != nil {
 			break
 		}
-		r.logger().Warn("queue did not know this listener any more: registered again", "queue", name)
+		r.access.logger.Warn("queue did not know this listener any more: registered again", "queue", name)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.health.failedQuietly(opRegister, err) // the next time
+		r.calls.failedQuietly(opRegister, err) // the next time
 	}
 }
 
@@ -188,5 +183,3 @@ func (r *registrar) ever() []string {
 }
 
 func (r *registrar) place(name string) place { return place{r.access.client.Tenant(), name} }
-
-func (r *registrar) logger() hclog.Logger { return r.access.logger }

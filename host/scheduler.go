@@ -98,8 +98,13 @@ func (s *scheduler) pick() []*allocation {
 func (s *scheduler) allocate() (picked []*allocation, idle []*plugins.Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, time.Now(), s.admission.forget)
-	s.admission.begin()
+	now := time.Now()
+	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
+	if q := s.queues[s.admission.begin()]; q != nil {
+		if able, _ := q.able(now); !able {
+			s.admission.forget(q.place) // nobody waits for the memory that it needs
+		}
+	}
 	allocations := make(map[*served]*allocation)
 	pick(open, quota, func(q *served) bool { return s.give(q, allocations) })
 	s.admission.picked()
@@ -233,15 +238,22 @@ func (s *scheduler) settled(of *slot) {
 	s.again()
 }
 
-// wake tells that there may be work in a queue.
-func (s *scheduler) wake(at place) {
+// update changes a queue that is served, and picks again.
+func (s *scheduler) update(at place, change func(*served)) {
 	s.mu.Lock()
-	s.wakes++
 	if q := s.queues[at]; q != nil {
-		q.ready, q.woken = true, s.wakes
+		change(q)
 	}
 	s.mu.Unlock()
 	s.again()
+}
+
+// wake tells that there may be work in a queue.
+func (s *scheduler) wake(at place) {
+	s.update(at, func(q *served) {
+		s.wakes++
+		q.ready, q.woken = true, s.wakes
+	})
 }
 
 // wakeCount counts the wakes so far: an answer to a question that is asked now knows of no later one.
@@ -274,15 +286,12 @@ func (s *scheduler) reconcile(at place, from source) {
 
 // block tells whether results of a queue's tasks cannot be written.
 func (s *scheduler) block(at place, blocked bool) {
-	s.mu.Lock()
-	if q := s.queues[at]; q != nil {
+	s.update(at, func(q *served) {
 		q.blocked = blocked
 		if blocked {
 			s.admission.forget(at)
 		}
-	}
-	s.mu.Unlock()
-	s.again()
+	})
 }
 
 // serve adds a queue, for a session that is registered as its listener.
@@ -296,13 +305,10 @@ func (s *scheduler) serve(at place, from source) {
 
 // leave takes nothing more from a queue. Its running tasks go on; what was reserved from it unknown is given back.
 func (s *scheduler) leave(at place) {
-	s.mu.Lock()
-	if q := s.queues[at]; q != nil {
+	s.update(at, func(q *served) {
 		s.admission.forget(at)
 		q.left, q.reconcile = true, true
-	}
-	s.mu.Unlock()
-	s.again()
+	})
 }
 
 // abandon drops all queues of a source whose lease is lost.

@@ -359,12 +359,12 @@ func TestCountsStayRight(t *testing.T) {
 				r.settled(&r.ended[0].slot)
 				r.ended = r.ended[1:]
 			},
-			"wake":    func(t *rapid.T) { r.wake(at(t)) },
-			"empty":   func(t *rapid.T) { r.empty(at(t), r.wakeCount()) },
+			"wake":      func(t *rapid.T) { r.wake(at(t)) },
+			"empty":     func(t *rapid.T) { r.empty(at(t), r.wakeCount()) },
 			"reconcile": func(t *rapid.T) { r.reconcile(at(t), r.source) },
-			"block":   func(t *rapid.T) { r.block(at(t), rapid.Bool().Draw(t, "blocked")) },
-			"again":   func(t *rapid.T) { at := at(t); r.leave(at); r.serve(at, r.source) },
-			"":        func(t *rapid.T) { r.check(t, bound) },
+			"block":     func(t *rapid.T) { r.block(at(t), rapid.Bool().Draw(t, "blocked")) },
+			"again":     func(t *rapid.T) { at := at(t); r.leave(at); r.serve(at, r.source) },
+			"":          func(t *rapid.T) { r.check(t, bound) },
 		})
 		for len(r.running) > 0 {
 			r.finish(0)

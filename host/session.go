@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/metrics"
@@ -73,12 +72,12 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 		tasks: s.tasks, access: s.access, metrics: c.metrics, logger: logger, retry: c.config.Retry, services: &c.config.Services, missing: c.missing,
 		draining: draining, ran: c.scheduler.ended, settle: s.settler.put,
 	}
-	s.recovery = &recovery{access: s.access, steadiness: &s.lease.steadiness, maxCrashes: c.config.MaxCrashes, health: s.health}
+	s.recovery = &recovery{access: s.access, steadiness: &s.lease.steadiness, maxCrashes: c.config.MaxCrashes}
 	mover := &mover{
-		access: s.access, health: s.health, expiry: expiry, moves: make(map[string]moves),
+		access: s.access, expiry: expiry, moves: make(map[string]moves),
 	}
 	s.poller = &poller{
-		access: s.access, scheduler: c.scheduler, mover: mover, health: s.health, interval: c.config.Poll, leaseEnds: s.recovery.leaseEnds,
+		access: s.access, scheduler: c.scheduler, mover: mover, interval: c.config.Poll, leaseEnds: s.recovery.leaseEnds,
 		expires: func(name string) bool { return maxAge(name) > 0 },
 	}
 	mover.next = s.poller.pollAt
@@ -89,17 +88,21 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.registrar = &registrar{
 		access: s.access, desired: func() map[string]bool { return c.catalog.queues(tenant) }, watch: s.watch, scheduler: c.scheduler,
-		source: s.intake, health: s.health, publish: s.lease.publish,
+		source: s.intake, calls: s.health, publish: s.lease.publish,
 		listens: make(map[string]bool), refused: make(map[string]bool),
 	}
 	mover.wake, s.poller.listening = s.intake.wake, s.registrar.listening
 	s.registrar.changed.Store(true)
-	s.canceller = &canceller{access: s.access, tasks: s.tasks, watch: s.watch, health: s.health, drain: drain}
-	s.housework = &housekeeper{access: s.access, health: s.health, purge: queue.PurgeOptions{
+	s.canceller = &canceller{access: s.access, tasks: s.tasks, watch: s.watch, drain: drain}
+	s.housework = &housekeeper{access: s.access, purge: queue.PurgeOptions{
 		OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign,
 	}}
-	mover.work, s.poller.work, s.recovery.work = mover.runOnce, s.poller.runOnce, s.recovery.runOnce
-	s.registrar.work, s.canceller.work, s.housework.work = s.registrar.runOnce, s.canceller.runOnce, s.housework.runOnce
+	mover.work, mover.health, mover.op = mover.runOnce, s.health, opDue
+	s.poller.work, s.poller.health, s.poller.op = s.poller.runOnce, s.health, opPoll
+	s.recovery.work, s.recovery.health, s.recovery.op = s.recovery.runOnce, s.health, opReclaim
+	s.canceller.work, s.canceller.health, s.canceller.op = s.canceller.runOnce, s.health, opControl
+	s.housework.work, s.housework.health, s.housework.op = s.housework.runOnce, s.health, opPurge
+	s.registrar.work = s.registrar.runOnce
 	return s
 }
 
@@ -127,9 +130,9 @@ func (s *session) work(ctx context.Context) error {
 		return nil
 	})
 	lease := s.access.client.Lease()
-	auditor := &duty{work: func(ctx context.Context) (pause, wait time.Duration) {
+	auditor := &duty{work: func(ctx context.Context) (pause, wait time.Duration, err error) {
 		s.intake.audit(ctx, s.registrar.ever())
-		return lease, lease
+		return lease, lease, nil
 	}}
 	defer auditor.start(ctx, lease)()
 	defer s.poller.start(ctx, 0)()
@@ -170,7 +173,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 
 // abandon ends a session whose lease is lost: other hosts have all its tasks.
 func (s *session) abandon() {
-	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", s.tasks.size())
+	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", len(s.tasks.ids()))
 	s.intake.scheduler.abandon(s.intake)
 	s.tasks.stopAll(errLeaseLost)
 	s.settler.giveUp()
@@ -221,5 +224,3 @@ func (s *session) leave(hurry context.Context) error {
 
 // reachable tells whether the session has joined and Redis served its last calls.
 func (s *session) reachable() bool { return s.joined.Load() && s.health.healthy() }
-
-func (s *session) logger() hclog.Logger { return s.access.logger }

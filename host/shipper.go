@@ -14,18 +14,18 @@ const shipInterval = 500 * time.Millisecond
 // shipper sends the log lines and the progress of tasks to Redis, in batches. Its duty works while there are tasks.
 type shipper struct {
 	duty
-	health *health
-	node   *queue.Node
-	tasks  *taskSet
+	calls *health
+	node  *queue.Node
+	tasks *taskSet
 }
 
 func newShipper(h *health, node *queue.Node, tasks *taskSet) *shipper {
-	s := &shipper{health: h, node: node, tasks: tasks}
-	s.work = func(ctx context.Context) (pause, wait time.Duration) {
+	s := &shipper{calls: h, node: node, tasks: tasks}
+	s.work = func(ctx context.Context) (pause, wait time.Duration, err error) {
 		if !s.ship(ctx) {
-			return 0, untilAsked
+			return 0, untilAsked, nil
 		}
-		return 0, shipInterval
+		return 0, shipInterval, nil
 	}
 	return s
 }
@@ -78,7 +78,7 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 	if len(batches) > 0 {
 		s.retry(ctx, s.node.AppendLogs(ctx, batches), func(i int) {
 			at := writers[i].served.place
-			s.health.metrics.LogLinesDropped(at.tenant, at.queue, writers[i].log.putBack(batches[i].Lines))
+			s.calls.metrics.LogLinesDropped(at.tenant, at.queue, writers[i].log.putBack(batches[i].Lines))
 		})
 	}
 	if len(reports) > 0 {
@@ -96,6 +96,6 @@ func (s *shipper) retry(ctx context.Context, errs []error, putBack func(i int)) 
 		}
 	}
 	if failure != nil && ctx.Err() == nil {
-		s.health.failedQuietly(opLog, failure)
+		s.calls.failedQuietly(opLog, failure)
 	}
 }

@@ -22,11 +22,11 @@ type taskSet struct {
 
 func newTaskSet() *taskSet { return &taskSet{tasks: make(map[string]*task)} }
 
-// open tells whether a reserve may begin, now or when the one on its way has ended.
-func (s *taskSet) open() bool {
+// state tells whether reserves may begin, and whether one is on its way.
+func (s *taskSet) state() (open, reserving bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.idle == nil && s.stopped == nil
+	return s.idle == nil && s.stopped == nil, s.reserving
 }
 
 // beginReserve begins a reserve, unless one is on its way, or none may begin any more.
@@ -45,13 +45,6 @@ func (s *taskSet) endReserve() {
 	defer s.mu.Unlock()
 	s.reserving = false
 	s.end()
-}
-
-// isReserving tells whether a reserve is on its way.
-func (s *taskSet) isReserving() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reserving
 }
 
 // add adds a task that a reserve has brought which has not ended.
@@ -104,7 +97,7 @@ func (s *taskSet) unknown(ids []string) []string {
 	return slices.DeleteFunc(ids, func(id string) bool { return s.tasks[id] != nil })
 }
 
-// all are the tasks that run or wait to be settled.
+// all are the tasks that run or wait to be settled, and ids their IDs.
 func (s *taskSet) all() []*task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,11 +149,4 @@ func (s *taskSet) running() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.active
-}
-
-// size counts the tasks that run or wait to be settled.
-func (s *taskSet) size() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.tasks)
 }

@@ -88,7 +88,7 @@ func (t *tenant) serve(living, hurry context.Context, allRefused func() error) e
 				return err
 			}
 			if news {
-				t.current().logger().Error("tenant is not served: repair the key or the Redis user that the error names; retrying", "error", err)
+				t.current().access.logger.Error("tenant is not served: repair the key or the Redis user that the error names; retrying", "error", err)
 			}
 		}
 		select {
