@@ -37,8 +37,8 @@ type duty struct {
 func (d *duty) start(ctx context.Context, first time.Duration) (stop func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.timer = time.AfterFunc(untilAsked, func() { d.fire(ctx) })
-	d.plan(time.Now().Add(first))
+	d.plan(time.Now().Add(first)) // unless somebody has asked for an earlier moment
+	d.timer = time.AfterFunc(time.Until(d.next), func() { d.fire(ctx) })
 	return func() {
 		d.mu.Lock()
 		d.stopped = true
