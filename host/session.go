@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
@@ -123,12 +122,11 @@ func (s *session) Run(ctx context.Context, reached func()) error {
 
 // work runs the parts until ctx ends, or the lease is lost.
 func (s *session) work(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { s.settler.Run(ctx); return nil })
-	group.Go(func() error {
-		s.watch.Run(ctx, s.intake.wake)
-		return nil
-	})
+	ctx, end := context.WithCancel(ctx)
+	var loops sync.WaitGroup
+	loops.Go(func() { s.settler.Run(ctx) })
+	loops.Go(func() { s.watch.Run(ctx, s.intake.wake) })
+	defer loops.Wait()
 	lease := s.access.client.Lease()
 	auditor := &duty{work: func(ctx context.Context) (pause, wait time.Duration, err error) {
 		s.intake.audit(ctx, s.registrar.ever())
@@ -142,8 +140,8 @@ func (s *session) work(ctx context.Context) error {
 	defer s.canceller.start(ctx, 0)()
 	defer s.housework.start(ctx, s.housework.someTime())()
 	defer s.shipper.start(ctx, untilAsked)()
-	group.Go(func() error { return s.lease.Run(ctx) })
-	return group.Wait()
+	defer end()
+	return s.lease.Run(ctx)
 }
 
 // join loads the scripts and makes the listener known, as soon as Redis is there.
