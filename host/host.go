@@ -75,7 +75,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 		defer end()
 		var serving errgroup.Group
 		for _, t := range h.tenants {
-			serving.Go(func() error { return h.serve(t, living, hurry) })
+			serving.Go(func() error { return h.serve(living, hurry, t) })
 		}
 		err := serving.Wait()
 		stop()
@@ -87,7 +87,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 }
 
 // serve serves one tenant. Where the host goes on for other tenants, the log has the error.
-func (h *Host) serve(t *tenant, living, hurry context.Context) error {
+func (h *Host) serve(living, hurry context.Context, t *tenant) error {
 	err := t.serve(living, hurry, h.refused)
 	if err != nil && !h.draining() {
 		t.current().access.logger.Error("tenant was drained, but its listener did not leave: another host takes its tasks when the lease ends", "error", err)
