@@ -45,13 +45,6 @@ type admission struct {
 	snapshots map[*share]snapshotOf
 }
 
-// share is the memory that one task may take.
-type share struct {
-	bytes    int64
-	snapshot int64 // the part for the snapshot that the task brings about
-	epoch    uint64
-}
-
 // snapshotOf names the snapshot from which a version's tasks of a tenant start.
 type snapshotOf struct {
 	version *plugins.Version

@@ -68,6 +68,13 @@ func (a *allocation) release() {
 	}
 }
 
+// share is the memory that one task may take.
+type share struct {
+	bytes    int64
+	snapshot int64 // the part for the snapshot that the task brings about
+	epoch    uint64
+}
+
 // slot is what a running task occupies.
 type slot struct {
 	served  *served
