@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,8 +25,8 @@ func (c *catalog) bindings() []plugins.Binding {
 // queues are those of the tenant.
 func (c *catalog) queues(tenant string) map[string]bool {
 	queues := make(map[string]bool)
-	for _, binding := range c.bindings() {
-		if binding.Tenant == tenant {
+	for _, binding := range c.directory.BindingsOf(tenant) {
+		if c.serves(binding.Queue) {
 			queues[binding.Queue] = true
 		}
 	}
@@ -83,12 +84,7 @@ func (c *catalog) about(tenant string) map[string]string {
 			list = append(list, aboutPlugin{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, s.Granted(tenant), s.Lowered(tenant)})
 		}
 	}
-	queues := []string{}
-	for _, binding := range c.bindings() {
-		if binding.Tenant == tenant {
-			queues = append(queues, binding.Queue)
-		}
-	}
+	queues := append([]string{}, slices.Sorted(maps.Keys(c.queues(tenant)))...)
 	return map[string]string{"kind": "quern", "queues": jsonText(queues), "plugins": jsonText(list)}
 }
 
