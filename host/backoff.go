@@ -1,6 +1,11 @@
 package host
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
 
 // minBackoff to maxBackoff is the pause before something that failed is tried again.
 const (
@@ -8,14 +13,14 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
-// backoff is the pause after a failure, longer each time in a row.
+// backoff is the pause after a failure, twice as long after each failure in a row.
 type backoff struct {
 	pause   time.Duration // the last one; 0 after a success
 	resumes time.Time
 }
 
-// failed begins a pause and returns what is left of it. What fails while a pause is under way is part
-// of the same trouble, and makes it no longer.
+// failed begins a pause and returns what is left of it. A failure during a pause belongs to the same trouble and does
+// not lengthen the pause.
 func (b *backoff) failed(now time.Time) (left time.Duration) {
 	if b.over(now) {
 		b.pause = min(max(2*b.pause, minBackoff), maxBackoff)
@@ -26,5 +31,35 @@ func (b *backoff) failed(now time.Time) (left time.Duration) {
 
 func (b *backoff) succeeded() { *b = backoff{} }
 
-// over tells whether it may be tried.
+// over tells whether the next try may begin.
 func (b *backoff) over(now time.Time) bool { return !now.Before(b.resumes) }
+
+// persist repeats a call while Redis cannot serve, until ctx ends.
+func persist(ctx context.Context, call func() error) error {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
+		err := call()
+		if !queue.IsUnavailable(err) || !sleep(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// sleep waits, and tells whether ctx outlived the wait.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// poke leaves a token in a channel of capacity one.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

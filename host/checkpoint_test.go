@@ -136,15 +136,14 @@ func TestFetch(t *testing.T) {
 	n := start(t, settings{idle: true})
 	id := n.enqueue("q", "x")
 	n.handTo("q", []byte("kept"), func(p *queue.Processor) error { return p.Release(n.ctx) })
-	s := &session{client: n.client}
 	for _, test := range []struct {
 		id    string
 		run   int64
 		large bool
 		want  string
 	}{{id, 1, false, ""}, {id, 2, false, "kept"}, {id, 2, true, "kept"}, {"gone", 2, false, ""}} {
-		task := &task{session: s, Reservation: queue.Reservation{ID: test.id, Run: test.run, Parameters: []byte("x"), Large: test.large}}
-		input, kept, err := task.fetch(n.ctx)
+		task := &task{Reservation: queue.Reservation{ID: test.id, Run: test.run, Parameters: []byte("x"), Large: test.large}}
+		input, kept, err := fetch(n.ctx, n.client, task)
 		if err != nil || string(input) != "x" || string(kept) != test.want {
 			t.Errorf("%+v: %q, %q, %v", test, input, kept, err)
 		}

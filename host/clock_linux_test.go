@@ -53,7 +53,7 @@ func TestClocksAreApart(t *testing.T) {
 				t.Errorf("task failed for %s after %s", task.Reason, task.FinishedAt.Sub(task.Created))
 			}
 			for _, n := range []*node{a, b} {
-				if n.log.lines("reclaimed from a listener")+n.log.lines("lease lost") != 0 {
+				if n.log.lines("reclaimed from a dead listener")+n.log.lines("lease lost") != 0 {
 					t.Error("somebody was taken for dead")
 				}
 			}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	goruntime "runtime"
@@ -13,27 +14,27 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Config says how much a host takes on. The zero value works.
+// Config is how much a host takes on. The zero value works.
 type Config struct {
 	// Concurrency is the number of slots: how many tasks run at a time (default 2 × cores, at least 4).
 	Concurrency int
 	// Memory bounds the sum of what running tasks may take, in bytes: limits of memory, input and
 	// output (default 0: not bounded).
 	Memory int64
-	// Reservoir holds memory beside that of the tasks, which counts as well: the engine (default: none).
-	Reservoir Reservoir
+	// Cache holds memory beside that of the tasks, which counts as well: the engine (default: none).
+	Cache Cache
 	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin
 	// with "!" (default: all). The last one that matches decides.
 	Queues []string
 	// Grace is how long running tasks may go on after the host was told to end (default 30 s).
 	Grace time.Duration
-	// Poll is how often idle queues are looked at, ± 20 % (default 5 s).
+	// Poll is how often the host looks for tasks that Pub/Sub did not announce, ± 20 % (default 5 s).
 	Poll time.Duration
 	// MaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest says
 	// fewer (default 3).
 	MaxCrashes int
-	// MaxQueues bounds the queues of a tenant to which its handlers add by enqueueing, and those of which metrics tell: all
-	// that are served, and others while there are fewer in all (default 1,000).
+	// MaxQueues bounds the queues of a tenant that its handlers may bring about, and those in the metrics: all that are
+	// served, and others while there are fewer in all (default 1,000).
 	MaxQueues int
 	// Keep is how long finished tasks are kept (default 7 days; negative: for ever), and KeepTasks how
 	// many of a queue at most (default 100,000; negative: all). PurgeForeign forgets also those that
@@ -56,27 +57,13 @@ type Config struct {
 func Defaults() Config { return Config{}.withDefaults() }
 
 func (c Config) withDefaults() Config {
-	if c.Concurrency == 0 {
-		c.Concurrency = max(4, 2*goruntime.GOMAXPROCS(0))
-	}
-	if c.Grace == 0 {
-		c.Grace = 30 * time.Second
-	}
-	if c.Poll == 0 {
-		c.Poll = 5 * time.Second
-	}
-	if c.MaxCrashes == 0 {
-		c.MaxCrashes = queue.DefaultMaxCrashes
-	}
-	if c.MaxQueues == 0 {
-		c.MaxQueues = 1000
-	}
-	if c.Keep == 0 {
-		c.Keep = 7 * 24 * time.Hour
-	}
-	if c.KeepTasks == 0 {
-		c.KeepTasks = 100_000
-	}
+	c.Concurrency = cmp.Or(c.Concurrency, max(4, 2*goruntime.GOMAXPROCS(0)))
+	c.Grace = cmp.Or(c.Grace, 30*time.Second)
+	c.Poll = cmp.Or(c.Poll, 5*time.Second)
+	c.MaxCrashes = cmp.Or(c.MaxCrashes, queue.DefaultMaxCrashes)
+	c.MaxQueues = cmp.Or(c.MaxQueues, 1000)
+	c.Keep = cmp.Or(c.Keep, 7*24*time.Hour)
+	c.KeepTasks = cmp.Or(c.KeepTasks, 100_000)
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

@@ -1,47 +1,60 @@
 // Package host is one node: it reserves tasks from the queues that have a plugin here, runs each on
 // a slot, and settles it in Redis.
 //
-//	Pub/Sub, poll ──wake──▶ scheduler ◀──free── slots, memory
-//	                            │ pick: which queue, how many
-//	                            ▼
-//	                         intake ──reserve──▶ Redis
-//	                            │ a worker for each task
-//	                            ▼
-//	                          task ──plugins.Version.Run──▶ outcome
-//	                            │
-//	                            ▼
-//	                         settler ──logs, settle──▶ Redis ──announce──▶ waiters
+//	Pub/Sub, poller ──wake──▶ scheduler ◀──── admission ◀── evictor
+//	                             │ pick: which queue, how many slots
+//	                             ▼ allocation
+//	                          intake ──reserve──▶ Redis
+//	                             │ a worker for each task
+//	                             ▼
+//	                          runner ──plugins.Version.Run──▶ outcome
+//	                             │
+//	                             ▼
+//	                          settler ──logs, settle──▶ Redis ──announce──▶ waiters
 //
-// A Host serves several tenants. For each it leads a session: one listener ID with a lease, from
-// joining to leaving. When a lease is lost the session ends, what it ran is stopped, and another
-// one begins under a new ID (tenant.go).
+// A Host serves several tenants. For each a tenant leads a session: one listener ID with a lease, from joining to leaving.
+// When the lease is lost the session ends, its tasks are stopped, and another session begins under a new ID. The session
+// builds its parts and leads them; none of them knows the session.
 //
-// Beside a session's tasks run its duties: it renews the lease (lease.go), reclaims from listeners that
-// are dead (recovery.go), moves what is due or has expired (mover.go), stops what somebody cancels
-// (control.go), sends logs and progress (log.go, progress.go), and keeps house (housekeeping.go).
+// The scheduler gives the free slots to the queues that may have work, one at a time to the one with the fewest running
+// tasks, and among equals to the one that was served longest ago: a queue with one task does not wait for the backlog of
+// another (pick.go). Admission lets a task run if its limits fit into the memory beside those of others and what the cache,
+// the engine, holds for plugins. The evictor measures the cache, and has idle memory evicted where it stands in the way.
 //
-// The scheduler is the only place that knows all queues, slots and memory. It grants slots to the
-// queues that may have work, one at a time to the one with the fewest running tasks, and among equals
-// to the one that was served longest ago: a queue with one task waits for no backlog of another. A task
-// is admitted if its limits fit into the memory beside those of others and what the reservoir, the engine,
-// holds for plugins; relief.go measures that, and has idle memory given back where it stands in the way.
+// # Goroutines and connections
+//
+// A tenant has six goroutines: one leads sessions, one renews the lease, one settles, one passes on messages, and two are
+// go-redis's, which read the subscription and check that it lives. Renewing and settling have their own, so that they wait
+// for nothing else. All other work is a duty, which has a goroutine only while it works, so that a slow duty delays no other:
+//
+//	poller       finds tasks that nobody announced, and when the next one is due
+//	mover        moves tasks that are due or have expired
+//	recovery     reclaims from dead listeners
+//	registrar    registers for queues, and leaves them
+//	canceller    looks for tasks to cancel, and for the mark to drain
+//	shipper      sends log lines and progress, while there are tasks
+//	housekeeper  purges finished tasks and corrects counts
+//	auditor      looks for reserved tasks that the host does not know, once a lease
+//
+// A tenant has two connections of its own: one subscribes, and one renews the lease (sdk/queue), which waits neither for
+// payloads nor for a stale connection of the pool. For everything else tenants share the pool of their Redis client. They do
+// not share the subscription: after a reconnect go-redis subscribes to all channels in one command, which Redis refuses as a
+// whole when its user may not read one of them, and a flood of messages for one tenant would delay those of the others.
 //
 // # Failure
 //
-// Redis away or refusing: reserving stops, guests run on, settles are repeated with a growing pause;
-// a log line says so once, and a metric counts. An error that is about one queue alone, such as a key
-// of the wrong type, pauses that queue alone: what it cannot settle is kept, and nothing more is taken
-// from it until that is done. A reserve whose answer did not come makes its queue suspect: before the
-// next reserve the host compares its reserved list with what it runs, takes on the rest, and gives back
-// what it has no slot for. Once a lease it looks at the lists of all queues that it serves or served,
-// because the reserve may still have been on its way, or Redis have failed over to an older state. A result that is
-// refused, because somebody else holds the task by now, is counted and dropped. What goes wrong with
-// one task ends that task alone.
+// Redis away or refusing: reserving stops, guests run on, settles are repeated with a growing pause; a log line tells it
+// once, and a metric counts. An error about one queue alone, such as a key of the wrong type, blocks that queue alone: its
+// results are kept, and no more tasks are taken from it until they are written. When the answer to a reserve did not come,
+// the queue is reconciled before the next reserve: the host compares its reserved list with the tasks that it runs, takes on
+// the rest, and gives back those that it has no slot for. The auditor does that for all queues once a lease, because a
+// reserve may arrive late, and Redis may fail over to an older state. A result that Redis refuses, because another host holds
+// the task by now, is counted and dropped. Trouble with one task ends that task alone.
 //
-// A tenant that refuses the host, by a newer protocol, a key of another type or what its Redis user may not do, is tried
-// again after a growing pause, and the others are served; a host that all tenants refuse ends.
+// A tenant may refuse the host, by a newer protocol, a key of another type or the rights of its Redis user. It is tried again
+// after a growing pause, and the others are served; a host that all tenants refuse ends.
 //
-// Ending: Run's first context drains all tenants, and a drain in Redis the one; tasks then have the grace period, and what
-// is not finished goes back to the front of its queue. Its second context ends that wait. The host ends when all tenants are
-// drained.
+// Ending: Run's first context drains all tenants, and a drain in Redis one tenant. Its tasks then have the grace period, and
+// those that have not ended go back to the front of their queues. Run's second context ends that wait. The host ends when all
+// tenants are drained.
 package host

@@ -158,7 +158,7 @@ func (n *node) idle() bool {
 	n.scheduler.mu.Lock()
 	defer n.scheduler.mu.Unlock()
 	for _, q := range n.scheduler.queues {
-		if q.ready || q.suspect {
+		if q.ready || q.reconcile {
 			return false
 		}
 	}

@@ -23,7 +23,7 @@ func fleet(t *testing.T, config Config) (n *node, server *queuetest.Server, sess
 		n.enqueue(fmt.Sprintf("q%02d", i), "")
 	}
 	for range 5 {
-		sessions = append(sessions, newSession(n.tenant, n.client, n.Host))
+		sessions = append(sessions, n.session(n.client))
 	}
 	return n, server, sessions
 }
@@ -37,7 +37,7 @@ func TestOneHostKeepsHouse(t *testing.T) {
 	}
 	keep := func(s *session) int64 {
 		return server.Calls(t, func() {
-			if err := s.keepHouseOnce(n.ctx); err != nil {
+			if err := s.housework.tidyAll(n.ctx); err != nil {
 				t.Error(err)
 			}
 		})["evalsha"] - 1 // one takes the duty
@@ -50,7 +50,7 @@ func TestOneHostKeepsHouse(t *testing.T) {
 			t.Errorf("another ran %d scripts in the same minute", scripts)
 		}
 	}
-	if queues, err := n.client.Queues(n.ctx); err != nil || len(queues) != 20 || !n.log.has("forgot a queue of which nothing is left", "queue=empty") {
+	if queues, err := n.client.Queues(n.ctx); err != nil || len(queues) != 20 || !n.log.has("forgot an empty queue", "queue=empty") {
 		t.Errorf("%d queues, %v", len(queues), err)
 	}
 	duty := n.tenant + "_duty_purge"
@@ -73,7 +73,7 @@ func TestOneHostCountsForScrapes(t *testing.T) {
 		n.rdb.Expire(n.ctx, n.tenant+"_duty_sample", 10*time.Second) // the machine may be slow
 		n.rdb.Persist(n.ctx, n.tenant+"_sample")
 		scripts += server.Calls(t, func() {
-			samples, err := n.queueSamples(n.ctx)
+			samples, err := n.samples()
 			if err != nil || len(samples) != 20 || samples[7].Queue != "q07" || samples[7].Depth["pending"] != 1 {
 				t.Errorf("host %d: %+v, %v", i, samples, err)
 			}
@@ -131,7 +131,7 @@ func TestCancelRenewsNoLease(t *testing.T) {
 	if err := n.client.Fleet().Drain(n.ctx, other.otherListener(n.task(id).Node)); err != nil {
 		t.Fatal(err)
 	}
-	n.eventually("one host drains", func() bool { return n.tenants[n.tenant].draining() != other.tenants[n.tenant].draining() })
+	n.eventually("one host drains", func() bool { return n.tenants[n.tenant].isDraining() != other.tenants[n.tenant].isDraining() })
 }
 
 // otherListener is a listener of the tenant that is another one than this.

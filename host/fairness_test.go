@@ -67,9 +67,7 @@ func TestMemoryBound(t *testing.T) {
 	n.run()
 	var most int64
 	n.eventually("all that fit have run", func() bool {
-		n.scheduler.mu.Lock()
-		most = max(most, n.scheduler.memory.used)
-		n.scheduler.mu.Unlock()
+		most = max(most, n.booked())
 		return n.stats("small").Depth[queue.Complete] == int64(len(small)) && n.stats("big").Depth[queue.Complete] == int64(len(big))
 	})
 	if most > 40<<20 || most < 32<<20 {
@@ -81,6 +79,13 @@ func TestMemoryBound(t *testing.T) {
 	n.eventually("nothing is in use", func() bool {
 		n.scheduler.mu.Lock()
 		defer n.scheduler.mu.Unlock()
-		return n.scheduler.memory.used == 0 && n.scheduler.inUse == 0
+		return n.booked() == 0 && n.scheduler.inUse == 0
 	})
+}
+
+// booked is the memory of all shares.
+func (n *node) booked() int64 {
+	n.scheduler.admission.mu.Lock()
+	defer n.scheduler.admission.mu.Unlock()
+	return n.scheduler.admission.used
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// What a session asks Redis for, as metrics and logs name it.
+// The calls of a session to Redis, as metrics and logs name them.
 const (
 	opJoin      = "join"
 	opRenew     = "renew"
@@ -28,39 +29,38 @@ const (
 	opPurge     = "purge"
 )
 
-// health is how a session gets on with Redis. A Redis that is away or refuses everybody is trouble
-// with an op; an error that is about one queue is a refusal of that queue, and no concern of others.
+// health keeps which of a session's calls Redis serves. A Redis that is away or refuses everybody is trouble with an op; an
+// error about one queue is a refusal of that queue, and no concern of others.
 type health struct {
-	metrics observer
+	metrics *metrics.Metrics
 	logger  hclog.Logger
 	wake    func() // called when reserving may be tried again
 
-	mu        sync.Mutex
-	trouble   map[string]bool  // the ops that Redis did not serve the last time; guarded by mu
-	refusals  map[refusal]bool // what Redis refused the last time; guarded by mu
-	reserving backoff          // the pause after a reserve that failed; guarded by mu
-
-	// unwritten is when a queue's last dead letter was not written; guarded by mu.
-	unwritten map[string]time.Time
+	mu        sync.Mutex       // guards what follows; no other lock is taken while it is held
+	trouble   map[string]bool  // the ops that Redis did not serve the last time
+	refusals  map[refusal]bool // what Redis refused the last time
+	reserving backoff          // the pause after a reserve that failed
+	// deadLetters is when a queue's last dead letter was not written.
+	deadLetters map[string]time.Time
 }
 
-// deadLetterRow is how far apart dead letters that are not written are of one row.
+// deadLetterRow is the longest time between two unwritten dead letters of one row.
 const deadLetterRow = time.Minute
 
 type refusal struct{ op, queue string }
 
-func newHealth(metrics observer, logger hclog.Logger, wake func()) *health {
+func newHealth(metrics *metrics.Metrics, logger hclog.Logger, wake func()) *health {
 	return &health{
 		metrics: metrics, logger: logger, wake: wake,
 		trouble: make(map[string]bool), refusals: make(map[refusal]bool),
-		unwritten: make(map[string]time.Time),
+		deadLetters: make(map[string]time.Time),
 	}
 }
 
-// failed books a call that failed, for a queue or "" for none: each is counted, the first of a row is
-// logged. After a reserve that Redis did not serve, reserving pauses, for longer each time.
+// failed notes a failed call, for a queue or "" for none: each is counted, the first of a row is logged. After a reserve that
+// Redis did not serve, reserving pauses, for longer each time.
 func (h *health) failed(op, name string, err error) {
-	h.metrics.redisError(op)
+	h.metrics.RedisError(op)
 	if name != "" && !queue.IsUnavailable(err) {
 		h.refused(refusal{op, name}, err)
 		return
@@ -79,9 +79,9 @@ func (h *health) failed(op, name string, err error) {
 	case first && queue.IsUnavailable(err):
 		h.logger.Warn("cannot reach Redis; retrying", "op", op, "error", err)
 	case first:
-		h.logger.Error("redis refuses the tenant: mend the key or the Redis user that the error names; trying again and again", "op", op, "error", err)
+		h.logger.Error("Redis refuses the tenant: repair the key or the Redis user that the error names; retrying", "op", op, "error", err)
 	default:
-		h.logger.Debug("redis still does not serve", "op", op, "error", err)
+		h.logger.Debug("Redis still cannot serve", "op", op, "error", err)
 	}
 }
 
@@ -95,24 +95,24 @@ func (h *health) refused(r refusal, err error) {
 		h.logger.Info("Redis answers again")
 	}
 	if first {
-		h.logger.Error("redis refuses a queue: trying again and again", "op", r.op, "queue", r.queue, "error", err)
+		h.logger.Error("Redis refuses a queue; retrying", "op", r.op, "queue", r.queue, "error", err)
 	} else {
-		h.logger.Debug("redis still refuses a queue", "op", r.op, "queue", r.queue, "error", err)
+		h.logger.Debug("Redis still refuses a queue", "op", r.op, "queue", r.queue, "error", err)
 	}
 }
 
-// unburied books that tasks of a queue, or of any with "", failed and have no dead letters; no why: they have. The first of a
-// row is logged: nothing tells of a dead letter that was written, so time ends a row.
-func (h *health) unburied(op, name, why string) {
+// noDeadLetter notes why the dead letter of a failed task was not written; "" if it was. name is the queue, "" for any. The
+// first of a row is logged: nobody notes the letters that were written, so time ends a row.
+func (h *health) noDeadLetter(op, name, why string) {
 	if why == "" {
 		return
 	}
-	h.metrics.redisError(op)
+	h.metrics.RedisError(op)
 	now := time.Now()
 	h.mu.Lock()
-	maps.DeleteFunc(h.unwritten, func(_ string, last time.Time) bool { return now.Sub(last) > deadLetterRow })
-	_, again := h.unwritten[name]
-	h.unwritten[name] = now
+	maps.DeleteFunc(h.deadLetters, func(_ string, last time.Time) bool { return now.Sub(last) > deadLetterRow })
+	_, again := h.deadLetters[name]
+	h.deadLetters[name] = now
 	h.mu.Unlock()
 	level := hclog.Error
 	if again {
@@ -134,7 +134,7 @@ func (h *health) succeeded(op, name string) {
 	}
 }
 
-// answered ends the trouble with an op, and tells whether it was the last one. mu is held.
+// answered ends the trouble with an op, and tells whether it was the last one. The caller holds mu.
 func (h *health) answered(op string) (over bool) {
 	if op == opReserve {
 		h.reserving.succeeded()
@@ -144,10 +144,10 @@ func (h *health) answered(op string) (over bool) {
 	return over
 }
 
-// passed books a failure that costs nothing but time.
-func (h *health) passed(op string, err error) {
-	h.metrics.redisError(op)
-	h.logger.Debug("redis did not serve", "op", op, "error", err)
+// failedQuietly notes a failure that costs nothing but time.
+func (h *health) failedQuietly(op string, err error) {
+	h.metrics.RedisError(op)
+	h.logger.Debug("Redis did not serve", "op", op, "error", err)
 }
 
 // healthy tells whether Redis served the last call of each op.

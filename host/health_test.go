@@ -43,7 +43,7 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &logBuffer{}
-	h := newHealth(observer{m}, hclog.New(&hclog.LoggerOptions{Output: log}), func() {})
+	h := newHealth(m, hclog.New(&hclog.LoggerOptions{Output: log}), func() {})
 	check := func(healthy bool, warned, back, refused int) {
 		t.Helper()
 		if h.healthy() != healthy || log.lines("cannot reach Redis") != warned || log.lines("answers again") != back || log.lines("refuses a queue") != refused {
@@ -86,11 +86,11 @@ func TestDeadLettersAreNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &logBuffer{}
-	h := newHealth(observer{m}, hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}), func() {})
+	h := newHealth(m, hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}), func() {})
 	for range 3 {
-		h.unburied(opSettle, "q", "WRONGTYPE")
-		h.unburied(opSettle, "other", "WRONGTYPE")
-		h.unburied(opSettle, "q", "")
+		h.noDeadLetter(opSettle, "q", "WRONGTYPE")
+		h.noDeadLetter(opSettle, "other", "WRONGTYPE")
+		h.noDeadLetter(opSettle, "q", "")
 		h.succeeded(opSettle, "q")
 	}
 	for _, name := range []string{"q", "other"} {
@@ -103,11 +103,11 @@ func TestDeadLettersAreNotWritten(t *testing.T) {
 	}
 }
 
-// A task that falls due brings the next look forward; it does not put off the regular one, nor make
-// looks follow each other without a pause.
-func TestNextLook(t *testing.T) {
+// A task that falls due brings the next poll forward; it does not put off the regular one, nor make polls follow each other
+// without a pause.
+func TestNextRun(t *testing.T) {
 	t.Parallel()
-	d := newDue(nil)
+	var d duty
 	now := time.Now()
 	about := func(what string, got, want time.Duration) {
 		t.Helper()
@@ -115,12 +115,17 @@ func TestNextLook(t *testing.T) {
 			t.Errorf("%s: after %s, want %s", what, got, want)
 		}
 	}
-	about("nothing known", d.wait(now.Add(time.Hour), now), time.Hour)
-	d.earliest(now.Add(2 * time.Hour))
-	about("due after the regular look", d.wait(now.Add(time.Hour), now), time.Hour)
-	d.earliest(now.Add(10 * time.Minute))
-	d.earliest(now.Add(20 * time.Minute))
-	about("due before it", d.wait(now.Add(time.Hour), now), 10*time.Minute)
-	d.earliest(now.Add(-time.Minute))
-	about("overdue", d.wait(now.Add(time.Hour), now.Add(5*time.Minute)), 5*time.Minute)
+	next := func(regular, earliest time.Time) time.Duration {
+		d.earliest = earliest
+		d.plan(regular)
+		return time.Until(d.begins())
+	}
+	about("nothing known", next(now.Add(time.Hour), now), time.Hour)
+	d.askBy(now.Add(2 * time.Hour))
+	about("due after the regular run", next(now.Add(time.Hour), now), time.Hour)
+	d.askBy(now.Add(10 * time.Minute))
+	d.askBy(now.Add(20 * time.Minute))
+	about("due before it", next(now.Add(time.Hour), now), 10*time.Minute)
+	d.askBy(now.Add(-time.Minute))
+	about("overdue", next(now.Add(time.Hour), now.Add(5*time.Minute)), 5*time.Minute)
 }

@@ -7,166 +7,245 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // reserveTimeout bounds a reserve, and what is compared before it. The connection's own time-outs bound each answer.
 const reserveTimeout = 5 * time.Second
 
-// intake reserves tasks for the slots that the scheduler grants, one round trip at a time for each
-// session, and begins them.
+// intake reserves tasks of a session's queues for the slots that the scheduler allocates to it, one round trip at a time,
+// and begins them.
 type intake struct {
+	access    *tenantAccess
+	tasks     *taskSet
 	scheduler *scheduler
-	metrics   observer
-	workers   *workers
+	health    *health
+	maxAge    func(queue string) time.Duration
+	// run runs a task, begun is called for each batch of tasks, next with when a queue's next task is due, and lost when
+	// Redis does not know the listener any more.
+	run   func(context.Context, *task)
+	begun func()
+	next  func(at, clock time.Time)
+	lost  func()
+
+	mu sync.Mutex
+	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; guarded by mu.
+	quarantined map[string]string
 }
 
-// Run reserves until ctx ends. It returns when the last reserve has come back; the workers are waited
-// for by who made them.
-func (in *intake) Run(ctx context.Context) {
-	var rounds sync.WaitGroup
-	defer rounds.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-in.scheduler.poke:
-		}
-		for ctx.Err() == nil && in.runOnce(ctx, &rounds) {
-		}
-	}
+func (in *intake) state(now time.Time) (available, reserving bool) {
+	open, reserving := in.tasks.state()
+	return open && in.health.mayReserve(now), reserving
 }
 
-// runOnce begins a round trip for each session that may reserve and has none on its way, and tells whether there was one.
-// A session whose Redis hangs keeps no other one waiting.
-func (in *intake) runOnce(ctx context.Context, rounds *sync.WaitGroup) bool {
-	grants := in.scheduler.pick()
-	bySession := make(map[*session][]*grant)
-	for _, g := range grants {
-		bySession[g.session] = append(bySession[g.session], g)
-	}
-	for s, list := range bySession {
-		if !s.underway.begin() {
-			for _, g := range list {
-				in.scheduler.putBack(g)
-			}
-			continue
-		}
-		round := func() {
-			in.serve(ctx, s, list)
-			s.underway.reserved()
-			in.scheduler.wakeIntake()
-		}
-		if len(s.host.tenants) == 1 {
-			round() // here, where the stack is large by now
-		} else {
-			rounds.Go(round)
-		}
-	}
-	return len(grants) > 0
+func (in *intake) available() bool {
+	available, _ := in.state(time.Now())
+	return available
 }
 
-// serve does what one session's grants ask for: first it compares the suspect queues. What it does
-// not come to, because ctx ended or Redis does not serve, it puts back.
-func (in *intake) serve(ctx context.Context, s *session, grants []*grant) {
-	var fresh []*grant
-	for _, g := range grants {
+func (in *intake) begin() bool { return in.tasks.beginReserve() }
+
+// wake tells that there may be work in a queue.
+func (in *intake) wake(name string) { in.scheduler.wake(place{in.access.client.Tenant(), name}) }
+
+// reserve does what is allocated: first it reconciles queues. What it does not come to, because ctx ended or Redis cannot
+// serve, it cancels.
+func (in *intake) reserve(ctx context.Context, allocations []*allocation) {
+	defer in.tasks.endReserve()
+	var fresh []*allocation
+	for _, a := range allocations {
 		switch {
-		case !g.suspect:
-			fresh = append(fresh, g)
-		case ctx.Err() != nil || !s.available(time.Now()):
-			in.scheduler.putBack(g)
+		case !a.reconcile:
+			fresh = append(fresh, a)
+		case ctx.Err() != nil || !in.available():
+			in.scheduler.cancel(a)
 		default:
-			in.compare(ctx, g)
+			in.reconcile(ctx, a)
 		}
 	}
-	if ctx.Err() == nil && s.available(time.Now()) {
-		in.reserve(ctx, s, fresh)
+	if ctx.Err() == nil && in.available() {
+		in.reserveFresh(ctx, fresh)
 		return
 	}
-	for _, g := range fresh {
-		in.scheduler.putBack(g)
+	for _, a := range fresh {
+		in.scheduler.cancel(a)
 	}
 }
 
-// reserve asks Redis for the tasks of one session's grants. Once sent it is not cut off: that would
-// leave tasks that nobody knows of.
-func (in *intake) reserve(ctx context.Context, s *session, grants []*grant) {
-	if len(grants) == 0 {
+// reserveFresh asks Redis for tasks. Once sent it is not cut off: that would leave tasks that nobody knows of.
+func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
+	if len(allocations) == 0 {
 		return
 	}
-	ctx, cancel := outlive(ctx)
+	bounded, cancel := outlive(ctx)
 	defer cancel()
-	wants := make([]queue.ReserveRequest, len(grants))
-	for i, g := range grants {
-		wants[i] = g.want()
+	wants := make([]queue.ReserveRequest, len(allocations))
+	for i, a := range allocations {
+		wants[i] = in.want(a)
 	}
-	for i, batch := range s.node.Reserve(ctx, wants) {
-		in.take(grants[i], batch)
+	for i, batch := range in.access.node.Reserve(bounded, wants) {
+		in.take(ctx, allocations[i], batch)
 		if batch.Err != nil {
 			continue
 		}
-		s.succeeded(opReserve, wants[i].Queue)
-		s.quarantine(&wants[i], batch.Quarantined)
-		s.unburied(opReserve, wants[i].Queue, batch.DeadError)
+		in.health.succeeded(opReserve, wants[i].Queue)
+		in.noteQuarantine(&wants[i], batch.Quarantined)
+		in.health.noDeadLetter(opReserve, wants[i].Queue, batch.DeadError)
 		if !batch.NextETA.IsZero() {
-			s.due.at(batch.NextETA, batch.Clock)
+			in.next(batch.NextETA, batch.Clock)
 		}
 	}
 }
 
-// compare looks into the reserved list of a suspect queue, takes on what the host does not know, from the oldest on, and
-// gives back what there is no slot for: it must not wait for one beside a host that has some. No reserve of the queue is on its way meanwhile, because only the intake sends them.
-func (in *intake) compare(ctx context.Context, g *grant) {
-	ctx, cancel := outlive(ctx)
+// want asks for what is allocated, to be run at once.
+func (in *intake) want(a *allocation) queue.ReserveRequest {
+	plugin, permissions := &a.version.Manifest, a.version.Permissions(a.served.tenant)
+	return queue.ReserveRequest{
+		Queue: a.served.queue, Count: len(a.shares), Start: true, Plugin: a.version.Name, Digest: a.version.Digest,
+		MaxAge: in.maxAge(a.served.queue), MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
+		FailurePolicy: queue.FailurePolicy{
+			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
+		},
+	}
+}
+
+// reconcile looks into the reserved list of a queue, takes on what the host does not know, from the oldest on, and gives back
+// what there is no slot for: another host may have one. No reserve of the queue is on its way meanwhile: only the intake
+// sends them.
+func (in *intake) reconcile(ctx context.Context, a *allocation) {
+	bounded, cancel := outlive(ctx)
 	defer cancel()
-	ids, err := g.session.unknown(ctx, g.served.queue) // newest first
-	over := max(0, len(ids)-len(g.shares))
+	name := a.served.queue
+	ids, err := in.access.node.Held(bounded, name) // newest first
+	ids = in.tasks.unknown(ids)
+	over := max(0, len(ids)-len(a.shares))
 	if err == nil {
-		err = g.session.giveBack(ctx, g.served.queue, ids[:over])
+		err = giveBack(bounded, in.access.node, name, ids[:over])
 	}
 	if err != nil {
-		in.take(g, queue.ReserveReply{Err: err})
+		in.take(ctx, a, queue.ReserveReply{Err: err})
 		return
 	}
 	var batch queue.ReserveReply
 	if ids = ids[over:]; len(ids) > 0 {
 		slices.Reverse(ids)
-		batch = g.session.node.Adopt(ctx, g.want(), ids)
+		batch = in.access.node.Adopt(bounded, in.want(a), ids)
 	}
 	if over > 0 {
-		g.session.logger.Warn("gave back tasks whose reserve was not answered", "queue", g.served.queue, "tasks", over)
+		in.access.logger.Warn("gave back tasks whose reserve was not answered", "queue", name, "tasks", over)
 	}
 	if len(batch.Tasks) > 0 {
-		g.session.logger.Warn("took on tasks whose reserve was not answered", "queue", g.served.queue, "tasks", len(batch.Tasks))
+		in.access.logger.Warn("took on tasks whose reserve was not answered", "queue", name, "tasks", len(batch.Tasks))
 	}
-	in.take(g, batch)
+	in.take(ctx, a, batch)
 }
 
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 }
 
-// take begins the tasks of a batch and gives back what the grant has over.
-func (in *intake) take(g *grant, batch queue.ReserveReply) {
-	begun := make([]*task, len(batch.Tasks))
+// take begins the tasks of a batch and frees what is left of the allocation.
+func (in *intake) take(ctx context.Context, a *allocation, batch queue.ReserveReply) {
+	tasks := make([]*task, len(batch.Tasks))
 	for i, reservation := range batch.Tasks {
-		g.version.Retain()
-		begun[i] = &task{
-			Reservation: reservation, served: g.served, session: g.session, version: g.version, share: g.shares[i],
+		a.version.Retain()
+		tasks[i] = &task{
+			Reservation: reservation, slot: slot{a.served, a.version, a.shares[i]}, tenant: in.access,
 			reserved: batch.Clock, taken: time.Now(),
 		}
-		g.session.add(begun[i])
+		in.tasks.add(tasks[i])
 	}
-	in.scheduler.settleGrant(g, len(begun), batch)
+	in.scheduler.close(a, len(tasks), batch)
 	switch {
 	case errors.Is(batch.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
-		poke(g.session.lost)
+		in.lost()
 	case batch.Err != nil:
-		g.session.failed(opReserve, g.served.queue, batch.Err)
+		in.health.failed(opReserve, a.served.queue, batch.Err)
 	}
-	in.metrics.dropped(g.served.place, batch.Dropped)
-	for _, t := range begun {
-		in.workers.begin(t)
+	for range batch.Dropped {
+		in.health.metrics.TaskDropped(a.served.tenant, a.served.queue)
 	}
+	if len(tasks) > 0 {
+		in.begun()
+	}
+	ctx = context.WithoutCancel(ctx) // tasks end when they are told
+	for _, t := range tasks {
+		in.run(ctx, t)
+	}
+}
+
+// noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
+func (in *intake) noteQuarantine(want *queue.ReserveRequest, is bool) {
+	in.mu.Lock()
+	before := in.quarantined[want.Queue]
+	delete(in.quarantined, want.Queue)
+	if is {
+		in.quarantined[want.Queue] = want.Digest
+	}
+	in.mu.Unlock()
+	switch {
+	case is && before != want.Digest:
+		in.access.logger.Error("plugin is quarantined: tasks of this version ended several hosts, the others wait; replace it, or see `quern plugin release`",
+			"queue", want.Queue, "plugin", want.Plugin, "digest", want.Digest)
+	case !is && before != "":
+		in.access.logger.Info("plugin is not quarantined any more", "queue", want.Queue, "plugin", want.Plugin, "digest", want.Digest)
+	}
+}
+
+// audit has the queues reconciled whose reserved lists have a task that the host does not know. A reserve may be on its way:
+// reconcile, which knows, looks again before it takes anything on.
+func (in *intake) audit(ctx context.Context, queues []string) {
+	held, err := in.access.node.HeldAll(ctx, queues)
+	if err != nil {
+		return // the lease keeper reports it, and the next audit looks again
+	}
+	for name, ids := range held {
+		if len(in.tasks.unknown(ids)) > 0 {
+			in.scheduler.reconcile(place{in.access.client.Tenant(), name}, in)
+		}
+	}
+}
+
+// sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not answered.
+func (in *intake) sweep(ctx context.Context, queues []string) {
+	var held map[string][]string
+	err := persist(ctx, func() (err error) {
+		held, err = in.access.node.HeldAll(ctx, queues)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		in.access.logger.Error("queues were not searched for unknown tasks", "error", err)
+	}
+	for name, ids := range held {
+		ids = in.tasks.unknown(ids)
+		err := persist(ctx, func() error { return giveBack(ctx, in.access.node, name, ids) })
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			in.access.logger.Error("unknown tasks of a queue were not given back", "queue", name, "error", err)
+		}
+	}
+}
+
+// giveBack releases tasks that the host does not know; the newest come first.
+func giveBack(ctx context.Context, node *queue.Node, name string, ids []string) error {
+	for part := range slices.Chunk(ids, batchTasks) {
+		batch := node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
+		if batch.Err != nil {
+			return batch.Err
+		}
+		holds := make([]queue.Claim, len(batch.Tasks))
+		for i, reservation := range batch.Tasks {
+			holds[i] = reservation.Claim()
+		}
+		if len(holds) == 0 {
+			continue
+		}
+		if _, err := node.Release(ctx, name, holds); err != nil {
+			return err
+		}
+	}
+	return nil
 }

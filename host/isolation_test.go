@@ -142,7 +142,7 @@ func TestLeaseOfOneTenantTakenAgainAndAgain(t *testing.T) {
 		pauses = append(pauses, time.Since(began))
 		n.serves(n.tenant)
 	}
-	if pauses[1] < 2*anewPause || pauses[2] < 4*anewPause {
+	if pauses[1] < 2*rejoinPause || pauses[2] < 4*rejoinPause {
 		t.Errorf("joined anew after %s", pauses)
 	}
 }

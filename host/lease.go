@@ -9,10 +9,35 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// heartbeat renews the lease every third of it, and sooner after a failure: a host that is slower to come
-// back than others after an outage would be taken for dead by them. While Redis is away renewing fails,
-// but nobody else can take the lease then either.
-func (s *session) heartbeat(ctx context.Context) error {
+// leaseKeeper renews a session's lease every third of it, and sooner after a failure: after an outage, a host that comes back
+// later than others would be taken for dead by them. While Redis is away renewing fails, but then nobody else can take the
+// lease either.
+type leaseKeeper struct {
+	steadiness
+	node   *queue.Node
+	health *health
+	about  func() map[string]string // what the host publishes with each renewal
+	drain  func()                   // called when somebody drains the listener
+	// news has a token when there is something new to publish, and missing when Redis did not know the listener any more;
+	// never closed.
+	news, missing chan struct{}
+}
+
+func newLeaseKeeper(node *queue.Node, lease time.Duration, h *health, about func() map[string]string, drain func()) *leaseKeeper {
+	return &leaseKeeper{
+		steadiness: steadiness{lease: lease}, node: node, health: h, about: about, drain: drain,
+		news: make(chan struct{}, 1), missing: make(chan struct{}, 1),
+	}
+}
+
+// publish publishes what is new before the next renewal is due.
+func (k *leaseKeeper) publish() { poke(k.news) }
+
+// lost ends Run: a call found that Redis does not know the listener any more.
+func (k *leaseKeeper) lost() { poke(k.missing) }
+
+// Run renews until ctx ends; then it returns nil. It returns queue.ErrLeaseLost when the lease is lost.
+func (k *leaseKeeper) Run(ctx context.Context) error {
 	var next time.Time
 	var pause backoff
 	timer := time.NewTimer(0)
@@ -21,16 +46,16 @@ func (s *session) heartbeat(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.lost:
+		case <-k.missing:
 			return queue.ErrLeaseLost
-		case <-s.told:
+		case <-k.news:
 		case <-timer.C:
 		}
 		begun := time.Now()
-		drain, err := s.node.Renew(ctx, s.host.about(s.tenant))
-		s.steady.renewed(begun, time.Now(), err)
+		drain, err := k.node.Renew(ctx, k.about())
+		k.renewed(begun, time.Now(), err)
 		if drain {
-			s.owner().drain()
+			k.drain()
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -38,31 +63,19 @@ func (s *session) heartbeat(ctx context.Context) error {
 		case errors.Is(err, queue.ErrLeaseLost):
 			return err
 		case err != nil:
-			s.failed(opRenew, "", err)
-			next = time.Now().Add(min(pause.failed(time.Now()), s.lease/6))
+			k.health.failed(opRenew, "", err)
+			next = time.Now().Add(min(pause.failed(time.Now()), k.lease/6))
 		default:
-			s.succeeded(opRenew, "")
+			k.health.succeeded(opRenew, "")
 			pause.succeeded()
-			next = begun.Add(s.lease / 3)
+			next = begun.Add(k.lease / 3)
 		}
 		timer.Reset(time.Until(next))
 	}
 }
 
-// audits compares the reserved lists with what runs, once a lease length. It is not the heartbeat's: a
-// Redis that hangs would keep that from renewing.
-func (s *session) audits(ctx context.Context) {
-	for sleep(ctx, s.lease) {
-		s.audit(ctx)
-	}
-}
-
-// tell publishes what the host says of itself before the next renewal is due.
-func (s *session) tell() { poke(s.told) }
-
-// steadiness tells whether the session has been able to renew its lease for so long that every live
-// listener must have renewed its own. Only then does a lease that is over mean a listener that is dead:
-// after an outage of Redis all of them are over.
+// steadiness tells whether the session has been able to renew its lease for so long that every live listener must have
+// renewed its own. Only then does an expired lease mean a dead listener: after an outage of Redis all leases have expired.
 type steadiness struct {
 	lease time.Duration
 
@@ -71,8 +84,8 @@ type steadiness struct {
 	last  time.Time // the last one
 }
 
-// renewed books a renewal. One that failed, or took long, or came long after the one before it (this
-// host was stopped, perhaps), begins a new row.
+// renewed notes a renewal. One that failed, or took long, or came long after the one before it (this host was stopped,
+// perhaps), begins a new row.
 func (s *steadiness) renewed(begun, now time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,16 +106,16 @@ func (s *steadiness) broken() {
 	s.since = time.Time{}
 }
 
-// from is when the session may reclaim, if its renewals go on: one lease after the row began. It is
-// not known while renewals fail.
+// from is when the session may reclaim, if its renewals go on: one lease after the row began. It is not known while renewals
+// fail.
 func (s *steadiness) from() (at time.Time, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.since.Add(s.lease), !s.since.IsZero()
 }
 
-// holds tells whether the session may reclaim now.
-func (s *steadiness) holds(now time.Time) bool {
+// steady tells whether the session may reclaim now.
+func (s *steadiness) steady(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.since.IsZero() && now.Sub(s.since) >= s.lease && now.Sub(s.last) <= s.lease*2/3

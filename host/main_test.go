@@ -180,8 +180,8 @@ func (n *node) build(s settings) *Host {
 		n.t.Fatal(err)
 	}
 	n.engine = openEngine(n.t, s.engine)
-	if s.Reservoir == nil {
-		s.Reservoir = n.engine
+	if s.Cache == nil {
+		s.Cache = n.engine
 	}
 	h, err := New(clients, openDirectory(n.t, n.engine, n.dir, s, m), m, s.Config)
 	if err != nil {
@@ -210,6 +210,17 @@ func openDirectory(t testing.TB, engine *runtime.Engine, dir string, s settings,
 		t.Fatal(err)
 	}
 	return directory
+}
+
+// session is another session of the first tenant, which does only what it is told.
+func (n *node) session(client *queue.Client) *session {
+	t := n.tenants[n.tenant]
+	return newSession(client, &n.common, t.draining, t.drain, func() map[string]string { return n.about(t) })
+}
+
+// samples are what the metrics show of the queues.
+func (n *node) samples() ([]metrics.QueueSample, error) {
+	return (&sampler{n.catalog, n.config.MaxQueues, n.current}).samples(n.ctx)
 }
 
 // run starts the host; the test's end stops it.

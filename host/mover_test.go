@@ -93,12 +93,12 @@ func TestMoversTakeTurns(t *testing.T) {
 	var movers sync.WaitGroup
 	defer func() { cancel(); movers.Wait() }()
 	for _, s := range sessions[:2] {
-		m := newMover(s, func(time.Time, time.Time) {})
-		movers.Go(func() { m.Run(ctx) })
-		movers.Go(func() { feed(ctx, m) })
+		m := s.poller.mover
+		stop := m.start(ctx, untilAsked)
+		movers.Go(func() { feed(ctx, m); stop() })
 	}
 	for _, s := range sessions[:2] {
-		n.eventually("each has the duty", func() bool { return n.rdb.Get(n.ctx, n.tenant+"_duty_due").Val() == s.node.ID() })
+		n.eventually("each has the duty", func() bool { return n.rdb.Get(n.ctx, n.tenant+"_duty_due").Val() == s.access.node.ID() })
 	}
 }
 
@@ -114,19 +114,18 @@ func TestMoverRecoversWhileAnotherHasTheDuty(t *testing.T) {
 	}
 	user("-pttl")
 	s := n.sessionAs(server, "mover")
-	m := newMover(s, func(time.Time, time.Time) {})
+	m := s.poller.mover
 	ctx, cancel := context.WithCancel(n.ctx)
-	var running sync.WaitGroup
-	defer func() { cancel(); running.Wait() }()
-	running.Go(func() { m.Run(ctx) })
+	stop := m.start(ctx, untilAsked)
+	defer func() { cancel(); stop() }()
 	m.add("q00", moves{due: true})
-	n.eventually("trouble", func() bool { return !s.healthy() })
+	n.eventually("trouble", func() bool { return !s.health.healthy() })
 	other := func() bool {
-		return n.rdb.Set(n.ctx, n.tenant+"_duty_due", "another", dutyTerm).Err() == nil
+		return n.rdb.Set(n.ctx, n.tenant+"_duty_due", "another", moveTerm).Err() == nil
 	}
 	other()
 	user("+pttl")
-	n.eventually("the end of the trouble", func() bool { return other() && s.healthy() })
+	n.eventually("the end of the trouble", func() bool { return other() && s.health.healthy() })
 }
 
 // sessionAs is a session of a Redis user whose password is the name.
@@ -136,5 +135,5 @@ func (n *node) sessionAs(server *queuetest.Server, user string) *session {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return newSession(n.tenant, client, n.Host)
+	return n.session(client)
 }

@@ -198,7 +198,7 @@ func TestSettleIsRefused(t *testing.T) {
 	list := n.tenant + "_complete_tasks_bad"
 	n.rdb.Set(n.ctx, list, "not a list", 0)
 	ids := n.enqueueMany("bad", 20, "%d")
-	n.eventually("it is told", func() bool { return n.log.has("[ERROR]", "redis refuses a queue", "op=settle", "queue=bad") })
+	n.eventually("it is told", func() bool { return n.log.has("[ERROR]", "Redis refuses a queue", "op=settle", "queue=bad") })
 	for range 10 {
 		n.wait(n.enqueue("good", "fine"))
 	}
@@ -225,7 +225,7 @@ func TestQueueIsDamaged(t *testing.T) {
 			key := n.tenant + "_" + key
 			n.rdb.Set(n.ctx, key, "not what it should be", 0)
 			n.run()
-			n.eventually("it is told", func() bool { return n.log.has("[ERROR]", "redis refuses a queue", "queue=bad") })
+			n.eventually("it is told", func() bool { return n.log.has("[ERROR]", "Redis refuses a queue", "queue=bad") })
 			for range 20 {
 				n.wait(n.enqueue("good", "fine"))
 			}
@@ -235,7 +235,7 @@ func TestQueueIsDamaged(t *testing.T) {
 			}
 			n.rdb.Del(n.ctx, key)
 			n.wait(n.enqueue("bad", "mended"))
-			if told := n.log.lines("redis refuses a queue", "[ERROR]"); told > 2 || n.log.has("cannot reach Redis") || n.log.has("Redis cannot serve now") {
+			if told := n.log.lines("Redis refuses a queue", "[ERROR]"); told > 2 || n.log.has("cannot reach Redis") || n.log.has("Redis cannot serve now") {
 				t.Errorf("one damaged queue is told %d times", told)
 			}
 		})
@@ -252,10 +252,10 @@ func TestQueueComesBackDuringAnOutage(t *testing.T) {
 	n.settled("echo", "other")
 	proxy.Refuse()
 	n.remove("echo")
-	n.eventually("the plugin is gone", func() bool { return len(n.directory.Bindings()) == 1 })
+	n.eventually("the plugin is gone", func() bool { return len(n.catalog.directory.Bindings()) == 1 })
 	n.eventually("leaving is tried", func() bool { return n.log.has("not serve", "op=register") })
 	n.install("echo", echo)
-	n.eventually("the plugin is back", func() bool { return len(n.directory.Bindings()) == 2 })
+	n.eventually("the plugin is back", func() bool { return len(n.catalog.directory.Bindings()) == 2 })
 	proxy.Pass()
 	n.wait(n.enqueue("echo", "back"))
 	n.wait(n.enqueue("other", "still here"))
@@ -321,10 +321,12 @@ func TestNothingSpinsWithoutRedis(t *testing.T) {
 	n := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}, server: server, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	n.settled("echo")
 	n.enqueueAs("echo", "", queue.Options{Delay: 300 * time.Millisecond})
+	poller, planned := n.current()[0].poller, make(map[time.Time]bool)
 	n.eventually("the eta is known", func() bool {
-		n.current()[0].due.mu.Lock()
-		defer n.current()[0].due.mu.Unlock()
-		return !n.current()[0].due.next.IsZero()
+		poller.mu.Lock()
+		defer poller.mu.Unlock()
+		planned[poller.next] = true
+		return len(planned) > 4 // at least one poll came after the task
 	})
 	server.Kill()
 	n.eventually("the host knows", func() bool { return n.Ready() != nil })

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,7 +46,7 @@ func TestSeriesOfFewQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	samples, err := n.queueSamples(context.Background())
+	samples, err := n.samples()
 	if err != nil || len(samples) != 5 || samples[0].Queue != "a0" {
 		t.Errorf("samples %+v, %v", samples, err)
 	}

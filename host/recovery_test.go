@@ -201,7 +201,7 @@ func TestOutageReclaimsNothing(t *testing.T) {
 		t.Errorf("listeners were %v, are %v", before, after)
 	}
 	for _, n := range []*node{a, b} {
-		if n.log.lines("reclaimed from a listener") != 0 || n.log.lines("lease lost") != 0 {
+		if n.log.lines("reclaimed from a dead listener") != 0 || n.log.lines("lease lost") != 0 {
 			t.Error("somebody was taken for dead")
 		}
 	}
@@ -237,7 +237,7 @@ func TestCutOffHostIsFenced(t *testing.T) {
 }
 
 // nodeID is the listener ID of this very host.
-func (n *node) nodeID() string { return n.current()[0].node.ID() }
+func (n *node) nodeID() string { return n.current()[0].access.node.ID() }
 
 func TestSteadiness(t *testing.T) {
 	t.Parallel()
@@ -269,7 +269,7 @@ func TestSteadiness(t *testing.T) {
 			for _, b := range test.beats {
 				s.renewed(at(b.at), at(b.at+b.took), b.err)
 			}
-			if got := s.holds(at(test.now)); got != test.want {
+			if got := s.steady(at(test.now)); got != test.want {
 				t.Errorf("may reclaim: %v, want %v", got, test.want)
 			}
 		})
@@ -320,7 +320,7 @@ func TestHousekeeping(t *testing.T) {
 	n := start(t, settings{Config: Config{KeepTasks: 5}, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	n.complete("echo", n.enqueueMany("echo", 20, ""))
 	n.rdb.ZIncrBy(n.ctx, n.tenant+"_queues", 3, "echo")
-	if err := n.current()[0].keepHouseOnce(n.ctx); err != nil {
+	if err := n.current()[0].housework.tidyAll(n.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if depth := n.depth("echo"); depth[queue.Complete] != 5 {
@@ -337,13 +337,13 @@ func TestHousekeepingOfADamagedQueue(t *testing.T) {
 	n := start(t, settings{Config: Config{KeepTasks: 5}, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	n.complete("echo", n.enqueueMany("echo", 20, ""))
 	n.rdb.Set(n.ctx, n.tenant+"_started_tasks_echo", "damaged", 0)
-	if err := n.current()[0].keepHouseOnce(n.ctx); err != nil {
+	if err := n.current()[0].housework.tidyAll(n.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if kept := n.rdb.LLen(n.ctx, n.tenant+"_complete_tasks_echo").Val(); kept != 5 {
 		t.Errorf("%d tasks are kept, want 5", kept)
 	}
-	if !n.log.has("redis refuses a queue", "queue=echo", "op=purge", "started_tasks_echo is a string") {
+	if !n.log.has("Redis refuses a queue", "queue=echo", "op=purge", "started_tasks_echo is a string") {
 		t.Error("the host's log does not name the damaged key")
 	}
 }
@@ -381,7 +381,7 @@ func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
 	}
 	s := n.sessionAs(server, "short")
 	n.steady(s)
-	if err := s.recovery.runOnce(n.ctx); err == nil || !strings.Contains(err.Error(), "zrangebyscore") {
+	if err := s.recovery.look(n.ctx); err == nil || !strings.Contains(err.Error(), "zrangebyscore") {
 		t.Errorf("the error of the far leases is %v", err)
 	}
 	if left := n.listeners(); len(left) != 0 {
@@ -424,17 +424,17 @@ func (n *node) endLeases() {
 // steady makes a session look as if its renewals had gone well for longer than a lease, until now.
 func (n *node) steady(s *session) {
 	now := time.Now()
-	for at := now.Add(-2 * s.lease); at.Before(now); at = at.Add(s.lease / 3) {
-		s.steady.renewed(at, at, nil)
+	for at := now.Add(-2 * s.lease.lease); at.Before(now); at = at.Add(s.lease.lease / 3) {
+		s.lease.renewed(at, at, nil)
 	}
-	s.steady.renewed(now, now, nil)
+	s.lease.renewed(now, now, nil)
 }
 
 // A host with a short lease leaves a duty to a host with a longer one.
 func TestDutiesOfHostsWithOtherLeases(t *testing.T) {
 	t.Parallel()
 	n, server, sessions := fleet(t, Config{})
-	long, short := sessions[0], newSession(n.tenant, n.clientWith(time.Second), n.Host)
+	long, short := sessions[0], n.session(n.clientWith(time.Second))
 	if err := long.recovery.runUnleased(n.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +447,7 @@ func TestDutiesOfHostsWithOtherLeases(t *testing.T) {
 	}
 	n.deadNode("q00", 1, 0)
 	n.endLeases()
-	if got, err := long.node.TakeDuty(n.ctx, "reclaim", reclaimTerm); err != nil || !got {
+	if got, err := long.access.node.TakeDuty(n.ctx, "reclaim", reclaimTerm); err != nil || !got {
 		t.Fatalf("%v, %v", got, err)
 	}
 	n.steady(short)

@@ -5,92 +5,108 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// follow makes the session listen to the queues that are desired now.
-func (s *session) follow() { poke(s.changed) }
+// recheckLeases is after how many leases the registrar checks that Redis still knows its registrations.
+const recheckLeases = 6
 
-// register follows what is desired: it registers and leaves queues, again and again while that fails. Once in six leases it
-// sees that Redis still knows of it.
-func (s *session) register(ctx context.Context) {
-	ticker := time.NewTicker(6 * s.lease)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			s.registerAnew(ctx)
-			continue
-		case <-s.changed:
-		}
-		var pause backoff
-		for s.registerOnce(ctx) != nil {
-			if !sleep(ctx, pause.failed(time.Now())) {
-				return
-			}
-		}
-		s.tell()
-	}
+// registrar registers a session for the queues that have a plugin here, and leaves the others, again and again while that
+// fails.
+type registrar struct {
+	duty
+	access    *tenantAccess
+	desired   func() map[string]bool // the queues that the session should listen to
+	watch     *queue.Subscription
+	scheduler *scheduler
+	source    source
+	publish   func() // called after changes
+	calls     *health
+	changed   atomic.Bool
+	recheck   time.Time
+
+	mu sync.Mutex
+	// listens are the queues that the session listens to, and with false those that it has left; guarded by mu.
+	listens map[string]bool
+	refused map[string]bool // queues that Redis did not let it listen to; guarded by mu
 }
 
-// registerOnce registers and leaves what is not as desired. A queue that Redis refuses does not keep
-// it from the others.
-func (s *session) registerOnce(ctx context.Context) error {
+// follow makes the session listen to the queues that are desired now.
+func (r *registrar) follow() {
+	r.changed.Store(true)
+	r.ask()
+}
+
+func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	interval := recheckLeases * r.access.client.Lease()
+	if r.recheck.IsZero() {
+		r.recheck = time.Now().Add(interval)
+	}
+	if r.changed.Swap(false) {
+		if err := r.update(ctx); err != nil {
+			r.changed.Store(true)
+			return 0, 0, err
+		}
+		r.publish()
+	}
+	if time.Now().After(r.recheck) {
+		r.registerAgain(ctx)
+		r.recheck = time.Now().Add(interval)
+	}
+	return 0, time.Until(r.recheck), nil
+}
+
+// update registers and leaves what is not as desired. A queue that Redis refuses does not keep it from the others.
+func (r *registrar) update(ctx context.Context) error {
 	var refusals []error
-	for name, listen := range s.toRegister() {
-		change := s.leaveQueue
+	for name, listen := range r.changes() {
+		change := r.leave
 		if listen {
-			change = s.serveQueue
+			change = r.serve
 		}
 		err := change(ctx, name)
 		if err == nil {
-			s.succeeded(opRegister, name)
+			r.calls.succeeded(opRegister, name)
 			continue
 		}
 		if ctx.Err() != nil {
 			return err
 		}
-		s.failed(opRegister, name, err)
+		r.calls.failed(opRegister, name, err)
 		if queue.IsUnavailable(err) {
 			return err
 		}
-		s.refuse(name)
+		r.mu.Lock()
+		r.refused[name] = true
+		r.mu.Unlock()
 		refusals = append(refusals, err)
 	}
 	return errors.Join(refusals...)
 }
 
-// refuse notes that Redis does not let the session listen to a queue: nothing to wait for.
-func (s *session) refuse(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refused[name] = true
-}
-
-// settledIn tells whether the session listens to all queues that are desired, but for those that
-// Redis refuses.
-func (s *session) settledIn() bool {
-	changes := s.toRegister()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// complete tells whether the session listens to all desired queues, except for those that Redis refuses.
+func (r *registrar) complete() bool {
+	changes := r.changes()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for name, listen := range changes {
-		if listen && !s.refused[name] {
+		if listen && !r.refused[name] {
 			return false
 		}
 	}
 	return true
 }
 
-// toRegister lists the queues that are not as desired: true is to be listened to, false to be left.
-func (s *session) toRegister() map[string]bool {
-	changes := s.host.desired(s.tenant)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, listens := range s.registered {
+// changes are the queues that are not as desired: true is to be listened to, false to be left.
+func (r *registrar) changes() map[string]bool {
+	changes := r.desired()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, listens := range r.listens {
 		switch {
 		case listens && changes[name]:
 			delete(changes, name)
@@ -101,62 +117,69 @@ func (s *session) toRegister() map[string]bool {
 	return changes
 }
 
-func (s *session) serveQueue(ctx context.Context, name string) error {
-	if err := s.node.Register(ctx, name); err != nil {
+func (r *registrar) serve(ctx context.Context, name string) error {
+	if err := r.access.node.Register(ctx, name); err != nil {
 		return err
 	}
-	s.mark(name, true)
-	s.scheduler.serve(place{s.tenant, name}, s)
-	if err := s.watch.Add(ctx, name); err != nil && ctx.Err() == nil {
+	r.set(name, true)
+	r.access.queues.add(name)
+	r.scheduler.serve(r.place(name), r.source)
+	if err := r.watch.Add(ctx, name); err != nil && ctx.Err() == nil {
 		// The poll finds what is not announced; the subscription comes back by itself.
-		s.passed(opSubscribe, err)
+		r.calls.failedQuietly(opSubscribe, err)
 	}
-	s.logger.Info("serving queue", "queue", name)
+	r.access.logger.Info("serving queue", "queue", name)
 	return nil
 }
 
-// leaveQueue stops serving a queue. While Redis does not know of it the queue stays as it is: without
-// a plugin nothing is taken from it, and it may have one again before Redis is back.
-func (s *session) leaveQueue(ctx context.Context, name string) error {
-	if err := s.node.Unregister(ctx, name); err != nil {
+// leave stops serving a queue. While Redis does not know of it the queue stays as it is: without a plugin nothing is taken
+// from it, and it may have one again before Redis is back.
+func (r *registrar) leave(ctx context.Context, name string) error {
+	if err := r.access.node.Unregister(ctx, name); err != nil {
 		return err
 	}
-	s.mark(name, false)
-	s.scheduler.leave(place{s.tenant, name})
-	s.succeeded(opReserve, name)  // if that failed: it may not be tried again
-	_ = s.watch.Remove(ctx, name) // without it, messages of a queue that is not served are passed over
-	s.logger.Info("left queue", "queue", name)
+	r.set(name, false)
+	r.scheduler.leave(r.place(name))
+	r.calls.succeeded(opReserve, name) // if that failed: it may not be tried again
+	_ = r.watch.Remove(ctx, name)      // without it, messages of a queue that is not served are passed over
+	r.access.logger.Info("left queue", "queue", name)
 	return nil
 }
 
-// registerAnew registers for the queues that do not know the session any more, though it serves them.
-func (s *session) registerAnew(ctx context.Context) {
-	unlisted, err := s.node.Unregistered(ctx, slices.Collect(maps.Keys(s.listening())))
+// registerAgain registers for the queues that do not know the session any more.
+func (r *registrar) registerAgain(ctx context.Context) {
+	unlisted, err := r.access.node.Unregistered(ctx, slices.Collect(maps.Keys(r.listening())))
 	for _, name := range unlisted {
-		if err = s.node.Register(ctx, name); err != nil {
+		if err = r.access.node.Register(ctx, name); err != nil {
 			break
 		}
-		s.logger.Warn("queue did not know this listener any more: registered anew", "queue", name)
+		r.access.logger.Warn("queue did not know this listener any more: registered again", "queue", name)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.passed(opRegister, err) // the next time
+		r.calls.failedQuietly(opRegister, err) // the next time
 	}
 }
 
-func (s *session) mark(queue string, listens bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.registered[queue] = listens
-	if listens {
-		s.known[queue] = true
-	}
+func (r *registrar) set(queue string, listens bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listens[queue] = listens
 }
 
 // listening are the queues that the session listens to now.
-func (s *session) listening() map[string]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	queues := maps.Clone(s.registered)
+func (r *registrar) listening() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	queues := maps.Clone(r.listens)
 	maps.DeleteFunc(queues, func(_ string, listens bool) bool { return !listens })
 	return queues
 }
+
+// ever are the queues that the session listens to, or has left.
+func (r *registrar) ever() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.listens))
+}
+
+func (r *registrar) place(name string) place { return place{r.access.client.Tenant(), name} }

@@ -47,20 +47,20 @@ func pluginsFor(t testing.TB, yaml map[string]string) *plugins.Directory {
 	return directory
 }
 
-// newTestSession is a session that never speaks to Redis.
-func newTestSession(t testing.TB) *session {
+// newTestSource is a source that never speaks to Redis.
+func newTestSource(t testing.TB) *intake {
 	t.Helper()
 	m, err := metrics.New(prometheus.NewRegistry(), metrics.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &session{health: newHealth(observer{m}, hclog.NewNullLogger(), func() {})}
+	return &intake{tasks: newTaskSet(), health: newHealth(m, hclog.NewNullLogger(), func() {})}
 }
 
 // rig is a scheduler with the queues q0, q1, ... and no Redis: the test plays the intake.
 type rig struct {
 	*scheduler
-	session *session
+	source  *intake
 	queues  []place
 	running []*task
 	ended   []*task
@@ -69,23 +69,23 @@ type rig struct {
 
 func newRig(t *testing.T, slots int, memory int64, directory *plugins.Directory, queues int) *rig {
 	t.Helper()
-	r := &rig{session: newTestSession(t)}
-	r.scheduler = newScheduler(directory, Config{Concurrency: slots, Memory: memory}.withDefaults(), func(running int) { r.gauge = running })
+	r := &rig{source: newTestSource(t)}
+	r.scheduler = newScheduler(directory.Acquire, Config{Concurrency: slots, Memory: memory}.withDefaults(), func(running int) { r.gauge = running })
 	for i := range queues {
 		r.queues = append(r.queues, place{"t", fmt.Sprintf("q%d", i)})
-		r.serve(r.queues[i], r.session)
+		r.serve(r.queues[i], r.source)
 	}
 	return r
 }
 
 // answer plays Redis for one grant: it brings count tasks.
-func (r *rig) answer(g *grant, count int, batch queue.ReserveReply) []*task {
+func (r *rig) answer(g *allocation, count int, batch queue.ReserveReply) []*task {
 	var begun []*task
 	for i := range count {
 		g.version.Retain()
-		begun = append(begun, &task{served: g.served, session: g.session, version: g.version, share: g.shares[i]})
+		begun = append(begun, &task{slot: slot{g.served, g.version, g.shares[i]}})
 	}
-	r.settleGrant(g, count, batch)
+	r.scheduler.close(g, count, batch)
 	r.running = append(r.running, begun...)
 	return begun
 }
@@ -94,9 +94,9 @@ func (r *rig) answer(g *grant, count int, batch queue.ReserveReply) []*task {
 func (r *rig) finish(i int) {
 	t := r.running[i]
 	r.running = append(r.running[:i], r.running[i+1:]...)
-	r.end(t, 0)
+	r.scheduler.ended(&t.slot, 0)
 	t.version.Release()
-	r.settled(t)
+	r.settled(&t.slot)
 }
 
 // A queue that gets one task while another has a backlog is served with the next slot that is free.
@@ -117,7 +117,7 @@ func TestNextSlotGoesToWhoHasNone(t *testing.T) {
 				}
 				return served
 			}
-			r.empty(r.queues[1], r.awoken())
+			r.empty(r.queues[1], r.wakeCount())
 			for range 3 * slots { // a backlog, served for a while
 				backlog()
 				r.finish(0)
@@ -182,7 +182,7 @@ func TestBoundOfAPlugin(t *testing.T) {
 	}
 	for _, at := range r.queues {
 		r.leave(at)
-		r.serve(at, r.session)
+		r.serve(at, r.source)
 	}
 	if got := all(); got != 0 {
 		t.Errorf("%d more slots after the queues came back", got)
@@ -197,7 +197,7 @@ func TestBoundOfAPlugin(t *testing.T) {
 }
 
 // Results that Redis does not take hold back new tasks, so that they do not pile up; those of a
-// stalled queue hold back that queue alone.
+// blocked queue hold back that queue alone.
 func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 	t.Parallel()
 	const slots = 2
@@ -211,7 +211,7 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 			taken += len(r.answer(g, len(g.shares), queue.ReserveReply{}))
 		}
 		for _, task := range r.running { // they end, and are not settled
-			r.end(task, 0)
+			r.scheduler.ended(&task.slot, 0)
 			task.version.Release()
 			r.ended = append(r.ended, task)
 		}
@@ -225,24 +225,24 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 	if taken != 2*slots {
 		t.Errorf("%d tasks were begun on %d slots, though none is settled; want %d", taken, slots, 2*slots)
 	}
-	r.stall(r.queues[0], true)
+	r.block(r.queues[0], true)
 	r.wake(r.queues[1])
 	if got := take(r.queues[1]); got != slots {
-		t.Errorf("another queue got %d slots beside a stalled one, want %d", got, slots)
+		t.Errorf("another queue got %d slots beside a blocked one, want %d", got, slots)
 	}
 	if got := take(r.queues[0]); got != 0 {
-		t.Errorf("a stalled queue got %d slots", got)
+		t.Errorf("a blocked queue got %d slots", got)
 	}
 	for _, task := range r.ended {
-		r.settled(task)
+		r.settled(&task.slot)
 	}
-	r.stall(r.queues[0], false)
+	r.block(r.queues[0], false)
 	r.wake(r.queues[0])
 	if got := take(r.queues[0]); got == 0 {
 		t.Error("nothing is taken after all was settled")
 	}
 	for _, task := range r.ended[len(r.ended)-slots:] {
-		r.settled(task)
+		r.settled(&task.slot)
 	}
 }
 
@@ -265,14 +265,14 @@ func TestLooksBehindDroppedIDs(t *testing.T) {
 func TestEmptyFromAnOldPoll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"q0": "{}"}), 1)
-	asked := r.awoken()
+	asked := r.wakeCount()
 	r.wake(r.queues[0])
 	r.empty(r.queues[0], asked)
 	grants := r.pick()
 	if len(grants) != 1 {
 		t.Fatal("a message was forgotten")
 	}
-	asked = r.awoken()
+	asked = r.wakeCount()
 	r.wake(r.queues[0]) // while the reserve is on its way
 	r.answer(grants[0], 0, queue.ReserveReply{})
 	if grants = r.pick(); len(grants) != 1 {
@@ -337,7 +337,7 @@ func TestCountsStayRight(t *testing.T) {
 					case "refused":
 						r.answer(g, 0, queue.ReserveReply{Err: errors.New("WRONGTYPE")})
 					case "untried":
-						r.putBack(g)
+						r.cancel(g)
 					}
 				}
 			},
@@ -348,7 +348,7 @@ func TestCountsStayRight(t *testing.T) {
 				i := rapid.IntRange(0, len(r.running)-1).Draw(t, "task")
 				ended := r.running[i]
 				r.running = append(r.running[:i], r.running[i+1:]...)
-				r.scheduler.end(ended, rapid.IntRange(0, 2<<20).Draw(t, "result"))
+				r.scheduler.ended(&ended.slot, rapid.IntRange(0, 2<<20).Draw(t, "result"))
 				ended.version.Release()
 				r.ended = append(r.ended, ended)
 			},
@@ -356,24 +356,24 @@ func TestCountsStayRight(t *testing.T) {
 				if len(r.ended) == 0 {
 					t.Skip("nothing has ended")
 				}
-				r.settled(r.ended[0])
+				r.settled(&r.ended[0].slot)
 				r.ended = r.ended[1:]
 			},
-			"wake":    func(t *rapid.T) { r.wake(at(t)) },
-			"empty":   func(t *rapid.T) { r.empty(at(t), r.awoken()) },
-			"suspect": func(t *rapid.T) { r.scheduler.suspect(at(t), r.session) },
-			"stall":   func(t *rapid.T) { r.stall(at(t), rapid.Bool().Draw(t, "stalled")) },
-			"again":   func(t *rapid.T) { at := at(t); r.leave(at); r.serve(at, r.session) },
-			"":        func(t *rapid.T) { r.check(t, bound) },
+			"wake":      func(t *rapid.T) { r.wake(at(t)) },
+			"empty":     func(t *rapid.T) { r.empty(at(t), r.wakeCount()) },
+			"reconcile": func(t *rapid.T) { r.reconcile(at(t), r.source) },
+			"block":     func(t *rapid.T) { r.block(at(t), rapid.Bool().Draw(t, "blocked")) },
+			"again":     func(t *rapid.T) { at := at(t); r.leave(at); r.serve(at, r.source) },
+			"":          func(t *rapid.T) { r.check(t, bound) },
 		})
 		for len(r.running) > 0 {
 			r.finish(0)
 		}
 		for _, t := range r.ended {
-			r.settled(t)
+			r.settled(&t.slot)
 		}
-		if r.inUse != 0 || r.scheduler.running != 0 || r.gauge != 0 || r.memory.used != 0 || len(r.plugins) != 0 {
-			rt.Fatalf("left: %d slots, %d running, gauge %d, %d bytes, plugins %v", r.inUse, r.scheduler.running, r.gauge, r.memory.used, r.plugins)
+		if r.inUse != 0 || r.scheduler.running != 0 || r.gauge != 0 || r.admission.used != 0 || len(r.plugins) != 0 {
+			rt.Fatalf("left: %d slots, %d running, gauge %d, %d bytes, plugins %v", r.inUse, r.scheduler.running, r.gauge, r.admission.used, r.plugins)
 		}
 		for _, q := range r.scheduler.queues {
 			if q.running != 0 || q.unsettled != 0 {
@@ -396,8 +396,8 @@ func (r *rig) check(t *rapid.T, bound int) {
 	if n := len(r.running); r.inUse != n || r.scheduler.running != n || r.gauge != n || n > r.slots {
 		t.Fatalf("%d of %d slots run a task; in use %d, running %d, gauge %d", n, r.slots, r.inUse, r.scheduler.running, r.gauge)
 	}
-	if r.memory.used != bytes || bytes > r.memory.total {
-		t.Fatalf("memory %d of %d, the shares sum up to %d", r.memory.used, r.memory.total, bytes)
+	if r.admission.used != bytes || bytes > r.admission.total {
+		t.Fatalf("memory %d of %d, the shares sum up to %d", r.admission.used, r.admission.total, bytes)
 	}
 	if got := byPlugin[plugin{"", "bounded"}]; got > bound {
 		t.Fatalf("%d tasks of a plugin that may run %d", got, bound)
@@ -411,7 +411,7 @@ func (r *rig) check(t *rapid.T, bound int) {
 
 // The first task of a plugin has room booked for the image that the others begin with too, until that is there and held,
 // or the task has ended without one.
-func TestImageIsExpected(t *testing.T) {
+func TestSnapshotIsExpected(t *testing.T) {
 	t.Parallel()
 	const task, total = 3 << 20, 64 << 20
 	directory := pluginsFor(t, map[string]string{"p": "queues: [q0]\nlimits: {memory: 1MiB, input: 1MiB, output: 1MiB}"})
@@ -428,13 +428,13 @@ func TestImageIsExpected(t *testing.T) {
 	}
 	used := func(want int64, when string) {
 		t.Helper()
-		if r.memory.used != want {
-			t.Errorf("%d bytes are booked %s, want %d", r.memory.used, when, want)
+		if r.admission.used != want {
+			t.Errorf("%d bytes are booked %s, want %d", r.admission.used, when, want)
 		}
 	}
 	begin()
 	used(2*task+1<<20, "for two tasks and an image")
-	if parts := r.formed(); len(parts) != 0 {
+	if parts := r.admission.arrived(); len(parts) != 0 {
 		t.Errorf("%d images are there", len(parts))
 	}
 	r.finish(0) // without having made it
@@ -445,13 +445,13 @@ func TestImageIsExpected(t *testing.T) {
 	if got := version.Run(t.Context(), "t", runtime.Call{}); got.Kind != runtime.Complete {
 		t.Fatalf("%+v", got)
 	}
-	parts := r.formed()
+	parts := r.admission.arrived()
 	if len(parts) != 1 {
 		t.Fatalf("%d images are there, want 1", len(parts))
 	}
-	r.measured(1<<20, parts)
+	r.admission.measured(1<<20, parts)
 	used(2*task, "when the image is there")
-	r.measured(1<<20, parts)
+	r.admission.measured(1<<20, parts)
 	used(2*task, "after another measurement")
 	r.finish(0)
 	begin()
@@ -460,8 +460,8 @@ func TestImageIsExpected(t *testing.T) {
 		r.finish(0)
 	}
 	used(0, "at the end")
-	if len(r.forming) != 0 {
-		t.Errorf("%d shares wait for an image", len(r.forming))
+	if len(r.admission.snapshots) != 0 {
+		t.Errorf("%d shares wait for an image", len(r.admission.snapshots))
 	}
 }
 
@@ -469,8 +469,8 @@ func TestImageIsExpected(t *testing.T) {
 func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 	t.Parallel()
 	directory := pluginsFor(t, map[string]string{"small": "queues: [q0]\nlimits: {memory: 1MiB}", "large": "queues: [q1]\nlimits: {memory: 64MiB}"})
-	setup := func(t *testing.T, slots int, memory int64) (r *rig, other *session) {
-		r, other = newRig(t, slots, memory, directory, 1), newTestSession(t)
+	setup := func(t *testing.T, slots int, memory int64) (r *rig, other *intake) {
+		r, other = newRig(t, slots, memory, directory, 1), newTestSource(t)
 		r.serve(place{"t", "q1"}, other)
 		t.Cleanup(func() {
 			for len(r.running) > 0 {
@@ -501,7 +501,7 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 		if got := granted(r); len(got) > 0 {
 			t.Fatalf("granted %v beside what waits", got)
 		}
-		other.underway.close()
+		other.tasks.close()
 		if got := granted(r); got["q0"] == 0 {
 			t.Errorf("granted %v", got)
 		}
@@ -509,14 +509,14 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 	t.Run("Unsettled", func(t *testing.T) {
 		t.Parallel()
 		r, _ := setup(t, 4, 0)
-		r.empty(place{"t", "q0"}, r.awoken())
+		r.empty(place{"t", "q0"}, r.wakeCount())
 		for ended := 0; ended < 8; ended = len(r.ended) {
 			r.wake(place{"t", "q1"})
 			granted(r)
 			for i := len(r.running) - 1; i >= 0; i-- {
 				if task := r.running[i]; task.served.queue == "q1" {
 					r.running = slices.Delete(r.running, i, i+1)
-					r.end(task, 0)
+					r.scheduler.ended(&task.slot, 0)
 					task.version.Release()
 					r.ended = append(r.ended, task)
 				}
@@ -531,7 +531,7 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 	t.Run("Half", func(t *testing.T) {
 		t.Parallel()
 		r, _ := setup(t, 8, 0)
-		r.empty(place{"t", "q0"}, r.awoken())
+		r.empty(place{"t", "q0"}, r.wakeCount())
 		if got := granted(r); got["q1"] != 4 {
 			t.Errorf("granted %v", got)
 		}

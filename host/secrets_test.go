@@ -306,7 +306,7 @@ capabilities: {secrets: [api_key], kv: [{bucket: a}]}
 	if err != nil {
 		t.Fatal(err)
 	}
-	places := map[string]string{"the log": n.log.String(), "the metrics": fmt.Sprint(families), "what the host says of itself": fmt.Sprint(n.about(tenant))}
+	places := map[string]string{"the log": n.log.String(), "the metrics": fmt.Sprint(families), "what the host says of itself": fmt.Sprint(n.about(n.tenants[tenant]))}
 	keys, err := n.rdb.Keys(n.ctx, tenant+"*").Result()
 	if err != nil || len(keys) == 0 {
 		t.Fatalf("%d keys, %v", len(keys), err)

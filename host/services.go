@@ -16,25 +16,25 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	}
 	services, t.children = r.services.For(guest.Task{
 		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Traceparent: t.Traceparent, Depth: t.Depth,
-		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t, Logger: t.session.logger,
+		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t, Logger: r.logger,
 	})
 	return services
 }
 
 // SaveCheckpoint implements guest.Host, as do AdmitQueue and Enqueue.
 func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
-	return t.session.node.Checkpoint(ctx, t.served.queue, t.hold(), value)
+	return t.tenant.node.Checkpoint(ctx, t.served.queue, t.Claim(), value)
 }
 
 func (t *task) AdmitQueue(name string) error {
-	if !t.session.claimQueue(name) {
-		return guest.TooManyQueues(t.session.host.config.MaxQueues)
+	if !t.tenant.queues.claim(name) {
+		return guest.TooManyQueues(t.tenant.queues.most)
 	}
 	return nil
 }
 
 func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
-	receipts, err := t.session.client.Queue(child.Queue).EnqueueMany(ctx, []queue.Spec{child.Spec})
+	receipts, err := t.tenant.client.Queue(child.Queue).EnqueueMany(ctx, []queue.Spec{child.Spec})
 	if err != nil {
 		return "", err
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/runtime"
@@ -17,55 +18,39 @@ import (
 )
 
 const (
-	// settleTasks and settleBytes bound what one script settles or gives back.
-	settleTasks = queue.MaxWeight
-	settleBytes = 4 << 20
-	// settleParallel is how many settle scripts are under way at a time.
-	settleParallel = 4
+	// batchTasks and batchBytes bound what one script settles or gives back.
+	batchTasks = queue.MaxWeight
+	batchBytes = 4 << 20
+	// parallelBatches is how many batches are settled at a time.
+	parallelBatches = 4
 )
 
-// ending is what became of a task on this host.
-type ending struct {
-	task    *task
-	outcome runtime.Outcome
-	took    time.Duration
-	// settlement is what becomes of it, decided once: a repeat must say the same.
-	settlement queue.Settlement
-}
+// errUnsettled tells what became of a result that could not be written before the host ended.
+var errUnsettled = errors.New("result not written before the host ended: the task will run again")
 
-// size is about how many bytes of memory its settlement keeps.
-func (e *ending) size() int {
-	size := len(e.settlement.Result)
-	for i := range e.settlement.Children {
-		size += e.settlement.Children[i].Size()
-	}
-	return size
-}
-
-// settler writes to Redis what became of a session's tasks. What ends while a write is under way
-// goes with the next one: large batches under load, no delay when idle. What Redis does not take is
-// tried again, queue by queue, until it does.
+// settler writes to Redis what became of a session's tasks. What ends during a write goes with the next one: large batches
+// under load, no delay when idle. What Redis does not take is tried again, queue by queue, until it does.
 type settler struct {
-	session *session
-	metrics observer
+	tenant    string
+	node      *queue.Node
+	tasks     *taskSet
+	scheduler *scheduler
+	shipper   *shipper
+	health    *health
+	logger    hclog.Logger
 	// poke has a token when something waits; never closed.
 	poke chan struct{}
 
-	mu      sync.Mutex
-	waiting []ending            // guarded by mu
-	pauses  map[string]*backoff // by queue: those whose last try failed; guarded by mu
-	// lost says that the session's lease is: nothing is settled any more; guarded by mu.
-	lost bool
-	// returned are the tasks to give back, which the session does when all have ended; guarded by mu.
-	returned []ending
-}
-
-func newSettler(s *session) *settler {
-	return &settler{session: s, metrics: s.metrics, poke: make(chan struct{}, 1), pauses: make(map[string]*backoff)}
+	mu      sync.Mutex // guards what follows; no other lock is taken while it is held
+	waiting []*ended
+	pauses  map[string]*backoff // by queue: those whose last try failed
+	lost    bool                // the lease is: nothing is settled any more
+	// stopped are the tasks to give back, which happens when all have ended.
+	stopped []*ended
 }
 
 // put hands over a task that has ended.
-func (s *settler) put(e ending) {
+func (s *settler) put(e *ended) {
 	s.mu.Lock()
 	lost := s.lost
 	if !lost {
@@ -79,7 +64,7 @@ func (s *settler) put(e ending) {
 	poke(s.poke)
 }
 
-// giveUp drops what waits, and all that ends from now on: it is another host's.
+// giveUp drops what waits, and all that ends from now on: other hosts have it.
 func (s *settler) giveUp() {
 	s.mu.Lock()
 	s.lost = true
@@ -89,7 +74,7 @@ func (s *settler) giveUp() {
 	}
 }
 
-// Run settles until ctx ends; what waits then is finish's.
+// Run settles until ctx ends; finish settles what waits then.
 func (s *settler) Run(ctx context.Context) {
 	for {
 		select {
@@ -101,66 +86,68 @@ func (s *settler) Run(ctx context.Context) {
 	}
 }
 
-// flush settles what waits now, except for queues whose pause is not over, unless all is asked for.
-// What is not settled waits again; unserved tells that this is because Redis did not serve.
-func (s *settler) flush(ctx context.Context, all bool) (unserved bool) {
-	groups := make(map[string][]ending)
-	for _, e := range s.takeWaiting(all) {
-		if !s.drops(e) {
-			groups[e.task.served.queue] = append(groups[e.task.served.queue], e)
-		}
-	}
+// flush settles what waits now, except for queues whose pause is not over, unless all is asked for. What is not settled
+// waits again; unavailable means that Redis could not serve.
+func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
+	groups := byQueue(slices.DeleteFunc(s.takeWaiting(all), s.isStopped))
 	var failed atomic.Bool
 	var round errgroup.Group
-	round.SetLimit(settleParallel)
+	round.SetLimit(parallelBatches)
 	for name, list := range groups {
-		for _, part := range parts(list) {
-			settle := func() error {
-				if err := s.settle(ctx, name, part); queue.IsUnavailable(err) {
+		for _, batch := range batches(list) {
+			write := func() error {
+				if err := s.write(ctx, name, batch); queue.IsUnavailable(err) {
 					failed.Store(true)
 				}
 				return nil
 			}
-			if len(groups) == 1 && len(part) == len(list) {
-				_ = settle() // here, where the stack is large by now
+			if len(groups) == 1 && len(batch) == len(list) {
+				_ = write() // here the stack is large by now
 				continue
 			}
-			round.Go(settle)
+			round.Go(write)
 		}
 	}
-	_ = round.Wait() // the parts report for themselves
+	_ = round.Wait() // the batches report for themselves
 	return failed.Load()
 }
 
 // takeWaiting takes what waits and may be tried now, or all of it.
-func (s *settler) takeWaiting(all bool) []ending {
+func (s *settler) takeWaiting(all bool) (taken []*ended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if all || len(s.pauses) == 0 {
-		waiting := s.waiting
-		s.waiting = nil
-		return waiting
+		taken, s.waiting = s.waiting, nil
+		return taken
 	}
-	var ripe, rest []ending
 	now := time.Now()
+	var rest []*ended
 	for _, e := range s.waiting {
 		if pause := s.pauses[e.task.served.queue]; pause == nil || pause.over(now) {
-			ripe = append(ripe, e)
+			taken = append(taken, e)
 		} else {
 			rest = append(rest, e)
 		}
 	}
 	s.waiting = rest
-	return ripe
+	return taken
 }
 
-// parts cuts a list into what one script may settle.
-func parts(list []ending) (all [][]ending) {
+func byQueue(list []*ended) map[string][]*ended {
+	groups := make(map[string][]*ended)
+	for _, e := range list {
+		groups[e.task.served.queue] = append(groups[e.task.served.queue], e)
+	}
+	return groups
+}
+
+// batches cuts a list into what one script may settle.
+func batches(list []*ended) (all [][]*ended) {
 	for len(list) > 0 {
 		n, tasks, size := 0, 0, 0
 		for n < len(list) {
 			more, bytes := list[n].settlement.Weight(), list[n].size()
-			if n > 0 && (tasks+more > settleTasks || size+bytes > settleBytes) {
+			if n > 0 && (tasks+more > batchTasks || size+bytes > batchBytes) {
 				break
 			}
 			n, tasks, size = n+1, tasks+more, size+bytes
@@ -170,8 +157,8 @@ func parts(list []ending) (all [][]ending) {
 	return all
 }
 
-// finish settles what is left when the host ends; what cannot be settled in time stays in the
-// reserved list until the end of the lease gives it to others.
+// finish settles what is left when the host ends. What cannot be settled in time stays in the reserved list until the end of
+// the lease gives it to others.
 func (s *settler) finish(ctx context.Context) {
 	var pause backoff
 	for s.flush(ctx, true) && sleep(ctx, pause.failed(time.Now())) {
@@ -182,15 +169,15 @@ func (s *settler) finish(ctx context.Context) {
 	s.giveBack(ctx)
 }
 
-// drops takes care of a task that was stopped: it has no result to settle.
-func (s *settler) drops(e ending) bool {
+// isStopped takes care of a task that was stopped: it has no result to settle.
+func (s *settler) isStopped(e *ended) bool {
 	if e.outcome.Kind != runtime.Cancelled || errors.Is(e.outcome.Err, errCancelled) {
 		return false
 	}
 	switch {
 	case errors.Is(e.outcome.Err, errDrained):
 		s.mu.Lock()
-		s.returned = append(s.returned, e)
+		s.stopped = append(s.stopped, e)
 		s.mu.Unlock()
 	case errors.Is(e.outcome.Err, queue.ErrNoTask):
 		s.done(e, "lost", queue.ErrNoTask)
@@ -200,47 +187,43 @@ func (s *settler) drops(e ending) bool {
 	return true
 }
 
-// settle writes one part, all of one queue, once. What Redis does not take waits for the next try.
-func (s *settler) settle(ctx context.Context, name string, part []ending) error {
-	s.session.lastLogs(ctx, part)
-	settlements := make([]queue.Settlement, len(part))
-	for i, e := range part {
+// write settles one batch, all of one queue, once. What Redis does not take waits for the next try.
+func (s *settler) write(ctx context.Context, name string, batch []*ended) error {
+	s.shipper.shipLast(ctx, batch)
+	settlements := make([]queue.Settlement, len(batch))
+	for i, e := range batch {
 		settlements[i] = e.settlement
 	}
-	errs, err := s.session.node.Settle(ctx, name, settlements, fleetQueues(part)...)
+	errs, err := s.node.Settle(ctx, name, settlements, wakes(batch)...)
 	if err != nil {
-		s.putBack(ctx, name, part, err)
+		s.putBack(ctx, name, batch, err)
 		return err
 	}
-	s.served(name)
-	var rest []ending
-	for i, e := range part {
+	s.succeeded(name)
+	var rest []*ended
+	for i, e := range batch {
 		if errors.Is(errs[i], queue.ErrDamaged) {
-			e.settlement = childless(e, errs[i])
+			// Its children cannot come into being before somebody has repaired their queue: it has failed for good. The error
+			// names queues and IDs that the guest chose.
+			e.settlement = queue.Settlement{Claim: e.task.Claim(), Failure: &queue.Failure{
+				Reason: queue.ReasonError, Message: e.task.secrets.Text([]byte(errs[i].Error())),
+			}}
 			rest = append(rest, e)
 			continue
 		}
-		s.settled(e, errs[i])
+		s.written(e, errs[i])
 	}
 	if len(rest) > 0 {
-		return s.settle(ctx, name, rest)
+		return s.write(ctx, name, rest)
 	}
 	return nil
 }
 
-// childless is what becomes of a task whose children cannot come into being: it has failed, for good, because somebody
-// has to mend the queue first.
-func childless(e ending, err error) queue.Settlement {
-	return queue.Settlement{Claim: e.task.hold(), Failure: &queue.Failure{
-		Reason: queue.ReasonError, Message: e.task.secrets.Text([]byte(err.Error())), // it names queues and IDs that the guest chose
-	}}
-}
-
-// putBack makes a part wait for the next try. An error that is about the queue alone stalls it: the
-// others must neither wait for it, nor may it pile up results.
-func (s *settler) putBack(ctx context.Context, name string, part []ending, err error) {
+// putBack makes a batch wait for the next try. An error about the queue alone blocks that queue: the others do not wait for
+// it, and it does not pile up results.
+func (s *settler) putBack(ctx context.Context, name string, batch []*ended, err error) {
 	s.mu.Lock()
-	s.waiting = append(s.waiting, part...)
+	s.waiting = append(s.waiting, batch...)
 	pause := s.pauses[name]
 	if pause == nil {
 		pause = new(backoff)
@@ -251,31 +234,31 @@ func (s *settler) putBack(ctx context.Context, name string, part []ending, err e
 	if ctx.Err() != nil {
 		return
 	}
-	s.session.failed(opSettle, name, err)
+	s.health.failed(opSettle, name, err)
 	if !queue.IsUnavailable(err) {
-		s.session.scheduler.stall(place{s.session.tenant, name}, true)
+		s.scheduler.block(place{s.tenant, name}, true)
 	}
 	time.AfterFunc(left, func() { poke(s.poke) })
 }
 
-// served ends the pauses of a queue.
-func (s *settler) served(name string) {
+// succeeded ends the pauses of a queue.
+func (s *settler) succeeded(name string) {
 	s.mu.Lock()
 	failed := s.pauses[name] != nil
 	delete(s.pauses, name)
 	s.mu.Unlock()
 	if failed {
-		s.session.scheduler.stall(place{s.session.tenant, name}, false)
+		s.scheduler.block(place{s.tenant, name}, false)
 	}
-	s.session.succeeded(opSettle, name)
+	s.health.succeeded(opSettle, name)
 }
 
-// settled books the answer that Redis gave for one task.
-func (s *settler) settled(e ending, err error) {
+// written notes the answer of Redis for one task.
+func (s *settler) written(e *ended, err error) {
 	outcome := "failed"
 	switch {
 	case errors.Is(err, queue.ErrNoLetter):
-		s.session.unburied(opSettle, e.task.served.queue, err.Error())
+		s.health.noDeadLetter(opSettle, e.task.served.queue, err.Error())
 		err = nil
 	case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
 		e.settlement = cancelled(e)
@@ -292,90 +275,89 @@ func (s *settler) settled(e ending, err error) {
 	s.done(e, outcome, err)
 }
 
-// fleetQueues are the queues whose tasks may wait for these to end, because their plugin may run only
-// so many in the fleet.
-func fleetQueues(part []ending) []string {
-	wake := make(map[string]bool)
-	for _, e := range part {
+// wakes are the queues whose tasks may wait for these to end, because their plugin bounds its tasks in the fleet.
+func wakes(batch []*ended) []string {
+	names := make(map[string]bool)
+	for _, e := range batch {
 		if manifest := &e.task.version.Manifest; manifest.MaxRunning > 0 {
 			for _, name := range manifest.Queues {
-				wake[name] = true
+				names[name] = true
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(wake))
+	return slices.Sorted(maps.Keys(names))
 }
 
-// done books the end of a task: metrics, log, and the scheduler's count.
-func (s *settler) done(e ending, outcome string, err error) {
-	t := e.task
+// done ends a task for the session: in its task set, the scheduler, metrics and log.
+func (s *settler) done(e *ended, outcome string, err error) {
+	t, m := e.task, s.health.metrics
 	reason := ""
 	if outcome == "failed" || outcome == "retried" {
 		reason = string(e.settlement.Failure.Reason)
 	}
-	s.session.remove(t)
-	s.session.scheduler.settled(t)
-	s.metrics.logLinesDropped(t.served.place, len(t.log.take()))
-	s.metrics.done(t, outcome, reason, e.took)
-	logger := s.session.logger
-	if outcome == "complete" && !logger.IsDebug() {
-		return
+	s.tasks.remove(t)
+	s.scheduler.settled(&t.slot)
+	m.LogLinesDropped(t.served.tenant, t.served.queue, len(t.log.take()))
+	m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, e.took)
+	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault {
+		m.ResultRefused(t.served.tenant, t.served.queue)
 	}
+	if outcome != "complete" || s.logger.IsDebug() {
+		s.log(e, outcome, reason, err)
+	}
+}
+
+func (s *settler) log(e *ended, outcome, reason string, err error) {
+	t := e.task
 	fields := []any{
 		"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "digest", t.version.Digest, "attempt", t.Attempts + 1, "run", t.Run,
 		"outcome", outcome, "took", e.took, "cpu", e.outcome.CPU, "fuel", e.outcome.Fuel,
 	}
 	switch {
 	case e.outcome.Kind == runtime.HostFault:
-		logger.Error("task met an internal error", append(fields, "error", e.outcome.Err)...)
+		s.logger.Error("task met an internal error", append(fields, "error", e.outcome.Err)...)
 	case errors.Is(err, queue.ErrLost):
-		s.metrics.refused(t.served.place)
-		logger.Warn("task result refused: another holds the task", fields...)
+		s.logger.Warn("task result refused: another host holds the task", fields...)
 	case errors.Is(err, queue.ErrNoTask):
-		logger.Info("task was deleted while it ran", fields...)
+		s.logger.Info("task was deleted while it ran", fields...)
 	case err != nil:
-		logger.Error("task could not be settled", append(fields, "error", err)...)
+		s.logger.Error("task could not be settled", append(fields, "error", err)...)
 	case outcome == "failed":
-		logger.Info("task failed", append(fields, "reason", reason, "error", e.settlement.Failure.Message)...)
+		s.logger.Info("task failed", append(fields, "reason", reason, "error", e.settlement.Failure.Message)...)
 	case e.settlement.Requeue != "":
-		logger.Info("task will be tried again", append(fields, "reason", reason, "in", e.settlement.Delay, "error", e.settlement.Failure.Message)...)
+		s.logger.Info("task will be tried again", append(fields, "reason", reason, "in", e.settlement.Delay, "error", e.settlement.Failure.Message)...)
 	default:
-		logger.Debug("task settled", fields...)
+		s.logger.Debug("task settled", fields...)
 	}
 }
 
-// giveBack releases the tasks that were stopped for the host's end, newest first, so that the oldest
-// is at the very front of its queue in the end. All of them must have ended.
+// giveBack releases the tasks that were stopped because the host ends, newest first, so that the oldest is at the very front
+// of its queue in the end. All of them must have ended.
 func (s *settler) giveBack(ctx context.Context) {
 	s.mu.Lock()
-	returned := s.returned
-	s.returned = nil
+	stopped := s.stopped
+	s.stopped = nil
 	s.mu.Unlock()
-	slices.SortFunc(returned, func(a, b ending) int { return cmp.Compare(b.task.number, a.task.number) })
-	groups := make(map[string][]ending)
-	for _, e := range returned {
-		groups[e.task.served.queue] = append(groups[e.task.served.queue], e)
-	}
-	for name, list := range groups {
-		for part := range slices.Chunk(list, settleTasks) {
-			s.release(ctx, name, part)
+	slices.SortFunc(stopped, func(a, b *ended) int { return cmp.Compare(b.task.number, a.task.number) })
+	for name, list := range byQueue(stopped) {
+		for batch := range slices.Chunk(list, batchTasks) {
+			s.release(ctx, name, batch)
 		}
 	}
 }
 
-func (s *settler) release(ctx context.Context, name string, part []ending) {
-	s.session.lastLogs(ctx, part)
-	holds := make([]queue.Claim, len(part))
-	for i, e := range part {
-		holds[i] = e.task.hold()
+func (s *settler) release(ctx context.Context, name string, batch []*ended) {
+	s.shipper.shipLast(ctx, batch)
+	holds := make([]queue.Claim, len(batch))
+	for i, e := range batch {
+		holds[i] = e.task.Claim()
 	}
 	var errs []error
-	err := persist(ctx, func() error {
-		var err error
-		errs, err = s.session.node.Release(ctx, name, holds)
+	err := persist(ctx, func() (err error) {
+		errs, err = s.node.Release(ctx, name, holds)
 		return err
 	})
-	for i, e := range part {
+	for i, e := range batch {
 		switch {
 		case err != nil:
 			s.done(e, "lost", err)
@@ -387,27 +369,5 @@ func (s *settler) release(ctx context.Context, name string, part []ending) {
 		default:
 			s.done(e, "released", nil)
 		}
-	}
-}
-
-// persist repeats a call while Redis is away or refuses, until ctx ends.
-func persist(ctx context.Context, call func() error) error {
-	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
-		err := call()
-		if !queue.IsUnavailable(err) || !sleep(ctx, pause) {
-			return err
-		}
-	}
-}
-
-// sleep waits, and tells whether it did to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

@@ -155,6 +155,6 @@ func TestDueTasksOfOtherQueues(t *testing.T) {
 	if task := n.task(id); task.Updated.Before(task.ETA) {
 		t.Errorf("moved %s before it was due", task.ETA.Sub(task.Updated))
 	}
-	n.eventually("the damaged queue is told of", func() bool { return n.log.has("redis refuses a queue", "damaged") })
+	n.eventually("the damaged queue is told of", func() bool { return n.log.has("Redis refuses a queue", "damaged") })
 	n.eventually("ready, whatever a queue of others is like", func() bool { return n.Ready() == nil })
 }

@@ -2,32 +2,30 @@ package host
 
 import "sync"
 
-// workers run tasks. A task needs a stack of some size, which a new goroutine would have to grow to each
-// time: a good tenth of what a short task costs. So goroutines are kept, as many as there were tasks at a
-// time.
+// workers run tasks on goroutines that are kept. A new goroutine would have to grow its stack for each task, which takes a
+// good tenth of the time of a short one. There are as many goroutines as there were tasks at a time.
 type workers struct {
-	run func(*task)
 	// next hands a task to a goroutine that has none; closed by wait.
-	next chan *task
-	// tasks counts those that run, and kept the goroutines.
+	next chan func()
+	// tasks counts the running ones, and kept the goroutines.
 	tasks, kept sync.WaitGroup
 }
 
-func newWorkers(run func(*task)) *workers { return &workers{run: run, next: make(chan *task)} }
+func newWorkers() *workers { return &workers{next: make(chan func())} }
 
 // begin runs a task on a goroutine that has none, or on a new one.
-func (w *workers) begin(t *task) {
+func (w *workers) begin(task func()) {
 	w.tasks.Add(1)
 	select {
-	case w.next <- t:
+	case w.next <- task:
 	default:
-		w.kept.Go(func() { w.work(t) })
+		w.kept.Go(func() { w.work(task) })
 	}
 }
 
-func (w *workers) work(t *task) {
-	for ok := true; ok; t, ok = <-w.next {
-		w.run(t)
+func (w *workers) work(task func()) {
+	for ok := true; ok; task, ok = <-w.next {
+		task()
 		w.tasks.Done()
 	}
 }

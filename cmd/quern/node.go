@@ -97,7 +97,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	n.closers = append(n.closers, client.Close)
 	config := o.config()
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.secrets}
-	config.Memory, config.Reservoir, config.Logger = o.plugins.MaxMemory, engine, n.logger
+	config.Memory, config.Cache, config.Logger = o.plugins.MaxMemory, engine, n.logger
 	config.Version, _ = buildVersion()
 	boundHeap(config.Concurrency)
 	n.host, err = host.New(n.clients, directory, n.metrics, config)

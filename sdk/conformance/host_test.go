@@ -200,7 +200,7 @@ func start(t *testing.T, dir string) *node {
 		Services: guest.Config{
 			KV: map[string]*kv.Store{n.tenant: kv.New(server.Client(t), n.tenant)}, HTTP: web, Secrets: secrets(t, n.tenant),
 		},
-		Reservoir: engine, Poll: 50 * time.Millisecond, Logger: logger,
+		Cache: engine, Poll: 50 * time.Millisecond, Logger: logger,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// policy is how the task is tried again: as it says itself, else its plugin's manifest, else the host; and within what the
-// host gives its tenant.
+// policy is how the task is tried again: as it sets itself, else as its plugin's manifest or the host does, within the bounds
+// of its tenant.
 func (t *task) policy(host queue.Retry) queue.Retry {
 	return bounded(t.Retry.WithDefaults(manifestRetry(t.version.Manifest.Retry)).WithDefaults(host), t.permissions().MostRetry)
 }
@@ -38,8 +38,8 @@ func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
 	return r
 }
 
-// expires is until when the task may be tried again: as Redis has it, which knows nothing of a bound over the age that the
-// task itself names. Zero is any time.
+// expires is until when the task may be tried again (zero: any time): as Redis has it, which does not know a bound that is
+// lower than the age that the task itself sets.
 func (t *task) expires() time.Time {
 	own, most := t.Retry.MaxAge, t.permissions().MostRetry.MaxAge
 	switch {
@@ -48,7 +48,7 @@ func (t *task) expires() time.Time {
 	case !t.Expires.Equal(t.Deadline):
 		return t.Expires.Add(most - own)
 	}
-	began := t.Created // to wait: a deadline that comes before the task's own age does not tell
+	began := t.Created // to wait: a deadline before the end of the task's own age does not tell
 	if t.Attempts == 0 {
 		began = t.Since()
 	}
@@ -65,31 +65,10 @@ func manifestRetry(r manifest.Retry) queue.Retry {
 	}
 }
 
-// clock is Redis's time, as far as this host knows it: when the task was reserved, and what has passed
-// here since then.
-func (t *task) clock(now time.Time) time.Time { return t.reserved.Add(now.Sub(t.taken)) }
-
-// timeLeft is the task's own limit of time: what it says itself, and what is left until its deadline;
-// 0 for none. It is not ok if the deadline is over.
-func (t *task) timeLeft(now time.Time) (limit time.Duration, ok bool) {
-	if t.Deadline.IsZero() {
-		return t.Timeout, true
-	}
-	limit = t.Timeout
-	if limit == 0 {
-		limit = t.permissions().Limits.Timeout
-	}
-	left := t.Deadline.Sub(t.clock(now))
-	if limit == 0 || left < limit {
-		limit = left
-	}
-	return limit, left > 0
-}
-
-// settlement is what becomes of a task by the outcome of its run and the policy that holds for it.
-func settlement(e ending, host queue.Retry) queue.Settlement {
+// settlement decides what becomes of a task, by the outcome of its run and its policy.
+func settlement(e *ended, host queue.Retry) queue.Settlement {
 	t, policy := e.task, e.task.policy(host)
-	s := queue.Settlement{Claim: t.hold(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
+	s := queue.Settlement{Claim: t.Claim(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
 	attempt := t.Attempts + 1
 	switch {
 	case s.Failure == nil:
@@ -116,20 +95,19 @@ func settlement(e ending, host queue.Retry) queue.Settlement {
 	return s.NoLaterThan(t.expires(), now)
 }
 
-// cancelled is what became of a task that somebody cancelled before Redis heard how its run had ended.
-func cancelled(e ending) queue.Settlement {
+// cancelled is the settlement of a task that somebody cancelled before Redis heard how its run had ended.
+func cancelled(e *ended) queue.Settlement {
 	return queue.Settlement{
-		Claim: e.task.hold(), Failure: &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"},
+		Claim: e.task.Claim(), Failure: &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"},
 	}
 }
 
-// isFinal tells whether another attempt would end the same way: the handler says so, or the input is
-// too large.
+// isFinal tells whether another attempt would end the same way: the handler says so, or the input is too large.
 func isFinal(o runtime.Outcome) bool {
 	return o.Kind == runtime.Fatal || o.Kind == runtime.LimitExceeded && o.Limit.Name == "input"
 }
 
-// Failure makes of an outcome what a task's hash says of it; nil for a task that is complete.
+// Failure turns an outcome into the failure in a task's hash; nil for a task that is complete.
 func Failure(o runtime.Outcome) *queue.Failure {
 	if o.Kind == runtime.Complete {
 		return nil
@@ -153,7 +131,7 @@ func Failure(o runtime.Outcome) *queue.Failure {
 	return f
 }
 
-// limitReason maps a limit's name to the reason that its overrun has.
+// limitReason is the reason of a task that exceeded the limit.
 func limitReason(name string) queue.Reason {
 	switch name {
 	case "memory":
@@ -165,5 +143,5 @@ func limitReason(name string) queue.Reason {
 	case "output", "log":
 		return queue.ReasonOutput
 	}
-	return queue.ReasonError // the input: there is no reason of its own, the limit names it
+	return queue.ReasonError // the input: it has no reason of its own, the limit names it
 }

@@ -14,14 +14,14 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 100).Draw(t, "total")
-		m := memory{total: total}
-		queues := []*served{{}, {}, {}, {}}
+		m := admission{total: total}
+		queues := []place{{"t", "a"}, {"t", "b"}, {"t", "c"}, {"t", "d"}}
 		var held []*share
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				q := rapid.SampledFrom(queues).Draw(t, "queue")
 				mayForce := m.dry && m.used == m.newer
-				if m.waiting == nil {
+				if m.waiting == (place{}) {
 					mayForce = m.dry && m.used == 0
 				} else if m.waiting != q {
 					mayForce = false
@@ -33,31 +33,32 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 					}
 					before, most := m.used, rapid.Int64Range(0, 2*total).Draw(t, "image")
 					m.extend(part, most)
-					if part.image < 0 || part.image > most || m.used != before+part.image || part.image > 0 && m.used+m.held > total {
-						t.Fatalf("%d of %d bytes for an image beside %d, %d held of %d", part.image, most, before, m.held, total)
+					if part.snapshot < 0 || part.snapshot > most || m.used != before+part.snapshot || part.snapshot > 0 && m.used+m.held > total {
+						t.Fatalf("%d of %d bytes for an image beside %d, %d held of %d", part.snapshot, most, before, m.held, total)
 					}
 				}
 			},
-			"formed": func(t *rapid.T) {
+			"arrived": func(t *rapid.T) {
 				if len(held) == 0 {
 					t.Skip("nothing is held")
 				}
-				m.formed(rapid.SampledFrom(held).Draw(t, "share"))
+				part := rapid.SampledFrom(held).Draw(t, "share")
+				m.shrink(part, part.bytes-part.snapshot)
 			},
-			"measure": func(t *rapid.T) { m.measured(rapid.Int64Range(0, 2*total).Draw(t, "held")) },
+			"measure": func(t *rapid.T) { m.setHeld(rapid.Int64Range(0, 2*total).Draw(t, "held")) },
 			"relieve": func(t *rapid.T) { m.dry = rapid.Bool().Draw(t, "dry") },
 			"keep": func(t *rapid.T) {
 				if len(held) == 0 {
 					t.Skip("nothing is held")
 				}
-				m.keep(rapid.SampledFrom(held).Draw(t, "share"), rapid.Int64Range(0, total).Draw(t, "bytes"))
+				m.shrink(rapid.SampledFrom(held).Draw(t, "share"), rapid.Int64Range(0, total).Draw(t, "bytes"))
 			},
 			"give": func(t *rapid.T) {
 				if len(held) == 0 {
 					t.Skip("nothing is held")
 				}
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "share")
-				m.keep(held[i], 0)
+				m.shrink(held[i], 0)
 				held = append(held[:i], held[i+1:]...)
 			},
 			"forget": func(t *rapid.T) { m.forget(rapid.SampledFrom(queues).Draw(t, "queue")) },
@@ -72,13 +73,13 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 				if m.used != sum || m.used > total {
 					t.Fatalf("used %d, the shares sum up to %d, the bound is %d", m.used, sum, total)
 				}
-				if m.waiting != nil && (m.newer != newer || m.newer < 0) {
+				if m.waiting != (place{}) && (m.newer != newer || m.newer < 0) {
 					t.Fatalf("newer %d, the shares sum up to %d", m.newer, newer)
 				}
 			},
 		})
 		for _, part := range held {
-			m.keep(part, 0)
+			m.shrink(part, 0)
 		}
 		if m.used != 0 {
 			t.Fatalf("used %d with nothing held", m.used)
@@ -94,8 +95,8 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		held := rapid.Int64Range(0, 20).Draw(t, "held")
 		total := rapid.Int64Range(2, 100).Draw(t, "total") // beside what is held
-		m := memory{total: total + held, held: held, dry: rapid.Bool().Draw(t, "dry")}
-		small, big := &served{}, &served{}
+		m := admission{total: total + held, held: held, dry: rapid.Bool().Draw(t, "dry")}
+		small, big := place{"t", "small"}, place{"t", "big"}
 		need := rapid.Int64Range(1, total).Draw(t, "need")
 		one := rapid.Int64Range(1, total).Draw(t, "one")
 		var older, newer []*share
@@ -120,39 +121,39 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 				}
 			}
 			if len(newer) > 0 && rapid.Bool().Draw(t, "a newer one ends") {
-				m.keep(newer[0], 0)
+				m.shrink(newer[0], 0)
 				newer = newer[1:]
 			}
-			m.keep(older[0], 0)
+			m.shrink(older[0], 0)
 			older = older[1:]
-			if _, ok := m.take(big, need); ok && m.over == 0 {
+			if _, ok := m.take(big, need); ok && m.exceeded == 0 {
 				return
 			}
-			if m.over == 0 && m.newer+one <= total-need && m.used+one <= total {
+			if m.exceeded == 0 && m.newer+one <= total-need && m.used+one <= total {
 				if _, ok := m.take(small, one); !ok {
 					t.Fatal("small tasks are held up although there is room for all")
 				}
 				newer = append(newer, &share{bytes: one, epoch: m.epoch})
 			}
 		}
-		t.Fatalf("%d of %d bytes did not fit, with nothing left that ran before: %+v", need, total, m)
+		t.Fatalf("%d of %d bytes did not fit, with nothing left that ran before: %+v", need, total, &m)
 	})
 }
 
-// tank is a reservoir that behaves like an engine: a queue's code is held while its tasks run and, like
-// what its tasks leave, until a relief.
+// tank is a cache that behaves like an engine: a queue's code is held while its tasks run and, like
+// what its tasks leave, until an eviction.
 type tank struct {
-	code, rest    map[*served]int64 // that a queue's plugin takes, and that each of its tasks leaves
-	loaded        map[*served]bool
-	left, running map[*served]int64
+	code, rest    map[place]int64 // that a queue's plugin takes, and that each of its tasks leaves
+	loaded        map[place]bool
+	left, running map[place]int64
 }
 
-func (k *tank) begin(q *served) {
+func (k *tank) begin(q place) {
 	k.loaded[q] = true
 	k.running[q]++
 	k.left[q] = max(0, k.left[q]-k.rest[q])
 }
-func (k *tank) end(q *served) { k.running[q]--; k.left[q] += k.rest[q] }
+func (k *tank) end(q place) { k.running[q]--; k.left[q] += k.rest[q] }
 
 func (k *tank) Held() (sum int64) {
 	for q, code := range k.code {
@@ -176,23 +177,21 @@ func (k *tank) Relieve(_ context.Context, bytes int64) int64 {
 }
 
 // The same with what is held beside the tasks: as soon as no older task runs, the one that waits begins,
-// whatever newer ones hold by then. A measurement and two reliefs are enough.
+// whatever newer ones hold by then. A measurement and two evictions are enough.
 func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(2, 100).Draw(t, "total")
-		config := Config{Memory: total}
-		s := newScheduler(nil, config.withDefaults(), nil)
-		m := &s.memory
-		early, small, big := &served{}, &served{}, &served{}
-		k := &tank{map[*served]int64{}, map[*served]int64{}, map[*served]bool{}, map[*served]int64{}, map[*served]int64{}}
-		need := map[*served]int64{}
-		for _, q := range []*served{early, small, big} {
+		m := newAdmission(total, nil, func() {})
+		early, small, big := place{"t", "early"}, place{"t", "small"}, place{"t", "big"}
+		k := &tank{map[place]int64{}, map[place]int64{}, map[place]bool{}, map[place]int64{}, map[place]int64{}}
+		need := map[place]int64{}
+		for _, q := range []place{early, small, big} {
 			need[q] = rapid.Int64Range(1, total).Draw(t, "need")
 			k.rest[q] = rapid.Int64Range(0, need[q]).Draw(t, "rest")
 			k.code[q] = rapid.Int64Range(0, total).Draw(t, "code")
 		}
-		take := func(q *served) *share {
+		take := func(q place) *share {
 			part, ok := m.take(q, need[q])
 			if !ok {
 				return nil
@@ -200,11 +199,11 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 			k.begin(q)
 			return part
 		}
-		end := func(q *served, part *share) {
+		end := func(q place, part *share) {
 			k.end(q)
-			m.keep(part, 0)
+			m.shrink(part, 0)
 			m.dry = false
-			s.ends++
+			m.ends++
 		}
 		pick := func() (newer []*share, served bool) {
 			m.lacks = 0
@@ -216,12 +215,12 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 			return newer, take(big) != nil
 		}
 		relieve := func() {
-			if lacks, ends := s.measured(k.Held(), nil); lacks > 0 {
+			if lacks, ends := m.measured(k.Held(), nil); lacks > 0 {
 				freed := k.Relieve(context.Background(), lacks)
-				s.relieved(k.Held(), ends, freed < lacks)
+				m.evicted(k.Held(), ends, freed < lacks)
 			}
 		}
-		s.measured(k.Held(), nil)
+		m.measured(k.Held(), nil)
 		var older []*share
 		for range rapid.IntRange(0, 10).Draw(t, "older") {
 			if part := take(early); part != nil {
@@ -259,8 +258,8 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 // A plugin that is replaced by one with a greater need while it waits is not starved for it.
 func TestMemoryWaitsWithANewNeed(t *testing.T) {
 	t.Parallel()
-	m := memory{total: 10}
-	small, big := &served{}, &served{}
+	m := admission{total: 10}
+	small, big := place{"t", "small"}, place{"t", "big"}
 	older, _ := m.take(small, 8)
 	for _, need := range []int64{3, 9} {
 		if _, ok := m.take(big, need); ok {
@@ -270,7 +269,7 @@ func TestMemoryWaitsWithANewNeed(t *testing.T) {
 	if _, ok := m.take(small, 2); ok {
 		t.Error("a small task took what the waiting one needs")
 	}
-	m.keep(older, 0)
+	m.shrink(older, 0)
 	if _, ok := m.take(big, 9); !ok {
 		t.Error("9 bytes do not fit in 10")
 	}
@@ -278,9 +277,9 @@ func TestMemoryWaitsWithANewNeed(t *testing.T) {
 
 func TestMemoryWithoutABound(t *testing.T) {
 	t.Parallel()
-	var m memory
+	var m admission
 	for range 3 {
-		if _, ok := m.take(&served{}, 1<<62); !ok {
+		if _, ok := m.take(place{"t", "q"}, 1<<62); !ok {
 			t.Fatal("refused without a bound")
 		}
 	}

@@ -45,7 +45,7 @@ func TestIdleMemoryMakesRoom(t *testing.T) {
 			n.count(name, queue.Complete, int64(3*(round+1)))
 		}
 	}
-	n.eventually("idle memory is given back", func() bool { return n.log.has("idle memory given back") })
+	n.eventually("idle memory is given back", func() bool { return n.log.has("evicted idle memory") })
 	n.eventually("the budget holds", func() bool { return n.engine.Held() <= budget })
 }
 
@@ -62,23 +62,23 @@ func TestMemoryForNothingBesideATask(t *testing.T) {
 }
 
 // That plugins are unloaded again and again is said once, and only if it is often.
-func TestReliefIsCounted(t *testing.T) {
+func TestEvictionsAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		reliefs, want int
-		every         time.Duration
+		evictions, want int
+		every           time.Duration
 	}{
-		"Few":    {oftenReliefs - 1, 0, time.Millisecond},
-		"Often":  {10 * oftenReliefs, 1, time.Second},
-		"Seldom": {10 * oftenReliefs, 0, oftenWithin / 10},
+		"Few":    {oftenEvictions - 1, 0, time.Millisecond},
+		"Often":  {10 * oftenEvictions, 1, time.Second},
+		"Seldom": {10 * oftenEvictions, 0, oftenWithin / 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			log := &logBuffer{}
-			config := Config{Memory: 1, Logger: hclog.New(&hclog.LoggerOptions{Output: log})}
-			r := newRelief(newScheduler(nil, config, nil), config)
+			logger := hclog.New(&hclog.LoggerOptions{Output: log})
+			r := &evictor{admission: newAdmission(1, logger, nil), logger: logger}
 			now := time.Now()
-			for range tt.reliefs {
+			for range tt.evictions {
 				now = now.Add(tt.every)
 				r.count(now)
 			}
@@ -89,7 +89,7 @@ func TestReliefIsCounted(t *testing.T) {
 	}
 }
 
-// stubborn is a reservoir of which nothing is idle, ever.
+// stubborn is a cache where nothing is idle, ever.
 type stubborn int64
 
 func (s stubborn) Held() int64                          { return int64(s) }
@@ -98,7 +98,7 @@ func (s stubborn) Relieve(context.Context, int64) int64 { return 0 }
 // Where what is held cannot be given back and leaves no room, tasks run all the same. That is said once.
 func TestMemoryThatIsNotGivenBack(t *testing.T) {
 	t.Parallel()
-	n, queues := bulkyNode(t, 2, Config{Memory: 15 << 20, Concurrency: 4, Reservoir: stubborn(10 << 20)})
+	n, queues := bulkyNode(t, 2, Config{Memory: 15 << 20, Concurrency: 4, Cache: stubborn(10 << 20)})
 	for _, name := range queues {
 		n.enqueueMany(name, 4, "")
 	}
@@ -128,7 +128,7 @@ func TestBudgetWithoutTasks(t *testing.T) {
 	n := start(t, s)
 	n.serving(queues...)
 	n.eventually("the budget holds", func() bool { return n.engine.Held() <= budget })
-	n.eventually("idle memory is given back", func() bool { return n.log.has("idle memory given back") })
+	n.eventually("idle memory is given back", func() bool { return n.log.has("evicted idle memory") })
 	for _, name := range queues[:10] {
 		n.enqueue(name, "")
 	}
@@ -145,7 +145,7 @@ func BenchmarkGrantNearTheBound(b *testing.B) {
 	}
 }
 
-// benchmarkGrant grants and takes back, while relief measures as often as it may.
+// benchmarkGrant grants and takes back, while the evictor measures as often as it may.
 func benchmarkGrant(b *testing.B, modules int) {
 	engine := openEngine(b, runtime.Config{CacheDir: b.TempDir(), IdleUnload: -1})
 	for i := range modules {
@@ -158,14 +158,14 @@ func benchmarkGrant(b *testing.B, modules int) {
 			b.Fatalf("%+v", got)
 		}
 	}
-	reservoir := &counting{Engine: engine}
+	cache := &counting{Engine: engine}
 	directory := pluginsFor(b, map[string]string{"p": "queues: [q0]"})
-	config := Config{Concurrency: 8, Memory: 16 * 96 << 20, Reservoir: reservoir}.withDefaults()
-	r := &rig{session: newTestSession(b), scheduler: newScheduler(directory, config, func(int) {})}
-	r.serve(place{"t", "q0"}, r.session)
+	config := Config{Concurrency: 8, Memory: 16 * 96 << 20}.withDefaults()
+	r := &rig{source: newTestSource(b), scheduler: newScheduler(directory.Acquire, config, func(int) {})}
+	r.serve(place{"t", "q0"}, r.source)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { newRelief(r.scheduler, config).Run(ctx); close(ended) }()
+	go func() { (&evictor{cache: cache, admission: r.admission, logger: config.Logger}).Run(ctx); close(ended) }()
 	begun, slowest := time.Now(), time.Duration(0)
 	for b.Loop() {
 		at := time.Now()
@@ -178,8 +178,8 @@ func benchmarkGrant(b *testing.B, modules int) {
 			r.finish(0)
 		}
 	}
-	b.ReportMetric(float64(reservoir.measured.Load())/time.Since(begun).Seconds(), "measured/s")
-	b.ReportMetric(float64(reservoir.took.Load())/float64(time.Since(begun))*100, "%measuring")
+	b.ReportMetric(float64(cache.measured.Load())/time.Since(begun).Seconds(), "measured/s")
+	b.ReportMetric(float64(cache.took.Load())/float64(time.Since(begun))*100, "%measuring")
 	b.ReportMetric(float64(slowest.Microseconds()), "slowest-µs")
 	stop()
 	<-ended

@@ -1,0 +1,119 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// untilAsked is the wait of a duty that has nothing to do before somebody asks for it.
+const untilAsked = 1000 * time.Hour
+
+// errIdle is returned by work that found nothing to do.
+var errIdle = errors.New("nothing to do")
+
+// duty is recurring work of a session. It has a goroutine only while it works: a host may have thousands of duties that
+// wait, and a slow one delays no other.
+type duty struct {
+	// work runs once, never twice at a time. It runs again after wait, or sooner when asked, but not before pause is over.
+	// After an error it runs when pause is over, and a growing backoff.
+	work func(ctx context.Context) (pause, wait time.Duration, err error)
+	// health is told of each run as a call of op; nil: it is not.
+	health *health
+	op     string
+
+	mu       sync.Mutex
+	timer    *time.Timer // nil before start
+	next     time.Time   // when to work; zero: not planned
+	earliest time.Time   // the end of the pause
+	working  bool
+	stopped  bool
+	backoff  backoff
+	runs     sync.WaitGroup
+}
+
+// start begins after first. stop waits for the run under way: ctx must have ended.
+func (d *duty) start(ctx context.Context, first time.Duration) (stop func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.plan(time.Now().Add(first)) // unless somebody has asked for an earlier moment
+	d.timer = time.AfterFunc(time.Until(d.next), func() { d.fire(ctx) })
+	return func() {
+		d.mu.Lock()
+		d.stopped = true
+		d.timer.Stop()
+		d.mu.Unlock()
+		d.runs.Wait()
+	}
+}
+
+// ask makes the duty work as soon as it may.
+func (d *duty) ask() { d.askBy(time.Now()) }
+
+// askBy makes the duty work at a moment, unless it works before.
+func (d *duty) askBy(at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.plan(at)
+}
+
+// plan sets the timer. The caller holds mu.
+func (d *duty) plan(at time.Time) {
+	if !d.next.IsZero() && !at.Before(d.next) {
+		return
+	}
+	d.next = at
+	if d.timer != nil && !d.working && !d.stopped {
+		d.timer.Reset(time.Until(d.begins()))
+	}
+}
+
+// begins is when the work begins. The caller holds mu.
+func (d *duty) begins() time.Time {
+	if d.next.Before(d.earliest) {
+		return d.earliest
+	}
+	return d.next
+}
+
+func (d *duty) fire(ctx context.Context) {
+	d.mu.Lock()
+	if d.working || d.stopped || ctx.Err() != nil || time.Now().Before(d.begins()) {
+		d.mu.Unlock() // the timer was reset while it fired
+		return
+	}
+	d.working, d.next = true, time.Time{} // the run may not see what is asked for from now on
+	d.runs.Add(1)
+	d.mu.Unlock()
+	defer d.runs.Done()
+	pause, wait, err := d.work(ctx)
+	d.report(ctx, err)
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil:
+		d.backoff.succeeded()
+	case !errors.Is(err, errIdle):
+		pause = max(pause, d.backoff.failed(now))
+		wait = pause
+	}
+	d.working, d.earliest = false, now.Add(pause)
+	asked := d.next
+	d.next = time.Time{}
+	if at := now.Add(wait); asked.IsZero() || at.Before(asked) {
+		asked = at
+	}
+	d.plan(asked)
+}
+
+func (d *duty) report(ctx context.Context, err error) {
+	switch {
+	case d.health == nil || errors.Is(err, errIdle):
+	case err == nil:
+		d.health.succeeded(d.op, "")
+	case ctx.Err() == nil:
+		d.health.failed(d.op, "", err)
+	}
+}

@@ -1,0 +1,147 @@
+package host
+
+import (
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/plugins"
+)
+
+// place names a queue of a tenant.
+type place struct{ tenant, queue string }
+
+// source reserves the tasks of a session's queues: see intake.
+type source interface {
+	// state tells whether it may reserve now, and whether a reserve is on its way.
+	state(now time.Time) (available, reserving bool)
+	// begin begins a reserve, unless it may not. reserve then asks for what is allocated, and closes or cancels each allocation.
+	begin() bool
+	reserve(ctx context.Context, allocations []*allocation)
+}
+
+// served is a queue that this host serves, as the scheduler sees it; guarded by the scheduler's mu.
+type served struct {
+	place
+	source source
+	// ready means that there may be work: a message came, the poll saw some, or the last reserve brought as much as was asked.
+	ready bool
+	// woken is the scheduler's count of wakes when ready was last set from outside. An answer of Redis to an older question
+	// knows nothing of it.
+	woken uint64
+	// reconcile means that the reserved list may hold tasks that the host does not know.
+	reconcile bool
+	// left means that the session serves the queue no more: it is dropped once it is reconciled.
+	left bool
+	// blocked means that results of the queue's tasks cannot be written: no more are taken until they can.
+	blocked bool
+	// refused is the pause after Redis refused to reserve from this queue, but not from others.
+	refused   backoff
+	running   int    // slots that run its tasks, or are allocated to it
+	unsettled int    // its tasks that have ended but are not settled in Redis
+	turn      uint64 // when it was last given a slot
+}
+
+// able tells whether a reserve may be sent for the queue, now or when the one on its way has ended.
+func (q *served) able(now time.Time) (able, reserving bool) {
+	if q.blocked || !(q.ready || q.reconcile) || !q.refused.over(now) {
+		return false, false
+	}
+	return q.source.state(now)
+}
+
+// allocation lets a source reserve len(shares) tasks of one queue for one version of its plugin. The version is retained for
+// the allocation, and once more for each task that comes of it. With reconcile the queue's reserved list is looked through
+// first; then there may be no shares, and no version.
+type allocation struct {
+	served    *served
+	source    source
+	version   *plugins.Version
+	shares    []*share
+	reconcile bool
+	wakes     uint64 // the scheduler's count when it was made
+}
+
+// release gives back the allocation's own hold of its version.
+func (a *allocation) release() {
+	if a.version != nil {
+		a.version.Release()
+	}
+}
+
+// share is the memory that one task may take.
+type share struct {
+	bytes    int64
+	snapshot int64 // the part for the snapshot that the task brings about
+	epoch    uint64
+}
+
+// slot is what a running task occupies.
+type slot struct {
+	served  *served
+	version *plugins.Version
+	share   *share
+}
+
+// plugin names a plugin; tenant is "" for one that serves every tenant.
+type plugin struct{ tenant, name string }
+
+func pluginOf(v *plugins.Version) plugin { return plugin{v.Tenant, v.Name} }
+
+// pick gives the free slots to queues, one at a time to the queue with the fewest running tasks, and among equals to the
+// one that was served longest ago. give tells whether the queue got the slot: then it has counted it in the queue's running
+// and turn. A queue that does not get one is passed over.
+func pick(open []*served, quota quota, give func(*served) bool) {
+	for quota.free > 0 && len(open) > 0 {
+		best := 0
+		for i, q := range open {
+			if b := open[best]; q.running < b.running || q.running == b.running && q.turn < b.turn {
+				best = i
+			}
+		}
+		if q := open[best]; quota.has(q.source) && give(q) {
+			quota.free--
+			quota.given[q.source]++
+		} else {
+			open[best] = open[len(open)-1]
+			open = open[:len(open)-1]
+		}
+	}
+}
+
+// candidates lists the queues that may have work and those to be reconciled, and counts what each source may be given now.
+func candidates(queues map[place]*served, slots, free int, now time.Time) (quota quota, open, reconcile []*served) {
+	quota.slots, quota.free, quota.unsettled, quota.given = slots, free, make(map[source]int), make(map[source]int)
+	for _, q := range queues {
+		if quota.unsettled[q.source] += q.unsettled; q.blocked {
+			quota.unsettled[q.source] -= q.unsettled
+		}
+		if able, reserving := q.able(now); !able || reserving {
+			continue
+		}
+		if !q.left {
+			open = append(open, q)
+		}
+		if q.reconcile {
+			reconcile = append(reconcile, q)
+		}
+	}
+	return quota, open, reconcile
+}
+
+// quota is how many slots are free, and how many of them one pick may give to each source. With several sources that is
+// half of all slots, for a source whose Redis hangs must not take them all; and less for one with more tasks that wait to be
+// settled than there are slots.
+type quota struct {
+	slots, free int
+	unsettled   map[source]int // tasks that wait to be settled, except those of blocked queues
+	given       map[source]int
+}
+
+// has tells whether a source may be given one slot more.
+func (r *quota) has(s source) bool {
+	most := r.slots
+	if len(r.unsettled) > 1 {
+		most = (r.slots + 1) / 2
+	}
+	return r.free > 0 && r.given[s] < min(most, r.free+r.given[s]-max(0, r.unsettled[s]-r.slots))
+}

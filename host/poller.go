@@ -1,0 +1,76 @@
+package host
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// pollPause is the least time between two polls, however many tasks fall due.
+const pollPause = 20 * time.Millisecond
+
+// poller looks at all queues of a tenant, also those that this host does not serve: regularly, for what Pub/Sub did not
+// announce, and when a task is due or expires. It wakes the queues with work, and gives the mover those with tasks to move.
+type poller struct {
+	duty
+	access    *tenantAccess
+	scheduler *scheduler
+	mover     *mover
+	interval  time.Duration
+	listening func() map[string]bool
+	expires   func(queue string) bool // whether tasks that set no longest age have one
+	leaseEnds func(end, clock time.Time)
+}
+
+func (p *poller) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	return pollPause, around(p.interval), p.poll(ctx)
+}
+
+// around is a duration ± 20 %, so that the hosts of a fleet do not work in step.
+func around(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5+1) }
+
+func (p *poller) poll(ctx context.Context) error {
+	queues, err := p.access.client.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	for name := range p.listening() {
+		queues[name] = 0
+	}
+	p.access.queues.set(queues)
+	wakes := p.scheduler.wakeCount()
+	poll, err := p.access.client.Fleet().Backlogs(ctx, slices.Sorted(maps.Keys(queues)))
+	if err != nil {
+		return err
+	}
+	if !poll.LeaseEnd.IsZero() {
+		p.leaseEnds(poll.LeaseEnd, poll.Clock)
+	}
+	for _, look := range poll.Queues {
+		at := place{p.access.client.Tenant(), look.Queue}
+		if look.Pending > 0 {
+			p.scheduler.wake(at)
+		} else {
+			p.scheduler.empty(at, wakes)
+		}
+		p.mover.add(look.Queue, moves{
+			due:     p.isOver(look.NextETA, poll.Clock),
+			expired: p.isOver(look.NextExpiry, poll.Clock) || look.Pending > 0 && p.expires(look.Queue),
+		})
+	}
+	return nil
+}
+
+// isOver tells whether a moment has come when Redis's clock shows clock. If it has not, the next poll comes with it.
+func (p *poller) isOver(moment, clock time.Time) bool {
+	if moment.After(clock) {
+		p.pollAt(moment, clock)
+		return false
+	}
+	return !moment.IsZero()
+}
+
+// pollAt polls when a task is due, or expires, while Redis's clock shows clock.
+func (p *poller) pollAt(moment, clock time.Time) { p.askBy(time.Now().Add(moment.Sub(clock))) }

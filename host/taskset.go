@@ -1,0 +1,152 @@
+package host
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// taskSet is the tasks of a session, from when they are taken until they are settled.
+type taskSet struct {
+	mu    sync.Mutex // guards what follows; no other lock is taken while it is held
+	tasks map[string]*task
+	taken uint64 // tasks taken so far
+	// active counts the tasks that run, and the reserve that is on its way.
+	active    int
+	reserving bool
+	stopped   error // why tasks are stopped; nil while they may run
+	// idle is made by close, and closed when nothing is active any more.
+	idle chan struct{}
+}
+
+func newTaskSet() *taskSet { return &taskSet{tasks: make(map[string]*task)} }
+
+// state tells whether reserves may begin, and whether one is on its way.
+func (s *taskSet) state() (open, reserving bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.idle == nil && s.stopped == nil, s.reserving
+}
+
+// beginReserve begins a reserve, unless one is on its way, or none may begin any more.
+func (s *taskSet) beginReserve() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle != nil || s.reserving {
+		return false
+	}
+	s.active, s.reserving = s.active+1, true
+	return true
+}
+
+func (s *taskSet) endReserve() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserving = false
+	s.end()
+}
+
+// add adds a task that a reserve has brought which has not ended.
+func (s *taskSet) add(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active++
+	s.taken++
+	t.number = s.taken
+	s.tasks[t.ID] = t
+}
+
+// begin lets a task be stopped.
+func (s *taskSet) begin(t *task, stop context.CancelCauseFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.stop = stop
+	if s.stopped != nil {
+		stop(s.stopped)
+	}
+}
+
+// ran ends a task's run.
+func (s *taskSet) ran() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+}
+
+func (s *taskSet) end() {
+	s.active--
+	if s.idle != nil && s.active == 0 {
+		close(s.idle)
+	}
+}
+
+// remove removes a task that is settled.
+func (s *taskSet) remove(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tasks[t.ID] == t {
+		delete(s.tasks, t.ID)
+	}
+}
+
+// unknown are those of the tasks that are not in the set.
+func (s *taskSet) unknown(ids []string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(ids, func(id string) bool { return s.tasks[id] != nil })
+}
+
+// all are the tasks that run or wait to be settled, and ids their IDs.
+func (s *taskSet) all() []*task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.tasks))
+}
+
+func (s *taskSet) ids() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.tasks))
+}
+
+// stop stops some tasks.
+func (s *taskSet) stop(ids []string, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if t := s.tasks[id]; t != nil && t.stop != nil {
+			t.stop(cause)
+		}
+	}
+}
+
+// stopAll stops what runs, and what begins later.
+func (s *taskSet) stopAll(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = cause
+	for _, t := range s.tasks {
+		if t.stop != nil {
+			t.stop(cause)
+		}
+	}
+}
+
+// close lets no reserve begin any more. It is called once; the channel is closed when nothing is active.
+func (s *taskSet) close() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = make(chan struct{})
+	if s.active == 0 {
+		close(s.idle)
+	}
+	return s.idle
+}
+
+// running counts what is active.
+func (s *taskSet) running() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.active
+}
