@@ -38,7 +38,7 @@ type task struct {
 	log      taskLog
 	progress taskProgress
 	children *guest.Children // nil if the task may not enqueue
-	secrets  redact.Secrets // that it was given
+	secrets  redact.Secrets  // that it was given
 }
 
 // terms are those on which it runs.
