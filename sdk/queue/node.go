@@ -158,14 +158,14 @@ func (s *store) retire(ctx context.Context, listener, dead string) error {
 // on the control channel, and every third of a lease.
 func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
 	k := n.client.keys
-	cmds, err := pipelined(ctx, &n.client.store, append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.SliceCmd {
+	cmds, err := pipelined(ctx, &n.client.store, append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.BoolCmd {
 		if id == "" {
-			return p.HMGet(ctx, k.node(n.id), "drain")
+			return p.HExists(ctx, k.node(n.id), "drain")
 		}
-		return p.HMGet(ctx, k.task(id), "cancel")
+		return p.HExists(ctx, k.task(id), "cancel")
 	})
 	for i, cmd := range cmds {
-		if marks := cmd.Val(); len(marks) == 0 || marks[0] == nil {
+		if !cmd.Val() {
 			continue
 		}
 		if i == 0 {
