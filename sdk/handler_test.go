@@ -111,6 +111,65 @@ func complete(t testing.TB, module *runtime.Module, c task) string {
 	return string(outcome.Output)
 }
 
+// TestHandler runs a handler as Quern does.
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	handler := load(t, setup(t), build(t, "behaviors", asHandler))
+	t.Run("Outcomes", func(t *testing.T) { t.Parallel(); testOutcomes(t, handler) })
+	t.Run("Sizes", func(t *testing.T) { t.Parallel(); testSizes(t, handler) })
+	t.Run("Task", func(t *testing.T) { t.Parallel(); testTask(t, handler) })
+	t.Run("Log", func(t *testing.T) { t.Parallel(); testLog(t, handler) })
+	t.Run("Copy", func(t *testing.T) { t.Parallel(); testCopy(t, handler) })
+	t.Run("Warm", func(t *testing.T) { t.Parallel(); testWarm(t, handler) })
+	t.Run("Context", func(t *testing.T) { t.Parallel(); testContext(t, handler) })
+	t.Run("Said", func(t *testing.T) { t.Parallel(); testSaid(t, handler) })
+	t.Run("Misuse", func(t *testing.T) { t.Parallel(); testMisuse(t, handler) })
+}
+
+// testOutcomes goes over the table of the package's description.
+func testOutcomes(t *testing.T, handler *runtime.Module) {
+	const (
+		again  = "exit status 75 (try again later): "
+		good   = "exit status 65 (failed for good): "
+		failed = "exit status 1: "
+		paper  = "the printer is out of paper"
+		panics = "exit status 2: panic: "
+		traps  = "trap: unreachable (the program aborted or panicked): "
+	)
+	tests := map[string]struct {
+		kind    runtime.OutcomeKind
+		message string
+		after   time.Duration
+	}{
+		"":                {runtime.Complete, "", 0},
+		"fail":            {runtime.Failed, failed + paper, 0},
+		"fail retry":      {runtime.Retry, again + paper, 0},
+		"fail after":      {runtime.Retry, again + "print page 2: " + paper, 90 * time.Second},
+		"fail soon":       {runtime.Retry, again + paper, time.Millisecond},
+		"fail fatal":      {runtime.Fatal, good + paper, 0},
+		"panic":           {runtime.Failed, panics + "out of ink", 0},
+		"panic error":     {runtime.Failed, panics + paper, 0},
+		"panic runtime":   {runtime.Failed, panics + "runtime error: invalid memory address or nil pointer dereference", 0},
+		"panic exit":      {runtime.Retry, strings.TrimSuffix(again, ": "), 0},
+		"panic goroutine": {runtime.Trap, traps + "panic: in a goroutine", 0},
+		"panic goexit":    {runtime.Trap, traps + "fatal error: all goroutines are asleep - deadlock!", 0},
+		"panic deadlock":  {runtime.Trap, traps + "fatal error: all goroutines are asleep - deadlock!", 0},
+	}
+	for input, want := range tests {
+		t.Run(input, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, handler, call(input))
+			if got.Kind != want.kind || got.Message != want.message || got.RetryAfter != want.after || len(got.Output) > 0 {
+				t.Errorf("%s, %q, after %v, output %q; want %+v", got.Kind, got.Message, got.RetryAfter, got.Output, want)
+			}
+			if panicked := strings.Contains(want.message, "panic: "); panicked && !strings.Contains(got.Stderr, "testdata/behaviors/main.go:") {
+				t.Errorf("no stack in the log: %q", got.Stderr)
+			}
+		})
+	}
+}
+
+// testSizes: input and output come whole, whatever their sizes.
 func testSizes(t *testing.T, handler *runtime.Module) {
 	const small = 2 << 10 // smallInput: what is read without having asked for the size
 	for _, size := range []int{6, small - 1, small, small + 1, 8<<10 - 1, 8 << 10, 8<<10 + 1, 3 << 20} {
@@ -130,12 +189,12 @@ func testSizes(t *testing.T, handler *runtime.Module) {
 		t.Errorf("%q", got)
 	}
 	c := call("write 1000")
-	c.Limits.Output = 999
+	c.pool, c.Limits.Output = "of small output", 999
 	got := run(t, handler, c)
 	if got.Kind != runtime.LimitExceeded || got.Limit.Name != "output" || len(got.Output) > 0 {
 		t.Errorf("%+v", got)
 	}
-	c.Limits.Output = 1000
+	c.pool, c.Limits.Output = "of enough output", 1000
 	if got := complete(t, handler, c); got != strings.Repeat("x", 1000) {
 		t.Errorf("%d bytes", len(got))
 	}

@@ -32,9 +32,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience bounds what must happen soon, on a machine that may be busy with other things.
-const patience = 30 * time.Second
-
 // room is the quota of tests that are about something else.
 const room = 16 << 20
 
