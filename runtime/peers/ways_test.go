@@ -44,12 +44,10 @@ func startQuern(b *testing.B, g guest, cores int, warm []byte) []task {
 		b.Fatal(err)
 	}
 	closing(b, module)
-	call := quern.Call{
-		TaskID: "1", Queue: "queue", Tenant: "tenant", Plugin: "plugin", Attempt: 1,
-		Pool: "peers", Warm: warm, Input: g.input,
-	}
+	pool := module.Bind(quern.Profile{Tenant: "tenant", Warm: warm})
+	call := quern.Call{TaskID: "1", Queue: "queue", Plugin: "plugin", Attempt: 1, Input: g.input}
 	return same(cores, func() error {
-		outcome := module.Run(b.Context(), call)
+		outcome := pool.Run(b.Context(), call)
 		if outcome.Kind != quern.Complete {
 			return fmt.Errorf("outcome: %+v", outcome)
 		}
