@@ -221,7 +221,7 @@ func (i *instance) callEntry(kind Kind) (code int, err error) {
 // up to 84 MB.
 const maxKeptStack = 64 << 10
 
-// held is what the instance takes in bytes beside its image and code, while no call uses it.
+// held is what the instance takes in bytes beside its snapshot and code, while no call uses it.
 func (i *instance) held() int64 {
 	bytes := perInstance + i.tables
 	if i.memory.space != nil {
