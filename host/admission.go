@@ -21,22 +21,22 @@ type admission struct {
 	// evict has a token when the evictor should measure; never closed.
 	evict chan struct{}
 
-	mu   sync.Mutex // guards what follows; no other lock is taken while it is held
+	mu   sync.Mutex // guards the fields below; under it only the locks of plugins and runtime are taken, by PendingSnapshot
 	used int64
 	// waiting is the queue whose task does not fit (zero: none), need what that task takes.
 	waiting place
 	need    int64
-	// newer is the memory of the tasks that began since waiting was set; epoch tells which tasks those are.
-	newer int64
-	epoch uint64
+	// admitted is the memory of the tasks that began since waiting was set; epoch tells which tasks those are.
+	admitted int64
+	epoch    uint64
 
 	held int64 // by the cache, when that was last measured
 	// returned is what tasks have given back since then: the cache may hold as much more.
 	returned int64
-	// lacks is how much the cache has to evict for one of the tasks that the last pick refused; 0 if eviction would help none.
-	lacks int64
-	// dry means that nothing is idle: the last eviction gave too little, and no task has ended since.
-	dry bool
+	// shortfall is how much the cache has to evict for one of the tasks that the last pick refused; 0 if eviction would help none.
+	shortfall int64
+	// exhausted means that nothing is idle: the last eviction gave too little, and no task has ended since.
+	exhausted bool
 	// exceeded is by how much a task that waited for no older one exceeded the bound; warned that the log has it.
 	exceeded int64
 	warned   bool
@@ -61,7 +61,7 @@ func newAdmission(total int64, logger hclog.Logger, wake func()) *admission {
 func (m *admission) begin() (waiting place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lacks = 0
+	m.shortfall = 0
 	return m.waiting
 }
 
@@ -70,7 +70,7 @@ func (m *admission) begin() (waiting place) {
 func (m *admission) picked() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.lacks > 0 && !m.dry || m.returned > 0 && m.used+m.held+m.returned > m.total/2 {
+	if m.shortfall > 0 && !m.exhausted || m.returned > 0 && m.used+m.held+m.returned > m.total/2 {
 		poke(m.evict)
 	}
 	if m.exceeded > 0 && !m.warned {
@@ -96,7 +96,7 @@ func (m *admission) admits(at place, bytes int64) bool {
 	sum := m.used + bytes
 	fits := sum+m.held <= m.total
 	if m.waiting == (place{}) && !fits {
-		m.waiting, m.newer = at, 0
+		m.waiting, m.admitted = at, 0
 		m.epoch++
 	}
 	switch {
@@ -105,19 +105,19 @@ func (m *admission) admits(at place, bytes int64) bool {
 	case m.waiting == at && fits:
 		m.waiting = place{}
 		return true
-	case m.waiting == at && m.dry && m.used == m.newer && sum <= m.total:
+	case m.waiting == at && m.exhausted && m.used == m.admitted && sum <= m.total:
 		m.waiting, m.exceeded = place{}, sum+m.held-m.total
 		return true
 	case m.waiting == at:
 		m.need = bytes // its plugin may have changed
-	case fits && m.newer+bytes+m.need+m.held <= m.total:
-		m.newer += bytes
+	case fits && m.admitted+bytes+m.need+m.held <= m.total:
+		m.admitted += bytes
 		return true
 	default:
-		sum = max(sum, m.newer+bytes+m.need)
+		sum = max(sum, m.admitted+bytes+m.need)
 	}
-	if lacks := sum + m.held - m.total; sum <= m.total && (m.lacks == 0 || lacks < m.lacks) {
-		m.lacks = lacks
+	if shortfall := sum + m.held - m.total; sum <= m.total && (m.shortfall == 0 || shortfall < m.shortfall) {
+		m.shortfall = shortfall
 	}
 	return false
 }
@@ -146,13 +146,13 @@ func (m *admission) extend(s *share, most int64) {
 	waits := m.waiting != (place{})
 	free := m.total - m.held - m.used
 	if waits {
-		free = min(free, m.total-m.held-m.newer-m.need)
+		free = min(free, m.total-m.held-m.admitted-m.need)
 	}
 	s.snapshot = max(0, min(most, free))
 	s.bytes += s.snapshot
 	m.used += s.snapshot
 	if waits {
-		m.newer += s.snapshot
+		m.admitted += s.snapshot
 	}
 }
 
@@ -161,7 +161,7 @@ func (m *admission) ended(s *share, result int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shrink(s, result)
-	m.dry = false // what the task used is idle now
+	m.exhausted = false // what the task used is idle now
 	m.ends++
 }
 
@@ -179,7 +179,7 @@ func (m *admission) shrink(s *share, bytes int64) {
 	m.used -= over
 	m.returned += over
 	if m.waiting != (place{}) && s.epoch == m.epoch {
-		m.newer -= over
+		m.admitted -= over
 	}
 	delete(m.snapshots, s)
 }
@@ -207,41 +207,41 @@ func (m *admission) arrived() (parts []*share) {
 
 // measured notes what the cache holds, with the snapshots that arrived listed before. It returns how much the cache has to
 // evict, 0 if nothing in it is idle, and how many tasks have ended so far.
-func (m *admission) measured(held int64, arrived []*share) (lacks int64, ends uint64) {
+func (m *admission) measured(held int64, arrived []*share) (shortfall int64, ends uint64) {
 	m.mu.Lock()
 	for _, part := range arrived {
 		if _, runs := m.snapshots[part]; runs {
 			m.shrink(part, part.bytes-part.snapshot)
 		}
 	}
-	asked := m.lacks > 0
-	lacks = m.setHeld(held)
-	if m.dry {
-		lacks = 0
+	asked := m.shortfall > 0
+	shortfall = m.setHeld(held)
+	if m.exhausted {
+		shortfall = 0
 	}
 	ends = m.ends
-	fits := asked && m.lacks == 0 || len(arrived) > 0 && m.waiting != (place{})
+	fits := asked && m.shortfall == 0 || len(arrived) > 0 && m.waiting != (place{})
 	m.mu.Unlock()
 	if fits {
 		m.wake()
 	}
-	return lacks, ends
+	return shortfall, ends
 }
 
 // setHeld returns how much less the cache would have to hold.
-func (m *admission) setHeld(held int64) (lacks int64) {
-	if m.lacks > 0 {
-		m.lacks = max(0, m.lacks+held-m.held)
+func (m *admission) setHeld(held int64) (shortfall int64) {
+	if m.shortfall > 0 {
+		m.shortfall = max(0, m.shortfall+held-m.held)
 	}
 	m.held, m.returned = held, 0
-	return max(m.lacks, m.used+held-m.total)
+	return max(m.shortfall, m.used+held-m.total)
 }
 
-// evicted notes what the cache holds after an eviction that began when ends tasks had ended; dry means that it gave too
+// evicted notes what the cache holds after an eviction that began when ends tasks had ended; exhausted means that it gave too
 // little.
-func (m *admission) evicted(held int64, ends uint64, dry bool) {
+func (m *admission) evicted(held int64, ends uint64, exhausted bool) {
 	m.mu.Lock()
-	m.dry = (dry || held >= m.held) && ends == m.ends
+	m.exhausted = (exhausted || held >= m.held) && ends == m.ends
 	m.setHeld(held)
 	m.mu.Unlock()
 	m.wake()
@@ -251,5 +251,5 @@ func (m *admission) evicted(held int64, ends uint64, dry bool) {
 func (m *admission) retryEviction() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.dry = false
+	m.exhausted = false
 }

@@ -20,9 +20,9 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				q := rapid.SampledFrom(queues).Draw(t, "queue")
-				mayForce := m.dry && m.used == m.newer
+				mayForce := m.exhausted && m.used == m.admitted
 				if m.waiting == (place{}) {
-					mayForce = m.dry && m.used == 0
+					mayForce = m.exhausted && m.used == 0
 				} else if m.waiting != q {
 					mayForce = false
 				}
@@ -46,7 +46,7 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 				m.shrink(part, part.bytes-part.snapshot)
 			},
 			"measure": func(t *rapid.T) { m.setHeld(rapid.Int64Range(0, 2*total).Draw(t, "held")) },
-			"relieve": func(t *rapid.T) { m.dry = rapid.Bool().Draw(t, "dry") },
+			"relieve": func(t *rapid.T) { m.exhausted = rapid.Bool().Draw(t, "dry") },
 			"keep": func(t *rapid.T) {
 				if len(held) == 0 {
 					t.Skip("nothing is held")
@@ -73,8 +73,8 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 				if m.used != sum || m.used > total {
 					t.Fatalf("used %d, the shares sum up to %d, the bound is %d", m.used, sum, total)
 				}
-				if m.waiting != (place{}) && (m.newer != newer || m.newer < 0) {
-					t.Fatalf("newer %d, the shares sum up to %d", m.newer, newer)
+				if m.waiting != (place{}) && (m.admitted != newer || m.admitted < 0) {
+					t.Fatalf("newer %d, the shares sum up to %d", m.admitted, newer)
 				}
 			},
 		})
@@ -95,7 +95,7 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		held := rapid.Int64Range(0, 20).Draw(t, "held")
 		total := rapid.Int64Range(2, 100).Draw(t, "total") // beside what is held
-		m := admission{total: total + held, held: held, dry: rapid.Bool().Draw(t, "dry")}
+		m := admission{total: total + held, held: held, exhausted: rapid.Bool().Draw(t, "dry")}
 		small, big := place{"t", "small"}, place{"t", "big"}
 		need := rapid.Int64Range(1, total).Draw(t, "need")
 		one := rapid.Int64Range(1, total).Draw(t, "one")
@@ -129,7 +129,7 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 			if _, ok := m.take(big, need); ok && m.exceeded == 0 {
 				return
 			}
-			if m.exceeded == 0 && m.newer+one <= total-need && m.used+one <= total {
+			if m.exceeded == 0 && m.admitted+one <= total-need && m.used+one <= total {
 				if _, ok := m.take(small, one); !ok {
 					t.Fatal("small tasks are held up although there is room for all")
 				}
@@ -202,11 +202,11 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 		end := func(q place, part *share) {
 			k.end(q)
 			m.shrink(part, 0)
-			m.dry = false
+			m.exhausted = false
 			m.ends++
 		}
 		pick := func() (newer []*share, served bool) {
-			m.lacks = 0
+			m.shortfall = 0
 			for range rapid.IntRange(0, 3).Draw(t, "tries") { // small tasks try first every time
 				if part := take(small); part != nil {
 					newer = append(newer, part)

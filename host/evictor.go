@@ -68,31 +68,31 @@ func (r *evictor) Run(ctx context.Context) {
 // runOnce measures, and evicts if the cache holds too much. again means that an eviction is due when the pause is over.
 func (r *evictor) runOnce(ctx context.Context) (pause time.Duration, again bool) {
 	begun := time.Now()
-	lacks, _ := r.measure()
+	shortfall, _ := r.measure()
 	pause = max(beginning, measurePause*time.Since(begun))
-	if lacks <= 0 || begun.Before(r.resumes) {
-		return pause, lacks > 0
+	if shortfall <= 0 || begun.Before(r.resumes) {
+		return pause, shortfall > 0
 	}
 	if !sleep(ctx, beginning) {
 		return 0, false
 	}
 	begun = time.Now()
-	lacks, ends := r.measure()
-	if lacks <= 0 {
+	shortfall, ends := r.measure()
+	if shortfall <= 0 {
 		return pause, false
 	}
-	freed := r.cache.Relieve(ctx, lacks+r.admission.total/evictSpare)
-	r.admission.evicted(r.cache.Held(), ends, freed < lacks)
+	freed := r.cache.Relieve(ctx, shortfall+r.admission.total/evictSpare)
+	r.admission.evicted(r.cache.Held(), ends, freed < shortfall)
 	took := time.Since(begun)
 	r.resumes = time.Now().Add(evictPause * took)
-	r.logger.Debug("evicted idle memory", "lacked", lacks, "freed", freed, "took", took)
+	r.logger.Debug("evicted idle memory", "lacked", shortfall, "freed", freed, "took", took)
 	if freed > 0 {
 		r.count(begun)
 	}
 	return pause, false
 }
 
-func (r *evictor) measure() (lacks int64, ends uint64) {
+func (r *evictor) measure() (shortfall int64, ends uint64) {
 	arrived := r.admission.arrived()
 	return r.admission.measured(r.cache.Held(), arrived)
 }
