@@ -263,7 +263,7 @@ func (s *scheduler) wakeCount() uint64 {
 	return s.wakes
 }
 
-// empty tells that the poll, asked after so many wakes, saw nothing in a queue: it does not wait for memory any more.
+// empty tells that a poll, asked when wakes had this value, found nothing in a queue: the queue waits for memory no longer.
 func (s *scheduler) empty(at place, wakes uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,7 +58,7 @@ func (d *Directory) Run(ctx context.Context) error {
 // that does not exist or cannot be read makes Ready as well.
 func (d *Directory) Ready() <-chan struct{} { return d.public.ready }
 
-// Changed gives a token after every change of what is served, several changes of which may share one.
+// Changed gives a token after every change of what is served; several changes may share one token.
 // It has one consumer, and is never closed.
 func (d *Directory) Changed() <-chan struct{} { return d.public.changed }
 

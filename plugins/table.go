@@ -42,7 +42,7 @@ func (s Status) Granted(tenant string) *manifest.Granted {
 	return nil
 }
 
-// Lowered are the limits of which the host gives a tenant's tasks less than the plugin's manifest asks for.
+// Lowered are the limits that the host lowers for a tenant's tasks below the manifest's.
 func (s Status) Lowered(tenant string) []manifest.Lowered {
 	if p := s.permissions[tenant]; p != nil {
 		return p.Lowered

@@ -168,7 +168,7 @@ type budget struct {
 	wall      time.Duration // until the child is given up: it waits for processors behind everything else
 }
 
-// budget is that of a module with so many bytes of code.
+// budget is the budget of a module by the size of its code in bytes.
 func (c *compiler) budget(code int) budget {
 	b := budget{
 		memory:    min(c.memory, baseMemory+memoryPerMiB*int64((code+1<<20-1)>>20)),

@@ -170,7 +170,7 @@ func (l limit) beyond(value, bound int64) bool {
 	return value <= 0 || value > bound // no bound at all, or unlimited
 }
 
-// Lowered is a limit of which a host gives less than the manifest asks for.
+// Lowered is a limit that a host lowers below the manifest's.
 type Lowered struct {
 	Key string `json:"key"`
 	// Manifest is what it asks for, Host what is left, Place where the host says so.

@@ -33,7 +33,7 @@ type Permissions struct {
 	// MostRetry bounds the policy of a task, whoever sets it: MaxAttempts, MaxAge and MaxReschedules from above, Min from
 	// below. What is zero is not bounded.
 	MostRetry Retry
-	// Lowered are the limits of which the host gives less than the manifest asks for.
+	// Lowered are the limits that the host lowers below the manifest's.
 	Lowered []Lowered
 
 	asked   Capabilities
@@ -82,7 +82,7 @@ func (p *Permissions) Timeout(own time.Duration) time.Duration {
 	return own
 }
 
-// Reduced are the keys of the manifest's capabilities of which the host grants less.
+// Reduced are the keys of the capabilities that the host grants only in part.
 func (p *Permissions) Reduced() (keys []string) {
 	if p.Ceiling == nil {
 		return nil

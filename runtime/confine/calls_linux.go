@@ -51,7 +51,7 @@ var argumentsOf = []seccomp.NameWithConditions{
 	argument("socket", 0, seccomp.Equal, unix.AF_UNIX),
 }
 
-// absent are calls of which their callers ask whether the kernel has them, for they can do without.
+// absent are calls whose callers probe whether the kernel has them, and can do without.
 var absent = []string{"clone3"}
 
 func argument(call string, number uint32, is seccomp.Operation, value uint64) seccomp.NameWithConditions {

@@ -129,7 +129,7 @@ func unescapeRune(text []byte) (r rune, n int) {
 // backslashes is how many of them a text begins with.
 func backslashes(text []byte) int { return len(text) - len(bytes.TrimLeft(text, `\`)) }
 
-// hexadecimal reads so many digits, eight at most.
+// hexadecimal reads n digits, eight at most.
 func hexadecimal(text []byte, digits int) (rune, bool) {
 	if digits > len(text) {
 		return 0, false

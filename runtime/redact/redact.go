@@ -213,7 +213,7 @@ func (s *Secrets) alone(text []byte) (hit, bool) {
 	return hit{from, from + len(trimmed), name}, true
 }
 
-// scan finds secrets in a folded text, of which at tells where it comes from.
+// scan finds secrets in a folded text; at maps its bytes to those of the original.
 func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 	end := 0 // of the last one
 	for i := 0; i+least <= len(text); i++ {

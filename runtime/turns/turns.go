@@ -48,7 +48,7 @@ type work struct {
 	small  bool          // it has the place that is for small work
 }
 
-// New makes turns of which none is taken.
+// New makes turns; none is taken.
 func New(cfg Config) *Turns {
 	return &Turns{small: cfg.Small, places: max(cfg.Places, 1), room: cfg.Room, most: cfg.Room, smallFree: cfg.Small > 0}
 }

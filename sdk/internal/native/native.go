@@ -8,7 +8,7 @@ import (
 )
 
 // Host answers as the functions of quern_v1 do, and with the errors of package sdk. It is one interface, and as wide as
-// quern_v1 is: whoever can run a handler has to have an answer to each.
+// quern_v1 is: a host has to answer each.
 //
 // The methods are called by any goroutine of the handler.
 type Host interface {
