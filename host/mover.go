@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -90,7 +89,13 @@ func (m *mover) runOnce(ctx context.Context) (pause, wait time.Duration, err err
 		}
 		err = m.move(ctx, name, what)
 	}
-	return wait, wait, errors.Join(err, yieldDuty(ctx, m.access.node, "due"))
+	if yieldErr := yieldDuty(ctx, m.access.node, "due"); yieldErr != nil && ctx.Err() == nil {
+		m.health.failedQuietly(opDue, yieldErr) // it ends with its term
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return wait, wait, nil
 }
 
 // yieldDuty gives a duty back, also when ctx has ended: else nobody has it until its term is over.

@@ -259,6 +259,7 @@ func TestQueueComesBackDuringAnOutage(t *testing.T) {
 	proxy.Pass()
 	n.wait(n.enqueue("echo", "back"))
 	n.wait(n.enqueue("other", "still here"))
+	n.eventually("the host is ready", func() bool { return n.Ready() == nil })
 }
 
 // A host whose lease is gone stops what it runs, drops the results, and serves on under a new name;

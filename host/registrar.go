@@ -51,6 +51,7 @@ func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration, err
 			r.changed.Store(true)
 			return 0, 0, err
 		}
+		r.calls.succeeded(opRegister, "") // a change that failed may have been taken back
 		r.publish()
 	}
 	if time.Now().After(r.recheck) {

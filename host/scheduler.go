@@ -161,7 +161,7 @@ func (s *scheduler) close(a *allocation, used int, batch queue.ReserveReply) {
 	switch {
 	case batch.Err != nil:
 		q.reconcile, q.ready = true, true
-		s.admission.forget(q.place)
+		s.forget(q)
 		if !queue.IsUnavailable(batch.Err) {
 			time.AfterFunc(q.refused.failed(time.Now()), s.again)
 		}
@@ -180,13 +180,20 @@ func (s *scheduler) close(a *allocation, used int, batch queue.ReserveReply) {
 		q.refused.succeeded()
 	}
 	if !q.ready {
-		s.admission.forget(q.place)
+		s.forget(q)
 	}
 	s.running += used
 	s.gauge(s.running)
 	s.mu.Unlock()
 	a.release()
 	s.again()
+}
+
+// forget ends the waiting of a queue for memory, unless the queue was left and is served anew. The caller holds mu.
+func (s *scheduler) forget(q *served) {
+	if s.queues[q.place] == q {
+		s.admission.forget(q.place)
+	}
 }
 
 // cancel takes back an allocation that was not tried.

@@ -111,7 +111,7 @@ func newNumber[T int | int64](flags *pflag.FlagSet, value *T, name, usage string
 
 func numbers[T int | int64](least, most T, rule string) func(string) (T, error) {
 	return func(text string) (T, error) {
-		n, err := strconv.ParseInt(text, 10, 64)
+		n, err := strconv.ParseInt(text, 0, 64)
 		if err != nil || T(n) < least || T(n) > most {
 			return 0, errors.New(rule)
 		}

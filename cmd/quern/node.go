@@ -101,7 +101,10 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	config.Version, _ = buildVersion()
 	boundHeap(config.Concurrency)
 	n.host, err = host.New(n.clients, directory, n.metrics, config)
-	return n, err
+	if err != nil {
+		return nil, wrongUsage(err)
+	}
+	return n, nil
 }
 
 // observe makes the metrics and the logger. No task waits for a log line to be written.
@@ -153,7 +156,7 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 		}
 		client, err := queue.NewFromRedis(shared.tasks, queue.Config{Tenant: tenant, Lease: n.options.lease})
 		if err != nil {
-			return err
+			return wrongUsage(err)
 		}
 		n.closers = append(n.closers, func() { _ = client.Close() })
 		n.clients = append(n.clients, client)

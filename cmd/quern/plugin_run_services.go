@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 
@@ -74,11 +75,13 @@ func (s *outside) openHost(granted *manifest.Capabilities) (*localHost, error) {
 	config := guest.Config{HTTP: s.http, Secrets: s.secrets}
 	if len(granted.KV) > 0 {
 		h.embedded = miniredis.NewMiniRedis()
+		password := rand.Text() // other users of this machine reach the port
+		h.embedded.RequireAuth(password)
 		if err := h.embedded.StartAddr("127.0.0.1:0"); err != nil {
 			return nil, fmt.Errorf("start embedded Redis: %w", err)
 		}
 		var err error
-		if h.rdb, err = queue.Connect("redis://" + h.embedded.Addr() + "/0"); err != nil {
+		if h.rdb, err = queue.Connect("redis://:" + password + "@" + h.embedded.Addr() + "/0"); err != nil {
 			h.embedded.Close()
 			return nil, err
 		}

@@ -64,6 +64,7 @@ func (c *Client) workAs(ctx context.Context, listener *Listener, handle handlerF
 	}
 	lose(nil)
 	running.Wait()
+	cancels.watching.Wait()
 
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
@@ -153,13 +154,10 @@ func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *ca
 		return nil, cause, cause
 	}
 	watched, ended := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { cancels.watch(watched, task.ID, stop) })
+	defer ended() // nobody waits for the watcher here: it may be reading from a Redis that hangs
+	cancels.watching.Go(func() { cancels.watch(watched, task.ID, stop) })
 	result, err = safely(ctx, task, handle)
-	cause = context.Cause(ctx)
-	ended()
-	watching.Wait()
-	return result, err, cause
+	return result, err, context.Cause(ctx)
 }
 
 // overrun is the cause with which a handler's context ends when the task's time is over.
@@ -199,8 +197,9 @@ func Later(err error, delay time.Duration) error { return &ended{err: err, later
 
 // cancels finds out that a running task is cancelled.
 type cancels struct {
-	node *Node
-	read chan struct{} // has a token when there may be a mark; never closed
+	node     *Node
+	read     chan struct{} // has a token when there may be a mark; never closed
+	watching sync.WaitGroup
 }
 
 // watch calls stop when the task has a cancel mark, until ctx ends. It reads the mark at once, because it may be older, whenever
@@ -216,6 +215,10 @@ func (c *cancels) watch(ctx context.Context, id string, stop context.CancelCause
 		case <-ctx.Done():
 			return
 		case <-c.read:
+			if ctx.Err() != nil {
+				notify(c.read) // for the watcher of the next task
+				return
+			}
 		case <-ticker.C:
 		}
 	}
