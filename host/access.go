@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// tenantAccess is what the services of a task use of its session.
+// tenantAccess is a session's way to its tenant in Redis, which its parts and tasks share.
 type tenantAccess struct {
 	client *queue.Client
 	node   *queue.Node

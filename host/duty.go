@@ -17,7 +17,7 @@ var errIdle = errors.New("nothing to do")
 // wait, and a slow one delays no other.
 type duty struct {
 	// work runs once, never twice at a time. It runs again after wait, or sooner when asked, but not before pause is over.
-	// After an error it runs when pause is over, and a growing backoff.
+	// After an error it runs when pause is over, and a growing backoff; errIdle is no error.
 	work func(ctx context.Context) (pause, wait time.Duration, err error)
 	// health is told of each run as a call of op; nil: it is not.
 	health *health

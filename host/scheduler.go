@@ -21,8 +21,7 @@ type scheduler struct {
 	// poke has a token when there may be something to allocate; never closed.
 	poke chan struct{}
 
-	// mu guards what follows. While it is held these locks are taken, none of which is held when the scheduler is called:
-	// admission.mu, taskSet.mu and health.mu (by a source), and the plugin directory's.
+	// mu guards the fields below. Under it admission.mu, taskSet.mu and health.mu are taken, never the other way round.
 	mu      sync.Mutex
 	queues  map[place]*served
 	plugins map[plugin]int // slots that run a plugin's tasks, or are allocated to it

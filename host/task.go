@@ -41,7 +41,7 @@ type task struct {
 	secrets  redact.Secrets  // that it was given
 }
 
-// permissions are those on which it runs.
+// permissions are what the tenant's tasks of its plugin may do.
 func (t *task) permissions() *manifest.Permissions { return t.version.Permissions(t.served.tenant) }
 
 // clock is Redis's time, as far as this host knows it: when the task was reserved, and what has passed here since then.

@@ -152,7 +152,7 @@ type RuntimeSample struct {
 	// Code, Snapshots, Instances and Stacks are bytes: machine code, the snapshots that instances start from, the private
 	// memory of idle instances, and the call stacks of running guests.
 	Code, Snapshots, Instances, Stacks int64
-	// Idle and Busy count instances.
+	// Idle counts instances, Busy calls, with those that wait for the snapshot.
 	Idle, Busy int
 }
 
