@@ -138,9 +138,6 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 	if len(batch.Tasks) > 0 {
 		in.access.logger.Warn("took on tasks whose reserve was not answered", "queue", name, "tasks", len(batch.Tasks))
 	}
-	if batch.Err == nil {
-		in.health.succeeded(opReserve, name) // no reserve may follow
-	}
 	in.take(ctx, a, batch)
 }
 
