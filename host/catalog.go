@@ -61,8 +61,8 @@ func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantin
 	})
 }
 
-// aboutPlugin describes one of the host's plugins; `quern plugin ls` prints these names.
-type aboutPlugin struct {
+// PluginInfo is what a host publishes of one of its plugins; `quern plugin ls -o json` prints these names.
+type PluginInfo struct {
 	Tenant    string   `json:"tenant,omitempty"`
 	Plugin    string   `json:"plugin"`
 	Version   string   `json:"version,omitempty"`
@@ -79,10 +79,10 @@ type aboutPlugin struct {
 
 // about describes the host to one tenant, in the node hash: nothing of other tenants.
 func (c *catalog) about(tenant string) map[string]string {
-	list := []aboutPlugin{}
+	list := []PluginInfo{}
 	for _, s := range c.directory.List() {
 		if s.Tenant == "" || s.Tenant == tenant {
-			list = append(list, aboutPlugin{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, s.Granted(tenant), s.Lowered(tenant)})
+			list = append(list, PluginInfo{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, s.Granted(tenant), s.Lowered(tenant)})
 		}
 	}
 	queues := append([]string{}, slices.Sorted(maps.Keys(c.queues(tenant)))...)

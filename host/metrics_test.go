@@ -91,11 +91,11 @@ func TestAbout(t *testing.T) {
 			t.Errorf("%s is %q, want %q", field, about[field], want)
 		}
 	}
-	var published []aboutPlugin
+	var published []PluginInfo
 	if err := json.Unmarshal([]byte(about["plugins"]), &published); err != nil {
 		t.Fatalf("%q: %v", about["plugins"], err)
 	}
-	states := make(map[string]aboutPlugin)
+	states := make(map[string]PluginInfo)
 	for _, p := range published {
 		states[p.Plugin] = p
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -22,19 +23,8 @@ func newPlugin(env environment) *cobra.Command {
 
 // pluginView is a plugin that live hosts published.
 type pluginView struct {
-	Tenant    string   `json:"tenant,omitempty"`
-	Plugin    string   `json:"plugin"`
-	Version   string   `json:"version,omitempty"`
-	Digest    string   `json:"digest,omitempty"`
-	Queues    []string `json:"queues,omitempty"`
-	State     string   `json:"state"`
-	Error     string   `json:"error,omitempty"`
-	ResetMode string   `json:"reset_mode,omitempty"`
-	// Grants are its capabilities in tasks of the tenant.
-	Grants *manifest.Granted `json:"grants,omitempty"`
-	// Lowered are the limits that the hosts set below the manifest's.
-	Lowered []manifest.Lowered `json:"lowered,omitempty"`
-	Nodes   []string           `json:"nodes"`
+	host.PluginInfo
+	Nodes []string `json:"nodes"`
 }
 
 // shortDigest is the length of a digest for people: sha256: and twelve digits.
