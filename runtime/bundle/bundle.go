@@ -1,0 +1,136 @@
+// Package bundle reads and writes the files that a plugin carries in its own module: the sources of a handler in Python or
+// JavaScript, its dependencies, and the library of the interpreter.
+//
+//	NAME.wasm   the engine's module  ┊ custom section quern.files   the engine's own files
+//	                                 ┊ custom section quern.files   the handler's files
+//
+// Each section is a tar archive, compressed with zstd or not. Guests see the files of all sections, read-only, at their
+// paths from the root. sdk/ABI.md specifies the format.
+//
+// # Failure
+//
+// Archives come from tenants who are not trusted. Read bounds the number of files and their bytes before it keeps any, and
+// accepts nothing but regular files and directories. What it refuses is an [Error] that names the path.
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Section is the name of the custom sections.
+const Section = "quern.files"
+
+// MaxFiles bounds the number of files of one section.
+const MaxFiles = 20_000
+
+// maxWindow bounds the memory of a decompression, in bytes. It is the window that every decoder must support (RFC 8878,
+// section 3.1.1.1.2).
+const maxWindow = 8 << 20
+
+// zstdMagic begins a zstd frame (RFC 8878, section 3.1.1).
+var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// Error says which entry of an archive is refused, and why.
+type Error struct {
+	// Path is the entry's, as the archive has it; "" if the archive itself is damaged.
+	Path string
+	// Reason says what is wrong, Remedy what to do.
+	Reason, Remedy string
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return fmt.Sprintf("the section %s: %s; %s", Section, e.Reason, e.Remedy)
+	}
+	return fmt.Sprintf("the section %s: %q: %s; %s", Section, e.Path, e.Reason, e.Remedy)
+}
+
+// Read returns the files of a section by absolute path, of most bytes together at the most. The error is an *Error.
+func Read(section []byte, most int64) (map[string][]byte, error) {
+	archive := io.Reader(bytes.NewReader(section))
+	if bytes.HasPrefix(section, zstdMagic) {
+		decoder, err := zstd.NewReader(archive, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, damaged(err)
+		}
+		defer decoder.Close()
+		archive = decoder
+	}
+	// Headers and padding of an archive take more than its files: 1 KiB each, and some for long names.
+	bounded := &io.LimitedReader{R: archive, N: most + MaxFiles*4<<10}
+	files := map[string][]byte{}
+	for entries := tar.NewReader(bounded); ; {
+		header, err := entries.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return files, nil
+		case err != nil && bounded.N == 0:
+			return nil, tooLarge("", most)
+		case err != nil:
+			return nil, damaged(err)
+		case header.Typeflag == tar.TypeDir:
+			continue // directories are where files are
+		case header.Typeflag != tar.TypeReg:
+			return nil, &Error{header.Name, "it is not a regular file", "put the file itself there; links do not work in guests"}
+		case len(files) == MaxFiles:
+			return nil, &Error{header.Name, fmt.Sprintf("it is one file more than the %d that a section may have", MaxFiles), "leave out what tasks do not read"}
+		case header.Size > most:
+			return nil, tooLarge(header.Name, most)
+		}
+		name := path.Clean("/" + header.Name)
+		if _, twice := files[name]; twice {
+			return nil, &Error{header.Name, "it is there twice", "leave one out"}
+		}
+		contents := make([]byte, header.Size)
+		if _, err := io.ReadFull(entries, contents); err != nil {
+			return nil, damaged(err)
+		}
+		most -= header.Size
+		files[name] = contents
+	}
+}
+
+func tooLarge(name string, most int64) *Error {
+	return &Error{name, fmt.Sprintf("no more than %d bytes are left of what a plugin's files may take together", most), "leave out what tasks do not read"}
+}
+
+func damaged(err error) *Error {
+	return &Error{"", fmt.Sprintf("the archive is damaged (%v)", err), "build the plugin again"}
+}
+
+// Append returns the module with a section of these files, by absolute path. Equal files give equal bytes.
+func Append(module []byte, files map[string][]byte) ([]byte, error) {
+	var compressed bytes.Buffer
+	encoder, err := zstd.NewWriter(&compressed, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(maxWindow))
+	if err != nil {
+		return nil, err
+	}
+	archive := tar.NewWriter(encoder)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		header := &tar.Header{Name: name[1:], Mode: 0o444, Size: int64(len(files[name])), Format: tar.FormatPAX}
+		if err := archive.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("pack %q: %w", name, err)
+		}
+		if _, err := archive.Write(files[name]); err != nil {
+			return nil, fmt.Errorf("pack %q: %w", name, err)
+		}
+	}
+	if err := errors.Join(archive.Close(), encoder.Close()); err != nil {
+		return nil, err
+	}
+	payload := append(binary.AppendUvarint(nil, uint64(len(Section))), Section...)
+	payload = append(payload, compressed.Bytes()...)
+	out := append(slices.Clip(module), 0) // the ID of custom sections
+	out = binary.AppendUvarint(out, uint64(len(payload)))
+	return append(out, payload...), nil
+}

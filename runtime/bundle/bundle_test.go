@@ -1,0 +1,143 @@
+package bundle_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"pgregory.net/rapid"
+
+	"github.com/quern-project/quern/runtime/bundle"
+)
+
+// header begins every module.
+var header = []byte("\x00asm\x01\x00\x00\x00")
+
+// payload is what follows the section's name.
+func payload(t *testing.T, module []byte) []byte {
+	t.Helper()
+	_, after, found := bytes.Cut(module, []byte(bundle.Section))
+	if !found {
+		t.Fatalf("no section in %q", module)
+	}
+	return after
+}
+
+func TestAppend(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		files := rapid.MapOf(
+			rapid.StringMatching(`(/[a-zé_.-]{1,120}){1,3}`).Filter(func(s string) bool { return !strings.Contains(s, "/.") }),
+			rapid.SliceOfN(rapid.Byte(), 0, 3000),
+		).Draw(r, "files")
+		module, err := bundle.Append(header, files)
+		if err != nil {
+			r.Fatal(err)
+		}
+		again, err := bundle.Append(header, maps.Clone(files))
+		if err != nil || !bytes.Equal(module, again) {
+			r.Fatalf("equal files gave other bytes (%v)", err)
+		}
+		got, err := bundle.Read(payload(t, module), 1<<20)
+		if err != nil || !maps.EqualFunc(got, files, slices.Equal) {
+			r.Fatalf("got %d files and %v, want %d", len(got), err, len(files))
+		}
+	})
+}
+
+// archive is a tar archive of these entries; those that are no directory have contents.
+func archive(t *testing.T, contents string, entries ...tar.Header) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, entry := range entries {
+		if entry.Typeflag == tar.TypeReg {
+			entry.Size = int64(len(contents))
+		}
+		if err := w.WriteHeader(&entry); err != nil {
+			t.Fatal(err)
+		}
+		if entry.Typeflag == tar.TypeReg {
+			if _, err := w.Write([]byte(contents)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func compress(t *testing.T, data []byte) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	return w.EncodeAll(data, nil)
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	plain := archive(t, "hello", tar.Header{Name: "app/", Typeflag: tar.TypeDir}, tar.Header{Name: "app/../app/a", Typeflag: tar.TypeReg})
+	for name, section := range map[string][]byte{"plain": plain, "compressed": compress(t, plain)} {
+		files, err := bundle.Read(section, 5)
+		if err != nil || string(files["/app/a"]) != "hello" || len(files) != 1 {
+			t.Errorf("%s: got %q, %v", name, files, err)
+		}
+	}
+	many := make([]tar.Header, bundle.MaxFiles+1)
+	for i := range many {
+		many[i] = tar.Header{Name: fmt.Sprint(i), Typeflag: tar.TypeReg}
+	}
+	for name, test := range map[string]struct {
+		section      []byte
+		path, reason string
+	}{
+		"a link":         {archive(t, "", tar.Header{Name: "l", Linkname: "/etc/passwd", Typeflag: tar.TypeSymlink}), "l", "not a regular file"},
+		"twice":          {archive(t, "", tar.Header{Name: "a", Typeflag: tar.TypeReg}, tar.Header{Name: "/./a", Typeflag: tar.TypeReg}), "/./a", "twice"},
+		"above the root": {archive(t, "", tar.Header{Name: "a", Typeflag: tar.TypeReg}, tar.Header{Name: "../../a", Typeflag: tar.TypeReg}), "../../a", "twice"},
+		"large":          {archive(t, "too long", tar.Header{Name: "a", Typeflag: tar.TypeReg}), "a", "no more than 5 bytes"},
+		"many":           {archive(t, "", many...), fmt.Sprint(bundle.MaxFiles), "one file more than"},
+		"cut off":        {plain[:700], "", "damaged"},
+		"no archive":     {[]byte("hello"), "", "damaged"},
+		"a bomb":         {compress(t, archive(t, strings.Repeat("a", 64<<20), tar.Header{Name: "a", Typeflag: tar.TypeReg})), "a", "no more than 5 bytes"},
+	} {
+		_, err := bundle.Read(test.section, 5)
+		var refused *bundle.Error
+		if !errors.As(err, &refused) || refused.Path != test.path || !strings.Contains(refused.Reason, test.reason) || refused.Remedy == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	module, err := bundle.Append(header, map[string][]byte{"/app/handler.py": []byte("def handle(task): pass")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	_, section, _ := bytes.Cut(module, []byte(bundle.Section))
+	f.Add(section)
+	f.Fuzz(func(t *testing.T, section []byte) {
+		const most = 1 << 20
+		files, err := bundle.Read(section, most)
+		size := 0
+		for path, contents := range files {
+			size += len(contents)
+			if !strings.HasPrefix(path, "/") || strings.Contains(path, "/../") {
+				t.Errorf("a path %q", path)
+			}
+		}
+		if size > most || (err != nil && files != nil) {
+			t.Errorf("%d bytes, %v", size, err)
+		}
+	})
+}
