@@ -110,12 +110,12 @@ func (m *mover) move(ctx context.Context, name string, what moves) error {
 	var left moves // to do in this queue
 	var err error
 	if what.due {
-		left.due, err = m.block(name, func(q *queue.Queue) (queue.Block, error) { return q.EnqueueDueBlock(ctx) })
+		left.due, err = m.block(name, func(q *queue.Queue) (queue.Block, error) { return q.EnqueueDue(ctx) })
 	}
 	if what.expired && !queue.IsUnavailable(err) {
 		more, also := m.block(name, func(q *queue.Queue) (queue.Block, error) {
 			maxAge, dead := m.expiry(name)
-			return q.ExpireBlock(ctx, maxAge, dead)
+			return q.Expire(ctx, maxAge, dead)
 		})
 		left.expired = more
 		if also != nil {
