@@ -85,8 +85,7 @@ func (c *Client) count(ctx context.Context, queues []string, counted map[string]
 	return err
 }
 
-// formatSample writes a line for each queue: its name, its tasks by status, its listeners, and the age of its oldest pending
-// task in microseconds.
+// formatSample writes a line for each queue: name, tasks by status, listeners, and age of the oldest pending task in µs.
 func formatSample(counted map[string]Stats) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(counted)) {

@@ -217,8 +217,8 @@ func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
 		return nil, err
 	}
 	var list []Quarantine
-	for version, text := range versions { // "UNTIL LISTENER SECOND LISTENER SECOND ..."
-		words := strings.Fields(text)
+	for _, version := range slices.Sorted(maps.Keys(versions)) {
+		words := strings.Fields(versions[version]) // "UNTIL LISTENER SECOND LISTENER SECOND ..."
 		if len(words) == 0 || !parseSeconds(words[0]).After(now) {
 			continue
 		}
@@ -229,9 +229,6 @@ func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
 		}
 		list = append(list, q)
 	}
-	slices.SortFunc(list, func(a, b Quarantine) int {
-		return cmp.Or(strings.Compare(a.Plugin, b.Plugin), strings.Compare(a.Digest, b.Digest))
-	})
 	return list, nil
 }
 

@@ -37,8 +37,7 @@ func (q *Queue) Retry(ctx context.Context, id string) error {
 	return cmp.Or(err, verdict(answer, id))
 }
 
-// Delete removes a finished task with its log and its history. ErrStatus if it is not finished, ErrNoTask if the queue has
-// no such task.
+// Delete removes a finished task with log and history. ErrStatus if it is not finished, ErrNoTask if the queue has none.
 func (q *Queue) Delete(ctx context.Context, id string) error {
 	answer, err := q.change(ctx, "delete", id, q.name, id, searched)
 	return cmp.Or(err, verdict(answer, id))

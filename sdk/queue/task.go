@@ -148,8 +148,7 @@ func (c *Client) ownParameters(ctx context.Context, id string) (value []byte, fo
 	return []byte(text), err == nil, wrap("read parameters of task "+id, err)
 }
 
-// companion is the value of a field: the text, or the bytes that a marker stands for. Without a companion a marker is the value:
-// a Python client may have written it.
+// companion is the bytes that a marker in a field stands for, or else the text: a Python client may have written a marker.
 func (c *Client) companion(ctx context.Context, id, field, text string) (string, error) {
 	if !isMarker(text) {
 		return text, nil

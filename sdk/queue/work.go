@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,10 +69,7 @@ func (c *Client) workAs(ctx context.Context, listener *Listener, handle handlerF
 
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
-	if leaveErr := listener.Close(leaving); err == nil && leaveErr != nil {
-		err = leaveErr
-	}
-	return err
+	return cmp.Or(err, listener.Close(leaving))
 }
 
 // workLoop takes and runs tasks until ctx ends, or an error stops it.
