@@ -73,9 +73,9 @@ func counting(number int, name string, f func(*System, api.Memory, []uint64)) fu
 		s.moved, s.reason = 0, nil
 		f(s, mem, stack)
 		if s.reason != nil {
-			s.host.Refused(name, s.reason)
+			s.Host.Refused(name, s.reason)
 		}
-		s.counters.count(number, errno(int32(uint32(stack[0]))), s.moved)
+		s.Counters.count(number, errno(int32(uint32(stack[0]))), s.moved)
 	}
 }
 
@@ -98,9 +98,9 @@ func answering(name string, needs need, f func(*System, api.Memory, []uint64) er
 // allows reports whether a function works in the guest's stage, and notes what Warming refuses.
 func (s *System) allows(name string, needs need) bool {
 	switch {
-	case s.stage == Running || needs == nothing || needs == slot && s.filled:
+	case s.Stage == Running || needs == nothing || needs == slot && s.filled:
 		return true
-	case s.stage == Initializing || needs == description:
+	case s.Stage == Initializing || needs == description:
 		return false
 	case needs == call:
 		return true

@@ -42,7 +42,7 @@ func parseRequest(head []byte) (service.Request, error) {
 	}
 	request := service.Request{
 		Method: fields.Method, URL: fields.URL, Headers: map[string][]string{},
-		Timeout: time.Duration(min(fields.Timeout, maxSleep.Milliseconds())) * time.Millisecond,
+		Timeout: time.Duration(min(fields.Timeout, maxDelay.Milliseconds())) * time.Millisecond,
 	}
 	if request.Method == "" {
 		request.Method = "GET"
