@@ -54,11 +54,11 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 		services.KV = store.ForUnder(grants, t.Permissions.DenyBucket)
 	}
 	if s.config.HTTP != nil && len(t.Asked.HTTP) > 0 {
+		var ceiling *egress.Ceiling
 		if c := t.Permissions.Ceiling; c != nil {
-			services.HTTP = s.config.HTTP.ForUnder(t.Tenant, t.Asked.HTTP, egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place()})
-		} else {
-			services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP)
+			ceiling = &egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place()}
 		}
+		services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP, ceiling)
 	}
 	if len(t.Asked.Secrets) > 0 {
 		services.Secrets = &secrets{&t, s.config.Secrets, s.missing}

@@ -59,14 +59,7 @@ var effects = func() (table [256]effect) {
 
 // bulkEffects are those of instructions after opBulk with fixed operand types.
 var bulkEffects = [bulkTableFill + 1]effect{
-	{1, I32},
-	{1, I32},
-	{1, I32},
-	{1, I32},
-	{1, I64},
-	{1, I64},
-	{1, I64},
-	{1, I64},       // saturating conversions
+	{1, I32}, {1, I32}, {1, I32}, {1, I32}, {1, I64}, {1, I64}, {1, I64}, {1, I64}, // saturating conversions
 	bulkMemoryInit: {3, 0}, bulkDataDrop: {}, bulkMemoryCopy: {3, 0}, bulkMemoryFill: {3, 0},
 	bulkTableInit: {3, 0}, bulkElemDrop: {}, bulkTableCopy: {3, 0}, bulkTableGrow: {2, I32},
 	bulkTableSize: {0, I32}, bulkTableFill: {3, 0},
