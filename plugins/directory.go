@@ -1,17 +1,22 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quern-project/quern/runtime"
 )
 
 // ErrStarted is returned by a second Run of one Directory.
 var ErrStarted = errors.New("the plugin directory is already being watched")
+
+// drainNotice is how long closing the modules may take before it is said that tasks hold it up.
+const drainNotice = 100 * time.Millisecond
 
 // Directory keeps what a host may run in step with a folder of files. Run does the work; what it
 // publishes may be read by any goroutine at any time, and never waits for it.
@@ -50,7 +55,9 @@ func (d *Directory) Run(ctx context.Context) error {
 	newReconciler(d.cfg, d.loader, &d.public, watch).run(ctx)
 	stop()
 	children.Wait()
-	d.loader.drain(d.cfg.Logger)
+	notice := time.AfterFunc(drainNotice, func() { d.cfg.Logger.Info("waiting for the tasks that still run on a plugin") })
+	d.loader.open.Wait()
+	notice.Stop()
 	return nil
 }
 
@@ -64,7 +71,21 @@ func (d *Directory) Changed() <-chan struct{} { return d.public.changed }
 
 // Bindings says what serves what now, sorted by tenant and queue. It has every queue of every tenant
 // that a plugin here serves, and no other.
-func (d *Directory) Bindings() []Binding { return d.public.table.Load().bindings() }
+func (d *Directory) Bindings() (bindings []Binding) {
+	t := d.public.table.Load()
+	for tenant := range t.own {
+		bindings = append(bindings, t.bindings(tenant)...)
+	}
+	slices.SortFunc(bindings, func(a, b Binding) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Queue, b.Queue))
+	})
+	return bindings
+}
+
+// BindingsOf tells what serves the queues of one tenant now, in no order. It costs nothing for the other tenants.
+func (d *Directory) BindingsOf(tenant string) []Binding {
+	return d.public.table.Load().bindings(tenant)
+}
 
 // Acquire returns the version that serves a tenant's queue now, held for the caller, who must Release
 // it once. It returns nil if none does. Acquire takes no lock and allocates nothing.
@@ -80,11 +101,5 @@ func (d *Directory) Acquire(tenant, queue string) *Version {
 }
 
 // List says what became of every plugin in the directory, sorted by tenant and name, what serves
-// before what is refused.
-func (d *Directory) List() []Status {
-	statuses := slices.Clone(d.public.table.Load().statuses)
-	for i := range statuses {
-		statuses[i].Queues = slices.Clone(statuses[i].Queues)
-	}
-	return statuses
-}
+// before what is refused. What the statuses refer to is not to be changed.
+func (d *Directory) List() []Status { return slices.Clone(d.public.table.Load().statuses) }

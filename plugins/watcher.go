@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,12 +31,9 @@ type watcher struct {
 	notify *fsnotify.Watcher // nil if the system has none to give
 	wake   chan struct{}     // capacity 1; never closed
 
-	watched map[string]fs.FileInfo  // by path; only the reconciler's goroutine touches it
-	parent  atomic.Pointer[outside] // what is watched for the sake of one entry
+	watched map[string]fs.FileInfo // by path; only the reconciler's goroutine touches it
+	entry   atomic.Pointer[string] // the directory's path, if its parent is watched only to tell when it appears or is replaced
 }
-
-// outside is the folder that holds the directory: it tells when the directory appears or is replaced.
-type outside struct{ folder, entry string }
 
 func newWatcher(dir string, logger hclog.Logger) *watcher {
 	w := &watcher{dir: dir, logger: logger, wake: make(chan struct{}, 1), watched: map[string]fs.FileInfo{}}
@@ -79,7 +77,8 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 			if !open {
 				return
 			}
-			if w.concerns(event) {
+			entry := w.entry.Load()
+			if entry == nil || event.Name == *entry || filepath.Dir(event.Name) != filepath.Dir(*entry) { // else it is a neighbor
 				postpone()
 			}
 		case err, open := <-errs:
@@ -90,18 +89,9 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 			postpone()
 		case <-timer.C:
 			first = time.Time{}
-			select {
-			case w.wake <- struct{}{}:
-			default:
-			}
+			announce(w.wake)
 		}
 	}
-}
-
-// concerns leaves out the neighbors of the directory.
-func (w *watcher) concerns(event fsnotify.Event) bool {
-	parent := w.parent.Load()
-	return parent == nil || filepath.Dir(event.Name) != parent.folder || filepath.Base(event.Name) == parent.entry
 }
 
 // follow watches the folders in which the scan found files, and the one that holds the directory.
@@ -110,15 +100,13 @@ func (w *watcher) follow(s *scan) bool {
 	if w.notify == nil {
 		return false
 	}
-	wanted := map[string]struct{}{}
-	for folder := range s.folders {
-		wanted[folder] = struct{}{}
-	}
-	w.parent.Store(nil)
+	wanted := maps.Clone(s.folders)
+	w.entry.Store(nil)
 	if abs, err := filepath.Abs(w.dir); err == nil {
 		if folder, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
 			if _, inside := wanted[folder]; !inside {
-				w.parent.Store(&outside{folder, filepath.Base(abs)})
+				entry := filepath.Join(folder, filepath.Base(abs))
+				w.entry.Store(&entry)
 				wanted[folder] = struct{}{}
 			}
 		}

@@ -55,7 +55,7 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 	}
 	if s.config.HTTP != nil && len(t.Asked.HTTP) > 0 {
 		if c := t.Permissions.Ceiling; c != nil {
-			services.HTTP = s.config.HTTP.ForUnder(t.Tenant, t.Asked.HTTP, egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place()})
+			services.HTTP = s.config.HTTP.ForUnder(t.Tenant, t.Asked.HTTP, egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place})
 		} else {
 			services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP)
 		}
@@ -65,7 +65,7 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 	}
 	if t.Asked.Enqueue != nil {
 		children = newChildren(&t, cmp.Or(t.Permissions.Capabilities.Enqueue, &manifest.EnqueueGrant{}))
-		services.Enqueue, services.EnqueueAtOnce = children, children.grant.AfterCall
+		services.Enqueue, services.EnqueueAtOnce = children, children.grant.AfterCall()
 	}
 	return services, children
 }

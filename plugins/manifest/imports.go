@@ -68,7 +68,7 @@ func (p *Permissions) CheckModule(path string, info runtime.Info) error {
 		info, func(g importGrant) bool { return g.by(p.asked) && !g.by(p.Capabilities) },
 		"grants what the module imports, %s, and the host does not",
 		func(g importGrant) string {
-			if g.key == "enqueue" && p.asked.Enqueue.AfterCall {
+			if g.key == "enqueue" && p.asked.Enqueue.AfterCall() {
 				g.example = `enqueue: {queues: [NAME], after: call}`
 			}
 			return p.denial(g.example).Remedy()
