@@ -27,8 +27,7 @@ type Directory struct {
 	public  publication
 }
 
-// New makes a Directory whose modules the engine compiles and runs. The engine must stay open until
-// Run has returned.
+// New makes a Directory whose modules the engine compiles and runs; it must stay open until Run has returned.
 func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -61,16 +60,13 @@ func (d *Directory) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed after the first scan: every plugin that it found serves or is refused. A directory
-// that does not exist or cannot be read makes Ready as well.
+// Ready is closed once every plugin that the first scan found serves or is refused, also if it found no directory.
 func (d *Directory) Ready() <-chan struct{} { return d.public.ready }
 
-// Changed gives a token after every change of what is served; several changes may share one token.
-// It has one consumer, and is never closed.
+// Changed gives one consumer a token after changes of what is served. It is never closed.
 func (d *Directory) Changed() <-chan struct{} { return d.public.changed }
 
-// Bindings says what serves what now, sorted by tenant and queue. It has every queue of every tenant
-// that a plugin here serves, and no other.
+// Bindings says what serves each queue of each tenant now, sorted by both.
 func (d *Directory) Bindings() (bindings []Binding) {
 	t := d.public.table.Load()
 	for tenant := range t.own {

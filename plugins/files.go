@@ -20,8 +20,7 @@ type namedFiles struct {
 	err   error // a *manifest.Error if any of them will not be read
 }
 
-// named finds the files that a manifest names. folder is that of the manifest, all links followed, and path the path of the
-// manifest as people know it.
+// named finds the files that a manifest names. folder is the manifest's, all links followed; path is for messages.
 func (s *scan) named(folder, path string, m *manifest.Manifest) (n namedFiles) {
 	var problems []manifest.Problem
 	var size int64
@@ -116,9 +115,8 @@ func readNamed(path string, m *manifest.Manifest, files []file, read func(f file
 	return c, nil
 }
 
-// LoadFiles reads the files that the manifest at path names: those that it grants, nil if there are none, and its
-// warm input, nil if there is none. All links must end inside the folder of the manifest. Every problem is told at
-// once, as a *manifest.Error.
+// LoadFiles reads the files that the manifest at path names: those that it grants and its warm input, nil for none. All links
+// must end inside the folder of the manifest. Every problem is told at once, as a *manifest.Error.
 func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm []byte, err error) {
 	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err == nil {
@@ -142,8 +140,7 @@ func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm [
 	return c.files, c.warm, err
 }
 
-// LoadManifest reads the manifest at path. A missing file is an error that wraps fs.ErrNotExist; the
-// caller may then use manifest.Default.
+// LoadManifest reads the manifest at path. Without one the error wraps fs.ErrNotExist, and manifest.Default may be used.
 func LoadManifest(path string) (manifest.Manifest, error) {
 	end, err := filepath.EvalSymlinks(path)
 	var read content

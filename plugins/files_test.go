@@ -119,7 +119,7 @@ func TestFilesSettle(t *testing.T) {
 	read := func() fingerprint {
 		info, err := os.Lstat(dir + "/model")
 		check(t, err)
-		return newFingerprint(info)
+		return fingerprint{info, changeTime(info)}
 	}
 	f.fingerprint = read()
 	p := &plugin{named: namedFiles{files: []file{f}}}

@@ -23,8 +23,7 @@ const maxReading = 256 << 20
 // readAttempts is how often a file that changes under the reader is read again at once.
 const readAttempts = 3
 
-// loader makes versions out of files, aside from what serves. Any number of loads may run at once;
-// it bounds what they take.
+// loader makes versions out of files. Any number of loads may run at once; it bounds what they take.
 type loader struct {
 	cfg     Config
 	modules *modules
@@ -34,7 +33,7 @@ type loader struct {
 
 func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	return &loader{
-		cfg: cfg, modules: newModules(engine, cfg.Logger.Named("modules")),
+		cfg: cfg, modules: &modules{engine: engine, logger: cfg.Logger.Named("modules"), byDigest: map[string]*module{}},
 		readers: turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxReading}),
 	}
 }
@@ -166,8 +165,7 @@ func (l *loader) read(root string, f file, most int64) (read content, err error)
 	return read, err
 }
 
-// finish checks the module against the manifest, and makes the version. It takes over the caller's
-// hold of the module.
+// finish checks the module against the manifest, and makes the version, which takes over the caller's hold of the module.
 func (l *loader) finish(r *loadResult, m *module) {
 	path := r.path(l.cfg.Dir, manifest.Suffix)
 	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })
@@ -183,7 +181,7 @@ func (l *loader) finish(r *loadResult, m *module) {
 	found := r.found
 	r.version = &Version{
 		Tenant: r.tenant, Name: r.name, Digest: m.digest, Manifest: r.manifest,
-		content: found, files: r.named.files, warm: r.named.warm, module: m, pools: l.modules.sharePools(m, found),
+		content: found, contents: r.named, module: m, pools: l.modules.sharePools(m, found),
 		grants: l.cfg.Grants, ceilings: l.cfg.Ceilings, permissions: r.permissions,
 		release: func(m *module) {
 			l.modules.releasePools(m, found)
@@ -205,8 +203,7 @@ func (l *loader) permissions(o *loadRequest) map[string]*manifest.Permissions {
 	return permissions
 }
 
-// afford refuses a plugin whose tasks could never get the memory that they may take. tables are part of it, and unknown
-// before the module is loaded.
+// afford refuses a plugin whose tasks could never get the memory that they may take; tables are those of a loaded module.
 func (l *loader) afford(r *loadResult, tables int64) error {
 	take := func(p *manifest.Permissions) int64 { return footprint(&r.manifest, p.Limits) + tables }
 	largest := widest(r.permissions, take)

@@ -32,8 +32,7 @@ type module struct {
 	pools map[identity]*tenantPools
 }
 
-// tenantPools are the instances of a module for one manifest and its files, a pool for each tenant. All versions of that
-// content share them, whichever plugins they are of.
+// tenantPools are the pools, by tenant, that all versions of one content share, whichever plugins they are of.
 type tenantPools struct {
 	module   *runtime.Module
 	versions int // that share them; guarded by modules.mu
@@ -58,13 +57,8 @@ func (t *tenantPools) of(tenant string, profile func(tenant string) runtime.Prof
 	return t.byTenant[tenant]
 }
 
-func newModules(engine *runtime.Engine, logger hclog.Logger) *modules {
-	return &modules{engine: engine, logger: logger, byDigest: map[string]*module{}}
-}
-
-// acquire returns the module of these bytes, held once more, and compiles it if nobody did. All who
-// ask for the same bytes meanwhile share the one result, be it an error. Before it waits for anybody it calls leave,
-// for it needs the bytes no more; owner is who takes turns with others at compiling.
+// acquire returns the module of these bytes, held once more, and compiles it if nobody did; owners take turns at compiling.
+// All who ask for the same bytes meanwhile share the result, be it an error. It calls leave when it needs the bytes no more.
 func (s *modules) acquire(ctx context.Context, owner, digest string, binary []byte, leave func()) (*module, error) {
 	for {
 		s.mu.Lock()
@@ -96,8 +90,7 @@ func (s *modules) acquire(ctx context.Context, owner, digest string, binary []by
 	}
 }
 
-// share is acquire for who has no bytes at hand, and does not wait: nil if the module is not held by anybody, or is
-// not compiled yet.
+// share is acquire without bytes and without waiting: nil if nobody holds the module, or it is not compiled yet.
 func (s *modules) share(digest string) *module {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 )
@@ -18,7 +16,7 @@ func newTestModules(t *testing.T) *modules {
 	engine, err := runtime.New(t.Context(), runtime.Config{})
 	check(t, err)
 	t.Cleanup(func() { check(t, engine.Close(context.WithoutCancel(t.Context()))) })
-	return newModules(engine, hclog.NewNullLogger())
+	return newLoader(engine, Config{}.withDefaults()).modules
 }
 
 func (s *modules) get(ctx context.Context, binary []byte) (*module, error) {

@@ -47,8 +47,7 @@ func (o *queueOwners) give(p *plugin, queues []string) {
 	}
 }
 
-// refuse tells why a plugin cannot have all of these queues in the place of its own: another one, owner, has one of them, or
-// its tenant would have more than it may.
+// refuse tells why a plugin cannot have these queues in place of its own: an owner has one, or the tenant would have too many.
 func (o *queueOwners) refuse(p *plugin, queues []string) (owner *plugin, why error) {
 	for _, queue := range queues {
 		if owner := o.owners[tenantQueue{p.tenant, queue}]; owner != nil && owner != p {

@@ -22,15 +22,10 @@ var errUnstable = errors.New("the file keeps changing while it is read: write it
 // isUnstable reports whether a file could not be read in one state, so that nothing is known of it.
 func isUnstable(err error) bool { return errors.Is(err, errUnstable) || errors.Is(err, fs.ErrNotExist) }
 
-// fingerprint tells by a file's size and times whether it may have changed since it was read. Its zero value is that of no
-// file.
+// fingerprint tells by a file's size and times whether it may have changed since it was read; zero for no file.
 type fingerprint struct {
 	info    fs.FileInfo
 	changed time.Time // of the inode; zero where the platform does not say
-}
-
-func newFingerprint(info fs.FileInfo) fingerprint {
-	return fingerprint{info: info, changed: changeTime(info)}
 }
 
 // same reports whether both are of the same file in the same state, as far as that can be told.
@@ -86,7 +81,7 @@ func readStable(root, name string, most int64) (content, error) {
 	if err := manifest.CheckFile(info, most); err != nil {
 		return content{}, err
 	}
-	before, data := newFingerprint(info), make([]byte, info.Size())
+	before, data := fingerprint{info, changeTime(info)}, make([]byte, info.Size())
 	switch _, err := io.ReadFull(f, data); {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return content{}, errUnstable
@@ -106,7 +101,7 @@ func readStable(root, name string, most int64) (content, error) {
 	if info, err = f.Stat(); err != nil {
 		return content{}, err
 	}
-	if !before.same(newFingerprint(info)) {
+	if !before.same(fingerprint{info, changeTime(info)}) {
 		return content{}, errUnstable
 	}
 	return content{data: data, fingerprint: before}, nil

@@ -18,8 +18,7 @@ const (
 	retryPause = 10 * time.Second       // after an error that is not the file's
 )
 
-// reconciler is the one goroutine that decides what serves. Loads run beside it and send it their results;
-// everybody else only reads the tables that it publishes.
+// reconciler is the one goroutine that decides what serves. Loads send it their results, all others read its tables.
 type reconciler struct {
 	cfg    Config
 	loader *loader
@@ -227,25 +226,20 @@ func (r *reconciler) step(ctx context.Context) {
 		request := p.start(r.root)
 		go func() { r.results <- r.loader.load(ctx, request) }()
 	}
-	r.publish()
-	if !r.ready && !slices.ContainsFunc(r.first, (*plugin).undecided) {
-		r.ready, r.first = true, nil
-		close(r.public.ready)
-	}
-}
-
-// publish stores a new table if there is something new, and releases what the old one served.
-func (r *reconciler) publish() {
 	if r.dirty || r.swapped {
 		r.public.table.Store(newTable(r.cfg.Tenants, r.plugins))
 	}
-	for _, v := range r.retired {
+	for _, v := range r.retired { // which the table does not have any more
 		v.Release()
 	}
 	if r.swapped {
 		announce(r.public.changed)
 	}
 	r.dirty, r.swapped, r.retired = false, false, nil
+	if !r.ready && !slices.ContainsFunc(r.first, (*plugin).undecided) {
+		r.ready, r.first = true, nil
+		close(r.public.ready)
+	}
 }
 
 func (r *reconciler) find(want id) (int, bool) {
@@ -358,9 +352,8 @@ func (r *reconciler) forgive(p *plugin) {
 	}
 }
 
-// refuse reports why what is in the directory does not serve, once for each content and reason. What served before keeps
-// serving. It returns false if it holds the refusal back: a file that has changed this very moment, with the given
-// fingerprint, may be half of a file.
+// refuse reports why what is in the directory does not serve, once for each content and reason. It returns false if it holds
+// the refusal back, since a file that has changed this very moment, with the given fingerprint, may be half of a file.
 func (r *reconciler) refuse(p *plugin, found identity, f fingerprint, why error) bool {
 	now := time.Now()
 	if r.ready && f.young(now, youth) {

@@ -114,11 +114,8 @@ func (r *reporter) scanned(s *scan) {
 		}
 	}
 	for _, tenant := range r.Tenants {
-		text, err := "", s.closed[tenant]
-		if err != nil {
-			text = err.Error()
-		}
-		if r.news("tenant "+tenant, text) && err != nil {
+		err := s.closed[tenant]
+		if r.news("tenant "+tenant, fmt.Sprint(err)) && err != nil {
 			r.Logger.Error("cannot read a tenant's folder, what was loaded keeps serving", "tenant", tenant, "error", err)
 		}
 	}

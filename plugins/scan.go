@@ -40,20 +40,18 @@ type scan struct {
 	others  []string            // sub-folders that are no served tenant's
 }
 
-// scanDirectory lists the directory. One that does not exist is empty; one that cannot be listed is
-// an error, and tells nothing about the plugins.
+// scanDirectory lists the directory. One that does not exist is empty; one that cannot be listed is an error.
 func scanDirectory(dir string, tenants []string) (*scan, error) {
 	s := &scan{
 		dir: dir, seen: map[id]listed{}, places: map[string]string{}, closed: map[string]error{}, folders: map[string]struct{}{},
 	}
+	var inside []string
 	root, err := filepath.EvalSymlinks(dir)
 	if err == nil {
-		root, err = filepath.Abs(root)
+		s.root, err = filepath.Abs(root)
 	}
-	var inside []string
 	if err == nil {
-		s.root = root
-		inside, err = s.list("", root)
+		inside, err = s.list("", s.root)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		s.root = ""
@@ -78,8 +76,7 @@ func scanDirectory(dir string, tenants []string) (*scan, error) {
 	return s, nil
 }
 
-// list notes the files of one folder, in whose path no link is left, and returns the names of its
-// sub-folders.
+// list notes the files of one folder, in whose path no link is left, and returns the names of its sub-folders.
 func (s *scan) list(tenant, folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -144,7 +141,7 @@ func (s *scan) regular(path string, info fs.FileInfo, most int64) file {
 		return file{exists: true, problem: err}
 	}
 	s.folders[filepath.Dir(path)] = struct{}{}
-	return file{exists: true, path: inside, fingerprint: newFingerprint(info)}
+	return file{exists: true, path: inside, fingerprint: fingerprint{info, changeTime(info)}}
 }
 
 // below is a path inside a folder, from there, if it is one.
@@ -153,8 +150,7 @@ func below(folder, path string) (inside string, ok bool) {
 	return inside, err == nil && filepath.IsLocal(inside)
 }
 
-// shown is the plugin's name as it may stand in a message, a log line or a label. Nothing but the name
-// of a refused file needs to be escaped.
+// shown is the plugin's name for messages, logs and labels. Only that of a refused file needs to be escaped.
 func (i id) shown() string {
 	if manifest.CheckWord(i.name) == nil {
 		return i.name

@@ -11,8 +11,7 @@ type Binding struct {
 	Tenant, Queue, Plugin string
 }
 
-// Status is one state of a plugin, for people. A plugin whose new file is refused while the last good
-// one still serves has two.
+// Status is one state of a plugin. One whose new file is refused while the last good one serves has two.
 type Status struct {
 	// Tenant is "" for a plugin that serves every tenant.
 	Tenant string
@@ -62,10 +61,7 @@ type table struct {
 }
 
 func newTable(tenants []string, plugins []*plugin) *table {
-	t := &table{
-		own:    make(map[string]map[string]*Version, len(tenants)),
-		common: make(map[string]*Version, len(plugins)),
-	}
+	t := &table{own: make(map[string]map[string]*Version, len(tenants)), common: make(map[string]*Version, len(plugins))}
 	for _, tenant := range tenants {
 		t.own[tenant] = nil
 	}

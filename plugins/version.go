@@ -22,10 +22,9 @@ type Version struct {
 	// Manifest is as it was written, with the plugin's name as the queue if it names none.
 	Manifest manifest.Manifest
 
-	content     identity
-	files       *runtime.Files // what tasks may read; nil for nothing
-	warm        []byte         // the input of the warm call; nil for no such call
-	pools       *tenantPools   // of its instances
+	content identity
+	contents
+	pools       *tenantPools // of its instances
 	grants      *manifest.Grants
 	ceilings    manifest.Ceilings
 	permissions map[string]*manifest.Permissions // by tenant, of those that the host serves; never changed
@@ -94,8 +93,7 @@ func (v *Version) tryRetain() bool {
 	}
 }
 
-// Footprint is what one running task of a tenant may take, in bytes: memory, tables, input and output, and what it may send and
-// receive.
+// Footprint is what one task of a tenant may take, in bytes: memory, tables, input, output, and what it sends and receives.
 func (v *Version) Footprint(tenant string) int64 {
 	return footprint(&v.Manifest, v.Permissions(tenant).Limits) + v.module.Overhead()
 }
@@ -105,8 +103,7 @@ func (v *Version) PendingSnapshot(tenant string) int64 {
 	return v.pools.of(tenant, v.profile).PendingSnapshot()
 }
 
-// identity is what makes a version another one: the digests of a plugin's module, of its manifest, and of the files that the
-// manifest names; "" for none.
+// identity is what makes a version another one: the digests of its module, its manifest, and the files that this names.
 type identity struct{ module, manifest, files string }
 
 // footprint is what a task may take. The answer of a request is there twice while it is put together for the guest.

@@ -21,9 +21,8 @@ const (
 	busyTime     = 500 * time.Millisecond // from the first event to the scan, however many follow
 )
 
-// watcher wakes the reconciler when the directory may have changed. It never tells what changed: the reconciler scans
-// everything again. Where the system cannot tell of changes (network file systems, no watches left) it stays silent, and the
-// ticker of the reconciler is all there is.
+// watcher wakes the reconciler when something may have changed. Where the system cannot tell (network file systems, no
+// watches left) it stays silent, and the reconciler's ticker is all there is.
 type watcher struct {
 	dir    string
 	logger hclog.Logger
@@ -59,15 +58,13 @@ func (w *watcher) run(ctx context.Context) {
 // written; and when events have come for too long, so that one busy file cannot hold up a scan.
 func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error) {
 	var first time.Time
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	defer timer.Stop()
+	var quiet <-chan time.Time
 	postpone := func() {
 		now := time.Now()
 		if first.IsZero() {
 			first = now
 		}
-		timer.Reset(min(quietTime, busyTime-now.Sub(first)))
+		quiet = time.After(min(quietTime, busyTime-now.Sub(first)))
 	}
 	for {
 		select {
@@ -87,7 +84,7 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 			}
 			w.logger.Debug("change events may have been lost, scanning everything", "error", err)
 			postpone()
-		case <-timer.C:
+		case <-quiet:
 			first = time.Time{}
 			announce(w.wake)
 		}

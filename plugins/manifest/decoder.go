@@ -249,8 +249,7 @@ func (d *decoder) list(n node, most int, example, verb string, each func(at node
 	}
 }
 
-// unknown reports a key that the section does not have, and names the nearest that is right: one of the same section, or the
-// same word where it belongs.
+// unknown reports a key that the section does not have, with the nearest that it has, or the place where the key belongs.
 func (d *decoder) unknown(n node, of, name string) {
 	var allowed []string
 	nearest, best := "", 0

@@ -9,8 +9,7 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Granted shows people what a plugin may use beyond its tasks: neither the values of variables and of the configuration nor
-// any secret is in it.
+// Granted shows people what a plugin may use beyond its tasks, without the values of variables, configuration and secrets.
 type Granted struct {
 	HTTP    []GrantedHost   `json:"http,omitempty"`
 	KV      []GrantedBucket `json:"kv,omitempty"`

@@ -11,8 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Grants are what a host grants its tenants at most, and what it gives to their handlers: the file of --grants. It does not
-// change. nil bounds nothing and gives nothing.
+// Grants are the file of --grants: what a host grants its tenants at most, and gives to their handlers. nil bounds nothing.
 type Grants struct {
 	file    string
 	tenants map[string]*TenantGrants
@@ -23,8 +22,7 @@ type Grants struct {
 type TenantGrants struct {
 	// Ceiling bounds the capabilities of manifests, see Capabilities.LimitTo; nil for no bound.
 	Ceiling *Capabilities
-	// Ceilings bound limits, and MaxQueues the queues that the plugins in the tenant's folder serve all together; 0 for no
-	// bound of its own.
+	// Ceilings bound limits, and MaxQueues the queues that the plugins in the tenant's folder serve; 0 is no bound.
 	Ceilings  Ceilings
 	MaxQueues int
 	// Config takes the place of what manifests have by the same name.
@@ -181,8 +179,7 @@ func (s *Secret) keys(folder string) []key {
 	}
 }
 
-// Of returns the grants of a tenant: its own, or else those of everyone. A tenant that has neither is granted nothing. nil
-// bounds nothing.
+// Of returns the grants of a tenant: its own, or else those of everyone. A tenant that has neither is granted nothing.
 func (g *Grants) Of(tenant string) *TenantGrants {
 	if g == nil {
 		return &TenantGrants{}

@@ -38,8 +38,7 @@ const (
 // checkpoint is the path at which the host gives a guest what an earlier run of its task kept.
 const checkpoint = "/checkpoint"
 
-// Parse reads the bytes of a manifest. The plugin's name is that of the file, name, without its folder and .yaml. Every
-// problem is told at once, as an *Error.
+// Parse reads the bytes of a manifest whose file, NAME.yaml, is name. Every problem is told at once, as an *Error.
 func Parse(name string, data []byte) (Manifest, error) {
 	d := newDecoder(name)
 	m := Default(d.plugin)
@@ -54,9 +53,8 @@ func Parse(name string, data []byte) (Manifest, error) {
 	return m, nil
 }
 
-// Schema is the JSON Schema (draft 7) of manifests, for editors. It has the keys that Parse takes, and all that can be said
-// of their values one by one; how values go together, and how large a size or a duration may be, Parse alone knows. A number
-// in quotes, which Parse takes for the number, is none here.
+// Schema is the JSON Schema (draft 7) of manifests, for editors. Parse is stricter where values go together and on the size
+// of sizes and durations, and looser in that it takes a number in quotes.
 func Schema() json.RawMessage {
 	root := objectProperty(new(Manifest).keys())
 	root.Schema, root.Title = "http://json-schema.org/draft-07/schema#", "Quern plugin manifest"
@@ -65,8 +63,7 @@ func Schema() json.RawMessage {
 	return append(text, '\n')
 }
 
-// keys are all that a manifest may have: Parse reads into m by them, Schema describes them. Those of limits, retry and
-// max_crashes are in limits.go.
+// keys are all that a manifest may have: Parse reads into m by them, Schema describes them.
 func (m *Manifest) keys() []key {
 	limits, retry, crashes := m.limitKeys()
 	return []key{

@@ -146,12 +146,6 @@ func (m *Manifest) ceilings(place string) Ceilings {
 	return c
 }
 
-// manifest is one that sets the limits to their ceilings.
-func (c Ceilings) manifest() (m Manifest) {
-	m.eachLimit(func(path string, l key) { l.set(c[path].value) })
-	return m
-}
-
 // With returns the ceilings with those of the limits that are not 0, which stand in a place: of two the stricter holds.
 func (c Ceilings) With(limits runtime.Limits, place string) Ceilings {
 	return c.with((&Manifest{Limits: limits}).ceilings(place))
@@ -190,8 +184,8 @@ type Lowered struct {
 	Place    string `json:"place"`
 }
 
-// limitTo returns the manifest with its limits under the ceilings, those that are less than it asks for, and for each that is
-// the host's, so that it would be in vain to raise it in the manifest, the place of the ceiling.
+// limitTo returns the manifest with its limits under the ceilings, those that are less than it asks for, and the places of
+// the ceilings that decide.
 func (m Manifest) limitTo(ceilings Ceilings) (limited Manifest, lowered []Lowered, hosts map[string]string) {
 	if len(ceilings) == 0 {
 		return m, nil, nil

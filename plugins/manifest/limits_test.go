@@ -100,7 +100,8 @@ func TestParseCeilings(t *testing.T) {
 	t.Parallel()
 	c, err := ParseCeilings("--ceiling", []string{"limits.memory=256MiB", "retry.max_attempts = 10", "retry.min=1s", "retry.max_age=7d"})
 	check(t, err)
-	m := c.manifest()
+	var m Manifest
+	m.eachLimit(func(path string, l key) { l.set(c[path].value) })
 	if m.Limits.Memory != 256<<20 || m.Retry != (Retry{MaxAttempts: 10, Min: time.Second, MaxAge: 168 * time.Hour}) || len(c) != 4 {
 		t.Errorf("%+v", c)
 	}

@@ -109,8 +109,7 @@ func Default(plugin string) Manifest {
 	return Manifest{Name: plugin, Queues: []string{plugin}}
 }
 
-// ownsDead tells whether the queue for dead letters, if there is one, is named after the plugin or one of its queues:
-// NAME.dead, which any plugin may have.
+// ownsDead tells whether the queue for dead letters, if any, is NAME.dead of the plugin or of a queue of its own.
 func (m *Manifest) ownsDead() bool {
 	name, found := strings.CutSuffix(m.Dead, ".dead")
 	return m.Dead == "" || found && (name == m.Name || slices.Contains(m.Queues, name))

@@ -15,8 +15,7 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Permissions are what the tasks of one tenant may do on a version: what its manifest asks for, bounded by the host. They do
-// not change.
+// Permissions are what a tenant's tasks may do on a version: what its manifest asks for, bounded by the host. Never changed.
 type Permissions struct {
 	// Capabilities are what both grant.
 	Capabilities Capabilities
@@ -31,8 +30,7 @@ type Permissions struct {
 	// MaxCrashes and Dead are the manifest's, as far as the host gives them.
 	MaxCrashes int
 	Dead       string
-	// MostRetry bounds the policy of a task, whoever sets it: MaxAttempts, MaxAge and MaxReschedules from above, Min from
-	// below. What is zero is not bounded.
+	// MostRetry bounds the policy of a task, whoever sets it: Min from below, all else from above. Zero is no bound.
 	MostRetry Retry
 	// Lowered are the limits that the host lowers below the manifest's.
 	Lowered []Lowered
@@ -59,7 +57,8 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	ceilings = ceilings.with(own.Ceilings)
 	limited, lowered, hosts := m.limitTo(ceilings)
 	p.Limits, p.MaxCrashes, p.Dead = limited.Limits.WithDefaults(), limited.MaxCrashes, m.Dead
-	most := ceilings.manifest()
+	var most Manifest
+	most.eachLimit(func(path string, l key) { l.set(ceilings[path].value) })
 	p.MostRetry, p.timeout, p.Lowered, p.hosts = most.Retry, most.Limits.Timeout, lowered, hosts
 	if p.Ceiling != nil && !m.ownsDead() && !p.Ceiling.Enqueue.Allows(m.Dead) {
 		p.Dead = ""
@@ -163,8 +162,7 @@ func (p *Permissions) DenyQueue(queue string) error {
 	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) }, line, queue)
 }
 
-// DenyDepth is the error of a task with that many parents that enqueues one, where the manifest would allow a longer chain
-// than the host; else nil.
+// DenyDepth is the error of enqueueing from a task with that many parents, if the host and not the manifest bounds it; else nil.
 func (p *Permissions) DenyDepth(depth int) error {
 	asked, granted := p.asked.Enqueue, p.Capabilities.Enqueue
 	if asked == nil || granted == nil || depth < granted.Depth || depth >= asked.Depth {
