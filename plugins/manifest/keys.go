@@ -124,9 +124,9 @@ func (c *Capabilities) keys() []key {
 
 // hostKeys are those of an entry of capabilities.http. egress.ParseGrant reports what is missing or wrong.
 func hostKeys(host *string, methods *[]string) []key {
+	origin := stringProperty(hostPattern, "https://api.example.com", "https://*.example.com")
 	return []key{
-		{"host", "A scheme and a host, with a port if it is not the scheme's own; *. before the name stands for all names below it.",
-			textValue(host, "write https:// and a name", stringProperty(hostPattern, "https://api.example.com", "https://*.example.com")).require("")},
+		{"host", "A scheme and a host, with a port if it is not the scheme's own; *. before the name stands for all names below it.", textValue(host, "write https:// and a name", origin).require("")},
 		{"methods", "The methods of these requests, in capitals.", value{
 			read: func(d *decoder, n node) {
 				d.list(n, maxGrants, "[GET, POST]", "grant", func(at node) {
@@ -157,8 +157,7 @@ func (g *EnqueueGrant) keys() []key {
 		schema: listProperty(maxGrants, textProperty(queuePattern, "thumbnails.done", "mail.*")).names(1),
 	}
 	return []key{
-		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.",
-			queues.require("write to which queues tasks may go, such as queues: [thumbnails.done]")},
+		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.", queues.require("write to which queues tasks may go, such as queues: [thumbnails.done]")},
 		{"after", "When they come into being: with the completion of the task that enqueues them, or at the call. Default complete.", choiceValue(&g.After, afterComplete, afterCall)},
 		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", countValue(&g.Depth, maxDepth, strconv.Itoa(defaultDepth))},
 		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", countValue(&g.Tasks, maxTasks, strconv.Itoa(defaultTasks))},
