@@ -82,7 +82,11 @@ func (c *catalog) about(tenant string) map[string]string {
 	list := []PluginInfo{}
 	for _, s := range c.directory.List() {
 		if s.Tenant == "" || s.Tenant == tenant {
-			list = append(list, PluginInfo{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, s.Granted(tenant), s.Lowered(tenant)})
+			info := PluginInfo{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, nil, nil}
+			if p := s.Permissions[tenant]; p != nil {
+				info.Grants, info.Lowered = p.Granted(), p.Lowered
+			}
+			list = append(list, info)
 		}
 	}
 	queues := append([]string{}, slices.Sorted(maps.Keys(c.queues(tenant)))...)

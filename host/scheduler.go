@@ -135,7 +135,7 @@ func (s *scheduler) give(q *served, allocations map[*served]*allocation) bool {
 		allocations[q] = a
 	}
 	of := pluginOf(a.version)
-	if bound := a.version.Concurrency(); bound > 0 && s.plugins[of] >= bound || len(a.shares) >= maxBatch {
+	if bound := a.version.Manifest.Concurrency; bound > 0 && s.plugins[of] >= bound || len(a.shares) >= maxBatch {
 		return false
 	}
 	part, ok := s.admission.take(q.place, a.version.Footprint(q.tenant))

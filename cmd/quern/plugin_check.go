@@ -173,7 +173,7 @@ func (v *checkView) grant(m *manifest.Manifest, hosts *manifest.Grants, tenant s
 	}
 	v.Asks, v.Grants = m.Capabilities.Granted(m.Config), terms.Granted()
 	for _, key := range terms.Reduced() {
-		v.Notes = append(v.Notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Place()))
+		v.Notes = append(v.Notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Place))
 	}
 }
 

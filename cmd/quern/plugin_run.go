@@ -84,7 +84,7 @@ func (p *localPlugin) run(cmd *cobra.Command, env environment, config runtime.Co
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
-	if grant := p.manifest.Capabilities.Enqueue; outcome.Kind == runtime.Complete || grant != nil && grant.AfterCall {
+	if outcome.Kind == runtime.Complete || p.manifest.Capabilities.Enqueue.AfterCall() {
 		for _, child := range children {
 			fmt.Fprintln(stderr, "quern: enqueued "+child)
 		}

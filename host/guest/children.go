@@ -54,7 +54,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		return "", err
 	}
 	child.Depth, child.Traceparent = t.Depth+1, t.Traceparent
-	if !c.grant.AfterCall {
+	if !c.grant.AfterCall() {
 		c.waiting = append(c.waiting, child)
 		return child.ID, nil
 	}

@@ -56,7 +56,7 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 	if s.config.HTTP != nil && len(t.Asked.HTTP) > 0 {
 		var ceiling *egress.Ceiling
 		if c := t.Permissions.Ceiling; c != nil {
-			ceiling = &egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place()}
+			ceiling = &egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place}
 		}
 		services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP, ceiling)
 	}
@@ -65,7 +65,7 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 	}
 	if t.Asked.Enqueue != nil {
 		children = newChildren(&t, cmp.Or(t.Permissions.Capabilities.Enqueue, &manifest.EnqueueGrant{}))
-		services.Enqueue, services.EnqueueAtOnce = children, children.grant.AfterCall
+		services.Enqueue, services.EnqueueAtOnce = children, children.grant.AfterCall()
 	}
 	return services, children
 }
