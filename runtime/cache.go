@@ -45,19 +45,16 @@ const (
 	wazeroDirs = "wazero-*"
 )
 
-// unknownVersion is what wazero uses if the build does not tell its version, as in tests. It would mix entries of different
-// versions.
+// unknownVersion is wazero's version in a build that does not tell it, such as a test. Entries of several versions would mix.
 const unknownVersion = "dev"
 
 // wazeroVersion finds wazero's version as wazero does, which does not export it.
 func wazeroVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return unknownVersion
-	}
-	for _, module := range info.Deps {
-		if module.Path == "github.com/tetratelabs/wazero" && module.Version != "" && module.Version != "(devel)" {
-			return module.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			if module.Path == "github.com/tetratelabs/wazero" && module.Version != "" && module.Version != "(devel)" {
+				return module.Version
+			}
 		}
 	}
 	return unknownVersion

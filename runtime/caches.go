@@ -48,9 +48,6 @@ func openCaches(ctx context.Context, dir, version string, compiler *compiler, im
 
 // load loads a program, and returns the cache that it is from.
 func (c *caches) load(ctx context.Context, p *program) (wazero.CompiledModule, *diskCache, error) {
-	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("load module %q: %w", p.digest, context.Cause(ctx))
-	}
 	started := time.Now()
 	cache := c.main
 	compiled, err := cache.load(ctx, p)

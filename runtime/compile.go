@@ -91,8 +91,7 @@ type refusal struct {
 // rememberFor is how long a refused module is not compiled again. It has an end, since the machine may have been slow.
 const rememberFor = 10 * time.Minute
 
-// newCompiler makes a compiler that uses half of the processors, and leaves the rest to the tasks. Two modules are compiled at
-// once in any case, and a small one beside them.
+// newCompiler makes a compiler for half of the processors, but for two modules at least, and a small one beside them.
 func newCompiler(cfg Config) *compiler {
 	c := &compiler{
 		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory, logger: cfg.Logger,
@@ -128,8 +127,7 @@ func (c *compiler) remember(key string, err *RefusedError) {
 	c.refused[key] = refusal{err: err, until: now.Add(rememberFor)}
 }
 
-// claim claims the compilation of a program for the caller, who calls done at its end. If another caller has claimed it, other
-// is closed at the end of that compilation.
+// claim claims a compilation for the caller, who calls done at its end. other is closed at the end of another caller's claim.
 func (c *compiler) claim(key string) (done func(), other <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +175,7 @@ func (c *compiler) budget(code int) budget {
 	return b
 }
 
-// compile makes wazero write the entry of a module into a stage. A *RefusedError is the module's fault, any other error the
-// host's.
+// compile makes wazero write a module's entry into a stage. A *RefusedError is the module's fault, any other error the host's.
 func (c *compiler) compile(ctx context.Context, stage string, p *program, b budget) error {
 	started := time.Now()
 	var v verdict
@@ -198,8 +195,7 @@ func (c *compiler) compile(ctx context.Context, stage string, p *program, b budg
 		c.logger.Debug("compiler crashed", "digest", p.digest, "output", v.Text)
 	}
 	if err := b.refusal(v); err != nil {
-		var refused *RefusedError
-		if errors.As(err, &refused) && v.End != endKilled {
+		if refused, ok := errors.AsType[*RefusedError](err); ok && v.End != endKilled {
 			c.remember(p.key, refused)
 		}
 		return err

@@ -81,13 +81,6 @@
 // each type, which wasm.Caps bounds. Owners of modules take turns at compiling and at loading. A waiting module lies in a
 // file and holds no other turn.
 //
-// # Directives
-//
-// Two lines of stderr address the host; see Call.Progress and Outcome.RetryAfter.
-//
-//	quern:progress=0.42 resizing
-//	quern:retry-after=30s
-//
 // # Failure
 //
 // A file that cannot be served is a RefusedError, with every reason and its remedy. Nothing of a file runs before it is

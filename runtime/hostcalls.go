@@ -44,8 +44,8 @@ func runOf(ctx context.Context) *run {
 }
 
 // hostFunction wraps a host function: it finds the run, charges the price, and makes a panic of host code a fault of the host.
-// f accesses the guest's memory on the calling goroutine only, and keeps nothing of it. The wrapper does not check the
-// guest's time, since reading the clock would take half of a short function: ticks do, after at most fifty prices, and waits.
+// f accesses the guest's memory on the calling goroutine only, and keeps nothing of it. Ticks and waits check the guest's
+// time: reading the clock here would take half of a short function.
 func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		r := runOf(ctx)
@@ -83,20 +83,15 @@ func (r *run) Stdout(p []byte) {
 func (r *run) Stderr(p []byte) { r.log(&r.logs.stream, p) }
 
 // Output implements abi.Host.
-func (r *run) Output(p []byte) bool {
-	taken := r.output.add(p)
-	r.output.refused = r.output.refused || !taken
-	return taken
-}
+func (r *run) Output(p []byte) bool { return r.output.add(p) }
 
 // Reserve implements abi.Host.
 func (r *run) Reserve(bytes int) bool {
-	if !r.output.has(bytes) {
-		r.output.refused = true
-		return false
+	room := r.output.has(bytes)
+	if room {
+		r.output.reserved += int64(bytes)
 	}
-	r.output.reserved += int64(bytes)
-	return true
+	return room
 }
 
 // FuelLeft implements abi.Host.

@@ -22,16 +22,14 @@ const (
 	extismModule  = "extism:host/env"
 )
 
-// decode checks a file that sniff has passed, and rewrites it. Beside a refusal, the module is filled as far as the file could
-// be read.
+// decode checks and rewrites a file that sniff has passed. Beside a refusal, the module is filled as far as it was read.
 func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
 	module, err := wasm.Rewrite(file, wasm.Options{})
 	if err == nil {
 		return module, nil
 	}
 	where := ""
-	var bad *wasm.Error
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*wasm.Error](err); ok {
 		where, err = bad.Where(), bad.Err
 	}
 	var over *wasm.CapError
@@ -102,8 +100,7 @@ func kindOf(o *wasm.Outline) Kind {
 	return ""
 }
 
-// refusals finds everything that is wrong with a module of that kind. A kind that cannot be served is one refusal, since its
-// other imports are right for it.
+// refusals finds everything that is wrong with a module. For a kind that cannot be served, that is the kind alone.
 func refusals(kind Kind, o *wasm.Outline) []Refusal {
 	switch kind {
 	case Command, Handler:
@@ -185,8 +182,7 @@ func noEntryPoint(o *wasm.Outline) Refusal {
 	return Refusal{What: "no entry point", Where: "exports", Remedy: remedy}
 }
 
-// checkMemory requires one memory of a module that imports functions of the host: they read and write buffers in it. The
-// compiler supports no second one.
+// checkMemory requires a memory for the buffers of host functions. The compiler supports no second one.
 func checkMemory(o *wasm.Outline) []Refusal {
 	var found []Refusal
 	if n := len(o.Memories); n > 1 {

@@ -36,8 +36,7 @@ type Limits struct {
 	Log int64
 	// Timeout bounds the wall-clock time of the call. Default 0, which is none.
 	Timeout time.Duration
-	// CPU bounds the fuel that the guest burns: a nanosecond is one unit, about one instruction, on any machine. Default 0,
-	// which is none.
+	// CPU bounds the guest's fuel: a nanosecond is one unit, about one instruction, on any machine. Default 0, which is none.
 	CPU time.Duration
 }
 

@@ -106,8 +106,7 @@ func (m *Module) try() error {
 	if err == nil {
 		return i.close()
 	}
-	var fault *faultError
-	if errors.As(err, &fault) {
+	if fault, ok := errors.AsType[*faultError](err); ok {
 		return fmt.Errorf("try module %q: %w", m.info.Digest, fault.err)
 	}
 	return refuse("the module cannot be instantiated: "+label(firstLine(err.Error())), "", "build it again")

@@ -84,16 +84,13 @@ func faultOutcome(err error) Outcome {
 
 // causeOutcome is the outcome of a call that the host or its caller has ended.
 func causeOutcome(cause error) Outcome {
-	var fault *faultError
-	var limit *limitError
-	switch {
-	case errors.As(cause, &fault):
+	if fault, ok := errors.AsType[*faultError](cause); ok {
 		return faultOutcome(fault.err)
-	case errors.As(cause, &limit):
-		return limitOutcome(limit)
-	default:
-		return Outcome{Kind: Cancelled, Message: "cancelled: " + cause.Error(), Err: cause}
 	}
+	if limit, ok := errors.AsType[*limitError](cause); ok {
+		return limitOutcome(limit)
+	}
+	return Outcome{Kind: Cancelled, Message: "cancelled: " + cause.Error(), Err: cause}
 }
 
 // errorOutcome is the outcome of a call that has met an error of the host, or the end of ctx.

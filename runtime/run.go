@@ -56,7 +56,7 @@ type output struct {
 	refused  bool  // a handler was told that its output is full
 }
 
-// add reports whether the output had room for p.
+// add adds p if there is room for it, and reports whether there was.
 func (o *output) add(p []byte) bool {
 	if !o.has(len(p)) {
 		return false
@@ -65,8 +65,12 @@ func (o *output) add(p []byte) bool {
 	return true
 }
 
-// has reports whether there is room for n bytes more.
-func (o *output) has(n int) bool { return int64(len(o.bytes))+o.reserved+int64(n) <= o.limit }
+// has reports whether there is room for n bytes more, and remembers if not.
+func (o *output) has(n int) bool {
+	room := int64(len(o.bytes))+o.reserved+int64(n) <= o.limit
+	o.refused = o.refused || !room
+	return room
+}
 
 // unwound is the panic by which a host function ends a guest. wazero recovers it and returns it from the call.
 type unwound struct{}

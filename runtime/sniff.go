@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -29,11 +30,7 @@ func sniff(file []byte) *RefusedError {
 	case len(file) < len(wasm.Magic) && strings.HasPrefix(wasm.Magic, string(file)):
 		return truncated(len(file))
 	}
-	known := sniffBinary(file)
-	if known == nil {
-		known = sniffText(file)
-	}
-	if known != nil {
+	if known := cmp.Or(sniffBinary(file), sniffText(file)); known != nil {
 		return refuse("not a WebAssembly module but "+known.what, "", known.remedy)
 	}
 	return refuse(fmt.Sprintf("not a WebAssembly module: it begins with % x instead of 00 61 73 6d",
