@@ -52,9 +52,8 @@
 // Memory is reserved as address space: memory.grow beyond the limit returns -1, which the guest may handle. The outcome is
 // the memory limit only if the call fails after that. The output of a handler works the same way.
 //
-// The start of a handler has the same limits, and counts towards no task, since it is done once for many. If each task needs
-// a new instance, because a reset does not restore all that the module changes, the task pays for the start and for making
-// the instance.
+// The start of a handler has the same limits, and counts towards no task. A task that needs a new instance, since a reset does
+// not restore all that the module changes, pays for the instance and its start.
 //
 // # Fuel
 //

@@ -122,7 +122,7 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 		for _, p := range m.allPools() {
 			p.trim(now, e.idleUnload)
 		}
-		if e.idleUnload > 0 && m.unusedFor(now) >= e.idleUnload {
+		if e.idleUnload > 0 && now.Sub(time.Unix(0, m.used.Load())) >= e.idleUnload {
 			unloaded += e.unload(ctx, m)
 		}
 	}

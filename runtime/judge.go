@@ -123,8 +123,7 @@ func (r *run) describe(what, stderr string) string {
 // maxHeadline bounds the part of a message that the guest chose.
 const maxHeadline = 400
 
-// headline is the line of stderr to show in a message: the last one that is not blank, or the one before a stack trace or
-// advice of a language's runtime.
+// headline is the last line of stderr that is not blank, or the one before a stack trace or advice of a language's runtime.
 func headline(stderr string) string {
 	last := ""
 	for line := range strings.Lines(stderr) {

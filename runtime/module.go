@@ -84,7 +84,7 @@ type Module struct {
 	price    int64       // of making an instance, in fuel
 	tables   int64       // of an instance, in bytes at most
 
-	used   atomic.Int64   // when it was used last, in ns of Unix time
+	used   atomic.Int64   // when a call began or ended last, or it was loaded, in ns of Unix time
 	builds sync.WaitGroup // of snapshots
 
 	mu    sync.Mutex
@@ -151,8 +151,3 @@ func (m *Module) Overhead() int64 {
 }
 
 func (m *Module) touch(now time.Time) { m.used.Store(now.UnixNano()) }
-
-// unusedFor is the time since a call began or ended, or since loading.
-func (m *Module) unusedFor(now time.Time) time.Duration {
-	return now.Sub(time.Unix(0, m.used.Load()))
-}

@@ -118,8 +118,7 @@ func (m *Module) unregister(p *Pool) {
 	delete(m.pools, p)
 }
 
-// hold holds the module's code for a call that has begun, after loading it if necessary, and returns what ends the call
-// before that.
+// hold holds the module's code for a call that has begun. The outcome is that of a call which ends before.
 func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	ctx, cancel := p.bounded(ctx, c, begun)
 	defer cancel()
@@ -228,26 +227,20 @@ func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 		return
 	}
 	keep := max(1, max(p.peak, p.before)-p.busy)
-	unused := p.peak == 0 && p.before == 0
-	p.before, p.peak = p.peak, p.busy
-	if unused {
-		p.giveMemoryBack()
+	if p.peak == 0 && p.before == 0 {
+		for _, i := range p.idle {
+			if i.memory.space == nil || i.memory.space.Held() == 0 {
+				continue
+			}
+			i.entry = nil
+			if err := i.memory.space.Trim(); err != nil {
+				p.log("cannot give memory back", err)
+			}
+		}
 	}
+	p.before, p.peak = p.peak, p.busy
 	p.mu.Unlock()
 	p.shrink(keep)
-}
-
-// giveMemoryBack gives back what idle instances take beside their snapshot. The caller holds mu.
-func (p *Pool) giveMemoryBack() {
-	for _, i := range p.idle {
-		if i.memory.space == nil || i.memory.space.Held() == 0 {
-			continue
-		}
-		i.entry = nil
-		if err := i.memory.space.Trim(); err != nil {
-			p.log("cannot give memory back", err)
-		}
-	}
 }
 
 // shrink closes idle instances until keep are left; with keep 0 also the snapshot, unless a call needs it. It returns the
