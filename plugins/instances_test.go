@@ -63,13 +63,13 @@ func TestInstancesAreShared(t *testing.T) {
 		}
 		f.idle(tt.idle, "after "+tt.queue+" of "+tt.tenant)
 	}
-	// A task of which nobody said whose it is shares with nobody.
+	// A task without a tenant shares with no tenant.
 	v := f.Acquire("acme", "a")
 	if got := v.Run(t.Context(), "", runtime.Call{Input: []byte("task")}); string(got.Output) != cold(1) {
 		t.Errorf("without a tenant: %+v", got)
 	}
 	v.Release()
-	f.idle(6, "after a task without a tenant")
+	f.idle(7, "after a task without a tenant")
 
 	// The instances go with the last version that has them.
 	gone := func(name string) {
@@ -85,10 +85,10 @@ func TestInstancesAreShared(t *testing.T) {
 		})
 	}
 	gone("warm")
-	eventually(t, func() error { return f.heldIdle(4) })
+	eventually(t, func() error { return f.heldIdle(5) })
 	gone("a")
 	gone("b")
-	f.idle(4, "after one of several plugins with the same instances was removed")
+	f.idle(5, "after one of several plugins with the same instances was removed")
 	gone("acme/own")
 	gone("{blue}/own")
 	eventually(t, func() error { return f.heldIdle(2) })

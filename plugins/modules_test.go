@@ -40,7 +40,7 @@ func TestModules(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if got := m.Run(t.Context(), runtime.Profile{}, runtime.Call{}); string(got.Output) != output(number) {
+				if got := m.Bind(runtime.Profile{}).Run(t.Context(), runtime.Call{}); string(got.Output) != output(number) {
 					t.Errorf("outcome %+v, want the output %q", got, output(number))
 				}
 				modules.release(m)
@@ -126,7 +126,7 @@ func TestModulesClosing(t *testing.T) {
 	modules.mu.Unlock()
 	close(old.gone)
 	m := <-acquired
-	if got := m.Run(t.Context(), runtime.Profile{}, runtime.Call{}); m == old || string(got.Output) != output(1) {
+	if got := m.Bind(runtime.Profile{}).Run(t.Context(), runtime.Call{}); m == old || string(got.Output) != output(1) {
 		t.Errorf("the new module: %+v", got)
 	}
 	modules.release(m)

@@ -34,13 +34,10 @@ type Version struct {
 }
 
 // Run runs one task of a tenant on this version, with the plugin's name. A Timeout of the task replaces the manifest's, under
-// the host's ceiling. A task without a tenant gets an instance of its own.
+// the host's ceiling.
 func (v *Version) Run(ctx context.Context, tenant string, call runtime.Call) runtime.Outcome {
 	permissions := v.Permissions(tenant)
 	call.Timeout, call.Plugin = permissions.Timeout(call.Timeout), v.Name
-	if tenant == "" {
-		return permissions.Explain(v.module.Run(ctx, v.profile(""), call))
-	}
 	return permissions.Explain(v.pools.of(tenant, v.profile).Run(ctx, call))
 }
 

@@ -208,7 +208,7 @@ func TestHandlerFuel(t *testing.T) {
 		for range 3 {
 			burned.Store(bound(module, "pool", Profile{}).Run(t.Context(), Call{}).Fuel, true)
 		}
-		burned.Store(module.Run(t.Context(), Profile{}, Call{}).Fuel, true)
+		burned.Store(bound(module, "", Profile{}).Run(t.Context(), Call{}).Fuel, true)
 	})
 	t.Cleanup(func() {
 		if fuel := slices.Collect(maps.Keys(maps.Collect(burned.Range))); len(fuel) != 1 || fuel[0] == int64(0) {
