@@ -28,7 +28,6 @@ func (k *leaseKeeper) publish() { poke(k.news) }
 
 // Run renews until ctx ends; then it returns nil. It returns queue.ErrLeaseLost when the lease is lost.
 func (k *leaseKeeper) Run(ctx context.Context) error {
-	var next time.Time
 	var pause backoff
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -54,13 +53,12 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 			return err
 		case err != nil:
 			k.health.failed(opRenew, "", err)
-			next = time.Now().Add(min(pause.failed(time.Now()), k.lease/6))
+			timer.Reset(min(pause.failed(time.Now()), k.lease/6))
 		default:
 			k.health.succeeded(opRenew, "")
 			pause.succeeded()
-			next = begun.Add(k.lease / 3)
+			timer.Reset(time.Until(begun.Add(k.lease / 3)))
 		}
-		timer.Reset(time.Until(next))
 	}
 }
 

@@ -142,5 +142,5 @@ func (q *quota) has(s source) bool {
 	if len(q.unsettled) > 1 {
 		most = (q.slots + 1) / 2
 	}
-	return q.free > 0 && q.given[s] < min(most, q.free+q.given[s]-max(0, q.unsettled[s]-q.slots))
+	return q.given[s] < min(most, q.free+q.given[s]-max(0, q.unsettled[s]-q.slots))
 }

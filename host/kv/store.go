@@ -62,19 +62,18 @@ func (s *Store) Buckets(ctx context.Context) ([]Bucket, error) {
 	}
 	slices.Sort(names)
 	var buckets []Bucket
-	var errs []error
+	var missing error
 	for _, name := range names {
 		bucket, err := s.stat(ctx, name)
+		missing = errors.Join(missing, err)
 		switch {
 		case err != nil && (ctx.Err() != nil || errors.Is(err, service.ErrUnavailable)):
-			return buckets, errors.Join(append(errs, err)...)
-		case err != nil:
-			errs = append(errs, err)
-		case bucket.Keys > 0:
+			return buckets, missing
+		case err == nil && bucket.Keys > 0:
 			buckets = append(buckets, bucket)
 		}
 	}
-	return buckets, errors.Join(errs...)
+	return buckets, missing
 }
 
 func (s *Store) stat(ctx context.Context, name string) (Bucket, error) {
