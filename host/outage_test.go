@@ -322,7 +322,7 @@ func TestNothingSpinsWithoutRedis(t *testing.T) {
 	n := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}, server: server, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	n.settled("echo")
 	n.enqueueAs("echo", "", queue.Options{Delay: 300 * time.Millisecond})
-	poller, planned := n.current()[0].poller, make(map[time.Time]bool)
+	poller, planned := n.current().poller, make(map[time.Time]bool)
 	n.eventually("the eta is known", func() bool {
 		poller.mu.Lock()
 		defer poller.mu.Unlock()
