@@ -45,15 +45,15 @@ func startOutcome(kind Kind, outcome Outcome) Outcome {
 
 // judge turns what ended a call into its outcome. A cause of the host's wins over the guest's exit code, and that over a trap.
 func (r *run) judge(err error) (outcome Outcome) {
-	var fault *faultError
 	switch {
 	case r.cause != nil:
 		outcome = causeOutcome(r.cause)
 	case r.exited || err == nil:
 		return r.ended(r.code)
-	case errors.As(err, &fault):
-		return faultOutcome(fault.err)
 	default:
+		if fault, ok := errors.AsType[*faultError](err); ok {
+			return faultOutcome(fault.err)
+		}
 		outcome = r.trapped(err)
 	}
 	if err != nil && (outcome.Kind == LimitExceeded || outcome.Kind == Trap) {
