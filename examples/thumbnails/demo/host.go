@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -229,11 +230,5 @@ func exists(path string) bool {
 
 // withoutSettings drops Quern's settings from an environment.
 func withoutSettings(environment []string) []string {
-	var rest []string
-	for _, variable := range environment {
-		if !strings.HasPrefix(variable, "QUERN_") {
-			rest = append(rest, variable)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(environment, func(variable string) bool { return strings.HasPrefix(variable, "QUERN_") })
 }
