@@ -206,11 +206,10 @@ const shownBytes = 2000
 
 // bytesView is a value: text if it is UTF-8, else base64. People see the beginning of a long text, and the size of bytes.
 func bytesView(key string, value []byte) view {
-	if value == nil {
-		return nil
-	}
 	text := string(value)
 	switch {
+	case value == nil:
+		return nil
 	case !utf8.Valid(value):
 		return view{{key + "_base64", "", value}, {"", key, fmt.Sprintf("(%d bytes)", len(value))}}
 	case len(text) > shownBytes:
