@@ -15,7 +15,7 @@ func (r *run) finish(err error) Outcome {
 	r.blame(r.logs.wrong)
 	outcome := r.judge(err)
 	if r.stage == abi.Initializing {
-		outcome = startOutcome(r.module.info.Kind, outcome)
+		outcome = startOutcome(outcome)
 	}
 	if outcome.Kind == HostFault {
 		if words := []byte(outcome.Err.Error()); r.secrets.In(words) { // the guest may have chosen some
@@ -28,18 +28,14 @@ func (r *run) finish(err error) Outcome {
 }
 
 // startOutcome is the outcome of a call whose guest did not reach its task.
-func startOutcome(kind Kind, outcome Outcome) Outcome {
+func startOutcome(outcome Outcome) Outcome {
 	switch outcome.Kind {
 	case Complete, Retry, Fatal:
 		outcome = Outcome{Kind: Failed, Code: outcome.Code, Message: fmt.Sprintf("the handler exited with status %d: let it return", outcome.Code)}
 	case Cancelled, HostFault:
 		return outcome
 	}
-	where := initialize
-	if kind == Command {
-		where = "start section"
-	}
-	outcome.Message = "before its first task (" + where + "): " + outcome.Message
+	outcome.Message = "before its first task (" + initialize + "): " + outcome.Message
 	return outcome
 }
 

@@ -106,11 +106,13 @@ func newModule(h *host, code *machineCode, info Info, rewritten *wasm.Rewritten)
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
 		m.declared = uint64(info.MemoryMax)
 	}
-	if m.start {
-		m.startup = append(m.startup, wasm.StartExport)
-	}
-	if export, ok := rewritten.Export(initialize); ok && export.Kind == wasm.Function {
-		m.startup = append(m.startup, initialize)
+	if info.Kind == Handler {
+		if m.start {
+			m.startup = append(m.startup, wasm.StartExport)
+		}
+		if export, ok := rewritten.Export(initialize); ok && export.Kind == wasm.Function {
+			m.startup = append(m.startup, initialize)
+		}
 	}
 	m.touch(time.Now())
 	return m

@@ -74,7 +74,10 @@ func (p *Pool) await(ctx context.Context, c *Call, begun time.Time, b *snapshotB
 	if b.waiters--; b.waiters == 0 && p.closed {
 		b.cancel(errPoolClosed)
 	}
-	outcome := startOutcome(p.module.info.Kind, causeOutcome(context.Cause(ctx)))
+	outcome := causeOutcome(context.Cause(ctx))
+	if p.module.info.Kind == Handler {
+		outcome = startOutcome(outcome)
+	}
 	return &outcome
 }
 
