@@ -90,12 +90,7 @@ type vector struct {
 
 // module reads a whole file.
 func (d *decoder) module(file []byte) error {
-	limit := d.options.Caps.Size
-	if len(file) > limit {
-		err := &CapError{What: "bytes in the file", Count: uint64(len(file)), Cap: uint64(limit)}
-		return &Error{Section: "header", Function: outside, Err: err}
-	}
-	if err := checkHeader(file); err != nil {
+	if err := checkHeader(file, d.options.Caps.Size); err != nil {
 		return &Error{Section: "header", Function: outside, Err: err}
 	}
 	r := &reader{file: file, at: HeaderSize, end: len(file), overflow: ErrTruncated}
@@ -146,9 +141,11 @@ func (d *decoder) boundRewritten(r *reader) {
 
 var errShort = errors.New("its contents end too early")
 
-// checkHeader checks the magic and the version. The caller explains files that are not modules at all.
-func checkHeader(file []byte) error {
+// checkHeader checks size, magic and version. The caller explains files that are not modules at all.
+func checkHeader(file []byte, limit int) error {
 	switch {
+	case len(file) > limit:
+		return &CapError{What: "bytes in the file", Count: uint64(len(file)), Cap: uint64(limit)}
 	case len(file) < HeaderSize:
 		return ErrTruncated
 	case string(file[:len(Magic)]) != Magic:
