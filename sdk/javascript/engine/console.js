@@ -1,0 +1,1 @@
+export const console = { log(...a) { native.log(2, a.join(" ")); } };
