@@ -1,11 +1,45 @@
+// What handlers find in globalThis beside the language.
+
+import { structuredClone } from "./clone.js";
 import { console } from "./console.js";
-import * as loop from "./loop.js";
+import { crypto, CryptoKey } from "./crypto.js";
+import { TextDecoder, TextEncoder } from "./encoding.js";
+import { AbortController, AbortSignal, Event, EventTarget } from "./events.js";
+import { Blob, fetch, Headers, Request, Response } from "./fetch.js";
+import { clearTimeout, setInterval, setTimeout } from "./loop.js";
+import { URL, URLSearchParams } from "./url.js";
 
-const timers = { setTimeout: loop.setTimeout, setInterval: loop.setInterval, clearTimeout: loop.clearTimeout, clearInterval: loop.clearTimeout };
+// Its origin is the first use in a task: before, nobody could have read the clock.
+let origin, originDate;
 
-// Defines what handlers find in globalThis beside the language.
+function begin() {
+  if (origin !== undefined) return;
+  origin = native.now();
+  originDate = Date.now();
+}
+
+const performance = {
+  now() {
+    begin();
+    return native.now() - origin;
+  },
+  get timeOrigin() {
+    begin();
+    return originDate;
+  },
+};
+
+// Forgets the origin that the start has read, or the warm call.
+export function forgetOrigin() {
+  if (origin !== undefined) origin = originDate = undefined;
+}
+
 export function installGlobals() {
-  for (const [name, value] of Object.entries({ ...timers, console })) {
+  const globals = {
+    AbortController, AbortSignal, Blob, CryptoKey, Event, EventTarget, Headers, Request, Response, TextDecoder, TextEncoder, URL,
+    URLSearchParams, clearInterval: clearTimeout, clearTimeout, console, crypto, fetch, performance, setInterval, setTimeout, structuredClone,
+  };
+  for (const [name, value] of Object.entries(globals)) {
     Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
   }
   Object.defineProperty(Math, "random", { value: native.draw, writable: true, configurable: true });

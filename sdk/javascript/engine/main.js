@@ -2,7 +2,7 @@
 
 import { bytesOf, isBytes, jsonOf } from "./bytes.js";
 import { COMPLETE, FAILED, QuernError, statusOf, textOf } from "./errors.js";
-import { installGlobals } from "./globals.js";
+import { forgetOrigin, installGlobals } from "./globals.js";
 import { clear, onRejection, runJobs, settle } from "./loop.js";
 import { sdk, testing } from "./sdk.js";
 import { task } from "./task.js";
@@ -18,6 +18,7 @@ function handleTask() {
     native.setError(startError);
     return FAILED;
   }
+  forgetOrigin();
   try {
     let result = handler(task);
     if (result instanceof Promise || typeof result?.then === "function") {
