@@ -121,12 +121,25 @@ func (p *plugin) input(input string) string {
 	return string(o.Output)
 }
 
-// read is a file of testdata.
-func read(t testing.TB, name string) []byte {
+// readAll is the contents of a file.
+func readAll(t testing.TB, path string) string {
 	t.Helper()
-	contents, err := os.ReadFile(filepath.Join("testdata", name))
+	contents, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return contents
+	return string(contents)
+}
+
+// packages is the folder with the npm packages of testdata; the test is skipped if they are not installed.
+func packages(t testing.TB) string {
+	t.Helper()
+	dir, err := filepath.Abs("../../build/engines/packages/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("no npm packages: run make engines")
+	}
+	return dir
 }

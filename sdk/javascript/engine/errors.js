@@ -66,9 +66,10 @@ export { COMPLETE, FAILED };
 // Fatal are meant to happen, so they have their message alone.
 export function textOf(error) {
   const parts = [];
-  for (let n = 0; n < MOST_CAUSES && error !== undefined && error !== null; n++) {
+  for (let n = 0; n < MOST_CAUSES; n++) {
     parts.push(oneText(error));
-    error = error instanceof Error ? error.cause : undefined;
+    if (!(error instanceof Error) || error.cause === undefined) break;
+    error = error.cause;
   }
   return parts.join("\ncaused by: ");
 }
