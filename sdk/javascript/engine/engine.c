@@ -1,7 +1,7 @@
 // The JavaScript engine of Quern: QuickJS-ng as a handler of quern_v1.
 //
 // _initialize starts the interpreter, evaluates the engine's own JavaScript (main.js and what it imports, bundled into
-// prelude.h at build time) and has it load the user's module. The host takes its snapshot then. quern_handle calls one
+// scripts.h at build time) and has it load the user's module. The host takes its snapshot then. quern_handle calls one
 // function of main.js.
 //
 // This file only gives JavaScript what it cannot have otherwise: the functions of quern_v1, files, UTF-8, digests and the
@@ -13,9 +13,9 @@
 #include <time.h>
 
 #include "digest.h"
-#include "prelude.h"
 #include "quern.h"
 #include "quickjs.h"
+#include "scripts.h"
 #include "utf8.h"
 
 // Deep recursion must become a RangeError before it leaves the stack, which the linker puts below all else. The reserve is
@@ -450,6 +450,12 @@ METHOD(evaluate) {
 	return JS_NewArrayFrom(ctx, 2, parts);
 }
 
+// Evaluates the script with URL and URLSearchParams, and returns them.
+METHOD(evaluateURL) {
+	UNUSED;
+	return JS_Eval(ctx, url_js, sizeof url_js - 1, "quern:url", JS_EVAL_TYPE_GLOBAL | JS_EVAL_FLAG_STRICT);
+}
+
 // Runs what is pending until nothing is. An exception of a job ends it: queueMicrotask's functions may throw.
 METHOD(runJobs) {
 	UNUSED;
@@ -543,7 +549,7 @@ static const JSCFunctionListEntry methods[] = {
 	ENTRY(checkpointSave, 1), ENTRY(checkpointLoad, 0), ENTRY(enqueue, 3), ENTRY(kvGet, 2), ENTRY(kvSet, 4),
 	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 2), ENTRY(configGet, 1),
 	ENTRY(secretGet, 1), ENTRY(now, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
-	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(runJobs, 0), ENTRY(jobsPending, 0),
+	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0), ENTRY(jobsPending, 0),
 	ENTRY(provide, 2), ENTRY(trap, 0), ENTRY(begin, 3),
 };
 

@@ -5,7 +5,7 @@ import { bytesOf, isBytes } from "./bytes.js";
 import { endOf } from "./events.js";
 import { QuernError } from "./errors.js";
 import { http } from "./sdk.js";
-import { URL, URLSearchParams } from "./url.js";
+import { url as urls } from "./url.js";
 
 const names = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
@@ -87,7 +87,7 @@ const asArray = (bytes) => (bytes instanceof ArrayBuffer ? new Uint8Array(bytes)
 function extract(body) {
   if (body === undefined || body === null) return [undefined, undefined];
   if (isBytes(body)) return [asArray(body).slice(), undefined];
-  if (body instanceof URLSearchParams) return [native.encode(body.toString()), "application/x-www-form-urlencoded;charset=UTF-8"];
+  if (body instanceof urls().URLSearchParams) return [native.encode(body.toString()), "application/x-www-form-urlencoded;charset=UTF-8"];
   if (body instanceof Blob) return [blobBytes(body), body.type || undefined];
   if (typeof body === "object" && typeof body[Symbol.asyncIterator] === "function") throw new TypeError("a body cannot be a stream: there are none here");
   return [native.encode(String(body)), "text/plain;charset=UTF-8"];
@@ -143,7 +143,7 @@ export class Request extends Body {
 
 function parsed(input) {
   try {
-    return new URL(String(input)).href;
+    return new (urls().URL)(String(input)).href;
   } catch (cause) {
     throw new TypeError(`${String(input)}: not an absolute URL`, { cause });
   }
@@ -190,12 +190,13 @@ function send(method, url, headers, body, signal) {
   } catch (error) {
     signal?.throwIfAborted();
     if (!(error instanceof QuernError)) throw error;
-    const { origin, pathname } = new URL(url); // without parts that may be secret
+    const { origin, pathname } = new (urls().URL)(url); // without parts that may be secret
     throw Object.assign(new TypeError(`fetch: ${method} ${origin}${pathname}: ${error.message}`), { code: error.code });
   }
 }
 
 export async function fetch(input, init) {
+  const { URL } = urls();
   const request = new Request(input, init);
   let { method, url } = request;
   let body = request._copy();

@@ -7,7 +7,7 @@ import { TextDecoder, TextEncoder } from "./encoding.js";
 import { AbortController, AbortSignal, Event, EventTarget } from "./events.js";
 import { Blob, fetch, Headers, Request, Response } from "./fetch.js";
 import { clearTimeout, setInterval, setTimeout } from "./loop.js";
-import { URL, URLSearchParams } from "./url.js";
+import { install as installURL } from "./url.js";
 
 // Its origin is the first use in a task: before, nobody could have read the clock.
 let origin, originDate;
@@ -36,11 +36,12 @@ export function forgetOrigin() {
 
 export function installGlobals() {
   const globals = {
-    AbortController, AbortSignal, Blob, CryptoKey, Event, EventTarget, Headers, Request, Response, TextDecoder, TextEncoder, URL,
-    URLSearchParams, clearInterval: clearTimeout, clearTimeout, console, crypto, fetch, performance, setInterval, setTimeout, structuredClone,
+    AbortController, AbortSignal, Blob, CryptoKey, Event, EventTarget, Headers, Request, Response, TextDecoder, TextEncoder,
+    clearInterval: clearTimeout, clearTimeout, console, crypto, fetch, performance, setInterval, setTimeout, structuredClone,
   };
   for (const [name, value] of Object.entries(globals)) {
     Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
   }
+  installURL();
   Object.defineProperty(Math, "random", { value: native.draw, writable: true, configurable: true });
 }

@@ -1,6 +1,6 @@
 // How console shows values.
 
-import { URL } from "./url.js";
+import { isURL } from "./url.js";
 
 const DEPTH = 4, ITEMS = 100, WIDTH = 100;
 
@@ -22,7 +22,7 @@ function inspectObject(value, depth, seen) {
   if (value instanceof RegExp) return String(value);
   if (value instanceof Promise) return "Promise {}";
   if (value instanceof String || value instanceof Number || value instanceof Boolean) return `[${value.constructor.name}: ${inspect(value.valueOf(), 1)}]`;
-  if (value instanceof URL) return `URL { ${value.href} }`;
+  if (isURL(value)) return `URL { ${value.href} }`;
   const name = nameOf(value);
   if (depth >= DEPTH) return Array.isArray(value) ? "[Array]" : `[${name || "Object"}]`;
   const inner = (v) => inspect(v, depth + 1, [...seen, value]);

@@ -6,6 +6,7 @@ import { forgetOrigin, installGlobals } from "./globals.js";
 import { clear, onRejection, runJobs, settle } from "./loop.js";
 import { sdk, testing } from "./sdk.js";
 import { task } from "./task.js";
+import { prepare } from "./url.js";
 
 const HANDLER = "/app/handler.js";
 
@@ -39,6 +40,7 @@ function handleTask() {
 function start() {
   const source = native.readFile(HANDLER);
   if (source === undefined) throw new Error(`there is no ${HANDLER}: build the plugin with quern plugin build`);
+  prepare(native.decode(source));
   const [exports, done] = native.evaluate(source, HANDLER);
   settle(done, "an await at the top level of the module");
   handler = exports.default;

@@ -1,4 +1,26 @@
-// URL and URLSearchParams, of core-js.
+// URL and URLSearchParams, of core-js. They are a script of their own (urlscript.js), since evaluating it takes longer than all
+// the rest: it is evaluated when something uses it, and before the user's module if that may.
 
-export { default as URL } from "core-js-pure/stable/url/index.js";
-export { default as URLSearchParams } from "core-js-pure/stable/url-search-params/index.js";
+let made;
+
+// Returns { URL, URLSearchParams }.
+export const url = () => (made ??= native.evaluateURL());
+
+// Tells whether a value is a URL.
+export const isURL = (value) => made !== undefined && value instanceof made.URL;
+
+// Makes them if a source has the words that stand for them.
+export function prepare(source) {
+  if (/\bURL|\bfetch\b|\bRequest\b/.test(source)) url();
+}
+
+// Defines them in globalThis, to be made at the first use.
+export function install() {
+  for (const name of ["URL", "URLSearchParams"]) {
+    Object.defineProperty(globalThis, name, {
+      get: () => url()[name],
+      set(value) { Object.defineProperty(globalThis, name, { value, writable: true, configurable: true }); },
+      configurable: true,
+    });
+  }
+}
