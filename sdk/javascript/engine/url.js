@@ -2,9 +2,16 @@
 // the rest: it is evaluated when something uses it, and before the user's module if that may.
 
 let made;
+let making = false; // core-js looks for a URL that is there already
 
 // Returns { URL, URLSearchParams }.
-export const url = () => (made ??= native.evaluateURL());
+export function url() {
+  if (made) return made;
+  making = true;
+  made = native.evaluateURL();
+  making = false;
+  return made;
+}
 
 // Tells whether a value is a URL.
 export const isURL = (value) => made !== undefined && value instanceof made.URL;
@@ -18,7 +25,7 @@ export function prepare(source) {
 export function install() {
   for (const name of ["URL", "URLSearchParams"]) {
     Object.defineProperty(globalThis, name, {
-      get: () => url()[name],
+      get: () => (making ? undefined : url()[name]),
       set(value) { Object.defineProperty(globalThis, name, { value, writable: true, configurable: true }); },
       configurable: true,
     });
