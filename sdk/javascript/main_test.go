@@ -134,7 +134,7 @@ func readAll(t testing.TB, path string) string {
 // packages is the folder with the npm packages of testdata; the test is skipped if they are not installed.
 func packages(t testing.TB) string {
 	t.Helper()
-	dir, err := filepath.Abs("../../build/engines/packages/node_modules")
+	dir, err := filepath.Abs("../../build/engines/downloads/npm-javascript-tests/node_modules")
 	if err != nil {
 		t.Fatal(err)
 	}
