@@ -51,7 +51,7 @@ func TestErrors(t *testing.T) {
 		{"Function as result", "export default () => () => 1", runtime.Failed, 1, "TypeError: the result is a function, which JSON cannot express"},
 		{"BigInt in a result", "export default () => ({ a: 1n })", runtime.Failed, 1, "TypeError: …"},
 		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: …"},
-		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error: " + strings.Repeat("x", 400) + "…"},
+		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error: " + strings.Repeat("x", 390) + "…"},
 		{"AggregateError", "export default () => Promise.any([Promise.reject(new Error('a'))])", runtime.Failed, 1, "AggregateError\n  * Error: a"},
 		{"Bad input", "export default (task) => task.json()", runtime.Failed, 1, "SyntaxError: …"},
 		{"Await at the top", "const a = await Promise.resolve('top');\nawait new Promise((done) => setTimeout(done, 5));\nexport default () => a", runtime.Complete, 0, "top"},
