@@ -62,3 +62,54 @@ func processor(b *testing.B) time.Duration {
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
+
+// BenchmarkEngine is what the engine costs beside its tasks: its size, compiling it and loading it from the cache, starting a
+// plugin, the plugin's snapshot, and the memory that its one instance keeps from task to task.
+func BenchmarkEngine(b *testing.B) {
+	wasm := binary(b)
+	cache := b.TempDir()
+	for _, bench := range []struct{ name, source string }{
+		{"empty", `export default function () {}`},
+		{"url", `export default function () { new URL("https://example.org/") }`},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			for b.Loop() {
+				engine, err := runtime.New(b.Context(), runtime.Config{CacheDir: cache})
+				if err != nil {
+					b.Fatal(err)
+				}
+				loading := time.Now()
+				module, err := engine.Load(b.Context(), wasm)
+				if err != nil {
+					b.Fatal(err)
+				}
+				loaded := time.Now()
+				files, err := runtime.NewFiles(map[string][]byte{"/app/handler.js": []byte(bench.source)})
+				if err != nil {
+					b.Fatal(err)
+				}
+				pool := module.Bind(runtime.Profile{Tenant: "tenant", Files: files})
+				if got := pool.Run(b.Context(), runtime.Call{}); got.Kind != runtime.Complete {
+					b.Fatalf("%+v", got)
+				}
+				started := time.Now()
+				for range 100 {
+					pool.Run(b.Context(), runtime.Call{})
+				}
+				held := engine.Holdings()
+				b.ReportMetric(float64(len(wasm))/1024, "KiB")
+				b.ReportMetric(float64(loaded.Sub(loading).Milliseconds()), "load-ms")
+				b.ReportMetric(float64(started.Sub(loaded).Microseconds())/1000, "start-ms")
+				b.ReportMetric(float64(held.Snapshots)/1024, "snapshot-KiB")
+				b.ReportMetric(float64(held.Instances)/1024, "instance-KiB")
+				b.ReportMetric(float64(held.Code)/1024, "code-KiB")
+				if err := module.Close(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				if err := engine.Close(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
