@@ -27,10 +27,16 @@ enum { COLLECT_AFTER = 16 << 20 };
 
 static JSRuntime *runtime;
 static JSContext *ctx;
-static JSValue handle_task; // main.js's function for a task
-static JSValue new_error;   // main.js's function that makes a QuernError of a function's name and an error's
-static bool seeded;         // Math.random has a seed of this task
+static JSValue handler = JS_UNDEFINED; // the user's function; undefined if the plugin did not start
+static JSValue task;                   // its argument
+static JSValue end_task;               // main.js's function for what is left to do when the handler has returned or thrown
+static JSValue new_error;              // main.js's function that makes a QuernError of a function's name and an error's
+
+// Of each task:
+static bool seeded;      // Math.random has a seed
 static uint64_t seed[2];
+static bool rejections;  // a promise was rejected without a handler
+static int64_t origin;   // of performance.now, in nanoseconds; 0 before its first use
 
 // ---- Values ----
 
@@ -336,6 +342,15 @@ METHOD(now) {
 	return answer < 0 ? refused("clock", answer) : JS_NewFloat64(ctx, (double)ns / 1e6);
 }
 
+// Milliseconds since the first call in this task.
+METHOD(elapsed) {
+	UNUSED;
+	int64_t ns = 0;
+	int32_t answer = quern_clock(QUERN_CLOCK_MONOTONIC, &ns);
+	if (origin == 0) origin = ns;
+	return answer < 0 ? refused("clock", answer) : JS_NewFloat64(ctx, (double)(ns - origin) / 1e6);
+}
+
 // There is no quern_sleep in _initialize, where WASI's clock has to do.
 METHOD(sleep) {
 	UNUSED;
@@ -457,19 +472,16 @@ METHOD(evaluateURL) {
 }
 
 // Runs what is pending until nothing is. An exception of a job ends it: queueMicrotask's functions may throw.
-METHOD(runJobs) {
-	UNUSED;
-	for (;;) {
-		JSContext *of;
-		int ran = JS_ExecutePendingJob(runtime, &of);
-		if (ran < 0) return JS_EXCEPTION;
-		if (ran == 0) return JS_UNDEFINED;
-	}
+static bool run_jobs(void) {
+	JSContext *of;
+	int ran;
+	while ((ran = JS_ExecutePendingJob(runtime, &of)) > 0) {}
+	return ran == 0;
 }
 
-METHOD(jobsPending) {
+METHOD(runJobs) {
 	UNUSED;
-	return JS_NewBool(ctx, JS_IsJobPending(runtime));
+	return run_jobs() ? JS_UNDEFINED : JS_EXCEPTION;
 }
 
 // ---- Modules that the engine provides ----
@@ -527,15 +539,24 @@ static JSValue rejection; // main.js's function for promises that are rejected w
 
 static void rejected(JSContext *c, JSValueConst promise, JSValueConst reason, bool handled, void *opaque) {
 	(void)c, (void)opaque;
+	rejections = true;
 	JSValueConst arguments[] = {promise, reason, JS_NewBool(ctx, handled)};
 	JSValue done = JS_Call(ctx, rejection, JS_UNDEFINED, 3, arguments);
 	if (JS_IsException(done)) JS_GetException(ctx);
 }
 
-// begin(handleTask, newError, rejection): what main.js gives.
+// serve(handler, task): from now on the handler gets the task.
+METHOD(serve) {
+	UNUSED;
+	handler = JS_DupValue(ctx, a[0]);
+	task = JS_DupValue(ctx, a[1]);
+	return JS_UNDEFINED;
+}
+
+// begin(endTask, newError, rejection): what main.js gives.
 METHOD(begin) {
 	UNUSED;
-	handle_task = JS_DupValue(ctx, a[0]);
+	end_task = JS_DupValue(ctx, a[0]);
 	new_error = JS_DupValue(ctx, a[1]);
 	rejection = JS_DupValue(ctx, a[2]);
 	JS_SetHostPromiseRejectionTracker(runtime, rejected, NULL);
@@ -548,9 +569,9 @@ static const JSCFunctionListEntry methods[] = {
 	ENTRY(taskText, 1), ENTRY(taskNumber, 1), ENTRY(cancelled, 0), ENTRY(log, 3), ENTRY(progress, 2),
 	ENTRY(checkpointSave, 1), ENTRY(checkpointLoad, 0), ENTRY(enqueue, 3), ENTRY(kvGet, 2), ENTRY(kvSet, 4),
 	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 2), ENTRY(configGet, 1),
-	ENTRY(secretGet, 1), ENTRY(now, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
-	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0), ENTRY(jobsPending, 0),
-	ENTRY(provide, 2), ENTRY(trap, 0), ENTRY(begin, 3),
+	ENTRY(secretGet, 1), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
+	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),
+	ENTRY(provide, 2), ENTRY(trap, 0), ENTRY(serve, 2), ENTRY(begin, 3),
 };
 
 // ---- The handler ----
@@ -593,8 +614,32 @@ __attribute__((constructor)) static void start(void) {
 	JS_SetGCThreshold(runtime, (size_t)usage.malloc_size + COLLECT_AFTER);
 }
 
+// Calls the handler and runs what is pending. Returns what the handler returned, the value of its promise, or the promise itself
+// if that has no value yet.
+static JSValue call_handler(void) {
+	JSValueConst arguments[] = {task};
+	JSValue result = JS_Call(ctx, handler, JS_UNDEFINED, 1, arguments);
+	if (JS_IsException(result)) return result;
+	bool promise = JS_IsPromise(result);
+	if (promise) JS_PromiseMarkAsHandled(ctx, result);
+	if (JS_IsJobPending(runtime) && !run_jobs()) return JS_EXCEPTION;
+	if (promise && JS_PromiseState(ctx, result) == JS_PROMISE_FULFILLED) return JS_PromiseResult(ctx, result);
+	return result;
+}
+
+// Ends the usual cases here: each call of JavaScript touches memory that the host has to reset. main.js does the rest.
 QUERN_HANDLER int32_t handle(void) {
-	seeded = false;
-	JSValue status = JS_Call(ctx, handle_task, JS_UNDEFINED, 0, NULL);
+	seeded = rejections = false;
+	origin = 0;
+	JSValue result = JS_UNDEFINED;
+	if (!JS_IsUndefined(handler)) {
+		result = call_handler();
+		if (!rejections && JS_IsUndefined(result)) return QUERN_COMPLETE;
+		Bytes text;
+		if (!rejections && JS_IsString(result) && bytes_of(&text, result) && quern_output_write(B(text)) == 0) return QUERN_COMPLETE;
+	}
+	bool threw = JS_IsException(result);
+	JSValueConst arguments[] = {JS_NewBool(ctx, threw), threw ? JS_GetException(ctx) : result};
+	JSValue status = JS_Call(ctx, end_task, JS_UNDEFINED, 2, arguments);
 	return JS_IsException(status) ? give_up() : JS_VALUE_GET_INT(status);
 }

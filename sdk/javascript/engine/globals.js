@@ -10,29 +10,10 @@ import { clearTimeout, setInterval, setTimeout } from "./loop.js";
 import { install as installURL } from "./url.js";
 
 // Its origin is the first use in a task: before, nobody could have read the clock.
-let origin, originDate;
-
-function begin() {
-  if (origin !== undefined) return;
-  origin = native.now();
-  originDate = Date.now();
-}
-
 const performance = {
-  now() {
-    begin();
-    return native.now() - origin;
-  },
-  get timeOrigin() {
-    begin();
-    return originDate;
-  },
+  now: native.elapsed,
+  get timeOrigin() { return Date.now() - native.elapsed(); },
 };
-
-// Forgets the origin that the start has read, or the warm call.
-export function forgetOrigin() {
-  if (origin !== undefined) origin = originDate = undefined;
-}
 
 export function installGlobals() {
   const globals = {

@@ -2,7 +2,7 @@
 
 import { bytesOf, isBytes, jsonOf } from "./bytes.js";
 import { COMPLETE, FAILED, QuernError, statusOf, textOf } from "./errors.js";
-import { forgetOrigin, installGlobals } from "./globals.js";
+import { installGlobals } from "./globals.js";
 import { clear, onRejection, runJobs, settle } from "./loop.js";
 import { sdk, testing } from "./sdk.js";
 import { task } from "./task.js";
@@ -10,18 +10,18 @@ import { prepare } from "./url.js";
 
 const HANDLER = "/app/handler.js";
 
-let handler;
 let startError; // the text of an error of the start: every task fails with it
 let spare = new ArrayBuffer(256 << 10); // freed when memory is short, to tell the error
 
-function handleTask() {
+// Ends a task whose handler has thrown a value or returned it, and returns its status.
+function endTask(threw, value) {
   if (startError !== undefined) {
     native.setError(startError);
     return FAILED;
   }
-  forgetOrigin();
   try {
-    let result = handler(task);
+    if (threw) throw value;
+    let result = value;
     if (result instanceof Promise || typeof result?.then === "function") {
       result = settle(Promise.resolve(result), "the handler's promise");
     } else {
@@ -43,14 +43,16 @@ function start() {
   prepare(native.decode(source));
   const [exports, done] = native.evaluate(source, HANDLER);
   settle(done, "an await at the top level of the module");
-  handler = exports.default;
+  const handler = exports.default;
   if (typeof handler !== "function") {
     throw new TypeError(`handler.js exports ${handler === undefined ? "no default" : `a default of type ${typeof handler}`}: write export default function (task) { ... }`);
   }
+  clear();
+  native.serve(handler, task);
 }
 
 installGlobals();
-native.begin(handleTask, (call, code) => new QuernError(code, call), onRejection);
+native.begin(endTask, (call, code) => new QuernError(code, call), onRejection);
 native.provide("@quern/sdk", sdk);
 native.provide("@quern/sdk/testing", testing);
 try {
@@ -59,4 +61,3 @@ try {
   startError = "the plugin did not start: " + textOf(error);
   for (const line of startError.split("\n")) native.log(4, line.slice(0, 1000));
 }
-clear();
