@@ -31,6 +31,8 @@ static JSValue handler = JS_UNDEFINED; // the user's function; undefined if the 
 static JSValue task;                   // its argument
 static JSValue end_task;               // main.js's function for what is left to do when the handler has returned or thrown
 static JSValue new_error;              // main.js's function that makes a QuernError of a function's name and an error's
+static JSClassID plain_object;
+static JSAtom then;
 
 // Of each task:
 static bool seeded;      // Math.random has a seed
@@ -600,6 +602,8 @@ __attribute__((constructor)) static void start(void) {
 	JS_SetModuleLoaderFunc(runtime, NULL, load_module, NULL);
 	provided = JS_NewObject(ctx);
 	JSValue native = JS_NewObject(ctx);
+	plain_object = JS_GetClassID(native);
+	then = JS_NewAtom(ctx, "then");
 	JS_SetPropertyFunctionList(ctx, native, methods, sizeof methods / sizeof methods[0]);
 	JSValue global = JS_GetGlobalObject(ctx);
 	JSValue prelude = JS_Eval(ctx, prelude_js, sizeof prelude_js - 1, "quern:engine", JS_EVAL_TYPE_GLOBAL | JS_EVAL_FLAG_STRICT);
@@ -627,6 +631,18 @@ static JSValue call_handler(void) {
 	return result;
 }
 
+// Writes a result that is a string, an array, or a plain object that is no promise. Returns false for any other, and if it fails.
+static bool written(JSValueConst result) {
+	JSValue text = result;
+	if (JS_GetClassID(result) == plain_object && JS_HasProperty(ctx, result, then) != 0) return false;
+	if (JS_GetClassID(result) == plain_object || JS_IsArray(result)) {
+		text = JS_JSONStringify(ctx, result, JS_UNDEFINED, JS_UNDEFINED);
+		if (JS_IsException(text)) JS_GetException(ctx);
+	}
+	Bytes bytes;
+	return JS_IsString(text) && bytes_of(&bytes, text) && quern_output_write(B(bytes)) == 0;
+}
+
 // Ends the usual cases here: each call of JavaScript touches memory that the host has to reset. main.js does the rest.
 QUERN_HANDLER int32_t handle(void) {
 	seeded = rejections = false;
@@ -635,8 +651,7 @@ QUERN_HANDLER int32_t handle(void) {
 	if (!JS_IsUndefined(handler)) {
 		result = call_handler();
 		if (!rejections && JS_IsUndefined(result)) return QUERN_COMPLETE;
-		Bytes text;
-		if (!rejections && JS_IsString(result) && bytes_of(&text, result) && quern_output_write(B(text)) == 0) return QUERN_COMPLETE;
+		if (!rejections && written(result)) return QUERN_COMPLETE;
 	}
 	bool threw = JS_IsException(result);
 	JSValueConst arguments[] = {JS_NewBool(ctx, threw), threw ? JS_GetException(ctx) : result};
