@@ -8,7 +8,7 @@ import (
 )
 
 // TestJavaScript: a handler in JavaScript behaves as the others do. It is no module of its own but a file that the engine reads.
-func TestJavaScript(t *testing.T) {
+func TestJavaScript(t *testing.T) { //nolint:tparallel // the second subtest ends the host of the first
 	t.Parallel()
 	const like = "go" // what its SDK lacks is what Go's lacks
 	untyped := map[string]string{

@@ -20,21 +20,29 @@ func TestErrors(t *testing.T) {
 		code         int
 		want         string
 	}{
-		{"Error", "export default function run(task) {\n  throw new TypeError('no ink');\n}", runtime.Failed, 1,
-			"TypeError: no ink\n    at run (handler.js:2:13)"},
-		{"Async", "export default async (task) => {\n  await null;\n  throw new Error('no ink');\n}", runtime.Failed, 1,
-			"Error: no ink\n    at default (handler.js:3:13)"},
+		{
+			"Error", "export default function run(task) {\n  throw new TypeError('no ink');\n}", runtime.Failed, 1,
+			"TypeError: no ink\n    at run (handler.js:2:13)",
+		},
+		{
+			"Async", "export default async (task) => {\n  await null;\n  throw new Error('no ink');\n}", runtime.Failed, 1,
+			"Error: no ink\n    at default (handler.js:3:13)",
+		},
 		{"Text", "export default () => { throw 'no ink' }", runtime.Failed, 1, "no ink"},
 		{"Object", "export default () => { throw { ink: 0 } }", runtime.Failed, 1, `thrown: {"ink":0}`},
 		{"Undefined", "export default () => { throw undefined }", runtime.Failed, 1, "thrown: undefined"},
-		{"Cause", "export default function run() {\n  throw new Error('a', { cause: new RangeError('b') });\n}", runtime.Failed, 1,
-			"Error: a\n    at run (handler.js:2:37)\ncaused by: RangeError: b\n    at run (handler.js:2:37)"},
+		{
+			"Cause", "export default function run() {\n  throw new Error('a', { cause: new RangeError('b') });\n}", runtime.Failed, 1,
+			"Error: a\n    at run (handler.js:2:37)\ncaused by: RangeError: b\n    at run (handler.js:2:37)",
+		},
 		{"Retry", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Retry('no paper', { delay: 1500.5 }) }", runtime.Retry, 75, "no paper"},
 		{"Retry as cause", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Error('a', { cause: new Retry('b') }) }", runtime.Retry, 75, "Error: a\n    at default (handler.js:2:58)\ncaused by: b"},
 		{"Fatal", "import { Fatal } from '@quern/sdk';\nexport default async () => { throw new Fatal('no picture') }", runtime.Fatal, 65, "no picture"},
 		{"Subclass", "import { Fatal } from '@quern/sdk';\nclass Mine extends Fatal {}\nexport default () => { throw new Mine('mine') }", runtime.Fatal, 65, "mine"},
-		{"Retry with a bad delay", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Retry('a', { delay: -1 }) }", runtime.Failed, 1,
-			"RangeError: delay of Retry: -1: write milliseconds, 0 or more…"},
+		{
+			"Retry with a bad delay", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Retry('a', { delay: -1 }) }", runtime.Failed, 1,
+			"RangeError: delay of Retry: -1: write milliseconds, 0 or more…",
+		},
 		{"Rejection", "export default async () => {\n  Promise.reject(new Error('lost'));\n  await null;\n  return 'done';\n}", runtime.Failed, 1, "Error: lost\n    at default (handler.js:2:22)"},
 		{"Rejection of a plain function", "export default () => {\n  (async () => { throw new Error('lost') })();\n  return 'done';\n}", runtime.Failed, 1, "Error: lost…"},
 		{"Timer that throws", "export default () => new Promise(() => setTimeout(() => { throw new Error('late') }))", runtime.Failed, 1, "Error: late…"},
@@ -56,8 +64,10 @@ func TestErrors(t *testing.T) {
 		{"Bad input", "export default (task) => task.json()", runtime.Failed, 1, "SyntaxError: …"},
 		{"Await at the top", "const a = await Promise.resolve('top');\nawait new Promise((done) => setTimeout(done, 5));\nexport default () => a", runtime.Complete, 0, "top"},
 		{"Timer of the start", "setTimeout(() => { throw new Error('never') }, 1e6);\nexport default () => new Promise((done) => setTimeout(done, 1, 'ok'))", runtime.Complete, 0, "ok"},
-		{"SDK's names", "import * as sdk from '@quern/sdk';\nexport default () => Object.keys(sdk).sort()", runtime.Complete, 0,
-			`["Fatal","QuernError","Retry","checkpoint","config","enqueue","http","kv","log","progress","secrets"]`},
+		{
+			"SDK's names", "import * as sdk from '@quern/sdk';\nexport default () => Object.keys(sdk).sort()", runtime.Complete, 0,
+			`["Fatal","QuernError","Retry","checkpoint","config","enqueue","http","kv","log","progress","secrets"]`,
+		},
 
 		{"Start: throws", "\nconst a = {};\na.b.c = 1;\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: TypeError: cannot set property 'c' of undefined\n    at <anonymous> (handler.js:3:1)"},
 		{"Start: syntax", "export default () => {\n  let = 3 +;\n}", runtime.Failed, 1, "the plugin did not start: SyntaxError: …"},

@@ -226,7 +226,7 @@ func TestReadme(t *testing.T) {
 	_, table, _ := strings.Cut(string(text), "## Web APIs")
 	table, _, _ = strings.Cut(table, "\n## ")
 	var listed []string
-	for _, row := range regexp.MustCompile("(?m)^\\| ([^|]+) \\|").FindAllStringSubmatch(table, -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(table, -1) {
 		if name := strings.ReplaceAll(row[1], "`", ""); name != "" {
 			listed = append(listed, name)
 		}
