@@ -1,10 +1,12 @@
 package host
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -16,39 +18,39 @@ type tenantAccess struct {
 	logger hclog.Logger
 }
 
+// place names a queue of the tenant.
+func (a *tenantAccess) place(queue string) place { return place{a.client.Tenant(), queue} }
+
 // knownQueues are the tenant's queues: those of the last poll, and those that its tasks have enqueued to since.
 type knownQueues struct {
 	most int // that handlers may bring the tenant to
 
 	mu    sync.Mutex
-	names map[string]bool // guarded by mu
+	names map[string]int64 // the keys count; guarded by mu
 }
 
-// set replaces the queues by those of a poll.
+// set replaces the queues by those of a poll, and keeps the map.
 func (q *knownQueues) set(queues map[string]int64) {
-	names := make(map[string]bool, len(queues))
-	for name := range queues {
-		names[name] = true
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.names = names
+	q.names = queues
 }
 
 func (q *knownQueues) add(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.names[name] = true
+	q.names[name] = 0
 }
 
-// claim tells whether a handler may enqueue to a queue: to a known one, or to a new one while the tenant has few enough. The
-// new one counts from then on.
-func (q *knownQueues) claim(name string) bool {
+// claim lets a handler enqueue to a known queue, and to a new one while the tenant has few enough. The new one counts from
+// then on. An error wraps service.ErrLimit.
+func (q *knownQueues) claim(name string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.names[name] && len(q.names) >= q.most {
-		return false
+	if _, known := q.names[name]; !known && len(q.names) >= q.most {
+		return fmt.Errorf("%w: the tenant has %d queues, and the host lets handlers add no more: use one of them, or raise --max-queues",
+			service.ErrLimit, q.most)
 	}
-	q.names[name] = true
-	return true
+	q.names[name] = 0
+	return nil
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/quern-project/quern/plugins"
 )
 
-// admission bounds the sum of the memory that running tasks may take and of what the cache holds beside them. A queue whose
-// task does not fit waits for others to end. Meanwhile other queues go on, but the tasks that they begin must leave room for
-// the waiting one: small tasks cannot starve it, and it does not stop them while a long task runs.
+// admission bounds the memory that running tasks may take together with the memory of the cache. A queue whose task does not
+// fit waits for others to end. Meanwhile other queues go on, but the tasks that they begin must leave room for the waiting
+// one: small tasks cannot starve it, and it does not stop them while a long task runs.
 //
-// Where only idle memory of the cache stands in the way, the evictor is asked. What is left then is in use. A task that
-// waits for no older one is admitted in spite of it: its own plugin may be what the cache holds.
+// The evictor frees idle memory of the cache that stands in the way. A task that waits for no older one is admitted even if
+// that is not enough: the cache may hold its own plugin.
 type admission struct {
 	total  int64 // 0: not bounded
 	logger hclog.Logger
@@ -37,10 +37,9 @@ type admission struct {
 	shortfall int64
 	// exhausted means that nothing is idle: the last eviction gave too little, and no task has ended since.
 	exhausted bool
-	// exceeded is by how much a task that waited for no older one exceeded the bound; warned that the log has it.
-	exceeded int64
-	warned   bool
-	ends     uint64 // tasks that have ended so far
+	exceeded  int64  // by how many bytes a task that waited for no older one exceeded the bound
+	warned    bool   // of that
+	ends      uint64 // tasks that have ended so far
 	// snapshots are the shares with a part for a snapshot that is not there yet.
 	snapshots map[*share]snapshotOf
 }
@@ -58,146 +57,146 @@ func newAdmission(total int64, logger hclog.Logger, wake func()) *admission {
 }
 
 // begin begins a pick, and returns which queue waits.
-func (m *admission) begin() (waiting place) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.shortfall = 0
-	return m.waiting
+func (a *admission) begin() (waiting place) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.shortfall = 0
+	return a.waiting
 }
 
-// picked ends a pick. It has the cache measured if that refused somebody whom eviction may help, or if the cache may have
-// grown and hold much.
-func (m *admission) picked() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.shortfall > 0 && !m.exhausted || m.returned > 0 && m.used+m.held+m.returned > m.total/2 {
-		poke(m.evict)
+// picked ends a pick. It asks the evictor to measure if eviction may make room for a refused task, or if the cache may have
+// grown beyond half of the memory.
+func (a *admission) picked() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.shortfall > 0 && !a.exhausted || a.returned > 0 && a.used+a.held+a.returned > a.total/2 {
+		poke(a.evict)
 	}
-	if m.exceeded > 0 && !m.warned {
-		m.warned = true
-		m.logger.Warn("memory is too small for a task and what its plugin needs beside it: such tasks run all the same; give the host more by --memory",
-			"memory", m.total, "held", m.held, "over", m.exceeded)
+	if a.exceeded > 0 && !a.warned {
+		a.warned = true
+		a.logger.Warn("memory is too small for a task and what its plugin needs beside it: such tasks run all the same; give the host more by --memory",
+			"memory", a.total, "held", a.held, "over", a.exceeded)
 	}
 }
 
 // take gives a share to a task of the queue, if it fits.
-func (m *admission) take(at place, bytes int64) (*share, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.total > 0 && !m.admits(at, bytes) {
+func (a *admission) take(at place, bytes int64) (*share, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.total > 0 && !a.admits(at, bytes) {
 		return nil, false
 	}
-	m.used += bytes
-	return &share{bytes: bytes, epoch: m.epoch}, true
+	a.used += bytes
+	return &share{bytes: bytes, epoch: a.epoch}, true
 }
 
 // admits tells whether a task fits, and notes who waits.
-func (m *admission) admits(at place, bytes int64) bool {
-	sum := m.used + bytes
-	fits := sum+m.held <= m.total
-	if m.waiting == (place{}) && !fits {
-		m.waiting, m.admitted = at, 0
-		m.epoch++
+func (a *admission) admits(at place, bytes int64) bool {
+	sum := a.used + bytes
+	fits := sum+a.held <= a.total
+	if a.waiting == (place{}) && !fits {
+		a.waiting, a.admitted = at, 0
+		a.epoch++
 	}
 	switch {
-	case m.waiting == (place{}):
+	case a.waiting == (place{}):
 		return true
-	case m.waiting == at && fits:
-		m.waiting = place{}
+	case a.waiting == at && fits:
+		a.waiting = place{}
 		return true
-	case m.waiting == at && m.exhausted && m.used == m.admitted && sum <= m.total:
-		m.waiting, m.exceeded = place{}, sum+m.held-m.total
+	case a.waiting == at && a.exhausted && a.used == a.admitted && sum <= a.total:
+		a.waiting, a.exceeded = place{}, sum+a.held-a.total
 		return true
-	case m.waiting == at:
-		m.need = bytes // its plugin may have changed
-	case fits && m.admitted+bytes+m.need+m.held <= m.total:
-		m.admitted += bytes
+	case a.waiting == at:
+		a.need = bytes // its plugin may have changed
+	case fits && a.admitted+bytes+a.need+a.held <= a.total:
+		a.admitted += bytes
 		return true
 	default:
-		sum = max(sum, m.admitted+bytes+m.need)
+		sum = max(sum, a.admitted+bytes+a.need)
 	}
-	if shortfall := sum + m.held - m.total; sum <= m.total && (m.shortfall == 0 || shortfall < m.shortfall) {
-		m.shortfall = shortfall
+	if shortfall := sum + a.held - a.total; sum <= a.total && (a.shortfall == 0 || shortfall < a.shortfall) {
+		a.shortfall = shortfall
 	}
 	return false
 }
 
 // expect adds room for the snapshot to the share of the task that will bring it about: the first one of its version.
-func (m *admission) expect(of snapshotOf, part *share) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.total == 0 {
+func (a *admission) expect(of snapshotOf, part *share) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.total == 0 {
 		return
 	}
-	for _, other := range m.snapshots {
+	for _, other := range a.snapshots {
 		if other == of {
 			return
 		}
 	}
 	if coming := of.version.PendingSnapshot(of.tenant); coming > 0 {
-		m.extend(part, coming)
-		m.snapshots[part] = of
+		a.extend(part, coming)
+		a.snapshots[part] = of
 	}
 }
 
-// extend adds to a share that was just taken room for a snapshot of most bytes: as much as is free and nobody waits for. No
-// task waits for that room, for there may never be as much; the tasks admitted after it find less room instead.
-func (m *admission) extend(s *share, most int64) {
-	waits := m.waiting != (place{})
-	free := m.total - m.held - m.used
+// extend adds room for a snapshot of most bytes to a share that was just taken: as much as is free and no task waits for. No
+// task waits for that room, for there may never be enough.
+func (a *admission) extend(s *share, most int64) {
+	waits := a.waiting != (place{})
+	free := a.total - a.held - a.used
 	if waits {
-		free = min(free, m.total-m.held-m.admitted-m.need)
+		free = min(free, a.total-a.held-a.admitted-a.need)
 	}
 	s.snapshot = max(0, min(most, free))
 	s.bytes += s.snapshot
-	m.used += s.snapshot
+	a.used += s.snapshot
 	if waits {
-		m.admitted += s.snapshot
+		a.admitted += s.snapshot
 	}
 }
 
 // ended shrinks the share of a task that has run to what its result still takes.
-func (m *admission) ended(s *share, result int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.shrink(s, result)
-	m.exhausted = false // what the task used is idle now
-	m.ends++
+func (a *admission) ended(s *share, result int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.shrink(s, result)
+	a.exhausted = false // what the task used is idle now
+	a.ends++
 }
 
 // release gives a share back.
-func (m *admission) release(s *share) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.shrink(s, 0)
+func (a *admission) release(s *share) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.shrink(s, 0)
 }
 
-func (m *admission) shrink(s *share, bytes int64) {
+func (a *admission) shrink(s *share, bytes int64) {
 	over := max(0, s.bytes-bytes)
 	s.bytes -= over
 	s.snapshot = 0
-	m.used -= over
-	m.returned += over
-	if m.waiting != (place{}) && s.epoch == m.epoch {
-		m.admitted -= over
+	a.used -= over
+	a.returned += over
+	if a.waiting != (place{}) && s.epoch == a.epoch {
+		a.admitted -= over
 	}
-	delete(m.snapshots, s)
+	delete(a.snapshots, s)
 }
 
 // forget ends the waiting of a queue that has no work any more, or cannot take it.
-func (m *admission) forget(at place) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.waiting == at {
-		m.waiting = place{}
+func (a *admission) forget(at place) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting == at {
+		a.waiting = place{}
 	}
 }
 
 // arrived lists the shares with a part for a snapshot that is there now: a measurement after this includes it.
-func (m *admission) arrived() (parts []*share) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for part, of := range m.snapshots {
+func (a *admission) arrived() (parts []*share) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for part, of := range a.snapshots {
 		if of.version.PendingSnapshot(of.tenant) == 0 {
 			parts = append(parts, part)
 		}
@@ -207,49 +206,49 @@ func (m *admission) arrived() (parts []*share) {
 
 // measured notes what the cache holds, with the snapshots that arrived listed before. It returns how much the cache has to
 // evict, 0 if nothing in it is idle, and how many tasks have ended so far.
-func (m *admission) measured(held int64, arrived []*share) (shortfall int64, ends uint64) {
-	m.mu.Lock()
+func (a *admission) measured(held int64, arrived []*share) (shortfall int64, ends uint64) {
+	a.mu.Lock()
 	for _, part := range arrived {
-		if _, runs := m.snapshots[part]; runs {
-			m.shrink(part, part.bytes-part.snapshot)
+		if _, runs := a.snapshots[part]; runs {
+			a.shrink(part, part.bytes-part.snapshot)
 		}
 	}
-	asked := m.shortfall > 0
-	shortfall = m.setHeld(held)
-	if m.exhausted {
+	asked := a.shortfall > 0
+	shortfall = a.setHeld(held)
+	if a.exhausted {
 		shortfall = 0
 	}
-	ends = m.ends
-	fits := asked && m.shortfall == 0 || len(arrived) > 0 && m.waiting != (place{})
-	m.mu.Unlock()
+	ends = a.ends
+	fits := asked && a.shortfall == 0 || len(arrived) > 0 && a.waiting != (place{})
+	a.mu.Unlock()
 	if fits {
-		m.wake()
+		a.wake()
 	}
 	return shortfall, ends
 }
 
 // setHeld returns how much less the cache would have to hold.
-func (m *admission) setHeld(held int64) (shortfall int64) {
-	if m.shortfall > 0 {
-		m.shortfall = max(0, m.shortfall+held-m.held)
+func (a *admission) setHeld(held int64) (shortfall int64) {
+	if a.shortfall > 0 {
+		a.shortfall = max(0, a.shortfall+held-a.held)
 	}
-	m.held, m.returned = held, 0
-	return max(m.shortfall, m.used+held-m.total)
+	a.held, a.returned = held, 0
+	return max(a.shortfall, a.used+held-a.total)
 }
 
 // evicted notes what the cache holds after an eviction that began when ends tasks had ended; exhausted means that it gave too
 // little.
-func (m *admission) evicted(held int64, ends uint64, exhausted bool) {
-	m.mu.Lock()
-	m.exhausted = (exhausted || held >= m.held) && ends == m.ends
-	m.setHeld(held)
-	m.mu.Unlock()
-	m.wake()
+func (a *admission) evicted(held int64, ends uint64, exhausted bool) {
+	a.mu.Lock()
+	a.exhausted = (exhausted || held >= a.held) && ends == a.ends
+	a.setHeld(held)
+	a.mu.Unlock()
+	a.wake()
 }
 
-// retryEviction is called now and then: something may have become idle without a task.
-func (m *admission) retryEviction() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.exhausted = false
+// retryEviction lets the next measurement evict again: memory may have become idle without a task.
+func (a *admission) retryEviction() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.exhausted = false
 }

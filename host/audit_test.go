@@ -73,6 +73,26 @@ func TestWhatIsHeldOfAQueueThatWasLeftGoesBack(t *testing.T) {
 	}
 }
 
+// A look at such a queue that fails is no lasting trouble, though no reserve follows that would end it.
+func TestFailedLookAtAQueueThatWasLeft(t *testing.T) {
+	t.Parallel()
+	proxy := queuetest.NewProxy(t, queuetest.Shared(t))
+	n := start(t, settings{proxy: proxy, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
+	n.settled("echo")
+	if err := n.client.Queue("echo").Pause(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	id := n.enqueue("echo", "")
+	n.hold("echo", id)
+	proxy.CutReplies(2, "lrange") // the next looks
+	n.remove("echo")
+	n.count("echo", queue.Pending, 1)
+	if cuts := proxy.Cuts(); cuts != 2 {
+		t.Errorf("%d replies were cut, want 2", cuts)
+	}
+	n.eventually("ready", func() bool { return n.Ready() == nil })
+}
+
 // A host that Redis does not know when it reserves starts anew, long before its next renewal.
 func TestLeaseIsLostWhereverItIsTold(t *testing.T) {
 	t.Parallel()

@@ -3,8 +3,6 @@ package host
 import (
 	"context"
 	"time"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // markPause is the least time between two looks for marks, however many messages come.
@@ -14,26 +12,16 @@ const markPause = 20 * time.Millisecond
 // channel announces some, and every third of a lease in case a message was lost.
 type canceller struct {
 	duty
-	access     *tenantAccess
-	tasks      *taskSet
-	watch      *queue.Subscription
-	drain      func() // called when the listener is to be drained
-	subscribed bool
+	access *tenantAccess
+	tasks  *taskSet
+	drain  func() // called when the listener is to be drained
 }
 
 func (c *canceller) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	wait = c.access.client.Lease() / 3
-	if !c.subscribed {
-		c.subscribed = true
-		if err := c.watch.Control(ctx, c.ask); err != nil && ctx.Err() == nil {
-			c.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
-		}
-		return 0, wait, errIdle
-	}
 	marked, drain, err := c.access.node.Marks(ctx, c.tasks.ids())
 	if drain {
 		c.drain()
 	}
 	c.tasks.stop(marked, errCancelled)
-	return markPause, wait, err
+	return markPause, c.access.client.Lease() / 3, err
 }

@@ -1,8 +1,6 @@
 package host
 
 import (
-	"encoding/json"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,20 +12,14 @@ import (
 // catalog tells which queues this host serves, and by which plugins.
 type catalog struct {
 	directory *plugins.Directory
-	serves    func(queue string) bool // whether the configuration lets the host serve a queue
-	retry     queue.Retry             // the host's own policy
-}
-
-// bindings are the queues that have a plugin here and that the configuration lets in.
-func (c *catalog) bindings() []plugins.Binding {
-	return slices.DeleteFunc(c.directory.Bindings(), func(b plugins.Binding) bool { return !c.serves(b.Queue) })
+	config    *Config
 }
 
 // queues are those of the tenant.
 func (c *catalog) queues(tenant string) map[string]bool {
 	queues := make(map[string]bool)
 	for _, binding := range c.directory.BindingsOf(tenant) {
-		if c.serves(binding.Queue) {
+		if c.config.serves(binding.Queue) {
 			queues[binding.Queue] = true
 		}
 	}
@@ -43,7 +35,7 @@ func (c *catalog) expiry(tenant, name string) (maxAge time.Duration, dead string
 	}
 	defer version.Release()
 	permissions := version.Permissions(tenant)
-	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.retry), permissions.MostRetry).MaxAge, permissions.Dead
+	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
 }
 
 // quarantined tells whether the version that serves a queue here is quarantined.
@@ -75,22 +67,4 @@ type PluginInfo struct {
 	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered are the limits where the host gives such a task less than the manifest asks for.
 	Lowered []manifest.Lowered `json:"lowered,omitempty"`
-}
-
-// about describes the host to one tenant, in the node hash: nothing of other tenants.
-func (c *catalog) about(tenant string) map[string]string {
-	list := []PluginInfo{}
-	for _, s := range c.directory.List() {
-		if s.Tenant == "" || s.Tenant == tenant {
-			list = append(list, PluginInfo{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, s.Granted(tenant), s.Lowered(tenant)})
-		}
-	}
-	queues := append([]string{}, slices.Sorted(maps.Keys(c.queues(tenant)))...)
-	return map[string]string{"kind": "quern", "queues": jsonText(queues), "plugins": jsonText(list)}
-}
-
-// jsonText writes a value that always can be written.
-func jsonText(value any) string {
-	text, _ := json.Marshal(value)
-	return string(text)
 }

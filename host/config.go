@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,42 +15,39 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Config is how much a host takes on. The zero value works.
+// Config is the settings of a host. The zero value works.
 type Config struct {
 	// Concurrency is the number of slots: how many tasks run at a time (default 2 × cores, at least 4).
 	Concurrency int
-	// Memory bounds the sum of what running tasks may take, in bytes: limits of memory, input and
-	// output (default 0: not bounded).
+	// Memory bounds, in bytes, the sum of the running tasks' limits of memory, input and output (default 0: not bounded).
 	Memory int64
-	// Cache holds memory beside that of the tasks, which counts as well: the engine (default: none).
+	// Cache holds memory beside that of the tasks, which counts against Memory as well: the engine (default: none).
 	Cache Cache
-	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin
-	// with "!" (default: all). The last one that matches decides.
+	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin with "!" (default: all). The
+	// last match decides.
 	Queues []string
 	// Grace is how long running tasks may go on after the host was told to end (default 30 s).
 	Grace time.Duration
 	// Poll is how often the host looks for tasks that Pub/Sub did not announce, ± 20 % (default 5 s).
 	Poll time.Duration
-	// MaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest says
-	// fewer (default 3).
+	// MaxCrashes is how many hosts a task may crash before it fails (default 3). A plugin's manifest may lower it.
 	MaxCrashes int
-	// MaxQueues bounds the queues of a tenant that its handlers may bring about, and those in the metrics: all that are
-	// served, and others while there are fewer in all (default 1,000).
+	// MaxQueues bounds the queues of a tenant to which handlers may enqueue, and the queues in the metrics, which always show
+	// those that are served (default 1,000).
 	MaxQueues int
-	// Keep is how long finished tasks are kept (default 7 days; negative: for ever), and KeepTasks how
-	// many of a queue at most (default 100,000; negative: all). PurgeForeign forgets also those that
-	// clients other than Quern's enqueued.
-	Keep         time.Duration
-	KeepTasks    int64
+	// Keep is how long finished tasks are kept (default 7 days; negative: for ever).
+	Keep time.Duration
+	// KeepTasks is how many finished tasks of a queue are kept (default 100,000; negative: all).
+	KeepTasks int64
+	// PurgeForeign purges also tasks that clients other than Quern's enqueued (default: keep them).
 	PurgeForeign bool
-	// Retry holds for tasks whose own policy and whose plugin's manifest say nothing (default: one
-	// attempt).
+	// Retry is the policy of tasks that set none and whose plugin's manifest sets none (default: one attempt).
 	Retry queue.Retry
 	// Services are what handlers may use beyond their tasks (default: nothing but checkpoints).
 	Services guest.Config
-	// Version is the program's, for others to see.
+	// Version is the program's version, which the host publishes.
 	Version string
-	// Logger takes the host's log (default: none).
+	// Logger receives the host's log (default: none).
 	Logger hclog.Logger
 }
 
@@ -88,7 +86,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("max attempts %d: use 1 or more, or %d for no bound", c.Retry.MaxAttempts, queue.Unlimited)
 	}
 	for _, pattern := range c.Queues {
-		if _, err := path.Match(strings.TrimPrefix(pattern, "!"), ""); err != nil || strings.TrimPrefix(pattern, "!") == "" {
+		glob := strings.TrimPrefix(pattern, "!")
+		if _, err := path.Match(glob, ""); err != nil || glob == "" {
 			return fmt.Errorf("queues %q: use a name or a glob like mail.*, with ! before it to exclude", pattern)
 		}
 	}
@@ -97,13 +96,11 @@ func (c Config) validate() error {
 
 // serves tells whether the configuration lets the host serve a queue.
 func (c Config) serves(queue string) bool {
-	// With nothing but exclusions, everything else is served.
-	serves := len(c.Queues) == 0 || strings.HasPrefix(c.Queues[0], "!")
-	for _, pattern := range c.Queues {
+	for _, pattern := range slices.Backward(c.Queues) {
 		glob, excludes := strings.CutPrefix(pattern, "!")
 		if ok, _ := path.Match(glob, queue); ok || glob == queue {
-			serves = !excludes
+			return !excludes
 		}
 	}
-	return serves
+	return len(c.Queues) == 0 || strings.HasPrefix(c.Queues[0], "!") // after exclusions alone, the other queues are served
 }

@@ -16,16 +16,14 @@
 // When the lease is lost the session ends, its tasks are stopped, and another session begins under a new ID. The session
 // builds its parts and leads them; none of them knows the session.
 //
-// The scheduler gives the free slots to the queues that may have work, one at a time to the one with the fewest running
-// tasks, and among equals to the one that was served longest ago: a queue with one task does not wait for the backlog of
-// another (pick.go). Admission lets a task run if its limits fit into the memory beside those of others and what the cache,
-// the engine, holds for plugins. The evictor measures the cache, and has idle memory evicted where it stands in the way.
+// The scheduler gives the free slots to the queues that may have work (pick.go). Admission lets a task run if its limits fit
+// into the memory beside those of others and the memory of the cache, the engine. The evictor measures the cache, and evicts
+// idle memory that stands in the way.
 //
 // # Goroutines and connections
 //
-// A tenant has six goroutines: one leads sessions, one renews the lease, one settles, one passes on messages, and two are
-// go-redis's, which read the subscription and check that it lives. Renewing and settling have their own, so that they wait
-// for nothing else. All other work is a duty, which has a goroutine only while it works, so that a slow duty delays no other:
+// A tenant has six goroutines: one leads sessions, one renews the lease, one settles, one passes on messages, and two of
+// go-redis read the subscription and check that it lives. All other work is a duty (duty.go):
 //
 //	poller       finds tasks that nobody announced, and when the next one is due
 //	mover        moves tasks that are due or have expired
@@ -43,18 +41,18 @@
 //
 // # Failure
 //
-// Redis away or refusing: reserving stops, guests run on, settles are repeated with a growing pause; a log line tells it
-// once, and a metric counts. An error about one queue alone, such as a key of the wrong type, blocks that queue alone: its
-// results are kept, and no more tasks are taken from it until they are written. When the answer to a reserve did not come,
-// the queue is reconciled before the next reserve: the host compares its reserved list with the tasks that it runs, takes on
-// the rest, and gives back those that it has no slot for. The auditor does that for all queues once a lease, because a
-// reserve may arrive late, and Redis may fail over to an older state. A result that Redis refuses, because another host holds
-// the task by now, is counted and dropped. Trouble with one task ends that task alone.
+// While Redis is away or refuses everybody, reserving stops, guests run on, and settles are repeated with a growing pause; the
+// log tells it once, and a metric counts. An error about one queue, such as a key of the wrong type, blocks that queue alone:
+// no more tasks are taken from it until its results are written. When the answer to a reserve does not come, the queue is
+// reconciled before the next reserve: the host compares its reserved list with the tasks that it runs, takes on the rest, and
+// gives back those that it has no slot for. The auditor has that done for all queues once a lease, because a reserve may
+// arrive late, and Redis may fail over to an older state. A result that Redis refuses, because another host holds the task by
+// now, is counted and dropped.
 //
-// A tenant may refuse the host, by a newer protocol, a key of another type or the rights of its Redis user. It is tried again
-// after a growing pause, and the others are served; a host that all tenants refuse ends.
+// A tenant may refuse the host: by a newer protocol, a key of another type or the rights of its Redis user. The host tries
+// again after a growing pause, and serves the others; when all tenants refuse it, it ends.
 //
-// Ending: Run's first context drains all tenants, and a drain in Redis one tenant. Its tasks then have the grace period, and
-// those that have not ended go back to the front of their queues. Run's second context ends that wait. The host ends when all
-// tenants are drained.
+// Run's first context drains all tenants, and a drain in Redis one tenant. Tasks then have the grace period; those that have
+// not ended go back to the front of their queues. Run's second context ends that wait. The host ends when all tenants are
+// drained.
 package host

@@ -7,38 +7,38 @@ import (
 	"time"
 )
 
-// untilAsked is the wait of a duty that has nothing to do before somebody asks for it.
+// untilAsked is the wait of a duty that works only when asked.
 const untilAsked = 1000 * time.Hour
 
 // errIdle is returned by work that found nothing to do.
 var errIdle = errors.New("nothing to do")
 
-// duty is recurring work of a session. It has a goroutine only while it works: a host may have thousands of duties that
-// wait, and a slow one delays no other.
-type duty struct {
-	// work runs once, never twice at a time. It runs again after wait, or sooner when asked, but not before pause is over.
-	// After an error it runs when pause is over, and a growing backoff; errIdle is no error.
-	work func(ctx context.Context) (pause, wait time.Duration, err error)
-	// health is told of each run as a call of op; nil: it is not.
-	health *health
-	op     string
+// work is one run of a duty. The next run follows after wait, or sooner when asked, but not before pause is over. After an
+// error it follows when pause is over, and a growing backoff; errIdle is no error.
+type work func(ctx context.Context) (pause, wait time.Duration, err error)
 
-	mu       sync.Mutex
+// duty is recurring work of a session, never twice at a time. It has a goroutine only while it works: a host may have
+// thousands of duties that wait, and a slow one delays no other.
+type duty struct {
+	health  *health
+	op      string  // each run is reported to health as a call of op; "": the work reports its calls itself
+	backoff backoff // only the run under way uses it
+
+	mu       sync.Mutex  // guards the fields below
 	timer    *time.Timer // nil before start
 	next     time.Time   // when to work; zero: not planned
 	earliest time.Time   // the end of the pause
 	working  bool
 	stopped  bool
-	backoff  backoff
 	runs     sync.WaitGroup
 }
 
 // start begins after first. stop waits for the run under way: ctx must have ended.
-func (d *duty) start(ctx context.Context, first time.Duration) (stop func()) {
+func (d *duty) start(ctx context.Context, first time.Duration, work work) (stop func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.plan(time.Now().Add(first)) // unless somebody has asked for an earlier moment
-	d.timer = time.AfterFunc(time.Until(d.next), func() { d.fire(ctx) })
+	d.timer = time.AfterFunc(time.Until(d.next), func() { d.fire(ctx, work) })
 	return func() {
 		d.mu.Lock()
 		d.stopped = true
@@ -77,7 +77,7 @@ func (d *duty) begins() time.Time {
 	return d.next
 }
 
-func (d *duty) fire(ctx context.Context) {
+func (d *duty) fire(ctx context.Context, work work) {
 	d.mu.Lock()
 	if d.working || d.stopped || ctx.Err() != nil || time.Now().Before(d.begins()) {
 		d.mu.Unlock() // the timer was reset while it fired
@@ -87,33 +87,28 @@ func (d *duty) fire(ctx context.Context) {
 	d.runs.Add(1)
 	d.mu.Unlock()
 	defer d.runs.Done()
-	pause, wait, err := d.work(ctx)
-	d.report(ctx, err)
-	now := time.Now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	pause, wait, err := work(ctx)
+	now, report := time.Now(), d.op != ""
 	switch {
-	case err == nil:
-		d.backoff.succeeded()
-	case !errors.Is(err, errIdle):
+	case errors.Is(err, errIdle):
+	case err != nil:
 		pause = max(pause, d.backoff.failed(now))
 		wait = pause
+		if report && ctx.Err() == nil {
+			d.health.failed(d.op, "", err)
+		}
+	default:
+		d.backoff.succeeded()
+		if report {
+			d.health.succeeded(d.op, "")
+		}
 	}
-	d.working, d.earliest = false, now.Add(pause)
-	asked := d.next
-	d.next = time.Time{}
-	if at := now.Add(wait); asked.IsZero() || at.Before(asked) {
-		asked = at
-	}
-	d.plan(asked)
-}
-
-func (d *duty) report(ctx context.Context, err error) {
-	switch {
-	case d.health == nil || errors.Is(err, errIdle):
-	case err == nil:
-		d.health.succeeded(d.op, "")
-	case ctx.Err() == nil:
-		d.health.failed(d.op, "", err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.earliest = now.Add(pause)
+	d.plan(now.Add(wait)) // unless somebody has asked for an earlier moment
+	d.working = false
+	if !d.stopped {
+		d.timer.Reset(time.Until(d.begins()))
 	}
 }

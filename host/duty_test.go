@@ -69,7 +69,7 @@ func TestOneHostCountsForScrapes(t *testing.T) {
 	n, server, sessions := fleet(t, Config{})
 	var scripts int64
 	for i, s := range sessions {
-		n.tenants[n.tenant].session = s
+		n.tenants[n.tenant].session.Store(s)
 		n.rdb.Expire(n.ctx, n.tenant+"_duty_sample", 10*time.Second) // the machine may be slow
 		n.rdb.Persist(n.ctx, n.tenant+"_sample")
 		scripts += server.Calls(t, func() {

@@ -17,12 +17,12 @@ type Cache interface {
 }
 
 const (
-	// measureInterval is how often the cache is measured whatever happens: loading a plugin adds to it without any task.
+	// measureInterval is how often the cache is measured at least: a plugin that is loaded adds to it without any task.
 	measureInterval = time.Second
 	// beginning is how long new tasks may take to make use of idle memory that was kept for them.
 	beginning = 2 * time.Millisecond
-	// Measuring goes through all plugins, and an eviction through Go's heap: some milliseconds with a thousand plugins. Each
-	// pauses for this many times what it took.
+	// A measurement goes through all plugins, and an eviction through Go's heap: some milliseconds with a thousand plugins. The
+	// pause after each is this many times as long as it took.
 	measurePause = 20
 	evictPause   = 4
 	// oftenEvictions within oftenWithin mean that plugins are loaded more than they run.
@@ -32,8 +32,8 @@ const (
 	evictSpare = 32
 )
 
-// evictor measures the cache, regularly and when admission asks, and evicts idle memory where that stands in the way of
-// tasks. Both may take long. Only tasks that need the room wait for it.
+// evictor measures the cache, regularly and when admission asks, and evicts idle memory that stands in the way of tasks. Only
+// tasks that need the room wait for it.
 type evictor struct {
 	cache     Cache
 	admission *admission
@@ -42,68 +42,68 @@ type evictor struct {
 	resumes   time.Time // no eviction before
 	counted   time.Time // since when evictions are counted
 	evictions int
-	often     bool // the log has it that there are many
+	often     bool // there were many, and the log tells it
 }
 
 // Run evicts until ctx ends.
-func (r *evictor) Run(ctx context.Context) {
+func (e *evictor) Run(ctx context.Context) {
 	ticker := time.NewTicker(measureInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.admission.evict:
+		case <-e.admission.evict:
 		case <-ticker.C:
-			r.admission.retryEviction()
+			e.admission.retryEviction()
 		}
 		for again := true; again; {
 			var pause time.Duration
-			pause, again = r.runOnce(ctx)
+			pause, again = e.runOnce(ctx)
 			again = sleep(ctx, pause) && again
 		}
 	}
 }
 
 // runOnce measures, and evicts if the cache holds too much. again means that an eviction is due when the pause is over.
-func (r *evictor) runOnce(ctx context.Context) (pause time.Duration, again bool) {
+func (e *evictor) runOnce(ctx context.Context) (pause time.Duration, again bool) {
 	begun := time.Now()
-	shortfall, _ := r.measure()
+	shortfall, _ := e.measure()
 	pause = max(beginning, measurePause*time.Since(begun))
-	if shortfall <= 0 || begun.Before(r.resumes) {
+	if shortfall <= 0 || begun.Before(e.resumes) {
 		return pause, shortfall > 0
 	}
 	if !sleep(ctx, beginning) {
 		return 0, false
 	}
 	begun = time.Now()
-	shortfall, ends := r.measure()
+	shortfall, ends := e.measure()
 	if shortfall <= 0 {
 		return pause, false
 	}
-	freed := r.cache.Relieve(ctx, shortfall+r.admission.total/evictSpare)
-	r.admission.evicted(r.cache.Held(), ends, freed < shortfall)
+	freed := e.cache.Relieve(ctx, shortfall+e.admission.total/evictSpare)
+	e.admission.evicted(e.cache.Held(), ends, freed < shortfall)
 	took := time.Since(begun)
-	r.resumes = time.Now().Add(evictPause * took)
-	r.logger.Debug("evicted idle memory", "lacked", shortfall, "freed", freed, "took", took)
+	e.resumes = time.Now().Add(evictPause * took)
+	e.logger.Debug("evicted idle memory", "lacked", shortfall, "freed", freed, "took", took)
 	if freed > 0 {
-		r.count(begun)
+		e.count(begun)
 	}
 	return pause, false
 }
 
-func (r *evictor) measure() (shortfall int64, ends uint64) {
-	arrived := r.admission.arrived()
-	return r.admission.measured(r.cache.Held(), arrived)
+func (e *evictor) measure() (shortfall int64, ends uint64) {
+	arrived := e.admission.arrived()
+	return e.admission.measured(e.cache.Held(), arrived)
 }
 
 // count counts an eviction, and logs once if there are too many.
-func (r *evictor) count(now time.Time) {
-	if now.Sub(r.counted) > oftenWithin {
-		r.counted, r.evictions = now, 0
+func (e *evictor) count(now time.Time) {
+	if now.Sub(e.counted) > oftenWithin {
+		e.counted, e.evictions = now, 0
 	}
-	if r.evictions++; r.evictions >= oftenEvictions && !r.often {
-		r.often = true
-		r.logger.Warn("memory is so small that plugins are unloaded again and again to make room for tasks", "memory", r.admission.total)
+	if e.evictions++; e.evictions >= oftenEvictions && !e.often {
+		e.often = true
+		e.logger.Warn("memory is so small that plugins are unloaded again and again to make room for tasks", "memory", e.admission.total)
 	}
 }

@@ -2,11 +2,13 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -34,30 +36,34 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	}
 	h := &Host{
 		common: common{
-			config: config, metrics: m, catalog: &catalog{directory, config.serves, config.Retry},
+			config: config, metrics: m, catalog: &catalog{directory, &config},
 			scheduler: newScheduler(directory.Acquire, config, m.SlotsInUse),
-			workers:   newWorkers(), services: guest.New(config.Services),
+			workers:   &workers{next: make(chan func())}, services: guest.New(config.Services),
 		},
 		tenants: make(map[string]*tenant, len(clients)),
 	}
 	for _, client := range clients {
-		h.tenants[client.Tenant()] = newTenant(client.Tenant(), func(t *tenant) *session {
+		t := &tenant{name: client.Tenant(), draining: make(chan struct{})}
+		t.drain = sync.OnceFunc(func() { close(t.draining) })
+		t.open = func() *session {
 			return newSession(client, &h.common, t.draining, t.drain, func() map[string]string { return h.about(t) })
-		})
-		m.TenantServed(client.Tenant())
+		}
+		t.session.Store(t.open())
+		h.tenants[t.name] = t
+		m.TenantServed(t.name)
 	}
 	m.Slots(config.Concurrency)
 	m.CollectTenants(h.up)
-	m.CollectQueues((&sampler{h.catalog, config.MaxQueues, h.current}).samples)
+	m.CollectQueues(h.samples)
 	return h, nil
 }
 
-// Run serves until ctx ends, or every tenant is drained; then it takes nothing more, lets running tasks go on for the grace
-// period, gives the rest back to the front of their queues, leaves and returns nil. When hurry ends too, it stops waiting and
+// Run serves until ctx ends, or every tenant is drained. Then it takes no more tasks, lets running ones go on for the grace
+// period, gives the rest back to the front of their queues, leaves and returns nil. When hurry ends, it stops waiting and
 // tries to give back once. A tenant that is drained alone ends in the same way, and the host serves the others. Run returns an
 // error if no tenant lets it join, or one could not be left.
 func (h *Host) Run(ctx, hurry context.Context) error {
-	// What settles and renews outlives ctx until all tasks have ended; the tasks end when they are told.
+	// Settling and renewing outlive ctx until all tasks have ended; tasks end when they are stopped.
 	tasks := context.WithoutCancel(ctx)
 	living, end := context.WithCancel(tasks)
 	defer end()
@@ -91,24 +97,24 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 func (h *Host) serve(living, hurry context.Context, t *tenant) error {
 	err := t.serve(living, hurry, h.refused)
 	if err != nil && !h.draining() {
-		t.current().access.logger.Error("tenant was drained, but its listener did not leave: another host takes its tasks when the lease ends", "error", err)
+		t.session.Load().access.logger.Error("tenant was drained, but its listener did not leave: another host takes its tasks when the lease ends", "error", err)
 		return nil
 	}
 	return err
 }
 
-// refused drains the host if no tenant that is not drained lets it join, and returns what they say; nil while one may.
+// refused drains the host and returns the refusals if all tenants that are not drained refuse it; nil while one may let it join.
 func (h *Host) refused() error {
 	var refusals []error
 	for _, t := range h.tenants {
 		if t.isDraining() {
 			continue
 		}
-		refusal := t.refusedBy()
+		refusal := t.refusal.Load()
 		if refusal == nil {
 			return nil
 		}
-		refusals = append(refusals, refusal)
+		refusals = append(refusals, *refusal)
 	}
 	h.drain()
 	return errors.Join(refusals...)
@@ -141,8 +147,8 @@ func (h *Host) followPlugins(ctx context.Context) {
 		case <-h.catalog.directory.Changed():
 		}
 		h.showQueues(shown)
-		for _, s := range h.current() {
-			s.registrar.follow()
+		for _, t := range h.tenants {
+			t.session.Load().registrar.follow()
 		}
 	}
 }
@@ -151,7 +157,10 @@ func (h *Host) followPlugins(ctx context.Context) {
 // until they are too many: a tenant that names new queues again and again must not fill the host.
 func (h *Host) showQueues(shown map[place]bool) {
 	served := make(map[place]bool)
-	for _, binding := range h.catalog.bindings() {
+	for _, binding := range h.catalog.directory.Bindings() {
+		if !h.config.serves(binding.Queue) {
+			continue
+		}
 		at := place{binding.Tenant, binding.Queue}
 		served[at], shown[at] = true, true
 		h.metrics.QueueServed(binding.Tenant, binding.Queue, binding.Plugin)
@@ -167,20 +176,30 @@ func (h *Host) showQueues(shown map[place]bool) {
 	}
 }
 
-// about is what the host publishes to a tenant.
+// about is what the host publishes in a tenant's node hash: nothing of other tenants.
 func (h *Host) about(t *tenant) map[string]string {
-	about := h.catalog.about(t.name)
-	about["version"], about["draining"] = h.config.Version, strconv.FormatBool(t.isDraining())
-	about["slots"], about["slots_in_use"] = strconv.Itoa(h.config.Concurrency), strconv.Itoa(h.scheduler.used())
-	return about
+	list := []PluginInfo{}
+	for _, s := range h.catalog.directory.List() {
+		if s.Tenant == "" || s.Tenant == t.name {
+			info := PluginInfo{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, nil, nil}
+			if p := s.Permissions[t.name]; p != nil {
+				info.Grants, info.Lowered = p.Granted(), p.Lowered
+			}
+			list = append(list, info)
+		}
+	}
+	queues := append([]string{}, slices.Sorted(maps.Keys(h.catalog.queues(t.name)))...)
+	return map[string]string{
+		"kind": "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list),
+		"draining": strconv.FormatBool(t.isDraining()),
+		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.FormatInt(h.scheduler.running.Load(), 10),
+	}
 }
 
-func (h *Host) current() []*session {
-	list := make([]*session, 0, len(h.tenants))
-	for _, t := range h.tenants {
-		list = append(list, t.current())
-	}
-	return list
+// jsonText writes a value that always can be written.
+func jsonText(value any) string {
+	text, _ := json.Marshal(value)
+	return string(text)
 }
 
 // up tells for each tenant that is not drained whether Redis lets the host serve it.
@@ -188,7 +207,7 @@ func (h *Host) up() map[string]bool {
 	up := make(map[string]bool, len(h.tenants))
 	for name, t := range h.tenants {
 		if !t.isDraining() {
-			up[name] = t.current().reachable()
+			up[name] = t.session.Load().reachable()
 		}
 	}
 	return up

@@ -49,12 +49,10 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 				return err // another host has begun
 			}
 		}
-		if err = k.tidy(ctx, name); queue.IsUnavailable(err) {
+		if err := k.tidy(ctx, name); queue.IsUnavailable(err) || ctx.Err() != nil {
 			return err
-		}
-		if err != nil && ctx.Err() == nil {
-			k.health.failed(opPurge, name, err)
-			err = nil // the others are tidied all the same
+		} else if err != nil {
+			k.health.failed(opPurge, name, err) // the others are tidied all the same
 		}
 	}
 	return err

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// reserveTimeout bounds a reserve, and what is compared before it. The connection's own time-outs bound each answer.
+// reserveTimeout bounds a reserve, and reconciling a queue. The connection's own time-outs bound each answer.
 const reserveTimeout = 5 * time.Second
 
 // intake reserves tasks of a session's queues for the slots that the scheduler allocates to it, one round trip at a time,
@@ -21,16 +20,12 @@ type intake struct {
 	tasks     *taskSet
 	scheduler *scheduler
 	health    *health
-	maxAge    func(queue string) time.Duration
-	// run runs a task, begun is called for each batch of tasks, next with when a queue's next task is due, and lost when
-	// Redis does not know the listener any more.
-	run   func(context.Context, *task)
-	begun func()
-	next  func(at, clock time.Time)
-	lost  func()
-
-	mu sync.Mutex
-	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; guarded by mu.
+	lease     *leaseKeeper
+	poller    *poller
+	shipper   *shipper
+	expiry    func(queue string) (maxAge time.Duration, dead string)
+	run       func(context.Context, *task)
+	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; only reserve uses it.
 	quarantined map[string]string
 }
 
@@ -39,32 +34,28 @@ func (in *intake) state(now time.Time) (available, reserving bool) {
 	return open && in.health.mayReserve(now), reserving
 }
 
-func (in *intake) available() bool {
-	available, _ := in.state(time.Now())
-	return available
-}
-
 func (in *intake) begin() bool { return in.tasks.beginReserve() }
 
-// wake tells that there may be work in a queue.
-func (in *intake) wake(name string) { in.scheduler.wake(place{in.access.client.Tenant(), name}) }
-
-// reserve does what is allocated: first it reconciles queues. What it does not come to, because ctx ended or Redis cannot
-// serve, it cancels.
+// reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it cannot try because
+// ctx ended or Redis cannot serve.
 func (in *intake) reserve(ctx context.Context, allocations []*allocation) {
 	defer in.tasks.endReserve()
+	available := func() bool {
+		available, _ := in.state(time.Now())
+		return available && ctx.Err() == nil
+	}
 	var fresh []*allocation
 	for _, a := range allocations {
 		switch {
 		case !a.reconcile:
 			fresh = append(fresh, a)
-		case ctx.Err() != nil || !in.available():
-			in.scheduler.cancel(a)
-		default:
+		case available():
 			in.reconcile(ctx, a)
+		default:
+			in.scheduler.cancel(a)
 		}
 	}
-	if ctx.Err() == nil && in.available() {
+	if available() {
 		in.reserveFresh(ctx, fresh)
 		return
 	}
@@ -78,96 +69,95 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
 	if len(allocations) == 0 {
 		return
 	}
-	bounded, cancel := outlive(ctx)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
-	wants := make([]queue.ReserveRequest, len(allocations))
+	requests := make([]queue.ReserveRequest, len(allocations))
 	for i, a := range allocations {
-		wants[i] = in.want(a)
+		requests[i] = in.request(a)
 	}
-	for i, batch := range in.access.node.Reserve(bounded, wants) {
-		in.take(ctx, allocations[i], batch)
-		if batch.Err != nil {
+	for i, reply := range in.access.node.Reserve(bounded, requests) {
+		in.take(ctx, allocations[i], reply)
+		if reply.Err != nil {
 			continue
 		}
-		in.health.succeeded(opReserve, wants[i].Queue)
-		in.noteQuarantine(&wants[i], batch.Quarantined)
-		in.health.noDeadLetter(opReserve, wants[i].Queue, batch.DeadError)
-		if !batch.NextETA.IsZero() {
-			in.next(batch.NextETA, batch.Clock)
+		in.health.succeeded(opReserve, requests[i].Queue)
+		in.noteQuarantine(&requests[i], reply.Quarantined)
+		in.health.noDeadLetter(opReserve, requests[i].Queue, reply.DeadError)
+		if !reply.NextETA.IsZero() {
+			in.poller.pollAt(reply.NextETA, reply.Clock)
 		}
 	}
 }
 
-// want asks for what is allocated, to be run at once.
-func (in *intake) want(a *allocation) queue.ReserveRequest {
+// request is the reserve of an allocation. Its tasks start at once.
+func (in *intake) request(a *allocation) queue.ReserveRequest {
 	plugin, permissions := &a.version.Manifest, a.version.Permissions(a.served.tenant)
+	maxAge, _ := in.expiry(a.served.queue)
 	return queue.ReserveRequest{
 		Queue: a.served.queue, Count: len(a.shares), Start: true, Plugin: a.version.Name, Digest: a.version.Digest,
-		MaxAge: in.maxAge(a.served.queue), MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
+		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
 		FailurePolicy: queue.FailurePolicy{
 			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
 		},
 	}
 }
 
-// reconcile looks into the reserved list of a queue, takes on what the host does not know, from the oldest on, and gives back
-// what there is no slot for: another host may have one. No reserve of the queue is on its way meanwhile: only the intake
-// sends them.
+// reconcile reads the reserved list of a queue, takes on the tasks that the host does not know, the oldest first, and gives
+// back those that it has no slot for: another host may have one. No reserve of the queue is on its way meanwhile: only the
+// intake sends them.
 func (in *intake) reconcile(ctx context.Context, a *allocation) {
-	bounded, cancel := outlive(ctx)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
 	name := a.served.queue
 	ids, err := in.access.node.Held(bounded, name) // newest first
 	ids = in.tasks.unknown(ids)
 	over := max(0, len(ids)-len(a.shares))
 	if err == nil {
-		err = giveBack(bounded, in.access.node, name, ids[:over])
+		err = in.giveBack(bounded, name, ids[:over])
 	}
 	if err != nil {
 		in.take(ctx, a, queue.ReserveReply{Err: err})
 		return
 	}
-	var batch queue.ReserveReply
+	var reply queue.ReserveReply
 	if ids = ids[over:]; len(ids) > 0 {
 		slices.Reverse(ids)
-		batch = in.access.node.Adopt(bounded, in.want(a), ids)
+		reply = in.access.node.Adopt(bounded, in.request(a), ids)
 	}
 	if over > 0 {
 		in.access.logger.Warn("gave back tasks whose reserve was not answered", "queue", name, "tasks", over)
 	}
-	if len(batch.Tasks) > 0 {
-		in.access.logger.Warn("took on tasks whose reserve was not answered", "queue", name, "tasks", len(batch.Tasks))
+	if len(reply.Tasks) > 0 {
+		in.access.logger.Warn("took on tasks whose reserve was not answered", "queue", name, "tasks", len(reply.Tasks))
 	}
-	in.take(ctx, a, batch)
+	in.take(ctx, a, reply)
 }
 
-func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
-}
-
-// take begins the tasks of a batch and frees what is left of the allocation.
-func (in *intake) take(ctx context.Context, a *allocation, batch queue.ReserveReply) {
-	tasks := make([]*task, len(batch.Tasks))
-	for i, reservation := range batch.Tasks {
+// take begins the tasks of a reply and frees what is left of the allocation.
+func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveReply) {
+	tasks := make([]*task, len(reply.Tasks))
+	for i, reservation := range reply.Tasks {
 		a.version.Retain()
 		tasks[i] = &task{
 			Reservation: reservation, slot: slot{a.served, a.version, a.shares[i]}, tenant: in.access,
-			reserved: batch.Clock, taken: time.Now(),
+			reserved: reply.Clock, taken: time.Now(),
 		}
 		in.tasks.add(tasks[i])
 	}
-	in.scheduler.close(a, len(tasks), batch)
+	in.scheduler.close(a, len(tasks), reply)
 	switch {
-	case errors.Is(batch.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
-		in.lost()
-	case batch.Err != nil:
-		in.health.failed(opReserve, a.served.queue, batch.Err)
+	case errors.Is(reply.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
+		poke(in.lease.missing)
+	case queue.IsUnavailable(reply.Err) && a.version == nil: // it may be left: no reserve follows that ends the trouble
+		in.health.failedQuietly(opReserve, reply.Err)
+	case reply.Err != nil:
+		in.health.failed(opReserve, a.served.queue, reply.Err)
 	}
-	for range batch.Dropped {
+	for range reply.Dropped {
 		in.health.metrics.TaskDropped(a.served.tenant, a.served.queue)
 	}
 	if len(tasks) > 0 {
-		in.begun()
+		in.shipper.askBy(time.Now().Add(shipInterval))
 	}
 	ctx = context.WithoutCancel(ctx) // tasks end when they are told
 	for _, t := range tasks {
@@ -176,20 +166,15 @@ func (in *intake) take(ctx context.Context, a *allocation, batch queue.ReserveRe
 }
 
 // noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
-func (in *intake) noteQuarantine(want *queue.ReserveRequest, is bool) {
-	in.mu.Lock()
-	before := in.quarantined[want.Queue]
-	delete(in.quarantined, want.Queue)
-	if is {
-		in.quarantined[want.Queue] = want.Digest
-	}
-	in.mu.Unlock()
-	switch {
-	case is && before != want.Digest:
+func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {
+	switch before := in.quarantined[request.Queue]; {
+	case is && before != request.Digest:
+		in.quarantined[request.Queue] = request.Digest
 		in.access.logger.Error("plugin is quarantined: tasks of this version ended several hosts, the others wait; replace it, or see `quern plugin release`",
-			"queue", want.Queue, "plugin", want.Plugin, "digest", want.Digest)
+			"queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
 	case !is && before != "":
-		in.access.logger.Info("plugin is not quarantined any more", "queue", want.Queue, "plugin", want.Plugin, "digest", want.Digest)
+		delete(in.quarantined, request.Queue)
+		in.access.logger.Info("plugin is not quarantined any more", "queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
 	}
 }
 
@@ -202,7 +187,7 @@ func (in *intake) audit(ctx context.Context, queues []string) {
 	}
 	for name, ids := range held {
 		if len(in.tasks.unknown(ids)) > 0 {
-			in.scheduler.reconcile(place{in.access.client.Tenant(), name}, in)
+			in.scheduler.reconcile(in.access.place(name), in)
 		}
 	}
 }
@@ -219,7 +204,7 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 	}
 	for name, ids := range held {
 		ids = in.tasks.unknown(ids)
-		err := persist(ctx, func() error { return giveBack(ctx, in.access.node, name, ids) })
+		err := persist(ctx, func() error { return in.giveBack(ctx, name, ids) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -230,20 +215,20 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 }
 
 // giveBack releases tasks that the host does not know; the newest come first.
-func giveBack(ctx context.Context, node *queue.Node, name string, ids []string) error {
+func (in *intake) giveBack(ctx context.Context, name string, ids []string) error {
 	for part := range slices.Chunk(ids, batchTasks) {
-		batch := node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
-		if batch.Err != nil {
-			return batch.Err
+		reply := in.access.node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
+		if reply.Err != nil {
+			return reply.Err
 		}
-		holds := make([]queue.Claim, len(batch.Tasks))
-		for i, reservation := range batch.Tasks {
-			holds[i] = reservation.Claim()
+		claims := make([]queue.Claim, len(reply.Tasks))
+		for i, reservation := range reply.Tasks {
+			claims[i] = reservation.Claim()
 		}
-		if len(holds) == 0 {
+		if len(claims) == 0 {
 			continue
 		}
-		if _, err := node.Release(ctx, name, holds); err != nil {
+		if _, err := in.access.node.Release(ctx, name, claims); err != nil {
 			return err
 		}
 	}

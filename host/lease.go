@@ -18,27 +18,16 @@ type leaseKeeper struct {
 	health *health
 	about  func() map[string]string // what the host publishes with each renewal
 	drain  func()                   // called when somebody drains the listener
-	// news has a token when there is something new to publish, and missing when Redis did not know the listener any more;
-	// never closed.
+	// news has a token when there is something new to publish, and missing when a call found that Redis does not know the
+	// listener any more; never closed.
 	news, missing chan struct{}
-}
-
-func newLeaseKeeper(node *queue.Node, lease time.Duration, h *health, about func() map[string]string, drain func()) *leaseKeeper {
-	return &leaseKeeper{
-		steadiness: steadiness{lease: lease}, node: node, health: h, about: about, drain: drain,
-		news: make(chan struct{}, 1), missing: make(chan struct{}, 1),
-	}
 }
 
 // publish publishes what is new before the next renewal is due.
 func (k *leaseKeeper) publish() { poke(k.news) }
 
-// lost ends Run: a call found that Redis does not know the listener any more.
-func (k *leaseKeeper) lost() { poke(k.missing) }
-
 // Run renews until ctx ends; then it returns nil. It returns queue.ErrLeaseLost when the lease is lost.
 func (k *leaseKeeper) Run(ctx context.Context) error {
-	var next time.Time
 	var pause backoff
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -64,13 +53,12 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 			return err
 		case err != nil:
 			k.health.failed(opRenew, "", err)
-			next = time.Now().Add(min(pause.failed(time.Now()), k.lease/6))
+			timer.Reset(min(pause.failed(time.Now()), k.lease/6))
 		default:
 			k.health.succeeded(opRenew, "")
 			pause.succeeded()
-			next = begun.Add(k.lease / 3)
+			timer.Reset(time.Until(begun.Add(k.lease / 3)))
 		}
-		timer.Reset(time.Until(next))
 	}
 }
 

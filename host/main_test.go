@@ -220,8 +220,11 @@ func (n *node) session(client *queue.Client) *session {
 
 // samples are what the metrics show of the queues.
 func (n *node) samples() ([]metrics.QueueSample, error) {
-	return (&sampler{n.catalog, n.config.MaxQueues, n.current}).samples(n.ctx)
+	return n.Host.samples(n.ctx)
 }
+
+// current is the session of the first tenant.
+func (n *node) current() *session { return n.tenants[n.tenant].session.Load() }
 
 // run starts the host; the test's end stops it.
 func (n *node) run() {

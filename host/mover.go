@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -25,9 +26,9 @@ type moves struct{ due, expired bool }
 // round the queues that have such tasks, a block of each at a time: no queue waits until another one is done.
 type mover struct {
 	duty
-	access *tenantAccess
-	expiry func(queue string) (maxAge time.Duration, dead string)
-	wake   func(queue string)
+	access    *tenantAccess
+	scheduler *scheduler
+	expiry    func(queue string) (maxAge time.Duration, dead string)
 	// next is told when the next task of a queue is due, or expires, and Redis's clock.
 	next func(at, clock time.Time)
 
@@ -107,22 +108,19 @@ func yieldDuty(ctx context.Context, node *queue.Node, name string) error {
 
 // move moves a block of each kind. What Redis refuses is tried again after the next poll.
 func (m *mover) move(ctx context.Context, name string, what moves) error {
+	q := m.access.client.Queue(name)
 	var left moves // to do in this queue
-	var err error
+	var due, expired error
 	if what.due {
-		left.due, err = m.block(name, func(q *queue.Queue) (queue.Block, error) { return q.EnqueueDueBlock(ctx) })
+		block, err := q.EnqueueDue(ctx)
+		left.due, due = m.moved(name, block), err
 	}
-	if what.expired && !queue.IsUnavailable(err) {
-		more, also := m.block(name, func(q *queue.Queue) (queue.Block, error) {
-			maxAge, dead := m.expiry(name)
-			return q.ExpireBlock(ctx, maxAge, dead)
-		})
-		left.expired = more
-		if also != nil {
-			err = also
-		}
+	if what.expired && !queue.IsUnavailable(due) {
+		maxAge, dead := m.expiry(name)
+		block, err := q.Expire(ctx, maxAge, dead)
+		left.expired, expired = m.moved(name, block), err
 	}
-	switch {
+	switch err := cmp.Or(expired, due); {
 	case err == nil:
 		m.health.succeeded(opDue, name)
 	case ctx.Err() != nil || queue.IsUnavailable(err):
@@ -135,19 +133,15 @@ func (m *mover) move(ctx context.Context, name string, what moves) error {
 	return nil
 }
 
-// block moves a block and tells whether there is another one to move now.
-func (m *mover) block(name string, move func(*queue.Queue) (queue.Block, error)) (more bool, err error) {
-	block, err := move(m.access.client.Queue(name))
-	if err != nil {
-		return false, err
-	}
+// moved notes a block that was moved, and tells whether there is another one to move now.
+func (m *mover) moved(name string, block queue.Block) (more bool) {
 	if block.Tasks > 0 {
 		m.access.logger.Debug("moved tasks that are due or have expired", "queue", name, "tasks", block.Tasks)
-		m.wake(name) // a host that may not publish is told nothing
+		m.scheduler.wake(m.access.place(name)) // a host that may not publish is told nothing
 	}
 	m.health.noDeadLetter(opDue, name, block.DeadError)
 	if !block.More && !block.Next.IsZero() {
 		m.next(block.Next, block.Clock)
 	}
-	return block.More, nil
+	return block.More
 }

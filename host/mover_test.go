@@ -94,7 +94,7 @@ func TestMoversTakeTurns(t *testing.T) {
 	defer func() { cancel(); movers.Wait() }()
 	for _, s := range sessions[:2] {
 		m := s.poller.mover
-		stop := m.start(ctx, untilAsked)
+		stop := m.start(ctx, untilAsked, m.runOnce)
 		movers.Go(func() { feed(ctx, m); stop() })
 	}
 	for _, s := range sessions[:2] {
@@ -116,7 +116,7 @@ func TestMoverRecoversWhileAnotherHasTheDuty(t *testing.T) {
 	s := n.sessionAs(server, "mover")
 	m := s.poller.mover
 	ctx, cancel := context.WithCancel(n.ctx)
-	stop := m.start(ctx, untilAsked)
+	stop := m.start(ctx, untilAsked, m.runOnce)
 	defer func() { cancel(); stop() }()
 	m.add("q00", moves{due: true})
 	n.eventually("trouble", func() bool { return !s.health.healthy() })

@@ -54,7 +54,6 @@ func (q *served) able(now time.Time) (able, reserving bool) {
 // first; then there may be no shares, and no version.
 type allocation struct {
 	served    *served
-	source    source
 	version   *plugins.Version
 	shares    []*share
 	reconcile bool
@@ -138,10 +137,10 @@ type quota struct {
 }
 
 // has tells whether a source may be given one slot more.
-func (r *quota) has(s source) bool {
-	most := r.slots
-	if len(r.unsettled) > 1 {
-		most = (r.slots + 1) / 2
+func (q *quota) has(s source) bool {
+	most := q.slots
+	if len(q.unsettled) > 1 {
+		most = (q.slots + 1) / 2
 	}
-	return r.free > 0 && r.given[s] < min(most, r.free+r.given[s]-max(0, r.unsettled[s]-r.slots))
+	return q.given[s] < min(most, q.free+q.given[s]-max(0, q.unsettled[s]-q.slots))
 }

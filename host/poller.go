@@ -20,8 +20,8 @@ type poller struct {
 	mover     *mover
 	interval  time.Duration
 	listening func() map[string]bool
-	expires   func(queue string) bool // whether tasks that set no longest age have one
-	leaseEnds func(end, clock time.Time)
+	expiry    func(queue string) (maxAge time.Duration, dead string)
+	leaseEnds func(left time.Duration) // called with what is left of the lease that ends first
 }
 
 func (p *poller) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
@@ -39,26 +39,26 @@ func (p *poller) poll(ctx context.Context) error {
 	for name := range p.listening() {
 		queues[name] = 0
 	}
+	names := slices.Sorted(maps.Keys(queues))
 	p.access.queues.set(queues)
-	wakes := p.scheduler.wakeCount()
-	poll, err := p.access.client.Fleet().Backlogs(ctx, slices.Sorted(maps.Keys(queues)))
+	wakes := p.scheduler.wakes.Load() // an answer to what is asked now knows of no later one
+	poll, err := p.access.client.Fleet().Backlogs(ctx, names)
 	if err != nil {
 		return err
 	}
 	if !poll.LeaseEnd.IsZero() {
-		p.leaseEnds(poll.LeaseEnd, poll.Clock)
+		p.leaseEnds(poll.LeaseEnd.Sub(poll.Clock))
 	}
 	for _, look := range poll.Queues {
-		at := place{p.access.client.Tenant(), look.Queue}
+		at, what := p.access.place(look.Queue), moves{due: p.isOver(look.NextETA, poll.Clock), expired: p.isOver(look.NextExpiry, poll.Clock)}
 		if look.Pending > 0 {
 			p.scheduler.wake(at)
+			maxAge, _ := p.expiry(look.Queue)
+			what.expired = what.expired || maxAge > 0
 		} else {
 			p.scheduler.empty(at, wakes)
 		}
-		p.mover.add(look.Queue, moves{
-			due:     p.isOver(look.NextETA, poll.Clock),
-			expired: p.isOver(look.NextExpiry, poll.Clock) || look.Pending > 0 && p.expires(look.Queue),
-		})
+		p.mover.add(look.Queue, what)
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
 // farLeases are leases from before Redis's clock was set back, by when this host has seen them first.
 type farLeases map[queue.OverlongLease]time.Time
 
-// over picks those of the far leases that have stood still for their length while this host could renew its own lease, as it
-// can since the given moment. wait is how long the first of the others has to go; 0 if there is none.
+// over picks the far leases that have stood still for their length while this host could renew its own lease, which it can
+// since the moment since. wait is how long the first of the others has to go; 0 if there is none.
 func (f *farLeases) over(far []queue.OverlongLease, since, now time.Time) (over []queue.OverlongLease, wait time.Duration) {
 	seen := make(farLeases, len(far))
 	for _, lease := range far {
@@ -77,11 +77,8 @@ func (r *recovery) begin(ctx context.Context) error {
 	return err
 }
 
-// leaseEnds is told when the first lease of the tenant ends, while Redis's clock shows clock.
-func (r *recovery) leaseEnds(end, clock time.Time) { r.lookIn(max(0, end.Sub(clock)) + expirySlack) }
-
-// lookIn brings the next look forward.
-func (r *recovery) lookIn(wait time.Duration) { r.askBy(time.Now().Add(wait)) }
+// leaseEnds has dead listeners looked for when a lease ends.
+func (r *recovery) leaseEnds(left time.Duration) { r.askBy(time.Now().Add(max(0, left) + expirySlack)) }
 
 // runOnce looks for dead listeners: as soon as the session's renewals are steady, when a lease ends, and once a lease length.
 func (r *recovery) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
@@ -114,14 +111,14 @@ func (r *recovery) look(ctx context.Context) error {
 func (r *recovery) runDead(ctx context.Context) error {
 	dead, next, err := r.access.client.Fleet().Dead(ctx)
 	if next > 0 {
-		r.lookIn(next + expirySlack)
+		r.leaseEnds(next)
 	}
 	if err != nil || len(dead) == 0 {
 		return err
 	}
 	got, err := r.access.node.TakeDuty(ctx, "reclaim", reclaimTerm)
 	if err != nil || !got {
-		r.lookIn(dutyRetry/2 + rand.N(dutyRetry)) // the host with the duty may die
+		r.askBy(time.Now().Add(dutyRetry/2 + rand.N(dutyRetry))) // the host with the duty may die
 		return err
 	}
 	return errors.Join(r.reclaimAll(ctx, dead), yieldDuty(ctx, r.access.node, "reclaim"))
@@ -135,10 +132,7 @@ func (r *recovery) runUnleased(ctx context.Context) error {
 		return err
 	}
 	unleased, err := r.access.client.Fleet().Unleased(ctx)
-	if err != nil {
-		return err
-	}
-	return r.reclaimAll(ctx, unleased)
+	return errors.Join(err, r.reclaimAll(ctx, unleased))
 }
 
 // reclaimAll reclaims from dead listeners. A damaged queue of one does not keep the tasks of the others.
@@ -168,7 +162,7 @@ func (r *recovery) condemn(ctx context.Context) error {
 	}
 	over, wait := r.far.over(far, since.Add(-r.steadiness.lease), time.Now())
 	if wait > 0 {
-		r.lookIn(wait + expirySlack)
+		r.leaseEnds(wait)
 	}
 	for _, lease := range over {
 		ended, err := r.access.client.Fleet().EndLease(ctx, lease)

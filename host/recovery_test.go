@@ -237,7 +237,7 @@ func TestCutOffHostIsFenced(t *testing.T) {
 }
 
 // nodeID is the listener ID of this very host.
-func (n *node) nodeID() string { return n.current()[0].access.node.ID() }
+func (n *node) nodeID() string { return n.current().access.node.ID() }
 
 func TestSteadiness(t *testing.T) {
 	t.Parallel()
@@ -320,7 +320,7 @@ func TestHousekeeping(t *testing.T) {
 	n := start(t, settings{Config: Config{KeepTasks: 5}, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	n.complete("echo", n.enqueueMany("echo", 20, ""))
 	n.rdb.ZIncrBy(n.ctx, n.tenant+"_queues", 3, "echo")
-	if err := n.current()[0].housework.tidyAll(n.ctx); err != nil {
+	if err := n.current().housework.tidyAll(n.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if depth := n.depth("echo"); depth[queue.Complete] != 5 {
@@ -337,7 +337,7 @@ func TestHousekeepingOfADamagedQueue(t *testing.T) {
 	n := start(t, settings{Config: Config{KeepTasks: 5}, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	n.complete("echo", n.enqueueMany("echo", 20, ""))
 	n.rdb.Set(n.ctx, n.tenant+"_started_tasks_echo", "damaged", 0)
-	if err := n.current()[0].housework.tidyAll(n.ctx); err != nil {
+	if err := n.current().housework.tidyAll(n.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if kept := n.rdb.LLen(n.ctx, n.tenant+"_complete_tasks_echo").Val(); kept != 5 {

@@ -25,7 +25,6 @@ type registrar struct {
 	scheduler *scheduler
 	source    source
 	publish   func() // called after changes
-	calls     *health
 	changed   atomic.Bool
 	recheck   time.Time
 
@@ -51,7 +50,7 @@ func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration, err
 			r.changed.Store(true)
 			return 0, 0, err
 		}
-		r.calls.succeeded(opRegister, "") // a change that failed may have been taken back
+		r.health.succeeded(opRegister, "") // a change that failed may have been taken back
 		r.publish()
 	}
 	if time.Now().After(r.recheck) {
@@ -71,13 +70,13 @@ func (r *registrar) update(ctx context.Context) error {
 		}
 		err := change(ctx, name)
 		if err == nil {
-			r.calls.succeeded(opRegister, name)
+			r.health.succeeded(opRegister, name)
 			continue
 		}
 		if ctx.Err() != nil {
 			return err
 		}
-		r.calls.failed(opRegister, name, err)
+		r.health.failed(opRegister, name, err)
 		if queue.IsUnavailable(err) {
 			return err
 		}
@@ -124,10 +123,10 @@ func (r *registrar) serve(ctx context.Context, name string) error {
 	}
 	r.set(name, true)
 	r.access.queues.add(name)
-	r.scheduler.serve(r.place(name), r.source)
+	r.scheduler.serve(r.access.place(name), r.source)
 	if err := r.watch.Add(ctx, name); err != nil && ctx.Err() == nil {
 		// The poll finds what is not announced; the subscription comes back by itself.
-		r.calls.failedQuietly(opSubscribe, err)
+		r.health.failedQuietly(opSubscribe, err)
 	}
 	r.access.logger.Info("serving queue", "queue", name)
 	return nil
@@ -140,9 +139,9 @@ func (r *registrar) leave(ctx context.Context, name string) error {
 		return err
 	}
 	r.set(name, false)
-	r.scheduler.leave(r.place(name))
-	r.calls.succeeded(opReserve, name) // if that failed: it may not be tried again
-	_ = r.watch.Remove(ctx, name)      // without it, messages of a queue that is not served are passed over
+	r.scheduler.leave(r.access.place(name))
+	r.health.succeeded(opReserve, name) // if that failed: it may not be tried again
+	_ = r.watch.Remove(ctx, name)       // without it, messages of a queue that is not served are passed over
 	r.access.logger.Info("left queue", "queue", name)
 	return nil
 }
@@ -157,7 +156,7 @@ func (r *registrar) registerAgain(ctx context.Context) {
 		r.access.logger.Warn("queue did not know this listener any more: registered again", "queue", name)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.calls.failedQuietly(opRegister, err) // the next time
+		r.health.failedQuietly(opRegister, err) // the next time
 	}
 }
 
@@ -182,5 +181,3 @@ func (r *registrar) ever() []string {
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.listens))
 }
-
-func (r *registrar) place(name string) place { return place{r.access.client.Tenant(), name} }

@@ -5,29 +5,20 @@ import (
 	"errors"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
-	"github.com/quern-project/quern/host/guest"
-	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // runner runs the tasks of a session.
 type runner struct {
-	tasks    *taskSet
+	*common
 	access   *tenantAccess
-	metrics  *metrics.Metrics
-	logger   hclog.Logger
-	retry    queue.Retry // the host's own policy
-	services *guest.Services
+	tasks    *taskSet
+	settler  *settler
 	draining <-chan struct{} // closed when the tenant is drained
-	// ran frees the slot of a task that has run, and settle settles it.
-	ran    func(of *slot, result int)
-	settle func(*ended)
 }
 
-// run runs one task from reserved to handed over. It never panics for what a guest does.
+// run runs a reserved task and hands its outcome to the settler. No guest makes it panic.
 func (r *runner) run(ctx context.Context, t *task) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -35,8 +26,8 @@ func (r *runner) run(ctx context.Context, t *task) {
 	if since := t.Since(); !since.IsZero() {
 		r.metrics.TaskStarted(t.served.tenant, t.served.queue, max(0, t.reserved.Sub(since)))
 	}
-	if r.logger.IsDebug() {
-		r.logger.Debug("task started", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
+	if logger := r.access.logger; logger.IsDebug() {
+		logger.Debug("task started", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
 			"digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run)
 	}
 	begun := time.Now()
@@ -44,11 +35,11 @@ func (r *runner) run(ctx context.Context, t *task) {
 	// Counted now, not when it is settled, which may be long after, or never.
 	r.metrics.TaskRan(t.served.tenant, t.served.queue, t.version.Name, e.outcome.CPU, e.outcome.Fuel)
 	e.took = time.Since(begun)
-	e.settlement = settlement(e, r.retry)
+	e.settlement = settlement(e, r.config.Retry)
 	t.Parameters = nil
-	r.ran(&t.slot, e.size())
+	r.scheduler.ended(&t.slot, e.size())
 	t.version.Release()
-	r.settle(e)
+	r.settler.put(e)
 	r.tasks.ran()
 }
 
@@ -72,18 +63,20 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	}
 	return t.version.Run(ctx, t.served.tenant, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Timeout: timeout,
-		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.retry).Attempts(), Input: input, Checkpoint: checkpoint,
-		Progress:      t.progress.set,
+		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.config.Retry).Attempts(), Input: input, Checkpoint: checkpoint,
+		Progress: func(fraction float64, message string) {
+			t.progress.Store(&queue.ProgressReport{Claim: t.Claim(), Queue: t.served.queue, Fraction: fraction, Message: message})
+		},
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
 		Ending:   r.draining,
 		Services: r.servicesOf(t),
 		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {
-			r.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
+			r.access.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
 				"function", function, "error", reason)
 		},
 		Log: func(line string) {
-			r.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
+			r.access.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
 			if dropped := t.log.add(line); dropped > 0 {
 				r.metrics.LogLinesDropped(t.served.tenant, t.served.queue, dropped)
 			}

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quern-project/quern/plugins"
@@ -20,15 +21,16 @@ type scheduler struct {
 	admission *admission
 	// poke has a token when there may be something to allocate; never closed.
 	poke chan struct{}
+	// running counts the slots that run a task, and wakes the wakes so far. They change only under mu.
+	running atomic.Int64
+	wakes   atomic.Uint64
 
 	// mu guards the fields below. Under it admission.mu, taskSet.mu and health.mu are taken, never the other way round.
 	mu      sync.Mutex
 	queues  map[place]*served
 	plugins map[plugin]int // slots that run a plugin's tasks, or are allocated to it
 	inUse   int            // slots that run a task, or are allocated
-	running int            // slots that run a task
 	turns   uint64
-	wakes   uint64
 }
 
 func newScheduler(acquire func(tenant, queue string) *plugins.Version, config Config, gauge func(running int)) *scheduler {
@@ -48,12 +50,9 @@ func (s *scheduler) again() { poke(s.poke) }
 func (s *scheduler) Run(ctx context.Context, oneSource bool) {
 	var reserves sync.WaitGroup
 	defer reserves.Wait()
-	begin := func(f func()) {
-		if oneSource {
-			f() // here the stack is large by now
-		} else {
-			reserves.Go(f)
-		}
+	begin := reserves.Go
+	if oneSource {
+		begin = func(reserve func()) { reserve() } // here the stack is large by now
 	}
 	for {
 		select {
@@ -70,7 +69,8 @@ func (s *scheduler) Run(ctx context.Context, oneSource bool) {
 func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 	bySource := make(map[source][]*allocation)
 	for _, a := range s.pick() {
-		bySource[a.source] = append(bySource[a.source], a)
+		from := a.served.source
+		bySource[from] = append(bySource[from], a)
 	}
 	for from, list := range bySource {
 		if from.begin() {
@@ -85,18 +85,8 @@ func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 }
 
 // pick allocates the free slots.
-func (s *scheduler) pick() []*allocation {
-	picked, idle := s.allocate()
-	for _, version := range idle {
-		version.Release() // not under the lock: it may close a module
-	}
-	return picked
-}
-
-// allocate does what pick says; idle are versions that it acquired for nothing.
-func (s *scheduler) allocate() (picked []*allocation, idle []*plugins.Version) {
+func (s *scheduler) pick() (picked []*allocation) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	now := time.Now()
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
 	if q := s.queues[s.admission.begin()]; q != nil {
@@ -109,18 +99,23 @@ func (s *scheduler) allocate() (picked []*allocation, idle []*plugins.Version) {
 	s.admission.picked()
 	for _, q := range reconcile {
 		if allocations[q] == nil {
-			allocations[q] = &allocation{served: q, source: q.source, reconcile: true, wakes: s.wakes}
+			allocations[q] = &allocation{served: q, reconcile: true, wakes: s.wakes.Load()}
 		}
 	}
+	var idle []*allocation
 	for _, a := range allocations {
 		if len(a.shares) == 0 && !a.reconcile {
-			idle = append(idle, a.version)
+			idle = append(idle, a)
 			continue
 		}
 		a.served.reconcile = false // until that fails, or somebody asks again
 		picked = append(picked, a)
 	}
-	return picked, idle
+	s.mu.Unlock()
+	for _, a := range idle {
+		a.release() // not under the lock: it may close a module
+	}
+	return picked
 }
 
 // give gives the queue one slot more, if its plugin, its bound and the memory allow it. The caller holds mu.
@@ -131,11 +126,11 @@ func (s *scheduler) give(q *served, allocations map[*served]*allocation) bool {
 		if version == nil {
 			return false // its plugin has just gone
 		}
-		a = &allocation{served: q, source: q.source, version: version, reconcile: q.reconcile, wakes: s.wakes}
+		a = &allocation{served: q, version: version, reconcile: q.reconcile, wakes: s.wakes.Load()}
 		allocations[q] = a
 	}
 	of := pluginOf(a.version)
-	if bound := a.version.Concurrency(); bound > 0 && s.plugins[of] >= bound || len(a.shares) >= maxBatch {
+	if bound := a.version.Manifest.Concurrency; bound > 0 && s.plugins[of] >= bound || len(a.shares) >= maxBatch {
 		return false
 	}
 	part, ok := s.admission.take(q.place, a.version.Footprint(q.tenant))
@@ -153,15 +148,14 @@ func (s *scheduler) give(q *served, allocations map[*served]*allocation) bool {
 }
 
 // close ends an allocation whose reserve brought tasks for the first used shares.
-func (s *scheduler) close(a *allocation, used int, batch queue.ReserveReply) {
+func (s *scheduler) close(a *allocation, used int, reply queue.ReserveReply) {
 	s.mu.Lock()
 	q := a.served
 	s.freeSlots(a, used)
 	switch {
-	case batch.Err != nil:
+	case reply.Err != nil:
 		q.reconcile, q.ready = true, true
-		s.forget(q)
-		if !queue.IsUnavailable(batch.Err) {
+		if !queue.IsUnavailable(reply.Err) || a.version == nil { // else health pauses all queues
 			time.AfterFunc(q.refused.failed(time.Now()), s.again)
 		}
 	case a.reconcile && q.left && !q.reconcile:
@@ -172,27 +166,18 @@ func (s *scheduler) close(a *allocation, used int, batch queue.ReserveReply) {
 		// Fewer tasks than asked for mean that there are no more, except for those announced meanwhile, and those behind IDs
 		// that were dropped.
 		if used == len(a.shares) {
-			s.wakes++
-			q.woken = s.wakes // a poll that was asked before knows nothing of what lies behind
+			q.woken = s.wakes.Add(1) // a poll that was asked before knows nothing of what lies behind
 		}
-		q.ready = q.woken > a.wakes || batch.Dropped > 0 || batch.Passed > 0
+		q.ready = q.woken > a.wakes || reply.Dropped > 0 || reply.Passed > 0
 		q.refused.succeeded()
 	}
-	if !q.ready {
-		s.forget(q)
+	if (reply.Err != nil || !q.ready) && s.queues[q.place] == q { // else the queue was left and is served anew
+		s.admission.forget(q.place)
 	}
-	s.running += used
-	s.gauge(s.running)
+	s.gauge(int(s.running.Add(int64(used))))
 	s.mu.Unlock()
 	a.release()
 	s.again()
-}
-
-// forget ends the waiting of a queue for memory, unless the queue was left and is served anew. The caller holds mu.
-func (s *scheduler) forget(q *served) {
-	if s.queues[q.place] == q {
-		s.admission.forget(q.place)
-	}
 }
 
 // cancel takes back an allocation that was not tried.
@@ -229,8 +214,7 @@ func (s *scheduler) ended(of *slot, result int) {
 	s.mu.Lock()
 	s.freeSlot(of.served, of.version)
 	of.served.unsettled++
-	s.running--
-	s.gauge(s.running)
+	s.gauge(int(s.running.Add(-1)))
 	s.mu.Unlock()
 	s.again()
 }
@@ -257,16 +241,8 @@ func (s *scheduler) update(at place, change func(*served)) {
 // wake tells that there may be work in a queue.
 func (s *scheduler) wake(at place) {
 	s.update(at, func(q *served) {
-		s.wakes++
-		q.ready, q.woken = true, s.wakes
+		q.ready, q.woken = true, s.wakes.Add(1)
 	})
-}
-
-// wakeCount counts the wakes so far: an answer to a question that is asked now knows of no later one.
-func (s *scheduler) wakeCount() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.wakes
 }
 
 // empty tells that a poll, asked when wakes had this value, found nothing in a queue: the queue waits for memory no longer.
@@ -334,11 +310,4 @@ func (s *scheduler) drop(q *served) {
 		s.admission.forget(q.place)
 		delete(s.queues, q.place)
 	}
-}
-
-// used is how many slots run a task.
-func (s *scheduler) used() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running
 }

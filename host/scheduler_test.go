@@ -54,7 +54,7 @@ func newTestSource(t testing.TB) *intake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &intake{tasks: newTaskSet(), health: newHealth(m, hclog.NewNullLogger(), func() {})}
+	return &intake{tasks: &taskSet{tasks: make(map[string]*task)}, health: newHealth(m, hclog.NewNullLogger(), func() {})}
 }
 
 // rig is a scheduler with the queues q0, q1, ... and no Redis: the test plays the intake.
@@ -117,7 +117,7 @@ func TestNextSlotGoesToWhoHasNone(t *testing.T) {
 				}
 				return served
 			}
-			r.empty(r.queues[1], r.wakeCount())
+			r.empty(r.queues[1], r.wakes.Load())
 			for range 3 * slots { // a backlog, served for a while
 				backlog()
 				r.finish(0)
@@ -265,14 +265,14 @@ func TestLooksBehindDroppedIDs(t *testing.T) {
 func TestEmptyFromAnOldPoll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"q0": "{}"}), 1)
-	asked := r.wakeCount()
+	asked := r.wakes.Load()
 	r.wake(r.queues[0])
 	r.empty(r.queues[0], asked)
 	grants := r.pick()
 	if len(grants) != 1 {
 		t.Fatal("a message was forgotten")
 	}
-	asked = r.wakeCount()
+	asked = r.wakes.Load()
 	r.wake(r.queues[0]) // while the reserve is on its way
 	r.answer(grants[0], 0, queue.ReserveReply{})
 	if grants = r.pick(); len(grants) != 1 {
@@ -360,7 +360,7 @@ func TestCountsStayRight(t *testing.T) {
 				r.ended = r.ended[1:]
 			},
 			"wake":      func(t *rapid.T) { r.wake(at(t)) },
-			"empty":     func(t *rapid.T) { r.empty(at(t), r.wakeCount()) },
+			"empty":     func(t *rapid.T) { r.empty(at(t), r.wakes.Load()) },
 			"reconcile": func(t *rapid.T) { r.reconcile(at(t), r.source) },
 			"block":     func(t *rapid.T) { r.block(at(t), rapid.Bool().Draw(t, "blocked")) },
 			"again":     func(t *rapid.T) { at := at(t); r.leave(at); r.serve(at, r.source) },
@@ -372,8 +372,8 @@ func TestCountsStayRight(t *testing.T) {
 		for _, t := range r.ended {
 			r.settled(&t.slot)
 		}
-		if r.inUse != 0 || r.scheduler.running != 0 || r.gauge != 0 || r.admission.used != 0 || len(r.plugins) != 0 {
-			rt.Fatalf("left: %d slots, %d running, gauge %d, %d bytes, plugins %v", r.inUse, r.scheduler.running, r.gauge, r.admission.used, r.plugins)
+		if r.inUse != 0 || r.scheduler.running.Load() != 0 || r.gauge != 0 || r.admission.used != 0 || len(r.plugins) != 0 {
+			rt.Fatalf("left: %d slots, %d running, gauge %d, %d bytes, plugins %v", r.inUse, r.scheduler.running.Load(), r.gauge, r.admission.used, r.plugins)
 		}
 		for _, q := range r.scheduler.queues {
 			if q.running != 0 || q.unsettled != 0 {
@@ -393,8 +393,8 @@ func (r *rig) check(t *rapid.T, bound int) {
 	for _, e := range r.ended {
 		bytes += e.share.bytes
 	}
-	if n := len(r.running); r.inUse != n || r.scheduler.running != n || r.gauge != n || n > r.slots {
-		t.Fatalf("%d of %d slots run a task; in use %d, running %d, gauge %d", n, r.slots, r.inUse, r.scheduler.running, r.gauge)
+	if n := len(r.running); r.inUse != n || int(r.scheduler.running.Load()) != n || r.gauge != n || n > r.slots {
+		t.Fatalf("%d of %d slots run a task; in use %d, running %d, gauge %d", n, r.slots, r.inUse, r.scheduler.running.Load(), r.gauge)
 	}
 	if r.admission.used != bytes || bytes > r.admission.total {
 		t.Fatalf("memory %d of %d, the shares sum up to %d", r.admission.used, r.admission.total, bytes)
@@ -509,7 +509,7 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 	t.Run("Unsettled", func(t *testing.T) {
 		t.Parallel()
 		r, _ := setup(t, 4, 0)
-		r.empty(place{"t", "q0"}, r.wakeCount())
+		r.empty(place{"t", "q0"}, r.wakes.Load())
 		for ended := 0; ended < 8; ended = len(r.ended) {
 			r.wake(place{"t", "q1"})
 			granted(r)
@@ -531,7 +531,7 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 	t.Run("Half", func(t *testing.T) {
 		t.Parallel()
 		r, _ := setup(t, 8, 0)
-		r.empty(place{"t", "q0"}, r.wakeCount())
+		r.empty(place{"t", "q0"}, r.wakes.Load())
 		if got := granted(r); got["q1"] != 4 {
 			t.Errorf("granted %v", got)
 		}

@@ -16,7 +16,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	}
 	services, t.children = r.services.For(guest.Task{
 		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Traceparent: t.Traceparent, Depth: t.Depth,
-		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t, Logger: r.logger,
+		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t, Logger: r.access.logger,
 	})
 	return services
 }
@@ -26,12 +26,7 @@ func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
 	return t.tenant.node.Checkpoint(ctx, t.served.queue, t.Claim(), value)
 }
 
-func (t *task) AdmitQueue(name string) error {
-	if !t.tenant.queues.claim(name) {
-		return guest.TooManyQueues(t.tenant.queues.most)
-	}
-	return nil
-}
+func (t *task) AdmitQueue(name string) error { return t.tenant.queues.claim(name) }
 
 func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
 	receipts, err := t.tenant.client.Queue(child.Queue).EnqueueMany(ctx, []queue.Spec{child.Spec})

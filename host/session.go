@@ -23,6 +23,7 @@ const (
 // session is one life of a host in a tenant: a listener ID from joining to leaving, or to the loss of its lease. It builds
 // the parts that work for it, none of which knows the session, and leads them.
 type session struct {
+	*common
 	access    *tenantAccess
 	tasks     *taskSet
 	health    *health
@@ -36,7 +37,6 @@ type session struct {
 	shipper   *shipper
 	canceller *canceller
 	watch     *queue.Subscription
-	config    *Config
 	joined    atomic.Bool // known to Redis: it must leave
 }
 
@@ -53,56 +53,49 @@ type common struct {
 // newSession makes a session that drain ends, which closes draining; about is what the host publishes.
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
 	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
-	s := &session{
-		access: &tenantAccess{
-			client: client, node: client.Node(), logger: logger,
-			queues: &knownQueues{most: c.config.MaxQueues, names: make(map[string]bool)},
-		},
-		tasks: newTaskSet(), health: newHealth(c.metrics, logger, c.scheduler.again), watch: client.Subscribe(), config: &c.config,
+	access := &tenantAccess{
+		client: client, node: client.Node(), logger: logger,
+		queues: &knownQueues{most: c.config.MaxQueues, names: make(map[string]int64)},
 	}
+	tasks, health := &taskSet{tasks: make(map[string]*task)}, newHealth(c.metrics, logger, c.scheduler.again)
 	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
-	maxAge := func(name string) time.Duration { age, _ := expiry(name); return age }
-	s.lease = newLeaseKeeper(s.access.node, client.Lease(), s.health, about, drain)
-	s.shipper = newShipper(s.health, s.access.node, s.tasks)
+	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Subscribe()}
+	s.lease = &leaseKeeper{
+		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
+		news: make(chan struct{}, 1), missing: make(chan struct{}, 1),
+	}
+	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
 	s.settler = &settler{
-		tenant: tenant, node: s.access.node, tasks: s.tasks, scheduler: c.scheduler, shipper: s.shipper, health: s.health, logger: logger,
+		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, health: health,
 		poke: make(chan struct{}, 1), pauses: make(map[string]*backoff),
 	}
-	runner := &runner{
-		tasks: s.tasks, access: s.access, metrics: c.metrics, logger: logger, retry: c.config.Retry, services: c.services,
-		draining: draining, ran: c.scheduler.ended, settle: s.settler.put,
+	s.recovery = &recovery{
+		duty: duty{health: health, op: opReclaim}, access: access, steadiness: &s.lease.steadiness, maxCrashes: c.config.MaxCrashes,
 	}
-	s.recovery = &recovery{access: s.access, steadiness: &s.lease.steadiness, maxCrashes: c.config.MaxCrashes}
 	mover := &mover{
-		access: s.access, expiry: expiry, moves: make(map[string]moves),
+		duty: duty{health: health, op: opDue}, access: access, scheduler: c.scheduler, expiry: expiry, moves: make(map[string]moves),
 	}
 	s.poller = &poller{
-		access: s.access, scheduler: c.scheduler, mover: mover, interval: c.config.Poll, leaseEnds: s.recovery.leaseEnds,
-		expires: func(name string) bool { return maxAge(name) > 0 },
+		duty: duty{health: health, op: opPoll}, access: access, scheduler: c.scheduler, mover: mover, interval: c.config.Poll,
+		leaseEnds: s.recovery.leaseEnds, expiry: expiry,
 	}
 	mover.next = s.poller.pollAt
+	runner := &runner{common: c, access: access, tasks: tasks, settler: s.settler, draining: draining}
 	s.intake = &intake{
-		access: s.access, tasks: s.tasks, scheduler: c.scheduler, health: s.health, maxAge: maxAge,
-		run:   func(ctx context.Context, t *task) { c.workers.begin(func() { runner.run(ctx, t) }) },
-		begun: s.shipper.begun, next: s.poller.pollAt, lost: s.lease.lost, quarantined: make(map[string]string),
+		access: access, tasks: tasks, scheduler: c.scheduler, health: health, lease: s.lease, poller: s.poller, shipper: s.shipper, expiry: expiry,
+		run:         func(ctx context.Context, t *task) { c.workers.begin(func() { runner.run(ctx, t) }) },
+		quarantined: make(map[string]string),
 	}
 	s.registrar = &registrar{
-		access: s.access, desired: func() map[string]bool { return c.catalog.queues(tenant) }, watch: s.watch, scheduler: c.scheduler,
-		source: s.intake, calls: s.health, publish: s.lease.publish,
-		listens: make(map[string]bool), refused: make(map[string]bool),
+		duty: duty{health: health}, access: access, desired: func() map[string]bool { return c.catalog.queues(tenant) }, watch: s.watch,
+		scheduler: c.scheduler, source: s.intake, publish: s.lease.publish, listens: make(map[string]bool), refused: make(map[string]bool),
 	}
-	mover.wake, s.poller.listening = s.intake.wake, s.registrar.listening
 	s.registrar.changed.Store(true)
-	s.canceller = &canceller{access: s.access, tasks: s.tasks, watch: s.watch, drain: drain}
-	s.housework = &housekeeper{access: s.access, purge: queue.PurgeOptions{
+	s.poller.listening = s.registrar.listening
+	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
+	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: queue.PurgeOptions{
 		OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign,
 	}}
-	mover.work, mover.health, mover.op = mover.runOnce, s.health, opDue
-	s.poller.work, s.poller.health, s.poller.op = s.poller.runOnce, s.health, opPoll
-	s.recovery.work, s.recovery.health, s.recovery.op = s.recovery.runOnce, s.health, opReclaim
-	s.canceller.work, s.canceller.health, s.canceller.op = s.canceller.runOnce, s.health, opControl
-	s.housework.work, s.housework.health, s.housework.op = s.housework.runOnce, s.health, opPurge
-	s.registrar.work = s.registrar.runOnce
 	return s
 }
 
@@ -126,21 +119,25 @@ func (s *session) work(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	var loops sync.WaitGroup
 	loops.Go(func() { s.settler.Run(ctx) })
-	loops.Go(func() { s.watch.Run(ctx, s.intake.wake) })
+	loops.Go(func() {
+		if err := s.watch.Control(ctx, s.canceller.ask); err != nil && ctx.Err() == nil {
+			s.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
+		}
+		s.watch.Run(ctx, func(name string) { s.scheduler.wake(s.access.place(name)) })
+	})
 	defer loops.Wait()
 	lease := s.access.client.Lease()
-	auditor := &duty{work: func(ctx context.Context) (pause, wait time.Duration, err error) {
+	defer new(duty).start(ctx, lease, func(ctx context.Context) (pause, wait time.Duration, err error) {
 		s.intake.audit(ctx, s.registrar.ever())
 		return lease, lease, nil
-	}}
-	defer auditor.start(ctx, lease)()
-	defer s.poller.start(ctx, 0)()
-	defer s.poller.mover.start(ctx, untilAsked)()
-	defer s.recovery.start(ctx, 0)()
-	defer s.registrar.start(ctx, 0)()
-	defer s.canceller.start(ctx, 0)()
-	defer s.housework.start(ctx, s.housework.someTime())()
-	defer s.shipper.start(ctx, untilAsked)()
+	})()
+	defer s.poller.start(ctx, 0, s.poller.runOnce)()
+	defer s.poller.mover.start(ctx, untilAsked, s.poller.mover.runOnce)()
+	defer s.recovery.start(ctx, 0, s.recovery.runOnce)()
+	defer s.registrar.start(ctx, 0, s.registrar.runOnce)()
+	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()
+	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
+	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
 	defer end()
 	return s.lease.Run(ctx)
 }
@@ -173,7 +170,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 // abandon ends a session whose lease is lost: other hosts have all its tasks.
 func (s *session) abandon() {
 	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", len(s.tasks.ids()))
-	s.intake.scheduler.abandon(s.intake)
+	s.scheduler.abandon(s.intake)
 	s.tasks.stopAll(errLeaseLost)
 	s.settler.giveUp()
 }
@@ -181,7 +178,7 @@ func (s *session) abandon() {
 // finish takes nothing more, lets what runs go on for the grace period at most, and stops the rest.
 func (s *session) finish(living, hurry context.Context) {
 	idle, logger := s.tasks.close(), s.access.logger
-	s.intake.scheduler.again() // nobody waits for its memory any more
+	s.scheduler.again() // nobody waits for its memory any more
 	s.lease.publish()
 	logger.Info("draining: taking no more tasks", "running", s.tasks.running(), "grace", s.config.Grace)
 	grace := time.NewTimer(s.config.Grace)
@@ -201,7 +198,7 @@ func (s *session) finish(living, hurry context.Context) {
 // leave settles and gives back what is left when all tasks have ended, and takes the listener out of Redis. What cannot be
 // given back in time stays in its reserved lists until the lease ends. The scheduler forgets the session's queues.
 func (s *session) leave(hurry context.Context) error {
-	defer s.intake.scheduler.abandon(s.intake)
+	defer s.scheduler.abandon(s.intake)
 	limit := leaveTimeout
 	if hurry.Err() != nil {
 		limit = hurriedTimeout

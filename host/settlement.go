@@ -38,8 +38,8 @@ func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
 	return r
 }
 
-// expires is until when the task may be tried again (zero: any time): as Redis has it, which does not know a bound that is
-// lower than the age that the task itself sets.
+// expires is until when the task may be tried again (zero: any time). Redis knows the age that the task sets itself, but not
+// a lower bound of its tenant.
 func (t *task) expires() time.Time {
 	own, most := t.Retry.MaxAge, t.permissions().MostRetry.MaxAge
 	switch {
@@ -74,8 +74,10 @@ func settlement(e *ended, host queue.Retry) queue.Settlement {
 	case s.Failure == nil:
 		s.Children = t.children.Waiting()
 		return s
-	case e.outcome.Kind == runtime.Cancelled, isFinal(e.outcome):
+	case e.outcome.Kind == runtime.Cancelled:
 		return s
+	case e.outcome.Kind == runtime.Fatal, e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "input":
+		return s // another attempt would end the same way
 	case e.outcome.Kind == runtime.Retry && t.Reschedules < policy.Reschedules():
 		s.Requeue, s.Delay = queue.RequeueReschedule, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.permissions().MostRetry.Min)
 	case e.outcome.Kind == runtime.Retry:
@@ -102,9 +104,9 @@ func cancelled(e *ended) queue.Settlement {
 	}
 }
 
-// isFinal tells whether another attempt would end the same way: the handler says so, or the input is too large.
-func isFinal(o runtime.Outcome) bool {
-	return o.Kind == runtime.Fatal || o.Kind == runtime.LimitExceeded && o.Limit.Name == "input"
+// limitReasons are the reasons of tasks that exceed a limit. The input has no reason of its own.
+var limitReasons = map[string]queue.Reason{
+	"memory": queue.ReasonMemory, "timeout": queue.ReasonTimeout, "cpu": queue.ReasonCPU, "output": queue.ReasonOutput, "log": queue.ReasonOutput,
 }
 
 // Failure turns an outcome into the failure in a task's hash; nil for a task that is complete.
@@ -120,7 +122,7 @@ func Failure(o runtime.Outcome) *queue.Failure {
 		f.Reason = queue.ReasonTrap
 	case runtime.LimitExceeded:
 		f.Limit = o.Limit.Name + "=" + o.Limit.Value
-		f.Reason = limitReason(o.Limit.Name)
+		f.Reason = cmp.Or(limitReasons[o.Limit.Name], queue.ReasonError)
 	case runtime.Cancelled:
 		if errors.Is(o.Err, errCancelled) {
 			f.Reason, f.Message = queue.ReasonCancelled, "cancelled while it ran"
@@ -129,19 +131,4 @@ func Failure(o runtime.Outcome) *queue.Failure {
 		f.Message, f.Stderr = "internal error of the host", ""
 	}
 	return f
-}
-
-// limitReason is the reason of a task that exceeded the limit.
-func limitReason(name string) queue.Reason {
-	switch name {
-	case "memory":
-		return queue.ReasonMemory
-	case "timeout":
-		return queue.ReasonTimeout
-	case "cpu":
-		return queue.ReasonCPU
-	case "output", "log":
-		return queue.ReasonOutput
-	}
-	return queue.ReasonError // the input: it has no reason of its own, the limit names it
 }

@@ -7,10 +7,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/runtime"
@@ -31,13 +29,11 @@ var errUnsettled = errors.New("result not written before the host ended: the tas
 // settler writes to Redis what became of a session's tasks. What ends during a write goes with the next one: large batches
 // under load, no delay when idle. What Redis does not take is tried again, queue by queue, until it does.
 type settler struct {
-	tenant    string
-	node      *queue.Node
+	access    *tenantAccess
 	tasks     *taskSet
 	scheduler *scheduler
 	shipper   *shipper
 	health    *health
-	logger    hclog.Logger
 	// poke has a token when something waits; never closed.
 	poke chan struct{}
 
@@ -52,15 +48,13 @@ type settler struct {
 // put hands over a task that has ended.
 func (s *settler) put(e *ended) {
 	s.mu.Lock()
-	lost := s.lost
-	if !lost {
-		s.waiting = append(s.waiting, e)
-	}
-	s.mu.Unlock()
-	if lost {
+	if s.lost {
+		s.mu.Unlock()
 		s.done(e, "lost", queue.ErrLost)
 		return
 	}
+	s.waiting = append(s.waiting, e)
+	s.mu.Unlock()
 	poke(s.poke)
 }
 
@@ -90,26 +84,23 @@ func (s *settler) Run(ctx context.Context) {
 // waits again; unavailable means that Redis could not serve.
 func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	groups := byQueue(slices.DeleteFunc(s.takeWaiting(all), s.isStopped))
-	var failed atomic.Bool
 	var round errgroup.Group
 	round.SetLimit(parallelBatches)
 	for name, list := range groups {
 		for _, batch := range batches(list) {
 			write := func() error {
 				if err := s.write(ctx, name, batch); queue.IsUnavailable(err) {
-					failed.Store(true)
+					return err
 				}
-				return nil
+				return nil // the batch has reported for itself
 			}
 			if len(groups) == 1 && len(batch) == len(list) {
-				_ = write() // here the stack is large by now
-				continue
+				return write() != nil // here the stack is large by now
 			}
 			round.Go(write)
 		}
 	}
-	_ = round.Wait() // the batches report for themselves
-	return failed.Load()
+	return round.Wait() != nil
 }
 
 // takeWaiting takes what waits and may be tried now, or all of it.
@@ -141,20 +132,17 @@ func byQueue(list []*ended) map[string][]*ended {
 	return groups
 }
 
-// batches cuts a list into what one script may settle.
+// batches cuts a list, which is not empty, into what one script may settle.
 func batches(list []*ended) (all [][]*ended) {
-	for len(list) > 0 {
-		n, tasks, size := 0, 0, 0
-		for n < len(list) {
-			more, bytes := list[n].settlement.Weight(), list[n].size()
-			if n > 0 && (tasks+more > batchTasks || size+bytes > batchBytes) {
-				break
-			}
-			n, tasks, size = n+1, tasks+more, size+bytes
+	begin, tasks, size := 0, 0, 0
+	for i, e := range list {
+		more, bytes := e.settlement.Weight(), e.size()
+		if i > begin && (tasks+more > batchTasks || size+bytes > batchBytes) {
+			all, begin, tasks, size = append(all, list[begin:i]), i, 0, 0
 		}
-		all, list = append(all, list[:n]), list[n:]
+		tasks, size = tasks+more, size+bytes
 	}
-	return all
+	return append(all, list[begin:])
 }
 
 // finish settles what is left when the host ends. What cannot be settled in time stays in the reserved list until the end of
@@ -171,15 +159,14 @@ func (s *settler) finish(ctx context.Context) {
 
 // isStopped takes care of a task that was stopped: it has no result to settle.
 func (s *settler) isStopped(e *ended) bool {
-	if e.outcome.Kind != runtime.Cancelled || errors.Is(e.outcome.Err, errCancelled) {
+	switch err := e.outcome.Err; {
+	case e.outcome.Kind != runtime.Cancelled, errors.Is(err, errCancelled):
 		return false
-	}
-	switch {
-	case errors.Is(e.outcome.Err, errDrained):
+	case errors.Is(err, errDrained):
 		s.mu.Lock()
 		s.stopped = append(s.stopped, e)
 		s.mu.Unlock()
-	case errors.Is(e.outcome.Err, queue.ErrNoTask):
+	case errors.Is(err, queue.ErrNoTask):
 		s.done(e, "lost", queue.ErrNoTask)
 	default:
 		s.done(e, "lost", queue.ErrLost)
@@ -194,7 +181,7 @@ func (s *settler) write(ctx context.Context, name string, batch []*ended) error 
 	for i, e := range batch {
 		settlements[i] = e.settlement
 	}
-	errs, err := s.node.Settle(ctx, name, settlements, wakes(batch)...)
+	errs, err := s.access.node.Settle(ctx, name, settlements, wakes(batch)...)
 	if err != nil {
 		s.putBack(ctx, name, batch, err)
 		return err
@@ -236,7 +223,7 @@ func (s *settler) putBack(ctx context.Context, name string, batch []*ended, err 
 	}
 	s.health.failed(opSettle, name, err)
 	if !queue.IsUnavailable(err) {
-		s.scheduler.block(place{s.tenant, name}, true)
+		s.scheduler.block(s.access.place(name), true)
 	}
 	time.AfterFunc(left, func() { poke(s.poke) })
 }
@@ -248,7 +235,7 @@ func (s *settler) succeeded(name string) {
 	delete(s.pauses, name)
 	s.mu.Unlock()
 	if failed {
-		s.scheduler.block(place{s.tenant, name}, false)
+		s.scheduler.block(s.access.place(name), false)
 	}
 	s.health.succeeded(opSettle, name)
 }
@@ -302,7 +289,7 @@ func (s *settler) done(e *ended, outcome string, err error) {
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault {
 		m.ResultRefused(t.served.tenant, t.served.queue)
 	}
-	if outcome != "complete" || s.logger.IsDebug() {
+	if outcome != "complete" || s.access.logger.IsDebug() {
 		s.log(e, outcome, reason, err)
 	}
 }
@@ -315,19 +302,19 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 	}
 	switch {
 	case e.outcome.Kind == runtime.HostFault:
-		s.logger.Error("task met an internal error", append(fields, "error", e.outcome.Err)...)
+		s.access.logger.Error("task met an internal error", append(fields, "error", e.outcome.Err)...)
 	case errors.Is(err, queue.ErrLost):
-		s.logger.Warn("task result refused: another host holds the task", fields...)
+		s.access.logger.Warn("task result refused: another host holds the task", fields...)
 	case errors.Is(err, queue.ErrNoTask):
-		s.logger.Info("task was deleted while it ran", fields...)
+		s.access.logger.Info("task was deleted while it ran", fields...)
 	case err != nil:
-		s.logger.Error("task could not be settled", append(fields, "error", err)...)
+		s.access.logger.Error("task could not be settled", append(fields, "error", err)...)
 	case outcome == "failed":
-		s.logger.Info("task failed", append(fields, "reason", reason, "error", e.settlement.Failure.Message)...)
+		s.access.logger.Info("task failed", append(fields, "reason", reason, "error", e.settlement.Failure.Message)...)
 	case e.settlement.Requeue != "":
-		s.logger.Info("task will be tried again", append(fields, "reason", reason, "in", e.settlement.Delay, "error", e.settlement.Failure.Message)...)
+		s.access.logger.Info("task will be tried again", append(fields, "reason", reason, "in", e.settlement.Delay, "error", e.settlement.Failure.Message)...)
 	default:
-		s.logger.Debug("task settled", fields...)
+		s.access.logger.Debug("task settled", fields...)
 	}
 }
 
@@ -348,13 +335,13 @@ func (s *settler) giveBack(ctx context.Context) {
 
 func (s *settler) release(ctx context.Context, name string, batch []*ended) {
 	s.shipper.shipLast(ctx, batch)
-	holds := make([]queue.Claim, len(batch))
+	claims := make([]queue.Claim, len(batch))
 	for i, e := range batch {
-		holds[i] = e.task.Claim()
+		claims[i] = e.task.Claim()
 	}
 	var errs []error
 	err := persist(ctx, func() (err error) {
-		errs, err = s.node.Release(ctx, name, holds)
+		errs, err = s.access.node.Release(ctx, name, claims)
 		return err
 	})
 	for i, e := range batch {

@@ -1,8 +1,10 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/quern-project/quern/host/guest"
@@ -14,12 +16,9 @@ import (
 
 // Why a running task is stopped before it ends by itself.
 var (
-	// errDrained gives the task back to its queue.
-	errDrained = errors.New("the host is ending")
-	// errLeaseLost drops it: another host has it by now.
-	errLeaseLost = errors.New("the host's lease was lost")
-	// errCancelled fails it: somebody does not want it any more.
-	errCancelled = errors.New("somebody cancelled the task")
+	errDrained   = errors.New("the host is ending")          // it goes back to its queue
+	errLeaseLost = errors.New("the host's lease was lost")   // it is dropped: another host runs it by now
+	errCancelled = errors.New("somebody cancelled the task") // it fails
 )
 
 // task is one that this host runs.
@@ -36,9 +35,9 @@ type task struct {
 	stop   context.CancelCauseFunc
 
 	log      taskLog
-	progress taskProgress
-	children *guest.Children // nil if the task may not enqueue
-	secrets  redact.Secrets  // that it was given
+	progress atomic.Pointer[queue.ProgressReport] // what it reported last, until that is sent
+	children *guest.Children                      // nil if the task may not enqueue
+	secrets  redact.Secrets                       // that it was given
 }
 
 // permissions are what the tenant's tasks of its plugin may do.
@@ -47,16 +46,13 @@ func (t *task) permissions() *manifest.Permissions { return t.version.Permission
 // clock is Redis's time, as far as this host knows it: when the task was reserved, and what has passed here since then.
 func (t *task) clock(now time.Time) time.Time { return t.reserved.Add(now.Sub(t.taken)) }
 
-// timeLeft is the task's own limit of time: what it sets itself, and what is left until its deadline; 0 for none. It is not
-// ok if the deadline is over.
+// timeLeft is the time limit of a run: the task's own, or what is left until its deadline if that is less; 0 for none. ok is
+// false if the deadline is over.
 func (t *task) timeLeft(now time.Time) (limit time.Duration, ok bool) {
 	if t.Deadline.IsZero() {
 		return t.Timeout, true
 	}
-	limit = t.Timeout
-	if limit == 0 {
-		limit = t.permissions().Limits.Timeout
-	}
+	limit = cmp.Or(t.Timeout, t.permissions().Limits.Timeout)
 	left := t.Deadline.Sub(t.clock(now))
 	if limit == 0 || left < limit {
 		limit = left

@@ -20,8 +20,6 @@ type taskSet struct {
 	idle chan struct{}
 }
 
-func newTaskSet() *taskSet { return &taskSet{tasks: make(map[string]*task)} }
-
 // state tells whether reserves may begin, and whether one is on its way.
 func (s *taskSet) state() (open, reserving bool) {
 	s.mu.Lock()

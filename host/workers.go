@@ -11,22 +11,18 @@ type workers struct {
 	tasks, kept sync.WaitGroup
 }
 
-func newWorkers() *workers { return &workers{next: make(chan func())} }
-
 // begin runs a task on a goroutine that has none, or on a new one.
 func (w *workers) begin(task func()) {
 	w.tasks.Add(1)
 	select {
 	case w.next <- task:
 	default:
-		w.kept.Go(func() { w.work(task) })
-	}
-}
-
-func (w *workers) work(task func()) {
-	for ok := true; ok; task, ok = <-w.next {
-		task()
-		w.tasks.Done()
+		w.kept.Go(func() {
+			for run, ok := task, true; ok; run, ok = <-w.next {
+				run()
+				w.tasks.Done()
+			}
+		})
 	}
 }
 

@@ -1,10 +1,6 @@
 package metrics
 
-import (
-	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "strings"
 
 // kind is a family's type as Prometheus names it.
 type kind string
@@ -14,14 +10,6 @@ const (
 	gauge     kind = "gauge"
 	histogram kind = "histogram"
 )
-
-// value is the type of a family that is made at the scrape.
-func (k kind) value() prometheus.ValueType {
-	if k == counter {
-		return prometheus.CounterValue
-	}
-	return prometheus.GaugeValue
-}
 
 // family is one row of the catalogue. Label values are given in the order of its labels.
 type family struct {
@@ -34,12 +22,7 @@ type family struct {
 
 // Rows of the catalogue.
 const (
-	queueDepth = iota
-	queueOldestPendingAge
-	queueListeners
-	queueQuarantined
-
-	tasks
+	tasks = iota
 	tasksDropped
 	tasksReclaimed
 	taskWait
@@ -48,25 +31,31 @@ const (
 	taskFuel
 	resultsRefused
 	logLinesDropped
-
-	tenantUp
 	slots
 	slotsInUse
-
 	pluginInfo
 	pluginResetMode
 	pluginLoads
-
 	hostLogLinesDropped
+	redisErrors
+	buildInfo
 
+	queueDepth
+	queueOldestPendingAge
+	queueListeners
+	queueQuarantined
+	tenantUp
 	instances
 	runtimeHeld
 	hostCalls
 	hostCallBytes
-
-	redisErrors
-	buildInfo
 )
+
+// firstScraped is the first family that is made at the scrape.
+const firstScraped = queueDepth
+
+// ofQueues are the families with series for each queue.
+var ofQueues = [...]int{tasks, tasksDropped, taskWait, taskDuration, taskCPU, taskFuel, resultsRefused, logLinesDropped}
 
 func (f family) labelNames() []string { return strings.Fields(f.labels) }
 
@@ -204,12 +193,6 @@ var ends = [...]struct{ outcome, reason string }{
 	{"lost", ""},
 }
 
-// loadResults are the values of the label result.
-var loadResults = [...]string{"ok", "refused", "gone"}
-
-// reclaimOutcomes are the values of the label outcome of quern_tasks_reclaimed_total.
-var reclaimOutcomes = [...]string{"released", "rescheduled", "failed"}
-
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
@@ -230,9 +213,3 @@ var buckets = [...]float64{
 	60, 300, 1800,
 	3600, 14400, 86400,
 }
-
-// Native histograms go only to a Prometheus that asks for them: steps of 10 %, at most 160 a series.
-const (
-	nativeFactor     = 1.1
-	nativeMaxBuckets = 160
-)

@@ -2,9 +2,11 @@ package metrics
 
 import (
 	"cmp"
-	"context"
+	"errors"
+	"fmt"
 	goruntime "runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,65 +25,95 @@ type Config struct {
 // Tenants, queues and plugins are names; outcomes, reasons, results and ops are words of the catalogue. A plugin that
 // serves every tenant has an empty tenant.
 type Metrics struct {
-	counters   [len(catalogue)]*prometheus.CounterVec   // by row
-	histograms [len(catalogue)]*prometheus.HistogramVec // by row
+	vecs       [firstScraped]*prometheus.MetricVec // by row, whatever their kind
+	counters   [firstScraped]*prometheus.CounterVec
+	gauges     [firstScraped]*prometheus.GaugeVec
+	histograms [firstScraped]*prometheus.HistogramVec
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
-	plugins *pluginGauge
-	queues  *queueCollector
-	tenants *collector[func() map[string]bool]
-	runtime *collector[func() RuntimeSample]
-	calls   *collector[HostCalls]
+	queues, tenants, runtime, calls *collector
+	sampler                         *queueSampler // the source of queues
 
-	noQueue  []vacancy // the families of queues
-	noLoad   vacancy   // quern_plugin_loads_total
-	noTenant vacancy   // quern_tasks_reclaimed_total
+	mu      sync.Mutex
+	serving map[[5]string]struct{} // guarded by mu; label values of pluginResetMode, the first four also of pluginInfo
 }
 
 // New registers the whole catalogue with reg. It fails if reg has one of the families already.
 //
 // The metrics of the Go runtime and of the process are not in the catalogue: client_golang's collectors have them.
 func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
-	r := registrar{reg: reg}
 	m := &Metrics{
-		slots:      r.gauge(slots).WithLabelValues(),
-		slotsInUse: r.gauge(slotsInUse).WithLabelValues(),
-		plugins:    newPluginGauge(r.gauge(pluginInfo), r.gauge(pluginResetMode)),
-		tenants:    newTenantCollector(),
-		runtime:    newRuntimeCollector(),
-		calls:      newCallsCollector(),
+		queues:  newCollector(queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined),
+		tenants: newCollector(tenantUp),
+		runtime: newCollector(instances, runtimeHeld),
+		calls:   newCollector(hostCalls, hostCallBytes),
+		serving: map[[5]string]struct{}{},
 	}
-	for _, row := range []int{
-		tasks, tasksDropped, tasksReclaimed, taskCPU, taskFuel, resultsRefused, logLinesDropped, pluginLoads, hostLogLinesDropped, redisErrors,
-	} {
-		m.counters[row] = r.counter(row)
+	scraped := map[int]prometheus.Collector{queueDepth: m.queues, tenantUp: m.tenants, instances: m.runtime, hostCalls: m.calls}
+	var failed error
+	for row, f := range catalogue {
+		c := scraped[row]
+		if row < firstScraped {
+			c = m.newVec(row)
+		}
+		if c == nil {
+			continue // made with the row before
+		}
+		if err := reg.Register(c); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("register %q: %w", f.name, err))
+		}
 	}
-	for _, row := range []int{taskWait, taskDuration} {
-		m.histograms[row] = r.histogram(row)
+	if failed != nil {
+		return nil, failed
 	}
-	m.queues = newQueueCollector(func() { m.RedisError(opScrape) })
-	r.register(queueDepth, m.queues)
-	r.register(tenantUp, m.tenants)
-	r.register(instances, m.runtime)
-	r.register(hostCalls, m.calls)
-	r.gauge(buildInfo).WithLabelValues(text(cmp.Or(cfg.Version, "devel")), text(cmp.Or(cfg.Revision, "unknown")), goruntime.Version()).Set(1)
+	m.slots, m.slotsInUse = m.gauges[slots].WithLabelValues(), m.gauges[slotsInUse].WithLabelValues()
+	m.gauges[buildInfo].WithLabelValues(text(cmp.Or(cfg.Version, "devel")), text(cmp.Or(cfg.Revision, "unknown")), goruntime.Version()).Set(1)
 	for _, op := range redisOps {
 		m.count(redisErrors, 0, op)
 	}
 	m.count(hostLogLinesDropped, 0)
-	for _, row := range []int{tasks, tasksDropped, taskCPU, taskFuel, resultsRefused, logLinesDropped} {
-		m.noQueue = append(m.noQueue, newVacancy(m.counters[row].MetricVec, row))
-	}
-	for _, row := range []int{taskWait, taskDuration} {
-		m.noQueue = append(m.noQueue, newVacancy(m.histograms[row].MetricVec, row))
-	}
-	m.noLoad = newVacancy(m.counters[pluginLoads].MetricVec, pluginLoads)
-	m.noTenant = newVacancy(m.counters[tasksReclaimed].MetricVec, tasksReclaimed)
-	if r.err != nil {
-		return nil, r.err
-	}
+	m.vacant(true, ofQueues[:]...)
+	m.vacant(true, tasksReclaimed, pluginLoads, pluginInfo, pluginResetMode)
+	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does
+	m.CollectRuntime(func() RuntimeSample { return RuntimeSample{} })
+	m.sampler = &queueSampler{failed: func() { m.RedisError(opScrape) }, served: map[pair]struct{}{}}
+	m.queues.use(m.sampler.emit)
 	return m, nil
+}
+
+// newVec makes a family that is not made at the scrape.
+func (m *Metrics) newVec(row int) *prometheus.MetricVec {
+	f, labels := catalogue[row], catalogue[row].labelNames()
+	opts := prometheus.Opts{Name: f.name, Help: f.help, Unit: f.unit}
+	switch f.kind {
+	case counter:
+		m.counters[row] = prometheus.NewCounterVec(prometheus.CounterOpts(opts), labels)
+		m.vecs[row] = m.counters[row].MetricVec
+	case gauge:
+		m.gauges[row] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
+		m.vecs[row] = m.gauges[row].MetricVec
+	case histogram:
+		m.histograms[row] = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: f.name, Help: f.help, Unit: f.unit, Buckets: buckets[:],
+			// Native histograms go only to a Prometheus that asks for them: steps of 10 %, at most 160 a series.
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+		}, labels)
+		m.vecs[row] = m.histograms[row].MetricVec
+	}
+	return m.vecs[row]
+}
+
+// vacant shows or removes the one series, with empty labels and 0, of a family that has no other.
+func (m *Metrics) vacant(show bool, rows ...int) {
+	for _, row := range rows {
+		none := make([]string, len(catalogue[row].labelNames()))
+		if show {
+			_, _ = m.vecs[row].GetMetricWithLabelValues(none...) // the number of labels is right
+		} else {
+			m.vecs[row].DeleteLabelValues(none...)
+		}
+	}
 }
 
 // count adds n to a counter; 0 makes its series exist.
@@ -103,47 +135,26 @@ func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	tenant, queue = text(tenant), text(queue)
 	m.histograms[taskWait].WithLabelValues(tenant, queue)
 	m.histograms[taskDuration].WithLabelValues(tenant, queue, text(plugin))
-	m.queues.serve(tenant, queue)
-	for _, v := range m.noQueue {
-		v.clear()
-	}
+	m.sampler.serve(tenant, queue, true)
+	m.vacant(false, ofQueues[:]...)
 }
 
 // QueueForgotten drops the series of a queue that is no longer served.
 func (m *Metrics) QueueForgotten(tenant, queue string) {
 	tenant, queue = text(tenant), text(queue)
-	for _, v := range m.noQueue {
-		v.vec.DeletePartialMatch(prometheus.Labels{"tenant": tenant, "queue": queue})
+	for _, row := range ofQueues {
+		m.vecs[row].DeletePartialMatch(prometheus.Labels{"tenant": tenant, "queue": queue})
 	}
-	m.queues.forget(tenant, queue)
+	m.sampler.serve(tenant, queue, false)
 }
 
 // TenantServed makes every series of a served tenant exist.
 func (m *Metrics) TenantServed(tenant string) {
-	for _, outcome := range reclaimOutcomes {
+	for _, outcome := range []string{"released", "rescheduled", "failed"} {
 		m.count(tasksReclaimed, 0, tenant, outcome)
 	}
-	m.noTenant.clear()
+	m.vacant(false, tasksReclaimed)
 }
-
-// CollectTenants sets the source of quern_tenant_up: whether each tenant is served. Each scrape calls it; it must not
-// block.
-func (m *Metrics) CollectTenants(source func() map[string]bool) { m.tenants.use(source) }
-
-// CollectQueues sets the source of the queue gauges. A scrape calls it in a goroutine of its own, at most once in three
-// seconds and never twice at a time. Its context ends after two seconds: then the scrape goes on without it, and the
-// source must return. Samples beside an error leave out the tenants that failed, which have no series then. Without a
-// source the gauges have none.
-func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, error)) {
-	m.queues.use(source)
-}
-
-// CollectRuntime sets the source of the gauges of instances and held memory. Each scrape calls it; it must not block.
-// Without a source they show 0.
-func (m *Metrics) CollectRuntime(source func() RuntimeSample) { m.runtime.use(source) }
-
-// CollectHostCalls sets the source of the counters of host calls. Each scrape calls it.
-func (m *Metrics) CollectHostCalls(source HostCalls) { m.calls.use(source) }
 
 // TaskStarted counts a start; wait is how long the task was pending.
 func (m *Metrics) TaskStarted(tenant, queue string, wait time.Duration) {
@@ -193,16 +204,28 @@ func (m *Metrics) SlotsInUse(n int) { m.slotsInUse.Set(float64(n)) }
 
 // PluginLoaded counts a plugin file that was new, changed or gone; result is ok, refused or gone.
 func (m *Metrics) PluginLoaded(tenant, plugin, result string) {
-	for _, known := range loadResults {
+	for _, known := range []string{"ok", "refused", "gone"} {
 		m.count(pluginLoads, 0, tenant, plugin, known)
 	}
 	m.count(pluginLoads, 1, tenant, plugin, result)
-	m.noLoad.clear()
+	m.vacant(false, pluginLoads)
 }
 
 // PluginServing records that a version of a plugin begins or ends to serve. Its reset mode does not change.
 func (m *Metrics) PluginServing(tenant, plugin, version, digest, resetMode string, serving bool) {
-	m.plugins.set([5]string{text(tenant), text(plugin), text(version), text(digest), text(resetMode)}, serving)
+	labels := [5]string{text(tenant), text(plugin), text(version), text(digest), text(resetMode)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if serving {
+		m.serving[labels] = struct{}{}
+		m.gauges[pluginInfo].WithLabelValues(labels[:4]...).Set(1)
+		m.gauges[pluginResetMode].WithLabelValues(labels[:]...).Set(1)
+	} else {
+		delete(m.serving, labels)
+		m.gauges[pluginInfo].DeleteLabelValues(labels[:4]...)
+		m.gauges[pluginResetMode].DeleteLabelValues(labels[:]...)
+	}
+	m.vacant(len(m.serving) == 0, pluginInfo, pluginResetMode)
 }
 
 // RedisError counts a failed call to Redis by its purpose op.

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 const (
@@ -37,143 +35,112 @@ type QueueSample struct {
 
 type pair struct{ tenant, queue string }
 
-// queueCollector makes the gauges of queues at the scrape.
-type queueCollector struct {
-	descs  [queueQuarantined + 1]*prometheus.Desc // by row
-	failed func()                                 // counts a failed look
+// queueSampler keeps the last sample of the queues, and takes a new one at a scrape.
+type queueSampler struct {
+	failed func() // counts a failed look
 
 	mu     sync.Mutex // guards all below
 	source func(context.Context) ([]QueueSample, error)
 	served map[pair]struct{} // queues with series even if Redis does not know them
-	look   *look             // the running one, or nil
+	look   <-chan struct{}   // closed when the running call of source ends or is overdue; nil if none runs
 	looked time.Time         // when the last look ended
 	sample map[pair]QueueSample
 	absent map[string]bool // served tenants without a sample
 	taken  time.Time       // when sample was taken; zero before the first
 }
 
-// look is one call of the source.
-type look struct {
-	done    chan struct{}   // closed by the look at its end
-	overdue <-chan struct{} // closed after sampleTimeout
+// CollectQueues sets the source of the queue gauges. A scrape calls it in a goroutine of its own, at most once in three
+// seconds and never twice at a time. Its context ends after two seconds: then the scrape goes on without it, and the
+// source must return. Samples beside an error leave out the tenants that failed, which have no series then. Without a
+// source the gauges have none.
+func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, error)) {
+	m.sampler.mu.Lock()
+	defer m.sampler.mu.Unlock()
+	m.sampler.source = source
 }
 
-func newQueueCollector(failed func()) *queueCollector {
-	c := &queueCollector{failed: failed, served: map[pair]struct{}{}}
-	for row := range c.descs {
-		c.descs[row] = desc(row)
-	}
-	return c
-}
-
-func (c *queueCollector) serve(tenant, queue string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.served[pair{tenant, queue}] = struct{}{}
-}
-
-func (c *queueCollector) forget(tenant, queue string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.served, pair{tenant, queue})
-}
-
-func (c *queueCollector) use(source func(context.Context) ([]QueueSample, error)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.source = source
-}
-
-// Describe is part of prometheus.Collector.
-func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range c.descs {
-		ch <- d
+func (q *queueSampler) serve(tenant, queue string, serving bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if serving {
+		q.served[pair{tenant, queue}] = struct{}{}
+	} else {
+		delete(q.served, pair{tenant, queue})
 	}
 }
 
-// Collect is part of prometheus.Collector.
-func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
-	c.refresh()
-	for at, s := range c.current() {
-		gauge := func(row int, value float64, more ...string) {
-			labels := append([]string{at.tenant, at.queue}, more...)
-			ch <- prometheus.MustNewConstMetric(c.descs[row], prometheus.GaugeValue, value, labels...)
-		}
+// emit is the source of the gauges.
+func (q *queueSampler) emit(emit emitter) {
+	q.refresh()
+	for at, s := range q.current() {
 		for _, state := range states {
-			gauge(queueDepth, float64(s.Depth[state]), state)
+			emit(queueDepth, float64(s.Depth[state]), at.tenant, at.queue, state)
 		}
-		gauge(queueOldestPendingAge, max(0, s.OldestPendingAge).Seconds())
-		gauge(queueListeners, float64(s.Listeners))
-		gauge(queueQuarantined, oneIf(s.Quarantined))
+		emit(queueOldestPendingAge, s.OldestPendingAge.Seconds(), at.tenant, at.queue)
+		emit(queueListeners, float64(s.Listeners), at.tenant, at.queue)
+		emit(queueQuarantined, oneIf(s.Quarantined), at.tenant, at.queue)
 	}
 }
 
-// refresh starts a look if one is due, and waits until the running one has ended or is overdue.
-func (c *queueCollector) refresh() {
-	c.mu.Lock()
-	if c.look == nil && c.source != nil && time.Since(c.looked) >= samplePause {
-		c.look = c.start(c.source)
+// refresh starts a look if one is due, and waits until the running one has ended or is overdue. The look has a goroutine
+// of its own, so that a late one does not delay the scrape of the other families.
+func (q *queueSampler) refresh() {
+	q.mu.Lock()
+	if source := q.source; q.look == nil && source != nil && time.Since(q.looked) >= samplePause {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), sampleTimeout, errNoSample)
+		q.look = ctx.Done()
+		go func() {
+			defer cancel()
+			q.keep(source(ctx))
+		}()
 	}
-	l := c.look
-	c.mu.Unlock()
-	if l == nil {
-		return
-	}
-	select {
-	case <-l.done:
-	case <-l.overdue:
+	look := q.look
+	q.mu.Unlock()
+	if look != nil {
+		<-look
 	}
 }
 
-// start calls the source in a goroutine, so that a late one does not delay the scrape of the other families.
-func (c *queueCollector) start(source func(context.Context) ([]QueueSample, error)) *look {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), sampleTimeout, errNoSample)
-	l := &look{done: make(chan struct{}), overdue: ctx.Done()}
-	go func() {
-		defer cancel()
-		defer close(l.done)
-		samples, err := source(ctx)
-
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.look, c.looked = nil, time.Now()
-		if err != nil {
-			c.failed()
-			if len(samples) == 0 {
-				return
-			}
+// keep ends a look.
+func (q *queueSampler) keep(samples []QueueSample, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.look, q.looked = nil, time.Now()
+	if err != nil {
+		q.failed()
+		if len(samples) == 0 {
+			return
 		}
-		c.taken = c.looked
-		c.sample, c.absent = make(map[pair]QueueSample, len(samples)), make(map[string]bool)
-		if err != nil {
-			for at := range c.served {
-				c.absent[at.tenant] = true
-			}
+	}
+	q.taken = q.looked
+	q.sample, q.absent = make(map[pair]QueueSample, len(samples)), make(map[string]bool)
+	if err != nil {
+		for at := range q.served {
+			q.absent[at.tenant] = true
 		}
-		for _, s := range samples {
-			c.sample[pair{text(s.Tenant), text(s.Queue)}] = s
-			delete(c.absent, text(s.Tenant))
-		}
-	}()
-	return l
+	}
+	for _, s := range samples {
+		q.sample[pair{text(s.Tenant), text(s.Queue)}] = s
+		delete(q.absent, text(s.Tenant))
+	}
 }
 
 // current returns the sample, unless it is too old, with the served queues that it does not have.
-func (c *queueCollector) current() map[pair]QueueSample {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.taken.IsZero() || time.Since(c.taken) > sampleLife {
+func (q *queueSampler) current() map[pair]QueueSample {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.taken.IsZero() || time.Since(q.taken) > sampleLife {
 		return nil
 	}
-	shown := make(map[pair]QueueSample, len(c.sample)+len(c.served)+1)
-	for at := range c.served {
-		if !c.absent[at.tenant] {
+	shown := make(map[pair]QueueSample, len(q.sample)+len(q.served)+1)
+	for at := range q.served {
+		if !q.absent[at.tenant] {
 			shown[at] = QueueSample{}
 		}
 	}
-	maps.Copy(shown, c.sample)
+	maps.Copy(shown, q.sample)
 	if len(shown) == 0 {
-		shown[pair{}] = QueueSample{} // as vacancy does
+		shown[pair{}] = QueueSample{} // as vacant does
 	}
 	return shown
 }

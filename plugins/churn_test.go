@@ -260,9 +260,9 @@ func TestManyNamesOfOneDigest(t *testing.T) {
 	if got := len(f.Bindings()); got != 2*names {
 		t.Fatalf("%d bindings", got)
 	}
-	f.loader.pool.mu.Lock()
-	modules := len(f.loader.pool.modules)
-	f.loader.pool.mu.Unlock()
+	f.loader.modules.mu.Lock()
+	modules := len(f.loader.modules.byDigest)
+	f.loader.modules.mu.Unlock()
 	if modules != 1 {
 		t.Errorf("%d modules for one digest", modules)
 	}

@@ -21,17 +21,15 @@ type Config struct {
 	Dir string
 	// Tenants are those that the host serves. Default: blueque alone.
 	Tenants []string
-	// MaxMemory bounds what one running task of a plugin may take, in bytes: its limits of memory,
-	// input and output together. A plugin that wants more is refused. Default 0, which is no bound.
+	// MaxMemory bounds the memory, input and output of one task together, in bytes. A plugin that wants more is refused.
+	// Default 0, which is no bound.
 	MaxMemory int64
-	// MaxTimeout bounds the timeout of every plugin, and is that of a plugin without one. Default 0,
-	// which is no bound.
+	// MaxTimeout bounds the timeout of every plugin, and is that of a plugin without one. Default 0, which is no bound.
 	MaxTimeout time.Duration
-	// MaxCPU bounds the computing of every plugin's task, as limits.cpu does, and is the limit of a
-	// plugin without one. Default 0, which is no bound.
+	// MaxCPU does the same for the computing of every plugin's task, limits.cpu. Default 0, which is no bound.
 	MaxCPU time.Duration
-	// MaxQueues bounds the queues that the plugins in one tenant's folder serve, all together, and those of the plugins of
-	// every tenant: a plugin with which there would be more is refused. Default 0, which is no bound.
+	// MaxQueues bounds the queues that the plugins in one folder serve, all together: a plugin with which there would be
+	// more is refused. Default 0, which is no bound.
 	MaxQueues int
 	// Ceilings bound the limits of every plugin's tasks, as MaxTimeout and MaxCPU do two of them. Default: no bounds.
 	Ceilings manifest.Ceilings
@@ -75,14 +73,8 @@ func (c Config) withDefaults() Config {
 	if c.Observer == nil {
 		c.Observer = noObserver{}
 	}
+	c.Ceilings = c.Ceilings.With(runtime.Limits{Timeout: c.MaxTimeout}, "--max-timeout").With(runtime.Limits{CPU: c.MaxCPU}, "--max-cpu")
 	return c
-}
-
-// ceilings are all of the host's.
-func (c Config) ceilings() manifest.Ceilings {
-	return c.Ceilings.
-		With(runtime.Limits{Timeout: c.MaxTimeout}, "--max-timeout").
-		With(runtime.Limits{CPU: c.MaxCPU}, "--max-cpu")
 }
 
 func (c Config) validate() error {

@@ -14,7 +14,7 @@ func TestManifestLimits(t *testing.T) {
 		return manifest.Manifest{Limits: runtime.Limits{Timeout: timeout, CPU: cpu}}
 	}
 	under := func(m manifest.Manifest, host Config) runtime.Limits {
-		return manifest.NewPermissions(&m, nil, "acme", host.ceilings()).Limits
+		return manifest.NewPermissions(&m, nil, "acme", host.withDefaults().Ceilings).Limits
 	}
 	tests := []struct{ own, ceiling, want time.Duration }{
 		{0, 0, 0},

@@ -1,17 +1,22 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quern-project/quern/runtime"
 )
 
 // ErrStarted is returned by a second Run of one Directory.
 var ErrStarted = errors.New("the plugin directory is already being watched")
+
+// drainNotice is how long closing the modules may take before it is said that tasks hold it up.
+const drainNotice = 100 * time.Millisecond
 
 // Directory keeps what a host may run in step with a folder of files. Run does the work; what it
 // publishes may be read by any goroutine at any time, and never waits for it.
@@ -22,8 +27,7 @@ type Directory struct {
 	public  publication
 }
 
-// New makes a Directory whose modules the engine compiles and runs. The engine must stay open until
-// Run has returned.
+// New makes a Directory whose modules the engine compiles and runs; it must stay open until Run has returned.
 func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -50,21 +54,34 @@ func (d *Directory) Run(ctx context.Context) error {
 	newReconciler(d.cfg, d.loader, &d.public, watch).run(ctx)
 	stop()
 	children.Wait()
-	d.loader.drain(d.cfg.Logger)
+	notice := time.AfterFunc(drainNotice, func() { d.cfg.Logger.Info("waiting for the tasks that still run on a plugin") })
+	d.loader.open.Wait()
+	notice.Stop()
 	return nil
 }
 
-// Ready is closed after the first scan: every plugin that it found serves or is refused. A directory
-// that does not exist or cannot be read makes Ready as well.
+// Ready is closed once every plugin that the first scan found serves or is refused, also if it found no directory.
 func (d *Directory) Ready() <-chan struct{} { return d.public.ready }
 
-// Changed gives a token after every change of what is served; several changes may share one token.
-// It has one consumer, and is never closed.
+// Changed gives one consumer a token after changes of what is served. It is never closed.
 func (d *Directory) Changed() <-chan struct{} { return d.public.changed }
 
-// Bindings says what serves what now, sorted by tenant and queue. It has every queue of every tenant
-// that a plugin here serves, and no other.
-func (d *Directory) Bindings() []Binding { return d.public.table.Load().bindings() }
+// Bindings says what serves each queue of each tenant now, sorted by both.
+func (d *Directory) Bindings() (bindings []Binding) {
+	t := d.public.table.Load()
+	for tenant := range t.own {
+		bindings = append(bindings, t.bindings(tenant)...)
+	}
+	slices.SortFunc(bindings, func(a, b Binding) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Queue, b.Queue))
+	})
+	return bindings
+}
+
+// BindingsOf tells what serves the queues of one tenant now, in no order. It costs nothing for the other tenants.
+func (d *Directory) BindingsOf(tenant string) []Binding {
+	return d.public.table.Load().bindings(tenant)
+}
 
 // Acquire returns the version that serves a tenant's queue now, held for the caller, who must Release
 // it once. It returns nil if none does. Acquire takes no lock and allocates nothing.
@@ -80,11 +97,5 @@ func (d *Directory) Acquire(tenant, queue string) *Version {
 }
 
 // List says what became of every plugin in the directory, sorted by tenant and name, what serves
-// before what is refused.
-func (d *Directory) List() []Status {
-	statuses := slices.Clone(d.public.table.Load().statuses)
-	for i := range statuses {
-		statuses[i].Queues = slices.Clone(statuses[i].Queues)
-	}
-	return statuses
-}
+// before what is refused. What the statuses refer to is not to be changed.
+func (d *Directory) List() []Status { return slices.Clone(d.public.table.Load().statuses) }

@@ -42,7 +42,7 @@ func TestServe(t *testing.T) {
 	status := []Status{{Plugin: "thumbs", Version: "1.4.0", Digest: digest, Queues: []string{"a", "b"}, State: StateServing}}
 	v := f.Acquire("acme", "a")
 	defer v.Release()
-	status[0].ResetMode, status[0].permissions = string(v.Info().ResetMode), v.permissions
+	status[0].ResetMode, status[0].Permissions = string(v.Info().ResetMode), v.permissions
 	if got := f.List(); !reflect.DeepEqual(got, status) || status[0].ResetMode == "" {
 		t.Errorf("list %+v, want %+v", got, status)
 	}
@@ -50,8 +50,8 @@ func TestServe(t *testing.T) {
 	if got := f.seen.take(); !slices.Equal(got, events) {
 		t.Errorf("events %q, want %q", got, events)
 	}
-	if v.Footprint("acme") != 1<<20+5<<10 || v.Concurrency() != 3 || v.Digest != v.Info().Digest || v.Permissions("acme").Limits.Log != 256<<10 {
-		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint("acme"), v.Concurrency(), v.Permissions("acme").Limits)
+	if v.Footprint("acme") != 1<<20+5<<10 || v.Manifest.Concurrency != 3 || v.Digest != v.Info().Digest || v.Permissions("acme").Limits.Log != 256<<10 {
+		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint("acme"), v.Manifest.Concurrency, v.Permissions("acme").Limits)
 	}
 }
 
@@ -115,9 +115,9 @@ func TestSwap(t *testing.T) {
 		t.Errorf("the old version: %+v", got)
 	}
 	open := func() int {
-		f.loader.pool.mu.Lock()
-		defer f.loader.pool.mu.Unlock()
-		return len(f.loader.pool.modules)
+		f.loader.modules.mu.Lock()
+		defer f.loader.modules.mu.Unlock()
+		return len(f.loader.modules.byDigest)
 	}
 	if got := open(); got != 2 {
 		t.Errorf("%d modules are open while the old one is held", got)
@@ -183,7 +183,7 @@ func TestManifestChange(t *testing.T) {
 	})
 	second := f.Acquire("acme", "a")
 	defer second.Release()
-	if first == second || first.Digest != second.Digest || first.ManifestDigest == second.ManifestDigest || second.Version != "2" {
+	if first == second || first.Digest != second.Digest || first.content.manifest == second.content.manifest || second.Manifest.Version != "2" {
 		t.Errorf("first %+v\nsecond %+v", first, second)
 	}
 	if first.module != second.module {

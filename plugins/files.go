@@ -20,8 +20,7 @@ type namedFiles struct {
 	err   error // a *manifest.Error if any of them will not be read
 }
 
-// named finds the files that a manifest names. folder is that of the manifest, all links followed, and path the path of the
-// manifest as people know it.
+// named finds the files that a manifest names. folder is the manifest's, all links followed; path is for messages.
 func (s *scan) named(folder, path string, m *manifest.Manifest) (n namedFiles) {
 	var problems []manifest.Problem
 	var size int64
@@ -41,51 +40,45 @@ func (s *scan) named(folder, path string, m *manifest.Manifest) (n namedFiles) {
 
 // namedFile follows the path to the regular file of at most that many bytes that it must end in. Nothing is opened.
 func (s *scan) namedFile(folder, from string, most int64) file {
+	refuse := func(what, remedy string) file {
+		return file{exists: true, problem: &manifest.Fault{What: what, Remedy: remedy}}
+	}
 	end, err := filepath.EvalSymlinks(filepath.Join(folder, from))
 	var info fs.FileInfo
 	if err == nil {
 		info, err = os.Lstat(end)
 	}
-	inside := err == nil
-	if inside {
-		below, err := filepath.Rel(folder, end)
-		inside = err == nil && filepath.IsLocal(below)
-	}
 	switch {
-	case err == nil && !inside: // a tenant's own folder is all that a tenant may grant from
-		return file{exists: true, problem: manifest.NewFault(
-			"the link ends outside the folder of the manifest, in "+end, "copy the file into that folder, or link to a file in it",
-		)}
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
-		return file{exists: true, problem: manifest.NewFault("there is no such file", "put it into the folder of the manifest, or correct the path")}
+		return refuse("there is no such file", "put it into the folder of the manifest, or correct the path")
 	case errors.Is(err, fs.ErrPermission):
 		return file{exists: true, problem: err}
 	case err != nil:
-		return file{exists: true, problem: manifest.NewFault(
-			fmt.Sprintf("the path cannot be followed (%v)", manifest.Cause(err)), "let it end in a regular file in "+s.dir,
-		)}
+		return refuse(fmt.Sprintf("the path cannot be followed (%v)", manifest.Cause(err)), "let it end in a regular file in "+s.dir)
+	}
+	if _, inside := below(folder, end); !inside { // a tenant's own folder is all that a tenant may grant from
+		return refuse("the link ends outside the folder of the manifest, in "+end, "copy the file into that folder, or link to a file in it")
 	}
 	return s.regular(end, info, most)
 }
 
 // contents are the files that a version's manifest names.
 type contents struct {
-	files        *runtime.Files // what is granted; nil for nothing
-	warm         []byte         // the warm input; nil for none
-	digest       string         // of all contents in the order of the sources; "" for none
-	fingerprints []fingerprint
+	files  *runtime.Files // what is granted; nil for nothing
+	warm   []byte         // the warm input; nil for none
+	digest string         // of all contents in the order of the sources; "" for none
 }
 
-// readNamed reads the files that a manifest names, in the order of its sources. What cannot be read is a *manifest.Error,
-// except a file that changes or disappears under the reader, which is to be looked for again.
+// readNamed reads the files that a manifest names, in the order of its sources, and notes their fingerprints in files. What
+// cannot be read is a *manifest.Error, except a file that changes or disappears under the reader, which is to be looked for again.
 func readNamed(path string, m *manifest.Manifest, files []file, read func(f file, most int64) (content, error)) (contents, error) {
 	if len(files) == 0 {
 		return contents{}, nil
 	}
 	var c contents
 	var problems []manifest.Problem
-	byPath, digest := make(map[string][]byte, len(files)), sha256.New()
-	room := int64(manifest.MaxFiles)
+	var sums []byte
+	byPath, room := make(map[string][]byte, len(files)), int64(manifest.MaxFiles)
 	for i, source := range m.Sources() {
 		most := source.Most
 		if source.To != "" {
@@ -93,15 +86,15 @@ func readNamed(path string, m *manifest.Manifest, files []file, read func(f file
 		}
 		one, err := read(files[i], most)
 		switch {
-		case errors.Is(err, errUnstable) || errors.Is(err, fs.ErrNotExist):
+		case isUnstable(err):
 			return contents{}, fmt.Errorf("%s: %w", source, err)
 		case err != nil:
 			problems = append(problems, source.Problem(err))
 			continue
 		}
 		sum := sha256.Sum256(one.data)
-		digest.Write(sum[:])
-		c.fingerprints = append(c.fingerprints, one.fingerprint)
+		sums = append(sums, sum[:]...)
+		files[i].fingerprint = one.fingerprint
 		if source.To == "" {
 			c.warm = one.data
 			continue
@@ -109,26 +102,22 @@ func readNamed(path string, m *manifest.Manifest, files []file, read func(f file
 		room -= int64(len(one.data))
 		byPath[source.To] = one.data
 	}
-	if err := manifest.NewError(path, problems); err != nil {
+	err := manifest.NewError(path, problems)
+	if err != nil {
 		return contents{}, err
 	}
 	if len(byPath) > 0 {
-		var err error
 		if c.files, err = runtime.NewFiles(byPath); err != nil {
 			return contents{}, fmt.Errorf("%s: capabilities.files: %w", path, err)
 		}
 	}
-	c.digest = "sha256:" + hex.EncodeToString(digest.Sum(nil))
+	c.digest = digestOf(sums)
 	return c, nil
 }
 
-// LoadFiles reads the files that the manifest at path names: those that it grants, nil if there are none, and its
-// warm input, nil if there is none. All links must end inside the folder of the manifest. Every problem is told at
-// once, as a *manifest.Error.
+// LoadFiles reads the files that the manifest at path names: those that it grants and its warm input, nil for none. All links
+// must end inside the folder of the manifest. Every problem is told at once, as a *manifest.Error.
 func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm []byte, err error) {
-	if len(m.Sources()) == 0 {
-		return nil, nil, nil
-	}
 	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err == nil {
 		folder, err = filepath.Abs(folder)
@@ -143,34 +132,25 @@ func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm [
 	}
 	c, err := readNamed(path, &m, g.files, func(f file, most int64) (content, error) {
 		read, err := readStable(folder, f.path, most)
-		if errors.Is(err, errUnstable) || errors.Is(err, fs.ErrNotExist) {
-			err = manifest.NewFault("it changed while it was read", "try again when it is complete")
+		if isUnstable(err) {
+			err = &manifest.Fault{What: "it changed while it was read", Remedy: "try again when it is complete"}
 		}
 		return read, err
 	})
 	return c.files, c.warm, err
 }
 
-// LoadManifest reads the manifest at path. A missing file is an error that wraps fs.ErrNotExist; the
-// caller may then use manifest.Default.
+// LoadManifest reads the manifest at path. Without one the error wraps fs.ErrNotExist, and manifest.Default may be used.
 func LoadManifest(path string) (manifest.Manifest, error) {
 	end, err := filepath.EvalSymlinks(path)
+	var read content
+	if err == nil {
+		read, err = readStable(filepath.Dir(end), filepath.Base(end), manifest.MaxSize)
+	}
 	if err != nil {
 		return manifest.Manifest{}, fmt.Errorf("read manifest %q: %w", path, err)
 	}
-	content, err := readStable(filepath.Dir(end), filepath.Base(end), manifest.MaxSize)
-	if err != nil {
-		return manifest.Manifest{}, fmt.Errorf("read manifest %q: %w", path, err)
-	}
-	return manifest.Parse(path, content.data)
-}
-
-func fingerprintsOf(files []file) []fingerprint {
-	fingerprints := make([]fingerprint, len(files))
-	for i, f := range files {
-		fingerprints[i] = f.fingerprint
-	}
-	return fingerprints
+	return manifest.Parse(path, read.data)
 }
 
 func digestOf(data []byte) string {

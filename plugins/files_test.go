@@ -26,10 +26,10 @@ func (f *fixture) filesDigest(queue string) string {
 		return ""
 	}
 	defer v.Release()
-	if (v.files == nil) != (v.FilesDigest == "") {
-		f.t.Errorf("files %v, digest %q", v.files, v.FilesDigest)
+	if (v.files == nil) != (v.content.files == "") {
+		f.t.Errorf("files %v, digest %q", v.files, v.content.files)
 	}
-	return v.FilesDigest
+	return v.content.files
 }
 
 // awaitFiles waits until a version with other files than before serves.
@@ -71,8 +71,8 @@ func TestFilesBelongToTheVersion(t *testing.T) {
 	f.seen.take()
 	f.write("models/model.bin", []byte("two"))
 	second := f.awaitFiles("a", first)
-	if held.FilesDigest != first {
-		t.Errorf("the held version's files changed from %s to %s", first, held.FilesDigest)
+	if held.content.files != first {
+		t.Errorf("the held version's files changed from %s to %s", first, held.content.files)
 	}
 	if f.seen.count(`loaded "" a ok`) != 1 {
 		t.Errorf("events %q", f.seen.take())
@@ -119,35 +119,33 @@ func TestFilesSettle(t *testing.T) {
 	read := func() fingerprint {
 		info, err := os.Lstat(dir + "/model")
 		check(t, err)
-		return newFingerprint(info)
+		return fingerprint{info, changeTime(info)}
 	}
 	f.fingerprint = read()
 	p := &plugin{named: namedFiles{files: []file{f}}}
 	now := time.Now()
-	r := loadResult{
-		named: contents{fingerprints: []fingerprint{f.fingerprint}}, found: identity{files: "sha256:1"}, readAt: now,
-	}
-	p.last.note(r)
+	r := loadResult{loadRequest: loadRequest{files: []file{f}}, found: identity{files: "sha256:1"}, readAt: now}
+	p.learn(r)
 	if p.assess(now); p.state != stateStale {
 		t.Error("a file of this moment is trusted")
 	}
-	if o := p.request("/"); o.filesDigest != "" {
+	if o := p.request("/"); o.trusted.files != "" {
 		t.Error("the digest of a file of this moment is trusted")
 	}
 	r.readAt = now.Add(settleTime)
-	p.last.note(r)
+	p.learn(r)
 	if p.assess(now); p.state != stateIdle {
 		t.Error("a file that is as it was is due")
 	}
-	if o := p.request("/"); o.filesDigest != "sha256:1" {
-		t.Errorf("digest %q", o.filesDigest)
+	if o := p.request("/"); o.trusted.files != "sha256:1" {
+		t.Errorf("digest %q", o.trusted.files)
 	}
 	write(t, dir+"/model", []byte("longer"))
 	p.named.files[0].fingerprint = read()
 	if p.assess(now); p.state != stateChanged {
 		t.Error("a file that changed is not due")
 	}
-	if o := p.request("/"); o.filesDigest != "" {
+	if o := p.request("/"); o.trusted.files != "" {
 		t.Error("the digest of what the file was is trusted")
 	}
 }
@@ -222,7 +220,7 @@ func TestReadGranted(t *testing.T) {
 	m, err := manifest.Parse("x.yaml", []byte("capabilities:\n  files:\n  - {from: a, to: /a}\n  - {from: b, to: /b}"))
 	check(t, err)
 	files := []file{{path: "a"}, {path: "b"}}
-	answer := map[string]error{"a": syscall.EACCES, "b": manifest.NewFault("it has 9 bytes, more than 8B", "make it smaller")}
+	answer := map[string]error{"a": syscall.EACCES, "b": &manifest.Fault{What: "it has 9 bytes, more than 8B", Remedy: "make it smaller"}}
 	read := func(f file, _ int64) (content, error) { return content{data: []byte(f.path)}, answer[f.path] }
 	_, err = readNamed("x.yaml", &m, files, read)
 	want := `x.yaml:3: capabilities.files[0].from: "a" cannot be read: permission denied: let the host's user read it; ` +
@@ -285,7 +283,7 @@ func TestGuestReadsItsFiles(t *testing.T) {
 		t.Fatalf("%+v", f.List())
 	}
 	defer v.Release()
-	before := v.FilesDigest
+	before := v.content.files
 	f.write("models/model.bin", []byte("others"))
 	f.awaitFiles("a", before)
 	if got := read(v, "/data/model.bin"); got.Kind != runtime.Complete || !bytes.Equal(got.Output, model) {

@@ -104,9 +104,9 @@ func (f *fixture) start() {
 	}
 	f.t.Cleanup(func() {
 		f.stop()
-		f.loader.pool.mu.Lock()
-		defer f.loader.pool.mu.Unlock()
-		if left := len(f.loader.pool.modules); left > 0 {
+		f.loader.modules.mu.Lock()
+		defer f.loader.modules.mu.Unlock()
+		if left := len(f.loader.modules.byDigest); left > 0 {
 			f.t.Errorf("%d modules are open after Run", left)
 		}
 		if f.t.Failed() {

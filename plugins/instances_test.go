@@ -63,13 +63,13 @@ func TestInstancesAreShared(t *testing.T) {
 		}
 		f.idle(tt.idle, "after "+tt.queue+" of "+tt.tenant)
 	}
-	// A task of which nobody said whose it is shares with nobody.
+	// A task without a tenant shares with no tenant.
 	v := f.Acquire("acme", "a")
 	if got := v.Run(t.Context(), "", runtime.Call{Input: []byte("task")}); string(got.Output) != cold(1) {
 		t.Errorf("without a tenant: %+v", got)
 	}
 	v.Release()
-	f.idle(6, "after a task without a tenant")
+	f.idle(7, "after a task without a tenant")
 
 	// The instances go with the last version that has them.
 	gone := func(name string) {
@@ -85,10 +85,10 @@ func TestInstancesAreShared(t *testing.T) {
 		})
 	}
 	gone("warm")
-	eventually(t, func() error { return f.heldIdle(4) })
+	eventually(t, func() error { return f.heldIdle(5) })
 	gone("a")
 	gone("b")
-	f.idle(4, "after one of several plugins with the same instances was removed")
+	f.idle(5, "after one of several plugins with the same instances was removed")
 	gone("acme/own")
 	gone("{blue}/own")
 	eventually(t, func() error { return f.heldIdle(2) })
@@ -102,7 +102,7 @@ func TestInstancesAreShared(t *testing.T) {
 	})
 }
 
-// filesDigestOf is the FilesDigest of a version with this one file.
+// filesDigestOf is the digest of the files of a version with this one file.
 func filesDigestOf(data []byte) string {
 	one := sha256.Sum256(data)
 	all := sha256.Sum256(one[:])
@@ -205,18 +205,18 @@ func TestSwapHandlersUnderLoad(t *testing.T) {
 			}
 			outcome := v.Run(t.Context(), tenant, runtime.Call{TaskID: "1", Input: []byte("task")})
 			got := string(outcome.Output)
-			// The version says which output is right: it has the digest of one number, and the warm input's in FilesDigest.
+			// The version says which output is right: it has the digest of one number, and the warm input's in that of the files.
 			number, first, ok := strings.Cut(got, " 2 ")
 			var n, input int
 			_, err := fmt.Sscanf(number+" "+first, "v%d %d", &n, &input)
-			right := ok && err == nil && digestOf(version(n)) == v.Digest && filesDigestOf(fmt.Append(nil, input)) == v.FilesDigest
+			right := ok && err == nil && digestOf(version(n)) == v.Digest && filesDigestOf(fmt.Append(nil, input)) == v.content.files
 			v.Release()
 			if outcome.Kind != runtime.Complete || !right {
 				t.Errorf("%s of %s: %+v", queue, tenant, outcome)
 				return
 			}
 			mu.Lock()
-			seen[tenant+queue+v.ManifestDigest+got]++
+			seen[tenant+queue+v.content.manifest+got]++
 			if tasks++; tasks >= enough && len(seen) >= versions {
 				select {
 				case <-done:

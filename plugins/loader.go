@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/turns"
@@ -22,30 +20,20 @@ import (
 // maxReading bounds the bytes of files that are read and decoded at once.
 const maxReading = 256 << 20
 
-// drainNotice is how long closing the modules may take before it is said that tasks hold it up.
-const drainNotice = 100 * time.Millisecond
-
 // readAttempts is how often a file that changes under the reader is read again at once.
 const readAttempts = 3
 
-// loader makes versions out of files, aside from what serves. Any number of loads may run at once;
-// it bounds what they take.
+// loader makes versions out of files. Any number of loads may run at once; it bounds what they take.
 type loader struct {
-	dir       string
-	maxMemory int64
-	ceilings  manifest.Ceilings
-	tenants   []string
-	grants    *manifest.Grants
-
-	pool    *pool
+	cfg     Config
+	modules *modules
 	readers *turns.Turns   // at reading and decoding files, by tenant; weighs bytes
 	open    sync.WaitGroup // the versions whose module is not released yet
 }
 
 func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	return &loader{
-		dir: cfg.Dir, maxMemory: cfg.MaxMemory, ceilings: cfg.ceilings(), tenants: cfg.Tenants, grants: cfg.Grants,
-		pool:    newPool(engine, cfg.Logger.Named("modules")),
+		cfg: cfg, modules: &modules{engine: engine, logger: cfg.Logger.Named("modules"), byDigest: map[string]*module{}},
 		readers: turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxReading}),
 	}
 }
@@ -53,23 +41,22 @@ func newLoader(engine *runtime.Engine, cfg Config) *loader {
 // loadRequest is what a load needs to know.
 type loadRequest struct {
 	id
-	root           string // the plugin directory, all links followed
-	file           file
-	manifest       manifest.Manifest
-	manifestDigest string
-	digest         string // of the module, if it is known not to have changed
-	files          []file // that the manifest names
-	filesDigest    string // of these, if they are known not to have changed
-	serving        identity
-	refused        identity // what needs no second look; zero if there is nothing
+	root     string // the plugin directory, all links followed
+	file     file
+	manifest manifest.Manifest
+	files    []file // that the manifest names
+	// trusted are the digests of the manifest, and of the files that are known not to have changed; "" for what is to be read.
+	trusted identity
+	serving identity
+	refused identity // what needs no second look; zero if there is nothing
 }
 
-// loadResult is what became of it.
+// loadResult is what became of it. The fingerprints of its files are those of the scan until they are read.
 type loadResult struct {
 	loadRequest
 	readAt      time.Time
-	fingerprint fingerprint
-	named       contents // of these files, with the fingerprints of the scan until they are read
+	named       contents // of the files that the manifest names, once they are read
+	permissions map[string]*manifest.Permissions
 	found       identity
 	known       bool     // found is what serves or was refused before: nothing was loaded
 	version     *Version // held once for the receiver; nil if known, or on an error
@@ -79,16 +66,9 @@ type loadResult struct {
 
 // load reads, compiles and checks. It takes a turn at reading, and gives it back before it waits for another.
 func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
-	r := loadResult{
-		loadRequest: o, readAt: time.Now(), fingerprint: o.file.fingerprint, named: contents{fingerprints: fingerprintsOf(o.files)},
-		found: identity{manifest: o.manifestDigest, files: o.filesDigest},
-	}
-	if o.digest != "" && (len(o.files) == 0 || o.filesDigest != "") {
-		if r.decide(o.digest); r.known {
-			return r
-		}
-	}
-	if len(o.files) == 0 && l.share(&r) {
+	r := loadResult{loadRequest: o, readAt: time.Now(), permissions: l.permissions(&o), found: o.trusted}
+	r.found.module = ""
+	if l.share(&r) {
 		return r
 	}
 	leave, err := l.readers.Take(ctx, o.tenant, o.weight())
@@ -108,18 +88,14 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 		r.err = err
 		return r
 	}
-	r.fingerprint = read.fingerprint
-	if r.decide(digestOf(read.data)); r.known {
+	r.file.fingerprint = read.fingerprint
+	if r.decide(digestOf(read.data)); r.known || r.refuse(l.afford(&r, 0)) {
 		return r
 	}
-	if r.err = l.afford(&o, 0); r.err != nil {
-		r.final = true
-		return r
-	}
-	m, err := l.pool.acquire(ctx, o.tenant, r.found.module, read.data, leave)
+	m, err := l.modules.acquire(ctx, o.tenant, r.found.module, read.data, leave)
 	if err != nil {
-		var refused *runtime.RefusedError
-		r.err, r.final = err, errors.As(err, &refused)
+		_, r.final = errors.AsType[*runtime.RefusedError](err)
+		r.err = err
 		return r
 	}
 	l.finish(&r, m)
@@ -130,6 +106,12 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 func (r *loadResult) decide(digest string) {
 	r.found.module = digest
 	r.known = r.found == r.serving || r.found == r.refused
+}
+
+// refuse notes an error that lies in the content, if there is one.
+func (r *loadResult) refuse(err error) bool {
+	r.err, r.final = err, err != nil
+	return r.final
 }
 
 // weight is how many bytes the load may have to read, as far as the bound of them all goes.
@@ -143,17 +125,17 @@ func (o *loadRequest) weight() int64 {
 
 // share ends the load without reading the module, if its digest is known and somebody holds it.
 func (l *loader) share(r *loadResult) (done bool) {
-	if r.digest == "" {
+	unread := len(r.files) > 0 && r.named.digest == ""
+	if r.trusted.module == "" || unread && r.found.files == "" {
 		return false
 	}
-	if r.decide(r.digest); r.known {
+	if r.decide(r.trusted.module); r.known || unread {
+		return r.known
+	}
+	if r.refuse(l.afford(r, 0)) {
 		return true
 	}
-	if r.err = l.afford(&r.loadRequest, 0); r.err != nil {
-		r.final = true
-		return true
-	}
-	m := l.pool.share(r.digest)
+	m := l.modules.share(r.found.module)
 	if m == nil {
 		return false
 	}
@@ -162,16 +144,16 @@ func (l *loader) share(r *loadResult) (done bool) {
 }
 
 // readFiles reads the files that the manifest names.
-func (l *loader) readFiles(r *loadResult) error {
-	named, err := readNamed(r.path(l.dir, manifest.Suffix), &r.manifest, r.files, func(f file, most int64) (content, error) {
+func (l *loader) readFiles(r *loadResult) (err error) {
+	files := slices.Clone(r.files)
+	r.named, err = readNamed(r.path(l.cfg.Dir, manifest.Suffix), &r.manifest, files, func(f file, most int64) (content, error) {
 		return l.read(r.root, f, most)
 	})
-	if err != nil {
-		r.found.files = ""
-		return err
+	r.found.files = r.named.digest
+	if err == nil {
+		r.files = files
 	}
-	r.named, r.found.files = named, named.digest
-	return nil
+	return err
 }
 
 func (l *loader) read(root string, f file, most int64) (read content, err error) {
@@ -183,49 +165,50 @@ func (l *loader) read(root string, f file, most int64) (read content, err error)
 	return read, err
 }
 
-// finish checks the module against the manifest, and makes the version. It takes over the caller's
-// hold of the module.
+// finish checks the module against the manifest, and makes the version, which takes over the caller's hold of the module.
 func (l *loader) finish(r *loadResult, m *module) {
-	path, permissions := r.path(l.dir, manifest.Suffix), l.permissions(&r.loadRequest)
-	largest := widest(permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })
-	if r.err = largest.ExplainMemory(m.Admits(largest.Limits)); r.err == nil {
-		r.err = r.manifest.CheckModule(path, m.Info())
+	path := r.path(l.cfg.Dir, manifest.Suffix)
+	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })
+	err := cmp.Or(largest.ExplainMemory(m.Admits(largest.Limits)), r.manifest.CheckModule(path, m.Info()), l.afford(r, m.Overhead()))
+	if err == nil && r.tenant != "" { // a plugin of all tenants serves the others
+		err = r.permissions[r.tenant].CheckModule(path, m.Info())
 	}
-	if r.err == nil {
-		r.err = l.afford(&r.loadRequest, m.Overhead())
-	}
-	if r.err == nil && r.tenant != "" { // a plugin of all tenants serves the others
-		r.err = permissions[r.tenant].CheckModule(path, m.Info())
-	}
-	if r.err != nil {
-		r.final = true
-		l.pool.release(m)
+	if r.refuse(err) {
+		l.modules.release(m)
 		return
 	}
-	r.version = l.newVersion(r, m, permissions)
+	l.open.Add(1)
+	found := r.found
+	r.version = &Version{
+		Tenant: r.tenant, Name: r.name, Digest: m.digest, Manifest: r.manifest,
+		content: found, contents: r.named, module: m, pools: l.modules.sharePools(m, found),
+		grants: l.cfg.Grants, ceilings: l.cfg.Ceilings, permissions: r.permissions,
+		release: func(m *module) {
+			l.modules.releasePools(m, found)
+			l.modules.release(m)
+			l.open.Done()
+		},
+	}
+	r.version.holders.Store(1)
 }
 
 // permissions are those of a plugin for each tenant that it serves.
 func (l *loader) permissions(o *loadRequest) map[string]*manifest.Permissions {
 	permissions := map[string]*manifest.Permissions{}
-	for _, tenant := range l.tenants {
+	for _, tenant := range l.cfg.Tenants {
 		if o.tenant == "" || o.tenant == tenant {
-			permissions[tenant] = manifest.NewPermissions(&o.manifest, l.grants, tenant, l.ceilings)
+			permissions[tenant] = manifest.NewPermissions(&o.manifest, l.cfg.Grants, tenant, l.cfg.Ceilings)
 		}
 	}
 	return permissions
 }
 
-// afford refuses a plugin whose tasks could never get the memory that they may take. tables are part of it, and unknown
-// before the module is loaded.
-func (l *loader) afford(o *loadRequest, tables int64) error {
-	if l.maxMemory == 0 {
-		return nil
-	}
-	take := func(p *manifest.Permissions) int64 { return footprint(&o.manifest, p.Limits) + tables }
-	largest := widest(l.permissions(o), take)
+// afford refuses a plugin whose tasks could never get the memory that they may take; tables are those of a loaded module.
+func (l *loader) afford(r *loadResult, tables int64) error {
+	take := func(p *manifest.Permissions) int64 { return footprint(&r.manifest, p.Limits) + tables }
+	largest := widest(r.permissions, take)
 	limits, need := largest.Limits, take(largest)
-	if need <= l.maxMemory {
+	if l.cfg.MaxMemory == 0 || need <= l.cfg.MaxMemory {
 		return nil
 	}
 	beside := ""
@@ -238,44 +221,10 @@ func (l *loader) afford(o *loadRequest, tables int64) error {
 	return fmt.Errorf("one task may take %s (memory %s, input %s, output %s%s), more than the %s that this host gives to all: "+
 		"write lower limits into %s, or give the host more memory",
 		units.FormatSize(need), units.FormatSize(limits.Memory), units.FormatSize(limits.Input),
-		units.FormatSize(limits.Output), beside, units.FormatSize(l.maxMemory), o.path(l.dir, manifest.Suffix))
+		units.FormatSize(limits.Output), beside, units.FormatSize(l.cfg.MaxMemory), r.path(l.cfg.Dir, manifest.Suffix))
 }
 
 // widest are the permissions with the most of something.
 func widest(permissions map[string]*manifest.Permissions, of func(p *manifest.Permissions) int64) *manifest.Permissions {
 	return slices.MaxFunc(slices.Collect(maps.Values(permissions)), func(a, b *manifest.Permissions) int { return cmp.Compare(of(a), of(b)) })
-}
-
-func (l *loader) newVersion(r *loadResult, m *module, permissions map[string]*manifest.Permissions) *Version {
-	l.open.Add(1)
-	v := &Version{
-		Tenant: r.tenant, Name: r.name,
-		Version: r.manifest.Version, Digest: m.digest, ManifestDigest: r.manifestDigest, FilesDigest: r.named.digest,
-		Manifest: r.manifest,
-		files:    r.named.files, warm: r.named.warm, module: m,
-		grants: l.grants, ceilings: l.ceilings, permissions: permissions,
-	}
-	v.pools = l.pool.sharePools(m, v.identity())
-	v.release = func(m *module) {
-		l.pool.releasePools(m, v.identity())
-		l.pool.release(m)
-		l.open.Done()
-	}
-	v.holders.Store(1)
-	return v
-}
-
-// drain waits until every version is released and its module closed.
-func (l *loader) drain(logger hclog.Logger) {
-	done := make(chan struct{})
-	go func() {
-		l.open.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(drainNotice):
-		logger.Info("waiting for the tasks that still run on a plugin")
-		<-done
-	}
 }

@@ -57,7 +57,11 @@ func TestGrantsAreTold(t *testing.T) {
 	}
 	status, _ := f.status("", "a", StateServing)
 	for tenant, want := range map[string]string{"acme": "kv seen r", "zebra": "kv seen rw, quota 10MiB|secrets api_key", "other": ""} {
-		if got := strings.Join(status.Granted(tenant).Lines(), "|"); got != want {
+		var granted *manifest.Granted
+		if p := status.Permissions[tenant]; p != nil {
+			granted = p.Granted()
+		}
+		if got := strings.Join(granted.Lines(), "|"); got != want {
 			t.Errorf("%s: %q, want %q", tenant, got, want)
 		}
 	}
@@ -106,8 +110,8 @@ func TestFilesOfTestsAreNoPartOfAVersion(t *testing.T) {
 		t.Fatalf("%+v", f.List())
 	}
 	defer v.Release()
-	if v.FilesDigest != "" || len(v.Manifest.Tests) != 1 {
-		t.Errorf("files %q, tests %+v", v.FilesDigest, v.Manifest.Tests)
+	if v.content.files != "" || len(v.Manifest.Tests) != 1 {
+		t.Errorf("files %q, tests %+v", v.content.files, v.Manifest.Tests)
 	}
 	files, warm, err := LoadFiles(f.path("a.yaml"), v.Manifest)
 	if files != (*runtime.Files)(nil) || warm != nil || err != nil {
@@ -199,13 +203,13 @@ func TestVersionTimeout(t *testing.T) {
 // versionOf loads a module with a manifest under a host's ceiling.
 func versionOf(t *testing.T, binary []byte, ceiling, timeout time.Duration) *Version {
 	t.Helper()
-	l := newLoader(newTestPool(t).engine, Config{MaxTimeout: ceiling}.withDefaults())
-	m, err := l.pool.get(t.Context(), binary)
+	l := newLoader(newTestModules(t).engine, Config{MaxTimeout: ceiling}.withDefaults())
+	m, err := l.modules.get(t.Context(), binary)
 	check(t, err)
 	manifest := manifest.Default("a")
 	manifest.Limits.Timeout = timeout
-	r := l.load(t.Context(), loadRequest{id: id{name: "a"}, digest: m.digest, manifest: manifest})
-	l.pool.release(m)
+	r := l.load(t.Context(), loadRequest{id: id{name: "a"}, trusted: identity{module: m.digest}, manifest: manifest})
+	l.modules.release(m)
 	check(t, r.err)
 	t.Cleanup(r.version.Release)
 	return r.version

@@ -11,20 +11,13 @@ import (
 type state int
 
 const (
-	// stateIdle: the files are known, or there is no module to load. Only other files change that.
-	stateIdle state = iota
-	// stateStale: known, and to be read again: a file is so young that it may change and keep its fingerprint, or an error passes.
-	stateStale
-	// stateRereading: known, and being read again.
-	stateRereading
-	// stateChanged: the files are new, and to be loaded as soon as the plugin can have its queues.
-	stateChanged
-	// stateBlocked: changed, and refused, since it cannot have its queues now.
-	stateBlocked
-	// stateLoading: new, and being loaded.
-	stateLoading
-	// stateDoubtful: new, and read in vain, since a file changes or may be half written. The next scan decides.
-	stateDoubtful
+	stateIdle      state = iota // the files are known, or there is no module to load: only other files change that
+	stateStale                  // known, and to be read again: they are so young that they may change unseen, or an error passes
+	stateRereading              // known, and being read again
+	stateChanged                // new, and to be loaded as soon as the plugin can have its queues
+	stateBlocked                // new, and refused, since the plugin cannot have its queues now
+	stateLoading                // new, and being loaded
+	stateDoubtful               // new, and read in vain, since a file changes or may be half written: the next scan decides
 )
 
 // claims reports whether the files are new, so that the plugin wants queues that it does not serve yet.
@@ -46,8 +39,8 @@ type plugin struct {
 	last     lastLoad
 	current  *Version // the last good one; nil if there was none
 	refusal  *refusal // of what the directory has now; nil if that serves
+	viable   bool     // the files could be served, as far as the last scan tells
 
-	first   bool      // found by the first scan
 	blocker *plugin   // has a queue that this one wants; nil if blocked otherwise
 	doubted time.Time // since when refusals are held back, as the file is so young; zero if none is
 	retryAt time.Time // when to try again after an error that was not the file's; zero for never
@@ -76,18 +69,6 @@ type lastLoad struct {
 	module trust
 	files  []trust // of those that the manifest names
 	found  identity
-}
-
-// note takes what a load has found.
-func (l *lastLoad) note(r loadResult) {
-	l.module.note(r.fingerprint, r.readAt)
-	if prints := r.named.fingerprints; len(l.files) != len(prints) {
-		l.files = make([]trust, len(prints))
-	}
-	for i, f := range r.named.fingerprints {
-		l.files[i].note(f, r.readAt)
-	}
-	l.found = r.found
 }
 
 // covers reports whether the files that the manifest names are as they were read, and whether that is settled.
@@ -156,41 +137,40 @@ func (p *plugin) start(root string) loadRequest {
 	return p.request(root)
 }
 
-// block sets the state when the plugin cannot have its queues; owner is the plugin that has one of them, nil if none does.
-func (p *plugin) block(owner *plugin) { p.state, p.blocker = stateBlocked, owner }
-
 // learn sets the state after a load that has told what the files are.
 func (p *plugin) learn(r loadResult) {
-	p.last.note(r)
+	p.last.found = r.found
+	p.last.module.note(r.file.fingerprint, r.readAt)
+	if len(p.last.files) != len(r.files) {
+		p.last.files = make([]trust, len(r.files))
+	}
+	for i, f := range r.files {
+		p.last.files[i].note(f.fingerprint, r.readAt)
+	}
 	p.state, p.doubted = stateIdle, time.Time{}
 }
 
 // doubt sets the state after a load that has told nothing.
 func (p *plugin) doubt() { p.state, p.last = stateDoubtful, lastLoad{} }
 
-// decided reports whether nothing that is under way can change what becomes of the plugin.
-func (p *plugin) decided() bool {
-	return !p.state.busy() && (p.blocker == nil || !p.blocker.state.busy())
-}
-
-// viable reports whether the files could be served, as far as a scan tells.
-func (p *plugin) viable() bool {
-	return p.seen.module.exists && p.seen.module.problem == nil && p.manifest.err == nil && p.named.err == nil && manifest.CheckWord(p.name) == nil
+// undecided reports whether something that is under way can change what becomes of the plugin.
+func (p *plugin) undecided() bool {
+	return p.state.busy() || p.blocker != nil && p.blocker.state.busy()
 }
 
 func (p *plugin) request(root string) loadRequest {
 	r := loadRequest{
-		id: p.id, root: root, file: p.seen.module,
-		manifest: p.manifest.manifest, manifestDigest: p.manifest.digest, files: p.named.files,
+		id: p.id, root: root, file: p.seen.module, files: p.named.files,
+		manifest: p.manifest.manifest, trusted: identity{manifest: p.manifest.digest},
 	}
 	if p.last.module.settled && p.last.module.covers(p.seen.module.fingerprint) {
-		r.digest = p.last.found.module
+		r.trusted.module = p.last.found.module
 	}
 	if covered, settled := p.last.covers(r.files); covered && settled {
-		r.filesDigest = p.last.found.files
+		r.trusted.files = p.last.found.files
 	}
 	if p.current != nil {
-		r.serving = p.current.identity()
+		r.serving = p.current.content
 	}
 	if p.refusal != nil && p.refusal.final {
 		r.refused = p.refusal.found

@@ -57,7 +57,7 @@ func TestAssess(t *testing.T) {
 	young := found(t, 0)
 	young.last.module.note(young.seen.module.fingerprint, now)
 	expect("a young file", young, stateStale)
-	if o := young.request("/"); o.digest != "" {
+	if o := young.request("/"); o.trusted.module != "" {
 		t.Error("a young file is not read again")
 	}
 	young.last.module.note(young.seen.module.fingerprint, now.Add(settleTime))
@@ -82,7 +82,7 @@ func TestConfirmWhatIsGone(t *testing.T) {
 	t.Parallel()
 	k, p := settling(t)
 	id := identity{module: "sha256:1"}
-	k.apply(loadResult{loadRequest: loadRequest{id: p.id, serving: id}, fingerprint: p.seen.module.fingerprint, found: id, known: true})
+	k.apply(loadResult{loadRequest: loadRequest{id: p.id, file: p.seen.module, serving: id}, found: id, known: true})
 	if p.state != stateChanged {
 		t.Errorf("the plugin is not loaded again: %+v", p)
 	}
@@ -99,7 +99,7 @@ func TestAcceptWhatAnotherHasGot(t *testing.T) {
 	released := false
 	v := &Version{Name: "a", Manifest: manifest.Default("a"), release: func(*module) { released = true }}
 	v.holders.Store(1)
-	k.apply(loadResult{loadRequest: loadRequest{id: p.id}, fingerprint: p.seen.module.fingerprint, version: v})
+	k.apply(loadResult{loadRequest: loadRequest{id: p.id, file: p.seen.module}, version: v})
 	if p.current != nil || !released || p.state != stateChanged {
 		t.Errorf("released %t, the plugin %+v, want it to be decided anew", released, p)
 	}
@@ -122,12 +122,12 @@ func TestClosedFolder(t *testing.T) {
 // A manifest that comes to ask for too much is refused, though the module beside it is loaded already.
 func TestCeilingOfALoadedModule(t *testing.T) {
 	t.Parallel()
-	l := newLoader(newTestPool(t).engine, Config{MaxMemory: 40 << 20}.withDefaults())
+	l := newLoader(newTestModules(t).engine, Config{MaxMemory: 40 << 20}.withDefaults())
 	binary := guest(t, 1)
-	m, err := l.pool.get(t.Context(), binary)
+	m, err := l.modules.get(t.Context(), binary)
 	check(t, err)
-	defer l.pool.release(m)
-	r := l.load(t.Context(), loadRequest{id: id{name: "a"}, digest: m.digest, manifest: manifest.Default("a")})
+	defer l.modules.release(m)
+	r := l.load(t.Context(), loadRequest{id: id{name: "a"}, trusted: identity{module: m.digest}, manifest: manifest.Default("a")})
 	if r.version != nil || !r.final || r.err == nil || !strings.Contains(r.err.Error(), "more than the 40MiB") {
 		t.Errorf("version %v, final %t, error %v", r.version, r.final, r.err)
 	}
@@ -138,7 +138,7 @@ func TestTransientError(t *testing.T) {
 	t.Parallel()
 	k, p := settling(t)
 	r := loadResult{
-		loadRequest: loadRequest{id: p.id}, fingerprint: p.seen.module.fingerprint, readAt: time.Now(),
+		loadRequest: loadRequest{id: p.id, file: p.seen.module}, readAt: time.Now(),
 		found: identity{module: "sha256:1"}, err: errors.New("disk full"),
 	}
 	k.apply(r)
@@ -162,7 +162,7 @@ func TestTransientError(t *testing.T) {
 func TestUnstable(t *testing.T) {
 	t.Parallel()
 	k, p := settling(t)
-	r := loadResult{loadRequest: loadRequest{id: p.id}, fingerprint: p.seen.module.fingerprint, err: errUnstable}
+	r := loadResult{loadRequest: loadRequest{id: p.id, file: p.seen.module}, err: errUnstable}
 	k.apply(r)
 	if p.refusal != nil || k.againAt.IsZero() {
 		t.Fatalf("refused at once, or not looked at again: %+v", p.refusal)

@@ -8,8 +8,7 @@ import (
 
 // queueOwners says which plugin each queue belongs to, in each tenant and among the common ones.
 type queueOwners struct {
-	dir    string // of the plugins, for messages
-	most   func(tenant string) queueBound
+	cfg    Config
 	owners map[tenantQueue]*plugin
 	// all counts the queues of each tenant that have an owner, and own those of each plugin.
 	all map[string]int
@@ -18,16 +17,10 @@ type queueOwners struct {
 
 type tenantQueue struct{ tenant, queue string }
 
-// queueBound bounds the queues of a tenant's plugins all together, 0 for any number; remedy raises it.
-type queueBound struct {
-	queues int
-	remedy string
-}
-
 // assignQueues gives every queue to the plugin that serves it, and what is left to the first plugin by name that wants it. A
 // plugin that cannot have all that it wants gets none of it.
-func assignQueues(dir string, plugins []*plugin, most func(tenant string) queueBound) *queueOwners {
-	o := &queueOwners{dir, most, make(map[tenantQueue]*plugin, len(plugins)), map[string]int{}, map[*plugin]int{}}
+func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
+	o := &queueOwners{cfg, make(map[tenantQueue]*plugin, len(plugins)), map[string]int{}, map[*plugin]int{}}
 	for _, p := range plugins {
 		if p.current != nil {
 			o.give(p, p.current.Manifest.Queues)
@@ -54,17 +47,17 @@ func (o *queueOwners) give(p *plugin, queues []string) {
 	}
 }
 
-// refuse tells why a plugin cannot have all of these queues in the place of its own: another one, owner, has one of them, or
-// its tenant would have more than it may.
+// refuse tells why a plugin cannot have these queues in place of its own: an owner has one, or the tenant would have too many.
 func (o *queueOwners) refuse(p *plugin, queues []string) (owner *plugin, why error) {
 	for _, queue := range queues {
 		if owner := o.owners[tenantQueue{p.tenant, queue}]; owner != nil && owner != p {
 			return owner, fmt.Errorf("the queue %q is served by the plugin %q (%s): remove one of the two, or give them different queues in their manifests",
-				queue, owner.shown(), owner.path(o.dir, manifest.ModuleSuffix))
+				queue, owner.shown(), owner.path(o.cfg.Dir, manifest.ModuleSuffix))
 		}
 	}
-	most, sum := o.most(p.tenant), o.all[p.tenant]-o.own[p]+len(queues)
-	if most.queues == 0 || sum <= most.queues {
+	most, remedy := o.cfg.mostQueues(p.tenant)
+	sum := o.all[p.tenant] - o.own[p] + len(queues)
+	if most == 0 || sum <= most {
 		return nil, nil
 	}
 	whose, noun, suffix := fmt.Sprintf("the plugins of the tenant %q", p.tenant), "queues", manifest.Suffix
@@ -78,5 +71,14 @@ func (o *queueOwners) refuse(p *plugin, queues []string) (owner *plugin, why err
 		suffix = manifest.ModuleSuffix
 	}
 	return nil, fmt.Errorf("%s: the plugin %q serves %d %s, with which %s would serve %d, more than the %d that the host gives them: "+
-		"serve fewer queues, or %s", p.path(o.dir, suffix), p.name, len(queues), noun, whose, sum, most.queues, most.remedy)
+		"serve fewer queues, or %s", p.path(o.cfg.Dir, suffix), p.name, len(queues), noun, whose, sum, most, remedy)
+}
+
+// mostQueues bounds the queues that the plugins in a tenant's folder may serve, "" for those of every tenant; 0 for any number.
+func (c *Config) mostQueues(tenant string) (most int, remedy string) {
+	own := c.Grants.Of(tenant)
+	if tenant != "" && own.MaxQueues > 0 && (c.MaxQueues == 0 || own.MaxQueues < c.MaxQueues) {
+		return own.MaxQueues, "raise max_queues of " + own.Place
+	}
+	return c.MaxQueues, "raise --max-queues"
 }

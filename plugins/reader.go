@@ -1,7 +1,7 @@
 package plugins
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"io/fs"
@@ -19,15 +19,13 @@ const settleTime = 2 * time.Second
 // errUnstable: a file changed while it was read, so nothing is known of it.
 var errUnstable = errors.New("the file keeps changing while it is read: write it under another name and rename it")
 
-// fingerprint tells by a file's size and times whether it may have changed since it was read. Its zero value is that of no
-// file.
+// isUnstable reports whether a file could not be read in one state, so that nothing is known of it.
+func isUnstable(err error) bool { return errors.Is(err, errUnstable) || errors.Is(err, fs.ErrNotExist) }
+
+// fingerprint tells by a file's size and times whether it may have changed since it was read; zero for no file.
 type fingerprint struct {
 	info    fs.FileInfo
 	changed time.Time // of the inode; zero where the platform does not say
-}
-
-func newFingerprint(info fs.FileInfo) fingerprint {
-	return fingerprint{info: info, changed: changeTime(info)}
 }
 
 // same reports whether both are of the same file in the same state, as far as that can be told.
@@ -77,57 +75,34 @@ func readStable(root, name string, most int64) (content, error) {
 		return content{}, err
 	}
 	defer f.Close()
-	return readOpen(f, most)
-}
-
-func readOpen(f *os.File, most int64) (content, error) {
-	info, err := f.Stat()
-	if err != nil {
+	if info, err = f.Stat(); err != nil {
 		return content{}, err
 	}
 	if err := manifest.CheckFile(info, most); err != nil {
 		return content{}, err
 	}
-	before := newFingerprint(info)
-	data := make([]byte, info.Size())
-	if _, err := io.ReadFull(f, data); err != nil {
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return content{}, errUnstable
-		}
+	before, data := fingerprint{info, changeTime(info)}, make([]byte, info.Size())
+	switch _, err := io.ReadFull(f, data); {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return content{}, errUnstable
+	case err != nil:
 		return content{}, err
 	}
 	if before.young(time.Now(), settleTime) {
-		// Within one tick of its clock the file could change and show the same fingerprint.
-		if err := compare(f, data); err != nil {
+		// Within one tick of its clock the file could change and show the same fingerprint: it is read once more.
+		again := sha256.New()
+		if _, err := io.Copy(again, io.NewSectionReader(f, 0, info.Size()+1)); err != nil {
 			return content{}, err
+		}
+		if sha256.Sum256(data) != [sha256.Size]byte(again.Sum(nil)) {
+			return content{}, errUnstable
 		}
 	}
 	if info, err = f.Stat(); err != nil {
 		return content{}, err
 	}
-	if !before.same(newFingerprint(info)) {
+	if !before.same(fingerprint{info, changeTime(info)}) {
 		return content{}, errUnstable
 	}
 	return content{data: data, fingerprint: before}, nil
-}
-
-// compare reads the file once more, and is errUnstable if it has other bytes by now.
-func compare(f *os.File, data []byte) error {
-	again := io.NewSectionReader(f, 0, int64(len(data))+1)
-	chunk := make([]byte, 64<<10)
-	for {
-		n, err := again.Read(chunk)
-		if n > len(data) || !bytes.Equal(chunk[:n], data[:n]) {
-			return errUnstable
-		}
-		data = data[n:]
-		switch {
-		case errors.Is(err, io.EOF) && len(data) == 0:
-			return nil
-		case errors.Is(err, io.EOF):
-			return errUnstable
-		case err != nil:
-			return err
-		}
-	}
 }

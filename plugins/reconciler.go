@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -19,8 +18,7 @@ const (
 	retryPause = 10 * time.Second       // after an error that is not the file's
 )
 
-// reconciler is the one goroutine that decides what serves. Loads run beside it and send it their results;
-// everybody else only reads the tables that it publishes.
+// reconciler is the one goroutine that decides what serves. Loads send it their results, all others read its tables.
 type reconciler struct {
 	cfg    Config
 	loader *loader
@@ -29,12 +27,13 @@ type reconciler struct {
 	report reporter
 
 	plugins []*plugin // sorted by tenant and name
+	first   []*plugin // of the first scan
 	root    string    // of the last scan; "" if the directory did not exist
 	results chan loadResult
 	running int // loads whose result has not come yet
 	ready   bool
-	again   *time.Timer // for a scan that somebody asked for
-	againAt time.Time   // when that is; zero for never
+	again   <-chan time.Time // for a scan that somebody asked for; nil for none
+	againAt time.Time        // when that is; zero for never
 
 	dirty   bool       // something that List shows has changed
 	swapped bool       // something that Acquire returns has changed
@@ -42,11 +41,8 @@ type reconciler struct {
 }
 
 func newReconciler(cfg Config, loader *loader, public *publication, watch *watcher) *reconciler {
-	again := time.NewTimer(time.Hour)
-	again.Stop()
 	return &reconciler{
-		cfg: cfg, loader: loader, public: public, watch: watch, report: reporter{cfg, map[string]string{}},
-		results: make(chan loadResult), again: again,
+		cfg: cfg, loader: loader, public: public, watch: watch, report: reporter{cfg, map[string]string{}}, results: make(chan loadResult),
 	}
 }
 
@@ -54,11 +50,8 @@ func newReconciler(cfg Config, loader *loader, public *publication, watch *watch
 func (r *reconciler) run(ctx context.Context) {
 	ticker := time.NewTicker(scanInterval)
 	defer ticker.Stop()
-	defer r.again.Stop()
 	r.scan()
-	for _, p := range r.plugins {
-		p.first = true
-	}
+	r.first = slices.Clone(r.plugins)
 	for {
 		r.step(ctx)
 		select {
@@ -67,14 +60,21 @@ func (r *reconciler) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			r.scan()
-		case <-r.again.C:
-			r.againAt = time.Time{}
+		case <-r.again:
+			r.again, r.againAt = nil, time.Time{}
 			r.scan()
 		case <-r.watch.wake:
 			r.scan()
 		case result := <-r.results:
 			r.apply(result)
-			r.applyOthers()
+			for waiting := true; waiting; { // so that many loads share one table
+				select {
+				case result := <-r.results:
+					r.apply(result)
+				default:
+					waiting = false
+				}
+			}
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (r *reconciler) run(ctx context.Context) {
 // stop serves nothing any more, and waits for the loads.
 func (r *reconciler) stop() {
 	r.public.table.Store(newTable(r.cfg.Tenants, nil))
-	r.public.announce()
+	announce(r.public.changed)
 	for _, p := range r.plugins {
 		if p.current != nil {
 			p.current.Release()
@@ -99,8 +99,7 @@ func (r *reconciler) stop() {
 func (r *reconciler) scanIn(after time.Duration) {
 	at := time.Now().Add(after)
 	if r.againAt.IsZero() || at.Before(r.againAt) {
-		r.againAt = at
-		r.again.Reset(after)
+		r.again, r.againAt = time.After(after), at
 	}
 }
 
@@ -138,8 +137,10 @@ func (r *reconciler) compare(s *scan) {
 
 // consider decides what a scan means for one plugin.
 func (r *reconciler) consider(p *plugin, s *scan) {
-	if !p.seen.module.exists {
-		r.remove(p)
+	if old := p.current; old != nil && !p.seen.module.exists {
+		p.current, r.swapped = nil, true
+		r.retired = append(r.retired, old)
+		r.report.removed(p.id, old)
 	}
 	found, fingerprint, err := identity{}, fingerprint{}, r.objection(p)
 	if err == nil && p.seen.module.exists {
@@ -148,11 +149,12 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 		}
 		found, fingerprint, err = identity{manifest: p.manifest.digest}, p.seen.manifest.fingerprint, cmp.Or(p.manifest.err, p.named.err)
 	}
+	p.viable = err == nil && p.seen.module.exists
 	switch {
 	case err != nil:
 		p.dismiss()
 		r.refuse(p, found, fingerprint, err)
-	case p.seen.module.exists:
+	case p.viable:
 		p.assess(time.Now())
 	default:
 		p.dismiss()
@@ -163,17 +165,15 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 // objection is what the name and the kind of a plugin's files tell against it.
 func (r *reconciler) objection(p *plugin) error {
 	module := p.path(r.cfg.Dir, manifest.ModuleSuffix)
-	if !p.seen.module.exists {
-		if p.seen.manifest.exists {
-			return fmt.Errorf("%s has no module beside it: add %s, or remove the manifest", p.path(r.cfg.Dir, manifest.Suffix), module)
-		}
+	switch word := manifest.CheckWord(p.name); {
+	case !p.seen.module.exists && p.seen.manifest.exists:
+		return fmt.Errorf("%s has no module beside it: add %s, or remove the manifest", p.path(r.cfg.Dir, manifest.Suffix), module)
+	case !p.seen.module.exists:
 		return nil
-	}
-	if err := manifest.CheckWord(p.name); err != nil {
-		return fmt.Errorf("%s: the name %w, and it is to be the name of a queue: rename the file to %s", module, err, manifest.WordRule)
-	}
-	if err := p.seen.module.problem; err != nil {
-		return fmt.Errorf("%s: %w", module, err)
+	case word != nil:
+		return fmt.Errorf("%s: the name %w, and it is to be the name of a queue: rename the file to %s", module, word, manifest.WordRule)
+	case p.seen.module.problem != nil:
+		return fmt.Errorf("%s: %w", module, p.seen.module.problem)
 	}
 	return nil
 }
@@ -208,31 +208,16 @@ func (r *reconciler) readManifest(p *plugin) {
 	have.manifest, have.err = manifest.Parse(path, read.data)
 }
 
-// isUnstable reports whether a file could not be read in one state, so that nothing is known of it.
-func isUnstable(err error) bool { return errors.Is(err, errUnstable) || errors.Is(err, fs.ErrNotExist) }
-
-// mostQueues bounds the queues that the plugins in a tenant's folder may serve, "" for those of every tenant.
-func (r *reconciler) mostQueues(tenant string) queueBound {
-	bound := queueBound{r.cfg.MaxQueues, "raise --max-queues"}
-	if tenant == "" {
-		return bound
-	}
-	if most, key := r.cfg.Grants.MaxQueues(tenant); most > 0 && (bound.queues == 0 || most < bound.queues) {
-		bound = queueBound{most, "raise " + key}
-	}
-	return bound
-}
-
 // step starts the loads that are due, and publishes what has changed.
 func (r *reconciler) step(ctx context.Context) {
-	owners := assignQueues(r.cfg.Dir, r.plugins, r.mostQueues)
+	owners := assignQueues(r.cfg, r.plugins)
 	for _, p := range r.plugins {
 		if !p.state.due() {
 			continue
 		}
 		if p.state.claims() {
 			if owner, why := owners.refuse(p, p.queues()); why != nil {
-				p.block(owner)
+				p.state, p.blocker = stateBlocked, owner
 				r.refuse(p, identity{manifest: p.manifest.digest}, fingerprint{}, why)
 				continue
 			}
@@ -241,48 +226,26 @@ func (r *reconciler) step(ctx context.Context) {
 		request := p.start(r.root)
 		go func() { r.results <- r.loader.load(ctx, request) }()
 	}
-	r.publish()
-	r.checkReady()
-}
-
-// publish stores a new table if there is something new, and releases what the old one served.
-func (r *reconciler) publish() {
 	if r.dirty || r.swapped {
 		r.public.table.Store(newTable(r.cfg.Tenants, r.plugins))
 	}
-	for _, v := range r.retired {
+	for _, v := range r.retired { // which the table does not have any more
 		v.Release()
 	}
 	if r.swapped {
-		r.public.announce()
+		announce(r.public.changed)
 	}
 	r.dirty, r.swapped, r.retired = false, false, nil
-}
-
-func (r *reconciler) checkReady() {
-	if r.ready || slices.ContainsFunc(r.plugins, func(p *plugin) bool { return p.first && !p.decided() }) {
-		return
+	if !r.ready && !slices.ContainsFunc(r.first, (*plugin).undecided) {
+		r.ready, r.first = true, nil
+		close(r.public.ready)
 	}
-	r.ready = true
-	close(r.public.ready)
 }
 
 func (r *reconciler) find(want id) (int, bool) {
 	return slices.BinarySearchFunc(r.plugins, want, func(p *plugin, want id) int {
 		return cmp.Or(cmp.Compare(p.tenant, want.tenant), cmp.Compare(p.name, want.name))
 	})
-}
-
-// applyOthers takes the results that are there already, so that many loads share one table.
-func (r *reconciler) applyOthers() {
-	for {
-		select {
-		case result := <-r.results:
-			r.apply(result)
-		default:
-			return
-		}
-	}
 }
 
 // apply takes the result of a load.
@@ -299,8 +262,8 @@ func (r *reconciler) apply(result loadResult) {
 		r.scanIn(0)
 		return
 	}
-	if !result.fingerprint.same(p.seen.module.fingerprint) || result.manifestDigest != p.manifest.digest ||
-		!slices.EqualFunc(result.named.fingerprints, p.named.files, func(read fingerprint, f file) bool { return read.same(f.fingerprint) }) {
+	if !result.file.fingerprint.same(p.seen.module.fingerprint) || result.found.manifest != p.manifest.digest ||
+		!slices.EqualFunc(result.files, p.named.files, func(read, seen file) bool { return read.fingerprint.same(seen.fingerprint) }) {
 		r.scanIn(quietTime)
 	}
 	switch {
@@ -317,14 +280,14 @@ func (r *reconciler) apply(result loadResult) {
 
 // confirm is for content that needs no load, because it serves, or was refused for what it is.
 func (r *reconciler) confirm(p *plugin, result loadResult) {
-	serves := p.current != nil && p.current.identity() == result.found
+	serves := p.current != nil && p.current.content == result.found
 	refused := p.refusal != nil && p.refusal.final && p.refusal.found == result.found
 	if !serves && !refused {
 		p.state = stateChanged // removed and put back since the load began
 		return
 	}
 	p.learn(result)
-	if serves && p.refusal != nil && p.viable() {
+	if serves && p.refusal != nil && p.viable {
 		r.forgive(p)
 		r.cfg.Logger.Info("plugin file is again the one that serves", "plugin", p.name, "tenant", p.tenant, "digest", result.found.module)
 	}
@@ -348,7 +311,7 @@ func (r *reconciler) reject(p *plugin, result loadResult) {
 	if !result.final {
 		p.retryAt = time.Now().Add(retryPause)
 	}
-	if !r.refuse(p, result.found, result.fingerprint, r.about(p, result.err)) {
+	if !r.refuse(p, result.found, result.file.fingerprint, r.about(p, result.err)) {
 		p.doubt()
 		return
 	}
@@ -366,13 +329,13 @@ func (r *reconciler) about(p *plugin, err error) error {
 // accept swaps the version in, unless another plugin has got one of its queues, or the last that there may be, meanwhile.
 func (r *reconciler) accept(p *plugin, result loadResult) {
 	v, old := result.version, p.current
-	if _, why := assignQueues(r.cfg.Dir, r.plugins, r.mostQueues).refuse(p, v.Manifest.Queues); why != nil {
+	if _, why := assignQueues(r.cfg, r.plugins).refuse(p, v.Manifest.Queues); why != nil {
 		v.Release()
 		p.state = stateChanged // the next step refuses it
 		return
 	}
 	p.learn(result)
-	if p.viable() {
+	if p.viable {
 		p.refusal = nil
 	}
 	p.current, r.swapped = v, true
@@ -382,15 +345,6 @@ func (r *reconciler) accept(p *plugin, result loadResult) {
 	r.report.loaded(p.id, v, old)
 }
 
-// remove stops serving a plugin whose file is gone.
-func (r *reconciler) remove(p *plugin) {
-	if old := p.current; old != nil {
-		p.current, r.swapped = nil, true
-		r.retired = append(r.retired, old)
-		r.report.removed(p.id, old)
-	}
-}
-
 // forgive takes back a refusal.
 func (r *reconciler) forgive(p *plugin) {
 	if p.refusal != nil {
@@ -398,9 +352,8 @@ func (r *reconciler) forgive(p *plugin) {
 	}
 }
 
-// refuse reports why what is in the directory does not serve, once for each content and reason. What served before keeps
-// serving. It returns false if it holds the refusal back: a file that has changed this very moment, with the given
-// fingerprint, may be half of a file.
+// refuse reports why what is in the directory does not serve, once for each content and reason. It returns false if it holds
+// the refusal back, since a file that has changed this very moment, with the given fingerprint, may be half of a file.
 func (r *reconciler) refuse(p *plugin, found identity, f fingerprint, why error) bool {
 	now := time.Now()
 	if r.ready && f.young(now, youth) {

@@ -23,11 +23,11 @@ func (r *reporter) news(subject, text string) bool {
 
 func (r *reporter) loaded(p id, v, old *Version) {
 	fields := []any{
-		"plugin", p.name, "tenant", p.tenant, "version", v.Version, "digest", v.Digest,
+		"plugin", p.name, "tenant", p.tenant, "version", v.Manifest.Version, "digest", v.Digest,
 		"queues", v.Manifest.Queues, "kind", v.Info().Kind, "reset_mode", v.Info().ResetMode,
 	}
-	if v.FilesDigest != "" {
-		fields = append(fields, "files", v.FilesDigest)
+	if v.content.files != "" {
+		fields = append(fields, "files", v.content.files)
 	}
 	if old != nil {
 		fields = append(fields, "replaces", old.Digest)
@@ -36,13 +36,13 @@ func (r *reporter) loaded(p id, v, old *Version) {
 	r.warn(p, v)
 	r.Observer.PluginLoaded(p.tenant, p.name, "ok")
 	r.serving(p, v, true)
-	if old != nil && (old.Version != v.Version || old.Digest != v.Digest) {
+	if old != nil && (old.Manifest.Version != v.Manifest.Version || old.Digest != v.Digest) {
 		r.serving(p, old, false)
 	}
 }
 
 func (r *reporter) removed(p id, old *Version) {
-	r.Logger.Info("plugin removed", "plugin", p.name, "tenant", p.tenant, "version", old.Version,
+	r.Logger.Info("plugin removed", "plugin", p.name, "tenant", p.tenant, "version", old.Manifest.Version,
 		"digest", old.Digest, "queues", old.Manifest.Queues)
 	r.Observer.PluginLoaded(p.tenant, p.name, "gone")
 	r.serving(p, old, false)
@@ -61,7 +61,7 @@ func (r *reporter) refused(p id, why error, found identity, serving *Version) {
 }
 
 func (r *reporter) serving(p id, v *Version, serving bool) {
-	r.Observer.PluginServing(p.tenant, p.name, v.Version, v.Digest, string(v.Info().ResetMode), serving)
+	r.Observer.PluginServing(p.tenant, p.name, v.Manifest.Version, v.Digest, string(v.Info().ResetMode), serving)
 }
 
 // warn logs where the host gives a plugin less than its manifest asks for: a limit once for all tenants with the same ceiling.
@@ -81,7 +81,7 @@ func (r *reporter) warn(p id, v *Version) {
 		}
 		if reduced := permissions.Reduced(); len(reduced) > 0 {
 			r.Logger.Warn("the host's grants leave a plugin less than its manifest asks for",
-				"plugin", p.name, "tenant", tenant, "capabilities", reduced, "grants", permissions.Place())
+				"plugin", p.name, "tenant", tenant, "capabilities", reduced, "grants", permissions.Place)
 		}
 	}
 }
@@ -114,11 +114,8 @@ func (r *reporter) scanned(s *scan) {
 		}
 	}
 	for _, tenant := range r.Tenants {
-		text, err := "", s.closed[tenant]
-		if err != nil {
-			text = err.Error()
-		}
-		if r.news("tenant "+tenant, text) && err != nil {
+		err := s.closed[tenant]
+		if r.news("tenant "+tenant, fmt.Sprint(err)) && err != nil {
 			r.Logger.Error("cannot read a tenant's folder, what was loaded keeps serving", "tenant", tenant, "error", err)
 		}
 	}

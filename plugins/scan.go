@@ -40,20 +40,18 @@ type scan struct {
 	others  []string            // sub-folders that are no served tenant's
 }
 
-// scanDirectory lists the directory. One that does not exist is empty; one that cannot be listed is
-// an error, and tells nothing about the plugins.
+// scanDirectory lists the directory. One that does not exist is empty; one that cannot be listed is an error.
 func scanDirectory(dir string, tenants []string) (*scan, error) {
 	s := &scan{
 		dir: dir, seen: map[id]listed{}, places: map[string]string{}, closed: map[string]error{}, folders: map[string]struct{}{},
 	}
+	var inside []string
 	root, err := filepath.EvalSymlinks(dir)
 	if err == nil {
-		root, err = filepath.Abs(root)
+		s.root, err = filepath.Abs(root)
 	}
-	var inside []string
 	if err == nil {
-		s.root = root
-		inside, err = s.list("", root)
+		inside, err = s.list("", s.root)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		s.root = ""
@@ -78,8 +76,7 @@ func scanDirectory(dir string, tenants []string) (*scan, error) {
 	return s, nil
 }
 
-// list notes the files of one folder, in whose path no link is left, and returns the names of its
-// sub-folders.
+// list notes the files of one folder, in whose path no link is left, and returns the names of its sub-folders.
 func (s *scan) list(tenant, folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -92,39 +89,41 @@ func (s *scan) list(tenant, folder string) ([]string, error) {
 		if strings.HasPrefix(name, ".") {
 			continue
 		}
-		if stem, ok := strings.CutSuffix(name, manifest.ModuleSuffix); ok {
-			seen := s.seen[id{tenant, stem}]
-			seen.module = s.file(filepath.Join(folder, name), runtime.MaxModule)
-			s.seen[id{tenant, stem}] = seen
-		} else if stem, ok := strings.CutSuffix(name, manifest.Suffix); ok {
-			seen := s.seen[id{tenant, stem}]
-			seen.manifest = s.file(filepath.Join(folder, name), manifest.MaxSize)
-			s.seen[id{tenant, stem}] = seen
-		} else if isFolder(filepath.Join(folder, name), entry) {
-			inside = append(inside, name)
+		path, suffix := filepath.Join(folder, name), filepath.Ext(name)
+		of := id{tenant, strings.TrimSuffix(name, suffix)}
+		seen := s.seen[of]
+		switch suffix {
+		case manifest.ModuleSuffix:
+			seen.module = s.file(path, runtime.MaxModule)
+		case manifest.Suffix:
+			seen.manifest = s.file(path, manifest.MaxSize)
+		default:
+			if info, err := os.Stat(path); err == nil && info.IsDir() {
+				inside = append(inside, name)
+			}
+			continue
 		}
+		s.seen[of] = seen
 	}
 	return inside, nil
-}
-
-func isFolder(path string, entry fs.DirEntry) bool {
-	if entry.Type()&fs.ModeSymlink == 0 {
-		return entry.IsDir()
-	}
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // file follows the entry at path to the regular file that it must end in. Nothing is opened.
 func (s *scan) file(path string, most int64) file {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		path, info, err = s.follow(path, info)
+		link := path
+		if path, err = filepath.EvalSymlinks(link); err != nil {
+			target, _ := os.Readlink(link)
+			return file{exists: true, problem: fmt.Errorf("the link to %s cannot be followed (%w): let it end in a regular file in %s",
+				manifest.Quote(target), manifest.Cause(err), s.dir)}
+		}
+		info, err = os.Lstat(path)
 	}
-	if errors.Is(err, fs.ErrNotExist) && info == nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return file{} // removed since the folder was listed
-	}
-	if err != nil {
+	case err != nil:
 		return file{exists: true, problem: err}
 	}
 	return s.regular(path, info, most)
@@ -132,34 +131,26 @@ func (s *scan) file(path string, most int64) file {
 
 // regular is the file at path, in which no link is left, if it may be read.
 func (s *scan) regular(path string, info fs.FileInfo, most int64) file {
-	inside, err := filepath.Rel(s.root, path)
-	if err != nil || !filepath.IsLocal(inside) {
-		return file{exists: true, problem: manifest.NewFault(
-			"the link ends outside the plugin directory, in "+path, fmt.Sprintf("copy the file into %s, or link to a file in it", s.dir),
-		)}
+	inside, ok := below(s.root, path)
+	if !ok {
+		return file{exists: true, problem: &manifest.Fault{
+			What: "the link ends outside the plugin directory, in " + path, Remedy: fmt.Sprintf("copy the file into %s, or link to a file in it", s.dir),
+		}}
 	}
 	if err := manifest.CheckFile(info, most); err != nil {
 		return file{exists: true, problem: err}
 	}
 	s.folders[filepath.Dir(path)] = struct{}{}
-	return file{exists: true, path: inside, fingerprint: newFingerprint(info)}
+	return file{exists: true, path: inside, fingerprint: fingerprint{info, changeTime(info)}}
 }
 
-// follow goes to the end of a link. A link that leads nowhere comes back with the link's own info, so
-// that it is told from a file that was removed.
-func (s *scan) follow(link string, own fs.FileInfo) (string, fs.FileInfo, error) {
-	end, err := filepath.EvalSymlinks(link)
-	if err != nil {
-		target, _ := os.Readlink(link)
-		return link, own, fmt.Errorf("the link to %s cannot be followed (%w): let it end in a regular file in %s",
-			manifest.Quote(target), manifest.Cause(err), s.dir)
-	}
-	info, err := os.Lstat(end)
-	return end, info, err
+// below is a path inside a folder, from there, if it is one.
+func below(folder, path string) (inside string, ok bool) {
+	inside, err := filepath.Rel(folder, path)
+	return inside, err == nil && filepath.IsLocal(inside)
 }
 
-// shown is the plugin's name as it may stand in a message, a log line or a label. Nothing but the name
-// of a refused file needs to be escaped.
+// shown is the plugin's name for messages, logs and labels. Only that of a refused file needs to be escaped.
 func (i id) shown() string {
 	if manifest.CheckWord(i.name) == nil {
 		return i.name

@@ -1,8 +1,6 @@
 package plugins
 
 import (
-	"cmp"
-	"slices"
 	"sync/atomic"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -13,8 +11,7 @@ type Binding struct {
 	Tenant, Queue, Plugin string
 }
 
-// Status is one state of a plugin, for people. A plugin whose new file is refused while the last good
-// one still serves has two.
+// Status is one state of a plugin. One whose new file is refused while the last good one serves has two.
 type Status struct {
 	// Tenant is "" for a plugin that serves every tenant.
 	Tenant string
@@ -31,23 +28,8 @@ type Status struct {
 	// ResetMode is how its tasks get pristine instances; "" if the plugin is refused.
 	ResetMode string
 
-	permissions map[string]*manifest.Permissions // of the version that serves, by tenant
-}
-
-// Granted is what the plugin may use beyond a tenant's tasks; nil for nothing, or if it is refused.
-func (s Status) Granted(tenant string) *manifest.Granted {
-	if p := s.permissions[tenant]; p != nil {
-		return p.Granted()
-	}
-	return nil
-}
-
-// Lowered are the limits that the host lowers for a tenant's tasks below the manifest's.
-func (s Status) Lowered(tenant string) []manifest.Lowered {
-	if p := s.permissions[tenant]; p != nil {
-		return p.Lowered
-	}
-	return nil
+	// Permissions are those of its tasks, by tenant; none if the plugin is refused.
+	Permissions map[string]*manifest.Permissions
 }
 
 // The states of a plugin.
@@ -63,10 +45,10 @@ type publication struct {
 	changed chan struct{} // capacity 1; never closed
 }
 
-// announce leaves a token for the consumer of changed, unless one is there.
-func (p *publication) announce() {
+// announce leaves a token for the consumer of a channel, unless one is there.
+func announce(changed chan<- struct{}) {
 	select {
-	case p.changed <- struct{}{}:
+	case changed <- struct{}{}:
 	default:
 	}
 }
@@ -79,10 +61,7 @@ type table struct {
 }
 
 func newTable(tenants []string, plugins []*plugin) *table {
-	t := &table{
-		own:    make(map[string]map[string]*Version, len(tenants)),
-		common: make(map[string]*Version, len(plugins)),
-	}
+	t := &table{own: make(map[string]map[string]*Version, len(tenants)), common: make(map[string]*Version, len(plugins))}
 	for _, tenant := range tenants {
 		t.own[tenant] = nil
 	}
@@ -108,8 +87,8 @@ func newTable(tenants []string, plugins []*plugin) *table {
 func (p *plugin) statuses() (statuses []Status) {
 	if v := p.current; v != nil {
 		statuses = append(statuses, Status{
-			Tenant: p.tenant, Plugin: p.shown(), Version: v.Version, Digest: v.Digest,
-			Queues: v.Manifest.Queues, State: StateServing, ResetMode: string(v.Info().ResetMode), permissions: v.permissions,
+			Tenant: p.tenant, Plugin: p.shown(), Version: v.Manifest.Version, Digest: v.Digest,
+			Queues: v.Manifest.Queues, State: StateServing, ResetMode: string(v.Info().ResetMode), Permissions: v.permissions,
 		})
 	}
 	if r := p.refusal; r != nil {
@@ -133,20 +112,19 @@ func (t *table) lookup(tenant, queue string) *Version {
 	return t.common[queue]
 }
 
-func (t *table) bindings() []Binding {
-	var bindings []Binding
-	for tenant, own := range t.own {
-		for queue, v := range own {
+// bindings are what serves the queues of one tenant, in no order.
+func (t *table) bindings(tenant string) (bindings []Binding) {
+	own, served := t.own[tenant]
+	if !served {
+		return nil
+	}
+	for queue, v := range own {
+		bindings = append(bindings, Binding{tenant, queue, v.Name})
+	}
+	for queue, v := range t.common {
+		if own[queue] == nil {
 			bindings = append(bindings, Binding{tenant, queue, v.Name})
 		}
-		for queue, v := range t.common {
-			if _, beaten := own[queue]; !beaten {
-				bindings = append(bindings, Binding{tenant, queue, v.Name})
-			}
-		}
 	}
-	slices.SortFunc(bindings, func(a, b Binding) int {
-		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Queue, b.Queue))
-	})
 	return bindings
 }

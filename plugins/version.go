@@ -17,21 +17,14 @@ type Version struct {
 	Tenant string
 	// Name is the plugin's.
 	Name string
-	// Version is what the manifest says, for people; "" if it says nothing.
-	Version string
 	// Digest identifies the module: "sha256:" and the 64 hex digits of the file's bytes.
 	Digest string
-	// ManifestDigest is the same of the manifest's bytes; "" without a manifest.
-	ManifestDigest string
-	// FilesDigest is that of the contents of the files that the manifest names; "" if it names none. A
-	// version is another one if any of the three digests differs.
-	FilesDigest string
 	// Manifest is as it was written, with the plugin's name as the queue if it names none.
 	Manifest manifest.Manifest
 
-	files       *runtime.Files // what tasks may read; nil for nothing
-	warm        []byte         // the input of the warm call; nil for no such call
-	pools       *tenantPools   // of its instances
+	content identity
+	contents
+	pools       *tenantPools // of its instances
 	grants      *manifest.Grants
 	ceilings    manifest.Ceilings
 	permissions map[string]*manifest.Permissions // by tenant, of those that the host serves; never changed
@@ -41,13 +34,10 @@ type Version struct {
 }
 
 // Run runs one task of a tenant on this version, with the plugin's name. A Timeout of the task replaces the manifest's, under
-// the host's ceiling. A task without a tenant gets an instance of its own.
+// the host's ceiling.
 func (v *Version) Run(ctx context.Context, tenant string, call runtime.Call) runtime.Outcome {
 	permissions := v.Permissions(tenant)
 	call.Timeout, call.Plugin = permissions.Timeout(call.Timeout), v.Name
-	if tenant == "" {
-		return permissions.Explain(v.module.Run(ctx, v.profile(""), call))
-	}
 	return permissions.Explain(v.pools.of(tenant, v.profile).Run(ctx, call))
 }
 
@@ -100,8 +90,7 @@ func (v *Version) tryRetain() bool {
 	}
 }
 
-// Footprint is what one running task of a tenant may take, in bytes: memory, tables, input and output, and what it may send and
-// receive.
+// Footprint is what one task of a tenant may take, in bytes: memory, tables, input, output, and what it sends and receives.
 func (v *Version) Footprint(tenant string) int64 {
 	return footprint(&v.Manifest, v.Permissions(tenant).Limits) + v.module.Overhead()
 }
@@ -111,13 +100,7 @@ func (v *Version) PendingSnapshot(tenant string) int64 {
 	return v.pools.of(tenant, v.profile).PendingSnapshot()
 }
 
-// Concurrency bounds the version's running tasks on this host; 0 is no bound of its own.
-func (v *Version) Concurrency() int { return v.Manifest.Concurrency }
-
-// identity is what makes a version another one.
-func (v *Version) identity() identity { return identity{v.Digest, v.ManifestDigest, v.FilesDigest} }
-
-// identity is the content of a plugin's two files, and of those that its manifest names.
+// identity is what makes a version another one: the digests of its module, its manifest, and the files that this names.
 type identity struct{ module, manifest, files string }
 
 // footprint is what a task may take. The answer of a request is there twice while it is put together for the guest.

@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,9 +21,8 @@ const (
 	busyTime     = 500 * time.Millisecond // from the first event to the scan, however many follow
 )
 
-// watcher wakes the reconciler when the directory may have changed. It never tells what changed: the reconciler scans
-// everything again. Where the system cannot tell of changes (network file systems, no watches left) it stays silent, and the
-// ticker of the reconciler is all there is.
+// watcher wakes the reconciler when something may have changed. Where the system cannot tell (network file systems, no
+// watches left) it stays silent, and the reconciler's ticker is all there is.
 type watcher struct {
 	dir    string
 	logger hclog.Logger
@@ -30,12 +30,9 @@ type watcher struct {
 	notify *fsnotify.Watcher // nil if the system has none to give
 	wake   chan struct{}     // capacity 1; never closed
 
-	watched map[string]fs.FileInfo  // by path; only the reconciler's goroutine touches it
-	parent  atomic.Pointer[outside] // what is watched for the sake of one entry
+	watched map[string]fs.FileInfo // by path; only the reconciler's goroutine touches it
+	entry   atomic.Pointer[string] // the directory's path, if its parent is watched only to tell when it appears or is replaced
 }
-
-// outside is the folder that holds the directory: it tells when the directory appears or is replaced.
-type outside struct{ folder, entry string }
 
 func newWatcher(dir string, logger hclog.Logger) *watcher {
 	w := &watcher{dir: dir, logger: logger, wake: make(chan struct{}, 1), watched: map[string]fs.FileInfo{}}
@@ -61,15 +58,13 @@ func (w *watcher) run(ctx context.Context) {
 // written; and when events have come for too long, so that one busy file cannot hold up a scan.
 func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error) {
 	var first time.Time
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	defer timer.Stop()
+	var quiet <-chan time.Time
 	postpone := func() {
 		now := time.Now()
 		if first.IsZero() {
 			first = now
 		}
-		timer.Reset(min(quietTime, busyTime-now.Sub(first)))
+		quiet = time.After(min(quietTime, busyTime-now.Sub(first)))
 	}
 	for {
 		select {
@@ -79,7 +74,8 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 			if !open {
 				return
 			}
-			if w.concerns(event) {
+			entry := w.entry.Load()
+			if entry == nil || event.Name == *entry || filepath.Dir(event.Name) != filepath.Dir(*entry) { // else it is a neighbor
 				postpone()
 			}
 		case err, open := <-errs:
@@ -88,20 +84,11 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 			}
 			w.logger.Debug("change events may have been lost, scanning everything", "error", err)
 			postpone()
-		case <-timer.C:
+		case <-quiet:
 			first = time.Time{}
-			select {
-			case w.wake <- struct{}{}:
-			default:
-			}
+			announce(w.wake)
 		}
 	}
-}
-
-// concerns leaves out the neighbors of the directory.
-func (w *watcher) concerns(event fsnotify.Event) bool {
-	parent := w.parent.Load()
-	return parent == nil || filepath.Dir(event.Name) != parent.folder || filepath.Base(event.Name) == parent.entry
 }
 
 // follow watches the folders in which the scan found files, and the one that holds the directory.
@@ -110,15 +97,13 @@ func (w *watcher) follow(s *scan) bool {
 	if w.notify == nil {
 		return false
 	}
-	wanted := map[string]struct{}{}
-	for folder := range s.folders {
-		wanted[folder] = struct{}{}
-	}
-	w.parent.Store(nil)
+	wanted := maps.Clone(s.folders)
+	w.entry.Store(nil)
 	if abs, err := filepath.Abs(w.dir); err == nil {
 		if folder, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
 			if _, inside := wanted[folder]; !inside {
-				w.parent.Store(&outside{folder, filepath.Base(abs)})
+				entry := filepath.Join(folder, filepath.Base(abs))
+				w.entry.Store(&entry)
 				wanted[folder] = struct{}{}
 			}
 		}

@@ -16,7 +16,8 @@ import (
 func gathering(t *testing.T, test func(w *watcher, events chan<- fsnotify.Event)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watcher{logger: hclog.NewNullLogger(), wake: make(chan struct{}, 1)}
-		w.parent.Store(&outside{"/srv", "handlers"})
+		entry := "/srv/handlers"
+		w.entry.Store(&entry)
 		events := make(chan fsnotify.Event)
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup

@@ -10,6 +10,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/quern-project/quern/runtime/wasm"
 )
 
 // backend is one wazero runtime with its cache.
@@ -18,8 +20,7 @@ type backend struct {
 	cache   wazero.CompilationCache
 }
 
-// newBackend configures every wazero runtime alike: only then is the code that they compile interchangeable.
-// Nothing in wazero stops a guest; its fuel does.
+// newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests; fuel does.
 func newBackend(ctx context.Context, cache wazero.CompilationCache) *backend {
 	config := wazero.NewRuntimeConfigCompiler(). // never the interpreter, not even without executable memory: see canary
 							WithCompilationCache(cache).
@@ -31,8 +32,7 @@ func (b *backend) close(ctx context.Context) error {
 	return errors.Join(b.runtime.Close(ctx), b.cache.Close(ctx))
 }
 
-// compile calls wazero's compiler, which panics on some modules instead of returning an error, and ignores the
-// context while it compiles.
+// compile calls wazero's compiler, which panics on some modules, and ignores the context.
 func (b *backend) compile(ctx context.Context, binary []byte) (compiled wazero.CompiledModule, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -59,8 +59,8 @@ func (e *panicError) Unwrap() error {
 // errNotCompiled ends a load if the cache has no code.
 var errNotCompiled = errors.New("compiled code is not in the cache")
 
-// withoutCompiler is the context in which the host calls wazero, which would compile in this process if its cache has no
-// code. Before the first function wazero asks the context for the number of its workers: that ends the load.
+// withoutCompiler is a context that keeps wazero from compiling what its cache does not have: before the first function, wazero
+// asks the context for the number of its workers, which ends the load.
 type withoutCompiler struct{ context.Context } //nolint:containedctx // it is a context
 
 // Value implements context.Context.
@@ -71,7 +71,7 @@ func (c withoutCompiler) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// workersKey is the context key of wazero's workers, which wazero does not export.
+// workersKey is the context key of the workers, which wazero does not export.
 var workersKey = sync.OnceValue(func() any {
 	asked := keyCatcher{Context: context.Background()}
 	experimental.GetCompilationWorkers(&asked)
@@ -90,25 +90,10 @@ func (c *keyCatcher) Value(key any) any {
 	return nil
 }
 
-// hostModule is a module of host functions that guests can import.
-type hostModule struct {
-	name      string
-	functions []hostExport
-}
-
-type hostExport struct {
-	name            string
-	call            api.GoModuleFunc
-	params, results []api.ValueType
-}
-
-func (m *hostModule) instantiate(ctx context.Context, rt wazero.Runtime) error {
-	builder := rt.NewHostModuleBuilder(m.name)
-	for _, f := range m.functions {
-		builder.NewFunctionBuilder().WithGoModuleFunction(f.call, f.params, f.results).Export(f.name)
-	}
-	if _, err := builder.Instantiate(ctx); err != nil {
-		return fmt.Errorf("instantiate %s: %w", m.name, err)
-	}
-	return nil
+// instantiateTick adds the function that guests call when their counter falls below zero.
+func instantiateTick(ctx context.Context, rt wazero.Runtime, tick api.GoModuleFunc) error {
+	i32 := []api.ValueType{api.ValueTypeI32}
+	builder := rt.NewHostModuleBuilder(wasm.HostModule).NewFunctionBuilder()
+	_, err := builder.WithGoModuleFunction(tick, i32, i32).Export(wasm.TickName).Instantiate(ctx)
+	return err
 }

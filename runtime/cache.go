@@ -21,13 +21,11 @@ import (
 
 // diskCache keeps compiled modules in a directory, and lets wazero read only what it has checked.
 //
-// wazero's own cache names its entries by a hash that cannot be computed from outside, guards the
-// machine code with a CRC but not the table of its entry points, allocates by counts that it has not
-// checked, and fails for ever on an entry that is damaged. So a module that is not in the cache is
-// compiled in a stage, a cache of its own with no other entry in it; the entry moves from there into
-// the cache; and beside it lies a sum file, named by the module's key, with the entry's name and its
-// SHA-256. An entry is handed to wazero if that is right, else deleted and made again. The key is the
-// SHA-256 of what wazero compiles, which is not the file: that was written anew.
+// wazero's own cache names its entries by a hash that nobody else can compute, protects the machine code by a CRC but not the
+// table of its entry points, allocates by unchecked counts, and always fails on a damaged entry. So each module is compiled in
+// a stage, a cache with no other entry, and the entry moves from there into the cache. A sum file, named by the module's key,
+// has the entry's name and SHA-256. wazero gets an entry if that is right; else it is deleted and made again. The key is the
+// SHA-256 of the rewritten module.
 //
 //	DIR/wazero-v1.12.0-amd64-linux/ENTRY      machine code, written and read by wazero
 //	DIR/sums/v1.12.0-amd64-linux/KEY          "ENTRY SHA256"; its time is that of the last use
@@ -35,7 +33,7 @@ import (
 type diskCache struct {
 	dir       string
 	sums      string
-	temporary bool // of this engine alone, and removed with it
+	temporary bool // removed with its engine
 	backend   *backend
 	compiler  *compiler
 	logger    hclog.Logger
@@ -47,19 +45,16 @@ const (
 	wazeroDirs = "wazero-*"
 )
 
-// unknownVersion is what wazero takes for its version where the build does not tell, as in tests.
-// Entries of different versions could then not be told apart.
+// unknownVersion is wazero's version in a build that does not tell it, such as a test. Entries of several versions would mix.
 const unknownVersion = "dev"
 
-// wazeroVersion finds out the version as wazero does, which tells it nobody.
+// wazeroVersion finds wazero's version as wazero does, which does not export it.
 func wazeroVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return unknownVersion
-	}
-	for _, module := range info.Deps {
-		if module.Path == "github.com/tetratelabs/wazero" && module.Version != "" && module.Version != "(devel)" {
-			return module.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			if module.Path == "github.com/tetratelabs/wazero" && module.Version != "" && module.Version != "(devel)" {
+				return module.Version
+			}
 		}
 	}
 	return unknownVersion
@@ -93,7 +88,7 @@ func openDiskCache(ctx context.Context, dir, version string, compiler *compiler,
 	return c, nil
 }
 
-// prepare makes what is not there of the directory, also when somebody has tidied it away meanwhile.
+// prepare makes what is missing of the directory, also after somebody has removed it.
 func (c *diskCache) prepare() error {
 	if err := makePrivate(c.dir); err != nil {
 		return err
@@ -115,8 +110,8 @@ func (c *diskCache) close(ctx context.Context) error {
 // maxFills is how often a load compiles a module: another process may prune the entry before it is loaded.
 const maxFills = 2
 
-// load loads a module from the cache, after it was put there if it was not. While it waits for its turn at either, it
-// holds nothing that others wait for.
+// load loads a module from the cache, after compiling it into the cache if necessary. While it waits for its turn at either,
+// it holds nothing that others wait for.
 func (c *diskCache) load(ctx context.Context, m *program) (wazero.CompiledModule, error) {
 	for fills := 0; ; {
 		compiled, err := c.cached(ctx, m)
@@ -133,7 +128,7 @@ func (c *diskCache) load(ctx context.Context, m *program) (wazero.CompiledModule
 	}
 }
 
-// cached loads a module whose entry is there; if it is not, the error is errNotCompiled.
+// cached loads a module from its entry. Without one, the error is errNotCompiled.
 func (c *diskCache) cached(ctx context.Context, m *program) (wazero.CompiledModule, error) {
 	leave, err := c.compiler.loads.Take(ctx, m.owner, m.source.size)
 	if err != nil {
@@ -153,22 +148,17 @@ func (c *diskCache) cached(ctx context.Context, m *program) (wazero.CompiledModu
 	compiled, err := c.backend.compile(withoutCompiler{ctx}, binary)
 	if errors.Is(err, errNotCompiled) {
 		// Another process has pruned the entry, or it was made with other settings.
-		_ = os.Remove(c.sumFile(m.key)) // a sum that stays is the next round's error
+		_ = os.Remove(c.sumFile(m.key)) // a sum that stays fails the next round
 	}
 	return compiled, err
 }
 
-// verify returns nil if the entry of a module is there and as it was written. Otherwise the entry is
-// gone when it returns.
+// verify returns nil if the entry of a module is as it was written. Otherwise it removes the entry.
 func (c *diskCache) verify(key string) error {
 	c.touch(key, time.Now())
-	text, err := os.ReadFile(c.sumFile(key))
+	name, want, err := readSum(c.sumFile(key))
 	if err != nil {
-		return err
-	}
-	name, want, ok := parseSum(text)
-	if !ok {
-		return errors.Join(errors.New("sum file is damaged"), os.Remove(c.sumFile(key)))
+		return errors.Join(err, os.Remove(c.sumFile(key)))
 	}
 	entry := filepath.Join(c.dir, name)
 	sum, err := sumOf(entry)
@@ -181,13 +171,12 @@ func (c *diskCache) verify(key string) error {
 	return nil
 }
 
-// size is that of the entry of a module in bytes, which is about what its code takes in memory.
+// size is the size of a module's entry in bytes, which is about that of its code in memory.
 func (c *diskCache) size(key string) int64 {
-	text, err := os.ReadFile(c.sumFile(key))
+	name, _, err := readSum(c.sumFile(key))
 	if err != nil {
 		return 0
 	}
-	name, _, _ := parseSum(text)
 	info, err := os.Stat(filepath.Join(c.dir, name))
 	if err != nil {
 		return 0
@@ -195,13 +184,20 @@ func (c *diskCache) size(key string) int64 {
 	return info.Size()
 }
 
-// parseSum takes a sum file apart. The name is that of a file below the cache directory.
-func parseSum(text []byte) (name, sum string, ok bool) {
-	name, sum, ok = strings.Cut(strings.TrimSpace(string(text)), " ")
-	return name, sum, ok && filepath.IsLocal(name)
+// readSum reads a sum file. The name is that of a file below the cache directory.
+func readSum(path string) (name, sum string, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", "", err
+	}
+	name, sum, ok := strings.Cut(strings.TrimSpace(string(text)), " ")
+	if !ok || !filepath.IsLocal(name) {
+		return "", "", errors.New("sum file is damaged")
+	}
+	return name, sum, nil
 }
 
-// fill compiles a module into the cache when it is its turn. It does not if somebody else did meanwhile.
+// fill compiles a module into the cache when it is its turn, unless another call has compiled it.
 func (c *diskCache) fill(ctx context.Context, m *program) (filled bool, err error) {
 	if err := c.compiler.remembered(m.key); err != nil {
 		return false, err
@@ -263,7 +259,7 @@ func (c *diskCache) compile(ctx context.Context, m *program, b budget) (err erro
 	if err := os.MkdirAll(filepath.Join(c.dir, filepath.Dir(name)), ownerOnly); err != nil {
 		return err
 	}
-	// The entry first: a sum without its entry, or with an older one, is made again.
+	// The entry first: a sum without its entry, or with an older one, is replaced.
 	if err := os.Rename(filepath.Join(stage, name), filepath.Join(c.dir, name)); err != nil {
 		return err
 	}
@@ -274,7 +270,7 @@ func (c *diskCache) compile(ctx context.Context, m *program, b budget) (err erro
 	return os.Rename(staged, c.sumFile(m.key))
 }
 
-// touch notes that the entry of a module is used, if there is one.
+// touch records the use of a module's entry, if there is one.
 func (c *diskCache) touch(key string, now time.Time) { _ = os.Chtimes(c.sumFile(key), now, now) }
 
 func (c *diskCache) sumFile(key string) string { return filepath.Join(c.sums, key) }

@@ -1,45 +1,37 @@
 package runtime
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 )
 
-// ownerOnly is the mode of the cache directory and of everything in it.
+// ownerOnly is the mode of the cache directory and of the directories in it.
 const ownerOnly = 0o700
 
-// makePrivate makes the cache directory if it is not there, and refuses one that others could write
-// code into, which this process would execute, or could have made.
+// makePrivate makes the cache directory if it does not exist. It refuses one that others may have made, or may write to: this
+// process executes the code in it.
 func makePrivate(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), ownerOnly); err != nil {
-		return fmt.Errorf("make cache directory %q: %w", dir, err)
-	}
-	if err := os.Mkdir(dir, ownerOnly); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make cache directory %q: %w", dir, err)
-	}
+	made := os.MkdirAll(dir, ownerOnly)
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("look at cache directory %q: %w", dir, err)
+		return fmt.Errorf("make cache directory %q: %w", dir, cmp.Or(made, err))
 	}
-	const other = "name another directory, or none to compile without a cache"
+	var what string
+	remedy := "name another directory, or none to compile without a cache"
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
-		return refuseDir(dir, "is a symbolic link", "name the directory that it points to")
+		what, remedy = "is a symbolic link", "name the directory that it points to"
 	case !info.IsDir():
-		return refuseDir(dir, "is not a directory", other)
+		what = "is not a directory"
 	case !isOurs(info):
-		return refuseDir(dir, "belongs to another user", other)
+		what = "belongs to another user"
 	case info.Mode().Perm()&0o077 != 0:
-		return refuseDir(dir, fmt.Sprintf("is open to group or others (mode %04o)", info.Mode().Perm()),
-			"it holds code that is executed; if nobody else has used it, run chmod 700 "+dir)
+		what = fmt.Sprintf("is open to group or others (mode %04o)", info.Mode().Perm())
+		remedy = "it holds code that is executed; if nobody else has used it, run chmod 700 " + dir
 	default:
 		return nil
 	}
-}
-
-func refuseDir(dir, what, remedy string) error {
 	return fmt.Errorf("%w: %q %s: %s", ErrCacheDir, dir, what, remedy)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/tetratelabs/wazero"
 )
 
-// caches are an engine's compile cache, and a temporary one that replaces it where it fails.
+// caches are an engine's compile cache, and a temporary one for when that fails.
 type caches struct {
 	main   *diskCache
 	open   func(ctx context.Context, dir string) (*diskCache, error)
@@ -22,8 +22,7 @@ type caches struct {
 	closed bool
 }
 
-// openCaches opens the cache in dir, or a temporary one if dir is empty. imports adds the modules that guests import to
-// the runtime of a cache.
+// openCaches opens the cache in dir, or a temporary one if dir is empty. imports adds to a wazero runtime what guests import.
 func openCaches(ctx context.Context, dir, version string, compiler *compiler, imports func(context.Context, wazero.Runtime) error, logger hclog.Logger) (_ *caches, err error) {
 	if dir != "" && version == unknownVersion {
 		logger.Warn("no compile cache: the version of wazero is unknown in this build", "cache", dir)
@@ -47,11 +46,8 @@ func openCaches(ctx context.Context, dir, version string, compiler *compiler, im
 	return c, err
 }
 
-// load loads a program from a cache, which it returns.
+// load loads a program, and returns the cache that it is from.
 func (c *caches) load(ctx context.Context, p *program) (wazero.CompiledModule, *diskCache, error) {
-	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("load module %q: %w", p.digest, context.Cause(ctx))
-	}
 	started := time.Now()
 	cache := c.main
 	compiled, err := cache.load(ctx, p)

@@ -40,10 +40,8 @@ type Call struct {
 	// variable.
 	Attempt, MaxAttempts int
 	// PreviousError is why the previous attempt failed (not if its host died), Parent the ID of the task that enqueued
-	// this one, and Key its key. A handler can ask for them. Each may be empty.
-	PreviousError, Parent, Key string
-	// Traceparent is the task's trace, in the form of the W3C's header. Default "": none.
-	Traceparent string
+	// this one, Key its key, and Traceparent its trace, as in the W3C's header. A handler can ask for them. Default "": none.
+	PreviousError, Parent, Key, Traceparent string
 	// Input is what a command reads from stdin, and a handler by input_read. Run does not change or keep it.
 	Input []byte
 	// Services are what a handler may use beyond its task. Run replaces their Config by the profile's, which is all that a
@@ -52,8 +50,8 @@ type Call struct {
 	// Secrets collects what the task reads from Services.Secrets. Run replaces each value by its name in everything
 	// but Output. Default nil: a set of Run's own.
 	Secrets *redact.Secrets
-	// Denied receives why a function of quern_v1 returned EINVAL, EDENIED, ELIMIT or EAGAIN, also at the start: each reason
-	// once, ten at most, each of about 400 bytes at most. A reason may quote the guest. Default nil.
+	// Denied receives why a function of quern_v1 returned EINVAL, EDENIED, ELIMIT or EAGAIN, also at the start: ten different
+	// reasons at most, of about 400 bytes each, which may quote the guest. Default nil.
 	Denied func(function, reason string)
 	// Checkpoint is what an earlier run of the task saved: a command reads it as the file /checkpoint, a handler by
 	// checkpoint_load. Default nil: nothing.
@@ -66,12 +64,9 @@ type Call struct {
 	// characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. It is called on the goroutine of Run
 	// and must not block. Default nil: lines are dropped.
 	Log func(line string)
-	// Progress receives the guest's progress from 0 to 1, which it reports by lines of stderr such as
-	//
-	//	quern:progress=0.42 resizing
-	//
-	// The message may be empty; it has at most 1 KiB and is sanitized like a line of the log. Such lines are neither logged
-	// nor counted against the limit. It is called like Log. Default nil: progress is dropped.
+	// Progress receives the guest's progress from 0 to 1, which it reports by lines of stderr: quern:progress=0.42 resizing.
+	// The message has at most 1 KiB and is sanitized like a line of the log. Such lines are neither logged nor counted
+	// against the limit. It is called like Log. Default nil: progress is dropped.
 	Progress func(fraction float64, message string)
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
@@ -16,14 +15,14 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// canaryModule is made of canary.wat, which says how.
+// canaryModule is built from canary.wat, which tells how.
 //
 //go:embed canary.wasm
 var canaryModule []byte
 
 // canary tries the compiler, once for the process. It runs a small program twice, rewritten and compiled as guests are, and
-// as it is by wazero's interpreter, and compares the results. The program does what wazero's compilers have computed
-// wrongly before. It takes some milliseconds.
+// interpreted, and compares the results. The program computes what wazero's compilers have computed wrongly before. It takes
+// some milliseconds.
 var canary = sync.OnceValue(func() error {
 	file, err := wasm.Rewrite(canaryModule, wasm.Options{})
 	if err != nil {
@@ -52,20 +51,18 @@ func agree(got, want []string) error {
 	return nil
 }
 
-// runCanary runs the program, and tells what it computes.
+// runCanary runs the program, and returns what it computes.
 func runCanary(config wazero.RuntimeConfig, binary []byte) (results []string, err error) {
 	defer func() {
-		if p := recover(); p != nil { // wazero panics over memory that it does not get
+		if p := recover(); p != nil { // wazero panics if it gets no memory
 			err = fmt.Errorf("%v\n%s", p, debug.Stack())
 		}
 	}()
 	ctx := context.Background()
 	rt := wazero.NewRuntimeWithConfig(ctx, config)
 	defer func() { err = errors.Join(err, rt.Close(ctx)) }()
-	i32 := []api.ValueType{api.ValueTypeI32}
 	plenty := func(_ context.Context, _ api.Module, stack []uint64) { stack[0] = 1 << 30 }
-	tick := hostModule{name: wasm.HostModule, functions: []hostExport{{wasm.TickName, plenty, i32, i32}}}
-	if err := tick.instantiate(ctx, rt); err != nil {
+	if err := instantiateTick(ctx, rt, plenty); err != nil {
 		return nil, err
 	}
 	module, err := rt.Instantiate(ctx, binary)
@@ -75,8 +72,7 @@ func runCanary(config wazero.RuntimeConfig, binary []byte) (results []string, er
 	for _, name := range []string{"floats", "digits", "calls", "memories", "beyond"} {
 		for n := range uint64(12) {
 			got, err := module.ExportedFunction(name).Call(ctx, n)
-			text, _, _ := strings.Cut(fmt.Sprint(err), "\n")
-			results = append(results, fmt.Sprintf("%s(%d) = %x %s", name, n, got, text))
+			results = append(results, fmt.Sprintf("%s(%d) = %x %s", name, n, got, firstLine(fmt.Sprint(err))))
 		}
 	}
 	return results, nil

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +21,8 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// A module is given the processor time and the memory that these say, by its code alone: the rest of a file costs the
-// compiler next to nothing. What was measured, with the address space beyond that of a new process:
+// The budget of a module depends on the size of its code: the rest of a file costs the compiler almost nothing. Measured, with
+// the address space beyond that of a new process:
 //
 //	                           code       time      memory
 //	an empty Go program       1.5 MiB     1.9 s     76 MiB
@@ -31,16 +30,15 @@ import (
 //	CPython 3.12              5.9 MiB    10.5 s    176 MiB
 //	a MiB in one function     1.0 MiB   3 to 13 s   0.7 to 3.9 GiB
 //
-// So the base is for one large function, and the rest for many. Slower machines exist, too.
+// So the base is for one large function, and the rest for many, also on slower machines.
 const (
 	baseTime     = 4 * time.Second // of processor time
 	timePerMiB   = 6 * time.Second
-	baseMemory   = 512 << 20 // of address space, beyond what a new process has
+	baseMemory   = 512 << 20 // of address space, beyond that of a new process
 	memoryPerMiB = 64 << 20
 )
 
-// What a module is given at most if Config says nothing else. It is enough for Go's compiler, which has 31 MiB of code
-// and took 97 s and 1.2 GiB.
+// The largest budget of the zero Config. Go's compiler, with 31 MiB of code, took 97 s and 1.2 GiB.
 const (
 	DefaultCompileTime         = 3 * time.Minute
 	DefaultCompileMemory int64 = 1280 << 20
@@ -53,17 +51,15 @@ const smallCode = 1 << 20
 const maxLoading = 256 << 20
 
 const (
-	childWait = 5 * time.Second // for pipes that what a child has started holds open
-	maxStage  = time.Hour       // is longer than any compilation
+	childWait = 5 * time.Second // for pipes that descendants of a child keep open
+	maxStage  = time.Hour       // longer than any compilation
 )
 
-// errNoChild is wrapped by errors about the child process, for which no module is to blame.
+// errNoChild is wrapped by errors of the child process that are not the module's fault.
 var errNoChild = errors.New("no compile child")
 
-// compiler compiles modules into stages, each in a child process of its own.
-//
-// wazero's compiler takes time and memory that bear no relation to the size of a module, looks at no
-// context meanwhile, and ends the process when there is no memory. So it runs where that ends nothing else:
+// compiler compiles modules into stages, each in a child process: wazero's compiler may take any time and memory for a small
+// module, ignores its context, and ends the process if there is no memory.
 //
 //	host                                 child (the same program, in the stage, without environment)
 //	 │── start ─────────────────────────▶ limits itself: address space, processor time, no core dump
@@ -71,10 +67,10 @@ var errNoChild = errors.New("no compile child")
 //	 │── the module, on stdin ──────────▶ compiles; wazero writes the entry into the stage
 //	 │◀──────── done, invalid, crash ... │
 //
-// A child that ends otherwise has died of the module, and how it died is the reason of the refusal.
+// A child that ends without a verdict has died of the module: how it died is the reason of the refusal.
 type compiler struct {
 	command []string      // nil: in this process
-	time    time.Duration // the most that a compilation may take
+	time    time.Duration // that a compilation may take at most
 	memory  int64         // the same
 	turns   *turns.Turns  // at compiling; weighs memory
 	loads   *turns.Turns  // at loading what is compiled
@@ -86,18 +82,16 @@ type compiler struct {
 	claims  map[string]chan struct{} // by key; closed when the compilation has ended
 }
 
-// refusal is what became of a module, so that a folder full of copies takes no longer than one.
+// refusal is remembered, so that a folder full of copies takes no longer than one.
 type refusal struct {
 	err   *RefusedError
 	until time.Time
 }
 
-// rememberFor is how long a module that was refused is not compiled again. It is not for ever, since how
-// long a compilation takes is also the machine's doing.
+// rememberFor is how long a refused module is not compiled again. It has an end, since the machine may have been slow.
 const rememberFor = 10 * time.Minute
 
-// newCompiler lets half of the processors compile, and leaves the other half to the tasks; but two modules are compiled
-// at once in any case, and a small one beside them.
+// newCompiler makes a compiler for half of the processors, but for two modules at least, and a small one beside them.
 func newCompiler(cfg Config) *compiler {
 	c := &compiler{
 		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory, logger: cfg.Logger,
@@ -115,7 +109,7 @@ func newCompiler(cfg Config) *compiler {
 	return c
 }
 
-// remembered is the refusal of a module that was tried not long ago, else nil.
+// remembered is the recent refusal of a module, else nil.
 func (c *compiler) remembered(key string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +127,7 @@ func (c *compiler) remember(key string, err *RefusedError) {
 	c.refused[key] = refusal{err: err, until: now.Add(rememberFor)}
 }
 
-// claim claims the compilation of a program for the caller, who calls done when it has ended. If somebody else has claimed
-// it, other is closed when that compilation has ended.
+// claim claims a compilation for the caller, who calls done at its end. other is closed at the end of another caller's claim.
 func (c *compiler) claim(key string) (done func(), other <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +147,7 @@ func (c *compiler) claim(key string) (done func(), other <-chan struct{}, err er
 	}, nil, nil
 }
 
-// close lets nobody claim a compilation any more.
+// close makes further claims fail.
 func (c *compiler) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,10 +158,10 @@ func (c *compiler) close() {
 type budget struct {
 	memory    int64         // bytes
 	processor time.Duration // of processor time
-	wall      time.Duration // until the child is given up: it waits for processors behind everything else
+	wall      time.Duration // until the child is killed; it has the lowest priority
 }
 
-// budget is the budget of a module by the size of its code in bytes.
+// budget is that of a module by the size of its code in bytes.
 func (c *compiler) budget(code int) budget {
 	b := budget{
 		memory:    min(c.memory, baseMemory+memoryPerMiB*int64((code+1<<20-1)>>20)),
@@ -182,8 +175,7 @@ func (c *compiler) budget(code int) budget {
 	return b
 }
 
-// compile makes wazero write the entry of a module into a stage. What is the module's fault is a
-// *RefusedError; any other error is the host's.
+// compile makes wazero write a module's entry into a stage. A *RefusedError is the module's fault, any other error the host's.
 func (c *compiler) compile(ctx context.Context, stage string, p *program, b budget) error {
 	started := time.Now()
 	var v verdict
@@ -203,8 +195,7 @@ func (c *compiler) compile(ctx context.Context, stage string, p *program, b budg
 		c.logger.Debug("compiler crashed", "digest", p.digest, "output", v.Text)
 	}
 	if err := b.refusal(v); err != nil {
-		var refused *RefusedError
-		if errors.As(err, &refused) && v.End != endKilled {
+		if refused, ok := errors.AsType[*RefusedError](err); ok && v.End != endKilled {
 			c.remember(p.key, refused)
 		}
 		return err
@@ -213,7 +204,7 @@ func (c *compiler) compile(ctx context.Context, stage string, p *program, b budg
 	return nil
 }
 
-// inChild starts a child, hands it the module, and tells how it ended. When it returns, the child is gone.
+// inChild starts a child, hands it the module, and returns how it ended. When it returns, the child has ended.
 func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budget) (verdict, error) {
 	// Linux kills the child when the thread ends that started it, which is meant for a host that dies.
 	goruntime.LockOSThread()
@@ -225,7 +216,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	var stdout, stderr head
 	cmd.Dir = stage
 	cmd.Env = []string{} // nothing of the host's
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.source.reader(), &stdout, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.NewSectionReader(p.source, 0, p.source.size), &stdout, &stderr
 	cmd.SysProcAttr = childAttributes()
 	cmd.Cancel = func() error { return killChild(cmd.Process) }
 	cmd.WaitDelay = childWait
@@ -241,7 +232,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	case ctx.Err() != nil:
 		return verdict{}, context.Cause(ctx)
 	case !ready:
-		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.command, err, label(firstLine(stderr.text)))
+		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.command, err, label(firstLine(string(stderr.text))))
 	case bounded.Err() != nil && limitsProcessor && !b.spent(cmd.ProcessState):
 		return verdict{}, fmt.Errorf("%w: the machine is too busy: it got %v of processor time in %v",
 			errNoChild, processorTime(cmd.ProcessState).Round(time.Millisecond), b.wall)
@@ -250,7 +241,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	}
 }
 
-// postMortem tells from what is left of a child why it died.
+// postMortem finds out why a child died without a verdict.
 func (b budget) postMortem(state *os.ProcessState, expired bool, stderr string) verdict {
 	killed := state.ExitCode() < 0
 	switch {
@@ -265,16 +256,16 @@ func (b budget) postMortem(state *os.ProcessState, expired bool, stderr string) 
 	}
 }
 
-// spent tells whether a child has used up its processor time. Linux counts ticks for the limit and measures
-// what it reports, and the two are far apart where other processes run between the ticks.
+// spent tells whether a child has used up its processor time. Linux counts ticks for the limit, but reports what it measures:
+// much less where other processes run between the ticks.
 func (b budget) spent(state *os.ProcessState) bool { return processorTime(state) >= b.processor/2 }
 
 func processorTime(state *os.ProcessState) time.Duration {
 	return state.UserTime() + state.SystemTime()
 }
 
-// lacksMemory knows the words with which a process of Go dies when it gets no more memory. The last are those
-// of a fault in Go's own runtime, outside all goroutines: not everywhere does it look whether it got any.
+// lacksMemory recognizes a Go process that died for want of memory. The last text is that of a fault in Go's runtime, outside
+// all goroutines: it does not check every allocation.
 func lacksMemory(stderr string) bool {
 	return slices.ContainsFunc([]string{
 		"out of memory", "cannot allocate", "failed to allocate", "failed to create new OS thread", "pthread_create failed",
@@ -282,16 +273,17 @@ func lacksMemory(stderr string) bool {
 	}, func(words string) bool { return strings.Contains(stderr, words) })
 }
 
-// refusal is the error of a compilation within the budget; nil for a module that was compiled.
+// refusal is the error of a compilation within the budget; nil if it is done.
 func (b budget) refusal(v verdict) error {
 	const smaller = "split its largest functions, or build it with fewer of them inlined (wasm-opt -O); `quern plugin check` tries it out"
 	switch v.End {
 	case endDone:
 		return nil
 	case endInvalid:
-		return invalid(v.Text)
+		return refuse("not a valid WebAssembly module: "+label(firstLine(v.Text)), "",
+			"build it again, without proposals beyond WebAssembly 2.0")
 	case endCrash:
-		return refuse("the compiler crashed on it: "+label(firstLine([]byte(v.Text))), "",
+		return refuse("the compiler crashed on it: "+label(firstLine(v.Text)), "",
 			"build it with other optimizations (wasm-opt -O), or with another version of its toolchain")
 	case endMemory:
 		return refuse("compiling it takes more than "+units.FormatSize(b.memory)+" of memory", "", smaller)
@@ -301,26 +293,12 @@ func (b budget) refusal(v verdict) error {
 		return refuse("compiling it was ended by a SIGKILL, as the system does when it has no more memory", "",
 			"give the host more memory, or "+smaller)
 	default:
-		return fmt.Errorf("compile: %s", label(firstLine([]byte(v.Text))))
+		return fmt.Errorf("compile: %s", label(firstLine(v.Text)))
 	}
 }
 
-// invalid refuses what the compiler did not accept. The text is the compiler's, and may contain names of the file.
-func invalid(text string) *RefusedError {
-	reason, _, _ := strings.Cut(text, "\n")
-	return refuse("not a valid WebAssembly module: "+label(reason), "",
-		"build it again, without proposals beyond WebAssembly 2.0")
-}
-
-func firstLine(text []byte) string {
-	line, _, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n"))
-	return string(line)
-}
-
-// head keeps the beginning of what is written to it, and takes the rest.
+// head keeps the beginning of what is written to it, and drops the rest.
 type head struct{ text []byte }
-
-var _ io.Writer = (*head)(nil)
 
 func (h *head) Write(p []byte) (int, error) {
 	h.text = append(h.text, p[:min(len(p), maxChildText-len(h.text))]...)

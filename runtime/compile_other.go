@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// limitsProcessor tells whether the system ends a child that has used up its processor time. Where it does
-// not, as long on the clock must do.
+// limitsProcessor tells whether the system ends a child that has used up its processor time. Else the wall clock bounds it.
 const limitsProcessor = false
 
 func childAttributes() *syscall.SysProcAttr { return nil }

@@ -63,7 +63,7 @@ func newCode(engine *Engine, binary []byte, digest string) *machineCode {
 // compileInto compiles a module as it is into the cache of an engine, and loads its code.
 func compileInto(ctx context.Context, engine *Engine, binary []byte, digest string) error {
 	c := newCode(engine, binary, digest)
-	err := c.load(ctx)
+	err := c.hold(ctx)
 	c.release()
 	return errors.Join(err, c.close(context.WithoutCancel(ctx)))
 }

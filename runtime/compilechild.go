@@ -17,10 +17,9 @@ import (
 	"github.com/tetratelabs/wazero"
 )
 
-// CompileChild is all that a process does which an Engine has started with Config.Compiler: it compiles one
-// module within limits that it sets itself before it reads the first byte. args are those that the Engine
-// has put behind Config.Compiler. The module comes from stdin, the verdict goes to stdout, the code into the
-// working directory. An error means that there is no verdict.
+// CompileChild is all that a process does which an Engine has started by Config.Compiler: it limits itself, and then compiles
+// one module. args are those that the Engine has added to Config.Compiler. The module comes from stdin, the verdict goes to
+// stdout, the code into the working directory. An error means that there is no verdict.
 func CompileChild(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	const count = 3
 	if len(args) != count {
@@ -35,7 +34,7 @@ func CompileChild(ctx context.Context, args []string, stdin io.Reader, stdout io
 		numbers[i] = n
 	}
 	memory, seconds, size := numbers[0], numbers[1], numbers[2]
-	// The rest of the machine is for the tasks: Go's collector would take every idle processor.
+	// Go's garbage collector would use every idle processor; they are for the tasks.
 	goruntime.GOMAXPROCS(min(2, goruntime.GOMAXPROCS(0)))
 	debug.SetMemoryLimit(memory / 4 * 3) // from here the collector works harder
 	if err := limitChild(memory, seconds); err != nil {
@@ -54,7 +53,7 @@ func CompileChild(ctx context.Context, args []string, stdin io.Reader, stdout io
 	return out.Encode(v)
 }
 
-// compileIn compiles a module for the sake of the entry that wazero writes below the stage.
+// compileIn compiles a module so that wazero writes the entry below the stage.
 func compileIn(ctx context.Context, stage string, binary []byte) (err error) {
 	cache, err := wazero.NewCompilationCacheWithDir(stage)
 	if err != nil {
@@ -66,8 +65,7 @@ func compileIn(ctx context.Context, stage string, binary []byte) (err error) {
 	return err
 }
 
-// verdict is how a compilation ended, and what a child writes to stdout, as a line of JSON: first that it
-// is ready, then that.
+// verdict is how a compilation ended. A child writes two to stdout, each as a line of JSON; the first is endReady.
 type verdict struct {
 	End  string `json:"end"`
 	Text string `json:"text,omitempty"`
@@ -81,14 +79,14 @@ const (
 	endReady   = "ready" // none yet
 	endDone    = "done"
 	endInvalid = "invalid" // Text: what the compiler says
-	endCrash   = "crash"   // Text: all that it left
+	endCrash   = "crash"   // Text: its stderr, or the panic
 	endMemory  = "memory"
 	endTime    = "time"
 	endKilled  = "killed"
 	endFailed  = "failed" // Text: what the system says
 )
 
-// lastVerdict reads what a child wrote. End is empty if it did not come to an end.
+// lastVerdict reads what a child wrote. End is empty if it wrote no verdict.
 func lastVerdict(stdout []byte) (last verdict, ready bool) {
 	for decoder := json.NewDecoder(bytes.NewReader(stdout)); ; {
 		var v verdict

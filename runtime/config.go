@@ -30,11 +30,9 @@ type Config struct {
 	// ResetMode is how tasks get pristine instances. Default "": the best one that works here. New fails if any other
 	// does not work here. Modules that a reset cannot restore get ResetNew in any case.
 	ResetMode ResetMode
-	// IdleUnload is the idle time after which a module's instances and code are unloaded. Default 0: 5 minutes;
-	// negative: never.
+	// IdleUnload is the idle time after which a module's instances and code are unloaded. Default 0: 5 minutes; negative: never.
 	IdleUnload time.Duration
-	// Crash records which guests compute, so that a monitor can name those that were running when the process died.
-	// Default nil: no monitor.
+	// Crash records which guests compute, so that a monitor can name them after a crash. Default nil: no monitor.
 	Crash *crash.Table
 	// Logger receives events of the cache and of compilations. Default nil: no log.
 	Logger hclog.Logger

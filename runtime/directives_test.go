@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -20,12 +21,14 @@ func directed(pieces ...string) (lines, reports []string) {
 		progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
 	}
 	for _, piece := range pieces {
-		if err := l.take(&l.stream, []byte(piece)); err != nil {
-			panic(err)
+		l.take(&l.stream, []byte(piece))
+		if l.wrong != nil {
+			panic(l.wrong)
 		}
 	}
-	if err := l.flush(); err != nil {
-		panic(err)
+	l.flush()
+	if l.wrong != nil {
+		panic(l.wrong)
 	}
 	return lines, reports
 }
@@ -94,7 +97,7 @@ func TestProgressIsNotCounted(t *testing.T) {
 	malformed := "quern:progress=2\n"
 	run := func(text string, limit int) (Outcome, int) {
 		reports := 0
-		got := module.Run(t.Context(), Profile{Limits: Limits{Log: int64(limit), Timeout: patience}}, Call{
+		got := bound(module, "", Profile{Limits: Limits{Log: int64(limit), Timeout: patience}}).Run(t.Context(), Call{
 			Input: []byte("0" + text),
 			Progress: func(f float64, message string) {
 				if reports++; f != 0.5 || len(message) != maxProgress {
@@ -126,15 +129,15 @@ func TestProgressIsNotCounted(t *testing.T) {
 func TestProgressFloodTakesNoMemory(t *testing.T) {
 	l := logs{limit: 1 << 10}
 	line := []byte("quern:progress=0.5 " + strings.Repeat("x", 100) + "\n")
-	if n := testing.AllocsPerRun(1000, func() { _ = l.take(&l.stream, line) }); n > 0 {
+	if n := testing.AllocsPerRun(1000, func() { l.take(&l.stream, line) }); n > 0 {
 		t.Errorf("%v allocations a line", n)
 	}
-	_ = l.take(&l.stream, []byte("quern:progress=0.5 "))
+	l.take(&l.stream, []byte("quern:progress=0.5 "))
 	endless := []byte(strings.Repeat("x", 64<<10))
 	for range 1000 {
-		_ = l.take(&l.stream, endless)
+		l.take(&l.stream, endless)
 	}
-	if held := cap(l.partial) + cap(l.tail); held > 4*maxProgress || l.written > 0 || l.full {
+	if held := cap(l.partial) + cap(l.tail); held > 4*maxProgress || l.written > 0 || l.wrong != nil {
 		t.Errorf("%d bytes are held, %d counted", held, l.written)
 	}
 }
@@ -149,7 +152,7 @@ int main(void) {
 	fputs("quern:progress=0.25 ready\n", stderr);
 	for (volatile unsigned n = 0;; n++) {}
 }`))
-	got := module.Run(t.Context(), Profile{}, Call{Progress: func(f float64, message string) {
+	got := bound(module, "", Profile{}).Run(t.Context(), Call{Progress: func(f float64, message string) {
 		if f != 0.25 || message != "ready" {
 			t.Errorf("progress %v %q", f, message)
 		}
@@ -190,7 +193,7 @@ func TestRetryAfter(t *testing.T) {
 		"\n" + strings.Repeat("x", 9000) + "\nquern:retry-after=5\n": {5 * time.Second, plain + ": " + strings.Repeat("x", 9000-maxLine)[:maxHeadline] + "…"},
 	} {
 		var logged []string
-		got := module.Run(t.Context(), Profile{}, Call{
+		got := bound(module, "", Profile{}).Run(t.Context(), Call{
 			Input: []byte("75" + stderr), Log: func(line string) { logged = append(logged, line) },
 		})
 		if got.Kind != Retry || got.RetryAfter != want.after || got.Message != want.message {
@@ -213,7 +216,7 @@ func TestTaskTimeout(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.Sleep(t))
 	run := func(input string, own, limit time.Duration) Outcome {
-		return module.Run(t.Context(), Profile{Limits: Limits{Timeout: limit}}, Call{Input: []byte(input), Timeout: own})
+		return bound(module, "", Profile{Limits: Limits{Timeout: limit}}).Run(t.Context(), Call{Input: []byte(input), Timeout: own})
 	}
 	const message = "timeout of 50ms exceeded: give the task a longer timeout, if the host's ceiling allows it"
 	for _, limit := range []time.Duration{0, time.Hour} {
@@ -237,7 +240,7 @@ func FuzzLogs(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, size, limit int) {
 		limit = max(1, limit)
-		stopped, logged := false, 0
+		logged := 0
 		l := logs{limit: int64(limit)}
 		l.line = func(line string) { logged++ }
 		l.progress = func(fraction float64, message string) {
@@ -246,13 +249,14 @@ func FuzzLogs(f *testing.F) {
 			}
 		}
 		for piece := range slices.Chunk(text, max(1, size)) {
-			if stopped = l.take(&l.stream, piece) != nil; stopped {
+			if l.take(&l.stream, piece); l.wrong != nil {
 				break
 			}
 		}
-		stopped = l.flush() != nil || stopped
-		if l.written > int64(limit) || logged > limit+1 || l.full != stopped || len(l.partial) > 0 {
-			t.Errorf("%d bytes and %d lines within %d, full %t, stopped %t, %q is left", l.written, logged, limit, l.full, stopped, l.partial)
+		l.flush()
+		var full *limitError
+		if l.written > int64(limit) || logged > limit+1 || l.wrong != nil && !errors.As(l.wrong, &full) || len(l.partial) > 0 {
+			t.Errorf("%d bytes and %d lines within %d, stopped by %v, %q is left", l.written, logged, limit, l.wrong, l.partial)
 		}
 	})
 }

@@ -52,9 +52,8 @@
 // Memory is reserved as address space: memory.grow beyond the limit returns -1, which the guest may handle. The outcome is
 // the memory limit only if the call fails after that. The output of a handler works the same way.
 //
-// The start of a handler has the same limits, and counts towards no task, since it is done once for many. If each task needs
-// a new instance, because a reset does not restore all that the module changes, the task pays for the start and for making
-// the instance.
+// The start of a handler has the same limits, and counts towards no task. A task that needs a new instance, since a reset does
+// not restore all that the module changes, pays for the instance and its start.
 //
 // # Fuel
 //
@@ -80,13 +79,6 @@
 // memory, which fills the cache; see CompileChild. The host loads from the cache, and compiles only the entry of functions of
 // each type, which wasm.Caps bounds. Owners of modules take turns at compiling and at loading. A waiting module lies in a
 // file and holds no other turn.
-//
-// # Directives
-//
-// Two lines of stderr address the host; see Call.Progress and Outcome.RetryAfter.
-//
-//	quern:progress=0.42 resizing
-//	quern:retry-after=30s
 //
 // # Failure
 //

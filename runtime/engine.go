@@ -26,13 +26,14 @@ type Engine struct {
 	stop        func()        // ends the housekeeping
 	stopped     chan struct{} // closed when it has ended
 
+	closeOnce sync.Once
+
 	mu      sync.Mutex
-	closed  bool
 	pruned  time.Time // when the caches were pruned
 	modules map[*Module]struct{}
 }
 
-// New makes an engine, and starts its housekeeping. Its owner closes it, after every module that it loaded.
+// New makes an engine, and starts its housekeeping. Its owner closes it after all its modules.
 func New(ctx context.Context, cfg Config) (*Engine, error) {
 	return newEngine(ctx, cfg, wazeroVersion())
 }
@@ -40,7 +41,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
-		host:    &host{logger: cfg.Logger, gate: newGate(cfg.Guests), started: time.Now(), crash: cfg.Crash},
+		host:    &host{logger: cfg.Logger, gate: &gate{free: cfg.Guests}, started: time.Now(), crash: cfg.Crash},
 		version: version, compiler: newCompiler(cfg), idleUnload: cfg.IdleUnload,
 		stopped: make(chan struct{}), pruned: time.Now(), modules: map[*Module]struct{}{},
 	}
@@ -66,31 +67,26 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	return e, nil
 }
 
-// Compiler names what compiles and runs the guests, such as "wazero v1.12.0 for amd64". See ErrEngine.
+// Compiler names what compiles and runs the guests, such as "wazero v1.12.0 for amd64".
 func (e *Engine) Compiler() string { return "wazero " + e.version + " for " + goruntime.GOARCH }
 
 // HostCalls counts the calls of quern_v1.
 func (e *Engine) HostCalls() *abi.Counters { return &e.counters }
 
 // Close closes the engine and all code that it compiled. No Run may be in flight. It may be called twice.
-func (e *Engine) Close(ctx context.Context) error {
-	e.mu.Lock()
-	closed := e.closed
-	e.closed = true
-	e.mu.Unlock()
-	if closed {
-		return nil
-	}
-	e.compiler.close()
-	e.stop()
-	<-e.stopped
-	return e.caches.close(ctx)
+func (e *Engine) Close(ctx context.Context) (err error) {
+	e.closeOnce.Do(func() {
+		e.compiler.close()
+		e.stop()
+		<-e.stopped
+		err = e.caches.close(ctx)
+	})
+	return err
 }
 
 // housekeepInterval is how often unused memory is given back.
 const housekeepInterval = 5 * time.Second
 
-// housekeep gives unused memory back until ctx ends.
 func (e *Engine) housekeep(ctx context.Context) {
 	defer close(e.stopped)
 	ticker := time.NewTicker(housekeepInterval)
@@ -121,27 +117,27 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 		}
 		e.caches.prune(ctx, now, inUse)
 	}
-	unloaded := false
+	var unloaded int64
 	for _, m := range modules {
 		for _, p := range m.allPools() {
 			p.trim(now, e.idleUnload)
 		}
-		if e.idleUnload > 0 && m.unusedFor(now) >= e.idleUnload {
-			unloaded = e.unload(ctx, m) || unloaded
+		if e.idleUnload > 0 && now.Sub(time.Unix(0, m.used.Load())) >= e.idleUnload {
+			unloaded += e.unload(ctx, m)
 		}
 	}
-	if unloaded {
+	if unloaded > 0 {
 		goruntime.GC() // unmaps the code
 	}
 }
 
-// Held is the memory of modules in bytes, beyond what the limits of the calls under way account for.
+// Held is the memory of modules in bytes, beyond what the limits of running calls account for.
 func (e *Engine) Held() int64 {
 	h := e.Holdings()
 	return h.Code + h.Snapshots + h.Instances + h.Stacks
 }
 
-// Holdings is what modules hold now.
+// Holdings adds up what modules hold now.
 func (e *Engine) Holdings() Holdings {
 	h := Holdings{Stacks: e.stacks.Load()}
 	for _, m := range e.allModules() {
@@ -153,39 +149,35 @@ func (e *Engine) Holdings() Holdings {
 	return h
 }
 
-// Relieve gives idle memory back, least recently used modules first, until it has freed enough bytes or nothing is idle. It
-// returns the freed bytes. What it frees is made again when it is needed.
+// Relieve gives idle memory back, that of the least recently used modules first, until it has freed so many bytes or nothing is
+// idle. It returns the freed bytes.
 func (e *Engine) Relieve(ctx context.Context, bytes int64) (freed int64) {
-	modules, now, unused := e.allModules(), time.Now(), map[*Module]time.Duration{}
+	modules := e.allModules()
+	slices.SortFunc(modules, func(a, b *Module) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
+	var unloaded int64
 	for _, m := range modules {
-		unused[m] = m.unusedFor(now)
-	}
-	slices.SortFunc(modules, func(a, b *Module) int { return cmp.Compare(unused[b], unused[a]) })
-	unloaded := false
-	for _, m := range modules {
-		if freed >= bytes {
+		if freed+unloaded >= bytes {
 			break
 		}
 		for _, p := range m.allPools() {
 			freed += p.shrink(0)
 		}
-		if held := m.code.held(); freed < bytes && e.unload(ctx, m) {
-			freed += held
-			unloaded = true
+		if freed+unloaded < bytes {
+			unloaded += e.unload(ctx, m)
 		}
 	}
-	if unloaded {
+	if unloaded > 0 {
 		goruntime.GC()
 	}
-	return freed
+	return freed + unloaded
 }
 
-func (e *Engine) unload(ctx context.Context, m *Module) bool {
-	done, err := m.code.unload(ctx)
+func (e *Engine) unload(ctx context.Context, m *Module) (freed int64) {
+	freed, err := m.code.unload(ctx)
 	if err != nil {
 		e.logger.Error("cannot unload code", "digest", m.info.Digest, "error", err)
 	}
-	return done
+	return freed
 }
 
 func (e *Engine) allModules() []*Module {

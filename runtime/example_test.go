@@ -26,7 +26,7 @@ func hello() []byte {
 	)
 }
 
-func ExampleModule_Run() {
+func ExamplePool_Run() {
 	ctx := context.Background()
 	engine, err := runtime.New(ctx, runtime.Config{})
 	if err != nil {
@@ -39,10 +39,10 @@ func ExampleModule_Run() {
 	}
 	defer module.Close(ctx)
 
-	outcome := module.Run(ctx, runtime.Profile{}, runtime.Call{TaskID: "1", Queue: "greetings", Plugin: "hello"})
+	outcome := module.Bind(runtime.Profile{}).Run(ctx, runtime.Call{TaskID: "1", Queue: "greetings", Plugin: "hello"})
 	fmt.Printf("%s: %s\n", outcome.Kind, outcome.Output)
 
-	outcome = module.Run(ctx, runtime.Profile{Limits: runtime.Limits{Output: 4}}, runtime.Call{TaskID: "2"})
+	outcome = module.Bind(runtime.Profile{Limits: runtime.Limits{Output: 4}}).Run(ctx, runtime.Call{TaskID: "2"})
 	fmt.Printf("%s %s of %s\n", outcome.Kind, outcome.Limit.Name, outcome.Limit.Value)
 	// Output:
 	// complete: hello

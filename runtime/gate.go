@@ -2,9 +2,9 @@ package runtime
 
 import "sync"
 
-// gate lets as many guests compute at once as it has places. More than one for each processor would gain nothing, and keep
-// the host's goroutines waiting, since Go cannot interrupt a guest. Guests that wait for their first turn alternate with
-// others: a short task does not queue behind long ones, and a flood of short ones does not stop long ones.
+// gate lets as many guests compute at once as it has places. More than one for each processor would gain nothing, and delay
+// the host's goroutines, since Go cannot interrupt a guest. Guests that wait for their first turn alternate with others: a
+// short task does not queue behind long ones, and a flood of short ones does not stop long ones.
 type gate struct {
 	mu     sync.Mutex
 	free   int
@@ -13,15 +13,11 @@ type gate struct {
 	last   *queued // that got the last place
 }
 
-// queued are those that wait, in order.
+// queued are the waiting guests, in order.
 type queued []chan struct{}
 
-func newGate(places int) *gate { return &gate{free: places} }
-
-// enter takes a place, and reports whether it had to wait.
+// enter takes a place for a guest's first turn, again for a later one. Both report whether they had to wait.
 func (g *gate) enter() (waited bool) { return g.wait(&g.first) }
-
-// again does the same for a guest that had a place before.
 func (g *gate) again() (waited bool) { return g.wait(&g.others) }
 
 // leave gives a place back.
@@ -49,8 +45,8 @@ func (g *gate) wanted() bool {
 	return len(g.first)+len(g.others) > 0
 }
 
-// wait takes a place, and reports whether it had to queue. No guest keeps a place much longer than a slice, so there is no
-// need to look at a context.
+// wait takes a place, and reports whether it had to queue. It needs no context, since no guest keeps a place much longer than a
+// slice.
 func (g *gate) wait(queue *queued) (waited bool) {
 	g.mu.Lock()
 	if g.free > 0 {

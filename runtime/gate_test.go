@@ -9,7 +9,7 @@ import (
 // order in which they came.
 func TestGate(t *testing.T) {
 	t.Parallel()
-	g := newGate(1)
+	g := &gate{free: 1}
 	g.enter()
 	got := make(chan string)
 	waiting := 0

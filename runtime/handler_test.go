@@ -117,17 +117,29 @@ func TestHandlerStart(t *testing.T) {
 	}
 }
 
-// TestCommandStartSection: what goes wrong in a command's start section is said to be there.
+// TestCommandStartSection: a command's start section is part of each task.
 func TestCommandStartSection(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		`unreachable`:   "trap: before its first task (start section): trap: unreachable (the program aborted or panicked)",
-		`(loop (br 0))`: "limit: before its first task (start section): cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest",
+		`unreachable`:   "trap: trap: unreachable (the program aborted or panicked)",
+		`(loop (br 0))`: "limit: cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest",
 	} {
 		module := load(t, runtimetest.BuildWAT(t, `(module (memory (export "memory") 1) (func $begin `+body+`) (start $begin) (func (export "_start")))`))
 		got := bound(module, "pool", Profile{Limits: Limits{CPU: time.Millisecond}}).Run(t.Context(), Call{})
 		if text := fmt.Sprintf("%s: %s", got.Kind, got.Message); text != want {
 			t.Errorf("%s, want %s", text, want)
+		}
+	}
+	// It runs once in each task, whether the task gets a new instance or one that was reset.
+	module := load(t, runtimetest.BuildWAT(t, `(module
+		(import "wasi_snapshot_preview1" "proc_exit" (func $proc_exit (param i32)))
+		(memory (export "memory") 1)
+		(func $begin (i32.store (i32.const 8) (i32.add (i32.load (i32.const 8)) (i32.const 41))))
+		(start $begin)
+		(func (export "_start") (call $proc_exit (i32.load (i32.const 8)))))`))
+	for _, pool := range []string{"pool", "pool", "another"} {
+		if got := bound(module, pool, Profile{}).Run(t.Context(), Call{}); got.Code != 41 {
+			t.Errorf("the start section ran other than once: %+v", got)
 		}
 	}
 }
@@ -208,7 +220,7 @@ func TestHandlerFuel(t *testing.T) {
 		for range 3 {
 			burned.Store(bound(module, "pool", Profile{}).Run(t.Context(), Call{}).Fuel, true)
 		}
-		burned.Store(module.Run(t.Context(), Profile{}, Call{}).Fuel, true)
+		burned.Store(bound(module, "", Profile{}).Run(t.Context(), Call{}).Fuel, true)
 	})
 	t.Cleanup(func() {
 		if fuel := slices.Collect(maps.Keys(maps.Collect(burned.Range))); len(fuel) != 1 || fuel[0] == int64(0) {

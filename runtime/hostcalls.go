@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -12,31 +13,25 @@ import (
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/wasi"
-	"github.com/quern-project/quern/runtime/wasm"
 )
 
 // instantiateHost adds what guests import to a wazero runtime: WASI preview 1, quern_v1, and tick for their fuel.
 func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
-	preview1, own := hostModule{name: wasi.ModuleName}, hostModule{name: abi.ModuleName}
+	preview1, own := rt.NewHostModuleBuilder(wasi.ModuleName), rt.NewHostModuleBuilder(abi.ModuleName)
 	for _, f := range wasi.Functions() {
-		preview1.add(f.Name, f.Params, f.Results, func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.wasi, mem, stack) })
+		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.wasi, mem, stack) })
+		preview1.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
 	}
 	for _, f := range abi.Functions() {
-		own.add(f.Name, f.Params, f.Results, func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
+		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
+		own.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
 	}
-	i32 := []api.ValueType{api.ValueTypeI32}
-	meter := hostModule{name: wasm.HostModule, functions: []hostExport{{wasm.TickName, api.GoModuleFunc(tick), i32, i32}}}
-	for _, module := range []hostModule{preview1, own, meter} {
-		if err := module.instantiate(ctx, rt); err != nil {
-			return err
+	for _, module := range []wazero.HostModuleBuilder{preview1, own} {
+		if _, err := module.Instantiate(ctx); err != nil {
+			return fmt.Errorf("instantiate host functions: %w", err)
 		}
 	}
-	return nil
-}
-
-// add adds a function behind the wrapper that all of them share.
-func (m *hostModule) add(name string, params, results []api.ValueType, f func(r *run, mem api.Memory, stack []uint64)) {
-	m.functions = append(m.functions, hostExport{name, hostFunction(f), params, results})
+	return instantiateTick(ctx, rt, tick)
 }
 
 // runOf is the run that uses the instance in the context of a guest's calls.
@@ -48,10 +43,9 @@ func runOf(ctx context.Context) *run {
 	return i.run
 }
 
-// hostFunction is the wrapper through which guests call every host function. It finds the run, charges the price, and makes
-// a panic of host code a fault of the host. f accesses the guest's memory on the calling goroutine only, and keeps nothing
-// of it. The wrapper does not check the guest's time, since reading the clock would take half of a short function: ticks
-// do, which come with every fiftieth price at the latest, and waits.
+// hostFunction wraps a host function: it finds the run, charges the price, and makes a panic of host code a fault of the host.
+// f accesses the guest's memory on the calling goroutine only, and keeps nothing of it. Ticks and waits check the guest's
+// time: reading the clock here would take half of a short function.
 func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		r := runOf(ctx)
@@ -61,7 +55,7 @@ func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFu
 	}
 }
 
-// tick is called by a guest whose counter has fallen below zero, with the counter, and returns the next one.
+// tick is called by a guest whose counter has fallen below zero, with the counter. It returns the counter's next value.
 func tick(ctx context.Context, _ api.Module, stack []uint64) {
 	r := runOf(ctx)
 	defer func() { r.guard(recover()) }()
@@ -74,14 +68,14 @@ func (r *run) Exit(code uint32) {
 	panic(unwound{})
 }
 
-// Stdout implements wasi.Host. A handler has another way to its result: what it writes here is log.
+// Stdout implements wasi.Host. It is a handler's log: its output has another way.
 func (r *run) Stdout(p []byte) {
 	if r.module.info.Kind == Handler {
 		r.log(&r.logs.stdout, p)
 		return
 	}
 	if !r.output.add(p) {
-		r.end(outputExceeded(r.limits.Output))
+		r.end(sizeExceeded("output", r.limits.Output, "output limit of %s exceeded on stdout"))
 	}
 }
 
@@ -89,20 +83,15 @@ func (r *run) Stdout(p []byte) {
 func (r *run) Stderr(p []byte) { r.log(&r.logs.stream, p) }
 
 // Output implements abi.Host.
-func (r *run) Output(p []byte) bool {
-	taken := r.output.add(p)
-	r.output.refused = r.output.refused || !taken
-	return taken
-}
+func (r *run) Output(p []byte) bool { return r.output.add(p) }
 
 // Reserve implements abi.Host.
 func (r *run) Reserve(bytes int) bool {
-	if !r.output.has(bytes) {
-		r.output.refused = true
-		return false
+	room := r.output.has(bytes)
+	if room {
+		r.output.reserved += int64(bytes)
 	}
-	r.output.reserved += int64(bytes)
-	return true
+	return room
 }
 
 // FuelLeft implements abi.Host.
@@ -115,12 +104,12 @@ func (r *run) FuelLeft() int64 {
 
 // Log implements abi.Host.
 func (r *run) Log(line string) {
-	r.logged(len(line), func() error { return r.logs.say(line) })
+	r.logged(len(line), func() { r.logs.emit([]byte(line)) })
 }
 
 // Progress implements abi.Host.
 func (r *run) Progress(fraction float64, message string) {
-	r.logged(len(message), func() error { return r.logs.report(fraction, []byte(message)) })
+	r.logged(len(message), func() { r.logs.report(fraction, []byte(message)) })
 }
 
 // Reveal implements abi.Host.
@@ -142,14 +131,14 @@ func (r *run) Do(f func(ctx context.Context)) {
 	r.wait(func() { f(ctx) })
 }
 
-// maxDenials is of how many denials a task's log tells.
+// maxDenials is how many denials a task's log has at most.
 const maxDenials = 10
 
-// Refused implements abi.Host. The same is told once.
+// Refused implements abi.Host. It reports each reason once.
 func (r *run) Refused(function string, err error) {
 	words := err.Error()
 	r.Spend(len(words) * secretPrice)
-	text := r.secrets.Text([]byte(words)) // the guest's own words may be in it
+	text := r.secrets.Text([]byte(words)) // it may quote the guest
 	if len(text) > maxHeadline {
 		text = prefix(text, maxHeadline) + "…"
 	}
@@ -160,7 +149,7 @@ func (r *run) Refused(function string, err error) {
 	if r.denied != nil {
 		r.denied(function, text)
 	}
-	if errors.Is(err, service.ErrUnavailable) && function != "http" { // the host's own addresses and paths may be in it
+	if errors.Is(err, service.ErrUnavailable) && function != "http" { // it may contain addresses and paths of the host
 		text = service.ErrUnavailable.Error() + ": the host's log says more"
 	}
 	r.Log(abi.ModuleName + "." + function + ": " + text)
@@ -169,7 +158,7 @@ func (r *run) Refused(function string, err error) {
 // Fail implements abi.Host.
 func (r *run) Fail(err error) { r.end(&faultError{err}) }
 
-// Cancelled implements abi.Host. The end of the caller's context ends the guest; this is what comes before it.
+// Cancelled implements abi.Host.
 func (r *run) Cancelled() bool {
 	select {
 	case <-r.ending:

@@ -115,7 +115,7 @@ func TestHostileMemory(t *testing.T) {
 	for range guests {
 		group.Go(func() {
 			for range rounds {
-				got := module.Run(context.WithoutCancel(t.Context()), Profile{}, Call{Plugin: "greedy"})
+				got := bound(module, "", Profile{}).Run(context.WithoutCancel(t.Context()), Call{Plugin: "greedy"})
 				// The growth that was refused is what a trap is blamed on.
 				if got.Kind != LimitExceeded || got.Limit.Name != "memory" {
 					t.Errorf("outcome = %+v, want limit memory", got)

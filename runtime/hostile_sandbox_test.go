@@ -44,7 +44,7 @@ func TestHostilePaths(t *testing.T) {
 		`C:\Windows\win.ini`:                "",
 		`\\server\share`:                    "",
 	} {
-		got := module.Run(t.Context(), Profile{Files: files}, Call{Plugin: "cat", Input: []byte(path)})
+		got := bound(module, "", Profile{Files: files}).Run(t.Context(), Call{Plugin: "cat", Input: []byte(path)})
 		if want == "" && (got.Kind != Failed || got.Code != 66) || want != "" && string(got.Output) != want {
 			t.Errorf("%q = %+v, want %q", path, got, want)
 		}
@@ -96,7 +96,7 @@ int main(void) {
 	TRY(__wasi_clock_time_get(1, 0, (void *)(past - 7)));
 	TRY(__wasi_path_open(3, 0, "data/granted", 0, 2, 0, 0, (void *)far));
 }`))
-	got := complete(t, module.Run(t.Context(), Profile{Files: files}, Call{Plugin: "calls"}))
+	got := complete(t, bound(module, "", Profile{Files: files}).Run(t.Context(), Call{Plugin: "calls"}))
 	const badf, fault, notsock, perm, rofs = 8, 21, 57, 63, 69
 	var errnos []int
 	for line := range strings.Lines(got) {
@@ -139,7 +139,7 @@ func TestHostileLog(t *testing.T) {
 		"\xff\xfe\xc0\xaf",
 	} {
 		var lines []string
-		got := module.Run(t.Context(), Profile{}, Call{
+		got := bound(module, "", Profile{}).Run(t.Context(), Call{
 			Plugin: "forge", Input: []byte(text),
 			Log:      func(line string) { lines = append(lines, line) },
 			Progress: func(_ float64, message string) { lines = append(lines, message) },

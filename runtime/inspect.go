@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -21,16 +22,14 @@ const (
 	extismModule  = "extism:host/env"
 )
 
-// decode checks a file that sniff has passed, and writes it anew. What it returns is filled as far as the
-// file could be read, also beside a refusal.
+// decode checks and rewrites a file that sniff has passed. Beside a refusal, the module is filled as far as it was read.
 func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
 	module, err := wasm.Rewrite(file, wasm.Options{})
 	if err == nil {
 		return module, nil
 	}
 	where := ""
-	var bad *wasm.Error
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*wasm.Error](err); ok {
 		where, err = bad.Where(), bad.Err
 	}
 	var over *wasm.CapError
@@ -79,17 +78,15 @@ func (i *Info) describe(o *wasm.Rewritten) {
 		i.Exports = append(i.Exports, label(export.Name))
 	}
 	if len(o.Memories) > 0 {
-		i.MemoryMin = bytesOf(o.Memories[0].Min)
-		if o.Memories[0].HasMax {
-			i.MemoryMax = bytesOf(o.Memories[0].Max)
+		memory := o.Memories[0]
+		i.MemoryMin = int64(memory.Min) * wasm.PageSize
+		if memory.HasMax {
+			i.MemoryMax = int64(memory.Max) * wasm.PageSize
 		}
 	}
 }
 
-func bytesOf(pages uint32) int64 { return int64(pages) * wasm.PageSize }
-
-// kindOf tells the kinds apart; "" is none of them. The name of an export is enough: one that is no function is refused
-// as such.
+// kindOf tells the kinds apart; "" is none of them. It looks at names only; checkEntry refuses an export that is no function.
 func kindOf(o *wasm.Outline) Kind {
 	if _, ok := o.Export(handlerExport); ok {
 		return Handler
@@ -103,8 +100,7 @@ func kindOf(o *wasm.Outline) Kind {
 	return ""
 }
 
-// refusals finds everything that is wrong with a module of that kind. For a kind that cannot be
-// served this is one refusal: what else it imports is right for its kind.
+// refusals finds everything that is wrong with a module. For a kind that cannot be served, that is the kind alone.
 func refusals(kind Kind, o *wasm.Outline) []Refusal {
 	switch kind {
 	case Command, Handler:
@@ -124,7 +120,7 @@ func refusals(kind Kind, o *wasm.Outline) []Refusal {
 	return append(found, checkEntry(kind, o)...)
 }
 
-// checkEntry finds what is wrong with the functions that the host calls.
+// checkEntry checks the functions that the host calls.
 func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 	var found []Refusal
 	check := func(name, want, remedy string) {
@@ -161,8 +157,7 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 	return found
 }
 
-// foreign finds the imports for which a file that cannot be read to its end could not be served either: they
-// often say what it was built for.
+// foreign refuses the imports of a file that cannot be read to its end: they often tell what it was built for.
 func foreign(o *wasm.Outline) []Refusal {
 	if o.ImportsFrom(extismModule) {
 		return nil
@@ -187,8 +182,7 @@ func noEntryPoint(o *wasm.Outline) Refusal {
 	return Refusal{What: "no entry point", Where: "exports", Remedy: remedy}
 }
 
-// checkMemory finds what a module lacks that has no memory: it could hand no buffer to the functions of the host,
-// which take one for granted. The compiler knows no more than one.
+// checkMemory requires a memory for the buffers of host functions. The compiler supports no second one.
 func checkMemory(o *wasm.Outline) []Refusal {
 	var found []Refusal
 	if n := len(o.Memories); n > 1 {
@@ -234,40 +228,30 @@ func checkImports(kind Kind, o *wasm.Outline) []Refusal {
 	return found
 }
 
-// checkImport refuses what is not a function of WASI preview 1, or for a handler of quern_v1, with its very
-// signature.
-func checkImport(kind Kind, i wasm.Import) (Refusal, bool) {
-	functions, remedy := wasiFunctions(), "build it with a toolchain for WASI preview 1: "+buildOf(kind)
-	if kind == Handler && i.Module == abi.ModuleName {
-		functions, remedy = abiFunctions(), "declare it so"
-	}
-	name := label(i.Module + "." + i.Name)
-	refusal := Refusal{
-		What:   "unknown import " + name,
-		Where:  "import section",
-		Remedy: importRemedy(kind, i),
-	}
-	if i.Module != wasi.ModuleName && (kind != Handler || i.Module != abi.ModuleName) {
-		return refusal, false
-	}
-	if i.Kind != wasm.Function {
+// checkImport refuses what is not a function of WASI preview 1, or for a handler of quern_v1, with the right signature.
+func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
+	name, own := label(i.Module+"."+i.Name), i.Module == abi.ModuleName
+	refusal = Refusal{What: "unknown import " + name, Where: "import section", Remedy: importRemedy(kind, i)}
+	functions := signatures()[i.Module]
+	want, known := functions[i.Name]
+	switch {
+	case functions == nil || own && kind != Handler:
+	case i.Kind != wasm.Function:
 		refusal.What = fmt.Sprintf("import %s is a %s", name, i.Kind)
 		refusal.Remedy = i.Module + " has functions only: define the " + i.Kind.String() + " in the module"
-		return refusal, false
-	}
-	want, ok := functions[i.Name]
-	if !ok {
-		if i.Module == abi.ModuleName {
-			refusal.Remedy = "import one that exists: " + strings.Join(slices.Sorted(maps.Keys(abiFunctions())), ", ")
-		}
-		return refusal, false
-	}
-	if want.String() != i.Signature.String() {
+	case !known && own:
+		refusal.Remedy = "import one that exists: " + strings.Join(slices.Sorted(maps.Keys(functions)), ", ")
+	case !known:
+	case want.String() == i.Signature.String():
+		return Refusal{}, true
+	default:
 		refusal.What = fmt.Sprintf("import %s is %s instead of %s", name, i.Signature, want)
-		refusal.Remedy = remedy
-		return refusal, false
+		refusal.Remedy = "build it with a toolchain for WASI preview 1: " + buildOf(kind)
+		if own {
+			refusal.Remedy = "declare it so"
+		}
 	}
-	return Refusal{}, true
+	return refusal, false
 }
 
 // buildOf is the remedy for a module of that kind that was built for another host.
@@ -292,24 +276,19 @@ func importRemedy(kind Kind, i wasm.Import) string {
 		return "only a handler may import it, which exports " + handlerExport
 	case strings.HasPrefix(i.Module, "quern_"):
 		return abi.ModuleName + " is the only version there is; " + only
-	case i.Module == "wasi_unstable" || i.Module == "wasi":
-		return "built for an older or extended WASI: build it for preview 1, without threads"
 	case strings.HasPrefix(i.Module, "wasi:") || strings.HasPrefix(i.Module, "cm32p2|"):
 		return "built for WASI 0.2: " + buildOf(kind)
 	case strings.HasPrefix(i.Module, "wasix"):
 		return "built for WASIX: " + buildOf(kind)
-	case i.Module == "gojs" || i.Module == "go":
-		return "built by Go for the browser: build it with GOOS=wasip1 GOARCH=wasm"
-	case i.Module == "wbg" || strings.HasPrefix(i.Module, "__wbindgen") || strings.HasSuffix(i.Module, "_bg.js"):
-		return "built by wasm-bindgen for the browser: build it with --target wasm32-wasip1 and without wasm-bindgen"
-	case i.Module == "env" && i.Name == "__linear_memory":
-		return "this is an object file: link it (clang without -c)"
+	}
+	for _, t := range toolchains {
+		if t.imports.MatchString(i.Module + " " + i.Name) {
+			return t.remedy
+		}
+	}
+	switch {
 	case i.Module == "env" && i.Kind == wasm.Memory:
 		return "define the memory in the module: build it without --import-memory"
-	case i.Module == "env" && isEmscripten(i.Name):
-		return "built by Emscripten for the browser: build it with emcc -sSTANDALONE_WASM, or with clang --target=wasm32-wasi"
-	case i.Module == "env" && (i.Name == "abort" || i.Name == "seed" || i.Name == "trace"):
-		return "built by AssemblyScript for the browser: build it with @assemblyscript/wasi-shim"
 	case i.Module == "env" && i.Kind == wasm.Function:
 		return "a function that no linked library defines: link the library, and do not use --allow-undefined; " + only
 	default:
@@ -317,28 +296,36 @@ func importRemedy(kind Kind, i wasm.Import) string {
 	}
 }
 
-func isEmscripten(name string) bool {
-	known := []string{"emscripten_", "_emscripten_", "invoke_", "__syscall_", "__cxa_", "___cxa_", "_embind_"}
-	return slices.ContainsFunc(known, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+// toolchains are those for other hosts, by the imports of their modules, which are matched as MODULE NAME.
+var toolchains = []struct {
+	imports *regexp.Regexp
+	remedy  string
+}{
+	{regexp.MustCompile(`^wasi(_unstable)? `), "built for an older or extended WASI: build it for preview 1, without threads"},
+	{regexp.MustCompile(`^go(js)? `), "built by Go for the browser: build it with GOOS=wasip1 GOARCH=wasm"},
+	{
+		regexp.MustCompile(`^wbg |^__wbindgen|_bg\.js `),
+		"built by wasm-bindgen for the browser: build it with --target wasm32-wasip1 and without wasm-bindgen",
+	},
+	{regexp.MustCompile(`^env __linear_memory$`), "this is an object file: link it (clang without -c)"},
+	{
+		regexp.MustCompile(`^env (_?emscripten_|invoke_|__syscall_|___?cxa_|_embind_)`),
+		"built by Emscripten for the browser: build it with emcc -sSTANDALONE_WASM, or with clang --target=wasm32-wasi",
+	},
+	{regexp.MustCompile(`^env (abort|seed|trace)$`), "built by AssemblyScript for the browser: build it with @assemblyscript/wasi-shim"},
 }
 
-// wasiFunctions and abiFunctions are the functions that guests may import, with their signatures.
-var (
-	wasiFunctions = sync.OnceValue(func() map[string]wasm.Signature {
-		signatures := map[string]wasm.Signature{}
-		for _, f := range wasi.Functions() {
-			signatures[f.Name] = signatureOf(f.Params, f.Results)
-		}
-		return signatures
-	})
-	abiFunctions = sync.OnceValue(func() map[string]wasm.Signature {
-		signatures := map[string]wasm.Signature{}
-		for _, f := range abi.Functions() {
-			signatures[f.Name] = signatureOf(f.Params, f.Results)
-		}
-		return signatures
-	})
-)
+// signatures are those of the functions that guests may import, by module and name.
+var signatures = sync.OnceValue(func() map[string]map[string]wasm.Signature {
+	preview1, own := map[string]wasm.Signature{}, map[string]wasm.Signature{}
+	for _, f := range wasi.Functions() {
+		preview1[f.Name] = signatureOf(f.Params, f.Results)
+	}
+	for _, f := range abi.Functions() {
+		own[f.Name] = signatureOf(f.Params, f.Results)
+	}
+	return map[string]map[string]wasm.Signature{wasi.ModuleName: preview1, abi.ModuleName: own}
+})
 
 func signatureOf(params, results []api.ValueType) (s wasm.Signature) {
 	for _, t := range params {

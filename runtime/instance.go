@@ -16,11 +16,9 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// instance is a module with memory, globals and tables of its own. One run uses it at a time; what a run
-// leaves on the host's side hangs on the run.
+// instance is a module with memory, globals and tables of its own. One run uses it at a time.
 type instance struct {
-	code    *machineCode // held
-	tables  int64        // bytes that its tables take at most
+	module  *Module // whose code it holds
 	guest   api.Module
 	memory  memory
 	counter api.MutableGlobal
@@ -28,30 +26,30 @@ type instance struct {
 	globals []api.MutableGlobal // those that the guest can change
 	entry   api.Function        // nil before its first call, and after a bad end
 
-	snapshot *guestSnapshot // in which it begins; nil if it serves one call
+	snapshot *guestSnapshot // from which it starts; nil if it serves one call
 
 	ctx     context.Context //nolint:containedctx // of all calls of the guest: it leads to the instance
 	run     *run            // that uses it
 	running api.Function    // that the run has called last
 	calls   int             // served
-	startup startCost       // of a module whose tasks pay for it
+
+	startFuel int64 // of a module whose tasks pay for the start
+	startCPU  time.Duration
 }
 
 // instanceKey is the key of the instance in the context of its calls.
 type instanceKey struct{}
 
-// instanceConfig is that of every instance: it has no name, so that there may be any number, and nothing of
-// it runs when it is made.
+// instanceConfig gives instances no name, so that there may be any number, and calls no function of theirs.
 var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions()
 
-// instantiate makes an instance whose memory grows to the limit at most. It takes over a hold of the code: what
-// it returns is closed, else the hold is given back. An error that is a *faultError is the host's, any other
-// the module's.
+// instantiate makes an instance whose memory grows to the limit at most. It takes over a hold of the code, which closing the
+// instance gives back, or an error. A *faultError is the host's error, any other the module's.
 func (m *Module) instantiate(limit int64) (i *instance, err error) {
-	i = &instance{code: m.code, tables: m.tables, memory: memory{limit: uint64(limit), declared: m.declared}}
+	i = &instance{module: m, memory: memory{limit: uint64(limit), declared: m.declared}}
 	i.ctx = context.WithValue(context.Background(), instanceKey{}, i)
 	defer func() {
-		// wazero panics if it gets no memory, and recovers what is below a call only.
+		// wazero panics if it gets no memory, and recovers only below a call.
 		if p := recover(); p != nil {
 			err = &faultError{fmt.Errorf("panic while instantiating a guest: %v\n%s", p, debug.Stack())}
 		}
@@ -167,9 +165,8 @@ func (i *instance) setGlobals() {
 	}
 }
 
-// shrink takes grown memory from the guest. wazero knows no such thing, but takes what the allocator gives it:
-// memory grows by a page, for which the rewritten module's maximum always has room, and gets what it is to
-// have.
+// shrink takes grown memory from the guest. wazero cannot do that, but accepts any size that the allocator returns: so the
+// memory grows by a page, for which the rewritten module's maximum always has room, and Reallocate returns the size.
 func (i *instance) shrink(size uint64) error {
 	if i.memory.size == size {
 		return nil
@@ -202,53 +199,69 @@ func (i *instance) callExport(name string) error {
 	return err
 }
 
-// callEntry calls the entry point of the kind, and returns its result, which is 0 for a command.
-func (i *instance) callEntry(kind Kind) (code int, err error) {
+// callStartup calls what a handler runs before its first task. It has a run of its own: a task neither pays for it nor logs it,
+// nor finds files that it opened.
+func (i *instance) callStartup() error {
+	for _, name := range i.module.startup {
+		if err := i.callExport(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// callTask calls the guest for a task.
+func (i *instance) callTask() error {
+	i.calls++
+	if i.module.info.Kind == Command && i.module.start {
+		if err := i.callExport(wasm.StartExport); err != nil {
+			return err
+		}
+	}
+	return i.callEntry()
+}
+
+// callEntry calls the entry point. The run's code becomes its result, which is 0 for a command.
+func (i *instance) callEntry() (err error) {
 	if i.entry == nil {
-		if i.entry, err = i.function(entryPoints[kind]); err != nil {
-			return 0, err
+		if i.entry, err = i.function(entryPoints[i.module.info.Kind]); err != nil {
+			return err
 		}
 	}
 	i.running = i.entry
 	err = i.entry.CallWithStack(i.ctx, i.run.result[:])
+	if err == nil {
+		i.run.code = int(int32(uint32(i.run.result[0])))
+	}
 	if err != nil || stackOf(i.entry) > maxKeptStack {
 		i.entry = nil // and with it its call stack, which may be large
 	}
-	return int(int32(uint32(i.run.result[0]))), err
+	return err
 }
 
-// maxKeptStack is the largest call stack in bytes that an instance keeps between calls. A recursive guest makes it grow to
-// up to 84 MB.
+// maxKeptStack is the largest call stack that an instance keeps between calls, in bytes. Recursion makes it grow to 84 MB.
 const maxKeptStack = 64 << 10
 
-// held is what the instance takes in bytes beside its snapshot and code, while no call uses it.
+// held is what the idle instance takes in bytes, beside its snapshot and code.
 func (i *instance) held() int64 {
-	bytes := perInstance + i.tables
+	bytes := perInstance + i.module.tables
 	if i.memory.space != nil {
 		bytes += i.memory.space.Held()
 	}
 	return bytes
 }
 
-// startCost is what the start of a handler took.
-type startCost struct {
-	fuel int64
-	cpu  time.Duration
-}
-
-// perInstance is what wazero and we keep for an instance on Go's heap, about; most is its call stack.
+// perInstance is about what an instance takes on Go's heap, in bytes; most is its call stack.
 const perInstance = 32 << 10
 
 // close gives back all that the instance takes. Nothing may run in it any more.
-func (i *instance) close() error {
-	var err error
+func (i *instance) close() (err error) {
 	if i.guest != nil {
 		err = i.guest.Close(i.ctx)
 	}
 	i.crash.Remove()
-	err = errors.Join(err, i.memory.release())
-	i.code.release()
-	return err
+	i.module.code.release()
+	return errors.Join(err, i.memory.release())
 }
 
 func (s *guestSnapshot) close() error {

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,12 +11,11 @@ import (
 
 // finish is the outcome of a run whose guest has returned.
 func (r *run) finish(err error) Outcome {
-	if wrong := r.logs.flush(); wrong != nil {
-		r.blame(wrong)
-	}
+	r.logs.flush()
+	r.blame(r.logs.wrong)
 	outcome := r.judge(err)
 	if r.stage == abi.Initializing {
-		outcome = startOutcome(r.module.info.Kind, outcome)
+		outcome = startOutcome(outcome)
 	}
 	if outcome.Kind == HostFault {
 		if words := []byte(outcome.Err.Error()); r.secrets.In(words) { // the guest may have chosen some
@@ -28,57 +28,37 @@ func (r *run) finish(err error) Outcome {
 }
 
 // startOutcome is the outcome of a call whose guest did not reach its task.
-func startOutcome(kind Kind, outcome Outcome) Outcome {
+func startOutcome(outcome Outcome) Outcome {
 	switch outcome.Kind {
 	case Complete, Retry, Fatal:
 		outcome = Outcome{Kind: Failed, Code: outcome.Code, Message: fmt.Sprintf("the handler exited with status %d: let it return", outcome.Code)}
 	case Cancelled, HostFault:
 		return outcome
 	}
-	where := initialize
-	if kind == Command {
-		where = "start section"
-	}
-	outcome.Message = "before its first task (" + where + "): " + outcome.Message
+	outcome.Message = "before its first task (" + initialize + "): " + outcome.Message
 	return outcome
 }
 
-// judge turns what ended a call into its outcome. The first cause wins: if the host has ended the guest,
-// that is the outcome; then what the guest said by its exit code, and only then a trap.
-func (r *run) judge(err error) Outcome {
-	if r.cause == nil && (r.exited || err == nil) {
-		return r.ended(r.code)
-	}
-	var (
-		fault *faultError
-		limit *limitError
-	)
+// judge turns what ended a call into its outcome. A cause of the host's wins over the guest's exit code, and that over a trap.
+func (r *run) judge(err error) (outcome Outcome) {
 	switch {
-	case errors.As(r.cause, &fault):
-		return faultOutcome(fault.err)
-	case errors.As(r.cause, &limit):
-		outcome := limitOutcome(limit)
-		outcome.Backtrace = r.backtrace(err)
-		return outcome
 	case r.cause != nil:
-		return cancelledOutcome(r.cause)
-	case errors.As(err, &fault):
-		return faultOutcome(fault.err)
+		outcome = causeOutcome(r.cause)
+	case r.exited || err == nil:
+		return r.ended(r.code)
 	default:
-		return r.trapped(err)
+		if fault, ok := errors.AsType[*faultError](err); ok {
+			return faultOutcome(fault.err)
+		}
+		outcome = r.trapped(err)
 	}
-}
-
-// backtrace is where the guest was when it was ended.
-func (r *run) backtrace(err error) []string {
-	if err == nil {
-		return nil
+	if err != nil && (outcome.Kind == LimitExceeded || outcome.Kind == Trap) {
+		outcome.Backtrace = backtrace(err, r.module.name)
+		for i, frame := range outcome.Backtrace {
+			outcome.Backtrace[i] = r.module.numbered(frame)
+		}
 	}
-	frames := backtrace(err, r.module.name)
-	for i, frame := range frames {
-		frames[i] = r.module.numbered(frame)
-	}
-	return frames
+	return outcome
 }
 
 func (r *run) ended(code int) Outcome {
@@ -106,38 +86,32 @@ func (r *run) trapped(err error) Outcome {
 	case !ok:
 		return faultOutcome(err)
 	case r.refused() != nil:
-		outcome := limitOutcome(r.refused())
-		outcome.Backtrace = r.backtrace(err)
-		return outcome
+		return limitOutcome(r.refused())
 	default:
-		return Outcome{
-			Kind: Trap, Trap: name, Backtrace: r.backtrace(err),
-			Message: r.describe("trap: "+name+" ("+hint+")", r.logs.end()),
-		}
+		return Outcome{Kind: Trap, Trap: name, Message: r.describe("trap: "+name+" ("+hint+")", r.logs.end())}
 	}
 }
 
-// refused is the limit at which the guest was told no, and went on; nil if there is none.
+// refused is the limit at which the guest got less than it asked for, and continued; nil if there is none.
 func (r *run) refused() *limitError {
 	switch {
 	case r.instance != nil && r.instance.memory.refused:
 		return memoryExceeded(r.limits.Memory)
 	case r.output.refused:
-		return outputReached(r.limits.Output)
+		return sizeExceeded("output", r.limits.Output, "output limit of %s reached")
 	default:
 		return nil
 	}
 }
 
-// describe adds what the guest says of a failure itself, else the line of stderr that says most about it.
+// describe adds the text of the guest's error_set, else the headline of its stderr.
 func (r *run) describe(what, stderr string) string {
+	var line string
 	if text, said := r.abi.Error(); said {
-		if line := headline(prefix(r.secrets.Text([]byte(text)), maxHeadline)); line != "" {
-			return what + ": " + line
-		}
+		line = headline(prefix(r.secrets.Text([]byte(text)), maxHeadline))
 	}
-	if line := headline(stderr); line != "" {
-		return what + ": " + line
+	if line = cmp.Or(line, headline(stderr)); line != "" {
+		what += ": " + line
 	}
 	return what
 }
@@ -145,8 +119,7 @@ func (r *run) describe(what, stderr string) string {
 // maxHeadline bounds the part of a message that the guest chose.
 const maxHeadline = 400
 
-// headline finds the line of stderr to show in a message: the last one that is not blank, but for
-// the runtimes whose last words are a stack trace or advice.
+// headline is the last line of stderr that is not blank, or the one before a stack trace or advice of a language's runtime.
 func headline(stderr string) string {
 	last := ""
 	for line := range strings.Lines(stderr) {

@@ -162,9 +162,9 @@ func (b behaviour) run(t *testing.T, language string, module *Module, files *Fil
 	}
 	profile := Profile{Env: env, Files: files, Limits: Limits{Timeout: 4 * patience}}
 	c := Call{TaskID: "id", Queue: "queue", Plugin: "plugin", Input: b.input, Checkpoint: b.checkpoint}
-	r.again = func() Outcome { return module.Run(t.Context(), profile, c) }
+	r.again = func() Outcome { return bound(module, "", profile).Run(t.Context(), c) }
 	c.Log = func(line string) { r.lines = append(r.lines, line) }
-	r.Outcome = module.Run(t.Context(), profile, c)
+	r.Outcome = bound(module, "", profile).Run(t.Context(), c)
 	if b.check != nil {
 		b.check(t, language, r)
 		return

@@ -23,11 +23,11 @@ const MaxMemory = wasm.MaxPages * wasm.PageSize
 // MaxModule is the most that the file of a module may have, in bytes.
 const MaxModule = wasm.MaxSize
 
-// Limits bound one call. Sizes are in bytes, and the zero value of each means its default.
+// Limits bound one call. Sizes are in bytes. The zero value of each means its default.
 type Limits struct {
 	// Memory bounds the guest's linear memory. Default 64 MiB; more than MaxMemory means that.
 	Memory int64
-	// Input bounds what is handed to the guest, to a command on stdin. Default 16 MiB.
+	// Input bounds the task's input. Default 16 MiB.
 	Input int64
 	// Output bounds the result: what a command may write to stdout, a handler to its output. Default 16 MiB.
 	Output int64
@@ -36,8 +36,7 @@ type Limits struct {
 	Log int64
 	// Timeout bounds the wall-clock time of the call. Default 0, which is none.
 	Timeout time.Duration
-	// CPU bounds the fuel that the guest burns: a nanosecond is one unit, about one instruction, on every
-	// machine the same. Default 0, which is none.
+	// CPU bounds the guest's fuel: a nanosecond is one unit, about one instruction, on any machine. Default 0, which is none.
 	CPU time.Duration
 }
 
@@ -76,62 +75,29 @@ func (e *limitError) Error() string { return e.message }
 
 const manifestRemedy = "raise limits.%s in the plugin's manifest"
 
-func exceeded(name, value, what string) *limitError {
-	return &limitError{
-		limit:   Limit{Name: name, Value: value},
-		message: what + ": " + fmt.Sprintf(manifestRemedy, name),
-	}
+func exceeded(name, value, format string) *limitError {
+	message := fmt.Sprintf(format, value) + ": " + fmt.Sprintf(manifestRemedy, name)
+	return &limitError{limit: Limit{Name: name, Value: value}, message: message}
 }
 
-func sizeExceeded(name string, limit int64, what string) *limitError {
-	value := units.FormatSize(limit)
-	return exceeded(name, value, fmt.Sprintf(what, value))
+func sizeExceeded(name string, limit int64, format string) *limitError {
+	return exceeded(name, units.FormatSize(limit), format)
 }
 
 func memoryExceeded(limit int64) *limitError {
 	return sizeExceeded("memory", limit, "memory limit of %s reached")
 }
 
-func inputExceeded(limit, size int64) *limitError {
-	return sizeExceeded("input", limit, "input of "+units.FormatSize(size)+" is over the input limit of %s")
-}
-
-func outputExceeded(limit int64) *limitError {
-	return sizeExceeded("output", limit, "output limit of %s exceeded on stdout")
-}
-
-// outputReached is the limit of a handler that was told that its output is full, and failed then.
-func outputReached(limit int64) *limitError {
-	return sizeExceeded("output", limit, "output limit of %s reached")
-}
-
-func logExceeded(limit int64) *limitError {
-	return sizeExceeded("log", limit, "log limit of %s exceeded")
-}
-
 // timeoutExceeded names another remedy for a task's own timeout, which no manifest raises.
 func timeoutExceeded(limit time.Duration, own bool) *limitError {
-	value := formatDuration(limit)
-	e := exceeded("timeout", value, fmt.Sprintf("timeout of %s exceeded", value))
+	e := exceeded("timeout", formatDuration(limit), "timeout of %s exceeded")
 	if own {
-		e.message = fmt.Sprintf("timeout of %s exceeded: give the task a longer timeout, if the host's ceiling allows it", value)
+		e.message = "timeout of " + e.limit.Value + " exceeded: give the task a longer timeout, if the host's ceiling allows it"
 	}
 	return e
 }
 
-func cpuExceeded(limit time.Duration) *limitError {
-	value := formatDuration(limit)
-	return exceeded("cpu", value, fmt.Sprintf("cpu limit of %s exceeded", value))
-}
+// zeros are what a duration ends with and people do not write: 2h0m0s is 2h.
+var zeros = strings.NewReplacer("h0m0s", "h", "m0s", "m")
 
-// formatDuration writes 2h0m0s as people do, 2h.
-func formatDuration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}
+func formatDuration(d time.Duration) string { return zeros.Replace(d.String()) }

@@ -319,7 +319,7 @@ func TestLimitsOfHostCalls(t *testing.T) {
 					got := call(t, load(t, runtimetest.BuildWAT(t, fmt.Sprintf(grow, n))), "", Limits{})
 					return map[bool]string{true: "0", false: "-1"}[got.Kind == Complete]
 				}
-				got := module.Run(t.Context(), Profile{Files: files, Limits: Limits{Memory: 256 << 20}}, Call{Plugin: "calls", Input: fmt.Appendf(nil, "%s %d", strings.Fields(name)[0], n)})
+				got := bound(module, "", Profile{Files: files, Limits: Limits{Memory: 256 << 20}}).Run(t.Context(), Call{Plugin: "calls", Input: fmt.Appendf(nil, "%s %d", strings.Fields(name)[0], n)})
 				complete(t, got)
 				return got.Stderr
 			}

@@ -6,13 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// Load compiles a module and checks that it can be served. What cannot is a *RefusedError with every
-// reason that was found. The binary is not kept.
+// Load compiles a module and checks that it can be served; if not, the error is a *RefusedError with every reason that was
+// found. The binary is not kept.
 func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
 	d, err := e.Decode(binary)
 	if err != nil {
@@ -21,21 +20,20 @@ func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
 	return d.Load(ctx, "")
 }
 
-// Inspect does what Load does without keeping the module. Info is filled as far as the file could be
-// read, also beside an error.
+// Inspect does what Load does without keeping the module. Beside an error, Info is filled as far as the file could be read.
 func (e *Engine) Inspect(ctx context.Context, binary []byte) (Info, error) {
-	d, err := e.decode(binary)
+	d, err := e.Decode(binary)
 	if err != nil {
 		return d.info, err
 	}
 	m, err := d.Load(ctx, "")
-	if err != nil {
-		return d.info, err
+	if err == nil {
+		err = m.Close(ctx)
 	}
-	return d.info, m.Close(ctx)
+	return d.info, err
 }
 
-// Decoded is a module that was checked and written anew, and is not compiled yet.
+// Decoded is a module that was checked and rewritten, and is not compiled yet.
 type Decoded struct {
 	engine *Engine
 	info   Info
@@ -43,19 +41,9 @@ type Decoded struct {
 	code   *machineCode
 }
 
-// Decode does as much of Load as waits for nobody else. Who has decoded a module calls Decoded.Load. The binary is not
-// kept, nor is anything as large.
+// Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then. Nothing
+// as large as the binary is kept. Beside an error, what it returns only has an info, as far as the file could be read.
 func (e *Engine) Decode(binary []byte) (*Decoded, error) {
-	d, err := e.decode(binary)
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
-// decode goes from the cheap checks to the dear ones. Its info is filled as far as the file could be read, also beside
-// an error.
-func (e *Engine) decode(binary []byte) (*Decoded, error) {
 	sum := sha256.Sum256(binary)
 	d := &Decoded{engine: e, info: Info{Digest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(binary))}}
 	info := &d.info
@@ -81,30 +69,14 @@ func (e *Engine) decode(binary []byte) (*Decoded, error) {
 	return d, nil
 }
 
-// Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that
-// one with many large modules does not keep those of another waiting. It is called once, and never executes anything
-// of the file.
+// Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that many
+// large modules of one do not delay those of another. It is called once, and never executes anything of the file.
 func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	d.code.owner = owner
-	if err := d.code.load(ctx); err != nil {
+	if err := d.code.hold(ctx); err != nil {
 		return nil, errors.Join(err, d.code.source.close())
 	}
-	m := d.engine.newModule(d)
-	leave, err := d.engine.compiler.loads.Take(ctx, owner, 0)
-	if err == nil {
-		err = m.try()
-		leave()
-	} else {
-		d.code.release() // try would have done it
-	}
-	if err != nil {
-		return nil, errors.Join(err, m.Close(ctx))
-	}
-	return m, nil
-}
-
-// newModule registers a module until it is closed.
-func (e *Engine) newModule(d *Decoded) *Module {
+	e := d.engine
 	m := newModule(e.host, d.code, d.info, d.module)
 	m.onClose = func() {
 		e.mu.Lock()
@@ -112,22 +84,30 @@ func (e *Engine) newModule(d *Decoded) *Module {
 		delete(e.modules, m)
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.modules[m] = struct{}{}
-	return m
+	e.mu.Unlock()
+	leave, err := e.compiler.loads.Take(ctx, owner, 0)
+	if err == nil {
+		err = m.try()
+		leave()
+	} else {
+		d.code.release() // else try does
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close(ctx))
+	}
+	return m, nil
 }
 
-// try makes an instance and drops it: whether the segments of a module fit into its memory is known
-// only then. Nothing of the module runs. The hold that the code began with goes with the instance.
+// try makes an instance and drops it, since only that shows whether the segments of a module fit into its memory. Nothing of
+// the module runs. The instance takes over the hold of the code.
 func (m *Module) try() error {
 	i, err := m.instantiate(max(m.info.MemoryMin, wasm.PageSize))
 	if err == nil {
 		return i.close()
 	}
-	var fault *faultError
-	if errors.As(err, &fault) {
+	if fault, ok := errors.AsType[*faultError](err); ok {
 		return fmt.Errorf("try module %q: %w", m.info.Digest, fault.err)
 	}
-	reason, _, _ := strings.Cut(err.Error(), "\n")
-	return refuse("the module cannot be instantiated: "+label(reason), "", "build it again")
+	return refuse("the module cannot be instantiated: "+label(firstLine(err.Error())), "", "build it again")
 }

@@ -38,7 +38,7 @@ func TestLogFlood(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lines, sink := 0, 0
-			got := module.Run(t.Context(), Profile{Limits: Limits{Log: 64 << 10}}, Call{
+			got := bound(module, "", Profile{Limits: Limits{Log: 64 << 10}}).Run(t.Context(), Call{
 				Input: []byte(test.text),
 				Log:   func(line string) { lines++; sink += len(line) + lineOverhead },
 			})
@@ -54,7 +54,7 @@ func TestLogRate(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.BuildC(t, flood))
 	run := func(lines int) (got Outcome, n int) {
-		got = module.Run(t.Context(), Profile{Limits: Limits{Log: int64(lines) * (4 + lineOverhead)}}, Call{
+		got = bound(module, "", Profile{Limits: Limits{Log: int64(lines) * (4 + lineOverhead)}}).Run(t.Context(), Call{
 			Input: []byte("line\n"),
 			Log:   func(string) { n++ },
 		})
@@ -76,7 +76,7 @@ func TestLogEndsInTime(t *testing.T) {
 	for _, limits := range []Limits{{Timeout: 500 * time.Millisecond}, {CPU: 200 * time.Millisecond}} {
 		n := 0
 		limits.Log = 1 << 30
-		got := module.Run(t.Context(), Profile{Limits: limits}, Call{Input: []byte("x\n"), Log: func(string) { n++ }})
+		got := bound(module, "", Profile{Limits: limits}).Run(t.Context(), Call{Input: []byte("x\n"), Log: func(string) { n++ }})
 		if got.Kind != LimitExceeded || got.Limit.Name == "log" || n > 100_000 || strings.Count(got.Stderr, "x") == 0 {
 			t.Errorf("after %d lines %.100v", n, got)
 		}

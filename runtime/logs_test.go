@@ -17,12 +17,14 @@ import (
 func logged(pieces ...string) (lines []string, end string) {
 	l := logs{limit: math.MaxInt64, line: func(line string) { lines = append(lines, line) }}
 	for _, piece := range pieces {
-		if err := l.take(&l.stream, []byte(piece)); err != nil {
-			panic(err)
+		l.take(&l.stream, []byte(piece))
+		if l.wrong != nil {
+			panic(l.wrong)
 		}
 	}
-	if err := l.flush(); err != nil {
-		panic(err)
+	l.flush()
+	if l.wrong != nil {
+		panic(l.wrong)
 	}
 	return lines, l.end()
 }
@@ -98,12 +100,14 @@ func TestLogStreams(t *testing.T) {
 				progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
 			}
 			for _, piece := range test.pieces {
-				if err := l.take(map[byte]*stream{'1': &l.stdout, '2': &l.stream}[piece[0]], []byte(piece[1:])); err != nil {
-					t.Fatal(err)
+				l.take(map[byte]*stream{'1': &l.stdout, '2': &l.stream}[piece[0]], []byte(piece[1:]))
+				if l.wrong != nil {
+					t.Fatal(l.wrong)
 				}
 			}
-			if err := l.flush(); err != nil {
-				t.Fatal(err)
+			l.flush()
+			if l.wrong != nil {
+				t.Fatal(l.wrong)
 			}
 			if !slices.Equal(lines, test.lines) || !slices.Equal(reports, test.reports) {
 				t.Errorf("lines = %q, reports = %q, want %q, %q", lines, reports, test.lines, test.reports)
@@ -156,7 +160,7 @@ func TestLogIsLive(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var lines []string
-	got := module.Run(ctx, Profile{}, Call{Log: func(line string) {
+	got := bound(module, "", Profile{}).Run(ctx, Call{Log: func(line string) {
 		lines = append(lines, line)
 		cancel() // or the guest never ends
 	}})
@@ -170,7 +174,7 @@ func TestLogUpToLimit(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.LogFlood(t))
 	var lines []string
-	got := module.Run(t.Context(), Profile{Limits: Limits{Log: 63 + 36 + 2*lineOverhead}}, Call{Log: func(line string) { lines = append(lines, line) }})
+	got := bound(module, "", Profile{Limits: Limits{Log: 63 + 36 + 2*lineOverhead}}).Run(t.Context(), Call{Log: func(line string) { lines = append(lines, line) }})
 	want := []string{strings.Repeat("x", 63), strings.Repeat("x", 36)}
 	if got.Limit.Name != "log" || !slices.Equal(lines, want) || got.Stderr != strings.Join(want, "\n") {
 		t.Errorf("outcome = %+v, lines = %q", got, lines)
@@ -203,12 +207,14 @@ func TestLongLinesCutNoSecret(t *testing.T) {
 			l := logs{limit: math.MaxInt64, secrets: &secrets, line: func(line string) { lines = append(lines, line) }}
 			text := strings.Repeat("x", before) + strings.ReplaceAll(secret, "\n", "\\n") + strings.Repeat("y", 3*maxLine)
 			for piece := range slices.Chunk([]byte(text), 500) {
-				if err := l.take(&l.stream, piece); err != nil {
-					t.Fatal(err)
+				l.take(&l.stream, piece)
+				if l.wrong != nil {
+					t.Fatal(l.wrong)
 				}
 			}
-			if err := l.flush(); err != nil {
-				t.Fatal(err)
+			l.flush()
+			if l.wrong != nil {
+				t.Fatal(l.wrong)
 			}
 			said := strings.Join(lines, "")
 			if strings.Trim(strings.ReplaceAll(said, "[secret tok]", ""), "xy") != "" || !strings.Contains(said, "[secret tok]") {

@@ -13,13 +13,12 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// machineCode is the code of a module. It takes several times the size of the module's file. While nobody holds it, it
-// may be unloaded; the next hold loads it again from the cache.
+// machineCode is the code of a module, several times the size of its file. It may be unloaded while nobody holds it.
 type machineCode struct {
 	program
 
 	caches   *caches
-	metadata int64         // bytes that it takes beside the machine code while it is loaded
+	metadata int64         // bytes beside the machine code while it is loaded
 	loading  chan struct{} // full while the code is being loaded or unloaded
 
 	mu       sync.Mutex
@@ -29,18 +28,18 @@ type machineCode struct {
 	bytes    int64                 // that it takes while it is loaded
 }
 
-// newCode is the code of a rewritten module: not loaded yet, and held once.
+// newCode is the code of a rewritten module. It is not loaded yet.
 func (c *caches) newCode(module *wasm.Rewritten, digest string) *machineCode {
 	sum := sha256.Sum256(module.Binary)
 	return &machineCode{
 		program: program{
 			key: hex.EncodeToString(sum[:]), digest: digest, size: module.Code, source: newSource(c.main.dir, module.Binary, c.logger),
 		},
-		caches: c, metadata: metadataSize(module), loading: make(chan struct{}, 1), holders: 1,
+		caches: c, metadata: metadataSize(module), loading: make(chan struct{}, 1),
 	}
 }
 
-// hold holds the code, after loading it if necessary.
+// hold holds the code, after loading it from the cache, and compiling it, if necessary.
 func (c *machineCode) hold(ctx context.Context) error {
 	if c.tryHold() {
 		return nil
@@ -54,12 +53,15 @@ func (c *machineCode) hold(ctx context.Context) error {
 	if c.tryHold() {
 		return nil
 	}
-	if err := c.load(ctx); err != nil {
+	compiled, cache, err := c.caches.load(ctx, &c.program)
+	if err != nil {
 		return err
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.holders++
-	c.mu.Unlock()
+	c.compiled, c.backend = compiled, cache.backend
+	c.bytes = cache.size(c.key) + c.metadata
 	return nil
 }
 
@@ -80,48 +82,33 @@ func (c *machineCode) release() {
 	c.holders--
 }
 
-// load loads the code from the cache, after compiling it if necessary.
-func (c *machineCode) load(ctx context.Context) error {
-	compiled, cache, err := c.caches.load(ctx, &c.program)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.compiled, c.backend = compiled, cache.backend
-	c.bytes = cache.size(c.key) + c.metadata
-	return nil
-}
-
-// unload frees the code unless somebody holds or loads it, and reports whether it did. wazero unmaps it when Go's garbage
-// collector finds it.
-func (c *machineCode) unload(ctx context.Context) (bool, error) {
+// unload frees the code unless somebody holds or loads it, and returns its bytes. Go's garbage collector unmaps it.
+func (c *machineCode) unload(ctx context.Context) (freed int64, err error) {
 	select {
 	case c.loading <- struct{}{}:
 		defer func() { <-c.loading }()
 		return c.drop(ctx)
 	default:
-		return false, nil
+		return 0, nil
 	}
 }
 
 // drop does it. The caller has filled loading.
-func (c *machineCode) drop(ctx context.Context) (bool, error) {
+func (c *machineCode) drop(ctx context.Context) (freed int64, err error) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.holders > 0 || c.compiled == nil {
-		c.mu.Unlock()
-		return false, nil
+		return 0, nil
 	}
-	compiled := c.compiled
+	if err = c.compiled.Close(ctx); err != nil {
+		err = fmt.Errorf("unload module %q: %w", c.digest, err)
+	}
+	freed = c.bytes
 	c.compiled, c.backend, c.bytes = nil, nil, 0
-	c.mu.Unlock()
-	if err := compiled.Close(ctx); err != nil {
-		return true, fmt.Errorf("unload module %q: %w", c.digest, err)
-	}
-	return true, nil
+	return freed, err
 }
 
-// held is what the code takes now, in bytes.
+// held is the bytes that the code takes now.
 func (c *machineCode) held() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -77,7 +77,7 @@ func loadInto(t testing.TB, engine *Engine, binary []byte) *Module {
 // call runs a module with an input and limits.
 func call(t testing.TB, module *Module, input string, limits Limits) Outcome {
 	t.Helper()
-	return module.Run(t.Context(), Profile{Limits: limits}, Call{TaskID: "id", Queue: "queue", Plugin: "plugin", Input: []byte(input)})
+	return bound(module, "", Profile{Limits: limits}).Run(t.Context(), Call{TaskID: "id", Queue: "queue", Plugin: "plugin", Input: []byte(input)})
 }
 
 // complete fails the test if a call did not complete, and returns its output.
@@ -112,8 +112,8 @@ type boundKey struct {
 // name, each call gets an instance of its own.
 func bound(m *Module, name string, profile Profile) *Pool {
 	if name == "" {
-		p := m.newPool(profile, ResetNew)
-		p.registered = true
+		p := m.Bind(profile)
+		p.resetMode, p.registered = ResetNew, true // nothing of it is counted or trimmed
 		return p
 	}
 	boundPools.Lock()

@@ -6,31 +6,21 @@ import (
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
-// memory is the linear memory of one instance, and holds it to the limit.
+// memory is the linear memory of one instance. It reserves its limit as address space at once, so that it never moves, and
+// growing costs nothing: the operating system adds a page at its first use.
 //
-// The whole limit is reserved as address space at once, so that the memory never moves and growing
-// costs nothing: the operating system gives a page when it is first touched.
-//
-// wazero calls Free as soon as an instance is closed. A later read of a page that is gone would be a fault
-// that Go cannot recover from, so Free does nothing here, whoever closes what and when: who made the instance
-// releases the memory when its last call has returned.
+// wazero calls Free when an instance is closed. A later read of an unmapped page would be a fault that Go cannot recover, so
+// Free does nothing: instance.close releases the memory after the last call.
 type memory struct {
 	limit    uint64
-	declared uint64          // what the module itself declares as its maximum, or MaxMemory
+	declared uint64          // the maximum of the module, or MaxMemory
 	space    *snapshot.Space // nil before there is one
-	size     uint64          // what the guest has
+	size     uint64          // of the guest's memory
 	used     uint64          // the most that it had since the last reset
-	shrunk   bool            // the guest is being given less: see instance.shrink
-	// refused tells that the guest asked for more than the limit and got -1.
-	refused bool
-	// err is why the reservation failed; wazero panics then, and instantiate looks here first.
-	err error
+	shrunk   bool            // shrinking is under way: see instance.shrink
+	refused  bool            // the guest asked for more than the limit, and got -1
+	err      error           // of the reservation; wazero panics then, and instantiate looks here first
 }
-
-var (
-	_ experimental.MemoryAllocator = (*memory)(nil)
-	_ experimental.LinearMemory    = (*memory)(nil)
-)
 
 // Allocate implements experimental.MemoryAllocator.
 func (m *memory) Allocate(_, maximum uint64) experimental.LinearMemory {
@@ -38,8 +28,7 @@ func (m *memory) Allocate(_, maximum uint64) experimental.LinearMemory {
 	return m
 }
 
-// Reallocate implements experimental.LinearMemory. It returns nil, which is -1 to the guest, for
-// what is over the limit.
+// Reallocate implements experimental.LinearMemory. Over the limit it returns nil, which is -1 to the guest.
 func (m *memory) Reallocate(size uint64) []byte {
 	switch {
 	case m.err != nil:
@@ -54,13 +43,12 @@ func (m *memory) Reallocate(size uint64) []byte {
 	return m.contents()
 }
 
-// Free implements experimental.LinearMemory and keeps the memory: see there.
+// Free implements experimental.LinearMemory. It does nothing: see memory.
 func (m *memory) Free() {}
 
-// contents is what the guest has.
 func (m *memory) contents() []byte { return m.space.Bytes()[:m.size] }
 
-// adopt maps the snapshot, which has the memory's size.
+// adopt maps a snapshot of the memory's size.
 func (m *memory) adopt(image *snapshot.Image) error {
 	m.used, m.refused = m.size, false
 	return m.space.Map(image)
@@ -73,12 +61,11 @@ func (m *memory) reset(mode snapshot.Mode, image *snapshot.Image) error {
 	return err
 }
 
-// release gives the memory back. No call may hold the instance any more.
+// release gives the memory back. No call may use the instance any more.
 func (m *memory) release() error {
-	space := m.space
-	if space == nil {
+	if m.space == nil {
 		return nil
 	}
-	m.space = nil
-	return space.Release()
+	defer func() { m.space = nil }()
+	return m.space.Release()
 }

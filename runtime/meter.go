@@ -10,36 +10,32 @@ import (
 )
 
 const (
-	// quantum is the fuel that a guest gets at once: some 5 µs, after which it calls tick. That costs less
-	// than can be measured. It is not larger because an instruction that touches a new page of memory takes
-	// 1 µs and more: with 100,000, nothing could stop a guest that does little else for 50 ms.
+	// quantum is the fuel that a guest gets at once: some 5 µs, after which it calls tick. That costs less than can be
+	// measured. With 100,000, a guest that touches a new page by each instruction could not be stopped for 50 ms.
 	quantum = 10_000
 	// slice is how long a guest computes before others have their turn. With a millisecond, a short task takes twice as long
-	// beside guests on all processors: it waits at each step, in Redis, in this host, and in its producer.
+	// if guests keep all processors busy: it waits at each step, in Redis, in this host, and in its producer.
 	slice = 250 * time.Microsecond
 	// short is how much of a slice is measured by the wall clock at most.
 	short = slice / 5
-	// waitPrice is what a wait costs beside that, however short it is: a timer, and another turn.
+	// waitPrice is what a wait costs beside a host call, however short it is: a timer, and another turn.
 	waitPrice = 10_000
 	// linePrice is what a line of the log costs: the time of sending it to the host's log and to Redis.
 	linePrice = 5_000
 	// progressPrice is what a report of progress costs; only the last one is sent.
 	progressPrice = 500
-	// secretPrice is what looking for secrets costs, for each byte that a guest logs after it was given one: the time for
-	// invalid UTF-8. Plain text takes a tenth of it. Text that resembles a repetitive secret at each byte takes four times it.
+	// secretPrice is what each byte that a guest logs costs after it has read a secret: the time of the search in invalid
+	// UTF-8. Plain text takes a tenth of it, text that resembles a repetitive secret at each byte four times it.
 	secretPrice = 100
-	// revealPrice is what preparing the search for a secret costs, for each byte of it: the time for many short lines. A
-	// single long one takes an eighth of it.
+	// revealPrice is what each byte of a secret costs: the time of preparing the search for many short lines. A single long
+	// one takes an eighth of it.
 	revealPrice = 400
-	// hostPrice is what a call of any function of the host costs, in fuel; each byte that it moves costs one
-	// more.
+	// hostPrice is what a host call costs; each byte that it moves costs one more.
 	hostPrice = 200
 )
 
-// meter counts what a guest burns, and how long it takes. It belongs to the goroutine of its call.
-//
-// A guest counts down by itself: see runtime/wasm. What the counter was set to last and what it is now
-// differ by the fuel that was burned since.
+// meter counts the fuel and the time of a guest. It belongs to the goroutine of its call. The guest counts down by itself: see
+// runtime/wasm.
 type meter struct {
 	counter api.MutableGlobal // of the instance; nil before there is one
 	crash   *crash.Entry      // of the instance, the same
@@ -53,7 +49,7 @@ type meter struct {
 	cpu   time.Duration // until then, or until the slice began
 }
 
-// start begins to measure now, or when there is a place at the gate.
+// start begins to measure when there is a place at the gate; now is the time of the call.
 func (m *meter) start(now time.Time) {
 	if m.gate.enter() {
 		now = time.Now()
@@ -61,7 +57,7 @@ func (m *meter) start(now time.Time) {
 	m.begin(now)
 }
 
-// stop ends the last slice, gives the place back, and tells the time. The guest does not run any more.
+// stop ends the last slice, gives the place back, and returns the time. The guest does not run any more.
 func (m *meter) stop() (now time.Time) {
 	now = m.pause()
 	if m.counter != nil {
@@ -69,13 +65,6 @@ func (m *meter) stop() (now time.Time) {
 		m.counter, m.crash = nil, nil
 	}
 	return now
-}
-
-// attach makes the counter that of the instance which is about to run.
-func (m *meter) attach(counter api.MutableGlobal, entry *crash.Entry) {
-	m.counter, m.crash = counter, entry
-	entry.Computes(true)
-	counter.Set(uint64(uint32(m.refill())))
 }
 
 // spent is what was burned until now.
@@ -88,7 +77,7 @@ func (m *meter) pause() (now time.Time) {
 	return now
 }
 
-// resume begins a slice after a wait, and tells the time.
+// resume begins a slice after a wait, and returns the time.
 func (m *meter) resume() (now time.Time) {
 	m.gate.again()
 	now = time.Now()
@@ -96,15 +85,15 @@ func (m *meter) resume() (now time.Time) {
 	return now
 }
 
-// begin begins a slice on a thread of its own, for only so the thread's clock is the guest's.
+// begin begins a slice on a thread of its own, so that the thread's clock is the guest's.
 func (m *meter) begin(now time.Time) {
 	goruntime.LockOSThread()
 	m.began, m.clock = now, 0
 	m.crash.Computes(true)
 }
 
-// read begins to measure by the thread's clock, in a slice that lasts. Until then the wall clock does: reading the
-// other one twice takes a large part of a short task.
+// read begins to measure a long slice by the thread's clock. Until then the wall clock does: reading the thread's clock twice
+// takes a large part of a short task.
 func (m *meter) read(now time.Time) {
 	if m.clock > 0 {
 		return
@@ -114,7 +103,7 @@ func (m *meter) read(now time.Time) {
 	}
 }
 
-// end ends a slice, and tells the time.
+// end ends a slice, and returns the time.
 func (m *meter) end() (now time.Time) {
 	m.crash.Computes(false)
 	now = time.Now()
@@ -127,8 +116,7 @@ func (m *meter) end() (now time.Time) {
 	return now
 }
 
-// yield lets others have their turn: other guests, what else the host does, and other processes where guests wait for
-// each other.
+// yield lets others have their turn: other guests, the host's goroutines, and other processes if guests wait.
 func (m *meter) yield() {
 	m.end()
 	if m.gate.wanted() {
@@ -141,16 +129,14 @@ func (m *meter) yield() {
 	m.begin(time.Now())
 }
 
-// count takes what the counter has come down to into account, and returns whether that is within the
-// limit.
+// count accounts for the fuel that the counter has fallen by, and reports whether it is within the limit.
 func (m *meter) count(counter int32) bool {
 	m.burned += int64(m.set) - int64(counter)
 	m.set = counter
 	return m.limit == 0 || m.burned <= m.limit
 }
 
-// refill is what the counter is set to next: so much that the guest comes back at the first unit above its
-// limit.
+// refill is the counter's next value. It makes the guest call tick at the first unit above its limit.
 func (m *meter) refill() int32 {
 	m.set = quantum
 	if m.limit > 0 {

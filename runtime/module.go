@@ -8,6 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/crash"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -28,14 +32,14 @@ const (
 // digestPrefix names the hash that a digest is.
 const digestPrefix = "sha256:"
 
-// Info says what a module is. What could not be read is left at its zero value.
+// Info describes a module. What could not be read has its zero value.
 type Info struct {
 	Kind Kind
 	// Digest is "sha256:" and the 64 hex digits of the file's bytes.
 	Digest string
 	// Size is the file's size in bytes.
 	Size int64
-	// Functions counts the functions that the module defines itself.
+	// Functions counts the functions that the module defines.
 	Functions int
 	// Imports are written module.name, Exports name, both in the order of the file.
 	Imports, Exports []string
@@ -54,7 +58,19 @@ var entryPoints = map[Kind]string{Handler: "quern_handle", Command: "_start"}
 // initialize is the export that a handler runs before its first task, if it has it.
 const initialize = "_initialize"
 
-// Module is a compiled plugin. It may run any number of calls at once, each in an instance without a trace of any other.
+// host is what the guests of all modules of an engine share.
+type host struct {
+	logger   hclog.Logger
+	gate     *gate
+	started  time.Time    // the zero of the guests' monotonic clock
+	counters abi.Counters // of the calls of quern_v1
+	crash    *crash.Table // nil without a monitor
+	stacks   atomic.Int64 // bytes of the call stacks of running guests
+
+	warnUnguarded sync.Once // about memories without guard pages
+}
+
+// Module is a compiled plugin. See Bind.
 type Module struct {
 	host     *host
 	code     *machineCode
@@ -64,11 +80,11 @@ type Module struct {
 	declared uint64      // the most memory that the module itself allows, in bytes
 	start    bool        // it has a start section
 	startup  []string    // the exports that a handler runs before its first task
-	perTask  bool        // each task needs a new instance, since a reset does not restore all that it changes, and pays for it
+	perTask  bool        // a reset does not restore all that it changes: each task needs a new instance, and pays for it
 	price    int64       // of making an instance, in fuel
-	tables   int64       // bytes that the tables of an instance take at most
+	tables   int64       // of an instance, in bytes at most
 
-	used   atomic.Int64   // when it was used last, in ns of Unix time
+	used   atomic.Int64   // when a call began or ended last, or it was loaded, in ns of Unix time
 	builds sync.WaitGroup // of snapshots
 
 	mu    sync.Mutex
@@ -76,7 +92,6 @@ type Module struct {
 
 	closeOnce sync.Once
 	onClose   func()
-	closeErr  error
 }
 
 // newModule is the module of loaded code.
@@ -91,17 +106,19 @@ func newModule(h *host, code *machineCode, info Info, rewritten *wasm.Rewritten)
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
 		m.declared = uint64(info.MemoryMax)
 	}
-	if m.start {
-		m.startup = append(m.startup, wasm.StartExport)
-	}
-	if export, ok := rewritten.Export(initialize); ok && export.Kind == wasm.Function {
-		m.startup = append(m.startup, initialize)
+	if info.Kind == Handler {
+		if m.start {
+			m.startup = append(m.startup, wasm.StartExport)
+		}
+		if export, ok := rewritten.Export(initialize); ok && export.Kind == wasm.Function {
+			m.startup = append(m.startup, initialize)
+		}
 	}
 	m.touch(time.Now())
 	return m
 }
 
-// Info says what the module is.
+// Info describes the module.
 func (m *Module) Info() Info { return m.info }
 
 // numbered gives a nameless function in a frame its number in the file: the rewritten module imports one more.
@@ -113,8 +130,7 @@ func (m *Module) numbered(frame string) string {
 	return "$" + strconv.Itoa(n-1)
 }
 
-// Admits returns nil if the memory that the module needs from its start fits into the limits, else a
-// *RefusedError that names both.
+// Admits returns a *RefusedError if the module's initial memory is over the limit.
 func (m *Module) Admits(l Limits) error {
 	limit := l.WithDefaults().Memory
 	if m.info.MemoryMin <= limit {
@@ -128,8 +144,7 @@ func (m *Module) Admits(l Limits) error {
 	)
 }
 
-// Overhead is what an instance takes beside its memory at most, in bytes: its tables, if they exceed a page of
-// WebAssembly memory.
+// Overhead is what an instance takes beside its memory at most, in bytes: its tables, if they exceed wasm.PageSize.
 func (m *Module) Overhead() int64 {
 	if m.tables < wasm.PageSize {
 		return 0
@@ -137,10 +152,4 @@ func (m *Module) Overhead() int64 {
 	return m.tables
 }
 
-// touch notes that the module is used.
 func (m *Module) touch(now time.Time) { m.used.Store(now.UnixNano()) }
-
-// unusedFor is the time since a call began or ended, or the module was loaded.
-func (m *Module) unusedFor(now time.Time) time.Duration {
-	return now.Sub(time.Unix(0, m.used.Load()))
-}

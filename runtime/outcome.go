@@ -1,12 +1,17 @@
 package runtime
 
-import "time"
+import (
+	"context"
+	"errors"
+	"time"
 
-// OutcomeKind says how a call ended. What becomes of the task is decided by the host alone.
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// OutcomeKind tells how a call ended. The host alone decides what becomes of the task.
 type OutcomeKind string
 
-// The ways in which a call ends. The first cause wins: once a limit, the context or a fault of the
-// host has stopped the guest, no exit code and no trap that follows is looked at.
+// The ways in which a call ends. The first cause wins: once the host has stopped the guest, no exit code or trap counts.
 const (
 	// Complete: the guest returned from _start or exited with 0. Only then is there an Output.
 	Complete OutcomeKind = "complete"
@@ -32,7 +37,7 @@ const (
 	exitFatal = 65
 )
 
-// Outcome is the end of one call, told completely: Run returns no error beside it.
+// Outcome is how a call ended. Run returns no error beside it.
 type Outcome struct {
 	Kind OutcomeKind
 	// Code is the guest's exit code, for Complete, Retry, Fatal and Failed.
@@ -41,15 +46,13 @@ type Outcome struct {
 	Limit Limit
 	// Trap names the trap, for Trap: "unreachable", "integer divide by zero" and so on.
 	Trap string
-	// Backtrace lists the functions of the guest in which it trapped, innermost first: by name where the
-	// module has names, else as $ and their index. It has at most 32 entries of at most 256 bytes, the
-	// last being "…" if more may follow. It is set for Trap, and for a limit at
-	// which the guest was stopped in the middle; a stack overflow has none.
+	// Backtrace lists the functions in which the guest was stopped by a trap or a limit, innermost first: by name if the
+	// module has names, else as $ and their index. It has at most 32 entries of at most 256 bytes; the last one is "…" if
+	// more may follow. A stack overflow has none.
 	Backtrace []string
-	// RetryAfter is when the guest wants to be called again, for Retry; 0 if it does not say. It says so
-	// by the last line of its log, such as quern:retry-after=30s: a duration of Go, or a number of
-	// seconds. One that is negative or over a year is a line like any other. The line is logged and
-	// stands in Stderr, but Message tells the one before.
+	// RetryAfter is the delay that the guest asks for, for Retry; 0 if it does not. A command asks by the last line of
+	// stderr, such as quern:retry-after=30s: a duration of Go, or a number of seconds, of at most a year. That line is also
+	// in Stderr, but Message quotes the one before.
 	RetryAfter time.Duration
 	// Message says in one line what happened, for people. It is empty when Complete.
 	Message string
@@ -57,12 +60,10 @@ type Outcome struct {
 	Stderr string
 	// Output is what the guest wrote to stdout, only when Complete. The caller owns it.
 	Output []byte
-	// Fuel is what the guest burned: one unit for about each instruction that it executed, and a price for
-	// what the host did for it. It depends on the module and its input, not on the machine; what a guest does
-	// by clocks and random numbers, as the runtimes of some languages do, differs from run to run.
+	// Fuel is what the guest burned: about one unit for each instruction, and a price for each host call. It does not depend
+	// on the machine, but on clocks and random numbers if the guest, or its language's runtime, uses them.
 	Fuel int64
-	// CPU is the processor time that the call took, in the guest and in the host's functions for it; where the
-	// system is not Linux, the time without waits.
+	// CPU is the processor time of the guest and of its host calls; on other systems than Linux, the time without waits.
 	CPU time.Duration
 	// GuestTime is the wall-clock time from the making of the instance to its end, without WaitTime.
 	GuestTime time.Duration
@@ -77,16 +78,32 @@ func limitOutcome(e *limitError) Outcome {
 	return Outcome{Kind: LimitExceeded, Limit: e.limit, Message: e.message}
 }
 
-func cancelledOutcome(cause error) Outcome {
+func faultOutcome(err error) Outcome {
+	return Outcome{Kind: HostFault, Message: "internal error", Err: err}
+}
+
+// causeOutcome is the outcome of a call that the host or its caller has ended.
+func causeOutcome(cause error) Outcome {
+	if fault, ok := errors.AsType[*faultError](cause); ok {
+		return faultOutcome(fault.err)
+	}
+	if limit, ok := errors.AsType[*limitError](cause); ok {
+		return limitOutcome(limit)
+	}
 	return Outcome{Kind: Cancelled, Message: "cancelled: " + cause.Error(), Err: cause}
 }
 
-func faultOutcome(err error) Outcome {
-	return Outcome{Kind: HostFault, Message: "internal error", Err: err}
+// errorOutcome is the outcome of a call that has met an error of the host, or the end of ctx.
+func errorOutcome(ctx context.Context, err error) *Outcome {
+	outcome := faultOutcome(err)
+	if ctx.Err() != nil {
+		outcome = causeOutcome(context.Cause(ctx))
+	}
+	return &outcome
 }
 
 // InputExceeded is the outcome of a call whose input of size bytes exceeds the limit, for callers that know the size before
 // they have the input.
 func InputExceeded(limits Limits, size int64) Outcome {
-	return limitOutcome(inputExceeded(limits.WithDefaults().Input, size))
+	return limitOutcome(sizeExceeded("input", limits.WithDefaults().Input, "input of "+units.FormatSize(size)+" is over the input limit of %s"))
 }

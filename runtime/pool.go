@@ -19,9 +19,8 @@ const maxCalls = 10_000
 // errPoolClosed cancels the build of a closed pool's snapshot.
 var errPoolClosed = errors.New("the pool is closed")
 
-// Pool runs calls of a module that share a profile. Its instances begin in one snapshot and serve one call at a time. It
-// grows with the calls that run at once; Engine.tidy shrinks it. An idle pool gives its instances and its snapshot back, and
-// makes them again for the next call.
+// Pool runs calls of a module that share a profile. Its instances start from one snapshot and serve one call at a time. It
+// grows with the calls that run at once; Engine.tidy shrinks it.
 //
 //	take ──▶ an idle instance ───────────────────────────┐
 //	  ├────▶ nil: call makes one from the snapshot ──────┤
@@ -35,8 +34,8 @@ type Pool struct {
 	granted   []string // the variables that the profile grants
 	resetMode ResetMode
 
-	mu         sync.Mutex
-	registered bool // with the module
+	mu         sync.Mutex // locked before Module.mu
+	registered bool       // with the module
 	closed     bool
 	snapshot   *guestSnapshot // nil before it is built, and after a long idle time
 	build      *snapshotBuild // of the snapshot; nil if it is not under way
@@ -47,37 +46,31 @@ type Pool struct {
 	used       time.Time      // when the last call ended
 }
 
-// snapshotBuild builds a pool's snapshot in the background. It has the limits of a call, and belongs to no call: those that need the
-// snapshot wait for it as long as their own limits allow.
+// snapshotBuild builds a pool's snapshot in the background, within the limits of a call. Calls that need the snapshot wait for
+// it as long as their own limits allow.
 type snapshotBuild struct {
 	done   chan struct{} // closed when it has ended
 	cancel context.CancelCauseFunc
 
 	// Guarded by the pool's mu.
 	waiters int
-	abandon *time.Timer // nil while there are waiters
-	failed  *Outcome    // nil before the end, and if there is a snapshot
-	charged bool        // a waiter's outcome has the fuel of a failed build
+	left    time.Time // when the last waiter left
+	failed  *Outcome  // nil before the end, and if there is a snapshot; its fuel until a waiter was charged with it
 }
 
 // Bind makes a pool for calls that share the profile. It takes no memory before its first call. Its owner closes it before
 // the module.
-func (m *Module) Bind(profile Profile) *Pool { return m.newPool(profile, m.info.ResetMode) }
-
-func (m *Module) newPool(profile Profile, mode ResetMode) *Pool {
-	return &Pool{module: m, profile: profile, limits: profile.Limits.WithDefaults(), granted: profile.granted(), resetMode: mode}
+func (m *Module) Bind(profile Profile) *Pool {
+	limits := profile.Limits.WithDefaults()
+	return &Pool{module: m, profile: profile, limits: limits, granted: profile.granted(), resetMode: m.info.ResetMode}
 }
 
-// PendingSnapshot is how many bytes the snapshot that the next call builds takes at most, with the one that the warm call
-// starts from; 0 if the pool has a snapshot, or needs none.
+// PendingSnapshot is the most that the next call's build takes for snapshots, in bytes; 0 if the pool has one, or needs none.
 func (p *Pool) PendingSnapshot() int64 {
-	if p.resetMode == ResetNew {
-		return 0
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.snapshot != nil:
+	case p.snapshot != nil || p.resetMode == ResetNew:
 		return 0
 	case p.profile.Warm != nil:
 		return 2 * p.limits.Memory
@@ -99,15 +92,7 @@ func (p *Pool) Close() {
 	p.module.unregister(p)
 }
 
-// register adds the pool to those that the engine trims and counts. The caller holds mu, which is locked before Module.mu.
-func (p *Pool) register() {
-	p.registered = true
-	p.module.mu.Lock()
-	defer p.module.mu.Unlock()
-	p.module.pools[p] = struct{}{}
-}
-
-// allPools are the registered pools.
+// allPools are the registered pools, which the engine trims and counts.
 func (m *Module) allPools() []*Pool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,60 +100,43 @@ func (m *Module) allPools() []*Pool {
 }
 
 // Close closes the module's pools and unloads its code. No Run may be in flight. It may be called twice.
-func (m *Module) Close(ctx context.Context) error {
+func (m *Module) Close(ctx context.Context) (err error) {
 	m.closeOnce.Do(func() {
 		m.onClose()
 		for _, p := range m.allPools() {
 			p.Close()
 		}
 		m.builds.Wait()
-		m.closeErr = m.code.close(ctx)
+		err = m.code.close(ctx)
 	})
-	return m.closeErr
+	return err
 }
 
-// unregister takes the pool out.
 func (m *Module) unregister(p *Pool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.pools, p)
 }
 
-// leave counts a call out. The last call of a closed pool closes what is left of it.
-func (p *Pool) leave(now time.Time) {
-	p.mu.Lock()
-	p.busy--
-	p.used = now
-	last := p.closed && p.busy == 0
-	p.mu.Unlock()
-	if last {
-		p.shrink(0)
-	}
-}
-
-// hold holds the module's code for a call that has begun, after loading it if necessary, and returns what ends the call
-// before that.
+// hold holds the module's code for a call that has begun. The outcome is that of a call which ends before.
 func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
-	if timeout := p.limitsOf(c).Timeout; timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, begun.Add(timeout), timeoutExceeded(timeout, c.Timeout > 0))
-		defer cancel()
+	ctx, cancel := p.bounded(ctx, c, begun)
+	defer cancel()
+	if err := p.module.code.hold(ctx); err != nil {
+		return errorOutcome(ctx, err)
 	}
-	err := p.module.code.hold(ctx)
-	if err == nil {
-		return nil
-	}
-	outcome := faultOutcome(err)
-	if ctx.Err() != nil {
-		var late *limitError
-		if outcome = cancelledOutcome(context.Cause(ctx)); errors.As(outcome.Err, &late) {
-			outcome = limitOutcome(late)
-		}
-	}
-	return &outcome
+	return nil
 }
 
-// limitsOf are the limits of a call.
+// bounded is the context of a call that waits for the host. It ends at the call's timeout.
+func (p *Pool) bounded(ctx context.Context, c *Call, begun time.Time) (context.Context, context.CancelFunc) {
+	timeout := p.limitsOf(c).Timeout
+	if timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, begun.Add(timeout), timeoutExceeded(timeout, c.Timeout > 0))
+}
+
 func (p *Pool) limitsOf(c *Call) Limits {
 	l := p.limits
 	if c.Timeout > 0 {
@@ -195,32 +163,30 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// give takes an instance back after a call; nil if the call had none. It keeps a sound one that can be reset.
+// give counts a call out, and takes its instance back; nil if it had none. It keeps a sound one that can be reset. The last
+// call of a closed pool closes what is left of it.
 func (p *Pool) give(i *instance, sound bool, now time.Time) {
-	if sound && i != nil && i.snapshot != nil && i.calls < maxCalls {
-		err := i.reset(p.resetMode)
-		if err == nil && p.keep(i, now) {
-			return
-		}
-		if err != nil {
+	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
+	if keep {
+		if err := i.reset(p.resetMode); err != nil {
 			p.log("cannot reset an instance; closing it", err)
+			keep = false
 		}
 	}
-	p.discard(i)
-	p.leave(now)
-}
-
-// keep counts a call out and keeps its instance for the next one, unless the pool is closed.
-func (p *Pool) keep(i *instance, now time.Time) bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
+	if keep = keep && !p.closed; keep {
+		p.idle = append(p.idle, i)
 	}
-	p.idle = append(p.idle, i)
 	p.busy--
 	p.used = now
-	return true
+	last := p.closed && p.busy == 0
+	p.mu.Unlock()
+	if !keep {
+		p.discard(i)
+	}
+	if last {
+		p.shrink(0)
+	}
 }
 
 // discard closes an instance, if there is one.
@@ -245,9 +211,14 @@ func (p *Pool) log(failure string, err error) {
 }
 
 // trim closes the idle instances that the last two trims did not see in use, except one. A pool without calls gives back
-// the memory of that one too; one that was idle for tooLong gives everything back.
+// the memory of that one too; one that was idle for tooLong gives everything back. A build without waiting calls is
+// cancelled after abandonAfter; the next call starts another one.
 func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 	p.mu.Lock()
+	if b := p.build; b != nil && b.waiters == 0 && now.Sub(b.left) >= abandonAfter {
+		p.build = nil
+		b.cancel(errAbandoned)
+	}
 	if p.busy == 0 && p.build == nil && tooLong > 0 && now.Sub(p.used) >= tooLong {
 		p.registered = false
 		p.module.unregister(p)
@@ -256,26 +227,20 @@ func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 		return
 	}
 	keep := max(1, max(p.peak, p.before)-p.busy)
-	unused := p.peak == 0 && p.before == 0
-	p.before, p.peak = p.peak, p.busy
-	if unused {
-		p.giveMemoryBack()
+	if p.peak == 0 && p.before == 0 {
+		for _, i := range p.idle {
+			if i.memory.space == nil || i.memory.space.Held() == 0 {
+				continue
+			}
+			i.entry = nil
+			if err := i.memory.space.Trim(); err != nil {
+				p.log("cannot give memory back", err)
+			}
+		}
 	}
+	p.before, p.peak = p.peak, p.busy
 	p.mu.Unlock()
 	p.shrink(keep)
-}
-
-// giveMemoryBack gives back what idle instances hold beside their snapshot. The caller holds mu.
-func (p *Pool) giveMemoryBack() {
-	for _, i := range p.idle {
-		if i.memory.space == nil || i.memory.space.Held() == 0 {
-			continue
-		}
-		i.entry = nil
-		if err := i.memory.space.Trim(); err != nil {
-			p.log("cannot give memory back", err)
-		}
-	}
 }
 
 // shrink closes idle instances until keep are left; with keep 0 also the snapshot, unless a call needs it. It returns the
@@ -299,7 +264,7 @@ func (p *Pool) shrink(keep int) (freed int64) {
 	return freed
 }
 
-// addTo adds what the pool holds.
+// addTo adds the pool's holdings to h.
 func (p *Pool) addTo(h *Holdings) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -314,16 +279,16 @@ func (p *Pool) addTo(h *Holdings) {
 	}
 }
 
-// Holdings are what Engine.Held is the sum of, and the number of instances.
+// Holdings are the memory and the instances of modules.
 type Holdings struct {
-	// Code, Snapshots, Instances and Stacks are bytes: of machine code and its metadata, of snapshots at most, of what idle
-	// instances hold beside them, and of the call stacks of running guests.
+	// Code, Snapshots, Instances and Stacks are bytes: of machine code and its metadata, of snapshots at most, of idle
+	// instances beside their snapshot, and of the call stacks of running guests.
 	Code, Snapshots, Instances, Stacks int64
 	// Idle counts the idle instances of pools, Busy the calls under way in pools.
 	Idle, Busy int
 }
 
-// environment lists the variables of a call, each as NAME=VALUE. A handler has those of the profile only.
+// environment lists the variables of a call, each as NAME=VALUE. A handler gets only those of the profile.
 func (p *Pool) environment(c *Call) []string {
 	if p.module.info.Kind == Handler {
 		return p.granted
@@ -331,10 +296,10 @@ func (p *Pool) environment(c *Call) []string {
 	return append(c.variables(p.profile.Tenant), p.granted...)
 }
 
-// handlerArgs are the arguments of every handler: its start serves many tasks, maybe of several plugins.
+// handlerArgs are the arguments of every handler, whose start serves many tasks, perhaps of several plugins.
 var handlerArgs = []string{"handler"}
 
-// newRun is the run of a call, whose time began at begun.
+// newRun is the run of a call that has begun.
 func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
 	m := p.module
 	r, _ := runs.Get().(*run)
@@ -343,7 +308,6 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 	}
 	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
 	r.module, r.stage, r.limits, r.taskTimeout = m, stage, limits, c.Timeout > 0
-	r.plugin, r.tenant, r.task = c.Plugin, p.profile.Tenant, c.TaskID
 	if limits.Timeout > 0 {
 		r.deadline = begun.Add(limits.Timeout)
 	}

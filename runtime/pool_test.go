@@ -140,7 +140,7 @@ func TestQuantumIsNotPassedOn(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, "", `(if (call $input_size) (then (loop (br 0)))) (i32.const 0)`))
 	limits := Limits{CPU: 1000 * time.Nanosecond}
-	alone := module.Run(t.Context(), Profile{Limits: limits}, Call{Input: []byte("x")})
+	alone := bound(module, "", Profile{Limits: limits}).Run(t.Context(), Call{Input: []byte("x")})
 	p := module.Bind(Profile{})
 	for range 3 {
 		p.limits.CPU = 0
@@ -188,8 +188,8 @@ func TestLoadAgainFails(t *testing.T) {
 	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
 	p, c := module.Bind(Profile{}), Call{}
 	complete(t, p.Run(t.Context(), c))
-	if done, err := module.code.unload(t.Context()); !done || err != nil {
-		t.Fatal(done, err)
+	if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil {
+		t.Fatal(freed, err)
 	}
 	if err := module.code.source.close(); err != nil {
 		t.Fatal(err)
@@ -311,9 +311,9 @@ func TestCloseWhileStarting(t *testing.T) {
 	if module.info.ResetMode == ResetNew {
 		t.Skip("nobody waits for a snapshot here")
 	}
-	done, err := module.code.unload(t.Context())
-	if !done || err != nil {
-		t.Fatal(done, err)
+	freed, err := module.code.unload(t.Context())
+	if freed == 0 || err != nil {
+		t.Fatal(freed, err)
 	}
 	module.code.loading <- struct{}{} // somebody else loads it, and the build waits
 	p, ended := module.Bind(Profile{}), make(chan Outcome, 1)
@@ -466,16 +466,16 @@ func TestSource(t *testing.T) {
 			if err := module.code.source.close(); err != nil {
 				t.Fatal(err)
 			}
-			module.code.source = source{binary: binary}
+			module.code.source = source{bytes.NewReader(binary), int64(len(binary))}
 		}
 		for range 2 {
-			if done, err := module.code.unload(t.Context()); !done || err != nil {
-				t.Fatalf("unloaded: %v, %v", done, err)
+			if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil {
+				t.Fatalf("unloaded: %v bytes, %v", freed, err)
 			}
 			if err := os.RemoveAll(engine.caches.main.dir); err != nil {
 				t.Fatal(err)
 			}
-			complete(t, module.Run(t.Context(), Profile{}, Call{}))
+			complete(t, bound(module, "", Profile{}).Run(t.Context(), Call{}))
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // program is a module as it goes to the compiler and into the cache: rewritten, and metered with fuel.
 type program struct {
-	owner  string // who takes turns with others at loading and compiling
+	owner  string // takes turns with others at loading and compiling
 	key    string // in the cache: the SHA-256 of the rewritten module
 	digest string // of the module's file
 	size   int    // of the code section in the file, in bytes
@@ -23,13 +23,12 @@ type program struct {
 // stagePrefix begins the names of temporary files and directories in the cache.
 const stagePrefix = "stage-"
 
-// source is the rewritten module. It lies in an unlinked file, so that it takes no memory while the module waits for its
-// turn or is idle, survives changes to the plugin's file and the cache, and goes with the process. It stays in memory if
-// no such file can be made.
+// source is the rewritten module, in an unlinked file: it takes no memory while the module waits for its turn or is idle,
+// survives changes to the plugin's file and the cache, and ends with the process. If no such file can be made, it is in
+// memory.
 type source struct {
-	file   *os.File
-	binary []byte
-	size   int64
+	io.ReaderAt
+	size int64
 }
 
 // newSource keeps a rewritten module in a file in dir.
@@ -40,47 +39,36 @@ func newSource(dir string, binary []byte, logger hclog.Logger) source {
 		_, err = file.Write(binary)
 		err = errors.Join(err, os.Remove(file.Name()))
 		if err == nil {
-			return source{file: file, size: size}
+			return source{file, size}
 		}
 		err = errors.Join(err, file.Close())
 	}
 	logger.Warn("a module stays in memory: cannot write it to the compile cache", "error", err)
-	return source{binary: binary, size: size}
-}
-
-// reader reads the source from its beginning.
-func (s source) reader() io.Reader {
-	if s.file == nil {
-		return bytes.NewReader(s.binary)
-	}
-	return io.NewSectionReader(s.file, 0, s.size)
+	return source{bytes.NewReader(binary), size}
 }
 
 func (s source) read() ([]byte, error) {
-	if s.file == nil {
-		return s.binary, nil
-	}
 	binary := make([]byte, s.size)
-	_, err := io.ReadFull(s.reader(), binary)
+	_, err := s.ReadAt(binary, 0)
 	return binary, err
 }
 
 func (s source) close() error {
-	if s.file == nil {
-		return nil
+	if file, ok := s.ReaderAt.(*os.File); ok {
+		return file.Close()
 	}
-	return s.file.Close()
+	return nil
 }
 
-// What wazero keeps of a module in bytes, as measured, beside the contents of its sections.
+// What wazero keeps of a module beside the contents of its sections, in bytes, as measured.
 const (
 	perLocal   = 8
 	perElement = 48
 	perEntry   = 170 // of a section: an exported global; a type takes 136, a function 100, an export 94
 )
 
-// metadataSize is the most that wazero keeps of a module beside its machine code, in bytes. An eighth of the contents
-// allows for how Go rounds sizes up.
+// metadataSize is the most that wazero keeps of a module beside its machine code, in bytes. Go rounds sizes up: hence the
+// eighth.
 func metadataSize(module *wasm.Rewritten) int64 {
 	contents := int64(len(module.Binary)) + perLocal*int64(module.Locals)
 	return contents + contents/8 + perElement*int64(module.Elements) + perEntry*int64(module.Entries)

@@ -133,7 +133,7 @@ func TestPython(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := module.Run(t.Context(), Profile{Env: test.env, Files: files, Limits: test.limits}, Call{
+			got := bound(module, "", Profile{Env: test.env, Files: files, Limits: test.limits}).Run(t.Context(), Call{
 				TaskID: "id", Queue: "queue", Plugin: "python", Input: []byte(test.input),
 				Checkpoint: []byte("as far as 42"),
 			})

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -33,14 +34,12 @@ func chooseResetMode(verdicts []snapshot.Verdict, forced ResetMode) (best ResetM
 	for _, v := range verdicts {
 		switch {
 		case forced != "" && v.Mode != forced:
-		case v.Err == nil && forced != "":
-			return v.Mode, "the host's setting", nil
-		case v.Err == nil && failed == nil:
-			return v.Mode, "the best there is", nil
-		case v.Err == nil:
-			return v.Mode, strings.Join(failed, "; "), nil
-		default:
+		case v.Err != nil:
 			failed = append(failed, fmt.Sprintf("%s: %v", v.Mode, v.Err))
+		case forced != "":
+			return v.Mode, "the host's setting", nil
+		default:
+			return v.Mode, cmp.Or(strings.Join(failed, "; "), "the best there is"), nil
 		}
 	}
 	if failed == nil {

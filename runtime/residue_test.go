@@ -191,7 +191,7 @@ type residueRun struct {
 // pilot runs a task in an instance of its own.
 func (r *residueRun) pilot(t *testing.T) (price int64) {
 	t.Helper()
-	got := r.module.Run(t.Context(), Profile{Limits: Limits{Memory: r.guest.memory}}, Call{Input: runtimetest.ResidueInput(1, runtimetest.EndComplete)})
+	got := bound(r.module, "", Profile{Limits: Limits{Memory: r.guest.memory}}).Run(t.Context(), Call{Input: runtimetest.ResidueInput(1, runtimetest.EndComplete)})
 	complete(t, got)
 	return got.Fuel
 }
@@ -361,10 +361,8 @@ func (r *residueRun) isFound(t *testing.T) {
 		c.Input = runtimetest.ResidueInput(task, runtimetest.EndComplete)
 		now := time.Now()
 		once := p.newRun(t.Context(), &c, p.limits, nil, abi.Running, now)
-		once.meter.start(now)
 		var err error
-		i, err = p.call(once, i)
-		once.meter.stop()
+		i, _, err = p.serve(once, &c, i, now, (*instance).callTask)
 		return once.finish(err)
 	}
 	complete(t, run(200))

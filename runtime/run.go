@@ -13,18 +13,14 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// run is the host's state of one call: all of it is dropped with the call, and the instance keeps nothing of it. It belongs
-// to the goroutine of the call.
+// run is the host's state of one call, and is dropped with it. It belongs to the goroutine of the call.
 type run struct {
 	ctx      context.Context //nolint:containedctx // the caller's
 	module   *Module
 	stage    abi.Stage
 	limits   Limits
-	plugin   string
-	tenant   string
-	task     string    // its ID; "" at the start of a handler
 	instance *instance // nil before there is one
-	stack    int64     // bytes of its call stack that the host has counted
+	stack    int64     // bytes of its call stack, as counted in host.stacks
 	output   output
 	secrets  *redact.Secrets // that the guest was given: the caller's, or own
 	own      redact.Secrets
@@ -49,8 +45,7 @@ type run struct {
 	code   int
 }
 
-// runs are the runs of calls that have ended, zeroed: allocating one takes longer than a short call, and many processors
-// would keep the garbage collector busy with them.
+// runs are zeroed runs of ended calls: allocating one takes longer than a short call, and much of the garbage collector's time.
 var runs sync.Pool
 
 // output collects a guest's output up to the limit.
@@ -61,7 +56,7 @@ type output struct {
 	refused  bool  // a handler was told that its output is full
 }
 
-// add reports whether the output had room for p.
+// add adds p if there is room for it, and reports whether there was.
 func (o *output) add(p []byte) bool {
 	if !o.has(len(p)) {
 		return false
@@ -70,44 +65,14 @@ func (o *output) add(p []byte) bool {
 	return true
 }
 
-// has reports whether there is room for n bytes more.
-func (o *output) has(n int) bool { return int64(len(o.bytes))+o.reserved+int64(n) <= o.limit }
-
-// enter makes the run use the instance.
-func (r *run) enter(i *instance) {
-	i.run, r.instance = r, i
-	i.memory.refused = false
-	i.crash.Name(r.plugin, r.tenant, r.task)
-	r.meter.attach(i.counter, i.crash)
+// has reports whether there is room for n bytes more, and remembers if not.
+func (o *output) has(n int) bool {
+	room := int64(len(o.bytes))+o.reserved+int64(n) <= o.limit
+	o.refused = o.refused || !room
+	return room
 }
 
-// leave ends the use of the instance.
-func (r *run) leave(i *instance) {
-	i.run, i.running = nil, nil
-	r.module.host.stacks.Add(-r.stack)
-	r.stack = 0
-}
-
-// countStack updates the count of the bytes of the guest's call stack.
-func (r *run) countStack() {
-	size := int64(stackOf(r.instance.running))
-	r.module.host.stacks.Add(size - r.stack)
-	r.stack = size
-}
-
-// callStartup calls what a handler runs before its first task. It is a run of its own: where one start serves many tasks,
-// no task pays for it, logs it, or finds the files open that it opened.
-func (r *run) callStartup(i *instance) error {
-	for _, name := range r.module.startup {
-		if err := i.callExport(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// unwound is the panic that ends a guest from a host function. wazero recovers it and returns it from the call; the run has
-// the cause.
+// unwound is the panic by which a host function ends a guest. wazero recovers it and returns it from the call.
 type unwound struct{}
 
 func (unwound) Error() string { return "the host has ended the guest" }
@@ -125,8 +90,7 @@ func (r *run) blame(cause error) {
 	}
 }
 
-// guard makes a panic of host code below a guest a fault of the host; wazero would recover it. A panic that ends a guest
-// passes.
+// guard makes a panic of host code a fault of the host; wazero would recover it. A panic that ends a guest passes.
 func (r *run) guard(p any) {
 	switch p := p.(type) {
 	case nil:
@@ -152,13 +116,15 @@ func (r *run) check(now time.Time) {
 // tick accounts for a quantum, and lets other guests compute at the end of a slice.
 func (r *run) tick(counter int32) int32 {
 	if !r.meter.count(counter) {
-		r.end(cpuExceeded(r.limits.CPU))
+		r.end(exceeded("cpu", formatDuration(r.limits.CPU), "cpu limit of %s exceeded"))
 	}
 	now := time.Now()
 	r.check(now)
 	switch taken := now.Sub(r.meter.began); {
 	case taken >= slice:
-		r.countStack()
+		size := int64(stackOf(r.instance.running))
+		r.module.host.stacks.Add(size - r.stack)
+		r.stack = size
 		r.meter.yield()
 	case taken >= short:
 		r.meter.read(now)
@@ -182,8 +148,8 @@ func (r *run) Wait(d time.Duration) {
 		return // yielding often does not shorten a guest's turn
 	}
 	r.Spend(waitPrice)
-	if left := time.Until(r.deadline); !r.deadline.IsZero() && left < d {
-		d = left
+	if !r.deadline.IsZero() {
+		d = min(d, time.Until(r.deadline))
 	}
 	r.wait(func() {
 		timer := time.NewTimer(d)
@@ -198,15 +164,9 @@ func (r *run) Wait(d time.Duration) {
 // wait calls what takes long while other guests compute.
 func (r *run) wait(what func()) {
 	begun := r.meter.pause()
-	var ended time.Time
-	func() {
-		defer func() {
-			ended = r.meter.resume()
-			r.waited += ended.Sub(begun)
-		}()
-		what()
-	}()
-	r.check(ended)
+	defer func() { r.waited += r.meter.resume().Sub(begun) }()
+	what()
+	r.check(time.Now())
 }
 
 const (
@@ -222,23 +182,23 @@ func (r *run) log(s *stream, p []byte) {
 	for len(p) > 0 {
 		batch := p[:min(len(p), maxBatch)]
 		p = p[len(batch):]
-		r.logged(len(batch), func() error { return r.logs.take(s, batch) })
+		r.logged(len(batch), func() { r.logs.take(s, batch) })
 	}
 }
 
 // logged calls log with size bytes of the guest, and charges for them. A guest that logs too many lines a second has to
 // wait, since no line may be lost.
-func (r *run) logged(size int, log func() error) {
+func (r *run) logged(size int, log func()) {
 	before := r.logs.lines
-	err := log()
+	log()
 	if r.secrets.Any() {
 		r.logs.owed += size * secretPrice
 	}
 	owed := r.logs.owed
 	r.logs.owed = 0
 	r.Spend(owed)
-	if err != nil {
-		r.end(err)
+	if r.logs.wrong != nil {
+		r.end(r.logs.wrong)
 	}
 	if lines := r.logs.lines - before; lines > 0 {
 		const each = time.Second / maxLines

@@ -85,7 +85,7 @@ func TestRunTraps(t *testing.T) {
 func TestRunEnvironment(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.Env(t))
-	full := module.Run(t.Context(), Profile{Tenant: "acme", Env: map[string]string{"MODE": "prod", "A": "=b=", "TASK_ID": "forged", "TASK_NEW": "forged"}}, Call{
+	full := bound(module, "", Profile{Tenant: "acme", Env: map[string]string{"MODE": "prod", "A": "=b=", "TASK_ID": "forged", "TASK_NEW": "forged"}}).Run(t.Context(), Call{
 		TaskID: "7", Queue: "thumbnails", Plugin: "thumbs", Attempt: 2, MaxAttempts: 5,
 	})
 	want := "arg thumbs\nTASK_ID=7\nTASK_QUEUE=thumbnails\nTASK_TENANT=acme\nTASK_PLUGIN=thumbs\n" +
@@ -93,7 +93,7 @@ func TestRunEnvironment(t *testing.T) {
 	if got := complete(t, full); got != want {
 		t.Errorf("environment = %q, want %q", got, want)
 	}
-	bare := module.Run(t.Context(), Profile{Tenant: "blueque"}, Call{TaskID: "8", Queue: "q", Plugin: "p", Attempt: 1})
+	bare := bound(module, "", Profile{Tenant: "blueque"}).Run(t.Context(), Call{TaskID: "8", Queue: "q", Plugin: "p", Attempt: 1})
 	want = "arg p\nTASK_ID=8\nTASK_QUEUE=q\nTASK_TENANT=blueque\nTASK_PLUGIN=p\nTASK_ATTEMPT=1\n"
 	if got := complete(t, bare); got != want {
 		t.Errorf("environment = %q, want %q", got, want)
@@ -106,7 +106,7 @@ func TestRunHostFault(t *testing.T) {
 	t.Run("ErrEnvironment", func(t *testing.T) {
 		t.Parallel()
 		module := load(t, runtimetest.Env(t))
-		got := module.Run(t.Context(), Profile{Env: map[string]string{"A": "nul\x00"}}, Call{})
+		got := bound(module, "", Profile{Env: map[string]string{"A": "nul\x00"}}).Run(t.Context(), Call{})
 		if got.Kind != HostFault || got.Message != "internal error" || got.Err == nil {
 			t.Errorf("outcome = %+v, want a host fault", got)
 		}
@@ -115,7 +115,7 @@ func TestRunHostFault(t *testing.T) {
 		t.Parallel()
 		module := load(t, runtimetest.Loop(t)) // only the fault can end it
 		calls := 0
-		got := module.Run(t.Context(), Profile{}, Call{Log: func(string) { calls++; panic("out of paper") }})
+		got := bound(module, "", Profile{}).Run(t.Context(), Call{Log: func(string) { calls++; panic("out of paper") }})
 		if got.Kind != HostFault || got.Message != "internal error" || !strings.Contains(fmt.Sprint(got.Err), "out of paper") {
 			t.Errorf("outcome = %+v, want a host fault that names the panic", got)
 		}
@@ -126,7 +126,7 @@ func TestRunHostFault(t *testing.T) {
 	t.Run("ErrLogPanicsInFlush", func(t *testing.T) {
 		t.Parallel()
 		module := load(t, runtimetest.Exit(t))
-		got := module.Run(t.Context(), Profile{}, Call{Input: []byte("0 no newline"), Log: func(string) { panic("out of paper") }})
+		got := bound(module, "", Profile{}).Run(t.Context(), Call{Input: []byte("0 no newline"), Log: func(string) { panic("out of paper") }})
 		if got.Kind != HostFault {
 			t.Errorf("outcome = %+v, want a host fault", got)
 		}
@@ -180,7 +180,7 @@ func TestRunCancel(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			var cancelled time.Time
-			got := module.Run(ctx, Profile{Limits: Limits{Output: math.MaxInt64}}, Call{
+			got := bound(module, "", Profile{Limits: Limits{Output: math.MaxInt64}}).Run(ctx, Call{
 				Input: []byte(test.input),
 				Log: func(line string) {
 					if line == "ready" {
@@ -201,7 +201,7 @@ func TestRunCancel(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errDrain)
-		got := load(t, runtimetest.Empty(t)).Run(ctx, Profile{}, Call{})
+		got := bound(load(t, runtimetest.Empty(t)), "", Profile{}).Run(ctx, Call{})
 		if got.Kind != Cancelled || !errors.Is(got.Err, errDrain) {
 			t.Errorf("outcome = %+v, want cancelled", got)
 		}
@@ -339,7 +339,7 @@ func TestRunCancelAsleep(t *testing.T) {
 	ended := make(chan Outcome, 1)
 	ready := make(chan struct{})
 	go func() {
-		ended <- module.Run(ctx, Profile{}, Call{Input: []byte("86400000"), Log: func(string) { close(ready) }})
+		ended <- bound(module, "", Profile{}).Run(ctx, Call{Input: []byte("86400000"), Log: func(string) { close(ready) }})
 	}()
 	<-ready
 	eventually(t, "the guest is asleep", func() bool {

@@ -8,15 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
-	"github.com/quern-project/quern/runtime/wasm"
 )
-
-// Run runs one call in an instance of its own, which is made for it and closed after it.
-func (m *Module) Run(ctx context.Context, profile Profile, c Call) Outcome {
-	p := m.newPool(profile, ResetNew)
-	p.registered = true // nothing of it is counted or trimmed
-	return p.Run(ctx, c)
-}
 
 // Run runs a call in an instance without a trace of any other call, and returns how it ended. It is safe for concurrent use,
 // never panics, and returns when the guest has stopped: some ten thousand instructions after ctx has ended, whatever the
@@ -35,24 +27,22 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	case slices.ContainsFunc(environment, func(v string) bool { return strings.ContainsRune(v, 0) }):
 		return faultOutcome(errors.New("an environment variable contains a zero byte"))
 	case ctx.Err() != nil:
-		return cancelledOutcome(context.Cause(ctx))
+		return causeOutcome(context.Cause(ctx))
 	}
 	begun := time.Now()
 	m.touch(begun)
 	i, started, ended := p.take(ctx, c, begun)
 	if ended != nil {
-		p.leave(time.Now())
+		p.give(nil, false, time.Now())
 		return *ended
 	}
 	r := p.newRun(ctx, c, limits, environment, abi.Running, begun)
-	r.meter.start(started)
-	i, err := p.call(r, i)
-	stopped := r.meter.stop()
+	i, stopped, err := p.serve(r, c, i, started, (*instance).callTask)
 	m.touch(stopped)
 	outcome := r.finish(err)
 	if i != nil {
-		outcome.Fuel += i.startup.fuel
-		outcome.CPU += i.startup.cpu
+		outcome.Fuel += i.startFuel
+		outcome.CPU += i.startCPU
 	}
 	outcome.WaitTime = r.waited
 	outcome.GuestTime = stopped.Sub(started) - r.waited
@@ -62,8 +52,8 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	return outcome
 }
 
-// take counts the call in, and returns an idle instance, or nil if the call has to make one, for which the code is held
-// then. started is the time after all waiting. What ends the call before that is its outcome.
+// take counts the call in, and returns an idle instance; or nil if the call has to make one, and the code is held for it.
+// started is the time after all waiting. ended is the outcome of a call that ends before that.
 func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
 	started = begun
 	p.mu.Lock()
@@ -75,7 +65,10 @@ func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance,
 		return nil, started, &outcome
 	}
 	if !p.registered {
-		p.register()
+		p.registered = true
+		p.module.mu.Lock()
+		p.module.pools[p] = struct{}{}
+		p.module.mu.Unlock()
 	}
 	for p.snapshot == nil && p.resetMode != ResetNew {
 		b := p.join(c)
@@ -101,30 +94,26 @@ func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance,
 	return i, time.Now(), ended
 }
 
-// call runs the guest in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made. When
-// it returns, nothing of the guest runs, and nothing reads its memory.
-func (p *Pool) call(r *run, i *instance) (*instance, error) {
-	m := p.module
+// serve makes calls in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made, and the
+// time of the end. When it returns, nothing of the guest runs, and nothing reads its memory.
+func (p *Pool) serve(r *run, c *Call, i *instance, now time.Time, calls func(*instance) error) (_ *instance, stopped time.Time, err error) {
+	r.meter.start(now)
 	if i == nil {
-		var err error
 		if i, err = p.newInstance(); err != nil {
-			return nil, err
+			return nil, r.meter.stop(), err
 		}
-		if m.perTask {
-			r.meter.burned += m.price
-		}
-	}
-	r.enter(i)
-	defer r.leave(i)
-	i.calls++
-	if m.info.Kind == Command && m.start {
-		if err := i.callExport(wasm.StartExport); err != nil {
-			return i, err
+		if p.module.perTask {
+			r.meter.burned += p.module.price
 		}
 	}
-	code, err := i.callEntry(m.info.Kind)
-	if err == nil {
-		r.code = code
-	}
-	return i, err
+	i.run, r.instance = r, i
+	i.memory.refused = false
+	i.crash.Name(c.Plugin, p.profile.Tenant, c.TaskID)
+	i.crash.Computes(true)
+	r.meter.counter, r.meter.crash = i.counter, i.crash
+	i.counter.Set(uint64(uint32(r.meter.refill())))
+	err = calls(i)
+	i.run, i.running = nil, nil
+	p.module.host.stacks.Add(-r.stack)
+	return i, r.meter.stop(), err
 }

@@ -72,7 +72,7 @@ func TestSecretCost(t *testing.T) {
 	const ask = `(drop ` + askSecret + `)`
 	once, twice := load(t, asking(t, ask+`(i32.const 0)`)), load(t, asking(t, ask+ask+`(i32.const 0)`))
 	fuel := func(module *Module, size int) int64 {
-		got := module.Run(t.Context(), Profile{}, Call{Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
+		got := bound(module, "", Profile{}).Run(t.Context(), Call{Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
 			return bytes.Repeat([]byte("12345678\n"), size/9), nil
 		})}})
 		complete(t, got)
@@ -94,8 +94,8 @@ func TestServiceLetsOthersRun(t *testing.T) {
 	engine := setupWith(t, Config{Guests: 1})
 	waiting := loadInto(t, engine, asking(t, `(drop `+askSecret+`) (i32.const 0)`))
 	other := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
-	complete(t, waiting.Run(t.Context(), Profile{}, Call{Services: service.Services{Secrets: secrets(func(ctx context.Context, _ string) ([]byte, error) {
-		if got := other.Run(ctx, Profile{}, Call{}); got.Kind != Complete {
+	complete(t, bound(waiting, "", Profile{}).Run(t.Context(), Call{Services: service.Services{Secrets: secrets(func(ctx context.Context, _ string) ([]byte, error) {
+		if got := bound(other, "", Profile{}).Run(ctx, Call{}); got.Kind != Complete {
 			t.Errorf("%+v", got)
 		}
 		return nil, nil
@@ -153,7 +153,7 @@ func TestDenied(t *testing.T) {
 	t.Parallel()
 	module := load(t, asking(t, `(drop `+askSecret+`) (drop `+askSecret+`) (i32.const 0)`))
 	var told, lines []string
-	complete(t, module.Run(t.Context(), Profile{}, Call{
+	complete(t, bound(module, "", Profile{}).Run(t.Context(), Call{
 		Log:    func(line string) { lines = append(lines, line) },
 		Denied: func(function, reason string) { told = append(told, function+": "+reason) },
 	}))
@@ -171,7 +171,7 @@ func TestRefusalsAreTold(t *testing.T) {
 	module := load(t, asking(t, strings.Repeat(`(drop `+askSecret+`) `, 30)+`(i32.const 0)`))
 	var told []string
 	calls := 0
-	complete(t, module.Run(t.Context(), Profile{}, Call{
+	complete(t, bound(module, "", Profile{}).Run(t.Context(), Call{
 		Denied: func(_, reason string) { told = append(told, reason) },
 		Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
 			calls++
@@ -188,7 +188,7 @@ func TestUnavailableIsTold(t *testing.T) {
 	t.Parallel()
 	module := load(t, asking(t, `(drop `+askSecret+`) (i32.const 0)`))
 	var told, lines []string
-	complete(t, module.Run(t.Context(), Profile{}, Call{
+	complete(t, bound(module, "", Profile{}).Run(t.Context(), Call{
 		Log:    func(line string) { lines = append(lines, line) },
 		Denied: func(_, reason string) { told = append(told, reason) },
 		Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
@@ -206,7 +206,7 @@ func TestDeniedIsShort(t *testing.T) {
 	t.Parallel()
 	module := load(t, asking(t, `(drop `+askSecret+`) (i32.const 0)`))
 	var told string
-	got := module.Run(t.Context(), Profile{}, Call{
+	got := bound(module, "", Profile{}).Run(t.Context(), Call{
 		Denied: func(_, reason string) { told = reason },
 		Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
 			return nil, fmt.Errorf("%w: %s", service.ErrDenied, strings.Repeat("x", 100_000))
@@ -233,12 +233,12 @@ func TestHandlerLog(t *testing.T) {
 		Log:      func(line string) { lines = append(lines, line) },
 		Progress: func(fraction float64, message string) { lines = append(lines, fmt.Sprint(fraction, " ", message)) },
 	}
-	complete(t, module.Run(t.Context(), Profile{Limits: Limits{Log: 2 * (19 + lineOverhead)}}, c))
+	complete(t, bound(module, "", Profile{Limits: Limits{Log: 2 * (19 + lineOverhead)}}).Run(t.Context(), c))
 	if want := []string{`error: the\x0awords`, "0.25 words", `error: the\x0awords`}; !slices.Equal(lines, want) {
 		t.Errorf("logged %q, want %q", lines, want)
 	}
 	lines = nil
-	got := module.Run(t.Context(), Profile{Limits: Limits{Log: 19 + 3 + 2*lineOverhead}}, c)
+	got := bound(module, "", Profile{Limits: Limits{Log: 19 + 3 + 2*lineOverhead}}).Run(t.Context(), c)
 	if got.Kind != LimitExceeded || got.Limit.Name != "log" || len(lines) != 3 || lines[2] != "err" {
 		t.Errorf("outcome = %+v, logged %q", got, lines)
 	}
@@ -248,7 +248,7 @@ func TestHandlerLog(t *testing.T) {
 func TestHandlerSleeps(t *testing.T) {
 	t.Parallel()
 	module := load(t, asking(t, `(call $sleep (i64.const 86400000))`))
-	got := module.Run(t.Context(), Profile{Limits: Limits{Timeout: 20 * time.Millisecond}}, Call{})
+	got := bound(module, "", Profile{Limits: Limits{Timeout: 20 * time.Millisecond}}).Run(t.Context(), Call{})
 	if got.Kind != LimitExceeded || got.Limit.Name != "timeout" || got.WaitTime <= 0 {
 		t.Errorf("outcome = %+v", got)
 	}

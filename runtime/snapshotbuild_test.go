@@ -109,7 +109,7 @@ func TestUnattended(t *testing.T) {
 	p.mu.Lock()
 	b := p.build
 	p.mu.Unlock()
-	if b == nil || b.abandon == nil {
+	if b == nil {
 		t.Fatal("the start was abandoned with the call")
 	}
 	p.Close()
@@ -130,8 +130,8 @@ func TestCloseBesideFailure(t *testing.T) {
 	}
 	p.idle[0].calls = maxCalls - 1
 	complete(t, p.Run(t.Context(), c)) // the instance goes, the snapshot stays
-	if done, err := module.code.unload(t.Context()); !done || err != nil || p.snapshot == nil {
-		t.Fatal(done, err, p.snapshot)
+	if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil || p.snapshot == nil {
+		t.Fatal(freed, err, p.snapshot)
 	}
 	module.code.loading <- struct{}{} // somebody else loads it
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -165,7 +165,7 @@ func TestOneClock(t *testing.T) {
 	p, c := module.Bind(Profile{}), Call{Timeout: time.Minute}
 	begun := time.Now().Add(-time.Minute)
 	_, _, ended := p.take(t.Context(), &c, begun)
-	p.leave(time.Now())
+	p.give(nil, false, time.Now())
 	if p.resetMode == ResetNew {
 		t.Skip("nobody waits for a snapshot here")
 	}
@@ -240,13 +240,14 @@ func TestAbandoned(t *testing.T) {
 	p.mu.Lock()
 	b.waiters++
 	p.mu.Unlock()
-	if p.abandonBuild(b); p.build != b {
+	later := time.Now().Add(abandonAfter)
+	if p.trim(later, 0); p.build != b {
 		t.Error("abandoned though somebody waits")
 	}
 	p.mu.Lock()
 	b.waiters--
 	p.mu.Unlock()
-	p.abandonBuild(b)
+	p.trim(later, 0)
 	if got := p.Run(t.Context(), c); got.Kind != LimitExceeded {
 		t.Errorf("outcome = %+v, want its own timeout", got)
 	}
@@ -268,8 +269,8 @@ func TestLoadingHasTheTime(t *testing.T) {
 	}
 	p.idle[0].calls = maxCalls - 1
 	complete(t, p.Run(t.Context(), c)) // the instance goes, the snapshot stays
-	if done, err := module.code.unload(t.Context()); !done || err != nil {
-		t.Fatal(done, err)
+	if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil {
+		t.Fatal(freed, err)
 	}
 	module.code.loading <- struct{}{} // somebody else loads it
 	late := c

@@ -2,8 +2,10 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,8 +20,7 @@ const (
 	copyAgain = "build it again, or copy it again and rename it into place when it is whole"
 )
 
-// sniff refuses what is no core module, and says what it is instead. It reads nothing behind the
-// file's first kibibyte.
+// sniff refuses what is no core module, and tells what it is instead. It reads at most the first kibibyte.
 func sniff(file []byte) *RefusedError {
 	switch {
 	case len(file) == 0:
@@ -29,11 +30,8 @@ func sniff(file []byte) *RefusedError {
 	case len(file) < len(wasm.Magic) && strings.HasPrefix(wasm.Magic, string(file)):
 		return truncated(len(file))
 	}
-	if what, remedy, ok := sniffBinary(file); ok {
-		return refuse("not a WebAssembly module but "+what, "", remedy)
-	}
-	if what, remedy, ok := sniffText(file); ok {
-		return refuse("not a WebAssembly module but "+what, "", remedy)
+	if known := cmp.Or(sniffBinary(file), sniffText(file)); known != nil {
+		return refuse("not a WebAssembly module but "+known.what, "", known.remedy)
 	}
 	return refuse(fmt.Sprintf("not a WebAssembly module: it begins with % x instead of 00 61 73 6d",
 		file[:min(len(file), 4)]), "", buildCommand)
@@ -62,10 +60,21 @@ func truncated(size int) *RefusedError {
 	return refuse(fmt.Sprintf("a truncated WebAssembly module: it ends after %d bytes", size), "", copyAgain)
 }
 
-// sniffBinary knows the formats that people mistake for a module.
-func sniffBinary(file []byte) (what, remedy string, ok bool) {
+// format is what people mistake for a module, by how it begins.
+type format struct{ prefix, what, remedy string }
+
+// find finds the first format of a file; nil if it is none of them.
+func find(formats []format, file string) *format {
+	if i := slices.IndexFunc(formats, func(f format) bool { return strings.HasPrefix(file, f.prefix) }); i >= 0 {
+		return &formats[i]
+	}
+	return nil
+}
+
+// sniffBinary recognizes binary formats.
+func sniffBinary(file []byte) *format {
 	const native = "compile it for WebAssembly: "
-	formats := []struct{ magic, what, remedy string }{
+	formats := []format{
 		{"\x7fELF", "a Linux program (ELF)", native + buildCommand},
 		{"\xfe\xed\xfa\xce", "a macOS program (Mach-O)", native + buildCommand},
 		{"\xfe\xed\xfa\xcf", "a macOS program (Mach-O)", native + buildCommand},
@@ -81,33 +90,29 @@ func sniffBinary(file []byte) (what, remedy string, ok bool) {
 		{"\xfd7zXZ\x00", "an xz file", "unpack it with unxz"},
 		{"BZh", "a bzip2 file", "unpack it with bunzip2"},
 	}
-	for _, f := range formats {
-		if bytes.HasPrefix(file, []byte(f.magic)) {
-			return f.what, f.remedy, true
-		}
-	}
-	const tarMagic = 257 // where a tar file says so
+	const tarMagic = 257 // its offset in a tar file
 	if len(file) > tarMagic && bytes.HasPrefix(file[tarMagic:], []byte("ustar")) {
-		return "a tar file", "unpack it with tar -x", true
+		formats = append(formats, format{"", "a tar file", "unpack it with tar -x"})
 	}
-	return "", "", false
+	return find(formats, string(file[:min(len(file), maxText)]))
 }
 
-// maxText is how much of a file is looked at to tell whether it is text, in bytes.
+// maxText is how much of a file sniff reads, in bytes.
 const maxText = 1024
 
-// sniffText knows the texts that end up under the name of a module.
-func sniffText(file []byte) (what, remedy string, ok bool) {
+// sniffText recognizes texts: UTF-8 without control characters other than white space.
+func sniffText(file []byte) *format {
 	head := file[:min(len(file), maxText)]
 	if len(file) > maxText {
 		head = prefix(head, maxText-1)
 	}
-	if !isText(head) {
-		return "", "", false
+	isControl := func(r rune) bool { return unicode.IsControl(r) && !unicode.IsSpace(r) }
+	if !utf8.Valid(head) || bytes.ContainsFunc(head, isControl) {
+		return nil
 	}
 	text := strings.TrimLeftFunc(strings.TrimPrefix(string(head), "\ufeff"), unicode.IsSpace)
 	compile := "compile it to WebAssembly: " + buildCommand
-	formats := []struct{ prefix, what, remedy string }{
+	formats := []format{
 		{"(module", "a WebAssembly text file (WAT)", "assemble it with wat2wasm or wasm-tools parse"},
 		{"(component", "a WebAssembly component as text (WAT)", buildCommand},
 		{";;", "a WebAssembly text file (WAT)", "assemble it with wat2wasm or wasm-tools parse"},
@@ -123,19 +128,7 @@ func sniffText(file []byte) (what, remedy string, ok bool) {
 		{"const ", "source text", compile},
 		{"function ", "source text", compile},
 		{"use ", "source text", compile},
+		{"", "a text file", compile},
 	}
-	for _, f := range formats {
-		if strings.HasPrefix(text, f.prefix) {
-			return f.what, f.remedy, true
-		}
-	}
-	return "a text file", compile, true
-}
-
-// isText tells whether b is UTF-8 without control characters other than white space.
-func isText(b []byte) bool {
-	if !utf8.Valid(b) {
-		return false
-	}
-	return bytes.IndexFunc(b, func(r rune) bool { return unicode.IsControl(r) && !unicode.IsSpace(r) }) < 0
+	return find(formats, text)
 }

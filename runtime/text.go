@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	"github.com/quern-project/quern/runtime/redact"
@@ -33,10 +34,16 @@ func suffix[T string | []byte](text T, n int) T {
 	return text // no UTF-8 at all
 }
 
-// maxLabel bounds what a file may put into a message at once, in bytes.
+// firstLine is the first line of a text that is not blank.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line
+}
+
+// maxLabel bounds a label, in bytes.
 const maxLabel = 200
 
-// label makes a name out of a file, or a text with such a name in it, fit for a message.
+// label makes a name from a file, or a text with such a name, fit for a message.
 func label(name string) string {
 	if len(name) > maxLabel {
 		name = prefix(name, maxLabel) + "…"

@@ -15,9 +15,8 @@ const (
 	omitted = "…"
 )
 
-// How wazero writes a trap down: the error, then the frames, innermost first and each by its module,
-// its function and that one's type, then Go's own stack if the trap was a panic of wazero. A test
-// pins it.
+// The text of a trap, which a test pins: the error; the frames, innermost first, each as module, function and type; and Go's
+// stack if the trap was a panic of wazero.
 //
 //	wasm error: unreachable
 //	wasm stack trace:
@@ -31,14 +30,14 @@ const (
 	traceMore  = "... "
 )
 
-// backtrace takes the frames out of the error of a trap; nil if it has none. All that stands between
-// the marks may be the guest's own choice: the names of its functions, and so more marks.
+// backtrace returns the frames in the error of a trap; nil if it has none. The guest chooses the names of its functions, which
+// may look like these marks.
 func backtrace(err error, module string) []string {
 	_, trace, found := strings.Cut(err.Error(), traceHead)
 	if !found {
 		return nil
 	}
-	trace, _, _ = strings.Cut(trace, traceEnd) // what follows is the host's and nobody else's business
+	trace, _, _ = strings.Cut(trace, traceEnd) // what follows is not for tenants
 	var frames []string
 	for frame := range strings.SplitSeq(trace, traceFrame) {
 		switch name := frameName(frame, module); {
@@ -52,31 +51,25 @@ func backtrace(err error, module string) []string {
 	return frames
 }
 
-// frameName is the function of a frame: without its type, and without the name of the guest's own
-// module, which every frame has.
+// frameName is the function of a frame, without its type and the name of the guest's module.
 func frameName(frame, module string) string {
 	name := strings.TrimPrefix(withoutType(frame), module+".")
 	return prefix(redact.Escape([]byte(prefix(name, maxFrame))), maxFrame)
 }
 
-// withoutType cuts off what wazero writes behind a name: "(PARAMS)", then nothing, " RESULT" or
-// " (RESULTS)". A name may itself have parentheses and spaces, a type of a parameter has neither.
+// withoutType cuts off what wazero adds to a name: "(PARAMS)", then nothing, " RESULT" or " (RESULTS)". A name may have
+// parentheses and spaces, a type has neither.
 func withoutType(frame string) string {
-	if name, ok := cutParentheses(frame); ok {
-		if inner, ok := cutParentheses(strings.TrimSuffix(name, " ")); ok && strings.HasSuffix(name, " ") {
-			return inner
-		}
-		return name
-	}
-	if space := strings.LastIndexByte(frame, ' '); space >= 0 {
+	if space := strings.LastIndexByte(frame, ' '); space >= 0 && strings.LastIndexByte(frame[space:], '(') <= len(" ") {
 		if name, ok := cutParentheses(frame[:space]); ok {
 			return name
 		}
 	}
-	return frame
+	name, _ := cutParentheses(frame)
+	return name
 }
 
-// cutParentheses cuts off a last "(…)".
+// cutParentheses cuts off a last "(…)", if there is one.
 func cutParentheses(text string) (before string, ok bool) {
 	open := strings.LastIndexByte(text, '(')
 	if open < 0 || !strings.HasSuffix(text, ")") {
@@ -85,11 +78,10 @@ func cutParentheses(text string) (before string, ok bool) {
 	return text[:open], true
 }
 
-// trapOf names the trap in an error of wazero, and its usual cause. Any other error is the host's.
-//
-// wazero does not export its traps, so they are recognized by their texts: a test provokes each of them.
+// trapOf names the trap in an error of wazero, and its usual cause. Any other error is the host's. wazero does not export its
+// traps, so their texts tell; a test provokes each of them.
 func trapOf(err error) (name, hint string, ok bool) {
-	text, _, _ := strings.Cut(err.Error(), "\n")
+	text := firstLine(err.Error())
 	parts := strings.Split(text, ": ")
 	name = parts[len(parts)-1]
 	if hint, ok = trapHints[name]; ok {

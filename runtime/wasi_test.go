@@ -17,13 +17,13 @@ import (
 func TestWASIBadArguments(t *testing.T) {
 	t.Parallel()
 	engine := setup(t)
-	if len(wasiFunctions()) < 40 {
-		t.Fatalf("only %d functions", len(wasiFunctions()))
+	if len(signatures()["wasi_snapshot_preview1"]) < 40 {
+		t.Fatalf("only %d functions", len(signatures()["wasi_snapshot_preview1"]))
 	}
 	// As i32: 0, 1, -1, the last and the first byte behind the memory of one page, two numbers whose
 	// products with sizes of structures overflow.
 	arguments := []int64{0, 1, -1, 65535, 65536, 0x10000000, 0x05555556}
-	for name, signature := range wasiFunctions() {
+	for name, signature := range signatures()["wasi_snapshot_preview1"] {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, argument := range arguments {
@@ -173,7 +173,7 @@ int main(void) {
 
 func TestWASISignatures(t *testing.T) {
 	t.Parallel()
-	wasi := wasiFunctions()
+	wasi := signatures()["wasi_snapshot_preview1"]
 	for name, want := range map[string]string{
 		"fd_write":    "(i32, i32, i32, i32) -> (i32)",
 		"fd_seek":     "(i32, i64, i32, i32) -> (i32)",
@@ -206,7 +206,7 @@ func TestGuard(t *testing.T) {
 	}{
 		"ours": {func(*run) { wild() }, HostFault},
 		"exit": {func(r *run) { r.Exit(3) }, Failed},
-		"end":  {func(r *run) { r.end(logExceeded(1)) }, LimitExceeded},
+		"end":  {func(r *run) { r.end(sizeExceeded("log", 1, "log limit of %s exceeded")) }, LimitExceeded},
 	} {
 		r := &run{module: module}
 		if p := ended(r, func() { test.f(r) }); p != any(unwound{}) {

@@ -15,8 +15,7 @@ const (
 	exitTempFail = 75
 )
 
-// Handle runs the handler on the task of this process and exits with its outcome. It does not return, so it is the last
-// call of main.
+// Handle runs the handler on the task of this process and exits with its outcome. It is the last call of main.
 func Handle(handler Handler) {
 	if misplaced() {
 		_, _ = io.WriteString(stderr(), "sdk.Handle is for main alone: "+exportName+" returns sdk.Run(handler)\n")
@@ -41,8 +40,7 @@ func run(handler Handler, stdin io.Reader, stdout, stderr io.Writer, getenv func
 	return exitComplete
 }
 
-// newTask reads the task's description from the environment. Missing or invalid numbers get defaults: a handler run by
-// hand, without variables, is on its first attempt.
+// newTask reads the task's description from the environment. A handler run by hand, without it, is on its first attempt.
 func newTask(input []byte, getenv func(string) string) *Task {
 	return &Task{
 		ID:          getenv("TASK_ID"),

@@ -6,13 +6,11 @@ import (
 	"time"
 )
 
-// askEvery is how often the host is asked while the handler waits: far more often than a host's time to end its tasks
-// needs.
+// askEvery is how often the host is asked while the handler waits.
 const askEvery = 100 * time.Millisecond
 
-// taskContext is the context of a handler. The host does not announce that it is about to end, so it is asked whenever
-// the context is read, and after the first call of Done also by a timer, which runs while the handler waits. An unused
-// context has no timer and nothing on the heap.
+// taskContext is the context of a handler. It asks the host whenever it is read, and after the first call of Done also
+// by a timer, which runs while the handler waits. An unused context has no timer and nothing on the heap.
 type taskContext struct {
 	mu       sync.Mutex
 	open     context.Context    //nolint:containedctx // part of this context. Guarded by mu until it is set
@@ -68,7 +66,7 @@ func (c *taskContext) look() context.Context {
 	if open == nil {
 		open = c.begin(deadline())
 	}
-	if open.Err() == nil && hostCancelled() {
+	if open.Err() == nil && services().Cancelled() {
 		c.cancel()
 	}
 	return open
@@ -91,8 +89,7 @@ func (c *taskContext) begin(at time.Time, limited bool) context.Context {
 	return c.open
 }
 
-// finish ends the context when its handler returns. Without it, the timer of the warm call would be part of the
-// snapshot, and of every task.
+// finish ends the context when its handler returns. Else the timer of the warm call would be part of the snapshot.
 func (c *taskContext) finish() {
 	c.mu.Lock()
 	c.finished = true
@@ -108,6 +105,6 @@ func (c *taskContext) finish() {
 }
 
 func deadline() (time.Time, bool) {
-	ms := hostNumber(2)
+	ms := services().TaskNumber(numberDeadline)
 	return time.UnixMilli(ms), ms > 0
 }

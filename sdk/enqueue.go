@@ -47,11 +47,10 @@ type Unique struct {
 // after: call in the manifest, it is created at once.
 //
 // Errors: [ErrInvalid] for an invalid queue name or option; [ErrDenied] if the queue is not granted; [ErrTooBig] if
-// result and parameters together exceed the plugin's output limit; [ErrLimit] after as many new tasks as the manifest
-// grants (256, or 16 MiB of them), or if the chain of parents is too long. With after: call also [ErrQuota] and
-// [ErrUnavailable].
+// result and parameters together exceed the plugin's output limit; [ErrLimit] after the manifest's number of tasks (256,
+// or 16 MiB of them), or in a too long chain of parents; with after: call also [ErrQuota] and [ErrUnavailable].
 func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id string, err error) {
-	return hostEnqueue(queue, parameters, options)
+	return services().Enqueue(queue, parameters, options)
 }
 
 // json returns the options as quern_v1 takes them, without unset ones.

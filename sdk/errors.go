@@ -56,23 +56,21 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// outcome is an error with an exit status and a delay for the host.
+// outcome is an error with an exit status and a delay for the host, 0 for the retry policy's.
 type outcome interface {
 	error
-	exitStatus() int
-	delay() time.Duration // 0 for the retry policy's
+	outcome() (status int, delay time.Duration)
 }
 
-func (e *FatalError) exitStatus() int { return exitDataErr }
-func (e *RetryError) exitStatus() int { return exitTempFail }
-
-func (e *FatalError) delay() time.Duration { return 0 }
-func (e *RetryError) delay() time.Duration { return min(max(e.After, 0), maxRetryAfter) }
+func (e *FatalError) outcome() (int, time.Duration) { return exitDataErr, 0 }
+func (e *RetryError) outcome() (int, time.Duration) {
+	return exitTempFail, min(max(e.After, 0), maxRetryAfter)
+}
 
 // judge returns the exit status and delay of a handler's error.
 func judge(err error) (status int, delay time.Duration) {
 	if o, ok := errors.AsType[outcome](err); ok {
-		return o.exitStatus(), o.delay()
+		return o.outcome()
 	}
 	return exitFailed, 0
 }

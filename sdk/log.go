@@ -30,11 +30,15 @@ func Log(level Level, text string, namesAndValues ...string) error {
 	if len(namesAndValues)%2 != 0 {
 		return ErrInvalid
 	}
-	fields := fieldsOf(namesAndValues)
-	if said, err := hostLog(level, text, fields); said {
-		return err
+	var fields []byte // a JSON object, without encoding/json, which would be most of a small plugin
+	if len(namesAndValues) > 0 {
+		fields = append(fields, '{')
+		for i := 0; i < len(namesAndValues); i += 2 {
+			fields = appendJSON(appendName(fields, namesAndValues[i]), namesAndValues[i+1])
+		}
+		fields = append(fields, '}')
 	}
-	return writeLine(stderr(), level, text, fields)
+	return logLine(level, text, string(fields))
 }
 
 // writeLine is Log without a host. It writes the line that the host would log.
@@ -54,16 +58,4 @@ func writeLine(stderr io.Writer, level Level, text, fields string) error {
 	}
 	_, err := io.WriteString(stderr, strings.NewReplacer("\n", `\x0a`, "\r", `\x0d`).Replace(line)+"\n")
 	return err
-}
-
-// fieldsOf writes a JSON object, without encoding/json, which would be most of a small plugin.
-func fieldsOf(namesAndValues []string) string {
-	if len(namesAndValues) == 0 {
-		return ""
-	}
-	object := []byte{'{'}
-	for i := 0; i < len(namesAndValues); i += 2 {
-		object = appendJSON(appendName(object, namesAndValues[i]), namesAndValues[i+1])
-	}
-	return string(append(object, '}'))
 }

@@ -12,15 +12,13 @@ import (
 // panicError is a handler's panic as an error.
 type panicError string
 
-func (e panicError) Error() string      { return "panic: " + string(e) }
-func (panicError) exitStatus() int      { return exitPanic }
-func (panicError) delay() time.Duration { return 0 }
+func (e panicError) Error() string               { return "panic: " + string(e) }
+func (panicError) outcome() (int, time.Duration) { return exitPanic, 0 }
 
 // maxStack bounds the stack in the log, in bytes.
 const maxStack = 8 << 10
 
-// attempt calls the handler, and turns a panic into an error, logged as Go does. The half-done work of the panic is
-// discarded with the task.
+// attempt calls the handler, and turns a panic into an error, logged as Go does. Its result is discarded.
 func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (result []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -33,9 +31,8 @@ func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (r
 	return handler(ctx, task)
 }
 
-// textOf describes a panic's value as Go would, or by its type if the type is unknown here. Packages fmt and reflect
-// would know more, but would be a tenth of a small plugin. A value that panics when asked is described by its type,
-// too.
+// textOf describes a panic's value as Go would, or by its type if that is unknown here, or if the value panics. Packages
+// fmt and reflect would know more, but would be a tenth of a small plugin.
 func textOf(p any) (text string) {
 	defer func() {
 		if recover() != nil {

@@ -55,8 +55,7 @@ func (d descriptor) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// notReady is the pause before a nonblocking descriptor that is not ready is tried again. Other goroutines run
-// meanwhile.
+// notReady is the pause, for other goroutines, before a nonblocking descriptor that is not ready is tried again.
 const notReady = time.Millisecond
 
 // again reports whether to repeat the call.

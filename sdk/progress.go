@@ -7,13 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// Progress reports how much of the task is done, from 0 to 1, and what the handler is doing; the message may be empty,
-// and is cut to 1 KiB. The host shows the last report, so calls may be frequent. Reports are not part of the task's
-// log.
+// Progress reports how much of the task is done, from 0 to 1, and what the handler is doing, cut to 1 KiB. The host shows
+// the last report, so calls may be frequent. Reports are not part of the task's log.
 func Progress(fraction float64, message string) {
-	if !hostProgress(portion(fraction), cut(message, maxMessage)) {
-		reportProgress(stderr(), fraction, message)
-	}
+	_ = services().Progress(portion(fraction), cut(message, maxMessage))
 }
 
 // maxMessage is the longest message that quern_v1 takes, in bytes.
@@ -38,11 +35,12 @@ func cut(text string, most int) string {
 	return text[:most]
 }
 
-// reportProgress reports progress for a command: as one line, in one write. A failure to write has nowhere to go.
-func reportProgress(stderr io.Writer, fraction float64, message string) {
+// reportProgress reports progress for a command: as one line, in one write.
+func reportProgress(stderr io.Writer, fraction float64, message string) error {
 	line := "quern:progress=" + strconv.FormatFloat(portion(fraction), 'g', 6, 64)
 	if message != "" {
 		line += " " + strings.NewReplacer("\n", " ", "\r", " ").Replace(message)
 	}
-	_, _ = io.WriteString(stderr, line+"\n")
+	_, err := io.WriteString(stderr, line+"\n")
+	return err
 }

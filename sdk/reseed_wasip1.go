@@ -3,9 +3,8 @@ package sdk
 import "unsafe"
 
 // Go's runtime draws the random numbers of math/rand, math/rand/v2, hash/maphash and maps from one ChaCha8 generator,
-// which is seeded when the module starts. Each task starts from a snapshot, so all tasks would draw the same numbers.
-// Go has no function to reseed it: the generator is searched for in memory when the module starts, and gets a new seed
-// in each task.
+// seeded when the module starts. All tasks would draw the same numbers from the snapshot. Go has no function to reseed
+// it: it is searched for in memory when the module starts, and gets a new seed in each task.
 //
 // A candidate must hold the last number drawn, and with a known seed the runtime must draw the first number of that
 // seed. If none does, because another Go version keeps it elsewhere, the generator is left alone.

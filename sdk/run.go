@@ -16,6 +16,35 @@ const exportName = "quern_handle"
 // Outside of WebAssembly, Run reads its task like [Handle].
 func Run(handler Handler) int32 { return runHandler(handler) }
 
+// Fields of task_text and task_number.
+const (
+	textID = iota
+	textQueue
+	textTenant
+	textPlugin
+	textPreviousError
+	textParent
+	textKey
+	textTraceparent
+
+	numberAttempt     = 0
+	numberMaxAttempts = 1
+	numberDeadline    = 2
+)
+
+// describedTask is the task as the host describes it.
+func describedTask(id string, input []byte) Task {
+	return Task{
+		ID:          id,
+		Queue:       services().TaskText(textQueue),
+		Tenant:      services().TaskText(textTenant),
+		Plugin:      services().TaskText(textPlugin),
+		Attempt:     max(1, int(services().TaskNumber(numberAttempt))),
+		MaxAttempts: max(0, int(services().TaskNumber(numberMaxAttempts))),
+		Input:       input,
+	}
+}
+
 // settler takes the outcome of a task.
 type settler interface {
 	Output(result []byte) error

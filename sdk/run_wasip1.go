@@ -36,20 +36,8 @@ func taskText(field uint32) int32
 //go:noescape
 func taskNumber(field uint32, number *int64) int32
 
-// Fields of task_text and task_number.
-const (
-	textID = iota
-	textQueue
-	textTenant
-	textPlugin
-
-	numberAttempt     = 0
-	numberMaxAttempts = 1
-)
-
-// own is static memory for the task's description and for a small input. On the heap they would touch more pages to
-// reset after the task, which costs more than all else in Run. The warm call may keep what it takes from here, so
-// nothing is handed out twice.
+// own is static memory for the task's description and a small input. On the heap they would touch more pages to reset,
+// which costs more than all else in Run. The warm call may keep what it takes, so nothing is handed out twice.
 var own struct {
 	task     Task
 	ctx      taskContext
@@ -80,15 +68,7 @@ func runHandler(handler Handler) int32 {
 		task, ctx = new(Task), new(taskContext)
 	}
 	own.given = true
-	*task = Task{
-		ID:          id,
-		Queue:       hostText(textQueue),
-		Tenant:      hostText(textTenant),
-		Plugin:      hostText(textPlugin),
-		Attempt:     numberOf(numberAttempt, 1),
-		MaxAttempts: numberOf(numberMaxAttempts, 0),
-		Input:       input,
-	}
+	*task = describedTask(id, input)
 	result, err := attempt(ctx, handler, task, stderr())
 	ctx.finish()
 	return settle(host{}, result, err)
@@ -144,7 +124,7 @@ func readInput() ([]byte, error) {
 	return input, nil
 }
 
-// text and numberOf ask for the task's description. There is none while the host warms the module.
+// text asks for the task's description. There is none while the host warms the module.
 func text(field uint32) (value string, told bool) {
 	size := taskText(field)
 	if size <= 0 {
@@ -153,14 +133,6 @@ func text(field uint32) (value string, told bool) {
 	b := take(int(size))
 	n := guest.ResultRead(0, unsafe.SliceData(b), uint32(len(b)))
 	return unsafe.String(unsafe.SliceData(b), max(0, n)), true // b is not written again
-}
-
-func numberOf(field uint32, otherwise int) int {
-	var n int64
-	if taskNumber(field, &n) < 0 || n <= 0 {
-		return otherwise
-	}
-	return int(n)
 }
 
 // misplaced reports whether the export of a handler is on the stack.

@@ -29,30 +29,24 @@ const (
 type HostError int32
 
 func (e HostError) Error() string {
-	switch e {
-	case ErrInvalid:
-		return "the host cannot make sense of it"
-	case ErrDenied:
-		return "the manifest does not grant it"
-	case ErrNotFound:
-		return "there is none of that name"
-	case ErrTooBig:
-		return "it is larger than the plugin's limit"
-	case ErrQuota:
-		return "there is no room for more"
-	case ErrConflict:
-		return "it has another value"
-	case ErrLost:
-		return "the task is another host's by now"
-	case ErrUnavailable:
-		return "what is behind the host's service is away"
-	case ErrNoHost:
-		return "there is no task, or no host"
-	case ErrLimit:
-		return "that many are not allowed"
-	default:
-		return "the host's answer means nothing to this SDK"
+	if n := -int(e); 0 <= n && n < len(hostErrors) && hostErrors[n] != "" {
+		return hostErrors[n]
 	}
+	return "the host's answer means nothing to this SDK"
+}
+
+// hostErrors are the texts of the errors, by their number without its sign.
+var hostErrors = [...]string{
+	-ErrInvalid:     "the host cannot make sense of it",
+	-ErrDenied:      "the manifest does not grant it",
+	-ErrNotFound:    "there is none of that name",
+	-ErrTooBig:      "it is larger than the plugin's limit",
+	-ErrQuota:       "there is no room for more",
+	-ErrConflict:    "it has another value",
+	-ErrLost:        "the task is another host's by now",
+	-ErrUnavailable: "what is behind the host's service is away",
+	-ErrNoHost:      "there is no task, or no host",
+	-ErrLimit:       "that many are not allowed",
 }
 
 // appendJSON appends a JSON string. Invalid UTF-8 becomes U+FFFD.
@@ -74,11 +68,11 @@ func appendJSON(to []byte, text string) []byte {
 
 // SaveCheckpoint saves at most 1 MiB for the task's next run, replaces the last checkpoint, and returns once Redis has
 // it, so that it survives the host. Stop on [ErrLost].
-func SaveCheckpoint(value []byte) error { return hostSave(value) }
+func SaveCheckpoint(value []byte) error { return services().SaveCheckpoint(value) }
 
 // Checkpoint returns the last saved checkpoint, of this run or an earlier one; false if there is none.
 func Checkpoint() (value []byte, ok bool, err error) {
-	value, err = hostLoad()
+	value, err = services().Checkpoint()
 	if errors.Is(err, ErrNotFound) {
 		return nil, false, nil
 	}
@@ -86,62 +80,58 @@ func Checkpoint() (value []byte, ok bool, err error) {
 }
 
 // Config returns a value of the manifest's section config; false if there is none. It also works in init functions.
-func Config(name string) (value string, ok bool) { return hostConfig(name) }
+func Config(name string) (value string, ok bool) { return services().Config(name) }
 
 // Secret returns a secret, which the manifest must grant. [ErrNotFound] if the tenant has none of that name. Call it
 // within the task, and do not write the secret anywhere.
-func Secret(name string) ([]byte, error) { return hostSecret(name) }
+func Secret(name string) ([]byte, error) { return services().Secret(name) }
 
 // Bucket is a bucket of the tenant's key-value store, which the manifest must grant. Keys are 1 to 256 bytes of UTF-8
 // without control characters, values at most 512 KiB.
 type Bucket string
 
 // Get returns the value of a key; [ErrNotFound] if there is none.
-func (b Bucket) Get(key string) ([]byte, error) { return hostGet(string(b), key) }
+func (b Bucket) Get(key string) ([]byte, error) { return services().Get(string(b), key) }
 
 // Set sets a value that lasts for ttl, rounded up to milliseconds, or forever if ttl is 0. [ErrInvalid] if ttl is
 // negative, such as time.Until of a past moment; [ErrQuota] if the bucket would exceed its quota.
 func (b Bucket) Set(key string, value []byte, ttl time.Duration) error {
-	return hostSet(string(b), key, value, guest.Milliseconds(ttl))
+	return services().Set(string(b), key, value, guest.Milliseconds(ttl))
 }
 
 // Delete deletes a value, and reports whether there was one.
-func (b Bucket) Delete(key string) (bool, error) { return hostDelete(string(b), key) }
+func (b Bucket) Delete(key string) (bool, error) { return services().Delete(string(b), key) }
 
-// Increment adds to a decimal number, 0 if there is none, and returns the sum. [ErrConflict] if the value is not a
-// number.
+// Increment adds to a decimal number, 0 if there is none, and returns the sum. [ErrConflict] for any other value.
 func (b Bucket) Increment(key string, delta int64) (int64, error) {
-	return hostIncrement(string(b), key, delta)
+	return services().Increment(string(b), key, delta)
 }
 
 // Swap sets a value if the present one equals old, or if old is nil and there is none. Else it returns [ErrConflict]
 // and the present value, nil if there is none. Otherwise it is like Set.
 func (b Bucket) Swap(key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
-	return hostSwap(string(b), key, old, value, guest.Milliseconds(ttl))
+	return services().Swap(string(b), key, old, value, guest.Milliseconds(ttl))
 }
 
 // List returns at most limit (1 to 1000) keys that begin with prefix and come after the key after, in byte order.
 func (b Bucket) List(prefix, after string, limit int) ([]string, error) {
-	return hostList(string(b), prefix, after, limit)
+	return services().List(string(b), prefix, after, limit)
 }
 
-// PreviousError returns the error of the attempt before; "" in the first one. A host that died does not count as an
-// attempt.
-func (t *Task) PreviousError() string { return hostText(4) }
+// PreviousError returns the error of the attempt before; "" in the first one. A host that died ended no attempt.
+func (t *Task) PreviousError() string { return services().TaskText(textPreviousError) }
 
 // Parent returns the ID of the task that enqueued this one, or "".
-func (t *Task) Parent() string { return hostText(5) }
+func (t *Task) Parent() string { return services().TaskText(textParent) }
 
 // Key returns the key with which the task was enqueued, or "".
-func (t *Task) Key() string { return hostText(6) }
+func (t *Task) Key() string { return services().TaskText(textKey) }
 
-// Traceparent returns the task's trace in the form of the W3C header of that name, or "". Pass it on in the handler's
-// requests.
-func (t *Task) Traceparent() string { return hostText(7) }
+// Traceparent returns the task's trace as the W3C header of that name, or "". Pass it on in the handler's requests.
+func (t *Task) Traceparent() string { return services().TaskText(textTraceparent) }
 
 // Deadline returns when the task is ended; false if never.
 func (t *Task) Deadline() (time.Time, bool) { return deadline() }
 
-// Cancelled reports whether the host is about to end: a task that ends now need not be run again. The handler's context
-// ends then, too.
-func (t *Task) Cancelled() bool { return hostCancelled() }
+// Cancelled reports whether the host is about to end, as the handler's context does: a task that ends now need not run again.
+func (t *Task) Cancelled() bool { return services().Cancelled() }

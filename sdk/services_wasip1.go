@@ -18,7 +18,7 @@ func cancelled() int32
 
 //go:wasmimport quern_v1 log
 //go:noescape
-func logLine(level uint32, text, fields string) int32
+func hostLog(level uint32, text, fields string) int32
 
 //go:wasmimport quern_v1 checkpoint_save
 //go:noescape
@@ -81,27 +81,31 @@ func slot(answer int32) ([]byte, error) {
 	return b, answered(errno)
 }
 
-// hostLog and hostProgress call functions that Run sets: a command must not import these, and Go does not import what
-// nobody calls.
-func hostLog(level Level, text, fields string) (said bool, err error) {
+// guestServices are the functions of quern_v1. They are never an interface's, for Go to import only what is called.
+type guestServices struct{}
+
+func services() guestServices { return guestServices{} }
+
+// logLine and Progress call functions that Run sets: a command must not import these, and Go does not import what nobody calls.
+func logLine(level Level, text, fields string) error {
 	if own.log == nil {
-		return false, nil
+		return writeLine(stderr(), level, text, fields)
 	}
-	return true, own.log(level, text, fields)
+	return own.log(level, text, fields)
 }
 
-func hostProgress(fraction float64, message string) (said bool) {
+func (guestServices) Progress(fraction float64, message string) error {
 	if own.progress == nil {
-		return false
+		return reportProgress(stderr(), fraction, message)
 	}
 	own.progress(fraction, message)
-	return true
+	return nil
 }
 
 // sayLine and sayProgress are set by Run. The warm call reports no progress: a call of a function that needs a task
 // would discard its snapshot.
 func sayLine(level Level, text, fields string) error {
-	return answered(logLine(uint32(level), text, fields))
+	return answered(hostLog(uint32(level), text, fields))
 }
 
 func sayProgress(fraction float64, message string) {
@@ -110,34 +114,36 @@ func sayProgress(fraction float64, message string) {
 	}
 }
 
-func hostSave(value []byte) error { return answered(checkpointSave(guest.View(value))) }
+func (guestServices) SaveCheckpoint(value []byte) error {
+	return answered(checkpointSave(guest.View(value)))
+}
 
-func hostLoad() ([]byte, error) { return slot(checkpointLoad()) }
+func (guestServices) Checkpoint() ([]byte, error) { return slot(checkpointLoad()) }
 
-func hostConfig(name string) (string, bool) {
+func (guestServices) Config(name string) (string, bool) {
 	value, err := slot(configGet(name))
 	return guest.View(value), err == nil
 }
 
-func hostSecret(name string) ([]byte, error) { return slot(secretGet(name)) }
+func (guestServices) Secret(name string) ([]byte, error) { return slot(secretGet(name)) }
 
-func hostGet(bucket, key string) ([]byte, error) { return slot(kvGet(bucket, key)) }
+func (guestServices) Get(bucket, key string) ([]byte, error) { return slot(kvGet(bucket, key)) }
 
-func hostSet(bucket, key string, value []byte, ttl int64) error {
+func (guestServices) Set(bucket, key string, value []byte, ttl int64) error {
 	return answered(kvSet(bucket, key, guest.View(value), ttl))
 }
 
-func hostDelete(bucket, key string) (bool, error) {
+func (guestServices) Delete(bucket, key string) (bool, error) {
 	answer := kvDelete(bucket, key)
 	return answer == 1, answered(answer)
 }
 
-func hostIncrement(bucket, key string, delta int64) (sum int64, err error) {
+func (guestServices) Increment(bucket, key string, delta int64) (sum int64, err error) {
 	err = answered(kvIncrement(bucket, key, delta, &sum))
 	return sum, err
 }
 
-func hostSwap(bucket, key string, old, value []byte, ttl int64) (present []byte, err error) {
+func (guestServices) Swap(bucket, key string, old, value []byte, ttl int64) (present []byte, err error) {
 	length := uint32(len(old))
 	if old == nil {
 		length = 1<<32 - 1
@@ -153,7 +159,7 @@ func hostSwap(bucket, key string, old, value []byte, ttl int64) (present []byte,
 	return present, err
 }
 
-func hostList(bucket, prefix, after string, limit int) ([]string, error) {
+func (guestServices) List(bucket, prefix, after string, limit int) ([]string, error) {
 	if int(int32(limit)) != limit {
 		return nil, ErrInvalid
 	}
@@ -167,21 +173,21 @@ func hostList(bucket, prefix, after string, limit int) ([]string, error) {
 	return keys, err
 }
 
-func hostEnqueue(queue string, parameters []byte, options *EnqueueOptions) (string, error) {
+func (guestServices) Enqueue(queue string, parameters []byte, options *EnqueueOptions) (string, error) {
 	id, err := slot(enqueue(queue, guest.View(parameters), options.json()))
 	return guest.View(id), err
 }
 
-func hostText(field uint32) string {
+func (guestServices) TaskText(field uint32) string {
 	value, _ := text(field)
 	return value
 }
 
-func hostNumber(field uint32) (n int64) {
+func (guestServices) TaskNumber(field uint32) (n int64) {
 	if taskNumber(field, &n) < 0 {
 		return 0
 	}
 	return n
 }
 
-func hostCancelled() bool { return cancelled() == 1 }
+func (guestServices) Cancelled() bool { return cancelled() == 1 }

@@ -19,6 +19,13 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// clientGroup is a group of client commands.
+func clientGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := group(use, short, commands...)
+	clientFlags(cmd)
+	return cmd
+}
+
 // onlyCommands refuses the arguments of a group: each is an unknown command.
 func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -87,8 +94,7 @@ func didYouMean(word string, right []string) string {
 	return "did you mean " + strings.Join(near, " or ") + "?"
 }
 
-// nearest returns the candidates at the least distance, which is at most two letters or a third of their own, or else
-// those that begin alike.
+// nearest returns the candidates at the least distance, up to two letters or a third of their own, or those that begin alike.
 func nearest(word string, right []string) []string {
 	var near, alike []string
 	best := 0

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/runtime/confine"
 )
@@ -20,53 +19,40 @@ const (
 
 // confinement restricts `quern serve` to the system calls and files that it needs.
 type confinement struct {
-	mode    *choice
+	mode    string
 	scratch string // its temporary folder; "" for none
-	before  string // TMPDIR without it
 }
 
-func newConfinement(flags *pflag.FlagSet) *confinement {
-	c := &confinement{mode: newChoice(confineAuto, confineRequire, confineOff)}
-	flags.Var(c.mode, "confine", "restrict this process to the system calls and files that it needs: auto as far as this system can, require both, or off")
-	return c
-}
-
-// prepare makes the temporary folder, before anything is written to one that confinement closes.
-func (c *confinement) prepare() {
-	if c.mode.word == confineOff {
-		return
+// prepare makes the temporary folder, before anything is written to one that confinement closes. remove removes it.
+func (c *confinement) prepare() (remove func()) {
+	if c.mode == confineOff {
+		return func() {}
 	}
 	scratch, err := os.MkdirTemp("", "quern-serve-")
 	if err != nil {
-		return // the code that needs one reports it
+		return func() {} // the code that needs one reports it
 	}
-	c.scratch, c.before = scratch, os.Getenv(temporary)
-	_ = os.Setenv(temporary, scratch)
-}
-
-// temporary is the variable that names the folder for temporary files.
-const temporary = "TMPDIR"
-
-// close removes the temporary folder.
-func (c *confinement) close() {
-	if c.scratch == "" {
-		return
-	}
-	_ = os.RemoveAll(c.scratch)
-	if _ = os.Setenv(temporary, c.before); c.before == "" {
-		_ = os.Unsetenv(temporary)
+	const variable = "TMPDIR"
+	before := os.Getenv(variable)
+	c.scratch = scratch
+	_ = os.Setenv(variable, scratch)
+	return func() {
+		_ = os.RemoveAll(scratch)
+		if _ = os.Setenv(variable, before); before == "" {
+			_ = os.Unsetenv(variable)
+		}
 	}
 }
 
 // begin confines the process for good. Files that are read once must have been read before.
 func (c *confinement) begin(n *node) error {
-	if c.mode.word == confineOff {
+	if c.mode == confineOff {
 		return nil
 	}
 	_, _ = x509.SystemCertPool() // reads the certificates, once
 	got, level := confine.Process(c.rules(n)), hclog.Info
 	if err := cmp.Or(got.Calls, got.Files); err != nil {
-		if level = hclog.Warn; c.mode.word == confineRequire {
+		if level = hclog.Warn; c.mode == confineRequire {
 			return refusedf("--confine %q: %w: use %s for what works here", confineRequire, err, confineAuto)
 		}
 	}
@@ -93,7 +79,7 @@ func (c *confinement) rules(n *node) []confine.Rule {
 		{Access: confine.Read, Path: "/sys/fs/cgroup"},
 		{Access: confine.Read, Path: "/sys/kernel/mm/transparent_hugepage"},
 		{Access: confine.Read, Path: "/etc"}, // hosts and resolv.conf, which programs replace
-		{Access: confine.Write, Path: n.options.cache},
+		{Access: confine.Write, Path: n.options.engine.CacheDir},
 	}
 	if c.scratch != "" {
 		rules = append(rules, confine.Rule{Access: confine.Write, Path: c.scratch},
@@ -102,7 +88,7 @@ func (c *confinement) rules(n *node) []confine.Rule {
 	if os.Geteuid() != 0 { // a compile child raises its oom_score_adj; root could change the kernel's settings
 		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})
 	}
-	for _, path := range append([]string{"/etc/resolv.conf", n.options.plugins.Dir, n.options.secrets}, n.secretFiles...) {
+	for _, path := range append([]string{"/etc/resolv.conf", n.options.plugins.Dir, n.options.secrets}, n.options.plugins.Grants.SecretFiles()...) {
 		if path == "" {
 			continue
 		}

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -77,8 +76,11 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []sourc
 	defer n.close()
 	forget := func() {}
 	defer func() { forget() }()
-	stop := rebuild(cmd, env, n, sources)
-	defer stop()
+	builder := &builder{env: env, stderr: n.stderr}
+	for _, s := range sources {
+		r := &rebuilder{dir: s.dir, name: s.name, to: o.plugins.Dir, builder: builder, logger: n.logger}
+		n.background = append(n.background, r.run)
+	}
 	return n.run(cmd.Context(), func(http string) {
 		n.logger.Info("embedded Redis is running; it forgets everything at exit", "redis", url)
 		n.logger.Info("watching for plugins", "plugins", o.plugins.Dir, "try", "quern enqueue QUEUE PARAMETERS --wait")
@@ -91,31 +93,21 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []sourc
 	})
 }
 
-// rebuild builds the sources into the plugin directory whenever they change, until stop is called.
-func rebuild(cmd *cobra.Command, env environment, n *node, sources []source) (stop func()) {
-	ctx, cancel := context.WithCancel(cmd.Context())
-	builder := &builder{compilers: compilers{env: env}, stderr: n.stderr}
-	var group sync.WaitGroup
-	for _, s := range sources {
-		r := &rebuilder{dir: s.dir, name: s.name, to: n.options.plugins.Dir, builder: builder, logger: n.logger}
-		group.Go(func() { r.run(ctx) })
-	}
-	return func() {
-		cancel()
-		group.Wait()
-	}
-}
-
-// devSources reads the folders of sources, by default the current one if it is a plugin's. If that cannot be built, tell
-// is told why.
+// devSources reads the folders of sources, by default the current one if it is a plugin's. It tells why that cannot be built.
 func devSources(folders []string, tell func(string)) ([]source, error) {
 	if len(folders) == 0 {
 		s, err := readSource(".")
 		switch {
 		case err == nil && s.isNamed():
 			return []source{s}, nil
-		case err != nil && hasNamedPlugin("."):
-			tell("the current folder is not built: " + err.Error())
+		case err != nil:
+			manifests, _ := filepath.Glob("*" + manifestSuffix)
+			for _, manifest := range manifests {
+				if other := (source{name: strings.TrimSuffix(manifest, manifestSuffix), manifest: manifest}); other.isNamed() {
+					tell("the current folder is not built: " + err.Error())
+					break
+				}
+			}
 		}
 		return nil, nil
 	}
@@ -139,18 +131,8 @@ func (s *source) isNamed() bool {
 	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.name)+`\b`).Match(manifest)
 }
 
-// hasNamedPlugin reports whether any manifest of a folder names its plugin.
-func hasNamedPlugin(dir string) bool {
-	manifests, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+manifestSuffix))
-	return err == nil && slices.ContainsFunc(manifests, func(path string) bool {
-		s := source{name: strings.TrimSuffix(filepath.Base(path), manifestSuffix), manifest: path}
-		return s.isNamed()
-	})
-}
-
 const (
-	// sourceQuiet is how long the sources must not change before a build: an editor saves in several steps, and several
-	// files at once.
+	// sourceQuiet is how long the sources must not change before a build: an editor saves in several steps.
 	sourceQuiet = 50 * time.Millisecond
 	// sourceLook is the poll interval: network file systems do not notify.
 	sourceLook = 2 * time.Second
@@ -239,18 +221,19 @@ func (r *rebuilder) look() map[string]stamp {
 	seen := map[string]stamp{}
 	folders := 0
 	_ = filepath.WalkDir(r.dir, func(path string, entry fs.DirEntry, err error) error {
-		switch {
+		switch name := filepath.Base(path); {
 		case err != nil:
 			return nil //nolint:nilerr // as the comment above says
-		case entry.IsDir() && path != r.dir && r.passesOver(path):
-			return filepath.SkipDir
+		case entry.IsDir() && path != r.dir && (strings.HasPrefix(name, ".") || name == "vendor" || name == "node_modules" || sameFolder(path, r.to)):
+			return filepath.SkipDir // it has no source of the author's
 		case entry.IsDir():
 			if folders++; r.notify != nil && folders <= sourceFolders {
 				_ = r.notify.Add(path) // on an error the ticker finds its changes
 			}
 			return nil
-		case isLeftover(entry.Name()):
-			return nil
+		case strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
+			strings.HasSuffix(name, moduleSuffix) || name == "4913": // vim's test file
+			return nil // editors or builds made it
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			seen[path] = stamp{info.Size(), info.ModTime()}
@@ -258,16 +241,4 @@ func (r *rebuilder) look() map[string]stamp {
 		return nil
 	})
 	return seen
-}
-
-// passesOver reports whether a folder has no source of the author's.
-func (r *rebuilder) passesOver(folder string) bool {
-	name := filepath.Base(folder)
-	return strings.HasPrefix(name, ".") || name == "vendor" || name == "node_modules" || sameFolder(folder, r.to)
-}
-
-// isLeftover reports whether editors or builds made a file.
-func isLeftover(name string) bool {
-	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
-		strings.HasSuffix(name, moduleSuffix) || name == "4913" // vim's test file
 }

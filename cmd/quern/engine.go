@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -22,49 +24,38 @@ import (
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
-const (
-	resetName         = "reset"
-	resetAuto         = "auto"
-	compileTimeName   = "compile-time"
-	compileMemoryName = "compile-memory"
-)
+// resetAuto is the word for the best reset mode that works here.
+const resetAuto = "auto"
 
-// engineFlags adds the settings of an engine, which engineConfig reads.
-func engineFlags(flags *pflag.FlagSet) {
-	resetFlag(flags)
-	newPeriodWithin(flags, new(time.Duration), compileTimeName, runtime.DefaultCompileTime, time.Second, 30*time.Minute, "use 1s to 30m",
+// engineFlags adds the settings of an engine.
+func engineFlags(flags *pflag.FlagSet) *runtime.Config {
+	config := &runtime.Config{CompileMemory: runtime.DefaultCompileMemory}
+	reset := func(word string) (runtime.ResetMode, error) { return resetMode(word, snapshot.Probe) }
+	show := func(mode runtime.ResetMode) string { return cmp.Or(string(mode), resetAuto) }
+	flags.Var(&parsed[runtime.ResetMode]{&config.ResetMode, "word", reset, show}, "reset",
+		"how an instance is made pristine for the next task: scan, pagemap, copy, new, or auto for the best that works here")
+	newPeriodWithin(flags, &config.CompileTime, "compile-time", runtime.DefaultCompileTime, time.Second, 30*time.Minute, "use 1s to 30m",
 		"longest processor time to compile a plugin; it gets 4s, and 6s for each MiB of its code, up to this")
-	memory := runtime.DefaultCompileMemory
-	newSize(flags, &memory, compileMemoryName,
+	newSize(flags, &config.CompileMemory, "compile-memory",
 		"most memory to compile a plugin; it gets 512MiB, and 64MiB for each MiB of its code, up to this; all together twice this", 64<<20)
+	return config
 }
 
-// resetFlag adds the reset mode of instances.
-func resetFlag(flags *pflag.FlagSet) {
-	modes := newChoice(resetAuto, string(runtime.ResetScan), string(runtime.ResetPagemap), string(runtime.ResetCopy), string(runtime.ResetNew))
-	flags.Var(modes, resetName, "how an instance is made pristine for the next task: scan, pagemap, copy, new, or auto for the best that works here")
-}
-
-// engineConfig reads the flags of engineFlags.
-func engineConfig(flags *pflag.FlagSet) (config runtime.Config, err error) {
-	config.CompileTime = valueOf[time.Duration](flags, compileTimeName)
-	config.CompileMemory = valueOf[int64](flags, compileMemoryName)
-	flag := flags.Lookup(resetName)
-	if mode := runtime.ResetMode(flag.Value.String()); mode != resetAuto {
-		config.ResetMode = mode
-		err = checkResetMode(flag, mode, snapshot.Probe())
+// resetMode reads a reset mode, and refuses one that does not work on this system.
+func resetMode(word string, probe func() []snapshot.Verdict) (runtime.ResetMode, error) {
+	if word == resetAuto {
+		return "", nil
 	}
-	return config, err
-}
-
-// checkResetMode refuses a reset mode that does not work on this system.
-func checkResetMode(flag *pflag.Flag, forced runtime.ResetMode, verdicts []snapshot.Verdict) error {
-	for _, v := range verdicts {
-		if v.Mode == forced && v.Err != nil {
-			return usagef("%s %q: it does not work here (%w): use %s", origin(flag), forced, v.Err, resetAuto)
+	for _, v := range probe() {
+		switch {
+		case string(v.Mode) != word:
+		case v.Err != nil:
+			return "", fmt.Errorf("it does not work here (%w): use %s", v.Err, resetAuto)
+		default:
+			return v.Mode, nil
 		}
 	}
-	return nil
+	return "", errors.New("use auto, scan, pagemap, copy or new")
 }
 
 // newEngine makes the engine and returns its cache folder. The folder of --cache must be usable; without --cache, an
@@ -75,17 +66,14 @@ func newEngine(ctx context.Context, env environment, config runtime.Config) (*ru
 		return nil, "", err
 	}
 	config.Guests = guestPlaces()
-	if config.CacheDir != "" {
-		engine, err := runtime.New(ctx, config)
-		return engine, config.CacheDir, err
-	}
+	named := config.CacheDir != ""
 	dir, err := env.cacheDir()
-	if err == nil {
-		config.CacheDir = filepath.Join(dir, "quern", "compiled")
+	if named || err == nil {
+		config.CacheDir = cmp.Or(config.CacheDir, filepath.Join(dir, "quern", "compiled"))
 		var engine *runtime.Engine
 		engine, err = runtime.New(ctx, config)
 		var unusable *fs.PathError
-		if err == nil || !errors.As(err, &unusable) && !errors.Is(err, runtime.ErrCacheDir) {
+		if named || err == nil || !errors.As(err, &unusable) && !errors.Is(err, runtime.ErrCacheDir) {
 			return engine, config.CacheDir, err
 		}
 	}
@@ -130,28 +118,21 @@ const (
 )
 
 func newCompileChild() *cobra.Command {
-	return &cobra.Command{
-		Use: compileChild + " MEMORY SECONDS SIZE", Short: "Compile the module on stdin for the host that started this process",
-		Hidden:            true,
-		Args:              arguments(3, 3),
-		PersistentPreRunE: withoutSettings,
-		RunE: func(cmd *cobra.Command, args []string) error {
+	return hidden(compileChild+" MEMORY SECONDS SIZE", "Compile the module on stdin for the host that started this process", 3,
+		func(cmd *cobra.Command, args []string) error {
 			return runtime.CompileChild(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
+		})
 }
 
 func newCrashMonitor() *cobra.Command {
-	return &cobra.Command{
-		Use: crashMonitor, Short: "Name the task that crashed the host that started this process",
-		Hidden:            true,
-		Args:              arguments(0, 0),
-		PersistentPreRunE: withoutSettings,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it outlives its host
-			return crash.Watch(cmd.InOrStdin(), cmd.ErrOrStderr())
-		},
-	}
+	return hidden(crashMonitor, "Name the task that crashed the host that started this process", 0, func(cmd *cobra.Command, _ []string) error {
+		signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it outlives its host
+		return crash.Watch(cmd.InOrStdin(), cmd.ErrOrStderr())
+	})
+}
+
+func hidden(use, short string, args int, run func(*cobra.Command, []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Hidden: true, Args: arguments(args, args), PersistentPreRunE: withoutSettings, RunE: run}
 }
 
 // watchCrashes starts a monitor of this process. It returns the table that the monitor reads, and a function that ends

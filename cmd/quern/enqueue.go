@@ -18,10 +18,8 @@ import (
 // enqueueOptions are the flags of `quern enqueue`.
 type enqueueOptions struct {
 	task        queue.Options
-	priority    int
-	unique      uniqueness
+	unique      string
 	uniqueFor   time.Duration
-	backoff     *choice
 	noJitter    bool
 	replicas    int
 	wait        bool
@@ -29,7 +27,7 @@ type enqueueOptions struct {
 }
 
 func newEnqueue(env environment) *cobra.Command {
-	o := &enqueueOptions{backoff: &choice{words: []string{string(queue.Exponential), string(queue.Linear)}}}
+	o := &enqueueOptions{}
 	cmd := &cobra.Command{
 		Use:   "enqueue QUEUE [PARAMETERS|-]",
 		Short: "Enqueue a task and print its ID; with --wait, its result",
@@ -71,9 +69,10 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it")
 	newPeriod(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")
 	newTime(f, &o.task.At, "at", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
-	f.IntVar(&o.priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
+	o.task.Priority = new(int)
+	f.IntVar(o.task.Priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
 	newAttempts(f, &o.task.Retry.MaxAttempts, "number of attempts, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)", math.MaxInt, countRule)
-	f.Var(o.backoff, "backoff", "growth of the delay before a retry: exponential or linear")
+	newChoice(f, &o.task.Retry.Backoff, "backoff", "growth of the delay before a retry: exponential or linear", "exponential", "linear")
 	newLasting(f, &o.task.Retry.Base, "backoff-base", "the first delay, which grows")
 	newLasting(f, &o.task.Retry.Min, "backoff-min", "shortest delay before a retry")
 	newLasting(f, &o.task.Retry.Max, "backoff-max", "longest delay before a retry")
@@ -82,8 +81,8 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	newCount(f, &o.task.Retry.MaxReschedules, "max-reschedules", "how often it may reschedule itself")
 	newLasting(f, &o.task.Timeout, "timeout", "longest time of one attempt")
 	newTime(f, &o.task.Deadline, "deadline", "`TIME` by which it must be done: then it fails as expired, or is stopped")
-	f.Var(&o.unique, "unique", "if the queue has a task with the same `[=KEY]`, or without a key the same parameters, enqueue nothing and print its ID")
-	f.Lookup("unique").NoOptDefVal = sameParameters
+	newText(f, &o.unique, "bool", "unique", "if the queue has a task with the same `[=KEY]`, or without a key the same parameters, enqueue nothing and print its ID")
+	f.Lookup("unique").NoOptDefVal = sameParameters // like a switch, for which the help shows no default value
 	newLasting(f, &o.uniqueFor, "unique-for", "with --unique: for this time, finished or not (default until it is finished, 90 days at most)")
 	newCount(f, &o.replicas, "replicas", "how many of Redis's replicas must have the task (default none)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result and print it, and nothing else, to stdout")
@@ -94,20 +93,6 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 // sameParameters is the value of --unique without a key.
 const sameParameters = "true"
 
-// uniqueness is the flag --unique[=KEY]. Its type is that of a switch, so that the help shows no default value.
-type uniqueness struct {
-	set bool
-	key string
-}
-
-func (u *uniqueness) String() string { return u.key }
-func (u *uniqueness) Type() string   { return "bool" }
-
-func (u *uniqueness) Set(key string) error {
-	u.set, u.key = true, key
-	return nil
-}
-
 // complete checks the flags and completes the task's options.
 func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 	for _, name := range []string{"id", "parent", "traceparent"} { // a script's variable may not be set
@@ -115,25 +100,24 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 			return usagef("--%s is empty: give it a value, or leave it out", name)
 		}
 	}
+	unique := flags.Changed("unique") || o.unique != ""
 	switch {
 	case o.task.Delay != 0 && !o.task.At.IsZero():
 		return usagef("both --delay and --at: give one of them")
 	case flags.Changed("wait-timeout") && !o.wait:
 		return usagef("--wait-timeout without --wait: add --wait, or leave it out")
-	case o.unique.set && (o.unique.key == "" || o.unique.key == "false"):
-		return usagef("--unique=%s is no key: use --unique=KEY, or --unique for that of the parameters", o.unique.key)
-	case o.uniqueFor != 0 && !o.unique.set:
+	case unique && (o.unique == "" || o.unique == "false"):
+		return usagef("--unique=%s is no key: use --unique=KEY, or --unique for that of the parameters", o.unique)
+	case o.uniqueFor != 0 && !unique:
 		return usagef("--unique-for without --unique: add --unique or --unique=KEY, or leave it out")
 	}
-	o.task.Priority = &o.priority
-	o.task.Retry.Backoff = queue.Backoff(o.backoff.word)
 	if o.noJitter {
 		o.task.Retry.Jitter = new(bool)
 	}
-	if o.unique.set {
+	if unique {
 		o.task.Unique = &queue.Unique{For: o.uniqueFor}
-		if o.unique.key != sameParameters {
-			o.task.Unique.Key = o.unique.key
+		if o.unique != sameParameters {
+			o.task.Unique.Key = o.unique
 		}
 	}
 	return nil
@@ -191,13 +175,8 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client *queue.Client, name s
 	case o.wait:
 		return waitInterruptibly(cmd, client, id, o.waitTimeout)
 	}
-	err := showLine(cmd, json, struct {
-		ID      string `json:"id"`
-		Tenant  string `json:"tenant"`
-		Queue   string `json:"queue"`
-		Existed bool   `json:"existed"`
-	}{id, client.Tenant(), name, receipt.Existed}, id)
-	if err != nil {
+	v := view{{"id", "", id}, {"tenant", "", client.Tenant()}, {"queue", "", name}, {"existed", "", receipt.Existed}}
+	if err := showLine(cmd, json, v, id); err != nil {
 		return fmt.Errorf("task %s is enqueued, but its ID could not be written: %w", id, err)
 	}
 	return nil

@@ -123,8 +123,8 @@ func explain(err error) error {
 
 // isUndialed reports whether Redis could not be reached at all.
 func isUndialed(err error) bool {
-	var network *net.OpError
-	return errors.As(err, &network) && network.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
+	network, ok := errors.AsType[*net.OpError](err)
+	return ok && network.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // isUnanswered reports whether Redis may have done the call, but did not answer.

@@ -41,11 +41,6 @@ func (p *parsed[T]) Set(text string) error {
 	return err
 }
 
-// valueOf returns the value of a flag that has this type.
-func valueOf[T any](flags *pflag.FlagSet, name string) T {
-	return *flags.Lookup(name).Value.(*parsed[T]).value //nolint:errcheck // the code that adds the flag knows its type
-}
-
 // newPeriod adds a flag that takes a duration of 0 or more.
 func newPeriod(flags *pflag.FlagSet, value *time.Duration, name string, standard time.Duration, usage string) {
 	newPeriodWithin(flags, value, name, standard, 0, math.MaxInt64, "", usage)
@@ -100,7 +95,7 @@ const (
 )
 
 // newCount adds a flag that takes a whole number from 1 on; 0 means that it was not given.
-func newCount(flags *pflag.FlagSet, value *int, name, usage string) {
+func newCount[T int | int64](flags *pflag.FlagSet, value *T, name, usage string) {
 	newNumber(flags, value, name, usage, 1, math.MaxInt, countRule)
 }
 
@@ -180,44 +175,38 @@ func labelFlag(flags *pflag.FlagSet, labels *map[string]string, usage string) {
 	flags.Var(&parsed[map[string]string]{labels, "labels", parse, func(map[string]string) string { return "" }}, "label", usage)
 }
 
-// choice is a flag that takes one of a few words.
-type choice struct {
-	word  string
-	words []string
-}
-
-// newChoice is a choice whose default is the first word.
-func newChoice(words ...string) *choice { return &choice{words[0], words} }
-
-func (c *choice) String() string { return c.word }
-func (c *choice) Type() string   { return "word" }
-
-func (c *choice) Set(word string) error {
-	if !slices.Contains(c.words, word) {
-		last := len(c.words) - 1
-		return fmt.Errorf("use %s or %s", strings.Join(c.words[:last], ", "), c.words[last])
+// newChoice adds a flag, NAME or NAME/SHORTHAND, that takes one of a few words. Its default is the value.
+func newChoice[T ~string](flags *pflag.FlagSet, value *T, name, usage string, words ...string) {
+	parse := func(word string) (T, error) {
+		if !slices.Contains(words, word) {
+			last := len(words) - 1
+			return "", fmt.Errorf("use %s or %s", strings.Join(words[:last], ", "), words[last])
+		}
+		return T(word), nil
 	}
-	c.word = word
-	return nil
+	name, shorthand, _ := strings.Cut(name, "/")
+	flags.VarP(&parsed[T]{value, "word", parse, func(word T) string { return string(word) }}, name, shorthand, usage)
 }
+
+// format is the value of -o.
+type format string
 
 // outputFlag adds -o. Scripts rely on the JSON: snake_case, times in seconds as in Redis, durations in fields that end in
 // _seconds, sizes in bytes, missing values left out.
-func outputFlag(cmd *cobra.Command) *choice {
-	output := newChoice("text", "json")
-	cmd.Flags().VarP(output, "output", "o", "text or json")
-	return output
+func outputFlag(cmd *cobra.Command) *format {
+	output := format("text")
+	newChoice(cmd.Flags(), &output, "output/o", "text or json", "text", "json")
+	return &output
 }
 
-// json reports whether -o asks for JSON.
-func (c *choice) json() bool { return c.word == "json" }
+// json reports whether -o asks for JSON. A command without -o has nil.
+func (f *format) json() bool { return f != nil && *f == "json" }
 
-// urlValue is a flag that takes a URL, which may hold a password.
-type urlValue string
-
-func (u *urlValue) String() string       { return string(*u) }
-func (u *urlValue) Type() string         { return "URL" }
-func (u *urlValue) Set(url string) error { *u = urlValue(url); return nil }
+// newText adds a flag that takes any text. See shown for a URL, which may hold a password.
+func newText(flags *pflag.FlagSet, value *string, kind, name, usage string) {
+	same := func(text string) string { return text }
+	flags.Var(&parsed[string]{value, kind, func(text string) (string, error) { return text, nil }, same}, name, usage)
+}
 
 // tenantURLs is a flag that takes TENANT=URL several times. String and GetSlice hide passwords.
 type tenantURLs []string

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -10,12 +9,6 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
-
-func newKV(env environment) *cobra.Command {
-	cmd := group("kv", "Read the key-value store of handlers", newKVLs(env), newKVGet(env))
-	clientFlags(cmd)
-	return cmd
-}
 
 // withStore wraps a command that reads the tenant's store.
 func withStore(env environment, run func(cmd *cobra.Command, store *kv.Store, client *queue.Client, args []string) error) func(*cobra.Command, []string) error {
@@ -42,31 +35,6 @@ func withStore(env environment, run func(cmd *cobra.Command, store *kv.Store, cl
 	}
 }
 
-// bucketView is a bucket as `kv ls` prints it. Quota is the largest of the plugins that live hosts serve; 0 if none may
-// write.
-type bucketView struct {
-	Tenant string `json:"tenant"`
-	Bucket string `json:"bucket"`
-	Keys   int64  `json:"keys"`
-	Bytes  int64  `json:"bytes"`
-	Quota  int64  `json:"quota,omitempty"`
-}
-
-// quotas returns the quotas that live hosts grant, by bucket.
-func quotas(ctx context.Context, client *queue.Client) (map[string]int64, error) {
-	serving, err := listPlugins(ctx, client)
-	quotas := map[string]int64{}
-	for _, p := range serving {
-		if p.Grants == nil {
-			continue
-		}
-		for _, bucket := range p.Grants.KV {
-			quotas[bucket.Bucket] = max(quotas[bucket.Bucket], bucket.Quota)
-		}
-	}
-	return quotas, err
-}
-
 func newKVLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls [BUCKET]", Short: "List the tenant's buckets, or the keys of one", Args: arguments(0, 1)}
 	prefix := cmd.Flags().String("prefix", "", "only keys with this prefix")
@@ -79,21 +47,38 @@ func newKVLs(env environment) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showList(cmd, output.json(), keys, "KEY", func(key string) []any { return []any{key} })
+			rows := make([]view, len(keys))
+			for i, key := range keys {
+				rows[i] = row(key)
+			}
+			return showTable(cmd, output.json(), append([]string{}, keys...), "KEY", rows)
 		}
 		buckets, err := store.Buckets(cmd.Context())
 		if err != nil && len(buckets) == 0 {
 			return err // else one damaged bucket does not hide the others
 		}
-		quotas, unknown := quotas(cmd.Context(), client)
+		serving, unknown := listPlugins(cmd.Context(), client)
 		err = errors.Join(err, unknown)
-		views := make([]bucketView, len(buckets))
-		for i, b := range buckets {
-			views[i] = bucketView{client.Tenant(), b.Name, b.Keys, b.Bytes, quotas[b.Name]}
+		quotas := map[string]int64{} // the largest of the plugins that live hosts serve
+		for _, p := range serving {
+			if p.Grants == nil {
+				continue
+			}
+			for _, bucket := range p.Grants.KV {
+				quotas[bucket.Bucket] = max(quotas[bucket.Bucket], bucket.Quota)
+			}
 		}
-		return errors.Join(showList(cmd, output.json(), views, "TENANT BUCKET KEYS BYTES QUOTA", func(v bucketView) []any {
-			return []any{v.Tenant, v.Bucket, v.Keys, v.Bytes, field{value: int(v.Quota)}.text()}
-		}), err)
+		views := make([]view, len(buckets))
+		for i, b := range buckets {
+			views[i] = view{
+				{"tenant", "tenant", client.Tenant()},
+				{"bucket", "bucket", b.Name},
+				{"keys", "keys", b.Keys},
+				{"bytes", "bytes", b.Bytes},
+				{"quota", "quota", given(quotas[b.Name])},
+			}
+		}
+		return errors.Join(showTable(cmd, output.json(), views, "TENANT BUCKET KEYS BYTES QUOTA", views), err)
 	})
 	return cmd
 }

@@ -15,7 +15,7 @@ import (
 func TestKV(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
-	store := kv.New(server.Client(t), "acme").For([]kv.Grant{{Bucket: "thumbs", Write: true, Quota: 1 << 20}, {Bucket: "seen", Write: true, Quota: 1 << 20}})
+	store := kv.New(server.Client(t), "acme").For([]kv.Grant{{Bucket: "thumbs", Write: true, Quota: 1 << 20}, {Bucket: "seen", Write: true, Quota: 1 << 20}}, nil)
 	for _, key := range []string{"a.jpg", "b.jpg", "c.png"} {
 		if err := store.Set(t.Context(), "thumbs", key, []byte("bytes of "+key), time.Hour); err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestKV(t *testing.T) {
 func TestKVQuota(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
-	store := kv.New(server.Client(t), queue.DefaultTenant).For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 1 << 20}})
+	store := kv.New(server.Client(t), queue.DefaultTenant).For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 1 << 20}}, nil)
 	if err := store.Set(t.Context(), "seen", "x", []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -81,8 +81,7 @@ func (s *logSink) run() {
 	}
 }
 
-// take waits for lines, and returns them with the number of lines dropped after them. It reuses the buffer of written
-// ones.
+// take waits for lines, and returns them and how many were dropped after them. It reuses the buffer of written ones.
 func (s *logSink) take(written []byte) (lines []byte, missing int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

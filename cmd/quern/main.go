@@ -11,11 +11,11 @@ import (
 	"os"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 func main() {
-	redis.SetLogger(silence{})
+	logging.Disable()         // go-redis logs what the errors say that it returns
 	log.SetOutput(io.Discard) // net/http logs unsolicited responses there
 	err := run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
 	stderr := startLogSink(os.Stderr, func(int) {}, hclog.NewNullLogger()) // so that a blocked reader cannot delay the exit
@@ -23,8 +23,3 @@ func main() {
 	stderr.close()
 	os.Exit(status)
 }
-
-// silence drops the log lines of go-redis: its returned errors have the same.
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}

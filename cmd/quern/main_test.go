@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/internal/expecttest"
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == measured {
 		measure(os.Args[2:])
 	}
-	redis.SetLogger(silence{})
+	logging.Disable()
 	var err error
 	if shared, err = os.MkdirTemp("", "quern-test-*"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

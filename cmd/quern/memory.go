@@ -57,8 +57,7 @@ func (m *memorySetting) resolve() (int64, error) {
 	return total / 100 * int64(m.percent), nil
 }
 
-// availableMemory is the memory that is available to this process, in bytes: the machine's, or the lower limit of a
-// cgroup.
+// availableMemory is the memory for this process, in bytes: the machine's, or the lower limit of a cgroup.
 func availableMemory() (int64, error) {
 	total, err := machineMemory()
 	if limit, ok := cgroupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok && (err != nil || limit < total) {
@@ -106,7 +105,9 @@ func cgroupMemory(self, mount string) (int64, bool) {
 			root, name = filepath.Join(mount, "memory"), "memory.limit_in_bytes"
 		}
 		for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
-			if limit := cgroupLimit(filepath.Join(root, dir, name)); limit > 0 && (least == 0 || limit < least) {
+			text, _ := os.ReadFile(filepath.Join(root, dir, name))
+			limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is none
+			if err == nil && limit > 0 && (least == 0 || limit < least) {
 				least = limit
 			}
 			if dir == "/" {
@@ -115,17 +116,4 @@ func cgroupMemory(self, mount string) (int64, bool) {
 		}
 	}
 	return least, least > 0
-}
-
-// cgroupLimit reads a limit; 0 if there is none ("max", or no such file).
-func cgroupLimit(file string) int64 {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
-	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return limit
 }

@@ -38,13 +38,12 @@ type node struct {
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
 	clients  []*queue.Client
-	firsts   []*queue.Client      // one of each connection pool
 	stores   map[string]*kv.Store // by tenant
 	host     *host.Host
 	compiler string // of plugins
 	closers  []func()
 
-	secretFiles []string // of --grants
+	background []func(context.Context) // runs beside the host, until the last task has ended
 }
 
 // newNode checks the settings and makes everything short of calling Redis or taking a port, so that every error of
@@ -65,7 +64,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if o.plugins.MaxMemory, err = o.memory.resolve(); err != nil {
 		return nil, err
 	}
-	n := &node{options: o, stores: map[string]*kv.Store{}, secretFiles: o.plugins.Grants.SecretFiles()}
+	n := &node{options: o, stores: map[string]*kv.Store{}}
 	defer func() {
 		if err != nil {
 			n.close()
@@ -116,7 +115,7 @@ func (n *node) observe(stderr io.Writer) (err error) {
 		return err
 	}
 	options := hclog.LoggerOptions{
-		Name: "quern", Level: hclog.LevelFromString(n.options.logLevel.word), Output: stderr, JSONFormat: n.options.logFormat.word == "json",
+		Name: "quern", Level: hclog.LevelFromString(n.options.logLevel), Output: stderr, JSONFormat: n.options.logFormat == "json",
 	}
 	n.stderr = startLogSink(stderr, n.metrics.HostLogLinesDropped, hclog.New(&options))
 	n.closers = append(n.closers, n.stderr.close)
@@ -161,7 +160,7 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 		n.closers = append(n.closers, func() { _ = client.Close() })
 		n.clients = append(n.clients, client)
 		if !known {
-			n.firsts = append(n.firsts, client)
+			n.background = append(n.background, func(ctx context.Context) { n.warn(ctx, client) })
 		}
 		n.stores[tenant] = kv.New(shared.values, tenant)
 	}
@@ -170,20 +169,17 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 
 // engine makes the engine, its crash monitor and its metrics.
 func (n *node) engine(cmd *cobra.Command, env environment) (*runtime.Engine, error) {
-	config, err := engineConfig(cmd.Flags())
-	if err != nil {
-		return nil, err
-	}
+	config := *n.options.engine
 	var end func()
 	config.Crash, end = watchCrashes(n.logger)
 	n.closers = append(n.closers, end)
-	config.CacheDir, config.IdleUnload, config.Logger = n.options.cache, orNone(n.options.idleUnload), n.logger
+	config.IdleUnload, config.Logger = orNone(config.IdleUnload), n.logger
 	engine, cache, err := newEngine(cmd.Context(), env, config)
 	if err != nil {
 		return nil, err
 	}
 	n.closers = append(n.closers, func() { _ = engine.Close(context.WithoutCancel(cmd.Context())) })
-	n.options.cache, n.compiler = cache, engine.Compiler()
+	n.options.engine.CacheDir, n.compiler = cache, engine.Compiler()
 	n.metrics.CollectRuntime(func() metrics.RuntimeSample { return metrics.RuntimeSample(engine.Holdings()) })
 	n.metrics.CollectHostCalls(engine.HostCalls().Each)
 	return engine, nil
@@ -200,8 +196,7 @@ func (n *node) close() {
 func (n *node) run(ctx context.Context, listening func(http string)) error {
 	server, err := web.Listen(n.options.http, n.registry, n.host.Ready, n.logger)
 	if err != nil {
-		var network *net.OpError
-		if errors.As(err, &network) {
+		if network, ok := errors.AsType[*net.OpError](err); ok {
 			err = network.Err
 		}
 		return refusedf("--http %q: %w: choose another address, such as 127.0.0.1:0 for a free port", n.options.http, err)
@@ -210,10 +205,10 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 	n.logger.Info("listening", "http", server.Addr())
 	listening(server.Addr())
 	signal.Ignore(syscall.SIGPIPE) // the host survives the reader of its stderr
-	term, hurry, stop := interrupts(ctx)
-	defer stop()
-	term, drain := context.WithCancel(term)
+	term, drain := context.WithCancel(ctx)
 	defer drain()
+	hurry, stop := interrupts(ctx, drain)
+	defer stop()
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 
@@ -222,8 +217,8 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 		defer drain() // a host without its web server is invisible
 		return server.Run(living)
 	})
-	for _, client := range n.firsts {
-		group.Go(func() error { n.warn(living, client); return nil })
+	for _, run := range n.background {
+		group.Go(func() error { run(living); return nil })
 	}
 	group.Go(func() error {
 		defer end() // /readyz answers until the last task has ended
@@ -251,35 +246,28 @@ func (n *node) warn(ctx context.Context, client *queue.Client) {
 // sameSignal is how long after the first signal another one counts as the same: coreutils' timeout sends two.
 const sameSignal = 200 * time.Millisecond
 
-// interrupts makes the two contexts of a host: term ends with its parent or the first SIGTERM or SIGINT, hurry with the
-// second. The system handles a third.
-func interrupts(ctx context.Context) (term, hurry context.Context, stop func()) {
-	term, endTerm := context.WithCancel(ctx)
-	hurry, endHurry := context.WithCancel(context.WithoutCancel(ctx))
+// interrupts calls drain at the first SIGTERM or SIGINT. hurry ends with the second, or by stop; the system handles a third.
+func interrupts(ctx context.Context, drain func()) (hurry context.Context, stop func()) {
+	hurry, stop = context.WithCancel(context.WithoutCancel(ctx))
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
-	done := make(chan struct{})
 	go func() {
 		defer signal.Stop(signals)
 		var first time.Time
 		for {
 			select {
 			case <-signals:
-			case <-done:
+			case <-hurry.Done():
 				return
 			}
 			if first.IsZero() {
 				first = time.Now()
-				endTerm()
+				drain()
 			} else if time.Since(first) >= sameSignal {
-				endHurry()
+				stop()
 				return
 			}
 		}
 	}()
-	return term, hurry, func() {
-		close(done)
-		endTerm()
-		endHurry()
-	}
+	return hurry, stop
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,65 +15,45 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-func newNodes(env environment) *cobra.Command {
-	cmd := group("node", "List listeners: hosts, workers and Python ones; drain them, requeue the tasks of dead ones",
-		newNodeLs(env), newNodeDrain(env), newNodeReclaim(env))
-	clientFlags(cmd)
-	return cmd
-}
-
-// nodeView is a listener as `node ls` prints it.
-type nodeView struct {
-	Listener   string              `json:"listener"`
-	Tenant     string              `json:"tenant"`
-	Kind       string              `json:"kind"`
-	Version    string              `json:"version,omitempty"`
-	LeaseEnds  *seconds            `json:"lease_ends,omitempty"`
-	Draining   bool                `json:"draining"`
-	Slots      *int                `json:"slots,omitempty"`
-	SlotsInUse *int                `json:"slots_in_use,omitempty"`
-	Queues     []string            `json:"queues"`
-	Holds      map[string][]string `json:"holds"` // by queue
-}
-
-func newNodeView(tenant string, n queue.NodeInfo) nodeView {
-	v := nodeView{
-		Listener: n.ID, Tenant: tenant, Kind: n.Kind, Version: n.About["version"], LeaseEnds: moment(n.LeaseEnd), Draining: n.Draining,
-		Queues: n.Queues, Holds: n.Holds,
-	}
-	number := func(name string) *int {
+// nodeView is a listener as `node ls` prints it, at a time by Redis's clock.
+func nodeView(tenant string, n queue.NodeInfo, now time.Time) view {
+	number := func(name string) any {
 		if n, err := strconv.Atoi(n.About[name]); err == nil {
-			return &n
+			return n
 		}
 		return nil
 	}
-	v.Slots, v.SlotsInUse = number("slots"), number("slots_in_use")
-	if v.Queues == nil {
-		v.Queues = []string{}
+	slots, used, shown := number("slots"), number("slots_in_use"), ""
+	if slots != nil && used != nil {
+		shown = fmt.Sprint(used, "/", slots)
 	}
-	return v
-}
-
-// row is the listener for people, at a time by Redis's clock.
-func (v nodeView) row(now time.Time) []any {
-	lease, slots := "", ""
+	lease := ""
 	switch {
-	case v.LeaseEnds != nil && time.Time(*v.LeaseEnds).After(now):
+	case n.LeaseEnd.After(now):
 		lease = "alive"
-	case v.LeaseEnds != nil:
-		lease = fmt.Sprintf("over for %.1fs", now.Sub(time.Time(*v.LeaseEnds)).Seconds())
-	case v.Kind != queue.KindPython:
+	case !n.LeaseEnd.IsZero():
+		lease = fmt.Sprintf("over for %.1fs", now.Sub(n.LeaseEnd).Seconds())
+	case n.Kind != queue.KindPython:
 		lease = "over"
 	}
-	if v.Slots != nil && v.SlotsInUse != nil {
-		slots = fmt.Sprintf("%d/%d", *v.SlotsInUse, *v.Slots)
-	}
 	var holds []string
-	for _, name := range slices.Sorted(maps.Keys(v.Holds)) {
-		holds = append(holds, fmt.Sprintf("%s:%d", name, len(v.Holds[name])))
+	for _, name := range slices.Sorted(maps.Keys(n.Holds)) {
+		holds = append(holds, fmt.Sprintf("%s:%d", name, len(n.Holds[name])))
 	}
-	return []any{
-		escape(v.Listener), v.Tenant, escape(v.Kind), escape(v.Version), lease, yesNo(v.Draining), slots, strings.Join(v.Queues, ","), strings.Join(holds, ","),
+	return view{
+		{"listener", "listener", n.ID},
+		{"tenant", "tenant", tenant},
+		{"kind", "kind", n.Kind},
+		{"version", "version", given(n.About["version"])},
+		{"lease_ends", "", moment(n.LeaseEnd)},
+		{"", "lease", lease},
+		{"draining", "draining", n.Draining},
+		{"slots", "", slots},
+		{"slots_in_use", "", used},
+		{"", "slots", shown},
+		{"queues", "queues", append([]string{}, n.Queues...)},
+		{"holds", "", n.Holds}, // by queue
+		{"", "holds", holds},
 	}
 }
 
@@ -90,12 +69,11 @@ func newNodeLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views := make([]nodeView, len(nodes))
+		views := make([]view, len(nodes))
 		for i, node := range nodes {
-			views[i] = newNodeView(client.Tenant(), node)
+			views[i] = nodeView(client.Tenant(), node, now)
 		}
-		return showList(cmd, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS",
-			func(v nodeView) []any { return v.row(now) })
+		return showTable(cmd, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS", views)
 	})
 	return cmd
 }
@@ -161,14 +139,14 @@ func newNodeReclaim(env environment) *cobra.Command {
 		case err != nil:
 			return err
 		}
-		return showLine(cmd, json, struct {
-			Listener  string `json:"listener"`
-			Returned  int    `json:"returned"`
-			Scheduled int    `json:"scheduled"`
-			Failed    int    `json:"failed"`
-			Dropped   int    `json:"dropped"`
-		}{args[0], got.Returned, got.Scheduled, got.Failed, got.Dropped},
-			fmt.Sprintf("returned %d, scheduled %d, failed %d, dropped %d", got.Returned, got.Scheduled, got.Failed, got.Dropped))
+		v := view{
+			{"listener", "", args[0]},
+			{"returned", "returned", got.Returned},
+			{"scheduled", "scheduled", got.Scheduled},
+			{"failed", "failed", got.Failed},
+			{"dropped", "dropped", got.Dropped},
+		}
+		return showLine(cmd, json, v, v.line())
 	})
 	return cmd
 }

@@ -28,20 +28,19 @@ import (
 
 // hostOptions are the settings of a node host.
 type hostOptions struct {
-	host       host.Config    // 0 as the flags mean it: see config
-	plugins    plugins.Config // its bounds and folder
-	memory     memorySetting
-	lease      time.Duration
-	ceilings   []string
-	cache      string
-	idleUnload time.Duration
-	secrets    string
-	grants     string
-	networks   []string
-	proxy      string
-	logLevel   *choice
-	logFormat  *choice
-	http       string
+	host      host.Config    // 0 as the flags mean it: see config
+	plugins   plugins.Config // its bounds and folder
+	memory    memorySetting
+	lease     time.Duration
+	ceilings  []string
+	engine    *runtime.Config
+	secrets   string
+	grants    string
+	networks  []string
+	proxy     string
+	logLevel  string
+	logFormat string
+	http      string
 
 	tenantRedis      tenantURLs
 	tenantRedisFiles []string
@@ -49,31 +48,12 @@ type hostOptions struct {
 
 // newHostOptions adds the settings of a node host to a command; http is the default of --http.
 func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
-	o := &hostOptions{
-		memory:   memorySetting{percent: 75},
-		logLevel: &choice{"info", []string{"trace", "debug", "info", "warn", "error"}}, logFormat: newChoice("text", "json"),
-	}
+	o := &hostOptions{memory: memorySetting{percent: 75}, logLevel: "info", logFormat: "text", engine: engineFlags(cmd.Flags())}
 	f, standard := cmd.Flags(), host.Defaults()
 	f.StringSliceVar(&o.plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
 	f.StringVar(&o.plugins.Dir, "plugins", plugins.DefaultDir, "plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant")
 	f.StringSliceVar(&o.host.Queues, "queues", nil, "queues to serve, of those that have a plugin: names, globs, !exclusions (default all)")
-	o.scheduling(f, standard)
-	o.bounds(f, standard)
-	f.StringVar(&o.cache, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
-	f.StringSliceVar(&o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP in addition to public ones, such as 10.0.0.0/8 (default none)")
-	f.Var((*urlValue)(&o.proxy), "proxy", "`URL` of the proxy for HTTP requests of handlers (default none, whatever the environment says)")
-	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME is the secret NAME of a manifest (default none)")
-	grantsFlag(f, &o.grants)
-	newPeriod(f, &o.idleUnload, "idle-unload", runtime.DefaultIdleUnload, "unload the code and instances of a plugin that is idle for this long; 0s never")
-	engineFlags(f)
-	f.Var(o.logLevel, "log-level", "trace, debug, info, warn or error")
-	f.Var(o.logFormat, "log-format", "text or json")
-	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")
-	return o
-}
 
-// scheduling adds the settings that say when tasks run, and what is kept of them.
-func (o *hostOptions) scheduling(f *pflag.FlagSet, standard host.Config) {
 	newNumber(f, &o.host.Concurrency, "concurrency", "most tasks that run at a time; 0, the default, for 2 × cores, at least 4", 0, 10_000,
 		"use 1 to 10000, or 0 for 2 × cores, at least 4")
 	f.Var(&o.memory, "memory", "most memory of all running tasks together: a size, or a share of the available memory")
@@ -87,10 +67,7 @@ func (o *hostOptions) scheduling(f *pflag.FlagSet, standard host.Config) {
 	newNumber(f, &o.host.KeepTasks, "keep-tasks", "how many complete and how many failed tasks of a queue are kept; 0 for all", 0, math.MaxInt64,
 		"use 1 or more, or 0 for all")
 	f.BoolVar(&o.host.PurgeForeign, "purge-foreign", false, "also delete finished tasks of other clients than Quern's, which may still want to read them")
-}
 
-// bounds adds the limits of tasks and tenants that hold whatever a manifest says.
-func (o *hostOptions) bounds(f *pflag.FlagSet, standard host.Config) {
 	newPeriod(f, &o.plugins.MaxTimeout, "max-timeout", 0, "longest timeout of a task, whatever its manifest says (default none)")
 	newPeriod(f, &o.plugins.MaxCPU, "max-cpu", 0, "most CPU time of a task, whatever its manifest says: 1s is 10⁹ fuel, the same on every machine (default none)")
 	f.StringSliceVar(&o.ceilings, "ceiling", nil, "highest value of a limit, whatever a manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
@@ -101,6 +78,17 @@ func (o *hostOptions) bounds(f *pflag.FlagSet, standard host.Config) {
 		"use 1 to 1000000")
 	newNumber(f, &o.host.MaxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
+
+	f.StringVar(&o.engine.CacheDir, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
+	f.StringSliceVar(&o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP in addition to public ones, such as 10.0.0.0/8 (default none)")
+	newText(f, &o.proxy, "URL", "proxy", "`URL` of the proxy for HTTP requests of handlers (default none, whatever the environment says)")
+	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME is the secret NAME of a manifest (default none)")
+	grantsFlag(f, &o.grants)
+	newPeriod(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload, "unload the code and instances of a plugin that is idle for this long; 0s never")
+	newChoice(f, &o.logLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
+	newChoice(f, &o.logFormat, "log-format", "text or json", "text", "json")
+	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")
+	return o
 }
 
 // validate refuses invalid values that span settings or need the system. It knows a value's origin, which the packages
@@ -142,11 +130,10 @@ func (o *hostOptions) validate(flags *pflag.FlagSet) error {
 // checkPlugins refuses a plugin directory that cannot be read. One that does not exist may be made later.
 func (o *hostOptions) checkPlugins(flags *pflag.FlagSet) error {
 	_, err := os.ReadDir(o.plugins.Dir)
-	var wrong *fs.PathError
-	if errors.Is(err, fs.ErrNotExist) || !errors.As(err, &wrong) {
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return wrongValue(flags.Lookup("plugins"), o.plugins.Dir, fmt.Errorf("%w: name a folder that this user may read", wrong.Err))
+	return wrongValue(flags.Lookup("plugins"), o.plugins.Dir, fmt.Errorf("%w: name a folder that this user may read", bare(err)))
 }
 
 // config translates the settings for a host, in whose Config 0 means the default.

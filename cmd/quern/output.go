@@ -2,11 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,82 +16,99 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/runtime/units"
 )
 
-func writeJSON(w io.Writer, value any) error {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return fmt.Errorf("write JSON: %w", err)
-	}
-	_, err := w.Write(out.Bytes())
-	return err
-}
+// view is what a command shows of a thing. In JSON it is an object of the fields with a key; for people it is lines, or a
+// row of a table, of the fields with a name.
+type view []field
 
-// show prints a result, as JSON or as text.
-func show(cmd *cobra.Command, json bool, view any, text func(io.Writer) error) error {
-	if json {
-		return writeJSON(cmd.OutOrStdout(), view)
-	}
-	return text(cmd.OutOrStdout())
-}
-
-// showLine prints a result, as JSON or as one line of text.
-func showLine(cmd *cobra.Command, json bool, view any, line string) error {
-	return show(cmd, json, view, func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, line)
-		return err
-	})
-}
-
-// showList prints a list, as JSON or as a table with a heading and a row for each view.
-func showList[T any](cmd *cobra.Command, json bool, views []T, heading string, row func(T) []any) error {
-	return show(cmd, json, append([]T{}, views...), func(w io.Writer) error {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, strings.ReplaceAll(heading, " ", "\t"))
-		for _, view := range views {
-			cells := row(view)
-			for i, cell := range cells {
-				if cell == "" {
-					cells[i] = "-"
-				}
-			}
-			fmt.Fprintf(table, strings.TrimRight(strings.Repeat("%v\t", len(cells)), "\t")+"\n", cells...)
-		}
-		return table.Flush()
-	})
-}
-
-// field is a name and a value for people. A zero value is not shown.
+// field is a value with its key in JSON and its name for people. JSON leaves out nil, lines also what has no text.
 type field struct {
-	name  string
-	value any
+	key, name string
+	value     any
 }
 
-// text is the value for people, "" for a zero one. A float64 is a number of seconds.
+// text is the value for people, "" for none.
 func (f field) text() string {
 	switch value := f.value.(type) {
-	case *seconds:
-		if value != nil {
-			return time.Time(*value).Format("2006-01-02 15:04:05.000 MST")
+	case nil:
+		return ""
+	case bool:
+		if value {
+			return "yes"
 		}
-	case float64:
-		if value != 0 {
-			return time.Duration(math.Round(value * float64(time.Second))).String()
-		}
-	default:
-		if value != 0 {
-			return fmt.Sprint(value)
-		}
+		return "no"
+	case []string:
+		return strings.Join(value, ",")
+	case view:
+		return value.line()
 	}
-	return ""
+	return fmt.Sprint(f.value)
 }
 
-// writeFields writes a name and a value a line.
-func writeFields(w io.Writer, fields []field) error {
+// given is a value, nil for zero.
+func given[T comparable](value T) any {
+	if value == *new(T) {
+		return nil
+	}
+	return value
+}
+
+// MarshalJSON implements json.Marshaler.
+func (v view) MarshalJSON() ([]byte, error) {
+	out, comma := bytes.NewBufferString("{"), ""
+	for _, f := range v {
+		if f.key == "" || f.value == nil {
+			continue
+		}
+		fmt.Fprintf(out, "%s%q:", comma, f.key)
+		comma = ","
+		if err := writeJSON(out, f.value); err != nil {
+			return nil, err
+		}
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
+}
+
+// row is a row of a table that is not JSON.
+func row(cells ...any) (v view) {
+	for _, cell := range cells {
+		v = append(v, field{"", "-", cell})
+	}
+	return v
+}
+
+// named lists the fields for people. Those of a view without a name take its place.
+func (v view) named() []field {
+	var fields []field
+	for _, f := range v {
+		if part, ok := f.value.(view); ok && f.name == "" {
+			fields = append(fields, part.named()...)
+		} else if f.name != "" {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+// line is the view in one line.
+func (v view) line() string {
+	var words []string
+	for _, f := range v.named() {
+		if text := f.text(); text != "" {
+			words = append(words, f.name+" "+text)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// lines writes a name and a value a line.
+func (v view) lines(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, f := range fields {
+	for _, f := range v.named() {
 		value := f.text()
 		if value == "" {
 			continue
@@ -104,61 +122,103 @@ func writeFields(w io.Writer, fields []field) error {
 	return table.Flush()
 }
 
+func writeJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+// show prints a view, as JSON or as lines.
+func show(cmd *cobra.Command, json bool, v view) error {
+	if json {
+		return writeJSON(cmd.OutOrStdout(), v)
+	}
+	return v.lines(cmd.OutOrStdout())
+}
+
+// showLine prints a result, as JSON or as one line of text.
+func showLine(cmd *cobra.Command, json bool, v view, line string) error {
+	if json {
+		return writeJSON(cmd.OutOrStdout(), v)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
+	return err
+}
+
+// showTable prints a list, which is not nil, as JSON or as rows below a heading.
+func showTable(cmd *cobra.Command, json bool, list any, heading string, rows []view) error {
+	if json {
+		return writeJSON(cmd.OutOrStdout(), list)
+	}
+	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, strings.ReplaceAll(heading, " ", "\t"))
+	for _, row := range rows {
+		var cells []string
+		for _, f := range row.named() {
+			cells = append(cells, cmp.Or(escape(f.text()), "-"))
+		}
+		fmt.Fprintln(table, strings.Join(cells, "\t"))
+	}
+	return table.Flush()
+}
+
 // seconds is a time in seconds, as in Redis.
 type seconds time.Time
+
+func (s seconds) String() string { return time.Time(s).Format("2006-01-02 15:04:05.000 MST") }
 
 func (s seconds) MarshalJSON() ([]byte, error) { //nolint:unparam // json.Marshaler has the error
 	micros := time.Time(s).UnixMicro()
 	return fmt.Appendf(nil, "%d.%06d", micros/1e6, micros%1e6), nil
 }
 
-// moment is a time for JSON, nil if there is none.
-func moment(t time.Time) *seconds {
+// moment is a time in a view, nil if there is none.
+func moment(t time.Time) any {
 	if t.IsZero() {
 		return nil
 	}
-	s := seconds(t)
-	return &s
+	return seconds(t)
 }
 
-// textOrBytes returns a value as text if it is UTF-8, else as bytes, which are base64 in JSON.
-func textOrBytes(value []byte) (*string, []byte) {
-	if value == nil {
-		return nil, nil
-	}
-	if utf8.Valid(value) {
-		text := string(value)
-		return &text, nil
-	}
-	return nil, value
-}
+// span is a duration, in JSON in seconds.
+type span time.Duration
 
-// yesNo is a bool for people.
-func yesNo(b bool) string {
-	if b {
-		return "yes"
+func (s span) String() string               { return time.Duration(s).String() }
+func (s span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+// size is a number of bytes.
+type size int64
+
+func (s size) String() string { return units.FormatSize(int64(s)) }
+
+// count is a number that lines leave out if it is zero.
+type count int64
+
+func (n count) String() string {
+	if n == 0 {
+		return ""
 	}
-	return "no"
+	return strconv.FormatInt(int64(n), 10)
 }
 
 // shownBytes bounds a value on a terminal.
 const shownBytes = 2000
 
-// printable is a value for a terminal: short text, the beginning of a long one, or the size of other bytes.
-func printable(text *string, data []byte) string {
+// bytesView is a value: text if it is UTF-8, else base64. People see the beginning of a long text, and the size of bytes.
+func bytesView(key string, value []byte) view {
+	text := string(value)
 	switch {
-	case data != nil:
-		return fmt.Sprintf("(%d bytes)", len(data))
-	case text == nil:
-		return ""
-	case len(*text) > shownBytes:
-		return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8((*text)[:shownBytes], ""), len(*text))
+	case value == nil:
+		return nil
+	case !utf8.Valid(value):
+		return view{{key + "_base64", "", value}, {"", key, fmt.Sprintf("(%d bytes)", len(value))}}
+	case len(text) > shownBytes:
+		return view{{key, "", text}, {"", key, fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:shownBytes], ""), len(text))}}
 	}
-	return *text
+	return view{{key, key, text}}
 }
 
-// writeResult writes a result's bytes to stdout, and nothing else. It refuses control characters for a terminal; again
-// says how to get them.
+// writeResult writes a result's bytes to stdout, to a terminal only without control characters; again says how to get those.
 func writeResult(cmd *cobra.Command, result []byte, again string) error {
 	terminal := isTerminal(cmd.OutOrStdout())
 	if terminal && !isText(result) {

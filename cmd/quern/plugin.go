@@ -16,11 +16,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-func newPlugin(env environment) *cobra.Command {
-	return group("plugin", "Make, build, check, test, run, list and release plugins",
-		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env), newPluginRun(env), newPluginSchema(), newPluginLs(env), newPluginRelease(env))
-}
-
 // pluginView is a plugin that live hosts published.
 type pluginView struct {
 	host.PluginInfo
@@ -39,10 +34,12 @@ func newPluginLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return showList(cmd, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", func(v pluginView) []any {
+		rows := make([]view, len(views))
+		for i, v := range views {
 			digest := v.Digest[:min(len(v.Digest), shortDigest)]
-			return []any{v.Tenant, v.Plugin, v.Version, digest, strings.Join(v.Queues, ","), v.State, v.ResetMode, len(v.Nodes), escape(v.Error)}
-		})
+			rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), v.Error)
+		}
+		return showTable(cmd, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
 	})
 	return cmd
 }
@@ -57,7 +54,7 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 	if err != nil {
 		return nil, err
 	}
-	var views []pluginView
+	views := []pluginView{}
 	for _, node := range nodes {
 		if node.LeaseEnd.Before(now) {
 			continue
@@ -78,8 +75,18 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 			views[i].Nodes = append(views[i].Nodes, node.ID)
 		}
 	}
-	if err := markQuarantined(ctx, client, views); err != nil {
+	quarantines, err := client.Fleet().Quarantines(ctx)
+	if err != nil {
 		return nil, err
+	}
+	for i := range views {
+		v := &views[i]
+		at := slices.IndexFunc(quarantines, func(q queue.Quarantine) bool { return q.Plugin == v.Plugin && q.Digest == v.Digest })
+		if at < 0 || v.State != plugins.StateServing {
+			continue
+		}
+		v.State = "quarantined" // hosts do not run its tasks
+		v.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), v.Plugin)
 	}
 	slices.SortStableFunc(views, func(a, b pluginView) int {
 		return strings.Compare(a.Tenant+"\x00"+a.Plugin+"\x00"+a.State, b.Tenant+"\x00"+b.Plugin+"\x00"+b.State)
@@ -120,27 +127,6 @@ func newPluginRelease(env environment) *cobra.Command {
 		return nil
 	})
 	return cmd
-}
-
-// stateQuarantined is the state of a loaded plugin whose tasks hosts do not run.
-const stateQuarantined = "quarantined"
-
-// markQuarantined sets the state and the error of quarantined versions.
-func markQuarantined(ctx context.Context, client *queue.Client, views []pluginView) error {
-	quarantines, err := client.Fleet().Quarantines(ctx)
-	if err != nil {
-		return err
-	}
-	for i := range views {
-		v := &views[i]
-		at := slices.IndexFunc(quarantines, func(q queue.Quarantine) bool { return q.Plugin == v.Plugin && q.Digest == v.Digest })
-		if at < 0 || v.State != plugins.StateServing {
-			continue
-		}
-		v.State = stateQuarantined
-		v.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), v.Plugin)
-	}
-	return nil
 }
 
 func newPluginSchema() *cobra.Command {

@@ -39,15 +39,11 @@ func newPluginBuild(env environment) *cobra.Command {
 	to := cmd.Flags().String("to", "", "`DIR` for NAME.wasm, the manifest and its files, such as a plugin directory (default DIR)")
 	notSettings(cmd.Flags(), "to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		dir := "."
-		if len(args) == 1 {
-			dir = args[0]
-		}
-		s, err := readSource(dir)
+		s, err := readSource(append(args, ".")[0])
 		if err != nil {
 			return err
 		}
-		b := &builder{compilers: compilers{env: env}, stderr: cmd.ErrOrStderr()}
+		b := &builder{env: env, stderr: cmd.ErrOrStderr()}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // leaves no partial file
 		defer stop()
 		file, err := b.build(ctx, s, *to)
@@ -110,8 +106,14 @@ func readSource(dir string) (source, error) {
 	if err := s.findManifest(manifests); err != nil {
 		return s, err
 	}
-	s.handler, err = s.isHandler()
-	return s, err
+	for _, name := range s.files {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return s, usagef("read source: %w", err)
+		}
+		s.handler = s.handler || entry[s.language].Match(text)
+	}
+	return s, nil
 }
 
 // findManifest names the plugin after the manifest with the folder's name, or else after the only one.
@@ -139,39 +141,25 @@ var entry = map[string]*regexp.Regexp{
 	languageC:  regexp.MustCompile(`(?m)^\s*[^\s/*].*"quern_handle"|^\s*QUERN_HANDLER\b`),
 }
 
-func (s *source) isHandler() (bool, error) {
-	for _, name := range s.files {
-		text, err := os.ReadFile(filepath.Join(s.dir, name))
-		if err != nil {
-			return false, usagef("read source: %w", err)
-		}
-		if entry[s.language].Match(text) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// builder builds plugins.
+// builder builds plugins with the compilers of this machine.
 type builder struct {
-	compilers compilers
-	stderr    io.Writer // of compilers
+	env    environment
+	stderr io.Writer // of compilers
+
+	mu    sync.Mutex
+	clang string // path; "" until findClang found one; guarded by mu
 }
 
 // build builds a plugin into a folder, "" for that of its source, and returns the path of the module. The module appears
 // whole, after its files, or not at all.
 func (b *builder) build(ctx context.Context, s source, to string) (path string, err error) {
-	in := to == "" || sameFolder(s.dir, to)
-	if in {
+	var files map[string][]byte
+	if to == "" || sameFolder(s.dir, to) {
 		to = s.dir
 	} else if err := os.MkdirAll(to, 0o755); err != nil {
 		return "", usagef("make folder: %w", err)
-	}
-	var files map[string][]byte
-	if !in {
-		if files, err = s.companions(); err != nil {
-			return "", err
-		}
+	} else if files, err = s.companions(); err != nil {
+		return "", err
 	}
 	temporary, err := os.CreateTemp(to, "."+s.name+"-*"+moduleSuffix)
 	if err != nil {
@@ -185,11 +173,11 @@ func (b *builder) build(ctx context.Context, s source, to string) (path string, 
 	if err != nil {
 		return "", err
 	}
-	if err := b.compilers.compile(ctx, s, out, b.stderr); err != nil {
+	if err := b.compile(ctx, s, out); err != nil {
 		return "", err
 	}
 	for name, content := range files {
-		if err := put(filepath.Join(to, name), content); err != nil {
+		if err := put(filepath.Join(to, name), content, 0o644); err != nil {
 			return "", fmt.Errorf("copy %s: %w", name, err)
 		}
 	}
@@ -209,11 +197,10 @@ func lacksManifest(ctx context.Context, env environment, file string) string {
 	if _, err := os.Stat(p.manifestPath); !errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
-	view, err := p.check(ctx, env, runtime.Config{})
-	if err != nil {
+	if _, err := p.check(ctx, env, runtime.Config{}); err != nil {
 		return ""
 	}
-	for _, r := range view.Refusals {
+	for _, r := range p.refusals {
 		if strings.HasPrefix(r.Where, p.manifestPath) {
 			return fmt.Sprintf("there is no manifest %s, so a host refuses the plugin: %s: %s", p.manifestPath, r.What, r.Remedy)
 		}
@@ -250,7 +237,7 @@ func (s *source) companions() (map[string][]byte, error) {
 }
 
 // put replaces a file atomically, unless it has the content already.
-func put(path string, content []byte) error {
+func put(path string, content []byte, mode fs.FileMode) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
 		return nil
 	}
@@ -263,7 +250,7 @@ func put(path string, content []byte) error {
 	}
 	defer os.Remove(temporary.Name()) // of a failed build
 	_, err = temporary.Write(content)
-	if err = errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err != nil {
+	if err = errors.Join(err, temporary.Chmod(mode), temporary.Close()); err != nil {
 		return err
 	}
 	return os.Rename(temporary.Name(), path)
@@ -275,31 +262,22 @@ func sameFolder(a, b string) bool {
 	return err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
-// compilers are those of this machine.
-type compilers struct {
-	env environment
-
-	mu    sync.Mutex
-	clang string // path; "" until findClang found one; guarded by mu
-}
-
 // compile compiles source to the absolute path out.
-func (c *compilers) compile(ctx context.Context, s source, out string, stderr io.Writer) error {
-	headers := ""
-	if s.language == languageC {
-		dir, err := writeHeader()
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		headers = dir
+func (b *builder) compile(ctx context.Context, s source, out string) error {
+	headers, err := os.MkdirTemp("", "quern-header-*") // for source without a copy
+	if err != nil {
+		return fmt.Errorf("make folder: %w", err)
 	}
-	cmd, err := c.command(ctx, s, out, headers)
+	defer os.RemoveAll(headers)
+	if err := os.WriteFile(filepath.Join(headers, "quern.h"), sdk.Header, 0o600); err != nil {
+		return fmt.Errorf("write header: %w", err)
+	}
+	cmd, err := b.command(ctx, s, out, headers)
 	if err != nil {
 		return err
 	}
 	cmd.Dir = s.dir
-	cmd.Stdout, cmd.Stderr = stderr, stderr
+	cmd.Stdout, cmd.Stderr = b.stderr, b.stderr
 	cmd.WaitDelay = 5 * time.Second // for its own children
 	err = cmd.Run()
 	var failed *exec.ExitError
@@ -314,22 +292,11 @@ func (c *compilers) compile(ctx context.Context, s source, out string, stderr io
 	return nil
 }
 
-// writeHeader makes a folder with quern.h, for source without a copy.
-func writeHeader() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "quern-header-*"); err != nil {
-		return "", fmt.Errorf("make folder: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "quern.h"), sdk.Header, 0o600); err != nil {
-		return "", errors.Join(fmt.Errorf("write header: %w", err), os.RemoveAll(dir))
-	}
-	return dir, nil
-}
-
 // command is the command line of a compiler. It keeps names in the module, for backtraces. A C compiler searches the
 // folder headers last.
-func (c *compilers) command(ctx context.Context, s source, out, headers string) (*exec.Cmd, error) {
+func (b *builder) command(ctx context.Context, s source, out, headers string) (*exec.Cmd, error) {
 	if s.language == languageC {
-		clang, err := c.findClang(ctx)
+		clang, err := b.findClang(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -358,17 +325,17 @@ var clangs = []string{
 }
 
 // findClang finds a clang that links programs for WASI: CLANG, that of the WASI SDK in WASI_SDK_PATH, or one in PATH.
-func (c *compilers) findClang(ctx context.Context) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.clang != "" {
-		return c.clang, nil
+func (b *builder) findClang(ctx context.Context) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.clang != "" {
+		return b.clang, nil
 	}
 	candidates := clangs
-	if sdk := c.env.get("WASI_SDK_PATH"); sdk != "" {
+	if sdk := b.env.get("WASI_SDK_PATH"); sdk != "" {
 		candidates = []string{filepath.Join(sdk, "bin", "clang")}
 	}
-	if named := c.env.get("CLANG"); named != "" {
+	if named := b.env.get("CLANG"); named != "" {
 		candidates = []string{named}
 	}
 	var tried []string
@@ -378,7 +345,7 @@ func (c *compilers) findClang(ctx context.Context) (string, error) {
 			continue
 		}
 		if links(ctx, path) {
-			c.clang = path
+			b.clang = path
 			return path, nil
 		}
 		tried = append(tried, candidate)

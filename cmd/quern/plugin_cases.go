@@ -44,64 +44,48 @@ func newPluginTest(env environment) *cobra.Command {
 			"Exit status: 0 all passed, 1 some failed, 2 there is no such file or no test, 3 a plugin is refused.",
 		Args: arguments(0, 1000),
 	}
-	engineFlags(cmd.Flags())
-	services := newServiceOptions(cmd.Flags())
+	local := newLocal(cmd.Flags(), env)
 	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
-	var timeout time.Duration
-	newPeriod(cmd.Flags(), &timeout, "timeout", time.Minute, "how long each test may run at most, whatever its manifest says; 0s without end")
+	newPeriod(cmd.Flags(), &local.timeout, "timeout", time.Minute, "how long each test may run at most, whatever its manifest says; 0s without end")
 	output := outputFlag(cmd)
 	notSettings(cmd.Flags(), "update", "timeout")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		config, err := engineConfig(cmd.Flags())
-		if err != nil {
-			return err
-		}
 		tested, err := pluginsToTest(args)
 		if err != nil {
 			return err
 		}
-		outside, err := services.open()
-		if err != nil {
+		if err := local.open(cmd.Flags()); err != nil {
 			return err
 		}
-		defer outside.close()
-		views := []caseView{}
+		defer local.http.Close()
+		views, failed, w := []caseView{}, 0, cmd.OutOrStdout()
 		for _, p := range tested {
-			of, err := p.test(cmd, env, config, outside, caseOptions{*update, timeout})
+			of, err := p.test(cmd, local, *update)
 			if err != nil {
 				return err
 			}
 			views = append(views, of...)
 			for _, view := range of {
 				if !output.json() {
-					view.print(cmd.OutOrStdout())
+					view.print(w)
+				}
+				if !view.Passed {
+					failed++
 				}
 			}
 		}
-		if output.json() {
-			err = writeJSON(cmd.OutOrStdout(), views)
+		switch {
+		case output.json():
+			err = writeJSON(w, views)
+		case failed == 0:
+			_, err = fmt.Fprintf(w, "all %d tests passed\n", len(views))
 		}
-		return errors.Join(err, verdict(cmd.OutOrStdout(), views, output.json()))
+		if failed > 0 {
+			err = errors.Join(err, &exitError{status: exitFailed, err: fmt.Errorf("%d of %d tests failed", failed, len(views))})
+		}
+		return err
 	}
 	return cmd
-}
-
-// verdict prints the last line, or returns it as the error.
-func verdict(w io.Writer, views []caseView, json bool) error {
-	failed := 0
-	for _, view := range views {
-		if !view.Passed {
-			failed++
-		}
-	}
-	switch {
-	case failed > 0:
-		return &exitError{status: exitFailed, err: fmt.Errorf("%d of %d tests failed", failed, len(views))}
-	case json:
-		return nil
-	}
-	_, err := fmt.Fprintf(w, "all %d tests passed\n", len(views))
-	return err
 }
 
 // pluginsToTest are the plugins with tests among the files and in the folders, in that order.
@@ -152,36 +136,26 @@ func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(path)
 }
 
-// caseOptions are the flags for how to run tests.
-type caseOptions struct {
-	update  bool          // the tests' outputs
-	timeout time.Duration // of each test at most; 0 for none
-}
-
-// test runs the plugin's tests.
-func (p *localPlugin) test(cmd *cobra.Command, env environment, config runtime.Config, outside *outside, options caseOptions) ([]caseView, error) {
-	ctx := cmd.Context()
-	l, err := p.open(cmd, env, config, outside)
+// test runs the plugin's tests; with update it writes their outputs.
+func (p *localPlugin) test(cmd *cobra.Command, local *local, update bool) ([]caseView, error) {
+	l, err := p.open(cmd, local)
 	if err != nil {
 		return nil, err
 	}
-	defer l.close(context.WithoutCancel(ctx))
-	if l.limits.Timeout == 0 || options.timeout > 0 && options.timeout < l.limits.Timeout {
-		l.limits.Timeout = options.timeout
-	}
+	defer l.close()
 	var views []caseView
 	for _, test := range p.manifest.Tests {
-		view, err := l.test(ctx, outside, test, options)
+		view, err := l.test(cmd.Context(), test, update)
 		if err != nil {
 			return nil, err
 		}
 		views = append(views, view)
 	}
-	return views, ctx.Err()
+	return views, cmd.Context().Err()
 }
 
 // test runs one test. An error is a failure of this machine, not of the plugin.
-func (l *loaded) test(ctx context.Context, outside *outside, test manifest.Test, options caseOptions) (caseView, error) {
+func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (caseView, error) {
 	view := caseView{Plugin: l.name, Test: test.Name}
 	folder := filepath.Dir(l.manifestPath)
 	var input, want []byte
@@ -198,20 +172,18 @@ func (l *loaded) test(ctx context.Context, outside *outside, test manifest.Test,
 	}
 	missing := err
 	var log []string
-	outcome, _ := l.run(ctx, outside, input, observer{
-		log: func(line string) { log = append(log, line) }, progress: func(float64, string) {},
-	})
+	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }})
 	if outcome.Kind == runtime.HostFault {
 		return view, fmt.Errorf("internal error: %w", outcome.Err)
 	}
 	view.judge(test, outcome)
-	if outcome.Limit.Name == "timeout" && l.limits.Timeout == options.timeout {
-		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: raise --timeout if it takes longer", options.timeout))
+	if outcome.Limit.Name == "timeout" && l.limits.Timeout == l.local.timeout {
+		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: raise --timeout if it takes longer", l.local.timeout))
 	}
 	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
 		switch {
-		case options.update:
-			if err := put(file, outcome.Output); err != nil {
+		case update:
+			if err := put(file, outcome.Output, 0o644); err != nil {
 				return view, fmt.Errorf("write output: %w", err)
 			}
 			view.Updated = true
@@ -305,15 +277,14 @@ func lineAround(text []byte, start, at int) string {
 }
 
 func (v caseView) print(w io.Writer) {
-	switch {
-	case v.Updated:
-		fmt.Fprintf(w, "ok   %s: %s (output updated)\n", v.Plugin, escape(v.Test))
-		return
-	case v.Passed:
-		fmt.Fprintf(w, "ok   %s: %s\n", v.Plugin, escape(v.Test))
-		return
+	verdict, note := "FAIL", ""
+	if v.Passed {
+		verdict = "ok  "
 	}
-	fmt.Fprintf(w, "FAIL %s: %s\n", v.Plugin, escape(v.Test))
+	if v.Updated {
+		note = " (output updated)"
+	}
+	fmt.Fprintf(w, "%s %s: %s%s\n", verdict, v.Plugin, escape(v.Test), note)
 	for _, line := range v.Wrong {
 		fmt.Fprintf(w, "     %s\n", line)
 	}

@@ -23,6 +23,7 @@ type localPlugin struct {
 	manifest     manifest.Manifest
 	unread       bool           // the manifest cannot be read
 	files        *runtime.Files // that the manifest grants
+	warm         []byte
 	// refusals are what is wrong with the two files. load checks the module.
 	refusals []runtime.Refusal
 }
@@ -62,7 +63,7 @@ func readPlugin(path string) (*localPlugin, error) {
 	}
 	p.unread = err != nil
 	if err == nil {
-		p.files, _, err = plugins.LoadFiles(beside, p.manifest) // there is no warm call without a pool
+		p.files, p.warm, err = plugins.LoadFiles(beside, p.manifest)
 	}
 	var wrong *manifest.Error
 	switch {
@@ -99,8 +100,7 @@ func (p *localPlugin) load(ctx context.Context, engine *runtime.Engine) (*runtim
 	if err == nil {
 		err = p.manifest.CheckModule(p.manifestPath, module.Info())
 	}
-	var wrong *manifest.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*manifest.Error](err); ok {
 		err = &runtime.RefusedError{Refusals: wrong.Refusals()}
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -39,11 +40,9 @@ func newPluginNew() *cobra.Command {
 			"test and run it. The folder includes the SDK: nothing has to be downloaded.",
 		Args: arguments(1, 1),
 	}
-	language := newChoice(languageGo, languageC)
-	cmd.Flags().Var(language, "lang", "go or c")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return makePlugin(cmd, args[0], language.word)
-	}
+	language := languageGo
+	newChoice(cmd.Flags(), &language, "lang", "go or c", languageGo, languageC)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return makePlugin(cmd, args[0], language) }
 	return cmd
 }
 
@@ -81,66 +80,41 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	return nil
 }
 
-// blanks fill the templates.
-type blanks struct {
-	Name, Language, Source string
-	Needs, Tests, Notes    string // of the README
-	Version, GoVersion     string // of the SDK's module, and of Go
-}
-
-// pluginFiles are the files of a new plugin, by their paths in its folder with slashes.
+// pluginFiles are the files of a new plugin, by their paths in its folder with slashes. The templates' marks are [[ and ]],
+// which Go and C do not use.
 func pluginFiles(name, language string) (map[string][]byte, error) {
 	files := map[string][]byte{"quern.schema.json": manifest.Schema()}
-	b := blanks{Name: name}
-	switch language {
-	case languageC:
+	if language == languageC {
 		files["quern.h"] = c.Header
-		b.Language, b.Source = "C", "`"+name+".c`"
-		b.Needs = ", with a clang for WebAssembly (on Debian `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`)"
-		b.Notes = "\n`quern.h` is the SDK: it says what a handler can ask of its host.\n"
-	default:
-		if err := addSDK(files, &b); err != nil {
-			return nil, err
-		}
-		b.Language, b.Source, b.Needs = "Go", "`main.go`", ", with Go "+b.GoVersion+" or later"
-		b.Tests = " (those of `main_test.go`, which need no host, are run by `go test`)"
-		b.Notes = "\n`quern` holds the SDK, so that nothing has to be downloaded; the line `replace` in `go.mod` says so. To have the published\n" +
-			"module in its place:\n\n    rm -r quern\n    go mod edit -dropreplace=" + sdkModule + " -droprequire=" + sdkModule + "\n" +
-			"    go get " + sdkModule + "@latest\n"
+	} else if err := addSDK(files); err != nil {
+		return nil, err
 	}
+	version, _ := buildVersion()
+	version, _, _ = strings.Cut(version, "+") // the mark of a changed checkout
+	if !strings.HasPrefix(version, "v") {
+		version = "v0.0.0"
+	}
+	blanks := struct{ Name, Language, Module, Version, GoVersion string }{name, language, sdkModule, version, sdkGoVersion}
 	for _, folder := range []string{"templates/plugin", "templates/" + language} {
-		if err := addTemplates(files, folder, b); err != nil {
+		err := fs.WalkDir(templates, folder, func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			parsed, err := template.New(path.Base(file)).Delims("[[", "]]").ParseFS(templates, file)
+			if err != nil {
+				return err
+			}
+			var text bytes.Buffer
+			err = parsed.Execute(&text, blanks)
+			to := strings.TrimSuffix(strings.TrimPrefix(file, folder+"/"), templateSuffix)
+			files[strings.ReplaceAll(to, "NAME", name)] = text.Bytes()
+			return err
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
 	return files, nil
-}
-
-// addTemplates adds the templates of a folder, filled in.
-func addTemplates(files map[string][]byte, folder string, b blanks) error {
-	return fs.WalkDir(templates, folder, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		source, err := templates.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		name := strings.TrimSuffix(strings.TrimPrefix(file, folder+"/"), templateSuffix)
-		files[strings.ReplaceAll(name, "NAME", b.Name)], err = fill(file, string(source), b)
-		return err
-	})
-}
-
-// fill fills in a template. Its marks are [[ and ]], which Go and C do not use.
-func fill(name, source string, b blanks) ([]byte, error) {
-	parsed, err := template.New(name).Delims("[[", "]]").Parse(source)
-	if err != nil {
-		return nil, err
-	}
-	var text bytes.Buffer
-	err = parsed.Execute(&text, b)
-	return text.Bytes(), err
 }
 
 // sdkModule is the SDK's Go module.
@@ -151,8 +125,7 @@ const sdkModule = "github.com/quern-project/quern"
 const sdkFolder = "quern/"
 
 // addSDK adds the SDK for Go as a module of its own.
-func addSDK(files map[string][]byte, b *blanks) error {
-	b.Version, b.GoVersion = sdkVersion(), sdkGoVersion
+func addSDK(files map[string][]byte) error {
 	err := fs.WalkDir(sdk.Source, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(file, "_test.go") {
 			return err
@@ -170,14 +143,3 @@ func addSDK(files map[string][]byte, b *blanks) error {
 
 // sdkGoVersion is the oldest Go that builds the SDK: that of this module.
 const sdkGoVersion = "1.26.0"
-
-// sdkVersion is the version of this program for a go.mod: without the mark of a changed checkout, and v0.0.0 if it has
-// none.
-func sdkVersion() string {
-	version, _ := buildVersion()
-	version, _, _ = strings.Cut(version, "+")
-	if !strings.HasPrefix(version, "v") {
-		return "v0.0.0"
-	}
-	return version
-}

@@ -8,11 +8,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/abi"
@@ -35,8 +37,7 @@ func newPluginRun(env environment) *cobra.Command {
 		Example: "  quern plugin run thumbnails.wasm < photo.jpg > thumb.jpg",
 		Args:    arguments(1, 1),
 	}
-	engineFlags(cmd.Flags())
-	services := newServiceOptions(cmd.Flags())
+	local := newLocal(cmd.Flags(), env)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := readPlugin(args[0])
 		if err != nil {
@@ -45,46 +46,42 @@ func newPluginRun(env environment) *cobra.Command {
 		if err := p.refusal(nil); err != nil {
 			return err
 		}
-		config, err := engineConfig(cmd.Flags())
-		if err != nil {
+		if err := local.open(cmd.Flags()); err != nil {
 			return err
 		}
-		outside, err := services.open()
-		if err != nil {
-			return err
-		}
-		defer outside.close()
+		defer local.http.Close()
 		const beyond = 1 << 20 // read beyond the limit, so that the error tells the true size of most inputs
 		parameters, err := readParameters([]string{"-"}, cmd, p.manifest.Limits.WithDefaults().Input+beyond)
 		if err != nil {
 			return err
 		}
-		return p.run(cmd, env, config, outside, parameters)
+		return p.run(cmd, local, parameters)
 	}
 	return cmd
 }
 
 // run runs one task.
-func (p *localPlugin) run(cmd *cobra.Command, env environment, config runtime.Config, outside *outside, parameters []byte) error {
-	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	l, err := p.open(cmd, env, config, outside)
+func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) error {
+	stderr := cmd.ErrOrStderr()
+	l, err := p.open(cmd, local)
 	if err != nil {
 		return err
 	}
-	defer l.close(context.WithoutCancel(ctx))
-	if l.module.Info().Kind == runtime.Handler && len(p.manifest.Capabilities.KV) > 0 {
+	defer l.close()
+	if l.module.Info().Kind == runtime.Handler && l.embedded != nil {
 		fmt.Fprintln(stderr, "quern: the buckets are in memory: empty at the start, forgotten at the end")
 	}
-	outcome, children := l.run(ctx, outside, parameters, observer{
-		log: func(line string) { fmt.Fprintln(stderr, line) },
-		progress: func(fraction float64, message string) {
+	outcome, children := l.run(cmd.Context(), runtime.Call{
+		Input: parameters,
+		Log:   func(line string) { fmt.Fprintln(stderr, line) },
+		Progress: func(fraction float64, message string) {
 			fmt.Fprintf(stderr, "quern: progress %.0f %% %s\n", 100*fraction, message)
 		},
 	})
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
-	if grant := p.manifest.Capabilities.Enqueue; outcome.Kind == runtime.Complete || grant != nil && grant.AfterCall {
+	if outcome.Kind == runtime.Complete || p.manifest.Capabilities.Enqueue.AfterCall() {
 		for _, child := range children {
 			fmt.Fprintln(stderr, "quern: enqueued "+child)
 		}
@@ -98,92 +95,96 @@ func (p *localPlugin) run(cmd *cobra.Command, env environment, config runtime.Co
 // loaded is a plugin that is ready for tasks on this machine.
 type loaded struct {
 	*localPlugin
-	engine *runtime.Engine
-	module *runtime.Module
-	warm   []byte
-	limits runtime.Limits
-	host   *localHost
-	pool   *runtime.Pool // of all tasks; nil before the first one
+	local       *local
+	permissions *manifest.Permissions
+	limits      runtime.Limits
+	embedded    *miniredis.Miniredis // with the buckets; nil if the manifest grants none
+	services    *guest.Services
+	module      *runtime.Module
+	pool        *runtime.Pool // of all tasks
+	closers     []func()
 }
 
 // open loads the plugin as a host does. The error names what is wrong with it.
-func (p *localPlugin) open(cmd *cobra.Command, env environment, config runtime.Config, outside *outside) (_ *loaded, err error) {
+func (p *localPlugin) open(cmd *cobra.Command, local *local) (_ *loaded, err error) {
 	ctx := cmd.Context()
-	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
-	l := &loaded{localPlugin: p, limits: manifest.NewPermissions(&p.manifest, outside.grants, outside.tenant, nil).Limits}
+	l := &loaded{localPlugin: p, local: local, permissions: manifest.NewPermissions(&p.manifest, local.grants, local.tenant, nil)}
 	defer func() {
 		if err != nil {
-			l.close(context.WithoutCancel(ctx))
+			l.close()
 		}
 	}()
-	if l.host, err = outside.openHost(&p.manifest.Capabilities); err != nil {
-		return nil, err
+	if l.limits = l.permissions.Limits; l.limits.Timeout == 0 || local.timeout > 0 && local.timeout < l.limits.Timeout {
+		l.limits.Timeout = local.timeout
 	}
+	services := guest.Config{HTTP: local.http, Secrets: local.options.secrets}
+	if len(p.manifest.Capabilities.KV) > 0 {
+		store, err := l.openBuckets()
+		if err != nil {
+			return nil, err
+		}
+		services.KV = map[string]*kv.Store{local.tenant: store}
+	}
+	l.services = guest.New(services)
+	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
+	config := *local.options.engine
 	config.Logger = logger
-	if l.engine, _, err = newEngine(ctx, env, config); err != nil {
+	engine, _, err := newEngine(ctx, local.env, config)
+	if err != nil {
 		return nil, err
 	}
+	l.closers = append(l.closers, func() { _ = engine.Close(context.WithoutCancel(ctx)) })
 	logger.SetLevel(hclog.Warn) // from here on it is about the plugin: no task's outcome tells that its warm call failed
-	l.module, err = p.load(ctx, l.engine)
-	var refused *runtime.RefusedError
-	if errors.As(err, &refused) {
+	l.module, err = p.load(ctx, engine)
+	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
 		return nil, p.refusal(refused)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if p.files, l.warm, err = plugins.LoadFiles(p.manifestPath, p.manifest); err != nil {
-		return nil, refusedf("%s is refused: %w", p.path, err)
-	}
+	l.closers = append(l.closers, func() { _ = l.module.Close(context.WithoutCancel(ctx)) })
+	l.pool = l.module.Bind(runtime.Profile{
+		Tenant: local.tenant, Env: p.manifest.Capabilities.Env, Files: p.files, Limits: l.limits, Config: l.permissions.Config, Warm: p.warm,
+	})
 	return l, nil
 }
 
-func (l *loaded) close(ctx context.Context) {
-	if l.module != nil {
-		_ = l.module.Close(ctx)
-	}
-	if l.engine != nil {
-		_ = l.engine.Close(ctx)
-	}
-	if l.host != nil {
-		l.host.close()
+// close undoes open, in reverse.
+func (l *loaded) close() {
+	for _, undo := range slices.Backward(l.closers) {
+		undo()
 	}
 }
 
-// observer receives the log and the progress of a task while it runs.
-type observer struct {
-	log      func(line string)
-	progress func(fraction float64, message string)
-}
-
-// run runs a task as a host does, in an instance of a pool, with services of its own, and describes what it enqueued. It
-// also logs what the plugin was denied at its start, which is in no task's log.
-func (l *loaded) run(ctx context.Context, outside *outside, parameters []byte, tell observer) (outcome runtime.Outcome, enqueued []string) {
-	var secrets redact.Secrets
-	permissions := manifest.NewPermissions(&l.manifest, outside.grants, outside.tenant, nil)
-	services, task := l.host.begin(permissions, &l.manifest.Capabilities)
-	var said, denied []string
-	if l.pool == nil {
-		l.pool = l.module.Bind(runtime.Profile{
-			Tenant: outside.tenant, Env: l.manifest.Capabilities.Env, Files: l.files, Limits: l.limits, Config: permissions.Config, Warm: l.warm,
-		})
+// run runs a task as a host does, in an instance of the pool, with empty buckets, and describes what it enqueued. The call
+// has its input, and what takes its log and progress. run also logs what the plugin was denied at its start, which is in no
+// task's log.
+func (l *loaded) run(ctx context.Context, call runtime.Call) (outcome runtime.Outcome, enqueued []string) {
+	if l.embedded != nil {
+		l.embedded.FlushAll()
 	}
-	outcome = l.pool.Run(ctx, runtime.Call{
-		TaskID: localID, Queue: l.manifest.Queues[0], Plugin: l.name, Attempt: 1,
-		Input: parameters, Services: services, Secrets: &secrets,
-		Progress: tell.progress,
-		Log: func(line string) {
-			if strings.HasPrefix(line, abi.ModuleName+".") {
-				said = append(said, line)
-			}
-			tell.log(line)
-		},
-		Denied: func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) },
+	task := &localTask{}
+	call.Services, task.children = l.services.For(guest.Task{
+		ID: localID, Tenant: l.local.tenant, Asked: &l.manifest.Capabilities, Permissions: l.permissions, Host: task,
 	})
-	outcome = permissions.Explain(outcome)
+	if task.children != nil {
+		call.Services.Enqueue = numberedChildren{task}
+	}
+	var secrets redact.Secrets
+	call.TaskID, call.Queue, call.Plugin, call.Attempt, call.Secrets = localID, l.manifest.Queues[0], l.name, 1, &secrets
+	var said, denied []string
+	log := call.Log
+	call.Log = func(line string) {
+		if strings.HasPrefix(line, abi.ModuleName+".") {
+			said = append(said, line)
+		}
+		log(line)
+	}
+	call.Denied = func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) }
+	outcome = l.permissions.Explain(l.pool.Run(ctx, call))
 	for _, line := range denied {
 		if !slices.Contains(said, line) {
-			tell.log(line)
+			log(line)
 		}
 	}
 	for _, child := range task.enqueued() {

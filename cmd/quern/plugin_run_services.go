@@ -5,9 +5,9 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/host/guest"
@@ -18,97 +18,57 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// serviceOptions are the flags for the services of handlers that run without a host. `quern serve` has the same flags, so
-// that an environment variable means the same to both.
-type serviceOptions struct {
-	flags          *pflag.FlagSet
-	host           hostOptions // only its options for HTTP
-	secrets        string
-	grants, tenant string
-}
-
-func newServiceOptions(f *pflag.FlagSet) *serviceOptions {
-	o := &serviceOptions{flags: f}
-	f.StringSliceVar(&o.host.networks, "allow-networks", nil, "networks that a handler may reach by HTTP beside the public ones, such as 127.0.0.0/8 (default none)")
-	f.Var((*urlValue)(&o.host.proxy), "proxy", "`URL` of the proxy for what a handler sends by HTTP (default none, whatever the environment says)")
-	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
-	grantsOfTenantFlags(f, &o.grants, &o.tenant)
-	return o
-}
-
-// outside is what handlers share outside of this process.
-type outside struct {
-	http    *egress.Client
-	secrets string // their folder; "" for none
-	grants  *manifest.Grants
+// local stands in for a host: the flags of commands that run handlers on this machine, and what the plugins share after open.
+// `quern serve` has most of the flags, too, so that an environment variable means the same to both.
+type local struct {
+	env     environment
+	options hostOptions // only the engine's, and those of services
 	tenant  string
+	timeout time.Duration // of a task at most; 0 for none
+	http    *egress.Client
+	grants  *manifest.Grants
 }
 
-func (o *serviceOptions) open() (*outside, error) {
-	config, err := o.host.egress(o.flags)
+func newLocal(f *pflag.FlagSet, env environment) *local {
+	l := &local{env: env, options: hostOptions{engine: engineFlags(f)}}
+	f.StringSliceVar(&l.options.networks, "allow-networks", nil, "networks that a handler may reach by HTTP beside the public ones, such as 127.0.0.0/8 (default none)")
+	newText(f, &l.options.proxy, "URL", "proxy", "`URL` of the proxy for what a handler sends by HTTP (default none, whatever the environment says)")
+	f.StringVar(&l.options.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
+	grantsOfTenantFlags(f, &l.options.grants, &l.tenant)
+	return l
+}
+
+func (l *local) open(flags *pflag.FlagSet) error {
+	config, err := l.options.egress(flags)
+	if err != nil {
+		return err
+	}
+	if l.grants, err = loadGrantsOf(flags, l.options.grants, l.tenant); err != nil {
+		return err
+	}
+	secrets := l.options.secrets
+	if info, err := os.Stat(secrets); secrets != "" && (err != nil || !info.IsDir()) {
+		return usagef("%s %q: is no folder that can be read: name the one that holds %s/NAME", origin(flags.Lookup("secrets")), secrets, l.tenant)
+	}
+	l.http = egress.New(config)
+	return nil
+}
+
+// openBuckets makes a store of buckets in an embedded Redis, which close ends.
+func (l *loaded) openBuckets() (*kv.Store, error) {
+	l.embedded = miniredis.NewMiniRedis()
+	password := rand.Text() // other users of this machine reach the port
+	l.embedded.RequireAuth(password)
+	if err := l.embedded.StartAddr("127.0.0.1:0"); err != nil {
+		return nil, fmt.Errorf("start embedded Redis: %w", err)
+	}
+	l.closers = append(l.closers, l.embedded.Close)
+	rdb, err := queue.Connect("redis://:" + password + "@" + l.embedded.Addr() + "/0")
 	if err != nil {
 		return nil, err
 	}
-	grants, err := loadGrantsOf(o.flags, o.grants, o.tenant)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
-		return nil, usagef("%s %q: is no folder that can be read: name the one that holds %s/NAME", origin(o.flags.Lookup("secrets")), o.secrets, o.tenant)
-	}
-	return &outside{http: egress.New(config), secrets: o.secrets, grants: grants, tenant: o.tenant}, nil
-}
-
-func (s *outside) close() { s.http.Close() }
-
-// localHost makes the services of one plugin's tasks on this machine, with the buckets in an embedded Redis.
-type localHost struct {
-	services *guest.Services
-	tenant   string
-	embedded *miniredis.Miniredis // nil if the manifest grants no bucket
-	rdb      redis.UniversalClient
-}
-
-// openHost starts the embedded Redis if the manifest grants a bucket; close stops it.
-func (s *outside) openHost(granted *manifest.Capabilities) (*localHost, error) {
-	h := &localHost{tenant: s.tenant}
-	config := guest.Config{HTTP: s.http, Secrets: s.secrets}
-	if len(granted.KV) > 0 {
-		h.embedded = miniredis.NewMiniRedis()
-		password := rand.Text() // other users of this machine reach the port
-		h.embedded.RequireAuth(password)
-		if err := h.embedded.StartAddr("127.0.0.1:0"); err != nil {
-			return nil, fmt.Errorf("start embedded Redis: %w", err)
-		}
-		var err error
-		if h.rdb, err = queue.Connect("redis://:" + password + "@" + h.embedded.Addr() + "/0"); err != nil {
-			h.embedded.Close()
-			return nil, err
-		}
-		config.KV = map[string]*kv.Store{s.tenant: kv.New(h.rdb, s.tenant)}
-	}
-	h.services = guest.New(config)
-	return h, nil
-}
-
-func (h *localHost) close() {
-	if h.embedded != nil {
-		_ = h.rdb.Close()
-		h.embedded.Close()
-	}
-}
-
-// begin makes the services of a task, whose buckets are empty.
-func (h *localHost) begin(permissions *manifest.Permissions, asked *manifest.Capabilities) (service.Services, *localTask) {
-	if h.embedded != nil {
-		h.embedded.FlushAll()
-	}
-	t := &localTask{}
-	services, children := h.services.For(guest.Task{ID: localID, Tenant: h.tenant, Asked: asked, Permissions: permissions, Host: t})
-	if t.children = children; children != nil {
-		services.Enqueue = numberedChildren{t}
-	}
-	return services, t
+	l.closers = append(l.closers, func() { _ = rdb.Close() })
+	return kv.New(rdb, l.local.tenant), nil
 }
 
 // localTask is the guest.Host of a task, and notes what the task enqueues.

@@ -14,49 +14,27 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-func newQueue(env environment) *cobra.Command {
-	cmd := group("queue", "Show queues, pause, limit and purge them",
-		newQueueLs(env), newQueueShow(env), newQueuePause(env), newQueueResume(env), newQueueLimit(env), newQueuePurge(env))
-	clientFlags(cmd)
-	return cmd
-}
-
 // queueView is a queue as `queue ls` and `queue show` print it.
-type queueView struct {
-	Tenant           string  `json:"tenant"`
-	Queue            string  `json:"queue"`
-	Scheduled        int64   `json:"scheduled"`
-	Pending          int64   `json:"pending"`
-	Reserved         int64   `json:"reserved"`
-	Started          int64   `json:"started"`
-	Complete         int64   `json:"complete"`
-	Failed           int64   `json:"failed"`
-	Listeners        int64   `json:"listeners"`
-	Paused           bool    `json:"paused"`
-	Limit            int64   `json:"limit,omitempty"` // of waiting tasks
-	OldestPendingAge float64 `json:"oldest_pending_age_seconds"`
-}
-
-func newQueueView(tenant, name string, s queue.Stats) queueView {
-	return queueView{
-		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Pending: s.Depth[queue.Pending],
-		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
-		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit,
-		OldestPendingAge: s.OldestPendingAge.Seconds(),
+func queueView(tenant, name string, s queue.Stats) view {
+	return view{
+		{"tenant", "tenant", tenant},
+		{"queue", "queue", name},
+		{"scheduled", "scheduled", s.Depth[queue.Scheduled]},
+		{"pending", "pending", s.Depth[queue.Pending]},
+		{"reserved", "reserved", s.Depth[queue.Reserved]},
+		{"started", "started", s.Depth[queue.Started]},
+		{"complete", "complete", s.Depth[queue.Complete]},
+		{"failed", "failed", s.Depth[queue.Failed]},
+		{"listeners", "listeners", s.Listeners},
+		{"paused", "paused", s.Paused},
+		{"limit", "", given(s.Limit)}, // of waiting tasks
+		{"", "limit", limitWord(s.Limit)},
+		{"oldest_pending_age_seconds", "", span(s.OldestPendingAge)},
+		{"", "oldest pending", given(s.OldestPendingAge.Truncate(time.Millisecond))},
 	}
 }
 
 const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED LIMIT OLDEST-PENDING"
-
-func (v queueView) row() []any {
-	oldest := ""
-	if v.OldestPendingAge > 0 {
-		oldest = time.Duration(v.OldestPendingAge * float64(time.Second)).Truncate(time.Millisecond).String()
-	}
-	return []any{
-		v.Tenant, v.Queue, v.Scheduled, v.Pending, v.Reserved, v.Started, v.Complete, v.Failed, v.Listeners, yesNo(v.Paused), limitWord(v.Limit), oldest,
-	}
-}
 
 func newQueueLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's queues with the number of their tasks", Args: arguments(0, 0)}
@@ -71,16 +49,16 @@ func newQueueLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var views []queueView
+		views := []view{}
 		var damaged error // the first one; it does not hide the other queues
 		for i, s := range stats {
 			if s.Err != nil {
 				damaged = cmp.Or(damaged, s.Err)
 				continue
 			}
-			views = append(views, newQueueView(client.Tenant(), names[i], s))
+			views = append(views, queueView(client.Tenant(), names[i], s))
 		}
-		return cmp.Or(showList(cmd, json, views, queueHeading, queueView.row), damaged)
+		return cmp.Or(showTable(cmd, json, views, queueHeading, views), damaged)
 	})
 	return cmd
 }
@@ -96,11 +74,8 @@ func newQueueShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		view := newQueueView(client.Tenant(), args[0], stats)
-		if json {
-			return writeJSON(cmd.OutOrStdout(), view)
-		}
-		return showList(cmd, false, []queueView{view}, queueHeading, queueView.row)
+		v := queueView(client.Tenant(), args[0], stats)
+		return showTable(cmd, json, v, queueHeading, []view{v})
 	})
 	return cmd
 }
@@ -169,11 +144,8 @@ func newQueueLimit(env environment) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showLine(cmd, json, struct {
-				Tenant string `json:"tenant"`
-				Queue  string `json:"queue"`
-				Limit  int64  `json:"limit,omitempty"`
-			}{client.Tenant(), args[0], limit}, limitWord(limit))
+			v := view{{"tenant", "", client.Tenant()}, {"queue", "", args[0]}, {"limit", "", given(limit)}}
+			return showLine(cmd, json, v, limitWord(limit))
 		})(cmd, args)
 	}
 	return cmd
@@ -190,18 +162,15 @@ func newQueuePurge(env environment) *cobra.Command {
 			"  quern queue purge mail --status complete --keep 1000",
 		Args: arguments(1, 1),
 	}
-	status := &choice{words: []string{string(queue.Complete), string(queue.Failed)}}
-	keep := 0
 	f := cmd.Flags()
-	f.Var(status, "status", "only complete or failed tasks")
+	newChoice(f, &o.Status, "status", "only complete or failed tasks", "complete", "failed")
 	newLasting(f, &o.OlderThan, "older-than", "tasks that finished longer ago than this")
-	newCount(f, &keep, "keep", "all but this many, the oldest first; complete tasks before failed ones")
+	newCount(f, &o.Keep, "keep", "all but this many, the oldest first; complete tasks before failed ones")
 	f.BoolVar(&o.Everything, "all", false, "all finished tasks")
 	f.BoolVar(&o.Foreign, "foreign", false, "also tasks that other clients than Quern's enqueued")
 	notSettings(f, "status", "older-than", "keep", "all", "foreign")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.Status, o.Keep = queue.Status(status.word), int64(keep)
 		chosen := o.OlderThan > 0 || o.Keep > 0
 		switch {
 		case !chosen && !o.Everything:
@@ -220,11 +189,8 @@ func newQueuePurge(env environment) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showLine(cmd, json, struct {
-				Tenant string `json:"tenant"`
-				Queue  string `json:"queue"`
-				Purged int    `json:"purged"`
-			}{client.Tenant(), args[0], purged}, strconv.Itoa(purged))
+			v := view{{"tenant", "", client.Tenant()}, {"queue", "", args[0]}, {"purged", "", purged}}
+			return showLine(cmd, json, v, strconv.Itoa(purged))
 		})(cmd, args)
 	}
 	return cmd

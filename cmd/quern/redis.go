@@ -64,8 +64,7 @@ func clientFlags(cmd *cobra.Command) {
 	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
 }
 
-// target finds a client command's Redis and tenant. The Redis is that of the setting, or of a `quern dev` that answers,
-// or the default.
+// target finds a client command's tenant and Redis: that of the setting, of a `quern dev` that answers, or the default.
 func target(cmd *cobra.Command, env environment) (url, tenant string, err error) {
 	if url, err = redisURL(cmd); err != nil {
 		return "", "", err
@@ -103,14 +102,14 @@ func connect(cmd *cobra.Command, env environment, config queue.Config) (*queue.C
 }
 
 // withClient wraps a command that needs a client. output is nil for a command without -o.
-func withClient(env environment, output *choice, run func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error) func(*cobra.Command, []string) error {
+func withClient(env environment, output *format, run func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		client, err := connect(cmd, env, queue.Config{})
 		if err != nil {
 			return err
 		}
 		defer client.Close()
-		return run(cmd, client, args, output != nil && output.json())
+		return run(cmd, client, args, output.json())
 	}
 }
 
@@ -126,7 +125,11 @@ type devFile struct {
 
 // devPath is the file's path: quern/dev.json in $XDG_RUNTIME_DIR, or else in the cache folder.
 func devPath(env environment) (string, error) {
-	dir, err := env.runtimeDir()
+	dir := env.get("XDG_RUNTIME_DIR")
+	var err error
+	if !filepath.IsAbs(dir) {
+		dir, err = env.cacheDir()
+	}
 	return filepath.Join(dir, "quern", "dev.json"), err
 }
 
@@ -152,8 +155,7 @@ func findDev(ctx context.Context, env environment) (dev devFile, ok bool, err er
 	}
 	defer client.Close()
 	_, err = client.Clock(ctx)
-	var network net.Error
-	if errors.As(err, &network) && network.Timeout() {
+	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() {
 		return dev, false, refusedf("`quern dev` (process %d) does not answer: end it, or name another Redis with --redis", dev.PID)
 	}
 	return dev, err == nil, nil
@@ -172,12 +174,8 @@ func writeDev(env environment, dev devFile) (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	temporary := fmt.Sprintf("%s.%d", path, dev.PID)
-	if err := os.WriteFile(temporary, append(content, '\n'), 0o600); err != nil {
+	if err := put(path, append(content, '\n'), 0o600); err != nil {
 		return nil, err
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return nil, errors.Join(err, os.Remove(temporary))
 	}
 	return func() {
 		var now devFile

@@ -14,16 +14,19 @@ import (
 // A reset mode that does not work is told with where the word comes from; others are nobody's business.
 func TestCheckResetMode(t *testing.T) {
 	t.Parallel()
-	verdicts := []snapshot.Verdict{{Mode: runtime.ResetScan, Err: errors.New("operation not permitted")}, {Mode: runtime.ResetNew}}
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	resetFlag(flags)
-	flag := flags.Lookup(resetName)
-	if err := checkResetMode(flag, runtime.ResetNew, verdicts); err != nil {
-		t.Errorf("new: %v", err)
+	probe := func() []snapshot.Verdict {
+		return []snapshot.Verdict{{Mode: runtime.ResetScan, Err: errors.New("operation not permitted")}, {Mode: runtime.ResetNew}}
 	}
+	if mode, err := resetMode("new", probe); mode != runtime.ResetNew || err != nil {
+		t.Errorf("new: %s, %v", mode, err)
+	}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	engineFlags(flags)
+	flag := flags.Lookup("reset")
 	flag.Annotations = map[string][]string{originKey: {"QUERN_RESET"}}
+	_, err := resetMode("scan", probe)
+	err = wrongValue(flag, "scan", err)
 	var refused *exitError
-	err := checkResetMode(flag, runtime.ResetScan, verdicts)
 	want := `QUERN_RESET "scan": it does not work here (operation not permitted): use auto`
 	if !errors.As(err, &refused) || refused.status != exitUsage || err.Error() != want {
 		t.Errorf("scan: %v, want %s", err, want)

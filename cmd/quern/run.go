@@ -51,10 +51,19 @@ func newRoot(env environment) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.String("config", "", "YAML `FILE` with settings (or QUERN_CONFIG; default none)")
-	flags.Var(new(urlValue), "redis", "`URL` of Redis: redis://, rediss://, unix:// (or QUERN_REDIS_URL; default that of a running quern dev, else "+defaultRedis+")")
+	newText(flags, new(string), "URL", "redis", "`URL` of Redis: redis://, rediss://, unix:// (or QUERN_REDIS_URL; default that of a running quern dev, else "+defaultRedis+")")
 	flags.String("redis-file", "", "`FILE` with the URL of Redis, for mounted secrets")
 	root.AddCommand(
-		newServe(env), newDev(env), newEnqueue(env), newTask(env), newQueue(env), newPlugin(env), newNodes(env), newKV(env),
+		newServe(env), newDev(env), newEnqueue(env),
+		clientGroup("task", "Show tasks, wait for them, cancel, retry and delete them",
+			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskLogs(env), newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
+		clientGroup("queue", "Show queues, pause, limit and purge them",
+			newQueueLs(env), newQueueShow(env), newQueuePause(env), newQueueResume(env), newQueueLimit(env), newQueuePurge(env)),
+		group("plugin", "Make, build, check, test, run, list and release plugins",
+			newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env), newPluginRun(env), newPluginSchema(), newPluginLs(env), newPluginRelease(env)),
+		clientGroup("node", "List listeners: hosts, workers and Python ones; drain them, requeue the tasks of dead ones",
+			newNodeLs(env), newNodeDrain(env), newNodeReclaim(env)),
+		clientGroup("kv", "Read the key-value store of handlers", newKVLs(env), newKVGet(env)),
 		newVersion(), newCompileChild(), newCrashMonitor(),
 	)
 	root.SetHelpCommand(newHelp())

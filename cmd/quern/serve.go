@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -21,18 +23,17 @@ func newServe(env environment) *cobra.Command {
 	o := newHostOptions(cmd, "127.0.0.1:9464")
 	cmd.Flags().Var(&o.tenantRedis, "tenant-redis", "`TENANT=URL`: a Redis user, or a Redis, of the tenant's own (default that of --redis)")
 	cmd.Flags().StringSliceVar(&o.tenantRedisFiles, "tenant-redis-file", nil, "`TENANT=FILE` with such a URL, for mounted secrets")
-	confined := newConfinement(cmd.Flags())
+	confined := &confinement{mode: confineAuto}
+	newChoice(cmd.Flags(), &confined.mode, "confine", "restrict this process to the system calls and files that it needs: auto as far as this system can, require both, or off",
+		confineAuto, confineRequire, confineOff)
 	check := cmd.Flags().Bool("check", false, "print the settings in effect, without secrets, and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		url, err := redisURL(cmd)
 		if err != nil {
 			return err
 		}
-		if url == "" {
-			url = defaultRedis
-		}
-		confined.prepare()
-		defer confined.close()
+		url = cmp.Or(url, defaultRedis)
+		defer confined.prepare()()
 		n, err := newNode(cmd, env, o, url)
 		if err != nil {
 			return err
@@ -58,8 +59,7 @@ func printSettings(cmd *cobra.Command, redisURL string) error {
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		value := shown(flag, flag.Value.String())
 		switch list, ok := flag.Value.(pflag.SliceValue); {
-		case flag.Name == "check" || flag.Name == "config" || flag.Name == "help":
-		case flag.Name == "redis" || flag.Name == "redis-file" && value == "":
+		case slices.Contains([]string{"check", "config", "help", "redis"}, flag.Name), flag.Name == "redis-file" && value == "":
 		case ok:
 			settings[flag.Name] = list.GetSlice()
 		case flag.Value.Type() == "number" && value != unlimited:

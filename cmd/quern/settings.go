@@ -47,14 +47,6 @@ func (e environment) cacheDir() (string, error) {
 	return os.UserCacheDir()
 }
 
-// runtimeDir is this user's folder for files of the session, or else the cache folder.
-func (e environment) runtimeDir() (string, error) {
-	if dir := e.get("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
-		return dir, nil
-	}
-	return e.cacheDir()
-}
-
 // applySettings sets every flag that is not on the command line from the environment or the configuration file.
 // The flags are the one catalogue of settings: name, type, default, help.
 func applySettings(cmd *cobra.Command, env environment) error {
@@ -66,10 +58,13 @@ func applySettings(cmd *cobra.Command, env environment) error {
 	}
 	given := make(map[string]any)
 	flags.VisitAll(func(flag *pflag.Flag) {
-		for _, name := range environmentNames(flag.Name) {
+		names := []string{envPrefix + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))}
+		if flag.Name == "redis" {
+			names = append(names, envPrefix+"REDIS_URL")
+		}
+		for _, name := range slices.Backward(names) {
 			if value := env.get(name); value != "" {
 				given[flag.Name], origins[flag.Name] = value, name
-				return
 			}
 		}
 	})
@@ -107,8 +102,7 @@ func overrideRedis(layers *koanf.Koanf, higher func(name string) bool) {
 	}
 }
 
-// readConfig reads the configuration file, if a path is given, and says where each value comes from. It refuses only keys
-// that no command knows: one file serves all commands.
+// readConfig reads the configuration file, if a path is given, and the origin of each value. One file serves all commands.
 func readConfig(root *cobra.Command, path string) (layers *koanf.Koanf, origins map[string]string, err error) {
 	layers, origins = koanf.New("\n"), make(map[string]string) // no flag's name has a newline: names are not split
 	if path == "" {
@@ -131,8 +125,7 @@ func readConfig(root *cobra.Command, path string) (layers *koanf.Koanf, origins 
 	return layers, origins, nil
 }
 
-// settingNames lists the flags that a configuration file may set: those of a host, and those with which clients find
-// its tasks.
+// settingNames lists the flags that a configuration file may set: a host's, and those with which clients find its tasks.
 func settingNames(root *cobra.Command) []string {
 	names := []string{"tenant"}
 	add := func(flag *pflag.Flag) {
@@ -141,22 +134,10 @@ func settingNames(root *cobra.Command) []string {
 		}
 	}
 	root.PersistentFlags().VisitAll(add)
-	for _, cmd := range root.Commands() {
-		if cmd.Name() == "serve" {
-			cmd.Flags().VisitAll(add)
-		}
-	}
+	serve, _, _ := root.Find([]string{"serve"})
+	serve.Flags().VisitAll(add)
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// environmentNames lists the variables that set a flag; the first one that is set wins.
-func environmentNames(flag string) []string {
-	name := envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-	if flag == "redis" {
-		return []string{name, envPrefix + "REDIS_URL"}
-	}
-	return []string{name}
 }
 
 // set sets a flag from the environment, which has text, or from the configuration file.
@@ -188,20 +169,16 @@ func wrongValue(flag *pflag.Flag, value string, err error) error {
 		remedy = "use true or false"
 	case "int":
 		remedy = "use a whole number"
-	case "stringToString":
-		remedy = "use NAME=VALUE"
 	}
 	return usagef("%s %q: %s", origin(flag), shown(flag, value), remedy)
 }
 
 // shown hides passwords in a flag's value. Every URL that is printed comes through here.
 func shown(flag *pflag.Flag, value string) string {
-	switch flag.Value.(type) {
-	case *urlValue:
-		if value != "" {
-			return queue.Redact(value)
-		}
-	case *tenantURLs:
+	switch kind := flag.Value.Type(); {
+	case kind == "URL" && value != "":
+		return queue.Redact(value)
+	case kind == "TENANT=URL":
 		var list tenantURLs
 		_ = list.Set(value)
 		return list.String()
@@ -219,8 +196,7 @@ func origin(flag *pflag.Flag) string {
 
 // bare drops the path from an error of the system, for a message that names it already.
 func bare(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
 	return err

@@ -8,13 +8,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-func newTask(env environment) *cobra.Command {
-	cmd := group("task", "Show tasks, wait for them, cancel, retry and delete them",
-		newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskLogs(env), newTaskCancel(env), newTaskRetry(env), newTaskDelete(env))
-	clientFlags(cmd)
-	return cmd
-}
-
 func newTaskShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "Show everything about a task",
@@ -33,9 +26,7 @@ func newTaskShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		view := newTaskView(client.Tenant(), task)
-		view.History = newAttemptViews(attempts)
-		return show(cmd, json, view, view.print)
+		return show(cmd, json, taskView(client.Tenant(), task, attempts))
 	})
 	return cmd
 }
@@ -44,26 +35,24 @@ func newTaskLs(env environment) *cobra.Command {
 	var o queue.ListOptions
 	cmd := &cobra.Command{Use: "ls QUEUE", Short: "List the tasks of a queue, newest first", Args: arguments(1, 1)}
 	f := cmd.Flags()
-	status := &choice{words: []string{"scheduled", "pending", "reserved", "started", "complete", "failed"}}
-	f.Var(status, "status", "only scheduled, pending, reserved, started, complete or failed tasks")
+	newChoice(f, &o.Status, "status", "only scheduled, pending, reserved, started, complete or failed tasks",
+		"scheduled", "pending", "reserved", "started", "complete", "failed")
 	f.StringVar(&o.Key, "key", "", "only tasks with this key")
 	labelFlag(f, &o.Labels, "only tasks with this label, `NAME=VALUE`; may be given several times")
 	f.IntVar(&o.Limit, "limit", 100, "most tasks to list, up to 1000")
 	f.IntVar(&o.Offset, "offset", 0, "skip this many tasks")
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		o.Status = queue.Status(status.word)
 		tasks, err := client.Queue(args[0]).List(cmd.Context(), o)
 		if err != nil {
 			return err
 		}
-		views := make([]taskView, len(tasks))
-		for i, task := range tasks {
-			views[i] = newTaskView(client.Tenant(), task)
+		list, rows := make([]view, len(tasks)), make([]view, len(tasks))
+		for i, t := range tasks {
+			list[i] = taskView(client.Tenant(), t, nil)
+			rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
 		}
-		return showList(cmd, json, views, "ID STATUS REASON CREATED UPDATED ATTEMPTS KEY", func(v taskView) []any {
-			return []any{v.ID, v.status(), string(v.Reason), age(v.Created), age(v.Updated), v.Attempts, escape(v.Key)}
-		})
+		return showTable(cmd, json, list, "ID STATUS REASON CREATED UPDATED ATTEMPTS KEY", rows)
 	})
 	return cmd
 }

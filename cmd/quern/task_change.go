@@ -35,23 +35,8 @@ func (e *taskErrors) add(err error) {
 	e.last = err
 }
 
-// each changes each task, until Redis is away.
-func (e *taskErrors) each(client *queue.Client, ids []string, do taskAction) {
-	ctx := e.cmd.Context()
-	for _, id := range ids {
-		task, err := client.Task(ctx, id) // to learn its queue
-		if err == nil {
-			err = do(ctx, client, task)
-		}
-		e.add(err)
-		if queue.IsUnavailable(err) || ctx.Err() != nil {
-			return
-		}
-	}
-}
-
-// withTasks wraps a command that changes the tasks of its arguments. If an ID is invalid, it changes none. after is
-// called when each task was changed.
+// withTasks wraps a command that changes the tasks of its arguments, until Redis is away. If an ID is invalid, it changes
+// none. after, unless it is nil, is called when each task was changed.
 func withTasks(env environment, do taskAction, after func(*taskErrors, *queue.Client)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, ids []string) error {
 		for _, id := range ids {
@@ -60,9 +45,20 @@ func withTasks(env environment, do taskAction, after func(*taskErrors, *queue.Cl
 			}
 		}
 		return withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, ids []string, _ bool) error {
-			errs := taskErrors{cmd: cmd}
-			errs.each(client, ids, do)
-			after(&errs, client)
+			ctx, errs := cmd.Context(), &taskErrors{cmd: cmd}
+			for _, id := range ids {
+				task, err := client.Task(ctx, id) // to learn its queue
+				if err == nil {
+					err = do(ctx, client, task)
+				}
+				errs.add(err)
+				if queue.IsUnavailable(err) || ctx.Err() != nil {
+					break
+				}
+			}
+			if after != nil {
+				after(errs, client)
+			}
 			return errs.last
 		})(cmd, ids)
 	}
@@ -78,7 +74,7 @@ func newTaskDelete(env environment) *cobra.Command {
 					task.ID, task.Status, task.ID)
 			}
 			return err
-		}, func(*taskErrors, *queue.Client) {}),
+		}, nil),
 	}
 }
 
@@ -172,20 +168,21 @@ func newTaskRetry(env environment) *cobra.Command {
 	labelFlag(f, &o.labels, "only those with this label, `NAME=VALUE`; may be given several times")
 	newLasting(f, &o.olderThan, "older-than", "only those that failed longer ago than this")
 	newCount(f, &o.limit, "limit", "most tasks to retry, the oldest ones (default all)")
-	filters := []string{"queue", "reason", "key", "label", "older-than", "limit"}
+	filters := []string{"limit", "older-than", "label", "key", "reason", "queue"}
 	notSettings(f, filters...)
-	named := withTasks(env, retryTask, func(*taskErrors, *queue.Client) {})
+	named := withTasks(env, func(ctx context.Context, client *queue.Client, task *queue.Task) error {
+		err := client.Queue(task.Queue).Retry(ctx, task.ID)
+		if errors.Is(err, queue.ErrStatus) {
+			return refusedf("task %s is %s: only failed tasks can be retried", task.ID, task.Status)
+		}
+		return err
+	}, nil)
 	selected := withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, _ []string, _ bool) error { return o.retry(cmd, client) })
 	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
-		filter := ""
-		for _, name := range filters {
-			if f.Changed(name) {
-				filter = name
-			}
-		}
+		filter := slices.IndexFunc(filters, f.Changed)
 		switch {
-		case len(ids) > 0 && filter != "":
-			return usagef("both tasks and --%s: name tasks, or select them with --queue", filter)
+		case len(ids) > 0 && filter >= 0:
+			return usagef("both tasks and --%s: name tasks, or select them with --queue", filters[filter])
 		case len(ids) > 0:
 			return named(cmd, ids)
 		case o.queue == "":
@@ -194,14 +191,6 @@ func newTaskRetry(env environment) *cobra.Command {
 		return selected(cmd, nil)
 	}
 	return cmd
-}
-
-func retryTask(ctx context.Context, client *queue.Client, task *queue.Task) error {
-	err := client.Queue(task.Queue).Retry(ctx, task.ID)
-	if errors.Is(err, queue.ErrStatus) {
-		return refusedf("task %s is %s: only failed tasks can be retried", task.ID, task.Status)
-	}
-	return err
 }
 
 // retry retries the selected tasks and prints the ID of each. It skips those that are no longer failed.

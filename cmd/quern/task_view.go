@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -11,264 +10,180 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// taskView is a task as `task show` and `task ls` print it.
-type taskView struct {
-	ID               string            `json:"id"`
-	Tenant           string            `json:"tenant"`
-	Queue            string            `json:"queue"`
-	Status           queue.Status      `json:"status"`
-	Reason           queue.Reason      `json:"reason,omitempty"`
-	Handled          string            `json:"handled,omitempty"` // the dead letter
-	CancelAsked      bool              `json:"cancel_asked,omitempty"`
-	Parameters       *string           `json:"parameters,omitempty"`
-	ParametersBase64 []byte            `json:"parameters_base64,omitempty"`
-	Result           *string           `json:"result,omitempty"`
-	ResultBase64     []byte            `json:"result_base64,omitempty"`
-	Error            *queue.Failure    `json:"error,omitempty"`
-	LastError        *queue.Failure    `json:"last_error,omitempty"`
-	Attempts         int               `json:"attempts"`
-	MaxAttempts      int               `json:"max_attempts,omitempty"` // -1: no bound
-	Crashes          int               `json:"crashes"`
-	Reschedules      int               `json:"reschedules"`
-	Rejects          int               `json:"rejects"`
-	Run              int64             `json:"run"`
-	Node             string            `json:"node,omitempty"`
-	PID              int               `json:"pid,omitempty"`
-	Created          *seconds          `json:"created,omitempty"`
-	Updated          *seconds          `json:"updated,omitempty"`
-	ETA              *seconds          `json:"eta,omitempty"`
-	ReservedAt       *seconds          `json:"reserved_at,omitempty"`
-	StartedAt        *seconds          `json:"started_at,omitempty"`
-	FinishedAt       *seconds          `json:"finished_at,omitempty"`
-	RetriedAt        *seconds          `json:"retried_at,omitempty"`
-	Expires          *seconds          `json:"expires,omitempty"`
-	Deadline         *seconds          `json:"deadline,omitempty"`
-	Timeout          float64           `json:"timeout_seconds,omitempty"`
-	Retry            *retryView        `json:"retry,omitempty"`
-	Plugin           string            `json:"plugin,omitempty"`
-	Digest           string            `json:"digest,omitempty"`
-	Priority         int               `json:"priority"`
-	Progress         float64           `json:"progress,omitempty"`
-	Message          string            `json:"message,omitempty"`
-	Key              string            `json:"key,omitempty"`
-	Labels           map[string]string `json:"labels,omitempty"`
-	Parent           string            `json:"parent,omitempty"`
-	Depth            int               `json:"depth,omitempty"`
-	Traceparent      string            `json:"traceparent,omitempty"`
-	LiveID           string            `json:"live_id,omitempty"`
-	DeadID           string            `json:"dead_id,omitempty"`
-	DeadError        string            `json:"dead_error,omitempty"`
-	History          []attemptView     `json:"history,omitempty"` // ls leaves it out
-}
-
-// retryView is the retry policy that a task itself sets, without the attempts.
-type retryView struct {
-	Backoff        queue.Backoff `json:"backoff,omitempty"`
-	Base           float64       `json:"base_seconds,omitempty"`
-	Min            float64       `json:"min_seconds,omitempty"`
-	Max            float64       `json:"max_seconds,omitempty"`
-	Jitter         *bool         `json:"jitter,omitempty"`
-	MaxAge         float64       `json:"max_age_seconds,omitempty"`
-	MaxReschedules int           `json:"max_reschedules,omitempty"`
-}
-
-// attemptView is one ended run of a task.
-type attemptView struct {
-	Run     int64          `json:"run"`
-	Started *seconds       `json:"started,omitempty"`
-	Ended   *seconds       `json:"ended,omitempty"`
-	Node    string         `json:"node,omitempty"`
-	Plugin  string         `json:"plugin,omitempty"`
-	Digest  string         `json:"digest,omitempty"`
-	Outcome string         `json:"outcome"`
-	Error   *queue.Failure `json:"error,omitempty"`
-}
-
-func newTaskView(tenant string, t *queue.Task) taskView {
-	v := taskView{
-		ID: t.ID, Tenant: tenant, Queue: t.Queue, Status: t.Status, Reason: t.Reason, Handled: t.Handled, CancelAsked: t.CancelAsked,
-		Attempts: t.Attempts, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes, Reschedules: t.Reschedules, Rejects: t.Rejects,
-		Run: t.Run, Node: t.Node, PID: t.PID,
-		Created: moment(t.Created), Updated: moment(t.Updated), ETA: moment(t.ETA), ReservedAt: moment(t.ReservedAt),
-		StartedAt: moment(t.StartedAt), FinishedAt: moment(t.FinishedAt), RetriedAt: moment(t.RetriedAt),
-		Expires: moment(t.Expires), Deadline: moment(t.Deadline), Timeout: t.Timeout.Seconds(), Retry: newRetryView(t.Retry),
-		Plugin: t.Plugin, Digest: t.Digest, Priority: t.Priority, Progress: t.Progress, Message: t.Message,
-		Key: t.Key, Labels: t.Labels, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent, LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError,
+// taskView is a task as `task show` prints it, and without its history `task ls -o json`.
+func taskView(tenant string, t *queue.Task, history []queue.Attempt) view {
+	var labels view
+	for _, name := range slices.Sorted(maps.Keys(t.Labels)) {
+		labels = append(labels, field{"", "label " + name, t.Labels[name]})
 	}
-	if v.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
-		v.MaxAttempts = t.Retry.Attempts()
+	if labels != nil {
+		labels = append(labels, field{"labels", "", t.Labels})
 	}
-	v.Parameters, v.ParametersBase64 = textOrBytes(t.Parameters)
-	v.Result, v.ResultBase64 = textOrBytes(t.Result)
+	progress := ""
+	if t.Progress > 0 {
+		progress = fmt.Sprintf("%.0f %%", 100*t.Progress)
+	}
+	return slices.Concat(
+		view{
+			{"id", "id", t.ID},
+			{"tenant", "tenant", tenant},
+			{"queue", "queue", t.Queue},
+			{"status", "", t.Status},
+			{"", "status", statusText(t)},
+			{"reason", "", given(t.Reason)},
+			{"handled", "", given(t.Handled)},
+			{"cancel_asked", "", given(t.CancelAsked)},
+		},
+		bytesView("parameters", t.Parameters),
+		bytesView("result", t.Result),
+		failureView(t),
+		attemptsView(t),
+		view{
+			{"crashes", "crashes", count(t.Crashes)},
+			{"reschedules", "reschedules", count(t.Reschedules)},
+			{"rejects", "rejects", count(t.Rejects)},
+			{"run", "run", count(t.Run)},
+			{"node", "node", given(t.Node)},
+			{"pid", "pid", given(t.PID)},
+			{"created", "created", moment(t.Created)},
+			{"updated", "", moment(t.Updated)},
+			{"eta", "eta", moment(t.ETA)},
+			{"reserved_at", "reserved", moment(t.ReservedAt)},
+			{"started_at", "started", moment(t.StartedAt)},
+			{"finished_at", "finished", moment(t.FinishedAt)},
+			{"retried_at", "retried", moment(t.RetriedAt)},
+			{"", "updated", moment(t.Updated)},
+			{"expires", "expires", moment(t.Expires)},
+			{"deadline", "deadline", moment(t.Deadline)},
+			{"timeout_seconds", "timeout", given(span(t.Timeout))},
+			{"retry", "", retryView(t.Retry)},
+			{"plugin", "plugin", given(t.Plugin)},
+			{"digest", "digest", given(t.Digest)},
+			{"priority", "priority", t.Priority},
+			{"progress", "", given(t.Progress)},
+			{"", "progress", progress},
+			{"message", "message", given(t.Message)},
+			{"key", "key", given(t.Key)},
+		},
+		labels,
+		view{
+			{"parent", "parent", given(t.Parent)},
+			{"depth", "depth", given(t.Depth)},
+			{"traceparent", "traceparent", given(t.Traceparent)},
+			{"live_id", "live id", given(t.LiveID)},
+			{"dead_id", "dead id", given(t.DeadID)},
+			{"dead_error", "dead error", given(t.DeadError)},
+			{"", "handled by", t.Handled},
+		},
+		historyView(history),
+	)
+}
+
+// statusText is the task's status for people.
+func statusText(t *queue.Task) string {
+	switch {
+	case t.Status == queue.Failed && t.Handled != "":
+		return "failed (handled)"
+	case t.CancelAsked:
+		return string(t.Status) + " (to be cancelled)"
+	}
+	return string(t.Status)
+}
+
+// failure is a failure that people see as one line.
+type failure queue.Failure
+
+func (f failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, oneLine(f.Message)) }
+
+// failureView is why the task failed, and why its attempt before.
+func failureView(t *queue.Task) view {
+	var v view
 	if t.Status == queue.Failed {
-		failure := t.Failure()
-		v.Error = &failure
+		f := t.Failure()
+		v = view{{"error", "error", failure(f)}, {"", "limit", f.Limit}, {"", "stderr", f.Stderr}}
+		for i, frame := range f.Backtrace {
+			v = append(v, field{"", fmt.Sprintf("frame %d", i), frame})
+		}
 	}
 	if t.LastError != "" {
-		failure := (&queue.Task{Error: t.LastError}).Failure()
-		v.LastError = &failure
+		v = append(v, field{"last_error", "last error", failure((&queue.Task{Error: t.LastError}).Failure())})
 	}
 	return v
 }
 
-func newRetryView(r queue.Retry) *retryView {
-	v := retryView{
-		Backoff: r.Backoff, Base: r.Base.Seconds(), Min: r.Min.Seconds(), Max: r.Max.Seconds(), Jitter: r.Jitter,
-		MaxAge: r.MaxAge.Seconds(), MaxReschedules: r.MaxReschedules,
+// attemptsView is how many attempts there were and may be. In JSON -1 is no bound.
+func attemptsView(t *queue.Task) view {
+	most := t.MaxAttempts
+	if most == 0 && t.Retry.MaxAge > 0 {
+		most = t.Retry.Attempts()
 	}
-	if v == (retryView{}) {
+	text := given(most)
+	if most == queue.Unlimited {
+		text = unlimited
+	}
+	return view{{"attempts", "attempts", count(t.Attempts)}, {"max_attempts", "", given(most)}, {"", "max attempts", text}}
+}
+
+// retryView is the retry policy that a task itself sets, without the attempts.
+func retryView(r queue.Retry) any {
+	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
 		return nil
 	}
-	return &v
-}
-
-func newAttemptViews(attempts []queue.Attempt) []attemptView {
-	views := make([]attemptView, len(attempts))
-	for i, a := range attempts {
-		views[i] = attemptView{
-			Run: a.Run, Started: moment(a.Started), Ended: moment(a.Ended), Node: a.Node, Plugin: a.Plugin, Digest: a.Digest,
-			Outcome: a.Outcome, Error: a.Failure,
-		}
-	}
-	return views
-}
-
-// status is the task's status for people.
-func (v taskView) status() string {
-	switch {
-	case v.Status == queue.Failed && v.Handled != "":
-		return "failed (handled)"
-	case v.CancelAsked:
-		return string(v.Status) + " (to be cancelled)"
-	}
-	return string(v.Status)
-}
-
-// print writes the task for people.
-func (v taskView) print(w io.Writer) error {
-	failure := queue.Failure{}
-	if v.Error != nil {
-		failure = *v.Error
-	}
-	progress := ""
-	if v.Progress > 0 {
-		progress = fmt.Sprintf("%.0f %%", 100*v.Progress)
-	}
-	most := any(v.MaxAttempts)
-	if v.MaxAttempts == queue.Unlimited {
-		most = unlimited
-	}
-	fields := []field{
-		{"id", v.ID},
-		{"tenant", v.Tenant},
-		{"queue", v.Queue},
-		{"status", v.status()},
-		{"parameters", printable(v.Parameters, v.ParametersBase64)},
-		{"result", printable(v.Result, v.ResultBase64)},
-		{"error", failureLine(v.Error)},
-		{"limit", failure.Limit},
-		{"stderr", failure.Stderr},
-	}
-	for i, frame := range failure.Backtrace {
-		fields = append(fields, field{fmt.Sprintf("frame %d", i), frame})
-	}
-	fields = append(fields,
-		field{"last error", failureLine(v.LastError)},
-		field{"attempts", v.Attempts},
-		field{"max attempts", most},
-		field{"crashes", v.Crashes},
-		field{"reschedules", v.Reschedules},
-		field{"rejects", v.Rejects},
-		field{"run", int(v.Run)},
-		field{"node", v.Node},
-		field{"pid", v.PID},
-		field{"created", v.Created},
-		field{"eta", v.ETA},
-		field{"reserved", v.ReservedAt},
-		field{"started", v.StartedAt},
-		field{"finished", v.FinishedAt},
-		field{"retried", v.RetriedAt},
-		field{"updated", v.Updated},
-		field{"expires", v.Expires},
-		field{"deadline", v.Deadline},
-		field{"timeout", v.Timeout},
-	)
-	fields = append(fields, v.Retry.fields()...)
-	fields = append(fields,
-		field{"plugin", v.Plugin},
-		field{"digest", v.Digest},
-		field{"priority", fmt.Sprint(v.Priority)}, // 0, too
-		field{"progress", progress},
-		field{"message", v.Message},
-		field{"key", v.Key},
-	)
-	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
-		fields = append(fields, field{"label " + name, v.Labels[name]})
-	}
-	fields = append(fields,
-		field{"parent", v.Parent},
-		field{"depth", v.Depth},
-		field{"traceparent", v.Traceparent},
-		field{"live id", v.LiveID},
-		field{"dead id", v.DeadID},
-		field{"dead error", v.DeadError},
-		field{"handled by", v.Handled},
-	)
-	for _, attempt := range v.History {
-		fields = append(fields, attempt.field())
-	}
-	return writeFields(w, fields)
-}
-
-func (r *retryView) fields() []field {
-	if r == nil {
-		return nil
-	}
-	jitter := ""
+	var jitter any
 	if r.Jitter != nil {
-		jitter = yesNo(*r.Jitter)
+		jitter = *r.Jitter
 	}
-	return []field{
-		{"backoff", string(r.Backoff)},
-		{"backoff base", r.Base},
-		{"backoff min", r.Min},
-		{"backoff max", r.Max},
-		{"jitter", jitter},
-		{"max age", r.MaxAge},
-		{"max reschedules", r.MaxReschedules},
+	return view{
+		{"backoff", "backoff", given(r.Backoff)},
+		{"base_seconds", "backoff base", given(span(r.Base))},
+		{"min_seconds", "backoff min", given(span(r.Min))},
+		{"max_seconds", "backoff max", given(span(r.Max))},
+		{"jitter", "jitter", jitter},
+		{"max_age_seconds", "max age", given(span(r.MaxAge))},
+		{"max_reschedules", "max reschedules", given(r.MaxReschedules)},
 	}
 }
 
-// field is an ended run in one line: its outcome, after how long, where, and why.
-func (a attemptView) field() field {
-	line := a.Outcome
-	if a.Started != nil && a.Ended != nil {
-		line += fmt.Sprintf(" after %.1fs", time.Time(*a.Ended).Sub(time.Time(*a.Started)).Seconds())
+// historyView is each ended run: in a line its outcome, after how long, where, and why.
+func historyView(attempts []queue.Attempt) view {
+	var runs []view
+	var v view
+	for _, a := range attempts {
+		run := view{
+			{"run", "", a.Run},
+			{"started", "", moment(a.Started)},
+			{"ended", "", moment(a.Ended)},
+			{"node", "", given(a.Node)},
+			{"plugin", "", given(a.Plugin)},
+			{"digest", "", given(a.Digest)},
+			{"outcome", "", a.Outcome},
+			{"error", "", given(a.Failure)},
+		}
+		line := a.Outcome
+		if !a.Started.IsZero() && !a.Ended.IsZero() {
+			line += fmt.Sprintf(" after %.1fs", a.Ended.Sub(a.Started).Seconds())
+		}
+		if a.Node != "" {
+			line += " on " + a.Node
+		}
+		if a.Failure != nil {
+			line += ": " + failure(*a.Failure).String()
+		}
+		runs = append(runs, run)
+		v = append(v, field{"", fmt.Sprintf("history %d", a.Run), line})
 	}
-	if a.Node != "" {
-		line += " on " + a.Node
+	if runs != nil {
+		v = append(v, field{"history", "", runs})
 	}
-	if a.Error != nil {
-		line += ": " + failureLine(a.Error)
-	}
-	return field{fmt.Sprintf("history %d", a.Run), line}
-}
-
-// failureLine is a failure in one line, "" if there is none.
-func failureLine(f *queue.Failure) string {
-	if f == nil {
-		return ""
-	}
-	return fmt.Sprintf("(%s) %s", f.Reason, oneLine(f.Message))
+	return v
 }
 
 // age is how long ago a time was, in two units at most.
-func age(t *seconds) string {
-	if t == nil {
-		return ""
-	}
-	d := time.Since(time.Time(*t))
+func age(t time.Time) string {
+	d := time.Since(t)
 	switch {
+	case t.IsZero():
+		return ""
 	case d < 0:
 		return "now"
 	case d < time.Minute:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	goruntime "runtime"
 	"runtime/debug"
@@ -30,10 +31,7 @@ func buildVersion() (version, revision string) {
 	if !ok {
 		return "unknown", ""
 	}
-	version = info.Main.Version
-	if version == "" {
-		version = "(devel)"
-	}
+	version = cmp.Or(info.Main.Version, "(devel)")
 	for _, setting := range info.Settings {
 		switch {
 		case setting.Key == "vcs.revision":

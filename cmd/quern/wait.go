@@ -141,37 +141,22 @@ func printLogs(ctx context.Context, w io.Writer, client *queue.Client, id string
 	if err != nil {
 		return err
 	}
-	log := taskLog{client: client, id: id, json: json, w: w}
-	if !follow || task.Status.Finished() {
-		return log.print(ctx)
-	}
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
+	over := !follow || task.Status.Finished()
 	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		_, err := client.Wait(ctx, id)
-		ended <- err
-	})
+	if !over {
+		waiting.Go(func() {
+			_, err := client.Wait(ctx, id)
+			ended <- err
+		})
+	}
 	defer waiting.Wait()
 	defer stop()
-	return log.follow(ctx, ended)
-}
-
-// taskLog prints each line of a task's log once.
-type taskLog struct {
-	client *queue.Client
-	id     string
-	json   bool
-	w      io.Writer
-	last   int64 // number of the last printed line
-}
-
-// follow prints new lines until ended reports that the task is finished, and then the rest.
-func (l *taskLog) follow(ctx context.Context, ended <-chan error) error {
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
-	for {
-		if err := l.print(ctx); err != nil {
+	for last := int64(0); ; {
+		if last, err = printLines(ctx, w, client, id, last, json); err != nil || over {
 			return err
 		}
 		select {
@@ -182,35 +167,28 @@ func (l *taskLog) follow(ctx context.Context, ended <-chan error) error {
 			case err != nil:
 				return err
 			}
-			return l.print(ctx)
+			over = true
 		case <-ticker.C:
 		}
 	}
 }
 
-// print prints the new lines.
-func (l *taskLog) print(ctx context.Context) error {
-	lines, err := l.client.Log(ctx, l.id, l.last)
+// printLines prints the lines after a number, and returns that of the last one.
+func printLines(ctx context.Context, w io.Writer, client *queue.Client, id string, last int64, json bool) (int64, error) {
+	lines, err := client.Log(ctx, id, last)
 	if err != nil {
-		return err
+		return last, err
 	}
 	for _, line := range lines {
-		l.last = line.Number
-		if err := printLogLine(l.w, line, l.json); err != nil {
-			return err
+		if json {
+			err = writeJSON(w, view{{"number", "", line.Number}, {"time", "", moment(line.Time)}, {"line", "", line.Text}})
+		} else {
+			_, err = fmt.Fprintln(w, escape(line.Text))
 		}
+		if err != nil {
+			return last, err
+		}
+		last = line.Number
 	}
-	return nil
-}
-
-func printLogLine(w io.Writer, line queue.LogLine, json bool) error {
-	if json {
-		return writeJSON(w, struct {
-			Number int64    `json:"number"`
-			Time   *seconds `json:"time"`
-			Line   string   `json:"line"`
-		}{line.Number, moment(line.Time), line.Text})
-	}
-	_, err := fmt.Fprintln(w, escape(line.Text))
-	return err
+	return last, nil
 }

@@ -22,12 +22,12 @@ const (
 // checkpoint saves the checkpoints of one task, one at a time.
 type checkpoint struct {
 	host Host
-	pace pace
+	paid time.Time // until when the rate has paid for the bytes written; zero: the whole burst is left
 }
 
 // Save implements service.Checkpoint.
 func (c *checkpoint) Save(ctx context.Context, value []byte) error {
-	if wait := c.pace.take(time.Now(), len(value)); wait > 0 {
+	if wait := c.pay(time.Now(), len(value)); wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
@@ -48,17 +48,12 @@ func (c *checkpoint) Save(ctx context.Context, value []byte) error {
 	return err
 }
 
-// pace spreads bytes over time. Its zero value has its whole burst.
-type pace struct {
-	paid time.Time // until when the rate has paid for the bytes taken
-}
-
-// take counts the bytes of a checkpoint, and returns how long to wait before it is written.
-func (p *pace) take(now time.Time, bytes int) time.Duration {
+// pay counts the bytes of a checkpoint, and returns how long to wait before it is written.
+func (c *checkpoint) pay(now time.Time, bytes int) time.Duration {
 	const second = float64(time.Second)
-	if earliest := now.Add(-time.Duration(checkpointBurst * second / checkpointRate)); p.paid.Before(earliest) {
-		p.paid = earliest
+	if earliest := now.Add(-time.Duration(checkpointBurst * second / checkpointRate)); c.paid.Before(earliest) {
+		c.paid = earliest
 	}
-	p.paid = p.paid.Add(time.Duration(float64(max(bytes, checkpointLeast)) * second / checkpointRate))
-	return max(0, p.paid.Sub(now))
+	c.paid = c.paid.Add(time.Duration(float64(max(bytes, checkpointLeast)) * second / checkpointRate))
+	return max(0, c.paid.Sub(now))
 }

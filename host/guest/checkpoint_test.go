@@ -14,21 +14,21 @@ import (
 func TestPace(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var p pace
+		var c checkpoint
 		begun := time.Unix(0, 0)
 		now, through := begun, 0
 		for range 100 {
 			size := rapid.IntRange(0, queue.MaxCheckpoint).Draw(t, "size")
 			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "pause")) * time.Millisecond)
-			now = now.Add(p.take(now, size))
+			now = now.Add(c.pay(now, size))
 			through += max(size, checkpointLeast)
 			if most := checkpointBurst + int(now.Sub(begun).Seconds()*checkpointRate) + 1; through > most {
 				t.Fatalf("%d bytes after %s, want at most %d", through, now.Sub(begun), most)
 			}
 		}
-		var slow pace
+		var slow checkpoint
 		for now := begun; now.Before(begun.Add(time.Minute)); now = now.Add(time.Second) {
-			if wait := slow.take(now, queue.MaxCheckpoint); wait > 0 {
+			if wait := slow.pay(now, queue.MaxCheckpoint); wait > 0 {
 				t.Fatalf("one a second waits %s", wait)
 			}
 		}

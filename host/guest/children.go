@@ -9,6 +9,7 @@ import (
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -19,10 +20,6 @@ type Children struct {
 	tasks   int   // how many more it may enqueue
 	bytes   int64 // how many these may have together
 	waiting []queue.Child
-}
-
-func newChildren(task *Task, grant *manifest.EnqueueGrant) *Children {
-	return &Children{task: task, grant: grant, tasks: grant.Tasks, bytes: grant.Bytes}
 }
 
 // Waiting are the children that are enqueued when the task completes.
@@ -44,7 +41,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	case err != nil:
 		return "", err
 	case t.Depth >= c.grant.Depth:
-		return "", tooDeep(t.Depth)
+		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle", service.ErrLimit, t.Depth)
 	}
 	if err := c.take(&child); err != nil {
 		return "", err
@@ -54,7 +51,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		return "", err
 	}
 	child.Depth, child.Traceparent = t.Depth+1, t.Traceparent
-	if !c.grant.AfterCall {
+	if !c.grant.AfterCall() {
 		c.waiting = append(c.waiting, child)
 		return child.ID, nil
 	}
@@ -67,16 +64,17 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 
 // take counts a child against the grant, or returns an error that wraps service.ErrLimit.
 func (c *Children) take(child *queue.Child) error {
-	switch size := sizeOf(child); {
+	size, permissions := sizeOf(child), c.task.Permissions
+	switch {
 	case c.tasks == 0:
-		return tooManyChildren(c.task.Permissions, c.grant.Tasks)
+		return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, c.grant.Tasks, permissions.RaiseEnqueue("tasks"))
 	case size > c.bytes:
-		return childrenTooLarge(c.task.Permissions, c.grant.Bytes, size)
-	default:
-		c.tasks--
-		c.bytes -= size
-		return nil
+		return fmt.Errorf("%w: a task may enqueue tasks of %s together, and this one of %s is more than is left: %s",
+			service.ErrLimit, units.FormatSize(c.grant.Bytes), units.FormatSize(size), permissions.RaiseEnqueue("bytes"))
 	}
+	c.tasks--
+	c.bytes -= size
+	return nil
 }
 
 // giveBack uncounts a child that does not come into being.
@@ -96,17 +94,15 @@ func (c *Children) enqueueNow(ctx context.Context, child queue.Child) (string, e
 		id, err = service.Await(ctx, enqueue)
 	}
 	switch {
-	case err == nil:
-		return id, nil
 	case errors.Is(err, queue.ErrQueueFull):
 		return "", fmt.Errorf("%w: %w", service.ErrQuota, err)
 	case errors.Is(err, queue.ErrDamaged):
 		t.Logger.Warn("a task cannot enqueue", "task_id", t.ID, "plugin", t.Plugin, "error", err)
-		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+		fallthrough
 	case queue.IsUnavailable(err):
 		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
-	return "", err
+	return id, err
 }
 
 // newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid or
@@ -116,7 +112,7 @@ func newChild(grant *manifest.EnqueueGrant, asked service.Child, parent string) 
 		return queue.Child{}, invalid(err)
 	}
 	if !grant.Allows(asked.Queue) {
-		return queue.Child{}, deniedQueue(asked.Queue)
+		return queue.Child{}, fmt.Errorf("%w: the queue %q: add it to capabilities.enqueue.queues", service.ErrDenied, asked.Queue)
 	}
 	if asked.MaxAttempts < 0 { // which would be unlimited, and that takes a longest age
 		return queue.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)

@@ -46,7 +46,7 @@ func enqueuing(t *testing.T, grant string, task Task) *Children {
 func TestChildrenAreCounted(t *testing.T) {
 	t.Parallel()
 	away := fmt.Errorf("%w: no connection", service.ErrUnavailable)
-	host := &answering{admit: TooManyQueues(7)}
+	host := &answering{admit: fmt.Errorf("%w: 7 queues", service.ErrLimit)}
 	c := enqueuing(t, "tasks: 2, bytes: 1KiB, depth: 3, after: call", Task{ID: "parent", Depth: 2, Host: host})
 	enqueue := func(want error, child service.Child) {
 		t.Helper()

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"sync"
 	"syscall"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -17,66 +16,47 @@ import (
 
 // secrets are those of one task.
 type secrets struct {
-	task    *Task
-	dir     string // of secrets; "" for none
-	missing *missingSecrets
+	task     *Task
+	services *Services
 }
 
 // Secret implements service.Secrets. A secret that cannot be read is logged once, until it can be read again.
 func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
-	t := s.task
-	value, err := service.Await(ctx, func() ([]byte, error) { // the folder may be on another machine
-		return readSecret(t.Permissions, s.dir, t.Tenant, name)
-	})
+	t, missing := s.task, &s.services.missing
+	value, err := service.Await(ctx, func() ([]byte, error) { return s.read(name) }) // the folder may be on another machine
 	if errors.Is(err, service.ErrDenied) || ctx.Err() != nil {
 		return value, err
 	}
-	if s.missing.note(t.Tenant+"/"+name, err != nil) {
+	if err == nil {
+		missing.Delete(t.Tenant + "/" + name)
+	} else if _, known := missing.LoadOrStore(t.Tenant+"/"+name, true); !known {
 		t.Logger.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name, "plugin", t.Plugin, "error", err)
 	}
 	return value, err
 }
 
-// missingSecrets are the secrets that could not be read, of all tasks.
-type missingSecrets struct {
-	mu    sync.Mutex
-	known map[string]bool // by tenant and name; guarded by mu
-}
-
-// note notes whether a secret is missing, and tells whether that is new.
-func (m *missingSecrets) note(secret string, missing bool) (news bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !missing {
-		delete(m.known, secret)
-		return false
-	}
-	news = !m.known[secret]
-	m.known[secret] = true
-	return news
-}
-
-// readSecret reads a secret where the host's grants define it, else in the folder of secrets, "" for none.
-func readSecret(permissions *manifest.Permissions, dir, tenant, name string) ([]byte, error) {
+// read reads a secret where the host's grants define it, else in the folder of secrets.
+func (s *secrets) read(name string) ([]byte, error) {
+	permissions, dir := s.task.Permissions, s.services.config.Secrets
 	if err := permissions.DenySecret(name); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(permissions.Capabilities.Secrets, name) {
-		return nil, deniedSecret(name)
+		return nil, fmt.Errorf("%w: the manifest does not grant the secret %q: add it to capabilities.secrets", service.ErrDenied, name)
 	}
 	if secret, ok := permissions.Secrets[name]; ok {
 		value, err := secret.Read()
 		return value, unreadable(name, err)
 	}
 	if dir == "" {
-		return nil, noSecretsFolder()
+		return nil, fmt.Errorf("%w: there is no folder of secrets: give it by --secrets", service.ErrNotFound)
 	}
 	root, err := os.OpenRoot(dir) // no link leads out of it
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
 	defer func() { _ = root.Close() }()
-	file, err := root.OpenFile(path.Join(tenant, name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
+	file, err := root.OpenFile(path.Join(s.task.Tenant, name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
 	if err != nil {
 		return nil, unreadable(name, err)
 	}

@@ -3,12 +3,13 @@
 // queues nor schedulers: what it needs of the host that runs the task is the interface Host.
 //
 //	guest ──quern_v1──▶ runtime/abi ──▶ service.Services = Services.For(Task) ─┬─▶ host/kv, runtime/egress
-//	                                     │ not granted: denials.go             ├─▶ the secrets of the grants, or their folder
+//	                                     │ not granted: service.ErrDenied      ├─▶ the secrets of the grants, or their folder
 //	                                                                           └─▶ Host: checkpoints and tasks
 package guest
 
 import (
 	"cmp"
+	"sync"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -32,13 +33,11 @@ type Config struct {
 // Services makes the services of tasks. Its methods may be called by many goroutines at once.
 type Services struct {
 	config  Config
-	missing *missingSecrets
+	missing sync.Map // the secrets that could not be read, by tenant and name
 }
 
 // New makes services. The stores and the client stay the caller's.
-func New(config Config) *Services {
-	return &Services{config: config, missing: &missingSecrets{known: map[string]bool{}}}
-}
+func New(config Config) *Services { return &Services{config: config} }
 
 // For makes the services of one run of a task. The children are nil unless the manifest lets the task enqueue.
 func (s *Services) For(t Task) (services service.Services, children *Children) {
@@ -51,21 +50,22 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 		for i, g := range t.Permissions.Capabilities.KV {
 			grants[i] = kv.Grant(g)
 		}
-		services.KV = store.ForUnder(grants, t.Permissions.DenyBucket)
+		services.KV = store.For(grants, t.Permissions.DenyBucket)
 	}
 	if s.config.HTTP != nil && len(t.Asked.HTTP) > 0 {
+		var ceiling *egress.Ceiling
 		if c := t.Permissions.Ceiling; c != nil {
-			services.HTTP = s.config.HTTP.ForUnder(t.Tenant, t.Asked.HTTP, egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place()})
-		} else {
-			services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP)
+			ceiling = &egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place}
 		}
+		services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP, ceiling)
 	}
 	if len(t.Asked.Secrets) > 0 {
-		services.Secrets = &secrets{&t, s.config.Secrets, s.missing}
+		services.Secrets = &secrets{&t, s}
 	}
 	if t.Asked.Enqueue != nil {
-		children = newChildren(&t, cmp.Or(t.Permissions.Capabilities.Enqueue, &manifest.EnqueueGrant{}))
-		services.Enqueue, services.EnqueueAtOnce = children, children.grant.AfterCall
+		grant := cmp.Or(t.Permissions.Capabilities.Enqueue, &manifest.EnqueueGrant{})
+		children = &Children{task: &t, grant: grant, tasks: grant.Tasks, bytes: grant.Bytes}
+		services.Enqueue, services.EnqueueAtOnce = children, grant.AfterCall()
 	}
 	return services, children
 }

@@ -103,7 +103,7 @@ func TestQuotaUnderLoad(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		callers, calls := crowd(t)
 		half := callers * calls / 2
-		kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: int64(half * 10)}})
+		kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: int64(half * 10)}}, nil)
 		var group errgroup.Group
 		var written atomic.Int64
 		for caller := range callers {

@@ -20,7 +20,7 @@ func Example() {
 	defer rdb.Close()
 
 	store := kv.New(rdb, "example")
-	plugin := store.For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 10 << 20}})
+	plugin := store.For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 10 << 20}}, nil)
 	for range 3 {
 		_, err = plugin.Increment(ctx, "seen", "a.jpg", 1)
 	}

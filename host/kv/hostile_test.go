@@ -20,7 +20,7 @@ func TestNames(t *testing.T) {
 		for _, name := range []string{
 			"", "\x00", "a\x00b", "a\n", "\x7f", "\u0085", "\xff", "a\xc3", "\xed\xa0\x80", strings.Repeat("x", 257), strings.Repeat("x", 300), strings.Repeat("é", 129),
 		} {
-			kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: room}, {Bucket: name, Write: true, Quota: room}})
+			kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: room}, {Bucket: name, Write: true, Quota: room}}, nil)
 			for _, at := range []struct{ bucket, key string }{{"b", name}, {name, "k"}, {name, name}} {
 				_, get := kv.Get(w.ctx, at.bucket, at.key)
 				set := kv.Set(w.ctx, at.bucket, at.key, nil, 0)
@@ -47,7 +47,7 @@ func TestNames(t *testing.T) {
 		}
 		w.holds(t, 0, 0)
 		for _, name := range []string{" ", "a b", "*", "日本", "{x}", "_", "%00", "[", "-inf", "nil", strings.Repeat("x", 256), strings.Repeat("é", 128)} {
-			kv := w.For([]Grant{{Bucket: name, Write: true, Quota: room}})
+			kv := w.For([]Grant{{Bucket: name, Write: true, Quota: room}}, nil)
 			if err := kv.Set(w.ctx, name, name, []byte(name), 0); err != nil {
 				t.Error(err)
 			}
@@ -84,7 +84,7 @@ func TestBucketsDoNotMeet(t *testing.T) {
 		var keys []string
 		for _, name := range names {
 			keys = append(keys, w.keys.values(name), w.keys.names(name), w.keys.expiry(name))
-			kv := w.For([]Grant{{Bucket: name, Write: true, Quota: room}})
+			kv := w.For([]Grant{{Bucket: name, Write: true, Quota: room}}, nil)
 			if err := kv.Set(w.ctx, name, "key", []byte(name), time.Hour); err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +128,7 @@ func TestTenants(t *testing.T) {
 
 func TestDenied(t *testing.T) {
 	w := setup(t)
-	kv := w.For([]Grant{{Bucket: "b", Quota: room}, {Bucket: "both"}, {Bucket: "both", Write: true, Quota: room}})
+	kv := w.For([]Grant{{Bucket: "b", Quota: room}, {Bucket: "both"}, {Bucket: "both", Write: true, Quota: room}}, nil)
 	w.set(t, "k", "v", 0)
 	if got := must[[]byte](t)(kv.Get(w.ctx, "b", "k")); string(got) != "v" {
 		t.Errorf("%q", got)
@@ -157,7 +157,7 @@ func TestDenied(t *testing.T) {
 		}
 	}
 	w.reads(t, "k", "v")
-	if _, err := w.For(nil).Get(w.ctx, "b", "k"); !errors.Is(err, service.ErrDenied) {
+	if _, err := w.For(nil, nil).Get(w.ctx, "b", "k"); !errors.Is(err, service.ErrDenied) {
 		t.Error(err)
 	}
 }
@@ -196,7 +196,7 @@ func TestWrongType(t *testing.T) {
 		}
 		// One that is spoiled hides no other.
 		w.set(t, "k", "1", 0)
-		other := w.For([]Grant{{Bucket: "a", Write: true, Quota: room}, {Bucket: "c", Write: true, Quota: room}})
+		other := w.For([]Grant{{Bucket: "a", Write: true, Quota: room}, {Bucket: "c", Write: true, Quota: room}}, nil)
 		if err := errors.Join(other.Set(w.ctx, "a", "k", nil, 0), other.Set(w.ctx, "c", "k", nil, 0)); err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func newWorld(t testing.TB, url string) *world {
 	}
 	t.Cleanup(func() { _ = rdb.Close() })
 	store := New(rdb, queuetest.Tenant())
-	return &world{Store: store, KV: store.For([]Grant{{Bucket: "b", Write: true, Quota: room}}), rdb: rdb, ctx: ctx}
+	return &world{Store: store, KV: store.For([]Grant{{Bucket: "b", Write: true, Quota: room}}, nil), rdb: rdb, ctx: ctx}
 }
 
 // slow lets a test wait for an answer on a machine that may be busy with other things.

@@ -36,7 +36,7 @@ func newModel(w *world) *model {
 	store.sweep = 2
 	m := &model{w: &world{Store: store, rdb: w.rdb, ctx: w.ctx}, quotas: []int64{0, 12, 40}, values: make(map[string]modelValue)}
 	for _, quota := range m.quotas {
-		m.views = append(m.views, store.For([]Grant{{Bucket: "b", Write: true, Quota: quota}}))
+		m.views = append(m.views, store.For([]Grant{{Bucket: "b", Write: true, Quota: quota}}, nil))
 	}
 	m.w.KV = m.views[0]
 	m.w.at(0)

@@ -2,9 +2,7 @@ package kv
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // SHA-1 is how Redis names a script, not a protection
 	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -37,29 +35,18 @@ var (
 	swapScript      = newScript("swap")
 )
 
-// script is a Lua script with the name by which Redis caches it.
-type script struct{ source, sha string }
-
 // newScript reads an embedded script and puts the prelude before it. An unknown name is a bug in this file, and panics
 // when the program starts.
-func newScript(name string) script {
-	prelude, err := scriptFiles.ReadFile("scripts/prelude.lua")
-	if err != nil {
-		panic(err)
+func newScript(name string) *redis.Script {
+	var source string
+	for _, file := range []string{"prelude", name} {
+		text, err := scriptFiles.ReadFile("scripts/" + file + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		source += string(text)
 	}
-	body, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
-	if err != nil {
-		panic(err)
-	}
-	source := string(prelude) + string(body)
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
-	return script{source: source, sha: hex.EncodeToString(sum[:])}
-}
-
-// answer is the reply of a script: a word, and what belongs to it.
-type answer struct {
-	word string
-	rest []string
+	return redis.NewScript(source)
 }
 
 // ask asks Redis until ctx ends. An error that means that Redis cannot be reached wraps service.ErrUnavailable.
@@ -68,25 +55,17 @@ func ask[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
 		return value, err
 	}
 	value, err = service.Await(ctx, f)
-	return value, classify(ctx, err)
-}
-
-// classify turns an error of go-redis into one of package service.
-func classify(ctx context.Context, err error) error {
 	var reply redis.Error
-	if err == nil {
-		return nil
-	}
-	if !errors.As(err, &reply) { // there is no reply
+	if err != nil && !errors.As(err, &reply) { // there is no reply
 		if ended := ctx.Err(); ended != nil {
-			return ended
+			return value, ended
 		}
 		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-			return context.DeadlineExceeded // the connection noticed first
+			return value, context.DeadlineExceeded // the connection noticed first
 		}
 	}
 	if queue.IsUnavailable(err) {
-		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+		err = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
-	return err
+	return value, err
 }

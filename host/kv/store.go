@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -63,49 +62,40 @@ func (s *Store) Buckets(ctx context.Context) ([]Bucket, error) {
 	}
 	slices.Sort(names)
 	var buckets []Bucket
-	var errs []error
+	var missing error
 	for _, name := range names {
 		bucket, err := s.stat(ctx, name)
+		missing = errors.Join(missing, err)
 		switch {
 		case err != nil && (ctx.Err() != nil || errors.Is(err, service.ErrUnavailable)):
-			return buckets, errors.Join(append(errs, err)...)
-		case err != nil:
-			errs = append(errs, err)
-		case bucket.Keys > 0:
+			return buckets, missing
+		case err == nil && bucket.Keys > 0:
 			buckets = append(buckets, bucket)
 		}
 	}
-	return buckets, errors.Join(errs...)
+	return buckets, missing
 }
 
 func (s *Store) stat(ctx context.Context, name string) (Bucket, error) {
-	a, err := s.call(ctx, statScript, name)
-	if err == nil && len(a.rest) != 2 {
-		err = errUnknown(a)
-	}
+	counts, err := s.call(ctx, statScript, Grant{Bucket: name})
 	if err != nil {
 		return Bucket{}, fmt.Errorf("count bucket %q: %w", name, err)
 	}
-	bucket := Bucket{Name: name}
-	var bytesErr, keysErr error
-	bucket.Bytes, bytesErr = strconv.ParseInt(a.rest[0], 10, 64)
-	bucket.Keys, keysErr = strconv.ParseInt(a.rest[1], 10, 64)
-	return bucket, errors.Join(bytesErr, keysErr)
+	bytes, bytesErr := strconv.ParseInt(counts[0], 10, 64)
+	keys, keysErr := strconv.ParseInt(counts[1], 10, 64)
+	return Bucket{Name: name, Keys: keys, Bytes: bytes}, errors.Join(bytesErr, keysErr)
 }
 
 // Get returns a value of any bucket, with the errors of service.KV. No bucket is denied.
 func (s *Store) Get(ctx context.Context, bucket, key string) ([]byte, error) {
-	if err := valid(bucket, key); err != nil {
+	if err := cmp.Or(validName("bucket", bucket), validName("key", key)); err != nil {
 		return nil, err
 	}
-	a, err := s.call(ctx, getScript, bucket, key)
-	if err == nil {
-		err = verdict(a, 1)
-	}
+	values, err := s.call(ctx, getScript, Grant{Bucket: bucket}, key)
 	if err != nil {
 		return nil, fmt.Errorf("get key %q of bucket %q: %w", key, bucket, err)
 	}
-	return []byte(a.rest[0]), nil
+	return []byte(values[0]), nil
 }
 
 // List returns keys of any bucket as service.KV does. An empty bucket has none, and no bucket is denied.
@@ -118,14 +108,11 @@ func (s *Store) List(ctx context.Context, bucket, prefix, after string, limit in
 		return nil, fmt.Errorf("%w: a limit of %d keys: it may be 1 to %d", service.ErrInvalid, limit, MaxList)
 	}
 	from, to := between(prefix, after)
-	a, err := s.call(ctx, listScript, bucket, from, to, limit)
-	if err == nil {
-		err = verdict(a, 0)
-	}
+	keys, err := s.call(ctx, listScript, Grant{Bucket: bucket}, from, to, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list bucket %q: %w", bucket, err)
 	}
-	return a.rest, nil
+	return keys, nil
 }
 
 // between returns the bounds, as ZRANGEBYLEX takes them, of the keys that begin with prefix and come after another key.
@@ -143,119 +130,36 @@ func between(prefix, after string) (from, to string) {
 	return from, to
 }
 
-func (s *Store) set(ctx context.Context, grant Grant, key string, value []byte, ttl time.Duration) error {
-	if err := cmp.Or(valid(grant.Bucket, key), fits(value)); err != nil {
-		return err
-	}
-	a, err := s.call(ctx, setScript, grant.Bucket, key, value, milliseconds(ttl), grant.Quota)
-	if err == nil {
-		err = grant.verdict(a, 0)
-	}
-	if err != nil {
-		return fmt.Errorf("set key %q of bucket %q: %w", key, grant.Bucket, err)
-	}
-	return nil
-}
-
-func (s *Store) delete(ctx context.Context, bucket, key string) (bool, error) {
-	if err := valid(bucket, key); err != nil {
-		return false, err
-	}
-	a, err := s.call(ctx, deleteScript, bucket, key)
-	if err == nil && a.word == "absent" {
-		return false, nil
-	}
-	if err == nil {
-		err = verdict(a, 0)
-	}
-	if err != nil {
-		return false, fmt.Errorf("delete key %q of bucket %q: %w", key, bucket, err)
-	}
-	return true, nil
-}
-
-func (s *Store) increment(ctx context.Context, grant Grant, key string, delta int64) (sum int64, err error) {
-	if err := valid(grant.Bucket, key); err != nil {
-		return 0, err
-	}
-	a, err := s.call(ctx, incrementScript, grant.Bucket, key, delta, grant.Quota)
-	switch {
-	case err != nil:
-	case a.word == "conflict":
-		err = fmt.Errorf("%w: the value is no whole number of 64 bits in decimal digits", service.ErrConflict)
-	case a.word == "limit":
-		err = fmt.Errorf("%w: the value and %d have a sum of more than 64 bits", service.ErrLimit, delta)
-	default:
-		if err = grant.verdict(a, 1); err == nil {
-			sum, err = strconv.ParseInt(a.rest[0], 10, 64)
-		}
-	}
-	if err != nil {
-		return 0, fmt.Errorf("increment key %q of bucket %q: %w", key, grant.Bucket, err)
-	}
-	return sum, nil
-}
-
-func (s *Store) swap(ctx context.Context, grant Grant, key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
-	if err := cmp.Or(valid(grant.Bucket, key), fits(value)); err != nil {
-		return nil, err
-	}
-	args := []any{key, value, milliseconds(ttl), grant.Quota}
-	if old != nil {
-		args = append(args, old)
-	}
-	a, err := s.call(ctx, swapScript, grant.Bucket, args...)
-	switch {
-	case err != nil:
-	case a.word == "conflict" && len(a.rest) == 0:
-		err = fmt.Errorf("%w: there is no value", service.ErrConflict)
-	case a.word == "conflict":
-		present = []byte(a.rest[0])
-		err = fmt.Errorf("%w: the value is another one", service.ErrConflict)
-	default:
-		err = grant.verdict(a, 0)
-	}
-	if err != nil {
-		return present, fmt.Errorf("swap key %q of bucket %q: %w", key, grant.Bucket, err)
-	}
-	return nil, nil
-}
-
-// milliseconds is a time to live as the scripts take it: 0 for ever, and one for less than a millisecond.
-func milliseconds(ttl time.Duration) int64 {
-	if ttl <= 0 {
-		return 0
-	}
-	return max(ttl.Milliseconds(), 1)
-}
-
-// call runs a script on a bucket until it does not answer "again": each time fewer expired values are left.
-func (s *Store) call(ctx context.Context, script script, bucket string, args ...any) (answer, error) {
+// call runs a script on a bucket until it does not answer "again": each time fewer expired values are left. It returns what
+// follows the word of the answer, and the error that the word stands for.
+func (s *Store) call(ctx context.Context, script *redis.Script, grant Grant, args ...any) (values []string, err error) {
+	bucket := grant.Bucket
 	keys := []string{s.keys.values(bucket), s.keys.names(bucket), s.keys.expiry(bucket), s.keys.buckets()}
 	args = append([]any{s.clock, bucket, s.sweep}, args...)
-	for {
-		a, err := ask(ctx, func() (answer, error) { return s.eval(ctx, script, keys, args) })
-		if err != nil || a.word != "again" {
-			return a, err
+	word := "again"
+	for word == "again" {
+		reply, err := ask(ctx, func() ([]string, error) {
+			reply, err := script.Run(ctx, s.rdb, keys, args...).StringSlice()
+			return reply, s.explain(ctx, err, keys)
+		})
+		if err != nil {
+			return nil, err
 		}
+		word, values = reply[0], reply[1:]
 	}
-}
-
-// eval runs a script. If Redis does not know it (after a restart or SCRIPT FLUSH), eval sends it in full: a script that
-// answered NOSCRIPT did nothing.
-func (s *Store) eval(ctx context.Context, script script, keys []string, args []any) (answer, error) {
-	items, err := s.rdb.EvalSha(ctx, script.sha, keys, args...).StringSlice()
-	var reply redis.Error
-	if errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "NOSCRIPT") {
-		items, err = s.rdb.Eval(ctx, script.source, keys, args...).StringSlice()
+	switch word {
+	case "ok":
+		return values, nil
+	case "absent":
+		return nil, service.ErrNotFound
+	case "conflict":
+		return values, service.ErrConflict
+	case "limit":
+		return nil, service.ErrLimit
+	case "quota":
+		return nil, fmt.Errorf("%w: the bucket holds %s bytes and may hold %d", service.ErrQuota, values[0], grant.Quota)
 	}
-	if err != nil {
-		return answer{}, s.explain(ctx, err, keys)
-	}
-	if len(items) == 0 {
-		return answer{}, errors.New("the script answered nothing")
-	}
-	return answer{word: items[0], rest: items[1:]}, nil
+	return nil, fmt.Errorf("the script answered %q and %d more", word, len(values))
 }
 
 // types are the types of a bucket's keys, in the order in which the scripts take them.
@@ -264,7 +168,7 @@ var types = []string{"hash", "zset", "zset", "hash"}
 // explain names the key if Redis's error is about its type. Scripts do not check the types themselves: that would be
 // four more commands in each, for a rare error.
 func (s *Store) explain(ctx context.Context, err error, keys []string) error {
-	if !strings.Contains(err.Error(), "WRONGTYPE") {
+	if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		return err
 	}
 	is := make([]*redis.StatusCmd, len(keys))
@@ -280,44 +184,6 @@ func (s *Store) explain(ctx context.Context, err error, keys []string) error {
 		}
 	}
 	return err
-}
-
-// Grant lets a plugin use one bucket.
-type Grant struct {
-	Bucket string
-	// Write allows it to set, delete, increment and swap. Reading is always allowed.
-	Write bool
-	// Quota bounds the bytes of the bucket after a write of this plugin that makes it grow; with 0 or less it cannot
-	// grow. Bytes that other plugins wrote count as well. Plugins may have different quotas for one bucket.
-	Quota int64
-}
-
-// verdict is the error of an answer to a write; nil for "ok".
-func (g Grant) verdict(a answer, rest int) error {
-	if a.word == "quota" && len(a.rest) == 1 {
-		return fmt.Errorf("%w: the bucket holds %s bytes and may hold %d", service.ErrQuota, a.rest[0], g.Quota)
-	}
-	return verdict(a, rest)
-}
-
-// verdict is the error of an answer; nil for "ok" with at least rest values.
-func verdict(a answer, rest int) error {
-	switch {
-	case a.word == "ok" && len(a.rest) >= rest:
-		return nil
-	case a.word == "absent":
-		return service.ErrNotFound
-	default:
-		return errUnknown(a)
-	}
-}
-
-func errUnknown(a answer) error {
-	return fmt.Errorf("the script answered %q and %d more", a.word, len(a.rest))
-}
-
-func valid(bucket, key string) error {
-	return cmp.Or(validName("bucket", bucket), validName("key", key))
 }
 
 // validName checks the name of a bucket or a key, see service.KV.
@@ -336,13 +202,6 @@ func validText(what, text string) error {
 		return fmt.Errorf("%w: %s %q is not UTF-8", service.ErrInvalid, what, text)
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return fmt.Errorf("%w: %s %q has control characters", service.ErrInvalid, what, text)
-	}
-	return nil
-}
-
-func fits(value []byte) error {
-	if len(value) > MaxValue {
-		return fmt.Errorf("%w: a value of %d bytes: it may have %d", service.ErrTooBig, len(value), MaxValue)
 	}
 	return nil
 }

@@ -211,7 +211,7 @@ func TestQuota(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
 		w.sweep = 2
-		kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: 10}})
+		kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: 10}}, nil)
 		ok := func(key, value string, ttl time.Duration) {
 			t.Helper()
 			if err := kv.Set(w.ctx, "b", key, []byte(value), ttl); err != nil {
@@ -288,7 +288,7 @@ func TestQuotaOfABucketThatIsOverIt(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.set(t, "k", "12345", 0)
 		for _, quota := range []int64{3, 0, -1, math.MinInt64} {
-			kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: quota}})
+			kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: quota}}, nil)
 			if err := kv.Set(w.ctx, "b", "k", []byte("123456"), 0); !errors.Is(err, service.ErrQuota) {
 				t.Error(err)
 			}
@@ -297,7 +297,7 @@ func TestQuotaOfABucketThatIsOverIt(t *testing.T) {
 			}
 			w.set(t, "k", "12345", 0)
 		}
-		kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: math.MaxInt64}})
+		kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: math.MaxInt64}}, nil)
 		if err := kv.Set(w.ctx, "b", "k", []byte("123456"), 0); err != nil {
 			t.Error(err)
 		}
@@ -428,7 +428,7 @@ func TestPeople(t *testing.T) {
 		}
 		var want []Bucket
 		for _, name := range []string{"a b", "b", "b_", "s", "é"} {
-			kv := w.For([]Grant{{Bucket: name, Write: true, Quota: 100}})
+			kv := w.For([]Grant{{Bucket: name, Write: true, Quota: 100}}, nil)
 			if err := kv.Set(w.ctx, name, "key", []byte(name), 0); err != nil {
 				t.Fatal(err)
 			}

@@ -1,18 +1,29 @@
 package kv
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// For is the store as one plugin may use it. Of two grants for one bucket the later counts.
-func (s *Store) For(grants []Grant) service.KV { return s.ForUnder(grants, nil) }
+// Grant lets a plugin use one bucket.
+type Grant struct {
+	Bucket string
+	// Write allows it to set, delete, increment and swap. Reading is always allowed.
+	Write bool
+	// Quota bounds the bytes of the bucket after a write of this plugin that makes it grow; with 0 or less it cannot
+	// grow. Bytes that other plugins wrote count as well. Plugins may have different quotas for one bucket.
+	Quota int64
+}
 
-// ForUnder is For with a function that explains why a bucket is denied. If it is nil or returns nil, the manifest is named.
-func (s *Store) ForUnder(grants []Grant, deny func(bucket string, write bool) error) service.KV {
+// For is the store as one plugin may use it. Of two grants for one bucket the later counts. deny explains why a bucket is
+// denied; if it is nil or returns nil, the error names the manifest.
+func (s *Store) For(grants []Grant, deny func(bucket string, write bool) error) service.KV {
 	v := &view{store: s, deny: deny, grants: make(map[string]Grant, len(grants))}
 	for _, grant := range grants {
 		v.grants[grant.Bucket] = grant
@@ -26,8 +37,6 @@ type view struct {
 	deny   func(bucket string, write bool) error // may be nil
 	grants map[string]Grant                      // by bucket; never changed
 }
-
-var _ service.KV = (*view)(nil)
 
 // grant finds the grant of a bucket, or returns an error with the line that the manifest lacks.
 func (v *view) grant(bucket string, write bool) (Grant, error) {
@@ -60,33 +69,59 @@ func (v *view) Get(ctx context.Context, bucket, key string) ([]byte, error) {
 
 func (v *view) Set(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) error {
 	grant, err := v.grant(bucket, true)
-	if err != nil {
+	if err := cmp.Or(err, validName("key", key), fits(value)); err != nil {
 		return err
 	}
-	return v.store.set(ctx, grant, key, value, ttl)
+	_, err = v.store.call(ctx, setScript, grant, key, value, milliseconds(ttl), grant.Quota)
+	return about("set", bucket, key, err)
 }
 
 func (v *view) Delete(ctx context.Context, bucket, key string) (bool, error) {
-	if _, err := v.grant(bucket, true); err != nil {
+	grant, err := v.grant(bucket, true)
+	if err := cmp.Or(err, validName("key", key)); err != nil {
 		return false, err
 	}
-	return v.store.delete(ctx, bucket, key)
+	_, err = v.store.call(ctx, deleteScript, grant, key)
+	if errors.Is(err, service.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, about("delete", bucket, key, err)
 }
 
-func (v *view) Increment(ctx context.Context, bucket, key string, delta int64) (int64, error) {
+func (v *view) Increment(ctx context.Context, bucket, key string, delta int64) (sum int64, err error) {
 	grant, err := v.grant(bucket, true)
-	if err != nil {
+	if err := cmp.Or(err, validName("key", key)); err != nil {
 		return 0, err
 	}
-	return v.store.increment(ctx, grant, key, delta)
+	values, err := v.store.call(ctx, incrementScript, grant, key, delta, grant.Quota)
+	switch {
+	case err == nil:
+		sum, err = strconv.ParseInt(values[0], 10, 64)
+	case errors.Is(err, service.ErrConflict):
+		err = fmt.Errorf("%w: the value is no whole number of 64 bits in decimal digits", err)
+	case errors.Is(err, service.ErrLimit):
+		err = fmt.Errorf("%w: the value and %d have a sum of more than 64 bits", err, delta)
+	}
+	return sum, about("increment", bucket, key, err)
 }
 
-func (v *view) Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) ([]byte, error) {
+func (v *view) Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
 	grant, err := v.grant(bucket, true)
-	if err != nil {
+	if err := cmp.Or(err, validName("key", key), fits(value)); err != nil {
 		return nil, err
 	}
-	return v.store.swap(ctx, grant, key, old, value, ttl)
+	args := []any{key, value, milliseconds(ttl), grant.Quota}
+	if old != nil {
+		args = append(args, old)
+	}
+	values, err := v.store.call(ctx, swapScript, grant, args...)
+	switch conflict := errors.Is(err, service.ErrConflict); {
+	case conflict && len(values) == 0:
+		err = fmt.Errorf("%w: there is no value", err)
+	case conflict:
+		present, err = []byte(values[0]), fmt.Errorf("%w: the value is another one", err)
+	}
+	return present, about("swap", bucket, key, err)
 }
 
 func (v *view) List(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
@@ -94,4 +129,27 @@ func (v *view) List(ctx context.Context, bucket, prefix, after string, limit int
 		return nil, err
 	}
 	return v.store.List(ctx, bucket, prefix, after, limit)
+}
+
+func fits(value []byte) error {
+	if len(value) > MaxValue {
+		return fmt.Errorf("%w: a value of %d bytes: it may have %d", service.ErrTooBig, len(value), MaxValue)
+	}
+	return nil
+}
+
+// milliseconds is a time to live as the scripts take it: 0 for ever, and one for less than a millisecond.
+func milliseconds(ttl time.Duration) int64 {
+	if ttl <= 0 {
+		return 0
+	}
+	return max(ttl.Milliseconds(), 1)
+}
+
+// about names the call and its key in an error; nil stays nil.
+func about(verb, bucket, key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s key %q of bucket %q: %w", verb, key, bucket, err)
 }

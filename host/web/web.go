@@ -58,20 +58,19 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Run answers until ctx ends, and releases the address.
 func (s *Server) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
-	go func() {
+	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		<-ctx.Done()
 		closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer done()
 		if s.http.Shutdown(closing) != nil {
 			_ = s.http.Close()
 		}
-	}()
+	})
 	err := s.http.Serve(s.listener)
-	cancel()
-	<-ended
+	if !stop() {
+		<-ended
+	}
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", s.Addr(), err)
 	}

@@ -22,8 +22,7 @@ type Capabilities struct {
 	Enqueue *EnqueueGrant
 }
 
-// FileGrant is a file that a plugin's tasks may read. It belongs to the version: it is read when the plugin is loaded, and
-// other content makes another version.
+// FileGrant is a file that a plugin's tasks may read. It is read when the plugin is loaded; other content is another version.
 type FileGrant struct {
 	// From is where it is: a path inside the folder of the manifest, with slashes.
 	From string
@@ -46,15 +45,18 @@ type KVGrant struct {
 // EnqueueGrant lets a handler enqueue tasks.
 type EnqueueGrant struct {
 	// Queues are those that it may enqueue to, by name or by pattern: see Allows.
-	Queues []string
-	// AfterCall makes the tasks at once. Default: with the completion of the task that enqueues them.
-	AfterCall bool
+	Queues []string `json:"queues"`
+	// After is when the tasks come into being: with the completion of the task that enqueues them, or at the call.
+	After string `json:"after"`
 	// Depth bounds a chain of tasks, each enqueued by the one before.
-	Depth int
+	Depth int `json:"depth"`
 	// Tasks is how many one run of a task may enqueue, and Bytes their size together with queues, IDs, keys and labels.
-	Tasks int
-	Bytes int64
+	Tasks int   `json:"tasks"`
+	Bytes int64 `json:"bytes"`
 }
+
+// AfterCall tells whether tasks are enqueued at once.
+func (g *EnqueueGrant) AfterCall() bool { return g != nil && g.After == afterCall }
 
 // The words of a bucket's access and of capabilities.enqueue.after.
 const (
@@ -67,11 +69,6 @@ const (
 // Allows tells whether tasks may be enqueued to a queue. nil allows none.
 func (g *EnqueueGrant) Allows(queue string) bool {
 	return g != nil && slices.ContainsFunc(g.Queues, func(pattern string) bool { return matches(pattern, queue) })
-}
-
-// bucket tells whether the capabilities have a bucket, to write to or to read.
-func (c *Capabilities) bucket(name string, write bool) bool {
-	return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == name && (g.Write || !write) })
 }
 
 // LimitTo returns what both the capabilities and a ceiling allow. A ceiling may have patterns for names; nil is no ceiling.
@@ -95,38 +92,39 @@ func (c Capabilities) LimitTo(ceiling *Capabilities) Capabilities {
 // limitBuckets returns the buckets that the ceiling has, each with the access and the quota that both allow.
 func limitBuckets(grants, ceiling []KVGrant) (limited []KVGrant) {
 	for _, g := range grants {
-		granted, write, quota := false, false, int64(0)
+		granted, quota := false, int64(0) // 0 where no entry lets it write
 		for _, most := range ceiling {
 			if matches(most.Bucket, g.Bucket) {
-				granted, write = true, write || most.Write
+				granted = true
 				if most.Write {
 					quota = max(quota, most.Quota)
 				}
 			}
 		}
-		if !granted {
-			continue
-		}
-		if g.Write = g.Write && write; g.Write {
+		if g.Write = g.Write && quota > 0; g.Write {
 			g.Quota = min(g.Quota, quota)
 		}
-		limited = append(limited, g)
+		if granted {
+			limited = append(limited, g)
+		}
 	}
 	return limited
 }
 
 // limitTo returns what both grants allow; nil if that is nothing.
 func (g *EnqueueGrant) limitTo(ceiling *EnqueueGrant) *EnqueueGrant {
-	if g == nil || ceiling == nil || g.AfterCall && !ceiling.AfterCall {
+	if g == nil || ceiling == nil || g.AfterCall() && !ceiling.AfterCall() {
 		return nil
 	}
 	both := &EnqueueGrant{
-		AfterCall: g.AfterCall, Depth: min(g.Depth, ceiling.Depth), Tasks: min(g.Tasks, ceiling.Tasks), Bytes: min(g.Bytes, ceiling.Bytes),
+		After: g.After, Depth: min(g.Depth, ceiling.Depth), Tasks: min(g.Tasks, ceiling.Tasks), Bytes: min(g.Bytes, ceiling.Bytes),
 	}
 	for _, pattern := range g.Queues {
 		for _, most := range ceiling.Queues {
 			for _, queue := range common(pattern, most) {
-				both.add(queue)
+				if !both.Allows(queue) { // it takes the place of those that it covers
+					both.Queues = append(slices.DeleteFunc(both.Queues, func(other string) bool { return matches(queue, other) }), queue)
+				}
 			}
 		}
 	}
@@ -134,12 +132,4 @@ func (g *EnqueueGrant) limitTo(ceiling *EnqueueGrant) *EnqueueGrant {
 		return nil
 	}
 	return both
-}
-
-// add adds a pattern, unless another one covers it, and removes those that it covers.
-func (g *EnqueueGrant) add(pattern string) {
-	if slices.ContainsFunc(g.Queues, func(other string) bool { return matches(other, pattern) }) {
-		return
-	}
-	g.Queues = append(slices.DeleteFunc(g.Queues, func(other string) bool { return matches(pattern, other) }), pattern)
 }

@@ -24,7 +24,7 @@ tests:
 - {}
 `))
 	check(t, err)
-	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] AfterCall:false Depth:16 Tasks:256 Bytes:16777216}" {
+	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] After:complete Depth:16 Tasks:256 Bytes:16777216}" {
 		t.Errorf("enqueue %s", got)
 	}
 	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  9} {bad b  65  10} {3   0 no input 11} {4   0  12}]" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,33 +41,23 @@ type key struct {
 }
 
 // value is what a key may have.
-type value interface {
-	// read reads it from the document into where it belongs.
-	read(d *decoder, n node)
-	// property describes it for the schema.
-	property() *property
+type value struct {
+	read   func(d *decoder, n node) // reads it from the document into where it belongs
+	schema *property                // describes it
+	keys   []key                    // of a section, which messages name by their paths; it is read by them
+	*limit                          // of a number that hosts may bound
+
+	required bool   // the key must be there
+	lacking  string // the remedy if it is not; "" if others report that
 }
 
-// section is a value with keys of its own, which messages name by their paths.
-type section struct {
-	keys []key
-	// required are those that must be there, of either one at least.
-	required, either []string
-}
+// section is a value with keys of its own.
+func section(keys ...key) value { return value{schema: objectProperty(keys), keys: keys} }
 
-func (s section) read(d *decoder, n node) { d.section(n, s.keys) }
-
-func (s section) property() *property {
-	p := &property{Type: "object", Additional: false, Required: s.required}
-	for _, k := range s.keys {
-		own := k.property()
-		own.Description = k.about
-		p.Properties = append(p.Properties, named{k.name, own})
-	}
-	for _, name := range s.either {
-		p.AnyOf = append(p.AnyOf, &property{Required: []string{name}})
-	}
-	return p
+// require makes a key one that must be there.
+func (v value) require(remedy string) value {
+	v.required, v.lacking = true, remedy
+	return v
 }
 
 // node is a value of the document and the path that leads to it.
@@ -76,7 +67,8 @@ type node struct {
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, plugin: pluginOf(file), values: map[string]node{}, most: MaxSize, top: "the top level"}
+	plugin := strings.TrimSuffix(filepath.Base(file), Suffix)
+	return &decoder{file: file, plugin: plugin, values: map[string]node{}, most: MaxSize, top: "the top level"}
 }
 
 func (d *decoder) report(line int, path, what, remedy string) {
@@ -102,7 +94,7 @@ func (d *decoder) root(data []byte, remedy string) (root node, ok bool) {
 	documents := yaml.NewDecoder(bytes.NewReader(data))
 	var first, second yaml.Node
 	switch err := documents.Decode(&first); {
-	case errors.Is(err, io.EOF) || err == nil && isNull(resolve(first.Content[0])):
+	case errors.Is(err, io.EOF) || err == nil && kindOf(node{first.Content[0], ""}) == "empty":
 		d.report(0, "", "is empty", remedy)
 		return node{}, false
 	case err != nil:
@@ -115,7 +107,7 @@ func (d *decoder) root(data []byte, remedy string) (root node, ok bool) {
 	case !errors.Is(err, io.EOF):
 		d.syntax(err, data)
 	}
-	return node{resolve(first.Content[0]), ""}, true
+	return node{first.Content[0], ""}, true
 }
 
 // characters reports the first character that no YAML may have, with its line, which the YAML reader leaves out.
@@ -162,23 +154,21 @@ func (d *decoder) syntax(err error, data []byte) {
 
 const writeKeys = `write it as "key: value" lines`
 
+var grammar = []string{"',' or ']'", "',' or '}'", "'-' indicator", "<document start>", "key", "node content"}
+
 func isGrammar(text string) bool {
-	for _, expected := range []string{"',' or ']'", "',' or '}'", "'-' indicator", "<document start>", "key", "node content"} {
-		if text == "did not find expected "+expected {
-			return true
-		}
-	}
-	return text == "found undefined tag handle"
+	expected, found := strings.CutPrefix(text, "did not find expected ")
+	return found && slices.Contains(grammar, expected) || text == "found undefined tag handle"
 }
 
 // section reads a mapping with the keys of a section.
 func (d *decoder) section(n node, keys []key) {
-	d.mapping(n, keys, func(name string, keyNode, _ node) { d.unknown(keyNode, n.path, name) })
+	d.mapping(n, keys, func(name string, keyNode node) { d.unknown(keyNode, n.path, name) })
 }
 
 // entry reads a mapping that is an entry of a list or stands alone.
 func (d *decoder) entry(n node, keys []key) {
-	d.mapping(n, keys, func(name string, keyNode, _ node) {
+	d.mapping(n, keys, func(name string, keyNode node) {
 		names, what := namesOf(keys), "unknown key "+Quote(name)
 		if d.secret {
 			what = "has an unknown key"
@@ -188,17 +178,26 @@ func (d *decoder) entry(n node, keys []key) {
 	})
 }
 
-// mapping reads the values of a mapping's keys, and calls unknown for each that is none of them.
-func (d *decoder) mapping(n node, keys []key, unknown func(name string, keyNode, value node)) {
+// mapping reads the values of a mapping's keys, calls unknown for each that is none of them, and reports those that it lacks.
+func (d *decoder) mapping(n node, keys []key, unknown func(name string, keyNode node)) {
 	d.entries(n, func(name string, keyNode, value node) {
 		i := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
-		if i < 0 {
-			unknown(name, keyNode, value)
+		switch {
+		case i < 0:
+			unknown(name, keyNode)
 			return
+		case keys[i].keys != nil:
+			d.section(value, keys[i].keys)
+		default:
+			keys[i].read(d, value)
 		}
 		d.values[value.path] = value
-		keys[i].read(d, value)
 	})
+	for _, k := range keys {
+		if _, there := d.values[n.path+"."+k.name]; !there && k.lacking != "" && n.Kind == yaml.MappingNode {
+			d.wrong(n, "has no "+k.name, k.lacking)
+		}
+	}
 }
 
 // entries calls each for every key of a mapping, once.
@@ -250,8 +249,7 @@ func (d *decoder) list(n node, most int, example, verb string, each func(at node
 	}
 }
 
-// unknown reports a key that the section does not have, and names the nearest that is right: one of the same section, or the
-// same word where it belongs.
+// unknown reports a key that the section does not have, with the nearest that it has, or the place where the key belongs.
 func (d *decoder) unknown(n node, of, name string) {
 	var allowed []string
 	nearest, best := "", 0
@@ -260,16 +258,12 @@ func (d *decoder) unknown(n node, of, name string) {
 		if parent == of {
 			allowed = append(allowed, leaf)
 		}
-		edits, shortened := distance(strings.ToLower(name), leaf)
-		if parent != of && edits > 0 {
+		distance := distance(strings.ToLower(name), leaf)
+		switch {
+		case parent != of && distance > 0:
 			return // elsewhere only the very word is meant
-		}
-		distance := 4 * edits
-		if parent != of {
-			distance += 2 // the own section wins a draw
-		}
-		if shortened {
-			distance++ // and so does a mistyped word
+		case parent != of:
+			distance = 2 // the own section wins a draw
 		}
 		if nearest == "" || distance < best {
 			nearest, best = path, distance
@@ -290,13 +284,13 @@ func (d *decoder) unknown(n node, of, name string) {
 	}
 }
 
-// distance is small for a word that was mistyped, shortened or drawn out, and tells the latter.
-func distance(name, leaf string) (edits int, shortened bool) {
-	edits = spelling.Distance(name, leaf)
+// distance is 4 for each letter that was mistyped, and 5 for a word that was shortened or drawn out.
+func distance(name, leaf string) int {
+	edits := spelling.Distance(name, leaf)
 	if edits > 1 && min(len(name), len(leaf)) >= 3 && (strings.HasPrefix(name, leaf) || strings.HasPrefix(leaf, name)) {
-		return 1, true
+		return 5
 	}
-	return edits, false
+	return 4 * edits
 }
 
 // walk calls each for all keys with their paths, those of a section after it.
@@ -304,9 +298,7 @@ func walk(keys []key, path string, each func(path string, k key)) {
 	for _, k := range keys {
 		own := strings.TrimPrefix(path+"."+k.name, ".")
 		each(own, k)
-		if s, ok := k.value.(section); ok {
-			walk(s.keys, own, each)
-		}
+		walk(k.keys, own, each)
 	}
 }
 
@@ -330,8 +322,6 @@ func resolve(n *yaml.Node) *yaml.Node {
 	}
 	return n
 }
-
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
 // has tells whether a mapping has a key.
 func (n node) has(name string) bool {

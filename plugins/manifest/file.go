@@ -43,8 +43,7 @@ func typeName(mode fs.FileMode) string {
 
 // Cause is the system's error without the path, which our own messages name.
 func Cause(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
 	return err

@@ -9,13 +9,12 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Granted shows people what a plugin may use beyond its tasks: neither the values of variables and of the configuration nor
-// any secret is in it.
+// Granted shows people what a plugin may use beyond its tasks, without the values of variables, configuration and secrets.
 type Granted struct {
 	HTTP    []GrantedHost   `json:"http,omitempty"`
 	KV      []GrantedBucket `json:"kv,omitempty"`
 	Secrets []string        `json:"secrets,omitempty"`
-	Enqueue *GrantedQueues  `json:"enqueue,omitempty"`
+	Enqueue *EnqueueGrant   `json:"enqueue,omitempty"`
 	// Env and Config are names, Files are the paths at which tasks find them.
 	Env    []string `json:"env,omitempty"`
 	Files  []string `json:"files,omitempty"`
@@ -35,15 +34,6 @@ type GrantedBucket struct {
 	Quota  int64  `json:"quota,omitempty"`
 }
 
-// GrantedQueues are the queues to which tasks may go.
-type GrantedQueues struct {
-	Queues []string `json:"queues"`
-	After  string   `json:"after"`
-	Depth  int      `json:"depth"`
-	Tasks  int      `json:"tasks"`
-	Bytes  int64    `json:"bytes"`
-}
-
 // Granted shows the capabilities and the names of a configuration; nil if there is nothing.
 func (c Capabilities) Granted(config map[string]string) *Granted {
 	if g := c.granted(config); len(g.Lines()) > 0 {
@@ -54,7 +44,7 @@ func (c Capabilities) Granted(config map[string]string) *Granted {
 
 func (c Capabilities) granted(config map[string]string) *Granted {
 	g := &Granted{
-		Secrets: slices.Clone(c.Secrets), Env: slices.Sorted(maps.Keys(c.Env)), Config: slices.Sorted(maps.Keys(config)),
+		Secrets: c.Secrets, Enqueue: c.Enqueue, Env: slices.Sorted(maps.Keys(c.Env)), Config: slices.Sorted(maps.Keys(config)),
 	}
 	for _, grant := range c.HTTP {
 		methods := grant.Methods()
@@ -70,12 +60,6 @@ func (c Capabilities) granted(config map[string]string) *Granted {
 	}
 	for _, file := range c.Files {
 		g.Files = append(g.Files, file.To)
-	}
-	if e := c.Enqueue; e != nil {
-		g.Enqueue = &GrantedQueues{slices.Clone(e.Queues), afterComplete, e.Depth, e.Tasks, e.Bytes}
-		if e.AfterCall {
-			g.Enqueue.After = afterCall
-		}
 	}
 	return g
 }

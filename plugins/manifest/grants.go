@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,8 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Grants are what a host grants its tenants at most, and what it gives to their handlers: the file of --grants. It does not
-// change. nil bounds nothing and gives nothing.
+// Grants are the file of --grants: what a host grants its tenants at most, and gives to their handlers. nil bounds nothing.
 type Grants struct {
 	file    string
 	tenants map[string]*TenantGrants
@@ -22,14 +22,15 @@ type Grants struct {
 type TenantGrants struct {
 	// Ceiling bounds the capabilities of manifests, see Capabilities.LimitTo; nil for no bound.
 	Ceiling *Capabilities
-	// Ceilings bound limits, and MaxQueues the queues that the plugins in the tenant's folder serve all together; 0 for no
-	// bound of its own.
+	// Ceilings bound limits, and MaxQueues the queues that the plugins in the tenant's folder serve; 0 is no bound.
 	Ceilings  Ceilings
 	MaxQueues int
 	// Config takes the place of what manifests have by the same name.
 	Config map[string]string
 	// Secrets are where to find them, by name.
 	Secrets map[string]Secret
+	// Place is the entry, for messages: the tenant's name or "*", and the file.
+	Place string
 
 	name string // of the tenant, or everyone
 }
@@ -67,9 +68,18 @@ func ParseGrants(path string, data []byte) (*Grants, error) {
 	d.most, d.discreet, d.ceiling, d.top = maxGrantsFile, true, true, "the tenant"
 	if root, ok := d.root(data, `write at least "*": {}`); ok {
 		d.entries(root, func(tenant string, keyNode, value node) {
-			if d.tenant(tenant, keyNode, value) {
-				g.tenants[tenant] = g.read(d, tenant, value)
+			if !d.tenant(tenant, keyNode, value) {
+				return
 			}
+			t, m := &TenantGrants{name: tenant, Place: g.place(tenant)}, &Manifest{}
+			d.keys, d.values, d.prefix = t.keys(m), map[string]node{}, tenant
+			d.section(node{value.Node, ""}, d.keys)
+			d.prefix = ""
+			t.Config, t.Ceilings = m.Config, m.ceilings(t.Place)
+			if _, bounded := d.values["capabilities"]; bounded {
+				t.Ceiling = &m.Capabilities
+			}
+			g.tenants[tenant] = t
 		})
 	}
 	if err := d.err(); err != nil {
@@ -92,37 +102,25 @@ func (d *decoder) tenant(name string, keyNode, value node) bool {
 	return false
 }
 
-// read reads the entry of a tenant.
-func (g *Grants) read(d *decoder, tenant string, n node) *TenantGrants {
-	t, m := &TenantGrants{name: tenant}, &Manifest{}
-	d.keys, d.values, d.prefix = t.keys(m), map[string]node{}, tenant
-	d.section(node{n.Node, ""}, d.keys)
-	d.prefix = ""
-	t.Config, t.Ceilings = m.Config, m.ceilings(g.place(t))
-	if _, bounded := d.values["capabilities"]; bounded {
-		t.Ceiling = &m.Capabilities
-	}
-	return t
-}
+func (g *Grants) place(tenant string) string { return fmt.Sprintf("%q in %s", tenant, g.file) }
 
 // keys are those of a tenant's entry: some of a manifest, m, and others.
 func (t *TenantGrants) keys(m *Manifest) []key {
 	capabilities := m.Capabilities.keys()
 	for i, k := range capabilities {
 		if k.name == "env" || k.name == "files" {
-			capabilities[i].value = ownValue{reader: func(d *decoder, n node) {
+			capabilities[i].read = func(d *decoder, n node) {
 				d.wrong(n, "has no ceiling, since it gives a plugin nothing that its module could not hold", "remove it")
-			}}
+			}
 		}
 	}
-	keys := append([]key{
-		{name: "config", value: configValue(&m.Config)},
-		{name: "capabilities", value: section{keys: capabilities}},
-	}, m.ceilingKeys()...)
-	return append(
-		keys,
-		key{name: "max_queues", value: countValue{&t.MaxQueues, maxTries, "the host's bound"}},
-		key{name: "secrets", value: ownValue{reader: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
+	return slices.Concat(
+		[]key{{name: "config", value: configValue(&m.Config)}, {name: "capabilities", value: value{keys: capabilities}}},
+		m.ceilingKeys(),
+		[]key{
+			{name: "max_queues", value: countValue(&t.MaxQueues, maxTries, "the host's bound")},
+			{name: "secrets", value: value{read: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
+		},
 	)
 }
 
@@ -154,7 +152,7 @@ func (d *decoder) sources(n node) map[string]Secret {
 // keys are those of a secret; a file's path that is not absolute is in the folder.
 func (s *Secret) keys(folder string) []key {
 	text := func(then func(d *decoder, n node)) value {
-		return ownValue{reader: func(d *decoder, n node) {
+		return value{read: func(d *decoder, n node) {
 			if n.Kind != yaml.ScalarNode || n.Value == "" || !slices.Contains(textTags, n.Tag) {
 				d.wrong(n, "is not a text, or an empty one", "write a text, in quotes if it begins with other than a letter")
 				return
@@ -181,29 +179,13 @@ func (s *Secret) keys(folder string) []key {
 	}
 }
 
-// Of returns the grants of a tenant: its own, or else those of everyone. A tenant that has neither is granted nothing. nil
-// bounds nothing.
+// Of returns the grants of a tenant: its own, or else those of everyone. A tenant that has neither is granted nothing.
 func (g *Grants) Of(tenant string) *TenantGrants {
 	if g == nil {
-		return nil
+		return &TenantGrants{}
 	}
-	for _, name := range []string{tenant, everyone} {
-		if t := g.tenants[name]; t != nil {
-			return t
-		}
-	}
-	return &TenantGrants{name: tenant, Ceiling: &Capabilities{}}
-}
-
-// place is the entry of a tenant, for messages.
-func (g *Grants) place(t *TenantGrants) string { return fmt.Sprintf("%q in %s", t.name, g.file) }
-
-// MaxQueues returns the bound of the queues that the plugins in a tenant's folder serve, and the key that sets it; 0 for none.
-func (g *Grants) MaxQueues(tenant string) (most int, key string) {
-	if t := g.Of(tenant); t != nil {
-		return t.MaxQueues, "max_queues of " + g.place(t)
-	}
-	return 0, ""
+	nothing := &TenantGrants{name: tenant, Place: g.place(tenant), Ceiling: &Capabilities{}}
+	return cmp.Or(g.tenants[tenant], g.tenants[everyone], nothing)
 }
 
 // CheckTenants returns an *Error if the grants have no entry for one of the tenants.

@@ -9,8 +9,7 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// importGrant is what the functions of quern_v1 whose names begin alike need: the key of capabilities, how it is written,
-// and whether capabilities have it.
+// importGrant is what imports with a prefix need: the key of capabilities, how it is written, and whether they have it.
 type importGrant struct {
 	prefix, key, example string
 	by                   func(c Capabilities) bool
@@ -43,8 +42,7 @@ func missing(info runtime.Info, lacks func(g importGrant) bool, what string, rem
 	return problems
 }
 
-// CheckModule returns an *Error if the manifest, whose file is path, does not fit the module, or does not grant what it
-// imports.
+// CheckModule returns an *Error if the manifest at path does not fit the module, or does not grant what it imports.
 func (m *Manifest) CheckModule(path string, info runtime.Info) error {
 	problems := missing(
 		info, func(g importGrant) bool { return !g.by(m.Capabilities) }, "does not grant what the module imports, %s",
@@ -68,7 +66,7 @@ func (p *Permissions) CheckModule(path string, info runtime.Info) error {
 		info, func(g importGrant) bool { return g.by(p.asked) && !g.by(p.Capabilities) },
 		"grants what the module imports, %s, and the host does not",
 		func(g importGrant) string {
-			if g.key == "enqueue" && p.asked.Enqueue.AfterCall {
+			if g.key == "enqueue" && p.asked.Enqueue.AfterCall() {
 				g.example = `enqueue: {queues: [NAME], after: call}`
 			}
 			return p.denial(g.example).Remedy()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,8 +38,7 @@ const (
 // checkpoint is the path at which the host gives a guest what an earlier run of its task kept.
 const checkpoint = "/checkpoint"
 
-// Parse reads the bytes of a manifest. The plugin's name is that of the file, name, without its folder and .yaml. Every
-// problem is told at once, as an *Error.
+// Parse reads the bytes of a manifest whose file, NAME.yaml, is name. Every problem is told at once, as an *Error.
 func Parse(name string, data []byte) (Manifest, error) {
 	d := newDecoder(name)
 	m := Default(d.plugin)
@@ -53,152 +53,170 @@ func Parse(name string, data []byte) (Manifest, error) {
 	return m, nil
 }
 
-// Schema is the JSON Schema (draft 7) of manifests, for editors. It has the keys that Parse takes, and all that can be said
-// of their values one by one; how values go together, and how large a size or a duration may be, Parse alone knows. A number
-// in quotes, which Parse takes for the number, is none here.
+// Schema is the JSON Schema (draft 7) of manifests, for editors. Parse is stricter where values go together and on the size
+// of sizes and durations, and looser in that it takes a number in quotes.
 func Schema() json.RawMessage {
-	root := section{keys: new(Manifest).keys()}.property()
+	root := objectProperty(new(Manifest).keys())
 	root.Schema, root.Title = "http://json-schema.org/draft-07/schema#", "Quern plugin manifest"
 	root.Description = "The manifest of a plugin of Quern: NAME.yaml beside NAME.wasm."
 	text, _ := json.MarshalIndent(root, "", "  ") // it is made of what can be written
 	return append(text, '\n')
 }
 
-// keys are all that a manifest may have: Parse reads into m by them, Schema describes them. Those of limits, retry and
-// max_crashes are in limits.go.
+// keys are all that a manifest may have: Parse reads into m by them, Schema describes them.
 func (m *Manifest) keys() []key {
 	limits, retry, crashes := m.limitKeys()
 	return []key{
-		{"name", "The plugin's name: that of the file.", ownValue{(*decoder).name, textProperty(wordPattern)}},
-		{"version", "For people and for metrics.", wordValue{&m.Version, []any{"1.0.0"}}},
-		{"queues", "The queues that the plugin serves. Default: its name.", ownValue{
-			func(d *decoder, n node) { m.Queues = d.queues(n) }, listProperty(maxQueues, textProperty(wordPattern)).names(1),
+		{"name", "The plugin's name: that of the file.", value{read: (*decoder).name, schema: textProperty(wordPattern)}},
+		{"version", "For people and for metrics.", wordValue(&m.Version, "1.0.0")},
+		{"queues", "The queues that the plugin serves. Default: its name.", value{
+			read: func(d *decoder, n node) {
+				d.notEmpty(n, "name one, or leave the key out to serve "+strconv.Quote(d.plugin))
+				m.Queues = d.names(n, maxQueues, "["+d.plugin+"]", "name", d.word)
+			},
+			schema: listProperty(maxQueues, textProperty(wordPattern)).names(1),
 		}},
 		limits,
 		retry,
-		{"concurrency", "Tasks at a time on one host. Default: the host's slots.", countValue{&m.Concurrency, maxConcurrency, "no bound of its own"}},
-		{"max_running", "Tasks at a time on all hosts. Default: no bound.", countValue{&m.MaxRunning, maxRunning, "no bound of its own"}},
-		{"on_crash", "What becomes of a task whose host dies: it is run again, or fails. Default rerun.", choiceValue{&m.OnCrash, []string{CrashRerun, CrashFail}}},
+		{"concurrency", "Tasks at a time on one host. Default: the host's slots.", countValue(&m.Concurrency, maxConcurrency, "no bound of its own")},
+		{"max_running", "Tasks at a time on all hosts. Default: no bound.", countValue(&m.MaxRunning, maxRunning, "no bound of its own")},
+		{"on_crash", "What becomes of a task whose host dies: it is run again, or fails. Default rerun.", choiceValue(&m.OnCrash, CrashRerun, CrashFail)},
 		crashes,
-		{"dead", "The queue that gets a new task for each that failed for good. Default none.", wordValue{&m.Dead, []any{"mail.dead"}}},
-		{"warm", "A call without a task by which a handler is warmed: tasks begin as it leaves the plugin.", section{required: []string{"input"}, keys: []key{
-			{"input", "The file with the input of that call: a path in the folder of the manifest.", pathValue{&m.Warm.Input, &m.Warm.line, "sample.json or samples/sample.json", "sample.json"}},
-		}}},
+		{"dead", "The queue that gets a new task for each that failed for good. Default none.", wordValue(&m.Dead, "mail.dead")},
+		{"warm", "A call without a task by which a handler is warmed: tasks begin as it leaves the plugin.", section(
+			key{"input", "The file with the input of that call: a path in the folder of the manifest.", pathValue(&m.Warm.Input, &m.Warm.line, "sample.json or samples/sample.json", "sample.json").
+				require("write the path of a file with an input to warm the handler with, such as input: sample.json")},
+		)},
 		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
-		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section{keys: m.Capabilities.keys()}},
-		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", ownValue{
-			func(d *decoder, n node) { m.Tests = d.tests(n) }, listProperty(maxTests, section{keys: new(Test).keys()}.property()),
+		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section(m.Capabilities.keys()...)},
+		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", value{
+			read: func(d *decoder, n node) { m.Tests = d.tests(n) }, schema: listProperty(maxTests, objectProperty(new(Test).keys())),
 		}},
 	}
 }
 
 func (c *Capabilities) keys() []key {
 	return []key{
-		{"http", "The hosts that a handler may send requests to.", ownValue{
-			func(d *decoder, n node) { c.HTTP = d.hosts(n) },
-			listProperty(maxGrants, section{keys: new(hostGrant).keys(), required: []string{"host", "methods"}}.property()),
+		{"http", "The hosts that a handler may send requests to.", value{
+			read: func(d *decoder, n node) { c.HTTP = d.hosts(n) }, schema: listProperty(maxGrants, objectProperty(hostKeys(nil, nil))),
 		}},
-		{"kv", "The buckets of the tenant's key-value store that a handler may use.", ownValue{
-			func(d *decoder, n node) { c.KV = d.buckets(n) },
-			listProperty(maxGrants, section{keys: new(KVGrant).keys(), required: []string{"bucket"}}.property()),
+		{"kv", "The buckets of the tenant's key-value store that a handler may use.", value{
+			read: func(d *decoder, n node) { c.KV = d.buckets(n) }, schema: listProperty(maxGrants, objectProperty(new(KVGrant).keys(""))),
 		}},
-		{"secrets", "The names of the secrets that a handler may ask for.", ownValue{
-			func(d *decoder, n node) { c.Secrets = d.secrets(n) }, listProperty(maxGrants, textProperty(secretPattern, "api_key")).names(0),
+		{"secrets", "The names of the secrets that a handler may ask for.", value{
+			read: func(d *decoder, n node) { c.Secrets = d.secrets(n) }, schema: listProperty(maxGrants, textProperty(secretPattern, "api_key")).names(0),
 		}},
-		{"enqueue", "Lets a handler enqueue tasks.", ownValue{
-			func(d *decoder, n node) { c.Enqueue = d.enqueue(n) },
-			section{keys: new(EnqueueGrant).keys(), required: []string{"queues"}}.property(),
+		{"enqueue", "Lets a handler enqueue tasks.", value{
+			read: func(d *decoder, n node) { c.Enqueue = d.enqueue(n) }, schema: objectProperty(new(EnqueueGrant).keys()),
 		}},
-		{"env", "Environment variables; none begins with " + runtime.ReservedEnv + ", which are the host's.", ownValue{
-			func(d *decoder, n node) { c.Env = d.env(n) }, &property{
+		{"env", "Environment variables; none begins with " + runtime.ReservedEnv + ", which are the host's.", value{
+			read: func(d *decoder, n node) { c.Env = d.env(n) },
+			schema: &property{
 				Type: "object", Additional: textProperty(""),
 				PropertyNames: &property{Pattern: variablePattern, Not: &property{Pattern: "^" + runtime.ReservedEnv}},
 			},
 		}},
-		{"files", "Files that every task may read. They belong to the version: it changes with them.", ownValue{
-			func(d *decoder, n node) { c.Files = d.files(n) },
-			listProperty(maxGranted, section{keys: new(fileEntry).keys(), required: []string{"from", "to"}}.property()),
+		{"files", "Files that every task may read. They belong to the version: it changes with them.", value{
+			read: func(d *decoder, n node) { c.Files = d.files(n) }, schema: listProperty(maxGranted, objectProperty(new(FileGrant).keys())),
 		}},
 	}
 }
 
-func (g *KVGrant) keys() []key {
+// hostKeys are those of an entry of capabilities.http. egress.ParseGrant reports what is missing or wrong.
+func hostKeys(host *string, methods *[]string) []key {
+	origin := stringProperty(hostPattern, "https://api.example.com", "https://*.example.com")
 	return []key{
-		{"bucket", "The bucket's name.", wordValue{at: &g.Bucket}},
-		{"access", "r to read, rw to change it as well. Default r.", flagValue{&g.Write, accessRead, accessWrite}},
-		{"quota", "How many bytes of keys and values it may hold when this plugin writes, up to 1TiB. Default 10MiB.", sizeValue{&g.Quota, 1, maxQuota, defaultQuota}},
+		{"host", "A scheme and a host, with a port if it is not the scheme's own; *. before the name stands for all names below it.", textValue(host, "write https:// and a name", origin).require("")},
+		{"methods", "The methods of these requests, in capitals.", value{
+			read: func(d *decoder, n node) {
+				d.list(n, maxGrants, "[GET, POST]", "grant", func(at node) {
+					if d.text(at, "write a method such as GET") {
+						*methods = append(*methods, at.Value)
+					}
+				})
+			},
+			schema: listProperty(0, stringProperty(methodPattern, "GET", "POST")).names(1), required: true,
+		}},
+	}
+}
+
+func (g *KVGrant) keys(plugin string) []key {
+	return []key{
+		{"bucket", "The bucket's name.", wordValue(&g.Bucket).require("write its name, such as bucket: " + plugin)},
+		{"access", "r to read, rw to change it as well. Default r.", flagValue(&g.Write, accessRead, accessWrite)},
+		{"quota", "How many bytes of keys and values it may hold when this plugin writes, up to 1TiB. Default 10MiB.", sizeValue(&g.Quota, 1, maxQuota, defaultQuota)},
 	}
 }
 
 func (g *EnqueueGrant) keys() []key {
+	queues := value{
+		read: func(d *decoder, n node) {
+			d.notEmpty(n, "name one, such as thumbnails.done, or leave out capabilities.enqueue")
+			g.Queues = d.names(n, maxGrants, `[thumbnails.done, "mail.*"]`, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
+		},
+		schema: listProperty(maxGrants, textProperty(queuePattern, "thumbnails.done", "mail.*")).names(1),
+	}
 	return []key{
-		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.", ownValue{
-			func(d *decoder, n node) { g.Queues = d.patterns(n) }, listProperty(maxGrants, textProperty(queuePattern, "thumbnails.done", "mail.*")).names(1),
-		}},
-		{"after", "When they come into being: with the completion of the task that enqueues them, or at the call. Default complete.", flagValue{&g.AfterCall, afterComplete, afterCall}},
-		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", countValue{&g.Depth, maxDepth, strconv.Itoa(defaultDepth)}},
-		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", countValue{&g.Tasks, maxTasks, strconv.Itoa(defaultTasks)}},
-		{"bytes", "How many bytes these may have together, up to 512MiB. Default 16MiB.", sizeValue{&g.Bytes, 1, maxPayload, defaultBytes}},
+		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.", queues.require("write to which queues tasks may go, such as queues: [thumbnails.done]")},
+		{"after", "When they come into being: with the completion of the task that enqueues them, or at the call. Default complete.", choiceValue(&g.After, afterComplete, afterCall)},
+		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", countValue(&g.Depth, maxDepth, strconv.Itoa(defaultDepth))},
+		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", countValue(&g.Tasks, maxTasks, strconv.Itoa(defaultTasks))},
+		{"bytes", "How many bytes these may have together, up to 512MiB. Default 16MiB.", sizeValue(&g.Bytes, 1, maxPayload, defaultBytes)},
+	}
+}
+
+func (f *FileGrant) keys() []key {
+	return []key{
+		{"from", "The file: a path in the folder of the manifest.", pathValue(&f.From, &f.line, "model.bin or models/model.bin", "model.bin").
+			require("write the file's path in the folder of the manifest, such as from: model.bin")},
+		{"to", "Where tasks find it: an absolute path, neither /checkpoint nor below it.", toValue(&f.To).
+			require("write where the plugin finds it, such as to: /data/model.bin")},
 	}
 }
 
 func (t *Test) keys() []key {
+	anyStatus := fmt.Sprintf("write a whole number, such as 65, from %d to %d", math.MinInt32, math.MaxInt32)
 	return []key{
-		{"name", "For people. Default: the input's path.", lineValue{&t.Name, "write a few words"}},
-		{"input", "The file with the parameters: a path in the folder of the manifest. Default: no parameters.", pathValue{&t.Input, nil, "a.jpg or samples/a.jpg", "tests/a.json"}},
-		{"output", "The file with the result. Default: it may be anything.", pathValue{&t.Output, nil, "a.out or samples/a.out", "tests/a.out"}},
-		{"exit", "The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", statusValue{&t.Exit}},
-		{"error", "A part of the error of a task that fails; without exit it may fail in any way.", lineValue{&t.Error, "write a part of the error's text"}},
-	}
-}
-
-// hostGrant is an entry of capabilities.http.
-type hostGrant struct {
-	host    string
-	methods []string
-}
-
-func (g *hostGrant) keys() []key {
-	return []key{
-		{"host", "A scheme and a host, with a port if it is not the scheme's own; *. before the name stands for all names below it.", ownValue{
-			func(d *decoder, n node) {
-				if d.text(n, "write https:// and a name") {
-					g.host = n.Value
-				}
-			},
-			stringProperty(hostPattern, "https://api.example.com", "https://*.example.com"),
-		}},
-		{"methods", "The methods of these requests, in capitals.", ownValue{
-			func(d *decoder, n node) {
-				d.list(n, maxGrants, "[GET, POST]", "grant", func(at node) {
-					if d.text(at, "write a method such as GET") {
-						g.methods = append(g.methods, at.Value)
-					}
-				})
-			}, listProperty(0, stringProperty(methodPattern, "GET", "POST")).names(1),
-		}},
-	}
-}
-
-// fileEntry is an entry of capabilities.files; to is the node of its key to.
-type fileEntry struct {
-	FileGrant
-	to node
-}
-
-func (f *fileEntry) keys() []key {
-	return []key{
-		{"from", "The file: a path in the folder of the manifest.", pathValue{&f.From, &f.line, "model.bin or models/model.bin", "model.bin"}},
-		{"to", "Where tasks find it: an absolute path, neither /checkpoint nor below it.", ownValue{
-			func(d *decoder, n node) { f.To, f.to = d.to(n), n }, stringProperty(toPattern, "/data/model.bin"),
-		}},
+		{"name", "For people. Default: the input's path.", textValue(&t.Name, "write a few words", textProperty(""))},
+		{"input", "The file with the parameters: a path in the folder of the manifest. Default: no parameters.", pathValue(&t.Input, nil, "a.jpg or samples/a.jpg", "tests/a.json")},
+		{"output", "The file with the result. Default: it may be anything.", pathValue(&t.Output, nil, "a.out or samples/a.out", "tests/a.out")},
+		{"exit", "The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", integerValue(&t.Exit, math.MinInt32, math.MaxInt32, anyStatus)},
+		{"error", "A part of the error of a task that fails; without exit it may fail in any way.", textValue(&t.Error, "write a part of the error's text", textProperty(""))},
 	}
 }
 
 // configValue is the value of config.
 func configValue(at *map[string]string) value {
-	return ownValue{func(d *decoder, n node) { *at = d.config(n) }, &property{
-		Type: "object", PropertyNames: &property{Pattern: wordPattern}, Additional: &property{Type: scalarTypes, MaxLength: maxConfig},
+	schema := &property{Type: "object", PropertyNames: &property{Pattern: wordPattern}, Additional: &property{Type: scalarTypes, MaxLength: maxConfig}}
+	return value{schema: schema, read: func(d *decoder, n node) {
+		*at = map[string]string{}
+		d.entries(n, func(name string, keyNode, value node) {
+			ok := d.text(value, `write a text, "" for an empty one`)
+			switch err := CheckWord(name); {
+			case err != nil:
+				d.bad(keyNode, err.Error(), "write "+WordRule)
+			case ok && len(value.Value) > maxConfig:
+				d.wrong(value, fmt.Sprintf("has %d bytes", len(value.Value)), fmt.Sprintf("write at most %d, or grant a file", maxConfig))
+			case ok:
+				(*at)[name] = value.Value
+			}
+		})
+	}}
+}
+
+// toValue is the path at which tasks find a file.
+func toValue(at *string) value {
+	const remedy = "write one without . and .. between its slashes, such as /data/model.bin"
+	return value{schema: stringProperty(toPattern, "/data/model.bin"), read: func(d *decoder, n node) {
+		switch name, absolute := strings.CutPrefix(n.Value, "/"); {
+		case !d.text(n, remedy):
+		case !absolute || !isPath(name):
+			d.bad(n, "is not an absolute and clean path", remedy)
+		case n.Value == checkpoint || strings.HasPrefix(n.Value, checkpoint+"/"):
+			d.wrong(n, Quote(checkpoint)+" is where the host puts the checkpoint of a task", "choose another path, such as /data"+Shorten(n.Value))
+		default:
+			*at = n.Value
+		}
 	}}
 }
 
@@ -223,27 +241,11 @@ func (d *decoder) names(n node, most int, example, verb string, check func(at no
 	return names
 }
 
-func (d *decoder) queues(n node) []string {
+// notEmpty reports a list of no queues.
+func (d *decoder) notEmpty(n node, remedy string) {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		d.wrong(n, "names no queue", "name one, or leave the key out to serve "+strconv.Quote(d.plugin))
+		d.wrong(n, "names no queue", remedy)
 	}
-	return d.names(n, maxQueues, "["+d.plugin+"]", "name", d.word)
-}
-
-func (d *decoder) config(n node) map[string]string {
-	config := map[string]string{}
-	d.entries(n, func(name string, keyNode, value node) {
-		ok := d.text(value, `write a text, "" for an empty one`)
-		switch err := CheckWord(name); {
-		case err != nil:
-			d.bad(keyNode, err.Error(), "write "+WordRule)
-		case ok && len(value.Value) > maxConfig:
-			d.wrong(value, fmt.Sprintf("has %d bytes", len(value.Value)), fmt.Sprintf("write at most %d, or grant a file", maxConfig))
-		case ok:
-			config[name] = value.Value
-		}
-	})
-	return config
 }
 
 func (d *decoder) env(n node) map[string]string {
@@ -266,13 +268,14 @@ func (d *decoder) env(n node) map[string]string {
 
 func (d *decoder) hosts(n node) (grants []egress.Grant) {
 	d.list(n, maxGrants, `[{host: "https://api.example.com", methods: [GET]}]`, "grant", func(at node) {
-		var g hostGrant
+		var host string
+		var methods []string
 		before := len(d.problems)
-		d.entry(at, g.keys())
+		d.entry(at, hostKeys(&host, &methods))
 		if len(d.problems) > before {
 			return
 		}
-		grant, err := egress.ParseGrant(g.host, g.methods)
+		grant, err := egress.ParseGrant(host, methods)
 		if err != nil {
 			text := err.Error()
 			end := strings.LastIndex(text, ": ")
@@ -287,12 +290,10 @@ func (d *decoder) hosts(n node) (grants []egress.Grant) {
 func (d *decoder) buckets(n node) (grants []KVGrant) {
 	d.list(n, maxGrants, "[{bucket: NAME, access: rw}]", "grant", func(at node) {
 		grant := KVGrant{Quota: defaultQuota}
-		d.entry(at, grant.keys())
-		switch {
-		case at.Kind != yaml.MappingNode:
-		case !at.has("bucket"):
-			d.wrong(at, "has no bucket", "write its name, such as bucket: "+d.plugin)
-		case d.ceiling && !d.pattern(d.values[at.path+".bucket"]):
+		d.entry(at, grant.keys(d.plugin))
+		switch bucket, there := d.values[at.path+".bucket"]; {
+		case !there: // reported already
+		case d.ceiling && !d.pattern(bucket):
 		case slices.ContainsFunc(grants, func(g KVGrant) bool { return g.Bucket == grant.Bucket }):
 			d.twice(at, grant.Bucket)
 		default:
@@ -316,23 +317,12 @@ func (d *decoder) secrets(n node) []string {
 }
 
 func (d *decoder) enqueue(n node) *EnqueueGrant {
-	grant := &EnqueueGrant{Depth: defaultDepth, Tasks: defaultTasks, Bytes: defaultBytes}
+	grant := &EnqueueGrant{After: afterComplete, Depth: defaultDepth, Tasks: defaultTasks, Bytes: defaultBytes}
 	d.entry(n, grant.keys())
-	if grant.Tasks > defaultTasks && !grant.AfterCall {
+	if grant.Tasks > defaultTasks && !grant.AfterCall() {
 		d.wrong(d.values[n.path+".tasks"], fmt.Sprintf("%d tasks cannot come with one completion", grant.Tasks), fmt.Sprintf("write at most %d, or after: call", defaultTasks))
 	}
-	if n.Kind == yaml.MappingNode && !n.has("queues") {
-		d.wrong(n, "has no queues", "write to which queues tasks may go, such as queues: [thumbnails.done]")
-	}
 	return grant
-}
-
-// patterns reads capabilities.enqueue.queues.
-func (d *decoder) patterns(n node) []string {
-	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		d.wrong(n, "names no queue", "name one, such as thumbnails.done, or leave out capabilities.enqueue")
-	}
-	return d.names(n, maxGrants, `[thumbnails.done, "mail.*"]`, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
 }
 
 func (d *decoder) files(n node) (grants []FileGrant) {
@@ -342,20 +332,15 @@ func (d *decoder) files(n node) (grants []FileGrant) {
 	}
 	places := map[string]node{} // where each To stands
 	d.list(n, maxGranted, "[{from: model.bin, to: /data/model.bin}]", "grant", func(at node) {
-		var f fileEntry
+		var f FileGrant
 		d.entry(at, f.keys())
-		if at.Kind == yaml.MappingNode && !at.has("from") {
-			d.wrong(at, "has no from", "write the file's path in the folder of the manifest, such as from: model.bin")
-		}
-		if at.Kind == yaml.MappingNode && !at.has("to") {
-			d.wrong(at, "has no to", "write where the plugin finds it, such as to: /data/model.bin")
-		}
+		to := d.values[at.path+".to"]
 		if first, twice := places[f.To]; twice {
-			d.wrong(f.to, fmt.Sprintf("%s is in %s already", Quote(f.To), first.path), "choose another path")
+			d.wrong(to, fmt.Sprintf("%s is in %s already", Quote(f.To), first.path), "choose another path")
 		} else if f.To != "" {
-			places[f.To] = f.to
+			places[f.To] = to
 		}
-		grants = append(grants, f.FileGrant)
+		grants = append(grants, f)
 	})
 	for _, grant := range grants {
 		for above := parentOf(grant.To); above != ""; above = parentOf(above) {
@@ -370,21 +355,6 @@ func (d *decoder) files(n node) (grants []FileGrant) {
 
 // parentOf is the folder of an absolute path; "" at the root.
 func parentOf(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }
-
-func (d *decoder) to(n node) string {
-	const remedy = "write one without . and .. between its slashes, such as /data/model.bin"
-	value := n.Value
-	switch name, absolute := strings.CutPrefix(value, "/"); {
-	case !d.text(n, remedy):
-	case !absolute || !isPath(name):
-		d.bad(n, "is not an absolute and clean path", remedy)
-	case value == checkpoint || strings.HasPrefix(value, checkpoint+"/"):
-		d.wrong(n, Quote(checkpoint)+" is where the host puts the checkpoint of a task", "choose another path, such as /data"+Shorten(value))
-	default:
-		return value
-	}
-	return ""
-}
 
 func (d *decoder) tests(n node) (tests []Test) {
 	d.list(n, maxTests, "[{input: a.jpg, output: a.out}]", "write", func(at node) {
@@ -404,23 +374,18 @@ func (d *decoder) together(m *Manifest) {
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself", "name another queue, such as "+Shorten(m.Dead)+".dead")
 	}
-	if n, ok := d.values["warm"]; ok && n.Kind == yaml.MappingNode && !n.has("input") {
-		d.wrong(n, "has no input", "write the path of a file with an input to warm the handler with, such as input: sample.json")
+	n, ok := d.values["retry"]
+	if !ok || n.Kind != yaml.MappingNode {
+		return
 	}
-	if n, ok := d.values["retry"]; ok && n.Kind == yaml.MappingNode {
-		d.retry(n, &m.Retry)
-	}
-}
-
-func (d *decoder) retry(n node, r *Retry) {
 	if _, limited := d.values["retry.max_attempts"]; !limited {
-		r.MaxAttempts = Unlimited
+		m.Retry.MaxAttempts = Unlimited
 		if _, ends := d.values["retry.max_age"]; !ends {
 			d.wrong(n, "has neither max_attempts nor max_age, so tasks would be retried forever",
 				"write max_attempts, a number or unlimited, or max_age, a duration such as 24h")
 		}
 	}
-	low, high := r.Min, r.Max
+	low, high := m.Retry.Min, m.Retry.Max
 	minNode, hasMin := d.values["retry.min"]
 	maxNode, hasMax := d.values["retry.max"]
 	switch {

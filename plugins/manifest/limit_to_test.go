@@ -92,7 +92,7 @@ func someCapabilities(names *rapid.Generator[string]) *rapid.Generator[Capabilit
 		c.Secrets = rapid.SliceOfNDistinct(names, 0, 3, rapid.ID).Draw(t, "secrets")
 		if queues := rapid.SliceOfNDistinct(somePattern, 0, 3, rapid.ID).Draw(t, "queues"); len(queues) > 0 {
 			c.Enqueue = &EnqueueGrant{
-				queues, rapid.Bool().Draw(t, "at once"), rapid.IntRange(1, 5).Draw(t, "depth"), rapid.IntRange(1, 5).Draw(t, "tasks"), rapid.Int64Range(1, 5).Draw(t, "bytes"),
+				queues, rapid.SampledFrom([]string{afterComplete, afterCall}).Draw(t, "after"), rapid.IntRange(1, 5).Draw(t, "depth"), rapid.IntRange(1, 5).Draw(t, "tasks"), rapid.Int64Range(1, 5).Draw(t, "bytes"),
 			}
 		}
 		return c
@@ -119,7 +119,7 @@ func powers(c Capabilities, names []string) map[string]int64 {
 			most("enqueue "+name, int64(c.Enqueue.Depth))
 			most("enqueue tasks to "+name, int64(c.Enqueue.Tasks))
 			most("enqueue bytes to "+name, c.Enqueue.Bytes)
-			if c.Enqueue.AfterCall {
+			if c.Enqueue.AfterCall() {
 				most("enqueue at once "+name, 1)
 			}
 		}
@@ -149,7 +149,7 @@ func TestUnder(t *testing.T) {
 		asked, most := powers(manifest, names), powers(one, names)
 		for key, value := range asked {
 			want := min(value, most[key])
-			if strings.HasPrefix(key, "enqueue ") && manifest.Enqueue.AfterCall && (one.Enqueue == nil || !one.Enqueue.AfterCall) {
+			if strings.HasPrefix(key, "enqueue ") && manifest.Enqueue.AfterCall() && !one.Enqueue.AfterCall() {
 				want = 0 // it would not be there when the handler believes so
 			}
 			if !strings.HasPrefix(key, "http") && under[key] != want {

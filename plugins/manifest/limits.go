@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,11 +18,20 @@ import (
 // limit is a number of a manifest that a host may bound. concurrency and max_running are none: they only take away from what
 // a plugin has without them.
 type limit struct {
-	number
-	// absent is what holds for a manifest that does not set it, 0 for no bound.
-	absent int64
-	// floor: a host bounds it from below, and what is less is raised.
-	floor bool
+	get    func() int64 // 0 if it is not set
+	set    func(number int64)
+	format func(number int64) string
+	absent int64 // what holds for a manifest that does not set it, 0 for no bound
+	floor  bool  // a host bounds it from below, and what is less is raised
+}
+
+// limitValue is the value of a number that hosts may bound.
+func limitValue[T ~int | ~int64](v value, at *T, absent T, format func(T) string) value {
+	v.limit = &limit{
+		get: func() int64 { return int64(*at) }, set: func(number int64) { *at = T(number) },
+		format: func(number int64) string { return format(T(number)) }, absent: int64(absent),
+	}
+	return v
 }
 
 // What limits may be, and what holds for a retry that leaves them out.
@@ -39,46 +49,49 @@ func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 	l, r, standard := &m.Limits, &m.Retry, runtime.Limits{}.WithDefaults()
 	bytes := func(name, about string, at *int64, least, most, standard int64) key {
 		about = fmt.Sprintf("%s, from %s to %s. Default %s.", about, units.FormatSize(least), units.FormatSize(most), units.FormatSize(standard))
-		return key{name, about, limit{number: sizeValue{at, least, most, standard}, absent: standard}}
+		return key{name, about, limitValue(sizeValue(at, least, most, standard), at, standard, units.FormatSize)}
 	}
-	limits = key{"limits", "What one task may take. One that passes a limit fails. A host may give less.", section{keys: []key{
+	duration := func(at *time.Duration, without string, absent time.Duration) value {
+		return limitValue(durationValue(at, without), at, absent, time.Duration.String)
+	}
+	shortest := duration(&r.Min, "1s", shortestRetry)
+	shortest.limit.floor = true
+
+	limits = key{"limits", "What one task may take. One that passes a limit fails. A host may give less.", section(
 		bytes("memory", "Linear memory", &l.Memory, minMemory, runtime.MaxMemory, standard.Memory),
-		{"timeout", "Time by the clock on the wall. Default no limit.", limit{number: durationValue{at: &l.Timeout, without: "no limit"}}},
-		{"cpu", "Computing: a second is 10⁹ units of fuel, on every machine the same. Default no limit.", limit{number: durationValue{at: &l.CPU, without: "no limit"}}},
+		key{"timeout", "Time by the clock on the wall. Default no limit.", duration(&l.Timeout, "no limit", 0)},
+		key{"cpu", "Computing: a second is 10⁹ units of fuel, on every machine the same. Default no limit.", duration(&l.CPU, "no limit", 0)},
 		bytes("input", "Bytes of parameters", &l.Input, 1, maxPayload, standard.Input),
 		bytes("output", "Bytes of the result", &l.Output, 1, maxPayload, standard.Output),
 		bytes("log", "Bytes of the log, and 128 for each line", &l.Log, 1, maxLog, standard.Log),
-	}}}
-	retry = key{"retry", "How often and when a failed task is tried again, unless the task says so itself. Default: one attempt.", section{either: []string{"max_attempts", "max_age"}, keys: []key{
-		{"max_attempts", "How many attempts a task has at most, or unlimited. Left out it is unlimited, until max_age.", limit{number: attemptsValue{countValue{at: &r.MaxAttempts, most: maxTries}}, absent: 1}},
-		{"backoff", "How the delay grows with the attempts n: exponential, base × 2ⁿ, or linear, base × n. Default exponential.", choiceValue{&r.Backoff, []string{BackoffExponential, BackoffLinear}}},
-		{"base", "The delay after the first attempt. Default 1s.", durationValue{&r.Base, "1s", []any{"1s"}}},
-		{"min", "The shortest delay. Default 1s.", limit{durationValue{at: &r.Min, without: "1s"}, int64(shortestRetry), true}},
-		{"max", "The longest delay. Default 12h.", durationValue{&r.Max, "12h", []any{"12h"}}},
-		{"jitter", "Whether a random part, up to half, is taken from each delay. Default true.", booleanValue{&r.Jitter}},
-		{"max_age", "How old a task may become before it is not tried any more. Default no limit.", limit{number: durationValue{at: &r.MaxAge, without: "no limit"}}},
-		{"max_reschedules", "How often a task may ask to be run later, by status 75, without an attempt being counted. Default 1000.", limit{number: countValue{&r.MaxReschedules, maxTries, "1000"}, absent: 1000}},
-	}}}
-	crashes = key{"max_crashes", "How many hosts may die over a task before it fails; the host's own bound holds if it is less. Default the host's bound.", limit{number: countValue{&m.MaxCrashes, maxTries, "the host's bound"}}}
+	)}
+	retry = key{"retry", "How often and when a failed task is tried again, unless the task says so itself. Default: one attempt.", section(
+		key{"max_attempts", "How many attempts a task has at most, or unlimited. Left out it is unlimited, until max_age.", limitValue(attemptsValue(&r.MaxAttempts, maxTries), &r.MaxAttempts, 1, formatAttempts)},
+		key{"backoff", "How the delay grows with the attempts n: exponential, base × 2ⁿ, or linear, base × n. Default exponential.", choiceValue(&r.Backoff, BackoffExponential, BackoffLinear)},
+		key{"base", "The delay after the first attempt. Default 1s.", durationValue(&r.Base, "1s", "1s")},
+		key{"min", "The shortest delay. Default 1s.", shortest},
+		key{"max", "The longest delay. Default 12h.", durationValue(&r.Max, "12h", "12h")},
+		key{"jitter", "Whether a random part, up to half, is taken from each delay. Default true.", booleanValue(&r.Jitter)},
+		key{"max_age", "How old a task may become before it is not tried any more. Default no limit.", duration(&r.MaxAge, "no limit", 0)},
+		key{"max_reschedules", "How often a task may ask to be run later, by status 75, without an attempt being counted. Default 1000.", limitValue(countValue(&r.MaxReschedules, maxTries, "1000"), &r.MaxReschedules, 1000, strconv.Itoa)},
+	)}
+	retry.schema.AnyOf = []*property{{Required: []string{"max_attempts"}}, {Required: []string{"max_age"}}}
+	crashes = key{"max_crashes", "How many hosts may die over a task before it fails; the host's own bound holds if it is less. Default the host's bound.", limitValue(countValue(&m.MaxCrashes, maxTries, "the host's bound"), &m.MaxCrashes, 0, strconv.Itoa)}
 	return limits, retry, crashes
 }
 
 // ceilingKeys are the keys of what hosts may bound.
 func (m *Manifest) ceilingKeys() []key {
 	limits, retry, crashes := m.limitKeys()
-	all, _ := retry.value.(section)
-	retry.value = section{keys: slices.DeleteFunc(all.keys, func(k key) bool {
-		_, bounded := k.value.(limit)
-		return !bounded
-	})}
+	retry.keys = slices.DeleteFunc(retry.keys, func(k key) bool { return k.limit == nil })
 	return []key{limits, retry, crashes}
 }
 
 // eachLimit calls each for all limits of a manifest, with their paths.
-func (m *Manifest) eachLimit(each func(path string, l limit)) {
+func (m *Manifest) eachLimit(each func(path string, l key)) {
 	walk(m.ceilingKeys(), "", func(path string, k key) {
-		if l, ok := k.value.(limit); ok {
-			each(path, l)
+		if k.limit != nil {
+			each(path, k)
 		}
 	})
 }
@@ -96,9 +109,9 @@ type ceiling struct {
 // ParseCeilings reads ceilings that are written as KEY=VALUE, with the keys and the values of a manifest. An *Error tells
 // what is wrong with them; place is where they stand.
 func ParseCeilings(place string, texts []string) (Ceilings, error) {
-	d, m, limits := newDecoder(place), Manifest{}, map[string]limit{}
+	d, m, limits := newDecoder(place), Manifest{}, map[string]key{}
 	var paths []string
-	m.eachLimit(func(path string, l limit) {
+	m.eachLimit(func(path string, l key) {
 		paths = append(paths, path)
 		limits[path] = l
 	})
@@ -125,18 +138,12 @@ func ParseCeilings(place string, texts []string) (Ceilings, error) {
 // ceilings are the limits that a manifest sets, as ceilings that stand in a place.
 func (m *Manifest) ceilings(place string) Ceilings {
 	c := Ceilings{}
-	m.eachLimit(func(path string, l limit) {
+	m.eachLimit(func(path string, l key) {
 		if value := l.get(); value > 0 {
 			c[path] = ceiling{value, place}
 		}
 	})
 	return c
-}
-
-// manifest is one that sets the limits to their ceilings.
-func (c Ceilings) manifest() (m Manifest) {
-	m.eachLimit(func(path string, l limit) { l.set(c[path].value) })
-	return m
 }
 
 // With returns the ceilings with those of the limits that are not 0, which stand in a place: of two the stricter holds.
@@ -149,11 +156,9 @@ func (c Ceilings) with(others Ceilings) Ceilings {
 	if len(others) == 0 {
 		return c
 	}
-	both := maps.Clone(c)
-	if both == nil {
-		both = Ceilings{}
-	}
-	new(Manifest).eachLimit(func(path string, l limit) {
+	both := Ceilings{}
+	maps.Copy(both, c)
+	new(Manifest).eachLimit(func(path string, l key) {
 		own, bound := c[path]
 		if other, bounds := others[path]; bounds && (!bound || l.beyond(own.value, other.value)) {
 			both[path] = other
@@ -163,7 +168,7 @@ func (c Ceilings) with(others Ceilings) Ceilings {
 }
 
 // beyond tells whether a value is more than a ceiling gives, or less than a floor.
-func (l limit) beyond(value, bound int64) bool {
+func (l *limit) beyond(value, bound int64) bool {
 	if l.floor {
 		return value < bound
 	}
@@ -179,14 +184,14 @@ type Lowered struct {
 	Place    string `json:"place"`
 }
 
-// limitTo returns the manifest with its limits under the ceilings, those that are less than it asks for, and for each that is
-// the host's, so that it would be in vain to raise it in the manifest, the place of the ceiling.
+// limitTo returns the manifest with its limits under the ceilings, those that are less than it asks for, and the places of
+// the ceilings that decide.
 func (m Manifest) limitTo(ceilings Ceilings) (limited Manifest, lowered []Lowered, hosts map[string]string) {
 	if len(ceilings) == 0 {
 		return m, nil, nil
 	}
 	hosts = map[string]string{}
-	m.eachLimit(func(path string, l limit) {
+	m.eachLimit(func(path string, l key) {
 		asked, bound := l.get(), ceilings[path]
 		value := cmp.Or(asked, l.absent)
 		switch {

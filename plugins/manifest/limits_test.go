@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,16 +17,13 @@ import (
 
 // someLimits sets some limits of a manifest, at the ends of what it may say more often than not.
 var someLimits = rapid.Custom(func(t *rapid.T) (m Manifest) {
-	m.eachLimit(func(path string, l limit) {
+	sizes := map[string]int64{"limits.memory": runtime.MaxMemory, "limits.input": maxPayload, "limits.output": maxPayload, "limits.log": maxLog}
+	counts := map[string]int64{"retry.max_attempts": maxTries, "retry.max_reschedules": maxTries, "max_crashes": maxTries}
+	m.eachLimit(func(path string, l key) {
 		if rapid.Bool().Draw(t, "sets "+path) {
-			least, most := int64(1), int64(maxDuration)
-			switch n := l.number.(type) {
-			case sizeValue:
-				least, most = n.least, n.most
-			case countValue:
-				most = int64(n.most)
-			case attemptsValue:
-				most = int64(n.most)
+			least, most := int64(1), cmp.Or(sizes[path], counts[path], int64(maxDuration))
+			if path == "limits.memory" {
+				least = minMemory
 			}
 			l.set(rapid.OneOf(rapid.Just(least), rapid.Just(most), rapid.Int64Range(least, most)).Draw(t, path))
 		}
@@ -37,8 +35,8 @@ var someLimits = rapid.Custom(func(t *rapid.T) (m Manifest) {
 })
 
 // limitOf is a limit of a manifest.
-func limitOf(m *Manifest, of string) (found limit) {
-	m.eachLimit(func(path string, l limit) {
+func limitOf(m *Manifest, of string) (found key) {
+	m.eachLimit(func(path string, l key) {
 		if path == of {
 			found = l
 		}
@@ -62,7 +60,7 @@ func TestCeilingsOfLimits(t *testing.T) {
 		if again, _, _ := under.limitTo(both); fmt.Sprint(again) != fmt.Sprint(under) {
 			t.Fatalf("twice: %+v, %+v", under, again)
 		}
-		m.eachLimit(func(path string, l limit) {
+		m.eachLimit(func(path string, l key) {
 			asked, got := l.get(), limitOf(&under, path).get()
 			strictest, place := int64(0), ""
 			for name, bound := range map[string]Ceilings{"--ceiling": one, "acme": two} {
@@ -102,7 +100,8 @@ func TestParseCeilings(t *testing.T) {
 	t.Parallel()
 	c, err := ParseCeilings("--ceiling", []string{"limits.memory=256MiB", "retry.max_attempts = 10", "retry.min=1s", "retry.max_age=7d"})
 	check(t, err)
-	m := c.manifest()
+	var m Manifest
+	m.eachLimit(func(path string, l key) { l.set(c[path].value) })
 	if m.Limits.Memory != 256<<20 || m.Retry != (Retry{MaxAttempts: 10, Min: time.Second, MaxAge: 168 * time.Hour}) || len(c) != 4 {
 		t.Errorf("%+v", c)
 	}

@@ -3,7 +3,6 @@ package manifest
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -30,8 +29,7 @@ type Manifest struct {
 	MaxRunning int
 	// OnCrash is what becomes of a task whose host died: CrashRerun or CrashFail. Default "": not set.
 	OnCrash string
-	// MaxCrashes is how many hosts may die over a task before it fails, if that is less than the host's own bound
-	// (default 0: that).
+	// MaxCrashes is how many hosts may die over a task before it fails, if less than the host's bound. Default 0: that one.
 	MaxCrashes int
 	// Dead is the queue that gets the tasks that failed for good; none of the plugin's own. Default "", which is none.
 	Dead string
@@ -47,8 +45,7 @@ type Manifest struct {
 
 // Warm is the section warm of a manifest: a call without a task, before the snapshot that every task of a handler starts from.
 type Warm struct {
-	// Input is the file with the input of that call: a path inside the folder of the manifest, with slashes. Like
-	// a FileGrant it belongs to the version. "" is no such call.
+	// Input is the file with the input, which belongs to the version: a path like FileGrant.From. "" is no such call.
 	Input string
 
 	line int // of the manifest, on which it stands
@@ -56,13 +53,11 @@ type Warm struct {
 
 // Retry is the section retry of a manifest. A field that is zero is not set.
 type Retry struct {
-	// MaxAttempts bounds the attempts of a task, or is Unlimited. A section that does not set it means Unlimited, and then
-	// has a MaxAge: it is zero only if there is no such section.
+	// MaxAttempts bounds the attempts of a task, or is Unlimited, as in a section with a MaxAge alone; 0 without a section.
 	MaxAttempts int
 	// Backoff is how the delay grows from attempt to attempt: BackoffExponential or BackoffLinear.
 	Backoff string
-	// Base is the delay after the first attempt; Min and Max bound every delay. Where Min is set alone
-	// it is at most the default of Max, 12h, and Max alone at least that of Min, 1s.
+	// Base is the delay after the first attempt; Min, by default 1s, and Max, by default 12h, bound every delay.
 	Base, Min, Max time.Duration
 	// Jitter spreads the delays at random.
 	Jitter *bool
@@ -88,10 +83,9 @@ const (
 type Test struct {
 	// Name is for people. Default: the path of the input, or else its number in the list.
 	Name string
-	// Input is the file with the parameters: a path inside the folder of the manifest, with slashes. Default "", which
-	// is no parameters.
+	// Input is the file with the parameters: a path like FileGrant.From. Default "", which is no parameters.
 	Input string
-	// Output is the file with the result, a path like Input. Default "": the result may be anything.
+	// Output is the file with the result. Default "": the result may be anything.
 	Output string
 	// Exit is the exit status of a command, or what a handler returns. Default 0.
 	Exit int
@@ -115,8 +109,7 @@ func Default(plugin string) Manifest {
 	return Manifest{Name: plugin, Queues: []string{plugin}}
 }
 
-// ownsDead tells whether the queue for dead letters, if there is one, is named after the plugin or one of its queues:
-// NAME.dead, which any plugin may have.
+// ownsDead tells whether the queue for dead letters, if any, is NAME.dead of the plugin or of a queue of its own.
 func (m *Manifest) ownsDead() bool {
 	name, found := strings.CutSuffix(m.Dead, ".dead")
 	return m.Dead == "" || found && (name == m.Name || slices.Contains(m.Queues, name))
@@ -134,8 +127,7 @@ type Source struct {
 	line  int
 }
 
-// Sources are the files that a manifest names: those that it grants, in its order, and then its warm input. A
-// version's FilesDigest is of their contents.
+// Sources are the files that a manifest names: those that it grants, in its order, and then its warm input.
 func (m *Manifest) Sources() []Source {
 	var all []Source
 	for i, grant := range m.Capabilities.Files {
@@ -175,9 +167,4 @@ func (m *Manifest) CheckTotal(bytes int64) (problems []Problem) {
 		})
 	}
 	return problems
-}
-
-// pluginOf is the plugin's name that belongs to the manifest file.
-func pluginOf(file string) string {
-	return strings.TrimSuffix(filepath.Base(file), Suffix)
 }

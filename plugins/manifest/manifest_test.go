@@ -329,7 +329,7 @@ func checkAccepted(t *testing.T, m Manifest) {
 		}
 	}
 	if e := m.Capabilities.Enqueue; e != nil && (len(e.Queues) == 0 || e.Depth < 1 || e.Depth > maxDepth ||
-		e.Tasks < 1 || e.Tasks > maxTasks || !e.AfterCall && e.Tasks > defaultTasks || e.Bytes < 1 ||
+		e.Tasks < 1 || e.Tasks > maxTasks || !e.AfterCall() && e.Tasks > defaultTasks || e.Bytes < 1 ||
 		slices.ContainsFunc(e.Queues, func(queue string) bool { return CheckWord(queue) != nil || strings.Count(queue, wildcard) > 1 })) {
 		t.Fatalf("enqueue %+v", e)
 	}

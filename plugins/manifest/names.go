@@ -31,10 +31,8 @@ func CheckWord(word string) error {
 	if len(word) > maxWord {
 		return fmt.Errorf("has %d bytes", len(word))
 	}
-	for i := range len(word) {
-		if word[i] < 0x21 || word[i] > 0x7e {
-			return fmt.Errorf("has the byte 0x%02x", word[i])
-		}
+	if i := strings.IndexFunc(word, func(r rune) bool { return r < '!' || r > '~' }); i >= 0 {
+		return fmt.Errorf("has the byte 0x%02x", word[i])
 	}
 	return nil
 }

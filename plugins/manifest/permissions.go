@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,8 +15,7 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Permissions are what the tasks of one tenant may do on a version: what its manifest asks for, bounded by the host. They do
-// not change.
+// Permissions are what a tenant's tasks may do on a version: what its manifest asks for, bounded by the host. Never changed.
 type Permissions struct {
 	// Capabilities are what both grant.
 	Capabilities Capabilities
@@ -30,56 +30,49 @@ type Permissions struct {
 	// MaxCrashes and Dead are the manifest's, as far as the host gives them.
 	MaxCrashes int
 	Dead       string
-	// MostRetry bounds the policy of a task, whoever sets it: MaxAttempts, MaxAge and MaxReschedules from above, Min from
-	// below. What is zero is not bounded.
+	// MostRetry bounds the policy of a task, whoever sets it: Min from below, all else from above. Zero is no bound.
 	MostRetry Retry
 	// Lowered are the limits that the host lowers below the manifest's.
 	Lowered []Lowered
+	// Place is where the host's grants could be changed, for messages: the tenant's name or "*", and the file.
+	Place string
 
 	asked   Capabilities
 	hosts   map[string]string // the limits that the host decides, by path, with the places of their ceilings
 	timeout time.Duration     // the ceiling of a task's own; 0 for none
-	place   string            // of the grants, for messages
 }
 
 // NewPermissions are those of a manifest for a tenant, on a host with grants and with ceilings for all tenants.
 func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceilings) *Permissions {
-	p := &Permissions{Capabilities: m.Capabilities, Config: m.Config, asked: m.Capabilities}
 	own := grants.Of(tenant)
-	if own != nil {
-		p.Ceiling, p.Secrets, p.place = own.Ceiling, own.Secrets, grants.place(own)
-		p.Capabilities = m.Capabilities.LimitTo(p.Ceiling)
-		ceilings = ceilings.with(own.Ceilings)
-		p.Config = maps.Clone(m.Config)
-		for name, value := range own.Config {
-			if _, asked := m.Config[name]; asked {
-				p.Config[name] = value
-			}
+	p := &Permissions{
+		Capabilities: m.Capabilities.LimitTo(own.Ceiling), Config: maps.Clone(m.Config), Secrets: own.Secrets, Ceiling: own.Ceiling,
+		asked: m.Capabilities, Place: own.Place,
+	}
+	for name, value := range own.Config {
+		if _, asked := m.Config[name]; asked {
+			p.Config[name] = value
 		}
 	}
+	ceilings = ceilings.with(own.Ceilings)
 	limited, lowered, hosts := m.limitTo(ceilings)
 	p.Limits, p.MaxCrashes, p.Dead = limited.Limits.WithDefaults(), limited.MaxCrashes, m.Dead
-	most := ceilings.manifest()
+	var most Manifest
+	most.eachLimit(func(path string, l key) { l.set(ceilings[path].value) })
 	p.MostRetry, p.timeout, p.Lowered, p.hosts = most.Retry, most.Limits.Timeout, lowered, hosts
 	if p.Ceiling != nil && !m.ownsDead() && !p.Ceiling.Enqueue.Allows(m.Dead) {
 		p.Dead = ""
-		p.Lowered = append(p.Lowered, Lowered{"dead", m.Dead, "none", p.place})
+		p.Lowered = append(p.Lowered, Lowered{"dead", m.Dead, "none", p.Place})
 	}
 	return p
 }
-
-// Place is where the host's grants could be changed, for messages: the tenant's name or "*", and the file.
-func (p *Permissions) Place() string { return p.place }
 
 // Granted shows them to people; nil for nothing.
 func (p *Permissions) Granted() *Granted { return p.Capabilities.Granted(p.Config) }
 
 // Timeout is a task's own timeout, under the ceiling of the host.
 func (p *Permissions) Timeout(own time.Duration) time.Duration {
-	if p.timeout > 0 {
-		return min(own, p.timeout)
-	}
-	return own
+	return min(own, cmp.Or(p.timeout, own))
 }
 
 // Reduced are the keys of the capabilities that the host grants only in part.
@@ -133,41 +126,43 @@ func (p *Permissions) remedy(name string) string {
 
 // denial is that of something that takes a line in the host's grants.
 func (p *Permissions) denial(line string) *service.Denial {
-	return &service.Denial{By: service.ByHost, Place: p.place, Add: line}
+	return &service.Denial{By: service.ByHost, Place: p.Place, Add: line}
+}
+
+// deny is the denial of something, by its name, that the manifest grants and the host does not; else nil.
+func (p *Permissions) deny(grants func(c *Capabilities) bool, line, name string) error {
+	if !grants(&p.asked) || grants(&p.Capabilities) {
+		return nil
+	}
+	return p.denial(fmt.Sprintf(line, name))
 }
 
 // DenyBucket is the error of using a bucket, or of changing it, that the manifest grants and the host does not; else nil.
 func (p *Permissions) DenyBucket(bucket string, write bool) error {
-	if !p.asked.bucket(bucket, write) || p.Capabilities.bucket(bucket, write) {
-		return nil
-	}
+	line := "kv: [{bucket: %q}]"
 	if write {
-		return p.denial(fmt.Sprintf("kv: [{bucket: %q, access: rw}]", bucket))
+		line = "kv: [{bucket: %q, access: rw}]"
 	}
-	return p.denial(fmt.Sprintf("kv: [{bucket: %q}]", bucket))
+	return p.deny(func(c *Capabilities) bool {
+		return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == bucket && (g.Write || !write) })
+	}, line, bucket)
 }
 
 // DenySecret is the error of reading a secret that the manifest grants and the host does not; else nil.
 func (p *Permissions) DenySecret(name string) error {
-	if !slices.Contains(p.asked.Secrets, name) || slices.Contains(p.Capabilities.Secrets, name) {
-		return nil
-	}
-	return p.denial(fmt.Sprintf("secrets: [%q]", name))
+	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) }, "secrets: [%q]", name)
 }
 
 // DenyQueue is the error of enqueueing to a queue that the manifest grants and the host does not; else nil.
 func (p *Permissions) DenyQueue(queue string) error {
-	if !p.asked.Enqueue.Allows(queue) || p.Capabilities.Enqueue.Allows(queue) {
-		return nil
+	line := "enqueue: {queues: [%q]}"
+	if p.asked.Enqueue.AfterCall() {
+		line = "enqueue: {queues: [%q], after: call}"
 	}
-	if p.asked.Enqueue.AfterCall {
-		return p.denial(fmt.Sprintf("enqueue: {queues: [%q], after: call}", queue))
-	}
-	return p.denial(fmt.Sprintf("enqueue: {queues: [%q]}", queue))
+	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) }, line, queue)
 }
 
-// DenyDepth is the error of a task with that many parents that enqueues one, where the manifest would allow a longer chain
-// than the host; else nil.
+// DenyDepth is the error of enqueueing from a task with that many parents, if the host and not the manifest bounds it; else nil.
 func (p *Permissions) DenyDepth(depth int) error {
 	asked, granted := p.asked.Enqueue, p.Capabilities.Enqueue
 	if asked == nil || granted == nil || depth < granted.Depth || depth >= asked.Depth {

@@ -79,9 +79,6 @@ func (e *Error) Refusals() []runtime.Refusal {
 // Fault is what is wrong with a file, and what would be right.
 type Fault struct{ What, Remedy string }
 
-// NewFault returns a *Fault.
-func NewFault(what, remedy string) *Fault { return &Fault{what, remedy} }
-
 func (f *Fault) Error() string { return f.What + ": " + f.Remedy }
 
 // maxShown bounds the bytes of a person's text that a message repeats.

@@ -90,6 +90,18 @@ func listProperty(most int, item *property) *property {
 	return &property{Type: "array", MaxItems: most, Items: item}
 }
 
+func objectProperty(keys []key) *property {
+	p := &property{Type: "object", Additional: false}
+	for _, k := range keys {
+		k.schema.Description = k.about
+		p.Properties = append(p.Properties, named{k.name, k.schema})
+		if k.required {
+			p.Required = append(p.Required, k.name)
+		}
+	}
+	return p
+}
+
 // names makes a list one of at least one name, each once.
 func (p *property) names(least int) *property {
 	p.MinItems, p.UniqueItems = least, true

@@ -124,7 +124,7 @@ func TestExamples(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	store := kv.New(rdb, "acme")
 	g := setup(t, 1, Config{Task: Task{ID: examplesID, Attempt: 2}, Services: service.Services{
-		KV: store.For([]kv.Grant{{Bucket: "thumbs", Write: true, Quota: 1 << 20}}), HTTP: exampleHTTP{},
+		KV: store.For([]kv.Grant{{Bucket: "thumbs", Write: true, Quota: 1 << 20}}, nil), HTTP: exampleHTTP{},
 		Enqueue: exampleEnqueuer{},
 	}})
 	called := map[string]bool{}

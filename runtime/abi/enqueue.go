@@ -79,9 +79,8 @@ func parseChild(options []byte) (service.Child, error) {
 // enqueue is enqueue(queue, length, body, length, options, length). It fills the slot with the new task's ID. The host
 // keeps the new task until this one ends, so it counts against the limit of the output.
 func (s *System) enqueue(mem api.Memory, a []uint64) errno {
-	enqueuer := s.services.Enqueue
-	if enqueuer == nil { // before anything large is copied
-		return s.do("enqueue", false, nil)
+	if s.Services.Enqueue == nil { // before anything large is copied
+		return s.deny("enqueue")
 	}
 	in := s.reader(mem, a)
 	queue, body, options := in.name(), in.bytes(maxBody), in.bytes(maxOptions)
@@ -94,19 +93,17 @@ func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 	}
 	child.Queue, child.Body = queue, body
 	size := len(queue) + len(body) + len(options)
-	if s.services.EnqueueAtOnce {
+	if s.Services.EnqueueAtOnce {
 		size = 0
 	}
-	if !s.host.Reserve(size) {
+	if !s.Host.Reserve(size) {
 		return errnoTooBig
 	}
-	var id string
-	answer := s.do("enqueue", true, func(ctx context.Context) (err error) {
-		id, err = enqueuer.Enqueue(ctx, child)
-		return err
+	id, answer := ask(in, "enqueue", true, func(ctx context.Context) (string, error) {
+		return s.Services.Enqueue.Enqueue(ctx, child)
 	})
 	if answer != errnoSuccess {
-		s.host.Reserve(-size)
+		s.Host.Reserve(-size)
 		return answer
 	}
 	return s.fill(id)

@@ -61,22 +61,17 @@ func Functions() []Function {
 		answering("sleep", call, (*System).sleep, i64),
 		answering("random", nothing, (*System).random, i32, i32),
 	}
-	for number := range functions {
-		functions[number].Call = counting(number, functions[number].Name, functions[number].Call)
+	for number, f := range functions {
+		functions[number].Call = func(s *System, mem api.Memory, stack []uint64) {
+			s.moved, s.reason = 0, nil
+			f.Call(s, mem, stack)
+			if s.reason != nil {
+				s.Host.Refused(f.Name, s.reason)
+			}
+			s.Counters.count(number, errno(int32(uint32(stack[0]))), s.moved)
+		}
 	}
 	return functions
-}
-
-// counting wraps a function: it counts its calls and reports why they are refused.
-func counting(number int, name string, f func(*System, api.Memory, []uint64)) func(*System, api.Memory, []uint64) {
-	return func(s *System, mem api.Memory, stack []uint64) {
-		s.moved, s.reason = 0, nil
-		f(s, mem, stack)
-		if s.reason != nil {
-			s.host.Refused(name, s.reason)
-		}
-		s.counters.count(number, errno(int32(uint32(stack[0]))), s.moved)
-	}
 }
 
 // answering makes a function whose only result is an errno, and which the stage may forbid.
@@ -98,9 +93,9 @@ func answering(name string, needs need, f func(*System, api.Memory, []uint64) er
 // allows reports whether a function works in the guest's stage, and notes what Warming refuses.
 func (s *System) allows(name string, needs need) bool {
 	switch {
-	case s.stage == Running || needs == nothing || needs == slot && s.filled:
+	case s.Stage == Running || needs == nothing || needs == slot && s.filled:
 		return true
-	case s.stage == Initializing || needs == description:
+	case s.Stage == Initializing || needs == description:
 		return false
 	case needs == call:
 		return true

@@ -254,7 +254,7 @@ func TestHostile(t *testing.T) {
 				mem := newMemory(t, pages)
 				for _, arguments := range combinations(len(f.Params)) {
 					for _, stage := range []Stage{Running, Initializing, Warming} {
-						s := New(Config{
+						s := newSystem(Config{
 							Host: &account{limit: 100}, Stage: stage, Task: Task{ID: "id"}, Input: []byte("in"), Services: (&fakeServices{}).set(),
 						})
 						s.slot = "slot"

@@ -54,7 +54,7 @@ func FuzzFunctions(f *testing.F) {
 		copy(all, program)
 		host := &account{limit: 100, budget: 8 << 20}
 		input := []byte("an input")
-		s := New(Config{
+		s := newSystem(Config{
 			Host: host, Stage: Stage(stage % 3), Input: input, Started: time.Now(), Services: (&fakeServices{}).set(), Counters: &Counters{},
 			Task: Task{ID: "7f", Queue: "queue", PreviousError: "an error", Attempt: 1, Deadline: time.Now()},
 		})
@@ -95,7 +95,7 @@ func FuzzFunctions(f *testing.F) {
 		if again, _ := s.Error(); again != text || host.output.String() != output || string(input) != "an input" {
 			t.Errorf("what the host holds changed with the guest's memory")
 		}
-		if len(text) > maxError || len(output) > 100 || s.RetryAfter() < 0 || s.RetryAfter() > maxRetryAfter {
+		if len(text) > maxError || len(output) > 100 || s.RetryAfter() < 0 || s.RetryAfter() > maxDelay {
 			t.Errorf("error %q, output %q, retry after %v", text, output, s.RetryAfter())
 		}
 	})

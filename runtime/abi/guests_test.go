@@ -55,7 +55,7 @@ func (h *handler) call(c Config) (status int32, host *account) {
 	h.t.Helper()
 	host = &account{limit: 1 << 20, fuel: 77}
 	c.Host = host
-	h.system = New(c)
+	h.system = newSystem(c)
 	results, err := h.module.ExportedFunction("quern_handle").Call(context.Background())
 	if err != nil {
 		h.t.Fatal(err)

@@ -1,6 +1,7 @@
 package abi
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -41,11 +42,8 @@ func parseRequest(head []byte) (service.Request, error) {
 		return service.Request{}, fmt.Errorf("the request's head: timeout_ms is %d", fields.Timeout)
 	}
 	request := service.Request{
-		Method: fields.Method, URL: fields.URL, Headers: map[string][]string{},
-		Timeout: time.Duration(min(fields.Timeout, maxSleep.Milliseconds())) * time.Millisecond,
-	}
-	if request.Method == "" {
-		request.Method = "GET"
+		Method: cmp.Or(fields.Method, "GET"), URL: fields.URL, Headers: map[string][]string{},
+		Timeout: time.Duration(min(fields.Timeout, maxDelay.Milliseconds())) * time.Millisecond,
 	}
 	for name, list := range fields.Headers {
 		request.Headers[name] = list

@@ -19,6 +19,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// newSystem returns the system of one call.
+func newSystem(c Config) *System {
+	s := &System{}
+	s.Init(c)
+	return s
+}
+
 // account is a Host that keeps books: it takes output up to a limit, and ends the guest when its budget is
 // spent.
 type account struct {
@@ -95,7 +102,7 @@ func setup(t testing.TB, pages uint32, c Config) *guest {
 	t.Helper()
 	g := &guest{t: t, host: &account{limit: 1 << 20}, mem: newMemory(t, pages), functions: map[string]Function{}}
 	c.Host = g.host
-	g.system = New(c)
+	g.system = newSystem(c)
 	for _, f := range Functions() {
 		g.functions[f.Name] = f
 	}

@@ -38,9 +38,9 @@ const jsonPrice = 15
 // charge charges for work, at most a piece at once.
 func (s *System) charge(n int) {
 	for ; n > piece; n -= piece {
-		s.host.Spend(piece)
+		s.Host.Spend(piece)
 	}
-	s.host.Spend(n)
+	s.Host.Spend(n)
 }
 
 // read copies contents from an offset on into the guest's memory and answers the number of bytes. The arguments are the
@@ -55,7 +55,7 @@ func read[T string | []byte](s *System, mem api.Memory, contents T, a []uint64) 
 	for at := 0; at < n; at += piece {
 		end := min(n, at+piece)
 		s.moved += end - at
-		s.host.Spend(end - at)
+		s.Host.Spend(end - at)
 		copy(buffer[at:end], contents[at:end])
 	}
 	return errno(n)

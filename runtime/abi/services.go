@@ -1,6 +1,7 @@
 package abi
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -21,17 +22,25 @@ const (
 	maxBody       = service.MaxBody
 )
 
-// do calls a service and answers for its error. A missing service was not granted.
-func (s *System) do(function string, granted bool, ask func(ctx context.Context) error) errno {
+// ask calls a service, unless an argument is wrong, and answers for its error. A missing service was not granted.
+func ask[T any](a *reader, function string, granted bool, call func(ctx context.Context) (T, error)) (result T, answer errno) {
+	if a.wrong != errnoSuccess {
+		return result, a.wrong
+	}
 	if !granted {
-		return s.refuse(function, fmt.Errorf("%w: the manifest grants no %s, or there is none here", service.ErrDenied, function))
+		return result, a.system.deny(function)
 	}
 	var err error
-	s.host.Do(func(ctx context.Context) { err = ask(ctx) })
-	if err == nil {
-		return errnoSuccess
+	a.system.Host.Do(func(ctx context.Context) { result, err = call(ctx) })
+	if err != nil {
+		return result, a.system.refuse(function, err)
 	}
-	return s.refuse(function, err)
+	return result, errnoSuccess
+}
+
+// deny answers for a missing service.
+func (s *System) deny(function string) errno {
+	return s.refuse(function, fmt.Errorf("%w: the manifest grants no %s, or there is none here", service.ErrDenied, function))
 }
 
 // refuse answers for an error, and keeps it as the reason if the plugin's owner can act on it. An error that no guest
@@ -40,7 +49,7 @@ func (s *System) refuse(function string, err error) errno {
 	answer, known := meaning(err)
 	switch {
 	case !known:
-		s.host.Fail(fmt.Errorf("%s.%s: %w", ModuleName, function, err))
+		s.Host.Fail(fmt.Errorf("%s.%s: %w", ModuleName, function, err))
 	case answer == errnoInval || answer == errnoDenied || answer == errnoLimit || answer == errnoUnavailable:
 		s.reason = err
 	}
@@ -63,23 +72,21 @@ func (s *System) fillBytes(value []byte) errno {
 func (s *System) checkpointSave(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	value := in.bytes(maxCheckpoint)
-	if in.wrong != errnoSuccess {
-		return in.wrong
-	}
-	keeper := s.services.Checkpoint
-	answer := s.do("checkpoint_save", keeper != nil, func(ctx context.Context) error { return keeper.Save(ctx, value) })
+	_, answer := ask(in, "checkpoint_save", s.Services.Checkpoint != nil, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.Services.Checkpoint.Save(ctx, value)
+	})
 	if answer == errnoSuccess {
-		s.checkpoint = value
+		s.Checkpoint = value
 	}
 	return answer
 }
 
 // checkpointLoad is checkpoint_load(), which fills the slot. An empty checkpoint counts as one.
 func (s *System) checkpointLoad(api.Memory, []uint64) errno {
-	if s.checkpoint == nil {
+	if s.Checkpoint == nil {
 		return errnoNotFound
 	}
-	return s.fillBytes(s.checkpoint)
+	return s.fillBytes(s.Checkpoint)
 }
 
 // configGet is config_get(name, length), which fills the slot.
@@ -89,7 +96,7 @@ func (s *System) configGet(mem api.Memory, a []uint64) errno {
 	if in.wrong != errnoSuccess {
 		return in.wrong
 	}
-	value, ok := s.services.Config[name]
+	value, ok := s.Services.Config[name]
 	if !ok {
 		return errnoNotFound
 	}
@@ -100,19 +107,13 @@ func (s *System) configGet(mem api.Memory, a []uint64) errno {
 func (s *System) secretGet(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	name := in.name()
-	if in.wrong != errnoSuccess {
-		return in.wrong
-	}
-	var value []byte
-	secrets := s.services.Secrets
-	answer := s.do("secret_get", secrets != nil, func(ctx context.Context) (err error) {
-		value, err = secrets.Secret(ctx, name)
-		return err
+	value, answer := ask(in, "secret_get", s.Services.Secrets != nil, func(ctx context.Context) ([]byte, error) {
+		return s.Services.Secrets.Secret(ctx, name)
 	})
 	if answer != errnoSuccess {
 		return answer
 	}
-	s.host.Reveal(name, value)
+	s.Host.Reveal(name, value)
 	return s.fillBytes(value)
 }
 
@@ -120,14 +121,8 @@ func (s *System) secretGet(mem api.Memory, a []uint64) errno {
 func (s *System) kvGet(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key := in.name(), in.name()
-	if in.wrong != errnoSuccess {
-		return in.wrong
-	}
-	var value []byte
-	kv := s.services.KV
-	answer := s.do("kv_get", kv != nil, func(ctx context.Context) (err error) {
-		value, err = kv.Get(ctx, bucket, key)
-		return err
+	value, answer := ask(in, "kv_get", s.Services.KV != nil, func(ctx context.Context) ([]byte, error) {
+		return s.Services.KV.Get(ctx, bucket, key)
 	})
 	if answer != errnoSuccess {
 		return answer
@@ -151,25 +146,18 @@ const maxLifetime = 100 * 365 * 24 * time.Hour
 func (s *System) kvSet(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key, value, ttl := in.name(), in.name(), in.bytes(maxValue), in.lifetime()
-	if in.wrong != errnoSuccess {
-		return in.wrong
-	}
-	kv := s.services.KV
-	return s.do("kv_set", kv != nil, func(ctx context.Context) error { return kv.Set(ctx, bucket, key, value, ttl) })
+	_, answer := ask(in, "kv_set", s.Services.KV != nil, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.Services.KV.Set(ctx, bucket, key, value, ttl)
+	})
+	return answer
 }
 
 // kvDelete is kv_delete(bucket, length, key, length). It answers 1 if there was a value.
 func (s *System) kvDelete(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key := in.name(), in.name()
-	if in.wrong != errnoSuccess {
-		return in.wrong
-	}
-	existed := false
-	kv := s.services.KV
-	answer := s.do("kv_delete", kv != nil, func(ctx context.Context) (err error) {
-		existed, err = kv.Delete(ctx, bucket, key)
-		return err
+	existed, answer := ask(in, "kv_delete", s.Services.KV != nil, func(ctx context.Context) (bool, error) {
+		return s.Services.KV.Delete(ctx, bucket, key)
 	})
 	if answer == errnoSuccess && existed {
 		return 1
@@ -182,17 +170,11 @@ func (s *System) kvDelete(mem api.Memory, a []uint64) errno {
 func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key, delta, to := in.name(), in.name(), int64(in.number()), in.number()
-	if in.wrong != errnoSuccess {
-		return in.wrong
-	}
 	if _, ok := view(mem, to, 8); !ok {
-		return errnoFault
+		in.wrong = cmp.Or(in.wrong, errnoFault)
 	}
-	var sum int64
-	kv := s.services.KV
-	answer := s.do("kv_increment", kv != nil, func(ctx context.Context) (err error) {
-		sum, err = kv.Increment(ctx, bucket, key, delta)
-		return err
+	sum, answer := ask(in, "kv_increment", s.Services.KV != nil, func(ctx context.Context) (int64, error) {
+		return s.Services.KV.Increment(ctx, bucket, key, delta)
 	})
 	if answer != errnoSuccess {
 		return answer
@@ -215,14 +197,8 @@ func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
 		old = in.bytes(maxValue)
 	}
 	value, ttl := in.bytes(maxValue), in.lifetime()
-	if in.wrong != errnoSuccess {
-		return in.wrong
-	}
-	var present []byte
-	kv := s.services.KV
-	answer := s.do("kv_swap", kv != nil, func(ctx context.Context) (err error) {
-		present, err = kv.Swap(ctx, bucket, key, old, value, ttl)
-		return err
+	present, answer := ask(in, "kv_swap", s.Services.KV != nil, func(ctx context.Context) ([]byte, error) {
+		return s.Services.KV.Swap(ctx, bucket, key, old, value, ttl)
 	})
 	switch {
 	case answer == errnoConflict && present == nil:
@@ -238,14 +214,8 @@ func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
 func (s *System) kvList(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, prefix, after, limit := in.name(), in.name(), in.name(), int32(uint32(in.number()))
-	if in.wrong != errnoSuccess {
-		return in.wrong
-	}
-	var keys []string
-	kv := s.services.KV
-	answer := s.do("kv_list", kv != nil, func(ctx context.Context) (err error) {
-		keys, err = kv.List(ctx, bucket, prefix, after, int(limit))
-		return err
+	keys, answer := ask(in, "kv_list", s.Services.KV != nil, func(ctx context.Context) ([]string, error) {
+		return s.Services.KV.List(ctx, bucket, prefix, after, int(limit))
 	})
 	if answer != errnoSuccess {
 		return answer
@@ -261,9 +231,8 @@ func (s *System) kvList(mem api.Memory, a []uint64) errno {
 // http is http(head, length, body, length), which fills the slot: the length of the answer's head in 4 bytes, the head,
 // and the body.
 func (s *System) http(mem api.Memory, a []uint64) errno {
-	client := s.services.HTTP
-	if client == nil { // before anything large is copied
-		return s.do("http", false, nil)
+	if s.Services.HTTP == nil { // before anything large is copied
+		return s.deny("http")
 	}
 	in := s.reader(mem, a)
 	head, body := in.bytes(maxHead), in.bytes(maxBody)
@@ -276,10 +245,8 @@ func (s *System) http(mem api.Memory, a []uint64) errno {
 		return s.invalid("%w", err)
 	}
 	request.Body = body
-	var response service.Response
-	answer := s.do("http", true, func(ctx context.Context) (err error) {
-		response, err = client.Do(ctx, request)
-		return err
+	response, answer := ask(in, "http", true, func(ctx context.Context) (service.Response, error) {
+		return s.Services.HTTP.Do(ctx, request)
 	})
 	if answer != errnoSuccess {
 		return answer

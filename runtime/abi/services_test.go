@@ -385,7 +385,7 @@ func TestSleep(t *testing.T) {
 		t.Errorf("slept %s", g.host.waited)
 	}
 	g.answers(0, "sleep", 1<<63-1)
-	if g.host.waited != 1500*time.Millisecond+maxSleep {
+	if g.host.waited != 1500*time.Millisecond+maxDelay {
 		t.Errorf("slept %s", g.host.waited)
 	}
 }

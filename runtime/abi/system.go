@@ -82,17 +82,10 @@ type Config struct {
 
 // System is the state of quern_v1 during one call. It belongs to the goroutine of that call.
 type System struct {
-	host    Host
-	stage   Stage
-	task    Task
-	input   []byte
-	started time.Time
+	Config // its Checkpoint is the last one
 
-	checkpoint []byte // the last one; nil for none
-	services   service.Services
-	counters   *Counters
-	moved      int   // bytes, by the current function
-	reason     error // why the current function is refused; nil if there is nothing to report
+	moved  int   // bytes, by the current function
+	reason error // why the current function is refused; nil if there is nothing to report
 
 	slot       string
 	filled     bool   // the slot was filled, perhaps by an empty text
@@ -102,20 +95,8 @@ type System struct {
 	misused    string
 }
 
-// New returns the system of one call.
-func New(c Config) *System {
-	s := &System{}
-	s.Init(c)
-	return s
-}
-
 // Init makes s the system of another call, and keeps nothing of the one before.
-func (s *System) Init(c Config) {
-	*s = System{
-		host: c.Host, stage: c.Stage, task: c.Task, input: c.Input, started: c.Started,
-		checkpoint: c.Checkpoint, services: c.Services, counters: c.Counters,
-	}
-}
+func (s *System) Init(c Config) { *s = System{Config: c} }
 
 // RetryAfter returns the delay that the guest asked for before its next attempt, at most a year; 0 if it did not ask.
 func (s *System) RetryAfter() time.Duration { return s.retryAfter }

@@ -15,10 +15,10 @@ func (s *System) resultRead(mem api.Memory, a []uint64) errno { return read(s, m
 func (s *System) resultSize(api.Memory, []uint64) errno { return length(len(s.slot)) }
 
 // inputSize is input_size().
-func (s *System) inputSize(api.Memory, []uint64) errno { return length(len(s.input)) }
+func (s *System) inputSize(api.Memory, []uint64) errno { return length(len(s.Input)) }
 
 // inputRead is input_read(off, ptr, cap).
-func (s *System) inputRead(mem api.Memory, a []uint64) errno { return read(s, mem, s.input, a) }
+func (s *System) inputRead(mem api.Memory, a []uint64) errno { return read(s, mem, s.Input, a) }
 
 // length answers a number of bytes, or ETOOBIG if it does not fit into an answer.
 func length(n int) errno {
@@ -35,7 +35,7 @@ func (s *System) outputWrite(mem api.Memory, a []uint64) errno {
 		return errnoFault
 	}
 	s.spend(len(p))
-	if len(p) > 0 && !s.host.Output(p) {
+	if len(p) > 0 && !s.Host.Output(p) {
 		return errnoTooBig
 	}
 	return errnoSuccess
@@ -72,22 +72,19 @@ func prefix(text []byte) []byte {
 	return text[:maxError] // not UTF-8
 }
 
-// maxRetryAfter is the longest delay that a guest can ask for.
-const maxRetryAfter = 365 * 24 * time.Hour
-
 // setRetryAfter is retry_after(ms). The last call counts.
 func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])
 	if ms < 0 {
 		return s.invalid("a delay of %d ms: use 0 or more", ms)
 	}
-	s.retryAfter = time.Duration(min(ms, maxRetryAfter.Milliseconds())) * time.Millisecond
+	s.retryAfter = time.Duration(min(ms, maxDelay.Milliseconds())) * time.Millisecond
 	return errnoSuccess
 }
 
 // taskText is task_text(field), which fills the slot.
 func (s *System) taskText(_ api.Memory, a []uint64) errno {
-	t := &s.task
+	t := &s.Task
 	fields := [...]string{t.ID, t.Queue, t.Tenant, t.Plugin, t.PreviousError, t.Parent, t.Key, t.Traceparent}
 	if field := uint32(a[0]); field < uint32(len(fields)) {
 		return s.fill(fields[field])
@@ -109,15 +106,15 @@ func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 	var number int64
 	switch uint32(a[0]) {
 	case 0:
-		number = int64(s.task.Attempt)
+		number = int64(s.Task.Attempt)
 	case 1:
-		number = int64(s.task.MaxAttempts)
+		number = int64(s.Task.MaxAttempts)
 	case 2:
-		if !s.task.Deadline.IsZero() {
-			number = s.task.Deadline.UnixMilli()
+		if !s.Task.Deadline.IsZero() {
+			number = s.Task.Deadline.UnixMilli()
 		}
 	case 3:
-		number = s.host.FuelLeft()
+		number = s.Host.FuelLeft()
 	default:
 		return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
 	}
@@ -126,7 +123,7 @@ func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 
 // cancelled is cancelled().
 func (s *System) cancelled(api.Memory, []uint64) errno {
-	if s.host.Cancelled() {
+	if s.Host.Cancelled() {
 		return 1
 	}
 	return 0

@@ -44,7 +44,7 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 			line.Write(compact.Bytes())
 		}
 	}
-	s.host.Log(line.String())
+	s.Host.Log(line.String())
 	return errnoSuccess
 }
 
@@ -59,6 +59,6 @@ func (s *System) progress(mem api.Memory, a []uint64) errno {
 	case math.IsNaN(fraction):
 		return s.invalid("a fraction that is no number")
 	}
-	s.host.Progress(min(max(fraction, 0), 1), string(message))
+	s.Host.Progress(min(max(fraction, 0), 1), string(message))
 	return errnoSuccess
 }

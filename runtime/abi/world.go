@@ -18,13 +18,13 @@ func (s *System) clock(mem api.Memory, a []uint64) errno {
 	case clockWall:
 		return put64(mem, a[1], time.Now().UnixNano())
 	case clockMonotonic:
-		return put64(mem, a[1], int64(time.Since(s.started)))
+		return put64(mem, a[1], int64(time.Since(s.Started)))
 	}
 	return s.invalid("clock %d: use 0 or 1", int32(uint32(a[0])))
 }
 
-// maxSleep bounds a sleep: longer than any task lasts.
-const maxSleep = 365 * 24 * time.Hour
+// maxDelay bounds delays and timeouts: no task lasts longer.
+const maxDelay = 365 * 24 * time.Hour
 
 // sleep is sleep(ms).
 func (s *System) sleep(_ api.Memory, a []uint64) errno {
@@ -32,7 +32,7 @@ func (s *System) sleep(_ api.Memory, a []uint64) errno {
 	if ms < 0 {
 		return s.invalid("%d ms: use 0 or more", ms)
 	}
-	s.host.Wait(time.Duration(min(ms, maxSleep.Milliseconds())) * time.Millisecond)
+	s.Host.Wait(time.Duration(min(ms, maxDelay.Milliseconds())) * time.Millisecond)
 	return errnoSuccess
 }
 

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calls are those that the host and its compile children make, whatever their arguments.
+// calls are the system calls that the host and its compile children may make with any arguments.
 var calls = []string{
-	// Memory: Go's, that of guests, and the code that wazero makes. memfd_create makes their images.
+	// Memory: Go's, the guests', and wazero's machine code; memfd_create for snapshots.
 	"mmap", "munmap", "mremap", "mprotect", "madvise", "mincore", "brk", "memfd_create",
 	// Threads, time and signals: Go's runtime.
 	"futex", "sched_yield", "sched_getaffinity", "set_tid_address", "set_robust_list", "rseq", "gettid", "exit",
@@ -17,28 +17,35 @@ var calls = []string{
 	"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "tgkill",
 	// Files: plugins, secrets, the compile cache, the system's own settings.
 	"openat", "close", "read", "write", "readv", "writev", "pread64", "pwrite64", "lseek", "fcntl", "ftruncate", "fsync",
-	"fstat", fstatat, "statfs", "fstatfs", "faccessat", "faccessat2", "getdents64", "readlinkat", "getcwd", "chdir",
+	"fstat", "statfs", "fstatfs", "faccessat", "faccessat2", "getdents64", "readlinkat", "getcwd", "chdir",
 	"mkdirat", "unlinkat", "renameat", "fchmod", "fchmodat", "utimensat",
 	"inotify_init1", "inotify_add_watch", "inotify_rm_watch",
-	// Network: Redis, handlers' requests, metrics. What sockets there may be, argumentsOf tells.
+	// Network: Redis, handlers' requests, metrics. argumentsOf limits the kinds of sockets.
 	"epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2", "bind", "listen", "accept4", "connect", "shutdown",
 	"getsockname", "getpeername", "getsockopt", "setsockopt", "sendto", "sendmsg", "recvfrom", "recvmsg", "sendfile", "splice",
-	// Compile children: started, bounded by themselves, waited for, ended.
+	// Compile children: they are started, set limits for themselves, are waited for and ended.
 	"execve", "pipe2", "dup3", "setpgid", "getpgid", "getppid", "setpriority", "wait4", "waitid", "pidfd_open", "pidfd_send_signal", "kill",
 	"exit_group",
-	// What tells of this process.
+	// Facts about this process and the system.
 	"getpid", "getuid", "geteuid", "getgid", "getegid", "uname", "sysinfo", "getrusage",
 }
 
+// ofProcessor are the calls whose names depend on the processor. On amd64 Go's threads use arch_prctl, and the C library,
+// if linked, the last three.
+var ofProcessor = map[string][]string{
+	"amd64": {"newfstatat", "arch_prctl", "access", "readlink", "poll"},
+	"arm64": {"fstatat"},
+}
+
 const (
-	// namespaces are the flags of clone that make any.
+	// namespaces are the flags of clone that make a namespace.
 	namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 		unix.CLONE_NEWPID | unix.CLONE_NEWNET
-	// pagemapScan is the ioctl by which the changed pages of a guest's memory are found.
+	// pagemapScan is the ioctl that finds the changed pages of a guest's memory.
 	pagemapScan = 0xc0606610
 )
 
-// argumentsOf are the calls that may be made with some arguments only; any of a call's entries will do.
+// argumentsOf are the calls that are limited to some arguments. A call may match any of its entries.
 var argumentsOf = []seccomp.NameWithConditions{
 	argument("ioctl", 1, seccomp.Equal, pagemapScan),
 	argument("ioctl", 1, seccomp.Equal, unix.TCGETS),           // is it a terminal?
@@ -51,7 +58,7 @@ var argumentsOf = []seccomp.NameWithConditions{
 	argument("socket", 0, seccomp.Equal, unix.AF_UNIX),
 }
 
-// absent are calls whose callers probe whether the kernel has them, and can do without.
+// absent are calls that fail with ENOSYS: their callers probe whether the kernel has them, and can do without.
 var absent = []string{"clone3"}
 
 func argument(call string, number uint32, is seccomp.Operation, value uint64) seccomp.NameWithConditions {

@@ -7,9 +7,8 @@ import (
 	goruntime "runtime"
 )
 
-func process([]Rule) Confinement {
-	return Confinement{
-		Calls: errors.New("no filter of system calls for " + goruntime.GOOS + " on " + goruntime.GOARCH),
-		Files: errors.New("no rules for files for " + goruntime.GOOS + " on " + goruntime.GOARCH),
-	}
-}
+const platform = goruntime.GOOS + " on " + goruntime.GOARCH
+
+func filterCalls() error { return errors.New("no filter of system calls for " + platform) }
+
+func restrictFiles([]Rule) error { return errors.New("no rules for files for " + platform) }

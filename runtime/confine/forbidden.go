@@ -11,14 +11,14 @@ import (
 // trapped is how Go's report begins when the filter has refused a call: sigcode 1 is SYS_SECCOMP.
 var trapped = regexp.MustCompile(`(?m)^SIGSYS: bad system call\nPC=0x[0-9a-f]+ m=\d+ sigcode=1\b`)
 
-// numberIn finds, by processor, the register that has the call's number.
+// numberIn matches, by processor, the register of the call's number.
 var numberIn = map[string]*regexp.Regexp{
 	"amd64": regexp.MustCompile(`(?m)^rax +0x([0-9a-f]+)$`),
 	"arm64": regexp.MustCompile(`(?m)^r8 +0x([0-9a-f]+)$`),
 }
 
-// Forbidden tells whether a process ended because of a forbidden call, from the report that Go writes to stderr, and
-// names the call. The process must be of this one's processor.
+// Forbidden reads the report that Go writes to stderr when a process crashes. It reports whether a forbidden call ended
+// the process, and names the call. The process must have run on this processor architecture.
 func Forbidden(report []byte) (call string, ok bool) { return forbidden(report, goruntime.GOARCH) }
 
 func forbidden(report []byte, processor string) (call string, ok bool) {

@@ -20,7 +20,7 @@ const (
 	tidying  = unix.LANDLOCK_ACCESS_FS_REMOVE_DIR
 )
 
-// rights are what an access means to Landlock.
+// rights are Landlock's rights of each access.
 var rights = map[Access]uint64{
 	Read: reading,
 	Write: reading | changing | tidying | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
@@ -30,7 +30,7 @@ var rights = map[Access]uint64{
 	Tidy:    tidying,
 }
 
-// restrictFiles lets all threads do what the rules permit, and nothing else that this kernel can refuse.
+// restrictFiles limits all threads to what the rules permit, as far as this kernel can refuse the rest.
 func restrictFiles(rules []Rule) error {
 	handled, err := refusable()
 	if err != nil {
@@ -47,7 +47,7 @@ func restrictFiles(rules []Rule) error {
 			return fmt.Errorf("make rule for %q: %w", rule.Path, err)
 		}
 	}
-	// Both belong to a thread, and each has to be told.
+	// Both settings are per thread.
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
 		if errno == unix.ENOTSUP {
 			return errors.New("built with cgo, with which Landlock does not reach all threads: build with CGO_ENABLED=0")
@@ -81,7 +81,7 @@ func refusable() (uint64, error) {
 	return handled, nil
 }
 
-// permit adds a rule to a set of them.
+// permit adds a rule to a ruleset. handled are the rights that the ruleset refuses by default.
 func permit(set uintptr, rule Rule, handled uint64) error {
 	fd, err := unix.Open(rule.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -14,22 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// policy is the list of calls as the library takes it. A call of another processor's numbering, which a
-// process may switch to, is a forbidden one; those of x32 do not exist.
-func policy() seccomp.Policy {
-	return seccomp.Policy{
+// filterCalls puts all threads under the filter, or none. A process may switch to another processor's numbering: its calls
+// are forbidden, and those of x32 do not exist.
+func filterCalls() error {
+	policy := seccomp.Policy{
 		DefaultAction: seccomp.ActionTrap,
 		Syscalls: []seccomp.SyscallGroup{
-			{Action: seccomp.ActionAllow, Names: slices.Concat(calls, ofProcessor), NamesWithCondtions: argumentsOf},
+			{Action: seccomp.ActionAllow, Names: slices.Concat(calls, ofProcessor[goruntime.GOARCH]), NamesWithCondtions: argumentsOf},
 			{Action: seccomp.ActionErrno | seccomp.Action(unix.ENOSYS), Names: absent},
 		},
 	}
-}
-
-// filterCalls puts all threads under the filter, or none.
-func filterCalls() error {
-	p := policy()
-	program, err := p.Assemble()
+	program, err := policy.Assemble()
 	if err != nil {
 		return fmt.Errorf("assemble filter of system calls: %w", err)
 	}

@@ -1,9 +1,8 @@
-// Package crash names the task that a host has died of.
+// Package crash names the task of which a host died.
 //
-// A fault in the compiled code of a guest ends the whole process, for Go cannot recover what happens outside of its
-// own code. What is left is the text that Go writes then, with the address of the fault, and a [Table]: memory that is
-// shared with a process which does nothing but wait for that text. It finds whose memory the address lies beside, and
-// says so in one line.
+// A fault in the compiled code of a guest ends the whole process, since Go recovers no faults outside its own code. Go writes
+// a text with the address of the fault. A monitor process waits for that text, shares a [Table] of the guests with the host,
+// and writes in one line beside whose memory the address is.
 //
 //	host     Table   [ plugin, tenant, task, addresses | ... ]   an entry for each instance
 //	           │ shared memory
@@ -13,6 +12,6 @@
 //
 // # Failure
 //
-// Where there is no monitor (other systems than Linux, no memory for the table, a monitor that was killed), a host works
-// as well, and what Go writes to stderr is all that is known of its crash.
+// Without a monitor (on other systems than Linux, without memory for the table, after somebody killed it), the host works too.
+// Then Go's text on stderr is all that is known of a crash.
 package crash

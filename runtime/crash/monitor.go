@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,19 +13,18 @@ import (
 	"github.com/quern-project/quern/runtime/confine"
 )
 
-// maxPart is how much is kept of the beginning, and of the end, of what Go writes about a crash, in bytes. The reason stands
-// in the first lines and registers in the last ones, with all goroutines between them.
+// maxPart is how much of the beginning and of the end of Go's text is kept, in bytes. It begins with the reason and ends with
+// the registers; all goroutines are between them.
 const maxPart = 1 << 20
 
-// report is what is to be said of a crash: one line for the guest that has caused it, or for each that computed then. It
-// is nothing if the text is empty, which is a process that has not crashed, or if somebody has asked for the text by SIGQUIT.
+// report is one line for the guest that has caused a crash, or for each that computed then. It is nil if the text is empty,
+// since the process has not crashed, or if a SIGQUIT has asked for the text.
 func report(text string, table []byte) (lines []string) {
-	reason := reasonOf(text)
+	reason, fault, faulted := reasonOf(text)
 	if text == "" || strings.HasPrefix(reason, "SIGQUIT") {
 		return nil
 	}
 	const computed = "the host has crashed (%s) while plugin %q of tenant %q computed for task %q"
-	fault, faulted := faultOf(text)
 	for _, v := range victims(table) {
 		switch {
 		case !v.computes:
@@ -46,32 +46,22 @@ var (
 	fatal   = regexp.MustCompile(`(?m)^(fatal error: .*|panic: .*|SIG[A-Z]+: .*)$`)
 )
 
-// faultOf is the address of the fault that a text tells of.
-func faultOf(text string) (address uint64, ok bool) {
-	found := signals.FindStringSubmatch(text)
-	if found == nil {
-		return 0, false
-	}
-	address, err := strconv.ParseUint(found[2], 16, 64)
-	return address, err == nil
-}
-
-// reasonOf is why a process has crashed, in a few words.
-func reasonOf(text string) string {
-	if call, ok := confine.Forbidden([]byte(text)); ok {
-		return "forbidden system call " + call
-	}
+// reasonOf is why a process has crashed, in a few words, and the address of its fault.
+func reasonOf(text string) (reason string, fault uint64, faulted bool) {
+	reason, _, _ = strings.Cut(text, "\n")
+	reason = cmp.Or(fatal.FindString(text), reason)
 	if found := signals.FindStringSubmatch(text); found != nil {
-		return found[1] + " at 0x" + found[2]
+		reason = found[1] + " at 0x" + found[2]
+		address, err := strconv.ParseUint(found[2], 16, 64)
+		fault, faulted = address, err == nil
 	}
-	if line := fatal.FindString(text); line != "" {
-		return line
+	if call, ok := confine.Forbidden([]byte(text)); ok {
+		reason = "forbidden system call " + call
 	}
-	line, _, _ := strings.Cut(text, "\n")
-	return line
+	return reason, fault, faulted
 }
 
-// watch reads the text about a crash to its end, which is that of the host, and reports it.
+// watch reads the text about a crash until the host ends, and reports it.
 func watch(pipe io.Reader, table func() ([]byte, error), stderr io.Writer) error {
 	var text ends
 	if _, err := io.Copy(&text, pipe); err != nil {

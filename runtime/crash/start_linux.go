@@ -23,12 +23,10 @@ type Monitor struct {
 	ended   chan error
 	closing atomic.Bool
 	once    sync.Once
-	err     error
 }
 
-// Start starts a monitor by a command line that does nothing but call Watch, and has the crash of this process told to
-// it. It writes to this process's stderr. The caller closes it when no guest runs any more; lost is called if it ends
-// before that.
+// Start starts a monitor of this process, by a command line that only calls Watch. It writes to this process's stderr. The
+// caller closes it when no guest runs any more. lost is called if it ends before that.
 func Start(command []string, lost func(error)) (_ *Monitor, err error) {
 	fd, err := unix.MemfdCreate("quern-crash", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -57,34 +55,30 @@ func Start(command []string, lost func(error)) (_ *Monitor, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a monitor: %w", err), m.pipe.Close(), unix.Munmap(memory))
 	}
-	go m.reap(cmd, lost)
+	go func() {
+		err := cmd.Wait()
+		if !m.closing.Load() {
+			lost(err)
+			err = nil
+		}
+		m.ended <- err
+	}()
 	if err := debug.SetCrashOutput(write, debug.CrashOptions{}); err != nil {
 		return nil, errors.Join(fmt.Errorf("hand crashes to the monitor: %w", err), m.Close())
 	}
 	return m, nil
 }
 
-// reap waits for the end of the monitor's process.
-func (m *Monitor) reap(cmd *exec.Cmd, lost func(error)) {
-	err := cmd.Wait()
-	if !m.closing.Load() {
-		lost(err)
-		err = nil
-	}
-	m.ended <- err
-}
-
 // Close ends the monitor. The table must not be used any more. It may be called twice.
-func (m *Monitor) Close() error {
+func (m *Monitor) Close() (err error) {
 	m.once.Do(func() {
 		m.closing.Store(true)
-		m.err = errors.Join(debug.SetCrashOutput(nil, debug.CrashOptions{}), m.pipe.Close(), <-m.ended, unix.Munmap(m.Table.memory))
+		err = errors.Join(debug.SetCrashOutput(nil, debug.CrashOptions{}), m.pipe.Close(), <-m.ended, unix.Munmap(m.Table.memory))
 	})
-	return m.err
+	return err
 }
 
-// Watch is all that a monitor does: it waits for the end of the process that has started it, and writes to stderr what it
-// knows of a crash.
+// Watch is all that a monitor does: it waits for the end of the process that has started it, and reports a crash to stderr.
 func Watch(stdin io.Reader, stderr io.Writer) error {
 	return watch(stdin, func() ([]byte, error) {
 		return unix.Mmap(tableDescriptor, 0, tableSize, unix.PROT_READ, unix.MAP_SHARED)

@@ -11,7 +11,7 @@ const (
 	maxEntries = 1 << 14 // instances beyond it are not named
 	tableSize  = entrySize * maxEntries
 
-	// What an entry holds: whether its guest computes, where its memory lies with the guards around it, and the names.
+	// The fields of an entry: whether its guest computes, the addresses of its memory with the guards, and the names.
 	offsetComputes = 0
 	offsetFrom     = 8
 	offsetTo       = 16
@@ -20,25 +20,24 @@ const (
 	names          = 3                                 // plugin, tenant, task
 )
 
-// Table is what a monitor needs to know of the guests that run. Its methods may be called from several goroutines at
-// once; a nil Table takes everything and keeps nothing.
+// Table is what a monitor knows of the guests. Its methods are safe for concurrent use. A nil Table keeps nothing.
 type Table struct {
 	memory []byte // shared with the monitor
 
 	mu   sync.Mutex
-	free []int // entries that were given back
+	free []int // removed entries
 	next int   // the first entry that was never used
 }
 
-// Entry is the part of a Table that one instance writes to. It belongs to one goroutine at a time. A nil Entry is that
-// of an instance beyond what a Table can hold.
+// Entry is the part of a Table for one instance. It belongs to one goroutine at a time. An instance that finds the Table full
+// has a nil Entry.
 type Entry struct {
 	table *Table
 	at    int // its number
 	bytes []byte
 }
 
-// Add makes an entry for an instance whose memory, guards included, is all. The caller gives it back by Remove.
+// Add adds an entry for an instance whose memory, with its guards, is all. The caller removes it.
 func (t *Table) Add(all []byte) *Entry {
 	if t == nil {
 		return nil
@@ -56,12 +55,12 @@ func (t *Table) Add(all []byte) *Entry {
 	}
 	e := &Entry{table: t, at: at, bytes: t.memory[at*entrySize:][:entrySize]}
 	from := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(all))))
-	e.put(offsetFrom, from)
-	e.put(offsetTo, from+uint64(len(all)))
+	binary.LittleEndian.PutUint64(e.bytes[offsetFrom:], from)
+	binary.LittleEndian.PutUint64(e.bytes[offsetTo:], from+uint64(len(all)))
 	return e
 }
 
-// Remove gives the entry back. It must not be used any more.
+// Remove removes the entry. It must not be used any more.
 func (e *Entry) Remove() {
 	if e == nil {
 		return
@@ -72,7 +71,7 @@ func (e *Entry) Remove() {
 	e.table.free = append(e.table.free, e.at)
 }
 
-// Name says for which task the instance runs. What is longer than maxName bytes is cut.
+// Name names the task that the instance runs. It cuts each name to maxName bytes.
 func (e *Entry) Name(plugin, tenant, task string) {
 	if e == nil {
 		return
@@ -84,7 +83,7 @@ func (e *Entry) Name(plugin, tenant, task string) {
 	}
 }
 
-// Computes says whether compiled code of the guest is executed from now on.
+// Computes records whether compiled code of the guest runs from now on.
 func (e *Entry) Computes(yes bool) {
 	if e == nil {
 		return
@@ -96,9 +95,7 @@ func (e *Entry) Computes(yes bool) {
 	e.bytes[offsetComputes] = flag
 }
 
-func (e *Entry) put(at int, n uint64) { binary.LittleEndian.PutUint64(e.bytes[at:], n) }
-
-// victim is an entry as the monitor reads it.
+// victim is an entry that the monitor has read.
 type victim struct {
 	plugin, tenant, task string
 	computes             bool

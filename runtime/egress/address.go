@@ -67,7 +67,7 @@ var (
 // unicast6 is the part of IPv6 allocated for public addresses (RFC 4291 §2.4 and IANA's registry of the address space).
 var unicast6 = netip.MustParsePrefix("2000::/3")
 
-// classify returns why an address without a zone is not public; "" if it is.
+// classify returns why an address without a zone is not public or belongs to this host; "" if neither.
 func classify(a netip.Addr) string {
 	for _, r := range reserved {
 		if r.network.Contains(a) {
@@ -80,7 +80,7 @@ func classify(a netip.Addr) string {
 	case a.Is6() && !unicast6.Contains(a):
 		return "not given out (RFC 4291 §2.4)"
 	}
-	return ""
+	return own(a)
 }
 
 // isISATAP reports whether the interface identifier is one of RFC 5214 §6.1, which any network may have.
@@ -173,11 +173,7 @@ func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 		return &refusal{a, "no address"}
 	}
 	if !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) }) {
-		what := classify(a)
-		if what == "" {
-			what = own(a)
-		}
-		if what != "" {
+		if what := classify(a); what != "" {
 			return &refusal{a, what}
 		}
 	}

@@ -35,13 +35,6 @@ func (b *body) from(got httptrace.GotConnInfo) {
 	}
 }
 
-// abandon allows the connection the rest of an answer that nobody reads.
-func (b *body) abandon() {
-	if b.conn != nil {
-		b.conn.overhead.Add(-streamBuffer)
-	}
-}
-
 // read reads to the end, and at most one byte over the limit. Memory grows with the bytes received, whatever length the
 // answer claims.
 func (b *body) read(r io.Reader, most int) error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/http/httptrace"
@@ -22,22 +21,16 @@ type Client struct {
 	cfg   Config
 	wrong error // cfg is not valid
 
-	mu       sync.Mutex
-	closed   bool             // guarded by mu
-	pools    map[string]*pool // by tenant; guarded by mu
-	open     map[any]func()   // how Close ends each *http.Request and *conn; guarded by mu
-	requests sync.WaitGroup   // in open; added under mu while not closed
+	mu      sync.Mutex
+	closed  bool             // guarded by mu
+	pools   map[string]*pool // by tenant; guarded by mu
+	open    map[any]func()   // how Close ends each *http.Request and *conn; guarded by mu
+	running sync.WaitGroup   // what is in open; added under mu while not closed
 }
 
 // New makes a client, which the caller closes. With an invalid Config it sends nothing: see Validate.
 func New(cfg Config) *Client {
 	return &Client{cfg: cfg.withDefaults(), wrong: cfg.Validate(), pools: map[string]*pool{}, open: map[any]func(){}}
-}
-
-// For returns the service of one plugin of a tenant, limited to the grants. It need not be closed. The tenant's
-// connections are kept until they have been idle for a while or the client is closed.
-func (c *Client) For(tenant string, grants []Grant) service.HTTP {
-	return c.plugin(tenant, plugin{grants: slices.Clone(grants)})
 }
 
 // Ceiling is the most that the host grants a plugin.
@@ -48,14 +41,10 @@ type Ceiling struct {
 	Place string
 }
 
-// ForUnder is For with a ceiling, which must grant each request as well.
-func (c *Client) ForUnder(tenant string, grants []Grant, ceiling Ceiling) service.HTTP {
-	ceiling.Grants = slices.Clone(ceiling.Grants)
-	return c.plugin(tenant, plugin{grants: slices.Clone(grants), ceiling: &ceiling})
-}
-
-// plugin completes the service of a tenant's plugin.
-func (c *Client) plugin(tenant string, p plugin) service.HTTP {
+// For returns the service of one plugin of a tenant, limited to the grants, which must not change, and to the ceiling,
+// nil for none. It need not be closed. The tenant's connections are kept until they have been idle for a while or the
+// client is closed.
+func (c *Client) For(tenant string, grants []Grant, ceiling *Ceiling) service.HTTP {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shared, ok := c.pools[tenant]
@@ -63,31 +52,20 @@ func (c *Client) plugin(tenant string, p plugin) service.HTTP {
 		shared = newPool(c)
 		c.pools[tenant] = shared
 	}
-	p.client, p.pool = c, shared
-	return &p
+	return &plugin{client: c, pool: shared, grants: grants, ceiling: ceiling}
 }
 
 // Close ends all requests, as unavailable, and all connections. Later requests are unavailable, too.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
-	var requests, conns []func()
-	for key, end := range c.open {
-		if _, ok := key.(*conn); ok {
-			conns = append(conns, end)
-		} else {
-			requests = append(requests, end)
-		}
-	}
+	open, pools := slices.Collect(maps.Values(c.open)), slices.Collect(maps.Values(c.pools))
 	c.mu.Unlock()
-	for _, end := range append(requests, conns...) {
+	for _, end := range open { // without the lock, which connections take when they end
 		end()
 	}
-	c.requests.Wait()
-	c.mu.Lock()
-	pools := slices.Collect(maps.Values(c.pools))
-	c.mu.Unlock()
-	for _, p := range pools { // without the lock, which connections take when they end
+	c.running.Wait()
+	for _, p := range pools {
 		p.transport.CloseIdleConnections()
 	}
 }
@@ -102,20 +80,17 @@ func (c *Client) add(key any, end func()) error {
 		return errClosed
 	}
 	c.open[key] = end
-	if _, ok := key.(*http.Request); ok {
-		c.requests.Add(1)
-	}
+	c.running.Add(1)
 	return nil
 }
 
-// remove undoes an add that returned no error.
-func (c *Client) remove(key any) {
+// remove undoes an add that returned no error. It reports whether the client was closed meanwhile.
+func (c *Client) remove(key any) (closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.open, key)
-	if _, ok := key.(*http.Request); ok {
-		c.requests.Done()
-	}
+	c.running.Done()
+	return c.closed
 }
 
 // plugin is the service of one plugin.
@@ -135,7 +110,7 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 	if p.client.wrong != nil {
 		return service.Response{}, fmt.Errorf("egress: %w", p.client.wrong)
 	}
-	t, request, err := p.check(r)
+	t, request, err := p.check(ctx, r)
 	if err != nil {
 		return service.Response{}, err
 	}
@@ -159,8 +134,8 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 	return service.Response{}, fmt.Errorf("%s %s: %w: %s", r.Method, t, service.ErrUnavailable, printable(err))
 }
 
-// check turns the guest's request into one that is granted. It has no context yet.
-func (p *plugin) check(r service.Request) (target, *http.Request, error) {
+// check turns the guest's request into one that is granted.
+func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Request, error) {
 	cfg := p.client.cfg
 	if used := len(r.Method) + len(r.URL); used > cfg.MaxHeader {
 		return target{}, nil, fmt.Errorf("%w: method and URL have %d bytes, and may have %d with the headers", service.ErrTooBig, used, cfg.MaxHeader)
@@ -190,31 +165,25 @@ func (p *plugin) check(r service.Request) (target, *http.Request, error) {
 	if len(r.Body) > cfg.MaxRequest {
 		return target{}, nil, fmt.Errorf("%w: the request's body has %d bytes, and may have %d", service.ErrTooBig, len(r.Body), cfg.MaxRequest)
 	}
-	request := &http.Request{
-		Method: r.Method, URL: u, Host: u.Host, Header: header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: http.NoBody, GetBody: func() (io.ReadCloser, error) { return http.NoBody, nil },
+	request, err := http.NewRequestWithContext(ctx, r.Method, "", bytes.NewReader(r.Body))
+	if err != nil {
+		return target{}, nil, err
 	}
-	if len(r.Body) > 0 {
-		request.ContentLength = int64(len(r.Body))
-		request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil }
-		request.Body = io.NopCloser(bytes.NewReader(r.Body))
-	}
+	request.URL, request.Host, request.Header = u, u.Host, header
 	return t, request, nil
 }
 
 // send sends a request and reads the answer to its end. An error other than ErrDenied and ErrTooBig says why there is
 // no answer.
 func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r service.Response, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if err := p.client.add(request, func() { cancel(errClosed) }); err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := p.client.add(request, cancel); err != nil {
 		return service.Response{}, err
 	}
 	defer func() {
-		p.client.remove(request)
-		if err != nil && errors.Is(context.Cause(ctx), errClosed) {
-			err = errClosed // the request may only have seen a closed connection
+		if closed := p.client.remove(request); closed && err != nil {
+			err = errClosed // the request only saw the end of its context or of its connection
 		}
 	}()
 	if p.client.cfg.Proxy != nil {
@@ -224,11 +193,12 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	}
 	var b body
 	defer func() {
-		if err != nil {
-			b.abandon()
+		if err != nil && b.conn != nil {
+			b.conn.overhead.Add(-streamBuffer) // the rest of the answer, which nobody reads
 		}
 	}()
-	response, err := p.pool.transport.RoundTrip(request.WithContext(httptrace.WithClientTrace(withCall(ctx), &httptrace.ClientTrace{GotConn: b.from})))
+	traced := httptrace.WithClientTrace(context.WithValue(ctx, callKey{}, ctx), &httptrace.ClientTrace{GotConn: b.from})
+	response, err := p.pool.transport.RoundTrip(request.WithContext(traced))
 	if err != nil {
 		return service.Response{}, transportError(err, p.client.cfg.MaxHeader)
 	}
@@ -246,7 +216,8 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	if err := b.read(response.Body, most); err != nil {
 		return service.Response{}, err
 	}
-	return service.Response{Status: response.StatusCode, Headers: answered(response.Header), Body: b.bytes}, nil
+	maps.DeleteFunc(response.Header, func(name string, _ []string) bool { return name != "Content-Length" && isOurs(canonical(name)) })
+	return service.Response{Status: response.StatusCode, Headers: response.Header, Body: b.bytes}, nil
 }
 
 // transportError classifies an error of RoundTrip. The transport reports too large headers as text only, and over

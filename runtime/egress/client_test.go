@@ -62,7 +62,7 @@ func TestDo(t *testing.T) {
 				cfg.RootCAs = roots(s)
 			}
 			origin := c.scheme + "://example.com" + s.port()
-			h := setup(t, cfg).For("a", grants(t, origin))
+			h := setup(t, cfg).For("a", grants(t, origin), nil)
 
 			r, err := h.Do(t.Context(), service.Request{
 				Method: "POST", URL: strings.ToUpper(c.scheme) + "://EXAMPLE.com." + s.port() + "/a//b/../%2F?q=1&r=%20#fragment", Body: []byte("the body"),
@@ -93,7 +93,7 @@ func TestNotGranted(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1")})
-	h := c.For("a", []Grant{get})
+	h := c.For("a", []Grant{get}, nil)
 	for _, r := range []service.Request{
 		{Method: "POST", URL: s.URL},
 		{Method: "GET", URL: "http://localhost" + s.port()},
@@ -110,9 +110,9 @@ func TestNotGranted(t *testing.T) {
 	if want := fmt.Sprintf("POST %s: denied: the manifest does not allow it: add capabilities: {http: [{host: %q, methods: [POST]}]}", s.URL, s.URL); err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
-	answer, err := c.For("a", nil).Do(t.Context(), service.Request{Method: "GET", URL: s.URL})
+	answer, err := c.For("a", nil, nil).Do(t.Context(), service.Request{Method: "GET", URL: s.URL})
 	fails(t, answer, err, service.ErrDenied)
-	answer, err = c.For("a", make([]Grant, 1)).Do(t.Context(), service.Request{Method: "GET", URL: s.URL})
+	answer, err = c.For("a", make([]Grant, 1), nil).Do(t.Context(), service.Request{Method: "GET", URL: s.URL})
 	fails(t, answer, err, service.ErrDenied)
 	if n := s.accepted.Load(); n != 0 {
 		t.Errorf("%d connections", n)
@@ -131,7 +131,7 @@ func TestCeiling(t *testing.T) {
 		want    error
 	}{{nil, service.ErrDenied}, {[]Grant{post}, service.ErrDenied}, {grants(t, "http://example.com", s.URL), nil}} {
 		client := setup(t, Config{Networks: loopback})
-		r, err := get(t, client.ForUnder("a", grants(t, s.URL), Ceiling{c.ceiling, "a of grants.yaml"}), s.URL)
+		r, err := get(t, client.For("a", grants(t, s.URL), &Ceiling{c.ceiling, "a of grants.yaml"}), s.URL)
 		if c.want == nil {
 			succeeds(t, r, err, 200, string(r.Body))
 		} else {
@@ -153,7 +153,7 @@ func TestNetworks(t *testing.T) {
 		c := setup(t, Config{Networks: networks, Resolver: always("127.0.0.1")})
 		for _, host := range []string{"127.0.0.1", "localhost", "name.test", "[::1]", "[::7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::1]", "0.0.0.0", "[::]"} {
 			url := "http://" + host + s.port()
-			r, err := get(t, c.For("a", grants(t, url)), url)
+			r, err := get(t, c.For("a", grants(t, url), nil), url)
 			fails(t, r, err, service.ErrDenied)
 			if err != nil && !strings.Contains(err.Error(), "the operator has to grant the network ") {
 				t.Errorf("error %v", err)
@@ -166,7 +166,7 @@ func TestNetworks(t *testing.T) {
 	c := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1")})
 	for _, host := range []string{"127.0.0.1", "name.test"} {
 		url := "http://" + host + s.port()
-		if r, err := get(t, c.For("a", grants(t, url)), url); err != nil || r.Status != 200 {
+		if r, err := get(t, c.For("a", grants(t, url), nil), url); err != nil || r.Status != 200 {
 			t.Errorf("%s: %v, %v", url, r, err)
 		}
 	}
@@ -193,7 +193,7 @@ func TestRebinding(t *testing.T) {
 			}
 			return []netip.Addr{other}
 		}),
-	}).For("a", grants(t, "http://name.test"+s.port(), "http://both.test"+s.port()))
+	}).For("a", grants(t, "http://name.test"+s.port(), "http://both.test"+s.port()), nil)
 
 	r, err := get(t, h, "http://name.test"+s.port())
 	succeeds(t, r, err, 200, string(r.Body))
@@ -221,7 +221,7 @@ func TestRedirects(t *testing.T) {
 			w.WriteHeader(status)
 			fmt.Fprint(w, "moved")
 		}, plain)
-		r, err := get(t, setup(t, Config{Networks: loopback}).For("a", grants(t, s.URL, inside.URL)), s.URL)
+		r, err := get(t, setup(t, Config{Networks: loopback}).For("a", grants(t, s.URL, inside.URL), nil), s.URL)
 		succeeds(t, r, err, status, "moved")
 		if !slices.Equal(r.Headers["Location"], []string{inside.URL + "/latest/meta-data"}) {
 			t.Errorf("headers %v", r.Headers)
@@ -245,7 +245,7 @@ func TestPools(t *testing.T) {
 				cfg.RootCAs = roots(s)
 			}
 			c := setup(t, cfg)
-			one, two, none := c.For("a", grants(t, s.URL)), c.For("a", grants(t, s.URL)), c.For("a", grants(t, "http://example.com"))
+			one, two, none := c.For("a", grants(t, s.URL), nil), c.For("a", grants(t, s.URL), nil), c.For("a", grants(t, "http://example.com"), nil)
 			for _, h := range []service.HTTP{one, two, one} {
 				r, err := get(t, h, s.URL)
 				succeeds(t, r, err, 200, string(r.Body))
@@ -255,7 +255,7 @@ func TestPools(t *testing.T) {
 			if n := s.accepted.Load(); n != 1 {
 				t.Errorf("%d connections of one tenant", n)
 			}
-			r, err = get(t, c.For("b", grants(t, s.URL)), s.URL)
+			r, err = get(t, c.For("b", grants(t, s.URL), nil), s.URL)
 			succeeds(t, r, err, 200, string(r.Body))
 			if n := s.accepted.Load(); n != 2 {
 				t.Errorf("%d connections of two tenants", n)
@@ -270,7 +270,7 @@ func TestCertificate(t *testing.T) {
 	t.Parallel()
 	s := serve(t, echo, http2)
 	h := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1"), RootCAs: roots(s)}).
-		For("a", grants(t, "https://example.com"+s.port(), s.URL, "https://other.test"+s.port()))
+		For("a", grants(t, "https://example.com"+s.port(), s.URL, "https://other.test"+s.port()), nil)
 	for _, url := range []string{s.URL, "https://example.com" + s.port()} {
 		r, err := get(t, h, url)
 		succeeds(t, r, err, 200, string(r.Body))
@@ -280,14 +280,14 @@ func TestCertificate(t *testing.T) {
 	}
 	r, err := get(t, h, "https://other.test"+s.port())
 	fails(t, r, err, service.ErrUnavailable)
-	r, err = get(t, setup(t, Config{Networks: loopback}).For("a", grants(t, s.URL)), s.URL)
+	r, err = get(t, setup(t, Config{Networks: loopback}).For("a", grants(t, s.URL), nil), s.URL)
 	fails(t, r, err, service.ErrUnavailable)
 }
 
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	s := serve(t, echo, plain)
-	h := setup(t, Config{Networks: loopback, MaxHeader: 2048}).For("a", grants(t, s.URL))
+	h := setup(t, Config{Networks: loopback, MaxHeader: 2048}).For("a", grants(t, s.URL), nil)
 	ask := func(name, value string) (service.Response, error) {
 		return h.Do(t.Context(), service.Request{Method: "GET", URL: s.URL, Headers: map[string][]string{name: {value}}})
 	}
@@ -352,7 +352,7 @@ func TestAnswerHeaders(t *testing.T) {
 			fmt.Fprint(c, "HTTP/1.1 407 No\r\nConnection: close\r\nKeep-Alive: 1\r\nProxy-Authenticate: Basic\r\nUpgrade: h2c\r\nContent-Length: 5000000\r\nx-a: 1\r\nX-A: 2\r\n\r\n")
 		}
 	})
-	r, err := setup(t, Config{Networks: loopback, MaxResponse: 10}).For("a", grants(t, url)).Do(t.Context(), service.Request{Method: "HEAD", URL: url})
+	r, err := setup(t, Config{Networks: loopback, MaxResponse: 10}).For("a", grants(t, url), nil).Do(t.Context(), service.Request{Method: "HEAD", URL: url})
 	succeeds(t, r, err, 407, "")
 	if want := map[string][]string{"Content-Length": {"5000000"}, "X-A": {"1", "2"}}; !reflect.DeepEqual(r.Headers, want) {
 		t.Errorf("headers %v, want %v", r.Headers, want)
@@ -391,7 +391,7 @@ func TestBodies(t *testing.T) {
 			if name == "HTTP2" {
 				cfg.RootCAs = roots(s)
 			}
-			h := setup(t, cfg).For("a", grants(t, s.URL))
+			h := setup(t, cfg).For("a", grants(t, s.URL), nil)
 			body := bytes.Repeat([]byte("0123456789"), most/10)
 			for _, headers := range []map[string][]string{nil, {"X-Chunked": {"1"}}} {
 				r, err := h.Do(t.Context(), service.Request{Method: "POST", URL: s.URL, Headers: headers, Body: body})
@@ -426,7 +426,7 @@ func TestCompressed(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = w.Write(packed.Bytes())
 	}, plain)
-	h := setup(t, Config{Networks: loopback, MaxResponse: 1 << 20}).For("a", grants(t, s.URL))
+	h := setup(t, Config{Networks: loopback, MaxResponse: 1 << 20}).For("a", grants(t, s.URL), nil)
 	r, err := get(t, h, s.URL)
 	succeeds(t, r, err, 200, packed.String())
 	r, err = h.Do(t.Context(), service.Request{Method: "GET", URL: s.URL + "?gzip", Headers: map[string][]string{"accept-encoding": {"gzip"}}})
@@ -451,10 +451,10 @@ func TestEnds(t *testing.T) {
 			if name == "HTTP2" {
 				cfg.RootCAs = roots(s)
 			}
-			short := setup(t, cfg).For("a", grants(t, s.URL))
+			short := setup(t, cfg).For("a", grants(t, s.URL), nil)
 			cfg.Timeout = 0
 			client := setup(t, cfg)
-			long := client.For("a", grants(t, s.URL))
+			long := client.For("a", grants(t, s.URL), nil)
 			ask := service.Request{Method: "GET", URL: s.URL, Timeout: time.Hour}
 
 			r, err := short.Do(t.Context(), ask)
@@ -497,7 +497,7 @@ func TestEnds(t *testing.T) {
 			client.Close()
 			r, err = long.Do(t.Context(), ask)
 			fails(t, r, err, service.ErrUnavailable)
-			r, err = client.For("b", grants(t, s.URL)).Do(t.Context(), ask)
+			r, err = client.For("b", grants(t, s.URL), nil).Do(t.Context(), ask)
 			fails(t, r, err, service.ErrUnavailable)
 		})
 	}
@@ -523,7 +523,7 @@ func TestMany(t *testing.T) {
 	var running sync.WaitGroup
 	for i := range guests {
 		running.Go(func() {
-			h := c.For(fmt.Sprint("tenant", i%2), grants(t, one.URL, two.URL))
+			h := c.For(fmt.Sprint("tenant", i%2), grants(t, one.URL, two.URL), nil)
 			for j := range each {
 				body := fmt.Sprint(i, " ", j)
 				r, err := h.Do(t.Context(), service.Request{Method: "POST", URL: one.URL, Body: []byte(body)})
@@ -552,7 +552,7 @@ func TestMaxConns(t *testing.T) {
 		}
 	}, plain)
 	c := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1"), MaxConns: 1})
-	h := c.For("a", grants(t, "http://*.test"+s.port()))
+	h := c.For("a", grants(t, "http://*.test"+s.port()), nil)
 	var running sync.WaitGroup
 	for i := range perTenant {
 		running.Go(func() {
@@ -571,7 +571,7 @@ func TestMaxConns(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "8 connections") {
 		t.Errorf("error %v", err)
 	}
-	r, err = get(t, c.For("b", grants(t, "http://*.test"+s.port())), "http://more.test"+s.port())
+	r, err = get(t, c.For("b", grants(t, "http://*.test"+s.port()), nil), "http://more.test"+s.port())
 	succeeds(t, r, err, 200, "")
 	close(release)
 	running.Wait()
@@ -589,7 +589,7 @@ func TestIdle(t *testing.T) {
 		}
 		ended <- struct{}{}
 	})
-	h := setup(t, Config{Networks: loopback, IdleTimeout: 20 * time.Millisecond}).For("a", grants(t, url))
+	h := setup(t, Config{Networks: loopback, IdleTimeout: 20 * time.Millisecond}).For("a", grants(t, url), nil)
 	for i := range 2 {
 		r, err := get(t, h, url)
 		succeeds(t, r, err, 204, "")
@@ -610,7 +610,7 @@ func TestRepeated(t *testing.T) {
 			request(c)
 		}
 	})
-	h := setup(t, Config{Networks: loopback}).For("a", grants(t, url))
+	h := setup(t, Config{Networks: loopback}).For("a", grants(t, url), nil)
 	for range 2 {
 		r, err := get(t, h, url)
 		succeeds(t, r, err, 204, "")
@@ -642,7 +642,7 @@ func TestValidate(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 		c := New(cfg)
-		r, got := get(t, c.For("a", grants(t, "https://example.com")), "https://example.com")
+		r, got := get(t, c.For("a", grants(t, "https://example.com"), nil), "https://example.com")
 		fails(t, r, got, errors.New("none of the service's"))
 		if got == nil || !strings.Contains(got.Error(), want) {
 			t.Errorf("error %v, want %s", got, want)

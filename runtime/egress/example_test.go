@@ -28,7 +28,7 @@ func ExampleClient_For() {
 		fmt.Println(err)
 		return
 	}
-	plugin := client.For("tenant", []egress.Grant{grant})
+	plugin := client.For("tenant", []egress.Grant{grant}, nil)
 	for _, method := range []string{"GET", "PUT"} {
 		_, err = plugin.Do(context.Background(), service.Request{Method: method, URL: "http://169.254.169.254/latest/api/token"})
 		fmt.Println(errors.Is(err, service.ErrDenied), err)

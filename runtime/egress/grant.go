@@ -96,7 +96,11 @@ func Common(a, b []Grant) (grants []Grant) {
 			}
 			same := func(g Grant) bool { return g.origin == both.origin && g.wildcard == both.wildcard }
 			if i := slices.IndexFunc(grants, same); i >= 0 {
-				grants[i].methods = union(grants[i].methods, both.methods)
+				for _, m := range both.methods {
+					if !slices.Contains(grants[i].methods, m) {
+						grants[i].methods = append(grants[i].methods, m)
+					}
+				}
 			} else {
 				grants = append(grants, both)
 			}
@@ -129,22 +133,9 @@ func (g Grant) covers(other Grant) bool {
 	return g.wildcard && ok && below != "" && !other.origin.addr.IsValid()
 }
 
-// union returns the elements of either list, once each.
-func union(a, b []string) []string {
-	for _, s := range b {
-		if !slices.Contains(a, s) {
-			a = append(a, s)
-		}
-	}
-	return a
-}
-
-// allows reports whether a request is granted.
-func (g Grant) allows(method string, t target) bool {
-	return slices.Contains(g.methods, method) && g.covers(Grant{origin: t})
-}
-
 // granted reports whether one of the grants allows a request.
 func granted(grants []Grant, method string, t target) bool {
-	return slices.ContainsFunc(grants, func(g Grant) bool { return g.allows(method, t) })
+	return slices.ContainsFunc(grants, func(g Grant) bool {
+		return slices.Contains(g.methods, method) && g.covers(Grant{origin: t})
+	})
 }

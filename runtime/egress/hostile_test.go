@@ -102,7 +102,7 @@ func TestHostileServers(t *testing.T) {
 			if c.want == service.ErrUnavailable {            //nolint:errorlint // the table's own value
 				ask.Timeout = 200 * time.Millisecond
 			}
-			r, err := client.For("a", grants(t, url)).Do(t.Context(), ask)
+			r, err := client.For("a", grants(t, url), nil).Do(t.Context(), ask)
 			fails(t, r, err, c.want)
 			if err != nil && strings.ContainsAny(err.Error(), "\x1b\r\n") {
 				t.Errorf("the error %q has the server's control characters", err)
@@ -146,7 +146,7 @@ func TestHostileHTTP2(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}, http2)
-	h := setup(t, Config{Networks: loopback, MaxResponse: 1000, MaxHeader: 8 << 10, RootCAs: roots(s)}).For("a", grants(t, s.URL))
+	h := setup(t, Config{Networks: loopback, MaxResponse: 1000, MaxHeader: 8 << 10, RootCAs: roots(s)}).For("a", grants(t, s.URL), nil)
 	for path, want := range map[string]error{
 		"/headers": service.ErrTooBig, "/flood": service.ErrUnavailable, "/endless": service.ErrTooBig, "/hints": service.ErrUnavailable, "/trickle": service.ErrUnavailable, "/truncated": service.ErrUnavailable,
 	} {
@@ -188,7 +188,7 @@ func TestTinyPieces(t *testing.T) {
 			w.(http.Flusher).Flush()
 		}
 	}, http2)
-	h := setup(t, Config{Networks: loopback, RootCAs: roots(frames), Timeout: time.Minute}).For("a", grants(t, chunks, frames.URL))
+	h := setup(t, Config{Networks: loopback, RootCAs: roots(frames), Timeout: time.Minute}).For("a", grants(t, chunks, frames.URL), nil)
 	for _, url := range []string{chunks, frames.URL} {
 		for range 3 { // on the same connection
 			r, err := get(t, h, url+"/short")
@@ -230,7 +230,7 @@ func TestSharedConnection(t *testing.T) {
 				<-ending
 				fmt.Fprint(w, "ly")
 			}, http2)
-			h := setup(t, Config{Networks: loopback, MaxResponse: 1000, MaxHeader: 64 << 10, RootCAs: roots(s), Timeout: time.Minute}).For("a", grants(t, s.URL))
+			h := setup(t, Config{Networks: loopback, MaxResponse: 1000, MaxHeader: 64 << 10, RootCAs: roots(s), Timeout: time.Minute}).For("a", grants(t, s.URL), nil)
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -267,7 +267,7 @@ func TestUnreachable(t *testing.T) {
 	noTLS := strings.Replace(s.URL, "http:", "https:", 1)
 	c := setup(t, Config{Networks: loopback, Resolver: always(), HandshakeTimeout: 50 * time.Millisecond})
 	for _, url := range []string{gone, deaf, noTLS, "https://none.test"} {
-		r, err := get(t, c.For("a", grants(t, url)), url)
+		r, err := get(t, c.For("a", grants(t, url), nil), url)
 		fails(t, r, err, service.ErrUnavailable)
 		if url == deaf && (err == nil || !strings.Contains(err.Error(), "handshake timeout")) {
 			t.Errorf("error %v", err)
@@ -279,11 +279,11 @@ func TestUnreachable(t *testing.T) {
 func TestDeaf(t *testing.T) {
 	t.Parallel()
 	url, _ := raw(t, func(ctx context.Context, _ net.Conn) { <-ctx.Done() })
-	h := setup(t, Config{Networks: loopback}).For("a", grants(t, url))
+	h := setup(t, Config{Networks: loopback}).For("a", grants(t, url), nil)
 	r, err := h.Do(t.Context(), service.Request{Method: "POST", URL: url, Body: make([]byte, 16<<20), Timeout: 100 * time.Millisecond})
 	fails(t, r, err, service.ErrUnavailable)
 
-	h = setup(t, Config{DialTimeout: 50 * time.Millisecond, Resolver: unanswered()}).For("a", grants(t, "https://a.test"))
+	h = setup(t, Config{DialTimeout: 50 * time.Millisecond, Resolver: unanswered()}).For("a", grants(t, "https://a.test"), nil)
 	began := time.Now()
 	r, err = get(t, h, "https://a.test")
 	fails(t, r, err, service.ErrUnavailable)
@@ -304,7 +304,7 @@ func unanswered() *net.Resolver {
 func TestAbandonedDials(t *testing.T) {
 	t.Parallel()
 	c := setup(t, Config{DialTimeout: time.Minute, Resolver: unanswered()})
-	h := c.For("a", grants(t, "https://*.test"))
+	h := c.For("a", grants(t, "https://*.test"), nil)
 	for i := range 10 {
 		r, err := h.Do(t.Context(), service.Request{Method: "GET", URL: fmt.Sprintf("https://h%d.test", i), Timeout: 10 * time.Millisecond})
 		fails(t, r, err, service.ErrUnavailable)

@@ -91,10 +91,10 @@ func ownAddress(t *testing.T) {
 	defer server.Close()
 	url := "http://" + listener.Addr().String()
 
-	r, err := get(t, setup(t, Config{}).For("a", grants(t, url)), url)
+	r, err := get(t, setup(t, Config{}).For("a", grants(t, url), nil), url)
 	if fails(t, r, err, service.ErrDenied); err == nil || !strings.Contains(err.Error(), publicAddr+" is of this host: ") {
 		t.Errorf("the error is %v", err)
 	}
-	r, err = get(t, setup(t, Config{Networks: []netip.Prefix{netip.MustParsePrefix(publicAddr + "/32")}}).For("a", grants(t, url)), url)
+	r, err = get(t, setup(t, Config{Networks: []netip.Prefix{netip.MustParsePrefix(publicAddr + "/32")}}).For("a", grants(t, url), nil), url)
 	succeeds(t, r, err, 200, string(r.Body))
 }

@@ -66,27 +66,18 @@ func newPool(c *Client) *pool {
 }
 
 // checkSocket refuses a socket by the address that it is about to connect to.
-func (p *pool) checkSocket(_ context.Context, network, address string, _ syscall.RawConn) error {
-	if network != "tcp4" && network != "tcp6" {
-		return &refusal{netip.Addr{}, "a socket of " + network}
-	}
-	to, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return &refusal{netip.Addr{}, "no address"}
-	}
+func (p *pool) checkSocket(_ context.Context, _, address string, _ syscall.RawConn) error {
+	to, _ := netip.ParseAddrPort(address) // checkAddr refuses what is no address
 	return checkAddr(to.Addr(), p.client.cfg.Networks)
 }
 
 // checkTarget refuses a target if any of its addresses may not be reached: the proxy may choose any.
 func (p *pool) checkTarget(ctx context.Context, t target) error {
-	addrs := []netip.Addr{t.addr}
-	if !t.addr.IsValid() {
-		var err error
-		ctx, cancel := context.WithTimeout(ctx, p.client.cfg.DialTimeout)
-		defer cancel()
-		if addrs, err = p.client.cfg.Resolver.LookupNetIP(ctx, "ip", t.host); err != nil {
-			return fmt.Errorf("resolve before asking the proxy: %w", err)
-		}
+	ctx, cancel := context.WithTimeout(ctx, p.client.cfg.DialTimeout)
+	defer cancel()
+	addrs, err := p.client.cfg.Resolver.LookupNetIP(ctx, "ip", t.host) // an address is its own result
+	if err != nil {
+		return fmt.Errorf("resolve before asking the proxy: %w", err)
 	}
 	for _, a := range addrs {
 		// Resolvers may return IPv4 addresses in IPv6 form; sockets connect to the IPv4 address.
@@ -100,8 +91,6 @@ func (p *pool) checkTarget(ctx context.Context, t target) error {
 // callKey is the context key of the request's own context. The transport dials with another context, which outlives the
 // request.
 type callKey struct{}
-
-func withCall(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, ctx) }
 
 // dial opens a connection, and gives up with the request that needs it: otherwise a guest that gives up early and often
 // could pile up pending dials.
@@ -118,17 +107,15 @@ func (p *pool) dial(ctx context.Context, network, address string) (net.Conn, err
 	defer cancel()
 	defer context.AfterFunc(call, cancel)()
 	inner, err := p.dialer.DialContext(ctx, network, address)
-	if err != nil {
-		p.conns.Add(-1)
-		return nil, err
-	}
-	c := &conn{Conn: inner, pool: p}
-	if err := p.client.add(c, func() { _ = c.Close() }); err != nil {
+	if err == nil {
+		c := &conn{Conn: inner, pool: p}
+		if err = p.client.add(c, func() { _ = c.Close() }); err == nil {
+			return c, nil
+		}
 		_ = inner.Close()
-		p.conns.Add(-1)
-		return nil, err
 	}
-	return c, nil
+	p.conns.Add(-1)
+	return nil, err
 }
 
 // conn is a connection that is counted and that the client can close.

@@ -90,7 +90,7 @@ func testProxy(t *testing.T, start func(*httptest.Server)) {
 			return nil
 		}),
 	})
-	h := c.For("a", grants(t, "https://example.com", "http://plain.test", "https://inside.test", "http://both.test", "http://10.0.0.1", "https://none.test", "http://localhost"))
+	h := c.For("a", grants(t, "https://example.com", "http://plain.test", "https://inside.test", "http://both.test", "http://10.0.0.1", "https://none.test", "http://localhost"), nil)
 	for range 2 {
 		r, err := get(t, h, "https://example.com/x")
 		succeeds(t, r, err, 200, "GET /x HTTP/2.0\nUser-Agent: Quern\nX-Host: example.com\nX-Length: 0\n")
@@ -127,7 +127,7 @@ func TestNoProxyOfEnvironment(t *testing.T) {
 		if p, err := http.ProxyFromEnvironment(request); p == nil || err != nil {
 			t.Fatalf("the environment has no proxy for %s: %v, %v", u, p, err)
 		}
-		r, err := get(t, setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1")}).For("a", grants(t, u)), u)
+		r, err := get(t, setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1")}).For("a", grants(t, u), nil), u)
 		succeeds(t, r, err, 200, "direct")
 		return
 	}

@@ -12,9 +12,6 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// userAgent is the User-Agent of a request that sets none.
-const userAgent = "Quern"
-
 // maxMethod bounds a method, in bytes.
 const maxMethod = 32
 
@@ -32,18 +29,9 @@ var claims = map[string]bool{
 	"Forwarded": true, "X-Http-Method": true, "X-Http-Method-Override": true, "X-Method-Override": true,
 }
 
-// isOurs treats an underscore as a hyphen, like servers that make variables of headers.
-func isOurs(name string) bool {
-	name = canonical(name)
-	return ours[name] || strings.HasPrefix(name, "Proxy-")
-}
+func isOurs(canonical string) bool { return ours[canonical] || strings.HasPrefix(canonical, "Proxy-") }
 
-// isClaim treats an underscore as a hyphen, too.
-func isClaim(name string) bool {
-	name = canonical(name)
-	return claims[name] || strings.HasPrefix(name, "X-Forwarded-")
-}
-
+// canonical treats an underscore as a hyphen, like servers that make variables of headers.
 func canonical(name string) string {
 	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
@@ -69,54 +57,33 @@ func headers(given map[string][]string, used, most int) (http.Header, error) {
 	}
 	h := make(http.Header, len(given)+1)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if !isToken(name) {
+		switch seen := canonical(name); {
+		case !isToken(name):
 			return nil, fmt.Errorf("%w: header %q: its name is no token of RFC 9110 §5.6.2", service.ErrInvalid, name)
-		}
-		if isOurs(name) {
+		case isOurs(seen):
 			return nil, fmt.Errorf("%w: header %q: the host sets it, or it is not sent", service.ErrInvalid, name)
-		}
-		if isClaim(name) {
+		case claims[seen] || strings.HasPrefix(seen, "X-Forwarded-"):
 			return nil, fmt.Errorf("%w: header %q: is not sent, for servers take it for another method or origin than the request's: leave it out", service.ErrInvalid, name)
 		}
 		for _, value := range given[name] {
 			if used += len(name) + len(": \r\n") + len(value); used > most {
 				return nil, tooBig
 			}
-			if !isFieldValue(value) {
+			// RFC 9110 §5.5
+			if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 				return nil, fmt.Errorf("%w: header %q: its value has a control character", service.ErrInvalid, name)
 			}
-			h.Add(name, strings.Trim(value, " \t")) // RFC 9110 §5.5: it is not part of the value
+			h.Add(name, strings.Trim(value, " \t")) // which is not part of the value
 		}
 	}
 	if _, ok := h["User-Agent"]; !ok {
-		h.Set("User-Agent", userAgent)
+		h.Set("User-Agent", "Quern")
 	}
 	return h, nil
 }
 
-// answered removes the headers about the connection from an answer.
-func answered(h http.Header) map[string][]string {
-	maps.DeleteFunc(h, func(name string, _ []string) bool { return name != "Content-Length" && isOurs(name) })
-	return h
-}
-
 // isToken reports whether s is a token (RFC 9110 §5.6.2).
 func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if ('0' > c || c > '9') && ('A' > c || c > 'Z') && ('a' > c || c > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// isFieldValue reports whether s may be the value of a header (RFC 9110 §5.5).
-func isFieldValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return s != "" && strings.Trim(s, letters+"0123456789!#$%&'*+-.^_`|~") == ""
 }

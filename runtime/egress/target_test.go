@@ -83,7 +83,7 @@ func TestHostileURLs(t *testing.T) {
 	h := setup(t, Config{Networks: loopback, Resolver: always()}).For("a", grants(t,
 		"https://example.com", "https://*.example.com", "http://example.com", "https://evil.com", "https://127.0.0.1", "https://[::1]",
 		"https://*.com", "https://localhost",
-	))
+	), nil)
 	for _, raw := range hostile {
 		r, err := get(t, h, raw)
 		fails(t, r, err, service.ErrInvalid)
@@ -135,7 +135,7 @@ func FuzzAllowed(f *testing.F) {
 	}
 	p := &plugin{client: &Client{cfg: Config{}.withDefaults()}, grants: all}
 	f.Fuzz(func(t *testing.T, raw, method string) {
-		_, request, err := p.check(service.Request{Method: method, URL: raw})
+		_, request, err := p.check(t.Context(), service.Request{Method: method, URL: raw})
 		if err != nil {
 			if !errors.Is(err, service.ErrInvalid) && !errors.Is(err, service.ErrDenied) && !errors.Is(err, service.ErrTooBig) {
 				t.Fatalf("%q %q: error of no kind: %v", method, raw, err)

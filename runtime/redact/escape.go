@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Escape makes a line safe for a terminal and for a log that is read line by line: what cannot be printed is escaped as
-// in Go source, what is not UTF-8 is replaced, and tabs stay.
+// Escape makes a line safe for a terminal and for a log that is read line by line: it escapes what cannot be printed as in
+// Go source, replaces invalid UTF-8, and keeps tabs.
 func Escape(line []byte) string {
 	if isPlain(line) {
 		return string(line)
@@ -29,7 +29,7 @@ func Escape(line []byte) string {
 	return out.String()
 }
 
-// escape writes a rune by its number.
+// escape writes a rune as a hexadecimal number.
 func escape(out *strings.Builder, prefix string, r rune, digits int) {
 	out.WriteString(prefix)
 	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
@@ -37,7 +37,7 @@ func escape(out *strings.Builder, prefix string, r rune, digits int) {
 	}
 }
 
-// isPlain is the quick way for the lines that need nothing, which are nearly all.
+// isPlain is the fast path for nearly all lines: they need no change.
 func isPlain(line []byte) bool {
 	for _, b := range line {
 		if b != '\t' && (b < ' ' || b > '~') {

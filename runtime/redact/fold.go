@@ -7,16 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// replacement is what stands for what is no UTF-8.
+// replacement stands for invalid UTF-8.
 const replacement = string(utf8.RuneError)
 
-// fold is a text in the one form in which secrets are looked for, and of each byte of it, and of its end, where it comes
-// from. Lines end with a newline alone, and several U+FFFD are one: some write one for each byte that is no UTF-8, others
-// one for all.
+// fold returns a text in the form in which secrets are looked for, and its origin. Lines end with a newline alone, and
+// adjacent U+FFFD become one: some programs write one for each invalid byte, others one for all.
 //
-// With escapes any number of backslashes and what they escape, in the quotes of JSON and of most languages, is the
-// character that is meant, and the backslashes before anything else are nothing: they are as many as there are quotes in
-// quotes. A text that is folded so is the same whether it was quoted before or not.
+// With escapes, any number of backslashes and the escape after them, as in JSON and most languages, become the character
+// that they stand for, and backslashes before anything else are dropped: nested quotes multiply them. So quoting a text
+// does not change its folded form.
 func fold(text []byte, escapes bool) (folded []byte, at origin) {
 	if isASCII(text) && bytes.IndexByte(text, '\r') < 0 && !(escapes && bytes.IndexByte(text, '\\') >= 0) {
 		return text, nil
@@ -47,7 +46,7 @@ func fold(text []byte, escapes bool) (folded []byte, at origin) {
 	return folded, append(at, len(text))
 }
 
-// origin is where each byte of a folded text comes from, and its end; nil if that is the same place.
+// origin is the offset in the original of each byte of a folded text and of its end; nil if all are the same.
 type origin []int
 
 func (o origin) source(i int) int {
@@ -66,11 +65,11 @@ func isASCII(text []byte) bool {
 	return true
 }
 
-// controls are the letters that stand for control characters behind a backslash, and meant are those.
+// controls are the letters that stand for control characters after a backslash, and meant are these characters.
 const controls, meant = "abfnrtv", "\a\b\f\n\r\t\v"
 
-// unescape reads the backslashes at i and what they escape, appends that, a rune or a byte that is none, and returns where
-// it ends. It appends nothing where they escape nothing.
+// unescape reads the backslashes at i and the escape after them, appends its rune or byte to unit, and returns its end. If
+// they escape nothing, it appends nothing.
 func unescape(unit, text []byte, i int) (_ []byte, end int) {
 	before := backslashes(text[i:])
 	if i += before; before == 0 || i == len(text) {
@@ -102,8 +101,8 @@ func unescape(unit, text []byte, i int) (_ []byte, end int) {
 	return unit, i
 }
 
-// unescapeRune reads what stands behind \u, and returns how long that is: four digits, of which those of a surrogate are
-// followed by another one, or any number of them in braces. It is 0 for anything else.
+// unescapeRune reads what follows \u, and returns its length: four digits, followed by a second escape for a surrogate
+// pair, or digits in braces. The length is 0 for anything else.
 func unescapeRune(text []byte) (r rune, n int) {
 	if inner, ok := bytes.CutPrefix(text, []byte("{")); ok {
 		if end := bytes.IndexByte(inner[:min(len(inner), 7)], '}'); end > 0 {
@@ -126,10 +125,10 @@ func unescapeRune(text []byte) (r rune, n int) {
 	return r, 4
 }
 
-// backslashes is how many of them a text begins with.
+// backslashes counts those that a text begins with.
 func backslashes(text []byte) int { return len(text) - len(bytes.TrimLeft(text, `\`)) }
 
-// hexadecimal reads n digits, eight at most.
+// hexadecimal reads at most eight digits. Above Unicode, the result is utf8.MaxRune+1.
 func hexadecimal(text []byte, digits int) (rune, bool) {
 	if digits > len(text) {
 		return 0, false

@@ -1,21 +1,20 @@
-// Package redact makes what a guest wrote fit for logs, terminals and errors: the secrets that the guest was given are
-// replaced by their names, and what cannot be printed is escaped. One function does both, on the bytes as they were
-// written, so that no step sees a form of a secret that another one has made.
+// Package redact makes the text of a guest safe for logs, terminals and errors: it replaces the secrets that the guest was
+// given by their names, and escapes what cannot be printed. One function does both on the original bytes, so that no step
+// changes the form of a secret before another one looks for it.
 //
-//	bytes of the guest ──▶ fold: escapes read, ─▶ places where ─▶ text between ─▶ safe text
-//	                       what is no UTF-8       a secret is     them escaped
+//	bytes of the guest ──▶ fold: read escapes, ─▶ places of ─▶ escape the text ─▶ safe text
+//	                       repair UTF-8           secrets      between them
 //
 // # What is found
 //
-// The value of a secret, and each of its lines, if they have eight bytes at least, backslashes not counted: as they are,
-// with a backslash before what quotes and JSON escape, once or several times, and with U+FFFD for what is no UTF-8. Of
-// longer ones, any sixteen consecutive bytes; eight where a text has been cut within one, at its beginning or end. A
-// shorter line of a secret that has several, with a letter, a digit or more than two bytes, is found where it is the whole text, or all of
-// it behind the last ": ".
+// A secret's value and each of its lines, if they have at least eight bytes without backslashes: plain, escaped once or
+// several times as in quotes and JSON, and with U+FFFD for invalid UTF-8. Of a longer one, any sixteen consecutive bytes;
+// eight where the text begins or ends within it. A shorter line of a secret of several lines, if it has a letter, a digit
+// or more than two bytes, and is the whole text or all of it after the last ": ".
 //
-// # What is not
+// # What is not found
 //
-// A value below eight bytes. A short line beside other text. What a guest has encoded, changed or cut into pieces.
+// A value below eight bytes. A short line beside other text. A secret that the guest has encoded, changed or cut up.
 package redact
 
 import (
@@ -28,33 +27,33 @@ import (
 )
 
 const (
-	// least is how many bytes of a secret are found at least: fewer stand in many words.
+	// least is the least number of bytes that is taken for a secret: many words share fewer.
 	least = 8
-	// minRun is how many consecutive bytes of a secret are found although more follow in it.
+	// minRun is the least number of consecutive bytes that is taken for a part of a secret.
 	minRun = 16
-	// maxPlaces bounds the places of a secret at which the same eight bytes are looked up.
+	// maxPlaces bounds the places in all patterns that one lookup of eight bytes compares.
 	maxPlaces = 16
-	// likelyBits is the size of the table that spares a text most of the lookups, as a power of two.
+	// likelyBits is the size of Secrets.likely, as a power of two.
 	likelyBits = 10
 )
 
-// Secrets are those that a task was given. The zero value, and nil, has none. It belongs to one goroutine.
+// Secrets are the secrets that a task was given. The zero value and nil are empty. It belongs to one goroutine.
 type Secrets struct {
 	given      map[string]string // values by name
 	patterns   []pattern
-	known      map[pattern]bool // the patterns
-	index      map[uint64][]place
-	likely     []bool            // by hash: whether the index may have it, which spares most lookups
-	shortLines map[string]string // names by lines, folded, that are too short to be found everywhere
+	known      map[pattern]bool   // the patterns
+	index      map[uint64][]place // of eight bytes
+	likely     []bool             // by hash of eight bytes: whether the index may have them, which saves most lookups
+	shortLines map[string]string  // names by folded line, for lines too short for a pattern
 }
 
-// pattern is a text that is looked for, folded.
+// pattern is a folded text to look for, and the secret's name.
 type pattern struct{ text, name string }
 
-// place is where in a pattern eight bytes stand.
+// place is an offset in a pattern, by its number.
 type place struct{ pattern, at int }
 
-// Add notes that the task was given a secret. False means that it was known, so that there was little to do.
+// Add adds a secret. It reports whether the secret is new.
 func (s *Secrets) Add(name string, value []byte) bool {
 	if known, ok := s.given[name]; ok && known == string(value) {
 		return false
@@ -70,7 +69,9 @@ func (s *Secrets) Add(name string, value []byte) bool {
 		for _, line := range lines {
 			s.add(name, line)
 			line = strings.TrimSpace(line)
-			if folded, _ := fold([]byte(line), false); len(lines) > 1 && len(folded) < least && tells(line) {
+			// A brace is no secret.
+			tells := len(line) > 2 || strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
+			if folded, _ := fold([]byte(line), false); len(lines) > 1 && len(folded) < least && tells {
 				s.shortLines[string(folded)] = name
 			}
 		}
@@ -78,13 +79,8 @@ func (s *Secrets) Add(name string, value []byte) bool {
 	return true
 }
 
-// tells says whether a short line is one to be hidden: a brace tells nothing.
-func tells(line string) bool {
-	return len(line) > 2 || strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
-}
-
-// add makes a value or a line of it one that is looked for, as it is and with its own backslashes read as escapes: a text
-// in which it stands is read both ways.
+// add adds the patterns of a value or a line: as it is, and with its backslashes read as escapes, because texts are read
+// both ways.
 func (s *Secrets) add(name, value string) {
 	for _, escapes := range []bool{false, true} {
 		folded, _ := fold([]byte(strings.TrimSpace(value)), escapes)
@@ -94,7 +90,7 @@ func (s *Secrets) add(name, value string) {
 		}
 		s.known[p] = true
 		s.patterns = append(s.patterns, p)
-		// Whoever has fifteen bytes of it has eight of these; the last eight are for a text that begins with them.
+		// Any fifteen bytes of the pattern contain one of these places; the last is for a text that begins with it.
 		for at := 0; at+least <= len(p.text); at += least {
 			s.note(p, at)
 		}
@@ -110,20 +106,17 @@ func (s *Secrets) note(p pattern, at int) {
 	}
 }
 
-// hash is Fibonacci's.
+// hash is a Fibonacci hash.
 func hash(key uint64) uint64 { return key * 0x9e3779b97f4a7c15 >> (64 - likelyBits) }
 
-// Any tells whether there are any.
+// Any reports whether there are secrets.
 func (s *Secrets) Any() bool { return s != nil && len(s.given) > 0 }
 
-// In tells whether a text has one of them.
-func (s *Secrets) In(text []byte) bool { return s.Any() && len(s.find(text)) > 0 }
+// In reports whether a text contains a secret.
+func (s *Secrets) In(text []byte) bool { return len(s.find(text)) > 0 }
 
-// Text is what may be shown of a text that a guest wrote. Of what is safe already nothing is changed.
+// Text returns a guest's text with secrets replaced and the rest escaped. Safe text does not change.
 func (s *Secrets) Text(text []byte) string {
-	if !s.Any() {
-		return Escape(text)
-	}
 	found := s.find(text)
 	if len(found) == 0 {
 		return Escape(text)
@@ -143,12 +136,9 @@ func (s *Secrets) Text(text []byte) string {
 	return out.String()
 }
 
-// Cut is where a text may be cut in two so that neither part has a piece of a secret: at that place, or else before or
-// behind the secret that stands there. Behind the place the text should go on for Reach bytes, if there are as many.
+// Cut returns where to cut a text so that no secret is cut: at the given place, or else before or after the secret there.
+// The text should continue for Reach bytes after the place, if it is that long.
 func (s *Secrets) Cut(text []byte, at int) int {
-	if !s.Any() {
-		return at
-	}
 	found := s.find(text)
 	move := func(cut int, to func(h hit) int) int {
 		for again := true; again; {
@@ -167,26 +157,30 @@ func (s *Secrets) Cut(text []byte, at int) int {
 	return move(at, func(h hit) int { return h.to })
 }
 
-// Reach is about how long a secret is as it stands in a text, in bytes: some of its bytes may be escaped.
+// Reach returns about how long a secret may be in a text, in bytes: escapes make it longer.
 func (s *Secrets) Reach() int {
 	const escaped, most = 2, 16 << 10
+	if !s.Any() {
+		return 0
+	}
 	longest := 0
-	if s.Any() {
-		for _, value := range s.given {
-			longest = max(longest, len(value))
-		}
+	for _, value := range s.given {
+		longest = max(longest, len(value))
 	}
 	return min(escaped*longest, most)
 }
 
-// hit is where a secret stands in a text.
+// hit is the place of a secret in a text.
 type hit struct {
 	from, to int
 	name     string
 }
 
-// find returns where secrets stand, by their beginnings.
+// find returns the places of secrets, sorted by their beginnings. They may overlap.
 func (s *Secrets) find(text []byte) []hit {
+	if !s.Any() {
+		return nil
+	}
 	found := s.scan(fold(text, false))
 	if bytes.IndexByte(text, '\\') >= 0 {
 		found = append(found, s.scan(fold(text, true))...)
@@ -198,7 +192,7 @@ func (s *Secrets) find(text []byte) []hit {
 	return found
 }
 
-// alone finds a short line that is all of the text, or all behind a word for it.
+// alone finds a short line that is the whole text, or all of it after the last ": ".
 func (s *Secrets) alone(text []byte) (hit, bool) {
 	trimmed := bytes.TrimSpace(text)
 	if at := bytes.LastIndex(trimmed, []byte(": ")); at >= 0 {
@@ -213,9 +207,9 @@ func (s *Secrets) alone(text []byte) (hit, bool) {
 	return hit{from, from + len(trimmed), name}, true
 }
 
-// scan finds secrets in a folded text; at maps its bytes to those of the original.
+// scan finds secrets in a folded text.
 func (s *Secrets) scan(text []byte, at origin) (found []hit) {
-	end := 0 // of the last one
+	end := 0 // of the last hit
 	for i := 0; i+least <= len(text); i++ {
 		key := binary.LittleEndian.Uint64(text[i:])
 		if !s.likely[hash(key)] {
@@ -225,20 +219,20 @@ func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 		for _, place := range s.index[key] {
 			p := s.patterns[place.pattern]
 			f, t, ok := p.around(text, max(0, end-minRun), i, place.at)
-			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 { // of two the one that is there as a whole
+			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 { // of two as long, the one that is complete
 				from, to, best = f, t, p
 			}
 		}
 		if to > end {
 			found = append(found, hit{at.source(from), at.source(to), best.name})
-			end, i = to, max(i, to-least) // what this form of it ends with may go on in another one
+			end, i = to, max(i, to-least) // another pattern may overlap its end
 		}
 	}
 	return found
 }
 
-// around is how far text and pattern are the same around eight bytes that are, at i and at, but not before first. It is
-// ok if that is enough to be the secret.
+// around returns the range around text[i], not before first, that equals the pattern around at, given that eight bytes
+// there are equal. ok reports whether it is long enough to be the secret.
 func (p pattern) around(text []byte, first, i, at int) (from, to int, ok bool) {
 	for from = 0; i-from > first && at-from > 0 && text[i-from-1] == p.text[at-from-1]; from++ {
 	}

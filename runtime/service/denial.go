@@ -1,54 +1,46 @@
 package service
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
-// Denial is the error of what a task may not do: who denies it, and what to add so that it may. All denials that name such a
-// line are made of it, so that they read alike.
+// Denial is the error of a denied capability: who denies it, and the line to add.
 type Denial struct {
-	// Err is what it wraps. Default ErrDenied.
+	// Err is the wrapped error. Default ErrDenied.
 	Err error
-	// What the task asked for, if the text is to say more than who denies it.
+	// What the task asked for. Default: who denies it.
 	What string
 	By   Denier
-	// Place is where the host's grants stand, for ByHost.
+	// Place names the file of the host's grants, for ByHost.
 	Place string
-	// Add is what to add: an entry of capabilities, such as kv: [{bucket: a}], or a network.
+	// Add is the line to add: an entry of capabilities, such as kv: [{bucket: a}], or a network.
 	Add string
 }
 
-// Denier is who denies something.
+// Denier is who denies a capability.
 type Denier int
 
-// ByManifest: the plugin's manifest does not ask for it. ByHost: the manifest does, and the host's grants do not allow it.
-// ByNetwork: the address belongs to a network that the operator has not opened.
+// The deniers.
 const (
-	ByManifest Denier = iota
-	ByHost
-	ByNetwork
+	ByManifest Denier = iota // the manifest does not ask for it
+	ByHost                   // the manifest does, but the host's grants do not allow it
+	ByNetwork                // the address is in a network that the operator has not opened
 )
 
-// Error says "denied: WHAT: REMEDY".
+// Error returns "denied: WHAT: REMEDY".
 func (d *Denial) Error() string {
-	what := d.What
-	switch {
-	case what != "":
-	case d.By == ByHost:
-		what = "the manifest allows it, the host does not"
-	default:
-		what = "the manifest does not allow it"
+	by := "the manifest does not allow it"
+	if d.By == ByHost {
+		by = "the manifest allows it, the host does not"
 	}
-	return fmt.Sprintf("%v: %s: %s", d.Unwrap(), what, d.Remedy())
+	return fmt.Sprintf("%v: %s: %s", d.Unwrap(), cmp.Or(d.What, by), d.Remedy())
 }
 
 // Unwrap returns Err.
-func (d *Denial) Unwrap() error {
-	if d.Err == nil {
-		return ErrDenied
-	}
-	return d.Err
-}
+func (d *Denial) Unwrap() error { return cmp.Or(d.Err, ErrDenied) }
 
-// Remedy says what to add, and where.
+// Remedy returns what to add, and where.
 func (d *Denial) Remedy() string {
 	switch d.By {
 	case ByHost:

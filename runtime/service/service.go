@@ -1,9 +1,9 @@
 // Package service defines what a handler may ask of its host beyond its own task, as interfaces that host/guest
-// implements and runtime/abi serves to guests. Only the size of arguments has been checked: names, keys and requests
-// come from the guest, and may be hostile.
+// implements and runtime/abi serves to guests. Arguments come from the guest and may be hostile: only their size has been
+// checked.
 //
 // Every method may take long, and returns when its context ends; its error then is or wraps the context's. Methods are
-// called by many goroutines at once, and may keep the bytes that they are given.
+// safe for concurrent use, and may keep the bytes that they are given.
 package service
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The errors that a guest can tell apart. An implementation wraps one of these, with words for the host's log. An error
+// The errors that a guest can distinguish. An implementation wraps one of them, with details for the host's log. An error
 // that wraps none is a fault of the host.
 var (
 	// ErrInvalid: an argument is not valid.
@@ -83,7 +83,7 @@ type Checkpoint interface {
 	Save(ctx context.Context, value []byte) error
 }
 
-// Secrets are those of a plugin.
+// Secrets are the secrets of a plugin.
 type Secrets interface {
 	// Secret returns the value. ErrDenied if the name is not granted, ErrNotFound if there is no value.
 	Secret(ctx context.Context, name string) ([]byte, error)
@@ -149,9 +149,9 @@ type Services struct {
 	HTTP       HTTP
 	Secrets    Secrets
 	Enqueue    Enqueuer
-	// EnqueueAtOnce tells that children do not wait for the task to complete, and so do not count as part of its output.
+	// EnqueueAtOnce is set if children do not wait for the task to complete, and so do not count as part of its output.
 	EnqueueAtOnce bool
-	// Config are the values that the manifest and the host set, by name.
+	// Config is the configuration from manifest and host, by name.
 	Config map[string]string
 }
 

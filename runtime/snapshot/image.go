@@ -11,6 +11,8 @@ import (
 // wasmPage is the unit of memory sizes in WebAssembly, in bytes.
 const wasmPage = 64 << 10
 
+var errClosed = errors.New("the image is closed")
+
 // Image is a snapshot of a memory, sealed against any change. Its methods are safe for concurrent use.
 type Image struct {
 	size uint64

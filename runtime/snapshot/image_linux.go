@@ -32,7 +32,7 @@ func seal(contents []byte) (file *os.File, view []byte, err error) {
 	}
 	for at := 0; at < len(contents); at += int(pageSize) {
 		end := at
-		for end < len(contents) && !isZero(contents[end:]) {
+		for end < len(contents) && !bytes.Equal(contents[end:][:pageSize], zeroes) {
 			end += int(pageSize)
 		}
 		if _, err := file.WriteAt(contents[at:end], int64(at)); err != nil {
@@ -47,9 +47,6 @@ func seal(contents []byte) (file *os.File, view []byte, err error) {
 	view, err = mapFile(file, nil, uint64(len(contents)), unix.PROT_READ, unix.MAP_PRIVATE)
 	return file, view, err
 }
-
-// isZero reports whether the first page of contents is zero.
-func isZero(contents []byte) bool { return bytes.Equal(contents[:pageSize], zeroes) }
 
 // memfd makes a file without a name. Nobody can execute it if the kernel can forbid that (6.3 and later).
 func memfd() (*os.File, error) {

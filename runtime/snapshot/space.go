@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 )
 
+var errReleased = errors.New("the space is released")
+
 // pageSize is the system's page size.
 var pageSize = uint64(os.Getpagesize())
 

@@ -1,7 +1,6 @@
 // Package units reads and writes sizes as people write them: a whole number and a unit, "64MiB".
 //
-// It is the one place that knows the units, so that a manifest, a flag, an error message and a
-// limit all speak the same way.
+// Manifests, flags, error messages and limits all use it.
 package units
 
 import (
@@ -15,31 +14,24 @@ import (
 // ErrSize is wrapped by every error of ParseSize.
 var ErrSize = errors.New("not a size")
 
-// allowed names every unit that ParseSize takes, for messages.
-const allowed = "B, kB, KiB, MB, MiB, GB, GiB or TiB"
-
-type unit struct {
+// units are sorted so that the first one that divides a size is the one that a person would pick: binary before decimal,
+// large before small.
+var units = [...]struct {
 	name  string
 	bytes int64
+}{
+	{"TiB", 1 << 40},
+	{"GiB", 1 << 30},
+	{"MiB", 1 << 20},
+	{"KiB", 1 << 10},
+	{"GB", 1e9},
+	{"MB", 1e6},
+	{"kB", 1e3},
+	{"B", 1},
 }
 
-// ordered lists the units so that the first one that divides a size without a rest is the one a
-// person would pick: binary before decimal, large before small.
-func ordered() [8]unit {
-	return [8]unit{
-		{"TiB", 1 << 40},
-		{"GiB", 1 << 30},
-		{"MiB", 1 << 20},
-		{"KiB", 1 << 10},
-		{"GB", 1e9},
-		{"MB", 1e6},
-		{"kB", 1e3},
-		{"B", 1},
-	}
-}
-
-// ParseSize reads a size such as "64MiB" into bytes. The number is whole and not negative; the
-// unit is one of B, kB, KiB, MB, MiB, GB, GiB, TiB, written exactly so and without a space.
+// ParseSize reads a size such as "64MiB" into bytes. The number is whole and not negative; the unit is one of B, kB, KiB,
+// MB, MiB, GB, GiB, TiB, written exactly so and without a space.
 func ParseSize(text string) (int64, error) {
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	number, name := text[:digits], text[digits:]
@@ -49,21 +41,23 @@ func ParseSize(text string) (int64, error) {
 	if name == "" {
 		return 0, sizeError(text, "it has no unit")
 	}
-	scale, ok := scaleOf(name)
-	if !ok {
-		return 0, sizeError(text, fmt.Sprintf("the unit %q is unknown", name))
+	for _, u := range units {
+		if u.name != name {
+			continue
+		}
+		count, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || count > math.MaxInt64/u.bytes {
+			return 0, sizeError(text, "it is larger than "+FormatSize(math.MaxInt64))
+		}
+		return count * u.bytes, nil
 	}
-	count, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || count > math.MaxInt64/scale {
-		return 0, sizeError(text, "it is larger than "+FormatSize(math.MaxInt64))
-	}
-	return count * scale, nil
+	return 0, sizeError(text, fmt.Sprintf("the unit %q is unknown", name))
 }
 
-// FormatSize writes bytes so that ParseSize reads the same number back: in the largest binary unit
-// that divides it, else in the largest decimal one, else in bytes.
+// FormatSize writes bytes so that ParseSize reads the same number: in the largest binary unit that divides it, else in
+// the largest decimal one, else in bytes.
 func FormatSize(bytes int64) string {
-	for _, u := range ordered() {
+	for _, u := range units {
 		if bytes != 0 && bytes%u.bytes == 0 {
 			return strconv.FormatInt(bytes/u.bytes, 10) + u.name
 		}
@@ -71,15 +65,6 @@ func FormatSize(bytes int64) string {
 	return "0B"
 }
 
-func scaleOf(name string) (int64, bool) {
-	for _, u := range ordered() {
-		if u.name == name {
-			return u.bytes, true
-		}
-	}
-	return 0, false
-}
-
 func sizeError(text, why string) error {
-	return fmt.Errorf("%q is %w: %s; write a whole number and %s, such as 64MiB", text, ErrSize, why, allowed)
+	return fmt.Errorf("%q is %w: %s; write a whole number and B, kB, KiB, MB, MiB, GB, GiB or TiB, such as 64MiB", text, ErrSize, why)
 }

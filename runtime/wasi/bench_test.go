@@ -35,7 +35,7 @@ func BenchmarkNew(b *testing.B) {
 	c := Config{Host: silent{}, Files: files, Checkpoint: []byte("state")}
 	b.ReportAllocs()
 	for b.Loop() {
-		New(c)
+		newSystem(c)
 	}
 }
 

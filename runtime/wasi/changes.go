@@ -72,14 +72,9 @@ func (s *System) pathFilestatSetTimes(mem api.Memory, a []uint64) errno {
 	return errnoRofs
 }
 
-// pathCreateDirectory is path_create_directory(fd, path, path_len).
+// pathCreateDirectory is path_create_directory(fd, path, path_len). It refuses to create any name.
 func (s *System) pathCreateDirectory(mem api.Memory, a []uint64) errno {
-	return s.make(mem, a[0], a[1], a[2])
-}
-
-// make refuses to create a name.
-func (s *System) make(mem api.Memory, fd, pointer, length uint64) errno {
-	n, e := s.reach(mem, fd, pointer, length)
+	n, e := s.reach(mem, a[0], a[1], a[2])
 	switch {
 	case e != errnoSuccess:
 		return e
@@ -122,7 +117,7 @@ func (s *System) pathLink(mem api.Memory, a []uint64) errno {
 	case uint32(a[1])&^allLookupflags != 0:
 		return errnoInval
 	}
-	if e := s.make(mem, a[4], a[5], a[6]); e != errnoRofs {
+	if e := s.pathCreateDirectory(mem, a[4:]); e != errnoRofs {
 		return e
 	}
 	if n.directory() {
@@ -150,5 +145,5 @@ func (s *System) pathSymlink(mem api.Memory, a []uint64) errno {
 	if _, ok := view(mem, uint32(a[0]), uint64(uint32(a[1]))); !ok {
 		return errnoFault
 	}
-	return s.make(mem, a[2], a[3], a[4])
+	return s.pathCreateDirectory(mem, a[2:])
 }

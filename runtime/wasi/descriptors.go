@@ -78,14 +78,6 @@ func (s *System) fdRenumber(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// fdSync is fd_sync(fd) and fd_datasync(fd). Writes have reached the host already.
-func (s *System) fdSync(_ api.Memory, a []uint64) errno {
-	if s.descriptor(a[0]) == nil {
-		return errnoBadf
-	}
-	return errnoSuccess
-}
-
 // maxAdvice is the greatest advice of fd_advise: noreuse.
 const maxAdvice = 5
 

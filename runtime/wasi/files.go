@@ -110,14 +110,6 @@ func split(path string) ([]string, error) {
 	return names, nil
 }
 
-// child returns the child of a directory, nil if there is none.
-func (s *System) child(dir *node, name []byte) *node {
-	if dir == s.root && s.checkpoint != nil && string(name) == checkpointName {
-		return s.checkpoint
-	}
-	return dir.children[string(name)]
-}
-
 // walk follows a path from a directory. There are no links. A name before a slash must be a directory. If only the last
 // name does not exist, the result is nil without an error: a writable file system could create it.
 func (s *System) walk(dir *node, path []byte) (*node, errno) {
@@ -140,7 +132,12 @@ func (s *System) walk(dir *node, path []byte) (*node, errno) {
 			return nil, errnoNametoolong
 		}
 		depth++
-		if n = s.child(n, name); n == nil {
+		if n == s.root && s.checkpoint != nil && string(name) == checkpointName {
+			n = s.checkpoint
+		} else {
+			n = n.children[string(name)]
+		}
+		if n == nil {
 			if len(bytes.Trim(rest, "/")) > 0 {
 				return nil, errnoNoent
 			}

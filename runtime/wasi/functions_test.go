@@ -64,7 +64,7 @@ func TestHostile(t *testing.T) {
 							}
 						}
 						arguments := slices.Clone(stack)
-						s := New(Config{Host: &recorder{}, Stdin: []byte("in"), Args: []string{"a"}, Files: tree(t), Checkpoint: []byte{}})
+						s := newSystem(Config{Host: &recorder{}, Stdin: []byte("in"), Args: []string{"a"}, Files: tree(t), Checkpoint: []byte{}})
 						p := ending(func() { f.Call(s, mem, stack) })
 						if _, exits := p.(exited); p != nil && !exits {
 							t.Errorf("%s%x with %d pages panics: %v", f.Name, arguments, pages, p)

@@ -58,7 +58,7 @@ func FuzzFunctions(f *testing.F) {
 			Stdin: []byte("input"), Args: []string{"program"}, Env: []string{"A=B"},
 			Files: tree(t), Checkpoint: []byte("state"),
 		}
-		s := New(c)
+		s := newSystem(c)
 		for len(program) > 0 {
 			function := functions[int(program[0])%len(functions)]
 			program = program[1:]

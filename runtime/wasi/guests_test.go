@@ -36,7 +36,7 @@ func execute(t *testing.T, binary []byte, c Config) *process {
 	defer rt.Close(ctx)
 	host := &process{}
 	c.Host = host
-	s := New(c)
+	s := newSystem(c)
 	builder := rt.NewHostModuleBuilder(ModuleName)
 	for _, f := range Functions() {
 		builder.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(_ context.Context, m api.Module, stack []uint64) {

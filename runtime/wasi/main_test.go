@@ -17,6 +17,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// newSystem returns the system of one call.
+func newSystem(c Config) *System {
+	s := &System{}
+	s.Init(c)
+	return s
+}
+
 // exited is what recorder.Exit panics with.
 type exited uint32
 
@@ -56,7 +63,7 @@ func setup(t testing.TB, pages byte, c Config) *guest {
 	t.Helper()
 	g := &guest{t: t, host: &recorder{}, mem: newMemory(t, pages), functions: map[string]Function{}}
 	c.Host = g.host
-	g.system = New(c)
+	g.system = newSystem(c)
 	for _, f := range Functions() {
 		g.functions[f.Name] = f
 	}

@@ -23,11 +23,8 @@ const (
 
 // subscription is an event that a guest waits for.
 type subscription struct {
-	userdata uint64
-	ready    uint64        // bytes that can be read or written
-	wait     time.Duration // until the clock event, 0 if it has come
-	event    byte
-	errno    errno
+	event [eventSize]byte // to write when it has come: userdata, errno, type, bytes that can be read or written
+	wait  time.Duration   // until the clock event, 0 if it has come
 }
 
 // pollOneoff is poll_oneoff(in, out, nsubscriptions, result nevents), by which commands sleep. Standard input and files
@@ -67,16 +64,17 @@ func (s *System) pollOneoff(mem api.Memory, a []uint64) errno {
 	events := uint32(0)
 	for _, subscription := range subscriptions {
 		if subscription.wait <= wait {
-			subscription.writeEvent(output[events*eventSize:][:eventSize])
+			copy(output[events*eventSize:], subscription.event[:])
 			events++
 		}
 	}
 	return put32(mem, result, events)
 }
 
-func (s *System) readSubscription(b []byte) (subscription, bool) {
-	sub := subscription{userdata: le.Uint64(b), event: b[8]}
-	switch sub.event {
+func (s *System) readSubscription(b []byte) (sub subscription, ok bool) {
+	copy(sub.event[0:8], b)
+	sub.event[10] = b[8]
+	switch b[8] {
 	case eventClock:
 		id, timeout, flags := le.Uint32(b[16:]), le.Uint64(b[24:]), le.Uint16(b[40:])
 		if id > clockMonotonic || flags > clockAbsolute {
@@ -87,7 +85,9 @@ func (s *System) readSubscription(b []byte) (subscription, bool) {
 			sub.wait = max(0, sub.wait-s.now(id))
 		}
 	case eventFdRead, eventFdWrite:
-		sub.ready, sub.errno = s.ready(uint64(le.Uint32(b[16:])))
+		ready, e := s.ready(uint64(le.Uint32(b[16:])))
+		le.PutUint16(sub.event[8:], uint16(e))
+		le.PutUint64(sub.event[16:], ready)
 	default:
 		return sub, false
 	}
@@ -106,12 +106,4 @@ func (s *System) ready(fd uint64) (uint64, errno) {
 		return uint64(len(d.node.from(d.offset))), errnoSuccess
 	}
 	return 1, errnoSuccess
-}
-
-func (sub subscription) writeEvent(event []byte) {
-	clear(event)
-	le.PutUint64(event[0:], sub.userdata)
-	le.PutUint16(event[8:], uint16(sub.errno))
-	event[10] = sub.event
-	le.PutUint64(event[16:], sub.ready)
 }

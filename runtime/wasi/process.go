@@ -89,11 +89,3 @@ func (s *System) schedYield(api.Memory, []uint64) errno {
 	s.host.Wait(0)
 	return errnoSuccess
 }
-
-// noSocket is every function for sockets, whose first parameter is a descriptor: there is no network.
-func (s *System) noSocket(_ api.Memory, a []uint64) errno {
-	if s.descriptor(a[0]) == nil {
-		return errnoBadf
-	}
-	return errnoNotsock
-}

@@ -107,14 +107,6 @@ func (s *System) fdFdstatSetFlags(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// fdFdstatSetRights is fd_fdstat_set_rights(fd, base, inheriting).
-func (s *System) fdFdstatSetRights(_ api.Memory, a []uint64) errno {
-	if s.descriptor(a[0]) == nil {
-		return errnoBadf
-	}
-	return errnoNotsup
-}
-
 // fdFilestatGet is fd_filestat_get(fd, result filestat).
 func (s *System) fdFilestatGet(mem api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])

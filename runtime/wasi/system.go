@@ -44,13 +44,6 @@ type System struct {
 	vectors []vector // reused by each call of a function
 }
 
-// New returns the system of one call.
-func New(c Config) *System {
-	s := &System{}
-	s.Init(c)
-	return s
-}
-
 // Init makes s the system of another call, and keeps nothing of the one before.
 func (s *System) Init(c Config) {
 	*s = System{host: c.Host, stdin: c.Stdin, args: c.Args, env: c.Env, started: c.Started}

@@ -42,17 +42,12 @@ func (a *assembler) charge(local byte, shift int64) {
 	a.code = appendCheck(a.code, a.counter, a.refuel)
 }
 
-// size returns the size of a piece, and the shift from its length to its charge.
-func (a *assembler) size() (piece, shift int64) {
-	if a.shape.table == inMemory {
-		return pieceBytes, shiftBytes
-	}
-	return pieceEntries, shiftEntries
-}
-
 // bulk writes the whole function: see helpers.bulk.
 func (a *assembler) bulk() {
-	most, shift := a.size()
+	most, shift := int64(pieceBytes), int64(shiftBytes)
+	if a.shape.table != inMemory {
+		most, shift = pieceEntries, shiftEntries
+	}
 	a.get(length)
 	a.i32(most)
 	a.op(opI32LtU, opIf, noResult)

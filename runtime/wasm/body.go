@@ -76,7 +76,6 @@ func (d *decoder) codeSection(r *reader) {
 		}
 	}
 	d.function = outside
-	d.bodies = n
 }
 
 // freeCode is the size of code up to which charges may add any amount: see Caps.Code.
@@ -199,16 +198,8 @@ func (b *body) instruction() {
 	case float64Bytes:
 		b.code = append(append(b.code, op), r.bytes(8)...)
 	default:
-		b.unknown(op)
+		r.fail(unknownInstruction(op))
 	}
-}
-
-func (b *body) unknown(op byte) {
-	if proposal, ok := later(op); ok {
-		b.r.fail(unsupported(proposal))
-		return
-	}
-	b.r.fail(fmt.Errorf("instruction 0x%02x is unknown", op))
 }
 
 // indexed copies an instruction with an index below space, and returns the index.
@@ -247,10 +238,7 @@ func (b *body) memoryArgument() {
 }
 
 func (b *body) memoryIndex() {
-	if b.r.byte() != 0 {
-		b.r.fail(unsupported("more than one memory"))
-	}
-	b.needMemory()
+	b.zeroMemory()
 	b.code = append(b.code, 0)
 }
 
@@ -299,7 +287,7 @@ func (b *body) specialInstruction(op byte) {
 			b.push(d.tables[i])
 		}
 	case opTableSet:
-		d.lasting(lastingTableSet)
+		d.lasting("table.set")
 		b.indexed(op, "table", len(d.tables))
 		b.pop(2)
 	case opRefNull:

@@ -48,7 +48,7 @@ func (b *body) bulk() {
 		d.lasting("data.drop")
 	case op == bulkElemDrop:
 		b.count(1)
-		b.code = appendUnsigned(append(b.code, opBulk, byte(op)), r.index("element segment", d.elements))
+		b.code = appendUnsigned(append(b.code, opBulk, byte(op)), r.index("element segment", d.parts[sectionElement].count))
 		d.lasting("elem.drop")
 	case op == bulkTableSize:
 		b.count(1)
@@ -100,7 +100,7 @@ func (b *body) bulkShape(op byte) bulkShape {
 		s.name, s.from, s.few = "memory.fill", fromNothing, true
 		b.zeroMemory()
 	case bulkTableInit:
-		s.name, s.from, s.first = "table.init", fromSegment, r.index("element segment", d.elements)
+		s.name, s.from, s.first = "table.init", fromSegment, r.index("element segment", d.parts[sectionElement].count)
 		s.second = r.index("table", len(d.tables))
 		s.table = int(s.second)
 	case bulkTableCopy:

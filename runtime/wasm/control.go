@@ -117,7 +117,10 @@ func (b *body) end() {
 	join := f.join
 	switch f.op {
 	case opLoop:
-		b.leaveLoop(f.loop)
+		if f.loop.edges == 1 { // the head pays
+			head, edge := &b.points[f.loop.head], &b.points[f.loop.edge]
+			head.amount, edge.amount = edge.amount, 0
+		}
 		b.inner = f.loop.outer
 	case opIf:
 		join = join.join(f.start) // the missing else

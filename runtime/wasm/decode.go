@@ -34,27 +34,21 @@ type section struct {
 	decode func(*decoder, *reader)
 }
 
-func sectionOf(id byte) (section, bool) {
-	known := [sectionCount]section{
-		sectionCustom:    {"custom", 0, (*decoder).customSection},
-		sectionType:      {"type", 1, (*decoder).typeSection},
-		sectionImport:    {"import", 2, (*decoder).importSection},
-		sectionFunction:  {"function", 3, (*decoder).functionSection},
-		sectionTable:     {"table", 4, (*decoder).tableSection},
-		sectionMemory:    {"memory", 5, (*decoder).memorySection},
-		sectionTag:       {"tag", 6, (*decoder).tagSection},
-		sectionGlobal:    {"global", 7, (*decoder).globalSection},
-		sectionExport:    {"export", 8, (*decoder).exportSection},
-		sectionStart:     {"start", 9, (*decoder).startSection},
-		sectionElement:   {"element", 10, (*decoder).elementSection},
-		sectionDataCount: {"data count", 11, (*decoder).dataCountSection},
-		sectionCode:      {"code", 12, (*decoder).codeSection},
-		sectionData:      {"data", 13, (*decoder).dataSection},
-	}
-	if int(id) >= len(known) {
-		return section{}, false
-	}
-	return known[id], true
+var sections = [sectionCount]section{
+	sectionCustom:    {"custom", 0, (*decoder).customSection},
+	sectionType:      {"type", 1, (*decoder).typeSection},
+	sectionImport:    {"import", 2, (*decoder).importSection},
+	sectionFunction:  {"function", 3, (*decoder).functionSection},
+	sectionTable:     {"table", 4, (*decoder).tableSection},
+	sectionMemory:    {"memory", 5, (*decoder).memorySection},
+	sectionTag:       {"tag", 6, func(_ *decoder, r *reader) { r.fail(unsupported("exception handling")) }},
+	sectionGlobal:    {"global", 7, (*decoder).globalSection},
+	sectionExport:    {"export", 8, (*decoder).exportSection},
+	sectionStart:     {"start", 9, (*decoder).startSection},
+	sectionElement:   {"element", 10, (*decoder).elementSection},
+	sectionDataCount: {"data count", 11, (*decoder).dataCountSection},
+	sectionCode:      {"code", 12, (*decoder).codeSection},
+	sectionData:      {"data", 13, (*decoder).dataSection},
 }
 
 // decoder reads the sections and rewrites each as it reads it. Indices are checked in the section that uses them, which
@@ -71,14 +65,11 @@ type decoder struct {
 	memories        int
 	globals         []global
 	importedGlobals int // constant expressions may use only these
-	elements        int // segments
-	references      int // the elements in them
-	bodies          int
+	references      int // elements of segments
 	function        int // whose body is read, or outside
 
 	hasDataCount bool
 	dataCount    uint32 // as declared
-	data         int    // segments
 
 	declared map[uint32]bool // functions whose reference may be taken
 	names    []byte          // the contents of the name section
@@ -99,29 +90,24 @@ type vector struct {
 
 // module reads a whole file.
 func (d *decoder) module(file []byte) error {
-	limit := d.options.Caps.Size
-	if len(file) > limit {
-		err := &CapError{What: "bytes in the file", Count: uint64(len(file)), Cap: uint64(limit)}
-		return &Error{Section: "header", Function: -1, Err: err}
-	}
-	if err := checkHeader(file); err != nil {
-		return &Error{Section: "header", Function: -1, Err: err}
+	if err := checkHeader(file, d.options.Caps.Size); err != nil {
+		return &Error{Section: "header", Function: outside, Err: err}
 	}
 	r := &reader{file: file, at: HeaderSize, end: len(file), overflow: ErrTruncated}
 	for last := 0; r.left() > 0; {
 		begin := r.at
 		id := r.byte()
-		known, ok := sectionOf(id)
-		if !ok {
-			return &Error{Section: "unknown", Function: -1, Offset: begin, Err: fmt.Errorf("section %d is unknown", id)}
+		if id >= sectionCount {
+			return &Error{Section: "unknown", Function: outside, Offset: begin, Err: fmt.Errorf("section %d is unknown", id)}
 		}
+		known := sections[id]
 		contents := r.part(r.u32(), errShort)
 		if r.err != nil {
-			return &Error{Section: known.name, Function: -1, Offset: begin, Err: r.err}
+			return &Error{Section: known.name, Function: outside, Offset: begin, Err: r.err}
 		}
 		if id != sectionCustom {
 			if known.order <= last {
-				return &Error{Section: known.name, Function: -1, Offset: begin, Err: errors.New("it is out of order or there twice")}
+				return &Error{Section: known.name, Function: outside, Offset: begin, Err: errors.New("it is out of order or there twice")}
 			}
 			last = known.order
 		}
@@ -132,7 +118,16 @@ func (d *decoder) module(file []byte) error {
 			return &Error{Section: known.name, Function: d.function, Offset: contents.at, Err: contents.err}
 		}
 	}
-	return d.whole(len(file))
+	// A file may be cut off between two sections.
+	if missing := d.out.Functions - d.parts[sectionCode].count; missing > 0 {
+		err := fmt.Errorf("%w: %d of %d functions have no body", ErrTruncated, missing, d.out.Functions)
+		return &Error{Section: "code", Function: outside, Offset: len(file), Err: err}
+	}
+	if segments := d.parts[sectionData].count; d.hasDataCount && int(d.dataCount) != segments {
+		err := fmt.Errorf("%w: %d of %d data segments are there", ErrTruncated, segments, d.dataCount)
+		return &Error{Section: "data", Function: outside, Offset: len(file), Err: err}
+	}
+	return nil
 }
 
 // boundRewritten fails the reader if the rewritten sections are too large.
@@ -146,9 +141,11 @@ func (d *decoder) boundRewritten(r *reader) {
 
 var errShort = errors.New("its contents end too early")
 
-// checkHeader checks the magic and the version. The caller explains files that are not modules at all.
-func checkHeader(file []byte) error {
+// checkHeader checks size, magic and version. The caller explains files that are not modules at all.
+func checkHeader(file []byte, limit int) error {
 	switch {
+	case len(file) > limit:
+		return &CapError{What: "bytes in the file", Count: uint64(len(file)), Cap: uint64(limit)}
 	case len(file) < HeaderSize:
 		return ErrTruncated
 	case string(file[:len(Magic)]) != Magic:
@@ -158,23 +155,6 @@ func checkHeader(file []byte) error {
 	default:
 		return nil
 	}
-}
-
-// whole checks for missing contents after the last section: a file may be cut off between two sections.
-func (d *decoder) whole(size int) error {
-	if missing := d.out.Functions - d.bodies; missing > 0 {
-		return &Error{
-			Section: "code", Function: -1, Offset: size,
-			Err: fmt.Errorf("%w: %d of %d functions have no body", ErrTruncated, missing, d.out.Functions),
-		}
-	}
-	if d.hasDataCount && int(d.dataCount) != d.data {
-		return &Error{
-			Section: "data", Function: -1, Offset: size,
-			Err: fmt.Errorf("%w: %d of %d data segments are there", ErrTruncated, d.data, d.dataCount),
-		}
-	}
-	return nil
 }
 
 func (d *decoder) typeSection(r *reader) {
@@ -373,8 +353,6 @@ func (d *decoder) memorySection(r *reader) {
 		part.limits(l)
 	}
 }
-
-func (d *decoder) tagSection(r *reader) { r.fail(unsupported("exception handling")) }
 
 func (d *decoder) globalSection(r *reader) {
 	n := r.count("globals", d.options.Caps.Globals)

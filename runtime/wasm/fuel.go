@@ -74,19 +74,14 @@ func (b *body) place(amount int32) int {
 	return len(b.points) - 1
 }
 
-// charge places a point for unpaid instructions and the straight line that follows.
-func (b *body) charge() {
-	b.open = b.place(b.path.unpaid)
-	b.path = begun
-}
-
 // count accounts for an instruction before it is written.
 func (b *body) count(price int32) {
 	if !b.path.live {
 		return
 	}
 	if b.path.returned || b.open == closed && b.path.run+price >= b.every {
-		b.charge()
+		b.open = b.place(b.path.unpaid)
+		b.path = begun
 	}
 	if b.open == closed {
 		b.path.run += price
@@ -136,14 +131,6 @@ func (b *body) back(t *loopPoints, innermost bool) {
 
 // many means that the head of a loop cannot pay: it has several branches back.
 const many = 2
-
-// leaveLoop is called at the end of a loop, when it is known which point pays.
-func (b *body) leaveLoop(t loopPoints) {
-	if t.edges == 1 {
-		head, edge := &b.points[t.head], &b.points[t.edge]
-		head.amount, edge.amount = edge.amount, 0
-	}
-}
 
 // appendCharge appends a charge:
 //

@@ -25,11 +25,6 @@ type helperKey struct {
 	first, second uint32
 }
 
-var refuelKey = helperKey{op: -1}
-
-// lastingTableSet is the name of table.set in Outline.Lasting.
-const lastingTableSet = "table.set"
-
 func (d *decoder) lasting(instruction string) {
 	if d.helpers.lasting == nil {
 		d.helpers.lasting = map[string]bool{}
@@ -80,7 +75,7 @@ func (h *helpers) get(d *decoder, key helperKey, build func() helper) uint32 {
 
 // refuel returns the helper for counter = tick(counter).
 func (h *helpers) refuel(d *decoder) uint32 {
-	return h.get(d, refuelKey, func() helper {
+	return h.get(d, helperKey{op: -1}, func() helper {
 		code := appendUnsigned([]byte{0, opGlobalGet}, d.counter()) // no locals
 		code = appendUnsigned(append(code, opCall), uint32(d.imported))
 		code = appendUnsigned(append(code, opGlobalSet), d.counter())

@@ -80,12 +80,9 @@ func safe(name []byte) string {
 		r, size := utf8.DecodeRune(name)
 		next := name[:size]
 		switch {
-		case r == utf8.RuneError && size <= 1:
+		case size == 1 && (r == utf8.RuneError || !unicode.IsPrint(r)):
 			next = fmt.Appendf(nil, `\x%02x`, name[0])
-		case unicode.IsPrint(r):
-		case r < 0x80:
-			next = fmt.Appendf(nil, `\x%02x`, r)
-		default:
+		case !unicode.IsPrint(r):
 			next = fmt.Appendf(nil, `\u%04x`, r)
 		}
 		if len(label)+len(next) > maxLabel {

@@ -1,5 +1,7 @@
 package wasm
 
+import "fmt"
+
 // Instructions that this package refers to. Source: core specification 2.0, section 5.4.
 const (
 	opUnreachable  = 0x00
@@ -137,20 +139,19 @@ var immediates = func() (table [256]immediate) {
 	return table
 }()
 
-// later names the proposal of an unsupported instruction, if known.
-func later(op byte) (proposal string, known bool) {
+// unknownInstruction returns the error of an opcode that immediates does not know: it names the proposal, if any.
+func unknownInstruction(op byte) error {
 	switch {
 	case op == 0x12 || op == 0x13:
-		return "tail calls", true
+		return unsupported("tail calls")
 	case op >= 0x06 && op <= 0x0a || op == 0x18 || op == 0x19 || op == 0x1f:
-		return "exception handling", true
+		return unsupported("exception handling")
 	case op == 0x14 || op == 0x15 || op >= 0xd3 && op <= 0xd6:
-		return "typed references", true
+		return unsupported("typed references")
 	case op == 0xfb:
-		return "garbage collection", true
+		return unsupported("garbage collection")
 	case op == 0xfe:
-		return "atomic instructions (threads)", true
-	default:
-		return "", false
+		return unsupported("atomic instructions (threads)")
 	}
+	return fmt.Errorf("instruction 0x%02x is unknown", op)
 }

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -36,32 +37,15 @@ const (
 	ExternRef Type = 0x6f
 )
 
-// String returns the name in the text format: i32, funcref.
-func (t Type) String() string {
-	switch t {
-	case I32:
-		return "i32"
-	case I64:
-		return "i64"
-	case F32:
-		return "f32"
-	case F64:
-		return "f64"
-	case V128:
-		return "v128"
-	case FuncRef:
-		return "funcref"
-	case ExternRef:
-		return "externref"
-	default:
-		return "unknown"
-	}
+var typeNames = map[Type]string{
+	I32: "i32", I64: "i64", F32: "f32", F64: "f64", V128: "v128", FuncRef: "funcref", ExternRef: "externref",
 }
+
+// String returns the name in the text format: i32, funcref.
+func (t Type) String() string { return cmp.Or(typeNames[t], "unknown") }
 
 // Number reports whether the type is an integer or a float.
 func (t Type) Number() bool { return t == I32 || t == I64 || t == F32 || t == F64 }
-
-func (t Type) isReference() bool { return t == FuncRef || t == ExternRef }
 
 // Signature is the type of a function.
 type Signature struct {
@@ -92,21 +76,10 @@ const (
 	Global
 )
 
+var kindNames = map[Kind]string{Function: "function", Table: "table", Memory: "memory", Global: "global"}
+
 // String returns the name, such as "function".
-func (k Kind) String() string {
-	switch k {
-	case Function:
-		return "function"
-	case Table:
-		return "table"
-	case Memory:
-		return "memory"
-	case Global:
-		return "global"
-	default:
-		return "unknown"
-	}
-}
+func (k Kind) String() string { return cmp.Or(kindNames[k], "unknown") }
 
 // Import is what the host must provide.
 type Import struct {

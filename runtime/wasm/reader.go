@@ -201,7 +201,7 @@ func (r *reader) valueType() Type {
 
 func (r *reader) referenceType() Type {
 	t := r.valueType()
-	if r.err == nil && !t.isReference() {
+	if r.err == nil && t != FuncRef && t != ExternRef {
 		r.fail(fmt.Errorf("%s is no type of references", t))
 	}
 	return t

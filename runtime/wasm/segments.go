@@ -71,8 +71,7 @@ func (d *decoder) elementSection(r *reader) {
 			return
 		}
 	}
-	d.elements = d.parts[sectionElement].count
-	d.out.InstancePrice += entryPrice * int64(d.elements+d.references)
+	d.out.InstancePrice += entryPrice * int64(d.parts[sectionElement].count+d.references)
 }
 
 func (d *decoder) elementSegment(r *reader, part *vector) {
@@ -109,7 +108,10 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	r.bound("elements in all segments", uint64(d.references), d.options.Caps.References)
 	part.u32(uint32(n))
 	if defined := int(table) - (len(d.tables) - len(d.out.Tables)); told && r.err == nil && defined >= 0 {
-		d.fits(uint64(place)+uint64(n), table, d.out.Tables[defined].Min)
+		// wazero silently skips a segment that exceeds its table, and all segments after it.
+		if end, size := uint64(place)+uint64(n), d.out.Tables[defined].Min; end > uint64(size) && d.out.Overflow == "" {
+			d.out.Overflow = fmt.Sprintf("element segment %d ends at entry %d of table %d, which has %d", part.count-1, end, table, size)
+		}
 	}
 	for range n {
 		if expressions {
@@ -122,14 +124,6 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 		if r.err != nil {
 			return
 		}
-	}
-}
-
-// fits notes an active element segment that exceeds its table: wazero silently skips it and all segments after it.
-func (d *decoder) fits(end uint64, table, size uint32) {
-	if end > uint64(size) && d.out.Overflow == "" {
-		d.out.Overflow = fmt.Sprintf("element segment %d ends at entry %d of table %d, which has %d",
-			d.parts[sectionElement].count-1, end, table, size)
 	}
 }
 
@@ -164,6 +158,5 @@ func (d *decoder) dataSection(r *reader) {
 			d.out.InstancePrice += int64(size)
 		}
 	}
-	d.data = n
 	d.out.InstancePrice += entryPrice * int64(n)
 }

@@ -59,14 +59,8 @@ var effects = func() (table [256]effect) {
 
 // bulkEffects are those of instructions after opBulk with fixed operand types.
 var bulkEffects = [bulkTableFill + 1]effect{
-	{1, I32},
-	{1, I32},
-	{1, I32},
-	{1, I32},
-	{1, I64},
-	{1, I64},
-	{1, I64},
-	{1, I64},       // saturating conversions
+	0: {1, I32}, 1: {1, I32}, 2: {1, I32}, 3: {1, I32}, // saturating conversions
+	4: {1, I64}, 5: {1, I64}, 6: {1, I64}, 7: {1, I64},
 	bulkMemoryInit: {3, 0}, bulkDataDrop: {}, bulkMemoryCopy: {3, 0}, bulkMemoryFill: {3, 0},
 	bulkTableInit: {3, 0}, bulkElemDrop: {}, bulkTableCopy: {3, 0}, bulkTableGrow: {2, I32},
 	bulkTableSize: {0, I32}, bulkTableFill: {3, 0},

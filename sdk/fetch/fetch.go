@@ -69,7 +69,7 @@ func Do(ctx context.Context, r Request) (*Response, error) {
 			}
 		}
 		var response *Response
-		if response, err = do(ctx, r); err == nil {
+		if response, err = do(r); err == nil {
 			return response, nil
 		}
 		err = errors.Join(err, ended(ctx))
@@ -110,9 +110,8 @@ func (r *Response) Value(name string) string {
 	return ""
 }
 
-// Err returns nil for a status from 200 to 299, else an error that names it. Statuses that may go away (408, 425, 429,
-// 500, 502, 503, 504) are sdk.Retry, with the delay of Retry-After if there is one. The handler decides whether others
-// are fatal.
+// Err returns nil for a status from 200 to 299, else an error that names it. For statuses that may go away (408, 425,
+// 429, 500, 502, 503, 504) it is sdk.RetryAfter, with the header's delay. The handler decides whether others are fatal.
 func (r *Response) Err() error {
 	if r.Status >= 200 && r.Status <= 299 {
 		return nil

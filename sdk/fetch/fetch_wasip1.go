@@ -1,8 +1,6 @@
 package fetch
 
 import (
-	"context"
-
 	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
@@ -11,7 +9,7 @@ import (
 //go:noescape
 func http(head, body string) int32
 
-func do(_ context.Context, r Request) (*Response, error) {
+func do(r Request) (*Response, error) {
 	head, err := format(r)
 	if err != nil {
 		return nil, err

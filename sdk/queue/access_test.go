@@ -287,7 +287,7 @@ func workOn(t *testing.T, w *world) {
 	run := 0
 	err := w.Work(ctx, "work", func(ctx context.Context, task *Task) ([]byte, error) {
 		processor := w.Processor(task)
-		must[[]byte](t)(processor.Restore(ctx))
+		must[[]byte](t)(w.Checkpoint(ctx, task.ID))
 		for _, err := range []error{processor.Checkpoint(ctx, []byte("x")), processor.Progress(ctx, 0.5, "half")} {
 			if err != nil {
 				t.Error(err)

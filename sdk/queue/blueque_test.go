@@ -89,7 +89,7 @@ func TestQuernEnqueuesAndBluequeRuns(t *testing.T) {
 	w, python := setupBlueque(t)
 	q := w.Queue("q")
 	completed := must[string](t)(q.Enqueue(w.ctx, []byte("grüße"), Options{Key: "k", Labels: map[string]string{"a": "b"}}))
-	failed := must[string](t)(q.Schedule(w.ctx, []byte("later"), time.Now().Add(time.Second), Options{ID: "an-id-of-my-own"}))
+	failed := must[string](t)(q.Enqueue(w.ctx, []byte("later"), Options{ID: "an-id-of-my-own", At: time.Now().Add(time.Second)}))
 	if read := python.Task(failed); read.Status != "scheduled" || text(read.Parameters) != "later" || read.Created == nil {
 		t.Errorf("Python reads of the scheduled task %+v", read)
 	}
@@ -228,15 +228,15 @@ func TestDueTasksOfBoth(t *testing.T) {
 		if i%2 == 0 {
 			ids = append(ids, first.Schedule("q", "x", eta))
 		} else {
-			ids = append(ids, must[string](t)(q.Schedule(w.ctx, []byte("x"), eta, Options{})))
+			ids = append(ids, must[string](t)(q.Enqueue(w.ctx, []byte("x"), Options{At: eta})))
 		}
 	}
 	var movers sync.WaitGroup
 	for _, move := range []func(){
 		func() { first.EnqueueDueTasks("q") },
 		func() { second.EnqueueDueTasks("q") },
-		func() { _, _ = q.EnqueueDue(w.ctx) },
-		func() { _, _ = q.EnqueueDue(w.ctx) },
+		func() { _, _ = enqueueDue(w.ctx, q) },
+		func() { _, _ = enqueueDue(w.ctx, q) },
 	} {
 		movers.Go(func() {
 			for w.ctx.Err() == nil && w.rdb.ZCard(w.ctx, w.keys.scheduled("q")).Val() > 0 {

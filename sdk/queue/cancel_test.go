@@ -229,7 +229,7 @@ func TestWorkRetries(t *testing.T) {
 		finished := func(name string) *Task {
 			var task *Task
 			eventually(t, name, func() bool { // no host is here that moves what is due
-				must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+				must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 				task = w.task(t, ids[name])
 				return task.Status.Finished()
 			})

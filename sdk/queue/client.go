@@ -75,9 +75,8 @@ func New(rawURL string, config Config) (*Client, error) {
 }
 
 // NewFromRedis uses a connection that the caller owns, and closes after the client; several clients may share it. It should
-// obey deadlines (ContextTimeoutEnabled), or a call to a Redis that hangs lasts for the connection's read time-out. It should
-// not repeat commands (MaxRetries: -1): every call here is safe to repeat except a reserve, which would leave tasks in the
-// reserved list that nobody works on until the list is next compared.
+// obey deadlines (ContextTimeoutEnabled), or a call to a Redis that hangs lasts for the connection's read time-out, and not
+// repeat commands (MaxRetries: -1): a repeated reserve leaves tasks that nobody works on until the lists are next compared.
 func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -91,9 +90,8 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	return c, nil
 }
 
-// beatConnection makes a connection for lease renewals alone, if rdb can be copied. It waits for an answer for a sixth of the
-// lease at most. On a shared connection a renewal would queue behind payloads, and after a failover try one stale connection
-// of the pool after the other, until other hosts take this one for dead.
+// beatConnection makes a connection for lease renewals alone, if rdb can be copied; it waits for a sixth of the lease at most.
+// On a shared one a renewal would queue behind payloads, and after a failover try one stale connection after the other.
 func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {
 	client, ok := rdb.(*redis.Client)
 	if !ok {
@@ -137,13 +135,18 @@ func (c *Client) Tenant() string { return c.config.Tenant }
 // Prepare loads the scripts and checks the protocol's version: ErrVersion if that in Redis is newer or not a number. A host
 // calls it after each connect; other programs need not.
 func (c *Client) Prepare(ctx context.Context) error {
-	// The first command is small: a Redis that wants a password closes the connection of a client that sends much, without
-	// an error.
+	// The first command is small: a Redis that wants a password closes a connection that sends much, without an error.
 	if err := c.rdb.Get(ctx, c.keys.version()).Err(); err != nil && !isNil(err) {
 		return fmt.Errorf("read protocol version: %w", err)
 	}
-	if err := c.loadScripts(ctx); err != nil {
-		return err
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, script := range allScripts {
+			p.ScriptLoad(ctx, script.source)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("load scripts: %w", err)
 	}
 	if err := c.rdb.SetNX(ctx, c.keys.version(), protocolVersion, 0).Err(); err != nil && !IsUnavailable(err) {
 		return fmt.Errorf("write protocol version: %w", err)
@@ -179,8 +182,7 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 // Lease is how long a listener counts as alive after its last renewal.
 func (c *Client) Lease() time.Duration { return c.config.Lease }
 
-// Warnings names settings of Redis by which tasks would be lost: keys are evicted when memory is full, or nothing is stored on
-// disk. It skips what the user may not read.
+// Warnings names settings of Redis by which tasks would be lost. It skips what the user may not read.
 func (c *Client) Warnings(ctx context.Context) []string {
 	var warnings []string
 	setting := func(name string) (string, bool) {

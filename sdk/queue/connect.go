@@ -18,8 +18,7 @@ import (
 
 // Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and for
 // Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM files of a
-// private CA and a client certificate; go-redis's own (pool_size, read_timeout, ...) work too. It does not dial. Each call
-// dials and sends once, and ends with its context's deadline; the caller decides about a retry.
+// private CA and a client certificate; go-redis's own work too. Each call dials and sends once, within its context's deadline.
 func Connect(rawURL string) (redis.UniversalClient, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {

@@ -121,7 +121,7 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 			"expire": func(string) string {
 				w.at(20)
 				defer w.at(0)
-				return must[Block](t)(w.Queue("expire").ExpireBlock(w.ctx, 0, "dead")).DeadError
+				return must[Block](t)(w.Queue("expire").Expire(w.ctx, 0, "dead")).DeadError
 			},
 			"reserve": func(string) string {
 				w.at(20)
@@ -263,7 +263,7 @@ func TestLettersOfWhatExpired(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for name, find := range map[string]func(maxAge time.Duration) error{
 			"expire": func(maxAge time.Duration) error {
-				_, err := w.Queue("expire").Expire(w.ctx, maxAge, "expire-dead")
+				_, err := expire(w.ctx, w.Queue("expire"), maxAge, "expire-dead")
 				return err
 			},
 			"reserve": func(maxAge time.Duration) error {

@@ -14,7 +14,7 @@ const (
 	expiryTasks = 16
 )
 
-// Block is what one block of EnqueueDue or Expire did.
+// Block is what one EnqueueDue or Expire did.
 type Block struct {
 	Tasks int  // how many it moved
 	More  bool // there may be more to do now
@@ -23,60 +23,25 @@ type Block struct {
 	DeadError   string // why a task that expired has no dead letter; "" if all have theirs
 }
 
-// EnqueueDue moves every scheduled task of the queue that is due now to its pending list, in blocks, and returns how many.
-// It may run beside others, Blueque's own included. Hosts do it; a program calls it only where no host runs.
-func (q *Queue) EnqueueDue(ctx context.Context) (int, error) { return q.all(ctx, q.due) }
-
-// EnqueueDueBlock is one block of EnqueueDue, for a caller with other queues that must not wait.
-func (q *Queue) EnqueueDueBlock(ctx context.Context) (Block, error) {
-	return q.block(ctx, q.due, q.client.clock)
+// EnqueueDue moves a block of the queue's scheduled tasks that are due now to its pending list. It may run beside others,
+// Blueque's own included. Hosts do it; a program calls it, as long as there is more, only where no host runs.
+func (q *Queue) EnqueueDue(ctx context.Context) (Block, error) {
+	return q.block(ctx, "enqueue due", newCall("due", q.client.keys.scheduled(q.name), q.client.clock, q.name, dueTasks))
 }
 
-// Expire fails every task of the queue that waits and is past its time, and returns how many. maxAge bounds the age of tasks
-// that have no bound of their own (0: none), and dead is the queue of their dead letters ("": none). Hosts do it, as the
-// plugin's manifest says.
-func (q *Queue) Expire(ctx context.Context, maxAge time.Duration, dead string) (int, error) {
-	return q.all(ctx, q.expiry(maxAge, dead))
+// Expire fails a block of the queue's tasks that wait and are past their time; hosts do it. maxAge bounds the age of tasks that
+// have no bound of their own (0: none), and dead is the queue of their dead letters ("": none).
+func (q *Queue) Expire(ctx context.Context, maxAge time.Duration, dead string) (Block, error) {
+	return q.block(ctx, "expire",
+		newCall("expire", q.client.keys.expiry(q.name), q.client.clock, q.name, expiryTasks, durationText(maxAge), dead))
 }
 
-// ExpireBlock is one block of Expire, for a caller with other queues that must not wait.
-func (q *Queue) ExpireBlock(ctx context.Context, maxAge time.Duration, dead string) (Block, error) {
-	return q.block(ctx, q.expiry(maxAge, dead), q.client.clock)
-}
-
-// due is one block of EnqueueDue at a time of Redis's clock, "" for now.
-func (q *Queue) due(clock string) (what string, script call) {
-	return "enqueue due", newCall("due", q.client.keys.scheduled(q.name), clock, q.name, dueTasks)
-}
-
-// expiry is due for Expire.
-func (q *Queue) expiry(maxAge time.Duration, dead string) func(clock string) (what string, script call) {
-	age := optional(maxAge > 0, durationText(maxAge))
-	return func(clock string) (what string, script call) {
-		return "expire", newCall("expire", q.client.keys.expiry(q.name), clock, q.name, expiryTasks, age, dead)
-	}
-}
-
-// all moves block after block until there is no more to do, by the clock of the first one: later tasks wait for the next call.
-func (q *Queue) all(ctx context.Context, script func(clock string) (string, call)) (total int, err error) {
-	clock := q.client.clock
-	for {
-		block, err := q.block(ctx, script, clock)
-		total += block.Tasks
-		if err != nil || !block.More {
-			return total, err
-		}
-		clock = seconds(block.Clock)
-	}
-}
-
-func (q *Queue) block(ctx context.Context, script func(clock string) (string, call), clock string) (Block, error) {
+func (q *Queue) block(ctx context.Context, what string, script call) (Block, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return Block{}, err
 	}
-	what, call := script(clock)
-	reply, err := q.client.eval(ctx, call)
+	reply, err := q.client.eval(ctx, script)
 	v := valuesOf(reply)
-	block := Block{Tasks: v.count(), More: v.flag(), Clock: v.time(), Next: v.eta(), DeadError: v.last()}
+	block := Block{Tasks: v.count(), More: v.flag(), Clock: v.time(), Next: v.eta(), DeadError: v.text()}
 	return block, wrap(fmt.Sprintf("%s tasks of %q", what, q.name), cmp.Or(err, v.err()))
 }

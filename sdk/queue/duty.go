@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -41,45 +40,38 @@ const (
 	sampleBytes = 320
 )
 
-// FleetStats counts the tenant's queues as Client.Stats does, without limits, pauses and totals: own ones and most others at
-// most, those with listeners first, damaged ones left out. One node counts for the whole fleet; the others read its sample,
-// which may be some seconds old.
+// FleetStats counts own queues and at most as many others, those with listeners first, as Client.Stats does, but without damaged
+// ones, limits, pauses and totals. One node counts for the fleet; the others read its sample, which may be some seconds old.
 func (n *Node) FleetStats(ctx context.Context, most int, own []string) (map[string]Stats, error) {
-	counted, err := n.sample(ctx, most)
-	if err != nil {
-		return nil, err
-	}
-	missing := slices.DeleteFunc(slices.Clone(own), func(name string) bool { _, ok := counted[name]; return ok })
-	err = n.client.count(ctx, missing, counted)
-	return counted, err
-}
-
-func (n *Node) sample(ctx context.Context, most int) (map[string]Stats, error) {
 	c := n.client
+	var text string
 	// A Redis that is full refuses the duty and the sample: then each node counts for itself.
 	mine, _ := n.TakeDuty(ctx, "sample", sampleTerm)
 	if !mine {
-		text, err := c.rdb.GetRange(ctx, c.keys.sample(), 0, int64(most)*sampleBytes).Result()
+		var err error
+		text, err = c.rdb.GetRange(ctx, c.keys.sample(), 0, int64(most)*sampleBytes).Result()
 		if err = passReplies(err); err != nil {
 			return nil, fmt.Errorf("read sample of queues: %w", err)
 		}
-		if text != "" {
-			return parseSample(text, most), nil
+	}
+	counted := parseSample(text, most)
+	if text == "" {
+		queues, err := c.Queues(ctx)
+		if err != nil {
+			return nil, err
+		}
+		names := slices.SortedFunc(maps.Keys(queues), func(a, b string) int {
+			return cmp.Or(cmp.Compare(min(1, queues[b]), min(1, queues[a])), cmp.Compare(a, b))
+		})
+		if err := c.count(ctx, names[:min(len(names), most)], counted); err != nil {
+			return nil, err
+		}
+		if mine {
+			_ = c.rdb.Set(ctx, c.keys.sample(), formatSample(counted), sampleLife).Err()
 		}
 	}
-	queues, err := c.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	names := slices.SortedFunc(maps.Keys(queues), func(a, b string) int {
-		return cmp.Or(cmp.Compare(min(1, queues[b]), min(1, queues[a])), cmp.Compare(a, b))
-	})
-	counted := make(map[string]Stats)
-	err = c.count(ctx, names[:min(len(names), most)], counted)
-	if err == nil && mine {
-		_ = c.rdb.Set(ctx, c.keys.sample(), formatSample(counted), sampleLife).Err()
-	}
-	return counted, err
+	missing := slices.DeleteFunc(slices.Clone(own), func(name string) bool { _, ok := counted[name]; return ok })
+	return counted, c.count(ctx, missing, counted)
 }
 
 // count adds the stats of queues, without damaged ones.
@@ -93,8 +85,7 @@ func (c *Client) count(ctx context.Context, queues []string, counted map[string]
 	return err
 }
 
-// formatSample writes a line for each queue: its name, its tasks by status, its listeners, and the age of its oldest pending
-// task in microseconds.
+// formatSample writes a line for each queue: name, tasks by status, listeners, and age of the oldest pending task in µs.
 func formatSample(counted map[string]Stats) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(counted)) {
@@ -116,15 +107,11 @@ func parseSample(text string, most int) map[string]Stats {
 		if len(words) != 3+len(Statuses()) || ValidQueue(words[0]) != nil || len(counted) >= most {
 			continue
 		}
-		numbers := make([]int64, len(words)-1)
-		for i := range numbers {
-			numbers[i], _ = strconv.ParseInt(words[i+1], 10, 64)
-		}
 		s := Stats{Depth: make(map[Status]int64, len(Statuses()))}
 		for i, status := range Statuses() {
-			s.Depth[status] = numbers[i]
+			s.Depth[status] = asInt(words[1+i])
 		}
-		s.Listeners, s.OldestPendingAge = numbers[len(numbers)-2], time.Duration(numbers[len(numbers)-1])*time.Microsecond
+		s.Listeners, s.OldestPendingAge = asInt(words[7]), time.Duration(asInt(words[8]))*time.Microsecond
 		counted[words[0]] = s
 	}
 	return counted

@@ -13,9 +13,8 @@ import (
 // bytesMarker begins a field of a task's hash whose bytes live in the companion hash.
 const bytesMarker = "quern:bytes:"
 
-// encodeValue splits a value into the text of the hash field and the bytes of the companion hash. UTF-8 text needs no
-// companion. For other bytes the field is "quern:bytes:LENGTH:SHA256", because Blueque's Python client fails on a field
-// that is not UTF-8.
+// encodeValue splits a value into the text of the hash field and the bytes of the companion hash. Bytes that are not UTF-8 get
+// the field "quern:bytes:LENGTH:SHA256", because Blueque's Python client fails on them; text needs no companion.
 func encodeValue(value []byte) (text string, companion []byte) {
 	if utf8.Valid(value) && !strings.HasPrefix(string(value), bytesMarker) {
 		return string(value), nil
@@ -26,8 +25,11 @@ func encodeValue(value []byte) (text string, companion []byte) {
 
 func isMarker(text string) bool { return strings.HasPrefix(text, bytesMarker) }
 
-// seconds writes a time as Redis holds it: seconds since the epoch with six decimals; the epoch for an earlier one.
+// seconds writes a time as Redis holds it: seconds since the epoch with six decimals; the epoch for an earlier one, "" for none.
 func seconds(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
 	micros := max(0, t.UnixMicro())
 	return fmt.Sprintf("%d.%06d", micros/1e6, micros%1e6)
 }
@@ -53,8 +55,7 @@ func parseSeconds(text string) time.Time {
 	return time.UnixMicro(int64(sec*1e6 + micros)) //nolint:gosec // bounded by maxSeconds
 }
 
-// parseETA reads the score of the next scheduled task, "" if there is none. A score below 1, written by hand for "now", is
-// a time long ago.
+// parseETA reads the score of the next scheduled task, "" for none. Below 1, written by hand for "now", it is long ago.
 func parseETA(text string) time.Time {
 	if f, err := strconv.ParseFloat(text, 64); err == nil && f < 1 {
 		return time.Unix(1, 0)
@@ -78,8 +79,10 @@ func secondsDuration(text string) time.Duration {
 	return parseDuration(value)
 }
 
-// durationText writes a duration as Redis holds it, in seconds.
-func durationText(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
+// durationText writes a duration as Redis holds it, in seconds; "" for none.
+func durationText(d time.Duration) string {
+	return optional(d > 0, strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
+}
 
 // validText makes text UTF-8.
 func validText(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

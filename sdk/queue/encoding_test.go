@@ -119,7 +119,7 @@ func TestSeconds(t *testing.T) {
 
 func TestScheduleBeforeTheEpoch(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		if _, err := w.Queue("q").Schedule(w.ctx, nil, time.UnixMilli(-1500), Options{}); err != nil {
+		if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{At: time.UnixMilli(-1500)}); err != nil {
 			t.Fatal(err)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 1})

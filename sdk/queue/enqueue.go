@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,16 +11,15 @@ import (
 	"math"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 )
 
 const (
-	// blockTasks and blockBytes bound what one script call writes: some 500 commands, less than 5 ms in which Redis serves
-	// nobody else.
+	// blockTasks and blockBytes bound what one script call writes: some 500 commands, less than 5 ms of Redis's time.
 	blockTasks = 48
 	blockBytes = 4 << 20
 	// maxMetadata bounds key, parent and all labels of a task together, in bytes.
@@ -30,8 +30,7 @@ const (
 
 // Options of a task; the zero value is a task to run now.
 type Options struct {
-	// ID is the task's ID (default: a new UUID). If a task of that ID exists nothing is written, so that an Enqueue without
-	// an answer may be repeated.
+	// ID is the task's ID (default: a new UUID). If it exists nothing is written: an Enqueue without an answer may be repeated.
 	ID string
 	// Delay is how long the task waits, by Redis's clock, or else At when it is due (default: now). A time in the past is now.
 	Delay  time.Duration
@@ -93,8 +92,7 @@ type Receipt struct {
 	Existed bool
 }
 
-// Enqueue puts a task into the queue and returns its ID. After an error the task may be enqueued or not; enqueueing the
-// returned ID again is safe.
+// Enqueue puts a task into the queue and returns its ID, also with an error: enqueueing that ID again is safe.
 func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options) (string, error) {
 	receipts, err := q.EnqueueMany(ctx, []Spec{{Parameters: parameters, Options: options}})
 	if len(receipts) == 0 {
@@ -103,16 +101,9 @@ func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options)
 	return receipts[0].ID, err
 }
 
-// Schedule enqueues a task that is due at eta.
-func (q *Queue) Schedule(ctx context.Context, parameters []byte, eta time.Time, options Options) (string, error) {
-	options.At = eta
-	return q.Enqueue(ctx, parameters, options)
-}
-
-// EnqueueMany enqueues tasks in the order given, in blocks of up to 48 tasks or 4 MiB that are written together or not at all,
-// and wakes the listeners once for each block. After an error the receipts have every ID, so that enqueueing the same specs
-// with these IDs again doubles none. ErrQueueFull: a block would pass the queue's limit. NotReplicatedError: everything is
-// enqueued, but fewer replicas have answered than Config.Replicas.
+// EnqueueMany enqueues tasks in the order given, in blocks of up to 48 tasks or 4 MiB that are written together or not at all.
+// After an error the receipts have every ID, so that enqueueing the same specs with these IDs again doubles none. ErrQueueFull:
+// a block would pass the queue's limit. NotReplicatedError: all are enqueued, but fewer replicas answered than Config.Replicas.
 func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return nil, err
@@ -126,7 +117,8 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 			receipts[i].ID = NewID()
 		}
 	}
-	var lacking *NotReplicatedError
+	wanted := q.client.config.Replicas
+	lacking := &NotReplicatedError{Wanted: wanted, Got: wanted}
 	for from := 0; from < len(specs); {
 		to, size := from, 0
 		for to < len(specs) && to-from < blockTasks && (to == from || size+len(specs[to].Parameters) <= blockBytes) {
@@ -137,10 +129,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 		if err != nil {
 			return receipts, fmt.Errorf("enqueue in %q: %w", q.name, err)
 		}
-		if wanted := q.client.config.Replicas; replicas < wanted {
-			if lacking == nil {
-				lacking = &NotReplicatedError{Wanted: wanted, Got: replicas}
-			}
+		if replicas < wanted {
 			lacking.Got, lacking.Err = min(lacking.Got, replicas), errors.Join(lacking.Err, waited)
 			for _, receipt := range receipts[from:to] {
 				lacking.IDs = append(lacking.IDs, receipt.ID)
@@ -148,7 +137,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 		}
 		from = to
 	}
-	if lacking != nil {
+	if lacking.Got < wanted {
 		return receipts, lacking
 	}
 	return receipts, nil
@@ -163,13 +152,12 @@ func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Recei
 	config := &q.client.config
 	value, replicas, waited, err := q.client.evalReplicated(ctx, newCall("enqueue", q.client.keys.pending(q.name), args...),
 		config.Replicas, config.ReplicaTimeout)
-	if err != nil && strings.HasPrefix(err.Error(), "QUEUEFULL") {
-		err = fmt.Errorf("%w: %w", ErrQueueFull, err)
-	}
-	if err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE") {
-		err = fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	if err != nil {
+	switch {
+	case redis.HasErrorPrefix(err, "QUEUEFULL"):
+		return 0, nil, fmt.Errorf("%w: %w", ErrQueueFull, err)
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return 0, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	case err != nil:
 		return 0, nil, err
 	}
 	for i, written := range asList(value) {
@@ -182,13 +170,40 @@ func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Recei
 	return replicas, waited, nil
 }
 
-// arguments are those of one task as batch.lua takes them.
+// arguments are those of one task as batch.lua takes them: the last are the further fields of its hash, all of them UTF-8 text.
 func (s *Spec) arguments(id, queue string) []any {
 	text, companion := encodeValue(s.Parameters)
-	fields := s.fields()
-	args := []any{id, s.eta(), text, companion, s.priority(), s.age(), s.deadline()}
-	args = append(args, s.unique(queue)...)
-	args = append(args, len(fields))
+	eta := seconds(s.At)
+	if s.Delay > 0 {
+		eta = "+" + strconv.FormatFloat(s.Delay.Seconds(), 'f', 6, 64)
+	}
+	var priority string // none for the default, whose tasks wait in Blueque's own list
+	if s.Priority != nil && *s.Priority != DefaultPriority {
+		priority = strconv.Itoa(*s.Priority)
+	}
+	age, deadline := durationText(s.Retry.MaxAge), seconds(s.Deadline)
+	var hash, life, whole string // of the uniqueness: its name, its seconds, and whether it outlives the task
+	if u := s.Unique; u != nil {
+		hash, whole = u.hash(queue, s.Parameters), optional(u.For > 0, "1")
+		life = strconv.FormatFloat(math.Ceil(cmp.Or(u.For, uniqueLife).Seconds()), 'f', 0, 64)
+	}
+	var labels []byte
+	if len(s.Labels) > 0 {
+		labels, _ = json.Marshal(s.Labels) // a map of strings always can be
+	}
+	fields := fieldsOf(
+		"key", validText(s.Key),
+		"parent", validText(s.Parent),
+		"depth", optional(s.Depth > 0, strconv.Itoa(s.Depth)),
+		"traceparent", s.Traceparent,
+		"max_attempts", optional(s.Retry.MaxAttempts != 0, strconv.Itoa(s.Retry.MaxAttempts)),
+		"retry", s.Retry.encode(),
+		"max_age", age,
+		"timeout", durationText(s.Timeout),
+		"deadline", deadline,
+		"labels", string(labels),
+	)
+	args := []any{id, eta, text, companion, priority, age, deadline, hash, life, whole, len(fields)}
 	return append(args, fields...)
 }
 
@@ -237,64 +252,4 @@ func (o *Options) metadata() int {
 		size += len(name) + len(value)
 	}
 	return size
-}
-
-// eta writes when the task is due as enqueue.lua takes it.
-func (o *Options) eta() string {
-	switch {
-	case o.Delay > 0:
-		return "+" + strconv.FormatFloat(o.Delay.Seconds(), 'f', 6, 64)
-	case !o.At.IsZero():
-		return seconds(o.At)
-	}
-	return ""
-}
-
-// priority is "" for the default one, whose tasks wait in Blueque's own list.
-func (o *Options) priority() string {
-	if o.Priority == nil || *o.Priority == DefaultPriority {
-		return ""
-	}
-	return strconv.Itoa(*o.Priority)
-}
-
-func (o *Options) age() string { return optional(o.Retry.MaxAge > 0, durationText(o.Retry.MaxAge)) }
-
-func (o *Options) deadline() string {
-	if o.Deadline.IsZero() {
-		return ""
-	}
-	return seconds(o.Deadline)
-}
-
-// unique are the arguments of the task's uniqueness: its hash, its life in seconds, and whether it outlives the task.
-func (s *Spec) unique(queue string) []any {
-	switch u := s.Unique; {
-	case u == nil:
-		return []any{"", "", ""}
-	case u.For == 0:
-		return []any{u.hash(queue, s.Parameters), int64(uniqueLife.Seconds()), ""}
-	default:
-		return []any{u.hash(queue, s.Parameters), int64(math.Ceil(u.For.Seconds())), "1"}
-	}
-}
-
-// fields are the further fields of the hash, names and values in turn, without the empty ones; all of them UTF-8 text.
-func (o *Options) fields() []any {
-	var labels []byte
-	if len(o.Labels) > 0 {
-		labels, _ = json.Marshal(o.Labels) // a map of strings always can be
-	}
-	return fieldsOf(
-		"key", validText(o.Key),
-		"parent", validText(o.Parent),
-		"depth", optional(o.Depth > 0, strconv.Itoa(o.Depth)),
-		"traceparent", o.Traceparent,
-		"max_attempts", optional(o.Retry.MaxAttempts != 0, strconv.Itoa(o.Retry.MaxAttempts)),
-		"retry", o.Retry.encode(),
-		"max_age", o.age(),
-		"timeout", optional(o.Timeout > 0, durationText(o.Timeout)),
-		"deadline", o.deadline(),
-		"labels", string(labels),
-	)
 }

@@ -41,8 +41,7 @@ var refusals = []string{
 	"ERR max number of clients",
 }
 
-// IsUnavailable tells whether Redis cannot be reached or refuses for now (full, loading, read-only, cannot persist), so
-// that the same call may succeed later.
+// IsUnavailable tells whether Redis cannot be reached, or refuses for now, so that the same call may succeed later.
 func IsUnavailable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -70,8 +69,8 @@ type NotReplicatedError struct {
 	Err         error // why the number of replicas is not known; nil if it is
 }
 
-// Unwrap makes errors.Is find Err.
-func (e *NotReplicatedError) Unwrap() error { return e.Err }
+// Unwrap makes errors.Is find ErrNotReplicated and Err.
+func (e *NotReplicatedError) Unwrap() []error { return []error{ErrNotReplicated, e.Err} }
 
 // Error names the task, or counts them.
 func (e *NotReplicatedError) Error() string {
@@ -85,9 +84,6 @@ func (e *NotReplicatedError) Error() string {
 	return fmt.Sprintf("%s enqueued, but on %d of %d replicas in time", what, e.Got, e.Wanted)
 }
 
-// Is makes it an ErrNotReplicated.
-func (e *NotReplicatedError) Is(target error) bool { return target == ErrNotReplicated }
-
 func isNil(err error) bool { return errors.Is(err, redis.Nil) }
 
 func wrap(what string, err error) error {
@@ -97,8 +93,7 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// passReplies drops an error with which Redis answered one command of a pipeline, such as one on a key of another type:
-// the other commands have their answers.
+// passReplies drops Redis's answer to one command of a pipeline, such as one on a key of another type: the others have theirs.
 func passReplies(err error) error {
 	var reply redis.Error
 	if errors.As(err, &reply) && !IsUnavailable(err) {

@@ -173,14 +173,14 @@ func ExampleQueue_EnqueueMany() {
 	// Output: 2500 {frame-0 false}
 }
 
-func ExampleQueue_Schedule() {
+func ExampleOptions_at() {
 	client := connect()
 	defer client.Close()
 	ctx := context.Background()
 
 	noon := time.Date(2100, 1, 1, 12, 0, 0, 0, time.UTC)
 	reports := client.Queue("reports")
-	id, err := reports.Schedule(ctx, []byte("yearly"), noon, queue.Options{})
+	id, err := reports.Enqueue(ctx, []byte("yearly"), queue.Options{At: noon})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -212,9 +212,9 @@ func ExampleQueue_EnqueueDue() {
 		fmt.Println(err)
 		return
 	}
-	moved, err := reports.EnqueueDue(ctx)
-	fmt.Println(moved, err)
-	// Output: 0 <nil>
+	block, err := reports.EnqueueDue(ctx)
+	fmt.Println(block.Tasks, block.More, err)
+	// Output: 0 false <nil>
 }
 
 func ExampleQueue_Cancel() {

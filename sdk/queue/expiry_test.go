@@ -32,11 +32,11 @@ func TestExpire(t *testing.T) {
 			id := w.enqueue(t, c.queue, "", c.options)
 			ended := w.waiting(t, id)
 			w.at(c.at)
-			if n := must[int](t)(q.Expire(w.ctx, c.age, "")); n != 0 {
+			if n := must[int](t)(expire(w.ctx, q, c.age, "")); n != 0 {
 				t.Errorf("%s: %d expired too early", c.queue, n)
 			}
 			w.at(c.at + 1)
-			if n := must[int](t)(q.Expire(w.ctx, c.age, "")); n != 1 {
+			if n := must[int](t)(expire(w.ctx, q, c.age, "")); n != 1 {
 				t.Errorf("%s: %d expired", c.queue, n)
 			}
 			if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonExpired || task.Failure().Reason != ReasonExpired {
@@ -70,7 +70,7 @@ func TestReserveOfWhatHasExpired(t *testing.T) {
 		if err := w.Queue("q").Retry(w.ctx, "manifest"); err != nil {
 			t.Fatal(err)
 		}
-		if n := must[int](t)(w.Queue("q").Expire(w.ctx, 10*time.Second, "")); n != 0 {
+		if n := must[int](t)(expire(w.ctx, w.Queue("q"), 10*time.Second, "")); n != 0 {
 			t.Errorf("%d expired that was just retried", n)
 		}
 		batch = w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 9, MaxAge: 10 * time.Second}})[0]
@@ -87,14 +87,14 @@ func TestExpireLeavesWhatRuns(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxAge: 10 * time.Second}})
 		node, hold := w.held(t, "q")
 		w.at(20)
-		if n := must[int](t)(w.Queue("q").Expire(w.ctx, time.Second, "")); n != 0 || w.task(t, id).Status != Started {
+		if n := must[int](t)(expire(w.ctx, w.Queue("q"), time.Second, "")); n != 0 || w.task(t, id).Status != Started {
 			t.Errorf("%d expired", n)
 		}
 		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Hour})
 		if look := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"q"})).Queues[0]; look.NextExpiry.Unix() != 1700000010 {
 			t.Errorf("%+v", look)
 		}
-		if n := must[int](t)(w.Queue("q").Expire(w.ctx, 0, "")); n != 1 || w.task(t, id).Reason != ReasonExpired {
+		if n := must[int](t)(expire(w.ctx, w.Queue("q"), 0, "")); n != 1 || w.task(t, id).Reason != ReasonExpired {
 			t.Errorf("%d expired", n)
 		}
 		w.depth(t, "q", map[Status]int64{Failed: 1})
@@ -114,14 +114,14 @@ func TestExpireInBlocks(t *testing.T) {
 	w.at(60)
 	w.enqueue(t, "q", "", Options{ID: "young"})
 	// Those before them hide no more than a block.
-	if n := must[int](t)(w.Queue("q").Expire(w.ctx, time.Minute-time.Second, "")); n < expiryTasks/2-2 {
+	if n := must[int](t)(expire(w.ctx, w.Queue("q"), time.Minute-time.Second, "")); n < expiryTasks/2-2 {
 		t.Errorf("%d expired", n)
 	}
 	if w.task(t, "young").Status != Pending {
 		t.Error("a young task expired")
 	}
 	w.at(3601)
-	must[int](t)(w.Queue("q").Expire(w.ctx, time.Minute, ""))
+	must[int](t)(expire(w.ctx, w.Queue("q"), time.Minute, ""))
 	w.depth(t, "q", map[Status]int64{Failed: 351, Pending: 2})
 }
 
@@ -144,7 +144,7 @@ func TestTheManifestsAgeBesideADeadline(t *testing.T) {
 				id := w.enqueue(t, queue, "", c.options)
 				w.at(c.at)
 				if by == "expire" {
-					must[int](t)(w.Queue(queue).Expire(w.ctx, 10*time.Second, ""))
+					must[int](t)(expire(w.ctx, w.Queue(queue), 10*time.Second, ""))
 				} else {
 					w.node(t, queue).Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, MaxAge: 10 * time.Second}})
 				}
@@ -174,7 +174,7 @@ func TestExpireInALongList(t *testing.T) {
 	}
 	id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxAge: time.Second}})
 	w.at(2)
-	if n := must[int](t)(w.Queue("q").Expire(w.ctx, 0, "")); n != 1 || w.task(t, id).Reason != ReasonExpired {
+	if n := must[int](t)(expire(w.ctx, w.Queue("q"), 0, "")); n != 1 || w.task(t, id).Reason != ReasonExpired {
 		t.Errorf("%d expired", n)
 	}
 	if ids := w.rdb.LRange(w.ctx, w.keys.pending("q"), 0, 1).Val(); ids[0] != id || w.rdb.LLen(w.ctx, w.keys.pending("q")).Val() != searched+1 {

@@ -12,8 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fleet is all listeners of a tenant: what hosts and operators do for others than themselves. Its methods are safe for
-// concurrent use.
+// Fleet is what hosts and operators do for all listeners of a tenant. Its methods are safe for concurrent use.
 type Fleet struct{ client *Client }
 
 // Fleet is the fleet of the client's tenant.
@@ -30,8 +29,7 @@ const (
 type NodeInfo struct {
 	ID   string
 	Kind string
-	// LeaseEnd is when its lease ends, or ended; zero for a Python listener, which has none, and for one whose tasks are being
-	// reclaimed.
+	// LeaseEnd is when its lease ends, or ended; zero for a Python listener, and for one whose tasks are being reclaimed.
 	LeaseEnd time.Time
 	Draining bool              // it takes nothing more
 	About    map[string]string // what it published with its last renewal; empty if that is too long ago
@@ -47,12 +45,7 @@ func (f *Fleet) Nodes(ctx context.Context) ([]NodeInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	queues, err := c.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	names := slices.Sorted(maps.Keys(queues))
-	serves, err := c.listenersOf(ctx, names)
+	queues, serves, err := c.listeners(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +63,7 @@ func (f *Fleet) Nodes(ctx context.Context) ([]NodeInfo, error) {
 		found[id] = node
 	}
 	nodes := slices.SortedFunc(maps.Values(found), func(a, b NodeInfo) int { return cmp.Compare(a.ID, b.ID) })
-	return nodes, wrap("read nodes", c.describe(ctx, nodes, names))
+	return nodes, wrap("read nodes", c.describe(ctx, nodes, queues))
 }
 
 // describe reads what nodes report of themselves and their reserved lists.
@@ -102,22 +95,26 @@ func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues []string)
 	return err
 }
 
-// listenersOf reads the listener sets of queues, without damaged ones: which queues each listener serves.
-func (s *store) listenersOf(ctx context.Context, queues []string) (map[string][]string, error) {
-	cmds, err := pipelined(ctx, s, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
-		return p.SMembers(ctx, s.keys.listeners(queue))
+// listeners lists the tenant's queues, and for each listener those that it serves, without damaged ones.
+func (c *Client) listeners(ctx context.Context) (queues []string, serves map[string][]string, err error) {
+	counted, err := c.Queues(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	queues = slices.Sorted(maps.Keys(counted))
+	cmds, err := pipelined(ctx, &c.store, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
+		return p.SMembers(ctx, c.keys.listeners(queue))
 	})
-	serves := make(map[string][]string)
+	serves = make(map[string][]string)
 	for i, cmd := range cmds {
 		for _, listener := range cmd.Val() {
 			serves[listener] = append(serves[listener], queues[i])
 		}
 	}
-	return serves, wrap("read listeners", err)
+	return queues, serves, wrap("read listeners", err)
 }
 
-// HasListener tells whether a listener serves the queue: one of Quern with a lease, or one of Python, which has no lease and
-// counts as alive while it is in the set.
+// HasListener tells whether a listener serves the queue: one of Quern with a lease, or one of Python, which has none.
 func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return false, err
@@ -187,22 +184,21 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 	}
 	all := Backlogs{Queues: make([]Backlog, 0, len(queues))}
 	for _, reply := range c.evalAll(ctx, calls) {
-		v := valuesOf(reply.value)
+		v := valuesOf(reply.Val())
 		all.Clock, all.LeaseEnd = v.time(), v.eta()
 		for v.more() && len(all.Queues) < len(queues) {
 			all.Queues = append(all.Queues, Backlog{
 				Queue: queues[len(all.Queues)], Pending: v.number(), NextETA: v.eta(), NextExpiry: v.eta(),
 			})
 		}
-		if err := cmp.Or(reply.err, v.err()); err != nil {
+		if err := cmp.Or(reply.Err(), v.err()); err != nil {
 			return Backlogs{}, fmt.Errorf("poll %d queues: %w", len(queues), err)
 		}
 	}
 	return all, nil
 }
 
-// Quarantine is a version of a plugin whose tasks killed several hosts. Hosts reserve nothing for it until it ends; its tasks
-// wait.
+// Quarantine is a version of a plugin whose tasks killed several hosts. Hosts reserve nothing for it until it ends.
 type Quarantine struct {
 	Plugin, Digest string
 	Listeners      []string  // those that died
@@ -221,8 +217,8 @@ func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
 		return nil, err
 	}
 	var list []Quarantine
-	for version, text := range versions { // "UNTIL LISTENER SECOND LISTENER SECOND ..."
-		words := strings.Fields(text)
+	for _, version := range slices.Sorted(maps.Keys(versions)) {
+		words := strings.Fields(versions[version]) // "UNTIL LISTENER SECOND LISTENER SECOND ..."
 		if len(words) == 0 || !parseSeconds(words[0]).After(now) {
 			continue
 		}
@@ -233,9 +229,6 @@ func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
 		}
 		list = append(list, q)
 	}
-	slices.SortFunc(list, func(a, b Quarantine) int {
-		return cmp.Or(strings.Compare(a.Plugin, b.Plugin), strings.Compare(a.Digest, b.Digest))
-	})
 	return list, nil
 }
 

@@ -63,9 +63,8 @@ func parseAttempt(entry string) (Attempt, bool) {
 			words[i] = ""
 		}
 	}
-	run, _ := strconv.ParseInt(words[0], 10, 64)
 	attempt := Attempt{
-		Run: run, Started: parseSeconds(words[1]), Ended: parseSeconds(words[2]), Node: words[3], Plugin: words[4],
+		Run: asInt(words[0]), Started: parseSeconds(words[1]), Ended: parseSeconds(words[2]), Node: words[3], Plugin: words[4],
 		Digest: words[5], Outcome: words[6],
 	}
 	if words[7] != "" {

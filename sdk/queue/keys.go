@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 )
@@ -52,45 +51,19 @@ func (k keys) expiry(queue string) string          { return k.key("expiry", queu
 func (k keys) keyed(queue string) string           { return k.key("keys", queue) }
 func (k keys) unique(queue, hash string) string    { return k.key("unique", queue, hash) }
 
-// luaNames declares the keys' names for the scripts, as constants that begin with NS, the tenant. A script takes its tenant from
-// its first key: a tenant's name has no underscore.
+// luaNames declares the keys' names for the scripts, in capitals and without the tenant: PENDING_TASKS_ for NS_pending_tasks_Q. A
+// script takes its tenant, NS, from its first key: a tenant's name has no underscore.
 var luaNames = func() string {
-	k := keys{}                                                              // every name without its tenant, and so beginning with an underscore
-	first := func(key string) string { return strings.TrimSuffix(key, "_") } // of two parts that follow
-	names := []struct{ name, key string }{
-		{"QUEUES", k.queues()},
-		{"NODES", k.nodes()},
-		{"PAUSED", k.paused()},
-		{"CONTROL", k.control()},
-		{"LIMITS", k.limits()},
-		{"CRASHES", k.crashes()},
-		{"PENDING_", k.pending("")},
-		{"STARTED_", k.started("")},
-		{"COMPLETE_", k.complete("")},
-		{"FAILED_", k.failed("")},
-		{"SCHEDULED_", k.scheduled("")},
-		{"LISTENERS_", k.listeners("")},
-		{"CHANNEL_", k.channel("")},
-		{"INDEX_", k.index("")},
-		{"STATS_", k.stats("")},
-		{"PURGED_", k.purged("")},
-		{"PRIORITIES_", k.priorities("")},
-		{"EXPIRY_", k.expiry("")},
-		{"KEYED_", k.keyed("")},
-		{"TASK_", k.task("")},
-		{"BYTES_", k.bytes("")},
-		{"LOG_", k.log("")},
-		{"ATTEMPTS_", k.attempts("")},
-		{"DONE_", k.done("")},
-		{"DUTY_", k.duty("")},
-		{"NODE_", k.node("")},
-		{"RESERVED_", first(k.reserved("", ""))},
-		{"LEVEL_", first(k.level("", ""))},
-		{"UNIQUE_", first(k.unique("", ""))},
-	}
+	k := keys{} // every name without its tenant, and so beginning with an underscore
 	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"
-	for _, n := range names {
-		text += fmt.Sprintf("local %s = NS .. '%s'\n", n.name, n.key)
+	for _, key := range []string{
+		k.queues(), k.nodes(), k.paused(), k.control(), k.limits(), k.crashes(),
+		k.pending(""), k.reserved("", ""), k.started(""), k.complete(""), k.failed(""), k.scheduled(""),
+		k.listeners(""), k.channel(""), k.index(""), k.stats(""), k.purged(""), k.priorities(""), k.expiry(""), k.keyed(""),
+		k.level("", ""), k.unique("", ""), k.task(""), k.bytes(""), k.log(""), k.attempts(""), k.done(""), k.duty(""), k.node(""),
+	} {
+		key = strings.Replace(key, "__", "_", 1) // before two parts
+		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)
 	}
 	return text
 }()
@@ -119,19 +92,13 @@ func validName(what, name string) error {
 	return nil
 }
 
-// quernListener is the form of newListenerID, which Blueque's own IDs do not have.
+// quernListener is the form of listenerID, which Blueque's own IDs do not have.
 var quernListener = regexp.MustCompile(`~[0-9a-f]{8}_[0-9]+$`)
 
 func isQuernListener(id string) bool { return quernListener.MatchString(id) }
 
-// newListenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. The process ID is last and a number, because Blueque parses it.
-// The random part keeps Blueque's claim_orphan, which compares hostnames, from taking a Quern listener for its own, and tells
-// apart two containers with one hostname and process ID 1.
-func newListenerID() string {
-	host, _ := os.Hostname() // without it the random part alone tells listeners apart
-	return listenerID(host, os.Getpid())
-}
-
+// listenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. Blueque parses the process ID. The random part keeps its
+// claim_orphan, which compares hostnames, from Quern's listeners, and tells apart two containers with the same hostname.
 func listenerID(host string, pid int) string {
 	host = strings.Map(func(r rune) rune {
 		if r == '_' || r <= ' ' || r > '~' {

@@ -201,7 +201,7 @@ func TestListenerID(t *testing.T) {
 			t.Errorf("%q", id)
 		}
 	}
-	if id := newListenerID(); id == newListenerID() || !strings.HasSuffix(id, fmt.Sprintf("_%d", os.Getpid())) {
+	if id := (&Client{}).Node().ID(); id == (&Client{}).Node().ID() || !strings.HasSuffix(id, fmt.Sprintf("_%d", os.Getpid())) {
 		t.Errorf("twice the same, or not of this process: %q", id)
 	}
 	for _, id := range []string{"host_1", "host~1_2", "host~0123456g_2", "host~01234567_", "host~01234567_2x"} {

@@ -95,9 +95,9 @@ func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Tas
 	}), nil
 }
 
-func pageOf(tasks []*Task, o ListOptions) []*Task {
-	from := min(o.Offset, len(tasks))
-	return tasks[from:min(from+o.Limit, len(tasks))]
+func pageOf[T any](all []T, o ListOptions) []T {
+	from := min(o.Offset, len(all))
+	return all[from:min(from+o.Limit, len(all))]
 }
 
 // keyed reads a page of the tasks under a word of the queue's index, newest first. The index is in the order of the IDs, so all
@@ -157,10 +157,7 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 		return rdb.LRange(ctx, k.failed(q.name), from, to).Result()
 	case Reserved, Started:
 		ids, err := q.held(ctx, o.Status)
-		if err != nil || o.Offset >= len(ids) {
-			return nil, err
-		}
-		return ids[o.Offset:min(len(ids), o.Offset+o.Limit)], nil
+		return pageOf(ids, o), err
 	}
 	return nil, fmt.Errorf("%w: status %q: use one of scheduled, pending, reserved, started, complete, failed", ErrInvalid, o.Status)
 }
@@ -200,9 +197,11 @@ func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error
 // defaultLevel is DefaultPriority in the form of the set of priorities.
 const defaultLevel = "050"
 
-// held lists the tasks of all listeners: those started, or those not started.
-func (q *Queue) held(ctx context.Context, status Status) ([]string, error) {
-	running, err := q.client.rdb.SMembers(ctx, q.client.keys.started(q.name)).Result()
+// held lists the tasks of all listeners that the queue or the tenant knows: those started, by ID, or those not started, by
+// listener.
+func (q *Queue) held(ctx context.Context, status Status) (ids []string, err error) {
+	c := q.client
+	running, err := c.rdb.SMembers(ctx, c.keys.started(q.name)).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -216,13 +215,6 @@ func (q *Queue) held(ctx context.Context, status Status) ([]string, error) {
 	if status == Started {
 		return slices.Sorted(maps.Keys(started)), nil // a set has no order; pages need one
 	}
-	ids, err := q.reservedIDs(ctx)
-	return slices.DeleteFunc(ids, func(id string) bool { return started[id] }), err
-}
-
-// reservedIDs reads the reserved lists of all listeners that the queue or the tenant knows, in the order of their IDs.
-func (q *Queue) reservedIDs(ctx context.Context) (ids []string, err error) {
-	c := q.client
 	known, err := c.rdb.SMembers(ctx, c.keys.listeners(q.name)).Result()
 	if err != nil {
 		return nil, err
@@ -232,13 +224,13 @@ func (q *Queue) reservedIDs(ctx context.Context) (ids []string, err error) {
 		return nil, err
 	}
 	listeners := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, nodes))))
-	cmds, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
+	lists, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
 		return p.LRange(ctx, c.keys.reserved(q.name, listener), 0, -1)
 	})
-	for _, cmd := range cmds {
-		ids, err = append(ids, cmd.Val()...), errors.Join(err, cmd.Err())
+	for _, list := range lists {
+		ids, err = append(ids, list.Val()...), errors.Join(err, list.Err())
 	}
-	return ids, err
+	return slices.DeleteFunc(ids, func(id string) bool { return started[id] }), err
 }
 
 // summaryFields are the fields of a task in a list: without parameters and result.

@@ -47,7 +47,7 @@ func (w *world) spread(t testing.TB, queue string) map[Status][]string {
 		slices.Reverse(ids[status])
 	}
 	for i := range 3 {
-		id := must[string](t)(q.Schedule(w.ctx, nil, time.Unix(1900000000+int64(i), 0), Options{ID: fmt.Sprint("scheduled", i)}))
+		id := must[string](t)(q.Enqueue(w.ctx, nil, Options{ID: fmt.Sprint("scheduled", i), At: time.Unix(1900000000+int64(i), 0)}))
 		ids[Scheduled] = append(ids[Scheduled], id)
 	}
 	return ids
@@ -202,7 +202,7 @@ func TestOldestPendingAge(t *testing.T) {
 			t.Errorf("of a scheduled task: %s", got)
 		}
 		w.clock = "1700000012.000000"
-		must[int](t)(q.EnqueueDue(w.ctx))
+		must[int](t)(enqueueDue(w.ctx, q))
 		w.enqueue(t, "q", "", Options{})
 		if got := age("1700000013.500000"); got != 3500*time.Millisecond {
 			t.Errorf("since it was due: %s, want 3.5s", got)

@@ -100,15 +100,15 @@ func TestNoScriptIsLong(t *testing.T) {
 	reserve()
 	reserve()
 	w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 0, Member: node.id})
-	measure("reclaim", func() { must[Reclaimed](t)(w.Fleet().reclaimQueue(w.ctx, node.id, "q", 1, false)) })
+	measure("reclaim", func() { must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "q", 1, false)) })
 	node = w.node(t, "q")
 	fill(1256, Options{Priority: new(100), Retry: Retry{MaxAge: time.Second}})
 	w.at(10)
 	measure("reserve what has expired", func() { reserve() })
-	measure("expire", func() { must[int](t)(w.Queue("q").Expire(w.ctx, 0, "dead")) })
+	measure("expire", func() { must[int](t)(expire(w.ctx, w.Queue("q"), 0, "dead")) })
 	fill(1000, Options{Delay: time.Second})
 	w.at(20)
-	measure("due", func() { must[int](t)(w.Queue("q").EnqueueDue(w.ctx)) })
+	measure("due", func() { must[int](t)(enqueueDue(w.ctx, w.Queue("q"))) })
 	// There is room for tasks when what does not run any more is taken out.
 	crowded := ReserveRequest{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", MaxRunning: 30_000 - MaxReserve}
 	for i := range 100 {

@@ -119,6 +119,31 @@ func (w *world) reserve(t testing.TB, node *Node, queue string, start bool) Rese
 	return batch.Tasks[0]
 }
 
+// enqueueDue moves every due task of a queue, block by block.
+func enqueueDue(ctx context.Context, q *Queue) (int, error) {
+	return blocks(func() (Block, error) { return q.EnqueueDue(ctx) })
+}
+
+// expire is enqueueDue for what has expired.
+func expire(ctx context.Context, q *Queue, maxAge time.Duration, dead string) (int, error) {
+	return blocks(func() (Block, error) { return q.Expire(ctx, maxAge, dead) })
+}
+
+// reclaimQueue reclaims the tasks of one queue.
+func (w *world) reclaimQueue(ctx context.Context, listener, queue string, maxCrashes int, force bool) (got Reclaimed, err error) {
+	err = w.Fleet().reclaimQueue(ctx, &got, listener, queue, maxCrashes, force)
+	return got, err
+}
+
+func blocks(move func() (Block, error)) (moved int, err error) {
+	for more := true; more && err == nil; {
+		var block Block
+		block, err = move()
+		moved, more = moved+block.Tasks, block.More
+	}
+	return moved, err
+}
+
 func (w *world) node(t testing.TB, queues ...string) *Node {
 	t.Helper()
 	node := w.Node()

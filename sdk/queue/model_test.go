@@ -332,7 +332,7 @@ func (m *model) due(r *rapid.T) {
 		delete(m.scheduled, id)
 		m.back(id, 0, false)
 	}
-	n, err := m.queue(r).EnqueueDue(m.w.ctx)
+	n, err := enqueueDue(m.w.ctx, m.queue(r))
 	if err != nil || n != len(due) {
 		r.Fatalf("moved %d, %v, want %v", n, err, due)
 	}
@@ -353,7 +353,7 @@ func (m *model) expire(r *rapid.T) {
 	for _, id := range over {
 		m.fail(id, ReasonExpired)
 	}
-	n, err := m.queue(r).Expire(m.w.ctx, 0, "")
+	n, err := expire(m.w.ctx, m.queue(r), 0, "")
 	if err != nil || n != len(over) {
 		r.Fatalf("expired %d, %v, want %v", n, err, over)
 	}

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +26,8 @@ type Node struct {
 
 // Node makes a listener with a new ID; Join makes it known in Redis.
 func (c *Client) Node() *Node {
-	return &Node{client: c, id: newListenerID(), pid: os.Getpid(), queues: make(map[string]bool)}
+	host, _ := os.Hostname()
+	return &Node{client: c, id: listenerID(host, os.Getpid()), pid: os.Getpid(), queues: make(map[string]bool)}
 }
 
 // ID is the listener ID.
@@ -79,18 +79,14 @@ func (n *Node) Unregistered(ctx context.Context, queues []string) (lost []string
 
 // Unregister ends listening to queues, damaged or not; their tasks that the node holds can still be settled.
 func (n *Node) Unregister(ctx context.Context, queues ...string) error {
-	var errs []error
-	for page := range slices.Chunk(queues, pageTasks) {
-		calls := make([]call, len(page))
-		for i, queue := range page {
-			calls[i] = n.listening("unregister", queue)
-		}
-		for i, reply := range n.client.evalAll(ctx, calls) {
-			err := wrap(fmt.Sprintf("unregister listener from %q", page[i]), reply.err)
-			if ctx.Err() != nil || IsUnavailable(err) {
-				return err
-			}
-			errs = append(errs, err)
+	calls, errs := make([]call, len(queues)), make([]error, len(queues))
+	for i, queue := range queues {
+		calls[i] = n.listening("unregister", queue)
+	}
+	for i, reply := range n.client.evalAll(ctx, calls) {
+		errs[i] = wrap(fmt.Sprintf("unregister listener from %q", queues[i]), reply.Err())
+		if ctx.Err() != nil || IsUnavailable(errs[i]) {
+			return errs[i]
 		}
 	}
 	return errors.Join(errs...)
@@ -100,11 +96,11 @@ func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 // means that others count it as dead: it must drop its tasks and start again as a new node.
 func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, err error) {
 	c, lease := n.client, n.client.config.Lease
-	args := []any{c.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", durationText(lease)}
+	args := []any{c.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", lease.Seconds()}
 	for field, text := range about {
 		args = append(args, field, text)
 	}
-	answer, err := newCall("renew", c.keys.nodes(), args...).on(ctx, c.beats)
+	answer, err := newCall("renew", c.keys.nodes(), args...).on(ctx, c.beats).Result()
 	if err != nil {
 		return false, fmt.Errorf("renew lease of %s: %w", n.id, err)
 	}
@@ -114,8 +110,7 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 	return answer == "drain", nil
 }
 
-// Leave takes the node out of every listener set and forgets it, unless it still holds a task: then that stays its own until
-// the lease ends. Leaving twice counts once.
+// Leave takes the node out of every listener set. It also forgets it, unless it still holds a task until its lease ends.
 func (n *Node) Leave(ctx context.Context) error {
 	n.mu.Lock()
 	queues := slices.Collect(maps.Keys(n.queues))
@@ -123,23 +118,17 @@ func (n *Node) Leave(ctx context.Context) error {
 	if err := n.Unregister(ctx, queues...); err != nil {
 		return err
 	}
-	if holds, err := n.holds(ctx, queues); holds || err != nil {
+	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
 		return err
 	}
 	// A reserve may still be on its way. It takes nothing from here on, and others reclaim what it took before.
 	if _, err := n.client.condemn(ctx, n.id, "own"); err != nil {
 		return fmt.Errorf("end lease of %s: %w", n.id, err)
 	}
-	if holds, err := n.holds(ctx, queues); holds || err != nil {
+	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
 		return err
 	}
 	return n.client.retire(ctx, n.id, "")
-}
-
-// holds tells whether the node holds a task of one of many queues, damaged ones left out.
-func (n *Node) holds(ctx context.Context, queues []string) (bool, error) {
-	held, err := n.HeldAll(ctx, queues)
-	return len(held) > 0, err
 }
 
 // condemn ends a lease in the way that condemn.lua describes; false if it runs.
@@ -177,12 +166,10 @@ func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, dra
 	return cancelled, drain, wrap("read cancel and drain marks", err)
 }
 
-// Claim identifies the run of a task that a node holds; a stale claim is refused with ErrLost. The claim of a Reservation also
-// tells the task from a later one of the same ID.
+// Claim identifies the run of a task that a node holds; that of a Reservation also tells it from a later task of the same ID.
 type Claim struct {
 	ID   string
 	Run  int64
-	PID  int    // the process that started it (default: this one)
 	born string // from bornAt; "" if it is not known
 }
 
@@ -191,5 +178,3 @@ func bornAt(created string) string { return "@" + created }
 
 // proof is the run as scripts take it.
 func (c *Claim) proof() string { return strconv.FormatInt(c.Run, 10) + c.born }
-
-func (c *Claim) pid(n *Node) int { return cmp.Or(c.PID, n.pid) }

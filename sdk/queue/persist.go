@@ -12,8 +12,7 @@ const (
 	maxPause = 2 * time.Second
 )
 
-// persist repeats a call while Redis is unavailable; the call must be safe to repeat. When ctx ends it returns what was
-// wrong with Redis.
+// persist repeats a call, if that is safe, while Redis is unavailable. When ctx ends it returns what was wrong with Redis.
 func persist(ctx context.Context, call func(context.Context) error) error {
 	var last error
 	for pause := minPause; ; pause = min(2*pause, maxPause) {

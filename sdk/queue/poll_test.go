@@ -118,7 +118,7 @@ func TestPollFindsAnETABeforeTheEpoch(t *testing.T) {
 			if next.IsZero() || next.After(time.Unix(1, 0)) || !batch.NextETA.Equal(next) {
 				t.Errorf("with the score %v the next is due at %s and %s", eta, next, batch.NextETA)
 			}
-			if n := must[int](t)(w.Queue("q").EnqueueDue(w.ctx)); n != 1 {
+			if n := must[int](t)(enqueueDue(w.ctx, w.Queue("q"))); n != 1 {
 				t.Errorf("with the score %v %d are due", eta, n)
 			}
 			if got := w.reserve(t, node, "q", true); got.ID != id {
@@ -130,7 +130,7 @@ func TestPollFindsAnETABeforeTheEpoch(t *testing.T) {
 
 func TestEnqueueDueOfNoQueue(t *testing.T) {
 	w := setup(t)
-	if _, err := w.Queue("no queue").EnqueueDue(w.ctx); !errors.Is(err, ErrInvalid) {
+	if _, err := enqueueDue(w.ctx, w.Queue("no queue")); !errors.Is(err, ErrInvalid) {
 		t.Errorf("%v", err)
 	}
 }

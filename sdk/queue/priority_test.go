@@ -79,7 +79,7 @@ func TestPriorities(t *testing.T) {
 		}
 		w.depth(t, "q", map[Status]int64{Scheduled: int64(all)})
 		w.at(1)
-		must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+		must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 		holds = order("retried and due")
 		for i := range settlements {
 			settlements[i] = Settlement{Claim: holds[i], Failure: &Failure{}}

@@ -37,8 +37,7 @@ func (p *Processor) Complete(ctx context.Context, result []byte) error {
 	return p.settle(ctx, Settlement{Claim: p.claim(), Result: result})
 }
 
-// Fail stores the failure and finishes the task; the default reason is ReasonError. ErrNoLetter: the task has failed and has no
-// dead letter; the call must not be repeated.
+// Fail stores the failure and finishes the task; the default reason is ReasonError. ErrNoLetter: it has failed, do not repeat.
 func (p *Processor) Fail(ctx context.Context, failure Failure) error {
 	return p.settle(ctx, Settlement{Claim: p.claim(), Failure: &failure})
 }
@@ -79,15 +78,6 @@ func (p *Processor) Reschedule(ctx context.Context, delay time.Duration, why str
 	return p.settle(ctx, Settlement{Claim: p.claim(), Failure: &failure, Requeue: RequeueReschedule, Delay: delay})
 }
 
-// RescheduleAt puts the task off until a time of Redis's clock.
-func (p *Processor) RescheduleAt(ctx context.Context, at time.Time, why string) error {
-	now, err := p.client.Clock(ctx)
-	if err != nil {
-		return err
-	}
-	return p.Reschedule(ctx, at.Sub(now), why)
-}
-
 const (
 	// maxRejects is how often a task may be rejected before it fails.
 	maxRejects = 100
@@ -113,14 +103,9 @@ func (p *Processor) Progress(ctx context.Context, fraction float64, message stri
 	return p.node().Progress(ctx, []ProgressReport{report})[0]
 }
 
-// Checkpoint stores up to 1 MiB for the task's next run, also after a crash; there Restore reads it.
+// Checkpoint stores up to 1 MiB for the task's next run, also after a crash; there Client.Checkpoint reads it.
 func (p *Processor) Checkpoint(ctx context.Context, value []byte) error {
 	return p.node().Checkpoint(ctx, p.task.Queue, p.claim(), value)
-}
-
-// Restore reads the checkpoint of an earlier run; nil if there is none.
-func (p *Processor) Restore(ctx context.Context) ([]byte, error) {
-	return p.client.Checkpoint(ctx, p.task.ID)
 }
 
 func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
@@ -136,7 +121,7 @@ func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
 }
 
 func (p *Processor) claim() Claim {
-	return Claim{ID: p.task.ID, Run: p.task.Run, PID: p.pid, born: p.task.born}
+	return Claim{ID: p.task.ID, Run: p.task.Run, born: p.task.born}
 }
 
 // node is the listener that reserved the task, by the ID that the task carries.
@@ -144,8 +129,7 @@ func (p *Processor) node() *Node {
 	return &Node{client: p.client, id: p.task.Node, pid: p.pid}
 }
 
-// isOver tells whether a settlement found that the task is over for this listener: another one has it, it was deleted, it was
-// cancelled and has failed, or it has failed without its dead letter.
+// isOver tells whether a settlement found that the task is over for this listener: another has it, or it is deleted or failed.
 func isOver(err error) bool {
 	return errors.Is(err, ErrLost) || errors.Is(err, ErrNoTask) || errors.Is(err, ErrCancelled) || errors.Is(err, ErrNoLetter)
 }

@@ -69,13 +69,13 @@ func TestCheckpointsSurvive(t *testing.T) {
 			t.Errorf("of what is not held: %v", err)
 		}
 		p, _ = next()
-		if got := must[[]byte](t)(p.Restore(w.ctx)); string(got) != "\xfe two" {
+		if got := must[[]byte](t)(w.Client.Checkpoint(w.ctx, id)); string(got) != "\xfe two" {
 			t.Errorf("after the crash %q", got)
 		}
 		if err := p.Retry(w.ctx, Failure{}, Retry{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the retry", func() bool { return must[int](t)(w.Queue("q").EnqueueDue(w.ctx)) == 1 })
+		eventually(t, "the retry", func() bool { return must[int](t)(enqueueDue(w.ctx, w.Queue("q"))) == 1 })
 		p, _ = next()
 		kept("\xfe two")
 		if err := p.Checkpoint(w.ctx, bytes.Repeat([]byte{1}, MaxCheckpoint+1)); !errors.Is(err, ErrInvalid) {

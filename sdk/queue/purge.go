@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -31,54 +33,33 @@ func (o PurgeOptions) validate() error {
 	return nil
 }
 
-// Purge forgets finished tasks, in blocks between which Redis serves others, and returns how many. It may be interrupted and
-// repeated at any time.
-func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (int, error) {
-	if err := ValidQueue(q.name); err != nil {
-		return 0, err
-	}
-	if err := options.validate(); err != nil {
+// purgeTasks is how many entries one block reads: forgetting one takes some 20 commands.
+const purgeTasks = 75
+
+// Purge forgets finished tasks, block by block, and returns how many. It may be interrupted and repeated at any time.
+func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err error) {
+	if err := errors.Join(ValidQueue(q.name), options.validate()); err != nil {
 		return 0, err
 	}
 	if options.Everything {
 		options.OlderThan, options.Keep = 0, 0
 	}
-	total := 0
+	keep := optional(options.Keep > 0 || options.Everything, strconv.FormatInt(options.Keep, 10))
+	lists := map[Status]string{Complete: q.client.keys.complete(q.name), Failed: q.client.keys.failed(q.name)}
 	for _, status := range []Status{Complete, Failed} {
 		if options.Status != "" && options.Status != status {
 			continue
 		}
-		keep := optional(options.Keep > 0 || options.Everything, strconv.FormatInt(options.Keep, 10))
-		n, err := q.purge(ctx, status, keep, options)
-		total += n
-		if err != nil {
-			return total, fmt.Errorf("purge %s tasks of %q: %w", status, q.name, err)
+		for passed, done := optional(options.Foreign, "0"), false; !done; {
+			reply, err := q.client.eval(ctx, newCall("purge", lists[status], q.client.clock, q.name, string(status), purgeTasks,
+				durationText(options.OlderThan), keep, optional(options.Foreign, "1"), passed))
+			v := valuesOf(reply)
+			total += v.count()
+			passed, done = strconv.FormatInt(v.number(), 10), v.flag()
+			if err = cmp.Or(err, v.err()); err != nil {
+				return total, fmt.Errorf("purge %s tasks of %q: %w", status, q.name, err)
+			}
 		}
 	}
 	return total, nil
-}
-
-// purgeTasks is how many entries one block reads: forgetting one takes some 20 commands.
-const purgeTasks = 75
-
-func (q *Queue) purge(ctx context.Context, status Status, keep string, options PurgeOptions) (total int, err error) {
-	list := q.client.keys.complete(q.name)
-	if status == Failed {
-		list = q.client.keys.failed(q.name)
-	}
-	age, foreign := optional(options.OlderThan > 0, durationText(options.OlderThan)), optional(options.Foreign, "1")
-	passed := optional(options.Foreign, "0")
-	for {
-		reply, err := q.client.eval(ctx, newCall("purge", list,
-			q.client.clock, q.name, string(status), purgeTasks, age, keep, foreign, passed))
-		if err != nil {
-			return total, err
-		}
-		v := valuesOf(reply)
-		total += v.count()
-		passed = strconv.FormatInt(v.number(), 10)
-		if v.flag() || v.err() != nil {
-			return total, v.err()
-		}
-	}
 }

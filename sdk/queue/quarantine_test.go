@@ -12,7 +12,7 @@ import (
 func (w *world) dieOver(t testing.TB, second float64, terms FailurePolicy) (node *Node) {
 	t.Helper()
 	w.at(second - 5)
-	must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+	must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 	node = w.node(t, "q")
 	batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 10, Start: true, Plugin: "p", Digest: "sha256:0", FailurePolicy: terms}})[0]
 	if batch.Err != nil || len(batch.Tasks) == 0 {

@@ -20,8 +20,7 @@ func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name
 // Name is the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Pause stops Quern hosts and the listeners of this package from reserving tasks of the queue; what runs goes on. Python
-// listeners ignore it.
+// Pause stops listeners, except Python's, from reserving tasks of the queue; what runs goes on.
 func (q *Queue) Pause(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
@@ -42,8 +41,7 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return nil
 }
 
-// SetLimit bounds how many tasks may wait in the queue, pending or scheduled; 0 lifts the bound. It refuses new tasks only:
-// those that wait stay, and retries are not refused.
+// SetLimit bounds how many tasks may wait in the queue, pending or scheduled; 0 lifts the bound. Only new tasks are refused.
 func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err

@@ -32,14 +32,6 @@ type Reclaimed struct {
 // Sum is how many tasks went to another host or failed.
 func (r Reclaimed) Sum() int { return r.Returned + r.Scheduled + r.Failed }
 
-func (r *Reclaimed) add(other Reclaimed) {
-	r.Returned += other.Returned
-	r.Scheduled += other.Scheduled
-	r.Failed += other.Failed
-	r.Dropped += other.Dropped
-	r.DeadError = cmp.Or(other.DeadError, r.DeadError)
-}
-
 // Dead lists the Quern listeners of the tenant whose lease is over, and how long the first of the other leases still runs (0:
 // there is none). Before it reclaims them the caller makes sure that they could have renewed: see Reclaim.
 func (f *Fleet) Dead(ctx context.Context) (listeners []string, next time.Duration, err error) {
@@ -68,11 +60,7 @@ func (f *Fleet) Dead(ctx context.Context) (listeners []string, next time.Duratio
 // every queue, so one host of the fleet calls it, and rarely.
 func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 	c := f.client
-	queues, err := c.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	serves, err := c.listenersOf(ctx, slices.Collect(maps.Keys(queues)))
+	_, serves, err := c.listeners(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +76,7 @@ func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 }
 
 // OverlongLease is a lease that ends further ahead than its length, because Redis's clock was set back since it was renewed.
-// A live listener renews it by the new clock. So if it is unchanged after Length, measured by a monotonic clock, its listener
-// is dead.
+// If it is unchanged after Length, measured by a monotonic clock, its listener is dead: a live one renews by the new clock.
 type OverlongLease struct {
 	Listener string
 	Length   time.Duration
@@ -181,8 +168,7 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 	var total Reclaimed
 	var errs []error // a damaged queue does not keep the tasks of the others
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		got, err := f.reclaimQueue(ctx, listener, name, cmp.Or(maxCrashes, DefaultMaxCrashes), force)
-		total.add(got)
+		err := f.reclaimQueue(ctx, &total, listener, name, cmp.Or(maxCrashes, DefaultMaxCrashes), force)
 		if err != nil && (ctx.Err() != nil || IsUnavailable(err) || errors.Is(err, ErrStatus)) {
 			return total, err
 		}
@@ -194,26 +180,28 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 	return total, f.client.retire(ctx, listener, "1")
 }
 
-func (f *Fleet) reclaimQueue(ctx context.Context, listener, queue string, maxCrashes int, force bool) (total Reclaimed, err error) {
+// reclaimQueue reclaims the tasks of one queue, block by block, and adds them to total.
+func (f *Fleet) reclaimQueue(ctx context.Context, total *Reclaimed, listener, queue string, maxCrashes int, force bool) error {
 	c := f.client
 	block := newCall("reclaim", c.keys.reserved(queue, listener),
 		c.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1"), (c.config.Lease / 2).Seconds())
 	for {
 		reply, err := c.eval(ctx, block)
 		if err != nil {
-			return total, fmt.Errorf("reclaim tasks of %q from %s: %w", queue, listener, err)
+			return fmt.Errorf("reclaim tasks of %q from %s: %w", queue, listener, err)
 		}
 		if reply == "alive" {
-			return total, fmt.Errorf("listener %s is alive: %w", listener, ErrStatus)
+			return fmt.Errorf("listener %s is alive: %w", listener, ErrStatus)
 		}
 		v := valuesOf(reply)
 		left := v.count()
-		got := Reclaimed{Returned: v.count(), Scheduled: v.count(), Failed: v.count(), Dropped: v.count(), DeadError: v.text()}
-		if err := v.err(); err != nil {
-			return total, err
-		}
-		if total.add(got); left == 0 {
-			return total, nil
+		total.Returned += v.count()
+		total.Scheduled += v.count()
+		total.Failed += v.count()
+		total.Dropped += v.count()
+		total.DeadError = cmp.Or(v.text(), total.DeadError)
+		if v.err() != nil || left == 0 {
+			return v.err()
 		}
 	}
 }

@@ -155,7 +155,7 @@ func TestCrashesAreCounted(t *testing.T) {
 						}
 						second += float64(c.delays[i])
 						w.at(second)
-						must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+						must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 					}
 				}
 				task := w.task(t, id)
@@ -202,7 +202,7 @@ func TestReclaimRefusesWhoeverLives(t *testing.T) {
 		for name, reclaim := range map[string]func() (Reclaimed, error){
 			"by a host": func() (Reclaimed, error) { return w.Fleet().Reclaim(w.ctx, node.id, 0) },
 			"by hand":   func() (Reclaimed, error) { return w.Fleet().ReclaimNode(w.ctx, node.id, 0) },
-			"its queue": func() (Reclaimed, error) { return w.Fleet().reclaimQueue(w.ctx, node.id, "q", 3, true) },
+			"its queue": func() (Reclaimed, error) { return w.reclaimQueue(w.ctx, node.id, "q", 3, true) },
 		} {
 			if got, err := reclaim(); !errors.Is(err, ErrStatus) || got != (Reclaimed{}) {
 				t.Errorf("%s: %+v, %v", name, got, err)
@@ -251,7 +251,7 @@ func TestCondemnedListener(t *testing.T) {
 		if _, err := w.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
 			t.Fatal(err)
 		}
-		must[Reclaimed](t)(w.Fleet().reclaimQueue(w.ctx, node.id, "a", 3, false))
+		must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "a", 3, false))
 
 		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
 			t.Errorf("renewed: %v", err)
@@ -315,7 +315,7 @@ func TestReclaimersThatDie(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, queue := range queues[:half] {
-			must[Reclaimed](t)(w.Fleet().reclaimQueue(w.ctx, node.id, queue, 3, false))
+			must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, queue, 3, false))
 		}
 		var group sync.WaitGroup
 		var mu sync.Mutex
@@ -329,7 +329,10 @@ func TestReclaimersThatDie(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				total.add(got)
+				total = Reclaimed{
+					total.Returned + got.Returned, total.Scheduled + got.Scheduled, total.Failed + got.Failed,
+					total.Dropped + got.Dropped, total.DeadError + got.DeadError,
+				}
 			})
 		}
 		group.Wait()
@@ -664,7 +667,7 @@ func TestTermsOfAnOlderManifest(t *testing.T) {
 				},
 				"expired": func(queue, id string) error {
 					w.rdb.HSet(w.ctx, w.keys.task(id), "created", 1)
-					_, err := w.Queue(queue).Expire(w.ctx, time.Hour, "dead")
+					_, err := expire(w.ctx, w.Queue(queue), time.Hour, "dead")
 					return errors.Join(err, w.Queue(queue).Retry(w.ctx, id))
 				},
 			} {

@@ -48,14 +48,6 @@ func (v *values) time() time.Time         { return parseSeconds(v.text()) }
 func (v *values) eta() time.Time          { return parseETA(v.text()) }
 func (v *values) duration() time.Duration { return secondsDuration(v.text()) }
 
-// last is a text at the end that the reply may lack.
-func (v *values) last() string {
-	if !v.more() {
-		return ""
-	}
-	return v.text()
-}
-
 // asString, asInt and asList convert a value of a reply, to zero if it is of another type.
 func asString(v any) string {
 	switch v := v.(type) {

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// inlineBytes is the most parameters that come with a reserve; larger ones are fetched by the slot that runs the task.
-	// batchBytes bounds a whole reserve.
+	// inlineBytes is the most parameters of a task that come with a reserve, and batchBytes those of a whole reserve.
 	inlineBytes = 64 << 10
 	batchBytes  = 4 << 20
 )
@@ -45,8 +44,12 @@ type FailurePolicy struct {
 	Dead       string // the queue of dead letters ("": none)
 }
 
-// fields are those of the hash; none for the default.
-func (p FailurePolicy) fields() []any {
+// policy is the fields of the hash that are written with Start; none for the default.
+func (r *ReserveRequest) policy() []any {
+	if !r.Start {
+		return nil
+	}
+	p := r.FailurePolicy
 	return fieldsOf(
 		"on_crash", optional(p.NoRerun, "fail"),
 		"max_crashes", optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)),
@@ -98,27 +101,22 @@ type ReserveReply struct {
 	Dropped, Passed int
 	Quarantined     bool   // nothing was reserved: the version that would run it is quarantined
 	DeadError       string // why a task that expired has no dead letter; "" if all have theirs
-	// Clock is Redis's time of the reserve, and NextETA when the queue's next scheduled task is due (zero: none); Adopt sets
-	// only Clock.
+	// Clock is Redis's time of the reserve, and NextETA when the next scheduled task is due (zero: none, or of an Adopt).
 	Clock, NextETA time.Time
 	// Err means that nothing is known: tasks may be reserved although the answer did not come. Adopt finds them.
 	Err error
 }
 
-// Reserve asks for tasks of several queues in one round trip. A request that failed must not be repeated blindly: see
-// ReserveReply.Err.
+// Reserve asks for tasks of several queues in one round trip. It must not be repeated blindly: see ReserveReply.Err.
 func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []ReserveReply {
 	k := n.client.keys
 	calls := make([]call, len(requests))
 	for i, r := range requests {
-		calls[i] = call{allScripts["reserve"], []string{k.pending(r.Queue), k.reserved(r.Queue, n.id)}, []any{
+		calls[i] = call{allScripts["reserve"], []string{k.pending(r.Queue), k.reserved(r.Queue, n.id)}, append([]any{
 			n.client.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), inlineBytes, batchBytes, r.Plugin, r.Digest,
-			optional(r.MaxAge > 0, durationText(r.MaxAge)), optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
+			durationText(r.MaxAge), optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
 			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
-		}}
-		if r.Start {
-			calls[i].args = append(calls[i].args, r.FailurePolicy.fields()...)
-		}
+		}, r.policy()...)}
 	}
 	replies := make([]ReserveReply, len(requests))
 	for i, reply := range n.client.evalAll(ctx, calls) {
@@ -153,32 +151,36 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 	if len(ids) == 0 {
 		return ReserveReply{}
 	}
-	var policy []any
-	if request.Start {
-		policy = request.FailurePolicy.fields()
-	}
-	args := []any{
+	policy := request.policy()
+	args := append([]any{
 		n.client.clock, request.Queue, n.id, n.startAs(request), inlineBytes, batchBytes, request.Plugin, request.Digest, len(policy),
-	}
-	args = append(args, policy...)
+	}, policy...)
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	value, err := n.client.eval(ctx, newCall("adopt", n.client.keys.reserved(request.Queue, n.id), args...))
-	return readReserveReply(reply{value, err}, fmt.Sprintf("adopt from %q", request.Queue))
+	reply := newCall("adopt", n.client.keys.reserved(request.Queue, n.id), args...).on(ctx, n.client.rdb)
+	return readReserveReply(reply, fmt.Sprintf("adopt from %q", request.Queue))
 }
 
 // startAs is the process that starts the tasks, "" if they are only reserved.
 func (n *Node) startAs(r ReserveRequest) string { return optional(r.Start, strconv.Itoa(n.pid)) }
 
 // readReserveReply reads what reserve.lua and adopt.lua return.
-func readReserveReply(answer reply, what string) (r ReserveReply) {
-	err := answer.err
-	if err != nil && strings.HasPrefix(err.Error(), "LEASELOST") {
+func readReserveReply(answer *redis.Cmd, what string) ReserveReply {
+	reply, err := answer.Result()
+	if redis.HasErrorPrefix(err, "LEASELOST") {
 		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
 	}
-	if err == nil {
-		r, err = readTasks(answer.value)
+	rows := valuesOf(reply)
+	head := valuesOf(rows.next())
+	r := ReserveReply{
+		Tasks: make([]Reservation, 0, len(rows.left)), Dropped: head.count(), Clock: head.time(), NextETA: head.eta(),
+		Passed: head.count(), Quarantined: head.flag(), DeadError: head.text(),
+	}
+	for err = cmp.Or(err, head.err()); err == nil && rows.more(); {
+		var task Reservation
+		task, err = readReservation(rows.next())
+		r.Tasks = append(r.Tasks, task)
 	}
 	if err != nil {
 		return ReserveReply{Err: fmt.Errorf("%s: %w", what, err)}
@@ -186,59 +188,24 @@ func readReserveReply(answer reply, what string) (r ReserveReply) {
 	return r
 }
 
-func readTasks(reply any) (ReserveReply, error) {
-	rows := valuesOf(reply)
-	head := valuesOf(rows.next())
-	r := ReserveReply{Tasks: make([]Reservation, 0, len(rows.left))}
-	r.Dropped = head.count()
-	r.Clock = head.time()
-	r.NextETA = head.eta()
-	r.Passed = head.count()
-	r.Quarantined = head.flag()
-	r.DeadError = head.last()
-	if err := head.err(); err != nil {
-		return r, err
-	}
-	for rows.more() {
-		task, err := readReservation(rows.next())
-		if err != nil {
-			return r, err
-		}
-		r.Tasks = append(r.Tasks, task)
-	}
-	return r, nil
-}
-
 func readReservation(row any) (r Reservation, err error) {
 	v := valuesOf(row)
-	r.ID = v.text()
-	r.Run = v.number()
+	r.ID, r.Run = v.text(), v.number()
 	created := v.text()
-	r.ETA = v.time()
-	r.Attempts = v.count()
-	maxAttempts := v.text()
-	retry := v.text()
-	r.Expires = v.time()
-	r.Reschedules = v.count()
-	r.Rejects = v.count()
-	r.Timeout = v.duration()
-	r.Deadline = v.time()
-	maxAge := v.text()
-	last := v.text()
-	r.Parent = v.text()
-	r.Key = v.text()
-	r.Depth = v.count()
-	r.Traceparent = v.text()
+	r.born, r.Created = bornAt(created), parseSeconds(created)
+	r.ETA, r.Attempts = v.time(), v.count()
+	maxAttempts, retry := v.text(), v.text()
+	r.Expires, r.Reschedules, r.Rejects = v.time(), v.count(), v.count()
+	r.Timeout, r.Deadline = v.duration(), v.time()
+	r.MaxAttempts, r.Retry = int(asInt(maxAttempts)), parseRetry(retry, maxAttempts, v.text())
+	if last := v.text(); last != "" {
+		r.Last = parseFailure(last)
+	}
+	r.Parent, r.Key, r.Depth, r.Traceparent = v.text(), v.text(), v.count(), v.text()
 	r.Size = v.number()
 	err = v.err()
 	if r.Large = true; v.more() && v.left[0] != nil {
 		r.Parameters, r.Large = []byte(v.text()), false
-	}
-
-	r.born, r.Created = bornAt(created), parseSeconds(created)
-	r.MaxAttempts, r.Retry = int(asInt(maxAttempts)), parseRetry(retry, maxAttempts, maxAge)
-	if last != "" {
-		r.Last = parseFailure(last)
 	}
 	return r, err
 }

@@ -38,15 +38,12 @@ const (
 //	exponential  1 s, 2 s, 4 s, 8 s, 16 s, ... base × 2ⁿ, at most Max
 //	linear       1 s, 2 s, 3 s, 4 s, 5 s, ... base × n, at most Max
 type Retry struct {
-	// MaxAttempts is how many attempts there are before the task has failed for good; Unlimited for no bound (default 1, or
-	// no bound if MaxAge is set).
+	// MaxAttempts is after how many attempts the task has failed for good (default 1, or Unlimited if MaxAge is set).
 	MaxAttempts int
-	// Backoff is how the delay grows (default Exponential), from Base (1 s), at least Min (1 s), at
-	// most Max (12 h).
+	// Backoff is how the delay grows (default Exponential), from Base (1 s), at least Min (1 s), at most Max (12 h).
 	Backoff        Backoff
 	Base, Min, Max time.Duration
-	// Jitter shortens the delay by a random part of up to its half, so that tasks that failed together are not retried
-	// together (default true).
+	// Jitter shortens the delay by a random part of up to its half, for tasks that failed together (default true).
 	Jitter *bool
 	// MaxAge is how long after its eta, or else its creation, a task may begin an attempt; then it fails as expired, also
 	// while its queue is paused or nobody serves it.
@@ -148,8 +145,7 @@ func (r Retry) validate() error {
 	return nil
 }
 
-// retryText is a policy in a task's hash, without the attempts and the age, which have fields of their own. Durations are
-// seconds.
+// retryText is a policy in a task's hash, in seconds, without the attempts and the age, which have fields of their own.
 type retryText struct {
 	Backoff        Backoff `json:"backoff,omitempty"`
 	Base           float64 `json:"base,omitempty"`

@@ -174,7 +174,7 @@ func TestRetryUntilExhausted(t *testing.T) {
 			w.depth(t, "q", map[Status]int64{Scheduled: 1})
 			second += policy.Delay(attempt).Seconds()
 			w.at(second)
-			must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+			must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 		}
 		w.depth(t, "q", map[Status]int64{Failed: 1})
 		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
@@ -227,24 +227,24 @@ func TestReschedule(t *testing.T) {
 				t.Errorf("rescheduled %d times: %+v", n, read)
 			}
 			w.at(float64(60 * n))
-			must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+			must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 		}
 	})
 }
 
-// A time that is past, and one that is to come, by Redis's clock.
-func TestRescheduleAt(t *testing.T) {
+// A delay that is over, and one that is to come, by Redis's clock.
+func TestRescheduleDelay(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		now := must[time.Time](t)(w.Client.Clock(w.ctx))
 		processor, task := w.taken(t, "past", "")
-		if err := processor.RescheduleAt(w.ctx, now.Add(-time.Hour), ""); err != nil {
+		if err := processor.Reschedule(w.ctx, -time.Hour, ""); err != nil {
 			t.Fatal(err)
 		}
 		if read := w.task(t, task.ID); read.Status != Pending {
 			t.Errorf("%+v", read)
 		}
 		processor, task = w.taken(t, "future", "")
-		if err := processor.RescheduleAt(w.ctx, now.Add(time.Hour), ""); err != nil {
+		if err := processor.Reschedule(w.ctx, time.Hour, ""); err != nil {
 			t.Fatal(err)
 		}
 		if read := w.task(t, task.ID); read.Status != Scheduled || read.ETA.Sub(now).Round(time.Minute) != time.Hour {
@@ -269,7 +269,7 @@ func TestReject(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+			must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 		}
 		reject := func(node *Node) {
 			t.Helper()

@@ -157,7 +157,7 @@ func BenchmarkChangeOneOfMillions(b *testing.B) {
 					b.Fatal(done, err)
 				}
 			}
-			if n := must[int](b)(q.Expire(w.ctx, 0, "")); n != 200 {
+			if n := must[int](b)(expire(w.ctx, q, 0, "")); n != 200 {
 				b.Fatalf("%d expired", n)
 			}
 		})

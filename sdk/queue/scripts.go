@@ -58,10 +58,9 @@ func newCall(script, key string, args ...any) call {
 	return call{allScripts[script], []string{key}, args}
 }
 
-// reply is the answer to one call.
-type reply struct {
-	value any
-	err   error
+// on runs the script; in full if Redis has forgotten it (a restart, SCRIPT FLUSH): a NOSCRIPT ran nothing.
+func (c call) on(ctx context.Context, rdb redis.UniversalClient) *redis.Cmd {
+	return c.script.Run(ctx, rdb, c.keys, c.args...)
 }
 
 // store is one tenant's keys on a connection to Redis.
@@ -72,8 +71,7 @@ type store struct {
 	poll  time.Duration // pollInterval; only tests set another
 }
 
-// pollInterval is how often idle listeners and waiters look by themselves: Python clients announce neither what they
-// enqueue nor what they settle.
+// pollInterval is how often idle listeners and waiters look by themselves: Python clients announce nothing.
 const pollInterval = 5 * time.Second
 
 // Clock is Redis's time, by which leases, delays and ages are measured.
@@ -90,23 +88,8 @@ func (s *store) now(ctx context.Context) (time.Time, error) {
 	return s.Clock(ctx)
 }
 
-// loadScripts loads every script in one round trip, so that EVALSHA finds them.
-func (s *store) loadScripts(ctx context.Context) error {
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, script := range allScripts {
-			p.ScriptLoad(ctx, script.source)
-		}
-		return nil
-	})
-	return wrap("load scripts", err)
-}
-
-// eval runs one script; in full if Redis has forgotten it (a restart, SCRIPT FLUSH): a NOSCRIPT ran nothing.
-func (s *store) eval(ctx context.Context, one call) (any, error) { return one.on(ctx, s.rdb) }
-
-func (c call) on(ctx context.Context, rdb redis.UniversalClient) (any, error) {
-	return c.script.Run(ctx, rdb, c.keys, c.args...).Result()
-}
+// eval runs one script.
+func (s *store) eval(ctx context.Context, one call) (any, error) { return one.on(ctx, s.rdb).Result() }
 
 // evalReplicated runs one script and then, if replicas is not 0, waits for as many on the same connection: Redis counts
 // them for its writes. It returns how many have it, or in waited why that is not known.
@@ -115,44 +98,42 @@ func (s *store) evalReplicated(ctx context.Context, one call, replicas int, time
 		value, err = s.eval(ctx, one)
 		return value, 0, nil, err
 	}
-	send := func(script func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) (run, wait *redis.Cmd) {
+	var run, wait *redis.Cmd
+	for _, send := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{one.script.EvalSha, one.script.Eval} {
 		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-			run = script(ctx, p, one.keys, one.args...)
+			run = send(ctx, p, one.keys, one.args...)
 			wait = p.Do(ctx, "WAIT", replicas, timeout.Milliseconds())
 			return nil
 		})
-		return run, wait
-	}
-	run, wait := send(one.script.EvalSha)
-	if redis.HasErrorPrefix(run.Err(), "NOSCRIPT") {
-		run, wait = send(one.script.Eval)
+		if !redis.HasErrorPrefix(run.Err(), "NOSCRIPT") {
+			break
+		}
 	}
 	value, err = run.Result()
 	return value, int(asInt(wait.Val())), wait.Err(), err
 }
 
-// evalAll runs the calls in one round trip and repeats those that Redis had forgotten. It never uses MULTI: there a
-// forgotten script would fail all of them.
-func (s *store) evalAll(ctx context.Context, calls []call) []reply {
-	replies := make([]reply, len(calls))
+// evalAll runs the calls, pageTasks in one round trip, and repeats those that Redis had forgotten. It never uses MULTI:
+// there a forgotten script would fail all of them. Each answer has its own error.
+func (s *store) evalAll(ctx context.Context, calls []call) []*redis.Cmd {
 	if len(calls) == 1 {
-		replies[0].value, replies[0].err = s.eval(ctx, calls[0])
-		return replies
+		return []*redis.Cmd{calls[0].on(ctx, s.rdb)}
 	}
-	cmds := make([]*redis.Cmd, len(calls))
-	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-		for i, one := range calls {
-			cmds[i] = one.script.EvalSha(ctx, p, one.keys, one.args...)
-		}
-		return nil
-	})
+	cmds := make([]*redis.Cmd, 0, len(calls))
+	for page := range slices.Chunk(calls, pageTasks) {
+		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, one := range page {
+				cmds = append(cmds, one.script.EvalSha(ctx, p, one.keys, one.args...))
+			}
+			return nil
+		})
+	}
 	for i, cmd := range cmds {
-		replies[i].value, replies[i].err = cmd.Result()
-		if redis.HasErrorPrefix(replies[i].err, "NOSCRIPT") {
-			replies[i].value, replies[i].err = s.eval(ctx, calls[i])
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			cmds[i] = calls[i].on(ctx, s.rdb)
 		}
 	}
-	return replies
+	return cmds
 }
 
 // pageTasks is how many items one pipeline reads.

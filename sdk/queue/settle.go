@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,7 @@ type Settlement struct {
 	// Requeue lets the failed task wait for the delay and run again.
 	Requeue Requeue
 	Delay   time.Duration
-	// Children are enqueued with the completion of the task, or not at all: 256 at most. They ignore the limits of their
-	// queues, because nobody could be told to wait.
+	// Children, 256 at most, are enqueued with the completion of the task or not at all. They ignore the limits of their queues.
 	Children []Child
 }
 
@@ -46,8 +46,7 @@ func (s *Settlement) Weight() int {
 	return 4 // it may need a dead letter
 }
 
-// NoLaterThan makes a failure final if the task would expire before it is tried again. Both times are Redis's; expires is
-// zero for a task that never does.
+// NoLaterThan makes a failure final if the task would expire (zero: never) before it is tried again. Both times are Redis's.
 func (s Settlement) NoLaterThan(expires, now time.Time) Settlement {
 	if s.Requeue == "" || expires.IsZero() || !now.Add(s.Delay).After(expires) {
 		return s
@@ -88,41 +87,38 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 	for i, s := range settlements {
 		action, reason, value := string(Complete), Reason(""), s.Result
 		if s.Failure != nil {
-			action, reason, value = string(Failed), s.Failure.reason(), s.Failure.encode()
-		}
-		if s.Failure != nil && s.Requeue != "" {
-			action = string(s.Requeue)
+			action = cmp.Or(string(s.Requeue), string(Failed))
+			reason, value = s.Failure.reason(), s.Failure.encode()
 		}
 		text, companion := encodeValue(value)
-		args = append(args, s.ID, s.proof(), s.pid(n), action, string(reason), text, companion, durationText(s.Delay), len(s.Children))
+		args = append(args, s.ID, s.proof(), n.pid, action, string(reason), text, companion, s.Delay.Seconds(), len(s.Children))
 		for _, child := range s.Children {
 			args = append(args, child.Queue)
 			args = append(args, child.arguments(child.ID, child.Queue)...)
 		}
 		claims[i] = s.Claim
 	}
-	return n.end(ctx, "settle", queue, claims, "settle", args)
+	return n.end(ctx, "settle", queue, claims, args)
 }
 
-// Release gives held tasks back to the front of the queue, at most MaxWeight; the newest come first. Its errors are those of
-// Settle.
+// Release gives held tasks back to the front of the queue, at most MaxWeight, the newest first. Its errors are those of Settle.
 func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]error, error) {
 	args := []any{n.client.clock, queue, n.id}
 	for _, c := range claims {
-		args = append(args, c.ID, c.proof(), c.pid(n))
+		args = append(args, c.ID, c.proof(), n.pid)
 	}
-	return n.end(ctx, "release", queue, claims, "release", args)
+	return n.end(ctx, "release", queue, claims, args)
 }
 
 // end runs a script that answers for each of the claims.
-func (n *Node) end(ctx context.Context, verb, queue string, claims []Claim, script string, args []any) ([]error, error) {
+func (n *Node) end(ctx context.Context, script, queue string, claims []Claim, args []any) ([]error, error) {
 	value, err := n.client.eval(ctx, newCall(script, n.client.keys.reserved(queue, n.id), args...))
 	answers := asList(value)
 	if err == nil && len(answers) != len(claims) {
 		err = errReply
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s tasks of %q: %w", verb, queue, err)
+		return nil, fmt.Errorf("%s tasks of %q: %w", script, queue, err)
 	}
 	errs := make([]error, len(answers))
 	for i, answer := range answers {
@@ -133,17 +129,16 @@ func (n *Node) end(ctx context.Context, verb, queue string, claims []Claim, scri
 
 // Start marks a task that was reserved without ReserveRequest.Start: ErrLost or ErrNoTask if it is not held.
 func (n *Node) Start(ctx context.Context, queue string, claim Claim) error {
-	start := newCall("start", n.client.keys.reserved(queue, n.id),
-		n.client.clock, queue, n.id, claim.ID, claim.proof(), claim.pid(n))
-	return n.report(ctx, "start", []call{start}, []string{claim.ID})[0]
+	return n.report(ctx, "start", []string{claim.ID}, newCall("start", n.client.keys.reserved(queue, n.id),
+		n.client.clock, queue, n.id, claim.ID, claim.proof(), n.pid))[0]
 }
 
 // report runs scripts in one round trip that answer for one task each.
-func (n *Node) report(ctx context.Context, verb string, calls []call, ids []string) []error {
+func (n *Node) report(ctx context.Context, verb string, ids []string, calls ...call) []error {
 	errs := make([]error, len(calls))
 	for i, reply := range n.client.evalAll(ctx, calls) {
-		if errs[i] = wrap(verb+" task "+ids[i], reply.err); errs[i] == nil {
-			errs[i] = verdict(reply.value, ids[i])
+		if errs[i] = wrap(verb+" task "+ids[i], reply.Err()); errs[i] == nil {
+			errs[i] = verdict(reply.Val(), ids[i])
 		}
 	}
 	return errs
@@ -170,7 +165,7 @@ func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
 		calls[i] = newCall("progress", n.client.keys.reserved(r.Queue, n.id),
 			n.client.clock, n.id, r.ID, r.proof(), fraction, head(validText(r.Message), maxMessage))
 	}
-	return n.report(ctx, "report progress of", calls, ids)
+	return n.report(ctx, "report progress of", ids, calls...)
 }
 
 const (
@@ -187,8 +182,7 @@ type LogBatch struct {
 }
 
 // AppendLogs adds lines to the logs of held tasks in one round trip. The last 1,000 lines and 64 KiB of each log stay, and the
-// first 16 KiB of a line. It returns one error for each batch: nil, ErrLost or ErrNoTask if the node does not hold the task
-// (any more; the lines are dropped), or that nothing is known.
+// first 16 KiB of a line. Its errors are those of Progress; lines of a task that is not held are dropped.
 func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	calls, ids := make([]call, len(batches)), make([]string, len(batches))
 	for i, batch := range batches {
@@ -199,7 +193,7 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 		}
 		calls[i], ids[i] = newCall("log", n.client.keys.log(batch.ID), args...), batch.ID
 	}
-	return n.report(ctx, "append to log of", calls, ids)
+	return n.report(ctx, "append to log of", ids, calls...)
 }
 
 // MaxCheckpoint is the most bytes of a checkpoint.
@@ -211,6 +205,6 @@ func (n *Node) Checkpoint(ctx context.Context, queue string, claim Claim, value 
 	if len(value) > MaxCheckpoint {
 		return fmt.Errorf("%w: checkpoint of %d bytes: at most %d", ErrInvalid, len(value), MaxCheckpoint)
 	}
-	store := newCall("checkpoint", n.client.keys.reserved(queue, n.id), n.client.clock, n.id, claim.ID, claim.proof(), value)
-	return n.report(ctx, "keep checkpoint of", []call{store}, []string{claim.ID})[0]
+	return n.report(ctx, "keep checkpoint of", []string{claim.ID}, newCall("checkpoint", n.client.keys.reserved(queue, n.id),
+		n.client.clock, n.id, claim.ID, claim.proof(), value))[0]
 }

@@ -2,12 +2,8 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Stats counts a queue's tasks at one moment, and its events so far.
@@ -21,8 +17,7 @@ type Stats struct {
 	Limit  int64
 	// OldestPendingAge is how long the next task has waited; 0 when none is pending.
 	OldestPendingAge time.Duration
-	// Totals count enqueued, complete, failed and failed:REASON since the queue exists, as far as tasks went through a
-	// Quern client or host.
+	// Totals count enqueued, complete, failed and failed:REASON by Quern's clients and hosts since the queue exists.
 	Totals map[string]int64
 	// Err is why the queue cannot be counted: one of its keys is of another type. All else is zero then.
 	Err error
@@ -54,12 +49,11 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	}
 	stats := make([]Stats, len(queues))
 	for i, reply := range c.evalAll(ctx, calls) {
-		err := wrap(fmt.Sprintf("count queue %q", queues[i]), reply.err)
-		var answer redis.Error
-		if err != nil && (IsUnavailable(err) || !errors.As(err, &answer)) {
+		err := wrap(fmt.Sprintf("count queue %q", queues[i]), reply.Err())
+		if passReplies(err) != nil {
 			return nil, err
 		}
-		stats[i] = readStats(reply.value)
+		stats[i] = readStats(reply.Val())
 		stats[i].Err = err
 	}
 	return stats, nil
@@ -74,8 +68,7 @@ func readStats(reply any) Stats {
 	}
 	s.Listeners = v.number()
 	s.Paused = v.flag()
-	age, _ := strconv.ParseFloat(v.text(), 64)
-	s.OldestPendingAge = time.Duration(age * float64(time.Second))
+	s.OldestPendingAge = v.duration()
 	totals := valuesOf(v.next())
 	for totals.more() {
 		s.Totals[totals.text()] = totals.number()

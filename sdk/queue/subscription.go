@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -24,34 +23,22 @@ func (c *Client) Subscribe() *Subscription {
 	return &Subscription{client: c, pubsub: c.rdb.Subscribe(context.Background()), queues: make(map[string]string)}
 }
 
-// Add follows more queues. An error means that Redis is away: the subscription is made when it is back.
-func (s *Subscription) Add(ctx context.Context, queues ...string) error {
-	if len(queues) == 0 {
-		return nil
-	}
-	channels := s.change(queues, func(channel, queue string) { s.queues[channel] = queue })
-	return wrap(fmt.Sprintf("subscribe to %d queues", len(queues)), s.pubsub.Subscribe(ctx, channels...))
-}
-
-// Remove stops following queues.
-func (s *Subscription) Remove(ctx context.Context, queues ...string) error {
-	if len(queues) == 0 {
-		return nil // to Redis it would mean all of them
-	}
-	channels := s.change(queues, func(channel, _ string) { delete(s.queues, channel) })
-	return wrap(fmt.Sprintf("unsubscribe from %d queues", len(queues)), s.pubsub.Unsubscribe(ctx, channels...))
-}
-
-// change applies a change to queues and returns their channels.
-func (s *Subscription) change(queues []string, change func(channel, queue string)) []string {
+// Add follows a queue. An error means that Redis is away: the subscription is made when it is back.
+func (s *Subscription) Add(ctx context.Context, queue string) error {
+	channel := s.client.keys.channel(queue)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	channels := make([]string, len(queues))
-	for i, queue := range queues {
-		channels[i] = s.client.keys.channel(queue)
-		change(channels[i], queue)
-	}
-	return channels
+	s.queues[channel] = queue
+	s.mu.Unlock()
+	return wrap("subscribe to queue "+queue, s.pubsub.Subscribe(ctx, channel))
+}
+
+// Remove stops following a queue.
+func (s *Subscription) Remove(ctx context.Context, queue string) error {
+	channel := s.client.keys.channel(queue)
+	s.mu.Lock()
+	delete(s.queues, channel)
+	s.mu.Unlock()
+	return wrap("unsubscribe from queue "+queue, s.pubsub.Unsubscribe(ctx, channel))
 }
 
 // Control follows the tenant's control channel too: notice is called when there may be tasks to stop or a node to drain, and
@@ -63,28 +50,25 @@ func (s *Subscription) Control(ctx context.Context, notice func()) error {
 	return wrap("subscribe to the control channel", s.pubsub.Subscribe(ctx, s.client.keys.control()))
 }
 
-// Run calls wake with the name of a queue whenever it may have work, until ctx ends or the subscription is closed. wake must
-// not block. It reconnects by itself.
+// Run calls wake, which must not block, whenever a queue may have work, until ctx ends or the subscription is closed.
 func (s *Subscription) Run(ctx context.Context, wake func(queue string)) {
 	messages := s.pubsub.ChannelWithSubscriptions()
 	for {
-		var message any
-		var ok bool
+		var channel string
 		select {
 		case <-ctx.Done():
 			return
-		case message, ok = <-messages:
+		case message, ok := <-messages:
 			if !ok {
 				return
 			}
-		}
-		channel := ""
-		switch message := message.(type) {
-		case *redis.Message:
-			channel = message.Channel
-		case *redis.Subscription:
-			if message.Kind == "subscribe" {
+			switch message := message.(type) {
+			case *redis.Message:
 				channel = message.Channel
+			case *redis.Subscription:
+				if message.Kind == "subscribe" {
+					channel = message.Channel
+				}
 			}
 		}
 		s.mu.Lock()

@@ -129,19 +129,11 @@ func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
 	if found || err != nil {
 		return value, err
 	}
-	live, err := c.rdb.HGet(ctx, c.keys.task(id), "live_id").Result()
-	if err == nil {
-		value, _, err = c.ownParameters(ctx, live)
-		return value, err
-	}
-	exists, err := c.rdb.Exists(ctx, c.keys.task(id)).Result()
+	task, err := c.Task(ctx, id) // a dead letter, or without parameters, written by hand
 	if err != nil {
-		return nil, fmt.Errorf("read parameters of task %s: %w", id, err)
+		return nil, err
 	}
-	if exists == 0 {
-		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
-	}
-	return nil, nil // a task without parameters, written by hand
+	return task.Parameters, nil
 }
 
 // ownParameters reads the parameters in a task's own hash, and tells whether there are any.
@@ -156,8 +148,7 @@ func (c *Client) ownParameters(ctx context.Context, id string) (value []byte, fo
 	return []byte(text), err == nil, wrap("read parameters of task "+id, err)
 }
 
-// companion is the value of a field: the text, or the bytes that a marker stands for. Without a companion a marker is the value:
-// a Python client may have written it.
+// companion is the bytes that a marker in a field stands for, or else the text: a Python client may have written a marker.
 func (c *Client) companion(ctx context.Context, id, field, text string) (string, error) {
 	if !isMarker(text) {
 		return text, nil
@@ -178,9 +169,8 @@ func (t *Task) Failure() Failure {
 	return f
 }
 
-// Wait blocks until the task is finished and returns it; ErrNoTask if it does not exist or is deleted meanwhile. While
-// Redis is away it goes on trying until ctx ends; it fails when the client's connection is closed. All waits of a client
-// share one subscription.
+// Wait blocks until the task is finished and returns it; ErrNoTask if it does not exist or is deleted meanwhile. While Redis is
+// away it goes on trying until ctx ends; it fails when the client is closed. All waits of a client share one subscription.
 func (c *Client) Wait(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err

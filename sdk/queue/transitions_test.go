@@ -259,8 +259,8 @@ func TestScheduleAndDue(t *testing.T) {
 		w.clock = "1700000000.000000"
 		q := w.Queue("q")
 		soon := must[string](t)(q.Enqueue(w.ctx, nil, Options{Delay: 10 * time.Second}))
-		later := must[string](t)(q.Schedule(w.ctx, nil, time.Unix(1700000020, 500000000), Options{}))
-		past := must[string](t)(q.Schedule(w.ctx, nil, time.Unix(1600000000, 0), Options{}))
+		later := must[string](t)(q.Enqueue(w.ctx, nil, Options{At: time.Unix(1700000020, 500000000)}))
+		past := must[string](t)(q.Enqueue(w.ctx, nil, Options{At: time.Unix(1600000000, 0)}))
 		w.depth(t, "q", map[Status]int64{Scheduled: 2, Pending: 1})
 		if task := w.task(t, later); task.Status != Scheduled || !task.ETA.Equal(time.Unix(1700000020, 500000000)) {
 			t.Errorf("scheduled: %+v", task)
@@ -277,7 +277,7 @@ func TestScheduleAndDue(t *testing.T) {
 			moved int
 		}{{"1700000009.999999", 0}, {"1700000010.000000", 1}, {"1700000020.499999", 0}, {"1700000021.000000", 1}} {
 			w.clock = step.clock
-			if moved := must[int](t)(q.EnqueueDue(w.ctx)); moved != step.moved {
+			if moved := must[int](t)(enqueueDue(w.ctx, q)); moved != step.moved {
 				t.Errorf("at %s moved %d, want %d", step.clock, moved, step.moved)
 			}
 		}
@@ -300,7 +300,7 @@ func TestInBlocks(t *testing.T) {
 	w.rdb.HSet(w.ctx, w.keys.task(receipts[0].ID), "status", "failed")
 	w.rdb.Del(w.ctx, w.keys.task(receipts[1].ID))
 	w.clock = "1700000001.000000"
-	if moved := must[int](t)(w.Queue("q").EnqueueDue(w.ctx)); moved != 2098 {
+	if moved := must[int](t)(enqueueDue(w.ctx, w.Queue("q"))); moved != 2098 {
 		t.Errorf("moved %d", moved)
 	}
 	w.depth(t, "q", map[Status]int64{Pending: 2098})
@@ -315,7 +315,7 @@ func TestDueDropsWhatIsGone(t *testing.T) {
 		w.rdb.HSet(w.ctx, w.keys.task(cancelled), "status", "failed")
 		w.rdb.Del(w.ctx, w.keys.task(deleted))
 		w.clock = "1700000001.000000"
-		if moved := must[int](t)(w.Queue("q").EnqueueDue(w.ctx)); moved != 1 {
+		if moved := must[int](t)(enqueueDue(w.ctx, w.Queue("q"))); moved != 1 {
 			t.Errorf("moved %d", moved)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 1})
@@ -391,7 +391,7 @@ func TestReserveDropsOldEntriesOfWhatIsScheduled(t *testing.T) {
 		}
 		w.depth(t, "q", map[Status]int64{Scheduled: 1})
 		w.at(60)
-		must[int](t)(w.Queue("q").EnqueueDue(w.ctx))
+		must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 		w.reserve(t, node, "q", true)
 
 		// One that is due is in the list for good: Blueque may have died before it took it out of the set.

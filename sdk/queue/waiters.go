@@ -12,8 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// waiters are the callers of Wait of one client. While there is one, a goroutine owns their subscription and reads the
-// status of all their tasks together.
+// waiters are the callers of Wait of one client. While there is one, a goroutine owns their subscription and reads for all.
 type waiters struct {
 	store *store
 
@@ -86,6 +85,7 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 	done := ws.store.keys.done("")
 	pause := minPause
 	for {
+		all := false
 		select {
 		case <-ctx.Done():
 			return
@@ -100,14 +100,14 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 				continue
 			}
 			messages = nil // the client is closed: the next read fails, and answers all who wait
-			ws.markAll()
+			all = true
 		case <-ticker.C:
-			ws.markAll()
+			all = true
 		case <-wake:
 		}
 		// Subscribe, then read, then wait: what finishes between the last two is announced.
 		ws.subscribe(ctx, pubsub, subscribed)
-		if ws.readDirty(ctx) == nil {
+		if ws.read(ctx, all) == nil {
 			pause = minPause
 		} else if sleep(ctx, pause) {
 			pause = min(2*pause, maxPause)
@@ -140,56 +140,41 @@ func (ws *waiters) subscribe(ctx context.Context, pubsub *redis.PubSub, subscrib
 	}
 }
 
-func (ws *waiters) markAll() {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	for id := range ws.byID {
-		ws.dirty[id] = true
-	}
-}
-
-// readDirty reads the dirty tasks; those that it cannot read stay dirty.
-func (ws *waiters) readDirty(ctx context.Context) error {
+// read reads the status of the dirty tasks, or of all, and answers those who wait for a finished or deleted one. An error means
+// that Redis is unavailable: they stay dirty.
+func (ws *waiters) read(ctx context.Context, all bool) error {
 	ws.mu.Lock()
 	ids := slices.Collect(maps.Keys(ws.dirty))
+	if all {
+		ids = slices.Collect(maps.Keys(ws.byID))
+	}
 	clear(ws.dirty)
 	ws.mu.Unlock()
-	var failed error
-	for page := range slices.Chunk(ids, pageTasks) {
-		if err := ws.read(ctx, page); err != nil {
-			failed = err
-			ws.mark(page...)
-		}
+	type state struct {
+		status *redis.StringCmd
+		exists *redis.IntCmd
 	}
-	return failed
-}
-
-// read reads the status of tasks and answers those who wait for a finished or deleted one. An error means that Redis is
-// unavailable.
-func (ws *waiters) read(ctx context.Context, ids []string) error {
-	statuses, exist := make([]*redis.StringCmd, len(ids)), make([]*redis.IntCmd, len(ids))
-	_, err := ws.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range ids {
-			statuses[i] = p.HGet(ctx, ws.store.keys.task(id), "status")
-			exist[i] = p.Exists(ctx, ws.store.keys.task(id))
-		}
-		return nil
+	states, err := pipelined(ctx, ws.store, ids, func(p redis.Pipeliner, id string) state {
+		key := ws.store.keys.task(id)
+		return state{p.HGet(ctx, key, "status"), p.Exists(ctx, key)}
 	})
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if IsUnavailable(err) {
+	if ctx.Err() != nil || IsUnavailable(err) {
+		ws.mark(ids...)
 		return err
 	}
 	for i, id := range ids {
-		err := statuses[i].Err()
+		if err != nil {
+			ws.answer(id, fmt.Errorf("wait for task %s: %w", id, err)) // the client is closed
+			continue
+		}
+		status, exists := states[i].status, states[i].exists
 		switch {
-		case Status(statuses[i].Val()).Finished():
+		case Status(status.Val()).Finished():
 			ws.answer(id, nil)
-		case exist[i].Err() == nil && exist[i].Val() == 0:
+		case exists.Err() == nil && exists.Val() == 0:
 			ws.answer(id, fmt.Errorf("task %s: %w", id, ErrNoTask))
-		case err != nil && !isNil(err):
-			ws.answer(id, fmt.Errorf("wait for task %s: %w", id, err))
+		case status.Err() != nil && !isNil(status.Err()):
+			ws.answer(id, fmt.Errorf("wait for task %s: %w", id, status.Err()))
 		}
 	}
 	return nil

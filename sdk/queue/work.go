@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,10 +69,7 @@ func (c *Client) workAs(ctx context.Context, listener *Listener, handle handlerF
 
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
-	if leaveErr := listener.Close(leaving); err == nil && leaveErr != nil {
-		err = leaveErr
-	}
-	return err
+	return cmp.Or(err, listener.Close(leaving))
 }
 
 // workLoop takes and runs tasks until ctx ends, or an error stops it.
@@ -93,8 +91,9 @@ func (c *Client) workLoop(ctx context.Context, listener *Listener, cancels *canc
 // workOn runs one task and settles it, also after ctx has ended.
 func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handle handlerFunc) error {
 	processor := c.Processor(task)
-	settling, cancel := outlive(ctx, leaveTimeout)
+	settling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, cancel) })()
 	var left time.Duration // until the deadline, by Redis's clock
 	err := persist(settling, func(ctx context.Context) error {
 		if _, err := processor.Start(ctx, 0); err != nil || task.Deadline.IsZero() {
@@ -133,8 +132,7 @@ func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handl
 }
 
 // runHandler calls the handler, with a context that also ends when the task is cancelled or its time is over; left is the time
-// until its deadline, if it has one. cause is why the context ended before the handler did, nil if it did not; if it ended
-// before the handler began, cause is err too.
+// until its deadline, if it has one. cause is why the context ended before the handler did; err too, if that had not begun.
 func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *cancels, handle handlerFunc) (result []byte, err, cause error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -156,8 +154,14 @@ func runHandler(ctx context.Context, task *Task, left time.Duration, cancels *ca
 	watched, ended := context.WithCancel(ctx)
 	defer ended() // nobody waits for the watcher here: it may be reading from a Redis that hangs
 	cancels.watching.Go(func() { cancels.watch(watched, task.ID, stop) })
-	result, err = safely(ctx, task, handle)
-	return result, err, context.Cause(ctx)
+	defer func() {
+		cause = context.Cause(ctx)
+		if value := recover(); value != nil {
+			err = &panicked{fmt.Sprintf("panic: %v", value), string(debug.Stack())}
+		}
+	}()
+	result, err = handle(ctx, task)
+	return result, err, nil
 }
 
 // overrun is the cause with which a handler's context ends when the task's time is over.
@@ -202,8 +206,7 @@ type cancels struct {
 	watching sync.WaitGroup
 }
 
-// watch calls stop when the task has a cancel mark, until ctx ends. It reads the mark at once, because it may be older, whenever
-// there may be one, and every third of a lease.
+// watch calls stop when the task has a cancel mark, until ctx ends. It looks at once, when told to, and every third of a lease.
 func (c *cancels) watch(ctx context.Context, id string, stop context.CancelCauseFunc) {
 	ticker := time.NewTicker(c.node.client.config.Lease / 3)
 	defer ticker.Stop()
@@ -222,26 +225,6 @@ func (c *cancels) watch(ctx context.Context, id string, stop context.CancelCause
 		case <-ticker.C:
 		}
 	}
-}
-
-// outlive makes a context that ends some time after its parent.
-func outlive(parent context.Context, by time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
-	stop := context.AfterFunc(parent, func() {
-		timer := time.AfterFunc(by, cancel)
-		context.AfterFunc(ctx, func() { timer.Stop() })
-	})
-	return ctx, func() { stop(); cancel() }
-}
-
-// safely calls the handler and turns a panic into an error.
-func safely(ctx context.Context, task *Task, handle handlerFunc) (result []byte, err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = &panicked{fmt.Sprintf("panic: %v", value), string(debug.Stack())}
-		}
-	}()
-	return handle(ctx, task)
 }
 
 // panicked is a handler's panic.

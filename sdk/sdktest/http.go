@@ -12,12 +12,10 @@ import (
 
 	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/fetch"
-	"github.com/quern-project/quern/sdk/internal/native"
 )
 
-// Serve makes an answer for Harness.HTTP of an HTTP server: s gets what the handler fetches, from any host, which it may tell
-// by the request's Host. Nothing goes over a network. When the request's time is over its context ends, and the handler gets
-// sdk.ErrUnavailable as soon as s returns.
+// Serve makes an answer for Harness.HTTP of an HTTP server, which serves every host without a network. When the request's time
+// is over its context ends, and the handler gets sdk.ErrUnavailable as soon as s returns.
 func Serve(s http.Handler) func(fetch.Request) (*fetch.Response, error) {
 	return func(r fetch.Request) (*fetch.Response, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.Timeout, time.Hour))
@@ -38,30 +36,30 @@ func Serve(s http.Handler) func(fetch.Request) (*fetch.Response, error) {
 }
 
 // send has a request answered, within the bounds of a host; nil denies it.
-func send(request native.Request, answer func(fetch.Request) (*fetch.Response, error)) (native.Response, error) {
+func send(request fetch.Request, answer func(fetch.Request) (*fetch.Response, error)) (*fetch.Response, error) {
 	switch parsed, err := http.NewRequest(request.Method, request.URL, http.NoBody); {
 	case answer == nil:
-		return native.Response{}, sdk.ErrDenied
+		return nil, sdk.ErrDenied
 	case len(request.Body) > maxBody:
-		return native.Response{}, sdk.ErrTooBig
+		return nil, sdk.ErrTooBig
 	case err != nil || parsed.URL.Scheme != "http" && parsed.URL.Scheme != "https" || parsed.URL.Host == "" || parsed.URL.User != nil,
 		request.Method != strings.ToUpper(request.Method):
-		return native.Response{}, sdk.ErrInvalid
+		return nil, sdk.ErrInvalid
 	}
-	response, err := answer(fetch.Request(request))
+	response, err := answer(request)
 	if err != nil {
 		if _, ok := errors.AsType[sdk.HostError](err); !ok {
 			err = errors.Join(sdk.ErrUnavailable, err)
 		}
-		return native.Response{}, err
+		return nil, err
 	}
 	if len(response.Body) > maxBody {
-		return native.Response{}, sdk.ErrTooBig
+		return nil, sdk.ErrTooBig
 	}
 	header := map[string][]string{}
 	for name, values := range response.Header {
 		name = strings.ToLower(name)
 		header[name] = append(header[name], values...)
 	}
-	return native.Response{Status: response.Status, Header: header, Body: bytes.Clone(response.Body)}, nil
+	return &fetch.Response{Status: response.Status, Header: header, Body: bytes.Clone(response.Body)}, nil
 }

@@ -3,7 +3,6 @@ package sdktest
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk"
-	"github.com/quern-project/quern/sdk/internal/native"
+	"github.com/quern-project/quern/sdk/fetch"
 )
 
 // run is the host of one run: it answers package sdk.
@@ -91,24 +90,13 @@ func (r *run) Cancelled() bool {
 	return r.ending
 }
 
-func (r *run) Log(level int, text, fields string) error {
-	defer r.lock()()
-	levels := [...]string{"trace: ", "debug: ", "", "warning: ", "error: "}
-	switch {
-	case level < 0 || level >= len(levels):
-		return sdk.ErrInvalid
-	case fields != "":
-		text += " " + fields
-	}
-	r.result.Log = append(r.result.Log, levels[level]+text)
-	return nil
-}
-
-func (r *run) Stderr(p []byte) {
+// Write takes the log, and the stack of a panic.
+func (r *run) Write(p []byte) (int, error) {
 	defer r.lock()()
 	for line := range strings.Lines(string(p)) {
 		r.result.Log = append(r.result.Log, strings.TrimSuffix(line, "\n"))
 	}
+	return len(p), nil
 }
 
 func (r *run) Progress(fraction float64, message string) error {
@@ -177,9 +165,9 @@ func matches(pattern, name string) bool {
 	return len(name) >= len(head)+len(tail) && strings.HasPrefix(name, head) && strings.HasSuffix(name, tail)
 }
 
-func (r *run) HTTP(_ context.Context, request native.Request) (native.Response, error) {
+func (r *run) HTTP(request fetch.Request) (*fetch.Response, error) {
 	if _, err := call(r, "http", func() (none struct{}, err error) { return none, nil }); err != nil {
-		return native.Response{}, err
+		return nil, err
 	}
 	return send(request, r.Harness.HTTP) // without the lock: it may take long
 }

@@ -12,13 +12,12 @@
 //
 // The services answer as on a host, with the same errors where something is not granted, not a name or too large; a handler's
 // error means the same for its task. Only the values of buckets go from one Run to the next. There is no expiry, no quota, no limit
-// of a manifest and no other task, and nothing looks at the options of an enqueued task: Harness.Fault can answer with the error
-// that a host would have. Package variables keep their values from run to run, and in an init function sdk.Config has none. To run
-// the plugin itself, see `quern plugin test`.
+// of a manifest and no other task, and nothing checks the options of an enqueued task: Harness.Fault can answer with a host's
+// error. Package variables keep their values from run to run, and in an init function sdk.Config has none. To run the plugin
+// itself, see `quern plugin test`.
 //
-// The functions of package sdk have no parameter that would lead them to a Harness, so there is one run in a process at a time:
-// parallel tests wait for each other in Run, and a handler that calls Run waits for ever. A goroutine that outlives its handler,
-// and asks the host then, is answered sdk.ErrNoHost, or by the run of another test.
+// There is one run in a process at a time: parallel tests wait for each other in Run, and a handler that calls Run waits for ever.
+// A goroutine that outlives its handler, and asks the host then, gets sdk.ErrNoHost, or an answer for another test.
 package sdktest
 
 import (
@@ -39,16 +38,15 @@ type Harness struct {
 	Config map[string]string
 	// Secrets are those that the manifest grants and the host has. Others are denied.
 	Secrets map[string]string
-	// HTTP answers what the handler fetches: see Serve. An error of package sdk is the handler's; any other is
-	// sdk.ErrUnavailable. It is called by the handler's goroutines. Nil denies every request.
+	// HTTP answers what the handler's goroutines fetch: see Serve. Nil denies every request. The handler gets errors of package
+	// sdk as they are, and others as sdk.ErrUnavailable.
 	HTTP func(fetch.Request) (*fetch.Response, error)
 	// Queues are those that the manifest lets the handler enqueue to, by name or with one * for any text. Others are denied.
 	Queues []string
 	// EnqueueAtOnce is the manifest's after: call: tasks come into being even if the one that enqueues them fails.
 	EnqueueAtOnce bool
-	// Fault, if it is not nil, is asked before each function of quern_v1 that reaches beyond the task, by its name there:
-	// checkpoint_save, enqueue, http, kv_get, kv_set, kv_delete, kv_increment, kv_swap, kv_list, secret_get. Its error is the
-	// function's, such as sdk.ErrUnavailable, or sdk.ErrQuota.
+	// Fault, if not nil, returns the error of a function of quern_v1, such as sdk.ErrUnavailable: checkpoint_save, enqueue,
+	// http, kv_get, kv_set, kv_delete, kv_increment, kv_swap, kv_list, secret_get.
 	Fault func(function string) error
 
 	t       testing.TB

@@ -87,9 +87,15 @@ func (b build) run(t *testing.T, folder string) {
 // Run runs the plugin on the input, with the manifest beside it.
 func (p *Plugin) Run(t *testing.T, input []byte) Result {
 	t.Helper()
+	return p.run(t, nil, input, "plugin", "run", p.file)
+}
+
+// run runs quern in the plugin's folder; the environment nil is that of the test.
+func (p *Plugin) run(t *testing.T, env []string, input []byte, args ...string) Result {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), p.Quern.Path, "plugin", "run", p.file)
-	cmd.Dir = p.folder
+	cmd := exec.CommandContext(t.Context(), p.Quern.Path, args...)
+	cmd.Dir, cmd.Env = p.folder, env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)

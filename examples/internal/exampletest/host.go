@@ -89,20 +89,14 @@ func (h *Host) Run(t *testing.T, input []byte) Result {
 	ticker, deadline := time.NewTicker(lookInterval), time.After(patience)
 	defer ticker.Stop()
 	for {
-		var stdout, stderr bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), h.plugin.Quern.Path, "enqueue", strings.TrimSuffix(h.plugin.file, ".wasm"), "-", "--wait")
-		cmd.Env = h.env
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
-		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-			t.Fatal(err)
-		}
-		if exit := cmd.ProcessState.ExitCode(); exit != refused {
-			return Result{Exit: exit, Stdout: stdout.Bytes(), Stderr: stderr.String()}
+		result := h.plugin.run(t, h.env, input, "enqueue", strings.TrimSuffix(h.plugin.file, ".wasm"), "-", "--wait")
+		if result.Exit != refused {
+			return result
 		}
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("the host does not serve: %s", &stderr)
+			t.Fatalf("the host does not serve: %s", result.Stderr)
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -165,8 +164,7 @@ func (h *host) metrics(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var lines []string
-	for scanner := bufio.NewScanner(bytes.NewReader(page)); scanner.Scan(); {
-		line := scanner.Text()
+	for line := range strings.SplitSeq(string(page), "\n") {
 		name, _, _ := strings.Cut(line, "{")
 		shown := name == "quern_tasks_total" || name == "quern_task_duration_seconds_sum" || name == "quern_task_duration_seconds_count"
 		if shown && strings.Contains(line, `queue="`+queueName+`"`) && !strings.HasSuffix(line, " 0") {
@@ -229,11 +227,5 @@ func exists(path string) bool {
 
 // withoutSettings drops Quern's settings from an environment.
 func withoutSettings(environment []string) []string {
-	var rest []string
-	for _, variable := range environment {
-		if !strings.HasPrefix(variable, "QUERN_") {
-			rest = append(rest, variable)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(environment, func(variable string) bool { return strings.HasPrefix(variable, "QUERN_") })
 }

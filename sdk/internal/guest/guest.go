@@ -3,8 +3,7 @@ package guest
 
 import "time"
 
-// Milliseconds rounds away from zero: a short time is not none, which means something else to a host, and what is negative is the
-// host's to refuse.
+// Milliseconds rounds away from zero: a short time is not none, and the host refuses a negative one.
 func Milliseconds(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	switch rest := d % time.Millisecond; {

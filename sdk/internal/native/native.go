@@ -2,15 +2,12 @@
 package native
 
 import (
-	"context"
+	"io"
 	"sync/atomic"
-	"time"
 )
 
-// Host answers as the functions of quern_v1 do, and with the errors of package sdk. It is one interface, and as wide as
-// quern_v1 is: a host has to answer each.
-//
-// The methods are called by any goroutine of the handler.
+// Host answers as the functions of quern_v1 do, and with the errors of package sdk. It is as wide as quern_v1 is, except for
+// HTTP, which package fetch declares. Any goroutine of the handler calls the methods.
 type Host interface {
 	Input() []byte
 	Output(p []byte) error
@@ -20,9 +17,7 @@ type Host interface {
 	TaskNumber(field uint32) int64
 	Cancelled() bool
 
-	Log(level int, text, fields string) error
-	// Stderr takes what is written to standard error while the host is lent.
-	Stderr(p []byte)
+	io.Writer // standard error, and the task's log
 	Progress(fraction float64, message string) error
 	SaveCheckpoint(value []byte) error
 	Checkpoint() ([]byte, error)
@@ -38,22 +33,6 @@ type Host interface {
 
 	// Enqueue gets an *sdk.EnqueueOptions, which may be nil: package sdk imports this one.
 	Enqueue(queue string, parameters []byte, options any) (string, error)
-	HTTP(ctx context.Context, r Request) (Response, error)
-}
-
-// Request is that of package fetch, which imports this one.
-type Request struct {
-	Method, URL string
-	Header      map[string][]string
-	Body        []byte
-	Timeout     time.Duration
-}
-
-// Response is that of package fetch.
-type Response struct {
-	Status int
-	Header map[string][]string
-	Body   []byte
 }
 
 var lent atomic.Pointer[Host]

@@ -7,9 +7,9 @@
 --         6 most bytes together  7 plugin or ""  8 digest of the plugin (both only with a process ID)
 --         9 number of further values, then these: field, value, ... of what the manifest decides
 --         then the IDs
--- RETURNS {{dropped, clock, "", 0, 0}, what reserve answers of a task, ...}
+-- RETURNS {{dropped, clock, "", 0, 0, ""}, what reserve answers of a task, ...}
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
-local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set')
+local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set')
 if bad then return bad end
 
 local clock = now(ARGV[1])
@@ -32,7 +32,7 @@ for i = 10 + extra, #ARGV do
     end
     if pid ~= '' then -- also one that is started: another version of its plugin may run it now
       redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') -- of the previous holder
-      redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+      redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock,
         unpack(ARGV, 10, 9 + extra))
       if ARGV[7] ~= '' then redis.call('HSET', key, 'plugin', ARGV[7], 'digest', ARGV[8]) end
@@ -42,5 +42,5 @@ for i = 10 + extra, #ARGV do
     out[#out + 1] = row
   end
 end
-out[1] = { dropped, clock, '', 0, 0 }
+out[1] = { dropped, clock, '', 0, 0, '' }
 return out

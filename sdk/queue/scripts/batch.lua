@@ -10,15 +10,15 @@ local function beyond(at) return at + 11 + tonumber(ARGV[at + 10]) end
 
 -- closed(queue): an error reply if tasks cannot be enqueued, because a key is of another type.
 local function closed(queue)
-  return mistyped(QUEUES, 'zset', PENDING_ .. queue, 'list', SCHEDULED_ .. queue, 'zset', INDEX_ .. queue, 'zset',
-    STATS_ .. queue, 'hash', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset', KEYED_ .. queue, 'zset')
+  return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', SCHEDULED_TASKS_ .. queue, 'zset', TASKS_ .. queue, 'zset',
+    STATS_ .. queue, 'hash', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset', KEYS_ .. queue, 'zset')
 end
 
 -- batch(queue, clock): tasks to enqueue together. finish makes them visible.
 local function batch(queue, clock)
   return {
     queue = queue, clock = clock, pending = {}, index = {}, wake = false,
-    first = redis.call('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')[2],
+    first = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2],
   }
 end
 
@@ -61,12 +61,12 @@ local function enqueue(b, at)
   if bytes ~= '' then redis.call('HSET', BYTES_ .. id, 'parameters', bytes) end
   if unique ~= '' then
     redis.call('SET', UNIQUE_ .. queue .. '_' .. unique, id, 'EX', life)
-    redis.call('ZADD', KEYED_ .. queue, 0, 'U' .. unique .. ' ' .. id)
+    redis.call('ZADD', KEYS_ .. queue, 0, 'U' .. unique .. ' ' .. id)
   end
-  if named then redis.call('ZADD', KEYED_ .. queue, 0, 'K' .. redis.sha1hex(named) .. ' ' .. id) end
+  if named then redis.call('ZADD', KEYS_ .. queue, 0, 'K' .. redis.sha1hex(named) .. ' ' .. id) end
   if expires ~= '' then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end
   if later then
-    redis.call('ZADD', SCHEDULED_ .. queue, eta, id)
+    redis.call('ZADD', SCHEDULED_TASKS_ .. queue, eta, id)
     if not b.first or tonumber(eta) < tonumber(b.first) then b.first, b.wake = eta, true end
   elseif priority ~= '' then
     push(queue, id, priority, 'LPUSH')
@@ -83,11 +83,11 @@ end
 local function finish(b)
   if #b.index > 0 then
     redis.call('ZINCRBY', QUEUES, 0, b.queue)
-    redis.call('ZADD', INDEX_ .. b.queue, unpack(b.index))
+    redis.call('ZADD', TASKS_ .. b.queue, unpack(b.index))
     count(STATS_ .. b.queue, 'enqueued', #b.index / 2)
   end
   if #b.pending > 0 then
-    redis.call('LPUSH', PENDING_ .. b.queue, unpack(b.pending))
+    redis.call('LPUSH', PENDING_TASKS_ .. b.queue, unpack(b.pending))
     b.wake = true
   end
   if b.wake then announce(CHANNEL_ .. b.queue) end

@@ -6,7 +6,7 @@
 -- RETURNS 'ok', 'asked' (it runs, and is marked), 'gone' (no such task in this queue), 'python' (a
 --         listener holds it that knows no marks), or the status that forbids it
 local queue, id = ARGV[2], ARGV[3]
-local bad = mistyped(SCHEDULED_ .. queue, 'zset', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', KEYS[1], 'hash',
+local bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', KEYS[1], 'hash',
   EXPIRY_ .. queue, 'zset')
 if bad then return bad end
 
@@ -14,7 +14,7 @@ if not exists(queue, id) then return 'gone' end
 local h = redis.call('HMGET', KEYS[1], 'status', 'node', 'priority')
 local status = h[1] or 'pending'
 local clock = now(ARGV[1])
-local list = RESERVED_ .. queue .. '_' .. (h[2] or '')
+local list = RESERVED_TASKS_ .. queue .. '_' .. (h[2] or '')
 if (status == 'reserved' or status == 'started') and type(redis.pcall('LPOS', list, id)) == 'number' then
   if not string.find(h[2] or '', '~%x%x%x%x%x%x%x%x_%d+$') then return 'python' end
   redis.call('HSET', KEYS[1], 'cancel', clock)
@@ -22,7 +22,7 @@ if (status == 'reserved' or status == 'started') and type(redis.pcall('LPOS', li
   return 'asked'
 end
 if status == 'complete' or status == 'failed' then return status end
-redis.call('ZREM', SCHEDULED_ .. queue, id)
+redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id)
 list = pendinglist(queue, h[3])
 if mistyped(list, 'list') == nil and redis.call('LLEN', list) <= tonumber(ARGV[4]) then redis.call('LREM', list, 0, id) end
 fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled before it ran'))

@@ -1,10 +1,10 @@
 -- Moves a block of due tasks to the pending list. Safe beside Blueque's own enqueue_due_tasks: the one that
 -- removes the ID from the sorted set moves it. Drops an entry whose task is missing, finished or already taken.
 -- KEYS    1 scheduled
--- ARGV    1 clock override (the clock of the first block, so that the blocks end)  2 queue  3 most tasks
--- RETURNS {tasks moved, 1 if there may be more to do, clock, earliest eta left or ""}
+-- ARGV    1 clock override  2 queue  3 most tasks
+-- RETURNS {tasks moved, 1 if there may be more to do, clock, earliest eta left or "", ""}
 local queue = ARGV[2]
-local bad = mistyped(KEYS[1], 'zset', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
+local bad = mistyped(KEYS[1], 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
 if bad then return bad end
 
 local clock = now(ARGV[1])
@@ -23,4 +23,4 @@ for _, id in ipairs(ids) do
   redis.call('ZREM', KEYS[1], id)
 end
 if moved > 0 then announce(CHANNEL_ .. queue) end
-return { moved, #ids == tonumber(ARGV[3]) and 1 or 0, clock, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' }
+return { moved, #ids == tonumber(ARGV[3]) and 1 or 0, clock, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '', '' }

@@ -18,7 +18,7 @@ if limit then
     seen[id], seen[' ' .. unique] = true, unique ~= ''
     at = beyond(at)
   end
-  local is = waiting(queue) + redis.call('ZCARD', SCHEDULED_ .. queue)
+  local is = waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue)
   if new > 0 and is + new > limit then
     return redis.error_reply(string.format('QUEUEFULL queue %s holds %d waiting tasks and may hold %d', queue, is, limit))
   end

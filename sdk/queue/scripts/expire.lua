@@ -7,8 +7,8 @@
 -- RETURNS {tasks failed, 1 if there may be more to do, clock, when the first of the others says that it expires or "",
 --         why one of them has no dead letter or ""}
 local queue, most = ARGV[2], tonumber(ARGV[3])
-local bad = mistyped(KEYS[1], 'zset', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset',
-  PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
+local bad = mistyped(KEYS[1], 'zset', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset',
+  PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
 if bad then return bad end
 
 local clock = now(ARGV[1])
@@ -18,7 +18,7 @@ local failed, searched = 0, 0
 -- expire(id, list): fails a waiting task. In a long list its entry stays, because searching would take Redis too
 -- long; reserve drops it.
 local function expire(id, list)
-  redis.call('ZREM', SCHEDULED_ .. queue, id)
+  redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id)
   if redis.call('LINDEX', list, -1) == id then
     redis.call('RPOP', list)
   else

@@ -5,8 +5,8 @@
 -- RETURNS {scheduled, pending, reserved (not started), started, complete, failed, listeners,
 --         paused, age of the oldest pending task in seconds or "", {counter, value, ...}, most tasks that may wait or ""}
 local queue = ARGV[2]
-local bad = mistyped(KEYS[1], 'list', SCHEDULED_ .. queue, 'zset', STARTED_ .. queue, 'set', COMPLETE_ .. queue, 'list',
-  FAILED_ .. queue, 'list', LISTENERS_ .. queue, 'set', PAUSED, 'set', NODES, 'zset', STATS_ .. queue, 'hash',
+local bad = mistyped(KEYS[1], 'list', SCHEDULED_TASKS_ .. queue, 'zset', STARTED_TASKS_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list',
+  FAILED_TASKS_ .. queue, 'list', LISTENERS_ .. queue, 'set', PAUSED, 'set', NODES, 'zset', STATS_ .. queue, 'hash',
   PRIORITIES_ .. queue, 'set', LIMITS, 'hash')
 if bad then return bad end
 
@@ -32,10 +32,10 @@ for _, list in ipairs(pendinglists(queue)) do
     age = math.max(age, tonumber(now(ARGV[1])) - since(created, created, times[2], times[3]))
   end
 end
-local started = redis.call('SCARD', STARTED_ .. queue)
+local started = redis.call('SCARD', STARTED_TASKS_ .. queue)
 return {
-  redis.call('ZCARD', SCHEDULED_ .. queue), pending, math.max(0, held - started), started,
-  redis.call('LLEN', COMPLETE_ .. queue), redis.call('LLEN', FAILED_ .. queue), #listeners,
+  redis.call('ZCARD', SCHEDULED_TASKS_ .. queue), pending, math.max(0, held - started), started,
+  redis.call('LLEN', COMPLETE_TASKS_ .. queue), redis.call('LLEN', FAILED_TASKS_ .. queue), #listeners,
   redis.call('SISMEMBER', PAUSED, queue), pending > 0 and string.format('%.6f', age) or '',
   redis.call('HGETALL', STATS_ .. queue), redis.call('HGET', LIMITS, queue) or '',
 }

@@ -9,8 +9,8 @@ if bad then return bad end
 local out = { now(ARGV[1]), redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' }
 for i = 2, #ARGV do
   local queue = ARGV[i]
-  local typed = not mistyped(PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
-  local eta = redis.pcall('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')
+  local typed = not mistyped(PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
+  local eta = redis.pcall('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')
   local expires = redis.pcall('ZRANGE', EXPIRY_ .. queue, 0, 0, 'WITHSCORES')
   out[#out + 1] = typed and waiting(queue) or 0
   out[#out + 1] = not eta.err and eta[2] or ''

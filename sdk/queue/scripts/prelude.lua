@@ -1,4 +1,4 @@
--- Prepended to every script of this folder, after the names of the keys (QUEUES, PENDING, ...), which
+-- Prepended to every script of this folder, after the names of the keys (QUEUES, PENDING_TASKS_, ...), which
 -- keys.go makes of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
 -- Plain Lua 5.1 with redis.call, pcall, sha1hex and error_reply only, so that the scripts run on
 -- miniredis too: no cjson, cmsgpack, struct, bit.
@@ -82,15 +82,15 @@ end
 -- held(queue, id, node, own): whether the reserved list of the node in the hash already has the task. The caller's
 -- own list has it once anyway.
 local function held(queue, id, node, own)
-  local list = RESERVED_ .. queue .. '_'
+  local list = RESERVED_TASKS_ .. queue .. '_'
   if node == own then return #redis.call('LPOS', list .. own, id, 'COUNT', 2) > 1 end
   return type(redis.pcall('LPOS', list .. node, id)) == 'number'
 end
 
 -- disown(queue, listener, id, pid): notes that the listener does not hold the task, so it does not run there.
 local function disown(queue, listener, id, pid)
-  if pid and not redis.call('LPOS', RESERVED_ .. queue .. '_' .. listener, id) then
-    redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+  if pid and not redis.call('LPOS', RESERVED_TASKS_ .. queue .. '_' .. listener, id) then
+    redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
   end
 end
 
@@ -100,11 +100,11 @@ local function unheld(queues)
   local looked = 0
   for i, queue in ipairs(queues) do
     local share = math.ceil((64 - looked) / (#queues - i + 1)) -- of what earlier queues left
-    for _, entry in ipairs(redis.call('SRANDMEMBER', STARTED_ .. queue, share)) do
+    for _, entry in ipairs(redis.call('SRANDMEMBER', STARTED_TASKS_ .. queue, share)) do
       looked = looked + 1
       local listener, id = string.match(entry, '^(%S+) %S+ (%S+)$')
-      if not listener or redis.pcall('LPOS', RESERVED_ .. queue .. '_' .. listener, id) == false then
-        redis.call('SREM', STARTED_ .. queue, entry)
+      if not listener or redis.pcall('LPOS', RESERVED_TASKS_ .. queue .. '_' .. listener, id) == false then
+        redis.call('SREM', STARTED_TASKS_ .. queue, entry)
       end
     end
   end
@@ -122,7 +122,7 @@ local function reservedlists(queue, listeners)
   local out = {}
   for from = 1, #listeners, 1000 do -- Lua bounds what unpack returns
     local lists = {}
-    for i = from, math.min(#listeners, from + 999) do lists[#lists + 1] = RESERVED_ .. queue .. '_' .. listeners[i] end
+    for i = from, math.min(#listeners, from + 999) do lists[#lists + 1] = RESERVED_TASKS_ .. queue .. '_' .. listeners[i] end
     if redis.call('EXISTS', unpack(lists)) > 0 then
       for _, list in ipairs(lists) do out[#out + 1] = list end
     end
@@ -181,23 +181,23 @@ end
 -- one, and one whose list has another type wait in the list that Python listeners know.
 local function pendinglist(queue, priority)
   local p = tonumber(priority or 50)
-  if not p or p == 50 or p < 0 or p > 100 or p ~= math.floor(p) then return PENDING_ .. queue end
+  if not p or p == 50 or p < 0 or p > 100 or p ~= math.floor(p) then return PENDING_TASKS_ .. queue end
   p = string.format('%03d', p)
-  local list = LEVEL_ .. p .. '_' .. queue
-  if mistyped(list, 'list') then return PENDING_ .. queue end
+  local list = PENDING_ .. p .. '_' .. queue
+  if mistyped(list, 'list') then return PENDING_TASKS_ .. queue end
   return list, p
 end
 
 -- pendinglists(queue): the lists that may hold a pending task, the highest priority first.
 local function pendinglists(queue)
   local levels = redis.call('SMEMBERS', PRIORITIES_ .. queue)
-  if #levels == 0 then return { PENDING_ .. queue } end
+  if #levels == 0 then return { PENDING_TASKS_ .. queue } end
   local lists = {}
   for _, level in ipairs(levels) do
     local list, is = pendinglist(queue, level)
     if is == level then lists[#lists + 1] = { is, list } end -- otherwise not a level of ours
   end
-  lists[#lists + 1] = { '050', PENDING_ .. queue }
+  lists[#lists + 1] = { '050', PENDING_TASKS_ .. queue }
   table.sort(lists, function(a, b) return a[1] > b[1] end)
   for i, level in ipairs(lists) do lists[i] = level[2] end
   return lists
@@ -254,7 +254,7 @@ end
 -- task says why, and so does unburied, which the script returns.
 local unburied = ''
 local function bury(id, clock, dead, run, priority)
-  local bad = mistyped(PENDING_ .. dead, 'list', INDEX_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
+  local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset')
   if bad then
     unburied = bad.err
@@ -274,7 +274,7 @@ local function bury(id, clock, dead, run, priority)
   if h[3] then redis.call('HSET', TASK_ .. letter, 'depth', h[3]) end -- otherwise a cycle through letters would not end
   if h[4] then redis.call('HSET', TASK_ .. letter, 'traceparent', h[4]) end
   redis.call('ZINCRBY', QUEUES, 0, dead)
-  redis.call('ZADD', INDEX_ .. dead, clock, letter)
+  redis.call('ZADD', TASKS_ .. dead, clock, letter)
   count(STATS_ .. dead, 'enqueued')
   redis.call('HSET', TASK_ .. id, 'dead_id', letter)
   if live ~= id and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' then
@@ -308,7 +308,7 @@ end
 local function fail(queue, id, clock, reason, text, ...)
   local key = TASK_ .. id
   redis.call('HSET', key, 'status', 'failed', 'reason', reason, 'error', text, 'updated', clock, 'finished_at', clock, ...)
-  redis.call('LPUSH', FAILED_ .. queue, id)
+  redis.call('LPUSH', FAILED_TASKS_ .. queue, id)
   count(STATS_ .. queue, 'failed')
   count(STATS_ .. queue, 'failed:' .. reason)
   local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority', 'unique', 'unique_for')
@@ -337,8 +337,8 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   if tonumber(delay) > 0 then
     local eta = after(clock, delay)
     redis.call('HSET', key, 'status', 'scheduled', 'eta', eta, 'updated', clock, ...)
-    local first = redis.call('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')[2]
-    redis.call('ZADD', SCHEDULED_ .. queue, eta, id)
+    local first = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2]
+    redis.call('ZADD', SCHEDULED_TASKS_ .. queue, eta, id)
     if not first or tonumber(eta) < tonumber(first) then announce(CHANNEL_ .. queue) end
     return true, false
   end
@@ -367,12 +367,12 @@ local OWNED = { 'key', 'unique', 'dead_id' }
 local function forget(queue, ids, owned)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
-    if h[1] then redis.call('ZREM', KEYED_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
-    if h[2] then redis.call('ZREM', KEYED_ .. queue, 'U' .. h[2] .. ' ' .. id) end
+    if h[1] then redis.call('ZREM', KEYS_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
+    if h[2] then redis.call('ZREM', KEYS_ .. queue, 'U' .. h[2] .. ' ' .. id) end
     if h[3] then inherit(id, h[3]) end
     redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id)
   end
   for from = 1, #ids, 1000 do
-    redis.call('ZREM', INDEX_ .. queue, unpack(ids, from, math.min(#ids, from + 999)))
+    redis.call('ZREM', TASKS_ .. queue, unpack(ids, from, math.min(#ids, from + 999)))
   end
 end

@@ -9,10 +9,10 @@
 --         more to do}
 local queue, status = ARGV[2], ARGV[3]
 local mark = PURGED_ .. queue
-local bad = mistyped(KEYS[1], 'list', INDEX_ .. queue, 'zset', KEYED_ .. queue, 'zset', mark, 'hash')
+local bad = mistyped(KEYS[1], 'list', TASKS_ .. queue, 'zset', KEYS_ .. queue, 'zset', mark, 'hash')
 if bad then return bad end
 
-redis.call('ZREM', INDEX_ .. queue, '') -- of nothing: at maxmemory Redis refuses an LSET as the first write
+redis.call('ZREM', TASKS_ .. queue, '') -- of nothing: at maxmemory Redis refuses an LSET as the first write
 local clock = tonumber(now(ARGV[1]))
 local age, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
 local passed = tonumber(ARGV[8])

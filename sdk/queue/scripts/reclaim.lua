@@ -8,8 +8,8 @@
 --         dead  7 seconds within which listeners died together
 -- RETURNS 'alive' if it is not, or {tasks left, to the front, scheduled, failed, dropped, why one has no dead letter or ""}
 local queue, listener = ARGV[2], ARGV[3]
-local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
-  FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset', EXPIRY_ .. queue, 'zset',
+local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
+  FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset', EXPIRY_ .. queue, 'zset',
   LISTENERS_ .. queue, 'set', QUEUES, 'zset', NODES, 'zset')
 if bad then return bad end
 local lease = redis.call('ZSCORE', NODES, listener)
@@ -101,11 +101,11 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[4]) - 1)) do
   local h = redis.pcall('HMGET', key, 'status', 'node', 'pid', 'max_crashes', 'on_crash', 'cancel', 'plugin',
     'digest')
   local status = not h.err and h[1]
-  local ran = not h.err and h[3] and redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. h[3] .. ' ' .. id) == 1
+  local ran = not h.err and h[3] and redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. h[3] .. ' ' .. id) == 1
   if h.err or not status and redis.call('EXISTS', key) == 0 or status == 'complete' or status == 'failed' or
     h[2] and h[2] ~= listener and held(queue, id, h[2], listener) then
     dropped = dropped + 1
-  elseif status == 'scheduled' and redis.call('ZSCORE', SCHEDULED_ .. queue, id) then
+  elseif status == 'scheduled' and redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) then
     dropped = dropped + 1 -- already waiting
   elseif ran or status == 'started' and h[2] == listener then
     crash(id, h)
@@ -119,8 +119,8 @@ if front > 0 then announce(CHANNEL_ .. queue) end
 
 local left = redis.call('LLEN', KEYS[1])
 if left == 0 then
-  for _, entry in ipairs(redis.call('SMEMBERS', STARTED_ .. queue)) do
-    if string.sub(entry, 1, #listener + 1) == listener .. ' ' then redis.call('SREM', STARTED_ .. queue, entry) end
+  for _, entry in ipairs(redis.call('SMEMBERS', STARTED_TASKS_ .. queue)) do
+    if string.sub(entry, 1, #listener + 1) == listener .. ' ' then redis.call('SREM', STARTED_TASKS_ .. queue, entry) end
   end
   if redis.call('SREM', LISTENERS_ .. queue, listener) == 1 then redis.call('ZINCRBY', QUEUES, -1, queue) end
 end

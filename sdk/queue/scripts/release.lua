@@ -4,8 +4,8 @@
 -- ARGV    1 clock override  2 queue  3 listener  then for each task: id, run (as holder has it), process ID
 -- RETURNS for each task 'ok', 'cancelled', 'lost' or 'gone'
 local queue, listener = ARGV[2], ARGV[3]
-local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
-  FAILED_ .. queue, 'list', STATS_ .. queue, 'hash', EXPIRY_ .. queue, 'zset')
+local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
+  FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', EXPIRY_ .. queue, 'zset')
 if bad then return bad end
 
 local clock = now(ARGV[1])
@@ -15,13 +15,13 @@ for at = 4, #ARGV, 3 do
   local hold = holder(TASK_ .. id, listener, run)
   if hold == 'gone' then
     redis.call('LREM', KEYS[1], 1, id)
-    redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+    redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     out[#out + 1] = 'gone'
   elseif hold ~= 'held' or redis.call('LREM', KEYS[1], 1, id) == 0 then
     disown(queue, listener, id, pid)
     out[#out + 1] = 'lost'
   else
-    redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+    redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     local waits = back(queue, id, clock, 0, 'RPUSH', '', '')
     released = released or waits
     out[#out + 1] = waits and 'ok' or 'cancelled'

@@ -14,8 +14,8 @@
 --         timeout, deadline, max_age, last_error, parent, key, depth, traceparent, size of parameters,
 --         parameters or nil if too large}, ...}; the error LEASELOST if the listener is not known (any more)
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
-local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_ .. queue, 'set', INDEX_ .. queue, 'zset',
-  SCHEDULED_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_ .. queue, 'list', STATS_ .. queue, 'hash',
+local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_TASKS_ .. queue, 'set', TASKS_ .. queue, 'zset',
+  SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash',
   EXPIRY_ .. queue, 'zset', PAUSED, 'set', NODES, 'zset')
 if bad then return bad end
 -- A delayed reserve must not hold tasks for a listener that has left, or whose tasks are being taken from it (its
@@ -25,16 +25,16 @@ if tonumber(redis.call('ZSCORE', NODES, listener) or '0') == 0 then
 end
 
 local clock = now(ARGV[1])
-local eta = redis.call('ZRANGE', SCHEDULED_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
-if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0, 0 } } end
+local eta = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
+if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0, 0, '' } } end
 local crashes = pid ~= '' and ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8] .. ' ' .. ARGV[9])
-if quarantined(crashes, clock) then return { { 0, clock, eta, 0, 1 } } end
+if quarantined(crashes, clock) then return { { 0, clock, eta, 0, 1, '' } } end
 local wanted = tonumber(ARGV[4])
 local work = 0 -- in units of a reserved task; above a limit the caller comes again
 if ARGV[11] ~= '' then
   local function free()
     local n = tonumber(ARGV[11])
-    for name in string.gmatch(ARGV[12], '%S+') do n = n - redis.call('SCARD', STARTED_ .. name) end
+    for name in string.gmatch(ARGV[12], '%S+') do n = n - redis.call('SCARD', STARTED_TASKS_ .. name) end
     return n
   end
   wanted = math.min(wanted, free())
@@ -72,7 +72,7 @@ local function take(id)
   elseif status == 'reserved' or status == 'started' then
     drop = hash[2] and held(queue, id, hash[2], listener)
   elseif status == 'scheduled' then -- a stale entry, of a list that was too long to search
-    drop = tonumber(redis.call('ZSCORE', SCHEDULED_ .. queue, id) or '0') > tonumber(clock)
+    drop = tonumber(redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) or '0') > tonumber(clock)
   elseif not status then
     drop = redis.call('EXISTS', key) == 0
   end
@@ -104,13 +104,13 @@ local function take(id)
   local run = count(key, 'run')
   local first = { 'updated', clock }
   if not hash[3] then -- enqueued by a client without an index
-    redis.call('ZADD', INDEX_ .. queue, 'NX', moment(hash[4], clock), id)
+    redis.call('ZADD', TASKS_ .. queue, 'NX', moment(hash[4], clock), id)
     first = { 'updated', clock, 'foreign', '1' }
   end
   if pid == '' then
     redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'reserved_at', clock, unpack(first))
   else
-    redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+    redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     if run > 1 then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') end -- of the previous holder
     if ARGV[8] ~= '' then
       for _, word in ipairs({ 'plugin', ARGV[8], 'digest', ARGV[9] }) do first[#first + 1] = word end
@@ -128,7 +128,7 @@ for _, list in ipairs(pendinglists(queue)) do
   while #out <= wanted and work < 48 do
     local id = redis.call('RPOPLPUSH', list, KEYS[2])
     if not id then
-      if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #LEVEL_ + 1, #LEVEL_ + 3)) end
+      if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #PENDING_ + 1, #PENDING_ + 3)) end
       break
     end
     looked, work = looked + 1, work + 1

@@ -7,7 +7,7 @@
 --         another task holds its uniqueness by now
 local queue, id = ARGV[2], ARGV[3]
 local key = KEYS[1]
-local bad = mistyped(FAILED_ .. queue, 'list', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set', key, 'hash',
+local bad = mistyped(FAILED_TASKS_ .. queue, 'list', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set', key, 'hash',
   EXPIRY_ .. queue, 'zset', STATS_ .. queue, 'hash', ATTEMPTS_ .. id, 'list')
 if bad then return bad end
 
@@ -22,8 +22,8 @@ redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first, as everywhere
 if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', ARGV[5]) end
 if h[6] then record(id, clock, 'failed', h[2] or '') end -- otherwise it never ran
-if redis.call('LLEN', FAILED_ .. queue) <= tonumber(ARGV[4]) then
-  redis.call('LREM', FAILED_ .. queue, 0, id)
+if redis.call('LLEN', FAILED_TASKS_ .. queue) <= tonumber(ARGV[4]) then
+  redis.call('LREM', FAILED_TASKS_ .. queue, 0, id)
   redis.call('HDEL', key, 'stale')
 else
   count(key, 'stale')

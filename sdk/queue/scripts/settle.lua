@@ -10,8 +10,8 @@
 -- RETURNS for each task 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
 --         the queue that takes no tasks, and it is still held; or 'unburied' and why it has no dead letter
 local queue, listener = ARGV[2], ARGV[3]
-local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', COMPLETE_ .. queue, 'list', FAILED_ .. queue, 'list',
-  STATS_ .. queue, 'hash', SCHEDULED_ .. queue, 'zset', PENDING_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
+local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list',
+  STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
   EXPIRY_ .. queue, 'zset')
 if bad then return bad end
 
@@ -22,7 +22,7 @@ local completed, woken = 0, false
 local function complete(id, key, mark, text, bytes)
   redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'finished_at', clock, 'settled', mark, 'result', text)
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
-  redis.call('LPUSH', COMPLETE_ .. queue, id)
+  redis.call('LPUSH', COMPLETE_TASKS_ .. queue, id)
   local h = redis.call('HMGET', key, 'expires', 'live_id', 'checkpoint', 'unique', 'unique_for')
   if h[1] then redis.call('ZREM', EXPIRY_ .. queue, id) end
   if h[2] and redis.call('TYPE', TASK_ .. h[2])['ok'] == 'hash' then redis.call('HSET', TASK_ .. h[2], 'handled', id) end
@@ -95,7 +95,7 @@ while at <= #ARGV do
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
     redis.call('LREM', KEYS[1], -1, id)
-    redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+    redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     out[#out + 1] = 'gone'
   elseif hold == 'lost' then
     disown(queue, listener, id, pid)
@@ -106,7 +106,7 @@ while at <= #ARGV do
     disown(queue, listener, id, pid)
     out[#out + 1] = 'lost'
   else
-    redis.call('SREM', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+    redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
     local mark, answer = listener .. ' ' .. run, 'ok'
     if action == 'complete' then
       count(key, 'attempts')

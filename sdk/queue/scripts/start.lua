@@ -5,14 +5,14 @@
 -- RETURNS 'ok', 'lost' or 'gone'
 local queue, listener, id, run, pid = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local key = TASK_ .. id
-local bad = mistyped(KEYS[1], 'list', STARTED_ .. queue, 'set', key, 'hash')
+local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', key, 'hash')
 if bad then return bad end
 
 local hold = holder(key, listener, run)
 if hold == 'gone' then return 'gone' end
 if hold ~= 'held' or not redis.call('LPOS', KEYS[1], id) then return 'lost' end
 local clock = now(ARGV[1])
-redis.call('SADD', STARTED_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
 redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') -- of the previous holder
 redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 7))
 return 'ok'

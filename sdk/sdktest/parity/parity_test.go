@@ -71,7 +71,7 @@ func newSandbox(t *testing.T) *sandbox {
 	tenant := queuetest.Tenant()
 	rdb := queuetest.Shared(t).Client(t)
 	store := kv.New(rdb, tenant)
-	if err := store.For([]kv.Grant{{Bucket: "r", Write: true, Quota: 1000}}).Set(t.Context(), "r", "given", []byte("value"), 0); err != nil {
+	if err := store.For([]kv.Grant{{Bucket: "r", Write: true, Quota: 1000}}, nil).Set(t.Context(), "r", "given", []byte("value"), 0); err != nil {
 		t.Fatal(err)
 	}
 	secrets := t.TempDir()

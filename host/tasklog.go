@@ -55,32 +55,3 @@ func (l *taskLog) take() []string {
 	l.lines, l.bytes = nil, 0
 	return lines
 }
-
-// taskProgress is the progress that a task reported last; earlier reports are not sent.
-type taskProgress struct {
-	mu       sync.Mutex
-	fraction float64
-	message  string
-	changed  bool // since it was last sent
-}
-
-func (p *taskProgress) set(fraction float64, message string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fraction, p.message, p.changed = fraction, message, true
-}
-
-// take returns the progress, and whether it is to be sent.
-func (p *taskProgress) take() (fraction float64, message string, changed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	changed, p.changed = p.changed, false
-	return p.fraction, p.message, changed
-}
-
-// putBack has the progress sent again.
-func (p *taskProgress) putBack() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.changed = true
-}

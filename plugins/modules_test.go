@@ -7,29 +7,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 )
 
-func newTestPool(t *testing.T) *pool {
+func newTestModules(t *testing.T) *modules {
 	t.Helper()
 	engine, err := runtime.New(t.Context(), runtime.Config{})
 	check(t, err)
 	t.Cleanup(func() { check(t, engine.Close(context.WithoutCancel(t.Context()))) })
-	return newPool(engine, hclog.NewNullLogger())
+	return newLoader(engine, Config{}.withDefaults()).modules
 }
 
-func (p *pool) get(ctx context.Context, binary []byte) (*module, error) {
-	return p.acquire(ctx, "acme", digestOf(binary), binary, func() {})
+func (s *modules) get(ctx context.Context, binary []byte) (*module, error) {
+	return s.acquire(ctx, "acme", digestOf(binary), binary, func() {})
 }
 
 // Modules are acquired, run and released by many at once, compiled and closed all the time: nobody
 // ever runs on a closed one, and none is left over.
-func TestPool(t *testing.T) {
+func TestModules(t *testing.T) {
 	t.Parallel()
-	p := newTestPool(t)
+	modules := newTestModules(t)
 	var users sync.WaitGroup
 	for user := range 4 {
 		users.Go(func() {
@@ -37,32 +35,32 @@ func TestPool(t *testing.T) {
 			for range 100 {
 				number := random.IntN(2)
 				binary := guest(t, number)
-				m, err := p.get(t.Context(), binary)
+				m, err := modules.get(t.Context(), binary)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if got := m.Run(t.Context(), runtime.Profile{}, runtime.Call{}); string(got.Output) != output(number) {
+				if got := m.Bind(runtime.Profile{}).Run(t.Context(), runtime.Call{}); string(got.Output) != output(number) {
 					t.Errorf("outcome %+v, want the output %q", got, output(number))
 				}
-				p.release(m)
+				modules.release(m)
 			}
 		})
 	}
 	users.Wait()
-	if len(p.modules) != 0 {
-		t.Errorf("%d modules are left", len(p.modules))
+	if len(modules.byDigest) != 0 {
+		t.Errorf("%d modules are left", len(modules.byDigest))
 	}
 }
 
-func TestPoolErrors(t *testing.T) {
+func TestModulesErrors(t *testing.T) {
 	t.Parallel()
-	p := newTestPool(t)
+	modules := newTestModules(t)
 	bad := []byte("bad")
 	var users sync.WaitGroup
 	for range 8 {
 		users.Go(func() {
-			if _, err := p.get(t.Context(), bad); err == nil {
+			if _, err := modules.get(t.Context(), bad); err == nil {
 				t.Error("a bad module was compiled")
 			}
 		})
@@ -75,43 +73,43 @@ func TestPoolErrors(t *testing.T) {
 	good := guest(t, 1)
 	for range 2 {
 		users.Go(func() {
-			if _, err := p.get(ctx, good); err == nil {
+			if _, err := modules.get(ctx, good); err == nil {
 				t.Error("a module was compiled after the end of the context")
 			}
 		})
 	}
 	users.Wait()
-	if len(p.modules) != 0 {
-		t.Errorf("%d modules are left", len(p.modules))
+	if len(modules.byDigest) != 0 {
+		t.Errorf("%d modules are left", len(modules.byDigest))
 	}
-	m, err := p.get(t.Context(), good)
+	m, err := modules.get(t.Context(), good)
 	check(t, err)
-	if p.share(digestOf(bad)) != nil {
+	if modules.share(digestOf(bad)) != nil {
 		t.Error("a module that nobody holds is shared")
 	}
-	if again := p.share(digestOf(good)); again != m {
+	if again := modules.share(digestOf(good)); again != m {
 		t.Error("a held module is not shared")
 	}
-	p.release(m)
-	p.release(m)
+	modules.release(m)
+	modules.release(m)
 }
 
 // Who asks for a module that is just being closed waits, and gets a new one.
-func TestPoolClosing(t *testing.T) {
+func TestModulesClosing(t *testing.T) {
 	t.Parallel()
-	p := newTestPool(t)
+	modules := newTestModules(t)
 	binary := guest(t, 1)
-	old, err := p.get(t.Context(), binary)
+	old, err := modules.get(t.Context(), binary)
 	check(t, err)
-	p.mu.Lock()
+	modules.mu.Lock()
 	old.holders = 0 // as the last holder has it, until the module is closed
-	p.mu.Unlock()
-	if p.share(old.digest) != nil {
+	modules.mu.Unlock()
+	if modules.share(old.digest) != nil {
 		t.Error("a module that is being closed is shared")
 	}
 	acquired := make(chan *module)
 	go func() {
-		m, err := p.get(t.Context(), binary)
+		m, err := modules.get(t.Context(), binary)
 		if err != nil {
 			t.Error(err)
 		}
@@ -123,15 +121,15 @@ func TestPoolClosing(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	check(t, old.Close(t.Context()))
-	p.mu.Lock()
-	delete(p.modules, old.digest)
-	p.mu.Unlock()
+	modules.mu.Lock()
+	delete(modules.byDigest, old.digest)
+	modules.mu.Unlock()
 	close(old.gone)
 	m := <-acquired
-	if got := m.Run(t.Context(), runtime.Profile{}, runtime.Call{}); m == old || string(got.Output) != output(1) {
+	if got := m.Bind(runtime.Profile{}).Run(t.Context(), runtime.Call{}); m == old || string(got.Output) != output(1) {
 		t.Errorf("the new module: %+v", got)
 	}
-	p.release(m)
+	modules.release(m)
 }
 
 // A table may be older than the version that it names is dead: the next one is read then.

@@ -1,0 +1,101 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// emitter adds a series to a family that is made at the scrape.
+type emitter func(row int, value float64, labels ...string)
+
+// collector makes families at the scrape, from a source that can be replaced; without one they have no series.
+type collector struct {
+	descs  map[int]*prometheus.Desc // by row
+	source atomic.Pointer[func(emitter)]
+}
+
+func newCollector(rows ...int) *collector {
+	c := &collector{descs: map[int]*prometheus.Desc{}}
+	for _, row := range rows {
+		f := catalogue[row]
+		c.descs[row] = prometheus.V2.NewDesc(
+			f.name, f.help, prometheus.UnconstrainedLabels(f.labelNames()), nil, prometheus.WithUnit(f.unit),
+		)
+	}
+	return c
+}
+
+func (c *collector) use(source func(emitter)) { c.source.Store(&source) }
+
+// Describe is part of prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	source := c.source.Load()
+	if source == nil {
+		return
+	}
+	(*source)(func(row int, value float64, labels ...string) {
+		kind := prometheus.GaugeValue
+		if catalogue[row].kind == counter {
+			kind = prometheus.CounterValue
+		}
+		ch <- prometheus.MustNewConstMetric(c.descs[row], kind, max(0, value), texts(labels)...)
+	})
+}
+
+// RuntimeSample is the memory and the instances of plugins on this host.
+type RuntimeSample struct {
+	// Code, Snapshots, Instances and Stacks are bytes: machine code, the snapshots that instances start from, the private
+	// memory of idle instances, and the call stacks of running guests.
+	Code, Snapshots, Instances, Stacks int64
+	// Idle counts instances, Busy calls, with those that wait for the snapshot.
+	Idle, Busy int
+}
+
+// CollectTenants sets the source of quern_tenant_up: whether each tenant is served. Each scrape calls it; it must not
+// block.
+func (m *Metrics) CollectTenants(read func() map[string]bool) {
+	m.tenants.use(func(emit emitter) {
+		for tenant, up := range read() {
+			emit(tenantUp, oneIf(up), tenant)
+		}
+	})
+}
+
+// CollectRuntime sets the source of the gauges of instances and held memory. Each scrape calls it; it must not block.
+// Without a source they show 0.
+func (m *Metrics) CollectRuntime(read func() RuntimeSample) {
+	m.runtime.use(func(emit emitter) {
+		s := read()
+		emit(instances, float64(s.Idle), "idle")
+		emit(instances, float64(s.Busy), "busy")
+		emit(runtimeHeld, float64(s.Code), "code")
+		emit(runtimeHeld, float64(s.Snapshots), "snapshots")
+		emit(runtimeHeld, float64(s.Instances), "instances")
+		emit(runtimeHeld, float64(s.Stacks), "stacks")
+	})
+}
+
+// CollectHostCalls sets the source of the counters of host calls: for each function, it reports the number of calls by
+// result, and the bytes that they moved. Each scrape calls it; it must be safe for concurrent use.
+func (m *Metrics) CollectHostCalls(read func(calls func(function, result string, n uint64), bytes func(function string, n uint64))) {
+	m.calls.use(func(emit emitter) {
+		read(func(function, result string, n uint64) { emit(hostCalls, float64(n), function, result) },
+			func(function string, n uint64) { emit(hostCallBytes, float64(n), function) })
+	})
+}
+
+// oneIf is the value of a gauge for yes or no.
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,8 +1,0 @@
-package snapshot
-
-import "errors"
-
-var (
-	errClosed   = errors.New("the image is closed")
-	errReleased = errors.New("the space is released")
-)

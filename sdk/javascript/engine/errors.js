@@ -1,0 +1,103 @@
+// Errors of handlers and of the host, and the text that a failed task gets.
+
+import { mapped } from "./sourcemap.js";
+
+const meanings = {
+  EINVAL: "an argument is invalid; the task's log has the details",
+  EDENIED: "the manifest does not grant it; the task's log names the line to add",
+  ENOTFOUND: "there is none of that name",
+  ETOOBIG: "it is larger than its limit",
+  EQUOTA: "there is no room for more",
+  ECONFLICT: "the present value is not the expected one",
+  ECANCELED: "another host has taken over the task",
+  EAGAIN: "the service behind it is unavailable; the task's log has the details",
+  ESTATE: "there is no task yet: call it within the handler",
+  ELIMIT: "too many, or too deep; the task's log has the details",
+};
+
+// An error of the host. code is the error's name in sdk/ABI.md, call the function that failed.
+export class QuernError extends Error {
+  constructor(code, call, message = `${call}: ${meanings[code] ?? "the host gave an unknown answer"} (${code})`) {
+    super(message);
+    this.code = code;
+    this.call = call;
+  }
+}
+
+// What handlers throw to be tried again later, after options.delay milliseconds if that is set.
+export class Retry extends Error {
+  constructor(message, options) {
+    super(message, options);
+    const delay = options?.delay;
+    if (delay !== undefined && !(typeof delay === "number" && delay >= 0)) {
+      throw new RangeError(`delay of Retry: ${String(delay)}: write milliseconds, 0 or more`);
+    }
+    this.delay = delay;
+  }
+}
+
+// What handlers throw if another attempt would fail as well.
+export class Fatal extends Error {}
+
+for (const [type, name] of [[QuernError, "QuernError"], [Retry, "Retry"], [Fatal, "Fatal"]]) {
+  Object.defineProperty(type.prototype, "name", { value: name, configurable: true, writable: true });
+}
+
+const COMPLETE = 0, FAILED = 1, FATAL = 65, RETRY = 75;
+const MOST_CAUSES = 5, MOST_DELAY = 365 * 24 * 3600 * 1000;
+// Of the 4 KiB of an error's text; the rest is for frames and causes.
+const MOST_MESSAGE = 2000;
+
+// Returns the status with which an error ends the task. The outermost Retry or Fatal counts.
+export function statusOf(error) {
+  for (let n = 0; n < MOST_CAUSES && error instanceof Error; n++, error = error.cause) {
+    if (error instanceof Retry) {
+      if (error.delay > 0) native.retryAfter(Math.min(Math.ceil(error.delay), MOST_DELAY));
+      return RETRY;
+    }
+    if (error instanceof Fatal) return FATAL;
+  }
+  return FAILED;
+}
+
+export { COMPLETE, FAILED };
+
+// Returns what a person reads of an error: name, message, where it was thrown in the user's sources, and its causes. Retry and
+// Fatal are meant to happen, so they have their message alone.
+export function textOf(error) {
+  const parts = [];
+  for (let n = 0; n < MOST_CAUSES; n++) {
+    parts.push(oneText(error));
+    if (!(error instanceof Error) || error.cause === undefined) break;
+    error = error.cause;
+  }
+  return parts.join("\ncaused by: ");
+}
+
+function oneText(error) {
+  if (!(error instanceof Error)) return cut(typeof error === "string" ? error : `thrown: ${shown(error)}`);
+  const message = cut(String(error.message));
+  if (error instanceof Retry || error instanceof Fatal) return message;
+  const frames = framesOf(error);
+  const errors = error instanceof AggregateError ? error.errors.slice(0, MOST_CAUSES).map((e) => `\n  * ${oneText(e).split("\n")[0]}`).join("") : "";
+  return (message === "" ? String(error.name) : `${error.name}: ${message}`) + errors + (frames === "" ? "" : "\n" + frames);
+}
+
+// Returns the error's stack without the engine's own frames, in terms of the user's sources.
+export function framesOf(error) {
+  if (typeof error.stack !== "string") return "";
+  const lines = error.stack.split("\n").filter((line) => line.startsWith("    at ") && !line.includes("(quern:") && !line.endsWith("(native)"));
+  return mapped(lines).join("\n");
+}
+
+function cut(text) {
+  return text.length <= MOST_MESSAGE ? text : text.slice(0, MOST_MESSAGE) + "…";
+}
+
+function shown(value) {
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    return Object.prototype.toString.call(value);
+  }
+}

@@ -1,0 +1,63 @@
+// The engine's JavaScript, evaluated before the snapshot: it sets up what handlers see, and loads the user's module.
+
+import { bytesOf, isBytes, jsonOf } from "./bytes.js";
+import { COMPLETE, FAILED, QuernError, statusOf, textOf } from "./errors.js";
+import { installGlobals } from "./globals.js";
+import { clear, onRejection, runJobs, settle } from "./loop.js";
+import { sdk, testing } from "./sdk.js";
+import { task } from "./task.js";
+import { prepare } from "./url.js";
+
+const HANDLER = "/app/handler.js";
+
+let startError; // the text of an error of the start: every task fails with it
+let spare = new ArrayBuffer(256 << 10); // freed when memory is short, to tell the error
+
+// Ends a task whose handler has thrown a value or returned it, and returns its status.
+function endTask(threw, value) {
+  if (startError !== undefined) {
+    native.setError(startError);
+    return FAILED;
+  }
+  try {
+    if (threw) throw value;
+    let result = value;
+    if (result instanceof Promise || typeof result?.then === "function") {
+      result = settle(Promise.resolve(result), "the handler's promise");
+    } else {
+      runJobs();
+    }
+    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, "the result"));
+    return COMPLETE;
+  } catch (error) {
+    spare = undefined;
+    const status = statusOf(error);
+    native.setError(textOf(error));
+    return status;
+  }
+}
+
+function start() {
+  const source = native.readFile(HANDLER);
+  if (source === undefined) throw new Error(`there is no ${HANDLER}: build the plugin with quern plugin build`);
+  prepare(native.decode(source));
+  const [exports, done] = native.evaluate(source, HANDLER);
+  settle(done, "an await at the top level of the module");
+  const handler = exports.default;
+  if (typeof handler !== "function") {
+    throw new TypeError(`handler.js exports ${handler === undefined ? "no default" : `a default of type ${typeof handler}`}: write export default function (task) { ... }`);
+  }
+  clear();
+  native.serve(handler, task);
+}
+
+installGlobals();
+native.begin(endTask, (call, code) => new QuernError(code, call), onRejection);
+native.provide("@quern/sdk", sdk);
+native.provide("@quern/sdk/testing", testing);
+try {
+  start();
+} catch (error) {
+  startError = "the plugin did not start: " + textOf(error);
+  for (const line of startError.split("\n")) native.log(4, line.slice(0, 1000));
+}

@@ -1,0 +1,137 @@
+// The module "@quern/sdk". index.d.ts describes it.
+
+import { bytesOf, isBytes, jsonOf } from "./bytes.js";
+import { Fatal, QuernError, Retry } from "./errors.js";
+
+const levels = ["trace", "debug", "info", "warn", "error"];
+
+// What JSON makes of the values of a log line's fields.
+const field = (_, value) => (value instanceof Error ? `${value.name}: ${value.message}` : typeof value === "bigint" ? String(value) : value);
+
+function log(level, text, fields) {
+  const number = typeof level === "number" ? level : levels.indexOf(level);
+  if (typeof level !== "number" && number < 0) throw new QuernError("EINVAL", "log", `log: level ${String(level)}: use ${levels.join(", ")} (EINVAL)`);
+  native.log(number, String(text), fields === undefined ? undefined : JSON.stringify(fields, field));
+}
+levels.forEach((name, number) => (log[name] = (text, fields) => log(number, text, fields)));
+
+const MOST_PROGRESS = 1024;
+
+function progress(fraction, message = "") {
+  let text = native.encode(String(message));
+  if (text.length > MOST_PROGRESS) {
+    let end = MOST_PROGRESS;
+    while (end > 0 && (text[end] & 0xc0) === 0x80) end--; // not within a character
+    text = text.slice(0, end);
+  }
+  native.progress(Number.isNaN(Number(fraction)) ? 0 : Number(fraction), text);
+}
+
+const checkpoint = {
+  save(value) { native.checkpointSave(bytesOf(value)); },
+  load() { return native.checkpointLoad(); },
+  text() { return textIn(native.checkpointLoad()); },
+  json() { return jsonIn(native.checkpointLoad()); },
+};
+
+const textIn = (bytes) => bytes && native.decode(bytes);
+const jsonIn = (bytes) => (bytes ? JSON.parse(native.decode(bytes)) : undefined);
+
+// A number of milliseconds, rounded up.
+function milliseconds(value, what) {
+  if (typeof value === "number" && Number.isFinite(value)) return Math.ceil(value);
+  throw new TypeError(`${what}: ${String(value)}: write a number of milliseconds`);
+}
+
+const ttlOf = (options) => (options?.ttl === undefined ? 0 : milliseconds(options.ttl, "ttl"));
+
+class Bucket {
+  #name;
+  constructor(name) { this.#name = String(name); }
+  get name() { return this.#name; }
+  get(key) { return native.kvGet(this.#name, String(key)); }
+  text(key) { return textIn(this.get(key)); }
+  json(key) { return jsonIn(this.get(key)); }
+  set(key, value, options) { native.kvSet(this.#name, String(key), bytesOf(value), ttlOf(options)); }
+  delete(key) { return native.kvDelete(this.#name, String(key)); }
+
+  increment(key, delta = 1) {
+    const sum = native.kvIncrement(this.#name, String(key), BigInt(delta));
+    const number = Number(sum);
+    return Number.isSafeInteger(number) ? number : sum;
+  }
+
+  swap(key, old, value, options) {
+    const answer = native.kvSwap(this.#name, String(key), old === undefined || old === null ? undefined : bytesOf(old), bytesOf(value), ttlOf(options));
+    if (answer === true) return;
+    const error = new QuernError("ECONFLICT", "kv_swap");
+    error.present = answer;
+    throw error;
+  }
+
+  list({ prefix = "", after = "", limit = 1000 } = {}) { return native.kvList(this.#name, String(prefix), String(after), limit); }
+}
+
+const kv = (bucket) => new Bucket(bucket);
+
+// An answer to an HTTP request.
+class HTTPAnswer {
+  constructor(status, headers, body) {
+    this.status = status;
+    this.headers = headers;
+    this.body = body;
+  }
+  text() { return native.decode(this.body); }
+  json() { return JSON.parse(this.text()); }
+}
+
+export function http(request) {
+  if (typeof request === "string") request = { url: request };
+  const { method = "GET", url, headers, body, timeout, ...others } = request;
+  const [unknown] = Object.keys(others);
+  if (unknown !== undefined) throw new TypeError(`http: ${unknown}: a request has method, url, headers, body and timeout`);
+  const head = { method, url: String(url), headers };
+  if (timeout !== undefined) head.timeout_ms = milliseconds(timeout, "timeout");
+  const answer = native.http(JSON.stringify(head), bytesOf(body));
+  const size = new DataView(answer.buffer, answer.byteOffset).getUint32(0, true);
+  const { status, headers: received } = JSON.parse(native.decode(answer.subarray(4, 4 + size)));
+  return new HTTPAnswer(status, received, answer.subarray(4 + size));
+}
+
+const enqueueOptions = {
+  id: ["id", String],
+  key: ["key", String],
+  labels: ["labels", (labels) => labels],
+  priority: ["priority", Number],
+  delay: ["delay_ms", (ms) => milliseconds(ms, "delay")],
+  at: ["at_ms", (time) => milliseconds(time instanceof Date ? time.getTime() : time, "at")],
+  maxAttempts: ["max_attempts", Number],
+  timeout: ["timeout_ms", (ms) => milliseconds(ms, "timeout")],
+  unique: ["unique", (unique) => (unique === true ? {} : { key: unique.key, for_ms: unique.for === undefined ? undefined : milliseconds(unique.for, "unique.for") })],
+};
+
+function enqueue(queue, body, options) {
+  let encoded;
+  if (options !== undefined) {
+    const object = {};
+    for (const [name, value] of Object.entries(options)) {
+      const option = enqueueOptions[name];
+      if (!option) throw new TypeError(`enqueue: ${name}: options are ${Object.keys(enqueueOptions).join(", ")}`);
+      if (value !== undefined) object[option[0]] = option[1](value);
+    }
+    encoded = JSON.stringify(object);
+  }
+  return native.enqueue(String(queue), isBytes(body) || typeof body === "string" ? body : jsonOf(body, "the body"), encoded);
+}
+
+const secrets = {
+  get(name) { return native.decode(native.secretGet(String(name))); },
+  bytes(name) { return native.secretGet(String(name)); },
+};
+
+const config = { get(name) { return native.configGet(String(name)); } };
+
+export const sdk = { Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, secrets, config };
+
+// The module "@quern/sdk/testing".
+export const testing = { crash() { native.trap(); } };

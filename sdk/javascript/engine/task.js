@@ -1,0 +1,33 @@
+// The task as the handler sees it. It asks the host for each value.
+
+const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7;
+const ATTEMPT = 0, MAX_ATTEMPTS = 1, DEADLINE = 2;
+
+class Task {
+  get id() { return native.taskText(ID); }
+  get queue() { return native.taskText(QUEUE); }
+  get tenant() { return native.taskText(TENANT); }
+  get plugin() { return native.taskText(PLUGIN); }
+  get attempt() { return native.taskNumber(ATTEMPT); }
+  get maxAttempts() { return native.taskNumber(MAX_ATTEMPTS); }
+  get deadline() {
+    const ms = native.taskNumber(DEADLINE);
+    return ms > 0 ? new Date(ms) : undefined;
+  }
+  get key() { return native.taskText(KEY); }
+  get parent() { return native.taskText(PARENT); }
+  get previousError() { return native.taskText(PREVIOUS_ERROR); }
+  get traceparent() { return native.taskText(TRACEPARENT); }
+  get cancelled() { return native.cancelled(); }
+  bytes() { return native.input(); }
+  text() { return native.inputText(); }
+  json() { return native.inputJSON(); }
+
+  toJSON() {
+    const { id, queue, tenant, plugin, attempt, maxAttempts, deadline, key, parent, previousError, traceparent } = this;
+    return { id, queue, tenant, plugin, attempt, maxAttempts, deadline, key, parent, previousError, traceparent };
+  }
+}
+
+// Made before the snapshot, so that no task has to.
+export const task = new Task();

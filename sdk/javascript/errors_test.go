@@ -1,0 +1,214 @@
+package javascript_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// TestErrors: what becomes of a task that fails, and its error. An error that ends in … is a prefix.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, source string
+		kind         runtime.OutcomeKind
+		code         int
+		want         string
+	}{
+		{
+			"Error", "export default function run(task) {\n  throw new TypeError('no ink');\n}", runtime.Failed, 1,
+			"TypeError: no ink\n    at run (handler.js:2:13)",
+		},
+		{
+			"Async", "export default async (task) => {\n  await null;\n  throw new Error('no ink');\n}", runtime.Failed, 1,
+			"Error: no ink\n    at default (handler.js:3:13)",
+		},
+		{"Text", "export default () => { throw 'no ink' }", runtime.Failed, 1, "no ink"},
+		{"Object", "export default () => { throw { ink: 0 } }", runtime.Failed, 1, `thrown: {"ink":0}`},
+		{"Undefined", "export default () => { throw undefined }", runtime.Failed, 1, "thrown: undefined"},
+		{
+			"Cause", "export default function run() {\n  throw new Error('a', { cause: new RangeError('b') });\n}", runtime.Failed, 1,
+			"Error: a\n    at run (handler.js:2:37)\ncaused by: RangeError: b\n    at run (handler.js:2:37)",
+		},
+		{"Retry", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Retry('no paper', { delay: 1500.5 }) }", runtime.Retry, 75, "no paper"},
+		{"Retry as cause", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Error('a', { cause: new Retry('b') }) }", runtime.Retry, 75, "Error: a\n    at default (handler.js:2:58)\ncaused by: b"},
+		{"Fatal", "import { Fatal } from '@quern/sdk';\nexport default async () => { throw new Fatal('no picture') }", runtime.Fatal, 65, "no picture"},
+		{"Subclass", "import { Fatal } from '@quern/sdk';\nclass Mine extends Fatal {}\nexport default () => { throw new Mine('mine') }", runtime.Fatal, 65, "mine"},
+		{
+			"Retry with a bad delay", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Retry('a', { delay: -1 }) }", runtime.Failed, 1,
+			"RangeError: delay of Retry: -1: write milliseconds, 0 or more…",
+		},
+		{"Rejection", "export default async () => {\n  Promise.reject(new Error('lost'));\n  await null;\n  return 'done';\n}", runtime.Failed, 1, "Error: lost\n    at default (handler.js:2:22)"},
+		{"Rejection of a plain function", "export default () => {\n  (async () => { throw new Error('lost') })();\n  return 'done';\n}", runtime.Failed, 1, "Error: lost…"},
+		{"Timer that throws", "export default () => new Promise(() => setTimeout(() => { throw new Error('late') }))", runtime.Failed, 1, "Error: late…"},
+		{"Microtask that throws", "export default () => { queueMicrotask(() => { throw new Error('soon') }) }", runtime.Failed, 1, "Error: soon…"},
+		{"Never settled", "export default () => new Promise(() => {})", runtime.Failed, 1, "Error: the handler's promise is never settled: …"},
+		{"Recursion", "function f(n) { return f(n + 1) + 1 }\nexport default () => f(0)", runtime.Failed, 1, "RangeError: Maximum call stack size exceeded\n    at f (handler.js:1:…"},
+		{"Recursion through natives", "function f() { return [1].map(f) }\nexport default () => f()", runtime.Failed, 1, "RangeError: Maximum call stack size exceeded…"},
+		{"Recursion of getters", "const o = { get a() { return JSON.stringify(this) } };\nexport default () => o.a", runtime.Failed, 1, "RangeError: Maximum call stack size exceeded…"},
+		{"Recursion of a proxy", "let p = {}; for (let i = 0; i < 100000; i++) p = new Proxy(p, {});\nexport default () => p.a", runtime.Failed, 1, "RangeError: Maximum call stack size exceeded…"},
+		{"Deep JSON", "export default () => JSON.parse('['.repeat(1e6))", runtime.Failed, 1, "…"},
+		{"Deep expression", "export default () => eval('('.repeat(1e5))", runtime.Failed, 1, "…"},
+		{"Pattern", "export default () => /(a+)+b/.test('a'.repeat(20)) ? 'yes' : 'no'", runtime.Complete, 0, "no"},
+		{"No process", "export default () => typeof process + typeof require", runtime.Complete, 0, "undefinedundefined"},
+		{"Function as result", "export default () => () => 1", runtime.Failed, 1, "TypeError: the result is a function, which JSON cannot express"},
+		{"BigInt in a result", "export default () => ({ a: 1n })", runtime.Failed, 1, "TypeError: …"},
+		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: …"},
+		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error: " + strings.Repeat("x", 390) + "…"},
+		{"AggregateError", "export default () => Promise.any([Promise.reject(new Error('a'))])", runtime.Failed, 1, "AggregateError\n  * Error: a"},
+		{"Bad input", "export default (task) => task.json()", runtime.Failed, 1, "SyntaxError: …"},
+		{"Await at the top", "const a = await Promise.resolve('top');\nawait new Promise((done) => setTimeout(done, 5));\nexport default () => a", runtime.Complete, 0, "top"},
+		{"Timer of the start", "setTimeout(() => { throw new Error('never') }, 1e6);\nexport default () => new Promise((done) => setTimeout(done, 1, 'ok'))", runtime.Complete, 0, "ok"},
+		{
+			"SDK's names", "import * as sdk from '@quern/sdk';\nexport default () => Object.keys(sdk).sort()", runtime.Complete, 0,
+			`["Fatal","QuernError","Retry","checkpoint","config","enqueue","http","kv","log","progress","secrets"]`,
+		},
+
+		{"Start: throws", "\nconst a = {};\na.b.c = 1;\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: TypeError: cannot set property 'c' of undefined\n    at <anonymous> (handler.js:3:1)"},
+		{"Start: syntax", "export default () => {\n  let = 3 +;\n}", runtime.Failed, 1, "the plugin did not start: SyntaxError: …"},
+		{"Start: no default", "export const a = 1", runtime.Failed, 1, "the plugin did not start: TypeError: handler.js exports no default: write export default function (task) { ... }"},
+		{"Start: no function", "export default 5", runtime.Failed, 1, "the plugin did not start: TypeError: handler.js exports a default of type number: …"},
+		{"Start: import of Node", "import fs from 'node:fs';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: ReferenceError: there is no module \"node:fs\": Node's own modules do not exist here…"},
+		{"Start: import", "import a from 'left-pad';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: ReferenceError: there is no module \"left-pad\": bundle it into handler.js…"},
+		{"Start: unknown name", "import { nothing } from '@quern/sdk';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: SyntaxError: …"},
+		{"Start: never settled", "await new Promise(() => {});\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: Error: an await at the top level of the module is never settled…"},
+		{"Start: rejection", "Promise.reject(new Error('lost'));\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: Error: lost…"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			o := write(t, test.source).run(runtime.Call{})
+			got := message(o)
+			if o.Kind == runtime.Complete {
+				got = string(o.Output)
+			}
+			if o.Kind != test.kind || o.Code != test.code || !like(got, test.want) {
+				t.Errorf("%s %d %q, want %s %d %q\nlog: %s", o.Kind, o.Code, got, test.kind, test.code, test.want, strings.Join(o.log, "\n"))
+			}
+			if test.name == "Retry" && o.RetryAfter != 1501*time.Millisecond {
+				t.Errorf("again after %v", o.RetryAfter)
+			}
+		})
+	}
+}
+
+// message is an outcome's error as the handler has set it, without what the host puts before it.
+func message(o outcome) string {
+	text := o.Message
+	if _, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(text, "exit status ") {
+		text = rest
+	}
+	return strings.ReplaceAll(text, `\x0a`, "\n")
+}
+
+// like compares with a text that may end in …, which stands for any.
+func like(got, want string) bool {
+	if prefix, ok := strings.CutSuffix(want, "…"); ok && strings.HasPrefix(got, prefix) {
+		return true
+	}
+	return got == want
+}
+
+func TestNoHandler(t *testing.T) {
+	t.Parallel()
+	p := write(t, "")
+	delete(p.files, "/app/handler.js")
+	o := p.run(runtime.Call{})
+	if want := "the plugin did not start: Error: there is no /app/handler.js: build the plugin with quern plugin build"; o.Kind != runtime.Failed || message(o) != want {
+		t.Errorf("%s %q", o.Kind, message(o))
+	}
+}
+
+// TestMemory: a handler that needs more than limits.memory fails, and the error says so; the next task is not affected.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"Objects": `const all = []; for (;;) all.push({ a: all.length });`,
+		"Strings": `const all = []; for (;;) all.push("x".repeat(100000) + all.length);`,
+		"Bytes":   `const all = []; for (;;) all.push(new Uint8Array(1 << 20));`,
+		"Closure": `let f = () => 1; for (;;) { const g = f; f = () => g; }`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := handler(t, `if (task.text() === "ok") return "ok";`+body)
+			p.Limits.Memory = 32 << 20
+			pool := p.bind()
+			o := p.runIn(pool, runtime.Call{})
+			if o.Kind != runtime.LimitExceeded || o.Limit.Name != "memory" {
+				t.Errorf("%s: %s", o.Kind, o.Message)
+			}
+			t.Log(o.Message)
+			if o := p.runIn(pool, runtime.Call{Input: []byte("ok")}); string(o.Output) != "ok" {
+				t.Errorf("then: %s: %s", o.Kind, o.Message)
+			}
+		})
+	}
+}
+
+// TestPristine: no task sees what another has done, and random numbers and times are its own.
+func TestPristine(t *testing.T) {
+	t.Parallel()
+	for _, warm := range []bool{false, true} {
+		p := write(t, `
+			let count = 0; Math.random(); performance.now(); const start = Date.now();
+			export default () => [++count, Math.random(), crypto.randomUUID(), performance.now() < 1000, Date.now() >= start]`)
+		if warm {
+			p.Warm = []byte{}
+		}
+		pool := p.bind()
+		seen := map[string]bool{}
+		for range 20 {
+			o := p.runIn(pool, runtime.Call{})
+			result, count := string(o.Output), "[1,"
+			if warm {
+				count = "[2,"
+			}
+			if seen[result] || !strings.HasPrefix(result, count) || !strings.HasSuffix(result, ",true,true]") {
+				t.Fatalf("%s: %s %q", o.Kind, o.Message, result)
+			}
+			seen[result] = true
+		}
+	}
+}
+
+// esbuild bundles an entry point of testdata as `quern plugin build` does, with its source map.
+func esbuild(t testing.TB, entry string) *plugin {
+	t.Helper()
+	binary(t)
+	tools, err := filepath.Abs("../../build/engines/downloads/npm-javascript")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(tools, "node_modules/.bin/esbuild"), entry, "--bundle", "--format=esm", "--target=es2023",
+		"--sourcemap=external", "--external:@quern/sdk", "--external:@quern/sdk/testing", "--outfile="+filepath.Join(dir, "handler.js"), "--log-level=warning",
+		"--minify-whitespace", "--minify-syntax")
+	cmd.Dir = dir // sources are named relative to the bundle
+	cmd.Env = append(cmd.Environ(), "NODE_PATH="+packages(t))
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("esbuild %s: %v\n%s", entry, err, said)
+	}
+	p := write(t, readAll(t, filepath.Join(dir, "handler.js")))
+	p.files["/app/handler.js.map"] = []byte(readAll(t, filepath.Join(dir, "handler.js.map")))
+	return p
+}
+
+func TestSourceMap(t *testing.T) {
+	t.Parallel()
+	p := esbuild(t, "mapped/handler.ts")
+	o := p.run(runtime.Call{Input: []byte(`{"name":"Ada"}`)})
+	if want := "TypeError: Ada has no ink\n    at check (mapped/ink.ts:8:26)\n    at greet (mapped/handler.ts:10:9)\n    at handle (mapped/handler.ts:16:16)"; message(o) != want {
+		t.Errorf("%q, want %q", message(o), want)
+	}
+	p.files["/app/handler.js.map"] = []byte("{broken")
+	if o := p.run(runtime.Call{Input: []byte(`{"name":"Ada"}`)}); !strings.HasPrefix(message(o), "TypeError: Ada has no ink\n    at ") || !strings.Contains(message(o), "(handler.js:1:") {
+		t.Errorf("%q", message(o))
+	}
+}

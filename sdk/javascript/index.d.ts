@@ -1,0 +1,197 @@
+/**
+ * The functions of Quern for handlers in JavaScript and TypeScript. A handler is the default export of its module:
+ *
+ *     import type { Task } from "@quern/sdk";
+ *
+ *     export default async function (task: Task) {
+ *       const { name } = task.json<{ name: string }>();
+ *       return { greeting: `hello, ${name}` };
+ *     }
+ *
+ * What it returns is the task's result: a string as UTF-8, bytes as they are, nothing for undefined, JSON of anything else.
+ * An error that it throws fails the task; see {@link Retry} and {@link Fatal}.
+ *
+ * All functions return when the host has answered. Where a function fails, it throws a {@link QuernError}.
+ */
+
+/** Bytes that a function accepts. A string counts as its UTF-8. */
+export type Bytes = string | ArrayBuffer | ArrayBufferView;
+
+/** A task. Its values do not change. */
+export interface Task {
+  /** The name by which the enqueuing client knows the task. It is the same in every attempt. */
+  readonly id: string;
+  readonly queue: string;
+  /** The owner of the queue. */
+  readonly tenant: string;
+  /** The name of this plugin on the host. */
+  readonly plugin: string;
+  /** Counts from 1. */
+  readonly attempt: number;
+  /** Bounds the attempts; 0 without a bound. */
+  readonly maxAttempts: number;
+  /** When the host ends the task, without notice. */
+  readonly deadline: Date | undefined;
+  /** The key with which the task was enqueued, or "". */
+  readonly key: string;
+  /** The ID of the task that enqueued this one, or "". */
+  readonly parent: string;
+  /** The error of the attempt before; "" in the first one. */
+  readonly previousError: string;
+  /** The task's trace, in the form of the W3C's header, or "". */
+  readonly traceparent: string;
+  /** Whether the host is about to stop: throw a {@link Retry} soon, and the task runs elsewhere. Each read asks the host. */
+  readonly cancelled: boolean;
+  /** The input. */
+  bytes(): Uint8Array<ArrayBuffer>;
+  /** The input as UTF-8. */
+  text(): string;
+  /** The input as JSON. */
+  json<T = any>(): T;
+}
+
+/** What a handler may return. */
+export type Result = string | ArrayBuffer | ArrayBufferView | object | number | boolean | null | undefined | void;
+
+/** The type of a module's default export. */
+export type Handler = (task: Task) => Result | Promise<Result>;
+
+/**
+ * Throw it to have the task tried again later, because something that it needs is unavailable. This does not count as an attempt.
+ * Its message is the task's error.
+ */
+export class Retry extends Error {
+  /** delay is in milliseconds, a year at most; without it the task's retry policy decides. */
+  constructor(message?: string, options?: ErrorOptions & { delay?: number });
+  readonly delay: number | undefined;
+}
+
+/** Throw it to fail the task for good, because another attempt would fail as well. Its message is the task's error. */
+export class Fatal extends Error {
+  constructor(message?: string, options?: ErrorOptions);
+}
+
+/** The names of the host's errors. */
+export type ErrorCode =
+  | "EINVAL" // an argument is invalid; the task's log has the details
+  | "EFAULT"
+  | "EDENIED" // the manifest does not grant it; the task's log names the line to add
+  | "ENOTFOUND"
+  | "ETOOBIG" // larger than its limit
+  | "EQUOTA" // no room for more
+  | "ECONFLICT" // the present value is not the expected one
+  | "ECANCELED" // another host has the task: further work is in vain
+  | "EAGAIN" // the service behind it is unavailable
+  | "ESTATE" // there is no task, as at the start of the module
+  | "ELIMIT"; // too many, or too deep
+
+/** An error of the host. */
+export class QuernError extends Error {
+  private constructor();
+  readonly code: ErrorCode;
+  /** The function of the host that failed. */
+  readonly call: string;
+  /** The present value, if {@link Bucket.swap} failed with ECONFLICT and there is one. */
+  readonly present?: Uint8Array<ArrayBuffer>;
+}
+
+export type Level = "trace" | "debug" | "info" | "warn" | "error";
+type Fields = Record<string, unknown>;
+
+/** Writes a line of the task's log: at most 4 KiB of text, and fields of at most 3 KiB as JSON. Else it throws ETOOBIG. */
+export const log: {
+  (level: Level | number, text: string, fields?: Fields): void;
+} & Record<Level, (text: string, fields?: Fields) => void>;
+
+/** Reports how much of the task is done, from 0 to 1, and what it is doing; the message is cut to 1 KiB. */
+export function progress(fraction: number, message?: string): void;
+
+/** What the task's next run starts from, even if this host dies. At most 1 MiB. */
+export const checkpoint: {
+  /** Returns when the checkpoint is durable. Stop on ECANCELED. */
+  save(value: Bytes): void;
+  /** The last checkpoint, of this run or an earlier one; undefined if there is none. */
+  load(): Uint8Array<ArrayBuffer> | undefined;
+  text(): string | undefined;
+  json<T = any>(): T | undefined;
+};
+
+/** A bucket of the tenant's key-value store, which the manifest has to grant. Keys have 1 to 256 bytes, values at most 512 KiB. */
+export interface Bucket {
+  readonly name: string;
+  /** The value; undefined if there is none. */
+  get(key: string): Uint8Array<ArrayBuffer> | undefined;
+  text(key: string): string | undefined;
+  json<T = any>(key: string): T | undefined;
+  /** Sets a value, for ttl milliseconds if that is above 0. Throws EQUOTA if the bucket has no room. */
+  set(key: string, value: Bytes, options?: { ttl?: number }): void;
+  /** Returns whether there was a value. */
+  delete(key: string): boolean;
+  /** Adds to a decimal number, 0 if there is none, and returns the sum: a BigInt if it is not a safe integer. */
+  increment(key: string, delta?: number | bigint): number | bigint;
+  /** Sets the value if the present one equals old, or if there is none and old is undefined. Else it throws ECONFLICT. */
+  swap(key: string, old: Bytes | undefined, value: Bytes, options?: { ttl?: number }): void;
+  /** Keys that begin with prefix and sort after the key after, in byte order: at most limit, 1 to 1000. */
+  list(options?: { prefix?: string; after?: string; limit?: number }): string[];
+}
+
+export function kv(bucket: string): Bucket;
+
+export interface HTTPRequest {
+  /** Default GET. */
+  method?: string;
+  url: string;
+  headers?: Record<string, string | string[]>;
+  /** At most 16 MiB. */
+  body?: Bytes;
+  /** In milliseconds; the host's limit applies as well. */
+  timeout?: number;
+}
+
+export interface HTTPAnswer {
+  readonly status: number;
+  /** Names are in lower case. */
+  readonly headers: Record<string, string[]>;
+  readonly body: Uint8Array<ArrayBuffer>;
+  text(): string;
+  json<T = any>(): T;
+}
+
+/** Sends a request, which the manifest has to grant, and returns the answer, of any status. It does not follow redirects. See also fetch. */
+export function http(request: string | HTTPRequest): HTTPAnswer;
+
+export interface EnqueueOptions {
+  /** The new task's ID. If there is a task with that ID, nothing is enqueued. */
+  id?: string;
+  /** The caller's own name for it. */
+  key?: string;
+  labels?: Record<string, string>;
+  /** 0 to 100; higher priorities come first. */
+  priority?: number;
+  /** How long the task waits, in milliseconds. */
+  delay?: number;
+  /** When the task is due. Not together with delay. */
+  at?: Date | number;
+  maxAttempts?: number;
+  /** Of each attempt, in milliseconds. */
+  timeout?: number;
+  /** No second task of the queue with the same key, or with true the same body: for a time in milliseconds, or until the first is finished. */
+  unique?: true | { key?: string; for?: number };
+}
+
+/**
+ * Enqueues a task and returns its ID. It is created when this task completes; with after: call in the manifest at once. The body is a
+ * string or bytes, or else becomes JSON.
+ */
+export function enqueue(queue: string, body?: unknown, options?: EnqueueOptions): string;
+
+/** Secrets of the tenant, which the manifest has to grant. Read them within the task. */
+export const secrets: {
+  get(name: string): string;
+  bytes(name: string): Uint8Array<ArrayBuffer>;
+};
+
+/** Values of the manifest's section config, also at the start of the module. */
+export const config: {
+  get(name: string): string | undefined;
+};

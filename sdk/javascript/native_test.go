@@ -1,0 +1,30 @@
+package javascript_test
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// TestNative: in Node, @quern/sdk has the errors and all names; what would call the host says that there is none.
+func TestNative(t *testing.T) {
+	t.Parallel()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("no node: run make deps")
+	}
+	const source = `
+		import * as sdk from "./index.js";
+		const { Retry, QuernError, kv } = sdk;
+		const said = [Object.keys(sdk).sort().join(), new Retry("a", { delay: 5 }).delay];
+		try { kv("a").get("b"); } catch (e) { said.push(e instanceof QuernError, e.code, e.message); }
+		process.stdout.write(JSON.stringify(said));`
+	out, err := exec.CommandContext(t.Context(), node, "--input-type=module", "--eval", source).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `["Fatal,QuernError,Retry,checkpoint,config,enqueue,http,kv,log,progress,secrets",5,true,"ESTATE",` +
+		`"kv.get: there is no host: this code does not run in Quern. Pass the function in, or run the plugin with quern plugin test (ESTATE)"]`
+	if string(out) != want {
+		t.Errorf("%s\nwant\n%s", out, want)
+	}
+}

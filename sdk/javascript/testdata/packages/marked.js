@@ -1,0 +1,3 @@
+import { marked } from "marked";
+
+export default (task) => marked.parse(task.text());
