@@ -21,7 +21,7 @@ extern void PyObject_SealArenas(void); // patches/sealed-arenas.patch
 static PyObject *run; // quern._run.run, once the interpreter has started
 
 // why is what a start that failed before Python could say it ends with.
-static const char *why = "";
+static const char *why = "the Python interpreter did not start";
 
 static void no_start(PyStatus status) { why = status.err_msg ? status.err_msg : "the Python interpreter did not start"; }
 
@@ -61,14 +61,23 @@ static int start_interpreter(void) {
 	return 0;
 }
 
-// call calls a function of the module quern._run. What it raises is a fault of the engine, for it raises nothing of the
-// user's.
+// engine_fault keeps what the SDK's own modules raised as the error of every task. The user's exceptions do not get here.
+static void engine_fault(void) {
+	static char text[2048] = "the engine and its library do not fit together: ";
+	PyObject *type, *value, *trace;
+	PyErr_Fetch(&type, &value, &trace);
+	PyErr_NormalizeException(&type, &value, &trace);
+	PyObject *shown = value ? PyObject_Repr(value) : NULL;
+	const char *said = shown ? PyUnicode_AsUTF8(shown) : NULL;
+	strncat(text, said ? said : "no details", sizeof text - strlen(text) - 1);
+	why = text;
+	PyErr_Clear();
+}
+
+// call calls a function of the module quern._run.
 static int call(PyObject *module, const char *name) {
 	PyObject *result = PyObject_CallMethod(module, name, NULL);
-	if (!result) {
-		PyErr_Print();
-		return -1;
-	}
+	if (!result) return engine_fault(), -1;
 	Py_DECREF(result);
 	return 0;
 }
@@ -76,10 +85,9 @@ static int call(PyObject *module, const char *name) {
 __attribute__((constructor)) static void start(void) {
 	PyImport_AppendInittab("_quern", quern_module);
 	if (start_interpreter() < 0) return;
-	why = "the engine's library is not the one that belongs to it: are its files in /lib?";
 	PyObject *module = PyImport_ImportModule("quern._run");
 	if (!module) {
-		PyErr_Print();
+		engine_fault();
 		return;
 	}
 	if (call(module, "prepare") < 0) return;

@@ -40,6 +40,8 @@ def library(root: pathlib.Path, changes: pathlib.Path):
         if change := appended.pop(module.replace(".", "-"), b""):
             source += b"\n\n" + change
         yield str(inside), source
+    # What the build would have left of its settings: the time zones are those of the package tzdata.
+    yield "_sysconfigdata__wasi_wasm32-wasi.py", b'build_time_vars = {"TZPATH": ""}\n'
     if appended:
         sys.exit(f"library.py: there is no module for the changes {', '.join(sorted(appended))} in {changes}")
 
