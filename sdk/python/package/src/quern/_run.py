@@ -24,7 +24,7 @@ _not_loaded: Optional[BaseException] = None
 
 # What most handlers import belongs to every snapshot: plugins share its memory, and start at once.
 _PRELOADED = (
-    "asyncio", "base64", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal", "email.utils", "enum",
+    "ast", "asyncio", "base64", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal", "email.utils", "enum",
     "functools", "hashlib", "hmac", "inspect", "io", "itertools", "json", "logging", "math", "operator", "os", "pathlib",
     "random", "re", "string", "struct", "textwrap", "time", "typing", "unicodedata", "urllib.parse", "uuid", "warnings",
     "zlib", "zoneinfo",
@@ -58,6 +58,12 @@ def _exercise() -> None:
         json.loads(b"{}")
         _host.encoded({"a": [1, 2.5, "b", None, True]})
         _host.encoded("a")
+    try:
+        json.loads("{")
+    except ValueError as error:
+        _summary(error)
+        for _ in traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format():
+            pass
 
 
 def load() -> None:
@@ -111,7 +117,10 @@ def run() -> int:
         if result is not None:
             output = _host.encoded(result)
             if len(output):
-                _host.functions.output_write(output)
+                try:
+                    _host.functions.output_write(output)
+                except HostError as error:
+                    raise Failure(f"write the task's result: {error}") from None
         sys.stdout.flush()
         return 0
     except BaseException as error:
