@@ -16,7 +16,10 @@ MOST_ERROR = 4096
 MOST_LINE = 4096
 MOST_MESSAGE = 2048
 
+MOST_DEPTH = 4000  # what the engine's stack has room for, whatever it is that recurs
+
 _here = __file__.rpartition("/")[0] + "/"
+_inner = (_here, "<frozen importlib", "/lib/python311.zip/asyncio/")  # frames that are not the user's
 _task = Task()
 _handle: Callable[[Task], Any]
 _loop: Any = None
@@ -39,11 +42,22 @@ def prepare() -> None:
 
     for name in _PRELOADED:
         importlib.import_module(name)
+    sys.setrecursionlimit = _set_recursion_limit
     _missing.install()
     _logging.install()
     _exercise()
     gc.collect()
     gc.freeze()
+
+
+_python_limit = sys.setrecursionlimit
+
+
+def _set_recursion_limit(limit: int) -> None:
+    """sys.setrecursionlimit: a higher limit than this would end as a trap, which no except clause catches."""
+    if limit > MOST_DEPTH:
+        _host.functions.log(3, f"sys.setrecursionlimit({limit}): a handler's stack has room for {MOST_DEPTH}, which is set", "")
+    _python_limit(min(limit, MOST_DEPTH))
 
 
 def _exercise() -> None:
@@ -174,7 +188,7 @@ def _frames(error: BaseException) -> Iterator[tuple[str, int, str]]:
     frames = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
-        if not name.startswith((_here, "<frozen importlib")):
+        if not name.startswith(_inner):
             frames.append((_short(name), line, frame.f_code.co_name))
     if isinstance(error, SyntaxError) and error.filename:
         frames.append((_short(error.filename), error.lineno or 0, "<module>"))
@@ -232,7 +246,7 @@ def _hide_own_frames(error: Optional[BaseException], seen: set[int]) -> None:
         return
     seen.add(id(error))
     trace: Optional[TracebackType] = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((_here, "<frozen importlib")):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_inner):
         trace = trace.tb_next
     error.__traceback__ = trace
     _hide_own_frames(error.__cause__, seen)
