@@ -99,7 +99,7 @@ def handle(given):
 		"unprintable": {runtime.Failed, `exit status 1: TypeError: expected bytes, str, None or what JSON can express; there is a object: .*`, 0, "…"},
 		"odd":         {runtime.Failed, `exit status 1: handler.Odd: \(its text cannot be read\) .*`, 0, "error: handler.Odd: <exception str() failed>"},
 		"cause":       {runtime.Fatal, `exit status 65 \(failed for good\): no luck`, 0, "error: quern.errors.Fatal: no luck"},
-		"long":        {runtime.Failed, `exit status 1: ValueError: x{1000}x{1000}x{36} \[handler.py:\d+ in long < .*\]`, 0, "…"},
+		"long":        {runtime.Failed, `exit status 1: ValueError: x{228}… \[handler.py:\d+ in long < .*\]`, 0, "…"},
 		"frames":      {runtime.Failed, `exit status 1: KeyError: 'bottom' \[handler.py:\d+ in loop < n{40}1.py:1 in f1 < .*`, 0, "error: KeyError: 'bottom'"},
 		"notjson":     {runtime.Fatal, `exit status 65 \(failed for good\): the input is not JSON: Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
 		"memory":      {runtime.LimitExceeded, `memory limit of 64MiB reached: .*`, 0, "error: MemoryError"},

@@ -14,7 +14,7 @@ from .errors import Failure, HostError, Retry
 
 MOST_ERROR = 4096
 MOST_LINE = 4096
-MOST_MESSAGE = 2048
+MOST_MESSAGE = 240  # of a task's error the host shows 400 bytes, in which the innermost frames have to be
 
 MOST_DEPTH = 4000  # what the engine's stack has room for, whatever it is that recurs
 
@@ -205,7 +205,9 @@ def _summary(error: BaseException) -> str:
     """The exception and where it was raised, in one line of at most 4 KiB: the innermost frames if not all of them fit."""
     name = type(error).__qualname__ if type(error).__module__ == "builtins" else f"{type(error).__module__}.{type(error).__qualname__}"
     message = error.msg if isinstance(error, SyntaxError) else _message(error)
-    summary = _cut(f"{name}: {message}" if message else name, MOST_MESSAGE)
+    summary = f"{name}: {message}" if message else name
+    if len(summary) > MOST_MESSAGE:
+        summary = _cut(summary, MOST_MESSAGE) + "…"
     places, last, times = [], None, 0
     for file, line, function in _frames(error):
         place = f"{file}:{line} in {function}"
