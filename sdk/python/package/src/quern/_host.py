@@ -41,7 +41,7 @@ def encoded(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    return _encoder.encode(value)
+    return _write_json(value)
 
 
 def _plain(value: Any) -> Any:
@@ -64,10 +64,14 @@ def _plain(value: Any) -> Any:
     )
 
 
-def _make_encoder() -> Any:
-    import json
+def _make_writer() -> Any:
+    """json.dumps without what it makes anew for each value."""
+    from json import JSONEncoder, encoder
 
-    return json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
+    if encoder.c_make_encoder is None or encoder.c_encode_basestring is None:
+        return JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode
+    parts = encoder.c_make_encoder({}, _plain, encoder.c_encode_basestring, None, ":", ",", False, False, False)
+    return lambda value: "".join(parts(value, 0))
 
 
-_encoder = _make_encoder()
+_write_json = _make_writer()

@@ -22,7 +22,7 @@ _here = __file__.rpartition("/")[0] + "/"
 _inner = (_here, "<frozen importlib", "/lib/python311.zip/asyncio/")  # frames that are not the user's
 _task = Task()
 _handle: Callable[[Task], Any]
-_loop: Any = None
+_loop: Any
 _not_loaded: Optional[BaseException] = None
 
 # What most handlers import belongs to every snapshot: plugins share its memory, and start at once.
@@ -64,9 +64,17 @@ def _exercise() -> None:
     """Runs what each task runs until the interpreter has specialized it, which writes to memory."""
     import json
 
-    global _handle
-    _handle = lambda task: None  # noqa: E731
+    from ._loop import Loop
+
+    async def nothing(task: Task) -> None:
+        pass
+
+    global _handle, _loop
+    _loop = Loop()
     for _ in range(100):
+        _handle = nothing
+        run()
+        _handle = lambda task: None  # noqa: E731
         run()
         json.loads('{"a": [1, 2.5, "b", null, true]}')
         json.loads(b"{}")
@@ -82,13 +90,9 @@ def _exercise() -> None:
 
 def load() -> None:
     """Imports the user's handler. What that raises is the error of every task."""
-    global _handle, _loop, _not_loaded
+    global _handle, _not_loaded
     try:
         _handle = _find()
-        if _is_async(_handle):
-            from . import _loop as loops
-
-            _loop = loops.Loop()
     except BaseException as error:
         _not_loaded = error
         _log_traceback(error)
@@ -114,12 +118,6 @@ def _find() -> Callable[[Task], Any]:
     return handle
 
 
-def _is_async(handle: Any) -> bool:
-    import inspect
-
-    return inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(getattr(handle, "__call__", None))
-
-
 def run() -> int:
     """Runs the handler on the task, and returns the exit status."""
     try:
@@ -142,11 +140,6 @@ def run() -> int:
 
 
 def _await(coroutine: Any) -> Any:
-    global _loop
-    if _loop is None:
-        from . import _loop as loops
-
-        _loop = loops.Loop()
     try:
         return _loop.run_until_complete(coroutine)
     finally:
