@@ -80,6 +80,12 @@ def _exercise() -> None:
         json.loads(b"{}")
         _host.encoded({"a": [1, 2.5, "b", None, True]})
         _host.encoded("a")
+    import logging
+
+    write, _logging._write = _logging._write, lambda level, text, fields: None
+    for _ in range(100):
+        logging.getLogger("quern").info("a %s", "b", extra={"n": 1})
+    _logging._write = write
     try:
         json.loads("{")
     except ValueError as error:
