@@ -17,8 +17,8 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// patience bounds each task that a test waits for; the first one waits for the compiler, too.
-const patience = 5 * time.Minute
+// patience bounds each task that a test waits for, and each start.
+const patience = time.Minute
 
 // shared is the engine of all tests; set by TestMain.
 var shared struct {
@@ -110,7 +110,7 @@ func setup(t testing.TB, files map[string]string, profile runtime.Profile) *plug
 	}
 	profile.Files, profile.Tenant = tree, cmp.Or(profile.Tenant, "acme")
 	if profile.Limits.Timeout == 0 {
-		profile.Limits.Timeout = time.Minute
+		profile.Limits.Timeout = patience
 	}
 	p := &plugin{pool: module.Bind(profile)}
 	t.Cleanup(p.pool.Close)
