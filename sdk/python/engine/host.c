@@ -1,0 +1,287 @@
+// The module _quern: quern_v1 for Python. Each function is one of sdk/ABI.md, with bytes and str for pointers and lengths; a
+// negative result is raised as one of the exceptions that set_errors was given. The package quern is what handlers use.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "host.h"
+#include "quern.h"
+
+#define ERRORS 12
+
+static PyObject *errors[ERRORS]; // the exceptions, by the negated result
+
+static PyObject *raise_result(int32_t result) {
+	PyObject *error = result > -ERRORS ? errors[-result] : NULL;
+	if (error) {
+		PyErr_SetNone(error);
+	} else {
+		PyErr_Format(PyExc_RuntimeError, "the host answered %d, which this SDK does not know", (int)result);
+	}
+	return NULL;
+}
+
+static PyObject *none(int32_t result) {
+	if (result < 0) return raise_result(result);
+	Py_RETURN_NONE;
+}
+
+static PyObject *number(int32_t result, const int64_t *value) { return result < 0 ? raise_result(result) : PyLong_FromLongLong(*value); }
+
+// slot_bytes reads size bytes of the slot.
+static PyObject *slot_bytes(int32_t size) {
+	if (size < 0) return raise_result(size);
+	PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
+	if (bytes) quern_result_read(0, PyBytes_AS_STRING(bytes), (uint32_t)size);
+	return bytes;
+}
+
+// slot_text reads a short text of the slot without an object in between.
+static PyObject *slot_text(int32_t size) {
+	char near[512];
+	if (size < 0) return raise_result(size);
+	if ((uint32_t)size <= sizeof near) {
+		quern_result_read(0, near, (uint32_t)size);
+		return PyUnicode_DecodeUTF8(near, size, "replace");
+	}
+	PyObject *bytes = slot_bytes(size);
+	if (!bytes) return NULL;
+	PyObject *text = PyUnicode_DecodeUTF8(PyBytes_AS_STRING(bytes), size, "replace");
+	Py_DECREF(bytes);
+	return text;
+}
+
+static PyObject *set_errors(PyObject *self, PyObject *classes) {
+	if (!PyTuple_Check(classes) || PyTuple_GET_SIZE(classes) != ERRORS - 1) {
+		PyErr_SetString(PyExc_TypeError, "expected a tuple of the 11 errors");
+		return NULL;
+	}
+	for (int i = 1; i < ERRORS; i++) Py_XSETREF(errors[i], Py_NewRef(PyTuple_GET_ITEM(classes, i - 1)));
+	Py_RETURN_NONE;
+}
+
+static PyObject *input(PyObject *self, PyObject *unused) {
+	int32_t size = quern_input_size();
+	if (size < 0) return raise_result(size);
+	PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
+	if (bytes) quern_input_read(0, PyBytes_AS_STRING(bytes), (uint32_t)size);
+	return bytes;
+}
+
+static PyObject *task_text(PyObject *self, PyObject *field) { return slot_text(quern_task_text(PyLong_AsLong(field))); }
+
+static PyObject *task_number(PyObject *self, PyObject *field) {
+	int64_t value = 0;
+	return number(quern_task_number(PyLong_AsLong(field), &value), &value);
+}
+
+static PyObject *cancelled(PyObject *self, PyObject *unused) { return PyBool_FromLong(quern_cancelled() == 1); }
+
+static PyObject *log_line(PyObject *self, PyObject *args) {
+	int level;
+	const char *text, *fields;
+	Py_ssize_t size, fields_size;
+	if (!PyArg_ParseTuple(args, "is#s#", &level, &text, &size, &fields, &fields_size)) return NULL;
+	return none(quern_log(level, text, (uint32_t)size, fields, (uint32_t)fields_size));
+}
+
+static PyObject *progress(PyObject *self, PyObject *args) {
+	double fraction;
+	const char *message;
+	Py_ssize_t size;
+	if (!PyArg_ParseTuple(args, "ds#", &fraction, &message, &size)) return NULL;
+	return none(quern_progress(fraction, message, (uint32_t)size));
+}
+
+static PyObject *checkpoint_save(PyObject *self, PyObject *value) {
+	Py_buffer view;
+	if (PyObject_GetBuffer(value, &view, PyBUF_SIMPLE) < 0) return NULL;
+	int32_t result = quern_checkpoint_save(view.buf, (uint32_t)view.len);
+	PyBuffer_Release(&view);
+	return none(result);
+}
+
+static PyObject *checkpoint_load(PyObject *self, PyObject *unused) { return slot_bytes(quern_checkpoint_load()); }
+
+static PyObject *config_get(PyObject *self, PyObject *args) {
+	const char *name;
+	Py_ssize_t size;
+	return PyArg_ParseTuple(args, "s#", &name, &size) ? slot_text(quern_config_get(name, (uint32_t)size)) : NULL;
+}
+
+static PyObject *secret_get(PyObject *self, PyObject *args) {
+	const char *name;
+	Py_ssize_t size;
+	return PyArg_ParseTuple(args, "s#", &name, &size) ? slot_bytes(quern_secret_get(name, (uint32_t)size)) : NULL;
+}
+
+static PyObject *kv_get(PyObject *self, PyObject *args) {
+	const char *bucket, *key;
+	Py_ssize_t bucket_size, key_size;
+	if (!PyArg_ParseTuple(args, "s#s#", &bucket, &bucket_size, &key, &key_size)) return NULL;
+	return slot_bytes(quern_kv_get(bucket, (uint32_t)bucket_size, key, (uint32_t)key_size));
+}
+
+static PyObject *kv_set(PyObject *self, PyObject *args) {
+	const char *bucket, *key;
+	Py_ssize_t bucket_size, key_size;
+	Py_buffer value;
+	long long ttl;
+	if (!PyArg_ParseTuple(args, "s#s#y*L", &bucket, &bucket_size, &key, &key_size, &value, &ttl)) return NULL;
+	int32_t result =
+		quern_kv_set(bucket, (uint32_t)bucket_size, key, (uint32_t)key_size, value.buf, (uint32_t)value.len, ttl);
+	PyBuffer_Release(&value);
+	return none(result);
+}
+
+static PyObject *kv_delete(PyObject *self, PyObject *args) {
+	const char *bucket, *key;
+	Py_ssize_t bucket_size, key_size;
+	if (!PyArg_ParseTuple(args, "s#s#", &bucket, &bucket_size, &key, &key_size)) return NULL;
+	int32_t result = quern_kv_delete(bucket, (uint32_t)bucket_size, key, (uint32_t)key_size);
+	return result < 0 ? raise_result(result) : PyBool_FromLong(result);
+}
+
+static PyObject *kv_increment(PyObject *self, PyObject *args) {
+	const char *bucket, *key;
+	Py_ssize_t bucket_size, key_size;
+	long long delta;
+	int64_t sum = 0;
+	if (!PyArg_ParseTuple(args, "s#s#L", &bucket, &bucket_size, &key, &key_size, &delta)) return NULL;
+	return number(quern_kv_increment(bucket, (uint32_t)bucket_size, key, (uint32_t)key_size, delta, &sum), &sum);
+}
+
+// kv_swap returns whether the value was set, and the present value if it was not: None if there is none.
+static PyObject *kv_swap(PyObject *self, PyObject *args) {
+	const char *bucket, *key;
+	Py_ssize_t bucket_size, key_size;
+	Py_buffer old = {0}, value;
+	PyObject *expected;
+	long long ttl;
+	if (!PyArg_ParseTuple(args, "s#s#Oy*L", &bucket, &bucket_size, &key, &key_size, &expected, &value, &ttl)) return NULL;
+	if (expected != Py_None && PyObject_GetBuffer(expected, &old, PyBUF_SIMPLE) < 0) {
+		PyBuffer_Release(&value);
+		return NULL;
+	}
+	int32_t result = quern_kv_swap(bucket, (uint32_t)bucket_size, key, (uint32_t)key_size, old.buf,
+		expected == Py_None ? QUERN_ABSENT : (uint32_t)old.len, value.buf, (uint32_t)value.len, ttl);
+	PyBuffer_Release(&value);
+	if (expected != Py_None) PyBuffer_Release(&old);
+	switch (result) {
+	case QUERN_ECONFLICT: return Py_BuildValue("ON", Py_False, slot_bytes(quern_result_size()));
+	case QUERN_ENOTFOUND: return Py_BuildValue("OO", Py_False, Py_None);
+	default: return result < 0 ? raise_result(result) : Py_BuildValue("OO", Py_True, Py_None);
+	}
+}
+
+static PyObject *kv_list(PyObject *self, PyObject *args) {
+	const char *bucket, *prefix, *after;
+	Py_ssize_t bucket_size, prefix_size, after_size;
+	int limit;
+	if (!PyArg_ParseTuple(args, "s#s#s#i", &bucket, &bucket_size, &prefix, &prefix_size, &after, &after_size, &limit)) return NULL;
+	PyObject *bytes = slot_bytes(quern_kv_list(
+		bucket, (uint32_t)bucket_size, prefix, (uint32_t)prefix_size, after, (uint32_t)after_size, limit));
+	PyObject *keys = bytes ? PyList_New(0) : NULL;
+	if (!keys) {
+		Py_XDECREF(bytes);
+		return NULL;
+	}
+	const char *at = PyBytes_AS_STRING(bytes), *end = at + PyBytes_GET_SIZE(bytes);
+	while (at < end) {
+		uint32_t size;
+		memcpy(&size, at, sizeof size);
+		PyObject *key = PyUnicode_DecodeUTF8(at + sizeof size, size, "replace");
+		if (!key || PyList_Append(keys, key) < 0) {
+			Py_XDECREF(key);
+			Py_CLEAR(keys);
+			break;
+		}
+		Py_DECREF(key);
+		at += sizeof size + size;
+	}
+	Py_DECREF(bytes);
+	return keys;
+}
+
+// http returns the answer's head and body.
+static PyObject *http(PyObject *self, PyObject *args) {
+	const char *head;
+	Py_ssize_t head_size;
+	Py_buffer body;
+	if (!PyArg_ParseTuple(args, "s#y*", &head, &head_size, &body)) return NULL;
+	int32_t size = quern_http(head, (uint32_t)head_size, body.buf, (uint32_t)body.len);
+	PyBuffer_Release(&body);
+	if (size < 0) return raise_result(size);
+	uint32_t head_length = 0;
+	quern_result_read(0, &head_length, sizeof head_length);
+	PyObject *answer_head = PyBytes_FromStringAndSize(NULL, head_length);
+	PyObject *answer_body = PyBytes_FromStringAndSize(NULL, size - (int32_t)head_length - 4);
+	if (answer_head && answer_body) {
+		quern_result_read(4, PyBytes_AS_STRING(answer_head), head_length);
+		quern_result_read(4 + head_length, PyBytes_AS_STRING(answer_body), (uint32_t)PyBytes_GET_SIZE(answer_body));
+		return Py_BuildValue("NN", answer_head, answer_body);
+	}
+	Py_XDECREF(answer_head);
+	Py_XDECREF(answer_body);
+	return NULL;
+}
+
+static PyObject *enqueue(PyObject *self, PyObject *args) {
+	const char *queue, *options;
+	Py_ssize_t queue_size, options_size;
+	Py_buffer body;
+	if (!PyArg_ParseTuple(args, "s#y*s#", &queue, &queue_size, &body, &options, &options_size)) return NULL;
+	int32_t result =
+		quern_enqueue(queue, (uint32_t)queue_size, body.buf, (uint32_t)body.len, options, (uint32_t)options_size);
+	PyBuffer_Release(&body);
+	return slot_text(result);
+}
+
+static PyObject *output_write(PyObject *self, PyObject *value) {
+	Py_buffer view;
+	if (PyObject_GetBuffer(value, &view, PyBUF_SIMPLE) < 0) return NULL;
+	int32_t result = quern_output_write(view.buf, (uint32_t)view.len);
+	PyBuffer_Release(&view);
+	return none(result);
+}
+
+static PyObject *error_set(PyObject *self, PyObject *args) {
+	const char *text;
+	Py_ssize_t size;
+	return PyArg_ParseTuple(args, "s#", &text, &size) ? none(quern_error_set(text, (uint32_t)size)) : NULL;
+}
+
+static PyObject *retry_after(PyObject *self, PyObject *args) {
+	long long milliseconds;
+	return PyArg_ParseTuple(args, "L", &milliseconds) ? none(quern_retry_after(milliseconds)) : NULL;
+}
+
+static PyMethodDef methods[] = {
+	{"set_errors", set_errors, METH_O},
+	{"input", input, METH_NOARGS},
+	{"task_text", task_text, METH_O},
+	{"task_number", task_number, METH_O},
+	{"cancelled", cancelled, METH_NOARGS},
+	{"log", log_line, METH_VARARGS},
+	{"progress", progress, METH_VARARGS},
+	{"checkpoint_save", checkpoint_save, METH_O},
+	{"checkpoint_load", checkpoint_load, METH_NOARGS},
+	{"config_get", config_get, METH_VARARGS},
+	{"secret_get", secret_get, METH_VARARGS},
+	{"kv_get", kv_get, METH_VARARGS},
+	{"kv_set", kv_set, METH_VARARGS},
+	{"kv_delete", kv_delete, METH_VARARGS},
+	{"kv_increment", kv_increment, METH_VARARGS},
+	{"kv_swap", kv_swap, METH_VARARGS},
+	{"kv_list", kv_list, METH_VARARGS},
+	{"http", http, METH_VARARGS},
+	{"enqueue", enqueue, METH_VARARGS},
+	{"output_write", output_write, METH_O},
+	{"error_set", error_set, METH_VARARGS},
+	{"retry_after", retry_after, METH_VARARGS},
+	{0},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_quern", "quern_v1", -1, methods};
+
+PyObject *quern_module(void) { return PyModule_Create(&definition); }

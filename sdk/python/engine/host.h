@@ -1,0 +1,9 @@
+#ifndef HOST_H
+#define HOST_H
+
+#include <Python.h>
+
+// quern_module makes the module _quern.
+PyObject *quern_module(void);
+
+#endif

@@ -1,0 +1,13 @@
+# Quern: what a handler is told that opens a socket.
+def _quern_no_sockets(*args, **kwargs):
+    raise OSError(
+        _quern_errno.ENOTSUP,
+        "a handler has no sockets: use quern.http or urllib.request, and grant capabilities.http in the manifest",
+    )
+
+
+import errno as _quern_errno
+
+socket.__init__ = _quern_no_sockets
+socket.__del__ = lambda self: None
+create_connection = create_server = getaddrinfo = gethostbyname = fromfd = socketpair = _quern_no_sockets

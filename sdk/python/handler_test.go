@@ -1,0 +1,290 @@
+package python_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// TestResult is what the values become that a handler returns.
+func TestResult(t *testing.T) {
+	p := handler(t, `
+import dataclasses, datetime, decimal, uuid
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: list
+VALUES = {
+    "none": None, "str": "é", "bytes": b"\xff\x00", "bytearray": bytearray(b"a"), "dict": {"a": [1, None, True, 1.5, "é"]},
+    "number": 7, "dataclass": Point(1, [Point(2, [])]), "date": datetime.date(2026, 1, 2), "decimal": decimal.Decimal("1.10"),
+    "uuid": uuid.UUID(int=1), "set": {1}, "empty": "",
+}
+def handle(task):
+    return VALUES[task.text]
+`)
+	for input, want := range map[string]string{
+		"none": "", "str": "é", "bytes": "\xff\x00", "bytearray": "a", "dict": `{"a":[1,null,true,1.5,"é"]}`, "number": "7",
+		"dataclass": `{"x":1,"y":[{"x":2,"y":[]}]}`, "date": `"2026-01-02"`, "decimal": `"1.10"`,
+		"uuid": `"00000000-0000-0000-0000-000000000001"`, "set": "[1]", "empty": "",
+	} {
+		if got := p.result(t, input); got != want {
+			t.Errorf("%s: %q, want %q", input, got, want)
+		}
+	}
+}
+
+// TestFailure is what becomes of what a handler raises.
+func TestFailure(t *testing.T) {
+	p := setup(t, map[string]string{
+		"handler.py": `
+import sys, json, quern, lib.work
+def deep(n): return deep(n + 1)
+def recurse_repr():
+    a = []
+    for _ in range(100000): a = [a]
+    return repr(a)
+class Odd(Exception):
+    def __str__(self): raise ValueError
+def odd(): raise Odd()
+def cause():
+    try: 1 / 0
+    except ZeroDivisionError as e: raise quern.Fatal("no luck") from e
+def long(): raise ValueError("x" * 10000)
+def loop(depth):
+    if depth: exec(compile(f"def f{depth}(): loop({depth} - 1)\nf{depth}()", f"/app/{'n' * 40}{depth}.py", "exec"), {"loop": loop})
+    else: raise KeyError("bottom")
+WORK = {
+    "error": lambda: lib.work.fail({}), "retry": lambda: quern.Retry("later", delay=1.5), "plain": lambda: quern.Retry("later"),
+    "fatal": lambda: quern.Fatal("never"), "failure": lambda: quern.Failure("as it is"), "exit": lambda: sys.exit(7), "exit0": lambda: sys.exit(),
+    "said": lambda: sys.exit("said"), "deep": lambda: deep(0), "repr": recurse_repr, "nested": lambda: json.loads("[" * 100000),
+    "unprintable": lambda: {"a": object()}, "odd": odd, "cause": cause, "long": long, "frames": lambda: loop(60),
+    "notjson": lambda: task.json(), "compile": lambda: eval("(" * 5000 + ")" * 5000), "memory": lambda: bytearray(1 << 30),
+    "syntax": lambda: eval("1 +"),
+}
+def handle(given):
+    global task
+    task = given
+    result = WORK[task.text]()
+    if isinstance(result, Exception): raise result
+    return result
+`,
+		"lib/__init__.py": "",
+		"lib/work.py":     "def fail(order):\n    return order['name']\n",
+	}, runtime.Profile{})
+	for input, want := range map[string]struct {
+		kind    runtime.OutcomeKind
+		message string // a pattern
+		delay   time.Duration
+		log     string // the last line
+	}{
+		"error":   {runtime.Failed, `exit status 1: KeyError: 'name' \[lib/work.py:2 in fail < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]`, 0, "error: KeyError: 'name'"},
+		"retry":   {runtime.Retry, `exit status 75 \(try again later\): later`, 1500 * time.Millisecond, ""},
+		"plain":   {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
+		"fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): never`, 0, ""},
+		"failure": {runtime.Failed, `exit status 1: as it is`, 0, ""},
+		"exit":    {runtime.Failed, `exit status 7.*`, 0, ""},
+		"exit0":   {runtime.Complete, ``, 0, ""},
+		"said":    {runtime.Failed, `exit status 1: said`, 0, ""},
+		"deep": {
+			runtime.Failed, `exit status 1: RecursionError: maximum recursion depth exceeded.* \[handler.py:3 in deep < \(\d+ more\) < .* in handle\]`, 0,
+			"error: RecursionError: maximum recursion depth exceeded",
+		},
+		"repr":        {runtime.Failed, `exit status 1: RecursionError: .*`, 0, "error: RecursionError: maximum recursion depth exceeded while getting the repr of an object"},
+		"nested":      {runtime.Failed, `exit status 1: RecursionError: .*`, 0, "…"},
+		"compile":     {runtime.Failed, `exit status 1: (RecursionError|MemoryError|SyntaxError).*`, 0, "…"},
+		"unprintable": {runtime.Failed, `exit status 1: TypeError: expected bytes, str, None or what JSON can express; there is a object: .*`, 0, "…"},
+		"odd":         {runtime.Failed, `exit status 1: handler.Odd: \(its text cannot be read\) .*`, 0, "error: handler.Odd: <exception str() failed>"},
+		"cause":       {runtime.Fatal, `exit status 65 \(failed for good\): no luck`, 0, "error: quern.errors.Fatal: no luck"},
+		"long":        {runtime.Failed, `exit status 1: ValueError: x{228}… \[handler.py:\d+ in long < .*\]`, 0, "…"},
+		"frames":      {runtime.Failed, `exit status 1: KeyError: 'bottom' \[handler.py:\d+ in loop < n{40}1.py:1 in f1 < .*`, 0, "error: KeyError: 'bottom'"},
+		"notjson":     {runtime.Fatal, `exit status 65 \(failed for good\): the input is not JSON: Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
+		"memory":      {runtime.LimitExceeded, `memory limit of 64MiB reached: .*`, 0, "error: MemoryError"},
+		"syntax":      {runtime.Failed, `exit status 1: SyntaxError: invalid syntax .*`, 0, "error: SyntaxError: invalid syntax"},
+	} {
+		r := p.run(t, input)
+		last := ""
+		if len(r.log) > 0 {
+			last = r.log[len(r.log)-1]
+		}
+		if r.Kind != want.kind || !regexp.MustCompile("^(?s:"+want.message+")$").MatchString(r.Message) || r.RetryAfter != want.delay ||
+			want.log != "…" && last != want.log {
+			t.Errorf("%s: %s %q after %v, log %q\nwant %s %q after %v, log %q", input, r.Kind, r.Message, r.RetryAfter, last, want.kind, want.message, want.delay, want.log)
+		}
+	}
+}
+
+// TestStart is a handler that cannot be imported: every task says why.
+func TestStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"raises":     {map[string]string{"handler.py": "import lib\n", "lib.py": "\nraise ValueError('bad table')\n"}, "ValueError: bad table [lib.py:2 in <module> < handler.py:1 in <module>]"},
+		"syntax":     {map[string]string{"handler.py": "def handle(task):\n    return (\n"}, "SyntaxError: '(' was never closed [handler.py:2 in <module>]"},
+		"none":       {map[string]string{"other.py": ""}, "there is no /app/handler.py: a plugin in Python is a file handler.py with a function handle(task)"},
+		"no handle":  {map[string]string{"handler.py": "def run(task): pass\n"}, "handler.py has no function handle: add def handle(task)"},
+		"a constant": {map[string]string{"handler.py": "handle = 7\n"}, "handle in handler.py is a int: expected a function, def handle(task)"},
+		"missing":    {map[string]string{"handler.py": "import ssl\ndef handle(task): pass\n"}, "ModuleNotFoundError: No module named 'ssl' in a handler of Quern: the host speaks TLS: use quern.http, or urllib.request with an https URL [handler.py:1 in <module>]"},
+		"service":    {map[string]string{"handler.py": "import quern\nquern.secret('a')\n"}, "quern.errors.NoHostError: this works only in a task"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := setup(t, test.files, runtime.Profile{})
+			for range 2 {
+				if r := p.run(t, ""); r.Kind != runtime.Failed || !strings.HasPrefix(r.Message, "exit status 1: "+test.want) {
+					t.Errorf("%s %q\nwant %q\n%s", r.Kind, r.Message, test.want, r.logged())
+				}
+			}
+		})
+	}
+}
+
+// TestLog is what reaches the task's log.
+func TestLog(t *testing.T) {
+	p := handler(t, `
+import logging, sys, warnings, quern
+logging.basicConfig(level=logging.DEBUG)
+log = logging.getLogger("shop")
+def handle(task):
+    print("printed", 1)
+    print("to stderr", file=sys.stderr)
+    logging.debug("a %s", "b")
+    log.info("sold", extra={"item": "x", "n": 2})
+    log.warning("two\nlines")
+    quern.log(quern.ERROR, "raw", {"a": 1})
+    try: 1 / 0
+    except ZeroDivisionError: log.exception("failed")
+    warnings.warn("old")
+    sys.stdout.write("no newline")
+`)
+	want := []string{
+		"printed 1", "to stderr", "debug: a b", `sold {"item":"x","n":2,"logger":"shop"}`, `warning: two {"logger":"shop"}`, "warning: lines",
+		`error: raw {"a":1}`, `error: failed {"logger":"shop"}`, "error: Traceback (most recent call last):", `error:   File "/app/handler.py", line 12, in handle`,
+		"error:     try: 1 / 0", "error:          ~~^~~", "error: ZeroDivisionError: division by zero",
+		`warning: /app/handler.py:14: UserWarning: old {"logger":"py.warnings"}`, `warning:   warnings.warn("old")`, "warning: ", "no newline",
+	}
+	if r := p.run(t, ""); r.Kind != runtime.Complete || !slices.Equal(r.log, want) {
+		t.Errorf("%s %s\n%s\nwant\n%s", r.Kind, r.Message, r.logged(), strings.Join(want, "\n"))
+	}
+}
+
+// TestAsync is a handler that awaits.
+func TestAsync(t *testing.T) {
+	p := handler(t, `
+import asyncio, time
+async def work(n):
+    await asyncio.sleep(0.02)
+    return n
+async def handle(task):
+    if task.text == "stuck": await asyncio.get_running_loop().create_future()
+    if task.text == "raise": raise ValueError("awaited")
+    if task.text == "timeout":
+        async with asyncio.timeout(0.01): await asyncio.sleep(60)
+    asyncio.create_task(asyncio.sleep(60))
+    began = time.monotonic()
+    results = await asyncio.gather(*map(work, range(10)), asyncio.to_thread(lambda: 10))
+    return {"sum": sum(results), "together": time.monotonic() - began < 5}
+`)
+	if got := p.result(t, ""); got != `{"sum":55,"together":true}` {
+		t.Error(got)
+	}
+	for input, want := range map[string]string{
+		"stuck": "the handler awaits what nothing can end", "raise": "ValueError: awaited [handler.py:8 in handle]", "timeout": "TimeoutError",
+	} {
+		if r := p.run(t, input); r.Kind != runtime.Failed || !strings.Contains(r.Message, want) {
+			t.Errorf("%s: %s %s", input, r.Kind, r.Message)
+		}
+	}
+}
+
+// TestRandom: no task draws the numbers of another, and none those of the start, unless it has a seed of its own.
+func TestRandom(t *testing.T) {
+	p := handler(t, `
+import os, random, secrets, uuid
+drawn = random.random()
+system, seeded = random.Random(), random.Random(7)
+def handle(task):
+    return [random.random(), system.random(), random.randrange(10**9), secrets.token_hex(8), str(uuid.uuid4()), os.urandom(4).hex(),
+            random.getstate()[1][:3], seeded.random()] if task.text == "" else {"same": [seeded.random(), hash("a"), drawn]}
+`)
+	first, second := p.result(t, ""), p.result(t, "")
+	parts := regexp.MustCompile(`[^\[\],]+`)
+	a, b := parts.FindAllString(first, -1), parts.FindAllString(second, -1)
+	for i := range a {
+		if same := a[i] == b[i]; same != (i == len(a)-1) && i != 8 {
+			t.Errorf("value %d: %s and %s", i, a[i], b[i])
+		}
+	}
+	if one, two := p.result(t, "same"), p.result(t, "same"); one != two {
+		t.Errorf("%s and %s", one, two)
+	}
+}
+
+// TestPristine: what a task leaves is gone.
+func TestPristine(t *testing.T) {
+	p := handler(t, "seen = []\ndef handle(task):\n    seen.append(task.text)\n    return seen\n")
+	for range 3 {
+		if got := p.result(t, "x"); got != `["x"]` {
+			t.Error(got)
+		}
+	}
+}
+
+// TestRecursion: native recursion ends as RecursionError at the limit, and a higher limit within what the stack allows.
+func TestRecursion(t *testing.T) {
+	p := handler(t, `
+import copy, functools, json, pickle, re, sys, ast
+import xml.etree.ElementTree as tree
+def nested(n):
+    a = []
+    for _ in range(n): a = [a]
+    return a
+class Call:
+    def __getattr__(self, name): return getattr(self, name + "x")
+class Equal:
+    def __eq__(self, other): return self == other
+class Add:
+    def __add__(self, other): return self + other
+    def __repr__(self): return f"{self!r}"
+    def __hash__(self): return hash(self)
+    def __call__(self, *a): return functools.partial(self)()
+    def __iter__(self): return iter(sorted([self], key=lambda s: list(s)))
+def mapped(x): return list(map(mapped, [x]))
+def sorter(x): return sorted([1], key=sorter)
+def regex(x): return re.sub("a", regex, "a")
+def evaluate(x): return eval("evaluate(1)")
+def wrapped(x): return functools.reduce(wrapped, [1, 2]) if True else 0
+def imported(x): return json.loads("[1]", object_hook=None, parse_int=imported)
+def maximum(x): return max([1, 2], key=maximum)
+WORK = {
+    "repr": lambda: repr(nested(10**5)), "json": lambda: json.loads("[" * 10**5), "dumps": lambda: json.dumps(nested(10**5)), "copy": lambda: copy.deepcopy(nested(10**5)),
+    "pickle": lambda: pickle.dumps(nested(10**5)), "equal": lambda: nested(10**5) == nested(10**5), "getattr": lambda: Call().a, "eq": lambda: Equal() == 1,
+    "add": lambda: Add() + 1, "str": lambda: repr(Add()), "hash": lambda: hash(Add()), "call": lambda: Add()(), "iter": lambda: list(Add()), "map": lambda: mapped(1),
+    "sort": lambda: sorter(1), "regex": lambda: regex("a"), "eval": lambda: evaluate(1), "hook": lambda: imported(1), "max": lambda: maximum(1),
+    "re": lambda: re.compile("(" * 10**4 + ")" * 10**4), "rematch": lambda: re.match("(?:(?:a|b)*?c)*", "ab" * 10**5), "ast": lambda: ast.literal_eval("-" * 10**5 + "1"), "source": lambda: eval("(" * 10**5 + ")" * 10**5),
+    "source2": lambda: eval("+".join("1" * 1 for _ in range(10**5))), "source3": lambda: eval("[" * 90 + "]" * 90), "source4": lambda: eval("not " * 10**4 + "1"), "source5": lambda: eval("a" + ".a" * 10**5), "source6": lambda: eval("lambda:" * 10**4 + "1"),
+    "xml": lambda: len(tree.tostring(tree.fromstring("<a>" * 10**4 + "</a>" * 10**4))), "tuple": lambda: hash(functools.reduce(lambda a, _: (a,), range(10**5), ())), "isinstance": lambda: isinstance(1, functools.reduce(lambda a, _: (a,), range(10**5), int) if 0 else functools.reduce(lambda a, _: (a,), range(10**5), (str,))),
+}
+def handle(task):
+    name, _, limit = task.text.partition(" ")
+    if limit: sys.setrecursionlimit(int(limit))
+    try: WORK[name]()
+    except (RecursionError, MemoryError, OverflowError, NameError, SyntaxError, ValueError) as error: return f"{type(error).__name__}: {error}"[:100]
+    return "no error"
+`)
+	for _, limit := range []string{"", " 2000", " 100000"} {
+		for _, name := range []string{
+			"repr", "json", "dumps", "copy", "pickle", "equal", "getattr", "eq", "add", "str", "hash", "call", "iter", "map", "sort", "regex", "eval", "hook", "max",
+			"re", "rematch", "ast", "source", "source2", "source3", "source4", "source5", "source6", "xml", "tuple", "isinstance",
+		} {
+			r := p.run(t, name+limit)
+			if r.Kind == runtime.Trap {
+				t.Errorf("%s%s: %s %s", name, limit, r.Kind, r.Message)
+			}
+			t.Logf("%s%s: %s %s %s", name, limit, r.Kind, r.Output, r.Message)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package python_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// TestLibrary tries each module that README.md lists: those that are there are used, or at least imported; importing another
+// says what README.md says.
+func TestLibrary(t *testing.T) {
+	source, err := os.ReadFile("testdata/library/handler.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := setup(t, map[string]string{"handler.py": string(source), "shop.db": database(t)}, runtime.Profile{})
+	table := regexp.MustCompile("(?m)^\\| (`.*) \\| (yes|no|partly) \\|(?: (.*))? \\|$").FindAllStringSubmatch(string(readme), -1)
+	if len(table) < 20 {
+		t.Fatalf("%d lines in README.md's table of the standard library", len(table))
+	}
+	for _, row := range table {
+		for _, module := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			r := p.run(t, module[1])
+			switch {
+			case row[2] == "no" && (r.Kind == runtime.Complete || !strings.Contains(r.Message, row[3])):
+				t.Errorf("import %s: %s %s\nwant %s", module[1], r.Kind, r.Message, row[3])
+			case row[2] != "no" && r.Kind != runtime.Complete:
+				t.Errorf("%s: %s %s\n%s", module[1], r.Kind, r.Message, r.logged())
+			}
+		}
+	}
+}
+
+// database is a file of SQLite.
+func database(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "shop.db")
+	script := "import sqlite3, sys\n" +
+		"with sqlite3.connect(sys.argv[1]) as base: base.executescript(\"create table goods (name text); insert into goods values ('Widget')\")\n"
+	if said, err := exec.CommandContext(t.Context(), "python3", "-c", script, path).CombinedOutput(); err != nil {
+		t.Skipf("no Python with sqlite3 on this machine to make a database: %v\n%s", err, said)
+	}
+	contents, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(contents)
+}

@@ -1,0 +1,77 @@
+"""The functions of the host: those of the engine, or natively those of quern.testing, which have the same names."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any, Optional
+
+from . import errors
+
+try:
+    import _quern as functions  # type: ignore[import-not-found]
+except ImportError:
+    from . import _native as functions  # type: ignore[no-redef]
+
+functions.set_errors(errors.BY_RESULT)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(functions, name)
+
+
+def milliseconds(duration: Optional[errors.Duration]) -> int:
+    """Rounds up; None is 0."""
+    if duration is None:
+        return 0
+    if isinstance(duration, timedelta):
+        return -(-duration // timedelta(milliseconds=1))
+    return math.ceil(round(duration * 1000, 6))
+
+
+def encoded(value: Any) -> Any:
+    """The bytes of what a handler returns, enqueues or saves: bytes as they are, str as UTF-8, None as nothing, and JSON."""
+    if value is None:
+        return b""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return value
+    return to_json(value).encode()
+
+
+def to_json(value: Any) -> str:
+    return _write_json(value)
+
+
+def _plain(value: Any) -> Any:
+    for method in ("model_dump", "isoformat", "_asdict"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    kind = type(value)
+    if f"{kind.__module__}.{kind.__qualname__}" in ("decimal.Decimal", "uuid.UUID"):
+        return str(value)
+    if hasattr(value, "__attrs_attrs__"):
+        return {field.name: getattr(value, field.name) for field in value.__attrs_attrs__}
+    if hasattr(value, "__fields__") and hasattr(value, "dict"):
+        return value.dict()
+    raise TypeError(
+        f"expected bytes, str, None or what JSON can express; there is a {kind.__qualname__}: convert it, e.g. with str()"
+    )
+
+
+def _make_writer() -> Any:
+    """json.dumps without what it makes anew for each value."""
+    from json import JSONEncoder, encoder
+
+    if encoder.c_make_encoder is None or encoder.c_encode_basestring is None:
+        return JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode
+    parts = encoder.c_make_encoder({}, _plain, encoder.c_encode_basestring, None, ":", ",", False, False, False)
+    return lambda value: "".join(parts(value, 0))
+
+
+_write_json = _make_writer()

@@ -1,0 +1,259 @@
+"""What the engine calls: prepare and load once, before the snapshot, and run for each task."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+from types import CoroutineType, TracebackType
+from typing import Any, Callable, Iterator, Optional
+
+from . import _host, _logging, _missing
+from ._task import Task
+from .errors import Failure, HostError, Retry
+
+MOST_ERROR = 4096
+MOST_LINE = 4096
+MOST_MESSAGE = 240  # of a task's error the host shows 400 bytes, in which the innermost frames have to be
+
+MOST_DEPTH = 4000  # what the engine's stack has room for, whatever it is that recurs
+
+_here = __file__.rpartition("/")[0] + "/"
+_inner = (_here, "<frozen importlib", "/lib/python311.zip/asyncio/")  # frames that are not the user's
+_task = Task()
+_handle: Callable[[Task], Any]
+_loop: Any
+_not_loaded: Optional[BaseException] = None
+
+# What most handlers import belongs to every snapshot: plugins share its memory, and start at once.
+_PRELOADED = (
+    "ast", "asyncio", "base64", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal", "email.utils", "enum",
+    "functools", "hashlib", "hmac", "inspect", "io", "itertools", "json", "logging", "math", "operator", "os", "pathlib",
+    "random", "re", "string", "struct", "textwrap", "time", "typing", "unicodedata", "urllib.parse", "uuid", "warnings",
+    "zlib", "zoneinfo",
+)
+
+
+def prepare() -> None:
+    """Imports what is the same in every plugin."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    import importlib
+
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    sys.setrecursionlimit = _set_recursion_limit
+    _missing.install()
+    _logging.install()
+    _exercise()
+    gc.collect()
+    gc.freeze()
+
+
+_python_limit = sys.setrecursionlimit
+
+
+def _set_recursion_limit(limit: int) -> None:
+    """sys.setrecursionlimit: a higher limit than this would end as a trap, which no except clause catches."""
+    if limit > MOST_DEPTH:
+        _host.functions.log(3, f"sys.setrecursionlimit({limit}): a handler's stack has room for {MOST_DEPTH}, which is set", "")
+    _python_limit(min(limit, MOST_DEPTH))
+
+
+def _exercise() -> None:
+    """Runs what each task runs until the interpreter has specialized it, which writes to memory."""
+    import json
+
+    from ._loop import Loop
+
+    async def nothing(task: Task) -> None:
+        pass
+
+    global _handle, _loop
+    _loop = Loop()
+    for _ in range(100):
+        _handle = nothing
+        run()
+        _handle = lambda task: None  # noqa: E731
+        run()
+        json.loads('{"a": [1, 2.5, "b", null, true]}')
+        json.loads(b"{}")
+        _host.encoded({"a": [1, 2.5, "b", None, True]})
+        _host.encoded("a")
+    import logging
+
+    write, _logging._write = _logging._write, lambda level, text, fields: None
+    for _ in range(100):
+        logging.getLogger("quern").info("a %s", "b", extra={"n": 1})
+    _logging._write = write
+    try:
+        json.loads("{")
+    except ValueError as error:
+        _summary(error)
+        for _ in traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format():
+            pass
+
+
+def load() -> None:
+    """Imports the user's handler. What that raises is the error of every task."""
+    global _handle, _not_loaded
+    try:
+        _handle = _find()
+    except BaseException as error:
+        _not_loaded = error
+        _log_traceback(error)
+    sys.stdout.flush()
+    # A task's garbage goes with the task. Only one that makes a lot of it collects, and only its own.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
+def _find() -> Callable[[Task], Any]:
+    try:
+        import handler  # type: ignore[import-not-found]
+    except ModuleNotFoundError as error:
+        if error.name == "handler":
+            raise Failure("there is no /app/handler.py: a plugin in Python is a file handler.py with a function handle(task)") from None
+        raise
+    handle = getattr(handler, "handle", None)
+    if handle is None:
+        raise Failure("handler.py has no function handle: add def handle(task)")
+    if not callable(handle):
+        raise Failure(f"handle in handler.py is a {type(handle).__name__}: expected a function, def handle(task)")
+    return handle
+
+
+def run() -> int:
+    """Runs the handler on the task, and returns the exit status."""
+    try:
+        if _not_loaded is not None:
+            raise _not_loaded
+        result = _handle(_task)
+        if type(result) is CoroutineType:
+            result = _await(result)
+        if result is not None:
+            output = _host.encoded(result)
+            if len(output):
+                try:
+                    _host.functions.output_write(output)
+                except HostError as error:
+                    raise Failure(f"write the task's result: {error}") from None
+        sys.stdout.flush()
+        return 0
+    except BaseException as error:
+        return _fail(error)
+
+
+def _await(coroutine: Any) -> Any:
+    try:
+        return _loop.run_until_complete(coroutine)
+    finally:
+        _loop.finish()
+
+
+def _fail(error: BaseException) -> int:
+    """Reports how the task failed."""
+    status, text = 1, None
+    try:
+        sys.stdout.flush()
+        if isinstance(error, Failure):
+            status, text = error.status, str(error)
+            if isinstance(error, Retry) and error.delay is not None:
+                _host.functions.retry_after(max(_host.milliseconds(error.delay), 0))
+            if error.__cause__ is not None or error.__traceback__ is None:
+                _log_traceback(error)
+        elif isinstance(error, SystemExit):
+            status, text = _exit(error)
+            if status == 0:
+                return 0
+        else:
+            text = _summary(error)
+            _log_traceback(error)
+    except HostError:  # the limit of the log, or no task
+        pass
+    _host.functions.error_set(_cut(text if text is not None else type(error).__name__, MOST_ERROR))
+    return status
+
+
+def _exit(error: SystemExit) -> tuple[int, str]:
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0, ""
+    return 1, str(error.code)
+
+
+def _frames(error: BaseException) -> Iterator[tuple[str, int, str]]:
+    """The frames of the user's code, innermost first: file, line, function."""
+    frames = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        if not name.startswith(_inner):
+            frames.append((_short(name), line, frame.f_code.co_name))
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((_short(error.filename), error.lineno or 0, "<module>"))
+    return reversed(frames)
+
+
+def _short(name: str) -> str:
+    for folder in ("/app/site-packages/", "/app/", "/lib/python311.zip/"):
+        name = name.removeprefix(folder)
+    return name
+
+
+def _summary(error: BaseException) -> str:
+    """The exception and where it was raised, in one line of at most 4 KiB: the innermost frames if not all of them fit."""
+    name = type(error).__qualname__ if type(error).__module__ == "builtins" else f"{type(error).__module__}.{type(error).__qualname__}"
+    message = error.msg if isinstance(error, SyntaxError) else _message(error)
+    summary = f"{name}: {message}" if message else name
+    if len(summary) > MOST_MESSAGE:
+        summary = _cut(summary, MOST_MESSAGE) + "…"
+    places, last, times = [], None, 0
+    for file, line, function in _frames(error):
+        place = f"{file}:{line} in {function}"
+        if place == last:  # recursion
+            times += 1
+            continue
+        if times:
+            places.append(f"({times} more)")
+        places.append(place)
+        last, times = place, 0
+    if times:
+        places.append(f"({times} more)")
+    if not places:
+        return summary
+    return _cut(f"{summary} [{' < '.join(places)}]", MOST_ERROR)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be read)"
+
+
+def _log_traceback(error: BaseException) -> None:
+    """Logs the traceback, without the SDK's own frames, line by line."""
+    _hide_own_frames(error, set())
+    try:
+        for part in traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format():
+            for line in part.rstrip("\n").split("\n"):
+                _host.functions.log(4, _cut(line, MOST_LINE), "")
+    except HostError:
+        pass
+
+
+def _hide_own_frames(error: Optional[BaseException], seen: set[int]) -> None:
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    trace: Optional[TracebackType] = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_inner):
+        trace = trace.tb_next
+    error.__traceback__ = trace
+    _hide_own_frames(error.__cause__, seen)
+    _hide_own_frames(error.__context__, seen)
+
+
+def _cut(text: str, most: int) -> str:
+    """At most so many bytes of UTF-8."""
+    return text.encode(errors="replace")[:most].decode(errors="ignore")

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Union
+
+from . import _host
+from .errors import ConflictError, Duration, NotFoundError
+
+TRACE, DEBUG, INFO, WARNING, ERROR = range(5)
+
+Name = Union[str, bytes]
+
+
+def log(level: int, text: str, fields: Optional[Mapping[str, Any]] = None) -> None:
+    """Logs a line of at most 4 KiB and its fields, at most 3 KiB of JSON. logging cuts what is longer; this does not."""
+    _host.functions.log(level, text, _host.to_json(fields) if fields else "")
+
+
+def progress(fraction: float, message: str = "") -> None:
+    """Reports how much is done, from 0 to 1, and what the handler is doing. The message is cut to 1 KiB."""
+    if len(message) > 256:
+        message = message.encode()[:1024].decode(errors="ignore")
+    _host.functions.progress(fraction, message)
+
+
+def config(name: str, default: Optional[str] = None) -> Optional[str]:
+    """A value of the manifest's section config, also while the module is imported."""
+    try:
+        return _host.functions.config_get(name)
+    except NotFoundError:
+        return default
+
+
+def secret(name: str) -> str:
+    """A secret that the manifest grants. Read it in the task, and write it nowhere."""
+    try:
+        return _host.functions.secret_get(name).decode()
+    except NotFoundError as error:
+        raise NotFoundError(f"secret {name!r}") from error
+
+
+class Unique(NamedTuple):
+    """No second task of the queue with the same key, or without a key with the same body, for that time: at least a second,
+    or None until the first task is finished."""
+
+    key: str = ""
+    duration: Optional[Duration] = None
+
+
+def enqueue(
+    queue: Name,
+    body: Any = b"",
+    *,
+    id: str = "",
+    key: str = "",
+    labels: Optional[Mapping[str, str]] = None,
+    priority: Optional[int] = None,
+    delay: Optional[Duration] = None,
+    at: Union[datetime, float, None] = None,
+    max_attempts: int = 0,
+    timeout: Optional[Duration] = None,
+    unique: Union[None, bool, str, Unique] = None,
+) -> str:
+    """Enqueues a task and returns its ID. It is created when this one completes, or with after: call in the manifest at once.
+
+    The body may be bytes, str, None or what JSON can express. Durations are seconds or timedeltas, at is a datetime (without
+    a time zone: UTC) or Unix time.
+    """
+    options: dict[str, Any] = {}
+    if id:
+        options["id"] = id
+    if key:
+        options["key"] = key
+    if labels:
+        options["labels"] = dict(labels)
+    if priority is not None:
+        options["priority"] = priority
+    if delay is not None:
+        options["delay_ms"] = _host.milliseconds(delay)
+    if at is not None:
+        if isinstance(at, datetime):
+            at = (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+        options["at_ms"] = _host.milliseconds(at)
+    if max_attempts:
+        options["max_attempts"] = max_attempts
+    if timeout is not None:
+        options["timeout_ms"] = _host.milliseconds(timeout)
+    if unique is not None and unique is not False:
+        if not isinstance(unique, Unique):
+            unique = Unique("" if unique is True else unique)
+        options["unique"] = {"key": unique.key} if unique.key else {}
+        if unique.duration is not None:
+            options["unique"]["for_ms"] = _host.milliseconds(unique.duration)
+    return _host.functions.enqueue(queue, _host.encoded(body), _host.to_json(options) if options else "")
+
+
+class Bucket:
+    """A bucket of the tenant's key-value store, which the manifest grants. Keys have 1 to 256 bytes of UTF-8, values at most
+    512 KiB; a value may be bytes, str or what JSON can express, and is read as bytes."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+
+    def get(self, key: Name, default: Any = None) -> Any:
+        """The value's bytes, or the default if there is none."""
+        try:
+            return _host.functions.kv_get(self.name, key)
+        except NotFoundError:
+            return default
+
+    def set(self, key: Name, value: Any, ttl: Optional[Duration] = None) -> None:
+        """Sets a value, for a time or forever."""
+        _host.functions.kv_set(self.name, key, _host.encoded(value), _host.milliseconds(ttl))
+
+    def delete(self, key: Name) -> bool:
+        """Deletes a value, and returns whether there was one."""
+        return _host.functions.kv_delete(self.name, key)
+
+    def increment(self, key: Name, delta: int = 1) -> int:
+        """Adds to a decimal number, 0 if there is none, and returns the sum. ConflictError if the value is no number."""
+        return _host.functions.kv_increment(self.name, key, delta)
+
+    def swap(self, key: Name, old: Any, value: Any, ttl: Optional[Duration] = None) -> None:
+        """Sets a value if the present one equals old, or if old is None and there is none. Otherwise ConflictError, with the
+        present value in its attribute present."""
+        expected = None if old is None else _host.encoded(old)
+        done, present = _host.functions.kv_swap(self.name, key, expected, _host.encoded(value), _host.milliseconds(ttl))
+        if not done:
+            error = ConflictError()
+            error.present = present
+            raise error
+
+    def list(self, prefix: Name = "", after: Name = "", limit: int = 1000) -> list[str]:
+        """At most limit (1 to 1000) keys that begin with prefix and come after the key after, in byte order."""
+        return _host.functions.kv_list(self.name, prefix, after, limit)
+
+    def keys(self, prefix: Name = "") -> Iterator[str]:
+        """All keys that begin with prefix, page by page."""
+        after: Name = ""
+        while page := self.list(prefix, after):
+            yield from page
+            after = page[-1]
+
+    def __repr__(self) -> str:
+        return f"quern.kv({self.name!r})"
+
+
+def kv(bucket: Name) -> Bucket:
+    """The bucket of that name."""
+    return Bucket(bucket)

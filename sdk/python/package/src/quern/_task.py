@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any, Optional
+
+from . import _host
+
+_scan = json.JSONDecoder().scan_once
+
+
+class Task:
+    """A handler's task. What a task does not have is "" or None."""
+
+    __slots__ = ()
+
+    @property
+    def input(self) -> bytes:
+        """What was enqueued, byte for byte."""
+        return _host.functions.input()
+
+    @property
+    def text(self) -> str:
+        """The input as UTF-8. Fatal if it is not."""
+        try:
+            return _host.functions.input().decode()
+        except UnicodeDecodeError as error:
+            raise _invalid(f"the input is not UTF-8: {error}") from None
+
+    def json(self) -> Any:
+        """The input parsed as JSON. Fatal if it is not: another attempt would have the same input."""
+        data = _host.functions.input()
+        try:
+            try:  # what json.loads does with a document without whitespace around it
+                text = data.decode()
+                value, end = _scan(text, 0)
+                if end == len(text):
+                    return value
+            except (ValueError, StopIteration):
+                pass
+            return json.loads(data)
+        except ValueError as error:
+            raise _invalid(f"the input is not JSON: {error}") from None
+
+    @property
+    def id(self) -> str:
+        """The same in every attempt: the key that makes an outside effect happen once."""
+        return _host.functions.task_text(0)
+
+    @property
+    def queue(self) -> str:
+        return _host.functions.task_text(1)
+
+    @property
+    def tenant(self) -> str:
+        return _host.functions.task_text(2)
+
+    @property
+    def plugin(self) -> str:
+        return _host.functions.task_text(3)
+
+    @property
+    def previous_error(self) -> str:
+        """Why the attempt before failed."""
+        return _host.functions.task_text(4)
+
+    @property
+    def parent(self) -> str:
+        """The ID of the task that enqueued this one."""
+        return _host.functions.task_text(5)
+
+    @property
+    def key(self) -> str:
+        """The key with which the task was enqueued."""
+        return _host.functions.task_text(6)
+
+    @property
+    def traceparent(self) -> str:
+        """The task's trace, in the form of the W3C's header."""
+        return _host.functions.task_text(7)
+
+    @property
+    def attempt(self) -> int:
+        """Counts from 1."""
+        return _host.functions.task_number(0)
+
+    @property
+    def max_attempts(self) -> int:
+        """0 without a bound."""
+        return _host.functions.task_number(1)
+
+    @property
+    def deadline(self) -> Optional[datetime]:
+        """When the task is ended without notice; None if never."""
+        ms = _host.functions.task_number(2)
+        return datetime.fromtimestamp(ms / 1000, timezone.utc) if ms else None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the host is about to end: a handler that then raises Retry is run again elsewhere."""
+        return _host.functions.cancelled()
+
+    def __repr__(self) -> str:
+        return f"<quern.Task {self.id} of {self.queue}, attempt {self.attempt}>"
+
+
+def _invalid(text: str) -> Exception:
+    from .errors import Fatal
+
+    return Fatal(text)

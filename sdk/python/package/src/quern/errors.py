@@ -1,0 +1,107 @@
+"""What a handler raises, and what the host's functions raise."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Optional, Union
+
+Duration = Union[int, float, timedelta]
+"""Seconds, or a timedelta."""
+
+
+class Failure(Exception):
+    """Fails the task with this text alone, without a traceback. Its retry policy decides about another attempt."""
+
+    status = 1
+
+
+class Fatal(Failure):
+    """Fails the task for good: another attempt would end the same."""
+
+    status = 65
+
+
+class Retry(Failure):
+    """Has the task tried again later: after the delay, or, without one, after the delay of its retry policy."""
+
+    status = 75
+
+    def __init__(self, *args: object, delay: Optional[Duration] = None) -> None:
+        super().__init__(*args)
+        self.delay = delay
+
+
+class HostError(Exception):
+    """An answer of the host that is no success. Its code is the name in the specification of quern_v1."""
+
+    code = ""
+    about = "the host refused"
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}: {self.about}" if text else self.about
+
+
+class InvalidError(HostError):
+    code = "EINVAL"
+    about = "an argument is invalid; the task's log has the details"
+
+
+class FaultError(HostError):
+    code = "EFAULT"
+    about = "a fault of the SDK"
+
+
+class DeniedError(HostError):
+    code = "EDENIED"
+    about = "the manifest or the host does not allow it; the task's log names the line to add"
+
+
+class NotFoundError(HostError):
+    code = "ENOTFOUND"
+    about = "nothing has that name"
+
+
+class TooBigError(HostError):
+    code = "ETOOBIG"
+    about = "it is larger than its limit"
+
+
+class QuotaError(HostError):
+    code = "EQUOTA"
+    about = "there is no room for more"
+
+
+class ConflictError(HostError):
+    """Another value is there than the expected one: present, None if there is none."""
+
+    code = "ECONFLICT"
+    about = "the present value is not the expected one"
+    present: Optional[bytes] = None
+
+
+class LostError(HostError):
+    code = "ECANCELED"
+    about = "another host has taken over the task: stop"
+
+
+class UnavailableError(HostError):
+    code = "EAGAIN"
+    about = "the service is unavailable; the task's log has the details"
+
+
+class NoHostError(HostError):
+    code = "ESTATE"
+    about = "this works only in a task"
+
+
+class LimitError(HostError):
+    code = "ELIMIT"
+    about = "too many, or too deep; the task's log has the details"
+
+
+BY_RESULT = (
+    InvalidError, FaultError, DeniedError, NotFoundError, TooBigError, QuotaError, ConflictError, LostError, UnavailableError,
+    NoHostError, LimitError,
+)
+"""By the negated results of the host's functions, from 1."""
