@@ -50,7 +50,7 @@ func serve(t *testing.T) (url string, granted service.HTTP) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return server.URL, client.For("tenant", []egress.Grant{grant})
+	return server.URL, client.For("tenant", []egress.Grant{grant}, nil)
 }
 
 func TestFetch(t *testing.T) {

@@ -68,7 +68,7 @@ def handle(task):
 		"urllib busy":   {runtime.Failed, "exit status 1: urllib.error.HTTPError: HTTP Error 503: Service Unavailable"},
 		"urllib denied": {runtime.Complete, "<urlopen error GET https://example.com/: the manifest or the host does not allow it; the task's log names the line to add>"},
 	} {
-		r := p.call(t, runtime.Call{Input: []byte(name + " " + server.URL), Services: service.Services{HTTP: client.For("acme", []egress.Grant{grant})}})
+		r := p.call(t, runtime.Call{Input: []byte(name + " " + server.URL), Services: service.Services{HTTP: client.For("acme", []egress.Grant{grant}, nil)}})
 		if got := string(r.Output) + r.Message; r.Kind != want.kind || len(got) < len(want.says) || got[:len(want.says)] != want.says {
 			t.Errorf("%s: %s %s\nwant %s %s\n%s", name, r.Kind, got, want.kind, want.says, r.logged())
 		}
