@@ -19,7 +19,8 @@ type Profile struct {
 	Tenant string
 	// Env is what the manifest grants. Names that begin with ReservedEnv are skipped.
 	Env map[string]string
-	// Files are what the guest may read at their paths. Default nil: none.
+	// Files are what the guest may read at their paths, beside the files that the module carries, which they hide where both
+	// have a path. Default nil: none.
 	Files *Files
 	// Limits bound each call, and the start of a handler. The zero value means the defaults.
 	Limits Limits

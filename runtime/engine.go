@@ -3,11 +3,13 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"maps"
 	goruntime "runtime"
 	"slices"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/quern-project/quern/runtime/abi"
 )
@@ -19,6 +21,7 @@ type Engine struct {
 	version  string // wazero's
 	compiler *compiler
 	caches   *caches
+	bundles  bundles
 
 	resetMode   ResetMode // the best one for modules that a reset restores
 	resetReason string
@@ -44,6 +47,7 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		host:    &host{logger: cfg.Logger, gate: &gate{free: cfg.Guests}, started: time.Now(), crash: cfg.Crash},
 		version: version, compiler: newCompiler(cfg), idleUnload: cfg.IdleUnload,
 		stopped: make(chan struct{}), pruned: time.Now(), modules: map[*Module]struct{}{},
+		bundles: bundles{shared: map[[sha256.Size]byte]weak.Pointer[Files]{}},
 	}
 	err := canary()
 	if err != nil {
@@ -140,8 +144,15 @@ func (e *Engine) Held() int64 {
 // Holdings adds up what modules hold now.
 func (e *Engine) Holdings() Holdings {
 	h := Holdings{Stacks: e.stacks.Load()}
+	counted := map[*Files]bool{} // what several modules share
 	for _, m := range e.allModules() {
 		h.Code += m.code.held()
+		for _, files := range m.bundled {
+			if !counted[files] {
+				counted[files] = true
+				h.Code += files.Size()
+			}
+		}
 		for _, p := range m.allPools() {
 			p.addTo(&h)
 		}

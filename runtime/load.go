@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -39,6 +41,7 @@ type Decoded struct {
 	info   Info
 	module *wasm.Rewritten // without its binary
 	code   *machineCode
+	files  []*Files // that the module carries, of each section
 }
 
 // Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then. Nothing
@@ -64,6 +67,15 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 	if why := whyNew(outline); why != "" {
 		info.ResetMode, info.ResetReason = ResetNew, why
 	}
+	var err error
+	if d.files, err = e.bundles.read(binary); err != nil {
+		return d, err
+	}
+	for _, files := range d.files {
+		for _, path := range slices.Sorted(maps.Keys(files.Contents())) {
+			info.Files = append(info.Files, path)
+		}
+	}
 	d.code = e.caches.newCode(rewritten, info.Digest)
 	d.module, rewritten.Binary = rewritten, nil
 	return d, nil
@@ -77,7 +89,7 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 		return nil, errors.Join(err, d.code.source.close())
 	}
 	e := d.engine
-	m := newModule(e.host, d.code, d.info, d.module)
+	m := newModule(e.host, d)
 	m.onClose = func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()

@@ -43,6 +43,8 @@ type Info struct {
 	Functions int
 	// Imports are written module.name, Exports name, both in the order of the file.
 	Imports, Exports []string
+	// Files are the paths of the files that the module carries, in the order of its sections.
+	Files []string
 	// Charges counts the places in its code where fuel is charged.
 	Charges int
 	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum.
@@ -83,6 +85,8 @@ type Module struct {
 	perTask  bool        // a reset does not restore all that it changes: each task needs a new instance, and pays for it
 	price    int64       // of making an instance, in fuel
 	tables   int64       // of an instance, in bytes at most
+	bundled  []*Files    // that the module carries, of each section; other modules may share them
+	files    *Files      // all of them; nil for none
 
 	used   atomic.Int64   // when a call began or ended last, or it was loaded, in ns of Unix time
 	builds sync.WaitGroup // of snapshots
@@ -95,9 +99,10 @@ type Module struct {
 }
 
 // newModule is the module of loaded code.
-func newModule(h *host, code *machineCode, info Info, rewritten *wasm.Rewritten) *Module {
+func newModule(h *host, d *Decoded) *Module {
+	info, rewritten := d.info, d.module
 	m := &Module{
-		host: h, code: code, name: code.compiled.Name(), info: info,
+		host: h, code: d.code, name: d.code.compiled.Name(), info: info, bundled: d.files,
 		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
 		perTask: whyNew(&rewritten.Outline) != "",
 		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,
@@ -113,6 +118,9 @@ func newModule(h *host, code *machineCode, info Info, rewritten *wasm.Rewritten)
 		if export, ok := rewritten.Export(initialize); ok && export.Kind == wasm.Function {
 			m.startup = append(m.startup, initialize)
 		}
+	}
+	for _, files := range m.bundled {
+		m.files = files.Over(m.files)
 	}
 	m.touch(time.Now())
 	return m

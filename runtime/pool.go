@@ -62,6 +62,7 @@ type snapshotBuild struct {
 // the module.
 func (m *Module) Bind(profile Profile) *Pool {
 	limits := profile.Limits.WithDefaults()
+	profile.Files = profile.Files.Over(m.files)
 	return &Pool{module: m, profile: profile, limits: limits, granted: profile.granted(), resetMode: m.info.ResetMode}
 }
 
@@ -281,7 +282,7 @@ func (p *Pool) addTo(h *Holdings) {
 
 // Holdings are the memory and the instances of modules.
 type Holdings struct {
-	// Code, Snapshots, Instances and Stacks are bytes: of machine code and its metadata, of snapshots at most, of idle
+	// Code, Snapshots, Instances and Stacks are bytes: of machine code, its metadata and the files in modules, of snapshots at most, of idle
 	// instances beside their snapshot, and of the call stacks of running guests.
 	Code, Snapshots, Instances, Stacks int64
 	// Idle counts the idle instances of pools, Busy the calls under way in pools.

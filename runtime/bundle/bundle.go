@@ -55,6 +55,23 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("the section %s: %q: %s; %s", Section, e.Path, e.Reason, e.Remedy)
 }
 
+// Sections returns the sections of a valid module, as parts of it.
+func Sections(module []byte) (sections [][]byte) {
+	const header = 8
+	for rest := module[header:]; len(rest) > 0; {
+		size, n := binary.Uvarint(rest[1:])
+		section := rest[1+n:][:size]
+		if rest[0] == 0 {
+			length, n := binary.Uvarint(section)
+			if name := section[n:][:length]; string(name) == Section {
+				sections = append(sections, section[n+len(name):])
+			}
+		}
+		rest = rest[1+n+int(size):]
+	}
+	return sections
+}
+
 // Read returns the files of a section by absolute path, of most bytes together at the most. The error is an *Error.
 func Read(section []byte, most int64) (map[string][]byte, error) {
 	archive := io.Reader(bytes.NewReader(section))

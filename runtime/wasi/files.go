@@ -2,9 +2,11 @@ package wasi
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 )
@@ -29,6 +31,17 @@ const (
 // it.
 type Files struct {
 	root *node
+	size int64
+}
+
+// Size is the number of bytes of all files.
+func (f *Files) Size() int64 { return f.size }
+
+// Contents are the files by path.
+func (f *Files) Contents() map[string][]byte {
+	contents := map[string][]byte{}
+	f.root.collect("", contents)
+	return contents
 }
 
 // node is a file or a directory.
@@ -76,9 +89,50 @@ func NewFiles(contents map[string][]byte) (*Files, error) {
 			}
 			parent = child
 		}
+		files.size += int64(len(contents[path]))
 	}
 	files.root.sort()
 	return files, nil
+}
+
+// Over returns a tree of both. A file of f hides what base has at its path, below it, and in place of a directory above it.
+// Either may be nil.
+func (f *Files) Over(base *Files) *Files {
+	if f == nil || base == nil {
+		return cmp.Or(f, base)
+	}
+	all, upper := base.Contents(), f.Contents()
+	hides := func(contents map[string][]byte, file string) bool {
+		for ; file != "/"; file = path.Dir(file) {
+			if _, found := contents[file]; found {
+				return true
+			}
+		}
+		return false
+	}
+	maps.DeleteFunc(all, func(file string, _ []byte) bool { return hides(upper, file) })
+	for file := range upper {
+		for above := path.Dir(file); above != "/"; above = path.Dir(above) {
+			delete(all, above)
+		}
+	}
+	maps.Copy(all, upper)
+	union, err := NewFiles(all)
+	if err != nil {
+		panic(err) // each path was one of a tree, and none is below a file now
+	}
+	return union
+}
+
+// collect adds the contents of the files below the directory, by path.
+func (n *node) collect(at string, contents map[string][]byte) {
+	for name, child := range n.children {
+		if at := at + "/" + name; child.directory() {
+			child.collect(at, contents)
+		} else {
+			contents[at] = child.contents
+		}
+	}
 }
 
 // sort sorts the names of the directory and of all below it.
