@@ -57,6 +57,11 @@ demo: build build/handlers/thumbnails.wasm ## make thumbnails of real photograph
 deps: ## bring what the tests need: redis-server, prometheus, compilers for wasm, Blueque
 	@.ci/deps
 
+.PHONY: engines
+engines: deps ## build the interpreters of JavaScript and Python into build/engines (needs cargo, llvm-14, python3.11)
+	sdk/javascript/engine/build build/engines
+	sdk/python/engine/build build/engines
+
 .PHONY: test
 test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
 	@$(if $(race),,echo 'test: no C compiler ($(shell go env CC)), so without the race detector' >&2)
