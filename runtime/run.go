@@ -166,10 +166,12 @@ func (r *run) wait(what func()) {
 	begun := r.meter.pause()
 	var ended time.Time
 	func() {
-		defer func() { ended = r.meter.resume() }()
+		defer func() {
+			ended = r.meter.resume()
+			r.waited += ended.Sub(begun)
+		}()
 		what()
 	}()
-	r.waited += ended.Sub(begun)
 	r.check(ended) // the place may have come after the deadline
 }
 

@@ -136,7 +136,7 @@ func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
 	}
 	exists, err := c.rdb.Exists(ctx, c.keys.task(id)).Result()
 	if err == nil && exists == 0 {
-		err = ErrNoTask
+		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
 	return nil, wrap("read parameters of task "+id, err) // nil: a task without parameters, written by hand
 }
