@@ -34,11 +34,11 @@ type duty struct {
 }
 
 // start begins after first. stop waits for the run under way: ctx must have ended.
-func (d *duty) start(ctx context.Context, first time.Duration, work work) (stop func()) {
+func (d *duty) start(ctx context.Context, first time.Duration, run work) (stop func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.plan(time.Now().Add(first)) // unless somebody has asked for an earlier moment
-	d.timer = time.AfterFunc(time.Until(d.next), func() { d.fire(ctx, work) })
+	d.timer = time.AfterFunc(time.Until(d.next), func() { d.fire(ctx, run) })
 	return func() {
 		d.mu.Lock()
 		d.stopped = true
@@ -77,7 +77,7 @@ func (d *duty) begins() time.Time {
 	return d.next
 }
 
-func (d *duty) fire(ctx context.Context, work work) {
+func (d *duty) fire(ctx context.Context, run work) {
 	d.mu.Lock()
 	if d.working || d.stopped || ctx.Err() != nil || time.Now().Before(d.begins()) {
 		d.mu.Unlock() // the timer was reset while it fired
@@ -87,7 +87,7 @@ func (d *duty) fire(ctx context.Context, work work) {
 	d.runs.Add(1)
 	d.mu.Unlock()
 	defer d.runs.Done()
-	pause, wait, err := work(ctx)
+	pause, wait, err := run(ctx)
 	now, report := time.Now(), d.op != ""
 	switch {
 	case errors.Is(err, errIdle):

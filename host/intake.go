@@ -147,7 +147,7 @@ func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveRe
 	in.scheduler.close(a, len(tasks), reply)
 	switch {
 	case errors.Is(reply.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
-		poke(in.lease.missing)
+		in.lease.lost()
 	case queue.IsUnavailable(reply.Err) && a.version == nil: // it may be left: no reserve follows that ends the trouble
 		in.health.failedQuietly(opReserve, reply.Err)
 	case reply.Err != nil:

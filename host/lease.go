@@ -23,6 +23,9 @@ type leaseKeeper struct {
 	news, missing chan struct{}
 }
 
+// lost ends the lease: a call found that Redis does not know the listener any more.
+func (k *leaseKeeper) lost() { poke(k.missing) }
+
 // publish publishes what is new before the next renewal is due.
 func (k *leaseKeeper) publish() { poke(k.news) }
 

@@ -85,9 +85,18 @@ func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 }
 
 // pick allocates the free slots.
-func (s *scheduler) pick() (picked []*allocation) {
+func (s *scheduler) pick() []*allocation {
+	picked, idle := s.allocate(time.Now())
+	for _, a := range idle {
+		a.release() // not under the lock: it may close a module
+	}
+	return picked
+}
+
+// allocate is pick under the lock. The idle allocations have neither slots nor a list to reconcile.
+func (s *scheduler) allocate(now time.Time) (picked, idle []*allocation) {
 	s.mu.Lock()
-	now := time.Now()
+	defer s.mu.Unlock()
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
 	if q := s.queues[s.admission.begin()]; q != nil {
 		if able, _ := q.able(now); !able {
@@ -102,7 +111,6 @@ func (s *scheduler) pick() (picked []*allocation) {
 			allocations[q] = &allocation{served: q, reconcile: true, wakes: s.wakes.Load()}
 		}
 	}
-	var idle []*allocation
 	for _, a := range allocations {
 		if len(a.shares) == 0 && !a.reconcile {
 			idle = append(idle, a)
@@ -111,11 +119,7 @@ func (s *scheduler) pick() (picked []*allocation) {
 		a.served.reconcile = false // until that fails, or somebody asks again
 		picked = append(picked, a)
 	}
-	s.mu.Unlock()
-	for _, a := range idle {
-		a.release() // not under the lock: it may close a module
-	}
-	return picked
+	return picked, idle
 }
 
 // give gives the queue one slot more, if its plugin, its bound and the memory allow it. The caller holds mu.

@@ -98,7 +98,12 @@ func (s *scan) list(tenant, folder string) ([]string, error) {
 		case manifest.Suffix:
 			seen.manifest = s.file(path, manifest.MaxSize)
 		default:
-			if info, err := os.Stat(path); err == nil && info.IsDir() {
+			folder := entry.IsDir()
+			if entry.Type()&fs.ModeSymlink != 0 {
+				info, err := os.Stat(path)
+				folder = err == nil && info.IsDir()
+			}
+			if folder {
 				inside = append(inside, name)
 			}
 			continue

@@ -153,12 +153,18 @@ func (c *diskCache) cached(ctx context.Context, m *program) (wazero.CompiledModu
 	return compiled, err
 }
 
-// verify returns nil if the entry of a module is as it was written. Otherwise it removes the entry.
+// errDamagedSum is a sum file that no load can use.
+var errDamagedSum = errors.New("sum file is damaged")
+
+// verify returns nil if the entry of a module is as it was written. It removes what is damaged.
 func (c *diskCache) verify(key string) error {
 	c.touch(key, time.Now())
 	name, want, err := readSum(c.sumFile(key))
-	if err != nil {
+	if errors.Is(err, errDamagedSum) {
 		return errors.Join(err, os.Remove(c.sumFile(key)))
+	}
+	if err != nil {
+		return err
 	}
 	entry := filepath.Join(c.dir, name)
 	sum, err := sumOf(entry)
@@ -192,7 +198,7 @@ func readSum(path string) (name, sum string, err error) {
 	}
 	name, sum, ok := strings.Cut(strings.TrimSpace(string(text)), " ")
 	if !ok || !filepath.IsLocal(name) {
-		return "", "", errors.New("sum file is damaged")
+		return "", "", errDamagedSum
 	}
 	return name, sum, nil
 }

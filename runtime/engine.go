@@ -163,8 +163,11 @@ func (e *Engine) Holdings() Holdings {
 // Relieve gives idle memory back, that of the least recently used modules first, until it has freed so many bytes or nothing is
 // idle. It returns the freed bytes.
 func (e *Engine) Relieve(ctx context.Context, bytes int64) (freed int64) {
-	modules := e.allModules()
-	slices.SortFunc(modules, func(a, b *Module) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
+	modules, used := e.allModules(), map[*Module]int64{} // calls change it meanwhile
+	for _, m := range modules {
+		used[m] = m.used.Load()
+	}
+	slices.SortFunc(modules, func(a, b *Module) int { return cmp.Compare(used[a], used[b]) })
 	var unloaded int64
 	for _, m := range modules {
 		if freed+unloaded >= bytes {

@@ -164,9 +164,15 @@ func (r *run) Wait(d time.Duration) {
 // wait calls what takes long while other guests compute.
 func (r *run) wait(what func()) {
 	begun := r.meter.pause()
-	defer func() { r.waited += r.meter.resume().Sub(begun) }()
-	what()
-	r.check(time.Now())
+	var ended time.Time
+	func() {
+		defer func() {
+			ended = r.meter.resume()
+			r.waited += ended.Sub(begun)
+		}()
+		what()
+	}()
+	r.check(ended) // the place may have come after the deadline
 }
 
 const (

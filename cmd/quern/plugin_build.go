@@ -269,7 +269,10 @@ func (b *builder) compile(ctx context.Context, s source, out string) error {
 		return fmt.Errorf("make folder: %w", err)
 	}
 	defer os.RemoveAll(headers)
-	if err := os.WriteFile(filepath.Join(headers, "quern.h"), sdk.Header, 0o600); err != nil {
+	if s.language == languageC {
+		err = os.WriteFile(filepath.Join(headers, "quern.h"), sdk.Header, 0o600)
+	}
+	if err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
 	cmd, err := b.command(ctx, s, out, headers)

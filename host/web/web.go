@@ -68,7 +68,9 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	})
 	err := s.http.Serve(s.listener)
-	if !stop() {
+	if stop() {
+		_ = s.http.Close() // connections must not outlive the listener
+	} else {
 		<-ended
 	}
 	if !errors.Is(err, http.ErrServerClosed) {

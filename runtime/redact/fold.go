@@ -32,15 +32,16 @@ func fold(text []byte, escapes bool) (folded []byte, at origin) {
 			_, n := utf8.DecodeRune(text[i:])
 			unit, i = text[i:i+n], i+n
 		}
-		switch {
-		case string(unit) == "\n" && bytes.HasSuffix(folded, []byte("\r")):
+		if string(unit) == "\n" && bytes.HasSuffix(folded, []byte("\r")) {
 			folded[len(folded)-1] = '\n'
-			continue
-		case string(unit) == replacement && bytes.HasSuffix(folded, unit):
 			continue
 		}
 		for _, b := range unit {
 			folded, at = append(folded, b), append(at, from)
+		}
+		if bytes.HasSuffix(folded, []byte(replacement+replacement)) { // some programs escape each of its bytes
+			end := len(folded) - len(replacement)
+			folded, at = folded[:end], at[:end]
 		}
 	}
 	return folded, append(at, len(text))

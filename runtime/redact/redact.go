@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 const (
@@ -183,7 +184,9 @@ func (s *Secrets) find(text []byte) []hit {
 	}
 	found := s.scan(fold(text, false))
 	if bytes.IndexByte(text, '\\') >= 0 {
-		found = append(found, s.scan(fold(text, true))...)
+		folded, at := fold(text, true)
+		found = append(found, s.scan(folded, at)...)
+		found = append(found, s.inside(text, folded, at)...)
 	}
 	if h, ok := s.alone(text); ok {
 		found = append(found, h)
@@ -226,6 +229,44 @@ func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 		if to > end {
 			found = append(found, hit{at.source(from), at.source(to), best.name})
 			end, i = to, max(i, to-least) // another pattern may overlap its end
+		}
+	}
+	return found
+}
+
+// inside finds secrets that begin inside what fold takes for an escape: the backslash may stand before the secret, as in a
+// path. From the end of the escape on, both readings are the same.
+func (s *Secrets) inside(text, folded []byte, at origin) (found []hit) {
+	var room [2 * minRun]byte
+	for i, next := 0, 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		_, end := unescape(room[:0], text, i)
+		from := bytes.LastIndexByte(text[i:end], '\\') + i + 1
+		i = end - 1
+		if from == end {
+			continue // no escape
+		}
+		for at[next] < end {
+			next++
+		}
+		if at[next] > end { // the escape and what follows it are one character in the folded text
+			_, n := utf8.DecodeLastRune(folded[:next])
+			next -= n
+		}
+		// If more of the secret follows the escape, the scan of the folded text finds that part.
+		reading := append(append(room[:0], text[from:end]...), folded[next:min(len(folded), next+minRun)]...)
+		for j := range min(end-from, len(reading)-least+1) {
+			if !s.likely[hash(binary.LittleEndian.Uint64(reading[j:]))] {
+				continue
+			}
+			for _, h := range s.scan(reading, nil) {
+				if h.from < end-from {
+					found = append(found, hit{from + h.from, at[next+max(0, h.to-(end-from))], h.name})
+				}
+			}
+			break
 		}
 	}
 	return found

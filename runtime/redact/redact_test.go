@@ -39,6 +39,7 @@ func TestText(t *testing.T) {
 		"rust": "a\U0001f512b\u00e9c\x00d'", "url": "https://hooks.example.com/T01/B02", "back": `\\server\new\table`, "spaced": "  spaced out  ",
 		"forms": "&a\"2M&\"\xff\n\"\"\\\U0001f512\n\u00e9\afkZR\"#[?k\a\n\u2028sOP6^1%/p(\x04#\ufffd\x02\x84\"\x011:)ZK2'\"\"\"",
 		"marks": "\u00e9\ufffd\ufffd\nand the second line", "latin": "caf\xe9\xe9\nand the last line",
+		"hex": "x41\"   \x00        ", "return": "r\n\"\a\b\f!!", "mark": "ufffd\xff\"\a!!", "twice": "mark\ufffd\ufffd\"!",
 		"json": "{\n\"key\":\n\"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\",\n\"v\": 1\n}\n",
 	})
 	for text, want := range map[string]string{
@@ -83,6 +84,11 @@ func TestText(t *testing.T) {
 		`\\server\new\table`:                      "[secret back]",
 		`"\\\\server\\new\\table"`:                `"[secret back]"`,
 		"[spaced out]":                            "[[secret spaced]]",
+		`C:\x41"   \x00        `:                  `C:\[secret hex]` + "        ", // the quote is the first escape
+		`C:\r\n\"\a\b\f!!`:                        `C:\[secret return]`,
+		`C:\ufffd\ufffd\"\a!!`:                    `C:\[secret mark]`,
+		`mark\xEF\xBF\xBD\xEF\xBF\xBD\"!`:         "[secret twice]",
+		`C:\x41"   `:                              `C:\x41"   `,
 		"bell\a \xff\x1b":                         `bell\x07 ` + "\ufffd" + `\x1b`,
 	} {
 		got := s.Text([]byte(text))
@@ -126,7 +132,7 @@ func quoteJSON(v string) string {
 
 // values are secrets of any bytes, more often of those that somebody escapes.
 var values = rapid.Custom(func(t *rapid.T) string {
-	odd := rapid.SampledFrom([]string{"\\", "\"", "\n", "\r\n", "\r", "\a", "\b", "\x00", "\x7f", "\xff", "\xc3", "é", "🔒", "\u2028", "\ufffd", "/", "<", "'", "n", "x41", "u0041", "0"})
+	odd := rapid.SampledFrom([]string{"\\", "\"", "\n", "\r\n", "\r", "\a", "\b", "\x00", "\x7f", "\xff", "\xc3", "é", "🔒", "\u2028", "\ufffd", "/", "<", "'", "n", "x41", "u0041", "ufffd", "0", "1"})
 	piece := rapid.OneOf(odd, rapid.StringMatching(`[ -~]{1,4}`), rapid.Map(rapid.Byte(), func(b byte) string { return string([]byte{b}) }))
 	return strings.Join(rapid.SliceOfN(piece, 1, 60).Draw(t, "value"), "")
 })
@@ -137,7 +143,7 @@ func TestNoForm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := values.Draw(t, "secret")
 		s := given(map[string]string{"api_key": value})
-		before := rapid.SampledFrom([]string{"", "key: ", `C:\`, "=", "\xff", "\x1b[1m", "é"}).Draw(t, "before")
+		before := rapid.SampledFrom([]string{"", "key: ", `C:\`, `\x4`, `\u00`, `\ufffd\`, "=", "\xff", "\x1b[1m", "é"}).Draw(t, "before")
 		after := rapid.SampledFrom([]string{"", "!", " x", "\n", "\xff", "\\"}).Draw(t, "after")
 		for name, write := range writers {
 			text := before + write(value) + after
@@ -160,7 +166,7 @@ func shown(value string, write func(string) string, text string) string {
 		piece := value[i : i+8]
 		if strings.Trim(piece, " \n\r") == piece && !strings.ContainsFunc(piece, func(r rune) bool { return r == utf8.RuneError }) {
 			for _, form := range []string{piece, redact.Escape([]byte(piece)), strings.Trim(write(piece), `"`)} {
-				if strings.Contains(text, form) {
+				if len(form) >= 8 && strings.Contains(text, form) { // less is left of a piece that has quotes itself
 					return form
 				}
 			}

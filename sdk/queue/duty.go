@@ -111,7 +111,7 @@ func parseSample(text string, most int) map[string]Stats {
 		for i, status := range Statuses() {
 			s.Depth[status] = asInt(words[1+i])
 		}
-		s.Listeners, s.OldestPendingAge = asInt(words[7]), time.Duration(asInt(words[8]))*time.Microsecond
+		s.Listeners, s.OldestPendingAge = asInt(words[len(words)-2]), time.Duration(asInt(words[len(words)-1]))*time.Microsecond
 		counted[words[0]] = s
 	}
 	return counted

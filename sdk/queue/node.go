@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 	for i, reply := range n.client.evalAll(ctx, calls) {
 		errs[i] = wrap(fmt.Sprintf("unregister listener from %q", queues[i]), reply.Err())
 		if ctx.Err() != nil || IsUnavailable(errs[i]) {
-			return errs[i]
+			return cmp.Or(errs[i], ctx.Err())
 		}
 	}
 	return errors.Join(errs...)

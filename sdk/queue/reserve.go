@@ -107,7 +107,7 @@ type ReserveReply struct {
 	Err error
 }
 
-// Reserve asks for tasks of several queues in one round trip. It must not be repeated blindly: see ReserveReply.Err.
+// Reserve asks for tasks of several queues at once. It must not be repeated blindly: see ReserveReply.Err.
 func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []ReserveReply {
 	k := n.client.keys
 	calls := make([]call, len(requests))

@@ -133,7 +133,7 @@ func (n *Node) Start(ctx context.Context, queue string, claim Claim) error {
 		n.client.clock, queue, n.id, claim.ID, claim.proof(), n.pid))[0]
 }
 
-// report runs scripts in one round trip that answer for one task each.
+// report runs scripts together that answer for one task each.
 func (n *Node) report(ctx context.Context, verb string, ids []string, calls ...call) []error {
 	errs := make([]error, len(calls))
 	for i, reply := range n.client.evalAll(ctx, calls) {
@@ -181,7 +181,7 @@ type LogBatch struct {
 	Lines []string
 }
 
-// AppendLogs adds lines to the logs of held tasks in one round trip. The last 1,000 lines and 64 KiB of each log stay, and the
+// AppendLogs adds lines to the logs of held tasks. The last 1,000 lines and 64 KiB of each log stay, and the
 // first 16 KiB of a line. Its errors are those of Progress; lines of a task that is not held are dropped.
 func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	calls, ids := make([]call, len(batches)), make([]string, len(batches))

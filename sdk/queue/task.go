@@ -129,11 +129,16 @@ func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
 	if found || err != nil {
 		return value, err
 	}
-	task, err := c.Task(ctx, id) // a dead letter, or without parameters, written by hand
-	if err != nil {
-		return nil, err
+	live, err := c.rdb.HGet(ctx, c.keys.task(id), "live_id").Result()
+	if err == nil {
+		value, _, err = c.ownParameters(ctx, live)
+		return value, err
 	}
-	return task.Parameters, nil
+	exists, err := c.rdb.Exists(ctx, c.keys.task(id)).Result()
+	if err == nil && exists == 0 {
+		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
+	}
+	return nil, wrap("read parameters of task "+id, err) // nil: a task without parameters, written by hand
 }
 
 // ownParameters reads the parameters in a task's own hash, and tells whether there are any.
