@@ -72,9 +72,7 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 		return d, err
 	}
 	for _, files := range d.files {
-		for _, path := range slices.Sorted(maps.Keys(files.Contents())) {
-			info.Files = append(info.Files, path)
-		}
+		info.Files = append(info.Files, slices.Sorted(maps.Keys(files.Contents()))...)
 	}
 	d.code = e.caches.newCode(rewritten, info.Digest)
 	d.module, rewritten.Binary = rewritten, nil
