@@ -36,7 +36,7 @@ type task struct {
 
 	log      taskLog
 	progress atomic.Pointer[queue.ProgressReport] // what it reported last, until that is sent
-	children *guest.Children                      // nil if the task may not enqueue
+	children *guest.Children                      // nil before the task runs, and of commands
 	secrets  redact.Secrets                       // that it was given
 }
 

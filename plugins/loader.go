@@ -170,9 +170,6 @@ func (l *loader) finish(r *loadResult, m *module) {
 	path := r.path(l.cfg.Dir, manifest.Suffix)
 	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })
 	err := cmp.Or(largest.ExplainMemory(m.Admits(largest.Limits)), r.manifest.CheckModule(path, m.Info()), l.afford(r, m.Overhead()))
-	if err == nil && r.tenant != "" { // a plugin of all tenants serves the others
-		err = r.permissions[r.tenant].CheckModule(path, m.Info())
-	}
 	if r.refuse(err) {
 		l.modules.release(m)
 		return

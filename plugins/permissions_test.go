@@ -67,36 +67,6 @@ func TestGrantsAreTold(t *testing.T) {
 	}
 }
 
-// A tenant's own plugin that imports what the ceiling leaves nothing of is refused as if its manifest did not grant it.
-func TestGrantsRefuseATenantsOwn(t *testing.T) {
-	t.Parallel()
-	f := setup(t, Config{Tenants: []string{"acme", "zebra"}, Grants: hostGrants(t, "acme: {capabilities: {kv: [{bucket: seen}]}}\nzebra: {}")}, func(dir string) {
-		for _, tenant := range []string{"acme", "zebra"} {
-			check(t, os.Mkdir(dir+"/"+tenant, 0o700))
-			write(t, dir+"/"+tenant+"/a.wasm", runtimetest.BuildCHandler(t, `#include "quern.h"
-QUERN_HANDLER int handle(void) {
-  quern_kv_get("seen", 4, "k", 1);
-  return quern_kv_set("seen", 4, "k", 1, "", 0, 0) + quern_enqueue("b", 1, "", 0, "", 0);
-}`))
-			write(t, dir+"/"+tenant+"/a.yaml", []byte("capabilities: {kv: [{bucket: seen, access: rw}], enqueue: {queues: [b], after: call}}"))
-		}
-	})
-	const place = `, and the host does not: add capabilities: {`
-	status, _ := f.status("acme", "a", StateRefused)
-	if strings.Count(status.Error, place) != 2 {
-		t.Fatalf("%+v", status)
-	}
-	for _, want := range []string{
-		"capabilities.kv: grants what the module imports, quern_v1.kv_set" + place + "kv: [{bucket: NAME, access: rw}]}",
-		"capabilities.enqueue: grants what the module imports, quern_v1.enqueue" + place + "enqueue: {queues: [NAME], after: call}}",
-	} {
-		if !strings.Contains(status.Error, want) {
-			t.Errorf("got %v\nwant %s", status.Error, want)
-		}
-	}
-	f.status("zebra", "a", StateServing)
-}
-
 // The files of tests are no part of a version: they need not be on a host.
 func TestFilesOfTestsAreNoPartOfAVersion(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/plugins"
-	"github.com/quern-project/quern/runtime"
 	sdk "github.com/quern-project/quern/sdk/c"
 )
 
@@ -52,9 +51,6 @@ func newPluginBuild(env environment) *cobra.Command {
 		}
 		if err != nil {
 			return err
-		}
-		if lack := lacksManifest(ctx, env, file); lack != "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), "quern: "+lack)
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), file)
 		return err
@@ -186,26 +182,6 @@ func (b *builder) build(ctx context.Context, s source, to string) (path string, 
 		return "", fmt.Errorf("build %s: %w", s.name, err)
 	}
 	return path, nil
-}
-
-// lacksManifest explains why a host refuses a module that needs a manifest and has none; else "".
-func lacksManifest(ctx context.Context, env environment, file string) string {
-	p, err := readPlugin(file)
-	if err != nil {
-		return ""
-	}
-	if _, err := os.Stat(p.manifestPath); !errors.Is(err, fs.ErrNotExist) {
-		return ""
-	}
-	if _, err := p.check(ctx, env, runtime.Config{}); err != nil {
-		return ""
-	}
-	for _, r := range p.refusals {
-		if strings.HasPrefix(r.Where, p.manifestPath) {
-			return fmt.Sprintf("there is no manifest %s, so a host refuses the plugin: %s: %s", p.manifestPath, r.What, r.Remedy)
-		}
-	}
-	return ""
 }
 
 // companions are the files that a host reads beside the module, by their paths in its folder: the manifest and its files.

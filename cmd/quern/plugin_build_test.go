@@ -143,29 +143,6 @@ func TestPluginBuildWithoutCompiler(t *testing.T) {
 	}
 }
 
-// A handler that no host would serve for want of a manifest is built, and its author told; the one of another folder counts.
-func TestPluginBuildLacksManifest(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, "")
-	dir, to := sourceFolder(t, map[string]string{"a.c": "#include \"quern.h\"\nQUERN_HANDLER int32_t handle(void) { return quern_enqueue(\"b\", 1, 0, 0, 0, 0); }\n"}), t.TempDir()
-	for _, folder := range []string{dir, to} {
-		file, manifest := filepath.Join(folder, "small.wasm"), filepath.Join(folder, "small.yaml")
-		args := []string{"plugin", "build", dir, "--to", folder}
-		want := result{exitDone, file + "\n", "quern: there is no manifest " + manifest + ", so a host refuses the plugin: capabilities.enqueue: " +
-			"does not grant what the module imports, quern_v1.enqueue: add capabilities: {enqueue: {queues: [NAME]}}, or build the module without it\n"}
-		if got := u.run(args...); got != want {
-			t.Errorf("got  %+v\nwant %+v", got, want)
-		}
-		write(t, manifest, "name: small\ncapabilities: {enqueue: {queues: [b]}}\n")
-		if got := u.run(args...); got != (result{exitDone, file + "\n", ""}) {
-			t.Errorf("with a manifest: %+v", got)
-		}
-		if err := os.Remove(manifest); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // A build that is interrupted leaves nothing.
 func TestPluginBuildInterrupted(t *testing.T) {
 	t.Parallel()

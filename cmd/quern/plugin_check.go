@@ -156,6 +156,9 @@ func (p *localPlugin) notes(info runtime.Info, terms *manifest.Permissions) (not
 	for _, key := range terms.Reduced() {
 		notes = append(notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Place))
 	}
+	if !p.unread {
+		notes = append(notes, p.manifest.Capabilities.Denied(info.Imports)...)
+	}
 	return notes
 }
 

@@ -68,7 +68,7 @@ func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) e
 		return err
 	}
 	defer l.close()
-	if l.module.Info().Kind == runtime.Handler && l.embedded != nil {
+	if l.module.Info().Kind == runtime.Handler && len(p.manifest.Capabilities.KV) > 0 {
 		fmt.Fprintln(stderr, "quern: the buckets are in memory: empty at the start, forgotten at the end")
 	}
 	outcome, children := l.run(cmd.Context(), runtime.Call{
@@ -98,7 +98,7 @@ type loaded struct {
 	local       *local
 	permissions *manifest.Permissions
 	limits      runtime.Limits
-	embedded    *miniredis.Miniredis // with the buckets; nil if the manifest grants none
+	embedded    *miniredis.Miniredis // with the buckets
 	services    *guest.Services
 	module      *runtime.Module
 	pool        *runtime.Pool // of all tasks
@@ -118,13 +118,11 @@ func (p *localPlugin) open(cmd *cobra.Command, local *local) (_ *loaded, err err
 		l.limits.Timeout = local.timeout
 	}
 	services := guest.Config{HTTP: local.http, Secrets: local.options.secrets}
-	if len(p.manifest.Capabilities.KV) > 0 {
-		store, err := l.openBuckets()
-		if err != nil {
-			return nil, err
-		}
-		services.KV = map[string]*kv.Store{local.tenant: store}
+	store, err := l.openBuckets()
+	if err != nil {
+		return nil, err
 	}
+	services.KV = map[string]*kv.Store{local.tenant: store}
 	l.services = guest.New(services)
 	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
 	config := *local.options.engine
@@ -160,16 +158,12 @@ func (l *loaded) close() {
 // has its input, and what takes its log and progress. run also logs what the plugin was denied at its start, which is in no
 // task's log.
 func (l *loaded) run(ctx context.Context, call runtime.Call) (outcome runtime.Outcome, enqueued []string) {
-	if l.embedded != nil {
-		l.embedded.FlushAll()
-	}
+	l.embedded.FlushAll()
 	task := &localTask{}
 	call.Services, task.children = l.services.For(guest.Task{
 		ID: localID, Tenant: l.local.tenant, Asked: &l.manifest.Capabilities, Permissions: l.permissions, Host: task,
 	})
-	if task.children != nil {
-		call.Services.Enqueue = numberedChildren{task}
-	}
+	call.Services.Enqueue = numberedChildren{task}
 	var secrets redact.Secrets
 	call.TaskID, call.Queue, call.Plugin, call.Attempt, call.Secrets = localID, l.manifest.Queues[0], l.name, 1, &secrets
 	var said, denied []string

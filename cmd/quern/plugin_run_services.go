@@ -73,7 +73,7 @@ func (l *loaded) openBuckets() (*kv.Store, error) {
 
 // localTask is the guest.Host of a task, and notes what the task enqueues.
 type localTask struct {
-	children *guest.Children // nil if the task may not enqueue
+	children *guest.Children
 	atOnce   []queue.Child
 }
 

@@ -141,6 +141,29 @@ QUERN_HANDLER int32_t handle(void) {
 }
 `
 
+// What a module imports and its manifest does not grant is denied at the call, and told with the line to add.
+func TestPluginRunWithoutGrants(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	file := filepath.Join(t.TempDir(), "small.wasm")
+	write(t, file, string(runtimetest.BuildCHandler(t, asking)))
+	for input, want := range map[string]string{
+		"k":                    `quern_v1.kv_increment: denied: bucket "seen" is not granted: add capabilities: {kv: [{bucket: "seen", access: rw}]}`,
+		"s":                    `quern_v1.secret_get: denied: secret "key" is not granted: add capabilities: {secrets: ["key"]}`,
+		"hhttps://example.com": `quern_v1.http: GET https://example.com: denied: the manifest does not allow it: add capabilities: {http: [{host: "https://example.com", methods: [GET]}]}`,
+		"e":                    `quern_v1.enqueue: denied: queue "jobs.a" is not granted: add capabilities: {enqueue: {queues: ["jobs.a"]}}`,
+	} {
+		got := u.feed(input, "plugin", "run", file)
+		if got.status != exitDone || !strings.Contains(got.stdout, "-3\n") || !strings.Contains(got.stderr, want+"\n") {
+			t.Errorf("%s: %+v\nwant %s", input, got, want)
+		}
+	}
+	if got := u.run("plugin", "check", file); got.status != exitDone || !strings.Contains(got.stdout,
+		"http: imported, and denied to each task: add capabilities: {http: [{host: \"https://HOST\", methods: [GET]}]}") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A handler that is run has what its manifest grants, and is told by who looks on what it is denied.
 func TestPluginRunServices(t *testing.T) {
 	t.Parallel()
@@ -159,7 +182,7 @@ func TestPluginRunServices(t *testing.T) {
 	write(t, filepath.Join(secrets, "blueque", "key"), "s3cret\n")
 	write(t, filepath.Join(secrets, "blueque", "other"), "not granted")
 	const note = "quern: the buckets are in memory: empty at the start, forgotten at the end\n"
-	const reason = "quern_v1.enqueue: denied: the queue \"bills\": add it to capabilities.enqueue.queues\n"
+	const reason = "quern_v1.enqueue: denied: queue \"bills\" is not granted: add capabilities: {enqueue: {queues: [\"bills\"]}}\n"
 	const wrong = "quern_v1.enqueue: invalid: priority 101: use 0 to 100; higher ones run first, 50 is the default\n"
 	const enqueued = "quern: enqueued local-1 to jobs.a, key k, priority 70, after 5s: {\"x\": 1}\nquern: enqueued local-2 to jobs.b: 2 bytes\n"
 	for _, test := range []struct {
@@ -168,13 +191,13 @@ func TestPluginRunServices(t *testing.T) {
 		want        result
 	}{
 		{"KV", "k", nil, result{exitDone, "40\n80\n-3\n", "quern_v1.kv_increment: denied: bucket \"read\" is granted for reading only: " +
-			"the manifest would say capabilities.kv: [{bucket: \"read\", access: rw}]\n"}},
+			"add capabilities: {kv: [{bucket: \"read\", access: rw}]}\n"}},
 		{"KVAgain", "k", nil, result{exitDone, "40\n80\n-3\n", "*"}},
 		{"Checkpoint", "c", nil, result{exitDone, "-4\n0\nhalf", ""}},
 		{"Config", "g", nil, result{exitDone, "200x200", ""}},
 		{"NoSecrets", "s", nil, result{exitDone, "-4\n-4\n-3\n", "*"}},
 		{"Secrets", "s", []string{"--secrets", secrets}, result{exitDone, "s3cret-4\n-3\n", "quern_v1.secret_get: denied: " +
-			"the manifest does not grant the secret \"other\": add it to capabilities.secrets\n"}},
+			"secret \"other\" is not granted: add capabilities: {secrets: [\"other\"]}\n"}},
 		{"HTTP", "h" + server.URL + "/a", []string{"--allow-networks", "127.0.0.0/8"}, result{exitDone, "200\nyou asked for /a", ""}},
 		{"HTTPNetwork", "h" + server.URL + "/a", nil, result{exitDone, "-3\n", "*"}},
 		{"HTTPHost", "hhttps://example.com/", nil, result{exitDone, "-3\n", "*"}},
@@ -237,9 +260,9 @@ bound:
 		{"other", "g", "200x200", nil},
 		{"acme", "s", "from a filefrom the folder-3\n", nil},
 		{"acme", "k", "40\n80\n-3\n", nil},
-		{"bound", "k", "-3\n-3\n-3\n", []string{place(`kv: [{bucket: "seen", access: rw}]`), `bucket "read" is granted for reading only: the manifest would say`}},
-		{"bound", "s", "-3\n-4\n-3\n", []string{place(`secrets: ["key"]`), `the manifest does not grant the secret "other"`}},
-		{"bound", "e", "-3\n-3\n-3\n-3\n", []string{place(`enqueue: {queues: ["jobs.a"], after: call}`), `the queue "bills": add it to`}},
+		{"bound", "k", "-3\n-3\n-3\n", []string{place(`kv: [{bucket: "seen", access: rw}]`), `bucket "read" is granted for reading only: add capabilities`}},
+		{"bound", "s", "-3\n-4\n-3\n", []string{place(`secrets: ["key"]`), `secret "other" is not granted: add capabilities`}},
+		{"bound", "e", "-3\n-3\n-3\n-3\n", []string{place(`enqueue: {queues: ["jobs.a"], after: call}`), `queue "bills" is not granted: add capabilities`}},
 		{"bound", "hhttps://example.com/", "-3\n", []string{`"bound" in ` + grants}},
 	} {
 		got := u.feed(test.input, "plugin", "run", filepath.Join(dir, "small.wasm"), "--grants", grants, "--tenant", test.tenant, "--secrets", secrets)

@@ -112,7 +112,7 @@ func newChild(grant *manifest.EnqueueGrant, asked service.Child, parent string) 
 		return queue.Child{}, invalid(err)
 	}
 	if !grant.Allows(asked.Queue) {
-		return queue.Child{}, fmt.Errorf("%w: the queue %q: add it to capabilities.enqueue.queues", service.ErrDenied, asked.Queue)
+		return queue.Child{}, &service.Denial{What: fmt.Sprintf("queue %q is not granted", asked.Queue), Add: fmt.Sprintf("enqueue: {queues: [%q]}", asked.Queue)}
 	}
 	if asked.MaxAttempts < 0 { // which would be unlimited, and that takes a longest age
 		return queue.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)

@@ -42,7 +42,7 @@ func (s *secrets) read(name string) ([]byte, error) {
 		return nil, err
 	}
 	if !slices.Contains(permissions.Capabilities.Secrets, name) {
-		return nil, fmt.Errorf("%w: the manifest does not grant the secret %q: add it to capabilities.secrets", service.ErrDenied, name)
+		return nil, &service.Denial{What: fmt.Sprintf("secret %q is not granted", name), Add: fmt.Sprintf("secrets: [%q]", name)}
 	}
 	if secret, ok := permissions.Secrets[name]; ok {
 		value, err := secret.Read()

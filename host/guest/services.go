@@ -39,33 +39,33 @@ type Services struct {
 // New makes services. The stores and the client stay the caller's.
 func New(config Config) *Services { return &Services{config: config} }
 
-// For makes the services of one run of a task. The children are nil unless the manifest lets the task enqueue.
+// For makes the services of one run of a task. What the manifest does not grant is a service that denies it, and names the
+// line to add.
 func (s *Services) For(t Task) (services service.Services, children *Children) {
 	if t.Logger == nil {
 		t.Logger = hclog.NewNullLogger()
 	}
 	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Config: t.Permissions.Config}
-	if store := s.config.KV[t.Tenant]; store != nil && len(t.Asked.KV) > 0 {
+	if store := s.config.KV[t.Tenant]; store != nil {
 		grants := make([]kv.Grant, len(t.Permissions.Capabilities.KV))
 		for i, g := range t.Permissions.Capabilities.KV {
 			grants[i] = kv.Grant(g)
 		}
 		services.KV = store.For(grants, t.Permissions.DenyBucket)
 	}
-	if s.config.HTTP != nil && len(t.Asked.HTTP) > 0 {
+	if s.config.HTTP != nil {
 		var ceiling *egress.Ceiling
 		if c := t.Permissions.Ceiling; c != nil {
 			ceiling = &egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place}
 		}
 		services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP, ceiling)
 	}
-	if len(t.Asked.Secrets) > 0 {
-		services.Secrets = &secrets{&t, s}
-	}
-	if t.Asked.Enqueue != nil {
-		grant := cmp.Or(t.Permissions.Capabilities.Enqueue, &manifest.EnqueueGrant{})
-		children = &Children{task: &t, grant: grant, tasks: grant.Tasks, bytes: grant.Bytes}
-		services.Enqueue, services.EnqueueAtOnce = children, grant.AfterCall()
-	}
+	services.Secrets = &secrets{&t, s}
+	grant := cmp.Or(t.Permissions.Capabilities.Enqueue, &noQueues)
+	children = &Children{task: &t, grant: grant, tasks: grant.Tasks, bytes: grant.Bytes}
+	services.Enqueue, services.EnqueueAtOnce = children, grant.AfterCall()
 	return services, children
 }
+
+// noQueues is the grant of a task that may not enqueue.
+var noQueues manifest.EnqueueGrant

@@ -34,6 +34,6 @@ func Example() {
 	fmt.Printf("%+v %v\n", buckets, err)
 	// Output:
 	// 3 <nil>
-	// denied: bucket "secrets" is not granted: the manifest would say capabilities.kv: [{bucket: "secrets", access: rw}]
+	// denied: bucket "secrets" is not granted: add capabilities: {kv: [{bucket: "secrets"}]}
 	// [{Name:seen Keys:1 Bytes:6}] <nil>
 }

@@ -151,7 +151,7 @@ func TestDenied(t *testing.T) {
 				t.Errorf("%d: %v", i, err)
 			}
 		}
-		line := `capabilities.kv: [{bucket: "` + bucket + `", access: rw}]`
+		line := `add capabilities: {kv: [{bucket: "` + bucket + `", access: rw}]}`
 		if !strings.Contains(set.Error(), word) || !strings.Contains(set.Error(), line) {
 			t.Errorf("%v", set)
 		}

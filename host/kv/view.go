@@ -56,8 +56,11 @@ func (v *view) grant(bucket string, write bool) (Grant, error) {
 			return Grant{}, err
 		}
 	}
-	return Grant{}, fmt.Errorf("%w: bucket %q %s: the manifest would say capabilities.kv: [{bucket: %q, access: rw}]",
-		service.ErrDenied, bucket, what, bucket)
+	line := fmt.Sprintf("kv: [{bucket: %q}]", bucket)
+	if write {
+		line = fmt.Sprintf("kv: [{bucket: %q, access: rw}]", bucket)
+	}
+	return Grant{}, &service.Denial{What: fmt.Sprintf("bucket %q %s", bucket, what), Add: line}
 }
 
 func (v *view) Get(ctx context.Context, bucket, key string) ([]byte, error) {

@@ -1,11 +1,11 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
-	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/abi"
 )
 
 func TestParseGrants(t *testing.T) {
@@ -86,44 +86,36 @@ func TestParseGrantsWrong(t *testing.T) {
 	}
 }
 
-// What a module imports has to be granted; the remedy names the line.
-func TestImportsAreGranted(t *testing.T) {
+// What a module imports and nobody grants is told with the line that grants it.
+func TestDeniedImports(t *testing.T) {
 	t.Parallel()
-	manifest := func(data string) Manifest {
-		m, err := Parse("x.yaml", []byte("name: x\n"+data))
-		check(t, err)
-		return m
+	all := []string{"wasi_snapshot_preview1.fd_write"}
+	for _, f := range abi.Functions() {
+		all = append(all, abi.ModuleName+"."+f.Name)
 	}
-	nothing, reads := manifest(""), manifest("capabilities: {kv: [{bucket: a}], secrets: [k]}")
-	writes := manifest("capabilities: {kv: [{bucket: a}, {bucket: b, access: rw}]}")
-	const lacksRead = "dir/x.yaml: capabilities.kv: does not grant what the module imports, quern_v1.kv_get: add capabilities: {kv: [{bucket: NAME}]}, or build the module without it"
-	const lacksWrite = "dir/x.yaml: capabilities.kv: does not grant what the module imports, quern_v1.kv_swap: add capabilities: {kv: [{bucket: NAME, access: rw}]}, or build the module without it"
-	const lacksHTTP = `dir/x.yaml: capabilities.http: does not grant what the module imports, quern_v1.http: add capabilities: {http: [{host: "https://HOST", methods: [GET]}]}, or build the module without it`
-	const lacksEnqueue = "dir/x.yaml: capabilities.enqueue: does not grant what the module imports, quern_v1.enqueue: add capabilities: {enqueue: {queues: [NAME]}}, or build the module without it"
-	const lacksSecret = "dir/x.yaml: capabilities.secrets: does not grant what the module imports, quern_v1.secret_get: add capabilities: {secrets: [NAME]}, or build the module without it"
+	const manifest = `capabilities: {kv: [{bucket: a}, {bucket: b, access: rw}], secrets: [k], enqueue: {queues: [q]}, http: [{host: "https://a", methods: [GET]}]}`
 	for i, tt := range []struct {
-		manifest Manifest
+		manifest string
 		imports  []string
-		want     string // "" is granted
+		want     []string
 	}{
-		{nothing, []string{"quern_v1.log", "quern_v1.config_get", "quern_v1.checkpoint_save", "wasi_snapshot_preview1.fd_write"}, ""},
-		{nothing, []string{"quern_v1.kv_get"}, lacksRead},
-		{nothing, []string{"quern_v1.secret_get"}, lacksSecret},
-		{reads, []string{"quern_v1.kv_get", "quern_v1.kv_list", "quern_v1.secret_get"}, ""},
-		{reads, []string{"quern_v1.kv_get", "quern_v1.kv_swap"}, lacksWrite},
-		{writes, []string{"quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_delete", "quern_v1.kv_increment", "quern_v1.kv_swap"}, ""},
-		{writes, []string{"quern_v1.secret_get"}, lacksSecret},
-		{writes, []string{"quern_v1.http"}, lacksHTTP},
-		{writes, []string{"quern_v1.enqueue"}, lacksEnqueue},
-		{manifest("capabilities: {enqueue: {queues: [a]}}"), []string{"quern_v1.enqueue"}, ""},
-		{manifest(`capabilities: {http: [{host: "https://a", methods: [GET]}]}`), []string{"quern_v1.http"}, ""},
+		{"", []string{"quern_v1.log", "quern_v1.config_get", "quern_v1.checkpoint_save"}, nil},
+		{"", all, []string{
+			"kv_get, kv_list: imported, and denied to each task: add capabilities: {kv: [{bucket: NAME}]}",
+			"kv_set, kv_delete, kv_increment, kv_swap: imported, and denied to each task: add capabilities: {kv: [{bucket: NAME, access: rw}]}",
+			`http: imported, and denied to each task: add capabilities: {http: [{host: "https://HOST", methods: [GET]}]}`,
+			"secret_get: imported, and denied to each task: add capabilities: {secrets: [NAME]}",
+			"enqueue: imported, and denied to each task: add capabilities: {enqueue: {queues: [NAME]}}",
+		}},
+		{manifest, all, nil},
+		{"capabilities: {kv: [{bucket: a}]}", []string{"quern_v1.kv_get", "quern_v1.kv_swap"}, []string{
+			"kv_swap: imported, and denied to each task: add capabilities: {kv: [{bucket: NAME, access: rw}]}",
+		}},
 	} {
-		err := tt.manifest.CheckModule("dir/x.yaml", runtime.Info{Kind: runtime.Handler, Imports: tt.imports})
-		switch {
-		case tt.want == "" && err != nil:
-			t.Errorf("%d: %v", i, err)
-		case tt.want != "" && (!errors.Is(err, ErrRefused) || err.Error() != tt.want):
-			t.Errorf("%d:\ngot  %v\nwant %s", i, err, tt.want)
+		m, err := Parse("x.yaml", []byte("name: x\n"+tt.manifest))
+		check(t, err)
+		if got := m.Capabilities.Denied(tt.imports); !slices.Equal(got, tt.want) {
+			t.Errorf("%d:\ngot  %q\nwant %q", i, got, tt.want)
 		}
 	}
 }

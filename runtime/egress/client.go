@@ -45,6 +45,11 @@ type Ceiling struct {
 // nil for none. It need not be closed. The tenant's connections are kept until they have been idle for a while or the
 // client is closed.
 func (c *Client) For(tenant string, grants []Grant, ceiling *Ceiling) service.HTTP {
+	return &plugin{client: c, tenant: tenant, grants: grants, ceiling: ceiling}
+}
+
+// pool returns the connections of a tenant.
+func (c *Client) pool(tenant string) *pool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shared, ok := c.pools[tenant]
@@ -52,7 +57,7 @@ func (c *Client) For(tenant string, grants []Grant, ceiling *Ceiling) service.HT
 		shared = newPool(c)
 		c.pools[tenant] = shared
 	}
-	return &plugin{client: c, pool: shared, grants: grants, ceiling: ceiling}
+	return shared
 }
 
 // Close ends all requests, as unavailable, and all connections. Later requests are unavailable, too.
@@ -96,7 +101,7 @@ func (c *Client) remove(key any) (closed bool) {
 // plugin is the service of one plugin.
 type plugin struct {
 	client  *Client
-	pool    *pool
+	tenant  string
 	grants  []Grant
 	ceiling *Ceiling // nil for none
 }
@@ -186,8 +191,9 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 			err = errClosed // the request only saw the end of its context or of its connection
 		}
 	}()
+	connections := p.client.pool(p.tenant)
 	if p.client.cfg.Proxy != nil {
-		if err := p.pool.checkTarget(ctx, t); err != nil {
+		if err := connections.checkTarget(ctx, t); err != nil {
 			return service.Response{}, err
 		}
 	}
@@ -198,7 +204,7 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 		}
 	}()
 	traced := httptrace.WithClientTrace(context.WithValue(ctx, callKey{}, ctx), &httptrace.ClientTrace{GotConn: b.from})
-	response, err := p.pool.transport.RoundTrip(request.WithContext(traced))
+	response, err := connections.transport.RoundTrip(request.WithContext(traced))
 	if err != nil {
 		return service.Response{}, transportError(err, p.client.cfg.MaxHeader)
 	}
