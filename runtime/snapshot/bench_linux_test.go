@@ -108,7 +108,7 @@ func BenchmarkSpace(b *testing.B) {
 func BenchmarkTake(b *testing.B) {
 	contents := pattern(4 << 20)
 	for b.Loop() {
-		image, err := Take(contents)
+		image, err := Take(contents, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

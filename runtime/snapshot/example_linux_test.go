@@ -25,7 +25,7 @@ func forget() error {
 	const page = 64 << 10
 	contents := make([]byte, page)
 	copy(contents, "ready for a task")
-	image, err := snapshot.Take(contents)
+	image, err := snapshot.Take(contents, nil)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,12 @@
 package snapshot
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -16,78 +19,278 @@ var errClosed = errors.New("the image is closed")
 // Image is a snapshot of a memory, sealed against any change. Its methods are safe for concurrent use.
 type Image struct {
 	size uint64
-	// view is the contents, mapped for Reset to read. It is unmapped when the last user leaves: users are the image
-	// until Close, and each space that maps the image.
-	view   []byte
+	// parts are the contents, in order; what is between and behind them is zero. Their files live until the last user
+	// leaves: users are the image until Close, and each space that maps the image.
+	parts  []part
+	own    *file
+	shared *file       // of another image; nil if nothing is shared
 	closed atomic.Bool // set with mu held
 
 	mu    sync.Mutex
-	file  *os.File // the memfd; nil if the size is 0, and after Close
+	users int
+	whole *Image // the same without sharing, for spaces over the limit of mappings; nil until it is needed
+}
+
+// part is a range of an image whose contents are in a file.
+type part struct {
+	from, to uint64 // in the memory
+	file     *file
+	at       uint64 // in the file
+}
+
+// file has the contents of one image, or of several in part. The last user closes it.
+type file struct {
+	memfd *os.File // nil if size is 0
+	size  uint64
+	view  []byte // mapped for reading
+
+	mu    sync.Mutex
 	users int
 }
 
-// Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. On systems other than
-// Linux it fails with [errors.ErrUnsupported].
-func Take(contents []byte) (*Image, error) {
+// Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. The image shares pages with like,
+// unless that is nil, where both are equal, if that is worth it. On systems other than Linux it fails with
+// [errors.ErrUnsupported].
+func Take(contents []byte, like *Image) (*Image, error) {
 	if len(contents)%wasmPage != 0 {
 		return nil, fmt.Errorf("take an image of %d bytes: want a multiple of %d", len(contents), wasmPage)
 	}
 	m := &Image{size: uint64(len(contents)), users: 1}
 	var err error
-	if m.file, m.view, err = seal(contents); err != nil {
-		return nil, fmt.Errorf("take an image of %d bytes: %w", len(contents), err)
+	var own []part
+	if m.size > 0 {
+		own = []part{{to: m.size}}
 	}
+	if m.shared = like.lend(); m.shared != nil {
+		var differing []part
+		if differing, err = compare(contents, m.shared); total(differing) <= m.size/4*3 {
+			own = differing
+		} else {
+			err = m.shared.leave()
+			m.shared = nil
+		}
+	}
+	if err == nil {
+		m.own, err = write(contents, own)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take an image of %d bytes: %w", len(contents), errors.Join(err, m.shared.leave()))
+	}
+	m.arrange(own)
 	return m, nil
 }
 
-// Size is the size of the memory in bytes, and the most that the image takes. At first it takes the pages that are not
-// zero; a page of zeroes is added when any space first touches it.
+// arrange lists the parts: own ones, with those of the shared file between them.
+func (m *Image) arrange(own []part) {
+	at := uint64(0) // in the memory
+	share := func(to uint64) {
+		if m.shared != nil && at < min(to, m.shared.size) {
+			m.parts = append(m.parts, part{at, min(to, m.shared.size), m.shared, at})
+		}
+	}
+	used := uint64(0) // of the own file
+	for _, p := range own {
+		share(p.from)
+		m.parts = append(m.parts, part{p.from, p.to, m.own, used})
+		used += p.to - p.from
+		at = p.to
+	}
+	share(m.size)
+}
+
+// maxOwn bounds the ranges in which an image differs from what it shares: each takes two mappings in each space.
+const maxOwn = 16
+
+// compare returns the ranges of whole pages in which contents differ from a whole image's file. The nearest are joined until they
+// are at most maxOwn.
+func compare(contents []byte, other *file) (differing []part, err error) {
+	want := make([]byte, wasmPage)
+	for at := uint64(0); at < uint64(len(contents)); at += pageSize {
+		switch {
+		case at%wasmPage > 0:
+		case at < other.size:
+			if _, err := other.memfd.ReadAt(want, int64(at)); err != nil { // a look at the view would fill the file's holes
+				return nil, err
+			}
+		default:
+			clear(want)
+		}
+		if bytes.Equal(contents[at:][:pageSize], want[at%wasmPage:][:pageSize]) {
+			continue
+		}
+		if last := len(differing) - 1; last >= 0 && differing[last].to == at {
+			differing[last].to += pageSize
+		} else {
+			differing = append(differing, part{from: at, to: at + pageSize})
+		}
+	}
+	if len(differing) <= maxOwn {
+		return differing, nil
+	}
+	gaps := make([]uint64, 0, len(differing))
+	for i, p := range differing[1:] {
+		gaps = append(gaps, p.from-differing[i].to)
+	}
+	slices.Sort(gaps)
+	least := gaps[len(gaps)-maxOwn+1] // that stays
+	joined := differing[:1]
+	for _, p := range differing[1:] {
+		if last := &joined[len(joined)-1]; p.from-last.to < least || len(joined) == maxOwn {
+			last.to = p.to
+		} else {
+			joined = append(joined, p)
+		}
+	}
+	return joined, nil
+}
+
+// total is the size of all parts in bytes.
+func total(parts []part) (bytes uint64) {
+	for _, p := range parts {
+		bytes += p.to - p.from
+	}
+	return bytes
+}
+
+// lend returns the file that others can share with the image; nil if it is gone.
+func (m *Image) lend() *file {
+	if m == nil {
+		return nil
+	}
+	f := cmp.Or(m.shared, m.own)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.users == 0 {
+		return nil
+	}
+	f.users++
+	return f
+}
+
+// leave ends one use of the file.
+func (f *file) leave() error {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.users--; f.users > 0 || f.memfd == nil {
+		return nil
+	}
+	view := f.view
+	f.view = nil
+	return errors.Join(f.memfd.Close(), unmap(view))
+}
+
+// held is one user's part of the file's size.
+func (f *file) held() uint64 {
+	if f == nil {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.size / uint64(max(1, f.users))
+}
+
+// Size is the size of the memory in bytes.
 func (m *Image) Size() uint64 { return m.size }
+
+// Held is the most that the image takes in bytes, with its part of what several images share. At first it takes the pages that
+// are not zero; a page of zeroes is added when any space first touches it.
+func (m *Image) Held() uint64 {
+	m.mu.Lock()
+	whole := m.whole
+	m.mu.Unlock()
+	held := m.own.held() + m.shared.held()
+	if whole != nil {
+		held += whole.Held()
+	}
+	return held
+}
+
+// original returns the page at an offset.
+func (m *Image) original(offset uint64) []byte {
+	i, found := slices.BinarySearchFunc(m.parts, offset, func(p part, offset uint64) int { return cmp.Compare(p.from, offset) })
+	if !found {
+		i--
+	}
+	if i < 0 || offset >= m.parts[i].to {
+		return zeroes
+	}
+	p := &m.parts[i]
+	return p.file.view[p.at+offset-p.from:][:pageSize]
+}
 
 // Close frees the image. Spaces that map it keep their contents, but can no longer be Reset. Close may be called twice.
 func (m *Image) Close() error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.closed.Swap(true) {
+		m.mu.Unlock()
 		return nil
 	}
-	var err error
-	if m.file != nil {
-		err = m.file.Close()
-		m.file = nil
+	whole := m.whole
+	m.mu.Unlock()
+	if whole != nil {
+		return errors.Join(m.leave(), whole.Close())
 	}
-	return errors.Join(err, m.drop())
+	return m.leave()
 }
 
-// enter maps the image into a space. Each success is paired with a call of leave once the image is no longer mapped
-// there.
-func (m *Image) enter(s *Space) error {
-	m.mu.Lock() // the file is not closed meanwhile
-	defer m.mu.Unlock()
-	if m.closed.Load() {
-		return errClosed
+// maxMappings bounds the mappings of spaces whose images share pages: a process may have 65,530 (vm.max_map_count).
+const maxMappings = 30_000
+
+var mappings atomic.Int64
+
+// mapped is about how many mappings the image takes in a space, if it is one of those that maxMappings bounds.
+func (m *Image) mapped() int64 {
+	if len(m.parts) <= 1 {
+		return 0
 	}
-	if err := s.replace(m.file, m.size); err != nil {
-		s.astray = true
-		return err
-	}
-	m.users++
-	return nil
+	return int64(2 * len(m.parts))
 }
 
-func (m *Image) leave() error {
+// enter counts a space that maps the image, or the whole one, and returns which.
+func (m *Image) enter() (*Image, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.drop()
+	if m.closed.Load() {
+		return nil, errClosed
+	}
+	if m.mapped() == 0 || mappings.Load() < maxMappings {
+		mappings.Add(m.mapped())
+		m.users++
+		return m, nil
+	}
+	if m.whole == nil {
+		contents := make([]byte, 0, m.size)
+		for uint64(len(contents)) < m.size {
+			contents = append(contents, m.original(uint64(len(contents)))...)
+		}
+		var err error
+		if m.whole, err = Take(contents, nil); err != nil {
+			return nil, err
+		}
+	}
+	return m.whole.enter()
 }
 
-// drop ends one use of the view; the last one unmaps it. The caller holds mu.
-func (m *Image) drop() error {
-	m.users--
-	if m.users > 0 {
+// exit counts a space out. No image, no space.
+func (m *Image) exit() error {
+	if m == nil {
 		return nil
 	}
-	view := m.view
-	m.view = nil
-	return unmap(view)
+	mappings.Add(-m.mapped())
+	return m.leave()
+}
+
+// leave ends one use of the image.
+func (m *Image) leave() error {
+	m.mu.Lock()
+	m.users--
+	last := m.users == 0
+	m.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return errors.Join(m.own.leave(), m.shared.leave())
 }

@@ -12,40 +12,51 @@ import (
 // seals forbid every later change, also by this process.
 const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// seal writes the contents into a memfd, leaving holes for zeroes, seals it and maps it for reading.
-func seal(contents []byte) (file *os.File, view []byte, err error) {
-	if len(contents) == 0 {
-		return nil, nil, nil // a mapping cannot be empty
+// write writes parts of the contents into a memfd, one behind the other, with holes for zeroes, seals it and maps it for reading.
+func write(contents []byte, parts []part) (_ *file, err error) {
+	f := &file{size: total(parts), users: 1}
+	if f.size == 0 {
+		return f, nil // a mapping cannot be empty
 	}
-	file, err = memfd()
-	if err != nil {
-		return nil, nil, err
+	if f.memfd, err = memfd(); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, file.Close())
-			file = nil
+			err = errors.Join(err, f.memfd.Close())
 		}
 	}()
-	if err := file.Truncate(int64(len(contents))); err != nil {
-		return nil, nil, err
+	if err := f.memfd.Truncate(int64(f.size)); err != nil {
+		return nil, err
 	}
+	start := int64(0) // of a part, in the file
+	for _, p := range parts {
+		if err := writePages(f.memfd, contents[p.from:p.to], start); err != nil {
+			return nil, err
+		}
+		start += int64(p.to - p.from)
+	}
+	if _, err := unix.FcntlInt(f.memfd.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, fmt.Errorf("seal it: %w", err)
+	}
+	// Private although nobody writes: Linux before 6.7 refuses a shared mapping of a sealed file.
+	f.view, err = mapFile(f.memfd, 0, nil, f.size, unix.PROT_READ, unix.MAP_PRIVATE)
+	return f, err
+}
+
+// writePages writes contents at an offset, without the pages of zeroes.
+func writePages(memfd *os.File, contents []byte, offset int64) error {
 	for at := 0; at < len(contents); at += int(pageSize) {
 		end := at
 		for end < len(contents) && !bytes.Equal(contents[end:][:pageSize], zeroes) {
 			end += int(pageSize)
 		}
-		if _, err := file.WriteAt(contents[at:end], int64(at)); err != nil {
-			return nil, nil, err
+		if _, err := memfd.WriteAt(contents[at:end], offset+int64(at)); err != nil {
+			return err
 		}
 		at = end // a hole, or the end
 	}
-	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return nil, nil, fmt.Errorf("seal it: %w", err)
-	}
-	// Private although nobody writes: Linux before 6.7 refuses a shared mapping of a sealed file.
-	view, err = mapFile(file, nil, uint64(len(contents)), unix.PROT_READ, unix.MAP_PRIVATE)
-	return file, view, err
+	return nil
 }
 
 // memfd makes a file without a name. Nobody can execute it if the kernel can forbid that (6.3 and later).

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"errors"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"testing"
@@ -25,8 +26,8 @@ func TestImage(t *testing.T) {
 			t.Parallel()
 			image := take(t, test.contents)
 			var stat unix.Stat_t
-			if image.file != nil {
-				if err := unix.Fstat(int(image.file.Fd()), &stat); err != nil {
+			if image.own.memfd != nil {
+				if err := unix.Fstat(int(image.own.memfd.Fd()), &stat); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -60,23 +61,23 @@ func full(size int) []byte {
 func TestImageIsSealed(t *testing.T) {
 	t.Parallel()
 	image := take(t, pattern(wasmPage))
-	if _, err := image.file.WriteAt([]byte{1}, 0); !errors.Is(err, unix.EPERM) {
+	if _, err := image.own.memfd.WriteAt([]byte{1}, 0); !errors.Is(err, unix.EPERM) {
 		t.Errorf("write: %v, want %v", err, unix.EPERM)
 	}
 	for _, size := range []int64{0, 2 * wasmPage} {
-		if err := image.file.Truncate(size); !errors.Is(err, unix.EPERM) {
+		if err := image.own.memfd.Truncate(size); !errors.Is(err, unix.EPERM) {
 			t.Errorf("truncate to %d: %v, want %v", size, err, unix.EPERM)
 		}
 	}
-	_, err := unix.MmapPtr(int(image.file.Fd()), 0, nil, wasmPage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	_, err := unix.MmapPtr(int(image.own.memfd.Fd()), 0, nil, wasmPage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if !errors.Is(err, unix.EPERM) {
 		t.Errorf("map it shared and writable: %v, want %v", err, unix.EPERM)
 	}
-	got, err := unix.FcntlInt(image.file.Fd(), unix.F_GET_SEALS, 0)
+	got, err := unix.FcntlInt(image.own.memfd.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil || got&seals != seals {
 		t.Errorf("seals %#x, %v, want %#x", got, err, seals)
 	}
-	if flags, err := unix.FcntlInt(image.file.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+	if flags, err := unix.FcntlInt(image.own.memfd.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("flags %#x, %v: a child would inherit the file", flags, err)
 	}
 }
@@ -85,7 +86,7 @@ func TestImageIsSealed(t *testing.T) {
 func TestImageClosedFirst(t *testing.T) {
 	t.Parallel()
 	contents := pattern(4 * wasmPage)
-	image, err := Take(contents)
+	image, err := Take(contents, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestImageClosedFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	pristine(t, space, next)
-	if image.view != nil {
+	if image.own.view != nil {
 		t.Error("the image is still mapped, though nobody uses it")
 	}
 }
@@ -126,7 +127,7 @@ func TestImageClosedMeanwhile(t *testing.T) {
 	t.Parallel()
 	contents := pattern(2 * block)
 	for range 50 {
-		image, err := Take(contents)
+		image, err := Take(contents, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,26 +181,156 @@ func TestMapErr(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	memfd := broken.file
-	broken.file = null
+	memfd := broken.own.memfd
+	broken.own.memfd = null
 	if err := space.Map(broken); err == nil {
 		t.Error("Map of what cannot be mapped succeeded")
 	}
-	broken.file = memfd
+	broken.own.memfd = memfd
 	if err := null.Close(); err != nil {
 		t.Error(err)
-	}
-	if broken.users != 1 {
-		t.Errorf("%d users of the image, want one", broken.users)
 	}
 	memory, all := space.memory, space.all
 	if err := space.Release(); err != nil {
 		t.Error(err)
+	}
+	if broken.users != 1 {
+		t.Errorf("%d users of the image, want one", broken.users)
 	}
 	if err := unix.Msync(memory, unix.MS_ASYNC); err != nil {
 		t.Errorf("%v: the space was unmapped, where anything may have been by now", err)
 	}
 	if err := unmap(all); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSharedImage: an image that shares pages with another has its own contents, after each way to restore them, and after the
+// other is closed. Together they take less than two images.
+func TestSharedImage(t *testing.T) {
+	t.Parallel()
+	shared := 0
+	for seed := range uint64(100) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		contents := func() []byte { // in which every fourth page is zero
+			contents := make([]byte, (1+random.Uint64N(12))*wasmPage)
+			for at := uint64(0); at < uint64(len(contents)); at += pageSize {
+				contents[at+7] = byte(at / pageSize % 4)
+			}
+			return contents
+		}
+		first, second := contents(), contents()
+		for range random.IntN(40) {
+			clear(second[random.IntN(len(second)):][:random.IntN(2)])
+			second[random.IntN(len(second))] = 9
+			clear(second[random.Uint64N(uint64(len(second))/pageSize)*pageSize:][:pageSize])
+		}
+		like := take(t, first)
+		image, err := Take(second, like)
+		if err != nil {
+			t.Fatal(err)
+		}
+		third, err := Take(first, image) // shares with what the image shares with
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(image.parts) > 2*maxOwn+1 {
+			t.Errorf("seed %d: %d parts", seed, len(image.parts))
+		}
+		if image.shared != nil {
+			shared++
+			if held, alone := like.Held()+image.Held()+third.Held(), like.size+image.size/4*3; held > alone {
+				t.Errorf("seed %d: they hold %d bytes, want at most %d", seed, held, alone)
+			}
+		}
+		if seed%2 == 0 {
+			closed(t, like)
+		}
+		restores(t, image, second)
+		restores(t, third, first)
+		closed(t, image)
+		closed(t, third)
+	}
+	if shared < 50 {
+		t.Errorf("%d of 100 images share pages", shared)
+	}
+}
+
+// restores fails the test unless a space of the image has these contents, whatever is written.
+func restores(t *testing.T, image *Image, contents []byte) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(uint64(len(contents)), 0))
+	space := mapped(t, image, 16*wasmPage)
+	pristine(t, space, contents)
+	write := func() {
+		for range 20 {
+			space.memory[random.IntN(len(space.memory))] ^= 0x55
+		}
+	}
+	for mode := range usableModes(t) {
+		write()
+		if err := space.Reset(mode, 16*wasmPage); err != nil {
+			t.Fatal(err)
+		}
+		pristine(t, space, contents)
+	}
+	write()
+	if err := space.Trim(); err != nil {
+		t.Fatal(err)
+	}
+	pristine(t, space, contents)
+	if err := space.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closed(t *testing.T, image *Image) {
+	t.Helper()
+	if err := image.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMappingsAreBounded: spaces of an image that shares pages map a whole one when there are many mappings.
+func TestMappingsAreBounded(t *testing.T) { //nolint:paralleltest // the number is the process's
+	contents := pattern(8 * wasmPage)
+	like := take(t, contents)
+	contents[3*wasmPage]++
+	image, err := Take(contents, like)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := mappings.Load()
+	few := mapped(t, image, 9*wasmPage)
+	own := mappings.Load() - before
+	mappings.Add(maxMappings)
+	many := mapped(t, image, 9*wasmPage)
+	mappings.Add(-maxMappings)
+	if own != 6 || mappings.Load() != before+own || few.image != image || many.image == image {
+		t.Errorf("%d mappings of %d: %t, %t", own, mappings.Load(), few.image == image, many.image == image)
+	}
+	if held := like.Held() + image.Held(); held != 16*wasmPage+pageSize {
+		t.Errorf("%d bytes held, want those of two images and a page", held)
+	}
+	closed(t, like)
+	for _, space := range []*Space{few, many} {
+		pristine(t, space, contents)
+		space.memory[5]++
+		if err := space.Reset(Copy, wasmPage); err != nil {
+			t.Error(err)
+		}
+		pristine(t, space, contents)
+	}
+	closed(t, image)
+	for _, space := range []*Space{few, many} {
+		if err := space.Reset(Copy, wasmPage); !errors.Is(err, errClosed) {
+			t.Errorf("%v, want %v", err, errClosed)
+		}
+		if err := space.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+	if mappings.Load() != before || image.own.memfd != nil && image.own.view != nil || image.whole.own.view != nil {
+		t.Errorf("%d mappings, want %d; the files are still mapped", mappings.Load(), before)
 	}
 }

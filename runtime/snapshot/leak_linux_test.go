@@ -12,7 +12,7 @@ import (
 func TestNothingLeaks(t *testing.T) { // not parallel: other tests map memory too
 	contents := pattern(4 * block)
 	cycle := func() {
-		image, err := Take(contents)
+		image, err := Take(contents, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

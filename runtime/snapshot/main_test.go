@@ -28,7 +28,7 @@ func pattern(size uint64) []byte {
 // take makes an image that lives as long as the test.
 func take(t testing.TB, contents []byte) *Image {
 	t.Helper()
-	image, err := Take(contents)
+	image, err := Take(contents, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,7 +143,7 @@ func (s *Space) unchanged(from, to uint64, t *tally) error {
 // original returns the page at this offset as Map left it.
 func (s *Space) original(offset uint64) []byte {
 	if offset < s.size {
-		return s.image.view[offset:][:pageSize]
+		return s.image.original(offset)
 	}
 	return zeroes
 }

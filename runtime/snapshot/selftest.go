@@ -27,7 +27,7 @@ func (f *finders) try(mode Mode) (err error) {
 			}
 		}
 	}
-	image, err := Take(contents[:trialFront*pageSize])
+	image, err := Take(contents[:trialFront*pageSize], nil)
 	if err != nil {
 		return err
 	}

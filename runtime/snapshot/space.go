@@ -64,17 +64,19 @@ func (s *Space) Map(image *Image) error {
 	if image.size > s.limit {
 		return fmt.Errorf("map an image of %d bytes into a space of %d", image.size, s.limit)
 	}
-	if err := image.enter(s); err != nil {
+	entered, err := image.enter()
+	if err != nil {
 		return fmt.Errorf("map an image of %d bytes: %w", image.size, err)
 	}
 	before := s.image
-	s.image, s.size = image, image.size
+	s.image, s.size = entered, image.size
 	s.past = past{}
 	s.held.Store(0)
-	if before != nil {
-		return before.leave()
+	if err = s.replace(entered); err != nil {
+		s.astray = true
+		err = fmt.Errorf("map an image of %d bytes: %w", image.size, err)
 	}
-	return nil
+	return errors.Join(err, before.exit())
 }
 
 // Reset restores the contents as Map left them, by a mode that Probe calls usable. Used is the largest size of the
@@ -134,10 +136,7 @@ func (s *Space) Release() error {
 		// A mapping that failed may have left a gap, where another memory may lie by now: nothing is unmapped.
 		err = unmap(all)
 	}
-	if image != nil {
-		err = errors.Join(err, image.leave())
-	}
-	return err
+	return errors.Join(err, image.exit())
 }
 
 // wholePages rounds a size up.

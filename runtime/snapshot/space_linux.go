@@ -9,29 +9,31 @@ import (
 )
 
 // replace maps the image, followed by zeroes.
-func (s *Space) replace(file *os.File, size uint64) error {
-	if size > 0 {
-		_, err := mapFile(file, s.memory, size, unix.PROT_READ|unix.PROT_WRITE,
+func (s *Space) replace(image *Image) error {
+	mapped := uint64(0) // end of the last part
+	for _, p := range image.parts {
+		if err := clean(s.memory[mapped:p.from]); err != nil {
+			return err
+		}
+		_, err := mapFile(p.file.memfd, p.at, s.memory[p.from:], p.to-p.from, unix.PROT_READ|unix.PROT_WRITE,
 			unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE)
 		if err != nil {
 			return err
 		}
+		mapped = p.to
 	}
-	behind := s.memory[size:]
-	if err := clean(behind); err != nil {
+	if err := clean(s.memory[mapped:]); err != nil {
 		return err
 	}
-	if len(behind) > 0 {
-		// Without this, a system that uses huge pages by default would make 512 pages private for one written byte, to
-		// be compared in each Reset. Errors are ignored: a kernel may lack huge pages.
-		_ = unix.Madvise(behind, unix.MADV_NOHUGEPAGE)
-	}
+	// Without this, a system that uses huge pages by default would make 512 pages private for one written byte, to be
+	// compared in each Reset. Errors are ignored: a kernel may lack huge pages.
+	_ = unix.Madvise(s.memory, unix.MADV_NOHUGEPAGE)
 	return nil
 }
 
-// mapFile maps the first size bytes of a file, at the address of at unless that is nil.
-func mapFile(file *os.File, at []byte, size uint64, prot, flags int) ([]byte, error) {
-	mapped, err := unix.MmapPtr(int(file.Fd()), 0, unsafe.Pointer(unsafe.SliceData(at)), uintptr(size), prot, flags)
+// mapFile maps size bytes of a file from an offset, at the address of at unless that is nil.
+func mapFile(file *os.File, offset uint64, at []byte, size uint64, prot, flags int) ([]byte, error) {
+	mapped, err := unix.MmapPtr(int(file.Fd()), int64(offset), unsafe.Pointer(unsafe.SliceData(at)), uintptr(size), prot, flags)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes of %s: %w", size, file.Name(), err)
 	}

@@ -2,10 +2,7 @@
 
 package snapshot
 
-import (
-	"errors"
-	"os"
-)
+import "errors"
 
 // Elsewhere there are no images, because only Linux reports written pages: New is the only mode, and a space is always
 // restored to zeroes.
@@ -14,8 +11,8 @@ var system finders
 
 type buffer struct{}
 
-func seal([]byte) (*os.File, []byte, error) { return nil, nil, errors.ErrUnsupported }
+func write([]byte, []part) (*file, error) { return nil, errors.ErrUnsupported }
 
-func (s *Space) replace(*os.File, uint64) error { return errors.ErrUnsupported }
+func (s *Space) replace(*Image) error { return errors.ErrUnsupported }
 
 func (s *Space) giveBack(from, to uint64) error { return clean(s.memory[from:to]) }

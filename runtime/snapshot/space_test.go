@@ -81,7 +81,7 @@ func TestSpaceErrReleased(t *testing.T) {
 func TestTakeErrSize(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, wasmPage - 1, wasmPage + 4096} {
-		if _, err := Take(make([]byte, size)); err == nil || !strings.Contains(err.Error(), "multiple of 65536") {
+		if _, err := Take(make([]byte, size), nil); err == nil || !strings.Contains(err.Error(), "multiple of 65536") {
 			t.Errorf("Take of %d bytes: %v, want what sizes there are", size, err)
 		}
 	}
