@@ -66,6 +66,98 @@ func TestBundle(t *testing.T) {
 	}
 }
 
+// TestModulesShareCode: modules that differ in what they carry compile and hold one code, as long as one of them is there.
+func TestModulesShareCode(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	load := func(text string) *Module {
+		m, err := engine.Load(t.Context(), carrying(t, map[string][]byte{"/app/handler": []byte(text)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	reads := func(m *Module, want string) {
+		t.Helper()
+		pool := m.Bind(Profile{})
+		defer pool.Close()
+		if got := pool.Run(t.Context(), Call{Input: []byte("/app/handler")}); string(got.Output) != want {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+	one := load("one")
+	alone := engine.Holdings().Code
+	other := load("other")
+	if both := engine.Holdings().Code; both > alone+alone/4 {
+		t.Errorf("two modules hold %d bytes of code, and one %d", both, alone)
+	}
+	reads(one, "one")
+	if err := one.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	reads(other, "other")
+	if freed := engine.unload(t.Context(), other); freed == 0 {
+		t.Error("the code of an idle module stays")
+	}
+	third := load("third")
+	reads(other, "other")
+	reads(third, "third")
+	if err := errors.Join(other.Close(t.Context()), third.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if held := engine.Holdings().Code; held != 0 || len(engine.caches.codes) != 0 {
+		t.Errorf("%d bytes of %d codes are held", held, len(engine.caches.codes))
+	}
+}
+
+// TestSnapshotsShare: snapshots of the same code take what they have in common once, whichever goes first.
+func TestSnapshotsShare(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	if engine.resetMode == ResetNew {
+		t.Skip("this system has no snapshots")
+	}
+	module := loadInto(t, engine, runtimetest.BuildCHandler(t, `#include "quern.h"
+static unsigned char table[2 << 20], seed[16];
+static int size;
+__attribute__((constructor)) static void start(void) {
+  for (int i = 0; i < sizeof table; i++) table[i] = i % 251 + 1;
+  size = quern_slot(quern_config_get("seed", 4), (char *)seed, sizeof seed);
+}
+QUERN_HANDLER int handle(void) {
+  if (table[77777] != 77777 % 251 + 1 || seed[0] == 'x') return 1;
+  table[77777] = 0;
+  int32_t status = quern_output_write((char *)seed, size);
+  seed[0] = 'x';
+  return status;
+}`))
+	pool := func(seed string) *Pool { return module.Bind(Profile{Config: map[string]string{"seed": seed}}) }
+	runs := func(p *Pool, want string) {
+		t.Helper()
+		for range 10 {
+			if got := p.Run(t.Context(), Call{}); string(got.Output) != want {
+				t.Fatalf("%+v, want %q", got, want)
+			}
+		}
+	}
+	one, two, three := pool("one"), pool("two"), pool("three")
+	defer two.Close()
+	defer three.Close()
+	runs(one, "one")
+	alone := engine.Holdings().Snapshots
+	runs(two, "two")
+	if both := engine.Holdings().Snapshots; both > alone+alone/8 {
+		t.Errorf("two snapshots take %d bytes, and one %d", both, alone)
+	}
+	one.Close()
+	runs(two, "two")
+	runs(three, "three")
+	runs(two, "two")
+	if both := engine.Holdings().Snapshots; both > alone+alone/8 {
+		t.Errorf("two snapshots take %d bytes after a third is gone, which took %d", both, alone)
+	}
+}
+
 func TestBundleRefused(t *testing.T) {
 	t.Parallel()
 	engine := setup(t)

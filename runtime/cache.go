@@ -112,13 +112,13 @@ const maxFills = 2
 
 // load loads a module from the cache, after compiling it into the cache if necessary. While it waits for its turn at either,
 // it holds nothing that others wait for.
-func (c *diskCache) load(ctx context.Context, m *program) (wazero.CompiledModule, error) {
+func (c *diskCache) load(ctx context.Context, owner string, m *program) (wazero.CompiledModule, error) {
 	for fills := 0; ; {
-		compiled, err := c.cached(ctx, m)
+		compiled, err := c.cached(ctx, owner, m)
 		if !errors.Is(err, errNotCompiled) || fills == maxFills {
 			return compiled, err
 		}
-		filled, err := c.fill(ctx, m)
+		filled, err := c.fill(ctx, owner, m)
 		if err != nil {
 			return nil, err
 		}
@@ -129,8 +129,8 @@ func (c *diskCache) load(ctx context.Context, m *program) (wazero.CompiledModule
 }
 
 // cached loads a module from its entry. Without one, the error is errNotCompiled.
-func (c *diskCache) cached(ctx context.Context, m *program) (wazero.CompiledModule, error) {
-	leave, err := c.compiler.loads.Take(ctx, m.owner, m.source.size)
+func (c *diskCache) cached(ctx context.Context, owner string, m *program) (wazero.CompiledModule, error) {
+	leave, err := c.compiler.loads.Take(ctx, owner, m.source.size)
 	if err != nil {
 		return nil, err
 	}
@@ -204,12 +204,12 @@ func readSum(path string) (name, sum string, err error) {
 }
 
 // fill compiles a module into the cache when it is its turn, unless another call has compiled it.
-func (c *diskCache) fill(ctx context.Context, m *program) (filled bool, err error) {
+func (c *diskCache) fill(ctx context.Context, owner string, m *program) (filled bool, err error) {
 	if err := c.compiler.remembered(m.key); err != nil {
 		return false, err
 	}
 	b := c.compiler.budget(m.size)
-	leave, err := c.compiler.turns.Take(ctx, m.owner, b.memory)
+	leave, err := c.compiler.turns.Take(ctx, owner, b.memory)
 	if err != nil {
 		return false, err
 	}

@@ -18,7 +18,8 @@ type caches struct {
 	logger hclog.Logger
 
 	mu     sync.Mutex
-	spare  *diskCache // nil until main fails
+	spare  *diskCache              // nil until main fails
+	codes  map[string]*machineCode // of all modules, by key
 	closed bool
 }
 
@@ -28,7 +29,7 @@ func openCaches(ctx context.Context, dir, version string, compiler *compiler, im
 		logger.Warn("no compile cache: the version of wazero is unknown in this build", "cache", dir)
 		dir = ""
 	}
-	c := &caches{logger: logger}
+	c := &caches{logger: logger, codes: map[string]*machineCode{}}
 	c.open = func(ctx context.Context, dir string) (*diskCache, error) {
 		opened, err := openDiskCache(ctx, dir, version, compiler, logger)
 		if err != nil {
@@ -46,16 +47,16 @@ func openCaches(ctx context.Context, dir, version string, compiler *compiler, im
 	return c, err
 }
 
-// load loads a program, and returns the cache that it is from.
-func (c *caches) load(ctx context.Context, p *program) (wazero.CompiledModule, *diskCache, error) {
+// load loads a program when it is the owner's turn, and returns the cache that it is from.
+func (c *caches) load(ctx context.Context, owner string, p *program) (wazero.CompiledModule, *diskCache, error) {
 	started := time.Now()
 	cache := c.main
-	compiled, err := cache.load(ctx, p)
+	compiled, err := cache.load(ctx, owner, p)
 	var refused *RefusedError
 	if err != nil && !cache.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) && !errors.Is(err, ErrClosed) {
 		c.logger.Warn("compile cache failed; compiling in a temporary directory", "digest", p.digest, "error", err)
 		if cache, err = c.openSpare(ctx); err == nil {
-			compiled, err = cache.load(ctx, p)
+			compiled, err = cache.load(ctx, owner, p)
 		}
 	}
 	switch {

@@ -57,14 +57,16 @@ func beChild(mode string, args []string) int {
 
 // newCode is the code of a module that is compiled as it is.
 func newCode(engine *Engine, binary []byte, digest string) *machineCode {
-	return engine.caches.newCode(&wasm.Rewritten{Binary: binary, Code: len(binary)}, digest)
+	return engine.caches.code(&wasm.Rewritten{Binary: binary, Code: len(binary)}, digest)
 }
 
 // compileInto compiles a module as it is into the cache of an engine, and loads its code.
 func compileInto(ctx context.Context, engine *Engine, binary []byte, digest string) error {
 	c := newCode(engine, binary, digest)
-	err := c.hold(ctx)
-	c.release()
+	err := c.hold(ctx, "")
+	if err == nil {
+		c.release()
+	}
 	return errors.Join(err, c.close(context.WithoutCancel(ctx)))
 }
 

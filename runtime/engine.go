@@ -126,7 +126,7 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 		for _, p := range m.allPools() {
 			p.trim(now, e.idleUnload)
 		}
-		if e.idleUnload > 0 && now.Sub(time.Unix(0, m.used.Load())) >= e.idleUnload {
+		if e.idleUnload > 0 && now.Sub(time.Unix(0, m.code.used.Load())) >= e.idleUnload {
 			unloaded += e.unload(ctx, m)
 		}
 	}
@@ -144,9 +144,12 @@ func (e *Engine) Held() int64 {
 // Holdings adds up what modules hold now.
 func (e *Engine) Holdings() Holdings {
 	h := Holdings{Stacks: e.stacks.Load()}
-	counted := map[*Files]bool{} // what several modules share
+	counted := map[any]bool{} // what several modules share
 	for _, m := range e.allModules() {
-		h.Code += m.code.held()
+		if !counted[m.code] {
+			counted[m.code] = true
+			h.Code += m.code.held()
+		}
 		for _, files := range m.bundled {
 			if !counted[files] {
 				counted[files] = true

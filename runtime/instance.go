@@ -118,7 +118,7 @@ func (i *instance) capture() (*guestSnapshot, error) {
 	}
 	if i.memory.space != nil {
 		var err error
-		if s.memory, err = snapshot.Take(i.memory.contents()); err != nil {
+		if s.memory, err = i.module.code.take(i.memory.contents()); err != nil {
 			return nil, err
 		}
 		if err := i.memory.adopt(s.memory); err != nil {
@@ -271,10 +271,10 @@ func (s *guestSnapshot) close() error {
 	return s.memory.Close()
 }
 
-// held is the most that the snapshot takes, in bytes.
+// held is the most that the snapshot takes, in bytes, with its part of what several share.
 func (s *guestSnapshot) held() int64 {
 	if s == nil || s.memory == nil {
 		return 0
 	}
-	return int64(s.memory.Size())
+	return int64(s.memory.Held())
 }

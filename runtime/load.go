@@ -74,7 +74,7 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 	for _, files := range d.files {
 		info.Files = append(info.Files, slices.Sorted(maps.Keys(files.Contents()))...)
 	}
-	d.code = e.caches.newCode(rewritten, info.Digest)
+	d.code = e.caches.code(rewritten, info.Digest)
 	d.module, rewritten.Binary = rewritten, nil
 	return d, nil
 }
@@ -82,12 +82,11 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 // Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that many
 // large modules of one do not delay those of another. It is called once, and never executes anything of the file.
 func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
-	d.code.owner = owner
-	if err := d.code.hold(ctx); err != nil {
-		return nil, errors.Join(err, d.code.source.close())
+	if err := d.code.hold(ctx, owner); err != nil {
+		return nil, errors.Join(err, d.code.close(ctx))
 	}
 	e := d.engine
-	m := newModule(e.host, d)
+	m := newModule(e.host, d, owner)
 	m.onClose = func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()

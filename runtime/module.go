@@ -76,6 +76,7 @@ type host struct {
 type Module struct {
 	host     *host
 	code     *machineCode
+	owner    string // takes turns with others at loading the code
 	name     string // by which wazero calls it
 	info     Info
 	mutable  []wasm.Type // of the globals that the guest can change
@@ -99,10 +100,10 @@ type Module struct {
 }
 
 // newModule is the module of loaded code.
-func newModule(h *host, d *Decoded) *Module {
+func newModule(h *host, d *Decoded, owner string) *Module {
 	info, rewritten := d.info, d.module
 	m := &Module{
-		host: h, code: d.code, name: d.code.compiled.Name(), info: info, bundled: d.files,
+		host: h, code: d.code, owner: owner, name: d.code.compiled.Name(), info: info, bundled: d.files,
 		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
 		perTask: whyNew(&rewritten.Outline) != "",
 		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,
@@ -160,4 +161,7 @@ func (m *Module) Overhead() int64 {
 	return m.tables
 }
 
-func (m *Module) touch(now time.Time) { m.used.Store(now.UnixNano()) }
+func (m *Module) touch(now time.Time) {
+	m.used.Store(now.UnixNano())
+	m.code.used.Store(now.UnixNano())
+}

@@ -123,7 +123,7 @@ func (m *Module) unregister(p *Pool) {
 func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	ctx, cancel := p.bounded(ctx, c, begun)
 	defer cancel()
-	if err := p.module.code.hold(ctx); err != nil {
+	if err := p.module.code.hold(ctx, p.module.owner); err != nil {
 		return errorOutcome(ctx, err)
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 
 // program is a module as it goes to the compiler and into the cache: rewritten, and metered with fuel.
 type program struct {
-	owner  string // takes turns with others at loading and compiling
 	key    string // in the cache: the SHA-256 of the rewritten module
 	digest string // of the module's file
 	size   int    // of the code section in the file, in bytes

@@ -192,6 +192,9 @@ func (f *file) held() uint64 {
 	return f.size / uint64(max(1, f.users))
 }
 
+// Shares reports whether the image shares pages with the one that it was taken like.
+func (m *Image) Shares() bool { return m.shared != nil }
+
 // Size is the size of the memory in bytes.
 func (m *Image) Size() uint64 { return m.size }
 
