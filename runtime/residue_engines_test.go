@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,16 +37,16 @@ var residueEngines = []struct {
 }
 
 // residueEndings are how tasks of the engines end, the more often the more often it is here.
-var residueEndings = strings.Fields("complete complete complete complete fatal retry error exit recursion abort memory loop")
+var residueEndings = strings.Fields(strings.Repeat("complete complete complete fatal retry error exit abort loop ", 4) + "recursion memory")
 
-// engineTasks is how many tasks each engine gets in each reset mode; in the one that starts it for each task, a part.
+// engineTasks is how many tasks each engine gets in each reset mode. In the one that starts it for each task it gets few.
 func engineTasks(mode ResetMode) int {
-	tasks := 150
+	tasks := 100
 	if soaking() {
-		tasks = 20_000
+		tasks = 7000
 	}
 	if mode == ResetNew {
-		tasks /= 15
+		tasks /= 10
 	}
 	return tasks
 }
@@ -85,7 +86,7 @@ func TestResidueOfEngines(t *testing.T) {
 					r.price = r.pilot(t)
 					r.run(t, func(random *rand.Rand) bool { return r.task(t, random) })
 					r.look(t)
-					t.Logf("%v; %d values of %s, all different", r.ended, len(r.values), strings.Join(kinds(r.values), ", "))
+					t.Logf("%d fuel a task; %v; %d values of %s, all different", r.price, r.ended, len(r.values), strings.Join(kinds(r.values), ", "))
 				})
 			}
 		})
@@ -254,11 +255,26 @@ func (r *engineResidue) look(t *testing.T) {
 	for _, p := range r.module.allPools() {
 		p.mu.Lock()
 		for _, i := range p.idle {
-			if canary := residueCanary.Find(i.memory.contents()); canary != nil {
+			if canary := canaryIn(i.memory.contents()); canary != "" {
 				t.Errorf("an idle instance has %s in its memory", canary)
 			}
 		}
 		p.mu.Unlock()
+	}
+}
+
+// canaryIn finds a canary in a memory; the word alone is in the handler's source. It is much faster than the expression.
+func canaryIn(memory []byte) string {
+	const word, digits = "canary-", 6
+	for {
+		at := bytes.Index(memory, []byte(word))
+		if at < 0 || at+len(word)+digits > len(memory) {
+			return ""
+		}
+		if found := memory[at : at+len(word)+digits]; residueCanary.Match(found) {
+			return string(found)
+		}
+		memory = memory[at+len(word):]
 	}
 }
 
@@ -280,10 +296,10 @@ func (r *engineResidue) isFound(t *testing.T) {
 		return once.finish(err)
 	}
 	complete(t, run(residueText(2, 1, "complete")))
-	if !residueCanary.Match(i.memory.contents()) {
+	if canaryIn(i.memory.contents()) == "" {
 		t.Error("there is no canary in the memory of an instance without a reset")
 	}
-	if got := run(residueText(0, 1, "complete")); got.Kind == Complete || !strings.Contains(got.Message, "found canary-000033 in ") {
+	if got := run(residueText(0, 1, "complete")); got.Kind == Complete || !strings.Contains(got.Message, "canary-000033 in a global") {
 		t.Errorf("outcome = %+v without a reset, want a canary found", got)
 	}
 	p.give(i, false, time.Now())

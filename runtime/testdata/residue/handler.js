@@ -105,8 +105,8 @@ function end(ending, own, report) {
 }
 
 export default function (task) {
-  if (!task.text) return;
-  const [ending, own] = task.text.split(" ");
+  if (!task.text()) return;
+  const [ending, own] = task.text().split(" ");
   const found = [...new Set(look())];
   if (found.length > 0) throw new Fatal("found " + found.join(", "));
   const report = JSON.stringify({ state: same(), values: values() });

@@ -64,10 +64,9 @@ def look(own):
     """The places with a canary of another task."""
     places = {
         "a global": STATE, "a class": Shelf.items, "a default": default(), "the environment": dict(os.environ), "sys.path": sys.path,
-        "sys": vars(sys), "builtins": vars(builtins), "sys.modules": list(sys.modules), "loggers": list(logging.root.manager.loggerDict),
-        "linecache": linecache.cache, "re": list(re._cache), "a context": VARIABLE.get(), "a local": vars(LOCAL), "json": vars(json),
-        "sqlite3": DATABASE.execute("select a from t").fetchall(), "warnings": vars(sys.modules[__name__]).get("__warningregistry__"),
-        "globals": {name: value for name, value in globals().items() if isinstance(value, str)}, "files": os.listdir("/app"),
+        "sys": added(sys), "builtins": added(builtins), "sys.modules": list(sys.modules), "loggers": list(logging.root.manager.loggerDict),
+        "linecache": linecache.cache, "re": list(re._cache), "a context": VARIABLE.get(), "a local": vars(LOCAL), "json": added(json),
+        "sqlite3": DATABASE.execute("select a from t").fetchall(), "globals": added(sys.modules[__name__]), "files": os.listdir("/app"),
         "the interpreter's objects": [thing for thing in gc.get_objects() if type(thing) is list and len(thing) == 2 and type(thing[1]) is str],
     }
     for name, place in places.items():
@@ -78,6 +77,11 @@ def look(own):
         other = "".join(("canary", "-%06d" % number))
         if other != own and sys.intern(other) is not other:
             yield f"{other} among interned strings"
+
+
+def added(module):
+    """The names of a module's globals, and those that are strings."""
+    return [(name, value if type(value) is str else "") for name, value in vars(module).items()]
 
 
 def state():
