@@ -14,7 +14,7 @@ function* counter() { for (let n = 0; ; n++) yield n; }
 const counted = counter();
 
 // The ways to a value that a task may change: what is reachable by own keys.
-function text(value, depth = 4, seen = new Set()) {
+function text(value, depth, seen = new Set()) {
   if (typeof value === "string") return value;
   if (typeof value === "symbol") return String(value);
   if (value === null || (typeof value !== "object" && typeof value !== "function") || seen.has(value) || depth === 0) return "";
@@ -35,7 +35,7 @@ function* look() {
     "a regular expression": sticky, "a function": look, "Object": Object.prototype, "Array": Array.prototype, "String": String.prototype,
     "Promise": Promise.prototype, "JSON": JSON, "Math": Math, "console": console, "the sdk's errors": Retry.prototype,
   };
-  for (const [name, place] of Object.entries(places)) for (const found of text(place).match(pattern) ?? []) yield `${found} in ${name}`;
+  for (const [name, place] of Object.entries(places)) for (const found of text(place, place === state ? 4 : 2).match(pattern) ?? []) yield `${found} in ${name}`;
 }
 
 // What each task finds in the same state.
@@ -62,7 +62,8 @@ function leave(own) {
   state.bytes.set(new TextEncoder().encode(own));
   // The string in both of its widths, as a rope, an atom, an array, and much of it; kept and freed.
   state.kept = [own + "", own + "𝄞", { [own]: own }, Symbol.for(own), new Array(1000).fill(own + "!"), own.repeat(20_000), () => own];
-  (own + "ā").repeat(20_000).split("").length;
+  (own + "ā").repeat(20_000);
+  (own + "b").repeat(500).split("").length;
   state[symbol] = own;
   Shelf.items.push(own);
   Shelf[own] = own;
