@@ -130,7 +130,7 @@ func fileBehaviours() []behaviour {
 // see of it.
 func TestLanguages(t *testing.T) {
 	t.Parallel()
-	engine := setupBuild(t)
+	engine := setupBuild(t, "")
 	files := grantedFiles(t)
 	for _, language := range languages {
 		t.Run(language.name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 // setupBuild returns an engine of the test's own for guests that the compiler takes long for: seconds, and with
 // the race detector minutes. So it runs in a child without, and the code is kept in build.
-func setupBuild(t *testing.T) *Engine {
+func setupBuild(t *testing.T, mode ResetMode) *Engine {
 	t.Helper()
 	const wazero = "github.com/tetratelabs/wazero"
 	version := strings.TrimSpace(goCommand(t, "list", "-m", "-f", "{{.Version}}", wazero))
@@ -26,7 +26,7 @@ func setupBuild(t *testing.T) *Engine {
 	if err := os.MkdirAll(filepath.Dir(cache), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	engine, err := newEngine(t.Context(), Config{CacheDir: cache, Compiler: []string{child}}, version)
+	engine, err := newEngine(t.Context(), Config{CacheDir: cache, Compiler: []string{child}, ResetMode: mode}, version)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
@@ -75,7 +75,7 @@ func pythonFiles(t *testing.T) *Files {
 // a granted script is the program, and stdin its data.
 func TestPython(t *testing.T) {
 	t.Parallel()
-	module, files := loadInto(t, setupBuild(t), runtimetest.Python(t)), pythonFiles(t)
+	module, files := loadInto(t, setupBuild(t, ""), runtimetest.Python(t)), pythonFiles(t)
 	script := map[string]string{"PYTHONPATH": "/scripts"}
 	for name, test := range map[string]struct {
 		env    map[string]string
