@@ -28,6 +28,9 @@ packages = $(shell go list $(PKG))
 unraced  = $(filter $(single),$(packages))
 raced    = $(filter-out $(single),$(packages))
 
+# The tests of languages whose engines have not been built are left out.
+engineless = $(foreach language,javascript python,$(if $(wildcard build/engines/$(language).wasm),,$(language)))
+
 # An example plugin is what has a manifest, examples/FOLDER/NAME.yaml. Its source, Go or C, lies in
 # examples/FOLDER/NAME, or else beside the manifest.
 manifest   = $(wildcard examples/*/$1.yaml)
@@ -58,9 +61,13 @@ deps: ## bring what the tests need: redis-server, prometheus, compilers for wasm
 	@.ci/deps
 
 .PHONY: engines
-engines: deps ## build the interpreters of JavaScript and Python into build/engines (needs cargo, llvm-14, python3.11)
-	sdk/javascript/engine/build build/engines
-	sdk/python/engine/build build/engines
+engines: ## build the interpreters of JavaScript and Python into build/engines (and bring what builds them)
+	@.ci/deps engines
+	@sdk/javascript/engine/build build/engines
+	@sdk/python/engine/build build/engines
+
+.PHONY: deps-all
+deps-all: deps engines ## bring what the tests of all languages need, too: the engines
 
 .PHONY: test
 test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
@@ -68,6 +75,7 @@ test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
 	$(if $(unraced),go test -count=$(COUNT) -timeout=$(TIMEOUT) $(unraced))
 	$(if $(filter %/runtime,$(packages)),go test -count=$(COUNT) -timeout=$(TIMEOUT) -run='^TestResidue' ./runtime)
 	$(if $(raced),$(if $(race),CGO_ENABLED=1) go test $(race) -count=$(COUNT) -timeout=$(TIMEOUT) $(raced))
+	@$(if $(engineless),echo 'test: left out what runs $(engineless); make deps-all brings what it needs' >&2)
 
 .PHONY: race
 race: deps ## the same with the race detector or not at all

@@ -9,10 +9,8 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
-
-// enginePath is where `make engines` puts the engine.
-const enginePath = "../../build/engines/javascript.wasm"
 
 // shared is what the tests have in common: compiling the engine takes a second.
 var shared struct {
@@ -34,9 +32,9 @@ func TestMain(m *testing.M) {
 // binary is the engine; the test is skipped if it has not been built.
 func binary(t testing.TB) []byte {
 	t.Helper()
-	wasm, err := os.ReadFile(enginePath)
+	wasm, err := os.ReadFile(runtimetest.Engine(t, "javascript"))
 	if err != nil {
-		t.Skip("no JavaScript engine: run make engines")
+		t.Fatal(err)
 	}
 	return wasm
 }
@@ -139,7 +137,7 @@ func packages(t testing.TB) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("no npm packages: run make engines")
+		runtimetest.Missing(t, "no npm packages: run make engines")
 	}
 	return dir
 }

@@ -3,6 +3,8 @@ package javascript_test
 import (
 	"os/exec"
 	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // TestNative: in Node, @quern/sdk has the errors and all names; what would call the host says that there is none.
@@ -10,7 +12,7 @@ func TestNative(t *testing.T) {
 	t.Parallel()
 	node, err := exec.LookPath("node")
 	if err != nil {
-		t.Skip("no node: run make deps")
+		runtimetest.Missing(t, "no node: run make deps")
 	}
 	const source = `
 		import * as sdk from "./index.js";

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 const jsonHandler = `
@@ -63,10 +64,9 @@ func BenchmarkStart(b *testing.B) {
 
 // BenchmarkCompile is how long the engine's first load takes.
 func BenchmarkCompile(b *testing.B) {
-	need(b)
-	binary, err := os.ReadFile("../../build/engines/python.wasm")
+	binary, err := os.ReadFile(runtimetest.Engine(b, "python"))
 	if err != nil {
-		b.Skip(err)
+		b.Fatal(err)
 	}
 	for b.Loop() {
 		engine, err := runtime.New(b.Context(), runtime.Config{CacheDir: b.TempDir(), IdleUnload: time.Hour})

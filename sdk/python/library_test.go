@@ -1,6 +1,10 @@
 package python_test
 
 import (
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // TestLibrary tries each module that README.md lists: those that are there are used, or at least imported; importing another
@@ -47,11 +52,34 @@ func database(t *testing.T) string {
 	script := "import sqlite3, sys\n" +
 		"with sqlite3.connect(sys.argv[1]) as base: base.executescript(\"create table goods (name text); insert into goods values ('Widget')\")\n"
 	if said, err := exec.CommandContext(t.Context(), "python3", "-c", script, path).CombinedOutput(); err != nil {
-		t.Skipf("no Python with sqlite3 on this machine to make a database: %v\n%s", err, said)
+		runtimetest.Missing(t, fmt.Sprintf("no python3 with the module sqlite3: run make deps-all (%v %s)", err, said))
 	}
 	contents, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(contents)
+}
+
+// TestSources: the engine tells what it was built of, in the zip of the library.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	need(t)
+	library := shared.library["/lib/python311.zip"]
+	archive, err := zip.NewReader(bytes.NewReader(library), int64(len(library)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"SOURCES.txt": `(?m)^[0-9a-f]{64}  python3\.11_3\.11\.2-\S+\.debian\.tar\.xz$`,
+		"LICENSE":     `PYTHON SOFTWARE FOUNDATION LICENSE VERSION 2`,
+	} {
+		text, err := fs.ReadFile(archive, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(want).Match(text) {
+			t.Errorf("%s lacks %s:\n%s", name, want, text)
+		}
+	}
 }

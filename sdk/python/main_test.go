@@ -4,7 +4,6 @@ package python_test
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,50 +14,50 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // patience bounds each task that a test waits for, and each start.
 const patience = time.Minute
 
-// shared is the engine of all tests; set by TestMain.
+// shared is the engine of all tests, which the first one loads.
 var shared struct {
-	missing string // why there is none
+	once    sync.Once
 	engine  *runtime.Engine
-	module  func() (*runtime.Module, error)
+	module  *runtime.Module
 	library map[string][]byte
 	size    int
+	err     error
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
+	code := m.Run()
+	if shared.engine != nil {
+		_ = shared.engine.Close(context.Background())
+	}
+	os.Exit(code)
 }
 
-func run(m *testing.M) int {
+// load compiles an engine, and reads its library.
+func load(path string) error {
 	ctx := context.Background()
-	root := filepath.Join("..", "..", "build")
-	folder := cmp.Or(os.Getenv("QUERN_ENGINES"), filepath.Join(root, "engines"))
-	binary, err := os.ReadFile(filepath.Join(folder, "python.wasm"))
+	binary, err := os.ReadFile(path)
 	if err != nil {
-		shared.missing = fmt.Sprintf("no engine for Python (%v): run make engines", err)
-		return m.Run()
+		return err
 	}
 	shared.size = len(binary)
-	if shared.library, err = tree(filepath.Join(folder, "python", "lib"), "/lib"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	if shared.library, err = tree(filepath.Join(filepath.Dir(path), "python", "lib"), "/lib"); err != nil {
+		return err
 	}
-	cache := filepath.Join(root, "test", "compiled")
+	cache := filepath.Join("..", "..", "build", "test", "compiled")
 	if err := os.MkdirAll(filepath.Dir(cache), 0o750); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	if shared.engine, err = runtime.New(ctx, runtime.Config{CacheDir: cache}); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
-	defer shared.engine.Close(ctx)
-	shared.module = sync.OnceValues(func() (*runtime.Module, error) { return shared.engine.Load(ctx, binary) })
-	return m.Run()
+	shared.module, err = shared.engine.Load(ctx, binary)
+	return err
 }
 
 // tree reads a folder's files, by the paths at which a guest finds them.
@@ -78,17 +77,15 @@ func tree(folder, at string) (map[string][]byte, error) {
 	return files, err
 }
 
-// need skips a test without an engine.
+// need is the compiled engine; a test without it is skipped.
 func need(t testing.TB) *runtime.Module {
 	t.Helper()
-	if shared.missing != "" {
-		t.Skip(shared.missing)
+	path := runtimetest.Engine(t, "python")
+	shared.once.Do(func() { shared.err = load(path) })
+	if shared.err != nil {
+		t.Fatalf("load the engine: %v", shared.err)
 	}
-	module, err := shared.module()
-	if err != nil {
-		t.Fatalf("load the engine: %v", err)
-	}
-	return module
+	return shared.module
 }
 
 // plugin is a handler in Python, with its pool.

@@ -2,6 +2,7 @@ package python_test
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // Packages that nobody here wrote: pure wheels, and those that PyPI has only as sources or for processors, which are built
@@ -64,7 +66,7 @@ func pip(t *testing.T, folder string, env, arguments []string) {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
-		t.Skipf("pip could not install: %v\n%s", err, &said)
+		runtimetest.Missing(t, fmt.Sprintf("pip could not install packages, with the pip of make deps: %v\n%s", err, &said))
 	}
 }
 

@@ -56,8 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("library", "tzdata", "quern", "changes", "out"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
+    parser.add_argument("--texts", type=pathlib.Path, nargs="*", default=[], help="files to add as they are")
     arguments = parser.parse_args()
-    files = {}
+    files = {path.name: path.read_bytes() for path in arguments.texts}
     for name, source in [*library(arguments.library, arguments.changes), *quern(arguments.quern)]:
         files[name + "c"] = compiled(source, name)
     with zipfile.ZipFile(arguments.tzdata) as wheel:
