@@ -107,6 +107,9 @@ func newNumber[T int | int64](flags *pflag.FlagSet, value *T, name, usage string
 func numbers[T int | int64](least, most T, rule string) func(string) (T, error) {
 	return func(text string) (T, error) {
 		n, err := strconv.ParseInt(text, 0, 64)
+		if errors.Is(err, strconv.ErrSyntax) && !strings.Contains(rule, "whole number") {
+			return 0, fmt.Errorf("no whole number: %s", rule)
+		}
 		if err != nil || T(n) < least || T(n) > most {
 			return 0, errors.New(rule)
 		}
