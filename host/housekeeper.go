@@ -29,8 +29,11 @@ func (k *housekeeper) someTime() time.Duration {
 }
 
 func (k *housekeeper) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	if err = k.tidyAll(ctx); queue.IsUnavailable(err) {
+		return 0, 0, err // as soon as Redis answers again
+	}
 	wait = k.someTime()
-	return wait, wait, k.tidyAll(ctx)
+	return wait, wait, err
 }
 
 // tidyAll tidies all queues if no other host has in this interval. The duty is never given back: it ends with the interval,

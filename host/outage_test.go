@@ -260,6 +260,24 @@ func TestQueueComesBackDuringAnOutage(t *testing.T) {
 	n.eventually("the host is ready", func() bool { return n.Ready() == nil })
 }
 
+// Housekeeping that fails for want of Redis is tried again with the backoff of all else: the host is ready soon after an outage.
+func TestHousekeepingDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	proxy := queuetest.NewProxy(t, server)
+	n := start(t, settings{server: server, proxy: proxy, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
+	n.settled("echo")
+	housework := n.current().housework
+	if _, wait, err := housework.runOnce(n.ctx); err != nil || wait < housekeepingInterval/4 {
+		t.Errorf("again after %s, %v", wait, err)
+	}
+	proxy.Refuse()
+	if pause, wait, err := housework.runOnce(n.ctx); !queue.IsUnavailable(err) || pause != 0 || wait != 0 {
+		t.Errorf("again after %s, at least %s: %v", wait, pause, err)
+	}
+	proxy.Pass()
+}
+
 // A host whose lease is gone stops what it runs, drops the results, and serves on under a new name;
 // it does not touch what others hold.
 func TestLeaseIsLost(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,7 +70,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	newTime(f, &o.task.At, "at", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
 	o.task.Priority = new(int)
 	f.IntVar(o.task.Priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
-	newAttempts(f, &o.task.Retry.MaxAttempts, "number of attempts, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)", math.MaxInt, countRule)
+	newAttempts(f, &o.task.Retry.MaxAttempts, "number of attempts, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)")
 	newChoice(f, &o.task.Retry.Backoff, "backoff", "growth of the delay before a retry: exponential or linear", "exponential", "linear")
 	newLasting(f, &o.task.Retry.Base, "backoff-base", "the first delay, which grows")
 	newLasting(f, &o.task.Retry.Min, "backoff-min", "shortest delay before a retry")

@@ -107,6 +107,9 @@ func newNumber[T int | int64](flags *pflag.FlagSet, value *T, name, usage string
 func numbers[T int | int64](least, most T, rule string) func(string) (T, error) {
 	return func(text string) (T, error) {
 		n, err := strconv.ParseInt(text, 0, 64)
+		if errors.Is(err, strconv.ErrSyntax) && !strings.Contains(rule, "whole number") {
+			return 0, fmt.Errorf("no whole number: %s", rule)
+		}
 		if err != nil || T(n) < least || T(n) > most {
 			return 0, errors.New(rule)
 		}
@@ -114,9 +117,9 @@ func numbers[T int | int64](least, most T, rule string) func(string) (T, error) 
 	}
 }
 
-// newAttempts adds a flag that takes a number of attempts up to most, or unlimited.
-func newAttempts(flags *pflag.FlagSet, value *int, usage string, most int, rule string) {
-	number := numbers(1, most, rule+", or "+unlimited)
+// newAttempts adds a flag that takes a number of attempts, or unlimited.
+func newAttempts(flags *pflag.FlagSet, value *int, usage string) {
+	number := numbers(1, 1_000_000, "use 1 to 1000000, or "+unlimited)
 	parse := func(text string) (int, error) {
 		if text == unlimited {
 			return queue.Unlimited, nil

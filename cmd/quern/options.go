@@ -74,8 +74,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	o.host.MaxQueues, o.host.MaxCrashes, o.host.Retry.MaxAttempts = standard.MaxQueues, standard.MaxCrashes, 1
 	newNumber(f, &o.host.MaxQueues, "max-queues", "most queues of a tenant's plugins together; its handlers can enqueue to no new queue beyond it", 1, 1_000_000,
 		"use 1 to 1000000")
-	newAttempts(f, &o.host.Retry.MaxAttempts, "attempts of a task if neither its producer nor its manifest says how many, or unlimited", 1_000_000,
-		"use 1 to 1000000")
+	newAttempts(f, &o.host.Retry.MaxAttempts, "attempts of a task if neither its producer nor its manifest says how many, or unlimited")
 	newNumber(f, &o.host.MaxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
 

@@ -137,9 +137,10 @@ func TestSettingsErrors(t *testing.T) {
 		want string // FILE is the file's name
 	}{
 		"EnvDuration":   {env: map[string]string{"QUERN_LEASE": "ten"}, want: `QUERN_LEASE "ten": use a duration like 500ms, 10s, 1h30m or 7d`},
-		"EnvNumber":     {env: map[string]string{"QUERN_CONCURRENCY": "many"}, want: `QUERN_CONCURRENCY "many": use 1 to 10000, or 0 for 2 × cores, at least 4`},
+		"EnvNumber":     {env: map[string]string{"QUERN_CONCURRENCY": "many"}, want: `QUERN_CONCURRENCY "many": no whole number: use 1 to 10000, or 0 for 2 × cores, at least 4`},
+		"Fraction":      {args: "--concurrency 1.5", want: `--concurrency "1.5": no whole number: use 1 to 10000, or 0 for 2 × cores, at least 4`},
 		"EnvRange":      {env: map[string]string{"QUERN_CONCURRENCY": "-1"}, want: `QUERN_CONCURRENCY "-1": use 1 to 10000, or 0 for 2 × cores, at least 4`},
-		"Number":        {args: "--concurrency many", want: `--concurrency "many": use 1 to 10000, or 0 for 2 × cores, at least 4`},
+		"Number":        {args: "--concurrency many", want: `--concurrency "many": no whole number: use 1 to 10000, or 0 for 2 × cores, at least 4`},
 		"NoValue":       {args: "--concurrency", want: "--concurrency needs a value: see `quern serve --help`"},
 		"Port":          {args: "--http :99999", want: `--http ":99999": use HOST:PORT, with port 0 for a free one`},
 		"PortName":      {args: "--http :x", want: `--http ":x": use HOST:PORT, with port 0 for a free one`},

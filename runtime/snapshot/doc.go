@@ -11,6 +11,11 @@
 // that nobody writes; the rest reads as zero. A write gives the space a private page (B and X). [Space.Reset] finds
 // these pages and copies the image back into those that differ.
 //
+// An image may share pages with another one, and then has a memfd with its own alone. A space maps ranges of both:
+//
+//	the other's   [ a | b | . | c | . ]
+//	Image         [ a | D | . | E | . ]       own: [ D | E ]
+//
 // A [Mode] is a way to find them, best first:
 //
 //	Scan     the PAGEMAP_SCAN ioctl: one call reports the ranges of private pages (Linux 6.7 and later)
