@@ -310,9 +310,9 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 	case err != nil:
 		s.access.logger.Error("task could not be settled", append(fields, "error", err)...)
 	case outcome == "failed":
-		s.access.logger.Info("task failed", append(fields, "reason", reason, "error", e.settlement.Failure.Message)...)
+		s.access.logger.Info("task failed", append(fields, "reason", reason, "error", e.settlement.Failure.Headline())...)
 	case e.settlement.Requeue != "":
-		s.access.logger.Info("task will be tried again", append(fields, "reason", reason, "in", e.settlement.Delay, "error", e.settlement.Failure.Message)...)
+		s.access.logger.Info("task will be tried again", append(fields, "reason", reason, "in", e.settlement.Delay, "error", e.settlement.Failure.Headline())...)
 	default:
 		s.access.logger.Debug("task settled", fields...)
 	}

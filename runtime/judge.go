@@ -104,20 +104,23 @@ func (r *run) refused() *limitError {
 	}
 }
 
-// describe adds the text of the guest's error_set, else the headline of its stderr.
+// describe adds the text of the guest's error_set, which may have several lines, else the headline of its stderr.
 func (r *run) describe(what, stderr string) string {
-	var line string
-	if text, said := r.abi.Error(); said {
-		line = headline(prefix(r.secrets.Text([]byte(text)), maxHeadline))
+	var text string
+	if said, ok := r.abi.Error(); ok {
+		text = strings.TrimSpace(prefix(r.secrets.Lines([]byte(said)), maxError))
 	}
-	if line = cmp.Or(line, headline(stderr)); line != "" {
-		what += ": " + line
+	if text = cmp.Or(text, headline(stderr)); text != "" {
+		what += ": " + text
 	}
 	return what
 }
 
-// maxHeadline bounds the part of a message that the guest chose.
-const maxHeadline = 400
+// maxError bounds the text of error_set, escaped, and maxHeadline a line of a guest in a message.
+const (
+	maxError    = 4 << 10
+	maxHeadline = 400
+)
 
 // headline is the last line of stderr that is not blank, or the one before a stack trace or advice of a language's runtime.
 func headline(stderr string) string {
@@ -136,4 +139,13 @@ func headline(stderr string) string {
 		last = prefix(last, maxHeadline) + "…"
 	}
 	return last
+}
+
+// brief is the first line of a message, or its beginning, for logs.
+func brief(message string) string {
+	first, _, more := strings.Cut(message, "\n")
+	if cut := prefix(first, maxHeadline); more || len(cut) < len(first) {
+		return cut + "…"
+	}
+	return first
 }

@@ -54,7 +54,8 @@ type Outcome struct {
 	// stderr, such as quern:retry-after=30s: a duration of Go, or a number of seconds, of at most a year. That line is also
 	// in Stderr, but Message quotes the one before.
 	RetryAfter time.Duration
-	// Message says in one line what happened, for people. It is empty when Complete.
+	// Message says what happened, for people: in its first line, which more lines of the guest's own error may follow. It is
+	// empty when Complete.
 	Message string
 	// Stderr is the end of what the guest wrote to stderr, at most 4 KiB, sanitized like the log.
 	Stderr string

@@ -151,7 +151,7 @@ func (p *Pool) warm(ctx context.Context, start *Call, i *instance) (*guestSnapsh
 	case function != "":
 		logger.Warn("no warm snapshot: the warm call needs a task", "function", function)
 	case outcome.Kind != Complete:
-		logger.Warn("no warm snapshot: the warm call failed", "outcome", outcome.Kind, "error", outcome.Message)
+		logger.Warn("no warm snapshot: the warm call failed", "outcome", outcome.Kind, "error", brief(outcome.Message))
 	default:
 		return i.capture()
 	}

@@ -45,7 +45,7 @@ func refusedf(format string, args ...any) error {
 	return &exitError{status: exitRefused, err: fmt.Errorf(format, args...)}
 }
 
-// taskFailed is the error of a task that failed, in the form that scripts read.
+// taskFailed is the error of a task that failed, in the form that scripts read: its first line says why.
 func taskFailed(id string, failure *queue.Failure) error {
 	return &exitError{
 		status: exitFailed, bare: true,
@@ -53,7 +53,7 @@ func taskFailed(id string, failure *queue.Failure) error {
 	}
 }
 
-// report prints an error as one line and returns the exit status.
+// report prints an error as one line, or as the lines of a task's error, and returns the exit status.
 func report(err error, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
@@ -66,11 +66,13 @@ func report(err error, stderr io.Writer) int {
 	default:
 		exit = &exitError{status: exitRefused, err: explain(err)}
 	}
-	prefix := "quern: "
-	if exit.bare {
-		prefix = ""
+	if !exit.bare {
+		fmt.Fprintln(stderr, "quern: "+oneLine(exit.Error()))
+		return exit.status
 	}
-	fmt.Fprintf(stderr, "%s%s\n", prefix, oneLine(exit.Error()))
+	for line := range strings.SplitSeq(strings.TrimRight(exit.Error(), "\n"), "\n") {
+		fmt.Fprintln(stderr, escape(line))
+	}
 	return exit.status
 }
 

@@ -221,7 +221,7 @@ func (v *caseView) judge(test manifest.Test, outcome runtime.Outcome) {
 		v.Wrong = []string{fmt.Sprintf("the error does not hold %q", test.Error)}
 	}
 	if len(v.Wrong) > 0 && outcome.Message != "" {
-		v.Wrong = append(v.Wrong, "error: "+oneLine(outcome.Message))
+		v.Wrong = append(v.Wrong, strings.Split("error: "+outcome.Message, "\n")...)
 	}
 }
 

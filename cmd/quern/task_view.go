@@ -90,10 +90,10 @@ func statusText(t *queue.Task) string {
 	return string(t.Status)
 }
 
-// failure is a failure that people see as one line.
+// failure is a failure that people see with all lines of its message.
 type failure queue.Failure
 
-func (f failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, oneLine(f.Message)) }
+func (f failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, f.Message) }
 
 // failureView is why the task failed, and why its attempt before.
 func failureView(t *queue.Task) view {
@@ -167,7 +167,7 @@ func historyView(attempts []queue.Attempt) view {
 			line += " on " + a.Node
 		}
 		if a.Failure != nil {
-			line += ": " + failure(*a.Failure).String()
+			line += fmt.Sprintf(": (%s) %s", a.Failure.Reason, a.Failure.Headline())
 		}
 		runs = append(runs, run)
 		v = append(v, field{"", fmt.Sprintf("history %d", a.Run), line})

@@ -8,7 +8,13 @@ import (
 
 // Escape makes a line safe for a terminal and for a log that is read line by line: it escapes what cannot be printed as in
 // Go source, replaces invalid UTF-8, and keeps tabs.
-func Escape(line []byte) string {
+func Escape(line []byte) string { return escapeBut("\t", line) }
+
+// escapeLines is Escape for a text of several lines, which stay such.
+func escapeLines(text []byte) string { return escapeBut("\t\n", text) }
+
+// escapeBut keeps these control characters.
+func escapeBut(kept string, line []byte) string {
 	if isPlain(line) {
 		return string(line)
 	}
@@ -16,7 +22,7 @@ func Escape(line []byte) string {
 	out.Grow(len(line) + len(line)/4)
 	for _, r := range string(line) {
 		switch {
-		case r == '\t' || unicode.IsPrint(r):
+		case unicode.IsPrint(r) || strings.ContainsRune(kept, r):
 			out.WriteRune(r)
 		case r < utf8.RuneSelf:
 			escape(&out, `\x`, r, 2)

@@ -117,10 +117,22 @@ func (s *Secrets) Any() bool { return s != nil && len(s.given) > 0 }
 func (s *Secrets) In(text []byte) bool { return len(s.find(text)) > 0 }
 
 // Text returns a guest's text with secrets replaced and the rest escaped. Safe text does not change.
-func (s *Secrets) Text(text []byte) string {
+func (s *Secrets) Text(text []byte) string { return s.replace(text, Escape) }
+
+// Lines is Text for a text of several lines, which stay such. Each is redacted as a part of the text, and as a text of its own.
+func (s *Secrets) Lines(text []byte) string {
+	lines := strings.Split(s.replace(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), escapeLines), "\n")
+	for i, line := range lines {
+		lines[i] = s.Text([]byte(line))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// replace replaces secrets, and escapes the text between them.
+func (s *Secrets) replace(text []byte, escape func([]byte) string) string {
 	found := s.find(text)
 	if len(found) == 0 {
-		return Escape(text)
+		return escape(text)
 	}
 	var out strings.Builder
 	end := 0
@@ -129,11 +141,11 @@ func (s *Secrets) Text(text []byte) string {
 			end = max(end, f.to)
 			continue
 		}
-		out.WriteString(Escape(text[end:f.from]))
+		out.WriteString(escape(text[end:f.from]))
 		out.WriteString("[secret " + f.name + "]")
 		end = f.to
 	}
-	out.WriteString(Escape(text[end:]))
+	out.WriteString(escape(text[end:]))
 	return out.String()
 }
 

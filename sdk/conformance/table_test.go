@@ -19,8 +19,11 @@ import (
 type table struct {
 	// Features are what a language's guest may lack, and what that is.
 	Features map[string]string
-	// Languages say, by their folders, which features they lack, and why.
-	Languages map[string]struct{ Lacks map[string]string }
+	// Languages say, by their folders, which features they lack, and why; and which engine of build/engines runs them, if one does.
+	Languages map[string]struct {
+		Lacks  map[string]string
+		Engine string
+	}
 	// Calls are what guests can do, by their verbs.
 	Calls map[string]struct {
 		Words, About string

@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // Reason is the finer cause of a failure.
@@ -24,8 +25,15 @@ const (
 	ReasonDamaged   Reason = "damaged"   // its data in Redis is not usable; nothing sets it yet
 )
 
-// maxFailureText bounds each text of a Failure that is stored, in bytes.
-const maxFailureText = 4 << 10
+// maxFailureText bounds each text of a Failure that is stored, in bytes. What hosts and queues say before a handler's error in
+// the message comes on top.
+const (
+	maxFailureText = 4 << 10
+	maxFailureHead = 512
+)
+
+// maxHeadline bounds a Failure's headline, in bytes.
+const maxHeadline = 400
 
 // maxFrames and maxFrameText bound a backtrace: functions, and bytes of each.
 const (
@@ -36,11 +44,20 @@ const (
 // Failure is why a task failed, stored as JSON in the task's hash.
 type Failure struct {
 	Reason    Reason   `json:"reason"`
-	Message   string   `json:"message"`             // one line for people
+	Message   string   `json:"message"`             // for people; its first line says what happened
 	ExitCode  *int     `json:"exit_code,omitempty"` // what the handler exited with
 	Limit     string   `json:"limit,omitempty"`     // the limit that was passed: its name and value
 	Stderr    string   `json:"stderr,omitempty"`    // the end of what it wrote to stderr
 	Backtrace []string `json:"backtrace,omitempty"` // of a trap, innermost function first
+}
+
+// Headline is the first line of the message, or its beginning.
+func (f *Failure) Headline() string {
+	first, _, more := strings.Cut(f.Message, "\n")
+	if cut := head(first, maxHeadline); more || len(cut) < len(first) {
+		return cut + "…"
+	}
+	return first
 }
 
 // reasons are all that a task may fail for: counters and metrics are kept by them.
@@ -61,7 +78,7 @@ func (f *Failure) reason() Reason {
 func (f *Failure) encode() []byte {
 	bounded := *f
 	bounded.Reason = f.reason()
-	bounded.Message = head(validText(f.Message), maxFailureText)
+	bounded.Message = head(validText(f.Message), maxFailureHead+maxFailureText)
 	bounded.Stderr = tail(validText(f.Stderr), maxFailureText)
 	bounded.Backtrace = nil
 	for _, frame := range f.Backtrace[:min(len(f.Backtrace), maxFrames)] {

@@ -13,8 +13,10 @@ from ._task import Task
 from .errors import Failure, HostError, Retry
 
 MOST_ERROR = 4096
+MOST_REPORT = 4000  # of a summary with its traceback
+MOST_SUMMARY = 1000
 MOST_LINE = 4096
-MOST_MESSAGE = 240  # of a task's error the host shows 400 bytes, in which the innermost frames have to be
+MOST_MESSAGE = 240  # of a task's error one-line views show 400 bytes, in which the innermost frames have to be
 
 MOST_DEPTH = 4000  # what the engine's stack has room for, whatever it is that recurs
 
@@ -168,7 +170,7 @@ def _fail(error: BaseException) -> int:
             if status == 0:
                 return 0
         else:
-            text = _summary(error)
+            text = _report(error)
             _log_traceback(error)
     except HostError:  # the limit of the log, or no task
         pass
@@ -201,7 +203,7 @@ def _short(name: str) -> str:
 
 
 def _summary(error: BaseException) -> str:
-    """The exception and where it was raised, in one line of at most 4 KiB: the innermost frames if not all of them fit."""
+    """The exception and where it was raised, in one line: the innermost frames if not all of them fit."""
     name = type(error).__qualname__ if type(error).__module__ == "builtins" else f"{type(error).__module__}.{type(error).__qualname__}"
     message = error.msg if isinstance(error, SyntaxError) else _message(error)
     summary = f"{name}: {message}" if message else name
@@ -221,7 +223,7 @@ def _summary(error: BaseException) -> str:
         places.append(f"({times} more)")
     if not places:
         return summary
-    return _cut(f"{summary} [{' < '.join(places)}]", MOST_ERROR)
+    return _cut(f"{summary} [{' < '.join(places)}]", MOST_SUMMARY)
 
 
 def _message(error: BaseException) -> str:
@@ -231,13 +233,30 @@ def _message(error: BaseException) -> str:
         return "(its text cannot be read)"
 
 
-def _log_traceback(error: BaseException) -> None:
-    """Logs the traceback, without the SDK's own frames, line by line."""
+def _report(error: BaseException) -> str:
+    """The exception in one line, and its traceback below: the end of it if not all of it fits."""
+    summary = _summary(error)
+    lines, room = [], MOST_REPORT - len(summary.encode(errors="replace"))
+    for line in reversed(_traceback(error)):
+        room -= len(line.encode(errors="replace")) + 1
+        if room < 0:
+            lines.append("  …")
+            break
+        lines.append(line)
+    return "\n".join([summary, *reversed(lines)])
+
+
+def _traceback(error: BaseException) -> list[str]:
+    """The lines of the traceback, without the SDK's own frames."""
     _hide_own_frames(error, set())
+    parts = traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format()
+    return [line for part in parts for line in part.rstrip("\n").split("\n")]
+
+
+def _log_traceback(error: BaseException) -> None:
     try:
-        for part in traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format():
-            for line in part.rstrip("\n").split("\n"):
-                _host.functions.log(4, _cut(line, MOST_LINE), "")
+        for line in _traceback(error):
+            _host.functions.log(4, _cut(line, MOST_LINE), "")
     except HostError:
         pass
 
