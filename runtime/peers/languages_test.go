@@ -162,7 +162,7 @@ func measureTasks(b *testing.B, rows []*languageRow) {
 
 // installHosts builds quern, and makes a folder of the JSON handlers, which are warmed.
 func installHosts(b *testing.B, rows []*languageRow) hosts {
-	h := hosts{filepath.Join(b.TempDir(), "quern"), b.TempDir(), b.TempDir()}
+	h := hosts{filepath.Join(b.TempDir(), "quern"), b.TempDir(), filepath.Join(b.TempDir(), "compiled")}
 	if said, err := exec.Command("go", "build", "-C", "../..", "-o", h.program, "./cmd/quern").CombinedOutput(); err != nil {
 		b.Fatalf("build quern: %v\n%s", err, said)
 	}

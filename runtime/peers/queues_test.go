@@ -88,8 +88,7 @@ func (p peer) run(b *testing.B, server *queuetest.Server, tasks int) (f finished
 	count := strconv.Itoa(tasks)
 	p.output(b, server, "fill", count, smallOrder)
 	for range p.workers {
-		stop := start(b, p.command(server, p.work))
-		defer stop()
+		defer start(b, p.command(server, p.work)).stop()
 	}
 	if err := stdjson.Unmarshal(p.output(b, server, "wait", count), &f); err != nil {
 		b.Fatal(err)
@@ -119,30 +118,40 @@ func (p peer) output(b *testing.B, server *queuetest.Server, arguments ...string
 	return output
 }
 
-// start starts a worker in a process group of its own, which stop ends.
-func start(b *testing.B, cmd *exec.Cmd) (stop func()) {
+// worker is a process in a group of its own.
+type worker struct {
+	cmd   *exec.Cmd
+	said  bytes.Buffer
+	ended chan struct{} // closed when it has ended
+}
+
+// start starts a worker, which ends with the benchmark at the latest.
+func start(b *testing.B, cmd *exec.Cmd) *worker {
 	b.Helper()
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	w := &worker{cmd: cmd, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &w.said, &w.said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = time.Second // a child of it may hold its output
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		_ = cmd.Wait()
+	go func() {
+		defer close(w.ended)
+		_ = cmd.Wait() // it is killed
+	}()
+	b.Cleanup(func() {
+		w.stop()
 		if b.Failed() {
-			b.Logf("%s said:\n%s", cmd, &said)
+			b.Logf("%s said:\n%s", cmd, &w.said)
 		}
-	}
-	b.Cleanup(stop) // of a benchmark that fails
-	return stop
+	})
+	return w
+}
+
+// stop ends it, and its children.
+func (w *worker) stop() {
+	_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL)
+	<-w.ended
 }
 
 // hosts is quern serve with a folder of plugins, one for each language.
@@ -169,10 +178,10 @@ func (h hosts) run(name string) func(b *testing.B, server *queuetest.Server, tas
 				ids = append(ids, receipt.ID)
 			}
 		}
-		stop := start(b, exec.Command(h.program, "serve", "--redis", server.URL(), "--plugins", h.plugins, "--queues", name,
+		serving := start(b, exec.Command(h.program, "serve", "--redis", server.URL(), "--plugins", h.plugins, "--queues", name,
 			"--cache", h.cache, "--concurrency", strconv.Itoa(slots), "--http", "127.0.0.1:0"))
-		defer stop()
-		if err := h.wait(b, q, int64(tasks)); err != nil {
+		defer serving.stop()
+		if err := serving.completes(b, q, int64(tasks)); err != nil {
 			b.Fatal(err)
 		}
 		for _, id := range ids {
@@ -187,7 +196,8 @@ func (h hosts) run(name string) func(b *testing.B, server *queuetest.Server, tas
 	}
 }
 
-func (h hosts) wait(b *testing.B, q *queue.Queue, tasks int64) error {
+// completes waits until a host has completed all tasks of a queue.
+func (w *worker) completes(b *testing.B, q *queue.Queue, tasks int64) error {
 	ticker, deadline := time.NewTicker(lookInterval), time.After(patience)
 	defer ticker.Stop()
 	for {
@@ -200,6 +210,8 @@ func (h hosts) wait(b *testing.B, q *queue.Queue, tasks int64) error {
 		}
 		select {
 		case <-ticker.C:
+		case <-w.ended:
+			return errors.New("the host has ended")
 		case <-deadline:
 			return fmt.Errorf("%d of %d tasks of %s are complete", complete, tasks, q.Name())
 		}

@@ -136,9 +136,10 @@ def _bytes(value: Any) -> bytes:
     return bytes(encoded(value))
 
 
-def _bucket(name: Any) -> dict[str, Any]:
+def _bucket(name: Any, *keys: Any) -> dict[str, Any]:
+    """A bucket that is granted. First of all the keys must be text, as for a host."""
     buckets = _run().host.kv
-    name = _name(name)
+    name, *_ = map(_name, (name, *keys))
     if not name or not _is_text(name):
         raise _errors.InvalidError(f"bucket {name!r}: expected 1 to 256 bytes without control characters")
     if name not in buckets:
@@ -177,14 +178,14 @@ def _ends(value: Any) -> float:
 
 
 def kv_get(bucket: Any, key: Any) -> bytes:
-    value = _present(_bucket(bucket), _key(key))
+    value = _present(_bucket(bucket, key), _key(key))
     if value is None:
         raise _errors.NotFoundError(f"key {_name(key)!r}")
     return value
 
 
 def kv_set(bucket: Any, key: Any, value: Any, ttl: int) -> None:
-    there, key = _bucket(bucket), _checked(key, value, ttl)
+    there, key = _bucket(bucket, key), _checked(key, value, ttl)
     _put(there, key, value, time.monotonic() + ttl / 1000 if ttl else math.inf)
 
 
@@ -198,26 +199,30 @@ def _checked(key: Any, value: Any, ttl: int) -> str:
 
 
 def kv_delete(bucket: Any, key: Any) -> bool:
-    there, key = _bucket(bucket), _key(key)
+    there, key = _bucket(bucket, key), _key(key)
     found = _present(there, key) is not None
     there.pop(key, None)
     return found
 
 
 def kv_increment(bucket: Any, key: Any, delta: int) -> int:
-    there, key = _bucket(bucket), _key(key)
+    there, key = _bucket(bucket, key), _key(key)
     value = _present(there, key)
-    if value is not None and not _NUMBER.fullmatch(value):
-        raise _errors.ConflictError("the value is no number")
-    total = int(value or 0) + delta
-    if any(not -(1 << 63) <= n < 1 << 63 for n in (int(value or 0), total)):
-        raise _errors.ConflictError("the sum")
+    number = 0 if value is None else int(value) if _NUMBER.fullmatch(value) else 1 << 63
+    if not _is_number(number):
+        raise _errors.ConflictError("the value is no number of 64 bits")
+    if not _is_number(total := number + delta):
+        raise _errors.LimitError("the sum is no number of 64 bits")
     _put(there, key, b"%d" % total, _ends(there.get(key)))
     return total
 
 
+def _is_number(n: int) -> bool:
+    return -(1 << 63) <= n < 1 << 63
+
+
 def kv_swap(bucket: Any, key: Any, old: Any, value: Any, ttl: int) -> tuple[bool, Optional[bytes]]:
-    there, key = _bucket(bucket), _checked(key, value, ttl)
+    there, key = _bucket(bucket, key), _checked(key, value, ttl)
     present = _present(there, key)
     if present != (None if old is None else bytes(old)):
         return False, present
@@ -226,7 +231,7 @@ def kv_swap(bucket: Any, key: Any, old: Any, value: Any, ttl: int) -> tuple[bool
 
 
 def kv_list(bucket: Any, prefix: Any, after: Any, limit: int) -> list[str]:
-    there, first, last = _bucket(bucket), _name(prefix), _name(after)
+    there, first, last = _bucket(bucket, prefix, after), _name(prefix), _name(after)
     if not 1 <= limit <= 1000:
         raise _errors.InvalidError(f"a limit of {limit}: expected 1 to 1000")
     if not _is_text(first) or not _is_text(last):
