@@ -22,7 +22,7 @@ race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
 # The rewriter computes on one goroutine, and its tests compile some thousands of modules, for which the race
 # detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built, nor where
 # the guests are what is tested, for the host has tests of its own.
-# What a task leaves to the next is looked for without it as well, and then in guests written in Go, too.
+# What a task leaves to the next is looked for without it as well, and then in guests in Go, JavaScript and Python, too.
 single   = %/runtime/wasm %/runtime/runtimetest %/sdk %/sdk/conformance %/sdk/sdktest/parity
 packages = $(shell go list $(PKG))
 unraced  = $(filter $(single),$(packages))
@@ -73,7 +73,7 @@ deps-all: deps engines ## bring what the tests of all languages need, too: the e
 test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
 	@$(if $(race),,echo 'test: no C compiler ($(shell go env CC)), so without the race detector' >&2)
 	$(if $(unraced),go test -count=$(COUNT) -timeout=$(TIMEOUT) $(unraced))
-	$(if $(filter %/runtime,$(packages)),go test -count=$(COUNT) -timeout=$(TIMEOUT) -run='^TestResidue' ./runtime)
+	$(if $(filter %/runtime,$(packages)),go test -count=$(COUNT) -timeout=$(TIMEOUT) -run='^Test(Residue|SoakEngines)' ./runtime)
 	$(if $(raced),$(if $(race),CGO_ENABLED=1) go test $(race) -count=$(COUNT) -timeout=$(TIMEOUT) $(raced))
 	@$(if $(engineless),echo 'test: left out what runs $(engineless); make deps-all brings what it needs' >&2)
 

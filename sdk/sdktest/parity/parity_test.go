@@ -51,7 +51,13 @@ func newSandbox(t *testing.T) *sandbox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := runtime.New(t.Context(), runtime.Config{})
+	return sandboxOf(t, binary, runtime.Config{})
+}
+
+// sandboxOf is the sandbox of another handler.
+func sandboxOf(t *testing.T, binary []byte, config runtime.Config) *sandbox {
+	t.Helper()
+	engine, err := runtime.New(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

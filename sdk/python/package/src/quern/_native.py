@@ -3,25 +3,53 @@ raise NoHostError, as while a module is imported. The limits are those of sdk/AB
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import math
+import re
 import time
+import unicodedata
 import uuid
+from dataclasses import dataclass, field
 from typing import Any, Optional
+from urllib.parse import urlsplit
 
 from . import errors as _errors
 
 _KIB, _MIB = 1 << 10, 1 << 20
+_YEAR = 365 * 86_400_000  # in milliseconds
+_NUMBER = re.compile(rb"0|-?[1-9][0-9]*")
+_PRINTABLE = re.compile("[!-~]{1,128}")
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
+
+@dataclass
+class Run:
+    """A task that runs on a quern.testing.Host."""
+
+    host: Any
+    id: str
+    input: bytes
+    texts: list[str]
+    numbers: list[int]
+    cancelled: bool = False
+    output: bytes = b""
+    error: str = ""
+    delay: Optional[float] = None
+    log: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    progress: list[tuple[float, str]] = field(default_factory=list)
+    enqueued: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
+
+
 current: Any = None
-"""The quern.testing.Host of the task that runs."""
+"""The Run of the task that runs."""
 
 
 def set_errors(classes: Any) -> None:
     """For the engine's sake."""
 
 
-def _host() -> Any:
+def _run() -> Any:
     if current is None:
         raise _errors.NoHostError("no task runs: call the handler with quern.testing.run")
     return current
@@ -37,19 +65,19 @@ def _name(value: Any) -> str:
 
 
 def input() -> bytes:
-    return _host().input
+    return _run().input
 
 
 def task_text(field: int) -> str:
-    return _host().texts[field]
+    return _run().texts[field]
 
 
 def task_number(field: int) -> int:
-    return _host().numbers[field]
+    return _run().numbers[field]
 
 
 def cancelled() -> bool:
-    return _host().cancelled
+    return _run().cancelled
 
 
 def log(level: int, text: str, fields: str = "") -> None:
@@ -64,37 +92,56 @@ def log(level: int, text: str, fields: str = "") -> None:
 def progress(fraction: float, message: str) -> None:
     if fraction != fraction:
         raise _errors.InvalidError("progress that is not a number")
-    _host().progress.append((min(max(fraction, 0.0), 1.0), message))
+    _run().progress.append((min(max(fraction, 0.0), 1.0), message))
 
 
 def checkpoint_save(value: Any) -> None:
+    run = _run()
     if len(value) > _MIB:
         raise _errors.TooBigError("a checkpoint over 1 MiB")
-    _host().checkpoint = bytes(value)
+    run.host.checkpoints[run.id] = bytes(value)
 
 
 def checkpoint_load() -> bytes:
-    if _host().checkpoint is None:
+    run = _run()
+    if run.id not in run.host.checkpoints:
         raise _errors.NotFoundError("no checkpoint")
-    return current.checkpoint
+    return run.host.checkpoints[run.id]
 
 
 def config_get(name: str) -> str:
-    if current is None or name not in current.config:
+    if current is None or name not in current.host.config:
         raise _errors.NotFoundError(f"config {name!r}")
-    return current.config[name]
+    return current.host.config[name]
 
 
 def secret_get(name: str) -> bytes:
-    if name not in _host().secrets:
-        raise _errors.NotFoundError(f"secret {name!r}: give the test one, secrets={{{name!r}: ...}}")
-    value = current.secrets[name]
-    return value.encode() if isinstance(value, str) else bytes(value)
+    secrets = _run().host.secrets
+    if name not in secrets:
+        raise _errors.DeniedError(f"secret {name!r}: give the test one, secrets={{{name!r}: ...}}")
+    return _bytes(secrets[name])
 
 
-def _bucket(name: Any) -> dict[str, tuple[bytes, Optional[float]]]:
-    buckets = _host().buckets
-    name = _name(name)
+class Value(bytes):
+    """A value with the time when it ends."""
+
+    ends = math.inf
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    from ._host import encoded
+
+    return bytes(encoded(value))
+
+
+def _bucket(name: Any, *keys: Any) -> dict[str, Any]:
+    """A bucket that is granted. First of all the keys must be text, as for a host."""
+    buckets = _run().host.kv
+    name, *_ = map(_name, (name, *keys))
+    if not name or not _is_text(name):
+        raise _errors.InvalidError(f"bucket {name!r}: expected 1 to 256 bytes without control characters")
     if name not in buckets:
         raise _errors.DeniedError(f"bucket {name!r}: grant it to the test, kv={{{name!r}: {{}}}}")
     return buckets[name]
@@ -102,56 +149,81 @@ def _bucket(name: Any) -> dict[str, tuple[bytes, Optional[float]]]:
 
 def _key(key: Any) -> str:
     key = _name(key)
-    if not 1 <= len(key.encode()) <= 256 or any(ord(c) < 32 or ord(c) == 127 for c in key):
+    if not key or not _is_text(key):
         raise _errors.InvalidError(f"key {key!r}: expected 1 to 256 bytes without control characters")
     return key
 
 
-def _present(bucket: dict[str, tuple[bytes, Optional[float]]], key: str) -> Optional[bytes]:
-    value, ends = bucket.get(key, (None, None))
-    if ends is not None and time.monotonic() >= ends:
+def _is_text(text: str) -> bool:
+    return len(text.encode()) <= 256 and not any(unicodedata.category(c) == "Cc" for c in text)
+
+
+def _present(bucket: dict[str, Any], key: str) -> Optional[bytes]:
+    if key not in bucket:
+        return None
+    value = _bytes(bucket[key])
+    if isinstance(value, Value) and time.monotonic() >= value.ends:
         del bucket[key]
         return None
     return value
 
 
+def _put(bucket: dict[str, Any], key: str, value: Any, ends: float) -> None:
+    bucket[key] = kept = Value(value)
+    kept.ends = ends
+
+
+def _ends(value: Any) -> float:
+    return value.ends if isinstance(value, Value) else math.inf
+
+
 def kv_get(bucket: Any, key: Any) -> bytes:
-    value = _present(_bucket(bucket), _key(key))
+    value = _present(_bucket(bucket, key), _key(key))
     if value is None:
         raise _errors.NotFoundError(f"key {_name(key)!r}")
     return value
 
 
 def kv_set(bucket: Any, key: Any, value: Any, ttl: int) -> None:
+    there, key = _bucket(bucket, key), _checked(key, value, ttl)
+    _put(there, key, value, time.monotonic() + ttl / 1000 if ttl else math.inf)
+
+
+def _checked(key: Any, value: Any, ttl: int) -> str:
+    key = _key(key)
     if ttl < 0:
         raise _errors.InvalidError("a ttl below 0")
     if len(value) > 512 * _KIB:
         raise _errors.TooBigError("a value over 512 KiB")
-    _bucket(bucket)[_key(key)] = (bytes(value), time.monotonic() + ttl / 1000 if ttl else None)
+    return key
 
 
 def kv_delete(bucket: Any, key: Any) -> bool:
-    there, key = _bucket(bucket), _key(key)
+    there, key = _bucket(bucket, key), _key(key)
     found = _present(there, key) is not None
     there.pop(key, None)
     return found
 
 
 def kv_increment(bucket: Any, key: Any, delta: int) -> int:
-    there, key = _bucket(bucket), _key(key)
-    value = _present(there, key) or b"0"
-    try:
-        total = int(value) + delta
-    except ValueError:
-        raise _errors.ConflictError("the value is no number") from None
-    if not -(1 << 63) <= total < 1 << 63:
-        raise _errors.LimitError("the sum")
-    there[key] = (str(total).encode(), there[key][1] if key in there else None)
+    there, key = _bucket(bucket, key), _key(key)
+    value = _present(there, key)
+    number = 0 if value is None else int(value) if _NUMBER.fullmatch(value) else 1 << 63
+    if not _is_number(number):
+        raise _errors.ConflictError("the value is no number of 64 bits")
+    if not _is_number(total := number + delta):
+        raise _errors.LimitError("the sum is no number of 64 bits")
+    _put(there, key, b"%d" % total, _ends(there.get(key)))
     return total
 
 
+def _is_number(n: int) -> bool:
+    return -(1 << 63) <= n < 1 << 63
+
+
 def kv_swap(bucket: Any, key: Any, old: Any, value: Any, ttl: int) -> tuple[bool, Optional[bytes]]:
-    present = _present(_bucket(bucket), _key(key))
+    there, key = _bucket(bucket, key), _checked(key, value, ttl)
+    present = _present(there, key)
     if present != (None if old is None else bytes(old)):
         return False, present
     kv_set(bucket, key, value, ttl)
@@ -159,37 +231,66 @@ def kv_swap(bucket: Any, key: Any, old: Any, value: Any, ttl: int) -> tuple[bool
 
 
 def kv_list(bucket: Any, prefix: Any, after: Any, limit: int) -> list[str]:
+    there, first, last = _bucket(bucket, prefix, after), _name(prefix), _name(after)
     if not 1 <= limit <= 1000:
         raise _errors.InvalidError(f"a limit of {limit}: expected 1 to 1000")
-    there, first, last = _bucket(bucket), _name(prefix).encode(), _name(after).encode()
+    if not _is_text(first) or not _is_text(last):
+        raise _errors.InvalidError("a prefix or key: expected at most 256 bytes without control characters")
+    first, last = first.encode(), last.encode()
     keys = sorted(key.encode() for key in list(there) if _present(there, key) is not None)
     return [key.decode() for key in keys if key.startswith(first) and key > last][:limit]
 
 
 def http(head: str, body: Any) -> tuple[bytes, bytes]:
     request = json.loads(head)
-    if _host().http is None:
+    method, parts = request.get("method", "GET"), urlsplit(request["url"])
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise _errors.InvalidError(f"url {request['url']!r}: expected http or https and a host, without a user")
+    if not re.fullmatch("[A-Z]+", method) or method in ("CONNECT", "TRACE"):
+        raise _errors.InvalidError(f"method {method!r}: expected one in capital letters, and not CONNECT or TRACE")
+    answers = _run().host.http
+    if answers is None:
         raise _errors.DeniedError("give the test a function, http=lambda method, url, headers, body: (status, headers, body)")
-    status, headers, content = current.http(
-        request.get("method", "GET"), request["url"], request.get("headers", {}), bytes(body))
+    status, headers, content = answers(method, request["url"], request.get("headers", {}), bytes(body))
     answer = {name.lower(): [value] if isinstance(value, str) else list(value) for name, value in headers.items()}
-    return json.dumps({"status": status, "headers": answer}).encode(), content.encode() if isinstance(content, str) else bytes(content)
+    return json.dumps({"status": status, "headers": answer}).encode(), _bytes(content)
 
 
 def enqueue(queue: Any, body: Any, options: str) -> str:
-    chosen = json.loads(options) if options else {}
+    run, queue, chosen = _run(), _name(queue), json.loads(options) if options else {}
+    if not _PRINTABLE.fullmatch(queue):
+        raise _errors.InvalidError(f"queue {queue!r}: expected 1 to 128 printable ASCII characters without spaces")
+    if run.host.queues is not None and not any(fnmatch.fnmatchcase(queue, pattern) for pattern in run.host.queues):
+        raise _errors.DeniedError(f"queue {queue!r}: grant it to the test, queues=[{queue!r}]")
+    _check_options(chosen)
     id = chosen.pop("id", "") or str(uuid.uuid4())
-    _host().enqueued.append((_name(queue), bytes(body), {"id": id, **chosen}))
+    run.enqueued.append((queue, bytes(body), {"id": id, **chosen}))
     return id
 
 
+def _check_options(options: dict[str, Any]) -> None:
+    """What a host does not take."""
+    unique = options.get("unique", {})
+    for what, valid in {
+        "id": _PRINTABLE.fullmatch(options.get("id", "id")),
+        "priority": 0 <= options.get("priority", 0) <= 100,
+        "delay_ms": options.get("delay_ms", 0) >= 0 and not (options.get("delay_ms") and options.get("at_ms")),
+        "at_ms": 0 <= options.get("at_ms", 0) < 253402300800_000,
+        "max_attempts": 0 <= options.get("max_attempts", 0) <= 1_000_000,
+        "timeout_ms": 0 <= options.get("timeout_ms", 0) <= 100 * _YEAR,
+        "unique.for_ms": unique.get("for_ms", 0) == 0 or 1000 <= unique["for_ms"] <= 100 * _YEAR,
+    }.items():
+        if not valid:
+            raise _errors.InvalidError(f"{what}: see Enqueue in sdk/ABI.md")
+
+
 def output_write(value: Any) -> None:
-    _host().output += bytes(value)
+    _run().output += bytes(value)
 
 
 def error_set(text: str) -> None:
-    _host().error = text
+    _run().error = text
 
 
 def retry_after(milliseconds: int) -> None:
-    _host().delay = milliseconds / 1000
+    _run().delay = milliseconds / 1000

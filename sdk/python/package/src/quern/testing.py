@@ -7,7 +7,8 @@
         result = testing.run(handler.handle, {"name": "Zoë"}, kv={"seen": {}})
         assert result.status == "complete" and result.json() == {"greeting": "hello, Zoë"}
 
-The limits and grants of a manifest, and what a handler cannot have, are those of the real host alone: quern plugin test.
+A Host keeps its services from task to task; in pytest it is the fixture quern_host. The limits and grants of a manifest, and what
+a handler cannot have, are those of the real host alone: quern plugin test.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import asyncio
 import inspect
 import json
 import logging
+import sys
 import traceback
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from . import _host, _native
 from ._logging import TaskLog
@@ -29,23 +31,56 @@ from .errors import Failure, Retry
 
 @dataclass
 class Host:
-    """What the task may use, and what it leaves."""
+    """What handlers may use, and what they leave there for the tasks after them."""
 
-    input: bytes = b""
-    texts: list[str] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    cancelled: bool = False
-    config: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, Any] = field(default_factory=dict)
-    buckets: dict[str, dict[str, tuple[bytes, Optional[float]]]] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, Any] = field(default_factory=dict)
+    """Those that are granted: str or bytes."""
+    kv: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The buckets that are granted, with their values. What a task has written is bytes."""
     http: Optional[Callable[..., tuple[int, Mapping[str, Any], Any]]] = None
-    checkpoint: Optional[bytes] = None
-    output: bytes = b""
-    error: str = ""
-    delay: Optional[float] = None
-    log: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
-    progress: list[tuple[float, str]] = field(default_factory=list)
+    """Answers requests: http(method, url, headers, body) returns status, headers and body."""
+    queues: Optional[Sequence[str]] = None
+    """The queues to which tasks may enqueue, as patterns such as "mail.*"; None for all."""
+    checkpoints: dict[str, bytes] = field(default_factory=dict)
+    """By the ID of the task."""
     enqueued: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
+    """Queue, body and options of what completed tasks have enqueued."""
+
+    def run(
+        self,
+        handle: Callable[[Task], Any],
+        input: Any = b"",
+        *,
+        id: str = "test",
+        queue: str = "test",
+        tenant: str = "default",
+        plugin: str = "test",
+        attempt: int = 1,
+        max_attempts: int = 0,
+        deadline: Optional[datetime] = None,
+        key: str = "",
+        parent: str = "",
+        previous_error: str = "",
+        traceparent: str = "",
+        cancelled: bool = False,
+    ) -> Result:
+        """Runs the handler on a task. The input may be bytes, str or what JSON can express."""
+        run = _native.Run(
+            host=self, id=id, input=bytes(_host.encoded(input)),
+            texts=[id, queue, tenant, plugin, previous_error, parent, key, traceparent],
+            numbers=[attempt, max_attempts, round(deadline.timestamp() * 1000) if deadline else 0, (1 << 63) - 1],
+            cancelled=cancelled,
+        )
+        status, trace = _call(handle, run)
+        complete = status == "complete"
+        if complete:
+            self.enqueued += run.enqueued
+        return Result(
+            status=status, output=run.output if complete else b"", error=run.error, traceback=trace, delay=run.delay, log=run.log,
+            progress=run.progress, enqueued=run.enqueued if complete else [], checkpoint=self.checkpoints.get(id),
+            kv={name: {key: bytes(_host.encoded(value)) for key, value in values.items()} for name, values in self.kv.items()},
+        )
 
 
 @dataclass
@@ -80,58 +115,58 @@ def run(
     handle: Callable[[Task], Any],
     input: Any = b"",
     *,
-    id: str = "test",
-    queue: str = "test",
-    tenant: str = "default",
-    plugin: str = "test",
-    attempt: int = 1,
-    max_attempts: int = 0,
-    deadline: Optional[datetime] = None,
-    key: str = "",
-    parent: str = "",
-    previous_error: str = "",
-    traceparent: str = "",
-    cancelled: bool = False,
     config: Optional[Mapping[str, str]] = None,
     secrets: Optional[Mapping[str, Any]] = None,
     kv: Optional[Mapping[str, Mapping[str, Any]]] = None,
     http: Optional[Callable[..., tuple[int, Mapping[str, Any], Any]]] = None,
+    queues: Optional[Sequence[str]] = None,
     checkpoint: Optional[bytes] = None,
+    **task: Any,
 ) -> Result:
-    """Runs the handler on a task. The input may be bytes, str or what JSON can express; kv are the buckets that are granted,
-    with their values; http is called as http(method, url, headers, body) and returns status, headers and body."""
+    """Runs the handler on a task of a host of its own: see Host, and Host.run for what a task has."""
     host = Host(
-        input=bytes(_host.encoded(input)),
-        texts=[id, queue, tenant, plugin, previous_error, parent, key, traceparent],
-        numbers=[attempt, max_attempts, round(deadline.timestamp() * 1000) if deadline else 0, (1 << 63) - 1],
-        cancelled=cancelled, config=config or {}, secrets=secrets or {}, http=http, checkpoint=checkpoint,
-        buckets={name: {key: (bytes(_host.encoded(value)), None) for key, value in values.items()} for name, values in (kv or {}).items()},
+        config=dict(config or {}), secrets=dict(secrets or {}), kv={name: dict(values) for name, values in (kv or {}).items()},
+        http=http, queues=queues,
     )
+    if checkpoint is not None:
+        host.checkpoints[task.get("id", "test")] = checkpoint
+    return host.run(handle, input, **task)
+
+
+def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
+    """Calls the handler, with the task's log, and returns the status and the traceback."""
     root, lines, before = logging.getLogger(), TaskLog(), _native.current
     level = root.level
     root.addHandler(lines)
     root.setLevel(min(level, logging.INFO) if level else logging.INFO)
-    _native.current = host
-    status, trace = "complete", ""
+    _native.current = run
     try:
         result = handle(Task())
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
-        host.output += bytes(_host.encoded(result))
+        run.output += bytes(_host.encoded(result))
     except Failure as error:
-        status, host.error = {65: "fatal", 75: "retry"}.get(error.status, "failed"), str(error)
-        trace = traceback.format_exc()
+        run.error = str(error)
         if isinstance(error, Retry) and error.delay is not None:
-            host.delay = _host.milliseconds(error.delay) / 1000
+            run.delay = max(_host.milliseconds(error.delay), 0) / 1000
+        return {65: "fatal", 75: "retry"}.get(error.status, "failed"), traceback.format_exc()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+        if error.code is None or code == 0:
+            return "complete", ""
+        run.error = "" if isinstance(error.code, int) else str(error.code)
+        return {65: "fatal", 75: "retry"}.get(code, "failed"), traceback.format_exc()
     except Exception as error:
-        status, host.error, trace = "failed", f"{type(error).__name__}: {error}", traceback.format_exc()
+        run.error = f"{_name(error)}: {error}"
+        return "failed", traceback.format_exc()
     finally:
+        sys.stdout.flush()
         _native.current = before
         root.removeHandler(lines)
         root.setLevel(level)
-    complete = status == "complete"
-    return Result(
-        status=status, output=host.output if complete else b"", error=host.error, traceback=trace, delay=host.delay, log=host.log,
-        progress=host.progress, enqueued=host.enqueued if complete else [], checkpoint=host.checkpoint,
-        kv={name: {key: value for key, (value, _) in values.items()} for name, values in host.buckets.items()},
-    )
+    return "complete", ""
+
+
+def _name(error: Exception) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
