@@ -127,10 +127,18 @@ func startOnce(ctx context.Context, env environment, s *build.Source, module str
 	switch {
 	case outcome.Kind == runtime.HostFault:
 		return nil, fmt.Errorf("start %s: %w", s.Name, outcome.Err)
+	case failed && len(said) > 0: // a traceback
+		for i, line := range said {
+			said[i] = strings.TrimPrefix(line, "error: ")
+		}
+		return said, nil
 	case failed:
-		return append(said, strings.Split(strings.ReplaceAll(why, `\x0a`, "\n"), "\n")...), nil
+		return errorLines(why), nil
 	case strings.HasPrefix(outcome.Message, "before its first task"):
 		return append(said, outcome.Message), nil
 	}
 	return nil, ctx.Err()
 }
+
+// errorLines are the lines of a task's error, which may end in a stack: the host has escaped its newlines.
+func errorLines(message string) []string { return strings.Split(message, `\x0a`) }

@@ -222,7 +222,11 @@ func (v *caseView) judge(test manifest.Test, outcome runtime.Outcome) {
 		v.Wrong = []string{fmt.Sprintf("the error does not hold %q", test.Error)}
 	}
 	if len(v.Wrong) > 0 && outcome.Message != "" {
-		v.Wrong = append(v.Wrong, "error: "+oneLine(outcome.Message))
+		lines := errorLines(outcome.Message)
+		v.Wrong = append(v.Wrong, "error: "+oneLine(lines[0]))
+		for _, line := range lines[1:] {
+			v.Wrong = append(v.Wrong, "  "+oneLine(line))
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/quern-project/quern/runtime"
@@ -38,8 +39,14 @@ func (b *Builder) publish(ctx context.Context, s *Source, engine []byte, app map
 	for _, line := range wrong {
 		fmt.Fprintln(b.config.Stderr, strings.ReplaceAll(line, "/app/", filepath.ToSlash(filepath.Clean(s.Dir))+"/"))
 	}
-	return because(Failed, "%s was built, but does not start: its messages are above", s.Name)
+	if found := notInstalled.FindStringSubmatch(wrong[len(wrong)-1]); found != nil {
+		return because(Failed, "%s does not start: install %s by a line in %s", s.Name, found[1], requirements)
+	}
+	return because(Failed, "%s does not start: its messages are above", s.Name)
 }
+
+// notInstalled matches the last line of a traceback in Python for a package that is neither there nor known to the engine.
+var notInstalled = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^'.]+)[^']*'$`)
 
 // engine returns an interpreter with its own files, in a section of their own, which hosts keep once for all plugins:
 // engines/NAME/lib/x becomes /lib/x.

@@ -97,7 +97,7 @@ func say(w io.Writer, kind string, m api.Message) {
 	}
 }
 
-var unresolved = regexp.MustCompile(`^Could not resolve "((?:node:)?([^"/]+)[^"]*)"$`)
+var unresolved = regexp.MustCompile(`^Could not resolve "((?:node:)?(@[^"/]+/[^"/]+|[^"/]*)[^"]*)"$`)
 
 // remedied says of an import that cannot be resolved what to do in a plugin; esbuild speaks of its own options.
 func remedied(m api.Message, installs bool) api.Message {
@@ -106,9 +106,6 @@ func remedied(m api.Message, installs bool) api.Message {
 		return m
 	}
 	path, name := found[1], found[2]
-	if strings.HasPrefix(name, "@") {
-		name = path
-	}
 	switch i := slices.IndexFunc(nodeModules, func(n nodeModule) bool { return slices.Contains(strings.Fields(n.names), name) }); {
 	case i >= 0:
 		m.Text = fmt.Sprintf("import of %q: a plugin has no modules of Node: %s", path, nodeModules[i].instead)
