@@ -91,7 +91,7 @@ func TestPluginBuildErrors(t *testing.T) {
 		"C":            {map[string]string{"a.c": "int main(void) { return 0 }\n"}, exitFailed, `(?s)a.c:1:26: error: expected ';'.*quern: clang\S* could not build small: its messages are above\n$`},
 		"Link":         {map[string]string{"a.c": "int missing(void);\nint main(void) { return missing(); }\n"}, exitFailed, `(?s)undefined symbol: missing.*its messages are above\n$`},
 		"GoNoModule":   {map[string]string{"main.go": goHandler}, exitFailed, `(?s)go.mod.*its messages are above\n$`},
-		"Nothing":      {map[string]string{"README.md": ""}, exitUsage, `^quern: folder ".*small" has neither Go files nor C files: name the folder of a plugin's source, or make one by .quern plugin new NAME.\n$`},
+		"Nothing":      {map[string]string{"README.md": ""}, exitUsage, `^quern: folder ".*small" has no source: expected handler.py, handler.ts, handler.js, or files of Go or C; name the folder of a plugin's source, or make one by .quern plugin new NAME.\n$`},
 		"Manifests":    {map[string]string{"a.c": cHandler, "a.yaml": "", "b.yaml": ""}, exitUsage, `has the manifests a.yaml, b.yaml: name one of them small.yaml, after the folder\n$`},
 		"Manifest":     {map[string]string{"a.c": cHandler, "small.yaml": "name: small\nlimits: {memroy: 1MiB}\n"}, exitRefused, `^quern: the manifest is refused: .*memroy`},
 		"ManifestFile": {map[string]string{"a.c": cHandler, "small.yaml": "name: small\ncapabilities: {files: [{from: a.bin, to: /a.bin}]}\n"}, exitRefused, `^quern: the manifest is refused: .*a\.bin.* no such file`},
