@@ -26,7 +26,7 @@ func TestPluginBuildInterpreted(t *testing.T) {
 	}{
 		"Python": {
 			"python", map[string]string{
-				"handler.py": "from pathlib import Path\nfrom lib import words\n\ndef handle(task):\n    return words.shout(task.text) + Path(__file__).with_name('a.txt').read_text()\n",
+				"handler.py":   "from pathlib import Path\nfrom lib import words\n\ndef handle(task):\n    return words.shout(task.text) + Path(__file__).with_name('a.txt').read_text()\n",
 				"lib/words.py": "def shout(text):\n    return text.upper()\n", "a.txt": "!", "test_handler.py": "", "lib/words_test.py": "", "tests/a.txt": "",
 				"__pycache__/x.pyc": "", ".venv/pyvenv.cfg": "", "env/pyvenv.cfg": "", "env/x.py": "", "README.md": "", "small.yaml": "name: small\n",
 				"requirements.txt": "# nothing\n", "data/README.md": "", "small.wasm": "", ".git/x.py": "",

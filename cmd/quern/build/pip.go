@@ -189,7 +189,7 @@ func (b *Builder) findPython(ctx context.Context) (string, error) {
 }
 
 // failed matches what pip says of source distributions that do not build.
-var failed = regexp.MustCompile(`(?m)^\s*(?:ERROR: )?(?:Failed building wheel for|Failed to build|ERROR: Failed to build installable wheels for .*\()\s*([A-Za-z0-9][\w.-]*)`)
+var failed = regexp.MustCompile(`(?m)^\s*(?:ERROR: Failed building wheel for|Failed to build|╰─>) ([A-Za-z0-9][\w.-]*)$`)
 
 // unfound matches what pip says of packages that are not there, or have wheels with native code alone.
 var unfound = regexp.MustCompile(`(?m)^ERROR: No matching distribution found for (.+?)$`)

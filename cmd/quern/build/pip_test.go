@@ -47,7 +47,7 @@ func TestReadRequirements(t *testing.T) {
 func TestUnbuilt(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]string{
-		"  ERROR: Failed building wheel for Pillow\nFailed to build Pillow\nERROR: Could not build wheels for Pillow, which is required": "Pillow",
+		"  ERROR: Failed building wheel for Pillow\nFailed to build Pillow\nERROR: Could not build wheels for Pillow, which is required":   "Pillow",
 		"error: failed-wheel-build-for-install\n\n× Failed to build installable wheels for some pyproject.toml based projects\n╰─> pillow": "pillow",
 		"Successfully installed six": "",
 	} {
