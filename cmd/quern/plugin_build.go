@@ -88,7 +88,7 @@ func unbuilt(err error) error {
 }
 
 // startTime bounds the task that starts a plugin once.
-const startTime = 30 * time.Second
+const startTime = time.Minute
 
 // notStarted begins the error of each task of a plugin in Python or JavaScript whose module does not start.
 const notStarted = "the plugin did not start: "

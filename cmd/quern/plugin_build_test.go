@@ -92,6 +92,7 @@ func TestPluginBuildErrors(t *testing.T) {
 		"Link":         {map[string]string{"a.c": "int missing(void);\nint main(void) { return missing(); }\n"}, exitFailed, `(?s)undefined symbol: missing.*its messages are above\n$`},
 		"GoNoModule":   {map[string]string{"main.go": goHandler}, exitFailed, `(?s)go.mod.*its messages are above\n$`},
 		"Nothing":      {map[string]string{"README.md": ""}, exitUsage, `^quern: folder ".*small" has no source: expected handler.py, handler.ts, handler.js, or files of Go or C; name the folder of a plugin's source, or make one by .quern plugin new NAME.\n$`},
+		"Two":          {map[string]string{"handler.py": "", "handler.ts": ""}, exitUsage, `^quern: folder ".*small" has handler.py and handler.ts: a plugin has one handler; move the other`},
 		"Manifests":    {map[string]string{"a.c": cHandler, "a.yaml": "", "b.yaml": ""}, exitUsage, `has the manifests a.yaml, b.yaml: name one of them small.yaml, after the folder\n$`},
 		"Manifest":     {map[string]string{"a.c": cHandler, "small.yaml": "name: small\nlimits: {memroy: 1MiB}\n"}, exitRefused, `^quern: the manifest is refused: .*memroy`},
 		"ManifestFile": {map[string]string{"a.c": cHandler, "small.yaml": "name: small\ncapabilities: {files: [{from: a.bin, to: /a.bin}]}\n"}, exitRefused, `^quern: the manifest is refused: .*a\.bin.* no such file`},

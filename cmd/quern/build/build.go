@@ -192,10 +192,10 @@ func SameFolder(a, b string) bool {
 	return err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
-// Foreign reports whether a folder has nothing that an author writes: installed packages, caches, and what begins with a dot.
+// Foreign reports whether a folder has nothing that a plugin's author writes: installed packages, caches, and what begins with a dot.
 func Foreign(path string) bool {
 	name := filepath.Base(path)
-	if strings.HasPrefix(name, ".") || slices.Contains([]string{"vendor", "node_modules", "site-packages", "__pycache__"}, name) {
+	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
 		return true
 	}
 	_, err := os.Stat(filepath.Join(path, "pyvenv.cfg")) // a virtual environment

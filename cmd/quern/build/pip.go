@@ -209,13 +209,9 @@ var instead = map[string]string{
 	"pydantic-core": "use pydantic<2",
 	"pillow":        "resize and convert images in a plugin in Go",
 	"numpy":         "use the module statistics, or a plugin in Go or C",
-	"pandas":        "use the modules csv and statistics",
 	"cryptography":  "use the modules hashlib and hmac",
 	"lxml":          "use xml.etree.ElementTree",
 	"orjson":        "use the module json",
-	"ujson":         "use the module json",
-	"psycopg2":      "enqueue tasks for a worker that has the database",
-	"grpcio":        "use quern.http",
 }
 
 // native is the error of packages with native code.
@@ -271,7 +267,10 @@ func tidy(folder string) error {
 		case err != nil:
 			return err
 		case entry.IsDir() && name == "__pycache__":
-			return errors.Join(os.RemoveAll(file), fs.SkipDir)
+			if err := os.RemoveAll(file); err != nil {
+				return err
+			}
+			return fs.SkipDir
 		case filepath.Ext(filepath.Dir(file)) == ".dist-info" && slices.Contains([]string{"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "direct_url.json"}, name):
 			return os.Remove(file)
 		}

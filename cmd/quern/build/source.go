@@ -61,6 +61,10 @@ func Read(dir string) (*Source, error) {
 		return nil, because(Usage, "folder %q has no source: expected handler.py, handler.ts, handler.js, or files of Go or C; "+
 			"name the folder of a plugin's source, or make one by `quern plugin new NAME`", dir)
 	}
+	if other := typescript.source(names); s.Language == python && len(other)+len(javascript.source(names)) > 0 {
+		return nil, because(Usage, "folder %q has %s and %s: a plugin has one handler; move the other to a folder of its own",
+			dir, s.Files[0], append(other, javascript.source(names)...)[0])
+	}
 	return s, s.findManifest(manifests)
 }
 
