@@ -56,6 +56,14 @@ demo: build build/handlers/thumbnails.wasm ## make thumbnails of real photograph
 	go run ./examples/thumbnails/demo -quern build/quern -plugins build/handlers \
 		-photos examples/thumbnails/photos -out build/demo
 
+.PHONY: demo-python
+demo-python: build ## run a handler in Python, from its source to a completed task (needs make engines)
+	examples/invoice/demo build/quern build/demo-python
+
+.PHONY: dist
+dist: build ## pack binary, engines and licenses into build/quern-VERSION-OS-ARCH.tar.gz (needs make engines)
+	.ci/dist build
+
 .PHONY: deps
 deps: ## bring what the tests need: redis-server, prometheus, compilers for wasm, Blueque
 	@.ci/deps

@@ -31,8 +31,8 @@ func TestBundle(t *testing.T) {
 	before := engine.Held()
 	one := loadInto(t, engine, carrying(t, library, map[string][]byte{"/app/handler": []byte("one"), "/lib/b/c": []byte("one")}))
 	other := loadInto(t, engine, carrying(t, library, map[string][]byte{"/app/handler": []byte("other")}))
-	if want := []string{"/lib/a", "/lib/b", "/app/handler", "/lib/b/c"}; !slices.Equal(one.Info().Files, want) {
-		t.Errorf("files %q, want %q", one.Info().Files, want)
+	if want := []CarriedFile{{"/lib/a", 7}, {"/lib/b", 7}, {"/app/handler", 3}, {"/lib/b/c", 3}}; !slices.Equal(one.Info().Files, want) {
+		t.Errorf("files %v, want %v", one.Info().Files, want)
 	}
 	if one.bundled[0] != other.bundled[0] {
 		t.Error("equal sections are in memory twice")

@@ -72,7 +72,10 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 		return d, err
 	}
 	for _, files := range d.files {
-		info.Files = append(info.Files, slices.Sorted(maps.Keys(files.Contents()))...)
+		contents := files.Contents()
+		for _, path := range slices.Sorted(maps.Keys(contents)) {
+			info.Files = append(info.Files, CarriedFile{path, int64(len(contents[path]))})
+		}
 	}
 	d.code = e.caches.code(rewritten, info.Digest)
 	d.module, rewritten.Binary = rewritten, nil

@@ -43,8 +43,8 @@ type Info struct {
 	Functions int
 	// Imports are written module.name, Exports name, both in the order of the file.
 	Imports, Exports []string
-	// Files are the paths of the files that the module carries, in the order of its sections.
-	Files []string
+	// Files are those that the module carries, in the order of its sections.
+	Files []CarriedFile
 	// Charges counts the places in its code where fuel is charged.
 	Charges int
 	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum.
@@ -52,6 +52,13 @@ type Info struct {
 	// ResetMode is how its tasks get pristine instances, ResetReason why.
 	ResetMode   ResetMode
 	ResetReason string
+}
+
+// CarriedFile is a file in a module.
+type CarriedFile struct {
+	// Path is absolute, Size in bytes.
+	Path string
+	Size int64
 }
 
 // entryPoints are the exports through which guests are called.

@@ -17,6 +17,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/build"
 )
 
 func newDev(env environment) *cobra.Command {
@@ -34,6 +36,7 @@ func newDev(env environment) *cobra.Command {
 	}
 	o := newHostOptions(cmd, "127.0.0.1:0")
 	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
+	engines := enginesFlag(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("redis") || cmd.Flags().Changed("redis-file") {
 			return usagef("dev brings its own Redis: leave --redis and --redis-file out, or use `quern serve`")
@@ -45,12 +48,12 @@ func newDev(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return runDev(cmd, env, o, sources)
+		return runDev(cmd, env, o, sources, *engines)
 	}
 	return cmd
 }
 
-func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []source) error {
+func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []*build.Source, engines string) error {
 	other, ok, err := findDev(cmd.Context(), env)
 	if err != nil {
 		return err
@@ -76,9 +79,9 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []sourc
 	defer n.close()
 	forget := func() {}
 	defer func() { forget() }()
-	builder := &builder{env: env, stderr: n.stderr}
+	builder := newBuilder(env, engines, n.stderr)
 	for _, s := range sources {
-		r := &rebuilder{dir: s.dir, name: s.name, to: o.plugins.Dir, builder: builder, logger: n.logger}
+		r := &rebuilder{dir: s.Dir, name: s.Name, to: o.plugins.Dir, builder: builder, logger: n.logger}
 		n.background = append(n.background, r.run)
 	}
 	return n.run(cmd.Context(), func(http string) {
@@ -94,16 +97,16 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []sourc
 }
 
 // devSources reads the folders of sources, by default the current one if it is a plugin's. It tells why that cannot be built.
-func devSources(folders []string, tell func(string)) ([]source, error) {
+func devSources(folders []string, tell func(string)) ([]*build.Source, error) {
 	if len(folders) == 0 {
-		s, err := readSource(".")
+		s, err := build.Read(".")
 		switch {
-		case err == nil && s.isNamed():
-			return []source{s}, nil
+		case err == nil && isNamed(s):
+			return []*build.Source{s}, nil
 		case err != nil:
 			manifests, _ := filepath.Glob("*" + manifestSuffix)
 			for _, manifest := range manifests {
-				if other := (source{name: strings.TrimSuffix(manifest, manifestSuffix), manifest: manifest}); other.isNamed() {
+				if isNamed(&build.Source{Name: strings.TrimSuffix(manifest, manifestSuffix), Manifest: manifest}) {
 					tell("the current folder is not built: " + err.Error())
 					break
 				}
@@ -111,14 +114,14 @@ func devSources(folders []string, tell func(string)) ([]source, error) {
 		}
 		return nil, nil
 	}
-	var sources []source
+	var sources []*build.Source
 	for _, folder := range folders {
-		s, err := readSource(folder)
+		s, err := build.Read(folder)
 		if err != nil {
-			return nil, err
+			return nil, unbuilt(err)
 		}
-		if i := slices.IndexFunc(sources, func(other source) bool { return other.name == s.name }); i >= 0 {
-			return nil, usagef("--source %q: %s is the plugin %s, too: name each once", folder, sources[i].dir, s.name)
+		if i := slices.IndexFunc(sources, func(other *build.Source) bool { return other.Name == s.Name }); i >= 0 {
+			return nil, usagef("--source %q: %s is the plugin %s, too: name each once", folder, sources[i].Dir, s.Name)
 		}
 		sources = append(sources, s)
 	}
@@ -126,9 +129,9 @@ func devSources(folders []string, tell func(string)) ([]source, error) {
 }
 
 // isNamed reports whether the manifest names the plugin: other folders may have Go and YAML files, too.
-func (s *source) isNamed() bool {
-	manifest, err := os.ReadFile(s.manifest)
-	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.name)+`\b`).Match(manifest)
+func isNamed(s *build.Source) bool {
+	manifest, err := os.ReadFile(s.Manifest)
+	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.Name)+`\b`).Match(manifest)
 }
 
 const (
@@ -144,7 +147,7 @@ const (
 // with those of the last build: so a change during a build is not missed.
 type rebuilder struct {
 	dir, name, to string
-	builder       *builder
+	builder       *build.Builder
 	logger        hclog.Logger
 
 	notify *fsnotify.Watcher // nil if the system has no more
@@ -190,12 +193,12 @@ func (r *rebuilder) run(ctx context.Context) {
 // build builds the plugin, and logs the outcome.
 func (r *rebuilder) build(ctx context.Context, again bool) {
 	begun := time.Now()
-	s, err := readSource(r.dir)
-	if err == nil && s.name != r.name {
-		err = fmt.Errorf("the manifest names the plugin %s now: restart `quern dev`", s.name)
+	s, err := build.Read(r.dir)
+	if err == nil && s.Name != r.name {
+		err = fmt.Errorf("the manifest names the plugin %s now: restart `quern dev`", s.Name)
 	}
 	if err == nil {
-		_, err = r.builder.build(ctx, s, r.to)
+		_, err = r.builder.Build(ctx, s, r.to)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -224,7 +227,7 @@ func (r *rebuilder) look() map[string]stamp {
 		switch name := filepath.Base(path); {
 		case err != nil:
 			return nil //nolint:nilerr // as the comment above says
-		case entry.IsDir() && path != r.dir && (strings.HasPrefix(name, ".") || name == "vendor" || name == "node_modules" || sameFolder(path, r.to)):
+		case entry.IsDir() && path != r.dir && (name == "vendor" || build.Foreign(path) || build.SameFolder(path, r.to)):
 			return filepath.SkipDir // it has no source of the author's
 		case entry.IsDir():
 			if folders++; r.notify != nil && folders <= sourceFolders {

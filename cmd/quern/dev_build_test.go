@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/cmd/quern/build"
 )
 
 // saying is the source of a handler in C that answers a text.
@@ -108,7 +110,7 @@ func TestDevSources(t *testing.T) {
 	}{
 		{[]string{"--source", one, "--source", two}, "is the plugin small, too: name each once"},
 		{[]string{"--source", filepath.Join(one, "none")}, "no such file or directory: name the folder of a plugin's source"},
-		{[]string{"--source", t.TempDir()}, "has neither Go files nor C files"},
+		{[]string{"--source", t.TempDir()}, "has no source: expected handler.py"},
 	} {
 		if r := u.run(append([]string{"dev", "--plugins", t.TempDir()}, test.args...)...); r.status != exitUsage || !strings.Contains(r.stderr, test.says) {
 			t.Errorf("%+v, want %q", r, test.says)
@@ -145,13 +147,13 @@ func TestSourceSays(t *testing.T) {
 		"name: small\n": true, "# a comment\nversion: 1.0.0\nname:   \"small\"\n": true,
 		"": false, "services: {}\n": false, "name: smaller\n": false, "x:\n  name: small\n": false,
 	} {
-		s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler, "small.yaml": manifest}))
-		if err != nil || s.isNamed() != want {
-			t.Errorf("%q: %t, %v", manifest, s.isNamed(), err)
+		s, err := build.Read(sourceFolder(t, map[string]string{"main.go": goHandler, "small.yaml": manifest}))
+		if err != nil || isNamed(s) != want {
+			t.Errorf("%q: %t, %v", manifest, isNamed(s), err)
 		}
 	}
-	if s, err := readSource(sourceFolder(t, map[string]string{"main.go": goHandler})); err != nil || s.isNamed() {
-		t.Errorf("without a manifest: %t, %v", s.isNamed(), err)
+	if s, err := build.Read(sourceFolder(t, map[string]string{"main.go": goHandler})); err != nil || isNamed(s) {
+		t.Errorf("without a manifest: %t, %v", isNamed(s), err)
 	}
 }
 
@@ -159,12 +161,12 @@ func TestSourceSays(t *testing.T) {
 func TestRebuilderLook(t *testing.T) {
 	t.Parallel()
 	dir := sourceFolder(t, map[string]string{
-		"main.go": "", "a/b.go": "", "small.yaml": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "main.go~": "", "#main.go#": "", "4913": "",
-		".git/index": "", "vendor/x/x.go": "", "node_modules/x/x.js": "", "handlers/small.yaml": "",
+		"main.go": "", "a/b.go": "", "small.yaml": "", "requirements.txt": "", "package.json": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "main.go~": "", "#main.go#": "", "4913": "",
+		".git/index": "", "vendor/x/x.go": "", "node_modules/x/x.js": "", "__pycache__/x.pyc": "", "env/pyvenv.cfg": "", "env/lib/x.py": "", "handlers/small.yaml": "",
 	})
 	r := &rebuilder{dir: dir, to: filepath.Join(dir, "handlers"), logger: hclog.NewNullLogger()}
 	seen := r.look()
-	for _, name := range []string{"main.go", "a/b.go", "small.yaml", "data/model.bin"} {
+	for _, name := range []string{"main.go", "a/b.go", "small.yaml", "data/model.bin", "requirements.txt", "package.json"} {
 		if _, ok := seen[filepath.Join(dir, name)]; !ok {
 			t.Errorf("%s is passed over", name)
 		}

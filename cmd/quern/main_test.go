@@ -23,6 +23,7 @@ import (
 
 	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -129,7 +130,7 @@ func (u *user) here() *user { return u.with(map[string]string{"QUERN_CONFINE": "
 // newUser is a user whose variables name a Redis, "" for none.
 func newUser(t *testing.T, redisURL string) *user {
 	t.Helper()
-	u := &user{t: t, env: map[string]string{"XDG_RUNTIME_DIR": t.TempDir(), "XDG_CACHE_HOME": filepath.Join(shared, "cache")}}
+	u := &user{t: t, env: map[string]string{"XDG_RUNTIME_DIR": t.TempDir(), "XDG_CACHE_HOME": filepath.Join(shared, "cache"), "QUERN_ENGINES": runtimetest.Engines(t)}}
 	if redisURL != "" {
 		u.env["QUERN_REDIS_URL"] = redisURL
 	}

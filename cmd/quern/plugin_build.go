@@ -1,56 +1,59 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/quern-project/quern/plugins"
-	sdk "github.com/quern-project/quern/sdk/c"
+	"github.com/quern-project/quern/cmd/quern/build"
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
 )
 
 func newPluginBuild(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "build [DIR]", Short: "Build a plugin from a folder of Go or C",
-		Long: "Builds NAME.wasm beside the manifest NAME.yaml: with the Go toolchain if the folder has Go files, else\n" +
-			"with a clang that targets WebAssembly. DIR is the current folder by default. The compiler writes to\n" +
-			"stderr. Source that exports quern_handle becomes a handler, other source a command. C needs no copy of\n" +
-			"quern.h beside it.\n\n" +
-			"Exit status: 0 built, 1 the source is wrong, 2 there is no such source, 3 a compiler is missing, or the\n" +
-			"manifest is wrong.",
+		Use: "build [DIR]", Short: "Build a plugin from a folder of Go, C, Python, JavaScript or TypeScript",
+		Long: "Builds NAME.wasm beside the manifest NAME.yaml. DIR is the current folder by default. The language is that\n" +
+			"of the files in it:\n\n" +
+			"  *.go                       Go, by its toolchain\n" +
+			"  handler.py                 Python: with the folder's modules, packages and data, and what\n" +
+			"                             requirements.txt lists, by pip\n" +
+			"  handler.ts, .tsx, .js, .mjs  TypeScript and JavaScript: bundled with what they import\n" +
+			"  *.c                        C, by a clang that targets WebAssembly; it needs no copy of quern.h\n\n" +
+			"Messages of compilers go to stderr. Go and C that export quern_handle become a handler, others a command.\n" +
+			"A handler in Python or JavaScript is started once, in the sandbox and without services, with an empty\n" +
+			"task: so an import that fails is told now.\n\n" +
+			"Exit status: 0 built, 1 the source is wrong, 2 there is no such source, 3 a compiler or an engine is\n" +
+			"missing, or the manifest is wrong.",
 		Args: arguments(0, 1),
 	}
 	to := cmd.Flags().String("to", "", "`DIR` for NAME.wasm, the manifest and its files, such as a plugin directory (default DIR)")
+	engines := enginesFlag(cmd.Flags())
 	notSettings(cmd.Flags(), "to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := readSource(append(args, ".")[0])
+		s, err := build.Read(append(args, ".")[0])
 		if err != nil {
-			return err
+			return unbuilt(err)
 		}
-		b := &builder{env: env, stderr: cmd.ErrOrStderr()}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // leaves no partial file
 		defer stop()
-		file, err := b.build(ctx, s, *to)
+		file, err := newBuilder(env, *engines, cmd.ErrOrStderr()).Build(ctx, s, *to)
 		if ctx.Err() != nil {
-			return refusedf("interrupted, so %s is not built: the files are as before", s.name)
+			return refusedf("interrupted, so %s is not built: the files are as before", s.Name)
 		}
 		if err != nil {
-			return err
+			return unbuilt(err)
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), file)
 		return err
@@ -58,296 +61,84 @@ func newPluginBuild(env environment) *cobra.Command {
 	return cmd
 }
 
-// source is a folder with the source of one plugin.
-type source struct {
-	dir, name string
-	language  string   // languageGo or languageC
-	files     []string // in that language
-	handler   bool     // else a command
-	manifest  string   // path; "" if there is none
+// enginesFlag adds the flag of commands that build plugins.
+func enginesFlag(flags *pflag.FlagSet) *string {
+	return flags.String("engines", "", "`DIR` of the engines of Python and JavaScript (default engines beside this program)")
 }
 
-// The languages that a plugin is built from.
-const (
-	languageGo = "go"
-	languageC  = "c"
-)
-
-// readSource finds the source in a folder.
-func readSource(dir string) (source, error) {
-	s := source{dir: dir}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return s, usagef("folder %q: %w: name the folder of a plugin's source", dir, bare(err))
+// newBuilder makes a builder that starts once what it builds. Compilers write to stderr.
+func newBuilder(env environment, engines string, stderr io.Writer) *build.Builder {
+	config := build.Config{Getenv: env.get, Stderr: stderr, Engines: engines}
+	if dir, err := env.cacheDir(); err == nil {
+		config.Cache = filepath.Join(dir, "quern")
 	}
-	var c, manifests []string
-	for _, entry := range entries {
-		name := entry.Name()
-		switch ext := filepath.Ext(name); {
-		case strings.HasPrefix(name, "."):
-		case ext == ".go" && !strings.HasSuffix(name, "_test.go"):
-			s.files = append(s.files, name)
-		case ext == ".c":
-			c = append(c, name)
-		case ext == manifestSuffix:
-			manifests = append(manifests, name)
-		}
+	config.Start = func(ctx context.Context, s *build.Source, module string) ([]string, error) {
+		return startOnce(ctx, env, s, module)
 	}
-	if s.language = languageGo; len(s.files) == 0 {
-		s.language, s.files = languageC, c
-	}
-	if len(s.files) == 0 {
-		return s, usagef("folder %q has neither Go files nor C files: name the folder of a plugin's source, or make one by `quern plugin new NAME`", dir)
-	}
-	if err := s.findManifest(manifests); err != nil {
-		return s, err
-	}
-	for _, name := range s.files {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return s, usagef("read source: %w", err)
-		}
-		s.handler = s.handler || entry[s.language].Match(text)
-	}
-	return s, nil
+	return build.New(config)
 }
 
-// findManifest names the plugin after the manifest with the folder's name, or else after the only one.
-func (s *source) findManifest(names []string) error {
-	abs, err := filepath.Abs(s.dir)
-	if err != nil {
-		return err
+// unbuilt is the error of a plugin that is not built, with its exit status.
+func unbuilt(err error) error {
+	if cause, ok := errors.AsType[*build.Error](err); ok {
+		status := map[build.Cause]int{build.Usage: exitUsage, build.Failed: exitFailed, build.Refused: exitRefused}[cause.Cause]
+		return &exitError{status: status, err: err}
 	}
-	s.name = filepath.Base(abs)
-	switch own := s.name + manifestSuffix; {
-	case slices.Contains(names, own):
-		s.manifest = filepath.Join(s.dir, own)
-	case len(names) == 1:
-		s.name = strings.TrimSuffix(names[0], manifestSuffix)
-		s.manifest = filepath.Join(s.dir, names[0])
-	case len(names) > 1:
-		return usagef("folder %q has the manifests %s: name one of them %s, after the folder", s.dir, strings.Join(names, ", "), own)
-	}
-	return nil
+	return err
 }
 
-// entry matches the source of a handler: in Go a directive, in C the SDK's macro or the name of the export.
-var entry = map[string]*regexp.Regexp{
-	languageGo: regexp.MustCompile(`(?m)^//go:wasmexport quern_handle\s*$`),
-	languageC:  regexp.MustCompile(`(?m)^\s*[^\s/*].*"quern_handle"|^\s*QUERN_HANDLER\b`),
-}
+// startTime bounds the task that starts a plugin once.
+const startTime = time.Minute
 
-// builder builds plugins with the compilers of this machine.
-type builder struct {
-	env    environment
-	stderr io.Writer // of compilers
+// notStarted begins the error of each task of a plugin in Python or JavaScript whose module does not start.
+const notStarted = "the plugin did not start: "
 
-	mu    sync.Mutex
-	clang string // path; "" until findClang found one; guarded by mu
-}
-
-// build builds a plugin into a folder, "" for that of its source, and returns the path of the module. The module appears
-// whole, after its files, or not at all.
-func (b *builder) build(ctx context.Context, s source, to string) (path string, err error) {
-	var files map[string][]byte
-	if to == "" || sameFolder(s.dir, to) {
-		to = s.dir
-	} else if err := os.MkdirAll(to, 0o755); err != nil {
-		return "", usagef("make folder: %w", err)
-	} else if files, err = s.companions(); err != nil {
-		return "", err
-	}
-	temporary, err := os.CreateTemp(to, "."+s.name+"-*"+moduleSuffix)
-	if err != nil {
-		return "", usagef("build %s: %w", s.name, err)
-	}
-	defer os.Remove(temporary.Name()) // of a failed build
-	if err := temporary.Close(); err != nil {
-		return "", fmt.Errorf("build %s: %w", s.name, err)
-	}
-	out, err := filepath.Abs(temporary.Name())
-	if err != nil {
-		return "", err
-	}
-	if err := b.compile(ctx, s, out); err != nil {
-		return "", err
-	}
-	for name, content := range files {
-		if err := put(filepath.Join(to, name), content, 0o644); err != nil {
-			return "", fmt.Errorf("copy %s: %w", name, err)
-		}
-	}
-	path = filepath.Join(to, s.name+moduleSuffix)
-	if err := errors.Join(os.Chmod(out, 0o644), os.Rename(out, path)); err != nil {
-		return "", fmt.Errorf("build %s: %w", s.name, err)
-	}
-	return path, nil
-}
-
-// companions are the files that a host reads beside the module, by their paths in its folder: the manifest and its files.
-func (s *source) companions() (map[string][]byte, error) {
-	if s.manifest == "" {
-		return nil, nil
-	}
-	manifest, err := plugins.LoadManifest(s.manifest)
+// startOnce runs an empty task of a module that was just built, without services, and returns its log and error if its start
+// fails. What else becomes of the task is no matter.
+func startOnce(ctx context.Context, env environment, s *build.Source, module string) ([]string, error) {
+	p, err := readPluginWith(module, filepath.Join(s.Dir, s.Name+manifestSuffix))
 	if err == nil {
-		_, _, err = plugins.LoadFiles(s.manifest, manifest)
+		err = p.refusal(nil)
 	}
 	if err != nil {
-		return nil, refusedf("the manifest is refused: %w", err)
+		return nil, err
 	}
-	names := []string{s.name + manifestSuffix}
-	for _, grant := range manifest.Capabilities.Files {
-		names = append(names, filepath.FromSlash(grant.From))
-	}
-	if manifest.Warm.Input != "" {
-		names = append(names, filepath.FromSlash(manifest.Warm.Input))
-	}
-	files := make(map[string][]byte, len(names))
-	for _, name := range names {
-		if files[name], err = os.ReadFile(filepath.Join(s.dir, name)); err != nil {
-			return nil, fmt.Errorf("copy %s: %w", name, err)
-		}
-	}
-	return files, nil
-}
-
-// put replaces a file atomically, unless it has the content already.
-func put(path string, content []byte, mode fs.FileMode) error {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), ".*-"+filepath.Base(path))
+	engine, _, err := newEngine(ctx, env, runtime.Config{Logger: hclog.NewNullLogger()})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer os.Remove(temporary.Name()) // of a failed build
-	_, err = temporary.Write(content)
-	if err = errors.Join(err, temporary.Chmod(mode), temporary.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temporary.Name(), path)
-}
-
-func sameFolder(a, b string) bool {
-	one, err := os.Stat(a)
-	other, otherErr := os.Stat(b)
-	return err == nil && otherErr == nil && os.SameFile(one, other)
-}
-
-// compile compiles source to the absolute path out.
-func (b *builder) compile(ctx context.Context, s source, out string) error {
-	headers, err := os.MkdirTemp("", "quern-header-*") // for source without a copy
+	defer engine.Close(context.WithoutCancel(ctx))
+	loaded, err := p.load(ctx, engine)
 	if err != nil {
-		return fmt.Errorf("make folder: %w", err)
+		return nil, err
 	}
-	defer os.RemoveAll(headers)
-	if s.language == languageC {
-		err = os.WriteFile(filepath.Join(headers, "quern.h"), sdk.Header, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("write header: %w", err)
-	}
-	cmd, err := b.command(ctx, s, out, headers)
-	if err != nil {
-		return err
-	}
-	cmd.Dir = s.dir
-	cmd.Stdout, cmd.Stderr = b.stderr, b.stderr
-	cmd.WaitDelay = 5 * time.Second // for its own children
-	err = cmd.Run()
-	var failed *exec.ExitError
+	defer loaded.Close(context.WithoutCancel(ctx))
+	permissions := manifest.NewPermissions(&p.manifest, nil, "", nil)
+	pool := loaded.Bind(runtime.Profile{
+		Tenant: "build", Env: p.manifest.Capabilities.Env, Files: p.files, Limits: permissions.Limits, Config: permissions.Config,
+	})
+	defer pool.Close()
+	var said []string
+	outcome := pool.Run(ctx, runtime.Call{
+		TaskID: localID, Queue: s.Name, Plugin: s.Name, Attempt: 1, Timeout: startTime,
+		Log: func(line string) { said = append(said, line) },
+	})
+	_, why, failed := strings.Cut(outcome.Message, notStarted)
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.As(err, &failed):
-		return &exitError{status: exitFailed, err: fmt.Errorf("%s could not build %s: its messages are above", filepath.Base(cmd.Path), s.name)}
-	case err != nil:
-		return refusedf("%s could not build %s: %w", filepath.Base(cmd.Path), s.name, err)
+	case outcome.Kind == runtime.HostFault:
+		return nil, fmt.Errorf("start %s: %w", s.Name, outcome.Err)
+	case failed && len(said) > 0: // a traceback
+		for i, line := range said {
+			said[i] = strings.TrimPrefix(line, "error: ")
+		}
+		return said, nil
+	case failed:
+		return errorLines(why), nil
+	case strings.HasPrefix(outcome.Message, "before its first task"):
+		return append(said, outcome.Message), nil
 	}
-	return nil
+	return nil, ctx.Err()
 }
 
-// command is the command line of a compiler. It keeps names in the module, for backtraces. A C compiler searches the
-// folder headers last.
-func (b *builder) command(ctx context.Context, s source, out, headers string) (*exec.Cmd, error) {
-	if s.language == languageC {
-		clang, err := b.findClang(ctx)
-		if err != nil {
-			return nil, err
-		}
-		args := []string{"--target=wasm32-wasi", "-O2", "-Wall", "-Wl,--strip-debug", "-idirafter", headers, "-o", out}
-		if s.handler {
-			args = append(args, "-mexec-model=reactor")
-		}
-		return exec.CommandContext(ctx, clang, append(args, s.files...)...), nil //nolint:gosec // it is the user's own
-	}
-	program, err := exec.LookPath("go")
-	if err != nil {
-		return nil, refusedf("cannot build %s without Go: install it from https://go.dev/dl/, with `go` in PATH", s.name)
-	}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", out}
-	if s.handler {
-		args = append(args, "-buildmode=c-shared")
-	}
-	cmd := exec.CommandContext(ctx, program, append(args, ".")...) //nolint:gosec // as above
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-	return cmd, nil
-}
-
-// clangs are tried in this order, unless the environment names one.
-var clangs = []string{
-	"clang", "clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14",
-}
-
-// findClang finds a clang that links programs for WASI: CLANG, that of the WASI SDK in WASI_SDK_PATH, or one in PATH.
-func (b *builder) findClang(ctx context.Context) (string, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.clang != "" {
-		return b.clang, nil
-	}
-	candidates := clangs
-	if sdk := b.env.get("WASI_SDK_PATH"); sdk != "" {
-		candidates = []string{filepath.Join(sdk, "bin", "clang")}
-	}
-	if named := b.env.get("CLANG"); named != "" {
-		candidates = []string{named}
-	}
-	var tried []string
-	for _, candidate := range candidates {
-		path, err := exec.LookPath(candidate)
-		if err != nil {
-			continue
-		}
-		if links(ctx, path) {
-			b.clang = path
-			return path, nil
-		}
-		tried = append(tried, candidate)
-	}
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
-	const remedy = "install one, on Debian with `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`, elsewhere the WASI SDK, " +
-		"and name it by CLANG=PATH or WASI_SDK_PATH=DIR"
-	if len(tried) > 0 {
-		return "", refusedf("no clang here builds for WebAssembly (%s: no wasm-ld or wasi-libc): %s", strings.Join(tried, ", "), remedy)
-	}
-	return "", refusedf("there is no clang (tried %s): %s", strings.Join(candidates, ", "), remedy)
-}
-
-// links reports whether a compiler links a program for WASI: many have no linker or library for it.
-func links(ctx context.Context, clang string) bool {
-	dir, err := os.MkdirTemp("", "quern-clang-*")
-	if err != nil {
-		return false
-	}
-	defer os.RemoveAll(dir)
-	cmd := exec.CommandContext(ctx, clang, "--target=wasm32-wasi", "-x", "c", "-o", filepath.Join(dir, "a.wasm"), "-") //nolint:gosec // it is the user's own
-	cmd.Stdin = strings.NewReader("int main(void) { return 0; }\n")
-	return cmd.Run() == nil
-}
+// errorLines are the lines of a task's error, which may end in a stack: the host has escaped its newlines.
+func errorLines(message string) []string { return strings.Split(message, `\x0a`) }

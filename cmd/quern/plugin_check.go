@@ -95,12 +95,15 @@ func (p *localPlugin) view(info runtime.Info, terms *manifest.Permissions) view 
 	if info.ResetMode != "" {
 		mode = string(info.ResetMode) + ": " + info.ResetReason
 	}
+	files, carried := carriedView(info.Files)
 	v := view{
 		{"file", "file", p.path},
 		{"accepted", "accepted", len(p.refusals) == 0},
 		{"kind", "kind", given(info.Kind)},
 		{"digest", "digest", given(info.Digest)},
 		{"size", "size", size(info.Size)},
+		{"files", "", files},
+		{"", "files", carried},
 		{"functions", "", info.Functions},
 		{"", "functions", functions},
 		{"charge_points", "", info.Charges},
@@ -143,6 +146,19 @@ func (p *localPlugin) view(info runtime.Info, terms *manifest.Permissions) view 
 		v = append(v, field{"", "refused", r})
 	}
 	return append(v, field{"refusals", "", refusals})
+}
+
+// carriedView lists the files that a module carries, and sums them up for people.
+func carriedView(files []runtime.CarriedFile) (list []view, sum string) {
+	list, total := []view{}, int64(0)
+	for _, file := range files {
+		list = append(list, view{{"path", "", file.Path}, {"size", "", file.Size}})
+		total += file.Size
+	}
+	if len(files) > 0 {
+		sum = fmt.Sprintf("%d with %s, see -o json", len(files), units.FormatSize(total))
+	}
+	return list, sum
 }
 
 // notes are what an author should know about an accepted plugin.

@@ -36,6 +36,11 @@ const (
 // readPlugin reads FILE and the manifest beside it, if there is one. It fails if there is no file to read; other faults
 // become refusals.
 func readPlugin(path string) (*localPlugin, error) {
+	return readPluginWith(path, strings.TrimSuffix(path, moduleSuffix)+manifestSuffix)
+}
+
+// readPluginWith is readPlugin with a manifest that may lie elsewhere.
+func readPluginWith(path, beside string) (*localPlugin, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, usagef("no such file %q: name a %s file", path, moduleSuffix)
@@ -43,9 +48,7 @@ func readPlugin(path string) (*localPlugin, error) {
 	if err != nil {
 		return nil, usagef("read plugin: %w", err)
 	}
-	stem := strings.TrimSuffix(path, moduleSuffix)
-	beside := stem + manifestSuffix
-	p := &localPlugin{path: path, name: filepath.Base(stem), manifestPath: beside}
+	p := &localPlugin{path: path, name: strings.TrimSuffix(filepath.Base(beside), manifestSuffix), manifestPath: beside}
 	switch {
 	case !info.Mode().IsRegular():
 		p.refuse("it is not a regular file", path, "put a "+moduleSuffix+" file in its place")

@@ -20,6 +20,8 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/c"
+	"github.com/quern-project/quern/sdk/javascript"
+	"github.com/quern-project/quern/sdk/python"
 )
 
 // templates are the files of a new plugin: for every language in the folder plugin, for one in the folder of its name.
@@ -37,11 +39,12 @@ func newPluginNew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "new NAME", Short: "Make the folder NAME with a first handler: code, manifest, tests, README",
 		Long: "Makes the folder NAME with the source of a handler, its manifest, tests and a README with the commands to build,\n" +
-			"test and run it. The folder includes the SDK: nothing has to be downloaded.",
+			"test and run it. The folder includes the SDK, or its types for editors:\n" +
+			"nothing has to be downloaded.",
 		Args: arguments(1, 1),
 	}
-	language := languageGo
-	newChoice(cmd.Flags(), &language, "lang", "go or c", languageGo, languageC)
+	language := "go"
+	newChoice(cmd.Flags(), &language, "lang", "go, c, python, javascript or typescript", "go", "c", "python", "javascript", "typescript")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return makePlugin(cmd, args[0], language) }
 	return cmd
 }
@@ -70,7 +73,7 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 		if err != nil {
 			return fmt.Errorf("make plugin: %w", err)
 		}
-		if strings.HasPrefix(name, sdkFolder) {
+		if strings.HasPrefix(name, sdkFolder) || strings.HasPrefix(name, typesFolder) {
 			continue // not the author's
 		}
 		if _, err := fmt.Fprintln(cmd.OutOrStdout(), file); err != nil {
@@ -80,21 +83,58 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	return nil
 }
 
-// pluginFiles are the files of a new plugin, by their paths in its folder with slashes. The templates' marks are [[ and ]],
-// which Go and C do not use.
-func pluginFiles(name, language string) (map[string][]byte, error) {
-	files := map[string][]byte{"quern.schema.json": manifest.Schema()}
-	if language == languageC {
-		files["quern.h"] = c.Header
-	} else if err := addSDK(files); err != nil {
-		return nil, err
-	}
+// blanks are what templates are filled with.
+type blanks struct {
+	Name, Language             string
+	Title, File, Needs, Tests  string // for the README
+	Module, Version, GoVersion string // for go.mod
+}
+
+// newBlanks returns the blanks for a language.
+func newBlanks(name, language string) blanks {
 	version, _ := buildVersion()
 	version, _, _ = strings.Cut(version, "+") // the mark of a changed checkout
 	if !strings.HasPrefix(version, "v") {
 		version = "v0.0.0"
 	}
-	blanks := struct{ Name, Language, Module, Version, GoVersion string }{name, language, sdkModule, version, sdkGoVersion}
+	b := blanks{Name: name, Language: language, Module: sdkModule, Version: version, GoVersion: sdkGoVersion}
+	switch language {
+	case "go":
+		b.Title, b.File, b.Needs = "Go", "main.go", ", with Go "+sdkGoVersion+" or later"
+		b.Tests = " (those of `main_test.go`, which need no host, are run by `go test`)"
+	case "c":
+		b.Title, b.File = "C", name+".c"
+		b.Needs = ", with a clang for WebAssembly (on Debian `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`)"
+	case "python":
+		b.Title, b.File, b.Needs = "Python", "handler.py", "; only packages in `requirements.txt` take a Python with pip"
+		b.Tests = " (those of `test_handler.py`, which need no host, are run by `pytest`)"
+	case "javascript":
+		b.Title, b.File = "JavaScript", "handler.js"
+	case "typescript":
+		b.Title, b.File, b.Needs = "TypeScript", "handler.ts", "; types are checked by `tsc --noEmit` alone, which `npm install` brings"
+	}
+	return b
+}
+
+// pluginFiles are the files of a new plugin, by their paths in its folder with slashes. The templates' marks are [[ and ]],
+// which no language here uses where it matters.
+func pluginFiles(name, language string) (map[string][]byte, error) {
+	files := map[string][]byte{"quern.schema.json": manifest.Schema()}
+	var err error
+	switch language {
+	case "go":
+		err = addSDK(files)
+	case "c":
+		files["quern.h"] = c.Header
+	case "python":
+		err = addFiles(files, python.Source, "package/src", typesFolder)
+	default:
+		err = addFiles(files, javascript.Source, ".", typesFolder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	filled := newBlanks(name, language)
 	for _, folder := range []string{"templates/plugin", "templates/" + language} {
 		err := fs.WalkDir(templates, folder, func(file string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
@@ -105,7 +145,7 @@ func pluginFiles(name, language string) (map[string][]byte, error) {
 				return err
 			}
 			var text bytes.Buffer
-			err = parsed.Execute(&text, blanks)
+			err = parsed.Execute(&text, filled)
 			to := strings.TrimSuffix(strings.TrimPrefix(file, folder+"/"), templateSuffix)
 			files[strings.ReplaceAll(to, "NAME", name)] = text.Bytes()
 			return err
@@ -117,6 +157,20 @@ func pluginFiles(name, language string) (map[string][]byte, error) {
 	return files, nil
 }
 
+// addFiles adds the files of a folder of a tree, by their paths below another one.
+func addFiles(files map[string][]byte, tree fs.ReadFileFS, folder, below string) error {
+	return fs.WalkDir(tree, folder, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		files[below+strings.TrimPrefix(file, folder+"/")], err = tree.ReadFile(file)
+		return err
+	})
+}
+
+// typesFolder has, in a new plugin, what editors know the SDK by. The name makes builds pass over it.
+const typesFolder = ".quern/"
+
 // sdkModule is the SDK's Go module.
 const sdkModule = "github.com/quern-project/quern"
 
@@ -126,16 +180,10 @@ const sdkFolder = "quern/"
 
 // addSDK adds the SDK for Go as a module of its own.
 func addSDK(files map[string][]byte) error {
-	err := fs.WalkDir(sdk.Source, ".", func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasSuffix(file, "_test.go") {
-			return err
-		}
-		files[sdkFolder+"sdk/"+file], err = sdk.Source.ReadFile(file)
-		return err
-	})
-	if err != nil {
+	if err := addFiles(files, sdk.Source, ".", sdkFolder+"sdk/"); err != nil {
 		return err
 	}
+	var err error
 	files[sdkFolder+"go.mod"] = fmt.Appendf(nil, "module %s\n\ngo %s\n", sdkModule, sdkGoVersion)
 	files[sdkFolder+"LICENSE"], err = templates.ReadFile("templates/LICENSE")
 	return err

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // What `plugin new` makes is built, tested, run and served as its README says: every command of the README in its order,
@@ -23,10 +24,23 @@ func TestPluginNew(t *testing.T) {
 	for language, files := range map[string][]string{
 		"go": {".gitignore", "README.md", "go.mod", "greet.yaml", "main.go", "main_test.go", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
 		"c":  {".gitignore", "README.md", "greet.c", "greet.yaml", "quern.h", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
+		"python": {
+			".gitignore", "README.md", "greet.yaml", "handler.py", "pyproject.toml", "quern.schema.json", "requirements.txt", "test_handler.py",
+			"tests/ada.out", "tests/ada.txt",
+		},
+		"javascript": {
+			".gitignore", "README.md", "greet.yaml", "handler.js", "jsconfig.json", "package.json", "quern.schema.json", "tests/ada.out", "tests/ada.txt",
+		},
+		"typescript": {
+			".gitignore", "README.md", "greet.yaml", "handler.ts", "package.json", "quern.schema.json", "tests/ada.out", "tests/ada.txt", "tsconfig.json",
+		},
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			u := newUser(t, "")
+			if interpreter := interpreters[language]; interpreter != "" {
+				runtimetest.Engine(t, interpreter)
+			}
 			dir := filepath.Join(t.TempDir(), "greet")
 			made := strings.Fields(u.must("plugin", "new", dir, "--lang", language))
 			for i, name := range made {
@@ -41,7 +55,11 @@ func TestPluginNew(t *testing.T) {
 			u.schema(dir)
 
 			commands := readmeCommands(t, dir)
-			if want := map[string]int{"go": 8, "c": 5}[language]; len(commands) != want {
+			want := 5
+			if language == "go" {
+				want = 8
+			}
+			if len(commands) != want {
 				t.Fatalf("the README has the commands %q", commands)
 			}
 			if got := u.shell(dir, commands[0]); got != "greet.wasm\n" {
@@ -75,6 +93,9 @@ func TestPluginNew(t *testing.T) {
 		})
 	}
 }
+
+// interpreters are the engines by language.
+var interpreters = map[string]string{"python": "python", "javascript": "javascript", "typescript": "javascript"}
 
 // A new plugin in Go is a module like any other: it gets a dependency, and at last the published SDK in the place of its own, as the
 // README says. Without a network nothing else is asked for.
@@ -157,7 +178,7 @@ func publish(t *testing.T, proxy, module string, files map[string][]byte) {
 // is a setting.
 func TestPluginNewManifest(t *testing.T) {
 	t.Parallel()
-	files, err := pluginFiles("greet", languageC)
+	files, err := pluginFiles("greet", "c")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/cmd/quern/build"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -174,7 +175,7 @@ func writeDev(env environment, dev devFile) (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := put(path, append(content, '\n'), 0o600); err != nil {
+	if err := build.Put(path, append(content, '\n'), 0o600); err != nil {
 		return nil, err
 	}
 	return func() {

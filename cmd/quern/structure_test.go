@@ -50,6 +50,7 @@ var confined = map[string][]string{
 	"github.com/extism/go-sdk":            {},
 	"github.com/alicebob/miniredis":       {"sdk/queue", "cmd/quern"},
 	"github.com/spf13/cobra":              {"cmd/quern"},
+	"github.com/evanw/esbuild":            {"cmd/quern"},
 }
 
 // topLevel is all that may lie in the repository's root.

@@ -1,3 +1,10 @@
-// Package javascript has the tests of the JavaScript engine, which run handlers through the real runtime. The engine's sources
-// are in the folder engine, the types of @quern/sdk beside this file.
+// Package javascript embeds the types of @quern/sdk, and has the tests of the JavaScript engine, which run handlers through the real
+// runtime. The engine's sources are in the folder engine.
 package javascript
+
+import "embed"
+
+// Source is the npm package @quern/sdk. `quern plugin new` copies it next to a new plugin.
+//
+//go:embed package.json index.js index.d.ts testing.js testing.d.ts
+var Source embed.FS

@@ -134,7 +134,7 @@ func TestStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := setup(t, test.files, runtime.Profile{})
 			for range 2 {
-				if r := p.run(t, ""); r.Kind != runtime.Failed || !strings.HasPrefix(r.Message, "exit status 1: "+test.want) {
+				if r := p.run(t, ""); r.Kind != runtime.Failed || !strings.HasPrefix(r.Message, "exit status 1: the plugin did not start: "+test.want) {
 					t.Errorf("%s %q\nwant %q\n%s", r.Kind, r.Message, test.want, r.logged())
 				}
 			}

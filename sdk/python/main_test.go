@@ -1,4 +1,4 @@
-// Package python_test runs handlers in Python through the real runtime.
+// These tests run handlers in Python through the real runtime.
 package python_test
 
 import (

@@ -130,7 +130,7 @@ def run() -> int:
     """Runs the handler on the task, and returns the exit status."""
     try:
         if _not_loaded is not None:
-            raise _not_loaded
+            return _fail(_not_loaded, "the plugin did not start: ")
         result = _handle(_task)
         if type(result) is CoroutineType:
             result = _await(result)
@@ -154,8 +154,8 @@ def _await(coroutine: Any) -> Any:
         _loop.finish()
 
 
-def _fail(error: BaseException) -> int:
-    """Reports how the task failed."""
+def _fail(error: BaseException, before: str = "") -> int:
+    """Reports how the task failed, with a text before the error's."""
     status, text = 1, None
     try:
         sys.stdout.flush()
@@ -174,7 +174,7 @@ def _fail(error: BaseException) -> int:
             _log_traceback(error)
     except HostError:  # the limit of the log, or no task
         pass
-    _host.functions.error_set(_cut(text if text is not None else type(error).__name__, MOST_ERROR))
+    _host.functions.error_set(_cut(before + (text if text is not None else type(error).__name__), MOST_ERROR))
     return status
 
 

@@ -1,0 +1,203 @@
+// Package build builds plugins from their source, for `quern plugin build` and `quern dev`.
+//
+//	folder ── Read ──▶ Source ── Builder.Build ──▶ NAME.wasm
+//	                     │           │
+//	                 Language        ├── Go, C: a compiler of this machine makes the module
+//	                                 └── Python, JavaScript, TypeScript: an engine, and the files of the handler in it
+//
+// A [Language] is a value in the file of its name. Compilers, pip and esbuild write their messages to Config.Stderr.
+//
+// # Failure
+//
+// An [Error] says who can mend it. The module appears whole, after the files that belong to it, or not at all: what was built
+// before stays.
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/quern-project/quern/plugins"
+)
+
+// The suffixes of a plugin's two files.
+const (
+	moduleSuffix   = ".wasm"
+	manifestSuffix = ".yaml"
+)
+
+// Cause says who can mend an error.
+type Cause string
+
+// The causes.
+const (
+	Usage   Cause = "usage"   // the folder is no plugin's
+	Failed  Cause = "source"  // the source is wrong; messages about it are on Config.Stderr
+	Refused Cause = "refused" // a program is missing on this machine, or the manifest is wrong
+)
+
+// Error is why a plugin is not built.
+type Error struct {
+	Cause Cause
+	err   error
+}
+
+func (e *Error) Error() string { return e.err.Error() }
+func (e *Error) Unwrap() error { return e.err }
+
+func because(cause Cause, format string, args ...any) error {
+	return &Error{cause, fmt.Errorf(format, args...)}
+}
+
+// Config has no required field.
+type Config struct {
+	// Getenv looks up a variable of the environment. Default os.Getenv.
+	Getenv func(name string) string
+	// Stderr receives the messages of compilers. Default io.Discard.
+	Stderr io.Writer
+	// Engines is the folder of the interpreters. Default "": engines beside this program.
+	Engines string
+	// Cache is the folder for the packages of requirements.txt. Default "": they are installed for each build.
+	Cache string
+	// Start starts a module once, and returns why it does not start: what its author reads, with a line for each of the log.
+	// Default nil: what does not start is found by the first task.
+	Start func(ctx context.Context, s *Source, module string) (wrong []string, err error)
+}
+
+// Builder builds plugins with the compilers of this machine.
+type Builder struct {
+	config Config
+
+	mu    sync.Mutex
+	clang string // path; "" until findClang found one; guarded by mu
+}
+
+// New makes a builder. It needs no end.
+func New(config Config) *Builder {
+	if config.Getenv == nil {
+		config.Getenv = os.Getenv
+	}
+	if config.Stderr == nil {
+		config.Stderr = io.Discard
+	}
+	return &Builder{config: config}
+}
+
+// Build builds a plugin into a folder, "" for that of its source, and returns the path of the module.
+func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string, err error) {
+	var files map[string][]byte
+	if to == "" || SameFolder(s.Dir, to) {
+		to = s.Dir
+	} else if err := os.MkdirAll(to, 0o755); err != nil {
+		return "", because(Usage, "make folder: %w", err)
+	} else if files, err = s.companions(); err != nil {
+		return "", err
+	}
+	temporary, err := os.CreateTemp(to, "."+s.Name+"-*"+moduleSuffix)
+	if err != nil {
+		return "", because(Usage, "build %s: %w", s.Name, err)
+	}
+	defer os.Remove(temporary.Name()) // of a failed build
+	if err := temporary.Close(); err != nil {
+		return "", fmt.Errorf("build %s: %w", s.Name, err)
+	}
+	out, err := filepath.Abs(temporary.Name())
+	if err != nil {
+		return "", err
+	}
+	if err := s.Language.build(ctx, b, s, out); err != nil {
+		return "", err
+	}
+	for name, content := range files {
+		if err := Put(filepath.Join(to, name), content, 0o644); err != nil {
+			return "", fmt.Errorf("copy %s: %w", name, err)
+		}
+	}
+	path = filepath.Join(to, s.Name+moduleSuffix)
+	if err := errors.Join(os.Chmod(out, 0o644), os.Rename(out, path)); err != nil {
+		return "", fmt.Errorf("build %s: %w", s.Name, err)
+	}
+	return path, nil
+}
+
+// companions are the files that a host reads beside the module, by their paths in its folder: the manifest and its files.
+func (s *Source) companions() (map[string][]byte, error) {
+	names, err := s.granted()
+	if err != nil || s.Manifest == "" {
+		return nil, err
+	}
+	files := make(map[string][]byte, len(names)+1)
+	for _, name := range append(names, s.Name+manifestSuffix) {
+		if files[name], err = os.ReadFile(filepath.Join(s.Dir, name)); err != nil {
+			return nil, fmt.Errorf("copy %s: %w", name, err)
+		}
+	}
+	return files, nil
+}
+
+// granted are the paths in the folder of what the manifest grants or warms the handler with.
+func (s *Source) granted() (names []string, err error) {
+	if s.Manifest == "" {
+		return nil, nil
+	}
+	manifest, err := plugins.LoadManifest(s.Manifest)
+	if err == nil {
+		_, _, err = plugins.LoadFiles(s.Manifest, manifest)
+	}
+	if err != nil {
+		return nil, because(Refused, "the manifest is refused: %w", err)
+	}
+	for _, grant := range manifest.Capabilities.Files {
+		names = append(names, filepath.FromSlash(grant.From))
+	}
+	if manifest.Warm.Input != "" {
+		names = append(names, filepath.FromSlash(manifest.Warm.Input))
+	}
+	return names, nil
+}
+
+// Put replaces a file atomically, unless it has the content already.
+func Put(path string, content []byte, mode fs.FileMode) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".*-"+filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temporary.Name()) // of a failed build
+	_, err = temporary.Write(content)
+	if err = errors.Join(err, temporary.Chmod(mode), temporary.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), path)
+}
+
+// SameFolder reports whether two paths name one folder.
+func SameFolder(a, b string) bool {
+	one, err := os.Stat(a)
+	other, otherErr := os.Stat(b)
+	return err == nil && otherErr == nil && os.SameFile(one, other)
+}
+
+// Foreign reports whether a folder has nothing that a plugin's author writes: installed packages, caches, and what begins with a dot.
+func Foreign(path string) bool {
+	name := filepath.Base(path)
+	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(path, "pyvenv.cfg")) // a virtual environment
+	return err == nil
+}

@@ -1,0 +1,140 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/bundle"
+)
+
+// publish writes an engine with the files of a handler, and starts it once: so an author hears of a wrong import when the plugin is
+// built.
+func (b *Builder) publish(ctx context.Context, s *Source, engine []byte, app map[string][]byte, out string) error {
+	module, err := bundle.Append(engine, app)
+	if err != nil {
+		return fmt.Errorf("build %s: %w", s.Name, err)
+	}
+	if len(module) > runtime.MaxModule {
+		return because(Refused, "%s has %d MiB with its packages, and a module may have %d: remove what the handler does not need",
+			s.Name, len(module)>>20, runtime.MaxModule>>20)
+	}
+	if err := os.WriteFile(out, module, 0o600); err != nil {
+		return fmt.Errorf("build %s: %w", s.Name, err)
+	}
+	if b.config.Start == nil {
+		return nil
+	}
+	wrong, err := b.config.Start(ctx, s, out)
+	if err != nil || len(wrong) == 0 {
+		return err
+	}
+	for _, line := range wrong {
+		fmt.Fprintln(b.config.Stderr, strings.ReplaceAll(line, "/app/", filepath.ToSlash(filepath.Clean(s.Dir))+"/"))
+	}
+	if found := notInstalled.FindStringSubmatch(wrong[len(wrong)-1]); found != nil {
+		return because(Failed, "%s does not start: install %s by a line in %s", s.Name, found[1], requirements)
+	}
+	return because(Failed, "%s does not start: its messages are above", s.Name)
+}
+
+// notInstalled matches the last line of a traceback in Python for a package that is neither there nor known to the engine.
+var notInstalled = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^'.]+)[^']*'$`)
+
+// engine returns an interpreter with its own files, in a section of their own, which hosts keep once for all plugins:
+// engines/NAME/lib/x becomes /lib/x.
+func (b *Builder) engine(name string) ([]byte, error) {
+	folder, err := b.engines()
+	if err != nil {
+		return nil, err
+	}
+	module, err := os.ReadFile(filepath.Join(folder, name+moduleSuffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, because(Refused, "there is no engine %s: run `make engines` in a checkout of Quern, or take the release archive, "+
+			"which has it; --engines DIR names another folder", filepath.Join(folder, name+moduleSuffix))
+	}
+	if err != nil {
+		return nil, because(Refused, "read engine: %w", err)
+	}
+	files, err := readTree(filepath.Join(folder, name), "/")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return module, nil
+	case err != nil:
+		return nil, because(Refused, "read engine: %w", err)
+	}
+	return bundle.Append(module, files)
+}
+
+// readTree reads the files of a folder, by their paths below another one.
+func readTree(folder, below string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	tree := os.DirFS(folder)
+	return files, fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		files[path.Join(below, file)], err = fs.ReadFile(tree, file)
+		return err
+	})
+}
+
+// engines is the folder of the engines: the one that is named, or else the one beside this program.
+func (b *Builder) engines() (string, error) {
+	if b.config.Engines != "" {
+		return b.config.Engines, nil
+	}
+	program, err := os.Executable()
+	if err == nil {
+		program, err = filepath.EvalSymlinks(program)
+	}
+	if err != nil {
+		return "", because(Refused, "find the folder of the engines: %w: name it by --engines DIR", err)
+	}
+	return filepath.Join(filepath.Dir(program), "engines"), nil
+}
+
+// maxFiles bounds the files of a handler, in bytes: a module's files may have that many together.
+const maxFiles = 64 << 20
+
+// appFiles reads the files of a folder that keep accepts, by their paths below /app. It enters no folder of others.
+func appFiles(dir string, keep func(name string) bool) (map[string][]byte, error) {
+	files, size := map[string][]byte{}, int64(0)
+	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, file)
+		if err != nil || name == "." {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		if entry.IsDir() {
+			if Foreign(file) || !keep(name+"/") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		info, err := os.Stat(file)
+		if err != nil || !info.Mode().IsRegular() || strings.HasPrefix(path.Base(name), ".") || !keep(name) {
+			return nil //nolint:nilerr // a link to nowhere, such as an editor's lock
+		}
+		if size += info.Size(); size > maxFiles {
+			return because(Refused, "the files of %s take more than 64MiB: %s is one too many; move what the handler does not read out of the folder", dir, name)
+		}
+		files["/app/"+name], err = os.ReadFile(file)
+		return err
+	})
+	var cause *Error
+	if err != nil && !errors.As(err, &cause) {
+		err = because(Usage, "read source: %w", err)
+	}
+	return files, err
+}

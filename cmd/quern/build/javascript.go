@@ -1,0 +1,141 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/evanw/esbuild/pkg/api"
+)
+
+var (
+	typescript = &Language{Name: "typescript", Title: "TypeScript", source: named("handler.ts", "handler.tsx"), build: buildJavaScript}
+	javascript = &Language{Name: "javascript", Title: "JavaScript", source: named("handler.mjs", "handler.js"), build: buildJavaScript}
+)
+
+// buildJavaScript bundles the handler's module, what it imports, and their source map.
+func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) error {
+	engine, err := b.engine("javascript")
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(s.Dir)
+	if err != nil {
+		return err
+	}
+	result := api.Build(api.BuildOptions{
+		EntryPoints: s.Files, AbsWorkingDir: dir, Outfile: filepath.Join(dir, "handler.js"), Bundle: true,
+		Format: api.FormatESModule, Target: api.ES2023, Platform: api.PlatformNeutral,
+		MainFields: []string{"module", "main"}, Conditions: []string{"module", "browser"}, External: []string{"@quern/sdk"},
+		Define:           map[string]string{"process.env.NODE_ENV": `"production"`, "global": "globalThis"},
+		MinifyWhitespace: true, MinifySyntax: true, Sourcemap: api.SourceMapExternal, // names stay, for stacks
+		Plugins:  []api.Plugin{withoutScheme},
+		LogLevel: api.LogLevelSilent,
+	})
+	installs := strings.Contains(readText(filepath.Join(dir, "package.json")), `"dependencies"`)
+	for _, message := range result.Warnings {
+		say(b.config.Stderr, "warning", message)
+	}
+	for _, message := range result.Errors {
+		say(b.config.Stderr, "error", remedied(message, installs))
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if len(result.Errors) > 0 {
+		return because(Failed, "esbuild could not build %s: its messages are above", s.Name)
+	}
+	files := map[string][]byte{}
+	for _, file := range result.OutputFiles {
+		name, err := filepath.Rel(dir, file.Path)
+		if err != nil {
+			return err
+		}
+		files["/app/"+filepath.ToSlash(name)] = file.Contents
+	}
+	return b.publish(ctx, s, engine, files, out)
+}
+
+// readText is the text of a file, "" if it cannot be read.
+func readText(file string) string {
+	text, _ := os.ReadFile(file)
+	return string(text)
+}
+
+// withoutScheme resolves node:events as events, for which npm may have a package.
+var withoutScheme = api.Plugin{Name: "node", Setup: func(build api.PluginBuild) {
+	build.OnResolve(api.OnResolveOptions{Filter: "^node:"}, func(args api.OnResolveArgs) (api.OnResolveResult, error) {
+		found := build.Resolve(strings.TrimPrefix(args.Path, "node:"), api.ResolveOptions{Importer: args.Importer, ResolveDir: args.ResolveDir, Kind: args.Kind})
+		if len(found.Errors) > 0 {
+			return api.OnResolveResult{}, nil // so esbuild says what it would
+		}
+		return api.OnResolveResult{Path: found.Path}, nil
+	})
+}}
+
+// say prints a message with its place, in the form that editors read.
+func say(w io.Writer, kind string, m api.Message) {
+	place := ""
+	if l := m.Location; l != nil {
+		place = fmt.Sprintf("%s:%d:%d: ", l.File, l.Line, l.Column+1)
+	}
+	fmt.Fprintf(w, "%s%s: %s\n", place, kind, m.Text)
+	if l := m.Location; l != nil && l.LineText != "" {
+		fmt.Fprintf(w, "    %s\n", strings.TrimSpace(l.LineText))
+	}
+	for _, note := range m.Notes {
+		place = ""
+		if l := note.Location; l != nil {
+			place = fmt.Sprintf("%s:%d:%d: ", l.File, l.Line, l.Column+1)
+		}
+		fmt.Fprintf(w, "    %snote: %s\n", place, note.Text)
+	}
+}
+
+var unresolved = regexp.MustCompile(`^Could not resolve "((?:node:)?(@[^"/]+/[^"/]+|[^"/]*)[^"]*)"$`)
+
+// remedied says of an import that cannot be resolved what to do in a plugin; esbuild speaks of its own options.
+func remedied(m api.Message, installs bool) api.Message {
+	found := unresolved.FindStringSubmatch(m.Text)
+	if found == nil {
+		return m
+	}
+	path, name := found[1], found[2]
+	switch i := slices.IndexFunc(nodeModules, func(n nodeModule) bool { return slices.Contains(strings.Fields(n.names), name) }); {
+	case i >= 0:
+		m.Text = fmt.Sprintf("import of %q: a plugin has no modules of Node: %s", path, nodeModules[i].instead)
+	case strings.HasPrefix(path, "node:"):
+		m.Text = fmt.Sprintf("import of %q: a plugin has no modules of Node", path)
+	case strings.HasPrefix(path, ".") || strings.HasPrefix(path, "/"):
+		m.Text = fmt.Sprintf("import of %q: there is no such file", path)
+	case installs:
+		m.Text = fmt.Sprintf("import of %q: the package is not installed: run npm install, or npm install %s if package.json does not list it", path, name)
+	default:
+		m.Text = fmt.Sprintf("import of %q: the package is not installed: run npm install %s", path, name)
+	}
+	m.Notes = nil
+	return m
+}
+
+// nodeModule is what to use instead of some modules of Node.
+type nodeModule struct{ names, instead string }
+
+var nodeModules = []nodeModule{
+	{"fs", `import the file itself: import text from "./a.txt"`},
+	{"http https http2 net tls dgram dns", "use fetch, with capabilities.http in the manifest"},
+	{"child_process cluster worker_threads", "enqueue a task for each part (enqueue of @quern/sdk)"},
+	{"crypto", "use the global crypto: getRandomValues, randomUUID, subtle.digest"},
+	{"buffer", "use Uint8Array and TextEncoder, or run npm install buffer"},
+	{"perf_hooks", "use performance.now"},
+	{"timers", "use setTimeout"},
+	{"zlib", "run npm install pako"},
+	{"path", "run npm install path-browserify, and import that"},
+	{"stream", "run npm install readable-stream, and import that"},
+	{"assert events punycode querystring string_decoder url util", "run npm install for the package of that name"},
+	{"async_hooks console constants diagnostics_channel domain inspector module os process readline repl sqlite test trace_events tty v8 vm wasi", "leave out what needs it"},
+}

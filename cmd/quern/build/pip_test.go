@@ -1,0 +1,93 @@
+package build
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestReadRequirements(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"requirements.txt": "# a comment\nJinja2==3.1.6   # another\n-r more.txt\n-c limits.txt\n",
+		"more.txt":         "PyYAML\n-r requirements.txt\n",
+		"limits.txt":       "PyYAML<7\n",
+		"near.txt":         "./libs/words\n",
+		"url.txt":          "words @ https://example.com/words#sha256=1\n",
+		"none.txt":         "-r nowhere.txt\n",
+		"editable.txt":     "--editable=.\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, test := range map[string]struct {
+		want  []string
+		local bool
+		err   string
+	}{
+		"requirements.txt": {[]string{"Jinja2==3.1.6", "PyYAML", "-r requirements.txt", "-r more.txt", "PyYAML<7", "-c limits.txt"}, false, ""},
+		"near.txt":         {[]string{"./libs/words"}, true, ""},
+		"url.txt":          {[]string{"words @ https://example.com/words#sha256=1"}, false, ""},
+		"nothing.txt":      {nil, false, ""},
+		"none.txt":         {nil, false, "nowhere.txt"},
+		"editable.txt":     {nil, false, "without -e"},
+	} {
+		got, local, err := readRequirements(filepath.Join(dir, name), map[string]bool{})
+		if !slices.Equal(got, test.want) || local != test.local || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: %q, %t, %v", name, got, local, err)
+		}
+	}
+}
+
+// What pip says of packages that do not build has several forms.
+func TestUnbuilt(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		"  ERROR: Failed building wheel for Pillow\nFailed to build Pillow\nERROR: Could not build wheels for Pillow, which is required":   "Pillow",
+		"error: failed-wheel-build-for-install\n\n× Failed to build installable wheels for some pyproject.toml based projects\n╰─> pillow": "pillow",
+		"Successfully installed six": "",
+	} {
+		if got := strings.Join(unbuilt(said), " "); got != want {
+			t.Errorf("%q: %q, want %q", said, got, want)
+		}
+	}
+}
+
+// What is native is refused by the name of its package, also where pip has installed it.
+func TestCheckPure(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"pure/__init__.py": "", "fast_thing/_speed.cpython-311-x86_64-linux-gnu.so": "",
+		"quick-1.0.dist-info/RECORD": "fast_thing/_speed.cpython-311-x86_64-linux-gnu.so,sha256=x,1\n", "quick-1.0.dist-info/METADATA": "",
+		"bin/quick": "", "pure/__pycache__/a.pyc": "",
+	} {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := checkPure(dir); err == nil || !strings.HasPrefix(err.Error(), "quick has native code") {
+		t.Errorf("%v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "fast_thing")); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkPure(dir); err != nil {
+		t.Error(err)
+	}
+	if err := tidy(dir); err != nil {
+		t.Fatal(err)
+	}
+	files, err := readTree(dir, installed)
+	if err != nil || len(files) != 2 || files["/app/site-packages/quick-1.0.dist-info/METADATA"] == nil {
+		t.Errorf("%d files, %v", len(files), err)
+	}
+}

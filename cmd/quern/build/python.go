@@ -1,0 +1,54 @@
+package build
+
+import (
+	"context"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+var python = &Language{Name: "python", Title: "Python", source: named("handler.py"), build: buildPython}
+
+// buildPython puts the folder's modules, packages and data into /app, and what requirements.txt lists below it.
+func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
+	engine, err := b.engine("python")
+	if err != nil {
+		return err
+	}
+	granted, err := s.granted() // the host shows these
+	if err != nil {
+		return err
+	}
+	files, err := appFiles(s.Dir, func(name string) bool {
+		return isPython(name) && name != s.Name+manifestSuffix && !slices.Contains(granted, filepath.FromSlash(name))
+	})
+	if err != nil {
+		return err
+	}
+	packages, err := b.packages(ctx, s)
+	if err != nil {
+		return err
+	}
+	maps.Copy(files, packages)
+	return b.publish(ctx, s, engine, files, out)
+}
+
+// isPython reports whether a file belongs to a handler in Python, or a folder, whose name ends in a slash. Tests, and what
+// describes the project to people and tools, do not.
+func isPython(name string) bool {
+	switch base := path.Base(name); {
+	case strings.HasSuffix(name, "/"):
+		return base != "tests" && base != "test" && !strings.HasSuffix(base, ".egg-info") && !strings.HasSuffix(base, ".dist-info")
+	case slices.Contains([]string{moduleSuffix, ".pyc", ".pyo"}, path.Ext(base)), strings.HasSuffix(base, "~"), strings.HasPrefix(base, "#"):
+		return false
+	case path.Ext(base) == ".py":
+		return base != "conftest.py" && !strings.HasPrefix(base, "test_") && !strings.HasSuffix(base, "_test.py")
+	case base != name:
+		return true
+	default: // beside the handler
+		return !slices.Contains([]string{"pyproject.toml", "setup.cfg", "tox.ini", "uv.lock", "poetry.lock", "Pipfile", "Pipfile.lock", "quern.schema.json", "Makefile", "Dockerfile"}, base) &&
+			!strings.HasPrefix(base, "requirements") && !strings.HasPrefix(base, "README") && !strings.HasPrefix(base, "LICENSE")
+	}
+}

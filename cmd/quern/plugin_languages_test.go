@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/bundle"
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// A handler in Python or JavaScript becomes a plugin with the files that it needs, and the same source gives the same bytes.
+func TestPluginBuildInterpreted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		engine        string
+		files         map[string]string
+		input, output string
+		carries       []string // below /app
+	}{
+		"Python": {
+			"python", map[string]string{
+				"handler.py":   "from pathlib import Path\nfrom lib import words\n\ndef handle(task):\n    return words.shout(task.text) + Path(__file__).with_name('a.txt').read_text()\n",
+				"lib/words.py": "def shout(text):\n    return text.upper()\n", "a.txt": "!", "test_handler.py": "", "lib/words_test.py": "", "tests/a.txt": "",
+				"__pycache__/x.pyc": "", ".venv/pyvenv.cfg": "", "env/pyvenv.cfg": "", "env/x.py": "", "README.md": "", "small.yaml": "name: small\n",
+				"requirements.txt": "# nothing\n", "data/README.md": "", "small.wasm": "", ".git/x.py": "",
+			},
+			"ada", "ADA!", []string{"a.txt", "data/README.md", "handler.py", "lib/words.py"},
+		},
+		"TypeScript": {
+			"javascript", map[string]string{
+				"handler.ts":   "import { Fatal, type Task } from \"@quern/sdk\";\nimport { shout } from \"./lib/words\";\nimport text from \"./a.txt\";\nexport default async (task: Task) => { if (!Fatal) throw 1; return shout(task.text()) + text };\n",
+				"lib/words.ts": "export const shout = (text: string): string => text.toUpperCase();\n", "a.txt": "!", "handler.js": "old", "other.ts": "broken (",
+			},
+			"ada", "ADA!", []string{"handler.js", "handler.js.map"},
+		},
+		"JavaScript": {"javascript", map[string]string{"handler.js": "export default (task) => task.json().a\n"}, `{"a":[1]}`, "[1]", []string{"handler.js", "handler.js.map"}},
+		"Module":     {"javascript", map[string]string{"handler.mjs": "export default () => 'ok'\n", "a.c": cHandler}, "", "ok", []string{"handler.js", "handler.js.map"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runtimetest.Engine(t, test.engine)
+			u := newUser(t, "")
+			dir := sourceFolder(t, test.files)
+			file := filepath.Join(dir, "small.wasm")
+			if r := u.run("plugin", "build", dir); r.status != exitDone || r.stdout != file+"\n" || r.stderr != "" {
+				t.Fatalf("%+v", r)
+			}
+			u.leavesNothing(dir)
+			if r := u.feed(test.input, "plugin", "run", file); r.status != exitDone || r.stdout != test.output {
+				t.Errorf("%+v", r)
+			}
+			var view struct {
+				Kind  string `json:"kind"`
+				Files []struct {
+					Path string `json:"path"`
+					Size int64  `json:"size"`
+				} `json:"files"`
+			}
+			if err := json.Unmarshal([]byte(u.must("plugin", "check", file, "-o", "json")), &view); err != nil {
+				t.Fatal(err)
+			}
+			var carries []string
+			for _, carried := range view.Files {
+				if inside, ok := strings.CutPrefix(carried.Path, "/app/"); ok {
+					carries = append(carries, inside)
+				}
+				if strings.HasSuffix(carried.Path, "/a.txt") && carried.Size != 1 {
+					t.Errorf("%+v", carried)
+				}
+			}
+			if view.Kind != "handler" || !slices.Equal(carries, test.carries) {
+				t.Errorf("%s with %v, want %v", view.Kind, carries, test.carries)
+			}
+			if text := u.must("plugin", "check", file); !regexp.MustCompile(`files +\d+ with \S+, see -o json\n`).MatchString(text) {
+				t.Errorf("its files are not shown:\n%s", text)
+			}
+			first := content(t, file)
+			other := sourceFolder(t, test.files)
+			u.must("plugin", "build", other)
+			if again := content(t, filepath.Join(other, "small.wasm")); !bytes.Equal(first, again) {
+				t.Error("the same source gave other bytes")
+			}
+		})
+	}
+}
+
+// Hosts share the library of the interpreter, because it is in a section of its own.
+func TestPluginBuildSharesLibrary(t *testing.T) {
+	t.Parallel()
+	runtimetest.Engine(t, "python")
+	u := newUser(t, "")
+	var libraries [][]byte
+	for _, source := range []string{"def handle(task): pass\n", "def handle(task): return 1\n"} {
+		dir := sourceFolder(t, map[string]string{"handler.py": source})
+		u.must("plugin", "build", dir)
+		sections := bundle.Sections(content(t, filepath.Join(dir, "small.wasm")))
+		if len(sections) != 2 {
+			t.Fatalf("%d sections", len(sections))
+		}
+		libraries = append(libraries, sections[0])
+	}
+	if !bytes.Equal(libraries[0], libraries[1]) {
+		t.Error("the library differs")
+	}
+}
+
+// What is wrong with a handler is told with its file and line, and what was built before stays.
+func TestPluginBuildInterpretedErrors(t *testing.T) {
+	t.Parallel()
+	const built = "export default () => 'ok'\n"
+	for name, test := range map[string]struct {
+		engine string
+		files  map[string]string
+		status int
+		says   string // a pattern
+	}{
+		"PythonSyntax":  {"python", map[string]string{"handler.py": "def handle(task)\n    pass\n"}, exitFailed, `(?s)File "\S*/small/handler.py", line 1\n.*SyntaxError: expected ':'\nquern: small does not start: its messages are above\n$`},
+		"PythonRaises":  {"python", map[string]string{"handler.py": "import lib\n", "lib.py": "\nX = {}['ink']\n"}, exitFailed, `(?s)^Traceback.*small/handler.py", line 1, in <module>\n.*small/lib.py", line 2, in <module>\n.*KeyError: 'ink'\nquern: small does not start`},
+		"PythonMissing": {"python", map[string]string{"handler.py": "import numpy.linalg\n"}, exitFailed, `quern: small does not start: install numpy by a line in requirements.txt\n$`},
+		"PythonNative":  {"python", map[string]string{"handler.py": "import ssl\n"}, exitFailed, `the host speaks TLS: use quern.http`},
+		"PythonNone":    {"python", map[string]string{"handler.py": "def run(task): pass\n"}, exitFailed, `handler.py has no function handle: add def handle\(task\)`},
+		"Manifest":      {"python", map[string]string{"handler.py": "def handle(task): pass\n", "small.yaml": "name: small\nlimits: {memroy: 1MiB}\n"}, exitRefused, `memroy`},
+		"Syntax":        {"javascript", map[string]string{"handler.ts": "\nexport default () => { const = 3 }\n"}, exitFailed, `^handler.ts:2:30: error: Expected identifier but found "="\n +export default .*\nquern: esbuild could not build small: its messages are above\n$`},
+		"Raises":        {"javascript", map[string]string{"handler.ts": "import './ink';\nexport default () => {};\n", "ink.ts": "type A = string;\n\nthrow new TypeError('no ink');\n"}, exitFailed, `(?s)^TypeError: no ink\n.*ink.ts:3:7.*quern: small does not start`},
+		"NoDefault":     {"javascript", map[string]string{"handler.js": "export const a = 1;\n"}, exitFailed, `handler.js exports no default`},
+		"Node":          {"javascript", map[string]string{"handler.js": "import a from 'node:fs';\nimport b from 'http';\nimport c from 'child_process';\nexport default () => [a, b, c];\n"}, exitFailed, `(?s)handler.js:1:15: error: import of "node:fs": a plugin has no modules of Node: import the file itself.*handler.js:2:15: error: import of "http": .* use fetch, with capabilities.http.*handler.js:3:15: error: import of "child_process": .*enqueue`},
+		"NodeOptional":  {"javascript", map[string]string{"handler.js": "let a; try { a = require('fs') } catch { a = 1 }\nexport default () => a;\n"}, exitDone, ``},
+		"Package":       {"javascript", map[string]string{"handler.js": "import a from '@left/pad/x';\nimport './none';\nexport default a;\n"}, exitFailed, `(?s)handler.js:1:15: error: import of "@left/pad/x": the package is not installed: run npm install @left/pad\n.*import of "./none": there is no such file`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runtimetest.Engine(t, test.engine)
+			u := newUser(t, "")
+			dir := sourceFolder(t, test.files)
+			file := write(t, filepath.Join(dir, "small.wasm"), built)
+			r := u.run("plugin", "build", dir)
+			if r.status != test.status || !regexp.MustCompile(test.says).MatchString(r.stderr) {
+				t.Errorf("%+v, want %d, %s", r, test.status, test.says)
+			}
+			if kept := string(content(t, file)) == built; kept == (test.status == exitDone) {
+				t.Errorf("the file from before is kept: %t", kept)
+			}
+			u.leavesNothing(dir)
+		})
+	}
+}
+
+// The error for engines that are not there says how to get them.
+func TestPluginBuildWithoutEngine(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "").with(map[string]string{"QUERN_ENGINES": filepath.Join(t.TempDir(), "none")})
+	for _, name := range []string{"handler.py", "handler.ts"} {
+		r := u.run("plugin", "build", sourceFolder(t, map[string]string{name: ""}))
+		if want := regexp.MustCompile(`^quern: there is no engine \S+/none/\w+\.wasm: run .make engines. in a checkout of Quern, or take the release archive`); r.status != exitRefused || !want.MatchString(r.stderr) {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// A traceback, and a stack with the lines of TypeScript, show in `plugin run` and `plugin test`.
+func TestPluginTracebacks(t *testing.T) {
+	t.Parallel()
+	const manifest = "name: small\ntests: [{name: a}]\n"
+	for engine, test := range map[string]struct {
+		files map[string]string
+		lines []string
+	}{
+		"python": {
+			map[string]string{"handler.py": "import lib\n\ndef handle(task):\n    return lib.paint(task)\n", "lib.py": "def paint(task):\n    raise ValueError('no ink')\n"},
+			[]string{`File "/app/handler.py", line 4, in handle`, `File "/app/lib.py", line 2, in paint`, "ValueError: no ink"},
+		},
+		"javascript": {
+			map[string]string{"handler.ts": "import { paint } from './lib';\nexport default (task: unknown) => paint(task);\n", "lib.ts": "interface A { a: string }\nexport function paint(a: unknown): A {\n  throw new TypeError('no ink');\n}\n"},
+			[]string{"at paint (lib.ts:3:9)", "(handler.ts:2:35)", "TypeError: no ink"},
+		},
+	} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			runtimetest.Engine(t, engine)
+			u := newUser(t, "")
+			test.files["small.yaml"] = manifest
+			dir := sourceFolder(t, test.files)
+			u.must("plugin", "build", dir)
+			ran, tested := u.run("plugin", "run", filepath.Join(dir, "small.wasm")), u.run("plugin", "test", dir)
+			for _, line := range test.lines {
+				if ran.status != exitFailed || !strings.Contains(ran.stderr, line) {
+					t.Errorf("plugin run: %d, without %q:\n%s", ran.status, line, ran.stderr)
+				}
+				if tested.status != exitFailed || !strings.Contains(tested.stdout, line) {
+					t.Errorf("plugin test: %d, without %q:\n%s", tested.status, line, tested.stdout)
+				}
+			}
+		})
+	}
+}
+
+// Packages of npm that nobody here wrote are bundled.
+func TestPluginBuildNPM(t *testing.T) {
+	t.Parallel()
+	packages := filepath.Join(filepath.Dir(runtimetest.Engine(t, "javascript")), "downloads", "npm-javascript-tests", "node_modules")
+	if _, err := os.Stat(packages); err != nil {
+		runtimetest.Missing(t, "no npm packages: run make engines")
+	}
+	u := newUser(t, "")
+	dir := sourceFolder(t, map[string]string{"handler.ts": `
+import { marked } from "marked";
+import { z } from "zod";
+const Page = z.object({ text: z.string() });
+export default (task: any) => marked.parse(Page.parse(task.json()).text);
+`})
+	if err := os.Symlink(packages, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	u.must("plugin", "build", dir)
+	file := filepath.Join(dir, "small.wasm")
+	if r := u.feed(`{"text": "a *b*"}`, "plugin", "run", file); r.stdout != "<p>a <em>b</em></p>\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := u.feed(`{}`, "plugin", "run", file); r.status != exitFailed || !strings.Contains(r.stderr, "ZodError") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// pip is a Python with pip and an index that it reaches; a test without is skipped.
+func pip(t *testing.T) string {
+	t.Helper()
+	for _, python := range []string{"../../build/venv/bin/python", "python3"} {
+		path, err := exec.LookPath(python)
+		if err == nil && exec.CommandContext(t.Context(), path, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", t.TempDir(), "six").Run() == nil {
+			path, err = filepath.Abs(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}
+	}
+	runtimetest.Missing(t, "no pip that reaches PyPI: run make deps")
+	return ""
+}
+
+// Packages of PyPI that nobody here wrote are installed: pure wheels, and those that have only native ones. The second build needs
+// neither pip nor a network.
+func TestPluginBuildPyPI(t *testing.T) {
+	t.Parallel()
+	runtimetest.Engine(t, "python")
+	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t), "XDG_CACHE_HOME": t.TempDir()})
+	dir := sourceFolder(t, map[string]string{
+		"requirements.txt": "-r more.txt\npython-dateutil==2.9.0.post0 # pure\ncolorama==0.4.6; sys_platform == \"win32\"\n",
+		"more.txt":         "Jinja2==3.1.6\nPyYAML==6.0.2\n",
+		"handler.py": `
+import datetime, importlib.util, dateutil.relativedelta, jinja2, yaml
+PAGE = jinja2.Template("{{ name|e }}, {{ day }}, {{ other }}")
+def handle(task):
+    day = datetime.date(2024, 1, 31) + dateutil.relativedelta.relativedelta(months=1)
+    return PAGE.render(name=yaml.safe_load(task.text)["name"], day=day, other=importlib.util.find_spec("colorama"))
+`,
+	})
+	file := filepath.Join(dir, "small.wasm")
+	if r := u.run("plugin", "build", dir); r.status != exitDone || !strings.Contains(r.stderr, "installing requirements.txt of small by ") {
+		t.Fatalf("%+v", r)
+	}
+	first := content(t, file)
+	if r := u.feed("name: <Ada>", "plugin", "run", file); r.stdout != "&lt;Ada&gt;, 2024-02-29, None" {
+		t.Errorf("%+v", r)
+	}
+	offline := u.with(map[string]string{"PYTHON": "none"})
+	if r := offline.run("plugin", "build", dir); r.status != exitDone || r.stderr != "" || !bytes.Equal(content(t, file), first) {
+		t.Errorf("again: %+v", r)
+	}
+	write(t, filepath.Join(dir, "more.txt"), "Jinja2==3.1.5\n")
+	if r := offline.run("plugin", "build", dir); r.status != exitRefused || !strings.Contains(r.stderr, "quern: there is no Python 3 with pip to install requirements.txt (tried none): install one") {
+		t.Errorf("changed: %+v", r)
+	}
+}
+
+// Packages with native code are refused by name, with what to do.
+func TestPluginBuildNative(t *testing.T) {
+	t.Parallel()
+	runtimetest.Engine(t, "python")
+	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t)})
+	for requirement, says := range map[string]string{
+		"Pillow==11.1.0":       "quern: Pillow has native code, which a plugin cannot load, and no version without: ",
+		"quern-no-such==1.0.0": "quern: pip finds no quern-no-such==1.0.0 that a plugin can have: ",
+		"-e .":                 "a plugin has its packages in it: write the path or URL without -e",
+	} {
+		dir := sourceFolder(t, map[string]string{"handler.py": "def handle(task): pass\n", "requirements.txt": requirement + "\n"})
+		if r := u.run("plugin", "build", dir); r.status != exitFailed || !strings.Contains(r.stderr, says) {
+			t.Errorf("%s: %+v", requirement, r)
+		}
+		u.leavesNothing(dir)
+	}
+}
+
+// dev builds handlers in Python and TypeScript again when they are saved.
+func TestDevRebuildsInterpreted(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	for engine, test := range map[string]struct{ file, source string }{
+		"python":     {"handler.py", "def handle(task):\n    return 'ANSWER'\n"},
+		"javascript": {"handler.ts", "export default (): string => 'ANSWER';\n"},
+	} {
+		runtimetest.Engine(t, engine)
+		dir := sourceFolder(t, map[string]string{"small.yaml": "name: small\n"})
+		save := func(answer string) {
+			write(t, filepath.Join(dir, test.file), strings.ReplaceAll(test.source, "ANSWER", answer))
+		}
+		save("one")
+		u := u.with(map[string]string{"XDG_RUNTIME_DIR": t.TempDir()})
+		dev := u.spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", filepath.Join(t.TempDir(), "handlers"))
+		dev.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=small`))
+		for _, want := range []string{"one", "two"} {
+			save(want)
+			eventually(t, "the answer "+want, func() bool { return u.must("enqueue", "small", "--wait") == want })
+		}
+		write(t, filepath.Join(dir, test.file), "broken (\n")
+		dev.stderr.await(t, regexp.MustCompile(`cannot rebuild small; the last version keeps running`))
+		if got := u.must("enqueue", "small", "--wait"); got != "two" {
+			t.Errorf("%s: %q", engine, got)
+		}
+	}
+}
