@@ -133,12 +133,9 @@ func startOnce(ctx context.Context, env environment, s *build.Source, module str
 		}
 		return said, nil
 	case failed:
-		return errorLines(why), nil
+		return strings.Split(why, "\n"), nil
 	case strings.HasPrefix(outcome.Message, "before its first task"):
 		return append(said, outcome.Message), nil
 	}
 	return nil, ctx.Err()
 }
-
-// errorLines are the lines of a task's error, which may end in a stack: the host has escaped its newlines.
-func errorLines(message string) []string { return strings.Split(message, `\x0a`) }

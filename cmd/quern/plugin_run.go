@@ -87,11 +87,6 @@ func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) e
 		}
 	}
 	if failure := host.Failure(outcome); failure != nil {
-		lines := errorLines(failure.Message)
-		for _, line := range lines[1:] { // a stack
-			fmt.Fprintln(stderr, line)
-		}
-		failure.Message = lines[0]
 		return taskFailed(localID, failure)
 	}
 	return writeResult(cmd, outcome.Output, "run it again with > FILE")
