@@ -122,6 +122,22 @@ var writers = map[string]func(value string) string{
 	},
 }
 
+func TestLines(t *testing.T) {
+	t.Parallel()
+	s := given(map[string]string{"password": "hunter2-and-more", "pem": "-----BEGIN-----\nMIIEvQIBADANBg\n1234\n"})
+	for text, want := range map[string]string{
+		"one":                                  "one",
+		"a\n\n\tb\r\n\x1b[31mc\n":              "a\n\n\tb\n\\x1b[31mc\n",
+		"Error: hunter2-and-more\n    at main": "Error: [secret password]\n    at main",
+		"a -----BEGIN-----\r\nMIIEvQIBADANBg\r\n1234 b": "a [secret pem] b",
+		"Error: bad\n1234\nat 1234":                     "Error: bad\n[secret pem]\nat 1234", // alone in its line, and beside other text
+	} {
+		if got := s.Lines([]byte(text)); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+	}
+}
+
 func quoteJSON(v string) string {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -102,7 +102,7 @@ func message(o outcome) string {
 	if _, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(text, "exit status ") {
 		text = rest
 	}
-	return strings.ReplaceAll(text, `\x0a`, "\n")
+	return text
 }
 
 // like compares with a text that may end in …, which stands for any.

@@ -1,7 +1,9 @@
 package javascript_test
 
 import (
+	"encoding/json"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -28,5 +30,34 @@ func TestNative(t *testing.T) {
 		`"kv.get: there is no host: this code does not run in Quern. Pass the function in, or run the plugin with quern plugin test (ESTATE)"]`
 	if string(out) != want {
 		t.Errorf("%s\nwant\n%s", out, want)
+	}
+}
+
+// TestPack: what npm would publish is all that programs import, with the README, and nothing else.
+func TestPack(t *testing.T) {
+	t.Parallel()
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		runtimetest.Missing(t, "no npm: run make deps")
+	}
+	out, err := exec.CommandContext(t.Context(), npm, "pack", "--dry-run", "--json", "--ignore-scripts").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed []struct {
+		Name  string
+		Files []struct{ Path string }
+	}
+	if err := json.Unmarshal(out, &packed); err != nil || len(packed) != 1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var files []string
+	for _, file := range packed[0].Files {
+		files = append(files, file.Path)
+	}
+	slices.Sort(files)
+	want := []string{"README.md", "index.d.ts", "index.js", "package.json", "testing.d.ts", "testing.js"}
+	if packed[0].Name != "@quern/sdk" || !slices.Equal(files, want) {
+		t.Errorf("%s has %q, want %q", packed[0].Name, files, want)
 	}
 }
