@@ -24,7 +24,7 @@ const (
 
 // queueRounds is how often each queue is worked off, in turns; tablePath names the file for the table beside stdout.
 const (
-	queueRounds = 1
+	queueRounds = 5
 	tablePath   = "QUERN_BENCH_TABLE"
 )
 
