@@ -108,13 +108,14 @@ chaos: deps ## break a fleet for a minute and read its books (QUERN_CHAOS_SEED=N
 	QUERN_CHAOS=full go test -v -count=1 -timeout=30m ./host/chaos
 
 .PHONY: soak
-soak: deps ## look for what a task leaves to the next in 100,000 in each reset mode; leaks; 100 idle plugins; the compiler's faults
+soak: deps ## look for what a task leaves to the next in 100,000 in each reset mode; leaks; 100 idle plugins, also of interpreters; the compiler's faults
 	QUERN_SOAK=full go test -v -count=1 -timeout=2h -run='^Test(Programs|TallPrograms|Pressure)$$' ./runtime/wasm
 	QUERN_SOAK=full go test -v -count=1 -timeout=3h -run='^Test(Residue|Soak)' ./runtime
 
 .PHONY: bench-peers
-bench-peers: deps ## what a task costs here, in wazero alone and in Extism
-	cd runtime/peers && go test -run='^$$' -bench=Peers -benchtime=1x -timeout=1h .
+bench-peers: deps ## what a task costs here, in wazero and Extism; in each language; through Celery, RQ, BullMQ (BENCH=Languages for a part)
+	.ci/peers
+	cd runtime/peers && go test -run='^$$' -bench='$(BENCH)' -benchtime=1x -timeout=2h .
 
 .PHONY: lint
 lint: ## vet (also as on macOS), golangci-lint with the formatting, go.mod

@@ -24,7 +24,7 @@ const (
 
 // queueRounds is how often each queue is worked off, in turns; tablePath names the file for the table beside stdout.
 const (
-	queueRounds = 1
+	queueRounds = 5
 	tablePath   = "QUERN_BENCH_TABLE"
 )
 
@@ -64,10 +64,11 @@ def handle(task):
 // BenchmarkLanguages prints what a handler costs in each language, and how many tasks a second go through a host and through the
 // queues of others, as a table in Markdown.
 func BenchmarkLanguages(b *testing.B) {
-	rows := startLanguages(b)
+	cache := filepath.Join(b.TempDir(), "compiled")
+	rows := startLanguages(b, cache)
 	measureTasks(b, rows)
 	systems := make([]system, 0, len(rows))
-	h := installHosts(b, rows)
+	h := installHosts(b, rows, cache)
 	for _, row := range rows {
 		systems = append(systems, system{row.name, 20_000, h.run(strings.ToLower(row.name))})
 	}
@@ -95,17 +96,17 @@ type languageRow struct {
 }
 
 // startLanguages compiles the handlers, and starts what will be measured.
-func startLanguages(b *testing.B) []*languageRow {
+func startLanguages(b *testing.B, cache string) []*languageRow {
 	var rows []*languageRow
 	for _, l := range languages() {
 		row := &languageRow{language: l}
-		row.starts(b)
+		row.starts(b, cache)
 		for _, g := range []guest{
 			{name: l.name + "/empty", quern: l.empty(b)},
 			{name: l.name + "/JSON", quern: l.json(b), input: []byte(smallOrder), output: []byte(smallOrderOutput)},
 		} {
 			for _, warm := range [][]byte{nil, append([]byte{}, g.input...)} {
-				row.ways = append(row.ways, runner{tasks: startQuern(b, g, 1, warm), repeats: 1})
+				row.ways = append(row.ways, runner{tasks: startQuern(b, g, 1, warm, cache), repeats: 1})
 			}
 		}
 		rows = append(rows, row)
@@ -113,11 +114,11 @@ func startLanguages(b *testing.B) []*languageRow {
 	return rows
 }
 
-// starts measures what comes before a task, with an empty cache.
-func (row *languageRow) starts(b *testing.B) {
+// starts measures what comes before a task; the cache has nothing of the language.
+func (row *languageRow) starts(b *testing.B, cache string) {
 	binary := row.json(b)
 	row.size = int64(len(binary))
-	engine, err := quern.New(b.Context(), quern.Config{})
+	engine, err := quern.New(b.Context(), quern.Config{CacheDir: cache})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -161,8 +162,8 @@ func measureTasks(b *testing.B, rows []*languageRow) {
 }
 
 // installHosts builds quern, and makes a folder of the JSON handlers, which are warmed.
-func installHosts(b *testing.B, rows []*languageRow) hosts {
-	h := hosts{filepath.Join(b.TempDir(), "quern"), b.TempDir(), filepath.Join(b.TempDir(), "compiled")}
+func installHosts(b *testing.B, rows []*languageRow, cache string) hosts {
+	h := hosts{filepath.Join(b.TempDir(), "quern"), b.TempDir(), cache}
 	if said, err := exec.Command("go", "build", "-C", "../..", "-o", h.program, "./cmd/quern").CombinedOutput(); err != nil {
 		b.Fatalf("build quern: %v\n%s", err, said)
 	}

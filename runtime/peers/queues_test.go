@@ -150,8 +150,12 @@ func start(b *testing.B, cmd *exec.Cmd) *worker {
 
 // stop ends it, and its children.
 func (w *worker) stop() {
-	_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL)
-	<-w.ended
+	select {
+	case <-w.ended:
+	default:
+		_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL)
+		<-w.ended
+	}
 }
 
 // hosts is quern serve with a folder of plugins, one for each language.

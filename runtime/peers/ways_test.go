@@ -22,9 +22,9 @@ var ways = []struct {
 	name  string
 	start func(b *testing.B, g guest, cores int) []task
 }{
-	{"quern", func(b *testing.B, g guest, cores int) []task { return startQuern(b, g, cores, nil) }},
+	{"quern", func(b *testing.B, g guest, cores int) []task { return startQuern(b, g, cores, nil, "") }},
 	{"quern warm", func(b *testing.B, g guest, cores int) []task {
-		return startQuern(b, g, cores, append([]byte{}, g.input...))
+		return startQuern(b, g, cores, append([]byte{}, g.input...), "")
 	}},
 	{"extism new", startExtism},
 	{"wazero new", startNew},
@@ -32,9 +32,9 @@ var ways = []struct {
 }
 
 // startQuern runs each task in an instance that is as if nobody had used it before: as it was made or, if a call is
-// given to warm it, as that has left it.
-func startQuern(b *testing.B, g guest, cores int, warm []byte) []task {
-	engine, err := quern.New(b.Context(), quern.Config{Guests: cores})
+// given to warm it, as that has left it. Machine code is kept in the folder cache, "" for one of its own.
+func startQuern(b *testing.B, g guest, cores int, warm []byte, cache string) []task {
+	engine, err := quern.New(b.Context(), quern.Config{Guests: cores, CacheDir: cache})
 	if err != nil {
 		b.Fatal(err)
 	}
