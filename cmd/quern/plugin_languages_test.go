@@ -9,11 +9,23 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/quern-project/quern/runtime/bundle"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
+
+// interpreters are the engines that tests compile once, because that takes seconds; others find them in the cache.
+var interpreters = map[string]*sync.Once{"python": {}, "javascript": {}}
+
+// interpreter is the path of an engine; a test without it is skipped.
+func interpreter(t *testing.T, engine string) string {
+	t.Helper()
+	path := runtimetest.Engine(t, engine)
+	interpreters[engine].Do(func() { newUser(t, "").must("plugin", "check", path) })
+	return path
+}
 
 // A handler in Python or JavaScript becomes a plugin with the files that it needs, and the same source gives the same bytes.
 func TestPluginBuildInterpreted(t *testing.T) {
@@ -45,7 +57,7 @@ func TestPluginBuildInterpreted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			runtimetest.Engine(t, test.engine)
+			interpreter(t, test.engine)
 			u := newUser(t, "")
 			dir := sourceFolder(t, test.files)
 			file := filepath.Join(dir, "small.wasm")
@@ -94,7 +106,7 @@ func TestPluginBuildInterpreted(t *testing.T) {
 // Hosts share the library of the interpreter, because it is in a section of its own.
 func TestPluginBuildSharesLibrary(t *testing.T) {
 	t.Parallel()
-	runtimetest.Engine(t, "python")
+	interpreter(t, "python")
 	u := newUser(t, "")
 	var libraries [][]byte
 	for _, source := range []string{"def handle(task): pass\n", "def handle(task): return 1\n"} {
@@ -136,7 +148,7 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			runtimetest.Engine(t, test.engine)
+			interpreter(t, test.engine)
 			u := newUser(t, "")
 			dir := sourceFolder(t, test.files)
 			file := write(t, filepath.Join(dir, "small.wasm"), built)
@@ -183,7 +195,7 @@ func TestPluginTracebacks(t *testing.T) {
 	} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			runtimetest.Engine(t, engine)
+			interpreter(t, engine)
 			u := newUser(t, "")
 			test.files["small.yaml"] = manifest
 			dir := sourceFolder(t, test.files)
@@ -204,7 +216,7 @@ func TestPluginTracebacks(t *testing.T) {
 // Packages of npm that nobody here wrote are bundled.
 func TestPluginBuildNPM(t *testing.T) {
 	t.Parallel()
-	packages := filepath.Join(filepath.Dir(runtimetest.Engine(t, "javascript")), "downloads", "npm-javascript-tests", "node_modules")
+	packages := filepath.Join(filepath.Dir(interpreter(t, "javascript")), "downloads", "npm-javascript-tests", "node_modules")
 	if _, err := os.Stat(packages); err != nil {
 		runtimetest.Missing(t, "no npm packages: run make engines")
 	}
@@ -249,8 +261,8 @@ func pip(t *testing.T) string {
 // neither pip nor a network.
 func TestPluginBuildPyPI(t *testing.T) {
 	t.Parallel()
-	runtimetest.Engine(t, "python")
-	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t), "XDG_CACHE_HOME": t.TempDir()})
+	interpreter(t, "python")
+	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t)})
 	dir := sourceFolder(t, map[string]string{
 		"requirements.txt": "-r more.txt\npython-dateutil==2.9.0.post0 # pure\ncolorama==0.4.6; sys_platform == \"win32\"\n",
 		"more.txt":         "Jinja2==3.1.6\nPyYAML==6.0.2\n",
@@ -283,7 +295,7 @@ def handle(task):
 // Packages with native code are refused by name, with what to do.
 func TestPluginBuildNative(t *testing.T) {
 	t.Parallel()
-	runtimetest.Engine(t, "python")
+	interpreter(t, "python")
 	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t)})
 	for requirement, says := range map[string]string{
 		"Pillow==11.1.0":       "quern: Pillow has native code, which a plugin cannot load, and no version without: ",
@@ -306,7 +318,7 @@ func TestDevRebuildsInterpreted(t *testing.T) {
 		"python":     {"handler.py", "def handle(task):\n    return 'ANSWER'\n"},
 		"javascript": {"handler.ts", "export default (): string => 'ANSWER';\n"},
 	} {
-		runtimetest.Engine(t, engine)
+		interpreter(t, engine)
 		dir := sourceFolder(t, map[string]string{"small.yaml": "name: small\n"})
 		save := func(answer string) {
 			write(t, filepath.Join(dir, test.file), strings.ReplaceAll(test.source, "ANSWER", answer))
