@@ -37,20 +37,24 @@ func TestPluginBuildInterpreted(t *testing.T) {
 		carries       []string // below /app
 	}{
 		"Python": {
-			"python", map[string]string{
+			"python",
+			map[string]string{
 				"handler.py":   "from pathlib import Path\nfrom lib import words\n\ndef handle(task):\n    return words.shout(task.text) + Path(__file__).with_name('a.txt').read_text()\n",
 				"lib/words.py": "def shout(text):\n    return text.upper()\n", "a.txt": "!", "test_handler.py": "", "lib/words_test.py": "", "tests/a.txt": "",
 				"__pycache__/x.pyc": "", ".venv/pyvenv.cfg": "", "env/pyvenv.cfg": "", "env/x.py": "", "README.md": "", "small.yaml": "name: small\n",
 				"requirements.txt": "# nothing\n", "data/README.md": "", "small.wasm": "", ".git/x.py": "",
 			},
-			"ada", "ADA!", []string{"a.txt", "data/README.md", "handler.py", "lib/words.py"},
+			"ada", "ADA!",
+			[]string{"a.txt", "data/README.md", "handler.py", "lib/words.py"},
 		},
 		"TypeScript": {
-			"javascript", map[string]string{
+			"javascript",
+			map[string]string{
 				"handler.ts":   "import { Fatal, type Task } from \"@quern/sdk\";\nimport { shout } from \"./lib/words\";\nimport text from \"./a.txt\";\nexport default async (task: Task) => { if (!Fatal) throw 1; return shout(task.text()) + text };\n",
 				"lib/words.ts": "export const shout = (text: string): string => text.toUpperCase();\n", "a.txt": "!", "handler.js": "old", "other.ts": "broken (",
 			},
-			"ada", "ADA!", []string{"handler.js", "handler.js.map"},
+			"ada", "ADA!",
+			[]string{"handler.js", "handler.js.map"},
 		},
 		"JavaScript": {"javascript", map[string]string{"handler.js": "export default (task) => task.json().a\n"}, `{"a":[1]}`, "[1]", []string{"handler.js", "handler.js.map"}},
 		"Module":     {"javascript", map[string]string{"handler.mjs": "export default () => 'ok'\n", "a.c": cHandler}, "", "ok", []string{"handler.js", "handler.js.map"}},
@@ -140,7 +144,7 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 		"PythonNone":    {"python", map[string]string{"handler.py": "def run(task): pass\n"}, exitFailed, `handler.py has no function handle: add def handle\(task\)`},
 		"Manifest":      {"python", map[string]string{"handler.py": "def handle(task): pass\n", "small.yaml": "name: small\nlimits: {memroy: 1MiB}\n"}, exitRefused, `memroy`},
 		"Syntax":        {"javascript", map[string]string{"handler.ts": "\nexport default () => { const = 3 }\n"}, exitFailed, `^handler.ts:2:30: error: Expected identifier but found "="\n +export default .*\nquern: esbuild could not build small: its messages are above\n$`},
-		"Raises":        {"javascript", map[string]string{"handler.ts": "import './ink';\nexport default () => {};\n", "ink.ts": "type A = string;\n\nthrow new TypeError('no ink');\n"}, exitFailed, `(?s)^TypeError: no ink\n.*ink.ts:3:7.*quern: small does not start`},
+		"Raises":        {"javascript", map[string]string{"handler.ts": "import './ink';\nexport default () => {};\n", "ink.ts": "type A = string;\n\nthrow new TypeError('no ink');\n"}, exitFailed, `(?s)^TypeError: no ink\n.*ink.ts:3:11.*quern: small does not start`},
 		"NoDefault":     {"javascript", map[string]string{"handler.js": "export const a = 1;\n"}, exitFailed, `handler.js exports no default`},
 		"Node":          {"javascript", map[string]string{"handler.js": "import a from 'node:fs';\nimport b from 'http';\nimport c from 'child_process';\nexport default () => [a, b, c];\n"}, exitFailed, `(?s)handler.js:1:15: error: import of "node:fs": a plugin has no modules of Node: import the file itself.*handler.js:2:15: error: import of "http": .* use fetch, with capabilities.http.*handler.js:3:15: error: import of "child_process": .*enqueue`},
 		"NodeOptional":  {"javascript", map[string]string{"handler.js": "let a; try { a = require('fs') } catch { a = 1 }\nexport default () => a;\n"}, exitDone, ``},
@@ -190,7 +194,7 @@ func TestPluginTracebacks(t *testing.T) {
 		},
 		"javascript": {
 			map[string]string{"handler.ts": "import { paint } from './lib';\nexport default (task: unknown) => paint(task);\n", "lib.ts": "interface A { a: string }\nexport function paint(a: unknown): A {\n  throw new TypeError('no ink');\n}\n"},
-			[]string{"at paint (lib.ts:3:9)", "(handler.ts:2:35)", "TypeError: no ink"},
+			[]string{"at paint (lib.ts:3:13)", "(handler.ts:2:41)", "TypeError: no ink"},
 		},
 	} {
 		t.Run(engine, func(t *testing.T) {
