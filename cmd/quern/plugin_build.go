@@ -29,7 +29,7 @@ func newPluginBuild(env environment) *cobra.Command {
 			"  *.go                       Go, by its toolchain\n" +
 			"  handler.py                 Python: with the folder's modules, packages and data, and what\n" +
 			"                             requirements.txt lists, by pip\n" +
-			"  handler.ts, .tsx, .js, .mjs  TypeScript and JavaScript: bundled with what they import\n" +
+			"  handler.ts, handler.js     TypeScript, JavaScript (also .tsx, .mjs): bundled with what they import\n" +
 			"  *.c                        C, by a clang that targets WebAssembly; it needs no copy of quern.h\n\n" +
 			"Messages of compilers go to stderr. Go and C that export quern_handle become a handler, others a command.\n" +
 			"A handler in Python or JavaScript is started once, in the sandbox and without services, with an empty\n" +

@@ -9,11 +9,23 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/quern-project/quern/runtime/bundle"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
+
+// interpreters are the engines that tests compile once, because that takes seconds; others find them in the cache.
+var interpreters = map[string]*sync.Once{"python": {}, "javascript": {}}
+
+// interpreter is the path of an engine; a test without it is skipped.
+func interpreter(t *testing.T, engine string) string {
+	t.Helper()
+	path := runtimetest.Engine(t, engine)
+	interpreters[engine].Do(func() { newUser(t, "").must("plugin", "check", path) })
+	return path
+}
 
 // A handler in Python or JavaScript becomes a plugin with the files that it needs, and the same source gives the same bytes.
 func TestPluginBuildInterpreted(t *testing.T) {
@@ -25,27 +37,31 @@ func TestPluginBuildInterpreted(t *testing.T) {
 		carries       []string // below /app
 	}{
 		"Python": {
-			"python", map[string]string{
+			"python",
+			map[string]string{
 				"handler.py":   "from pathlib import Path\nfrom lib import words\n\ndef handle(task):\n    return words.shout(task.text) + Path(__file__).with_name('a.txt').read_text()\n",
 				"lib/words.py": "def shout(text):\n    return text.upper()\n", "a.txt": "!", "test_handler.py": "", "lib/words_test.py": "", "tests/a.txt": "",
 				"__pycache__/x.pyc": "", ".venv/pyvenv.cfg": "", "env/pyvenv.cfg": "", "env/x.py": "", "README.md": "", "small.yaml": "name: small\n",
 				"requirements.txt": "# nothing\n", "data/README.md": "", "small.wasm": "", ".git/x.py": "",
 			},
-			"ada", "ADA!", []string{"a.txt", "data/README.md", "handler.py", "lib/words.py"},
+			"ada", "ADA!",
+			[]string{"a.txt", "data/README.md", "handler.py", "lib/words.py"},
 		},
 		"TypeScript": {
-			"javascript", map[string]string{
+			"javascript",
+			map[string]string{
 				"handler.ts":   "import { Fatal, type Task } from \"@quern/sdk\";\nimport { shout } from \"./lib/words\";\nimport text from \"./a.txt\";\nexport default async (task: Task) => { if (!Fatal) throw 1; return shout(task.text()) + text };\n",
 				"lib/words.ts": "export const shout = (text: string): string => text.toUpperCase();\n", "a.txt": "!", "handler.js": "old", "other.ts": "broken (",
 			},
-			"ada", "ADA!", []string{"handler.js", "handler.js.map"},
+			"ada", "ADA!",
+			[]string{"handler.js", "handler.js.map"},
 		},
 		"JavaScript": {"javascript", map[string]string{"handler.js": "export default (task) => task.json().a\n"}, `{"a":[1]}`, "[1]", []string{"handler.js", "handler.js.map"}},
 		"Module":     {"javascript", map[string]string{"handler.mjs": "export default () => 'ok'\n", "a.c": cHandler}, "", "ok", []string{"handler.js", "handler.js.map"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			runtimetest.Engine(t, test.engine)
+			interpreter(t, test.engine)
 			u := newUser(t, "")
 			dir := sourceFolder(t, test.files)
 			file := filepath.Join(dir, "small.wasm")
@@ -94,7 +110,7 @@ func TestPluginBuildInterpreted(t *testing.T) {
 // Hosts share the library of the interpreter, because it is in a section of its own.
 func TestPluginBuildSharesLibrary(t *testing.T) {
 	t.Parallel()
-	runtimetest.Engine(t, "python")
+	interpreter(t, "python")
 	u := newUser(t, "")
 	var libraries [][]byte
 	for _, source := range []string{"def handle(task): pass\n", "def handle(task): return 1\n"} {
@@ -128,7 +144,7 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 		"PythonNone":    {"python", map[string]string{"handler.py": "def run(task): pass\n"}, exitFailed, `handler.py has no function handle: add def handle\(task\)`},
 		"Manifest":      {"python", map[string]string{"handler.py": "def handle(task): pass\n", "small.yaml": "name: small\nlimits: {memroy: 1MiB}\n"}, exitRefused, `memroy`},
 		"Syntax":        {"javascript", map[string]string{"handler.ts": "\nexport default () => { const = 3 }\n"}, exitFailed, `^handler.ts:2:30: error: Expected identifier but found "="\n +export default .*\nquern: esbuild could not build small: its messages are above\n$`},
-		"Raises":        {"javascript", map[string]string{"handler.ts": "import './ink';\nexport default () => {};\n", "ink.ts": "type A = string;\n\nthrow new TypeError('no ink');\n"}, exitFailed, `(?s)^TypeError: no ink\n.*ink.ts:3:7.*quern: small does not start`},
+		"Raises":        {"javascript", map[string]string{"handler.ts": "import './ink';\nexport default () => {};\n", "ink.ts": "type A = string;\n\nthrow new TypeError('no ink');\n"}, exitFailed, `(?s)^TypeError: no ink\n.*ink.ts:3:11.*quern: small does not start`},
 		"NoDefault":     {"javascript", map[string]string{"handler.js": "export const a = 1;\n"}, exitFailed, `handler.js exports no default`},
 		"Node":          {"javascript", map[string]string{"handler.js": "import a from 'node:fs';\nimport b from 'http';\nimport c from 'child_process';\nexport default () => [a, b, c];\n"}, exitFailed, `(?s)handler.js:1:15: error: import of "node:fs": a plugin has no modules of Node: import the file itself.*handler.js:2:15: error: import of "http": .* use fetch, with capabilities.http.*handler.js:3:15: error: import of "child_process": .*enqueue`},
 		"NodeOptional":  {"javascript", map[string]string{"handler.js": "let a; try { a = require('fs') } catch { a = 1 }\nexport default () => a;\n"}, exitDone, ``},
@@ -136,7 +152,7 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			runtimetest.Engine(t, test.engine)
+			interpreter(t, test.engine)
 			u := newUser(t, "")
 			dir := sourceFolder(t, test.files)
 			file := write(t, filepath.Join(dir, "small.wasm"), built)
@@ -178,12 +194,12 @@ func TestPluginTracebacks(t *testing.T) {
 		},
 		"javascript": {
 			map[string]string{"handler.ts": "import { paint } from './lib';\nexport default (task: unknown) => paint(task);\n", "lib.ts": "interface A { a: string }\nexport function paint(a: unknown): A {\n  throw new TypeError('no ink');\n}\n"},
-			[]string{"at paint (lib.ts:3:9)", "(handler.ts:2:35)", "TypeError: no ink"},
+			[]string{"at paint (lib.ts:3:13)", "(handler.ts:2:41)", "TypeError: no ink"},
 		},
 	} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			runtimetest.Engine(t, engine)
+			interpreter(t, engine)
 			u := newUser(t, "")
 			test.files["small.yaml"] = manifest
 			dir := sourceFolder(t, test.files)
@@ -204,7 +220,7 @@ func TestPluginTracebacks(t *testing.T) {
 // Packages of npm that nobody here wrote are bundled.
 func TestPluginBuildNPM(t *testing.T) {
 	t.Parallel()
-	packages := filepath.Join(filepath.Dir(runtimetest.Engine(t, "javascript")), "downloads", "npm-javascript-tests", "node_modules")
+	packages := filepath.Join(filepath.Dir(interpreter(t, "javascript")), "downloads", "npm-javascript-tests", "node_modules")
 	if _, err := os.Stat(packages); err != nil {
 		runtimetest.Missing(t, "no npm packages: run make engines")
 	}
@@ -249,8 +265,8 @@ func pip(t *testing.T) string {
 // neither pip nor a network.
 func TestPluginBuildPyPI(t *testing.T) {
 	t.Parallel()
-	runtimetest.Engine(t, "python")
-	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t), "XDG_CACHE_HOME": t.TempDir()})
+	interpreter(t, "python")
+	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t)})
 	dir := sourceFolder(t, map[string]string{
 		"requirements.txt": "-r more.txt\npython-dateutil==2.9.0.post0 # pure\ncolorama==0.4.6; sys_platform == \"win32\"\n",
 		"more.txt":         "Jinja2==3.1.6\nPyYAML==6.0.2\n",
@@ -283,7 +299,7 @@ def handle(task):
 // Packages with native code are refused by name, with what to do.
 func TestPluginBuildNative(t *testing.T) {
 	t.Parallel()
-	runtimetest.Engine(t, "python")
+	interpreter(t, "python")
 	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t)})
 	for requirement, says := range map[string]string{
 		"Pillow==11.1.0":       "quern: Pillow has native code, which a plugin cannot load, and no version without: ",
@@ -306,7 +322,7 @@ func TestDevRebuildsInterpreted(t *testing.T) {
 		"python":     {"handler.py", "def handle(task):\n    return 'ANSWER'\n"},
 		"javascript": {"handler.ts", "export default (): string => 'ANSWER';\n"},
 	} {
-		runtimetest.Engine(t, engine)
+		interpreter(t, engine)
 		dir := sourceFolder(t, map[string]string{"small.yaml": "name: small\n"})
 		save := func(answer string) {
 			write(t, filepath.Join(dir, test.file), strings.ReplaceAll(test.source, "ANSWER", answer))

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/plugins/manifest"
-	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // What `plugin new` makes is built, tested, run and served as its README says: every command of the README in its order,
@@ -38,8 +37,11 @@ func TestPluginNew(t *testing.T) {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			u := newUser(t, "")
-			if interpreter := interpreters[language]; interpreter != "" {
-				runtimetest.Engine(t, interpreter)
+			switch language {
+			case "python":
+				interpreter(t, "python")
+			case "javascript", "typescript":
+				interpreter(t, "javascript")
 			}
 			dir := filepath.Join(t.TempDir(), "greet")
 			made := strings.Fields(u.must("plugin", "new", dir, "--lang", language))
@@ -93,9 +95,6 @@ func TestPluginNew(t *testing.T) {
 		})
 	}
 }
-
-// interpreters are the engines by language.
-var interpreters = map[string]string{"python": "python", "javascript": "javascript", "typescript": "javascript"}
 
 // A new plugin in Go is a module like any other: it gets a dependency, and at last the published SDK in the place of its own, as the
 // README says. Without a network nothing else is asked for.
