@@ -3,14 +3,21 @@ package runtime
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
+	"maps"
 	"sync"
 	"weak"
 
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// maxBundle bounds the files that a module carries, in bytes: they are in memory as long as the module is.
-const maxBundle = 64 << 20
+const (
+	// maxBundle bounds the files that a module carries, in bytes with what their directories take: they are in memory as long as
+	// the module is.
+	maxBundle = 64 << 20
+	// maxSections bounds the sections that carry them.
+	maxSections = 8
+)
 
 // bundles keeps the files that modules carry, each section once: the library of an interpreter is in every plugin for it.
 type bundles struct {
@@ -20,8 +27,11 @@ type bundles struct {
 
 // read returns the files of each section of a valid module. An error is a *RefusedError.
 func (b *bundles) read(binary []byte) (all []*Files, err error) {
-	room := int64(maxBundle)
-	for _, section := range bundle.Sections(binary) {
+	room, sections := int64(maxBundle), bundle.Sections(binary)
+	if len(sections) > maxSections {
+		return nil, refuse(fmt.Sprintf("%d sections of files, more than %d", len(sections), maxSections), "section "+bundle.Section, "put the files into one section")
+	}
+	for _, section := range sections {
 		files, err := b.section(section, room)
 		if err != nil {
 			return nil, err
@@ -36,9 +46,7 @@ func (b *bundles) read(binary []byte) (all []*Files, err error) {
 
 func (b *bundles) section(section []byte, room int64) (*Files, error) {
 	key := sha256.Sum256(section)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if files := b.shared[key].Value(); files != nil {
+	if files := b.share(key, nil); files != nil {
 		return files, nil
 	}
 	contents, err := bundle.Read(section, room)
@@ -53,11 +61,17 @@ func (b *bundles) section(section []byte, room int64) (*Files, error) {
 	if err != nil {
 		return nil, refuse(label(err.Error()), "section "+bundle.Section, "build the plugin again")
 	}
-	for key, files := range b.shared {
-		if files.Value() == nil {
-			delete(b.shared, key)
-		}
+	return b.share(key, files), nil
+}
+
+// share returns the files with the key: those which are there, else these, which may be nil.
+func (b *bundles) share(key [sha256.Size]byte, files *Files) *Files {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if shared := b.shared[key].Value(); shared != nil || files == nil {
+		return shared
 	}
+	maps.DeleteFunc(b.shared, func(_ [sha256.Size]byte, files weak.Pointer[Files]) bool { return files.Value() == nil })
 	b.shared[key] = weak.Make(files)
-	return files, nil
+	return files
 }

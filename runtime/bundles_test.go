@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -158,8 +159,13 @@ QUERN_HANDLER int handle(void) {
 	}
 }
 
+// TestBundleRefused: files that a guest could not see, or that would take too much memory, are refused by the name of the section.
 func TestBundleRefused(t *testing.T) {
 	t.Parallel()
+	folders := map[string][]byte{} // without contents
+	for i := range bundle.MaxEntries/2 - 1 {
+		folders[fmt.Sprintf("/%d/%d", i, i)] = nil
+	}
 	engine := setup(t)
 	for name, test := range map[string]struct {
 		module []byte
@@ -167,7 +173,10 @@ func TestBundleRefused(t *testing.T) {
 	}{
 		"damaged":   {append(carrying(t), "\x00\x11\x0bquern.filesrubbish"[:19]...), "the archive is damaged"},
 		"/nothing":  {carrying(t, map[string][]byte{"/checkpoint": nil}), "/checkpoint is where a task finds its checkpoint"},
-		"too large": {carrying(t, map[string][]byte{"/a": make([]byte, maxBundle)}, map[string][]byte{"/b": make([]byte, 1)}), "b: no more than 0 bytes are left"},
+		"sections":  {carrying(t, make([]map[string][]byte, maxSections+1)...), "9 sections of files, more than 8"},
+		"folders":   {carrying(t, map[string][]byte{"/a": make([]byte, maxBundle-4<<20)}, folders), "take more than 64MiB"},
+		"too large": {carrying(t, map[string][]byte{"/a": make([]byte, maxBundle+1)}), "a: no more than 67108864 bytes are left"},
+		"together":  {carrying(t, map[string][]byte{"/a": make([]byte, maxBundle-1000)}, map[string][]byte{"/b": make([]byte, 1000)}), "b: no more than"},
 	} {
 		_, err := engine.Load(t.Context(), test.module)
 		if refused, ok := errors.AsType[*RefusedError](err); !ok || !strings.Contains(refused.Error(), test.want) || !strings.Contains(refused.Error(), bundle.Section) {

@@ -111,10 +111,10 @@ func (c *diskCache) close(ctx context.Context) error {
 const maxFills = 2
 
 // load loads a module from the cache, after compiling it into the cache if necessary. While it waits for its turn at either,
-// it holds nothing that others wait for.
-func (c *diskCache) load(ctx context.Context, owner string, m *program) (wazero.CompiledModule, error) {
+// it holds nothing that others wait for. If the module is loaded when its turn has come, it returns nothing.
+func (c *diskCache) load(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
 	for fills := 0; ; {
-		compiled, err := c.cached(ctx, owner, m)
+		compiled, err := c.cached(ctx, owner, m, loaded)
 		if !errors.Is(err, errNotCompiled) || fills == maxFills {
 			return compiled, err
 		}
@@ -128,13 +128,16 @@ func (c *diskCache) load(ctx context.Context, owner string, m *program) (wazero.
 	}
 }
 
-// cached loads a module from its entry. Without one, the error is errNotCompiled.
-func (c *diskCache) cached(ctx context.Context, owner string, m *program) (wazero.CompiledModule, error) {
+// cached loads a module from its entry, unless it is loaded. Without an entry, the error is errNotCompiled.
+func (c *diskCache) cached(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
 	leave, err := c.compiler.loads.Take(ctx, owner, m.source.size)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
+	if loaded() {
+		return nil, nil //nolint:nilnil // as load says
+	}
 	if err := c.verify(m.key); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			c.logger.Warn("compile cache entry is damaged, module is compiled again", "digest", m.digest, "error", err)

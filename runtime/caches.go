@@ -47,16 +47,16 @@ func openCaches(ctx context.Context, dir, version string, compiler *compiler, im
 	return c, err
 }
 
-// load loads a program when it is the owner's turn, and returns the cache that it is from.
-func (c *caches) load(ctx context.Context, owner string, p *program) (wazero.CompiledModule, *diskCache, error) {
+// load loads a program when it is the owner's turn, and returns the cache that it is from; or nothing if it is loaded then.
+func (c *caches) load(ctx context.Context, owner string, p *program, loaded func() bool) (wazero.CompiledModule, *diskCache, error) {
 	started := time.Now()
 	cache := c.main
-	compiled, err := cache.load(ctx, owner, p)
+	compiled, err := cache.load(ctx, owner, p, loaded)
 	var refused *RefusedError
 	if err != nil && !cache.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) && !errors.Is(err, ErrClosed) {
 		c.logger.Warn("compile cache failed; compiling in a temporary directory", "digest", p.digest, "error", err)
 		if cache, err = c.openSpare(ctx); err == nil {
-			compiled, err = cache.load(ctx, owner, p)
+			compiled, err = cache.load(ctx, owner, p, loaded)
 		}
 	}
 	switch {

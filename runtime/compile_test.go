@@ -56,14 +56,14 @@ func beChild(mode string, args []string) int {
 }
 
 // newCode is the code of a module that is compiled as it is.
-func newCode(engine *Engine, binary []byte, digest string) *machineCode {
-	return engine.caches.code(&wasm.Rewritten{Binary: binary, Code: len(binary)}, digest)
+func newCode(engine *Engine, binary []byte) *machineCode {
+	return engine.caches.code(&wasm.Rewritten{Binary: binary, Code: len(binary)})
 }
 
 // compileInto compiles a module as it is into the cache of an engine, and loads its code.
 func compileInto(ctx context.Context, engine *Engine, binary []byte, digest string) error {
-	c := newCode(engine, binary, digest)
-	err := c.hold(ctx, "")
+	c := newCode(engine, binary)
+	err := c.hold(ctx, "", digest)
 	if err == nil {
 		c.release()
 	}
@@ -231,7 +231,7 @@ func TestCompileChildFaults(t *testing.T) {
 		t.Parallel()
 		engine, _ := setupCompiler(t, Config{Compiler: compiledBy(childGood)})
 		b := budget{memory: 1 << 30, processor: time.Hour, wall: time.Second}
-		m := newCode(engine, slow(), "digest")
+		m := newCode(engine, slow())
 		defer func() { _ = m.source.close() }()
 		v, err := engine.compiler.inChild(t.Context(), t.TempDir(), &m.program, b)
 		if !errors.Is(err, errNoChild) {

@@ -110,15 +110,16 @@ type guestSnapshot struct {
 	globals []uint64
 }
 
-// capture takes a snapshot of the instance, which continues as if it was made from the snapshot.
-func (i *instance) capture() (*guestSnapshot, error) {
+// capture takes a snapshot of the instance, which continues as if it was made from the snapshot. Others share the pages of a
+// lasting one.
+func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
 	s := &guestSnapshot{}
 	for _, global := range i.globals {
 		s.globals = append(s.globals, global.Get())
 	}
 	if i.memory.space != nil {
 		var err error
-		if s.memory, err = i.module.code.take(i.memory.contents()); err != nil {
+		if s.memory, err = i.module.code.take(i.memory.contents(), lasting); err != nil {
 			return nil, err
 		}
 		if err := i.memory.adopt(s.memory); err != nil {
@@ -277,4 +278,12 @@ func (s *guestSnapshot) held() int64 {
 		return 0
 	}
 	return int64(s.memory.Held())
+}
+
+// alone is what closing the snapshot frees, in bytes.
+func (s *guestSnapshot) alone() int64 {
+	if s == nil || s.memory == nil {
+		return 0
+	}
+	return int64(s.memory.Alone())
 }

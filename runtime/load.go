@@ -77,7 +77,7 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 			info.Files = append(info.Files, CarriedFile{path, int64(len(contents[path]))})
 		}
 	}
-	d.code = e.caches.code(rewritten, info.Digest)
+	d.code = e.caches.code(rewritten)
 	d.module, rewritten.Binary = rewritten, nil
 	return d, nil
 }
@@ -85,7 +85,7 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 // Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that many
 // large modules of one do not delay those of another. It is called once, and never executes anything of the file.
 func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
-	if err := d.code.hold(ctx, owner); err != nil {
+	if err := d.code.hold(ctx, owner, d.info.Digest); err != nil {
 		return nil, errors.Join(err, d.code.close(ctx))
 	}
 	e := d.engine

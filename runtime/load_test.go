@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -339,12 +340,70 @@ func TestLoadManyAtOnce(t *testing.T) {
 	}
 }
 
+// watched is a context that tells when somebody waits for its end.
+type watched struct {
+	context.Context //nolint:containedctx // it is a context
+	tell            func()
+}
+
+func (w watched) Done() <-chan struct{} {
+	w.tell()
+	return w.Context.Done()
+}
+
+// TestOwnersOfOneCode: a tenant whose turn is far away keeps no other from the code that both need.
+func TestOwnersOfOneCode(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	busy, quiet := loadInto(t, engine, carrying(t, map[string][]byte{"/busy": nil})), loadInto(t, engine, carrying(t, map[string][]byte{"/quiet": nil}))
+	if busy.code != quiet.code {
+		t.Fatal("they have two codes")
+	}
+	if freed, err := busy.code.unload(t.Context()); freed == 0 || err != nil {
+		t.Fatal(freed, err)
+	}
+	loads := engine.compiler.loads
+	free, err := loads.Take(t.Context(), "busy", maxLoading)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// waits begins a work and returns when it waits for its turn.
+	waits := func(work func(ctx context.Context) error) (ended chan error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		waiting, ended := make(chan struct{}), make(chan error, 1)
+		go func() { ended <- work(watched{ctx, sync.OnceFunc(func() { close(waiting) })}) }()
+		<-waiting
+		return ended
+	}
+	for range max(2, goruntime.GOMAXPROCS(0)) { // one more than there are places now
+		waits(func(ctx context.Context) error {
+			_, err := loads.Take(ctx, "busy", 0)
+			return err
+		})
+	}
+	hold := func(m *Module, owner string) func(ctx context.Context) error {
+		return func(ctx context.Context) error { return m.code.hold(ctx, owner, m.info.Digest) }
+	}
+	far := waits(hold(busy, "busy"))
+	near := waits(hold(quiet, "quiet"))
+	free()
+	if err := <-near; err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-far:
+		t.Errorf("the other one has had its turn: %v", err)
+	default:
+	}
+}
+
 // TestLoadWaits: who waits for another compilation of the same module stops waiting with its context, and keeps nobody
 // from a turn meanwhile.
 func TestLoadWaits(t *testing.T) {
 	t.Parallel()
 	engine := setup(t)
-	c := newCode(engine, command(nil), "digest")
+	c := newCode(engine, command(nil))
 	defer func() { _ = c.source.close() }()
 	done, other, err := engine.compiler.claim(c.key)
 	if err != nil || other != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -16,18 +15,17 @@ import (
 )
 
 // machineCode is the code of a module, several times the size of its file. It may be unloaded while nobody holds it. Modules
-// that differ in their custom sections alone, such as those of one interpreter, share it.
+// that differ only in the files that they carry, such as those of one interpreter, share it.
 type machineCode struct {
 	program
 
 	caches   *caches
-	modules  int           // that have it; guarded by caches.mu
-	metadata int64         // bytes beside the machine code while it is loaded
-	loading  chan struct{} // full while the code is being loaded or unloaded
-	used     atomic.Int64  // when a call of a module began or ended last, or one was loaded, in ns of Unix time
+	modules  int          // that have it; guarded by caches.mu
+	metadata int64        // bytes beside the machine code while it is loaded
+	used     atomic.Int64 // when a call of a module began or ended last, or one was loaded, in ns of Unix time
 
 	mu       sync.Mutex
-	image    *snapshot.Image       // the first one, with which others share pages; perhaps closed
+	base     *snapshot.Image       // whose pages the snapshots of other pools share; perhaps closed
 	holders  int                   // instances, and calls that are about to make one
 	compiled wazero.CompiledModule // nil while it is not loaded
 	backend  *backend              // that loaded it
@@ -35,47 +33,74 @@ type machineCode struct {
 }
 
 // code returns the code of a rewritten module, which is not loaded unless another module has it. The caller closes it.
-func (c *caches) code(module *wasm.Rewritten, digest string) *machineCode {
+func (c *caches) code(module *wasm.Rewritten) *machineCode {
 	sum := sha256.Sum256(module.Binary)
 	key := hex.EncodeToString(sum[:])
+	if code := c.find(key, nil); code != nil {
+		return code
+	}
+	made := &machineCode{
+		program: program{key: key, size: module.Code, source: newSource(c.main.dir, module.Binary, c.logger)},
+		caches:  c, metadata: metadataSize(module),
+	}
+	code := c.find(key, made)
+	if code != made { // another module came first
+		_ = made.source.close()
+	}
+	return code
+}
+
+// find returns the code with the key for one module more: made, which may be nil, if there is none yet.
+func (c *caches) find(key string, made *machineCode) *machineCode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	code, ok := c.codes[key]
 	if !ok {
-		code = &machineCode{
-			program: program{key: key, digest: digest, size: module.Code, source: newSource(c.main.dir, module.Binary, c.logger)},
-			caches:  c, metadata: metadataSize(module), loading: make(chan struct{}, 1),
+		if made == nil {
+			return nil
 		}
+		code = made
 		c.codes[key] = code
 	}
 	code.modules++
 	return code
 }
 
-// hold holds the code, after loading it from the cache, and compiling it, if necessary, when it is the owner's turn.
-func (c *machineCode) hold(ctx context.Context, owner string) error {
-	if c.tryHold() {
+// hold holds the code, after loading it from the cache, and compiling it, if necessary, when it is the module's owner's turn.
+// The digest is the module's. Owners that share the code do not wait for each other's turns: each loads it, unless it is
+// loaded when its turn has come.
+func (c *machineCode) hold(ctx context.Context, owner, digest string) error {
+	for !c.tryHold() {
+		asked := c.program
+		asked.digest = digest
+		compiled, cache, err := c.caches.load(ctx, owner, &asked, c.loaded)
+		if err != nil {
+			return err
+		}
+		if compiled == nil {
+			continue // it is loaded
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.holders++
+		if c.compiled == nil {
+			c.compiled, c.backend = compiled, cache.backend
+			c.bytes = cache.size(c.key) + c.metadata
+			return nil
+		}
+		if err := compiled.Close(ctx); err != nil { // another load was faster
+			c.holders--
+			return err
+		}
 		return nil
 	}
-	select {
-	case c.loading <- struct{}{}:
-		defer func() { <-c.loading }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if c.tryHold() {
-		return nil
-	}
-	compiled, cache, err := c.caches.load(ctx, owner, &c.program)
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+func (c *machineCode) loaded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.holders++
-	c.compiled, c.backend = compiled, cache.backend
-	c.bytes = cache.size(c.key) + c.metadata
-	return nil
+	return c.compiled != nil
 }
 
 func (c *machineCode) tryHold() bool {
@@ -95,27 +120,14 @@ func (c *machineCode) release() {
 	c.holders--
 }
 
-// unload frees the code unless somebody holds or loads it, and returns its bytes. Go's garbage collector unmaps it.
+// unload frees the code unless somebody holds it, and returns its bytes. Go's garbage collector unmaps it.
 func (c *machineCode) unload(ctx context.Context) (freed int64, err error) {
-	select {
-	case c.loading <- struct{}{}:
-		defer func() { <-c.loading }()
-		return c.drop(ctx)
-	default:
-		return 0, nil
-	}
-}
-
-// drop does it. The caller has filled loading.
-func (c *machineCode) drop(ctx context.Context) (freed int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.holders > 0 || c.compiled == nil {
 		return 0, nil
 	}
-	if err = c.compiled.Close(ctx); err != nil {
-		err = fmt.Errorf("unload module %q: %w", c.digest, err)
-	}
+	err = c.compiled.Close(ctx)
 	freed = c.bytes
 	c.compiled, c.backend, c.bytes = nil, nil, 0
 	return freed, err
@@ -140,21 +152,20 @@ func (c *machineCode) close(ctx context.Context) error {
 	if !last {
 		return nil
 	}
-	c.loading <- struct{}{}
-	defer func() { <-c.loading }()
-	_, err := c.drop(ctx)
+	_, err := c.unload(ctx)
 	return errors.Join(err, c.source.close())
 }
 
-// take takes a snapshot of a memory. It shares pages with the first one that another of these instances has left.
-func (c *machineCode) take(contents []byte) (*snapshot.Image, error) {
+// take takes a snapshot of a memory. It shares pages with the base, if there is one and it is alike; else it becomes the base,
+// unless it is to be replaced soon.
+func (c *machineCode) take(contents []byte, lasting bool) (*snapshot.Image, error) {
 	c.mu.Lock()
-	like := c.image
+	base := c.base
 	c.mu.Unlock()
-	image, err := snapshot.Take(contents, like)
-	if err == nil && !image.Shares() {
+	image, err := snapshot.Take(contents, base)
+	if err == nil && lasting && !image.Shares() {
 		c.mu.Lock()
-		c.image = image
+		c.base = image
 		c.mu.Unlock()
 	}
 	return image, err

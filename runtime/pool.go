@@ -123,7 +123,7 @@ func (m *Module) unregister(p *Pool) {
 func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	ctx, cancel := p.bounded(ctx, c, begun)
 	defer cancel()
-	if err := p.module.code.hold(ctx, p.module.owner); err != nil {
+	if err := p.module.code.hold(ctx, p.module.owner, p.module.info.Digest); err != nil {
 		return errorOutcome(ctx, err)
 	}
 	return nil
@@ -260,7 +260,7 @@ func (p *Pool) shrink(keep int) (freed int64) {
 		freed += i.held()
 		p.discard(i)
 	}
-	freed += s.held()
+	freed += s.alone()
 	p.remove(s)
 	return freed
 }

@@ -244,6 +244,16 @@ func TestUseIsNoted(t *testing.T) {
 	}
 }
 
+// occupied keeps all modules with the engine of this one from being loaded, until free is called.
+func occupied(t *testing.T, m *Module) (free func()) {
+	t.Helper()
+	free, err := m.code.caches.main.compiler.loads.Take(t.Context(), "somebody", maxLoading)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return free
+}
+
 func until(t *testing.T, condition func() bool) {
 	t.Helper()
 	expecttest.Eventually(t, "the condition", condition)
@@ -315,12 +325,12 @@ func TestCloseWhileStarting(t *testing.T) {
 	if freed == 0 || err != nil {
 		t.Fatal(freed, err)
 	}
-	module.code.loading <- struct{}{} // somebody else loads it, and the build waits
+	free := occupied(t, module) // somebody else loads it, and the build waits
 	p, ended := module.Bind(Profile{}), make(chan Outcome, 1)
 	go func() { ended <- p.Run(t.Context(), Call{}) }()
 	until(t, func() bool { return waiters(p) == 1 })
 	p.Close()
-	<-module.code.loading
+	free()
 	complete(t, <-ended)
 	if p.busy != 0 || p.snapshot != nil || len(p.idle) != 0 || module.code.holders != 0 {
 		t.Errorf("%d busy, snapshot %v, %d idle, code held %d times, want nothing left", p.busy, p.snapshot, len(p.idle), module.code.holders)
@@ -524,23 +534,5 @@ func TestResetModes(t *testing.T) {
 	}
 	if _, err := New(t.Context(), Config{ResetMode: "fast"}); err == nil || !strings.Contains(err.Error(), "fast") {
 		t.Errorf("New: %v", err)
-	}
-}
-
-// TestCloseBesideTidy: a module that is closed while somebody looks at its code leaves none behind.
-func TestCloseBesideTidy(t *testing.T) {
-	t.Parallel()
-	module := load(t, handler(t, "", `(i32.const 0)`))
-	complete(t, bound(module, "pool", Profile{}).Run(t.Context(), Call{}))
-	module.code.loading <- struct{}{} // as tidy does
-	closed := make(chan error, 1)
-	go func() { closed <- module.Close(context.Background()) }()
-	until(t, func() bool { return idle(module) == 0 })
-	<-module.code.loading
-	if err := <-closed; err != nil {
-		t.Fatal(err)
-	}
-	if module.code.compiled != nil {
-		t.Error("the module is closed, its code is loaded")
 	}
 }

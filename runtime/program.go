@@ -14,7 +14,7 @@ import (
 // program is a module as it goes to the compiler and into the cache: rewritten, and metered with fuel.
 type program struct {
 	key    string // in the cache: the SHA-256 of the rewritten module
-	digest string // of the module's file
+	digest string // of the file of the module that it is loaded for
 	size   int    // of the code section in the file, in bytes
 	source source
 }

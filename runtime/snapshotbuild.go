@@ -100,8 +100,9 @@ func (p *Pool) buildSnapshot(ctx context.Context, start *Call) (*instance, *gues
 	if failed != nil {
 		return nil, nil, failed
 	}
-	s, err := i.capture()
-	if err == nil && p.profile.Warm != nil && p.module.info.Kind == Handler {
+	warms := p.profile.Warm != nil && p.module.info.Kind == Handler
+	s, err := i.capture(!warms)
+	if err == nil && warms {
 		var warm *guestSnapshot
 		if warm, err = p.warm(ctx, start, i); warm != nil || err != nil {
 			s, err = warm, errors.Join(err, s.close())
@@ -153,7 +154,7 @@ func (p *Pool) warm(ctx context.Context, start *Call, i *instance) (*guestSnapsh
 	case outcome.Kind != Complete:
 		logger.Warn("no warm snapshot: the warm call failed", "outcome", outcome.Kind, "error", brief(outcome.Message))
 	default:
-		return i.capture()
+		return i.capture(true)
 	}
 	return nil, i.reset(p.resetMode)
 }

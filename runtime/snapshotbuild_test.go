@@ -133,7 +133,7 @@ func TestCloseBesideFailure(t *testing.T) {
 	if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil || p.snapshot == nil {
 		t.Fatal(freed, err, p.snapshot)
 	}
-	module.code.loading <- struct{}{} // somebody else loads it
+	free := occupied(t, module) // somebody else loads it
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan Outcome, 1)
 	go func() { ended <- p.Run(ctx, c) }()
@@ -143,7 +143,7 @@ func TestCloseBesideFailure(t *testing.T) {
 	if got := <-ended; got.Kind != Cancelled {
 		t.Fatalf("%+v", got)
 	}
-	<-module.code.loading
+	free()
 	if p.busy != 0 || p.snapshot != nil {
 		t.Errorf("closed, %d busy, and the snapshot is %v", p.busy, p.snapshot)
 	}
@@ -272,7 +272,7 @@ func TestLoadingHasTheTime(t *testing.T) {
 	if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil {
 		t.Fatal(freed, err)
 	}
-	module.code.loading <- struct{}{} // somebody else loads it
+	free := occupied(t, module) // somebody else loads it
 	late := c
 	late.Timeout = 10 * time.Millisecond
 	if got := p.Run(t.Context(), late); got.Kind != LimitExceeded || got.Limit.Name != "timeout" {
@@ -283,7 +283,7 @@ func TestLoadingHasTheTime(t *testing.T) {
 	until(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.busy == 1 })
 	const loading = time.Second
 	<-time.After(loading)
-	<-module.code.loading
+	free()
 	if got := <-ended; got.Kind != Complete || got.GuestTime >= loading || got.CPU >= loading {
 		t.Errorf("outcome = %+v, want complete, without the time of the loading", got)
 	}

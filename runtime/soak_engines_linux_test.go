@@ -67,8 +67,8 @@ func TestSoakEngines(t *testing.T) { // not parallel: each part is a process of 
 				return
 			}
 			t.Log(found)
-			// Of a hundred, the first one has the interpreter.
-			if more := test.most / 100 * int64(plugins-1); found.All-found.First > more {
+			// The first one has the interpreter. Each other takes 0.4 and 0.7 MiB; single ones vary by what Go's heap holds.
+			if more := 2 << 20 * int64(plugins-1); found.All-found.First > more {
 				t.Errorf("%d more plugins take %d MiB, want at most %d", plugins-1, (found.All-found.First)>>20, more>>20)
 			}
 			if plugins == 100 && (found.All > test.most || found.Held > test.most) {

@@ -9,8 +9,8 @@
 //
 // # Failure
 //
-// Archives come from tenants who are not trusted. Read bounds the number of files and their bytes before it keeps any, and
-// accepts nothing but regular files and directories. What it refuses is an [Error] that names the path.
+// Archives come from tenants who are not trusted. Read bounds the numbers of files and of directories, paths and bytes before it
+// keeps any, and accepts nothing but regular files and directories. What it refuses is an [Error] that names the path.
 package bundle
 
 import (
@@ -30,8 +30,11 @@ import (
 // Section is the name of the custom sections.
 const Section = "quern.files"
 
-// MaxFiles bounds the number of files of one section.
-const MaxFiles = 20_000
+// MaxEntries bounds the number of files and directories of one section, MaxPath a path, in bytes.
+const (
+	MaxEntries = 20_000
+	MaxPath    = 1024
+)
 
 // maxWindow bounds the memory of a decompression, in bytes. It is the window that every decoder must support (RFC 8878,
 // section 3.1.1.1.2).
@@ -84,8 +87,8 @@ func Read(section []byte, most int64) (map[string][]byte, error) {
 		archive = decoder
 	}
 	// Headers and padding of an archive take more than its files: 1 KiB each, and some for long names.
-	bounded := &io.LimitedReader{R: archive, N: most + MaxFiles*4<<10}
-	files := map[string][]byte{}
+	bounded := &io.LimitedReader{R: archive, N: most + MaxEntries*4<<10}
+	files, folders := map[string][]byte{}, map[string]bool{}
 	for entries := tar.NewReader(bounded); ; {
 		header, err := entries.Next()
 		switch {
@@ -99,14 +102,20 @@ func Read(section []byte, most int64) (map[string][]byte, error) {
 			continue // directories are where files are
 		case header.Typeflag != tar.TypeReg:
 			return nil, &Error{header.Name, "it is not a regular file", "put the file itself there; links do not work in guests"}
-		case len(files) == MaxFiles:
-			return nil, &Error{header.Name, fmt.Sprintf("it is one file more than the %d that a section may have", MaxFiles), "leave out what tasks do not read"}
+		case len(header.Name) > MaxPath:
+			return nil, &Error{header.Name, fmt.Sprintf("its path has %d bytes, more than %d", len(header.Name), MaxPath), "give it a shorter one"}
 		case header.Size > most:
 			return nil, tooLarge(header.Name, most)
 		}
 		name := path.Clean("/" + header.Name)
 		if _, twice := files[name]; twice {
 			return nil, &Error{header.Name, "it is there twice", "leave one out"}
+		}
+		for dir := path.Dir(name); dir != "/" && !folders[dir]; dir = path.Dir(dir) {
+			folders[dir] = true
+		}
+		if len(files)+len(folders) >= MaxEntries {
+			return nil, &Error{header.Name, fmt.Sprintf("with it there are more than %d files and directories", MaxEntries), "leave out what tasks do not read"}
 		}
 		contents := make([]byte, header.Size)
 		if _, err := io.ReadFull(entries, contents); err != nil {

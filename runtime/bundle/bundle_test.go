@@ -94,10 +94,14 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: got %q, %v", name, files, err)
 		}
 	}
-	many := make([]tar.Header, bundle.MaxFiles+1)
+	many, deep := make([]tar.Header, bundle.MaxEntries+1), make([]tar.Header, bundle.MaxEntries/100)
 	for i := range many {
 		many[i] = tar.Header{Name: fmt.Sprint(i), Typeflag: tar.TypeReg}
 	}
+	for i := range deep {
+		deep[i] = tar.Header{Name: fmt.Sprint(i, strings.Repeat("/a", 100)), Typeflag: tar.TypeReg}
+	}
+	long := strings.Repeat("a/", bundle.MaxPath/2) + "a"
 	for name, test := range map[string]struct {
 		section      []byte
 		path, reason string
@@ -106,7 +110,9 @@ func TestRead(t *testing.T) {
 		"twice":          {archive(t, "", tar.Header{Name: "a", Typeflag: tar.TypeReg}, tar.Header{Name: "/./a", Typeflag: tar.TypeReg}), "/./a", "twice"},
 		"above the root": {archive(t, "", tar.Header{Name: "a", Typeflag: tar.TypeReg}, tar.Header{Name: "../../a", Typeflag: tar.TypeReg}), "../../a", "twice"},
 		"large":          {archive(t, "too long", tar.Header{Name: "a", Typeflag: tar.TypeReg}), "a", "no more than 5 bytes"},
-		"many":           {archive(t, "", many...), fmt.Sprint(bundle.MaxFiles), "one file more than"},
+		"many":           {archive(t, "", many...), fmt.Sprint(bundle.MaxEntries), "more than 20000"},
+		"many folders":   {archive(t, "", deep...), "198" + strings.Repeat("/a", 100), "more than 20000"},
+		"a long path":    {archive(t, "", tar.Header{Name: long, Typeflag: tar.TypeReg}), long, "1025 bytes"},
 		"cut off":        {plain[:700], "", "damaged"},
 		"no archive":     {[]byte("hello"), "", "damaged"},
 		"a bomb":         {compress(t, archive(t, strings.Repeat("a", 64<<20), tar.Header{Name: "a", Typeflag: tar.TypeReg})), "a", "no more than 5 bytes"},

@@ -28,7 +28,9 @@ type Image struct {
 
 	mu    sync.Mutex
 	users int
-	whole *Image // the same without sharing, for spaces over the limit of mappings; nil until it is needed
+
+	making sync.Mutex
+	whole  atomic.Pointer[Image] // the same without sharing, for spaces over the limit of mappings; nil until it is needed
 }
 
 // part is a range of an image whose contents are in a file.
@@ -49,7 +51,7 @@ type file struct {
 }
 
 // Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. The image shares pages with like,
-// unless that is nil, where both are equal, if that is worth it. On systems other than Linux it fails with
+// unless that is nil, where both are equal, if that saves memory, also when like is closed: most of its pages must be used. On systems other than Linux it fails with
 // [errors.ErrUnsupported].
 func Take(contents []byte, like *Image) (*Image, error) {
 	if len(contents)%wasmPage != 0 {
@@ -63,7 +65,8 @@ func Take(contents []byte, like *Image) (*Image, error) {
 	}
 	if m.shared = like.lend(); m.shared != nil {
 		var differing []part
-		if differing, err = compare(contents, m.shared); total(differing) <= m.size/4*3 {
+		differing, err = compare(contents, m.shared)
+		if alike := m.size - total(differing); alike >= m.size/4 && alike >= m.shared.size/2 {
 			own = differing
 		} else {
 			err = m.shared.leave()
@@ -194,6 +197,19 @@ func (f *file) held() uint64 {
 	return f.size / uint64(max(1, f.users))
 }
 
+// alone is the file's size if it has one user.
+func (f *file) alone() uint64 {
+	if f == nil {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.users > 1 {
+		return 0
+	}
+	return f.size
+}
+
 // Shares reports whether the image shares pages with the one that it was taken like.
 func (m *Image) Shares() bool { return m.shared != nil }
 
@@ -203,14 +219,20 @@ func (m *Image) Size() uint64 { return m.size }
 // Held is the most that the image takes in bytes, with its part of what several images share. At first it takes the pages that
 // are not zero; a page of zeroes is added when any space first touches it.
 func (m *Image) Held() uint64 {
-	m.mu.Lock()
-	whole := m.whole
-	m.mu.Unlock()
 	held := m.own.held() + m.shared.held()
-	if whole != nil {
+	if whole := m.whole.Load(); whole != nil {
 		held += whole.Held()
 	}
 	return held
+}
+
+// Alone is the most that Close frees, in bytes, once no space maps the image.
+func (m *Image) Alone() uint64 {
+	bytes := m.own.alone() + m.shared.alone()
+	if whole := m.whole.Load(); whole != nil {
+		bytes += whole.Alone()
+	}
+	return bytes
 }
 
 // original returns the page at an offset.
@@ -228,58 +250,77 @@ func (m *Image) original(offset uint64) []byte {
 
 // Close frees the image. Spaces that map it keep their contents, but can no longer be Reset. Close may be called twice.
 func (m *Image) Close() error {
+	m.making.Lock() // else a whole one might be made after this
+	defer m.making.Unlock()
 	m.mu.Lock()
-	if m.closed.Swap(true) {
-		m.mu.Unlock()
+	closed := m.closed.Swap(true)
+	m.mu.Unlock()
+	if closed {
 		return nil
 	}
-	whole := m.whole
-	m.mu.Unlock()
-	if whole != nil {
+	if whole := m.whole.Load(); whole != nil {
 		return errors.Join(m.leave(), whole.Close())
 	}
 	return m.leave()
 }
 
-// maxMappings bounds the mappings of spaces whose images share pages: a process may have 65,530 (vm.max_map_count).
+// maxMappings bounds the mappings of spaces whose images share pages: a process may have 65,530, unless its vm.max_map_count
+// is another.
 const maxMappings = 30_000
 
 var mappings atomic.Int64
 
-// mapped is about how many mappings the image takes in a space, if it is one of those that maxMappings bounds.
+// mapped is how many mappings the image takes in a space, if it is one of those that maxMappings bounds; else 0.
 func (m *Image) mapped() int64 {
 	if len(m.parts) <= 1 {
 		return 0
 	}
-	return int64(2 * len(m.parts))
+	return int64(len(m.parts)) + 1 // the zeroes behind it
 }
 
-// enter counts a space that maps the image, or the whole one, and returns which.
+// enter counts in a space that maps the image, or the whole one, and returns which.
 func (m *Image) enter() (*Image, error) {
+	if m.mapped() > 0 && mappings.Load() >= maxMappings {
+		whole, err := m.unshared()
+		if err != nil {
+			return nil, err
+		}
+		return whole.enter()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed.Load() {
 		return nil, errClosed
 	}
-	if m.mapped() == 0 || mappings.Load() < maxMappings {
-		mappings.Add(m.mapped())
-		m.users++
-		return m, nil
-	}
-	if m.whole == nil {
-		contents := make([]byte, 0, m.size)
-		for uint64(len(contents)) < m.size {
-			contents = append(contents, m.original(uint64(len(contents)))...)
-		}
-		var err error
-		if m.whole, err = Take(contents, nil); err != nil {
-			return nil, err
-		}
-	}
-	return m.whole.enter()
+	mappings.Add(m.mapped())
+	m.users++
+	return m, nil
 }
 
-// exit counts a space out. No image, no space.
+// unshared is the same image without sharing.
+func (m *Image) unshared() (*Image, error) {
+	m.making.Lock()
+	defer m.making.Unlock()
+	if whole := m.whole.Load(); whole != nil {
+		return whole, nil
+	}
+	if m.closed.Load() {
+		return nil, errClosed
+	}
+	contents := make([]byte, m.size)
+	for _, p := range m.parts {
+		if _, err := p.file.memfd.ReadAt(contents[p.from:p.to], int64(p.at)); err != nil {
+			return nil, fmt.Errorf("copy an image of %d bytes: %w", m.size, err)
+		}
+	}
+	whole, err := Take(contents, nil)
+	if err == nil {
+		m.whole.Store(whole)
+	}
+	return whole, err
+}
+
+// exit counts out a space that maps the image; m may be nil, for a space that maps none.
 func (m *Image) exit() error {
 	if m == nil {
 		return nil

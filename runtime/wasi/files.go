@@ -34,7 +34,10 @@ type Files struct {
 	size int64
 }
 
-// Size is the number of bytes of all files.
+// nodeSize is about what a file or directory takes beside its names and contents, in bytes.
+const nodeSize = 400
+
+// Size is about what the tree takes, in bytes.
 func (f *Files) Size() int64 { return f.size }
 
 // Contents are the files by path.
@@ -82,6 +85,7 @@ func NewFiles(contents map[string][]byte) (*Files, error) {
 					child = newDirectory(parent, inode)
 				}
 				inode++
+				files.size += nodeSize + int64(len(name))
 				parent.children[name] = child
 				parent.names = append(parent.names, name)
 			case !child.directory():
@@ -89,7 +93,7 @@ func NewFiles(contents map[string][]byte) (*Files, error) {
 			}
 			parent = child
 		}
-		files.size += int64(len(contents[path]))
+		files.size += int64(len(path) + len(contents[path]))
 	}
 	files.root.sort()
 	return files, nil
