@@ -42,9 +42,9 @@
 // proves itself when the process starts. The last one makes an instance for each task. Modules that change tables or
 // segments, or that have mutable globals which the host cannot set, always get it.
 //
-// Pools share machine code, those of modules that differ in their custom sections alone too, and the pages in which snapshots of
-// the same code are equal: a hundred plugins of an interpreter take it once. Nobody can change either. A pool keeps as many instances as calls ran at once in the last seconds, at
-// least one. One that was idle for long gives its instances and its snapshot back, and a module its code; the next call makes
+// Pools share the machine code of their module; modules share it if they differ only in the files that they carry. Snapshots of
+// the same code share the pages in which they are equal. So a hundred plugins of an interpreter take it once. Nobody can change
+// what is shared. A pool keeps as many instances as calls ran at once in the last seconds, at least one. One that was idle for long gives its instances and its snapshot back, and a module its code; the next call makes
 // them again. Engine.Held and Engine.Relieve are for the host's memory admission.
 //
 // # Limits

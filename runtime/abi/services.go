@@ -231,9 +231,6 @@ func (s *System) kvList(mem api.Memory, a []uint64) errno {
 // http is http(head, length, body, length), which fills the slot: the length of the answer's head in 4 bytes, the head,
 // and the body.
 func (s *System) http(mem api.Memory, a []uint64) errno {
-	if s.Services.HTTP == nil { // before anything large is copied
-		return s.deny("http")
-	}
 	in := s.reader(mem, a)
 	head, body := in.bytes(maxHead), in.bytes(maxBody)
 	if in.wrong != errnoSuccess {
@@ -245,7 +242,7 @@ func (s *System) http(mem api.Memory, a []uint64) errno {
 		return s.invalid("%w", err)
 	}
 	request.Body = body
-	response, answer := ask(in, "http", true, func(ctx context.Context) (service.Response, error) {
+	response, answer := ask(in, "http", s.Services.HTTP != nil, func(ctx context.Context) (service.Response, error) {
 		return s.Services.HTTP.Do(ctx, request)
 	})
 	if answer != errnoSuccess {
