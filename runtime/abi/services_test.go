@@ -398,7 +398,7 @@ func TestCounters(t *testing.T) {
 	g.answers(5, "input_read", 0, 0, 10)
 	g.answers(2, "input_read", 3, 0, 10)
 	g.answers(errnoFault, "input_read", 0, 65530, 10)
-	g.answers(errnoDenied, "http", 0, 0, 0, 0)
+	g.answers(errnoDenied, "kv_get", 0, 0, 0, 0)
 	got := map[string]uint64{}
 	counters.Each(func(function, result string, n uint64) {
 		if n > 0 || function == "clock" {
@@ -409,7 +409,7 @@ func TestCounters(t *testing.T) {
 			got[function] = n
 		}
 	})
-	want := "map[clock ok:0 http EDENIED:1 input_read:7 input_read EFAULT:1 input_read ok:2 input_size ok:1]"
+	want := "map[clock ok:0 input_read:7 input_read EFAULT:1 input_read ok:2 input_size ok:1 kv_get EDENIED:1]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("counted %v, want %s", got, want)
 	}
