@@ -104,8 +104,9 @@ func (b *Builder) engines() (string, error) {
 // maxFiles bounds the files of a handler, in bytes: a module's files may have that many together.
 const maxFiles = 64 << 20
 
-// appFiles reads the files of a folder that keep accepts, by their paths below /app. It enters no folder of others.
-func appFiles(dir string, keep func(name string) bool) (map[string][]byte, error) {
+// appFiles reads the files of a folder that keep accepts, by their paths below /app. It enters neither folders of others nor to, the
+// one that the plugin is built into. It follows links to files, also to files elsewhere.
+func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, error) {
 	files, size := map[string][]byte{}, int64(0)
 	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -116,13 +117,18 @@ func appFiles(dir string, keep func(name string) bool) (map[string][]byte, error
 			return err
 		}
 		name = filepath.ToSlash(name)
-		if entry.IsDir() {
-			if Foreign(file) || !keep(name+"/") {
+		info, err := os.Stat(file)
+		if err == nil && info.IsDir() {
+			own, linked := !Foreign(file, to) && keep(name+"/"), !entry.IsDir()
+			switch {
+			case own && linked:
+				return because(Failed, "%s is a link to a folder, whose files would be missing in the plugin: put the folder in its place, "+
+					"or install it by a line in %s", file, requirements)
+			case !own && !linked:
 				return filepath.SkipDir
 			}
 			return nil
 		}
-		info, err := os.Stat(file)
 		if err != nil || !info.Mode().IsRegular() || strings.HasPrefix(path.Base(name), ".") || !keep(name) {
 			return nil //nolint:nilerr // a link to nowhere, such as an editor's lock
 		}

@@ -21,7 +21,7 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err != nil {
 		return err
 	}
-	files, err := appFiles(s.Dir, func(name string) bool {
+	files, err := appFiles(s.Dir, filepath.Dir(out), func(name string) bool {
 		return isPython(name) && name != s.Name+manifestSuffix && !slices.Contains(granted, filepath.FromSlash(name))
 	})
 	if err != nil {
