@@ -92,7 +92,8 @@ var (
 	comment  = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 	included = regexp.MustCompile(`^(?:-r|--requirement|-c|--constraint)[\s=]*(\S+)$`)
 	editable = regexp.MustCompile(`^(?:-e|--editable)[\s=]`)
-	nearby   = regexp.MustCompile(`^\.{0,2}/|^[A-Za-z]:\\|\bfile:|^(?:-f|--find-links)[\s=]`)
+	// nearby matches what pip reads as a path or an archive on this machine, archives among others by their suffixes.
+	nearby = regexp.MustCompile(`^(?:-f|--find-links)[\s=]|\bfile:|^\.|^[^:]*/|^[^:]*\.(?:whl|zip|tar|t[gbx]z|tar\.\w+)(?:[\s;[]|$)`)
 )
 
 // readRequirements returns what a file of requirements and those that it includes say, without comments. local says that
@@ -122,8 +123,10 @@ func readRequirements(file string, seen map[string]bool) (texts []string, local 
 				return nil, false, err
 			}
 			texts, local = append(texts, more...), local || alsoLocal
+		default:
+			local = local || nearby.MatchString(line)
 		}
-		texts, local = append(texts, line), local || nearby.MatchString(line)
+		texts = append(texts, line)
 	}
 	return texts, local, nil
 }

@@ -15,6 +15,7 @@ func TestReadRequirements(t *testing.T) {
 		"requirements.txt": "# a comment\nJinja2==3.1.6   # another\n-r more.txt\n-c limits.txt\n",
 		"more.txt":         "PyYAML\n-r requirements.txt\n",
 		"limits.txt":       "PyYAML<7\n",
+		"folder.txt":       "-r ./more.txt\n",
 		"near.txt":         "./libs/words\n",
 		"url.txt":          "words @ https://example.com/words#sha256=1\n",
 		"none.txt":         "-r nowhere.txt\n",
@@ -30,6 +31,7 @@ func TestReadRequirements(t *testing.T) {
 		err   string
 	}{
 		"requirements.txt": {[]string{"Jinja2==3.1.6", "PyYAML", "-r requirements.txt", "-r more.txt", "PyYAML<7", "-c limits.txt"}, false, ""},
+		"folder.txt":       {[]string{"PyYAML", "Jinja2==3.1.6", "-r more.txt", "PyYAML<7", "-c limits.txt", "-r requirements.txt", "-r ./more.txt"}, false, ""},
 		"near.txt":         {[]string{"./libs/words"}, true, ""},
 		"url.txt":          {[]string{"words @ https://example.com/words#sha256=1"}, false, ""},
 		"nothing.txt":      {nil, false, ""},
@@ -39,6 +41,23 @@ func TestReadRequirements(t *testing.T) {
 		got, local, err := readRequirements(filepath.Join(dir, name), map[string]bool{})
 		if !slices.Equal(got, test.want) || local != test.local || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %q, %t, %v", name, got, local, err)
+		}
+	}
+}
+
+// What is on this machine may change, so it is not kept; a URL is.
+func TestNearby(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"./libs/words": true, "/libs/words": true, "libs/words": true, "libs/words[fast] ; python_version > '3'": true, ".": true, "..": true, ".[fast]": true,
+		"words-1.0-py3-none-any.whl": true, "words-1.0.tar.gz --hash=sha256:1": true, "words.zip[fast]": true, "words.tgz; python_version > '3'": true,
+		"words @ file:///libs/words": true, "file:libs/words": true, "-f wheels": true, "--find-links=https://example.com": true,
+		"words": false, "Jinja2==3.1.6": false, "ruamel.yaml>=0.18": false, "words[fast]==1 \\": false, "--hash=sha256:1f": false, "words ; python_version < '3.13'": false,
+		"words @ https://example.com/words-1.0.tar.gz": false, "https://example.com/words.whl": false, "git+https://example.com/words@main": false,
+		"--index-url https://example.com/simple": false,
+	} {
+		if got := nearby.MatchString(line); got != want {
+			t.Errorf("%q: %t", line, got)
 		}
 	}
 }
