@@ -172,6 +172,9 @@ func (b *Builder) pip(ctx context.Context, s *Source, target string) error {
 // pythons are tried in this order, unless the environment names one.
 var pythons = []string{"python3.11", "python3", "python"}
 
+// hasPip tells by its exit status whether a Python has pip. Its sys.path is that of pip.py.
+const hasPip = "import sys; sys.path = [folder for folder in sys.path if folder]; import pip; sys.exit(sys.version_info < (3, 8))"
+
 // findPython finds a Python that has pip: PYTHON, or one in PATH. Its version does not matter.
 func (b *Builder) findPython(ctx context.Context) (string, error) {
 	candidates := pythons
@@ -180,7 +183,7 @@ func (b *Builder) findPython(ctx context.Context) (string, error) {
 	}
 	for _, candidate := range candidates {
 		path, err := exec.LookPath(candidate)
-		if err == nil && exec.CommandContext(ctx, path, "-c", "import sys, pip; sys.exit(sys.version_info < (3, 8))").Run() == nil { //nolint:gosec // it is the user's own
+		if err == nil && exec.CommandContext(ctx, path, "-c", hasPip).Run() == nil { //nolint:gosec // it is the user's own
 			return path, nil
 		}
 	}

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 func TestReadRequirements(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	dir := put(t, map[string]string{
 		"requirements.txt": "# a comment\nJinja2==3.1.6   # another\n-r more.txt\n-c limits.txt\n",
 		"more.txt":         "PyYAML\n-r requirements.txt\n",
 		"limits.txt":       "PyYAML<7\n",
@@ -20,11 +21,7 @@ func TestReadRequirements(t *testing.T) {
 		"url.txt":          "words @ https://example.com/words#sha256=1\n",
 		"none.txt":         "-r nowhere.txt\n",
 		"editable.txt":     "--editable=.\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	for name, test := range map[string]struct {
 		want  []string
 		local bool
@@ -62,6 +59,22 @@ func TestNearby(t *testing.T) {
 	}
 }
 
+// The search for pip runs nothing of the plugin's.
+func TestFindPython(t *testing.T) {
+	python, err := filepath.Abs("../../../build/venv/bin/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(python); err != nil {
+		runtimetest.Missing(t, "no Python with pip: run make deps")
+	}
+	t.Chdir(put(t, map[string]string{"pip.py": "raise SystemExit(1)"}))
+	found, err := New(Config{Getenv: func(string) string { return python }}).findPython(t.Context())
+	if err != nil || found != python {
+		t.Errorf("%q, %v", found, err)
+	}
+}
+
 // What pip says of packages that do not build has several forms.
 func TestUnbuilt(t *testing.T) {
 	t.Parallel()
@@ -79,20 +92,11 @@ func TestUnbuilt(t *testing.T) {
 // What is native is refused by the name of its package, also where pip has installed it.
 func TestCheckPure(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	dir := put(t, map[string]string{
 		"pure/__init__.py": "", "fast_thing/_speed.cpython-311-x86_64-linux-gnu.so": "",
 		"quick-1.0.dist-info/RECORD": "fast_thing/_speed.cpython-311-x86_64-linux-gnu.so,sha256=x,1\n", "quick-1.0.dist-info/METADATA": "",
 		"bin/quick": "", "pure/__pycache__/a.pyc": "",
-	} {
-		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	if err := checkPure(dir); err == nil || !strings.HasPrefix(err.Error(), "quick has native code") {
 		t.Errorf("%v", err)
 	}
