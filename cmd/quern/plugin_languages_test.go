@@ -51,13 +51,13 @@ func TestPluginBuildInterpreted(t *testing.T) {
 			"javascript",
 			map[string]string{
 				"handler.ts":   "import { Fatal, type Task } from \"@quern/sdk\";\nimport { shout } from \"./lib/words\";\nimport text from \"./a.txt\";\nexport default async (task: Task) => { if (!Fatal) throw 1; return shout(task.text()) + text };\n",
-				"lib/words.ts": "export const shout = (text: string): string => text.toUpperCase();\n", "a.txt": "!", "handler.js": "old", "other.ts": "broken (",
+				"lib/words.ts": "export const shout = (text: string): string => text.toUpperCase();\n", "a.txt": "!", "other.ts": "broken (",
 			},
 			"ada", "ADA!",
 			[]string{"handler.js", "handler.js.map"},
 		},
 		"JavaScript": {"javascript", map[string]string{"handler.js": "export default (task) => task.json().a\n"}, `{"a":[1]}`, "[1]", []string{"handler.js", "handler.js.map"}},
-		"Module":     {"javascript", map[string]string{"handler.mjs": "export default () => 'ok'\n", "a.c": cHandler}, "", "ok", []string{"handler.js", "handler.js.map"}},
+		"Module":     {"javascript", map[string]string{"handler.mjs": "export default () => 'ok'\n"}, "", "ok", []string{"handler.js", "handler.js.map"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

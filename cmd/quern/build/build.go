@@ -40,7 +40,7 @@ type Cause string
 // The causes.
 const (
 	Usage   Cause = "usage"   // the folder is no plugin's
-	Failed  Cause = "source"  // the source is wrong; messages about it are on Config.Stderr
+	Failed  Cause = "failed"  // the source is wrong; messages about it are on Config.Stderr
 	Refused Cause = "refused" // a program is missing on this machine, or the manifest is wrong
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-var python = &Language{Name: "python", Title: "Python", source: named("handler.py"), build: buildPython}
+var python = &Language{source: named("handler.py"), build: buildPython}
 
 // buildPython puts the folder's modules, packages and data into /app, and what requirements.txt lists below it.
 func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
