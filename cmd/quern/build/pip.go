@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quern-project/quern/runtime/bundle"
 )
 
 // pipScript runs pip for the engine's platform.
@@ -49,7 +51,7 @@ func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, e
 	if b.config.Cache != "" && !local {
 		sum := sha256.Sum256([]byte(pipScript + strings.Join(pipArguments, " ") + strings.Join(texts, "\x00")))
 		folder = filepath.Join(b.config.Cache, "site-packages", hex.EncodeToString(sum[:16]))
-		if files, err := readTree(folder, installed); err == nil {
+		if files, err := bundle.ReadFolder(folder, installed); err == nil {
 			return files, nil
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return nil, because(Refused, "read packages: %w: remove %s", err, folder)
@@ -69,7 +71,7 @@ func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, e
 	if err := tidy(temporary); err != nil {
 		return nil, fmt.Errorf("install packages: %w", err)
 	}
-	files, err := readTree(temporary, installed)
+	files, err := bundle.ReadFolder(temporary, installed)
 	if err == nil && folder != "" {
 		_ = os.Rename(temporary, folder) // another build may have been first
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/runtime/bundle"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -109,7 +110,7 @@ func TestCheckPure(t *testing.T) {
 	if err := tidy(dir); err != nil {
 		t.Fatal(err)
 	}
-	files, err := readTree(dir, installed)
+	files, err := bundle.ReadFolder(dir, installed)
 	if err != nil || len(files) != 2 || files["/app/site-packages/quick-1.0.dist-info/METADATA"] == nil {
 		t.Errorf("%d files, %v", len(files), err)
 	}
