@@ -73,7 +73,8 @@ func TestPluginBuildInterpreted(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			var view struct {
-				Kind  string `json:"kind"`
+				Kind  string   `json:"kind"`
+				Notes []string `json:"notes"`
 				Files []struct {
 					Path string `json:"path"`
 					Size int64  `json:"size"`
@@ -91,8 +92,8 @@ func TestPluginBuildInterpreted(t *testing.T) {
 					t.Errorf("%+v", carried)
 				}
 			}
-			if view.Kind != "handler" || !slices.Equal(carries, test.carries) {
-				t.Errorf("%s with %v, want %v", view.Kind, carries, test.carries)
+			if view.Kind != "handler" || !slices.Equal(carries, test.carries) || view.Notes != nil {
+				t.Errorf("%s with %v, want %v; notes %q", view.Kind, carries, test.carries, view.Notes)
 			}
 			if text := u.must("plugin", "check", file); !regexp.MustCompile(`files +\d+ with \S+, see -o json\n`).MatchString(text) {
 				t.Errorf("its files are not shown:\n%s", text)
