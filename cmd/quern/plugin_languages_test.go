@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -268,9 +269,10 @@ func TestPluginBuildPyPI(t *testing.T) {
 	t.Parallel()
 	interpreter(t, "python")
 	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t)})
+	more := rand.Text() + ".txt" // so that packages of an earlier run are not found
 	dir := sourceFolder(t, map[string]string{
-		"requirements.txt": "-r more.txt\npython-dateutil==2.9.0.post0 # pure\ncolorama==0.4.6; sys_platform == \"win32\"\n",
-		"more.txt":         "Jinja2==3.1.6\nPyYAML==6.0.2\n",
+		"requirements.txt": "-r " + more + "\npython-dateutil==2.9.0.post0 # pure\ncolorama==0.4.6; sys_platform == \"win32\"\n",
+		more:               "Jinja2==3.1.6\nPyYAML==6.0.2\n",
 		"handler.py": `
 import datetime, importlib.util, dateutil.relativedelta, jinja2, yaml
 PAGE = jinja2.Template("{{ name|e }}, {{ day }}, {{ other }}")
@@ -291,7 +293,7 @@ def handle(task):
 	if r := offline.run("plugin", "build", dir); r.status != exitDone || r.stderr != "" || !bytes.Equal(content(t, file), first) {
 		t.Errorf("again: %+v", r)
 	}
-	write(t, filepath.Join(dir, "more.txt"), "Jinja2==3.1.5\n")
+	write(t, filepath.Join(dir, more), "Jinja2==3.1.5\n")
 	if r := offline.run("plugin", "build", dir); r.status != exitRefused || !strings.Contains(r.stderr, "quern: there is no Python 3 with pip to install requirements.txt (tried none): install one") {
 		t.Errorf("changed: %+v", r)
 	}
