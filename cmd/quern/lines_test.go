@@ -33,7 +33,8 @@ func TestErrorLines(t *testing.T) {
 		lines []string
 	}{
 		"python": {
-			fstest.MapFS{"handler.py": {Data: []byte(pythonHandler)}}, "Ada", `ValueError: Ada has no ink\x1b[31m [handler.py:2 in check < handler.py:5 in handle]`,
+			fstest.MapFS{"handler.py": {Data: []byte(pythonHandler)}},
+			"Ada", `ValueError: Ada has no ink\x1b[31m [handler.py:2 in check < handler.py:5 in handle]`,
 			[]string{"Traceback (most recent call last):", `  File "/app/handler.py", line 5, in handle`, `  File "/app/handler.py", line 2, in check`, `ValueError: Ada has no ink\x1b[31m`},
 		},
 		"javascript": {
