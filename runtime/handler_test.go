@@ -108,6 +108,9 @@ func TestHandlerStart(t *testing.T) {
 					if text := fmt.Sprintf("%s: %s", got.Kind, got.Message); text != test.want {
 						t.Errorf("%s, want %s", text, test.want)
 					}
+					if got.BeforeTask != (got.Kind != Complete) {
+						t.Errorf("BeforeTask is %t", got.BeforeTask)
+					}
 					if got.Kind == Complete && got.Fuel > 1000 {
 						t.Errorf("the task burned %d, what the handler began with is not its own", got.Fuel)
 					}

@@ -35,6 +35,7 @@ func startOutcome(outcome Outcome) Outcome {
 	case Cancelled, HostFault:
 		return outcome
 	}
+	outcome.BeforeTask = true
 	outcome.Message = "before its first task (" + initialize + "): " + outcome.Message
 	return outcome
 }

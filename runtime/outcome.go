@@ -42,6 +42,8 @@ type Outcome struct {
 	Kind OutcomeKind
 	// Code is the guest's exit code, for Complete, Retry, Fatal and Failed.
 	Code int
+	// BeforeTask says of a handler that it ended before its task began: its initialization failed.
+	BeforeTask bool
 	// Limit is set for LimitExceeded.
 	Limit Limit
 	// Trap names the trap, for Trap: "unreachable", "integer divide by zero" and so on.

@@ -227,7 +227,7 @@ func (r *rebuilder) look() map[string]stamp {
 		switch name := filepath.Base(path); {
 		case err != nil:
 			return nil //nolint:nilerr // as the comment above says
-		case entry.IsDir() && path != r.dir && (name == "vendor" || build.Foreign(path) || build.SameFolder(path, r.to)):
+		case entry.IsDir() && path != r.dir && build.Foreign(path, r.to):
 			return filepath.SkipDir // it has no source of the author's
 		case entry.IsDir():
 			if folders++; r.notify != nil && folders <= sourceFolders {

@@ -91,7 +91,7 @@ func parseDuration(text string) (time.Duration, error) {
 
 const (
 	unlimited = "unlimited"
-	countRule = "use a whole number from 1 on"
+	countRule = "use 1 or more"
 )
 
 // newCount adds a flag that takes a whole number from 1 on; 0 means that it was not given.
@@ -107,7 +107,7 @@ func newNumber[T int | int64](flags *pflag.FlagSet, value *T, name, usage string
 func numbers[T int | int64](least, most T, rule string) func(string) (T, error) {
 	return func(text string) (T, error) {
 		n, err := strconv.ParseInt(text, 0, 64)
-		if errors.Is(err, strconv.ErrSyntax) && !strings.Contains(rule, "whole number") {
+		if errors.Is(err, strconv.ErrSyntax) {
 			return 0, fmt.Errorf("no whole number: %s", rule)
 		}
 		if err != nil || T(n) < least || T(n) > most {

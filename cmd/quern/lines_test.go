@@ -2,15 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/fstest"
 
-	"github.com/quern-project/quern/runtime/bundle"
-	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -28,30 +27,31 @@ def handle(task):
 func TestErrorLines(t *testing.T) {
 	t.Parallel()
 	for language, test := range map[string]struct {
-		files func(t *testing.T, engine string) map[string][]byte
+		files fs.FS
 		input string
 		first string
 		lines []string
 	}{
 		"python": {
-			pythonFiles, "Ada", `ValueError: Ada has no ink\x1b[31m [handler.py:2 in check < handler.py:5 in handle]`,
+			fstest.MapFS{"handler.py": {Data: []byte(pythonHandler)}},
+			"Ada", `ValueError: Ada has no ink\x1b[31m [handler.py:2 in check < handler.py:5 in handle]`,
 			[]string{"Traceback (most recent call last):", `  File "/app/handler.py", line 5, in handle`, `  File "/app/handler.py", line 2, in check`, `ValueError: Ada has no ink\x1b[31m`},
 		},
 		"javascript": {
-			typescriptFiles, `{"name":"Ada"}`, "TypeError: Ada has no ink",
-			[]string{"    at check (mapped/ink.ts:8:26)", "    at greet (mapped/handler.ts:10:9)", "    at handle (mapped/handler.ts:16:16)"},
+			os.DirFS("../../sdk/javascript/testdata/mapped"), `{"name":"Ada"}`, "TypeError: Ada has no ink",
+			[]string{"    at check (ink.ts:8:26)", "    at greet (handler.ts:10:9)", "    at handle (handler.ts:16:16)"},
 		},
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			engine := runtimetest.Engine(t, language)
-			module, err := bundle.Append(contents(t, engine), test.files(t, engine))
-			if err != nil {
+			interpreter(t, language)
+			source, plugins := filepath.Join(t.TempDir(), "order"), t.TempDir()
+			if err := os.CopyFS(source, test.files); err != nil {
 				t.Fatal(err)
 			}
 			tenant := queuetest.Tenant()
 			u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant})
-			plugins := folder(t, map[string][]byte{"order": module})
+			u.must("plugin", "build", source, "--to", plugins)
 			c, _ := u.host(plugins)
 			first := "exit status 1: " + test.first
 			waited := u.feed(test.input, "enqueue", "order", "-", "--id", "one", "--wait")
@@ -85,47 +85,5 @@ func inOrder(t *testing.T, text string, lines []string) {
 		if _, rest, ok = strings.Cut(rest, line); !ok {
 			t.Fatalf("there is no %q in its place in\n%s", line, text)
 		}
-	}
-}
-
-func contents(t *testing.T, path string) []byte {
-	t.Helper()
-	bytes, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bytes
-}
-
-func pythonFiles(t *testing.T, engine string) map[string][]byte {
-	t.Helper()
-	return map[string][]byte{
-		"/lib/python311.zip": contents(t, filepath.Join(filepath.Dir(engine), "python", "lib", "python311.zip")),
-		"/app/handler.py":    []byte(pythonHandler),
-	}
-}
-
-// typescriptFiles are a handler of the JavaScript SDK's tests, bundled by esbuild with a source map.
-func typescriptFiles(t *testing.T, engine string) map[string][]byte {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../../sdk/javascript/testdata")); err != nil {
-		t.Fatal(err)
-	}
-	esbuild, err := filepath.Abs(filepath.Join(filepath.Dir(engine), "downloads/npm-javascript/node_modules/.bin/esbuild"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(esbuild); err != nil {
-		runtimetest.Missing(t, "no esbuild: run make engines")
-	}
-	cmd := exec.CommandContext(t.Context(), esbuild, "mapped/handler.ts", "--bundle", "--format=esm", "--target=es2023", "--sourcemap=external",
-		"--outfile=handler.js", "--log-level=warning")
-	cmd.Dir = dir
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("esbuild: %v\n%s", err, said)
-	}
-	return map[string][]byte{
-		"/app/handler.js": contents(t, filepath.Join(dir, "handler.js")), "/app/handler.js.map": contents(t, filepath.Join(dir, "handler.js.map")),
 	}
 }

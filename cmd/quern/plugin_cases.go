@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/cmd/quern/build"
+	"github.com/quern-project/quern/cmd/quern/atomicfile"
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
@@ -184,7 +184,7 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (cas
 	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
 		switch {
 		case update:
-			if err := build.Put(file, outcome.Output, 0o644); err != nil {
+			if err := atomicfile.Write(file, outcome.Output, 0o644); err != nil {
 				return view, fmt.Errorf("write output: %w", err)
 			}
 			view.Updated = true

@@ -172,7 +172,7 @@ func (p *localPlugin) notes(info runtime.Info, terms *manifest.Permissions) (not
 	for _, key := range terms.Reduced() {
 		notes = append(notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Place))
 	}
-	if !p.unread {
+	if !p.unread && len(info.Files) == 0 { // an interpreter imports all functions: that says nothing of its handler
 		notes = append(notes, p.manifest.Capabilities.Denied(info.Imports)...)
 	}
 	return notes

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -51,13 +52,13 @@ func TestPluginBuildInterpreted(t *testing.T) {
 			"javascript",
 			map[string]string{
 				"handler.ts":   "import { Fatal, type Task } from \"@quern/sdk\";\nimport { shout } from \"./lib/words\";\nimport text from \"./a.txt\";\nexport default async (task: Task) => { if (!Fatal) throw 1; return shout(task.text()) + text };\n",
-				"lib/words.ts": "export const shout = (text: string): string => text.toUpperCase();\n", "a.txt": "!", "handler.js": "old", "other.ts": "broken (",
+				"lib/words.ts": "export const shout = (text: string): string => text.toUpperCase();\n", "a.txt": "!", "other.ts": "broken (",
 			},
 			"ada", "ADA!",
 			[]string{"handler.js", "handler.js.map"},
 		},
 		"JavaScript": {"javascript", map[string]string{"handler.js": "export default (task) => task.json().a\n"}, `{"a":[1]}`, "[1]", []string{"handler.js", "handler.js.map"}},
-		"Module":     {"javascript", map[string]string{"handler.mjs": "export default () => 'ok'\n", "a.c": cHandler}, "", "ok", []string{"handler.js", "handler.js.map"}},
+		"Module":     {"javascript", map[string]string{"handler.mjs": "export default () => 'ok'\n"}, "", "ok", []string{"handler.js", "handler.js.map"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +74,8 @@ func TestPluginBuildInterpreted(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			var view struct {
-				Kind  string `json:"kind"`
+				Kind  string   `json:"kind"`
+				Notes []string `json:"notes"`
 				Files []struct {
 					Path string `json:"path"`
 					Size int64  `json:"size"`
@@ -91,16 +93,18 @@ func TestPluginBuildInterpreted(t *testing.T) {
 					t.Errorf("%+v", carried)
 				}
 			}
-			if view.Kind != "handler" || !slices.Equal(carries, test.carries) {
-				t.Errorf("%s with %v, want %v", view.Kind, carries, test.carries)
+			if view.Kind != "handler" || !slices.Equal(carries, test.carries) || view.Notes != nil {
+				t.Errorf("%s with %v, want %v; notes %q", view.Kind, carries, test.carries, view.Notes)
 			}
 			if text := u.must("plugin", "check", file); !regexp.MustCompile(`files +\d+ with \S+, see -o json\n`).MatchString(text) {
 				t.Errorf("its files are not shown:\n%s", text)
 			}
 			first := content(t, file)
 			other := sourceFolder(t, test.files)
-			u.must("plugin", "build", other)
-			if again := content(t, filepath.Join(other, "small.wasm")); !bytes.Equal(first, again) {
+			to := filepath.Join(other, "handlers") // where quern dev builds it, again and again
+			u.must("plugin", "build", other, "--to", to)
+			u.must("plugin", "build", other, "--to", to)
+			if again := content(t, filepath.Join(to, "small.wasm")); !bytes.Equal(first, again) {
 				t.Error("the same source gave other bytes")
 			}
 		})
@@ -267,9 +271,10 @@ func TestPluginBuildPyPI(t *testing.T) {
 	t.Parallel()
 	interpreter(t, "python")
 	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t)})
+	more := rand.Text() + ".txt" // so that packages of an earlier run are not found
 	dir := sourceFolder(t, map[string]string{
-		"requirements.txt": "-r more.txt\npython-dateutil==2.9.0.post0 # pure\ncolorama==0.4.6; sys_platform == \"win32\"\n",
-		"more.txt":         "Jinja2==3.1.6\nPyYAML==6.0.2\n",
+		"requirements.txt": "-r " + more + "\npython-dateutil==2.9.0.post0 # pure\ncolorama==0.4.6; sys_platform == \"win32\"\n",
+		more:               "Jinja2==3.1.6\nPyYAML==6.0.2\n",
 		"handler.py": `
 import datetime, importlib.util, dateutil.relativedelta, jinja2, yaml
 PAGE = jinja2.Template("{{ name|e }}, {{ day }}, {{ other }}")
@@ -290,7 +295,7 @@ def handle(task):
 	if r := offline.run("plugin", "build", dir); r.status != exitDone || r.stderr != "" || !bytes.Equal(content(t, file), first) {
 		t.Errorf("again: %+v", r)
 	}
-	write(t, filepath.Join(dir, "more.txt"), "Jinja2==3.1.5\n")
+	write(t, filepath.Join(dir, more), "Jinja2==3.1.5\n")
 	if r := offline.run("plugin", "build", dir); r.status != exitRefused || !strings.Contains(r.stderr, "quern: there is no Python 3 with pip to install requirements.txt (tried none): install one") {
 		t.Errorf("changed: %+v", r)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -126,8 +127,8 @@ func newQueueLimit(env environment) *cobra.Command {
 		limit := int64(0)
 		if len(args) == 2 && args[1] != noLimit {
 			var err error
-			if limit, err = strconv.ParseInt(args[1], 10, 64); err != nil || limit < 1 {
-				return usagef("limit %q: %s, or %s", args[1], countRule, noLimit)
+			if limit, err = numbers[int64](1, math.MaxInt64, countRule+", or "+noLimit)(args[1]); err != nil {
+				return usagef("limit %q: %w", args[1], err)
 			}
 		}
 		return withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/cmd/quern/build"
+	"github.com/quern-project/quern/cmd/quern/atomicfile"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -175,7 +175,7 @@ func writeDev(env environment, dev devFile) (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := build.Put(path, append(content, '\n'), 0o600); err != nil {
+	if err := atomicfile.Write(path, append(content, '\n'), 0o600); err != nil {
 		return nil, err
 	}
 	return func() {

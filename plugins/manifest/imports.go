@@ -26,7 +26,7 @@ var importGrants = []struct {
 }
 
 // Denied tells which functions that a module imports are denied whatever their arguments, and the line that grants them. That
-// is no fault: the SDK of an interpreter imports all functions.
+// is no fault: an SDK may import more than its handler calls.
 func (c *Capabilities) Denied(imports []string) (notes []string) {
 	for _, g := range importGrants {
 		imported := slices.DeleteFunc(slices.Clone(g.functions), func(name string) bool {

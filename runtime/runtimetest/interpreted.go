@@ -1,8 +1,6 @@
 package runtimetest
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/quern-project/quern/runtime/bundle"
@@ -13,7 +11,7 @@ import (
 func Interpreted(t testing.TB, language, source string) []byte {
 	t.Helper()
 	path := Engine(t, language)
-	engine, err := guests.get("engine\x00"+path, func() ([]byte, error) { return withLibrary(path, language) })
+	engine, err := guests.get("engine\x00"+path, func() ([]byte, error) { return bundle.Engine(path) })
 	if err != nil {
 		t.Fatalf("read the engine for %s: %v", language, err)
 	}
@@ -23,23 +21,4 @@ func Interpreted(t testing.TB, language, source string) []byte {
 		t.Fatalf("append the handler: %v", err)
 	}
 	return plugin
-}
-
-// withLibrary is an engine with the files of its folder lib.
-func withLibrary(path, language string) ([]byte, error) {
-	engine, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	library, err := filepath.Glob(filepath.Join(filepath.Dir(path), language, "lib", "*"))
-	if err != nil || len(library) == 0 {
-		return engine, err
-	}
-	files := map[string][]byte{}
-	for _, path := range library {
-		if files["/lib/"+filepath.Base(path)], err = os.ReadFile(path); err != nil {
-			return nil, err
-		}
-	}
-	return bundle.Append(engine, files)
 }

@@ -14,18 +14,17 @@
 package build
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/quern-project/quern/cmd/quern/atomicfile"
 	"github.com/quern-project/quern/plugins"
 )
 
@@ -41,7 +40,7 @@ type Cause string
 // The causes.
 const (
 	Usage   Cause = "usage"   // the folder is no plugin's
-	Failed  Cause = "source"  // the source is wrong; messages about it are on Config.Stderr
+	Failed  Cause = "failed"  // the source is wrong; messages about it are on Config.Stderr
 	Refused Cause = "refused" // a program is missing on this machine, or the manifest is wrong
 )
 
@@ -95,7 +94,7 @@ func New(config Config) *Builder {
 // Build builds a plugin into a folder, "" for that of its source, and returns the path of the module.
 func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string, err error) {
 	var files map[string][]byte
-	if to == "" || SameFolder(s.Dir, to) {
+	if to == "" || sameFolder(s.Dir, to) {
 		to = s.Dir
 	} else if err := os.MkdirAll(to, 0o755); err != nil {
 		return "", because(Usage, "make folder: %w", err)
@@ -118,7 +117,7 @@ func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string,
 		return "", err
 	}
 	for name, content := range files {
-		if err := Put(filepath.Join(to, name), content, 0o644); err != nil {
+		if err := atomicfile.Write(filepath.Join(to, name), content, 0o644); err != nil {
 			return "", fmt.Errorf("copy %s: %w", name, err)
 		}
 	}
@@ -165,39 +164,19 @@ func (s *Source) granted() (names []string, err error) {
 	return names, nil
 }
 
-// Put replaces a file atomically, unless it has the content already.
-func Put(path string, content []byte, mode fs.FileMode) error {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), ".*-"+filepath.Base(path))
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temporary.Name()) // of a failed build
-	_, err = temporary.Write(content)
-	if err = errors.Join(err, temporary.Chmod(mode), temporary.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temporary.Name(), path)
-}
-
-// SameFolder reports whether two paths name one folder.
-func SameFolder(a, b string) bool {
-	one, err := os.Stat(a)
-	other, otherErr := os.Stat(b)
-	return err == nil && otherErr == nil && os.SameFile(one, other)
-}
-
-// Foreign reports whether a folder has nothing that a plugin's author writes: installed packages, caches, and what begins with a dot.
-func Foreign(path string) bool {
+// Foreign reports whether a folder has nothing that a plugin's author writes: installed packages, caches, what begins with a dot,
+// and the folder that plugins are built into.
+func Foreign(path, to string) bool {
 	name := filepath.Base(path)
 	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
 		return true
 	}
 	_, err := os.Stat(filepath.Join(path, "pyvenv.cfg")) // a virtual environment
-	return err == nil
+	return err == nil || sameFolder(path, to)
+}
+
+func sameFolder(a, b string) bool {
+	one, err := os.Stat(a)
+	other, otherErr := os.Stat(b)
+	return err == nil && otherErr == nil && os.SameFile(one, other)
 }

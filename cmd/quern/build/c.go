@@ -14,7 +14,6 @@ import (
 )
 
 var c = &Language{
-	Name: "c", Title: "C",
 	source: func(names []string) (files []string) {
 		for _, name := range names {
 			if filepath.Ext(name) == ".c" {
@@ -23,7 +22,8 @@ var c = &Language{
 		}
 		return files
 	},
-	build: buildC,
+	several: true,
+	build:   buildC,
 }
 
 // cEntry matches the source of a handler: the SDK's macro or the name of the export. Other source is that of a command.

@@ -13,7 +13,6 @@ import (
 )
 
 var golang = &Language{
-	Name: "go", Title: "Go",
 	source: func(names []string) (files []string) {
 		for _, name := range names {
 			if filepath.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") {
@@ -22,7 +21,8 @@ var golang = &Language{
 		}
 		return files
 	},
-	build: buildGo,
+	several: true,
+	build:   buildGo,
 }
 
 // goEntry matches the source of a handler. Other source is that of a command.

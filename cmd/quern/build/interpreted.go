@@ -48,42 +48,22 @@ func (b *Builder) publish(ctx context.Context, s *Source, engine []byte, app map
 // notInstalled matches the last line of a traceback in Python for a package that is neither there nor known to the engine.
 var notInstalled = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^'.]+)[^']*'$`)
 
-// engine returns an interpreter with its own files, in a section of their own, which hosts keep once for all plugins:
-// engines/NAME/lib/x becomes /lib/x.
+// engine returns an interpreter with its own files.
 func (b *Builder) engine(name string) ([]byte, error) {
 	folder, err := b.engines()
 	if err != nil {
 		return nil, err
 	}
-	module, err := os.ReadFile(filepath.Join(folder, name+moduleSuffix))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, because(Refused, "there is no engine %s: run `make engines` in a checkout of Quern, or take the release archive, "+
-			"which has it; --engines DIR names another folder", filepath.Join(folder, name+moduleSuffix))
-	}
-	if err != nil {
-		return nil, because(Refused, "read engine: %w", err)
-	}
-	files, err := readTree(filepath.Join(folder, name), "/")
+	file := filepath.Join(folder, name+moduleSuffix)
+	engine, err := bundle.Engine(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return module, nil
+		return nil, because(Refused, "there is no engine %s: run `make engines` in a checkout of Quern, or take the release archive, "+
+			"which has it; --engines DIR names another folder", file)
 	case err != nil:
 		return nil, because(Refused, "read engine: %w", err)
 	}
-	return bundle.Append(module, files)
-}
-
-// readTree reads the files of a folder, by their paths below another one.
-func readTree(folder, below string) (map[string][]byte, error) {
-	files := map[string][]byte{}
-	tree := os.DirFS(folder)
-	return files, fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		files[path.Join(below, file)], err = fs.ReadFile(tree, file)
-		return err
-	})
+	return engine, nil
 }
 
 // engines is the folder of the engines: the one that is named, or else the one beside this program.
@@ -104,8 +84,9 @@ func (b *Builder) engines() (string, error) {
 // maxFiles bounds the files of a handler, in bytes: a module's files may have that many together.
 const maxFiles = 64 << 20
 
-// appFiles reads the files of a folder that keep accepts, by their paths below /app. It enters no folder of others.
-func appFiles(dir string, keep func(name string) bool) (map[string][]byte, error) {
+// appFiles reads the files of a folder that keep accepts, by their paths below /app. It enters neither folders of others nor to, the
+// one that the plugin is built into. It follows links to files, also to files elsewhere.
+func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, error) {
 	files, size := map[string][]byte{}, int64(0)
 	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -116,13 +97,18 @@ func appFiles(dir string, keep func(name string) bool) (map[string][]byte, error
 			return err
 		}
 		name = filepath.ToSlash(name)
-		if entry.IsDir() {
-			if Foreign(file) || !keep(name+"/") {
+		info, err := os.Stat(file)
+		if err == nil && info.IsDir() {
+			own, linked := !Foreign(file, to) && keep(name+"/"), !entry.IsDir()
+			switch {
+			case own && linked:
+				return because(Failed, "%s is a link to a folder, whose files would be missing in the plugin: put the folder in its place, "+
+					"or install it by a line in %s", file, requirements)
+			case !own && !linked:
 				return filepath.SkipDir
 			}
 			return nil
 		}
-		info, err := os.Stat(file)
 		if err != nil || !info.Mode().IsRegular() || strings.HasPrefix(path.Base(name), ".") || !keep(name) {
 			return nil //nolint:nilerr // a link to nowhere, such as an editor's lock
 		}

@@ -13,10 +13,8 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-var (
-	typescript = &Language{Name: "typescript", Title: "TypeScript", source: named("handler.ts", "handler.tsx"), build: buildJavaScript}
-	javascript = &Language{Name: "javascript", Title: "JavaScript", source: named("handler.mjs", "handler.js"), build: buildJavaScript}
-)
+// javascript is TypeScript, too.
+var javascript = &Language{source: named("handler.ts", "handler.tsx", "handler.mjs", "handler.js"), build: buildJavaScript}
 
 // buildJavaScript bundles the handler's module, what it imports, and their source map.
 func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) error {

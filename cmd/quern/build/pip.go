@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quern-project/quern/runtime/bundle"
 )
 
 // pipScript runs pip for the engine's platform.
@@ -49,7 +51,7 @@ func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, e
 	if b.config.Cache != "" && !local {
 		sum := sha256.Sum256([]byte(pipScript + strings.Join(pipArguments, " ") + strings.Join(texts, "\x00")))
 		folder = filepath.Join(b.config.Cache, "site-packages", hex.EncodeToString(sum[:16]))
-		if files, err := readTree(folder, installed); err == nil {
+		if files, err := bundle.ReadFolder(folder, installed); err == nil {
 			return files, nil
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return nil, because(Refused, "read packages: %w: remove %s", err, folder)
@@ -69,7 +71,7 @@ func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, e
 	if err := tidy(temporary); err != nil {
 		return nil, fmt.Errorf("install packages: %w", err)
 	}
-	files, err := readTree(temporary, installed)
+	files, err := bundle.ReadFolder(temporary, installed)
 	if err == nil && folder != "" {
 		_ = os.Rename(temporary, folder) // another build may have been first
 	}
@@ -92,7 +94,8 @@ var (
 	comment  = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 	included = regexp.MustCompile(`^(?:-r|--requirement|-c|--constraint)[\s=]*(\S+)$`)
 	editable = regexp.MustCompile(`^(?:-e|--editable)[\s=]`)
-	nearby   = regexp.MustCompile(`^\.{0,2}/|^[A-Za-z]:\\|\bfile:|^(?:-f|--find-links)[\s=]`)
+	// nearby matches what pip reads as a path or an archive on this machine, archives among others by their suffixes.
+	nearby = regexp.MustCompile(`^(?:-f|--find-links)[\s=]|\bfile:|^\.|^[^:]*/|^[^:]*\.(?:whl|zip|tar|t[gbx]z|tar\.\w+)(?:[\s;[]|$)`)
 )
 
 // readRequirements returns what a file of requirements and those that it includes say, without comments. local says that
@@ -122,8 +125,10 @@ func readRequirements(file string, seen map[string]bool) (texts []string, local 
 				return nil, false, err
 			}
 			texts, local = append(texts, more...), local || alsoLocal
+		default:
+			local = local || nearby.MatchString(line)
 		}
-		texts, local = append(texts, line), local || nearby.MatchString(line)
+		texts = append(texts, line)
 	}
 	return texts, local, nil
 }
@@ -169,6 +174,9 @@ func (b *Builder) pip(ctx context.Context, s *Source, target string) error {
 // pythons are tried in this order, unless the environment names one.
 var pythons = []string{"python3.11", "python3", "python"}
 
+// hasPip tells by its exit status whether a Python has pip. Its sys.path is that of pip.py.
+const hasPip = "import sys; sys.path = [folder for folder in sys.path if folder]; import pip; sys.exit(sys.version_info < (3, 8))"
+
 // findPython finds a Python that has pip: PYTHON, or one in PATH. Its version does not matter.
 func (b *Builder) findPython(ctx context.Context) (string, error) {
 	candidates := pythons
@@ -177,7 +185,7 @@ func (b *Builder) findPython(ctx context.Context) (string, error) {
 	}
 	for _, candidate := range candidates {
 		path, err := exec.LookPath(candidate)
-		if err == nil && exec.CommandContext(ctx, path, "-c", "import sys, pip; sys.exit(sys.version_info < (3, 8))").Run() == nil { //nolint:gosec // it is the user's own
+		if err == nil && exec.CommandContext(ctx, path, "-c", hasPip).Run() == nil { //nolint:gosec // it is the user's own
 			return path, nil
 		}
 	}

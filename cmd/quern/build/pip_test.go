@@ -6,30 +6,30 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/runtime/bundle"
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 func TestReadRequirements(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	dir := put(t, map[string]string{
 		"requirements.txt": "# a comment\nJinja2==3.1.6   # another\n-r more.txt\n-c limits.txt\n",
 		"more.txt":         "PyYAML\n-r requirements.txt\n",
 		"limits.txt":       "PyYAML<7\n",
+		"folder.txt":       "-r ./more.txt\n",
 		"near.txt":         "./libs/words\n",
 		"url.txt":          "words @ https://example.com/words#sha256=1\n",
 		"none.txt":         "-r nowhere.txt\n",
 		"editable.txt":     "--editable=.\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	for name, test := range map[string]struct {
 		want  []string
 		local bool
 		err   string
 	}{
 		"requirements.txt": {[]string{"Jinja2==3.1.6", "PyYAML", "-r requirements.txt", "-r more.txt", "PyYAML<7", "-c limits.txt"}, false, ""},
+		"folder.txt":       {[]string{"PyYAML", "Jinja2==3.1.6", "-r more.txt", "PyYAML<7", "-c limits.txt", "-r requirements.txt", "-r ./more.txt"}, false, ""},
 		"near.txt":         {[]string{"./libs/words"}, true, ""},
 		"url.txt":          {[]string{"words @ https://example.com/words#sha256=1"}, false, ""},
 		"nothing.txt":      {nil, false, ""},
@@ -40,6 +40,39 @@ func TestReadRequirements(t *testing.T) {
 		if !slices.Equal(got, test.want) || local != test.local || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %q, %t, %v", name, got, local, err)
 		}
+	}
+}
+
+// What is on this machine may change, so it is not kept; a URL is.
+func TestNearby(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"./libs/words": true, "/libs/words": true, "libs/words": true, "libs/words[fast] ; python_version > '3'": true, ".": true, "..": true, ".[fast]": true,
+		"words-1.0-py3-none-any.whl": true, "words-1.0.tar.gz --hash=sha256:1": true, "words.zip[fast]": true, "words.tgz; python_version > '3'": true,
+		"words @ file:///libs/words": true, "file:libs/words": true, "-f wheels": true, "--find-links=https://example.com": true,
+		"words": false, "Jinja2==3.1.6": false, "ruamel.yaml>=0.18": false, "words[fast]==1 \\": false, "--hash=sha256:1f": false, "words ; python_version < '3.13'": false,
+		"words @ https://example.com/words-1.0.tar.gz": false, "https://example.com/words.whl": false, "git+https://example.com/words@main": false,
+		"--index-url https://example.com/simple": false,
+	} {
+		if got := nearby.MatchString(line); got != want {
+			t.Errorf("%q: %t", line, got)
+		}
+	}
+}
+
+// The search for pip runs nothing of the plugin's.
+func TestFindPython(t *testing.T) {
+	python, err := filepath.Abs("../../../build/venv/bin/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(python); err != nil {
+		runtimetest.Missing(t, "no Python with pip: run make deps")
+	}
+	t.Chdir(put(t, map[string]string{"pip.py": "raise SystemExit(1)"}))
+	found, err := New(Config{Getenv: func(string) string { return python }}).findPython(t.Context())
+	if err != nil || found != python {
+		t.Errorf("%q, %v", found, err)
 	}
 }
 
@@ -60,20 +93,11 @@ func TestUnbuilt(t *testing.T) {
 // What is native is refused by the name of its package, also where pip has installed it.
 func TestCheckPure(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	dir := put(t, map[string]string{
 		"pure/__init__.py": "", "fast_thing/_speed.cpython-311-x86_64-linux-gnu.so": "",
 		"quick-1.0.dist-info/RECORD": "fast_thing/_speed.cpython-311-x86_64-linux-gnu.so,sha256=x,1\n", "quick-1.0.dist-info/METADATA": "",
 		"bin/quick": "", "pure/__pycache__/a.pyc": "",
-	} {
-		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	if err := checkPure(dir); err == nil || !strings.HasPrefix(err.Error(), "quick has native code") {
 		t.Errorf("%v", err)
 	}
@@ -86,7 +110,7 @@ func TestCheckPure(t *testing.T) {
 	if err := tidy(dir); err != nil {
 		t.Fatal(err)
 	}
-	files, err := readTree(dir, installed)
+	files, err := bundle.ReadFolder(dir, installed)
 	if err != nil || len(files) != 2 || files["/app/site-packages/quick-1.0.dist-info/METADATA"] == nil {
 		t.Errorf("%d files, %v", len(files), err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-var python = &Language{Name: "python", Title: "Python", source: named("handler.py"), build: buildPython}
+var python = &Language{source: named("handler.py"), build: buildPython}
 
 // buildPython puts the folder's modules, packages and data into /app, and what requirements.txt lists below it.
 func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
@@ -21,7 +21,7 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err != nil {
 		return err
 	}
-	files, err := appFiles(s.Dir, func(name string) bool {
+	files, err := appFiles(s.Dir, filepath.Dir(out), func(name string) bool {
 		return isPython(name) && name != s.Name+manifestSuffix && !slices.Contains(granted, filepath.FromSlash(name))
 	})
 	if err != nil {

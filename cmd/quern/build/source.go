@@ -12,16 +12,15 @@ import (
 
 // Language is one that plugins are written in.
 type Language struct {
-	// Name is its word on the command line, Title what people call it.
-	Name, Title string
-	// source picks the source of a plugin from the files in a folder. None means that the folder has none in this language.
+	// source picks its files from those in a folder.
 	source func(names []string) []string
+	// several says that one plugin may have several files of source; else each is a plugin's.
+	several bool
 	// build writes the module of a source to the absolute path out.
 	build func(ctx context.Context, b *Builder, s *Source, out string) error
 }
 
-// Languages lists all languages. The first one with source in a folder is the folder's.
-func Languages() []*Language { return []*Language{golang, python, typescript, javascript, c} }
+func languages() []*Language { return []*Language{golang, python, javascript, c} }
 
 // Source is a folder with the source of one plugin.
 type Source struct {
@@ -51,19 +50,26 @@ func Read(dir string) (*Source, error) {
 			names = append(names, name)
 		}
 	}
-	for _, language := range Languages() {
-		if s.Files = language.source(names); len(s.Files) > 0 {
-			s.Language = language
-			break
+	var handlers []string
+	for _, language := range languages() {
+		files := language.source(names)
+		if len(files) == 0 {
+			continue
 		}
+		s.Language, s.Files = language, files
+		if language.several {
+			files = files[:1]
+		}
+		handlers = append(handlers, files...)
 	}
-	if s.Language == nil {
+	switch len(handlers) {
+	case 0:
 		return nil, because(Usage, "folder %q has no source: expected handler.py, handler.ts, handler.js, or files of Go or C; "+
 			"name the folder of a plugin's source, or make one by `quern plugin new NAME`", dir)
-	}
-	if other := typescript.source(names); s.Language == python && len(other)+len(javascript.source(names)) > 0 {
-		return nil, because(Usage, "folder %q has %s and %s: a plugin has one handler; move the other to a folder of its own",
-			dir, s.Files[0], append(other, javascript.source(names)...)[0])
+	case 1:
+	default:
+		return nil, because(Usage, "folder %q has %s and %s: a plugin has one handler; remove one, or move it to a folder of its own",
+			dir, handlers[0], handlers[1])
 	}
 	return s, s.findManifest(manifests)
 }
@@ -99,14 +105,9 @@ func (s *Source) read() (texts [][]byte, err error) {
 	return texts, nil
 }
 
-// named returns those of some file names that are in a folder, for languages whose handlers have a fixed name.
+// named picks files by their names, for languages whose handlers have a fixed one.
 func named(candidates ...string) func(names []string) []string {
 	return func(names []string) []string {
-		for _, candidate := range candidates {
-			if slices.Contains(names, candidate) {
-				return []string{candidate}
-			}
-		}
-		return nil
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(candidates, name) })
 	}
 }

@@ -65,7 +65,7 @@ func TestParityOfPython(t *testing.T) {
 	differ(t, "result", strings.Split(got.Output, "\n"), strings.Split(string(outcome.Output), "\n"))
 	differ(t, "log", got.Log, g.lines)
 	if len(got.Progress) != len(g.said) {
-		t.Errorf("progress %v, a host has %v", got.Progress, g.said)
+		t.Fatalf("progress %v, a host has %v", got.Progress, g.said)
 	}
 	for i, said := range g.said {
 		if p := got.Progress[i]; fmt.Sprint(p[0], p[1]) != fmt.Sprint(said.Fraction, said.Message) {
@@ -76,7 +76,7 @@ func TestParityOfPython(t *testing.T) {
 		want, got := g.run(t, input), runNative(t, input)
 		status := map[runtime.OutcomeKind]string{runtime.Failed: "failed", runtime.Fatal: "fatal", runtime.Retry: "retry"}[want.Kind]
 		// A host adds the exit status, and the lines of an exception.
-		if got.Status != status || !strings.Contains(want.Message, ": "+got.Error) || want.RetryAfter != time.Duration(got.Delay*float64(time.Second)) {
+		if got.Status != status || got.Error == "" || !strings.Contains(want.Message, ": "+got.Error) || want.RetryAfter != time.Duration(got.Delay*float64(time.Second)) {
 			t.Errorf("%s: %+v, a host has %s %q after %v", input, got, want.Kind, want.Message, want.RetryAfter)
 		}
 	}

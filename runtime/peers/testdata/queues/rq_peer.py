@@ -6,7 +6,6 @@ import sys
 import time
 
 import redis
-from order import total  # noqa: F401: the workers call rq_peer.total
 from rq import Queue
 from rq.job import Job
 from rq.registry import FinishedJobRegistry
