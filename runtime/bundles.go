@@ -11,13 +11,8 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-const (
-	// maxBundle bounds the files that a module carries, in bytes with what their directories take: they are in memory as long as
-	// the module is.
-	maxBundle = 64 << 20
-	// maxSections bounds the sections that carry them.
-	maxSections = 8
-)
+// maxSections bounds the sections in which a module carries files.
+const maxSections = 8
 
 // bundles keeps the files that modules carry, each section once: the library of an interpreter is in every plugin for it.
 type bundles struct {
@@ -27,7 +22,7 @@ type bundles struct {
 
 // read returns the files of each section of a valid module. An error is a *RefusedError.
 func (b *bundles) read(binary []byte) (all []*Files, err error) {
-	room, sections := int64(maxBundle), bundle.Sections(binary)
+	room, sections := int64(bundle.MaxBytes), bundle.Sections(binary)
 	if len(sections) > maxSections {
 		return nil, refuse(fmt.Sprintf("%d sections of files, more than %d", len(sections), maxSections), "section "+bundle.Section, "put the files into one section")
 	}

@@ -174,9 +174,9 @@ func TestBundleRefused(t *testing.T) {
 		"damaged":   {append(carrying(t), "\x00\x11\x0bquern.filesrubbish"[:19]...), "the archive is damaged"},
 		"/nothing":  {carrying(t, map[string][]byte{"/checkpoint": nil}), "/checkpoint is where a task finds its checkpoint"},
 		"sections":  {carrying(t, make([]map[string][]byte, maxSections+1)...), "9 sections of files, more than 8"},
-		"folders":   {carrying(t, map[string][]byte{"/a": make([]byte, maxBundle-4<<20)}, folders), "take more than 64MiB"},
-		"too large": {carrying(t, map[string][]byte{"/a": make([]byte, maxBundle+1)}), "a: no more than 67108864 bytes are left"},
-		"together":  {carrying(t, map[string][]byte{"/a": make([]byte, maxBundle-1000)}, map[string][]byte{"/b": make([]byte, 1000)}), "b: no more than"},
+		"folders":   {carrying(t, map[string][]byte{"/a": make([]byte, bundle.MaxBytes-4<<20)}, folders), "take more than 64MiB"},
+		"too large": {carrying(t, map[string][]byte{"/a": make([]byte, bundle.MaxBytes+1)}), "a: no more than 67108864 bytes are left"},
+		"together":  {carrying(t, map[string][]byte{"/a": make([]byte, bundle.MaxBytes-1000)}, map[string][]byte{"/b": make([]byte, 1000)}), "b: no more than"},
 	} {
 		_, err := engine.Load(t.Context(), test.module)
 		if refused, ok := errors.AsType[*RefusedError](err); !ok || !strings.Contains(refused.Error(), test.want) || !strings.Contains(refused.Error(), bundle.Section) {

@@ -30,6 +30,10 @@ import (
 // Section is the name of the custom sections.
 const Section = "quern.files"
 
+// MaxBytes bounds the files of a module, in bytes with their paths and what their directories take: they are in memory as long as
+// the module is.
+const MaxBytes = 64 << 20
+
 // MaxEntries bounds the number of files and directories of one section, MaxPath a path, in bytes.
 const (
 	MaxEntries = 20_000

@@ -81,9 +81,6 @@ func (b *Builder) engines() (string, error) {
 	return filepath.Join(filepath.Dir(program), "engines"), nil
 }
 
-// maxFiles bounds the files of a handler, in bytes: a module's files may have that many together.
-const maxFiles = 64 << 20
-
 // appFiles reads the files of a folder that keep accepts, by their paths below /app. It enters neither folders of others nor to, the
 // one that the plugin is built into. It follows links to files, also to files elsewhere.
 func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, error) {
@@ -112,7 +109,7 @@ func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, e
 		if err != nil || !info.Mode().IsRegular() || strings.HasPrefix(path.Base(name), ".") || !keep(name) {
 			return nil //nolint:nilerr // a link to nowhere, such as an editor's lock
 		}
-		if size += info.Size(); size > maxFiles {
+		if size += info.Size(); size > bundle.MaxBytes {
 			return because(Refused, "the files of %s take more than 64MiB: %s is one too many; move what the handler does not read out of the folder", dir, name)
 		}
 		files["/app/"+name], err = os.ReadFile(file)
