@@ -21,7 +21,7 @@ class Point:
 VALUES = {
     "none": None, "str": "é", "bytes": b"\xff\x00", "bytearray": bytearray(b"a"), "dict": {"a": [1, None, True, 1.5, "é"]},
     "number": 7, "dataclass": Point(1, [Point(2, [])]), "date": datetime.date(2026, 1, 2), "decimal": decimal.Decimal("1.10"),
-    "uuid": uuid.UUID(int=1), "set": {1}, "empty": "",
+    "uuid": uuid.UUID(int=1), "set": {1}, "empty": "", "lone": "a\ud800", "lone in JSON": ["\ud800"],
 }
 def handle(task):
     return VALUES[task.text]
@@ -29,7 +29,7 @@ def handle(task):
 	for input, want := range map[string]string{
 		"none": "", "str": "é", "bytes": "\xff\x00", "bytearray": "a", "dict": `{"a":[1,null,true,1.5,"é"]}`, "number": "7",
 		"dataclass": `{"x":1,"y":[{"x":2,"y":[]}]}`, "date": `"2026-01-02"`, "decimal": `"1.10"`,
-		"uuid": `"00000000-0000-0000-0000-000000000001"`, "set": "[1]", "empty": "",
+		"uuid": `"00000000-0000-0000-0000-000000000001"`, "set": "[1]", "empty": "", "lone": "a?", "lone in JSON": `["?"]`,
 	} {
 		if got := p.result(t, input); got != want {
 			t.Errorf("%s: %q, want %q", input, got, want)
@@ -164,7 +164,7 @@ def handle(task):
 		"printed 1", "to stderr", "debug: a b", `sold {"item":"x","n":2,"logger":"shop"}`, `warning: two {"logger":"shop"}`, "warning: lines",
 		`error: raw {"a":1}`, `error: failed {"logger":"shop"}`, "error: Traceback (most recent call last):", `error:   File "/app/handler.py", line 12, in handle`,
 		"error:     try: 1 / 0", "error:          ~~^~~", "error: ZeroDivisionError: division by zero",
-		`warning: /app/handler.py:14: UserWarning: old {"logger":"py.warnings"}`, `warning:   warnings.warn("old")`, "warning: ", "no newline",
+		`warning: /app/handler.py:14: UserWarning: old {"logger":"py.warnings"}`, `warning:   warnings.warn("old")`, "warning: ", `lone ? {"a":"?"}`, "no newline",
 	}
 	if r := p.run(t, ""); r.Kind != runtime.Complete || !slices.Equal(r.log, want) {
 		t.Errorf("%s %s\n%s\nwant\n%s", r.Kind, r.Message, r.logged(), strings.Join(want, "\n"))
@@ -173,6 +173,7 @@ def handle(task):
 
 // TestAsync is a handler that awaits.
 func TestAsync(t *testing.T) {
+    logging.info("lone \ud800", extra={"a": "\ud801"})
 	p := handler(t, `
 import asyncio, time
 async def work(n):
