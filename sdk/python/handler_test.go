@@ -41,7 +41,7 @@ def handle(task):
 func TestFailure(t *testing.T) {
 	p := setup(t, map[string]string{
 		"handler.py": `
-import sys, json, quern, lib.work
+import datetime, sys, json, quern, lib.work
 def deep(n): return deep(n + 1)
 def recurse_repr():
     a = []
@@ -50,6 +50,12 @@ def recurse_repr():
 class Odd(Exception):
     def __str__(self): raise ValueError
 def odd(): raise Odd()
+class OddFatal(quern.Fatal):
+    def __str__(self): raise SystemExit(3)
+def late(delay):
+    error = quern.Retry("later")
+    error.delay = delay
+    return error
 def cause():
     try: 1 / 0
     except ZeroDivisionError as e: raise quern.Fatal("no luck") from e
@@ -63,7 +69,9 @@ WORK = {
     "said": lambda: sys.exit("said"), "deep": lambda: deep(0), "repr": recurse_repr, "nested": lambda: json.loads("[" * 100000),
     "unprintable": lambda: {"a": object()}, "odd": odd, "cause": cause, "long": long, "frames": lambda: loop(60),
     "notjson": lambda: task.json(), "compile": lambda: eval("(" * 5000 + ")" * 5000), "memory": lambda: bytearray(1 << 30),
-    "syntax": lambda: eval("1 +"),
+    "syntax": lambda: eval("1 +"), "odd fatal": lambda: OddFatal(), "odd exit": lambda: sys.exit(Odd()), "long delay": lambda: quern.Retry("later", delay=1e9),
+    "text delay": lambda: quern.Retry("later", delay="30"), "nan delay": lambda: quern.Retry("later", delay=float("nan")),
+    "past delay": lambda: quern.Retry("later", delay=datetime.timedelta(-1)), "set delay": lambda: late("30"),
 }
 def handle(given):
     global task
@@ -81,7 +89,7 @@ def handle(given):
 		delay   time.Duration
 		log     string // the last line
 	}{
-		"error":   {runtime.Failed, `exit status 1: KeyError: 'name' \[lib/work.py:2 in fail < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]`, 0, "error: KeyError: 'name'"},
+		"error":   {runtime.Failed, `exit status 1: KeyError: 'name' \[lib/work.py:2 in fail < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]\n.*`, 0, "error: KeyError: 'name'"},
 		"retry":   {runtime.Retry, `exit status 75 \(try again later\): later`, 1500 * time.Millisecond, ""},
 		"plain":   {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
 		"fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): never`, 0, ""},
@@ -90,7 +98,7 @@ def handle(given):
 		"exit0":   {runtime.Complete, ``, 0, ""},
 		"said":    {runtime.Failed, `exit status 1: said`, 0, ""},
 		"deep": {
-			runtime.Failed, `exit status 1: RecursionError: maximum recursion depth exceeded.* \[handler.py:3 in deep < \(\d+ more\) < .* in handle\]`, 0,
+			runtime.Failed, `exit status 1: RecursionError: maximum recursion depth exceeded.* \[handler.py:3 in deep < \(\d+ more\) < .* in handle\]\n.*`, 0,
 			"error: RecursionError: maximum recursion depth exceeded",
 		},
 		"repr":        {runtime.Failed, `exit status 1: RecursionError: .*`, 0, "error: RecursionError: maximum recursion depth exceeded while getting the repr of an object"},
@@ -99,11 +107,18 @@ def handle(given):
 		"unprintable": {runtime.Failed, `exit status 1: TypeError: expected bytes, str, None or what JSON can express; there is a object: .*`, 0, "…"},
 		"odd":         {runtime.Failed, `exit status 1: handler.Odd: \(its text cannot be read\) .*`, 0, "error: handler.Odd: <exception str() failed>"},
 		"cause":       {runtime.Fatal, `exit status 65 \(failed for good\): no luck`, 0, "error: quern.errors.Fatal: no luck"},
-		"long":        {runtime.Failed, `exit status 1: ValueError: x{228}… \[handler.py:\d+ in long < .*\]`, 0, "…"},
+		"long":        {runtime.Failed, `exit status 1: ValueError: x{228}… \[handler.py:\d+ in long < .*\]\n.*`, 0, "…"},
 		"frames":      {runtime.Failed, `exit status 1: KeyError: 'bottom' \[handler.py:\d+ in loop < n{40}1.py:1 in f1 < .*`, 0, "error: KeyError: 'bottom'"},
 		"notjson":     {runtime.Fatal, `exit status 65 \(failed for good\): the input is not JSON: Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
 		"memory":      {runtime.LimitExceeded, `memory limit of 64MiB reached: .*`, 0, "error: MemoryError"},
 		"syntax":      {runtime.Failed, `exit status 1: SyntaxError: invalid syntax .*`, 0, "error: SyntaxError: invalid syntax"},
+		"odd fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): \(its text cannot be read\)`, 0, ""},
+		"odd exit":    {runtime.Failed, `exit status 1: \(its text cannot be read\)`, 0, ""},
+		"long delay":  {runtime.Retry, `exit status 75 \(try again later\): later`, 365 * 24 * time.Hour, ""},
+		"text delay":  {runtime.Failed, `exit status 1: ValueError: delay of Retry: '30': expected seconds or a timedelta, 0 or more .*`, 0, "…"},
+		"nan delay":   {runtime.Failed, `exit status 1: ValueError: delay of Retry: nan: .*`, 0, "…"},
+		"past delay":  {runtime.Failed, `exit status 1: ValueError: delay of Retry: datetime.timedelta\(days=-1\): .*`, 0, "…"},
+		"set delay":   {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
 	} {
 		r := p.run(t, input)
 		last := ""

@@ -16,6 +16,7 @@ MOST_ERROR = 4096
 MOST_REPORT = 4000  # of a summary with its traceback
 MOST_SUMMARY = 1000
 MOST_LINE = 4096
+MOST_DELAY = 365 * 86_400_000  # in milliseconds
 MOST_MESSAGE = 240  # of a task's error one-line views show 400 bytes, in which the innermost frames have to be
 
 MOST_DEPTH = 4000  # what the engine's stack has room for, whatever it is that recurs
@@ -156,32 +157,30 @@ def _await(coroutine: Any) -> Any:
 
 def _fail(error: BaseException, before: str = "") -> int:
     """Reports how the task failed, with a text before the error's."""
-    status, text = 1, None
+    status, text = 1, type(error).__name__
     try:
-        sys.stdout.flush()
         if isinstance(error, Failure):
-            status, text = error.status, str(error)
+            status, text = error.status, _text(error)
             if isinstance(error, Retry) and error.delay is not None:
-                _host.functions.retry_after(max(_host.milliseconds(error.delay), 0))
-            if error.__cause__ is not None or error.__traceback__ is None:
-                _log_traceback(error)
+                _host.functions.retry_after(min(_host.milliseconds(error.delay), MOST_DELAY))
         elif isinstance(error, SystemExit):
             status, text = _exit(error)
-            if status == 0:
-                return 0
         else:
+        sys.stdout.flush()
+        if status and not isinstance(error, SystemExit) and (not isinstance(error, Failure) or error.__cause__ is not None):
             text = _report(error)
             _log_traceback(error)
-    except HostError:  # the limit of the log, or no task
+    except BaseException:  # the limit of the log, no task, or what an exception of the user's does
         pass
-    _host.functions.error_set(_cut(before + (text if text is not None else type(error).__name__), MOST_ERROR))
+    if status:
+        _host.functions.error_set(_cut(before + text, MOST_ERROR))
     return status
 
 
 def _exit(error: SystemExit) -> tuple[int, str]:
     if error.code is None or isinstance(error.code, int):
         return error.code or 0, ""
-    return 1, str(error.code)
+    return 1, _text(error.code)
 
 
 def _frames(error: BaseException) -> Iterator[tuple[str, int, str]]:
@@ -205,7 +204,7 @@ def _short(name: str) -> str:
 def _summary(error: BaseException) -> str:
     """The exception and where it was raised, in one line: the innermost frames if not all of them fit."""
     name = type(error).__qualname__ if type(error).__module__ == "builtins" else f"{type(error).__module__}.{type(error).__qualname__}"
-    message = error.msg if isinstance(error, SyntaxError) else _message(error)
+    message = error.msg if isinstance(error, SyntaxError) else _text(error)
     summary = f"{name}: {message}" if message else name
     if len(summary) > MOST_MESSAGE:
         summary = _cut(summary, MOST_MESSAGE) + "…"
@@ -226,7 +225,7 @@ def _summary(error: BaseException) -> str:
     return _cut(f"{summary} [{' < '.join(places)}]", MOST_SUMMARY)
 
 
-def _message(error: BaseException) -> str:
+def _text(value: Any) -> str:
     try:
         return str(error)
     except Exception:
