@@ -297,6 +297,23 @@ def handle(task):
 			"re", "rematch", "ast", "source", "source2", "source3", "source4", "source5", "source6", "xml", "tuple", "isinstance",
 		} {
 			r := p.run(t, name+limit)
+// TestWarmTimers: a timer that the warm call leaves runs in no task.
+func TestWarmTimers(t *testing.T) {
+	p := setup(t, map[string]string{"handler.py": `
+import asyncio
+fired = []
+async def handle(task):
+    asyncio.get_running_loop().call_later(0.01, fired.append, task.text)
+    if task.text != "warm": await asyncio.sleep(0.05)
+    return fired
+`}, runtime.Profile{Warm: []byte("warm")})
+	for range 2 {
+		if got := p.result(t, "task"); got != `["task"]` {
+			t.Error(got)
+		}
+	}
+}
+
 			if r.Kind == runtime.Trap {
 				t.Errorf("%s%s: %s %s", name, limit, r.Kind, r.Message)
 			}
