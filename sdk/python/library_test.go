@@ -71,7 +71,7 @@ func TestSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"SOURCES.txt": `(?m)^[0-9a-f]{64}  python3\.11_3\.11\.2-\S+\.debian\.tar\.xz$`,
+		"SOURCES.txt": `(?ms)^[0-9a-f]{64}  python3\.11_3\.11\.2-\S+\.debian\.tar\.xz$.*^[0-9a-f]{64}  expat_2\.5\.0-\S+\.debian\.tar\.xz$`,
 		"LICENSE":     `PYTHON SOFTWARE FOUNDATION LICENSE VERSION 2`,
 	} {
 		text, err := fs.ReadFile(archive, name)
