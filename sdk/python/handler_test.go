@@ -173,6 +173,7 @@ def handle(task):
     try: 1 / 0
     except ZeroDivisionError: log.exception("failed")
     warnings.warn("old")
+    logging.info("lone \ud800", extra={"a": "\ud801"})
     sys.stdout.write("no newline")
 `)
 	want := []string{
@@ -188,7 +189,6 @@ def handle(task):
 
 // TestAsync is a handler that awaits.
 func TestAsync(t *testing.T) {
-    logging.info("lone \ud800", extra={"a": "\ud801"})
 	p := handler(t, `
 import asyncio, time
 async def work(n):
@@ -239,11 +239,76 @@ def handle(task):
 	}
 }
 
+// TestMissing: code may look for a module that is not there; an error that nobody catches says what to do instead.
+func TestMissing(t *testing.T) {
+	p := handler(t, `
+import importlib.util
+def handle(task):
+    if task.text == "look": return [importlib.util.find_spec(name) for name in ("ssl", "mmap", "_lzma")]
+    try: import ssl
+    except ImportError as error: raise RuntimeError("no TLS") from error
+`)
+	if got := p.result(t, "look"); got != "[null,null,null]" {
+		t.Error(got)
+	}
+	if r := p.run(t, ""); !strings.Contains(r.Message, "No module named 'ssl' in a handler of Quern: the host speaks TLS: ") {
+		t.Error(r.Message)
+	}
+}
+
+// TestHashSeed: the hash seed is 0 or what the manifest sets; what is not a seed fails every task.
+func TestHashSeed(t *testing.T) {
+	run := func(env map[string]string) ran {
+		return setup(t, map[string]string{"handler.py": "def handle(task): return hash('a')"}, runtime.Profile{Env: env}).run(t, "")
+	}
+	unset, zero, seven := run(nil), run(map[string]string{"PYTHONHASHSEED": "0"}), run(map[string]string{"PYTHONHASHSEED": "7"})
+	if string(unset.Output) != string(zero.Output) || seven.Kind != runtime.Complete || string(seven.Output) == string(zero.Output) {
+		t.Errorf("unset %s, 0 %s, 7 %s %s", unset.Output, zero.Output, seven.Output, seven.Message)
+	}
+	for _, seed := range []string{"random", "7x", "-1", "4294967296", ""} {
+		want := `exit status 1: the plugin did not start: PYTHONHASHSEED is "` + seed + `": expected a number from 0 to 4294967295`
+		if r := run(map[string]string{"PYTHONHASHSEED": seed}); r.Kind != runtime.Failed || r.Message != want {
+			t.Errorf("%s: %s %s %s", seed, r.Kind, r.Message, r.Output)
+		}
+	}
+}
+
+// TestHostileXML: a chain of entities does not exhaust the stack, as it did in expat before CVE-2024-8176 was fixed.
+func TestHostileXML(t *testing.T) {
+	p := handler(t, `
+from xml.parsers import expat
+def handle(task):
+    chain = "".join(f"<!ENTITY e{n} '&e{n - 1};'>" for n in range(1, 60000))
+    expat.ParserCreate().Parse(f"<!DOCTYPE a [<!ENTITY e0 'x'>{chain}]><a>&e59999;</a>", True)
+    return "parsed"
+`)
+	if got := p.result(t, ""); got != "parsed" {
+		t.Error(got)
+	}
+}
+
 // TestPristine: what a task leaves is gone.
 func TestPristine(t *testing.T) {
 	p := handler(t, "seen = []\ndef handle(task):\n    seen.append(task.text)\n    return seen\n")
 	for range 3 {
 		if got := p.result(t, "x"); got != `["x"]` {
+			t.Error(got)
+		}
+	}
+}
+
+// TestWarmTimers: a timer that the warm call leaves runs in no task.
+func TestWarmTimers(t *testing.T) {
+	p := setup(t, map[string]string{"handler.py": `
+import asyncio
+fired = []
+async def handle(task):
+    asyncio.get_running_loop().call_later(0.01, fired.append, task.text)
+    if task.text != "warm": await asyncio.sleep(0.05)
+    return fired
+`}, runtime.Profile{Warm: []byte("warm")})
+	for range 2 {
+		if got := p.result(t, "task"); got != `["task"]` {
 			t.Error(got)
 		}
 	}
@@ -297,23 +362,6 @@ def handle(task):
 			"re", "rematch", "ast", "source", "source2", "source3", "source4", "source5", "source6", "xml", "tuple", "isinstance",
 		} {
 			r := p.run(t, name+limit)
-// TestWarmTimers: a timer that the warm call leaves runs in no task.
-func TestWarmTimers(t *testing.T) {
-	p := setup(t, map[string]string{"handler.py": `
-import asyncio
-fired = []
-async def handle(task):
-    asyncio.get_running_loop().call_later(0.01, fired.append, task.text)
-    if task.text != "warm": await asyncio.sleep(0.05)
-    return fired
-`}, runtime.Profile{Warm: []byte("warm")})
-	for range 2 {
-		if got := p.result(t, "task"); got != `["task"]` {
-			t.Error(got)
-		}
-	}
-}
-
 			if r.Kind == runtime.Trap {
 				t.Errorf("%s%s: %s %s", name, limit, r.Kind, r.Message)
 			}

@@ -46,7 +46,6 @@ def prepare() -> None:
     for name in _PRELOADED:
         importlib.import_module(name)
     sys.setrecursionlimit = _set_recursion_limit
-    _missing.install()
     _logging.install()
     _exercise()
     gc.collect()
@@ -166,9 +165,9 @@ def _fail(error: BaseException, before: str = "") -> int:
         elif isinstance(error, SystemExit):
             status, text = _exit(error)
         else:
+            text = _report(error)
         sys.stdout.flush()
         if status and not isinstance(error, SystemExit) and (not isinstance(error, Failure) or error.__cause__ is not None):
-            text = _report(error)
             _log_traceback(error)
     except BaseException:  # the limit of the log, no task, or what an exception of the user's does
         pass
@@ -227,16 +226,17 @@ def _summary(error: BaseException) -> str:
 
 def _text(value: Any) -> str:
     try:
-        return str(error)
-    except Exception:
+        return str(value)
+    except BaseException:  # also sys.exit
         return "(its text cannot be read)"
 
 
 def _report(error: BaseException) -> str:
     """The exception in one line, and its traceback below: the end of it if not all of it fits."""
+    trace, lines = _traceback(error), []
     summary = _summary(error)
-    lines, room = [], MOST_REPORT - len(summary.encode(errors="replace"))
-    for line in reversed(_traceback(error)):
+    room = MOST_REPORT - len(summary.encode(errors="replace"))
+    for line in reversed(trace):
         room -= len(line.encode(errors="replace")) + 1
         if room < 0:
             lines.append("  …")
@@ -246,8 +246,8 @@ def _report(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> list[str]:
-    """The lines of the traceback, without the SDK's own frames."""
-    _hide_own_frames(error, set())
+    """The lines of the traceback, without the SDK's own frames, and with what to do about missing modules."""
+    _tidy(error, set())
     parts = traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format()
     return [line for part in parts for line in part.rstrip("\n").split("\n")]
 
@@ -260,16 +260,18 @@ def _log_traceback(error: BaseException) -> None:
         pass
 
 
-def _hide_own_frames(error: Optional[BaseException], seen: set[int]) -> None:
+def _tidy(error: Optional[BaseException], seen: set[int]) -> None:
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
+    if isinstance(error, ModuleNotFoundError):
+        _missing.explain(error)
     trace: Optional[TracebackType] = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_inner):
         trace = trace.tb_next
     error.__traceback__ = trace
-    _hide_own_frames(error.__cause__, seen)
-    _hide_own_frames(error.__context__, seen)
+    _tidy(error.__cause__, seen)
+    _tidy(error.__context__, seen)
 
 
 def _cut(text: str, most: int) -> str:
