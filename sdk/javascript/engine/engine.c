@@ -19,8 +19,8 @@
 #include "utf8.h"
 
 // Deep recursion must become a RangeError before it leaves the stack, which the linker puts below all else. The reserve is
-// for C functions that do not check.
-enum { STACK = 1 << 20, STACK_RESERVE = 128 << 10 };
+// for C functions that do not check. STACK is the linker's, from the script that builds this.
+enum { STACK_RESERVE = 128 << 10 };
 
 // The garbage collector first runs when the heap has grown by this much: most tasks end before.
 enum { COLLECT_AFTER = 16 << 20 };
