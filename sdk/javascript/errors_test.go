@@ -175,6 +175,25 @@ func TestPristine(t *testing.T) {
 	}
 }
 
+// TestWarm: a timer that the warm call leaves is no task's.
+func TestWarm(t *testing.T) {
+	t.Parallel()
+	p := handler(t, `
+		if (task.text() === "warm") {
+			setTimeout(() => { throw new Error("left") }, 10);
+			return;
+		}
+		await new Promise((done) => setTimeout(done, 20));
+		return "ok";`)
+	p.Warm = []byte("warm")
+	pool := p.bind()
+	for range 3 {
+		if o := p.runIn(pool, runtime.Call{}); string(o.Output) != "ok" {
+			t.Errorf("%s: %s\n%s", o.Kind, o.Message, strings.Join(o.log, "\n"))
+		}
+	}
+}
+
 // esbuild bundles an entry point of testdata as `quern plugin build` does, with its source map.
 func esbuild(t testing.TB, entry string) *plugin {
 	t.Helper()

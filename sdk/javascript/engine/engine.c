@@ -35,6 +35,7 @@ static JSClassID plain_object;
 static JSAtom then;
 
 // Of each task:
+static uint32_t calls;   // its number since the start
 static bool seeded;      // Math.random has a seed
 static uint64_t seed[2];
 static bool rejections;  // a promise was rejected without a handler
@@ -336,6 +337,12 @@ METHOD(secretGet) {
 	return slot_bytes("secret_get", quern_secret_get(B(name)));
 }
 
+// How many calls of the handler there have been since the start, with this one.
+METHOD(call) {
+	UNUSED;
+	return JS_NewUint32(ctx, calls);
+}
+
 // Milliseconds of the monotonic clock.
 METHOD(now) {
 	UNUSED;
@@ -571,7 +578,7 @@ static const JSCFunctionListEntry methods[] = {
 	ENTRY(taskText, 1), ENTRY(taskNumber, 1), ENTRY(cancelled, 0), ENTRY(log, 3), ENTRY(progress, 2),
 	ENTRY(checkpointSave, 1), ENTRY(checkpointLoad, 0), ENTRY(enqueue, 3), ENTRY(kvGet, 2), ENTRY(kvSet, 4),
 	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 2), ENTRY(configGet, 1),
-	ENTRY(secretGet, 1), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
+	ENTRY(secretGet, 1), ENTRY(call, 0), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
 	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),
 	ENTRY(provide, 2), ENTRY(trap, 0), ENTRY(serve, 2), ENTRY(begin, 3),
 };
@@ -640,6 +647,7 @@ static bool written(JSValueConst result) {
 		if (JS_IsException(text)) JS_GetException(ctx);
 	}
 	Bytes bytes;
+	calls++;
 	return JS_IsString(text) && bytes_of(&bytes, text) && quern_output_write(B(bytes)) == 0;
 }
 
