@@ -86,6 +86,11 @@ func TestFetch(t *testing.T) {
 				return;
 			}
 			throw new Error("granted");`,
+		"Secrets": `
+			const text = async (promise) => { try { await promise; } catch (e) { return e.message; } throw new Error("no error"); };
+			check(await text(fetch(url + "/moved?token=1", { redirect: "error" })), "fetch: " + url + "/moved redirects to /echo");
+			check(await text(fetch(url + "/around?token=1")), "fetch: " + url + "/around has redirected 20 times");
+			check(await text(fetch("//ada:word@example.org/a?token=1#b")), "//example.org/a: not an absolute URL");`,
 		"Timeout": `
 			try { await fetch(url + "/slow", { signal: AbortSignal.timeout(50) }); } catch (e) { check(e.name, "TimeoutError"); return; }
 			throw new Error("answered");`,
