@@ -61,7 +61,8 @@ func TestErrors(t *testing.T) {
 		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: …"},
 		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error: " + strings.Repeat("x", 390) + "…"},
 		{"AggregateError", "export default () => Promise.any([Promise.reject(new Error('a'))])", runtime.Failed, 1, "AggregateError\n  * Error: a"},
-		{"Bad input", "export default (task) => task.json()", runtime.Failed, 1, "SyntaxError: …"},
+		{"Bad input", "export default (task) => task.json()", runtime.Fatal, 65, "the input is not JSON: …"},
+		{"Progress of NaN", "import { progress } from '@quern/sdk';\nexport default () => progress(NaN)", runtime.Failed, 1, "QuernError: progress: an argument is invalid; the task's log has the details (EINVAL)…"},
 		{"Await at the top", "const a = await Promise.resolve('top');\nawait new Promise((done) => setTimeout(done, 5));\nexport default () => a", runtime.Complete, 0, "top"},
 		{"Timer of the start", "setTimeout(() => { throw new Error('never') }, 1e6);\nexport default () => new Promise((done) => setTimeout(done, 1, 'ok'))", runtime.Complete, 0, "ok"},
 		{
