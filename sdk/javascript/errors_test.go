@@ -208,7 +208,7 @@ func esbuild(t testing.TB, entry string) *plugin {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(tools, "node_modules/.bin/esbuild"), entry, "--bundle", "--format=esm", "--target=es2023",
-		"--sourcemap=external", "--external:@quern/sdk", "--external:@quern/sdk/testing", "--outfile="+filepath.Join(dir, "handler.js"), "--log-level=warning",
+		"--sourcemap=external", "--external:@quern/sdk", "--outfile="+filepath.Join(dir, "handler.js"), "--log-level=warning",
 		"--minify-whitespace", "--minify-syntax")
 	cmd.Dir = dir // sources are named relative to the bundle
 	cmd.Env = append(cmd.Environ(), "NODE_PATH="+packages(t))

@@ -56,7 +56,7 @@ func TestPack(t *testing.T) {
 		files = append(files, file.Path)
 	}
 	slices.Sort(files)
-	want := []string{"README.md", "index.d.ts", "index.js", "package.json", "testing.d.ts", "testing.js"}
+	want := []string{"README.md", "index.d.ts", "index.js", "package.json"}
 	if packed[0].Name != "@quern/sdk" || !slices.Equal(files, want) {
 		t.Errorf("%s has %q, want %q", packed[0].Name, files, want)
 	}

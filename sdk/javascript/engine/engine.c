@@ -538,11 +538,6 @@ static JSModuleDef *load_module(JSContext *c, const char *name, void *opaque) {
 	return module;
 }
 
-// Crashes.
-METHOD(trap) {
-	UNUSED;
-	__builtin_trap();
-}
 
 static JSValue rejection; // main.js's function for promises that are rejected without a handler, and that get one later
 
@@ -580,7 +575,7 @@ static const JSCFunctionListEntry methods[] = {
 	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 2), ENTRY(configGet, 1),
 	ENTRY(secretGet, 1), ENTRY(call, 0), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
 	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),
-	ENTRY(provide, 2), ENTRY(trap, 0), ENTRY(serve, 2), ENTRY(begin, 3),
+	ENTRY(provide, 2), ENTRY(serve, 2), ENTRY(begin, 3),
 };
 
 // ---- The handler ----
@@ -647,12 +642,12 @@ static bool written(JSValueConst result) {
 		if (JS_IsException(text)) JS_GetException(ctx);
 	}
 	Bytes bytes;
-	calls++;
 	return JS_IsString(text) && bytes_of(&bytes, text) && quern_output_write(B(bytes)) == 0;
 }
 
 // Ends the usual cases here: each call of JavaScript touches memory that the host has to reset. main.js does the rest.
 QUERN_HANDLER int32_t handle(void) {
+	calls++;
 	seeded = rejections = false;
 	origin = 0;
 	JSValue result = JS_UNDEFINED;

@@ -53,7 +53,6 @@ function start() {
 installGlobals();
 native.begin(endTask, (call, code) => new QuernError(code, call), onRejection);
 native.provide("@quern/sdk", sdk);
-native.provide("@quern/sdk/testing", testing);
 try {
   start();
 } catch (error) {

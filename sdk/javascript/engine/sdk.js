@@ -132,6 +132,3 @@ const secrets = {
 const config = { get(name) { return native.configGet(String(name)); } };
 
 export const sdk = { Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, secrets, config };
-
-// The module "@quern/sdk/testing".
-export const testing = { crash() { native.trap(); } };
