@@ -46,7 +46,7 @@ export interface Task {
   bytes(): Uint8Array<ArrayBuffer>;
   /** The input as UTF-8. */
   text(): string;
-  /** The input as JSON. */
+  /** The input as JSON. If it is not JSON, the task fails for good unless the handler catches that. */
   json<T = any>(): T;
 }
 
