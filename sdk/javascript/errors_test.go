@@ -195,7 +195,8 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// esbuild bundles an entry point of testdata as `quern plugin build` does, with its source map.
+// esbuild bundles an entry point of testdata by the program of npm, with its source map. What `quern plugin build` does beside
+// is tested in cmd/quern.
 func esbuild(t testing.TB, entry string) *plugin {
 	t.Helper()
 	binary(t)
