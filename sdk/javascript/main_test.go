@@ -129,7 +129,7 @@ func readAll(t testing.TB, path string) string {
 	return string(contents)
 }
 
-// packages is the folder with the npm packages of testdata; the test is skipped if they are not installed.
+// packages is the folder with the npm packages of testdata.
 func packages(t testing.TB) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../build/engines/downloads/npm-javascript-tests/node_modules")
@@ -137,7 +137,7 @@ func packages(t testing.TB) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir); err != nil {
-		runtimetest.Missing(t, "no npm packages: run make engines")
+		t.Fatal("no npm packages: run make deps")
 	}
 	return dir
 }
