@@ -1,16 +1,24 @@
 package javascript_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
+
+// patience bounds each task that a test waits for, and each start.
+const patience = time.Minute
 
 // shared is what the tests have in common: compiling the engine takes a second.
 var shared struct {
@@ -25,6 +33,12 @@ func TestMain(m *testing.M) {
 	if shared.module != nil {
 		_ = shared.module.Close(context.Background())
 		_ = shared.engine.Close(context.Background())
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }
@@ -83,7 +97,10 @@ func (p *plugin) bind() *runtime.Pool {
 		p.t.Fatal(err)
 	}
 	p.Files = files
-	return module(p.t).Bind(p.Profile)
+	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, patience)
+	pool := module(p.t).Bind(p.Profile)
+	p.t.Cleanup(pool.Close)
+	return pool
 }
 
 // outcome is an outcome with its log.
