@@ -58,7 +58,7 @@ demo: build build/handlers/thumbnails.wasm ## make thumbnails of real photograph
 
 .PHONY: demo-python
 demo-python: build ## run a handler in Python, from its source to a completed task (needs make engines)
-	examples/invoice/demo build/quern build/demo-python
+	examples/invoice/tests/demo build/quern build/demo-python
 
 .PHONY: dist
 dist: build ## pack binary, engines and licenses into build/quern-VERSION-OS-ARCH.tar.gz (needs make engines)

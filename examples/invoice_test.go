@@ -19,7 +19,7 @@ func TestInvoice(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "invoice/demo", exampletest.New(t).Path, out)
+	cmd := exec.CommandContext(t.Context(), "invoice/tests/demo", exampletest.New(t).Path, out)
 	cmd.Env = append(os.Environ(), "QUERN_ENGINES="+engines)
 	said, err := cmd.CombinedOutput()
 	if text := string(said); strings.Contains(text, "pip finds no ") || strings.Contains(text, "no Python 3 with pip") {

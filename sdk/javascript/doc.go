@@ -6,5 +6,5 @@ import "embed"
 
 // Source is the npm package @quern/sdk. `quern plugin new` copies it next to a new plugin.
 //
-//go:embed package.json index.js index.d.ts testing.js testing.d.ts
+//go:embed package.json index.js index.d.ts
 var Source embed.FS

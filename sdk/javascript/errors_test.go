@@ -61,7 +61,8 @@ func TestErrors(t *testing.T) {
 		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: …"},
 		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error: " + strings.Repeat("x", 390) + "…"},
 		{"AggregateError", "export default () => Promise.any([Promise.reject(new Error('a'))])", runtime.Failed, 1, "AggregateError\n  * Error: a"},
-		{"Bad input", "export default (task) => task.json()", runtime.Failed, 1, "SyntaxError: …"},
+		{"Bad input", "export default (task) => task.json()", runtime.Fatal, 65, "the input is not JSON: …"},
+		{"Progress of NaN", "import { progress } from '@quern/sdk';\nexport default () => progress(NaN)", runtime.Failed, 1, "QuernError: progress: an argument is invalid; the task's log has the details (EINVAL)…"},
 		{"Await at the top", "const a = await Promise.resolve('top');\nawait new Promise((done) => setTimeout(done, 5));\nexport default () => a", runtime.Complete, 0, "top"},
 		{"Timer of the start", "setTimeout(() => { throw new Error('never') }, 1e6);\nexport default () => new Promise((done) => setTimeout(done, 1, 'ok'))", runtime.Complete, 0, "ok"},
 		{
@@ -175,7 +176,27 @@ func TestPristine(t *testing.T) {
 	}
 }
 
-// esbuild bundles an entry point of testdata as `quern plugin build` does, with its source map.
+// TestWarm: a timer that the warm call leaves is no task's.
+func TestWarm(t *testing.T) {
+	t.Parallel()
+	p := handler(t, `
+		if (task.text() === "warm") {
+			setTimeout(() => { throw new Error("left") }, 10);
+			return;
+		}
+		await new Promise((done) => setTimeout(done, 20));
+		return "ok";`)
+	p.Warm = []byte("warm")
+	pool := p.bind()
+	for range 3 {
+		if o := p.runIn(pool, runtime.Call{}); string(o.Output) != "ok" {
+			t.Errorf("%s: %s\n%s", o.Kind, o.Message, strings.Join(o.log, "\n"))
+		}
+	}
+}
+
+// esbuild bundles an entry point of testdata by the program of npm, with its source map. What `quern plugin build` does beside
+// is tested in cmd/quern.
 func esbuild(t testing.TB, entry string) *plugin {
 	t.Helper()
 	binary(t)
@@ -188,7 +209,7 @@ func esbuild(t testing.TB, entry string) *plugin {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(tools, "node_modules/.bin/esbuild"), entry, "--bundle", "--format=esm", "--target=es2023",
-		"--sourcemap=external", "--external:@quern/sdk", "--external:@quern/sdk/testing", "--outfile="+filepath.Join(dir, "handler.js"), "--log-level=warning",
+		"--sourcemap=external", "--external:@quern/sdk", "--outfile="+filepath.Join(dir, "handler.js"), "--log-level=warning",
 		"--minify-whitespace", "--minify-syntax")
 	cmd.Dir = dir // sources are named relative to the bundle
 	cmd.Env = append(cmd.Environ(), "NODE_PATH="+packages(t))

@@ -82,10 +82,15 @@ func TestFetch(t *testing.T) {
 			await rejects(TypeError, fetch(url + "/around"));`,
 		"Denied": `
 			try { await fetch("https://example.org/secret?token=1"); } catch (e) {
-				check([e.name, e.code, e.message], ["TypeError", "EDENIED", "fetch: GET https://example.org/secret: http: the manifest does not grant it; the task's log names the line to add (EDENIED)"]);
+				check([e.name, e.code, e.message], ["TypeError", "EDENIED", "fetch: GET https://example.org/secret: http: the manifest or the host does not allow it; the task's log names the line to add (EDENIED)"]);
 				return;
 			}
 			throw new Error("granted");`,
+		"Secrets": `
+			const text = async (promise) => { try { await promise; } catch (e) { return e.message; } throw new Error("no error"); };
+			check(await text(fetch(url + "/moved?token=1", { redirect: "error" })), "fetch: " + url + "/moved redirects to /echo");
+			check(await text(fetch(url + "/around?token=1")), "fetch: " + url + "/around has redirected 20 times");
+			check(await text(fetch("//ada:word@example.org/a?token=1#b")), "//example.org/a: not an absolute URL");`,
 		"Timeout": `
 			try { await fetch(url + "/slow", { signal: AbortSignal.timeout(50) }); } catch (e) { check(e.name, "TimeoutError"); return; }
 			throw new Error("answered");`,
@@ -119,7 +124,7 @@ func TestQuernError(t *testing.T) {
 		export default () => {
 			try { kv("a").get("b"); } catch (e) { return [e instanceof QuernError, e.name, e.code, e.call, e.message]; }
 		}`).run(runtime.Call{})
-	want := `[true,"QuernError","EDENIED","kv_get","kv_get: the manifest does not grant it; the task's log names the line to add (EDENIED)"]`
+	want := `[true,"QuernError","EDENIED","kv_get","kv_get: the manifest or the host does not allow it; the task's log names the line to add (EDENIED)"]`
 	if string(o.Output) != want {
 		t.Errorf("%s: %s %s", o.Kind, o.Message, o.Output)
 	}

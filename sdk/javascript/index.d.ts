@@ -46,7 +46,7 @@ export interface Task {
   bytes(): Uint8Array<ArrayBuffer>;
   /** The input as UTF-8. */
   text(): string;
-  /** The input as JSON. */
+  /** The input as JSON. If it is not JSON, the task fails for good unless the handler catches that. */
   json<T = any>(): T;
 }
 
@@ -75,7 +75,7 @@ export class Fatal extends Error {
 export type ErrorCode =
   | "EINVAL" // an argument is invalid; the task's log has the details
   | "EFAULT"
-  | "EDENIED" // the manifest does not grant it; the task's log names the line to add
+  | "EDENIED" // the manifest or the host does not allow it; the task's log names the line to add
   | "ENOTFOUND"
   | "ETOOBIG" // larger than its limit
   | "EQUOTA" // no room for more

@@ -1,16 +1,24 @@
 package javascript_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
+
+// patience bounds each task that a test waits for, and each start.
+const patience = time.Minute
 
 // shared is what the tests have in common: compiling the engine takes a second.
 var shared struct {
@@ -25,6 +33,12 @@ func TestMain(m *testing.M) {
 	if shared.module != nil {
 		_ = shared.module.Close(context.Background())
 		_ = shared.engine.Close(context.Background())
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }
@@ -83,7 +97,10 @@ func (p *plugin) bind() *runtime.Pool {
 		p.t.Fatal(err)
 	}
 	p.Files = files
-	return module(p.t).Bind(p.Profile)
+	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, patience)
+	pool := module(p.t).Bind(p.Profile)
+	p.t.Cleanup(pool.Close)
+	return pool
 }
 
 // outcome is an outcome with its log.
@@ -129,7 +146,7 @@ func readAll(t testing.TB, path string) string {
 	return string(contents)
 }
 
-// packages is the folder with the npm packages of testdata; the test is skipped if they are not installed.
+// packages is the folder with the npm packages of testdata.
 func packages(t testing.TB) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../build/engines/downloads/npm-javascript-tests/node_modules")
@@ -137,7 +154,7 @@ func packages(t testing.TB) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir); err != nil {
-		runtimetest.Missing(t, "no npm packages: run make engines")
+		t.Fatal("no npm packages: run make deps")
 	}
 	return dir
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// TestPackages runs packages of npm that nobody here wrote, bundled as `quern plugin build` does.
+// TestPackages runs packages of npm that nobody here wrote.
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ entry, input, want string }{

@@ -1,6 +1,13 @@
 package javascript_test
 
 import (
+	"bytes"
+	"crypto/sha1" //nolint:gosec // the engine has it
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/json"
+	"hash"
 	"os"
 	"regexp"
 	"slices"
@@ -126,7 +133,6 @@ var webAPI = map[string]string{
 		check(await hex("SHA-256", ""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 		check(await hex("SHA-384", "abc"), "cb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7");
 		check(await hex("SHA-512", "abc"), "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f");
-		for (const n of [55, 56, 63, 64, 65, 111, 112, 119, 120, 127, 128, 129, 1000]) check(await hex("SHA-512", "a".repeat(n)) === await hex("SHA-512", "a".repeat(n)), true);
 		check(await hex("SHA-1", "a".repeat(56)), "c2db330f6083854c99d4b5bfb6e8f29f201be699");
 		check(await hex("SHA-256", "a".repeat(1000)), "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
 		await rejects(DOMException, crypto.subtle.digest("MD5", new Uint8Array()));`,
@@ -239,6 +245,30 @@ func TestReadme(t *testing.T) {
 	for _, name := range listed {
 		if _, ok := webAPI[name]; !ok {
 			t.Errorf("nothing tests %s", name)
+		}
+	}
+}
+
+// TestDigests compares the sums of inputs of all lengths up to two blocks of SHA-512, where padding may go wrong, with Go's.
+func TestDigests(t *testing.T) {
+	t.Parallel()
+	var got map[string][]string
+	if err := json.Unmarshal([]byte(handler(t, `
+		const sums = {};
+		for (const name of ["SHA-1", "SHA-256", "SHA-384", "SHA-512"]) {
+			sums[name] = [];
+			for (let n = 0; n <= 256; n++) sums[name].push(btoa(String.fromCharCode(...new Uint8Array(await crypto.subtle.digest(name, new Uint8Array(n).fill(n))))));
+		}
+		return sums;`).input("")), &got); err != nil {
+		t.Fatal(err)
+	}
+	for name, sum := range map[string]func() hash.Hash{"SHA-1": sha1.New, "SHA-256": sha256.New, "SHA-384": sha512.New384, "SHA-512": sha512.New} {
+		for n := range 257 {
+			h := sum()
+			h.Write(bytes.Repeat([]byte{byte(n)}, n))
+			if want := base64.StdEncoding.EncodeToString(h.Sum(nil)); got[name][n] != want {
+				t.Errorf("%s of %d bytes: %s, want %s", name, n, got[name][n], want)
+			}
 		}
 	}
 }

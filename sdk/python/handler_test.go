@@ -21,7 +21,7 @@ class Point:
 VALUES = {
     "none": None, "str": "é", "bytes": b"\xff\x00", "bytearray": bytearray(b"a"), "dict": {"a": [1, None, True, 1.5, "é"]},
     "number": 7, "dataclass": Point(1, [Point(2, [])]), "date": datetime.date(2026, 1, 2), "decimal": decimal.Decimal("1.10"),
-    "uuid": uuid.UUID(int=1), "set": {1}, "empty": "",
+    "uuid": uuid.UUID(int=1), "set": {1}, "empty": "", "lone": "a\ud800", "lone in JSON": ["\ud800"],
 }
 def handle(task):
     return VALUES[task.text]
@@ -29,7 +29,7 @@ def handle(task):
 	for input, want := range map[string]string{
 		"none": "", "str": "é", "bytes": "\xff\x00", "bytearray": "a", "dict": `{"a":[1,null,true,1.5,"é"]}`, "number": "7",
 		"dataclass": `{"x":1,"y":[{"x":2,"y":[]}]}`, "date": `"2026-01-02"`, "decimal": `"1.10"`,
-		"uuid": `"00000000-0000-0000-0000-000000000001"`, "set": "[1]", "empty": "",
+		"uuid": `"00000000-0000-0000-0000-000000000001"`, "set": "[1]", "empty": "", "lone": "a?", "lone in JSON": `["?"]`,
 	} {
 		if got := p.result(t, input); got != want {
 			t.Errorf("%s: %q, want %q", input, got, want)
@@ -41,7 +41,7 @@ def handle(task):
 func TestFailure(t *testing.T) {
 	p := setup(t, map[string]string{
 		"handler.py": `
-import sys, json, quern, lib.work
+import datetime, sys, json, quern, lib.work
 def deep(n): return deep(n + 1)
 def recurse_repr():
     a = []
@@ -50,6 +50,12 @@ def recurse_repr():
 class Odd(Exception):
     def __str__(self): raise ValueError
 def odd(): raise Odd()
+class OddFatal(quern.Fatal):
+    def __str__(self): raise SystemExit(3)
+def late(delay):
+    error = quern.Retry("later")
+    error.delay = delay
+    return error
 def cause():
     try: 1 / 0
     except ZeroDivisionError as e: raise quern.Fatal("no luck") from e
@@ -63,7 +69,9 @@ WORK = {
     "said": lambda: sys.exit("said"), "deep": lambda: deep(0), "repr": recurse_repr, "nested": lambda: json.loads("[" * 100000),
     "unprintable": lambda: {"a": object()}, "odd": odd, "cause": cause, "long": long, "frames": lambda: loop(60),
     "notjson": lambda: task.json(), "compile": lambda: eval("(" * 5000 + ")" * 5000), "memory": lambda: bytearray(1 << 30),
-    "syntax": lambda: eval("1 +"),
+    "syntax": lambda: eval("1 +"), "odd fatal": lambda: OddFatal(), "odd exit": lambda: sys.exit(Odd()), "long delay": lambda: quern.Retry("later", delay=1e9),
+    "text delay": lambda: quern.Retry("later", delay="30"), "nan delay": lambda: quern.Retry("later", delay=float("nan")),
+    "past delay": lambda: quern.Retry("later", delay=datetime.timedelta(-1)), "set delay": lambda: late("30"),
 }
 def handle(given):
     global task
@@ -81,7 +89,7 @@ def handle(given):
 		delay   time.Duration
 		log     string // the last line
 	}{
-		"error":   {runtime.Failed, `exit status 1: KeyError: 'name' \[lib/work.py:2 in fail < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]`, 0, "error: KeyError: 'name'"},
+		"error":   {runtime.Failed, `exit status 1: KeyError: 'name' \[lib/work.py:2 in fail < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]\n.*`, 0, "error: KeyError: 'name'"},
 		"retry":   {runtime.Retry, `exit status 75 \(try again later\): later`, 1500 * time.Millisecond, ""},
 		"plain":   {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
 		"fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): never`, 0, ""},
@@ -90,7 +98,7 @@ def handle(given):
 		"exit0":   {runtime.Complete, ``, 0, ""},
 		"said":    {runtime.Failed, `exit status 1: said`, 0, ""},
 		"deep": {
-			runtime.Failed, `exit status 1: RecursionError: maximum recursion depth exceeded.* \[handler.py:3 in deep < \(\d+ more\) < .* in handle\]`, 0,
+			runtime.Failed, `exit status 1: RecursionError: maximum recursion depth exceeded.* \[handler.py:3 in deep < \(\d+ more\) < .* in handle\]\n.*`, 0,
 			"error: RecursionError: maximum recursion depth exceeded",
 		},
 		"repr":        {runtime.Failed, `exit status 1: RecursionError: .*`, 0, "error: RecursionError: maximum recursion depth exceeded while getting the repr of an object"},
@@ -99,11 +107,18 @@ def handle(given):
 		"unprintable": {runtime.Failed, `exit status 1: TypeError: expected bytes, str, None or what JSON can express; there is a object: .*`, 0, "…"},
 		"odd":         {runtime.Failed, `exit status 1: handler.Odd: \(its text cannot be read\) .*`, 0, "error: handler.Odd: <exception str() failed>"},
 		"cause":       {runtime.Fatal, `exit status 65 \(failed for good\): no luck`, 0, "error: quern.errors.Fatal: no luck"},
-		"long":        {runtime.Failed, `exit status 1: ValueError: x{228}… \[handler.py:\d+ in long < .*\]`, 0, "…"},
+		"long":        {runtime.Failed, `exit status 1: ValueError: x{228}… \[handler.py:\d+ in long < .*\]\n.*`, 0, "…"},
 		"frames":      {runtime.Failed, `exit status 1: KeyError: 'bottom' \[handler.py:\d+ in loop < n{40}1.py:1 in f1 < .*`, 0, "error: KeyError: 'bottom'"},
 		"notjson":     {runtime.Fatal, `exit status 65 \(failed for good\): the input is not JSON: Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
 		"memory":      {runtime.LimitExceeded, `memory limit of 64MiB reached: .*`, 0, "error: MemoryError"},
 		"syntax":      {runtime.Failed, `exit status 1: SyntaxError: invalid syntax .*`, 0, "error: SyntaxError: invalid syntax"},
+		"odd fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): \(its text cannot be read\)`, 0, ""},
+		"odd exit":    {runtime.Failed, `exit status 1: \(its text cannot be read\)`, 0, ""},
+		"long delay":  {runtime.Retry, `exit status 75 \(try again later\): later`, 365 * 24 * time.Hour, ""},
+		"text delay":  {runtime.Failed, `exit status 1: ValueError: delay of Retry: '30': expected seconds or a timedelta, 0 or more .*`, 0, "…"},
+		"nan delay":   {runtime.Failed, `exit status 1: ValueError: delay of Retry: nan: .*`, 0, "…"},
+		"past delay":  {runtime.Failed, `exit status 1: ValueError: delay of Retry: datetime.timedelta\(days=-1\): .*`, 0, "…"},
+		"set delay":   {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
 	} {
 		r := p.run(t, input)
 		last := ""
@@ -158,13 +173,14 @@ def handle(task):
     try: 1 / 0
     except ZeroDivisionError: log.exception("failed")
     warnings.warn("old")
+    logging.info("lone \ud800", extra={"a": "\ud801"})
     sys.stdout.write("no newline")
 `)
 	want := []string{
 		"printed 1", "to stderr", "debug: a b", `sold {"item":"x","n":2,"logger":"shop"}`, `warning: two {"logger":"shop"}`, "warning: lines",
 		`error: raw {"a":1}`, `error: failed {"logger":"shop"}`, "error: Traceback (most recent call last):", `error:   File "/app/handler.py", line 12, in handle`,
 		"error:     try: 1 / 0", "error:          ~~^~~", "error: ZeroDivisionError: division by zero",
-		`warning: /app/handler.py:14: UserWarning: old {"logger":"py.warnings"}`, `warning:   warnings.warn("old")`, "warning: ", "no newline",
+		`warning: /app/handler.py:14: UserWarning: old {"logger":"py.warnings"}`, `warning:   warnings.warn("old")`, "warning: ", `lone ? {"a":"?"}`, "no newline",
 	}
 	if r := p.run(t, ""); r.Kind != runtime.Complete || !slices.Equal(r.log, want) {
 		t.Errorf("%s %s\n%s\nwant\n%s", r.Kind, r.Message, r.logged(), strings.Join(want, "\n"))
@@ -223,11 +239,76 @@ def handle(task):
 	}
 }
 
+// TestMissing: code may look for a module that is not there; an error that nobody catches says what to do instead.
+func TestMissing(t *testing.T) {
+	p := handler(t, `
+import importlib.util
+def handle(task):
+    if task.text == "look": return [importlib.util.find_spec(name) for name in ("ssl", "mmap", "_lzma")]
+    try: import ssl
+    except ImportError as error: raise RuntimeError("no TLS") from error
+`)
+	if got := p.result(t, "look"); got != "[null,null,null]" {
+		t.Error(got)
+	}
+	if r := p.run(t, ""); !strings.Contains(r.Message, "No module named 'ssl' in a handler of Quern: the host speaks TLS: ") {
+		t.Error(r.Message)
+	}
+}
+
+// TestHashSeed: the hash seed is 0 or what the manifest sets; what is not a seed fails every task.
+func TestHashSeed(t *testing.T) {
+	run := func(env map[string]string) ran {
+		return setup(t, map[string]string{"handler.py": "def handle(task): return hash('a')"}, runtime.Profile{Env: env}).run(t, "")
+	}
+	unset, zero, seven := run(nil), run(map[string]string{"PYTHONHASHSEED": "0"}), run(map[string]string{"PYTHONHASHSEED": "7"})
+	if string(unset.Output) != string(zero.Output) || seven.Kind != runtime.Complete || string(seven.Output) == string(zero.Output) {
+		t.Errorf("unset %s, 0 %s, 7 %s %s", unset.Output, zero.Output, seven.Output, seven.Message)
+	}
+	for _, seed := range []string{"random", "7x", "-1", "4294967296", ""} {
+		want := `exit status 1: the plugin did not start: PYTHONHASHSEED is "` + seed + `": expected a number from 0 to 4294967295`
+		if r := run(map[string]string{"PYTHONHASHSEED": seed}); r.Kind != runtime.Failed || r.Message != want {
+			t.Errorf("%s: %s %s %s", seed, r.Kind, r.Message, r.Output)
+		}
+	}
+}
+
+// TestHostileXML: a chain of entities does not exhaust the stack, as it did in expat before CVE-2024-8176 was fixed.
+func TestHostileXML(t *testing.T) {
+	p := handler(t, `
+from xml.parsers import expat
+def handle(task):
+    chain = "".join(f"<!ENTITY e{n} '&e{n - 1};'>" for n in range(1, 60000))
+    expat.ParserCreate().Parse(f"<!DOCTYPE a [<!ENTITY e0 'x'>{chain}]><a>&e59999;</a>", True)
+    return "parsed"
+`)
+	if got := p.result(t, ""); got != "parsed" {
+		t.Error(got)
+	}
+}
+
 // TestPristine: what a task leaves is gone.
 func TestPristine(t *testing.T) {
 	p := handler(t, "seen = []\ndef handle(task):\n    seen.append(task.text)\n    return seen\n")
 	for range 3 {
 		if got := p.result(t, "x"); got != `["x"]` {
+			t.Error(got)
+		}
+	}
+}
+
+// TestWarmTimers: a timer that the warm call leaves runs in no task.
+func TestWarmTimers(t *testing.T) {
+	p := setup(t, map[string]string{"handler.py": `
+import asyncio
+fired = []
+async def handle(task):
+    asyncio.get_running_loop().call_later(0.01, fired.append, task.text)
+    if task.text != "warm": await asyncio.sleep(0.05)
+    return fired
+`}, runtime.Profile{Warm: []byte("warm")})
+	for range 2 {
+		if got := p.result(t, "task"); got != `["task"]` {
 			t.Error(got)
 		}
 	}

@@ -4,6 +4,7 @@ package python_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -34,6 +37,12 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if shared.engine != nil {
 		_ = shared.engine.Close(context.Background())
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }

@@ -2,7 +2,6 @@ package python_test
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -11,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/runtime"
-	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // Packages that nobody here wrote: pure wheels, and those that PyPI has only as sources or for processors, which are built
@@ -66,7 +64,7 @@ func pip(t *testing.T, folder string, env, arguments []string) {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
-		runtimetest.Missing(t, fmt.Sprintf("pip could not install packages, with the pip of make deps: %v\n%s", err, &said))
+		t.Fatalf("pip could not install packages, with the pip of make deps: %v\n%s", err, &said)
 	}
 }
 

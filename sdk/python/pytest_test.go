@@ -21,6 +21,9 @@ func installed(t *testing.T) string {
 	}
 	command(t, exec.CommandContext(t.Context(), venv, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
 		"--no-build-isolation", "--target", folder, source))
+	if _, err := os.Stat(filepath.Join(folder, "quern", "py.typed")); err != nil {
+		t.Error(err)
+	}
 	return folder
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/fetch"
+	"github.com/quern-project/quern/sdk/typed"
 )
 
 func main() { sdk.Handle(handle) }
@@ -41,6 +42,10 @@ var calls = map[string]func(g *guest, words []string){
 	"trap": func(*guest, []string) {
 		go func() { panic("trap") }() // one of the handler's own would be its error
 		select {}
+	},
+	"json": func(g *guest, _ []string) {
+		_, g.ending = typed.JSON(func(context.Context, *sdk.Task, any) (any, error) { return nil, nil })(g.ctx, g.task)
+		g.ended = true
 	},
 	"size": func(g *guest, w []string) { g.tell(w[0], nil, strconv.Itoa(len(g.task.Input))) },
 	"sum": func(g *guest, w []string) {

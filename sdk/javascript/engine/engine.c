@@ -19,8 +19,8 @@
 #include "utf8.h"
 
 // Deep recursion must become a RangeError before it leaves the stack, which the linker puts below all else. The reserve is
-// for C functions that do not check.
-enum { STACK = 1 << 20, STACK_RESERVE = 128 << 10 };
+// for C functions that do not check. STACK is the linker's, from the script that builds this.
+enum { STACK_RESERVE = 128 << 10 };
 
 // The garbage collector first runs when the heap has grown by this much: most tasks end before.
 enum { COLLECT_AFTER = 16 << 20 };
@@ -35,6 +35,7 @@ static JSClassID plain_object;
 static JSAtom then;
 
 // Of each task:
+static uint32_t calls;   // its number since the start
 static bool seeded;      // Math.random has a seed
 static uint64_t seed[2];
 static bool rejections;  // a promise was rejected without a handler
@@ -336,6 +337,12 @@ METHOD(secretGet) {
 	return slot_bytes("secret_get", quern_secret_get(B(name)));
 }
 
+// How many calls of the handler there have been since the start, with this one.
+METHOD(call) {
+	UNUSED;
+	return JS_NewUint32(ctx, calls);
+}
+
 // Milliseconds of the monotonic clock.
 METHOD(now) {
 	UNUSED;
@@ -531,11 +538,6 @@ static JSModuleDef *load_module(JSContext *c, const char *name, void *opaque) {
 	return module;
 }
 
-// Crashes.
-METHOD(trap) {
-	UNUSED;
-	__builtin_trap();
-}
 
 static JSValue rejection; // main.js's function for promises that are rejected without a handler, and that get one later
 
@@ -571,9 +573,9 @@ static const JSCFunctionListEntry methods[] = {
 	ENTRY(taskText, 1), ENTRY(taskNumber, 1), ENTRY(cancelled, 0), ENTRY(log, 3), ENTRY(progress, 2),
 	ENTRY(checkpointSave, 1), ENTRY(checkpointLoad, 0), ENTRY(enqueue, 3), ENTRY(kvGet, 2), ENTRY(kvSet, 4),
 	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 2), ENTRY(configGet, 1),
-	ENTRY(secretGet, 1), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
+	ENTRY(secretGet, 1), ENTRY(call, 0), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
 	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),
-	ENTRY(provide, 2), ENTRY(trap, 0), ENTRY(serve, 2), ENTRY(begin, 3),
+	ENTRY(provide, 2), ENTRY(serve, 2), ENTRY(begin, 3),
 };
 
 // ---- The handler ----
@@ -645,6 +647,7 @@ static bool written(JSValueConst result) {
 
 // Ends the usual cases here: each call of JavaScript touches memory that the host has to reset. main.js does the rest.
 QUERN_HANDLER int32_t handle(void) {
+	calls++;
 	seeded = rejections = false;
 	origin = 0;
 	JSValue result = JS_UNDEFINED;

@@ -4,7 +4,7 @@ import { mapped } from "./sourcemap.js";
 
 const meanings = {
   EINVAL: "an argument is invalid; the task's log has the details",
-  EDENIED: "the manifest does not grant it; the task's log names the line to add",
+  EDENIED: "the manifest or the host does not allow it; the task's log names the line to add",
   ENOTFOUND: "there is none of that name",
   ETOOBIG: "it is larger than its limit",
   EQUOTA: "there is no room for more",

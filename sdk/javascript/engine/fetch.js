@@ -145,9 +145,12 @@ function parsed(input) {
   try {
     return new (urls().URL)(String(input)).href;
   } catch (cause) {
-    throw new TypeError(`${String(input)}: not an absolute URL`, { cause });
+    throw new TypeError(`${shown(input)}: not an absolute URL`, { cause });
   }
 }
+
+// A URL without parts that may be secret, for errors.
+const shown = (url) => String(url).replace(/[?#].*/s, "").replace(/\/\/[^/]*@/, "//");
 
 export class Response extends Body {
   constructor(body, { status = 200, statusText = "", headers } = {}) {
@@ -190,8 +193,7 @@ function send(method, url, headers, body, signal) {
   } catch (error) {
     signal?.throwIfAborted();
     if (!(error instanceof QuernError)) throw error;
-    const { origin, pathname } = new (urls().URL)(url); // without parts that may be secret
-    throw Object.assign(new TypeError(`fetch: ${method} ${origin}${pathname}: ${error.message}`), { code: error.code });
+    throw Object.assign(new TypeError(`fetch: ${method} ${shown(url)}: ${error.message}`), { code: error.code });
   }
 }
 
@@ -207,8 +209,8 @@ export async function fetch(input, init) {
     const { status } = answer;
     const to = [301, 302, 303, 307, 308].includes(status) ? answer.headers.location?.[0] : undefined;
     if (to === undefined || request.redirect === "manual") return responseOf(answer, url, redirects > 0);
-    if (request.redirect === "error") throw new TypeError(`fetch: ${url} redirects to ${to}`);
-    if (redirects === MOST_REDIRECTS) throw new TypeError(`fetch: ${request.url} has redirected ${MOST_REDIRECTS} times`);
+    if (request.redirect === "error") throw new TypeError(`fetch: ${shown(url)} redirects to ${shown(to)}`);
+    if (redirects === MOST_REDIRECTS) throw new TypeError(`fetch: ${shown(request.url)} has redirected ${MOST_REDIRECTS} times`);
     const next = new URL(to, url);
     if (next.origin !== new URL(url).origin) for (const name of ["authorization", "cookie"]) headers.delete(name);
     if ((status === 303 && method !== "HEAD") || (status <= 302 && method === "POST")) {

@@ -3,8 +3,17 @@
 // Timers in the order of their time, those of equal times in the order in which they were set.
 const timers = [];
 let lastTimer = 0;
+let call = 0; // whose timers they are
+
+// Forgets the timers that another call has left: the start, or a warm call.
+function enter() {
+  if (call === native.call()) return;
+  call = native.call();
+  timers.length = 0;
+}
 
 function add(callback, delay, repeat, parameters) {
+  enter();
   if (typeof callback !== "function") throw new TypeError(`a timer calls a function, not ${typeof callback}`);
   delay = Number(delay);
   delay = delay >= 1 ? Math.min(delay, 2 ** 31 - 1) : repeat ? 1 : 0;
@@ -29,6 +38,7 @@ export function clearTimeout(id) {
 
 // Waits for the next timer and calls it. Returns false if there is none.
 function tick() {
+  enter();
   const timer = timers.shift();
   if (!timer) return false;
   const wait = timer.due - native.now();
@@ -41,7 +51,7 @@ function tick() {
   return true;
 }
 
-// Reasons of rejected promises that have no handler, by the promise.
+// Reasons of rejected promises that have no handler, by the promise. One that is left fails its call.
 const unhandled = new Map();
 
 export function onRejection(promise, reason, handled) {
@@ -70,10 +80,4 @@ export function settle(promise, what) {
     }
     if (!tick()) throw new Error(`${what} is never settled: it waits for something, but no timer or job is left that could settle it`);
   }
-}
-
-// Forgets what the start has left: it is no task's.
-export function clear() {
-  timers.length = 0;
-  unhandled.clear();
 }

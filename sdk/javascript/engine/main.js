@@ -3,8 +3,8 @@
 import { bytesOf, isBytes, jsonOf } from "./bytes.js";
 import { COMPLETE, FAILED, QuernError, statusOf, textOf } from "./errors.js";
 import { installGlobals } from "./globals.js";
-import { clear, onRejection, runJobs, settle } from "./loop.js";
-import { sdk, testing } from "./sdk.js";
+import { onRejection, runJobs, settle } from "./loop.js";
+import { sdk } from "./sdk.js";
 import { task } from "./task.js";
 import { prepare } from "./url.js";
 
@@ -47,14 +47,12 @@ function start() {
   if (typeof handler !== "function") {
     throw new TypeError(`handler.js exports ${handler === undefined ? "no default" : `a default of type ${typeof handler}`}: write export default function (task) { ... }`);
   }
-  clear();
   native.serve(handler, task);
 }
 
 installGlobals();
 native.begin(endTask, (call, code) => new QuernError(code, call), onRejection);
 native.provide("@quern/sdk", sdk);
-native.provide("@quern/sdk/testing", testing);
 try {
   start();
 } catch (error) {

@@ -24,7 +24,7 @@ function progress(fraction, message = "") {
     while (end > 0 && (text[end] & 0xc0) === 0x80) end--; // not within a character
     text = text.slice(0, end);
   }
-  native.progress(Number.isNaN(Number(fraction)) ? 0 : Number(fraction), text);
+  native.progress(Number(fraction), text);
 }
 
 const checkpoint = {
@@ -132,6 +132,3 @@ const secrets = {
 const config = { get(name) { return native.configGet(String(name)); } };
 
 export const sdk = { Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, secrets, config };
-
-// The module "@quern/sdk/testing".
-export const testing = { crash() { native.trap(); } };

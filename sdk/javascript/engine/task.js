@@ -1,5 +1,7 @@
 // The task as the handler sees it. It asks the host for each value.
 
+import { Fatal } from "./errors.js";
+
 const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7;
 const ATTEMPT = 0, MAX_ATTEMPTS = 1, DEADLINE = 2;
 
@@ -21,7 +23,14 @@ class Task {
   get cancelled() { return native.cancelled(); }
   bytes() { return native.input(); }
   text() { return native.inputText(); }
-  json() { return native.inputJSON(); }
+  json() {
+    try {
+      return native.inputJSON();
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+      throw new Fatal(`the input is not JSON: ${error.message}`); // another attempt would have the same input
+    }
+  }
 
   toJSON() {
     const { id, queue, tenant, plugin, attempt, maxAttempts, deadline, key, parent, previousError, traceparent } = this;

@@ -7,6 +7,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,13 +26,27 @@ static const char *why = "the Python interpreter did not start";
 
 static void no_start(PyStatus status) { why = status.err_msg ? status.err_msg : "the Python interpreter did not start"; }
 
-// hash_seed is 0, the same for every plugin, unless the manifest sets PYTHONHASHSEED.
-static unsigned long hash_seed(void) {
-	const char *text = getenv("PYTHONHASHSEED");
-	return text ? strtoul(text, NULL, 10) : 0;
+// hash_seed is 0, the same for every plugin, unless the manifest sets PYTHONHASHSEED. It returns -1 if that is not a seed: a
+// random one would be in the snapshot, and no more random than this one.
+static int hash_seed(unsigned long *seed) {
+	static char text[200];
+	const char *set = getenv("PYTHONHASHSEED");
+	char *end;
+	*seed = 0;
+	if (!set) return 0;
+	unsigned long long number = strtoull(set, &end, 10);
+	if (!isdigit((unsigned char)*set) || *end || number > UINT32_MAX) {
+		snprintf(text, sizeof text, "the plugin did not start: PYTHONHASHSEED is \"%.40s\": expected a number from 0 to 4294967295", set);
+		why = text;
+		return -1;
+	}
+	*seed = (unsigned long)number;
+	return 0;
 }
 
 static int start_interpreter(void) {
+	unsigned long seed;
+	if (hash_seed(&seed) < 0) return -1;
 	PyPreConfig before;
 	PyPreConfig_InitIsolatedConfig(&before);
 	before.utf8_mode = 1;
@@ -44,7 +59,7 @@ static int start_interpreter(void) {
 	config.install_signal_handlers = 0;
 	config.write_bytecode = 0;
 	config.use_hash_seed = 1;
-	config.hash_seed = hash_seed();
+	config.hash_seed = seed;
 	config.module_search_paths_set = 1;
 	PyWideStringList_Append(&config.module_search_paths, L"/app");
 	PyWideStringList_Append(&config.module_search_paths, LIBRARY);
@@ -61,9 +76,9 @@ static int start_interpreter(void) {
 	return 0;
 }
 
-// engine_fault keeps what the SDK's own modules raised as the error of every task. The user's exceptions do not get here.
+// engine_fault keeps what the SDK's own modules raised as the task's error. The user's exceptions do not get here.
 static void engine_fault(void) {
-	static char text[2048] = "the engine and its library do not fit together: ";
+	static char text[2048] = "a fault of the engine or its library: ";
 	PyObject *type, *value, *trace;
 	PyErr_Fetch(&type, &value, &trace);
 	PyErr_NormalizeException(&type, &value, &trace);
@@ -99,13 +114,12 @@ __attribute__((constructor)) static void start(void) {
 }
 
 QUERN_HANDLER int32_t handle(void) {
-	if (!run) {
-		quern_error_set(why, strlen(why));
-		return 1;
+	if (run) {
+		PyRandom_Task++;
+		PyObject *status = PyObject_CallNoArgs(run);
+		if (status) return (int32_t)PyLong_AsLong(status);
+		engine_fault();
 	}
-	PyRandom_Task++;
-	PyObject *status = PyObject_CallNoArgs(run);
-	if (status) return (int32_t)PyLong_AsLong(status);
-	PyErr_Print();
+	quern_error_set(why, strlen(why));
 	return 1;
 }

@@ -1,6 +1,6 @@
 """Packs the standard library, the SDK and the time zones, compiled, into one zip.
 
-Each file of the folder of changes is appended to the module of the standard library that it is named after; _ stands for a
+Each file of the folder of changes is appended to the module of the standard library that it is named after; - stands for a
 dot. The zip has the same bytes for the same sources.
 """
 

@@ -30,14 +30,15 @@ def milliseconds(duration: Optional[errors.Duration]) -> int:
 
 
 def encoded(value: Any) -> Any:
-    """The bytes of what a handler returns, enqueues or saves: bytes as they are, str as UTF-8, None as nothing, and JSON."""
+    """The bytes of what a handler returns, enqueues or saves: bytes as they are, None as nothing, str and JSON as UTF-8,
+    with ? for half a surrogate pair."""
     if value is None:
         return b""
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
+        return value.encode(errors="replace")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return value
-    return to_json(value).encode()
+    return to_json(value).encode(errors="replace")
 
 
 def to_json(value: Any) -> str:

@@ -35,9 +35,8 @@ def _level(number: int) -> int:
 
 def _write(level: int, text: str, fields: str) -> None:
     data = text.encode(errors="replace")
-    if len(data) > MOST_TEXT:
-        text = data[: MOST_TEXT - 3].decode(errors="ignore") + "…"
-    _host.functions.log(level, text, fields)
+    text = data.decode() if len(data) <= MOST_TEXT else data[: MOST_TEXT - 3].decode(errors="ignore") + "…"
+    _host.functions.log(level, text, fields.encode(errors="replace").decode())
 
 
 def _fields(record: logging.LogRecord) -> str:

@@ -42,12 +42,14 @@ class Loop(asyncio.BaseEventLoop):
         return future
 
     def finish(self) -> None:
-        """Cancels what the handler has left running, as asyncio.run does."""
+        """Cancels what the handler has left running, as asyncio.run does, and its timers: after a warm call tasks follow."""
         left = asyncio.all_tasks(self)
         if left:
             for task in left:
                 task.cancel()
             self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self._scheduled.clear()
+        self._ready.clear()
 
 
 class _Policy(asyncio.events.BaseDefaultEventLoopPolicy):

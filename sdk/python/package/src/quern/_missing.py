@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any, Optional, Sequence
-
 _NATIVE = "a handler loads no native code"
 _THREADS = "a handler has one process: enqueue a task for each part (quern.enqueue), or use asyncio"
 _TERMINAL = "a handler has no terminal"
@@ -44,15 +41,7 @@ ADVICE = {
 }
 
 
-class Finder:
-    """The last finder: what it is asked for has not been found."""
-
-    @staticmethod
-    def find_spec(name: str, path: Optional[Sequence[str]] = None, target: Any = None) -> None:
-        advice = ADVICE.get(name.partition(".")[0])
-        if advice is not None:
-            raise ModuleNotFoundError(f"No module named {name!r} in a handler of Quern: {advice}", name=name)
-
-
-def install() -> None:
-    sys.meta_path.append(Finder)  # type: ignore[arg-type]
+def explain(error: ModuleNotFoundError) -> None:
+    """Adds to the text of an error that nobody has caught what to do instead."""
+    if advice := ADVICE.get((error.name or "").partition(".")[0]):
+        error.msg = f"No module named {error.name!r} in a handler of Quern: {advice}"

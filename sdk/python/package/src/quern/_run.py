@@ -16,6 +16,7 @@ MOST_ERROR = 4096
 MOST_REPORT = 4000  # of a summary with its traceback
 MOST_SUMMARY = 1000
 MOST_LINE = 4096
+MOST_DELAY = 365 * 86_400_000  # in milliseconds
 MOST_MESSAGE = 240  # of a task's error one-line views show 400 bytes, in which the innermost frames have to be
 
 MOST_DEPTH = 4000  # what the engine's stack has room for, whatever it is that recurs
@@ -45,7 +46,6 @@ def prepare() -> None:
     for name in _PRELOADED:
         importlib.import_module(name)
     sys.setrecursionlimit = _set_recursion_limit
-    _missing.install()
     _logging.install()
     _exercise()
     gc.collect()
@@ -156,32 +156,30 @@ def _await(coroutine: Any) -> Any:
 
 def _fail(error: BaseException, before: str = "") -> int:
     """Reports how the task failed, with a text before the error's."""
-    status, text = 1, None
+    status, text = 1, type(error).__name__
     try:
-        sys.stdout.flush()
         if isinstance(error, Failure):
-            status, text = error.status, str(error)
+            status, text = error.status, _text(error)
             if isinstance(error, Retry) and error.delay is not None:
-                _host.functions.retry_after(max(_host.milliseconds(error.delay), 0))
-            if error.__cause__ is not None or error.__traceback__ is None:
-                _log_traceback(error)
+                _host.functions.retry_after(min(_host.milliseconds(error.delay), MOST_DELAY))
         elif isinstance(error, SystemExit):
             status, text = _exit(error)
-            if status == 0:
-                return 0
         else:
             text = _report(error)
+        sys.stdout.flush()
+        if status and not isinstance(error, SystemExit) and (not isinstance(error, Failure) or error.__cause__ is not None):
             _log_traceback(error)
-    except HostError:  # the limit of the log, or no task
+    except BaseException:  # the limit of the log, no task, or what an exception of the user's does
         pass
-    _host.functions.error_set(_cut(before + (text if text is not None else type(error).__name__), MOST_ERROR))
+    if status:
+        _host.functions.error_set(_cut(before + text, MOST_ERROR))
     return status
 
 
 def _exit(error: SystemExit) -> tuple[int, str]:
     if error.code is None or isinstance(error.code, int):
         return error.code or 0, ""
-    return 1, str(error.code)
+    return 1, _text(error.code)
 
 
 def _frames(error: BaseException) -> Iterator[tuple[str, int, str]]:
@@ -205,7 +203,7 @@ def _short(name: str) -> str:
 def _summary(error: BaseException) -> str:
     """The exception and where it was raised, in one line: the innermost frames if not all of them fit."""
     name = type(error).__qualname__ if type(error).__module__ == "builtins" else f"{type(error).__module__}.{type(error).__qualname__}"
-    message = error.msg if isinstance(error, SyntaxError) else _message(error)
+    message = error.msg if isinstance(error, SyntaxError) else _text(error)
     summary = f"{name}: {message}" if message else name
     if len(summary) > MOST_MESSAGE:
         summary = _cut(summary, MOST_MESSAGE) + "…"
@@ -226,18 +224,19 @@ def _summary(error: BaseException) -> str:
     return _cut(f"{summary} [{' < '.join(places)}]", MOST_SUMMARY)
 
 
-def _message(error: BaseException) -> str:
+def _text(value: Any) -> str:
     try:
-        return str(error)
-    except Exception:
+        return str(value)
+    except BaseException:  # also sys.exit
         return "(its text cannot be read)"
 
 
 def _report(error: BaseException) -> str:
     """The exception in one line, and its traceback below: the end of it if not all of it fits."""
+    trace, lines = _traceback(error), []
     summary = _summary(error)
-    lines, room = [], MOST_REPORT - len(summary.encode(errors="replace"))
-    for line in reversed(_traceback(error)):
+    room = MOST_REPORT - len(summary.encode(errors="replace"))
+    for line in reversed(trace):
         room -= len(line.encode(errors="replace")) + 1
         if room < 0:
             lines.append("  …")
@@ -247,8 +246,8 @@ def _report(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> list[str]:
-    """The lines of the traceback, without the SDK's own frames."""
-    _hide_own_frames(error, set())
+    """The lines of the traceback, without the SDK's own frames, and with what to do about missing modules."""
+    _tidy(error, set())
     parts = traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format()
     return [line for part in parts for line in part.rstrip("\n").split("\n")]
 
@@ -261,16 +260,18 @@ def _log_traceback(error: BaseException) -> None:
         pass
 
 
-def _hide_own_frames(error: Optional[BaseException], seen: set[int]) -> None:
+def _tidy(error: Optional[BaseException], seen: set[int]) -> None:
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
+    if isinstance(error, ModuleNotFoundError):
+        _missing.explain(error)
     trace: Optional[TracebackType] = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_inner):
         trace = trace.tb_next
     error.__traceback__ = trace
-    _hide_own_frames(error.__cause__, seen)
-    _hide_own_frames(error.__context__, seen)
+    _tidy(error.__cause__, seen)
+    _tidy(error.__context__, seen)
 
 
 def _cut(text: str, most: int) -> str:

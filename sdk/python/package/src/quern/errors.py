@@ -28,6 +28,9 @@ class Retry(Failure):
 
     def __init__(self, *args: object, delay: Optional[Duration] = None) -> None:
         super().__init__(*args)
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if seconds is not None and not (isinstance(seconds, (int, float)) and 0 <= seconds < float("inf")):
+            raise ValueError(f"delay of Retry: {delay!r}: expected seconds or a timedelta, 0 or more")
         self.delay = delay
 
 
