@@ -342,8 +342,8 @@ func TestLoadManyAtOnce(t *testing.T) {
 
 // watched is a context that tells when somebody waits for its end.
 type watched struct {
-	context.Context //nolint:containedctx // it is a context
-	tell            func()
+	context.Context
+	tell func()
 }
 
 func (w watched) Done() <-chan struct{} {
