@@ -23,7 +23,8 @@ race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
 # detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built, nor where
 # the guests are what is tested, for the host has tests of its own.
 # What a task leaves to the next is looked for without it as well, and then in guests in Go, JavaScript and Python, too.
-single   = %/runtime/wasm %/runtime/runtimetest %/sdk %/sdk/conformance %/sdk/sdktest/parity
+single   = %/runtime/wasm %/runtime/runtimetest %/sdk %/sdk/assemblyscript %/sdk/conformance %/sdk/javascript %/sdk/python \
+           %/sdk/rust %/sdk/sdktest/parity
 packages = $(shell go list $(PKG))
 unraced  = $(filter $(single),$(packages))
 raced    = $(filter-out $(single),$(packages))
@@ -82,6 +83,7 @@ test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
 	@$(if $(race),,echo 'test: no C compiler ($(shell go env CC)), so without the race detector' >&2)
 	$(if $(unraced),go test -count=$(COUNT) -timeout=$(TIMEOUT) $(unraced))
 	$(if $(filter %/runtime,$(packages)),go test -count=$(COUNT) -timeout=$(TIMEOUT) -run='^Test(Residue|SoakEngines)' ./runtime)
+	$(if $(filter %/runtime,$(packages)),cd runtime/peers && go test -count=$(COUNT) -timeout=$(TIMEOUT) .)
 	$(if $(raced),$(if $(race),CGO_ENABLED=1) go test $(race) -count=$(COUNT) -timeout=$(TIMEOUT) $(raced))
 	@$(if $(engineless),echo 'test: left out what runs $(engineless); make deps-all brings what it needs' >&2)
 

@@ -72,7 +72,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		Services: r.servicesOf(t),
 		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {
-			r.access.logger.Warn("a function of quern_v1 was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
+			r.access.logger.Warn("a host function was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
 				"function", function, "error", reason)
 		},
 		Log: func(line string) {

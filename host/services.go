@@ -9,9 +9,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// servicesOf makes the services of a task, which only handlers have.
+// servicesOf makes the services of a task. A command has none.
 func (r *runner) servicesOf(t *task) (services service.Services) {
-	if t.version.Info().Kind != runtime.Handler {
+	if t.version.Info().Kind == runtime.Command {
 		return service.Services{}
 	}
 	services, t.children = r.services.For(guest.Task{

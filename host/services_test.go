@@ -96,8 +96,55 @@ func TestServicesOfATask(t *testing.T) {
 			}
 		}
 	}
-	if !n.log.has("[WARN]", "a function of quern_v1 was refused", "plugin=serving", "function=kv_get", "others") {
+	if !n.log.has("[WARN]", "a host function was refused", "plugin=serving", "function=kv_get", "others") {
 		t.Error("the host's log does not have the refusal")
+	}
+}
+
+// TestVariablesOfExtism: a variable lasts as long as its bucket, without it as long as its task.
+func TestVariablesOfExtism(t *testing.T) {
+	t.Parallel()
+	module := runtimetest.BuildWAT(t, `(module
+		(import "extism:host/env" "alloc" (func $alloc (param i64) (result i64)))
+		(import "extism:host/env" "length" (func $length (param i64) (result i64)))
+		(import "extism:host/env" "store_u8" (func $store_u8 (param i64 i32)))
+		(import "extism:host/env" "input_offset" (func $input (result i64)))
+		(import "extism:host/env" "output_set" (func $output_set (param i64 i64)))
+		(import "extism:host/env" "var_get" (func $var_get (param i64) (result i64)))
+		(import "extism:host/env" "var_set" (func $var_set (param i64 i64)))
+		(func $name (result i64) (local $b i64)
+			(local.set $b (call $alloc (i64.const 1)))
+			(call $store_u8 (local.get $b) (i32.const 118))
+			(local.get $b))
+		(func (export "swap") (result i32) (local $b i64)
+			(local.set $b (call $var_get (call $name)))
+			(call $output_set (local.get $b) (call $length (local.get $b)))
+			(call $var_set (call $name) (call $input))
+			(i64.eqz (call $var_get (call $name)))))`)
+	const asks = "retry: {max_attempts: 1}\ncapabilities: {kv: [{bucket: vars, access: %s}]}"
+	server, tenant := queuetest.Shared(t), queuetest.Tenant()
+	store := kv.New(server.Client(t), tenant)
+	n := start(t, settings{
+		server: server, tenants: []string{tenant}, Config: Config{Services: guest.Config{KV: map[string]*kv.Store{tenant: store}}},
+		guests: map[string][]byte{"lasting": module, "reading": module, "passing": module},
+		yaml:   map[string]string{"lasting": fmt.Sprintf(asks, "rw"), "reading": fmt.Sprintf(asks, "r")},
+	})
+	for _, test := range []struct{ plugin, input, want, failure string }{
+		{"lasting", "one", "", ""},
+		{"lasting", "two", "one", ""},
+		{"passing", "three", "", ""},
+		{"passing", "four", "", ""},
+		{"reading", "five", "", `var_set: denied: bucket "vars" is granted for reading only`},
+		{"lasting", "", "two", "exit status 1"}, // no bytes are no block, and no block deletes
+		{"lasting", "six", "", ""},
+	} {
+		task := n.wait(n.enqueue(test.plugin, test.input))
+		if string(task.Result) != test.want && test.failure == "" || !strings.Contains(fmt.Sprint(task.Failure()), test.failure) {
+			t.Errorf("%s(%s) = %q, %v, want %q, %q", test.plugin, test.input, task.Result, task.Failure(), test.want, test.failure)
+		}
+	}
+	if value, err := store.Get(n.ctx, "vars", "v"); string(value) != "six" {
+		t.Errorf("the bucket has %q, %v", value, err)
 	}
 }
 

@@ -151,7 +151,7 @@ var catalogue = [...]family{
 	},
 	hostCalls: {
 		"quern_host_calls_total", counter, "", "function result",
-		"Calls of quern_v1 functions by handlers on this host, by result: ok, or the error returned, such as EDENIED.",
+		"Calls of host functions by plugins on this host, those of Extism as extism_NAME, by result: ok, or the error, such as EDENIED.",
 	},
 	hostCallBytes: {
 		"quern_host_call_bytes_total", counter, "bytes", "function",

@@ -71,7 +71,7 @@
 //   - A refused file (not a module, a bad manifest, more memory than the host gives, a link that leaves the directory, a
 //     pipe) changes nothing: the last good version keeps serving. The refusal is logged and counted once for each content,
 //     and listed until the file is right. After start-up a file younger than half a second is not refused yet: it may be
-//     half a file.
+//     half a file, or a manifest whose module follows.
 //   - A file that is gone takes its plugin with it. So does a directory that is gone.
 //   - A folder that cannot be listed tells nothing about its files: what was loaded keeps serving.
 //   - An error that is not the file's (a full disk, a failing one) is tried again after ten seconds.

@@ -158,6 +158,23 @@ func TestTransientError(t *testing.T) {
 	}
 }
 
+// The module of a manifest may follow a moment later.
+func TestYoungManifestAlone(t *testing.T) {
+	t.Parallel()
+	k, p := settling(t)
+	k.ready = true
+	p.seen = listed{manifest: found(t, -time.Hour).seen.module}
+	k.consider(p, nil)
+	if p.refusal != nil || k.againAt.IsZero() {
+		t.Fatalf("refused at once, or not looked at again: %+v", p.refusal)
+	}
+	p.doubted = p.doubted.Add(-doubtTime)
+	k.consider(p, nil)
+	if p.refusal == nil || !strings.Contains(p.refusal.err.Error(), "has no module beside it") {
+		t.Errorf("refusal %+v", p.refusal)
+	}
+}
+
 // A file that never rests is refused in the end, so that somebody learns of it.
 func TestUnstable(t *testing.T) {
 	t.Parallel()

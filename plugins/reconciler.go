@@ -143,6 +143,9 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 		r.report.removed(p.id, old)
 	}
 	found, fingerprint, err := identity{}, fingerprint{}, r.objection(p)
+	if !p.seen.module.exists {
+		fingerprint = p.seen.manifest.fingerprint // who copies both may copy the manifest first
+	}
 	if err == nil && p.seen.module.exists {
 		if r.readManifest(p); p.manifest.err == nil {
 			p.named = s.named(s.places[p.tenant], p.path(r.cfg.Dir, manifest.Suffix), &p.manifest.manifest)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -18,6 +19,7 @@ import (
 type backend struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
+	kernel  atomic.Pointer[wazero.CompiledModule] // nil before an Extism plugin is loaded
 }
 
 // newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests; fuel does.

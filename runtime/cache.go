@@ -110,9 +110,25 @@ func (c *diskCache) close(ctx context.Context) error {
 // maxFills is how often a load compiles a module: another process may prune the entry before it is loaded.
 const maxFills = 2
 
-// load loads a module from the cache, after compiling it into the cache if necessary. While it waits for its turn at either,
-// it holds nothing that others wait for. If the module is loaded when its turn has come, it returns nothing.
+// load loads a module from the cache, and the kernel beside it if it needs one. If the module is loaded when its turn has come,
+// it returns nothing.
 func (c *diskCache) load(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
+	hasKernel := func() bool { return c.backend.kernel.Load() != nil }
+	if m.extism && !hasKernel() {
+		compiled, err := c.loadOne(ctx, owner, kernel(), hasKernel)
+		if err != nil {
+			return nil, fmt.Errorf("load the kernel of Extism plugins: %w", err)
+		}
+		if compiled != nil {
+			c.backend.kernel.Store(&compiled)
+		}
+	}
+	return c.loadOne(ctx, owner, m, loaded)
+}
+
+// loadOne loads a module from the cache, after compiling it into the cache if necessary. While it waits for its turn at
+// either, it holds nothing that others wait for.
+func (c *diskCache) loadOne(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
 	for fills := 0; ; {
 		compiled, err := c.cached(ctx, owner, m, loaded)
 		if !errors.Is(err, errNotCompiled) || fills == maxFills {

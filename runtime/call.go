@@ -26,6 +26,8 @@ type Profile struct {
 	Limits Limits
 	// Config is what a handler reads with config_get. Default nil: nothing.
 	Config map[string]string
+	// Entry is the export of an Extism plugin that tasks call. Default "": Info.Entry.
+	Entry string
 	// Warm is the input of the warm call: a call of a handler without a task, after which the snapshot is taken.
 	// Default nil: no warm call.
 	Warm []byte

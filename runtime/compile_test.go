@@ -57,7 +57,7 @@ func beChild(mode string, args []string) int {
 
 // newCode is the code of a module that is compiled as it is.
 func newCode(engine *Engine, binary []byte) *machineCode {
-	return engine.caches.code(&wasm.Rewritten{Binary: binary, Code: len(binary)})
+	return engine.caches.code(&wasm.Rewritten{Binary: binary, Code: len(binary)}, Command)
 }
 
 // compileInto compiles a module as it is into the cache of an engine, and loads its code.

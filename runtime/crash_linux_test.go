@@ -69,7 +69,7 @@ func crashInGuest(file string) error {
 		select {}
 	}})
 	<-waiting
-	memory := bound(module, "guilty", Profile{Tenant: "acme"}).idle[0].memory.contents()
+	memory := bound(module, "guilty", Profile{Tenant: "acme"}).idle[0].memories[0].contents()
 	bound(module, "guilty", Profile{Tenant: "acme"}).Run(ctx, Call{TaskID: "4711", Plugin: "guilty", Log: func(string) {
 		if err := unix.Mprotect(memory, unix.PROT_NONE); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -24,7 +24,8 @@
 //
 // A handler exports quern_handle and imports quern_v1. It starts once (_initialize), and each task begins in the state after
 // that. A command exports _start: a WASI preview 1 program, which starts with each task and reads it from stdin. An Extism
-// plugin imports from extism:host/env; it is refused.
+// plugin imports from extism:host/env: a kernel, which is a second module of the instance with a memory of its own. A task
+// calls the export that the profile names. sdk/EXTISM.md says what the functions do here.
 //
 // # Pristine instances
 //

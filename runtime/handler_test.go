@@ -91,11 +91,14 @@ func TestHandlerStart(t *testing.T) {
 		start string
 		want  string
 	}{
-		"trap":     {`unreachable`, "trap: before its first task (_initialize): trap: unreachable (the program aborted or panicked)"},
-		"exit":     {`(call $proc_exit (i32.const 0))`, "failed: before its first task (_initialize): the handler exited with status 0: let it return"},
-		"exit 75":  {`(call $proc_exit (i32.const 75))`, "failed: before its first task (_initialize): the handler exited with status 75: let it return"},
-		"exit 3":   {`(call $proc_exit (i32.const 3))`, "failed: before its first task (_initialize): exit status 3"},
-		"loop":     {`(loop (br 0))`, "limit: before its first task (_initialize): cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest"},
+		"trap": {`unreachable`, "trap: before its first task: trap: unreachable (the program aborted or panicked)"},
+		"log": {`(i32.store (i32.const 100) (i32.const 0x6b6e69)) (i32.store (i32.const 200) (i32.const 100)) (i32.store (i32.const 204) (i32.const 3))
+			(drop (call $fd_write (i32.const 2) (i32.const 200) (i32.const 1) (i32.const 300))) unreachable`, "trap: before its first task: trap: unreachable (the program aborted or panicked): ink"},
+		"error":    {`(if (i32.ne (call $error_set (i32.const 0) (i32.const 1)) (i32.const -10)) (then unreachable))`, "complete: "},
+		"exit":     {`(call $proc_exit (i32.const 0))`, "failed: before its first task: the handler exited with status 0: let it return"},
+		"exit 75":  {`(call $proc_exit (i32.const 75))`, "failed: before its first task: the handler exited with status 75: let it return"},
+		"exit 3":   {`(call $proc_exit (i32.const 3))`, "failed: before its first task: exit status 3"},
+		"loop":     {`(loop (br 0))`, "limit: before its first task: cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest"},
 		"no task":  {`(if (i32.ne (call $input_size) (i32.const -10)) (then unreachable)) (if (i32.ne (call $task_text (i32.const 0)) (i32.const -10)) (then unreachable))`, "complete: "},
 		"its fuel": {`(local $i i32) (loop (br_if 0 (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 100000))))`, "complete: "},
 	} {
@@ -116,6 +119,23 @@ func TestHandlerStart(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestHandlerStartSection: a handler's start section runs once, before _initialize, and tasks start from what both leave.
+func TestHandlerStartSection(t *testing.T) {
+	t.Parallel()
+	module := load(t, runtimetest.BuildWAT(t, `(module
+		(memory (export "memory") 1)
+		(func $then (param i32) (i32.store (i32.const 8) (i32.add (i32.mul (i32.load (i32.const 8)) (i32.const 10)) (local.get 0))))
+		(func $begin (call $then (i32.const 1)))
+		(start $begin)
+		(func (export "_initialize") (call $then (i32.const 2)))
+		(func (export "quern_handle") (result i32) (call $then (i32.const 3)) (i32.load (i32.const 8))))`))
+	for _, pool := range []string{"pool", "pool", "another"} {
+		if got := bound(module, pool, Profile{}).Run(t.Context(), Call{}); got.Code != 123 {
+			t.Errorf("exit status %d, want 123: %+v", got.Code, got)
 		}
 	}
 }

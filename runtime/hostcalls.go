@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -15,7 +16,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// instantiateHost adds what guests import to a wazero runtime: WASI preview 1, quern_v1, and tick for their fuel.
+// instantiateHost adds what guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's functions, and tick for their fuel.
 func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	preview1, own := rt.NewHostModuleBuilder(wasi.ModuleName), rt.NewHostModuleBuilder(abi.ModuleName)
 	for _, f := range wasi.Functions() {
@@ -26,7 +27,12 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
 		own.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
 	}
-	for _, module := range []wazero.HostModuleBuilder{preview1, own} {
+	extism := rt.NewHostModuleBuilder(abi.KernelImports)
+	for _, f := range append(abi.ExtismFunctions(), abi.KernelGrow()) {
+		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
+		extism.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
+	}
+	for _, module := range []wazero.HostModuleBuilder{preview1, own, extism} {
 		if _, err := module.Instantiate(ctx); err != nil {
 			return fmt.Errorf("instantiate host functions: %w", err)
 		}
@@ -70,7 +76,7 @@ func (r *run) Exit(code uint32) {
 
 // Stdout implements wasi.Host. It is a handler's log: its output has another way.
 func (r *run) Stdout(p []byte) {
-	if r.module.info.Kind == Handler {
+	if r.module.info.Kind != Command {
 		r.log(&r.logs.stdout, p)
 		return
 	}
@@ -135,24 +141,31 @@ func (r *run) Do(f func(ctx context.Context)) {
 const maxDenials = 10
 
 // Refused implements abi.Host. It reports each reason once.
-func (r *run) Refused(function string, err error) {
+func (r *run) Refused(function string, err error) (told string) {
 	words := err.Error()
 	r.Spend(len(words) * secretPrice)
 	text := r.secrets.Text([]byte(words)) // it may quote the guest
 	if len(text) > maxHeadline {
 		text = prefix(text, maxHeadline) + "…"
 	}
+	told = text
+	if errors.Is(err, service.ErrUnavailable) && !strings.HasPrefix(function, "http") { // it may contain addresses and paths of the host
+		told = service.ErrUnavailable.Error() + ": the host's log says more"
+	}
+	module := abi.ModuleName
+	if r.module.info.Kind == Extism {
+		module = abi.ExtismModule
+	}
+	told = module + "." + function + ": " + told
 	if slices.Contains(r.denials, function+text) || len(r.denials) == maxDenials {
-		return
+		return told
 	}
 	r.denials = append(r.denials, function+text)
 	if r.denied != nil {
 		r.denied(function, text)
 	}
-	if errors.Is(err, service.ErrUnavailable) && function != "http" { // it may contain addresses and paths of the host
-		text = service.ErrUnavailable.Error() + ": the host's log says more"
-	}
-	r.Log(abi.ModuleName + "." + function + ": " + text)
+	r.Log(told)
+	return told
 }
 
 // Fail implements abi.Host.

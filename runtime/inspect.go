@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,11 +16,6 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/runtime/wasi"
 	"github.com/quern-project/quern/runtime/wasm"
-)
-
-const (
-	handlerExport = "quern_handle"
-	extismModule  = "extism:host/env"
 )
 
 // decode checks and rewrites a file that sniff has passed. Beside a refusal, the module is filled as far as it was read.
@@ -88,29 +84,27 @@ func (i *Info) describe(o *wasm.Rewritten) {
 
 // kindOf tells the kinds apart; "" is none of them. It looks at names only; checkEntry refuses an export that is no function.
 func kindOf(o *wasm.Outline) Kind {
-	if _, ok := o.Export(handlerExport); ok {
-		return Handler
-	}
-	if o.ImportsFrom(extismModule) {
+	_, handles := o.Export(handlerExport)
+	_, starts := o.Export(startExport)
+	switch {
+	case slices.ContainsFunc(o.Imports, ofExtism):
 		return Extism
-	}
-	if _, ok := o.Export(entryPoints[Command]); ok {
+	case handles:
+		return Handler
+	case starts:
 		return Command
 	}
 	return ""
 }
 
+// ofExtism reports whether the import is one of Extism's, or should be.
+func ofExtism(i wasm.Import) bool {
+	return i.Module == abi.ExtismModule || i.Module == abi.ExtismOldModule && strings.HasPrefix(i.Name, abi.ExtismOldPrefix)
+}
+
 // refusals finds everything that is wrong with a module. For a kind that cannot be served, that is the kind alone.
 func refusals(kind Kind, o *wasm.Outline) []Refusal {
-	switch kind {
-	case Command, Handler:
-	case Extism:
-		return []Refusal{{
-			What:   "an Extism plugin, which is not supported yet",
-			Where:  "imports from " + extismModule,
-			Remedy: "until then " + buildCommand,
-		}}
-	default:
+	if kind == "" {
 		return []Refusal{noEntryPoint(o)}
 	}
 	found := append(checkImports(kind, o), checkMemory(o)...)
@@ -139,12 +133,24 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 		}
 		found = append(found, refusal)
 	}
-	if kind == Command {
-		check(entryPoints[Command], "() -> ()", "export the start function of a WASI command under this name")
+	switch kind {
+	case Extism:
+		for _, start := range extismStarts {
+			check(start.name, start.signature, "leave this name to the compiler")
+		}
+		if names, _ := entries(o); len(names) == 0 {
+			found = append(found, Refusal{
+				What: "no function that a task could call", Where: "exports",
+				Remedy: "export one without parameters, whose result is an i32 or nothing (Rust: #[plugin_fn]; Go: //go:wasmexport)",
+			})
+		}
+		return found
+	case Command:
+		check(startExport, "() -> ()", "export the start function of a WASI command under this name")
 		return found
 	}
 	handle, _ := o.Export(handlerExport)
-	_, starts := o.Export(entryPoints[Command])
+	_, starts := o.Export(startExport)
 	if _, begins := o.Export(initialize); starts && !begins && handle.Kind == wasm.Function {
 		found = append(found, Refusal{
 			What:   "a handler that was built as a command",
@@ -157,13 +163,63 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 	return found
 }
 
+// entries are the exports of an Extism plugin that a task can call: functions without parameters whose result is an i32 or
+// nothing, except those that a toolchain adds; and the one of them that tasks call unless the manifest names another:
+// quern_handle, else the only one beside _start, else _start. "" if there are several.
+func entries(o *wasm.Outline) (names []string, own string) {
+	for _, e := range o.Exports {
+		added := e.Name == initialize || e.Name == "hs_exit" || strings.HasPrefix(e.Name, "__") || strings.HasPrefix(e.Name, "asyncify_")
+		if !added && e.Kind == wasm.Function && (e.Signature.String() == "() -> (i32)" || e.Signature.String() == "() -> ()") {
+			names = append(names, e.Name)
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == startExport })
+	switch {
+	case slices.Contains(names, handlerExport):
+		own = handlerExport
+	case len(others) == 1:
+		own = others[0]
+	case len(names) == 1:
+		own = names[0]
+	}
+	return names, own
+}
+
+// describeEntry fills in what tasks call. The module was checked.
+func (i *Info) describeEntry(o *wasm.Outline) {
+	switch i.Kind {
+	case Handler:
+		i.Entry = handlerExport
+	case Command:
+		i.Entry = startExport
+	case Extism:
+		i.MemoryMin += wasm.PageSize // of the kernel
+		i.Entries, i.Entry = entries(o)
+	}
+}
+
+// extismStarts are what an Extism plugin may export for what comes before its first task, in this order. Constructors are
+// called by _initialize if there is one.
+var extismStarts = []struct{ name, signature string }{
+	{initialize, "() -> ()"},
+	{"__wasm_call_ctors", "() -> ()"},
+	{"hs_init", "(i32, i32) -> ()"}, // of Haskell
+}
+
+// startup lists the exports that a module calls before its first task.
+func startup(kind Kind, o *wasm.Outline) (names []string) {
+	for n, start := range extismStarts {
+		if _, ok := o.Export(start.name); ok && (n == 0 || kind == Extism && (n > 1 || len(names) == 0)) {
+			names = append(names, start.name)
+		}
+	}
+	return names
+}
+
 // foreign refuses the imports of a file that cannot be read to its end: they often tell what it was built for.
 func foreign(o *wasm.Outline) []Refusal {
-	if o.ImportsFrom(extismModule) {
-		return nil
-	}
-	kind := Command
-	if kindOf(o) == Handler || o.ImportsFrom(abi.ModuleName) {
+	kind := cmp.Or(kindOf(o), Command)
+	if kind == Command && o.ImportsFrom(abi.ModuleName) {
 		kind = Handler
 	}
 	return checkImports(kind, o)
@@ -173,8 +229,9 @@ func noEntryPoint(o *wasm.Outline) Refusal {
 	if slices.Contains(o.Custom, "linking") {
 		return Refusal{What: "an object file, which is not linked yet", Where: "linking section", Remedy: "link it (clang without -c)"}
 	}
-	remedy := fmt.Sprintf("export %s (a command), export %s (a handler) or import from %s (an Extism plugin, "+
-		"not supported yet): %s", entryPoints[Command], handlerExport, extismModule, buildCommand)
+	remedy := fmt.Sprintf("export %s (a command), export %s (a handler; Rust: #[quern::handler] above fn handle(task: quern::Task) -> "+
+		"Result<String, quern::Error>; AssemblyScript: export function %[2]s(): i32 { return run(FUNCTION); }) or import from %s (an Extism plugin): %s",
+		startExport, handlerExport, abi.ExtismModule, buildCommand)
 	if _, ok := o.Export("_initialize"); ok {
 		remedy = "it exports _initialize, so it was built as a library (reactor): export " + handlerExport +
 			" from it, or build a command (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or " + remedy
@@ -220,7 +277,7 @@ func checkImports(kind Kind, o *wasm.Outline) []Refusal {
 	}
 	if more > 0 {
 		found = append(found, Refusal{
-			What:   fmt.Sprintf("%d more imports that a %s cannot have", more, kind),
+			What:   fmt.Sprintf("%d more imports that %s cannot have", more, kind.Noun()),
 			Where:  "import section",
 			Remedy: "remove them",
 		})
@@ -228,14 +285,15 @@ func checkImports(kind Kind, o *wasm.Outline) []Refusal {
 	return found
 }
 
-// checkImport refuses what is not a function of WASI preview 1, or for a handler of quern_v1, with the right signature.
+// checkImport refuses what is not a function of WASI preview 1, of quern_v1 in a handler, or of Extism in an Extism plugin,
+// with the right signature.
 func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
-	name, own := label(i.Module+"."+i.Name), i.Module == abi.ModuleName
+	name, own := label(i.Module+"."+i.Name), i.Module == abi.ModuleName || ofExtism(i)
 	refusal = Refusal{What: "unknown import " + name, Where: "import section", Remedy: importRemedy(kind, i)}
 	functions := signatures()[i.Module]
 	want, known := functions[i.Name]
 	switch {
-	case functions == nil || own && kind != Handler:
+	case functions == nil, i.Module == abi.ModuleName && kind != Handler, i.Module == abi.ExtismOldModule && !ofExtism(i):
 	case i.Kind != wasm.Function:
 		refusal.What = fmt.Sprintf("import %s is a %s", name, i.Kind)
 		refusal.Remedy = i.Module + " has functions only: define the " + i.Kind.String() + " in the module"
@@ -266,8 +324,12 @@ func buildOf(kind Kind) string {
 // importRemedy recognizes the toolchains whose modules are made for another host.
 func importRemedy(kind Kind, i wasm.Import) string {
 	only := "a command may import only functions of " + wasi.ModuleName
-	if kind == Handler {
+	switch kind {
+	case Handler:
 		only = "a handler may import only functions of " + abi.ModuleName + " and of " + wasi.ModuleName
+	case Extism:
+		only = "it is a function of the program that the plugin was written for, or of another module; an Extism plugin may import only functions of " +
+			abi.ExtismModule + " and of " + wasi.ModuleName
 	}
 	switch {
 	case i.Module == wasi.ModuleName:
@@ -312,7 +374,16 @@ var toolchains = []struct {
 		regexp.MustCompile(`^env (_?emscripten_|invoke_|__syscall_|___?cxa_|_embind_)`),
 		"built by Emscripten for the browser: build it with emcc -sSTANDALONE_WASM, or with clang --target=wasm32-wasi",
 	},
-	{regexp.MustCompile(`^env (abort|seed|trace)$`), "built by AssemblyScript for the browser: build it with @assemblyscript/wasi-shim"},
+	{
+		regexp.MustCompile(`^env (abort|seed|trace)$`),
+		`built by AssemblyScript for the browser: in asconfig.json write "extends": "./quern/@quern/assemblyscript/asconfig.json" ` +
+			"if quern plugin new made the folder, else build it with @assemblyscript/wasi-shim",
+	},
+	{
+		regexp.MustCompile(`^env (console|crypto|Date|document|Math|Object|performance|process|Reflect|window)\.`),
+		"built by AssemblyScript for the browser: call the functions of @quern/assemblyscript instead (info for console.log, now for Date.now, " +
+			"random for crypto), or build it with @assemblyscript/wasi-shim",
+	},
 }
 
 // signatures are those of the functions that guests may import, by module and name.
@@ -324,7 +395,21 @@ var signatures = sync.OnceValue(func() map[string]map[string]wasm.Signature {
 	for _, f := range abi.Functions() {
 		own[f.Name] = signatureOf(f.Params, f.Results)
 	}
-	return map[string]map[string]wasm.Signature{wasi.ModuleName: preview1, abi.ModuleName: own}
+	all := map[string]map[string]wasm.Signature{wasi.ModuleName: preview1, abi.ModuleName: own, abi.ExtismModule: {}, abi.ExtismOldModule: {}}
+	kernel, err := wasm.Rewrite(abi.Kernel, wasm.Options{})
+	if err != nil {
+		panic(err) // it is ours
+	}
+	for _, e := range kernel.Exports {
+		switch {
+		case e.Kind != wasm.Function || strings.HasPrefix(e.Name, "quern_"): // the host's
+		case strings.HasPrefix(e.Name, abi.ExtismOldPrefix):
+			all[abi.ExtismOldModule][e.Name] = *e.Signature
+		default:
+			all[abi.ExtismModule][e.Name] = *e.Signature
+		}
+	}
+	return all
 })
 
 func signatureOf(params, results []api.ValueType) (s wasm.Signature) {

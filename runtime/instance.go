@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 
+	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/crash"
 	"github.com/quern-project/quern/runtime/snapshot"
 	"github.com/quern-project/quern/runtime/wasm"
@@ -18,13 +20,17 @@ import (
 
 // instance is a module with memory, globals and tables of its own. One run uses it at a time.
 type instance struct {
-	module  *Module // whose code it holds
-	guest   api.Module
-	memory  memory
-	counter api.MutableGlobal
-	crash   *crash.Entry        // tells a monitor whose it is
-	globals []api.MutableGlobal // those that the guest can change
-	entry   api.Function        // nil before its first call, and after a bad end
+	module   *Module  // whose code it holds
+	startup  []string // exports that it calls before its first task
+	export   string   // that a task calls
+	guest    api.Module
+	memories []*memory   // the guest's, if it has one, and that of an Extism plugin's kernel
+	kernel   api.Module  // that an Extism plugin imports from; else nil
+	blocks   *abi.Blocks // of the kernel
+	counter  api.MutableGlobal
+	crash    *crash.Entry        // tells a monitor whose it is
+	globals  []api.MutableGlobal // those that the guest can change
+	entry    api.Function        // nil before its first call, and after a bad end
 
 	snapshot *guestSnapshot // from which it starts; nil if it serves one call
 
@@ -46,26 +52,38 @@ var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions()
 // instantiate makes an instance whose memory grows to the limit at most. It takes over a hold of the code, which closing the
 // instance gives back, or an error. A *faultError is the host's error, any other the module's.
 func (m *Module) instantiate(limit int64) (i *instance, err error) {
-	i = &instance{module: m, memory: memory{limit: uint64(limit), declared: m.declared}}
+	guest := &memory{limit: uint64(limit), declared: m.declared}
+	i = &instance{module: m, memories: []*memory{guest}}
 	i.ctx = context.WithValue(context.Background(), instanceKey{}, i)
+	backend := m.code.backend
 	defer func() {
 		// wazero panics if it gets no memory, and recovers only below a call.
 		if p := recover(); p != nil {
 			err = &faultError{fmt.Errorf("panic while instantiating a guest: %v\n%s", p, debug.Stack())}
 		}
-		if i.memory.err != nil {
-			err = &faultError{i.memory.err}
+		for _, memory := range i.memories {
+			if memory.err != nil {
+				err = &faultError{memory.err}
+			}
 		}
 		if err != nil {
 			err = errors.Join(err, i.close())
 			i = nil
 		}
 	}()
-	ctx := experimental.WithMemoryAllocator(i.ctx, &i.memory)
-	i.guest, err = m.code.backend.runtime.InstantiateModule(ctx, m.code.compiled, instanceConfig)
+	ctx := i.ctx
+	if m.info.Kind == Extism {
+		if ctx, err = i.addKernel(backend); err != nil {
+			return i, err
+		}
+	}
+	ctx = experimental.WithMemoryAllocator(ctx, guest)
+	i.guest, err = backend.runtime.InstantiateModule(ctx, m.code.compiled, instanceConfig)
 	if err != nil {
 		return i, err
 	}
+	guest.module = i.guest
+	i.memories = slices.DeleteFunc(i.memories, func(memory *memory) bool { return memory.space == nil })
 	m.host.watch(i)
 	if i.counter, err = i.global(wasm.FuelExport); err != nil {
 		return i, err
@@ -82,10 +100,30 @@ func (m *Module) instantiate(limit int64) (i *instance, err error) {
 	return i, nil
 }
 
+// addKernel makes the kernel of an Extism plugin, and returns a context in which the guest's imports find it.
+func (i *instance) addKernel(b *backend) (_ context.Context, err error) {
+	guest := i.memories[0]
+	guest.beside = &memory{limit: guest.limit, declared: MaxMemory, beside: guest}
+	i.memories = append(i.memories, guest.beside)
+	i.kernel, err = b.runtime.InstantiateModule(experimental.WithMemoryAllocator(i.ctx, guest.beside), *b.kernel.Load(), instanceConfig)
+	if err != nil {
+		return nil, &faultError{fmt.Errorf("instantiate the kernel: %w", err)}
+	}
+	guest.beside.module = i.kernel
+	i.blocks = abi.NewBlocks(i.ctx, i.kernel)
+	return experimental.WithImportResolver(i.ctx, func(name string) api.Module {
+		if name == abi.ExtismModule || name == abi.ExtismOldModule {
+			return i.kernel
+		}
+		return nil
+	}), nil
+}
+
 // watch adds the instance to the crash table, and warns once of a memory without guard pages.
 func (h *host) watch(i *instance) {
 	var addresses []byte
-	if space := i.memory.space; space != nil {
+	if len(i.memories) > 0 {
+		space := i.memories[0].space
 		addresses = space.Addresses()
 		if !space.Guarded() && len(addresses) > 0 {
 			h.warnUnguarded.Do(func() {
@@ -106,8 +144,8 @@ func (i *instance) global(name string) (api.MutableGlobal, error) {
 
 // guestSnapshot is the state in which the instances of a pool begin.
 type guestSnapshot struct {
-	memory  *snapshot.Image // nil for a module without memory
-	globals []uint64
+	memories []*snapshot.Image // as in the instance
+	globals  []uint64
 }
 
 // capture takes a snapshot of the instance, which continues as if it was made from the snapshot. Others share the pages of a
@@ -117,12 +155,19 @@ func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
 	for _, global := range i.globals {
 		s.globals = append(s.globals, global.Get())
 	}
-	if i.memory.space != nil {
+	for n, memory := range i.memories {
+		var image *snapshot.Image
 		var err error
-		if s.memory, err = i.module.code.take(i.memory.contents(), lasting); err != nil {
-			return nil, err
+		if n == 0 {
+			image, err = i.module.code.take(memory.contents(), lasting)
+		} else { // a kernel's
+			image, err = snapshot.Take(memory.contents(), nil)
 		}
-		if err := i.memory.adopt(s.memory); err != nil {
+		if err == nil {
+			s.memories = append(s.memories, image)
+			err = memory.adopt(image)
+		}
+		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 	}
@@ -132,12 +177,8 @@ func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
 
 // adopt makes a new instance continue from the snapshot.
 func (i *instance) adopt(s *guestSnapshot) error {
-	if s.memory != nil {
-		missing := uint32((s.memory.Size() - i.memory.size) / wasm.PageSize)
-		if _, ok := i.guest.Memory().Grow(missing); !ok {
-			return fmt.Errorf("memory does not grow to the %d bytes of the snapshot", s.memory.Size())
-		}
-		if err := i.memory.adopt(s.memory); err != nil {
+	for n, image := range s.memories {
+		if err := i.memories[n].adopt(image); err != nil {
 			return err
 		}
 	}
@@ -148,11 +189,8 @@ func (i *instance) adopt(s *guestSnapshot) error {
 
 // reset restores the snapshot, whatever the guest has done since.
 func (i *instance) reset(mode snapshot.Mode) error {
-	if image := i.snapshot.memory; image != nil {
-		if err := i.memory.reset(mode, image); err != nil {
-			return err
-		}
-		if err := i.shrink(image.Size()); err != nil {
+	for n, image := range i.snapshot.memories {
+		if err := i.memories[n].reset(mode, image); err != nil {
 			return err
 		}
 	}
@@ -166,21 +204,6 @@ func (i *instance) setGlobals() {
 	}
 }
 
-// shrink takes grown memory from the guest. wazero cannot do that, but accepts any size that the allocator returns: so the
-// memory grows by a page, for which the rewritten module's maximum always has room, and Reallocate returns the size.
-func (i *instance) shrink(size uint64) error {
-	if i.memory.size == size {
-		return nil
-	}
-	i.memory.shrunk = true
-	defer func() { i.memory.shrunk = false }()
-	i.memory.size = size
-	if _, ok := i.guest.Memory().Grow(1); !ok {
-		return errors.New("memory cannot be shrunk")
-	}
-	return nil
-}
-
 // function is an export without parameters, which the module was checked to have.
 func (i *instance) function(name string) (api.Function, error) {
 	f := i.guest.ExportedFunction(name)
@@ -190,12 +213,15 @@ func (i *instance) function(name string) (api.Function, error) {
 	return f, nil
 }
 
+// parameters is the most that an export has which is called once: Haskell's hs_init, which gets zeroes.
+const parameters = 2
+
 // callExport calls a function that is called once.
 func (i *instance) callExport(name string) error {
 	f, err := i.function(name)
 	if err == nil {
 		i.running = f
-		err = f.CallWithStack(i.ctx, nil)
+		err = f.CallWithStack(i.ctx, make([]uint64, parameters))
 	}
 	return err
 }
@@ -203,7 +229,7 @@ func (i *instance) callExport(name string) error {
 // callStartup calls what a handler runs before its first task. It has a run of its own: a task neither pays for it nor logs it,
 // nor finds files that it opened.
 func (i *instance) callStartup() error {
-	for _, name := range i.module.startup {
+	for _, name := range i.startup {
 		if err := i.callExport(name); err != nil {
 			return err
 		}
@@ -214,7 +240,7 @@ func (i *instance) callStartup() error {
 // callTask calls the guest for a task.
 func (i *instance) callTask() error {
 	i.calls++
-	if i.module.info.Kind == Command && i.module.start {
+	if i.export == startExport && i.module.start {
 		if err := i.callExport(wasm.StartExport); err != nil {
 			return err
 		}
@@ -225,7 +251,7 @@ func (i *instance) callTask() error {
 // callEntry calls the entry point. The run's code becomes its result, which is 0 for a command.
 func (i *instance) callEntry() (err error) {
 	if i.entry == nil {
-		if i.entry, err = i.function(entryPoints[i.module.info.Kind]); err != nil {
+		if i.entry, err = i.function(i.export); err != nil {
 			return err
 		}
 	}
@@ -245,9 +271,17 @@ const maxKeptStack = 64 << 10
 
 // held is what the idle instance takes in bytes, beside its snapshot and code.
 func (i *instance) held() int64 {
-	bytes := perInstance + i.module.tables
-	if i.memory.space != nil {
-		bytes += i.memory.space.Held()
+	bytes := perInstance + i.module.tables + i.pages()
+	if i.kernel != nil {
+		bytes += perKernel
+	}
+	return bytes
+}
+
+// pages is what the memories take beside the snapshot, in bytes.
+func (i *instance) pages() (bytes int64) {
+	for _, memory := range i.memories {
+		bytes += memory.space.Held()
 	}
 	return bytes
 }
@@ -255,35 +289,50 @@ func (i *instance) held() int64 {
 // perInstance is about what an instance takes on Go's heap, in bytes; most is its call stack.
 const perInstance = 32 << 10
 
+// perKernel is the same of a kernel, of which the host calls four functions.
+const perKernel = 48 << 10
+
 // close gives back all that the instance takes. Nothing may run in it any more.
 func (i *instance) close() (err error) {
 	if i.guest != nil {
 		err = i.guest.Close(i.ctx)
 	}
+	if i.kernel != nil {
+		err = errors.Join(err, i.kernel.Close(i.ctx))
+	}
 	i.crash.Remove()
 	i.module.code.release()
-	return errors.Join(err, i.memory.release())
+	for _, memory := range i.memories {
+		err = errors.Join(err, memory.release())
+	}
+	return err
 }
 
-func (s *guestSnapshot) close() error {
-	if s == nil || s.memory == nil {
-		return nil
+func (s *guestSnapshot) close() (err error) {
+	if s != nil {
+		for _, image := range s.memories {
+			err = errors.Join(err, image.Close())
+		}
 	}
-	return s.memory.Close()
+	return err
 }
 
 // held is the most that the snapshot takes, in bytes, with its part of what several share.
-func (s *guestSnapshot) held() int64 {
-	if s == nil || s.memory == nil {
-		return 0
+func (s *guestSnapshot) held() (bytes int64) {
+	if s != nil {
+		for _, image := range s.memories {
+			bytes += int64(image.Held())
+		}
 	}
-	return int64(s.memory.Held())
+	return bytes
 }
 
 // alone is what closing the snapshot frees, in bytes.
-func (s *guestSnapshot) alone() int64 {
-	if s == nil || s.memory == nil {
-		return 0
+func (s *guestSnapshot) alone() (bytes int64) {
+	if s != nil {
+		for _, image := range s.memories {
+			bytes += int64(image.Alone())
+		}
 	}
-	return int64(s.memory.Alone())
+	return bytes
 }

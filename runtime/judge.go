@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quern-project/quern/runtime/abi"
@@ -36,7 +37,7 @@ func startOutcome(outcome Outcome) Outcome {
 		return outcome
 	}
 	outcome.BeforeTask = true
-	outcome.Message = "before its first task (" + initialize + "): " + outcome.Message
+	outcome.Message = "before its first task: " + outcome.Message
 	return outcome
 }
 
@@ -63,6 +64,13 @@ func (r *run) judge(err error) (outcome Outcome) {
 }
 
 func (r *run) ended(code int) Outcome {
+	if r.module.info.Kind == Extism && code == 0 {
+		if _, said := r.abi.Error(); said {
+			code = 1
+		} else if !r.abi.WriteOutput() {
+			return limitOutcome(r.outputExceeded())
+		}
+	}
 	switch {
 	case code == 0:
 		return Outcome{Kind: Complete, Output: r.output.bytes}
@@ -96,13 +104,17 @@ func (r *run) trapped(err error) Outcome {
 // refused is the limit at which the guest got less than it asked for, and continued; nil if there is none.
 func (r *run) refused() *limitError {
 	switch {
-	case r.instance != nil && r.instance.memory.refused:
+	case r.instance != nil && slices.ContainsFunc(r.instance.memories, func(m *memory) bool { return m.refused }):
 		return memoryExceeded(r.limits.Memory)
 	case r.output.refused:
-		return sizeExceeded("output", r.limits.Output, "output limit of %s reached")
+		return r.outputExceeded()
 	default:
 		return nil
 	}
+}
+
+func (r *run) outputExceeded() *limitError {
+	return sizeExceeded("output", r.limits.Output, "output limit of %s reached")
 }
 
 // describe adds the text of the guest's error_set, which may have several lines, else the headline of its stderr.

@@ -88,6 +88,13 @@ func memoryExceeded(limit int64) *limitError {
 	return sizeExceeded("memory", limit, "memory limit of %s reached")
 }
 
+// startExceeded is the error of a call that could not begin in time.
+func startExceeded(after time.Duration) *limitError {
+	e := exceeded("timeout", formatDuration(after), "not started within %s")
+	e.message = "not started within " + e.limit.Value + ": let it do less at its start, or give the task a longer timeout"
+	return e
+}
+
 // timeoutExceeded names another remedy for a task's own timeout, which no manifest raises.
 func timeoutExceeded(limit time.Duration, own bool) *limitError {
 	e := exceeded("timeout", formatDuration(limit), "timeout of %s exceeded")

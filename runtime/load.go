@@ -63,6 +63,7 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 	if found := refusals(info.Kind, outline); len(found) > 0 {
 		return d, &RefusedError{Refusals: found}
 	}
+	info.describeEntry(outline)
 	info.ResetMode, info.ResetReason = e.resetMode, e.resetReason
 	if why := whyNew(outline); why != "" {
 		info.ResetMode, info.ResetReason = ResetNew, why
@@ -77,7 +78,7 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 			info.Files = append(info.Files, CarriedFile{path, int64(len(contents[path]))})
 		}
 	}
-	d.code = e.caches.code(rewritten)
+	d.code = e.caches.code(rewritten, info.Kind)
 	d.module, rewritten.Binary = rewritten, nil
 	return d, nil
 }

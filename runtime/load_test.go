@@ -57,6 +57,8 @@ func TestLoadRefusals(t *testing.T) {
 		again = "build it again, or copy it again and rename it into place when it is whole"
 		fn    = runtimetest.FunctionKind
 		// What a handler may import.
+		browser     = "built by AssemblyScript for the browser: call the functions of @quern/assemblyscript instead (info for console.log, now for Date.now, random for crypto), or build it with @assemblyscript/wasi-shim"
+		handlers    = "a handler; Rust: #[quern::handler] above fn handle(task: quern::Task) -> Result<String, quern::Error>; AssemblyScript: export function quern_handle(): i32 { return run(FUNCTION); }"
 		onlyHandler = "a handler may import only functions of quern_v1 and of wasi_snapshot_preview1"
 	)
 	engine := setup(t)
@@ -105,11 +107,14 @@ func TestLoadRefusals(t *testing.T) {
 		// A module of a kind that cannot be served.
 		{"handler", exporting("quern_handle"), "quern_handle is (i32) -> (i64) instead of () -> (i32) (export quern_handle): return 0 for complete, 75 to try again later, 65 for failed for good"},
 		{"all memory", runtimetest.BuildWAT(t, `(module (memory 65536) (func (export "_start")))`), "a module that is too large to serve: 65536 pages of memory from the start, more than 32768 (memory section at byte 25): declare at most 2GiB, the largest limits.memory"},
-		{"extism", importing("extism:host/env", "input_length", fn, 0), "an Extism plugin, which is not supported yet (imports from extism:host/env): until then " + build},
-		{"library", exporting("add"), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin, not supported yet): " + build},
-		{"reactor", exporting("_initialize"), "no entry point (exports): it exports _initialize, so it was built as a library (reactor): export quern_handle from it, or build a command (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin, not supported yet): " + build},
+		{"extism", importing("extism:host/env", "input_length", fn, 0), "import extism:host/env.input_length is () -> () instead of () -> (i64) (import section): declare it so"},
+		{"extism without a function", extismOf(t, `(func (export "__collect")) (func (export "add") (param i32))`), "no function that a task could call (exports): export one without parameters, whose result is an i32 or nothing (Rust: #[plugin_fn]; Go: //go:wasmexport)"},
+		{"extism start", extismOf(t, `(func (export "run")) (func (export "_initialize") (param i32 i32 i32))`), "_initialize is (i32, i32, i32) -> () instead of () -> () (export _initialize): leave this name to the compiler"},
+		{"extism hs_init", extismOf(t, `(func (export "run")) (func (export "hs_init") (param i32 i32) (result i32) (i32.const 0))`), "hs_init is (i32, i32) -> (i32) instead of (i32, i32) -> () (export hs_init): leave this name to the compiler"},
+		{"library", exporting("add"), "no entry point (exports): export _start (a command), export quern_handle (" + handlers + ") or import from extism:host/env (an Extism plugin): " + build},
+		{"reactor", exporting("_initialize"), "no entry point (exports): it exports _initialize, so it was built as a library (reactor): export quern_handle from it, or build a command (Go: without -buildmode=c-shared; C: without -mexec-model=reactor), or export _start (a command), export quern_handle (" + handlers + ") or import from extism:host/env (an Extism plugin): " + build},
 		{"object file", runtimetest.BuildC(t, "int f(void) { return 1; }", "-c"), "an object file, which is not linked yet (linking section): link it (clang without -c)"},
-		{"nothing", runtimetest.Module(), "no entry point (exports): export _start (a command), export quern_handle (a handler) or import from extism:host/env (an Extism plugin, not supported yet): " + build},
+		{"nothing", runtimetest.Module(), "no entry point (exports): export _start (a command), export quern_handle (" + handlers + ") or import from extism:host/env (an Extism plugin): " + build},
 
 		// A command that asks for what it does not get.
 		{"start", exporting("_start"), "_start is (i32) -> (i64) instead of () -> () (export _start): export the start function of a WASI command under this name"},
@@ -129,7 +134,9 @@ func TestLoadRefusals(t *testing.T) {
 		{"gojs", importing("gojs", "runtime.wasmExit", fn, 0), "unknown import gojs.runtime.wasmExit (import section): built by Go for the browser: build it with GOOS=wasip1 GOARCH=wasm"},
 		{"wasm-bindgen", importing("__wbindgen_placeholder__", "__wbindgen_throw", fn, 0), "unknown import __wbindgen_placeholder__.__wbindgen_throw (import section): built by wasm-bindgen for the browser: build it with --target wasm32-wasip1 and without wasm-bindgen"},
 		{"emscripten", importing("env", "emscripten_resize_heap", fn, 0), "unknown import env.emscripten_resize_heap (import section): built by Emscripten for the browser: build it with emcc -sSTANDALONE_WASM, or with clang --target=wasm32-wasi"},
-		{"assemblyscript", importing("env", "abort", fn, 0), "unknown import env.abort (import section): built by AssemblyScript for the browser: build it with @assemblyscript/wasi-shim"},
+		{"assemblyscript", importing("env", "abort", fn, 0), "unknown import env.abort (import section): built by AssemblyScript for the browser: in asconfig.json write \"extends\": \"./quern/@quern/assemblyscript/asconfig.json\" if quern plugin new made the folder, else build it with @assemblyscript/wasi-shim"},
+		{"assemblyscript's console", importing("env", "console.log", fn, 0), "unknown import env.console.log (import section): " + browser},
+		{"assemblyscript's date", importing("env", "Date.now", fn, 0), "unknown import env.Date.now (import section): " + browser},
 		{"object", importing("env", "__linear_memory", runtimetest.MemoryKind, 0, 1), "unknown import env.__linear_memory (import section): this is an object file: link it (clang without -c)"},
 		{"quern_v1", importing("quern_v1", "input", fn, 0), "unknown import quern_v1.input (import section): only a handler may import it, which exports quern_handle"},
 		{"later quern", importing("quern_v2", "input_size", fn, 0), "unknown import quern_v2.input_size (import section): quern_v1 is the only version there is; a command may import only functions of wasi_snapshot_preview1"},
@@ -170,6 +177,12 @@ func TestLoadRefusals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// extismOf is an Extism plugin with these fields.
+func extismOf(t *testing.T, fields string) []byte {
+	t.Helper()
+	return runtimetest.BuildWAT(t, `(module (import "extism:host/env" "input_length" (func (result i64)))`+fields+")")
 }
 
 // handlerOf is a handler with one more field.

@@ -33,14 +33,14 @@ type machineCode struct {
 }
 
 // code returns the code of a rewritten module, which is not loaded unless another module has it. The caller closes it.
-func (c *caches) code(module *wasm.Rewritten) *machineCode {
+func (c *caches) code(module *wasm.Rewritten, kind Kind) *machineCode {
 	sum := sha256.Sum256(module.Binary)
 	key := hex.EncodeToString(sum[:])
 	if code := c.find(key, nil); code != nil {
 		return code
 	}
 	made := &machineCode{
-		program: program{key: key, size: module.Code, source: newSource(c.main.dir, module.Binary, c.logger)},
+		program: program{key: key, size: module.Code, extism: kind == Extism, source: newSource(c.main.dir, module.Binary, c.logger)},
 		caches:  c, metadata: metadataSize(module),
 	}
 	code := c.find(key, made)

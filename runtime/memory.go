@@ -1,9 +1,14 @@
 package runtime
 
 import (
+	"errors"
+	"fmt"
+
+	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/quern-project/quern/runtime/snapshot"
+	"github.com/quern-project/quern/runtime/wasm"
 )
 
 // memory is the linear memory of one instance. It reserves its limit as address space at once, so that it never moves, and
@@ -12,12 +17,14 @@ import (
 // wazero calls Free when an instance is closed. A later read of an unmapped page would be a fault that Go cannot recover, so
 // Free does nothing: instance.close releases the memory after the last call.
 type memory struct {
-	limit    uint64
+	module   api.Module      // whose memory it is
+	limit    uint64          // of this memory and the one beside it
+	beside   *memory         // the other memory of the instance; nil if there is none
 	declared uint64          // the maximum of the module, or MaxMemory
 	space    *snapshot.Space // nil before there is one
 	size     uint64          // of the guest's memory
 	used     uint64          // the most that it had since the last reset
-	shrunk   bool            // shrinking is under way: see instance.shrink
+	shrunk   bool            // shrinking is under way: see shrink
 	refused  bool            // the guest asked for more than the limit, and got -1
 	err      error           // of the reservation; wazero panics then, and instantiate looks here first
 }
@@ -35,12 +42,20 @@ func (m *memory) Reallocate(size uint64) []byte {
 		return nil
 	case m.shrunk:
 		return m.contents()
-	case size > uint64(len(m.space.Bytes())):
-		m.refused = m.refused || size > m.limit
+	case size > uint64(len(m.space.Bytes())), size > m.room():
+		m.refused = m.refused || size > m.room()
 		return nil
 	}
 	m.size, m.used = size, max(m.used, size)
 	return m.contents()
+}
+
+// room is the most that the memory may take now.
+func (m *memory) room() uint64 {
+	if m.beside == nil {
+		return m.limit
+	}
+	return m.limit - min(m.limit, m.beside.size)
 }
 
 // Free implements experimental.LinearMemory. It does nothing: see memory.
@@ -48,17 +63,39 @@ func (m *memory) Free() {}
 
 func (m *memory) contents() []byte { return m.space.Bytes()[:m.size] }
 
-// adopt maps a snapshot of the memory's size.
+// adopt maps a snapshot, to whose size the memory grows.
 func (m *memory) adopt(image *snapshot.Image) error {
+	if missing := uint32((image.Size() - m.size) / wasm.PageSize); missing > 0 {
+		if _, ok := m.module.Memory().Grow(missing); !ok {
+			return fmt.Errorf("memory does not grow to the %d bytes of the snapshot", image.Size())
+		}
+	}
 	m.used, m.refused = m.size, false
 	return m.space.Map(image)
 }
 
-// reset restores the snapshot. The guest's memory does not shrink.
+// reset restores the snapshot.
 func (m *memory) reset(mode snapshot.Mode, image *snapshot.Image) error {
-	err := m.space.Reset(mode, m.used)
+	if err := m.space.Reset(mode, m.used); err != nil {
+		return err
+	}
 	m.used, m.refused = image.Size(), false
-	return err
+	return m.shrink(image.Size())
+}
+
+// shrink takes grown memory from the guest. wazero cannot do that, but accepts any size that the allocator returns: so the
+// memory grows by a page, for which the rewritten module's maximum always has room, and Reallocate returns the size.
+func (m *memory) shrink(size uint64) error {
+	if m.size == size {
+		return nil
+	}
+	m.shrunk = true
+	defer func() { m.shrunk = false }()
+	m.size = size
+	if _, ok := m.module.Memory().Grow(1); !ok {
+		return errors.New("memory cannot be shrunk")
+	}
+	return nil
 }
 
 // release gives the memory back. No call may use the instance any more.

@@ -23,11 +23,19 @@ type Kind string
 const (
 	// Handler exports quern_handle.
 	Handler Kind = "handler"
-	// Extism imports functions of extism:host/env.
+	// Extism imports Extism's functions: those of extism:host/env, or of its 0.x line.
 	Extism Kind = "extism"
 	// Command exports _start: a WASI preview 1 program.
 	Command Kind = "command"
 )
+
+// Noun is what one calls a plugin of the kind, with its article.
+func (k Kind) Noun() string {
+	if k == Extism {
+		return "an Extism plugin"
+	}
+	return "a " + string(k)
+}
 
 // digestPrefix names the hash that a digest is.
 const digestPrefix = "sha256:"
@@ -35,6 +43,10 @@ const digestPrefix = "sha256:"
 // Info describes a module. What could not be read has its zero value.
 type Info struct {
 	Kind Kind
+	// Entry is the export that a task calls; "" if Entries has several, of which a profile has to choose.
+	Entry string
+	// Entries are the exports of an Extism plugin that a task may call.
+	Entries []string
 	// Digest is "sha256:" and the 64 hex digits of the file's bytes.
 	Digest string
 	// Size is the file's size in bytes.
@@ -47,7 +59,8 @@ type Info struct {
 	Files []CarriedFile
 	// Charges counts the places in its code where fuel is charged.
 	Charges int
-	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum.
+	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum. An Extism plugin's first
+	// page of blocks is in MemoryMin.
 	MemoryMin, MemoryMax int64
 	// ResetMode is how its tasks get pristine instances, ResetReason why.
 	ResetMode   ResetMode
@@ -61,11 +74,12 @@ type CarriedFile struct {
 	Size int64
 }
 
-// entryPoints are the exports through which guests are called.
-var entryPoints = map[Kind]string{Handler: "quern_handle", Command: "_start"}
-
-// initialize is the export that a handler runs before its first task, if it has it.
-const initialize = "_initialize"
+// The exports that the host calls, and their types.
+const (
+	handlerExport = "quern_handle" // () -> (i32)
+	startExport   = "_start"       // () -> ()
+	initialize    = "_initialize"  // () -> (): what a handler runs before its first task, if it has it
+)
 
 // host is what the guests of all modules of an engine share.
 type host struct {
@@ -89,7 +103,7 @@ type Module struct {
 	mutable  []wasm.Type // of the globals that the guest can change
 	declared uint64      // the most memory that the module itself allows, in bytes
 	start    bool        // it has a start section
-	startup  []string    // the exports that a handler runs before its first task
+	startup  []string    // the exports that all but a command run before their first task
 	perTask  bool        // a reset does not restore all that it changes: each task needs a new instance, and pays for it
 	price    int64       // of making an instance, in fuel
 	tables   int64       // of an instance, in bytes at most
@@ -119,14 +133,10 @@ func newModule(h *host, d *Decoded, owner string) *Module {
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
 		m.declared = uint64(info.MemoryMax)
 	}
-	if info.Kind == Handler {
-		if m.start {
-			m.startup = append(m.startup, wasm.StartExport)
-		}
-		if export, ok := rewritten.Export(initialize); ok && export.Kind == wasm.Function {
-			m.startup = append(m.startup, initialize)
-		}
+	if m.start {
+		m.startup = append(m.startup, wasm.StartExport)
 	}
+	m.startup = append(m.startup, startup(info.Kind, &rewritten.Outline)...)
 	for _, files := range m.bundled {
 		m.files = files.Over(m.files)
 	}

@@ -30,9 +30,11 @@ var errPoolClosed = errors.New("the pool is closed")
 type Pool struct {
 	module    *Module
 	profile   Profile
+	entry     string   // the export that tasks call
 	limits    Limits   // the profile's, with defaults
 	granted   []string // the variables that the profile grants
 	resetMode ResetMode
+	startWait time.Duration
 
 	mu         sync.Mutex // locked before Module.mu
 	registered bool       // with the module
@@ -63,7 +65,18 @@ type snapshotBuild struct {
 func (m *Module) Bind(profile Profile) *Pool {
 	limits := profile.Limits.WithDefaults()
 	profile.Files = profile.Files.Over(m.files)
-	return &Pool{module: m, profile: profile, limits: limits, granted: profile.granted(), resetMode: m.info.ResetMode}
+	return &Pool{
+		module: m, profile: profile, entry: cmp.Or(profile.Entry, m.info.Entry), limits: limits,
+		granted: profile.granted(), resetMode: m.info.ResetMode, startWait: startWait,
+	}
+}
+
+// startup lists what an instance calls before its first task. A program begins with each task instead.
+func (p *Pool) startup() []string {
+	if p.entry == startExport {
+		return nil
+	}
+	return p.module.startup
 }
 
 // PendingSnapshot is the most that the next call's build takes for snapshots, in bytes; 0 if the pool has one, or needs none.
@@ -129,11 +142,18 @@ func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	return nil
 }
 
-// bounded is the context of a call that waits for the host. It ends at the call's timeout.
+// startWait is how long a call with a shorter timeout waits until it can begin: what the host and the start of a handler take is
+// not the task's time, and many handlers may start at once.
+const startWait = time.Minute
+
+// bounded is the context of a call that waits for the host. It ends at the call's timeout, but not before startWait.
 func (p *Pool) bounded(ctx context.Context, c *Call, begun time.Time) (context.Context, context.CancelFunc) {
 	timeout := p.limitsOf(c).Timeout
-	if timeout == 0 {
+	switch {
+	case timeout == 0:
 		return ctx, func() {}
+	case timeout < p.startWait:
+		return context.WithDeadlineCause(ctx, begun.Add(p.startWait), startExceeded(p.startWait))
 	}
 	return context.WithDeadlineCause(ctx, begun.Add(timeout), timeoutExceeded(timeout, c.Timeout > 0))
 }
@@ -152,6 +172,7 @@ func (p *Pool) newInstance() (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	i.startup, i.export = p.startup(), p.entry
 	p.mu.Lock()
 	s := p.snapshot
 	p.mu.Unlock()
@@ -230,12 +251,14 @@ func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 	keep := max(1, max(p.peak, p.before)-p.busy)
 	if p.peak == 0 && p.before == 0 {
 		for _, i := range p.idle {
-			if i.memory.space == nil || i.memory.space.Held() == 0 {
+			if i.pages() == 0 {
 				continue
 			}
 			i.entry = nil
-			if err := i.memory.space.Trim(); err != nil {
-				p.log("cannot give memory back", err)
+			for _, memory := range i.memories {
+				if err := memory.space.Trim(); err != nil {
+					p.log("cannot give memory back", err)
+				}
 			}
 		}
 	}
@@ -291,7 +314,7 @@ type Holdings struct {
 
 // environment lists the variables of a call, each as NAME=VALUE. A handler gets only those of the profile.
 func (p *Pool) environment(c *Call) []string {
-	if p.module.info.Kind == Handler {
+	if p.module.info.Kind != Command {
 		return p.granted
 	}
 	return append(c.variables(p.profile.Tenant), p.granted...)
@@ -318,7 +341,7 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 	r.logs.limit, r.logs.line, r.logs.progress, r.logs.secrets = limits.Log, c.Log, c.Progress, r.secrets
 	r.meter.gate, r.meter.limit = m.host.gate, int64(limits.CPU)
 	system := wasi.Config{Host: r, Files: p.profile.Files, Started: m.host.started}
-	if m.info.Kind == Handler {
+	if m.info.Kind != Command {
 		services := c.Services
 		services.Config = p.profile.Config
 		r.abi.Init(abi.Config{

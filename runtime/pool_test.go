@@ -163,7 +163,7 @@ func TestSnapshotIsClosed(t *testing.T) {
 	if taken == nil {
 		t.Skip("no snapshot is made here")
 	}
-	space, err := snapshot.Reserve(taken.memory.Size())
+	space, err := snapshot.Reserve(taken.memories[0].Size())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,11 +172,11 @@ func TestSnapshotIsClosed(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := space.Map(taken.memory); err != nil {
+	if err := space.Map(taken.memories[0]); err != nil {
 		t.Error(err)
 	}
 	p.Close()
-	if err := space.Map(taken.memory); err == nil {
+	if err := space.Map(taken.memories[0]); err == nil {
 		t.Error("the snapshot is still there")
 	}
 }
@@ -212,7 +212,7 @@ func TestUnsoundIsDiscarded(t *testing.T) {
 	if p.resetMode == ResetNew {
 		t.Skip("no instance is kept here")
 	}
-	if err := p.snapshot.memory.Close(); err != nil {
+	if err := p.snapshot.memories[0].Close(); err != nil {
 		t.Fatal(err)
 	}
 	release()

@@ -2,12 +2,16 @@ package runtime
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -16,8 +20,19 @@ type program struct {
 	key    string // in the cache: the SHA-256 of the rewritten module
 	digest string // of the file of the module that it is loaded for
 	size   int    // of the code section in the file, in bytes
+	extism bool   // it needs a kernel beside it
 	source source
 }
+
+// kernel is the module that Extism plugins import from. It has no loops, so that it needs no fuel.
+var kernel = sync.OnceValue(func() *program {
+	sum := sha256.Sum256(abi.Kernel)
+	key := hex.EncodeToString(sum[:])
+	return &program{
+		key: key, digest: digestPrefix + key, size: len(abi.Kernel),
+		source: source{bytes.NewReader(abi.Kernel), int64(len(abi.Kernel))},
+	}
+})
 
 // stagePrefix begins the names of temporary files and directories in the cache.
 const stagePrefix = "stage-"

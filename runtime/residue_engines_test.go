@@ -255,8 +255,10 @@ func (r *engineResidue) look(t *testing.T) {
 	for _, p := range r.module.allPools() {
 		p.mu.Lock()
 		for _, i := range p.idle {
-			if canary := canaryIn(i.memory.contents()); canary != "" {
-				t.Errorf("an idle instance has %s in its memory", canary)
+			for _, memory := range i.memories {
+				if canary := canaryIn(memory.contents()); canary != "" {
+					t.Errorf("an idle instance has %s in its memory", canary)
+				}
 			}
 		}
 		p.mu.Unlock()
@@ -296,7 +298,7 @@ func (r *engineResidue) isFound(t *testing.T) {
 		return once.finish(err)
 	}
 	complete(t, run(residueText(2, 1, "complete")))
-	if canaryIn(i.memory.contents()) == "" {
+	if canaryIn(i.memories[0].contents()) == "" {
 		t.Error("there is no canary in the memory of an instance without a reset")
 	}
 	if got := run(residueText(0, 1, "complete")); got.Kind == Complete || !strings.Contains(got.Message, "canary-000033 in a global") {

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime/debug"
@@ -92,13 +93,13 @@ func (r *run) blame(cause error) {
 
 // guard makes a panic of host code a fault of the host; wazero would recover it. A panic that ends a guest passes.
 func (r *run) guard(p any) {
-	switch p := p.(type) {
-	case nil:
-	case unwound:
-		panic(p)
-	default:
-		r.end(&faultError{fmt.Errorf("panic in a host function: %v\n%s", p, debug.Stack())})
+	if p == nil {
+		return
 	}
+	if err, ok := p.(error); ok && errors.Is(err, unwound{}) { // perhaps by way of a kernel, which the host function called
+		panic(unwound{})
+	}
+	r.end(&faultError{fmt.Errorf("panic in a host function: %v\n%s", p, debug.Stack())})
 }
 
 // check ends the guest if its time is over.

@@ -36,7 +36,7 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 		p.give(nil, false, time.Now())
 		return *ended
 	}
-	r := p.newRun(ctx, c, limits, environment, abi.Running, begun)
+	r := p.newRun(ctx, c, limits, environment, abi.Running, started)
 	i, stopped, err := p.serve(r, c, i, started, (*instance).callTask)
 	m.touch(stopped)
 	outcome := r.finish(err)
@@ -86,7 +86,7 @@ func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance,
 		return i, started, nil
 	}
 	p.mu.Unlock()
-	if p.resetMode == ResetNew && p.module.info.Kind == Handler {
+	if p.resetMode == ResetNew && p.module.info.Kind != Command {
 		i, ended = p.start(ctx, &Call{Plugin: c.Plugin, Denied: c.Denied, Timeout: c.Timeout}, begun)
 	} else {
 		ended = p.hold(ctx, c, begun)
@@ -107,12 +107,25 @@ func (p *Pool) serve(r *run, c *Call, i *instance, now time.Time, calls func(*in
 		}
 	}
 	i.run, r.instance = r, i
-	i.memory.refused = false
+	for _, memory := range i.memories {
+		memory.refused = false
+	}
 	i.crash.Name(c.Plugin, p.profile.Tenant, c.TaskID)
 	i.crash.Computes(true)
 	r.meter.counter, r.meter.crash = i.counter, i.crash
 	i.counter.Set(uint64(uint32(r.meter.refill())))
-	err = calls(i)
+	fits := true
+	if i.blocks != nil {
+		r.meter.burned += int64(len(r.abi.Input))
+		if fits, err = r.abi.SetBlocks(i.blocks); err != nil {
+			err = &faultError{err}
+		} else if !fits {
+			r.blame(memoryExceeded(r.limits.Memory))
+		}
+	}
+	if fits && err == nil {
+		err = calls(i)
+	}
 	i.run, i.running = nil, nil
 	p.module.host.stacks.Add(-r.stack)
 	return i, r.meter.stop(), err

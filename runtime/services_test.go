@@ -50,6 +50,14 @@ func TestServiceAnswers(t *testing.T) {
 	if output := complete(t, got); output != "words!" {
 		t.Errorf("output = %q", output)
 	}
+	counted, want := countedCalls(engine), "[output_write 6 B output_write ok 1 result_read 6 B result_read ok 1 secret_get 11 B secret_get ok 1]"
+	if fmt.Sprint(counted) != want {
+		t.Errorf("counted %v, want %s", counted, want)
+	}
+}
+
+// countedCalls lists what an engine counted, in order.
+func countedCalls(engine *Engine) []string {
 	var counted []string
 	engine.HostCalls().Each(func(function, result string, n uint64) {
 		if n > 0 {
@@ -61,9 +69,7 @@ func TestServiceAnswers(t *testing.T) {
 		}
 	})
 	slices.Sort(counted)
-	if want := "[output_write 6 B output_write ok 1 result_read 6 B result_read ok 1 secret_get 11 B secret_get ok 1]"; fmt.Sprint(counted) != want {
-		t.Errorf("counted %v, want %s", counted, want)
-	}
+	return counted
 }
 
 // TestSecretCost: a guest pays for what it takes to look for a secret, by its size, when it is given it first.

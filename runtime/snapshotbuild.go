@@ -75,7 +75,7 @@ func (p *Pool) await(ctx context.Context, c *Call, begun time.Time, b *snapshotB
 		b.cancel(errPoolClosed)
 	}
 	outcome := causeOutcome(context.Cause(ctx))
-	if p.module.info.Kind == Handler {
+	if p.module.info.Kind != Command {
 		outcome = startOutcome(outcome)
 	}
 	return &outcome
@@ -100,7 +100,7 @@ func (p *Pool) buildSnapshot(ctx context.Context, start *Call) (*instance, *gues
 	if failed != nil {
 		return nil, nil, failed
 	}
-	warms := p.profile.Warm != nil && p.module.info.Kind == Handler
+	warms := p.profile.Warm != nil && p.entry != startExport
 	s, err := i.capture(!warms)
 	if err == nil && warms {
 		var warm *guestSnapshot
@@ -120,8 +120,9 @@ func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instan
 	if ended := p.hold(ctx, start, begun); ended != nil {
 		return nil, ended
 	}
-	r := p.newRun(ctx, start, p.limitsOf(start), p.environment(start), abi.Initializing, begun)
-	i, _, err := p.serve(r, start, nil, time.Now(), (*instance).callStartup)
+	now := time.Now()
+	r := p.newRun(ctx, start, p.limitsOf(start), p.environment(start), abi.Initializing, now)
+	i, _, err := p.serve(r, start, nil, now, (*instance).callStartup)
 	if err != nil || r.cause != nil {
 		outcome := r.finish(err)
 		p.discard(i)

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -31,6 +30,7 @@ func TestPoolWaits(t *testing.T) {
 	module := load(t, handler(t, endless, `(i32.const 0)`))
 	c := Call{}
 	p := module.Bind(Profile{Limits: Limits{Timeout: 2 * time.Second}})
+	p.startWait = 0
 	ended := make(chan Outcome, 8)
 	for range cap(ended) {
 		go func() { ended <- p.Run(t.Context(), c) }()
@@ -47,7 +47,7 @@ func TestPoolWaits(t *testing.T) {
 	}
 	hurried := c
 	hurried.Timeout = 10 * time.Millisecond
-	want := "before its first task (_initialize): timeout of 10ms exceeded: give the task a longer timeout, if the host's ceiling allows it"
+	want := "before its first task: timeout of 10ms exceeded: give the task a longer timeout, if the host's ceiling allows it"
 	if got := p.Run(t.Context(), hurried); got.Kind != LimitExceeded || got.Message != want {
 		t.Errorf("the one with a short timeout: %+v", got)
 	}
@@ -87,7 +87,9 @@ func TestStartIsOver(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, endless, `(i32.const 0)`))
 	for _, pool := range []string{"", "pool"} {
-		got := bound(module, pool, Profile{}).Run(t.Context(), Call{Timeout: 10 * time.Millisecond})
+		p := bound(module, pool, Profile{})
+		p.startWait = 0
+		got := p.Run(t.Context(), Call{Timeout: 10 * time.Millisecond})
 		if got.Kind != LimitExceeded || got.Limit.Name != "timeout" {
 			t.Errorf("pool %q: %s %s, want its timeout", pool, got.Kind, got.Message)
 		}
@@ -100,6 +102,7 @@ func TestUnattended(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, "", `(if (i32.eq (call $input_size) (i32.const 4)) (then (loop (br 0)))) (i32.const 0)`))
 	p, c := module.Bind(Profile{Warm: []byte("warm")}), Call{Timeout: 10 * time.Millisecond}
+	p.startWait = 0
 	if got := p.Run(t.Context(), c); got.Kind != LimitExceeded {
 		t.Errorf("outcome = %+v, want the timeout", got)
 	}
@@ -158,22 +161,25 @@ func TestWarmCommand(t *testing.T) {
 	}
 }
 
-// TestOneClock: the time that a call waited for the snapshot of its pool is a part of its own.
-func TestOneClock(t *testing.T) {
+// TestStartIsNotTheTasks: a call whose timeout is shorter waits a minute until it can begin, and its own time begins then.
+func TestStartIsNotTheTasks(t *testing.T) {
 	t.Parallel()
-	module := load(t, handler(t, endless, `(i32.const 0)`))
-	p, c := module.Bind(Profile{}), Call{Timeout: time.Minute}
-	begun := time.Now().Add(-time.Minute)
-	_, _, ended := p.take(t.Context(), &c, begun)
-	p.give(nil, false, time.Now())
+	module := load(t, handler(t, "", `(i32.const 0)`))
+	p, c := module.Bind(Profile{}), Call{Timeout: 20 * time.Second}
+	begun := time.Now().Add(-40 * time.Second)
+	i, started, ended := p.take(t.Context(), &c, begun)
+	if ended != nil || time.Since(started) > 10*time.Second {
+		t.Errorf("waited 40 s: %+v, its time began %s ago", ended, time.Since(started))
+	}
+	p.give(i, false, time.Now())
 	if p.resetMode == ResetNew {
 		t.Skip("nobody waits for a snapshot here")
 	}
-	if ended == nil || ended.Kind != LimitExceeded || ended.Limit.Name != "timeout" {
-		t.Errorf("waited a minute: %+v, want the timeout", ended)
-	}
-	if r := p.newRun(t.Context(), &c, p.limitsOf(&c), nil, abi.Running, begun); !r.deadline.Equal(begun.Add(time.Minute)) {
-		t.Errorf("its time is over %s after it began", r.deadline.Sub(begun))
+	p = load(t, handler(t, endless, `(i32.const 0)`)).Bind(Profile{})
+	_, _, ended = p.take(t.Context(), &c, time.Now().Add(-time.Minute))
+	p.give(nil, false, time.Now())
+	if want := "before its first task: not started within 1m: let it do less at its start, or give the task a longer timeout"; ended == nil || ended.Message != want {
+		t.Errorf("waited a minute: %+v, want %s", ended, want)
 	}
 }
 
@@ -183,6 +189,7 @@ func TestBuildIsHeld(t *testing.T) {
 	engine := setup(t)
 	module := loadInto(t, engine, handler(t, endless, `(i32.const 0)`))
 	p, c := module.Bind(Profile{Limits: Limits{Memory: 2 << 20}}), Call{Timeout: 10 * time.Millisecond}
+	p.startWait = 0
 	if got := p.Run(t.Context(), c); got.Kind != LimitExceeded {
 		t.Fatalf("outcome = %+v", got)
 	}
@@ -230,6 +237,7 @@ func TestAbandoned(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, endless, `(i32.const 0)`))
 	p, c := module.Bind(Profile{}), Call{Timeout: 10 * time.Millisecond}
+	p.startWait = 0
 	if p.resetMode == ResetNew {
 		t.Skip("no snapshot is made here")
 	}
@@ -273,6 +281,7 @@ func TestLoadingHasTheTime(t *testing.T) {
 		t.Fatal(freed, err)
 	}
 	free := occupied(t, module) // somebody else loads it
+	p.startWait = 0
 	late := c
 	late.Timeout = 10 * time.Millisecond
 	if got := p.Run(t.Context(), late); got.Kind != LimitExceeded || got.Limit.Name != "timeout" {

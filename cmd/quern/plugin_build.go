@@ -23,15 +23,18 @@ import (
 
 func newPluginBuild(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "build [DIR]", Short: "Build a plugin from a folder of Go, C, Python, JavaScript or TypeScript",
+		Use: "build [DIR]", Short: "Build a plugin from a folder of source",
 		Long: "Builds NAME.wasm beside the manifest NAME.yaml. DIR is the current folder by default. The language is that\n" +
 			"of the files in it:\n\n" +
 			"  *.go                       Go, by its toolchain\n" +
 			"  handler.py                 Python: with the folder's modules, packages and data, and what\n" +
 			"                             requirements.txt lists, by pip\n" +
 			"  handler.ts, handler.js     TypeScript, JavaScript (also .tsx, .mjs): bundled with what they import\n" +
+			"  Cargo.toml                 Rust, by cargo; for the target in .cargo/config.toml if that names one\n" +
+			"  asconfig.json              AssemblyScript, by asc with the target release of that file\n" +
 			"  *.c                        C, by a clang that targets WebAssembly; it needs no copy of quern.h\n\n" +
-			"Messages of compilers go to stderr. Go and C that export quern_handle become a handler, others a command.\n" +
+			"Messages of compilers go to stderr. What exports quern_handle becomes a handler, anything else a command.\n" +
+			"The module is checked as by quern plugin check; what a host would refuse does not replace the file from before.\n" +
 			"A handler in Python or JavaScript is started once, in the sandbox and without services, and runs an empty\n" +
 			"task, for 10 s at most: so an import that fails is told now.\n\n" +
 			"Exit status: 0 built, 1 the source is wrong, 2 there is no such source, 3 a compiler or an engine is\n" +
@@ -66,14 +69,14 @@ func enginesFlag(flags *pflag.FlagSet) *string {
 	return flags.String("engines", "", "`DIR` of the engines of Python and JavaScript (default engines beside this program)")
 }
 
-// newBuilder makes a builder that starts once what it builds. Compilers write to stderr.
+// newBuilder makes a builder that checks what it builds. Compilers write to stderr.
 func newBuilder(env environment, engines string, stderr io.Writer) *build.Builder {
 	config := build.Config{Getenv: env.get, Stderr: stderr, Engines: engines}
 	if dir, err := env.cacheDir(); err == nil {
 		config.Cache = filepath.Join(dir, "quern")
 	}
 	config.Start = func(ctx context.Context, s *build.Source, module string) ([]string, error) {
-		return startOnce(ctx, env, s, module)
+		return startOnce(ctx, env, stderr, s, module)
 	}
 	return build.New(config)
 }
@@ -93,9 +96,9 @@ const startTime = 10 * time.Second
 // notStarted begins the error of each task of a plugin in Python or JavaScript whose module does not start, as sdk/ABI.md says.
 const notStarted = "the plugin did not start: "
 
-// startOnce runs an empty task of a module that was just built, without services, and returns its log and error if its start
-// fails. What else becomes of the task is no matter.
-func startOnce(ctx context.Context, env environment, s *build.Source, module string) ([]string, error) {
+// startOnce loads a module that was just built. If an interpreter is in it, it runs an empty task without services, and returns its log
+// and error if its start fails; a slow one is noted on stderr. What else becomes of the task is no matter.
+func startOnce(ctx context.Context, env environment, stderr io.Writer, s *build.Source, module string) ([]string, error) {
 	p, err := readPluginWith(module, filepath.Join(s.Dir, s.Name+manifestSuffix))
 	if err == nil {
 		err = p.refusal(nil)
@@ -113,6 +116,9 @@ func startOnce(ctx context.Context, env environment, s *build.Source, module str
 		return nil, err
 	}
 	defer loaded.Close(context.WithoutCancel(ctx))
+	if len(loaded.Info().Files) == 0 {
+		return nil, nil // a compiler has checked its code
+	}
 	permissions := manifest.NewPermissions(&p.manifest, nil, "", nil)
 	pool := loaded.Bind(runtime.Profile{
 		Tenant: "build", Env: p.manifest.Capabilities.Env, Files: p.files, Limits: permissions.Limits, Config: permissions.Config,
@@ -134,7 +140,9 @@ func startOnce(ctx context.Context, env environment, s *build.Source, module str
 		return said, nil
 	case failed:
 		return strings.Split(why, "\n"), nil
-	case outcome.BeforeTask && outcome.Limit.Name != "timeout": // slow is not wrong
+	case outcome.BeforeTask && outcome.Limit.Name == "timeout": // slow is not wrong
+		fmt.Fprintf(stderr, "note: %s did not start within %s: if what it does when it is imported never ends, all its tasks will fail\n", s.Name, startTime)
+	case outcome.BeforeTask:
 		return append(said, outcome.Message), nil
 	}
 	return nil, ctx.Err()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // The smallest sources of each kind.
@@ -18,8 +20,13 @@ const (
 	cHandler  = "#include <stdint.h>\n__attribute__((export_name(\"quern_handle\"))) int32_t handle(void) { return 0; }\n"
 	cWithSDK  = "#include \"quern.h\"\nQUERN_HANDLER int32_t handle(void) { return quern_write(\"ok\"); }\n"
 	// cOwnHeader is built with the header beside it alone.
-	cOwnHeader = cWithSDK + "#ifndef OWN\n#error another header\n#endif\n"
-	cCommand   = "#include <stdio.h>\n/* no \"quern_handle\" */\nint main(void) { return puts(\"ok\") < 0; }\n"
+	cOwnHeader  = cWithSDK + "#ifndef OWN\n#error another header\n#endif\n"
+	rustCrate   = "[package]\nname = \"plugin\"\nversion = \"0.1.0\"\nedition = \"2021\"\n"
+	rustLibrary = rustCrate + "[lib]\ncrate-type = [\"cdylib\"]\n"
+	rustHandler = "#[no_mangle]\npub extern \"C\" fn quern_handle() -> i32 { 0 }\n"
+	ascConfig   = `{"entries": ["handler.ts"], "options": {"runtime": "stub", "exportStart": "_initialize"}}`
+	ascHandler  = "export function quern_handle(): i32 { return 0; }\n"
+	cCommand    = "#include <stdio.h>\n/* no \"quern_handle\" */\nint main(void) { return puts(\"ok\") < 0; }\n"
 )
 
 // sourceFolder is a folder of its own, called small, with files.
@@ -50,13 +57,17 @@ func TestPluginBuild(t *testing.T) {
 		"COwnHeader":     {map[string]string{"a.c": cOwnHeader, "include/quern.h": header, "quern.h": "#define OWN 1\n#include \"include/quern.h\"\n"}, "handler", "small.wasm"},
 		"CCommand":       {map[string]string{"a.c": cCommand}, "command", "small.wasm"},
 		"CTwoFiles":      {map[string]string{"a.c": cHandler, "b.c": "int unused(void) { return 1; }\n"}, "handler", "small.wasm"},
+		"RustHandler":    {map[string]string{"Cargo.toml": rustLibrary, "src/lib.rs": rustHandler, "build.c": "broken"}, "handler", "small.wasm"},
+		"RustCommand":    {map[string]string{"Cargo.toml": rustCrate, "src/main.rs": "fn main() {}\n"}, "command", "small.wasm"},
+		"RustTarget":     {map[string]string{"Cargo.toml": rustLibrary, "src/lib.rs": "#[cfg(target_os = \"wasi\")]\n" + rustHandler, ".cargo/config.toml": "[build]\ntarget = \"" + runtimetest.RustWASI(t) + "\"\n"}, "handler", "small.wasm"},
+		"AssemblyScript": {map[string]string{"asconfig.json": ascConfig, "handler.ts": ascHandler}, "handler", "small.wasm"},
 		"GoBesideC":      {map[string]string{"go.mod": goModule, "main.go": goHandler, "old/old.c": cCommand}, "handler", "small.wasm"},
 		"NothingToWatch": {map[string]string{"go.mod": goModule, "main.go": goHandler, ".hidden.go": "nonsense"}, "handler", "small.wasm"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u := newUser(t, "")
 			dir := sourceFolder(t, test.files)
+			u := newUser(t, "").with(compilers(t, dir))
 			file := filepath.Join(dir, test.file)
 			if r := u.run("plugin", "build", dir); r.status != exitDone || r.stdout != file+"\n" {
 				t.Fatalf("%+v", r)
@@ -67,6 +78,20 @@ func TestPluginBuild(t *testing.T) {
 			u.leavesNothing(dir)
 		})
 	}
+}
+
+// compilers is the environment of those of Rust, and puts that of AssemblyScript into a folder, for the source of either.
+func compilers(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(dir, "Cargo.toml")); err == nil {
+		return runtimetest.Cargo(t)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "asconfig.json")); err == nil {
+		if err := os.Symlink(runtimetest.Packages(t), filepath.Join(dir, "node_modules")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return nil
 }
 
 // leavesNothing checks that no temporary file is in a folder.
@@ -87,25 +112,41 @@ func TestPluginBuildErrors(t *testing.T) {
 		status int
 		says   string // a pattern
 	}{
-		"Go":           {map[string]string{"go.mod": goModule, "main.go": "package main\n\nfunc main() { greet() }\n"}, exitFailed, `(?s)main.go:3:15: undefined: greet\n.*quern: go could not build small: its messages are above\n$`},
-		"C":            {map[string]string{"a.c": "int main(void) { return 0 }\n"}, exitFailed, `(?s)a.c:1:26: error: expected ';'.*quern: clang\S* could not build small: its messages are above\n$`},
-		"Link":         {map[string]string{"a.c": "int missing(void);\nint main(void) { return missing(); }\n"}, exitFailed, `(?s)undefined symbol: missing.*its messages are above\n$`},
-		"GoNoModule":   {map[string]string{"main.go": goHandler}, exitFailed, `(?s)go.mod.*its messages are above\n$`},
-		"Nothing":      {map[string]string{"README.md": ""}, exitUsage, `^quern: folder ".*small" has no source: expected handler.py, handler.ts, handler.js, or files of Go or C; name the folder of a plugin's source, or make one by .quern plugin new NAME.\n$`},
-		"PythonAndTS":  {map[string]string{"handler.py": "", "handler.ts": ""}, exitUsage, `^quern: folder ".*small" has handler.py and handler.ts: a plugin has one handler; remove one, or move it to a folder of its own\n$`},
-		"TSAndJS":      {map[string]string{"handler.ts": "", "handler.js": ""}, exitUsage, `has handler.js and handler.ts: a plugin has one handler`},
-		"TSAndTSX":     {map[string]string{"handler.ts": "", "handler.tsx": ""}, exitUsage, `has handler.ts and handler.tsx: a plugin has one handler`},
-		"GoAndPython":  {map[string]string{"go.mod": goModule, "main.go": goHandler, "more.go": "package main\n", "handler.py": ""}, exitUsage, `has main.go and handler.py: a plugin has one handler`},
-		"GoAndC":       {map[string]string{"go.mod": goModule, "main.go": goHandler, "a.c": cHandler}, exitUsage, `has main.go and a.c: a plugin has one handler`},
-		"JSAndC":       {map[string]string{"handler.mjs": "", "a.c": cHandler}, exitUsage, `has handler.mjs and a.c: a plugin has one handler`},
-		"Manifests":    {map[string]string{"a.c": cHandler, "a.yaml": "", "b.yaml": ""}, exitUsage, `has the manifests a.yaml, b.yaml: name one of them small.yaml, after the folder\n$`},
-		"Manifest":     {map[string]string{"a.c": cHandler, "small.yaml": "name: small\nlimits: {memroy: 1MiB}\n"}, exitRefused, `^quern: the manifest is refused: .*memroy`},
-		"ManifestFile": {map[string]string{"a.c": cHandler, "small.yaml": "name: small\ncapabilities: {files: [{from: a.bin, to: /a.bin}]}\n"}, exitRefused, `^quern: the manifest is refused: .*a\.bin.* no such file`},
+		"Go":            {map[string]string{"go.mod": goModule, "main.go": "package main\n\nfunc main() { greet() }\n"}, exitFailed, `(?s)main.go:3:15: undefined: greet\n.*quern: go could not build small: its messages are above\n$`},
+		"C":             {map[string]string{"a.c": "int main(void) { return 0 }\n"}, exitFailed, `(?s)a.c:1:26: error: expected ';'.*quern: clang\S* could not build small: its messages are above\n$`},
+		"Link":          {map[string]string{"a.c": "int missing(void);\nint main(void) { return missing(); }\n"}, exitFailed, `(?s)undefined symbol: missing.*its messages are above\n$`},
+		"GoNoModule":    {map[string]string{"main.go": goHandler}, exitFailed, `(?s)go.mod.*its messages are above\n$`},
+		"Rust":          {map[string]string{"Cargo.toml": rustLibrary, "src/lib.rs": "#[no_mangle]\npub extern \"C\" fn quern_handle() -> i32 { greet() }\n"}, exitFailed, `(?s)cannot find function .greet. in this scope\n +--> src/lib.rs:2:43\n.*quern: cargo could not build small: its messages are above\n$`},
+		"RustTwo":       {map[string]string{"Cargo.toml": rustCrate, "src/bin/a.rs": "fn main() {}\n", "src/bin/b.rs": "fn main() {}\n"}, exitFailed, `^quern: cargo built a, b of small: a plugin is one module; leave one in Cargo.toml\n$`},
+		"RustNone":      {map[string]string{"Cargo.toml": rustCrate, "src/lib.rs": rustHandler}, exitFailed, `^quern: cargo built no module of small: add to Cargo.toml the lines \[lib\] and crate-type = \["cdylib"\]\n$`},
+		"AsConfig":      {map[string]string{"asconfig.json": ascConfig, "handler.ts": "export function quern_handle(): i32 { return greet(); }\n"}, exitFailed, `(?s)TS2304: Cannot find name 'greet'.*handler.ts\(1,46\).*quern: asc could not build small: its messages are above\n$`},
+		"RustNoHandler": {map[string]string{"Cargo.toml": rustLibrary, "src/lib.rs": "pub fn greet() {}\n"}, exitFailed, `^quern: small.wasm is refused: no entry point .*Rust: #\[quern::handler\]`},
+		"CNoImport":     {map[string]string{"a.c": "__attribute__((import_module(\"env\"), import_name(\"puts\"))) int print(void);\nint main(void) { return print(); }\n"}, exitFailed, `^quern: small.wasm is refused: unknown import env.puts`},
+		"WarmCommand":   {map[string]string{"a.c": cCommand, "in": "", "small.yaml": "name: small\nwarm: {input: in}\n"}, exitFailed, `^quern: small.wasm is refused: warm: is for handlers, and the module is a command, which starts anew for every task \(\S*/small.yaml:2\): remove it`},
+		"ASNoHandler":   {map[string]string{"asconfig.json": ascConfig, "handler.ts": "export function greet(): void {}\n"}, exitFailed, `^quern: small.wasm is refused: no entry point .*AssemblyScript: export function quern_handle\(\): i32 { return run\(FUNCTION\); }`},
+		"ASConsole":     {map[string]string{"asconfig.json": ascConfig, "handler.ts": ascHandler + "console.log('');\n"}, exitFailed, `^quern: small.wasm is refused: unknown import env.console.log .*info for console.log`},
+		"ASAbort":       {map[string]string{"asconfig.json": ascConfig, "handler.ts": ascHandler + "abort('');\n"}, exitFailed, `^quern: small.wasm is refused: unknown import env.abort .*"extends": "./quern/@quern/assemblyscript/asconfig.json"`},
+		"ASNoOutput":    {map[string]string{"asconfig.json": `{"entries": ["handler.ts"], "options": {"noEmit": true}}`, "handler.ts": ascHandler}, exitFailed, `^quern: small.wasm is refused: the file is empty`},
+		"ASNotJSON":     {map[string]string{"asconfig.json": "{\n\"extends\"\n}", "handler.ts": ascHandler}, exitFailed, `^quern: \S*/small/asconfig.json:3: invalid character '}' after object key: expected JSON, an object with at least "entries": \["handler.ts"\]\n$`},
+		"ASNoEntries":   {map[string]string{"asconfig.json": "{}", "handler.ts": ascHandler}, exitFailed, `^quern: \S*/small/asconfig.json: entries does not name the handler's file: add "entries": \["handler.ts"\]\n$`},
+		"ASEntries":     {map[string]string{"asconfig.json": `{"entries": "handler.ts"}`, "handler.ts": ascHandler}, exitFailed, `asconfig.json: entries does not name the handler's file: add`},
+		"Nothing":       {map[string]string{"README.md": ""}, exitUsage, `^quern: folder ".*small" has no source: expected handler.py, handler.ts, handler.js, Cargo.toml, asconfig.json, or files of Go or C; name the folder of a plugin's source, or make one by .quern plugin new NAME.\n$`},
+		"PythonAndTS":   {map[string]string{"handler.py": "", "handler.ts": ""}, exitUsage, `^quern: folder ".*small" has handler.py and handler.ts: a plugin has one handler; remove one, or move it to a folder of its own\n$`},
+		"TSAndJS":       {map[string]string{"handler.ts": "", "handler.js": ""}, exitUsage, `has handler.js and handler.ts: a plugin has one handler`},
+		"TSAndTSX":      {map[string]string{"handler.ts": "", "handler.tsx": ""}, exitUsage, `has handler.ts and handler.tsx: a plugin has one handler`},
+		"GoAndPython":   {map[string]string{"go.mod": goModule, "main.go": goHandler, "more.go": "package main\n", "handler.py": ""}, exitUsage, `has main.go and handler.py: a plugin has one handler`},
+		"GoAndC":        {map[string]string{"go.mod": goModule, "main.go": goHandler, "a.c": cHandler}, exitUsage, `has main.go and a.c: a plugin has one handler`},
+		"ASAndJS":       {map[string]string{"asconfig.json": ascConfig, "handler.js": ""}, exitUsage, `has handler.js and asconfig.json: a plugin has one handler`},
+		"RustAndJS":     {map[string]string{"Cargo.toml": rustCrate, "handler.js": ""}, exitUsage, `has handler.js and Cargo.toml: a plugin has one handler`},
+		"JSAndC":        {map[string]string{"handler.mjs": "", "a.c": cHandler}, exitUsage, `has handler.mjs and a.c: a plugin has one handler`},
+		"Manifests":     {map[string]string{"a.c": cHandler, "a.yaml": "", "b.yaml": ""}, exitUsage, `has the manifests a.yaml, b.yaml: name one of them small.yaml, after the folder\n$`},
+		"Manifest":      {map[string]string{"a.c": cHandler, "small.yaml": "name: small\nlimits: {memroy: 1MiB}\n"}, exitRefused, `^quern: the manifest is refused: .*memroy`},
+		"ManifestFile":  {map[string]string{"a.c": cHandler, "small.yaml": "name: small\ncapabilities: {files: [{from: a.bin, to: /a.bin}]}\n"}, exitRefused, `^quern: the manifest is refused: .*a\.bin.* no such file`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u := newUser(t, "")
 			dir, to := sourceFolder(t, test.files), t.TempDir()
+			u := newUser(t, "").with(compilers(t, dir))
 			write(t, filepath.Join(to, "small.wasm"), "what was there")
 			r := u.run("plugin", "build", dir, "--to", to)
 			if r.status != test.status || r.stdout != "" || !regexp.MustCompile(test.says).MatchString(r.stderr) {
@@ -131,7 +172,19 @@ func TestPluginBuildWithoutCompiler(t *testing.T) {
 		t.Fatal(err)
 	}
 	golang, c := sourceFolder(t, map[string]string{"main.go": goHandler}), sourceFolder(t, map[string]string{"a.c": cHandler})
+	rust := sourceFolder(t, map[string]string{"Cargo.toml": rustLibrary, "src/lib.rs": rustHandler})
+	script := sourceFolder(t, map[string]string{"asconfig.json": ascConfig, "handler.ts": ascHandler})
+	programs := t.TempDir() // a Rust whose libraries are nowhere
+	for name, says := range map[string]string{"cargo": "exit 1", "rustc": "echo /none/lib"} {
+		write(t, filepath.Join(programs, name), "#!/bin/sh\n"+says+"\n")
+		if err := os.Chmod(filepath.Join(programs, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, test := range []struct{ dir, path, named, says string }{
+		{rust, t.TempDir(), "", "quern: cannot build small without Rust: there is no cargo: install it from https://rustup.rs, and run `rustup target add wasm32-unknown-unknown`"},
+		{rust, programs, "", "rustc has no library for wasm32-unknown-unknown: run `rustup target add wasm32-unknown-unknown`, or on Debian"},
+		{script, t.TempDir(), "", "quern: cannot build small without AssemblyScript: run `npm install --save-dev assemblyscript` in " + script},
 		{golang, t.TempDir(), "", "quern: cannot build small without Go: install it from https://go.dev/dl/"},
 		{c, t.TempDir(), "", "quern: there is no clang (tried clang, clang-22"},
 		{c, bin, "", "quern: no clang here builds for WebAssembly (clang: no wasm-ld or wasi-libc): install one, on Debian with"},

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -19,9 +20,11 @@ import (
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk"
+	"github.com/quern-project/quern/sdk/assemblyscript"
 	"github.com/quern-project/quern/sdk/c"
 	"github.com/quern-project/quern/sdk/javascript"
 	"github.com/quern-project/quern/sdk/python"
+	"github.com/quern-project/quern/sdk/rust"
 )
 
 // templates are the files of a new plugin: for every language in the folder plugin, for one in the folder of its name.
@@ -44,7 +47,8 @@ func newPluginNew() *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	language := "go"
-	newChoice(cmd.Flags(), &language, "lang", "go, c, python, javascript or typescript", "go", "c", "python", "javascript", "typescript")
+	languages := []string{"go", "c", "python", "javascript", "typescript", "rust", "assemblyscript"}
+	newChoice(cmd.Flags(), &language, "lang", strings.Join(languages[:len(languages)-1], ", ")+" or "+languages[len(languages)-1], languages...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return makePlugin(cmd, args[0], language) }
 	return cmd
 }
@@ -64,6 +68,7 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 		}
 		return fmt.Errorf("make plugin: %w", err)
 	}
+	var own strings.Builder // the author's files, printed once all are there: the reader may leave
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		err := os.MkdirAll(filepath.Dir(file), 0o755)
@@ -73,14 +78,12 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 		if err != nil {
 			return fmt.Errorf("make plugin: %w", err)
 		}
-		if strings.HasPrefix(name, sdkFolder) || strings.HasPrefix(name, typesFolder) {
-			continue // not the author's
-		}
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), file); err != nil {
-			return err
+		if !strings.HasPrefix(name, sdkFolder) && !strings.HasPrefix(name, typesFolder) {
+			fmt.Fprintln(&own, file)
 		}
 	}
-	return nil
+	_, err = io.WriteString(cmd.OutOrStdout(), own.String())
+	return err
 }
 
 // blanks are what templates are filled with.
@@ -112,6 +115,12 @@ func newBlanks(name, language string) blanks {
 		b.Title, b.File = "JavaScript", "handler.js"
 	case "typescript":
 		b.Title, b.File, b.Needs = "TypeScript", "handler.ts", "; types are checked by `tsc --noEmit` alone, which `npm install` brings"
+	case "assemblyscript":
+		b.Title, b.File, b.Needs = "AssemblyScript", "handler.ts", ", with the compiler that `npm install` brings"
+	case "rust":
+		b.Title, b.File = "Rust", "src/lib.rs"
+		b.Tests = " (those of `src/lib.rs`, which need no host, are run by `cargo test`)"
+		b.Needs = ", with Rust for WebAssembly (`rustup target add wasm32-unknown-unknown`, on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`)"
 	}
 	return b
 }
@@ -128,6 +137,10 @@ func pluginFiles(name, language string) (map[string][]byte, error) {
 		files["quern.h"] = c.Header
 	case "python":
 		err = addFiles(files, python.Source, "package/src", typesFolder)
+	case "assemblyscript":
+		err = addLicensed(files, assemblyscript.Source, sdkFolder+"@quern/assemblyscript/")
+	case "rust":
+		err = addLicensed(files, rust.Source, sdkFolder)
 	default:
 		err = addFiles(files, javascript.Source, ".", typesFolder)
 	}
@@ -168,14 +181,24 @@ func addFiles(files map[string][]byte, tree fs.ReadFileFS, folder, below string)
 	})
 }
 
+// addLicensed adds the files of an SDK, with the license.
+func addLicensed(files map[string][]byte, tree fs.ReadFileFS, below string) error {
+	if err := addFiles(files, tree, ".", below); err != nil {
+		return err
+	}
+	var err error
+	files[below+"LICENSE"], err = templates.ReadFile("templates/LICENSE")
+	return err
+}
+
 // typesFolder has, in a new plugin, what editors know the SDK by. The name makes builds pass over it.
 const typesFolder = ".quern/"
 
 // sdkModule is the SDK's Go module.
 const sdkModule = "github.com/quern-project/quern"
 
-// sdkFolder is that module's folder in a new plugin, which go.mod names. A vendored one would work until the first
-// dependency: then Go asks for the version in go.mod, which may not be published.
+// sdkFolder is the folder of the SDK in a new plugin, which go.mod or Cargo.toml names. A vendored module of Go would work until the
+// first dependency: then Go asks for the version in go.mod, which may not be published.
 const sdkFolder = "quern/"
 
 // addSDK adds the SDK for Go as a module of its own.

@@ -16,6 +16,32 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
+// A reader that leaves, as head does, leaves a whole folder behind.
+func TestPluginNewWithoutReader(t *testing.T) {
+	t.Parallel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reader.Close()
+	defer writer.Close()
+	dir := t.TempDir()
+	c := newUser(t, "").prepare("plugin", "new", filepath.Join(dir, "cut"))
+	c.Stdout = writer
+	_ = c.Run()
+	newUser(t, "").must("plugin", "new", filepath.Join(dir, "whole"))
+	var made [2]int
+	for i, name := range []string{"cut", "whole"} {
+		err := filepath.WalkDir(filepath.Join(dir, name), func(string, fs.DirEntry, error) error { made[i]++; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if made[0] != made[1] {
+		t.Errorf("it made %d files and folders, want %d", made[0], made[1])
+	}
+}
+
 // What `plugin new` makes is built, tested, run and served as its README says: every command of the README in its order,
 // by a shell in the new folder, without a network.
 func TestPluginNew(t *testing.T) {
@@ -32,6 +58,11 @@ func TestPluginNew(t *testing.T) {
 		},
 		"typescript": {
 			".gitignore", "README.md", "greet.yaml", "handler.ts", "package.json", "quern.schema.json", "tests/ada.out", "tests/ada.txt", "tsconfig.json",
+		},
+		"rust": {".cargo/config.toml", ".gitignore", "Cargo.toml", "README.md", "greet.yaml", "quern.schema.json", "src/lib.rs", "tests/ada.out", "tests/ada.txt"},
+		"assemblyscript": {
+			".gitignore", "README.md", "asconfig.json", "greet.yaml", "handler.ts", "package.json", "quern.schema.json", "tests/ada.out", "tests/ada.txt",
+			"tsconfig.json",
 		},
 	} {
 		t.Run(language, func(t *testing.T) {
@@ -54,6 +85,7 @@ func TestPluginNew(t *testing.T) {
 			if r := u.run("plugin", "new", dir); r.status != exitRefused || !strings.Contains(r.stderr, "exists already: choose another name") {
 				t.Errorf("again: exit %d: %s", r.status, r.stderr)
 			}
+			u = u.with(compilers(t, dir))
 			u.schema(dir)
 
 			commands := readmeCommands(t, dir)
@@ -80,6 +112,11 @@ func TestPluginNew(t *testing.T) {
 				u.shell(dir, "go vet ./... && go test ./...")
 				if got := u.shell(dir, "echo Ada | go run ."); got != "Hello, Ada!\n" {
 					t.Errorf("go run: %q", got)
+				}
+			}
+			if language == "rust" {
+				if got := u.shell(dir, "$CARGO test --offline"); !strings.Contains(got, "test result: ok. 2 passed; 0 failed") {
+					t.Errorf("cargo test: %s", got)
 				}
 			}
 			dev := u.spawnIn(dir, strings.Fields(commands[3])[1:]...)
@@ -200,7 +237,7 @@ func TestPluginNewManifest(t *testing.T) {
 	}
 	for key, of := range schema.Properties {
 		section := regexp.MustCompile(`(?m)^` + key + `:.*\n((?: .*\n)*)`).FindString(all)
-		if section == "" {
+		if section == "" && key != "entry" { // that is for Extism plugins
 			t.Errorf("it does not show %s", key)
 		}
 		for below := range of.Properties {

@@ -68,7 +68,7 @@ func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) e
 		return err
 	}
 	defer l.close()
-	if l.module.Info().Kind == runtime.Handler && len(p.manifest.Capabilities.KV) > 0 {
+	if l.module.Info().Kind != runtime.Command && len(p.manifest.Capabilities.KV) > 0 {
 		fmt.Fprintln(stderr, "quern: the buckets are in memory: empty at the start, forgotten at the end")
 	}
 	outcome, children := l.run(cmd.Context(), runtime.Call{
@@ -142,7 +142,8 @@ func (p *localPlugin) open(cmd *cobra.Command, local *local) (_ *loaded, err err
 	}
 	l.closers = append(l.closers, func() { _ = l.module.Close(context.WithoutCancel(ctx)) })
 	l.pool = l.module.Bind(runtime.Profile{
-		Tenant: local.tenant, Env: p.manifest.Capabilities.Env, Files: p.files, Limits: l.limits, Config: l.permissions.Config, Warm: p.warm,
+		Tenant: local.tenant, Env: p.manifest.Capabilities.Env, Files: p.files, Limits: l.limits, Config: l.permissions.Config,
+		Entry: p.manifest.Entry, Warm: p.warm,
 	})
 	return l, nil
 }

@@ -83,7 +83,7 @@ acme:
 		if !regexp.MustCompile(`quern_v1\.` + function + `: .*` + regexp.QuoteMeta(remedy)).MatchString(log) {
 			t.Errorf("the task's log has no %q of %s: %s", remedy, function, log)
 		}
-		if !strings.Contains(c.stderr.String(), "a function of quern_v1 was refused: tenant=acme task_id=bounded queue=a plugin=a function="+function) {
+		if !strings.Contains(c.stderr.String(), "a host function was refused: tenant=acme task_id=bounded queue=a plugin=a function="+function) {
 			t.Errorf("the host's log has nothing of %s", function)
 		}
 	}

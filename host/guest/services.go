@@ -9,6 +9,7 @@ package guest
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
@@ -46,6 +47,7 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 		t.Logger = hclog.NewNullLogger()
 	}
 	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Config: t.Permissions.Config}
+	services.Vars = slices.ContainsFunc(t.Asked.KV, func(g manifest.KVGrant) bool { return g.Bucket == service.VarsBucket })
 	if store := s.config.KV[t.Tenant]; store != nil {
 		grants := make([]kv.Grant, len(t.Permissions.Capabilities.KV))
 		for i, g := range t.Permissions.Capabilities.KV {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,12 +43,35 @@ func (c *Capabilities) Denied(imports []string) (notes []string) {
 
 // CheckModule returns an *Error if the manifest at path does not fit the module.
 func (m *Manifest) CheckModule(path string, info runtime.Info) error {
-	if m.Warm.Input == "" || info.Kind == runtime.Handler {
+	var problems []Problem
+	entry := cmp.Or(m.Entry, info.Entry)
+	switch {
+	case info.Kind != runtime.Extism && m.Entry != "":
+		problems = append(problems, Problem{
+			Field: "entry", What: fmt.Sprintf("is for Extism plugins, and the module is %s, which is called by %s", info.Kind.Noun(), info.Entry),
+			Remedy: "remove it",
+		})
+	case info.Kind == runtime.Extism && !slices.Contains(info.Entries, entry):
+		what := "is missing, and the module has several functions that a task could call: "
+		if m.Entry != "" {
+			what = fmt.Sprintf("is %q; functions that a task could call: ", m.Entry)
+		}
+		problems = append(problems, Problem{Field: "entry", What: what + strings.Join(info.Entries, ", "), Remedy: "write entry: " + info.Entries[0]})
+	}
+	if m.Warm.Input != "" && (info.Kind == runtime.Command || entry == "_start") {
+		what, remedy := fmt.Sprintf("is for handlers, and the module is %s", info.Kind.Noun()), "build the module as a handler, which exports quern_handle"
+		if info.Kind == runtime.Extism {
+			what, remedy = "is for other functions than _start", "export another function, and name it by entry"
+			if i := slices.IndexFunc(info.Entries, func(name string) bool { return name != "_start" }); i >= 0 {
+				remedy = "write entry: " + info.Entries[i]
+			}
+		}
+		problems = append(problems, Problem{
+			Line: m.Warm.line, Field: "warm", What: what + ", which starts anew for every task", Remedy: "remove it, or " + remedy,
+		})
+	}
+	if len(problems) == 0 {
 		return nil
 	}
-	return NewError(path, []Problem{{
-		Line: m.Warm.line, Field: "warm",
-		What:   fmt.Sprintf("is for handlers, and the module is a %s, which starts anew for every task", info.Kind),
-		Remedy: "remove it, or build the module as a handler, which exports quern_handle",
-	}})
+	return NewError(path, problems)
 }

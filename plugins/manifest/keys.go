@@ -83,6 +83,7 @@ func (m *Manifest) keys() []key {
 		{"on_crash", "What becomes of a task whose host dies: it is run again, or fails. Default rerun.", choiceValue(&m.OnCrash, CrashRerun, CrashFail)},
 		crashes,
 		{"dead", "The queue that gets a new task for each that failed for good. Default none.", wordValue(&m.Dead, "mail.dead")},
+		{"entry", "The function of an Extism plugin that tasks call. Default: quern_handle, else the only one beside _start, else _start.", wordValue(&m.Entry, "count_vowels")},
 		{"warm", "A call without a task by which a handler is warmed: tasks begin as it leaves the plugin.", section(
 			key{"input", "The file with the input of that call: a path in the folder of the manifest.", pathValue(&m.Warm.Input, &m.Warm.line, "sample.json or samples/sample.json", "sample.json").
 				require("write the path of a file with an input to warm the handler with, such as input: sample.json")},

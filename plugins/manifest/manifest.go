@@ -33,6 +33,8 @@ type Manifest struct {
 	MaxCrashes int
 	// Dead is the queue that gets the tasks that failed for good; none of the plugin's own. Default "", which is none.
 	Dead string
+	// Entry is the export of an Extism plugin that tasks call. Default: quern_handle, else the only one beside _start, else _start.
+	Entry string
 	// Warm is the call by which a handler is warmed. Default none.
 	Warm Warm
 	// Config is what a handler asks for by config_get, by name. Default none.

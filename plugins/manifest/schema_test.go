@@ -113,6 +113,7 @@ max_running: 1
 on_crash: fail
 max_crashes: 1
 dead: x.dead
+entry: count_vowels
 warm: {input: a/b.json}
 config: {size: 1, other: text}
 capabilities:

@@ -39,10 +39,24 @@ func TestCheckModule(t *testing.T) {
 		check(t, plain.CheckModule("dir/x.yaml", runtime.Info{Kind: kind}))
 	}
 	check(t, warm.CheckModule("dir/x.yaml", runtime.Info{Kind: runtime.Handler}))
-	err = warm.CheckModule("dir/x.yaml", runtime.Info{Kind: runtime.Command})
-	want := "dir/x.yaml:3: warm: is for handlers, and the module is a command, which starts anew for every task: " +
-		"remove it, or build the module as a handler, which exports quern_handle"
-	if !errors.Is(err, ErrRefused) || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
+	named, err := Parse("x.yaml", []byte("entry: _start\nwarm:\n  input: a"))
+	check(t, err)
+	const (
+		command = "dir/x.yaml:3: warm: is for handlers, and the module is a command, which starts anew for every task: " +
+			"remove it, or build the module as a handler, which exports quern_handle"
+		begin = "dir/x.yaml:3: warm: is for other functions than _start, which starts anew for every task: remove it, or "
+	)
+	for _, test := range []struct {
+		manifest Manifest
+		info     runtime.Info
+		want     string
+	}{
+		{warm, runtime.Info{Kind: runtime.Command, Entry: "_start"}, command},
+		{warm, runtime.Info{Kind: runtime.Extism, Entry: "_start", Entries: []string{"_start"}}, begin + "export another function, and name it by entry"},
+		{named, runtime.Info{Kind: runtime.Extism, Entry: "greet", Entries: []string{"_start", "greet"}}, begin + "write entry: greet"},
+	} {
+		if err := test.manifest.CheckModule("dir/x.yaml", test.info); !errors.Is(err, ErrRefused) || err.Error() != test.want {
+			t.Errorf("got  %v\nwant %s", err, test.want)
+		}
 	}
 }

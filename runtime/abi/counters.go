@@ -11,8 +11,12 @@ type Counters struct {
 }
 
 const (
-	maxFunctions = 32
-	errnoLast    = errnoLimit
+	errnoLast = errnoLimit
+	// The functions of quern_v1 have the numbers from 0 on. After them are the inputs that kernels were given, and the functions
+	// that kernels import.
+	extismInput  = 32
+	extismFirst  = extismInput + 1
+	maxFunctions = 48
 )
 
 // count counts a call of the function with that number, and the bytes that it moved.
@@ -28,15 +32,23 @@ func (c *Counters) count(number int, answer errno, bytes int) {
 }
 
 // Each reports the calls of each function by result, and the bytes that it moved. A result is "ok" or the name of an
-// error, such as EDENIED. Errors that a function never answered are left out; "ok" is always reported.
+// error, such as EDENIED. Errors that a function never answered are left out; "ok" is always reported. Extism's functions
+// are reported as extism_NAME, a task's input, which its kernel serves, as a call of extism_input.
 func (c *Counters) Each(calls func(function, result string, n uint64), bytes func(function string, n uint64)) {
-	for number, f := range Functions() {
+	report := func(number int, function string) {
 		counted := &c.functions[number]
 		for answer := range counted.answers {
 			if n := counted.answers[answer].Load(); n > 0 || answer == 0 {
-				calls(f.Name, names[-errno(answer)], n)
+				calls(function, names[-errno(answer)], n)
 			}
 		}
-		bytes(f.Name, counted.bytes.Load())
+		bytes(function, counted.bytes.Load())
+	}
+	for i, f := range Functions() {
+		report(i, f.Name)
+	}
+	report(extismInput, ExtismOldPrefix+"input")
+	for i, f := range ExtismFunctions() {
+		report(extismFirst+i, ExtismOldPrefix+f.Name)
 	}
 }

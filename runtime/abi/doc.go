@@ -48,6 +48,14 @@
 // with a length of zero the pointer may be anything. Host.Spend charges for each move of bytes first, and for large ones
 // piece by piece, so that the host can end the guest in between. Views of the guest's memory are not kept.
 //
+// # Extism
+//
+// ExtismFunctions are what Extism's kernel imports. They share the System with quern_v1: a plugin has one or the other. The
+// kernel, a module in kernel.wat, has the blocks in which an Extism plugin moves bytes, and exports the functions that need no
+// host. Such a call takes nanoseconds; a plugin makes one for each eight bytes.
+//
+//	guest ──extism:host/env──▶ kernel ──quern_extism──▶ System ──▶ Host, Services
+//
 // # Failure
 //
 // No arguments make a function panic. Panics of the Host, by which it ends the guest, pass through.

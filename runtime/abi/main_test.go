@@ -43,6 +43,7 @@ type account struct {
 	refused     []string
 	revealed    []string
 	failed      error
+	code        uint32 // of Exit
 }
 
 func (h *account) Log(line string) { h.lines = append(h.lines, line) }
@@ -54,9 +55,11 @@ func (h *account) Do(f func(ctx context.Context)) { f(context.Background()) }
 func (h *account) Reveal(name string, value []byte) {
 	h.revealed = append(h.revealed, name+"="+string(value))
 }
-func (h *account) Fail(err error) { h.failed = err; panic(errBroke) }
-func (h *account) Refused(function string, err error) {
+func (h *account) Fail(err error)   { h.failed = err; panic(errBroke) }
+func (h *account) Exit(code uint32) { h.code = code; panic(errBroke) }
+func (h *account) Refused(function string, err error) string {
 	h.refused = append(h.refused, fmt.Sprint(function, ": ", err))
+	return h.refused[len(h.refused)-1]
 }
 
 const errBroke = "the guest has spent all that it had"

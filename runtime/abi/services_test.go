@@ -392,6 +392,9 @@ func TestSleep(t *testing.T) {
 
 func TestCounters(t *testing.T) {
 	t.Parallel()
+	if own, all := len(Functions()), extismFirst+len(ExtismFunctions()); own > extismInput || all > maxFunctions {
+		t.Fatalf("%d functions, and %d with Extism's: raise extismInput and maxFunctions", own, all)
+	}
 	counters := &Counters{}
 	g := setup(t, 1, Config{Input: []byte("input"), Counters: counters})
 	g.answers(5, "input_size")

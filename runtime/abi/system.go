@@ -32,10 +32,12 @@ type Host interface {
 	Do(f func(ctx context.Context))
 	// Reveal announces a secret before the guest gets it.
 	Reveal(name string, value []byte)
-	// Refused reports why a function answered EINVAL, EDENIED, ELIMIT or EAGAIN, for the plugin's owner.
-	Refused(function string, err error)
+	// Refused reports why a function answered EINVAL, EDENIED, ELIMIT or EAGAIN, for the plugin's owner, and returns what it told.
+	Refused(function string, err error) (told string)
 	// Fail ends the guest because of an error of the host.
 	Fail(err error)
+	// Exit ends the guest as if it had asked for it.
+	Exit(code uint32)
 }
 
 // Stage is what a guest is called for.
@@ -93,6 +95,7 @@ type System struct {
 	failed     bool   // error_set was called
 	retryAfter time.Duration
 	misused    string
+	extism     extism
 }
 
 // Init makes s the system of another call, and keeps nothing of the one before.

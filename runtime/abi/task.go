@@ -41,7 +41,7 @@ func (s *System) outputWrite(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// maxError bounds the text of an error, in bytes.
+// maxError bounds the text of an error, and of a line that an Extism plugin logs, in bytes.
 const maxError = 4 << 10
 
 // errorSet is error_set(ptr, len). The last call counts; the text is cut to maxError.

@@ -8,6 +8,16 @@ import (
 	"testing"
 )
 
+// Packages is the folder node_modules with the compiler of AssemblyScript.
+func Packages(t testing.TB) string {
+	t.Helper()
+	asc, err := installed("assemblyscript")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(asc)
+}
+
 // BuildAssemblyScript compiles one source of AssemblyScript, with the library's shim for WASI, to a WASI command
 // and returns the module. The caller does not change what is returned.
 func BuildAssemblyScript(t testing.TB, source string) []byte {

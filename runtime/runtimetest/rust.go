@@ -2,13 +2,41 @@ package runtimetest
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
-var rustc = compiler("rustc")
+var (
+	rustc = compiler("rustc")
+	cargo = compiler("cargo")
+)
+
+// Cargo returns the environment in which a cargo builds crates for WebAssembly: RUSTC and CARGO, its path.
+func Cargo(t testing.TB) map[string]string {
+	t.Helper()
+	found, err := cargo()
+	if err != nil {
+		t.Fatalf("find cargo: %v", err)
+	}
+	return map[string]string{"RUSTC": strings.TrimPrefix(found[0], "RUSTC="), "CARGO": found[1]}
+}
+
+// RustWASI is the name that the rustc of Cargo gives to the target WASI preview 1.
+func RustWASI(t testing.TB) string {
+	t.Helper()
+	const name = "wasm32-wasip1"
+	known, err := exec.CommandContext(t.Context(), Cargo(t)["RUSTC"], "--print=target-list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(strings.Fields(string(known)), name) {
+		return name
+	}
+	return "wasm32-wasi" // its old name
+}
 
 // BuildRust compiles one Rust source of the 2021 edition, without crates, to a WASI command and returns the
 // module. The caller does not change what is returned.

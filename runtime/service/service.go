@@ -142,13 +142,18 @@ type Enqueuer interface {
 	Enqueue(ctx context.Context, child Child) (id string, err error)
 }
 
+// VarsBucket is the bucket that keeps the variables of Extism plugins, if their manifest asks for it.
+const VarsBucket = "vars"
+
 // Services are those of one task. A service that is nil is denied.
 type Services struct {
 	Checkpoint Checkpoint
 	KV         KV
-	HTTP       HTTP
-	Secrets    Secrets
-	Enqueue    Enqueuer
+	// Vars is set if the manifest asks for VarsBucket.
+	Vars    bool
+	HTTP    HTTP
+	Secrets Secrets
+	Enqueue Enqueuer
 	// EnqueueAtOnce is set if children do not wait for the task to complete, and so do not count as part of its output.
 	EnqueueAtOnce bool
 	// Config is the configuration from manifest and host, by name.

@@ -25,7 +25,8 @@
 //
 // Each space lies between guards: 4 GiB of inaccessible addresses below and above it. Compiled code that misses the
 // memory by a 32-bit offset faults instead of writing into another memory. Guards cost one or two mappings a space, and
-// addresses: a 64-bit process has enough for about 14,000 spaces. After that, spaces are made without guards.
+// addresses: a 64-bit process has enough for about 14,000 spaces, of which an instance of an Extism plugin has two. After
+// that, spaces are made without guards.
 //
 // # Failure
 //

@@ -61,6 +61,27 @@ func TestErrors(t *testing.T) {
 		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: …"},
 		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error: " + strings.Repeat("x", 390) + "…"},
 		{"AggregateError", "export default () => Promise.any([Promise.reject(new Error('a'))])", runtime.Failed, 1, "AggregateError\n  * Error: a"},
+		{"AggregateError without errors", "export default () => { const e = new AggregateError([], 'm'); e.errors = 5; throw e }", runtime.Failed, 1, "AggregateError: m\n    at default (handler.js:1:38)"},
+		{
+			"AggregateError of itself", "export default () => { const e = new AggregateError([], 'm'); e.errors = [e, e]; throw e }", runtime.Failed, 1,
+			"AggregateError: m\n  * AggregateError: m\n  * AggregateError: m\n    at default (handler.js:1:38)",
+		},
+		{"Symbol as name", "export default () => { throw Object.assign(new Error('m'), { name: Symbol('n') }) }", runtime.Failed, 1, "Symbol(n): m\n    at default (handler.js:1:48)"},
+		{
+			"Getters that throw", odd + "export default () => { throw odd(new Error('m'), 'message', 'stack', 'cause', 'name') }", runtime.Failed, 1,
+			"Error: (its text cannot be read)",
+		},
+		{"Stack that throws", odd + "export default () => { throw odd(new Error('m'), 'stack') }", runtime.Failed, 1, "Error: m"},
+		{
+			"Cause that throws", odd + "export default () => { throw odd(new Error('m', { cause: 0 }), 'cause') }", runtime.Failed, 1,
+			"Error: m\n    at default (handler.js:2:38)",
+		},
+		{"Proxy", "export default () => { throw new Proxy(new Error('m'), { get() { throw 7 }, getPrototypeOf() { throw 7 } }) }", runtime.Failed, 1, "(its text cannot be read)"},
+		{"Object without text", "export default () => { throw { toJSON() { throw 7 }, get [Symbol.toStringTag]() { throw 7 } } }", runtime.Failed, 1, "(its text cannot be read)"},
+		{
+			"Retry with an odd delay", "import { Retry } from '@quern/sdk';\n" + odd + "export default () => { throw odd(new Retry('a'), 'delay', 'stack') }",
+			runtime.Retry, 75, "a",
+		},
 		{"Bad input", "export default (task) => task.json()", runtime.Fatal, 65, "the input is not JSON: …"},
 		{"Progress of NaN", "import { progress } from '@quern/sdk';\nexport default () => progress(NaN)", runtime.Failed, 1, "QuernError: progress: an argument is invalid; the task's log has the details (EINVAL)…"},
 		{"Await at the top", "const a = await Promise.resolve('top');\nawait new Promise((done) => setTimeout(done, 5));\nexport default () => a", runtime.Complete, 0, "top"},
@@ -96,6 +117,9 @@ func TestErrors(t *testing.T) {
 		})
 	}
 }
+
+// odd defines a function that gives an error getters that throw.
+const odd = "const odd = (e, ...names) => (names.forEach((name) => Object.defineProperty(e, name, { get() { throw 7 } })), e);\n"
 
 // message is an outcome's error as the handler has set it, without what the host puts before it.
 func message(o outcome) string {
@@ -192,6 +216,18 @@ func TestWarm(t *testing.T) {
 		if o := p.runIn(pool, runtime.Call{}); string(o.Output) != "ok" {
 			t.Errorf("%s: %s\n%s", o.Kind, o.Message, strings.Join(o.log, "\n"))
 		}
+	}
+}
+
+// TestWarmTask: the warm call has no task, whose description is empty there.
+func TestWarmTask(t *testing.T) {
+	t.Parallel()
+	p := write(t, `let seen; export default (task) => { seen ??= task.toJSON(); return seen; }`)
+	p.Warm = []byte{}
+	o := p.runIn(p.bind(), runtime.Call{TaskID: "task", Queue: "q", Attempt: 1})
+	want := `{"id":"","queue":"","tenant":"","plugin":"","attempt":0,"maxAttempts":0,"key":"","parent":"","previousError":"","traceparent":""}`
+	if string(o.Output) != want {
+		t.Errorf("in the warm call it was %s, want %s: %s", o.Output, want, o.Message)
 	}
 }
 

@@ -18,6 +18,7 @@ func TestResult(t *testing.T) {
 		{"Empty bytes", `export default (task) => new Uint8Array()`, "abc", ""},
 		{"ArrayBuffer", `export default (task) => task.bytes().buffer`, "abc", "abc"},
 		{"DataView", `export default (task) => new DataView(task.bytes().buffer, 1, 1)`, "abc", "b"},
+		{"Resized", `export default () => { const b = new ArrayBuffer(8, { maxByteLength: 16 }), u = new Uint8Array(b); b.resize(2); return u }`, "", "\x00\x00"},
 		{"JSON", `export default (task) => task.json().name`, `{"name": "Ada"}`, "Ada"},
 		{"Async", `export default async (task) => { await null; return "later" }`, "", "later"},
 		{"Thenable", `export default (task) => ({ then(done) { done("then") } })`, "", "then"},

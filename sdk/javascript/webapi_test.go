@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/runtime"
 )
@@ -52,6 +53,10 @@ var webAPI = map[string]string{
 		const stream = new TextDecoder();
 		check(stream.decode(bytes(0xe2, 0x82), { stream: true }) + stream.decode(bytes(0xac, 0xf0), { stream: true }) + stream.decode(), "€\ufffd");
 		check(new TextDecoder().decode(), "");
+		const buffer = new ArrayBuffer(4, { maxByteLength: 1 << 20 }), view = new Uint8Array(buffer).fill(65), fixed = new Uint8Array(buffer, 0, 4);
+		const decoded = (length) => (buffer.resize(length), new TextDecoder().decode(view));
+		check([decoded(2), decoded(0), decoded(3), decoded(1 << 20).length], ["AA", "", "\0\0\0", 1 << 20]);
+		buffer.resize(2); fails(TypeError, () => new TextDecoder().decode(fixed));
 		fails(RangeError, () => new TextDecoder("shift_jis"));`,
 	"URL": `
 		const u = new URL("../b?x=1&y=%20#f", "https://user:pass@EXAMPLE.org:443/a/c/d");
@@ -122,6 +127,9 @@ var webAPI = map[string]string{
 	"crypto.getRandomValues": `
 		const a = crypto.getRandomValues(new Uint8Array(65536)), b = crypto.getRandomValues(new Uint32Array(4));
 		check(new Set(a).size, 256); check(new Set(b).size, 4);
+		const buffer = new ArrayBuffer(8, { maxByteLength: 64 }), view = new Uint8Array(buffer);
+		buffer.resize(64); crypto.getRandomValues(view); check(view.subarray(8).some((b) => b > 0), true);
+		buffer.resize(0); check(crypto.getRandomValues(view).length, 0);
 		fails(DOMException, () => crypto.getRandomValues(new Uint8Array(65537))); fails(DOMException, () => crypto.getRandomValues([1]));`,
 	"crypto.randomUUID": `
 		check(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(crypto.randomUUID()), true);
@@ -135,6 +143,8 @@ var webAPI = map[string]string{
 		check(await hex("SHA-512", "abc"), "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f");
 		check(await hex("SHA-1", "a".repeat(56)), "c2db330f6083854c99d4b5bfb6e8f29f201be699");
 		check(await hex("SHA-256", "a".repeat(1000)), "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
+		const buffer = new ArrayBuffer(8, { maxByteLength: 8 }), view = new Uint8Array(buffer); buffer.resize(0);
+		check(await crypto.subtle.digest("SHA-1", view).then((sum) => new Uint8Array(sum)[0]), 0xda);
 		await rejects(DOMException, crypto.subtle.digest("MD5", new Uint8Array()));`,
 	"crypto.subtle: HMAC": `
 		const bytes = (t) => new TextEncoder().encode(t), algorithm = { name: "HMAC", hash: "SHA-256" };
@@ -270,5 +280,27 @@ func TestDigests(t *testing.T) {
 				t.Errorf("%s of %d bytes: %s, want %s", name, n, got[name][n], want)
 			}
 		}
+	}
+}
+
+// TestTimers: many timers cost little fuel, and those of equal delays run in the order in which they were set.
+func TestTimers(t *testing.T) {
+	t.Parallel()
+	p := write(t, checks+`export default async () => {
+		const many = 10000, ran = [], far = [];
+		for (let i = 0; i < many; i++) far.push(setTimeout(() => ran.push(-1), 1e9 - i));
+		for (const id of far) clearTimeout(id);
+		for (let i = 0; i < many; i++) {
+			const id = setTimeout(() => ran.push(i), i % 7);
+			if (i % 5 === 0) clearTimeout(id);
+		}
+		await new Promise((done) => setTimeout(done, 10));
+		const expected = Array.from({ length: many }, (_, i) => i).filter((i) => i % 5);
+		check(ran.length, expected.length);
+		for (let d = 0; d < 7; d++) check(ran.filter((i) => i % 7 === d), expected.filter((i) => i % 7 === d));
+	}`)
+	p.Limits.CPU = 10 * time.Second
+	if o := p.run(runtime.Call{}); o.Kind != runtime.Complete {
+		t.Errorf("%s: %s", o.Kind, o.Message)
 	}
 }

@@ -60,6 +60,26 @@ def cause():
     try: 1 / 0
     except ZeroDivisionError as e: raise quern.Fatal("no luck") from e
 def long(): raise ValueError("x" * 10000)
+def chain(link):
+    last = None
+    for i in range(20000):
+        error = ValueError(i)
+        setattr(error, link, last)
+        last = error
+    raise last
+class OddFailure(quern.Failure):
+    status = property(lambda self: 1 / 0)
+class OddType(type):
+    def __getattribute__(self, name): raise ValueError
+class OddName(Exception, metaclass=OddType): pass
+def damaged(): raise KeyError("bottom")
+damaged.__code__ = damaged.__code__.replace(co_linetable=b"\xff")
+class Stream:
+    def flush(self): pass
+def without(change):
+    print("end", end="")
+    change()
+    return "ok"
 def loop(depth):
     if depth: exec(compile(f"def f{depth}(): loop({depth} - 1)\nf{depth}()", f"/app/{'n' * 40}{depth}.py", "exec"), {"loop": loop})
     else: raise KeyError("bottom")
@@ -71,6 +91,10 @@ WORK = {
     "notjson": lambda: task.json(), "compile": lambda: eval("(" * 5000 + ")" * 5000), "memory": lambda: bytearray(1 << 30),
     "syntax": lambda: eval("1 +"), "odd fatal": lambda: OddFatal(), "odd exit": lambda: sys.exit(Odd()), "long delay": lambda: quern.Retry("later", delay=1e9),
     "text delay": lambda: quern.Retry("later", delay="30"), "nan delay": lambda: quern.Retry("later", delay=float("nan")),
+    "causes": lambda: chain("__cause__"), "contexts": lambda: chain("__context__"), "odd status": lambda: OddFailure("m"), "odd name": lambda: OddName("m"),
+    "syntax of numbers": lambda: SyntaxError("x", (5, 1, 1, "t")), "damaged": damaged, "text status": lambda: setattr(quern.Failure, "status", "x") or quern.Failure("m"),
+    "closed": lambda: without(sys.stdout.close), "deleted": lambda: without(lambda: delattr(sys, "stdout")),
+    "replaced": lambda: without(lambda: setattr(sys, "stdout", Stream())), "none": lambda: without(lambda: setattr(sys, "stdout", None)),
     "past delay": lambda: quern.Retry("later", delay=datetime.timedelta(-1)), "set delay": lambda: late("30"),
 }
 def handle(given):
@@ -117,8 +141,22 @@ def handle(given):
 		"long delay":  {runtime.Retry, `exit status 75 \(try again later\): later`, 365 * 24 * time.Hour, ""},
 		"text delay":  {runtime.Failed, `exit status 1: ValueError: delay of Retry: '30': expected seconds or a timedelta, 0 or more .*`, 0, "…"},
 		"nan delay":   {runtime.Failed, `exit status 1: ValueError: delay of Retry: nan: .*`, 0, "…"},
-		"past delay":  {runtime.Failed, `exit status 1: ValueError: delay of Retry: datetime.timedelta\(days=-1\): .*`, 0, "…"},
-		"set delay":   {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
+		"causes":      {runtime.Failed, `exit status 1: ValueError: 19999 \[handler.py:\d+ in chain < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]\n.*`, 0, "…"},
+		"contexts":    {runtime.Failed, `exit status 1: ValueError: 19999 \[handler.py:\d+ in chain < .*`, 0, "…"},
+		"odd status":  {runtime.Failed, `exit status 1: m`, 0, "…"},
+		"odd name":    {runtime.Failed, `exit status 1: OddName: m \[.*`, 0, "…"},
+		"damaged":     {runtime.Failed, `exit status 1: KeyError: 'bottom' \[.*`, 0, "…"},
+		"text status": {runtime.Failed, `exit status 1: m`, 0, "…"},
+
+		"syntax of numbers": {runtime.Failed, `exit status 1: SyntaxError: x \[.*handler.py:\d+ in handle\].*`, 0, "…"},
+
+		"closed":   {runtime.Complete, ``, 0, "end"},
+		"deleted":  {runtime.Complete, ``, 0, "end"},
+		"replaced": {runtime.Complete, ``, 0, "end"},
+		"none":     {runtime.Complete, ``, 0, "end"},
+
+		"past delay": {runtime.Failed, `exit status 1: ValueError: delay of Retry: datetime.timedelta\(days=-1\): .*`, 0, "…"},
+		"set delay":  {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
 	} {
 		r := p.run(t, input)
 		last := ""
@@ -144,6 +182,7 @@ func TestStart(t *testing.T) {
 		"no handle":  {map[string]string{"handler.py": "def run(task): pass\n"}, "handler.py has no function handle: add def handle(task)"},
 		"a constant": {map[string]string{"handler.py": "handle = 7\n"}, "handle in handler.py is a int: expected a function, def handle(task)"},
 		"missing":    {map[string]string{"handler.py": "import ssl\ndef handle(task): pass\n"}, "ModuleNotFoundError: No module named 'ssl' in a handler of Quern: the host speaks TLS: use quern.http, or urllib.request with an https URL [handler.py:1 in <module>]"},
+		"closed":     {map[string]string{"handler.py": "import sys\nsys.stdout.close()\nraise ValueError('bad table')\n"}, "ValueError: bad table [handler.py:3 in <module>]"},
 		"service":    {map[string]string{"handler.py": "import quern\nquern.secret('a')\n"}, "quern.errors.NoHostError: this works only in a task"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -311,6 +350,20 @@ async def handle(task):
 		if got := p.result(t, "task"); got != `["task"]` {
 			t.Error(got)
 		}
+	}
+}
+
+// TestWarmTask: the warm call has no task, whose description is empty there.
+func TestWarmTask(t *testing.T) {
+	p := setup(t, map[string]string{"handler.py": `
+seen = []
+def handle(task):
+    seen.append([task.id, task.queue, task.tenant, task.plugin, task.previous_error, task.parent, task.key, task.traceparent,
+                 task.attempt, task.max_attempts, task.deadline])
+    return seen[0]
+`}, runtime.Profile{Warm: []byte("warm")})
+	if got, want := p.result(t, "task"), `["","","","","","","","",0,0,null]`; got != want {
+		t.Errorf("in the warm call it was %s, want %s", got, want)
 	}
 }
 

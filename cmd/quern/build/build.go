@@ -2,7 +2,7 @@
 //
 //	folder ── Read ──▶ Source ── Builder.Build ──▶ NAME.wasm
 //	                     │           │
-//	                 Language        ├── Go, C: a compiler of this machine makes the module
+//	                 Language        ├── Go, Rust, AssemblyScript, C: a compiler of this machine makes the module
 //	                                 └── Python, JavaScript, TypeScript: an engine, and the files of the handler in it
 //
 // A [Language] is a value in the file of its name. Compilers, pip and esbuild write their messages to Config.Stderr.
@@ -67,8 +67,8 @@ type Config struct {
 	Engines string
 	// Cache is the folder for the packages of requirements.txt. Default "": they are installed for each build.
 	Cache string
-	// Start starts a module once, and returns why it does not start: what its author reads, with a line for each of the log.
-	// Default nil: what does not start is found by the first task.
+	// Start checks a module as a host does, and starts it once if it is an interpreter's. It returns why it does not start: what its
+	// author reads, with a line for each of the log; its error may be a *runtime.RefusedError. Default nil: hosts find what is wrong.
 	Start func(ctx context.Context, s *Source, module string) (wrong []string, err error)
 }
 
@@ -93,12 +93,16 @@ func New(config Config) *Builder {
 
 // Build builds a plugin into a folder, "" for that of its source, and returns the path of the module.
 func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string, err error) {
+	granted, err := s.granted() // a wrong manifest is told before the compiler takes its time
+	if err != nil {
+		return "", err
+	}
 	var files map[string][]byte
 	if to == "" || sameFolder(s.Dir, to) {
 		to = s.Dir
 	} else if err := os.MkdirAll(to, 0o755); err != nil {
 		return "", because(Usage, "make folder: %w", err)
-	} else if files, err = s.companions(); err != nil {
+	} else if files, err = s.companions(granted); err != nil {
 		return "", err
 	}
 	temporary, err := os.CreateTemp(to, "."+s.Name+"-*"+moduleSuffix)
@@ -116,6 +120,9 @@ func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string,
 	if err := s.Language.build(ctx, b, s, out); err != nil {
 		return "", err
 	}
+	if err := b.start(ctx, s, out); err != nil {
+		return "", err
+	}
 	for name, content := range files {
 		if err := atomicfile.Write(filepath.Join(to, name), content, 0o644); err != nil {
 			return "", fmt.Errorf("copy %s: %w", name, err)
@@ -128,14 +135,13 @@ func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string,
 	return path, nil
 }
 
-// companions are the files that a host reads beside the module, by their paths in its folder: the manifest and its files.
-func (s *Source) companions() (map[string][]byte, error) {
-	names, err := s.granted()
-	if err != nil || s.Manifest == "" {
-		return nil, err
+// companions are the files that a host reads beside the module, by their paths in its folder: the manifest and those it grants.
+func (s *Source) companions(granted []string) (files map[string][]byte, err error) {
+	if s.Manifest == "" {
+		return nil, nil
 	}
-	files := make(map[string][]byte, len(names)+1)
-	for _, name := range append(names, s.Name+manifestSuffix) {
+	files = make(map[string][]byte, len(granted)+1)
+	for _, name := range append(granted, s.Name+manifestSuffix) {
 		if files[name], err = os.ReadFile(filepath.Join(s.Dir, name)); err != nil {
 			return nil, fmt.Errorf("copy %s: %w", name, err)
 		}
@@ -171,8 +177,12 @@ func Foreign(path, to string) bool {
 	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
 		return true
 	}
-	_, err := os.Stat(filepath.Join(path, "pyvenv.cfg")) // a virtual environment
-	return err == nil || sameFolder(path, to)
+	for _, mark := range []string{"pyvenv.cfg", "CACHEDIR.TAG"} { // of a virtual environment, and of a cache such as cargo's target
+		if _, err := os.Stat(filepath.Join(path, mark)); err == nil {
+			return true
+		}
+	}
+	return sameFolder(path, to)
 }
 
 func sameFolder(a, b string) bool {

@@ -15,6 +15,9 @@ import (
 
 var c = &Language{
 	source: func(names []string) (files []string) {
+		if len(rust.source(names)) > 0 { // its build script may compile C
+			return nil
+		}
 		for _, name := range names {
 			if filepath.Ext(name) == ".c" {
 				files = append(files, name)

@@ -50,7 +50,9 @@ func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 // run runs a compiler in the folder of the source.
 func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
 	cmd.Dir = s.Dir
-	cmd.Stdout, cmd.Stderr = b.config.Stderr, b.config.Stderr
+	if cmd.Stderr = b.config.Stderr; cmd.Stdout == nil {
+		cmd.Stdout = b.config.Stderr
+	}
 	cmd.WaitDelay = 5 * time.Second // for its own children
 	err := cmd.Run()
 	program := filepath.Base(cmd.Path)

@@ -10,14 +10,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// publish writes an engine with the files of a handler, and starts it once: so an author hears of a wrong import when the plugin is
-// built.
-func (b *Builder) publish(ctx context.Context, s *Source, engine []byte, app map[string][]byte, out string) error {
+// publish writes an engine with the files of a handler.
+func publish(s *Source, engine []byte, app map[string][]byte, out string) error {
 	module, err := bundle.Append(engine, app)
 	if err != nil {
 		return fmt.Errorf("build %s: %w", s.Name, err)
@@ -29,24 +29,58 @@ func (b *Builder) publish(ctx context.Context, s *Source, engine []byte, app map
 	if err := os.WriteFile(out, module, 0o600); err != nil {
 		return fmt.Errorf("build %s: %w", s.Name, err)
 	}
+	return nil
+}
+
+// start has the built module checked and started: so an author hears of a wrong import when the plugin is built.
+func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 	if b.config.Start == nil {
 		return nil
 	}
-	wrong, err := b.config.Start(ctx, s, out)
+	wrong, err := b.config.Start(ctx, s, module)
+	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
+		return because(Failed, "%s is refused: %w", s.Name+moduleSuffix, refused)
+	}
 	if err != nil || len(wrong) == 0 {
 		return err
 	}
 	for _, line := range wrong {
-		fmt.Fprintln(b.config.Stderr, strings.ReplaceAll(line, "/app/", filepath.ToSlash(filepath.Clean(s.Dir))+"/"))
+		fmt.Fprintln(b.config.Stderr, inFolder(line, s))
 	}
-	if found := notInstalled.FindStringSubmatch(wrong[len(wrong)-1]); found != nil {
-		return because(Failed, "%s does not start: install %s by a line in %s", s.Name, found[1], requirements)
+	if found := notFound.FindStringSubmatch(wrong[len(wrong)-1]); found != nil {
+		if file := s.leftOut(found[1]); file != "" {
+			return because(Failed, "%s does not start: %s is left out of plugins, as are tests (test_*.py, *_test.py, conftest.py, folders tests and test) "+
+				"and folders site-packages: rename it, or list it in %s if it is a package", s.Name, file, requirements)
+		}
+		if !strings.Contains(found[1], ".") { // else its package is there
+			return because(Failed, "%s does not start: install %s by a line in %s", s.Name, found[1], requirements)
+		}
 	}
 	return because(Failed, "%s does not start: its messages are above", s.Name)
 }
 
-// notInstalled matches the last line of a traceback in Python for a package that is neither there nor known to the engine.
-var notInstalled = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^'.]+)[^']*'$`)
+// notFound matches the last line of a traceback in Python for a module that is neither there nor known to the engine.
+var notFound = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^']+)'$`)
+
+// leftOut is the file or folder of a module that is in the source's folder, though not in the plugin; "" if there is none.
+func (s *Source) leftOut(module string) string {
+	name := strings.ReplaceAll(module, ".", "/")
+	for _, below := range []string{"", "site-packages"} {
+		for _, suffix := range []string{".py", ""} {
+			file := filepath.Join(s.Dir, below, name+suffix)
+			if _, err := os.Stat(file); err == nil {
+				return file
+			}
+		}
+	}
+	return ""
+}
+
+// inFolder names files of the plugin by those that they were made from.
+func inFolder(text string, s *Source) string {
+	text = strings.Replace(text, "handler.js exports ", s.Files[0]+" exports ", 1) // the engine knows the bundle alone
+	return strings.ReplaceAll(text, "/app/", filepath.ToSlash(filepath.Clean(s.Dir))+"/")
+}
 
 // engine returns an interpreter with its own files.
 func (b *Builder) engine(name string) ([]byte, error) {
@@ -61,7 +95,7 @@ func (b *Builder) engine(name string) ([]byte, error) {
 		return nil, because(Refused, "there is no engine %s: run `make engines` in a checkout of Quern, or take the release archive, "+
 			"which has it; --engines DIR names another folder", file)
 	case err != nil:
-		return nil, because(Refused, "read engine: %w", err)
+		return nil, because(Refused, "read engine: %w: run `make engines` in a checkout of Quern, or take it from the release archive again", err)
 	}
 	return engine, nil
 }
@@ -108,6 +142,9 @@ func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, e
 		}
 		if err != nil || !info.Mode().IsRegular() || strings.HasPrefix(path.Base(name), ".") || !keep(name) {
 			return nil //nolint:nilerr // a link to nowhere, such as an editor's lock
+		}
+		if !utf8.ValidString(name) {
+			return because(Failed, "%q: the name is not UTF-8: rename it", file)
 		}
 		if size += info.Size(); size > bundle.MaxBytes {
 			return because(Refused, "the files of %s take more than 64MiB: %s is one too many; move what the handler does not read out of the folder", dir, name)

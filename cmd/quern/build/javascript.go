@@ -9,12 +9,22 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/evanw/esbuild/pkg/api"
 )
 
 // javascript is TypeScript, too.
-var javascript = &Language{source: named("handler.ts", "handler.tsx", "handler.mjs", "handler.js"), build: buildJavaScript}
+var javascript = &Language{
+	source: func(names []string) []string {
+		files := named("handler.ts", "handler.tsx", "handler.mjs", "handler.js")(names)
+		if len(assemblyscript.source(names)) > 0 { // its source is in .ts, too
+			files = slices.DeleteFunc(files, func(name string) bool { return name == "handler.ts" })
+		}
+		return files
+	},
+	build: buildJavaScript,
+}
 
 // buildJavaScript bundles the handler's module, what it imports, and their source map.
 func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) error {
@@ -31,8 +41,9 @@ func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) err
 		Format: api.FormatESModule, Target: api.ES2023, Platform: api.PlatformNeutral,
 		MainFields: []string{"module", "main"}, Conditions: []string{"module", "browser"}, External: []string{"@quern/sdk"},
 		Define:           map[string]string{"process.env.NODE_ENV": `"production"`, "global": "globalThis"},
-		MinifyWhitespace: true, MinifySyntax: true, Sourcemap: api.SourceMapExternal, // names stay, for stacks
-		Plugins:  []api.Plugin{withoutScheme},
+		MinifyWhitespace: true, MinifySyntax: true, // names stay, for stacks
+		Sourcemap: api.SourceMapExternal, SourcesContent: api.SourcesContentExclude,
+		Plugins:  []api.Plugin{withoutScheme, inUTF8},
 		LogLevel: api.LogLevelSilent,
 	})
 	installs := strings.Contains(readText(filepath.Join(dir, "package.json")), `"dependencies"`)
@@ -56,7 +67,7 @@ func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) err
 		}
 		files["/app/"+filepath.ToSlash(name)] = file.Contents
 	}
-	return b.publish(ctx, s, engine, files, out)
+	return publish(s, engine, files, out)
 }
 
 // readText is the text of a file, "" if it cannot be read.
@@ -73,6 +84,27 @@ var withoutScheme = api.Plugin{Name: "node", Setup: func(build api.PluginBuild) 
 			return api.OnResolveResult{}, nil // so esbuild says what it would
 		}
 		return api.OnResolveResult{Path: found.Path}, nil
+	})
+}}
+
+// inUTF8 refuses sources in other encodings, whose letters esbuild would replace.
+var inUTF8 = api.Plugin{Name: "utf8", Setup: func(build api.PluginBuild) {
+	build.OnLoad(api.OnLoadOptions{Filter: `(\.([mc]?[jt]s|[jt]sx|json|css|txt)|/[^./]+)$`, Namespace: "file"}, func(args api.OnLoadArgs) (api.OnLoadResult, error) {
+		text := readText(args.Path) // esbuild tells what cannot be read
+		for i, size := 0, 0; i < len(text) && args.With["type"] != "bytes"; i += size {
+			var letter rune
+			if letter, size = utf8.DecodeRuneInString(text[i:]); letter != utf8.RuneError || size > 1 {
+				continue
+			}
+			name, err := filepath.Rel(build.InitialOptions.AbsWorkingDir, args.Path)
+			return api.OnLoadResult{Errors: []api.Message{{
+				Text: fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[i]),
+				Location: &api.Location{
+					File: name, Line: 1 + strings.Count(text[:i], "\n"), Column: i - strings.LastIndexByte(text[:i], '\n') - 1,
+				},
+			}}}, err
+		}
+		return api.OnLoadResult{}, nil // so esbuild loads it
 	})
 }}
 
@@ -97,8 +129,13 @@ func say(w io.Writer, kind string, m api.Message) {
 
 var unresolved = regexp.MustCompile(`^Could not resolve "((?:node:)?(@[^"/]+/[^"/]+|[^"/]*)[^"]*)"$`)
 
-// remedied says of an import that cannot be resolved what to do in a plugin; esbuild speaks of its own options.
+var unloaded = regexp.MustCompile(`^No loader is configured for `)
+
+// remedied says of an import that cannot be resolved or loaded what to do in a plugin; esbuild speaks of its own options.
 func remedied(m api.Message, installs bool) api.Message {
+	if unloaded.MatchString(m.Text) {
+		m.Text, m.Notes = m.Text+`: import a text by adding with { type: "text" } to the import, other data by with { type: "bytes" }`, nil
+	}
 	found := unresolved.FindStringSubmatch(m.Text)
 	if found == nil {
 		return m

@@ -110,7 +110,7 @@ func readRequirements(file string, seen map[string]bool) (texts []string, local 
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, because(Usage, "read requirements: %w", err)
+		return nil, false, because(Usage, "read requirements: %w: make it a readable file, or correct the line that names it", err)
 	}
 	for line := range strings.Lines(comment.ReplaceAllString(string(text), "")) {
 		line = strings.TrimSpace(line)
@@ -163,11 +163,11 @@ func (b *Builder) pip(ctx context.Context, s *Source, target string) error {
 	if names := unbuilt(said.String()); len(names) > 0 {
 		return native(names)
 	}
+	_, _ = b.config.Stderr.Write(said.Bytes())
 	if missing := unfound.FindStringSubmatch(said.String()); missing != nil {
-		return because(Failed, "pip finds no %s that a plugin can have: the name or the version is wrong, there is no network, "+
+		return because(Failed, "pip finds no %s that a plugin can have (its messages are above): the name or the version is wrong, there is no network, "+
 			"or it has native code, which a plugin cannot load", missing[1])
 	}
-	_, _ = b.config.Stderr.Write(said.Bytes())
 	return because(Failed, "pip could not install %s of %s: its messages are above", requirements, s.Name)
 }
 

@@ -33,7 +33,7 @@ func TestReadRequirements(t *testing.T) {
 		"near.txt":         {[]string{"./libs/words"}, true, ""},
 		"url.txt":          {[]string{"words @ https://example.com/words#sha256=1"}, false, ""},
 		"nothing.txt":      {nil, false, ""},
-		"none.txt":         {nil, false, "nowhere.txt"},
+		"none.txt":         {nil, false, "nowhere.txt: no such file or directory: make it a readable file, or correct the line that names it"},
 		"editable.txt":     {nil, false, "without -e"},
 	} {
 		got, local, err := readRequirements(filepath.Join(dir, name), map[string]bool{})

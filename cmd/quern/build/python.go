@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"path"
@@ -27,12 +28,20 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err != nil {
 		return err
 	}
+	for name, content := range files {
+		switch {
+		case name == "/app/quern.py" || name == "/app/quern/__init__.py":
+			return because(Failed, "%s hides Quern's own module quern: rename it", inFolder(name, s))
+		case path.Ext(name) == ".py" && bytes.IndexByte(content, 0) >= 0:
+			return because(Failed, "%s has NUL bytes, as files in UTF-16 have: save it as UTF-8", inFolder(name, s))
+		}
+	}
 	packages, err := b.packages(ctx, s)
 	if err != nil {
 		return err
 	}
 	maps.Copy(files, packages)
-	return b.publish(ctx, s, engine, files, out)
+	return publish(s, engine, files, out)
 }
 
 // isPython reports whether a file belongs to a handler in Python, or a folder, whose name ends in a slash. Tests, and what

@@ -20,7 +20,7 @@ type Language struct {
 	build func(ctx context.Context, b *Builder, s *Source, out string) error
 }
 
-func languages() []*Language { return []*Language{golang, python, javascript, c} }
+func languages() []*Language { return []*Language{golang, python, javascript, assemblyscript, rust, c} }
 
 // Source is a folder with the source of one plugin.
 type Source struct {
@@ -64,12 +64,22 @@ func Read(dir string) (*Source, error) {
 	}
 	switch len(handlers) {
 	case 0:
-		return nil, because(Usage, "folder %q has no source: expected handler.py, handler.ts, handler.js, or files of Go or C; "+
+		return nil, because(Usage, "folder %q has no source: expected handler.py, handler.ts, handler.js, Cargo.toml, asconfig.json, or files of Go or C; "+
 			"name the folder of a plugin's source, or make one by `quern plugin new NAME`", dir)
 	case 1:
 	default:
 		return nil, because(Usage, "folder %q has %s and %s: a plugin has one handler; remove one, or move it to a folder of its own",
 			dir, handlers[0], handlers[1])
+	}
+	for _, name := range s.Files {
+		switch info, err := os.Stat(filepath.Join(dir, name)); {
+		case err != nil:
+			return nil, because(Usage, "read source: %w: put a file in its place", err)
+		case info.IsDir():
+			return nil, because(Usage, "%s is a folder: put a file in its place", filepath.Join(dir, name))
+		case !info.Mode().IsRegular():
+			return nil, because(Usage, "%s is a pipe, a socket or a device: put a file in its place", filepath.Join(dir, name))
+		}
 	}
 	return s, s.findManifest(manifests)
 }

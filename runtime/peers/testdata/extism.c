@@ -1,4 +1,4 @@
-// What Extism's development kit for C does with its functions for input and output.
+// What Extism's PDK for C does with its functions for input and output.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// What Extism's development kit for Go does with its functions for input and output.
+// What Extism's PDK for Go does with its functions for input and output.
 package main
 
 import (
@@ -49,4 +49,3 @@ func output(p []byte) {
 	}
 	outputSet(to, uint64(len(p)))
 }
-

@@ -1,4 +1,4 @@
-// What Extism's development kit for Rust does with its functions for input and output.
+// What Extism's PDK for Rust does with its functions for input and output.
 use std::convert::TryInto;
 
 #[link(wasm_import_module = "extism:host/env")]

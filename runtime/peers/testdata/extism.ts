@@ -1,4 +1,4 @@
-// What Extism's development kit for AssemblyScript does with its functions for input and output.
+// What Extism's PDK for AssemblyScript does with its functions for input and output.
 
 // @ts-ignore: decorators of the compiler
 @external("extism:host/env", "input_length")

@@ -191,10 +191,12 @@ METHOD(retryAfter) {
 	return answered("retry_after", quern_retry_after(ms));
 }
 
+// Without a task, as in the warm call, its texts are empty and its numbers 0.
 METHOD(taskText) {
 	UNUSED;
 	TAKE_NUMBER(int32_t, field, a[0], JS_ToInt32);
-	return slot_text("task_text", quern_task_text(field));
+	int32_t size = quern_task_text(field);
+	return size == QUERN_ESTATE ? JS_NewString(ctx, "") : slot_text("task_text", size);
 }
 
 METHOD(taskNumber) {
@@ -202,7 +204,7 @@ METHOD(taskNumber) {
 	TAKE_NUMBER(int32_t, field, a[0], JS_ToInt32);
 	int64_t number = 0;
 	int32_t answer = quern_task_number(field, &number);
-	return answer < 0 ? refused("task_number", answer) : JS_NewInt64(ctx, number);
+	return answer < 0 && answer != QUERN_ESTATE ? refused("task_number", answer) : JS_NewInt64(ctx, number);
 }
 
 METHOD(cancelled) {

@@ -47,40 +47,58 @@ const COMPLETE = 0, FAILED = 1, FATAL = 65, RETRY = 75;
 const MOST_CAUSES = 5, MOST_DELAY = 365 * 24 * 3600 * 1000;
 // Of the 4 KiB of an error's text; the rest is for frames and causes.
 const MOST_MESSAGE = 2000;
+const UNREADABLE = "(its text cannot be read)";
 
 // Returns the status with which an error ends the task. The outermost Retry or Fatal counts.
 export function statusOf(error) {
-  for (let n = 0; n < MOST_CAUSES && error instanceof Error; n++, error = error.cause) {
-    if (error instanceof Retry) {
+  let status = FAILED;
+  attempt(() => {
+    for (let n = 0; n < MOST_CAUSES && status === FAILED && error instanceof Error; n++, error = error.cause) {
+      if (error instanceof Fatal) status = FATAL;
+      if (!(error instanceof Retry)) continue;
+      status = RETRY;
       if (error.delay > 0) native.retryAfter(Math.min(Math.ceil(error.delay), MOST_DELAY));
-      return RETRY;
     }
-    if (error instanceof Fatal) return FATAL;
-  }
-  return FAILED;
+  });
+  return status;
 }
 
 export { COMPLETE, FAILED };
+
+// Reads an error, which may run the user's code: getters, traps of a proxy. What that throws is not the task's error.
+function attempt(read, otherwise) {
+  try {
+    return read();
+  } catch {
+    return otherwise;
+  }
+}
 
 // Returns what a person reads of an error: name, message, where it was thrown in the user's sources, and its causes. Retry and
 // Fatal are meant to happen, so they have their message alone.
 export function textOf(error) {
   const parts = [];
-  for (let n = 0; n < MOST_CAUSES; n++) {
-    parts.push(oneText(error));
-    if (!(error instanceof Error) || error.cause === undefined) break;
-    error = error.cause;
-  }
+  do {
+    parts.push(attempt(() => oneText(error), UNREADABLE));
+    error = attempt(() => (error instanceof Error ? error.cause : undefined));
+  } while (error !== undefined && parts.length < MOST_CAUSES);
   return parts.join("\ncaused by: ");
 }
 
 function oneText(error) {
+  const head = headOf(error);
+  if (!(error instanceof Error) || error instanceof Retry || error instanceof Fatal) return head;
+  const errors = error instanceof AggregateError ? attempt(() => error.errors.slice(0, MOST_CAUSES).map((e) => `\n  * ${headOf(e).split("\n")[0]}`).join(""), "") : "";
+  const frames = attempt(() => framesOf(error), "");
+  return head + errors + (frames === "" ? "" : "\n" + frames);
+}
+
+function headOf(error) {
   if (!(error instanceof Error)) return cut(typeof error === "string" ? error : `thrown: ${shown(error)}`);
-  const message = cut(String(error.message));
-  if (error instanceof Retry || error instanceof Fatal) return message;
-  const frames = framesOf(error);
-  const errors = error instanceof AggregateError ? error.errors.slice(0, MOST_CAUSES).map((e) => `\n  * ${oneText(e).split("\n")[0]}`).join("") : "";
-  return (message === "" ? String(error.name) : `${error.name}: ${message}`) + errors + (frames === "" ? "" : "\n" + frames);
+  const message = attempt(() => String(error.message), UNREADABLE);
+  if (error instanceof Retry || error instanceof Fatal) return cut(message);
+  const name = attempt(() => String(error.name), "Error");
+  return cut(message === "" ? name : `${name}: ${message}`);
 }
 
 // Returns the error's stack without the engine's own frames, in terms of the user's sources.

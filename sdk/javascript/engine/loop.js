@@ -1,7 +1,8 @@
 // The event loop: pending jobs, timers, and promises that are rejected without a handler.
 
-// Timers in the order of their time, those of equal times in the order in which they were set.
+// Timers as a heap by their time, those of equal times by their ids; each knows its place.
 const timers = [];
+const byID = new Map(); // the ids as strings: the hashes of small numbers are much the same
 let lastTimer = 0;
 let call = 0; // whose timers they are
 
@@ -10,6 +11,7 @@ function enter() {
   if (call === native.call()) return;
   call = native.call();
   timers.length = 0;
+  byID.clear();
 }
 
 function add(callback, delay, repeat, parameters) {
@@ -18,34 +20,61 @@ function add(callback, delay, repeat, parameters) {
   delay = Number(delay);
   delay = delay >= 1 ? Math.min(delay, 2 ** 31 - 1) : repeat ? 1 : 0;
   const timer = { id: ++lastTimer, due: native.now() + delay, callback, parameters, every: repeat ? delay : undefined };
-  insert(timer);
+  byID.set(String(timer.id), timer);
+  place(timer, timers.length);
   return timer.id;
 }
 
-function insert(timer) {
-  let at = timers.length;
-  while (at > 0 && timers[at - 1].due > timer.due) at--;
-  timers.splice(at, 0, timer);
+const before = (a, b) => a.due < b.due || (a.due === b.due && a.id < b.id);
+
+// Puts a timer into the heap, whose place at is free: there, above or below.
+function place(timer, at) {
+  for (let up; at > 0 && before(timer, (up = timers[(at - 1) >> 1])); ) at = move(up, at);
+  for (;;) {
+    let down = timers[2 * at + 1];
+    const other = timers[2 * at + 2];
+    if (other && before(other, down)) down = other;
+    if (!down || before(timer, down)) break;
+    at = move(down, at);
+  }
+  timers[at] = timer;
+  timer.at = at;
+}
+
+// Moves a timer to a free place of the heap, and returns the one that is free then.
+function move(timer, to) {
+  const from = timer.at;
+  timers[to] = timer;
+  timer.at = to;
+  return from;
+}
+
+function remove(timer) {
+  byID.delete(String(timer.id));
+  const last = timers.pop();
+  if (last !== timer) place(last, timer.at);
 }
 
 export const setTimeout = (callback, delay = 0, ...parameters) => add(callback, delay, false, parameters);
 export const setInterval = (callback, delay = 0, ...parameters) => add(callback, delay, true, parameters);
 
 export function clearTimeout(id) {
-  const at = timers.findIndex((timer) => timer.id === id);
-  if (at >= 0) timers.splice(at, 1);
+  const timer = byID.get(String(id));
+  if (timer) remove(timer);
 }
 
 // Waits for the next timer and calls it. Returns false if there is none.
 function tick() {
   enter();
-  const timer = timers.shift();
+  const timer = timers[0];
   if (!timer) return false;
   const wait = timer.due - native.now();
   if (wait > 0) native.sleep(Math.ceil(wait));
-  if (timer.every !== undefined) {
+  if (timer.every === undefined) {
+    remove(timer);
+  } else {
     timer.due = native.now() + timer.every;
-    insert(timer);
+    place(timer, 0);
   }
   timer.callback(...timer.parameters);
   return true;

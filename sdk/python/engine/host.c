@@ -68,11 +68,16 @@ static PyObject *input(PyObject *self, PyObject *unused) {
 	return bytes;
 }
 
-static PyObject *task_text(PyObject *self, PyObject *field) { return slot_text(quern_task_text(PyLong_AsLong(field))); }
+// Without a task, as in the warm call, its texts are empty and its numbers 0.
+static PyObject *task_text(PyObject *self, PyObject *field) {
+	int32_t size = quern_task_text(PyLong_AsLong(field));
+	return size == QUERN_ESTATE ? PyUnicode_New(0, 0) : slot_text(size);
+}
 
 static PyObject *task_number(PyObject *self, PyObject *field) {
 	int64_t value = 0;
-	return number(quern_task_number(PyLong_AsLong(field), &value), &value);
+	int32_t result = quern_task_number(PyLong_AsLong(field), &value);
+	return number(result == QUERN_ESTATE ? 0 : result, &value);
 }
 
 static PyObject *cancelled(PyObject *self, PyObject *unused) { return PyBool_FromLong(quern_cancelled() == 1); }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
-from types import CoroutineType, TracebackType
+from types import CoroutineType
 from typing import Any, Callable, Iterator, Optional
 
 from . import _host, _logging, _missing
@@ -19,11 +19,13 @@ MOST_LINE = 4096
 MOST_DELAY = 365 * 86_400_000  # in milliseconds
 MOST_MESSAGE = 240  # of a task's error one-line views show 400 bytes, in which the innermost frames have to be
 
+MOST_CHAIN = 100  # exceptions with their causes: the task's log has room for them
 MOST_DEPTH = 4000  # what the engine's stack has room for, whatever it is that recurs
 
 _here = __file__.rpartition("/")[0] + "/"
 _inner = (_here, "<frozen importlib", "/lib/python311.zip/asyncio/")  # frames that are not the user's
 _task = Task()
+_stdout = sys.stdout
 _handle: Callable[[Task], Any]
 _loop: Any
 _not_loaded: Optional[BaseException] = None
@@ -100,11 +102,13 @@ def load() -> None:
     """Imports the user's handler. What that raises is the error of every task."""
     global _handle, _not_loaded
     try:
-        _handle = _find()
+        try:
+            _handle = _find()
+        finally:
+            _flush()
     except BaseException as error:
         _not_loaded = error
         _log_traceback(error)
-    sys.stdout.flush()
     # A task's garbage goes with the task. Only one that makes a lot of it collects, and only its own.
     gc.collect()
     gc.freeze()
@@ -141,10 +145,17 @@ def run() -> int:
                     _host.functions.output_write(output)
                 except HostError as error:
                     raise Failure(f"write the task's result: {error}") from None
-        sys.stdout.flush()
+        _flush()
         return 0
     except BaseException as error:
         return _fail(error)
+
+
+def _flush() -> None:
+    """Writes what print has kept back. As when Python ends, the handler may have closed, replaced or deleted the stream."""
+    for stream in (getattr(sys, "stdout", None), _stdout):
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
 
 
 def _await(coroutine: Any) -> Any:
@@ -156,17 +167,19 @@ def _await(coroutine: Any) -> Any:
 
 def _fail(error: BaseException, before: str = "") -> int:
     """Reports how the task failed, with a text before the error's."""
-    status, text = 1, type(error).__name__
+    status, text = 1, _message(error)
     try:
         if isinstance(error, Failure):
-            status, text = error.status, _text(error)
+            text = _text(error)
+            status = int(error.status)
             if isinstance(error, Retry) and error.delay is not None:
                 _host.functions.retry_after(min(_host.milliseconds(error.delay), MOST_DELAY))
         elif isinstance(error, SystemExit):
             status, text = _exit(error)
         else:
-            text = _report(error)
-        sys.stdout.flush()
+            text = _summary(error)
+            text = _report(error, text)
+        _flush()
         if status and not isinstance(error, SystemExit) and (not isinstance(error, Failure) or error.__cause__ is not None):
             _log_traceback(error)
     except BaseException:  # the limit of the log, no task, or what an exception of the user's does
@@ -189,7 +202,7 @@ def _frames(error: BaseException) -> Iterator[tuple[str, int, str]]:
         name = frame.f_code.co_filename
         if not name.startswith(_inner):
             frames.append((_short(name), line, frame.f_code.co_name))
-    if isinstance(error, SyntaxError) and error.filename:
+    if isinstance(error, SyntaxError) and isinstance(error.filename, str):
         frames.append((_short(error.filename), error.lineno or 0, "<module>"))
     return reversed(frames)
 
@@ -202,11 +215,7 @@ def _short(name: str) -> str:
 
 def _summary(error: BaseException) -> str:
     """The exception and where it was raised, in one line: the innermost frames if not all of them fit."""
-    name = type(error).__qualname__ if type(error).__module__ == "builtins" else f"{type(error).__module__}.{type(error).__qualname__}"
-    message = error.msg if isinstance(error, SyntaxError) else _text(error)
-    summary = f"{name}: {message}" if message else name
-    if len(summary) > MOST_MESSAGE:
-        summary = _cut(summary, MOST_MESSAGE) + "…"
+    summary = _message(error)
     places, last, times = [], None, 0
     for file, line, function in _frames(error):
         place = f"{file}:{line} in {function}"
@@ -224,6 +233,18 @@ def _summary(error: BaseException) -> str:
     return _cut(f"{summary} [{' < '.join(places)}]", MOST_SUMMARY)
 
 
+def _message(error: BaseException) -> str:
+    """The exception without its places."""
+    kind = type(error)
+    try:
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    except BaseException:  # a metaclass of the user's
+        name = type.__dict__["__name__"].__get__(kind)
+    message = _text(error.msg if isinstance(error, SyntaxError) else error)
+    message = f"{name}: {message}" if message else name
+    return _cut(message, MOST_MESSAGE) + "…" if len(message) > MOST_MESSAGE else message
+
+
 def _text(value: Any) -> str:
     try:
         return str(value)
@@ -231,10 +252,9 @@ def _text(value: Any) -> str:
         return "(its text cannot be read)"
 
 
-def _report(error: BaseException) -> str:
-    """The exception in one line, and its traceback below: the end of it if not all of it fits."""
+def _report(error: BaseException, summary: str) -> str:
+    """The exception's summary, and its traceback below: the end of it if not all of it fits."""
     trace, lines = _traceback(error), []
-    summary = _summary(error)
     room = MOST_REPORT - len(summary.encode(errors="replace"))
     for line in reversed(trace):
         room -= len(line.encode(errors="replace")) + 1
@@ -247,7 +267,7 @@ def _report(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> list[str]:
     """The lines of the traceback, without the SDK's own frames, and with what to do about missing modules."""
-    _tidy(error, set())
+    _tidy(error)
     parts = traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format()
     return [line for part in parts for line in part.rstrip("\n").split("\n")]
 
@@ -260,18 +280,23 @@ def _log_traceback(error: BaseException) -> None:
         pass
 
 
-def _tidy(error: Optional[BaseException], seen: set[int]) -> None:
-    if error is None or id(error) in seen:
-        return
-    seen.add(id(error))
-    if isinstance(error, ModuleNotFoundError):
-        _missing.explain(error)
-    trace: Optional[TracebackType] = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_inner):
-        trace = trace.tb_next
-    error.__traceback__ = trace
-    _tidy(error.__cause__, seen)
-    _tidy(error.__context__, seen)
+def _tidy(first: BaseException) -> None:
+    seen: set[int] = set()
+    left: list[Optional[BaseException]] = [first]
+    while left:
+        error = left.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        if isinstance(error, ModuleNotFoundError):
+            _missing.explain(error)
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_inner):
+            trace = trace.tb_next
+        error.__traceback__ = trace
+        if len(seen) == MOST_CHAIN:
+            error.__cause__ = error.__context__ = None
+        left += error.__cause__, error.__context__
 
 
 def _cut(text: str, most: int) -> str:

@@ -1,0 +1,144 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var rust = &Language{source: named("Cargo.toml"), build: buildRust}
+
+// buildRust runs cargo with the rustc that has the target, and copies the module that it built.
+func buildRust(ctx context.Context, b *Builder, s *Source, out string) error {
+	texts, err := s.read()
+	if err != nil {
+		return err
+	}
+	cargo, err := b.rustProgram("CARGO", "cargo", s.Name)
+	if err != nil {
+		return err
+	}
+	rustc, err := b.rustProgram("RUSTC", "rustc", s.Name)
+	if err != nil {
+		return err
+	}
+	_, noProgram := os.Stat(filepath.Join(s.Dir, "src", "main.rs"))
+	_, noLibrary := os.Stat(filepath.Join(s.Dir, "src", "lib.rs"))
+	library := bytes.Contains(texts[0], []byte("cdylib")) || noProgram != nil && noLibrary == nil // which should be one
+	target, err := b.rustTarget(ctx, s, rustc, library)
+	if err != nil {
+		return err
+	}
+	var messages bytes.Buffer
+	cmd := exec.CommandContext(ctx, cargo, "build", "--quiet", "--release", "--target="+target, "--message-format=json-render-diagnostics") //nolint:gosec // it is the user's own
+	cmd.Stdout = &messages
+	cmd.Env = append(os.Environ(), "RUSTC="+rustc)
+	if err := b.run(ctx, s, cmd); err != nil {
+		return err
+	}
+	module, err := builtModule(s, messages.Bytes())
+	if err != nil {
+		return err
+	}
+	binary, err := os.ReadFile(module)
+	if err == nil {
+		err = os.WriteFile(out, binary, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("build %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// rustProgram finds a program of Rust: the one that a variable names, or that in PATH.
+func (b *Builder) rustProgram(variable, name, plugin string) (string, error) {
+	if named := b.config.Getenv(variable); named != "" {
+		name = named
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", because(Refused, "cannot build %s without Rust: there is no %s: install it from https://rustup.rs, and run `rustup target add wasm32-unknown-unknown`; "+
+			"on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`", plugin, name)
+	}
+	return path, nil
+}
+
+// configuredTarget matches the target in a cargo configuration.
+var configuredTarget = regexp.MustCompile(`(?m)^\s*target\s*=\s*"(wasm32-[^"]+)"`)
+
+// rustTarget is the target that the plugin is built for: the one that cargo is configured for, if that is WebAssembly, else that of
+// a handler, which needs no WASI, or of a command.
+func (b *Builder) rustTarget(ctx context.Context, s *Source, rustc string, handler bool) (string, error) {
+	candidates := []string{"wasm32-wasip1", "wasm32-wasi"} // the new name and the old one
+	if handler {
+		candidates = []string{"wasm32-unknown-unknown"}
+	}
+	if found := configuredTarget.FindStringSubmatch(readText(filepath.Join(s.Dir, ".cargo", "config.toml"))); found != nil {
+		candidates = found[1:]
+	}
+	if named := b.config.Getenv("CARGO_BUILD_TARGET"); strings.HasPrefix(named, "wasm32-") {
+		candidates = []string{named}
+	}
+	for _, target := range candidates {
+		cmd := exec.CommandContext(ctx, rustc, "--print=target-libdir", "--target="+target) //nolint:gosec // it is the user's own
+		cmd.Dir = s.Dir                                                                     // which may choose a toolchain
+		folder, err := cmd.Output()
+		if err != nil {
+			continue // it does not know that name
+		}
+		if _, err := os.Stat(strings.TrimSpace(string(folder))); err == nil {
+			return target, nil
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return "", because(Refused, "%s has no library for %s: run `rustup target add %[2]s`, or on Debian `apt-get install libstd-rust-dev-wasm32 lld`; RUSTC=PATH and "+
+		"CARGO=PATH name another Rust", rustc, candidates[0])
+}
+
+// builtModule is the path of the module that cargo built, by its messages: of the library if there is one.
+func builtModule(s *Source, messages []byte) (string, error) {
+	var libraries, programs []string
+	for line := range bytes.Lines(messages) {
+		var message struct {
+			Reason    string
+			Target    struct{ Kind []string }
+			Filenames []string
+		}
+		if json.Unmarshal(line, &message) != nil || message.Reason != "compiler-artifact" {
+			continue
+		}
+		for _, file := range message.Filenames {
+			switch {
+			case filepath.Ext(file) != moduleSuffix:
+			case slices.Contains(message.Target.Kind, "cdylib"):
+				libraries = append(libraries, file)
+			default:
+				programs = append(programs, file)
+			}
+		}
+	}
+	modules := libraries
+	if len(libraries) == 0 {
+		modules = programs
+	}
+	switch len(modules) {
+	case 0:
+		return "", because(Failed, "cargo built no module of %s: add to Cargo.toml the lines [lib] and crate-type = [\"cdylib\"]", s.Name)
+	case 1:
+		return modules[0], nil
+	}
+	for i, module := range modules {
+		modules[i] = strings.TrimSuffix(filepath.Base(module), moduleSuffix)
+	}
+	slices.Sort(modules)
+	return "", because(Failed, "cargo built %s of %s: a plugin is one module; leave one in Cargo.toml", strings.Join(modules, ", "), s.Name)
+}

@@ -1,0 +1,358 @@
+package abi
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // kernel.wasm
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/service"
+)
+
+const (
+	// ExtismModule is the import module of Extism's functions. Plugins of its 0.x line import them from ExtismOldModule.
+	ExtismModule = "extism:host/env"
+	// ExtismOldModule is that of the 0.x line.
+	ExtismOldModule = "env"
+	// ExtismOldPrefix begins its names, and those in Counters.
+	ExtismOldPrefix = "extism_"
+	// KernelImports is the module that the kernel imports ExtismFunctions from.
+	KernelImports = "quern_extism"
+)
+
+// Kernel is the module that Extism's functions are exported from. It is built from kernel.wat, which tells how.
+//
+//go:embed kernel.wasm
+var Kernel []byte
+
+// Blocks are the memory of a kernel: blocks of bytes, named by offsets. Offset 0 is no block. One call uses them at a time.
+type Blocks struct {
+	memory                        api.Memory
+	alloc, free, length, setInput api.Function
+	ctx                           context.Context //nolint:containedctx // of all calls of an instance
+	stack                         [1]uint64
+}
+
+// NewBlocks returns the blocks of an instance of Kernel, whose functions are called with ctx.
+func NewBlocks(ctx context.Context, kernel api.Module) *Blocks {
+	return &Blocks{
+		memory: kernel.Memory(), ctx: ctx,
+		alloc: kernel.ExportedFunction("alloc"), free: kernel.ExportedFunction("free"),
+		length: kernel.ExportedFunction("length"), setInput: kernel.ExportedFunction("quern_input_set"),
+	}
+}
+
+// call calls a function of the kernel that has at most one parameter and one result. None of them traps, but KernelGrow may end
+// the guest.
+func (b *Blocks) call(function api.Function, parameter uint64) uint64 {
+	b.stack[0] = parameter
+	if err := function.CallWithStack(b.ctx, b.stack[:]); err != nil {
+		panic(err)
+	}
+	return b.stack[0]
+}
+
+// add copies a value into a new block, and answers its offset: 0 for an empty one, or if there is no room.
+func (b *Blocks) add(value []byte) uint64 {
+	at := b.call(b.alloc, uint64(len(value)))
+	if at != 0 {
+		b.memory.Write(uint32(at), value)
+	}
+	return at
+}
+
+// view returns the bytes of a block, none if none begins there. They are the kernel's memory, valid until it grows.
+func (b *Blocks) view(at uint64) []byte {
+	p, _ := b.memory.Read(uint32(at), uint32(b.call(b.length, at)))
+	return p
+}
+
+// extism is what Extism's functions keep during one call.
+type extism struct {
+	blocks   *Blocks
+	function string // that is called
+	number   int    // of it, for Counters
+	answer   errno  // that it is counted with
+	output   struct{ at, length uint64 }
+	vars     map[string][]byte // of the task, if no bucket keeps them
+	held     int               // bytes of vars
+	status   int               // of the last response
+	headers  map[string]string // of it; nil before the first one
+}
+
+// Variables of a task take at most maxVars bytes, with their names and varOverhead for each. Extism's own hosts have the same
+// bound, without the overhead.
+const (
+	maxVars     = 1 << 20
+	varOverhead = 64 // of an entry of the map
+)
+
+// Exit statuses that abort ends a guest with.
+const (
+	exitFailed = 1
+	exitRetry  = 75
+)
+
+// SetBlocks gives the call a kernel's memory, and puts the input there, unless it does not fit. An error is why the guest was
+// ended, or the host's.
+func (s *System) SetBlocks(b *Blocks) (fits bool, err error) {
+	defer func() {
+		if p := recover(); p != nil { // call panics, and no guest runs yet whose call would recover it
+			err = fmt.Errorf("give a kernel the input: %v", p)
+		}
+	}()
+	s.extism.blocks = b
+	at := b.add(s.Input)
+	if at == 0 && len(s.Input) > 0 {
+		return false, nil
+	}
+	b.call(b.setInput, at)
+	if s.Stage != Initializing {
+		s.Counters.count(extismInput, errnoSuccess, len(s.Input))
+	}
+	return true, nil
+}
+
+// WriteOutput appends what output_set named to the result. False means over the limit.
+func (s *System) WriteOutput() bool {
+	p, ok := s.extism.blocks.memory.Read(uint32(s.extism.output.at), uint32(s.extism.output.length))
+	return !ok || s.Host.Output(p)
+}
+
+// ExtismFunctions lists the functions that the kernel imports. All offsets are in its memory.
+func ExtismFunctions() []Function {
+	names := []api.ValueType{i64}
+	functions := []Function{
+		{"output_set", []api.ValueType{i64, i64}, nil, (*System).extismOutput},
+		{"error_set", names, nil, (*System).extismError},
+		{"config_get", names, names, (*System).extismConfig},
+		{"var_get", names, names, (*System).varGet},
+		{"var_set", []api.ValueType{i64, i64}, nil, (*System).varSet},
+		{"http_request", []api.ValueType{i64, i64}, names, (*System).extismHTTP},
+		{"http_status_code", nil, []api.ValueType{i32}, func(s *System, _ api.Memory, a []uint64) { a[0] = uint64(s.extism.status) }},
+		{"http_headers", nil, names, (*System).extismHeaders},
+		{"get_log_level", nil, []api.ValueType{i32}, func(_ *System, _ api.Memory, a []uint64) { a[0] = 0 }}, // everything is logged
+	}
+	for level, name := range []string{"log_trace", "log_debug", "log_info", "log_warn", "log_error"} {
+		functions = append(functions, Function{name, names, nil, func(s *System, _ api.Memory, a []uint64) {
+			line := prefix(s.extism.blocks.view(a[0]))
+			s.Host.Log(levels[level] + string(s.release(a[0], line)))
+		}})
+	}
+	for i, f := range functions {
+		functions[i].Call = func(s *System, mem api.Memory, stack []uint64) {
+			s.moved, s.extism.function, s.extism.number, s.extism.answer = 0, f.Name, extismFirst+i, errnoSuccess
+			f.Call(s, mem, stack)
+			s.Counters.count(s.extism.number, s.extism.answer, s.moved)
+		}
+	}
+	return functions
+}
+
+// take copies the bytes of a block, and frees it, as most functions do with their arguments. More than the most end the guest.
+func (s *System) take(what string, at uint64, most int) []byte {
+	p := s.extism.blocks.view(at)
+	if len(p) > most {
+		s.abort(fmt.Errorf("%w: %s has %d bytes, more than %d", service.ErrTooBig, what, len(p), most))
+	}
+	return s.release(at, p)
+}
+
+// release copies a part of a block, and frees the block.
+func (s *System) release(at uint64, part []byte) []byte {
+	s.spend(len(part))
+	part = append(make([]byte, 0, len(part)), part...)
+	s.extism.blocks.call(s.extism.blocks.free, at)
+	return part
+}
+
+// put answers a new block with the value. A value that does not fit ends the guest.
+func (s *System) put(value []byte) uint64 {
+	s.spend(len(value))
+	at := s.extism.blocks.add(value)
+	if at == 0 && len(value) > 0 {
+		s.abort(fmt.Errorf("%w: no memory for %d bytes", service.ErrLimit, len(value)))
+	}
+	return at
+}
+
+// putFound answers a value that was looked up, 0 if it was not found.
+func (s *System) putFound(value []byte, found bool) uint64 {
+	if !found {
+		s.extism.answer = errnoNotFound
+		return 0
+	}
+	return s.put(value)
+}
+
+// abort ends the task with the reason: Extism's functions cannot answer an error. Without its store the task is tried again. An
+// error that no guest can cause is the host's.
+func (s *System) abort(err error) {
+	answer := s.refuse(s.extism.function, err)
+	s.Counters.count(s.extism.number, answer, s.moved)
+	s.failure, s.failed = []byte(s.Host.Refused(s.extism.function, err)), true
+	if answer == errnoUnavailable && s.extism.function != "http_request" {
+		s.Host.Exit(exitRetry)
+	}
+	s.Host.Exit(exitFailed)
+}
+
+// needTask ends the guest outside of a task: a value that it got would be in the snapshot.
+func (s *System) needTask() {
+	if !s.allows(s.extism.function, effect) {
+		s.abort(fmt.Errorf("%w: not before a task", service.ErrInvalid))
+	}
+}
+
+// extismOutput is output_set(offset, length). As in Extism, what is not in memory is ignored.
+func (s *System) extismOutput(_ api.Memory, a []uint64) {
+	size := uint64(s.extism.blocks.memory.Size())
+	if a[0] <= size && a[1] <= size-a[0] {
+		s.spend(int(a[1]))
+		s.extism.output.at, s.extism.output.length = a[0], a[1]
+	}
+}
+
+// extismError is error_set(block). Then the task has failed, whatever the guest returns.
+func (s *System) extismError(_ api.Memory, a []uint64) {
+	p := prefix(s.extism.blocks.view(a[0]))
+	s.spend(len(p))
+	s.failure, s.failed = append([]byte{}, p...), true
+}
+
+// extismConfig is config_get(name), which answers 0 if there is no setting of that name. It does not free the name.
+func (s *System) extismConfig(_ api.Memory, a []uint64) {
+	name := s.extism.blocks.view(a[0])
+	s.spend(len(name))
+	value, ok := s.Services.Config[string(name)]
+	a[0] = s.putFound([]byte(value), ok)
+}
+
+// varGet is var_get(name), which answers 0 if there is no variable of that name.
+func (s *System) varGet(_ api.Memory, a []uint64) {
+	s.needTask()
+	name := string(s.take("the name", a[0], maxName))
+	value, found := s.extism.vars[name]
+	if s.Services.Vars {
+		err := s.inBucket(func(ctx context.Context) (err error) {
+			value, err = s.Services.KV.Get(ctx, service.VarsBucket, name)
+			return err
+		})
+		if found = err == nil; !found && !errors.Is(err, service.ErrNotFound) {
+			s.abort(err)
+		}
+	}
+	a[0] = s.putFound(value, found)
+}
+
+// varSet is var_set(name, value); a value of 0 deletes.
+func (s *System) varSet(_ api.Memory, a []uint64) {
+	s.needTask()
+	name, remove := string(s.take("the name", a[0], maxName)), a[1] == 0
+	value := s.take("the value", a[1], maxValue)
+	if !s.Services.Vars {
+		s.keepVar(name, value, remove)
+		return
+	}
+	err := s.inBucket(func(ctx context.Context) error {
+		if remove {
+			_, err := s.Services.KV.Delete(ctx, service.VarsBucket, name)
+			return err
+		}
+		return s.Services.KV.Set(ctx, service.VarsBucket, name, value, 0)
+	})
+	if err != nil {
+		s.abort(err)
+	}
+}
+
+// inBucket calls the store of the bucket that keeps variables.
+func (s *System) inBucket(call func(ctx context.Context) error) error {
+	err := fmt.Errorf("%w: there is no store here", service.ErrDenied)
+	if s.Services.KV != nil {
+		s.Host.Do(func(ctx context.Context) { err = call(ctx) })
+	}
+	return err
+}
+
+// keepVar sets or removes a variable of the task.
+func (s *System) keepVar(name string, value []byte, remove bool) {
+	if old, ok := s.extism.vars[name]; ok {
+		s.extism.held -= len(name) + len(old) + varOverhead
+		delete(s.extism.vars, name)
+	}
+	if remove {
+		return
+	}
+	if s.extism.held += len(name) + len(value) + varOverhead; s.extism.held > maxVars {
+		s.abort(fmt.Errorf("%w: variables of a task take at most 1 MiB; grant the bucket %s for more", service.ErrTooBig, service.VarsBucket))
+	}
+	if s.extism.vars == nil {
+		s.extism.vars = map[string][]byte{}
+	}
+	s.extism.vars[name] = value
+}
+
+// extismHTTP is http_request(request, body), which answers the body of the response, 0 if it is empty.
+func (s *System) extismHTTP(_ api.Memory, a []uint64) {
+	s.needTask()
+	s.extism.status, s.extism.headers = 0, nil
+	head, body := s.take("the request", a[0], maxHead), s.take("the body", a[1], maxBody)
+	s.charge(jsonPrice * len(head))
+	var fields struct {
+		URL     string            `json:"url"`
+		Method  string            `json:"method"`
+		Header  map[string]string `json:"header"` // of the 0.x line
+		Headers map[string]string `json:"headers"`
+	}
+	if json.Unmarshal(head, &fields) != nil || fields.URL == "" {
+		s.abort(fmt.Errorf(`%w: the request is not like {"url": "https://example.com", "method": "GET", "headers": {"accept": "text/plain"}}`,
+			service.ErrInvalid))
+	}
+	request := service.Request{
+		URL: fields.URL, Method: strings.ToUpper(cmp.Or(fields.Method, "GET")), Headers: map[string][]string{}, Body: body,
+	}
+	for _, headers := range []map[string]string{fields.Header, fields.Headers} {
+		for name, value := range headers {
+			request.Headers[name] = []string{value}
+		}
+	}
+	var response service.Response
+	err := fmt.Errorf("%w: there is no HTTP here", service.ErrDenied)
+	if s.Services.HTTP != nil {
+		s.Host.Do(func(ctx context.Context) { response, err = s.Services.HTTP.Do(ctx, request) })
+	}
+	if err != nil {
+		s.abort(err)
+	}
+	s.extism.status, s.extism.headers = response.Status, map[string]string{}
+	for name, values := range response.Headers {
+		s.extism.headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	a[0] = s.put(response.Body)
+}
+
+// extismHeaders is http_headers(): those of the last response as JSON, 0 before the first.
+func (s *System) extismHeaders(_ api.Memory, a []uint64) {
+	if a[0] = 0; s.extism.headers != nil {
+		text, _ := json.Marshal(s.extism.headers) // strings cannot fail
+		s.charge(jsonPrice * len(text))
+		a[0] = s.put(text)
+	}
+}
+
+// KernelGrow is the function by which a kernel's memory grows, so that a guest pays for it as for a host function.
+func KernelGrow() Function {
+	return Function{"grow", []api.ValueType{i32}, []api.ValueType{i32}, func(_ *System, mem api.Memory, a []uint64) {
+		before, ok := mem.Grow(uint32(a[0]))
+		if a[0] = uint64(before); !ok {
+			a[0] = math.MaxUint32 // -1
+		}
+	}}
+}

@@ -1,0 +1,76 @@
+// New tasks, in the queues that the manifest grants.
+import * as sys from "./sys";
+import { bytesOf, slot, textOf, utf8 } from "./bytes";
+import { check, Failure } from "./errors";
+import { Fields } from "./json";
+
+/** A task to be enqueued: `new Enqueue("mail").key("welcome").send("Ada")`. */
+export class Enqueue {
+  private options: Fields = new Fields();
+  private labels: Fields | null = null;
+
+  constructor(private queue: string) {}
+
+  /** The new task's ID, without which the host chooses one. If there is a task with that ID, nothing is enqueued. */
+  id(id: string): this {
+    this.options.text("id", id);
+    return this;
+  }
+  /** The caller's own name for it. */
+  key(key: string): this {
+    this.options.text("key", key);
+    return this;
+  }
+  label(name: string, value: string): this {
+    this.labels = (this.labels || new Fields()).text(name, value);
+    return this;
+  }
+  /** 0 to 100, by default 50; higher priorities come first. */
+  priority(priority: i64): this {
+    this.options.integer("priority", priority);
+    return this;
+  }
+  /** How long the task waits, in milliseconds. */
+  delay(ms: i64): this {
+    this.options.integer("delay_ms", ms);
+    return this;
+  }
+  /** When the task is due, in Unix milliseconds. Not together with a delay. */
+  at(ms: i64): this {
+    this.options.integer("at_ms", ms);
+    return this;
+  }
+  maxAttempts(attempts: i64): this {
+    this.options.integer("max_attempts", attempts);
+    return this;
+  }
+  /** The time limit of each attempt, in milliseconds. */
+  timeout(ms: i64): this {
+    this.options.integer("timeout_ms", ms);
+    return this;
+  }
+  /** No second task of the queue with the same key, or without a key the same body: for some milliseconds, 1000 or more, or until the
+   * first one is finished. */
+  unique(key: string = "", ms: i64 = 0): this {
+    const unique = new Fields();
+    if (key.length > 0) unique.text("key", key);
+    if (ms != 0) unique.integer("for_ms", ms);
+    this.options.object("unique", unique);
+    return this;
+  }
+
+  /**
+   * Enqueues the task with a body, a string or bytes, and returns its ID. It is created when this task completes; with after: call in the
+   * manifest at once.
+   */
+  send<T>(body: T, failure: Failure | null = null): string {
+    const labels = this.labels;
+    if (labels) this.options.object("labels", labels);
+    const queue = utf8(this.queue), content = bytesOf(body), options = utf8(this.options.toString());
+    const size = check("enqueue", sys.enqueue(
+      changetype<usize>(queue), queue.byteLength, changetype<usize>(content), content.byteLength,
+      changetype<usize>(options), options.byteLength,
+    ), failure);
+    return textOf(slot(size));
+  }
+}

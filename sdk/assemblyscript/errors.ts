@@ -1,0 +1,86 @@
+// How a task ends that does not complete, and what the host refuses. AssemblyScript has no exceptions to catch: these functions do not
+// return.
+import * as sys from "./sys";
+import { utf8 } from "./bytes";
+
+/** The host's errors. */
+export enum Errno {
+  OK = 0,
+  EINVAL = -1, // an argument is invalid; the task's log has the details
+  EFAULT = -2, // a range outside memory
+  EDENIED = -3, // the manifest or the host does not allow it; the task's log names the line to add
+  ENOTFOUND = -4,
+  ETOOBIG = -5, // larger than a limit
+  EQUOTA = -6, // no room for more
+  ECONFLICT = -7, // the present value is not the expected one
+  ECANCELED = -8, // another host has the task: further work is in vain
+  EAGAIN = -9, // the service is unavailable
+  ESTATE = -10, // there is no task, as at the start of the module
+  ELIMIT = -11, // too many, or too deep; the task's log has the details
+}
+
+const names: StaticArray<string> = [
+  "OK", "EINVAL", "EFAULT", "EDENIED", "ENOTFOUND", "ETOOBIG", "EQUOTA", "ECONFLICT", "ECANCELED", "EAGAIN", "ESTATE", "ELIMIT",
+];
+
+/**
+ * What a call that was given one has failed with. A call without one ends the task if it fails.
+ *
+ *     const failure = new Failure();
+ *     bucket.set("a", value, 0, failure);
+ *     if (failure.code == Errno.EQUOTA) bucket.delete("b");
+ */
+export class Failure {
+  code: Errno = Errno.OK;
+
+  get failed(): bool {
+    return this.code != Errno.OK;
+  }
+
+  /** The name of the error, "OK" without one. */
+  get name(): string {
+    return nameOf(this.code);
+  }
+}
+
+function nameOf(code: i32): string {
+  return -code < names.length ? names[-code] : code.toString();
+}
+
+/** Ends the task with an exit status, and with a text as its error unless it is empty. */
+export function exit(status: i32, message: string = ""): void {
+  if (message.length > 0) setError(message);
+  sys.proc_exit(status);
+}
+
+/** Fails the attempt: the task's retry policy decides about another one. */
+export function fail(message: string): void {
+  exit(1, message);
+}
+
+/** Fails the task for good: another attempt would fail as well. */
+export function fatal(message: string): void {
+  exit(65, message);
+}
+
+/**
+ * Has the task tried again later, because something that it needs is unavailable: after a delay in milliseconds, a year at most, or
+ * without one when its retry policy says. This does not count as an attempt.
+ */
+export function retry(message: string, delay: i64 = 0): void {
+  if (delay > 0) sys.retry_after(delay);
+  exit(75, message);
+}
+
+/** Sets the error of a task that fails, and returns whether there is a task. */
+export function setError(message: string): bool {
+  const text = utf8(message);
+  return sys.error_set(changetype<usize>(text), text.byteLength) >= 0;
+}
+
+/** Passes an answer on, and its error to the one who asked for it; else an error ends the task. */
+export function check(call: string, answer: i32, failure: Failure | null): i32 {
+  if (failure) failure.code = min(answer, 0);
+  else if (answer < 0) fail(call + ": " + nameOf(answer));
+  return answer;
+}

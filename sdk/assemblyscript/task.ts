@@ -1,0 +1,130 @@
+// The task, its result and its checkpoint.
+import * as sys from "./sys";
+import { bytesOf, isUTF8, slot, textOf } from "./bytes";
+import { check, Errno, Failure, fatal } from "./errors";
+
+/** The task that the handler is called for. */
+export class Task {
+  private buffer: ArrayBuffer | null = null;
+
+  /** The input. */
+  get input(): ArrayBuffer {
+    let buffer = this.buffer;
+    if (!buffer) {
+      buffer = new ArrayBuffer(sys.input_size());
+      sys.input_read(0, changetype<usize>(buffer), buffer.byteLength);
+      this.buffer = buffer;
+    }
+    return buffer;
+  }
+
+  /** The input as UTF-8. Input of another kind fails the task for good. */
+  get text(): string {
+    if (!isUTF8(this.input)) fatal("the input is not UTF-8");
+    return textOf(this.input);
+  }
+
+  /** The same in every attempt. */
+  get id(): string {
+    return text(0);
+  }
+  get queue(): string {
+    return text(1);
+  }
+  /** The owner of the queue. */
+  get tenant(): string {
+    return text(2);
+  }
+  /** The name of this plugin on the host. */
+  get plugin(): string {
+    return text(3);
+  }
+  /** The error of the attempt before; "" in the first one. */
+  get previousError(): string {
+    return text(4);
+  }
+  /** The ID of the task that enqueued this one, or "". */
+  get parent(): string {
+    return text(5);
+  }
+  /** The key with which the task was enqueued, or "". */
+  get key(): string {
+    return text(6);
+  }
+  /** The task's trace as the W3C's header, or "". */
+  get traceparent(): string {
+    return text(7);
+  }
+  /** Counts from 1. */
+  get attempt(): i64 {
+    return number(0);
+  }
+  /** 0 if attempts are unlimited. */
+  get maxAttempts(): i64 {
+    return number(1);
+  }
+  /** When the host ends the task, in Unix milliseconds; 0 if never. */
+  get deadline(): i64 {
+    return number(2);
+  }
+  /** The fuel left; i64.MAX_VALUE without a limit. */
+  get fuel(): i64 {
+    return number(3);
+  }
+  /** Whether the host is about to stop: call retry soon, and the task runs elsewhere. Each read asks the host. */
+  get cancelled(): bool {
+    return sys.cancelled() == 1;
+  }
+}
+
+function text(field: i32): string {
+  return textOf(slot(sys.task_text(field)));
+}
+
+function number(field: i32): i64 {
+  const word = memory.data(8);
+  sys.task_number(field, word);
+  return load<i64>(word);
+}
+
+/**
+ * Runs a handler on the task; quern_handle returns what this returns. What the handler returns is the task's result: a string as UTF-8, or
+ * bytes. One that returns nothing takes run<void>.
+ */
+export function run<T>(handle: (task: Task) => T): i32 {
+  if (isVoid<T>()) {
+    handle(new Task());
+  } else {
+    write(handle(new Task()));
+  }
+  return 0;
+}
+
+/** Appends to the task's result. */
+export function write<T>(piece: T, failure: Failure | null = null): void {
+  const bytes = bytesOf(piece);
+  check("output_write", sys.output_write(changetype<usize>(bytes), bytes.byteLength), failure);
+}
+
+/** What the task's next run starts from, even if this host dies. At most 1 MiB. */
+export namespace checkpoint {
+  /** Saves it, and returns when it is durable. Stop on ECANCELED. */
+  export function save<T>(value: T, failure: Failure | null = null): void {
+    const bytes = bytesOf(value);
+    check("checkpoint_save", sys.checkpoint_save(changetype<usize>(bytes), bytes.byteLength), failure);
+  }
+
+  /** The last checkpoint, of this run or an earlier one; null if there is none. */
+  export function load(failure: Failure | null = null): ArrayBuffer | null {
+    return found("checkpoint_load", sys.checkpoint_load(), failure);
+  }
+}
+
+/** The content of the slot; null if nothing has the name, or if the call failed. */
+export function found(call: string, answer: i32, failure: Failure | null): ArrayBuffer | null {
+  if (answer == Errno.ENOTFOUND) {
+    check(call, 0, failure); // which is no failure
+    return null;
+  }
+  return check(call, answer, failure) < 0 ? null : slot(answer);
+}

@@ -1,0 +1,81 @@
+use crate::{json::Object, millis, slot_text, HostError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A task to be enqueued: `Enqueue::new("mail", body).key("welcome").send()?`. The manifest has to grant the queue.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is enqueued before send"]
+pub struct Enqueue {
+    queue: String,
+    body: Vec<u8>,
+    options: Object,
+    labels: Object,
+}
+
+impl Enqueue {
+    pub fn new(queue: impl Into<String>, body: impl Into<Vec<u8>>) -> Enqueue {
+        Enqueue { queue: queue.into(), body: body.into(), options: Object::new(), labels: Object::new() }
+    }
+
+    fn number(mut self, name: &str, value: i64) -> Enqueue {
+        self.options.number(name, value);
+        self
+    }
+
+    /// The new task's ID, without which the host chooses one. If there is a task with that ID, nothing is enqueued.
+    pub fn id(mut self, id: &str) -> Enqueue {
+        self.options.text("id", id);
+        self
+    }
+    /// The caller's own name for it.
+    pub fn key(mut self, key: &str) -> Enqueue {
+        self.options.text("key", key);
+        self
+    }
+    pub fn label(mut self, name: &str, value: &str) -> Enqueue {
+        self.labels.text(name, value);
+        self
+    }
+    /// 0 to 100, by default 50; higher priorities come first.
+    pub fn priority(self, priority: u32) -> Enqueue {
+        self.number("priority", priority.into())
+    }
+    /// How long the task waits.
+    pub fn delay(self, delay: Duration) -> Enqueue {
+        self.number("delay_ms", millis(delay))
+    }
+    /// When the task is due; a past time means now. Not together with a delay.
+    pub fn at(self, at: SystemTime) -> Enqueue {
+        self.number("at_ms", at.duration_since(UNIX_EPOCH).map_or(1, millis))
+    }
+    /// The most attempts; 0 means the manifest's.
+    pub fn max_attempts(self, attempts: u32) -> Enqueue {
+        self.number("max_attempts", attempts.into())
+    }
+    /// The time limit of each attempt.
+    pub fn timeout(self, timeout: Duration) -> Enqueue {
+        self.number("timeout_ms", millis(timeout))
+    }
+    /// No second task of the queue with the same key, or with the same body if the key is empty: for a time from one second on, or
+    /// until the first one is finished.
+    pub fn unique(mut self, key: &str, time: Option<Duration>) -> Enqueue {
+        let mut unique = Object::new();
+        if !key.is_empty() {
+            unique.text("key", key);
+        }
+        if let Some(time) = time {
+            unique.number("for_ms", millis(time));
+        }
+        self.options.object("unique", unique);
+        self
+    }
+
+    /// Enqueues the task and returns its ID. It is created when this task completes; with `after: call` in the manifest at once.
+    pub fn send(mut self) -> Result<String, HostError> {
+        if !self.labels.is_empty() {
+            self.options.object("labels", self.labels);
+        }
+        let (queue, body, options) = (self.queue, self.body, self.options.end());
+        // Safety: the ranges are those of slices.
+        slot_text(call!(unsafe { enqueue(queue.as_ptr(), queue.len(), body.as_ptr(), body.len(), options.as_ptr(), options.len()) }))
+    }
+}
