@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ type backend struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 	kernel  atomic.Pointer[wazero.CompiledModule] // nil before an Extism plugin is loaded
+	loading [64]sync.Mutex                        // each guards the loads of some modules: see load
 }
 
 // newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests; fuel does.
@@ -32,6 +34,15 @@ func newBackend(ctx context.Context, cache wazero.CompilationCache) *backend {
 
 func (b *backend) close(ctx context.Context) error {
 	return errors.Join(b.runtime.Close(ctx), b.cache.Close(ctx))
+}
+
+// load takes a module's code from the cache. One caller at a time loads a module, since wazero hands out what another caller
+// loads before it has made the entry points. Without an entry in the cache, the error is errNotCompiled.
+func (b *backend) load(ctx context.Context, key string, binary []byte) (wazero.CompiledModule, error) {
+	one := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
+	one.Lock()
+	defer one.Unlock()
+	return b.compile(withoutCompiler{ctx}, binary)
 }
 
 // compile calls wazero's compiler, which panics on some modules, and ignores the context.

@@ -14,7 +14,12 @@ import (
 // carrying is a module that copies a file to its output, with a section for each of these trees of files.
 func carrying(t *testing.T, sections ...map[string][]byte) []byte {
 	t.Helper()
-	module := runtimetest.Cat(t)
+	return carriedBy(t, runtimetest.Cat(t), sections...)
+}
+
+// carriedBy is a module with a section for each of these trees of files.
+func carriedBy(t *testing.T, module []byte, sections ...map[string][]byte) []byte {
+	t.Helper()
 	for _, files := range sections {
 		var err error
 		if module, err = bundle.Append(module, files); err != nil {

@@ -164,7 +164,7 @@ func (c *diskCache) cached(ctx context.Context, owner string, m *program, loaded
 	if err != nil {
 		return nil, fmt.Errorf("read the module again: %w", err)
 	}
-	compiled, err := c.backend.compile(withoutCompiler{ctx}, binary)
+	compiled, err := c.backend.load(ctx, m.key, binary)
 	if errors.Is(err, errNotCompiled) {
 		// Another process has pruned the entry, or it was made with other settings.
 		_ = os.Remove(c.sumFile(m.key)) // a sum that stays fails the next round

@@ -3,6 +3,8 @@ package runtime
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -37,6 +39,36 @@ func TestIndirectCallsOfSeveralEngines(t *testing.T) {
 		for range 3 {
 			complete(t, bound(module, "pool", Profile{}).Run(t.Context(), Call{Plugin: "plugin"}))
 		}
+	}
+}
+
+// TestTwoLoadsOfOneCode: who loads code that another owner is loading gets it whole. (wazero shows others what it has read
+// from its cache before it has made the entry points: its issue 2547.)
+func TestTwoLoadsOfOneCode(t *testing.T) {
+	t.Parallel()
+	engine := setup(t)
+	var types strings.Builder // each has an entry point
+	for n := range 600 {
+		fmt.Fprintf(&types, "(func (param%s%s))\n", strings.Repeat(" i32", n%32), strings.Repeat(" i64", n/32))
+	}
+	binary := runtimetest.BuildWAT(t, "(module (func (export \"_start\"))\n"+types.String()+")")
+	one := loadInto(t, engine, carriedBy(t, binary, map[string][]byte{"/1": nil}))
+	two := loadInto(t, engine, carriedBy(t, binary, map[string][]byte{"/2": nil}))
+	for range 20 {
+		if freed, err := one.code.unload(t.Context()); freed == 0 || err != nil {
+			t.Fatal(freed, err)
+		}
+		var both sync.WaitGroup
+		for _, module := range []*Module{one, two} {
+			both.Go(func() {
+				pool := module.Bind(Profile{Tenant: module.info.Digest})
+				defer pool.Close()
+				if outcome := pool.Run(t.Context(), Call{Plugin: "plugin"}); outcome.Kind != Complete {
+					t.Errorf("%+v", outcome)
+				}
+			})
+		}
+		both.Wait()
 	}
 }
 
