@@ -503,10 +503,10 @@ func (b *logBuffer) tail(n int) string {
 // has tells whether one line has all the texts.
 func (b *logBuffer) has(texts ...string) bool { return b.lines(texts...) > 0 }
 
-// linesOf are the lines that have a text.
-func (b *logBuffer) linesOf(text string) (lines []string) {
+// linesOf are the lines that have all the texts.
+func (b *logBuffer) linesOf(texts ...string) (lines []string) {
 	for line := range strings.Lines(b.String()) {
-		if strings.Contains(line, text) {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 			lines = append(lines, line)
 		}
 	}
@@ -514,11 +514,18 @@ func (b *logBuffer) linesOf(text string) (lines []string) {
 }
 
 // lines counts the lines that have all the texts.
-func (b *logBuffer) lines(texts ...string) (count int) {
-	for line := range strings.Lines(b.String()) {
-		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
-			count++
+func (b *logBuffer) lines(texts ...string) int { return len(b.linesOf(texts...)) }
+
+// times are when the lines were written that have all the texts, in whole milliseconds.
+func (b *logBuffer) times(t testing.TB, texts ...string) (times []time.Time) {
+	t.Helper()
+	for _, line := range b.linesOf(texts...) {
+		text, _, _ := strings.Cut(line, " ")
+		written, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
 		}
+		times = append(times, written)
 	}
-	return count
+	return times
 }
