@@ -284,6 +284,8 @@ static PyMethodDef methods[] = {
 	{"output_write", output_write, METH_O},
 	{"error_set", error_set, METH_VARARGS},
 	{"retry_after", retry_after, METH_VARARGS},
+	{"read_json", read_json, METH_O},
+	{"write_json", write_json, METH_O},
 	{0},
 };
 

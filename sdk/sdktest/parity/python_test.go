@@ -31,6 +31,7 @@ func runNative(t *testing.T, input string) (n native) {
 		t.Fatal(err)
 	}
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1", "PYTHONIOENCODING=utf-8")
+	cmd.Stderr = t.Output()
 	said, err := cmd.Output()
 	if err == nil {
 		err = json.Unmarshal(said, &n)

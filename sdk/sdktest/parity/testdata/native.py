@@ -32,7 +32,7 @@ result = testing.run(
 json.dump({
     "status": result.status, "output": result.output.decode(), "error": result.error, "delay": result.delay or 0,
     "log": [
-        ("" if level == "INFO" else level.lower() + ": ") + text + (" " + quern._host.to_json(fields) if fields else "")
+        ("" if level == "INFO" else level.lower() + ": ") + text + (" " + quern._host.to_json(fields).decode() if fields else "")
         for level, text, fields in result.log
     ],
     "progress": result.progress,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import timedelta
 from typing import Any, Optional
@@ -38,11 +39,18 @@ def encoded(value: Any) -> Any:
         return value.encode(errors="replace")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return value
-    return to_json(value).encode(errors="replace")
+    return to_json(value)
 
 
-def to_json(value: Any) -> str:
-    return _write_json(value)
+def to_json(value: Any) -> bytes:
+    data = functions.write_json(value)
+    return _encode(value).encode(errors="replace") if data is NotImplemented else data
+
+
+def from_json(data: bytes) -> Any:
+    """ValueError if it is not JSON."""
+    value = functions.read_json(data)
+    return json.loads(data) if value is NotImplemented else value
 
 
 def _plain(value: Any) -> Any:
@@ -65,14 +73,4 @@ def _plain(value: Any) -> Any:
     )
 
 
-def _make_writer() -> Any:
-    """json.dumps without what it makes anew for each value."""
-    from json import JSONEncoder, encoder
-
-    if encoder.c_make_encoder is None or encoder.c_encode_basestring is None:
-        return JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode
-    parts = encoder.c_make_encoder({}, _plain, encoder.c_encode_basestring, None, ":", ",", False, False, False)
-    return lambda value: "".join(parts(value, 0))
-
-
-_write_json = _make_writer()
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode

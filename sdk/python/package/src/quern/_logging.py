@@ -22,7 +22,7 @@ class TaskLog(logging.Handler):
             lines = self.format(record).split("\n")
             _write(_level(record.levelno), lines[0], _fields(record))
             for line in lines[1:]:
-                _write(_level(record.levelno), line, "")
+                _write(_level(record.levelno), line, b"")
         except (HostError, RecursionError):
             raise
         except Exception:
@@ -33,25 +33,25 @@ def _level(number: int) -> int:
     return min(max(number // 10, 0), 4)
 
 
-def _write(level: int, text: str, fields: str) -> None:
+def _write(level: int, text: str, fields: bytes) -> None:
     data = text.encode(errors="replace")
     text = data.decode() if len(data) <= MOST_TEXT else data[: MOST_TEXT - 3].decode(errors="ignore") + "…"
-    _host.functions.log(level, text, fields.encode(errors="replace").decode())
+    _host.functions.log(level, text, fields)
 
 
-def _fields(record: logging.LogRecord) -> str:
+def _fields(record: logging.LogRecord) -> bytes:
     fields: dict[str, Any] = {name: value for name, value in record.__dict__.items() if name not in _ordinary}
     if record.name != "root":
         fields["logger"] = record.name
     if not fields:
-        return ""
+        return b""
     try:
-        text = _host.to_json(fields)
+        data = _host.to_json(fields)
     except (TypeError, ValueError):
-        text = _host.to_json({name: str(value) for name, value in fields.items()})
-    if len(text.encode(errors="replace")) > MOST_FIELDS:
-        text = _host.to_json({name: str(value)[:100] for name, value in list(fields.items())[:8]})
-    return text
+        data = _host.to_json({name: str(value) for name, value in fields.items()})
+    if len(data) > MOST_FIELDS:
+        data = _host.to_json({name: str(value)[:100] for name, value in list(fields.items())[:8]})
+    return data
 
 
 _basic_config = logging.basicConfig

@@ -60,7 +60,7 @@ _python_limit = sys.setrecursionlimit
 def _set_recursion_limit(limit: int) -> None:
     """sys.setrecursionlimit: a higher limit than this would end as a trap, which no except clause catches."""
     if limit > MOST_DEPTH:
-        _host.functions.log(3, f"sys.setrecursionlimit({limit}): a handler's stack has room for {MOST_DEPTH}, which is set", "")
+        _host.functions.log(3, f"sys.setrecursionlimit({limit}): a handler's stack has room for {MOST_DEPTH}, which is set", b"")
     _python_limit(min(limit, MOST_DEPTH))
 
 
@@ -275,7 +275,7 @@ def _traceback(error: BaseException) -> list[str]:
 def _log_traceback(error: BaseException) -> None:
     try:
         for line in _traceback(error):
-            _host.functions.log(4, _cut(line, MOST_LINE), "")
+            _host.functions.log(4, _cut(line, MOST_LINE), b"")
     except HostError:
         pass
 

@@ -13,7 +13,7 @@ Name = Union[str, bytes]
 
 def log(level: int, text: str, fields: Optional[Mapping[str, Any]] = None) -> None:
     """Logs a line of at most 4 KiB and its fields, at most 3 KiB of JSON. logging cuts what is longer; this does not."""
-    _host.functions.log(level, text, _host.to_json(fields) if fields else "")
+    _host.functions.log(level, text, _host.to_json(fields) if fields else b"")
 
 
 def progress(fraction: float, message: str = "") -> None:
@@ -91,7 +91,7 @@ def enqueue(
         options["unique"] = {"key": unique.key} if unique.key else {}
         if unique.duration is not None:
             options["unique"]["for_ms"] = _host.milliseconds(unique.duration)
-    return _host.functions.enqueue(queue, _host.encoded(body), _host.to_json(options) if options else "")
+    return _host.functions.enqueue(queue, _host.encoded(body), _host.to_json(options) if options else b"")
 
 
 class Bucket:

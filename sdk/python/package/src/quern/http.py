@@ -8,7 +8,6 @@ Redirects are answers like any other status. urllib.request works as well, over 
 
 from __future__ import annotations
 
-import json as _json
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 from . import _host
@@ -78,7 +77,7 @@ class Response:
             return self.content.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        return _json.loads(self.content)
+        return _host.from_json(self.content)
 
     @property
     def retry_after(self) -> Optional[float]:
@@ -153,7 +152,7 @@ def request(
         answer, content = _host.functions.http(_host.to_json(head), _host.encoded(data))
     except HostError as error:
         raise type(error)(f"{method} {_shown(url)}") from None
-    answer = _json.loads(answer)
+    answer = _host.from_json(answer)
     return Response(method, url, answer["status"], Headers(answer["headers"]), content)
 
 
