@@ -1,0 +1,354 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	benchProducers = 8
+	benchIdle      = 200    // tasks that are enqueued one at a time, while the hosts are idle
+	benchSingle    = 10_000 // most tasks that are each enqueued by a call of their own
+	benchBulk      = 960    // tasks of one EnqueueMany
+	benchSample    = 5_000  // tasks that are looked at in the end
+	benchForget    = time.Minute
+	benchLook      = 20 * time.Millisecond
+)
+
+// bench measures a queue. The tasks that it enqueues have the IDs NAME-0, NAME-1 and so on.
+type bench struct {
+	cmd        *cobra.Command
+	rdb        redis.UniversalClient
+	client     *queue.Client
+	queue      *queue.Queue
+	name       string
+	tasks      int // to measure with
+	parameters []byte
+	enqueued   int // so far
+}
+
+func (b *bench) id(n int) string { return b.name + "-" + strconv.Itoa(n) }
+
+// measureHosts measures the hosts of this process: idle ones, and then with a backlog.
+func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err error) {
+	for listeners := 0; listeners < hosts; {
+		stats, err := b.queue.Stats(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if listeners = int(stats.Listeners); listeners < hosts && !sleepFor(ctx, benchLook) {
+			return nil, ctx.Err()
+		}
+	}
+	idle := make([]*queue.Task, min(benchIdle, b.tasks))
+	for i := range idle {
+		b.enqueued++
+		if _, err := b.queue.Enqueue(ctx, b.parameters, queue.Options{ID: b.id(i)}); err != nil {
+			return nil, err
+		}
+		if idle[i], err = b.client.Wait(ctx, b.id(i)); err != nil {
+			return nil, err
+		}
+		b.tell("measuring idle hosts", i+1, len(idle))
+	}
+	if err := b.queue.Pause(ctx); err != nil {
+		return nil, err
+	}
+	empty, first := b.used(ctx), b.enqueued
+	single, bulk, err := b.enqueue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before := b.used(ctx)
+	begun, err := b.client.Clock(ctx)
+	if err == nil {
+		err = b.queue.Resume(ctx)
+	}
+	if err == nil {
+		err = b.awaitAll(ctx)
+	}
+	after := b.used(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := b.sample(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	each := after.since(before).each(b.tasks)
+	report = view{
+		{"hosts", "hosts", hosts},
+		{"tasks", "tasks", b.tasks},
+		{"payload_bytes", "payload", size(len(b.parameters))},
+		{"enqueued_per_second", fmt.Sprintf("enqueue, %d producers", benchProducers), perSecond(single)},
+		{"bulk_enqueued_per_second", "enqueue, in bulk", perSecond(bulk)},
+		{"drained_per_second", "drain", perSecond(rateOf(b.tasks, finished(tasks).Sub(begun)))},
+		{"host_cpu_seconds_per_task", "processor of hosts", span(each.host)},
+		{"redis_cpu_seconds_per_task", "processor of Redis", given(span(each.redis))},
+		{"redis_bytes_per_pending_task", "memory of Redis", given(size(before.since(empty).each(b.tasks).memory))},
+	}
+	report = append(report, percentiles("idle_wait", "wait, idle", idle, func(t *queue.Task) time.Duration { return t.StartedAt.Sub(t.Created) })...)
+	report = append(report, percentiles("run", "start to result", tasks, func(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) })...)
+	return report, failed(tasks)
+}
+
+// measureQueue measures the hosts that serve a queue, which run the tasks while they are enqueued.
+func (b *bench) measureQueue(ctx context.Context) (report view, err error) {
+	served, err := b.queue.HasListener(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !served {
+		return nil, refusedf("no host serves the queue %q of tenant %s: start one with a plugin for it, or leave --queue out", b.queue.Name(), b.client.Tenant())
+	}
+	defer func() { err = errors.Join(err, b.forgetTasks()) }()
+	single, bulk, err := b.enqueue(ctx)
+	if err == nil {
+		err = b.awaitAll(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := b.sample(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	report = view{
+		{"tenant", "tenant", b.client.Tenant()},
+		{"queue", "queue", b.queue.Name()},
+		{"tasks", "tasks", b.tasks},
+		{"payload_bytes", "payload", size(len(b.parameters))},
+		{"enqueued_per_second", fmt.Sprintf("enqueue, %d producers", benchProducers), perSecond(single)},
+		{"bulk_enqueued_per_second", "enqueue, in bulk", perSecond(bulk)},
+		{"completed_per_second", "enqueue to result", perSecond(rateOf(b.tasks, finished(tasks).Sub(tasks[0].Created)))},
+	}
+	report = append(report, percentiles("wait", "wait", tasks, func(t *queue.Task) time.Duration { return t.StartedAt.Sub(t.Created) })...)
+	report = append(report, percentiles("run", "start to result", tasks, func(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) })...)
+	return report, failed(tasks)
+}
+
+// enqueue enqueues all tasks, and returns how many a second: of those that are enqueued by a call of their own, and of those in
+// bulk.
+func (b *bench) enqueue(ctx context.Context) (single, bulk float64, err error) {
+	first := min(benchSingle, (b.tasks+1)/2)
+	if single, err = b.produce(ctx, first, 1, 0); err == nil {
+		bulk, err = b.produce(ctx, b.tasks-first, benchBulk, first)
+	}
+	return single, bulk, err
+}
+
+// produce has producers enqueue tasks, so many in a call, after done others.
+func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSecond float64, err error) {
+	first, begun := b.enqueued, time.Now()
+	b.enqueued += tasks
+	var next atomic.Int64
+	producers, ctx := errgroup.WithContext(ctx)
+	for range benchProducers {
+		producers.Go(func() error {
+			for {
+				to := int(next.Add(int64(together)))
+				from := to - together
+				to = min(to, tasks)
+				if from >= to {
+					return nil
+				}
+				specs := make([]queue.Spec, 0, to-from)
+				for n := from; n < to; n++ {
+					specs = append(specs, queue.Spec{Parameters: b.parameters, Options: queue.Options{ID: b.id(first + n)}})
+				}
+				if _, err := b.queue.EnqueueMany(ctx, specs); err != nil {
+					return err
+				}
+				b.tell("enqueued", done+to, b.tasks)
+			}
+		})
+	}
+	err = producers.Wait()
+	return rateOf(tasks, time.Since(begun)), err
+}
+
+// awaitAll waits until no task of the queue waits or runs.
+func (b *bench) awaitAll(ctx context.Context) error {
+	for {
+		stats, err := b.queue.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		left := stats.Depth[queue.Scheduled] + stats.Depth[queue.Pending] + stats.Depth[queue.Reserved] + stats.Depth[queue.Started]
+		b.tell("done", b.tasks-int(left), b.tasks)
+		if left == 0 {
+			return nil
+		}
+		if !sleepFor(ctx, benchLook) {
+			return ctx.Err()
+		}
+	}
+}
+
+// sample reads some of the tasks from first on, the first and the last ones among them.
+func (b *bench) sample(ctx context.Context, first int) ([]*queue.Task, error) {
+	tasks := make([]*queue.Task, min(benchSample, b.tasks))
+	readers, ctx := errgroup.WithContext(ctx)
+	readers.SetLimit(benchProducers)
+	for i := range tasks {
+		n := first + i*(b.tasks-1)/max(1, len(tasks)-1)
+		readers.Go(func() (err error) {
+			tasks[i], err = b.client.Wait(ctx, b.id(n))
+			return err
+		})
+	}
+	return tasks, readers.Wait()
+}
+
+// tell shows on a terminal how far it is.
+func (b *bench) tell(what string, done, all int) {
+	if isTerminal(b.cmd.ErrOrStderr()) && (done == all || done%100 == 0) {
+		fmt.Fprintf(b.cmd.ErrOrStderr(), "\r\x1b[K%s %d of %d\r", what, done, all)
+	}
+}
+
+// use is what was used so far: processor time, and memory of Redis in bytes. What Redis does not tell is 0.
+type use struct {
+	host, redis time.Duration
+	memory      int64
+}
+
+func (u use) since(before use) use {
+	return use{u.host - before.host, u.redis - before.redis, u.memory - before.memory}
+}
+
+func (u use) each(tasks int) use {
+	return use{u.host / time.Duration(tasks), u.redis / time.Duration(tasks), u.memory / int64(tasks)}
+}
+
+func (b *bench) used(ctx context.Context) (u use) {
+	var own syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &own)
+	u.host = time.Duration(own.Utime.Nano() + own.Stime.Nano())
+	for line := range strings.Lines(b.rdb.Info(ctx).Val()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		number, _ := strconv.ParseFloat(value, 64)
+		switch name {
+		case "used_cpu_sys", "used_cpu_user":
+			u.redis += time.Duration(number * float64(time.Second))
+		case "used_memory":
+			u.memory = int64(number)
+		}
+	}
+	return u
+}
+
+// forgetTenant deletes all keys of the tenant, also after an interruption.
+func (b *bench) forgetTenant() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget)
+	defer cancel()
+	keys := b.rdb.Scan(ctx, 0, b.client.Tenant()+"_*", 1000).Iterator()
+	var found []string
+	var err error
+	for keys.Next(ctx) && err == nil {
+		if found = append(found, keys.Val()); len(found) == 1000 {
+			err = b.rdb.Unlink(ctx, found...).Err()
+			found = found[:0]
+		}
+	}
+	if len(found) > 0 && err == nil {
+		err = b.rdb.Unlink(ctx, found...).Err()
+	}
+	if err = errors.Join(err, keys.Err()); err != nil {
+		return refusedf("the keys %s_* are not all deleted: %w: delete them by hand", b.client.Tenant(), err)
+	}
+	return nil
+}
+
+// forgetTasks deletes the tasks in a queue of others; those that wait are cancelled before.
+func (b *bench) forgetTasks() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget)
+	defer cancel()
+	var left atomic.Int64
+	var group errgroup.Group
+	group.SetLimit(benchProducers)
+	for n := range b.enqueued {
+		group.Go(func() error {
+			err := b.queue.Delete(ctx, b.id(n))
+			if errors.Is(err, queue.ErrStatus) {
+				_, _ = b.queue.Cancel(ctx, b.id(n))
+				err = b.queue.Delete(ctx, b.id(n))
+			}
+			if err != nil && !errors.Is(err, queue.ErrNoTask) {
+				left.Add(1)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
+	if n := left.Load(); n > 0 {
+		return refusedf("%d tasks %s-… stay in the queue %q, since they run or Redis is away: delete them with `quern task delete`", n, b.name, b.queue.Name())
+	}
+	return nil
+}
+
+// perSecond is a rate; people see it without a fraction.
+type perSecond float64
+
+func (r perSecond) String() string { return fmt.Sprintf("%.0f/s", float64(r)) }
+
+func rateOf(tasks int, took time.Duration) float64 { return float64(tasks) / max(took, time.Microsecond).Seconds() }
+
+// finished is when the last one of the tasks was.
+func finished(tasks []*queue.Task) (last time.Time) {
+	for _, t := range tasks {
+		if t.FinishedAt.After(last) {
+			last = t.FinishedAt
+		}
+	}
+	return last
+}
+
+// failed is the error of tasks that failed, nil if none did.
+func failed(tasks []*queue.Task) error {
+	i := slices.IndexFunc(tasks, func(t *queue.Task) bool { return t.Status == queue.Failed })
+	if i < 0 {
+		return nil
+	}
+	failure := tasks[i].Failure()
+	return taskFailed(tasks[i].ID, &failure)
+}
+
+// percentiles are those of a duration of the tasks.
+func percentiles(key, name string, tasks []*queue.Task, of func(*queue.Task) time.Duration) (fields view) {
+	all := make([]time.Duration, len(tasks))
+	for i, t := range tasks {
+		all[i] = of(t)
+	}
+	slices.Sort(all)
+	at := func(p int) span { return span(all[(len(all)-1)*p/100].Round(time.Microsecond)) }
+	for _, p := range []int{50, 90, 99} {
+		fields = append(fields, field{fmt.Sprintf("%s_p%d_seconds", key, p), "", at(p)})
+	}
+	return append(fields, field{"", name, fmt.Sprintf("p50 %s, p90 %s, p99 %s", at(50), at(90), at(99))})
+}
+
+// sleepFor tells whether the time is over; else ctx is.
+func sleepFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
