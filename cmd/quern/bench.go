@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -57,8 +58,8 @@ func newBench(env environment) *cobra.Command {
 		defer context.AfterFunc(ctx, stop)() // the system handles a second signal
 		cmd.SetContext(ctx)
 		report, err := o.run(cmd, env)
-		if ctx.Err() != nil {
-			return cmp.Or(err, refusedf("interrupted"))
+		if told := (*exitError)(nil); ctx.Err() != nil && !errors.As(err, &told) {
+			return refusedf("interrupted: the tasks are deleted")
 		}
 		if report != nil {
 			err = cmp.Or(show(cmd, output.json(), report), err)
@@ -109,7 +110,7 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 	}
 	defer hosts.close()
 	b.queue = client.Queue(hosts.queue)
-	defer func() { err = cmp.Or(err, b.forgetTenant()) }()
+	defer func() { err = cmp.Or(b.forgetTenant(), err) }()
 	living, end := context.WithCancelCause(cmd.Context())
 	served := make(chan error, 1)
 	go func() { served <- hosts.run(living, end) }()

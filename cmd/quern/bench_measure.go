@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func (b *bench) measureQueue(ctx context.Context) (report view, err error) {
 	if !served {
 		return nil, refusedf("no host serves the queue %q of tenant %s: start one with a plugin for it, or leave --queue out", b.queue.Name(), b.client.Tenant())
 	}
-	defer func() { err = errors.Join(err, b.forgetTasks()) }()
+	defer func() { err = cmp.Or(b.forgetTasks(), err) }()
 	single, bulk, err := b.enqueue(ctx)
 	if err == nil {
 		err = b.awaitAll(ctx)
@@ -305,7 +306,9 @@ type perSecond float64
 
 func (r perSecond) String() string { return fmt.Sprintf("%.0f/s", float64(r)) }
 
-func rateOf(tasks int, took time.Duration) float64 { return float64(tasks) / max(took, time.Microsecond).Seconds() }
+func rateOf(tasks int, took time.Duration) float64 {
+	return float64(tasks) / max(took, time.Microsecond).Seconds()
+}
 
 // finished is when the last one of the tasks was.
 func finished(tasks []*queue.Task) (last time.Time) {

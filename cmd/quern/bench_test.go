@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// ownServer is a user of a Redis that no other test uses, and the number of its keys that match a pattern.
+func ownServer(t *testing.T) (u *user, keys func(pattern string) int) {
+	t.Helper()
+	server := queuetest.Start(t)
+	rdb := server.Client(t)
+	return newUser(t, server.URL()), func(pattern string) int { return len(rdb.Keys(t.Context(), pattern).Val()) }
+}
+
+// A benchmark of hosts of its own tells all that it measured, and leaves nothing.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	u, keys := ownServer(t)
+	var report map[string]float64
+	if err := json.Unmarshal([]byte(u.must("bench", "--tasks", "3000", "--hosts", "2", "--payload", "1KiB", "-o", "json")), &report); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{"tasks": 3000, "hosts": 2, "payload_bytes": 1024} {
+		if report[name] != want {
+			t.Errorf("%s is %v, want %v", name, report[name], want)
+		}
+	}
+	for _, name := range []string{
+		"enqueued_per_second", "bulk_enqueued_per_second", "drained_per_second", "host_cpu_seconds_per_task", "redis_cpu_seconds_per_task",
+		"redis_bytes_per_pending_task", "idle_wait_p50_seconds", "idle_wait_p99_seconds", "run_p50_seconds", "run_p99_seconds",
+	} {
+		if report[name] <= 0 {
+			t.Errorf("%s is %v", name, report[name])
+		}
+	}
+	if text := u.must("bench", "--tasks", "1"); !regexp.MustCompile(`(?m)^drain +\d+/s$`).MatchString(text) {
+		t.Error(text)
+	}
+	if n := keys("*"); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
+
+// A handler that fails is measured, and its failure told; an interruption leaves nothing either.
+func TestBenchEnds(t *testing.T) {
+	t.Parallel()
+	u, keys := ownServer(t)
+	dir := folder(t, map[string][]byte{"trap": runtimetest.Trap(t), "sleep": runtimetest.Sleep(t)})
+	r := u.run("bench", "--tasks", "20", "--handler", filepath.Join(dir, "trap.wasm"))
+	if r.status != exitFailed || !strings.Contains(r.stdout, "drain") || !strings.Contains(r.stderr, "failed") {
+		t.Errorf("%+v", r)
+	}
+	input := write(t, filepath.Join(t.TempDir(), "input"), "3600000")
+	c := u.spawn("bench", "--tasks", "2000", "--handler", filepath.Join(dir, "sleep.wasm"), "--payload-file", input)
+	eventually(t, "the first task is enqueued", func() bool { return keys("*_task_*") > 0 })
+	_ = c.Process.Signal(syscall.SIGINT)
+	if state := c.wait(t); state.ExitCode() != exitRefused || !strings.Contains(c.stderr.String(), "interrupted") {
+		t.Errorf("%s: %s", state, c.stderr)
+	}
+	if n := keys("*"); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
+
+// The hosts of a queue are measured with tasks that are gone in the end; those of others stay.
+func TestBenchOfAQueue(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Shared(t).URL())
+	tenant := queuetest.Tenant()
+	r := u.run("bench", "--queue", "echo", "--tenant", tenant, "--tasks", "10")
+	if r.status != exitRefused || !strings.Contains(r.stderr, fmt.Sprintf("no host serves the queue %q of tenant %s", "echo", tenant)) {
+		t.Errorf("%+v", r)
+	}
+	u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--tenants", tenant)
+	other := strings.TrimSpace(u.must("enqueue", "echo", "x", "--tenant", tenant))
+	text := u.must("bench", "--queue", "echo", "--tenant", tenant, "--tasks", "500")
+	if !regexp.MustCompile(`(?m)^enqueue to result +\d+/s$`).MatchString(text) {
+		t.Error(text)
+	}
+	if list := u.must("task", "ls", "echo", "--tenant", tenant); !strings.Contains(list, other) || strings.Contains(list, "bench-") {
+		t.Error(list)
+	}
+}
+
+// What does not go together is refused before anything is enqueued.
+func TestBenchRefuses(t *testing.T) {
+	t.Parallel()
+	u, keys := ownServer(t)
+	for _, test := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--queue", "q", "--hosts", "2"}, "both --hosts and --queue"},
+		{[]string{"--tenant", "acme"}, "--tenant without --queue"},
+		{[]string{"--tasks", "0"}, "use 1 to 10000000"},
+		{[]string{"--payload-file", filepath.Join(t.TempDir(), "none")}, "--payload-file"},
+		{[]string{"--handler", filepath.Join(t.TempDir(), "none.wasm")}, "no such file"},
+		{[]string{"--queue", "a b"}, "queue"},
+	} {
+		if r := u.run(append([]string{"bench"}, test.args...)...); r.status != exitUsage || !strings.Contains(r.stderr, test.says) {
+			t.Errorf("%+v, want %q", r, test.says)
+		}
+	}
+	if n := keys("*"); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
