@@ -9,16 +9,21 @@ import "time"
 const (
 	// aheadTime is how much work may wait here for a slot: so many tasks that all slots together take that long.
 	aheadTime = 2 * time.Millisecond
-	// aheadWait is the longest wait for a slot.
+	// aheadWait is how long they wait while none of them gets a slot, or their queue's tasks are not short any more.
 	aheadWait = 20 * time.Millisecond
+	// shortTask is how long a task runs at most for others to be reserved ahead.
+	shortTask = time.Millisecond
 )
+
+// short tells whether the queue's tasks are known to be short.
+func (q *served) short() bool { return q.lasts > 0 && q.lasts <= shortTask }
 
 // lasted notes how long a task of the queue ran. A long one counts at once, and is forgotten after some shorter ones.
 func (q *served) lasted(took time.Duration) { q.lasts = max(took, q.lasts-q.lasts/8, 1) }
 
 // lookAhead has the allocation of a queue reserve tasks ahead, unless enough wait. The caller holds mu.
 func (s *scheduler) lookAhead(q *served, allocations map[*served]*allocation) {
-	if q.lasts == 0 || q.reconcile || !q.ready || !q.open {
+	if !q.short() || q.reconcile || !q.ready || !q.open {
 		return
 	}
 	most := min(int(aheadTime*time.Duration(s.slots)/q.lasts), maxBatch)
@@ -40,7 +45,7 @@ func (s *scheduler) hold(q *served, tasks []*task) {
 	if len(tasks) == 0 {
 		return
 	}
-	q.ahead = append(q.ahead, tasks...)
+	q.ahead, q.fed = append(q.ahead, tasks...), tasks[0].taken
 	s.waiting.Add(int64(len(tasks)))
 	if s.queues[q.place] != q {
 		s.putOff(q) // it was left meanwhile
@@ -49,12 +54,12 @@ func (s *scheduler) hold(q *served, tasks []*task) {
 }
 
 // giveAhead gives a slot to the oldest task that waits, nil if there is none. The caller holds mu.
-func (s *scheduler) giveAhead(q *served) *task {
+func (s *scheduler) giveAhead(q *served, now time.Time) *task {
 	t := q.ahead[0]
 	if t.share = s.takeSlot(q, t.version); t.share == nil {
 		return nil
 	}
-	q.ahead = q.ahead[1:]
+	q.ahead, q.fed = q.ahead[1:], now
 	s.waiting.Add(-1)
 	s.gauge(int(s.running.Add(1)))
 	return t
@@ -66,10 +71,11 @@ func (s *scheduler) dropLate(now time.Time) {
 		if len(q.ahead) == 0 {
 			continue
 		}
-		late := now.Sub(q.ahead[0].taken) >= aheadWait
+		late := now.Sub(q.fed) >= aheadWait
 		if late {
 			q.lasted(aheadWait)
 		}
+		late = late || !q.short() && now.Sub(q.ahead[0].taken) >= aheadWait
 		if late || q.left || q.blocked {
 			s.putOff(q)
 		}

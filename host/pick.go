@@ -42,6 +42,7 @@ type served struct {
 	// ahead are tasks that are reserved and wait for a slot, the oldest first; lasts is about how long its tasks run, 0 if that
 	// is not known: see lookahead.
 	ahead []*task
+	fed   time.Time // when the last of them got a slot, or came here
 	lasts time.Duration
 	open  bool // in this round: a reserve may be sent
 
@@ -122,9 +123,7 @@ func pick(open []*served, quota quota, give func(*served) bool) {
 func candidates(queues map[place]*served, slots, free int, now time.Time) (quota quota, open, reconcile []*served) {
 	quota.slots, quota.free, quota.unsettled, quota.given = slots, free, make(map[source]int), make(map[source]int)
 	for _, q := range queues {
-		if quota.unsettled[q.source] += q.unsettled; q.blocked {
-			quota.unsettled[q.source] -= q.unsettled
-		}
+		quota.unsettled[q.source] += q.heldBack()
 		able, reserving := q.able(now)
 		free := able && !reserving
 		if q.open = free && !q.left; q.open || len(q.ahead) > 0 {
@@ -137,12 +136,20 @@ func candidates(queues map[place]*served, slots, free int, now time.Time) (quota
 	return quota, open, reconcile
 }
 
-// mostUnsettled is how many tasks of a source may wait to be settled, or as many as there are slots, before it gets fewer slots.
-const mostUnsettled = 4 * batchTasks
+// heldBack is how many tasks that wait to be settled keep the queue's source from getting slots.
+func (q *served) heldBack() int {
+	switch {
+	case q.blocked:
+		return 0
+	case q.short():
+		return max(0, q.unsettled-2*batchTasks)
+	}
+	return q.unsettled
+}
 
 // quota is how many slots are free, and how many of them one pick may give to each source. With several sources that is
-// half of all slots, for a source whose Redis hangs must not take them all; and less for one with many tasks that wait to be
-// settled.
+// half of all slots, for a source whose Redis hangs must not take them all; and less for one with more tasks that wait to be
+// settled than there are slots, and two batches of short ones.
 type quota struct {
 	slots, free int
 	unsettled   map[source]int // tasks that wait to be settled, except those of blocked queues
@@ -155,5 +162,5 @@ func (q *quota) has(s source) bool {
 	if len(q.unsettled) > 1 {
 		most = (q.slots + 1) / 2
 	}
-	return q.given[s] < min(most, q.free+q.given[s]-max(0, q.unsettled[s]-max(q.slots, mostUnsettled)))
+	return q.given[s] < min(most, q.free+q.given[s]-max(0, q.unsettled[s]-q.slots))
 }

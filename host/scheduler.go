@@ -123,7 +123,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 		if len(q.ahead) == 0 {
 			return s.give(q, allocations)
 		}
-		t := s.giveAhead(q)
+		t := s.giveAhead(q, now)
 		if t != nil {
 			r.begun = append(r.begun, t)
 		}
