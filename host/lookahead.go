@@ -67,6 +67,9 @@ func (s *scheduler) giveAhead(q *served, now time.Time) *task {
 
 // dropLate puts off what waits in vain. The caller holds mu.
 func (s *scheduler) dropLate(now time.Time) {
+	if s.waiting.Load() == 0 {
+		return
+	}
 	for _, q := range s.queues {
 		if len(q.ahead) == 0 {
 			continue
