@@ -169,7 +169,7 @@ func benchmarkGrant(b *testing.B, modules int) {
 	begun, slowest := time.Now(), time.Duration(0)
 	for b.Loop() {
 		at := time.Now()
-		grants := r.pick()
+		grants := r.pick().allocations
 		slowest = max(slowest, time.Since(at))
 		for _, g := range grants {
 			r.answer(g, len(g.shares), queue.ReserveReply{})

@@ -20,11 +20,12 @@ func TestTwoHostsShareAQueue(t *testing.T) {
 	by := make(map[string]int)
 	for _, id := range ids {
 		task := one.task(id)
-		if task.Run != 1 || task.Attempts != 1 {
-			t.Errorf("task ran %d times, %d attempts", task.Run, task.Attempts)
+		if task.Attempts != 1 {
+			t.Errorf("task had %d attempts", task.Attempts)
 		}
 		by[task.Node]++
 	}
+	one.ranOnce(ids, other)
 	if len(by) != 2 {
 		t.Errorf("one host did it all: %v", by)
 	}
@@ -68,10 +69,8 @@ func TestTwoHostsMoveWhatIsDue(t *testing.T) {
 	var slowest time.Duration
 	for _, id := range ids {
 		task := one.task(id)
-		if task.Run != 1 {
-			t.Errorf("task ran %d times", task.Run)
-		}
 		slowest = max(slowest, task.StartedAt.Sub(task.ETA))
 	}
+	one.ranOnce(ids, other)
 	t.Logf("started %s after it was due at most", slowest)
 }

@@ -77,7 +77,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	}
 	taking, stop := context.WithCancel(tasks)
 	scheduling := make(chan struct{})
-	go func() { defer close(scheduling); h.scheduler.Run(taking, len(h.tenants) == 1) }()
+	go func() { defer close(scheduling); h.scheduler.Run(taking) }()
 	group.Go(func() error {
 		defer end()
 		var serving errgroup.Group

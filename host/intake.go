@@ -14,7 +14,7 @@ import (
 const reserveTimeout = 5 * time.Second
 
 // intake reserves tasks of a session's queues for the slots that the scheduler allocates to it, one round trip at a time,
-// and begins them.
+// and starts them.
 type intake struct {
 	access    *tenantAccess
 	tasks     *taskSet
@@ -24,7 +24,8 @@ type intake struct {
 	poller    *poller
 	shipper   *shipper
 	expiry    func(queue string) (maxAge time.Duration, dead string)
-	run       func(context.Context, *task)
+	workers   *workers
+	runner    *runner
 	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; only reserve uses it.
 	quarantined map[string]string
 }
@@ -94,7 +95,7 @@ func (in *intake) request(a *allocation) queue.ReserveRequest {
 	plugin, permissions := &a.version.Manifest, a.version.Permissions(a.served.tenant)
 	maxAge, _ := in.expiry(a.served.queue)
 	return queue.ReserveRequest{
-		Queue: a.served.queue, Count: len(a.shares), Start: true, Plugin: a.version.Name, Digest: a.version.Digest,
+		Queue: a.served.queue, Count: len(a.shares) + a.ahead, Start: true, Plugin: a.version.Name, Digest: a.version.Digest,
 		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
 		FailurePolicy: queue.FailurePolicy{
 			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
@@ -113,7 +114,7 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 	ids = in.tasks.unknown(ids)
 	over := max(0, len(ids)-len(a.shares))
 	if err == nil {
-		err = in.giveBack(bounded, name, ids[:over])
+		err = in.release(bounded, name, ids[:over])
 	}
 	if err != nil {
 		in.take(ctx, a, queue.ReserveReply{Err: err})
@@ -135,16 +136,15 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 
 // take begins the tasks of a reply and frees what is left of the allocation.
 func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveReply) {
-	tasks := make([]*task, len(reply.Tasks))
+	tasks, now := make([]*task, len(reply.Tasks)), time.Now()
 	for i, reservation := range reply.Tasks {
 		a.version.Retain()
 		tasks[i] = &task{
-			Reservation: reservation, slot: slot{a.served, a.version, a.shares[i]}, tenant: in.access,
-			reserved: reply.Clock, taken: time.Now(),
+			Reservation: reservation, slot: slot{served: a.served, version: a.version}, tenant: in.access, reserved: reply.Clock, taken: now,
 		}
 		in.tasks.add(tasks[i])
 	}
-	in.scheduler.close(a, len(tasks), reply)
+	begun := in.scheduler.close(a, tasks, reply)
 	switch {
 	case errors.Is(reply.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
 		in.lease.lost()
@@ -160,10 +160,16 @@ func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveRe
 		in.shipper.askBy(time.Now().Add(shipInterval))
 	}
 	ctx = context.WithoutCancel(ctx) // tasks end when they are told
-	for _, t := range tasks {
-		in.run(ctx, t)
+	for _, t := range begun {
+		in.start(ctx, t)
 	}
 }
+
+func (in *intake) start(ctx context.Context, t *task) {
+	in.workers.begin(func() { in.runner.run(ctx, t) })
+}
+
+func (in *intake) giveBack(t *task) { in.runner.giveBack(t) }
 
 // noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
 func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {
@@ -204,7 +210,7 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 	}
 	for name, ids := range held {
 		ids = in.tasks.unknown(ids)
-		err := persist(ctx, func() error { return in.giveBack(ctx, name, ids) })
+		err := persist(ctx, func() error { return in.release(ctx, name, ids) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -214,8 +220,8 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 	}
 }
 
-// giveBack releases tasks that the host does not know; the newest come first.
-func (in *intake) giveBack(ctx context.Context, name string, ids []string) error {
+// release gives back tasks that the host does not know; the newest come first.
+func (in *intake) release(ctx context.Context, name string, ids []string) error {
 	for part := range slices.Chunk(ids, batchTasks) {
 		reply := in.access.node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
 		if reply.Err != nil {

@@ -443,6 +443,21 @@ func (n *node) gone(queues ...string) {
 	}
 }
 
+// ranOnce checks that no task was run a second time. A run that was given back before it began does not count.
+func (n *node) ranOnce(ids []string, others ...*node) {
+	n.t.Helper()
+	again, released := 0.0, 0.0
+	for _, id := range ids {
+		again += float64(n.task(id).Run - 1)
+	}
+	for _, host := range append(others, n) {
+		released += host.metric("quern_tasks_total", "outcome", "released")
+	}
+	if again > released {
+		n.t.Errorf("%v runs more than tasks, of which %v were given back", again, released)
+	}
+}
+
 // metric sums the values of a family's series that have the labels, given as name and value in turn.
 func (n *node) metric(name string, labels ...string) float64 {
 	n.t.Helper()

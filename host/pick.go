@@ -17,6 +17,9 @@ type source interface {
 	// begin begins a reserve, unless it may not. reserve then asks for what is allocated, and closes or cancels each allocation.
 	begin() bool
 	reserve(ctx context.Context, allocations []*allocation)
+	// start runs a task that has got a slot, and giveBack has one released that waits for none any more.
+	start(ctx context.Context, t *task)
+	giveBack(t *task)
 }
 
 // served is a queue that this host serves, as the scheduler sees it; guarded by the scheduler's mu.
@@ -35,7 +38,14 @@ type served struct {
 	// blocked means that results of the queue's tasks cannot be written: no more are taken until they can.
 	blocked bool
 	// refused is the pause after Redis refused to reserve from this queue, but not from others.
-	refused   backoff
+	refused backoff
+	// ahead are tasks that are reserved and wait for a slot, the oldest first; lasts is about how long its tasks run, 0 if that
+	// is not known: see lookahead.
+	ahead []*task
+	fed   time.Time // when the last of them got a slot, or came here
+	lasts time.Duration
+	open  bool // in this round: a reserve may be sent
+
 	running   int    // slots that run its tasks, or are allocated to it
 	unsettled int    // its tasks that have ended but are not settled in Redis
 	turn      uint64 // when it was last given a slot
@@ -49,13 +59,14 @@ func (q *served) able(now time.Time) (able, reserving bool) {
 	return q.source.state(now)
 }
 
-// allocation lets a source reserve len(shares) tasks of one queue for one version of its plugin. The version is retained for
-// the allocation, and once more for each task that comes of it. With reconcile the queue's reserved list is looked through
-// first; then there may be no shares, and no version.
+// allocation lets a source reserve tasks of one queue for one version of its plugin: one for each share, and so many ahead. The
+// version is retained for the allocation, and once more for each task that comes of it. With reconcile the queue's reserved
+// list is looked through first; then there may be no shares, and no version.
 type allocation struct {
 	served    *served
 	version   *plugins.Version
 	shares    []*share
+	ahead     int
 	reconcile bool
 	wakes     uint64 // the scheduler's count when it was made
 }
@@ -107,29 +118,38 @@ func pick(open []*served, quota quota, give func(*served) bool) {
 	}
 }
 
-// candidates lists the queues that may have work and those to be reconciled, and counts what each source may be given now.
+// candidates lists the queues that may have work, here or in Redis, and those to be reconciled, and counts what each source may
+// be given now.
 func candidates(queues map[place]*served, slots, free int, now time.Time) (quota quota, open, reconcile []*served) {
 	quota.slots, quota.free, quota.unsettled, quota.given = slots, free, make(map[source]int), make(map[source]int)
 	for _, q := range queues {
-		if quota.unsettled[q.source] += q.unsettled; q.blocked {
-			quota.unsettled[q.source] -= q.unsettled
-		}
-		if able, reserving := q.able(now); !able || reserving {
-			continue
-		}
-		if !q.left {
+		quota.unsettled[q.source] += q.heldBack()
+		able, reserving := q.able(now)
+		free := able && !reserving
+		if q.open = free && !q.left; q.open || len(q.ahead) > 0 {
 			open = append(open, q)
 		}
-		if q.reconcile {
+		if free && q.reconcile {
 			reconcile = append(reconcile, q)
 		}
 	}
 	return quota, open, reconcile
 }
 
+// heldBack is how many tasks that wait to be settled keep the queue's source from getting slots.
+func (q *served) heldBack() int {
+	switch {
+	case q.blocked:
+		return 0
+	case q.short():
+		return max(0, q.unsettled-2*batchTasks)
+	}
+	return q.unsettled
+}
+
 // quota is how many slots are free, and how many of them one pick may give to each source. With several sources that is
 // half of all slots, for a source whose Redis hangs must not take them all; and less for one with more tasks that wait to be
-// settled than there are slots.
+// settled than there are slots, and two batches of short ones.
 type quota struct {
 	slots, free int
 	unsettled   map[source]int // tasks that wait to be settled, except those of blocked queues

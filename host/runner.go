@@ -37,9 +37,16 @@ func (r *runner) run(ctx context.Context, t *task) {
 	e.took = time.Since(begun)
 	e.settlement = settlement(e, r.config.Retry)
 	t.Parameters = nil
-	r.scheduler.ended(&t.slot, e.size())
+	r.scheduler.ended(&t.slot, e.size(), e.took)
 	t.version.Release()
 	r.settler.put(e)
+	r.tasks.ran()
+}
+
+// giveBack hands a task to the settler that is to go back to its queue without a run.
+func (r *runner) giveBack(t *task) {
+	t.version.Release()
+	r.settler.put(&ended{task: t, outcome: runtime.Outcome{Kind: runtime.Cancelled, Err: errNoSlot}})
 	r.tasks.ran()
 }
 

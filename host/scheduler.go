@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ type scheduler struct {
 	poke chan struct{}
 	// running counts the slots that run a task, and wakes the wakes so far. They change only under mu.
 	running atomic.Int64
+	waiting atomic.Int64 // tasks that are reserved ahead
 	wakes   atomic.Uint64
 
 	// mu guards the fields below. Under it admission.mu, taskSet.mu and health.mu are taken, never the other way round.
@@ -30,6 +32,7 @@ type scheduler struct {
 	queues  map[place]*served
 	plugins map[plugin]int // slots that run a plugin's tasks, or are allocated to it
 	inUse   int            // slots that run a task, or are allocated
+	late    []*task        // that were reserved ahead and are to be given back
 	turns   uint64
 }
 
@@ -46,29 +49,32 @@ func newScheduler(acquire func(tenant, queue string) *plugins.Version, config Co
 func (s *scheduler) again() { poke(s.poke) }
 
 // Run allocates slots until ctx ends, and returns when the last reserve has come back. Each source has one reserve on its
-// way at most, and one whose Redis hangs keeps no other waiting. A host with one source reserves on this goroutine.
-func (s *scheduler) Run(ctx context.Context, oneSource bool) {
-	var reserves sync.WaitGroup
-	defer reserves.Wait()
-	begin := reserves.Go
-	if oneSource {
-		begin = func(reserve func()) { reserve() } // here the stack is large by now
-	}
+// way at most, and one whose Redis hangs keeps no other waiting.
+func (s *scheduler) Run(ctx context.Context) {
+	reserves := &workers{next: make(chan func())}
+	defer reserves.wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.poke:
 		}
-		for ctx.Err() == nil && s.runOnce(ctx, begin) {
+		for ctx.Err() == nil && s.runOnce(ctx, reserves.begin) {
 		}
 	}
 }
 
 // runOnce hands each source what is allocated to it, and tells whether there was anything.
 func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
+	now := s.pick()
+	for _, t := range now.begun {
+		t.served.source.start(context.WithoutCancel(ctx), t) // tasks end when they are told
+	}
+	for _, t := range now.late {
+		t.served.source.giveBack(t)
+	}
 	bySource := make(map[source][]*allocation)
-	for _, a := range s.pick() {
+	for _, a := range now.allocations {
 		from := a.served.source
 		bySource[from] = append(bySource[from], a)
 	}
@@ -81,22 +87,31 @@ func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 			s.cancel(a)
 		}
 	}
-	return len(bySource) > 0
+	return len(bySource)+len(now.begun) > 0
+}
+
+// round is what one pick decides.
+type round struct {
+	allocations []*allocation
+	begun       []*task // tasks reserved ahead that have got a slot
+	late        []*task // and those to be given back
 }
 
 // pick allocates the free slots.
-func (s *scheduler) pick() []*allocation {
-	picked, idle := s.allocate(time.Now())
+func (s *scheduler) pick() round {
+	r, idle := s.allocate(time.Now())
 	for _, a := range idle {
 		a.release() // not under the lock: it may close a module
 	}
-	return picked
+	return r
 }
 
-// allocate is pick under the lock. The idle allocations have neither slots nor a list to reconcile.
-func (s *scheduler) allocate(now time.Time) (picked, idle []*allocation) {
+// allocate is pick under the lock. The idle allocations reserve nothing and have no list to reconcile.
+func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.dropLate(now)
+	r.late, s.late = s.late, nil
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
 	if q := s.queues[s.admission.begin()]; q != nil {
 		if able, _ := q.able(now); !able {
@@ -104,58 +119,90 @@ func (s *scheduler) allocate(now time.Time) (picked, idle []*allocation) {
 		}
 	}
 	allocations := make(map[*served]*allocation)
-	pick(open, quota, func(q *served) bool { return s.give(q, allocations) })
+	pick(slices.Clone(open), quota, func(q *served) bool {
+		if len(q.ahead) == 0 {
+			return s.give(q, allocations)
+		}
+		t := s.giveAhead(q, now)
+		if t != nil {
+			r.begun = append(r.begun, t)
+		}
+		return t != nil
+	})
 	s.admission.picked()
+	for _, q := range open {
+		s.lookAhead(q, allocations)
+	}
 	for _, q := range reconcile {
 		if allocations[q] == nil {
 			allocations[q] = &allocation{served: q, reconcile: true, wakes: s.wakes.Load()}
 		}
 	}
 	for _, a := range allocations {
-		if len(a.shares) == 0 && !a.reconcile {
+		if len(a.shares)+a.ahead == 0 && !a.reconcile {
 			idle = append(idle, a)
 			continue
 		}
 		a.served.reconcile = false // until that fails, or somebody asks again
-		picked = append(picked, a)
+		r.allocations = append(r.allocations, a)
 	}
-	return picked, idle
+	return r, idle
 }
 
-// give gives the queue one slot more, if its plugin, its bound and the memory allow it. The caller holds mu.
-func (s *scheduler) give(q *served, allocations map[*served]*allocation) bool {
-	a := allocations[q]
-	if a == nil {
-		version := s.acquire(q.tenant, q.queue)
-		if version == nil {
-			return false // its plugin has just gone
+// allocation is the queue's in this round; nil if it may not reserve. The caller holds mu.
+func (s *scheduler) allocation(q *served, allocations map[*served]*allocation) *allocation {
+	if allocations[q] == nil && q.open {
+		if version := s.acquire(q.tenant, q.queue); version != nil { // else its plugin has just gone
+			allocations[q] = &allocation{served: q, version: version, reconcile: q.reconcile, wakes: s.wakes.Load()}
 		}
-		a = &allocation{served: q, version: version, reconcile: q.reconcile, wakes: s.wakes.Load()}
-		allocations[q] = a
 	}
-	of := pluginOf(a.version)
-	if bound := a.version.Manifest.Concurrency; bound > 0 && s.plugins[of] >= bound || len(a.shares) >= maxBatch {
+	return allocations[q]
+}
+
+// give gives the queue one slot more, for a task that is to be reserved. The caller holds mu.
+func (s *scheduler) give(q *served, allocations map[*served]*allocation) bool {
+	a := s.allocation(q, allocations)
+	if a == nil || len(a.shares) >= maxBatch {
 		return false
 	}
-	part, ok := s.admission.take(q.place, a.version.Footprint(q.tenant))
+	part := s.takeSlot(q, a.version)
+	if part != nil {
+		a.shares = append(a.shares, part)
+	}
+	return part != nil
+}
+
+// takeSlot gives the queue one slot more, if its plugin's bound and the memory allow it. The caller holds mu.
+func (s *scheduler) takeSlot(q *served, v *plugins.Version) *share {
+	of := pluginOf(v)
+	if bound := v.Manifest.Concurrency; bound > 0 && s.plugins[of] >= bound {
+		return nil
+	}
+	part, ok := s.admission.take(q.place, v.Footprint(q.tenant))
 	if !ok {
-		return false
+		return nil
 	}
-	s.admission.expect(snapshotOf{a.version, q.tenant}, part)
-	a.shares = append(a.shares, part)
+	s.admission.expect(snapshotOf{v, q.tenant}, part)
 	s.inUse++
 	s.plugins[of]++
 	q.running++
 	s.turns++
 	q.turn = s.turns
-	return true
+	return part
 }
 
-// close ends an allocation whose reserve brought tasks for the first used shares.
-func (s *scheduler) close(a *allocation, used int, reply queue.ReserveReply) {
+// close ends an allocation whose reserve brought tasks, and gives those their shares. It returns the tasks that have one: the
+// others wait for a slot.
+func (s *scheduler) close(a *allocation, tasks []*task, reply queue.ReserveReply) (begun []*task) {
 	s.mu.Lock()
 	q := a.served
+	used := min(len(tasks), len(a.shares))
+	begun = tasks[:used]
+	for i, t := range begun {
+		t.share = a.shares[i]
+	}
 	s.freeSlots(a, used)
+	s.hold(q, tasks[used:])
 	switch {
 	case reply.Err != nil:
 		q.reconcile, q.ready = true, true
@@ -169,7 +216,7 @@ func (s *scheduler) close(a *allocation, used int, reply queue.ReserveReply) {
 	default:
 		// Fewer tasks than asked for mean that there are no more, except for those announced meanwhile, and those behind IDs
 		// that were dropped.
-		if used == len(a.shares) {
+		if len(tasks) == len(a.shares)+a.ahead {
 			q.woken = s.wakes.Add(1) // a poll that was asked before knows nothing of what lies behind
 		}
 		q.ready = q.woken > a.wakes || reply.Dropped > 0 || reply.Passed > 0
@@ -182,6 +229,7 @@ func (s *scheduler) close(a *allocation, used int, reply queue.ReserveReply) {
 	s.mu.Unlock()
 	a.release()
 	s.again()
+	return begun
 }
 
 // cancel takes back an allocation that was not tried.
@@ -213,10 +261,11 @@ func (s *scheduler) freeSlot(q *served, v *plugins.Version) {
 
 // ended frees the slot of a task that has run, and its memory except for what its result takes until it is settled. The task
 // holds its version still.
-func (s *scheduler) ended(of *slot, result int) {
+func (s *scheduler) ended(of *slot, result int, took time.Duration) {
 	s.admission.ended(of.share, int64(result))
 	s.mu.Lock()
 	s.freeSlot(of.served, of.version)
+	of.served.lasted(took)
 	of.served.unsettled++
 	s.gauge(int(s.running.Add(-1)))
 	s.mu.Unlock()
@@ -312,6 +361,7 @@ func (s *scheduler) abandon(from source) {
 func (s *scheduler) drop(q *served) {
 	if s.queues[q.place] == q {
 		s.admission.forget(q.place)
+		s.putOff(q)
 		delete(s.queues, q.place)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,6 +66,7 @@ type rig struct {
 	running []*task
 	ended   []*task
 	gauge   int
+	now     time.Time // of pickNow
 }
 
 func newRig(t *testing.T, slots int, memory int64, directory *plugins.Directory, queues int) *rig {
@@ -80,21 +82,30 @@ func newRig(t *testing.T, slots int, memory int64, directory *plugins.Directory,
 
 // answer plays Redis for one grant: it brings count tasks.
 func (r *rig) answer(g *allocation, count int, batch queue.ReserveReply) []*task {
-	var begun []*task
-	for i := range count {
+	var tasks []*task
+	for range count {
 		g.version.Retain()
-		begun = append(begun, &task{slot: slot{g.served, g.version, g.shares[i]}})
+		tasks = append(tasks, &task{slot: slot{served: g.served, version: g.version}, taken: r.now})
 	}
-	r.scheduler.close(g, count, batch)
+	begun := r.close(g, tasks, batch)
 	r.running = append(r.running, begun...)
 	return begun
+}
+
+// pickNow is pick at the rig's time.
+func (r *rig) pickNow() round {
+	picked, idle := r.allocate(r.now)
+	for _, a := range idle {
+		a.release()
+	}
+	return picked
 }
 
 // finish ends one running task and settles it.
 func (r *rig) finish(i int) {
 	t := r.running[i]
 	r.running = append(r.running[:i], r.running[i+1:]...)
-	r.scheduler.ended(&t.slot, 0)
+	r.scheduler.ended(&t.slot, 0, time.Hour)
 	t.version.Release()
 	r.settled(&t.slot)
 }
@@ -108,7 +119,7 @@ func TestNextSlotGoesToWhoHasNone(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, slots, 0, directory, 2)
 			backlog := func() (served int) {
-				for _, g := range r.pick() {
+				for _, g := range r.pick().allocations {
 					if g.served.place == r.queues[0] {
 						r.answer(g, len(g.shares), queue.ReserveReply{})
 						continue
@@ -150,7 +161,7 @@ func TestManyQueuesShareAlike(t *testing.T) {
 	r := newRig(t, 4, 0, directory, count)
 	served := make(map[place]int)
 	for total := 0; total < count*rounds; {
-		for _, g := range r.pick() {
+		for _, g := range r.pick().allocations {
 			served[g.served.place] += len(g.shares)
 			total += len(g.shares)
 			r.answer(g, len(g.shares), queue.ReserveReply{})
@@ -172,7 +183,7 @@ func TestBoundOfAPlugin(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 10, 0, pluginsFor(t, map[string]string{"p": "{queues: [q0, q1], concurrency: 3}"}), 2)
 	all := func() (shares int) {
-		for _, g := range r.pick() {
+		for _, g := range r.pick().allocations {
 			shares += len(r.answer(g, len(g.shares), queue.ReserveReply{}))
 		}
 		return shares
@@ -203,7 +214,7 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 	const slots = 2
 	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
 	take := func(at place) (taken int) {
-		for _, g := range r.pick() {
+		for _, g := range r.pick().allocations {
 			if g.served.place != at {
 				r.answer(g, 0, queue.ReserveReply{})
 				continue
@@ -211,7 +222,7 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 			taken += len(r.answer(g, len(g.shares), queue.ReserveReply{}))
 		}
 		for _, task := range r.running { // they end, and are not settled
-			r.scheduler.ended(&task.slot, 0)
+			r.scheduler.ended(&task.slot, 0, time.Hour)
 			task.version.Release()
 			r.ended = append(r.ended, task)
 		}
@@ -250,13 +261,13 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 func TestLooksBehindDroppedIDs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"q0": "{}"}), 1)
-	r.answer(r.pick()[0], 0, queue.ReserveReply{Dropped: 1000})
-	grants := r.pick()
+	r.answer(r.pick().allocations[0], 0, queue.ReserveReply{Dropped: 1000})
+	grants := r.pick().allocations
 	if len(grants) == 0 {
 		t.Fatal("the queue is taken for empty")
 	}
 	r.answer(grants[0], 0, queue.ReserveReply{})
-	if len(r.pick()) != 0 {
+	if len(r.pick().allocations) != 0 {
 		t.Error("an empty queue is asked again")
 	}
 }
@@ -268,20 +279,20 @@ func TestEmptyFromAnOldPoll(t *testing.T) {
 	asked := r.wakes.Load()
 	r.wake(r.queues[0])
 	r.empty(r.queues[0], asked)
-	grants := r.pick()
+	grants := r.pick().allocations
 	if len(grants) != 1 {
 		t.Fatal("a message was forgotten")
 	}
 	asked = r.wakes.Load()
 	r.wake(r.queues[0]) // while the reserve is on its way
 	r.answer(grants[0], 0, queue.ReserveReply{})
-	if grants = r.pick(); len(grants) != 1 {
+	if grants = r.pick().allocations; len(grants) != 1 {
 		t.Fatal("a message that came during a reserve was forgotten")
 	}
 	r.answer(grants[0], 4, queue.ReserveReply{}) // full: there is more, of which a poll from before does not know
 	r.empty(r.queues[0], asked)
 	r.finish(0)
-	if grants = r.pick(); len(grants) != 1 {
+	if grants = r.pick().allocations; len(grants) != 1 {
 		t.Fatal("a backlog was forgotten")
 	}
 	r.answer(grants[0], 0, queue.ReserveReply{})
@@ -294,7 +305,7 @@ func TestEmptyFromAnOldPoll(t *testing.T) {
 func TestRefusedQueuePauses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
-	for _, g := range r.pick() {
+	for _, g := range r.pick().allocations {
 		if g.served.place != r.queues[0] {
 			r.answer(g, 0, queue.ReserveReply{})
 		} else {
@@ -303,7 +314,7 @@ func TestRefusedQueuePauses(t *testing.T) {
 	}
 	r.wake(r.queues[0])
 	r.wake(r.queues[1])
-	for _, g := range r.pick() {
+	for _, g := range r.pick().allocations {
 		if g.served.place == r.queues[0] {
 			t.Error("a refused queue is asked again at once")
 		}
@@ -328,7 +339,7 @@ func TestCountsStayRight(t *testing.T) {
 		at := func(t *rapid.T) place { return rapid.SampledFrom(r.queues).Draw(t, "queue") }
 		rt.Repeat(map[string]func(*rapid.T){
 			"round": func(t *rapid.T) {
-				for _, g := range r.pick() {
+				for _, g := range r.pick().allocations {
 					switch rapid.SampledFrom([]string{"tasks", "unavailable", "refused", "untried"}).Draw(t, "answer") {
 					case "tasks":
 						r.answer(g, rapid.IntRange(0, len(g.shares)).Draw(t, "tasks"), queue.ReserveReply{})
@@ -348,7 +359,7 @@ func TestCountsStayRight(t *testing.T) {
 				i := rapid.IntRange(0, len(r.running)-1).Draw(t, "task")
 				ended := r.running[i]
 				r.running = append(r.running[:i], r.running[i+1:]...)
-				r.scheduler.ended(&ended.slot, rapid.IntRange(0, 2<<20).Draw(t, "result"))
+				r.scheduler.ended(&ended.slot, rapid.IntRange(0, 2<<20).Draw(t, "result"), time.Hour)
 				ended.version.Release()
 				r.ended = append(r.ended, ended)
 			},
@@ -422,7 +433,7 @@ func TestSnapshotIsExpected(t *testing.T) {
 	}
 	r := newRig(t, 2, total, directory, 1)
 	begin := func() {
-		for _, g := range r.pick() {
+		for _, g := range r.pick().allocations {
 			r.answer(g, len(g.shares), queue.ReserveReply{})
 		}
 	}
@@ -481,7 +492,7 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 	}
 	granted := func(r *rig) map[string]int {
 		slots := make(map[string]int)
-		for _, g := range r.pick() {
+		for _, g := range r.pick().allocations {
 			slots[g.served.queue] += len(g.shares)
 			r.answer(g, len(g.shares), queue.ReserveReply{})
 		}
@@ -516,7 +527,7 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 			for i := len(r.running) - 1; i >= 0; i-- {
 				if task := r.running[i]; task.served.queue == "q1" {
 					r.running = slices.Delete(r.running, i, i+1)
-					r.scheduler.ended(&task.slot, 0)
+					r.scheduler.ended(&task.slot, 0, time.Hour)
 					task.version.Release()
 					r.ended = append(r.ended, task)
 				}

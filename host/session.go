@@ -83,8 +83,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	runner := &runner{common: c, access: access, tasks: tasks, settler: s.settler, draining: draining}
 	s.intake = &intake{
 		access: access, tasks: tasks, scheduler: c.scheduler, health: health, lease: s.lease, poller: s.poller, shipper: s.shipper, expiry: expiry,
-		run:         func(ctx context.Context, t *task) { c.workers.begin(func() { runner.run(ctx, t) }) },
-		quarantined: make(map[string]string),
+		workers: c.workers, runner: runner, quarantined: make(map[string]string),
 	}
 	s.registrar = &registrar{
 		duty: duty{health: health}, access: access, desired: func() map[string]bool { return c.catalog.queues(tenant) }, watch: s.watch,

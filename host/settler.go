@@ -19,6 +19,9 @@ const (
 	// batchTasks and batchBytes bound what one script settles or gives back.
 	batchTasks = queue.MaxWeight
 	batchBytes = 4 << 20
+	// gatherTasks and gatherTime are how many results a batch waits for at most, and how long.
+	gatherTasks = batchTasks / 2
+	gatherTime  = time.Millisecond
 	// parallelBatches is how many batches are settled at a time.
 	parallelBatches = 4
 )
@@ -41,7 +44,7 @@ type settler struct {
 	waiting []*ended
 	pauses  map[string]*backoff // by queue: those whose last try failed
 	lost    bool                // the lease is: nothing is settled any more
-	// stopped are the tasks to give back, which happens when all have ended.
+	// stopped are the tasks to give back when all have ended.
 	stopped []*ended
 }
 
@@ -76,14 +79,47 @@ func (s *settler) Run(ctx context.Context) {
 			return
 		case <-s.poke:
 		}
+		s.gather(ctx)
 		s.flush(ctx, false)
 	}
+}
+
+// gather waits for more results while short tasks wait for a slot here: they end soon, and a large batch costs Redis less.
+func (s *settler) gather(ctx context.Context) {
+	enough := time.NewTimer(gatherTime)
+	defer enough.Stop()
+	for s.scheduler.waiting.Load() > 0 && s.count() < gatherTasks {
+		select {
+		case <-s.poke:
+		case <-enough.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// count is how many tasks wait to be settled.
+func (s *settler) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
 }
 
 // flush settles what waits now, except for queues whose pause is not over, unless all is asked for. What is not settled
 // waits again; unavailable means that Redis could not serve.
 func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
-	groups := byQueue(slices.DeleteFunc(s.takeWaiting(all), s.isStopped))
+	var results, late []*ended
+	for _, e := range s.takeWaiting(all) {
+		switch {
+		case errors.Is(e.outcome.Err, errNoSlot):
+			late = append(late, e)
+		case !s.isStopped(e):
+			results = append(results, e)
+		}
+	}
+	s.giveBack(ctx, late)
+	groups := byQueue(results)
 	var round errgroup.Group
 	round.SetLimit(parallelBatches)
 	for name, list := range groups {
@@ -154,7 +190,11 @@ func (s *settler) finish(ctx context.Context) {
 	for _, e := range s.takeWaiting(true) {
 		s.done(e, "lost", errUnsettled)
 	}
-	s.giveBack(ctx)
+	s.mu.Lock()
+	stopped := s.stopped
+	s.stopped = nil
+	s.mu.Unlock()
+	s.giveBack(ctx, stopped)
 }
 
 // isStopped takes care of a task that was stopped: it has no result to settle.
@@ -318,15 +358,11 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 	}
 }
 
-// giveBack releases the tasks that were stopped because the host ends, newest first, so that the oldest is at the very front
-// of its queue in the end. All of them must have ended.
-func (s *settler) giveBack(ctx context.Context) {
-	s.mu.Lock()
-	stopped := s.stopped
-	s.stopped = nil
-	s.mu.Unlock()
-	slices.SortFunc(stopped, func(a, b *ended) int { return cmp.Compare(b.task.number, a.task.number) })
-	for name, list := range byQueue(stopped) {
+// giveBack releases tasks that did not run, or were stopped because the host ends; newest first, so that the oldest is at the
+// very front of its queue in the end.
+func (s *settler) giveBack(ctx context.Context, list []*ended) {
+	slices.SortFunc(list, func(a, b *ended) int { return cmp.Compare(b.task.number, a.task.number) })
+	for name, list := range byQueue(list) {
 		for batch := range slices.Chunk(list, batchTasks) {
 			s.release(ctx, name, batch)
 		}

@@ -19,6 +19,7 @@ var (
 	errDrained   = errors.New("the host is ending")          // it goes back to its queue
 	errLeaseLost = errors.New("the host's lease was lost")   // it is dropped: another host runs it by now
 	errCancelled = errors.New("somebody cancelled the task") // it fails
+	errNoSlot    = errors.New("no slot was free in time")    // it was reserved ahead, and goes back to its queue
 )
 
 // task is one that this host runs.

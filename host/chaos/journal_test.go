@@ -15,6 +15,8 @@ type journal struct {
 	tasks  map[string][]*execution // their runs by their IDs; guarded by mu
 	faults []happened              // guarded by mu
 	wrong  []string                // what can not be; guarded by mu
+	// returned counts tasks that were given back before they began; guarded by mu.
+	returned int
 }
 
 // execution is one run of a task by one process.
@@ -47,6 +49,10 @@ func (j *journal) ended(line logLine, p *process) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e := j.find(line.TaskID, line.Run)
+	if e == nil && line.Outcome == "released" {
+		j.returned++
+		return
+	}
 	if e == nil || e.process != p || e.outcome != "" {
 		j.wrong = append(j.wrong, fmt.Sprintf("task %s: run %d ended as %s without having begun", line.TaskID, line.Run, line.Outcome))
 		return

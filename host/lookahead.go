@@ -1,0 +1,96 @@
+package host
+
+import "time"
+
+// Slots would stand idle for a round trip to Redis after each short task. So tasks of a queue whose tasks are short are reserved
+// ahead of free slots. They wait here, started as far as Redis knows, and get the next slots of their queue. One that gets none
+// in time goes back to the front of its queue, and until shorter tasks have run again none is reserved ahead: nothing waits for a
+// long task.
+const (
+	// aheadTime is how much work may wait here for a slot: so many tasks that all slots together take that long.
+	aheadTime = 2 * time.Millisecond
+	// aheadWait is how long they wait while none of them gets a slot, or their queue's tasks are not short any more.
+	aheadWait = 20 * time.Millisecond
+	// shortTask is how long a task runs at most for others to be reserved ahead.
+	shortTask = time.Millisecond
+)
+
+// short tells whether the queue's tasks are known to be short.
+func (q *served) short() bool { return q.lasts > 0 && q.lasts <= shortTask }
+
+// lasted notes how long a task of the queue ran. A long one counts at once, and is forgotten after some shorter ones.
+func (q *served) lasted(took time.Duration) { q.lasts = max(took, q.lasts-q.lasts/8, 1) }
+
+// lookAhead has the allocation of a queue reserve tasks ahead, unless enough wait. The caller holds mu.
+func (s *scheduler) lookAhead(q *served, allocations map[*served]*allocation) {
+	if !q.short() || q.reconcile || !q.ready || !q.open {
+		return
+	}
+	most := min(int(aheadTime*time.Duration(s.slots)/q.lasts), maxBatch)
+	if a := allocations[q]; len(q.ahead) > most/2 || most == 0 || a != nil && a.reconcile {
+		return
+	}
+	a := s.allocation(q, allocations)
+	if a == nil || a.version.Manifest.MaxRunning > 0 {
+		return // tasks that wait here would take places of the fleet
+	}
+	if bound := a.version.Manifest.Concurrency; bound > 0 {
+		most = min(most, int(aheadTime*time.Duration(bound)/q.lasts))
+	}
+	a.ahead = max(0, min(most-len(q.ahead), maxBatch-len(a.shares)))
+}
+
+// hold lets tasks wait for a slot. The caller holds mu.
+func (s *scheduler) hold(q *served, tasks []*task) {
+	if len(tasks) == 0 {
+		return
+	}
+	q.ahead, q.fed = append(q.ahead, tasks...), tasks[0].taken
+	s.waiting.Add(int64(len(tasks)))
+	if s.queues[q.place] != q {
+		s.putOff(q) // it was left meanwhile
+	}
+	time.AfterFunc(aheadWait, s.again)
+}
+
+// giveAhead gives a slot to the oldest task that waits, nil if there is none. The caller holds mu.
+func (s *scheduler) giveAhead(q *served, now time.Time) *task {
+	t := q.ahead[0]
+	if t.share = s.takeSlot(q, t.version); t.share == nil {
+		return nil
+	}
+	q.ahead, q.fed = q.ahead[1:], now
+	s.waiting.Add(-1)
+	s.gauge(int(s.running.Add(1)))
+	return t
+}
+
+// dropLate puts off what waits in vain. The caller holds mu.
+func (s *scheduler) dropLate(now time.Time) {
+	if s.waiting.Load() == 0 {
+		return
+	}
+	for _, q := range s.queues {
+		if len(q.ahead) == 0 {
+			continue
+		}
+		late := now.Sub(q.fed) >= aheadWait
+		if late {
+			q.lasted(aheadWait)
+		}
+		late = late || !q.short() && now.Sub(q.ahead[0].taken) >= aheadWait
+		if late || q.left || q.blocked {
+			s.putOff(q)
+		}
+	}
+}
+
+// putOff has the tasks that wait for a slot given back. The caller holds mu.
+func (s *scheduler) putOff(q *served) {
+	for _, t := range q.ahead {
+		t.share = &share{}
+		q.unsettled++
+	}
+	s.waiting.Add(int64(-len(q.ahead)))
+	s.late, q.ahead = append(s.late, q.ahead...), nil
+}

@@ -1,0 +1,123 @@
+package host
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// ask returns the one allocation of a round, which has so many shares and tasks ahead.
+func (r *rig) ask(t *testing.T, shares int, ahead bool) *allocation {
+	t.Helper()
+	all := r.pickNow().allocations
+	if len(all) != 1 || len(all[0].shares) != shares || all[0].ahead > 0 != ahead {
+		t.Fatalf("%+v, want %d shares, and tasks ahead: %t", all, shares, ahead)
+	}
+	return all[0]
+}
+
+// settleAll ends and settles what runs.
+func (r *rig) settleAll(took time.Duration) {
+	for _, task := range r.running {
+		r.scheduler.ended(&task.slot, 0, took)
+		task.version.Release()
+		r.settled(&task.slot)
+	}
+	r.running = nil
+}
+
+// Tasks of a queue are reserved ahead of free slots once its tasks are known to be short, and not after a long one.
+func TestShortTasksAreReservedAhead(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
+	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.settleAll(100 * time.Microsecond)
+
+	a := r.ask(t, slots, true)
+	if begun := r.answer(a, slots+a.ahead, queue.ReserveReply{}); len(begun) != slots {
+		t.Fatalf("%d tasks have begun on %d slots", len(begun), slots)
+	}
+	if now := r.pickNow(); len(now.begun)+len(now.allocations)+len(now.late) > 0 {
+		t.Fatalf("%+v while no slot is free and enough tasks wait", now)
+	}
+	r.settleAll(100 * time.Microsecond)
+	now := r.pickNow()
+	if len(now.begun) != slots {
+		t.Fatalf("%d of those that waited have begun, want %d", len(now.begun), slots)
+	}
+	r.running = now.begun
+	r.settleAll(time.Second)
+
+	r.now = r.now.Add(aheadWait)
+	late := r.pickNow()
+	if len(late.late) != a.ahead-slots || len(late.begun) > 0 {
+		t.Fatalf("%d are late and %d have begun, want %d and 0", len(late.late), len(late.begun), a.ahead-slots)
+	}
+	for _, task := range late.late {
+		task.version.Release()
+		r.settled(&task.slot)
+	}
+	for _, a := range late.allocations {
+		if a.ahead > 0 {
+			t.Errorf("%d tasks are reserved ahead after a long one", a.ahead)
+		}
+		r.answer(a, 0, queue.ReserveReply{})
+	}
+	if r.waiting.Load() != 0 || r.inUse != 0 || r.queues[0] == (place{}) {
+		t.Errorf("%d wait, %d slots are in use at the end", r.waiting.Load(), r.inUse)
+	}
+}
+
+// No task is reserved ahead where it would take a place of the fleet; and a queue that is left keeps none.
+func TestNothingAhead(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	bounded := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "{queues: [q0], max_running: 5}"}), 1)
+	bounded.answer(bounded.ask(t, slots, false), slots, queue.ReserveReply{})
+	bounded.settleAll(time.Microsecond)
+	bounded.answer(bounded.ask(t, slots, false), 0, queue.ReserveReply{})
+
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
+	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.settleAll(time.Microsecond)
+	a := r.ask(t, slots, true)
+	r.answer(a, slots+a.ahead, queue.ReserveReply{})
+	r.leave(r.queues[0])
+	now := r.pickNow()
+	if len(now.late) != a.ahead {
+		t.Errorf("%d tasks of a queue that is left are given back, want %d", len(now.late), a.ahead)
+	}
+	for _, task := range now.late {
+		task.version.Release()
+		r.settled(&task.slot)
+	}
+	r.settleAll(time.Microsecond)
+}
+
+// What is reserved ahead does not wait for a long task: another host may have it.
+func TestNothingWaitsBehindALongTask(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		Config: Config{Concurrency: 1, Grace: time.Nanosecond}, hclog: hclog.Info, idle: true,
+		guests: map[string][]byte{"a": runtimetest.Sleep(t)},
+	})
+	n.enqueueMany("a", 200, "0") // short ones, then a long one in the middle of a batch
+	long := n.enqueue("a", "3600000")
+	behind := n.enqueueMany("a", 200, "0")
+	n.run()
+	n.eventually("the long one runs alone", func() bool {
+		depth := n.depth("a")
+		return depth[queue.Pending] == int64(len(behind)) && depth[queue.Started] == 1 && depth[queue.Reserved] <= 1
+	})
+	if task := n.task(long); task.Status != queue.Started {
+		t.Errorf("the long task is %s", task.Status)
+	}
+	if task := n.task(behind[0]); task.Status != queue.Pending {
+		t.Errorf("the first task behind it is %s", task.Status)
+	}
+}
