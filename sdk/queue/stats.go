@@ -59,6 +59,12 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	return stats, nil
 }
 
+// CountQueues is how many queues the tenant has.
+func (c *Client) CountQueues(ctx context.Context) (int64, error) {
+	n, err := c.rdb.ZCard(ctx, c.keys.queues()).Result()
+	return n, wrap("count queues in "+c.keys.queues(), err)
+}
+
 // readStats reads what look.lua returns.
 func readStats(reply any) Stats {
 	s := Stats{Depth: make(map[Status]int64, 6), Totals: make(map[string]int64)}
