@@ -176,11 +176,7 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 	c := f.client
 	var calls []call
 	for from := 0; from < len(queues) || from == 0; from += block {
-		args := []any{c.clock}
-		for _, queue := range queues[from:min(from+block, len(queues))] {
-			args = append(args, queue)
-		}
-		calls = append(calls, newCall("poll", c.keys.nodes(), args...))
+		calls = append(calls, newCall("poll", c.keys.nodes(), named(queues[from:min(from+block, len(queues))], c.clock)...))
 	}
 	all := Backlogs{Queues: make([]Backlog, 0, len(queues))}
 	for _, queue := range queues {

@@ -62,11 +62,7 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 	blocks := slices.Collect(slices.Chunk(queues, recountQueues))
 	calls := make([]call, len(blocks))
 	for i, block := range blocks {
-		args := []any{c.clock, age, keep}
-		for _, queue := range block {
-			args = append(args, queue)
-		}
-		calls[i] = newCall("recount", c.keys.queues(), args...)
+		calls[i] = newCall("recount", c.keys.queues(), named(block, c.clock, age, keep)...)
 	}
 	for i, reply := range c.evalAll(ctx, calls) {
 		v := valuesOf(reply.Val())

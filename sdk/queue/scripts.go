@@ -59,6 +59,14 @@ func newCall(script, key string, args ...any) call {
 	return call{allScripts[script], []string{key}, args}
 }
 
+// named are the arguments of a script for many queues, which follow the others.
+func named(queues []string, args ...any) []any {
+	for _, queue := range queues {
+		args = append(args, queue)
+	}
+	return args
+}
+
 // on runs the script; in full if Redis has forgotten it (a restart, SCRIPT FLUSH): a NOSCRIPT ran nothing.
 func (c call) on(ctx context.Context, rdb redis.UniversalClient) *redis.Cmd {
 	return c.script.Run(ctx, rdb, c.keys, c.args...)
