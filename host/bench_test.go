@@ -3,6 +3,8 @@ package host
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // How many tasks a second go through one host, with so many slots: commands and handlers that do nothing, and such
@@ -79,4 +82,63 @@ func BenchmarkIdleLatency(b *testing.B) {
 	percentile := func(p int) float64 { return float64(waits[(len(waits)-1)*p/100].Microseconds()) }
 	b.ReportMetric(percentile(50), "p50-µs")
 	b.ReportMetric(percentile(99), "p99-µs")
+}
+
+// BenchmarkIdleQueues is what a host with many queues takes of a core, and what its Redis takes, while nothing happens for a
+// minute, in which all duties have their turn.
+func BenchmarkIdleQueues(b *testing.B) {
+	const window = time.Minute
+	for _, queues := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(queues), func(b *testing.B) {
+			s := settings{
+				Config: Config{MaxQueues: queues}, server: queuetest.Start(b), hclog: hclog.Warn,
+				guests: make(map[string][]byte), yaml: make(map[string]string),
+			}
+			var names []string
+			for i := range queues {
+				names = append(names, fmt.Sprint("queue", i))
+			}
+			for block := range slices.Chunk(names, 100) { // the most of one manifest
+				s.guests[block[0]] = runtimetest.Empty(b)
+				s.yaml[block[0]] = "queues: [" + strings.Join(block, ", ") + "]"
+			}
+			n := start(b, s)
+			n.eventually("ready", func() bool { return n.Ready() == nil })
+			n.wait(n.enqueue(names[0], "")) // it serves
+			for b.Loop() {
+				host, redis, begun := processorTime(b), n.redisTime(), time.Now()
+				<-time.After(window)
+				took := time.Since(begun)
+				b.ReportMetric(100*float64(processorTime(b)-host)/float64(took), "host-%")
+				b.ReportMetric(100*float64(n.redisTime()-redis)/float64(took), "redis-%")
+			}
+		})
+	}
+}
+
+// processorTime is that of this process so far.
+func processorTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// redisTime is the processor time of Redis so far.
+func (n *node) redisTime() time.Duration {
+	n.t.Helper()
+	info, err := n.rdb.InfoMap(n.ctx, "cpu").Result()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var sum time.Duration
+	for _, part := range []string{"used_cpu_user", "used_cpu_sys"} {
+		used, err := time.ParseDuration(info["CPU"][part] + "s")
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		sum += used
+	}
+	return sum
 }

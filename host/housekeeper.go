@@ -15,6 +15,9 @@ import (
 // has the duty for itself.
 const housekeepingInterval = time.Minute
 
+// recountQueues is how many queues are looked at in one round trip.
+const recountQueues = 1000
+
 // housekeeper purges finished tasks that are old or too many, forgets empty queues, and corrects the counts of listeners, of
 // the whole tenant. One host of the fleet does it in each interval.
 type housekeeper struct {
@@ -43,37 +46,44 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 	if err != nil || !mine {
 		return err
 	}
-	since := time.Now()
 	queues, err := k.access.client.Queues(ctx)
-	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		if time.Since(since) > housekeepingInterval/3 {
-			since = time.Now()
-			if mine, err = k.access.node.KeepDuty(ctx, "purge", housekeepingInterval); err != nil || !mine {
-				return err // another host has begun
+	if err != nil {
+		return err
+	}
+	since := time.Now()
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
+		news, err := k.access.client.Fleet().Recount(ctx, names, k.purge)
+		if err != nil {
+			return err
+		}
+		for _, of := range news {
+			if time.Since(since) > housekeepingInterval/3 {
+				since = time.Now()
+				if mine, err = k.access.node.KeepDuty(ctx, "purge", housekeepingInterval); err != nil || !mine {
+					return err // another host has begun
+				}
+			}
+			if err := k.tidy(ctx, of); queue.IsUnavailable(err) || ctx.Err() != nil {
+				return err
+			} else if err != nil {
+				k.health.failed(opPurge, of.Queue, err) // the others are tidied all the same
 			}
 		}
-		if err := k.tidy(ctx, name); queue.IsUnavailable(err) || ctx.Err() != nil {
-			return err
-		} else if err != nil {
-			k.health.failed(opPurge, name, err) // the others are tidied all the same
-		}
 	}
-	return err
+	return nil
 }
 
-func (k *housekeeper) tidy(ctx context.Context, name string) error {
-	q := k.access.client.Queue(name)
-	forgotten, recounted := q.Recount(ctx)
-	if forgotten {
-		k.access.logger.Info("forgot an empty queue", "queue", name)
-		return nil
+// tidy does what is left to do for one queue.
+func (k *housekeeper) tidy(ctx context.Context, of queue.Recounted) error {
+	if of.Forgotten {
+		k.access.logger.Info("forgot an empty queue", "queue", of.Queue)
 	}
-	if k.purge.OlderThan == 0 && k.purge.Keep == 0 || queue.IsUnavailable(recounted) {
-		return recounted
+	if !of.Old {
+		return of.Err
 	}
-	purged, err := q.Purge(ctx, k.purge)
+	purged, err := k.access.client.Queue(of.Queue).Purge(ctx, k.purge)
 	if purged > 0 {
-		k.access.logger.Info("purged finished tasks", "queue", name, "tasks", purged)
+		k.access.logger.Info("purged finished tasks", "queue", of.Queue, "tasks", purged)
 	}
-	return errors.Join(recounted, err)
+	return errors.Join(of.Err, err)
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -458,7 +461,7 @@ func (n *node) ranOnce(ids []string, others ...*node) {
 	}
 }
 
-// metric sums the values of a family's series that have the labels, given as name and value in turn.
+// metric sums the values of a family's series that have the labels, given as name and value in turn; 0 if there is none.
 func (n *node) metric(name string, labels ...string) float64 {
 	n.t.Helper()
 	families, err := n.registry.Gather()
@@ -470,6 +473,7 @@ func (n *node) metric(name string, labels ...string) float64 {
 		if family.GetName() != name {
 			continue
 		}
+		found = true
 		for _, series := range family.GetMetric() {
 			has := make(map[string]string)
 			for _, label := range series.GetLabel() {
@@ -480,15 +484,25 @@ func (n *node) metric(name string, labels ...string) float64 {
 				matches = matches && has[pair[0]] == pair[1]
 			}
 			if matches {
-				found = true
 				sum += series.GetCounter().GetValue() + series.GetGauge().GetValue() + float64(series.GetHistogram().GetSampleCount())
 			}
 		}
 	}
 	if !found {
-		n.t.Errorf("no series %s %v", name, labels)
+		n.t.Errorf("no family %s", name)
 	}
 	return sum
+}
+
+// scrape is what Prometheus gets.
+func (n *node) scrape() string {
+	n.t.Helper()
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if answer.Code != http.StatusOK {
+		n.t.Fatalf("scrape: %d, %s", answer.Code, answer.Body)
+	}
+	return answer.Body.String()
 }
 
 // logBuffer keeps a log that is written and read at once.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -46,10 +48,23 @@ func TestSeriesOfFewQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	hostile := make([]redis.Z, 9_979) // with a0 and those others, 10,000 queues
+	for i := range hostile {
+		hostile[i].Member = fmt.Sprint("hostile", i)
+	}
+	if err := n.rdb.ZAdd(n.ctx, n.tenant+"_queues", hostile...).Err(); err != nil {
+		t.Fatal(err)
+	}
 	samples, err := n.samples()
 	if err != nil || len(samples) != 5 || samples[0].Queue != "a0" {
 		t.Errorf("samples %+v, %v", samples, err)
 	}
+	if hidden := n.metric("quern_queues_hidden", "tenant", n.tenant); hidden != 9_995 {
+		t.Errorf("%v queues are hidden, want 9,995", hidden)
+	}
+	n.eventually("a scrape with a line for each of five queues", func() bool {
+		return strings.Count(n.scrape(), "\nquern_queue_listeners{queue=") == 5
+	})
 	for i := range 12 {
 		name := fmt.Sprint("a", i)
 		n.write("a.yaml", []byte("queues: ["+name+"]"))

@@ -15,6 +15,9 @@ import (
 // recheckLeases is after how many leases the registrar checks that Redis still knows its registrations.
 const recheckLeases = 6
 
+// registerQueues is how many queues are registered for in one round trip.
+const registerQueues = 1000
+
 // registrar registers a session for the queues that have a plugin here, and leaves the others, again and again while that
 // fails.
 type registrar struct {
@@ -63,17 +66,12 @@ func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration, err
 // update registers and leaves what is not as desired. A queue that Redis refuses does not keep it from the others.
 func (r *registrar) update(ctx context.Context) error {
 	var refusals []error
-	for name, listen := range r.changes() {
-		change := r.leave
-		if listen {
-			change = r.serve
-		}
-		err := change(ctx, name)
-		if err == nil {
+	note := func(name string, err error) (fatal error) {
+		switch {
+		case err == nil:
 			r.health.succeeded(opRegister, name)
-			continue
-		}
-		if ctx.Err() != nil {
+			return nil
+		case ctx.Err() != nil:
 			return err
 		}
 		r.health.failed(opRegister, name, err)
@@ -84,6 +82,22 @@ func (r *registrar) update(ctx context.Context) error {
 		r.refused[name] = true
 		r.mu.Unlock()
 		refusals = append(refusals, err)
+		return nil
+	}
+	var coming []string
+	for name, listen := range r.changes() {
+		if listen {
+			coming = append(coming, name)
+		} else if err := note(name, r.leave(ctx, name)); err != nil {
+			return err
+		}
+	}
+	for names := range slices.Chunk(coming, registerQueues) {
+		for i, err := range r.serve(ctx, names) {
+			if err := note(names[i], err); err != nil {
+				return err
+			}
+		}
 	}
 	return errors.Join(refusals...)
 }
@@ -117,19 +131,28 @@ func (r *registrar) changes() map[string]bool {
 	return changes
 }
 
-func (r *registrar) serve(ctx context.Context, name string) error {
-	if err := r.access.node.Register(ctx, name); err != nil {
-		return err
+// serve begins to serve queues, each with its own error.
+func (r *registrar) serve(ctx context.Context, names []string) []error {
+	errs := r.access.node.RegisterAll(ctx, names)
+	var served []string
+	for i, name := range names {
+		if errs[i] != nil {
+			continue
+		}
+		served = append(served, name)
+		r.set(name, true)
+		r.access.queues.add(name)
+		r.scheduler.serve(r.access.place(name), r.source)
+		r.access.logger.Info("serving queue", "queue", name)
 	}
-	r.set(name, true)
-	r.access.queues.add(name)
-	r.scheduler.serve(r.access.place(name), r.source)
-	if err := r.watch.Add(ctx, name); err != nil && ctx.Err() == nil {
+	if len(served) == 0 {
+		return errs
+	}
+	if err := r.watch.Add(ctx, served...); err != nil && ctx.Err() == nil {
 		// The poll finds what is not announced; the subscription comes back by itself.
 		r.health.failedQuietly(opSubscribe, err)
 	}
-	r.access.logger.Info("serving queue", "queue", name)
-	return nil
+	return errs
 }
 
 // leave stops serving a queue. While Redis does not know of it the queue stays as it is: without a plugin nothing is taken

@@ -39,6 +39,10 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 	if err != nil {
 		return nil, err
 	}
+	known, err := a.client.CountQueues(ctx)
+	if err != nil {
+		return nil, err
+	}
 	quarantines, err := a.client.Fleet().Quarantines(ctx)
 	if ctx.Err() != nil || queue.IsUnavailable(err) {
 		return nil, errors.Join(ctx.Err(), err)
@@ -52,6 +56,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 			names = append(names, name)
 		}
 	}
+	h.metrics.QueuesHidden(tenant, known-int64(len(names)))
 	for _, name := range names {
 		stat, ok := stats[name]
 		if !ok {

@@ -38,6 +38,7 @@ const (
 	pluginLoads
 	hostLogLinesDropped
 	redisErrors
+	queuesHidden
 	buildInfo
 
 	queueDepth
@@ -54,8 +55,11 @@ const (
 // firstScraped is the first family that is made at the scrape.
 const firstScraped = queueDepth
 
-// ofQueues are the families with series for each queue.
-var ofQueues = [...]int{tasks, tasksDropped, taskWait, taskDuration, taskCPU, taskFuel, resultsRefused, logLinesDropped}
+// ofQueues are the families with series for each queue: from the start, or from the first problem.
+var (
+	ofQueues   = [...]int{tasks, taskWait, taskDuration, taskCPU, taskFuel}
+	ofProblems = [...]int{tasksDropped, resultsRefused, logLinesDropped}
+)
 
 func (f family) labelNames() []string { return strings.Fields(f.labels) }
 
@@ -63,7 +67,7 @@ func (f family) labelNames() []string { return strings.Fields(f.labels) }
 var catalogue = [...]family{
 	queueDepth: {
 		"quern_queue_depth", gauge, "", "tenant queue state",
-		"Tasks of the queue by state in Redis. Every host shows the same value: use max, not sum.",
+		"Tasks of the queue by state in Redis, only states with tasks and pending. Every host shows the same value: use max, not sum.",
 	},
 	queueOldestPendingAge: {
 		"quern_queue_oldest_pending_age_seconds", gauge, "seconds", "tenant queue",
@@ -75,7 +79,11 @@ var catalogue = [...]family{
 	},
 	queueQuarantined: {
 		"quern_queue_quarantined", gauge, "", "tenant queue",
-		"1 while the plugin version that serves the queue here is quarantined because its tasks crashed several hosts.",
+		"1 while the plugin version that serves the queue here is quarantined because its tasks crashed several hosts, else no series.",
+	},
+	queuesHidden: {
+		"quern_queues_hidden", gauge, "", "tenant",
+		"Queues of the tenant in Redis that have no series, because there are more than --max-queues.",
 	},
 	tasks: {
 		"quern_tasks_total", counter, "", "tenant queue plugin outcome reason",
@@ -170,29 +178,6 @@ var catalogue = [...]family{
 // states are the values of the label state: Blueque's six statuses.
 var states = [...]string{"scheduled", "pending", "reserved", "started", "complete", "failed"}
 
-// ends are the values of outcome and reason.
-var ends = [...]struct{ outcome, reason string }{
-	{"complete", ""},
-	{"failed", "error"},
-	{"failed", "trap"},
-	{"failed", "timeout"},
-	{"failed", "cpu"},
-	{"failed", "memory"},
-	{"failed", "output"},
-	{"failed", "exhausted"},
-	{"failed", "expired"},
-	{"failed", "cancelled"},
-	{"retried", "error"},
-	{"retried", "trap"},
-	{"retried", "timeout"},
-	{"retried", "cpu"},
-	{"retried", "memory"},
-	{"retried", "output"},
-	{"rescheduled", ""},
-	{"released", ""},
-	{"lost", ""},
-}
-
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
@@ -202,14 +187,9 @@ var redisOps = [...]string{
 // opScrape is the op of the queue gauges.
 const opScrape = "scrape"
 
-// buckets are the classic buckets of both histograms, in seconds: from 100 µs, an empty task, to a day, as tasks may be
-// very long. Three a decade up to 10 s, then the steps that people think in.
-var buckets = [...]float64{
-	0.0001, 0.00025, 0.0005,
-	0.001, 0.0025, 0.005,
-	0.01, 0.025, 0.05,
-	0.1, 0.25, 0.5,
-	1, 2.5, 5, 10, 30,
-	60, 300, 1800,
-	3600, 14400, 86400,
+// buckets are the classic buckets of a histogram, in seconds, by row. They are few, since every queue has them; native
+// histograms are for percentiles.
+var buckets = map[int][]float64{
+	taskWait:     {0.1, 1, 10},
+	taskDuration: {0.1, 1, 60},
 }

@@ -10,12 +10,16 @@
 // and alert rules. A label is never an ID: its values are tenants, queues, plugins and short lists of words, so that the
 // number of series does not grow with the number of tasks.
 //
-// # Series from the start
+// # Series
 //
 // rate() and increase() miss the first event of a counter that first appears with the value 1. So [Metrics.QueueServed]
-// makes every series of a queue exist with 0 before its first task. A family without series, because nothing is served
-// yet, shows a single one with empty labels and 0, which tells "nothing yet" from "no Quern here"; the first real series
-// replaces it.
+// makes the series of a queue exist with 0 before its first task. There are at most 20 for a queue without failures, also
+// while it runs tasks: series of failures and other problems appear when they occur, and rules that must not miss the first
+// one look for new series. A family without series, because nothing is served yet or no problem occurred, shows a single
+// one with empty labels and 0, which tells "nothing yet" from "no Quern here".
+//
+// Anybody who may enqueue makes queues. Series are bounded all the same: the source of the queue gauges leaves queues out
+// beyond its bound, and quern_queues_hidden counts them; all other series of queues are of those that are served.
 //
 // # Queues
 //

@@ -38,26 +38,10 @@ func ExampleNew() {
 	// Output:
 	// # HELP quern_tasks_dropped_total Task IDs dropped at reservation because the task is missing or already finished.
 	// # TYPE quern_tasks_dropped_total counter
+	// quern_tasks_dropped_total{queue="",tenant=""} 0
 	// quern_tasks_dropped_total{queue="thumbnails",tenant="acme"} 1
 	// # HELP quern_tasks_total Tasks that this host ran, by outcome; reason is the cause of a failure.
 	// # TYPE quern_tasks_total counter
 	// quern_tasks_total{outcome="complete",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
-	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="cancelled",tenant="acme"} 0
-	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="cpu",tenant="acme"} 0
-	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="error",tenant="acme"} 0
-	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="exhausted",tenant="acme"} 0
-	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="expired",tenant="acme"} 0
-	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="memory",tenant="acme"} 0
-	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="output",tenant="acme"} 0
 	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="timeout",tenant="acme"} 1
-	// quern_tasks_total{outcome="failed",plugin="thumbnails",queue="thumbnails",reason="trap",tenant="acme"} 0
-	// quern_tasks_total{outcome="lost",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
-	// quern_tasks_total{outcome="released",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
-	// quern_tasks_total{outcome="rescheduled",plugin="thumbnails",queue="thumbnails",reason="",tenant="acme"} 0
-	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="cpu",tenant="acme"} 0
-	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="error",tenant="acme"} 0
-	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="memory",tenant="acme"} 0
-	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="output",tenant="acme"} 0
-	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="timeout",tenant="acme"} 0
-	// quern_tasks_total{outcome="retried",plugin="thumbnails",queue="thumbnails",reason="trap",tenant="acme"} 0
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,12 +13,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config says what quern_build_info shows.
+// Config says what quern_build_info and histograms show.
 type Config struct {
 	// Version of Quern, as `quern version` prints it. Default "devel".
 	Version string
 	// Revision of the source. Default "unknown".
 	Revision string
+	// NativeHistograms makes histograms native beside their classic buckets, for a Prometheus that scrapes them: steps of
+	// 10 %, at most 160 a series.
+	NativeHistograms bool
 }
 
 // Metrics counts what one host does. Its methods are safe for concurrent use.
@@ -55,7 +59,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	for row, f := range catalogue {
 		c := scraped[row]
 		if row < firstScraped {
-			c = m.newVec(row)
+			c = m.newVec(row, cfg.NativeHistograms)
 		}
 		if c == nil {
 			continue // made with the row before
@@ -74,16 +78,17 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	}
 	m.count(hostLogLinesDropped, 0)
 	m.vacant(true, ofQueues[:]...)
-	m.vacant(true, tasksReclaimed, pluginLoads, pluginInfo, pluginResetMode)
+	m.vacant(true, ofProblems[:]...)
+	m.vacant(true, tasksReclaimed, queuesHidden, pluginLoads, pluginInfo, pluginResetMode)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does
 	m.CollectRuntime(func() RuntimeSample { return RuntimeSample{} })
-	m.sampler = &queueSampler{failed: func() { m.RedisError(opScrape) }, served: map[pair]struct{}{}}
+	m.sampler = &queueSampler{failed: func() { m.RedisError(opScrape) }, served: map[pair]string{}}
 	m.queues.use(m.sampler.emit)
 	return m, nil
 }
 
 // newVec makes a family that is not made at the scrape.
-func (m *Metrics) newVec(row int) *prometheus.MetricVec {
+func (m *Metrics) newVec(row int, native bool) *prometheus.MetricVec {
 	f, labels := catalogue[row], catalogue[row].labelNames()
 	opts := prometheus.Opts{Name: f.name, Help: f.help, Unit: f.unit}
 	switch f.kind {
@@ -94,11 +99,11 @@ func (m *Metrics) newVec(row int) *prometheus.MetricVec {
 		m.gauges[row] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
 		m.vecs[row] = m.gauges[row].MetricVec
 	case histogram:
-		m.histograms[row] = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: f.name, Help: f.help, Unit: f.unit, Buckets: buckets[:],
-			// Native histograms go only to a Prometheus that asks for them: steps of 10 %, at most 160 a series.
-			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-		}, labels)
+		opts := prometheus.HistogramOpts{Name: f.name, Help: f.help, Unit: f.unit, Buckets: buckets[row]}
+		if native {
+			opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber = 1.1, 160
+		}
+		m.histograms[row] = prometheus.NewHistogramVec(opts, labels)
 		m.vecs[row] = m.histograms[row].MetricVec
 	}
 	return m.vecs[row]
@@ -121,31 +126,28 @@ func (m *Metrics) count(row int, n float64, labels ...string) {
 	m.counters[row].WithLabelValues(texts(labels)...).Add(max(0, n))
 }
 
-// QueueServed makes every series of a served queue exist, with 0. Call it before the queue's first task; more calls
-// change nothing.
+// QueueServed makes the series of a served queue exist, with 0, except those of outcomes and problems that may never occur.
+// Call it before the queue's first task; more calls change nothing.
 func (m *Metrics) QueueServed(tenant, queue, plugin string) {
-	for _, end := range ends {
-		m.count(tasks, 0, tenant, queue, plugin, end.outcome, end.reason)
+	tenant, queue, plugin = text(tenant), text(queue), text(plugin)
+	if !m.sampler.serve(tenant, queue, plugin) {
+		return
 	}
-	m.count(tasksDropped, 0, tenant, queue)
+	m.count(tasks, 0, tenant, queue, plugin, "complete", "")
 	m.count(taskCPU, 0, tenant, queue, plugin)
 	m.count(taskFuel, 0, tenant, queue, plugin)
-	m.count(resultsRefused, 0, tenant, queue)
-	m.count(logLinesDropped, 0, tenant, queue)
-	tenant, queue = text(tenant), text(queue)
 	m.histograms[taskWait].WithLabelValues(tenant, queue)
-	m.histograms[taskDuration].WithLabelValues(tenant, queue, text(plugin))
-	m.sampler.serve(tenant, queue, true)
+	m.histograms[taskDuration].WithLabelValues(tenant, queue, plugin)
 	m.vacant(false, ofQueues[:]...)
 }
 
 // QueueForgotten drops the series of a queue that is no longer served.
 func (m *Metrics) QueueForgotten(tenant, queue string) {
 	tenant, queue = text(tenant), text(queue)
-	for _, row := range ofQueues {
+	for _, row := range slices.Concat(ofQueues[:], ofProblems[:]) {
 		m.vecs[row].DeletePartialMatch(prometheus.Labels{"tenant": tenant, "queue": queue})
 	}
-	m.sampler.serve(tenant, queue, false)
+	m.sampler.forget(tenant, queue)
 }
 
 // TenantServed makes every series of a served tenant exist.
@@ -153,7 +155,13 @@ func (m *Metrics) TenantServed(tenant string) {
 	for _, outcome := range []string{"released", "rescheduled", "failed"} {
 		m.count(tasksReclaimed, 0, tenant, outcome)
 	}
-	m.vacant(false, tasksReclaimed)
+	m.QueuesHidden(tenant, 0)
+	m.vacant(false, tasksReclaimed, queuesHidden)
+}
+
+// QueuesHidden sets how many of the tenant's queues in Redis the source of the queue gauges leaves out.
+func (m *Metrics) QueuesHidden(tenant string, n int64) {
+	m.gauges[queuesHidden].WithLabelValues(text(tenant)).Set(float64(max(0, n)))
 }
 
 // TaskStarted counts a start; wait is how long the task was pending.
@@ -190,7 +198,9 @@ func (m *Metrics) ResultRefused(tenant, queue string) { m.count(resultsRefused, 
 
 // LogLinesDropped counts n lost lines of a task's log.
 func (m *Metrics) LogLinesDropped(tenant, queue string, n int) {
-	m.count(logLinesDropped, float64(n), tenant, queue)
+	if n > 0 {
+		m.count(logLinesDropped, float64(n), tenant, queue)
+	}
 }
 
 // HostLogLinesDropped counts n lost lines of the host's own log.
@@ -204,9 +214,6 @@ func (m *Metrics) SlotsInUse(n int) { m.slotsInUse.Set(float64(n)) }
 
 // PluginLoaded counts a plugin file that was new, changed or gone; result is ok, refused or gone.
 func (m *Metrics) PluginLoaded(tenant, plugin, result string) {
-	for _, known := range []string{"ok", "refused", "gone"} {
-		m.count(pluginLoads, 0, tenant, plugin, known)
-	}
 	m.count(pluginLoads, 1, tenant, plugin, result)
 	m.vacant(false, pluginLoads)
 }

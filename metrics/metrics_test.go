@@ -53,6 +53,26 @@ func TestNew(t *testing.T) {
 	})
 }
 
+// Histograms are native only if asked for, and classic in any case.
+func TestNativeHistograms(t *testing.T) {
+	t.Parallel()
+	for _, native := range []bool{false, true} {
+		reg := prometheus.NewRegistry()
+		m, err := New(reg, Config{NativeHistograms: native})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.TaskStarted("acme", "q", time.Second)
+		for _, f := range gather(t, reg) {
+			for _, s := range f.GetMetric() {
+				if h := s.GetHistogram(); h != nil && (h.Schema != nil != native || len(h.GetBucket()) != 3) {
+					t.Errorf("native %v: %s is %v", native, f.GetName(), h)
+				}
+			}
+		}
+	}
+}
+
 // What a scrape shows before there is anything to show.
 func TestInitialExposition(t *testing.T) {
 	t.Parallel()

@@ -41,9 +41,9 @@ type queueSampler struct {
 
 	mu     sync.Mutex // guards all below
 	source func(context.Context) ([]QueueSample, error)
-	served map[pair]struct{} // queues with series even if Redis does not know them
-	look   <-chan struct{}   // closed when the running call of source ends or is overdue; nil if none runs
-	looked time.Time         // when the last look ended
+	served map[pair]string // the plugins of queues with series even if Redis does not know them
+	look   <-chan struct{} // closed when the running call of source ends or is overdue; nil if none runs
+	looked time.Time       // when the last look ended
 	sample map[pair]QueueSample
 	absent map[string]bool // served tenants without a sample
 	taken  time.Time       // when sample was taken; zero before the first
@@ -59,26 +59,39 @@ func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, err
 	m.sampler.source = source
 }
 
-func (q *queueSampler) serve(tenant, queue string, serving bool) {
+// serve notes the plugin of a served queue, and tells whether that is news.
+func (q *queueSampler) serve(tenant, queue, plugin string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if serving {
-		q.served[pair{tenant, queue}] = struct{}{}
-	} else {
-		delete(q.served, pair{tenant, queue})
-	}
+	is, served := q.served[pair{tenant, queue}]
+	q.served[pair{tenant, queue}] = plugin
+	return !served || is != plugin
+}
+
+func (q *queueSampler) forget(tenant, queue string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.served, pair{tenant, queue})
 }
 
 // emit is the source of the gauges.
 func (q *queueSampler) emit(emit emitter) {
 	q.refresh()
-	for at, s := range q.current() {
+	shown := q.current()
+	if shown != nil {
+		emit(queueQuarantined, 0, "", "") // as vacant does
+	}
+	for at, s := range shown {
 		for _, state := range states {
-			emit(queueDepth, float64(s.Depth[state]), at.tenant, at.queue, state)
+			if n := s.Depth[state]; n > 0 || state == "pending" {
+				emit(queueDepth, float64(n), at.tenant, at.queue, state)
+			}
 		}
 		emit(queueOldestPendingAge, s.OldestPendingAge.Seconds(), at.tenant, at.queue)
 		emit(queueListeners, float64(s.Listeners), at.tenant, at.queue)
-		emit(queueQuarantined, oneIf(s.Quarantined), at.tenant, at.queue)
+		if s.Quarantined {
+			emit(queueQuarantined, 1, at.tenant, at.queue)
+		}
 	}
 }
 

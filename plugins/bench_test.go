@@ -1,8 +1,11 @@
 package plugins
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
+
+	"github.com/quern-project/quern/runtime"
 )
 
 func BenchmarkAcquire(b *testing.B) {
@@ -29,6 +32,40 @@ func BenchmarkLook(b *testing.B) {
 				if _, err := scanDirectory(dir, []string{"acme"}); err != nil {
 					b.Fatal(err)
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkStart is the start of a directory of 1,000 plugins of one large module, which the cache has: copies of the file,
+// and links to it.
+func BenchmarkStart(b *testing.B) {
+	const plugins = 1000
+	// A section that means nothing, with the name x.
+	module := append(binary.AppendUvarint(append(guest(b, 1), 0), 4<<20), append([]byte("\x01x"), make([]byte, 4<<20-2)...)...)
+	cache := b.TempDir()
+	for name, add := range map[string]func(from, to string){
+		"Copies": func(_, to string) { write(b, to, module) },
+		"Links":  func(from, to string) { symlink(b, from, to) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			dir := b.TempDir()
+			write(b, dir+"/p0.wasm", module)
+			for i := 1; i < plugins; i++ {
+				add("p0.wasm", fmt.Sprintf("%s/p%d.wasm", dir, i))
+			}
+			for b.Loop() {
+				b.StopTimer()
+				f := preparedOn(b, runtime.Config{CacheDir: cache}, Config{Dir: dir}, nil)
+				b.StartTimer()
+				f.start()
+				<-f.Ready()
+				b.StopTimer()
+				if served := len(f.BindingsOf("acme")); served != plugins {
+					b.Fatalf("%d plugins serve, want %d", served, plugins)
+				}
+				f.stop()
+				b.StartTimer()
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm [
 		return nil, nil, g.err
 	}
 	c, err := readNamed(path, &m, g.files, func(f file, most int64) (content, error) {
-		read, err := readStable(folder, f.path, most)
+		read, err := readStable(folder, f.path, most, nil)
 		if isUnstable(err) {
 			err = &manifest.Fault{What: "it changed while it was read", Remedy: "try again when it is complete"}
 		}
@@ -145,7 +145,7 @@ func LoadManifest(path string) (manifest.Manifest, error) {
 	end, err := filepath.EvalSymlinks(path)
 	var read content
 	if err == nil {
-		read, err = readStable(filepath.Dir(end), filepath.Base(end), manifest.MaxSize)
+		read, err = readStable(filepath.Dir(end), filepath.Base(end), manifest.MaxSize, nil)
 	}
 	if err != nil {
 		return manifest.Manifest{}, fmt.Errorf("read manifest %q: %w", path, err)

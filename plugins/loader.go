@@ -28,6 +28,7 @@ type loader struct {
 	cfg     Config
 	modules *modules
 	readers *turns.Turns   // at reading and decoding files, by tenant; weighs bytes
+	buffers sync.Pool      // of *[]byte, in which modules were read that turned out to be loaded
 	open    sync.WaitGroup // the versions whose module is not released yet
 }
 
@@ -78,18 +79,33 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	}
 	defer leave()
 	r.readAt = time.Now()
+	r.trusted.module = cmp.Or(r.trusted.module, l.modules.digest(o.file.fingerprint))
 	if len(o.files) > 0 {
-		if r.err = l.readFiles(&r); r.err != nil || l.share(&r) {
+		if r.err = l.readFiles(&r); r.err != nil {
 			return r
 		}
 	}
-	read, err := l.read(o.root, o.file, runtime.MaxModule)
+	if l.share(&r) {
+		return r
+	}
+	buffer, pooled := l.buffers.Get().(*[]byte)
+	if !pooled {
+		buffer = new([]byte)
+	}
+	read, err := l.read(o.root, o.file, runtime.MaxModule, *buffer)
 	if err != nil {
 		r.err = err
 		return r
 	}
-	r.file.fingerprint = read.fingerprint
+	*buffer, r.file.fingerprint = read.data, read.fingerprint
 	if r.decide(digestOf(read.data)); r.known || r.refuse(l.afford(&r, 0)) {
+		l.buffers.Put(buffer)
+		return r
+	}
+	if m := l.modules.share(r.found.module); m != nil {
+		l.buffers.Put(buffer)
+		l.modules.note(m, &r)
+		l.finish(&r, m)
 		return r
 	}
 	m, err := l.modules.acquire(ctx, o.tenant, r.found.module, read.data, leave)
@@ -98,6 +114,7 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 		r.err = err
 		return r
 	}
+	l.modules.note(m, &r)
 	l.finish(&r, m)
 	return r
 }
@@ -147,7 +164,7 @@ func (l *loader) share(r *loadResult) (done bool) {
 func (l *loader) readFiles(r *loadResult) (err error) {
 	files := slices.Clone(r.files)
 	r.named, err = readNamed(r.path(l.cfg.Dir, manifest.Suffix), &r.manifest, files, func(f file, most int64) (content, error) {
-		return l.read(r.root, f, most)
+		return l.read(r.root, f, most, nil)
 	})
 	r.found.files = r.named.digest
 	if err == nil {
@@ -156,9 +173,10 @@ func (l *loader) readFiles(r *loadResult) (err error) {
 	return err
 }
 
-func (l *loader) read(root string, f file, most int64) (read content, err error) {
+// read reads a file, into the buffer if that is large enough.
+func (l *loader) read(root string, f file, most int64, buffer []byte) (read content, err error) {
 	for range readAttempts {
-		if read, err = readStable(root, f.path, most); !errors.Is(err, errUnstable) {
+		if read, err = readStable(root, f.path, most, buffer); !errors.Is(err, errUnstable) {
 			return read, err
 		}
 	}

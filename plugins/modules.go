@@ -28,6 +28,7 @@ type module struct {
 	gone    chan struct{} // closed by the last holder, when the module is closed
 	err     error         // valid after ready
 	holders int           // guarded by modules.mu; 0: it is being closed
+	file    fingerprint   // of the file in which it was found last, if that could not change unseen; guarded by modules.mu
 	// pools are the instances of versions by their content; guarded by modules.mu.
 	pools map[identity]*tenantPools
 }
@@ -105,6 +106,27 @@ func (s *modules) share(digest string) *module {
 	default:
 		return nil
 	}
+}
+
+// note notes in which file a load found the module.
+func (s *modules) note(m *module, r *loadResult) {
+	if f := r.file.fingerprint; !f.young(r.readAt, settleTime) {
+		s.mu.Lock()
+		m.file = f
+		s.mu.Unlock()
+	}
+}
+
+// digest is that of the module which the file is known to have, since many plugins may link to one file; "" for none.
+func (s *modules) digest(f fingerprint) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for digest, m := range s.byDigest {
+		if m.file.info != nil && m.file.same(f) {
+			return digest
+		}
+	}
+	return ""
 }
 
 // compile fills in the module that the caller has put into the map, or else takes it out again.

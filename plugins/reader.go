@@ -57,7 +57,8 @@ type content struct {
 // readStable reads the regular file name inside the folder root. It never waits for the other end of
 // a pipe and never opens a device: what the name stands for is looked at before and after opening,
 // and no link can lead it out of root. A file that changes while it is read is errUnstable.
-func readStable(root, name string, most int64) (content, error) {
+// The data lies in the buffer if that is large enough.
+func readStable(root, name string, most int64, buffer []byte) (content, error) {
 	folder, err := os.OpenRoot(root)
 	if err != nil {
 		return content{}, err
@@ -81,7 +82,10 @@ func readStable(root, name string, most int64) (content, error) {
 	if err := manifest.CheckFile(info, most); err != nil {
 		return content{}, err
 	}
-	before, data := fingerprint{info, changeTime(info)}, make([]byte, info.Size())
+	if buffer == nil || int64(cap(buffer)) < info.Size() {
+		buffer = make([]byte, info.Size())
+	}
+	before, data := fingerprint{info, changeTime(info)}, buffer[:info.Size()]
 	switch _, err := io.ReadFull(f, data); {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return content{}, errUnstable

@@ -27,7 +27,7 @@ func TestReadStable(t *testing.T) {
 	})
 	whole, unstable := 0, 0
 	for began := time.Now(); time.Since(began) < patience && (whole < 100 || unstable == 0); {
-		read, err := readStable(dir, "x", 1<<20)
+		read, err := readStable(dir, "x", 1<<20, nil)
 		switch {
 		case errors.Is(err, errUnstable):
 			unstable++
@@ -61,7 +61,7 @@ func TestReadStableErrors(t *testing.T) {
 		"../outside": "path escapes from parent",
 		"none":       "no such file or directory",
 	} {
-		if _, err := readStable(dir+"/inside", name, 10); err == nil || !bytes.Contains([]byte(err.Error()), []byte(want)) {
+		if _, err := readStable(dir+"/inside", name, 10, nil); err == nil || !bytes.Contains([]byte(err.Error()), []byte(want)) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}

@@ -198,7 +198,7 @@ func (r *reconciler) readManifest(p *plugin) {
 		return
 	}
 	now := time.Now()
-	read, err := readStable(r.root, seen.path, manifest.MaxSize)
+	read, err := readStable(r.root, seen.path, manifest.MaxSize, nil)
 	if isUnstable(err) {
 		r.scanIn(quietTime)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
@@ -82,6 +83,39 @@ func TestLinks(t *testing.T) {
 	f.awaitRefusal("", "near", outside)
 	if got := f.runs("acme", "near"); got != output(3) {
 		t.Errorf("output %q", got)
+	}
+}
+
+// A file that several plugins link to need not be read for each, and each follows its changes all the same.
+func TestLinksToOneFile(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{}, func(dir string) { write(t, dir+"/real.wasm", guest(t, 1)) })
+	deadline := time.After(patience)
+	for known := false; !known; { // once the file is so old that it cannot change unseen
+		info, err := os.Stat(f.path("real.wasm"))
+		check(t, err)
+		select {
+		case <-deadline:
+			t.Fatal("the file is never known")
+		case <-time.After(10 * time.Millisecond):
+			known = !(fingerprint{info, changeTime(info)}).young(time.Now(), settleTime)
+		}
+	}
+	plugins := []string{"real", "a", "b"}
+	for _, name := range plugins[1:] {
+		symlink(t, "real.wasm", f.path(name+".wasm"))
+	}
+	for number, change := range []func(data []byte){
+		nil,
+		func(data []byte) { f.replace("real.wasm", data) },
+		func(data []byte) { f.write("real.wasm", data) },
+	} {
+		if change != nil {
+			change(guest(t, number+1))
+		}
+		for _, name := range plugins {
+			f.awaitRun("acme", name, output(number+1))
+		}
 	}
 }
 

@@ -111,7 +111,7 @@ func (n *node) observe(stderr io.Writer) (err error) {
 	version, revision := buildVersion()
 	n.registry = prometheus.NewRegistry()
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if n.metrics, err = metrics.New(n.registry, metrics.Config{Version: version, Revision: revision}); err != nil {
+	if n.metrics, err = metrics.New(n.registry, metrics.Config{Version: version, Revision: revision, NativeHistograms: n.options.native}); err != nil {
 		return err
 	}
 	options := hclog.LoggerOptions{

@@ -41,6 +41,7 @@ type hostOptions struct {
 	logLevel  string
 	logFormat string
 	http      string
+	native    bool
 
 	tenantRedis      tenantURLs
 	tenantRedisFiles []string
@@ -87,6 +88,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	newChoice(f, &o.logLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
 	newChoice(f, &o.logFormat, "log-format", "text or json", "text", "json")
 	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")
+	f.BoolVar(&o.native, "native-histograms", false, "serve histograms also as native ones, with steps of 10 %, to a Prometheus that scrapes them")
 	return o
 }
 

@@ -357,7 +357,7 @@ func host(t *testing.T, w *world) {
 	}
 	must[[]Quarantine](t)(w.Fleet().Quarantines(ctx))
 	q := w.Queue("work")
-	must[bool](t)(q.Recount(ctx))
+	must[bool](t)(recount(ctx, q))
 	for _, err := range []error{w.Fleet().EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
 		if err != nil {
 			t.Error(err)

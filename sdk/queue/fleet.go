@@ -176,20 +176,22 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 	c := f.client
 	var calls []call
 	for from := 0; from < len(queues) || from == 0; from += block {
-		args := []any{c.clock}
-		for _, queue := range queues[from:min(from+block, len(queues))] {
-			args = append(args, queue)
-		}
-		calls = append(calls, newCall("poll", c.keys.nodes(), args...))
+		calls = append(calls, newCall("poll", c.keys.nodes(), named(queues[from:min(from+block, len(queues))], c.clock)...))
 	}
 	all := Backlogs{Queues: make([]Backlog, 0, len(queues))}
-	for _, reply := range c.evalAll(ctx, calls) {
-		v := valuesOf(reply.Val())
+	for _, queue := range queues {
+		all.Queues = append(all.Queues, Backlog{Queue: queue})
+	}
+	for i, reply := range c.evalAll(ctx, calls) {
+		v, of := valuesOf(reply.Val()), all.Queues[i*block:]
 		all.Clock, all.LeaseEnd = v.time(), v.eta()
-		for v.more() && len(all.Queues) < len(queues) {
-			all.Queues = append(all.Queues, Backlog{
-				Queue: queues[len(all.Queues)], Pending: v.number(), NextETA: v.eta(), NextExpiry: v.eta(),
-			})
+		for v.more() {
+			number := v.count()
+			if number < 1 || number > len(of) {
+				return Backlogs{}, errReply
+			}
+			look := &of[number-1]
+			look.Pending, look.NextETA, look.NextExpiry = v.number(), v.eta(), v.eta()
 		}
 		if err := cmp.Or(reply.Err(), v.err()); err != nil {
 			return Backlogs{}, fmt.Errorf("poll %d queues: %w", len(queues), err)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -87,12 +88,12 @@ func TestForgetsAQueue(t *testing.T) {
 				w.rdb.HSet(w.ctx, w.keys.stats("q"), "enqueued", 7)
 				if left != nil {
 					remove := left(t, w, q)
-					if forgotten := must[bool](t)(q.Recount(w.ctx)); forgotten || !w.known(t, "q") {
+					if forgotten := must[bool](t)(recount(w.ctx, q)); forgotten || !w.known(t, "q") {
 						t.Errorf("the queue is forgotten: %v", forgotten)
 					}
 					remove()
 				}
-				if forgotten := must[bool](t)(q.Recount(w.ctx)); !forgotten || w.known(t, "q") {
+				if forgotten := must[bool](t)(recount(w.ctx, q)); !forgotten || w.known(t, "q") {
 					t.Errorf("the queue is not forgotten: %v", forgotten)
 				}
 				if n := w.rdb.Exists(w.ctx, w.keys.stats("q"), w.keys.priorities("q"), w.keys.purged("q")).Val(); n != 0 {
@@ -105,6 +106,15 @@ func TestForgetsAQueue(t *testing.T) {
 			})
 		})
 	}
+}
+
+// recount recounts one queue.
+func recount(ctx context.Context, q *Queue) (forgotten bool, err error) {
+	news, err := q.client.Fleet().Recount(ctx, []string{q.name}, PurgeOptions{})
+	if len(news) == 1 {
+		return news[0].Forgotten, news[0].Err
+	}
+	return false, err
 }
 
 // expunge cancels a task that waits and deletes it.
@@ -127,7 +137,7 @@ func TestForgetsNothingThatComes(t *testing.T) {
 				case <-ended:
 					return
 				default:
-					if _, err := q.Recount(w.ctx); err != nil {
+					if _, err := recount(w.ctx, q); err != nil {
 						t.Error(err)
 					}
 				}
@@ -155,7 +165,7 @@ func TestForgetsNoDamagedQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Member: "q"})
 		w.rdb.Set(w.ctx, w.keys.priorities("q"), "x", 0)
-		if forgotten, err := w.Queue("q").Recount(w.ctx); forgotten || err == nil || !w.known(t, "q") {
+		if forgotten, err := recount(w.ctx, w.Queue("q")); forgotten || err == nil || !w.known(t, "q") {
 			t.Errorf("forgotten %v, %v", forgotten, err)
 		}
 	})

@@ -127,7 +127,7 @@ func TestNoScriptIsLong(t *testing.T) {
 		}
 	})
 	measure("recount", func() {
-		if _, err := w.Queue("fleet0").Recount(w.ctx); err != nil {
+		if _, err := recount(w.ctx, w.Queue("fleet0")); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -141,7 +141,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	must[int64](t)(w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Member: "empty"}).Result())
 	w.rdb.HSet(w.ctx, w.keys.stats("empty"), "enqueued", 1)
 	measure("recount of many nodes", func() {
-		if forgotten := must[bool](t)(w.Queue("empty").Recount(w.ctx)); forgotten {
+		if forgotten := must[bool](t)(recount(w.ctx, w.Queue("empty"))); forgotten {
 			t.Error("a queue is forgotten, and nobody looked at all listeners")
 		}
 	})

@@ -50,10 +50,3 @@ func (q *Queue) change(ctx context.Context, script, id string, args ...any) (ans
 	answer, err = q.client.eval(ctx, newCall(script, q.client.keys.task(id), args...))
 	return answer, wrap(fmt.Sprintf("%s task %s", script, id), err)
 }
-
-// Recount corrects the queue's number of listeners and its set of started tasks. It forgets a queue without tasks,
-// listeners and settings, with its counters; the next enqueue or listener makes it anew.
-func (q *Queue) Recount(ctx context.Context) (forgotten bool, err error) {
-	answer, err := q.client.eval(ctx, newCall("recount", q.client.keys.listeners(q.name), q.name))
-	return answer == "forgotten", wrap("count listeners of "+q.name, err)
-}

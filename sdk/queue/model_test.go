@@ -638,7 +638,7 @@ func (m *model) cancel(r *rapid.T) {
 
 // recount finds everything in order, and a queue that has listeners.
 func (m *model) recount(r *rapid.T) {
-	if forgotten, err := m.queue(r).Recount(m.w.ctx); forgotten || err != nil {
+	if forgotten, err := recount(m.w.ctx, m.queue(r)); forgotten || err != nil {
 		r.Fatal(forgotten, err)
 	}
 }

@@ -43,14 +43,26 @@ func (n *Node) Join(ctx context.Context) error {
 
 // Register makes the node, which has joined, a listener of the queue. Registering again changes nothing.
 func (n *Node) Register(ctx context.Context, queue string) error {
-	if err := ValidQueue(queue); err != nil {
-		return err
-	}
+	return n.RegisterAll(ctx, []string{queue})[0]
+}
+
+// RegisterAll is Register for many queues; each has its own error.
+func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
+	errs := make([]error, len(queues))
+	var calls []call
+	var at []int // the queue of each call
 	n.mu.Lock()
-	n.queues[queue] = true
+	for i, queue := range queues {
+		if errs[i] = ValidQueue(queue); errs[i] == nil {
+			n.queues[queue] = true
+			calls, at = append(calls, n.listening("register", queue)), append(at, i)
+		}
+	}
 	n.mu.Unlock()
-	_, err := n.client.eval(ctx, n.listening("register", queue))
-	return wrap(fmt.Sprintf("register listener for %q", queue), err)
+	for i, reply := range n.client.evalAll(ctx, calls) {
+		errs[at[i]] = wrap(fmt.Sprintf("register listener for %q", queues[at[i]]), reply.Err())
+	}
+	return errs
 }
 
 // listening is a call of register.lua or unregister.lua.

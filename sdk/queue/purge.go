@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -33,6 +34,57 @@ func (o PurgeOptions) validate() error {
 	return nil
 }
 
+// limits are the greatest age in seconds and the number of tasks that stay, as scripts take them.
+func (o PurgeOptions) limits() (age, keep string) {
+	if o.Everything {
+		return "", "0"
+	}
+	return durationText(o.OlderThan), optional(o.Keep > 0, strconv.FormatInt(o.Keep, 10))
+}
+
+// recountQueues is how many queues one script recounts.
+const recountQueues = 100
+
+// Recounted is the news of one queue.
+type Recounted struct {
+	Queue     string
+	Forgotten bool  // nothing was left of it
+	Old       bool  // Purge may find something to forget
+	Err       error // one of its keys is of another type
+}
+
+// Recount corrects the numbers of listeners and the sets of started tasks of many queues. It forgets queues without tasks,
+// listeners and settings, with their counters; the next enqueue or listener makes them anew. It returns the queues of which
+// there is news; Old is set if the options would have a Purge forget something.
+func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
+	c := f.client
+	age, keep := options.limits()
+	blocks := slices.Collect(slices.Chunk(queues, recountQueues))
+	calls := make([]call, len(blocks))
+	for i, block := range blocks {
+		calls[i] = newCall("recount", c.keys.queues(), named(block, c.clock, age, keep)...)
+	}
+	for i, reply := range c.evalAll(ctx, calls) {
+		v := valuesOf(reply.Val())
+		for v.more() {
+			number, word := v.count(), v.text()
+			if number < 1 || number > len(blocks[i]) {
+				return nil, errReply
+			}
+			one := Recounted{Queue: blocks[i][number-1], Forgotten: word == "forgotten", Old: word == "old"}
+			if !one.Forgotten && !one.Old {
+				one.Err = fmt.Errorf("recount queue %q: %s", one.Queue, word)
+				one.Old = age != "" || keep != "" // nobody looked
+			}
+			news = append(news, one)
+		}
+		if err := cmp.Or(reply.Err(), v.err()); err != nil {
+			return nil, fmt.Errorf("recount %d queues: %w", len(queues), err)
+		}
+	}
+	return news, nil
+}
+
 // purgeTasks is how many entries one block reads: forgetting one takes some 20 commands.
 const purgeTasks = 75
 
@@ -41,10 +93,7 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 	if err := errors.Join(ValidQueue(q.name), options.validate()); err != nil {
 		return 0, err
 	}
-	if options.Everything {
-		options.OlderThan, options.Keep = 0, 0
-	}
-	keep := optional(options.Keep > 0 || options.Everything, strconv.FormatInt(options.Keep, 10))
+	age, keep := options.limits()
 	lists := map[Status]string{Complete: q.client.keys.complete(q.name), Failed: q.client.keys.failed(q.name)}
 	for _, status := range []Status{Complete, Failed} {
 		if options.Status != "" && options.Status != status {
@@ -52,7 +101,7 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 		}
 		for passed, done := optional(options.Foreign, "0"), false; !done; {
 			reply, err := q.client.eval(ctx, newCall("purge", lists[status], q.client.clock, q.name, string(status), purgeTasks,
-				durationText(options.OlderThan), keep, optional(options.Foreign, "1"), passed))
+				age, keep, optional(options.Foreign, "1"), passed))
 			v := valuesOf(reply)
 			total += v.count()
 			passed, done = strconv.FormatInt(v.number(), 10), v.flag()

@@ -62,6 +62,12 @@ func TestPurge(t *testing.T) {
 			}
 			queue := fmt.Sprint("q", i)
 			w.finishAs(t, queue, mixed...)
+			if c.options.Status == "" {
+				news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, []string{queue}, c.options))
+				if old := len(news) == 1 && news[0].Old; old != (c.n > 0) {
+					t.Errorf("%+v: a recount finds something to purge: %v", c.options, old)
+				}
+			}
 			n, err := w.Queue(queue).Purge(w.ctx, c.options)
 			if err != nil {
 				t.Fatal(err)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"slices"
@@ -56,6 +57,14 @@ type call struct {
 // newCall calls the script of that name with one key.
 func newCall(script, key string, args ...any) call {
 	return call{allScripts[script], []string{key}, args}
+}
+
+// named are the arguments of a script for many queues, which follow the others.
+func named(queues []string, args ...any) []any {
+	for _, queue := range queues {
+		args = append(args, queue)
+	}
+	return args
 }
 
 // on runs the script; in full if Redis has forgotten it (a restart, SCRIPT FLUSH): a NOSCRIPT ran nothing.
@@ -155,4 +164,23 @@ func pipelined[T, C any](ctx context.Context, s *store, items []T, read func(p r
 		}
 	}
 	return cmds, nil
+}
+
+// existing are the items of the pages, of pageTasks items each, in which the key of an item exists: few of many, if most
+// have none.
+func (s *store) existing(ctx context.Context, items []string, key func(item string) string) (some []string, err error) {
+	pages := slices.Collect(slices.Chunk(items, pageTasks))
+	found, err := pipelined(ctx, s, pages, func(p redis.Pipeliner, page []string) *redis.IntCmd {
+		keys := make([]string, len(page))
+		for i, item := range page {
+			keys[i] = key(item)
+		}
+		return p.Exists(ctx, keys...)
+	})
+	for i, page := range found {
+		if err = cmp.Or(err, page.Err()); page.Val() > 0 {
+			some = append(some, pages[i]...)
+		}
+	}
+	return some, err
 }

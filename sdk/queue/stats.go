@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -38,25 +39,56 @@ func (q *Queue) Count(ctx context.Context, status Status) (int64, error) {
 	return stats.Depth[status], err
 }
 
+// statsQueues is how many queues one script counts.
+const statsQueues = 50
+
 // Stats counts several queues in one round trip, in the order given. A damaged one has its own Err.
 func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
-	calls := make([]call, len(queues))
-	for i, name := range queues {
+	for _, name := range queues {
 		if err := ValidQueue(name); err != nil {
 			return nil, err
 		}
-		calls[i] = newCall("look", c.keys.pending(name), c.clock, name)
 	}
 	stats := make([]Stats, len(queues))
+	blocks := slices.Collect(slices.Chunk(queues, statsQueues))
+	calls := make([]call, len(blocks))
+	for i, block := range blocks {
+		calls[i] = newCall("look", c.keys.queues(), named(block, c.clock)...)
+	}
 	for i, reply := range c.evalAll(ctx, calls) {
-		err := wrap(fmt.Sprintf("count queue %q", queues[i]), reply.Err())
-		if passReplies(err) != nil {
+		of := stats[i*statsQueues:][:len(blocks[i])]
+		if err := wrap(fmt.Sprintf("count queue %q", blocks[i][0]), reply.Err()); passReplies(err) != nil {
 			return nil, err
+		} else if err != nil {
+			for j := range of {
+				of[j].Err = err
+			}
+			continue
 		}
-		stats[i] = readStats(reply.Val())
-		stats[i].Err = err
+		counted := asList(reply.Val())
+		if len(counted) == 0 || len(counted) > len(of) {
+			return nil, errReply
+		}
+		for j, one := range counted {
+			if of[j] = readStats(one); asString(one) != "" {
+				of[j].Err = fmt.Errorf("count queue %q: %s", blocks[i][j], asString(one))
+			}
+		}
+		if len(counted) < len(of) { // the script was to take no longer
+			rest, err := c.Stats(ctx, blocks[i][len(counted):]...)
+			if err != nil {
+				return nil, err
+			}
+			copy(of[len(counted):], rest)
+		}
 	}
 	return stats, nil
+}
+
+// CountQueues is how many queues the tenant has.
+func (c *Client) CountQueues(ctx context.Context) (int64, error) {
+	n, err := c.rdb.ZCard(ctx, c.keys.queues()).Result()
+	return n, wrap("count queues in "+c.keys.queues(), err)
 }
 
 // readStats reads what look.lua returns.

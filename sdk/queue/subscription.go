@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -23,13 +24,16 @@ func (c *Client) Subscribe() *Subscription {
 	return &Subscription{client: c, pubsub: c.rdb.Subscribe(context.Background()), queues: make(map[string]string)}
 }
 
-// Add follows a queue. An error means that Redis is away: the subscription is made when it is back.
-func (s *Subscription) Add(ctx context.Context, queue string) error {
-	channel := s.client.keys.channel(queue)
+// Add follows queues. An error means that Redis is away: the subscription is made when it is back.
+func (s *Subscription) Add(ctx context.Context, queues ...string) error {
+	channels := make([]string, len(queues))
 	s.mu.Lock()
-	s.queues[channel] = queue
+	for i, queue := range queues {
+		channels[i] = s.client.keys.channel(queue)
+		s.queues[channels[i]] = queue
+	}
 	s.mu.Unlock()
-	return wrap("subscribe to queue "+queue, s.pubsub.Subscribe(ctx, channel))
+	return wrap(fmt.Sprintf("subscribe to queues %.100q", queues), s.pubsub.Subscribe(ctx, channels...))
 }
 
 // Remove stops following a queue.

@@ -1,29 +1,62 @@
--- Corrects a queue's number of listeners, and its set of started tasks, after listeners that died half-way. An
+-- Corrects the number of listeners of queues, and their sets of started tasks, after listeners that died half-way. An
 -- empty queue is forgotten with its counters.
--- KEYS    1 listeners of the queue
--- ARGV    1 queue
--- RETURNS 'forgotten', or how many listeners there are
-local queue = ARGV[1]
-local bad = mistyped(KEYS[1], 'set', QUEUES, 'zset', STARTED_TASKS_ .. queue, 'set', PRIORITIES_ .. queue, 'set',
-  PAUSED, 'set', LIMITS, 'hash', NODES, 'zset')
-if bad then return bad end
+-- KEYS    1 queues
+-- ARGV    1 clock override
+--         2 greatest age in seconds of a finished task, or "" for none  3 how many of each status may stay, or "" for all
+--         then the queues
+-- RETURNS of each queue with news: its number from 1, and 'forgotten'; 'old' if purge.lua, with the same age and number,
+--         may find something to forget; or 'WRONGTYPE ...'
+local wrong = mistyped(KEYS[1], 'zset', PAUSED, 'set', LIMITS, 'hash', NODES, 'zset')
+if wrong then return wrong end
 
--- left(): whether anything of the queue is left, of whatever type. An empty list, set or hash does not exist.
-local function left()
-  if redis.call('EXISTS', KEYS[1], PENDING_TASKS_ .. queue, SCHEDULED_TASKS_ .. queue, STARTED_TASKS_ .. queue, COMPLETE_TASKS_ .. queue,
+local clock, age, keep = tonumber(now(ARGV[1])), tonumber(ARGV[2]), tonumber(ARGV[3])
+
+-- left(queue): whether anything of a queue without listeners is left, of whatever type. An empty list, set or hash does
+-- not exist. Looking for the queue's reserved lists takes 1.5 µs for each node, and one call is not to take longer than
+-- for 2,000: what it has not looked at stays until another time.
+local alive, looks = nodes(), 2000
+local function left(queue)
+  if redis.call('EXISTS', PENDING_TASKS_ .. queue, SCHEDULED_TASKS_ .. queue, STARTED_TASKS_ .. queue, COMPLETE_TASKS_ .. queue,
     FAILED_TASKS_ .. queue, TASKS_ .. queue, EXPIRY_ .. queue, KEYS_ .. queue) > 0 then return true end
   if redis.call('SISMEMBER', PAUSED, queue) == 1 or redis.call('HEXISTS', LIMITS, queue) == 1 then return true end
-  if redis.call('ZCARD', NODES) > 2000 then return true end -- some may hold its tasks
-  return waiting(queue) > 0 or #reservedlists(queue, nodes()) > 0
+  looks = looks - redis.call('ZCARD', NODES)
+  return looks < 0 or waiting(queue) > 0 or #reservedlists(queue, alive) > 0
 end
 
-unheld({ queue })
-local count = redis.call('SCARD', KEYS[1])
-local score = redis.call('ZSCORE', QUEUES, queue)
-if score and not left() then
-  redis.call('ZREM', QUEUES, queue)
-  redis.call('UNLINK', STATS_ .. queue, PRIORITIES_ .. queue, PURGED_ .. queue)
-  return 'forgotten'
+-- old(list, status): whether the first entry that purge.lua would look at may go. It knows more of what it passes over.
+local function old(list, status)
+  local id = redis.pcall('LINDEX', list, -1)
+  if type(id) ~= 'string' then return id end -- false for an empty list, and an error for purge.lua to report
+  if keep and redis.call('LLEN', list) > keep then return true end
+  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'finished_at', 'updated', 'stale')
+  return h.err or h[1] ~= status or h[4] or age and tonumber(moment(h[2] or h[3], '0')) < clock - age
 end
-if score and tonumber(score) ~= count then redis.call('ZADD', QUEUES, count, queue) end
-return count
+
+local bad, started = {}, {}
+for i = 4, #ARGV do
+  local queue = ARGV[i]
+  bad[i] = mistyped(LISTENERS_ .. queue, 'set', STARTED_TASKS_ .. queue, 'set', PRIORITIES_ .. queue, 'set')
+  if not bad[i] and redis.call('EXISTS', STARTED_TASKS_ .. queue) == 1 then started[#started + 1] = queue end
+end
+unheld(started)
+
+local out = {}
+for i = 4, #ARGV do
+  local queue, news = ARGV[i], nil
+  local count, score = redis.pcall('SCARD', LISTENERS_ .. queue), redis.call('ZSCORE', KEYS[1], queue)
+  if bad[i] then
+    news = bad[i].err
+  elseif score and count == 0 and not left(queue) then
+    redis.call('ZREM', KEYS[1], queue)
+    redis.call('UNLINK', STATS_ .. queue, PRIORITIES_ .. queue, PURGED_ .. queue)
+    news = 'forgotten'
+  else
+    if score and tonumber(score) ~= count then redis.call('ZADD', KEYS[1], count, queue) end
+    if (age or keep) and (old(COMPLETE_TASKS_ .. queue, 'complete') or old(FAILED_TASKS_ .. queue, 'failed')) then news = 'old' end
+  end
+  if news then
+    out[#out + 1] = i - 3
+    out[#out + 1] = news
+  end
+end
+return out
