@@ -153,7 +153,7 @@ func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 			break
 		}
 		if i%blockTasks == 0 {
-			b = &taskBlock{queue: q.name}
+			b = &taskBlock{queue: q.name, args: make([]any, 0, 16*min(blockTasks, len(specs)-i))}
 			blocks = append(blocks, b)
 		}
 		b.args = specs[i].arguments(b.args, receipts[i].ID, q.name)
@@ -165,11 +165,12 @@ func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 // read puts the answers of a block into its receipts, or returns its error.
 func (b *taskBlock) read(receipts []Receipt) error {
 	switch {
+	case b.err == nil:
 	case redis.HasErrorPrefix(b.err, "QUEUEFULL"):
 		return fmt.Errorf("%w: %w", ErrQueueFull, b.err)
 	case redis.HasErrorPrefix(b.err, "WRONGTYPE"):
 		return fmt.Errorf("%w: %w", ErrDamaged, b.err)
-	case b.err != nil:
+	default:
 		return b.err
 	}
 	for i, answer := range b.answers {
