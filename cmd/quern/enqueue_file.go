@@ -67,7 +67,7 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, n
 	if o.file != "-" {
 		file, err := os.Open(o.file)
 		if err != nil {
-			return fmt.Errorf("open --file: %w", err)
+			return usagef("--file: %w: name a file of JSON lines, or - for stdin", err)
 		}
 		defer file.Close()
 		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
@@ -178,8 +178,10 @@ func (f *taskFile) read(ctx context.Context, chunks chan<- chunk) {
 	size := 0
 	for next.err == nil {
 		line, long, err := f.line()
+		if next.err = err; err != nil && !errors.Is(err, io.EOF) {
+			line, long = nil, false // a part of one
+		}
 		next.bytes += int64(len(line))
-		next.err = err
 		if len(line) > 0 || long {
 			next.lines++
 		}

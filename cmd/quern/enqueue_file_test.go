@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -262,5 +265,32 @@ func TestEnqueueFileWithoutRedis(t *testing.T) {
 	proxy.Pass()
 	if n, err := enqueueChunk(t.Context(), client.Queue("mail"), specs, 3*outagePause); n != 1 || err != nil {
 		t.Errorf("%d enqueued, %v", n, err)
+	}
+}
+
+// A file that can be read in part only ends before the line that is not whole.
+func TestEnqueueFileThatEndsWithAnError(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	input := io.MultiReader(strings.NewReader(lines(1, 2)+`{"parameters": 3}`), iotest.ErrReader(broken))
+	f := &taskFile{queue: "mail", id: "x", reader: bufio.NewReader(input)}
+	chunks := make(chan chunk, 3)
+	f.read(t.Context(), chunks)
+	close(chunks)
+	tasks, last := 0, chunk{}
+	for last = range chunks {
+		tasks += len(last.specs)
+	}
+	if tasks != 2 || last.lines != 2 || len(last.bad) != 0 || !errors.Is(last.err, broken) {
+		t.Errorf("%d tasks, and last %+v", tasks, last)
+	}
+	u, _ := newProducer(t, queuetest.Shared(t).URL())
+	for file, want := range map[string]string{
+		t.TempDir():      "quern: stopped after line 0: read --file: read ",
+		"no such folder": "quern: --file: open no such folder: no such file or directory: name a file of JSON lines, or - for stdin\n",
+	} {
+		if r := u.run("enqueue", "mail", "--id", "x", "--file", file); r.status == exitDone || !strings.HasPrefix(r.stderr, want) {
+			t.Errorf("%+v, want %s", r, want)
+		}
 	}
 }

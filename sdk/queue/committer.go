@@ -16,6 +16,8 @@ const (
 	blockBytes = 4 << 20
 	// writeTasks bounds what one round trip writes; blockBytes bounds its bytes as well, unless a single task is larger.
 	writeTasks = 20 * blockTasks
+	// sharedBytes bounds a call that shares a round trip, as does a block: no small call waits for a large one to be sent.
+	sharedBytes = 256 << 10
 )
 
 // maxWrites is how many round trips are under way at a time, the second one only when a whole block waits: so the client works
@@ -32,7 +34,7 @@ const maxWrites = 2
 //	                            ▲ │
 //	                            └─┘ what came meanwhile
 //
-// A call that comes alone costs no goroutine, and its context bounds it. A shared write outlives the contexts of its callers, up
+// A call that comes alone, or is large, costs no goroutine, and its context bounds it. A shared write outlives the contexts of its callers, up
 // to the latest deadline: a caller whose context ends returns at once, and the write goes on for the others.
 type committer struct {
 	client *Client
@@ -74,8 +76,11 @@ func (c *committer) write(ctx context.Context, blocks []*taskBlock) error {
 	for _, b := range blocks {
 		mine.tasks, mine.size = mine.tasks+b.tasks, mine.size+b.size
 	}
-	if c.begin(ctx, mine) {
-		defer c.end(ctx)
+	alone := mine.tasks >= blockTasks || mine.size > sharedBytes
+	if alone || c.begin(ctx, mine) {
+		if !alone {
+			defer c.end(ctx)
+		}
 		c.writeAll(ctx, []*commit{mine})
 		return nil
 	}

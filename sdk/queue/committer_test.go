@@ -137,14 +137,14 @@ func TestGroupCommitOutlivesACaller(t *testing.T) {
 	other := w.enqueueBeside(t, w.ctx, "held", named("other")...)
 	ctx, cancel := context.WithCancel(w.ctx)
 	answer := make(chan called, 1)
-	go func() { // a whole block does not wait for the first write
-		receipts, err := w.Queue("held").EnqueueMany(ctx, make([]Spec, blockTasks))
+	go func() { // with the other one's task a whole block waits, which goes without waiting for the first write
+		receipts, err := w.Queue("held").EnqueueMany(ctx, make([]Spec, blockTasks-1))
 		answer <- called{receipts, err}
 	}()
 	eventually(t, "a second write under way", func() bool { return proxy.Held() == 2 })
 	cancel()
 	gone := receive(t, "the cancelled call", answer)
-	if !errors.Is(gone.err, context.Canceled) || len(gone.receipts) != blockTasks {
+	if !errors.Is(gone.err, context.Canceled) || len(gone.receipts) != blockTasks-1 {
 		t.Fatalf("%+v", gone)
 	}
 	proxy.Pass()
@@ -162,7 +162,36 @@ func TestGroupCommitOutlivesACaller(t *testing.T) {
 			t.Errorf("%s was not written", receipt.ID)
 		}
 	}
-	past.depth(t, "held", map[Status]int64{Pending: 2 + blockTasks})
+	past.depth(t, "held", map[Status]int64{Pending: 1 + blockTasks})
+}
+
+// Large calls wait for no other, and none for them.
+func TestLargeCallsShareNothing(t *testing.T) {
+	w, _, proxy, first := setupHeld(t)
+	many := make([]Spec, blockTasks)
+	large := []Spec{{Parameters: make([]byte, sharedBytes+1)}}
+	for _, specs := range [][]Spec{many, large} {
+		if _, err := w.Queue("q").EnqueueMany(w.ctx, specs); err != nil {
+			t.Error(err)
+		}
+	}
+	proxy.Pass()
+	if got := receive(t, "the first call", first); got.err != nil {
+		t.Error(got.err)
+	}
+
+	proxy.HoldReplies(w.keys.pending("held"))
+	answer := make(chan called, 1)
+	go func() {
+		receipts, err := w.Queue("held").EnqueueMany(w.ctx, large)
+		answer <- called{receipts, err}
+	}()
+	eventually(t, "a large call under way", func() bool { return proxy.Held() == 1 })
+	w.enqueue(t, "q", "", Options{})
+	proxy.Pass()
+	if got := receive(t, "the large call", answer); got.err != nil {
+		t.Error(got.err)
+	}
 }
 
 // A closed client answers all its callers.
