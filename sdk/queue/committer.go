@@ -34,8 +34,8 @@ const maxWrites = 2
 //	                            ▲ │
 //	                            └─┘ what came meanwhile
 //
-// A call that comes alone, or is large, costs no goroutine, and its context bounds it. A shared write outlives the contexts of its callers, up
-// to the latest deadline: a caller whose context ends returns at once, and the write goes on for the others.
+// A call that comes alone, or is large, costs no goroutine, and its context bounds it. A shared write outlives the contexts of
+// its callers, up to the latest deadline: a caller whose context ends returns at once, and the write goes on for the others.
 type committer struct {
 	client *Client
 
