@@ -23,21 +23,31 @@ type enqueueOptions struct {
 	replicas    int
 	wait        bool
 	waitTimeout time.Duration
+	file        string
+	skip        int
 }
 
 func newEnqueue(env environment) *cobra.Command {
 	o := &enqueueOptions{}
 	cmd := &cobra.Command{
 		Use:   "enqueue QUEUE [PARAMETERS|-]",
-		Short: "Enqueue a task and print its ID; with --wait, its result",
+		Short: "Enqueue a task and print its ID, with --wait its result; or with --file a task for each line of a file",
 		Long: "Enqueues a task and prints its ID. PARAMETERS are its input; - reads them from stdin. With --wait it\n" +
 			"prints the result's bytes instead, and nothing else; if no host serves the queue, it enqueues nothing.\n\n" +
 			"These flags decide how a failed task is retried, then the manifest of its plugin, then the host's\n" +
 			"settings. If none does, there is one attempt.\n\n" +
+			"With --file each line of a file is a task: a JSON object with parameters (the text of a string, or\n" +
+			"any other value as JSON) or parameters_base64, and with what differs from the flags: id, key, labels,\n" +
+			"parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts. It names\n" +
+			"the lines that are no tasks, enqueues the others, and exits with 2. The IDs are ID-LINE, with --id or\n" +
+			"a new UUID as ID: the same command with the same --id enqueues no line twice while its task exists.\n" +
+			"If it is interrupted, or Redis is away for 30s, it says how to go on with --id and --skip.\n\n" +
 			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused, not reachable, deleted, or timed out.",
 		Example: "  quern enqueue mail '{\"to\": \"ada@example.com\"}' --max-attempts 5 --backoff-max 10m\n" +
 			"  quern enqueue reports 2026-01 --unique --unique-for 1h\n" +
-			"  quern enqueue thumbnails - --wait < photo.jpg > thumb.jpg",
+			"  quern enqueue thumbnails - --wait < photo.jpg > thumb.jpg\n" +
+			"  quern enqueue mail --file tasks.jsonl --id import-7 --max-attempts 5\n" +
+			"  jq -c '{parameters: .}' orders.jsonl | quern enqueue orders --file -",
 		Args: arguments(1, 2),
 	}
 	clientFlags(cmd)
@@ -47,6 +57,9 @@ func newEnqueue(env environment) *cobra.Command {
 		if err := o.complete(cmd.Flags()); err != nil {
 			return err
 		}
+		if o.file != "" && len(args) > 1 {
+			return usagef("both --file and parameters: the file's lines have them, leave the parameters out")
+		}
 		if output.json() && o.wait {
 			return usagef("both --wait and -o json: --wait prints the result's bytes and nothing else; use `quern task show ID -o json` for the rest")
 		}
@@ -55,13 +68,16 @@ func newEnqueue(env environment) *cobra.Command {
 			return err
 		}
 		defer client.Close()
+		if o.file != "" {
+			return o.enqueueFile(cmd, client, args[0], output.json())
+		}
 		return o.run(cmd, client, args, output.json())
 	}
 	return cmd
 }
 
 func (o *enqueueOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.task.ID, "id", "", "ID of the task (default a new UUID); if it exists, nothing is enqueued")
+	f.StringVar(&o.task.ID, "id", "", "ID of the task, or with --file their beginning (default a new UUID); if it exists, nothing is enqueued")
 	f.StringVar(&o.task.Key, "key", "", "your own name for the task's subject")
 	labelFlag(f, &o.task.Labels, "a label of your own, `NAME=VALUE`; up to 16 times")
 	f.StringVar(&o.task.Parent, "parent", "", "`ID` of the task that this one comes from")
@@ -86,7 +102,9 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	newCount(f, &o.replicas, "replicas", "how many of Redis's replicas must have the task (default none)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result and print it, and nothing else, to stdout")
 	newPeriod(f, &o.waitTimeout, "wait-timeout", 0, "how long to wait at most (default without end)")
-	notSettings(f, "max-attempts")
+	f.StringVar(&o.file, "file", "", "enqueue a task for each line of this `FILE` of JSON lines; - reads stdin")
+	newCount(f, &o.skip, "skip", "with --file: do not enqueue this many lines at its beginning")
+	notSettings(f, "max-attempts", "file", "skip")
 }
 
 // sameParameters is the value of --unique without a key.
@@ -94,7 +112,7 @@ const sameParameters = "true"
 
 // complete checks the flags and completes the task's options.
 func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
-	for _, name := range []string{"id", "parent", "traceparent"} { // a script's variable may not be set
+	for _, name := range []string{"id", "parent", "traceparent", "file"} { // a script's variable may not be set
 		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return usagef("--%s is empty: give it a value, or leave it out", name)
 		}
@@ -107,6 +125,10 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 		return usagef("--wait-timeout without --wait: add --wait, or leave it out")
 	case unique && (o.unique == "" || o.unique == "false"):
 		return usagef("--unique=%s is no key: use --unique=KEY, or --unique for that of the parameters", o.unique)
+	case o.wait && o.file != "":
+		return usagef("both --wait and --file: a file's results have no order; wait for a task with `quern task wait ID`")
+	case o.skip != 0 && o.file == "":
+		return usagef("--skip without --file: add --file, or leave it out")
 	case o.uniqueFor != 0 && !unique:
 		return usagef("--unique-for without --unique: add --unique or --unique=KEY, or leave it out")
 	}
@@ -172,7 +194,10 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client *queue.Client, name s
 	case o.wait && lacking:
 		return nil
 	case o.wait:
-		return waitInterruptibly(cmd, client, id, o.waitTimeout)
+		// The ID was not printed yet, and the task goes on.
+		return interruptibly(cmd, func() error { return waitFor(cmd, client, id, o.waitTimeout) }, func() error {
+			return refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", id)
+		})
 	}
 	v := view{{"id", "", id}, {"tenant", "", client.Tenant()}, {"queue", "", name}, {"existed", "", receipt.Existed}}
 	if err := showLine(cmd, json, v, id); err != nil {

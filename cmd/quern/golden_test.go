@@ -193,7 +193,7 @@ func TestGoldenWrongUsage(t *testing.T) {
 		"--verbose", "task ls mail --stats failed", "task ls mail -x", "task ls mail --limit", "task ls mail --limit many", "task ls mail --limit -1",
 		"task ls mail --status done", "task ls mail -o xml", "task show", "task show one two", "enqueue", "task delete",
 		"enqueue mail -5", "enqueue mail --delay 5", "enqueue mail --delay -5s", "enqueue mail --at tomorrow", "enqueue mail --at 1 --delay 1s",
-		"enqueue mail --label foo", "enqueue mail --wait=perhaps", "enqueue mail --wait -o json", "enqueue mail --wait-timeout 1s", "task wait one --wait-timeout 0.5",
+		"enqueue mail --label foo", "enqueue mail x --file tasks", "enqueue mail --file= x", "enqueue mail --file tasks --wait", "enqueue mail --skip 3", "enqueue mail --wait=perhaps", "enqueue mail --wait -o json", "enqueue mail --wait-timeout 1s", "task wait one --wait-timeout 0.5",
 		"enqueue mail --max-attempts 0", "enqueue mail --max-attempts 9999999999", "enqueue mail --max-attempts lots", "enqueue mail --max-reschedules 0", "enqueue mail --backoff random",
 		"enqueue mail --backoff-base 0s", "enqueue mail --backoff-min 5s --backoff-max 1s", "enqueue mail --max-age 1y", "enqueue mail --timeout 0",
 		"enqueue mail --deadline tomorrow", "enqueue mail --deadline= x", "enqueue mail --unique= x", "enqueue mail --unique=false", "enqueue mail --unique-for 1m",

@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // terminal opens a pseudo-terminal: what a person sees, and what a program writes to.
@@ -80,4 +84,25 @@ func TestResultOnTerminal(t *testing.T) {
 			t.Errorf("%s: %q, %q", c.ProcessState, c.stdout, c.stderr)
 		}
 	})
+}
+
+// A terminal sees how far the file is.
+func TestEnqueueFileOnTerminal(t *testing.T) {
+	t.Parallel()
+	u, client := newProducer(t, queuetest.Shared(t).URL())
+	person, screen := terminal(t)
+	file := write(t, filepath.Join(t.TempDir(), "tasks.jsonl"), lines(1, 3000))
+	c := u.prepare("enqueue", "mail", "--file", file, "--id", "x")
+	c.Stderr = screen
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := screen.Close(); err != nil {
+		t.Fatal(err)
+	}
+	shown, _ := io.ReadAll(person) // its end is an error
+	if !regexp.MustCompile(`^(\r\x1b\[K\d+ lines, \d+ tasks/s, \d+ %)+\r\x1b\[K$`).Match(shown) {
+		t.Errorf("%q", shown)
+	}
+	enqueuedOnce(t, client, "x", 3000)
 }

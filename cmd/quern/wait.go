@@ -99,21 +99,21 @@ func awaitOutage(ctx context.Context, client *queue.Client, outage time.Duration
 	}
 }
 
-// waitInterruptibly is waitFor for a task whose ID was not printed yet. Ctrl-C prints it, because the task goes on, and
-// then ends the process by the signal, so that a shell's loop ends, too.
-func waitInterruptibly(cmd *cobra.Command, client *queue.Client, id string, timeout time.Duration) error {
+// interruptibly runs a part of a command that Ctrl-C ends with an error of its own, and then the process by the signal, so that
+// a shell's loop ends, too.
+func interruptibly(cmd *cobra.Command, run, interrupted func() error) error {
 	if signal.Ignored(os.Interrupt) { // in the background of a script
-		return waitFor(cmd, client, id, timeout)
+		return run()
 	}
 	before := cmd.Context()
 	ctx, stop := signal.NotifyContext(before, os.Interrupt)
 	defer stop()
 	cmd.SetContext(ctx)
-	err := waitFor(cmd, client, id, timeout)
+	err := run()
 	if err == nil || ctx.Err() == nil || before.Err() != nil {
 		return err
 	}
-	err = refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", id)
+	err = interrupted()
 	report(err, cmd.ErrOrStderr())
 	stop()
 	if syscall.Kill(os.Getpid(), syscall.SIGINT) == nil {

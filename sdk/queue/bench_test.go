@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -38,20 +40,38 @@ func tasksPerSecond(b *testing.B, tasks int) {
 	b.ReportMetric(float64(tasks)/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// BenchmarkEnqueue enqueues tasks of 100 bytes, alone and together.
+// BenchmarkEnqueue enqueues tasks of 100 bytes: one by one from producers that share a client, and in bulk.
 func BenchmarkEnqueue(b *testing.B) {
-	for _, batch := range []int{1, 1000} {
-		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+	for _, producers := range []int{1, 8, 64} {
+		b.Run(fmt.Sprintf("producers=%d", producers), func(b *testing.B) {
 			w := benchWorld(b)
 			b.ReportAllocs()
-			rounds := 0
-			for b.Loop() {
-				w.fill(b, "q", batch)
-				rounds++
+			var next atomic.Int64
+			var running sync.WaitGroup
+			b.ResetTimer()
+			for range producers {
+				running.Go(func() {
+					for i := next.Add(1); i <= int64(b.N) && !b.Failed(); i = next.Add(1) {
+						if _, err := w.Queue("q").Enqueue(w.ctx, fmt.Appendf(nil, "%0100d", i), Options{}); err != nil {
+							b.Error(err)
+						}
+					}
+				})
 			}
-			tasksPerSecond(b, rounds*batch)
+			running.Wait()
+			tasksPerSecond(b, b.N)
 		})
 	}
+	b.Run("bulk", func(b *testing.B) {
+		w := benchWorld(b)
+		b.ReportAllocs()
+		rounds := 0
+		for b.Loop() {
+			w.fill(b, "q", 5000)
+			rounds++
+		}
+		tasksPerSecond(b, rounds*5000)
+	})
 }
 
 // BenchmarkReserveSettle is what a host does for a task: reserve and start, run (nothing), settle. Two

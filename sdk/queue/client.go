@@ -53,10 +53,11 @@ func (c Config) validate() error {
 // Client is one tenant's view of Redis; it is safe for concurrent use.
 type Client struct {
 	store
-	beats  redis.UniversalClient // renews leases: see beatConnection
-	owned  bool
-	config Config
-	waits  waiters
+	beats   redis.UniversalClient // renews leases: see beatConnection
+	owned   bool
+	config  Config
+	waits   waiters
+	commits committer
 }
 
 // New connects lazily to the Redis that the URL names (see Connect). Close it after use.
@@ -86,7 +87,7 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 		store: store{rdb: rdb, keys: keys{config.Tenant}, poll: pollInterval},
 		beats: beatConnection(rdb, config.Lease), config: config,
 	}
-	c.waits.store = &c.store
+	c.waits.store, c.commits.client = &c.store, c
 	return c, nil
 }
 

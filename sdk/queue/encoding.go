@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -16,7 +17,7 @@ const bytesMarker = "quern:bytes:"
 // encodeValue splits a value into the text of the hash field and the bytes of the companion hash. Bytes that are not UTF-8 get
 // the field "quern:bytes:LENGTH:SHA256", because Blueque's Python client fails on them; text needs no companion.
 func encodeValue(value []byte) (text string, companion []byte) {
-	if utf8.Valid(value) && !strings.HasPrefix(string(value), bytesMarker) {
+	if utf8.Valid(value) && !bytes.HasPrefix(value, []byte(bytesMarker)) {
 		return string(value), nil
 	}
 	sum := sha256.Sum256(value)
@@ -81,7 +82,10 @@ func secondsDuration(text string) time.Duration {
 
 // durationText writes a duration as Redis holds it, in seconds; "" for none.
 func durationText(d time.Duration) string {
-	return optional(d > 0, strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
+	if d <= 0 {
+		return ""
+	}
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
 }
 
 // validText makes text UTF-8.

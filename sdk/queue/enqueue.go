@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -19,9 +18,6 @@ import (
 )
 
 const (
-	// blockTasks and blockBytes bound what one script call writes: some 500 commands, less than 5 ms of Redis's time.
-	blockTasks = 48
-	blockBytes = 4 << 20
 	// maxMetadata bounds key, parent and all labels of a task together, in bytes.
 	maxMetadata = 16 << 10
 	// maxLabels is the most labels of a task.
@@ -92,7 +88,8 @@ type Receipt struct {
 	Existed bool
 }
 
-// Enqueue puts a task into the queue and returns its ID, also with an error: enqueueing that ID again is safe.
+// Enqueue puts a task into the queue and returns its ID, also with an error: enqueueing that ID again is safe. Concurrent calls
+// of one client share round trips: use one client for all producers of a process.
 func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options) (string, error) {
 	receipts, err := q.EnqueueMany(ctx, []Spec{{Parameters: parameters, Options: options}})
 	if len(receipts) == 0 {
@@ -101,9 +98,10 @@ func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options)
 	return receipts[0].ID, err
 }
 
-// EnqueueMany enqueues tasks in the order given, in blocks of up to 48 tasks or 4 MiB that are written together or not at all.
-// After an error the receipts have every ID, so that enqueueing the same specs with these IDs again doubles none. ErrQueueFull:
-// a block would pass the queue's limit. NotReplicatedError: all are enqueued, but fewer replicas answered than Config.Replicas.
+// EnqueueMany enqueues tasks in the order given, in blocks of up to 48 tasks or 4 MiB that are written together or not at all,
+// and several blocks in a round trip. After an error the receipts have every ID, so that enqueueing the same specs with these
+// IDs again doubles none. ErrQueueFull: a block would pass the queue's limit; smaller ones behind it may be enqueued.
+// NotReplicatedError: all are enqueued, but fewer replicas answered than Config.Replicas.
 func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return nil, err
@@ -120,22 +118,24 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 	wanted := q.client.config.Replicas
 	lacking := &NotReplicatedError{Wanted: wanted, Got: wanted}
 	for from := 0; from < len(specs); {
-		to, size := from, 0
-		for to < len(specs) && to-from < blockTasks && (to == from || size+len(specs[to].Parameters) <= blockBytes) {
-			size += len(specs[to].Parameters)
-			to++
-		}
-		replicas, waited, err := q.enqueueBlock(ctx, specs[from:to], receipts[from:to])
+		blocks := q.blocks(specs[from:], receipts[from:])
+		err := q.client.commits.write(ctx, blocks)
 		if err != nil {
 			return receipts, fmt.Errorf("enqueue in %q: %w", q.name, err)
 		}
-		if replicas < wanted {
-			lacking.Got, lacking.Err = min(lacking.Got, replicas), errors.Join(lacking.Err, waited)
-			for _, receipt := range receipts[from:to] {
-				lacking.IDs = append(lacking.IDs, receipt.ID)
+		for _, b := range blocks {
+			written := receipts[from : from+b.tasks]
+			from += b.tasks
+			if err = cmp.Or(err, b.read(written)); b.err == nil && b.replicas < wanted {
+				lacking.Got, lacking.Err = min(lacking.Got, b.replicas), cmp.Or(lacking.Err, b.waited)
+				for _, receipt := range written {
+					lacking.IDs = append(lacking.IDs, receipt.ID)
+				}
 			}
 		}
-		from = to
+		if err != nil {
+			return receipts, fmt.Errorf("enqueue in %q: %w", q.name, err)
+		}
 	}
 	if lacking.Got < wanted {
 		return receipts, lacking
@@ -143,35 +143,48 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 	return receipts, nil
 }
 
-// enqueueBlock writes one block and returns how many replicas have it, or in waited why that is not known.
-func (q *Queue) enqueueBlock(ctx context.Context, specs []Spec, receipts []Receipt) (replicas int, waited, err error) {
-	args := []any{q.client.clock, q.name}
-	for i := range specs {
-		args = append(args, specs[i].arguments(receipts[i].ID, q.name)...)
-	}
-	config := &q.client.config
-	value, replicas, waited, err := q.client.evalReplicated(ctx, newCall("enqueue", q.client.keys.pending(q.name), args...),
-		config.Replicas, config.ReplicaTimeout)
-	switch {
-	case redis.HasErrorPrefix(err, "QUEUEFULL"):
-		return 0, nil, fmt.Errorf("%w: %w", ErrQueueFull, err)
-	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return 0, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
-	case err != nil:
-		return 0, nil, err
-	}
-	for i, written := range asList(value) {
-		if first, ok := written.(string); ok {
-			receipts[i] = Receipt{ID: first, Existed: true}
-		} else {
-			receipts[i].Existed = asInt(written) == 0
+// blocks are the blocks of the first specs, as many as one write carries.
+func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
+	var b *taskBlock
+	total := 0
+	for i := range specs[:min(len(specs), writeTasks)] {
+		size := len(specs[i].Parameters)
+		if total += size; i > 0 && total > blockBytes {
+			break
 		}
+		if i%blockTasks == 0 {
+			b = &taskBlock{queue: q.name, args: make([]any, 0, 16*min(blockTasks, len(specs)-i))}
+			blocks = append(blocks, b)
+		}
+		b.args = specs[i].arguments(b.args, receipts[i].ID, q.name)
+		b.tasks, b.size = b.tasks+1, b.size+size
 	}
-	return replicas, waited, nil
+	return blocks
 }
 
-// arguments are those of one task as batch.lua takes them: the last are the further fields of its hash, all of them UTF-8 text.
-func (s *Spec) arguments(id, queue string) []any {
+// read puts the answers of a block into its receipts, or returns its error.
+func (b *taskBlock) read(receipts []Receipt) error {
+	switch {
+	case b.err == nil:
+	case redis.HasErrorPrefix(b.err, "QUEUEFULL"):
+		return fmt.Errorf("%w: %w", ErrQueueFull, b.err)
+	case redis.HasErrorPrefix(b.err, "WRONGTYPE"):
+		return fmt.Errorf("%w: %w", ErrDamaged, b.err)
+	default:
+		return b.err
+	}
+	for i, answer := range b.answers {
+		if first, ok := answer.(string); ok {
+			receipts[i] = Receipt{ID: first, Existed: true}
+		} else {
+			receipts[i].Existed = asInt(answer) == 0
+		}
+	}
+	return nil
+}
+
+// arguments adds those of one task as batch.lua takes them: the last are the further fields of its hash, all of them UTF-8 text.
+func (s *Spec) arguments(args []any, id, queue string) []any {
 	text, companion := encodeValue(s.Parameters)
 	eta := seconds(s.At)
 	if s.Delay > 0 {
@@ -203,7 +216,7 @@ func (s *Spec) arguments(id, queue string) []any {
 		"deadline", deadline,
 		"labels", string(labels),
 	)
-	args := []any{id, eta, text, companion, priority, age, deadline, hash, life, whole, len(fields)}
+	args = append(args, id, eta, text, string(companion), priority, age, deadline, hash, life, whole, len(fields))
 	return append(args, fields...)
 }
 

@@ -127,8 +127,9 @@ func (r Retry) JitteredDelay(n int) time.Duration {
 }
 
 func (r Retry) validate() error {
-	for name, value := range map[string]time.Duration{"base": r.Base, "min": r.Min, "max": r.Max, "max age": r.MaxAge} {
+	for i, value := range [...]time.Duration{r.Base, r.Min, r.Max, r.MaxAge} {
 		if value < 0 || value > longest {
+			name := [...]string{"base", "min", "max", "max age"}[i]
 			return fmt.Errorf("%w: %s %s of the retry policy: use 0s to %s", ErrInvalid, name, value, longest)
 		}
 	}
@@ -156,13 +157,14 @@ type retryText struct {
 }
 
 func (r Retry) encode() string {
-	text, _ := json.Marshal(retryText{ // numbers and a word always can be
+	t := retryText{
 		Backoff: r.Backoff, Base: r.Base.Seconds(), Min: r.Min.Seconds(), Max: r.Max.Seconds(), Jitter: r.Jitter,
 		MaxReschedules: r.MaxReschedules,
-	})
-	if string(text) == "{}" {
+	}
+	if t == (retryText{}) {
 		return ""
 	}
+	text, _ := json.Marshal(t) // numbers and a word always can be
 	return string(text)
 }
 

@@ -100,26 +100,33 @@ func (s *store) now(ctx context.Context) (time.Time, error) {
 // eval runs one script.
 func (s *store) eval(ctx context.Context, one call) (any, error) { return one.on(ctx, s.rdb).Result() }
 
-// evalReplicated runs one script and then, if replicas is not 0, waits for as many on the same connection: Redis counts
-// them for its writes. It returns how many have it, or in waited why that is not known.
-func (s *store) evalReplicated(ctx context.Context, one call, replicas int, timeout time.Duration) (value any, got int, waited, err error) {
+// evalReplicated is evalAll, which then, if replicas is not 0, waits for as many on the same connection: Redis counts them for
+// its writes. It returns how many have them, or in waited why that is not known.
+func (s *store) evalReplicated(ctx context.Context, calls []call, replicas int, timeout time.Duration) (cmds []*redis.Cmd, got int, waited error) {
 	if replicas == 0 {
-		value, err = s.eval(ctx, one)
-		return value, 0, nil, err
+		return s.evalAll(ctx, calls), 0, nil
 	}
-	var run, wait *redis.Cmd
-	for _, send := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{one.script.EvalSha, one.script.Eval} {
+	cmds = make([]*redis.Cmd, len(calls))
+	var wait *redis.Cmd
+	forgotten := func(cmd *redis.Cmd) bool { return cmd == nil || redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") }
+	for _, full := range []bool{false, true} {
 		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-			run = send(ctx, p, one.keys, one.args...)
+			for i, one := range calls {
+				if send := one.script.EvalSha; forgotten(cmds[i]) {
+					if full {
+						send = one.script.Eval
+					}
+					cmds[i] = send(ctx, p, one.keys, one.args...)
+				}
+			}
 			wait = p.Do(ctx, "WAIT", replicas, timeout.Milliseconds())
 			return nil
 		})
-		if !redis.HasErrorPrefix(run.Err(), "NOSCRIPT") {
+		if !slices.ContainsFunc(cmds, forgotten) {
 			break
 		}
 	}
-	value, err = run.Result()
-	return value, int(asInt(wait.Val())), wait.Err(), err
+	return cmds, int(asInt(wait.Val())), wait.Err()
 }
 
 // evalAll runs the calls, pageTasks in one round trip, and repeats those that Redis had forgotten. It never uses MULTI:

@@ -94,7 +94,7 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 		args = append(args, s.ID, s.proof(), n.pid, action, string(reason), text, companion, s.Delay.Seconds(), len(s.Children))
 		for _, child := range s.Children {
 			args = append(args, child.Queue)
-			args = append(args, child.arguments(child.ID, child.Queue)...)
+			args = child.arguments(args, child.ID, child.Queue)
 		}
 		claims[i] = s.Claim
 	}

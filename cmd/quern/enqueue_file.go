@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// chunkTasks and chunkBytes bound what is read ahead and written together: a round trip of EnqueueMany.
+	chunkTasks = 960
+	chunkBytes = 4 << 20
+	// maxLine bounds a line; what is left of a longer one is skipped.
+	maxLine = 64 << 20
+	// progressInterval is how often a terminal shows how far the file is.
+	progressInterval = 200 * time.Millisecond
+	// outagePause is how long to wait before Redis is tried again.
+	outagePause = 200 * time.Millisecond
+)
+
+// taskFile is the file of `quern enqueue --file`. A goroutine reads it while the tasks that it has read are written.
+type taskFile struct {
+	queue, id string
+	options   queue.Options
+	skip      int // lines
+	reader    *bufio.Reader
+	size      int64 // of a regular file, else 0
+}
+
+// chunk is some lines of the file.
+type chunk struct {
+	specs []queue.Spec
+	bad   []error // of the lines that are no tasks
+	lines int     // of the file up to the end of the chunk
+	bytes int64   // likewise
+	err   error   // why nothing follows; io.EOF at the end
+}
+
+// fileSummary is what became of the lines.
+type fileSummary struct{ lines, enqueued, existed, refused int }
+
+// enqueueFile enqueues a task for each line of a file.
+func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, name string, json bool) error {
+	if err := queue.ValidQueue(name); err != nil {
+		return err
+	}
+	if _, err := client.Clock(cmd.Context()); err != nil {
+		return err
+	}
+	f := &taskFile{queue: name, id: o.task.ID, options: o.task, skip: o.skip}
+	if f.id == "" {
+		f.id = queue.NewID()
+		fmt.Fprintf(cmd.ErrOrStderr(), "quern: the tasks' IDs are %s-LINE: should this be killed, repeat it with --id %s\n", f.id, f.id)
+	}
+	input := cmd.InOrStdin()
+	if o.file != "-" {
+		file, err := os.Open(o.file)
+		if err != nil {
+			return usagef("--file: %w: name a file of JSON lines, or - for stdin", err)
+		}
+		defer file.Close()
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			f.size = info.Size()
+		}
+		input = file
+	} else if isTerminal(input) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "quern: reading tasks from the terminal; Ctrl-D ends them")
+	}
+	f.reader = bufio.NewReaderSize(input, 1<<18)
+
+	var done fileSummary
+	again := func(err error) error {
+		return refusedf("stopped after line %d: %w: go on with the same command and --id %s --skip %d", done.lines, err, f.id, done.lines)
+	}
+	err := interruptibly(cmd, func() error { return f.enqueue(cmd, client, &done) }, func() error { return again(errors.New("interrupted")) })
+	if _, told := errors.AsType[*exitError](err); told {
+		return err
+	} else if err != nil {
+		return again(explain(err))
+	}
+	v := view{
+		{"id", "", f.id},
+		{"tenant", "", client.Tenant()},
+		{"queue", "", name},
+		{"lines", "", done.lines},
+		{"enqueued", "", done.enqueued},
+		{"existed", "", done.existed},
+		{"refused", "", done.refused},
+	}
+	line := fmt.Sprintf("%d lines: %d enqueued, %d existed already, %d refused", done.lines, done.enqueued, done.existed, done.refused)
+	if err := showLine(cmd, json, v, line); err != nil || done.refused == 0 {
+		return err
+	}
+	return usagef("%d lines are no tasks: correct them and repeat the command with --id %s, which enqueues only what is missing", done.refused, f.id)
+}
+
+// enqueue enqueues what is read. Its error leaves in done how far that came.
+func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileSummary) error {
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	chunks := make(chan chunk)
+	go f.read(ctx, chunks) // a read of a terminal or a pipe cannot be ended: the program's end does
+	show := newProgress(cmd.ErrOrStderr(), f.size)
+	defer show.clear()
+	for {
+		var next chunk
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case next = <-chunks:
+		}
+		for _, bad := range next.bad {
+			show.clear()
+			fmt.Fprintln(cmd.ErrOrStderr(), oneLine(bad.Error()))
+		}
+		enqueued, err := enqueueChunk(ctx, client.Queue(f.queue), next.specs, outageTimeout)
+		if err != nil {
+			return err
+		}
+		done.lines, done.refused = next.lines, done.refused+len(next.bad)
+		done.enqueued, done.existed = done.enqueued+enqueued, done.existed+len(next.specs)-enqueued
+		if next.err != nil {
+			if errors.Is(next.err, io.EOF) {
+				return nil
+			}
+			return fmt.Errorf("read --file: %w", next.err)
+		}
+		show.update(*done, next.bytes)
+	}
+}
+
+// enqueueChunk enqueues tasks and returns how many are new. Redis may be away for as long as outage.
+func enqueueChunk(ctx context.Context, q *queue.Queue, specs []queue.Spec, outage time.Duration) (enqueued int, err error) {
+	if len(specs) == 0 {
+		return 0, nil
+	}
+	var away time.Time // since when Redis is
+	receipts, err := q.EnqueueMany(ctx, specs)
+	for queue.IsUnavailable(err) {
+		if away.IsZero() {
+			away = time.Now()
+		} else if time.Since(away) >= outage {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(outagePause):
+		}
+		receipts, err = q.EnqueueMany(ctx, specs)
+	}
+	if err != nil {
+		return 0, err
+	}
+	for i, receipt := range receipts {
+		// After an outage it may be this very command that enqueued it.
+		if !receipt.Existed || !away.IsZero() && receipt.ID == specs[i].ID {
+			enqueued++
+		}
+	}
+	return enqueued, nil
+}
+
+// read sends the lines of the file until ctx ends. It sends what it has before it waits for more.
+func (f *taskFile) read(ctx context.Context, chunks chan<- chunk) {
+	var next chunk
+	size := 0
+	for next.err == nil {
+		line, long, err := f.line()
+		if next.err = err; err != nil && !errors.Is(err, io.EOF) {
+			line, long = nil, false // a part of one
+		}
+		next.bytes += int64(len(line))
+		if len(line) > 0 || long {
+			next.lines++
+		}
+		if spec, err := f.spec(next.lines, line, long); err != nil {
+			next.bad = append(next.bad, fmt.Errorf("line %d: %w", next.lines, err))
+		} else if spec != nil {
+			next.specs, size = append(next.specs, *spec), size+len(spec.Parameters)
+		}
+		buffered, _ := f.reader.Peek(f.reader.Buffered())
+		if next.err == nil && len(next.specs) < chunkTasks && len(next.bad) < chunkTasks && size < chunkBytes && bytes.IndexByte(buffered, '\n') >= 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case chunks <- next:
+		}
+		next, size = chunk{lines: next.lines, bytes: next.bytes, err: next.err}, 0
+	}
+}
+
+// line is the next line with its end, without its rest if it is too long.
+func (f *taskFile) line() (line []byte, long bool, err error) {
+	for {
+		part, err := f.reader.ReadSlice('\n')
+		if long = long || len(line)+len(part) > maxLine; !long {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, long, err
+		}
+	}
+}
+
+// spec is the task of a line, nil for an empty one or one to skip.
+func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error) {
+	if number == 1 {
+		line = bytes.TrimPrefix(line, []byte("\ufeff")) // of an editor on Windows
+	}
+	switch line = bytes.TrimSpace(line); {
+	case number <= f.skip || len(line) == 0 && !long:
+		return nil, nil
+	case long:
+		return nil, fmt.Errorf("longer than %s: enqueue it alone, with `quern enqueue %s - < PARAMETERS`", units.FormatSize(maxLine), f.queue)
+	}
+	options := f.options
+	options.ID = fmt.Sprintf("%s-%d", f.id, number)
+	spec, err := parseLine(line, options)
+	if err == nil {
+		err = cmp.Or(queue.ValidID(spec.ID), (&queue.Child{Queue: f.queue, Spec: spec}).Validate())
+	}
+	if err != nil {
+		return nil, trimInvalid(err)
+	}
+	return &spec, nil
+}
+
+// progress is a line on a terminal, rewritten as the file is read. It shows nothing elsewhere.
+type progress struct {
+	w           io.Writer // nil if that is no terminal
+	size        int64
+	begun, last time.Time
+	shown       bool
+}
+
+func newProgress(w io.Writer, size int64) *progress {
+	p := &progress{size: size, begun: time.Now()}
+	if isTerminal(w) {
+		p.w = w
+	}
+	return p
+}
+
+func (p *progress) update(done fileSummary, bytes int64) {
+	now := time.Now()
+	if p.w == nil || now.Sub(p.last) < progressInterval {
+		return
+	}
+	part := ""
+	if p.size > 0 {
+		part = fmt.Sprintf(", %d %%", 100*bytes/p.size)
+	}
+	rate := float64(done.enqueued+done.existed) / now.Sub(p.begun).Seconds()
+	fmt.Fprintf(p.w, "\r\x1b[K%d lines, %.0f tasks/s%s", done.lines, rate, part)
+	p.last, p.shown = now, true
+}
+
+// clear removes the line.
+func (p *progress) clear() {
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = false
+	}
+}

@@ -1,0 +1,296 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// called is an EnqueueMany beside the test.
+type called struct {
+	receipts []Receipt
+	err      error
+}
+
+// enqueueBeside calls EnqueueMany while a write is under way, and returns when it waits for that.
+func (w *world) enqueueBeside(t *testing.T, ctx context.Context, queue string, specs ...Spec) <-chan called {
+	t.Helper()
+	waiting := func() int {
+		w.commits.mu.Lock()
+		defer w.commits.mu.Unlock()
+		return w.commits.tasks
+	}
+	before, answer := waiting(), make(chan called, 1)
+	go func() {
+		receipts, err := w.Queue(queue).EnqueueMany(ctx, specs)
+		answer <- called{receipts, err}
+	}()
+	eventually(t, "a call that waits for a write", func() bool { return waiting() == before+len(specs) })
+	return answer
+}
+
+// setupHeld is a world on a server of its own with a write under way, whose reply the proxy keeps back until Pass.
+func setupHeld(t *testing.T) (w, past *world, proxy *queuetest.Proxy, first <-chan called) {
+	t.Helper()
+	t.Parallel()
+	server := queuetest.Start(t)
+	proxy = queuetest.NewProxy(t, server)
+	w, past = newWorld(t, proxy.URL()), newWorld(t, server.URL())
+	past.keys, past.config = w.keys, w.config
+	if err := w.Prepare(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	proxy.HoldReplies(w.keys.pending("held"))
+	answer := make(chan called, 1)
+	go func() {
+		receipts, err := w.Queue("held").EnqueueMany(w.ctx, []Spec{{Options: Options{ID: "first"}}})
+		answer <- called{receipts, err}
+	}()
+	eventually(t, "a write under way", func() bool { return proxy.Held() == 1 })
+	return w, past, proxy, answer
+}
+
+func named(ids ...string) (specs []Spec) {
+	for _, id := range ids {
+		specs = append(specs, Spec{[]byte(id), Options{ID: id}})
+	}
+	return specs
+}
+
+// What comes while a write is under way goes with the next one, and each call has its own answer.
+func TestGroupCommit(t *testing.T) {
+	w, past, proxy, first := setupHeld(t)
+	if err := past.Queue("full").SetLimit(past.ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	past.rdb.Set(past.ctx, past.keys.pending("damaged"), "x", 0)
+	ctx, cancel := context.WithCancel(w.ctx)
+	unique := func(id string) Spec { return Spec{[]byte("same"), Options{ID: id, Unique: &Unique{}}} }
+	type wanted struct {
+		answer   <-chan called
+		receipts []Receipt
+		err      error
+	}
+	calls := []wanted{
+		{first, []Receipt{{ID: "first"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", named("a")...), []Receipt{{ID: "a"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", named("b", "c")...), []Receipt{{ID: "b"}, {ID: "c"}}, nil},
+		{w.enqueueBeside(t, ctx, "q", named("cancelled")...), []Receipt{{ID: "cancelled"}}, context.Canceled},
+		{w.enqueueBeside(t, w.ctx, "full", named("full-1")...), []Receipt{{ID: "full-1"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "full", named("full-2", "full-3")...), []Receipt{{ID: "full-2"}, {ID: "full-3"}}, ErrQueueFull},
+		{w.enqueueBeside(t, w.ctx, "full", named("full-4")...), []Receipt{{ID: "full-4"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", named("a")...), []Receipt{{ID: "a", Existed: true}}, nil},
+		{w.enqueueBeside(t, w.ctx, "damaged", named("damaged")...), []Receipt{{ID: "damaged"}}, ErrDamaged},
+		{w.enqueueBeside(t, w.ctx, "q", unique("d")), []Receipt{{ID: "d"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", unique("e")), []Receipt{{ID: "d", Existed: true}}, nil},
+	}
+	check := func(i int) {
+		t.Helper()
+		got := receive(t, "the answer of a call", calls[i].answer)
+		if !slices.Equal(got.receipts, calls[i].receipts) || !errors.Is(got.err, calls[i].err) {
+			t.Errorf("call %d: %+v, want %+v and %v", i, got, calls[i].receipts, calls[i].err)
+		}
+	}
+	cancel()
+	check(3) // at once, although the write is still under way
+	calls = slices.Delete(calls, 3, 4)
+	before := past.scriptCalls(t)
+	proxy.Pass()
+	for i := range calls {
+		check(i)
+	}
+	// One call for q, one for damaged, and four for full: that of three blocks is refused, which go again one by one.
+	if n := past.scriptCalls(t) - before; n != 6 {
+		t.Errorf("%d script calls", n)
+	}
+	if got := past.rdb.LRange(past.ctx, past.keys.pending("q"), 0, -1).Val(); !slices.Equal(got, []string{"d", "c", "b", "a"}) {
+		t.Errorf("q has %q, the last one first", got)
+	}
+	past.depth(t, "full", map[Status]int64{Pending: 2})
+	if _, err := past.Task(past.ctx, "cancelled"); !errors.Is(err, ErrNoTask) {
+		t.Errorf("a call that was cancelled before its write: %v", err)
+	}
+}
+
+// scriptCalls is how many scripts the server ran.
+func (w *world) scriptCalls(t *testing.T) (n int) {
+	t.Helper()
+	_, after, _ := strings.Cut(must[string](t)(w.rdb.Info(w.ctx, "commandstats").Result()), "cmdstat_evalsha:calls=")
+	if _, err := fmt.Sscanf(after, "%d,", &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A caller that gives up during a shared write leaves it to the others. Its own tasks may be there: a repeat doubles none.
+func TestGroupCommitOutlivesACaller(t *testing.T) {
+	w, past, proxy, first := setupHeld(t)
+	other := w.enqueueBeside(t, w.ctx, "held", named("other")...)
+	ctx, cancel := context.WithCancel(w.ctx)
+	answer := make(chan called, 1)
+	go func() { // with the other one's task a whole block waits, which goes without waiting for the first write
+		receipts, err := w.Queue("held").EnqueueMany(ctx, make([]Spec, blockTasks-1))
+		answer <- called{receipts, err}
+	}()
+	eventually(t, "a second write under way", func() bool { return proxy.Held() == 2 })
+	cancel()
+	gone := receive(t, "the cancelled call", answer)
+	if !errors.Is(gone.err, context.Canceled) || len(gone.receipts) != blockTasks-1 {
+		t.Fatalf("%+v", gone)
+	}
+	proxy.Pass()
+	for _, answer := range []<-chan called{first, other} {
+		if got := receive(t, "a call", answer); got.err != nil || got.receipts[0].Existed {
+			t.Errorf("%+v", got)
+		}
+	}
+	var ids []string
+	for _, receipt := range gone.receipts {
+		ids = append(ids, receipt.ID)
+	}
+	for _, receipt := range must[[]Receipt](t)(w.Queue("held").EnqueueMany(w.ctx, named(ids...))) {
+		if !receipt.Existed {
+			t.Errorf("%s was not written", receipt.ID)
+		}
+	}
+	past.depth(t, "held", map[Status]int64{Pending: 1 + blockTasks})
+}
+
+// Large calls wait for no other, and none for them.
+func TestLargeCallsShareNothing(t *testing.T) {
+	w, _, proxy, first := setupHeld(t)
+	many := make([]Spec, blockTasks)
+	large := []Spec{{Parameters: make([]byte, sharedBytes+1)}}
+	for _, specs := range [][]Spec{many, large} {
+		if _, err := w.Queue("q").EnqueueMany(w.ctx, specs); err != nil {
+			t.Error(err)
+		}
+	}
+	proxy.Pass()
+	if got := receive(t, "the first call", first); got.err != nil {
+		t.Error(got.err)
+	}
+
+	proxy.HoldReplies(w.keys.pending("held"))
+	answer := make(chan called, 1)
+	go func() {
+		receipts, err := w.Queue("held").EnqueueMany(w.ctx, large)
+		answer <- called{receipts, err}
+	}()
+	eventually(t, "a large call under way", func() bool { return proxy.Held() == 1 })
+	w.enqueue(t, "q", "", Options{})
+	proxy.Pass()
+	if got := receive(t, "the large call", answer); got.err != nil {
+		t.Error(got.err)
+	}
+}
+
+// A closed client answers all its callers.
+func TestGroupCommitOfAClosedClient(t *testing.T) {
+	w, _, _, first := setupHeld(t)
+	answers := []<-chan called{first, w.enqueueBeside(t, w.ctx, "a", named("a")...), w.enqueueBeside(t, w.ctx, "b", named("b")...)}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range answers {
+		if got := receive(t, "a call", answer); got.err == nil {
+			t.Errorf("%+v", got)
+		}
+	}
+	if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{}); !errors.Is(err, redis.ErrClosed) {
+		t.Errorf("later: %v", err)
+	}
+}
+
+// panicking is a hook that a program may have on its connection.
+type panicking struct{}
+
+func (panicking) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (panicking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.Contains(fmt.Sprint(cmd.Args()...), "panics") {
+			panic("a hook")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A call that panics blocks no other.
+func TestGroupCommitAfterAPanic(t *testing.T) {
+	w := setup(t)
+	w.rdb.AddHook(panicking{})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _ = w.Queue("panics").Enqueue(w.ctx, nil, Options{})
+	}()
+	w.enqueue(t, "q", "", Options{})
+}
+
+// Many callers, of which some give up: what succeeded is there once, and each caller's tasks are in its order.
+func TestManyCallersEnqueue(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		const callers, tasks = 16, 30
+		succeeded := make([][]string, callers)
+		var running sync.WaitGroup
+		for caller := range callers {
+			running.Go(func() {
+				for i := range tasks {
+					ctx, cancel := context.WithCancel(w.ctx)
+					if rand.N(8) == 0 {
+						go cancel()
+					}
+					id := fmt.Sprintf("%d-%d", caller, i)
+					queue := []string{"p", "q"}[i%2]
+					_, err := w.Queue(queue).Enqueue(ctx, nil, Options{ID: id})
+					if err == nil {
+						succeeded[caller] = append(succeeded[caller], id)
+					} else if !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+					cancel()
+				}
+			})
+		}
+		running.Wait()
+		at := make(map[string]int)
+		for _, queue := range []string{"p", "q"} {
+			ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending(queue), 0, -1).Result())
+			for i, id := range ids {
+				if at[id] != 0 {
+					t.Errorf("%s is there twice", id)
+				}
+				at[id] = len(ids) - i // the first one enqueued is the last one in the list
+			}
+		}
+		for _, ids := range succeeded {
+			for i, id := range ids {
+				if at[id] == 0 {
+					t.Errorf("%s is lost", id)
+				}
+				for _, later := range ids[i+1:] {
+					if (id[len(id)-1]-later[len(later)-1])%2 == 0 && at[later] < at[id] {
+						t.Errorf("%s came before %s", later, id)
+					}
+				}
+			}
+		}
+	})
+}
