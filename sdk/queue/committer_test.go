@@ -59,7 +59,7 @@ func setupHeld(t *testing.T) (w, past *world, proxy *queuetest.Proxy, first <-ch
 	return w, past, proxy, answer
 }
 
-func named(ids ...string) (specs []Spec) {
+func specsNamed(ids ...string) (specs []Spec) {
 	for _, id := range ids {
 		specs = append(specs, Spec{[]byte(id), Options{ID: id}})
 	}
@@ -82,14 +82,14 @@ func TestGroupCommit(t *testing.T) {
 	}
 	calls := []wanted{
 		{first, []Receipt{{ID: "first"}}, nil},
-		{w.enqueueBeside(t, w.ctx, "q", named("a")...), []Receipt{{ID: "a"}}, nil},
-		{w.enqueueBeside(t, w.ctx, "q", named("b", "c")...), []Receipt{{ID: "b"}, {ID: "c"}}, nil},
-		{w.enqueueBeside(t, ctx, "q", named("cancelled")...), []Receipt{{ID: "cancelled"}}, context.Canceled},
-		{w.enqueueBeside(t, w.ctx, "full", named("full-1")...), []Receipt{{ID: "full-1"}}, nil},
-		{w.enqueueBeside(t, w.ctx, "full", named("full-2", "full-3")...), []Receipt{{ID: "full-2"}, {ID: "full-3"}}, ErrQueueFull},
-		{w.enqueueBeside(t, w.ctx, "full", named("full-4")...), []Receipt{{ID: "full-4"}}, nil},
-		{w.enqueueBeside(t, w.ctx, "q", named("a")...), []Receipt{{ID: "a", Existed: true}}, nil},
-		{w.enqueueBeside(t, w.ctx, "damaged", named("damaged")...), []Receipt{{ID: "damaged"}}, ErrDamaged},
+		{w.enqueueBeside(t, w.ctx, "q", specsNamed("a")...), []Receipt{{ID: "a"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", specsNamed("b", "c")...), []Receipt{{ID: "b"}, {ID: "c"}}, nil},
+		{w.enqueueBeside(t, ctx, "q", specsNamed("cancelled")...), []Receipt{{ID: "cancelled"}}, context.Canceled},
+		{w.enqueueBeside(t, w.ctx, "full", specsNamed("full-1")...), []Receipt{{ID: "full-1"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "full", specsNamed("full-2", "full-3")...), []Receipt{{ID: "full-2"}, {ID: "full-3"}}, ErrQueueFull},
+		{w.enqueueBeside(t, w.ctx, "full", specsNamed("full-4")...), []Receipt{{ID: "full-4"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", specsNamed("a")...), []Receipt{{ID: "a", Existed: true}}, nil},
+		{w.enqueueBeside(t, w.ctx, "damaged", specsNamed("damaged")...), []Receipt{{ID: "damaged"}}, ErrDamaged},
 		{w.enqueueBeside(t, w.ctx, "q", unique("d")), []Receipt{{ID: "d"}}, nil},
 		{w.enqueueBeside(t, w.ctx, "q", unique("e")), []Receipt{{ID: "d", Existed: true}}, nil},
 	}
@@ -134,7 +134,7 @@ func (w *world) scriptCalls(t *testing.T) (n int) {
 // A caller that gives up during a shared write leaves it to the others. Its own tasks may be there: a repeat doubles none.
 func TestGroupCommitOutlivesACaller(t *testing.T) {
 	w, past, proxy, first := setupHeld(t)
-	other := w.enqueueBeside(t, w.ctx, "held", named("other")...)
+	other := w.enqueueBeside(t, w.ctx, "held", specsNamed("other")...)
 	ctx, cancel := context.WithCancel(w.ctx)
 	answer := make(chan called, 1)
 	go func() { // with the other one's task a whole block waits, which goes without waiting for the first write
@@ -157,7 +157,7 @@ func TestGroupCommitOutlivesACaller(t *testing.T) {
 	for _, receipt := range gone.receipts {
 		ids = append(ids, receipt.ID)
 	}
-	for _, receipt := range must[[]Receipt](t)(w.Queue("held").EnqueueMany(w.ctx, named(ids...))) {
+	for _, receipt := range must[[]Receipt](t)(w.Queue("held").EnqueueMany(w.ctx, specsNamed(ids...))) {
 		if !receipt.Existed {
 			t.Errorf("%s was not written", receipt.ID)
 		}
@@ -197,7 +197,7 @@ func TestLargeCallsShareNothing(t *testing.T) {
 // A closed client answers all its callers.
 func TestGroupCommitOfAClosedClient(t *testing.T) {
 	w, _, _, first := setupHeld(t)
-	answers := []<-chan called{first, w.enqueueBeside(t, w.ctx, "a", named("a")...), w.enqueueBeside(t, w.ctx, "b", named("b")...)}
+	answers := []<-chan called{first, w.enqueueBeside(t, w.ctx, "a", specsNamed("a")...), w.enqueueBeside(t, w.ctx, "b", specsNamed("b")...)}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
