@@ -2,8 +2,11 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -51,6 +54,94 @@ func BenchmarkEnqueue(b *testing.B) {
 			}
 			tasksPerSecond(b, rounds*batch)
 		})
+	}
+}
+
+// BenchmarkRedis reports what each transition takes of Redis's processor: the microseconds that it counts for scripts, for each
+// task of 100 bytes, in batches of several sizes.
+func BenchmarkRedis(b *testing.B) {
+	for _, batch := range []int{1, 5, 32, blockTasks} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			w := ownWorld(b)
+			node := w.node(b, "q")
+			spent, rounds := make(map[string]float64), 0
+			took := func(transition string, do func()) {
+				before := w.scriptMicros(b)
+				do()
+				spent[transition] += w.scriptMicros(b) - before
+			}
+			take := func() (held []Claim) {
+				got := node.Reserve(w.ctx, []ReserveRequest{{
+					Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64),
+				}})[0]
+				if got.Err != nil {
+					b.Fatal(got.Err)
+				}
+				for _, task := range got.Tasks {
+					held = append(held, task.Claim())
+				}
+				return held
+			}
+			for b.Loop() {
+				took("empty", func() { take() })
+				for transition, settlement := range map[string]*Settlement{
+					"complete": {Result: []byte("done")},
+					"fail":     {Failure: &Failure{Message: "exit status 1"}},
+					"retry":    {Failure: &Failure{Message: "exit status 1"}, Requeue: RequeueRetry, Delay: time.Hour},
+					"release":  nil,
+				} {
+					took("enqueue", func() { w.fill(b, "q", batch) })
+					var held []Claim
+					took("reserve", func() { held = take() })
+					took(transition, func() { w.settleMany(b, node, "q", held, settlement) })
+					if settlement == nil {
+						w.settleMany(b, node, "q", take(), &Settlement{})
+					}
+				}
+				rounds++
+			}
+			spent["enqueue"], spent["reserve"] = spent["enqueue"]/4, spent["reserve"]/4
+			for transition, micros := range spent {
+				tasks := rounds * batch
+				if transition == "empty" {
+					tasks = rounds
+				}
+				b.ReportMetric(micros/float64(tasks), "µs/"+transition)
+			}
+		})
+	}
+}
+
+// scriptMicros is how many microseconds Redis has spent in scripts.
+func (w *world) scriptMicros(b *testing.B) (sum float64) {
+	b.Helper()
+	for line := range strings.Lines(must[string](b)(w.rdb.Info(w.ctx, "commandstats").Result())) {
+		var micros float64
+		if _, rest, _ := strings.Cut(line, "usec="); strings.HasPrefix(line, "cmdstat_eval") {
+			_, _ = fmt.Sscanf(rest, "%f", &micros)
+		}
+		sum += micros
+	}
+	return sum
+}
+
+// settleMany ends the runs in the same way, or releases the tasks if it is nil.
+func (w *world) settleMany(b *testing.B, node *Node, queue string, held []Claim, how *Settlement) {
+	b.Helper()
+	var errs []error
+	var err error
+	if how == nil {
+		errs, err = node.Release(w.ctx, queue, held)
+	} else {
+		settlements := make([]Settlement, len(held))
+		for i := range held {
+			settlements[i] = *how
+			settlements[i].Claim = held[i]
+		}
+		errs, err = node.Settle(w.ctx, queue, settlements)
+	}
+	if err := errors.Join(append(errs, err)...); err != nil {
+		b.Fatal(err)
 	}
 }
 
