@@ -82,20 +82,28 @@ func (c *Child) Size() int { return len(c.Parameters) + c.metadata() }
 // nothing and the task is still held; or ErrNoLetter, the task has failed. The second value means that nothing is known: the
 // same call may be repeated, and recognizes what was done.
 func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement, wake ...string) ([]error, error) {
-	args := []any{n.client.clock, queue, n.id, strings.Join(wake, " ")}
+	args := []any{n.client.clock, queue, n.id, n.pid, strings.Join(wake, " "), len(settlements)}
 	claims := make([]Claim, len(settlements))
 	for i, s := range settlements {
-		action, reason, value := string(Complete), Reason(""), s.Result
+		action, value := string(Complete), s.Result
 		if s.Failure != nil {
-			action = cmp.Or(string(s.Requeue), string(Failed))
-			reason, value = s.Failure.reason(), s.Failure.encode()
+			action, value = cmp.Or(string(s.Requeue), string(Failed)), s.Failure.encode()
 		}
 		text, companion := encodeValue(value)
-		args = append(args, s.ID, s.proof(), n.pid, action, string(reason), text, companion, s.Delay.Seconds(), len(s.Children))
-		for _, child := range s.Children {
-			args = append(args, child.Queue)
-			args = append(args, child.arguments(child.ID, child.Queue)...)
+		var further []any
+		switch {
+		case s.Failure != nil && s.Requeue != "":
+			further = []any{s.Delay.Seconds()}
+		case s.Failure != nil:
+			further = []any{string(s.Failure.reason())}
+		case companion != nil || len(s.Children) > 0:
+			further = []any{companion}
+			for _, child := range s.Children {
+				further = append(further, child.Queue)
+				further = append(further, child.arguments(child.ID, child.Queue)...)
+			}
 		}
+		args = append(append(args, s.ID, s.proof(), action, text, len(further)), further...)
 		claims[i] = s.Claim
 	}
 	return n.end(ctx, "settle", queue, claims, args)
