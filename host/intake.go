@@ -216,7 +216,7 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 
 // giveBack releases tasks that the host does not know; the newest come first.
 func (in *intake) giveBack(ctx context.Context, name string, ids []string) error {
-	for part := range slices.Chunk(ids, batchTasks) {
+	for part := range slices.Chunk(ids, queue.MaxClaims) {
 		reply := in.access.node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
 		if reply.Err != nil {
 			return reply.Err

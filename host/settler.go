@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// batchTasks and batchBytes bound what one script settles or gives back.
+	// batchTasks and batchBytes bound what one script settles.
 	batchTasks = queue.MaxWeight
 	batchBytes = 4 << 20
 	// parallelBatches is how many batches are settled at a time.
@@ -327,7 +327,7 @@ func (s *settler) giveBack(ctx context.Context) {
 	s.mu.Unlock()
 	slices.SortFunc(stopped, func(a, b *ended) int { return cmp.Compare(b.task.number, a.task.number) })
 	for name, list := range byQueue(stopped) {
-		for batch := range slices.Chunk(list, batchTasks) {
+		for batch := range slices.Chunk(list, queue.MaxClaims) {
 			s.release(ctx, name, batch)
 		}
 	}

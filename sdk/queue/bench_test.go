@@ -68,7 +68,7 @@ func BenchmarkRedis(b *testing.B) {
 		"retry":    {Failure: &Failure{Message: "exit status 1"}, Requeue: RequeueRetry, Delay: time.Hour},
 		"release":  nil,
 	}
-	for _, batch := range []int{1, 5, 32, blockTasks} {
+	for _, batch := range []int{1, 5, 32, blockTasks, MaxReserve} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
 			w := ownWorld(b)
 			node := w.node(b, "q")

@@ -18,7 +18,10 @@ const (
 )
 
 // MaxReserve is the most tasks of one ReserveRequest.
-const MaxReserve = blockTasks
+const MaxReserve = 128
+
+// MaxClaims is the most tasks of one Adopt or Release.
+const MaxClaims = blockTasks
 
 // ReserveRequest asks for tasks of one queue.
 type ReserveRequest struct {
@@ -148,7 +151,7 @@ func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]strin
 	return held, wrap("read reserved lists", err)
 }
 
-// Adopt takes over tasks that Held lists and the caller does not know, because the answer to their Reserve did not come. The
+// Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve did not come. The
 // caller makes sure that no Reserve of the queue is on its way.
 func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) ReserveReply {
 	if len(ids) == 0 {
@@ -194,17 +197,18 @@ func readReserveReply(answer *redis.Cmd, what string) ReserveReply {
 func readReservation(row any) (r Reservation, err error) {
 	v := valuesOf(row)
 	r.ID, r.Run = v.text(), v.number()
-	created := v.text()
-	r.born, r.Created = bornAt(created), parseSeconds(created)
-	r.Size = v.number()
 	if parameters := v.next(); parameters != nil {
 		r.Parameters = []byte(asString(parameters))
 	} else {
 		r.Large = true
 	}
+	r.Size = v.number()
+	r.born = bornAt("")
 	var retry, maxAttempts, maxAge string
 	for v.more() {
 		switch field, text := v.text(), v.text(); field {
+		case "created":
+			r.born, r.Created = bornAt(text), parseSeconds(text)
 		case "eta":
 			r.ETA = parseSeconds(text)
 		case "attempts":

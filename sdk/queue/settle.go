@@ -33,17 +33,17 @@ type Settlement struct {
 }
 
 // MaxWeight is the most Weight of one Settle.
-const MaxWeight = blockTasks
+const MaxWeight = 128
 
-// Weight is how much work the settlement is for Redis: 1 is the completion of a task without children, about ten commands.
+// Weight is how much work the settlement is for Redis: 1 is the completion of a task without children, about four commands.
 func (s *Settlement) Weight() int {
 	switch {
 	case s.Failure == nil:
-		return 1 + len(s.Children)
+		return 1 + 2*len(s.Children)
 	case s.Requeue != "":
-		return 2
+		return 3
 	}
-	return 4 // it may need a dead letter
+	return 6 // it may need a dead letter
 }
 
 // NoLaterThan makes a failure final if the task would expire (zero: never) before it is tried again. Both times are Redis's.
@@ -109,7 +109,7 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 	return n.end(ctx, "settle", queue, claims, args)
 }
 
-// Release gives held tasks back to the front of the queue, at most MaxWeight, the newest first. Its errors are those of Settle.
+// Release gives held tasks back to the front of the queue, at most MaxClaims, the newest first. Its errors are those of Settle.
 func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]error, error) {
 	args := []any{n.client.clock, queue, n.id}
 	for _, c := range claims {

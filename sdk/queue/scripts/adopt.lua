@@ -20,14 +20,14 @@ for i = 8 + extra, #ARGV do
   local key = TASK_ .. id
   local max = math.min(most, room)
   local h, size = read(key, max)
-  local status = h and h[1]
+  local status = h and h[2]
   local finished = not h or status == 'complete' or status == 'failed' or not status and redis.call('EXISTS', key) == 0
-  if finished or h[2] and h[2] ~= listener and held(queue, id, h[2], listener) then
+  if finished or h[3] and h[3] ~= listener and held(queue, id, h[3], listener) then
     dropped = dropped + redis.call('LREM', KEYS[1], 1, id)
     disown(queue, listener, id, pid ~= '' and pid or string.match(listener, '_(%d+)$'))
   elseif redis.call('LPOS', KEYS[1], id) then
-    if h[2] ~= listener or status ~= 'reserved' and status ~= 'started' then
-      h[3] = count(key, 'run')
+    if h[3] ~= listener or status ~= 'reserved' and status ~= 'started' then
+      h[4] = count(key, 'run')
       redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
     end
     if pid ~= '' then -- also one that is started: another version of its plugin may run it now
@@ -35,7 +35,7 @@ for i = 8 + extra, #ARGV do
       redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 8, 7 + extra))
     end
-    local row, bytes = taken(id, h[3] or '0', h, size, max)
+    local row, bytes = taken(id, h[4] or '0', h, size, max)
     room = room - bytes
     out[#out + 1] = row
   end

@@ -339,30 +339,35 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- The fields that a reserve reads of each task: those that it decides by, those that its reply has if the task has them, and
--- the parameters.
-local TAKEN = { 'status', 'node', 'run', 'created', 'rejected_by', 'cancel', 'retried_at', 'eta', 'attempts', 'max_attempts',
-  'retry', 'expires', 'reschedules', 'rejects', 'timeout', 'deadline', 'max_age', 'last_error', 'parent', 'key', 'depth',
-  'traceparent', 'parameters' }
+-- The fields that a reserve reads of each task. 6 to 21 are in its reply; from 18 on only an earlier run or failure leaves
+-- them.
+local TAKEN = { 'parameters', 'status', 'node', 'run', 'retried_at', 'created', 'eta', 'max_age', 'expires', 'retry', 'max_attempts',
+  'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
+  'attempts', 'reschedules', 'rejects', 'last_error', 'rejected_by', 'cancel' }
 
 -- read(key, max): the TAKEN fields of a task, without parameters of more than max bytes, and the size of these. nil if the
 -- key has another type.
 local function read(key, max)
   local size = redis.pcall('HSTRLEN', key, 'parameters')
   if type(size) ~= 'number' then return nil end
-  return redis.call('HMGET', key, unpack(TAKEN, 1, size <= max and #TAKEN or #TAKEN - 1)), size
+  local h = redis.call('HMGET', key, unpack(TAKEN, size <= max and 1 or 2, 17))
+  if size > max then table.insert(h, 1, false) end
+  if h[4] and h[4] ~= '0' or h[5] then
+    for i, value in ipairs(redis.call('HMGET', key, unpack(TAKEN, 18))) do h[17 + i] = value end
+  end
+  return h, size
 end
 
 -- payload(id, h, size, max): the parameters of a task that was read, or false if they have more than max bytes; and how
 -- many they have. Bytes that are not UTF-8 text live in the companion hash; the field holds a marker then. A dead letter has
 -- no parameters of its own: they are those of the task that failed.
 local function payload(id, h, size, max)
-  if size == 0 and not h[#TAKEN] then
+  if size == 0 and not h[1] then
     id = redis.call('HGET', TASK_ .. id, 'live_id')
     if id then h, size = read(TASK_ .. id, max) end
     if not id or not h then return '', 0 end
   end
-  local text = h[#TAKEN]
+  local text = h[1]
   if text and string.sub(text, 1, 12) == 'quern:bytes:' then
     local bytes = companion(id, 'parameters')
     if bytes > max then return false, bytes end
@@ -374,11 +379,10 @@ end
 -- taken(id, run, h, size, max): a reserve's reply for a task that was read, and how many bytes of parameters are in it.
 local function taken(id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
-  local row = { id, run, h[4] or '', bytes, parameters }
-  for i = 8, #TAKEN - 1 do
+  local row, n = { id, run, parameters, bytes }, 4
+  for i = 6, h[18] == nil and 17 or 21 do
     if h[i] then
-      row[#row + 1] = TAKEN[i]
-      row[#row + 1] = h[i]
+      row[n + 1], row[n + 2], n = TAKEN[i], h[i], n + 2
     end
   end
   return row, parameters and bytes or 0

@@ -3,15 +3,15 @@
 -- the plugin's limit in the fleet. An ID whose task is missing, damaged, finished, already held or not yet due is
 -- dropped and counted; an expired task fails.
 -- KEYS    1 pending  2 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 most tasks (1 to 48)  5 process ID or ""
+-- ARGV    1 clock override  2 queue  3 listener  4 most tasks (1 to 128)  5 process ID or ""
 --         6 most bytes of parameters a task  7 most bytes of parameters together
 --         8 "PLUGIN DIGEST" of what will run them, or "" (only with a process ID)
 --         9 longest age in seconds of a task that names none itself, or ""
 --         10 most tasks that may run in the fleet, or "", in 11 these queues together, by spaces
 --         then field, value, ... of its version and what its manifest decides (only with a process ID)
 -- RETURNS {{dropped, clock, eta of the next scheduled task or "", failed or put off, 1 if the version is
---         quarantined, why one that failed has no dead letter or ""}, {id, run, created, size of parameters, parameters or
---         nil if too large, field, value, ... of those that TAKEN names}, ...}; the error LEASELOST if the listener is not
+--         quarantined, why one that failed has no dead letter or ""}, {id, run, parameters or nil if too large, their size,
+--         field, value, ... of those that TAKEN names}, ...}; the error LEASELOST if the listener is not
 --         known (any more)
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_TASKS_ .. queue, 'set', TASKS_ .. queue, 'zset',
@@ -43,7 +43,7 @@ if ARGV[10] ~= '' then
   if may and not may.err then
     local queues = {}
     for name in string.gmatch(ARGV[11], '%S+') do queues[#queues + 1] = name end
-    work = (2 * unheld(queues) + 3 * #queues) / 10
+    work = (2 * unheld(queues) + 3 * #queues) / 4
     wanted = math.min(tonumber(ARGV[4]), free())
   end
 end
@@ -83,12 +83,12 @@ local function reserve(id)
   local key = TASK_ .. id
   local max = math.min(most, room)
   local h, size = read(key, max)
-  local status = h and h[1]
+  local status = h and h[2]
   local drop
   if not h or status == 'complete' or status == 'failed' then
     drop = true
   elseif status == 'reserved' or status == 'started' then
-    drop = h[2] and held(queue, id, h[2], listener)
+    drop = h[3] and held(queue, id, h[3], listener)
   elseif status == 'scheduled' then -- a stale entry, of a list that was too long to search
     drop = tonumber(redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) or '0') > tonumber(clock)
   elseif not status then
@@ -99,33 +99,33 @@ local function reserve(id)
     dropped = dropped + 1
     return
   end
-  if not h[17] and ARGV[9] ~= '' then -- only the manifest limits its age
-    local old = after(since(clock, h[4], h[8], h[7]), ARGV[9])
-    if not h[12] or tonumber(old) < tonumber(moment(h[12], old)) then
-      h[12] = old
+  if not h[8] and ARGV[9] ~= '' then -- only the manifest limits its age
+    local old = after(since(clock, h[6], h[7], h[5]), ARGV[9])
+    if not h[9] or tonumber(old) < tonumber(moment(h[9], old)) then
+      h[9] = old
       redis.call('HSET', key, 'expires', old)
       redis.call('ZADD', EXPIRY_ .. queue, old, id)
     end
   end
-  if h[12] and tonumber(moment(h[12], clock)) < tonumber(clock) then
+  if h[9] and tonumber(moment(h[9], clock)) < tonumber(clock) then
     redis.call('LREM', KEYS[2], 1, id)
     for i = 12, #ARGV, 2 do
       if ARGV[i] == 'dead' then redis.call('HSET', key, 'dead', ARGV[i + 1]) end
     end
-    work = work + 3
+    work = work + 7
     fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
     return
   end
-  if h[6] or h[5] and rejected(h[5]) then
+  if h[23] or h[22] and rejected(h[22]) then
     redis.call('LREM', KEYS[2], 1, id)
     back(queue, id, clock, 1, 'LPUSH', '', '')
     return
   end
-  if not h[3] then -- enqueued by a client without an index
-    redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[4], clock), id)
+  if not h[4] then -- enqueued by a client without an index
+    redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[6], clock), id)
     redis.call('HSET', key, 'foreign', '1')
   end
-  local run = counter(h[3]) + 1
+  local run = counter(h[4]) + 1
   if pid ~= '' then
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
     if run > 1 then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') end -- of the previous holder
@@ -139,8 +139,8 @@ local function reserve(id)
 end
 
 for _, list in ipairs(pendinglists(queue)) do
-  while #out <= wanted and work < 48 do
-    local ids = move(list, math.min(16, wanted - #out + 1)) -- not more: each may have expired, which takes four times as long
+  while #out <= wanted and work < 128 do
+    local ids = move(list, math.min(16, wanted - #out + 1)) -- not more: each may have expired, which takes eight times as long
     if #ids == 0 then
       if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #PENDING_ + 1, #PENDING_ + 3)) end
       break

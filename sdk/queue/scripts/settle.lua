@@ -1,4 +1,4 @@
--- Settles the runs of up to 48 tasks of one queue that a listener holds: they complete, fail, or wait for a
+-- Settles the runs of up to 128 tasks of one queue that a listener holds: they complete, fail, or wait for a
 -- retry. Begins with a removal, which Redis accepts even at maxmemory, and writes nothing for a task that is not held.
 -- A repeated settle finds its own mark and answers 'ok' again.
 -- KEYS    1 reserved of the listener
@@ -16,7 +16,7 @@ local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_T
 if bad then return bad end
 
 local clock = now(ARGV[1])
-local started, completed, woken = {}, {}, false
+local started, completed, expiring, woken = {}, {}, {}, false -- removed or added together at the end
 
 -- take(id): takes a task off the reserved list, and tells whether it was there. The oldest ones, which mostly end first, are
 -- all removed at the end; so the first write is a removal of nothing.
@@ -43,7 +43,7 @@ local function complete(id, key, h, text, bytes)
     'attempts', counter(h[5]) + 1)
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
   completed[#completed + 1] = id
-  if h[6] then redis.call('ZREM', EXPIRY_ .. queue, id) end
+  if h[6] then expiring[#expiring + 1] = id end
   if h[7] and redis.call('TYPE', TASK_ .. h[7])['ok'] == 'hash' then redis.call('HSET', TASK_ .. h[7], 'handled', id) end
   if h[8] then
     redis.call('HDEL', key, 'checkpoint')
@@ -137,6 +137,7 @@ while at <= #ARGV do
 end
 if trimmed > 0 then redis.call('LTRIM', KEYS[1], 0, -trimmed - 1) end
 if #started > 0 then redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started)) end
+if #expiring > 0 then redis.call('ZREM', EXPIRY_ .. queue, unpack(expiring)) end
 for _, name in ipairs(order) do finish(batches[name]) end
 if #completed > 0 then
   redis.call('LPUSH', COMPLETE_TASKS_ .. queue, unpack(completed))
