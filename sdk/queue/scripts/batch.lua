@@ -34,7 +34,7 @@ local function enqueue(b, at)
   local later = eta ~= '' and tonumber(eta) > tonumber(clock)
   local fields = {
     'status', later and 'scheduled' or 'pending', 'queue', queue, 'parameters', parameters,
-    'created', clock, 'updated', clock, 'run', '0',
+    'created', clock, 'updated', clock, 'run', PLAIN,
   }
   local function add(field, value)
     fields[#fields + 1] = field
@@ -55,6 +55,7 @@ local function enqueue(b, at)
     add(ARGV[i], ARGV[i + 1])
     if ARGV[i] == 'key' then named = ARGV[i + 1] end
   end
+  if #fields > 12 then fields[12] = '0' end
   -- Redis refuses the first write of enqueue.lua at maxmemory: then nothing is written at all.
   redis.call('HSET', key, unpack(fields))
   redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) -- of a task that another client deleted

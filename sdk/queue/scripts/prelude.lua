@@ -339,10 +339,13 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- The fields that a reserve reads of each task. 6 to 21 are in its reply; from 18 on only an earlier run or failure leaves
--- them.
-local TAKEN = { 'parameters', 'status', 'node', 'run', 'retried_at', 'created', 'eta', 'max_age', 'expires', 'retry', 'max_attempts',
-  'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
+-- The run of a task that was never reserved and has only the fields that every task has; a number, like 0.
+local PLAIN = '00'
+
+-- The fields that a reserve reads of each task. 5 to 21 are in its reply; one that is PLAIN and was not retried by hand has
+-- none from 7 on.
+local TAKEN = { 'parameters', 'status', 'node', 'run', 'created', 'retried_at',
+  'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
   'attempts', 'reschedules', 'rejects', 'last_error', 'rejected_by', 'cancel' }
 
 -- read(key, max): the TAKEN fields of a task, without parameters of more than max bytes, and the size of these. nil if the
@@ -350,10 +353,10 @@ local TAKEN = { 'parameters', 'status', 'node', 'run', 'retried_at', 'created', 
 local function read(key, max)
   local size = redis.pcall('HSTRLEN', key, 'parameters')
   if type(size) ~= 'number' then return nil end
-  local h = redis.call('HMGET', key, unpack(TAKEN, size <= max and 1 or 2, 17))
+  local h = redis.call('HMGET', key, unpack(TAKEN, size <= max and 1 or 2, 6))
   if size > max then table.insert(h, 1, false) end
-  if h[4] and h[4] ~= '0' or h[5] then
-    for i, value in ipairs(redis.call('HMGET', key, unpack(TAKEN, 18))) do h[17 + i] = value end
+  if h[4] ~= PLAIN or h[6] then
+    for i, value in ipairs(redis.call('HMGET', key, unpack(TAKEN, 7))) do h[6 + i] = value end
   end
   return h, size
 end
@@ -380,7 +383,7 @@ end
 local function taken(id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
   local row, n = { id, run, parameters, bytes }, 4
-  for i = 6, h[18] == nil and 17 or 21 do
+  for i = 5, h[7] == nil and 5 or 21 do
     if h[i] then
       row[n + 1], row[n + 2], n = TAKEN[i], h[i], n + 2
     end

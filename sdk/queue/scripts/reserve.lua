@@ -100,7 +100,7 @@ local function reserve(id)
     return
   end
   if not h[8] and ARGV[9] ~= '' then -- only the manifest limits its age
-    local old = after(since(clock, h[6], h[7], h[5]), ARGV[9])
+    local old = after(since(clock, h[5], h[7], h[6]), ARGV[9])
     if not h[9] or tonumber(old) < tonumber(moment(h[9], old)) then
       h[9] = old
       redis.call('HSET', key, 'expires', old)
@@ -122,7 +122,7 @@ local function reserve(id)
     return
   end
   if not h[4] then -- enqueued by a client without an index
-    redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[6], clock), id)
+    redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[5], clock), id)
     redis.call('HSET', key, 'foreign', '1')
   end
   local run = counter(h[4]) + 1
