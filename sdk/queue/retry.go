@@ -159,13 +159,14 @@ type retryText struct {
 }
 
 func (r Retry) encode() string {
-	text, _ := json.Marshal(retryText{ // numbers and a word always can be
+	t := retryText{
 		Backoff: r.Backoff, Base: r.Base.Seconds(), Min: r.Min.Seconds(), Max: r.Max.Seconds(), Jitter: r.Jitter,
 		MaxReschedules: r.MaxReschedules,
-	})
-	if string(text) == "{}" {
+	}
+	if t == (retryText{}) {
 		return ""
 	}
+	text, _ := json.Marshal(t) // numbers and a word always can be
 	return string(text)
 }
 

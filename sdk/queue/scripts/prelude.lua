@@ -139,9 +139,11 @@ local function count(key, field, by)
   return by or 1
 end
 
--- counter(text): a counter that the hash holds; 0 if it is missing or damaged.
-local function counter(text)
-  return text and #text < 16 and string.find(text, '^%d+$') and tonumber(text) or 0
+-- following(text): the next value of a counter that the hash holds, as text, because Redis takes long to format a number. A
+-- missing or damaged counter starts anew.
+local function following(text)
+  if not text or text == '0' or #text > 15 or not string.find(text, '^%d+$') then return '1' end
+  return string.format('%d', text + 1)
 end
 
 -- elsewhere(key, queue): whether the hash names another queue. A hash written by hand may name none.

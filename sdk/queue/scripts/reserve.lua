@@ -63,11 +63,11 @@ end
 -- move(list, n): moves the oldest n IDs of a pending list to the reserved one, and returns them, the oldest first. Begins with
 -- LPUSH, which Redis refuses at maxmemory.
 local function move(list, n)
-  local tail, ids = redis.call('LRANGE', list, -n, -1), {}
+  local tail, ids = redis.call('LRANGE', list, -n, '-1'), {}
   for i = #tail, 1, -1 do ids[#ids + 1] = tail[i] end
   if #ids > 0 then
     redis.call('LPUSH', KEYS[2], unpack(ids))
-    redis.call('LTRIM', list, 0, -#ids - 1)
+    redis.call('LTRIM', list, '0', -#ids - 1)
   end
   return ids
 end
@@ -125,10 +125,10 @@ local function reserve(id)
     redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[5], clock), id)
     redis.call('HSET', key, 'foreign', '1')
   end
-  local run = counter(h[4]) + 1
+  local run = following(h[4])
   if pid ~= '' then
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
-    if run > 1 then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') end -- of the previous holder
+    if run ~= '1' then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') end -- of the previous holder
   end
   written[#written + 1] = run
   redis.call('HSET', key, unpack(written))

@@ -40,7 +40,7 @@ end
 -- complete(id, key, h, text, bytes): the task is done; a dead letter handles the task that failed.
 local function complete(id, key, h, text, bytes)
   redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'finished_at', clock, 'settled', h[2], 'result', text,
-    'attempts', counter(h[5]) + 1)
+    'attempts', following(h[5]))
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
   completed[#completed + 1] = id
   if h[6] then expiring[#expiring + 1] = id end
@@ -49,7 +49,7 @@ local function complete(id, key, h, text, bytes)
     redis.call('HDEL', key, 'checkpoint')
     redis.pcall('HDEL', BYTES_ .. id, 'checkpoint')
   end
-  if h[9] and not h[10] then unlock(queue, id, h[9]) end
+  if h[9] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[9]) end
 end
 
 -- again(id, key, mark, action, text, delay): makes the task wait for its next run, unless it was cancelled. Returns
@@ -105,7 +105,7 @@ local out, at = {}, 7
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
-  local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique', 'unique_for')
+  local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique')
   local closes = hold == 'held' and action == 'complete' and more ~= '0' and shut(at)
   if hold == 'done' then
     out[#out + 1] = 'ok'
@@ -126,7 +126,7 @@ while at <= #ARGV do
       children(at, bear)
     elseif action == 'failed' then
       unburied = ''
-      fail(queue, id, clock, ARGV[at + 5], text, 'settled', h[2], 'attempts', counter(h[5]) + 1)
+      fail(queue, id, clock, ARGV[at + 5], text, 'settled', h[2], 'attempts', following(h[5]))
       if unburied ~= '' then answer = 'unburied ' .. unburied end
     elseif not again(id, key, listener .. ' ' .. run, action, text, ARGV[at + 5]) then
       answer = 'cancelled'
@@ -135,7 +135,7 @@ while at <= #ARGV do
   end
   at = at + 5 + more
 end
-if trimmed > 0 then redis.call('LTRIM', KEYS[1], 0, -trimmed - 1) end
+if trimmed > 0 then redis.call('LTRIM', KEYS[1], '0', -trimmed - 1) end
 if #started > 0 then redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started)) end
 if #expiring > 0 then redis.call('ZREM', EXPIRY_ .. queue, unpack(expiring)) end
 for _, name in ipairs(order) do finish(batches[name]) end
