@@ -385,7 +385,7 @@ end
 local function taken(id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
   local row, n = { id, run, parameters, bytes }, 4
-  for i = 5, h[7] == nil and 5 or 21 do
+  for i = 5, math.min(21, table.maxn(h)) do
     if h[i] then
       row[n + 1], row[n + 2], n = TAKEN[i], h[i], n + 2
     end
