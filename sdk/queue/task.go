@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -89,7 +90,7 @@ func newTask(id string, hash map[string]string) *Task {
 		Deadline: moment("deadline"), Expires: moment("expires"), RetriedAt: moment("retried_at"),
 		DeadID: hash["dead_id"], DeadError: hash["dead_error"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
-		ReservedAt: moment("reserved_at"), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
+		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
 		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Message: hash["message"],
 		Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), Traceparent: hash["traceparent"], LiveID: hash["live_id"],
 	}
