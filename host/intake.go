@@ -222,7 +222,7 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 
 // release gives back tasks that the host does not know; the newest come first.
 func (in *intake) release(ctx context.Context, name string, ids []string) error {
-	for part := range slices.Chunk(ids, batchTasks) {
+	for part := range slices.Chunk(ids, queue.MaxClaims) {
 		reply := in.access.node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
 		if reply.Err != nil {
 			return reply.Err

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// batchTasks and batchBytes bound what one script settles or gives back.
+	// batchTasks and batchBytes bound what one script settles.
 	batchTasks = queue.MaxWeight
 	batchBytes = 4 << 20
 	// gatherTasks and gatherTime are how many results a batch waits for at most, and how long.
@@ -363,7 +363,7 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 func (s *settler) giveBack(ctx context.Context, list []*ended) {
 	slices.SortFunc(list, func(a, b *ended) int { return cmp.Compare(b.task.number, a.task.number) })
 	for name, list := range byQueue(list) {
-		for batch := range slices.Chunk(list, batchTasks) {
+		for batch := range slices.Chunk(list, queue.MaxClaims) {
 			s.release(ctx, name, batch)
 		}
 	}

@@ -236,7 +236,7 @@ func (l *ledger) task(o order, hash map[string]string) {
 	case attempts != want.attempts || reschedules != want.reschedules:
 		l.blame("task %s (%s) counts %d attempts and %d reschedules, want %d and %d", o.id, o.manner, attempts, reschedules, want.attempts, want.reschedules)
 	}
-	if _, run, _ := strings.Cut(hash["settled"], " "); run != hash["run"]+"@"+hash["created"] {
+	if _, run, _ := strings.Cut(hash["settled"], " "); hash["settled"] != hash["run"] && run != hash["run"]+"@"+hash["created"] {
 		l.blame("task %s was settled as %q, but was created at %s and had %s runs", o.id, hash["settled"], hash["created"], hash["run"])
 	}
 	l.ran(o, hash)

@@ -1,11 +1,15 @@
 package queue
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -72,6 +76,92 @@ func BenchmarkEnqueue(b *testing.B) {
 		}
 		tasksPerSecond(b, rounds*5000)
 	})
+}
+
+// BenchmarkRedis reports what each transition takes of Redis's processor, in microseconds for each task of 100 bytes, in batches
+// of several sizes: the least of all rounds, because other load on the machine only adds to it.
+func BenchmarkRedis(b *testing.B) {
+	const tasks = 960
+	ends := map[string]*Settlement{
+		"complete": {Result: []byte("done")},
+		"fail":     {Failure: &Failure{Message: "exit status 1"}},
+		"retry":    {Failure: &Failure{Message: "exit status 1"}, Requeue: RequeueRetry, Delay: time.Hour},
+		"release":  nil,
+	}
+	for _, batch := range []int{1, 5, 32, blockTasks, MaxReserve} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			w := ownWorld(b)
+			node := w.node(b, "q")
+			spent := make(map[string]float64)
+			each := func(transition string, times int, do func(i int)) {
+				before := w.processorMicros(b)
+				for i := range times {
+					do(i)
+				}
+				micros := (w.processorMicros(b) - before) / float64(times*batch)
+				spent[transition] = min(cmp.Or(spent[transition], micros), micros)
+			}
+			reserve := func(int) (held []Claim) {
+				got := node.Reserve(w.ctx, []ReserveRequest{{
+					Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64),
+				}})[0]
+				if got.Err != nil {
+					b.Fatal(got.Err)
+				}
+				for _, task := range got.Tasks {
+					held = append(held, task.Claim())
+				}
+				return held
+			}
+			for b.Loop() {
+				for transition, settlement := range ends {
+					held := make([][]Claim, tasks/batch)
+					each("enqueue", len(held), func(int) { w.fill(b, "q", batch) })
+					each("reserve", len(held), func(i int) { held[i] = reserve(i) })
+					each(transition, len(held), func(i int) { w.settleMany(b, node, "q", held[i], settlement) })
+					for i := 0; settlement == nil && i < len(held); i++ {
+						w.settleMany(b, node, "q", reserve(i), ends["complete"])
+					}
+				}
+			}
+			for transition, micros := range spent {
+				b.ReportMetric(micros, "µs/"+transition)
+			}
+		})
+	}
+}
+
+// processorMicros is how many microseconds of a processor Redis has used.
+func (w *world) processorMicros(b *testing.B) (sum float64) {
+	b.Helper()
+	for line := range strings.Lines(must[string](b)(w.rdb.Info(w.ctx, "cpu").Result())) {
+		var seconds float64
+		if name, text, _ := strings.Cut(line, ":"); name == "used_cpu_user_main_thread" || name == "used_cpu_sys_main_thread" {
+			_, _ = fmt.Sscanf(text, "%f", &seconds)
+		}
+		sum += seconds * 1e6
+	}
+	return sum
+}
+
+// settleMany ends the runs in the same way, or releases the tasks if it is nil.
+func (w *world) settleMany(b *testing.B, node *Node, queue string, held []Claim, how *Settlement) {
+	b.Helper()
+	var errs []error
+	var err error
+	if how == nil {
+		errs, err = node.Release(w.ctx, queue, held)
+	} else {
+		settlements := make([]Settlement, len(held))
+		for i := range held {
+			settlements[i] = *how
+			settlements[i].Claim = held[i]
+		}
+		errs, err = node.Settle(w.ctx, queue, settlements)
+	}
+	if err := errors.Join(append(errs, err)...); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // BenchmarkReserveSettle is what a host does for a task: reserve and start, run (nothing), settle. Two

@@ -183,7 +183,7 @@ func (b *taskBlock) read(receipts []Receipt) error {
 	return nil
 }
 
-// arguments adds those of one task as batch.lua takes them: the last are the further fields of its hash, all of them UTF-8 text.
+// arguments adds those of one task as batch.lua takes them: the fields of its hash are UTF-8 text.
 func (s *Spec) arguments(args []any, id, queue string) []any {
 	text, companion := encodeValue(s.Parameters)
 	eta := seconds(s.At)
@@ -194,11 +194,11 @@ func (s *Spec) arguments(args []any, id, queue string) []any {
 	if s.Priority != nil && *s.Priority != DefaultPriority {
 		priority = strconv.Itoa(*s.Priority)
 	}
-	age, deadline := durationText(s.Retry.MaxAge), seconds(s.Deadline)
-	var hash, life, whole string // of the uniqueness: its name, its seconds, and whether it outlives the task
+	var hash, life, whole string // of the uniqueness: its name, its seconds, and again if it outlives the task
 	if u := s.Unique; u != nil {
-		hash, whole = u.hash(queue, s.Parameters), optional(u.For > 0, "1")
+		hash = u.hash(queue, s.Parameters)
 		life = strconv.FormatFloat(math.Ceil(cmp.Or(u.For, uniqueLife).Seconds()), 'f', 0, 64)
+		whole = optional(u.For > 0, life)
 	}
 	var labels []byte
 	if len(s.Labels) > 0 {
@@ -211,12 +211,19 @@ func (s *Spec) arguments(args []any, id, queue string) []any {
 		"traceparent", s.Traceparent,
 		"max_attempts", optional(s.Retry.MaxAttempts != 0, strconv.Itoa(s.Retry.MaxAttempts)),
 		"retry", s.Retry.encode(),
-		"max_age", age,
+		"max_age", durationText(s.Retry.MaxAge),
 		"timeout", durationText(s.Timeout),
-		"deadline", deadline,
+		"deadline", seconds(s.Deadline),
 		"labels", string(labels),
+		"priority", priority,
+		"unique", hash,
+		"unique_for", whole,
+		"eta", eta,
+		"bytes", string(companion),
+		"life", life,
+		"given", optional(s.ID != "", "1"),
 	)
-	args = append(args, id, eta, text, string(companion), priority, age, deadline, hash, life, whole, len(fields))
+	args = append(args, id, text, len(fields))
 	return append(args, fields...)
 }
 

@@ -60,8 +60,13 @@ func TestReserveOfWhatHasExpired(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "own", Retry: Retry{MaxAge: 10 * time.Second}})
 		w.enqueue(t, "q", "", Options{ID: "manifest"})
 		w.enqueue(t, "q", "", Options{ID: "own-long", Retry: Retry{MaxAge: time.Hour}})
+		w.enqueue(t, "young", "", Options{})
+		batch := w.node(t, "young").Reserve(w.ctx, []ReserveRequest{{Queue: "young", Count: 9, MaxAge: 10 * time.Second}})[0]
+		if len(batch.Tasks) != 1 || batch.Tasks[0].Expires.Unix() != 1700000010 {
+			t.Errorf("a manifest limits the age of %+v", batch)
+		}
 		w.at(11)
-		batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 9, MaxAge: 10 * time.Second}})[0]
+		batch = w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 9, MaxAge: 10 * time.Second}})[0]
 		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Tasks[0].ID != "own-long" || batch.Passed != 2 {
 			t.Errorf("%+v", batch)
 		}

@@ -153,7 +153,7 @@ func (l *Listener) compare(ctx context.Context) (*Task, error) {
 		return nil, err
 	}
 	given, unknown := make(map[string]Claim), []Reservation(nil)
-	for block := range slices.Chunk(ids, blockTasks) {
+	for block := range slices.Chunk(ids, MaxClaims) {
 		reply := l.node.Adopt(ctx, ReserveRequest{Queue: l.queue}, block)
 		if reply.Err != nil {
 			return nil, reply.Err

@@ -92,7 +92,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	fill(1000, Options{Key: "k"})
 	var holds []Claim
 	measure("reserve", func() { holds = reserve() })
-	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(MaxWeight, len(holds))])) })
+	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(MaxClaims, len(holds))])) })
 	settle("settle as complete", Settlement{})
 	settle("settle as failed", Settlement{Failure: &Failure{}})
 	settle("settle to try again", Settlement{Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Second})
@@ -110,7 +110,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	w.at(20)
 	measure("due", func() { must[int](t)(enqueueDue(w.ctx, w.Queue("q"))) })
 	// There is room for tasks when what does not run any more is taken out.
-	crowded := ReserveRequest{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", MaxRunning: 30_000 - MaxReserve}
+	crowded := ReserveRequest{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", MaxRunning: 30_000 - 60}
 	for i := range 100 {
 		name := fmt.Sprint("fleet", i)
 		crowded.Fleet = append(crowded.Fleet, name)

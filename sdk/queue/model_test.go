@@ -730,7 +730,7 @@ func (m *model) check(r *rapid.T) {
 		started, listeners = p.SMembers(ctx, k.started("q")), p.SMembers(ctx, k.listeners("q"))
 		totals, serving = p.HGetAll(ctx, k.stats("q")), p.ZScore(ctx, k.queues(), "q")
 		for id := range m.tasks {
-			hashes[id] = p.HMGet(ctx, k.task(id), "status", "run", "node", "attempts", "crashes", "rejects", "settled", "cancel")
+			hashes[id] = p.HMGet(ctx, k.task(id), "status", "run", "node", "attempts", "crashes", "rejects", "settled", "cancel", "created")
 		}
 		for _, id := range m.deleted {
 			deleted = append(deleted, p.Exists(ctx, k.task(id), k.bytes(id), k.log(id), k.attempts(id)))
@@ -791,12 +791,20 @@ func (m *model) checkHash(r *rapid.T, id string, task *modelTask, hash []any) {
 		string(task.status), fmt.Sprint(task.run), node, fmt.Sprint(task.attempts), fmt.Sprint(task.crashes), fmt.Sprint(task.rejects),
 		task.mark, fmt.Sprint(task.cancel),
 	}
+	created := asString(hash[len(hash)-1])
+	hash = hash[:len(hash)-1]
 	got := make([]string, len(hash))
 	for i, value := range hash {
 		got[i] = asString(value)
 		if i >= 3 && i <= 5 && got[i] == "" {
 			got[i] = "0"
 		}
+	}
+	if task.status.Finished() && got[6] == got[1] { // short for the run that the hash names
+		got[6] = got[2] + " " + got[1] + "@" + created
+	}
+	if got[1] == "00" { // 0, of a task with no further fields
+		got[1] = "0"
 	}
 	got[7] = fmt.Sprint(hash[7] != nil)
 	if !slices.Equal(got, want) {

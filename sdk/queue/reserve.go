@@ -18,7 +18,10 @@ const (
 )
 
 // MaxReserve is the most tasks of one ReserveRequest.
-const MaxReserve = blockTasks
+const MaxReserve = 128
+
+// MaxClaims is the most tasks of one Adopt or Release.
+const MaxClaims = blockTasks
 
 // ReserveRequest asks for tasks of one queue.
 type ReserveRequest struct {
@@ -44,13 +47,15 @@ type FailurePolicy struct {
 	Dead       string // the queue of dead letters ("": none)
 }
 
-// policy is the fields of the hash that are written with Start; none for the default.
-func (r *ReserveRequest) policy() []any {
+// fields are those of the hash that are written with Start.
+func (r *ReserveRequest) fields() []any {
 	if !r.Start {
 		return nil
 	}
 	p := r.FailurePolicy
 	return fieldsOf(
+		"plugin", r.Plugin,
+		"digest", strings.TrimPrefix(r.Digest, digestPrefix),
 		"on_crash", optional(p.NoRerun, "fail"),
 		"max_crashes", optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)),
 		"dead", p.Dead,
@@ -112,11 +117,12 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 	k := n.client.keys
 	calls := make([]call, len(requests))
 	for i, r := range requests {
+		version := optional(r.Start && r.Plugin != "", r.Plugin+" "+r.Digest)
 		calls[i] = call{allScripts["reserve"], []string{k.pending(r.Queue), k.reserved(r.Queue, n.id)}, append([]any{
-			n.client.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), inlineBytes, batchBytes, r.Plugin, r.Digest,
+			n.client.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), inlineBytes, batchBytes, version,
 			durationText(r.MaxAge), optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
 			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
-		}, r.policy()...)}
+		}, r.fields()...)}
 	}
 	replies := make([]ReserveReply, len(requests))
 	for i, reply := range n.client.evalAll(ctx, calls) {
@@ -149,16 +155,16 @@ func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]strin
 	return held, wrap("read reserved lists", err)
 }
 
-// Adopt takes over tasks that Held lists and the caller does not know, because the answer to their Reserve did not come. The
+// Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve did not come. The
 // caller makes sure that no Reserve of the queue is on its way.
 func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) ReserveReply {
 	if len(ids) == 0 {
 		return ReserveReply{}
 	}
-	policy := request.policy()
+	fields := request.fields()
 	args := append([]any{
-		n.client.clock, request.Queue, n.id, n.startAs(request), inlineBytes, batchBytes, request.Plugin, request.Digest, len(policy),
-	}, policy...)
+		n.client.clock, request.Queue, n.id, n.startAs(request), inlineBytes, batchBytes, len(fields),
+	}, fields...)
 	for _, id := range ids {
 		args = append(args, id)
 	}
@@ -195,21 +201,50 @@ func readReserveReply(answer *redis.Cmd, what string) ReserveReply {
 func readReservation(row any) (r Reservation, err error) {
 	v := valuesOf(row)
 	r.ID, r.Run = v.text(), v.number()
-	created := v.text()
-	r.born, r.Created = bornAt(created), parseSeconds(created)
-	r.ETA, r.Attempts = v.time(), v.count()
-	maxAttempts, retry := v.text(), v.text()
-	r.Expires, r.Reschedules, r.Rejects = v.time(), v.count(), v.count()
-	r.Timeout, r.Deadline = v.duration(), v.time()
-	r.MaxAttempts, r.Retry = int(asInt(maxAttempts)), parseRetry(retry, maxAttempts, v.text())
-	if last := v.text(); last != "" {
-		r.Last = parseFailure(last)
+	if parameters := v.next(); parameters != nil {
+		r.Parameters = []byte(asString(parameters))
+	} else {
+		r.Large = true
 	}
-	r.Parent, r.Key, r.Depth, r.Traceparent = v.text(), v.text(), v.count(), v.text()
 	r.Size = v.number()
-	err = v.err()
-	if r.Large = true; v.more() && v.left[0] != nil {
-		r.Parameters, r.Large = []byte(v.text()), false
+	r.born = bornAt("")
+	var retry, maxAttempts, maxAge string
+	for v.more() {
+		switch field, text := v.text(), v.text(); field {
+		case "created":
+			r.born, r.Created = bornAt(text), parseSeconds(text)
+		case "eta":
+			r.ETA = parseSeconds(text)
+		case "attempts":
+			r.Attempts = int(asInt(text))
+		case "max_attempts":
+			r.MaxAttempts, maxAttempts = int(asInt(text)), text
+		case "retry":
+			retry = text
+		case "expires":
+			r.Expires = parseSeconds(text)
+		case "reschedules":
+			r.Reschedules = int(asInt(text))
+		case "rejects":
+			r.Rejects = int(asInt(text))
+		case "timeout":
+			r.Timeout = secondsDuration(text)
+		case "deadline":
+			r.Deadline = parseSeconds(text)
+		case "max_age":
+			maxAge = text
+		case "last_error":
+			r.Last = parseFailure(text)
+		case "parent":
+			r.Parent = text
+		case "key":
+			r.Key = text
+		case "depth":
+			r.Depth = int(asInt(text))
+		case "traceparent":
+			r.Traceparent = text
+		}
 	}
-	return r, err
+	r.Retry = parseRetry(retry, maxAttempts, maxAge)
+	return r, v.err()
 }

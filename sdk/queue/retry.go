@@ -127,10 +127,12 @@ func (r Retry) JitteredDelay(n int) time.Duration {
 }
 
 func (r Retry) validate() error {
-	for i, value := range [...]time.Duration{r.Base, r.Min, r.Max, r.MaxAge} {
-		if value < 0 || value > longest {
-			name := [...]string{"base", "min", "max", "max age"}[i]
-			return fmt.Errorf("%w: %s %s of the retry policy: use 0s to %s", ErrInvalid, name, value, longest)
+	for _, delay := range [...]struct {
+		name  string
+		value time.Duration
+	}{{"base", r.Base}, {"min", r.Min}, {"max", r.Max}, {"max age", r.MaxAge}} {
+		if delay.value < 0 || delay.value > longest {
+			return fmt.Errorf("%w: %s %s of the retry policy: use 0s to %s", ErrInvalid, delay.name, delay.value, longest)
 		}
 	}
 	switch {
@@ -171,7 +173,7 @@ func (r Retry) encode() string {
 // parseRetry reads a policy from a hash; a damaged one sets nothing.
 func parseRetry(text, maxAttempts, maxAge string) Retry {
 	var t retryText
-	if json.Unmarshal([]byte(text), &t) != nil {
+	if text != "" && json.Unmarshal([]byte(text), &t) != nil {
 		t = retryText{}
 	}
 	r := Retry{

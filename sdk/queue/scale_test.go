@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,9 @@ func (w *world) finish(b *testing.B, queue string, n int) {
 	b.Helper()
 	node := w.node(b, queue)
 	for done := 0; done < n; {
-		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 500, Start: true}})[0]
+		batch := node.Reserve(w.ctx, []ReserveRequest{{
+			Queue: queue, Count: 500, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64),
+		}})[0]
 		if batch.Err != nil || len(batch.Tasks) == 0 {
 			b.Fatal(len(batch.Tasks), batch.Err)
 		}
@@ -164,26 +167,29 @@ func BenchmarkChangeOneOfMillions(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory reports what a task of 100 bytes takes of Redis's memory, pending and finished.
+// BenchmarkMemory reports what a task takes of Redis's memory, pending and finished: with parameters that Redis keeps in its
+// compact form, with longer ones, and with a setting that keeps these in it too.
 func BenchmarkMemory(b *testing.B) {
 	const tasks = 100_000
-	used := func(w *world) float64 {
-		info := must[string](b)(w.rdb.Info(w.ctx, "memory").Result())
-		var bytes float64
-		_, rest, _ := strings.Cut(info, "used_memory:")
+	used := func(w *world) (bytes float64) {
+		_, rest, _ := strings.Cut(must[string](b)(w.rdb.Info(w.ctx, "memory").Result()), "used_memory:")
 		if _, err := fmt.Sscanf(rest, "%f", &bytes); err != nil {
 			b.Fatal(err)
 		}
 		return bytes
 	}
-	for b.Loop() {
-		w := ownWorld(b)
-		empty := used(w)
-		for range tasks / 10_000 {
-			w.fill(b, "q", 10_000)
-		}
-		b.ReportMetric((used(w)-empty)/tasks, "B/pending")
-		w.finish(b, "q", tasks)
-		b.ReportMetric((used(w)-empty)/tasks, "B/finished")
+	for _, of := range []struct{ parameters, compact int }{{64, 64}, {100, 64}, {100, 1024}} {
+		b.Run(fmt.Sprintf("parameters=%d/hash-max-listpack-value=%d", of.parameters, of.compact), func(b *testing.B) {
+			for b.Loop() {
+				w := ownWorld(b)
+				must[string](b)(w.rdb.ConfigSet(w.ctx, "hash-max-listpack-value", fmt.Sprint(of.compact)).Result())
+				empty := used(w)
+				specs := slices.Repeat([]Spec{{Parameters: []byte(strings.Repeat("x", of.parameters))}}, tasks)
+				must[[]Receipt](b)(w.Queue("q").EnqueueMany(w.ctx, specs))
+				b.ReportMetric((used(w)-empty)/tasks, "B/pending")
+				w.finish(b, "q", tasks)
+				b.ReportMetric((used(w)-empty)/tasks, "B/finished")
+			}
+		})
 	}
 }

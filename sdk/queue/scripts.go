@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,7 +23,7 @@ type script struct {
 }
 
 // allScripts are the files of the folder scripts, by name. Each is one transition, atomic in Redis; the file lists its KEYS, ARGV
-// and RETURNS. The keys' names and the prelude precede each, and batch.lua precedes the scripts that enqueue.
+// and RETURNS. The keys' names and the parts of the prelude that it uses precede each, and batch.lua precedes those that enqueue.
 var allScripts = func() map[string]script {
 	read := func(name string) string {
 		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
@@ -30,22 +32,67 @@ var allScripts = func() map[string]script {
 		}
 		return string(text)
 	}
+	var library []declaration
+	for line := range strings.Lines(luaNames) {
+		library = append(library, newDeclaration(line))
+	}
+	for paragraph := range strings.SplitSeq(read("prelude"), "\n\n") {
+		library = append(library, newDeclaration(paragraph+"\n\n"))
+	}
 	all := make(map[string]script)
 	files, _ := scriptFiles.ReadDir("scripts")
 	for _, file := range files {
 		name := strings.TrimSuffix(file.Name(), ".lua")
-		source := luaNames + read("prelude")
+		source := read(name)
 		switch name {
 		case "prelude", "batch":
 			continue
 		case "enqueue", "settle":
-			source += read("batch")
+			source = read("batch") + source
 		}
-		source += read(name)
+		source = withUsed(library, source)
 		all[name] = script{redis.NewScript(source), source}
 	}
 	return all
 }()
+
+// declaration is a part of the Lua code that scripts share: the names that it declares, and all words in it.
+type declaration struct {
+	text         string
+	names, words map[string]bool
+}
+
+func newDeclaration(text string) declaration {
+	d := declaration{text, make(map[string]bool), make(map[string]bool)}
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "--")
+		words := strings.FieldsFunc(line, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		for _, word := range words {
+			d.words[word] = true
+		}
+		if declared, ok := strings.CutPrefix(line, "local "); ok {
+			name, _, _ := strings.Cut(strings.TrimPrefix(declared, "function "), "(")
+			d.names[strings.Fields(name)[0]] = true
+		}
+	}
+	return d
+}
+
+// withUsed puts before a script what it uses of the library, in its order: Redis runs all of a script's declarations in each
+// call, and with all of the library they would take longer than many a transition.
+func withUsed(library []declaration, script string) string {
+	used := newDeclaration(script).words
+	for _, part := range slices.Backward(library) { // a part uses only earlier ones
+		for name := range part.names {
+			if used[name] {
+				script = part.text + script
+				maps.Copy(used, part.words)
+				break
+			}
+		}
+	}
+	return script
+}
 
 // call is a script with its arguments, sent alone or with others in one round trip.
 type call struct {

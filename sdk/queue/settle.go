@@ -33,17 +33,17 @@ type Settlement struct {
 }
 
 // MaxWeight is the most Weight of one Settle.
-const MaxWeight = blockTasks
+const MaxWeight = 128
 
-// Weight is how much work the settlement is for Redis: 1 is the completion of a task without children, about ten commands.
+// Weight is how much work the settlement is for Redis: 1 is the completion of a task without children, about four commands.
 func (s *Settlement) Weight() int {
 	switch {
 	case s.Failure == nil:
-		return 1 + len(s.Children)
+		return 1 + 2*len(s.Children)
 	case s.Requeue != "":
-		return 2
+		return 3
 	}
-	return 4 // it may need a dead letter
+	return 6 // it may need a dead letter
 }
 
 // NoLaterThan makes a failure final if the task would expire (zero: never) before it is tried again. Both times are Redis's.
@@ -82,26 +82,34 @@ func (c *Child) Size() int { return len(c.Parameters) + c.metadata() }
 // nothing and the task is still held; or ErrNoLetter, the task has failed. The second value means that nothing is known: the
 // same call may be repeated, and recognizes what was done.
 func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement, wake ...string) ([]error, error) {
-	args := []any{n.client.clock, queue, n.id, strings.Join(wake, " ")}
+	args := []any{n.client.clock, queue, n.id, n.pid, strings.Join(wake, " "), len(settlements)}
 	claims := make([]Claim, len(settlements))
 	for i, s := range settlements {
-		action, reason, value := string(Complete), Reason(""), s.Result
+		action, value := string(Complete), s.Result
 		if s.Failure != nil {
-			action = cmp.Or(string(s.Requeue), string(Failed))
-			reason, value = s.Failure.reason(), s.Failure.encode()
+			action, value = cmp.Or(string(s.Requeue), string(Failed)), s.Failure.encode()
 		}
 		text, companion := encodeValue(value)
-		args = append(args, s.ID, s.proof(), n.pid, action, string(reason), text, companion, s.Delay.Seconds(), len(s.Children))
-		for _, child := range s.Children {
-			args = append(args, child.Queue)
-			args = child.arguments(args, child.ID, child.Queue)
+		var further []any
+		switch {
+		case s.Failure != nil && s.Requeue != "":
+			further = []any{s.Delay.Seconds()}
+		case s.Failure != nil:
+			further = []any{string(s.Failure.reason())}
+		case companion != nil || len(s.Children) > 0:
+			further = []any{companion}
+			for _, child := range s.Children {
+				further = append(further, child.Queue)
+				further = child.arguments(further, child.ID, child.Queue)
+			}
 		}
+		args = append(append(args, s.ID, s.proof(), action, text, len(further)), further...)
 		claims[i] = s.Claim
 	}
 	return n.end(ctx, "settle", queue, claims, args)
 }
 
-// Release gives held tasks back to the front of the queue, at most MaxWeight, the newest first. Its errors are those of Settle.
+// Release gives held tasks back to the front of the queue, at most MaxClaims, the newest first. Its errors are those of Settle.
 func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]error, error) {
 	args := []any{n.client.clock, queue, n.id}
 	for _, c := range claims {

@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -60,6 +62,17 @@ type Task struct {
 	CancelAsked     bool   // the task runs and is to be stopped
 }
 
+// digestPrefix begins a digest. Hashes leave it out (older hosts did not), because Redis keeps only fields of up to 64 bytes in
+// little memory.
+const digestPrefix = "sha256:"
+
+func fullDigest(text string) string {
+	if text == "" || strings.HasPrefix(text, digestPrefix) {
+		return text
+	}
+	return digestPrefix + text
+}
+
 // DefaultPriority is that of a task whose producer set none.
 const DefaultPriority = 50
 
@@ -77,8 +90,8 @@ func newTask(id string, hash map[string]string) *Task {
 		Deadline: moment("deadline"), Expires: moment("expires"), RetriedAt: moment("retried_at"),
 		DeadID: hash["dead_id"], DeadError: hash["dead_error"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
-		ReservedAt: moment("reserved_at"), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
-		Plugin: hash["plugin"], Digest: hash["digest"], Message: hash["message"],
+		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
+		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Message: hash["message"],
 		Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), Traceparent: hash["traceparent"], LiveID: hash["live_id"],
 	}
 	if p, err := strconv.Atoi(hash["priority"]); err == nil && p >= 0 && p <= 100 {

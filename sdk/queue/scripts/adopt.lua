@@ -4,9 +4,8 @@
 -- listener's list.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID or ""  5 most bytes of parameters a task
---         6 most bytes together  7 plugin or ""  8 digest of the plugin (both only with a process ID)
---         9 number of further values, then these: field, value, ... of what the manifest decides
---         then the IDs
+--         6 most bytes together  7 number of further values, then these: field, value, ... of its version and
+--         what its manifest decides (only with a process ID), then the IDs
 -- RETURNS {{dropped, clock, "", 0, 0, ""}, what reserve answers of a task, ...}
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set')
@@ -14,30 +13,29 @@ if bad then return bad end
 
 local clock = now(ARGV[1])
 local most, room = tonumber(ARGV[5]), tonumber(ARGV[6])
-local extra = tonumber(ARGV[9])
+local extra = tonumber(ARGV[7])
 local out, dropped = { 0 }, 0
-for i = 10 + extra, #ARGV do
+for i = 8 + extra, #ARGV do
   local id = ARGV[i]
   local key = TASK_ .. id
-  local hash = redis.pcall('HMGET', key, unpack(TAKEN))
-  local status = not hash.err and hash[1]
-  local finished = hash.err or status == 'complete' or status == 'failed' or not status and redis.call('EXISTS', key) == 0
-  if finished or hash[2] and hash[2] ~= listener and held(queue, id, hash[2], listener) then
+  local max = math.min(most, room)
+  local h, size = read(key, max)
+  local status = h and h[2]
+  local finished = not h or status == 'complete' or status == 'failed' or not status and redis.call('EXISTS', key) == 0
+  if finished or h[3] and h[3] ~= listener and held(queue, id, h[3], listener) then
     dropped = dropped + redis.call('LREM', KEYS[1], 1, id)
     disown(queue, listener, id, pid ~= '' and pid or string.match(listener, '_(%d+)$'))
   elseif redis.call('LPOS', KEYS[1], id) then
-    if hash[2] ~= listener or status ~= 'reserved' and status ~= 'started' then
-      hash[3] = count(key, 'run')
+    if h[3] ~= listener or status ~= 'reserved' and status ~= 'started' then
+      h[4] = count(key, 'run')
       redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
     end
     if pid ~= '' then -- also one that is started: another version of its plugin may run it now
       redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') -- of the previous holder
       redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
-      redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock,
-        unpack(ARGV, 10, 9 + extra))
-      if ARGV[7] ~= '' then redis.call('HSET', key, 'plugin', ARGV[7], 'digest', ARGV[8]) end
+      redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 8, 7 + extra))
     end
-    local row, bytes = taken(id, hash[3] or '0', hash, math.min(most, room))
+    local row, bytes = taken(id, h[4] or '0', h, size, max)
     room = room - bytes
     out[#out + 1] = row
   end

@@ -11,11 +11,12 @@ local limit = tonumber(redis.call('HGET', LIMITS, queue) or '')
 if limit then
   local new, seen, at = 0, {}, 3
   while at <= #ARGV do
-    local id, unique = ARGV[at], ARGV[at + 7]
+    local id, o = ARGV[at], options(at)
     local known = seen[id] or redis.call('EXISTS', TASK_ .. id) == 1 or
-      unique ~= '' and (seen[' ' .. unique] or owner(queue, unique, id, ARGV[at + 9] == '1'))
+      o.unique and (seen[' ' .. o.unique] or owner(queue, o.unique, id, o.unique_for))
     if not known then new = new + 1 end
-    seen[id], seen[' ' .. unique] = true, unique ~= ''
+    seen[id] = true
+    if o.unique then seen[' ' .. o.unique] = true end
     at = beyond(at)
   end
   local is = waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue)

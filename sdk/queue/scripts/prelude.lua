@@ -1,5 +1,6 @@
--- Prepended to every script of this folder, after the names of the keys (QUEUES, PENDING_TASKS_, ...), which
--- keys.go makes of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
+-- The names that the scripts of this folder share. Each paragraph declares one, and precedes the scripts that use it,
+-- because Redis makes every function of a script anew in each call. The names of the keys (QUEUES, PENDING_TASKS_, ...) come
+-- first; keys.go makes them of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
 -- Plain Lua 5.1 with redis.call, pcall, sha1hex and error_reply only, so that the scripts run on
 -- miniredis too: no cjson, cmsgpack, struct, bit.
 
@@ -8,7 +9,7 @@
 local function now(override)
   if override ~= '' then return override end
   local t = redis.call('TIME')
-  return string.format('%.6f', tonumber(t[1]) + tonumber(t[2]) / 1000000)
+  return t[1] .. '.' .. string.sub('00000' .. t[2], -6)
 end
 
 -- after(clock, seconds): the time that many seconds later.
@@ -48,18 +49,18 @@ local function duty(key, listener, ms)
   return (left < 0 or left > ms) and entrust(key, listener, ms)
 end
 
--- holder(key, listener, run): whether the hash says that the listener's run holds the task:
--- 'held', 'done' (this very run settled it before), 'lost' or 'gone'. The caller then proves the
--- list with LREM or LPOS. The run is "RUN@CREATED", for an ID may be enqueued anew and then begins with
--- run 1 again; or "RUN" from who does not know when the task was created.
-local function holder(key, listener, run)
-  local h = redis.pcall('HMGET', key, 'node', 'run', 'settled', 'created')
+-- holder(key, listener, run, field, ...): whether the hash says that the listener's run holds the task: 'held',
+-- 'done' (this very run settled it before), 'lost' or 'gone'; and a list of the values of node, run, settled and created
+-- and of the further fields. The caller then proves the list with LREM or LPOS. The run is "RUN@CREATED", for an ID may be
+-- enqueued anew and then begins with run 1 again; or "RUN" from who does not know when the task was created.
+local function holder(key, listener, run, ...)
+  local h = redis.pcall('HMGET', key, 'node', 'run', 'settled', 'created', ...)
   if h.err then return 'gone' end -- the key has another type: the task is gone
   if not h[1] and redis.call('EXISTS', key) == 0 then return 'gone' end
-  if h[3] == listener .. ' ' .. run then return 'done' end
+  if h[3] and h[3] == listener .. ' ' .. run then return 'done' end
   local is = h[2] or ''
-  if h[1] == listener and (run == is or run == is .. '@' .. (h[4] or '')) then return 'held' end
-  return 'lost'
+  if h[1] ~= listener or run ~= is and run ~= is .. '@' .. (h[4] or '') then return 'lost' end
+  return h[3] == is and 'done' or 'held', h
 end
 
 -- moment(text, otherwise): a time that the hash holds, if Redis would take it as a score. Lua's own
@@ -138,6 +139,13 @@ local function count(key, field, by)
   return by or 1
 end
 
+-- following(text): the next value of a counter that the hash holds, as text, because Redis takes long to format a number. A
+-- missing or damaged counter starts anew.
+local function following(text)
+  if not text or text == '0' or #text > 15 or not string.find(text, '^%d+$') then return '1' end
+  return string.format('%d', text + 1)
+end
+
 -- elsewhere(key, queue): whether the hash names another queue. A hash written by hand may name none.
 local function elsewhere(key, queue)
   local is = redis.call('HGET', key, 'queue')
@@ -154,27 +162,6 @@ end
 local function companion(id, field)
   local bytes = redis.pcall('HSTRLEN', BYTES_ .. id, field)
   return type(bytes) == 'number' and bytes or 0
-end
-
--- payload(id, max): the parameters if they have at most max bytes, else false; and how many they
--- have. Bytes that are not UTF-8 text live in the companion hash; the field holds a marker then. A
--- dead letter has none of its own: they are those of the task that failed.
-local function payload(id, max)
-  local key = TASK_ .. id
-  local text = redis.call('HSTRLEN', key, 'parameters') <= max and redis.call('HGET', key, 'parameters')
-  if text == false and redis.call('HEXISTS', key, 'parameters') == 0 then
-    local live = redis.call('HGET', key, 'live_id')
-    if not live or redis.call('TYPE', TASK_ .. live)['ok'] ~= 'hash' then return '', 0 end
-    id, key = live, TASK_ .. live
-    text = redis.call('HSTRLEN', key, 'parameters') <= max and redis.call('HGET', key, 'parameters')
-  end
-  if not text then return false, redis.call('HSTRLEN', key, 'parameters') end
-  if string.sub(text, 1, 12) == 'quern:bytes:' then
-    local bytes = companion(id, 'parameters')
-    if bytes > max then return false, bytes end
-    if bytes > 0 then return redis.call('HGET', BYTES_ .. id, 'parameters'), bytes end
-  end
-  return text, #text
 end
 
 -- pendinglist(queue, priority): where a task of this priority waits, and its level. Priority 50, a missing or invalid
@@ -223,17 +210,24 @@ local function describe(reason, message)
   return '{"reason":"' .. reason .. '","message":"' .. message .. '"}'
 end
 
+-- version(plugin, digest): the name of a version as NS_crashes has it; nil if either is missing. Hashes hold a digest without
+-- the algorithm, because Redis keeps only fields of up to 64 bytes in little memory.
+local function version(plugin, digest)
+  if not plugin or plugin == '' or not digest or digest == '' then return nil end
+  return plugin .. ' ' .. (string.find(digest, ':', 1, true) and digest or 'sha256:' .. digest)
+end
+
 -- record(id, clock, outcome, text): records the end of a run before the task's last, and keeps the last 20 records:
 -- "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values.
 local function record(id, clock, outcome, text)
   local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest')
   local line = {}
-  for i = 1, 5 do
+  for i = 1, 4 do
     local word = h[i]
     line[i] = word and word ~= '' and string.gsub(word, ' ', '-') or '-'
   end
   redis.pcall('RPUSH', ATTEMPTS_ .. id, line[1] .. ' ' .. line[2] .. ' ' .. clock .. ' ' .. line[3] .. ' ' ..
-    line[4] .. ' ' .. line[5] .. ' ' .. outcome .. ' ' .. text)
+    (version(line[4], h[5] and string.gsub(h[5], ' ', '-')) or line[4] .. ' -') .. ' ' .. outcome .. ' ' .. text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
@@ -347,16 +341,56 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- The fields that a reserve reads of each task for taken, in order.
-local TAKEN = { 'status', 'node', 'run', 'created', 'eta', 'attempts', 'max_attempts', 'retry', 'expires',
-  'reschedules', 'rejects', 'rejected_by', 'cancel', 'timeout', 'deadline', 'max_age', 'retried_at',
-  'last_error', 'parent', 'key', 'depth', 'traceparent' }
+-- The run of a task that was never reserved and has only the fields that every task has; a number, like 0.
+local PLAIN = '00'
 
--- taken(id, run, h, max): a reserve's reply for a task, and the size of its parameters.
-local function taken(id, run, h, max)
-  local parameters, size = payload(id, max)
-  return { id, run, h[4] or '', h[5] or '', h[6] or '', h[7] or '', h[8] or '', h[9] or '', h[10] or '', h[11] or '',
-    h[14] or '', h[15] or '', h[16] or '', h[18] or '', h[19] or '', h[20] or '', h[21] or '', h[22] or '', size, parameters }, parameters and #parameters or 0
+-- The fields that a reserve reads of each task. 5 to 21 are in its reply; one that is PLAIN and was not retried by hand has
+-- none from 7 on.
+local TAKEN = { 'parameters', 'status', 'node', 'run', 'created', 'retried_at',
+  'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
+  'attempts', 'reschedules', 'rejects', 'last_error', 'rejected_by', 'cancel' }
+
+-- read(key, max): the TAKEN fields of a task, without parameters of more than max bytes, and the size of these. nil if the
+-- key has another type.
+local function read(key, max)
+  local size = redis.pcall('HSTRLEN', key, 'parameters')
+  if type(size) ~= 'number' then return nil end
+  local h = redis.call('HMGET', key, unpack(TAKEN, size <= max and 1 or 2, 6))
+  if size > max then table.insert(h, 1, false) end
+  if h[4] ~= PLAIN or h[6] then
+    for i, value in ipairs(redis.call('HMGET', key, unpack(TAKEN, 7))) do h[6 + i] = value end
+  end
+  return h, size
+end
+
+-- payload(id, h, size, max): the parameters of a task that was read, or false if they have more than max bytes; and how
+-- many they have. Bytes that are not UTF-8 text live in the companion hash; the field holds a marker then. A dead letter has
+-- no parameters of its own: they are those of the task that failed.
+local function payload(id, h, size, max)
+  if size == 0 and not h[1] then
+    id = redis.call('HGET', TASK_ .. id, 'live_id')
+    if id then h, size = read(TASK_ .. id, max) end
+    if not id or not h then return '', 0 end
+  end
+  local text = h[1]
+  if text and string.sub(text, 1, 12) == 'quern:bytes:' then
+    local bytes = companion(id, 'parameters')
+    if bytes > max then return false, bytes end
+    if bytes > 0 then return redis.call('HGET', BYTES_ .. id, 'parameters'), bytes end
+  end
+  return text or size == 0 and '', size
+end
+
+-- taken(id, run, h, size, max): a reserve's reply for a task that was read, and how many bytes of parameters are in it.
+local function taken(id, run, h, size, max)
+  local parameters, bytes = payload(id, h, size, max)
+  local row, n = { id, run, parameters, bytes }, 4
+  for i = 5, math.min(21, table.maxn(h)) do
+    if h[i] then
+      row[n + 1], row[n + 2], n = TAKEN[i], h[i], n + 2
+    end
+  end
+  return row, parameters and bytes or 0
 end
 
 -- The fields that forget needs of each task, in order.

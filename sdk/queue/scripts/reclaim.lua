@@ -75,8 +75,8 @@ end
 local function crash(id, h)
   local crashes = count(TASK_ .. id, 'crashes')
   local most = math.min(tonumber(h[4] or '') or tonumber(ARGV[5]), tonumber(ARGV[5]))
-  local version = h[7] and h[7] ~= '' and h[8] and h[8] ~= '' and h[7] .. ' ' .. h[8] -- false for a worker without a plugin
-  if version and ARGV[6] ~= '1' and (crashes > 1 or h[5] == 'fail' or most == 1) then blame(id, version) end
+  local ran = version(h[7], h[8]) -- nil for a worker without a plugin
+  if ran and ARGV[6] ~= '1' and (crashes > 1 or h[5] == 'fail' or most == 1) then blame(id, ran) end
   if not h[6] and (h[5] == 'fail' or crashes >= most) then
     local why = h[5] == 'fail' and 'its host died while it ran, and it must not run twice' or
       'its host died while it ran, ' .. crashes .. ' times'

@@ -1,45 +1,62 @@
--- Settles the runs of up to 48 tasks of one queue that a listener holds: they complete, fail, or wait for a
--- retry. Begins with LREM, which Redis accepts even at maxmemory, and writes nothing for a task that is not held.
+-- Settles the runs of up to 128 tasks of one queue that a listener holds: they complete, fail, or wait for a
+-- retry. Begins with a removal, which Redis accepts even at maxmemory, and writes nothing for a task that is not held.
 -- A repeated settle finds its own mark and answers 'ok' again.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 channels' queues to wake, by spaces
---         then for each task: id, run (as holder has it), process ID, action (complete, failed, retry, reschedule or
---         reject), reason ("" when complete), result or error as text, bytes of the result ("" if the
---         text is it), delay in seconds (only when it is tried again), number of tasks that come into being
---         when it is complete, and each of these: queue, and the task as batch.lua has it
+-- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 channels' queues to wake, by spaces  6 number of tasks
+--         then for each task: id, run (as holder has it), action (complete, failed, retry, reschedule or reject), result or
+--         error as text, number of further values, and these:
+--         when it is complete: none, or bytes of the result ("" if the text is it), then the tasks that come into being
+--         with it, each as queue and what batch.lua has; when it failed: reason; else: delay in seconds
 -- RETURNS for each task 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
 --         the queue that takes no tasks, and it is still held; or 'unburied' and why it has no dead letter
-local queue, listener = ARGV[2], ARGV[3]
+local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list',
   STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
   EXPIRY_ .. queue, 'zset')
 if bad then return bad end
 
 local clock = now(ARGV[1])
-local completed, woken = 0, false
+local started, completed, expiring, woken = {}, {}, {}, false -- removed or added together at the end
 
--- complete(id, key, mark, text, bytes): the task is done; a dead letter handles the task that failed.
-local function complete(id, key, mark, text, bytes)
-  redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'finished_at', clock, 'settled', mark, 'result', text)
+-- take(id): takes a task off the reserved list, and tells whether it was there. The oldest ones, which mostly end first, are
+-- all removed at the end; so the first write is a removal of nothing.
+local window, oldest, removed = {}, 0, {}
+if tonumber(ARGV[6]) > 1 then
+  redis.call('SREM', STARTED_TASKS_ .. queue, '')
+  window = redis.call('LRANGE', KEYS[1], -tonumber(ARGV[6]), -1)
+  oldest = #window
+end
+local trimmed = 0
+local function take(id)
+  while removed[window[oldest]] do oldest = oldest - 1 end
+  if window[oldest] == id then
+    oldest, trimmed = oldest - 1, trimmed + 1
+    return true
+  end
+  removed[id] = redis.call('LREM', KEYS[1], -1, id) > 0
+  return removed[id]
+end
+
+-- complete(id, key, h, text, bytes): the task is done; a dead letter handles the task that failed.
+local function complete(id, key, h, text, bytes)
+  redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'finished_at', clock, 'settled', h[2], 'result', text,
+    'attempts', following(h[5]))
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
-  redis.call('LPUSH', COMPLETE_TASKS_ .. queue, id)
-  local h = redis.call('HMGET', key, 'expires', 'live_id', 'checkpoint', 'unique', 'unique_for')
-  if h[1] then redis.call('ZREM', EXPIRY_ .. queue, id) end
-  if h[2] and redis.call('TYPE', TASK_ .. h[2])['ok'] == 'hash' then redis.call('HSET', TASK_ .. h[2], 'handled', id) end
-  if h[3] then
+  completed[#completed + 1] = id
+  if h[6] then expiring[#expiring + 1] = id end
+  if h[7] and redis.call('TYPE', TASK_ .. h[7])['ok'] == 'hash' then redis.call('HSET', TASK_ .. h[7], 'handled', id) end
+  if h[8] then
     redis.call('HDEL', key, 'checkpoint')
     redis.pcall('HDEL', BYTES_ .. id, 'checkpoint')
   end
-  if h[4] and not h[5] then unlock(queue, id, h[4]) end
-  completed = completed + 1
-  announce(DONE_ .. id)
+  if h[9] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[9]) end
 end
 
 -- again(id, key, mark, action, text, delay): makes the task wait for its next run, unless it was cancelled. Returns
 -- whether it waits.
 local function again(id, key, mark, action, text, delay)
-  local counter = { retry = 'attempts', reschedule = 'reschedules', reject = 'rejects' }
-  count(key, counter[action])
+  local counters = { retry = 'attempts', reschedule = 'reschedules', reject = 'rejects' }
+  count(key, counters[action])
   if action == 'reject' then
     local by = {}
     for other in string.gmatch(redis.call('HGET', key, 'rejected_by') or '', '%S+') do
@@ -54,25 +71,24 @@ local function again(id, key, mark, action, text, delay)
   return waits
 end
 
--- children(at, each): calls each with queue and index of every child of the task at this index, until it returns a
--- value. Returns that value and the index of the next task.
+-- children(at, each): calls each with queue and index of every child of the completed task whose arguments begin at this
+-- index, until it returns a value, and returns that.
 local function children(at, each)
-  local found
-  local place = at + 9
-  for _ = 1, tonumber(ARGV[at + 8]) do
-    found = found or each(ARGV[place], place + 1)
+  local place = at + 6
+  while place < at + 5 + tonumber(ARGV[at + 4]) do
+    local found = each(ARGV[place], place + 1)
+    if found then return found end
     place = beyond(place + 1)
   end
-  return found, place
 end
 
 -- shut(at): the first queue that refuses tasks, among those of the children of the task at this index.
 local known = {}
 local function shut(at)
-  return (children(at, function(name)
+  return children(at, function(name)
     if known[name] == nil then known[name] = closed(name) and name or false end
-    return known[name] or nil
-  end))
+    return known[name]
+  end)
 end
 
 -- Children in one queue are created together, after all tasks are settled.
@@ -85,47 +101,49 @@ local function bear(name, place)
   enqueue(batches[name], place)
 end
 
-local out, at = {}, 5
+local out, at = {}, 7
 while at <= #ARGV do
-  local id, run, pid, action, reason, text, bytes, delay = unpack(ARGV, at, at + 7)
+  local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
-  local hold = holder(key, listener, run)
-  local _, after = children(at, function() end)
+  local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique')
+  local closes = hold == 'held' and action == 'complete' and more ~= '0' and shut(at)
   if hold == 'done' then
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
     redis.call('LREM', KEYS[1], -1, id)
-    redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
+    started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
     out[#out + 1] = 'gone'
-  elseif hold == 'lost' then
-    disown(queue, listener, id, pid)
-    out[#out + 1] = 'lost'
-  elseif action == 'complete' and shut(at) then
-    out[#out + 1] = 'closed ' .. shut(at)
-  elseif redis.call('LREM', KEYS[1], -1, id) == 0 then
+  elseif closes then
+    out[#out + 1] = 'closed ' .. closes
+  elseif hold == 'lost' or not take(id) then
     disown(queue, listener, id, pid)
     out[#out + 1] = 'lost'
   else
-    redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
-    local mark, answer = listener .. ' ' .. run, 'ok'
+    started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
+    local answer = 'ok'
     if action == 'complete' then
-      count(key, 'attempts')
-      complete(id, key, mark, text, bytes)
+      complete(id, key, h, text, more == '0' and '' or ARGV[at + 5])
       children(at, bear)
     elseif action == 'failed' then
-      count(key, 'attempts')
       unburied = ''
-      fail(queue, id, clock, reason, text, 'settled', mark)
+      fail(queue, id, clock, ARGV[at + 5], text, 'settled', h[2], 'attempts', following(h[5]))
       if unburied ~= '' then answer = 'unburied ' .. unburied end
-    elseif not again(id, key, mark, action, text, delay) then
+    elseif not again(id, key, listener .. ' ' .. run, action, text, ARGV[at + 5]) then
       answer = 'cancelled'
     end
     out[#out + 1] = answer
   end
-  at = after
+  at = at + 5 + more
 end
+if trimmed > 0 then redis.call('LTRIM', KEYS[1], '0', -trimmed - 1) end
+if #started > 0 then redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started)) end
+if #expiring > 0 then redis.call('ZREM', EXPIRY_ .. queue, unpack(expiring)) end
 for _, name in ipairs(order) do finish(batches[name]) end
-if completed > 0 then count(STATS_ .. queue, 'complete', completed) end
+if #completed > 0 then
+  redis.call('LPUSH', COMPLETE_TASKS_ .. queue, unpack(completed))
+  count(STATS_ .. queue, 'complete', #completed)
+  for _, id in ipairs(completed) do announce(DONE_ .. id) end
+end
 if woken then announce(CHANNEL_ .. queue) end
-for name in string.gmatch(ARGV[4], '%S+') do announce(CHANNEL_ .. name) end
+for name in string.gmatch(ARGV[5], '%S+') do announce(CHANNEL_ .. name) end
 return out

@@ -1,0 +1,153 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A script carries what it uses of the prelude, directly or not, in its order, and nothing else.
+func TestScriptsCarryWhatTheyUse(t *testing.T) {
+	t.Parallel()
+	var library []declaration
+	for _, part := range []string{
+		"-- two()\nlocal function one() end\n", "local unused = 1\n", "local two = one\nlocal also = 2\n", "local function three() -- four\nend\n",
+		"local four = three\n",
+	} {
+		library = append(library, newDeclaration(part))
+	}
+	if got := withUsed(library, "return also -- four"); got != library[0].text+library[2].text+"return also -- four" {
+		t.Errorf("got %q", got)
+	}
+	if short, long := allScripts["yield"].source, allScripts["settle"].source; len(short) > 500 || !strings.Contains(long, "local function bury(") {
+		t.Errorf("yield has %d bytes, settle %d", len(short), len(long))
+	}
+}
+
+// With short parameters and results the hash of a task stays in Redis's compact form for all of its life.
+func TestAShortTaskTakesLittleMemory(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		if embedded(t) {
+			t.Skip("it has one form")
+		}
+		text := strings.Repeat("x", 64)
+		id := w.enqueue(t, "q", text, Options{})
+		node := w.node(t, "q")
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:" + text}})[0]
+		if batch.Err != nil || len(batch.Tasks) != 1 {
+			t.Fatal(batch)
+		}
+		w.settle(t, node, "q", Settlement{Claim: batch.Tasks[0].Claim(), Result: []byte(text)})
+		if task := w.task(t, id); task.Digest != "sha256:"+text || string(task.Result) != text {
+			t.Errorf("%+v", task)
+		}
+		if form := must[string](t)(w.rdb.ObjectEncoding(w.ctx, w.keys.task(id)).Result()); form != "listpack" && form != "ziplist" {
+			t.Errorf("the hash is a %s: %v", form, must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.keys.task(id)).Result()))
+		}
+	})
+}
+
+// A settle takes the oldest tasks off the list together, and others one by one: those that it does not name stay, in order.
+func TestSettleInAnyOrder(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		for i := range 8 {
+			w.enqueue(t, "q", "", Options{ID: fmt.Sprint(i)})
+		}
+		node := w.node(t, "q")
+		held := w.reserveMany(t, node, "q", 8, true)
+		stale := held[2]
+		stale.Run++
+		errs, err := node.Settle(w.ctx, "q", []Settlement{
+			{Claim: held[1]},
+			{Claim: held[0], Failure: &Failure{}},
+			{Claim: stale},
+			{Claim: Claim{ID: "none", Run: 1}},
+			{Claim: held[6]},
+			{Claim: held[3], Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Minute},
+			{Claim: held[4]},
+			{Claim: held[1]},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, err := range errs {
+			if want := map[int]error{2: ErrLost, 3: ErrNoTask}[i]; !errors.Is(err, want) {
+				t.Errorf("settlement %d: %v, want %v", i, err, want)
+			}
+		}
+		if left := must[[]string](t)(node.Held(w.ctx, "q")); !slices.Equal(left, []string{"7", "5", "2"}) {
+			t.Errorf("held are %v", left)
+		}
+		w.depth(t, "q", map[Status]int64{Started: 3, Complete: 3, Failed: 1, Scheduled: 1})
+		if complete := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.complete("q"), 0, -1).Result()); !slices.Equal(complete, []string{"4", "6", "1"}) {
+			t.Errorf("complete are %v", complete)
+		}
+		errs, err = node.Settle(w.ctx, "q", []Settlement{{Claim: held[2]}, {Claim: held[5]}, {Claim: held[7]}})
+		if err := errors.Join(append(errs, err)...); err != nil {
+			t.Error(err)
+		}
+		w.depth(t, "q", map[Status]int64{Complete: 6, Failed: 1, Scheduled: 1})
+	})
+}
+
+// An ID that stands twice in a list, as a client may leave it, is one task.
+func TestReserveOfAnIDTwice(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, id := range []string{"a", "b", "c"} {
+			w.enqueue(t, "q", id, Options{ID: id})
+			w.rdb.LPush(w.ctx, w.keys.pending("q"), "b")
+		}
+		node := w.node(t, "q")
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 10, Start: true}})[0]
+		var ids []string
+		for _, task := range batch.Tasks {
+			ids = append(ids, task.ID)
+		}
+		held := must[[]string](t)(node.Held(w.ctx, "q"))
+		slices.Sort(held)
+		if batch.Err != nil || !slices.Equal(ids, []string{"a", "b", "c"}) || batch.Dropped != 3 || !slices.Equal(held, ids) {
+			t.Errorf("reserved %v, holds %v: %+v", ids, held, batch)
+		}
+		w.depth(t, "q", map[Status]int64{Started: 3})
+	})
+}
+
+// Hosts of before wrote a digest with its algorithm, and a longer mark of a settlement.
+func TestWhatOlderHostsWrote(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		digest := "sha256:" + strings.Repeat("0", 64)
+		id := w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		got := w.reserve(t, node, "q", true)
+		w.settle(t, node, "q", Settlement{Claim: got.Claim()})
+		hash := w.keys.task(id)
+		if mark := w.rdb.HGet(w.ctx, hash, "settled").Val(); mark != "1" {
+			t.Errorf("settled %q", mark)
+		}
+		claim := got.Claim()
+		w.rdb.HSet(w.ctx, hash, "digest", digest, "settled", node.ID()+" "+claim.proof())
+		w.settle(t, node, "q", Settlement{Claim: got.Claim(), Result: []byte("repeat")})
+		if task := w.task(t, id); task.Digest != digest || string(task.Result) != "" || task.Attempts != 1 {
+			t.Errorf("%+v", task)
+		}
+		// A version is the same one, whoever started its tasks.
+		for _, written := range []string{digest, strings.TrimPrefix(digest, "sha256:")} {
+			w.enqueue(t, "crash", "", Options{ID: written})
+			dying := w.node(t, "crash")
+			w.reserve(t, dying, "crash", true)
+			w.rdb.HSet(w.ctx, w.keys.task(written), "digest", written)
+			w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 0, Member: dying.ID()})
+			must[Reclaimed](t)(w.reclaimQueue(w.ctx, dying.ID(), "crash", 1, false))
+		}
+		crashes := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.keys.crashes()).Result())
+		if len(crashes) != 1 || crashes["p "+digest] == "" {
+			t.Errorf("crashes %v", crashes)
+		}
+	})
+}
