@@ -16,7 +16,8 @@
 // When the lease is lost the session ends, its tasks are stopped, and another session begins under a new ID. The session
 // builds its parts and leads them; none of them knows the session.
 //
-// The scheduler gives the free slots to the queues that may have work (pick.go). Admission lets a task run if its limits fit
+// The scheduler gives the free slots to the queues that may have work (pick.go). Tasks of queues whose tasks are short are
+// reserved ahead, wait in the scheduler, and get the next slots (lookahead.go). Admission lets a task run if its limits fit
 // into the memory beside those of others and the memory of the cache, the engine. The evictor measures the cache, and evicts
 // idle memory that stands in the way.
 //
