@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -26,6 +27,7 @@ type intake struct {
 	expiry    func(queue string) (maxAge time.Duration, dead string)
 	workers   *workers
 	runner    *runner
+	ahead     *atomic.Int64 // tasks that are reserved ahead
 	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; only reserve uses it.
 	quarantined map[string]string
 }
@@ -170,6 +172,8 @@ func (in *intake) start(ctx context.Context, t *task) {
 }
 
 func (in *intake) giveBack(t *task) { in.runner.giveBack(t) }
+
+func (in *intake) waiting() *atomic.Int64 { return in.ahead }
 
 // noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
 func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {

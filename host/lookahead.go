@@ -1,13 +1,17 @@
 package host
 
-import "time"
+import (
+	"time"
+
+	"github.com/quern-project/quern/plugins/manifest"
+)
 
 // Slots would stand idle for a round trip to Redis after each short task. So tasks of a queue whose tasks are short are reserved
 // ahead of free slots. They wait here, started as far as Redis knows, and get the next slots of their queue. One that gets none
 // in time goes back to the front of its queue, and until shorter tasks have run again none is reserved ahead: nothing waits for a
 // long task.
 const (
-	// aheadTime is how much work may wait here for a slot: so many tasks that all slots together take that long.
+	// aheadTime is how long all slots together may need for the tasks that wait here.
 	aheadTime = 2 * time.Millisecond
 	// aheadWait is how long they wait while none of them gets a slot, or their queue's tasks are not short any more.
 	aheadWait = 20 * time.Millisecond
@@ -27,30 +31,41 @@ func (s *scheduler) lookAhead(q *served, allocations map[*served]*allocation) {
 		return
 	}
 	most := min(int(aheadTime*time.Duration(s.slots)/q.lasts), maxBatch)
-	if a := allocations[q]; len(q.ahead) > most/2 || most == 0 || a != nil && a.reconcile {
+	if a := allocations[q]; most == 0 || s.waiting > most/2 || a != nil && a.reconcile {
 		return
 	}
 	a := s.allocation(q, allocations)
-	if a == nil || a.version.Manifest.MaxRunning > 0 {
-		return // tasks that wait here would take places of the fleet
+	if a == nil || !mayWait(a) {
+		return
 	}
 	if bound := a.version.Manifest.Concurrency; bound > 0 {
 		most = min(most, int(aheadTime*time.Duration(bound)/q.lasts))
 	}
-	a.ahead = max(0, min(most-len(q.ahead), maxBatch-len(a.shares)))
+	a.ahead = max(0, min(most-s.waiting, maxBatch-len(a.shares)))
 }
 
-// hold lets tasks wait for a slot. The caller holds mu.
-func (s *scheduler) hold(q *served, tasks []*task) {
+// mayWait tells whether tasks of an allocation may be started in Redis before they run. It would take places of the fleet from
+// others, or a host that dies would end tasks for good that never ran.
+func mayWait(a *allocation) bool {
+	m := &a.version.Manifest
+	return m.MaxRunning == 0 && m.OnCrash != manifest.CrashFail && a.version.Permissions(a.served.tenant).MaxCrashes != 1
+}
+
+// wait lets tasks wait for a slot. The caller holds mu.
+func (s *scheduler) wait(q *served, tasks []*task) {
 	if len(tasks) == 0 {
 		return
 	}
 	q.ahead, q.fed = append(q.ahead, tasks...), tasks[0].taken
-	s.waiting.Add(int64(len(tasks)))
+	s.countWaiting(q, len(tasks))
 	if s.queues[q.place] != q {
 		s.putOff(q) // it was left meanwhile
 	}
-	time.AfterFunc(aheadWait, s.again)
+}
+
+func (s *scheduler) countWaiting(q *served, more int) {
+	s.waiting += more
+	q.source.waiting().Add(int64(more))
 }
 
 // giveAhead gives a slot to the oldest task that waits, nil if there is none. The caller holds mu.
@@ -60,16 +75,17 @@ func (s *scheduler) giveAhead(q *served, now time.Time) *task {
 		return nil
 	}
 	q.ahead, q.fed = q.ahead[1:], now
-	s.waiting.Add(-1)
+	s.countWaiting(q, -1)
 	s.gauge(int(s.running.Add(1)))
 	return t
 }
 
-// dropLate puts off what waits in vain. The caller holds mu.
+// dropLate puts off what waits in vain, and picks again when the next task may be late. The caller holds mu.
 func (s *scheduler) dropLate(now time.Time) {
-	if s.waiting.Load() == 0 {
+	if s.waiting == 0 {
 		return
 	}
+	next := aheadWait
 	for _, q := range s.queues {
 		if len(q.ahead) == 0 {
 			continue
@@ -81,7 +97,14 @@ func (s *scheduler) dropLate(now time.Time) {
 		late = late || !q.short() && now.Sub(q.ahead[0].taken) >= aheadWait
 		if late || q.left || q.blocked {
 			s.putOff(q)
+		} else {
+			next = min(next, aheadWait-now.Sub(q.fed))
 		}
+	}
+	if s.overdue == nil {
+		s.overdue = time.AfterFunc(next, s.again)
+	} else {
+		s.overdue.Reset(next)
 	}
 }
 
@@ -91,6 +114,6 @@ func (s *scheduler) putOff(q *served) {
 		t.share = &share{}
 		q.unsettled++
 	}
-	s.waiting.Add(int64(-len(q.ahead)))
+	s.countWaiting(q, -len(q.ahead))
 	s.late, q.ahead = append(s.late, q.ahead...), nil
 }

@@ -68,19 +68,22 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 		}
 		r.answer(a, 0, queue.ReserveReply{})
 	}
-	if r.waiting.Load() != 0 || r.inUse != 0 || r.queues[0] == (place{}) {
-		t.Errorf("%d wait, %d slots are in use at the end", r.waiting.Load(), r.inUse)
+	if r.waiting != 0 || r.inUse != 0 || r.queues[0] == (place{}) {
+		t.Errorf("%d wait, %d slots are in use at the end", r.waiting, r.inUse)
 	}
 }
 
-// No task is reserved ahead where it would take a place of the fleet; and a queue that is left keeps none.
+// No task is reserved ahead where it would take a place of the fleet, or must not be started twice; and a queue that is left
+// keeps none.
 func TestNothingAhead(t *testing.T) {
 	t.Parallel()
 	const slots = 2
-	bounded := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "{queues: [q0], max_running: 5}"}), 1)
-	bounded.answer(bounded.ask(t, slots, false), slots, queue.ReserveReply{})
-	bounded.settleAll(time.Microsecond)
-	bounded.answer(bounded.ask(t, slots, false), 0, queue.ReserveReply{})
+	for _, rule := range []string{"max_running: 5", "on_crash: fail", "max_crashes: 1"} {
+		bounded := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "{queues: [q0], " + rule + "}"}), 1)
+		bounded.answer(bounded.ask(t, slots, false), slots, queue.ReserveReply{})
+		bounded.settleAll(time.Microsecond)
+		bounded.answer(bounded.ask(t, slots, false), 0, queue.ReserveReply{})
+	}
 
 	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
 	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
@@ -103,12 +106,12 @@ func TestNothingAhead(t *testing.T) {
 func TestNothingWaitsBehindALongTask(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{
-		Config: Config{Concurrency: 1, Grace: time.Nanosecond}, hclog: hclog.Info, idle: true,
+		Config: Config{Concurrency: 1, Grace: time.Nanosecond, Poll: never}, hclog: hclog.Info, idle: true,
 		guests: map[string][]byte{"a": runtimetest.Sleep(t)},
 	})
-	n.enqueueMany("a", 200, "0") // short ones, then a long one in the middle of a batch
+	n.enqueueMany("a", 200, "0") // short ones, then a long one in the middle of the last batch
 	long := n.enqueue("a", "3600000")
-	behind := n.enqueueMany("a", 200, "0")
+	behind := n.enqueueMany("a", 5, "0")
 	n.run()
 	n.eventually("the long one runs alone", func() bool {
 		depth := n.depth("a")

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/quern-project/quern/plugins"
@@ -17,9 +18,11 @@ type source interface {
 	// begin begins a reserve, unless it may not. reserve then asks for what is allocated, and closes or cancels each allocation.
 	begin() bool
 	reserve(ctx context.Context, allocations []*allocation)
-	// start runs a task that has got a slot, and giveBack has one released that waits for none any more.
+	// start runs a task that has got a slot, and giveBack returns one to its queue that has not got one.
 	start(ctx context.Context, t *task)
 	giveBack(t *task)
+	// waiting counts its tasks that are reserved ahead.
+	waiting() *atomic.Int64
 }
 
 // served is a queue that this host serves, as the scheduler sees it; guarded by the scheduler's mu.
@@ -59,8 +62,8 @@ func (q *served) able(now time.Time) (able, reserving bool) {
 	return q.source.state(now)
 }
 
-// allocation lets a source reserve tasks of one queue for one version of its plugin: one for each share, and so many ahead. The
-// version is retained for the allocation, and once more for each task that comes of it. With reconcile the queue's reserved
+// allocation lets a source reserve tasks of one queue for one version of its plugin: one for each share, and others ahead of
+// free slots. The version is retained for the allocation, and once more for each task that comes of it. With reconcile the queue's reserved
 // list is looked through first; then there may be no shares, and no version.
 type allocation struct {
 	served    *served
@@ -125,11 +128,11 @@ func candidates(queues map[place]*served, slots, free int, now time.Time) (quota
 	for _, q := range queues {
 		quota.unsettled[q.source] += q.heldBack()
 		able, reserving := q.able(now)
-		free := able && !reserving
-		if q.open = free && !q.left; q.open || len(q.ahead) > 0 {
+		mayReserve := able && !reserving
+		if q.open = mayReserve && !q.left; q.open || len(q.ahead) > 0 {
 			open = append(open, q)
 		}
-		if free && q.reconcile {
+		if mayReserve && q.reconcile {
 			reconcile = append(reconcile, q)
 		}
 	}

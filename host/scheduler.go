@@ -24,7 +24,6 @@ type scheduler struct {
 	poke chan struct{}
 	// running counts the slots that run a task, and wakes the wakes so far. They change only under mu.
 	running atomic.Int64
-	waiting atomic.Int64 // tasks that are reserved ahead
 	wakes   atomic.Uint64
 
 	// mu guards the fields below. Under it admission.mu, taskSet.mu and health.mu are taken, never the other way round.
@@ -32,7 +31,9 @@ type scheduler struct {
 	queues  map[place]*served
 	plugins map[plugin]int // slots that run a plugin's tasks, or are allocated to it
 	inUse   int            // slots that run a task, or are allocated
-	late    []*task        // that were reserved ahead and are to be given back
+	waiting int            // tasks that are reserved ahead
+	late    []*task        // of them, that are to be given back
+	overdue *time.Timer    // picks again when others may be late; nil before any was reserved ahead
 	turns   uint64
 }
 
@@ -114,7 +115,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	r.late, s.late = s.late, nil
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
 	if q := s.queues[s.admission.begin()]; q != nil {
-		if able, _ := q.able(now); !able {
+		if able, _ := q.able(now); !able && len(q.ahead) == 0 {
 			s.admission.forget(q.place) // nobody waits for the memory that it needs
 		}
 	}
@@ -202,7 +203,7 @@ func (s *scheduler) close(a *allocation, tasks []*task, reply queue.ReserveReply
 		t.share = a.shares[i]
 	}
 	s.freeSlots(a, used)
-	s.hold(q, tasks[used:])
+	s.wait(q, tasks[used:])
 	switch {
 	case reply.Err != nil:
 		q.reconcile, q.ready = true, true
@@ -333,6 +334,9 @@ func (s *scheduler) block(at place, blocked bool) {
 func (s *scheduler) serve(at place, from source) {
 	s.mu.Lock()
 	before := s.queues[at]
+	if before != nil {
+		s.putOff(before)
+	}
 	s.queues[at] = &served{place: at, source: from, ready: true, reconcile: before != nil && before.reconcile}
 	s.mu.Unlock()
 	s.again()
@@ -349,12 +353,13 @@ func (s *scheduler) leave(at place) {
 // abandon drops all queues of a source whose lease is lost.
 func (s *scheduler) abandon(from source) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, q := range s.queues {
 		if q.source == from {
 			s.drop(q)
 		}
 	}
+	s.mu.Unlock()
+	s.again()
 }
 
 // drop drops a queue, unless it is served again by now. The caller holds mu.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ func newTestSource(t testing.TB) *intake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &intake{tasks: &taskSet{tasks: make(map[string]*task)}, health: newHealth(m, hclog.NewNullLogger(), func() {})}
+	return &intake{ahead: new(atomic.Int64), tasks: &taskSet{tasks: make(map[string]*task)}, health: newHealth(m, hclog.NewNullLogger(), func() {})}
 }
 
 // rig is a scheduler with the queues q0, q1, ... and no Redis: the test plays the intake.

@@ -67,7 +67,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
 	s.settler = &settler{
 		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, health: health,
-		poke: make(chan struct{}, 1), pauses: make(map[string]*backoff),
+		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff),
 	}
 	s.recovery = &recovery{
 		duty: duty{health: health, op: opReclaim}, access: access, steadiness: &s.lease.steadiness, maxCrashes: c.config.MaxCrashes,
@@ -83,7 +83,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	runner := &runner{common: c, access: access, tasks: tasks, settler: s.settler, draining: draining}
 	s.intake = &intake{
 		access: access, tasks: tasks, scheduler: c.scheduler, health: health, lease: s.lease, poller: s.poller, shipper: s.shipper, expiry: expiry,
-		workers: c.workers, runner: runner, quarantined: make(map[string]string),
+		workers: c.workers, runner: runner, ahead: s.settler.ahead, quarantined: make(map[string]string),
 	}
 	s.registrar = &registrar{
 		duty: duty{health: health}, access: access, desired: func() map[string]bool { return c.catalog.queues(tenant) }, watch: s.watch,

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,6 +38,7 @@ type settler struct {
 	scheduler *scheduler
 	shipper   *shipper
 	health    *health
+	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
 	// poke has a token when something waits; never closed.
 	poke chan struct{}
 
@@ -86,9 +88,12 @@ func (s *settler) Run(ctx context.Context) {
 
 // gather waits for more results while short tasks wait for a slot here: they end soon, and a large batch costs Redis less.
 func (s *settler) gather(ctx context.Context) {
+	if s.ahead.Load() == 0 {
+		return
+	}
 	enough := time.NewTimer(gatherTime)
 	defer enough.Stop()
-	for s.scheduler.waiting.Load() > 0 && s.count() < gatherTasks {
+	for s.ahead.Load() > 0 && s.count() < gatherTasks {
 		select {
 		case <-s.poke:
 		case <-enough.C:
@@ -118,7 +123,7 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 			results = append(results, e)
 		}
 	}
-	s.giveBack(ctx, late)
+	defer s.giveBack(ctx, late) // after the results: it is repeated while Redis is away
 	groups := byQueue(results)
 	var round errgroup.Group
 	round.SetLimit(parallelBatches)
@@ -326,7 +331,7 @@ func (s *settler) done(e *ended, outcome string, err error) {
 	s.scheduler.settled(&t.slot)
 	m.LogLinesDropped(t.served.tenant, t.served.queue, len(t.log.take()))
 	m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, e.took)
-	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault {
+	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {
 		m.ResultRefused(t.served.tenant, t.served.queue)
 	}
 	if outcome != "complete" || s.access.logger.IsDebug() {
@@ -343,6 +348,8 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 	switch {
 	case e.outcome.Kind == runtime.HostFault:
 		s.access.logger.Error("task met an internal error", append(fields, "error", e.outcome.Err)...)
+	case errors.Is(err, queue.ErrLost) && errors.Is(e.outcome.Err, errNoSlot):
+		s.access.logger.Debug("task that had no slot was lost", fields...)
 	case errors.Is(err, queue.ErrLost):
 		s.access.logger.Warn("task result refused: another host holds the task", fields...)
 	case errors.Is(err, queue.ErrNoTask):

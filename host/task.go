@@ -14,7 +14,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Why a running task is stopped before it ends by itself.
+// Why a task is stopped before it ends by itself, or does not run.
 var (
 	errDrained   = errors.New("the host is ending")          // it goes back to its queue
 	errLeaseLost = errors.New("the host's lease was lost")   // it is dropped: another host runs it by now

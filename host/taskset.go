@@ -12,7 +12,7 @@ type taskSet struct {
 	mu    sync.Mutex // guards what follows; no other lock is taken while it is held
 	tasks map[string]*task
 	taken uint64 // tasks taken so far
-	// active counts the tasks that run, and the reserve that is on its way.
+	// active counts the tasks that run or wait for a slot, and the reserve that is on its way.
 	active    int
 	reserving bool
 	stopped   error // why tasks are stopped; nil while they may run
