@@ -27,7 +27,7 @@ func (q *served) lasted(took time.Duration) { q.lasts = max(took, q.lasts-q.last
 
 // lookAhead has the allocation of a queue reserve tasks ahead, unless enough wait. The caller holds mu.
 func (s *scheduler) lookAhead(q *served, allocations map[*served]*allocation) {
-	if !q.short() || q.reconcile || !q.ready || !q.open {
+	if !s.rerun || !q.short() || q.reconcile || !q.ready || !q.open {
 		return
 	}
 	most := min(int(aheadTime*time.Duration(s.slots)/q.lasts), maxBatch)

@@ -18,6 +18,7 @@ const maxBatch = queue.MaxReserve
 type scheduler struct {
 	acquire   func(tenant, queue string) *plugins.Version // the version that serves a queue; nil: none
 	slots     int
+	rerun     bool // a task whose host died is run again
 	gauge     func(running int)
 	admission *admission
 	// poke has a token when there may be something to allocate; never closed.
@@ -39,7 +40,7 @@ type scheduler struct {
 
 func newScheduler(acquire func(tenant, queue string) *plugins.Version, config Config, gauge func(running int)) *scheduler {
 	s := &scheduler{
-		acquire: acquire, slots: config.Concurrency, gauge: gauge,
+		acquire: acquire, slots: config.Concurrency, rerun: config.MaxCrashes != 1, gauge: gauge,
 		queues: make(map[place]*served), plugins: make(map[plugin]int), poke: make(chan struct{}, 1),
 	}
 	s.admission = newAdmission(config.Memory, config.Logger, s.again)

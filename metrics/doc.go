@@ -13,10 +13,10 @@
 // # Series
 //
 // rate() and increase() miss the first event of a counter that first appears with the value 1. So [Metrics.QueueServed]
-// makes the series of a queue exist with 0 before its first task. There are at most 20 for a queue without failures, also
-// while it runs tasks: series of failures and other problems appear when they occur, and rules that must not miss the first
-// one look for new series. A family without series, because nothing is served yet or no problem occurred, shows a single
-// one with empty labels and 0, which tells "nothing yet" from "no Quern here".
+// makes the series of a queue exist with 0 before its first task. There are 20 for a queue whose tasks are pending, start and
+// complete, and one more for each further state and outcome: those appear when they occur, as do series of problems, and rules
+// that must not miss the first one look for new series. A family that has no series yet shows a single one with empty labels
+// and 0, which tells "nothing yet" from "no Quern here"; families of problems keep it.
 //
 // Anybody who may enqueue makes queues. Series are bounded all the same: the source of the queue gauges leaves queues out
 // beyond its bound, and quern_queues_hidden counts them; all other series of queues are of those that are served.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -35,6 +36,7 @@ func newBench(env environment) *cobra.Command {
 			"tenant of its own and deletes its keys in the end, also after Ctrl-C. The hosts run in this process: call\n" +
 			"it on a machine that hosts are to run on. The figures include whatever else the Redis does meanwhile.\n\n" +
 			"With --queue it measures the hosts that serve that queue, and deletes its tasks in the end.\n\n" +
+			"A wait ends when a host takes the task, which may be some milliseconds before it runs.\n\n" +
 			"Exit status: 0 done, 1 tasks failed, 2 wrong usage, 3 refused or not reachable.",
 		Example: "  quern bench --tasks 200000 --payload 1KiB\n" +
 			"  quern bench --handler thumbnails.wasm --payload-file photo.jpg --tasks 1000\n" +
@@ -61,7 +63,7 @@ func newBench(env environment) *cobra.Command {
 		if told := (*exitError)(nil); ctx.Err() != nil && !errors.As(err, &told) {
 			return refusedf("interrupted: the tasks are deleted")
 		}
-		if report != nil {
+		if clearLine(cmd); report != nil {
 			err = cmp.Or(show(cmd, output.json(), report), err)
 		}
 		return err
@@ -126,6 +128,9 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 // parameters are those of each task.
 func (o *benchOptions) parameters() ([]byte, error) {
 	if o.payloadFile == "" {
+		if o.payload > maxParameters {
+			return nil, usagef("--payload %s is more than 512MiB, Redis's limit: use less", units.FormatSize(o.payload))
+		}
 		return []byte(strings.Repeat("quern ", int(o.payload)/6+1)[:o.payload]), nil
 	}
 	content, err := os.ReadFile(o.payloadFile)
@@ -184,6 +189,7 @@ func (h *benchHosts) make(cmd *cobra.Command, env environment) (err error) {
 		o := newHostOptions(serve, "127.0.0.1:0")
 		o.plugins.Dir, o.plugins.Tenants, o.host.Queues = folder, []string{h.tenant}, []string{h.queue}
 		o.host.Concurrency, o.host.Grace, o.logLevel = h.options.concurrency, time.Second, "error"
+		o.host.Keep, o.host.KeepTasks = 0, 0 // they are looked at in the end
 		n, err := newNode(serve, env, o, h.url)
 		if err != nil {
 			return err
@@ -200,7 +206,7 @@ func (h *benchHosts) run(ctx context.Context, end context.CancelCauseFunc) error
 		group.Go(func() error {
 			err := n.host.Run(ctx, ctx)
 			if ctx.Err() == nil {
-				end(err)
+				end(cmp.Or(err, refusedf("somebody drained a host of this benchmark")))
 			}
 			return err
 		})

@@ -26,6 +26,7 @@ const (
 	benchBulk      = 960    // tasks of one EnqueueMany
 	benchSample    = 5_000  // tasks that are looked at in the end
 	benchForget    = time.Minute
+	benchDeleters  = 64
 	benchLook      = 20 * time.Millisecond
 )
 
@@ -102,7 +103,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 		{"redis_bytes_per_pending_task", "memory of Redis", given(size(before.since(empty).each(b.tasks).memory))},
 	}
 	report = append(report, percentiles("idle_wait", "wait, idle", idle, func(t *queue.Task) time.Duration { return t.StartedAt.Sub(t.Created) })...)
-	report = append(report, percentiles("run", "start to result", tasks, func(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) })...)
+	report = append(report, percentiles("start_to_result", "start to result", tasks, func(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) })...)
 	return report, failed(tasks)
 }
 
@@ -115,11 +116,15 @@ func (b *bench) measureQueue(ctx context.Context) (report view, err error) {
 	if !served {
 		return nil, refusedf("no host serves the queue %q of tenant %s: start one with a plugin for it, or leave --queue out", b.queue.Name(), b.client.Tenant())
 	}
+	stats, err := b.queue.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if stats.Paused {
+		return nil, refusedf("the queue %q is paused: end that with `quern queue resume %s`, or leave --queue out", b.queue.Name(), b.queue.Name())
+	}
 	defer func() { err = cmp.Or(b.forgetTasks(), err) }()
 	single, bulk, err := b.enqueue(ctx)
-	if err == nil {
-		err = b.awaitAll(ctx)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +142,7 @@ func (b *bench) measureQueue(ctx context.Context) (report view, err error) {
 		{"completed_per_second", "enqueue to result", perSecond(rateOf(b.tasks, finished(tasks).Sub(tasks[0].Created)))},
 	}
 	report = append(report, percentiles("wait", "wait", tasks, func(t *queue.Task) time.Duration { return t.StartedAt.Sub(t.Created) })...)
-	report = append(report, percentiles("run", "start to result", tasks, func(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) })...)
+	report = append(report, percentiles("start_to_result", "start to result", tasks, func(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) })...)
 	return report, failed(tasks)
 }
 
@@ -151,7 +156,7 @@ func (b *bench) enqueue(ctx context.Context) (single, bulk float64, err error) {
 	return single, bulk, err
 }
 
-// produce has producers enqueue tasks, so many in a call, after done others.
+// produce has producers enqueue tasks, some together in each call, after done others.
 func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSecond float64, err error) {
 	first, begun := b.enqueued, time.Now()
 	b.enqueued += tasks
@@ -181,7 +186,7 @@ func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSeco
 	return rateOf(tasks, time.Since(begun)), err
 }
 
-// awaitAll waits until no task of the queue waits or runs.
+// awaitAll waits until no task of a queue that nobody else uses waits or runs.
 func (b *bench) awaitAll(ctx context.Context) error {
 	for {
 		stats, err := b.queue.Stats(ctx)
@@ -221,6 +226,13 @@ func (b *bench) tell(what string, done, all int) {
 	}
 }
 
+// clearLine removes what tell has shown.
+func clearLine(cmd *cobra.Command) {
+	if isTerminal(cmd.ErrOrStderr()) {
+		fmt.Fprint(cmd.ErrOrStderr(), "\r\x1b[K")
+	}
+}
+
 // use is what was used so far: processor time, and memory of Redis in bytes. What Redis does not tell is 0.
 type use struct {
 	host, redis time.Duration
@@ -228,6 +240,9 @@ type use struct {
 }
 
 func (u use) since(before use) use {
+	if u.memory == 0 || before.memory == 0 { // Redis did not tell
+		u.redis, u.memory, before.redis, before.memory = 0, 0, 0, 0
+	}
 	return use{u.host - before.host, u.redis - before.redis, u.memory - before.memory}
 }
 
@@ -276,11 +291,11 @@ func (b *bench) forgetTenant() error {
 
 // forgetTasks deletes the tasks in a queue of others; those that wait are cancelled before.
 func (b *bench) forgetTasks() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget+time.Duration(b.enqueued)*time.Millisecond)
 	defer cancel()
 	var left atomic.Int64
-	var group errgroup.Group
-	group.SetLimit(benchProducers)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(benchDeleters)
 	for n := range b.enqueued {
 		group.Go(func() error {
 			err := b.queue.Delete(ctx, b.id(n))
@@ -288,8 +303,11 @@ func (b *bench) forgetTasks() error {
 				_, _ = b.queue.Cancel(ctx, b.id(n))
 				err = b.queue.Delete(ctx, b.id(n))
 			}
-			if err != nil && !errors.Is(err, queue.ErrNoTask) {
-				left.Add(1)
+			if err == nil || errors.Is(err, queue.ErrNoTask) {
+				return nil
+			}
+			if left.Add(1); queue.IsUnavailable(err) {
+				return err // the others would wait for it, too
 			}
 			return nil
 		})

@@ -36,7 +36,7 @@ func TestBench(t *testing.T) {
 	}
 	for _, name := range []string{
 		"enqueued_per_second", "bulk_enqueued_per_second", "drained_per_second", "host_cpu_seconds_per_task", "redis_cpu_seconds_per_task",
-		"redis_bytes_per_pending_task", "idle_wait_p50_seconds", "idle_wait_p99_seconds", "run_p50_seconds", "run_p99_seconds",
+		"redis_bytes_per_pending_task", "idle_wait_p50_seconds", "idle_wait_p99_seconds", "start_to_result_p50_seconds", "start_to_result_p99_seconds",
 	} {
 		if report[name] <= 0 {
 			t.Errorf("%s is %v", name, report[name])
@@ -101,6 +101,7 @@ func TestBenchRefuses(t *testing.T) {
 	}{
 		{[]string{"--queue", "q", "--hosts", "2"}, "both --hosts and --queue"},
 		{[]string{"--tenant", "acme"}, "--tenant without --queue"},
+		{[]string{"--payload", "1GiB"}, "Redis's limit"},
 		{[]string{"--tasks", "0"}, "use 1 to 10000000"},
 		{[]string{"--payload-file", filepath.Join(t.TempDir(), "none")}, "--payload-file"},
 		{[]string{"--handler", filepath.Join(t.TempDir(), "none.wasm")}, "no such file"},

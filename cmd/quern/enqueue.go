@@ -127,6 +127,8 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 		return usagef("--unique=%s is no key: use --unique=KEY, or --unique for that of the parameters", o.unique)
 	case o.wait && o.file != "":
 		return usagef("both --wait and --file: a file's results have no order; wait for a task with `quern task wait ID`")
+	case o.file != "" && unique && o.unique != sameParameters:
+		return usagef("both --unique=KEY and --file: all lines would be the same task; use --unique, which compares their parameters")
 	case o.skip != 0 && o.file == "":
 		return usagef("--skip without --file: add --file, or leave it out")
 	case o.uniqueFor != 0 && !unique:

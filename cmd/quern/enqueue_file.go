@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// chunkTasks and chunkBytes bound what is read ahead and written together: a round trip of EnqueueMany.
+	// chunkTasks and chunkBytes bound what is read ahead and written together.
 	chunkTasks = 960
 	chunkBytes = 4 << 20
 	// maxLine bounds a line; what is left of a longer one is skipped.
@@ -47,8 +47,8 @@ type chunk struct {
 	err   error   // why nothing follows; io.EOF at the end
 }
 
-// fileSummary is what became of the lines.
-type fileSummary struct{ lines, enqueued, existed, refused int }
+// fileSummary is what became of the lines. lacking counts tasks that too few replicas have.
+type fileSummary struct{ lines, enqueued, existed, refused, lacking int }
 
 // enqueueFile enqueues a task for each line of a file.
 func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, name string, json bool) error {
@@ -97,12 +97,20 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, n
 		{"enqueued", "", done.enqueued},
 		{"existed", "", done.existed},
 		{"refused", "", done.refused},
+		{"not_replicated", "", given(done.lacking)},
 	}
 	line := fmt.Sprintf("%d lines: %d enqueued, %d existed already, %d refused", done.lines, done.enqueued, done.existed, done.refused)
-	if err := showLine(cmd, json, v, line); err != nil || done.refused == 0 {
+	if err := showLine(cmd, json, v, line); err != nil {
 		return err
 	}
-	return usagef("%d lines are no tasks: correct them and repeat the command with --id %s, which enqueues only what is missing", done.refused, f.id)
+	if done.lacking > 0 {
+		return refusedf("%d tasks are enqueued, but fewer than %d replicas confirmed them: see Redis's `INFO replication`, or ask for fewer with --replicas", done.lacking, o.replicas)
+	}
+	if done.refused == 0 {
+		return nil
+	}
+	return usagef("%d lines are no tasks: correct them in place, neither adding nor removing lines, and repeat the command with --id %s, which enqueues only what is missing",
+		done.refused, f.id)
 }
 
 // enqueue enqueues what is read. Its error leaves in done how far that came.
@@ -125,7 +133,9 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileS
 			fmt.Fprintln(cmd.ErrOrStderr(), oneLine(bad.Error()))
 		}
 		enqueued, err := enqueueChunk(ctx, client.Queue(f.queue), next.specs, outageTimeout)
-		if err != nil {
+		if lacking, ok := errors.AsType[*queue.NotReplicatedError](err); ok {
+			done.lacking += len(lacking.IDs)
+		} else if err != nil {
 			return err
 		}
 		done.lines, done.refused = next.lines, done.refused+len(next.bad)
@@ -160,7 +170,7 @@ func enqueueChunk(ctx context.Context, q *queue.Queue, specs []queue.Spec, outag
 		}
 		receipts, err = q.EnqueueMany(ctx, specs)
 	}
-	if err != nil {
+	if _, lacking := errors.AsType[*queue.NotReplicatedError](err); err != nil && !lacking {
 		return 0, err
 	}
 	for i, receipt := range receipts {
@@ -169,7 +179,7 @@ func enqueueChunk(ctx context.Context, q *queue.Queue, specs []queue.Spec, outag
 			enqueued++
 		}
 	}
-	return enqueued, nil
+	return enqueued, err
 }
 
 // read sends the lines of the file until ctx ends. It sends what it has before it waits for more.

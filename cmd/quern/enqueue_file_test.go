@@ -118,7 +118,7 @@ func TestEnqueueFileWithBadLines(t *testing.T) {
 		{`{"parameters": 1, "parameters_base64": "AA=="}`, `both parameters and parameters_base64: give one of them`},
 		{`{"parameters_base64": "?"}`, `illegal base64 data`},
 		{"{\"parameters\": \"\xff\"}", `not UTF-8: write bytes as parameters_base64`},
-		{`{"priority": "high"}`, `priority is of the JSON type string: write a number`},
+		{`{"priority": "high"}`, `priority is of the JSON type string: write a whole number`},
 		{`{"priority": 101}`, `priority 101: use 0 to 100`},
 		{`{"labels": ["a"]}`, `labels is of the JSON type array: write an object`},
 		{`{"id": "a b"}`, `task ID "a b": use 1 to 128 printable ASCII characters without spaces`},

@@ -121,7 +121,10 @@ func lineError(err error) error {
 	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		wanted := map[reflect.Kind]string{reflect.String: "a string", reflect.Map: "an object", reflect.Slice: "base64 in a string"}[typed.Type.Kind()]
 		if wanted == "" {
-			wanted = "a number"
+			wanted = "a whole number"
+			if typed.Type.Kind() == reflect.Float64 {
+				wanted = "a number"
+			}
 		}
 		return fmt.Errorf("%s is of the JSON type %s: write %s", typed.Field, typed.Value, wanted)
 	}

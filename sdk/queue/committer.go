@@ -79,7 +79,7 @@ func (c *committer) write(ctx context.Context, blocks []*taskBlock) error {
 	alone := mine.tasks >= blockTasks || mine.size > sharedBytes
 	if alone || c.begin(ctx, mine) {
 		if !alone {
-			defer c.end(ctx)
+			defer c.end()
 		}
 		c.writeAll(ctx, []*commit{mine})
 		return nil
@@ -106,19 +106,19 @@ func (c *committer) begin(ctx context.Context, mine *commit) bool {
 	c.waiting, c.tasks = append(c.waiting, mine), c.tasks+mine.tasks
 	if c.writes < maxWrites && c.tasks >= blockTasks {
 		c.writes++
-		go c.run(context.WithoutCancel(ctx))
+		go c.run()
 	}
 	return false
 }
 
 // end follows the write of a caller, also one that panics. A goroutine writes what came meanwhile.
-func (c *committer) end(ctx context.Context) {
+func (c *committer) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) == 0 {
 		c.writes--
 	} else {
-		go c.run(context.WithoutCancel(ctx))
+		go c.run()
 	}
 }
 
@@ -131,8 +131,9 @@ func (c *committer) withdraw(mine *commit) {
 	}
 }
 
-// run writes until nothing waits.
-func (c *committer) run(ctx context.Context) {
+// run writes until nothing waits. What it writes is of many callers, so it has no caller's context.
+func (c *committer) run() {
+	ctx := context.Background()
 	for commits := c.take(); len(commits) > 0; commits = c.take() {
 		c.writeAll(ctx, commits)
 		for _, commit := range commits {

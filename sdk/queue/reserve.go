@@ -155,8 +155,8 @@ func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]strin
 	return held, wrap("read reserved lists", err)
 }
 
-// Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve did not come. The
-// caller makes sure that no Reserve of the queue is on its way.
+// Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve
+// did not come. The caller makes sure that no Reserve of the queue is on its way.
 func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) ReserveReply {
 	if len(ids) == 0 {
 		return ReserveReply{}

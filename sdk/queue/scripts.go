@@ -193,7 +193,7 @@ func (s *store) evalAll(ctx context.Context, calls []call) []*redis.Cmd {
 	}
 	for i, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			cmds[i] = calls[i].on(ctx, s.rdb)
+			cmds[i] = calls[i].on(ctx, s.rdb) // the first one brings the script back
 		}
 	}
 	return cmds
@@ -220,8 +220,7 @@ func pipelined[T, C any](ctx context.Context, s *store, items []T, read func(p r
 	return cmds, nil
 }
 
-// existing are the items of the pages, of pageTasks items each, in which the key of an item exists: few of many, if most
-// have none.
+// existing returns the pages of pageTasks items of which at least one key exists.
 func (s *store) existing(ctx context.Context, items []string, key func(item string) string) (some []string, err error) {
 	pages := slices.Collect(slices.Chunk(items, pageTasks))
 	found, err := pipelined(ctx, s, pages, func(p redis.Pipeliner, page []string) *redis.IntCmd {

@@ -8,8 +8,9 @@
 #include "host.h"
 
 #define MOST_DEPTH 200 // Python's recursion limit decides about more
-#define MOST_DIGITS 18 // of an int64_t, whatever they are
-#define KEYS 32
+#define MOST_DIGITS 18 // every number of 18 digits fits into an int64_t
+#define MOST_BYTES (1u << 30) // of what is written
+#define KEYS 128
 
 // done is what the caller in Python gets.
 static PyObject *done(PyObject *result) { return result || PyErr_Occurred() ? result : Py_NewRef(Py_NotImplemented); }
@@ -245,8 +246,9 @@ static int write_value(writer *w, PyObject *value);
 
 // more makes room, and returns where it begins.
 static char *more(writer *w, size_t size) {
+	if (size > MOST_BYTES || w->size + size > MOST_BYTES) return NULL;
 	if (w->size + size > w->room) {
-		size_t room = 2 * (w->size + size);
+		size_t room = w->size + size + (w->size < 1 << 20 ? w->size + 256 : w->size / 2);
 		char *text = PyMem_Realloc(w->text, room);
 		if (!text) return PyErr_NoMemory(), NULL;
 		w->text = text, w->room = room;
@@ -270,6 +272,7 @@ static int write_string(writer *w, PyObject *value) {
 		if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) PyErr_Clear(); // half a surrogate pair
 		return -1;
 	}
+	if ((size_t)size > MOST_BYTES / 6) return -1;
 	size_t escapes = 0;
 	for (Py_ssize_t i = 0; i < size; i++) escapes += !is_plain((unsigned char)text[i]);
 	char *to = more(w, (size_t)size + 5 * escapes + 2);

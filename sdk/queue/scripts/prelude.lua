@@ -98,8 +98,9 @@ end
 -- unheld(queues): removes from the started sets tasks that are in no listener's list, left over from crashes and
 -- errors. It checks 64 entries of all queues together, in long sets a sample, and returns how many.
 local function unheld(queues)
-  local looked = 0
-  for i, queue in ipairs(queues) do
+  local looked, first = 0, tonumber(redis.call('TIME')[2]) -- another queue each time: the last ones may get no look
+  for i = 1, #queues do
+    local queue = queues[(first + i) % #queues + 1]
     local share = math.ceil((64 - looked) / (#queues - i + 1)) -- of what earlier queues left
     for _, entry in ipairs(redis.call('SRANDMEMBER', STARTED_TASKS_ .. queue, share)) do
       looked = looked + 1
@@ -312,13 +313,17 @@ local function fail(queue, id, clock, reason, text, ...)
   announce(DONE_ .. id)
 end
 
+-- The run of a task that was never reserved and has only the fields that every task has; a number, like 0.
+local PLAIN = '00'
+
 -- back(queue, id, clock, delay, command, outcome, text, ...): makes a task wait again that nobody holds any more: for
 -- the delay if it is above 0, else in the list, after the others (LPUSH) or before them (RPUSH). A task marked for
 -- cancellation fails instead. outcome, if not "", is how its run ended. Further arguments are fields and values.
 -- Returns whether it waits, and whether in the list.
 local function back(queue, id, clock, delay, command, outcome, text, ...)
   local key = TASK_ .. id
-  local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires')
+  local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires', 'run')
+  if h[4] == PLAIN then redis.call('HSET', key, 'run', '0') end -- a Python listener held it: it has more fields now
   if h[2] then
     fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled while it ran'), ...)
     return false, false
@@ -340,9 +345,6 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   push(queue, id, h[1], command)
   return true, true
 end
-
--- The run of a task that was never reserved and has only the fields that every task has; a number, like 0.
-local PLAIN = '00'
 
 -- The fields that a reserve reads of each task. 5 to 21 are in its reply; one that is PLAIN and was not retried by hand has
 -- none from 7 on.

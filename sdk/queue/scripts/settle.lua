@@ -110,7 +110,7 @@ while at <= #ARGV do
   if hold == 'done' then
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
-    redis.call('LREM', KEYS[1], -1, id)
+    take(id)
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
     out[#out + 1] = 'gone'
   elseif closes then

@@ -80,7 +80,7 @@ def _exercise() -> None:
         run()
         _handle = lambda task: None  # noqa: E731
         run()
-        json.loads('{"a": [1, 2.5, "b", null, true]}')
+        _host.from_json(b'{"a": [1, 2.5, "b", null, true]}')
         json.loads(b"{}")
         _host.encoded({"a": [1, 2.5, "b", None, True]})
         _host.encoded("a")
