@@ -26,6 +26,7 @@ const (
 	benchBulk      = 960    // tasks of one EnqueueMany
 	benchSample    = 5_000  // tasks that are looked at in the end
 	benchForget    = time.Minute
+	benchStart     = time.Minute // for hosts to load the plugin and to join
 	benchDeleters  = 64
 	benchLook      = 20 * time.Millisecond
 )
@@ -46,7 +47,11 @@ func (b *bench) id(n int) string { return b.name + "-" + strconv.Itoa(n) }
 
 // measureHosts measures the hosts of this process: idle ones, and then with a backlog.
 func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err error) {
+	begun := time.Now()
 	for listeners := 0; listeners < hosts; {
+		if time.Since(begun) > benchStart {
+			return nil, refusedf("%d of %d hosts serve after %s: see what they log with `quern serve`", listeners, hosts, benchStart)
+		}
 		stats, err := b.queue.Stats(ctx)
 		if err != nil {
 			return nil, err
@@ -75,7 +80,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 		return nil, err
 	}
 	before := b.used(ctx)
-	begun, err := b.client.Clock(ctx)
+	resumed, err := b.client.Clock(ctx)
 	if err == nil {
 		err = b.queue.Resume(ctx)
 	}
@@ -97,7 +102,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 		{"payload_bytes", "payload", size(len(b.parameters))},
 		{"enqueued_per_second", fmt.Sprintf("enqueue, %d producers", benchProducers), perSecond(single)},
 		{"bulk_enqueued_per_second", "enqueue, in bulk", perSecond(bulk)},
-		{"drained_per_second", "drain", perSecond(rateOf(b.tasks, finished(tasks).Sub(begun)))},
+		{"drained_per_second", "drain", perSecond(rateOf(b.tasks, finished(tasks).Sub(resumed)))},
 		{"host_cpu_seconds_per_task", "processor of hosts", span(each.host)},
 		{"redis_cpu_seconds_per_task", "processor of Redis", given(span(each.redis))},
 		{"redis_bytes_per_pending_task", "memory of Redis", given(size(before.since(empty).each(b.tasks).memory))},

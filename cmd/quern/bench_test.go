@@ -59,6 +59,10 @@ func TestBenchEnds(t *testing.T) {
 	if r.status != exitFailed || !strings.Contains(r.stdout, "drain") || !strings.Contains(r.stderr, "failed") {
 		t.Errorf("%+v", r)
 	}
+	r = u.run("bench", "--handler", write(t, filepath.Join(dir, "text.wasm"), "no module"))
+	if r.status != exitRefused || !strings.Contains(r.stderr, "text.wasm is refused: ") {
+		t.Errorf("%+v", r)
+	}
 	input := write(t, filepath.Join(t.TempDir(), "input"), "3600000")
 	c := u.spawn("bench", "--tasks", "2000", "--handler", filepath.Join(dir, "sleep.wasm"), "--payload-file", input)
 	eventually(t, "the first task is enqueued", func() bool { return keys("*_task_*") > 0 })
@@ -105,6 +109,7 @@ func TestBenchRefuses(t *testing.T) {
 		{[]string{"--tasks", "0"}, "use 1 to 10000000"},
 		{[]string{"--payload-file", filepath.Join(t.TempDir(), "none")}, "--payload-file"},
 		{[]string{"--handler", filepath.Join(t.TempDir(), "none.wasm")}, "no such file"},
+		{[]string{"--handler", write(t, filepath.Join(t.TempDir(), "handler"), "text")}, "name a .wasm file"},
 		{[]string{"--queue", "a b"}, "queue"},
 	} {
 		if r := u.run(append([]string{"bench"}, test.args...)...); r.status != exitUsage || !strings.Contains(r.stderr, test.says) {
