@@ -65,7 +65,7 @@ func newBench(env environment) *cobra.Command {
 		if told := (*exitError)(nil); ctx.Err() != nil && !errors.As(err, &told) {
 			return refusedf("interrupted: the tasks are deleted")
 		}
-		if clearLine(cmd); report != nil {
+		if report != nil {
 			err = cmp.Or(show(cmd, output.json(), report), err)
 		}
 		return err
@@ -88,7 +88,8 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{cmd: cmd, name: "bench-" + strings.ToLower(rand.Text()[:8]), tasks: o.tasks}
+	b := &bench{cmd: cmd, progress: newProgress(cmd.ErrOrStderr()), name: "bench-" + strings.ToLower(rand.Text()[:8]), tasks: o.tasks}
+	defer b.progress.clear()
 	if b.parameters, err = o.parameters(); err != nil {
 		return nil, err
 	}

@@ -34,6 +34,7 @@ const (
 // bench measures a queue. The tasks that it enqueues have the IDs NAME-0, NAME-1 and so on.
 type bench struct {
 	cmd        *cobra.Command
+	progress   *progress
 	rdb        redis.UniversalClient
 	client     *queue.Client
 	queue      *queue.Queue
@@ -69,7 +70,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 		if idle[i], err = b.client.Wait(ctx, b.id(i)); err != nil {
 			return nil, err
 		}
-		b.tell("measuring idle hosts", i+1, len(idle))
+		b.progress.show("measuring idle hosts: %d of %d tasks", i+1, len(idle))
 	}
 	if err := b.queue.Pause(ctx); err != nil {
 		return nil, err
@@ -183,7 +184,7 @@ func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSeco
 				if _, err := b.queue.EnqueueMany(ctx, specs); err != nil {
 					return err
 				}
-				b.tell("enqueued", done+to, b.tasks)
+				b.progress.show("enqueued %d of %d tasks", done+to, b.tasks)
 			}
 		})
 	}
@@ -199,7 +200,7 @@ func (b *bench) awaitAll(ctx context.Context) error {
 			return err
 		}
 		left := stats.Depth[queue.Scheduled] + stats.Depth[queue.Pending] + stats.Depth[queue.Reserved] + stats.Depth[queue.Started]
-		b.tell("done", b.tasks-int(left), b.tasks)
+		b.progress.show("done %d of %d tasks", b.tasks-int(left), b.tasks)
 		if left == 0 {
 			return nil
 		}
@@ -222,20 +223,6 @@ func (b *bench) sample(ctx context.Context, first int) ([]*queue.Task, error) {
 		})
 	}
 	return tasks, readers.Wait()
-}
-
-// tell shows on a terminal how far it is.
-func (b *bench) tell(what string, done, all int) {
-	if isTerminal(b.cmd.ErrOrStderr()) && (done == all || done%100 == 0) {
-		fmt.Fprintf(b.cmd.ErrOrStderr(), "\r\x1b[K%s %d of %d\r", what, done, all)
-	}
-}
-
-// clearLine removes what tell has shown.
-func clearLine(cmd *cobra.Command) {
-	if isTerminal(cmd.ErrOrStderr()) {
-		fmt.Fprint(cmd.ErrOrStderr(), "\r\x1b[K")
-	}
 }
 
 // use is what was used so far: processor time, and memory of Redis in bytes. What Redis does not tell is 0.

@@ -23,8 +23,6 @@ const (
 	chunkBytes = 4 << 20
 	// maxLine bounds a line; what is left of a longer one is skipped.
 	maxLine = 64 << 20
-	// progressInterval is how often a terminal shows how far the file is.
-	progressInterval = 200 * time.Millisecond
 	// outagePause is how long to wait before Redis is tried again.
 	outagePause = 200 * time.Millisecond
 )
@@ -119,7 +117,7 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileS
 	defer stop()
 	chunks := make(chan chunk)
 	go f.read(ctx, chunks) // a read of a terminal or a pipe cannot be ended: the program's end does
-	show := newProgress(cmd.ErrOrStderr(), f.size)
+	show, begun := newProgress(cmd.ErrOrStderr()), time.Now()
 	defer show.clear()
 	for {
 		var next chunk
@@ -146,7 +144,11 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileS
 			}
 			return fmt.Errorf("read --file: %w", next.err)
 		}
-		show.update(*done, next.bytes)
+		part := ""
+		if f.size > 0 {
+			part = fmt.Sprintf(", %d %%", 100*next.bytes/f.size)
+		}
+		show.show("%d lines, %.0f tasks/s%s", done.lines, rateOf(done.enqueued+done.existed, time.Since(begun)), part)
 	}
 }
 
@@ -163,10 +165,8 @@ func enqueueChunk(ctx context.Context, q *queue.Queue, specs []queue.Spec, outag
 		} else if time.Since(away) >= outage {
 			break
 		}
-		select {
-		case <-ctx.Done():
+		if !sleepFor(ctx, outagePause) {
 			return 0, ctx.Err()
-		case <-time.After(outagePause):
 		}
 		receipts, err = q.EnqueueMany(ctx, specs)
 	}
@@ -247,42 +247,4 @@ func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error)
 		return nil, trimInvalid(err)
 	}
 	return &spec, nil
-}
-
-// progress is a line on a terminal, rewritten as the file is read. It shows nothing elsewhere.
-type progress struct {
-	w           io.Writer // nil if that is no terminal
-	size        int64
-	begun, last time.Time
-	shown       bool
-}
-
-func newProgress(w io.Writer, size int64) *progress {
-	p := &progress{size: size, begun: time.Now()}
-	if isTerminal(w) {
-		p.w = w
-	}
-	return p
-}
-
-func (p *progress) update(done fileSummary, bytes int64) {
-	now := time.Now()
-	if p.w == nil || now.Sub(p.last) < progressInterval {
-		return
-	}
-	part := ""
-	if p.size > 0 {
-		part = fmt.Sprintf(", %d %%", 100*bytes/p.size)
-	}
-	rate := float64(done.enqueued+done.existed) / now.Sub(p.begun).Seconds()
-	fmt.Fprintf(p.w, "\r\x1b[K%d lines, %.0f tasks/s%s", done.lines, rate, part)
-	p.last, p.shown = now, true
-}
-
-// clear removes the line.
-func (p *progress) clear() {
-	if p.shown {
-		fmt.Fprint(p.w, "\r\x1b[K")
-		p.shown = false
-	}
 }

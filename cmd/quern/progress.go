@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// progressInterval is how often a terminal shows how far a command is.
+const progressInterval = 200 * time.Millisecond
+
+// progress is a line on a terminal that is written again and again. Elsewhere it shows nothing. It is safe for concurrent use.
+type progress struct {
+	w io.Writer // nil if that is no terminal
+
+	mu    sync.Mutex // guards what follows
+	last  time.Time
+	shown bool
+}
+
+func newProgress(w io.Writer) *progress {
+	if !isTerminal(w) {
+		w = nil
+	}
+	return &progress{w: w}
+}
+
+// show writes the line, unless that was done a moment ago.
+func (p *progress) show(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); p.w != nil && now.Sub(p.last) >= progressInterval {
+		fmt.Fprintf(p.w, "\r\x1b[K"+format, args...)
+		p.last, p.shown = now, true
+	}
+}
+
+// clear removes the line.
+func (p *progress) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = false
+	}
+}
