@@ -106,6 +106,9 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 	}
 	defer func() { _ = client.Close() }()
 	b.client, b.queue = client, client.Queue(o.queue)
+	if _, err := client.Clock(cmd.Context()); err != nil {
+		return nil, err
+	}
 	if !own {
 		return b.measureQueue(cmd.Context())
 	}

@@ -116,6 +116,9 @@ func TestBenchRefuses(t *testing.T) {
 			t.Errorf("%+v, want %q", r, test.says)
 		}
 	}
+	if r := u.run("bench", "--redis", "redis://127.0.0.1:1/0"); r.status != exitRefused || !strings.Contains(r.stderr, "start Redis there") || strings.Contains(r.stderr, "keys") {
+		t.Errorf("without Redis: %+v", r)
+	}
 	if n := keys("*"); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}
