@@ -10,6 +10,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -174,11 +175,10 @@ func (b *taskBlock) read(receipts []Receipt) error {
 		return b.err
 	}
 	for i, answer := range b.answers {
-		if first, ok := answer.(string); ok {
-			receipts[i] = Receipt{ID: first, Existed: true}
-		} else {
-			receipts[i].Existed = asInt(answer) == 0
+		if first, ok := strings.CutPrefix(answer, "="); ok {
+			receipts[i].ID = first
 		}
+		receipts[i].Existed = answer != "new"
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
 -- The names that the scripts of this folder share. Each paragraph declares one, and precedes the scripts that use it,
--- because Redis makes every function of a script anew in each call. The names of the keys (QUEUES, PENDING_TASKS_, ...) come
+-- because Redis makes every function of a script anew in each call. What only a function marked "-- rare" uses is inside of it. The names of the keys (QUEUES, PENDING_TASKS_, ...) come
 -- first; keys.go makes them of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
 -- Plain Lua 5.1 with redis.call, pcall, sha1hex and error_reply only, so that the scripts run on
 -- miniredis too: no cjson, cmsgpack, struct, bit.
@@ -134,9 +134,9 @@ end
 
 -- count(key, field, by): adds by, or 1, to a counter and returns it. A damaged counter starts anew.
 local function count(key, field, by)
-  local n = redis.pcall('HINCRBY', key, field, by or 1)
+  local n = redis.pcall('HINCRBY', key, field, by or '1')
   if type(n) == 'number' then return n end
-  redis.call('HSET', key, field, by or 1)
+  redis.call('HSET', key, field, by or '1')
   return by or 1
 end
 

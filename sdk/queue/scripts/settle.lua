@@ -86,7 +86,7 @@ end
 local known = {}
 local function shut(at)
   return children(at, function(name)
-    if known[name] == nil then known[name] = closed(name) and name or false end
+    if known[name] == nil then known[name] = (closed(name) or unfit(name)) and name or false end
     return known[name]
   end)
 end
