@@ -62,7 +62,7 @@ func TestNativeHistograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.TaskStarted("acme", "q", time.Second)
+		m.TaskStarted("acme", "q", "p", time.Second)
 		for _, f := range gather(t, reg) {
 			for _, s := range f.GetMetric() {
 				if h := s.GetHistogram(); h != nil && (h.Schema != nil != native || len(h.GetBucket()) != 3) {
@@ -131,7 +131,7 @@ func TestTaskDone(t *testing.T) {
 func TestNonsenseIsHarmless(t *testing.T) {
 	t.Parallel()
 	m, reg := setup(t)
-	m.TaskStarted("acme", "q", -time.Second)
+	m.TaskStarted("acme", "q", "p", -time.Second)
 	m.TaskDone("acme", "q", "p", "complete", "", -time.Second)
 	m.TaskRan("acme", "q", "p", -time.Second, -1)
 	m.LogLinesDropped("acme", "q", -1)
@@ -250,7 +250,7 @@ func BenchmarkTask(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := time.Duration(1); pb.Next(); i = i*3%time.Hour + 1 {
-			m.TaskStarted("acme", "thumbnails", i)
+			m.TaskStarted("acme", "thumbnails", "thumbnails", i)
 			m.TaskRan("acme", "thumbnails", "thumbnails", i, int64(i))
 			m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", i)
 		}
