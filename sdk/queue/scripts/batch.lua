@@ -18,6 +18,12 @@ end
 -- The options that are no fields of the hash.
 local NOT_STORED = { eta = true, bytes = true, life = true, given = true }
 
+-- simple(at): the index after the arguments of the task at this index, if it has no further values, or given alone.
+local function simple(at)
+  local n = ARGV[at + 2]
+  return n == '0' and at + 3 or n == '2' and ARGV[at + 3] == 'given' and at + 5
+end
+
 -- unfit(queue): an error reply if tasks with further values cannot be enqueued, because a key that only these need is of
 -- another type.
 local function unfit(queue) -- rare
@@ -33,6 +39,9 @@ end
 local function batch(queue, clock)
   return { queue = queue, clock = clock, pending = {}, index = {}, wake = false }
 end
+
+-- anew(id): removes what another client left when it deleted a task of an ID that is chosen again.
+local function anew(id) redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) end
 
 -- special(b): what enqueues, in this batch, the task with further values that begins at an index, and has that key.
 local function special(b) -- rare
@@ -63,7 +72,7 @@ local function special(b) -- rare
       if not NOT_STORED[name] then add(name, value) end
     end
     redis.call('HSET', key, unpack(fields))
-    if o.given then redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) end -- of a task that another client deleted
+    if o.given then anew(id) end
     if o.bytes then redis.call('HSET', BYTES_ .. id, 'parameters', o.bytes) end
     if o.unique then
       redis.call('SET', UNIQUE_ .. queue .. '_' .. o.unique, id, 'EX', o.life)
@@ -86,16 +95,17 @@ local function special(b) -- rare
 end
 
 -- enqueue(b, at): adds the task whose arguments begin there to a batch, unless its ID exists, so that a repeat is safe,
--- or another task holds its uniqueness. Returns 'new', 'old' (it existed), or = and the ID that
--- holds its uniqueness.
+-- or another task holds its uniqueness. Returns 'new', 'old' (it existed), or = and the ID that holds
+-- its uniqueness.
 local function enqueue(b, at)
   local id, clock = ARGV[at], b.clock
   local key = TASK_ .. id
   if redis.call('EXISTS', key) == 1 then return 'old' end
   -- Redis refuses the first write of enqueue.lua at maxmemory: then nothing is written at all.
-  if ARGV[at + 2] == '0' then
+  if simple(at) then
     redis.call('HSET', key, 'status', 'pending', 'queue', b.queue, 'parameters', ARGV[at + 1], 'created', clock, 'updated', clock,
       'run', PLAIN)
+    if ARGV[at + 2] ~= '0' then anew(id) end
     b.pending[#b.pending + 1] = id
   else
     b.special = b.special or special(b)

@@ -3,13 +3,10 @@
 -- ARGV    1 clock override  2 queue  then each task, as batch.lua has it
 -- RETURNS for each task 'new', 'old' (it existed), or = and the ID that holds its uniqueness, by spaces, because
 --         Redis takes longer for a list; the error QUEUEFULL if the queue would become longer than it may
-local queue, plain, at = ARGV[2], true, 3
-while plain and at <= #ARGV do
-  plain = ARGV[at + 2] == '0'
-  at = at + 3
-end
+local queue, at = ARGV[2], 3
+while at and at <= #ARGV do at = simple(at) end
 local limit = redis.pcall('HGET', LIMITS, queue)
-local bad = closed(queue) or (limit or not plain) and unfit(queue) or type(limit) == 'table' and mistyped(LIMITS, 'hash')
+local bad = closed(queue) or (limit or not at) and unfit(queue) or type(limit) == 'table' and mistyped(LIMITS, 'hash')
 if bad then return bad end
 
 -- full(limit): the error reply if the queue would become longer than it may.

@@ -383,16 +383,20 @@ local function payload(id, h, size, max)
   return text or size == 0 and '', size
 end
 
--- taken(id, run, h, size, max): a reserve's reply for a task that was read, and how many bytes of parameters are in it.
-local function taken(id, run, h, size, max)
+-- take(out, id, run, h, size, max): adds a reserve's reply for a task that was read, and returns how many bytes of parameters are
+-- in it. The reply is one list, because Redis takes long for lists in lists.
+local function take(out, id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
-  local row, n = { id, run, parameters, bytes }, 4
+  local n = #out + 5
+  out[n - 4], out[n - 3], out[n - 2], out[n - 1], out[n] = id, run, parameters, bytes, 0
   for i = 5, math.min(21, table.maxn(h)) do
     if h[i] then
-      row[n + 1], row[n + 2], n = TAKEN[i], h[i], n + 2
+      out[#out + 1] = TAKEN[i]
+      out[#out + 1] = h[i]
     end
   end
-  return row, parameters and bytes or 0
+  out[n] = #out - n
+  return parameters and bytes or 0
 end
 
 -- The fields that forget needs of each task, in order.
