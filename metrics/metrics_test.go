@@ -127,6 +127,33 @@ func TestTaskDone(t *testing.T) {
 	}
 }
 
+// What a task changes is shown, also after its queue was forgotten: by then its series are others.
+func TestTasksOfAForgottenQueue(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	m.CollectQueues(empty)
+	for range 2 {
+		m.QueueServed("acme", "q\xff", "p")
+		m.TaskStarted("acme", "q\xff", "p", time.Second)
+		m.TaskRan("acme", "q\xff", "p", time.Second, 1)
+		m.TaskDone("acme", "q\xff", "p", "complete", "", time.Second)
+		got := exposition(t, reg)
+		for _, series := range []string{
+			`quern_tasks_total{outcome="complete",plugin="p",queue="q�",reason="",tenant="acme"} 1`,
+			`quern_task_wait_seconds_count{queue="q�",tenant="acme"} 1`,
+			`quern_task_fuel_total{plugin="p",queue="q�",tenant="acme"} 1`,
+		} {
+			if !strings.Contains(got, series) {
+				t.Errorf("no %s in:\n%s", series, got)
+			}
+		}
+		m.QueueForgotten("acme", "q\xff")
+		if got := exposition(t, reg); strings.Contains(got, `queue="q�"`) {
+			t.Errorf("forgotten, and still shown:\n%s", got)
+		}
+	}
+}
+
 // A clock that was set back, a negative count: no panic, no counter that falls.
 func TestNonsenseIsHarmless(t *testing.T) {
 	t.Parallel()
