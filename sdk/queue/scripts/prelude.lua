@@ -1,6 +1,7 @@
 -- The names that the scripts of this folder share. Each paragraph declares one, and precedes the scripts that use it,
--- because Redis makes every function of a script anew in each call. What only a function marked "-- rare" uses is inside of it. The names of the keys (QUEUES, PENDING_TASKS_, ...) come
--- first; keys.go makes them of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
+-- because Redis makes every function of a script anew in each call. What only a function marked "-- rare" uses is declared
+-- inside of it, and so made only when that runs. The names of the keys (QUEUES, PENDING_TASKS_, ...) come first; keys.go makes
+-- them of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
 -- Plain Lua 5.1 with redis.call, pcall, sha1hex and error_reply only, so that the scripts run on
 -- miniredis too: no cjson, cmsgpack, struct, bit.
 
