@@ -15,8 +15,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// How many tasks a second go through one host, with so many slots: commands and handlers that do nothing, and such
-// that parse and write an order of 1 KB.
+// How many tasks a second go through one host, with so many slots, and what each takes of a processor: commands and handlers that
+// do nothing, and such that parse and write an order of 1 KB. BenchmarkHandler of the runtime is the same without a host.
 func BenchmarkHost(b *testing.B) {
 	order := map[string][]byte{"plugin.sample": runtimetest.JSONInput(), "plugin.yaml": []byte("warm: {input: plugin.sample}")}
 	for _, guest := range []struct {
@@ -53,11 +53,13 @@ func (n *node) throughput(b *testing.B, parameters string) {
 	n.rdb.SAdd(n.ctx, n.tenant+"_paused", "plugin")
 	ids := n.enqueueMany("plugin", b.N, parameters)
 	n.eventually("idle", n.idle)
+	used := processorTime(b)
 	b.ResetTimer()
 	n.rdb.SRem(n.ctx, n.tenant+"_paused", "plugin")
 	n.rdb.Publish(n.ctx, n.tenant+"_channel_plugin", "")
 	n.count("plugin", queue.Complete, int64(b.N)+1)
 	b.StopTimer()
+	b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/1e3/float64(b.N), "cpu-µs/task")
 	// By Redis's clock, without the look for the last one.
 	begun, ended := n.task(ids[0]).StartedAt, time.Time{}
 	for _, id := range ids {

@@ -31,6 +31,7 @@ func (s *scheduler) lookAhead(q *served, allocations map[*served]*allocation) {
 		return
 	}
 	most := min(int(aheadTime*time.Duration(s.slots)/q.lasts), maxBatch)
+	s.low = max(s.low, most/2)
 	if a := allocations[q]; most == 0 || s.waiting > most/2 || a != nil && a.reconcile {
 		return
 	}

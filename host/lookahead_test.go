@@ -20,14 +20,17 @@ func (r *rig) ask(t *testing.T, shares int, ahead bool) *allocation {
 	return all[0]
 }
 
-// settleAll ends and settles what runs.
+// settleAll ends and settles what runs. What gets a slot at once runs then.
 func (r *rig) settleAll(took time.Duration) {
-	for _, task := range r.running {
-		r.scheduler.ended(&task.slot, 0, took)
+	running := r.running
+	r.running = nil
+	for _, task := range running {
+		if next := r.scheduler.ended(&task.slot, 0, took, r.now); next != nil {
+			r.running = append(r.running, next)
+		}
 		task.version.Release()
 		r.settled(&task.slot)
 	}
-	r.running = nil
 }
 
 // Tasks of a queue are reserved ahead of free slots once its tasks are known to be short, and not after a long one.
@@ -46,11 +49,9 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 		t.Fatalf("%+v while no slot is free and enough tasks wait", now)
 	}
 	r.settleAll(100 * time.Microsecond)
-	now := r.pickNow()
-	if len(now.begun) != slots {
-		t.Fatalf("%d of those that waited have begun, want %d", len(now.begun), slots)
+	if len(r.running) != slots {
+		t.Fatalf("%d of those that waited have begun, want %d", len(r.running), slots)
 	}
-	r.running = now.begun
 	r.settleAll(time.Second)
 
 	r.now = r.now.Add(aheadWait)
@@ -70,6 +71,48 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 	}
 	if r.waiting != 0 || r.inUse != 0 || r.queues[0] == (place{}) {
 		t.Errorf("%d wait, %d slots are in use at the end", r.waiting, r.inUse)
+	}
+}
+
+// A slot goes on to the next task of its queue only while no other queue has work.
+func TestASlotGoesOnFairly(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
+	for _, a := range r.pickNow().allocations {
+		count := 0
+		if a.served.place == r.queues[0] {
+			count = len(a.shares)
+		}
+		r.answer(a, count, queue.ReserveReply{})
+	}
+	r.settleAll(100 * time.Microsecond)
+	a := r.ask(t, slots, true)
+	r.answer(a, slots+a.ahead, queue.ReserveReply{})
+	r.pickNow()
+	r.settleAll(100 * time.Microsecond)
+	if len(r.running) != slots {
+		t.Fatalf("%d slots went on, want %d", len(r.running), slots)
+	}
+	r.wake(r.queues[1])
+	r.pickNow()
+	r.settleAll(100 * time.Microsecond)
+	if len(r.running) != 0 {
+		t.Fatalf("%d slots went on while another queue had work", len(r.running))
+	}
+	now := r.pickNow()
+	r.running = now.begun
+	if len(now.begun) != 1 || len(now.allocations) == 0 {
+		t.Errorf("%d tasks have begun on %d slots, and %d queues reserve", len(now.begun), slots, len(now.allocations))
+	}
+	r.leave(r.queues[0])
+	for _, a := range now.allocations {
+		r.answer(a, 0, queue.ReserveReply{})
+	}
+	r.settleAll(time.Microsecond)
+	for _, task := range r.pickNow().late {
+		task.version.Release()
+		r.settled(&task.slot)
 	}
 }
 

@@ -33,7 +33,9 @@ type scheduler struct {
 	plugins map[plugin]int // slots that run a plugin's tasks, or are allocated to it
 	inUse   int            // slots that run a task, or are allocated
 	waiting int            // tasks that are reserved ahead
+	low     int            // when as few wait, more may be reserved ahead
 	late    []*task        // of them, that are to be given back
+	sole    *served        // the only queue that the last pick found work in; nil if there were others
 	overdue *time.Timer    // picks again when others may be late; nil before any was reserved ahead
 	turns   uint64
 }
@@ -115,6 +117,9 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	s.dropLate(now)
 	r.late, s.late = s.late, nil
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
+	if s.low, s.sole = 0, nil; len(open) == 1 {
+		s.sole = open[0]
+	}
 	if q := s.queues[s.admission.begin()]; q != nil {
 		if able, _ := q.able(now); !able && len(q.ahead) == 0 {
 			s.admission.forget(q.place) // nobody waits for the memory that it needs
@@ -262,23 +267,38 @@ func (s *scheduler) freeSlot(q *served, v *plugins.Version) {
 }
 
 // ended frees the slot of a task that has run, and its memory except for what its result takes until it is settled. The task
-// holds its version still.
-func (s *scheduler) ended(of *slot, result int, took time.Duration) {
+// holds its version still. If no other queue has work, the slot goes on to the next task of its queue that was reserved ahead.
+func (s *scheduler) ended(of *slot, result int, took time.Duration, now time.Time) (next *task) {
 	s.admission.ended(of.share, int64(result))
 	s.mu.Lock()
-	s.freeSlot(of.served, of.version)
-	of.served.lasted(took)
-	of.served.unsettled++
-	s.gauge(int(s.running.Add(-1)))
+	q := of.served
+	s.freeSlot(q, of.version)
+	q.lasted(took)
+	q.unsettled++
+	running := s.running.Add(-1)
+	if s.sole == q && len(q.ahead) > 0 && q.short() && !q.left && !q.blocked && q.heldBack() <= s.slots {
+		next = s.giveAhead(q, now)
+	}
+	if next == nil {
+		s.gauge(int(running))
+	}
+	again := next == nil || s.waiting <= s.low
 	s.mu.Unlock()
-	s.again()
+	if again {
+		s.again()
+	}
+	return next
 }
 
-// settled frees what the result of a task took.
-func (s *scheduler) settled(of *slot) {
-	s.admission.release(of.share)
+// settled frees what the results of tasks took.
+func (s *scheduler) settled(of ...*slot) {
+	for _, one := range of {
+		s.admission.release(one.share)
+	}
 	s.mu.Lock()
-	of.served.unsettled--
+	for _, one := range of {
+		one.served.unsettled--
+	}
 	s.mu.Unlock()
 	s.again()
 }

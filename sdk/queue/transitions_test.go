@@ -614,15 +614,23 @@ func TestLeavingWithAHeldTaskStaysKnown(t *testing.T) {
 	})
 }
 
+// A call that needs a key of another type writes nothing, also for its other tasks.
 func TestMistypedKeysChangeNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.Set(w.ctx, w.keys.scheduled("q"), "x", 0)
-		_, err := w.Queue("q").Enqueue(w.ctx, nil, Options{ID: "id"})
-		if err == nil || !strings.Contains(err.Error(), w.keys.scheduled("q")) || !strings.Contains(err.Error(), "expected a zset") {
-			t.Errorf("error %v does not name the key and the type", err)
-		}
-		if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task("id"), w.keys.pending("q"), w.keys.queues()).Result()); n != 0 {
-			t.Errorf("%d keys were written", n)
+		w.rdb.Set(w.ctx, w.keys.index("a"), "x", 0)
+		w.rdb.Set(w.ctx, w.keys.scheduled("b"), "x", 0)
+		for damaged, specs := range map[string][]Spec{
+			w.keys.index("a"):     {{Options: Options{ID: "id"}}},
+			w.keys.scheduled("b"): {{Options: Options{ID: "id"}}, {Options: Options{Delay: time.Hour}}},
+		} {
+			queue := damaged[len(damaged)-1:]
+			_, err := w.Queue(queue).EnqueueMany(w.ctx, specs)
+			if err == nil || !strings.Contains(err.Error(), damaged) || !strings.Contains(err.Error(), "expected a zset") {
+				t.Errorf("error %v does not name the key %s and the type", err, damaged)
+			}
+			if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task("id"), w.keys.pending(queue), w.keys.queues()).Result()); n != 0 {
+				t.Errorf("%d keys were written", n)
+			}
 		}
 	})
 }

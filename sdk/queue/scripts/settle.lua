@@ -7,7 +7,7 @@
 --         error as text, number of further values, and these:
 --         when it is complete: none, or bytes of the result ("" if the text is it), then the tasks that come into being
 --         with it, each as queue and what batch.lua has; when it failed: reason; else: delay in seconds
--- RETURNS for each task 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
+-- RETURNS a line for each task: 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
 --         the queue that takes no tasks, and it is still held; or 'unburied' and why it has no dead letter
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list',
@@ -86,7 +86,7 @@ end
 local known = {}
 local function shut(at)
   return children(at, function(name)
-    if known[name] == nil then known[name] = closed(name) and name or false end
+    if known[name] == nil then known[name] = (closed(name) or unfit(name)) and name or false end
     return known[name]
   end)
 end
@@ -146,4 +146,4 @@ if #completed > 0 then
 end
 if woken then announce(CHANNEL_ .. queue) end
 for name in string.gmatch(ARGV[5], '%S+') do announce(CHANNEL_ .. name) end
-return out
+return table.concat(out, '\n')
