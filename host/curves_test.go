@@ -274,7 +274,7 @@ func BenchmarkHosts(b *testing.B) {
 // BenchmarkMixed reports how long short tasks take from their enqueueing to their result, alone and beside tasks of 10 ms to 10 s
 // that wait in queues of their own. All compute for as many microseconds as their parameters say.
 func BenchmarkMixed(b *testing.B) {
-	const window, every = 12 * time.Second, 10 * time.Millisecond
+	const window, every = 12 * time.Second, 50 * time.Millisecond
 	short := map[string]int{"queue0": 10, "queue1": 100, "queue2": 1000}
 	long := map[string]int{"queue3": 10_000, "queue4": 100_000, "queue5": 1_000_000, "queue6": 10_000_000}
 	f := newBenchFleet(b, 1, len(short)+len(long), runtimetest.BuildCHandler(b, `

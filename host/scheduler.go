@@ -66,7 +66,7 @@ func (s *scheduler) Run(ctx context.Context) {
 	}
 }
 
-// runOnce hands each source what is allocated to it, and tells whether there was anything.
+// runOnce hands each source what is allocated to it, and tells whether there may be more at once.
 func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 	now := s.pick()
 	for _, t := range now.begun {
@@ -89,7 +89,7 @@ func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 			s.cancel(a)
 		}
 	}
-	return len(bySource)+len(now.begun) > 0
+	return now.partly && len(bySource)+len(now.begun) > 0
 }
 
 // round is what one pick decides.
@@ -97,6 +97,7 @@ type round struct {
 	allocations []*allocation
 	begun       []*task // tasks reserved ahead that have got a slot
 	late        []*task // and those to be given back
+	partly      bool    // no source was given all slots
 }
 
 // pick allocates the free slots.
@@ -115,8 +116,9 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	s.dropLate(now)
 	r.late, s.late = s.late, nil
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
+	r.partly = len(quota.unsettled) > 1
 	if q := s.queues[s.admission.begin()]; q != nil {
-		if able, _ := q.able(now); !able && len(q.ahead) == 0 {
+		if !q.able(now) && len(q.ahead) == 0 {
 			s.admission.forget(q.place) // nobody waits for the memory that it needs
 		}
 	}
@@ -132,9 +134,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 		return t != nil
 	})
 	s.admission.picked()
-	for _, q := range open {
-		s.lookAhead(q, allocations)
-	}
+	s.lookAhead(open, allocations)
 	for _, q := range reconcile {
 		if allocations[q] == nil {
 			allocations[q] = &allocation{served: q, reconcile: true, wakes: s.wakes.Load()}
@@ -188,8 +188,9 @@ func (s *scheduler) takeSlot(q *served, v *plugins.Version) *share {
 	s.inUse++
 	s.plugins[of]++
 	q.running++
-	s.turns++
-	q.turn = s.turns
+	if q.inTurn--; q.inTurn <= 0 || !q.short() {
+		s.endTurn(q)
+	}
 	return part
 }
 
@@ -268,6 +269,9 @@ func (s *scheduler) ended(of *slot, result int, took time.Duration) {
 	s.mu.Lock()
 	s.freeSlot(of.served, of.version)
 	of.served.lasted(took)
+	if of.served.inTurn > 1 && !of.served.short() {
+		s.endTurn(of.served)
+	}
 	of.served.unsettled++
 	s.gauge(int(s.running.Add(-1)))
 	s.mu.Unlock()
