@@ -166,13 +166,16 @@ func TestLongTaskEndsTheTurn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
 	var last *served
-	for again := 0; again < 2; { // in the middle of a turn
+	for steps, again := 0, 0; again < 2; steps++ { // until one is in the middle of its turn
 		served, _ := r.step(t, time.Microsecond)
 		if again++; len(served) != 1 || served[0] != last {
 			again = 0
 		}
 		if len(served) > 0 {
 			last = served[0]
+		}
+		if steps == 20 {
+			t.Fatal("no queue keeps its turn")
 		}
 	}
 	r.step(t, time.Second)
