@@ -2,8 +2,6 @@ package host
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -80,10 +78,8 @@ func BenchmarkIdleLatency(b *testing.B) {
 		waits = append(waits, task.StartedAt.Sub(task.Created))
 		n.eventually("idle again", n.idle)
 	}
-	slices.Sort(waits)
-	percentile := func(p int) float64 { return float64(waits[(len(waits)-1)*p/100].Microseconds()) }
-	b.ReportMetric(percentile(50), "p50-µs")
-	b.ReportMetric(percentile(99), "p99-µs")
+	b.ReportMetric(percentile(waits, 50), "p50-µs")
+	b.ReportMetric(percentile(waits, 99), "p99-µs")
 }
 
 // BenchmarkIdleQueues is what a host with many queues takes of a core, and what its Redis takes, while nothing happens for a
@@ -92,18 +88,9 @@ func BenchmarkIdleQueues(b *testing.B) {
 	const window = time.Minute
 	for _, queues := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint(queues), func(b *testing.B) {
-			s := settings{
-				Config: Config{MaxQueues: queues}, server: queuetest.Start(b), hclog: hclog.Warn,
-				guests: make(map[string][]byte), yaml: make(map[string]string),
-			}
+			s := settings{Config: Config{MaxQueues: queues}, server: queuetest.Start(b), hclog: hclog.Warn}
 			var names []string
-			for i := range queues {
-				names = append(names, fmt.Sprint("queue", i))
-			}
-			for block := range slices.Chunk(names, 100) { // the most of one manifest
-				s.guests[block[0]] = runtimetest.Empty(b)
-				s.yaml[block[0]] = "queues: [" + strings.Join(block, ", ") + "]"
-			}
+			names, s.guests, s.yaml = manyQueues(queues, runtimetest.Empty(b))
 			n := start(b, s)
 			n.eventually("ready", func() bool { return n.Ready() == nil })
 			n.wait(n.enqueue(names[0], "")) // it serves

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,6 +145,98 @@ func TestNothingAhead(t *testing.T) {
 		r.settled(&task.slot)
 	}
 	r.settleAll(time.Microsecond)
+}
+
+// step has Redis answer one pick with all that is asked for, tells which queues got slots, and ends what runs.
+func (r *rig) step(t *testing.T, took time.Duration) (served []*served, reserves int) {
+	t.Helper()
+	now := r.pickNow()
+	if len(now.late) > 0 {
+		t.Fatalf("%d tasks are late", len(now.late))
+	}
+	r.running = append(r.running, now.begun...)
+	for _, a := range now.allocations {
+		r.answer(a, len(a.shares)+a.ahead, queue.ReserveReply{})
+	}
+	for _, task := range r.running {
+		served = append(served, task.served)
+	}
+	r.settleAll(took)
+	return served, len(now.allocations)
+}
+
+// Queues of short tasks get slots in turns of several tasks, the same number for each, so that few scripts reserve and settle
+// them; and what all of them together reserve ahead is bounded.
+func TestTurnsOfShortTasks(t *testing.T) {
+	t.Parallel()
+	const slots, count, rounds, took = 2, 50, 4, 100 * time.Microsecond
+	names := make([]string, count)
+	for i := range names {
+		names[i] = fmt.Sprint("q", i)
+	}
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [" + strings.Join(names, ", ") + "]"}), count)
+	const turn, most = int(aheadTime / took), int(aheadTime * slots / took)
+	tasks, total, reserves := make(map[string]int), 0, 0
+	for total < rounds*count*turn {
+		served, asked := r.step(t, took)
+		if total > count { // all are known
+			reserves += asked
+		}
+		for _, q := range served {
+			tasks[q.queue]++
+		}
+		total += len(served)
+		if r.waiting > most {
+			t.Fatalf("%d tasks wait, of queues whose tasks take %s, on %d slots", r.waiting, took, slots)
+		}
+	}
+	if many := 2 * total / turn; reserves > many {
+		t.Errorf("%d reserves for %d tasks in turns of %d", reserves, total, turn)
+	}
+	for _, name := range names {
+		if n := tasks[name]; n < (rounds-1)*turn || n > (rounds+1)*turn {
+			t.Errorf("%s ran %d tasks in %d turns of %d", name, n, rounds, turn)
+		}
+	}
+	for at := range r.scheduler.queues {
+		r.leave(at)
+	}
+	r.giveUp()
+}
+
+// A queue of short tasks loses its turn with the first long one.
+func TestLongTaskEndsTheTurn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
+	var last *served
+	for steps, again := 0, 0; again < 2; steps++ { // until one is in the middle of its turn
+		served, _ := r.step(t, time.Microsecond)
+		if again++; len(served) != 1 || served[0] != last {
+			again = 0
+		}
+		if len(served) > 0 {
+			last = served[0]
+		}
+		if steps == 20 {
+			t.Fatal("no queue keeps its turn")
+		}
+	}
+	r.step(t, time.Second)
+	if served, _ := r.step(t, time.Microsecond); len(served) != 1 || served[0] == last {
+		t.Errorf("after a long task of %s the slot goes to %+v", last.queue, served)
+	}
+	for at := range r.scheduler.queues {
+		r.leave(at)
+	}
+	r.giveUp()
+}
+
+// giveUp gives back what waits for a slot.
+func (r *rig) giveUp() {
+	for _, task := range r.pickNow().late {
+		task.version.Release()
+		r.settled(&task.slot)
+	}
 }
 
 // What is reserved ahead does not wait for a long task: another host may have it.

@@ -68,7 +68,7 @@ func (s *scheduler) Run(ctx context.Context) {
 	}
 }
 
-// runOnce hands each source what is allocated to it, and tells whether there was anything.
+// runOnce hands each source what is allocated to it, and tells whether there may be more at once.
 func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 	now := s.pick()
 	for _, t := range now.begun {
@@ -91,7 +91,7 @@ func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 			s.cancel(a)
 		}
 	}
-	return len(bySource)+len(now.begun) > 0
+	return now.partly && len(bySource)+len(now.begun) > 0
 }
 
 // round is what one pick decides.
@@ -99,6 +99,7 @@ type round struct {
 	allocations []*allocation
 	begun       []*task // tasks reserved ahead that have got a slot
 	late        []*task // and those to be given back
+	partly      bool    // no source was given all slots
 }
 
 // pick allocates the free slots.
@@ -117,11 +118,12 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	s.dropLate(now)
 	r.late, s.late = s.late, nil
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
+	r.partly = len(quota.unsettled) > 1
 	if s.low, s.sole = 0, nil; len(open) == 1 {
 		s.sole = open[0]
 	}
 	if q := s.queues[s.admission.begin()]; q != nil {
-		if able, _ := q.able(now); !able && len(q.ahead) == 0 {
+		if !q.able(now) && len(q.ahead) == 0 {
 			s.admission.forget(q.place) // nobody waits for the memory that it needs
 		}
 	}
@@ -137,9 +139,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 		return t != nil
 	})
 	s.admission.picked()
-	for _, q := range open {
-		s.lookAhead(q, allocations)
-	}
+	s.lookAhead(open, allocations)
 	for _, q := range reconcile {
 		if allocations[q] == nil {
 			allocations[q] = &allocation{served: q, reconcile: true, wakes: s.wakes.Load()}
@@ -193,8 +193,9 @@ func (s *scheduler) takeSlot(q *served, v *plugins.Version) *share {
 	s.inUse++
 	s.plugins[of]++
 	q.running++
-	s.turns++
-	q.turn = s.turns
+	if q.inTurn--; q.inTurn <= 0 || !q.short() {
+		s.endTurn(q)
+	}
 	return part
 }
 
@@ -274,6 +275,9 @@ func (s *scheduler) ended(of *slot, result int, took time.Duration, now time.Tim
 	q := of.served
 	s.freeSlot(q, of.version)
 	q.lasted(took)
+	if q.inTurn > 1 && !q.short() {
+		s.endTurn(q)
+	}
 	q.unsettled++
 	running := s.running.Add(-1)
 	if s.sole == q && len(q.ahead) > 0 && q.short() && !q.left && !q.blocked && q.heldBack() <= s.slots {
