@@ -10,6 +10,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // ask returns the one allocation of a round, which has so many shares and tasks ahead.
@@ -260,4 +261,23 @@ func TestNothingWaitsBehindALongTask(t *testing.T) {
 	if task := n.task(behind[0]); task.Status != queue.Pending {
 		t.Errorf("the first task behind it is %s", task.Status)
 	}
+}
+
+// What a host gave back it takes again when a slot is free, though no message tells it: Pub/Sub is forbidden, and the poll far.
+func TestTakesAgainWhatItGaveBack(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	if err := server.Client(t).ACLSetUser(t.Context(), "mute", "on", ">mute", "~*", "&*", "+@all", "-publish", "-subscribe").Err(); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{
+		Config: Config{Concurrency: 1, Poll: never}, server: server, user: "mute", hclog: hclog.Info, idle: true,
+		guests: map[string][]byte{"a": runtimetest.Sleep(t)},
+	})
+	const short = 200 // then one that is longer than others may wait, in the middle of the last batch
+	n.enqueueMany("a", short, "0")
+	n.enqueue("a", "200")
+	n.enqueueMany("a", 5, "0")
+	n.run()
+	n.count("a", queue.Complete, short+6)
 }

@@ -409,4 +409,7 @@ func (s *settler) release(ctx context.Context, name string, batch []*ended) {
 			s.done(e, "released", nil)
 		}
 	}
+	if err == nil {
+		s.scheduler.wake(s.access.place(name)) // Pub/Sub may be forbidden
+	}
 }
