@@ -43,29 +43,33 @@ func (s *scheduler) lookAhead(open []*served, allocations map[*served]*allocatio
 		return
 	}
 	slices.SortFunc(open, func(a, b *served) int { return cmp.Compare(a.turn, b.turn) })
-	waiting := s.waiting
+	room := aheadTime * time.Duration(s.slots)
+	for _, q := range open {
+		room -= time.Duration(len(q.ahead)) * q.lasts
+	}
 	for _, q := range open[:min(len(open), 2*s.slots)] { // the others would get no slot soon
 		if !q.short() || q.reconcile || !q.ready || !q.open {
 			continue
 		}
-		all := int(aheadTime * time.Duration(s.slots) / q.lasts)
-		most := min(all, maxBatch)
+		side := s.slots // by side, at most
+		if q.bound > 0 {
+			side = min(side, q.bound)
+		}
+		most := min(int(aheadTime*time.Duration(side)/q.lasts), maxBatch)
 		if len(open) > 1 {
 			most = min(most, q.inTurn)
 		}
-		s.low = max(s.low, most/2)
-		if more := most - len(q.ahead); more <= most/2 || waiting+more > all {
+		s.refillAt = max(s.refillAt, most/2)
+		more := most - len(q.ahead)
+		if more <= most/2 || time.Duration(more)*q.lasts > room {
 			continue
 		}
 		a := s.allocation(q, allocations)
 		if a == nil || a.reconcile || !mayWait(a) {
 			continue
 		}
-		if bound := a.version.Manifest.Concurrency; bound > 0 {
-			most = min(most, int(aheadTime*time.Duration(bound)/q.lasts))
-		}
-		a.ahead = max(0, min(most-len(q.ahead), maxBatch-len(a.shares)))
-		waiting += a.ahead
+		a.ahead = max(0, min(more, maxBatch-len(a.shares)))
+		room -= time.Duration(a.ahead) * q.lasts
 	}
 }
 

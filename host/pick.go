@@ -47,12 +47,13 @@ type served struct {
 	ahead []*task
 	fed   time.Time // when the last of them got a slot, or came here
 	lasts time.Duration
+	bound int  // of its plugin, on the tasks that run side by side on this host, when it was last allocated; 0: none
 	open  bool // in this round: a reserve may be sent
 
 	running   int    // slots that run its tasks, or are allocated to it
 	unsettled int    // its tasks that have ended but are not settled in Redis
-	turn      uint64 // when it was last given a slot: the last one of its turn, if it was given several
-	inTurn    int    // how many tasks are left of its turn
+	turn      uint64 // the scheduler's turns when its last one ended: the queue with the lowest number is next
+	inTurn    int    // how many tasks it may still start in its turn
 }
 
 // wants tells whether there is something to reserve or to reconcile, as far as is known.

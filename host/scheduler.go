@@ -28,15 +28,17 @@ type scheduler struct {
 	wakes   atomic.Uint64
 
 	// mu guards the fields below. Under it admission.mu, taskSet.mu and health.mu are taken, never the other way round.
-	mu      sync.Mutex
-	queues  map[place]*served
-	plugins map[plugin]int // slots that run a plugin's tasks, or are allocated to it
-	inUse   int            // slots that run a task, or are allocated
-	waiting int            // tasks that are reserved ahead
-	low     int            // when as few wait, more may be reserved ahead
-	late    []*task        // of them, that are to be given back
-	sole    *served        // the only queue that the last pick found work in; nil if there were others
-	overdue *time.Timer    // picks again when others may be late; nil before any was reserved ahead
+	mu       sync.Mutex
+	queues   map[place]*served
+	plugins  map[plugin]int // slots that run a plugin's tasks, or are allocated to it
+	inUse    int            // slots that run a task, or are allocated
+	waiting  int            // tasks that are reserved ahead
+	refillAt int            // when no more of them wait, there is a pick
+	late     []*task        // of them, that are to be given back
+	// sole is the only queue that the last pick could serve, nil if there were others. A queue whose reserve was on its way is not
+	// counted: the pick after it finds both.
+	sole    *served
+	overdue *time.Timer // picks again when others may be late; nil before any was reserved ahead
 	turns   uint64
 }
 
@@ -91,7 +93,7 @@ func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 			s.cancel(a)
 		}
 	}
-	return now.partly && len(bySource)+len(now.begun) > 0
+	return now.sources > 1 && len(bySource)+len(now.begun) > 0 // one pick gives each source only a share of the slots
 }
 
 // round is what one pick decides.
@@ -99,7 +101,7 @@ type round struct {
 	allocations []*allocation
 	begun       []*task // tasks reserved ahead that have got a slot
 	late        []*task // and those to be given back
-	partly      bool    // no source was given all slots
+	sources     int     // that have queues
 }
 
 // pick allocates the free slots.
@@ -118,8 +120,8 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	s.dropLate(now)
 	r.late, s.late = s.late, nil
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
-	r.partly = len(quota.unsettled) > 1
-	if s.low, s.sole = 0, nil; len(open) == 1 {
+	r.sources = len(quota.unsettled)
+	if s.refillAt, s.sole = 0, nil; len(open) == 1 {
 		s.sole = open[0]
 	}
 	if q := s.queues[s.admission.begin()]; q != nil {
@@ -160,6 +162,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 func (s *scheduler) allocation(q *served, allocations map[*served]*allocation) *allocation {
 	if allocations[q] == nil && q.open {
 		if version := s.acquire(q.tenant, q.queue); version != nil { // else its plugin has just gone
+			q.bound = version.Manifest.Concurrency
 			allocations[q] = &allocation{served: q, version: version, reconcile: q.reconcile, wakes: s.wakes.Load()}
 		}
 	}
@@ -268,7 +271,8 @@ func (s *scheduler) freeSlot(q *served, v *plugins.Version) {
 }
 
 // ended frees the slot of a task that has run, and its memory except for what its result takes until it is settled. The task
-// holds its version still. If no other queue has work, the slot goes on to the next task of its queue that was reserved ahead.
+// holds its version still. If the last pick could serve no other queue, the slot goes on to the next task
+// of its queue that was reserved ahead.
 func (s *scheduler) ended(of *slot, result int, took time.Duration, now time.Time) (next *task) {
 	s.admission.ended(of.share, int64(result))
 	s.mu.Lock()
@@ -286,7 +290,7 @@ func (s *scheduler) ended(of *slot, result int, took time.Duration, now time.Tim
 	if next == nil {
 		s.gauge(int(running))
 	}
-	again := next == nil || s.waiting <= s.low
+	again := next == nil || s.waiting <= s.refillAt
 	s.mu.Unlock()
 	if again {
 		s.again()

@@ -43,8 +43,8 @@ type Metrics struct {
 	mu      sync.Mutex
 	serving map[[5]string]struct{} // guarded by mu; label values of pluginResetMode, the first four also of pluginInfo
 
-	taskMu sync.RWMutex // also keeps QueueForgotten and the making of series apart
-	tasks  map[[3]string]*taskSeries
+	taskMu sync.RWMutex              // QueueForgotten holds it, so that no series of tasks is one that was dropped
+	tasks  map[[3]string]*taskSeries // guarded by taskMu
 }
 
 // taskSeries are the series of a tenant, a queue and a plugin that each task changes: to look them up takes longer.

@@ -227,12 +227,15 @@ func (c *committer) send(ctx context.Context, groups [][]*taskBlock) {
 	cmds, replicas, waited := c.client.evalReplicated(ctx, calls, c.client.config.Replicas, c.client.config.ReplicaTimeout)
 	for i, group := range groups {
 		text, err := cmds[i].Text()
-		answers := strings.Fields(text)
+		answers, tasks := strings.Fields(text), 0
 		for _, b := range group {
-			b.replicas, b.waited, b.err = replicas, waited, err
-			if err == nil && len(answers) < b.tasks {
-				b.err = errReply
-			} else if err == nil {
+			tasks += b.tasks
+		}
+		if err == nil && len(answers) != tasks {
+			err = errReply
+		}
+		for _, b := range group {
+			if b.replicas, b.waited, b.err = replicas, waited, err; err == nil {
 				b.answers, answers = answers[:b.tasks], answers[b.tasks:]
 			}
 		}

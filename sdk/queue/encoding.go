@@ -113,7 +113,7 @@ func tail(text string, n int) string {
 	return text[from:]
 }
 
-// appendFields lists names and texts in turn, without those whose text is empty.
+// appendFields appends names and texts in turn, without those whose text is empty.
 func appendFields(args []any, pairs ...string) []any {
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {

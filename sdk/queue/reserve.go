@@ -208,7 +208,7 @@ func readReservation(v *values) (r Reservation) {
 	r.Size = v.number()
 	r.born = bornAt("")
 	var retry, maxAttempts, maxAge string
-	for n := v.count(); n > 0 && v.more(); n -= 2 {
+	for n := v.count(); n > 0 && !v.short; n -= 2 {
 		switch field, text := v.text(), v.text(); field {
 		case "created":
 			r.born, r.Created = bornAt(text), parseSeconds(text)

@@ -53,14 +53,19 @@ var allScripts = func() map[string]script {
 	return all
 }()
 
-// declaration is a part of the Lua code that scripts share, with the names that it declares.
+// declaration is a part of the Lua code that scripts share: the names that it declares, and all words in it, or those outside of
+// rare functions.
 type declaration struct {
-	text  string
-	names map[string]bool
+	text          string
+	names         map[string]bool
+	words, common map[string]bool
 }
 
 func newDeclaration(text string) declaration {
-	d := declaration{text, make(map[string]bool)}
+	d := declaration{text: text, names: make(map[string]bool), words: wordsOf(text)}
+	if d.common = d.words; strings.Contains(text, rareMark) {
+		d.common = wordsOf(rareFunction.ReplaceAllString(text, "$1"))
+	}
 	for line := range strings.Lines(text) {
 		if declared, ok := strings.CutPrefix(line, "local "); ok {
 			name, _, _ := strings.Cut(strings.TrimPrefix(declared, "function "), "(")
@@ -70,32 +75,36 @@ func newDeclaration(text string) declaration {
 	return d
 }
 
-// rareFunction is a function that few calls of a script need, first line and rest.
-var rareFunction = regexp.MustCompile(`(?ms)^(local function [^\n]* -- rare\n)(.*?^end\n)`)
+// rareFunction is a function that few calls of a script need, first line and rest. rareMark ends the first line.
+var rareFunction = regexp.MustCompile(`(?ms)^(local function [^\n]*` + rareMark + `)(.*?^end\n)`)
+
+const rareMark = " -- rare\n"
 
 // withUsed puts before a script what it uses of the library, in its order: Redis runs all of a script's declarations in each
 // call, and with all of the library they would take longer than many a transition. What only a rare function uses is made when
-// that runs.
+// that runs, so that it must hold no state.
 func withUsed(library []declaration, script string) string {
 	above := make(map[string]bool) // the names that are declared before the script
-	common := func(text string) string { return rareFunction.ReplaceAllString(text, "$1") }
-	text := using(library, script, above, common)
-	return rareFunction.ReplaceAllStringFunc(text, func(function string) string {
+	script = using(library, newDeclaration(script).common, above, func(d declaration) map[string]bool { return d.common }) + script
+	if !strings.Contains(script, rareMark) {
+		return script
+	}
+	return rareFunction.ReplaceAllStringFunc(script, func(function string) string {
 		parts := rareFunction.FindStringSubmatch(function)
-		return parts[1] + using(library, parts[2], maps.Clone(above), strings.Clone)
+		used := using(library, wordsOf(parts[2]), maps.Clone(above), func(d declaration) map[string]bool { return d.words })
+		return parts[1] + used + parts[2]
 	})
 }
 
-// using puts before a text what it uses of the library and is not above it, and adds the names to above. part is what counts of
-// each text.
-func using(library []declaration, text string, above map[string]bool, part func(string) string) string {
-	used := wordsOf(part(text))
+// using is what these words use of the library, directly or through the words of what they use, except what is above. It adds the
+// names to above.
+func using(library []declaration, used, above map[string]bool, words func(declaration) map[string]bool) (text string) {
 	for _, d := range slices.Backward(library) { // a declaration uses only earlier ones
 		for name := range d.names {
 			if used[name] && !above[name] {
 				text = d.text + text
 				maps.Copy(above, d.names)
-				maps.Copy(used, wordsOf(part(d.text)))
+				maps.Copy(used, words(d))
 				break
 			}
 		}

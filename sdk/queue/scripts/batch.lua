@@ -1,4 +1,4 @@
--- What the scripts that enqueue share, as the prelude. The arguments of a new task:
+-- The functions that enqueue.lua and settle.lua share, declared like those of prelude.lua. The arguments of a new task:
 --         id, parameters, number of further values, and these: name, value, ... of fields of its hash and of
 --           eta       seconds since the epoch, or "+seconds" from now
 --           bytes     its parameters, if the text only stands for them
@@ -18,21 +18,18 @@ end
 -- The options that are no fields of the hash.
 local NOT_STORED = { eta = true, bytes = true, life = true, given = true }
 
--- simple(at): the index after the arguments of the task at this index, if it has no further values, or given alone.
-local function simple(at)
+-- afterplain(at): the index after the arguments of the task at this index if it has no options; false if it has.
+local function afterplain(at)
   local n = ARGV[at + 2]
   return n == '0' and at + 3 or n == '2' and ARGV[at + 3] == 'given' and at + 5
 end
 
--- unfit(queue): an error reply if tasks with further values cannot be enqueued, because a key that only these need is of
--- another type.
-local function unfit(queue) -- rare
-  return mistyped(SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset', KEYS_ .. queue, 'zset')
-end
-
--- closed(queue): an error reply if no task can be enqueued, because a key is of another type.
-local function closed(queue)
-  return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', STATS_ .. queue, 'hash')
+-- closed(queue, plain): an error reply if tasks, plain ones or others, cannot be enqueued or would not be reserved, because a
+-- key is of another type.
+local function closed(queue, plain)
+  return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', STATS_ .. queue, 'hash',
+    SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset') or
+    not plain and mistyped(KEYS_ .. queue, 'zset')
 end
 
 -- batch(queue, clock): tasks to enqueue together. finish makes them visible.
@@ -40,11 +37,12 @@ local function batch(queue, clock)
   return { queue = queue, clock = clock, pending = {}, index = {}, wake = false }
 end
 
--- anew(id): removes what another client left when it deleted a task of an ID that is chosen again.
-local function anew(id) redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) end
+-- clear(id): removes what another client left when it deleted a task of an ID that is chosen again.
+local function clear(id) redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) end
 
--- special(b): what enqueues, in this batch, the task with further values that begins at an index, and has that key.
-local function special(b) -- rare
+-- withoptions(b): a function (at, key) that adds the task with options at this index to the batch, and answers as enqueue does.
+-- It is made once a batch, for making it declares all that options need.
+local function withoptions(b) -- rare
   return function(at, key)
     local id, o, queue, clock = ARGV[at], options(at), b.queue, b.clock
     local other = o.unique and owner(queue, o.unique, id, o.unique_for)
@@ -72,7 +70,7 @@ local function special(b) -- rare
       if not NOT_STORED[name] then add(name, value) end
     end
     redis.call('HSET', key, unpack(fields))
-    if o.given then anew(id) end
+    if o.given then clear(id) end
     if o.bytes then redis.call('HSET', BYTES_ .. id, 'parameters', o.bytes) end
     if o.unique then
       redis.call('SET', UNIQUE_ .. queue .. '_' .. o.unique, id, 'EX', o.life)
@@ -102,14 +100,14 @@ local function enqueue(b, at)
   local key = TASK_ .. id
   if redis.call('EXISTS', key) == 1 then return 'old' end
   -- Redis refuses the first write of enqueue.lua at maxmemory: then nothing is written at all.
-  if simple(at) then
+  if afterplain(at) then
     redis.call('HSET', key, 'status', 'pending', 'queue', b.queue, 'parameters', ARGV[at + 1], 'created', clock, 'updated', clock,
       'run', PLAIN)
-    if ARGV[at + 2] ~= '0' then anew(id) end
+    if ARGV[at + 2] ~= '0' then clear(id) end
     b.pending[#b.pending + 1] = id
   else
-    b.special = b.special or special(b)
-    local answer = b.special(at, key)
+    b.withoptions = b.withoptions or withoptions(b)
+    local answer = b.withoptions(at, key)
     if answer ~= 'new' then return answer end
   end
   b.index[#b.index + 1] = clock

@@ -1,12 +1,12 @@
 -- Enqueues and schedules up to 48 tasks of one queue.
 -- KEYS    1 pending
 -- ARGV    1 clock override  2 queue  then each task, as batch.lua has it
--- RETURNS for each task 'new', 'old' (it existed), or = and the ID that holds its uniqueness, by spaces, because
---         Redis takes longer for a list; the error QUEUEFULL if the queue would become longer than it may
+-- RETURNS a word for each task, with spaces between (a list takes Redis longer): new, old (it existed), or = and the
+--         ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may
 local queue, at = ARGV[2], 3
-while at and at <= #ARGV do at = simple(at) end
+while at and at <= #ARGV do at = afterplain(at) end
 local limit = redis.pcall('HGET', LIMITS, queue)
-local bad = closed(queue) or (limit or not at) and unfit(queue) or type(limit) == 'table' and mistyped(LIMITS, 'hash')
+local bad = closed(queue, at) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
 if bad then return bad end
 
 -- full(limit): the error reply if the queue would become longer than it may.

@@ -133,7 +133,8 @@ local function reservedlists(queue, listeners)
   return out
 end
 
--- count(key, field, by): adds by, or 1, to a counter and returns it. A damaged counter starts anew.
+-- count(key, field, by): adds by, or 1, to a counter and returns it. A damaged counter starts anew. 1 is a text, because Redis
+-- takes long to format a number.
 local function count(key, field, by)
   local n = redis.pcall('HINCRBY', key, field, by or '1')
   if type(n) == 'number' then return n end
@@ -269,7 +270,7 @@ local function bury(id, clock, dead, run, priority)
   if priority then redis.call('HSET', TASK_ .. letter, 'priority', priority) end
   if h[3] then redis.call('HSET', TASK_ .. letter, 'depth', h[3]) end -- otherwise a cycle through letters would not end
   if h[4] then redis.call('HSET', TASK_ .. letter, 'traceparent', h[4]) end
-  redis.call('ZINCRBY', QUEUES, 0, dead)
+  redis.call('ZADD', QUEUES, 'NX', '0', dead)
   redis.call('ZADD', TASKS_ .. dead, clock, letter)
   count(STATS_ .. dead, 'enqueued')
   redis.call('HSET', TASK_ .. id, 'dead_id', letter)

@@ -18,7 +18,7 @@ if bad then return bad end
 local clock = now(ARGV[1])
 local started, completed, expiring, woken = {}, {}, {}, false -- removed or added together at the end
 
--- take(id): takes a task off the reserved list, and tells whether it was there. The oldest ones, which mostly end first, are
+-- remove(id): takes a task off the reserved list, and tells whether it was there. The oldest ones, which mostly end first, are
 -- all removed at the end; so the first write is a removal of nothing.
 local window, oldest, removed = {}, 0, {}
 if tonumber(ARGV[6]) > 1 then
@@ -27,7 +27,7 @@ if tonumber(ARGV[6]) > 1 then
   oldest = #window
 end
 local trimmed = 0
-local function take(id)
+local function remove(id)
   while removed[window[oldest]] do oldest = oldest - 1 end
   if window[oldest] == id then
     oldest, trimmed = oldest - 1, trimmed + 1
@@ -86,7 +86,7 @@ end
 local known = {}
 local function shut(at)
   return children(at, function(name)
-    if known[name] == nil then known[name] = (closed(name) or unfit(name)) and name or false end
+    if known[name] == nil then known[name] = closed(name) and name or false end
     return known[name]
   end)
 end
@@ -110,12 +110,12 @@ while at <= #ARGV do
   if hold == 'done' then
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
-    take(id)
+    remove(id)
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
     out[#out + 1] = 'gone'
   elseif closes then
     out[#out + 1] = 'closed ' .. closes
-  elseif hold == 'lost' or not take(id) then
+  elseif hold == 'lost' or not remove(id) then
     disown(queue, listener, id, pid)
     out[#out + 1] = 'lost'
   else
