@@ -20,7 +20,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// hosts is quern serve with a folder of plugins, which are named by language and workload.
+// hosts is quern serve. The folder of plugins has one for each queue with its only plugin, named by language and workload.
 type hosts struct{ program, plugins, cache string }
 
 // quernSystems are a host with handlers in each language.
@@ -63,22 +63,32 @@ func installHosts(b *testing.B) hosts {
 	if said, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("build quern: %v\n%s", err, said)
 	}
-	files := map[string][]byte{clockQueue + ".wasm": runtimetest.BuildCHandler(b, clockHandler)}
+	h.install(b, clockQueue, runtimetest.BuildCHandler(b, clockHandler), nil)
 	for _, l := range languages() {
-		files[l.queue(nothing)+".wasm"] = l.empty(b)
-		name := l.queue(ordering)
-		files[name+".wasm"], files[name+".json"], files[name+".yaml"] = l.json(b), []byte(smallOrder), []byte("warm: {input: "+name+".json}\n")
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(h.plugins, name), content, 0o600); err != nil {
-			b.Fatal(err)
-		}
+		h.install(b, l.queue(nothing), l.empty(b), nil)
+		h.install(b, l.queue(ordering), l.json(b), []byte(smallOrder))
 	}
 	for _, l := range languages() {
 		h.drain(l, nothing, 10)(b)
 		h.drain(l, ordering, 10)(b)
 	}
 	return h
+}
+
+// install makes the plugin of a queue, which is warmed if there is an input for that.
+func (h hosts) install(b *testing.B, name string, module, warm []byte) {
+	b.Helper()
+	files := map[string][]byte{name + ".wasm": module}
+	if warm != nil {
+		files["warm.json"], files[name+".yaml"] = warm, []byte("warm: {input: warm.json}\n")
+	}
+	err := os.Mkdir(filepath.Join(h.plugins, name), 0o700)
+	for file, content := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(h.plugins, name, file), content, 0o600))
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
 }
 
 func (l language) queue(w workload) string { return strings.ToLower(l.name) + "-" + w.name }
@@ -93,7 +103,7 @@ func (h hosts) serve(b *testing.B, name string) (client *queue.Client, begin fun
 	}
 	var serving *worker
 	begin = func() *worker {
-		serving = startWorker(b, exec.Command(h.program, "serve", "--redis", server.URL(), "--plugins", h.plugins, "--queues", name,
+		serving = startWorker(b, exec.Command(h.program, "serve", "--redis", server.URL(), "--plugins", filepath.Join(h.plugins, name), "--queues", name,
 			"--cache", h.cache, "--concurrency", strconv.Itoa(slots), "--http", "127.0.0.1:0"))
 		return serving
 	}
