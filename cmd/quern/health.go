@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -30,7 +32,7 @@ func newHealth() *cobra.Command {
 			return usagef("--http %q: %w: use an address such as 127.0.0.1:9464", *address, err)
 		}
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-			host = "localhost" // the host listens on all interfaces
+			host = "127.0.0.1" // the host listens on all interfaces; an image may have no names
 		}
 		page := "/healthz"
 		if *ready {
@@ -43,6 +45,9 @@ func newHealth() *cobra.Command {
 		}
 		answer, err := client.Do(request)
 		if err != nil {
+			if request, ok := errors.AsType[*url.Error](err); ok {
+				err = request.Err
+			}
 			return refusedf("no host answers at %s: %w: start one, or give its --http", *address, err)
 		}
 		defer answer.Body.Close()
