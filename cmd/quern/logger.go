@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// shownDigest is how many characters of a digest a log shows; commands find a version by so many.
-const shownDigest = 12
+// digests are the fields that have one.
+var digests = []string{"digest", "replaces", "serving"}
 
 // logger gives the fields of all records one form: durations in seconds, the beginnings of digests, and the fields of a guest's
 // line as they are, each on its own where the log is text.
@@ -54,8 +54,8 @@ func (l logger) fields(args []any) []any {
 		case time.Duration:
 			name, value = name+"_seconds", json.Number(strconv.FormatFloat(v.Round(time.Microsecond).Seconds(), 'f', -1, 64))
 		case string:
-			if digest, ok := strings.CutPrefix(v, "sha256:"); ok {
-				value = digest[:min(shownDigest, len(digest))]
+			if slices.Contains(digests, name) {
+				value = v[:min(shortDigest, len(v))]
 			}
 		case map[string]any:
 			if !l.json {

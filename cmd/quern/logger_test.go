@@ -21,10 +21,10 @@ func TestLoggerText(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	log := newLogger(&hclog.LoggerOptions{Output: &out, DisableTime: true, Level: hclog.Info}).With("wait", time.Minute)
-	log.Warn("text", "took", 1234567*time.Nanosecond, "digest", "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+	log.Warn("text", "took", 1234567*time.Nanosecond, "digest", "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "line", "sha256:of",
 		"fields", map[string]any{"width": json.Number("1.50"), "a b=\n": "x\ny", "list": []any{"z", nil}})
 	log.Debug("not shown")
-	want := `[WARN]  text: wait_seconds=60 took_seconds=0.001235 digest=0123456789ab fields.a_b__="x\ny" fields.list="[\"z\",null]" fields.width=1.50` + "\n"
+	want := `[WARN]  text: wait_seconds=60 took_seconds=0.001235 digest=sha256:0123456789ab line=sha256:of fields.a_b__="x\ny" fields.list="[\"z\",null]" fields.width=1.50` + "\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
 	}
@@ -68,7 +68,7 @@ func TestServeLogsJSON(t *testing.T) {
 		}
 		failed = true
 		digest, _ := record["digest"].(string)
-		if took, ok := record["took_seconds"].(json.Number); !ok || !regexp.MustCompile(`^[0-9.]+$`).MatchString(took.String()) || record["@level"] != "warn" || len(digest) != shownDigest {
+		if took, ok := record["took_seconds"].(json.Number); !ok || !regexp.MustCompile(`^[0-9.]+$`).MatchString(took.String()) || record["@level"] != "warn" || len(digest) != shortDigest {
 			t.Errorf("a failed task: %s", line)
 		}
 	}
