@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -31,15 +32,35 @@ type guestLog struct {
 // add logs a line, unless it belongs to a trace, which ends later.
 func (g *guestLog) add(line string) {
 	level, text := abi.CutLevel(line)
-	inside := len(g.trace) > 0
-	if !inside && text != traceback && !strings.HasPrefix(text, "panic: ") && !strings.HasPrefix(text, "fatal error: ") {
+	python := len(g.trace) > 0 && g.trace[0] == traceback
+	switch {
+	case python || len(g.trace) > 0 && isTraceOfGo(text):
+		g.hold(text)
+		if python && !strings.HasPrefix(text, " ") {
+			g.flush()
+		}
+	case text == traceback || hasPrefix(text, "panic: ", "fatal error: ", "goroutine "):
+		g.flush()
+		g.hold(text)
+	default:
+		g.flush()
 		g.write(hclog.Trace+hclog.Level(level), text)
-		return
 	}
+}
+
+// isTraceOfGo tells whether a line may follow the first one of a panic. A program may recover, and log other lines then.
+func isTraceOfGo(text string) bool {
+	return text == "" || strings.HasSuffix(text, ")") || hasPrefix(text, "\t", "goroutine ", "created by ", "[signal ", "exit status ", "...")
+}
+
+func hasPrefix(text string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+}
+
+func (g *guestLog) hold(text string) {
 	g.trace = append(g.trace, text)
-	g.size += len(text)
-	if over := inside && g.trace[0] == traceback && !strings.HasPrefix(text, " "); over || g.size > maxTrace {
-		g.flush() // a panic in Go goes on until the guest ends
+	if g.size += len(text); g.size > maxTrace {
+		g.flush()
 	}
 }
 

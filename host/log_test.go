@@ -39,8 +39,9 @@ func TestHostLogOfATask(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
 	python := "error: Traceback (most recent call last):\nerror:   File \"/app/handler.py\", line 10, in handle\nerror: ValueError: no ink\n"
+	recovered := "panic: recovered\nwarning: goes on\n"
 	goDump := "panic: no paper\n\ngoroutine 1 [running]:\nmain.main()\n\tmain.go:3\n"
-	lines := "\ntrace: t\ndebug: d\nplain\nwarning: small {\"width\":12}\nerror: {\"a\" {\"b\":[1.50]}\ndebug:no\n{\"a\":\"\\u009b\"}\n" + python + goDump
+	lines := "\ntrace: t\ndebug: d\nplain\nwarning: small {\"width\":12}\nerror: {\"a\" {\"b\":[1.50]}\ndebug:no\n{\"a\":\"\\u009b\"}\n" + python + recovered + goDump
 	id := n.enqueue("exit", "3 "+lines)
 	n.wait(id)
 	n.eventually("the end is in the log", func() bool { return n.log.has("[WARN]", "task failed") })
@@ -52,17 +53,19 @@ func TestHostLogOfATask(t *testing.T) {
 		{"[INFO]", "line=debug:no\n"},
 		{"[INFO]", `line="{\"a\":\"\u009b\"}"`},
 		{"[ERROR]", `line="ValueError: no ink" trace="Traceback (most recent call last):\n  File`},
+		{"[ERROR]", `line="panic: recovered"` + "\n"},
+		{"[WARN]", `line="goes on"` + "\n"},
 		{"[ERROR]", `line="panic: no paper" trace="goroutine 1 [running]:\nmain.main()\n\tmain.go:3"`},
-		{"[WARN]", "task failed", `error="exit status 3: panic: no paper"`},
+		{"[WARN]", "task failed", `error="exit status 3: panic: recovered"`},
 	} {
 		if got := n.log.lines(append(want, "task_id="+id)...); got != 1 {
 			t.Errorf("%d lines have %q", got, want)
 		}
 	}
-	if said := n.log.lines("plugin says"); said != 9 {
-		t.Errorf("%d lines of the plugin, want 9: the level of one is below the host's", said)
+	if said := n.log.lines("plugin says"); said != 11 {
+		t.Errorf("%d lines of the plugin, want 11: the level of one is below the host's", said)
 	}
-	if kept := n.taskLog(id); len(kept) != 16 || kept[4].Text != `warning: small {"width":12}` {
+	if kept := n.taskLog(id); len(kept) != 18 || kept[4].Text != `warning: small {"width":12}` {
 		t.Errorf("the task's own log has %d lines: %v", len(kept), kept)
 	}
 }
@@ -73,7 +76,7 @@ func TestHostLogOfALongTrace(t *testing.T) {
 	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
 	var text strings.Builder
 	for i := range 500 {
-		fmt.Fprintf(&text, "call-%d %s\n", i, strings.Repeat("x", 90))
+		fmt.Fprintf(&text, "call-%d (%s)\n", i, strings.Repeat("x", 90))
 	}
 	id := n.enqueue("exit", "0 \npanic: early\n"+text.String())
 	n.wait(id)

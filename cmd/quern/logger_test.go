@@ -42,7 +42,7 @@ func TestServeLogsJSON(t *testing.T) {
 	said := strings.Join([]string{
 		"3", "warning: small {\"width\":12,\"width\":13,\"in\":{\"a\":1,\"a\":2},\"@level\":\"x\",\"task_id\":\"forged\"}", "\xff\xfe \x00 \x1b[31m \u2028 \u009b \x7f",
 		"{\"\xff\":\"\\u009b\\u001b\\ud800\"}", "{\"a\":1e999999,\"b\":[1.50,null,true,\"\\n\"]}", "}{\"{\"{\"}", "\"}\n{\"@level\":\"error\"}",
-		strings.Repeat(`{"a":`, 1500) + "1" + strings.Repeat("}", 1500), "panic: \xff", "", "goroutine 1 [running]:", "\x00",
+		strings.Repeat(`{"a":`, 1500) + "1" + strings.Repeat("}", 1500), "panic: \xff", "", "goroutine 1 [running]:", "f(\x00)",
 	}, "\n")
 	if r := u.feed(said, "enqueue", "exit", "-", "--id", "loud", "--wait"); r.status != exitFailed {
 		t.Fatalf("exit %d: %s", r.status, r.stderr)
@@ -78,7 +78,7 @@ func TestServeLogsJSON(t *testing.T) {
 	if got, _ := json.Marshal(byLine["small"]["fields"]); byLine["small"]["@level"] != "warn" || string(got) != `{"@level":"x","in":{"a":2},"task_id":"forged","width":13}` {
 		t.Errorf("a line with fields: %v", byLine["small"])
 	}
-	if panicked := byLine["panic: \ufffd"]; panicked["@level"] != "error" || panicked["trace"] != "goroutine 1 [running]:\n\\x00" {
+	if panicked := byLine["panic: \ufffd"]; panicked["@level"] != "error" || panicked["trace"] != "goroutine 1 [running]:\nf(\\x00)" {
 		t.Errorf("a panic: %v", panicked)
 	}
 }
