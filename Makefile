@@ -62,8 +62,10 @@ demo-python: build ## run a handler in Python, from its source to a completed ta
 	examples/invoice/tests/demo build/quern build/demo-python
 
 .PHONY: dist
-dist: build ## pack binary, engines and licenses into build/quern-VERSION-OS-ARCH.tar.gz (needs make engines)
-	.ci/dist build
+dist: ## pack binaries, engines, licenses, SBOMs and a container image into build/dist, and build again to compare (needs make engines)
+	.ci/dist build linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+	.ci/again build
+	.ci/image build/dist $(foreach arch,amd64 arm64,$(arch)=$$(echo build/dist/quern-*-linux-$(arch)/quern)) >> build/dist/SHA256SUMS
 
 .PHONY: deps
 deps: ## bring what the tests need: redis-server, prometheus, compilers for wasm, Blueque

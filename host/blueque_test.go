@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"image"
 	"image/jpeg"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -17,7 +21,7 @@ import (
 
 // blueque starts a host beside the real Blueque package, on a server of their own: the package knows
 // one tenant only.
-func blueque(t *testing.T, s settings) (*node, *queuetest.Blueque) {
+func blueque(t testing.TB, s settings) (*node, *queuetest.Blueque) {
 	t.Helper()
 	s.server = queuetest.Start(t)
 	s.tenants = []string{queue.DefaultTenant}
@@ -85,6 +89,39 @@ func TestBluequeReadsATaskWithBytes(t *testing.T) {
 	if got.Status != "complete" || !same(got.Result, &want) || !same(got.Parameters, &want) {
 		t.Errorf("Blueque reads %s, result %v, want %s", got.Status, got.Result, want)
 	}
+}
+
+// Tasks of Blueque's client are found without a poll once one was.
+func TestBluequeIsFoundWithoutPolls(t *testing.T) {
+	t.Parallel()
+	n, python := blueque(t, settings{
+		Config: Config{Poll: never},
+		guests: map[string][]byte{"echo": runtimetest.Echo(t), "timer": runtimetest.Empty(t)},
+	})
+	n.settled("echo", "timer")
+	id := python.Enqueue("echo", "first")
+	n.pollOnce()
+	n.wait(id)
+	for range 3 {
+		task := n.wait(python.Enqueue("echo", "next"))
+		t.Logf("started after %s", task.StartedAt.Sub(task.Created))
+	}
+}
+
+// How long a task of Blueque's client waits for an idle host. The first one is found by a poll, and does not count.
+func BenchmarkBluequeLatency(b *testing.B) {
+	n, python := blueque(b, settings{guests: map[string][]byte{"echo": runtimetest.Echo(b)}, hclog: hclog.Info})
+	n.settled("echo")
+	n.wait(python.Enqueue("echo", "first"))
+	var waits []time.Duration
+	for b.Loop() {
+		sleep(n.ctx, rand.N(2*lookInterval))
+		task := n.wait(python.Enqueue("echo", ""))
+		waits = append(waits, task.StartedAt.Sub(task.Created))
+	}
+	slices.Sort(waits)
+	b.ReportMetric(waits[len(waits)/2].Seconds(), "median-s")
+	b.ReportMetric(waits[len(waits)-1].Seconds(), "worst-s")
 }
 
 // Blueque's listener and a host share a queue: no task is lost, none runs twice, both take part.

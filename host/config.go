@@ -28,7 +28,8 @@ type Config struct {
 	Queues []string
 	// Grace is how long running tasks may go on after the host was told to end (default 30 s).
 	Grace time.Duration
-	// Poll is how often the host looks for tasks that Pub/Sub did not announce, ± 20 % (default 5 s).
+	// Poll is how often the host looks for tasks that Pub/Sub did not announce, ± 20 % (default 5 s). For an hour after it found
+	// some, it looks at idle queues every second.
 	Poll time.Duration
 	// MaxCrashes is how many hosts a task may crash before it fails (default 3). A plugin's manifest may lower it.
 	MaxCrashes int

@@ -27,6 +27,7 @@
 // go-redis read the subscription and check that it lives. All other work is a duty (duty.go):
 //
 //	poller       finds tasks that nobody announced, and when the next one is due
+//	lookout      has the poller called within a second, where producers do not announce
 //	mover        moves tasks that are due or have expired
 //	recovery     reclaims from dead listeners
 //	registrar    registers for queues, and leaves them

@@ -34,6 +34,63 @@ func TestLogOfARunningTask(t *testing.T) {
 	}
 }
 
+// A line has its level and fields in the host's log, a panic is one record, and each record of a task is a line with its ID.
+func TestHostLogOfATask(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
+	python := "error: Traceback (most recent call last):\nerror:   File \"/app/handler.py\", line 10, in handle\nerror: ValueError: no ink\n"
+	recovered := "panic: recovered\nwarning: goes on\n"
+	goDump := "panic: no paper\n\ngoroutine 1 [running]:\nmain.main()\n\tmain.go:3\n"
+	lines := "\ntrace: t\ndebug: d\nplain\nwarning: small {\"width\":12}\nerror: {\"a\" {\"b\":[1.50]}\ndebug:no\n{\"a\":\"\\u009b\"}\n" + python + recovered + goDump
+	id := n.enqueue("exit", "3 "+lines)
+	n.wait(id)
+	n.eventually("the end is in the log", func() bool { return n.log.has("[WARN]", "task failed") })
+	for _, want := range [][]string{
+		{"[DEBUG]", "line=d\n"},
+		{"[INFO]", "line=plain\n"},
+		{"[WARN]", "line=small fields=map[width:12]\n"},
+		{"[ERROR]", `line="{\"a\"" fields=map[b:[1.50]]`},
+		{"[INFO]", "line=debug:no\n"},
+		{"[INFO]", `line="{\"a\":\"\u009b\"}"`},
+		{"[ERROR]", `line="ValueError: no ink" trace="Traceback (most recent call last):\n  File`},
+		{"[ERROR]", `line="panic: recovered"` + "\n"},
+		{"[WARN]", `line="goes on"` + "\n"},
+		{"[ERROR]", `line="panic: no paper" trace="goroutine 1 [running]:\nmain.main()\n\tmain.go:3"`},
+		{"[WARN]", "task failed", `error="exit status 3: panic: recovered"`},
+	} {
+		if got := n.log.lines(append(want, "task_id="+id)...); got != 1 {
+			t.Errorf("%d lines have %q", got, want)
+		}
+	}
+	if said := n.log.lines("plugin says"); said != 11 {
+		t.Errorf("%d lines of the plugin, want 11: the level of one is below the host's", said)
+	}
+	if kept := n.taskLog(id); len(kept) != 18 || kept[4].Text != `warning: small {"width":12}` {
+		t.Errorf("the task's own log has %d lines: %v", len(kept), kept)
+	}
+}
+
+// A trace that does not end is cut, and no line is lost.
+func TestHostLogOfALongTrace(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
+	var text strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&text, "call-%d (%s)\n", i, strings.Repeat("x", 90))
+	}
+	id := n.enqueue("exit", "0 \npanic: early\n"+text.String())
+	n.wait(id)
+	n.eventually("the last line is in the log", func() bool { return n.log.has("plugin says", "call-499 ") })
+	if got := n.log.lines("plugin says", "task_id="+id, "line=\"panic: early\" trace="); got != 1 {
+		t.Errorf("%d records of the panic", got)
+	}
+	for i := range 500 {
+		if !n.log.has("task_id="+id, fmt.Sprintf("call-%d ", i)) {
+			t.Errorf("line %d is not there", i)
+		}
+	}
+}
+
 // Who has heard of a task's end finds the whole log, in order.
 func TestLogIsWholeAtTheEnd(t *testing.T) {
 	t.Parallel()

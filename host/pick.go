@@ -34,6 +34,8 @@ type served struct {
 	// woken is the scheduler's count of wakes when ready was last set from outside. An answer of Redis to an older question
 	// knows nothing of it.
 	woken uint64
+	// vain means that a poll saw tasks and no reserve has brought one since: they may not run now, or another host took them.
+	vain bool
 	// reconcile means that the reserved list may hold tasks that the host does not know.
 	reconcile bool
 	// left means that the session serves the queue no more: it is dropped once it is reconciled.

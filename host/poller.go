@@ -18,6 +18,7 @@ type poller struct {
 	access    *tenantAccess
 	scheduler *scheduler
 	mover     *mover
+	lookout   *lookout
 	interval  time.Duration
 	listening func() map[string]bool
 	expiry    func(queue string) (maxAge time.Duration, dead string)
@@ -52,7 +53,9 @@ func (p *poller) poll(ctx context.Context) error {
 	for _, look := range poll.Queues {
 		at, what := p.access.place(look.Queue), moves{due: p.isOver(look.NextETA, poll.Clock), expired: p.isOver(look.NextExpiry, poll.Clock)}
 		if look.Pending > 0 {
-			p.scheduler.wake(at)
+			if p.scheduler.found(at) && p.interval > lookInterval {
+				p.lookout.begin()
+			}
 			maxAge, _ := p.expiry(look.Queue)
 			what.expired = what.expired || maxAge > 0
 		} else {

@@ -79,6 +79,8 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if !ok {
 		return runtime.Outcome{Kind: runtime.LimitExceeded, Limit: runtime.Limit{Name: "timeout", Value: "0s"}, Message: "its deadline is over"}
 	}
+	said := guestLog{logger: r.access.logger, task: t}
+	defer said.flush()
 	return t.version.Run(ctx, t.served.tenant, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.config.Retry).Attempts(), Input: input, Checkpoint: checkpoint,
@@ -94,7 +96,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 				"function", function, "error", reason)
 		},
 		Log: func(line string) {
-			r.access.logger.Info("plugin says", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", line)
+			said.add(line)
 			if dropped := t.log.add(line); dropped > 0 {
 				r.metrics.LogLinesDropped(t.served.tenant, t.served.queue, dropped)
 			}

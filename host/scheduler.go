@@ -214,6 +214,7 @@ func (s *scheduler) close(a *allocation, tasks []*task, reply queue.ReserveReply
 	}
 	s.freeSlots(a, used)
 	s.wait(q, tasks[used:])
+	q.vain = q.vain && len(tasks) == 0
 	switch {
 	case reply.Err != nil:
 		q.reconcile, q.ready = true, true
@@ -328,12 +329,37 @@ func (s *scheduler) wake(at place) {
 	})
 }
 
+// found tells that a poll saw tasks in a queue, and returns whether no message had announced them.
+func (s *scheduler) found(at place) (unannounced bool) {
+	s.update(at, func(q *served) {
+		unannounced = !q.ready && !q.vain
+		q.ready, q.vain, q.woken = true, !q.ready, s.wakes.Add(1)
+	})
+	return unannounced
+}
+
+// idle are the queues of a tenant that may have no work: those that a poll would find empty, and those where it saw tasks in vain.
+func (s *scheduler) idle(tenant string) (empty, vain []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at, q := range s.queues {
+		switch {
+		case at.tenant != tenant || q.ready || q.left:
+		case q.vain:
+			vain = append(vain, at.queue)
+		default:
+			empty = append(empty, at.queue)
+		}
+	}
+	return empty, vain
+}
+
 // empty tells that a poll, asked when wakes had this value, found nothing in a queue: the queue waits for memory no longer.
 func (s *scheduler) empty(at place, wakes uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q := s.queues[at]; q != nil && q.woken <= wakes {
-		q.ready = false
+		q.ready, q.vain = false, false
 		s.admission.forget(at)
 	}
 }

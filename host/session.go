@@ -80,6 +80,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 		leaseEnds: s.recovery.leaseEnds, expiry: expiry,
 	}
 	mover.next = s.poller.pollAt
+	s.poller.lookout = &lookout{duty: duty{health: health}, access: access, scheduler: c.scheduler, poll: s.poller.ask}
 	runner := &runner{common: c, access: access, tasks: tasks, settler: s.settler, draining: draining}
 	s.intake = &intake{
 		access: access, tasks: tasks, scheduler: c.scheduler, health: health, lease: s.lease, poller: s.poller, shipper: s.shipper, expiry: expiry,
@@ -132,6 +133,7 @@ func (s *session) work(ctx context.Context) error {
 	})()
 	defer s.poller.start(ctx, 0, s.poller.runOnce)()
 	defer s.poller.mover.start(ctx, untilAsked, s.poller.mover.runOnce)()
+	defer s.poller.lookout.start(ctx, untilAsked, s.poller.lookout.runOnce)()
 	defer s.recovery.start(ctx, 0, s.recovery.runOnce)()
 	defer s.registrar.start(ctx, 0, s.registrar.runOnce)()
 	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/runtime"
@@ -356,7 +358,8 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 	}
 	switch {
 	case e.outcome.Kind == runtime.HostFault:
-		s.access.logger.Error("task met an internal error", append(fields, "error", e.outcome.Err)...)
+		text, trace, _ := strings.Cut(e.outcome.Err.Error(), "\n")
+		s.access.logger.Error("task met an internal error", append(append(fields, "error", text), traceFields(trace)...)...)
 	case errors.Is(err, queue.ErrLost) && errors.Is(e.outcome.Err, errNoSlot):
 		s.access.logger.Debug("task that had no slot was lost", fields...)
 	case errors.Is(err, queue.ErrLost):
@@ -366,12 +369,31 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 	case err != nil:
 		s.access.logger.Error("task could not be settled", append(fields, "error", err)...)
 	case outcome == "failed":
-		s.access.logger.Info("task failed", append(fields, "reason", reason, "error", e.settlement.Failure.Headline())...)
+		level := hclog.Warn
+		if reason == string(queue.ReasonCancelled) {
+			level = hclog.Info // as somebody wanted
+		}
+		s.access.logger.Log(level, "task failed", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.settlement.Requeue != "":
-		s.access.logger.Info("task will be tried again", append(fields, "reason", reason, "in", e.settlement.Delay, "error", e.settlement.Failure.Headline())...)
+		fields = append(fields, "delay", e.settlement.Delay)
+		s.access.logger.Info("task will be tried again", append(fields, failureFields(e.settlement.Failure)...)...)
 	default:
 		s.access.logger.Debug("task settled", fields...)
 	}
+}
+
+// failureFields are what the log tells of a failure.
+func failureFields(f *queue.Failure) []any {
+	_, trace, _ := strings.Cut(f.Message, "\n")
+	return append([]any{"reason", string(f.Reason), "error", f.Headline()}, traceFields(cmp.Or(trace, strings.Join(f.Backtrace, "\n")))...)
+}
+
+// traceFields has a trace as one field, in one line, so that a search for the task's ID finds all of it.
+func traceFields(trace string) []any {
+	if trace = strings.TrimSpace(trace); trace == "" {
+		return nil
+	}
+	return []any{"trace", hclog.Quote(trace)}
 }
 
 // giveBack releases tasks that did not run, or were stopped because the host ends; newest first, so that the oldest is at the

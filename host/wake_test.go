@@ -119,6 +119,41 @@ func TestWithoutPubSub(t *testing.T) {
 	}
 }
 
+// pollOnce has the host poll once: when a task of a queue that nobody serves is due.
+func (n *node) pollOnce() {
+	n.t.Helper()
+	n.wait(n.enqueueAs("timer", "", queue.Options{Delay: 100 * time.Millisecond}))
+}
+
+// Once a poll has found a task that nobody announced, the next ones need no poll; queues that are paused do not stand in the way.
+func TestLookout(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		Config: Config{Poll: never},
+		guests: map[string][]byte{"echo": runtimetest.Echo(t), "other": runtimetest.Echo(t), "held": runtimetest.Echo(t), "timer": runtimetest.Empty(t)},
+	})
+	n.settled("echo", "other", "held", "timer")
+	if err := n.client.Queue("held").Pause(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.push("held", "held")
+	n.push("echo", "first")
+	n.pollOnce()
+	n.wait("first")
+	for i := range 3 {
+		id := fmt.Sprint("id", i)
+		n.push([]string{"echo", "other"}[i%2], id)
+		n.wait(id)
+	}
+	if task := n.task("held"); task.Status != queue.Pending {
+		t.Errorf("the task of a paused queue is %s", task.Status)
+	}
+	if err := n.client.Queue("held").Resume(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.wait("held")
+}
+
 // A scheduled task starts when it is due, though the poll is far away.
 func TestScheduledTasksStartInTime(t *testing.T) {
 	t.Parallel()

@@ -120,7 +120,7 @@ func (n *node) observe(stderr io.Writer) (err error) {
 	n.stderr = startLogSink(stderr, n.metrics.HostLogLinesDropped, hclog.New(&options))
 	n.closers = append(n.closers, n.stderr.close)
 	options.Output = n.stderr
-	n.logger = hclog.New(&options)
+	n.logger = newLogger(&options)
 	return nil
 }
 

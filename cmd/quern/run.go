@@ -64,7 +64,7 @@ func newRoot(env environment) *cobra.Command {
 		clientGroup("node", "List listeners: hosts, workers and Python ones; drain them, requeue the tasks of dead ones",
 			newNodeLs(env), newNodeDrain(env), newNodeReclaim(env)),
 		clientGroup("kv", "Read the key-value store of handlers", newKVLs(env), newKVGet(env)),
-		newVersion(), newCompileChild(), newCrashMonitor(),
+		newHealth(), newVersion(), newCompileChild(), newCrashMonitor(),
 	)
 	root.SetHelpCommand(newHelp())
 	return root

@@ -231,20 +231,6 @@ func TestServeWarnsOfSettings(t *testing.T) {
 	c.stderr.await(t, regexp.MustCompile(`\[WARN\].*the plugin directory|listening`))
 }
 
-func TestServeLogsJSON(t *testing.T) {
-	t.Parallel()
-	c := newUser(t, queuetest.Shared(t).URL()).start("serve", "--plugins", folder(t, nil), "--tenants", queuetest.Tenant(),
-		"--http", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug")
-	c.stderr.await(t, regexp.MustCompile(`"@message":"listening".*"http":"127`))
-	c.stop()
-	c.wait()
-	for line := range strings.Lines(c.stderr.String()) {
-		if !strings.HasPrefix(line, `{"@`) && !strings.HasPrefix(line, `{"`) {
-			t.Errorf("not JSON: %s", line)
-		}
-	}
-}
-
 func TestServeRefused(t *testing.T) {
 	t.Parallel()
 	plugins := folder(t, nil)

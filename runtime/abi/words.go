@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/tetratelabs/wazero/api"
@@ -18,6 +19,16 @@ const (
 
 // levels are the prefixes of log lines by level; info has none.
 var levels = []string{"trace: ", "debug: ", "", "warning: ", "error: "}
+
+// CutLevel cuts its level off a line of the log as log writes it, and as SDKs write it to the stderr of a command.
+func CutLevel(line string) (level int, text string) {
+	for level, prefix := range levels {
+		if text, ok := strings.CutPrefix(line, prefix); ok && prefix != "" {
+			return level, text
+		}
+	}
+	return slices.Index(levels, ""), line
+}
 
 // log is log(level, message, length, fields, length). The line is the level, the message and the fields.
 func (s *System) log(mem api.Memory, a []uint64) errno {

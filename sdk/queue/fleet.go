@@ -200,6 +200,28 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 	return all, nil
 }
 
+// Changed tells whether a queue of empty has a pending task, or one of waiting has none. It reads nothing else, so it costs a
+// twentieth of Backlogs, and passes over tasks with a priority, which are announced.
+func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, error) {
+	c := f.client
+	pipe := c.rdb.Pipeline()
+	count := func(queues []string) *redis.IntCmd {
+		lists := make([]string, len(queues))
+		for i, queue := range queues {
+			lists[i] = c.keys.pending(queue)
+		}
+		if len(lists) == 0 {
+			return new(redis.IntCmd)
+		}
+		return pipe.Exists(ctx, lists...)
+	}
+	filled, still := count(empty), count(waiting)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return false, fmt.Errorf("look at %d queues: %w", len(empty)+len(waiting), err)
+	}
+	return filled.Val() > 0 || still.Val() < int64(len(waiting)), nil
+}
+
 // Quarantine is a version of a plugin whose tasks killed several hosts. Hosts reserve nothing for it until it ends.
 type Quarantine struct {
 	Plugin, Digest string

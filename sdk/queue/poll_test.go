@@ -88,6 +88,28 @@ func TestPollOfNothing(t *testing.T) {
 	})
 }
 
+// A change is a task where there was none, or none where there were some; a damaged key is no obstacle.
+func TestChanged(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.rdb.Set(w.ctx, w.keys.pending("damaged"), "x", 0)
+		w.enqueue(t, "filled", "", Options{})
+		for name, test := range map[string]struct {
+			empty, waiting []string
+			want           bool
+		}{
+			"None":     {nil, nil, false},
+			"Same":     {[]string{"a", "b"}, []string{"filled", "damaged"}, false},
+			"Filled":   {[]string{"a", "filled"}, nil, true},
+			"Emptied":  {[]string{"a"}, []string{"filled", "b"}, true},
+			"Replaced": {[]string{"filled"}, []string{"a"}, true},
+		} {
+			if got := must[bool](t)(w.Fleet().Changed(w.ctx, test.empty, test.waiting)); got != test.want {
+				t.Errorf("%s: %t, want %t", name, got, test.want)
+			}
+		}
+	})
+}
+
 // One queue that somebody damaged, or an eta that is no time, must not hide the others.
 func TestPollPassesOverWhatIsDamaged(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// modulePath is where `go install` finds the program.
+const modulePath = "github.com/quern-project/quern"
+
+// script runs a program of .ci, which needs jq.
+func script(t *testing.T, name string, args ...string) []byte {
+	t.Helper()
+	if _, err := exec.LookPath("jq"); err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join("..", "..", ".ci", name), args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, &stderr)
+	}
+	return out
+}
+
+// unpacked are the files of a tar file by path, folders without content.
+func unpacked(t *testing.T, archive io.Reader) (headers map[string]*tar.Header, contents map[string][]byte) {
+	t.Helper()
+	headers, contents = make(map[string]*tar.Header), make(map[string][]byte)
+	for reader := tar.NewReader(archive); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return headers, contents
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Clean(header.Name)
+		headers[name] = header
+		if contents[name], err = io.ReadAll(reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// descriptor names a blob of an image.
+type descriptor struct {
+	MediaType, Digest string
+	Size              int64
+	Platform          struct{ OS, Architecture string }
+}
+
+// TestImage: the image is a valid one of OCI, the same at each build, for a user who is not root, and its program runs in it.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	program, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var images [2][]byte
+	for i := range images {
+		dir := t.TempDir()
+		script(t, "image", dir, runtime.GOARCH+"="+program)
+		if images[i], err = os.ReadFile(filepath.Join(dir, "quern-image.tar")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(images[0], images[1]) {
+		t.Error("two images of the same program differ")
+	}
+	_, files := unpacked(t, bytes.NewReader(images[0]))
+	if layout := string(files["oci-layout"]); layout != `{"imageLayoutVersion":"1.0.0"}` {
+		t.Errorf("oci-layout is %q", layout)
+	}
+	blob := func(d descriptor, into any) []byte {
+		t.Helper()
+		algorithm, digest, _ := strings.Cut(d.Digest, ":")
+		content := files["blobs/"+algorithm+"/"+digest]
+		if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != digest || int64(len(content)) != d.Size {
+			t.Fatalf("%s %s is not what it names", d.MediaType, d.Digest)
+		}
+		if into != nil {
+			decode(t, content, into)
+		}
+		return content
+	}
+	var outer, index struct{ Manifests []descriptor }
+	decode(t, files["index.json"], &outer)
+	blob(outer.Manifests[0], &index)
+	if len(index.Manifests) != 1 || index.Manifests[0].Platform.Architecture != runtime.GOARCH {
+		t.Fatalf("manifests: %+v", index.Manifests)
+	}
+	var manifest struct {
+		Config descriptor
+		Layers []descriptor
+	}
+	blob(index.Manifests[0], &manifest)
+	var config struct {
+		Architecture, OS string
+		Config           struct {
+			User            string
+			Env, Entrypoint []string
+			Cmd             []string
+			Healthcheck     struct{ Test []string }
+		}
+		Rootfs struct {
+			DiffIDs []string `json:"diff_ids"`
+		}
+	}
+	blob(manifest.Config, &config)
+	uncompressed, err := gzip.NewReader(bytes.NewReader(blob(manifest.Layers[0], nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer, err := io.ReadAll(uncompressed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := sha256.Sum256(layer); len(config.Rootfs.DiffIDs) != 1 || config.Rootfs.DiffIDs[0] != "sha256:"+hex.EncodeToString(sum[:]) {
+		t.Error("the layer is not that of the configuration")
+	}
+	if config.Architecture != runtime.GOARCH || config.OS != "linux" || config.Config.User != "65532:65532" {
+		t.Errorf("%s/%s as %q", config.OS, config.Architecture, config.Config.User)
+	}
+
+	// The Dockerfile says the same.
+	dockerfile := string(read(t, "cmd/quern/deploy/Dockerfile"))
+	for _, line := range []string{
+		"\nUSER " + config.Config.User + "\n", "\nENV " + strings.Join(config.Config.Env, " ") + "\n",
+		"\nENTRYPOINT [\"" + strings.Join(config.Config.Entrypoint, `", "`) + "\"]\n", "\nCMD [\"" + strings.Join(config.Config.Cmd, `", "`) + "\"]\n",
+		"\nHEALTHCHECK CMD [\"" + strings.Join(config.Config.Healthcheck.Test[1:], `", "`) + "\"]\n",
+	} {
+		if !strings.Contains(dockerfile, line) {
+			t.Errorf("the Dockerfile has no line %q", line)
+		}
+	}
+
+	headers, contents := unpacked(t, bytes.NewReader(layer))
+	for path, mode := range map[string]int64{
+		"usr/local/bin/quern": 0o755, "etc/ssl/certs/ca-certificates.crt": 0o644, "plugins": 0o755, "tmp": 0o1777, "var/cache/quern": 0o700,
+	} {
+		owner := 0
+		if mode == 0o700 {
+			owner = 65532
+		}
+		if header := headers[path]; header == nil || header.Mode&0o7777 != mode || header.Uid != owner {
+			t.Errorf("%s: %+v, want mode %o and owner %d", path, header, mode, owner)
+		}
+	}
+	root := t.TempDir()
+	write(t, filepath.Join(root, "quern"), string(contents["usr/local/bin/quern"]))
+	runAlone(t, root)
+}
+
+func decode(t *testing.T, text []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
+
+// TestDist: an archive has the program, the engines, and a license for each module; its sum stands beside it, and another is the same.
+func TestDist(t *testing.T) {
+	t.Parallel()
+	engines, err := filepath.Abs(filepath.Join("..", "..", "build", "engines"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, needed := range []string{"python.wasm", "javascript.wasm", "downloads"} {
+		if _, err := os.Stat(filepath.Join(engines, needed)); err != nil {
+			t.Skip("make engines brings what is packed: ", err)
+		}
+	}
+	platform := runtime.GOOS + "-" + runtime.GOARCH
+	var sums [2]string
+	var archive []byte
+	for i := range sums {
+		build := t.TempDir()
+		if err := os.Symlink(engines, filepath.Join(build, "engines")); err != nil {
+			t.Fatal(err)
+		}
+		script(t, "dist", build, strings.ReplaceAll(platform, "-", "/"))
+		list, err := os.ReadFile(filepath.Join(build, "dist", "SHA256SUMS"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[i] = string(list)
+		sum, name, _ := strings.Cut(strings.TrimSpace(sums[i]), "  ")
+		if archive, err = os.ReadFile(filepath.Join(build, "dist", name)); err != nil {
+			t.Fatal(err)
+		}
+		if got := sha256.Sum256(archive); hex.EncodeToString(got[:]) != sum || !strings.HasSuffix(name, "-"+platform+".tar.gz") {
+			t.Errorf("%s has the sum %x, want %s", name, got, sum)
+		}
+	}
+	if sums[0] != sums[1] {
+		t.Errorf("two archives of the same sources:\n%s%s", sums[0], sums[1])
+	}
+	uncompressed, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers, contents := unpacked(t, uncompressed)
+	packed := make(map[string]*tar.Header)
+	var sbom []byte
+	for path, header := range headers {
+		_, below, _ := strings.Cut(path, "/")
+		packed[below] = header
+		if below == "sbom.cdx.json" {
+			sbom = contents[path]
+		}
+	}
+	for _, path := range []string{
+		"quern", "LICENSE", "engines/python.wasm", "engines/javascript.wasm", "engines/python/lib/python311.zip", "licenses/Go.txt", "licenses/CPython.txt",
+	} {
+		if packed[path] == nil || packed[path].Size == 0 {
+			t.Errorf("%s is not there", path)
+		}
+	}
+	if header := packed["quern"]; header != nil && header.Mode != 0o755 {
+		t.Errorf("the program has mode %o", header.Mode)
+	}
+	var bom struct{ Components []struct{ Name, Purl string } }
+	decode(t, sbom, &bom)
+	for _, c := range bom.Components {
+		if strings.HasPrefix(c.Purl, "pkg:golang/") && c.Name != "std" && packed["licenses/"+c.Name] == nil {
+			t.Errorf("module %s has no license", c.Name)
+		}
+	}
+}
+
+// TestSBOM: the list has every module in the binary, and both engines.
+func TestSBOM(t *testing.T) {
+	t.Parallel()
+	program, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bom struct {
+		BOMFormat  string
+		Components []struct{ Name, Version, Purl string }
+	}
+	decode(t, script(t, "sbom", program), &bom)
+	found := make(map[string]bool)
+	for _, c := range bom.Components {
+		found[c.Name] = c.Version != "" && strings.HasSuffix(c.Purl, "@"+strings.TrimPrefix(c.Version, "go"))
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "version", "-m", program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := 0
+	for line := range strings.Lines(string(out)) {
+		if words := strings.Fields(line); len(words) > 2 && words[0] == "dep" {
+			modules++
+			if !found[words[1]] {
+				t.Errorf("module %s is not listed", words[1])
+			}
+		}
+	}
+	for _, name := range []string{"std", "CPython", "SQLite", "expat", "QuickJS-ng", "core-js-pure"} {
+		if !found[name] {
+			t.Errorf("%s is not listed", name)
+		}
+	}
+	if bom.BOMFormat != "CycloneDX" || modules == 0 {
+		t.Errorf("format %q, %d modules", bom.BOMFormat, modules)
+	}
+}
+
+// TestInstallFromTag: `go install PACKAGE@TAG` builds what was committed, and the program names the tag.
+func TestInstallFromTag(t *testing.T) {
+	t.Parallel()
+	repository, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := exec.CommandContext(t.Context(), "git", "-C", repository, "rev-parse", "HEAD").Run(); err != nil {
+		t.Skip("no repository: ", err)
+	}
+	dir := t.TempDir()
+	clone, bin := filepath.Join(dir, "clone"), filepath.Join(dir, "bin")
+	try := func(environment []string, name string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), environment...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+		}
+		return string(out)
+	}
+	try(nil, "git", "clone", "--quiet", "--bare", repository, clone)
+	try(nil, "git", "-C", clone, "tag", "--force", "v0.0.99")
+	downloads := strings.TrimSpace(try(nil, "go", "env", "GOMODCACHE"))
+	try([]string{
+		// The repository is this one, and what it needs is here already.
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://" + clone + ".insteadOf", "GIT_CONFIG_VALUE_0=https://" + modulePath,
+		"GONOPROXY=" + modulePath, "GONOSUMDB=*", "GOPROXY=file://" + filepath.Join(downloads, "cache", "download"),
+		"GOMODCACHE=" + filepath.Join(dir, "modules"), "GOBIN=" + bin, "GOFLAGS=-modcacherw -trimpath", "CGO_ENABLED=0",
+	}, "go", "install", modulePath+"/cmd/quern@v0.0.99")
+	if said := try(nil, filepath.Join(bin, "quern"), "version"); !strings.HasPrefix(said, "quern v0.0.99 go") {
+		t.Errorf("it says %q", said)
+	}
+}

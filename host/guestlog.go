@@ -1,0 +1,130 @@
+package host
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
+)
+
+const (
+	// maxTrace bounds the trace of a panic in the host's log, in bytes. What follows are lines of their own.
+	maxTrace = 16 << 10
+	// maxObjects is at how many places of a line its fields are looked for.
+	maxObjects = 4
+	// traceback begins an exception in Python; the line that names it comes last.
+	traceback = "Traceback (most recent call last):"
+)
+
+// guestLog writes the lines of one task to the host's log, each with its level and fields. The lines of a panic in Go or an
+// exception in Python become one record. It belongs to the goroutine of the run.
+type guestLog struct {
+	logger hclog.Logger
+	task   *task
+	trace  []string // the lines of a panic or exception so far
+	size   int      // of trace, in bytes
+}
+
+// add logs a line, unless it belongs to a trace, which ends later.
+func (g *guestLog) add(line string) {
+	level, text := abi.CutLevel(line)
+	python := len(g.trace) > 0 && g.trace[0] == traceback
+	switch {
+	case python || len(g.trace) > 0 && isTraceOfGo(text):
+		g.hold(text)
+		if python && !strings.HasPrefix(text, " ") {
+			g.flush()
+		}
+	case text == traceback || hasPrefix(text, "panic: ", "fatal error: ", "goroutine "):
+		g.flush()
+		g.hold(text)
+	default:
+		g.flush()
+		g.write(hclog.Trace+hclog.Level(level), text)
+	}
+}
+
+// isTraceOfGo tells whether a line may follow the first one of a panic. A program may recover, and log other lines then.
+func isTraceOfGo(text string) bool {
+	return text == "" || strings.HasSuffix(text, ")") || hasPrefix(text, "\t", "goroutine ", "created by ", "[signal ", "exit status ", "...")
+}
+
+func hasPrefix(text string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+}
+
+func (g *guestLog) hold(text string) {
+	g.trace = append(g.trace, text)
+	if g.size += len(text); g.size > maxTrace {
+		g.flush()
+	}
+}
+
+// flush logs the trace that has begun, if there is one.
+func (g *guestLog) flush() {
+	if len(g.trace) == 0 {
+		return
+	}
+	text, trace := g.trace[0], g.trace[1:]
+	if last := len(g.trace) - 1; text == traceback {
+		text, trace = g.trace[last], g.trace[:last]
+	}
+	g.write(hclog.Error, text, traceFields(strings.Join(trace, "\n"))...)
+	g.trace, g.size = nil, 0
+}
+
+func (g *guestLog) write(level hclog.Level, text string, more ...any) {
+	if level < g.logger.GetLevel() {
+		return
+	}
+	text, object := cutFields(text)
+	if object != nil {
+		more = append(more, "fields", object)
+	}
+	t := g.task
+	g.logger.Log(level, "plugin says", append([]any{"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", text}, more...)...)
+}
+
+// cutFields cuts a JSON object off the end of a line. It leaves one there that escapes characters which cannot be printed.
+func cutFields(line string) (text string, fields map[string]any) {
+	if !strings.HasSuffix(line, "}") {
+		return line, nil
+	}
+	at := 0
+	for range maxObjects {
+		next := strings.Index(line[at:], `{"`)
+		if next < 0 {
+			break
+		}
+		at += next
+		if before := line[:at]; before == "" || strings.HasSuffix(before, " ") {
+			if fields := parseFields(line[at:]); fields != nil {
+				return strings.TrimSuffix(before, " "), fields
+			}
+		}
+		at++
+	}
+	return line, nil
+}
+
+// parseFields reads an object, and decodes numbers as they are written.
+func parseFields(object string) (fields map[string]any) {
+	if !json.Valid([]byte(object)) {
+		return nil
+	}
+	decoder := json.NewDecoder(strings.NewReader(object))
+	decoder.UseNumber()
+	if err := decoder.Decode(&fields); err != nil || len(fields) == 0 {
+		return nil
+	}
+	if strings.Contains(object, `\u`) {
+		if decoded, err := json.Marshal(fields); err != nil || redact.Escape(decoded) != string(decoded) {
+			return nil
+		}
+	}
+	return fields
+}

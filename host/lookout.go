@@ -1,0 +1,46 @@
+package host
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// lookInterval is how often the lookout looks, ± 20 %: so an unannounced task waits for about half of it.
+	lookInterval = 900 * time.Millisecond
+	// lookFor is for how long it looks after the last task that nobody announced.
+	lookFor = time.Hour
+)
+
+// lookout looks at the idle queues of a tenant in which tasks were found that nobody announced, and asks for a poll when one of
+// them has changed. It costs much less than a poll, so that it can come more often. Tenants whose producers announce have none.
+type lookout struct {
+	duty
+	access    *tenantAccess
+	scheduler *scheduler
+	poll      func()
+	until     atomic.Int64 // in Unix nanoseconds
+}
+
+// begin has the lookout look from now on.
+func (l *lookout) begin() {
+	now := time.Now()
+	l.until.Store(now.Add(lookFor).UnixNano())
+	l.askBy(now.Add(lookInterval))
+}
+
+func (l *lookout) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	if time.Now().UnixNano() > l.until.Load() {
+		return 0, untilAsked, nil
+	}
+	empty, vain := l.scheduler.idle(l.access.client.Tenant())
+	changed, err := l.access.client.Fleet().Changed(ctx, empty, vain)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		l.health.failedQuietly(opPoll, err) // the next poll tells it
+	case changed:
+		l.poll()
+	}
+	return 0, around(lookInterval), err
+}
