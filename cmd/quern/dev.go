@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -36,7 +35,8 @@ func newDev(env environment) *cobra.Command {
 	}
 	o := newHostOptions(cmd, "127.0.0.1:0")
 	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
-	engines := enginesFlag(cmd.Flags())
+	var engines string
+	enginesFlag(cmd.Flags(), &engines)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("redis") || cmd.Flags().Changed("redis-file") {
 			return usagef("dev brings its own Redis: leave --redis and --redis-file out, or use `quern serve`")
@@ -48,7 +48,7 @@ func newDev(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return runDev(cmd, env, o, sources, *engines)
+		return runDev(cmd, env, o, sources, engines)
 	}
 	return cmd
 }
@@ -213,35 +213,12 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	}
 }
 
-// stamp identifies a state of a file.
-type stamp struct {
-	size     int64
-	modified time.Time
-}
-
-// look lists the files of a source, without those that cannot be read, and watches its folders.
+// look lists the files of the source, and watches its folders.
 func (r *rebuilder) look() map[string]stamp {
-	seen := map[string]stamp{}
 	folders := 0
-	_ = filepath.WalkDir(r.dir, func(path string, entry fs.DirEntry, err error) error {
-		switch name := filepath.Base(path); {
-		case err != nil:
-			return nil //nolint:nilerr // as the comment above says
-		case entry.IsDir() && path != r.dir && build.Foreign(path, r.to):
-			return filepath.SkipDir // it has no source of the author's
-		case entry.IsDir():
-			if folders++; r.notify != nil && folders <= sourceFolders {
-				_ = r.notify.Add(path) // on an error the ticker finds its changes
-			}
-			return nil
-		case strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
-			strings.HasSuffix(name, moduleSuffix) || name == "4913": // vim's test file
-			return nil // editors or builds made it
+	return sourceFiles(r.dir, r.to, func(path string) {
+		if folders++; r.notify != nil && folders <= sourceFolders {
+			_ = r.notify.Add(path) // on an error the ticker finds its changes
 		}
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			seen[path] = stamp{info.Size(), info.ModTime()}
-		}
-		return nil
 	})
-	return seen
 }
