@@ -42,9 +42,9 @@ func newDev(env environment) *cobra.Command {
 			return usagef("dev brings its own Redis: leave --redis and --redis-file out, or use `quern serve`")
 		}
 		if url, err := redisURL(cmd); err != nil || url != "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), "quern: the environment or the configuration file names a Redis: other commands will use that one, not this `quern dev`")
+			note(cmd, "the environment or the configuration file names a Redis: other commands will use that one, not this `quern dev`")
 		}
-		sources, err := devSources(*folders, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "quern: "+text) })
+		sources, err := devSources(*folders, func(text string) { note(cmd, "%s", text) })
 		if err != nil {
 			return err
 		}

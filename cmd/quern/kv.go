@@ -51,7 +51,7 @@ func newKVLs(env environment) *cobra.Command {
 			for i, key := range keys {
 				rows[i] = row(key)
 			}
-			return showTable(cmd, output.json(), append([]string{}, keys...), "KEY", rows)
+			return list(cmd, client, output.json(), append([]string{}, keys...), "KEY", rows)
 		}
 		buckets, err := store.Buckets(cmd.Context())
 		if err != nil && len(buckets) == 0 {
@@ -78,7 +78,7 @@ func newKVLs(env environment) *cobra.Command {
 				{"quota", "quota", given(quotas[b.Name])},
 			}
 		}
-		return errors.Join(showTable(cmd, output.json(), views, "TENANT BUCKET KEYS BYTES QUOTA", views), err)
+		return errors.Join(list(cmd, client, output.json(), views, "TENANT BUCKET KEYS BYTES QUOTA", views), err)
 	})
 	return cmd
 }

@@ -73,7 +73,7 @@ func newNodeLs(env environment) *cobra.Command {
 		for i, node := range nodes {
 			views[i] = nodeView(client.Tenant(), node, now)
 		}
-		return showTable(cmd, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS", views)
+		return list(cmd, client, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS", views)
 	})
 	return cmd
 }
@@ -108,7 +108,7 @@ func notDrained(ctx context.Context, client *queue.Client, listener string) erro
 	case nodes[i].Kind == queue.KindPython:
 		return refusedf("listener %s is a Python one, which cannot drain: end its process there", listener)
 	}
-	return refusedf("listener %s is dead, its lease is over: other hosts requeue its tasks, or use `quern node reclaim %s`", listener, listener)
+	return refusedf("listener %s is dead, its lease is over: other hosts requeue its tasks, or use `quern node reclaim %s`", listener, shellWord(listener))
 }
 
 func noListener(client *queue.Client, listener string) error {
@@ -135,7 +135,7 @@ func newNodeReclaim(env environment) *cobra.Command {
 		case errors.Is(err, queue.ErrNoNode):
 			return noListener(client, args[0])
 		case errors.Is(err, queue.ErrStatus):
-			return refusedf("listener %s is alive, its lease runs: drain it with `quern node drain %s`, or wait until its lease is over", args[0], args[0])
+			return refusedf("listener %s is alive, its lease runs: drain it with `quern node drain %s`, or wait until its lease is over", args[0], shellWord(args[0]))
 		case err != nil:
 			return err
 		}

@@ -37,9 +37,9 @@ func newPluginLs(env environment) *cobra.Command {
 		rows := make([]view, len(views))
 		for i, v := range views {
 			digest := v.Digest[:min(len(v.Digest), shortDigest)]
-			rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), v.Error)
+			rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), pasteable(cmd, v.Error))
 		}
-		return showTable(cmd, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
+		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
 	})
 	return cmd
 }
@@ -86,7 +86,7 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 			continue
 		}
 		v.State = "quarantined" // hosts do not run its tasks
-		v.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), v.Plugin)
+		v.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), shellWord(v.Plugin))
 	}
 	slices.SortStableFunc(views, func(a, b pluginView) int {
 		return strings.Compare(a.Tenant+"\x00"+a.Plugin+"\x00"+a.State, b.Tenant+"\x00"+b.Plugin+"\x00"+b.State)

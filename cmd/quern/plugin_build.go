@@ -91,10 +91,10 @@ func (l *local) rebuild(cmd *cobra.Command, module string) error {
 		}
 		why = newer + " is newer than " + module
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "quern: %s: building %s\n", why, s.Name)
+	note(cmd, "%s: building %s", why, s.Name)
 	_, err = buildSource(cmd, l.env, l.engines, s, "")
 	if cause, ok := errors.AsType[*build.Error](err); ok && cause.Cause == build.Refused && info != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: %s is not rebuilt, so the outdated one is used: %s\n", module, oneLine(err.Error()))
+		note(cmd, "%s is not rebuilt, so the outdated one is used: %v", module, err)
 		return nil
 	}
 	return err

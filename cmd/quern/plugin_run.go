@@ -72,13 +72,13 @@ func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) e
 	}
 	defer l.close()
 	if l.module.Info().Kind != runtime.Command && len(p.manifest.Capabilities.KV) > 0 {
-		fmt.Fprintln(stderr, "quern: the buckets are in memory: empty at the start, forgotten at the end")
+		note(cmd, "the buckets are in memory: empty at the start, forgotten at the end")
 	}
 	outcome, children := l.run(cmd.Context(), runtime.Call{
 		Input: parameters,
 		Log:   func(line string) { fmt.Fprintln(stderr, line) },
 		Progress: func(fraction float64, message string) {
-			fmt.Fprintf(stderr, "quern: progress %.0f %% %s\n", 100*fraction, message)
+			note(cmd, "progress %.0f %% %s", 100*fraction, message)
 		},
 	})
 	if outcome.Kind == runtime.HostFault {
@@ -86,7 +86,7 @@ func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) e
 	}
 	if outcome.Kind == runtime.Complete || p.manifest.Capabilities.Enqueue.AfterCall() {
 		for _, child := range children {
-			fmt.Fprintln(stderr, "quern: enqueued "+child)
+			note(cmd, "enqueued %s", child)
 		}
 	}
 	if failure := host.Failure(outcome); failure != nil {

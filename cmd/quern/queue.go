@@ -59,7 +59,7 @@ func newQueueLs(env environment) *cobra.Command {
 			}
 			views = append(views, queueView(client.Tenant(), names[i], s))
 		}
-		return cmp.Or(showTable(cmd, json, views, queueHeading, views), damaged)
+		return cmp.Or(list(cmd, client, json, views, queueHeading, views), damaged)
 	})
 	return cmd
 }
@@ -95,7 +95,7 @@ func newQueuePause(env environment) *cobra.Command {
 			nodes, err := client.Fleet().Nodes(cmd.Context())
 			for _, node := range nodes {
 				if node.Kind == queue.KindPython && slices.Contains(node.Queues, args[0]) {
-					fmt.Fprintf(cmd.ErrOrStderr(), "quern: the Python listener %s does not know pauses and goes on\n", escape(node.ID))
+					note(cmd, "the Python listener %s does not know pauses and goes on", node.ID)
 				}
 			}
 			return err
@@ -201,7 +201,7 @@ func newQueuePurge(env environment) *cobra.Command {
 func warnUnknown(cmd *cobra.Command, client *queue.Client, name string) error {
 	known, err := client.Queues(cmd.Context())
 	if _, ok := known[name]; err == nil && !ok {
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: tenant %s has no queue %q yet\n", client.Tenant(), name)
+		note(cmd, "tenant %s has no queue %q yet", client.Tenant(), name)
 	}
 	return err
 }

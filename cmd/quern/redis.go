@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -82,7 +81,7 @@ func target(cmd *cobra.Command, env environment) (url, tenant string, err error)
 		}
 		if ok {
 			url = dev.Redis
-			fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", queue.Redact(url))
+			note(cmd, "using `quern dev` at %s", queue.Redact(url))
 		}
 	}
 	return url, tenant, nil

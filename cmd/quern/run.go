@@ -30,6 +30,9 @@ func run(ctx context.Context, args []string, env environment, stdin io.Reader, s
 	if err != nil && !ran && !errors.As(err, &exit) {
 		return usagef("%w: see `%s --help`", err, cmd.CommandPath()) // cobra's own refusal
 	}
+	if err != nil {
+		err = hinted{cmd, err}
+	}
 	return err
 }
 

@@ -47,12 +47,12 @@ func newTaskLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list, rows := make([]view, len(tasks)), make([]view, len(tasks))
+		all, rows := make([]view, len(tasks)), make([]view, len(tasks))
 		for i, t := range tasks {
-			list[i] = taskView(client.Tenant(), t, nil)
+			all[i] = taskView(client.Tenant(), t, nil)
 			rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
 		}
-		return showTable(cmd, json, list, "ID STATUS REASON CREATED UPDATED ATTEMPTS KEY", rows)
+		return list(cmd, client, json, all, "ID STATUS REASON CREATED UPDATED ATTEMPTS KEY", rows)
 	})
 	return cmd
 }

@@ -30,7 +30,7 @@ func (e *taskErrors) add(err error) {
 		return
 	}
 	if e.last != nil {
-		report(e.last, e.cmd.ErrOrStderr())
+		report(hinted{e.cmd, e.last}, e.cmd.ErrOrStderr())
 	}
 	e.last = err
 }
@@ -71,7 +71,7 @@ func newTaskDelete(env environment) *cobra.Command {
 			err := client.Queue(task.Queue).Delete(ctx, task.ID)
 			if errors.Is(err, queue.ErrStatus) {
 				return refusedf("task %s is %s: only complete and failed tasks can be deleted; cancel it first with `quern task cancel %s`",
-					task.ID, task.Status, task.ID)
+					task.ID, task.Status, shellWord(task.ID))
 			}
 			return err
 		}, nil),
@@ -122,7 +122,7 @@ func notCancelled(ctx context.Context, client *queue.Client, task *queue.Task) e
 		return refusedf("task %s is %s: only waiting and running tasks can be cancelled", task.ID, task.Status)
 	}
 	return refusedf("task %s runs on the Python listener %s, which cannot stop it: end its process there, then `quern node reclaim %s`",
-		task.ID, task.Node, task.Node)
+		task.ID, task.Node, shellWord(task.Node))
 }
 
 // awaitCancelled waits until a task that is being stopped has ended.
@@ -134,7 +134,7 @@ func awaitCancelled(ctx context.Context, client *queue.Client, id string, timeou
 	case err != nil:
 		return err
 	case task.Reason != queue.ReasonCancelled:
-		return refusedf("task %s was %s before it could be stopped: see `quern task show %s`", id, task.Status, id)
+		return refusedf("task %s was %s before it could be stopped: see `quern task show %s`", id, task.Status, shellWord(id))
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 		}
 	}
 	if retried == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: the queue %q has no such failed task, so nothing was retried\n", o.queue)
+		note(cmd, "the queue %q has no such failed task, so nothing was retried", o.queue)
 	}
 	return nil
 }

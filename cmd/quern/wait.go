@@ -28,21 +28,21 @@ func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.D
 	task, err := waitTask(cmd.Context(), client, id, timeout, outageTimeout)
 	switch {
 	case errors.Is(err, queue.ErrNoTask):
-		return refusedf("task %s does not exist, or was deleted during the wait: see `quern task ls QUEUE`", id)
+		return refusedf("task %s does not exist, or was deleted during the wait: see `quern task ls`", id)
 	case err != nil:
 		return err
 	case task.Status == queue.Failed:
 		failure := task.Failure()
 		return taskFailed(id, &failure)
 	}
-	return writeResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", id))
+	return writeResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", shellWord(id)))
 }
 
 // waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for
 // longer than outage, and at once if it is away from the start.
 func waitTask(ctx context.Context, client *queue.Client, id string, timeout, outage time.Duration) (*queue.Task, error) {
 	if timeout > 0 {
-		over := refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, id)
+		over := refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, shellWord(id))
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, over)
 		defer cancel()
@@ -54,7 +54,7 @@ func waitTask(ctx context.Context, client *queue.Client, id string, timeout, out
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		if err := awaitOutage(ctx, client, outage); err != nil {
-			giveUp(refusedf("cannot wait for task %s, Redis has been away for %s: %w: continue with `quern task wait %s`", id, outage, err, id))
+			giveUp(refusedf("cannot wait for task %s, Redis has been away for %s: %w: continue with `quern task wait %s`", id, outage, err, shellWord(id)))
 		}
 	})
 	defer watching.Wait()
@@ -114,7 +114,7 @@ func interruptibly(cmd *cobra.Command, run, interrupted func() error) error {
 		return err
 	}
 	err = interrupted()
-	report(err, cmd.ErrOrStderr())
+	report(hinted{cmd, err}, cmd.ErrOrStderr())
 	stop()
 	if syscall.Kill(os.Getpid(), syscall.SIGINT) == nil {
 		<-time.After(time.Second) // another thread gets the signal
