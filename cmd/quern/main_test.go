@@ -457,7 +457,7 @@ func (s *transcript) String() string {
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \w+`, "DATE"},
 		{`sha256:[0-9a-f]{12,64}`, "DIGEST"},
 		{`\b\d+\.\ds\b`, "AGE"},
-		{`(?m)((no|yes) +(none|\d+) +)\d+(\.\d+)?m?s$`, "${1}AGE"},
+		{`(?m)((no|yes) +(none|\d+) +)\d+(\.\d+)?m?s( +\d+ +\d+)?$`, "${1}AGE$5"},
 		{`(_pending_age_seconds":)\d+(\.\d+(e-\d+)?)?`, "${1}AGE"},
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 		{regexp.QuoteMeta(os.TempDir()) + `/\w+/\d+`, "DIR"},

@@ -65,7 +65,12 @@ func newQueueLs(env environment) *cobra.Command {
 }
 
 func newQueueShow(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "show QUEUE", Short: "Show the number of a queue's tasks", Args: arguments(1, 1)}
+	cmd := &cobra.Command{
+		Use: "show QUEUE", Short: "Show the number of a queue's tasks", Args: arguments(1, 1),
+		Long: "Shows the number of a queue's tasks, by status. Dead letters are those of its pending tasks that stand for\n" +
+			"tasks of other queues; failed with letter are its own failed tasks whose dead letter nobody has handled\n" +
+			"yet. Both are counted up to 10000.",
+	}
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
 		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
@@ -75,8 +80,13 @@ func newQueueShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		v := queueView(client.Tenant(), args[0], stats)
-		return showTable(cmd, json, v, queueHeading, []view{v})
+		letters, buried, err := client.Queue(args[0]).DeadLetters(cmd.Context())
+		if err != nil {
+			return err
+		}
+		v := append(queueView(client.Tenant(), args[0], stats),
+			field{"dead_letters", "dead letters", letters}, field{"failed_with_dead_letter", "failed with letter", buried})
+		return showTable(cmd, json, v, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{v})
 	})
 	return cmd
 }

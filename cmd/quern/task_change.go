@@ -156,7 +156,9 @@ func newTaskRetry(env environment) *cobra.Command {
 		Long: "Retries failed tasks: they wait in their queue like new ones, with attempts and crashes counted from 0,\n" +
 			"and without a deadline that has passed. Either name tasks, or select among the failed ones of a queue,\n" +
 			"the oldest first; then it prints the ID of each that it retries. It selects cancelled tasks only with\n" +
-			"--reason cancelled.",
+			"--reason cancelled.\n\n" +
+			"A dead letter stands for a task that failed: to retry the one is to retry the other. The letters of a task\n" +
+			"that is retried are deleted, unless a handler works on them.",
 		Example: "  quern task retry 5c92ebad-78be-49e3-ac34-5e929c5b0b88\n" +
 			"  quern task retry --queue mail --reason timeout --older-than 1h --limit 100",
 		Args: arguments(0, mostIDs),
@@ -171,9 +173,12 @@ func newTaskRetry(env environment) *cobra.Command {
 	filters := []string{"limit", "older-than", "label", "key", "reason", "queue"}
 	notSettings(f, filters...)
 	named := withTasks(env, func(ctx context.Context, client *queue.Client, task *queue.Task) error {
-		err := client.Queue(task.Queue).Retry(ctx, task.ID)
+		retried, err := client.Retry(ctx, task.ID)
 		if errors.Is(err, queue.ErrStatus) {
-			return refusedf("task %s is %s: only failed tasks can be retried", task.ID, task.Status)
+			return refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
+		}
+		if err == nil && retried.ID != task.ID {
+			note(cmd, "%s is a dead letter: the task %s of the queue %q, for which it stands, is retried", task.ID, retried.ID, retried.Queue)
 		}
 		return err
 	}, nil)
@@ -201,7 +206,7 @@ func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 	}
 	retried := 0
 	for _, id := range ids {
-		err := client.Queue(o.queue).Retry(cmd.Context(), id)
+		task, err := client.Retry(cmd.Context(), id)
 		if errors.Is(err, queue.ErrStatus) || errors.Is(err, queue.ErrNoTask) {
 			continue
 		}
@@ -209,7 +214,7 @@ func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 			return err
 		}
 		retried++
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), id); err != nil {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), task.ID); err != nil {
 			return fmt.Errorf("write ID of task %s: %w", id, err)
 		}
 	}
