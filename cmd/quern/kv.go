@@ -36,7 +36,7 @@ func withStore(env environment, run func(cmd *cobra.Command, store *kv.Store, cl
 }
 
 func newKVLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls [BUCKET]", Short: "List the tenant's buckets, or the keys of one", Args: arguments(0, 1)}
+	cmd := &cobra.Command{Use: "ls [BUCKET]", Aliases: []string{"list"}, Short: "List the tenant's buckets, or the keys of one", Args: arguments(0, 1)}
 	prefix := cmd.Flags().String("prefix", "", "only keys with this prefix")
 	after := cmd.Flags().String("after", "", "only keys after this one")
 	limit := cmd.Flags().Int("limit", 100, "most keys to list, up to 1000")

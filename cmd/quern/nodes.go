@@ -58,23 +58,25 @@ func nodeView(tenant string, n queue.NodeInfo, now time.Time) view {
 }
 
 func newNodeLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's listeners with their tasks", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's listeners with their tasks", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-		nodes, err := client.Fleet().Nodes(cmd.Context())
-		if err != nil {
-			return err
+	cmd.RunE = withClient(env, output, watchable(cmd, func(func()) clientRun {
+		return func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+			nodes, err := client.Fleet().Nodes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			now, err := client.Clock(cmd.Context())
+			if err != nil {
+				return err
+			}
+			views := make([]view, len(nodes))
+			for i, node := range nodes {
+				views[i] = nodeView(client.Tenant(), node, now)
+			}
+			return list(cmd, client, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS", views)
 		}
-		now, err := client.Clock(cmd.Context())
-		if err != nil {
-			return err
-		}
-		views := make([]view, len(nodes))
-		for i, node := range nodes {
-			views[i] = nodeView(client.Tenant(), node, now)
-		}
-		return list(cmd, client, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS", views)
-	})
+	}))
 	return cmd
 }
 
@@ -86,9 +88,13 @@ func newNodeDrain(env environment) *cobra.Command {
 			"ends when all of its tenants are drained. `quern node ls` shows when it is gone.",
 		Args: arguments(1, 1),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
-			err := client.Fleet().Drain(cmd.Context(), args[0])
+			listener, err := findListener(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			err = client.Fleet().Drain(cmd.Context(), listener)
 			if errors.Is(err, queue.ErrNoNode) {
-				return notDrained(cmd.Context(), client, args[0])
+				return notDrained(cmd.Context(), client, listener)
 			}
 			return err
 		}),
@@ -130,17 +136,21 @@ func newNodeReclaim(env environment) *cobra.Command {
 	newNumber(cmd.Flags(), &maxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		got, err := client.Fleet().ReclaimNode(cmd.Context(), args[0], maxCrashes)
+		listener, err := findListener(cmd.Context(), client, args[0])
+		if err != nil {
+			return err
+		}
+		got, err := client.Fleet().ReclaimNode(cmd.Context(), listener, maxCrashes)
 		switch {
 		case errors.Is(err, queue.ErrNoNode):
-			return noListener(client, args[0])
+			return noListener(client, listener)
 		case errors.Is(err, queue.ErrStatus):
-			return refusedf("listener %s is alive, its lease runs: drain it with `quern node drain %s`, or wait until its lease is over", args[0], shellWord(args[0]))
+			return refusedf("listener %s is alive, its lease runs: drain it with `quern node drain %s`, or wait until its lease is over", listener, shellWord(listener))
 		case err != nil:
 			return err
 		}
 		v := view{
-			{"listener", "", args[0]},
+			{"listener", "", listener},
 			{"returned", "returned", got.Returned},
 			{"scheduled", "scheduled", got.Scheduled},
 			{"failed", "failed", got.Failed},

@@ -235,6 +235,9 @@ func writeResult(cmd *cobra.Command, result []byte, again string) error {
 
 // isTerminal reports whether the other end of a stream is a person.
 func isTerminal(stream any) bool {
+	if of, ok := stream.(*frame); ok {
+		stream = of.out
+	}
 	f, ok := stream.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
 }

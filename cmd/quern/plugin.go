@@ -23,24 +23,28 @@ type pluginView struct {
 }
 
 // shortDigest is the length of a digest for people: sha256: and twelve digits.
-const shortDigest = 19
+const shortDigest = len(digestPrefix) + 12
+
+const digestPrefix = "sha256:"
 
 func newPluginLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the plugins of live hosts, and the refused ones", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the plugins of live hosts, and the refused ones", Args: arguments(0, 0)}
 	clientFlags(cmd)
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-		views, err := listPlugins(cmd.Context(), client)
-		if err != nil {
-			return err
+	cmd.RunE = withClient(env, output, watchable(cmd, func(func()) clientRun {
+		return func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+			views, err := listPlugins(cmd.Context(), client)
+			if err != nil {
+				return err
+			}
+			rows := make([]view, len(views))
+			for i, v := range views {
+				digest := v.Digest[:min(len(v.Digest), shortDigest)]
+				rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), pasteable(cmd, v.Error))
+			}
+			return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
 		}
-		rows := make([]view, len(views))
-		for i, v := range views {
-			digest := v.Digest[:min(len(v.Digest), shortDigest)]
-			rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), pasteable(cmd, v.Error))
-		}
-		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
-	})
+	}))
 	return cmd
 }
 
@@ -97,7 +101,7 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 func newPluginRelease(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "release NAME|DIGEST", Short: "End the quarantine of a plugin whose tasks ended several hosts",
-		Long: "Ends the quarantine of every version of the plugin NAME, or of the version DIGEST (the twelve digits of\n" +
+		Long: "Ends the quarantine of every version of the plugin NAME, or of the version DIGEST (eight digits of\n" +
 			"`quern plugin ls` are enough), and prints what it released. Hosts run it again within seconds. A version\n" +
 			"whose tasks end three hosts within an hour is quarantined for a day.",
 		Args: arguments(1, 1),
@@ -108,9 +112,10 @@ func newPluginRelease(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		digest := strings.TrimPrefix(args[0], digestPrefix)
 		released := 0
 		for _, q := range quarantines {
-			if q.Plugin != args[0] && !(len(args[0]) >= shortDigest && strings.HasPrefix(q.Digest, args[0])) {
+			if q.Plugin != args[0] && !(len(digest) >= leastPrefix && strings.HasPrefix(strings.TrimPrefix(q.Digest, digestPrefix), digest)) {
 				continue
 			}
 			if err := client.Fleet().EndQuarantine(cmd.Context(), q.Plugin, q.Digest); err != nil {

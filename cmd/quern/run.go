@@ -70,6 +70,7 @@ func newRoot(env environment) *cobra.Command {
 		newVersion(), newCompileChild(), newCrashMonitor(),
 	)
 	root.SetHelpCommand(newHelp())
+	complete(root, env)
 	return root
 }
 

@@ -47,7 +47,7 @@ func withTasks(env environment, do taskAction, after func(*taskErrors, *queue.Cl
 		return withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, ids []string, _ bool) error {
 			ctx, errs := cmd.Context(), &taskErrors{cmd: cmd}
 			for _, id := range ids {
-				task, err := client.Task(ctx, id) // to learn its queue
+				task, err := findTask(ctx, client, id) // to learn its queue
 				if err == nil {
 					err = do(ctx, client, task)
 				}
@@ -141,12 +141,9 @@ func awaitCancelled(ctx context.Context, client *queue.Client, id string, timeou
 
 // failedTasks select failed tasks of a queue.
 type failedTasks struct {
-	queue     string
-	reason    string
-	key       string
-	labels    map[string]string
-	olderThan time.Duration
-	limit     int
+	taskFilter
+	queue string
+	limit int
 }
 
 func newTaskRetry(env environment) *cobra.Command {
@@ -165,13 +162,9 @@ func newTaskRetry(env environment) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to retry")
-	f.StringVar(&o.reason, "reason", "", "only those that failed for this `REASON`, such as error, timeout or crashed")
-	f.StringVar(&o.key, "key", "", "only those with this key")
-	labelFlag(f, &o.labels, "only those with this label, `NAME=VALUE`; may be given several times")
-	newLasting(f, &o.olderThan, "older-than", "only those that failed longer ago than this")
+	filters := append(o.flags(f, "failed"), "limit", "queue")
 	newCount(f, &o.limit, "limit", "most tasks to retry, the oldest ones (default all)")
-	filters := []string{"limit", "older-than", "label", "key", "reason", "queue"}
-	notSettings(f, filters...)
+	notSettings(f, "limit", "queue")
 	named := withTasks(env, func(ctx context.Context, client *queue.Client, task *queue.Task) error {
 		retried, err := client.Retry(ctx, task.ID)
 		if errors.Is(err, queue.ErrStatus) {
@@ -226,11 +219,10 @@ func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 
 // find lists the selected tasks, the oldest first. It finds all of them before the first is retried, which moves the list.
 func (o *failedTasks) find(ctx context.Context, client *queue.Client) ([]string, error) {
-	before, err := client.Clock(ctx)
+	now, err := client.Clock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	before = before.Add(-o.olderThan)
 	failed, err := client.Queue(o.queue).Count(ctx, queue.Failed)
 	if err != nil {
 		return nil, err
@@ -244,7 +236,7 @@ func (o *failedTasks) find(ctx context.Context, client *queue.Client) ([]string,
 			return nil, err
 		}
 		for _, task := range tasks {
-			if o.selects(task, before) && !seen[task.ID] {
+			if o.selectsFailed(task, now) && !seen[task.ID] {
 				seen[task.ID] = true
 				ids = append(ids, task.ID)
 			}
@@ -257,17 +249,10 @@ func (o *failedTasks) find(ctx context.Context, client *queue.Client) ([]string,
 	return ids, nil
 }
 
-func (o *failedTasks) selects(task *queue.Task, before time.Time) bool {
-	for name, value := range o.labels {
-		if is, ok := task.Labels[name]; !ok || is != value {
-			return false
-		}
-	}
+func (o *failedTasks) selectsFailed(task *queue.Task, now time.Time) bool {
 	failed := task.FinishedAt
 	if failed.IsZero() { // Python listeners do not set it
 		failed = task.Updated
 	}
-	reason := task.Failure().Reason
-	wanted := string(reason) == o.reason || o.reason == "" && reason != queue.ReasonCancelled
-	return wanted && (o.key == "" || task.Key == o.key) && !failed.After(before)
+	return o.selects(task, now.Sub(failed)) && (o.reason != "" || task.Failure().Reason != queue.ReasonCancelled)
 }

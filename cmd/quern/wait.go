@@ -137,10 +137,11 @@ func newTaskLogs(env environment) *cobra.Command {
 
 // printLogs prints the stored lines; with follow also new ones, until the task is finished or gone.
 func printLogs(ctx context.Context, w io.Writer, client *queue.Client, id string, follow, json bool) error {
-	task, err := client.Task(ctx, id)
+	task, err := findTask(ctx, client, id)
 	if err != nil {
 		return err
 	}
+	id = task.ID
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	over := !follow || task.Status.Finished()
