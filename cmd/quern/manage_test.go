@@ -402,7 +402,7 @@ func TestTaskDepth(t *testing.T) {
 	t.Parallel()
 	for depth, want := range map[int]bool{0: false, 2: true} {
 		var shown strings.Builder
-		if err := taskView("", &queue.Task{ID: "a", Parent: "b", Depth: depth}, nil).lines(&shown); err != nil {
+		if err := taskView("", &queue.Task{ID: "a", Parent: "b", Depth: depth}, nil).lines(&shown, screen{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := regexp.MustCompile(`(?m)^depth +2$`).MatchString(shown.String()); got != want || strings.Contains(shown.String(), "depth") != want {

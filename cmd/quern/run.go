@@ -51,6 +51,9 @@ func newRoot(env environment) *cobra.Command {
 		Args:          onlyCommands,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	if env.get("NO_COLOR") != "" || env.get("TERM") == "dumb" {
+		root.Annotations = map[string]string{noColour: "yes"}
+	}
 	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.String("config", "", "YAML `FILE` with settings (or QUERN_CONFIG; default none)")

@@ -25,7 +25,12 @@ const (
 
 // waitFor waits for a task and writes its result to stdout, and nothing else.
 func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.Duration) error {
+	ctx, stop := context.WithCancel(cmd.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { showWait(ctx, client, id, newProgress(cmd.ErrOrStderr())) })
 	task, err := waitTask(cmd.Context(), client, id, timeout, outageTimeout)
+	stop()
+	watching.Wait()
 	switch {
 	case errors.Is(err, queue.ErrNoTask):
 		return refusedf("task %s does not exist, or was deleted during the wait: see `quern task ls`", id)
@@ -36,6 +41,35 @@ func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.D
 		return taskFailed(id, &failure)
 	}
 	return writeResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", shellWord(id)))
+}
+
+// showWait shows a terminal what becomes of a task, until ctx ends.
+func showWait(ctx context.Context, client *queue.Client, id string, line *progress) {
+	defer line.clear()
+	ticker := time.NewTicker(progressInterval)
+	defer ticker.Stop()
+	for begun := time.Now(); line.w != nil; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		task, err := client.Summary(ctx, id)
+		if err != nil {
+			continue // the wait itself tells of an outage
+		}
+		text := fmt.Sprintf("%s, waiting for %.0f s", statusText(task), time.Since(begun).Seconds())
+		if task.Attempts > 0 {
+			text += fmt.Sprintf(", attempt %d", task.Attempts+1)
+		}
+		if task.Progress > 0 {
+			text += fmt.Sprintf(", %.0f %%", 100*task.Progress)
+		}
+		if task.Message != "" {
+			text += ", " + oneLine(task.Message)
+		}
+		line.show("%s", text)
+	}
 }
 
 // waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for

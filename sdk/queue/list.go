@@ -280,6 +280,21 @@ func (q *Queue) held(ctx context.Context, status Status) (ids []string, err erro
 	return slices.DeleteFunc(ids, func(id string) bool { return started[id] }), err
 }
 
+// Summary reads a task without its parameters and result: ErrNoTask if there is none.
+func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	tasks, err := c.summaries(ctx, "", "", []string{id})
+	if err == nil && len(tasks) == 0 {
+		err = fmt.Errorf("task %s: %w", id, ErrNoTask)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tasks[0], nil
+}
+
 // summaryFields are the fields of a task in a list: without parameters and result.
 var summaryFields = []string{
 	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
