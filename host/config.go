@@ -47,6 +47,8 @@ type Config struct {
 	Services guest.Config
 	// Ended is called for each task that was settled, from several goroutines; it must not block (default: none).
 	Ended func(Ended)
+	// Name is the host's for people: it publishes it (default: none).
+	Name string
 	// Version is the program's version, which the host publishes.
 	Version string
 	// Logger receives the host's log (default: none).

@@ -79,7 +79,7 @@ func list(cmd *cobra.Command, client *queue.Client, json bool, all any, heading 
 		note(cmd, "nothing found in tenant %s at %s by `%s%s`", client.Tenant(), client.Address(),
 			strings.TrimSpace(cmd.CommandPath()+" "+strings.Join(cmd.Flags().Args(), " ")), strings.Join(filters, ""))
 	}
-	if flag := cmd.Flag("tenant"); flag.Changed || flag.Annotations[originKey] != nil {
+	if isGiven(cmd.Flag("tenant")) {
 		return nil
 	}
 	tenants, err := client.Tenants(cmd.Context())

@@ -459,6 +459,8 @@ func (s *transcript) String() string {
 		{`\b\d+\.\ds\b`, "AGE"},
 		{`(?m)((no|yes) +(none|\d+) +)\d+(\.\d+)?m?s( +\d+ +\d+)?$`, "${1}AGE$5"},
 		{`(_pending_age_seconds":)\d+(\.\d+(e-\d+)?)?`, "${1}AGE"},
+		{`"uptime_seconds":\d+`, `"uptime_seconds":UPTIME`},
+		{`(?m)( +)\d+s( +127\.0\.0\.1:\d+)$`, "${1}UPTIME$2"},
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 		{regexp.QuoteMeta(os.TempDir()) + `/\w+/\d+`, "DIR"},
 		{`  +`, "  "},

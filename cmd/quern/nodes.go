@@ -54,7 +54,20 @@ func nodeView(tenant string, n queue.NodeInfo, now time.Time) view {
 		{"queues", "queues", append([]string{}, n.Queues...)},
 		{"holds", "", n.Holds}, // by queue
 		{"", "holds", holds},
+		{"name", "name", given(n.About["name"])},
+		{"uptime_seconds", "uptime", uptime(n)},
+		{"address", "address", given(n.About["address"])},
 	}
+}
+
+// uptime is for how long a host runs, by its own clock; nil if that is not known.
+func uptime(n queue.NodeInfo) any {
+	started, err := strconv.ParseFloat(n.About["started"], 64)
+	clock, missing := strconv.ParseFloat(n.About["clock"], 64)
+	if err != nil || missing != nil {
+		return nil
+	}
+	return span(time.Duration((clock - started) * float64(time.Second)).Round(time.Second))
 }
 
 func newNodeLs(env environment) *cobra.Command {
@@ -74,7 +87,7 @@ func newNodeLs(env environment) *cobra.Command {
 			for i, node := range nodes {
 				views[i] = nodeView(client.Tenant(), node, now)
 			}
-			return list(cmd, client, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS", views)
+			return list(cmd, client, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS", views)
 		}
 	}))
 	return cmd

@@ -21,8 +21,10 @@ const protocolVersion = 1
 
 // Config of a Client; the zero value works.
 type Config struct {
-	Tenant string        // the prefix of every key (default "blueque"): see ValidTenant
-	Lease  time.Duration // how long a listener counts as alive after its last renewal (default 10 s)
+	Tenant string // the prefix of every key (default "blueque"): see ValidTenant
+	// Name begins the IDs of the client's listeners, so that people recognize them after each start (default: the hostname).
+	Name  string
+	Lease time.Duration // how long a listener counts as alive after its last renewal (default 10 s)
 	// Replicas is how many replicas of Redis must have a task before Enqueue succeeds (default 0), and ReplicaTimeout how
 	// long to wait for them (default and at most 1 s).
 	Replicas       int
