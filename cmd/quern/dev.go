@@ -40,6 +40,7 @@ func newDev(env environment) *cobra.Command {
 	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
 	var engines string
 	enginesFlag(cmd.Flags(), &engines)
+	groupFlags(cmd, hostGroups)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("redis") || cmd.Flags().Changed("redis-file") {
 			return usagef("dev brings its own Redis: leave --redis and --redis-file out, or use `quern serve`")

@@ -236,7 +236,7 @@ func (c *command) wait() int {
 // listening is the address that a host has logged.
 func (c *command) listening() string {
 	c.t.Helper()
-	return c.stderr.await(c.t, regexp.MustCompile(`listening: http=(\S+)`))
+	return c.stderr.await(c.t, regexp.MustCompile(`listening: .*http=(\S+)`))
 }
 
 // host runs `quern serve` on a plugin directory, and returns when it is ready and

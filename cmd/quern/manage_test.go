@@ -391,7 +391,7 @@ func TestSettingsOfHostsAlone(t *testing.T) {
 	if got := u.must("queue", "purge", "mail", "--all"); got != "1\n" {
 		t.Errorf("purged %q", got)
 	}
-	settings := effective(t, u.must("serve", "--check"))
+	settings := effective(t, checked(u))
 	if settings["keep"] != "24h0m0s" || settings["max-attempts"] != "9" {
 		t.Errorf("%v", settings)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -169,6 +170,21 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 	}
 	return nil
 }
+
+// reach asks the Redis of each tenant, once.
+func (n *node) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	for _, client := range n.clients {
+		if _, err := client.Clock(ctx); err != nil {
+			return fmt.Errorf("tenant %s: %w", client.Tenant(), err)
+		}
+	}
+	return nil
+}
+
+// reachTimeout bounds reach.
+const reachTimeout = 5 * time.Second
 
 // engine makes the engine, its crash monitor and its metrics.
 func (n *node) engine(cmd *cobra.Command, env environment) (*runtime.Engine, error) {

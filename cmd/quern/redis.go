@@ -61,6 +61,7 @@ func wrongRedis(cmd *cobra.Command, err error) error {
 
 // clientFlags adds what every client command takes.
 func clientFlags(cmd *cobra.Command) {
+	cmd.Annotations = map[string]string{usesRedis: "yes"}
 	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
 }
 

@@ -23,6 +23,9 @@ func run(ctx context.Context, args []string, env environment, stdin io.Reader, s
 	}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		ran = true
+		if err := refuseUnused(cmd); err != nil {
+			return err
+		}
 		return applySettings(cmd, env)
 	}
 	cmd, err := root.ExecuteContextC(ctx)
@@ -74,6 +77,7 @@ func newRoot(env environment) *cobra.Command {
 	)
 	root.SetHelpCommand(newHelp())
 	complete(root, env)
+	hideUnused(root)
 	return root
 }
 
