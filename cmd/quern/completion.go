@@ -44,8 +44,11 @@ func complete(cmd *cobra.Command, env environment) {
 		}
 		fixed, isChoice := flag.Value.(interface{ words() []string })
 		_ = cmd.RegisterFlagCompletionFunc(flag.Name, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if isChoice {
+			switch {
+			case isChoice:
 				return fixed.words(), cobra.ShellCompDirectiveNoFileComp
+			case word == "FILE":
+				return nil, cobra.ShellCompDirectiveDefault
 			}
 			return candidates(cmd, env, word)
 		}) // fails only if the flag has one already
@@ -57,11 +60,8 @@ func complete(cmd *cobra.Command, env environment) {
 // candidates are what a word of a usage line may stand for.
 func candidates(cmd *cobra.Command, env environment, word string) (found []string, _ cobra.ShellCompDirective) {
 	switch word {
-	case "FILE", "CASES":
-		if cmd.Flag("file") == nil && cmd.Flag("lease") == nil { // others than those of plugins take any file
-			return []string{moduleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
-		}
-		return nil, cobra.ShellCompDirectiveDefault
+	case "FILE": // of a plugin
+		return []string{moduleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
 	case "DIR":
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	case "TENANT", "QUEUE", "ID", "LISTENER", "NAME":

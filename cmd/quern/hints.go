@@ -98,7 +98,7 @@ func warnUnserved(cmd *cobra.Command, client *queue.Client, name string) {
 		stats.Depth[queue.Complete]+stats.Depth[queue.Failed] > 0 {
 		return
 	}
-	note(cmd, "no host serves the queue %q of tenant %s, nor did one ever: %s", name, client.Tenant(), servedLike(cmd, client, name))
+	note(cmd, "no host serves the queue %q of tenant %s, and none is known to have done so: %s", name, client.Tenant(), servedLike(cmd, client, name))
 }
 
 // servedLike is the remedy for a queue that nobody serves: the nearest one that is served.

@@ -128,6 +128,7 @@ func TestCompletionOfNames(t *testing.T) {
 		"queue ls --tenant ":             "acme\nblueque\n:4",
 		"serve --log-level ":             "trace\ndebug\ninfo\nwarn\nerror\n:4",
 		"plugin run ":                    "wasm\n:8",
+		"task show --config ":            ":0",
 		"plugin build ":                  ":16",
 		"plugin new ":                    ":0",
 		"task ls --redis redis://x:1/0 ": ":4",
