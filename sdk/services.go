@@ -14,7 +14,7 @@ import (
 // Errors of the host, to be compared by errors.Is.
 const (
 	ErrInvalid     = HostError(-1)  // invalid argument; see the task's log
-	ErrDenied      = HostError(-3)  // not granted by the manifest; see the task's log
+	ErrDenied      = HostError(-3)  // by the manifest, the host's grants or its networks; see the task's log
 	ErrNotFound    = HostError(-4)  // no such name
 	ErrTooBig      = HostError(-5)  // larger than its limit
 	ErrQuota       = HostError(-6)  // quota exhausted

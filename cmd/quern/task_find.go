@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,17 +13,23 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// leastPrefix is how many characters of an ID can stand for it.
-const leastPrefix = 8
+const (
+	// leastPrefix is how many characters of an ID can stand for it.
+	leastPrefix = 8
+	// wholeID is the length of the IDs that Quern makes: what is as long is no beginning of one.
+	wholeID = 36
+)
 
 // findTask reads the task of an ID, or of the beginning of only one ID.
 func findTask(ctx context.Context, client *queue.Client, id string) (*queue.Task, error) {
 	task, err := client.Task(ctx, id)
-	if !errors.Is(err, queue.ErrNoTask) || len(id) < leastPrefix {
+	if !errors.Is(err, queue.ErrNoTask) || len(id) < leastPrefix || len(id) >= wholeID {
 		return task, err
 	}
 	ids, failed := client.FindTasks(ctx, id, 4)
 	switch {
+	case errors.Is(failed, queue.ErrInvalid):
+		return nil, fmt.Errorf("%w; there are too many tasks to look for one that begins so", err)
 	case failed != nil:
 		return nil, failed
 	case len(ids) == 0:

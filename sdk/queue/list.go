@@ -127,11 +127,11 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) (ids []
 					ids = append(ids, found[i])
 				}
 			}
-			if seen += block; seen > foundIn {
-				return nil, fmt.Errorf("%w: ID %s: no task has it, and there are too many to look for one that begins so: give the whole ID", ErrInvalid, prefix)
-			}
 			if cursor = next; cursor == 0 || len(ids) >= most {
 				break
+			}
+			if seen += block; seen > foundIn {
+				return nil, fmt.Errorf("%w: ID %s: no task has it, and there are too many to look for one that begins so: give the whole ID", ErrInvalid, prefix)
 			}
 		}
 	}
