@@ -57,6 +57,19 @@ func newDoctor(env environment) *cobra.Command {
 	return cmd
 }
 
+// remedyOf is the remedy of a finding, with a command that can be pasted.
+func remedyOf(cmd *cobra.Command, f doctor.Finding) string {
+	text := oneLine(f.Remedy)
+	if len(f.Command) > 0 {
+		text += ": `quern"
+		for _, word := range f.Command {
+			text += " " + shellWord(word)
+		}
+		text += "`"
+	}
+	return pasteable(cmd, text)
+}
+
 // showFindings prints what the doctor found. The error counts the findings that are errors.
 func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []doctor.Finding) error {
 	w, s, failed := cmd.OutOrStdout(), screenOf(cmd), 0
@@ -68,11 +81,14 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 		if json {
 			continue
 		}
+		if f.Tenant != "" && len(tenants) > 1 {
+			_ = cmd.Flags().Set("tenant", f.Tenant) // for the command to paste
+		}
 		about := f.Check
 		if f.Tenant != "" {
 			about += ", tenant " + f.Tenant
 		}
-		if _, err := fmt.Fprintf(w, "%s (%s): %s\n  %s\n", s.code(colour[f.Level], string(f.Level)), about, oneLine(f.Problem), pasteable(cmd, oneLine(f.Remedy))); err != nil {
+		if _, err := fmt.Fprintf(w, "%s (%s): %s\n  %s\n", s.code(colour[f.Level], string(f.Level)), about, oneLine(f.Problem), remedyOf(cmd, f)); err != nil {
 			return err
 		}
 	}

@@ -99,7 +99,7 @@ func TestDoctorFinds(t *testing.T) {
 	if found, _ := examined(t, u, exitFailed, "--tenant", "acme"); slices.ContainsFunc(found, func(f string) bool { return strings.HasSuffix(f, "blueque") }) {
 		t.Errorf("of acme: %q", found)
 	}
-	if r := u.run("doctor", "--tenant", "blueque"); !strings.Contains(r.stdout, "  end the pause with `quern queue resume --tenant blueque held`\n") {
+	if r := u.run("doctor"); !strings.Contains(r.stdout, "  end the pause: `quern queue resume --tenant blueque held`\n") {
 		t.Error(r.stdout)
 	}
 	info := rdb.InfoMap(t.Context(), "memory").Val()["Memory"]

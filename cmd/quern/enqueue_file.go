@@ -235,7 +235,7 @@ func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error)
 	case number <= f.skip || len(line) == 0 && !long:
 		return nil, nil
 	case long:
-		return nil, fmt.Errorf("longer than %s: enqueue it alone, with `quern enqueue %s - < PARAMETERS`", units.FormatSize(maxLine), f.queue)
+		return nil, fmt.Errorf("longer than %s: enqueue it alone, with `quern enqueue %s - < PARAMETERS`", units.FormatSize(maxLine), shellWord(f.queue))
 	}
 	options := f.options
 	options.ID = fmt.Sprintf("%s-%d", f.id, number)

@@ -40,6 +40,14 @@ type Finding struct {
 	Tenant  string `json:"tenant,omitempty"` // "" for what concerns all tenants of a Redis
 	Problem string `json:"problem"`
 	Remedy  string `json:"remedy"`
+	// Command are the words behind `quern` that do what the remedy says; none if no command does.
+	Command []string `json:"command,omitempty"`
+}
+
+// by is the finding with the command of its remedy.
+func (f Finding) by(command ...string) Finding {
+	f.Command = command
+	return f
 }
 
 // check is one thing to look at.
@@ -238,7 +246,7 @@ var redisChecks = []check{
 		if most == 0 || float64(used) < fullRedis*float64(most) {
 			return nil
 		}
-		return []Finding{found(Warning, "raise maxmemory, or delete finished tasks with `quern queue purge`", "Redis uses %d %% of its maxmemory: when it is full, nothing can be enqueued", 100*used/most)}
+		return []Finding{found(Warning, "raise maxmemory, or delete finished tasks: see `quern queue purge --help`", "Redis uses %d %% of its maxmemory: when it is full, nothing can be enqueued", 100*used/most)}
 	}, true},
 	{"redis-latency", func(p *patient) []Finding {
 		if p.latency < slowRedis {
@@ -270,8 +278,9 @@ var hostChecks = []check{
 			for _, ids := range node.Holds {
 				held += len(ids)
 			}
-			if held > 0 || len(p.alive()) == 0 {
-				f = append(f, found(Error, "start a host, which takes its tasks over, or use `quern node reclaim "+node.ID+"`", "the listener %s is dead and holds %d tasks", node.ID, held))
+			if held > 0 {
+				f = append(f, found(Error, "start a host, which takes its tasks over, or return them by hand", "the listener %s is dead and holds %d tasks", node.ID, held).
+					by("node", "reclaim", node.ID))
 			}
 		}
 		return f
@@ -347,7 +356,8 @@ var pluginChecks = []check{
 	}, false},
 	{"plugin-quarantined", func(p *patient) (f []Finding) {
 		for _, q := range p.quarantines {
-			f = append(f, found(Error, "replace it, or use `quern plugin release "+q.Plugin+"`", "the plugin %s is quarantined until %s: its tasks ended the hosts %s", q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")))
+			f = append(f, found(Error, "replace it, or end the quarantine", "the plugin %s is quarantined until %s: its tasks ended the hosts %s",
+				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin))
 		}
 		return f
 	}, false},
@@ -368,7 +378,8 @@ var pluginChecks = []check{
 	{"queue-paused", func(p *patient) (f []Finding) {
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
-				f = append(f, found(Warning, "end the pause with `quern queue resume "+p.queues[i]+"`", "the queue %s is paused, and %d tasks wait in it", p.queues[i], waiting))
+				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %d tasks wait in it", p.queues[i], waiting).
+					by("queue", "resume", p.queues[i]))
 			}
 		}
 		return f
@@ -377,7 +388,8 @@ var pluginChecks = []check{
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if stats.Limit > 0 && float64(waiting) >= nearlyFull*float64(stats.Limit) {
-				f = append(f, found(Warning, "start more hosts, or raise the limit with `quern queue limit "+p.queues[i]+" N`", "%d tasks wait in the queue %s, whose limit is %d: above it enqueueing is refused", waiting, p.queues[i], stats.Limit))
+				f = append(f, found(Warning, "start more hosts, or raise the limit", "%d tasks wait in the queue %s, whose limit is %d: above it enqueueing is refused",
+					waiting, p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)))
 			}
 		}
 		return f
