@@ -73,22 +73,20 @@ func uptime(n queue.NodeInfo) any {
 func newNodeLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's listeners with their tasks", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(func()) clientRun {
-		return func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-			nodes, err := client.Fleet().Nodes(cmd.Context())
-			if err != nil {
-				return err
-			}
-			now, err := client.Clock(cmd.Context())
-			if err != nil {
-				return err
-			}
-			views := make([]view, len(nodes))
-			for i, node := range nodes {
-				views[i] = nodeView(client.Tenant(), node, now)
-			}
-			return list(cmd, client, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS", views)
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+		nodes, err := client.Fleet().Nodes(cmd.Context())
+		if err != nil {
+			return err
 		}
+		now, err := client.Clock(cmd.Context())
+		if err != nil {
+			return err
+		}
+		views := make([]view, len(nodes))
+		for i, node := range nodes {
+			views[i] = nodeView(client.Tenant(), node, now)
+		}
+		return list(cmd, client, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS", views)
 	}))
 	return cmd
 }

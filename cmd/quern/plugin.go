@@ -31,19 +31,17 @@ func newPluginLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the plugins of live hosts, and the refused ones", Args: arguments(0, 0)}
 	clientFlags(cmd)
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(func()) clientRun {
-		return func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-			views, err := listPlugins(cmd.Context(), client)
-			if err != nil {
-				return err
-			}
-			rows := make([]view, len(views))
-			for i, v := range views {
-				digest := v.Digest[:min(len(v.Digest), shortDigest)]
-				rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), pasteable(cmd, v.Error))
-			}
-			return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+		views, err := listPlugins(cmd.Context(), client)
+		if err != nil {
+			return err
 		}
+		rows := make([]view, len(views))
+		for i, v := range views {
+			digest := v.Digest[:min(len(v.Digest), shortDigest)]
+			rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), pasteable(cmd, v.Error))
+		}
+		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
 	}))
 	return cmd
 }

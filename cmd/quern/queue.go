@@ -40,28 +40,26 @@ const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE F
 func newQueueLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's queues with the number of their tasks", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(func()) clientRun {
-		return func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-			known, err := client.Queues(cmd.Context())
-			if err != nil {
-				return err
-			}
-			names := slices.Sorted(maps.Keys(known))
-			stats, err := client.Stats(cmd.Context(), names...)
-			if err != nil {
-				return err
-			}
-			views := []view{}
-			var damaged error // the first one; it does not hide the other queues
-			for i, s := range stats {
-				if s.Err != nil {
-					damaged = cmp.Or(damaged, s.Err)
-					continue
-				}
-				views = append(views, queueView(client.Tenant(), names[i], s))
-			}
-			return cmp.Or(list(cmd, client, json, views, queueHeading, views), damaged)
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+		known, err := client.Queues(cmd.Context())
+		if err != nil {
+			return err
 		}
+		names := slices.Sorted(maps.Keys(known))
+		stats, err := client.Stats(cmd.Context(), names...)
+		if err != nil {
+			return err
+		}
+		views := []view{}
+		var damaged error // the first one; it does not hide the other queues
+		for i, s := range stats {
+			if s.Err != nil {
+				damaged = cmp.Or(damaged, s.Err)
+				continue
+			}
+			views = append(views, queueView(client.Tenant(), names[i], s))
+		}
+		return cmp.Or(list(cmd, client, json, views, queueHeading, views), damaged)
 	}))
 	return cmd
 }
@@ -74,23 +72,21 @@ func newQueueShow(env environment) *cobra.Command {
 			"yet. Both are counted up to 10000.",
 	}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(func()) clientRun {
-		return func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-			if err := needKnown(cmd.Context(), client, args[0]); err != nil {
-				return err
-			}
-			stats, err := client.Queue(args[0]).Stats(cmd.Context())
-			if err != nil {
-				return err
-			}
-			letters, buried, err := client.Queue(args[0]).DeadLetters(cmd.Context())
-			if err != nil {
-				return err
-			}
-			v := append(queueView(client.Tenant(), args[0], stats),
-				field{"dead_letters", "dead letters", letters}, field{"failed_with_dead_letter", "failed with letter", buried})
-			return showTable(cmd, json, v, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{v})
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
+			return err
 		}
+		stats, err := client.Queue(args[0]).Stats(cmd.Context())
+		if err != nil {
+			return err
+		}
+		letters, buried, err := client.Queue(args[0]).DeadLetters(cmd.Context())
+		if err != nil {
+			return err
+		}
+		v := append(queueView(client.Tenant(), args[0], stats),
+			field{"dead_letters", "dead letters", letters}, field{"failed_with_dead_letter", "failed with letter", buried})
+		return showTable(cmd, json, v, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{v})
 	}))
 	return cmd
 }

@@ -22,21 +22,20 @@ func newTaskShow(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(end func()) clientRun {
-		return func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-			task, err := findTask(cmd.Context(), client, args[0])
-			if err != nil {
-				return err
-			}
-			attempts, err := client.History(cmd.Context(), task)
-			if err != nil {
-				return err
-			}
-			if task.Status.Finished() {
-				end()
-			}
-			return show(cmd, json, taskView(client.Tenant(), task, attempts))
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		task, err := findTask(cmd.Context(), client, args[0])
+		if err != nil {
+			return err
 		}
+		attempts, err := client.History(cmd.Context(), task)
+		if err != nil {
+			return err
+		}
+		err = show(cmd, json, taskView(client.Tenant(), task, attempts))
+		if task.Status.Finished() {
+			err = cmp.Or(err, errSeen)
+		}
+		return err
 	}))
 	return cmd
 }
@@ -64,42 +63,40 @@ func newTaskLs(env environment) *cobra.Command {
 	newNumber(f, &o.Limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
 	newNumber(f, &o.Offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(func()) clientRun {
-		return func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-			page := o
-			page.Key, page.Labels = filter.key, filter.labels // by an index
-			if filter.reason != "" && page.Status == "" {
-				page.Status = queue.Failed
-			}
-			now, err := client.Clock(cmd.Context())
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		page := o
+		page.Key, page.Labels = filter.key, filter.labels // by an index
+		if filter.reason != "" && page.Status == "" {
+			page.Status = queue.Failed
+		}
+		now, err := client.Clock(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(filters, f.Changed) {
+			page.Match = func(t *queue.Task) bool { return filter.selects(t, now.Sub(t.Created)) }
+		}
+		queues, heading, across := args, "ID STATUS REASON CREATED UPDATED ATTEMPTS KEY", len(args) == 0
+		if across {
+			known, err := client.Queues(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if slices.ContainsFunc(filters, f.Changed) {
-				page.Match = func(t *queue.Task) bool { return filter.selects(t, now.Sub(t.Created)) }
-			}
-			queues, heading, across := args, "ID STATUS REASON CREATED UPDATED ATTEMPTS KEY", len(args) == 0
-			if across {
-				known, err := client.Queues(cmd.Context())
-				if err != nil {
-					return err
-				}
-				queues, heading = slices.Sorted(maps.Keys(known)), "ID QUEUE STATUS REASON CREATED UPDATED ATTEMPTS KEY"
-			}
-			tasks, damaged := newest(cmd.Context(), client, queues, page)
-			if damaged != nil && len(tasks) == 0 {
-				return damaged
-			}
-			all, rows := make([]view, len(tasks)), make([]view, len(tasks))
-			for i, t := range tasks {
-				all[i] = taskView(client.Tenant(), t, nil)
-				rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
-				if across {
-					rows[i] = slices.Insert(rows[i], 1, row(t.Queue)...)
-				}
-			}
-			return cmp.Or(list(cmd, client, json, all, heading, rows), damaged)
+			queues, heading = slices.Sorted(maps.Keys(known)), "ID QUEUE STATUS REASON CREATED UPDATED ATTEMPTS KEY"
 		}
+		tasks, damaged := newest(cmd.Context(), client, queues, page)
+		if damaged != nil && len(tasks) == 0 {
+			return damaged
+		}
+		all, rows := make([]view, len(tasks)), make([]view, len(tasks))
+		for i, t := range tasks {
+			all[i] = taskView(client.Tenant(), t, nil)
+			rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
+			if across {
+				rows[i] = slices.Insert(rows[i], 1, row(t.Queue)...)
+			}
+		}
+		return cmp.Or(list(cmd, client, json, all, heading, rows), damaged)
 	}))
 	return cmd
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math"
 	"time"
@@ -20,44 +21,55 @@ type frame struct {
 	out io.Writer
 }
 
-// watchable adds --watch to a command: it runs again and again, and prints what has changed. A run that calls end is the last one.
-func watchable(cmd *cobra.Command, run func(end func()) clientRun) clientRun {
+// errSeen ends a look after which nothing will change.
+var errSeen = errors.New("nothing more will change")
+
+// watchable adds --watch to a command: it runs again and again, until errSeen or another error, and prints what has changed.
+func watchable(cmd *cobra.Command, run clientRun) clientRun {
 	var every time.Duration
 	newPeriodWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "look again, every 2s or as given, and print what has changed")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	notSettings(cmd.Flags(), "watch")
 	return func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		last := every == 0
-		once := run(func() { last = true })
-		if last {
-			return once(cmd, client, args, json)
+		var err error
+		if every == 0 {
+			err = run(cmd, client, args, json)
+		} else {
+			err = watch(cmd, every, func() error { return run(cmd, client, args, json) })
 		}
-		out, shown := cmd.OutOrStdout(), ""
-		ticker := time.NewTicker(every)
-		defer ticker.Stop()
-		for {
-			now := &frame{out: out}
-			cmd.SetOut(now)
-			err := once(cmd, client, args, json)
-			text := now.String()
-			if text != shown && isTerminal(out) {
-				now = &frame{}
-				now.WriteString("\x1b[H\x1b[2J" + text) // from the top of an empty screen
+		if errors.Is(err, errSeen) {
+			return nil
+		}
+		return err
+	}
+}
+
+// watch runs look until it returns an error, or the command ends.
+func watch(cmd *cobra.Command, every time.Duration, look func() error) error {
+	out, shown := cmd.OutOrStdout(), ""
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		now := &frame{out: out}
+		cmd.SetOut(now)
+		err := look()
+		if text := now.String(); text != shown {
+			shown = text
+			if isTerminal(out) {
+				text = "\x1b[H\x1b[2J" + text // from the top of an empty screen
 			}
-			if text != shown {
-				if _, err := now.WriteTo(out); err != nil {
-					return err
-				}
-			}
-			if shown = text; err != nil || last {
+			if _, err := io.WriteString(out, text); err != nil {
 				return err
 			}
-			cmd.SetErr(io.Discard) // notes are for the first look
-			select {
-			case <-cmd.Context().Done():
-				return nil
-			case <-ticker.C:
-			}
+		}
+		if err != nil {
+			return err
+		}
+		cmd.SetErr(io.Discard) // notes are for the first look
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-ticker.C:
 		}
 	}
 }
