@@ -5,6 +5,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,14 +26,15 @@ var completed = map[string]string{
 	"tenant": "TENANT", "tenants": "TENANT", "queue": "QUEUE", "queues": "QUEUE", "node": "LISTENER", "plugin": "NAME",
 }
 
-var usageWord = regexp.MustCompile(`[A-Z]+`)
+var usageWord = regexp.MustCompile(`[A-Z]+(\|[A-Z]+)?`)
 
 // complete lets the shell complete arguments and flags, of a command and those below it, by the words of their usage.
 func complete(cmd *cobra.Command, env environment) {
 	for _, sub := range cmd.Commands() {
 		complete(sub, env)
 	}
-	if words := usageWord.FindAllString(cmd.Use, -1); len(words) > 0 && cmd.Flag("lang") == nil { // `plugin new` takes new names
+	use, _, _ := strings.Cut(cmd.Use, " | ")
+	if words := usageWord.FindAllString(use, -1); len(words) > 0 && cmd.Flag("lang") == nil { // `plugin new` takes new names
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return candidates(cmd, env, words[min(len(args), len(words)-1)])
 		}
@@ -60,11 +62,11 @@ func complete(cmd *cobra.Command, env environment) {
 // candidates are what a word of a usage line may stand for.
 func candidates(cmd *cobra.Command, env environment, word string) (found []string, _ cobra.ShellCompDirective) {
 	switch word {
-	case "FILE": // of a plugin
+	case "FILE", "DIR|FILE": // of a plugin
 		return []string{moduleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
 	case "DIR":
 		return nil, cobra.ShellCompDirectiveFilterDirs
-	case "TENANT", "QUEUE", "ID", "LISTENER", "NAME":
+	case "TENANT", "QUEUE", "ID", "LISTENER", "NAME", "NAME|DIGEST":
 	default:
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -99,7 +101,7 @@ func candidates(cmd *cobra.Command, env environment, word string) (found []strin
 		for _, node := range nodes {
 			found = append(found, node.ID)
 		}
-	case "NAME":
+	case "NAME", "NAME|DIGEST":
 		plugins, _ := listPlugins(ctx, client)
 		for _, plugin := range plugins {
 			found = append(found, plugin.Plugin)

@@ -127,6 +127,8 @@ func TestCompletionOfNames(t *testing.T) {
 		"task retry --queue ":            "mail\n:4",
 		"queue ls --tenant ":             "acme\nblueque\n:4",
 		"serve --log-level ":             "trace\ndebug\ninfo\nwarn\nerror\n:4",
+		"task retry one ":                "one\tmail complete\n:4",
+		"plugin test ":                   "wasm\n:8",
 		"plugin run ":                    "wasm\n:8",
 		"task show --config ":            ":0",
 		"plugin build ":                  ":16",
