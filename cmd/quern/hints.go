@@ -73,7 +73,7 @@ func list(cmd *cobra.Command, client *queue.Client, json bool, all any, heading 
 		var filters []string
 		cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
 			if flag.Changed {
-				filters = append(filters, " --"+flag.Name+" "+flag.Value.String())
+				filters = append(filters, " --"+flag.Name+" "+shellWord(flag.Value.String()))
 			}
 		})
 		note(cmd, "nothing found in tenant %s at %s by `%s%s`", client.Tenant(), client.Address(),
