@@ -46,10 +46,22 @@ type Config struct {
 	Retry queue.Retry
 	// Services are what handlers may use beyond their tasks (default: nothing but checkpoints).
 	Services guest.Config
+	// Ended is called for each task that was settled, from several goroutines; it must not block (default: none).
+	Ended func(Ended)
+	// Name is the host's for people: it publishes it (default: none).
+	Name string
 	// Version is the program's version, which the host publishes.
 	Version string
 	// Logger receives the host's log (default: none).
 	Logger hclog.Logger
+}
+
+// Ended is a task that was settled.
+type Ended struct {
+	Tenant, Queue, ID string
+	Took              time.Duration
+	Failure           *queue.Failure // nil: it is complete
+	Again             bool           // it will be tried again
 }
 
 // Defaults are the settings of the zero Config.

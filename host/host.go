@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,7 +25,12 @@ import (
 type Host struct {
 	common
 	tenants map[string]*tenant // by name
+	started time.Time
+	address atomic.Value // string: see Listening
 }
+
+// Listening tells the host the address of its web server, which it publishes.
+func (h *Host) Listening(address string) { h.address.Store(address) }
 
 // New makes a host for the tenants of the clients, whose plugins are in the directory. It owns neither the clients nor the
 // directory's engine; Run runs the directory.
@@ -35,6 +43,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 		return nil, errors.New("no tenant to serve: name at least one")
 	}
 	h := &Host{
+		started: time.Now(),
 		common: common{
 			config: config, metrics: m, catalog: &catalog{directory, &config},
 			scheduler: newScheduler(directory.Acquire, config, m.SlotsInUse),
@@ -189,12 +198,18 @@ func (h *Host) about(t *tenant) map[string]string {
 		}
 	}
 	queues := append([]string{}, slices.Sorted(maps.Keys(h.catalog.queues(t.name)))...)
+	address, _ := h.address.Load().(string)
 	return map[string]string{
-		"kind": "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list),
+		"name": h.config.Name, "address": address, "started": seconds(h.started), "clock": seconds(time.Now()),
+		"memory": strconv.FormatInt(h.config.Memory, 10),
+		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list),
 		"draining": strconv.FormatBool(t.isDraining()),
 		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.FormatInt(h.scheduler.running.Load(), 10),
 	}
 }
+
+// seconds writes a time as Redis has them.
+func seconds(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMilli())/1000) }
 
 // jsonText writes a value that always can be written.
 func jsonText(value any) string {

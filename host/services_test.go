@@ -209,28 +209,28 @@ capabilities:
 	})
 	task := n.wait(n.enqueueAs("go", "", queue.Options{Parent: "p", Key: "k"}))
 	const want = `config: 200x200 true false
-secret: xyz <nil> true the manifest does not grant it
-get nothing: there is none of that name
+secret: xyz <nil> true secret other: denied: the task's log says by whom, and what to add
+get nothing: kv get counts/k: not found
 increment: 40 <nil>
 increment: 42 <nil>
 set: <nil> <nil>
-increment a text: it has another value
+increment a text: kv increment counts/k: it has another value
 get: value <nil>
 get nothing in it: 0 <nil>
-swap: value it has another value
+swap: value kv swap counts/k: it has another value
 swap:  <nil>
-swap: new it has another value
-swap: true it has another value
+swap: new kv swap counts/k: it has another value
+swap: true kv swap counts/absent: it has another value
 swap: true <nil>
 list: [absent k n short] <nil>
 list: [n] <nil>
-list none: the host cannot make sense of it
+list none: kv list counts/*: the host cannot make sense of it
 delete: true <nil>
 delete: false <nil>
-quota: there is no room for more
-read only: the manifest does not grant it
+quota: kv set small/k: there is no room for more
+read only: kv set seen/k: denied: the task's log says by whom, and what to add
 checkpoint: false <nil>
-save: <nil> it is larger than the plugin's limit
+save: <nil> save checkpoint: it is larger than the plugin's limit
 checkpoint: step 1 true <nil>
 log: <nil> the host cannot make sense of it the host cannot make sense of it
 task:  p k true false

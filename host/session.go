@@ -66,7 +66,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
 	s.settler = &settler{
-		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, health: health,
+		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, health: health, ended: c.config.Ended,
 		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff),
 	}
 	s.recovery = &recovery{

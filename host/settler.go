@@ -41,6 +41,7 @@ type settler struct {
 	shipper   *shipper
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
+	ended     func(Ended)   // of the Config; may be nil
 	// poke has a token when something waits; never closed.
 	poke chan struct{}
 
@@ -347,6 +348,9 @@ func (s *settler) report(e *ended, outcome string, err error) {
 	}
 	if outcome != "complete" || s.access.logger.IsDebug() {
 		s.log(e, outcome, reason, err)
+	}
+	if s.ended != nil && err == nil && outcome != "released" {
+		s.ended(Ended{t.served.tenant, t.served.queue, t.ID, e.took, e.settlement.Failure, e.settlement.Requeue != ""})
 	}
 }
 

@@ -170,7 +170,7 @@ var catalogue = [...]family{
 		"Failed calls to Redis, by purpose.",
 	},
 	buildInfo: {
-		"quern_build_info", gauge, "", "version revision go",
+		"quern_build_info", gauge, "", "version revision go host",
 		"1, with the version of Quern, its source revision, and the Go version that built it.",
 	},
 }

@@ -158,7 +158,7 @@ func TestLabelsAreNoIDs(t *testing.T) {
 	allowed := []string{
 		"tenant", "queue", "plugin", "version", "digest", "outcome", "reason", "state", "result",
 		"function", "op", "reset_mode", "kind", // and of quern_build_info:
-		"revision", "go",
+		"host", "revision", "go",
 	}
 	for _, row := range catalogue {
 		for _, label := range row.labelNames() {

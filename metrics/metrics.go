@@ -18,6 +18,8 @@ import (
 type Config struct {
 	// Version of Quern, as `quern version` prints it. Default "devel".
 	Version string
+	// Host is the host's name for people. Default "".
+	Host string
 	// Revision of the source. Default "unknown".
 	Revision string
 	// NativeHistograms makes histograms native beside their classic buckets, for a Prometheus that scrapes them: steps of
@@ -83,7 +85,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		return nil, failed
 	}
 	m.slots, m.slotsInUse = m.gauges[slots].WithLabelValues(), m.gauges[slotsInUse].WithLabelValues()
-	m.gauges[buildInfo].WithLabelValues(text(cmp.Or(cfg.Version, "devel")), text(cmp.Or(cfg.Revision, "unknown")), goruntime.Version()).Set(1)
+	m.gauges[buildInfo].WithLabelValues(text(cmp.Or(cfg.Version, "devel")), text(cmp.Or(cfg.Revision, "unknown")), goruntime.Version(), text(cfg.Host)).Set(1)
 	for _, op := range redisOps {
 		m.count(redisErrors, 0, op)
 	}

@@ -47,7 +47,7 @@ func TestNew(t *testing.T) {
 		if _, err := New(reg, Config{}); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := exposition(t, reg), `quern_build_info{go="goX",revision="unknown",version="devel"} 1`; !strings.Contains(got, want) {
+		if got, want := exposition(t, reg), `quern_build_info{go="goX",host="",revision="unknown",version="devel"} 1`; !strings.Contains(got, want) {
 			t.Errorf("exposition lacks %s", want)
 		}
 	})

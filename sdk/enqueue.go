@@ -50,7 +50,8 @@ type Unique struct {
 // result and parameters together exceed the plugin's output limit; [ErrLimit] after the manifest's number of tasks (256,
 // or 16 MiB of them), or in a too long chain of parents; with after: call also [ErrQuota] and [ErrUnavailable].
 func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id string, err error) {
-	return services().Enqueue(queue, parameters, options)
+	id, err = services().Enqueue(queue, parameters, options)
+	return id, asking(err, "enqueue to ", "", queue)
 }
 
 // json returns the options as quern_v1 takes them, without unset ones.

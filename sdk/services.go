@@ -14,7 +14,7 @@ import (
 // Errors of the host, to be compared by errors.Is.
 const (
 	ErrInvalid     = HostError(-1)  // invalid argument; see the task's log
-	ErrDenied      = HostError(-3)  // not granted by the manifest; see the task's log
+	ErrDenied      = HostError(-3)  // by the manifest, the host's grants or its networks; see the task's log
 	ErrNotFound    = HostError(-4)  // no such name
 	ErrTooBig      = HostError(-5)  // larger than its limit
 	ErrQuota       = HostError(-6)  // quota exhausted
@@ -38,8 +38,8 @@ func (e HostError) Error() string {
 // hostErrors are the texts of the errors, by their number without its sign.
 var hostErrors = [...]string{
 	-ErrInvalid:     "the host cannot make sense of it",
-	-ErrDenied:      "the manifest does not grant it",
-	-ErrNotFound:    "there is none of that name",
+	-ErrDenied:      "denied: the task's log says by whom, and what to add", // the manifest, the host's grants, or its networks
+	-ErrNotFound:    "not found",
 	-ErrTooBig:      "it is larger than the plugin's limit",
 	-ErrQuota:       "there is no room for more",
 	-ErrConflict:    "it has another value",
@@ -47,6 +47,26 @@ var hostErrors = [...]string{
 	-ErrUnavailable: "what is behind the host's service is away",
 	-ErrNoHost:      "there is no task, or no host",
 	-ErrLimit:       "that many are not allowed",
+}
+
+// callError is an error of the host with what was asked.
+type callError struct {
+	asked string
+	err   error
+}
+
+func (e *callError) Error() string { return e.asked + ": " + e.err.Error() }
+func (e *callError) Unwrap() error { return e.err }
+
+// asking adds to an error what was asked: the call, and the name in its place.
+func asking(err error, call, place, name string) error {
+	if err == nil {
+		return nil
+	}
+	if place != "" {
+		call += place + "/"
+	}
+	return &callError{call + name, err}
 }
 
 // appendJSON appends a JSON string. Invalid UTF-8 becomes U+FFFD.
@@ -68,7 +88,9 @@ func appendJSON(to []byte, text string) []byte {
 
 // SaveCheckpoint saves at most 1 MiB for the task's next run, replaces the last checkpoint, and returns once Redis has
 // it, so that it survives the host. Stop on [ErrLost].
-func SaveCheckpoint(value []byte) error { return services().SaveCheckpoint(value) }
+func SaveCheckpoint(value []byte) error {
+	return asking(services().SaveCheckpoint(value), "save checkpoint", "", "")
+}
 
 // Checkpoint returns the last saved checkpoint, of this run or an earlier one; false if there is none.
 func Checkpoint() (value []byte, ok bool, err error) {
@@ -84,38 +106,54 @@ func Config(name string) (value string, ok bool) { return services().Config(name
 
 // Secret returns a secret, which the manifest must grant. [ErrNotFound] if the tenant has none of that name. Call it
 // within the task, and do not write the secret anywhere.
-func Secret(name string) ([]byte, error) { return services().Secret(name) }
+func Secret(name string) ([]byte, error) {
+	value, err := services().Secret(name)
+	return value, asking(err, "secret ", "", name)
+}
 
 // Bucket is a bucket of the tenant's key-value store, which the manifest must grant. Keys are 1 to 256 bytes of UTF-8
 // without control characters, values at most 512 KiB.
 type Bucket string
 
 // Get returns the value of a key; [ErrNotFound] if there is none.
-func (b Bucket) Get(key string) ([]byte, error) { return services().Get(string(b), key) }
+func (b Bucket) Get(key string) ([]byte, error) {
+	value, err := services().Get(string(b), key)
+	return value, b.asking(err, "get", key)
+}
+
+func (b Bucket) asking(err error, verb, key string) error {
+	return asking(err, "kv "+verb+" ", string(b), key)
+}
 
 // Set sets a value that lasts for ttl, rounded up to milliseconds, or forever if ttl is 0. [ErrInvalid] if ttl is
 // negative, such as time.Until of a past moment; [ErrQuota] if the bucket would exceed its quota.
 func (b Bucket) Set(key string, value []byte, ttl time.Duration) error {
-	return services().Set(string(b), key, value, guest.Milliseconds(ttl))
+	return b.asking(services().Set(string(b), key, value, guest.Milliseconds(ttl)), "set", key)
 }
 
 // Delete deletes a value, and reports whether there was one.
-func (b Bucket) Delete(key string) (bool, error) { return services().Delete(string(b), key) }
+func (b Bucket) Delete(key string) (bool, error) {
+	was, err := services().Delete(string(b), key)
+	return was, b.asking(err, "delete", key)
+}
 
 // Increment adds to a decimal number, 0 if there is none, and returns the sum. [ErrConflict] for any other value.
 func (b Bucket) Increment(key string, delta int64) (int64, error) {
-	return services().Increment(string(b), key, delta)
+	sum, err := services().Increment(string(b), key, delta)
+	return sum, b.asking(err, "increment", key)
 }
 
 // Swap sets a value if the present one equals old, or if old is nil and there is none. Else it returns [ErrConflict]
 // and the present value, nil if there is none. Otherwise it is like Set.
 func (b Bucket) Swap(key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
-	return services().Swap(string(b), key, old, value, guest.Milliseconds(ttl))
+	present, err = services().Swap(string(b), key, old, value, guest.Milliseconds(ttl))
+	return present, b.asking(err, "swap", key)
 }
 
 // List returns at most limit (1 to 1000) keys that begin with prefix and come after the key after, in byte order.
 func (b Bucket) List(prefix, after string, limit int) ([]string, error) {
-	return services().List(string(b), prefix, after, limit)
+	keys, err := services().List(string(b), prefix, after, limit)
+	return keys, b.asking(err, "list", prefix+"*")
 }
 
 // PreviousError returns the error of the attempt before; "" in the first one. A host that died ended no attempt.

@@ -139,7 +139,7 @@ func (b *bench) measureQueue(ctx context.Context) (report view, err error) {
 		return nil, err
 	}
 	if stats.Paused {
-		return nil, refusedf("the queue %q is paused: end that with `quern queue resume %s`, or leave --queue out", b.queue.Name(), b.queue.Name())
+		return nil, refusedf("the queue %q is paused: end that with `quern queue resume %s`, or leave --queue out", b.queue.Name(), shellWord(b.queue.Name()))
 	}
 	defer func() { err = cmp.Or(b.forgetTasks(), err) }()
 	single, bulk, err := b.enqueue(ctx)

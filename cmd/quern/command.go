@@ -99,7 +99,7 @@ func nearest(word string, right []string) []string {
 	var near, alike []string
 	best := 0
 	for _, candidate := range right {
-		if len(word) >= 3 && (strings.HasPrefix(candidate, word) || strings.HasPrefix(word, candidate)) {
+		if min(len(word), len(candidate)) >= 3 && (strings.HasPrefix(candidate, word) || strings.HasPrefix(word, candidate)) {
 			alike = append(alike, candidate)
 		}
 		distance := spelling.Distance(strings.ToLower(word), candidate)

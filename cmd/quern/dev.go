@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/build"
+	"github.com/quern-project/quern/host"
 )
 
 func newDev(env environment) *cobra.Command {
@@ -31,29 +31,33 @@ func newDev(env environment) *cobra.Command {
 			"In the folder of a plugin's source, or with --source, it builds that plugin into the plugin directory,\n" +
 			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
 			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
-			"did keeps running.",
+			"did keeps running. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.",
 		Args: arguments(0, 0),
 	}
 	o := newHostOptions(cmd, "127.0.0.1:0")
+	port := 0
+	newNumber(cmd.Flags(), &port, "redis-port", "port of the embedded Redis, to find it at the same URL after each start; 0, the default, for a free one", 0, 65535, "use 1 to 65535, or 0 for a free one")
 	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
-	engines := enginesFlag(cmd.Flags())
+	var engines string
+	enginesFlag(cmd.Flags(), &engines)
+	groupFlags(cmd, hostGroups)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("redis") || cmd.Flags().Changed("redis-file") {
 			return usagef("dev brings its own Redis: leave --redis and --redis-file out, or use `quern serve`")
 		}
 		if url, err := redisURL(cmd); err != nil || url != "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), "quern: the environment or the configuration file names a Redis: other commands will use that one, not this `quern dev`")
+			note(cmd, "the environment or the configuration file names a Redis: other commands will use that one, not this `quern dev`")
 		}
-		sources, err := devSources(*folders, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "quern: "+text) })
+		sources, err := devSources(*folders, func(text string) { note(cmd, "%s", text) })
 		if err != nil {
 			return err
 		}
-		return runDev(cmd, env, o, sources, *engines)
+		return runDev(cmd, env, o, sources, engines, port)
 	}
 	return cmd
 }
 
-func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []*build.Source, engines string) error {
+func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []*build.Source, engines string, port int) error {
 	other, ok, err := findDev(cmd.Context(), env)
 	if err != nil {
 		return err
@@ -66,12 +70,16 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []*buil
 	}
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true) // without it keys never expire
-	if err := embedded.StartAddr("127.0.0.1:0"); err != nil {
-		return fmt.Errorf("start embedded Redis: %w", err)
+	if err := embedded.StartAddr(fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+		return refusedf("start embedded Redis: %w: choose another --redis-port, or 0 for a free one", err)
 	}
 	defer embedded.Close()
 	url := "redis://" + embedded.Addr() + "/0"
 
+	stdout := startLogSink(cmd.OutOrStdout(), func(int) {}, hclog.NewNullLogger()) // no task waits for a line
+	defer stdout.close()
+	colour := screenOf(cmd)
+	o.host.Ended = func(e host.Ended) { fmt.Fprintln(stdout, endedLine(colour, e)) }
 	n, err := newNode(cmd, env, o, url)
 	if err != nil {
 		return err
@@ -94,6 +102,29 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []*buil
 		}
 		forget = remove
 	})
+}
+
+// endedLine tells of a task that ended in one line.
+func endedLine(s screen, e host.Ended) string {
+	line := fmt.Sprintf("%s %s", oneLine(e.Queue), shortTime(e.Took))
+	switch {
+	case e.Failure == nil:
+		return s.code("32", "✓") + " " + line
+	case e.Again:
+		return fmt.Sprintf("%s %s %s: (%s) %s: it will be tried again", s.code("33", "↻"), line, oneLine(e.ID), e.Failure.Reason, oneLine(e.Failure.Headline()))
+	}
+	return fmt.Sprintf("%s %s %s: (%s) %s", s.code("31", "✗"), line, oneLine(e.ID), e.Failure.Reason, oneLine(e.Failure.Headline()))
+}
+
+// shortTime is how long a task took, as people say it.
+func shortTime(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", d.Seconds()*1000)
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
 // devSources reads the folders of sources, by default the current one if it is a plugin's. It tells why that cannot be built.
@@ -213,35 +244,12 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	}
 }
 
-// stamp identifies a state of a file.
-type stamp struct {
-	size     int64
-	modified time.Time
-}
-
-// look lists the files of a source, without those that cannot be read, and watches its folders.
+// look lists the files of the source, and watches its folders.
 func (r *rebuilder) look() map[string]stamp {
-	seen := map[string]stamp{}
 	folders := 0
-	_ = filepath.WalkDir(r.dir, func(path string, entry fs.DirEntry, err error) error {
-		switch name := filepath.Base(path); {
-		case err != nil:
-			return nil //nolint:nilerr // as the comment above says
-		case entry.IsDir() && path != r.dir && build.Foreign(path, r.to):
-			return filepath.SkipDir // it has no source of the author's
-		case entry.IsDir():
-			if folders++; r.notify != nil && folders <= sourceFolders {
-				_ = r.notify.Add(path) // on an error the ticker finds its changes
-			}
-			return nil
-		case strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
-			strings.HasSuffix(name, moduleSuffix) || name == "4913": // vim's test file
-			return nil // editors or builds made it
+	return sourceFiles(r.dir, r.to, func(path string) {
+		if folders++; r.notify != nil && folders <= sourceFolders {
+			_ = r.notify.Add(path) // on an error the ticker finds its changes
 		}
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			seen[path] = stamp{info.Size(), info.ModTime()}
-		}
-		return nil
 	})
-	return seen
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -144,4 +146,31 @@ func TestDevWithoutFolder(t *testing.T) {
 	if status := c.wait(); status != exitDone {
 		t.Errorf("exit %d", status)
 	}
+}
+
+// A person sees each task that ends, and finds Redis where they want it.
+func TestDevTellsOfTasks(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+	if r := u.run("dev", "--plugins", t.TempDir(), "--redis-port", port); r.status != exitRefused || !strings.Contains(r.stderr, "choose another --redis-port") {
+		t.Errorf("a port in use: %+v", r)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := u.start("dev", "--plugins", folder(t, map[string][]byte{"exit": runtimetest.Exit(t)}), "--redis-port", port)
+	c.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=exit`))
+	url := "redis://127.0.0.1:" + port + "/0"
+	u.must("enqueue", "exit", "0", "--redis", url, "--wait")
+	c.stdout.await(t, regexp.MustCompile(`(?m)^✓ exit \d+(\.\d)? m?s$`))
+	u.run("enqueue", "exit", "7 too bad", "--id", "seven", "--redis", url)
+	c.stdout.await(t, regexp.MustCompile(`(?m)^✗ exit \d+(\.\d)? m?s seven: \(error\) .*$`))
+	u.run("enqueue", "exit", "7 too bad", "--id", "again", "--redis", url, "--max-attempts", "2", "--backoff-max", "10ms")
+	c.stdout.await(t, regexp.MustCompile(`(?m)^↻ exit \d+(\.\d)? m?s again: \(error\) .*: it will be tried again$`))
+	c.stdout.await(t, regexp.MustCompile(`(?m)^✗ exit \d+(\.\d)? m?s again: `))
 }

@@ -69,7 +69,11 @@ func newEnqueue(env environment) *cobra.Command {
 		}
 		defer client.Close()
 		if o.file != "" {
-			return o.enqueueFile(cmd, client, args[0], output.json())
+			err := o.enqueueFile(cmd, client, args[0], output.json())
+			if err == nil {
+				warnUnserved(cmd, client, args[0])
+			}
+			return err
 		}
 		return o.run(cmd, client, args, output.json())
 	}
@@ -155,8 +159,8 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []st
 			return err
 		}
 		if !served {
-			return refusedf("no host serves the queue %q of tenant %s, so nothing was enqueued: put %s.wasm into a host's plugin directory, or leave --wait out",
-				name, client.Tenant(), name)
+			return refusedf("no host serves the queue %q of tenant %s, so nothing was enqueued: %s, or leave --wait out",
+				name, client.Tenant(), servedLike(cmd, client, name))
 		}
 	}
 	parameters, err := readParameters(args[1:], cmd, maxParameters)
@@ -170,7 +174,7 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []st
 	var lacking *queue.NotReplicatedError
 	switch {
 	case errors.Is(err, queue.ErrQueueFull):
-		return refusedf("the queue %q is full, so nothing was enqueued: wait until it is shorter, or raise its limit with `quern queue limit %s N`", name, name)
+		return refusedf("the queue %q is full, so nothing was enqueued: wait until it is shorter, or raise its limit with `quern queue limit %s N`", name, shellWord(name))
 	case errors.As(err, &lacking):
 		err = refusedf("task %s is enqueued, but only %d of %d replicas confirmed it: see Redis's `INFO replication`, or ask for fewer with --replicas",
 			receipts[0].ID, lacking.Got, lacking.Wanted)
@@ -180,6 +184,9 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []st
 	case err != nil:
 		return err
 	}
+	if !o.wait {
+		warnUnserved(cmd, client, name)
+	}
 	return cmp.Or(o.answer(cmd, client, name, receipts[0], json, err != nil), err)
 }
 
@@ -188,9 +195,9 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client *queue.Client, name s
 	id := receipt.ID
 	switch {
 	case receipt.Existed && id == o.task.ID:
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: a task with the ID %s exists already, so nothing was enqueued\n", escape(id))
+		note(cmd, "a task with the ID %s exists already, so nothing was enqueued", id)
 	case receipt.Existed:
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: task %s is the same by --unique, so nothing was enqueued\n", escape(id))
+		note(cmd, "task %s is the same by --unique, so nothing was enqueued", id)
 	}
 	switch {
 	case o.wait && lacking:
@@ -198,7 +205,7 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client *queue.Client, name s
 	case o.wait:
 		// The ID was not printed yet, and the task goes on.
 		return interruptibly(cmd, func() error { return waitFor(cmd, client, id, o.waitTimeout) }, func() error {
-			return refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", id)
+			return refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", shellWord(id))
 		})
 	}
 	v := view{{"id", "", id}, {"tenant", "", client.Tenant()}, {"queue", "", name}, {"existed", "", receipt.Existed}}
@@ -220,7 +227,7 @@ func readParameters(args []string, cmd *cobra.Command, most int64) ([]byte, erro
 		return []byte(args[0]), nil
 	}
 	if isTerminal(cmd.InOrStdin()) {
-		fmt.Fprintln(cmd.ErrOrStderr(), "quern: reading parameters from the terminal; Ctrl-D ends them")
+		note(cmd, "reading parameters from the terminal; Ctrl-D ends them")
 	}
 	parameters, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), most+1))
 	if err != nil {

@@ -59,7 +59,7 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, n
 	f := &taskFile{queue: name, id: o.task.ID, options: o.task, skip: o.skip}
 	if f.id == "" {
 		f.id = queue.NewID()
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: the tasks' IDs are %s-LINE: should this be killed, repeat it with --id %s\n", f.id, f.id)
+		note(cmd, "the tasks' IDs are %s-LINE: should this be killed, repeat it with --id %s", f.id, shellWord(f.id))
 	}
 	input := cmd.InOrStdin()
 	if o.file != "-" {
@@ -73,7 +73,7 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, n
 		}
 		input = file
 	} else if isTerminal(input) {
-		fmt.Fprintln(cmd.ErrOrStderr(), "quern: reading tasks from the terminal; Ctrl-D ends them")
+		note(cmd, "reading tasks from the terminal; Ctrl-D ends them")
 	}
 	f.reader = bufio.NewReaderSize(input, 1<<18)
 
@@ -235,7 +235,7 @@ func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error)
 	case number <= f.skip || len(line) == 0 && !long:
 		return nil, nil
 	case long:
-		return nil, fmt.Errorf("longer than %s: enqueue it alone, with `quern enqueue %s - < PARAMETERS`", units.FormatSize(maxLine), f.queue)
+		return nil, fmt.Errorf("longer than %s: enqueue it alone, with `quern enqueue %s - < PARAMETERS`", units.FormatSize(maxLine), shellWord(f.queue))
 	}
 	options := f.options
 	options.ID = fmt.Sprintf("%s-%d", f.id, number)

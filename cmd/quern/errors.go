@@ -67,7 +67,11 @@ func report(err error, stderr io.Writer) int {
 		exit = &exitError{status: exitRefused, err: explain(err)}
 	}
 	if !exit.bare {
-		fmt.Fprintln(stderr, "quern: "+oneLine(exit.Error()))
+		text := oneLine(exit.Error())
+		if of, ok := errors.AsType[hinted](err); ok {
+			text = pasteable(of.cmd, text)
+		}
+		fmt.Fprintln(stderr, "quern: "+text)
 		return exit.status
 	}
 	for line := range strings.SplitSeq(strings.TrimRight(exit.Error(), "\n"), "\n") {
@@ -111,7 +115,7 @@ func explain(err error) error {
 		word, _, _ := strings.Cut(reply.Error(), " ")
 		remedy = replyRemedies[word]
 	case errors.Is(err, queue.ErrNoTask):
-		remedy = "look for it with `quern task ls QUEUE`, and mind --tenant"
+		remedy = "look for it with `quern task ls`, and mind --tenant"
 	case errors.Is(err, io.EOF):
 		remedy = "Redis closed the connection: if it wants TLS, use rediss:// instead of redis://"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():

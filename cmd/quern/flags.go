@@ -182,14 +182,22 @@ func labelFlag(flags *pflag.FlagSet, labels *map[string]string, usage string) {
 func newChoice[T ~string](flags *pflag.FlagSet, value *T, name, usage string, words ...string) {
 	parse := func(word string) (T, error) {
 		if !slices.Contains(words, word) {
-			last := len(words) - 1
-			return "", fmt.Errorf("use %s or %s", strings.Join(words[:last], ", "), words[last])
+			return "", errors.New(didYouMean(word, words))
 		}
 		return T(word), nil
 	}
 	name, shorthand, _ := strings.Cut(name, "/")
-	flags.VarP(&parsed[T]{value, "word", parse, func(word T) string { return string(word) }}, name, shorthand, usage)
+	show := func(word T) string { return string(word) }
+	flags.VarP(&choice[T]{parsed[T]{value, "word", parse, show}, words}, name, shorthand, usage)
 }
+
+// choice is the value of such a flag.
+type choice[T ~string] struct {
+	parsed[T]
+	right []string
+}
+
+func (c *choice[T]) words() []string { return c.right }
 
 // format is the value of -o.
 type format string

@@ -36,7 +36,7 @@ func withStore(env environment, run func(cmd *cobra.Command, store *kv.Store, cl
 }
 
 func newKVLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls [BUCKET]", Short: "List the tenant's buckets, or the keys of one", Args: arguments(0, 1)}
+	cmd := &cobra.Command{Use: "ls [BUCKET]", Aliases: []string{"list"}, Short: "List the tenant's buckets, or the keys of one", Args: arguments(0, 1)}
 	prefix := cmd.Flags().String("prefix", "", "only keys with this prefix")
 	after := cmd.Flags().String("after", "", "only keys after this one")
 	limit := cmd.Flags().Int("limit", 100, "most keys to list, up to 1000")
@@ -51,7 +51,7 @@ func newKVLs(env environment) *cobra.Command {
 			for i, key := range keys {
 				rows[i] = row(key)
 			}
-			return showTable(cmd, output.json(), append([]string{}, keys...), "KEY", rows)
+			return list(cmd, client, output.json(), append([]string{}, keys...), "KEY", rows)
 		}
 		buckets, err := store.Buckets(cmd.Context())
 		if err != nil && len(buckets) == 0 {
@@ -78,7 +78,7 @@ func newKVLs(env environment) *cobra.Command {
 				{"quota", "quota", given(quotas[b.Name])},
 			}
 		}
-		return errors.Join(showTable(cmd, output.json(), views, "TENANT BUCKET KEYS BYTES QUOTA", views), err)
+		return errors.Join(list(cmd, client, output.json(), views, "TENANT BUCKET KEYS BYTES QUOTA", views), err)
 	})
 	return cmd
 }

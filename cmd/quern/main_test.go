@@ -236,7 +236,7 @@ func (c *command) wait() int {
 // listening is the address that a host has logged.
 func (c *command) listening() string {
 	c.t.Helper()
-	return c.stderr.await(c.t, regexp.MustCompile(`listening: http=(\S+)`))
+	return c.stderr.await(c.t, regexp.MustCompile(`listening: .*http=(\S+)`))
 }
 
 // host runs `quern serve` on a plugin directory, and returns when it is ready and
@@ -457,8 +457,10 @@ func (s *transcript) String() string {
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \w+`, "DATE"},
 		{`sha256:[0-9a-f]{12,64}`, "DIGEST"},
 		{`\b\d+\.\ds\b`, "AGE"},
-		{`(?m)((no|yes) +(none|\d+) +)\d+(\.\d+)?m?s$`, "${1}AGE"},
+		{`(?m)((no|yes) +(none|\d+) +)\d+(\.\d+)?m?s( +\d+ +\d+)?$`, "${1}AGE$5"},
 		{`(_pending_age_seconds":)\d+(\.\d+(e-\d+)?)?`, "${1}AGE"},
+		{`"uptime_seconds":\d+`, `"uptime_seconds":UPTIME`},
+		{`(?m)( +)\d+s( +127\.0\.0\.1:\d+)$`, "${1}UPTIME$2"},
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 		{regexp.QuoteMeta(os.TempDir()) + `/\w+/\d+`, "DIR"},
 		{`  +`, "  "},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -111,7 +112,7 @@ func (n *node) observe(stderr io.Writer) (err error) {
 	version, revision := buildVersion()
 	n.registry = prometheus.NewRegistry()
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if n.metrics, err = metrics.New(n.registry, metrics.Config{Version: version, Revision: revision, NativeHistograms: n.options.native}); err != nil {
+	if n.metrics, err = metrics.New(n.registry, metrics.Config{Version: version, Revision: revision, Host: n.options.host.Name, NativeHistograms: n.options.native}); err != nil {
 		return err
 	}
 	options := hclog.LoggerOptions{
@@ -121,6 +122,9 @@ func (n *node) observe(stderr io.Writer) (err error) {
 	n.closers = append(n.closers, n.stderr.close)
 	options.Output = n.stderr
 	n.logger = newLogger(&options)
+	if name := n.options.host.Name; name != "" {
+		n.logger = n.logger.With("host", name)
+	}
 	return nil
 }
 
@@ -153,7 +157,7 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 			}
 			byURL[url] = shared
 		}
-		client, err := queue.NewFromRedis(shared.tasks, queue.Config{Tenant: tenant, Lease: n.options.lease})
+		client, err := queue.NewFromRedis(shared.tasks, queue.Config{Tenant: tenant, Lease: n.options.lease, Name: n.options.host.Name})
 		if err != nil {
 			return wrongUsage(err)
 		}
@@ -166,6 +170,21 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 	}
 	return nil
 }
+
+// reach asks the Redis of each tenant, once.
+func (n *node) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	for _, client := range n.clients {
+		if _, err := client.Clock(ctx); err != nil {
+			return fmt.Errorf("tenant %s: %w", client.Tenant(), err)
+		}
+	}
+	return nil
+}
+
+// reachTimeout bounds reach.
+const reachTimeout = 5 * time.Second
 
 // engine makes the engine, its crash monitor and its metrics.
 func (n *node) engine(cmd *cobra.Command, env environment) (*runtime.Engine, error) {
@@ -203,6 +222,7 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 	}
 	n.logger.Info("plugins run as machine code", "compiler", n.compiler)
 	n.logger.Info("listening", "http", server.Addr())
+	n.host.Listening(server.Addr())
 	listening(server.Addr())
 	signal.Ignore(syscall.SIGPIPE) // the host survives the reader of its stderr
 	term, drain := context.WithCancel(ctx)

@@ -54,13 +54,26 @@ func nodeView(tenant string, n queue.NodeInfo, now time.Time) view {
 		{"queues", "queues", append([]string{}, n.Queues...)},
 		{"holds", "", n.Holds}, // by queue
 		{"", "holds", holds},
+		{"name", "name", given(n.About["name"])},
+		{"uptime_seconds", "uptime", uptime(n)},
+		{"address", "address", given(n.About["address"])},
 	}
 }
 
+// uptime is for how long a host runs, by its own clock; nil if that is not known.
+func uptime(n queue.NodeInfo) any {
+	started, err := strconv.ParseFloat(n.About["started"], 64)
+	clock, missing := strconv.ParseFloat(n.About["clock"], 64)
+	if err != nil || missing != nil {
+		return nil
+	}
+	return span(time.Duration((clock - started) * float64(time.Second)).Round(time.Second))
+}
+
 func newNodeLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's listeners with their tasks", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's listeners with their tasks", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
 		nodes, err := client.Fleet().Nodes(cmd.Context())
 		if err != nil {
 			return err
@@ -73,8 +86,8 @@ func newNodeLs(env environment) *cobra.Command {
 		for i, node := range nodes {
 			views[i] = nodeView(client.Tenant(), node, now)
 		}
-		return showTable(cmd, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS", views)
-	})
+		return list(cmd, client, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS", views)
+	}))
 	return cmd
 }
 
@@ -86,9 +99,13 @@ func newNodeDrain(env environment) *cobra.Command {
 			"ends when all of its tenants are drained. `quern node ls` shows when it is gone.",
 		Args: arguments(1, 1),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
-			err := client.Fleet().Drain(cmd.Context(), args[0])
+			listener, err := findListener(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			err = client.Fleet().Drain(cmd.Context(), listener)
 			if errors.Is(err, queue.ErrNoNode) {
-				return notDrained(cmd.Context(), client, args[0])
+				return notDrained(cmd.Context(), client, listener)
 			}
 			return err
 		}),
@@ -108,7 +125,7 @@ func notDrained(ctx context.Context, client *queue.Client, listener string) erro
 	case nodes[i].Kind == queue.KindPython:
 		return refusedf("listener %s is a Python one, which cannot drain: end its process there", listener)
 	}
-	return refusedf("listener %s is dead, its lease is over: other hosts requeue its tasks, or use `quern node reclaim %s`", listener, listener)
+	return refusedf("listener %s is dead, its lease is over: other hosts requeue its tasks, or use `quern node reclaim %s`", listener, shellWord(listener))
 }
 
 func noListener(client *queue.Client, listener string) error {
@@ -130,17 +147,21 @@ func newNodeReclaim(env environment) *cobra.Command {
 	newNumber(cmd.Flags(), &maxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
 	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		got, err := client.Fleet().ReclaimNode(cmd.Context(), args[0], maxCrashes)
+		listener, err := findListener(cmd.Context(), client, args[0])
+		if err != nil {
+			return err
+		}
+		got, err := client.Fleet().ReclaimNode(cmd.Context(), listener, maxCrashes)
 		switch {
 		case errors.Is(err, queue.ErrNoNode):
-			return noListener(client, args[0])
+			return noListener(client, listener)
 		case errors.Is(err, queue.ErrStatus):
-			return refusedf("listener %s is alive, its lease runs: drain it with `quern node drain %s`, or wait until its lease is over", args[0], args[0])
+			return refusedf("listener %s is alive, its lease runs: drain it with `quern node drain %s`, or wait until its lease is over", listener, shellWord(listener))
 		case err != nil:
 			return err
 		}
 		v := view{
-			{"listener", "", args[0]},
+			{"listener", "", listener},
 			{"returned", "returned", got.Returned},
 			{"scheduled", "scheduled", got.Scheduled},
 			{"failed", "failed", got.Failed},

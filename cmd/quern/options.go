@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -87,6 +88,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	newPeriod(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload, "unload the code and instances of a plugin that is idle for this long; 0s never")
 	newChoice(f, &o.logLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
 	newChoice(f, &o.logFormat, "log-format", "text or json", "text", "json")
+	f.StringVar(&o.host.Name, "name", "", "name of this host in its listeners' IDs, its log and quern_build_info, the same for all tenants after each start (default the hostname, in the IDs alone)")
 	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")
 	f.BoolVar(&o.native, "native-histograms", false, "serve histograms also as native ones, with steps of 10 %, to a Prometheus that scrapes them")
 	return o
@@ -115,6 +117,7 @@ func (o *hostOptions) validate(flags *pflag.FlagSet) error {
 		{"tenants", len(slices.Compact(slices.Sorted(slices.Values(tenants)))) < len(tenants), "use each name once"},
 		{"plugins", o.plugins.Dir == "", "use the path of a folder"},
 		{"queues", badGlob, "use names or globs like mail.*, with ! before those to exclude"},
+		{"name", o.host.Name != "" && !hostName.MatchString(o.host.Name), "use 1 to 63 letters, digits, dots and -"},
 		{"http", badAddress != nil, "use HOST:PORT, with port 0 for a free one"},
 	}
 	for _, rule := range rules {
@@ -127,6 +130,8 @@ func (o *hostOptions) validate(flags *pflag.FlagSet) error {
 	}
 	return o.checkPlugins(flags)
 }
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9.-]{1,63}$`)
 
 // checkPlugins refuses a plugin directory that cannot be read. One that does not exist may be made later.
 func (o *hostOptions) checkPlugins(flags *pflag.FlagSet) error {

@@ -2,14 +2,12 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -105,23 +103,6 @@ func (v view) line() string {
 	return strings.Join(words, ", ")
 }
 
-// lines writes a name and a value a line.
-func (v view) lines(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, f := range v.named() {
-		value := f.text()
-		if value == "" {
-			continue
-		}
-		lines := strings.Split(strings.TrimRight(value, "\n"), "\n")
-		for i, line := range lines {
-			lines[i] = escape(line)
-		}
-		fmt.Fprintf(table, "%s\t%s\n", escape(f.name), strings.Join(lines, "\n\t"))
-	}
-	return table.Flush()
-}
-
 func writeJSON(w io.Writer, value any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
@@ -133,7 +114,7 @@ func show(cmd *cobra.Command, json bool, v view) error {
 	if json {
 		return writeJSON(cmd.OutOrStdout(), v)
 	}
-	return v.lines(cmd.OutOrStdout())
+	return v.lines(cmd.OutOrStdout(), screenOf(cmd))
 }
 
 // showLine prints a result, as JSON or as one line of text.
@@ -143,23 +124,6 @@ func showLine(cmd *cobra.Command, json bool, v view, line string) error {
 	}
 	_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
 	return err
-}
-
-// showTable prints a list, which is not nil, as JSON or as rows below a heading.
-func showTable(cmd *cobra.Command, json bool, list any, heading string, rows []view) error {
-	if json {
-		return writeJSON(cmd.OutOrStdout(), list)
-	}
-	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, strings.ReplaceAll(heading, " ", "\t"))
-	for _, row := range rows {
-		var cells []string
-		for _, f := range row.named() {
-			cells = append(cells, cmp.Or(escape(f.text()), "-"))
-		}
-		fmt.Fprintln(table, strings.Join(cells, "\t"))
-	}
-	return table.Flush()
 }
 
 // seconds is a time in seconds, as in Redis.
@@ -234,9 +198,17 @@ func writeResult(cmd *cobra.Command, result []byte, again string) error {
 }
 
 // isTerminal reports whether the other end of a stream is a person.
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd())
+func isTerminal(stream any) bool { return terminalOf(stream) != nil }
+
+// terminalOf returns the terminal of a person at the other end of a stream; nil if there is none.
+func terminalOf(stream any) *os.File {
+	if of, ok := stream.(*frame); ok {
+		stream = of.out
+	}
+	if f, ok := stream.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+		return f
+	}
+	return nil
 }
 
 func isText(data []byte) bool {

@@ -23,13 +23,15 @@ type pluginView struct {
 }
 
 // shortDigest is the length of a digest for people: sha256: and twelve digits.
-const shortDigest = 19
+const shortDigest = len(digestPrefix) + 12
+
+const digestPrefix = "sha256:"
 
 func newPluginLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the plugins of live hosts, and the refused ones", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the plugins of live hosts, and the refused ones", Args: arguments(0, 0)}
 	clientFlags(cmd)
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
 		views, err := listPlugins(cmd.Context(), client)
 		if err != nil {
 			return err
@@ -37,10 +39,10 @@ func newPluginLs(env environment) *cobra.Command {
 		rows := make([]view, len(views))
 		for i, v := range views {
 			digest := v.Digest[:min(len(v.Digest), shortDigest)]
-			rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), v.Error)
+			rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), pasteable(cmd, v.Error))
 		}
-		return showTable(cmd, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
-	})
+		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
+	}))
 	return cmd
 }
 
@@ -86,7 +88,7 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 			continue
 		}
 		v.State = "quarantined" // hosts do not run its tasks
-		v.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), v.Plugin)
+		v.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), shellWord(v.Plugin))
 	}
 	slices.SortStableFunc(views, func(a, b pluginView) int {
 		return strings.Compare(a.Tenant+"\x00"+a.Plugin+"\x00"+a.State, b.Tenant+"\x00"+b.Plugin+"\x00"+b.State)
@@ -97,7 +99,7 @@ func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error
 func newPluginRelease(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "release NAME|DIGEST", Short: "End the quarantine of a plugin whose tasks ended several hosts",
-		Long: "Ends the quarantine of every version of the plugin NAME, or of the version DIGEST (the twelve digits of\n" +
+		Long: "Ends the quarantine of every version of the plugin NAME, or of the version DIGEST (eight digits of\n" +
 			"`quern plugin ls` are enough), and prints what it released. Hosts run it again within seconds. A version\n" +
 			"whose tasks end three hosts within an hour is quarantined for a day.",
 		Args: arguments(1, 1),
@@ -108,9 +110,10 @@ func newPluginRelease(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		digest := strings.TrimPrefix(args[0], digestPrefix)
 		released := 0
 		for _, q := range quarantines {
-			if q.Plugin != args[0] && !(len(args[0]) >= shortDigest && strings.HasPrefix(q.Digest, args[0])) {
+			if q.Plugin != args[0] && !(len(digest) >= leastPrefix && strings.HasPrefix(strings.TrimPrefix(q.Digest, digestPrefix), digest)) {
 				continue
 			}
 			if err := client.Fleet().EndQuarantine(cmd.Context(), q.Plugin, q.Digest); err != nil {

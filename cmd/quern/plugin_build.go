@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/build"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 )
@@ -42,21 +46,17 @@ func newPluginBuild(env environment) *cobra.Command {
 		Args: arguments(0, 1),
 	}
 	to := cmd.Flags().String("to", "", "`DIR` for NAME.wasm, the manifest and its files, such as a plugin directory (default DIR)")
-	engines := enginesFlag(cmd.Flags())
+	var engines string
+	enginesFlag(cmd.Flags(), &engines)
 	notSettings(cmd.Flags(), "to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := build.Read(append(args, ".")[0])
 		if err != nil {
 			return unbuilt(err)
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // leaves no partial file
-		defer stop()
-		file, err := newBuilder(env, *engines, cmd.ErrOrStderr()).Build(ctx, s, *to)
-		if ctx.Err() != nil {
-			return refusedf("interrupted, so %s is not built: the files are as before", s.Name)
-		}
+		file, err := buildSource(cmd, env, engines, s, *to)
 		if err != nil {
-			return unbuilt(err)
+			return err
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), file)
 		return err
@@ -64,9 +64,94 @@ func newPluginBuild(env environment) *cobra.Command {
 	return cmd
 }
 
+// buildSource builds a plugin into a folder, "" for that of its source, and returns the path of the module.
+func buildSource(cmd *cobra.Command, env environment, engines string, s *build.Source, to string) (string, error) {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // leaves no partial file
+	defer stop()
+	file, err := newBuilder(env, engines, cmd.ErrOrStderr()).Build(ctx, s, to)
+	if ctx.Err() != nil {
+		return "", refusedf("interrupted, so %s is not built: the files are as before", s.Name)
+	}
+	return file, unbuilt(err)
+}
+
+// rebuild builds a module whose manifest and source lie beside it, if it does not exist or a file of the source is newer. Without a
+// compiler on this machine it tells that the module is outdated.
+func (l *local) rebuild(cmd *cobra.Command, module string) error {
+	s, err := build.Read(filepath.Dir(module))
+	if err != nil || l.noBuild || s.Manifest == "" || s.Name+moduleSuffix != filepath.Base(module) {
+		return nil //nolint:nilerr // the module is not built from this folder
+	}
+	why := module + " does not exist"
+	info, err := os.Stat(module)
+	if err == nil {
+		newer := newerSource(s, info.ModTime())
+		if newer == "" {
+			return nil
+		}
+		why = newer + " is newer than " + module
+	}
+	note(cmd, "%s: building %s", why, s.Name)
+	_, err = buildSource(cmd, l.env, l.engines, s, "")
+	if cause, ok := errors.AsType[*build.Error](err); ok && cause.Cause == build.Refused && info != nil {
+		note(cmd, "%s is not rebuilt, so the outdated one is used: %v", module, err)
+		return nil
+	}
+	return err
+}
+
+// newerSource returns a file of a source that changed after a time, "" if there is none. Manifest, tests and documents are not part of
+// the module.
+func newerSource(s *build.Source, than time.Time) string {
+	apart := []string{s.Manifest}
+	if m, err := plugins.LoadManifest(s.Manifest); err == nil {
+		for _, test := range m.Tests {
+			apart = append(apart, filepath.Join(s.Dir, test.Input), filepath.Join(s.Dir, test.Output))
+		}
+	}
+	files := sourceFiles(s.Dir, "", func(string) {})
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if files[path].modified.After(than) && !slices.Contains(apart, path) && filepath.Ext(path) != ".md" {
+			return path
+		}
+	}
+	return ""
+}
+
+// stamp identifies a state of a file.
+type stamp struct {
+	size     int64
+	modified time.Time
+}
+
+// sourceFiles lists the files of a source in a folder that is built into another one, without files that cannot be read. It calls each
+// for every folder.
+func sourceFiles(dir, to string, each func(folder string)) map[string]stamp {
+	files := map[string]stamp{}
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch name := filepath.Base(path); {
+		case err != nil:
+			return nil //nolint:nilerr // as the comment above says
+		case entry.IsDir() && path != dir && build.Foreign(path, to):
+			return filepath.SkipDir // it has no source of the author's
+		case entry.IsDir():
+			each(path)
+			return nil
+		case strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
+			strings.HasSuffix(name, moduleSuffix) || name == "4913": // vim's test file
+			return nil // editors or builds made it
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			files[path] = stamp{info.Size(), info.ModTime()}
+		}
+		return nil
+	})
+	return files
+}
+
 // enginesFlag adds the flag of commands that build plugins.
-func enginesFlag(flags *pflag.FlagSet) *string {
-	return flags.String("engines", "", "`DIR` of the engines of Python and JavaScript (default engines beside this program)")
+func enginesFlag(flags *pflag.FlagSet, dir *string) {
+	flags.StringVar(dir, "engines", "", "`DIR` of the engines of Python and JavaScript (default engines beside this program)")
 }
 
 // newBuilder makes a builder that checks what it builds. Compilers write to stderr.

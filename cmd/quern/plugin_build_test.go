@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
@@ -253,4 +254,45 @@ func TestPluginBuildTo(t *testing.T) {
 	}
 	u.must("plugin", "build", dir, "--to", filepath.Join(dir, "..", "small")) // the folder itself, which is not copied
 	u.must("plugin", "check", filepath.Join(dir, "small.wasm"))
+}
+
+// What is run and tested is what the source says now, whichever file of it was saved, and nothing is built without need.
+func TestPluginIsRebuilt(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := sourceFolder(t, map[string]string{
+		"a.c": saying("one"), "small.yaml": "name: small\ntests:\n- {input: in, output: out}\n", "in": "", "out": "two", "README.md": "",
+	})
+	module := filepath.Join(dir, "small.wasm")
+	newer := func(name string) {
+		t.Helper()
+		at := time.Now().Add(time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(status int, stdout, stderr string, args ...string) {
+		t.Helper()
+		r := u.run(append([]string{"plugin"}, args...)...)
+		if r.status != status || r.stdout != stdout || !regexp.MustCompile("^"+stderr+"$").MatchString(r.stderr) {
+			t.Errorf("%q: exit %d, %q, %q; expected %d, %q, %q", args, r.status, r.stdout, r.stderr, status, stdout, stderr)
+		}
+	}
+	expect(exitDone, "one", `quern: \S+small.wasm does not exist: building small\n`, "run", module)
+	for _, name := range []string{"small.yaml", "in", "out", "README.md"} {
+		newer(name)
+	}
+	expect(exitDone, "one", "", "run", module)
+	write(t, filepath.Join(dir, "a.c"), saying("two"))
+	newer("a.c")
+	expect(exitDone, "one", "", "run", "--no-build", module)
+	expect(exitDone, "ok   small: in\nall 1 tests passed\n", `quern: \S+a.c is newer than \S+small.wasm: building small\n`, "test", dir)
+
+	write(t, filepath.Join(dir, "a.c"), "no C\n")
+	newer("a.c")
+	expect(exitFailed, "", `(?s).*a\.c:1.*`, "test", dir)
+	without := u.with(map[string]string{"CLANG": filepath.Join(dir, "none")})
+	if r := without.run("plugin", "run", module); r.status != exitDone || r.stdout != "two" || !strings.Contains(r.stderr, "the outdated one is used: ") {
+		t.Errorf("without a compiler: exit %d, %q, %q", r.status, r.stdout, r.stderr)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/atomicfile"
+	"github.com/quern-project/quern/cmd/quern/build"
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
@@ -41,6 +42,7 @@ func newPluginTest(env environment) *cobra.Command {
 			"  tests:\n" +
 			"  - {input: tests/ada.txt, output: tests/ada.out}\n" +
 			"  - {name: no name, exit: 65, error: give a name}\n\n" +
+			"A plugin whose source lies beside it and is newer is built first.\n" +
 			"With --grants a plugin has what a host with that file would give it in tasks of --tenant.\n" +
 			"Exit status: 0 all passed, 1 some failed, 2 there is no such file or no test, 3 a plugin is refused.",
 		Args: arguments(0, 1000),
@@ -51,7 +53,7 @@ func newPluginTest(env environment) *cobra.Command {
 	output := outputFlag(cmd)
 	notSettings(cmd.Flags(), "update", "timeout")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		tested, err := pluginsToTest(args)
+		tested, err := pluginsToTest(cmd, local, args)
 		if err != nil {
 			return err
 		}
@@ -89,8 +91,8 @@ func newPluginTest(env environment) *cobra.Command {
 	return cmd
 }
 
-// pluginsToTest are the plugins with tests among the files and in the folders, in that order.
-func pluginsToTest(args []string) ([]*localPlugin, error) {
+// pluginsToTest are the plugins with tests among the files and in the folders, in that order. It builds them where their source is newer.
+func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*localPlugin, error) {
 	if len(args) == 0 {
 		args = []string{"."}
 	}
@@ -100,8 +102,16 @@ func pluginsToTest(args []string) ([]*localPlugin, error) {
 			if err == nil && !strings.HasSuffix(arg, moduleSuffix) {
 				return nil, usagef("%q is no plugin: name a %s file, or a folder that has some", arg, moduleSuffix)
 			}
+			if err := local.rebuild(cmd, arg); err != nil {
+				return nil, err
+			}
 			files = append(files, arg)
 			continue
+		}
+		if s, err := build.Read(arg); err == nil { // it may not be built yet
+			if err := local.rebuild(cmd, filepath.Join(arg, s.Name+moduleSuffix)); err != nil {
+				return nil, err
+			}
 		}
 		found, err := filepath.Glob(filepath.Join(escapeGlob(arg), "[^.]*"+moduleSuffix))
 		if err != nil {

@@ -32,13 +32,16 @@ func newPluginRun(env environment) *cobra.Command {
 			"on a host; a handler with warm in its manifest is warmed first. What the manifest grants is there: HTTP\n" +
 			"and secrets as on a host, buckets and the checkpoint in memory, empty at the start and forgotten at the\n" +
 			"end; what it enqueues is printed to stderr and goes nowhere. With --grants it has what a host with that\n" +
-			"file would give it in tasks of --tenant. Exit status: 0 it completed, 1 it failed, 3 it is refused,\n" +
-			"2 there is no such file.",
+			"file would give it in tasks of --tenant. If its source lies beside it and is newer, it is built first.\n" +
+			"Exit status: 0 it completed, 1 it failed, 3 it is refused, 2 there is no such file.",
 		Example: "  quern plugin run thumbnails.wasm < photo.jpg > thumb.jpg",
 		Args:    arguments(1, 1),
 	}
 	local := newLocal(cmd.Flags(), env)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := local.rebuild(cmd, args[0]); err != nil {
+			return err
+		}
 		p, err := readPlugin(args[0])
 		if err != nil {
 			return err
@@ -69,13 +72,13 @@ func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) e
 	}
 	defer l.close()
 	if l.module.Info().Kind != runtime.Command && len(p.manifest.Capabilities.KV) > 0 {
-		fmt.Fprintln(stderr, "quern: the buckets are in memory: empty at the start, forgotten at the end")
+		note(cmd, "the buckets are in memory: empty at the start, forgotten at the end")
 	}
 	outcome, children := l.run(cmd.Context(), runtime.Call{
 		Input: parameters,
 		Log:   func(line string) { fmt.Fprintln(stderr, line) },
 		Progress: func(fraction float64, message string) {
-			fmt.Fprintf(stderr, "quern: progress %.0f %% %s\n", 100*fraction, message)
+			note(cmd, "progress %.0f %% %s", 100*fraction, message)
 		},
 	})
 	if outcome.Kind == runtime.HostFault {
@@ -83,7 +86,7 @@ func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) e
 	}
 	if outcome.Kind == runtime.Complete || p.manifest.Capabilities.Enqueue.AfterCall() {
 		for _, child := range children {
-			fmt.Fprintln(stderr, "quern: enqueued "+child)
+			note(cmd, "enqueued %s", child)
 		}
 	}
 	if failure := host.Failure(outcome); failure != nil {

@@ -25,6 +25,8 @@ type local struct {
 	options hostOptions // only the engine's, and those of services
 	tenant  string
 	timeout time.Duration // of a task at most; 0 for none
+	engines string        // of the builder
+	noBuild bool
 	http    *egress.Client
 	grants  *manifest.Grants
 }
@@ -35,6 +37,9 @@ func newLocal(f *pflag.FlagSet, env environment) *local {
 	newText(f, &l.options.proxy, "URL", "proxy", "`URL` of the proxy for what a handler sends by HTTP (default none, whatever the environment says)")
 	f.StringVar(&l.options.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
 	grantsOfTenantFlags(f, &l.options.grants, &l.tenant)
+	enginesFlag(f, &l.engines)
+	f.BoolVar(&l.noBuild, "no-build", false, "use the module as it is, even if its source is newer")
+	notSettings(f, "no-build")
 	return l
 }
 

@@ -38,9 +38,9 @@ func queueView(tenant, name string, s queue.Stats) view {
 const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED LIMIT OLDEST-PENDING"
 
 func newQueueLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the tenant's queues with the number of their tasks", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's queues with the number of their tasks", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
 		known, err := client.Queues(cmd.Context())
 		if err != nil {
 			return err
@@ -59,15 +59,20 @@ func newQueueLs(env environment) *cobra.Command {
 			}
 			views = append(views, queueView(client.Tenant(), names[i], s))
 		}
-		return cmp.Or(showTable(cmd, json, views, queueHeading, views), damaged)
-	})
+		return cmp.Or(list(cmd, client, json, views, queueHeading, views), damaged)
+	}))
 	return cmd
 }
 
 func newQueueShow(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "show QUEUE", Short: "Show the number of a queue's tasks", Args: arguments(1, 1)}
+	cmd := &cobra.Command{
+		Use: "show QUEUE", Short: "Show the number of a queue's tasks", Args: arguments(1, 1),
+		Long: "Shows the number of a queue's tasks, by status. Dead letters are those of its pending tasks that stand for\n" +
+			"tasks of other queues; failed with letter are its own failed tasks whose dead letter nobody has handled\n" +
+			"yet. Both are counted up to 10000.",
+	}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
 		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 			return err
 		}
@@ -75,9 +80,14 @@ func newQueueShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		v := queueView(client.Tenant(), args[0], stats)
-		return showTable(cmd, json, v, queueHeading, []view{v})
-	})
+		letters, buried, err := client.Queue(args[0]).DeadLetters(cmd.Context())
+		if err != nil {
+			return err
+		}
+		v := append(queueView(client.Tenant(), args[0], stats),
+			field{"dead_letters", "dead letters", letters}, field{"failed_with_dead_letter", "failed with letter", buried})
+		return showTable(cmd, json, v, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{v})
+	}))
 	return cmd
 }
 
@@ -95,7 +105,7 @@ func newQueuePause(env environment) *cobra.Command {
 			nodes, err := client.Fleet().Nodes(cmd.Context())
 			for _, node := range nodes {
 				if node.Kind == queue.KindPython && slices.Contains(node.Queues, args[0]) {
-					fmt.Fprintf(cmd.ErrOrStderr(), "quern: the Python listener %s does not know pauses and goes on\n", escape(node.ID))
+					note(cmd, "the Python listener %s does not know pauses and goes on", node.ID)
 				}
 			}
 			return err
@@ -201,7 +211,7 @@ func newQueuePurge(env environment) *cobra.Command {
 func warnUnknown(cmd *cobra.Command, client *queue.Client, name string) error {
 	known, err := client.Queues(cmd.Context())
 	if _, ok := known[name]; err == nil && !ok {
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: tenant %s has no queue %q yet\n", client.Tenant(), name)
+		note(cmd, "tenant %s has no queue %q yet", client.Tenant(), name)
 	}
 	return err
 }

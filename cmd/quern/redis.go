@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -62,6 +61,7 @@ func wrongRedis(cmd *cobra.Command, err error) error {
 
 // clientFlags adds what every client command takes.
 func clientFlags(cmd *cobra.Command) {
+	cmd.Annotations = map[string]string{usesRedis: "yes"}
 	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
 }
 
@@ -82,7 +82,7 @@ func target(cmd *cobra.Command, env environment) (url, tenant string, err error)
 		}
 		if ok {
 			url = dev.Redis
-			fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", queue.Redact(url))
+			note(cmd, "using `quern dev` at %s", queue.Redact(url))
 		}
 	}
 	return url, tenant, nil

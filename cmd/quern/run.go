@@ -23,12 +23,18 @@ func run(ctx context.Context, args []string, env environment, stdin io.Reader, s
 	}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		ran = true
+		if err := refuseUnused(cmd); err != nil {
+			return err
+		}
 		return applySettings(cmd, env)
 	}
 	cmd, err := root.ExecuteContextC(ctx)
 	var exit *exitError
 	if err != nil && !ran && !errors.As(err, &exit) {
 		return usagef("%w: see `%s --help`", err, cmd.CommandPath()) // cobra's own refusal
+	}
+	if err != nil {
+		err = hinted{cmd, err}
 	}
 	return err
 }
@@ -48,13 +54,16 @@ func newRoot(env environment) *cobra.Command {
 		Args:          onlyCommands,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	if env.get("NO_COLOR") != "" || env.get("TERM") == "dumb" {
+		root.Annotations = map[string]string{noColour: "yes"}
+	}
 	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.String("config", "", "YAML `FILE` with settings (or QUERN_CONFIG; default none)")
 	newText(flags, new(string), "URL", "redis", "`URL` of Redis: redis://, rediss://, unix:// (or QUERN_REDIS_URL; default that of a running quern dev, else "+defaultRedis+")")
 	flags.String("redis-file", "", "`FILE` with the URL of Redis, for mounted secrets")
 	root.AddCommand(
-		newServe(env), newDev(env), newEnqueue(env), newBench(env),
+		newServe(env), newDev(env), newEnqueue(env), newBench(env), newDoctor(env),
 		clientGroup("task", "Show tasks, wait for them, cancel, retry and delete them",
 			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskLogs(env), newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
 		clientGroup("queue", "Show queues, pause, limit and purge them",
@@ -67,6 +76,8 @@ func newRoot(env environment) *cobra.Command {
 		newHealth(), newVersion(), newCompileChild(), newCrashMonitor(),
 	)
 	root.SetHelpCommand(newHelp())
+	complete(root, env)
+	hideUnused(root)
 	return root
 }
 

@@ -313,3 +313,21 @@ func TestServeRefused(t *testing.T) {
 		}
 	})
 }
+
+// A host with a name has it wherever people look, in all its tenants, with its address and for how long it runs.
+func TestServeName(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	c, address := u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--name", "worker-7", "--tenants", "blueque,acme")
+	for _, tenant := range []string{"blueque", "acme"} {
+		row := `worker-7~[0-9a-f]{8}_\d+ +` + tenant + ` .* worker-7 +(\d+m)?\d+s +` + regexp.QuoteMeta(address) + "\n"
+		eventually(t, "node ls of "+tenant, func() bool {
+			return regexp.MustCompile(row).MatchString(u.must("node", "ls", "--tenant", tenant))
+		})
+	}
+	c.stderr.await(t, regexp.MustCompile(`serving queue: .*host=worker-7 `))
+	if _, metrics := get(t, "http://"+address+"/metrics"); !regexp.MustCompile(`quern_build_info\{.*host="worker-7"`).MatchString(metrics) {
+		t.Error("the metrics do not name the host")
+	}
+	u.must("node", "drain", "worker-7")
+}

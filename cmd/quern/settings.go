@@ -194,6 +194,9 @@ func origin(flag *pflag.Flag) string {
 	return "--" + flag.Name
 }
 
+// isGiven reports whether a flag has its value from the command line, the environment or the configuration file.
+func isGiven(flag *pflag.Flag) bool { return flag.Changed || flag.Annotations[originKey] != nil }
+
 // bare drops the path from an error of the system, for a message that names it already.
 func bare(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {

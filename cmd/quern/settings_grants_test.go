@@ -127,7 +127,7 @@ func TestServeGrantsRefused(t *testing.T) {
 		t.Errorf("exit %d: %swant %s", r.status, r.stderr, want)
 	}
 	write(t, path, `"*": {capabilities: {}}`)
-	if printed := newUser(t, "").must("serve", "--check", "--grants", path); !strings.Contains(printed, "grants: "+path) {
+	if printed := checked(newUser(t, ""), "--grants", path); !strings.Contains(printed, "grants: "+path) {
 		t.Errorf("settings %s", printed)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,6 +26,7 @@ func effective(t *testing.T, text string) map[string]string {
 		if !ok {
 			t.Fatalf("%q in\n%s", line, text)
 		}
+		value, _, _ = strings.Cut(value, " #") // the origin
 		settings[name], list = strings.TrimSpace(value), name
 	}
 	return settings
@@ -111,7 +113,7 @@ func TestSettingsLayers(t *testing.T) {
 			if tt.file != "" {
 				u.env["QUERN_CONFIG"] = write(t, filepath.Join(t.TempDir(), "quern.yaml"), tt.file)
 			}
-			printed := u.must(append([]string{"serve", "--check"}, tt.args...)...)
+			printed := checked(u, tt.args...)
 			got := effective(t, printed)
 			for name, want := range tt.want {
 				if got[name] != want {
@@ -120,7 +122,7 @@ func TestSettingsLayers(t *testing.T) {
 			}
 			// What is printed means the same as a file.
 			file := write(t, filepath.Join(t.TempDir(), "printed.yaml"), printed)
-			if again := newUser(t, "").must("serve", "--check", "--config", file); again != printed {
+			if again := checked(newUser(t, ""), "--config", file); !maps.Equal(effective(t, again), got) {
 				t.Errorf("printed:\n%s\nread again:\n%s", printed, again)
 			}
 		})
@@ -156,7 +158,7 @@ func TestSettingsErrors(t *testing.T) {
 		"PluginsFile":   {args: "--plugins settings_test.go", want: `--plugins "settings_test.go": not a directory: name a folder that this user may read`},
 		"PluginsBelow":  {args: "--plugins settings_test.go/x", want: `--plugins "settings_test.go/x": not a directory: name a folder that this user may read`},
 		"EnvMemory":     {env: map[string]string{"QUERN_MEMORY": "0B"}, want: `QUERN_MEMORY "0B": use 1% to 100%, or a size like 512MiB or 8GiB, up to 64TiB`},
-		"EnvChoice":     {env: map[string]string{"QUERN_LOG_FORMAT": "xml"}, want: `QUERN_LOG_FORMAT "xml": use text or json`},
+		"EnvChoice":     {env: map[string]string{"QUERN_LOG_FORMAT": "xml"}, want: `QUERN_LOG_FORMAT "xml": use one of text, json`},
 		"EnvReset":      {env: map[string]string{"QUERN_RESET": "fast"}, want: `QUERN_RESET "fast": use auto, scan, pagemap, copy or new`},
 		"EnvTenants":    {env: map[string]string{"QUERN_TENANTS": "a,B_c"}, want: `QUERN_TENANTS "[a,B_c]": use 1 to 32 of a-z 0-9 and - for each, or such a word in braces`},
 		"EnvRedis":      {env: map[string]string{"QUERN_REDIS_URL": "localhost"}, want: `QUERN_REDIS_URL: Redis URL: it has no scheme that is known: write redis://HOST:PORT/DB, or the same with rediss:// for TLS, or unix://PATH`},
@@ -211,7 +213,7 @@ func TestSettingsErrors(t *testing.T) {
 func TestCheckWithoutPlugins(t *testing.T) {
 	t.Parallel()
 	r := newUser(t, "").run("serve", "--check", "--plugins", "none")
-	if r.status != exitDone || !strings.Contains(r.stderr, "the plugin directory does not exist: make it, or name another with --plugins: dir=none") {
+	if r.stdout == "" || !strings.Contains(r.stderr, "the plugin directory does not exist: make it, or name another with --plugins: dir=none") {
 		t.Errorf("exit %d: %s", r.status, r.stderr)
 	}
 }
@@ -231,7 +233,7 @@ func TestCheckHidesSecrets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newUser(t, "").with(map[string]string{tt.env: tt.value}).run("serve", "--check", "--log-level", "trace")
-			if r.status != exitDone || !strings.Contains(r.stdout, tt.want) || strings.Contains(r.stdout+r.stderr, secret) {
+			if !strings.Contains(strings.ReplaceAll(r.stdout, " # "+tt.env, ""), tt.want) || strings.Contains(r.stdout+r.stderr, secret) {
 				t.Errorf("exit %d: %s%s", r.status, r.stdout, r.stderr)
 			}
 		})
@@ -331,6 +333,59 @@ func TestNearest(t *testing.T) {
 	} {
 		if got := strings.Join(nearest(word, words), " "); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+}
+
+// checked is what `quern serve --check` prints; its Redis need not answer.
+func checked(u *user, args ...string) string {
+	u.t.Helper()
+	r := u.run(append([]string{"serve", "--check"}, args...)...)
+	if r.status != exitDone && (r.status != exitRefused || !strings.Contains(r.stderr, "quern: tenant ")) {
+		u.t.Fatalf("exit %d: %s", r.status, r.stderr)
+	}
+	return r.stdout
+}
+
+// Each setting says where it comes from, and Redis is asked.
+func TestCheckTellsOrigins(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	file := write(t, filepath.Join(t.TempDir(), "quern.yaml"), "queues: [mail, page]\nlease: 20s\n")
+	printed := u.with(map[string]string{"QUERN_GRACE": "7s"}).must("serve", "--check", "--config", file, "--concurrency", "3")
+	for _, want := range []string{
+		"concurrency: 3 # --concurrency\n", "grace: 7s # QUERN_GRACE\n", "lease: 20s # " + file + ": lease\n",
+		"queues: # " + file + ": queues\n    - mail\n    - page\n", "poll: 5s # default\n", "redis: " + u.env["QUERN_REDIS_URL"] + " # QUERN_REDIS_URL\n",
+	} {
+		if !strings.Contains(printed, want) {
+			t.Errorf("%q is missing in\n%s", want, printed)
+		}
+	}
+	r := newUser(t, "").run("serve", "--check", "--redis", "redis://127.0.0.1:1/0")
+	if r.status != exitRefused || !strings.Contains(r.stderr, "tenant blueque: ") || !strings.Contains(r.stderr, "connection refused") || r.stdout == "" {
+		t.Errorf("without Redis: %+v", r)
+	}
+}
+
+// A flag that a command does not use is neither shown nor taken.
+func TestUnusedFlags(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	for _, command := range []string{"plugin new", "plugin build", "version"} {
+		words := strings.Fields(command)
+		if help := u.must(append(words, "--help")...); strings.Contains(help, "--redis") {
+			t.Errorf("help of %s: %s", command, help)
+		}
+		if r := u.run(append(words, "--redis", "redis://127.0.0.1:1/0")...); command == "version" && (r.status != exitUsage || !strings.Contains(r.stderr, "version needs no Redis")) {
+			t.Errorf("%s: %+v", command, r)
+		}
+	}
+	for _, command := range []string{"serve", "dev"} {
+		_, grouped, ok := strings.Cut(u.must(command, "--help"), "Log and metrics:\n")
+		_, others, also := strings.Cut(grouped, "Other flags:\n")
+		others, _, _ = strings.Cut(others, "Global Flags:")
+		if !ok || !also || strings.Count(others, "--") > 2 { // --help and --check
+			t.Errorf("help of %s: flags without a group: %s", command, others)
 		}
 	}
 }

@@ -29,23 +29,24 @@ const module = "github.com/quern-project/quern"
 // folder import each other freely; the longest folder that a package lies in counts, so sdk/queue
 // is not a part of sdk.
 var directions = map[string][]string{
-	"cmd/quern":  {"host", "host/guest", "host/kv", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
-	"host":       {"host/guest", "sdk/queue", "plugins", "runtime", "metrics"},
-	"host/guest": {"host/kv", "sdk/queue", "plugins", "runtime"},
-	"host/kv":    {"sdk/queue", "runtime"},
-	"plugins":    {"runtime"},
-	"runtime":    {},
-	"sdk":        {},
-	"sdk/queue":  {},
-	"metrics":    {},
-	"examples":   {"sdk", "sdk/queue"},
-	"internal":   {}, // for tests of every folder
+	"cmd/quern":   {"host", "host/doctor", "host/guest", "host/kv", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
+	"host":        {"host/guest", "sdk/queue", "plugins", "runtime", "metrics"},
+	"host/doctor": {"sdk/queue"},
+	"host/guest":  {"host/kv", "sdk/queue", "plugins", "runtime"},
+	"host/kv":     {"sdk/queue", "runtime"},
+	"plugins":     {"runtime"},
+	"runtime":     {},
+	"sdk":         {},
+	"sdk/queue":   {},
+	"metrics":     {},
+	"examples":    {"sdk", "sdk/queue"},
+	"internal":    {}, // for tests of every folder
 }
 
 // confined says which folders alone may import a module of others.
 var confined = map[string][]string{
 	"github.com/tetratelabs/wazero":       {"runtime"},
-	"github.com/redis/go-redis":           {"sdk/queue", "host", "host/kv", "cmd/quern"},
+	"github.com/redis/go-redis":           {"sdk/queue", "host", "host/doctor", "host/kv", "cmd/quern"},
 	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern"},
 	"github.com/extism/go-sdk":            {},
 	"github.com/alicebob/miniredis":       {"sdk/queue", "cmd/quern"},

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,8 +22,8 @@ func newTaskShow(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		task, err := client.Task(cmd.Context(), args[0])
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		task, err := findTask(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
 		}
@@ -26,34 +31,73 @@ func newTaskShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return show(cmd, json, taskView(client.Tenant(), task, attempts))
-	})
+		err = show(cmd, json, taskView(client.Tenant(), task, attempts))
+		if task.Status.Finished() {
+			err = cmp.Or(err, errSeen)
+		}
+		return err
+	}))
 	return cmd
 }
 
 func newTaskLs(env environment) *cobra.Command {
 	var o queue.ListOptions
-	cmd := &cobra.Command{Use: "ls QUEUE", Short: "List the tasks of a queue, newest first", Args: arguments(1, 1)}
+	var filter taskFilter
+	cmd := &cobra.Command{
+		Use: "ls [QUEUE]", Aliases: []string{"list"}, Short: "List the tasks of a queue, or of all, newest first",
+		Long: "Lists the tasks of a queue, or of all queues of the tenant, newest first. Filters look through the newest\n" +
+			"100000 tasks of each queue.",
+		Example: "  quern task ls --status failed --reason timeout --newer-than 1h\n" +
+			"  quern task ls mail --error 'connection refused'\n" +
+			"  quern task ls --status started --watch",
+		Args: arguments(0, 1),
+	}
 	f := cmd.Flags()
-	newChoice(f, &o.Status, "status", "only scheduled, pending, reserved, started, complete or failed tasks",
-		"scheduled", "pending", "reserved", "started", "complete", "failed")
-	f.StringVar(&o.Key, "key", "", "only tasks with this key")
-	labelFlag(f, &o.Labels, "only tasks with this label, `NAME=VALUE`; may be given several times")
-	f.IntVar(&o.Limit, "limit", 100, "most tasks to list, up to 1000")
-	f.IntVar(&o.Offset, "offset", 0, "skip this many tasks")
+	var statuses []string
+	for _, status := range queue.Statuses() {
+		statuses = append(statuses, string(status))
+	}
+	newChoice(f, &o.Status, "status", "only scheduled, pending, reserved, started, complete or failed tasks", statuses...)
+	filters := filter.flags(f, "were enqueued")
+	o.Limit = 100
+	newNumber(f, &o.Limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
+	newNumber(f, &o.Offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		tasks, err := client.Queue(args[0]).List(cmd.Context(), o)
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		page := o
+		page.Key, page.Labels = filter.key, filter.labels // by an index
+		if filter.reason != "" && page.Status == "" {
+			page.Status = queue.Failed
+		}
+		now, err := client.Clock(cmd.Context())
 		if err != nil {
 			return err
 		}
-		list, rows := make([]view, len(tasks)), make([]view, len(tasks))
-		for i, t := range tasks {
-			list[i] = taskView(client.Tenant(), t, nil)
-			rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
+		if slices.ContainsFunc(filters, f.Changed) {
+			page.Match = func(t *queue.Task) bool { return filter.selects(t, now.Sub(t.Created)) }
 		}
-		return showTable(cmd, json, list, "ID STATUS REASON CREATED UPDATED ATTEMPTS KEY", rows)
-	})
+		queues, heading, across := args, "ID STATUS REASON CREATED UPDATED ATTEMPTS KEY", len(args) == 0
+		if across {
+			known, err := client.Queues(cmd.Context())
+			if err != nil {
+				return err
+			}
+			queues, heading = slices.Sorted(maps.Keys(known)), "ID QUEUE STATUS REASON CREATED UPDATED ATTEMPTS KEY"
+		}
+		tasks, damaged := newest(cmd.Context(), client, queues, page)
+		if damaged != nil && len(tasks) == 0 {
+			return damaged
+		}
+		all, rows := make([]view, len(tasks)), make([]view, len(tasks))
+		for i, t := range tasks {
+			all[i] = taskView(client.Tenant(), t, nil)
+			rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
+			if across {
+				rows[i] = slices.Insert(rows[i], 1, row(t.Queue)...)
+			}
+		}
+		return cmp.Or(list(cmd, client, json, all, heading, rows), damaged)
+	}))
 	return cmd
 }
 
@@ -62,7 +106,13 @@ func newTaskWait(env environment) *cobra.Command {
 	var timeout time.Duration
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
-		return waitFor(cmd, client, args[0], timeout)
+		id := args[0]
+		if task, err := findTask(cmd.Context(), client, id); err == nil {
+			id = task.ID
+		} else if !errors.Is(err, queue.ErrNoTask) {
+			return err
+		}
+		return waitFor(cmd, client, id, timeout)
 	})
 	return cmd
 }

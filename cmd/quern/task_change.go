@@ -30,7 +30,7 @@ func (e *taskErrors) add(err error) {
 		return
 	}
 	if e.last != nil {
-		report(e.last, e.cmd.ErrOrStderr())
+		report(hinted{e.cmd, e.last}, e.cmd.ErrOrStderr())
 	}
 	e.last = err
 }
@@ -47,7 +47,7 @@ func withTasks(env environment, do taskAction, after func(*taskErrors, *queue.Cl
 		return withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, ids []string, _ bool) error {
 			ctx, errs := cmd.Context(), &taskErrors{cmd: cmd}
 			for _, id := range ids {
-				task, err := client.Task(ctx, id) // to learn its queue
+				task, err := findTask(ctx, client, id) // to learn its queue
 				if err == nil {
 					err = do(ctx, client, task)
 				}
@@ -71,7 +71,7 @@ func newTaskDelete(env environment) *cobra.Command {
 			err := client.Queue(task.Queue).Delete(ctx, task.ID)
 			if errors.Is(err, queue.ErrStatus) {
 				return refusedf("task %s is %s: only complete and failed tasks can be deleted; cancel it first with `quern task cancel %s`",
-					task.ID, task.Status, task.ID)
+					task.ID, task.Status, shellWord(task.ID))
 			}
 			return err
 		}, nil),
@@ -122,7 +122,7 @@ func notCancelled(ctx context.Context, client *queue.Client, task *queue.Task) e
 		return refusedf("task %s is %s: only waiting and running tasks can be cancelled", task.ID, task.Status)
 	}
 	return refusedf("task %s runs on the Python listener %s, which cannot stop it: end its process there, then `quern node reclaim %s`",
-		task.ID, task.Node, task.Node)
+		task.ID, task.Node, shellWord(task.Node))
 }
 
 // awaitCancelled waits until a task that is being stopped has ended.
@@ -134,19 +134,16 @@ func awaitCancelled(ctx context.Context, client *queue.Client, id string, timeou
 	case err != nil:
 		return err
 	case task.Reason != queue.ReasonCancelled:
-		return refusedf("task %s was %s before it could be stopped: see `quern task show %s`", id, task.Status, id)
+		return refusedf("task %s was %s before it could be stopped: see `quern task show %s`", id, task.Status, shellWord(id))
 	}
 	return nil
 }
 
 // failedTasks select failed tasks of a queue.
 type failedTasks struct {
-	queue     string
-	reason    string
-	key       string
-	labels    map[string]string
-	olderThan time.Duration
-	limit     int
+	taskFilter
+	queue string
+	limit int
 }
 
 func newTaskRetry(env environment) *cobra.Command {
@@ -156,24 +153,25 @@ func newTaskRetry(env environment) *cobra.Command {
 		Long: "Retries failed tasks: they wait in their queue like new ones, with attempts and crashes counted from 0,\n" +
 			"and without a deadline that has passed. Either name tasks, or select among the failed ones of a queue,\n" +
 			"the oldest first; then it prints the ID of each that it retries. It selects cancelled tasks only with\n" +
-			"--reason cancelled.",
+			"--reason cancelled.\n\n" +
+			"A dead letter stands for a task that failed: to retry the one is to retry the other. The letters of a task\n" +
+			"that is retried are deleted, unless a handler works on them.",
 		Example: "  quern task retry 5c92ebad-78be-49e3-ac34-5e929c5b0b88\n" +
 			"  quern task retry --queue mail --reason timeout --older-than 1h --limit 100",
 		Args: arguments(0, mostIDs),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to retry")
-	f.StringVar(&o.reason, "reason", "", "only those that failed for this `REASON`, such as error, timeout or crashed")
-	f.StringVar(&o.key, "key", "", "only those with this key")
-	labelFlag(f, &o.labels, "only those with this label, `NAME=VALUE`; may be given several times")
-	newLasting(f, &o.olderThan, "older-than", "only those that failed longer ago than this")
+	filters := append(o.flags(f, "failed"), "limit", "queue")
 	newCount(f, &o.limit, "limit", "most tasks to retry, the oldest ones (default all)")
-	filters := []string{"limit", "older-than", "label", "key", "reason", "queue"}
-	notSettings(f, filters...)
+	notSettings(f, "limit", "queue")
 	named := withTasks(env, func(ctx context.Context, client *queue.Client, task *queue.Task) error {
-		err := client.Queue(task.Queue).Retry(ctx, task.ID)
+		retried, err := client.Retry(ctx, task.ID)
 		if errors.Is(err, queue.ErrStatus) {
-			return refusedf("task %s is %s: only failed tasks can be retried", task.ID, task.Status)
+			return refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
+		}
+		if err == nil && retried.ID != task.ID {
+			note(cmd, "%s is a dead letter: the task %s of the queue %q, for which it stands, is retried", task.ID, retried.ID, retried.Queue)
 		}
 		return err
 	}, nil)
@@ -201,7 +199,7 @@ func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 	}
 	retried := 0
 	for _, id := range ids {
-		err := client.Queue(o.queue).Retry(cmd.Context(), id)
+		task, err := client.Retry(cmd.Context(), id)
 		if errors.Is(err, queue.ErrStatus) || errors.Is(err, queue.ErrNoTask) {
 			continue
 		}
@@ -209,23 +207,22 @@ func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 			return err
 		}
 		retried++
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), id); err != nil {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), task.ID); err != nil {
 			return fmt.Errorf("write ID of task %s: %w", id, err)
 		}
 	}
 	if retried == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "quern: the queue %q has no such failed task, so nothing was retried\n", o.queue)
+		note(cmd, "the queue %q has no such failed task, so nothing was retried", o.queue)
 	}
 	return nil
 }
 
 // find lists the selected tasks, the oldest first. It finds all of them before the first is retried, which moves the list.
 func (o *failedTasks) find(ctx context.Context, client *queue.Client) ([]string, error) {
-	before, err := client.Clock(ctx)
+	now, err := client.Clock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	before = before.Add(-o.olderThan)
 	failed, err := client.Queue(o.queue).Count(ctx, queue.Failed)
 	if err != nil {
 		return nil, err
@@ -239,7 +236,7 @@ func (o *failedTasks) find(ctx context.Context, client *queue.Client) ([]string,
 			return nil, err
 		}
 		for _, task := range tasks {
-			if o.selects(task, before) && !seen[task.ID] {
+			if o.selectsFailed(task, now) && !seen[task.ID] {
 				seen[task.ID] = true
 				ids = append(ids, task.ID)
 			}
@@ -252,17 +249,10 @@ func (o *failedTasks) find(ctx context.Context, client *queue.Client) ([]string,
 	return ids, nil
 }
 
-func (o *failedTasks) selects(task *queue.Task, before time.Time) bool {
-	for name, value := range o.labels {
-		if is, ok := task.Labels[name]; !ok || is != value {
-			return false
-		}
-	}
+func (o *failedTasks) selectsFailed(task *queue.Task, now time.Time) bool {
 	failed := task.FinishedAt
 	if failed.IsZero() { // Python listeners do not set it
 		failed = task.Updated
 	}
-	reason := task.Failure().Reason
-	wanted := string(reason) == o.reason || o.reason == "" && reason != queue.ReasonCancelled
-	return wanted && (o.key == "" || task.Key == o.key) && !failed.After(before)
+	return o.selects(task, now.Sub(failed)) && (o.reason != "" || task.Failure().Reason != queue.ReasonCancelled)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -178,18 +177,14 @@ func historyView(attempts []queue.Attempt) view {
 	return v
 }
 
-// age is how long ago a time was, in two units at most.
+// age is how long ago a time was.
 func age(t time.Time) string {
-	d := time.Since(t)
-	switch {
+	switch d := time.Since(t); {
 	case t.IsZero():
 		return ""
 	case d < 0:
 		return "now"
-	case d < time.Minute:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < 48*time.Hour:
-		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	default:
+		return period(d)
 	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }

@@ -106,3 +106,76 @@ func TestEnqueueFileOnTerminal(t *testing.T) {
 	}
 	enqueuedOnce(t, client, "x", 3000)
 }
+
+// A person's terminal gets tables that fit, colours unless NO_COLOR forbids them, and how long ago things were; a pipe gets everything,
+// and text alone.
+func TestTablesOnTerminal(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	modules := map[string][]byte{}
+	for i := range 30 {
+		modules[fmt.Sprintf("q%03d", i)] = runtimetest.Echo(t)
+	}
+	u.host(folder(t, modules))
+	u.must("enqueue", "q000", "--wait", "--id", "one", "--key", strings.Repeat("long ", 20))
+	show := func(u *user, args ...string) string {
+		t.Helper()
+		person, program := terminal(t)
+		if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
+			t.Fatal(err)
+		}
+		c := u.prepare(args...)
+		c.Stdout = program
+		if err := c.Run(); err != nil {
+			t.Fatal(err, c.stderr)
+		}
+		if err := program.Close(); err != nil {
+			t.Fatal(err)
+		}
+		shown, _ := io.ReadAll(person) // its end is an error
+		return strings.ReplaceAll(string(shown), "\r\n", "\n")
+	}
+	expect := func(shown string, patterns ...string) {
+		t.Helper()
+		for _, pattern := range patterns {
+			if !regexp.MustCompile(pattern).MatchString(shown) {
+				t.Errorf("%s does not match:\n%s", pattern, shown)
+			}
+		}
+	}
+	expect(show(u, "node", "ls"), `(?m) q000 \+29( |$)`, `\x1b\[32malive\x1b\[0m`)
+	expect(show(u, "task", "ls"), `(?m)^one .* \x1b\[32mcomplete\x1b\[0m .*long l.*…$`)
+	expect(show(u, "task", "show", "one"), `(?m)^status +\x1b\[32mcomplete`, `(?m)^created +\S+ \S+ UTC \(\d+\.\ds ago\)$`, `(long ){20}`)
+	for line := range strings.Lines(show(u.with(map[string]string{"NO_COLOR": "1"}), "task", "ls")) {
+		if strings.Contains(line, "\x1b") || len([]rune(line)) > 81 {
+			t.Errorf("%d characters: %q", len([]rune(line)), line)
+		}
+	}
+	expect(u.must("node", "ls"), `q000,q001,q002,.*,q029`)
+	if out := u.must("task", "show", "one"); strings.ContainsAny(out, "\x1b") || strings.Contains(out, " ago)") {
+		t.Error(out)
+	}
+}
+
+// While somebody waits, a terminal shows what becomes of the task; the result alone is on stdout.
+func TestWaitOnTerminal(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	u.must("enqueue", "mail", "--id", "one", "--delay", "1h")
+	person, program := terminal(t)
+	c := u.prepare("task", "wait", "one")
+	c.Stderr = program
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	shown := make([]byte, 100)
+	n, err := person.Read(shown)
+	if err != nil || !regexp.MustCompile(`^\r\x1b\[Kscheduled, waiting for \d+ s`).Match(shown[:n]) {
+		t.Errorf("%q, %v", shown[:n], err)
+	}
+	u.must("task", "cancel", "one")
+	c.wait(t)
+	if c.stdout.String() != "" || c.ProcessState.ExitCode() != exitFailed {
+		t.Errorf("%s: %s", c.ProcessState, c.stdout)
+	}
+}

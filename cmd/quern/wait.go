@@ -25,24 +25,58 @@ const (
 
 // waitFor waits for a task and writes its result to stdout, and nothing else.
 func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.Duration) error {
+	ctx, stop := context.WithCancel(cmd.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { showWait(ctx, client, id, newProgress(cmd.ErrOrStderr())) })
 	task, err := waitTask(cmd.Context(), client, id, timeout, outageTimeout)
+	stop()
+	watching.Wait()
 	switch {
 	case errors.Is(err, queue.ErrNoTask):
-		return refusedf("task %s does not exist, or was deleted during the wait: see `quern task ls QUEUE`", id)
+		return refusedf("task %s does not exist, or was deleted during the wait: see `quern task ls`", id)
 	case err != nil:
 		return err
 	case task.Status == queue.Failed:
 		failure := task.Failure()
 		return taskFailed(id, &failure)
 	}
-	return writeResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", id))
+	return writeResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", shellWord(id)))
+}
+
+// showWait shows a terminal what becomes of a task, until ctx ends.
+func showWait(ctx context.Context, client *queue.Client, id string, line *progress) {
+	defer line.clear()
+	ticker := time.NewTicker(progressInterval)
+	defer ticker.Stop()
+	for begun := time.Now(); line.w != nil; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		task, err := client.Summary(ctx, id)
+		if err != nil {
+			continue // the wait itself tells of an outage
+		}
+		text := fmt.Sprintf("%s, waiting for %.0f s", statusText(task), time.Since(begun).Seconds())
+		if task.Attempts > 0 {
+			text += fmt.Sprintf(", attempt %d", task.Attempts+1)
+		}
+		if task.Progress > 0 {
+			text += fmt.Sprintf(", %.0f %%", 100*task.Progress)
+		}
+		if task.Message != "" {
+			text += ", " + oneLine(task.Message)
+		}
+		line.show("%s", text)
+	}
 }
 
 // waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for
 // longer than outage, and at once if it is away from the start.
 func waitTask(ctx context.Context, client *queue.Client, id string, timeout, outage time.Duration) (*queue.Task, error) {
 	if timeout > 0 {
-		over := refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, id)
+		over := refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, shellWord(id))
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, over)
 		defer cancel()
@@ -54,7 +88,7 @@ func waitTask(ctx context.Context, client *queue.Client, id string, timeout, out
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		if err := awaitOutage(ctx, client, outage); err != nil {
-			giveUp(refusedf("cannot wait for task %s, Redis has been away for %s: %w: continue with `quern task wait %s`", id, outage, err, id))
+			giveUp(refusedf("cannot wait for task %s, Redis has been away for %s: %w: continue with `quern task wait %s`", id, outage, err, shellWord(id)))
 		}
 	})
 	defer watching.Wait()
@@ -114,7 +148,7 @@ func interruptibly(cmd *cobra.Command, run, interrupted func() error) error {
 		return err
 	}
 	err = interrupted()
-	report(err, cmd.ErrOrStderr())
+	report(hinted{cmd, err}, cmd.ErrOrStderr())
 	stop()
 	if syscall.Kill(os.Getpid(), syscall.SIGINT) == nil {
 		<-time.After(time.Second) // another thread gets the signal
@@ -137,10 +171,11 @@ func newTaskLogs(env environment) *cobra.Command {
 
 // printLogs prints the stored lines; with follow also new ones, until the task is finished or gone.
 func printLogs(ctx context.Context, w io.Writer, client *queue.Client, id string, follow, json bool) error {
-	task, err := client.Task(ctx, id)
+	task, err := findTask(ctx, client, id)
 	if err != nil {
 		return err
 	}
+	id = task.ID
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	over := !follow || task.Status.Finished()

@@ -88,7 +88,7 @@ func TestWaitDeleted(t *testing.T) {
 	id := strings.TrimSpace(u.must("enqueue", "mail", "--delay", "1h"))
 	c := u.start("task", "wait", id)
 	removed(t, u, id)
-	want := "quern: task " + id + " does not exist, or was deleted during the wait: see `quern task ls QUEUE`\n"
+	want := "quern: task " + id + " does not exist, or was deleted during the wait: see `quern task ls`\n"
 	if status := c.wait(); status != exitRefused || c.stderr.String() != want || c.stdout.String() != "" {
 		t.Errorf("exit %d: %s", status, c.stderr)
 	}

@@ -84,7 +84,7 @@ func send(ctx context.Context, task *sdk.Task, d delivery) (receipt, error) {
 func signingKey() (signature.Key, error) {
 	text, err := sdk.Secret(keyName)
 	if err != nil {
-		return nil, fmt.Errorf("secret %s: %w", keyName, err)
+		return nil, err
 	}
 	key, err := signature.ParseKey(string(text))
 	if err != nil {

@@ -117,7 +117,7 @@ func TestSend(t *testing.T) {
 		"NoEvent":   {`{"url": "https://example.com", "payload": 1}`, nil, sdktest.Fatal, `a webhook is {"url"`},
 		"NoPayload": {`{"url": "https://example.com", "event": "e"}`, nil, sdktest.Fatal, `a webhook is {"url"`},
 		"BadURL":    {input, sdk.ErrInvalid, sdktest.Fatal, "send the webhook: POST https://example.com/hook: "},
-		"Denied":    {input, sdk.ErrDenied, sdktest.Failed, "the manifest does not grant it"},
+		"Denied":    {input, sdk.ErrDenied, sdktest.Failed, "denied: the task's log says by whom"},
 		"Away":      {input, sdk.ErrUnavailable, sdktest.Failed, "is away"},
 	} {
 		h.HTTP = func(fetch.Request) (*fetch.Response, error) { return nil, tt.err }
@@ -336,13 +336,13 @@ func (f *fleet) failures(t *testing.T) {
 		"NoAnswer": {"shared", f.receiver.URL + "/gone", 2, "what is behind the host's service is away", ""},
 		"BadURL":   {"shared", f.receiver.URL + "/ok/\x00", 0, "send the webhook", ""},
 		"OtherKey": {"other", f.receiver.URL + "/other-key", 0, "the receiver answered 401", ""},
-		"NoKey":    {"none", f.receiver.URL + "/no-key", 1, "secret signing_key: there is none of that name", ""},
+		"NoKey":    {"none", f.receiver.URL + "/no-key", 1, "secret signing_key: not found", ""},
 		"Garbled":  {"garbled", f.receiver.URL + "/garbled", 1, "secret signing_key: no key: write whsec_", ""},
 		"Host": {
-			"shared", byName + "/host", 1, "the manifest does not grant it",
+			"shared", byName + "/host", 1, "denied: the task's log says by whom",
 			fmt.Sprintf("http: [{host: %q, methods: [POST]}]", byName),
 		},
-		"Network": {"walled", f.receiver.URL + "/network", 1, "the manifest does not grant it", "the network 127.0.0.1/32"},
+		"Network": {"walled", f.receiver.URL + "/network", 1, "denied: the task's log says by whom", "--allow-networks 127.0.0.1/32"},
 		"NoURL":   {"shared", "", 0, `a webhook is {"url"`, ""},
 	}
 	for name, tt := range tests {

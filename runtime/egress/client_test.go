@@ -155,7 +155,7 @@ func TestNetworks(t *testing.T) {
 			url := "http://" + host + s.port()
 			r, err := get(t, c.For("a", grants(t, url), nil), url)
 			fails(t, r, err, service.ErrDenied)
-			if err != nil && !strings.Contains(err.Error(), "the operator has to grant the network ") {
+			if err != nil && !strings.Contains(err.Error(), "the operator can allow the address with --allow-networks ") {
 				t.Errorf("error %v", err)
 			}
 		}

@@ -34,6 +34,6 @@ func ExampleClient_For() {
 		fmt.Println(errors.Is(err, service.ErrDenied), err)
 	}
 	// Output:
-	// true GET http://169.254.169.254: denied: 169.254.169.254 is link-local (RFC 3927): the operator has to grant the network 169.254.169.254/32
+	// true GET http://169.254.169.254: denied: 169.254.169.254 is link-local (RFC 3927): the operator can allow the address with --allow-networks 169.254.169.254/32
 	// true PUT http://169.254.169.254: denied: the manifest does not allow it: add capabilities: {http: [{host: "http://169.254.169.254", methods: [PUT]}]}
 }

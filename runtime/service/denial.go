@@ -46,7 +46,7 @@ func (d *Denial) Remedy() string {
 	case ByHost:
 		return fmt.Sprintf("add capabilities: {%s} to %s", d.Add, d.Place)
 	case ByNetwork:
-		return "the operator has to grant the network " + d.Add
+		return "the operator can allow the address with --allow-networks " + d.Add
 	}
 	return fmt.Sprintf("add capabilities: {%s}", d.Add)
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,8 +21,10 @@ const protocolVersion = 1
 
 // Config of a Client; the zero value works.
 type Config struct {
-	Tenant string        // the prefix of every key (default "blueque"): see ValidTenant
-	Lease  time.Duration // how long a listener counts as alive after its last renewal (default 10 s)
+	Tenant string // the prefix of every key (default "blueque"): see ValidTenant
+	// Name begins the IDs of the client's listeners, so that people recognize them after each start (default: the hostname).
+	Name  string
+	Lease time.Duration // how long a listener counts as alive after its last renewal (default 10 s)
 	// Replicas is how many replicas of Redis must have a task before Enqueue succeeds (default 0), and ReplicaTimeout how
 	// long to wait for them (default and at most 1 s).
 	Replicas       int
@@ -132,6 +136,39 @@ func (c *Client) Close() error {
 
 // Tenant is the prefix of the client's keys.
 func (c *Client) Tenant() string { return c.config.Tenant }
+
+// Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
+func (c *Client) Address() string {
+	if rdb, ok := c.rdb.(*redis.Client); ok {
+		return rdb.Options().Addr
+	}
+	return ""
+}
+
+// tenantKeys is how many keys Tenants looks at.
+const tenantKeys = 100_000
+
+// Tenants lists the tenants of this Redis that have queues, by name. In a Redis of more than 100,000 keys it may miss some.
+func (c *Client) Tenants(ctx context.Context) ([]string, error) {
+	const block = 1000
+	names := make(map[string]bool)
+	for cursor, seen := uint64(0), 0; seen < tenantKeys; seen += block {
+		found, next, err := c.rdb.ScanType(ctx, cursor, "*"+keys{}.queues(), block, "zset").Result()
+		if err != nil {
+			return nil, wrap("look for tenants", err)
+		}
+		for _, key := range found {
+			// A tenant's name has no underscore, so what precedes this ending is one, or no key of the protocol.
+			if name := strings.TrimSuffix(key, keys{}.queues()); ValidTenant(name) == nil {
+				names[name] = true
+			}
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	return slices.Sorted(maps.Keys(names)), nil
+}
 
 // Prepare loads the scripts and checks the protocol's version: ErrVersion if that in Redis is newer or not a number. A host
 // calls it after each connect; other programs need not.

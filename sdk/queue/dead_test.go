@@ -291,3 +291,54 @@ func TestLettersOfWhatExpired(t *testing.T) {
 		}
 	})
 }
+
+// A retry of the failed task deletes the dead letters that stand for it, in all queues that they went through; one that runs, and one
+// that was handled, stay.
+func TestRetryClearsLetters(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		counts := func(queue string, wantWaiting, wantFailed int64) {
+			t.Helper()
+			waiting, failed, err := w.Queue(queue).DeadLetters(w.ctx)
+			if err != nil || waiting != wantWaiting || failed != wantFailed {
+				t.Errorf("%s: %d letters wait, %d tasks failed with one, %v; expected %d, %d", queue, waiting, failed, err, wantWaiting, wantFailed)
+			}
+		}
+		retry := func(name, id string) {
+			t.Helper()
+			if task, err := w.Client.Retry(w.ctx, name); err != nil || task.ID != id {
+				t.Fatalf("%+v, %v", task, err)
+			}
+		}
+		id := w.enqueue(t, "q", "", Options{})
+		w.failWithLetter(t, "q", "dead", ReasonTrap)
+		w.failWithLetter(t, "dead", "dead2", ReasonTrap)
+		w.failWithLetter(t, "dead2", "dead3", ReasonTrap)
+		counts("q", 0, 1)
+		counts("dead", 0, 1)
+		counts("dead3", 1, 0)
+		letter := w.task(t, id).DeadID // the last one
+		retry(letter, id)
+		for _, queue := range []string{"dead", "dead2", "dead3"} {
+			w.depth(t, queue, nil)
+		}
+		counts("q", 0, 0)
+
+		w.failWithLetter(t, "q", "dead", ReasonTrap)
+		running := w.node(t, "dead")
+		held := w.reserve(t, running, "dead", true)
+		retry(id, id)
+		w.settle(t, running, "dead", Settlement{Claim: held.Claim()})
+		w.depth(t, "dead", map[Status]int64{Complete: 1})
+		if task := w.task(t, id); task.Status != Pending || task.Handled != "" {
+			t.Errorf("%+v", task)
+		}
+
+		// Nobody can retry a task that is gone: then the letter itself is retried.
+		w.failWithLetter(t, "q", "last", ReasonTrap)
+		if err := w.Queue("q").Delete(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		letter = w.failWithLetter(t, "last", "last", ReasonTrap)
+		retry(letter, letter)
+	})
+}

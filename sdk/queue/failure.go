@@ -66,6 +66,9 @@ var reasons = []Reason{
 	ReasonExpired, ReasonCancelled, ReasonRejected, ReasonDamaged,
 }
 
+// Reasons are all that a task may fail for.
+func Reasons() []Reason { return slices.Clone(reasons) }
+
 // reason is the failure's reason, ReasonError for one that is none of the package's.
 func (f *Failure) reason() Reason {
 	if slices.Contains(reasons, f.Reason) {

@@ -24,6 +24,8 @@ type ListOptions struct {
 	// At most 100,000 tasks are searched: of the key, in the order of their IDs, or else of the list.
 	Key    string
 	Labels map[string]string
+	// Match lists only tasks for which it returns true, of as many.
+	Match func(*Task) bool
 	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
 	// may repeat or miss tasks.
 	Offset int
@@ -53,7 +55,7 @@ func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 		sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
 		return q.keyed(ctx, "K"+hex.EncodeToString(sum[:]), o)
 	}
-	if len(o.Labels) == 0 {
+	if len(o.Labels) == 0 && o.Match == nil {
 		ids, err := q.ids(ctx, o)
 		if err != nil {
 			return nil, err
@@ -79,7 +81,7 @@ func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 	return pageOf(found, o), nil
 }
 
-// filter reads the tasks that have the options' status and labels.
+// filter reads the tasks that have the options' status and labels, and match.
 func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Task, error) {
 	tasks, err := q.client.summaries(ctx, q.name, o.Status, ids)
 	if err != nil {
@@ -91,9 +93,54 @@ func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Tas
 				return true
 			}
 		}
-		return false
+		return o.Match != nil && !o.Match(t)
 	}), nil
 }
+
+// foundIn is how many tasks FindTasks looks at.
+const foundIn = 1_000_000
+
+// FindTasks lists the IDs of tasks that begin with a text, up to most: of those that a Quern client enqueued or a host reserved.
+// ErrInvalid if the tenant has more than 1,000,000 tasks: that many are not searched.
+func (c *Client) FindTasks(ctx context.Context, prefix string, most int) (ids []string, err error) {
+	if err := ValidID(prefix); err != nil {
+		return nil, err
+	}
+	queues, err := c.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pattern := globSigns.Replace(prefix) + "*"
+	const block = 1000
+	seen := 0
+	for queue := range maps.Keys(queues) {
+		for cursor := uint64(0); ; {
+			found, next, err := c.rdb.ZScan(ctx, c.keys.index(queue), cursor, pattern, block).Result()
+			if err != nil && passReplies(err) == nil {
+				break // a damaged queue hides no task of others
+			}
+			if err != nil {
+				return nil, wrap("find tasks", err)
+			}
+			for i := 0; i < len(found); i += 2 { // ID, score
+				if !slices.Contains(ids, found[i]) {
+					ids = append(ids, found[i])
+				}
+			}
+			if cursor = next; cursor == 0 || len(ids) >= most {
+				break
+			}
+			if seen += block; seen > foundIn {
+				return nil, fmt.Errorf("%w: ID %s: no task has it, and there are too many to look for one that begins so: give the whole ID", ErrInvalid, prefix)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids[:min(len(ids), most)], nil
+}
+
+// globSigns writes what has a meaning in Redis's patterns as itself.
+var globSigns = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 func pageOf[T any](all []T, o ListOptions) []T {
 	from := min(o.Offset, len(all))
@@ -231,6 +278,21 @@ func (q *Queue) held(ctx context.Context, status Status) (ids []string, err erro
 		ids, err = append(ids, list.Val()...), errors.Join(err, list.Err())
 	}
 	return slices.DeleteFunc(ids, func(id string) bool { return started[id] }), err
+}
+
+// Summary reads a task without its parameters and result: ErrNoTask if there is none.
+func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	tasks, err := c.summaries(ctx, "", "", []string{id})
+	if err == nil && len(tasks) == 0 {
+		err = fmt.Errorf("task %s: %w", id, ErrNoTask)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tasks[0], nil
 }
 
 // summaryFields are the fields of a task in a list: without parameters and result.

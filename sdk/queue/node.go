@@ -27,8 +27,11 @@ type Node struct {
 
 // Node makes a listener with a new ID; Join makes it known in Redis.
 func (c *Client) Node() *Node {
-	host, _ := os.Hostname()
-	return &Node{client: c, id: listenerID(host, os.Getpid()), pid: os.Getpid(), queues: make(map[string]bool)}
+	name := c.config.Name
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	return &Node{client: c, id: listenerID(name, os.Getpid()), pid: os.Getpid(), queues: make(map[string]bool)}
 }
 
 // ID is the listener ID.

@@ -34,7 +34,7 @@ func TestMergeErrors(t *testing.T) {
 		`{}`:                              {sdktest.Fatal, "enqueued by count alone"},
 		`{"document": "doc", "run": "r"}`: {sdktest.Fatal, "enqueued by count alone"},
 		`{"document": "doc", "parts": 1}`: {sdktest.Fatal, "enqueued by count alone"},
-		`{"document": "doc", "run": "r", "parts": 2}`: {sdktest.Failed, "read part 2: there is none of that name"},
+		`{"document": "doc", "run": "r", "parts": 2}`: {sdktest.Failed, "not found"},
 		`{"document": "bad", "run": "r", "parts": 1}`: {sdktest.Fatal, `part 1 is "3 x": `},
 	} {
 		h := sdktest.New(t)

@@ -44,7 +44,9 @@ local function complete(id, key, h, text, bytes)
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
   completed[#completed + 1] = id
   if h[6] then expiring[#expiring + 1] = id end
-  if h[7] and redis.call('TYPE', TASK_ .. h[7])['ok'] == 'hash' then redis.call('HSET', TASK_ .. h[7], 'handled', id) end
+  if h[7] and redis.call('TYPE', TASK_ .. h[7])['ok'] == 'hash' and redis.call('HGET', TASK_ .. h[7], 'dead_id') == id then
+    redis.call('HSET', TASK_ .. h[7], 'handled', id) -- unless it was retried meanwhile, or has a later letter
+  end
   if h[8] then
     redis.call('HDEL', key, 'checkpoint')
     redis.pcall('HDEL', BYTES_ .. id, 'checkpoint')

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+func newDoctor(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Look for what is wrong with Redis, hosts, plugins and queues, and say how to mend it",
+		Long: "Looks at Redis (version, settings, disk, memory, latency, role, access), hosts (leases, versions, clocks,\n" +
+			"slots, memory, reset modes), plugins (refused, quarantined) and queues (tasks that nobody serves, pauses,\n" +
+			"limits), of --tenant or of all tenants that it finds, and prints each finding with its remedy. It changes\n" +
+			"nothing.\n\n" +
+			"Exit status: 0 no errors, 1 some, 3 Redis is not reachable. Warnings do not count.",
+		Args: arguments(0, 0),
+	}
+	clientFlags(cmd)
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		url, tenant, err := target(cmd, env)
+		if err != nil {
+			return err
+		}
+		rdb, err := queue.Connect(url)
+		if err != nil {
+			return wrongRedis(cmd, err)
+		}
+		defer rdb.Close()
+		var clients []*queue.Client
+		names := []string{tenant}
+		for i := 0; i < len(names); i++ {
+			client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: names[i]})
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			clients = append(clients, client)
+			if i == 0 && !isGiven(cmd.Flag("tenant")) {
+				others, _ := client.Tenants(cmd.Context()) // not every user of Redis may look for them
+				names = slices.Compact(slices.Sorted(slices.Values(append(others, tenant))))
+				at := slices.Index(names, tenant)
+				names[0], names[at] = names[at], names[0]
+			}
+		}
+		findings, err := doctor.Examine(cmd.Context(), rdb, clients...)
+		if err != nil {
+			return err
+		}
+		return showFindings(cmd, output.json(), names, findings)
+	}
+	return cmd
+}
+
+// remedyOf is the remedy of a finding, with a command that can be pasted.
+func remedyOf(cmd *cobra.Command, f doctor.Finding) string {
+	text := oneLine(f.Remedy)
+	if len(f.Command) > 0 {
+		text += ": `quern"
+		for _, word := range f.Command {
+			text += " " + shellWord(word)
+		}
+		text += "`"
+	}
+	return pasteable(cmd, text)
+}
+
+// showFindings prints what the doctor found. The error counts the findings that are errors.
+func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []doctor.Finding) error {
+	w, s, failed := cmd.OutOrStdout(), screenOf(cmd), 0
+	colour := map[doctor.Level]string{doctor.Error: "31", doctor.Warning: "33"}
+	for _, f := range findings {
+		if f.Level == doctor.Error {
+			failed++
+		}
+		if json {
+			continue
+		}
+		if f.Tenant != "" && len(tenants) > 1 {
+			_ = cmd.Flags().Set("tenant", f.Tenant) // for the command to paste
+		}
+		about := f.Check
+		if f.Tenant != "" {
+			about += ", tenant " + f.Tenant
+		}
+		if _, err := fmt.Fprintf(w, "%s (%s): %s\n  %s\n", s.code(colour[f.Level], string(f.Level)), about, oneLine(f.Problem), remedyOf(cmd, f)); err != nil {
+			return err
+		}
+	}
+	if json {
+		err := writeJSON(w, view{{"ok", "", failed == 0}, {"tenants", "", tenants}, {"checks", "", doctor.Checks()}, {"findings", "", findings}})
+		if err != nil {
+			return err
+		}
+	} else if _, err := fmt.Fprintf(w, "%d checks of %d tenants: %d errors, %d warnings\n", len(doctor.Checks()), len(tenants), failed, len(findings)-failed); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return &exitError{status: exitFailed, err: fmt.Errorf("%d errors found", failed)}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// screen is how a stream shows things to a person: within its width, in colour, with times as people count them. The zero screen is
+// that of a pipe or a file, which gets plain and whole text.
+type screen struct {
+	width  int // 0 for any
+	colour bool
+	now    time.Time // zero: times alone
+}
+
+// noColour marks the root command of a user whose environment asks for no colour.
+const noColour = "no-colour"
+
+// screenOf returns the screen of a command's output.
+func screenOf(cmd *cobra.Command) screen {
+	f := terminalOf(cmd.OutOrStdout())
+	if f == nil {
+		return screen{}
+	}
+	s := screen{colour: cmd.Root().Annotations[noColour] == "", now: time.Now()}
+	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
+		s.width = int(size.Col)
+	}
+	return s
+}
+
+// colours are those of words in columns of states: green what is well, red what failed, yellow what waits, cyan what is under way.
+var colours = map[string]string{
+	"complete": "32", "serving": "32", "alive": "32",
+	"failed": "31", "refused": "31", "quarantined": "31", "over": "31",
+	"scheduled": "33", "pending": "33", "reserved": "36", "started": "36",
+}
+
+// paint colours a word of a state, by its first part.
+func (s screen) paint(text string) string {
+	first, _, _ := strings.Cut(text, " ")
+	if code := colours[first]; code != "" {
+		return s.code(code, text)
+	}
+	return text
+}
+
+// code colours a text by the number of a terminal's colour.
+func (s screen) code(number, text string) string {
+	if !s.colour {
+		return text
+	}
+	return "\x1b[" + number + "m" + text + "\x1b[0m"
+}
+
+// text is a field's value, on a terminal shorter for lists and with the age of times.
+func (s screen) text(f field) string {
+	switch value := f.value.(type) {
+	case []string:
+		if s.width > 0 && len(value) > 1 && len(strings.Join(value, ",")) > listWidth {
+			return fmt.Sprintf("%s +%d", value[0], len(value)-1)
+		}
+	case seconds:
+		if at := time.Time(value); !s.now.IsZero() && at.After(s.now) {
+			return fmt.Sprintf("%s (in %s)", value, period(at.Sub(s.now)))
+		} else if !s.now.IsZero() {
+			return fmt.Sprintf("%s (%s ago)", value, period(s.now.Sub(at)))
+		}
+	}
+	return f.text()
+}
+
+const (
+	// listWidth is how wide a list in a table may be on a terminal.
+	listWidth = 24
+	// leastWidth is what remains of a column that is cut on a narrow terminal.
+	leastWidth = 8
+	// gap is between columns.
+	gap = "  "
+)
+
+// table writes rows of cells below each other, columns aligned. The last cell of a row may be the longest. states are the columns to
+// colour. The first column, which has what people copy, is never cut.
+func (s screen) table(w io.Writer, rows [][]string, states ...int) error {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	whole := slices.Clone(widths)
+	for s.width > 0 && total(widths) > s.width {
+		widest := 1
+		for i := 1; i < len(widths); i++ {
+			if widths[i] > widths[widest] {
+				widest = i
+			}
+		}
+		if len(widths) < 2 || widths[widest] <= leastWidth {
+			break
+		}
+		widths[widest]--
+	}
+	var out strings.Builder
+	for _, row := range rows {
+		for i, cell := range row {
+			if runes := []rune(cell); widths[i] < whole[i] && len(runes) > widths[i] {
+				cell = string(runes[:widths[i]-1]) + "…"
+			}
+			space := widths[i] - utf8.RuneCountInString(cell)
+			if slices.Contains(states, i) {
+				cell = s.paint(cell)
+			}
+			out.WriteString(cell)
+			if i < len(row)-1 {
+				out.WriteString(strings.Repeat(" ", space) + gap)
+			}
+		}
+		out.WriteString("\n")
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func total(widths []int) int {
+	sum := len(gap) * (len(widths) - 1)
+	for _, width := range widths {
+		sum += width
+	}
+	return sum
+}
+
+// lines writes a name and a value a line.
+func (v view) lines(w io.Writer, s screen) error {
+	var rows [][]string
+	for _, f := range v.named() {
+		value := s.text(f)
+		if value == "" {
+			continue
+		}
+		name := escape(f.name)
+		for _, line := range strings.Split(strings.TrimRight(value, "\n"), "\n") {
+			line = escape(line)
+			if name == "status" {
+				line = s.paint(line)
+			}
+			rows = append(rows, []string{name, line})
+			name = ""
+		}
+	}
+	s.width = 0 // a terminal breaks long values, which people read to their end
+	return s.table(w, rows)
+}
+
+// showTable prints a list, which is not nil, as JSON or as rows below a heading.
+func showTable(cmd *cobra.Command, json bool, list any, heading string, rows []view) error {
+	if json {
+		return writeJSON(cmd.OutOrStdout(), list)
+	}
+	s, names := screenOf(cmd), strings.Split(heading, " ")
+	cells := [][]string{names}
+	for _, row := range rows {
+		var line []string
+		for _, f := range row.named() {
+			line = append(line, cmp.Or(escape(s.text(f)), "-"))
+		}
+		cells = append(cells, line)
+	}
+	var states []int
+	for i, name := range names {
+		if name == "STATUS" || name == "STATE" || name == "LEASE" {
+			states = append(states, i)
+		}
+	}
+	return s.table(cmd.OutOrStdout(), cells, states...)
+}
+
+// period is a time in two units at most.
+func period(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// leastPrefix is how many characters of an ID can stand for it.
+	leastPrefix = 8
+	// wholeID is the length of the IDs that Quern makes: what is as long is no beginning of one.
+	wholeID = 36
+)
+
+// findTask reads the task of an ID, or of the beginning of only one ID.
+func findTask(ctx context.Context, client *queue.Client, id string) (*queue.Task, error) {
+	task, err := client.Task(ctx, id)
+	if !errors.Is(err, queue.ErrNoTask) || len(id) < leastPrefix || len(id) >= wholeID {
+		return task, err
+	}
+	ids, failed := client.FindTasks(ctx, id, 4)
+	switch {
+	case errors.Is(failed, queue.ErrInvalid):
+		return nil, fmt.Errorf("%w; there are too many tasks to look for one that begins so", err)
+	case failed != nil:
+		return nil, failed
+	case len(ids) == 0:
+		return nil, err
+	case len(ids) > 1:
+		return nil, refusedf("several tasks begin with %s: %s: give more of the ID", id, strings.Join(ids, ", "))
+	}
+	return client.Task(ctx, ids[0])
+}
+
+// findListener completes the beginning of only one listener's ID. What is no such beginning stays as it is.
+func findListener(ctx context.Context, client *queue.Client, id string) (string, error) {
+	nodes, err := client.Fleet().Nodes(ctx)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, node := range nodes {
+		switch {
+		case node.ID == id:
+			return id, nil
+		case len(id) >= leastPrefix && strings.HasPrefix(node.ID, id):
+			found = append(found, node.ID)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return id, nil
+	case 1:
+		return found[0], nil
+	}
+	return "", refusedf("several listeners begin with %s: %s: give more of the ID", id, strings.Join(found, ", "))
+}
+
+// taskFilter selects tasks by what they are.
+type taskFilter struct {
+	reason    queue.Reason
+	key       string
+	labels    map[string]string
+	plugin    string
+	node      string
+	text      string
+	olderThan time.Duration
+	newerThan time.Duration
+}
+
+// flags adds the filter's flags, and returns their names. The age of a task counts from what since names.
+func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
+	var reasons []string
+	for _, reason := range queue.Reasons() {
+		reasons = append(reasons, string(reason))
+	}
+	newChoice(f, &t.reason, "reason", "only those that failed for this reason, such as error, timeout or crashed", reasons...)
+	f.StringVar(&t.key, "key", "", "only those with this key")
+	labelFlag(f, &t.labels, "only those with this label, `NAME=VALUE`; may be given several times")
+	f.StringVar(&t.plugin, "plugin", "", "only those that the plugin `NAME` ran")
+	f.StringVar(&t.node, "node", "", "only those that this `LISTENER` ran, or one whose ID begins so")
+	f.StringVar(&t.text, "error", "", "only those whose error has this `TEXT`, in upper or lower case")
+	newLasting(f, &t.olderThan, "older-than", "only those that "+since+" longer ago than this")
+	newLasting(f, &t.newerThan, "newer-than", "only those that "+since+" less long ago than this")
+	names := []string{"older-than", "newer-than", "label", "key", "reason", "plugin", "node", "error"}
+	notSettings(f, names...)
+	return names
+}
+
+// selects reports whether the filter selects a task; age is that of the task.
+func (t *taskFilter) selects(task *queue.Task, age time.Duration) bool {
+	for name, value := range t.labels {
+		if is, ok := task.Labels[name]; !ok || is != value {
+			return false
+		}
+	}
+	message := strings.ToLower(task.Failure().Message + task.LastError)
+	return (t.reason == "" || task.Status == queue.Failed && task.Failure().Reason == t.reason) &&
+		(t.key == "" || task.Key == t.key) && (t.plugin == "" || task.Plugin == t.plugin) && strings.HasPrefix(task.Node, t.node) &&
+		strings.Contains(message, strings.ToLower(t.text)) && age >= t.olderThan && (t.newerThan == 0 || age <= t.newerThan)
+}
+
+// newest lists a page of the tasks in all of the queues, newest first. An error of one queue does not hide the others.
+func newest(ctx context.Context, client *queue.Client, queues []string, page queue.ListOptions) ([]*queue.Task, error) {
+	if len(queues) == 1 {
+		return client.Queue(queues[0]).List(ctx, page)
+	}
+	each := page
+	if each.Offset, each.Limit = 0, page.Offset+page.Limit; each.Limit > 1000 {
+		return nil, usagef("--offset and --limit together are %d: use up to 1000, or name a queue", each.Limit)
+	}
+	var all []*queue.Task
+	var damaged error
+	for _, name := range queues {
+		tasks, err := client.Queue(name).List(ctx, each)
+		switch {
+		case queue.IsUnavailable(err) || errors.Is(err, queue.ErrInvalid):
+			return nil, err
+		case err != nil && damaged == nil:
+			damaged = err
+		}
+		all = append(all, tasks...)
+	}
+	slices.SortStableFunc(all, func(a, b *queue.Task) int { return b.Created.Compare(a.Created) })
+	from := min(page.Offset, len(all))
+	return all[from:min(from+page.Limit, len(all))], damaged
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// flagGroup are flags that the help lists together.
+type flagGroup struct {
+	title string
+	names []string
+}
+
+// hostGroups are the flags of `quern serve` and `quern dev`, by what they are for.
+var hostGroups = []flagGroup{
+	{"What it serves", []string{"plugins", "tenants", "queues", "name", "source", "engines"}},
+	{"How much it runs at a time", []string{"concurrency", "memory", "idle-unload"}},
+	{"What tasks may use, whatever a manifest says", []string{"max-timeout", "max-cpu", "ceiling", "max-queues", "grants"}},
+	{"What handlers may reach", []string{"allow-networks", "proxy", "secrets"}},
+	{"When a task fails, or its host", []string{"max-attempts", "max-crashes", "lease", "grace"}},
+	{"Finished tasks", []string{"keep", "keep-tasks", "purge-foreign"}},
+	{"Redis", []string{"redis-port", "poll", "tenant-redis", "tenant-redis-file"}},
+	{"Isolation and compilation", []string{"confine", "reset", "cache", "compile-memory", "compile-time"}},
+	{"Log and metrics", []string{"log-level", "log-format", "http", "native-histograms"}},
+}
+
+// groupFlags makes the help of a command list its flags in groups, those of no group last.
+func groupFlags(cmd *cobra.Command, groups []flagGroup) {
+	cmd.InitDefaultHelpFlag()
+	grouped := make([]*pflag.FlagSet, len(groups)+1)
+	for i := range grouped {
+		grouped[i] = pflag.NewFlagSet("", pflag.ContinueOnError)
+	}
+	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+		i := slices.IndexFunc(groups, func(g flagGroup) bool { return slices.Contains(g.names, flag.Name) })
+		if i < 0 {
+			i = len(groups)
+		}
+		grouped[i].AddFlag(flag)
+	})
+	var text strings.Builder
+	for i, group := range append(groups[:len(groups):len(groups)], flagGroup{title: "Other flags"}) {
+		if grouped[i].HasFlags() {
+			text.WriteString(group.title + ":\n" + grouped[i].FlagUsages() + "\n")
+		}
+	}
+	const all = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
+	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), all, strings.TrimRight(text.String(), "\n"), 1))
+}
+
+// redisFlags are those that say which Redis.
+var redisFlags = []string{"redis", "redis-file"}
+
+// usesRedis marks a command, and those below it, that connect to the Redis of the user.
+const usesRedis = "redis"
+
+// connects reports whether a command connects to the Redis of the user.
+func connects(cmd *cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if cmd.Annotations[usesRedis] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// refuseUnused refuses a Redis for a command that has no use for one. `quern dev` says more about it.
+func refuseUnused(cmd *cobra.Command) error {
+	for _, name := range redisFlags {
+		if flag := cmd.Flag(name); flag != nil && flag.Changed && !connects(cmd) && cmd.Name() != "dev" {
+			return usagef("%s needs no Redis: leave --%s out", cmd.CommandPath(), name)
+		}
+	}
+	return nil
+}
+
+// hideUnused makes the help of a command that needs no Redis say nothing of one.
+func hideUnused(root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		for _, name := range redisFlags {
+			cmd.Flag(name).Hidden = !connects(cmd) && cmd != root
+		}
+		help(cmd, args)
+	})
+}

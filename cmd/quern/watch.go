@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// clientRun is a command that needs a client.
+type clientRun = func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error
+
+// frame is what a command prints at one look, for the stream that gets it.
+type frame struct {
+	bytes.Buffer
+	out io.Writer
+}
+
+// errSeen ends a look after which nothing will change.
+var errSeen = errors.New("nothing more will change")
+
+// watchable adds --watch to a command: it runs again and again, until errSeen or another error, and prints what has changed.
+func watchable(cmd *cobra.Command, run clientRun) clientRun {
+	var every time.Duration
+	newPeriodWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "look again, every 2s or as given, and print what has changed")
+	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
+	notSettings(cmd.Flags(), "watch")
+	return func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		var err error
+		if every == 0 {
+			err = run(cmd, client, args, json)
+		} else {
+			err = watch(cmd, every, func() error { return run(cmd, client, args, json) })
+		}
+		if errors.Is(err, errSeen) {
+			return nil
+		}
+		return err
+	}
+}
+
+// watch runs look until it returns an error, or the command ends.
+func watch(cmd *cobra.Command, every time.Duration, look func() error) error {
+	out, shown := cmd.OutOrStdout(), ""
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		now := &frame{out: out}
+		cmd.SetOut(now)
+		err := look()
+		if text := now.String(); text != shown {
+			shown = text
+			if isTerminal(out) {
+				text = "\x1b[H\x1b[2J" + text // from the top of an empty screen
+			}
+			if _, err := io.WriteString(out, text); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+		cmd.SetErr(io.Discard) // notes are for the first look
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

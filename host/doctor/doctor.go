@@ -1,0 +1,415 @@
+// Package doctor looks for what is wrong with Redis, the hosts, the plugins and the queues of a tenant, for `quern doctor`.
+//
+// Each check is a row of a list, which looks at what was read once and says what it found with a remedy. It writes nothing.
+//
+// # Failure
+//
+// What the Redis user may not read is not checked: that is a finding itself. If Redis is away, Examine returns its error.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Level is how bad a finding is.
+type Level string
+
+// The levels.
+const (
+	Error   Level = "error"   // tasks do not run, or may be lost
+	Warning Level = "warning" // they may soon, or run worse than they could
+)
+
+// Finding is something that is wrong.
+type Finding struct {
+	Check   string `json:"check"`
+	Level   Level  `json:"level"`
+	Tenant  string `json:"tenant,omitempty"` // "" for what concerns all tenants of a Redis
+	Problem string `json:"problem"`
+	Remedy  string `json:"remedy"`
+	// Command are the words behind `quern` that do what the remedy says; none if no command does.
+	Command []string `json:"command,omitempty"`
+}
+
+// by is the finding with the command of its remedy.
+func (f Finding) by(command ...string) Finding {
+	f.Command = command
+	return f
+}
+
+// check is one thing to look at.
+type check struct {
+	name  string
+	find  func(p *patient) []Finding
+	redis bool // concerns all tenants
+}
+
+var checks = slices.Concat(redisChecks, hostChecks, pluginChecks)
+
+// Checks lists the names of all checks.
+func Checks() []string {
+	var names []string
+	for _, c := range checks {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// patient is what the checks look at.
+type patient struct {
+	info     map[string]string // INFO of Redis
+	warnings []string          // of its settings
+	latency  time.Duration
+	unread   map[string]error // what could not be read, by what it is
+
+	now         time.Time // by Redis's clock
+	nodes       []queue.NodeInfo
+	plugins     []plugin
+	quarantines []queue.Quarantine
+	queues      []string
+	stats       []queue.Stats
+}
+
+// plugin is what one host published of one plugin.
+type plugin struct {
+	Node      string   `json:"-"`
+	Plugin    string   `json:"plugin"`
+	Queues    []string `json:"queues"`
+	State     string   `json:"state"`
+	Error     string   `json:"error"`
+	ResetMode string   `json:"reset_mode"`
+}
+
+// Examine looks at the tenants of the clients, all in the Redis of rdb.
+func Examine(ctx context.Context, rdb redis.UniversalClient, clients ...*queue.Client) ([]Finding, error) {
+	findings := []Finding{}
+	for i, client := range clients {
+		p, err := read(ctx, rdb, client)
+		if err != nil {
+			return nil, err
+		}
+		for _, check := range checks {
+			if check.redis && i > 0 {
+				continue
+			}
+			for _, finding := range check.find(p) {
+				finding.Check = check.name
+				if !check.redis {
+					finding.Tenant = client.Tenant()
+				}
+				findings = append(findings, finding)
+			}
+		}
+	}
+	return findings, nil
+}
+
+// read reads what the checks look at.
+func read(ctx context.Context, rdb redis.UniversalClient, client *queue.Client) (*patient, error) {
+	p := &patient{unread: map[string]error{}}
+	var err error
+	if p.now, err = client.Clock(ctx); err != nil {
+		return nil, err
+	}
+	reading := []struct {
+		what string
+		read func() error
+	}{
+		{"INFO", func() (err error) {
+			text, err := rdb.Info(ctx).Result()
+			p.info = map[string]string{}
+			for line := range strings.Lines(text) {
+				if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+					p.info[name] = value
+				}
+			}
+			return err
+		}},
+		{"PING", func() (err error) { p.latency, err = latency(ctx, rdb); return err }},
+		{"the hosts", func() (err error) { p.nodes, err = client.Fleet().Nodes(ctx); return err }},
+		{"the quarantines", func() (err error) { p.quarantines, err = client.Fleet().Quarantines(ctx); return err }},
+		{"the queues", func() error {
+			known, err := client.Queues(ctx)
+			if err != nil {
+				return err
+			}
+			p.queues = slices.Sorted(maps.Keys(known))
+			p.stats, err = client.Stats(ctx, p.queues...)
+			return err
+		}},
+	}
+	for _, one := range reading {
+		if err := one.read(); queue.IsUnavailable(err) || errors.Is(err, context.Canceled) {
+			return nil, err
+		} else if err != nil {
+			p.unread[one.what] = err
+		}
+	}
+	p.stats = p.stats[:min(len(p.stats), len(p.queues))]
+	p.warnings = client.Warnings(ctx)
+	for _, node := range p.nodes {
+		var published []plugin
+		if !node.LeaseEnd.After(p.now) || json.Unmarshal([]byte(node.About["plugins"]), &published) != nil {
+			continue // dead, or a listener without plugins
+		}
+		for _, one := range published {
+			one.Node = node.ID
+			p.plugins = append(p.plugins, one)
+		}
+	}
+	return p, nil
+}
+
+// latency is the median time of an answer.
+func latency(ctx context.Context, rdb redis.UniversalClient) (time.Duration, error) {
+	var times []time.Duration
+	for range 11 {
+		begun := time.Now()
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return 0, err
+		}
+		times = append(times, time.Since(begun))
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}
+
+// alive lists the hosts whose lease runs.
+func (p *patient) alive() (hosts []queue.NodeInfo) {
+	for _, node := range p.nodes {
+		if node.Kind == queue.KindQuern && node.LeaseEnd.After(p.now) {
+			hosts = append(hosts, node)
+		}
+	}
+	return hosts
+}
+
+func found(level Level, remedy, format string, args ...any) Finding {
+	return Finding{Level: level, Problem: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// number reads a field of INFO, 0 if it is not there.
+func (p *patient) number(field string) int64 {
+	n, _ := strconv.ParseInt(p.info[field], 10, 64)
+	return n
+}
+
+// leastRedis is the oldest version of Redis that the scripts run on.
+var leastRedis = [2]int{6, 2}
+
+const (
+	slowRedis  = 5 * time.Millisecond
+	fullRedis  = 0.85 // of maxmemory
+	clockSkew  = 5 * time.Second
+	longWait   = 10 * time.Minute // of the oldest pending task
+	nearlyFull = 0.9              // of a queue's limit
+)
+
+var redisChecks = []check{
+	{"redis-version", func(p *patient) []Finding {
+		var version [2]int
+		if _, err := fmt.Sscanf(p.info["redis_version"], "%d.%d", &version[0], &version[1]); err != nil || slices.Compare(version[:], leastRedis[:]) >= 0 {
+			return nil // what answers as another server is not refused
+		}
+		return []Finding{found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s", p.info["redis_version"])}
+	}, true},
+	{"redis-settings", func(p *patient) (f []Finding) {
+		for _, warning := range p.warnings {
+			problem, remedy, _ := strings.Cut(warning, ": ")
+			f = append(f, found(Error, remedy, "%s", problem))
+		}
+		return f
+	}, true},
+	{"redis-disk", func(p *patient) (f []Finding) {
+		for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
+			if status := p.info[field]; status != "" && status != "ok" {
+				f = append(f, found(Error, "look for the cause in the log of Redis: disk, memory for a fork, permissions", "Redis cannot write to its disk (%s is %s)", field, status))
+			}
+		}
+		return f
+	}, true},
+	{"redis-memory", func(p *patient) []Finding {
+		used, most := p.number("used_memory"), p.number("maxmemory")
+		if most == 0 || float64(used) < fullRedis*float64(most) {
+			return nil
+		}
+		return []Finding{found(Warning, "raise maxmemory, or delete finished tasks: see `quern queue purge --help`", "Redis uses %d %% of its maxmemory: when it is full, nothing can be enqueued", 100*used/most)}
+	}, true},
+	{"redis-latency", func(p *patient) []Finding {
+		if p.latency < slowRedis {
+			return nil
+		}
+		return []Finding{found(Warning, "run it near Redis; look for slow commands with `SLOWLOG GET`", "Redis answers in %s from here, the median of 11", p.latency.Round(100*time.Microsecond))}
+	}, true},
+	{"redis-role", func(p *patient) []Finding {
+		if p.info["role"] != "slave" {
+			return nil
+		}
+		return []Finding{found(Error, "name the primary with --redis", "this Redis is a replica, which takes no tasks")}
+	}, true},
+	{"redis-access", func(p *patient) (f []Finding) {
+		for _, what := range slices.Sorted(maps.Keys(p.unread)) {
+			f = append(f, found(Warning, "look with a Redis user who may read that: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
+		}
+		return f
+	}, false},
+}
+
+var hostChecks = []check{
+	{"host-lease", func(p *patient) (f []Finding) {
+		for _, node := range p.nodes {
+			if node.Kind == queue.KindPython || node.LeaseEnd.After(p.now) {
+				continue
+			}
+			held := 0
+			for _, ids := range node.Holds {
+				held += len(ids)
+			}
+			if held > 0 {
+				f = append(f, found(Error, "start a host, which takes its tasks over, or return them by hand", "the listener %s is dead and holds %d tasks", node.ID, held).
+					by("node", "reclaim", node.ID))
+			}
+		}
+		return f
+	}, false},
+	{"host-version", func(p *patient) []Finding {
+		versions := map[string]bool{}
+		for _, node := range p.alive() {
+			versions[cmp.Or(node.About["version"], "unknown")] = true
+		}
+		if len(versions) < 2 {
+			return nil
+		}
+		return []Finding{found(Warning, "finish the upgrade: restart the hosts of the older version", "hosts of several versions are running: %s", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))}
+	}, false},
+	{"host-clock", func(p *patient) (f []Finding) {
+		for _, node := range p.alive() {
+			lease, err := strconv.ParseFloat(node.About["lease"], 64)
+			clock, missing := strconv.ParseFloat(node.About["clock"], 64)
+			if err != nil || missing != nil {
+				continue // of an older version
+			}
+			renewed := node.LeaseEnd.Add(-time.Duration(lease * float64(time.Second)))
+			skew := time.UnixMilli(int64(clock * 1000)).Sub(renewed).Round(time.Second)
+			if skew.Abs() > clockSkew {
+				f = append(f, found(Warning, "let NTP set both clocks: tasks run by that of Redis, logs and handlers have that of the host", "the clock of %s differs by %s from that of Redis", node.ID, skew))
+			}
+		}
+		return f
+	}, false},
+	{"host-busy", func(p *patient) []Finding {
+		waiting := int64(0)
+		for _, stats := range p.stats {
+			if !stats.Paused && stats.Listeners > 0 && stats.OldestPendingAge > longWait {
+				waiting += stats.Depth[queue.Pending]
+			}
+		}
+		hosts := p.alive()
+		busy := len(hosts) > 0 && waiting > 0
+		for _, node := range hosts {
+			busy = busy && node.About["slots"] != "" && node.About["slots"] == node.About["slots_in_use"]
+		}
+		if !busy {
+			return nil
+		}
+		return []Finding{found(Warning, "start more hosts, or raise --concurrency and --memory where cores and memory are free", "all slots of all %d hosts are in use, and %d tasks wait in queues whose oldest one waits for more than %s", len(hosts), waiting, longWait)}
+	}, false},
+	{"host-memory", func(p *patient) (f []Finding) {
+		for _, node := range p.alive() {
+			if node.About["memory"] == "0" {
+				f = append(f, found(Warning, "start it with --memory, such as 75%", "%s has no bound for the memory of its tasks", node.ID))
+			}
+		}
+		return f
+	}, false},
+	{"host-reset", func(p *patient) (f []Finding) {
+		for _, one := range p.plugins {
+			if one.ResetMode == "new" {
+				f = append(f, found(Warning, "see why in its log at the start; --reset auto chooses the fastest mode that works", "the plugin %s on %s gets a new instance for each task, which is slow", one.Plugin, one.Node))
+			}
+		}
+		return f
+	}, false},
+}
+
+var pluginChecks = []check{
+	{"plugin-refused", func(p *patient) (f []Finding) {
+		for _, one := range p.plugins {
+			if one.Error != "" {
+				f = append(f, found(Error, "mend it, and try with `quern plugin check`", "the plugin %s is %s on %s: %s", one.Plugin, one.State, one.Node, one.Error))
+			}
+		}
+		return f
+	}, false},
+	{"plugin-quarantined", func(p *patient) (f []Finding) {
+		for _, q := range p.quarantines {
+			f = append(f, found(Error, "replace it, or end the quarantine", "the plugin %s is quarantined until %s: its tasks ended the hosts %s",
+				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin))
+		}
+		return f
+	}, false},
+	{"queue-unserved", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
+			if waiting == 0 || p.served(p.queues[i], stats) {
+				continue
+			}
+			remedy := fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host", p.queues[i])
+			if len(p.alive()) == 0 {
+				remedy = "start a host with `quern serve`; none runs"
+			}
+			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, p.queues[i]))
+		}
+		return f
+	}, false},
+	{"queue-paused", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
+				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %d tasks wait in it", p.queues[i], waiting).
+					by("queue", "resume", p.queues[i]))
+			}
+		}
+		return f
+	}, false},
+	{"queue-full", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
+			if stats.Limit > 0 && float64(waiting) >= nearlyFull*float64(stats.Limit) {
+				f = append(f, found(Warning, "start more hosts, or raise the limit", "%d tasks wait in the queue %s, whose limit is %d: above it enqueueing is refused",
+					waiting, p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)))
+			}
+		}
+		return f
+	}, false},
+	{"queue-damaged", func(p *patient) (f []Finding) {
+		for _, stats := range p.stats {
+			if stats.Err != nil {
+				f = append(f, found(Error, "delete the key that is of another type, or take another tenant", "%v", stats.Err))
+			}
+		}
+		return f
+	}, false},
+}
+
+// served reports whether a live listener listens to a queue. A Python one has no lease, and counts as alive.
+func (p *patient) served(name string, stats queue.Stats) bool {
+	if p.unread["the hosts"] != nil {
+		return stats.Listeners > 0
+	}
+	return slices.ContainsFunc(p.nodes, func(node queue.NodeInfo) bool {
+		return (node.Kind == queue.KindPython || node.LeaseEnd.After(p.now)) && slices.Contains(node.Queues, name)
+	})
+}
