@@ -22,7 +22,7 @@ type bluequePage struct {
 
 func readBluequePage(t *testing.T) (p bluequePage) {
 	t.Helper()
-	text, err := os.ReadFile("../../sdk/python/BLUEQUE.md")
+	text, err := os.ReadFile("manual/blueque.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func readBluequePage(t *testing.T) (p bluequePage) {
 	for language, parts := range map[string][]*string{
 		"python": {&p.worker, &p.handler, &p.client, &p.reader, &p.long, &p.flaky},
 		"yaml":   {&p.manifest},
-		"":       {&p.withWorker, &p.withQuern},
+		"text":   {&p.withWorker, &p.withQuern},
 	} {
 		if len(blocks[language]) != len(parts) {
 			t.Fatalf("the page has %d blocks in %q, want %d", len(blocks[language]), language, len(parts))
