@@ -84,7 +84,7 @@ func TestBluequePage(t *testing.T) {
 		"flaky":    runtimetest.Interpreted(t, "python", page.flaky),
 	})
 	write(t, filepath.Join(plugins, "invoices.yaml"), page.manifest)
-	write(t, filepath.Join(plugins, "flaky.yaml"), strings.Replace(page.manifest, "invoices", "flaky", 1))
+	write(t, filepath.Join(plugins, "flaky.yaml"), strings.Replace(page.manifest, "[invoices]", "[flaky]", 1))
 	url := queuetest.Start(t).URL()
 
 	worker := bluequePython(t, url, page.worker)
@@ -101,6 +101,15 @@ func TestBluequePage(t *testing.T) {
 	host, _ := u.host(plugins, "--poll", "1s")
 	if got := page.runs(t, url); got != page.withQuern {
 		t.Errorf("with a host the client prints\n%s\nwant\n%s", got, page.withQuern)
+	}
+
+	u.must("queue", "purge", "invoices", "--older-than", "0.001s")
+	if kept := u.must("queue", "show", "invoices"); !regexp.MustCompile(`invoices( +0){4} +2 +2 `).MatchString(kept) {
+		t.Errorf("the client's tasks are purged:\n%s", kept)
+	}
+	u.must("queue", "purge", "invoices", "--older-than", "0.001s", "--foreign")
+	if kept := u.must("queue", "show", "invoices"); !regexp.MustCompile(`invoices( +0){6} `).MatchString(kept) {
+		t.Errorf("purge --foreign keeps\n%s", kept)
 	}
 
 	python := queuetest.Python(t, url)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"go/parser"
@@ -18,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -45,10 +48,8 @@ func TestManual(t *testing.T) {
 			t.Parallel()
 			text := string(content(t, page))
 			r := &reader{t: t, dir: t.TempDir(), user: newUser(t, "")}
-			for _, engine := range []string{"python", "javascript"} {
-				if strings.Contains(text, "```"+engine+"\n# handler") || strings.Contains(text, "--lang "+engine) {
-					interpreter(t, engine)
-				}
+			if regexp.MustCompile("```python\n# .*handler.py\n").MatchString(text) {
+				interpreter(t, "python")
 			}
 			r.addresses = strings.NewReplacer()
 			if !strings.Contains(text, "$ quern dev") {
@@ -61,9 +62,7 @@ func TestManual(t *testing.T) {
 			}
 			maps.Copy(r.env, golang)
 			if read := r.read(text); *update && read != text {
-				if err := os.WriteFile(page, []byte(read), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				write(t, page, read)
 			}
 		})
 	}
@@ -196,6 +195,7 @@ func (r *reader) try(command, shown string) string {
 
 // varying is what differs each time, with what stands for it.
 var varying = []struct{ pattern, any string }{
+	{`\S+~[0-9a-f]{8}_\d+`, "<LISTENER>"},
 	{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "<ID>"},
 	{`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d+(:?\d\d)?| [A-Z]{3,4})?`, "<TIME>"},
 	{`\b\d+(\.\d+)?(ns|µs| ?ms|s|m\d+(\.\d+)?s)\b`, "<SPAN>"},
@@ -297,6 +297,89 @@ func TestManualCommands(t *testing.T) {
 				t.Errorf("%s: %s: %v", page, command, err)
 			}
 		}
+	}
+}
+
+// TestManualTables compares tables of the manual with what the code knows.
+func TestManualTables(t *testing.T) {
+	t.Parallel()
+	for _, table := range []struct{ page, source, pattern, row string }{
+		{"errors", "../../sdk/queue/failure.go", `(?m)^\tReason\w+ +Reason = "(\w+)"`, "| `%s` | "},
+		{"errors", "../../runtime/abi/errno.go", `(?m)^\terrno\w+ +errno += (-\d+)`, "| %s | E"},
+		{"metrics", "../../metrics/catalogue.go", `"(quern_\w+)"`, "`%s`"},
+		{"resets", "testdata/help.golden", `--reset word .*: (\w+), (\w+), (\w+), (\w+), or auto`, "| `%s` | "},
+	} {
+		text := string(content(t, "manual/"+table.page+".md"))
+		known := regexp.MustCompile(table.pattern).FindAllStringSubmatch(string(content(t, table.source)), -1)
+		if len(known) == 0 {
+			t.Errorf("%s does not match %s", table.source, table.pattern)
+		}
+		for _, match := range known {
+			for _, name := range match[1:] {
+				if row := fmt.Sprintf(table.row, name); !strings.Contains(text, row) {
+					t.Errorf("%s.md does not have %s", table.page, row)
+				}
+			}
+		}
+	}
+}
+
+// TestManualKeys: the page has a row for each key of a manifest, and shows each key below it.
+func TestManualKeys(t *testing.T) {
+	t.Parallel()
+	type keys struct {
+		Properties map[string]keys `json:"properties"`
+		Items      *keys           `json:"items"`
+	}
+	var schema keys
+	if err := json.Unmarshal(manifest.Schema(), &schema); err != nil || len(schema.Properties) < 10 {
+		t.Fatalf("%v: %+v", err, schema)
+	}
+	page := string(content(t, "manual/manifest.md"))
+	for key, of := range schema.Properties {
+		if !strings.Contains(page, "| `"+key+"` | ") {
+			t.Errorf("manifest.md has no row for %s", key)
+		}
+		if of.Items != nil {
+			of = *of.Items
+		}
+		for below := range of.Properties {
+			if !regexp.MustCompile(`[ {]` + below + `: `).MatchString(page) {
+				t.Errorf("manifest.md does not show %s of %s", below, key)
+			}
+		}
+	}
+}
+
+// TestManualCommandList: the list of commands is that of the program; -update writes it.
+func TestManualCommandList(t *testing.T) {
+	t.Parallel()
+	var list strings.Builder
+	list.WriteString("| command | |\n|---|---|\n")
+	var add func(cmd *cobra.Command)
+	add = func(cmd *cobra.Command) {
+		if cmd.Runnable() && !cmd.HasSubCommands() {
+			fmt.Fprintf(&list, "| `%s` | %s |\n", strings.ReplaceAll(strings.TrimSuffix(cmd.UseLine(), " [flags]"), "|", `\|`), cmd.Short)
+		}
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				add(sub)
+			}
+		}
+	}
+	add(newRoot(newUser(t, "").lookup))
+	const page, begin, end = "manual/commands.md", "<!-- commands -->\n", "<!-- /commands -->"
+	text := string(content(t, page))
+	head, rest, ok := strings.Cut(text, begin)
+	listed, tail, ends := strings.Cut(rest, end)
+	if !ok || !ends {
+		t.Fatalf("%s has no %s and %s", page, begin, end)
+	}
+	if listed != list.String() && !*update {
+		t.Errorf("%s lists\n%s\nthe program has\n%s", page, listed, &list)
+	}
+	if *update {
+		write(t, page, head+begin+list.String()+end+tail)
 	}
 }
 
