@@ -36,7 +36,7 @@ func showPage(cmd *cobra.Command, env environment) {
 		pager = "less -FRX" // a short page stays on the screen
 	}
 	if pager != "" && isTerminal(cmd.OutOrStdout()) {
-		shell := exec.CommandContext(cmd.Context(), "sh", "-c", pager)
+		shell := exec.CommandContext(cmd.Root().Context(), "sh", "-c", pager)
 		shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(cmd.Long), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		if shell.Run() == nil {
 			return
