@@ -119,9 +119,9 @@ soak: deps ## look for what a task leaves to the next in 100,000 in each reset m
 	QUERN_SOAK=full go test -v -count=1 -timeout=3h -run='^Test(Residue|Soak)' ./runtime
 
 .PHONY: bench-peers
-bench-peers: deps ## what a task costs here, in wazero and Extism; in each language; through Celery, RQ, BullMQ (BENCH=Languages for a part)
+bench-peers: deps ## what a task costs here, in wazero and Extism; in each language; whole queues beside Asynq, River, BullMQ, Celery, RQ (BENCH=Queues for a part)
 	.ci/peers
-	cd runtime/peers && go test -run='^$$' -bench='$(BENCH)' -benchtime=1x -timeout=2h .
+	cd runtime/peers && go test -run='^$$' -bench='$(BENCH)' -benchtime=1x -timeout=3h .
 
 .PHONY: lint
 lint: ## vet (also as on macOS), golangci-lint with the formatting, go.mod

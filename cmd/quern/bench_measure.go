@@ -97,21 +97,33 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 		return nil, err
 	}
 	each := after.since(before).each(b.tasks)
-	report = view{
-		{"hosts", "hosts", hosts},
+	return slices.Concat(
+		view{{"hosts", "hosts", hosts}},
+		b.enqueuing(single, bulk),
+		view{
+			{"drained_per_second", "drain", perSecond(rateOf(b.tasks, finished(tasks).Sub(resumed)))},
+			{"host_cpu_seconds_per_task", "processor of hosts", span(each.host)},
+			{"redis_cpu_seconds_per_task", "processor of Redis", given(span(each.redis))},
+			{"redis_bytes_per_pending_task", "memory of Redis", given(size(before.since(empty).each(b.tasks).memory))},
+		},
+		percentiles("idle_wait", "wait, idle", idle, waited),
+		percentiles("start_to_result", "start to result", tasks, ran),
+	), failed(tasks)
+}
+
+// enqueuing is what both reports say of the tasks and of how fast they were enqueued.
+func (b *bench) enqueuing(single, bulk float64) view {
+	return view{
 		{"tasks", "tasks", b.tasks},
 		{"payload_bytes", "payload", size(len(b.parameters))},
 		{"enqueued_per_second", fmt.Sprintf("enqueue, %d producers", benchProducers), perSecond(single)},
 		{"bulk_enqueued_per_second", "enqueue, in bulk", perSecond(bulk)},
-		{"drained_per_second", "drain", perSecond(rateOf(b.tasks, finished(tasks).Sub(resumed)))},
-		{"host_cpu_seconds_per_task", "processor of hosts", span(each.host)},
-		{"redis_cpu_seconds_per_task", "processor of Redis", given(span(each.redis))},
-		{"redis_bytes_per_pending_task", "memory of Redis", given(size(before.since(empty).each(b.tasks).memory))},
 	}
-	report = append(report, percentiles("idle_wait", "wait, idle", idle, func(t *queue.Task) time.Duration { return t.StartedAt.Sub(t.Created) })...)
-	report = append(report, percentiles("start_to_result", "start to result", tasks, func(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) })...)
-	return report, failed(tasks)
 }
+
+func waited(t *queue.Task) time.Duration { return t.StartedAt.Sub(t.Created) }
+
+func ran(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) }
 
 // measureQueue measures the hosts that serve a queue, which run the tasks while they are enqueued.
 func (b *bench) measureQueue(ctx context.Context) (report view, err error) {
@@ -138,18 +150,13 @@ func (b *bench) measureQueue(ctx context.Context) (report view, err error) {
 	if err != nil {
 		return nil, err
 	}
-	report = view{
-		{"tenant", "tenant", b.client.Tenant()},
-		{"queue", "queue", b.queue.Name()},
-		{"tasks", "tasks", b.tasks},
-		{"payload_bytes", "payload", size(len(b.parameters))},
-		{"enqueued_per_second", fmt.Sprintf("enqueue, %d producers", benchProducers), perSecond(single)},
-		{"bulk_enqueued_per_second", "enqueue, in bulk", perSecond(bulk)},
-		{"completed_per_second", "enqueue to result", perSecond(rateOf(b.tasks, finished(tasks).Sub(tasks[0].Created)))},
-	}
-	report = append(report, percentiles("wait", "wait", tasks, func(t *queue.Task) time.Duration { return t.StartedAt.Sub(t.Created) })...)
-	report = append(report, percentiles("start_to_result", "start to result", tasks, func(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) })...)
-	return report, failed(tasks)
+	return slices.Concat(
+		view{{"tenant", "tenant", b.client.Tenant()}, {"queue", "queue", b.queue.Name()}},
+		b.enqueuing(single, bulk),
+		view{{"completed_per_second", "enqueue to result", perSecond(rateOf(b.tasks, finished(tasks).Sub(tasks[0].Created)))}},
+		percentiles("wait", "wait", tasks, waited),
+		percentiles("start_to_result", "start to result", tasks, ran),
+	), failed(tasks)
 }
 
 // enqueue enqueues all tasks, and returns how many a second: of those that are enqueued by a call of their own, and of those in

@@ -2,10 +2,7 @@ package peers
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,12 +17,6 @@ const (
 		`"quantity":2,"price":990,"weights":[1,2,3]}],"paid":true,"note":null,"total":0,"weight":0}`
 	smallOrderOutput = `{"id":"9f4e1c52","customer":{"name":"Zoë","email":"zoe@example.org"},"lines":[{"sku":"SKU-1","title":"Widget",` +
 		`"quantity":2,"price":990,"weights":[1,2,3]}],"paid":true,"note":null,"total":1980,"weight":12}`
-)
-
-// queueRounds is how often each queue is worked off, in turns; tablePath names the file for the table beside stdout.
-const (
-	queueRounds = 5
-	tablePath   = "QUERN_BENCH_TABLE"
 )
 
 // language is one in which users write handlers.
@@ -61,27 +52,11 @@ def handle(task):
 	}
 }
 
-// BenchmarkLanguages prints what a handler costs in each language, and how many tasks a second go through a host and through the
-// queues of others, as a table in Markdown.
+// BenchmarkLanguages prints what a handler costs in each language, as a table in Markdown.
 func BenchmarkLanguages(b *testing.B) {
-	cache := filepath.Join(b.TempDir(), "compiled")
-	rows := startLanguages(b, cache)
+	rows := startLanguages(b, filepath.Join(b.TempDir(), "compiled"))
 	measureTasks(b, rows)
-	systems := make([]system, 0, len(rows))
-	h := installHosts(b, rows, cache)
-	for _, row := range rows {
-		systems = append(systems, system{row.name, 20_000, h.run(strings.ToLower(row.name))})
-	}
-	peers := peerSystems(b)
-	measureSystems(b, systems[:len(rows)], 1) // compiles what the hosts load
-	rates := measureSystems(b, append(systems, peers...), queueRounds)
-	text := languageTable(rows, peers, rates)
-	fmt.Println("\n" + text)
-	if path := os.Getenv(tablePath); path != "" {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			b.Fatal(err)
-		}
-	}
+	write(b, "languages.md", languageTable(rows))
 	b.ReportMetric(0, "ns/op") // of an iteration, which is all of this
 }
 
@@ -161,50 +136,17 @@ func measureTasks(b *testing.B, rows []*languageRow) {
 	}
 }
 
-// installHosts builds quern, and makes a folder of the JSON handlers, which are warmed.
-func installHosts(b *testing.B, rows []*languageRow, cache string) hosts {
-	h := hosts{filepath.Join(b.TempDir(), "quern"), b.TempDir(), cache}
-	if said, err := exec.Command("go", "build", "-C", "../..", "-o", h.program, "./cmd/quern").CombinedOutput(); err != nil {
-		b.Fatalf("build quern: %v\n%s", err, said)
-	}
-	for _, row := range rows {
-		name := strings.ToLower(row.name)
-		for file, content := range map[string][]byte{
-			name + ".wasm": row.json(b), name + ".json": []byte(smallOrder), name + ".yaml": []byte("warm: {input: " + name + ".json}\n"),
-		} {
-			if err := os.WriteFile(filepath.Join(h.plugins, file), content, 0o600); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	return h
-}
-
 // languageTable writes medians, each with half of what lies between the quartiles.
-func languageTable(rows []*languageRow, peers []system, rates [][]float64) string {
+func languageTable(rows []*languageRow) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "| | size | compile | start | snapshot | empty, cold | warm | JSON, cold | warm | JSON tasks/s, %d slots |\n|---|---|---|---|---|---|---|---|---|---|\n", slots)
-	medians := map[string]float64{}
-	rate := func(name string, rates []float64) string {
-		lower, median, upper := quartiles(rates)
-		medians[name] = median
-		return fmt.Sprintf("%.0f ± %.0f", median, (upper-lower)/2)
-	}
-	for i, row := range rows {
+	text.WriteString("| | size | compile | start | snapshot | empty, cold | warm | JSON, cold | warm |\n|---|---|---|---|---|---|---|---|---|\n")
+	for _, row := range rows {
 		fmt.Fprintf(&text, "| %s | %s | %s | %s | %s |", row.name, bytesOf(row.size), milliseconds(row.compile), milliseconds(row.start), bytesOf(row.snapshot))
 		for _, times := range row.times {
 			lower, median, upper := quartiles(times)
 			fmt.Fprintf(&text, " %.1f ± %.1f µs |", microseconds(median), microseconds(upper-lower)/2)
 		}
-		fmt.Fprintf(&text, " %s |\n", rate(row.name, rates[i]))
-	}
-	for i, peer := range peers {
-		fmt.Fprintf(&text, "| %s |%s %s |\n", peer.name, strings.Repeat(" |", 8), rate(peer.name, rates[len(rows)+i]))
-	}
-	fmt.Fprintln(&text)
-	for _, pair := range [][2]string{{"Python", "Celery"}, {"Python", "RQ"}, {"JavaScript", "BullMQ sandboxed"}, {"JavaScript", "BullMQ in process"}} {
-		at := slices.IndexFunc(peers, func(s system) bool { return strings.HasPrefix(s.name, pair[1]) })
-		fmt.Fprintf(&text, "%s: %.1f times the rate of %s.\n", pair[0], medians[pair[0]]/medians[peers[at].name], pair[1])
+		fmt.Fprintln(&text)
 	}
 	return text.String()
 }

@@ -1,240 +1,257 @@
 package peers
 
 import (
-	"bytes"
-	stdjson "encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
-	"syscall"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
-	slots = 32 // of a host, and of what runs tasks side by side in one process
+	slots     = 32     // of a host, and of what runs tasks side by side in one process
+	producers = 8      // that enqueue side by side
+	bulk      = 10_000 // tasks of one call
 
+	queueRounds = 5
 	// patience bounds each wait for a queue.
 	patience = 5 * time.Minute
-	// lookInterval is how often a host is asked how many tasks are complete.
+	// lookInterval is how often a queue is asked how many tasks are complete.
 	lookInterval = 200 * time.Millisecond
+
+	// outPath names the folder for what is printed, and for the picture.
+	outPath = "QUERN_BENCH_OUT"
 )
 
-// system is a queue with workers. It works off a queue that was filled before they start.
+// workload is what each task of a queue does. All languages and all peers do the same.
+type workload struct{ name, parameters, output string }
+
+var (
+	nothing  = workload{name: "empty", parameters: strings.Repeat("quern ", 17)[:100]}
+	ordering = workload{name: "order", parameters: smallOrder, output: smallOrderOutput}
+)
+
+// column is what is measured of a system.
+type column int
+
+const (
+	drainEmpty  column = iota // tasks a second
+	drainOrders               // the same
+	enqueueOne                // tasks a second, by one producer
+	enqueueEight
+	enqueueBulk // by one producer, many in each call
+	idle        // milliseconds from the call that enqueues to the task's start, of each of many tasks
+	columns
+)
+
+// system is a queue with its workers. Each measurement has a server of its own; nil is what is not measured.
 type system struct {
-	name  string
-	tasks int // enough for some seconds
-	// run returns when each task was finished, in seconds, and the result of one.
-	run func(b *testing.B, server *queuetest.Server, tasks int) finished
+	name    string
+	measure [columns]func(b *testing.B) []float64
 }
 
-type finished struct {
-	Finished []float64
-	Output   string
-}
-
-// rate is how many tasks a second were finished, without the first tenth, in which workers start.
-func (f finished) rate() float64 {
-	slices.Sort(f.Finished)
-	first, last := len(f.Finished)/10, len(f.Finished)-1
-	return float64(last-first) / (f.Finished[last] - f.Finished[first])
-}
-
-// peerSystems are the queues of others, each with a process for each core, or as many tasks side by side as a host of Quern.
-func peerSystems(b *testing.B) []system {
-	cores := strconv.Itoa(runtime.NumCPU())
-	sources, err := filepath.Abs("testdata/queues")
-	if err != nil {
-		b.Fatal(err)
-	}
-	build, err := filepath.Abs("../../build/peers")
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(build, "installed")); err != nil {
-		b.Fatalf("%v: run .ci/peers", err)
-	}
-	python := filepath.Join(build, "venv", "bin", "python")
-	celery := peer{sources, build, []string{python, "celery_peer.py"}, 1, []string{
-		python, "-m", "celery", "-A", "celery_peer", "worker", "--pool=prefork", "--concurrency=" + cores, "--loglevel=ERROR",
-	}}
-	rq := peer{sources, build, []string{python, "rq_peer.py"}, runtime.NumCPU(), []string{python, "-m", "rq.cli", "worker", "--quiet", "orders"}}
-	bullmq := []string{"node", "bullmq_peer.mjs"}
-	return []system{
-		{"Celery, prefork, " + cores + " processes", 2500, celery.run},
-		{"RQ, " + cores + " workers", 250, rq.run},
-		{fmt.Sprintf("BullMQ in process, %d at a time", slots), 20_000, peer{sources, build, bullmq, 1, append(bullmq[:2:2], "work", strconv.Itoa(slots))}.run},
-		{"BullMQ sandboxed, " + cores + " processes", 8000, peer{sources, build, bullmq, 1, append(bullmq[:2:2], "sandboxed", cores)}.run},
-	}
-}
-
-// peer is a queue of others: a script that fills it and waits for it, and a command that works it off.
-type peer struct {
-	sources, build string
-	script         []string
-	workers        int
-	work           []string
-}
-
-func (p peer) run(b *testing.B, server *queuetest.Server, tasks int) (f finished) {
-	count := strconv.Itoa(tasks)
-	p.output(b, server, "fill", count, smallOrder)
-	for range p.workers {
-		defer start(b, p.command(server, p.work)).stop()
-	}
-	if err := stdjson.Unmarshal(p.output(b, server, "wait", count), &f); err != nil {
-		b.Fatal(err)
-	}
-	return f
-}
-
-func (p peer) command(server *queuetest.Server, arguments []string) *exec.Cmd {
-	cmd := exec.Command(arguments[0], arguments[1:]...)
-	cmd.Dir = p.sources
-	cmd.Env = append(os.Environ(), "PEER_REDIS="+server.URL(), "RQ_REDIS_URL="+server.URL(), "PEER_MODULES="+p.build, "PYTHONDONTWRITEBYTECODE=1")
-	return cmd
-}
-
-// output runs the script to its end.
-func (p peer) output(b *testing.B, server *queuetest.Server, arguments ...string) []byte {
-	b.Helper()
-	cmd := p.command(server, append(slices.Clone(p.script), arguments...))
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	output, err := cmd.Output()
-	if err != nil {
-		b.Fatalf("%s: %v\n%s", cmd, err, &said)
-	}
-	return output
-}
-
-// worker is a process in a group of its own.
-type worker struct {
-	cmd   *exec.Cmd
-	said  bytes.Buffer
-	ended chan struct{} // closed when it has ended
-}
-
-// start starts a worker, which ends with the benchmark at the latest.
-func start(b *testing.B, cmd *exec.Cmd) *worker {
-	b.Helper()
-	w := &worker{cmd: cmd, ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &w.said, &w.said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = time.Second // a child of it may hold its output
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	go func() {
-		defer close(w.ended)
-		_ = cmd.Wait() // it is killed
-	}()
-	b.Cleanup(func() {
-		w.stop()
-		if b.Failed() {
-			b.Logf("%s said:\n%s", cmd, &w.said)
+// BenchmarkQueues prints how fast tasks go through a host and through the queues of others, as a table in Markdown, and draws it.
+func BenchmarkQueues(b *testing.B) {
+	systems := slices.Concat(quernSystems(b), goSystems(b), scriptSystems(b))
+	results := make([][columns][][]float64, len(systems))
+	for range queueRounds {
+		for c := range columns {
+			for i, s := range systems {
+				if s.measure[c] != nil {
+					results[i][c] = append(results[i][c], s.measure[c](b))
+				}
+			}
 		}
-	})
-	return w
-}
-
-// stop ends it, and its children.
-func (w *worker) stop() {
-	select {
-	case <-w.ended:
-	default:
-		_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL)
-		<-w.ended
 	}
-}
-
-// hosts is quern serve with a folder of plugins, one for each language.
-type hosts struct{ program, plugins, cache string }
-
-func (h hosts) run(name string) func(b *testing.B, server *queuetest.Server, tasks int) finished {
-	return func(b *testing.B, server *queuetest.Server, tasks int) (f finished) {
-		client, err := queue.New(server.URL(), queue.Config{})
-		if err != nil {
+	q := queueResults{systems, results}
+	write(b, "queues.md", q.table())
+	if folder := os.Getenv(outPath); folder != "" {
+		if err := os.WriteFile(filepath.Join(folder, "queues.svg"), []byte(q.picture()), 0o600); err != nil {
 			b.Fatal(err)
 		}
-		defer client.Close()
-		q := client.Queue(name)
-		var ids []string
-		for chunk := range slices.Chunk(make([]queue.Spec, tasks), 1000) {
-			for i := range chunk {
-				chunk[i].Parameters = []byte(smallOrder)
-			}
-			receipts, err := q.EnqueueMany(b.Context(), chunk)
-			if err != nil {
-				b.Fatal(err)
-			}
-			for _, receipt := range receipts {
-				ids = append(ids, receipt.ID)
-			}
-		}
-		serving := start(b, exec.Command(h.program, "serve", "--redis", server.URL(), "--plugins", h.plugins, "--queues", name,
-			"--cache", h.cache, "--concurrency", strconv.Itoa(slots), "--http", "127.0.0.1:0"))
-		defer serving.stop()
-		if err := serving.completes(b, q, int64(tasks)); err != nil {
+	}
+	b.ReportMetric(0, "ns/op") // of an iteration, which is all of this
+}
+
+// write prints a table, and writes it to a file of the folder for it, if there is one.
+func write(b *testing.B, file, text string) {
+	b.Helper()
+	fmt.Println("\n" + text)
+	if folder := os.Getenv(outPath); folder != "" {
+		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
 			b.Fatal(err)
 		}
-		for _, id := range ids {
-			task, err := client.Task(b.Context(), id)
-			if err != nil {
-				b.Fatal(err)
-			}
-			f.Finished = append(f.Finished, float64(task.FinishedAt.UnixMicro())/1e6)
-			f.Output = string(task.Result)
-		}
-		return f
 	}
 }
 
-// completes waits until a host has completed all tasks of a queue.
-func (w *worker) completes(b *testing.B, q *queue.Queue, tasks int64) error {
-	ticker, deadline := time.NewTicker(lookInterval), time.After(patience)
-	defer ticker.Stop()
-	for {
-		complete, err := q.Count(b.Context(), queue.Complete)
-		if err != nil || complete == tasks {
-			return err
-		}
-		if failed, err := q.Count(b.Context(), queue.Failed); err != nil || failed > 0 {
-			return errors.Join(fmt.Errorf("%d tasks of %s failed", failed, q.Name()), err)
-		}
-		select {
-		case <-ticker.C:
-		case <-w.ended:
-			return errors.New("the host has ended")
-		case <-deadline:
-			return fmt.Errorf("%d of %d tasks of %s are complete", complete, tasks, q.Name())
-		}
-	}
+// rate is how many tasks a second were finished, in seconds, without the first tenth, in which workers start.
+func rate(finished []float64) []float64 {
+	slices.Sort(finished)
+	first, last := len(finished)/10, len(finished)-1
+	return []float64{float64(last-first) / (finished[last] - finished[first])}
 }
 
-// measureSystems has each system work off its queue once a round, all in turns, and returns the rates of each.
-func measureSystems(b *testing.B, systems []system, rounds int) [][]float64 {
-	rates := make([][]float64, len(systems))
-	for range rounds {
-		for i, s := range systems {
-			server := queuetest.Start(b)
-			f := s.run(b, server, s.tasks)
-			server.Kill()
-			if len(f.Finished) != s.tasks || f.Output != smallOrderOutput {
-				b.Fatalf("%s: %d of %d tasks, result %s, want %s", s.name, len(f.Finished), s.tasks, f.Output, smallOrderOutput)
+// produce has producers side by side call enqueue until it has enqueued the tasks, and returns how many a second that were.
+func produce(b *testing.B, producers, together, tasks int, enqueue func(tasks int) error) []float64 {
+	b.Helper()
+	var next atomic.Int64
+	var group errgroup.Group
+	begun := time.Now()
+	for range producers {
+		group.Go(func() error {
+			for int(next.Add(int64(together))) <= tasks {
+				if err := enqueue(together); err != nil {
+					return err
+				}
 			}
-			rates[i] = append(rates[i], f.rate())
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	return []float64{float64(tasks) / time.Since(begun).Seconds()}
+}
+
+// milli is a duration in milliseconds.
+func milli(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// queueResults are what each system showed, by column and round.
+type queueResults struct {
+	systems []system
+	results [][columns][][]float64
+}
+
+// at is a system's figure of each round, for waits their percentile.
+func (q queueResults) at(system int, c column, percentile int) (rounds []float64) {
+	for _, values := range q.results[system][c] {
+		values = slices.Sorted(slices.Values(values))
+		rounds = append(rounds, values[(len(values)-1)*percentile/100])
+	}
+	return rounds
+}
+
+// table has medians of the rounds, each with half of what lies between the quartiles.
+func (q queueResults) table() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "| | empty, tasks/s | JSON, tasks/s | enqueue, 1 producer | %d producers | in bulk | idle p50, ms | p99, ms |\n"+
+		"|---|---|---|---|---|---|---|---|\n", producers)
+	for i, s := range q.systems {
+		fmt.Fprintf(&text, "| %s |", s.name)
+		for c := range idle {
+			fmt.Fprintf(&text, " %s |", spread(q.at(i, c, 50), 0))
+		}
+		fmt.Fprintf(&text, " %s | %s |\n", spread(q.at(i, idle, 50), 2), spread(q.at(i, idle, 99), 2))
+	}
+	text.WriteString("\nRatios are medians of the rounds', from the lowest to the highest one.\n\n")
+	for _, r := range []struct {
+		name string
+		a    string
+		c    column
+		b    string
+		to   column
+	}{
+		{"empty", "Quern, C", drainEmpty, bestAsynq, drainEmpty},
+		{"empty", "Quern, C", drainEmpty, "BullMQ in process", drainEmpty},
+		{"empty", "Quern, C", drainEmpty, "BullMQ sandboxed", drainEmpty},
+		{"empty", "Quern, C", drainEmpty, "River", drainEmpty},
+		{"empty", "Quern, C", drainEmpty, "Blueque", drainEmpty},
+		{"JSON", "Quern, Go", drainOrders, bestAsynq, drainOrders},
+		{"JSON", "Quern, JavaScript", drainOrders, "BullMQ in process", drainOrders},
+		{"JSON", "Quern, JavaScript", drainOrders, "BullMQ sandboxed", drainOrders},
+		{"JSON", "Quern, Python", drainOrders, "Celery", drainOrders},
+		{"JSON", "Quern, Python", drainOrders, "RQ", drainOrders},
+		{"enqueue, 1 producer", "Quern, C", enqueueOne, "Asynq", enqueueOne},
+		{"enqueue, 8 producers", "Quern, C", enqueueEight, "Asynq", enqueueEight},
+		{"enqueue in bulk, to 8 producers", "Quern, C", enqueueBulk, "Asynq", enqueueEight},
+	} {
+		of, to := q.at(q.find(r.a), r.c, 50), q.at(q.find(r.b), r.to, 50)
+		ratios := make([]float64, len(of))
+		for i := range of {
+			ratios[i] = of[i] / to[i]
+		}
+		_, median, _ := quartiles(ratios)
+		fmt.Fprintf(&text, "- %s: %s has %.2f times the rate of %s (%.2f to %.2f).\n", r.name, r.a, median, r.b, slices.Min(ratios), slices.Max(ratios))
+	}
+	return text.String()
+}
+
+// find is the first system whose name begins so.
+func (q queueResults) find(name string) int {
+	return slices.IndexFunc(q.systems, func(s system) bool { return strings.HasPrefix(s.name, name) })
+}
+
+// spread writes the median with half of what lies between the quartiles.
+func spread(values []float64, digits int) string {
+	if len(values) == 0 {
+		return "–"
+	}
+	lower, median, upper := quartiles(values)
+	return fmt.Sprintf("%.*f ± %.*f", digits, median, digits, (upper-lower)/2)
+}
+
+// picture draws how fast each system works off its queue.
+func (q queueResults) picture() string {
+	type bar struct {
+		name string
+		rate float64
+	}
+	const left, width, height, gap = 230, 330, 18, 6
+	var text strings.Builder
+	y := 0
+	for _, c := range []struct {
+		column
+		title string
+	}{{drainEmpty, "Tasks that do nothing, a second"}, {drainOrders, "Tasks that parse, reckon and write JSON, a second"}} {
+		var bars []bar
+		for i, s := range q.systems {
+			if s.measure[c.column] != nil {
+				_, median, _ := quartiles(q.at(i, c.column, 50))
+				bars = append(bars, bar{s.name, median})
+			}
+		}
+		slices.SortStableFunc(bars, func(a, b bar) int { return cmp.Compare(b.rate, a.rate) })
+		y += 2 * height
+		fmt.Fprintf(&text, `<text x="8" y="%d" font-weight="bold">%s</text>`+"\n", y, c.title)
+		y += gap
+		for _, bar := range bars {
+			color := "#9aa5b1"
+			if strings.HasPrefix(bar.name, "Quern") {
+				color = "#c2571a"
+			}
+			long := bar.rate / bars[0].rate * width
+			fmt.Fprintf(&text, `<text x="%d" y="%d" text-anchor="end">%s</text><rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/><text x="%.1f" y="%d">%s</text>`+"\n",
+				left-8, y+height-5, bar.name, left, y, long, height, color, left+long+6, y+height-5, thousands(bar.rate))
+			y += height + gap
 		}
 	}
-	return rates
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 %d" font-family="sans-serif" font-size="13">`+"\n"+
+		`<rect width="100%%" height="100%%" fill="#fff"/>`+"\n%s</svg>\n", y+height, &text)
+}
+
+// thousands writes a number with two figures, with a comma before its last three ones.
+func thousands(n float64) string {
+	unit := math.Pow(10, math.Floor(math.Log10(n))-1)
+	whole := strconv.Itoa(int(math.Round(n/unit) * unit))
+	if len(whole) > 3 {
+		return whole[:len(whole)-3] + "," + whole[len(whole)-3:]
+	}
+	return whole
+}
+
+// check tells whether the tasks are those that were enqueued, by their number and the output of one.
+func (w workload) check(finished, tasks int, output string) error {
+	if finished != tasks || output != w.output {
+		return errors.New(strconv.Itoa(finished) + " of " + strconv.Itoa(tasks) + " tasks, output " + strconv.Quote(output) + ", want " + strconv.Quote(w.output))
+	}
+	return nil
 }

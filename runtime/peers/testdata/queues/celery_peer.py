@@ -1,4 +1,4 @@
-"""Celery: `fill N ORDER` enqueues, `wait N` prints when each task was done and one result; the worker is celery's own."""
+"""Celery: `fill KIND N TEXT` enqueues, `wait N` prints when each task was done and one result; the worker is celery's own."""
 
 import json
 import os
@@ -6,29 +6,25 @@ import sys
 import time
 from datetime import datetime
 
+import tasks
 from celery import Celery
-from order import total
 
 url = os.environ["PEER_REDIS"]
 app = Celery("peer", broker=url, backend=url)
 app.conf.update(task_serializer="json", result_serializer="json", enable_utc=True, broker_connection_retry_on_startup=True)
+kinds = {kind: app.task(name=kind)(function) for kind, function in (("order", tasks.order), ("empty", tasks.empty))}
 
 
-@app.task(name="order")
-def order(text):
-    return total(text)
-
-
-def fill(count, text):
+def fill(kind, count, text):
     with app.producer_pool.acquire(block=True) as producer:
-        for _ in range(count):
-            order.apply_async((text,), producer=producer)
+        for _ in range(int(count)):
+            kinds[kind].apply_async((text,), producer=producer)
 
 
 def wait(count):
     redis = app.backend.client
     keys = []
-    while len(keys) < count:
+    while len(keys) < int(count):
         time.sleep(0.25)
         keys = list(redis.scan_iter("celery-task-meta-*", count=10_000))
     results = [json.loads(value) for value in redis.mget(keys)]
@@ -39,4 +35,4 @@ def wait(count):
 
 
 if __name__ == "__main__":
-    {"fill": lambda count, text: fill(int(count), text), "wait": lambda count: wait(int(count))}[sys.argv[1]](*sys.argv[2:])
+    {"fill": fill, "wait": wait}[sys.argv[1]](*sys.argv[2:])

@@ -1,4 +1,4 @@
-"""RQ: `fill N ORDER` enqueues, `wait N` prints when each task was done and one result; the workers are rq's own."""
+"""RQ: `fill KIND N TEXT` enqueues, `wait N` prints when each task was done and one result; the workers are rq's own."""
 
 import json
 import os
@@ -14,17 +14,17 @@ connection = redis.Redis.from_url(os.environ["PEER_REDIS"])
 queue = Queue("orders", connection=connection)
 
 
-def fill(count, text):
-    queue.enqueue_many([Queue.prepare_data("order.total", args=(text,), result_ttl=3600) for _ in range(count)])
+def fill(kind, count, text):
+    queue.enqueue_many([Queue.prepare_data("tasks." + kind, args=(text,), result_ttl=3600) for _ in range(int(count))])
 
 
 def wait(count):
     registry = FinishedJobRegistry(queue=queue)
-    while registry.count < count:
+    while registry.count < int(count):
         time.sleep(0.25)
     jobs = Job.fetch_many(registry.get_job_ids(), connection=connection)
     print(json.dumps({"finished": [job.ended_at.timestamp() for job in jobs], "output": jobs[0].return_value()}))
 
 
 if __name__ == "__main__":
-    {"fill": lambda count, text: fill(int(count), text), "wait": lambda count: wait(int(count))}[sys.argv[1]](*sys.argv[2:])
+    {"fill": fill, "wait": wait}[sys.argv[1]](*sys.argv[2:])
