@@ -15,7 +15,7 @@ import (
 
 // bluequePage is what the page for Blueque's users shows.
 type bluequePage struct {
-	worker, handler, client, reader, long, flaky string
+	worker, handler, client, reader, message, long, flaky string
 	manifest                                     string
 	withWorker, withQuern                        string // what the client prints
 }
@@ -31,7 +31,7 @@ func readBluequePage(t *testing.T) (p bluequePage) {
 		blocks[block[1]] = append(blocks[block[1]], block[2])
 	}
 	for language, parts := range map[string][]*string{
-		"python": {&p.worker, &p.handler, &p.client, &p.reader, &p.long, &p.flaky},
+		"python": {&p.worker, &p.handler, &p.client, &p.reader, &p.message, &p.long, &p.flaky},
 		"yaml":   {&p.manifest},
 		"text":   {&p.withWorker, &p.withQuern},
 	} {
@@ -54,7 +54,7 @@ import time
 while any(client.get_task(id).status not in ("complete", "failed") for id in (good, bad)):
     time.sleep(0.05)
 `
-	cmd := bluequePython(t, url, p.client+wait+p.reader)
+	cmd := bluequePython(t, url, p.client+wait+p.reader+p.message)
 	printed, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("the client: %v: %s", err, cmd.Stderr)
@@ -91,7 +91,7 @@ func TestBluequePage(t *testing.T) {
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if got := page.runs(t, url); got != page.withWorker {
+	if got := page.runs(t, url); got != page.withWorker+"no lines\n" {
 		t.Errorf("with the worker the client prints\n%s\nwant\n%s", got, page.withWorker)
 	}
 	_ = worker.Process.Kill()
@@ -99,7 +99,7 @@ func TestBluequePage(t *testing.T) {
 
 	u := newUser(t, url)
 	host, _ := u.host(plugins, "--poll", "1s")
-	if got := page.runs(t, url); got != page.withQuern {
+	if got := page.runs(t, url); got != page.withQuern+"exit status 65 (failed for good): no lines\n" {
 		t.Errorf("with a host the client prints\n%s\nwant\n%s", got, page.withQuern)
 	}
 
