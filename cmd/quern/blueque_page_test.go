@@ -16,8 +16,8 @@ import (
 // bluequePage is what the page for Blueque's users shows.
 type bluequePage struct {
 	worker, handler, client, reader, message, long, flaky string
-	manifest                                     string
-	withWorker, withQuern                        string // what the client prints
+	manifest                                              string
+	withWorker, withQuern                                 string // what the client prints
 }
 
 func readBluequePage(t *testing.T) (p bluequePage) {
