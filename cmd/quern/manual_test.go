@@ -379,12 +379,16 @@ func TestManualCommandList(t *testing.T) {
 	}
 }
 
-// TestManualLinks looks for the files and headings that links of the README and the manual lead to.
+// TestManualLinks looks for the files and headings to which the links of all documents lead.
 func TestManualLinks(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`)
 	unfit := regexp.MustCompile(`[^a-z0-9 _-]`)
-	for _, page := range append(pages(t), "../../ARCHITECTURE.md", "../../CONTRIBUTING.md", "../../SECURITY.md", "../../RATIONALE.md", "../../CHANGELOG.md") {
+	for _, name := range files(t) {
+		if filepath.Ext(name) != ".md" {
+			continue
+		}
+		page := filepath.Join(root(t), name)
 		for _, match := range link.FindAllStringSubmatch(string(content(t, page)), -1) {
 			target := match[1] + match[2]
 			if strings.Contains(target, "://") {
