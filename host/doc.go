@@ -5,9 +5,9 @@
 //	                             │ pick: which queue, how many slots
 //	                             ▼ allocation
 //	                          intake ──reserve──▶ Redis
-//	                             │ a worker for each task
+//	                             │ a worker for each slot
 //	                             ▼
-//	                          runner ──plugins.Version.Run──▶ outcome
+//	                          runner ──plugins.Version.Run──▶ outcome; the next short task that waits for the slot
 //	                             │
 //	                             ▼
 //	                          settler ──logs, settle──▶ Redis ──announce──▶ waiters

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -25,23 +27,50 @@ func (q *served) short() bool { return q.lasts > 0 && q.lasts <= shortTask }
 // lasted notes how long a task of the queue ran. A long one counts at once, and is forgotten after some shorter ones.
 func (q *served) lasted(took time.Duration) { q.lasts = max(took, q.lasts-q.lasts/8, 1) }
 
-// lookAhead has the allocation of a queue reserve tasks ahead, unless enough wait. The caller holds mu.
-func (s *scheduler) lookAhead(q *served, allocations map[*served]*allocation) {
-	if !s.rerun || !q.short() || q.reconcile || !q.ready || !q.open {
+// endTurn puts a queue behind the others. A queue of short tasks then gets a turn of as many as one slot runs in aheadTime: these
+// are reserved together and settled together, however many queues have work. The caller holds mu.
+func (s *scheduler) endTurn(q *served) {
+	s.turns++
+	q.turn, q.inTurn = s.turns, 1
+	if q.short() {
+		q.inTurn = min(int(aheadTime/q.lasts), maxBatch)
+	}
+}
+
+// lookAhead has the allocations of the queues whose turn is next reserve tasks ahead, unless enough wait. The caller holds mu.
+func (s *scheduler) lookAhead(open []*served, allocations map[*served]*allocation) {
+	if !s.rerun {
 		return
 	}
-	most := min(int(aheadTime*time.Duration(s.slots)/q.lasts), maxBatch)
-	if a := allocations[q]; most == 0 || s.waiting > most/2 || a != nil && a.reconcile {
-		return
+	slices.SortFunc(open, func(a, b *served) int { return cmp.Compare(a.turn, b.turn) })
+	room := aheadTime * time.Duration(s.slots)
+	for _, q := range open {
+		room -= time.Duration(len(q.ahead)) * q.lasts
 	}
-	a := s.allocation(q, allocations)
-	if a == nil || !mayWait(a) {
-		return
+	for _, q := range open[:min(len(open), 2*s.slots)] { // the others would get no slot soon
+		if !q.short() || q.reconcile || !q.ready || !q.open {
+			continue
+		}
+		side := s.slots // by side, at most
+		if q.bound > 0 {
+			side = min(side, q.bound)
+		}
+		most := min(int(aheadTime*time.Duration(side)/q.lasts), maxBatch)
+		if len(open) > 1 {
+			most = min(most, q.inTurn)
+		}
+		s.refillAt = max(s.refillAt, most/2)
+		more := most - len(q.ahead)
+		if more <= most/2 || time.Duration(more)*q.lasts > room {
+			continue
+		}
+		a := s.allocation(q, allocations)
+		if a == nil || a.reconcile || !mayWait(a) {
+			continue
+		}
+		a.ahead = max(0, min(more, maxBatch-len(a.shares)))
+		room -= time.Duration(a.ahead) * q.lasts
 	}
-	if bound := a.version.Manifest.Concurrency; bound > 0 {
-		most = min(most, int(aheadTime*time.Duration(bound)/q.lasts))
-	}
-	a.ahead = max(0, min(most-s.waiting, maxBatch-len(a.shares)))
 }
 
 // mayWait tells whether tasks of an allocation may be started in Redis before they run. It would take places of the fleet from

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // ask returns the one allocation of a round, which has so many shares and tasks ahead.
@@ -20,14 +23,17 @@ func (r *rig) ask(t *testing.T, shares int, ahead bool) *allocation {
 	return all[0]
 }
 
-// settleAll ends and settles what runs.
+// settleAll ends and settles what runs. What gets a slot at once runs then.
 func (r *rig) settleAll(took time.Duration) {
-	for _, task := range r.running {
-		r.scheduler.ended(&task.slot, 0, took)
+	running := r.running
+	r.running = nil
+	for _, task := range running {
+		if next := r.scheduler.ended(&task.slot, 0, took, r.now); next != nil {
+			r.running = append(r.running, next)
+		}
 		task.version.Release()
 		r.settled(&task.slot)
 	}
-	r.running = nil
 }
 
 // Tasks of a queue are reserved ahead of free slots once its tasks are known to be short, and not after a long one.
@@ -46,11 +52,9 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 		t.Fatalf("%+v while no slot is free and enough tasks wait", now)
 	}
 	r.settleAll(100 * time.Microsecond)
-	now := r.pickNow()
-	if len(now.begun) != slots {
-		t.Fatalf("%d of those that waited have begun, want %d", len(now.begun), slots)
+	if len(r.running) != slots {
+		t.Fatalf("%d of those that waited have begun, want %d", len(r.running), slots)
 	}
-	r.running = now.begun
 	r.settleAll(time.Second)
 
 	r.now = r.now.Add(aheadWait)
@@ -70,6 +74,48 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 	}
 	if r.waiting != 0 || r.inUse != 0 || r.queues[0] == (place{}) {
 		t.Errorf("%d wait, %d slots are in use at the end", r.waiting, r.inUse)
+	}
+}
+
+// A slot goes on to the next task of its queue only while no other queue has work.
+func TestASlotGoesOnFairly(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
+	for _, a := range r.pickNow().allocations {
+		count := 0
+		if a.served.place == r.queues[0] {
+			count = len(a.shares)
+		}
+		r.answer(a, count, queue.ReserveReply{})
+	}
+	r.settleAll(100 * time.Microsecond)
+	a := r.ask(t, slots, true)
+	r.answer(a, slots+a.ahead, queue.ReserveReply{})
+	r.pickNow()
+	r.settleAll(100 * time.Microsecond)
+	if len(r.running) != slots {
+		t.Fatalf("%d slots went on, want %d", len(r.running), slots)
+	}
+	r.wake(r.queues[1])
+	r.pickNow()
+	r.settleAll(100 * time.Microsecond)
+	if len(r.running) != 0 {
+		t.Fatalf("%d slots went on while another queue had work", len(r.running))
+	}
+	now := r.pickNow()
+	r.running = now.begun
+	if len(now.begun) != 1 || len(now.allocations) == 0 {
+		t.Errorf("%d tasks have begun on %d slots, and %d queues reserve", len(now.begun), slots, len(now.allocations))
+	}
+	r.leave(r.queues[0])
+	for _, a := range now.allocations {
+		r.answer(a, 0, queue.ReserveReply{})
+	}
+	r.settleAll(time.Microsecond)
+	for _, task := range r.pickNow().late {
+		task.version.Release()
+		r.settled(&task.slot)
 	}
 }
 
@@ -102,6 +148,98 @@ func TestNothingAhead(t *testing.T) {
 	r.settleAll(time.Microsecond)
 }
 
+// step has Redis answer one pick with all that is asked for, tells which queues got slots, and ends what runs.
+func (r *rig) step(t *testing.T, took time.Duration) (served []*served, reserves int) {
+	t.Helper()
+	now := r.pickNow()
+	if len(now.late) > 0 {
+		t.Fatalf("%d tasks are late", len(now.late))
+	}
+	r.running = append(r.running, now.begun...)
+	for _, a := range now.allocations {
+		r.answer(a, len(a.shares)+a.ahead, queue.ReserveReply{})
+	}
+	for _, task := range r.running {
+		served = append(served, task.served)
+	}
+	r.settleAll(took)
+	return served, len(now.allocations)
+}
+
+// Queues of short tasks get slots in turns of several tasks, the same number for each, so that few scripts reserve and settle
+// them; and what all of them together reserve ahead is bounded.
+func TestTurnsOfShortTasks(t *testing.T) {
+	t.Parallel()
+	const slots, count, rounds, took = 2, 50, 4, 100 * time.Microsecond
+	names := make([]string, count)
+	for i := range names {
+		names[i] = fmt.Sprint("q", i)
+	}
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [" + strings.Join(names, ", ") + "]"}), count)
+	const turn, most = int(aheadTime / took), int(aheadTime * slots / took)
+	tasks, total, reserves := make(map[string]int), 0, 0
+	for total < rounds*count*turn {
+		served, asked := r.step(t, took)
+		if total > count { // all are known
+			reserves += asked
+		}
+		for _, q := range served {
+			tasks[q.queue]++
+		}
+		total += len(served)
+		if r.waiting > most {
+			t.Fatalf("%d tasks wait, of queues whose tasks take %s, on %d slots", r.waiting, took, slots)
+		}
+	}
+	if many := 2 * total / turn; reserves > many {
+		t.Errorf("%d reserves for %d tasks in turns of %d", reserves, total, turn)
+	}
+	for _, name := range names {
+		if n := tasks[name]; n < (rounds-1)*turn || n > (rounds+1)*turn {
+			t.Errorf("%s ran %d tasks in %d turns of %d", name, n, rounds, turn)
+		}
+	}
+	for at := range r.scheduler.queues {
+		r.leave(at)
+	}
+	r.giveUp()
+}
+
+// A queue of short tasks loses its turn with the first long one.
+func TestLongTaskEndsTheTurn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
+	var last *served
+	for steps, again := 0, 0; again < 2; steps++ { // until one is in the middle of its turn
+		served, _ := r.step(t, time.Microsecond)
+		if again++; len(served) != 1 || served[0] != last {
+			again = 0
+		}
+		if len(served) > 0 {
+			last = served[0]
+		}
+		if steps == 20 {
+			t.Fatal("no queue keeps its turn")
+		}
+	}
+	r.step(t, time.Second)
+	if served, _ := r.step(t, time.Microsecond); len(served) != 1 || served[0] == last {
+		t.Errorf("after a long task of %s the slot goes to %+v", last.queue, served)
+	}
+	for at := range r.scheduler.queues {
+		r.leave(at)
+	}
+	r.giveUp()
+}
+
+// giveUp gives back what waits for a slot.
+func (r *rig) giveUp() {
+	for _, task := range r.pickNow().late {
+		task.version.Release()
+		r.settled(&task.slot)
+	}
+}
+
 // What is reserved ahead does not wait for a long task: another host may have it.
 func TestNothingWaitsBehindALongTask(t *testing.T) {
 	t.Parallel()
@@ -123,4 +261,23 @@ func TestNothingWaitsBehindALongTask(t *testing.T) {
 	if task := n.task(behind[0]); task.Status != queue.Pending {
 		t.Errorf("the first task behind it is %s", task.Status)
 	}
+}
+
+// What a host gave back it takes again when a slot is free, though no message tells it: Pub/Sub is forbidden, and the poll far.
+func TestTakesAgainWhatItGaveBack(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	if err := server.Client(t).ACLSetUser(t.Context(), "mute", "on", ">mute", "~*", "&*", "+@all", "-publish", "-subscribe").Err(); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{
+		Config: Config{Concurrency: 1, Poll: never}, server: server, user: "mute", hclog: hclog.Info, idle: true,
+		guests: map[string][]byte{"a": runtimetest.Sleep(t)},
+	})
+	const short = 200 // then one that is longer than others may wait, in the middle of the last batch
+	n.enqueueMany("a", short, "0")
+	n.enqueue("a", "200")
+	n.enqueueMany("a", 5, "0")
+	n.run()
+	n.count("a", queue.Complete, short+6)
 }

@@ -81,6 +81,7 @@ type settings struct {
 	user    string            // as whom the host connects
 	tenants []string          // default: one of the test's own
 	lease   time.Duration
+	answers time.Duration     // how long the host waits for Redis; default: answerTimeout
 	dir     string            // default: a new folder
 	guests  map[string][]byte // NAME (or TENANT/NAME) → module, there at the start
 	yaml    map[string]string // NAME → manifest
@@ -92,7 +93,7 @@ type settings struct {
 	idle    bool           // do not run
 }
 
-// answerTimeout is how long hosts under test wait for Redis: what is cut off should be short.
+// answerTimeout is how long hosts under test wait for Redis, unless they ask for more: what is cut off should be short.
 const answerTimeout = 500 * time.Millisecond
 
 func start(t testing.TB, s settings) *node {
@@ -139,9 +140,8 @@ func (n *node) clientOf(tenant string) *queue.Client {
 
 // connect makes the host's own connection.
 func (s *settings) connect(t testing.TB) *redis.Client {
-	options := &redis.Options{
-		Addr: s.server.Addr(), MaxRetries: -1, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, DialerRetries: 1,
-	}
+	within := cmp.Or(s.answers, answerTimeout)
+	options := &redis.Options{Addr: s.server.Addr(), MaxRetries: -1, ReadTimeout: within, WriteTimeout: within, DialerRetries: 1}
 	if s.proxy != nil {
 		options.Addr = s.proxy.Addr()
 	}

@@ -47,19 +47,24 @@ type served struct {
 	ahead []*task
 	fed   time.Time // when the last of them got a slot, or came here
 	lasts time.Duration
+	bound int  // of its plugin, on the tasks that run side by side on this host, when it was last allocated; 0: none
 	open  bool // in this round: a reserve may be sent
 
 	running   int    // slots that run its tasks, or are allocated to it
 	unsettled int    // its tasks that have ended but are not settled in Redis
-	turn      uint64 // when it was last given a slot
+	turn      uint64 // the scheduler's turns when its last one ended: the queue with the lowest number is next
+	inTurn    int    // how many tasks it may still start in its turn
+}
+
+// wants tells whether there is something to reserve or to reconcile, as far as is known.
+func (q *served) wants(now time.Time) bool {
+	return !q.blocked && (q.ready || q.reconcile) && q.refused.over(now)
 }
 
 // able tells whether a reserve may be sent for the queue, now or when the one on its way has ended.
-func (q *served) able(now time.Time) (able, reserving bool) {
-	if q.blocked || !(q.ready || q.reconcile) || !q.refused.over(now) {
-		return false, false
-	}
-	return q.source.state(now)
+func (q *served) able(now time.Time) bool {
+	available, _ := q.source.state(now)
+	return available && q.wants(now)
 }
 
 // allocation lets a source reserve tasks of one queue for one version of its plugin: one for each share, and others ahead of
@@ -125,14 +130,22 @@ func pick(open []*served, quota quota, give func(*served) bool) {
 // be given now.
 func candidates(queues map[place]*served, slots, free int, now time.Time) (quota quota, open, reconcile []*served) {
 	quota.slots, quota.free, quota.unsettled, quota.given = slots, free, make(map[source]int), make(map[source]int)
+	mayReserve := make(map[source]bool) // each is asked once: there may be thousands of queues
 	for _, q := range queues {
-		quota.unsettled[q.source] += q.heldBack()
-		able, reserving := q.able(now)
-		mayReserve := able && !reserving
-		if q.open = mayReserve && !q.left; q.open || len(q.ahead) > 0 {
+		may, asked := mayReserve[q.source]
+		if !asked {
+			available, reserving := q.source.state(now)
+			may = available && !reserving
+			mayReserve[q.source], quota.unsettled[q.source] = may, 0
+		}
+		if q.unsettled > 0 {
+			quota.unsettled[q.source] += q.heldBack()
+		}
+		may = may && q.wants(now)
+		if q.open = may && !q.left; q.open || len(q.ahead) > 0 {
 			open = append(open, q)
 		}
-		if mayReserve && q.reconcile {
+		if may && q.reconcile {
 			reconcile = append(reconcile, q)
 		}
 	}

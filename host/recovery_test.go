@@ -105,9 +105,9 @@ func TestReclaimsAsSoonAsRenewalsAreSteady(t *testing.T) {
 		}
 		return left == 0
 	})
-	for tenant, ends := range renewals { // as it joins, at once, and three a lease
-		if len(ends) > 5 {
-			t.Errorf("tenant %s: the host renewed %d times until it looked, want 5 at most", tenant, len(ends))
+	for tenant, ends := range renewals { // as it joins, at once, and three a lease, the last of them maybe just before it looks
+		if len(ends) > 6 {
+			t.Errorf("tenant %s: the host renewed %d times until it looked, want 6 at most", tenant, len(ends))
 		}
 	}
 }

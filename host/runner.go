@@ -18,13 +18,22 @@ type runner struct {
 	draining <-chan struct{} // closed when the tenant is drained
 }
 
-// run runs a reserved task and hands its outcome to the settler. No guest makes it panic.
+// run runs a reserved task, and then those of its queue that were reserved ahead and get its slot: another goroutine would take
+// longer to wake than many of them to run.
 func (r *runner) run(ctx context.Context, t *task) {
+	for t != nil {
+		t = r.runOne(ctx, t)
+	}
+}
+
+// runOne runs a task and hands its outcome to the settler. It returns the task that has got its slot, if there is one already.
+// No guest makes it panic.
+func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.tasks.begin(t, stop)
 	if since := t.Since(); !since.IsZero() {
-		r.metrics.TaskStarted(t.served.tenant, t.served.queue, max(0, t.reserved.Sub(since)))
+		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, max(0, t.reserved.Sub(since)))
 	}
 	if logger := r.access.logger; logger.IsDebug() {
 		logger.Debug("task started", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
@@ -34,13 +43,15 @@ func (r *runner) run(ctx context.Context, t *task) {
 	e := &ended{task: t, outcome: r.call(ctx, t)}
 	// Counted now, not when it is settled, which may be long after, or never.
 	r.metrics.TaskRan(t.served.tenant, t.served.queue, t.version.Name, e.outcome.CPU, e.outcome.Fuel)
-	e.took = time.Since(begun)
+	now := time.Now()
+	e.took = now.Sub(begun)
 	e.settlement = settlement(e, r.config.Retry)
 	t.Parameters = nil
-	r.scheduler.ended(&t.slot, e.size(), e.took)
+	next = r.scheduler.ended(&t.slot, e.size(), e.took, now)
 	t.version.Release()
 	r.settler.put(e)
 	r.tasks.ran()
+	return next
 }
 
 // giveBack hands a task to the settler that is to go back to its queue without a run.

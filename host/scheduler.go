@@ -28,13 +28,17 @@ type scheduler struct {
 	wakes   atomic.Uint64
 
 	// mu guards the fields below. Under it admission.mu, taskSet.mu and health.mu are taken, never the other way round.
-	mu      sync.Mutex
-	queues  map[place]*served
-	plugins map[plugin]int // slots that run a plugin's tasks, or are allocated to it
-	inUse   int            // slots that run a task, or are allocated
-	waiting int            // tasks that are reserved ahead
-	late    []*task        // of them, that are to be given back
-	overdue *time.Timer    // picks again when others may be late; nil before any was reserved ahead
+	mu       sync.Mutex
+	queues   map[place]*served
+	plugins  map[plugin]int // slots that run a plugin's tasks, or are allocated to it
+	inUse    int            // slots that run a task, or are allocated
+	waiting  int            // tasks that are reserved ahead
+	refillAt int            // when no more of them wait, there is a pick
+	late     []*task        // of them, that are to be given back
+	// sole is the only queue that the last pick could serve, nil if there were others. A queue whose reserve was on its way is not
+	// counted: the pick after it finds both.
+	sole    *served
+	overdue *time.Timer // picks again when others may be late; nil before any was reserved ahead
 	turns   uint64
 }
 
@@ -66,7 +70,7 @@ func (s *scheduler) Run(ctx context.Context) {
 	}
 }
 
-// runOnce hands each source what is allocated to it, and tells whether there was anything.
+// runOnce hands each source what is allocated to it, and tells whether there may be more at once.
 func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 	now := s.pick()
 	for _, t := range now.begun {
@@ -89,7 +93,7 @@ func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 			s.cancel(a)
 		}
 	}
-	return len(bySource)+len(now.begun) > 0
+	return now.sources > 1 && len(bySource)+len(now.begun) > 0 // one pick gives each source only a share of the slots
 }
 
 // round is what one pick decides.
@@ -97,6 +101,7 @@ type round struct {
 	allocations []*allocation
 	begun       []*task // tasks reserved ahead that have got a slot
 	late        []*task // and those to be given back
+	sources     int     // that have queues
 }
 
 // pick allocates the free slots.
@@ -115,8 +120,12 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	s.dropLate(now)
 	r.late, s.late = s.late, nil
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
+	r.sources = len(quota.unsettled)
+	if s.refillAt, s.sole = 0, nil; len(open) == 1 {
+		s.sole = open[0]
+	}
 	if q := s.queues[s.admission.begin()]; q != nil {
-		if able, _ := q.able(now); !able && len(q.ahead) == 0 {
+		if !q.able(now) && len(q.ahead) == 0 {
 			s.admission.forget(q.place) // nobody waits for the memory that it needs
 		}
 	}
@@ -132,9 +141,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 		return t != nil
 	})
 	s.admission.picked()
-	for _, q := range open {
-		s.lookAhead(q, allocations)
-	}
+	s.lookAhead(open, allocations)
 	for _, q := range reconcile {
 		if allocations[q] == nil {
 			allocations[q] = &allocation{served: q, reconcile: true, wakes: s.wakes.Load()}
@@ -155,6 +162,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 func (s *scheduler) allocation(q *served, allocations map[*served]*allocation) *allocation {
 	if allocations[q] == nil && q.open {
 		if version := s.acquire(q.tenant, q.queue); version != nil { // else its plugin has just gone
+			q.bound = version.Manifest.Concurrency
 			allocations[q] = &allocation{served: q, version: version, reconcile: q.reconcile, wakes: s.wakes.Load()}
 		}
 	}
@@ -188,8 +196,9 @@ func (s *scheduler) takeSlot(q *served, v *plugins.Version) *share {
 	s.inUse++
 	s.plugins[of]++
 	q.running++
-	s.turns++
-	q.turn = s.turns
+	if q.inTurn--; q.inTurn <= 0 || !q.short() {
+		s.endTurn(q)
+	}
 	return part
 }
 
@@ -262,23 +271,42 @@ func (s *scheduler) freeSlot(q *served, v *plugins.Version) {
 }
 
 // ended frees the slot of a task that has run, and its memory except for what its result takes until it is settled. The task
-// holds its version still.
-func (s *scheduler) ended(of *slot, result int, took time.Duration) {
+// holds its version still. If the last pick could serve no other queue, the slot goes on to the next task
+// of its queue that was reserved ahead.
+func (s *scheduler) ended(of *slot, result int, took time.Duration, now time.Time) (next *task) {
 	s.admission.ended(of.share, int64(result))
 	s.mu.Lock()
-	s.freeSlot(of.served, of.version)
-	of.served.lasted(took)
-	of.served.unsettled++
-	s.gauge(int(s.running.Add(-1)))
+	q := of.served
+	s.freeSlot(q, of.version)
+	q.lasted(took)
+	if q.inTurn > 1 && !q.short() {
+		s.endTurn(q)
+	}
+	q.unsettled++
+	running := s.running.Add(-1)
+	if s.sole == q && len(q.ahead) > 0 && q.short() && !q.left && !q.blocked && q.heldBack() <= s.slots {
+		next = s.giveAhead(q, now)
+	}
+	if next == nil {
+		s.gauge(int(running))
+	}
+	again := next == nil || s.waiting <= s.refillAt
 	s.mu.Unlock()
-	s.again()
+	if again {
+		s.again()
+	}
+	return next
 }
 
-// settled frees what the result of a task took.
-func (s *scheduler) settled(of *slot) {
-	s.admission.release(of.share)
+// settled frees what the results of tasks took.
+func (s *scheduler) settled(of ...*slot) {
+	for _, one := range of {
+		s.admission.release(one.share)
+	}
 	s.mu.Lock()
-	of.served.unsettled--
+	for _, one := range of {
+		one.served.unsettled--
+	}
 	s.mu.Unlock()
 	s.again()
 }

@@ -67,13 +67,14 @@ func manifestRetry(r manifest.Retry) queue.Retry {
 
 // settlement decides what becomes of a task, by the outcome of its run and its policy.
 func settlement(e *ended, host queue.Retry) queue.Settlement {
-	t, policy := e.task, e.task.policy(host)
+	t := e.task
 	s := queue.Settlement{Claim: t.Claim(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
-	attempt := t.Attempts + 1
-	switch {
-	case s.Failure == nil:
+	if s.Failure == nil {
 		s.Children = t.children.Waiting()
 		return s
+	}
+	policy, attempt := t.policy(host), t.Attempts+1
+	switch {
 	case e.outcome.Kind == runtime.Cancelled:
 		return s
 	case e.outcome.Kind == runtime.Fatal, e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "input":
@@ -117,7 +118,8 @@ func Failure(o runtime.Outcome) *queue.Failure {
 	f := &queue.Failure{Reason: queue.ReasonError, Message: o.Message, Stderr: o.Stderr, Backtrace: o.Backtrace}
 	switch o.Kind {
 	case runtime.Retry, runtime.Fatal, runtime.Failed:
-		f.ExitCode = &o.Code
+		code := o.Code // not a pointer into the outcome, which would stay for it
+		f.ExitCode = &code
 	case runtime.Trap:
 		f.Reason = queue.ReasonTrap
 	case runtime.LimitExceeded:

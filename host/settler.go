@@ -233,6 +233,7 @@ func (s *settler) write(ctx context.Context, name string, batch []*ended) error 
 	}
 	s.succeeded(name)
 	var rest []*ended
+	tasks, slots := make([]*task, 0, len(batch)), make([]*slot, 0, len(batch))
 	for i, e := range batch {
 		if errors.Is(errs[i], queue.ErrDamaged) {
 			// Its children cannot come into being before somebody has repaired their queue: it has failed for good. The error
@@ -244,7 +245,10 @@ func (s *settler) write(ctx context.Context, name string, batch []*ended) error 
 			continue
 		}
 		s.written(e, errs[i])
+		tasks, slots = append(tasks, e.task), append(slots, &e.task.slot)
 	}
+	s.tasks.remove(tasks...)
+	s.scheduler.settled(slots...)
 	if len(rest) > 0 {
 		return s.write(ctx, name, rest)
 	}
@@ -285,7 +289,7 @@ func (s *settler) succeeded(name string) {
 	s.health.succeeded(opSettle, name)
 }
 
-// written notes the answer of Redis for one task.
+// written reports the answer of Redis for one task.
 func (s *settler) written(e *ended, err error) {
 	outcome := "failed"
 	switch {
@@ -304,7 +308,7 @@ func (s *settler) written(e *ended, err error) {
 	case e.settlement.Requeue == queue.RequeueReschedule:
 		outcome = "rescheduled"
 	}
-	s.done(e, outcome, err)
+	s.report(e, outcome, err)
 }
 
 // wakes are the queues whose tasks may wait for these to end, because their plugin bounds its tasks in the fleet.
@@ -320,15 +324,20 @@ func wakes(batch []*ended) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// done ends a task for the session: in its task set, the scheduler, metrics and log.
+// done ends a task for the session: in metrics and log, its task set and the scheduler.
 func (s *settler) done(e *ended, outcome string, err error) {
+	s.report(e, outcome, err)
+	s.tasks.remove(e.task)
+	s.scheduler.settled(&e.task.slot)
+}
+
+// report tells what became of a task, in metrics and log.
+func (s *settler) report(e *ended, outcome string, err error) {
 	t, m := e.task, s.health.metrics
 	reason := ""
 	if outcome == "failed" || outcome == "retried" {
 		reason = string(e.settlement.Failure.Reason)
 	}
-	s.tasks.remove(t)
-	s.scheduler.settled(&t.slot)
 	m.LogLinesDropped(t.served.tenant, t.served.queue, len(t.log.take()))
 	m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, e.took)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {
@@ -399,5 +408,8 @@ func (s *settler) release(ctx context.Context, name string, batch []*ended) {
 		default:
 			s.done(e, "released", nil)
 		}
+	}
+	if err == nil {
+		s.scheduler.wake(s.access.place(name)) // Pub/Sub may be forbidden
 	}
 }

@@ -79,12 +79,14 @@ func (s *taskSet) end() {
 	}
 }
 
-// remove removes a task that is settled.
-func (s *taskSet) remove(t *task) {
+// remove removes tasks that are settled.
+func (s *taskSet) remove(tasks ...*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tasks[t.ID] == t {
-		delete(s.tasks, t.ID)
+	for _, t := range tasks {
+		if s.tasks[t.ID] == t {
+			delete(s.tasks, t.ID)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func BenchmarkScrape(b *testing.B) {
 						Tenant: "acme", Queue: queue, Depth: map[string]int64{"pending": 3, "started": 1, "complete": 400}, Listeners: 1,
 					})
 					m.QueueServed("acme", queue, queue)
-					m.TaskStarted("acme", queue, time.Millisecond)
+					m.TaskStarted("acme", queue, queue, time.Millisecond)
 					m.TaskRan("acme", queue, queue, time.Millisecond, 1_000_000)
 					m.TaskDone("acme", queue, queue, "complete", "", time.Millisecond)
 				}

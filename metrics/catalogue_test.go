@@ -55,7 +55,7 @@ func exercise(m *Metrics) {
 	})
 	m.QueueServed("acme", "thumbnails", "thumbnails")
 	m.SlotsInUse(1)
-	m.TaskStarted("acme", "thumbnails", 2*time.Millisecond)
+	m.TaskStarted("acme", "thumbnails", "thumbnails", 2*time.Millisecond)
 	m.TaskRan("acme", "thumbnails", "thumbnails", 25*time.Millisecond, 40_000_000)
 	m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", 40*time.Millisecond)
 	m.TaskDropped("acme", "thumbnails")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -41,6 +42,15 @@ type Metrics struct {
 
 	mu      sync.Mutex
 	serving map[[5]string]struct{} // guarded by mu; label values of pluginResetMode, the first four also of pluginInfo
+
+	taskMu sync.RWMutex              // QueueForgotten holds it, so that no series of tasks is one that was dropped
+	tasks  map[[3]string]*taskSeries // guarded by taskMu
+}
+
+// taskSeries are the series of a tenant, a queue and a plugin that each task changes: to look them up takes longer.
+type taskSeries struct {
+	complete, cpu, fuel prometheus.Counter
+	wait, duration      prometheus.Observer
 }
 
 // New registers the whole catalogue with reg. It fails if reg has one of the families already.
@@ -53,6 +63,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		runtime: newCollector(instances, runtimeHeld),
 		calls:   newCollector(hostCalls, hostCallBytes),
 		serving: map[[5]string]struct{}{},
+		tasks:   map[[3]string]*taskSeries{},
 	}
 	scraped := map[int]prometheus.Collector{queueDepth: m.queues, tenantUp: m.tenants, instances: m.runtime, hostCalls: m.calls}
 	var failed error
@@ -129,21 +140,44 @@ func (m *Metrics) count(row int, n float64, labels ...string) {
 // QueueServed makes the series of a served queue exist, with 0, except those of outcomes and problems that may never occur.
 // Call it before the queue's first task; more calls change nothing.
 func (m *Metrics) QueueServed(tenant, queue, plugin string) {
-	tenant, queue, plugin = text(tenant), text(queue), text(plugin)
-	if !m.sampler.serve(tenant, queue, plugin) {
+	if !m.sampler.serve(text(tenant), text(queue), text(plugin)) {
 		return
 	}
-	m.count(tasks, 0, tenant, queue, plugin, "complete", "")
-	m.count(taskCPU, 0, tenant, queue, plugin)
-	m.count(taskFuel, 0, tenant, queue, plugin)
-	m.histograms[taskWait].WithLabelValues(tenant, queue)
-	m.histograms[taskDuration].WithLabelValues(tenant, queue, plugin)
+	m.series(tenant, queue, plugin)
 	m.vacant(false, ofQueues[:]...)
+}
+
+// series makes the series of a queue's tasks exist.
+func (m *Metrics) series(tenant, queue, plugin string) *taskSeries {
+	names := [3]string{tenant, queue, plugin}
+	m.taskMu.RLock()
+	s := m.tasks[names]
+	m.taskMu.RUnlock()
+	if s != nil {
+		return s
+	}
+	m.taskMu.Lock()
+	defer m.taskMu.Unlock()
+	tenant, queue, plugin = text(tenant), text(queue), text(plugin)
+	s = &taskSeries{
+		complete: m.counters[tasks].WithLabelValues(tenant, queue, plugin, "complete", ""),
+		cpu:      m.counters[taskCPU].WithLabelValues(tenant, queue, plugin),
+		fuel:     m.counters[taskFuel].WithLabelValues(tenant, queue, plugin),
+		wait:     m.histograms[taskWait].WithLabelValues(tenant, queue),
+		duration: m.histograms[taskDuration].WithLabelValues(tenant, queue, plugin),
+	}
+	m.tasks[names] = s
+	return s
 }
 
 // QueueForgotten drops the series of a queue that is no longer served.
 func (m *Metrics) QueueForgotten(tenant, queue string) {
+	m.taskMu.Lock()
+	defer m.taskMu.Unlock()
 	tenant, queue = text(tenant), text(queue)
+	maps.DeleteFunc(m.tasks, func(names [3]string, _ *taskSeries) bool {
+		return text(names[0]) == tenant && text(names[1]) == queue
+	})
 	for _, row := range slices.Concat(ofQueues[:], ofProblems[:]) {
 		m.vecs[row].DeletePartialMatch(prometheus.Labels{"tenant": tenant, "queue": queue})
 	}
@@ -165,23 +199,29 @@ func (m *Metrics) QueuesHidden(tenant string, n int64) {
 }
 
 // TaskStarted counts a start; wait is how long the task was pending.
-func (m *Metrics) TaskStarted(tenant, queue string, wait time.Duration) {
-	m.histograms[taskWait].WithLabelValues(text(tenant), text(queue)).Observe(max(0, wait).Seconds())
+func (m *Metrics) TaskStarted(tenant, queue, plugin string, wait time.Duration) {
+	m.series(tenant, queue, plugin).wait.Observe(max(0, wait).Seconds())
 }
 
 // TaskRan counts the CPU time and fuel of one run, whatever its outcome.
 func (m *Metrics) TaskRan(tenant, queue, plugin string, cpu time.Duration, fuel int64) {
-	m.count(taskCPU, cpu.Seconds(), tenant, queue, plugin)
-	m.count(taskFuel, float64(fuel), tenant, queue, plugin)
+	s := m.series(tenant, queue, plugin)
+	s.cpu.Add(max(0, cpu.Seconds()))
+	s.fuel.Add(max(0, float64(fuel)))
 }
 
 // TaskDone counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty.
 func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason string, d time.Duration) {
-	m.count(tasks, 1, tenant, queue, plugin, outcome, reason)
+	s := m.series(tenant, queue, plugin)
+	if outcome == "complete" {
+		s.complete.Inc()
+	} else {
+		m.count(tasks, 1, tenant, queue, plugin, outcome, reason)
+	}
 	switch outcome {
 	case "released", "rejected", "lost": // the duration says nothing about such tasks
 	default:
-		m.histograms[taskDuration].WithLabelValues(text(tenant), text(queue), text(plugin)).Observe(max(0, d).Seconds())
+		s.duration.Observe(max(0, d).Seconds())
 	}
 }
 

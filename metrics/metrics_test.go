@@ -62,7 +62,7 @@ func TestNativeHistograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.TaskStarted("acme", "q", time.Second)
+		m.TaskStarted("acme", "q", "p", time.Second)
 		for _, f := range gather(t, reg) {
 			for _, s := range f.GetMetric() {
 				if h := s.GetHistogram(); h != nil && (h.Schema != nil != native || len(h.GetBucket()) != 3) {
@@ -127,11 +127,38 @@ func TestTaskDone(t *testing.T) {
 	}
 }
 
+// What a task changes is shown, also after its queue was forgotten: by then its series are others.
+func TestTasksOfAForgottenQueue(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	m.CollectQueues(empty)
+	for range 2 {
+		m.QueueServed("acme", "q\xff", "p")
+		m.TaskStarted("acme", "q\xff", "p", time.Second)
+		m.TaskRan("acme", "q\xff", "p", time.Second, 1)
+		m.TaskDone("acme", "q\xff", "p", "complete", "", time.Second)
+		got := exposition(t, reg)
+		for _, series := range []string{
+			`quern_tasks_total{outcome="complete",plugin="p",queue="q�",reason="",tenant="acme"} 1`,
+			`quern_task_wait_seconds_count{queue="q�",tenant="acme"} 1`,
+			`quern_task_fuel_total{plugin="p",queue="q�",tenant="acme"} 1`,
+		} {
+			if !strings.Contains(got, series) {
+				t.Errorf("no %s in:\n%s", series, got)
+			}
+		}
+		m.QueueForgotten("acme", "q\xff")
+		if got := exposition(t, reg); strings.Contains(got, `queue="q�"`) {
+			t.Errorf("forgotten, and still shown:\n%s", got)
+		}
+	}
+}
+
 // A clock that was set back, a negative count: no panic, no counter that falls.
 func TestNonsenseIsHarmless(t *testing.T) {
 	t.Parallel()
 	m, reg := setup(t)
-	m.TaskStarted("acme", "q", -time.Second)
+	m.TaskStarted("acme", "q", "p", -time.Second)
 	m.TaskDone("acme", "q", "p", "complete", "", -time.Second)
 	m.TaskRan("acme", "q", "p", -time.Second, -1)
 	m.LogLinesDropped("acme", "q", -1)
@@ -250,7 +277,7 @@ func BenchmarkTask(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := time.Duration(1); pb.Next(); i = i*3%time.Hour + 1 {
-			m.TaskStarted("acme", "thumbnails", i)
+			m.TaskStarted("acme", "thumbnails", "thumbnails", i)
 			m.TaskRan("acme", "thumbnails", "thumbnails", i, int64(i))
 			m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", i)
 		}

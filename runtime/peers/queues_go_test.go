@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -129,10 +130,11 @@ func (l *ledger) wait(b *testing.B) []float64 {
 	}
 }
 
-// measureIdle enqueues one task after the other, and returns how long each waits until it has started.
+// measureIdle enqueues one task after the other, and returns how long each waits until it has started, but the first, which waits
+// for the worker.
 func measureIdle(b *testing.B, tasks int, started <-chan time.Time, enqueue func() error) (waits []float64) {
 	b.Helper()
-	for range tasks {
+	for range 1 + tasks {
 		begun := time.Now()
 		if err := enqueue(); err != nil {
 			b.Fatal(err)
@@ -144,23 +146,25 @@ func measureIdle(b *testing.B, tasks int, started <-chan time.Time, enqueue func
 			b.Fatal("a task does not start")
 		}
 	}
-	return waits
+	return waits[1:]
 }
 
 // asynqPeer is a server of Asynq that runs as many tasks at a time. It keeps no results.
 type asynqPeer int
 
-// connect starts a Redis, and returns how to reach it.
-func (asynqPeer) connect(b *testing.B) (asynq.RedisConnOpt, *asynq.Client) {
+// connect starts a Redis, and returns how to reach it. end ends it.
+func (asynqPeer) connect(b *testing.B) (to asynq.RedisConnOpt, client *asynq.Client, end func()) {
 	b.Helper()
 	server := queuetest.Start(b)
 	to, err := asynq.ParseRedisURI(server.URL())
 	if err != nil {
 		b.Fatal(err)
 	}
-	client := asynq.NewClient(to)
-	b.Cleanup(func() { _ = client.Close() })
-	return to, client
+	client = asynq.NewClient(to)
+	return to, client, func() {
+		_ = client.Close()
+		server.Kill()
+	}
 }
 
 // serve runs handle for each task until what it returns is called.
@@ -175,7 +179,8 @@ func (a asynqPeer) serve(b *testing.B, to asynq.RedisConnOpt, handle func(*asynq
 
 func (a asynqPeer) drain(w workload, tasks int) func(b *testing.B) []float64 {
 	return func(b *testing.B) []float64 {
-		to, client := a.connect(b)
+		to, client, end := a.connect(b)
+		defer end()
 		task := asynq.NewTask(w.name, []byte(w.parameters))
 		produce(b, producers, 1, tasks, func(int) error {
 			_, err := client.Enqueue(task)
@@ -195,7 +200,8 @@ func (a asynqPeer) drain(w workload, tasks int) func(b *testing.B) []float64 {
 
 func (a asynqPeer) enqueue(producers, tasks int) func(b *testing.B) []float64 {
 	return func(b *testing.B) []float64 {
-		_, client := a.connect(b)
+		_, client, end := a.connect(b)
+		defer end()
 		task := asynq.NewTask(nothing.name, []byte(nothing.parameters))
 		return produce(b, producers, 1, tasks, func(int) error {
 			_, err := client.Enqueue(task)
@@ -205,7 +211,8 @@ func (a asynqPeer) enqueue(producers, tasks int) func(b *testing.B) []float64 {
 }
 
 func (a asynqPeer) idle(b *testing.B) []float64 {
-	to, client := a.connect(b)
+	to, client, end := a.connect(b)
+	defer end()
 	started := make(chan time.Time)
 	defer a.serve(b, to, func(*asynq.Task) error {
 		started <- time.Now()
@@ -221,16 +228,16 @@ func (a asynqPeer) idle(b *testing.B) []float64 {
 // on this machine. It forgets the last commits if the machine crashes, as all others here do.
 func startPostgres(b *testing.B) (url string) {
 	b.Helper()
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
-	if path, err := exec.LookPath("postgres"); err == nil {
-		found = append(found, path)
+	program, err := exec.LookPath("postgres")
+	if err != nil { // Debian's is in no PATH
+		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+		program = strings.Join(found[:min(1, len(found))], "")
 	}
-	if len(found) == 0 {
+	if program == "" {
 		fmt.Fprintln(os.Stderr, "bench-peers: River is left out: there is no PostgreSQL here; on Debian: apt-get install postgresql")
 		return ""
 	}
-	program, err := filepath.EvalSymlinks(found[0])
-	if err != nil {
+	if program, err = filepath.EvalSymlinks(program); err != nil {
 		b.Fatal(err)
 	}
 	folder, err := os.MkdirTemp("", "peers-postgres") // which PostgreSQL's user may enter, unlike that of the benchmark
@@ -267,8 +274,12 @@ func startPostgres(b *testing.B) (url string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); pool.Ping(b.Context()) != nil; time.Sleep(lookInterval) {
-		if time.Now().After(deadline) {
+	ticker, deadline := time.NewTicker(lookInterval), time.After(time.Minute)
+	defer ticker.Stop()
+	for pool.Ping(b.Context()) != nil {
+		select {
+		case <-ticker.C:
+		case <-deadline:
 			b.Fatal("PostgreSQL does not answer")
 		}
 	}

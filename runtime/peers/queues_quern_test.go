@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -128,10 +127,9 @@ func (h hosts) drain(l language, w workload, tasks int) func(b *testing.B) []flo
 		if err := completes(b, begin(), q, int64(tasks)); err != nil {
 			b.Fatal(err)
 		}
-		finished, output := make([]float64, tasks), ""
+		finished := make([]float64, tasks)
 		var readers errgroup.Group
 		readers.SetLimit(producers)
-		var mu sync.Mutex
 		for i, id := range ids {
 			readers.Go(func() error {
 				task, err := client.Task(b.Context(), id)
@@ -139,15 +137,10 @@ func (h hosts) drain(l language, w workload, tasks int) func(b *testing.B) []flo
 					return err
 				}
 				finished[i] = float64(task.FinishedAt.UnixMicro()) / 1e6
-				if i == 0 || string(task.Result) != w.output {
-					mu.Lock()
-					output = string(task.Result)
-					mu.Unlock()
-				}
-				return nil
+				return w.check(1, 1, string(task.Result))
 			})
 		}
-		if err := errors.Join(readers.Wait(), w.check(len(finished), tasks, output)); err != nil {
+		if err := readers.Wait(); err != nil {
 			b.Fatal(err)
 		}
 		return rate(finished)

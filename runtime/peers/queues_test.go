@@ -174,6 +174,9 @@ func (q queueResults) table() string {
 		{"enqueue, 8 producers", "Quern, C", enqueueEight, "Asynq", enqueueEight},
 		{"enqueue in bulk, to 8 producers", "Quern, C", enqueueBulk, "Asynq", enqueueEight},
 	} {
+		if q.find(r.b) < 0 { // it is left out
+			continue
+		}
 		of, to := q.at(q.find(r.a), r.c, 50), q.at(q.find(r.b), r.to, 50)
 		ratios := make([]float64, len(of))
 		for i := range of {

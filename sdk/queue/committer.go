@@ -4,6 +4,7 @@ import (
 	"context"
 	goruntime "runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,8 +61,8 @@ type taskBlock struct {
 	tasks int
 	size  int // bytes of the parameters
 
-	answers  []any // of enqueue.lua, one for each task
-	replicas int   // how many have them, or in waited why that is not known
+	answers  []string // of enqueue.lua, one for each task
+	replicas int      // how many have them, or in waited why that is not known
 	waited   error
 	err      error
 }
@@ -196,6 +197,9 @@ func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 
 // grouped joins the blocks of each queue that fit into one script call, in their order.
 func grouped(blocks []*taskBlock) (groups [][]*taskBlock) {
+	if len(blocks) == 1 {
+		return [][]*taskBlock{blocks}
+	}
 	type room struct{ group, tasks, size int }
 	left := make(map[string]room)
 	for _, b := range blocks {
@@ -214,20 +218,24 @@ func grouped(blocks []*taskBlock) (groups [][]*taskBlock) {
 func (c *committer) send(ctx context.Context, groups [][]*taskBlock) {
 	calls := make([]call, len(groups))
 	for i, group := range groups {
-		args := []any{c.client.clock, group[0].queue}
+		args := [][]any{{c.client.clock, group[0].queue}}
 		for _, b := range group {
-			args = append(args, b.args...)
+			args = append(args, b.args)
 		}
-		calls[i] = newCall("enqueue", c.client.keys.pending(group[0].queue), args...)
+		calls[i] = newCall("enqueue", c.client.keys.pending(group[0].queue), slices.Concat(args...)...)
 	}
 	cmds, replicas, waited := c.client.evalReplicated(ctx, calls, c.client.config.Replicas, c.client.config.ReplicaTimeout)
 	for i, group := range groups {
-		answers, err := cmds[i].Slice()
+		text, err := cmds[i].Text()
+		answers, tasks := strings.Fields(text), 0
 		for _, b := range group {
-			b.replicas, b.waited, b.err = replicas, waited, err
-			if err == nil && len(answers) < b.tasks {
-				b.err = errReply
-			} else if err == nil {
+			tasks += b.tasks
+		}
+		if err == nil && len(answers) != tasks {
+			err = errReply
+		}
+		for _, b := range group {
+			if b.replicas, b.waited, b.err = replicas, waited, err; err == nil {
 				b.answers, answers = answers[:b.tasks], answers[b.tasks:]
 			}
 		}

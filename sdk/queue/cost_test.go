@@ -24,7 +24,13 @@ func TestScriptsCarryWhatTheyUse(t *testing.T) {
 	if got := withUsed(library, "return also -- four"); got != library[0].text+library[2].text+"return also -- four" {
 		t.Errorf("got %q", got)
 	}
-	if short, long := allScripts["yield"].source, allScripts["settle"].source; len(short) > 500 || !strings.Contains(long, "local function bury(") {
+	// What a rare function uses is inside of it, unless the script uses that too.
+	head, body := "local function five() -- rare\n", "  return two, unused\nend\n"
+	if got := withUsed(library, head+body+"one()\n"); got != library[0].text+head+library[1].text+library[2].text+body+"one()\n" {
+		t.Errorf("got %q", got)
+	}
+	if short, long := allScripts["yield"].source, allScripts["settle"].source; len(short) > 500 || !strings.Contains(long, "local function bury(") ||
+		strings.Contains(long, "local TAKEN") {
 		t.Errorf("yield has %d bytes, settle %d", len(short), len(long))
 	}
 }

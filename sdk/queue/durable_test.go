@@ -47,6 +47,10 @@ func TestEnqueueOnReplicas(t *testing.T) {
 			w.rdb.ScriptFlush(w.ctx)
 		}
 	}
+	another := must[*Client](t)(New(primary.URL(), Config{Tenant: w.Tenant(), Replicas: 1, ReplicaTimeout: short})) // has written nothing
+	t.Cleanup(func() { _ = another.Close() })
+	id, err = another.Queue("q").Enqueue(w.ctx, nil, Options{ID: "hangs"})
+	lacking("on another connection", id, err, 1, 0)
 	replica.Resume()
 	receipts, err := durable(1, time.Second).EnqueueMany(w.ctx, []Spec{{Options: Options{ID: "hangs"}}, {Options: Options{ID: "new"}}})
 	if err != nil || !receipts[0].Existed || receipts[1].Existed {

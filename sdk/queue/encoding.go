@@ -113,14 +113,14 @@ func tail(text string, n int) string {
 	return text[from:]
 }
 
-// fieldsOf lists names and texts in turn, without those whose text is empty.
-func fieldsOf(pairs ...string) (fields []any) {
+// appendFields appends names and texts in turn, without those whose text is empty.
+func appendFields(args []any, pairs ...string) []any {
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			fields = append(fields, pairs[i], pairs[i+1])
+			args = append(args, pairs[i], pairs[i+1])
 		}
 	}
-	return fields
+	return args
 }
 
 // optional is the text if there is one to send, else "".

@@ -10,6 +10,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -174,11 +175,10 @@ func (b *taskBlock) read(receipts []Receipt) error {
 		return b.err
 	}
 	for i, answer := range b.answers {
-		if first, ok := answer.(string); ok {
-			receipts[i] = Receipt{ID: first, Existed: true}
-		} else {
-			receipts[i].Existed = asInt(answer) == 0
+		if first, ok := strings.CutPrefix(answer, "="); ok {
+			receipts[i].ID = first
 		}
+		receipts[i].Existed = answer != "new"
 	}
 	return nil
 }
@@ -204,7 +204,9 @@ func (s *Spec) arguments(args []any, id, queue string) []any {
 	if len(s.Labels) > 0 {
 		labels, _ = json.Marshal(s.Labels) // a map of strings always can be
 	}
-	fields := fieldsOf(
+	args = append(args, id, text, 0)
+	begin := len(args)
+	args = appendFields(args,
 		"key", validText(s.Key),
 		"parent", validText(s.Parent),
 		"depth", optional(s.Depth > 0, strconv.Itoa(s.Depth)),
@@ -223,8 +225,8 @@ func (s *Spec) arguments(args []any, id, queue string) []any {
 		"life", life,
 		"given", optional(s.ID != "", "1"),
 	)
-	args = append(args, id, text, len(fields))
-	return append(args, fields...)
+	args[begin-1] = len(args) - begin
+	return args
 }
 
 func (o *Options) validate() error {

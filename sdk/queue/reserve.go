@@ -53,7 +53,7 @@ func (r *ReserveRequest) fields() []any {
 		return nil
 	}
 	p := r.FailurePolicy
-	return fieldsOf(
+	return appendFields(nil,
 		"plugin", r.Plugin,
 		"digest", strings.TrimPrefix(r.Digest, digestPrefix),
 		"on_crash", optional(p.NoRerun, "fail"),
@@ -181,16 +181,13 @@ func readReserveReply(answer *redis.Cmd, what string) ReserveReply {
 	if redis.HasErrorPrefix(err, "LEASELOST") {
 		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
 	}
-	rows := valuesOf(reply)
-	head := valuesOf(rows.next())
+	v := valuesOf(reply)
 	r := ReserveReply{
-		Tasks: make([]Reservation, 0, len(rows.left)), Dropped: head.count(), Clock: head.time(), NextETA: head.eta(),
-		Passed: head.count(), Quarantined: head.flag(), DeadError: head.text(),
+		Tasks: make([]Reservation, 0, len(v.left)/rowValues), Dropped: v.count(), Clock: v.time(), NextETA: v.eta(),
+		Passed: v.count(), Quarantined: v.flag(), DeadError: v.text(),
 	}
-	for err = cmp.Or(err, head.err()); err == nil && rows.more(); {
-		var task Reservation
-		task, err = readReservation(rows.next())
-		r.Tasks = append(r.Tasks, task)
+	for err = cmp.Or(err, v.err()); err == nil && v.more(); err = v.err() {
+		r.Tasks = append(r.Tasks, readReservation(&v))
 	}
 	if err != nil {
 		return ReserveReply{Err: fmt.Errorf("%s: %w", what, err)}
@@ -198,8 +195,10 @@ func readReserveReply(answer *redis.Cmd, what string) ReserveReply {
 	return r
 }
 
-func readReservation(row any) (r Reservation, err error) {
-	v := valuesOf(row)
+// rowValues is how many values the reply has for a task that sets nothing itself.
+const rowValues = 7
+
+func readReservation(v *values) (r Reservation) {
 	r.ID, r.Run = v.text(), v.number()
 	if parameters := v.next(); parameters != nil {
 		r.Parameters = []byte(asString(parameters))
@@ -209,7 +208,7 @@ func readReservation(row any) (r Reservation, err error) {
 	r.Size = v.number()
 	r.born = bornAt("")
 	var retry, maxAttempts, maxAge string
-	for v.more() {
+	for n := v.count(); n > 0 && !v.short; n -= 2 {
 		switch field, text := v.text(), v.text(); field {
 		case "created":
 			r.born, r.Created = bornAt(text), parseSeconds(text)
@@ -246,5 +245,5 @@ func readReservation(row any) (r Reservation, err error) {
 		}
 	}
 	r.Retry = parseRetry(retry, maxAttempts, maxAge)
-	return r, v.err()
+	return r
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"embed"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ type script struct {
 }
 
 // allScripts are the files of the folder scripts, by name. Each is one transition, atomic in Redis; the file lists its KEYS, ARGV
-// and RETURNS. The keys' names and the parts of the prelude that it uses precede each, and batch.lua precedes those that enqueue.
+// and RETURNS. The keys' names and what it uses of prelude.lua and batch.lua precede each.
 var allScripts = func() map[string]script {
 	read := func(name string) string {
 		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
@@ -36,40 +37,36 @@ var allScripts = func() map[string]script {
 	for line := range strings.Lines(luaNames) {
 		library = append(library, newDeclaration(line))
 	}
-	for paragraph := range strings.SplitSeq(read("prelude"), "\n\n") {
-		library = append(library, newDeclaration(paragraph+"\n\n"))
+	for paragraph := range strings.SplitSeq(read("prelude")+"\n"+read("batch"), "\n\n") {
+		library = append(library, newDeclaration(strings.TrimSuffix(paragraph, "\n")+"\n\n"))
 	}
 	all := make(map[string]script)
 	files, _ := scriptFiles.ReadDir("scripts")
 	for _, file := range files {
 		name := strings.TrimSuffix(file.Name(), ".lua")
-		source := read(name)
-		switch name {
-		case "prelude", "batch":
+		if name == "prelude" || name == "batch" {
 			continue
-		case "enqueue", "settle":
-			source = read("batch") + source
 		}
-		source = withUsed(library, source)
+		source := withUsed(library, read(name))
 		all[name] = script{redis.NewScript(source), source}
 	}
 	return all
 }()
 
-// declaration is a part of the Lua code that scripts share: the names that it declares, and all words in it.
+// declaration is a part of the Lua code that scripts share: the names that it declares, and all words in it, or those outside of
+// rare functions.
 type declaration struct {
-	text         string
-	names, words map[string]bool
+	text          string
+	names         map[string]bool
+	words, common map[string]bool
 }
 
 func newDeclaration(text string) declaration {
-	d := declaration{text, make(map[string]bool), make(map[string]bool)}
+	d := declaration{text: text, names: make(map[string]bool), words: wordsOf(text)}
+	if d.common = d.words; strings.Contains(text, rareMark) {
+		d.common = wordsOf(rareFunction.ReplaceAllString(text, "$1"))
+	}
 	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "--")
-		words := strings.FieldsFunc(line, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-		for _, word := range words {
-			d.words[word] = true
-		}
 		if declared, ok := strings.CutPrefix(line, "local "); ok {
 			name, _, _ := strings.Cut(strings.TrimPrefix(declared, "function "), "(")
 			d.names[strings.Fields(name)[0]] = true
@@ -78,20 +75,53 @@ func newDeclaration(text string) declaration {
 	return d
 }
 
+// rareFunction is a function that few calls of a script need, first line and rest. rareMark ends the first line.
+var rareFunction = regexp.MustCompile(`(?ms)^(local function [^\n]*` + rareMark + `)(.*?^end\n)`)
+
+const rareMark = " -- rare\n"
+
 // withUsed puts before a script what it uses of the library, in its order: Redis runs all of a script's declarations in each
-// call, and with all of the library they would take longer than many a transition.
+// call, and with all of the library they would take longer than many a transition. What only a rare function uses is made when
+// that runs, so that it must hold no state.
 func withUsed(library []declaration, script string) string {
-	used := newDeclaration(script).words
-	for _, part := range slices.Backward(library) { // a part uses only earlier ones
-		for name := range part.names {
-			if used[name] {
-				script = part.text + script
-				maps.Copy(used, part.words)
+	above := make(map[string]bool) // the names that are declared before the script
+	script = using(library, newDeclaration(script).common, above, func(d declaration) map[string]bool { return d.common }) + script
+	if !strings.Contains(script, rareMark) {
+		return script
+	}
+	return rareFunction.ReplaceAllStringFunc(script, func(function string) string {
+		parts := rareFunction.FindStringSubmatch(function)
+		used := using(library, wordsOf(parts[2]), maps.Clone(above), func(d declaration) map[string]bool { return d.words })
+		return parts[1] + used + parts[2]
+	})
+}
+
+// using is what these words use of the library, directly or through the words of what they use, except what is above. It adds the
+// names to above.
+func using(library []declaration, used, above map[string]bool, words func(declaration) map[string]bool) (text string) {
+	for _, d := range slices.Backward(library) { // a declaration uses only earlier ones
+		for name := range d.names {
+			if used[name] && !above[name] {
+				text = d.text + text
+				maps.Copy(above, d.names)
+				maps.Copy(used, words(d))
 				break
 			}
 		}
 	}
-	return script
+	return text
+}
+
+// wordsOf are the words of a Lua text outside comments.
+func wordsOf(text string) map[string]bool {
+	words := make(map[string]bool)
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "--")
+		for _, word := range strings.FieldsFunc(line, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+			words[word] = true
+		}
+	}
+	return words
 }
 
 // call is a script with its arguments, sent alone or with others in one round trip.

@@ -121,7 +121,7 @@ func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]err
 // end runs a script that answers for each of the claims.
 func (n *Node) end(ctx context.Context, script, queue string, claims []Claim, args []any) ([]error, error) {
 	value, err := n.client.eval(ctx, newCall(script, n.client.keys.reserved(queue, n.id), args...))
-	answers := asList(value)
+	answers := strings.FieldsFunc(asString(value), func(r rune) bool { return r == '\n' })
 	if err == nil && len(answers) != len(claims) {
 		err = errReply
 	}

@@ -614,15 +614,27 @@ func TestLeavingWithAHeldTaskStaysKnown(t *testing.T) {
 	})
 }
 
+// A call that needs a key of another type writes nothing, also for its other tasks.
 func TestMistypedKeysChangeNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.Set(w.ctx, w.keys.scheduled("q"), "x", 0)
-		_, err := w.Queue("q").Enqueue(w.ctx, nil, Options{ID: "id"})
-		if err == nil || !strings.Contains(err.Error(), w.keys.scheduled("q")) || !strings.Contains(err.Error(), "expected a zset") {
-			t.Errorf("error %v does not name the key and the type", err)
-		}
-		if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task("id"), w.keys.pending("q"), w.keys.queues()).Result()); n != 0 {
-			t.Errorf("%d keys were written", n)
+		plain, keyed := Spec{Options: Options{ID: "id"}}, Spec{Options: Options{Key: "k"}}
+		for queue, with := range map[string]struct {
+			damaged string
+			specs   []Spec
+		}{
+			"a": {w.keys.index("a"), []Spec{plain}},
+			"b": {w.keys.scheduled("b"), []Spec{plain}}, // from which no task is reserved
+			"c": {w.keys.expiry("c"), []Spec{plain}},
+			"d": {w.keys.keyed("d"), []Spec{plain, keyed}},
+		} {
+			w.rdb.Set(w.ctx, with.damaged, "x", 0)
+			_, err := w.Queue(queue).EnqueueMany(w.ctx, with.specs)
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), with.damaged) || !strings.Contains(err.Error(), "expected a zset") {
+				t.Errorf("error %v does not name the key %s and the type", err, with.damaged)
+			}
+			if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task("id"), w.keys.pending(queue), w.keys.queues()).Result()); n != 0 {
+				t.Errorf("%d keys were written", n)
+			}
 		}
 	})
 }

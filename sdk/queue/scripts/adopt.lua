@@ -6,7 +6,7 @@
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID or ""  5 most bytes of parameters a task
 --         6 most bytes together  7 number of further values, then these: field, value, ... of its version and
 --         what its manifest decides (only with a process ID), then the IDs
--- RETURNS {{dropped, clock, "", 0, 0, ""}, what reserve answers of a task, ...}
+-- RETURNS dropped, clock, "", 0, 0, "", then what reserve answers of each task
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set')
 if bad then return bad end
@@ -14,7 +14,7 @@ if bad then return bad end
 local clock = now(ARGV[1])
 local most, room = tonumber(ARGV[5]), tonumber(ARGV[6])
 local extra = tonumber(ARGV[7])
-local out, dropped = { 0 }, 0
+local out, dropped = { 0, clock, '', 0, 0, '' }, 0
 for i = 8 + extra, #ARGV do
   local id = ARGV[i]
   local key = TASK_ .. id
@@ -35,10 +35,8 @@ for i = 8 + extra, #ARGV do
       redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 8, 7 + extra))
     end
-    local row, bytes = taken(id, h[4] or '0', h, size, max)
-    room = room - bytes
-    out[#out + 1] = row
+    room = room - take(out, id, h[4] or '0', h, size, max)
   end
 end
-out[1] = { dropped, clock, '', 0, 0, '' }
+out[1] = dropped
 return out

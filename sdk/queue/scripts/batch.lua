@@ -1,4 +1,4 @@
--- Prepended to the scripts that enqueue, after the prelude. The arguments of a new task:
+-- The functions that enqueue.lua and settle.lua share, declared like those of prelude.lua. The arguments of a new task:
 --         id, parameters, number of further values, and these: name, value, ... of fields of its hash and of
 --           eta       seconds since the epoch, or "+seconds" from now
 --           bytes     its parameters, if the text only stands for them
@@ -15,10 +15,21 @@ local function options(at)
   return o
 end
 
--- closed(queue): an error reply if tasks cannot be enqueued, because a key is of another type.
-local function closed(queue)
-  return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', SCHEDULED_TASKS_ .. queue, 'zset', TASKS_ .. queue, 'zset',
-    STATS_ .. queue, 'hash', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset', KEYS_ .. queue, 'zset')
+-- The options that are no fields of the hash.
+local NOT_STORED = { eta = true, bytes = true, life = true, given = true }
+
+-- afterplain(at): the index after the arguments of the task at this index if it has no options; false if it has.
+local function afterplain(at)
+  local n = ARGV[at + 2]
+  return n == '0' and at + 3 or n == '2' and ARGV[at + 3] == 'given' and at + 5
+end
+
+-- closed(queue, plain): an error reply if tasks, plain ones or others, cannot be enqueued or would not be reserved, because a
+-- key is of another type.
+local function closed(queue, plain)
+  return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', STATS_ .. queue, 'hash',
+    SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset') or
+    not plain and mistyped(KEYS_ .. queue, 'zset')
 end
 
 -- batch(queue, clock): tasks to enqueue together. finish makes them visible.
@@ -26,70 +37,90 @@ local function batch(queue, clock)
   return { queue = queue, clock = clock, pending = {}, index = {}, wake = false }
 end
 
--- The options that are no fields of the hash.
-local NOT_STORED = { eta = true, bytes = true, life = true, given = true }
+-- clear(id): removes what another client left when it deleted a task of an ID that is chosen again.
+local function clear(id) redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) end
+
+-- withoptions(b): a function (at, key) that adds the task with options at this index to the batch, and answers as enqueue does.
+-- It is made once a batch, for making it declares all that options need.
+local function withoptions(b) -- rare
+  return function(at, key)
+    local id, o, queue, clock = ARGV[at], options(at), b.queue, b.clock
+    local other = o.unique and owner(queue, o.unique, id, o.unique_for)
+    if other then return '=' .. other end
+    local eta = o.eta
+    if eta and string.sub(eta, 1, 1) == '+' then eta = after(clock, string.sub(eta, 2)) end
+    local later = eta and tonumber(eta) > tonumber(clock)
+    local fields = {
+      'status', later and 'scheduled' or 'pending', 'queue', queue, 'parameters', ARGV[at + 1],
+      'created', clock, 'updated', clock, 'run', PLAIN,
+    }
+    local function add(field, value)
+      fields[12] = '0'
+      fields[#fields + 1] = field
+      fields[#fields + 1] = value
+    end
+    if later then add('eta', eta) end
+    local expires = o.deadline
+    if o.max_age then
+      local old = after(later and eta or clock, o.max_age)
+      if not expires or tonumber(old) < tonumber(expires) then expires = old end
+    end
+    if expires then add('expires', expires) end
+    for name, value in pairs(o) do
+      if not NOT_STORED[name] then add(name, value) end
+    end
+    redis.call('HSET', key, unpack(fields))
+    if o.given then clear(id) end
+    if o.bytes then redis.call('HSET', BYTES_ .. id, 'parameters', o.bytes) end
+    if o.unique then
+      redis.call('SET', UNIQUE_ .. queue .. '_' .. o.unique, id, 'EX', o.life)
+      redis.call('ZADD', KEYS_ .. queue, 0, 'U' .. o.unique .. ' ' .. id)
+    end
+    if o.key then redis.call('ZADD', KEYS_ .. queue, 0, 'K' .. redis.sha1hex(o.key) .. ' ' .. id) end
+    if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end
+    if later then
+      b.first = b.first or redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or eta + 1
+      redis.call('ZADD', SCHEDULED_TASKS_ .. queue, eta, id)
+      if tonumber(eta) < tonumber(b.first) then b.first, b.wake = eta, true end
+    elseif o.priority then
+      push(queue, id, o.priority, 'LPUSH')
+      b.wake = true
+    else
+      b.pending[#b.pending + 1] = id
+    end
+    return 'new'
+  end
+end
 
 -- enqueue(b, at): adds the task whose arguments begin there to a batch, unless its ID exists, so that a repeat is safe,
--- or another task holds its uniqueness. Returns 1 (written), 0 (existed), or the ID that holds its uniqueness.
+-- or another task holds its uniqueness. Returns 'new', 'old' (it existed), or = and the ID that holds
+-- its uniqueness.
 local function enqueue(b, at)
-  local id, parameters, o = ARGV[at], ARGV[at + 1], options(at)
-  local queue, clock, key = b.queue, b.clock, TASK_ .. id
-  if redis.call('EXISTS', key) == 1 then return 0 end
-  local other = o.unique and owner(queue, o.unique, id, o.unique_for)
-  if other then return other end
-  local eta = o.eta
-  if eta and string.sub(eta, 1, 1) == '+' then eta = after(clock, string.sub(eta, 2)) end
-  local later = eta and tonumber(eta) > tonumber(clock)
-  local fields = {
-    'status', later and 'scheduled' or 'pending', 'queue', queue, 'parameters', parameters,
-    'created', clock, 'updated', clock, 'run', PLAIN,
-  }
-  local function add(field, value)
-    fields[12] = '0'
-    fields[#fields + 1] = field
-    fields[#fields + 1] = value
-  end
-  if later then add('eta', eta) end
-  local expires = o.deadline
-  if o.max_age then
-    local old = after(later and eta or clock, o.max_age)
-    if not expires or tonumber(old) < tonumber(expires) then expires = old end
-  end
-  if expires then add('expires', expires) end
-  for name, value in pairs(o) do
-    if not NOT_STORED[name] then add(name, value) end
-  end
+  local id, clock = ARGV[at], b.clock
+  local key = TASK_ .. id
+  if redis.call('EXISTS', key) == 1 then return 'old' end
   -- Redis refuses the first write of enqueue.lua at maxmemory: then nothing is written at all.
-  redis.call('HSET', key, unpack(fields))
-  if o.given then redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) end -- of a task that another client deleted
-  if o.bytes then redis.call('HSET', BYTES_ .. id, 'parameters', o.bytes) end
-  if o.unique then
-    redis.call('SET', UNIQUE_ .. queue .. '_' .. o.unique, id, 'EX', o.life)
-    redis.call('ZADD', KEYS_ .. queue, 0, 'U' .. o.unique .. ' ' .. id)
-  end
-  if o.key then redis.call('ZADD', KEYS_ .. queue, 0, 'K' .. redis.sha1hex(o.key) .. ' ' .. id) end
-  if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end
-  if later then
-    b.first = b.first or redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or eta + 1
-    redis.call('ZADD', SCHEDULED_TASKS_ .. queue, eta, id)
-    if tonumber(eta) < tonumber(b.first) then b.first, b.wake = eta, true end
-  elseif o.priority then
-    push(queue, id, o.priority, 'LPUSH')
-    b.wake = true
-  else
+  if afterplain(at) then
+    redis.call('HSET', key, 'status', 'pending', 'queue', b.queue, 'parameters', ARGV[at + 1], 'created', clock, 'updated', clock,
+      'run', PLAIN)
+    if ARGV[at + 2] ~= '0' then clear(id) end
     b.pending[#b.pending + 1] = id
+  else
+    b.withoptions = b.withoptions or withoptions(b)
+    local answer = b.withoptions(at, key)
+    if answer ~= 'new' then return answer end
   end
   b.index[#b.index + 1] = clock
   b.index[#b.index + 1] = id
-  return 1
+  return 'new'
 end
 
 -- finish(b): makes the tasks of a batch wait, and wakes the listeners.
 local function finish(b)
   if #b.index > 0 then
-    redis.call('ZINCRBY', QUEUES, 0, b.queue)
+    redis.call('ZADD', QUEUES, 'NX', '0', b.queue)
     redis.call('ZADD', TASKS_ .. b.queue, unpack(b.index))
-    count(STATS_ .. b.queue, 'enqueued', #b.index / 2)
+    count(STATS_ .. b.queue, 'enqueued', #b.index > 2 and #b.index / 2)
   end
   if #b.pending > 0 then
     redis.call('LPUSH', PENDING_TASKS_ .. b.queue, unpack(b.pending))

@@ -1,14 +1,16 @@
 -- Enqueues and schedules up to 48 tasks of one queue.
 -- KEYS    1 pending
 -- ARGV    1 clock override  2 queue  then each task, as batch.lua has it
--- RETURNS for each task 1 (written), 0 (existed), or the ID that holds its uniqueness; the error
---         QUEUEFULL if the queue would become longer than it may
-local queue = ARGV[2]
-local bad = closed(queue) or mistyped(LIMITS, 'hash')
+-- RETURNS a word for each task, with spaces between (a list takes Redis longer): new, old (it existed), or = and the
+--         ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may
+local queue, at = ARGV[2], 3
+while at and at <= #ARGV do at = afterplain(at) end
+local limit = redis.pcall('HGET', LIMITS, queue)
+local bad = closed(queue, at) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
 if bad then return bad end
 
-local limit = tonumber(redis.call('HGET', LIMITS, queue) or '')
-if limit then
+-- full(limit): the error reply if the queue would become longer than it may.
+local function full(limit) -- rare
   local new, seen, at = 0, {}, 3
   while at <= #ARGV do
     local id, o = ARGV[at], options(at)
@@ -25,10 +27,15 @@ if limit then
   end
 end
 
-local tasks, written, at = batch(queue, now(ARGV[1])), {}, 3
+limit = tonumber(limit or '')
+bad = limit and full(limit)
+if bad then return bad end
+
+local tasks, written = batch(queue, now(ARGV[1])), {}
+at = 3
 while at <= #ARGV do
   written[#written + 1] = enqueue(tasks, at)
   at = beyond(at)
 end
 finish(tasks)
-return written
+return table.concat(written, ' ')

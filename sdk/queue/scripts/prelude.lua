@@ -1,6 +1,7 @@
 -- The names that the scripts of this folder share. Each paragraph declares one, and precedes the scripts that use it,
--- because Redis makes every function of a script anew in each call. The names of the keys (QUEUES, PENDING_TASKS_, ...) come
--- first; keys.go makes them of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
+-- because Redis makes every function of a script anew in each call. What only a function marked "-- rare" uses is declared
+-- inside of it, and so made only when that runs. The names of the keys (QUEUES, PENDING_TASKS_, ...) come first; keys.go makes
+-- them of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
 -- Plain Lua 5.1 with redis.call, pcall, sha1hex and error_reply only, so that the scripts run on
 -- miniredis too: no cjson, cmsgpack, struct, bit.
 
@@ -132,11 +133,12 @@ local function reservedlists(queue, listeners)
   return out
 end
 
--- count(key, field, by): adds by, or 1, to a counter and returns it. A damaged counter starts anew.
+-- count(key, field, by): adds by, or 1, to a counter and returns it. A damaged counter starts anew. 1 is a text, because Redis
+-- takes long to format a number.
 local function count(key, field, by)
-  local n = redis.pcall('HINCRBY', key, field, by or 1)
+  local n = redis.pcall('HINCRBY', key, field, by or '1')
   if type(n) == 'number' then return n end
-  redis.call('HSET', key, field, by or 1)
+  redis.call('HSET', key, field, by or '1')
   return by or 1
 end
 
@@ -268,7 +270,7 @@ local function bury(id, clock, dead, run, priority)
   if priority then redis.call('HSET', TASK_ .. letter, 'priority', priority) end
   if h[3] then redis.call('HSET', TASK_ .. letter, 'depth', h[3]) end -- otherwise a cycle through letters would not end
   if h[4] then redis.call('HSET', TASK_ .. letter, 'traceparent', h[4]) end
-  redis.call('ZINCRBY', QUEUES, 0, dead)
+  redis.call('ZADD', QUEUES, 'NX', '0', dead)
   redis.call('ZADD', TASKS_ .. dead, clock, letter)
   count(STATS_ .. dead, 'enqueued')
   redis.call('HSET', TASK_ .. id, 'dead_id', letter)
@@ -383,16 +385,20 @@ local function payload(id, h, size, max)
   return text or size == 0 and '', size
 end
 
--- taken(id, run, h, size, max): a reserve's reply for a task that was read, and how many bytes of parameters are in it.
-local function taken(id, run, h, size, max)
+-- take(out, id, run, h, size, max): adds a reserve's reply for a task that was read, and returns how many bytes of parameters are
+-- in it. The reply is one list, because Redis takes long for lists in lists.
+local function take(out, id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
-  local row, n = { id, run, parameters, bytes }, 4
+  local n = #out + 5
+  out[n - 4], out[n - 3], out[n - 2], out[n - 1], out[n] = id, run, parameters, bytes, 0
   for i = 5, math.min(21, table.maxn(h)) do
     if h[i] then
-      row[n + 1], row[n + 2], n = TAKEN[i], h[i], n + 2
+      out[#out + 1] = TAKEN[i]
+      out[#out + 1] = h[i]
     end
   end
-  return row, parameters and bytes or 0
+  out[n] = #out - n
+  return parameters and bytes or 0
 end
 
 -- The fields that forget needs of each task, in order.

@@ -2,7 +2,7 @@
 -- first, so that the oldest ends up at the front. A task marked for cancellation fails.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  then for each task: id, run (as holder has it), process ID
--- RETURNS for each task 'ok', 'cancelled', 'lost' or 'gone'
+-- RETURNS a line for each task: 'ok', 'cancelled', 'lost' or 'gone'
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
   FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', EXPIRY_ .. queue, 'zset')
@@ -28,4 +28,4 @@ for at = 4, #ARGV, 3 do
   end
 end
 if released then announce(CHANNEL_ .. queue) end
-return out
+return table.concat(out, '\n')

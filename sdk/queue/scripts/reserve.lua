@@ -9,10 +9,10 @@
 --         9 longest age in seconds of a task that names none itself, or ""
 --         10 most tasks that may run in the fleet, or "", in 11 these queues together, by spaces
 --         then field, value, ... of its version and what its manifest decides (only with a process ID)
--- RETURNS {{dropped, clock, eta of the next scheduled task or "", failed or put off, 1 if the version is
---         quarantined, why one that failed has no dead letter or ""}, {id, run, parameters or nil if too large, their size,
---         field, value, ... of those that TAKEN names}, ...}; the error LEASELOST if the listener is not
---         known (any more)
+-- RETURNS dropped, clock, eta of the next scheduled task or "", failed or put off, 1 if the version is quarantined, why one
+--         that failed has no dead letter or ""; then for each task: id, run, parameters or nil if too large, their size,
+--         number of further values, and these: field, value, ... of those that TAKEN names; the error LEASELOST if the
+--         listener is not known (any more)
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_TASKS_ .. queue, 'set', TASKS_ .. queue, 'zset',
   SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash',
@@ -26,9 +26,9 @@ end
 
 local clock = now(ARGV[1])
 local eta = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
-if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { { 0, clock, eta, 0, 0, '' } } end
+if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { 0, clock, eta, 0, 0, '' } end
 local crashes = ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8])
-if quarantined(crashes, clock) then return { { 0, clock, eta, 0, 1, '' } } end
+if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '' } end
 local wanted = tonumber(ARGV[4])
 local work = 0 -- in units of a reserved task; above a limit the caller comes again
 if ARGV[10] ~= '' then
@@ -76,7 +76,7 @@ local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'res
 if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, 12) } end
 written[#written + 1] = 'run'
 local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
-local out, started, dropped, looked = { 0 }, {}, 0, 0
+local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '' }, 0, {}, 0, 0
 
 -- reserve(id): reserves a task that was moved, or removes it from the list again.
 local function reserve(id)
@@ -133,14 +133,13 @@ local function reserve(id)
   written[#written + 1] = run
   redis.call('HSET', key, unpack(written))
   written[#written] = nil
-  local row, bytes = taken(id, run, h, size, max)
-  room = room - bytes
-  out[#out + 1] = row
+  room = room - take(out, id, run, h, size, max)
+  taken = taken + 1
 end
 
 for _, list in ipairs(pendinglists(queue)) do
-  while #out <= wanted and work < 128 do
-    local ids = move(list, math.min(16, wanted - #out + 1)) -- not more: each may have expired, which takes eight times as long
+  while taken < wanted and work < 128 do
+    local ids = move(list, math.min(16, wanted - taken)) -- not more: each may have expired, which takes eight times as long
     if #ids == 0 then
       if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #PENDING_ + 1, #PENDING_ + 3)) end
       break
@@ -150,5 +149,5 @@ for _, list in ipairs(pendinglists(queue)) do
   end
 end
 if #started > 0 then redis.call('SADD', STARTED_TASKS_ .. queue, unpack(started)) end
-out[1] = { dropped, clock, eta, looked - dropped - (#out - 1), 0, unburied }
+out[1], out[4], out[6] = dropped, looked - dropped - taken, unburied
 return out

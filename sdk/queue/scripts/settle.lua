@@ -7,7 +7,7 @@
 --         error as text, number of further values, and these:
 --         when it is complete: none, or bytes of the result ("" if the text is it), then the tasks that come into being
 --         with it, each as queue and what batch.lua has; when it failed: reason; else: delay in seconds
--- RETURNS for each task 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
+-- RETURNS a line for each task: 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
 --         the queue that takes no tasks, and it is still held; or 'unburied' and why it has no dead letter
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list',
@@ -18,7 +18,7 @@ if bad then return bad end
 local clock = now(ARGV[1])
 local started, completed, expiring, woken = {}, {}, {}, false -- removed or added together at the end
 
--- take(id): takes a task off the reserved list, and tells whether it was there. The oldest ones, which mostly end first, are
+-- remove(id): takes a task off the reserved list, and tells whether it was there. The oldest ones, which mostly end first, are
 -- all removed at the end; so the first write is a removal of nothing.
 local window, oldest, removed = {}, 0, {}
 if tonumber(ARGV[6]) > 1 then
@@ -27,7 +27,7 @@ if tonumber(ARGV[6]) > 1 then
   oldest = #window
 end
 local trimmed = 0
-local function take(id)
+local function remove(id)
   while removed[window[oldest]] do oldest = oldest - 1 end
   if window[oldest] == id then
     oldest, trimmed = oldest - 1, trimmed + 1
@@ -110,12 +110,12 @@ while at <= #ARGV do
   if hold == 'done' then
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
-    take(id)
+    remove(id)
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
     out[#out + 1] = 'gone'
   elseif closes then
     out[#out + 1] = 'closed ' .. closes
-  elseif hold == 'lost' or not take(id) then
+  elseif hold == 'lost' or not remove(id) then
     disown(queue, listener, id, pid)
     out[#out + 1] = 'lost'
   else
@@ -146,4 +146,4 @@ if #completed > 0 then
 end
 if woken then announce(CHANNEL_ .. queue) end
 for name in string.gmatch(ARGV[5], '%S+') do announce(CHANNEL_ .. name) end
-return out
+return table.concat(out, '\n')
