@@ -384,11 +384,18 @@ func TestManualLinks(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`)
 	unfit := regexp.MustCompile(`[^a-z0-9 _-]`)
-	for _, name := range files(t) {
-		if filepath.Ext(name) != ".md" {
+	documents := pages(t)
+	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md", "*/*/*/*.md"} {
+		found, err := filepath.Glob("../../" + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, found...)
+	}
+	for _, page := range documents {
+		if strings.HasPrefix(page, "../../build/") {
 			continue
 		}
-		page := filepath.Join(root(t), name)
 		for _, match := range link.FindAllStringSubmatch(string(content(t, page)), -1) {
 			target := match[1] + match[2]
 			if strings.Contains(target, "://") {
