@@ -57,6 +57,10 @@ demo: build build/handlers/thumbnails.wasm ## make thumbnails of real photograph
 	go run ./examples/thumbnails/demo -quern build/quern -plugins build/handlers \
 		-photos examples/thumbnails/photos -out build/demo
 
+.PHONY: recording
+recording: build ## record the terminal that the README shows
+	.ci/record build/quern cmd/quern/manual/first.svg
+
 .PHONY: demo-python
 demo-python: build ## run a handler in Python, from its source to a completed task (needs make engines)
 	examples/invoice/tests/demo build/quern build/demo-python

@@ -15,14 +15,14 @@ import (
 
 // bluequePage is what the page for Blueque's users shows.
 type bluequePage struct {
-	worker, handler, client, reader, long, flaky string
-	manifest                                     string
-	withWorker, withQuern                        string // what the client prints
+	worker, handler, client, reader, message, long, flaky string
+	manifest                                              string
+	withWorker, withQuern                                 string // what the client prints
 }
 
 func readBluequePage(t *testing.T) (p bluequePage) {
 	t.Helper()
-	text, err := os.ReadFile("../../sdk/python/BLUEQUE.md")
+	text, err := os.ReadFile("manual/blueque.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,9 +31,9 @@ func readBluequePage(t *testing.T) (p bluequePage) {
 		blocks[block[1]] = append(blocks[block[1]], block[2])
 	}
 	for language, parts := range map[string][]*string{
-		"python": {&p.worker, &p.handler, &p.client, &p.reader, &p.long, &p.flaky},
+		"python": {&p.worker, &p.handler, &p.client, &p.reader, &p.message, &p.long, &p.flaky},
 		"yaml":   {&p.manifest},
-		"":       {&p.withWorker, &p.withQuern},
+		"text":   {&p.withWorker, &p.withQuern},
 	} {
 		if len(blocks[language]) != len(parts) {
 			t.Fatalf("the page has %d blocks in %q, want %d", len(blocks[language]), language, len(parts))
@@ -54,7 +54,7 @@ import time
 while any(client.get_task(id).status not in ("complete", "failed") for id in (good, bad)):
     time.sleep(0.05)
 `
-	cmd := bluequePython(t, url, p.client+wait+p.reader)
+	cmd := bluequePython(t, url, p.client+wait+p.reader+p.message)
 	printed, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("the client: %v: %s", err, cmd.Stderr)
@@ -84,14 +84,14 @@ func TestBluequePage(t *testing.T) {
 		"flaky":    runtimetest.Interpreted(t, "python", page.flaky),
 	})
 	write(t, filepath.Join(plugins, "invoices.yaml"), page.manifest)
-	write(t, filepath.Join(plugins, "flaky.yaml"), strings.Replace(page.manifest, "invoices", "flaky", 1))
+	write(t, filepath.Join(plugins, "flaky.yaml"), strings.Replace(page.manifest, "[invoices]", "[flaky]", 1))
 	url := queuetest.Start(t).URL()
 
 	worker := bluequePython(t, url, page.worker)
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if got := page.runs(t, url); got != page.withWorker {
+	if got := page.runs(t, url); got != page.withWorker+"no lines\n" {
 		t.Errorf("with the worker the client prints\n%s\nwant\n%s", got, page.withWorker)
 	}
 	_ = worker.Process.Kill()
@@ -99,8 +99,17 @@ func TestBluequePage(t *testing.T) {
 
 	u := newUser(t, url)
 	host, _ := u.host(plugins, "--poll", "1s")
-	if got := page.runs(t, url); got != page.withQuern {
+	if got := page.runs(t, url); got != page.withQuern+"exit status 65 (failed for good): no lines\n" {
 		t.Errorf("with a host the client prints\n%s\nwant\n%s", got, page.withQuern)
+	}
+
+	u.must("queue", "purge", "invoices", "--older-than", "0.001s")
+	if kept := u.must("queue", "show", "invoices"); !regexp.MustCompile(`invoices( +0){4} +2 +2 `).MatchString(kept) {
+		t.Errorf("the client's tasks are purged:\n%s", kept)
+	}
+	u.must("queue", "purge", "invoices", "--older-than", "0.001s", "--foreign")
+	if kept := u.must("queue", "show", "invoices"); !regexp.MustCompile(`invoices( +0){6} `).MatchString(kept) {
+		t.Errorf("purge --foreign keeps\n%s", kept)
 	}
 
 	python := queuetest.Python(t, url)

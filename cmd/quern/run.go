@@ -75,27 +75,9 @@ func newRoot(env environment) *cobra.Command {
 		clientGroup("kv", "Read the key-value store of handlers", newKVLs(env), newKVGet(env)),
 		newHealth(), newVersion(), newCompileChild(), newCrashMonitor(),
 	)
+	root.AddCommand(topics(env)...)
 	root.SetHelpCommand(newHelp())
 	complete(root, env)
 	hideUnused(root)
 	return root
-}
-
-// newHelp is cobra's help, except that an unknown command is wrong usage.
-func newHelp() *cobra.Command {
-	return &cobra.Command{
-		Use: "help [COMMAND]", Short: "Help about any command",
-		PersistentPreRunE: withoutSettings,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			target, rest, err := cmd.Root().Find(args)
-			if err != nil {
-				return wrongUsage(err)
-			}
-			if target.HasSubCommands() && len(rest) > 0 {
-				return onlyCommands(target, rest)
-			}
-			target.InitDefaultHelpFlag()
-			return target.Help()
-		},
-	}
 }

@@ -83,15 +83,15 @@ func TestHostGrants(t *testing.T) {
 	}
 }
 
-// The grants that the README shows are ones.
-func TestREADMEGrants(t *testing.T) {
+// The grants that the manual shows are ones.
+func TestManualGrants(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../cmd/quern/manual/grants.md")
 	check(t, err)
-	_, text, ok := strings.Cut(string(readme), "```yaml\n# grants.yaml\n")
+	_, text, ok := strings.Cut(string(page), "```yaml\n# grants.yaml\n")
 	text, _, ends := strings.Cut(text, "```\n")
 	if !ok || !ends {
-		t.Fatal("the README has no grants.yaml")
+		t.Fatal("the page has no grants.yaml")
 	}
 	g := hostGrants(t, text)
 	if acme := g.Of("acme"); len(acme.Secrets) != 2 || acme.Ceiling == nil || acme.Ceiling.Enqueue.Depth != 50 || g.Of("other").Ceiling == nil {

@@ -86,15 +86,15 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The manifest that the README shows is one.
-func TestREADMEManifest(t *testing.T) {
+// The manifest that the manual shows is one.
+func TestManualManifest(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../cmd/quern/manual/manifest.md")
 	check(t, err)
-	_, text, ok := strings.Cut(string(readme), "```yaml\n# handlers/mail.yaml\n")
+	_, text, ok := strings.Cut(string(page), "```yaml\n# handlers/mail.yaml\n")
 	text, _, ends := strings.Cut(text, "```\n")
 	if !ok || !ends {
-		t.Fatal("the README has no handlers/mail.yaml")
+		t.Fatal("the page has no handlers/mail.yaml")
 	}
 	m, err := Parse("mail.yaml", []byte(text))
 	if err != nil || m.Warm.Input == "" || len(m.Capabilities.Files) != 1 {

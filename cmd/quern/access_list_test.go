@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -86,49 +85,6 @@ func TestHostsAccessList(t *testing.T) {
 		if !slices.Contains([]string{"config|get", "info", "scan", "zscan"}, entry.Object) {
 			t.Errorf("Redis denied %s %q to %s", entry.Reason, entry.Object, entry.Username)
 		}
-	}
-}
-
-// The README's two handlers are built by the commands below them, and do what is said of them.
-func TestREADMEHandlers(t *testing.T) {
-	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, pattern := range map[string]string{
-		"main.go": "(?s)```go\n(package main\n.*?)```\n\n    ([^\n]+)\n",
-		"shout.c": "(?s)```c\n(.*?)```\n\n    ([^\n]+)\n",
-	} {
-		t.Run(file, func(t *testing.T) {
-			t.Parallel()
-			u := newUser(t, "")
-			listing := regexp.MustCompile(pattern).FindSubmatch(readme)
-			if listing == nil {
-				t.Fatal("README.md has no such listing with a command below it")
-			}
-			dir, build := t.TempDir(), string(listing[2])
-			write(t, filepath.Join(dir, file), string(listing[1]))
-			if file == "main.go" { // of this module, without which it would have to be downloaded
-				build = strings.NewReplacer("shout.wasm", filepath.Join(dir, "shout.wasm"), " .", " "+filepath.Join(dir, file)).Replace(build)
-				u.shell(".", build)
-			} else {
-				header, err := filepath.Abs("../../sdk/c")
-				if err != nil {
-					t.Fatal(err)
-				}
-				u.shell(dir, strings.Replace(build, "sdk/c", header, 1))
-			}
-			plugin := filepath.Join(dir, "shout.wasm")
-			if view := u.must("plugin", "check", plugin); !regexp.MustCompile(`kind +handler\n`).MatchString(view) {
-				t.Errorf("it is no handler:\n%s", view)
-			}
-			for _, input := range []string{"a quern is a hand mill", ""} {
-				if got := u.feed(input, "plugin", "run", plugin); got.status != exitDone || got.stdout != strings.ToUpper(input) {
-					t.Errorf("%q: exit %d: %q %s", input, got.status, got.stdout, got.stderr)
-				}
-			}
-		})
 	}
 }
 

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"embed"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// manual has a page for each topic. The first line is "# NAME: what the reader wants to do".
+//
+//go:embed manual/*.md
+var manual embed.FS
+
+// topics are the pages of the manual as cobra's help topics: commands that do nothing but print their help.
+func topics(env environment) (pages []*cobra.Command) {
+	files, _ := manual.ReadDir("manual") // embedded: there is no error
+	for _, file := range files {
+		text, _ := manual.ReadFile("manual/" + file.Name())
+		heading, _, _ := strings.Cut(string(text), "\n")
+		_, short, _ := strings.Cut(heading, ": ")
+		topic := &cobra.Command{Use: strings.TrimSuffix(file.Name(), ".md"), Short: short, Long: string(text)}
+		topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { showPage(cmd, env) })
+		pages = append(pages, topic)
+	}
+	return pages
+}
+
+// showPage prints a page; to a terminal by $PAGER, or less, if that runs.
+func showPage(cmd *cobra.Command, env environment) {
+	pager, set := env("PAGER")
+	if !set {
+		pager = "less -FRX" // a short page stays on the screen
+	}
+	if pager != "" && isTerminal(cmd.OutOrStdout()) {
+		shell := exec.CommandContext(cmd.Root().Context(), "sh", "-c", pager)
+		shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(cmd.Long), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		if shell.Run() == nil {
+			return
+		}
+	}
+	fmt.Fprint(cmd.OutOrStdout(), cmd.Long)
+}
+
+// newHelp is cobra's help, except that an unknown word is wrong usage.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND | TOPIC]", Short: "Help about any command, and the pages of the manual",
+		PersistentPreRunE: withoutSettings,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return wrongUsage(err)
+			}
+			if target.HasSubCommands() && len(rest) > 0 {
+				return usagef("no command or topic %q: %s", strings.Join(args, " "), didYouMean(rest[0], helped(target)))
+			}
+			target.InitDefaultHelpFlag()
+			return target.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			target, _, err := cmd.Root().Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return helped(target), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// helped are the words that help takes after a command.
+func helped(cmd *cobra.Command) []string {
+	names := subcommands(cmd)
+	for _, sub := range cmd.Commands() {
+		if sub.IsAdditionalHelpTopicCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
