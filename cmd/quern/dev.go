@@ -35,6 +35,7 @@ func newDev(env environment) *cobra.Command {
 		Args: arguments(0, 0),
 	}
 	o := newHostOptions(cmd, "127.0.0.1:0")
+	o.admin = newAdminOptions(cmd.Flags(), "127.0.0.1:0")
 	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
 	engines := enginesFlag(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -65,27 +65,27 @@ func clientFlags(cmd *cobra.Command) {
 	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
 }
 
-// target finds a client command's tenant and Redis: that of the setting, of a `quern dev` that answers, or the default.
+// target finds a client command's tenant and Redis.
 func target(cmd *cobra.Command, env environment) (url, tenant string, err error) {
-	if url, err = redisURL(cmd); err != nil {
-		return "", "", err
-	}
 	flag := cmd.Flag("tenant")
 	if tenant = flag.Value.String(); queue.ValidTenant(tenant) != nil {
 		return "", "", usagef("%s %q: %s", origin(flag), tenant, tenantRule)
 	}
-	if url == "" {
-		url = defaultRedis
-		dev, ok, err := findDev(cmd.Context(), env)
-		if err != nil {
-			return "", "", err
-		}
-		if ok {
-			url = dev.Redis
-			fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", queue.Redact(url))
-		}
+	url, err = targetURL(cmd, env)
+	return url, tenant, err
+}
+
+// targetURL finds the Redis of a command: that of the setting, of a `quern dev` that answers, or the default.
+func targetURL(cmd *cobra.Command, env environment) (url string, err error) {
+	if url, err = redisURL(cmd); url != "" || err != nil {
+		return url, err
 	}
-	return url, tenant, nil
+	dev, ok, err := findDev(cmd.Context(), env)
+	if !ok || err != nil {
+		return defaultRedis, err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "quern: using `quern dev` at %s\n", queue.Redact(dev.Redis))
+	return dev.Redis, nil
 }
 
 // connect makes the client of a client command, for the tenant of its flag.
