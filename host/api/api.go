@@ -23,6 +23,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -183,6 +184,12 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 			Description: "Server-Sent Events; ping now and then",
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
 		}}
+	}
+	_, isRaw := reflect.TypeFor[I]().FieldByName("RawBody")
+	if isRaw {
+		op.RequestBody = &huma.RequestBody{}
+		// huma requires raw bodies; parameters may be empty.
+		defer func() { op.RequestBody.Required = false }()
 	}
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := do(ctx, in)
