@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/signal"
@@ -49,11 +50,13 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 	if o == nil || o.address == "" {
 		return nil, nil
 	}
-	config.Version, _ = buildVersion()
 	config.Logger = config.Logger.Named("admin")
 	if o.tokens != "" {
 		if config.Access, err = api.LoadAccess(o.tokens, config.Logger); err != nil {
-			return nil, wrongValue(flags.Lookup("tokens"), o.tokens, bare(err))
+			if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
+				err = fmt.Errorf("%w: name a YAML file with the entries that `quern admin token` prints", unreadable.Err)
+			}
+			return nil, wrongValue(flags.Lookup("tokens"), o.tokens, err)
 		}
 	}
 	if config.TLS, err = o.tls(flags); err != nil {
@@ -70,7 +73,7 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 	return server, nil
 }
 
-// tls is nil without a certificate. The files are read again for new connections when they have changed.
+// tls is nil without a certificate.
 func (o *adminOptions) tls(flags *pflag.FlagSet) (*tls.Config, error) {
 	if o.cert == "" && o.key == "" && o.ca == "" {
 		return nil, nil
@@ -86,12 +89,23 @@ func (o *adminOptions) tls(flags *pflag.FlagSet) (*tls.Config, error) {
 	if o.ca == "" {
 		return config, nil
 	}
+	if o.tokens == "" {
+		return nil, usagef("--admin-ca %q: only with --tokens, whose list `certificates` says what the holders of client certificates may do", o.ca)
+	}
 	text, err := os.ReadFile(o.ca)
 	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
 	if err != nil || !config.ClientCAs.AppendCertsFromPEM(text) {
 		return nil, wrongValue(flags.Lookup("admin-ca"), o.ca, errors.New("name a readable PEM file of certificates"))
 	}
 	return config, nil
+}
+
+// files are those that are read when the process is confined.
+func (o *adminOptions) files() []string {
+	if o == nil {
+		return nil
+	}
+	return []string{o.tokens, o.cert, o.key, o.ca}
 }
 
 func newAdmin(env environment) *cobra.Command {
@@ -110,7 +124,10 @@ func newAdmin(env environment) *cobra.Command {
 	newChoice(f, &logLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
 	newChoice(f, &logFormat, "log-format", "text or json", "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		url, err := targetURL(cmd, env)
+		url, err := redisURL(cmd)
+		if err == nil {
+			url, err = findRedis(cmd, env, url)
+		}
 		if err != nil {
 			return err
 		}
@@ -165,9 +182,9 @@ func adminConfig(cmd *cobra.Command, rdb redis.UniversalClient, tenants []string
 func newAdminToken() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "token NAME", Short: "Make a token, and print it with its entry for the file of --tokens",
-		Long: "Makes a token, prints it to stdout, and to stderr the lines for the file of --tokens. The file has only the\n" +
-			"token's SHA-256: nobody can read the token from it, and it is shown only now.",
-		Example:           "  quern admin token ada --role operator 2>> tokens.yaml",
+		Long: "Makes a token and prints it to stdout, and to stderr its entry for the list `tokens:` in the file of --tokens.\n" +
+			"The entry has only the token's SHA-256: nobody can read the token from it, and it is shown only now.",
+		Example:           "  quern admin token ada --role operator 2>> entry.yaml",
 		Args:              arguments(1, 1),
 		PersistentPreRunE: withoutSettings,
 	}

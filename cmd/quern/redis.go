@@ -67,18 +67,21 @@ func clientFlags(cmd *cobra.Command) {
 
 // target finds a client command's tenant and Redis.
 func target(cmd *cobra.Command, env environment) (url, tenant string, err error) {
+	if url, err = redisURL(cmd); err != nil {
+		return "", "", err
+	}
 	flag := cmd.Flag("tenant")
 	if tenant = flag.Value.String(); queue.ValidTenant(tenant) != nil {
 		return "", "", usagef("%s %q: %s", origin(flag), tenant, tenantRule)
 	}
-	url, err = targetURL(cmd, env)
+	url, err = findRedis(cmd, env, url)
 	return url, tenant, err
 }
 
-// targetURL finds the Redis of a command: that of the setting, of a `quern dev` that answers, or the default.
-func targetURL(cmd *cobra.Command, env environment) (url string, err error) {
-	if url, err = redisURL(cmd); url != "" || err != nil {
-		return url, err
+// findRedis is the Redis of the setting, or else that of a `quern dev` that answers, or the default.
+func findRedis(cmd *cobra.Command, env environment, url string) (string, error) {
+	if url != "" {
+		return url, nil
 	}
 	dev, ok, err := findDev(cmd.Context(), env)
 	if !ok || err != nil {

@@ -157,12 +157,12 @@ type Access struct {
 	logger hclog.Logger
 
 	mu      sync.Mutex // guards what follows
-	text    []byte
 	file    *accessFile
-	checked time.Time
-	// verifier checks tokens of verified; nil until the issuer has answered.
-	verifier *oidc.IDTokenVerifier
-	verified *oidcEntry
+	text    []byte    // of the last file that was read, which may be wrong
+	wrong   error     // what is wrong with it
+	told    string    // what is wrong with it, as the log has it
+	checked time.Time // when it was read
+	issuer  *issuer   // of file; nil until the first of its tokens comes
 }
 
 // accessAge is how old the content of the file may be when a request is decided by it.
@@ -171,40 +171,48 @@ const accessAge = time.Second
 // LoadAccess reads the file. It is read again when it has changed; while it cannot be used the last content counts.
 func LoadAccess(path string, logger hclog.Logger) (*Access, error) {
 	a := &Access{path: path, logger: logger}
-	return a, a.load()
+	_, err := a.load()
+	return a, err
 }
 
-func (a *Access) load() error {
+// load reads the file, and tells whether it is another one.
+func (a *Access) load() (changed bool, err error) {
 	text, err := os.ReadFile(a.path)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if a.file != nil && bytes.Equal(text, a.text) {
-		return nil
+	if a.text != nil && bytes.Equal(text, a.text) {
+		return false, a.wrong
 	}
 	file, err := parseAccess(text)
-	a.text = text
-	if err == nil {
-		a.file, a.verifier = file, nil
+	a.text, a.wrong = text, err
+	if err != nil {
+		return false, err
 	}
-	return err
+	a.file, a.issuer = file, nil
+	return true, nil
 }
 
-// current is the content of the file now.
-func (a *Access) current() *accessFile {
+// current is the content of the file now, and the issuer that it names.
+func (a *Access) current() (*accessFile, *issuer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if now := time.Now(); now.Sub(a.checked) > accessAge {
-		a.checked = now
-		before := a.text
-		switch err := a.load(); {
-		case err != nil && (before == nil || !bytes.Equal(before, a.text) || errors.Is(err, os.ErrNotExist)):
-			a.logger.Error("cannot use the changed file of tokens; its last content counts", "file", a.path, "error", err)
-		case err == nil && !bytes.Equal(before, a.text):
+	if time.Since(a.checked) > accessAge {
+		a.checked = time.Now()
+		changed, err := a.load()
+		switch {
+		case err != nil && err.Error() != a.told:
+			a.told = err.Error()
+			a.logger.Warn("cannot use the file of tokens as it is now; its last good content counts", "file", a.path, "error", err)
+		case changed:
+			a.told = ""
 			a.logger.Info("read the changed file of tokens", "file", a.path)
 		}
 	}
-	return a.file
+	if a.issuer == nil && a.file.OIDC != nil {
+		a.issuer = &issuer{oidcEntry: *a.file.OIDC}
+	}
+	return a.file, a.issuer
 }
 
 // everyone is the principal where there is no Access.
@@ -217,7 +225,7 @@ func (a *Access) identify(r *http.Request) (*Principal, error) {
 	if a == nil {
 		return everyone, nil
 	}
-	file := a.current()
+	file, issuer := a.current()
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); token == "" || !strings.EqualFold(scheme, "Bearer") {
 		if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
@@ -234,8 +242,8 @@ func (a *Access) identify(r *http.Request) (*Principal, error) {
 		return nil, fmt.Errorf("token %q expired at %s: ask for a new one", file.Tokens[i].Name, file.Tokens[i].Expires.Format(time.RFC3339))
 	case i >= 0:
 		return &file.Tokens[i].Principal, nil
-	case file.OIDC != nil && strings.Count(token, ".") == 2:
-		return a.bearer(r.Context(), file.OIDC, token)
+	case issuer != nil && strings.Count(token, ".") == 2:
+		return issuer.identify(r.Context(), token, a.logger)
 	}
 	return nil, errors.New("the token is not known here, or not any more: ask for a new one")
 }
@@ -250,31 +258,46 @@ func (f *accessFile) holder(certificate *x509.Certificate) (*Principal, error) {
 	return nil, fmt.Errorf("no entry for the client certificate of %q: add one to certificates in the file of --tokens", certificate.Subject.CommonName)
 }
 
-// bearer checks an ID token, with the keys that its issuer publishes.
-func (a *Access) bearer(ctx context.Context, entry *oidcEntry, token string) (*Principal, error) {
-	verifier, err := a.issuer(ctx, entry)
+// issuer checks the ID tokens of one OIDC issuer, with the keys that it publishes. They are fetched at the first token, so that a
+// host starts while the issuer is away.
+type issuer struct {
+	oidcEntry
+	mu       sync.Mutex            // guards what follows
+	verifier *oidc.IDTokenVerifier // nil until the issuer has answered
+	again    time.Time             // when to ask it next
+}
+
+const (
+	issuerTimeout = 5 * time.Second
+	issuerPause   = 5 * time.Second
+)
+
+func (i *issuer) identify(ctx context.Context, token string, logger hclog.Logger) (*Principal, error) {
+	verifier, err := i.ready(ctx)
 	if err != nil {
-		a.logger.Warn("cannot reach the issuer of tokens", "issuer", entry.Issuer, "error", err)
-		return nil, fmt.Errorf("the issuer %s cannot be reached to check the token: try again", entry.Issuer)
+		logger.Warn("cannot ask the issuer of tokens for its keys", "issuer", i.Issuer, "error", err)
+	}
+	if verifier == nil {
+		return nil, fmt.Errorf("the issuer %s cannot be reached to check the token: try again", i.Issuer)
 	}
 	checked, err := verifier.Verify(ctx, token)
 	if err != nil {
-		return nil, fmt.Errorf("the token of the issuer %s is refused: %w", entry.Issuer, err)
+		return nil, fmt.Errorf("the token of the issuer %s is refused: %w", i.Issuer, err)
 	}
 	claims := map[string]any{}
 	if err := checked.Claims(&claims); err != nil {
 		return nil, fmt.Errorf("read claims: %w", err)
 	}
-	who := &Principal{Name: "oidc:" + checked.Subject, Payloads: entry.Payloads, Rate: entry.Rate}
+	who := &Principal{Name: "oidc:" + checked.Subject, Payloads: i.Payloads, Rate: i.Rate}
 	for _, role := range roles {
-		if slices.Contains(words(claims[cmp.Or(entry.RoleClaim, "role")]), string(role)) {
+		if slices.Contains(words(claims[cmp.Or(i.RoleClaim, "role")]), string(role)) {
 			who.Role = role
 		}
 	}
-	who.Tenants = words(claims[cmp.Or(entry.TenantsClaim, "tenants")])
+	who.Tenants = words(claims[cmp.Or(i.TenantsClaim, "tenants")])
 	if who.Role == "" || len(who.Tenants) == 0 {
 		return nil, fmt.Errorf("the token of %q names no role (claim %s: viewer, operator or admin) or no tenants (claim %s)",
-			checked.Subject, cmp.Or(entry.RoleClaim, "role"), cmp.Or(entry.TenantsClaim, "tenants"))
+			checked.Subject, cmp.Or(i.RoleClaim, "role"), cmp.Or(i.TenantsClaim, "tenants"))
 	}
 	if slices.Contains(who.Tenants, "*") {
 		who.Tenants = nil
@@ -282,25 +305,22 @@ func (a *Access) bearer(ctx context.Context, entry *oidcEntry, token string) (*P
 	return who, nil
 }
 
-// issuer makes the verifier at the first token, so that a host starts while the issuer is away.
-func (a *Access) issuer(ctx context.Context, entry *oidcEntry) (*oidc.IDTokenVerifier, error) {
-	a.mu.Lock()
-	verifier, of := a.verifier, a.verified
-	a.mu.Unlock()
-	if verifier != nil && of == entry {
-		return verifier, nil
+// ready makes the verifier; nil while the issuer is away, which it is asked at most once in issuerPause.
+func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.verifier != nil || time.Now().Before(i.again) {
+		return i.verifier, nil
 	}
 	// The provider keeps the context for later fetches of keys.
-	client := &http.Client{Timeout: 5 * time.Second}
-	provider, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), client), entry.Issuer)
+	client := &http.Client{Timeout: issuerTimeout}
+	provider, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), client), i.Issuer)
 	if err != nil {
+		i.again = time.Now().Add(issuerPause)
 		return nil, err
 	}
-	verifier = provider.Verifier(&oidc.Config{ClientID: entry.Audience})
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.verifier, a.verified = verifier, entry
-	return verifier, nil
+	i.verifier = provider.Verifier(&oidc.Config{ClientID: i.Audience})
+	return i.verifier, nil
 }
 
 // words are the texts of a claim: one, several separated by spaces, or a list.
@@ -318,7 +338,7 @@ func words(claim any) (list []string) {
 	return list
 }
 
-// NewToken makes a token, and the lines that stand for it in the file of --tokens.
+// NewToken makes a token, and the lines that stand for it below tokens in the file of --tokens.
 func NewToken(name string, role Role, tenants []string, lasts time.Duration) (token, lines string, err error) {
 	token = "quern_" + rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(token))
@@ -326,20 +346,28 @@ func NewToken(name string, role Role, tenants []string, lasts time.Duration) (to
 	if lasts > 0 {
 		entry.Expires = time.Now().Add(lasts).UTC().Truncate(time.Second)
 	}
-	text, err := yaml.Marshal(map[string][]tokenEntry{"tokens": {entry}})
+	text, err := yaml.Marshal([]tokenEntry{entry})
 	return token, string(text), cmp.Or(entry.validate(), err)
 }
 
-type principalKey struct{}
+// caller is who sends a request, and what it asks for that is not in the path, for the audit log.
+type caller struct {
+	*Principal
+	detail string
+}
 
-func withPrincipal(ctx context.Context, who *Principal) context.Context {
-	return context.WithValue(ctx, principalKey{}, who)
+type callerKey struct{}
+
+func withPrincipal(ctx context.Context, who *Principal, detail string) context.Context {
+	return context.WithValue(ctx, callerKey{}, &caller{who, detail})
 }
 
 // principal is who sends the request of a context.
-func principal(ctx context.Context) *Principal {
-	who, _ := ctx.Value(principalKey{}).(*Principal)
-	return who
+func principal(ctx context.Context) *Principal { return callerOf(ctx).Principal }
+
+func callerOf(ctx context.Context) *caller {
+	c, _ := ctx.Value(callerKey{}).(*caller)
+	return c
 }
 
 // limiters bound the requests of each principal.
@@ -380,7 +408,7 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 	default:
 		next(ctx)
 	}
-	if acts {
+	if acts && !(o.traffic && ctx.Status() < http.StatusBadRequest) {
 		s.record(ctx, who, o, tenant)
 	}
 }
@@ -397,8 +425,9 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 			on = part + " " + value
 		}
 	}
-	u := ctx.URL()
-	entry := queue.AuditEntry{Who: who.Name, Action: o.name, On: on, From: from, Status: ctx.Status(), Detail: u.RawQuery}
+	entry := queue.AuditEntry{
+		Who: who.Name, Action: o.name, On: on, From: from, Status: ctx.Status(), Detail: callerOf(ctx.Context()).detail,
+	}
 	s.config.Logger.Info("audit", "who", entry.Who, "action", entry.Action, "tenant", name, "on", entry.On, "from", entry.From,
 		"status", entry.Status, "detail", entry.Detail)
 	t := s.tenants[name]
@@ -417,6 +446,6 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 type Me struct{ Body Principal }
 
 func (s *service) describeAccess() {
-	add(s, operation{Viewer, http.MethodGet, "/me", "show-me", "Show who you are and what you may do", 0, false},
+	add(s, operation{Viewer, http.MethodGet, "/me", "show-me", "Show who you are and what you may do", 0, false, false},
 		func(ctx context.Context, _ *struct{}) (*Me, error) { return &Me{*principal(ctx)}, nil })
 }

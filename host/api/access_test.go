@@ -26,8 +26,8 @@ func token(t *testing.T, path, name string, role api.Role, tenants ...string) st
 	if strings.Contains(lines, secret) {
 		t.Fatal("the file would have the token itself")
 	}
-	if len(text) > 0 {
-		_, lines, _ = strings.Cut(lines, "\n")
+	if len(text) == 0 {
+		lines = "tokens:\n" + lines
 	}
 	must(t, os.WriteFile(path, append(text, lines...), 0o600))
 	return secret

@@ -65,8 +65,7 @@ type Config struct {
 	Access *Access
 	TLS    *tls.Config // nil: plain HTTP
 	// Logger gets the audit log and what is wrong.
-	Logger  hclog.Logger
-	Version string // of the program
+	Logger hclog.Logger
 }
 
 // Server answers on one address.
@@ -86,7 +85,7 @@ type service struct {
 	streams *semaphore.Weighted
 
 	jobs sync.WaitGroup // the background jobs of this process
-	// living returns a context that ends with the server, before its requests: jobs and streams stop then.
+	// living returns a context that ends when the server begins to end: jobs and streams stop then.
 	living func() context.Context
 	end    func()
 }
@@ -110,6 +109,8 @@ func Listen(address string, config Config) (*Server, error) {
 	}
 	if config.TLS != nil {
 		listener = tls.NewListener(listener, config.TLS)
+	} else if !isLoopback(address) {
+		config.Logger.Warn("tokens cross the network unencrypted: name a certificate with --admin-cert, or put a proxy with TLS before it", "admin", address)
 	}
 	s := newService(config)
 	ctx, end := context.WithCancel(context.Background())
@@ -117,7 +118,6 @@ func Listen(address string, config Config) (*Server, error) {
 	server := &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10,
-		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ErrorLog:       config.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn}),
 	}
 	return &Server{web.NewServer(listener, server), s}, nil
@@ -148,7 +148,8 @@ func newService(config Config) *service {
 	about.CreateHooks = nil // no $schema in bodies
 	about.RejectUnknownQueryParameters = true
 	about.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}}
-	about.Security = []map[string][]string{{"bearer": {}}, {}}
+	about.Components.SecuritySchemes["certificate"] = &huma.SecurityScheme{Type: "mutualTLS"}
+	about.Security = []map[string][]string{{"bearer": {}}, {"certificate": {}}, {}}
 	s.api = humago.New(s.mux, about)
 	s.api.UseMiddleware(s.authorize, s.boundBody)
 	s.describeAccess()
@@ -168,6 +169,7 @@ type operation struct {
 	summary            string
 	maxBody            int64 // default maxJSON
 	stream             bool
+	traffic            bool // producers do it all the time: the audit log has it only if it is refused
 }
 
 // add registers an operation. Errors of its function become problems.
@@ -233,7 +235,7 @@ func (s *service) tenant(name string) (*tenant, error) {
 	return nil, notFound("tenant %q is not served here: use one of %s", name, strings.Join(slices.Sorted(maps.Keys(s.tenants)), ", "))
 }
 
-// in finds the queue of a path.
+// queue finds the queue of a path.
 func (s *service) queue(in InQueue) (*tenant, *queue.Queue, error) {
 	t, err := s.tenant(in.Tenant)
 	if err != nil {

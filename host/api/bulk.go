@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -27,7 +28,7 @@ type Job struct {
 	ID          string                 `json:"id"`
 	Tenant      string                 `json:"tenant"`
 	Action      Action                 `json:"action"`
-	Filter      json.RawMessage        `json:"filter"`
+	Filter      Filter                 `json:"filter"`
 	By          string                 `json:"by"`
 	Created     float64                `json:"created"`
 	State       queue.JobState         `json:"state" enum:"counting,counted,running,stopped,done"`
@@ -62,10 +63,12 @@ type InJob struct {
 
 func jobShape(tenant string, j *queue.Job) Job {
 	busy := j.State == queue.JobCounting || j.State == queue.JobRunning
+	var filter Filter
+	_ = json.Unmarshal([]byte(j.Filter), &filter) // of another version: what is not known is not shown
 	return Job{
-		ID: j.ID, Tenant: tenant, Action: Action(j.Action), Filter: json.RawMessage(j.Filter), By: j.By, Created: stamp(j.Created),
+		ID: j.ID, Tenant: tenant, Action: Action(j.Action), Filter: filter, By: j.By, Created: stamp(j.Created),
 		State: j.State, Interrupted: busy && !j.Claimed, Stopping: busy && j.Claimed && j.Stop, More: j.More, Error: j.Error,
-		Items: j.Items, Ended: j.Ended(), Ends: j.Ends,
+		Items: j.Items, Ended: j.Ended, Ends: j.Ends,
 	}
 }
 
@@ -118,7 +121,7 @@ func (s *service) describeBulk() {
 			if err := t.JobStart(ctx, in.Job); err != nil {
 				return nil, err
 			}
-			if err := s.work(ctx, t, in.Job, true); err != nil {
+			if err := s.work(ctx, t, in.Job); err != nil {
 				return nil, err
 			}
 			return s.showJob(ctx, *in)
@@ -177,8 +180,15 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 		return nil, err
 	}
 	job, err := t.NewJob(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
+	if err != nil {
+		return nil, err
+	}
+	callerOf(ctx).detail = fmt.Sprintf("job %s: %s %s", job.ID, in.Body.Action, filter)
+	if in.Body.Start {
+		err = t.JobStart(ctx, job.ID)
+	}
 	if err == nil {
-		err = s.work(ctx, t, job.ID, in.Body.Start)
+		err = s.work(ctx, t, job.ID)
 	}
 	if err != nil {
 		return nil, err
@@ -191,58 +201,74 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 }
 
 // work claims a job and begins to work on it in the background; nothing happens if another process has it.
-func (s *service) work(ctx context.Context, t *tenant, id string, start bool) error {
+func (s *service) work(ctx context.Context, t *tenant, id string) error {
 	claim, err := t.WorkOn(ctx, id)
 	if err != nil || claim == nil {
 		return err
 	}
 	s.jobs.Go(func() {
-		ctx, cancel := context.WithCancel(s.living())
-		defer cancel()
-		r := &runner{t: t, claim: claim, id: id}
-		err := r.run(ctx, start)
-		leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer done()
-		if err != nil && ctx.Err() == nil {
-			s.config.Logger.Error("a job stopped", "job", id, "tenant", t.Tenant(), "error", err)
-			_ = claim.Become(leaving, queue.JobStopped, false, err.Error()) // else it shows as interrupted
+		ctx := s.living()
+		for claim != nil && ctx.Err() == nil {
+			r := &runner{t: t, claim: claim, id: id}
+			s.leave(ctx, r, r.run(ctx))
+			// Somebody may have started it since it was counted, and found it claimed.
+			claim = nil
+			if job, err := t.Job(ctx, id); err == nil && job.State == queue.JobCounted && job.Start && !job.Stop {
+				claim, _ = t.WorkOn(ctx, id)
+			}
 		}
-		_ = claim.Leave(leaving) // else the claim ends by itself
 	})
 	return nil
 }
 
+// leave gives up a job. One that could not go on says why; one whose process ends shows as interrupted.
+func (s *service) leave(ctx context.Context, r *runner, err error) {
+	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer done()
+	if err != nil && ctx.Err() == nil {
+		s.config.Logger.Error("a job stopped", "job", r.id, "tenant", r.t.Tenant(), "error", err)
+		state := queue.JobStopped
+		if r.counting {
+			state = queue.JobCounting // to be counted anew
+		}
+		_ = r.claim.Become(leaving, state, false, err.Error()) // else it shows as interrupted
+	}
+	_ = r.claim.Leave(leaving) // else the claim ends by itself
+}
+
 // runner works on one job.
 type runner struct {
-	t     *tenant
-	claim *queue.JobWork
-	id    string
+	t        *tenant
+	claim    *queue.JobWork
+	id       string
+	counting bool
 }
 
 // errClaimLost ends the work on a job that another process may have by now.
-var errClaimLost = errors.New("the claim on the job is lost")
+var errClaimLost = errors.New("the claim on the job is lost: start it again")
 
-func (r *runner) run(ctx context.Context, start bool) error {
+func (r *runner) run(ctx context.Context) error {
 	job, err := r.t.Job(ctx, r.id)
 	if err != nil {
 		return err
 	}
 	if job.State == queue.JobCounting {
+		r.counting = true
 		if err := r.count(ctx, job); err != nil {
 			return err
 		}
+		r.counting = false
+		if job, err = r.t.Job(ctx, r.id); err != nil {
+			return err
+		}
 	}
-	if !start || job.State == queue.JobDone {
+	if !job.Start || job.Stop || job.State == queue.JobDone {
 		return nil
 	}
 	if err := r.claim.Become(ctx, queue.JobRunning, false, ""); err != nil {
 		return err
 	}
-	// Another process may have ended tasks since the job was read: none has the claim now.
-	if job, err = r.t.Job(ctx, r.id); err != nil {
-		return err
-	}
-	return r.act(ctx, Action(job.Action), job.Ended())
+	return r.act(ctx, Action(job.Action), job.Ended)
 }
 
 // count finds the tasks, the oldest of each queue first.

@@ -96,7 +96,7 @@ func (e *Events) Resolve(ctx huma.Context) []error {
 
 func (s *service) describeEnqueue() {
 	add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/tasks", "enqueue-task",
-		"Enqueue one task: the body is its parameters, whatever its type. With an id or an Idempotency-Key the request may be repeated", maxParameters, false},
+		"Enqueue one task: the body is its parameters, whatever its type. With an id or an Idempotency-Key the request may be repeated", maxParameters, false, true},
 		func(ctx context.Context, in *EnqueueRaw) (*Enqueued, error) {
 			f := &Filter{Label: in.Label}
 			if err := f.check(); err != nil {
@@ -116,7 +116,7 @@ func (s *service) describeEnqueue() {
 		})
 	add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
 		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; " +
-			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated", maxBatch, false},
+			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated", maxBatch, false, true},
 		func(ctx context.Context, in *EnqueueBatch) (*ListOf[Receipt], error) {
 			specs := make([]queue.Spec, len(in.Body.Tasks))
 			for i, line := range in.Body.Tasks {
@@ -131,7 +131,7 @@ func (s *service) describeEnqueue() {
 		})
 	add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/events", "enqueue-events",
 		"Enqueue CloudEvents 1.0, structured, binary or batched: one task for each source and id in a queue, for 24 hours at least. " +
-			"The task's parameters are the event in CloudEvents' JSON format", maxParameters, false},
+			"The task's parameters are the event in CloudEvents' JSON format", maxParameters, false, true},
 		func(ctx context.Context, in *Events) (*ListOf[Receipt], error) {
 			events, err := parseEvents(in.ContentType, in.header, in.RawBody)
 			if err != nil {

@@ -46,13 +46,20 @@ func (s *service) handler() http.Handler {
 			s.write(w, http.StatusTooManyRequests, "%s sends more than %g requests a second", who.Name, who.rate())
 			return
 		}
-		r = r.WithContext(withPrincipal(r.Context(), who))
+		r = r.WithContext(withPrincipal(r.Context(), who, r.URL.RawQuery))
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			s.mux.ServeHTTP(w, r)
 			return
 		}
 		tagged := &tagger{ResponseWriter: w, status: http.StatusOK}
 		s.mux.ServeHTTP(tagged, r)
+		if n := int64(tagged.body.Len()); n > maxJSON && !tagged.flowing {
+			if !s.bodies.TryAcquire(n) {
+				s.write(w, http.StatusServiceUnavailable, "too many large answers at a time: try again")
+				return
+			}
+			defer s.bodies.Release(n)
+		}
 		tagged.finish(r)
 	})
 }

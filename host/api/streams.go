@@ -66,6 +66,7 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context, in *
 			defer s.streams.Release(1)
 			ctx, cancel := context.WithTimeout(c.Context(), streamLife)
 			defer cancel()
+			defer context.AfterFunc(s.living(), cancel)()
 			c.SetHeader("Content-Type", "text/event-stream")
 			c.SetHeader("X-Accel-Buffering", "no") // a proxy would hold events back
 			w, _ := c.BodyWriter().(http.ResponseWriter)

@@ -55,20 +55,14 @@ type Job struct {
 	By      string
 	State   JobState
 	Claimed bool   // a process works on it
+	Start   bool   // it is to run when its tasks are counted
 	Stop    bool   // it is to stop
 	More    bool   // more tasks matched than a job may have, or than could be searched
 	Error   string // why it stopped by itself
 	Created time.Time
 	Items   int64            // tasks
+	Ended   int64            // those of them that have their end, the first ones
 	Ends    map[JobEnd]int64 // how many ended how
-}
-
-// Ended is how many tasks have their end.
-func (j *Job) Ended() (n int64) {
-	for _, count := range j.Ends {
-		n += count
-	}
-	return n
 }
 
 // JobItem is one task of a job; End is "" while it has none.
@@ -85,7 +79,7 @@ func (c *Client) NewJob(ctx context.Context, action, filter, by string) (*Job, e
 		return nil, err
 	}
 	id := NewID()
-	_, err = c.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, c.keys.job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting), "created", seconds(now))
 		p.LPush(ctx, c.keys.jobs(), id)
 		p.LTrim(ctx, c.keys.jobs(), 0, jobCount-1)
@@ -130,10 +124,11 @@ func (c *Client) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 	type read struct {
 		hash  *redis.MapStringStringCmd
 		items *redis.IntCmd
+		ends  *redis.IntCmd
 		claim *redis.IntCmd
 	}
 	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) read {
-		return read{p.HGetAll(ctx, c.keys.job(id)), p.LLen(ctx, c.keys.jobItems(id)), p.Exists(ctx, c.keys.duty(jobDuty(id)))}
+		return read{p.HGetAll(ctx, c.keys.job(id)), p.LLen(ctx, c.keys.jobItems(id)), p.LLen(ctx, c.keys.jobEnds(id)), p.Exists(ctx, c.keys.duty(jobDuty(id)))}
 	})
 	var jobs []*Job
 	for i, cmd := range cmds {
@@ -143,8 +138,8 @@ func (c *Client) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 		}
 		j := &Job{
 			ID: ids[i], Action: hash["action"], Filter: hash["filter"], By: hash["by"], State: JobState(hash["state"]),
-			Claimed: cmd.claim.Val() > 0, Stop: hash["stop"] != "", More: hash["more"] != "", Error: hash["error"],
-			Created: parseSeconds(hash["created"]), Items: cmd.items.Val(), Ends: make(map[JobEnd]int64),
+			Claimed: cmd.claim.Val() > 0, Start: hash["start"] != "", Stop: hash["stop"] != "", More: hash["more"] != "", Error: hash["error"],
+			Created: parseSeconds(hash["created"]), Items: cmd.items.Val(), Ended: cmd.ends.Val(), Ends: make(map[JobEnd]int64),
 		}
 		for _, end := range []JobEnd{JobItemDone, JobItemRefused, JobItemGone, JobItemFailed} {
 			if n := asInt(hash[string(end)]); n > 0 {
@@ -178,9 +173,14 @@ func (c *Client) JobItems(ctx context.Context, id string, offset, limit int64) (
 	return items, nil
 }
 
-// JobStart asks that whoever works on the job goes on, JobStop that it stops after its present task.
+// JobStart lets a job run when its tasks are counted, or go on; somebody must work on it.
 func (c *Client) JobStart(ctx context.Context, id string) error {
-	return wrap("start job "+id, c.rdb.HDel(ctx, c.keys.job(id), "stop", "error").Err())
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, c.keys.job(id), "start", "1")
+		p.HDel(ctx, c.keys.job(id), "stop", "error")
+		return nil
+	})
+	return wrap("start job "+id, err)
 }
 
 // JobStop stops a job after its present task.
@@ -266,7 +266,7 @@ func (w *JobWork) Become(ctx context.Context, state JobState, more bool, problem
 }
 
 func (w *JobWork) write(ctx context.Context, change func(redis.Pipeliner)) error {
-	_, err := w.client.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := w.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		change(p)
 		w.client.keepJob(ctx, p, w.id)
 		return nil
