@@ -46,11 +46,11 @@ const (
 	answerTimeout = 2 * time.Minute
 	idleTimeout   = 2 * time.Minute
 
-	// maxParameters bounds the body of one task or event, maxBatch that of several, maxJSON others. maxBodies bounds all that
-	// are read at one time: what waits for slow clients takes no memory from a host's tasks beyond it.
+	// maxParameters bounds the body of tasks and events, maxJSON others. maxBodies bounds all bodies above smallBody, and large
+	// answers, at one time: what waits for slow clients takes no memory from a host's tasks beyond it.
 	maxParameters = 16 << 20
-	maxBatch      = 32 << 20
 	maxJSON       = 1 << 20
+	smallBody     = 64 << 10
 	maxBodies     = 128 << 20
 	// maxStreams bounds the streams of events that are open at one time.
 	maxStreams = 256

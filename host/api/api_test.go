@@ -157,7 +157,7 @@ func TestLoopbackAlone(t *testing.T) {
 func TestTasks(t *testing.T) {
 	w := setup(t)
 	created := w.do(t, request{method: http.MethodPost, path: "/queues/mail/tasks?key=order-7&label=to=ada&label=kind=x%3Dy&priority=80", body: []byte{0xff, 0}})
-	receipt := decode[api.Receipt](t, created, http.StatusCreated)
+	receipt := decode[api.Receipt](t, created, http.StatusOK)
 	if created.header.Get("Location") != "/v1/tenants/"+w.Tenant()+"/tasks/"+receipt.ID {
 		t.Errorf("Location %q", created.header.Get("Location"))
 	}
@@ -210,7 +210,7 @@ func TestBatch(t *testing.T) {
 	w := setup(t)
 	body := map[string]any{"tasks": []any{
 		map[string]any{"parameters": "text", "id": "a"},
-		map[string]any{"parameters": map[string]any{"to": "ada"}, "labels": map[string]string{"x": "y"}},
+		map[string]any{"parameters": json.RawMessage(`{"to":12345678901234567890}`), "labels": map[string]string{"x": "y"}, "priority": 0},
 		map[string]any{"parameters_base64": []byte{0xff}},
 		map[string]any{"parameters": "again", "id": "a"},
 	}}
@@ -218,10 +218,13 @@ func TestBatch(t *testing.T) {
 	if len(list.Items) != 4 || list.Items[0].ID != "a" || list.Items[0].Existed || !list.Items[3].Existed {
 		t.Errorf("%+v", list)
 	}
-	for i, want := range []string{"text", `{"to":"ada"}`, "\xff", "text"} {
+	for i, want := range []string{"text", `{"to":12345678901234567890}`, "\xff", "text"} {
 		if got, err := w.Parameters(w.ctx, list.Items[i].ID); err != nil || string(got) != want {
 			t.Errorf("task %d: %q, %v, want %q", i, got, err, want)
 		}
+	}
+	if task := get[api.Task](t, w, "/tasks/"+list.Items[1].ID); task.Priority != 0 || task.Labels["x"] != "y" {
+		t.Errorf("%+v", task)
 	}
 	text, err := json.Marshal(map[string]any{"tasks": []any{map[string]any{"parameter": "x"}}})
 	must(t, err)

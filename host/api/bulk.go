@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -50,7 +51,6 @@ type JobItem struct {
 
 // JobOf is an answer with a job.
 type JobOf struct {
-	Status   int
 	Location string `header:"Location"`
 	Body     Job
 }
@@ -158,7 +158,7 @@ func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &JobOf{Status: http.StatusOK, Body: jobShape(in.Tenant, job)}, nil
+	return &JobOf{"/v1/tenants/" + url.PathEscape(in.Tenant) + "/jobs/" + job.ID, jobShape(in.Tenant, job)}, nil
 }
 
 func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
@@ -193,11 +193,7 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.showJob(ctx, InJob{in.InTenant, job.ID})
-	if err == nil {
-		out.Status, out.Location = http.StatusAccepted, "/v1/tenants/"+in.Tenant+"/jobs/"+job.ID
-	}
-	return out, err
+	return s.showJob(ctx, InJob{in.InTenant, job.ID})
 }
 
 // work claims a job and begins to work on it in the background; nothing happens if another process has it.
@@ -225,7 +221,7 @@ func (s *service) work(ctx context.Context, t *tenant, id string) error {
 func (s *service) leave(ctx context.Context, r *runner, err error) {
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer done()
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errClaimLost) {
 		s.config.Logger.Error("a job stopped", "job", r.id, "tenant", r.t.Tenant(), "error", err)
 		state := queue.JobStopped
 		if r.counting {
@@ -242,6 +238,7 @@ type runner struct {
 	claim    *queue.JobWork
 	id       string
 	counting bool
+	looked   time.Time // when look asked Redis
 }
 
 // errClaimLost ends the work on a job that another process may have by now.
@@ -338,15 +335,10 @@ func (r *runner) act(ctx context.Context, action Action, from int64) error {
 			return r.claim.Become(ctx, queue.JobDone, false, "")
 		}
 		for _, item := range items {
-			stop, err := r.claim.Stopped(ctx)
-			if err != nil {
+			if stop, err := r.look(ctx); err != nil {
 				return err
-			}
-			if stop {
+			} else if stop {
 				return r.claim.Become(ctx, queue.JobStopped, false, "")
-			}
-			if kept, err := r.claim.Keep(ctx); err != nil || !kept {
-				return errors.Join(err, errClaimLost)
 			}
 			end, text := queue.JobItemDone, ""
 			_, err = r.t.change(ctx, action, item.ID)
@@ -367,4 +359,16 @@ func (r *runner) act(ctx context.Context, action Action, from int64) error {
 		}
 		from += int64(len(items))
 	}
+}
+
+// look keeps the claim, and tells whether the job is to stop. It asks Redis once a second, and the first time.
+func (r *runner) look(ctx context.Context) (stop bool, err error) {
+	if time.Since(r.looked) < time.Second {
+		return false, nil
+	}
+	r.looked = time.Now()
+	if kept, err := r.claim.Keep(ctx); err != nil || !kept {
+		return false, errors.Join(err, errClaimLost)
+	}
+	return r.claim.Stopped(ctx)
 }

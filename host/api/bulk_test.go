@@ -94,7 +94,7 @@ func TestSearchBudget(t *testing.T) {
 
 func makeJob(t *testing.T, w *world, action string, filter map[string]any, start bool) api.Job {
 	t.Helper()
-	return post[api.Job](t, w, "/jobs", map[string]any{"action": action, "filter": filter, "start": start}, http.StatusAccepted)
+	return post[api.Job](t, w, "/jobs", map[string]any{"action": action, "filter": filter, "start": start}, http.StatusOK)
 }
 
 // awaitJob waits until a job has a state.

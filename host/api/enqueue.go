@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,6 @@ type TaskOptions struct {
 	Key            string  `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
 	Parent         string  `query:"parent" json:"parent,omitempty" maxLength:"128"`
 	Traceparent    string  `query:"traceparent" json:"traceparent,omitempty" maxLength:"300" doc:"The W3C's header of that name."`
-	Priority       int     `query:"priority" json:"priority,omitempty" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	DelaySeconds   float64 `query:"delay_seconds" json:"delay_seconds,omitempty" minimum:"0" maximum:"1e9"`
 	At             float64 `query:"at" json:"at,omitempty" minimum:"0" maximum:"1e11" doc:"When it is due."`
 	Deadline       float64 `query:"deadline" json:"deadline,omitempty" minimum:"0" maximum:"1e11" doc:"When it expires, or is stopped if it runs."`
@@ -30,9 +30,9 @@ type TaskOptions struct {
 	MaxAttempts    int     `query:"max_attempts" json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
 }
 
-func (o TaskOptions) options(labels map[string]string) queue.Options {
+func (o TaskOptions) options(labels map[string]string, priority *int) queue.Options {
 	return queue.Options{
-		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: &o.Priority, Delay: period(o.DelaySeconds),
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
 		At: moment(o.At), Deadline: moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
 		Retry: queue.Retry{MaxAttempts: o.MaxAttempts},
 	}
@@ -42,6 +42,7 @@ func (o TaskOptions) options(labels map[string]string) queue.Options {
 type EnqueueRaw struct {
 	InQueue
 	TaskOptions
+	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
 	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each key in a queue, for as long as the task exists and for 24 hours at least."`
 	RawBody        []byte   `contentType:"application/octet-stream"`
@@ -59,7 +60,9 @@ type EnqueueBatch struct {
 // TaskLine is a task of a batch.
 type TaskLine struct {
 	TaskOptions
-	Parameters       any               `json:"parameters,omitempty" doc:"What the handler gets: the text of a string; of any other value its JSON."`
+	// Priority has no default here: huma would take 0 for missing.
+	Priority         *int              `json:"priority,omitempty" minimum:"0" maximum:"100" doc:"Higher ones first; missing: 50."`
+	Parameters       json.RawMessage   `json:"parameters,omitempty" doc:"What the handler gets: the text of a string; of any other value its JSON."`
 	ParametersBase64 []byte            `json:"parameters_base64,omitempty" doc:"Instead of parameters, for bytes."`
 	Labels           map[string]string `json:"labels,omitempty"`
 }
@@ -74,7 +77,6 @@ type Receipt struct {
 
 // Enqueued is an answer with one receipt.
 type Enqueued struct {
-	Status   int
 	Location string `header:"Location"`
 	Body     Receipt
 }
@@ -102,21 +104,16 @@ func (s *service) describeEnqueue() {
 			if err := f.check(); err != nil {
 				return nil, err
 			}
-			spec := queue.Spec{Parameters: in.RawBody, Options: in.options(f.labels)}
+			spec := queue.Spec{Parameters: in.RawBody, Options: in.options(f.labels, &in.Priority)}
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{spec})
 			if err != nil {
 				return nil, err
 			}
-			out := &Enqueued{Status: http.StatusCreated, Body: receipts[0]}
-			if out.Body.Existed {
-				out.Status = http.StatusOK
-			}
-			out.Location = "/v1/tenants/" + url.PathEscape(in.Tenant) + "/tasks/" + url.PathEscape(out.Body.ID)
-			return out, nil
+			return &Enqueued{"/v1/tenants/" + url.PathEscape(in.Tenant) + "/tasks/" + url.PathEscape(receipts[0].ID), receipts[0]}, nil
 		})
 	add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
 		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; " +
-			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated", maxBatch, false, true},
+			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated", maxParameters, false, true},
 		func(ctx context.Context, in *EnqueueBatch) (*ListOf[Receipt], error) {
 			specs := make([]queue.Spec, len(in.Body.Tasks))
 			for i, line := range in.Body.Tasks {
@@ -124,7 +121,7 @@ func (s *service) describeEnqueue() {
 				if err != nil {
 					return nil, failed(http.StatusBadRequest, "task %d: %v", i, err)
 				}
-				specs[i] = queue.Spec{Parameters: parameters, Options: line.options(line.Labels)}
+				specs[i] = queue.Spec{Parameters: parameters, Options: line.options(line.Labels, line.Priority)}
 			}
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)
 			return &ListOf[Receipt]{List[Receipt]{Items: receipts}}, err
@@ -182,13 +179,15 @@ func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receip
 }
 
 func (l *TaskLine) bytes() ([]byte, error) {
-	switch text, isText := l.Parameters.(string); {
-	case l.Parameters != nil && l.ParametersBase64 != nil:
+	switch value := l.Parameters; {
+	case value != nil && l.ParametersBase64 != nil:
 		return nil, errors.New("both parameters and parameters_base64: give one of them")
-	case isText:
-		return []byte(text), nil
-	case l.Parameters != nil:
-		return json.Marshal(l.Parameters)
+	case bytes.HasPrefix(value, []byte(`"`)):
+		var text string
+		err := json.Unmarshal(value, &text)
+		return []byte(text), err
+	case value != nil:
+		return value, nil
 	}
 	return l.ParametersBase64, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -67,15 +68,19 @@ func (s *service) handler() http.Handler {
 // boundBody refuses a request while those that are being read have taken all the memory for bodies.
 func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 	op := ctx.Operation()
-	if op.RequestBody == nil || op.MaxBodyBytes <= maxJSON {
+	size, err := strconv.ParseInt(ctx.Header("Content-Length"), 10, 64)
+	if err != nil || size > op.MaxBodyBytes {
+		size = op.MaxBodyBytes
+	}
+	if op.RequestBody == nil || size <= smallBody {
 		next(ctx)
 		return
 	}
-	if !s.bodies.TryAcquire(op.MaxBodyBytes) {
+	if !s.bodies.TryAcquire(size) {
 		s.refuse(ctx, http.StatusServiceUnavailable, "too many large requests at a time: try again")
 		return
 	}
-	defer s.bodies.Release(op.MaxBodyBytes)
+	defer s.bodies.Release(size)
 	next(ctx)
 }
 

@@ -136,13 +136,17 @@ func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*
 			if i := slices.IndexFunc(tasks, func(task *queue.Task) bool { return task.ID == at.After }); i >= 0 {
 				tasks = tasks[i+1:]
 			}
+			older := false // than the filter: so is all that follows, for without a status and a key the newest come first
 			for _, task := range tasks {
+				if older = f.Since > 0 && f.Status == "" && f.Key == "" && stamp(task.Created) < f.Since; older {
+					break
+				}
 				if at.After = task.ID; f.selects(task) && !visit(task) {
 					return &at, true, nil
 				}
 			}
 			at = place{Queue: name, Offset: at.Offset + searchBlock}
-			read, more = read+max(n, 1), n == searchBlock
+			read, more = read+max(n, 1), n == searchBlock && !older
 			if spent() && more {
 				return &at, false, nil
 			}

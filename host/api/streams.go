@@ -137,7 +137,7 @@ func (s *service) describeStreams() {
 // follow sends the lines of a log after a number. The status is read before the lines: those of a finished task are all there.
 func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64) error {
 	return out.every(ctx, pollPause, func() (bool, error) {
-		task, err := t.Task(ctx, id)
+		task, err := t.Summary(ctx, id)
 		lines, unread := []LogLine(nil), err
 		if err == nil {
 			lines, unread = t.lines(ctx, id, after)

@@ -223,7 +223,7 @@ func (s *service) bytes(ctx context.Context, in InTask, read func(*tenant) ([]by
 func (t *tenant) lines(ctx context.Context, id string, after int64) ([]LogLine, error) {
 	stored, err := t.Log(ctx, id, after)
 	if err == nil && len(stored) == 0 {
-		_, err = t.Parameters(ctx, id)
+		_, err = t.Summary(ctx, id)
 	}
 	lines := make([]LogLine, len(stored))
 	for i, line := range stored {
@@ -244,7 +244,7 @@ const (
 
 // change does an action to one task; ended is false for one that a host is still stopping.
 func (t *tenant) change(ctx context.Context, action Action, id string) (ended bool, err error) {
-	task, err := t.Task(ctx, id)
+	task, err := t.Summary(ctx, id)
 	if err != nil {
 		return false, err
 	}

@@ -251,10 +251,14 @@ func (w *JobWork) Forget(ctx context.Context) error {
 
 // End writes the end of the next task that has none.
 func (w *JobWork) End(ctx context.Context, end JobEnd, text string) error {
-	return w.write(ctx, func(p redis.Pipeliner) {
-		p.RPush(ctx, w.client.keys.jobEnds(w.id), string(end)+" "+head(validText(text), jobText))
-		p.HIncrBy(ctx, w.client.keys.job(w.id), string(end), 1)
+	c := w.client
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.RPush(ctx, c.keys.jobEnds(w.id), string(end)+" "+head(validText(text), jobText))
+		p.HIncrBy(ctx, c.keys.job(w.id), string(end), 1)
+		p.Expire(ctx, c.keys.jobEnds(w.id), jobLife)
+		return nil
 	})
+	return wrap("write job "+w.id, err)
 }
 
 // Become writes the job's state, and what is wrong if it stops by itself.

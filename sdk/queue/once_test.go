@@ -73,6 +73,12 @@ func TestPage(t *testing.T) {
 			w.enqueue(t, "q", "", Options{ID: id})
 		}
 		w.rdb.Del(w.ctx, w.keys.task("b")) // vanished, and still in its lists
+		if task := must[*Task](t)(w.Summary(w.ctx, "a")); task.Queue != "q" || task.Status != Pending || task.Parameters != nil {
+			t.Errorf("%+v", task)
+		}
+		if _, err := w.Summary(w.ctx, "b"); !errors.Is(err, ErrNoTask) {
+			t.Errorf("%v, want ErrNoTask", err)
+		}
 		tasks, read, err := q.Page(w.ctx, ListOptions{Status: Pending, Limit: 3})
 		if err != nil || read != 3 || len(tasks) != 2 {
 			t.Errorf("%d tasks of %d entries, %v; want 2 of 3", len(tasks), read, err)

@@ -5,6 +5,21 @@ import (
 	"fmt"
 )
 
+// Summary reads a task without its parameters and result: ErrNoTask if there is none.
+func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	tasks, err := c.summaries(ctx, "", "", []string{id})
+	if err == nil && len(tasks) == 0 {
+		err = ErrNoTask
+	}
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", id, err)
+	}
+	return tasks[0], nil
+}
+
 // Page is List for who reads page after page: it also returns how many entries it read, of which some may have vanished. Fewer
 // than the limit: the list has no more. It takes no Labels.
 func (q *Queue) Page(ctx context.Context, options ListOptions) (tasks []*Task, read int, err error) {
