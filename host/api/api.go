@@ -172,6 +172,16 @@ type operation struct {
 	traffic            bool // producers do it all the time: the audit log has it only if it is refused
 }
 
+// looking is an operation of every role.
+func looking(path, name, summary string) operation {
+	return operation{role: Viewer, method: http.MethodGet, path: path, name: name, summary: summary}
+}
+
+// acting is an operation that needs a role.
+func acting(role Role, method, path, name, summary string) operation {
+	return operation{role: role, method: method, path: path, name: name, summary: summary}
+}
+
 // add registers an operation. Errors of its function become problems.
 func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) (*O, error)) {
 	if o.maxBody == 0 {

@@ -73,10 +73,9 @@ func jobShape(tenant string, j *queue.Job) Job {
 }
 
 func (s *service) describeBulk() {
-	add(s, operation{role: Operator, method: http.MethodPost, path: "/tenants/{tenant}/jobs", name: "make-job",
-		summary: "Cancel, retry or delete all tasks that pass a filter, in the background. It counts them first; deleting needs the role admin"},
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs", "make-job", "Cancel, retry or delete all tasks that pass a filter, in the background. It counts them first; deleting needs the role admin"),
 		s.makeJob)
-	add(s, operation{role: Viewer, method: http.MethodGet, path: "/tenants/{tenant}/jobs", name: "list-jobs", summary: "List the last 100 jobs, newest first"},
+	add(s, looking("/tenants/{tenant}/jobs", "list-jobs", "List the last 100 jobs, newest first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Job], error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -89,14 +88,14 @@ func (s *service) describeBulk() {
 			}
 			return &ListOf[Job]{List[Job]{Items: shapes}}, err
 		})
-	add(s, operation{role: Viewer, method: http.MethodGet, path: "/tenants/{tenant}/jobs/{job}", name: "show-job", summary: "Show a job's progress"},
+	add(s, looking("/tenants/{tenant}/jobs/{job}", "show-job", "Show a job's progress"),
 		func(ctx context.Context, in *InJob) (*JobOf, error) { return s.showJob(ctx, *in) })
 	type items struct {
 		InJob
 		Offset int64 `query:"offset" minimum:"0"`
 		Limit  int64 `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	}
-	add(s, operation{role: Viewer, method: http.MethodGet, path: "/tenants/{tenant}/jobs/{job}/items", name: "list-job-items", summary: "List a job's tasks with their ends, in the order in which it takes them"},
+	add(s, looking("/tenants/{tenant}/jobs/{job}/items", "list-job-items", "List a job's tasks with their ends, in the order in which it takes them"),
 		func(ctx context.Context, in *items) (*ListOf[JobItem], error) {
 			if _, err := s.showJob(ctx, in.InJob); err != nil {
 				return nil, err
@@ -108,7 +107,7 @@ func (s *service) describeBulk() {
 			}
 			return &ListOf[JobItem]{List[JobItem]{Items: shapes}}, err
 		})
-	add(s, operation{role: Operator, method: http.MethodPost, path: "/tenants/{tenant}/jobs/{job}/start", name: "start-job", summary: "Start a job that is counted, or continue one that was stopped or interrupted"},
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/start", "start-job", "Start a job that is counted, or continue one that was stopped or interrupted"),
 		func(ctx context.Context, in *InJob) (*JobOf, error) {
 			job, err := s.showJob(ctx, *in)
 			if err == nil {
@@ -126,7 +125,7 @@ func (s *service) describeBulk() {
 			}
 			return s.showJob(ctx, *in)
 		})
-	add(s, operation{role: Operator, method: http.MethodPost, path: "/tenants/{tenant}/jobs/{job}/stop", name: "stop-job", summary: "Stop a job after its present task"},
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/stop", "stop-job", "Stop a job after its present task"),
 		func(ctx context.Context, in *InJob) (*JobOf, error) {
 			if _, err := s.showJob(ctx, *in); err != nil {
 				return nil, err

@@ -96,9 +96,15 @@ func (e *Events) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
+func enqueueing(path, name, summary string) operation {
+	o := acting(Operator, http.MethodPost, path, name, summary)
+	o.maxBody, o.traffic = maxParameters, true
+	return o
+}
+
 func (s *service) describeEnqueue() {
-	add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/tasks", "enqueue-task",
-		"Enqueue one task: the body is its parameters, whatever its type. With an id or an Idempotency-Key the request may be repeated", maxParameters, false, true},
+	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks", "enqueue-task",
+		"Enqueue one task: the body is its parameters, whatever its type. With an id or an Idempotency-Key the request may be repeated"),
 		func(ctx context.Context, in *EnqueueRaw) (*Enqueued, error) {
 			f := &Filter{Label: in.Label}
 			if err := f.check(); err != nil {
@@ -111,9 +117,9 @@ func (s *service) describeEnqueue() {
 			}
 			return &Enqueued{"/v1/tenants/" + url.PathEscape(in.Tenant) + "/tasks/" + url.PathEscape(receipts[0].ID), receipts[0]}, nil
 		})
-	add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
-		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; " +
-			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated", maxParameters, false, true},
+	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
+		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; "+
+			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated"),
 		func(ctx context.Context, in *EnqueueBatch) (*ListOf[Receipt], error) {
 			specs := make([]queue.Spec, len(in.Body.Tasks))
 			for i, line := range in.Body.Tasks {
@@ -126,9 +132,9 @@ func (s *service) describeEnqueue() {
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)
 			return &ListOf[Receipt]{List[Receipt]{Items: receipts}}, err
 		})
-	add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/events", "enqueue-events",
-		"Enqueue CloudEvents 1.0, structured, binary or batched: one task for each source and id in a queue, for 24 hours at least. " +
-			"The task's parameters are the event in CloudEvents' JSON format", maxParameters, false, true},
+	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/events", "enqueue-events",
+		"Enqueue CloudEvents 1.0, structured, binary or batched: one task for each source and id in a queue, for 24 hours at least. "+
+			"The task's parameters are the event in CloudEvents' JSON format"),
 		func(ctx context.Context, in *Events) (*ListOf[Receipt], error) {
 			events, err := parseEvents(in.ContentType, in.header, in.RawBody)
 			if err != nil {

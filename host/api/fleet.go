@@ -93,7 +93,7 @@ func (s *service) describeFleet() {
 		InTenant
 		Paging
 	}
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold", 0, false, false},
+	add(s, looking("/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold"),
 		func(ctx context.Context, in *listTenant) (*ListOf[Node], error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -102,7 +102,7 @@ func (s *service) describeFleet() {
 			nodes, err := t.nodes(ctx)
 			return cut(nodes, in.Paging, func(n Node) string { return n.Listener }), err
 		})
-	add(s, operation{Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node", "Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end", 0, false, false},
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node", "Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end"),
 		func(ctx context.Context, in *InNode) (*struct{}, error) {
 			t, err := s.tenant(in.Tenant)
 			if err == nil {
@@ -114,7 +114,7 @@ func (s *service) describeFleet() {
 		InNode
 		MaxCrashes int `query:"max_crashes" minimum:"1" default:"3" doc:"A task fails once this many hosts died while they ran it."`
 	}
-	add(s, operation{Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice", 0, false, false},
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
 		func(ctx context.Context, in *reclaim) (*Reclaimed, error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -129,7 +129,7 @@ func (s *service) describeFleet() {
 			b.Listener, b.Returned, b.Scheduled, b.Failed, b.Dropped = in.Listener, got.Returned, got.Scheduled, got.Failed, got.Dropped
 			return out, err
 		})
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused", 0, false, false},
+	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
 		func(ctx context.Context, in *listTenant) (*ListOf[Plugin], error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -143,7 +143,7 @@ func (s *service) describeFleet() {
 		Plugin string `path:"plugin" maxLength:"200"`
 		Digest string `query:"digest" maxLength:"80" doc:"Only this version; missing: all."`
 	}
-	add(s, operation{Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin", "End the quarantine of a plugin whose tasks ended several hosts", 0, false, false},
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin", "End the quarantine of a plugin whose tasks ended several hosts"),
 		func(ctx context.Context, in *release) (*ListOf[Released], error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -153,7 +153,7 @@ func (s *service) describeFleet() {
 			return &ListOf[Released]{List[Released]{Items: released}}, err
 		})
 	s.describeStore()
-	add(s, operation{Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit", "Read who did what, newest first: about the last 10,000 actions", 0, false, false},
+	add(s, acting(Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit", "Read who did what, newest first: about the last 10,000 actions"),
 		func(ctx context.Context, in *listTenant) (*ListOf[AuditEntry], error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -285,7 +285,7 @@ func (s *service) describeStore() {
 		InTenant
 		Paging
 	}
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers", 0, false, false},
+	add(s, looking("/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers"),
 		func(ctx context.Context, in *listTenant) (*ListOf[Bucket], error) {
 			store, err := store(ctx, in.InTenant)
 			if err != nil {
@@ -306,7 +306,7 @@ func (s *service) describeStore() {
 		Prefix string `query:"prefix" maxLength:"1024" doc:"Only keys with this prefix."`
 		Paging
 	}
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/kv/{bucket}", "list-keys", "List the keys of a bucket", 0, false, false},
+	add(s, looking("/tenants/{tenant}/kv/{bucket}", "list-keys", "List the keys of a bucket"),
 		func(ctx context.Context, in *listKeys) (*ListOf[string], error) {
 			store, err := store(ctx, in.InTenant)
 			if err != nil {
@@ -323,7 +323,7 @@ func (s *service) describeStore() {
 		InBucket
 		Key string `path:"key" maxLength:"1024"`
 	}
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/kv/{bucket}/{key}", "show-value", "The bytes of a value", 0, false, false},
+	add(s, looking("/tenants/{tenant}/kv/{bucket}/{key}", "show-value", "The bytes of a value"),
 		func(ctx context.Context, in *inKey) (*Bytes, error) {
 			store, err := store(ctx, in.InTenant)
 			if err != nil {

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
 // handler is what precedes the operations.
@@ -68,8 +68,9 @@ func (s *service) handler() http.Handler {
 // boundBody refuses a request while those that are being read have taken all the memory for bodies.
 func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 	op := ctx.Operation()
-	size, err := strconv.ParseInt(ctx.Header("Content-Length"), 10, 64)
-	if err != nil || size > op.MaxBodyBytes {
+	r, _ := humago.Unwrap(ctx)
+	size := r.ContentLength
+	if size < 0 || size > op.MaxBodyBytes {
 		size = op.MaxBodyBytes
 	}
 	if op.RequestBody == nil || size <= smallBody {

@@ -78,7 +78,7 @@ type Purged struct {
 }
 
 func (s *service) describeQueues() {
-	add(s, operation{Viewer, http.MethodGet, "/tenants", "list-tenants", "List the tenants that you may see", 0, false, false},
+	add(s, looking("/tenants", "list-tenants", "List the tenants that you may see"),
 		func(ctx context.Context, in *Paging) (*ListOf[TenantInfo], error) {
 			all := []TenantInfo{}
 			for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
@@ -97,7 +97,7 @@ func (s *service) describeQueues() {
 		InTenant
 		Paging
 	}
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name", 0, false, false},
+	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
 		func(ctx context.Context, in *listQueues) (*ListOf[Queue], error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -111,10 +111,10 @@ func (s *service) describeQueues() {
 			shapes, err := t.queues(ctx, page.Body.Items)
 			return &ListOf[Queue]{List[Queue]{Items: shapes, Next: page.Body.Next}}, err
 		})
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/queues/{queue}", "show-queue", "Show the number of a queue's tasks", 0, false, false},
+	add(s, looking("/tenants/{tenant}/queues/{queue}", "show-queue", "Show the number of a queue's tasks"),
 		func(ctx context.Context, in *InQueue) (*QueueOf, error) { return s.showQueue(ctx, *in) })
 	change := func(path, name, summary string, do func(context.Context, *queue.Queue) error) {
-		add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/" + path, name, summary, 0, false, false},
+		add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/"+path, name, summary),
 			func(ctx context.Context, in *InQueue) (*QueueOf, error) {
 				_, q, err := s.queue(*in)
 				if err == nil {
@@ -129,7 +129,7 @@ func (s *service) describeQueues() {
 	change("pause", "pause-queue", "Stop hosts from taking tasks of a queue; running ones go on. Python listeners do not know pauses",
 		func(ctx context.Context, q *queue.Queue) error { return q.Pause(ctx) })
 	change("resume", "resume-queue", "End a pause", func(ctx context.Context, q *queue.Queue) error { return q.Resume(ctx) })
-	add(s, operation{Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue", "Bound how many tasks may wait; those that wait already stay", 0, false, false},
+	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue", "Bound how many tasks may wait; those that wait already stay"),
 		func(ctx context.Context, in *LimitOf) (*QueueOf, error) {
 			callerOf(ctx).detail = fmt.Sprintf("limit=%d", in.Body.Limit)
 			_, q, err := s.queue(in.InQueue)
@@ -141,7 +141,7 @@ func (s *service) describeQueues() {
 			}
 			return s.showQueue(ctx, in.InQueue)
 		})
-	add(s, operation{Admin, http.MethodPost, "/tenants/{tenant}/queues/{queue}/purge", "purge-queue", "Delete finished tasks with their results, logs and histories. Say which: older_than_seconds, keep, or all", 0, false, false},
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/queues/{queue}/purge", "purge-queue", "Delete finished tasks with their results, logs and histories. Say which: older_than_seconds, keep, or all"),
 		s.purge)
 }
 

@@ -108,8 +108,7 @@ func (s *service) describeStreams() {
 		InTask
 		LastEventID int64 `header:"Last-Event-ID" doc:"Only lines with higher numbers."`
 	}
-	stream(s, operation{role: Viewer, method: http.MethodGet, path: "/tenants/{tenant}/tasks/{id}/log/stream", name: "follow-log",
-		summary: "Follow a task's log: events line, with the line's number as ID, then end, with the task's status"},
+	stream(s, looking("/tenants/{tenant}/tasks/{id}/log/stream", "follow-log", "Follow a task's log: events line, with the line's number as ID, then end, with the task's status"),
 		func(ctx context.Context, in *follow) (func(context.Context, *sender) error, error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -123,8 +122,7 @@ func (s *service) describeStreams() {
 			}
 			return func(ctx context.Context, out *sender) error { return t.follow(ctx, out, in.ID, in.LastEventID) }, nil
 		})
-	stream(s, operation{role: Viewer, method: http.MethodGet, path: "/tenants/{tenant}/changes", name: "follow-changes",
-		summary: "Follow the queues: events queue, at first one for each, then for those that changed within a second; gone; problem, while Redis is away"},
+	stream(s, looking("/tenants/{tenant}/changes", "follow-changes", "Follow the queues: events queue, at first one for each, then for those that changed within a second; gone; problem, while Redis is away"),
 		func(_ context.Context, in *InTenant) (func(context.Context, *sender) error, error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {

@@ -56,8 +56,8 @@ func (s *service) describeTasks() {
 		Filter
 		Paging
 	}
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/tasks", "search-tasks",
-		"List tasks that pass a filter, queue by queue, newest first. A search that would take long answers with partial: true; next goes on", 0, false, false},
+	add(s, looking("/tenants/{tenant}/tasks", "search-tasks",
+		"List tasks that pass a filter, queue by queue, newest first. A search that would take long answers with partial: true; next goes on"),
 		func(ctx context.Context, in *search) (*ListOf[Task], error) {
 			return s.list(ctx, in.Tenant, &in.Filter, in.Paging)
 		})
@@ -66,7 +66,7 @@ func (s *service) describeTasks() {
 		Status string `query:"status" enum:"scheduled,pending,reserved,started,complete,failed"`
 		Paging
 	}
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/queues/{queue}/tasks", "list-tasks", "List the tasks of a queue, newest first", 0, false, false},
+	add(s, looking("/tenants/{tenant}/queues/{queue}/tasks", "list-tasks", "List the tasks of a queue, newest first"),
 		func(ctx context.Context, in *listQueue) (*ListOf[Task], error) {
 			return s.list(ctx, in.Tenant, &Filter{Queue: in.Queue, Status: in.Status}, in.Paging)
 		})
@@ -74,17 +74,17 @@ func (s *service) describeTasks() {
 		InTenant
 		Paging
 	}
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/dead-letters", "list-dead-letters",
-		"List dead letters: tasks that stand for one that failed, whose ID is live_id", 0, false, false},
+	add(s, looking("/tenants/{tenant}/dead-letters", "list-dead-letters",
+		"List dead letters: tasks that stand for one that failed, whose ID is live_id"),
 		func(ctx context.Context, in *listDead) (*ListOf[Task], error) {
 			return s.list(ctx, in.Tenant, &Filter{DeadLetters: true}, in.Paging)
 		})
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task", 0, false, false}, s.showTask)
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters", 0, false, false},
+	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
+	add(s, looking("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
 			return s.bytes(ctx, *in, func(t *tenant) ([]byte, error) { return t.Parameters(ctx, in.ID) })
 		})
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result", 0, false, false},
+	add(s, looking("/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
 			return s.bytes(ctx, *in, func(t *tenant) ([]byte, error) {
 				task, err := t.Task(ctx, in.ID)
@@ -101,7 +101,7 @@ func (s *service) describeTasks() {
 		InTask
 		After int64 `query:"after" minimum:"0" doc:"Only lines with higher numbers."`
 	}
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/tasks/{id}/log", "show-log", "The last lines that a task's handler wrote", 0, false, false},
+	add(s, looking("/tenants/{tenant}/tasks/{id}/log", "show-log", "The last lines that a task's handler wrote"),
 		func(ctx context.Context, in *log) (*ListOf[LogLine], error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -113,7 +113,7 @@ func (s *service) describeTasks() {
 			lines, err := t.lines(ctx, in.ID, in.After)
 			return &ListOf[LogLine]{List[LogLine]{Items: lines}}, err
 		})
-	add(s, operation{Viewer, http.MethodGet, "/tenants/{tenant}/tasks/{id}/history", "show-history", "The last runs of a task that have ended, oldest first", 0, false, false},
+	add(s, looking("/tenants/{tenant}/tasks/{id}/history", "show-history", "The last runs of a task that have ended, oldest first"),
 		func(ctx context.Context, in *InTask) (*ListOf[Attempt], error) {
 			out, err := s.showTask(ctx, &ShowTask{InTask: *in})
 			if err != nil {
@@ -121,7 +121,7 @@ func (s *service) describeTasks() {
 			}
 			return &ListOf[Attempt]{List[Attempt]{Items: append([]Attempt{}, out.Body.History...)}}, nil
 		})
-	add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task", "Cancel a waiting task, or stop a running one", 0, false, false},
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task", "Cancel a waiting task, or stop a running one"),
 		func(ctx context.Context, in *InTask) (*Cancelled, error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -132,7 +132,7 @@ func (s *service) describeTasks() {
 			out.Body.ID, out.Body.Ended = in.ID, ended
 			return out, err
 		})
-	add(s, operation{Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task: it waits like a new one, its attempts counted from 0", 0, false, false},
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task: it waits like a new one, its attempts counted from 0"),
 		func(ctx context.Context, in *InTask) (*TaskOf, error) {
 			t, err := s.tenant(in.Tenant)
 			if err != nil {
@@ -143,7 +143,7 @@ func (s *service) describeTasks() {
 			}
 			return s.showTask(ctx, &ShowTask{InTask: *in})
 		})
-	add(s, operation{Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task", "Delete a finished task with its result, log and history", 0, false, false},
+	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task", "Delete a finished task with its result, log and history"),
 		func(ctx context.Context, in *InTask) (*struct{}, error) {
 			t, err := s.tenant(in.Tenant)
 			if err == nil {
