@@ -113,7 +113,16 @@ func newAdmin(env environment) *cobra.Command {
 		Use:   "admin",
 		Short: "Serve the API that shows and steers the fleet, without a host, until SIGTERM",
 		Long: "Serves the API under /v1, which GET /v1/openapi.json describes: tenants, queues, tasks, nodes and plugins.\n" +
-			"`quern serve --admin ADDRESS` serves the same beside a host. It keeps nothing: any number may run.",
+			"`quern serve --admin ADDRESS` serves the same beside a host. It keeps nothing: any number may run.\n\n" +
+			"Without --tokens everyone on this machine may do everything, and nobody else can reach it. The file has\n" +
+			"any of these lists; only name, role and what tells who it is are needed:\n\n" +
+			"  tokens:        # quern admin token prints entries\n" +
+			"    - {name: ada, role: operator, sha256: HEX, tenants: [acme], expires: 2027-01-31, payloads: false, rate: 50}\n" +
+			"  certificates:  # of clients, signed by the authority of --admin-ca\n" +
+			"    - {name: deploy, role: operator, subject: deploy.example.com}\n" +
+			"  oidc: {issuer: https://id.example.com, audience: quern, role_claim: role, tenants_claim: tenants}\n\n" +
+			"A viewer looks. An operator also enqueues, cancels and retries tasks, and pauses and limits queues. An admin\n" +
+			"also deletes, purges, drains, reclaims, releases plugins and reads the audit log.",
 		Args: arguments(0, 0),
 	}
 	f := cmd.Flags()

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -115,7 +116,7 @@ func parseAccess(text []byte) (*accessFile, error) {
 	file := &accessFile{}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(file); err != nil {
+	if err := decoder.Decode(file); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	seen := map[string]bool{}

@@ -139,7 +139,7 @@ func TestWrongTokenFiles(t *testing.T) {
 	t.Parallel()
 	hash := strings.Repeat("a", 64)
 	for text, words := range map[string]string{
-		"":          "EOF",
+		"":          "no tokens",
 		"{}":        "no tokens",
 		"token: []": "token",
 		"tokens: [{name: a, role: boss, sha256: " + hash + "}]":                                                 "viewer, operator or admin",

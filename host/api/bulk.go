@@ -340,7 +340,10 @@ func (r *runner) act(ctx context.Context, action Action, from int64) error {
 				return r.claim.Become(ctx, queue.JobStopped, false, "")
 			}
 			end, text := queue.JobItemDone, ""
-			_, err = r.t.change(ctx, action, item.ID)
+			ended, err := r.t.change(ctx, action, item.ID)
+			if !ended && err == nil {
+				text = "its host stops it"
+			}
 			var refused huma.StatusError
 			switch {
 			case queue.IsUnavailable(err), ctx.Err() != nil:
