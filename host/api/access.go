@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -409,6 +410,11 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 		s.refuse(ctx, http.StatusForbidden, "%s may not see tenant %q: it has %s", who.Name, tenant, strings.Join(who.Tenants, ", "))
 	case slices.Index(roles, who.Role) < slices.Index(roles, o.role):
 		s.refuse(ctx, http.StatusForbidden, "%s is a %s: %s needs the role %s", who.Name, who.Role, o.name, o.role)
+	case o.payloads && !who.reads():
+		s.refuse(ctx, http.StatusForbidden, "%s may not see parameters, results, logs and values of handlers (payloads: false)", who.Name)
+	case tenant != "" && s.tenants[tenant] == nil: // operations rely on it
+		seen := slices.DeleteFunc(slices.Sorted(maps.Keys(s.tenants)), func(name string) bool { return !who.sees(name) })
+		s.refuse(ctx, http.StatusNotFound, "tenant %q is not served here: use one of %s", tenant, strings.Join(seen, ", "))
 	default:
 		next(ctx)
 	}

@@ -20,11 +20,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -169,12 +167,20 @@ type operation struct {
 	summary            string
 	maxBody            int64 // default maxJSON
 	stream             bool
+	payloads           bool // it shows what producers and handlers wrote
 	traffic            bool // producers do it all the time: the audit log has it only if it is refused
 }
 
 // looking is an operation of every role.
 func looking(path, name, summary string) operation {
 	return operation{role: Viewer, method: http.MethodGet, path: path, name: name, summary: summary}
+}
+
+// revealing is one for those who may see what producers and handlers wrote.
+func revealing(path, name, summary string) operation {
+	o := looking(path, name, summary)
+	o.payloads = true
+	return o
 }
 
 // acting is an operation that needs a role.
@@ -236,22 +242,6 @@ type InQueue struct {
 type InTask struct {
 	InTenant
 	ID string `path:"id" minLength:"1" maxLength:"128" doc:"The task's ID."`
-}
-
-func (s *service) tenant(name string) (*tenant, error) {
-	if t, ok := s.tenants[name]; ok {
-		return t, nil
-	}
-	return nil, notFound("tenant %q is not served here: use one of %s", name, strings.Join(slices.Sorted(maps.Keys(s.tenants)), ", "))
-}
-
-// queue finds the queue of a path.
-func (s *service) queue(in InQueue) (*tenant, *queue.Queue, error) {
-	t, err := s.tenant(in.Tenant)
-	if err != nil {
-		return nil, nil, err
-	}
-	return t, t.Queue(in.Queue), nil
 }
 
 // known refuses a queue that nobody has used: its name may be misspelled.

@@ -77,10 +77,7 @@ func (s *service) describeBulk() {
 		s.makeJob)
 	add(s, looking("/tenants/{tenant}/jobs", "list-jobs", "List the last 100 jobs, newest first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Job], error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
+			t := s.tenants[in.Tenant]
 			jobs, err := t.Jobs(ctx)
 			shapes := make([]Job, len(jobs))
 			for i, j := range jobs {
@@ -146,10 +143,7 @@ func mayAct(ctx context.Context, action Action) error {
 }
 
 func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
-	t, err := s.tenant(in.Tenant)
-	if err != nil {
-		return nil, err
-	}
+	t := s.tenants[in.Tenant]
 	job, err := t.Job(ctx, in.Job)
 	if errors.Is(err, queue.ErrNoJob) {
 		err = notFound("tenant %s has no job %s, or not any more", in.Tenant, in.Job)
@@ -161,10 +155,8 @@ func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 }
 
 func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
-	t, err := s.tenant(in.Tenant)
-	if err == nil {
-		err = mayAct(ctx, in.Body.Action)
-	}
+	t := s.tenants[in.Tenant]
+	err := mayAct(ctx, in.Body.Action)
 	if err == nil {
 		err = in.Body.Filter.check()
 	}

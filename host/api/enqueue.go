@@ -140,10 +140,8 @@ func (s *service) describeEnqueue() {
 			if err != nil {
 				return nil, failed(http.StatusBadRequest, "%v", err)
 			}
-			t, q, err := s.queue(in.InQueue)
-			if err != nil {
-				return nil, err
-			}
+			t := s.tenants[in.Tenant]
+			q := t.Queue(in.Queue)
 			specs := make([]queue.Spec, len(events))
 			for i, e := range events {
 				specs[i] = queue.Spec{Parameters: e.json, Options: queue.Options{
@@ -158,10 +156,8 @@ func (s *service) describeEnqueue() {
 
 // enqueue writes tasks, once for an idempotency key.
 func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []queue.Spec) ([]Receipt, error) {
-	t, q, err := s.queue(in)
-	if err != nil {
-		return nil, err
-	}
+	t := s.tenants[in.Tenant]
+	q := t.Queue(in.Queue)
 	write := q.EnqueueMany
 	if key != "" {
 		for i := range specs {
@@ -221,7 +217,7 @@ const (
 func parseEvents(contentType string, header http.Header, body []byte) ([]event, error) {
 	media, _, err := mime.ParseMediaType(contentType)
 	if contentType != "" && err != nil {
-		return nil, fmt.Errorf("Content-Type %q: %w", contentType, err) //nolint:staticcheck,revive // the name of a header
+		return nil, fmt.Errorf("header Content-Type %q: %w", contentType, err)
 	}
 	parts := []json.RawMessage{body}
 	switch media {

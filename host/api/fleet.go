@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins"
 	guest "github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -95,20 +94,13 @@ func (s *service) describeFleet() {
 	}
 	add(s, looking("/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold"),
 		func(ctx context.Context, in *listTenant) (*ListOf[Node], error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
+			t := s.tenants[in.Tenant]
 			nodes, err := t.nodes(ctx)
 			return cut(nodes, in.Paging, func(n Node) string { return n.Listener }), err
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node", "Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end"),
 		func(ctx context.Context, in *InNode) (*struct{}, error) {
-			t, err := s.tenant(in.Tenant)
-			if err == nil {
-				err = t.Fleet().Drain(ctx, in.Listener)
-			}
-			return nil, err
+			return nil, s.tenants[in.Tenant].Fleet().Drain(ctx, in.Listener)
 		})
 	type reclaim struct {
 		InNode
@@ -116,10 +108,7 @@ func (s *service) describeFleet() {
 	}
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
 		func(ctx context.Context, in *reclaim) (*Reclaimed, error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
+			t := s.tenants[in.Tenant]
 			got, err := t.Fleet().ReclaimNode(ctx, in.Listener, in.MaxCrashes)
 			if errors.Is(err, queue.ErrStatus) {
 				return nil, failed(http.StatusConflict, "listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener)
@@ -131,10 +120,7 @@ func (s *service) describeFleet() {
 		})
 	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
 		func(ctx context.Context, in *listTenant) (*ListOf[Plugin], error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
+			t := s.tenants[in.Tenant]
 			list, err := Plugins(ctx, t.Client)
 			return cut(list, in.Paging, Plugin.name), err
 		})
@@ -145,20 +131,14 @@ func (s *service) describeFleet() {
 	}
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin", "End the quarantine of a plugin whose tasks ended several hosts"),
 		func(ctx context.Context, in *release) (*ListOf[Released], error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
+			t := s.tenants[in.Tenant]
 			released, err := t.release(ctx, in.Plugin, in.Digest)
 			return &ListOf[Released]{List[Released]{Items: released}}, err
 		})
 	s.describeStore()
 	add(s, acting(Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit", "Read who did what, newest first: about the last 10,000 actions"),
 		func(ctx context.Context, in *listTenant) (*ListOf[AuditEntry], error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
+			t := s.tenants[in.Tenant]
 			if strings.Trim(in.Cursor, "0123456789-") != "" {
 				return nil, failed(http.StatusBadRequest, "cursor %q: use the next of the page before, or leave it out", in.Cursor)
 			}
@@ -271,27 +251,13 @@ func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released
 
 // describeStore is what may be read of the buckets of handlers.
 func (s *service) describeStore() {
-	store := func(ctx context.Context, in InTenant) (*kv.Store, error) {
-		t, err := s.tenant(in.Tenant)
-		switch {
-		case err != nil:
-			return nil, err
-		case !principal(ctx).reads():
-			return nil, errHidden(principal(ctx))
-		}
-		return t.store, nil
-	}
 	type listTenant struct {
 		InTenant
 		Paging
 	}
-	add(s, looking("/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers"),
+	add(s, revealing("/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers"),
 		func(ctx context.Context, in *listTenant) (*ListOf[Bucket], error) {
-			store, err := store(ctx, in.InTenant)
-			if err != nil {
-				return nil, err
-			}
-			buckets, err := store.Buckets(ctx)
+			buckets, err := s.tenants[in.Tenant].store.Buckets(ctx)
 			if err != nil && len(buckets) == 0 {
 				return nil, err // else one damaged bucket does not hide the others
 			}
@@ -306,13 +272,9 @@ func (s *service) describeStore() {
 		Prefix string `query:"prefix" maxLength:"1024" doc:"Only keys with this prefix."`
 		Paging
 	}
-	add(s, looking("/tenants/{tenant}/kv/{bucket}", "list-keys", "List the keys of a bucket"),
+	add(s, revealing("/tenants/{tenant}/kv/{bucket}", "list-keys", "List the keys of a bucket"),
 		func(ctx context.Context, in *listKeys) (*ListOf[string], error) {
-			store, err := store(ctx, in.InTenant)
-			if err != nil {
-				return nil, err
-			}
-			keys, err := store.List(ctx, in.Bucket, in.Prefix, in.Cursor, in.Limit)
+			keys, err := s.tenants[in.Tenant].store.List(ctx, in.Bucket, in.Prefix, in.Cursor, in.Limit)
 			out := &ListOf[string]{List[string]{Items: append([]string{}, keys...)}}
 			if len(keys) == in.Limit {
 				out.Body.Next = keys[len(keys)-1]
@@ -323,13 +285,9 @@ func (s *service) describeStore() {
 		InBucket
 		Key string `path:"key" maxLength:"1024"`
 	}
-	add(s, looking("/tenants/{tenant}/kv/{bucket}/{key}", "show-value", "The bytes of a value"),
+	add(s, revealing("/tenants/{tenant}/kv/{bucket}/{key}", "show-value", "The bytes of a value"),
 		func(ctx context.Context, in *inKey) (*Bytes, error) {
-			store, err := store(ctx, in.InTenant)
-			if err != nil {
-				return nil, err
-			}
-			value, err := store.Get(ctx, in.Bucket, in.Key)
+			value, err := s.tenants[in.Tenant].store.Get(ctx, in.Bucket, in.Key)
 			if errors.Is(err, guest.ErrNotFound) {
 				err = notFound("bucket %q has no key %q", in.Bucket, in.Key)
 			}

@@ -33,7 +33,7 @@ func TestBodyLimits(t *testing.T) {
 // dial is a connection of a client that does what it wants.
 func dial(t *testing.T, w *world) net.Conn {
 	t.Helper()
-	connection, err := net.Dial("tcp", w.server.Addr())
+	connection, err := new(net.Dialer).DialContext(w.ctx, "tcp", w.server.Addr())
 	must(t, err)
 	t.Cleanup(func() { _ = connection.Close() })
 	return connection

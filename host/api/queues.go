@@ -99,10 +99,7 @@ func (s *service) describeQueues() {
 	}
 	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
 		func(ctx context.Context, in *listQueues) (*ListOf[Queue], error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
+			t := s.tenants[in.Tenant]
 			known, err := t.Queues(ctx)
 			if err != nil {
 				return nil, err
@@ -116,11 +113,7 @@ func (s *service) describeQueues() {
 	change := func(path, name, summary string, do func(context.Context, *queue.Queue) error) {
 		add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/"+path, name, summary),
 			func(ctx context.Context, in *InQueue) (*QueueOf, error) {
-				_, q, err := s.queue(*in)
-				if err == nil {
-					err = do(ctx, q)
-				}
-				if err != nil {
+				if err := do(ctx, s.tenants[in.Tenant].Queue(in.Queue)); err != nil {
 					return nil, err
 				}
 				return s.showQueue(ctx, *in)
@@ -132,11 +125,7 @@ func (s *service) describeQueues() {
 	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue", "Bound how many tasks may wait; those that wait already stay"),
 		func(ctx context.Context, in *LimitOf) (*QueueOf, error) {
 			callerOf(ctx).detail = fmt.Sprintf("limit=%d", in.Body.Limit)
-			_, q, err := s.queue(in.InQueue)
-			if err == nil {
-				err = q.SetLimit(ctx, in.Body.Limit)
-			}
-			if err != nil {
+			if err := s.tenants[in.Tenant].Queue(in.Queue).SetLimit(ctx, in.Body.Limit); err != nil {
 				return nil, err
 			}
 			return s.showQueue(ctx, in.InQueue)
@@ -160,10 +149,7 @@ func (t *tenant) queues(ctx context.Context, names []string) ([]Queue, error) {
 
 // showQueue shows a queue, also one that nobody has used if it was paused or limited.
 func (s *service) showQueue(ctx context.Context, in InQueue) (*QueueOf, error) {
-	t, _, err := s.queue(in)
-	if err != nil {
-		return nil, err
-	}
+	t := s.tenants[in.Tenant]
 	shapes, err := t.queues(ctx, []string{in.Queue})
 	if err != nil {
 		return nil, err
@@ -177,17 +163,14 @@ func (s *service) showQueue(ctx context.Context, in InQueue) (*QueueOf, error) {
 }
 
 func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
-	t, q, err := s.queue(in.InQueue)
-	if err != nil {
-		return nil, err
-	}
+	t := s.tenants[in.Tenant]
 	if err := t.known(ctx, in.Queue); err != nil {
 		return nil, err
 	}
 	if in.All && (in.OlderThanSeconds > 0 || in.Keep > 0) {
 		return nil, failed(http.StatusBadRequest, "all beside older_than_seconds or keep: leave one of them out")
 	}
-	purged, err := q.Purge(ctx, queue.PurgeOptions{
+	purged, err := t.Queue(in.Queue).Purge(ctx, queue.PurgeOptions{
 		Status: queue.Status(in.Status), OlderThan: period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign,
 	})
 	if err != nil {

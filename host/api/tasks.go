@@ -45,11 +45,6 @@ type LogLine struct {
 	Text   string  `json:"text"`
 }
 
-// errHidden is the refusal of payloads.
-func errHidden(who *Principal) error {
-	return failed(http.StatusForbidden, "%s may not see parameters, results, logs and values of handlers (payloads: false)", who.Name)
-}
-
 func (s *service) describeTasks() {
 	type search struct {
 		InTenant
@@ -80,37 +75,29 @@ func (s *service) describeTasks() {
 			return s.list(ctx, in.Tenant, &Filter{DeadLetters: true}, in.Paging)
 		})
 	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
-	add(s, looking("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
+	add(s, revealing("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
-			return s.bytes(ctx, *in, func(t *tenant) ([]byte, error) { return t.Parameters(ctx, in.ID) })
+			parameters, err := s.tenants[in.Tenant].Parameters(ctx, in.ID)
+			return raw(parameters), err
 		})
-	add(s, looking("/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result"),
+	add(s, revealing("/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
-			return s.bytes(ctx, *in, func(t *tenant) ([]byte, error) {
-				task, err := t.Task(ctx, in.ID)
-				if err == nil && task.Status != queue.Complete {
-					err = failed(http.StatusConflict, "task %s is %s: only a complete task has a result", in.ID, task.Status)
-				}
-				if err != nil {
-					return nil, err
-				}
-				return task.Result, nil
-			})
+			task, err := s.tenants[in.Tenant].Task(ctx, in.ID)
+			switch {
+			case err != nil:
+				return nil, err
+			case task.Status != queue.Complete:
+				return nil, failed(http.StatusConflict, "task %s is %s: only a complete task has a result", in.ID, task.Status)
+			}
+			return raw(task.Result), nil
 		})
 	type log struct {
 		InTask
 		After int64 `query:"after" minimum:"0" doc:"Only lines with higher numbers."`
 	}
-	add(s, looking("/tenants/{tenant}/tasks/{id}/log", "show-log", "The last lines that a task's handler wrote"),
+	add(s, revealing("/tenants/{tenant}/tasks/{id}/log", "show-log", "The last lines that a task's handler wrote"),
 		func(ctx context.Context, in *log) (*ListOf[LogLine], error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
-			if who := principal(ctx); !who.reads() {
-				return nil, errHidden(who)
-			}
-			lines, err := t.lines(ctx, in.ID, in.After)
+			lines, err := s.tenants[in.Tenant].lines(ctx, in.ID, in.After)
 			return &ListOf[LogLine]{List[LogLine]{Items: lines}}, err
 		})
 	add(s, looking("/tenants/{tenant}/tasks/{id}/history", "show-history", "The last runs of a task that have ended, oldest first"),
@@ -123,42 +110,28 @@ func (s *service) describeTasks() {
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task", "Cancel a waiting task, or stop a running one"),
 		func(ctx context.Context, in *InTask) (*Cancelled, error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
-			ended, err := t.change(ctx, Cancel, in.ID)
+			ended, err := s.tenants[in.Tenant].change(ctx, Cancel, in.ID)
 			out := &Cancelled{}
 			out.Body.ID, out.Body.Ended = in.ID, ended
 			return out, err
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task: it waits like a new one, its attempts counted from 0"),
 		func(ctx context.Context, in *InTask) (*TaskOf, error) {
-			t, err := s.tenant(in.Tenant)
-			if err != nil {
-				return nil, err
-			}
-			if _, err := t.change(ctx, Again, in.ID); err != nil {
+			if _, err := s.tenants[in.Tenant].change(ctx, Again, in.ID); err != nil {
 				return nil, err
 			}
 			return s.showTask(ctx, &ShowTask{InTask: *in})
 		})
 	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task", "Delete a finished task with its result, log and history"),
 		func(ctx context.Context, in *InTask) (*struct{}, error) {
-			t, err := s.tenant(in.Tenant)
-			if err == nil {
-				_, err = t.change(ctx, Delete, in.ID)
-			}
+			_, err := s.tenants[in.Tenant].change(ctx, Delete, in.ID)
 			return nil, err
 		})
 }
 
 // list answers with a page of tasks.
 func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*ListOf[Task], error) {
-	t, err := s.tenant(name)
-	if err != nil {
-		return nil, err
-	}
+	t := s.tenants[name]
 	from, err := parsePlace(p.Cursor)
 	if err == nil {
 		err = f.check()
@@ -181,10 +154,7 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 }
 
 func (s *service) showTask(ctx context.Context, in *ShowTask) (*TaskOf, error) {
-	t, err := s.tenant(in.Tenant)
-	if err != nil {
-		return nil, err
-	}
+	t := s.tenants[in.Tenant]
 	if in.WaitSeconds > 0 {
 		waiting, stop := context.WithTimeout(ctx, period(in.WaitSeconds))
 		defer stop()
@@ -201,22 +171,6 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*TaskOf, error) {
 		return nil, err
 	}
 	return &TaskOf{taskShape(in.Tenant, task, history, in.PayloadLimit, principal(ctx))}, nil
-}
-
-// bytes answers with a payload, if the principal may see it.
-func (s *service) bytes(ctx context.Context, in InTask, read func(*tenant) ([]byte, error)) (*Bytes, error) {
-	t, err := s.tenant(in.Tenant)
-	if err != nil {
-		return nil, err
-	}
-	if who := principal(ctx); !who.reads() {
-		return nil, errHidden(who)
-	}
-	value, err := read(t)
-	if err != nil {
-		return nil, err
-	}
-	return raw(value), nil
 }
 
 // lines are those of a task's log; a task without a log may not exist.
