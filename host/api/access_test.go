@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -105,7 +106,7 @@ func TestTokens(t *testing.T) {
 	// A token that is taken out of the file ends, and a new one counts; a damaged file changes nothing.
 	must(t, os.Remove(path))
 	fresh := token(t, path, "new", api.Viewer)
-	until(t, func() bool {
+	expecttest.Eventually(t, "the new token", func() bool {
 		w.token = fresh
 		return w.do(t, request{method: http.MethodGet, path: "/queues"}).status == http.StatusOK
 	})
@@ -119,18 +120,6 @@ func TestTokens(t *testing.T) {
 		<-ticker.C
 		if got := w.do(t, request{method: http.MethodGet, path: "/queues"}); got.status != http.StatusOK {
 			t.Fatalf("with a damaged file: %d %s", got.status, got.body)
-		}
-	}
-}
-
-// until waits for a condition.
-func until(t *testing.T, is func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !is(); <-ticker.C {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not come to that")
 		}
 	}
 }

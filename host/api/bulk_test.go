@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -100,7 +101,7 @@ func makeJob(t *testing.T, w *world, action string, filter map[string]any, start
 // awaitJob waits until a job has a state.
 func awaitJob(t *testing.T, w *world, id string, state queue.JobState) (job api.Job) {
 	t.Helper()
-	until(t, func() bool {
+	expecttest.Eventually(t, "the job is "+string(state), func() bool {
 		job = get[api.Job](t, w, "/jobs/"+id)
 		return job.State == state
 	})

@@ -28,7 +28,7 @@ var statuses = []struct {
 	remedy string
 }{
 	{queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks"},
-	{queue.ErrNoNode, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/nodes"},
+	{queue.ErrNoNode, http.StatusNotFound, "none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes"},
 	{guest.ErrNotFound, http.StatusNotFound, ""},
 	{queue.ErrInvalid, http.StatusBadRequest, ""},
 	{guest.ErrInvalid, http.StatusBadRequest, ""},
