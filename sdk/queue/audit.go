@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +16,8 @@ const (
 	auditEntries = 10_000
 	auditText    = 1 << 10
 )
+
+var auditID = regexp.MustCompile(`^[0-9]{1,19}(-[0-9]{1,19})?$`)
 
 // AuditEntry is an action of a person or program on a tenant.
 type AuditEntry struct {
@@ -39,6 +43,9 @@ func (c *Client) Audit(ctx context.Context, e AuditEntry) error {
 func (c *Client) AuditLog(ctx context.Context, before string, limit int64) ([]AuditEntry, error) {
 	from := "+"
 	if before != "" {
+		if !auditID.MatchString(before) {
+			return nil, fmt.Errorf("%w: audit entry %q: use the ID of one, such as 1700000000000-0", ErrInvalid, before)
+		}
 		from = "(" + before
 	}
 	messages, err := c.rdb.XRevRangeN(ctx, c.keys.audit(), from, "-", limit).Result()

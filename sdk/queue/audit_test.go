@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,9 @@ func TestAudit(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		if got := must[[]AuditEntry](t)(w.AuditLog(w.ctx, "", 10)); len(got) != 0 {
 			t.Errorf("nothing was done, and the log has %+v", got)
+		}
+		if _, err := w.AuditLog(w.ctx, "1-2-3", 1); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a wrong ID: %v", err)
 		}
 		before := must[time.Time](t)(w.Clock(w.ctx)).Add(-time.Second) // miniredis has another clock for streams
 		for i := range 5 {
