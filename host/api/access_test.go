@@ -155,7 +155,7 @@ func TestHiddenPayloads(t *testing.T) {
 	secret := token(t, path, "vera", api.Viewer)
 	text, err := os.ReadFile(path)
 	must(t, err)
-	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), "role: viewer", "role: viewer\n      payloads: false", 1)), 0o600))
+	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), "role: viewer", "role: viewer\n  payloads: false", 1)), 0o600))
 	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
 	w.token = secret
 	id := w.fail(t, "mail", "first line\nsecret")
@@ -175,7 +175,7 @@ func TestRate(t *testing.T) {
 	slow := token(t, path, "slow", api.Viewer)
 	text, err := os.ReadFile(path)
 	must(t, err)
-	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), "role: viewer", "role: viewer\n      rate: 0.001", 1)), 0o600))
+	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), "role: viewer", "role: viewer\n  rate: 0.001", 1)), 0o600))
 	other := token(t, path, "other", api.Viewer)
 	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
 	w.token = slow

@@ -195,7 +195,7 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 	}
 	op := huma.Operation{
 		OperationID: o.name, Method: o.method, Path: "/v1" + o.path, Summary: o.summary, Metadata: map[string]any{"operation": o},
-		MaxBodyBytes: o.maxBody, BodyReadTimeout: bodyTimeout, Tags: []string{subject(o.path)},
+		MaxBodyBytes: o.maxBody + 1, BodyReadTimeout: bodyTimeout, Tags: []string{subject(o.path)},
 	}
 	if o.stream {
 		op.Responses = map[string]*huma.Response{"200": {
