@@ -61,6 +61,7 @@ func TestHostsAccessList(t *testing.T) {
 		{"queue", "purge", "echo", "--older-than", "7d"},
 		{"node", "ls"},
 		{"kv", "ls"},
+		{"audit"},
 	} {
 		u.must(enqueue...)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -88,7 +89,8 @@ func (c *confinement) rules(n *node) []confine.Rule {
 	if os.Geteuid() != 0 { // a compile child raises its oom_score_adj; root could change the kernel's settings
 		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})
 	}
-	for _, path := range append([]string{"/etc/resolv.conf", n.options.plugins.Dir, n.options.secrets}, n.options.plugins.Grants.SecretFiles()...) {
+	paths := slices.Concat([]string{"/etc/resolv.conf", n.options.plugins.Dir, n.options.secrets}, n.options.plugins.Grants.SecretFiles(), n.options.admin.files())
+	for _, path := range paths {
 		if path == "" {
 			continue
 		}

@@ -37,6 +37,7 @@ func newDev(env environment) *cobra.Command {
 	o := newHostOptions(cmd, "127.0.0.1:0")
 	port := 0
 	newNumber(cmd.Flags(), &port, "redis-port", "port of the embedded Redis, to find it at the same URL after each start; 0, the default, for a free one", 0, 65535, "use 1 to 65535, or 0 for a free one")
+	o.admin = newAdminOptions(cmd.Flags(), "127.0.0.1:0")
 	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
 	var engines string
 	enginesFlag(cmd.Flags(), &engines)

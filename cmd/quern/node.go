@@ -17,9 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/web"
@@ -34,7 +36,8 @@ import (
 // node is a host and everything that it is made of, ready to run.
 type node struct {
 	options  *hostOptions
-	stderr   *logSink // the host's whole output there
+	flags    *pflag.FlagSet // where the options came from
+	stderr   *logSink       // the host's whole output there
 	logger   hclog.Logger
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
@@ -65,7 +68,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if o.plugins.MaxMemory, err = o.memory.resolve(); err != nil {
 		return nil, err
 	}
-	n := &node{options: o, stores: map[string]*kv.Store{}}
+	n := &node{options: o, flags: cmd.Flags(), stores: map[string]*kv.Store{}}
 	defer func() {
 		if err != nil {
 			n.close()
@@ -220,6 +223,11 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 		}
 		return refusedf("--http %q: %w: choose another address, such as 127.0.0.1:0 for a free port", n.options.http, err)
 	}
+	admin, err := n.options.admin.listen(n.flags, api.Config{Clients: n.clients, Stores: n.stores, Logger: n.logger})
+	if err != nil {
+		server.Close()
+		return err
+	}
 	n.logger.Info("plugins run as machine code", "compiler", n.compiler)
 	n.logger.Info("listening", "http", server.Addr())
 	n.host.Listening(server.Addr())
@@ -237,6 +245,12 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 		defer drain() // a host without its web server is invisible
 		return server.Run(living)
 	})
+	if admin != nil {
+		group.Go(func() error {
+			defer drain()
+			return admin.Run(living)
+		})
+	}
 	for _, run := range n.background {
 		group.Go(func() error { run(living); return nil })
 	}

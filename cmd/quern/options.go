@@ -43,6 +43,7 @@ type hostOptions struct {
 	logFormat string
 	http      string
 	native    bool
+	admin     *adminOptions // nil: the API is not served
 
 	tenantRedis      tenantURLs
 	tenantRedisFiles []string

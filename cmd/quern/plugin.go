@@ -1,26 +1,15 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
-
-// pluginView is a plugin that live hosts published.
-type pluginView struct {
-	host.PluginInfo
-	Nodes []string `json:"nodes"`
-}
 
 // shortDigest is the length of a digest for people: sha256: and twelve digits.
 const shortDigest = len(digestPrefix) + 12
@@ -32,7 +21,7 @@ func newPluginLs(env environment) *cobra.Command {
 	clientFlags(cmd)
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-		views, err := listPlugins(cmd.Context(), client)
+		views, err := api.Plugins(cmd.Context(), client)
 		if err != nil {
 			return err
 		}
@@ -44,56 +33,6 @@ func newPluginLs(env environment) *cobra.Command {
 		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
 	}))
 	return cmd
-}
-
-// listPlugins lists what live hosts published. Hosts with the same plugin share one view.
-func listPlugins(ctx context.Context, client *queue.Client) ([]pluginView, error) {
-	nodes, err := client.Fleet().Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now, err := client.Clock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	views := []pluginView{}
-	for _, node := range nodes {
-		if node.LeaseEnd.Before(now) {
-			continue
-		}
-		var published []pluginView
-		if json.Unmarshal([]byte(node.About["plugins"]), &published) != nil {
-			continue // a listener without plugins
-		}
-		for _, p := range published {
-			i := slices.IndexFunc(views, func(v pluginView) bool {
-				v.Nodes = nil
-				return reflect.DeepEqual(v, p)
-			})
-			if i < 0 {
-				i = len(views)
-				views = append(views, p)
-			}
-			views[i].Nodes = append(views[i].Nodes, node.ID)
-		}
-	}
-	quarantines, err := client.Fleet().Quarantines(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i := range views {
-		v := &views[i]
-		at := slices.IndexFunc(quarantines, func(q queue.Quarantine) bool { return q.Plugin == v.Plugin && q.Digest == v.Digest })
-		if at < 0 || v.State != plugins.StateServing {
-			continue
-		}
-		v.State = "quarantined" // hosts do not run its tasks
-		v.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), shellWord(v.Plugin))
-	}
-	slices.SortStableFunc(views, func(a, b pluginView) int {
-		return strings.Compare(a.Tenant+"\x00"+a.Plugin+"\x00"+a.State, b.Tenant+"\x00"+b.Plugin+"\x00"+b.State)
-	})
-	return views, nil
 }
 
 func newPluginRelease(env environment) *cobra.Command {

@@ -65,7 +65,7 @@ func clientFlags(cmd *cobra.Command) {
 	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
 }
 
-// target finds a client command's tenant and Redis: that of the setting, of a `quern dev` that answers, or the default.
+// target finds a client command's tenant and Redis.
 func target(cmd *cobra.Command, env environment) (url, tenant string, err error) {
 	if url, err = redisURL(cmd); err != nil {
 		return "", "", err
@@ -74,18 +74,21 @@ func target(cmd *cobra.Command, env environment) (url, tenant string, err error)
 	if tenant = flag.Value.String(); queue.ValidTenant(tenant) != nil {
 		return "", "", usagef("%s %q: %s", origin(flag), tenant, tenantRule)
 	}
-	if url == "" {
-		url = defaultRedis
-		dev, ok, err := findDev(cmd.Context(), env)
-		if err != nil {
-			return "", "", err
-		}
-		if ok {
-			url = dev.Redis
-			note(cmd, "using `quern dev` at %s", queue.Redact(url))
-		}
+	url, err = findRedis(cmd, env, url)
+	return url, tenant, err
+}
+
+// findRedis is the Redis of the setting, or else that of a `quern dev` that answers, or the default.
+func findRedis(cmd *cobra.Command, env environment, url string) (string, error) {
+	if url != "" {
+		return url, nil
 	}
-	return url, tenant, nil
+	dev, ok, err := findDev(cmd.Context(), env)
+	if !ok || err != nil {
+		return defaultRedis, err
+	}
+	note(cmd, "using `quern dev` at %s", queue.Redact(dev.Redis))
+	return dev.Redis, nil
 }
 
 // connect makes the client of a client command, for the tenant of its flag.

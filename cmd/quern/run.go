@@ -63,7 +63,7 @@ func newRoot(env environment) *cobra.Command {
 	newText(flags, new(string), "URL", "redis", "`URL` of Redis: redis://, rediss://, unix:// (or QUERN_REDIS_URL; default that of a running quern dev, else "+defaultRedis+")")
 	flags.String("redis-file", "", "`FILE` with the URL of Redis, for mounted secrets")
 	root.AddCommand(
-		newServe(env), newDev(env), newEnqueue(env), newBench(env), newDoctor(env),
+		newServe(env), newDev(env), newEnqueue(env), newBench(env), newDoctor(env), newAdmin(env),
 		clientGroup("task", "Show tasks, wait for them, cancel, retry and delete them",
 			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskLogs(env), newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
 		clientGroup("queue", "Show queues, pause, limit and purge them",
@@ -73,6 +73,7 @@ func newRoot(env environment) *cobra.Command {
 		clientGroup("node", "List listeners: hosts, workers and Python ones; drain them, requeue the tasks of dead ones",
 			newNodeLs(env), newNodeDrain(env), newNodeReclaim(env)),
 		clientGroup("kv", "Read the key-value store of handlers", newKVLs(env), newKVGet(env)),
+		newAudit(env),
 		newHealth(), newVersion(), newCompileChild(), newCrashMonitor(),
 	)
 	root.AddCommand(topics(env)...)

@@ -28,6 +28,7 @@ func newServe(env environment) *cobra.Command {
 		Annotations: map[string]string{usesRedis: "yes"},
 	}
 	o := newHostOptions(cmd, "127.0.0.1:9464")
+	o.admin = newAdminOptions(cmd.Flags(), "")
 	cmd.Flags().Var(&o.tenantRedis, "tenant-redis", "`TENANT=URL`: a Redis user, or a Redis, of the tenant's own (default that of --redis)")
 	cmd.Flags().StringSliceVar(&o.tenantRedisFiles, "tenant-redis-file", nil, "`TENANT=FILE` with such a URL, for mounted secrets")
 	confined := &confinement{mode: confineAuto}

@@ -29,8 +29,9 @@ const module = "github.com/quern-project/quern"
 // folder import each other freely; the longest folder that a package lies in counts, so sdk/queue
 // is not a part of sdk.
 var directions = map[string][]string{
-	"cmd/quern":   {"host", "host/doctor", "host/guest", "host/kv", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
+	"cmd/quern":   {"host", "host/api", "host/doctor", "host/guest", "host/kv", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
 	"host":        {"host/guest", "sdk/queue", "plugins", "runtime", "metrics"},
+	"host/api":    {"host", "host/kv", "sdk/queue", "plugins", "runtime"},
 	"host/doctor": {"sdk/queue"},
 	"host/guest":  {"host/kv", "sdk/queue", "plugins", "runtime"},
 	"host/kv":     {"sdk/queue", "runtime"},
@@ -52,6 +53,8 @@ var confined = map[string][]string{
 	"github.com/alicebob/miniredis":       {"sdk/queue", "cmd/quern"},
 	"github.com/spf13/cobra":              {"cmd/quern"},
 	"github.com/evanw/esbuild":            {"cmd/quern"},
+	"github.com/danielgtaylor/huma":       {"host/api"},
+	"github.com/coreos/go-oidc":           {"host/api"},
 }
 
 // topLevel is all that may lie in the repository's root.

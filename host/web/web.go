@@ -45,16 +45,19 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() (text str
 		text, err := ready()
 		answer(w, text, err)
 	})
-	return &Server{
-		listener: listener,
-		http: &http.Server{
-			Handler: mux, ErrorLog: log, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		},
-	}, nil
+	return NewServer(listener, &http.Server{
+		Handler: mux, ErrorLog: log, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+	}), nil
 }
+
+// NewServer makes a Server of its parts; it closes both.
+func NewServer(listener net.Listener, server *http.Server) *Server { return &Server{listener, server} }
 
 // Addr is the address in use.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close releases the address of a Server that does not run.
+func (s *Server) Close() { _ = s.listener.Close() }
 
 // Run answers until ctx ends, and releases the address.
 func (s *Server) Run(ctx context.Context) error {

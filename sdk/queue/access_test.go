@@ -321,6 +321,26 @@ func workOn(t *testing.T, w *world) {
 }
 
 // host is what a host, or who tends its queues, does besides what scripts do.
+// administer is what the API does besides.
+func administer(t *testing.T, w *world) {
+	ctx := w.ctx
+	job := must[*Job](t)(w.NewJob(ctx, "retry", "{}", "ada"))
+	work := must[*JobWork](t)(w.WorkOn(ctx, job.ID))
+	for _, err := range []error{
+		w.Audit(ctx, AuditEntry{Who: "ada"}), w.JobStart(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []string{"a"}),
+		work.End(ctx, JobItemGone, ""), work.Become(ctx, JobDone, false, ""), work.Leave(ctx), w.JobStop(ctx, job.ID),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	must[[]AuditEntry](t)(w.AuditLog(ctx, "", 1))
+	must[[]*Job](t)(w.Jobs(ctx))
+	must[[]JobItem](t)(w.JobItems(ctx, job.ID, 0, 1))
+	must[bool](t)(work.Stopped(ctx))
+	must[[]Receipt](t)(w.Queue("work").EnqueueOnce(ctx, []Spec{{Options: Options{ID: "once"}}}))
+}
+
 func host(t *testing.T, w *world) {
 	ctx := w.ctx
 	if err := w.Prepare(ctx); err != nil {
@@ -356,6 +376,7 @@ func host(t *testing.T, w *world) {
 		t.Errorf("reclaimed %+v, want one task that failed", got)
 	}
 	must[[]Quarantine](t)(w.Fleet().Quarantines(ctx))
+	administer(t, w)
 	q := w.Queue("work")
 	must[bool](t)(recount(ctx, q))
 	for _, err := range []error{w.Fleet().EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {

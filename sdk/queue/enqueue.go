@@ -51,6 +51,9 @@ type Options struct {
 // traceparent is the form of the W3C's header; versions after 00 may be longer.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-z-]{0,200})?$`)
 
+// ValidTraceparent tells whether text has the form of the W3C's header of that name.
+func ValidTraceparent(text string) bool { return traceparent.MatchString(text) }
+
 // uniqueLife bounds a uniqueness that ends with its task, should the task never finish.
 const uniqueLife = 90 * 24 * time.Hour
 

@@ -44,6 +44,12 @@ func (k keys) version() string             { return k.key("version") }
 func (k keys) control() string             { return k.key("control") }
 func (k keys) limits() string              { return k.key("limits") }
 func (k keys) crashes() string             { return k.key("crashes") }
+func (k keys) audit() string               { return k.key("audit") }
+func (k keys) once(id string) string       { return k.key("once", id) }
+func (k keys) jobs() string                { return k.key("jobs") }
+func (k keys) job(id string) string        { return k.key("job", id) }
+func (k keys) jobItems(id string) string   { return k.key("job_items", id) }
+func (k keys) jobEnds(id string) string    { return k.key("job_ends", id) }
 
 func (k keys) level(priority, queue string) string { return k.key("pending", priority, queue) }
 func (k keys) priorities(queue string) string      { return k.key("priorities", queue) }

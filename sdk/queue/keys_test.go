@@ -51,6 +51,12 @@ func TestKeys(t *testing.T) {
 		"blueque_expiry_q":                  k.expiry("q"),
 		"blueque_keys_q":                    k.keyed("q"),
 		"blueque_unique_q_ab":               k.unique("q", "ab"),
+		"blueque_audit":                     k.audit(),
+		"blueque_once_id":                   k.once("id"),
+		"blueque_jobs":                      k.jobs(),
+		"blueque_job_id":                    k.job("id"),
+		"blueque_job_items_id":              k.jobItems("id"),
+		"blueque_job_ends_id":               k.jobEnds("id"),
 		"{acme}_task_id":                    keys{"{acme}"}.task("id"),
 	} {
 		if got != want {

@@ -301,6 +301,7 @@ var summaryFields = []string{
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
 	"dead_id", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "finished_at", "plugin",
 	"digest", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "live_id",
+	"checkpoint",
 }
 
 // summaries reads the tasks of a queue's list, without those that are gone or have left that status.

@@ -60,6 +60,7 @@ type Task struct {
 	DeadID, Handled string
 	DeadError       string // why a failed task has no dead letter, though its plugin names a queue for them
 	CancelAsked     bool   // the task runs and is to be stopped
+	CheckpointSize  int64  // bytes of its checkpoint, until it is complete
 }
 
 // digestPrefix begins a digest. Hashes leave it out (older hosts did not), because Redis keeps only fields of up to 64 bytes in
@@ -92,7 +93,7 @@ func newTask(id string, hash map[string]string) *Task {
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
 		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Message: hash["message"],
-		Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), Traceparent: hash["traceparent"], LiveID: hash["live_id"],
+		CheckpointSize: asInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), Traceparent: hash["traceparent"], LiveID: hash["live_id"],
 	}
 	if p, err := strconv.Atoi(hash["priority"]); err == nil && p >= 0 && p <= 100 {
 		t.Priority = p

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+var adminListening = regexp.MustCompile(`listening: admin=(\S+)`)
+
+// ask sends a request to the API with a token.
+func ask(t *testing.T, method, url, token string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Shared(t).URL())
+	tenant := queuetest.Tenant()
+	u.must("enqueue", "mail", "hello", "--tenant", tenant)
+	c := u.start("admin", "--admin", "127.0.0.1:0", "--tenants", tenant)
+	base := "http://" + c.stderr.await(t, adminListening) + "/v1/tenants/" + tenant
+	if status, body := ask(t, http.MethodPost, base+"/queues/mail/pause", ""); status != http.StatusOK || !strings.Contains(body, `"paused":true`) {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := ask(t, http.MethodGet, base+"/queues/mail", ""); status != http.StatusOK || !strings.Contains(body, `"pending":1`) {
+		t.Errorf("%d %s", status, body)
+	}
+	var log []struct {
+		Who, Action, On, From string
+		Status                int
+	}
+	if err := json.Unmarshal([]byte(u.must("audit", "--tenant", tenant, "-o", "json")), &log); err != nil {
+		t.Fatal(err)
+	}
+	if len(log) != 1 || log[0].Who != "local" || log[0].Action != "pause-queue" || log[0].On != "queue mail" || log[0].From != "127.0.0.1" || log[0].Status != 200 {
+		t.Errorf("%+v", log)
+	}
+	if text := u.must("audit", "--tenant", tenant); !strings.Contains(text, "pause-queue") {
+		t.Errorf("%s", text)
+	}
+	if log := c.stderr.String(); !strings.Contains(log, "audit: who=local action=pause-queue") {
+		t.Errorf("the log is %s", log)
+	}
+	c.stop()
+	if status := c.wait(); status != exitDone {
+		t.Errorf("exit %d", status)
+	}
+}
+
+// A host serves the API beside its tasks, also confined, and follows the file of tokens.
+func TestServeAdmin(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Shared(t).URL())
+	tenant := queuetest.Tenant()
+	r := u.run("admin", "token", "ada", "--role", "operator", "--tenants", tenant, "--expires", "1h")
+	token := strings.TrimSpace(r.stdout)
+	if r.status != exitDone || token == "" || strings.Contains(r.stderr, token) || !strings.Contains(r.stderr, "name: ada") {
+		t.Fatalf("%+v", r)
+	}
+	file := write(t, filepath.Join(t.TempDir(), "access", "tokens.yaml"), "tokens:\n"+r.stderr)
+	c, _ := u.host(t.TempDir(), "--tenants", tenant, "--admin", "127.0.0.1:0", "--tokens", file)
+	base := "http://" + c.stderr.await(t, adminListening) + "/v1/"
+	if status, body := ask(t, http.MethodGet, base+"tenants/"+tenant+"/nodes", token); status != http.StatusOK || !strings.Contains(body, `"kind":"quern"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	second := u.run("admin", "token", "eve", "--role", "viewer")
+	fresh := write(t, filepath.Join(filepath.Dir(file), "next"), "tokens:\n"+second.stderr)
+	if err := os.Rename(fresh, file); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new token", func() bool {
+		status, _ := ask(t, http.MethodGet, base+"me", strings.TrimSpace(second.stdout))
+		return status == http.StatusOK
+	})
+	if status, _ := ask(t, http.MethodGet, base+"me", token); status != http.StatusUnauthorized {
+		t.Errorf("the old token gets %d", status)
+	}
+}
+
+func TestWrongAdmin(t *testing.T) {
+	t.Parallel()
+	busy := queuetest.Shared(t)
+	u := newUser(t, busy.URL())
+	empty := write(t, filepath.Join(t.TempDir(), "tokens.yaml"), "{}")
+	for args, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"--admin 0.0.0.0:0":                       {exitUsage, "can be reached from other machines"},
+		"--admin 127.0.0.1:0 --tokens none":       {exitUsage, `--tokens "none": no such file`},
+		"--admin 127.0.0.1:0 --tokens " + empty:   {exitUsage, "it has no tokens, certificates and oidc"},
+		"--admin 127.0.0.1:0 --admin-cert none":   {exitUsage, "HTTPS needs a certificate and its key"},
+		"--admin 127.0.0.1:0 --tenants A_B":       {exitUsage, `--tenants "A_B"`},
+		"--admin 127.0.0.1:0 --tenants a,a":       {exitUsage, "each once"},
+		"--admin " + busy.Addr():                  {exitRefused, "choose another address"},
+		"--admin 127.0.0.1:0 --redis http://x":    {exitUsage, "--redis"},
+		"token":                                   {exitUsage, "got 0 arguments"},
+		"token ada --role boss":                   {exitUsage, "viewer, operator or admin"},
+		"token ada --role viewer --tenants Upper": {exitUsage, "Upper"},
+		"token ada --role viewer --expires -1h":   {exitUsage, "--expires"},
+	} {
+		r := u.run(append([]string{"admin"}, strings.Fields(args)...)...)
+		if r.status != want.status || !strings.Contains(r.stderr, want.text) || r.stdout != "" {
+			t.Errorf("%s: exit %d: %s%s; want exit %d with %q", args, r.status, r.stdout, r.stderr, want.status, want.text)
+		}
+	}
+}

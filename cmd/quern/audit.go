@@ -1,0 +1,42 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+func newAudit(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "audit", Short: "Show who did what through the API, newest first",
+		Long: "Shows what people and programs did through the API, or were refused: STATUS is that of the answer, 2xx for\n" +
+			"what was done. Redis keeps about the last 10,000 actions of a tenant; the log of the process that serves the\n" +
+			"API has all of them.",
+		Args: arguments(0, 0),
+	}
+	clientFlags(cmd)
+	limit := int64(100)
+	newNumber(cmd.Flags(), &limit, "limit", "most actions to show", 1, 10_000, "use 1 to 10000")
+	output := outputFlag(cmd)
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+		entries, err := client.AuditLog(cmd.Context(), "", limit)
+		if err != nil {
+			return err
+		}
+		views := make([]view, len(entries))
+		for i, e := range entries {
+			views[i] = view{
+				{"id", "", e.ID},
+				{"time", "time", moment(e.Time)},
+				{"who", "who", e.Who},
+				{"action", "action", e.Action},
+				{"on", "on", given(e.On)},
+				{"from", "from", e.From},
+				{"status", "status", e.Status},
+				{"detail", "detail", given(e.Detail)},
+			}
+		}
+		return showTable(cmd, json, views, "TIME WHO ACTION ON FROM STATUS DETAIL", views)
+	})
+	return cmd
+}

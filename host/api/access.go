@@ -1,0 +1,461 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/hashicorp/go-hclog"
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/time/rate"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Role is what a principal may do; each may do what those before it may.
+type Role string
+
+// The roles.
+const (
+	Viewer   Role = "viewer"   // look
+	Operator Role = "operator" // enqueue, cancel, retry; pause, resume and limit queues
+	Admin    Role = "admin"    // delete and purge; drain and reclaim nodes, release plugins; read the audit log
+)
+
+var roles = []Role{Viewer, Operator, Admin}
+
+// Principal is who sends a request, and what it may do. An entry of the file of --tokens has these names.
+type Principal struct {
+	Name string `yaml:"name" json:"name" doc:"What the audit log calls it."`
+	Role Role   `yaml:"role" json:"role" enum:"viewer,operator,admin"`
+	// Tenants are those that it may see; none: all.
+	Tenants []string `yaml:"tenants,omitempty" json:"tenants,omitempty" doc:"Tenants that it may see; missing: all."`
+	// Payloads false hides parameters, results, logs, stderr and values of handlers.
+	Payloads *bool `yaml:"payloads,omitempty" json:"payloads,omitempty" doc:"False: parameters, results, logs, stderr and values of handlers are hidden from it."`
+	// Rate is how many requests a second it may send.
+	Rate float64 `yaml:"rate,omitempty" json:"rate,omitempty" doc:"Requests a second."`
+}
+
+const defaultRate = 1000
+
+func (p *Principal) rate() float64 { return cmp.Or(p.Rate, defaultRate) }
+
+// reads tells whether it may see what producers and handlers wrote.
+func (p *Principal) reads() bool { return p.Payloads == nil || *p.Payloads }
+
+func (p *Principal) sees(tenant string) bool {
+	return len(p.Tenants) == 0 || slices.Contains(p.Tenants, tenant)
+}
+
+func (p *Principal) validate() error {
+	switch {
+	case p.Name == "":
+		return errors.New("an entry has no name: the audit log needs one")
+	case !slices.Contains(roles, p.Role):
+		return fmt.Errorf("entry %q: role %q: use viewer, operator or admin", p.Name, p.Role)
+	case p.Rate < 0:
+		return fmt.Errorf("entry %q: rate %g: use the number of requests a second, or leave it out for %d", p.Name, p.Rate, defaultRate)
+	}
+	for _, tenant := range p.Tenants {
+		if queue.ValidTenant(tenant) != nil {
+			return fmt.Errorf("entry %q: tenant %q: use names of tenants, or leave tenants out for all", p.Name, tenant)
+		}
+	}
+	return nil
+}
+
+// accessFile is the content of the file of --tokens.
+type accessFile struct {
+	Tokens       []tokenEntry       `yaml:"tokens"`
+	Certificates []certificateEntry `yaml:"certificates"`
+	OIDC         *oidcEntry         `yaml:"oidc"`
+}
+
+type tokenEntry struct {
+	Principal `yaml:",inline"`
+	// SHA256 is that of the token, in hex.
+	SHA256  string    `yaml:"sha256"`
+	Expires time.Time `yaml:"expires,omitempty"`
+}
+
+// certificateEntry is the holder of a client certificate that the authority of --admin-ca signed.
+type certificateEntry struct {
+	Principal `yaml:",inline"`
+	// Subject is the certificate's common name, or one of its DNS names.
+	Subject string `yaml:"subject"`
+}
+
+// oidcEntry trusts the ID tokens of an issuer for an audience. Their claims name role and tenants; a token without the claim of
+// the role may do nothing.
+type oidcEntry struct {
+	Issuer       string  `yaml:"issuer"`
+	Audience     string  `yaml:"audience"`
+	RoleClaim    string  `yaml:"role_claim"`    // default role; a text, or a list of which the highest role counts
+	TenantsClaim string  `yaml:"tenants_claim"` // default tenants; a list, "*" in it for all
+	Payloads     *bool   `yaml:"payloads"`
+	Rate         float64 `yaml:"rate"`
+}
+
+func parseAccess(text []byte) (*accessFile, error) {
+	file := &accessFile{}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for i := range file.Tokens {
+		t := &file.Tokens[i]
+		sum, err := hex.DecodeString(t.SHA256)
+		switch {
+		case t.validate() != nil:
+			return nil, t.validate()
+		case err != nil || len(sum) != sha256.Size:
+			return nil, fmt.Errorf("token %q: sha256: use the 64 hex digits that `quern admin token` prints, not the token itself", t.Name)
+		case seen[t.SHA256]:
+			return nil, fmt.Errorf("token %q: another entry has the same sha256: give each a token of its own", t.Name)
+		}
+		t.SHA256 = strings.ToLower(t.SHA256)
+		seen[t.SHA256] = true
+	}
+	for i := range file.Certificates {
+		c := &file.Certificates[i]
+		if err := c.validate(); err != nil {
+			return nil, err
+		}
+		if c.Subject == "" {
+			return nil, fmt.Errorf("certificate %q: subject is missing: use the certificate's common name or a DNS name", c.Name)
+		}
+	}
+	if o := file.OIDC; o != nil && (o.Issuer == "" || o.Audience == "") {
+		return nil, errors.New("oidc: issuer and audience are both needed")
+	}
+	if len(file.Tokens)+len(file.Certificates) == 0 && file.OIDC == nil {
+		return nil, errors.New("it has no tokens, certificates and oidc: nobody could do anything; add the lines that `quern admin token` prints")
+	}
+	return file, nil
+}
+
+// Access is who may do what. It is safe for concurrent use.
+type Access struct {
+	path   string
+	logger hclog.Logger
+
+	mu      sync.Mutex // guards what follows
+	file    *accessFile
+	text    []byte    // of the last file that was read, which may be wrong
+	wrong   error     // what is wrong with it
+	told    string    // what is wrong with it, as the log has it
+	checked time.Time // when it was read
+	issuer  *issuer   // of file; nil until the first of its tokens comes
+}
+
+// accessAge is how old the content of the file may be when a request is decided by it.
+const accessAge = time.Second
+
+// LoadAccess reads the file. It is read again when it has changed; while it cannot be used the last content counts.
+func LoadAccess(path string, logger hclog.Logger) (*Access, error) {
+	a := &Access{path: path, logger: logger}
+	_, err := a.load()
+	return a, err
+}
+
+// load reads the file, and tells whether it is another one.
+func (a *Access) load() (changed bool, err error) {
+	text, err := os.ReadFile(a.path)
+	if err != nil {
+		return false, err
+	}
+	if a.text != nil && bytes.Equal(text, a.text) {
+		return false, a.wrong
+	}
+	file, err := parseAccess(text)
+	a.text, a.wrong = text, err
+	if err != nil {
+		return false, err
+	}
+	a.file, a.issuer = file, nil
+	return true, nil
+}
+
+// current is the content of the file now, and the issuer that it names.
+func (a *Access) current() (*accessFile, *issuer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if time.Since(a.checked) > accessAge {
+		a.checked = time.Now()
+		changed, err := a.load()
+		switch {
+		case err != nil && err.Error() != a.told:
+			a.told = err.Error()
+			a.logger.Warn("cannot use the file of tokens as it is now; its last good content counts", "file", a.path, "error", err)
+		case changed:
+			a.told = ""
+			a.logger.Info("read the changed file of tokens", "file", a.path)
+		}
+	}
+	if a.issuer == nil && a.file.OIDC != nil {
+		a.issuer = &issuer{oidcEntry: *a.file.OIDC}
+	}
+	return a.file, a.issuer
+}
+
+// everyone is the principal where there is no Access.
+var everyone = &Principal{Name: "local", Role: Admin}
+
+var errNoToken = errors.New("no token: send the header Authorization: Bearer TOKEN, or a client certificate")
+
+// identify finds who sends a request.
+func (a *Access) identify(r *http.Request) (*Principal, error) {
+	if a == nil {
+		return everyone, nil
+	}
+	file, issuer := a.current()
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if token = strings.TrimSpace(token); token == "" || !strings.EqualFold(scheme, "Bearer") {
+		if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+			return file.holder(r.TLS.VerifiedChains[0][0])
+		}
+		return nil, errNoToken
+	}
+	sum := sha256.Sum256([]byte(token))
+	hash := hex.EncodeToString(sum[:])
+	// The comparison leaks at most bytes of a hash.
+	i := slices.IndexFunc(file.Tokens, func(t tokenEntry) bool { return t.SHA256 == hash })
+	switch {
+	case i >= 0 && !file.Tokens[i].Expires.IsZero() && time.Now().After(file.Tokens[i].Expires):
+		return nil, fmt.Errorf("token %q expired at %s: ask for a new one", file.Tokens[i].Name, file.Tokens[i].Expires.Format(time.RFC3339))
+	case i >= 0:
+		return &file.Tokens[i].Principal, nil
+	case issuer != nil && strings.Count(token, ".") == 2:
+		return issuer.identify(r.Context(), token, a.logger)
+	}
+	return nil, errors.New("the token is not known here, or not any more: ask for a new one")
+}
+
+func (f *accessFile) holder(certificate *x509.Certificate) (*Principal, error) {
+	for i := range f.Certificates {
+		c := &f.Certificates[i]
+		if c.Subject == certificate.Subject.CommonName || slices.Contains(certificate.DNSNames, c.Subject) {
+			return &c.Principal, nil
+		}
+	}
+	return nil, fmt.Errorf("no entry for the client certificate of %q: add one to certificates in the file of --tokens", certificate.Subject.CommonName)
+}
+
+// issuer checks the ID tokens of one OIDC issuer, with the keys that it publishes. They are fetched at the first token, so that a
+// host starts while the issuer is away.
+type issuer struct {
+	oidcEntry
+	mu       sync.Mutex            // guards what follows
+	verifier *oidc.IDTokenVerifier // nil until the issuer has answered
+	again    time.Time             // when to ask it next
+}
+
+const (
+	issuerTimeout = 5 * time.Second
+	issuerPause   = 5 * time.Second
+)
+
+func (i *issuer) identify(ctx context.Context, token string, logger hclog.Logger) (*Principal, error) {
+	verifier, err := i.ready(ctx)
+	if err != nil {
+		logger.Warn("cannot ask the issuer of tokens for its keys", "issuer", i.Issuer, "error", err)
+	}
+	if verifier == nil {
+		return nil, fmt.Errorf("the issuer %s cannot be reached to check the token: try again", i.Issuer)
+	}
+	checked, err := verifier.Verify(ctx, token)
+	if err != nil {
+		return nil, fmt.Errorf("the token of the issuer %s is refused: %w", i.Issuer, err)
+	}
+	claims := map[string]any{}
+	if err := checked.Claims(&claims); err != nil {
+		return nil, fmt.Errorf("read claims: %w", err)
+	}
+	who := &Principal{Name: "oidc:" + checked.Subject, Payloads: i.Payloads, Rate: i.Rate}
+	for _, role := range roles {
+		if slices.Contains(words(claims[cmp.Or(i.RoleClaim, "role")]), string(role)) {
+			who.Role = role
+		}
+	}
+	who.Tenants = words(claims[cmp.Or(i.TenantsClaim, "tenants")])
+	if who.Role == "" || len(who.Tenants) == 0 {
+		return nil, fmt.Errorf("the token of %q names no role (claim %s: viewer, operator or admin) or no tenants (claim %s)",
+			checked.Subject, cmp.Or(i.RoleClaim, "role"), cmp.Or(i.TenantsClaim, "tenants"))
+	}
+	if slices.Contains(who.Tenants, "*") {
+		who.Tenants = nil
+	}
+	return who, nil
+}
+
+// ready makes the verifier; nil while the issuer is away, which it is asked at most once in issuerPause.
+func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.verifier != nil || time.Now().Before(i.again) {
+		return i.verifier, nil
+	}
+	// The provider keeps the context for later fetches of keys.
+	client := &http.Client{Timeout: issuerTimeout}
+	provider, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), client), i.Issuer)
+	if err != nil {
+		i.again = time.Now().Add(issuerPause)
+		return nil, err
+	}
+	i.verifier = provider.Verifier(&oidc.Config{ClientID: i.Audience})
+	return i.verifier, nil
+}
+
+// words are the texts of a claim: one, several separated by spaces, or a list.
+func words(claim any) (list []string) {
+	switch claim := claim.(type) {
+	case string:
+		return strings.Fields(claim)
+	case []any:
+		for _, one := range claim {
+			if text, ok := one.(string); ok {
+				list = append(list, text)
+			}
+		}
+	}
+	return list
+}
+
+// NewToken makes a token, and the lines that stand for it below tokens in the file of --tokens.
+func NewToken(name string, role Role, tenants []string, lasts time.Duration) (token, lines string, err error) {
+	token = "quern_" + rand.Text() + rand.Text()
+	sum := sha256.Sum256([]byte(token))
+	entry := tokenEntry{Principal: Principal{Name: name, Role: role, Tenants: tenants}, SHA256: hex.EncodeToString(sum[:])}
+	if lasts > 0 {
+		entry.Expires = time.Now().Add(lasts).UTC().Truncate(time.Second)
+	}
+	text, err := yaml.Marshal([]tokenEntry{entry})
+	return token, string(text), cmp.Or(entry.validate(), err)
+}
+
+// caller is who sends a request, and what it asks for that is not in the path, for the audit log.
+type caller struct {
+	*Principal
+	detail string
+}
+
+type callerKey struct{}
+
+func withPrincipal(ctx context.Context, who *Principal, detail string) context.Context {
+	return context.WithValue(ctx, callerKey{}, &caller{who, detail})
+}
+
+// principal is who sends the request of a context.
+func principal(ctx context.Context) *Principal { return callerOf(ctx).Principal }
+
+func callerOf(ctx context.Context) *caller {
+	c, _ := ctx.Value(callerKey{}).(*caller)
+	return c
+}
+
+// limiters bound the requests of each principal.
+type limiters struct {
+	mu     sync.Mutex
+	byName map[string]*rate.Limiter // guarded by mu
+}
+
+// mostLimiters bounds the map: subjects of an issuer may be many. Then all begin anew.
+const mostLimiters = 10_000
+
+func (l *limiters) allow(who *Principal) bool {
+	if who == everyone {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit := rate.Limit(who.rate())
+	limiter := l.byName[who.Name]
+	if limiter == nil || limiter.Limit() != limit {
+		if l.byName == nil || len(l.byName) >= mostLimiters {
+			l.byName = make(map[string]*rate.Limiter)
+		}
+		limiter = rate.NewLimiter(limit, max(1, int(2*limit)))
+		l.byName[who.Name] = limiter
+	}
+	return limiter.Allow()
+}
+
+// authorize asks whether the principal may do the operation in the tenant, and records what changes something.
+func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
+	o, _ := ctx.Operation().Metadata["operation"].(operation)
+	who := principal(ctx.Context())
+	tenant := ctx.Param("tenant")
+	acts := ctx.Method() != http.MethodGet && ctx.Method() != http.MethodHead
+	switch {
+	case tenant != "" && !who.sees(tenant):
+		s.refuse(ctx, http.StatusForbidden, "%s may not see tenant %q: it has %s", who.Name, tenant, strings.Join(who.Tenants, ", "))
+	case slices.Index(roles, who.Role) < slices.Index(roles, o.role):
+		s.refuse(ctx, http.StatusForbidden, "%s is a %s: %s needs the role %s", who.Name, who.Role, o.name, o.role)
+	case o.payloads && !who.reads():
+		s.refuse(ctx, http.StatusForbidden, "%s may not see parameters, results, logs and values of handlers (payloads: false)", who.Name)
+	case tenant != "" && s.tenants[tenant] == nil: // operations rely on it
+		seen := slices.DeleteFunc(slices.Sorted(maps.Keys(s.tenants)), func(name string) bool { return !who.sees(name) })
+		s.refuse(ctx, http.StatusNotFound, "tenant %q is not served here: use one of %s", tenant, strings.Join(seen, ", "))
+	default:
+		next(ctx)
+	}
+	if acts && !(o.traffic && ctx.Status() < http.StatusBadRequest) {
+		s.record(ctx, who, o, tenant)
+	}
+}
+
+// record writes an action to the audit log of the tenant, and to that of the process.
+func (s *service) record(ctx huma.Context, who *Principal, o operation, name string) {
+	from, _, err := net.SplitHostPort(ctx.RemoteAddr())
+	if err != nil {
+		from = ctx.RemoteAddr()
+	}
+	on := ""
+	for _, part := range []string{"queue", "id", "listener", "plugin", "job"} {
+		if value := ctx.Param(part); value != "" {
+			on = part + " " + value
+		}
+	}
+	entry := queue.AuditEntry{
+		Who: who.Name, Action: o.name, On: on, From: from, Status: ctx.Status(), Detail: callerOf(ctx.Context()).detail,
+	}
+	s.config.Logger.Info("audit", "who", entry.Who, "action", entry.Action, "tenant", name, "on", entry.On, "from", entry.From,
+		"status", entry.Status, "detail", entry.Detail)
+	t := s.tenants[name]
+	if t == nil {
+		return
+	}
+	// The action is done: the client's going away must not keep it out of the log.
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx.Context()), 5*time.Second)
+	defer cancel()
+	if err := t.Audit(within, entry); err != nil {
+		s.config.Logger.Error("cannot write the audit log of the tenant", "tenant", name, "error", err)
+	}
+}
+
+// Me is the caller.
+type Me struct{ Body Principal }
+
+func (s *service) describeAccess() {
+	add(s, looking("/me", "show-me", "Show who you are and what you may do"),
+		func(ctx context.Context, _ *struct{}) (*Me, error) { return &Me{*principal(ctx)}, nil })
+}

@@ -1,0 +1,187 @@
+package api_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/internal/expecttest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// token adds a new token to the file, and returns it.
+func token(t *testing.T, path, name string, role api.Role, tenants ...string) string {
+	t.Helper()
+	secret, lines, err := api.NewToken(name, role, tenants, time.Hour)
+	must(t, err)
+	text, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	if strings.Contains(lines, secret) {
+		t.Fatal("the file would have the token itself")
+	}
+	if len(text) == 0 {
+		lines = "tokens:\n" + lines
+	}
+	must(t, os.WriteFile(path, append(text, lines...), 0o600))
+	return secret
+}
+
+func access(t *testing.T, path string) func(*api.Config) {
+	t.Helper()
+	return func(c *api.Config) {
+		var err error
+		c.Access, err = api.LoadAccess(path, hclog.NewNullLogger())
+		must(t, err)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	tenant := queuetest.Tenant()
+	viewer, operator := token(t, path, "vera", api.Viewer), token(t, path, "otto", api.Operator, tenant)
+	admin, stranger := token(t, path, "ada", api.Admin), token(t, path, "sam", api.Admin, "other")
+	w := serve(t, queuetest.Shared(t).URL(), tenant, access(t, path))
+	id := w.fail(t, "mail", "no")
+
+	got := w.do(t, request{method: http.MethodGet, path: "/queues"})
+	refused(t, got, http.StatusUnauthorized, "Authorization: Bearer")
+	if got.header.Get("WWW-Authenticate") != "Bearer" {
+		t.Errorf("header %v", got.header)
+	}
+	w.token = "quern_wrong"
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "not known")
+	w.token = stranger
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusForbidden, "may not see tenant")
+	if list := get[api.List[api.TenantInfo]](t, w, "/v1/tenants"); len(list.Items) != 0 {
+		t.Errorf("a stranger sees %+v", list)
+	}
+	for _, step := range []struct {
+		token, method, path string
+		status              int
+	}{
+		{viewer, http.MethodGet, "/queues/mail", 200},
+		{viewer, http.MethodPost, "/queues/mail/pause", 403},
+		{viewer, http.MethodPost, "/tasks/" + id + "/retry", 403},
+		{viewer, http.MethodGet, "/audit", 403},
+		{operator, http.MethodPost, "/queues/mail/pause", 200},
+		{operator, http.MethodDelete, "/tasks/" + id, 403},
+		{operator, http.MethodPost, "/queues/mail/purge?all=true", 403},
+		{admin, http.MethodDelete, "/tasks/" + id, 204},
+	} {
+		w.token = step.token
+		if got := w.do(t, request{method: step.method, path: step.path}); got.status != step.status {
+			t.Errorf("%s %s: %d, want %d: %s", step.method, step.path, got.status, step.status, got.body)
+		}
+	}
+	if me := get[api.Principal](t, w, "/v1/me"); me.Name != "ada" || me.Role != api.Admin {
+		t.Errorf("me: %+v", me)
+	}
+
+	// The audit log has what was done and what was refused, newest first.
+	log := get[api.List[api.AuditEntry]](t, w, "/audit?limit=2")
+	if len(log.Items) != 2 || log.Next == "" {
+		t.Fatalf("%+v", log)
+	}
+	last, before := log.Items[0], log.Items[1]
+	if last.Who != "ada" || last.Action != "delete-task" || last.On != "id "+id || last.Status != 204 || last.From != "127.0.0.1" || last.Time == 0 {
+		t.Errorf("last %+v", last)
+	}
+	if before.Who != "otto" || before.Action != "purge-queue" || before.Status != 403 || before.Detail != "all=true" {
+		t.Errorf("before %+v", before)
+	}
+	rest := get[api.List[api.AuditEntry]](t, w, "/audit?cursor="+log.Next)
+	if len(rest.Items) != 4 || rest.Items[0].Action != "delete-task" || rest.Next != "" {
+		t.Errorf("the rest: %+v", rest)
+	}
+
+	// A token that is taken out of the file ends, and a new one counts; a damaged file changes nothing.
+	must(t, os.Remove(path))
+	fresh := token(t, path, "new", api.Viewer)
+	expecttest.Eventually(t, "the new token", func() bool {
+		w.token = fresh
+		return w.do(t, request{method: http.MethodGet, path: "/queues"}).status == http.StatusOK
+	})
+	w.token = admin
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "not any more")
+	must(t, os.WriteFile(path, []byte("tokens: 7"), 0o600))
+	w.token = fresh
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for range 15 { // longer than the file is trusted unread
+		<-ticker.C
+		if got := w.do(t, request{method: http.MethodGet, path: "/queues"}); got.status != http.StatusOK {
+			t.Fatalf("with a damaged file: %d %s", got.status, got.body)
+		}
+	}
+}
+
+func TestWrongTokenFiles(t *testing.T) {
+	t.Parallel()
+	hash := strings.Repeat("a", 64)
+	for text, words := range map[string]string{
+		"":          "no tokens",
+		"{}":        "no tokens",
+		"token: []": "token",
+		"tokens: [{name: a, role: boss, sha256: " + hash + "}]":                                                 "viewer, operator or admin",
+		"tokens: [{role: admin, sha256: " + hash + "}]":                                                         "no name",
+		"tokens: [{name: a, role: admin, sha256: quern_abc}]":                                                   "64 hex digits",
+		"tokens: [{name: a, role: admin, sha256: " + hash + "}, {name: b, role: viewer, sha256: " + hash + "}]": "another entry",
+		"tokens: [{name: a, role: admin, tenants: [A_B], sha256: " + hash + "}]":                                "A_B",
+		"certificates: [{name: a, role: admin}]":                                                                "subject is missing",
+		"oidc: {issuer: https://example.com}":                                                                   "both needed",
+		"tokens: [{name: a, role: admin, rate: -1, sha256: " + hash + "}]":                                      "rate",
+	} {
+		path := filepath.Join(t.TempDir(), "tokens.yaml")
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		if _, err := api.LoadAccess(path, hclog.NewNullLogger()); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%q: %v, want an error with %q", text, err, words)
+		}
+	}
+}
+
+// Who may not see payloads sees neither what producers nor what handlers wrote.
+func TestHiddenPayloads(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	secret := token(t, path, "vera", api.Viewer)
+	text, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), "role: viewer", "role: viewer\n  payloads: false", 1)), 0o600))
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w.token = secret
+	id := w.fail(t, "mail", "first line\nsecret")
+	whole := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id})
+	task := decode[api.Task](t, whole, http.StatusOK)
+	if strings.Contains(string(whole.body), "secret") || task.Parameters != nil || task.ParametersSize != 1 || task.Error.Message != "first line…" {
+		t.Errorf("%s", whole.body)
+	}
+	for _, path := range []string{"/tasks/" + id + "/parameters", "/tasks/" + id + "/result", "/tasks/" + id + "/log", "/tasks/" + id + "/log/stream", "/kv", "/kv/b", "/kv/b/k"} {
+		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusForbidden, "payloads: false")
+	}
+}
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	slow := token(t, path, "slow", api.Viewer)
+	text, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), "role: viewer", "role: viewer\n  rate: 0.001", 1)), 0o600))
+	other := token(t, path, "other", api.Viewer)
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w.token = slow
+	get[api.Principal](t, w, "/v1/me")
+	got := w.do(t, request{method: http.MethodGet, path: "/v1/me"})
+	refused(t, got, http.StatusTooManyRequests, "slow sends more than 0.001 requests a second")
+	w.token = other
+	get[api.Principal](t, w, "/v1/me")
+}

@@ -1,0 +1,268 @@
+// Package api serves what operators and programs do with a fleet: look at tenants, queues, tasks, nodes and plugins, and change
+// them. It keeps no state: all that it shows is in Redis, so that any number of processes can serve it, with a host or without.
+//
+// A request passes these steps, each of which may answer it:
+//
+//	host and origin   without tokens: only loopback, and no page of another site
+//	path              a problem for unknown paths and methods
+//	ETag              answers of GET have one; 304 for what the client has
+//	who               token, OIDC or client certificate; 401
+//	rate              per principal; 429
+//	may               role and tenant of the operation; 403
+//	operation         body of a bounded size, checked against the schema; 400, 413, 422
+//	audit             what changed or tried to: in Redis and in the log
+//
+// Every error is a problem of RFC 9457. When Redis is away the answer is 503 with Retry-After; a request may be repeated if it is
+// a GET or its operation's description says so.
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/web"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 30 * time.Second
+	// answerTimeout bounds an answer with what it waits for; streams set deadlines of their own.
+	answerTimeout = 2 * time.Minute
+	idleTimeout   = 2 * time.Minute
+
+	// maxParameters bounds the body of tasks and events, maxJSON others. maxBodies bounds all bodies above smallBody, and large
+	// answers, at one time: what waits for slow clients takes no memory from a host's tasks beyond it.
+	maxParameters = 16 << 20
+	maxJSON       = 1 << 20
+	smallBody     = 64 << 10
+	maxBodies     = 128 << 20
+	// maxStreams bounds the streams of events that are open at one time.
+	maxStreams = 256
+)
+
+// Config is what a Server serves, and to whom.
+type Config struct {
+	// Clients are one for each tenant, and Stores the buckets of handlers by tenant. The caller closes them.
+	Clients []*queue.Client
+	Stores  map[string]*kv.Store
+	// Access says who may do what; nil: whoever reaches a loopback address may do everything.
+	Access *Access
+	TLS    *tls.Config // nil: plain HTTP
+	// Logger gets the audit log and what is wrong.
+	Logger hclog.Logger
+}
+
+// Server answers on one address.
+type Server struct {
+	*web.Server
+	service *service
+}
+
+// service is what all requests share.
+type service struct {
+	config  Config
+	tenants map[string]*tenant
+	api     huma.API
+	mux     *http.ServeMux
+	limits  limiters
+	bodies  *semaphore.Weighted
+	streams *semaphore.Weighted
+
+	jobs sync.WaitGroup // the background jobs of this process
+	// living returns a context that ends when the server begins to end: jobs and streams stop then.
+	living func() context.Context
+	end    func()
+}
+
+// tenant is a tenant that is served.
+type tenant struct {
+	*queue.Client
+	store   *kv.Store
+	changes changes
+}
+
+// Listen takes the address at once; port 0 is a free one. Without Access it must be a loopback address.
+func Listen(address string, config Config) (*Server, error) {
+	if config.Access == nil && !isLoopback(address) {
+		return nil, fmt.Errorf("address %q can be reached from other machines, and without tokens everyone may do everything: "+
+			"use 127.0.0.1, or name a file with --tokens", address)
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: %w", address, err)
+	}
+	if config.TLS != nil {
+		listener = tls.NewListener(listener, config.TLS)
+	} else if !isLoopback(address) {
+		config.Logger.Warn("tokens cross the network unencrypted: name a certificate with --admin-cert, or put a proxy with TLS before it", "admin", address)
+	}
+	s := newService(config)
+	ctx, end := context.WithCancel(context.Background())
+	s.living, s.end = func() context.Context { return ctx }, end
+	server := &http.Server{
+		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: 64 << 10,
+		ErrorLog:       config.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn}),
+	}
+	return &Server{web.NewServer(listener, server), s}, nil
+}
+
+// Run answers until ctx ends. Streams and background jobs end first; another process can continue the jobs.
+func (s *Server) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, s.service.end)
+	defer stop()
+	err := s.Server.Run(ctx)
+	s.service.end()
+	s.service.jobs.Wait()
+	return err
+}
+
+func newService(config Config) *service {
+	s := &service{
+		config: config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
+		bodies: semaphore.NewWeighted(maxBodies), streams: semaphore.NewWeighted(maxStreams),
+	}
+	for _, client := range config.Clients {
+		s.tenants[client.Tenant()] = &tenant{Client: client, store: config.Stores[client.Tenant()]}
+	}
+	about := huma.DefaultConfig("Quern", "1")
+	about.Info.Description = "Queues, tasks, nodes and plugins of a fleet. Times are seconds since the epoch, durations seconds, " +
+		"sizes bytes; missing values are left out. Names in paths are percent-encoded."
+	about.OpenAPIPath, about.DocsPath, about.SchemasPath = "/v1/openapi", "", ""
+	about.CreateHooks = nil // no $schema in bodies
+	about.RejectUnknownQueryParameters = true
+	about.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}}
+	about.Components.SecuritySchemes["certificate"] = &huma.SecurityScheme{Type: "mutualTLS"}
+	about.Security = []map[string][]string{{"bearer": {}}, {"certificate": {}}, {}}
+	s.api = humago.New(s.mux, about)
+	s.api.UseMiddleware(s.authorize, s.boundBody)
+	s.describeAccess()
+	s.describeQueues()
+	s.describeTasks()
+	s.describeEnqueue()
+	s.describeFleet()
+	s.describeBulk()
+	s.describeStreams()
+	return s
+}
+
+// operation is one row of the API.
+type operation struct {
+	role               Role
+	method, path, name string // name is the operation's in the audit log and the schema
+	summary            string
+	maxBody            int64 // default maxJSON
+	stream             bool
+	payloads           bool // it shows what producers and handlers wrote
+	traffic            bool // producers do it all the time: the audit log has it only if it is refused
+}
+
+// looking is an operation of every role.
+func looking(path, name, summary string) operation {
+	return operation{role: Viewer, method: http.MethodGet, path: path, name: name, summary: summary}
+}
+
+// revealing is one for those who may see what producers and handlers wrote.
+func revealing(path, name, summary string) operation {
+	o := looking(path, name, summary)
+	o.payloads = true
+	return o
+}
+
+// acting is an operation that needs a role.
+func acting(role Role, method, path, name, summary string) operation {
+	return operation{role: role, method: method, path: path, name: name, summary: summary}
+}
+
+// add registers an operation. Errors of its function become problems.
+func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) (*O, error)) {
+	if o.maxBody == 0 {
+		o.maxBody = maxJSON
+	}
+	op := huma.Operation{
+		OperationID: o.name, Method: o.method, Path: "/v1" + o.path, Summary: o.summary, Metadata: map[string]any{"operation": o},
+		MaxBodyBytes: o.maxBody + 1, BodyReadTimeout: bodyTimeout, Tags: []string{subject(o.path)},
+	}
+	if o.stream {
+		op.Responses = map[string]*huma.Response{"200": {
+			Description: "Server-Sent Events; ping now and then",
+			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
+		}}
+	}
+	_, isRaw := reflect.TypeFor[I]().FieldByName("RawBody")
+	if isRaw {
+		op.RequestBody = &huma.RequestBody{}
+		// huma requires raw bodies; parameters may be empty.
+		defer func() { op.RequestBody.Required = false }()
+	}
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := do(ctx, in)
+		if err != nil {
+			return nil, s.problem(ctx, o.name, err)
+		}
+		return out, nil
+	})
+}
+
+// subject is the last fixed word of a path that names a collection, for grouping.
+func subject(path string) string {
+	words := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if len(words) > 2 && words[0] == "tenants" {
+		return words[2]
+	}
+	return words[0]
+}
+
+// InTenant is in every path below a tenant.
+type InTenant struct {
+	Tenant string `path:"tenant" maxLength:"34" example:"blueque" doc:"The tenant: the key prefix in Redis."`
+}
+
+// InQueue is in every path below a queue.
+type InQueue struct {
+	InTenant
+	Queue string `path:"queue" minLength:"1" maxLength:"128" doc:"The queue."`
+}
+
+// InTask is in every path below a task.
+type InTask struct {
+	InTenant
+	ID string `path:"id" minLength:"1" maxLength:"128" doc:"The task's ID."`
+}
+
+// known refuses a queue that nobody has used: its name may be misspelled.
+func (t *tenant) known(ctx context.Context, name string) error {
+	if err := queue.ValidQueue(name); err != nil {
+		return err
+	}
+	all, err := t.Queues(ctx)
+	if _, ok := all[name]; err == nil && !ok {
+		return notFound("tenant %s has no queue %q: nothing was ever enqueued in it, and it has no listener", t.Tenant(), name)
+	}
+	return err
+}
+
+// isLoopback tells whether only this machine reaches an address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	host = strings.Trim(host, "[]")
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

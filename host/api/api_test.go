@@ -1,0 +1,232 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// The document describes every path, and every operation says what its errors look like.
+func TestOpenAPI(t *testing.T) {
+	w := setup(t)
+	text := w.do(t, request{method: http.MethodGet, path: "/v1/openapi.json"})
+	if text.status != http.StatusOK {
+		t.Fatalf("status %d: %s", text.status, text.body)
+	}
+	document, err := openapi3.NewLoader().LoadFromData(text.body)
+	must(t, err)
+	must(t, document.Validate(w.ctx, openapi3.DisableExamplesValidation()))
+	if document.OpenAPI != "3.1.0" {
+		t.Errorf("OpenAPI %s, want 3.1.0", document.OpenAPI)
+	}
+	if n := document.Paths.Len(); n < 20 {
+		t.Errorf("%d paths, want 20 or more", n)
+	}
+	if document.Paths.Find("/v1/tenants/{tenant}/tasks/{id}") == nil {
+		t.Error("a task has no path")
+	}
+	for path, item := range document.Paths.Map() {
+		for method, op := range item.Operations() {
+			if op.Summary == "" || op.OperationID == "" {
+				t.Errorf("%s %s has no summary or ID", method, path)
+			}
+			other := op.Responses.Default()
+			if other == nil || other.Value.Content["application/problem+json"] == nil {
+				t.Errorf("%s %s does not say that its errors are problems", method, path)
+			}
+		}
+	}
+}
+
+func TestUnknownPaths(t *testing.T) {
+	w := setup(t)
+	for _, path := range []string{"/v1/nothing", "/v1/tenants/x/y", "/v1/", "/v1/tenants//tasks", "/v1/%00"} {
+		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusNotFound, "/v1/openapi.json")
+	}
+	got := w.do(t, request{method: http.MethodDelete, path: "/queues"})
+	refused(t, got, http.StatusMethodNotAllowed, "GET")
+	if allow := got.header.Get("Allow"); allow != "GET, HEAD" {
+		t.Errorf("Allow is %q", allow)
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/v1/tenants/another/queues"}), http.StatusNotFound, w.Tenant())
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues/none"}), http.StatusNotFound, "no queue")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/none"}), http.StatusNotFound, "no such task")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues?limit=0"}), http.StatusUnprocessableEntity, "query.limit")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues?limits=1"}), http.StatusUnprocessableEntity, "unknown query parameter")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues/" + strings.Repeat("q", 129)}), http.StatusUnprocessableEntity, "path.queue")
+}
+
+func TestQueues(t *testing.T) {
+	w := setup(t)
+	w.enqueue(t, "mail", "hello", queue.Options{})
+	w.enqueue(t, "a/b%2Fc?", "odd", queue.Options{})
+	w.fail(t, "broken", "no")
+
+	page := get[api.List[api.Queue]](t, w, "/queues?limit=2")
+	if len(page.Items) != 2 || page.Items[0].Queue != "a/b%2Fc?" || page.Items[1].Queue != "broken" || page.Next == "" || page.Items[1].Failed != 1 {
+		t.Errorf("first page: %+v", page)
+	}
+	page = get[api.List[api.Queue]](t, w, "/queues?limit=2&cursor="+page.Next)
+	if len(page.Items) != 1 || page.Items[0].Queue != "mail" || page.Items[0].Pending != 1 || page.Next != "" {
+		t.Errorf("second page: %+v", page)
+	}
+	if q := get[api.Queue](t, w, "/queues/a%2Fb%252Fc%3F"); q.Pending != 1 || q.Tenant != w.Tenant() {
+		t.Errorf("a queue with an odd name: %+v", q)
+	}
+
+	if q := post[api.Queue](t, w, "/queues/mail/pause", nil, http.StatusOK); !q.Paused {
+		t.Errorf("after pause: %+v", q)
+	}
+	if q := post[api.Queue](t, w, "/queues/mail/resume", nil, http.StatusOK); q.Paused {
+		t.Errorf("after resume: %+v", q)
+	}
+	limit := w.do(t, request{method: http.MethodPut, path: "/queues/mail/limit", body: []byte(`{"limit": 1}`)})
+	if q := decode[api.Queue](t, limit, http.StatusOK); q.Limit != 1 {
+		t.Errorf("after limit: %+v", q)
+	}
+	got := w.do(t, request{method: http.MethodPost, path: "/queues/mail/tasks", body: []byte("one more")})
+	refused(t, got, http.StatusTooManyRequests, "full")
+	if got.header.Get("Retry-After") == "" {
+		t.Error("a full queue does not say when to try again")
+	}
+
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/broken/purge"}), http.StatusBadRequest, "name an age or a number")
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/broken/purge?all=true&keep=1"}), http.StatusBadRequest, "leave one of them out")
+	purged := post[struct {
+		Tenant, Queue string
+		Purged        int
+	}](t, w, "/queues/broken/purge?all=true", nil, http.StatusOK)
+	if purged.Purged != 1 {
+		t.Errorf("purged %+v", purged)
+	}
+}
+
+func TestETags(t *testing.T) {
+	w := setup(t)
+	id := w.enqueue(t, "mail", "hello", queue.Options{})
+	first := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id})
+	tag := first.header.Get("ETag")
+	if tag == "" || first.header.Get("Cache-Control") != "no-cache" {
+		t.Fatalf("headers %v", first.header)
+	}
+	same := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id, header: map[string]string{"If-None-Match": `"x", W/` + tag}})
+	if same.status != http.StatusNotModified || len(same.body) != 0 || same.header.Get("ETag") != tag {
+		t.Errorf("the same task: %d %s", same.status, same.body)
+	}
+	if _, err := w.Queue("mail").Cancel(w.ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	other := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id, header: map[string]string{"If-None-Match": tag}})
+	if other.status != http.StatusOK || other.header.Get("ETag") == tag {
+		t.Errorf("the task changed, and the answer is %d", other.status)
+	}
+}
+
+func TestLoopbackAlone(t *testing.T) {
+	for _, address := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.com:0"} {
+		if _, err := api.Listen(address, api.Config{}); err == nil || !strings.Contains(err.Error(), "--tokens") {
+			t.Errorf("%s without tokens: %v", address, err)
+		}
+	}
+	w := setup(t)
+	// A page in the operator's browser whose name leads to 127.0.0.1, and one that posts across sites.
+	q, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.base+"/v1/tenants", nil)
+	must(t, err)
+	q.Host = "rebound.example.com"
+	response, err := http.DefaultClient.Do(q)
+	must(t, err)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("a foreign host gets %d", response.StatusCode)
+	}
+	refused(t, w.do(t, request{
+		method: http.MethodPost, path: "/queues/mail/tasks", body: []byte("x"),
+		header: map[string]string{"Origin": "https://evil.example.com", "Content-Type": "text/plain"},
+	}), http.StatusForbidden, "another site")
+	if known, err := w.Client.Queues(w.ctx); err != nil || len(known) > 0 {
+		t.Errorf("queues after a refused request: %v, %v", known, err)
+	}
+}
+
+func TestTasks(t *testing.T) {
+	w := setup(t)
+	created := w.do(t, request{method: http.MethodPost, path: "/queues/mail/tasks?key=order-7&label=to=ada&label=kind=x%3Dy&priority=80", body: []byte{0xff, 0}})
+	receipt := decode[api.Receipt](t, created, http.StatusOK)
+	if created.header.Get("Location") != "/v1/tenants/"+w.Tenant()+"/tasks/"+receipt.ID {
+		t.Errorf("Location %q", created.header.Get("Location"))
+	}
+	task := get[api.Task](t, w, created.header.Get("Location"))
+	if task.ID != receipt.ID || task.Status != queue.Pending || task.Key != "order-7" || task.Labels["kind"] != "x=y" ||
+		task.Priority != 80 || string(task.ParametersBase64) != "\xff\x00" || task.ParametersSize != 2 || task.Created == 0 {
+		t.Errorf("%+v", task)
+	}
+	bytes := w.do(t, request{method: http.MethodGet, path: "/tasks/" + receipt.ID + "/parameters"})
+	if string(bytes.body) != "\xff\x00" || bytes.header.Get("Content-Type") != "application/octet-stream" || bytes.header.Get("Content-Disposition") != "attachment" {
+		t.Errorf("%+v", bytes)
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/" + receipt.ID + "/result"}), http.StatusConflict, "is pending")
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/tasks/" + receipt.ID + "/retry"}), http.StatusConflict, "only failed tasks")
+	refused(t, w.do(t, request{method: http.MethodDelete, path: "/tasks/" + receipt.ID}), http.StatusConflict, "only complete and failed")
+
+	w.settle(t, "mail", queue.Settlement{Result: []byte("<script>")})
+	result := w.do(t, request{method: http.MethodGet, path: "/tasks/" + receipt.ID + "/result"})
+	if string(result.body) != "<script>" || result.header.Get("Content-Type") != "application/octet-stream" || result.header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%+v", result)
+	}
+	if task := get[api.Task](t, w, "/tasks/"+receipt.ID+"?payload_limit=3"); task.Result != nil || task.ResultSize != 8 || len(task.History) != 1 || task.Plugin != "p" {
+		t.Errorf("%+v", task)
+	}
+	if gone := w.do(t, request{method: http.MethodDelete, path: "/tasks/" + receipt.ID}); gone.status != http.StatusNoContent {
+		t.Errorf("delete: %d %s", gone.status, gone.body)
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/" + receipt.ID}), http.StatusNotFound, "deleted")
+
+	failed := w.fail(t, "mail", "cannot reach the printer")
+	if task := post[api.Task](t, w, "/tasks/"+failed+"/retry", nil, http.StatusOK); task.Status != queue.Pending {
+		t.Errorf("retried: %+v", task)
+	}
+	ended := post[struct {
+		ID    string
+		Ended bool
+	}](t, w, "/tasks/"+failed+"/cancel", nil, http.StatusOK)
+	if !ended.Ended {
+		t.Errorf("cancelled: %+v", ended)
+	}
+	if task := get[api.Task](t, w, "/tasks/"+failed+"?wait_seconds=60"); task.Reason != queue.ReasonCancelled {
+		t.Errorf("%+v", task)
+	}
+	if history := get[api.List[api.Attempt]](t, w, "/tasks/"+failed+"/history"); len(history.Items) != 1 || history.Items[0].Error.Message != "cannot reach the printer" {
+		t.Errorf("history %+v", history)
+	}
+}
+
+func TestBatch(t *testing.T) {
+	w := setup(t)
+	body := map[string]any{"tasks": []any{
+		map[string]any{"parameters": "text", "id": "a"},
+		map[string]any{"parameters": json.RawMessage(`{"to":12345678901234567890}`), "labels": map[string]string{"x": "y"}, "priority": 0},
+		map[string]any{"parameters_base64": []byte{0xff}},
+		map[string]any{"parameters": "again", "id": "a"},
+	}}
+	list := post[api.List[api.Receipt]](t, w, "/queues/q/tasks/batch", body, http.StatusOK)
+	if len(list.Items) != 4 || list.Items[0].ID != "a" || list.Items[0].Existed || !list.Items[3].Existed {
+		t.Errorf("%+v", list)
+	}
+	for i, want := range []string{"text", `{"to":12345678901234567890}`, "\xff", "text"} {
+		if got, err := w.Parameters(w.ctx, list.Items[i].ID); err != nil || string(got) != want {
+			t.Errorf("task %d: %q, %v, want %q", i, got, err, want)
+		}
+	}
+	if task := get[api.Task](t, w, "/tasks/"+list.Items[1].ID); task.Priority != 0 || task.Labels["x"] != "y" {
+		t.Errorf("%+v", task)
+	}
+	text, err := json.Marshal(map[string]any{"tasks": []any{map[string]any{"parameter": "x"}}})
+	must(t, err)
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks/batch", body: text}), http.StatusUnprocessableEntity, "parameter")
+}

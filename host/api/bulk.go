@@ -1,0 +1,368 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// NewBulk is an action on all tasks that pass a filter.
+type NewBulk struct {
+	InTenant
+	Body struct {
+		Action Action `json:"action" enum:"cancel,retry,delete"`
+		Filter Filter `json:"filter" doc:"Must say something. A retry takes failed tasks, without cancelled ones unless the reason is cancelled; a cancel those that are not finished, a delete those that are."`
+		Start  bool   `json:"start,omitempty" doc:"Begin when the tasks are counted; else the job waits to be started."`
+	}
+}
+
+// Job is an action on many tasks, in the background. It is kept for a week.
+type Job struct {
+	ID          string                 `json:"id"`
+	Tenant      string                 `json:"tenant"`
+	Action      Action                 `json:"action"`
+	Filter      Filter                 `json:"filter"`
+	By          string                 `json:"by"`
+	Created     float64                `json:"created"`
+	State       queue.JobState         `json:"state" enum:"counting,counted,running,stopped,done"`
+	Interrupted bool                   `json:"interrupted,omitempty" doc:"The process that worked on it has ended: start it again to go on."`
+	Stopping    bool                   `json:"stopping,omitempty"`
+	More        bool                   `json:"more,omitempty" doc:"More tasks passed the filter than a job may have: make another one afterwards."`
+	Error       string                 `json:"error,omitempty"`
+	Items       int64                  `json:"items" doc:"Tasks; final once they are counted."`
+	Ended       int64                  `json:"ended" doc:"Tasks that have their end."`
+	Ends        map[queue.JobEnd]int64 `json:"ends" doc:"By end: done, refused (its status did not allow it any more), gone, failed."`
+}
+
+// JobItem is a task of a job.
+type JobItem struct {
+	ID   string       `json:"id"`
+	End  queue.JobEnd `json:"end,omitempty" enum:"done,refused,gone,failed" doc:"Missing: it has none yet."`
+	Text string       `json:"text,omitempty" doc:"Why."`
+}
+
+// JobOf is an answer with a job.
+type JobOf struct {
+	Location string `header:"Location"`
+	Body     Job
+}
+
+// InJob is in every path below a job.
+type InJob struct {
+	InTenant
+	Job string `path:"job" format:"uuid" doc:"The job's ID."`
+}
+
+func jobShape(tenant string, j *queue.Job) Job {
+	busy := j.State == queue.JobCounting || j.State == queue.JobRunning
+	var filter Filter
+	_ = json.Unmarshal([]byte(j.Filter), &filter) // of another version: what is not known is not shown
+	return Job{
+		ID: j.ID, Tenant: tenant, Action: Action(j.Action), Filter: filter, By: j.By, Created: stamp(j.Created),
+		State: j.State, Interrupted: busy && !j.Claimed, Stopping: busy && j.Claimed && j.Stop, More: j.More, Error: j.Error,
+		Items: j.Items, Ended: j.Ended, Ends: j.Ends,
+	}
+}
+
+func (s *service) describeBulk() {
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs", "make-job", "Cancel, retry or delete all tasks that pass a filter, in the background. It counts them first; deleting needs the role admin"),
+		s.makeJob)
+	add(s, looking("/tenants/{tenant}/jobs", "list-jobs", "List the last 100 jobs, newest first"),
+		func(ctx context.Context, in *InTenant) (*ListOf[Job], error) {
+			t := s.tenants[in.Tenant]
+			jobs, err := t.Jobs(ctx)
+			shapes := make([]Job, len(jobs))
+			for i, j := range jobs {
+				shapes[i] = jobShape(in.Tenant, j)
+			}
+			return &ListOf[Job]{List[Job]{Items: shapes}}, err
+		})
+	add(s, looking("/tenants/{tenant}/jobs/{job}", "show-job", "Show a job's progress"),
+		func(ctx context.Context, in *InJob) (*JobOf, error) { return s.showJob(ctx, *in) })
+	type items struct {
+		InJob
+		Offset int64 `query:"offset" minimum:"0"`
+		Limit  int64 `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	}
+	add(s, looking("/tenants/{tenant}/jobs/{job}/items", "list-job-items", "List a job's tasks with their ends, in the order in which it takes them"),
+		func(ctx context.Context, in *items) (*ListOf[JobItem], error) {
+			if _, err := s.showJob(ctx, in.InJob); err != nil {
+				return nil, err
+			}
+			list, err := s.tenants[in.Tenant].JobItems(ctx, in.Job, in.Offset, in.Limit)
+			shapes := make([]JobItem, len(list))
+			for i, item := range list {
+				shapes[i] = JobItem(item)
+			}
+			return &ListOf[JobItem]{List[JobItem]{Items: shapes}}, err
+		})
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/start", "start-job", "Start a job that is counted, or continue one that was stopped or interrupted"),
+		func(ctx context.Context, in *InJob) (*JobOf, error) {
+			job, err := s.showJob(ctx, *in)
+			if err == nil {
+				err = mayAct(ctx, job.Body.Action)
+			}
+			if err != nil {
+				return nil, err
+			}
+			t := s.tenants[in.Tenant]
+			if err := t.JobStart(ctx, in.Job); err != nil {
+				return nil, err
+			}
+			if err := s.work(ctx, t, in.Job); err != nil {
+				return nil, err
+			}
+			return s.showJob(ctx, *in)
+		})
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/stop", "stop-job", "Stop a job after its present task"),
+		func(ctx context.Context, in *InJob) (*JobOf, error) {
+			if _, err := s.showJob(ctx, *in); err != nil {
+				return nil, err
+			}
+			if err := s.tenants[in.Tenant].JobStop(ctx, in.Job); err != nil {
+				return nil, err
+			}
+			return s.showJob(ctx, *in)
+		})
+}
+
+// mayAct asks for the role that the action on a single task needs.
+func mayAct(ctx context.Context, action Action) error {
+	if who := principal(ctx); action == Delete && who.Role != Admin {
+		return failed(http.StatusForbidden, "%s is a %s: deleting needs the role %s", who.Name, who.Role, Admin)
+	}
+	return nil
+}
+
+func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
+	t := s.tenants[in.Tenant]
+	job, err := t.Job(ctx, in.Job)
+	if errors.Is(err, queue.ErrNoJob) {
+		err = notFound("tenant %s has no job %s, or not any more", in.Tenant, in.Job)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &JobOf{"/v1/tenants/" + url.PathEscape(in.Tenant) + "/jobs/" + job.ID, jobShape(in.Tenant, job)}, nil
+}
+
+func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
+	t := s.tenants[in.Tenant]
+	err := mayAct(ctx, in.Body.Action)
+	if err == nil {
+		err = in.Body.Filter.check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if in.Body.Filter.empty() {
+		return nil, failed(http.StatusBadRequest, "the filter is empty, and would select every task: name a queue, a status or another property")
+	}
+	filter, err := json.Marshal(in.Body.Filter)
+	if err != nil {
+		return nil, err
+	}
+	job, err := t.NewJob(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
+	if err != nil {
+		return nil, err
+	}
+	callerOf(ctx).detail = fmt.Sprintf("job %s: %s %s", job.ID, in.Body.Action, filter)
+	if in.Body.Start {
+		err = t.JobStart(ctx, job.ID)
+	}
+	if err == nil {
+		err = s.work(ctx, t, job.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.showJob(ctx, InJob{in.InTenant, job.ID})
+}
+
+// work claims a job and begins to work on it in the background; nothing happens if another process has it.
+func (s *service) work(ctx context.Context, t *tenant, id string) error {
+	claim, err := t.WorkOn(ctx, id)
+	if err != nil || claim == nil {
+		return err
+	}
+	s.jobs.Go(func() {
+		ctx := s.living()
+		for claim != nil && ctx.Err() == nil {
+			r := &runner{t: t, claim: claim, id: id}
+			s.leave(ctx, r, r.run(ctx))
+			// Somebody may have started it since it was counted, and found it claimed.
+			claim = nil
+			if job, err := t.Job(ctx, id); err == nil && job.State == queue.JobCounted && job.Start && !job.Stop {
+				claim, _ = t.WorkOn(ctx, id)
+			}
+		}
+	})
+	return nil
+}
+
+// leave gives up a job. One that could not go on says why; one whose process ends shows as interrupted.
+func (s *service) leave(ctx context.Context, r *runner, err error) {
+	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer done()
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errClaimLost) {
+		s.config.Logger.Error("a job stopped", "job", r.id, "tenant", r.t.Tenant(), "error", err)
+		state := queue.JobStopped
+		if r.counting {
+			state = queue.JobCounting // to be counted anew
+		}
+		_ = r.claim.Become(leaving, state, false, err.Error()) // else it shows as interrupted
+	}
+	_ = r.claim.Leave(leaving) // else the claim ends by itself
+}
+
+// runner works on one job.
+type runner struct {
+	t        *tenant
+	claim    *queue.JobWork
+	id       string
+	counting bool
+	looked   time.Time // when look asked Redis
+}
+
+// errClaimLost ends the work on a job that another process may have by now.
+var errClaimLost = errors.New("the claim on the job is lost: start it again")
+
+func (r *runner) run(ctx context.Context) error {
+	job, err := r.t.Job(ctx, r.id)
+	if err != nil {
+		return err
+	}
+	if job.State == queue.JobCounting {
+		r.counting = true
+		if err := r.count(ctx, job); err != nil {
+			return err
+		}
+		r.counting = false
+		if job, err = r.t.Job(ctx, r.id); err != nil {
+			return err
+		}
+	}
+	if !job.Start || job.Stop || job.State == queue.JobDone {
+		return nil
+	}
+	if err := r.claim.Become(ctx, queue.JobRunning, false, ""); err != nil {
+		return err
+	}
+	return r.act(ctx, Action(job.Action), job.Ended)
+}
+
+// count finds the tasks, the oldest of each queue first.
+func (r *runner) count(ctx context.Context, job *queue.Job) error {
+	var f Filter
+	if err := json.Unmarshal([]byte(job.Filter), &f); err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	action := Action(job.Action)
+	if action == Again && f.Status == "" {
+		f.Status = string(queue.Failed)
+	}
+	if err := r.claim.Forget(ctx); err != nil { // of a count that was interrupted
+		return err
+	}
+	seen := make(map[string]bool) // the lists move meanwhile, so that pages overlap
+	more := false
+	for from := (&place{}); from != nil && !more; {
+		var ids []string
+		next, _, err := r.t.search(ctx, &f, *from, func(task *queue.Task) bool {
+			if !seen[task.ID] && suits(action, &f, task) {
+				seen[task.ID] = true
+				ids = append(ids, task.ID)
+			}
+			more = len(seen) >= queue.MaxJobItems
+			return !more
+		})
+		if err != nil {
+			return err
+		}
+		if err := r.claim.Add(ctx, ids); err != nil {
+			return err
+		}
+		if kept, err := r.claim.Keep(ctx); err != nil || !kept {
+			return errors.Join(err, errClaimLost)
+		}
+		from = next
+	}
+	return r.claim.Become(ctx, queue.JobCounted, more, "")
+}
+
+// suits tells whether the status of a task allows the action.
+func suits(action Action, f *Filter, task *queue.Task) bool {
+	switch action {
+	case Cancel:
+		return !task.Status.Finished()
+	case Again:
+		return task.Status == queue.Failed && (f.Reason != "" || task.Failure().Reason != queue.ReasonCancelled)
+	}
+	return task.Status.Finished()
+}
+
+// jobPage is how many tasks a runner reads at a time.
+const jobPage = 200
+
+// act does the action to the tasks from a place on.
+func (r *runner) act(ctx context.Context, action Action, from int64) error {
+	for {
+		items, err := r.t.JobItems(ctx, r.id, from, jobPage)
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 {
+			return r.claim.Become(ctx, queue.JobDone, false, "")
+		}
+		for _, item := range items {
+			if stop, err := r.look(ctx); err != nil {
+				return err
+			} else if stop {
+				return r.claim.Become(ctx, queue.JobStopped, false, "")
+			}
+			end, text := queue.JobItemDone, ""
+			ended, err := r.t.change(ctx, action, item.ID)
+			if !ended && err == nil {
+				text = "its host stops it"
+			}
+			var refused huma.StatusError
+			switch {
+			case queue.IsUnavailable(err), ctx.Err() != nil:
+				return err // its end stays open
+			case errors.Is(err, queue.ErrNoTask):
+				end = queue.JobItemGone
+			case errors.As(err, &refused):
+				end, text = queue.JobItemRefused, err.Error()
+			case err != nil:
+				end, text = queue.JobItemFailed, err.Error()
+			}
+			if err := r.claim.End(ctx, end, text); err != nil {
+				return err
+			}
+		}
+		from += int64(len(items))
+	}
+}
+
+// look keeps the claim, and tells whether the job is to stop. It asks Redis once a second, and the first time.
+func (r *runner) look(ctx context.Context) (stop bool, err error) {
+	if time.Since(r.looked) < time.Second {
+		return false, nil
+	}
+	r.looked = time.Now()
+	if kept, err := r.claim.Keep(ctx); err != nil || !kept {
+		return false, errors.Join(err, errClaimLost)
+	}
+	return r.claim.Stopped(ctx)
+}

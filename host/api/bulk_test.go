@@ -1,0 +1,295 @@
+package api_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/internal/expecttest"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// ids are the IDs of all pages of a list.
+func ids(t *testing.T, w *world, path string) (all []string) {
+	t.Helper()
+	for next := ""; ; {
+		page := get[api.List[api.Task]](t, w, path+next)
+		for _, task := range page.Items {
+			all = append(all, task.ID)
+		}
+		if page.Next == "" {
+			return all
+		}
+		next = "&cursor=" + page.Next
+	}
+}
+
+func TestSearch(t *testing.T) {
+	w := setup(t)
+	printer, disk := w.fail(t, "a", "Printer on FIRE"), w.fail(t, "b", "disk full")
+	keyed := w.enqueue(t, "b", "x", queue.Options{Key: "k", Labels: map[string]string{"to": "ada"}})
+	specs := make([]queue.Spec, 1200)
+	for i := range specs {
+		specs[i].ID = fmt.Sprintf("many-%04d", i)
+	}
+	_, err := w.Queue("many").EnqueueMany(w.ctx, specs)
+	must(t, err)
+
+	for filter, want := range map[string][]string{
+		"status=failed":             {printer, disk},
+		"status=failed&queue=b":     {disk},
+		"error=printer%20on":        {printer},
+		"reason=error&limit=1":      {printer, disk},
+		"key=k":                     {keyed},
+		"label=to%3Dada":            {keyed},
+		"label=to%3Dada&label=x%3D": nil,
+		"plugin=p":                  {printer, disk},
+		"dead_letters=true":         nil,
+		"until=1":                   nil,
+	} {
+		if got := ids(t, w, "/tasks?"+filter); strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("%s: %v, want %v", filter, got, want)
+		}
+	}
+	seen := map[string]bool{}
+	all := ids(t, w, "/tasks?queue=many&limit=170")
+	for _, id := range all {
+		seen[id] = true
+	}
+	if len(all) != len(specs) || len(seen) != len(specs) {
+		t.Errorf("pages have %d tasks, %d different ones; want %d", len(all), len(seen), len(specs))
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?cursor=x"}), http.StatusBadRequest, "cursor")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?label=x"}), http.StatusBadRequest, "NAME=VALUE")
+}
+
+// A search with few matches among many tasks answers when its budget is used up, says so, and goes on from there.
+func TestSearchBudget(t *testing.T) {
+	w := setup(t)
+	const tasks = 30_000
+	specs := make([]queue.Spec, tasks)
+	_, err := w.Queue("many").EnqueueMany(w.ctx, specs)
+	must(t, err)
+	needle := w.enqueue(t, "z", "x", queue.Options{Labels: map[string]string{"needle": ""}})
+	pages, found := 0, []string(nil)
+	for next := ""; ; pages++ {
+		page := get[api.List[api.Task]](t, w, "/tasks?label=needle%3D"+next)
+		for _, task := range page.Items {
+			found = append(found, task.ID)
+		}
+		if page.Next == "" {
+			break
+		}
+		if !page.Partial {
+			t.Error("a search that did not see everything does not say so")
+		}
+		next = "&cursor=" + page.Next
+	}
+	if pages == 0 || len(found) != 1 || found[0] != needle {
+		t.Errorf("found %v after %d partial answers", found, pages)
+	}
+}
+
+func makeJob(t *testing.T, w *world, action string, filter map[string]any, start bool) api.Job {
+	t.Helper()
+	return post[api.Job](t, w, "/jobs", map[string]any{"action": action, "filter": filter, "start": start}, http.StatusOK)
+}
+
+// awaitJob waits until a job has a state.
+func awaitJob(t *testing.T, w *world, id string, state queue.JobState) (job api.Job) {
+	t.Helper()
+	expecttest.Eventually(t, "the job is "+string(state), func() bool {
+		job = get[api.Job](t, w, "/jobs/"+id)
+		return job.State == state
+	})
+	return job
+}
+
+func TestBulk(t *testing.T) {
+	w := setup(t)
+	var failed []string
+	for i := range 5 {
+		failed = append(failed, w.fail(t, "mail", fmt.Sprintf("no %d", i)))
+	}
+	cancelled := w.enqueue(t, "mail", "", queue.Options{})
+	if _, err := w.Queue("mail").Cancel(w.ctx, cancelled); err != nil {
+		t.Fatal(err)
+	}
+	for _, filter := range []string{`{}`, `{"queue": ""}`, `{"label": [], "dead_letters": false}`} {
+		a := w.do(t, request{method: http.MethodPost, path: "/jobs", body: []byte(`{"action": "retry", "filter": ` + filter + `}`)})
+		refused(t, a, http.StatusBadRequest, "empty")
+	}
+
+	// It counts first, and changes nothing until it is started.
+	job := makeJob(t, w, "retry", map[string]any{"queue": "mail"}, false)
+	job = awaitJob(t, w, job.ID, queue.JobCounted)
+	if job.Items != 5 || job.Ended != 0 || job.By != "local" || job.Filter.Queue != "mail" {
+		t.Errorf("counted: %+v", job)
+	}
+	if task := get[api.Task](t, w, "/tasks/"+failed[0]); task.Status != queue.Failed {
+		t.Errorf("counting changed a task: %+v", task)
+	}
+	// What changes in between has its own end.
+	must(t, w.Queue("mail").Delete(w.ctx, failed[1]))
+	must(t, w.Queue("mail").Retry(w.ctx, failed[2]))
+	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
+	job = awaitJob(t, w, job.ID, queue.JobDone)
+	if job.Ended != 5 || job.Ends[queue.JobItemDone] != 3 || job.Ends[queue.JobItemGone] != 1 || job.Ends[queue.JobItemRefused] != 1 || job.Interrupted {
+		t.Errorf("done: %+v", job)
+	}
+	items := get[api.List[api.JobItem]](t, w, "/jobs/"+job.ID+"/items?offset=1&limit=2")
+	if len(items.Items) != 2 {
+		t.Fatalf("%+v", items)
+	}
+	ends := map[string]queue.JobEnd{}
+	for _, item := range get[api.List[api.JobItem]](t, w, "/jobs/"+job.ID+"/items").Items {
+		ends[item.ID] = item.End
+		if item.End == queue.JobItemRefused && !strings.Contains(item.Text, "is pending") {
+			t.Errorf("refused without a reason: %+v", item)
+		}
+	}
+	if ends[failed[0]] != queue.JobItemDone || ends[failed[1]] != queue.JobItemGone || ends[failed[2]] != queue.JobItemRefused {
+		t.Errorf("ends %v", ends)
+	}
+
+	// A cancel takes what waits, a delete what is finished.
+	job = makeJob(t, w, "cancel", map[string]any{"queue": "mail"}, true)
+	if job = awaitJob(t, w, job.ID, queue.JobDone); job.Ends[queue.JobItemDone] != 4 {
+		t.Errorf("cancelled: %+v", job)
+	}
+	job = makeJob(t, w, "delete", map[string]any{"reason": "cancelled"}, true)
+	if job = awaitJob(t, w, job.ID, queue.JobDone); job.Ends[queue.JobItemDone] != 5 {
+		t.Errorf("deleted: %+v", job)
+	}
+	if list := get[api.List[api.Job]](t, w, "/jobs"); len(list.Items) != 3 || list.Items[0].ID != job.ID {
+		t.Errorf("jobs %+v", list)
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/jobs/00000000-0000-0000-0000-000000000000"}), http.StatusNotFound, "no job")
+	for _, key := range w.rdb.Keys(w.ctx, w.Tenant()+"_job*").Val() {
+		if ttl := w.rdb.TTL(w.ctx, key).Val(); ttl <= 0 {
+			t.Errorf("%s lives for ever", key)
+		}
+	}
+}
+
+// A job whose process died says so; another process goes on where it ended.
+func TestInterruptedBulk(t *testing.T) {
+	w := setup(t)
+	a, b := w.fail(t, "q", "1"), w.fail(t, "q", "2")
+	job, err := w.NewJob(w.ctx, "retry", `{"queue":"q"}`, "ada")
+	must(t, err)
+	must(t, w.JobStart(w.ctx, job.ID))
+	claim, err := w.WorkOn(w.ctx, job.ID)
+	must(t, err)
+	must(t, claim.Add(w.ctx, []string{a, b}))
+	must(t, claim.Become(w.ctx, queue.JobRunning, false, ""))
+	must(t, w.Queue("q").Retry(w.ctx, a))
+	must(t, claim.End(w.ctx, queue.JobItemDone, ""))
+	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted || got.Ended != 1 {
+		t.Errorf("while it runs: %+v", got)
+	}
+	if other, err := w.WorkOn(w.ctx, job.ID); other != nil || err != nil {
+		t.Errorf("a second process may work on it: %v", err)
+	}
+	must(t, claim.Leave(w.ctx)) // as if its claim had ended
+	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
+		t.Errorf("when the process is gone: %+v", got)
+	}
+	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
+	if got := awaitJob(t, w, job.ID, queue.JobDone); got.Ended != 2 || got.Ends[queue.JobItemDone] != 2 {
+		t.Errorf("continued: %+v", got)
+	}
+}
+
+// sent is an event of a stream.
+type sent struct{ name, id, data string }
+
+// follow opens a stream; its events end with the test or the stream.
+func follow(t *testing.T, w *world, path string) <-chan sent {
+	t.Helper()
+	q, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.base+"/v1/tenants/"+w.Tenant()+path, nil)
+	must(t, err)
+	response, err := http.DefaultClient.Do(q)
+	must(t, err)
+	t.Cleanup(func() { _ = response.Body.Close() })
+	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%d %v", response.StatusCode, response.Header)
+	}
+	events := make(chan sent, 100)
+	go func() {
+		defer close(events)
+		var e sent
+		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+			name, value, _ := strings.Cut(lines.Text(), ": ")
+			switch name {
+			case "event":
+				e.name = value
+			case "id":
+				e.id = value
+			case "data":
+				e.data = value
+			case "":
+				if e.name != "ping" {
+					events <- e
+				}
+				e = sent{}
+			}
+		}
+	}()
+	return events
+}
+
+func await(t *testing.T, w *world, events <-chan sent, name, words string) sent {
+	t.Helper()
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				t.Fatalf("the stream ended before an event %s with %q", name, words)
+			}
+			if e.name == name && strings.Contains(e.data, words) {
+				return e
+			}
+		case <-w.ctx.Done():
+			t.Fatalf("no event %s with %q", name, words)
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	w := setup(t)
+	w.enqueue(t, "first", "", queue.Options{})
+	one, two := follow(t, w, "/changes"), follow(t, w, "/changes")
+	await(t, w, one, "queue", `"queue":"first"`)
+	await(t, w, two, "queue", `"queue":"first"`)
+	w.enqueue(t, "second", "", queue.Options{})
+	await(t, w, one, "queue", `"queue":"second"`)
+	await(t, w, two, "queue", `"queue":"second"`)
+	must(t, w.Queue("first").Pause(w.ctx))
+	await(t, w, one, "queue", `"paused":true`)
+}
+
+func TestFollowLog(t *testing.T) {
+	w := setup(t)
+	id := w.enqueue(t, "q", "", queue.Options{})
+	events := follow(t, w, "/tasks/"+id+"/log/stream")
+	node, task := w.start(t, "q")
+	must(t, node.AppendLogs(w.ctx, []queue.LogBatch{{Claim: task.Claim(), Lines: []string{"one", "<two>"}}})[0])
+	if e := await(t, w, events, "line", "two"); e.id != "2" {
+		t.Errorf("%+v", e)
+	}
+	_, err := node.Settle(w.ctx, "q", []queue.Settlement{{Claim: task.Claim()}})
+	must(t, err)
+	await(t, w, events, "end", `"complete"`)
+	if _, more := <-events; more {
+		t.Error("the stream goes on after its end")
+	}
+	lines := get[api.List[api.LogLine]](t, w, "/tasks/"+id+"/log?after=1")
+	if len(lines.Items) != 1 || lines.Items[0].Number != 2 || lines.Items[0].Text != "<two>" {
+		t.Errorf("%+v", lines)
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/none/log/stream"}), http.StatusNotFound, "no such task")
+}

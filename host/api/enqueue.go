@@ -1,0 +1,292 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// TaskOptions are what a producer may say of a task; the names are those of `quern enqueue --file`.
+type TaskOptions struct {
+	ID             string  `query:"id" json:"id,omitempty" maxLength:"128" doc:"The task's ID; missing: a new UUID. If it exists nothing is enqueued."`
+	Key            string  `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
+	Parent         string  `query:"parent" json:"parent,omitempty" maxLength:"128"`
+	Traceparent    string  `query:"traceparent" json:"traceparent,omitempty" maxLength:"300" doc:"The W3C's header of that name."`
+	DelaySeconds   float64 `query:"delay_seconds" json:"delay_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	At             float64 `query:"at" json:"at,omitempty" minimum:"0" maximum:"1e11" doc:"When it is due."`
+	Deadline       float64 `query:"deadline" json:"deadline,omitempty" minimum:"0" maximum:"1e11" doc:"When it expires, or is stopped if it runs."`
+	TimeoutSeconds float64 `query:"timeout_seconds" json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
+	MaxAttempts    int     `query:"max_attempts" json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
+}
+
+func (o TaskOptions) options(labels map[string]string, priority *int) queue.Options {
+	return queue.Options{
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
+		At: moment(o.At), Deadline: moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
+		Retry: queue.Retry{MaxAttempts: o.MaxAttempts},
+	}
+}
+
+// EnqueueRaw is a task whose parameters are the body, of any kind.
+type EnqueueRaw struct {
+	InQueue
+	TaskOptions
+	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
+	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
+	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each key in a queue, for as long as the task exists and for 24 hours at least."`
+	RawBody        []byte   `contentType:"application/octet-stream"`
+}
+
+// EnqueueBatch is several tasks.
+type EnqueueBatch struct {
+	InQueue
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"As for one task; the place of a task in the batch belongs to its key."`
+	Body           struct {
+		Tasks []TaskLine `json:"tasks" minItems:"1" maxItems:"1000"`
+	}
+}
+
+// TaskLine is a task of a batch.
+type TaskLine struct {
+	TaskOptions
+	// Priority has no default here: huma would take 0 for missing.
+	Priority         *int              `json:"priority,omitempty" minimum:"0" maximum:"100" doc:"Higher ones first; missing: 50."`
+	Parameters       json.RawMessage   `json:"parameters,omitempty" doc:"What the handler gets: the text of a string; of any other value its JSON."`
+	ParametersBase64 []byte            `json:"parameters_base64,omitempty" doc:"Instead of parameters, for bytes."`
+	Labels           map[string]string `json:"labels,omitempty"`
+}
+
+// Receipt is what became of a task that was to be enqueued; `quern enqueue -o json` prints these names.
+type Receipt struct {
+	ID      string `json:"id"`
+	Tenant  string `json:"tenant"`
+	Queue   string `json:"queue"`
+	Existed bool   `json:"existed" doc:"It was enqueued before, and nothing is enqueued now."`
+}
+
+// Enqueued is an answer with one receipt.
+type Enqueued struct {
+	Location string `header:"Location"`
+	Body     Receipt
+}
+
+// Events is a CloudEvent, or a batch of them.
+type Events struct {
+	InQueue
+	ContentType string `header:"Content-Type" doc:"application/cloudevents+json, application/cloudevents-batch+json, or that of the data of an event whose attributes are headers ce-NAME."`
+	RawBody     []byte `contentType:"application/cloudevents+json"`
+	header      http.Header
+}
+
+// Resolve takes the attributes of an event in binary mode from the headers.
+func (e *Events) Resolve(ctx huma.Context) []error {
+	e.header = make(http.Header)
+	ctx.EachHeader(func(name, value string) { e.header.Add(name, value) })
+	return nil
+}
+
+func enqueueing(path, name, summary string) operation {
+	o := acting(Operator, http.MethodPost, path, name, summary)
+	o.maxBody, o.traffic = maxParameters, true
+	return o
+}
+
+func (s *service) describeEnqueue() {
+	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks", "enqueue-task",
+		"Enqueue one task: the body is its parameters, whatever its type. With an id or an Idempotency-Key the request may be repeated"),
+		func(ctx context.Context, in *EnqueueRaw) (*Enqueued, error) {
+			f := &Filter{Label: in.Label}
+			if err := f.check(); err != nil {
+				return nil, err
+			}
+			spec := queue.Spec{Parameters: in.RawBody, Options: in.options(f.labels, &in.Priority)}
+			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{spec})
+			if err != nil {
+				return nil, err
+			}
+			return &Enqueued{"/v1/tenants/" + url.PathEscape(in.Tenant) + "/tasks/" + url.PathEscape(receipts[0].ID), receipts[0]}, nil
+		})
+	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
+		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; "+
+			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated"),
+		func(ctx context.Context, in *EnqueueBatch) (*ListOf[Receipt], error) {
+			specs := make([]queue.Spec, len(in.Body.Tasks))
+			for i, line := range in.Body.Tasks {
+				parameters, err := line.bytes()
+				if err != nil {
+					return nil, failed(http.StatusBadRequest, "task %d: %v", i, err)
+				}
+				specs[i] = queue.Spec{Parameters: parameters, Options: line.options(line.Labels, line.Priority)}
+			}
+			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)
+			return &ListOf[Receipt]{List[Receipt]{Items: receipts}}, err
+		})
+	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/events", "enqueue-events",
+		"Enqueue CloudEvents 1.0, structured, binary or batched: one task for each source and id in a queue, for 24 hours at least. "+
+			"The task's parameters are the event in CloudEvents' JSON format"),
+		func(ctx context.Context, in *Events) (*ListOf[Receipt], error) {
+			events, err := parseEvents(in.ContentType, in.header, in.RawBody)
+			if err != nil {
+				return nil, failed(http.StatusBadRequest, "%v", err)
+			}
+			t := s.tenants[in.Tenant]
+			q := t.Queue(in.Queue)
+			specs := make([]queue.Spec, len(events))
+			for i, e := range events {
+				specs[i] = queue.Spec{Parameters: e.json, Options: queue.Options{
+					ID: q.OnceID("event", e.Source, e.ID), Key: e.Subject, Traceparent: e.Traceparent,
+					Labels: map[string]string{"ce-type": e.Type, "ce-source": e.Source},
+				}}
+			}
+			receipts, err := q.EnqueueOnce(ctx, specs)
+			return &ListOf[Receipt]{List[Receipt]{Items: receiptShapes(t, q, receipts)}}, err
+		})
+}
+
+// enqueue writes tasks, once for an idempotency key.
+func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []queue.Spec) ([]Receipt, error) {
+	t := s.tenants[in.Tenant]
+	q := t.Queue(in.Queue)
+	write := q.EnqueueMany
+	if key != "" {
+		for i := range specs {
+			if specs[i].ID != "" {
+				return nil, failed(http.StatusBadRequest, "both an Idempotency-Key and the id %q: an id makes a task unique by itself, leave one of them out", specs[i].ID)
+			}
+			specs[i].ID = q.OnceID("idempotency", key, fmt.Sprint(i))
+		}
+		write = q.EnqueueOnce
+	}
+	receipts, err := write(ctx, specs)
+	return receiptShapes(t, q, receipts), err
+}
+
+func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receipt {
+	shapes := make([]Receipt, len(receipts))
+	for i, r := range receipts {
+		shapes[i] = Receipt{r.ID, t.Tenant(), q.Name(), r.Existed}
+	}
+	return shapes
+}
+
+func (l *TaskLine) bytes() ([]byte, error) {
+	switch value := l.Parameters; {
+	case value != nil && l.ParametersBase64 != nil:
+		return nil, errors.New("both parameters and parameters_base64: give one of them")
+	case bytes.HasPrefix(value, []byte(`"`)):
+		var text string
+		err := json.Unmarshal(value, &text)
+		return []byte(text), err
+	case value != nil:
+		return value, nil
+	}
+	return l.ParametersBase64, nil
+}
+
+// event is a CloudEvent. json is all of it; the fields are those that a task shows.
+type event struct {
+	SpecVersion string          `json:"specversion"`
+	ID          string          `json:"id"`
+	Source      string          `json:"source"`
+	Type        string          `json:"type"`
+	Subject     string          `json:"subject"`
+	Traceparent string          `json:"traceparent"`
+	Data        json.RawMessage `json:"data"`
+	DataBase64  *string         `json:"data_base64"`
+	json        json.RawMessage
+}
+
+const (
+	eventType = "application/cloudevents+json"
+	batchType = "application/cloudevents-batch+json"
+	maxEvents = 1000
+)
+
+// parseEvents reads a request in one of the three modes of CloudEvents over HTTP.
+func parseEvents(contentType string, header http.Header, body []byte) ([]event, error) {
+	media, _, err := mime.ParseMediaType(contentType)
+	if contentType != "" && err != nil {
+		return nil, fmt.Errorf("header Content-Type %q: %w", contentType, err)
+	}
+	parts := []json.RawMessage{body}
+	switch media {
+	case eventType:
+	case batchType:
+		if err := json.Unmarshal(body, &parts); err != nil {
+			return nil, fmt.Errorf("batch: %w: write a JSON array of events", err)
+		}
+		if len(parts) > maxEvents {
+			return nil, fmt.Errorf("batch of %d events: at most %d", len(parts), maxEvents)
+		}
+	default:
+		if parts[0], err = fromHeaders(header, media, contentType, body); err != nil {
+			return nil, err
+		}
+	}
+	events := make([]event, len(parts))
+	for i, part := range parts {
+		e := &events[i]
+		if err := json.Unmarshal(part, e); err != nil {
+			return nil, fmt.Errorf("event %d: %w", i, err)
+		}
+		switch {
+		case e.SpecVersion != "1.0":
+			return nil, fmt.Errorf("event %d: specversion is %q: 1.0 is accepted", i, e.SpecVersion)
+		case e.ID == "" || e.Source == "" || e.Type == "":
+			return nil, fmt.Errorf("event %d: id, source and type are needed, and one is missing or empty", i)
+		case e.Data != nil && e.DataBase64 != nil:
+			return nil, fmt.Errorf("event %d: both data and data_base64: give one of them", i)
+		}
+		if !utf8.Valid(part) {
+			return nil, fmt.Errorf("event %d: not UTF-8: write bytes as data_base64", i)
+		}
+		if !queue.ValidTraceparent(e.Traceparent) {
+			e.Traceparent = "" // what the event's path did to it is no reason to refuse it
+		}
+		e.json = part
+	}
+	return events, nil
+}
+
+// fromHeaders writes an event in binary mode in the JSON format.
+func fromHeaders(header http.Header, media, contentType string, body []byte) (json.RawMessage, error) {
+	whole := make(map[string]any)
+	for name, values := range header {
+		attribute, is := strings.CutPrefix(strings.ToLower(name), "ce-")
+		if !is {
+			continue
+		}
+		value, err := url.PathUnescape(strings.Trim(values[0], `"`))
+		if err != nil || strings.Trim(attribute, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || strings.HasPrefix(attribute, "data") {
+			return nil, fmt.Errorf("header %q: use names of a-z and 0-9 and percent-encoded UTF-8", name)
+		}
+		whole[attribute] = value
+	}
+	if len(whole) == 0 {
+		return nil, fmt.Errorf("no event: send the type %s or %s, or headers ce-specversion, ce-id, ce-source and ce-type", eventType, batchType)
+	}
+	if contentType != "" {
+		whole["datacontenttype"] = contentType
+	}
+	switch isJSON := media == "application/json" || strings.HasSuffix(media, "+json"); {
+	case len(body) == 0:
+	case isJSON && json.Valid(body):
+		whole["data"] = json.RawMessage(body)
+	case strings.HasPrefix(media, "text/") && utf8.Valid(body):
+		whole["data"] = string(body)
+	default:
+		whole["data_base64"] = body
+	}
+	return json.Marshal(whole)
+}

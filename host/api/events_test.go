@@ -1,0 +1,161 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2"
+	"github.com/cloudevents/sdk-go/v2/event"
+	cloudhttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+func newEvent(t *testing.T, id string, contentType string, data any) event.Event {
+	t.Helper()
+	e := cloudevents.NewEvent()
+	e.SetID(id)
+	e.SetSource("/shop/1")
+	e.SetType("order.paid")
+	e.SetSubject("order 7 ü")
+	e.SetExtension("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	if data != nil {
+		must(t, e.SetData(contentType, data))
+	}
+	return e
+}
+
+// The client of the CloudEvents SDK sends events in both modes; what the tasks get is the event it sent.
+func TestCloudEvents(t *testing.T) {
+	w := setup(t)
+	to := w.base + "/v1/tenants/" + w.Tenant() + "/queues/orders/events"
+	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(to))
+	must(t, err)
+	sent := map[string]event.Event{
+		"json":  newEvent(t, "json", "application/json", map[string]any{"n": 1}),
+		"text":  newEvent(t, "text", "text/plain", "grüß"),
+		"bytes": newEvent(t, "bytes", "image/png", []byte{0xff, 0}),
+		"none":  newEvent(t, "none", "", nil),
+	}
+	for mode, ctx := range map[string]func(id string) (event.Event, bool){
+		"binary": func(id string) (event.Event, bool) { return sent[id], false },
+		"structured": func(id string) (event.Event, bool) {
+			e := sent[id].Clone()
+			e.SetID("s-" + id)
+			return e, true
+		},
+	} {
+		for id := range sent {
+			e, structured := ctx(id)
+			c := cloudevents.WithEncodingBinary(w.ctx)
+			if structured {
+				c = cloudevents.WithEncodingStructured(w.ctx)
+			}
+			for range 2 { // the second is the same event
+				if result := client.Send(c, e); !cloudevents.IsACK(result) {
+					t.Fatalf("%s %s: %v", mode, id, result)
+				}
+			}
+			sent := e
+			tasks, err := w.Queue("orders").List(w.ctx, queue.ListOptions{Limit: 1})
+			must(t, err)
+			text, err := w.Parameters(w.ctx, tasks[0].ID)
+			must(t, err)
+			var got event.Event
+			must(t, json.Unmarshal(text, &got))
+			if got.ID() != sent.ID() || got.Source() != sent.Source() || got.Type() != sent.Type() || string(got.Data()) != string(sent.Data()) ||
+				got.DataContentType() != sent.DataContentType() || got.Validate() != nil {
+				t.Errorf("%s %s: sent %s, the task has %s", mode, id, sent, got)
+			}
+			if task := tasks[0]; task.Key != "order 7 ü" || task.Labels["ce-type"] != "order.paid" || task.Labels["ce-source"] != "/shop/1" || task.Traceparent == "" {
+				t.Errorf("%s %s: the task is %+v", mode, id, task)
+			}
+		}
+	}
+	if stats, err := w.Queue("orders").Stats(w.ctx); err != nil || stats.Depth[queue.Pending] != 8 {
+		t.Errorf("%d tasks, %v; want 8", stats.Depth[queue.Pending], err)
+	}
+
+	// A batch, of which one event was sent before.
+	batch, err := cloudhttp.NewHTTPRequestFromEvents(w.ctx, to, []event.Event{sent["json"], newEvent(t, "new", "", nil)})
+	must(t, err)
+	response, err := http.DefaultClient.Do(batch)
+	must(t, err)
+	defer response.Body.Close()
+	var list api.List[api.Receipt]
+	must(t, json.NewDecoder(response.Body).Decode(&list))
+	if response.StatusCode != http.StatusOK || len(list.Items) != 2 || !list.Items[0].Existed || list.Items[1].Existed {
+		t.Errorf("a batch: %d %+v", response.StatusCode, list)
+	}
+}
+
+// An event is one task also when that has ended and was deleted.
+func TestEventsAreKnownAfterTheirTasks(t *testing.T) {
+	w := setup(t)
+	body := []byte(`{"specversion": "1.0", "id": "1", "source": "s", "type": "t"}`)
+	send := func() api.Receipt {
+		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/events", body: body, header: map[string]string{"Content-Type": "application/cloudevents+json; charset=utf-8"}})
+		return decode[api.List[api.Receipt]](t, a, http.StatusOK).Items[0]
+	}
+	first := send()
+	w.settle(t, "q", queue.Settlement{})
+	must(t, w.Queue("q").Delete(w.ctx, first.ID))
+	if second := send(); second.ID != first.ID || !second.Existed {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+	if _, err := w.Task(w.ctx, first.ID); err == nil {
+		t.Error("the event made a second task")
+	}
+}
+
+func TestWrongEvents(t *testing.T) {
+	w := setup(t)
+	for _, wrong := range []struct{ kind, body, words string }{
+		{"application/cloudevents+json", `{`, "event 0"},
+		{"application/cloudevents+json", `{"specversion": "0.3", "id": "1", "source": "s", "type": "t"}`, "1.0 is accepted"},
+		{"application/cloudevents+json", `{"specversion": "1.0", "id": "", "source": "s", "type": "t"}`, "id, source and type"},
+		{"application/cloudevents+json", `{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": 1, "data_base64": "eA=="}`, "both data and data_base64"},
+		{"application/cloudevents-batch+json", `{}`, "JSON array"},
+		{"application/cloudevents-batch+json", `[{"specversion": "1.0", "id": "1", "source": "s", "type": "t"}, {}]`, "event 1"},
+		{"application/json", `{}`, "no event"},
+		{";", `{}`, "Content-Type"},
+	} {
+		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/events", body: []byte(wrong.body), header: map[string]string{"Content-Type": wrong.kind}})
+		refused(t, a, http.StatusBadRequest, wrong.words)
+	}
+	if known, err := w.Client.Queues(w.ctx); err != nil || len(known) > 0 {
+		t.Errorf("queues after refused events: %v, %v", known, err)
+	}
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	w := setup(t)
+	send := func(name, key string) api.Receipt {
+		a := w.do(t, request{method: http.MethodPost, path: "/queues/" + name + "/tasks", body: []byte("x"), header: map[string]string{"Idempotency-Key": key}})
+		if a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		var r api.Receipt
+		must(t, json.Unmarshal(a.body, &r))
+		return r
+	}
+	first, again, other, elsewhere := send("q", "k"), send("q", "k"), send("q", "l"), send("r", "k")
+	if first.Existed || !again.Existed || again.ID != first.ID || other.Existed || elsewhere.Existed || elsewhere.ID == first.ID {
+		t.Errorf("%+v, %+v, %+v, %+v", first, again, other, elsewhere)
+	}
+	a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks?id=x", header: map[string]string{"Idempotency-Key": "k"}})
+	refused(t, a, http.StatusBadRequest, "leave one of them out")
+
+	batch := map[string]any{"tasks": []any{map[string]any{"parameters": "same"}, map[string]any{"parameters": "same"}}}
+	text, err := json.Marshal(batch)
+	must(t, err)
+	for i := range 2 {
+		a := w.do(t, request{method: http.MethodPost, path: "/queues/b/tasks/batch", body: text, header: map[string]string{"Idempotency-Key": "k"}})
+		list := decode[api.List[api.Receipt]](t, a, http.StatusOK)
+		if list.Items[0].ID == list.Items[1].ID || list.Items[0].Existed != (i > 0) {
+			t.Errorf("batch %d: %+v", i, list)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins"
+	guest "github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Node is a listener: a host, a worker, or one of Python.
+type Node struct {
+	Listener   string              `json:"listener"`
+	Tenant     string              `json:"tenant"`
+	Kind       string              `json:"kind" doc:"quern, go or python."`
+	Version    string              `json:"version,omitempty"`
+	LeaseEnds  float64             `json:"lease_ends,omitempty" doc:"Missing: it has no lease, or its tasks are being reclaimed."`
+	Alive      bool                `json:"alive" doc:"Its lease has not ended, or it is a Python listener, of which nobody knows."`
+	Draining   bool                `json:"draining"`
+	Slots      *int                `json:"slots,omitempty"`
+	SlotsInUse *int                `json:"slots_in_use,omitempty"`
+	Queues     []string            `json:"queues"`
+	Holds      map[string][]string `json:"holds" doc:"The newest tasks that it holds, started or not, by queue."`
+}
+
+// Reclaimed is what became of the tasks of a dead listener.
+type Reclaimed struct {
+	Body struct {
+		Listener  string `json:"listener"`
+		Returned  int    `json:"returned" doc:"To the front of their queues."`
+		Scheduled int    `json:"scheduled" doc:"For later: several hosts died while they ran."`
+		Failed    int    `json:"failed" doc:"Too many hosts died, or they must not run twice."`
+		Dropped   int    `json:"dropped" doc:"The listener had lost them already."`
+	}
+}
+
+// Plugin is a plugin that live hosts published. Hosts with the same plugin share one.
+type Plugin struct {
+	host.PluginInfo
+	Nodes []string `json:"nodes"`
+}
+
+// Released are versions of plugins whose quarantine ended.
+type Released struct {
+	Plugin string `json:"plugin"`
+	Digest string `json:"digest"`
+}
+
+// Bucket is a bucket of handlers.
+type Bucket struct {
+	Tenant string `json:"tenant"`
+	Bucket string `json:"bucket"`
+	Keys   int64  `json:"keys"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// AuditEntry is an action of a person or program.
+type AuditEntry struct {
+	ID     string  `json:"id"`
+	Time   float64 `json:"time"`
+	Who    string  `json:"who"`
+	Action string  `json:"action" doc:"The operation's ID in this document."`
+	On     string  `json:"on,omitempty"`
+	From   string  `json:"from"`
+	Status int     `json:"status" doc:"Of the answer."`
+	Detail string  `json:"detail,omitempty"`
+}
+
+// InNode is in every path below a listener.
+type InNode struct {
+	InTenant
+	Listener string `path:"listener" maxLength:"400"`
+}
+
+// InBucket is in every path below a bucket.
+type InBucket struct {
+	InTenant
+	Bucket string `path:"bucket" maxLength:"1024"`
+}
+
+func (s *service) describeFleet() {
+	type listTenant struct {
+		InTenant
+		Paging
+	}
+	add(s, looking("/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold"),
+		func(ctx context.Context, in *listTenant) (*ListOf[Node], error) {
+			nodes, err := s.tenants[in.Tenant].nodes(ctx)
+			return cut(nodes, in.Paging, func(n Node) string { return n.Listener }), err
+		})
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node", "Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end"),
+		func(ctx context.Context, in *InNode) (*struct{}, error) {
+			return nil, s.tenants[in.Tenant].Fleet().Drain(ctx, in.Listener)
+		})
+	type reclaim struct {
+		InNode
+		MaxCrashes int `query:"max_crashes" minimum:"1" default:"3" doc:"A task fails once this many hosts died while they ran it."`
+	}
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
+		func(ctx context.Context, in *reclaim) (*Reclaimed, error) {
+			got, err := s.tenants[in.Tenant].Fleet().ReclaimNode(ctx, in.Listener, in.MaxCrashes)
+			if errors.Is(err, queue.ErrStatus) {
+				return nil, failed(http.StatusConflict, "listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener)
+			}
+			out := &Reclaimed{}
+			b := &out.Body
+			b.Listener, b.Returned, b.Scheduled, b.Failed, b.Dropped = in.Listener, got.Returned, got.Scheduled, got.Failed, got.Dropped
+			return out, err
+		})
+	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
+		func(ctx context.Context, in *listTenant) (*ListOf[Plugin], error) {
+			list, err := Plugins(ctx, s.tenants[in.Tenant].Client)
+			return cut(list, in.Paging, Plugin.name), err
+		})
+	type release struct {
+		InTenant
+		Plugin string `path:"plugin" maxLength:"200"`
+		Digest string `query:"digest" maxLength:"80" doc:"Only this version; missing: all."`
+	}
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin", "End the quarantine of a plugin whose tasks ended several hosts"),
+		func(ctx context.Context, in *release) (*ListOf[Released], error) {
+			released, err := s.tenants[in.Tenant].release(ctx, in.Plugin, in.Digest)
+			return &ListOf[Released]{List[Released]{Items: released}}, err
+		})
+	s.describeStore()
+	add(s, acting(Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit", "Read who did what, newest first: about the last 10,000 actions"),
+		func(ctx context.Context, in *listTenant) (*ListOf[AuditEntry], error) {
+			entries, err := s.tenants[in.Tenant].AuditLog(ctx, in.Cursor, int64(in.Limit)+1)
+			out := &ListOf[AuditEntry]{List[AuditEntry]{Items: []AuditEntry{}}}
+			for i, e := range entries {
+				if i == in.Limit {
+					out.Body.Next = entries[i-1].ID
+					break
+				}
+				out.Body.Items = append(out.Body.Items, AuditEntry{e.ID, stamp(e.Time), e.Who, e.Action, e.On, e.From, e.Status, e.Detail})
+			}
+			return out, err
+		})
+}
+
+func (t *tenant) nodes(ctx context.Context) ([]Node, error) {
+	nodes, err := t.Fleet().Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := t.Clock(ctx)
+	shapes := make([]Node, len(nodes))
+	for i, n := range nodes {
+		number := func(name string) *int {
+			if value, err := strconv.Atoi(n.About[name]); err == nil {
+				return &value
+			}
+			return nil
+		}
+		shapes[i] = Node{
+			Listener: n.ID, Tenant: t.Tenant(), Kind: n.Kind, Version: n.About["version"], LeaseEnds: stamp(n.LeaseEnd),
+			Alive: n.LeaseEnd.After(now) || n.Kind == queue.KindPython, Draining: n.Draining,
+			Slots: number("slots"), SlotsInUse: number("slots_in_use"), Queues: append([]string{}, n.Queues...), Holds: n.Holds,
+		}
+	}
+	return shapes, err
+}
+
+// name orders plugins, and makes each its own place.
+func (p Plugin) name() string {
+	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest}, "\x00")
+}
+
+// Plugins lists what live hosts published.
+func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
+	nodes, err := client.Fleet().Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := client.Clock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []Plugin{}
+	for _, node := range nodes {
+		if node.LeaseEnd.Before(now) {
+			continue
+		}
+		var published []Plugin
+		if json.Unmarshal([]byte(node.About["plugins"]), &published) != nil {
+			continue // a listener without plugins
+		}
+		for _, p := range published {
+			i := slices.IndexFunc(list, func(other Plugin) bool { return reflect.DeepEqual(other.PluginInfo, p.PluginInfo) })
+			if i < 0 {
+				i = len(list)
+				list = append(list, p)
+			}
+			list[i].Nodes = append(list[i].Nodes, node.ID)
+		}
+	}
+	quarantines, err := client.Fleet().Quarantines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		p := &list[i]
+		at := slices.IndexFunc(quarantines, func(q queue.Quarantine) bool { return q.Plugin == p.Plugin && q.Digest == p.Digest })
+		if at < 0 || p.State != plugins.StateServing {
+			continue
+		}
+		p.State = "quarantined" // hosts do not run its tasks
+		p.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), p.Plugin)
+	}
+	slices.SortStableFunc(list, func(a, b Plugin) int { return strings.Compare(a.name(), b.name()) })
+	return list, nil
+}
+
+func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released, error) {
+	quarantines, err := t.Fleet().Quarantines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	released := []Released{}
+	for _, q := range quarantines {
+		if q.Plugin != plugin || digest != "" && q.Digest != digest {
+			continue
+		}
+		if err := t.Fleet().EndQuarantine(ctx, q.Plugin, q.Digest); err != nil {
+			return released, err
+		}
+		released = append(released, Released{q.Plugin, q.Digest})
+	}
+	if len(released) == 0 {
+		return nil, notFound("tenant %s has no quarantined plugin %q %s: list them with GET /v1/tenants/%s/plugins", t.Tenant(), plugin, digest, t.Tenant())
+	}
+	return released, nil
+}
+
+// describeStore is what may be read of the buckets of handlers.
+func (s *service) describeStore() {
+	type listTenant struct {
+		InTenant
+		Paging
+	}
+	add(s, revealing("/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers"),
+		func(ctx context.Context, in *listTenant) (*ListOf[Bucket], error) {
+			buckets, err := s.tenants[in.Tenant].store.Buckets(ctx)
+			if err != nil && len(buckets) == 0 {
+				return nil, err // else one damaged bucket does not hide the others
+			}
+			all := make([]Bucket, len(buckets))
+			for i, b := range buckets {
+				all[i] = Bucket{in.Tenant, b.Name, b.Keys, b.Bytes}
+			}
+			return cut(all, in.Paging, func(b Bucket) string { return b.Bucket }), nil
+		})
+	type listKeys struct {
+		InBucket
+		Prefix string `query:"prefix" maxLength:"1024" doc:"Only keys with this prefix."`
+		Paging
+	}
+	add(s, revealing("/tenants/{tenant}/kv/{bucket}", "list-keys", "List the keys of a bucket"),
+		func(ctx context.Context, in *listKeys) (*ListOf[string], error) {
+			keys, err := s.tenants[in.Tenant].store.List(ctx, in.Bucket, in.Prefix, in.Cursor, in.Limit)
+			out := &ListOf[string]{List[string]{Items: append([]string{}, keys...)}}
+			if len(keys) == in.Limit {
+				out.Body.Next = keys[len(keys)-1]
+			}
+			return out, err
+		})
+	type inKey struct {
+		InBucket
+		Key string `path:"key" maxLength:"1024"`
+	}
+	add(s, revealing("/tenants/{tenant}/kv/{bucket}/{key}", "show-value", "The bytes of a value"),
+		func(ctx context.Context, in *inKey) (*Bytes, error) {
+			value, err := s.tenants[in.Tenant].store.Get(ctx, in.Bucket, in.Key)
+			if errors.Is(err, guest.ErrNotFound) {
+				err = notFound("bucket %q has no key %q", in.Bucket, in.Key)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return raw(value), nil
+		})
+}

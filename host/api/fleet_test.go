@@ -1,0 +1,106 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+func TestNodes(t *testing.T) {
+	w := setup(t)
+	id := w.enqueue(t, "q", "", queue.Options{})
+	node, task := w.start(t, "q")
+	list := get[api.List[api.Node]](t, w, "/nodes")
+	if len(list.Items) != 1 {
+		t.Fatalf("%+v", list)
+	}
+	n := list.Items[0]
+	if n.Listener != node.ID() || !n.Alive || n.LeaseEnds == 0 || n.Draining || n.Queues[0] != "q" || n.Holds["q"][0] != id || task.ID != id {
+		t.Errorf("%+v", n)
+	}
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/nodes/" + node.ID() + "/reclaim"}), http.StatusConflict, "is alive")
+	if got := w.do(t, request{method: http.MethodPost, path: "/nodes/" + node.ID() + "/drain"}); got.status != http.StatusNoContent {
+		t.Errorf("drain: %d %s", got.status, got.body)
+	}
+	if list := get[api.List[api.Node]](t, w, "/nodes"); !list.Items[0].Draining {
+		t.Errorf("%+v", list)
+	}
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/nodes/none/drain"}), http.StatusNotFound, "no such listener")
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/nodes/none/reclaim"}), http.StatusNotFound, "no such listener")
+}
+
+func TestPlugins(t *testing.T) {
+	w := setup(t)
+	published, err := json.Marshal([]host.PluginInfo{
+		{Tenant: w.Tenant(), Plugin: "mail", Version: "1.0.0", Digest: "sha256:1", Queues: []string{"mail"}, State: "serving"},
+		{Tenant: w.Tenant(), Plugin: "bad", State: "refused", Error: "no WebAssembly"},
+	})
+	must(t, err)
+	var ids []string
+	for range 2 {
+		node := w.Node()
+		must(t, node.Join(w.ctx))
+		_, err := node.Renew(w.ctx, map[string]string{"plugins": string(published)})
+		must(t, err)
+		ids = append(ids, node.ID())
+	}
+	list := get[api.List[api.Plugin]](t, w, "/plugins?limit=1")
+	if len(list.Items) != 1 || list.Items[0].Plugin != "bad" || list.Items[0].Error != "no WebAssembly" || list.Next == "" {
+		t.Errorf("%+v", list)
+	}
+	list = get[api.List[api.Plugin]](t, w, "/plugins")
+	if len(list.Items) != 2 || list.Items[1].Digest != "sha256:1" || len(list.Items[1].Nodes) != len(ids) {
+		t.Errorf("%+v", list)
+	}
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/plugins/mail/release"}), http.StatusNotFound, "no quarantined plugin")
+}
+
+func TestKV(t *testing.T) {
+	w := setup(t)
+	store := w.store.For([]kv.Grant{{Bucket: "thumbs", Write: true, Quota: 1 << 20}}, nil)
+	for _, key := range []string{"a/1", "a/2", "b"} {
+		must(t, store.Set(w.ctx, "thumbs", key, []byte("\xff"+key), 0))
+	}
+	if list := get[api.List[api.Bucket]](t, w, "/kv"); len(list.Items) != 1 || list.Items[0].Keys != 3 || list.Items[0].Bucket != "thumbs" {
+		t.Errorf("%+v", list)
+	}
+	page := get[api.List[string]](t, w, "/kv/thumbs?prefix=a&limit=1")
+	if len(page.Items) != 1 || page.Items[0] != "a/1" {
+		t.Errorf("%+v", page)
+	}
+	page = get[api.List[string]](t, w, "/kv/thumbs?prefix=a&cursor="+page.Next)
+	if len(page.Items) != 1 || page.Items[0] != "a/2" || page.Next != "" {
+		t.Errorf("%+v", page)
+	}
+	if value := w.do(t, request{method: http.MethodGet, path: "/kv/thumbs/a%2F2"}); string(value.body) != "\xffa/2" {
+		t.Errorf("%+v", value)
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/kv/thumbs/c"}), http.StatusNotFound, "no key")
+}
+
+func TestDeadLetters(t *testing.T) {
+	w := setup(t)
+	w.enqueue(t, "q", "x", queue.Options{ID: "live"})
+	node := w.Node()
+	must(t, node.Join(w.ctx))
+	must(t, node.Register(w.ctx, "q"))
+	reply := node.Reserve(w.ctx, []queue.ReserveRequest{{
+		Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", FailurePolicy: queue.FailurePolicy{Dead: "q.dead"},
+	}})[0]
+	must(t, reply.Err)
+	errs, err := node.Settle(w.ctx, "q", []queue.Settlement{{Claim: reply.Tasks[0].Claim(), Failure: &queue.Failure{Reason: queue.ReasonError}}})
+	must(t, err)
+	must(t, errs[0])
+	list := get[api.List[api.Task]](t, w, "/dead-letters")
+	if len(list.Items) != 1 || list.Items[0].LiveID != "live" || list.Items[0].Queue != "q.dead" {
+		t.Fatalf("%+v", list)
+	}
+	if task := get[api.Task](t, w, "/tasks/live"); task.DeadID != list.Items[0].ID {
+		t.Errorf("%+v", task)
+	}
+}

@@ -1,0 +1,150 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// handler is what precedes the operations.
+func (s *service) handler() http.Handler {
+	cross := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
+		defer func() {
+			if fault := recover(); fault != nil && fault != http.ErrAbortHandler { //nolint:errorlint // it is that value
+				s.config.Logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "panic", fault, "stack", string(debug.Stack()))
+				s.write(w, http.StatusInternalServerError, "internal error: the log of this process has the details")
+			}
+		}()
+		if s.config.Access == nil && !isLoopback(r.Host) {
+			s.write(w, http.StatusMisdirectedRequest, "host %q: use 127.0.0.1 or localhost, or serve with --tokens", r.Host)
+			return
+		}
+		if err := cross.Check(r); err != nil {
+			s.write(w, http.StatusForbidden, "%v: a page of another site may not act here", err)
+			return
+		}
+		if s.strayed(w, r) {
+			return
+		}
+		who, err := s.config.Access.identify(r)
+		if err != nil {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			s.write(w, http.StatusUnauthorized, "%v", err)
+			return
+		}
+		if !s.limits.allow(who) {
+			s.write(w, http.StatusTooManyRequests, "%s sends more than %g requests a second", who.Name, who.rate())
+			return
+		}
+		r = r.WithContext(withPrincipal(r.Context(), who, r.URL.RawQuery))
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			s.mux.ServeHTTP(w, r)
+			return
+		}
+		tagged := &tagger{ResponseWriter: w, status: http.StatusOK}
+		s.mux.ServeHTTP(tagged, r)
+		if n := int64(tagged.body.Len()); n > maxJSON && !tagged.flowing {
+			if !s.bodies.TryAcquire(n) {
+				s.write(w, http.StatusServiceUnavailable, "too many large answers at a time: try again")
+				return
+			}
+			defer s.bodies.Release(n)
+		}
+		tagged.finish(r)
+	})
+}
+
+// boundBody refuses a request while those that are being read have taken all the memory for bodies.
+func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
+	op := ctx.Operation()
+	r, _ := humago.Unwrap(ctx)
+	size := r.ContentLength
+	if size < 0 || size > op.MaxBodyBytes {
+		size = op.MaxBodyBytes
+	}
+	if op.RequestBody == nil || size <= smallBody {
+		next(ctx)
+		return
+	}
+	if !s.bodies.TryAcquire(size) {
+		s.refuse(ctx, http.StatusServiceUnavailable, "too many large requests at a time: try again")
+		return
+	}
+	defer s.bodies.Release(size)
+	next(ctx)
+}
+
+// refuse answers instead of an operation.
+func (s *service) refuse(ctx huma.Context, status int, format string, args ...any) {
+	if status == http.StatusServiceUnavailable {
+		ctx.SetHeader("Retry-After", "1")
+	}
+	_ = huma.WriteErr(s.api, ctx, status, fmt.Sprintf(format, args...))
+}
+
+// tagger holds an answer back to give it an ETag, until it ends or is flushed as a stream.
+type tagger struct {
+	http.ResponseWriter
+	status  int
+	body    bytes.Buffer
+	flowing bool
+}
+
+func (t *tagger) WriteHeader(status int) {
+	if t.status = status; t.flowing {
+		t.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (t *tagger) Write(data []byte) (int, error) {
+	if t.flowing {
+		return t.ResponseWriter.Write(data)
+	}
+	return t.body.Write(data)
+}
+
+// Flush makes the answer a stream, which has no ETag.
+func (t *tagger) Flush() {
+	if !t.flowing {
+		t.flowing = true
+		t.ResponseWriter.WriteHeader(t.status)
+		_, _ = t.ResponseWriter.Write(t.body.Bytes())
+	}
+	if flusher, ok := t.ResponseWriter.(http.Flusher); ok {
+		flusher.Flush()
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (t *tagger) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+func (t *tagger) finish(r *http.Request) {
+	if t.flowing {
+		return
+	}
+	if t.status == http.StatusOK {
+		sum := sha256.Sum256(t.body.Bytes())
+		tag := `"` + hex.EncodeToString(sum[:12]) + `"`
+		t.Header().Set("ETag", tag)
+		for has := range strings.SplitSeq(r.Header.Get("If-None-Match"), ",") {
+			if has = strings.TrimPrefix(strings.TrimSpace(has), "W/"); has == tag || has == "*" {
+				t.Header().Del("Content-Type")
+				t.ResponseWriter.WriteHeader(http.StatusNotModified)
+				return
+			}
+		}
+	}
+	t.ResponseWriter.WriteHeader(t.status)
+	_, _ = t.ResponseWriter.Write(t.body.Bytes())
+}

@@ -1,0 +1,119 @@
+package api_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func TestBodyLimits(t *testing.T) {
+	w := setup(t)
+	big := bytes.Repeat([]byte("x"), 16<<20)
+	receipt := decode[api.Receipt](t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: big}), http.StatusOK)
+	if got := w.do(t, request{method: http.MethodGet, path: "/tasks/" + receipt.ID + "/parameters"}); !bytes.Equal(got.body, big) {
+		t.Errorf("%d bytes came back", len(got.body))
+	}
+	if task := get[api.Task](t, w, "/tasks/"+receipt.ID); task.Parameters != nil || task.ParametersSize != len(big) {
+		t.Errorf("the JSON has parameters of %d bytes", task.ParametersSize)
+	}
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: append(big, 'x')}), http.StatusRequestEntityTooLarge, "")
+	refused(t, w.do(t, request{method: http.MethodPut, path: "/queues/q/limit", body: big[:2<<20]}), http.StatusRequestEntityTooLarge, "")
+}
+
+// dial is a connection of a client that does what it wants.
+func dial(t *testing.T, w *world) net.Conn {
+	t.Helper()
+	connection, err := new(net.Dialer).DialContext(w.ctx, "tcp", w.server.Addr())
+	must(t, err)
+	t.Cleanup(func() { _ = connection.Close() })
+	return connection
+}
+
+// Clients that send nothing, half a request, half a body, or read nothing, keep nobody from being served.
+func TestSlowClients(t *testing.T) {
+	w := setup(t)
+	id := w.enqueue(t, "q", strings.Repeat("x", 8<<20), queue.Options{})
+	for range 20 {
+		dial(t, w)
+		_, err := io.WriteString(dial(t, w), "GET /v1/ten")
+		must(t, err)
+		_, err = fmt.Fprintf(dial(t, w), "POST /v1/tenants/%s/queues/q/pause HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\nx", w.Tenant())
+		must(t, err)
+	}
+	for range 4 {
+		_, err := fmt.Fprintf(dial(t, w), "POST /v1/tenants/%s/queues/q/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nx", w.Tenant())
+		must(t, err)
+		_, err = fmt.Fprintf(dial(t, w), "GET /v1/tenants/%s/tasks/%s/parameters HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", w.Tenant(), id)
+		must(t, err)
+	}
+	get[api.Queue](t, w, "/queues/q")
+	decode[api.Receipt](t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: []byte("x")}), http.StatusOK)
+}
+
+// While all memory for bodies is taken, large requests are told to come again, and small ones are served.
+func TestManyLargeBodies(t *testing.T) {
+	w := setup(t)
+	for i := range 9 { // 16 MiB each: the first 8 fit
+		connection := dial(t, w)
+		_, err := fmt.Fprintf(connection, "POST /v1/tenants/%s/queues/q/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", w.Tenant(), 16<<20)
+		must(t, err)
+		want := "100 Continue" // it begins to read the body
+		if i == 8 {
+			want = "503 Service Unavailable"
+		}
+		line, err := bufio.NewReader(connection).ReadString('\n')
+		if err != nil || !strings.Contains(line, want) {
+			t.Fatalf("request %d: %q, %v; want %s", i, line, err, want)
+		}
+	}
+	decode[api.Receipt](t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: []byte("x")}), http.StatusOK)
+	limit := w.do(t, request{method: http.MethodPut, path: "/queues/q/limit", body: []byte(`{"limit": 1}`)})
+	decode[api.Queue](t, limit, http.StatusOK)
+}
+
+// A client that sends its headers too slowly loses the connection.
+func TestSlowHeaders(t *testing.T) {
+	w := setup(t)
+	connection := dial(t, w)
+	_, err := io.WriteString(connection, "GET /v1/tenants HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+	must(t, err)
+	must(t, connection.SetReadDeadline(time.Now().Add(30*time.Second)))
+	if text, err := io.ReadAll(connection); err != nil {
+		t.Errorf("%q, %v: want the end of the connection", text, err)
+	}
+}
+
+// While Redis is away the answer is that, at once; afterwards all goes on.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	w := serve(t, server.URL(), queuetest.Tenant())
+	w.enqueue(t, "q", "", queue.Options{})
+	events := follow(t, w, "/changes")
+	await(t, w, events, "queue", `"queue":"q"`)
+	server.Kill()
+	for _, r := range []request{
+		{method: http.MethodGet, path: "/queues"}, {method: http.MethodPost, path: "/queues/q/tasks"}, {method: http.MethodGet, path: "/audit"},
+		{method: http.MethodGet, path: "/kv"}, {method: http.MethodGet, path: "/nodes"},
+	} {
+		got := w.do(t, r)
+		refused(t, got, http.StatusServiceUnavailable, "Redis is not available")
+		if got.header.Get("Retry-After") == "" || strings.Contains(string(got.body), server.Addr()) {
+			t.Errorf("%s %s: %v %s", r.method, r.path, got.header, got.body)
+		}
+	}
+	await(t, w, events, "problem", "Redis")
+	server.Restart(t)
+	w.enqueue(t, "back", "", queue.Options{})
+	await(t, w, events, "queue", `"queue":"back"`)
+}

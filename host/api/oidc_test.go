@@ -1,0 +1,176 @@
+package api_test
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// issuer publishes a key, and signs with it.
+type issuer struct {
+	*httptest.Server
+	key *ecdsa.PrivateKey
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	i := &issuer{key: key}
+	mux := http.NewServeMux()
+	answer := func(path string, body func() any) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(body())
+		})
+	}
+	answer("/.well-known/openid-configuration", func() any {
+		return map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}}
+	})
+	answer("/keys", func() any {
+		return jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1", Algorithm: "ES256", Use: "sig"}}}
+	})
+	i.Server = httptest.NewServer(mux)
+	t.Cleanup(i.Close)
+	return i
+}
+
+func (i *issuer) sign(t *testing.T, key crypto.PrivateKey, claims map[string]any) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", "1"))
+	must(t, err)
+	all := map[string]any{
+		"iss": i.URL, "aud": "quern", "sub": "ada", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
+		"groups": []string{"staff", "operator"}, "quern_tenants": "*",
+	}
+	for name, value := range claims {
+		all[name] = value
+	}
+	text, err := jwt.Signed(signer).Claims(all).Serialize()
+	must(t, err)
+	return text
+}
+
+func TestOIDC(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	must(t, os.WriteFile(path, []byte("oidc: {issuer: "+i.URL+", audience: quern, role_claim: groups, tenants_claim: quern_tenants}"), 0o600))
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+
+	w.token = i.sign(t, i.key, nil)
+	if me := get[api.Principal](t, w, "/v1/me"); me.Name != "oidc:ada" || me.Role != api.Operator || len(me.Tenants) != 0 {
+		t.Errorf("%+v", me)
+	}
+	w.token = i.sign(t, i.key, map[string]any{"quern_tenants": []string{"other"}, "groups": "viewer"})
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusForbidden, "may not see tenant")
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	for words, token := range map[string]string{
+		"expired":             i.sign(t, i.key, map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}),
+		"audience":            i.sign(t, i.key, map[string]any{"aud": "another"}),
+		"issued by":           i.sign(t, i.key, map[string]any{"iss": "https://example.com"}),
+		"signature":           i.sign(t, stranger, nil),
+		"names no role":       i.sign(t, i.key, map[string]any{"groups": []string{"staff"}}),
+		"or no tenants":       i.sign(t, i.key, map[string]any{"quern_tenants": []string{}}),
+		"refused: oidc: malf": "a.b.c",
+	} {
+		w.token = token
+		refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, words)
+	}
+}
+
+// A server starts while its issuer is away, and says why it refuses its tokens.
+func TestAbsentIssuer(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	token := i.sign(t, i.key, nil)
+	i.Close()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	must(t, os.WriteFile(path, []byte("oidc: {issuer: "+i.URL+", audience: quern}"), 0o600))
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w.token = token
+	for range 2 {
+		refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "cannot be reached")
+	}
+}
+
+// certify makes a certificate that a parent signed; without one it signs itself.
+func certify(t *testing.T, name string, parent *tls.Certificate) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: parent == nil, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	signer, by := template, crypto.PrivateKey(key)
+	if parent != nil {
+		signer, by = parent.Leaf, parent.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer, key.Public(), by)
+	must(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	must(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	authority, another := certify(t, "authority", nil), certify(t, "another", nil)
+	trusted := x509.NewCertPool()
+	trusted.AddCert(authority.Leaf)
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	must(t, os.WriteFile(path, []byte("certificates: [{name: deploy, subject: deploy.example.com, role: operator}]"), 0o600))
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path), func(c *api.Config) {
+		c.TLS = &tls.Config{
+			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certify(t, "server", &authority)},
+			ClientCAs: trusted, ClientAuth: tls.VerifyClientCertIfGiven,
+		}
+	})
+	ask := func(certificates ...tls.Certificate) (int, error) {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted, Certificates: certificates}}
+		defer transport.CloseIdleConnections()
+		q, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "https://"+w.server.Addr()+"/v1/me", nil)
+		must(t, err)
+		response, err := (&http.Client{Transport: transport}).Do(q)
+		if err != nil {
+			return 0, err
+		}
+		defer response.Body.Close()
+		return response.StatusCode, nil
+	}
+	if status, err := ask(certify(t, "deploy.example.com", &authority)); status != http.StatusOK {
+		t.Errorf("a known client gets %d, %v", status, err)
+	}
+	if status, err := ask(certify(t, "somebody", &authority)); status != http.StatusUnauthorized {
+		t.Errorf("an unknown client gets %d, %v", status, err)
+	}
+	if status, err := ask(); status != http.StatusUnauthorized {
+		t.Errorf("a client without a certificate gets %d, %v", status, err)
+	}
+	if status, err := ask(certify(t, "deploy.example.com", &another)); err == nil && status != http.StatusUnauthorized {
+		t.Errorf("a client of another authority gets %d", status)
+	}
+}

@@ -1,0 +1,182 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Paging is the page of a list.
+type Paging struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Most entries of the page."`
+	Cursor string `query:"cursor" maxLength:"1000" doc:"The next of the page before; missing: the first page."`
+}
+
+// List is a page of a list.
+type List[T any] struct {
+	Items   []T    `json:"items"`
+	Next    string `json:"next,omitempty" doc:"The cursor of the next page; missing: this is the last."`
+	Partial bool   `json:"partial,omitempty" doc:"The search ended before it had seen everything, to spare Redis: go on with next."`
+}
+
+// ListOf is an answer with a list.
+type ListOf[T any] struct{ Body List[T] }
+
+// cut makes the page of a sorted list that begins after the cursor.
+func cut[T any](all []T, p Paging, name func(T) string) *ListOf[T] {
+	from, found := slices.BinarySearchFunc(all, p.Cursor, func(one T, cursor string) int { return strings.Compare(name(one), cursor) })
+	if found {
+		from++
+	}
+	rest := all[from:]
+	out := &ListOf[T]{List[T]{Items: append([]T{}, rest[:min(p.Limit, len(rest))]...)}}
+	if len(rest) > p.Limit {
+		out.Body.Next = name(rest[p.Limit-1])
+	}
+	return out
+}
+
+// TenantInfo is a tenant that is served here.
+type TenantInfo struct {
+	Tenant string `json:"tenant"`
+	Queues int64  `json:"queues"`
+}
+
+// QueueOf is an answer with a queue.
+type QueueOf struct{ Body Queue }
+
+// LimitOf bounds a queue.
+type LimitOf struct {
+	InQueue
+	Body struct {
+		Limit int64 `json:"limit" minimum:"0" doc:"How many tasks may wait, pending or scheduled; 0: any number."`
+	}
+}
+
+// Purge chooses finished tasks of a queue.
+type Purge struct {
+	InQueue
+	Status           string  `query:"status" enum:"complete,failed" doc:"Missing: both."`
+	OlderThanSeconds float64 `query:"older_than_seconds" minimum:"0" maximum:"1e9" doc:"Those that finished longer ago."`
+	Keep             int64   `query:"keep" minimum:"0" doc:"All but this many of each status, the oldest first."`
+	All              bool    `query:"all" doc:"All finished tasks."`
+	Foreign          bool    `query:"foreign" doc:"Also tasks that other clients than Quern's enqueued."`
+}
+
+// Purged is how many tasks are deleted.
+type Purged struct {
+	Body struct {
+		Tenant string `json:"tenant"`
+		Queue  string `json:"queue"`
+		Purged int    `json:"purged"`
+	}
+}
+
+func (s *service) describeQueues() {
+	add(s, looking("/tenants", "list-tenants", "List the tenants that you may see"),
+		func(ctx context.Context, in *Paging) (*ListOf[TenantInfo], error) {
+			all := []TenantInfo{}
+			for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
+				if !principal(ctx).sees(name) {
+					continue
+				}
+				n, err := s.tenants[name].CountQueues(ctx)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, TenantInfo{name, n})
+			}
+			return cut(all, *in, func(t TenantInfo) string { return t.Tenant }), nil
+		})
+	type listQueues struct {
+		InTenant
+		Paging
+	}
+	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
+		func(ctx context.Context, in *listQueues) (*ListOf[Queue], error) {
+			t := s.tenants[in.Tenant]
+			known, err := t.Queues(ctx)
+			if err != nil {
+				return nil, err
+			}
+			page := cut(slices.Sorted(maps.Keys(known)), in.Paging, func(name string) string { return name })
+			shapes, err := t.queues(ctx, page.Body.Items)
+			return &ListOf[Queue]{List[Queue]{Items: shapes, Next: page.Body.Next}}, err
+		})
+	add(s, looking("/tenants/{tenant}/queues/{queue}", "show-queue", "Show the number of a queue's tasks"),
+		func(ctx context.Context, in *InQueue) (*QueueOf, error) { return s.showQueue(ctx, *in) })
+	change := func(path, name, summary string, do func(context.Context, *queue.Queue) error) {
+		add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/"+path, name, summary),
+			func(ctx context.Context, in *InQueue) (*QueueOf, error) {
+				if err := do(ctx, s.tenants[in.Tenant].Queue(in.Queue)); err != nil {
+					return nil, err
+				}
+				return s.showQueue(ctx, *in)
+			})
+	}
+	change("pause", "pause-queue", "Stop hosts from taking tasks of a queue; running ones go on. Python listeners do not know pauses",
+		func(ctx context.Context, q *queue.Queue) error { return q.Pause(ctx) })
+	change("resume", "resume-queue", "End a pause", func(ctx context.Context, q *queue.Queue) error { return q.Resume(ctx) })
+	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue", "Bound how many tasks may wait; those that wait already stay"),
+		func(ctx context.Context, in *LimitOf) (*QueueOf, error) {
+			callerOf(ctx).detail = fmt.Sprintf("limit=%d", in.Body.Limit)
+			if err := s.tenants[in.Tenant].Queue(in.Queue).SetLimit(ctx, in.Body.Limit); err != nil {
+				return nil, err
+			}
+			return s.showQueue(ctx, in.InQueue)
+		})
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/queues/{queue}/purge", "purge-queue", "Delete finished tasks with their results, logs and histories. Say which: older_than_seconds, keep, or all"),
+		s.purge)
+}
+
+// queues shows queues by name.
+func (t *tenant) queues(ctx context.Context, names []string) ([]Queue, error) {
+	stats, err := t.Stats(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	shapes := make([]Queue, len(names))
+	for i, name := range names {
+		shapes[i] = queueShape(t.Tenant(), name, stats[i])
+	}
+	return shapes, nil
+}
+
+// showQueue shows a queue, also one that nobody has used if it was paused or limited.
+func (s *service) showQueue(ctx context.Context, in InQueue) (*QueueOf, error) {
+	t := s.tenants[in.Tenant]
+	shapes, err := t.queues(ctx, []string{in.Queue})
+	if err != nil {
+		return nil, err
+	}
+	if q := shapes[0]; !q.Paused && q.Limit == 0 && q.Error == "" {
+		if err := t.known(ctx, in.Queue); err != nil {
+			return nil, err
+		}
+	}
+	return &QueueOf{shapes[0]}, nil
+}
+
+func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
+	t := s.tenants[in.Tenant]
+	if err := t.known(ctx, in.Queue); err != nil {
+		return nil, err
+	}
+	if in.All && (in.OlderThanSeconds > 0 || in.Keep > 0) {
+		return nil, failed(http.StatusBadRequest, "all beside older_than_seconds or keep: leave one of them out")
+	}
+	purged, err := t.Queue(in.Queue).Purge(ctx, queue.PurgeOptions{
+		Status: queue.Status(in.Status), OlderThan: period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &Purged{}
+	out.Body.Tenant, out.Body.Queue, out.Body.Purged = t.Tenant(), in.Queue, purged
+	return out, nil
+}

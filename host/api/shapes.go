@@ -1,0 +1,206 @@
+package api
+
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// The shapes of the API are those of the command line's -o json: times in seconds as in Redis, durations in fields that end in
+// _seconds, sizes in bytes, missing values left out.
+
+// Task is a task.
+type Task struct {
+	ID          string       `json:"id"`
+	Tenant      string       `json:"tenant"`
+	Queue       string       `json:"queue"`
+	Status      queue.Status `json:"status" enum:"scheduled,pending,reserved,started,complete,failed"`
+	Reason      queue.Reason `json:"reason,omitempty" doc:"Why it failed: error, trap, timeout, cpu, memory, output, cancelled, crashed, exhausted, expired or rejected."`
+	Handled     string       `json:"handled,omitempty" doc:"The dead letter that handled it."`
+	CancelAsked bool         `json:"cancel_asked,omitempty" doc:"It runs and is to be stopped."`
+
+	Parameters       *string `json:"parameters,omitempty" doc:"Of at most payload_limit bytes; not in lists."`
+	ParametersBase64 []byte  `json:"parameters_base64,omitempty" doc:"Instead of parameters, if they are not UTF-8."`
+	ParametersSize   int     `json:"parameters_size,omitempty" doc:"Bytes."`
+	Result           *string `json:"result,omitempty" doc:"Of at most payload_limit bytes; not in lists."`
+	ResultBase64     []byte  `json:"result_base64,omitempty" doc:"Instead of result, if it is not UTF-8."`
+	ResultSize       int     `json:"result_size,omitempty" doc:"Bytes."`
+
+	Error       *queue.Failure `json:"error,omitempty" doc:"Of a failed task."`
+	LastError   *queue.Failure `json:"last_error,omitempty" doc:"Of the last run that did not finish the task."`
+	Attempts    int            `json:"attempts"`
+	MaxAttempts int            `json:"max_attempts,omitempty" doc:"-1: no bound; missing: the manifest decides."`
+	Crashes     int            `json:"crashes"`
+	Reschedules int            `json:"reschedules"`
+	Rejects     int            `json:"rejects"`
+	Run         int64          `json:"run"`
+	Node        string         `json:"node,omitempty" doc:"The listener that holds or held it."`
+	PID         int            `json:"pid,omitempty"`
+
+	Created    float64 `json:"created,omitempty"`
+	Updated    float64 `json:"updated,omitempty"`
+	ETA        float64 `json:"eta,omitempty"`
+	ReservedAt float64 `json:"reserved_at,omitempty"`
+	StartedAt  float64 `json:"started_at,omitempty"`
+	FinishedAt float64 `json:"finished_at,omitempty"`
+	RetriedAt  float64 `json:"retried_at,omitempty"`
+	Expires    float64 `json:"expires,omitempty" doc:"From when it starts no further attempt."`
+	Deadline   float64 `json:"deadline,omitempty"`
+
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty"`
+	Retry          *Retry            `json:"retry,omitempty" doc:"What the task itself sets of its policy."`
+	Plugin         string            `json:"plugin,omitempty"`
+	Digest         string            `json:"digest,omitempty"`
+	Priority       int               `json:"priority"`
+	Progress       float64           `json:"progress,omitempty" doc:"0 to 1."`
+	Message        string            `json:"message,omitempty"`
+	Key            string            `json:"key,omitempty"`
+	Labels         map[string]string `json:"labels,omitempty"`
+	Parent         string            `json:"parent,omitempty"`
+	Depth          int               `json:"depth,omitempty"`
+	Traceparent    string            `json:"traceparent,omitempty"`
+	LiveID         string            `json:"live_id,omitempty" doc:"Of a dead letter: the task that failed."`
+	DeadID         string            `json:"dead_id,omitempty" doc:"Of a failed task: its dead letter."`
+	DeadError      string            `json:"dead_error,omitempty" doc:"Why it has no dead letter, though its plugin names a queue for them."`
+	CheckpointSize int64             `json:"checkpoint_size,omitempty" doc:"Bytes."`
+	History        []Attempt         `json:"history,omitempty" doc:"The last runs that have ended, oldest first; not in lists."`
+}
+
+// Retry is the part of a retry policy that a task itself sets, without the attempts.
+type Retry struct {
+	Backoff        queue.Backoff `json:"backoff,omitempty" enum:"exponential,linear"`
+	BaseSeconds    float64       `json:"base_seconds,omitempty"`
+	MinSeconds     float64       `json:"min_seconds,omitempty"`
+	MaxSeconds     float64       `json:"max_seconds,omitempty"`
+	Jitter         *bool         `json:"jitter,omitempty"`
+	MaxAgeSeconds  float64       `json:"max_age_seconds,omitempty"`
+	MaxReschedules int           `json:"max_reschedules,omitempty"`
+}
+
+// Attempt is one run of a task that has ended.
+type Attempt struct {
+	Run     int64          `json:"run"`
+	Started float64        `json:"started,omitempty"`
+	Ended   float64        `json:"ended,omitempty"`
+	Node    string         `json:"node,omitempty"`
+	Plugin  string         `json:"plugin,omitempty"`
+	Digest  string         `json:"digest,omitempty"`
+	Outcome string         `json:"outcome"`
+	Error   *queue.Failure `json:"error,omitempty"`
+}
+
+// stamp is a time in seconds, 0 for none.
+func stamp(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMicro()) / 1e6
+}
+
+// moment is the time of a stamp.
+func moment(seconds float64) time.Time {
+	if seconds <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(seconds * 1e6))
+}
+
+func period(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// taskShape shows a task; payloads of more than limit bytes are left out. who may be denied them.
+func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int, who *Principal) Task {
+	shape := Task{
+		ID: t.ID, Tenant: tenant, Queue: t.Queue, Status: t.Status, Reason: t.Reason, Handled: t.Handled, CancelAsked: t.CancelAsked,
+		ParametersSize: len(t.Parameters), ResultSize: len(t.Result),
+		Attempts: t.Attempts, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes, Reschedules: t.Reschedules, Rejects: t.Rejects,
+		Run: t.Run, Node: t.Node, PID: t.PID,
+		Created: stamp(t.Created), Updated: stamp(t.Updated), ETA: stamp(t.ETA), ReservedAt: stamp(t.ReservedAt),
+		StartedAt: stamp(t.StartedAt), FinishedAt: stamp(t.FinishedAt), RetriedAt: stamp(t.RetriedAt),
+		Expires: stamp(t.Expires), Deadline: stamp(t.Deadline),
+		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Priority: t.Priority, Progress: t.Progress,
+		Message: t.Message, Key: t.Key, Labels: t.Labels, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent,
+		LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize,
+	}
+	if who.reads() {
+		shape.Parameters, shape.ParametersBase64 = payload(t.Parameters, limit)
+		shape.Result, shape.ResultBase64 = payload(t.Result, limit)
+	} else {
+		shape.Message = ""
+	}
+	if shape.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
+		shape.MaxAttempts = t.Retry.Attempts()
+	}
+	if t.Status == queue.Failed {
+		failure := t.Failure()
+		shape.Error = shown(&failure, who)
+	}
+	if t.LastError != "" {
+		failure := (&queue.Task{Error: t.LastError}).Failure()
+		shape.LastError = shown(&failure, who)
+	}
+	if r := t.Retry; r != (queue.Retry{MaxAttempts: r.MaxAttempts}) {
+		shape.Retry = &Retry{
+			Backoff: r.Backoff, BaseSeconds: r.Base.Seconds(), MinSeconds: r.Min.Seconds(), MaxSeconds: r.Max.Seconds(),
+			Jitter: r.Jitter, MaxAgeSeconds: r.MaxAge.Seconds(), MaxReschedules: r.MaxReschedules,
+		}
+	}
+	for _, a := range history {
+		shape.History = append(shape.History, Attempt{
+			Run: a.Run, Started: stamp(a.Started), Ended: stamp(a.Ended), Node: a.Node, Plugin: a.Plugin, Digest: a.Digest,
+			Outcome: a.Outcome, Error: shown(a.Failure, who),
+		})
+	}
+	return shape
+}
+
+// payload is a value as text, or as bytes if it is none.
+func payload(value []byte, limit int) (text *string, data []byte) {
+	switch {
+	case value == nil || len(value) > limit:
+		return nil, nil
+	case utf8.Valid(value):
+		s := string(value)
+		return &s, nil
+	}
+	return nil, value
+}
+
+// shown is a failure as a principal may see it.
+func shown(f *queue.Failure, who *Principal) *queue.Failure {
+	if f == nil || who.reads() {
+		return f
+	}
+	return &queue.Failure{Reason: f.Reason, Message: f.Headline(), ExitCode: f.ExitCode, Limit: f.Limit}
+}
+
+// Queue is a queue with the number of its tasks.
+type Queue struct {
+	Tenant                  string           `json:"tenant"`
+	Queue                   string           `json:"queue"`
+	Scheduled               int64            `json:"scheduled"`
+	Pending                 int64            `json:"pending"`
+	Reserved                int64            `json:"reserved" doc:"Taken by a listener and not started."`
+	Started                 int64            `json:"started"`
+	Complete                int64            `json:"complete" doc:"Kept."`
+	Failed                  int64            `json:"failed" doc:"Kept."`
+	Listeners               int64            `json:"listeners"`
+	Paused                  bool             `json:"paused"`
+	Limit                   int64            `json:"limit,omitempty" doc:"How many tasks may wait; missing: any number."`
+	OldestPendingAgeSeconds float64          `json:"oldest_pending_age_seconds"`
+	Totals                  map[string]int64 `json:"totals,omitempty" doc:"Events since the queue exists: enqueued, complete, failed, failed:REASON."`
+	Error                   string           `json:"error,omitempty" doc:"Why it cannot be counted; all numbers are 0 then."`
+}
+
+func queueShape(tenant, name string, s queue.Stats) Queue {
+	shape := Queue{
+		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Pending: s.Depth[queue.Pending],
+		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
+		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit,
+		OldestPendingAgeSeconds: s.OldestPendingAge.Seconds(), Totals: s.Totals,
+	}
+	if s.Err != nil {
+		shape.Error = s.Err.Error()
+	}
+	return shape
+}

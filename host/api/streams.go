@@ -1,0 +1,276 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// pollPause is how often streams look at Redis, and pingPause how often they show that they live.
+	pollPause = time.Second
+	pingPause = 15 * time.Second
+	// streamWrite bounds one write to a client, streamLife a stream: then the client connects anew, with a token that still counts.
+	streamWrite = 10 * time.Second
+	streamLife  = time.Hour
+	// mostWatched is how many queues a stream of changes follows.
+	mostWatched = 1000
+)
+
+// sender writes events to one client.
+type sender struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (s *sender) send(event string, id int64, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	if id > 0 {
+		text = fmt.Appendf(nil, "event: %s\nid: %d\ndata: %s\n\n", event, id, text)
+	} else {
+		text = fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, text)
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamWrite)) // every connection has one
+	if _, err := s.w.Write(text); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+// stream registers an operation that answers with Server-Sent Events. begin refuses, or returns what runs until ctx ends or a
+// write fails.
+func stream[I any](s *service, o operation, begin func(ctx context.Context, in *I) (func(context.Context, *sender) error, error)) {
+	o.stream = true
+	add(s, o, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
+		run, err := begin(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		if !s.streams.TryAcquire(1) {
+			return nil, failed(http.StatusServiceUnavailable, "%d streams are open: close some", maxStreams)
+		}
+		return &huma.StreamResponse{Body: func(c huma.Context) {
+			defer s.streams.Release(1)
+			ctx, cancel := context.WithTimeout(c.Context(), streamLife)
+			defer cancel()
+			defer context.AfterFunc(s.living(), cancel)()
+			c.SetHeader("Content-Type", "text/event-stream")
+			c.SetHeader("X-Accel-Buffering", "no") // a proxy would hold events back
+			w, _ := c.BodyWriter().(http.ResponseWriter)
+			out := &sender{w, http.NewResponseController(w)}
+			_ = out.control.SetReadDeadline(time.Time{}) // that of the request would end the stream
+			if out.send("ping", 0, struct{}{}) == nil {
+				_ = run(ctx, out) // the client is gone, or the time is over
+			}
+		}}, nil
+	})
+}
+
+// every calls look at once and then at each tick, and sends a ping now and then, until ctx ends or one fails.
+func (s *sender) every(ctx context.Context, pause time.Duration, look func() (more bool, err error)) error {
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	pinged := time.Now()
+	for {
+		more, err := look()
+		if err != nil || !more {
+			return err
+		}
+		if time.Since(pinged) >= pingPause {
+			if err := s.send("ping", 0, struct{}{}); err != nil {
+				return err
+			}
+			pinged = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *service) describeStreams() {
+	type follow struct {
+		InTask
+		LastEventID int64 `header:"Last-Event-ID" doc:"Only lines with higher numbers."`
+	}
+	stream(s, revealing("/tenants/{tenant}/tasks/{id}/log/stream", "follow-log", "Follow a task's log: events line, with the line's number as ID, then end, with the task's status"),
+		func(ctx context.Context, in *follow) (func(context.Context, *sender) error, error) {
+			t := s.tenants[in.Tenant]
+			if _, err := t.lines(ctx, in.ID, in.LastEventID); err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context, out *sender) error { return t.follow(ctx, out, in.ID, in.LastEventID) }, nil
+		})
+	stream(s, looking("/tenants/{tenant}/changes", "follow-changes", "Follow the queues: events queue, at first one for each, then for those that changed within a second; gone; problem, while Redis is away"),
+		func(_ context.Context, in *InTenant) (func(context.Context, *sender) error, error) {
+			t := s.tenants[in.Tenant]
+			return func(ctx context.Context, out *sender) error { return t.changes.follow(ctx, t, out) }, nil
+		})
+}
+
+// follow sends the lines of a log after a number. The status is read before the lines: those of a finished task are all there.
+func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64) error {
+	return out.every(ctx, pollPause, func() (bool, error) {
+		task, err := t.Summary(ctx, id)
+		lines, unread := []LogLine(nil), err
+		if err == nil {
+			lines, unread = t.lines(ctx, id, after)
+		}
+		for _, line := range lines {
+			if err := out.send("line", line.Number, line); err != nil {
+				return false, err
+			}
+			after = line.Number
+		}
+		switch {
+		case queue.IsUnavailable(unread):
+			return true, out.send("problem", 0, map[string]string{"detail": "Redis is not available"})
+		case unread != nil:
+			return false, out.send("end", 0, map[string]string{"status": "gone"})
+		case task.Status.Finished():
+			return false, out.send("end", 0, map[string]queue.Status{"status": task.Status})
+		}
+		return true, nil
+	})
+}
+
+// changes is what the queues of a tenant were when they were last counted. While somebody follows, one goroutine counts for
+// all; a client that reads slowly skips what was in between.
+type changes struct {
+	mu        sync.Mutex // guards what follows
+	followers int
+	stop      context.CancelFunc
+	queues    map[string]change
+	version   int64
+	problem   bool          // Redis is away
+	news      chan struct{} // closed and replaced at each version
+}
+
+// change is a queue, and the version that it changed with; a queue without a name is gone.
+type change struct {
+	Queue
+	version int64
+}
+
+func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
+	c.mu.Lock()
+	if c.followers++; c.followers == 1 {
+		counting, stop := context.WithCancel(context.WithoutCancel(ctx))
+		c.stop, c.queues, c.news = stop, make(map[string]change), make(chan struct{})
+		go c.count(counting, t)
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.followers--; c.followers == 0 {
+			c.stop()
+		}
+	}()
+	seen := int64(0)
+	told := false
+	ping := time.NewTicker(pingPause)
+	defer ping.Stop()
+	for {
+		c.mu.Lock()
+		news, problem := c.news, c.problem
+		changed := make(map[string]Queue)
+		for name, one := range c.queues {
+			if one.version > seen {
+				changed[name] = one.Queue
+			}
+		}
+		seen = c.version
+		c.mu.Unlock()
+		if problem && !told {
+			if err := out.send("problem", 0, map[string]string{"detail": "Redis is not available"}); err != nil {
+				return err
+			}
+		}
+		told = problem
+		for _, name := range slices.Sorted(maps.Keys(changed)) {
+			event, data := "queue", any(changed[name])
+			if changed[name].Queue == "" {
+				event, data = "gone", map[string]string{"queue": name}
+			}
+			if err := out.send(event, 0, data); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ping.C:
+			if err := out.send("ping", 0, struct{}{}); err != nil {
+				return err
+			}
+		case <-news:
+		}
+	}
+}
+
+// count counts the queues until nobody follows.
+func (c *changes) count(ctx context.Context, t *tenant) {
+	ticker := time.NewTicker(pollPause)
+	defer ticker.Stop()
+	for {
+		known, err := t.Queues(ctx)
+		names := slices.Sorted(maps.Keys(known))
+		names = names[:min(len(names), mostWatched)]
+		var shapes []Queue
+		if err == nil {
+			shapes, err = t.queues(ctx, names)
+		}
+		if ctx.Err() == nil {
+			c.compare(shapes, err != nil)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// compare takes over what was counted, and wakes the followers if it is new.
+func (c *changes) compare(shapes []Queue, problem bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.version + 1
+	fresh := problem != c.problem
+	c.problem = problem
+	if !problem {
+		missing := maps.Clone(c.queues)
+		for _, shape := range shapes {
+			delete(missing, shape.Queue)
+			if old, ok := c.queues[shape.Queue]; !ok || !reflect.DeepEqual(old.Queue, shape) {
+				c.queues[shape.Queue], fresh = change{shape, next}, true
+			}
+		}
+		for name, old := range missing {
+			if old.Queue.Queue != "" {
+				c.queues[name], fresh = change{version: next}, true
+			}
+		}
+	}
+	if fresh {
+		c.version = next
+		close(c.news)
+		c.news = make(chan struct{})
+	}
+}

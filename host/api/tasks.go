@@ -1,0 +1,224 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// ShowTask asks for a task.
+type ShowTask struct {
+	InTask
+	PayloadLimit int     `query:"payload_limit" minimum:"0" maximum:"16777216" default:"65536" doc:"Leave out parameters and result of more bytes; their own paths have them."`
+	WaitSeconds  float64 `query:"wait_seconds" minimum:"0" maximum:"60" doc:"Wait this long for the task to finish before answering with what it is then."`
+}
+
+// TaskOf is an answer with a task.
+type TaskOf struct{ Body Task }
+
+// Bytes is an answer with bytes that producers or handlers wrote.
+type Bytes struct {
+	ContentType string `header:"Content-Type"`
+	Disposition string `header:"Content-Disposition"`
+	Body        []byte
+}
+
+// raw is bytes of any kind: a browser must neither show nor run them.
+func raw(value []byte) *Bytes {
+	return &Bytes{ContentType: "application/octet-stream", Disposition: "attachment", Body: append([]byte{}, value...)}
+}
+
+// Cancelled is what became of a task that was cancelled.
+type Cancelled struct {
+	Body struct {
+		ID    string `json:"id"`
+		Ended bool   `json:"ended" doc:"False: a host runs it and stops it now; ask for the task with wait_seconds."`
+	}
+}
+
+// LogLine is a line that a task's handler wrote.
+type LogLine struct {
+	Number int64   `json:"number" doc:"Counts the lines of the task from 1, over all its runs."`
+	Time   float64 `json:"time"`
+	Text   string  `json:"text"`
+}
+
+func (s *service) describeTasks() {
+	type search struct {
+		InTenant
+		Filter
+		Paging
+	}
+	add(s, looking("/tenants/{tenant}/tasks", "search-tasks",
+		"List tasks that pass a filter, queue by queue, newest first. A search that would take long answers with partial: true; next goes on"),
+		func(ctx context.Context, in *search) (*ListOf[Task], error) {
+			return s.list(ctx, in.Tenant, &in.Filter, in.Paging)
+		})
+	type listQueue struct {
+		InQueue
+		Status string `query:"status" enum:"scheduled,pending,reserved,started,complete,failed"`
+		Paging
+	}
+	add(s, looking("/tenants/{tenant}/queues/{queue}/tasks", "list-tasks", "List the tasks of a queue, newest first"),
+		func(ctx context.Context, in *listQueue) (*ListOf[Task], error) {
+			return s.list(ctx, in.Tenant, &Filter{Queue: in.Queue, Status: in.Status}, in.Paging)
+		})
+	type listDead struct {
+		InTenant
+		Paging
+	}
+	add(s, looking("/tenants/{tenant}/dead-letters", "list-dead-letters",
+		"List dead letters: tasks that stand for one that failed, whose ID is live_id"),
+		func(ctx context.Context, in *listDead) (*ListOf[Task], error) {
+			return s.list(ctx, in.Tenant, &Filter{DeadLetters: true}, in.Paging)
+		})
+	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
+	add(s, revealing("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
+		func(ctx context.Context, in *InTask) (*Bytes, error) {
+			parameters, err := s.tenants[in.Tenant].Parameters(ctx, in.ID)
+			return raw(parameters), err
+		})
+	add(s, revealing("/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result"),
+		func(ctx context.Context, in *InTask) (*Bytes, error) {
+			task, err := s.tenants[in.Tenant].Task(ctx, in.ID)
+			switch {
+			case err != nil:
+				return nil, err
+			case task.Status != queue.Complete:
+				return nil, failed(http.StatusConflict, "task %s is %s: only a complete task has a result", in.ID, task.Status)
+			}
+			return raw(task.Result), nil
+		})
+	type log struct {
+		InTask
+		After int64 `query:"after" minimum:"0" doc:"Only lines with higher numbers."`
+	}
+	add(s, revealing("/tenants/{tenant}/tasks/{id}/log", "show-log", "The last lines that a task's handler wrote"),
+		func(ctx context.Context, in *log) (*ListOf[LogLine], error) {
+			lines, err := s.tenants[in.Tenant].lines(ctx, in.ID, in.After)
+			return &ListOf[LogLine]{List[LogLine]{Items: lines}}, err
+		})
+	add(s, looking("/tenants/{tenant}/tasks/{id}/history", "show-history", "The last runs of a task that have ended, oldest first"),
+		func(ctx context.Context, in *InTask) (*ListOf[Attempt], error) {
+			out, err := s.showTask(ctx, &ShowTask{InTask: *in})
+			if err != nil {
+				return nil, err
+			}
+			return &ListOf[Attempt]{List[Attempt]{Items: append([]Attempt{}, out.Body.History...)}}, nil
+		})
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task", "Cancel a waiting task, or stop a running one"),
+		func(ctx context.Context, in *InTask) (*Cancelled, error) {
+			ended, err := s.tenants[in.Tenant].change(ctx, Cancel, in.ID)
+			out := &Cancelled{}
+			out.Body.ID, out.Body.Ended = in.ID, ended
+			return out, err
+		})
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task: it waits like a new one, its attempts counted from 0"),
+		func(ctx context.Context, in *InTask) (*TaskOf, error) {
+			if _, err := s.tenants[in.Tenant].change(ctx, Again, in.ID); err != nil {
+				return nil, err
+			}
+			return s.showTask(ctx, &ShowTask{InTask: *in})
+		})
+	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task", "Delete a finished task with its result, log and history"),
+		func(ctx context.Context, in *InTask) (*struct{}, error) {
+			_, err := s.tenants[in.Tenant].change(ctx, Delete, in.ID)
+			return nil, err
+		})
+}
+
+// list answers with a page of tasks.
+func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*ListOf[Task], error) {
+	t := s.tenants[name]
+	from, err := parsePlace(p.Cursor)
+	if err == nil {
+		err = f.check()
+	}
+	if err == nil && f.Queue != "" {
+		err = t.known(ctx, f.Queue)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &ListOf[Task]{List[Task]{Items: []Task{}}}
+	next, full, err := t.search(ctx, f, from, func(task *queue.Task) bool {
+		out.Body.Items = append(out.Body.Items, taskShape(name, task, nil, 0, principal(ctx)))
+		return len(out.Body.Items) < p.Limit
+	})
+	if next != nil {
+		out.Body.Next, out.Body.Partial = next.cursor(), !full
+	}
+	return out, err
+}
+
+func (s *service) showTask(ctx context.Context, in *ShowTask) (*TaskOf, error) {
+	t := s.tenants[in.Tenant]
+	if in.WaitSeconds > 0 {
+		waiting, stop := context.WithTimeout(ctx, period(in.WaitSeconds))
+		defer stop()
+		if _, err := t.Wait(waiting, in.ID); err != nil && waiting.Err() == nil {
+			return nil, err
+		}
+	}
+	task, err := t.Task(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	history, err := t.History(ctx, task)
+	if err != nil {
+		return nil, err
+	}
+	return &TaskOf{taskShape(in.Tenant, task, history, in.PayloadLimit, principal(ctx))}, nil
+}
+
+// lines are those of a task's log; a task without a log may not exist.
+func (t *tenant) lines(ctx context.Context, id string, after int64) ([]LogLine, error) {
+	stored, err := t.Log(ctx, id, after)
+	if err == nil && len(stored) == 0 {
+		_, err = t.Summary(ctx, id)
+	}
+	lines := make([]LogLine, len(stored))
+	for i, line := range stored {
+		lines[i] = LogLine{line.Number, stamp(line.Time), line.Text}
+	}
+	return lines, err
+}
+
+// Action is what is done to tasks.
+type Action string
+
+// The actions.
+const (
+	Cancel Action = "cancel"
+	Again  Action = "retry"
+	Delete Action = "delete"
+)
+
+// change does an action to one task; ended is false for one that a host is still stopping.
+func (t *tenant) change(ctx context.Context, action Action, id string) (ended bool, err error) {
+	task, err := t.Summary(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	q := t.Queue(task.Queue)
+	ended = true
+	switch action {
+	case Cancel:
+		ended, err = q.Cancel(ctx, id)
+	case Again:
+		err = q.Retry(ctx, id)
+	case Delete:
+		err = q.Delete(ctx, id)
+	}
+	if errors.Is(err, queue.ErrStatus) {
+		allowed := map[Action]string{
+			Cancel: "only waiting tasks, and running ones of hosts and Go workers, can be cancelled",
+			Again:  "only failed tasks can be retried, and none while another task has its uniqueness",
+			Delete: "only complete and failed tasks can be deleted",
+		}
+		err = failed(http.StatusConflict, "task %s is %s: %s", id, task.Status, allowed[action])
+	}
+	return ended, err
+}

@@ -1,0 +1,279 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// jobLife is how long a job is kept after its last change, jobCount how many of a tenant, jobClaim how long a process that
+	// died counts as working on it.
+	jobLife  = 7 * 24 * time.Hour
+	jobCount = 100
+	jobClaim = 15 * time.Second
+	// MaxJobItems is the most tasks of one job.
+	MaxJobItems = 100_000
+	jobText     = 400
+)
+
+// ErrNoJob is the error of a job that does not exist, or not any more.
+var ErrNoJob = errors.New("no such job")
+
+// JobState is where a job stands.
+type JobState string
+
+// The life of a job: counting → counted → running → done, or stopped. It continues from stopped, or when its process died.
+const (
+	JobCounting JobState = "counting"
+	JobCounted  JobState = "counted"
+	JobRunning  JobState = "running"
+	JobStopped  JobState = "stopped"
+	JobDone     JobState = "done"
+)
+
+// JobEnd is what became of one task of a job.
+type JobEnd string
+
+// The ends of a task: changed, in a status that does not allow it, gone, or an error.
+const (
+	JobItemDone    JobEnd = "done"
+	JobItemRefused JobEnd = "refused"
+	JobItemGone    JobEnd = "gone"
+	JobItemFailed  JobEnd = "failed"
+)
+
+// Job is an action on many tasks. It is all in Redis; any process can work on it, one at a time.
+type Job struct {
+	ID      string
+	Action  string
+	Filter  string // as its maker wrote it
+	By      string
+	State   JobState
+	Claimed bool   // a process works on it
+	Start   bool   // it is to run when its tasks are counted
+	Stop    bool   // it is to stop
+	More    bool   // more tasks matched than a job may have, or than could be searched
+	Error   string // why it stopped by itself
+	Created time.Time
+	Items   int64            // tasks
+	Ended   int64            // those of them that have their end, the first ones
+	Ends    map[JobEnd]int64 // how many ended how
+}
+
+// JobItem is one task of a job; End is "" while it has none.
+type JobItem struct {
+	ID   string
+	End  JobEnd
+	Text string // why
+}
+
+// NewJob makes a job in the state counting.
+func (c *Client) NewJob(ctx context.Context, action, filter, by string) (*Job, error) {
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := NewID()
+	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, c.keys.job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting), "created", seconds(now))
+		p.LPush(ctx, c.keys.jobs(), id)
+		p.LTrim(ctx, c.keys.jobs(), 0, jobCount-1)
+		c.keepJob(ctx, p, id)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make job: %w", err)
+	}
+	return c.Job(ctx, id)
+}
+
+// keepJob begins the life of a job anew.
+func (c *Client) keepJob(ctx context.Context, p redis.Pipeliner, id string) {
+	for _, key := range []string{c.keys.job(id), c.keys.jobItems(id), c.keys.jobEnds(id), c.keys.jobs()} {
+		p.Expire(ctx, key, jobLife)
+	}
+}
+
+// Job reads a job: ErrNoJob if there is none.
+func (c *Client) Job(ctx context.Context, id string) (*Job, error) {
+	jobs, err := c.readJobs(ctx, []string{id})
+	if err == nil && len(jobs) == 0 {
+		err = fmt.Errorf("job %s: %w", id, ErrNoJob)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return jobs[0], nil
+}
+
+// Jobs lists the tenant's jobs, newest first.
+func (c *Client) Jobs(ctx context.Context) ([]*Job, error) {
+	ids, err := c.rdb.LRange(ctx, c.keys.jobs(), 0, jobCount-1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	return c.readJobs(ctx, ids)
+}
+
+func (c *Client) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
+	type read struct {
+		hash  *redis.MapStringStringCmd
+		items *redis.IntCmd
+		ends  *redis.IntCmd
+		claim *redis.IntCmd
+	}
+	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) read {
+		return read{p.HGetAll(ctx, c.keys.job(id)), p.LLen(ctx, c.keys.jobItems(id)), p.LLen(ctx, c.keys.jobEnds(id)), p.Exists(ctx, c.keys.duty(jobDuty(id)))}
+	})
+	var jobs []*Job
+	for i, cmd := range cmds {
+		hash := cmd.hash.Val()
+		if len(hash) == 0 {
+			continue
+		}
+		j := &Job{
+			ID: ids[i], Action: hash["action"], Filter: hash["filter"], By: hash["by"], State: JobState(hash["state"]),
+			Claimed: cmd.claim.Val() > 0, Start: hash["start"] != "", Stop: hash["stop"] != "", More: hash["more"] != "", Error: hash["error"],
+			Created: parseSeconds(hash["created"]), Items: cmd.items.Val(), Ended: cmd.ends.Val(), Ends: make(map[JobEnd]int64),
+		}
+		for _, end := range []JobEnd{JobItemDone, JobItemRefused, JobItemGone, JobItemFailed} {
+			if n := asInt(hash[string(end)]); n > 0 {
+				j.Ends[end] = n
+			}
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs, wrap("read jobs", err)
+}
+
+// JobItems reads a page of a job's tasks, in the order in which it takes them.
+func (c *Client) JobItems(ctx context.Context, id string, offset, limit int64) ([]JobItem, error) {
+	var ids, ends *redis.StringSliceCmd
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		ids = p.LRange(ctx, c.keys.jobItems(id), offset, offset+limit-1)
+		ends = p.LRange(ctx, c.keys.jobEnds(id), offset, offset+limit-1)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read tasks of job %s: %w", id, err)
+	}
+	items := make([]JobItem, len(ids.Val()))
+	for i, task := range ids.Val() {
+		items[i].ID = task
+		if i < len(ends.Val()) {
+			end, text, _ := strings.Cut(ends.Val()[i], " ")
+			items[i].End, items[i].Text = JobEnd(end), text
+		}
+	}
+	return items, nil
+}
+
+// JobStart lets a job run when its tasks are counted, or go on; somebody must work on it.
+func (c *Client) JobStart(ctx context.Context, id string) error {
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, c.keys.job(id), "start", "1")
+		p.HDel(ctx, c.keys.job(id), "stop", "error")
+		return nil
+	})
+	return wrap("start job "+id, err)
+}
+
+// JobStop stops a job after its present task.
+func (c *Client) JobStop(ctx context.Context, id string) error {
+	return wrap("stop job "+id, c.rdb.HSet(ctx, c.keys.job(id), "stop", "1").Err())
+}
+
+func jobDuty(id string) string { return "job_" + id }
+
+// JobWork is the hold of one process on a job. A process that loses it, because Redis was away for longer than the claim lasts,
+// stops; a task that two worked on meanwhile was changed once, since the second finds another status.
+type JobWork struct {
+	client  *Client
+	node    *Node
+	id      string
+	claimed time.Time
+}
+
+// WorkOn claims a job; nil if another process works on it.
+func (c *Client) WorkOn(ctx context.Context, id string) (*JobWork, error) {
+	w := &JobWork{client: c, node: c.Node(), id: id}
+	mine, err := w.node.TakeDuty(ctx, jobDuty(id), jobClaim)
+	if err != nil || !mine {
+		return nil, err
+	}
+	w.claimed = time.Now()
+	return w, nil
+}
+
+// Keep renews the claim when it is due: false if it is lost, or the job is to stop.
+func (w *JobWork) Keep(ctx context.Context) (bool, error) {
+	if time.Since(w.claimed) < jobClaim/5 {
+		return true, nil
+	}
+	mine, err := w.node.KeepDuty(ctx, jobDuty(w.id), jobClaim)
+	if err != nil || !mine {
+		return false, err
+	}
+	w.claimed = time.Now()
+	return true, nil
+}
+
+// Leave gives up the claim.
+func (w *JobWork) Leave(ctx context.Context) error { return w.node.YieldDuty(ctx, jobDuty(w.id)) }
+
+// Stopped tells whether the job is to stop.
+func (w *JobWork) Stopped(ctx context.Context) (bool, error) {
+	stop, err := w.client.rdb.HExists(ctx, w.client.keys.job(w.id), "stop").Result()
+	return stop, wrap("read job "+w.id, err)
+}
+
+// Add adds tasks to a job that is counting.
+func (w *JobWork) Add(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	values := make([]any, len(ids))
+	for i, id := range ids {
+		values[i] = id
+	}
+	return w.write(ctx, func(p redis.Pipeliner) { p.RPush(ctx, w.client.keys.jobItems(w.id), values...) })
+}
+
+// Forget removes all tasks of a job that is counting, to count anew.
+func (w *JobWork) Forget(ctx context.Context) error {
+	return w.write(ctx, func(p redis.Pipeliner) { p.Del(ctx, w.client.keys.jobItems(w.id)) })
+}
+
+// End writes the end of the next task that has none.
+func (w *JobWork) End(ctx context.Context, end JobEnd, text string) error {
+	c := w.client
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.RPush(ctx, c.keys.jobEnds(w.id), string(end)+" "+head(validText(text), jobText))
+		p.HIncrBy(ctx, c.keys.job(w.id), string(end), 1)
+		p.Expire(ctx, c.keys.jobEnds(w.id), jobLife)
+		return nil
+	})
+	return wrap("write job "+w.id, err)
+}
+
+// Become writes the job's state, and what is wrong if it stops by itself.
+func (w *JobWork) Become(ctx context.Context, state JobState, more bool, problem string) error {
+	return w.write(ctx, func(p redis.Pipeliner) {
+		fields := appendFields(nil, "state", string(state), "more", optional(more, "1"), "error", head(validText(problem), jobText))
+		p.HSet(ctx, w.client.keys.job(w.id), fields...)
+	})
+}
+
+func (w *JobWork) write(ctx context.Context, change func(redis.Pipeliner)) error {
+	_, err := w.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		change(p)
+		w.client.keepJob(ctx, p, w.id)
+		return nil
+	})
+	return wrap("write job "+w.id, err)
+}

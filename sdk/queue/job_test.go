@@ -1,0 +1,88 @@
+package queue
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestJobs(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		if _, err := w.Job(w.ctx, "none"); !errors.Is(err, ErrNoJob) {
+			t.Errorf("%v, want ErrNoJob", err)
+		}
+		job := must[*Job](t)(w.NewJob(w.ctx, "retry", "{}", "ada"))
+		if job.State != JobCounting || job.Claimed || job.By != "ada" || job.Filter != "{}" || job.Created.IsZero() {
+			t.Errorf("new: %+v", job)
+		}
+		work := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID))
+		if other := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID)); other != nil {
+			t.Error("two work on a job")
+		}
+		for _, err := range []error{
+			work.Add(w.ctx, nil), work.Add(w.ctx, []string{"old"}), work.Forget(w.ctx), work.Add(w.ctx, []string{"a", "b"}), work.Add(w.ctx, []string{"c"}),
+			work.Become(w.ctx, JobCounted, true, ""), w.JobStart(w.ctx, job.ID), work.Become(w.ctx, JobRunning, false, ""),
+			work.End(w.ctx, JobItemDone, ""), work.End(w.ctx, JobItemFailed, "two\nlines \xff"),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := must[*Job](t)(w.Job(w.ctx, job.ID))
+		if got.State != JobRunning || !got.Claimed || !got.Start || got.Stop || !got.More || got.Items != 3 || got.Ended != 2 ||
+			got.Ends[JobItemDone] != 1 || got.Ends[JobItemFailed] != 1 {
+			t.Errorf("half done: %+v", got)
+		}
+		items := must[[]JobItem](t)(w.JobItems(w.ctx, job.ID, 1, 10))
+		if !slices.Equal(items, []JobItem{{"b", JobItemFailed, "two\nlines \ufffd"}, {ID: "c"}}) {
+			t.Errorf("%q", items)
+		}
+		if stop := must[bool](t)(work.Stopped(w.ctx)); stop {
+			t.Error("nobody stopped it")
+		}
+		if err := w.JobStop(w.ctx, job.ID); err != nil || !must[bool](t)(work.Stopped(w.ctx)) {
+			t.Errorf("it was stopped: %v", err)
+		}
+		if err := errors.Join(work.Become(w.ctx, JobStopped, false, "why"), work.Leave(w.ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if got := must[*Job](t)(w.Job(w.ctx, job.ID)); got.Claimed || got.Error != "why" || !got.Stop {
+			t.Errorf("stopped: %+v", got)
+		}
+		if err := w.JobStart(w.ctx, job.ID); err != nil {
+			t.Fatal(err)
+		}
+		if got := must[*Job](t)(w.Job(w.ctx, job.ID)); got.Error != "" || got.Stop {
+			t.Errorf("started again: %+v", got)
+		}
+		second := must[*Job](t)(w.NewJob(w.ctx, "delete", "{}", "ada"))
+		if jobs := must[[]*Job](t)(w.Jobs(w.ctx)); len(jobs) != 2 || jobs[0].ID != second.ID {
+			t.Errorf("%+v", jobs)
+		}
+		for _, key := range []string{w.keys.job(job.ID), w.keys.jobItems(job.ID), w.keys.jobEnds(job.ID), w.keys.jobs()} {
+			if life := w.rdb.TTL(w.ctx, key).Val(); life <= 0 || life > jobLife {
+				t.Errorf("%s lives for %s", key, life)
+			}
+		}
+	})
+}
+
+// Who lost the claim, because it did not renew in time, learns it; the other keeps it.
+func TestLostClaim(t *testing.T) {
+	w := setup(t)
+	job := must[*Job](t)(w.NewJob(w.ctx, "retry", "{}", "ada"))
+	late := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID))
+	w.rdb.Del(w.ctx, w.keys.duty(jobDuty(job.ID))) // as if it had expired
+	next := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID))
+	late.claimed, next.claimed = time.Time{}, time.Time{}
+	if kept := must[bool](t)(late.Keep(w.ctx)); kept {
+		t.Error("a lost claim was renewed")
+	}
+	if err := late.Leave(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if kept := must[bool](t)(next.Keep(w.ctx)); !kept {
+		t.Error("the claim is lost, because another one was given up")
+	}
+}

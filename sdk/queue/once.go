@@ -1,0 +1,56 @@
+package queue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// OnceLife is for how long EnqueueOnce remembers an ID, also when its task is deleted earlier.
+const OnceLife = 24 * time.Hour
+
+// OnceID is the ID of a task that a producer's own words name, such as the source and ID of an event: the same words in the same
+// queue of a tenant give the same ID.
+func (q *Queue) OnceID(words ...string) string {
+	sum := sha256.New()
+	for _, word := range append([]string{q.client.Tenant(), q.name}, words...) {
+		fmt.Fprintf(sum, "%d %s", len(word), word)
+	}
+	return "once-" + hex.EncodeToString(sum.Sum(nil)[:20])
+}
+
+// EnqueueOnce is EnqueueMany for specs that have IDs. It enqueues none that it enqueued within OnceLife, or of which the task
+// exists. It may be repeated; two at the same time double nothing as long as the task exists.
+func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error) {
+	c := q.client
+	seen, err := pipelined(ctx, &c.store, specs, func(p redis.Pipeliner, s Spec) *redis.IntCmd {
+		return p.Exists(ctx, c.keys.once(s.ID))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
+	}
+	receipts := make([]Receipt, len(specs))
+	var fresh []Spec
+	var at []int // their places in specs
+	for i, spec := range specs {
+		if receipts[i] = (Receipt{ID: spec.ID, Existed: true}); seen[i].Val() == 0 {
+			fresh, at = append(fresh, spec), append(at, i)
+		}
+	}
+	written, err := q.EnqueueMany(ctx, fresh)
+	for i, receipt := range written {
+		receipts[at[i]] = receipt
+	}
+	if err != nil {
+		return receipts, err
+	}
+	// After the tasks: if the mark came first and nothing followed, the task would be lost.
+	_, err = pipelined(ctx, &c.store, fresh, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
+		return p.Set(ctx, c.keys.once(s.ID), "", OnceLife)
+	})
+	return receipts, wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
+}
