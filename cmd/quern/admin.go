@@ -110,8 +110,9 @@ func (o *adminOptions) files() []string {
 
 func newAdmin(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "admin",
-		Short: "Serve the API that shows and steers the fleet, without a host, until SIGTERM",
+		Use:         "admin",
+		Short:       "Serve the API that shows and steers the fleet, without a host, until SIGTERM",
+		Annotations: map[string]string{usesRedis: "yes"},
 		Long: "Serves the API under /v1, which GET /v1/openapi.json describes: tenants, queues, tasks, nodes and plugins.\n" +
 			"`quern serve --admin ADDRESS` serves the same beside a host. It keeps nothing: any number may run.\n\n" +
 			"Without --tokens everyone on this machine may do everything, and nobody else can reach it. The file has\n" +

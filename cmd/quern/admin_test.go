@@ -119,7 +119,7 @@ func TestWrongAdmin(t *testing.T) {
 		"--admin " + busy.Addr():                  {exitRefused, "choose another address"},
 		"--admin 127.0.0.1:0 --redis http://x":    {exitUsage, "--redis"},
 		"token":                                   {exitUsage, "got 0 arguments"},
-		"token ada --role boss":                   {exitUsage, "viewer, operator or admin"},
+		"token ada --role boss":                   {exitUsage, "viewer, operator, admin"},
 		"token ada --role viewer --tenants Upper": {exitUsage, "Upper"},
 		"token ada --role viewer --expires -1h":   {exitUsage, "--expires"},
 	} {

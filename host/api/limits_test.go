@@ -103,8 +103,11 @@ func TestOutage(t *testing.T) {
 	await(t, w, events, "queue", `"queue":"q"`)
 	server.Kill()
 	for _, r := range []request{
-		{method: http.MethodGet, path: "/queues"}, {method: http.MethodPost, path: "/queues/q/tasks"}, {method: http.MethodGet, path: "/audit"},
-		{method: http.MethodGet, path: "/kv"}, {method: http.MethodGet, path: "/nodes"},
+		{method: http.MethodGet, path: "/queues"},
+		{method: http.MethodPost, path: "/queues/q/tasks"},
+		{method: http.MethodGet, path: "/audit"},
+		{method: http.MethodGet, path: "/kv"},
+		{method: http.MethodGet, path: "/nodes"},
 	} {
 		got := w.do(t, r)
 		refused(t, got, http.StatusServiceUnavailable, "Redis is not available")
