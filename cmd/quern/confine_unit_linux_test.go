@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,15 +15,6 @@ import (
 func tenantUnit(t *testing.T) string {
 	t.Helper()
 	return string(read(t, "cmd/quern/deploy/quern@.service"))
-}
-
-func read(t *testing.T, name string) []byte {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
 }
 
 func TestTenantUnitIsValid(t *testing.T) {

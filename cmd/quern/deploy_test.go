@@ -317,3 +317,12 @@ func TestInstallFromTag(t *testing.T) {
 		t.Errorf("it says %q", said)
 	}
 }
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
