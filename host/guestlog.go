@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -39,7 +40,7 @@ func (g *guestLog) add(line string) {
 		if python && !strings.HasPrefix(text, " ") {
 			g.flush()
 		}
-	case text == traceback || hasPrefix(text, "panic: ", "fatal error: ", "goroutine "):
+	case text == traceback || hasPrefix(text, "panic: ", "fatal error: ") || goroutine.MatchString(text):
 		g.flush()
 		g.hold(text)
 	default:
@@ -48,9 +49,16 @@ func (g *guestLog) add(line string) {
 	}
 }
 
+var (
+	// goroutine begins the trace of one.
+	goroutine = regexp.MustCompile(`^goroutine \d+ \[`)
+	// frame is a function in it, with its arguments.
+	frame = regexp.MustCompile(`^[^\s(]+(\(\*?[^\s)]*\)[^\s(]*)?\(.*\)$`)
+)
+
 // isTraceOfGo tells whether a line may follow the first one of a panic. A program may recover, and log other lines then.
 func isTraceOfGo(text string) bool {
-	return text == "" || strings.HasSuffix(text, ")") || hasPrefix(text, "\t", "goroutine ", "created by ", "[signal ", "exit status ", "...")
+	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...") || goroutine.MatchString(text) || frame.MatchString(text)
 }
 
 func hasPrefix(text string, prefixes ...string) bool {

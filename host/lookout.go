@@ -23,7 +23,7 @@ type lookout struct {
 	until     atomic.Int64 // in Unix nanoseconds
 }
 
-// begin has the lookout look from now on.
+// begin has the lookout look for an hour, from now on.
 func (l *lookout) begin() {
 	now := time.Now()
 	l.until.Store(now.Add(lookFor).UnixNano())

@@ -3,7 +3,9 @@ package main
 import (
 	"embed"
 	"fmt"
+	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
 
@@ -36,9 +38,11 @@ func showPage(cmd *cobra.Command, env environment) {
 		pager = "less -FRX" // a short page stays on the screen
 	}
 	if pager != "" && isTerminal(cmd.OutOrStdout()) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt) // Ctrl-C is the pager's
+		defer signal.Reset(os.Interrupt)
 		shell := exec.CommandContext(cmd.Root().Context(), "sh", "-c", pager)
 		shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(cmd.Long), cmd.OutOrStdout(), cmd.ErrOrStderr()
-		if shell.Run() == nil {
+		if _ = shell.Run(); shell.ProcessState != nil && !slices.Contains([]int{126, 127}, shell.ProcessState.ExitCode()) { // else it did not start
 			return
 		}
 	}

@@ -167,7 +167,10 @@ func newTaskRetry(env environment) *cobra.Command {
 	notSettings(f, "limit", "queue")
 	named := withTasks(env, func(ctx context.Context, client *queue.Client, task *queue.Task) error {
 		retried, err := client.Retry(ctx, task.ID)
-		if errors.Is(err, queue.ErrStatus) {
+		switch {
+		case errors.Is(err, queue.ErrStatus) && retried.Status == queue.Failed: // another task has its uniqueness
+			return refusedf("%w: wait until that one is finished, or cancel it", err)
+		case errors.Is(err, queue.ErrStatus):
 			return refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
 		}
 		if err == nil && retried.ID != task.ID {

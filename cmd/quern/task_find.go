@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,20 +14,21 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-const (
-	// leastPrefix is how many characters of an ID can stand for it.
-	leastPrefix = 8
-	// wholeID is the length of the IDs that Quern makes: what is as long is no beginning of one.
-	wholeID = 36
-)
+// leastPrefix is how many characters of an ID can stand for it.
+const leastPrefix = 8
 
-// findTask reads the task of an ID, or of the beginning of only one ID.
+// beginning is that of an ID that Quern makes. IDs that users choose have none: order-100 may be whole, though there is an
+// order-1000.
+var beginning = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]*|(dead|once)-[0-9a-f]{3,})$`)
+
+// findTask reads the task of an ID, or of the beginning of only one ID that Quern made.
 func findTask(ctx context.Context, client *queue.Client, id string) (*queue.Task, error) {
 	task, err := client.Task(ctx, id)
-	if !errors.Is(err, queue.ErrNoTask) || len(id) < leastPrefix || len(id) >= wholeID {
+	if !errors.Is(err, queue.ErrNoTask) || !beginning.MatchString(id) {
 		return task, err
 	}
 	ids, failed := client.FindTasks(ctx, id, 4)
+	ids = slices.DeleteFunc(ids, func(id string) bool { return !beginning.MatchString(id) })
 	switch {
 	case errors.Is(failed, queue.ErrInvalid):
 		return nil, fmt.Errorf("%w; there are too many tasks to look for one that begins so", err)
@@ -40,7 +42,8 @@ func findTask(ctx context.Context, client *queue.Client, id string) (*queue.Task
 	return client.Task(ctx, ids[0])
 }
 
-// findListener completes the beginning of only one listener's ID. What is no such beginning stays as it is.
+// findListener completes the beginning of only one listener's ID: worker-1 is none of worker-10~1f4e, whose name ends at the ~.
+// What is no such beginning stays as it is.
 func findListener(ctx context.Context, client *queue.Client, id string) (string, error) {
 	nodes, err := client.Fleet().Nodes(ctx)
 	if err != nil {
@@ -51,7 +54,7 @@ func findListener(ctx context.Context, client *queue.Client, id string) (string,
 		switch {
 		case node.ID == id:
 			return id, nil
-		case len(id) >= leastPrefix && strings.HasPrefix(node.ID, id):
+		case len(id) >= leastPrefix && strings.HasPrefix(node.ID, id) && (strings.Contains(id, "~") || strings.HasPrefix(node.ID, id+"~")):
 			found = append(found, node.ID)
 		}
 	}

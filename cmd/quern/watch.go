@@ -27,10 +27,17 @@ var errSeen = errors.New("nothing more will change")
 // watchable adds --watch to a command: it runs again and again, until errSeen or another error, and prints what has changed.
 func watchable(cmd *cobra.Command, run clientRun) clientRun {
 	var every time.Duration
-	newPeriodWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "look again, every 2s or as given, and print what has changed")
+	newPeriodWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "look again, every 2s or as --watch=5s says, and print what has changed")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	notSettings(cmd.Flags(), "watch")
 	return func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		if flag := cmd.Flag("watch"); every != 0 && flag.Value.String() == flag.NoOptDefVal {
+			for _, arg := range args {
+				if _, err := time.ParseDuration(arg); err == nil {
+					return usagef("--watch %s: use --watch=%s", arg, arg)
+				}
+			}
+		}
 		var err error
 		if every == 0 {
 			err = run(cmd, client, args, json)

@@ -123,6 +123,7 @@ func parseAccess(text []byte) (*accessFile, error) {
 	seen := map[string]bool{}
 	for i := range file.Tokens {
 		t := &file.Tokens[i]
+		t.SHA256 = strings.ToLower(t.SHA256)
 		sum, err := hex.DecodeString(t.SHA256)
 		switch {
 		case t.validate() != nil:
@@ -132,7 +133,6 @@ func parseAccess(text []byte) (*accessFile, error) {
 		case seen[t.SHA256]:
 			return nil, fmt.Errorf("token %q: another entry has the same sha256: give each a token of its own", t.Name)
 		}
-		t.SHA256 = strings.ToLower(t.SHA256)
 		seen[t.SHA256] = true
 	}
 	for i := range file.Certificates {
@@ -417,13 +417,17 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 		s.refuse(ctx, http.StatusNotFound, "tenant %q is not served here: use one of %s", tenant, strings.Join(seen, ", "))
 	default:
 		next(ctx)
+		if acts && !o.traffic {
+			s.record(ctx, who, o, tenant)
+		}
+		return
 	}
-	if acts && !(o.traffic && ctx.Status() < http.StatusBadRequest) {
-		s.record(ctx, who, o, tenant)
+	if acts { // whoever may not act fills no tenant's log
+		s.record(ctx, who, o, "")
 	}
 }
 
-// record writes an action to the audit log of the tenant, and to that of the process.
+// record writes an action to the audit log of the tenant, unless its name is "", and to the log of the process.
 func (s *service) record(ctx huma.Context, who *Principal, o operation, name string) {
 	from, _, err := net.SplitHostPort(ctx.RemoteAddr())
 	if err != nil {

@@ -158,7 +158,7 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	t := s.tenants[in.Tenant]
 	err := mayAct(ctx, in.Body.Action)
 	if err == nil {
-		err = in.Body.Filter.check()
+		err = in.Body.Filter.check(principal(ctx))
 	}
 	if err != nil {
 		return nil, err
@@ -265,7 +265,7 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	if err := json.Unmarshal([]byte(job.Filter), &f); err != nil {
 		return err
 	}
-	if err := f.check(); err != nil {
+	if err := f.check(everyone); err != nil { // its maker was asked
 		return err
 	}
 	action := Action(job.Action)

@@ -107,7 +107,7 @@ func (s *service) describeEnqueue() {
 		"Enqueue one task: the body is its parameters, whatever its type. With an id or an Idempotency-Key the request may be repeated"),
 		func(ctx context.Context, in *EnqueueRaw) (*Enqueued, error) {
 			f := &Filter{Label: in.Label}
-			if err := f.check(); err != nil {
+			if err := f.check(principal(ctx)); err != nil {
 				return nil, err
 			}
 			spec := queue.Spec{Parameters: in.RawBody, Options: in.options(f.labels, &in.Priority)}
@@ -268,7 +268,7 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 			continue
 		}
 		value, err := url.PathUnescape(strings.Trim(values[0], `"`))
-		if err != nil || strings.Trim(attribute, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || strings.HasPrefix(attribute, "data") {
+		if err != nil || strings.Trim(attribute, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || (attribute == "data" || attribute == "datacontenttype") {
 			return nil, fmt.Errorf("header %q: use names of a-z and 0-9 and percent-encoded UTF-8", name)
 		}
 		whole[attribute] = value

@@ -21,7 +21,11 @@ func (s *service) handler() http.Handler {
 		w.Header().Set("Cache-Control", "no-cache")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
 		defer func() {
-			if fault := recover(); fault != nil && fault != http.ErrAbortHandler { //nolint:errorlint // it is that value
+			fault := recover()
+			if fault == http.ErrAbortHandler { //nolint:errorlint // it is that value
+				panic(fault) // or a broken answer would end like a whole one
+			}
+			if fault != nil {
 				s.config.Logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "panic", fault, "stack", string(debug.Stack()))
 				s.write(w, http.StatusInternalServerError, "internal error: the log of this process has the details")
 			}

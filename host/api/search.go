@@ -37,8 +37,11 @@ type Filter struct {
 	labels      map[string]string // of Label
 }
 
-// check refuses labels of another form.
-func (f *Filter) check() error {
+// check refuses labels of another form, and a search for texts that this principal may not read.
+func (f *Filter) check(who *Principal) error {
+	if f.Error != "" && !who.reads() {
+		return failed(http.StatusForbidden, "%s may not see the errors of handlers, and so not search them (payloads: false)", who.Name)
+	}
 	f.labels = make(map[string]string)
 	for _, label := range f.Label {
 		name, value, ok := strings.Cut(label, "=")

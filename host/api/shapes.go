@@ -171,7 +171,11 @@ func shown(f *queue.Failure, who *Principal) *queue.Failure {
 	if f == nil || who.reads() {
 		return f
 	}
-	return &queue.Failure{Reason: f.Reason, Message: f.Headline(), ExitCode: f.ExitCode, Limit: f.Limit}
+	text := f.Headline()
+	if f.Reason == queue.ReasonError { // the handler's own words
+		text = ""
+	}
+	return &queue.Failure{Reason: f.Reason, Message: text, ExitCode: f.ExitCode, Limit: f.Limit}
 }
 
 // Queue is a queue with the number of its tasks.

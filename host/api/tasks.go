@@ -134,7 +134,7 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 	t := s.tenants[name]
 	from, err := parsePlace(p.Cursor)
 	if err == nil {
-		err = f.check()
+		err = f.check(principal(ctx))
 	}
 	if err == nil && f.Queue != "" {
 		err = t.known(ctx, f.Queue)
@@ -208,7 +208,7 @@ func (t *tenant) change(ctx context.Context, action Action, id string) (ended bo
 	case Cancel:
 		ended, err = q.Cancel(ctx, id)
 	case Again:
-		err = q.Retry(ctx, id)
+		_, err = t.Retry(ctx, id) // of a dead letter, the task that it stands for
 	case Delete:
 		err = q.Delete(ctx, id)
 	}

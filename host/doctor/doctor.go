@@ -349,7 +349,7 @@ var pluginChecks = []check{
 	{"plugin-refused", func(p *patient) (f []Finding) {
 		for _, one := range p.plugins {
 			if one.Error != "" {
-				f = append(f, found(Error, "mend it, and try with `quern plugin check`", "the plugin %s is %s on %s: %s", one.Plugin, one.State, one.Node, one.Error))
+				f = append(f, found(Error, "mend it, and try it with `quern plugin check FILE`", "the plugin %s is %s on %s: %s", one.Plugin, one.State, one.Node, one.Error))
 			}
 		}
 		return f

@@ -205,21 +205,22 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, error) {
 	c := f.client
 	pipe := c.rdb.Pipeline()
-	count := func(queues []string) *redis.IntCmd {
-		lists := make([]string, len(queues))
-		for i, queue := range queues {
-			lists[i] = c.keys.pending(queue)
-		}
-		if len(lists) == 0 {
-			return new(redis.IntCmd)
-		}
-		return pipe.Exists(ctx, lists...)
+	lists := make([]string, len(empty))
+	for i, queue := range empty {
+		lists[i] = c.keys.pending(queue)
 	}
-	filled, still := count(empty), count(waiting)
+	filled := new(redis.IntCmd)
+	if len(lists) > 0 {
+		filled = pipe.Exists(ctx, lists...)
+	}
+	still := make([]*redis.IntCmd, len(waiting))
+	for i, queue := range waiting { // its tasks may all have priorities
+		still[i] = pipe.Exists(ctx, c.keys.pending(queue), c.keys.priorities(queue))
+	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return false, fmt.Errorf("look at %d queues: %w", len(empty)+len(waiting), err)
 	}
-	return filled.Val() > 0 || still.Val() < int64(len(waiting)), nil
+	return filled.Val() > 0 || slices.ContainsFunc(still, func(exists *redis.IntCmd) bool { return exists.Val() == 0 }), nil
 }
 
 // Quarantine is a version of a plugin whose tasks killed several hosts. Hosts reserve nothing for it until it ends.

@@ -116,7 +116,7 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) (ids []
 	for queue := range maps.Keys(queues) {
 		for cursor := uint64(0); ; {
 			found, next, err := c.rdb.ZScan(ctx, c.keys.index(queue), cursor, pattern, block).Result()
-			if err != nil && passReplies(err) == nil {
+			if redis.HasErrorPrefix(err, "WRONGTYPE") {
 				break // a damaged queue hides no task of others
 			}
 			if err != nil {
@@ -127,7 +127,11 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) (ids []
 					ids = append(ids, found[i])
 				}
 			}
-			if cursor = next; cursor == 0 || len(ids) >= most {
+			if len(ids) >= most {
+				slices.Sort(ids)
+				return ids[:most], nil
+			}
+			if cursor = next; cursor == 0 {
 				break
 			}
 			if seen += block; seen > foundIn {
@@ -136,7 +140,7 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) (ids []
 		}
 	}
 	slices.Sort(ids)
-	return ids[:min(len(ids), most)], nil
+	return ids, nil
 }
 
 // globSigns writes what has a meaning in Redis's patterns as itself.

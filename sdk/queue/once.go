@@ -27,6 +27,11 @@ func (q *Queue) OnceID(words ...string) string {
 // exists. It may be repeated; two at the same time double nothing as long as the task exists.
 func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	c := q.client
+	for _, s := range specs {
+		if err := ValidID(s.ID); err != nil { // all without one would be the same task
+			return nil, err
+		}
+	}
 	seen, err := pipelined(ctx, &c.store, specs, func(p redis.Pipeliner, s Spec) *redis.IntCmd {
 		return p.Exists(ctx, c.keys.once(s.ID))
 	})
