@@ -71,7 +71,7 @@ func TestErrorLines(t *testing.T) {
 				t.Errorf("its history is not one line:\n%s", again)
 			}
 			quoted := strings.ReplaceAll(regexp.QuoteMeta(first), `"`, `\\"`)
-			c.stderr.await(t, regexp.MustCompile(`task failed: [^\n]* error="?`+quoted+`…"?\n`))
+			c.stderr.await(t, regexp.MustCompile(`task failed: [^\n]* error="?`+quoted+`…"? trace=".*\n`))
 		})
 	}
 }

@@ -278,7 +278,7 @@ func TestServeRefused(t *testing.T) {
 	t.Run("NoCacheFolder", func(t *testing.T) {
 		t.Parallel()
 		file := write(t, filepath.Join(t.TempDir(), "file"), "")
-		r := newUser(t, "").with(map[string]string{"XDG_CACHE_HOME": file}).run("serve", "--check")
+		r := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"XDG_CACHE_HOME": file}).run("serve", "--check")
 		if r.status != exitDone || !strings.Contains(r.stderr, "no cache folder") || !strings.Contains(r.stdout, `cache: ""`) {
 			t.Errorf("exit %d: %s%s", r.status, r.stdout, r.stderr)
 		}

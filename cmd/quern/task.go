@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -107,10 +106,12 @@ func newTaskWait(env environment) *cobra.Command {
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
 		id := args[0]
-		if task, err := findTask(cmd.Context(), client, id); err == nil {
+		if isBeginning(id) {
+			task, err := findTask(cmd.Context(), client, id)
+			if err != nil {
+				return err
+			}
 			id = task.ID
-		} else if !errors.Is(err, queue.ErrNoTask) {
-			return err
 		}
 		return waitFor(cmd, client, id, timeout)
 	})

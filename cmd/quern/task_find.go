@@ -17,18 +17,23 @@ import (
 // leastPrefix is how many characters of an ID can stand for it.
 const leastPrefix = 8
 
-// beginning is that of an ID that Quern makes. IDs that users choose have none: order-100 may be whole, though there is an
-// order-1000.
-var beginning = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]*|(dead|once)-[0-9a-f]{3,})$`)
+// generated is an ID that Quern made, or its beginning. IDs that users choose have none: order-100 may be whole, though there is
+// an order-1000.
+var generated = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{0,28}|(dead|once)-[0-9a-f]{3,40})$`)
+
+// isBeginning tells whether a text may be the beginning of an ID that Quern made, and not all of it.
+func isBeginning(id string) bool {
+	return generated.MatchString(id) && len(id) != len("01234567-89ab-cdef-0123-456789abcdef") && len(id) != len("dead-")+40
+}
 
 // findTask reads the task of an ID, or of the beginning of only one ID that Quern made.
 func findTask(ctx context.Context, client *queue.Client, id string) (*queue.Task, error) {
 	task, err := client.Task(ctx, id)
-	if !errors.Is(err, queue.ErrNoTask) || !beginning.MatchString(id) {
+	if !errors.Is(err, queue.ErrNoTask) || !isBeginning(id) {
 		return task, err
 	}
 	ids, failed := client.FindTasks(ctx, id, 4)
-	ids = slices.DeleteFunc(ids, func(id string) bool { return !beginning.MatchString(id) })
+	ids = slices.DeleteFunc(ids, func(id string) bool { return !generated.MatchString(id) })
 	switch {
 	case errors.Is(failed, queue.ErrInvalid):
 		return nil, fmt.Errorf("%w; there are too many tasks to look for one that begins so", err)

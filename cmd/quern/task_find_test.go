@@ -12,27 +12,30 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// The beginning of an ID stands for it wherever a task is named, if it is long enough and no other task's.
+// The beginning of an ID that Quern made stands for it wherever a task is named, if it is long enough and no other task's.
 func TestTaskByPrefix(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, queuetest.Start(t).URL())
-	for _, id := range []string{"0a1b2c3d-one", "0a1b2c3d-two", "ffff*[x]-three"} {
+	const one, two, dead = "0a1b2c3d-0001-4000-8000-000000000000", "0a1b2c3d-0002-4000-8000-000000000000", "dead-0123456789012345678901234567890123456789"
+	for _, id := range []string{one, two, dead, "order-1000"} {
 		u.must("enqueue", "mail", "--id", id, "--delay", "1h")
 	}
 	for prefix, want := range map[string]string{
-		"0a1b2c3d-o": "0a1b2c3d-one", "ffff*[x]": "ffff*[x]-three", "0a1b2c3d-two": "0a1b2c3d-two",
-		"0a1b2c3": "no such task", "0a1b2c3d": "several tasks begin with 0a1b2c3d: 0a1b2c3d-one, 0a1b2c3d-two", "ffffffff": "no such task", "ffff*[y]": "no such task",
+		"0a1b2c3d-0001": one, two: two, "dead-0123": dead, "order-1000": "order-1000",
+		"0a1b2c3": "no such task", "0a1b2c3d": "several tasks begin with 0a1b2c3d: " + one + ", " + two, "ffffffff": "no such task",
+		"order-100":    "no such task", // it was one of the user's own, maybe
+		one[:35] + "1": "no such task",
 	} {
 		if r := u.run("task", "show", prefix); !strings.Contains(r.stdout+r.stderr, want) {
 			t.Errorf("%s: %+v, expected %q", prefix, r, want)
 		}
 	}
-	u.must("task", "cancel", "0a1b2c3d-t")
-	u.must("task", "logs", "0a1b2c3d-t")
-	if r := u.run("task", "wait", "0a1b2c3d-t"); r.status != exitFailed || !strings.HasPrefix(r.stderr, "task 0a1b2c3d-two failed (cancelled)") {
+	u.must("task", "cancel", "0a1b2c3d-0002")
+	u.must("task", "logs", "0a1b2c3d-0002")
+	if r := u.run("task", "wait", "0a1b2c3d-0002"); r.status != exitFailed || !strings.HasPrefix(r.stderr, "task "+two+" failed (cancelled)") {
 		t.Errorf("%+v", r)
 	}
-	u.must("task", "delete", "0a1b2c3d-t")
+	u.must("task", "delete", "0a1b2c3d-0002")
 	u.must("task", "show", "0a1b2c3d") // the other one, alone now
 }
 

@@ -158,15 +158,16 @@ func TestHiddenPayloads(t *testing.T) {
 	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), "role: viewer", "role: viewer\n  payloads: false", 1)), 0o600))
 	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
 	w.token = secret
-	id := w.fail(t, "mail", "first line\nsecret")
+	id := w.fail(t, "mail", "secret words\nmore of them")
 	whole := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id})
 	task := decode[api.Task](t, whole, http.StatusOK)
-	if strings.Contains(string(whole.body), "secret") || task.Parameters != nil || task.ParametersSize != 1 || task.Error.Message != "first line…" {
+	if strings.Contains(string(whole.body), "secret") || task.Parameters != nil || task.ParametersSize != 1 || task.Error.Message != "" {
 		t.Errorf("%s", whole.body)
 	}
 	for _, path := range []string{"/tasks/" + id + "/parameters", "/tasks/" + id + "/result", "/tasks/" + id + "/log", "/tasks/" + id + "/log/stream", "/kv", "/kv/b", "/kv/b/k"} {
 		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusForbidden, "payloads: false")
 	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?error=s"}), http.StatusForbidden, "payloads: false") // or it could be guessed
 }
 
 func TestRate(t *testing.T) {
