@@ -39,7 +39,7 @@ func TestHostLogOfATask(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
 	python := "error: Traceback (most recent call last):\nerror:   File \"/app/handler.py\", line 10, in handle\nerror: ValueError: no ink\n"
-	recovered := "panic: recovered\nwarning: goes on\n"
+	recovered := "panic: recovered\nwarning: goes on (slowly)\n"
 	goDump := "panic: no paper\n\ngoroutine 1 [running]:\nmain.main()\n\tmain.go:3\n"
 	lines := "\ntrace: t\ndebug: d\nplain\nwarning: small {\"width\":12}\nerror: {\"a\" {\"b\":[1.50]}\ndebug:no\n{\"a\":\"\\u009b\"}\n" + python + recovered + goDump
 	id := n.enqueue("exit", "3 "+lines)
@@ -54,7 +54,7 @@ func TestHostLogOfATask(t *testing.T) {
 		{"[INFO]", `line="{\"a\":\"\u009b\"}"`},
 		{"[ERROR]", `line="ValueError: no ink" trace="Traceback (most recent call last):\n  File`},
 		{"[ERROR]", `line="panic: recovered"` + "\n"},
-		{"[WARN]", `line="goes on"` + "\n"},
+		{"[WARN]", `line="goes on (slowly)"` + "\n"},
 		{"[ERROR]", `line="panic: no paper" trace="goroutine 1 [running]:\nmain.main()\n\tmain.go:3"`},
 		{"[WARN]", "task failed", `error="exit status 3: panic: recovered"`},
 	} {
@@ -76,16 +76,16 @@ func TestHostLogOfALongTrace(t *testing.T) {
 	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
 	var text strings.Builder
 	for i := range 500 {
-		fmt.Fprintf(&text, "call-%d (%s)\n", i, strings.Repeat("x", 90))
+		fmt.Fprintf(&text, "call.n%d(%s)\n", i, strings.Repeat("x", 90))
 	}
 	id := n.enqueue("exit", "0 \npanic: early\n"+text.String())
 	n.wait(id)
-	n.eventually("the last line is in the log", func() bool { return n.log.has("plugin says", "call-499 ") })
+	n.eventually("the last line is in the log", func() bool { return n.log.has("plugin says", "call.n499(") })
 	if got := n.log.lines("plugin says", "task_id="+id, "line=\"panic: early\" trace="); got != 1 {
 		t.Errorf("%d records of the panic", got)
 	}
 	for i := range 500 {
-		if !n.log.has("task_id="+id, fmt.Sprintf("call-%d ", i)) {
+		if !n.log.has("task_id="+id, fmt.Sprintf("call.n%d(", i)) {
 			t.Errorf("line %d is not there", i)
 		}
 	}
