@@ -51,11 +51,11 @@ func (s *scheduler) lookAhead(open []*served, allocations map[*served]*allocatio
 		if !q.short() || q.reconcile || !q.ready || !q.open {
 			continue
 		}
-		side := s.slots // by side, at most
+		parallel := s.slots
 		if q.bound > 0 {
-			side = min(side, q.bound)
+			parallel = min(parallel, q.bound)
 		}
-		most := min(int(aheadTime*time.Duration(side)/q.lasts), maxBatch)
+		most := min(int(aheadTime*time.Duration(parallel)/q.lasts), maxBatch)
 		if len(open) > 1 {
 			most = min(most, q.inTurn)
 		}

@@ -9,9 +9,9 @@ import (
 func newAudit(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Show who did what through the API, newest first",
-		Long: "Shows what people and programs did through the API, or were refused: STATUS is that of the answer, 2xx for\n" +
-			"what was done. Redis keeps about the last 10,000 actions of a tenant; the log of the process that serves the\n" +
-			"API has all of them.",
+		Long: "Shows what people and programs did through the API: STATUS is that of the answer, 2xx for what was done.\n" +
+			"Redis keeps about the last 10,000 actions of a tenant; the log of the process that serves the API has all of\n" +
+			"them, and those that were refused because the caller may not do them.",
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)

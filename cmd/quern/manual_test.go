@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -354,7 +355,8 @@ func TestManualCommandList(t *testing.T) {
 	list.WriteString("| command | |\n|---|---|\n")
 	var add func(cmd *cobra.Command)
 	add = func(cmd *cobra.Command) {
-		if cmd.Runnable() && !cmd.HasSubCommands() {
+		group := reflect.ValueOf(cmd.RunE).Pointer() == reflect.ValueOf(needsCommand).Pointer()
+		if cmd.Runnable() && cmd.HasParent() && !group {
 			fmt.Fprintf(&list, "| `%s` | %s |\n", strings.ReplaceAll(strings.TrimSuffix(cmd.UseLine(), " [flags]"), "|", `\|`), cmd.Short)
 		}
 		for _, sub := range cmd.Commands() {

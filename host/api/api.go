@@ -10,7 +10,7 @@
 //	rate              per principal; 429
 //	may               role and tenant of the operation; 403
 //	operation         body of a bounded size, checked against the schema; 400, 413, 422
-//	audit             what changed or tried to: in Redis and in the log
+//	audit             what changed: in Redis and in the log; who may not change it: in the log
 //
 // Every error is a problem of RFC 9457. When Redis is away the answer is 503 with Retry-After; a request may be repeated if it is
 // a GET or its operation's description says so.
@@ -45,7 +45,8 @@ const (
 	idleTimeout   = 2 * time.Minute
 
 	// maxParameters bounds the body of tasks and events, maxJSON others. maxBodies bounds all bodies above smallBody, and large
-	// answers, at one time: what waits for slow clients takes no memory from a host's tasks beyond it.
+	// answers, at one time: what waits for slow clients should take no memory from a host's tasks beyond it, but an answer counts
+	// only when it is whole.
 	maxParameters = 16 << 20
 	maxJSON       = 1 << 20
 	smallBody     = 64 << 10
@@ -168,7 +169,7 @@ type operation struct {
 	maxBody            int64 // default maxJSON
 	stream             bool
 	payloads           bool // it shows what producers and handlers wrote
-	traffic            bool // producers do it all the time: the audit log has it only if it is refused
+	traffic            bool // producers do it all the time: it is not in the audit log
 }
 
 // looking is an operation of every role.

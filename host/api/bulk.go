@@ -259,7 +259,7 @@ func (r *runner) run(ctx context.Context) error {
 	return r.act(ctx, Action(job.Action), job.Ended)
 }
 
-// count finds the tasks, the oldest of each queue first.
+// count finds the tasks, the newest of each queue first. One that moves in its list meanwhile may be missed.
 func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	var f Filter
 	if err := json.Unmarshal([]byte(job.Filter), &f); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,8 +173,11 @@ func (t *tenant) nodes(ctx context.Context) ([]Node, error) {
 
 // name orders plugins, and makes each its own place.
 func (p Plugin) name() string {
-	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest}, "\x00")
+	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest, p.Error}, "\x00")
 }
+
+// plainWord is what a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
 
 // Plugins lists what live hosts published.
 func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
@@ -214,7 +218,11 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 			continue
 		}
 		p.State = "quarantined" // hosts do not run its tasks
-		p.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), p.Plugin)
+		word := p.Plugin
+		if !plainWord.MatchString(word) { // in a shell a digest is itself
+			word = p.Digest
+		}
+		p.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), word)
 	}
 	slices.SortStableFunc(list, func(a, b Plugin) int { return strings.Compare(a.name(), b.name()) })
 	return list, nil

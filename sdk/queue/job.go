@@ -57,7 +57,7 @@ type Job struct {
 	Claimed bool   // a process works on it
 	Start   bool   // it is to run when its tasks are counted
 	Stop    bool   // it is to stop
-	More    bool   // more tasks matched than a job may have, or than could be searched
+	More    bool   // more tasks matched than a job may have
 	Error   string // why it stopped by itself
 	Created time.Time
 	Items   int64            // tasks
@@ -210,7 +210,7 @@ func (c *Client) WorkOn(ctx context.Context, id string) (*JobWork, error) {
 	return w, nil
 }
 
-// Keep renews the claim when it is due: false if it is lost, or the job is to stop.
+// Keep renews the claim when it is due: false if another process has it.
 func (w *JobWork) Keep(ctx context.Context) (bool, error) {
 	if time.Since(w.claimed) < jobClaim/5 {
 		return true, nil

@@ -23,7 +23,7 @@ func (q *Queue) OnceID(words ...string) string {
 	return "once-" + hex.EncodeToString(sum.Sum(nil)[:20])
 }
 
-// EnqueueOnce is EnqueueMany for specs that have IDs. It enqueues none that it enqueued within OnceLife, or of which the task
+// EnqueueOnce is EnqueueMany for specs that all have IDs; ErrInvalid otherwise. It enqueues none that it enqueued within OnceLife, or of which the task
 // exists. It may be repeated; two at the same time double nothing as long as the task exists.
 func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	c := q.client

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Page is List for who reads page after page: it also returns how many entries it read, of which some may have vanished. Fewer
-// than the limit: the list has no more. It takes no Labels.
+// Page is List for callers that read page after page. read counts the entries that it read, including tasks that have vanished
+// since: fewer than Limit is the end of the list. It ignores Labels and Match.
 func (q *Queue) Page(ctx context.Context, options ListOptions) (tasks []*Task, read int, err error) {
 	if options.Key != "" || options.Limit < 1 || options.Limit > maxPage || options.Offset < 0 {
 		tasks, err = q.List(ctx, options)
