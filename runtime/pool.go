@@ -185,8 +185,7 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// give counts a call out, and takes its instance back; nil if it had none. It keeps a sound one that can be reset. The last
-// call of a closed pool closes what is left of it.
+// give takes back what take gave to a call. It keeps a sound instance that can be reset.
 func (p *Pool) give(i *instance, sound bool, now time.Time) {
 	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
 	if keep {
@@ -199,13 +198,21 @@ func (p *Pool) give(i *instance, sound bool, now time.Time) {
 	if keep = keep && !p.closed; keep {
 		p.idle = append(p.idle, i)
 	}
-	p.busy--
-	p.used = now
-	last := p.closed && p.busy == 0
 	p.mu.Unlock()
 	if !keep {
 		p.discard(i)
 	}
+	p.module.host.gate.leave()
+	p.end(now)
+}
+
+// end counts a call out. The last one of a closed pool closes what is left of it.
+func (p *Pool) end(now time.Time) {
+	p.mu.Lock()
+	p.busy--
+	p.used = now
+	last := p.closed && p.busy == 0
+	p.mu.Unlock()
 	if last {
 		p.shrink(0)
 	}
