@@ -185,8 +185,13 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// give takes back what take gave to a call. It keeps a sound instance that can be reset.
-func (p *Pool) give(i *instance, sound bool, now time.Time) {
+// give takes back what take gave to a call, which used so much of the processor. It keeps a sound instance that can be reset. Where
+// that takes long, because the call touched much memory, others compute meanwhile.
+func (p *Pool) give(i *instance, sound bool, used time.Duration, now time.Time) {
+	gate, long := p.module.host.gate, used > slice
+	if long {
+		gate.leave()
+	}
 	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
 	if keep {
 		if err := i.reset(p.resetMode); err != nil {
@@ -202,7 +207,9 @@ func (p *Pool) give(i *instance, sound bool, now time.Time) {
 	if !keep {
 		p.discard(i)
 	}
-	p.module.host.gate.leave()
+	if !long {
+		gate.leave()
+	}
 	p.end(now)
 }
 

@@ -376,5 +376,5 @@ func (r *residueRun) isFound(t *testing.T) {
 	case strings.Contains(found, "task:") && !strings.Contains(whose(got), "task 200 of pool warm of zebra"):
 		t.Errorf("it does not say whose it is: %+v", got)
 	}
-	p.give(i, false, time.Now())
+	p.give(i, false, 0, time.Now())
 }

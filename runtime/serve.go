@@ -47,12 +47,12 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	outcome.GuestTime = stopped.Sub(started) - r.waited
 	*r = run{}
 	runs.Put(r)
-	p.give(i, outcome.Kind != HostFault, stopped)
+	p.give(i, outcome.Kind != HostFault, outcome.CPU, stopped)
 	return outcome
 }
 
 // take counts the call in, and returns with a place at the gate and an idle instance; or nil if the call has to make one, and the
-// code is held for it. The place comes first: so the instance is one that ran just now, whose memory is in the processor's
+// code is held for it. The place comes first: so the instance is one that ran just now, and its memory is in the processor's
 // caches. started is the time after all waiting. ended is the outcome of a call that ends before that, and has taken nothing.
 func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
 	if started, ended = p.begin(ctx, c, begun); ended == nil && p.resetMode == ResetNew && p.module.info.Kind != Command {

@@ -171,7 +171,7 @@ func TestStartIsNotTheTasks(t *testing.T) {
 	if ended != nil || time.Since(started) > 10*time.Second {
 		t.Errorf("waited 40 s: %+v, its time began %s ago", ended, time.Since(started))
 	}
-	p.give(i, false, time.Now())
+	p.give(i, false, 0, time.Now())
 	if p.resetMode == ResetNew {
 		t.Skip("nobody waits for a snapshot here")
 	}
