@@ -29,25 +29,31 @@ func (h hinted) Unwrap() error { return h.error }
 var hint = regexp.MustCompile("`quern [^`]+`")
 
 // pasteable adds to the commands in a text the flags that say which tenant and which Redis, as they were given to this command. A
-// password stays hidden.
+// password stays hidden: the shell asks for it.
 func pasteable(cmd *cobra.Command, text string) string {
-	var given string
-	for _, name := range []string{"config", "redis", "redis-file", "tenant"} {
-		if flag := cmd.Flag(name); flag != nil && flag.Changed {
-			given += " --" + name + " " + shellWord(shown(flag, flag.Value.String()))
-		}
-	}
-	if given == "" {
-		return text
-	}
 	return hint.ReplaceAllStringFunc(text, func(line string) string {
 		hinted, _, err := cmd.Root().Find(strings.Fields(strings.Trim(line, "`"))[1:])
-		if err != nil || hinted.Flag("tenant") == nil {
+		if err != nil || !connects(hinted) {
 			return line
 		}
 		rest, ok := strings.CutPrefix(line, "`"+hinted.CommandPath())
 		if !ok {
 			return line
+		}
+		var given string
+		for _, name := range []string{"config", "redis", "redis-file", "tenant"} {
+			flag := cmd.Flag(name)
+			if flag == nil || !flag.Changed {
+				continue
+			}
+			if hinted.Flag(name) == nil {
+				name += "s" // of hosts
+			}
+			word := shellWord(flag.Value.String())
+			if shown(flag, flag.Value.String()) != flag.Value.String() {
+				word = `"${QUERN_REDIS_URL:?set it to the URL of Redis with its password}"`
+			}
+			given += " --" + name + " " + word
 		}
 		return "`" + hinted.CommandPath() + given + rest
 	})

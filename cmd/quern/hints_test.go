@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,14 +27,33 @@ func TestHintsCanBePasted(t *testing.T) {
 	}
 	u.must(strings.Fields(strings.ReplaceAll(hinted[1], "'", ""))...)
 
-	// A password is never repeated, and commands without a tenant stay as they are.
-	r = u.run("task", "show", "none", "--redis", strings.Replace(url, "redis://", "redis://:s3cret@", 1))
-	if strings.Contains(r.stderr, "s3cret") {
-		t.Errorf("a password is shown: %s", r.stderr)
-	}
+	// Commands without a tenant stay as they are.
 	r = u.run("task", "show", "none", "--tenant", "acme", "--redis", "redis://127.0.0.1:1/0")
 	if !strings.Contains(r.stderr, "run `quern dev`") {
 		t.Error(r.stderr)
+	}
+}
+
+// A hint never repeats a password; pasted, it takes the URL from the shell, or tells that it is missing.
+func TestHintsHidePasswords(t *testing.T) {
+	t.Parallel()
+	u, url := newUser(t, ""), strings.Replace(queuetest.Start(t, "--requirepass", "s3cret").URL(), "redis://", "redis://:s3cret@", 1)
+	u.must("enqueue", "mail", "--id", "one", "--redis", url)
+	r := u.run("task", "delete", "one", "--redis", url)
+	hinted := regexp.MustCompile("`(quern .+)`").FindStringSubmatch(r.stderr)
+	if hinted == nil || strings.Contains(r.stderr, "s3cret") {
+		t.Fatalf("exit %d: %s", r.status, r.stderr)
+	}
+	quern, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given, want := range map[string]string{"": "QUERN_REDIS_URL: set it to the URL of Redis with its password", url: ""} {
+		shell := exec.CommandContext(t.Context(), "bash", "-c", hinted[1])
+		shell.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"), "QUERN_REDIS_URL="+given)
+		if said, err := shell.CombinedOutput(); (err == nil) != (want == "") || !strings.Contains(string(said), want) {
+			t.Errorf("%s: %v: %s", hinted[1], err, said)
+		}
 	}
 }
 
