@@ -21,25 +21,40 @@ const (
 	traceback = "Traceback (most recent call last):"
 )
 
+// chain are the lines between an exception in Python and one that followed from it.
+var chain = [...][]string{
+	{""},
+	{"During handling of the above exception, another exception occurred:", "The above exception was the direct cause of the following exception:"},
+	{""},
+	{traceback},
+}
+
 // guestLog writes the lines of one task to the host's log, each with its level and fields. The lines of a panic in Go or an
-// exception in Python become one record. It belongs to the goroutine of the run.
+// exception in Python, with those from which it followed, become one record. It belongs to the goroutine of the run.
 type guestLog struct {
 	logger hclog.Logger
 	task   *task
 	trace  []string // the lines of a panic or exception so far
 	size   int      // of trace, in bytes
+	// named counts the lines of trace from the one that names an exception in Python, 0 before that.
+	named int
 }
 
 // add logs a line, unless it belongs to a trace, which ends later.
 func (g *guestLog) add(line string) {
 	level, text := abi.CutLevel(line)
+	if g.named > 0 && !slices.Contains(chain[g.named-1], text) {
+		g.flush()
+	}
 	python := len(g.trace) > 0 && g.trace[0] == traceback
 	switch {
-	case python || len(g.trace) > 0 && isTraceOfGo(text):
-		g.hold(text)
-		if python && !strings.HasPrefix(text, " ") {
-			g.flush()
+	case python:
+		if g.named > 0 || !strings.HasPrefix(text, " ") {
+			g.named = (g.named + 1) % (len(chain) + 1)
 		}
+		g.hold(text)
+	case len(g.trace) > 0 && isTraceOfGo(text):
+		g.hold(text)
 	case text == traceback || hasPrefix(text, "panic: ", "fatal error: ") || goroutine.MatchString(text):
 		g.flush()
 		g.hold(text)
@@ -77,12 +92,13 @@ func (g *guestLog) flush() {
 	if len(g.trace) == 0 {
 		return
 	}
-	text, trace := g.trace[0], g.trace[1:]
-	if last := len(g.trace) - 1; text == traceback {
-		text, trace = g.trace[last], g.trace[:last]
+	at := 0
+	if g.trace[0] == traceback {
+		at = len(g.trace) - max(g.named, 1)
 	}
-	g.write(hclog.Error, text, traceFields(strings.Join(trace, "\n"))...)
-	g.trace, g.size = nil, 0
+	text := g.trace[at]
+	g.write(hclog.Error, text, traceFields(strings.Join(slices.Delete(g.trace, at, at+1), "\n"))...)
+	g.trace, g.size, g.named = nil, 0, 0
 }
 
 func (g *guestLog) write(level hclog.Level, text string, more ...any) {

@@ -39,6 +39,8 @@ func TestHostLogOfATask(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
 	python := "error: Traceback (most recent call last):\nerror:   File \"/app/handler.py\", line 10, in handle\nerror: ValueError: no ink\n"
+	python += "error: \nerror: During handling of the above exception, another exception occurred:\nerror: \n" + strings.Replace(python, "no ink", "no pen", 1) +
+		"error: \n" + strings.Replace(python, "no ink", "no hand", 1)
 	recovered := "panic: recovered\nwarning: goes on (slowly)\n"
 	goDump := "panic: no paper\n\ngoroutine 1 [running]:\nmain.main()\n\tmain.go:3\n"
 	lines := "\ntrace: t\ndebug: d\nplain\nwarning: small {\"width\":12}\nerror: {\"a\" {\"b\":[1.50]}\ndebug:no\n{\"a\":\"\\u009b\"}\n" + python + recovered + goDump
@@ -52,7 +54,8 @@ func TestHostLogOfATask(t *testing.T) {
 		{"[ERROR]", `line="{\"a\"" fields=map[b:[1.50]]`},
 		{"[INFO]", "line=debug:no\n"},
 		{"[INFO]", `line="{\"a\":\"\u009b\"}"`},
-		{"[ERROR]", `line="ValueError: no ink" trace="Traceback (most recent call last):\n  File`},
+		{"[ERROR]", `line="ValueError: no pen" trace="Traceback (most recent call last):\n  File`, `\nValueError: no ink\n\nDuring handling of the above exception, another`},
+		{"[ERROR]", `line="ValueError: no hand" trace="Traceback (most recent call last):\n  File`},
 		{"[ERROR]", `line="panic: recovered"` + "\n"},
 		{"[WARN]", `line="goes on (slowly)"` + "\n"},
 		{"[ERROR]", `line="panic: no paper" trace="goroutine 1 [running]:\nmain.main()\n\tmain.go:3"`},
@@ -62,10 +65,10 @@ func TestHostLogOfATask(t *testing.T) {
 			t.Errorf("%d lines have %q", got, want)
 		}
 	}
-	if said := n.log.lines("plugin says"); said != 11 {
-		t.Errorf("%d lines of the plugin, want 11: the level of one is below the host's", said)
+	if said := n.log.lines("plugin says"); said != 12 {
+		t.Errorf("%d lines of the plugin, want 12: the level of one is below the host's", said)
 	}
-	if kept := n.taskLog(id); len(kept) != 18 || kept[4].Text != `warning: small {"width":12}` {
+	if kept := n.taskLog(id); len(kept) != 28 || kept[4].Text != `warning: small {"width":12}` {
 		t.Errorf("the task's own log has %d lines: %v", len(kept), kept)
 	}
 }
