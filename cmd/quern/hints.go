@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -85,15 +86,24 @@ func list(cmd *cobra.Command, client *queue.Client, json bool, all any, heading 
 		note(cmd, "nothing found in tenant %s at %s by `%s%s`", client.Tenant(), client.Address(),
 			strings.TrimSpace(cmd.CommandPath()+" "+strings.Join(cmd.Flags().Args(), " ")), strings.Join(filters, ""))
 	}
-	if isGiven(cmd.Flag("tenant")) {
+	if isGiven(cmd.Flag("tenant")) || cmd.ErrOrStderr() == io.Discard {
 		return nil
 	}
 	tenants, err := client.Tenants(cmd.Context())
 	tenants = slices.DeleteFunc(tenants, func(name string) bool { return name == client.Tenant() })
 	if err == nil && len(tenants) > 0 { // not every user of Redis may look for them
-		note(cmd, "this is tenant %s; there are also %s: name one with --tenant", client.Tenant(), strings.Join(tenants, ", "))
+		note(cmd, "this is tenant %s; there are also %s: name one with --tenant", client.Tenant(), firstOf(tenants))
 	}
 	return nil
+}
+
+// firstOf lists the first of many names.
+func firstOf(names []string) string {
+	const most = 20
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
 }
 
 // warnUnserved warns of a queue that no host serves or ever served: its name may be misspelled. A producer that may not read what it

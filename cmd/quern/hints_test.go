@@ -1,12 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -77,6 +80,21 @@ func TestListsNameOtherTenants(t *testing.T) {
 		if r := u.run(append(command, "-o", "json")...); r.stderr != "" {
 			t.Errorf("%s -o json: %s", command, r.stderr)
 		}
+	}
+}
+
+// Where there are many tenants, the note names some and counts the others.
+func TestListsNameSomeOfManyTenants(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	u, rdb := newUser(t, server.URL()), server.Client(t)
+	for i := range 25 {
+		if err := rdb.ZAdd(t.Context(), fmt.Sprintf("t%02d_queues", i), redis.Z{Member: "mail"}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := u.run("queue", "ls"); !strings.Contains(r.stderr, "there are also t00, t01, ") || !strings.Contains(r.stderr, "t19 and 5 more: name one") {
+		t.Errorf("%+v", r)
 	}
 }
 
