@@ -109,8 +109,10 @@ func TestDoctorFinds(t *testing.T) {
 	if found, _ := examined(t, u, exitFailed, "--tenant", "acme"); slices.ContainsFunc(found, func(f string) bool { return strings.HasSuffix(f, "blueque") }) {
 		t.Errorf("of acme: %q", found)
 	}
-	if r := u.run("doctor"); !strings.Contains(r.stdout, "  end the pause: `quern queue resume --tenant blueque held`\n") {
-		t.Error(r.stdout)
+	for _, remedy := range []string{"end the pause: `quern queue resume --tenant blueque held`", "start a host with `quern serve --tenants acme`; none runs"} {
+		if r := u.run("doctor"); !strings.Contains(r.stdout, "  "+remedy+"\n") {
+			t.Errorf("%s is not in\n%s", remedy, r.stdout)
+		}
 	}
 	info := rdb.InfoMap(t.Context(), "memory").Val()["Memory"]
 	used, err := strconv.ParseInt(info["used_memory"], 10, 64)
