@@ -44,11 +44,11 @@ func pasteable(cmd *cobra.Command, text string) string {
 		var given string
 		for _, name := range []string{"config", "redis", "redis-file", "tenant"} {
 			flag := cmd.Flag(name)
-			if flag == nil || !flag.Changed {
-				continue
+			if name == "tenant" && hinted.Flag(name) == nil {
+				name = "tenants" // of hosts
 			}
-			if hinted.Flag(name) == nil {
-				name += "s" // of hosts
+			if flag == nil || !flag.Changed || hinted.Flag(name) == nil {
+				continue
 			}
 			word := shellWord(flag.Value.String())
 			if shown(flag, flag.Value.String()) != flag.Value.String() {

@@ -179,7 +179,8 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			return err
 		}},
 	)
-	p.stats = p.stats[:min(len(p.stats), len(p.queues))]
+	known := min(len(p.stats), len(p.queues)) // fewer if they could not be counted
+	p.stats, p.queues = p.stats[:known], p.queues[:known]
 	p.served = make(map[string]bool)
 	for _, node := range p.nodes {
 		if node.Kind != queue.KindPython && !node.LeaseEnd.After(p.now) {
