@@ -19,6 +19,8 @@ const (
 	maxObjects = 4
 	// traceback begins an exception in Python; the line that names it comes last.
 	traceback = "Traceback (most recent call last):"
+	// fatal begins what Go's runtime tells of its end, announced the lines that may come before.
+	fatal, announced = "fatal error: ", "runtime: "
 )
 
 // chain are the lines between an exception in Python and one that followed from it.
@@ -53,9 +55,9 @@ func (g *guestLog) add(line string) {
 			g.named = (g.named + 1) % (len(chain) + 1)
 		}
 		g.hold(text)
-	case len(g.trace) > 0 && isTraceOfGo(text):
+	case len(g.trace) > 0 && (isTraceOfGo(text) || g.headline() < 0 && hasPrefix(text, fatal, announced)):
 		g.hold(text)
-	case text == traceback || hasPrefix(text, "panic: ", "fatal error: ") || goroutine.MatchString(text):
+	case text == traceback || hasPrefix(text, "panic: ", fatal) || goroutine.MatchString(text) || text == line && hasPrefix(text, announced):
 		g.flush()
 		g.hold(text)
 	default:
@@ -66,14 +68,14 @@ func (g *guestLog) add(line string) {
 
 var (
 	// goroutine begins the trace of one.
-	goroutine = regexp.MustCompile(`^goroutine \d+ \[`)
+	goroutine = regexp.MustCompile(`^goroutine \d+ (\w+=\S+ )*\[`)
 	// frame is a function in it, with its arguments.
 	frame = regexp.MustCompile(`^[^\s(]+(\(\*?[^\s)]*\)[^\s(]*)?\(.*\)$`)
 )
 
 // isTraceOfGo tells whether a line may follow the first one of a panic. A program may recover, and log other lines then.
 func isTraceOfGo(text string) bool {
-	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...") || goroutine.MatchString(text) || frame.MatchString(text)
+	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...", "runtime stack:") || goroutine.MatchString(text) || frame.MatchString(text)
 }
 
 func hasPrefix(text string, prefixes ...string) bool {
@@ -92,13 +94,26 @@ func (g *guestLog) flush() {
 	if len(g.trace) == 0 {
 		return
 	}
-	at := 0
-	if g.trace[0] == traceback {
-		at = len(g.trace) - max(g.named, 1)
+	if at := g.headline(); at >= 0 {
+		text := g.trace[at]
+		g.write(hclog.Error, text, traceFields(strings.Join(slices.Delete(g.trace, at, at+1), "\n"))...)
+	} else {
+		for _, text := range g.trace {
+			g.write(hclog.Info, text)
+		}
 	}
-	text := g.trace[at]
-	g.write(hclog.Error, text, traceFields(strings.Join(slices.Delete(g.trace, at, at+1), "\n"))...)
 	g.trace, g.size, g.named = nil, 0, 0
+}
+
+// headline finds the line of the trace that tells what happened, -1 if it is none of a trace so far.
+func (g *guestLog) headline() int {
+	switch first := g.trace[0]; {
+	case first == traceback:
+		return len(g.trace) - max(g.named, 1)
+	case hasPrefix(first, announced):
+		return slices.IndexFunc(g.trace, func(text string) bool { return hasPrefix(text, fatal) })
+	}
+	return 0
 }
 
 func (g *guestLog) write(level hclog.Level, text string, more ...any) {
