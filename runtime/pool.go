@@ -22,9 +22,9 @@ var errPoolClosed = errors.New("the pool is closed")
 // Pool runs calls of a module that share a profile. Its instances start from one snapshot and serve one call at a time. It
 // grows with the calls that run at once; Engine.tidy shrinks it.
 //
-//	take ──▶ an idle instance ───────────────────────────┐
-//	  ├────▶ nil: call makes one from the snapshot ──────┤
-//	  └────▶ no snapshot yet: wait for its build, repeat │
+//	take ──▶ no snapshot yet: wait for its build ──▶ a place at the gate
+//	                                                     │
+//	         an idle instance, or a new one from the snapshot
 //	                                                     ▼
 //	give ◀── reset, or closed if that fails ◀── the guest's call
 type Pool struct {
