@@ -45,8 +45,8 @@ func (g *gate) wanted() bool {
 	return len(g.first)+len(g.others) > 0
 }
 
-// wait takes a place, and reports whether it had to queue. It needs no context, since no guest keeps a place much longer than a
-// slice.
+// wait takes a place, and reports whether it had to queue. It needs no context, since no call keeps a place much longer than a
+// slice: it leaves it before what takes the host long.
 func (g *gate) wait(queue *queued) (waited bool) {
 	g.mu.Lock()
 	if g.free > 0 {

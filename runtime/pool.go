@@ -185,14 +185,14 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// give takes back what take gave to a call, which used so much of the processor. It keeps a sound instance that can be reset. Where
-// that takes long, because the call touched much memory, others compute meanwhile.
+// give takes back what take gave to a call, which used so much of the processor. It keeps a sound instance that can be reset. The
+// place is given on after the reset, so that the next call finds the instance; before it where that may take longer than a slice.
 func (p *Pool) give(i *instance, sound bool, used time.Duration, now time.Time) {
-	gate, long := p.module.host.gate, used > slice
-	if long {
+	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
+	gate, brief := p.module.host.gate, keep && used <= slice && p.resetMode != ResetCopy
+	if !brief {
 		gate.leave()
 	}
-	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
 	if keep {
 		if err := i.reset(p.resetMode); err != nil {
 			p.log("cannot reset an instance; closing it", err)
@@ -204,11 +204,11 @@ func (p *Pool) give(i *instance, sound bool, used time.Duration, now time.Time) 
 		p.idle = append(p.idle, i)
 	}
 	p.mu.Unlock()
+	if brief {
+		gate.leave()
+	}
 	if !keep {
 		p.discard(i)
-	}
-	if !long {
-		gate.leave()
 	}
 	p.end(now)
 }

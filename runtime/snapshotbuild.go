@@ -122,10 +122,10 @@ func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instan
 	}
 	gate := p.module.host.gate
 	gate.enter()
-	defer gate.leave()
 	now := time.Now()
 	r := p.newRun(ctx, start, p.limitsOf(start), p.environment(start), abi.Initializing, now)
 	i, _, err := p.serve(r, start, nil, now, (*instance).callStartup)
+	gate.leave()
 	if err != nil || r.cause != nil {
 		outcome := r.finish(err)
 		p.discard(i)
@@ -147,10 +147,10 @@ func (p *Pool) warm(ctx context.Context, start *Call, i *instance) (*guestSnapsh
 	}
 	gate := p.module.host.gate
 	gate.enter()
-	defer gate.leave()
 	now := time.Now()
 	r := p.newRun(ctx, &c, limits, p.granted, abi.Warming, now)
 	_, _, err := p.serve(r, &c, i, now, (*instance).callEntry)
+	gate.leave()
 	outcome := r.finish(err)
 	logger := p.module.host.logger.With("plugin", c.Plugin, "tenant", p.profile.Tenant, "digest", p.module.info.Digest)
 	switch function := r.abi.Misused(); {
