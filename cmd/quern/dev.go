@@ -70,11 +70,13 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []*buil
 		return cmp.Or(o.checkPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
 	}
 	embedded := miniredis.NewMiniRedis()
-	embedded.ClockTTL(true) // without it keys never expire
 	if err := embedded.StartAddr(fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
 		return refusedf("start embedded Redis: %w: choose another --redis-port, or 0 for a free one", err)
 	}
 	defer embedded.Close()
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	go expire(ctx, embedded)
 	url := "redis://" + embedded.Addr() + "/0"
 
 	stdout := startLogSink(cmd.OutOrStdout(), func(int) {}, hclog.NewNullLogger()) // no task waits for a line
@@ -103,6 +105,23 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []*buil
 		}
 		forget = remove
 	})
+}
+
+// expire has the keys of an embedded Redis expire, to the second, until ctx ends. miniredis could do it at each command, but would
+// look at all keys then.
+func expire(ctx context.Context, embedded *miniredis.Miniredis) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			now := time.Now()
+			embedded.FastForward(now.Sub(last))
+			last = now
+		}
+	}
 }
 
 // endedLine tells of a task that ended in one line.

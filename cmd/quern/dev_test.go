@@ -13,10 +13,32 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
+
+// TestDevExpires: the keys of the embedded Redis expire with time, others stay.
+func TestDevExpires(t *testing.T) {
+	t.Parallel()
+	embedded := miniredis.RunT(t)
+	for _, name := range []string{"soon", "late", "never"} {
+		if err := embedded.Set(name, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	embedded.SetTTL("soon", time.Millisecond)
+	embedded.SetTTL("late", time.Hour)
+	go expire(t.Context(), embedded)
+	expecttest.Eventually(t, "the key that expires soon is gone", func() bool { return !embedded.Exists("soon") })
+	if !embedded.Exists("late") || !embedded.Exists("never") {
+		t.Errorf("keys: %v", embedded.Keys())
+	}
+}
 
 func TestDev(t *testing.T) {
 	t.Parallel()
