@@ -27,7 +27,7 @@ func TestDevRebuilds(t *testing.T) {
 		"a.c": saying("one"), "quern.h": string(content(t, "../../sdk/c/quern.h")), "small.yaml": "name: small\n",
 	})
 	plugins := filepath.Join(t.TempDir(), "handlers")
-	dev := u.spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", plugins)
+	dev := u.spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", plugins, "--log-level", "debug")
 	dev.stderr.await(t, regexp.MustCompile(`built small in \S+: source=`))
 	dev.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=small`))
 	answers := func(want string) {
@@ -37,6 +37,12 @@ func TestDevRebuilds(t *testing.T) {
 		})
 	}
 	answers("one")
+
+	write(t, filepath.Join(dir, "notes.txt"), "buy ink\n")
+	dev.stderr.await(t, regexp.MustCompile(`small is as before`))
+	if said := dev.stderr.String(); strings.Contains(said, "rebuilt") {
+		t.Errorf("a rebuild without a change is told, which would change a log in the folder:\n%s", said)
+	}
 
 	file := filepath.Join(dir, "a.c")
 	write(t, file, saying("two")) // in place
@@ -161,7 +167,7 @@ func TestSourceSays(t *testing.T) {
 func TestRebuilderLook(t *testing.T) {
 	t.Parallel()
 	dir := sourceFolder(t, map[string]string{
-		"main.go": "", "a/b.go": "", "vendor/x/x.go": "", "small.yaml": "", "requirements.txt": "", "package.json": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "main.go~": "", "#main.go#": "", "4913": "",
+		"main.go": "", "a/b.go": "", "vendor/x/x.go": "", "small.yaml": "", "requirements.txt": "", "package.json": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "dev.log": "", "main.go~": "", "#main.go#": "", "4913": "",
 		".git/index": "", "node_modules/x/x.js": "", "__pycache__/x.pyc": "", "env/pyvenv.cfg": "", "env/lib/x.py": "", "handlers/small.yaml": "",
 	})
 	r := &rebuilder{dir: dir, to: filepath.Join(dir, "handlers"), logger: hclog.NewNullLogger()}

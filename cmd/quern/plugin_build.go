@@ -148,8 +148,8 @@ func sourceFiles(dir, to string, each func(folder string)) map[string]stamp {
 			each(path)
 			return nil
 		case strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
-			strings.HasSuffix(name, moduleSuffix) || name == "4913": // vim's test file
-			return nil // editors or builds made it
+			strings.HasSuffix(name, moduleSuffix) || strings.HasSuffix(name, ".log") || name == "4913": // vim's test file
+			return nil // editors, builds or programs made it
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			files[path] = stamp{info.Size(), info.ModTime()}

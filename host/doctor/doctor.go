@@ -242,6 +242,7 @@ const (
 	clockSkew  = 5 * time.Second
 	longWait   = 10 * time.Minute // of the oldest pending task
 	nearlyFull = 0.9              // of a queue's limit
+	failing    = 3                // tasks that have failed, and none complete
 )
 
 var redisChecks = []check{
@@ -400,11 +401,36 @@ var pluginChecks = []check{
 			if waiting == 0 || p.served[p.queues[i]] || p.unread["the hosts"] != nil && stats.Listeners > 0 {
 				continue
 			}
-			remedy := fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host", p.queues[i])
+			name := p.queues[i]
+			remedy := fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host", name)
 			if len(p.alive()) == 0 {
 				remedy = "start a host with `quern serve`; none runs"
+			} else if refused := slices.IndexFunc(p.plugins, func(one plugin) bool {
+				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
+			}); refused >= 0 {
+				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
 			}
-			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, p.queues[i]))
+			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, name))
+		}
+		return f
+	}},
+	{"queue-failing", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			failed := stats.Depth[queue.Failed]
+			if failed < failing || stats.Depth[queue.Complete] > 0 {
+				continue
+			}
+			var reasons []string
+			for name, n := range stats.Totals {
+				if reason, ok := strings.CutPrefix(name, "failed:"); ok && n > 0 {
+					reasons = append(reasons, reason)
+				}
+			}
+			slices.Sort(reasons)
+			if why := strings.Join(reasons, ", "); why != string(queue.ReasonCancelled) {
+				f = append(f, found(Warning, "look at their errors", "all %d finished tasks of the queue %s have failed: %s", failed, p.queues[i], cmp.Or(why, "no reason is known")).
+					by("task", "ls", p.queues[i], "--status", "failed"))
+			}
 		}
 		return f
 	}},
