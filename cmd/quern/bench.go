@@ -118,6 +118,11 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 	}
 	defer hosts.close()
 	b.queue = client.Queue(hosts.queue)
+	for _, write := range []func(context.Context) error{b.queue.Pause, b.queue.Resume} { // hosts would try for long where Redis refuses them
+		if err := write(cmd.Context()); err != nil {
+			return nil, err
+		}
+	}
 	defer func() { err = cmp.Or(b.forgetTenant(), err) }()
 	living, end := context.WithCancelCause(cmd.Context())
 	served := make(chan error, 1)

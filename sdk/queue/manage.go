@@ -30,12 +30,12 @@ func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 }
 
 // Retry makes a task that failed for good wait again, and counts its attempts, crashes and age anew. Its dead letters stay. ErrStatus if
-// it has not failed, or if another task has its uniqueness by now; ErrNoTask if the queue has no such task.
+// it has not failed, and ErrUnique, which is one, if another task has its uniqueness by now; ErrNoTask if the queue has no such task.
 func (q *Queue) Retry(ctx context.Context, id string) error {
 	answer, err := q.change(ctx, "retry", id, q.client.clock, q.name, id, searched, int64(uniqueLife.Seconds()))
 	var refusal redis.Error
 	if errors.As(err, &refusal) && strings.HasPrefix(refusal.Error(), "UNIQUE ") {
-		return fmt.Errorf("%s: %w", strings.TrimPrefix(refusal.Error(), "UNIQUE "), ErrStatus)
+		return fmt.Errorf("%s: %w", strings.TrimPrefix(refusal.Error(), "UNIQUE "), ErrUnique)
 	}
 	return cmp.Or(err, verdict(answer, id))
 }
