@@ -167,7 +167,7 @@ func TestSourceSays(t *testing.T) {
 func TestRebuilderLook(t *testing.T) {
 	t.Parallel()
 	dir := sourceFolder(t, map[string]string{
-		"main.go": "", "a/b.go": "", "vendor/x/x.go": "", "small.yaml": "", "requirements.txt": "", "package.json": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "dev.log": "", "main.go~": "", "#main.go#": "", "4913": "",
+		"main.go": "", "a/b.go": "", "vendor/x/x.go": "", "small.yaml": "", "requirements.txt": "", "package.json": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "main.go~": "", "#main.go#": "", "4913": "",
 		".git/index": "", "node_modules/x/x.js": "", "__pycache__/x.pyc": "", "env/pyvenv.cfg": "", "env/lib/x.py": "", "handlers/small.yaml": "",
 	})
 	r := &rebuilder{dir: dir, to: filepath.Join(dir, "handlers"), logger: hclog.NewNullLogger()}

@@ -82,6 +82,7 @@ type patient struct {
 	quarantines []queue.Quarantine
 	queues      []string
 	stats       []queue.Stats
+	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
 }
 
 // plugin is what one host published of one plugin.
@@ -181,7 +182,12 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	)
 	known := min(len(p.stats), len(p.queues)) // fewer if they could not be counted
 	p.stats, p.queues = p.stats[:known], p.queues[:known]
-	p.served = make(map[string]bool)
+	p.failed, p.served = make(map[string][]*queue.Task), make(map[string]bool)
+	for i, stats := range p.stats {
+		if stats.Depth[queue.Failed] >= failing && stats.Depth[queue.Complete] == 0 {
+			p.failed[p.queues[i]], _ = client.Queue(p.queues[i]).List(ctx, queue.ListOptions{Status: queue.Failed, Limit: lastFailed})
+		}
+	}
 	for _, node := range p.nodes {
 		if node.Kind != queue.KindPython && !node.LeaseEnd.After(p.now) {
 			continue // dead; a Python listener has no lease, and counts as alive
@@ -243,6 +249,7 @@ const (
 	longWait   = 10 * time.Minute // of the oldest pending task
 	nearlyFull = 0.9              // of a queue's limit
 	failing    = 3                // tasks that have failed, and none complete
+	lastFailed = 20               // of which the reasons are read
 )
 
 var redisChecks = []check{
@@ -292,7 +299,7 @@ var redisChecks = []check{
 // access tells what could not be read, of Redis or of a tenant.
 var access = check{"redis-access", func(p *patient) (f []Finding) {
 	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
-		f = append(f, found(Warning, "look with a Redis user who may read that, if there can be one: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
+		f = append(f, found(Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
 	}
 	return f
 }}
@@ -416,19 +423,17 @@ var pluginChecks = []check{
 	}},
 	{"queue-failing", func(p *patient) (f []Finding) {
 		for i, stats := range p.stats {
-			failed := stats.Depth[queue.Failed]
-			if failed < failing || stats.Depth[queue.Complete] > 0 {
+			last := p.failed[p.queues[i]]
+			if len(last) < failing || stats.Depth[queue.Complete] > 0 {
 				continue
 			}
 			var reasons []string
-			for name, n := range stats.Totals {
-				if reason, ok := strings.CutPrefix(name, "failed:"); ok && n > 0 {
-					reasons = append(reasons, reason)
-				}
+			for _, task := range last {
+				reasons = append(reasons, string(cmp.Or(task.Failure().Reason, "no reason")))
 			}
 			slices.Sort(reasons)
-			if why := strings.Join(reasons, ", "); why != string(queue.ReasonCancelled) {
-				f = append(f, found(Warning, "look at their errors", "all %d finished tasks of the queue %s have failed: %s", failed, p.queues[i], cmp.Or(why, "no reason is known")).
+			if reasons = slices.Compact(reasons); !slices.Contains(reasons, string(queue.ReasonCancelled)) {
+				f = append(f, found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s", p.queues[i], len(last), strings.Join(reasons, ", ")).
 					by("task", "ls", p.queues[i], "--status", "failed"))
 			}
 		}

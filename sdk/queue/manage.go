@@ -139,10 +139,14 @@ func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err err
 	if err := ValidQueue(q.name); err != nil {
 		return 0, 0, err
 	}
-	pending, err := count(Pending, "live_id", "result")
-	scheduled, also := count(Scheduled, "live_id", "result")
-	failed, last := count(Failed, "dead_id", "handled")
-	return pending + scheduled, failed, wrap(fmt.Sprintf("count dead letters of %q", q.name), cmp.Or(err, also, last))
+	for _, status := range []Status{Pending, Scheduled} {
+		n, err := count(status, "live_id", "result")
+		if waiting += n; err != nil {
+			return waiting, 0, wrap(fmt.Sprintf("count dead letters of %q", q.name), err)
+		}
+	}
+	failed, err = count(Failed, "dead_id", "handled")
+	return waiting, failed, wrap(fmt.Sprintf("count dead letters of %q", q.name), err)
 }
 
 // Delete removes a finished task with log and history. ErrStatus if it is not finished, ErrNoTask if the queue has none.
