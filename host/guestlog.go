@@ -46,7 +46,7 @@ type guestLog struct {
 	size  int        // of trace, in bytes
 	// named counts the lines of trace from the one that names an exception in Python, 0 before that.
 	named int
-	quiet *time.Timer // flushes the trace; nil without one
+	quiet *time.Timer // flushes the trace; nil before the first one
 }
 
 // add logs a line, unless it belongs to a trace, which ends later.
@@ -100,10 +100,11 @@ func hasPrefix(text string, prefixes ...string) bool {
 }
 
 func (g *guestLog) hold(text string) {
-	if len(g.trace) == 0 {
+	if g.quiet == nil {
 		g.quiet = time.AfterFunc(traceQuiet, g.flush)
+	} else {
+		g.quiet.Reset(traceQuiet)
 	}
-	g.quiet.Reset(traceQuiet)
 	g.trace = append(g.trace, text)
 	if g.size += len(text); g.size > maxTrace {
 		g.end()
