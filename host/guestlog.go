@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -15,6 +17,8 @@ import (
 const (
 	// maxTrace bounds the trace of a panic in the host's log, in bytes. What follows are lines of their own.
 	maxTrace = 16 << 10
+	// traceQuiet is how long a trace waits for its next line: the handler may run for hours.
+	traceQuiet = time.Second
 	// maxObjects is at how many places of a line its fields are looked for.
 	maxObjects = 4
 	// traceback begins an exception in Python; the line that names it comes last.
@@ -32,21 +36,26 @@ var chain = [...][]string{
 }
 
 // guestLog writes the lines of one task to the host's log, each with its level and fields. The lines of a panic in Go or an
-// exception in Python, with those from which it followed, become one record. It belongs to the goroutine of the run.
+// exception in Python, with those from which it followed, become one record, as soon as another line comes, or none for a while.
 type guestLog struct {
 	logger hclog.Logger
 	task   *task
-	trace  []string // the lines of a panic or exception so far
-	size   int      // of trace, in bytes
+
+	mu    sync.Mutex // guards the fields below
+	trace []string   // the lines of a panic or exception so far
+	size  int        // of trace, in bytes
 	// named counts the lines of trace from the one that names an exception in Python, 0 before that.
 	named int
+	quiet *time.Timer // flushes the trace; nil before the first one
 }
 
 // add logs a line, unless it belongs to a trace, which ends later.
 func (g *guestLog) add(line string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	level, text := abi.CutLevel(line)
 	if g.named > 0 && !slices.Contains(chain[g.named-1], text) {
-		g.flush()
+		g.end()
 	}
 	python := len(g.trace) > 0 && g.trace[0] == traceback
 	switch {
@@ -55,13 +64,13 @@ func (g *guestLog) add(line string) {
 			g.named = (g.named + 1) % (len(chain) + 1)
 		}
 		g.hold(text)
-	case len(g.trace) > 0 && (isTraceOfGo(text) || g.headline() < 0 && hasPrefix(text, fatal, announced)):
+	case len(g.trace) > 0 && g.continues(line, text):
 		g.hold(text)
 	case text == traceback || hasPrefix(text, "panic: ", fatal) || goroutine.MatchString(text) || text == line && hasPrefix(text, announced):
-		g.flush()
+		g.end()
 		g.hold(text)
 	default:
-		g.flush()
+		g.end()
 		g.write(hclog.Trace+hclog.Level(level), text)
 	}
 }
@@ -78,22 +87,42 @@ func isTraceOfGo(text string) bool {
 	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...", "runtime stack:") || goroutine.MatchString(text) || frame.MatchString(text)
 }
 
+// continues tells whether a line belongs to the trace so far, of Go: before its headline only lines without a level do.
+func (g *guestLog) continues(line, text string) bool {
+	if g.headline() < 0 {
+		return text == line && (isTraceOfGo(text) || hasPrefix(text, fatal, announced))
+	}
+	return isTraceOfGo(text)
+}
+
 func hasPrefix(text string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
 func (g *guestLog) hold(text string) {
+	if g.quiet == nil {
+		g.quiet = time.AfterFunc(traceQuiet, g.flush)
+	} else {
+		g.quiet.Reset(traceQuiet)
+	}
 	g.trace = append(g.trace, text)
 	if g.size += len(text); g.size > maxTrace {
-		g.flush()
+		g.end()
 	}
 }
 
 // flush logs the trace that has begun, if there is one.
 func (g *guestLog) flush() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.end()
+}
+
+func (g *guestLog) end() {
 	if len(g.trace) == 0 {
 		return
 	}
+	g.quiet.Stop()
 	if at := g.headline(); at >= 0 {
 		text := g.trace[at]
 		g.write(hclog.Error, text, traceFields(strings.Join(slices.Delete(g.trace, at, at+1), "\n"))...)

@@ -1,11 +1,16 @@
 package host
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -77,6 +82,36 @@ func TestHostLogOfATask(t *testing.T) {
 	if kept := n.taskLog(id); len(kept) != 42 || kept[4].Text != `warning: small {"width":12}` {
 		t.Errorf("the task's own log has %d lines: %v", len(kept), kept)
 	}
+}
+
+// A handler that runs on after an exception does not keep it from the log, nor a line that begins like one of Go's runtime.
+func TestHostLogOfATaskThatGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		g := &guestLog{
+			logger: hclog.New(&hclog.LoggerOptions{Output: &log}),
+			task:   &task{slot: slot{served: &served{place: place{queue: "q"}}, version: &plugins.Version{Name: "p"}}},
+		}
+		for _, lines := range [][]string{
+			{"error: Traceback (most recent call last):", `error:   File "/app/handler.py", line 10, in handle`, "error: ValueError: no ink"},
+			{"panic: no paper", "", "goroutine 1 [running]:"},
+			{"runtime: 3 s"},
+			{"error: runtime: 4 s"},
+		} {
+			for _, line := range lines {
+				g.add(line)
+			}
+			<-time.After(2 * traceQuiet)
+			synctest.Wait()
+		}
+		for _, want := range []string{`line="ValueError: no ink" trace=`, `line="panic: no paper" trace=`, `line="runtime: 3 s"`, `line="runtime: 4 s"`} {
+			if strings.Count(log.String(), want) != 1 {
+				t.Errorf("%s is not there once:\n%s", want, &log)
+			}
+		}
+		g.flush()
+	})
 }
 
 // A trace that does not end is cut, and no line is lost.

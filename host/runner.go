@@ -79,7 +79,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if !ok {
 		return runtime.Outcome{Kind: runtime.LimitExceeded, Limit: runtime.Limit{Name: "timeout", Value: "0s"}, Message: "its deadline is over"}
 	}
-	said := guestLog{logger: r.access.logger, task: t}
+	said := &guestLog{logger: r.access.logger, task: t}
 	defer said.flush()
 	return t.version.Run(ctx, t.served.tenant, runtime.Call{
 		TaskID: t.ID, Queue: t.served.queue, Timeout: timeout,

@@ -118,6 +118,9 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 	}
 	defer hosts.close()
 	b.queue = client.Queue(hosts.queue)
+	if err := b.tryWrites(cmd.Context()); err != nil {
+		return nil, cmp.Or(err, b.forgetTenant())
+	}
 	defer func() { err = cmp.Or(b.forgetTenant(), err) }()
 	living, end := context.WithCancelCause(cmd.Context())
 	served := make(chan error, 1)
@@ -129,6 +132,14 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 		return nil, failed
 	}
 	return report, err
+}
+
+// tryWrites finds out whether Redis takes writes and messages: hosts would try for long.
+func (b *bench) tryWrites(ctx context.Context) error {
+	if err := b.queue.Pause(ctx); err != nil {
+		return err
+	}
+	return b.queue.Resume(ctx)
 }
 
 // parameters are those of each task.

@@ -123,3 +123,12 @@ func TestBenchRefuses(t *testing.T) {
 		t.Errorf("%d keys are left", n)
 	}
 }
+
+// Where Redis takes no writes, that is told at once.
+func TestBenchOfAFullRedis(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
+	if r := newUser(t, server.URL()).run("bench", "--tasks", "10"); r.status != exitRefused || !strings.Contains(r.stderr, "Redis is full") {
+		t.Errorf("%+v", r)
+	}
+}

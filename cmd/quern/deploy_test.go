@@ -227,7 +227,7 @@ func TestDist(t *testing.T) {
 			sbom = contents[path]
 		}
 		if filepath.Ext(below) == ".md" && !strings.Contains(below, "/") {
-			for _, link := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllSubmatch(contents[path], -1) {
+			for _, link := range regexp.MustCompile(`(?:\]\(|src=")([^)"#]+)`).FindAllSubmatch(contents[path], -1) {
 				if _, err := url.ParseRequestURI(string(link[1])); err != nil {
 					t.Errorf("%s: the archive does not have what it links to: %v", below, err)
 				}

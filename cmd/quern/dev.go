@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -243,7 +244,8 @@ func (r *rebuilder) run(ctx context.Context) {
 
 // build builds the plugin, and logs the outcome.
 func (r *rebuilder) build(ctx context.Context, again bool) {
-	begun := time.Now()
+	begun, module := time.Now(), filepath.Join(r.to, r.name+moduleSuffix)
+	before, _ := os.ReadFile(module)
 	s, err := build.Read(r.dir)
 	if err == nil && s.Name != r.name {
 		err = fmt.Errorf("the manifest names the plugin %s now: restart `quern dev`", s.Name)
@@ -258,6 +260,10 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	case err != nil:
 		r.logger.Error("cannot build "+r.name, "error", err)
 	case again:
+		if now, _ := os.ReadFile(module); bytes.Equal(now, before) {
+			r.logger.Debug(r.name + " is as before") // to log it could change a file of the folder, again and again
+			return
+		}
 		r.logger.Info(fmt.Sprintf("rebuilt %s in %s", r.name, time.Since(begun).Round(10*time.Millisecond)))
 	default:
 		r.logger.Info(fmt.Sprintf("built %s in %s", r.name, time.Since(begun).Round(10*time.Millisecond)), "source", r.dir)

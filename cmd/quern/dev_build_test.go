@@ -27,7 +27,7 @@ func TestDevRebuilds(t *testing.T) {
 		"a.c": saying("one"), "quern.h": string(content(t, "../../sdk/c/quern.h")), "small.yaml": "name: small\n",
 	})
 	plugins := filepath.Join(t.TempDir(), "handlers")
-	dev := u.spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", plugins)
+	dev := u.spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", plugins, "--log-level", "debug")
 	dev.stderr.await(t, regexp.MustCompile(`built small in \S+: source=`))
 	dev.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=small`))
 	answers := func(want string) {
@@ -37,6 +37,12 @@ func TestDevRebuilds(t *testing.T) {
 		})
 	}
 	answers("one")
+
+	write(t, filepath.Join(dir, "notes.txt"), "buy ink\n")
+	dev.stderr.await(t, regexp.MustCompile(`small is as before`))
+	if said := dev.stderr.String(); strings.Contains(said, "rebuilt") {
+		t.Errorf("a rebuild without a change is told, which would change a log in the folder:\n%s", said)
+	}
 
 	file := filepath.Join(dir, "a.c")
 	write(t, file, saying("two")) // in place

@@ -42,7 +42,10 @@ func newDoctor(env environment) *cobra.Command {
 			defer client.Close()
 			clients = append(clients, client)
 			if i == 0 && !isGiven(cmd.Flag("tenant")) {
-				others, _ := client.Tenants(cmd.Context()) // not every user of Redis may look for them
+				others, err := client.Tenants(cmd.Context())
+				if err != nil {
+					note(cmd, "only the tenant %s is looked at: %v: name another with --tenant", tenant, err)
+				}
 				names = slices.Compact(slices.Sorted(slices.Values(append(others, tenant))))
 				at := slices.Index(names, tenant)
 				names[0], names[at] = names[at], names[0]

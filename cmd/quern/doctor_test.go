@@ -64,7 +64,11 @@ func TestDoctorFinds(t *testing.T) {
 	u.must("queue", "limit", "nobody", "1")
 	u.must("enqueue", "held")
 	u.must("queue", "pause", "held")
-	u.host(folder(t, map[string][]byte{"page": []byte("<html>"), "held": runtimetest.Echo(t)}))
+	u.host(folder(t, map[string][]byte{"page": []byte("<html>"), "held": runtimetest.Echo(t), "bad": runtimetest.Exit(t)}))
+	u.must("enqueue", "page")
+	for range 3 {
+		u.run("enqueue", "bad", "65 no", "--wait")
+	}
 	now, err := rdb.Time(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +104,7 @@ func TestDoctorFinds(t *testing.T) {
 	})
 	for _, want := range []string{
 		"redis-settings", "host-lease blueque", "host-memory blueque", "host-version blueque", "host-clock blueque", "plugin-refused blueque",
-		"plugin-quarantined blueque", "queue-unserved blueque", "queue-unserved acme", "queue-paused blueque", "queue-full blueque", "queue-damaged blueque",
+		"plugin-quarantined blueque", "queue-unserved blueque", "queue-unserved acme", "queue-failing blueque", "queue-paused blueque", "queue-full blueque", "queue-damaged blueque",
 	} {
 		if !slices.Contains(found, want) {
 			t.Errorf("%s is not found, only %q", want, found)
@@ -109,7 +113,10 @@ func TestDoctorFinds(t *testing.T) {
 	if found, _ := examined(t, u, exitFailed, "--tenant", "acme"); slices.ContainsFunc(found, func(f string) bool { return strings.HasSuffix(f, "blueque") }) {
 		t.Errorf("of acme: %q", found)
 	}
-	for _, remedy := range []string{"end the pause: `quern queue resume --tenant blueque held`", "start a host with `quern serve --tenants acme`; none runs"} {
+	for _, remedy := range []string{
+		"look at their errors: `quern task ls --tenant blueque bad --status failed`", "mend the plugin page, which would serve it: it is refused, as told above",
+		"end the pause: `quern queue resume --tenant blueque held`", "start a host with `quern serve --tenants acme`; none runs",
+	} {
 		if r := u.run("doctor"); !strings.Contains(r.stdout, "  "+remedy+"\n") {
 			t.Errorf("%s is not in\n%s", remedy, r.stdout)
 		}

@@ -83,10 +83,10 @@ func report(err error, stderr io.Writer) int {
 // oneLine makes untrusted text one line without control characters.
 func oneLine(text string) string { return escape(strings.Join(strings.Fields(text), " ")) }
 
-// escape replaces control characters and bytes that are not UTF-8: no task may control a terminal.
+// escape replaces control characters and bytes that are not UTF-8: no task may control a terminal. A tab becomes four blanks.
 func escape(text string) string {
 	quoted := fmt.Sprintf("%q", text)
-	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
+	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\t`, "    ").Replace(quoted[1 : len(quoted)-1])
 }
 
 // trimInvalid drops the text of queue.ErrInvalid, which the exit status stands for.

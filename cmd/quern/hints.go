@@ -43,18 +43,18 @@ func pasteable(cmd *cobra.Command, text string) string {
 		}
 		var given string
 		for _, name := range []string{"config", "redis", "redis-file", "tenant"} {
-			flag := cmd.Flag(name)
-			if name == "tenant" && hinted.Flag(name) == nil {
-				name = "tenants" // of hosts
+			flag, to := cmd.Flag(name), name
+			if name == "tenant" && hinted.Flag("tenant") == nil {
+				to = "tenants" // of a host
 			}
-			if flag == nil || !flag.Changed || hinted.Flag(name) == nil {
+			if flag == nil || !flag.Changed || hinted.Flag(to) == nil {
 				continue
 			}
 			word := shellWord(flag.Value.String())
 			if shown(flag, flag.Value.String()) != flag.Value.String() {
 				word = `"${QUERN_REDIS_URL:?set it to the URL of Redis with its password}"`
 			}
-			given += " --" + name + " " + word
+			given += " --" + to + " " + word
 		}
 		return "`" + hinted.CommandPath() + given + rest
 	})
@@ -86,7 +86,7 @@ func list(cmd *cobra.Command, client *queue.Client, json bool, all any, heading 
 		note(cmd, "nothing found in tenant %s at %s by `%s%s`", client.Tenant(), client.Address(),
 			strings.TrimSpace(cmd.CommandPath()+" "+strings.Join(cmd.Flags().Args(), " ")), strings.Join(filters, ""))
 	}
-	if isGiven(cmd.Flag("tenant")) || cmd.ErrOrStderr() == io.Discard {
+	if isGiven(cmd.Flag("tenant")) || cmd.ErrOrStderr() == io.Discard { // as --watch has it after its first look
 		return nil
 	}
 	tenants, err := client.Tenants(cmd.Context())

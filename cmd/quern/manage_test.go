@@ -170,7 +170,8 @@ func TestGoldenDeadLetters(t *testing.T) {
 	golden(t, "dead", strings.ReplaceAll(s.String(), letter[1], "LETTER"))
 }
 
-// A dead letter that cannot be deleted keeps no other task from its retry. It is told, and by the exit status too.
+// What keeps one task from its retry, or its dead letter from being deleted, keeps no other task from it. It is told, and by the exit
+// status too.
 func TestRetryGoesOn(t *testing.T) {
 	t.Parallel()
 	redis := queuetest.Start(t)
@@ -183,12 +184,17 @@ func TestRetryGoesOn(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 	}
+	u.run("enqueue", "exit", "65 unique", "--unique", "--id", "three", "--wait")
 	host.stop()
 	host.wait()
+	u.must("enqueue", "exit", "65 unique", "--unique", "--id", "four")
 	if err := redis.Client(t).Set(t.Context(), "blueque_complete_tasks_exit.dead", "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	r := u.run("task", "retry", "--queue", "exit")
+	if !strings.Contains(r.stderr, "task four holds the uniqueness of three by now") {
+		t.Error(r.stderr)
+	}
 	if r.status != exitRefused || r.stdout != "one\ntwo\n" || strings.Count(r.stderr, "is retried, but one of its dead letters stays: ") != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -370,6 +376,9 @@ func TestEnqueueReplicated(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r := u.run("enqueue", "mail", "--id", "two", "--replicas", "2")
+	if !strings.Contains(r.stderr, "task four holds the uniqueness of three by now") {
+		t.Error(r.stderr)
+	}
 	if r.status != exitRefused || r.stdout != "two\n" || !strings.Contains(r.stderr, "quern: task two is enqueued, but only 1 of 2 replicas confirmed it: ") {
 		t.Errorf("%+v", r)
 	}

@@ -324,8 +324,12 @@ func TestManualTables(t *testing.T) {
 // TestManualLabels: the table of metrics has the labels of each.
 func TestManualLabels(t *testing.T) {
 	t.Parallel()
-	page := string(content(t, "manual/metrics.md"))
-	for _, family := range regexp.MustCompile(`(?m)^\t\t"(quern_\w+)", \w+, "\w*", "([\w ]*)",$`).FindAllStringSubmatch(string(content(t, "../../metrics/catalogue.go")), -1) {
+	page, catalogue := string(content(t, "manual/metrics.md")), string(content(t, "../../metrics/catalogue.go"))
+	families := regexp.MustCompile(`(?m)^\t\t"(quern_\w+)", \w+, "\w*", "([\w ]*)",$`).FindAllStringSubmatch(catalogue, -1)
+	if all := strings.Count(catalogue, "\t\t\"quern_"); len(families) != all {
+		t.Errorf("the labels of %d families of %d are read", len(families), all)
+	}
+	for _, family := range families {
 		row := regexp.MustCompile("(?m)^\\|[^|]*`" + family[1] + "`[^|]*\\| *([^|]*?) *\\|").FindStringSubmatch(page)
 		if want := strings.Join(strings.Fields(family[2]), ", "); row == nil || row[1] != want {
 			t.Errorf("metrics.md has %q for %s; its labels are %q", row, family[1], want)

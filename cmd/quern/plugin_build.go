@@ -75,10 +75,10 @@ func buildSource(cmd *cobra.Command, env environment, engines string, s *build.S
 	return file, unbuilt(err)
 }
 
-// rebuild builds a module whose manifest and source lie beside it, if it does not exist or a file of the source is newer. Without a
-// compiler on this machine it tells that the module is outdated; and so it does of one in a folder that the user has neither named nor
-// entered: to build runs what others may have written there.
-func (l *local) rebuild(cmd *cobra.Command, module string, named bool) error {
+// rebuild builds a module whose manifest and source lie beside it, if it does not exist or a file of the source is newer: only in a
+// folder that the user named or is in, because building runs code of that folder. Elsewhere, and without a compiler on this machine, it
+// tells that the module is outdated.
+func (l *local) rebuild(cmd *cobra.Command, module string, folderNamed bool) error {
 	s, err := build.Read(filepath.Dir(module))
 	if err != nil || l.noBuild || s.Manifest == "" || s.Name+moduleSuffix != filepath.Base(module) {
 		return nil //nolint:nilerr // the module is not built from this folder
@@ -93,7 +93,7 @@ func (l *local) rebuild(cmd *cobra.Command, module string, named bool) error {
 		why = newer + " is newer than " + module
 	}
 	here, _ := os.Getwd()
-	if dir, _ := filepath.Abs(s.Dir); !named && dir != here {
+	if dir, _ := filepath.Abs(s.Dir); !folderNamed && dir != here {
 		const remedy = "build it with `quern plugin build %s` if you trust what is in that folder"
 		if info == nil {
 			return usagef("%s: "+remedy, why, shellWord(s.Dir))
@@ -151,12 +151,20 @@ func sourceFiles(dir, to string, each func(folder string)) map[string]stamp {
 			strings.HasSuffix(name, moduleSuffix) || name == "4913": // vim's test file
 			return nil // editors or builds made it
 		}
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && !isOutput(info) {
 			files[path] = stamp{info.Size(), info.ModTime()}
 		}
 		return nil
 	})
 	return files
+}
+
+// isOutput reports whether this process writes into a file: `quern dev > dev.log`.
+func isOutput(file fs.FileInfo) bool {
+	return slices.ContainsFunc([]*os.File{os.Stdout, os.Stderr}, func(f *os.File) bool {
+		info, err := f.Stat()
+		return err == nil && os.SameFile(info, file)
+	})
 }
 
 // enginesFlag adds the flag of commands that build plugins.

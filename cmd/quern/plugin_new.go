@@ -104,7 +104,7 @@ func newBlanks(name, language string) blanks {
 	switch language {
 	case "go":
 		b.Title, b.File, b.Needs = "Go", "main.go", ", with Go "+sdkGoVersion+" or later"
-		b.Tests = " (those of `main_test.go`, which need no host, are run by `go test`)"
+		b.Tests = " (`go test` runs those of `main_test.go`, which call `greet` and need no host)"
 	case "c":
 		b.Title, b.File = "C", name+".c"
 		b.Needs = ", with a clang for WebAssembly (on Debian `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`)"

@@ -69,7 +69,7 @@ func newQueueShow(env environment) *cobra.Command {
 		Use: "show QUEUE", Short: "Show the number of a queue's tasks", Args: arguments(1, 1),
 		Long: "Shows the number of a queue's tasks, by status. Dead letters are those of its waiting tasks that stand for\n" +
 			"tasks of other queues; failed with letter are its own failed tasks whose dead letter nobody has handled\n" +
-			"yet. They are counted up to 10000 pending, scheduled and failed tasks.",
+			"yet. Of each status it looks at 10000 tasks at most.",
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {

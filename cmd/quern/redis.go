@@ -25,6 +25,9 @@ const (
 // redisURL returns the setting, "" if there is none.
 func redisURL(cmd *cobra.Command) (string, error) {
 	url := cmd.Flag("redis").Value.String()
+	if url == "" && cmd.Flag("redis").Changed { // by a script whose variable is not set
+		return "", usagef("--redis is empty: give the URL of Redis, or leave it out")
+	}
 	path, _ := cmd.Flags().GetString("redis-file")
 	if path == "" {
 		return url, nil

@@ -168,8 +168,8 @@ func newTaskRetry(env environment) *cobra.Command {
 	named := withTasks(env, func(ctx context.Context, client *queue.Client, task *queue.Task) error {
 		retried, err := client.Retry(ctx, task.ID)
 		switch {
-		case errors.Is(err, queue.ErrStatus) && retried.Status == queue.Failed: // another task has its uniqueness
-			return refusedf("%w: wait until that one is finished, or cancel it", err)
+		case errors.Is(err, queue.ErrUnique):
+			return notUnique(err)
 		case errors.Is(err, queue.ErrStatus):
 			return refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
 		}
@@ -194,6 +194,11 @@ func newTaskRetry(env environment) *cobra.Command {
 	return cmd
 }
 
+// notUnique adds the remedy to a refusal of a task whose uniqueness another one has.
+func notUnique(err error) error {
+	return refusedf("%w: wait until that one is finished, or cancel it", err)
+}
+
 // retry retries the selected tasks, until Redis is away, and prints the ID of each. It skips those that are no longer failed.
 func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 	ids, err := o.find(cmd.Context(), client)
@@ -203,7 +208,10 @@ func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 	retried, errs := 0, &taskErrors{cmd: cmd}
 	for _, id := range ids {
 		task, err := client.Retry(cmd.Context(), id)
-		if errors.Is(err, queue.ErrStatus) || errors.Is(err, queue.ErrNoTask) {
+		switch {
+		case errors.Is(err, queue.ErrUnique):
+			err = notUnique(err)
+		case errors.Is(err, queue.ErrStatus), errors.Is(err, queue.ErrNoTask):
 			continue
 		}
 		errs.add(err)

@@ -76,3 +76,13 @@ func words(line string) (list []any) {
 	}
 	return list
 }
+
+// Who gives an empty URL, as a script does whose variable is not set, means another Redis than that on this machine.
+func TestEmptyRedis(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"queue", "ls"}, {"serve", "--check"}, {"bench"}} {
+		if r := newUser(t, queuetest.Shared(t).URL()).run(append(args, "--redis", "")...); r.status != exitUsage || !strings.Contains(r.stderr, "--redis is empty") {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}

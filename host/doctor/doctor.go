@@ -82,6 +82,7 @@ type patient struct {
 	quarantines []queue.Quarantine
 	queues      []string
 	stats       []queue.Stats
+	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
 }
 
 // plugin is what one host published of one plugin.
@@ -181,7 +182,12 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	)
 	known := min(len(p.stats), len(p.queues)) // fewer if they could not be counted
 	p.stats, p.queues = p.stats[:known], p.queues[:known]
-	p.served = make(map[string]bool)
+	p.failed, p.served = make(map[string][]*queue.Task), make(map[string]bool)
+	for i, stats := range p.stats {
+		if stats.Depth[queue.Failed] >= failing && stats.Depth[queue.Complete] == 0 {
+			p.failed[p.queues[i]], _ = client.Queue(p.queues[i]).List(ctx, queue.ListOptions{Status: queue.Failed, Limit: lastFailed})
+		}
+	}
 	for _, node := range p.nodes {
 		if node.Kind != queue.KindPython && !node.LeaseEnd.After(p.now) {
 			continue // dead; a Python listener has no lease, and counts as alive
@@ -242,6 +248,8 @@ const (
 	clockSkew  = 5 * time.Second
 	longWait   = 10 * time.Minute // of the oldest pending task
 	nearlyFull = 0.9              // of a queue's limit
+	failing    = 3                // tasks that have failed, and none complete
+	lastFailed = 20               // of which the reasons are read
 )
 
 var redisChecks = []check{
@@ -291,7 +299,7 @@ var redisChecks = []check{
 // access tells what could not be read, of Redis or of a tenant.
 var access = check{"redis-access", func(p *patient) (f []Finding) {
 	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
-		f = append(f, found(Warning, "look with a Redis user who may read that, if there can be one: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
+		f = append(f, found(Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
 	}
 	return f
 }}
@@ -400,11 +408,34 @@ var pluginChecks = []check{
 			if waiting == 0 || p.served[p.queues[i]] || p.unread["the hosts"] != nil && stats.Listeners > 0 {
 				continue
 			}
-			remedy := fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host", p.queues[i])
+			name := p.queues[i]
+			remedy := fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host", name)
 			if len(p.alive()) == 0 {
 				remedy = "start a host with `quern serve`; none runs"
+			} else if refused := slices.IndexFunc(p.plugins, func(one plugin) bool {
+				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
+			}); refused >= 0 {
+				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
 			}
-			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, p.queues[i]))
+			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, name))
+		}
+		return f
+	}},
+	{"queue-failing", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			last := p.failed[p.queues[i]]
+			if len(last) < failing || stats.Depth[queue.Complete] > 0 {
+				continue
+			}
+			var reasons []string
+			for _, task := range last {
+				reasons = append(reasons, string(cmp.Or(task.Failure().Reason, "no reason")))
+			}
+			slices.Sort(reasons)
+			if reasons = slices.Compact(reasons); !slices.Contains(reasons, string(queue.ReasonCancelled)) {
+				f = append(f, found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s", p.queues[i], len(last), strings.Join(reasons, ", ")).
+					by("task", "ls", p.queues[i], "--status", "failed"))
+			}
 		}
 		return f
 	}},

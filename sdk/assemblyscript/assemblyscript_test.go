@@ -78,7 +78,7 @@ func TestHandler(t *testing.T) {
 			"key":     "failed: exit status 1: kv_set weather/Berlin: EDENIED: ",
 			"secret":  "failed: exit status 1: secret_get token: EDENIED: ",
 			"queue":   "failed: exit status 1: enqueue mail: EDENIED: ",
-			"url":     "failed: exit status 1: http GET https://a.example/path: EDENIED: ",
+			"url":     "failed: exit status 1: http GET https://a.example/@path: EDENIED: ",
 			"handled": "complete: : EINVAL",
 			"garbage": "complete: : 988890",
 		} {

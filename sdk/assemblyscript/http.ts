@@ -53,7 +53,11 @@ export class Request {
 
 /** What errors tell of a request: nothing that may be secret. */
 function shown(method: string, url: string): string {
-  return url.includes("@") ? method : method + " " + url.split("?")[0];
+  url = url.split("?")[0].split("#")[0];
+  const host = url.indexOf("://") + 3;
+  const path = url.indexOf("/", host);
+  const user = url.lastIndexOf("@", path < 0 ? i32.MAX_VALUE : path);
+  return method + " " + (user < host ? url : url.slice(0, host) + url.slice(user + 1));
 }
 
 /** The answer to a request. */

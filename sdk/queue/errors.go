@@ -21,6 +21,7 @@ var (
 	ErrDraining  = errors.New("the listener is draining")                // it takes nothing more
 	ErrInvalid   = errors.New("invalid")                                 // an argument; the text names what is accepted
 	ErrStatus    = errors.New("not possible in this status")
+	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
 	ErrQueueFull = errors.New("queue is full")                         // nothing was enqueued
 	ErrDamaged   = errors.New("a key of the queue is of another type") // the queue takes no tasks
 	ErrVersion   = errors.New("unknown protocol version")              // of the data in Redis: newer, or not a number

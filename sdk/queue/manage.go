@@ -30,12 +30,12 @@ func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 }
 
 // Retry makes a task that failed for good wait again, and counts its attempts, crashes and age anew. Its dead letters stay. ErrStatus if
-// it has not failed, or if another task has its uniqueness by now; ErrNoTask if the queue has no such task.
+// it has not failed, and ErrUnique, which is one, if another task has its uniqueness by now; ErrNoTask if the queue has no such task.
 func (q *Queue) Retry(ctx context.Context, id string) error {
 	answer, err := q.change(ctx, "retry", id, q.client.clock, q.name, id, searched, int64(uniqueLife.Seconds()))
 	var refusal redis.Error
 	if errors.As(err, &refusal) && strings.HasPrefix(refusal.Error(), "UNIQUE ") {
-		return fmt.Errorf("%s: %w", strings.TrimPrefix(refusal.Error(), "UNIQUE "), ErrStatus)
+		return fmt.Errorf("%s: %w", strings.TrimPrefix(refusal.Error(), "UNIQUE "), ErrUnique)
 	}
 	return cmp.Or(err, verdict(answer, id))
 }
@@ -139,10 +139,14 @@ func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err err
 	if err := ValidQueue(q.name); err != nil {
 		return 0, 0, err
 	}
-	pending, err := count(Pending, "live_id", "result")
-	scheduled, also := count(Scheduled, "live_id", "result")
-	failed, last := count(Failed, "dead_id", "handled")
-	return pending + scheduled, failed, wrap(fmt.Sprintf("count dead letters of %q", q.name), cmp.Or(err, also, last))
+	for _, status := range []Status{Pending, Scheduled} {
+		n, err := count(status, "live_id", "result")
+		if waiting += n; err != nil {
+			return waiting, 0, wrap(fmt.Sprintf("count dead letters of %q", q.name), err)
+		}
+	}
+	failed, err = count(Failed, "dead_id", "handled")
+	return waiting, failed, wrap(fmt.Sprintf("count dead letters of %q", q.name), err)
 }
 
 // Delete removes a finished task with log and history. ErrStatus if it is not finished, ErrNoTask if the queue has none.

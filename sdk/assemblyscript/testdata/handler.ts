@@ -19,7 +19,7 @@ function greet(task: Task): string {
   if (name == "key") new Bucket("weather").set("Berlin", "rain");
   if (name == "secret") secret("token");
   if (name == "queue") new Enqueue("mail").send("");
-  if (name == "url") new Request("GET", "https://a.example/path?key=secret").send();
+  if (name == "url") new Request("GET", "https://ada:word@a.example/@path?key=secret#token").send();
   if (name == "handled") {
     const failure = new Failure();
     sleep(-1, failure);

@@ -60,11 +60,7 @@ class Bucket {
   get name() { return this.#name; }
   #ask(call, key, ...more) {
     key = String(key);
-    try {
-      return native[call](this.#name, key, ...more);
-    } catch (error) {
-      throw named(error, `${this.#name}/${key}`);
-    }
+    return asking(`${this.#name}/${key}`, () => native[call](this.#name, key, ...more));
   }
   get(key) { return this.#ask("kvGet", key); }
   text(key) { return textIn(this.get(key)); }

@@ -85,10 +85,10 @@ impl Request {
 
 /// What errors tell of a request: nothing that may be secret.
 fn shown(method: &str, url: &str) -> String {
-    if url.contains('@') {
-        return method.into();
-    }
-    format!("{method} {}", url.split('?').next().unwrap_or_default())
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    format!("{method} {scheme}://{}{path}", host.rsplit('@').next().unwrap_or_default())
 }
 
 /// Headers as JSON.
@@ -157,6 +157,16 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shown_urls() {
+        for (url, want) in [
+            ("https://api.example.com/@ada/posts?key=secret#token", "GET https://api.example.com/@ada/posts"),
+            ("https://ada:word@a.example#token", "GET https://a.example"),
+        ] {
+            assert_eq!(shown("GET", url), want);
+        }
+    }
 
     #[test]
     fn answers() {
