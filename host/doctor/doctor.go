@@ -19,8 +19,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -38,6 +36,7 @@ type Finding struct {
 	Check   string `json:"check"`
 	Level   Level  `json:"level"`
 	Tenant  string `json:"tenant,omitempty"` // "" for what concerns all tenants of a Redis
+	Queue   string `json:"queue,omitempty"`
 	Problem string `json:"problem"`
 	Remedy  string `json:"remedy"`
 	// Command are the words behind `quern` that do what the remedy says; none if no command does.
@@ -47,6 +46,12 @@ type Finding struct {
 // by is the finding with the command of its remedy.
 func (f Finding) by(command ...string) Finding {
 	f.Command = command
+	return f
+}
+
+// in is the finding about a queue.
+func (f Finding) in(queue string) Finding {
+	f.Queue = queue
 	return f
 }
 
@@ -81,6 +86,7 @@ type patient struct {
 	quarantines []queue.Quarantine
 	queues      []string
 	stats       []queue.Stats
+	recent      []queue.Minute // of each queue
 }
 
 // plugin is what one host published of one plugin.
@@ -93,11 +99,11 @@ type plugin struct {
 	ResetMode string   `json:"reset_mode"`
 }
 
-// Examine looks at the tenants of the clients, all in the Redis of rdb.
-func Examine(ctx context.Context, rdb redis.UniversalClient, clients ...*queue.Client) ([]Finding, error) {
+// Examine looks at the tenants of the clients, all in one Redis.
+func Examine(ctx context.Context, clients ...*queue.Client) ([]Finding, error) {
 	findings := []Finding{}
 	for i, client := range clients {
-		p, err := read(ctx, rdb, client)
+		p, err := read(ctx, client)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +124,7 @@ func Examine(ctx context.Context, rdb redis.UniversalClient, clients ...*queue.C
 }
 
 // read reads what the checks look at.
-func read(ctx context.Context, rdb redis.UniversalClient, client *queue.Client) (*patient, error) {
+func read(ctx context.Context, client *queue.Client) (*patient, error) {
 	p := &patient{unread: map[string]error{}}
 	var err error
 	if p.now, err = client.Clock(ctx); err != nil {
@@ -129,16 +135,10 @@ func read(ctx context.Context, rdb redis.UniversalClient, client *queue.Client) 
 		read func() error
 	}{
 		{"INFO", func() (err error) {
-			text, err := rdb.Info(ctx).Result()
-			p.info = map[string]string{}
-			for line := range strings.Lines(text) {
-				if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-					p.info[name] = value
-				}
-			}
+			p.info, err = client.Info(ctx)
 			return err
 		}},
-		{"PING", func() (err error) { p.latency, err = latency(ctx, rdb); return err }},
+		{"TIME", func() (err error) { p.latency, err = latency(ctx, client); return err }},
 		{"the hosts", func() (err error) { p.nodes, err = client.Fleet().Nodes(ctx); return err }},
 		{"the quarantines", func() (err error) { p.quarantines, err = client.Fleet().Quarantines(ctx); return err }},
 		{"the queues", func() error {
@@ -147,7 +147,9 @@ func read(ctx context.Context, rdb redis.UniversalClient, client *queue.Client) 
 				return err
 			}
 			p.queues = slices.Sorted(maps.Keys(known))
-			p.stats, err = client.Stats(ctx, p.queues...)
+			if p.stats, err = client.Stats(ctx, p.queues...); err == nil {
+				p.recent, err = client.Recent(ctx, recentMinutes, p.queues[:min(len(p.queues), recentQueues)]...)
+			}
 			return err
 		}},
 	}
@@ -174,11 +176,11 @@ func read(ctx context.Context, rdb redis.UniversalClient, client *queue.Client) 
 }
 
 // latency is the median time of an answer.
-func latency(ctx context.Context, rdb redis.UniversalClient) (time.Duration, error) {
+func latency(ctx context.Context, client *queue.Client) (time.Duration, error) {
 	var times []time.Duration
 	for range 11 {
 		begun := time.Now()
-		if err := rdb.Ping(ctx).Err(); err != nil {
+		if _, err := client.Clock(ctx); err != nil {
 			return 0, err
 		}
 		times = append(times, time.Since(begun))
@@ -216,6 +218,10 @@ const (
 	clockSkew  = 5 * time.Second
 	longWait   = 10 * time.Minute // of the oldest pending task
 	nearlyFull = 0.9              // of a queue's limit
+
+	recentMinutes = 10 // in which failures count
+	fewFailures   = 5  // fewer say nothing
+	recentQueues  = 1000
 )
 
 var redisChecks = []check{
@@ -371,7 +377,7 @@ var pluginChecks = []check{
 			if len(p.alive()) == 0 {
 				remedy = "start a host with `quern serve`; none runs"
 			}
-			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, p.queues[i]))
+			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, p.queues[i]).in(p.queues[i]))
 		}
 		return f
 	}, false},
@@ -379,7 +385,7 @@ var pluginChecks = []check{
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
 				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %d tasks wait in it", p.queues[i], waiting).
-					by("queue", "resume", p.queues[i]))
+					by("queue", "resume", p.queues[i]).in(p.queues[i]))
 			}
 		}
 		return f
@@ -389,15 +395,24 @@ var pluginChecks = []check{
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if stats.Limit > 0 && float64(waiting) >= nearlyFull*float64(stats.Limit) {
 				f = append(f, found(Warning, "start more hosts, or raise the limit", "%d tasks wait in the queue %s, whose limit is %d: above it enqueueing is refused",
-					waiting, p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)))
+					waiting, p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)).in(p.queues[i]))
+			}
+		}
+		return f
+	}, false},
+	{"queue-failing", func(p *patient) (f []Finding) {
+		for i, name := range p.queues {
+			if i < len(p.recent) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
+				f = append(f, found(Error, "see the errors of its tasks with `quern task ls`, and the version that made them; replace the plugin, or pause the queue",
+					"%d runs of the queue %s failed in the last minutes, %d were complete", p.recent[i].Failed, name, p.recent[i].Complete).in(name))
 			}
 		}
 		return f
 	}, false},
 	{"queue-damaged", func(p *patient) (f []Finding) {
-		for _, stats := range p.stats {
+		for i, stats := range p.stats {
 			if stats.Err != nil {
-				f = append(f, found(Error, "delete the key that is of another type, or take another tenant", "%v", stats.Err))
+				f = append(f, found(Error, "delete the key that is of another type, or take another tenant", "%v", stats.Err).in(p.queues[i]))
 			}
 		}
 		return f

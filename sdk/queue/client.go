@@ -220,6 +220,18 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 // Lease is how long a listener counts as alive after its last renewal.
 func (c *Client) Lease() time.Duration { return c.config.Lease }
 
+// Info is what Redis tells of itself.
+func (c *Client) Info(ctx context.Context) (map[string]string, error) {
+	text, err := c.rdb.Info(ctx).Result()
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info, wrap("read INFO", err)
+}
+
 // Warnings names settings of Redis by which tasks would be lost. It skips what the user may not read.
 func (c *Client) Warnings(ctx context.Context) []string {
 	var warnings []string
