@@ -97,8 +97,8 @@ type service struct {
 // tenant is a tenant that is served.
 type tenant struct {
 	*queue.Client
-	store   *kv.Store
-	changes changes
+	store    *kv.Store
+	changes  changes
 	findings findings
 }
 

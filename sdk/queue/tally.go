@@ -210,6 +210,8 @@ func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b VersionTally) int { return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Digest, b.Digest)) })
+	slices.SortFunc(list, func(a, b VersionTally) int {
+		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Digest, b.Digest))
+	})
 	return list, nil
 }

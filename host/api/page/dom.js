@@ -72,12 +72,15 @@ export function table(caption, columns, rows, empty = "None.") {
 
 /** facts is a list of names and values, without those that are missing. */
 export function facts(...pairs) {
-  const known = pairs.filter(([, value]) => value != null && value !== "" && value !== false);
+  const known = pairs.filter(([, value]) => value != null && value !== "" && value !== false && value !== 0);
   return h("dl", null, known.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 }
 
 /** section has a heading. */
-export const section = (title, ...content) => h("section", { "aria-label": title }, h("h2", null, title), content);
+export const section = (title, ...content) => h("section", null, h("h2", null, title), content);
+
+/** version is the beginning of a digest, which hosts write with the name of its hash or without. */
+export const version = (digest = "") => digest.replace(/^sha256:/, "").slice(0, 12);
 
 export const badge = (word, kind = word) => h("span", { class: `badge ${kind}` }, word);
 

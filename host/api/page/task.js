@@ -2,7 +2,7 @@
 
 import { me, taskActions } from "./actions.js";
 import { bytes, call, follow, now, path, query } from "./api.js";
-import { badge, clock, count, facts, h, link, s, section, size, span, table } from "./dom.js";
+import { badge, clock, count, facts, h, link, s, section, size, span, table, version } from "./dom.js";
 
 const shownBytes = 64 << 10; // of a payload, at a time
 const logLines = 1000; // as many as Redis keeps
@@ -47,7 +47,7 @@ function about(t) {
     ["Expires", clock(t.expires)], ["Deadline", clock(t.deadline)], ["Time limit", t.timeout_seconds && span(t.timeout_seconds)],
     ["Attempts", `${count(t.attempts)}${t.max_attempts > 0 ? ` of ${count(t.max_attempts)}` : ""}`],
     ["Hosts that died", t.crashes && count(t.crashes)], ["Rescheduled", t.reschedules && count(t.reschedules)], ["Rejected", t.rejects && count(t.rejects)],
-    ["Plugin", t.plugin && [t.plugin, h("div", { class: "code faint" }, (t.digest ?? "").slice(0, 12))]],
+    ["Plugin", t.plugin && [t.plugin, h("div", { class: "code faint" }, version(t.digest))]],
     ["Listener", t.node], ["Priority", t.priority !== 50 && count(t.priority)], ["Key", t.key],
     ["Labels", t.labels && Object.entries(t.labels).map(([k, v]) => h("div", null, `${k}=${v}`))],
     ["Parent", t.parent && to(t.parent)], ["Stands for", t.live_id && to(t.live_id)], ["Dead letter", t.dead_id && to(t.dead_id)],
@@ -58,7 +58,7 @@ function about(t) {
 /** attempts are the runs that ended, and the present or last one, on one line of time. */
 function attempts(t) {
   const runs = [...(t.history ?? [])];
-  if (t.started_at) {
+  if (t.started_at && runs.at(-1)?.run !== t.run) {
     runs.push({
       run: t.run, started: t.started_at, ended: t.finished_at, node: t.node, plugin: t.plugin, digest: t.digest,
       outcome: t.status === "started" ? "running" : t.status, error: t.error,
@@ -76,7 +76,7 @@ function attempts(t) {
     { head: "Started", cell: (r) => clock(r.started) },
     { head: "Took", number: true, cell: (r) => (r.started ? span((r.ended || now()) - r.started) : "–") },
     { head: "Time line", cell: (r) => h("div", { class: "timeline" }, bar(r)) },
-    { head: "Version", cell: (r) => [r.plugin, h("div", { class: "code faint" }, (r.digest ?? "").slice(0, 12))] },
+    { head: "Version", cell: (r) => [r.plugin, h("div", { class: "code faint" }, version(r.digest))] },
     { head: "Listener", cell: (r) => r.node },
     { head: "Error", cell: (r) => (r.error?.message ?? "").split("\n")[0].slice(0, 300) },
   ], runs);

@@ -4,7 +4,7 @@
 import { bulk, choice, jobActions, may, nodeActions, queueActions, release, remedy, words } from "./actions.js";
 import { call, now, path, query } from "./api.js";
 import { chart } from "./chart.js";
-import { badge, clock, count, facts, h, link, many, morph, place, section, span, table } from "./dom.js";
+import { badge, clock, count, facts, h, link, many, morph, place, section, span, table, version } from "./dom.js";
 
 const charted = 180; // minutes
 const page = 50; // entries of a list
@@ -246,14 +246,15 @@ export function plugins({ tenant }) {
       return { list: list.items, versions: versions.items };
     },
     show: ({ list, versions }) => {
-      const rates = (p) => versions.find((v) => v.plugin === p.plugin && v.digest === p.digest) ?? { complete: 0, failed: 0 };
-      const gone = versions.filter((v) => !list.some((p) => p.plugin === v.plugin && p.digest === v.digest));
+      const same = (v, p) => v.plugin === p.plugin && version(v.digest) === version(p.digest);
+      const rates = (p) => versions.find((v) => same(v, p)) ?? { complete: 0, failed: 0 };
+      const gone = versions.filter((v) => !list.some((p) => same(v, p)));
       const rows = [...list, ...gone.map((v) => ({ ...v, state: "replaced", nodes: [] }))].sort((a, b) => (a.plugin < b.plugin ? -1 : a.plugin > b.plugin ? 1 : 0));
       return [
         h("p", { class: "faint" }, "What tasks ended as in this hour and the one before, by the version that ran them."),
         table("Plugins by version", [
           { head: "Plugin", cell: (p) => p.plugin },
-          { head: "Version", cell: (p) => [p.version, h("div", { class: "code faint" }, (p.digest ?? "").slice(0, 12))] },
+          { head: "Version", cell: (p) => [p.version, h("div", { class: "code faint" }, version(p.digest))] },
           { head: "State", cell: (p) => badge(p.state) },
           { head: "Complete", number: true, cell: (p) => count(rates(p).complete) },
           { head: "Failed runs", number: true, cell: (p) => count(rates(p).failed) },
