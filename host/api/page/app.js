@@ -130,7 +130,7 @@ function navigate(tenant, word) {
 
 function signOut() {
   token.set(null);
-  location.reload();
+  begin();
 }
 
 /** refused asks for a token. */

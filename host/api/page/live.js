@@ -16,6 +16,7 @@ export class Live {
     const handle = (event, data) => {
       if (event === "queue") this.#queues.set(data.queue, data);
       if (event === "gone") this.#queues.delete(data.queue);
+      if (event === "problem") this.#filled = false; // asking for the queues tells what is wrong
       if (event !== "ping") changed();
     };
     const lost = () => {

@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/hashicorp/go-hclog"
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/host"
@@ -61,7 +62,7 @@ type world struct {
 	ctx    context.Context // of the test
 	window context.Context // chromedp's handle, which ends with the test
 	base   string          // the page's address
-	store  *kv.Store
+	rdb    redis.UniversalClient
 
 	mu    sync.Mutex
 	wrong []string // what the browser complained of; guarded by mu
@@ -89,8 +90,8 @@ func serve(t *testing.T, url string, change ...func(*api.Config)) *world {
 	client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Lease: 10 * time.Minute})
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	w := &world{Client: client, ctx: ctx, store: kv.New(rdb, tenant)}
-	config := api.Config{Clients: []*queue.Client{client}, Stores: map[string]*kv.Store{tenant: w.store}, Logger: hclog.NewNullLogger()}
+	w := &world{Client: client, ctx: ctx, rdb: rdb}
+	config := api.Config{Clients: []*queue.Client{client}, Stores: map[string]*kv.Store{tenant: kv.New(rdb, tenant)}, Logger: hclog.NewNullLogger()}
 	for _, alter := range change {
 		alter(&config)
 	}
@@ -192,11 +193,29 @@ func (w *world) see(t *testing.T, texts ...string) {
 // press clicks a button or link of the open dialog, or else of the page.
 func (w *world) press(t *testing.T, label string) {
 	t.Helper()
-	scope := ""
-	if evaluate[bool](t, w, `document.querySelector("dialog").open`) {
-		scope = "//dialog"
+	w.until(t, fmt.Sprintf(`(() => {
+		const scope = document.querySelector("dialog[open]") ?? document;
+		const found = [...scope.querySelectorAll("button, a")].find((one) => one.innerText === %s && one.checkVisibility() && !one.disabled);
+		found?.click();
+		return Boolean(found);
+	})()`, quoted(label)))
+}
+
+// eventually waits until something is so in Redis.
+func (w *world) eventually(t *testing.T, what string, is func() (bool, error)) {
+	t.Helper()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for end := time.Now().Add(patience); ; <-ticker.C {
+		ok, err := is()
+		must(t, err)
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not so in time: %s", what)
+		}
 	}
-	w.do(t, chromedp.Click(fmt.Sprintf(`%s//*[self::button or self::a][normalize-space()=%s]`, scope, quoted(label))))
 }
 
 // evaluate is the value of an expression of JavaScript.

@@ -230,7 +230,7 @@ export function nodes({ tenant }) {
       { head: "Queues", cell: (n) => n.queues.slice(0, 20).map((q) => [queueLink(tenant, q), " "]) },
       { head: "Runs or holds now", cell: (n) => Object.entries(n.holds).map(([q, ids]) => ids.slice(0, 10).map((id) => h("div", null, taskLink({ tenant, id }), ` ${q}`))) },
       { head: "Lease", cell: (n) => (n.lease_ends ? (n.alive ? `${span(Math.max(0, n.lease_ends - now()))} left` : ["ended ", clock(n.lease_ends)]) : "–") },
-      { head: "", cell: nodeActions },
+      { head: "Action", cell: nodeActions },
     ], items, "No listener: start a host with `quern serve`."),
   };
 }
@@ -262,7 +262,7 @@ export function plugins({ tenant }) {
           { head: "Queues", cell: (p) => (p.queues ?? []).map((q) => [queueLink(tenant, q), " "]) },
           { head: "On", cell: (p) => p.nodes.map((n) => h("div", null, n)) },
           { head: "What is wrong", cell: (p) => p.error },
-          { head: "", cell: (p) => p.state === "quarantined" && release(tenant, p.plugin, p.digest) },
+          { head: "Action", cell: (p) => p.state === "quarantined" && release(tenant, p.plugin, p.digest) },
         ], rows, "No host that is alive has a plugin.")];
     },
   };
