@@ -20,14 +20,15 @@ type Minute struct {
 	WaitP95  *float64 `json:"wait_p95_seconds,omitempty" doc:"The same of 95 %."`
 }
 
-// Minutes is an answer with minutes.
+// Minutes are those of a queue, or of all.
 type Minutes struct {
-	Body struct {
-		Items   []Minute `json:"items" doc:"Oldest first; the last is not over."`
-		WaitP50 *float64 `json:"wait_p50_seconds,omitempty" doc:"Of the last 5 minutes together."`
-		WaitP95 *float64 `json:"wait_p95_seconds,omitempty"`
-	}
+	Items   []Minute `json:"items" doc:"Oldest first; the last is not over."`
+	WaitP50 *float64 `json:"wait_p50_seconds,omitempty" doc:"Of the last 5 minutes together."`
+	WaitP95 *float64 `json:"wait_p95_seconds,omitempty"`
 }
+
+// MinutesOf is an answer with minutes.
+type MinutesOf struct{ Body Minutes }
 
 // Version is what the tasks of a version of a plugin ended as.
 type Version struct {
@@ -50,9 +51,9 @@ func (s *service) describeOverview() {
 		Minutes int    `query:"minutes" minimum:"1" maximum:"360" default:"180"`
 	}
 	add(s, looking("/tenants/{tenant}/minutes", "list-minutes", "Show what tasks ended as, and how long they had waited, minute by minute, as hosts count it"),
-		func(ctx context.Context, in *minutes) (*Minutes, error) {
+		func(ctx context.Context, in *minutes) (*MinutesOf, error) {
 			read, err := s.tenants[in.Tenant].Minutes(ctx, in.Queue, in.Minutes)
-			out := &Minutes{}
+			out := &MinutesOf{}
 			var recent queue.Waits
 			for i, m := range read {
 				if i >= len(read)-5 {
