@@ -1,9 +1,19 @@
 package page_test
 
 import (
+	"bytes"
 	"flag"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +56,24 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 		{Queue: "mail", Plugin: "mail", Digest: digest, Complete: 12, Failed: 30, Waits: waits},
 		{Queue: "mail", Plugin: "mail", Digest: strings.Repeat("b2", 32), Complete: 40},
 	}))
+	w.past(t)
 	must(t, w.Audit(w.ctx, queue.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
 	return bad, running
+}
+
+// past is what was counted in the hours before.
+func (w *world) past(t *testing.T) {
+	t.Helper()
+	now, err := w.Clock(w.ctx)
+	must(t, err)
+	for ago := 12; ago < 170; ago++ {
+		n := 240 + 120*math.Sin(float64(ago)/25) + float64(ago*37%60)
+		counts := map[string]any{}
+		for _, of := range []string{"", " mail"} {
+			counts["complete"+of], counts["failed"+of], counts["wait"+strconv.Itoa(6+ago%40/12)+of] = int(n), max(0, 40-ago), int(n)
+		}
+		must(t, w.rdb.HSet(w.ctx, fmt.Sprintf("%s_minute_%d", w.Tenant(), now.Unix()/60-int64(ago)), counts).Err())
+	}
 }
 
 // Every view shows what there is, breaks no rule of accessibility, and is as readable on a phone.
@@ -56,43 +82,61 @@ func TestViews(t *testing.T) {
 	bad, running := fleet(t, w)
 	for _, view := range []struct {
 		name, place, heading string
+		picture              string
 		texts                []string
 	}{
-		{"overview", "", "Overview", []string{"3 tasks wait in the queue stuck, which nobody serves", "the queue paused is paused", "30 runs of the queue mail failed", "failed: 30 of 82", "1 of 8"}},
-		{"queues", "/queues", "Queues", []string{"mail", "reports", "nobody serves it", "4 queues"}},
-		{"queue", "/queues/mail", "Queue mail", []string{"Failed since the queue exists", "trap", "complete (12)", "connect to the mail server: refused", "campaign=autumn"}},
-		{"queue", "/queues/stuck", "Queue stuck", []string{"None: no host with a plugin for it runs", "pending (3)"}},
-		{"task", "/tasks/" + bad, "Task " + bad, []string{"main.deliver", "dialing", "bob@example.com", "The task is failed: the log is complete.", "a1a1a1a1a1a1"}},
-		{"running", "/tasks/" + running, "Task " + running, []string{"40 % 16 of 40 files", "reading 40 files", "running"}},
-		{"search", "/search?status=failed", "Search", []string{"connect to the mail server", "Retry all failed ones"}},
-		{"dead", "/dead", "Dead letters", []string{"Each stands for a task that failed for good"}},
-		{"nodes", "/nodes", "Nodes", []string{"alive", "quern 1.2.3", "1 of 8", running}},
-		{"plugins", "/plugins", "Plugins", []string{"71.4 %", "0.0 %", "replaced", "above the ceiling", "1.4.0"}},
-		{"jobs", "/jobs", "Jobs", []string{"None in the last week"}},
-		{"store", "/store", "Store", []string{"The buckets"}},
-		{"audit", "/audit", "Audit", []string{"pause-queue", "queue paused", "ada"}},
-		{"nowhere", "/nowhere", "Nothing here", []string{"choose one above"}},
+		{"overview", "", "Overview", "page.png", []string{"3 tasks wait in the queue stuck, which nobody serves", "the queue paused is paused", "30 runs of the queue mail failed", "wait (p95), at most", "1 of 8"}},
+		{"queues", "/queues", "Queues", "", []string{"mail", "reports", "nobody serves it", "4 queues"}},
+		{"queue", "/queues/mail", "Queue mail", "page-queue.png", []string{"Failed since the queue exists", "trap", "complete (12)", "connect to the mail server: refused", "campaign=autumn"}},
+		{"queue", "/queues/stuck", "Queue stuck", "", []string{"None: no host with a plugin for it runs", "pending (3)"}},
+		{"task", "/tasks/" + bad, "Task " + bad, "page-task.png", []string{"main.deliver", "dialing", "bob@example.com", "The task is failed: the log is complete.", "a1a1a1a1a1a1"}},
+		{"running", "/tasks/" + running, "Task " + running, "", []string{"40 % 16 of 40 files", "reading 40 files", "running"}},
+		{"search", "/search?status=failed", "Search", "", []string{"connect to the mail server", "Retry all failed ones"}},
+		{"dead", "/dead", "Dead letters", "", []string{"Each stands for a task that failed for good"}},
+		{"nodes", "/nodes", "Nodes", "", []string{"alive", "quern 1.2.3", "1 of 8", running}},
+		{"plugins", "/plugins", "Plugins", "", []string{"71.4 %", "0.0 %", "replaced", "above the ceiling", "1.4.0"}},
+		{"jobs", "/jobs", "Jobs", "", []string{"None in the last week"}},
+		{"store", "/store", "Store", "", []string{"The buckets"}},
+		{"audit", "/audit", "Audit", "", []string{"pause-queue", "queue paused", "ada"}},
+		{"nowhere", "/nowhere", "Nothing here", "", []string{"choose one above"}},
 	} {
 		w.goTo(t, view.place, view.heading)
 		w.see(t, view.texts...)
 		w.accessible(t, view.name)
 		w.fits(t, view.name)
-		if *update {
-			w.picture(t, view.name)
+		if *update && view.picture != "" {
+			w.picture(t, view.picture)
 		}
 	}
 }
 
-// update makes the tests write pictures of the views to the folder testdata.
-var update = flag.Bool("update", false, "write pictures of the views")
+// update makes TestViews write the pictures of the manual.
+var update = flag.Bool("update", false, "write the pictures of the manual")
 
+// picture writes what the window shows, with few colours to be small.
 func (w *world) picture(t *testing.T, name string) {
 	t.Helper()
-	w.do(t, scheming("light"), chromedp.EmulateViewport(1100, 800))
-	png, err := chromedp.Run(w.window, chromedp.FullScreenshot(100))
+	height := int64(700)
+	if name == "page.png" {
+		height = 1250
+	}
+	w.do(t, scheming("light"), chromedp.EmulateViewport(1000, height))
+	shot, err := chromedp.Run(w.window, chromedp.CaptureScreenshot())
 	must(t, err)
-	must(t, os.MkdirAll("testdata", 0o755))
-	must(t, os.WriteFile(filepath.Join("testdata", name+".png"), png, 0o644))
+	full, err := png.Decode(bytes.NewReader(shot))
+	must(t, err)
+	seen := map[color.Color]int{}
+	for y := range full.Bounds().Dy() {
+		for x := range full.Bounds().Dx() {
+			seen[full.At(x, y)]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(seen), func(a, b color.Color) int { return seen[b] - seen[a] })
+	small := image.NewPaletted(full.Bounds(), colours[:min(64, len(colours))])
+	draw.Draw(small, small.Bounds(), full, image.Point{}, draw.Src)
+	var text bytes.Buffer
+	must(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&text, small))
+	must(t, os.WriteFile(filepath.Join("..", "..", "..", "cmd", "quern", "manual", name), text.Bytes(), 0o644))
 }
 
 // accessible checks the page by the rules of axe-core, light and dark.
