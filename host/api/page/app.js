@@ -24,6 +24,7 @@ let live = null; // of the tenant that is shown
 let leaving = new AbortController(); // ends what the present view does
 let news = new AbortController(); // makes the present view read again
 let again = () => {}; // shows it again with what was read
+let lively = false; // whether it reads no more than what is followed anyway
 const wake = () => news.abort();
 
 /** read is the place that the address names. */
@@ -47,7 +48,7 @@ function followed(tenant) {
   if (live?.tenant === tenant) return live;
   live?.end.abort();
   const end = new AbortController();
-  live = new Live(tenant, end.signal, wake, refused);
+  live = new Live(tenant, end.signal, () => lively && wake(), refused);
   live.end = end;
   return live;
 }
@@ -68,9 +69,10 @@ function open() {
 
 const show = (title, content) => morph(main, h("main", { id: "main", tabindex: "-1" }, h("h1", { tabindex: "-1" }, title), content));
 
-/** keep shows a view, and again whenever something changed, at most once a second. */
+/** keep shows a view, and again now and then; a lively one whenever something changed, at most once a second. */
 async function keep(view, signal) {
   main.setAttribute("aria-busy", "true");
+  lively = Boolean(view.lively);
   for (let shown = false; !signal.aborted;) {
     let pause = view.every ?? 5000;
     news = new AbortController();

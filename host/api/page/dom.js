@@ -27,7 +27,8 @@ const handlers = ["onclick", "onsubmit", "oninput", "onchange"];
 
 /**
  * morph makes an element like another one, in place: focus, selection, scrolling and what a person typed or unfolded stay.
- * An element with data-own looks after its content itself; it is replaced when that name changes.
+ * An element with an ID stays the same among its siblings. One with data-own looks after its content itself; it is replaced
+ * when that name changes.
  */
 export function morph(from, to) {
   for (const { name } of [...from.attributes]) {
@@ -36,14 +37,16 @@ export function morph(from, to) {
   for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   for (const name of handlers) from[name] = to[name];
   if (from.dataset.own) return;
-  const old = [...from.childNodes];
-  [...to.childNodes].forEach((next, i) => {
-    if (!old[i]) from.append(next);
-    else if (!alike(old[i], next)) old[i].replaceWith(next);
-    else if (next.nodeType !== Node.TEXT_NODE) morph(old[i], next);
-    else if (old[i].data !== next.data) old[i].data = next.data;
+  const wanted = [...to.childNodes];
+  wanted.forEach((next, i) => {
+    const moved = next.id && [...from.children].find((child) => child.id === next.id);
+    if (moved && moved !== from.childNodes[i]) from.insertBefore(moved, from.childNodes[i]);
+    const old = from.childNodes[i];
+    if (!old || !alike(old, next)) from.insertBefore(next, old ?? null);
+    else if (next.nodeType !== Node.TEXT_NODE) morph(old, next);
+    else if (old.data !== next.data) old.data = next.data;
   });
-  old.slice(to.childNodes.length).forEach((node) => node.remove());
+  while (from.childNodes.length > wanted.length) from.lastChild.remove();
 }
 
 const alike = (a, b) => a.nodeName === b.nodeName && a.id === b.id && a.dataset?.own === b.dataset?.own;
@@ -77,7 +80,7 @@ export function facts(...pairs) {
 }
 
 /** section has a heading. */
-export const section = (title, ...content) => h("section", null, h("h2", null, title), content);
+export const section = (title, ...content) => h("section", { id: title.toLowerCase().replace(/\W+/g, "-") }, h("h2", null, title), content);
 
 /** version is the beginning of a digest, which hosts write with the name of its hash or without. */
 export const version = (digest = "") => digest.replace(/^sha256:/, "").slice(0, 12);

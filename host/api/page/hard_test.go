@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -114,6 +115,29 @@ func TestOutage(t *testing.T) {
 	w.until(t, `document.querySelector("#trouble").innerText === ""`)
 	w.enqueue(t, "third", "x", queue.Options{})
 	w.see(t, "3 queues")
+}
+
+// A running task is followed: its progress, the lines of its log, its end.
+func TestLiveTask(t *testing.T) {
+	w := setup(t)
+	node := w.node(t, nil, "mail")
+	id := w.enqueue(t, "mail", "x", queue.Options{})
+	task := w.run(t, node, "mail", nil, "first line")
+	w.goTo(t, "/tasks/"+id, "Task "+id)
+	w.see(t, "first line", "Following the log")
+	must(t, node.AppendLogs(w.ctx, []queue.LogBatch{{Claim: task.Claim(), Lines: []string{"second line"}}})[0])
+	must(t, node.Progress(w.ctx, []queue.ProgressReport{{Claim: task.Claim(), Queue: "mail", Fraction: 0.7, Message: "almost"}})[0])
+	w.see(t, "second line", "70 % almost")
+	w.do(t, chromedp.Evaluate[chromedp.Void](`getSelection().selectAllChildren(document.querySelector("h1"))`))
+	errs, err := node.Settle(w.ctx, "mail", []queue.Settlement{{Claim: task.Claim(), Result: []byte(`{"sent": true}`)}})
+	must(t, errors.Join(append(errs, err)...))
+	w.see(t, "The task is complete: the log is complete.", `{"sent": true}`)
+	if evaluate[string](t, w, `getSelection().toString()`) != "Task "+id {
+		t.Error("a refresh loses the selection")
+	}
+	if lines := evaluate[int](t, w, `document.querySelectorAll(".log li").length`); lines != 2 {
+		t.Errorf("%d lines, want 2", lines)
+	}
 }
 
 // The keyboard leads through the page: a link to the content, keys for the views, a dialog that Escape closes.

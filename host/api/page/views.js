@@ -1,5 +1,5 @@
-// The views of a fleet. A view is {title, load, show, start}: load reads a bounded amount from the API, show makes it visible
-// and is called again whenever something changed, start (if there is one) runs beside it until its signal ends.
+// The views of a fleet. A view is {title, load, show, every, lively, start}: load reads a bounded amount from the API and show
+// makes it visible, again after so many ms (5000), or when a queue changes if it is lively. start runs beside it, if there is one.
 
 import { bulk, choice, jobActions, may, nodeActions, queueActions, release, remedy, words } from "./actions.js";
 import { call, now, path, query } from "./api.js";
@@ -84,6 +84,7 @@ export function queues({ live, search, again }) {
   let part = search.get("name") ?? "";
   return {
     title: "Queues",
+    lively: true,
     load: () => live.queues(),
     show: ({ list, more }) => {
       const shown = list.filter((q) => q.queue.toLowerCase().includes(part.toLowerCase()));
@@ -170,7 +171,7 @@ export function search({ tenant, search: asked, go }) {
   const job = { ...api, ...(api.label && { label: [api.label] }) };
   return {
     title: "Search",
-    every: 15_000, // each costs Redis up to 2 s
+    every: 60_000, // each may take Redis 2 s
     load: async (signal) => (empty ? null : get(path`/tenants/${tenant}/tasks`, { ...api, limit: page, cursor: asked.get("cursor") }, signal)),
     show: (list) => [
       h("form", { class: "actions", onsubmit: submit, role: "search" },
@@ -204,7 +205,7 @@ const taskByID = (tenant, go) => h("form", {
 export function dead({ tenant, search: asked }) {
   return {
     title: "Dead letters",
-    every: 15_000,
+    every: 60_000,
     load: (signal) => get(path`/tenants/${tenant}/dead-letters`, { limit: page, cursor: asked.get("cursor") }, signal),
     show: (list) => [
       h("p", null, "Each stands for a task that failed for good, in the queue that its plugin names. A retry of a letter that failed retries the task that it stands for."),
