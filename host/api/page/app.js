@@ -2,7 +2,7 @@
 
 import { me } from "./actions.js";
 import { call, Problem, sleep, token } from "./api.js";
-import { h, link, morph, place } from "./dom.js";
+import { h, morph, place } from "./dom.js";
 import { Live } from "./live.js";
 import { task } from "./task.js";
 import * as views from "./views.js";
@@ -43,7 +43,7 @@ const decode = (word) => {
 
 const go = (...to) => (location.hash = place(...to));
 
-/** follow makes live the queues of a tenant. */
+/** followed are the queues of a tenant, followed until another one is shown. */
 function followed(tenant) {
   if (live?.tenant === tenant) return live;
   live?.end.abort();

@@ -117,6 +117,25 @@ func TestOutage(t *testing.T) {
 	w.see(t, "3 queues")
 }
 
+// The page says when its server is away, and goes on with the next one.
+func TestServerAway(t *testing.T) {
+	w := setup(t)
+	node := w.node(t, nil, "mail")
+	id := w.enqueue(t, "mail", "x", queue.Options{})
+	task := w.run(t, node, "mail", nil, "first line")
+	w.goTo(t, "/tasks/"+id, "Task "+id)
+	w.see(t, "first line")
+	w.stop()
+	w.see(t, "Quern does not answer", "Trying again", "Task "+id)
+	w.listen(t, strings.TrimSuffix(strings.TrimPrefix(w.base, "http://"), "/"))
+	w.until(t, `document.querySelector("#trouble").innerText === ""`)
+	must(t, node.AppendLogs(w.ctx, []queue.LogBatch{{Claim: task.Claim(), Lines: []string{"second line"}}})[0])
+	w.see(t, "second line")
+	if lines := evaluate[int](t, w, `document.querySelectorAll(".log li").length`); lines != 2 {
+		t.Errorf("%d lines, want each once", lines)
+	}
+}
+
 // A running task is followed: its progress, the lines of its log, its end.
 func TestLiveTask(t *testing.T) {
 	w := setup(t)

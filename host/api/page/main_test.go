@@ -63,6 +63,8 @@ type world struct {
 	window context.Context // chromedp's handle, which ends with the test
 	base   string          // the page's address
 	rdb    redis.UniversalClient
+	config api.Config
+	stop   func() // ends the server
 
 	mu    sync.Mutex
 	wrong []string // what the browser complained of; guarded by mu
@@ -95,20 +97,28 @@ func serve(t *testing.T, url string, change ...func(*api.Config)) *world {
 	for _, alter := range change {
 		alter(&config)
 	}
-	server, err := api.Listen("127.0.0.1:0", config)
+	w.config = config
+	w.base = "http://" + w.listen(t, "127.0.0.1:0") + config.BasePath + "/"
+	w.openWindow(t, program)
+	return w
+}
+
+// listen serves on an address until the test or w.stop ends it.
+func (w *world) listen(t *testing.T, address string) string {
+	t.Helper()
+	server, err := api.Listen(address, w.config)
 	must(t, err)
-	w.base = "http://" + server.Addr() + config.BasePath + "/"
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	running, stop := context.WithCancel(context.WithoutCancel(w.ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(running) }()
-	t.Cleanup(func() {
+	w.stop = sync.OnceFunc(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
-	w.openWindow(t, program)
-	return w
+	t.Cleanup(w.stop)
+	return server.Addr()
 }
 
 func (w *world) openWindow(t *testing.T, program string) {

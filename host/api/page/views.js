@@ -4,7 +4,7 @@
 import { bulk, choice, jobActions, may, nodeActions, queueActions, release, remedy, words } from "./actions.js";
 import { call, now, path, query } from "./api.js";
 import { chart } from "./chart.js";
-import { badge, clock, count, facts, h, link, many, morph, place, section, span, table, version } from "./dom.js";
+import { badge, clock, count, facts, h, link, many, place, section, span, table, version } from "./dom.js";
 
 const charted = 180; // minutes
 const page = 50; // entries of a list
