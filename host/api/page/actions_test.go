@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -45,6 +46,7 @@ func TestQueueActions(t *testing.T) {
 	w.goTo(t, "/queues/mail", "Queue mail")
 	w.press(t, "Pause")
 	w.see(t, "Pause mail?", "0 waiting tasks; 0 running tasks go on")
+	w.accessible(t, "dialog")
 	w.press(t, "Leave it")
 	w.press(t, "Pause")
 	w.press(t, "Pause")
@@ -159,6 +161,50 @@ func TestNodeActions(t *testing.T) {
 	w.stats(t, "slow", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 1 })
 }
 
+// What the doctor found is mended where it is shown.
+func TestFindings(t *testing.T) {
+	w := setup(t)
+	digest := strings.Repeat("a1", 32)
+	w.node(t, []host.PluginInfo{{Plugin: "mail", Digest: digest, Queues: []string{"mail"}, State: "serving"}}, "mail")
+	w.enqueue(t, "mail", "x", queue.Options{})
+	must(t, w.Queue("mail").Pause(w.ctx))
+	must(t, w.Queue("mail").SetLimit(w.ctx, 1))
+	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_crashes", "mail "+digest, "4102444800 a~00000001_1 1.0").Err())
+	w.goTo(t, "", "Overview")
+	w.press(t, "Resume")
+	w.press(t, "Resume")
+	w.stats(t, "mail", func(s queue.Stats) bool { return !s.Paused })
+	w.press(t, "Limit to 2")
+	w.press(t, "Set the limit")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Limit == 2 })
+	w.press(t, "Release")
+	w.press(t, "Release it")
+	w.eventually(t, "the quarantine ends", func() (bool, error) {
+		left, err := w.Fleet().Quarantines(w.ctx)
+		return len(left) == 0, err
+	})
+	w.until(t, `document.querySelectorAll(".findings button").length === 0`)
+}
+
+// A dead letter leads to the task that it stands for; failed letters are tried again together.
+func TestDeadLetters(t *testing.T) {
+	w := setup(t)
+	w.dead = "graves"
+	node := w.node(t, nil, "mail", w.dead)
+	var ids []string
+	for range 2 {
+		ids = append(ids, w.enqueue(t, "mail", "x", queue.Options{}))
+		w.run(t, node, "mail", failed("no"))
+		w.run(t, node, "graves", failed("no grave"))
+	}
+	w.goTo(t, "/dead", "Dead letters")
+	w.see(t, ids...)
+	w.press(t, "Retry all failed letters")
+	w.press(t, "Retry 2 tasks")
+	w.see(t, "2 of 2 tasks")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 2 })
+}
+
 // Whoever has no token signs in; the page has no buttons for what a role may not do; signing out forgets the token.
 func TestSignIn(t *testing.T) {
 	t.Parallel()
@@ -176,6 +222,7 @@ func TestSignIn(t *testing.T) {
 	w.see(t, "Sign in")
 	w.do(t, chromedp.SendKeys(`input[name="token"]`, "wrong\r"))
 	w.see(t, "the token is not known here")
+	w.accessible(t, "sign in")
 	w.do(t, chromedp.SendKeys(`input[name="token"]`, viewer+"\r"))
 	w.see(t, "Queue mail", "vera (viewer)", "pending (1)")
 	if evaluate[bool](t, w, `[...document.querySelectorAll("main button")].length > 0`) {

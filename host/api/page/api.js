@@ -67,11 +67,14 @@ const silence = 40_000; // a stream sends a ping every 15 s
 
 /**
  * follow reads a stream of events until signal ends, and connects anew when it breaks. handle gets the event's name and its
- * data; true from it ends the stream. lost is told of each break.
+ * data; true from it ends the stream. lost is told of each break. While nobody looks at the page it holds no connection: a browser
+ * opens six to a server, for all its tabs.
  */
 export async function follow(to, signal, handle, lost = () => {}) {
   for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 10_000)) {
+    await seen(signal);
     const stream = new AbortController();
+    document.addEventListener("visibilitychange", () => document.hidden && stream.abort(), { signal: stream.signal });
     let quiet;
     const heard = () => {
       clearTimeout(quiet);
@@ -108,6 +111,15 @@ async function* events(body) {
       const fields = Object.fromEntries(block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
       if (fields.event) yield [fields.event, JSON.parse(fields.data)];
     }
+  }
+}
+
+/** seen waits until somebody looks at the page, or signal ends. */
+export async function seen(signal) {
+  while (document.hidden && !signal.aborted) {
+    const changed = new AbortController();
+    document.addEventListener("visibilitychange", () => changed.abort(), { once: true });
+    await sleep(60_000, AbortSignal.any([signal, changed.signal]));
   }
 }
 

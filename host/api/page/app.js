@@ -1,7 +1,7 @@
 // The page: who looks, where, and what is shown there.
 
 import { me } from "./actions.js";
-import { call, Problem, sleep, token } from "./api.js";
+import { call, Problem, seen, sleep, token } from "./api.js";
 import { h, morph, place } from "./dom.js";
 import { Live } from "./live.js";
 import { task } from "./task.js";
@@ -102,16 +102,9 @@ async function keep(view, signal) {
     }
     await sleep(1000, signal);
     await sleep(pause - 1000, AbortSignal.any([signal, news.signal]));
-    while (document.hidden && !signal.aborted) await sleep(60_000, AbortSignal.any([signal, seen()]));
+    await seen(signal);
   }
 }
-
-/** seen ends when somebody looks again. */
-const seen = () => {
-  const shown = new AbortController();
-  document.addEventListener("visibilitychange", () => shown.abort(), { once: true });
-  return shown.signal;
-};
 
 /** tell shows what is wrong with the connection, or that nothing is. */
 function tell(text) {

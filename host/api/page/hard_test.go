@@ -3,6 +3,7 @@ package page_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -148,6 +149,10 @@ func TestLiveTask(t *testing.T) {
 	must(t, node.Progress(w.ctx, []queue.ProgressReport{{Claim: task.Claim(), Queue: "mail", Fraction: 0.7, Message: "almost"}})[0])
 	w.see(t, "second line", "70 % almost")
 	w.do(t, chromedp.Evaluate[chromedp.Void](`getSelection().selectAllChildren(document.querySelector("h1"))`))
+	hide := `Object.defineProperty(document, "hidden", { value: %t, configurable: true }); document.dispatchEvent(new Event("visibilitychange"))`
+	w.do(t, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(hide, true)))
+	w.until(t, `performance.getEntriesByType("resource").some((one) => one.name.endsWith("log/stream"))`) // it has ended
+	w.do(t, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(hide, false)))
 	errs, err := node.Settle(w.ctx, "mail", []queue.Settlement{{Claim: task.Claim(), Result: []byte(`{"sent": true}`)}})
 	must(t, errors.Join(append(errs, err)...))
 	w.see(t, "The task is complete: the log is complete.", `{"sent": true}`)

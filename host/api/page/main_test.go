@@ -65,6 +65,7 @@ type world struct {
 	rdb    redis.UniversalClient
 	config api.Config
 	stop   func() // ends the server
+	dead   string // the queue of dead letters
 
 	mu    sync.Mutex
 	wrong []string // what the browser complained of; guarded by mu
@@ -268,7 +269,7 @@ func (w *world) node(t *testing.T, plugins []host.PluginInfo, queues ...string) 
 // run starts the oldest task of a queue, and settles it unless settle is nil.
 func (w *world) run(t *testing.T, node *queue.Node, name string, settle func(queue.Claim) queue.Settlement, lines ...string) queue.Reservation {
 	t.Helper()
-	reply := node.Reserve(w.ctx, []queue.ReserveRequest{{Queue: name, Count: 1, Start: true, Plugin: "mail", Digest: strings.Repeat("a1", 32)}})[0]
+	reply := node.Reserve(w.ctx, []queue.ReserveRequest{{Queue: name, Count: 1, Start: true, FailurePolicy: queue.FailurePolicy{Dead: w.dead}, Plugin: "mail", Digest: strings.Repeat("a1", 32)}})[0]
 	must(t, reply.Err)
 	if len(reply.Tasks) != 1 {
 		t.Fatalf("reserved %d tasks of %q, want 1", len(reply.Tasks), name)
