@@ -246,6 +246,16 @@ func (a *admission) evicted(held int64, ends uint64, exhausted bool) {
 	a.wake()
 }
 
+// waitingOf is the queue of a tenant whose task does not fit, "" if there is none.
+func (a *admission) waitingOf(tenant string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting.tenant != tenant {
+		return ""
+	}
+	return a.waiting.queue
+}
+
 // retryEviction lets the next measurement evict again: memory may have become idle without a task.
 func (a *admission) retryEviction() {
 	a.mu.Lock()

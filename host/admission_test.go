@@ -266,6 +266,9 @@ func TestMemoryWaitsWithANewNeed(t *testing.T) {
 			t.Fatalf("%d bytes fit beside 8 of 10", need)
 		}
 	}
+	if of, other := m.waitingOf("t"), m.waitingOf("u"); of != "big" || other != "" {
+		t.Errorf("of the tenant %q waits, of another one %q", of, other)
+	}
 	if _, ok := m.take(small, 2); ok {
 		t.Error("a small task took what the waiting one needs")
 	}

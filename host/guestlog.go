@@ -19,28 +19,45 @@ const (
 	maxObjects = 4
 	// traceback begins an exception in Python; the line that names it comes last.
 	traceback = "Traceback (most recent call last):"
+	// fatal begins what Go's runtime tells of its end, announced the lines that may come before.
+	fatal, announced = "fatal error: ", "runtime: "
 )
 
+// chain are the lines between an exception in Python and one that followed from it.
+var chain = [...][]string{
+	{""},
+	{"During handling of the above exception, another exception occurred:", "The above exception was the direct cause of the following exception:"},
+	{""},
+	{traceback},
+}
+
 // guestLog writes the lines of one task to the host's log, each with its level and fields. The lines of a panic in Go or an
-// exception in Python become one record. It belongs to the goroutine of the run.
+// exception in Python, with those from which it followed, become one record. It belongs to the goroutine of the run.
 type guestLog struct {
 	logger hclog.Logger
 	task   *task
 	trace  []string // the lines of a panic or exception so far
 	size   int      // of trace, in bytes
+	// named counts the lines of trace from the one that names an exception in Python, 0 before that.
+	named int
 }
 
 // add logs a line, unless it belongs to a trace, which ends later.
 func (g *guestLog) add(line string) {
 	level, text := abi.CutLevel(line)
+	if g.named > 0 && !slices.Contains(chain[g.named-1], text) {
+		g.flush()
+	}
 	python := len(g.trace) > 0 && g.trace[0] == traceback
 	switch {
-	case python || len(g.trace) > 0 && isTraceOfGo(text):
-		g.hold(text)
-		if python && !strings.HasPrefix(text, " ") {
-			g.flush()
+	case python:
+		if g.named > 0 || !strings.HasPrefix(text, " ") {
+			g.named = (g.named + 1) % (len(chain) + 1)
 		}
-	case text == traceback || hasPrefix(text, "panic: ", "fatal error: ") || goroutine.MatchString(text):
+		g.hold(text)
+	case len(g.trace) > 0 && (isTraceOfGo(text) || g.headline() < 0 && hasPrefix(text, fatal, announced)):
+		g.hold(text)
+	case text == traceback || hasPrefix(text, "panic: ", fatal) || goroutine.MatchString(text) || text == line && hasPrefix(text, announced):
 		g.flush()
 		g.hold(text)
 	default:
@@ -51,14 +68,14 @@ func (g *guestLog) add(line string) {
 
 var (
 	// goroutine begins the trace of one.
-	goroutine = regexp.MustCompile(`^goroutine \d+ \[`)
+	goroutine = regexp.MustCompile(`^goroutine \d+ (\w+=\S+ )*\[`)
 	// frame is a function in it, with its arguments.
 	frame = regexp.MustCompile(`^[^\s(]+(\(\*?[^\s)]*\)[^\s(]*)?\(.*\)$`)
 )
 
 // isTraceOfGo tells whether a line may follow the first one of a panic. A program may recover, and log other lines then.
 func isTraceOfGo(text string) bool {
-	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...") || goroutine.MatchString(text) || frame.MatchString(text)
+	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...", "runtime stack:") || goroutine.MatchString(text) || frame.MatchString(text)
 }
 
 func hasPrefix(text string, prefixes ...string) bool {
@@ -77,12 +94,26 @@ func (g *guestLog) flush() {
 	if len(g.trace) == 0 {
 		return
 	}
-	text, trace := g.trace[0], g.trace[1:]
-	if last := len(g.trace) - 1; text == traceback {
-		text, trace = g.trace[last], g.trace[:last]
+	if at := g.headline(); at >= 0 {
+		text := g.trace[at]
+		g.write(hclog.Error, text, traceFields(strings.Join(slices.Delete(g.trace, at, at+1), "\n"))...)
+	} else {
+		for _, text := range g.trace {
+			g.write(hclog.Info, text)
+		}
 	}
-	g.write(hclog.Error, text, traceFields(strings.Join(trace, "\n"))...)
-	g.trace, g.size = nil, 0
+	g.trace, g.size, g.named = nil, 0, 0
+}
+
+// headline finds the line of the trace that tells what happened, -1 if it is none of a trace so far.
+func (g *guestLog) headline() int {
+	switch first := g.trace[0]; {
+	case first == traceback:
+		return len(g.trace) - max(g.named, 1)
+	case hasPrefix(first, announced):
+		return slices.IndexFunc(g.trace, func(text string) bool { return hasPrefix(text, fatal) })
+	}
+	return 0
 }
 
 func (g *guestLog) write(level hclog.Level, text string, more ...any) {

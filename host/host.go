@@ -205,6 +205,7 @@ func (h *Host) about(t *tenant) map[string]string {
 		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list),
 		"draining": strconv.FormatBool(t.isDraining()),
 		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.FormatInt(h.scheduler.running.Load(), 10),
+		"waits_for_memory": h.scheduler.admission.waitingOf(t.name),
 	}
 }
 

@@ -39,8 +39,13 @@ func TestHostLogOfATask(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
 	python := "error: Traceback (most recent call last):\nerror:   File \"/app/handler.py\", line 10, in handle\nerror: ValueError: no ink\n"
+	python += "error: \nerror: During handling of the above exception, another exception occurred:\nerror: \n" + strings.Replace(python, "no ink", "no pen", 1) +
+		"error: \n" + strings.Replace(python, "no ink", "no hand", 1)
 	recovered := "panic: recovered\nwarning: goes on (slowly)\n"
 	goDump := "panic: no paper\n\ngoroutine 1 [running]:\nmain.main()\n\tmain.go:3\n"
+	goDump += "runtime: 3 s\nrest\nruntime: out of memory: cannot allocate 1048576-byte block (63275008 in use)\nfatal error: out of memory\n\n" +
+		"goroutine 1 gp=0x2021c0 m=0 mp=0x127fc0 [running]:\nruntime.throw({0x269ac, 0xd})\n\truntime/panic.go:1229 +0x3 fp=0x23ab88 sp=0x23ab60 pc=0x14f50003\n" +
+		"\ngoroutine 2 gp=0x202380 m=nil [force gc (idle)]:\nruntime.goparkunlock(...)\n\truntime/proc.go:468\ncreated by runtime.init.6 in goroutine 1\n\truntime/proc.go:363 +0x2\n"
 	lines := "\ntrace: t\ndebug: d\nplain\nwarning: small {\"width\":12}\nerror: {\"a\" {\"b\":[1.50]}\ndebug:no\n{\"a\":\"\\u009b\"}\n" + python + recovered + goDump
 	id := n.enqueue("exit", "3 "+lines)
 	n.wait(id)
@@ -52,20 +57,24 @@ func TestHostLogOfATask(t *testing.T) {
 		{"[ERROR]", `line="{\"a\"" fields=map[b:[1.50]]`},
 		{"[INFO]", "line=debug:no\n"},
 		{"[INFO]", `line="{\"a\":\"\u009b\"}"`},
-		{"[ERROR]", `line="ValueError: no ink" trace="Traceback (most recent call last):\n  File`},
+		{"[ERROR]", `line="ValueError: no pen" trace="Traceback (most recent call last):\n  File`, `\nValueError: no ink\n\nDuring handling of the above exception, another`},
+		{"[ERROR]", `line="ValueError: no hand" trace="Traceback (most recent call last):\n  File`},
 		{"[ERROR]", `line="panic: recovered"` + "\n"},
 		{"[WARN]", `line="goes on (slowly)"` + "\n"},
 		{"[ERROR]", `line="panic: no paper" trace="goroutine 1 [running]:\nmain.main()\n\tmain.go:3"`},
+		{"[INFO]", `line="runtime: 3 s"` + "\n"},
+		{"[INFO]", "line=rest\n"},
+		{"[ERROR]", `line="fatal error: out of memory" trace="runtime: out of memory: cannot allocate`, `created by runtime.init.6`},
 		{"[WARN]", "task failed", `error="exit status 3: panic: recovered"`},
 	} {
 		if got := n.log.lines(append(want, "task_id="+id)...); got != 1 {
 			t.Errorf("%d lines have %q", got, want)
 		}
 	}
-	if said := n.log.lines("plugin says"); said != 11 {
-		t.Errorf("%d lines of the plugin, want 11: the level of one is below the host's", said)
+	if said := n.log.lines("plugin says"); said != 15 {
+		t.Errorf("%d lines of the plugin, want 15: the level of one is below the host's", said)
 	}
-	if kept := n.taskLog(id); len(kept) != 18 || kept[4].Text != `warning: small {"width":12}` {
+	if kept := n.taskLog(id); len(kept) != 42 || kept[4].Text != `warning: small {"width":12}` {
 		t.Errorf("the task's own log has %d lines: %v", len(kept), kept)
 	}
 }

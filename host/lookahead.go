@@ -13,8 +13,9 @@ import (
 // in time goes back to the front of its queue, and until shorter tasks have run again none is reserved ahead: nothing waits for a
 // long task.
 const (
-	// aheadTime is how long all slots together may need for the tasks that wait here.
-	aheadTime = 2 * time.Millisecond
+	// aheadTime is how long all slots together may need for the tasks that wait here: longer than Redis may wait for a processor
+	// where it shares them with this host, so that no slot stands idle then.
+	aheadTime = 4 * time.Millisecond
 	// aheadWait is how long they wait while none of them gets a slot, or their queue's tasks are not short any more.
 	aheadWait = 20 * time.Millisecond
 	// shortTask is how long a task runs at most for others to be reserved ahead.
@@ -24,8 +25,15 @@ const (
 // short tells whether the queue's tasks are known to be short.
 func (q *served) short() bool { return q.lasts > 0 && q.lasts <= shortTask }
 
-// lasted notes how long a task of the queue ran. A long one counts at once, and is forgotten after some shorter ones.
-func (q *served) lasted(took time.Duration) { q.lasts = max(took, q.lasts-q.lasts/8, 1) }
+// lasted notes how long a task of the queue ran, in a moving average. One task of aheadWait or more is enough for the queue's tasks
+// not to be short; one that the operating system or Go's collector held up for some milliseconds is not.
+func (q *served) lasted(took time.Duration) {
+	took = min(took, aheadWait)
+	if q.lasts == 0 {
+		q.lasts = took
+	}
+	q.lasts = max(q.lasts+(took-q.lasts)/8, 1)
+}
 
 // endTurn puts a queue behind the others. A queue of short tasks then gets a turn of as many as one slot runs in aheadTime: these
 // are reserved together and settled together, however many queues have work. The caller holds mu.

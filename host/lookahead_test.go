@@ -77,6 +77,20 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 	}
 }
 
+// One task that was held up for some milliseconds does not keep the next ones from being reserved ahead.
+func TestOneHeldUpTask(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
+	r.answer(r.ask(t, 1, false), 1, queue.ReserveReply{})
+	r.settleAll(100 * time.Microsecond)
+	a := r.ask(t, 1, true)
+	r.answer(a, 1+a.ahead, queue.ReserveReply{})
+	for took := 5 * time.Millisecond; len(r.running) > 0; took = 100 * time.Microsecond {
+		r.settleAll(took)
+	}
+	r.answer(r.ask(t, 1, true), 0, queue.ReserveReply{})
+}
+
 // A slot goes on to the next task of its queue only while no other queue has work.
 func TestASlotGoesOnFairly(t *testing.T) {
 	t.Parallel()

@@ -71,7 +71,7 @@
 //	  └── the next quantum ───┘
 //
 // A gate lets as many guests compute at once as there are processors. First turns alternate with later ones, so that long
-// calls do not hold up short ones.
+// calls do not hold up short ones. A call takes its instance when it has its place.
 //
 // The call stack of a guest is on Go's heap: up to 120 MB for a moment, in an endless recursion. Engine.Held counts it.
 //

@@ -115,6 +115,6 @@ func benchmarkNever(b *testing.B, cfg Config, work chore) {
 			*r = run{}
 			runs.Put(r)
 		}
-		p.give(i, true, time.Now())
+		p.give(i, true, 0, time.Now())
 	})
 }

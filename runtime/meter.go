@@ -49,17 +49,9 @@ type meter struct {
 	cpu   time.Duration // until then, or until the slice began
 }
 
-// start begins to measure when there is a place at the gate; now is the time of the call.
-func (m *meter) start(now time.Time) {
-	if m.gate.enter() {
-		now = time.Now()
-	}
-	m.begin(now)
-}
-
-// stop ends the last slice, gives the place back, and returns the time. The guest does not run any more.
+// stop ends the last slice, and returns the time. The guest does not run any more.
 func (m *meter) stop() (now time.Time) {
-	now = m.pause()
+	now = m.end()
 	if m.counter != nil {
 		m.burned = m.spent()
 		m.counter, m.crash = nil, nil

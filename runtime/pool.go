@@ -22,9 +22,9 @@ var errPoolClosed = errors.New("the pool is closed")
 // Pool runs calls of a module that share a profile. Its instances start from one snapshot and serve one call at a time. It
 // grows with the calls that run at once; Engine.tidy shrinks it.
 //
-//	take ──▶ an idle instance ───────────────────────────┐
-//	  ├────▶ nil: call makes one from the snapshot ──────┤
-//	  └────▶ no snapshot yet: wait for its build, repeat │
+//	take ──▶ no snapshot yet: wait for its build ──▶ a place at the gate
+//	                                                     │
+//	         an idle instance, or a new one from the snapshot
 //	                                                     ▼
 //	give ◀── reset, or closed if that fails ◀── the guest's call
 type Pool struct {
@@ -185,9 +185,13 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// give counts a call out, and takes its instance back; nil if it had none. It keeps a sound one that can be reset. The last
-// call of a closed pool closes what is left of it.
-func (p *Pool) give(i *instance, sound bool, now time.Time) {
+// give takes back what take gave to a call, which used so much of the processor. It keeps a sound instance that can be reset. Where
+// that takes long, because the call touched much memory, others compute meanwhile.
+func (p *Pool) give(i *instance, sound bool, used time.Duration, now time.Time) {
+	gate, long := p.module.host.gate, used > slice
+	if long {
+		gate.leave()
+	}
 	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
 	if keep {
 		if err := i.reset(p.resetMode); err != nil {
@@ -199,13 +203,23 @@ func (p *Pool) give(i *instance, sound bool, now time.Time) {
 	if keep = keep && !p.closed; keep {
 		p.idle = append(p.idle, i)
 	}
-	p.busy--
-	p.used = now
-	last := p.closed && p.busy == 0
 	p.mu.Unlock()
 	if !keep {
 		p.discard(i)
 	}
+	if !long {
+		gate.leave()
+	}
+	p.end(now)
+}
+
+// end counts a call out. The last one of a closed pool closes what is left of it.
+func (p *Pool) end(now time.Time) {
+	p.mu.Lock()
+	p.busy--
+	p.used = now
+	last := p.closed && p.busy == 0
+	p.mu.Unlock()
 	if last {
 		p.shrink(0)
 	}

@@ -304,5 +304,5 @@ func (r *engineResidue) isFound(t *testing.T) {
 	if got := run(residueText(0, 1, "complete")); got.Kind == Complete || !strings.Contains(got.Message, "canary-000033 in a global") {
 		t.Errorf("outcome = %+v without a reset, want a canary found", got)
 	}
-	p.give(i, false, time.Now())
+	p.give(i, false, 0, time.Now())
 }

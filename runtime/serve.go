@@ -33,7 +33,6 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	m.touch(begun)
 	i, started, ended := p.take(ctx, c, begun)
 	if ended != nil {
-		p.give(nil, false, time.Now())
 		return *ended
 	}
 	r := p.newRun(ctx, c, limits, environment, abi.Running, started)
@@ -48,21 +47,50 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	outcome.GuestTime = stopped.Sub(started) - r.waited
 	*r = run{}
 	runs.Put(r)
-	p.give(i, outcome.Kind != HostFault, stopped)
+	p.give(i, outcome.Kind != HostFault, outcome.CPU, stopped)
 	return outcome
 }
 
-// take counts the call in, and returns an idle instance; or nil if the call has to make one, and the code is held for it.
-// started is the time after all waiting. ended is the outcome of a call that ends before that.
+// take counts the call in, and returns with a place at the gate and an idle instance; or nil if the call has to make one, and the
+// code is held for it. The place comes first: so the instance is one that ran just now, and its memory is in the processor's
+// caches. started is the time after all waiting. ended is the outcome of a call that ends before that, and has taken nothing.
 func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
-	started = begun
+	if started, ended = p.begin(ctx, c, begun); ended == nil && p.resetMode == ResetNew && p.module.info.Kind != Command {
+		i, ended = p.start(ctx, &Call{Plugin: c.Plugin, Denied: c.Denied, Timeout: c.Timeout}, begun)
+		started = time.Now()
+	}
+	if ended != nil {
+		p.end(time.Now())
+		return nil, started, ended
+	}
+	gate := p.module.host.gate
+	if gate.enter() {
+		started = time.Now()
+	}
+	if i == nil {
+		i = p.lastUsed()
+	}
+	if i != nil || p.module.code.tryHold() {
+		return i, started, nil
+	}
+	gate.leave() // the code has to be loaded
+	if ended = p.hold(ctx, c, begun); ended != nil {
+		p.end(time.Now())
+		return nil, started, ended
+	}
+	gate.enter()
+	return nil, time.Now(), nil
+}
+
+// begin counts the call in, and waits for the snapshot that it needs.
+func (p *Pool) begin(ctx context.Context, c *Call, begun time.Time) (started time.Time, ended *Outcome) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.busy++
 	p.peak = max(p.peak, p.busy)
 	if p.closed {
-		p.mu.Unlock()
 		outcome := faultOutcome(errPoolClosed)
-		return nil, started, &outcome
+		return begun, &outcome
 	}
 	if !p.registered {
 		p.registered = true
@@ -70,34 +98,34 @@ func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance,
 		p.module.pools[p] = struct{}{}
 		p.module.mu.Unlock()
 	}
-	for p.snapshot == nil && p.resetMode != ResetNew {
+	started = begun
+	for p.snapshot == nil && p.resetMode != ResetNew && ended == nil {
 		b := p.join(c)
 		p.mu.Unlock()
-		if ended = p.await(ctx, c, begun, b); ended != nil {
-			return nil, started, ended
-		}
+		ended = p.await(ctx, c, begun, b)
 		started = time.Now()
 		p.mu.Lock()
 	}
-	if last := len(p.idle) - 1; last >= 0 {
-		i = p.idle[last]
-		p.idle = p.idle[:last]
-		p.mu.Unlock()
-		return i, started, nil
+	return started, ended
+}
+
+// lastUsed takes the idle instance that ran last, nil if there is none.
+func (p *Pool) lastUsed() *instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := len(p.idle) - 1
+	if last < 0 {
+		return nil
 	}
-	p.mu.Unlock()
-	if p.resetMode == ResetNew && p.module.info.Kind != Command {
-		i, ended = p.start(ctx, &Call{Plugin: c.Plugin, Denied: c.Denied, Timeout: c.Timeout}, begun)
-	} else {
-		ended = p.hold(ctx, c, begun)
-	}
-	return i, time.Now(), ended
+	i := p.idle[last]
+	p.idle = p.idle[:last]
+	return i
 }
 
 // serve makes calls in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made, and the
-// time of the end. When it returns, nothing of the guest runs, and nothing reads its memory.
+// time of the end. When it returns, nothing of the guest runs, and nothing reads its memory. The caller has a place at the gate.
 func (p *Pool) serve(r *run, c *Call, i *instance, now time.Time, calls func(*instance) error) (_ *instance, stopped time.Time, err error) {
-	r.meter.start(now)
+	r.meter.begin(now)
 	if i == nil {
 		if i, err = p.newInstance(); err != nil {
 			return nil, r.meter.stop(), err

@@ -120,6 +120,9 @@ func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instan
 	if ended := p.hold(ctx, start, begun); ended != nil {
 		return nil, ended
 	}
+	gate := p.module.host.gate
+	gate.enter()
+	defer gate.leave()
 	now := time.Now()
 	r := p.newRun(ctx, start, p.limitsOf(start), p.environment(start), abi.Initializing, now)
 	i, _, err := p.serve(r, start, nil, now, (*instance).callStartup)
@@ -142,6 +145,9 @@ func (p *Pool) warm(ctx context.Context, start *Call, i *instance) (*guestSnapsh
 	if limits.Timeout == 0 {
 		limits.Timeout = maxWarm
 	}
+	gate := p.module.host.gate
+	gate.enter()
+	defer gate.leave()
 	now := time.Now()
 	r := p.newRun(ctx, &c, limits, p.granted, abi.Warming, now)
 	_, _, err := p.serve(r, &c, i, now, (*instance).callEntry)

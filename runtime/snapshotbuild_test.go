@@ -171,13 +171,12 @@ func TestStartIsNotTheTasks(t *testing.T) {
 	if ended != nil || time.Since(started) > 10*time.Second {
 		t.Errorf("waited 40 s: %+v, its time began %s ago", ended, time.Since(started))
 	}
-	p.give(i, false, time.Now())
+	p.give(i, false, 0, time.Now())
 	if p.resetMode == ResetNew {
 		t.Skip("nobody waits for a snapshot here")
 	}
 	p = load(t, handler(t, endless, `(i32.const 0)`)).Bind(Profile{})
 	_, _, ended = p.take(t.Context(), &c, time.Now().Add(-time.Minute))
-	p.give(nil, false, time.Now())
 	if want := "before its first task: not started within 1m: let it do less at its start, or give the task a longer timeout"; ended == nil || ended.Message != want {
 		t.Errorf("waited a minute: %+v, want %s", ended, want)
 	}

@@ -9,12 +9,16 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // modulePath is where `go install` finds the program.
@@ -24,7 +28,7 @@ const modulePath = "github.com/quern-project/quern"
 func script(t *testing.T, name string, args ...string) []byte {
 	t.Helper()
 	if _, err := exec.LookPath("jq"); err != nil {
-		t.Skip(err)
+		t.Fatal("there is no jq: make deps brings it")
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join("..", "..", ".ci", name), args...)
 	var stderr bytes.Buffer
@@ -181,7 +185,7 @@ func TestDist(t *testing.T) {
 	}
 	for _, needed := range []string{"python.wasm", "javascript.wasm", "downloads"} {
 		if _, err := os.Stat(filepath.Join(engines, needed)); err != nil {
-			t.Skip("make engines brings what is packed: ", err)
+			runtimetest.Missing(t, "make engines brings what is packed: "+err.Error())
 		}
 	}
 	platform := runtime.GOOS + "-" + runtime.GOARCH
@@ -221,6 +225,13 @@ func TestDist(t *testing.T) {
 		packed[below] = header
 		if below == "sbom.cdx.json" {
 			sbom = contents[path]
+		}
+		if filepath.Ext(below) == ".md" && !strings.Contains(below, "/") {
+			for _, link := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllSubmatch(contents[path], -1) {
+				if _, err := url.ParseRequestURI(string(link[1])); err != nil {
+					t.Errorf("%s: the archive does not have what it links to: %v", below, err)
+				}
+			}
 		}
 	}
 	for _, path := range []string{
@@ -289,7 +300,7 @@ func TestInstallFromTag(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := exec.CommandContext(t.Context(), "git", "-C", repository, "rev-parse", "HEAD").Run(); err != nil {
-		t.Skip("no repository: ", err)
+		runtimetest.Missing(t, "this is no repository of git: "+err.Error())
 	}
 	dir := t.TempDir()
 	clone, bin := filepath.Join(dir, "clone"), filepath.Join(dir, "bin")

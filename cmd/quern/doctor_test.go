@@ -84,13 +84,23 @@ func TestDoctorFinds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	u.must("enqueue", "large", "--id", "large")
+	for _, err := range []error{
+		rdb.ZAdd(t.Context(), "blueque_nodes", redis.Z{Member: "full~00000001_1", Score: float64(now.Unix() + 60)}).Err(),
+		rdb.HSet(t.Context(), "blueque_node_full~00000001_1", "kind", "quern", "version", "other", "memory", "1000", "waits_for_memory", "large").Err(),
+		rdb.HSet(t.Context(), "blueque_task_large", "created", fmt.Sprint(now.Unix()-3600), "updated", fmt.Sprint(now.Unix()-3600)).Err(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	var found []string
 	eventually(t, "the host publishes its plugins", func() bool {
 		found, _ = examined(t, u, exitFailed)
 		return slices.Contains(found, "plugin-refused blueque")
 	})
 	for _, want := range []string{
-		"redis-settings", "host-lease blueque", "host-version blueque", "host-clock blueque", "plugin-refused blueque",
+		"redis-settings", "host-lease blueque", "host-memory blueque", "host-version blueque", "host-clock blueque", "plugin-refused blueque",
 		"plugin-quarantined blueque", "queue-unserved blueque", "queue-unserved acme", "queue-paused blueque", "queue-full blueque", "queue-failing blueque", "queue-damaged blueque",
 	} {
 		if !slices.Contains(found, want) {
@@ -100,8 +110,10 @@ func TestDoctorFinds(t *testing.T) {
 	if found, _ := examined(t, u, exitFailed, "--tenant", "acme"); slices.ContainsFunc(found, func(f string) bool { return strings.HasSuffix(f, "blueque") }) {
 		t.Errorf("of acme: %q", found)
 	}
-	if r := u.run("doctor"); !strings.Contains(r.stdout, "  end the pause: `quern queue resume --tenant blueque held`\n") {
-		t.Error(r.stdout)
+	for _, remedy := range []string{"end the pause: `quern queue resume --tenant blueque held`", "start a host with `quern serve --tenants acme`; none runs"} {
+		if r := u.run("doctor"); !strings.Contains(r.stdout, "  "+remedy+"\n") {
+			t.Errorf("%s is not in\n%s", remedy, r.stdout)
+		}
 	}
 	info := rdb.InfoMap(t.Context(), "memory").Val()["Memory"]
 	used, err := strconv.ParseInt(info["used_memory"], 10, 64)
@@ -114,6 +126,35 @@ func TestDoctorFinds(t *testing.T) {
 	}
 	if found, _ := examined(t, u, exitFailed); !slices.Contains(found, "redis-memory") {
 		t.Errorf("of a Redis that is almost full: %q", found)
+	}
+}
+
+// What the Redis user may not read is told, and that of Redis once, however many tenants there are.
+func TestDoctorWithoutPermission(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	u := newUser(t, server.URL())
+	u.must("enqueue", "mail")
+	u.must("enqueue", "mail", "--tenant", "acme")
+	rdb := server.Client(t)
+	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-config", "-info").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	found, all := examined(t, u, exitFailed, "--redis", strings.Replace(server.URL(), "redis://", "redis://reader:secret@", 1))
+	var unread []string
+	for i, f := range all {
+		if found[i] == "redis-access" {
+			unread = append(unread, f.Problem)
+		}
+	}
+	if len(unread) != 2 || !strings.HasPrefix(unread[0], "CONFIG GET cannot be read") || !strings.HasPrefix(unread[1], "INFO cannot be read") {
+		t.Errorf("%q, of %q", unread, found)
+	}
+	if pings := rdb.InfoMap(t.Context(), "commandstats").Val()["Commandstats"]["cmdstat_ping"]; !strings.HasPrefix(pings, "calls=11,") {
+		t.Errorf("the latency of one Redis was measured with %s", pings)
 	}
 }
 

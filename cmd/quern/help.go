@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,11 +26,37 @@ func topics(env environment) (pages []*cobra.Command) {
 		text, _ := manual.ReadFile("manual/" + file.Name())
 		heading, _, _ := strings.Cut(string(text), "\n")
 		_, short, _ := strings.Cut(heading, ": ")
-		topic := &cobra.Command{Use: strings.TrimSuffix(file.Name(), ".md"), Short: short, Long: string(text)}
+		topic := &cobra.Command{Use: strings.TrimSuffix(file.Name(), ".md"), Short: short, Long: followable(string(text))}
 		topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { showPage(cmd, env) })
 		pages = append(pages, topic)
 	}
 	return pages
+}
+
+// link is one in a page: its text, its target.
+var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
+
+// followable is a page whose links lead on from a terminal: to `quern help TOPIC`, or to an address on the web.
+func followable(page string) string {
+	const fence = "```"
+	parts := strings.Split(page, fence)
+	for i := 0; i < len(parts); i += 2 { // what is between them is code
+		parts[i] = link.ReplaceAllStringFunc(parts[i], func(all string) string {
+			match := link.FindStringSubmatch(all)
+			text, target := match[1], match[2]
+			topic, isTopic := strings.CutSuffix(target, ".md")
+			switch {
+			case isTopic && topic == text:
+				return "`quern help " + topic + "`"
+			case isTopic && !strings.Contains(topic, "/"):
+				return text + " (`quern help " + topic + "`)"
+			case strings.Contains(target, "://"):
+				return text + " (" + target + ")"
+			}
+			return text + " (https://" + sdkModule + "/blob/main/" + path.Join("cmd/quern/manual", target) + ")"
+		})
+	}
+	return strings.Join(parts, fence)
 }
 
 // showPage prints a page; to a terminal by $PAGER, or less, if that runs.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -29,25 +30,31 @@ func (h hinted) Unwrap() error { return h.error }
 var hint = regexp.MustCompile("`quern [^`]+`")
 
 // pasteable adds to the commands in a text the flags that say which tenant and which Redis, as they were given to this command. A
-// password stays hidden.
+// password stays hidden: the shell asks for it.
 func pasteable(cmd *cobra.Command, text string) string {
-	var given string
-	for _, name := range []string{"config", "redis", "redis-file", "tenant"} {
-		if flag := cmd.Flag(name); flag != nil && flag.Changed {
-			given += " --" + name + " " + shellWord(shown(flag, flag.Value.String()))
-		}
-	}
-	if given == "" {
-		return text
-	}
 	return hint.ReplaceAllStringFunc(text, func(line string) string {
 		hinted, _, err := cmd.Root().Find(strings.Fields(strings.Trim(line, "`"))[1:])
-		if err != nil || hinted.Flag("tenant") == nil {
+		if err != nil || !connects(hinted) {
 			return line
 		}
 		rest, ok := strings.CutPrefix(line, "`"+hinted.CommandPath())
 		if !ok {
 			return line
+		}
+		var given string
+		for _, name := range []string{"config", "redis", "redis-file", "tenant"} {
+			flag := cmd.Flag(name)
+			if name == "tenant" && hinted.Flag(name) == nil {
+				name = "tenants" // of hosts
+			}
+			if flag == nil || !flag.Changed || hinted.Flag(name) == nil {
+				continue
+			}
+			word := shellWord(flag.Value.String())
+			if shown(flag, flag.Value.String()) != flag.Value.String() {
+				word = `"${QUERN_REDIS_URL:?set it to the URL of Redis with its password}"`
+			}
+			given += " --" + name + " " + word
 		}
 		return "`" + hinted.CommandPath() + given + rest
 	})
@@ -79,15 +86,24 @@ func list(cmd *cobra.Command, client *queue.Client, json bool, all any, heading 
 		note(cmd, "nothing found in tenant %s at %s by `%s%s`", client.Tenant(), client.Address(),
 			strings.TrimSpace(cmd.CommandPath()+" "+strings.Join(cmd.Flags().Args(), " ")), strings.Join(filters, ""))
 	}
-	if isGiven(cmd.Flag("tenant")) {
+	if isGiven(cmd.Flag("tenant")) || cmd.ErrOrStderr() == io.Discard {
 		return nil
 	}
 	tenants, err := client.Tenants(cmd.Context())
 	tenants = slices.DeleteFunc(tenants, func(name string) bool { return name == client.Tenant() })
 	if err == nil && len(tenants) > 0 { // not every user of Redis may look for them
-		note(cmd, "this is tenant %s; there are also %s: name one with --tenant", client.Tenant(), strings.Join(tenants, ", "))
+		note(cmd, "this is tenant %s; there are also %s: name one with --tenant", client.Tenant(), firstOf(tenants))
 	}
 	return nil
+}
+
+// firstOf lists the first of many names.
+func firstOf(names []string) string {
+	const most = 20
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
 }
 
 // warnUnserved warns of a queue that no host serves or ever served: its name may be misspelled. A producer that may not read what it

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -24,14 +30,33 @@ func TestHintsCanBePasted(t *testing.T) {
 	}
 	u.must(strings.Fields(strings.ReplaceAll(hinted[1], "'", ""))...)
 
-	// A password is never repeated, and commands without a tenant stay as they are.
-	r = u.run("task", "show", "none", "--redis", strings.Replace(url, "redis://", "redis://:s3cret@", 1))
-	if strings.Contains(r.stderr, "s3cret") {
-		t.Errorf("a password is shown: %s", r.stderr)
-	}
+	// Commands without a tenant stay as they are.
 	r = u.run("task", "show", "none", "--tenant", "acme", "--redis", "redis://127.0.0.1:1/0")
 	if !strings.Contains(r.stderr, "run `quern dev`") {
 		t.Error(r.stderr)
+	}
+}
+
+// A hint never repeats a password; pasted, it takes the URL from the shell, or tells that it is missing.
+func TestHintsHidePasswords(t *testing.T) {
+	t.Parallel()
+	u, url := newUser(t, ""), strings.Replace(queuetest.Start(t, "--requirepass", "s3cret").URL(), "redis://", "redis://:s3cret@", 1)
+	u.must("enqueue", "mail", "--id", "one", "--redis", url)
+	r := u.run("task", "delete", "one", "--redis", url)
+	hinted := regexp.MustCompile("`(quern .+)`").FindStringSubmatch(r.stderr)
+	if hinted == nil || strings.Contains(r.stderr, "s3cret") {
+		t.Fatalf("exit %d: %s", r.status, r.stderr)
+	}
+	quern, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given, want := range map[string]string{"": "QUERN_REDIS_URL: set it to the URL of Redis with its password", url: ""} {
+		shell := exec.CommandContext(t.Context(), "bash", "-c", hinted[1])
+		shell.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"), "QUERN_REDIS_URL="+given)
+		if said, err := shell.CombinedOutput(); (err == nil) != (want == "") || !strings.Contains(string(said), want) {
+			t.Errorf("%s: %v: %s", hinted[1], err, said)
+		}
 	}
 }
 
@@ -55,6 +80,21 @@ func TestListsNameOtherTenants(t *testing.T) {
 		if r := u.run(append(command, "-o", "json")...); r.stderr != "" {
 			t.Errorf("%s -o json: %s", command, r.stderr)
 		}
+	}
+}
+
+// Where there are many tenants, the note names some and counts the others.
+func TestListsNameSomeOfManyTenants(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	u, rdb := newUser(t, server.URL()), server.Client(t)
+	for i := range 25 {
+		if err := rdb.ZAdd(t.Context(), fmt.Sprintf("t%02d_queues", i), redis.Z{Member: "mail"}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := u.run("queue", "ls"); !strings.Contains(r.stderr, "there are also t00, t01, ") || !strings.Contains(r.stderr, "t19 and 5 more: name one") {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -170,6 +170,30 @@ func TestGoldenDeadLetters(t *testing.T) {
 	golden(t, "dead", strings.ReplaceAll(s.String(), letter[1], "LETTER"))
 }
 
+// A dead letter that cannot be deleted keeps no other task from its retry. It is told, and by the exit status too.
+func TestRetryGoesOn(t *testing.T) {
+	t.Parallel()
+	redis := queuetest.Start(t)
+	u := newUser(t, redis.URL())
+	plugins := folder(t, map[string][]byte{"exit": runtimetest.Exit(t)})
+	write(t, filepath.Join(plugins, "exit.yaml"), "name: exit\ndead: exit.dead\n")
+	host, _ := u.host(plugins)
+	for _, id := range []string{"one", "two"} {
+		if r := u.run("enqueue", "exit", "65 no", "--id", id, "--wait"); r.status != exitFailed {
+			t.Fatalf("%+v", r)
+		}
+	}
+	host.stop()
+	host.wait()
+	if err := redis.Client(t).Set(t.Context(), "blueque_complete_tasks_exit.dead", "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := u.run("task", "retry", "--queue", "exit")
+	if r.status != exitRefused || r.stdout != "one\ntwo\n" || strings.Count(r.stderr, "is retried, but one of its dead letters stays: ") != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestCancelRunning(t *testing.T) {
 	t.Parallel()
 	u := tenant(t)

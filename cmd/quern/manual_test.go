@@ -321,6 +321,18 @@ func TestManualTables(t *testing.T) {
 	}
 }
 
+// TestManualLabels: the table of metrics has the labels of each.
+func TestManualLabels(t *testing.T) {
+	t.Parallel()
+	page := string(content(t, "manual/metrics.md"))
+	for _, family := range regexp.MustCompile(`(?m)^\t\t"(quern_\w+)", \w+, "\w*", "([\w ]*)",$`).FindAllStringSubmatch(string(content(t, "../../metrics/catalogue.go")), -1) {
+		row := regexp.MustCompile("(?m)^\\|[^|]*`" + family[1] + "`[^|]*\\| *([^|]*?) *\\|").FindStringSubmatch(page)
+		if want := strings.Join(strings.Fields(family[2]), ", "); row == nil || row[1] != want {
+			t.Errorf("metrics.md has %q for %s; its labels are %q", row, family[1], want)
+		}
+	}
+}
+
 // TestManualKeys: the page has a row for each key of a manifest, and shows each key below it.
 func TestManualKeys(t *testing.T) {
 	t.Parallel()
@@ -446,15 +458,38 @@ func TestManualFrame(t *testing.T) {
 	}
 }
 
-// TestHelpTopics: a page is printed as it is, and by the pager of a terminal's user.
+// TestHelpTopics: a page is printed with all that it shows, and its links lead on from a terminal.
 func TestHelpTopics(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
-	text := string(content(t, "manual/limits.md"))
-	for _, args := range [][]string{{"help", "limits"}, {"limits"}} {
-		if got := u.must(args...); got != text {
-			t.Errorf("quern %v prints\n%s", args, got)
+	for _, page := range pages(t) {
+		topic, isTopic := strings.CutSuffix(filepath.Base(page), ".md")
+		if !isTopic || topic == "README" {
+			continue
 		}
+		printed := u.must("help", topic)
+		for _, block := range fence.FindAllString(string(content(t, page)), -1) {
+			if !strings.Contains(printed, block) {
+				t.Errorf("help %s does not show\n%s", topic, block)
+			}
+		}
+		text := fence.ReplaceAllString(printed, "")
+		if strings.Contains(text, "](") {
+			t.Errorf("help %s has links that only a browser can follow:\n%s", topic, text)
+		}
+		for _, link := range regexp.MustCompile("`quern help ([a-z-]+)`").FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat("manual/" + link[1] + ".md"); err != nil {
+				t.Errorf("help %s: %s: %v", topic, link[0], err)
+			}
+		}
+		for _, link := range regexp.MustCompile(`/blob/main/([^)#]+)`).FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat("../../" + link[1]); err != nil {
+				t.Errorf("help %s: %v", topic, err)
+			}
+		}
+	}
+	if got := u.must("help", "retries"); u.must("retries") != got || !strings.Contains(got, "Under `capabilities` of `quern help grants`") {
+		t.Errorf("it prints\n%s", got)
 	}
 	if r := u.run("help", "limit"); r.status != exitUsage || r.stderr != "quern: no command or topic \"limit\": did you mean limits?\n" {
 		t.Errorf("exit %d: %s", r.status, r.stderr)

@@ -272,7 +272,8 @@ func (n *node) warn(ctx context.Context, client *queue.Client) {
 		case <-ticker.C: // the host logs that it cannot reach Redis
 		}
 	}
-	for _, warning := range client.Warnings(ctx) {
+	warnings, _ := client.Warnings(ctx) // a host may do without the permission
+	for _, warning := range warnings {
 		n.logger.Warn(warning)
 	}
 }

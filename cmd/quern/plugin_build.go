@@ -76,8 +76,9 @@ func buildSource(cmd *cobra.Command, env environment, engines string, s *build.S
 }
 
 // rebuild builds a module whose manifest and source lie beside it, if it does not exist or a file of the source is newer. Without a
-// compiler on this machine it tells that the module is outdated.
-func (l *local) rebuild(cmd *cobra.Command, module string) error {
+// compiler on this machine it tells that the module is outdated; and so it does of one in a folder that the user has neither named nor
+// entered: to build runs what others may have written there.
+func (l *local) rebuild(cmd *cobra.Command, module string, named bool) error {
 	s, err := build.Read(filepath.Dir(module))
 	if err != nil || l.noBuild || s.Manifest == "" || s.Name+moduleSuffix != filepath.Base(module) {
 		return nil //nolint:nilerr // the module is not built from this folder
@@ -90,6 +91,15 @@ func (l *local) rebuild(cmd *cobra.Command, module string) error {
 			return nil
 		}
 		why = newer + " is newer than " + module
+	}
+	here, _ := os.Getwd()
+	if dir, _ := filepath.Abs(s.Dir); !named && dir != here {
+		const remedy = "build it with `quern plugin build %s` if you trust what is in that folder"
+		if info == nil {
+			return usagef("%s: "+remedy, why, shellWord(s.Dir))
+		}
+		note(cmd, "%s, which is used as it is: "+remedy, why, shellWord(s.Dir))
+		return nil
 	}
 	note(cmd, "%s: building %s", why, s.Name)
 	_, err = buildSource(cmd, l.env, l.engines, s, "")

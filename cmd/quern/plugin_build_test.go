@@ -256,7 +256,8 @@ func TestPluginBuildTo(t *testing.T) {
 	u.must("plugin", "check", filepath.Join(dir, "small.wasm"))
 }
 
-// What is run and tested is what the source says now, whichever file of it was saved, and nothing is built without need.
+// What is run and tested is what the source says now, whichever file of it was saved, and nothing is built without need, nor in a
+// folder that may be somebody else's.
 func TestPluginIsRebuilt(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
@@ -278,7 +279,16 @@ func TestPluginIsRebuilt(t *testing.T) {
 			t.Errorf("%q: exit %d, %q, %q; expected %d, %q, %q", args, r.status, r.stdout, r.stderr, status, stdout, stderr)
 		}
 	}
-	expect(exitDone, "one", `quern: \S+small.wasm does not exist: building small\n`, "run", module)
+	inside := func(says string) {
+		t.Helper()
+		c := u.spawnIn(dir, "plugin", "run", "small.wasm")
+		if c.wait(t); c.stdout.String() != "one" || !strings.Contains(c.stderr.String(), says) {
+			t.Errorf("in its folder: %q, %q", c.stdout, c.stderr)
+		}
+	}
+	const remedy = "build it with .quern plugin build \\S+/small. if you trust what is in that folder\n"
+	expect(exitUsage, "", `quern: \S+small.wasm does not exist: `+remedy, "run", module)
+	inside("small.wasm does not exist: building small\n")
 	for _, name := range []string{"small.yaml", "in", "out", "README.md"} {
 		newer(name)
 	}
@@ -286,13 +296,15 @@ func TestPluginIsRebuilt(t *testing.T) {
 	write(t, filepath.Join(dir, "a.c"), saying("two"))
 	newer("a.c")
 	expect(exitDone, "one", "", "run", "--no-build", module)
+	expect(exitDone, "one", `quern: \S+a.c is newer than \S+small.wasm, which is used as it is: `+remedy, "run", module)
 	expect(exitDone, "ok   small: in\nall 1 tests passed\n", `quern: \S+a.c is newer than \S+small.wasm: building small\n`, "test", dir)
 
 	write(t, filepath.Join(dir, "a.c"), "no C\n")
 	newer("a.c")
 	expect(exitFailed, "", `(?s).*a\.c:1.*`, "test", dir)
 	without := u.with(map[string]string{"CLANG": filepath.Join(dir, "none")})
-	if r := without.run("plugin", "run", module); r.status != exitDone || r.stdout != "two" || !strings.Contains(r.stderr, "the outdated one is used: ") {
-		t.Errorf("without a compiler: exit %d, %q, %q", r.status, r.stdout, r.stderr)
+	c := without.spawnIn(dir, "plugin", "run", "small.wasm")
+	if c.wait(t); c.stdout.String() != "two" || !strings.Contains(c.stderr.String(), "the outdated one is used: ") {
+		t.Errorf("without a compiler: %q, %q", c.stdout, c.stderr)
 	}
 }

@@ -42,7 +42,7 @@ func newPluginTest(env environment) *cobra.Command {
 			"  tests:\n" +
 			"  - {input: tests/ada.txt, output: tests/ada.out}\n" +
 			"  - {name: no name, exit: 65, error: give a name}\n\n" +
-			"A plugin whose source lies beside it and is newer is built first.\n" +
+			"A plugin in the current folder, or in one that is named, is built first if its source there is newer.\n" +
 			"With --grants a plugin has what a host with that file would give it in tasks of --tenant.\n" +
 			"Exit status: 0 all passed, 1 some failed, 2 there is no such file or no test, 3 a plugin is refused.",
 		Args: arguments(0, 1000),
@@ -102,14 +102,14 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*localPlu
 			if err == nil && !strings.HasSuffix(arg, moduleSuffix) {
 				return nil, usagef("%q is no plugin: name a %s file, or a folder that has some", arg, moduleSuffix)
 			}
-			if err := local.rebuild(cmd, arg); err != nil {
+			if err := local.rebuild(cmd, arg, false); err != nil {
 				return nil, err
 			}
 			files = append(files, arg)
 			continue
 		}
 		if s, err := build.Read(arg); err == nil { // it may not be built yet
-			if err := local.rebuild(cmd, filepath.Join(arg, s.Name+moduleSuffix)); err != nil {
+			if err := local.rebuild(cmd, filepath.Join(arg, s.Name+moduleSuffix), true); err != nil {
 				return nil, err
 			}
 		}

@@ -32,14 +32,14 @@ func newPluginRun(env environment) *cobra.Command {
 			"on a host; a handler with warm in its manifest is warmed first. What the manifest grants is there: HTTP\n" +
 			"and secrets as on a host, buckets and the checkpoint in memory, empty at the start and forgotten at the\n" +
 			"end; what it enqueues is printed to stderr and goes nowhere. With --grants it has what a host with that\n" +
-			"file would give it in tasks of --tenant. If its source lies beside it and is newer, it is built first.\n" +
+			"file would give it in tasks of --tenant. In the current folder it is built first if its source is newer.\n" +
 			"Exit status: 0 it completed, 1 it failed, 3 it is refused, 2 there is no such file.",
 		Example: "  quern plugin run thumbnails.wasm < photo.jpg > thumb.jpg",
 		Args:    arguments(1, 1),
 	}
 	local := newLocal(cmd.Flags(), env)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := local.rebuild(cmd, args[0]); err != nil {
+		if err := local.rebuild(cmd, args[0], false); err != nil {
 			return err
 		}
 		p, err := readPlugin(args[0])

@@ -26,12 +26,12 @@ func newProgress(w io.Writer) *progress {
 	return &progress{w: w}
 }
 
-// show writes the line, unless that was done a moment ago.
+// show writes the line, cut to the terminal's width: a longer one could not be written over. It does not if that was done a moment ago.
 func (p *progress) show(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); p.w != nil && now.Sub(p.last) >= progressInterval {
-		fmt.Fprintf(p.w, "\r\x1b[K"+format, args...)
+		fmt.Fprint(p.w, "\r\x1b[K"+cut(fmt.Sprintf(format, args...), widthOf(terminalOf(p.w))))
 		p.last, p.shown = now, true
 	}
 }

@@ -67,9 +67,9 @@ func newQueueLs(env environment) *cobra.Command {
 func newQueueShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show QUEUE", Short: "Show the number of a queue's tasks", Args: arguments(1, 1),
-		Long: "Shows the number of a queue's tasks, by status. Dead letters are those of its pending tasks that stand for\n" +
+		Long: "Shows the number of a queue's tasks, by status. Dead letters are those of its waiting tasks that stand for\n" +
 			"tasks of other queues; failed with letter are its own failed tasks whose dead letter nobody has handled\n" +
-			"yet. Both are counted up to 10000.",
+			"yet. They are counted up to 10000 pending, scheduled and failed tasks.",
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {

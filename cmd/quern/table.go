@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -30,11 +31,24 @@ func screenOf(cmd *cobra.Command) screen {
 	if f == nil {
 		return screen{}
 	}
-	s := screen{colour: cmd.Root().Annotations[noColour] == "", now: time.Now()}
-	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
-		s.width = int(size.Col)
+	return screen{width: widthOf(f), colour: cmd.Root().Annotations[noColour] == "", now: time.Now()}
+}
+
+// widthOf is the number of a terminal's columns, 0 if it does not tell.
+func widthOf(terminal *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
 	}
-	return s
+	return int(size.Col)
+}
+
+// cut shortens a text to a width, unless that is 0.
+func cut(text string, width int) string {
+	if runes := []rune(text); width > 0 && len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return text
 }
 
 // colours are those of words in columns of states: green what is well, red what failed, yellow what waits, cyan what is under way.
@@ -115,8 +129,8 @@ func (s screen) table(w io.Writer, rows [][]string, states ...int) error {
 	var out strings.Builder
 	for _, row := range rows {
 		for i, cell := range row {
-			if runes := []rune(cell); widths[i] < whole[i] && len(runes) > widths[i] {
-				cell = string(runes[:widths[i]-1]) + "…"
+			if widths[i] < whole[i] {
+				cell = cut(cell, widths[i])
 			}
 			space := widths[i] - utf8.RuneCountInString(cell)
 			if slices.Contains(states, i) {

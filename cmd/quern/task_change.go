@@ -194,30 +194,33 @@ func newTaskRetry(env environment) *cobra.Command {
 	return cmd
 }
 
-// retry retries the selected tasks and prints the ID of each. It skips those that are no longer failed.
+// retry retries the selected tasks, until Redis is away, and prints the ID of each. It skips those that are no longer failed.
 func (o *failedTasks) retry(cmd *cobra.Command, client *queue.Client) error {
 	ids, err := o.find(cmd.Context(), client)
 	if err != nil {
 		return err
 	}
-	retried := 0
+	retried, errs := 0, &taskErrors{cmd: cmd}
 	for _, id := range ids {
 		task, err := client.Retry(cmd.Context(), id)
 		if errors.Is(err, queue.ErrStatus) || errors.Is(err, queue.ErrNoTask) {
 			continue
 		}
-		if err != nil {
-			return err
+		errs.add(err)
+		if err == nil || errors.Is(err, queue.ErrLetterStays) {
+			retried++
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), task.ID); err != nil {
+				return fmt.Errorf("write ID of task %s: %w", id, err)
+			}
 		}
-		retried++
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), task.ID); err != nil {
-			return fmt.Errorf("write ID of task %s: %w", id, err)
+		if queue.IsUnavailable(err) || cmd.Context().Err() != nil {
+			break
 		}
 	}
-	if retried == 0 {
+	if retried == 0 && errs.last == nil {
 		note(cmd, "the queue %q has no such failed task, so nothing was retried", o.queue)
 	}
-	return nil
+	return errs.last
 }
 
 // find lists the selected tasks, the oldest first. It finds all of them before the first is retried, which moves the list.

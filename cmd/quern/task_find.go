@@ -69,7 +69,7 @@ func findListener(ctx context.Context, client *queue.Client, id string) (string,
 	case 1:
 		return found[0], nil
 	}
-	return "", refusedf("several listeners begin with %s: %s: give more of the ID", id, strings.Join(found, ", "))
+	return "", refusedf("several listeners begin with %s: %s: give more of the ID", id, firstOf(found))
 }
 
 // taskFilter selects tasks by what they are.
@@ -135,9 +135,16 @@ func newest(ctx context.Context, client *queue.Client, queues []string, page que
 		case err != nil && damaged == nil:
 			damaged = err
 		}
-		all = append(all, tasks...)
+		if all = append(all, tasks...); len(all) > 8*each.Limit {
+			all = newestFirst(all)[:each.Limit] // there may be thousands of queues
+		}
 	}
-	slices.SortStableFunc(all, func(a, b *queue.Task) int { return b.Created.Compare(a.Created) })
+	all = newestFirst(all)
 	from := min(page.Offset, len(all))
 	return all[from:min(from+page.Limit, len(all))], damaged
+}
+
+func newestFirst(tasks []*queue.Task) []*queue.Task {
+	slices.SortStableFunc(tasks, func(a, b *queue.Task) int { return b.Created.Compare(a.Created) })
+	return tasks
 }

@@ -57,31 +57,32 @@ func (f Finding) in(queue string) Finding {
 
 // check is one thing to look at.
 type check struct {
-	name  string
-	find  func(p *patient) []Finding
-	redis bool // concerns all tenants
+	name string
+	find func(p *patient) []Finding
 }
 
-var checks = slices.Concat(redisChecks, hostChecks, pluginChecks)
+var tenantChecks = slices.Concat(hostChecks, pluginChecks)
 
 // Checks lists the names of all checks.
 func Checks() []string {
 	var names []string
-	for _, c := range checks {
+	for _, c := range slices.Concat(redisChecks, tenantChecks) {
 		names = append(names, c.name)
 	}
-	return names
+	return append(names, access.name)
 }
 
-// patient is what the checks look at.
+// patient is what the checks look at: Redis, or a tenant in it.
 type patient struct {
+	unread map[string]error // what could not be read, by what it is
+
 	info     map[string]string // INFO of Redis
 	warnings []string          // of its settings
 	latency  time.Duration
-	unread   map[string]error // what could not be read, by what it is
 
 	now         time.Time // by Redis's clock
 	nodes       []queue.NodeInfo
+	served      map[string]bool // the queues to which a live listener listens
 	plugins     []plugin
 	quarantines []queue.Quarantine
 	queues      []string
@@ -102,77 +103,102 @@ type plugin struct {
 // Examine looks at the tenants of the clients, all in one Redis.
 func Examine(ctx context.Context, clients ...*queue.Client) ([]Finding, error) {
 	findings := []Finding{}
-	for i, client := range clients {
-		p, err := read(ctx, client)
-		if err != nil {
-			return nil, err
-		}
-		for _, check := range checks {
-			if check.redis && i > 0 {
-				continue
-			}
+	look := func(p *patient, tenant string, checks []check) {
+		for _, check := range append(checks[:len(checks):len(checks)], access) {
 			for _, finding := range check.find(p) {
-				finding.Check = check.name
-				if !check.redis {
-					finding.Tenant = client.Tenant()
-				}
+				finding.Check, finding.Tenant = check.name, tenant
 				findings = append(findings, finding)
 			}
 		}
 	}
+	for i, client := range clients {
+		if i == 0 {
+			p, err := readRedis(ctx, client)
+			if err != nil {
+				return nil, err
+			}
+			look(p, "", redisChecks)
+		}
+		p, err := readTenant(ctx, client)
+		if err != nil {
+			return nil, err
+		}
+		look(p, client.Tenant(), tenantChecks)
+	}
 	return findings, nil
 }
 
-// read reads what the checks look at.
-func read(ctx context.Context, client *queue.Client) (*patient, error) {
-	p := &patient{unread: map[string]error{}}
+// reading is a part of what is read.
+type reading struct {
+	what string
+	read func() error
+}
+
+// try reads all that it may. The error says that Redis is away, or that ctx has ended.
+func (p *patient) try(readings ...reading) error {
+	p.unread = map[string]error{}
+	for _, one := range readings {
+		if err := one.read(); queue.IsUnavailable(err) || errors.Is(err, context.Canceled) {
+			return err
+		} else if err != nil {
+			p.unread[one.what] = err
+		}
+	}
+	return nil
+}
+
+// readRedis reads what concerns all tenants, by the client of any.
+func readRedis(ctx context.Context, client *queue.Client) (*patient, error) {
+	p := &patient{}
+	return p, p.try(
+		reading{"INFO", func() (err error) { p.info, err = client.Info(ctx); return err }},
+		reading{"PING", func() (err error) { p.latency, err = latency(ctx, client); return err }},
+		reading{"CONFIG GET", func() (err error) { p.warnings, err = client.Warnings(ctx); return err }},
+	)
+}
+
+// readTenant reads what concerns the tenant of a client.
+func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
+	p := &patient{}
 	var err error
 	if p.now, err = client.Clock(ctx); err != nil {
 		return nil, err
 	}
-	reading := []struct {
-		what string
-		read func() error
-	}{
-		{"INFO", func() (err error) {
-			p.info, err = client.Info(ctx)
-			return err
-		}},
-		{"TIME", func() (err error) { p.latency, err = latency(ctx, client); return err }},
-		{"the hosts", func() (err error) { p.nodes, err = client.Fleet().Nodes(ctx); return err }},
-		{"the quarantines", func() (err error) { p.quarantines, err = client.Fleet().Quarantines(ctx); return err }},
-		{"the queues", func() error {
+	err = p.try(
+		reading{"the hosts", func() (err error) { p.nodes, err = client.Fleet().Nodes(ctx); return err }},
+		reading{"the quarantines", func() (err error) { p.quarantines, err = client.Fleet().Quarantines(ctx); return err }},
+		reading{"the queues", func() error {
 			known, err := client.Queues(ctx)
 			if err != nil {
 				return err
 			}
 			p.queues = slices.Sorted(maps.Keys(known))
-			if p.stats, err = client.Stats(ctx, p.queues...); err == nil {
-				p.recent, err = client.Recent(ctx, recentMinutes, p.queues[:min(len(p.queues), recentQueues)]...)
-			}
+			p.stats, err = client.Stats(ctx, p.queues...)
 			return err
 		}},
-	}
-	for _, one := range reading {
-		if err := one.read(); queue.IsUnavailable(err) || errors.Is(err, context.Canceled) {
-			return nil, err
-		} else if err != nil {
-			p.unread[one.what] = err
-		}
-	}
-	p.stats = p.stats[:min(len(p.stats), len(p.queues))]
-	p.warnings = client.Warnings(ctx)
+		reading{"the counts by minute", func() (err error) {
+			p.recent, err = client.Recent(ctx, recentMinutes, p.queues[:min(len(p.queues), recentQueues)]...)
+			return err
+		}},
+	)
+	known := min(len(p.stats), len(p.queues)) // fewer if they could not be counted
+	p.stats, p.queues = p.stats[:known], p.queues[:known]
+	p.served = make(map[string]bool)
 	for _, node := range p.nodes {
-		var published []plugin
-		if !node.LeaseEnd.After(p.now) || json.Unmarshal([]byte(node.About["plugins"]), &published) != nil {
-			continue // dead, or a listener without plugins
+		if node.Kind != queue.KindPython && !node.LeaseEnd.After(p.now) {
+			continue // dead; a Python listener has no lease, and counts as alive
 		}
+		for _, name := range node.Queues {
+			p.served[name] = true
+		}
+		var published []plugin
+		_ = json.Unmarshal([]byte(node.About["plugins"]), &published) // a listener may have none
 		for _, one := range published {
 			one.Node = node.ID
 			p.plugins = append(p.plugins, one)
 		}
 	}
-	return p, nil
+	return p, err
 }
 
 // latency is the median time of an answer.
@@ -180,7 +206,7 @@ func latency(ctx context.Context, client *queue.Client) (time.Duration, error) {
 	var times []time.Duration
 	for range 11 {
 		begun := time.Now()
-		if _, err := client.Clock(ctx); err != nil {
+		if err := client.Ping(ctx); err != nil {
 			return 0, err
 		}
 		times = append(times, time.Since(begun))
@@ -231,14 +257,14 @@ var redisChecks = []check{
 			return nil // what answers as another server is not refused
 		}
 		return []Finding{found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s", p.info["redis_version"])}
-	}, true},
+	}},
 	{"redis-settings", func(p *patient) (f []Finding) {
 		for _, warning := range p.warnings {
 			problem, remedy, _ := strings.Cut(warning, ": ")
 			f = append(f, found(Error, remedy, "%s", problem))
 		}
 		return f
-	}, true},
+	}},
 	{"redis-disk", func(p *patient) (f []Finding) {
 		for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
 			if status := p.info[field]; status != "" && status != "ok" {
@@ -246,33 +272,35 @@ var redisChecks = []check{
 			}
 		}
 		return f
-	}, true},
+	}},
 	{"redis-memory", func(p *patient) []Finding {
 		used, most := p.number("used_memory"), p.number("maxmemory")
 		if most == 0 || float64(used) < fullRedis*float64(most) {
 			return nil
 		}
 		return []Finding{found(Warning, "raise maxmemory, or delete finished tasks: see `quern queue purge --help`", "Redis uses %d %% of its maxmemory: when it is full, nothing can be enqueued", 100*used/most)}
-	}, true},
+	}},
 	{"redis-latency", func(p *patient) []Finding {
 		if p.latency < slowRedis {
 			return nil
 		}
 		return []Finding{found(Warning, "run it near Redis; look for slow commands with `SLOWLOG GET`", "Redis answers in %s from here, the median of 11", p.latency.Round(100*time.Microsecond))}
-	}, true},
+	}},
 	{"redis-role", func(p *patient) []Finding {
 		if p.info["role"] != "slave" {
 			return nil
 		}
 		return []Finding{found(Error, "name the primary with --redis", "this Redis is a replica, which takes no tasks")}
-	}, true},
-	{"redis-access", func(p *patient) (f []Finding) {
-		for _, what := range slices.Sorted(maps.Keys(p.unread)) {
-			f = append(f, found(Warning, "look with a Redis user who may read that: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
-		}
-		return f
-	}, false},
+	}},
 }
+
+// access tells what could not be read, of Redis or of a tenant.
+var access = check{"redis-access", func(p *patient) (f []Finding) {
+	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
+		f = append(f, found(Warning, "look with a Redis user who may read that, if there can be one: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
+	}
+	return f
+}}
 
 var hostChecks = []check{
 	{"host-lease", func(p *patient) (f []Finding) {
@@ -290,7 +318,7 @@ var hostChecks = []check{
 			}
 		}
 		return f
-	}, false},
+	}},
 	{"host-version", func(p *patient) []Finding {
 		versions := map[string]bool{}
 		for _, node := range p.alive() {
@@ -300,7 +328,7 @@ var hostChecks = []check{
 			return nil
 		}
 		return []Finding{found(Warning, "finish the upgrade: restart the hosts of the older version", "hosts of several versions are running: %s", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))}
-	}, false},
+	}},
 	{"host-clock", func(p *patient) (f []Finding) {
 		for _, node := range p.alive() {
 			lease, err := strconv.ParseFloat(node.About["lease"], 64)
@@ -315,7 +343,7 @@ var hostChecks = []check{
 			}
 		}
 		return f
-	}, false},
+	}},
 	{"host-busy", func(p *patient) []Finding {
 		waiting := int64(0)
 		for _, stats := range p.stats {
@@ -332,15 +360,20 @@ var hostChecks = []check{
 			return nil
 		}
 		return []Finding{found(Warning, "start more hosts, or raise --concurrency and --memory where cores and memory are free", "all slots of all %d hosts are in use, and %d tasks wait in queues whose oldest one waits for more than %s", len(hosts), waiting, longWait)}
-	}, false},
+	}},
 	{"host-memory", func(p *patient) (f []Finding) {
 		for _, node := range p.alive() {
 			if node.About["memory"] == "0" {
 				f = append(f, found(Warning, "start it with --memory, such as 75%", "%s has no bound for the memory of its tasks", node.ID))
 			}
+			waits := node.About["waits_for_memory"]
+			if i := slices.Index(p.queues, waits); waits != "" && i >= 0 && p.stats[i].OldestPendingAge > longWait {
+				f = append(f, found(Warning, "give it more by --memory, lower limits.memory of the plugin, or start more hosts",
+					"%s has no memory left for a task of the queue %s, whose oldest one waits for more than %s", node.ID, waits, longWait).in(waits))
+			}
 		}
 		return f
-	}, false},
+	}},
 	{"host-reset", func(p *patient) (f []Finding) {
 		for _, one := range p.plugins {
 			if one.ResetMode == "new" {
@@ -348,7 +381,7 @@ var hostChecks = []check{
 			}
 		}
 		return f
-	}, false},
+	}},
 }
 
 var pluginChecks = []check{
@@ -359,18 +392,18 @@ var pluginChecks = []check{
 			}
 		}
 		return f
-	}, false},
+	}},
 	{"plugin-quarantined", func(p *patient) (f []Finding) {
 		for _, q := range p.quarantines {
 			f = append(f, found(Error, "replace it, or end the quarantine", "the plugin %s is quarantined until %s: its tasks ended the hosts %s",
 				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin))
 		}
 		return f
-	}, false},
+	}},
 	{"queue-unserved", func(p *patient) (f []Finding) {
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
-			if waiting == 0 || p.served(p.queues[i], stats) {
+			if waiting == 0 || p.served[p.queues[i]] || p.unread["the hosts"] != nil && stats.Listeners > 0 {
 				continue
 			}
 			remedy := fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host", p.queues[i])
@@ -380,7 +413,7 @@ var pluginChecks = []check{
 			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, p.queues[i]).in(p.queues[i]))
 		}
 		return f
-	}, false},
+	}},
 	{"queue-paused", func(p *patient) (f []Finding) {
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
@@ -389,7 +422,7 @@ var pluginChecks = []check{
 			}
 		}
 		return f
-	}, false},
+	}},
 	{"queue-full", func(p *patient) (f []Finding) {
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
@@ -399,7 +432,7 @@ var pluginChecks = []check{
 			}
 		}
 		return f
-	}, false},
+	}},
 	{"queue-failing", func(p *patient) (f []Finding) {
 		for i, name := range p.queues {
 			if i < len(p.recent) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
@@ -408,7 +441,7 @@ var pluginChecks = []check{
 			}
 		}
 		return f
-	}, false},
+	}},
 	{"queue-damaged", func(p *patient) (f []Finding) {
 		for i, stats := range p.stats {
 			if stats.Err != nil {
@@ -416,15 +449,5 @@ var pluginChecks = []check{
 			}
 		}
 		return f
-	}, false},
-}
-
-// served reports whether a live listener listens to a queue. A Python one has no lease, and counts as alive.
-func (p *patient) served(name string, stats queue.Stats) bool {
-	if p.unread["the hosts"] != nil {
-		return stats.Listeners > 0
-	}
-	return slices.ContainsFunc(p.nodes, func(node queue.NodeInfo) bool {
-		return (node.Kind == queue.KindPython || node.LeaseEnd.After(p.now)) && slices.Contains(node.Queues, name)
-	})
+	}},
 }

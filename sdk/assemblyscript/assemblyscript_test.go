@@ -75,6 +75,10 @@ func TestHandler(t *testing.T) {
 			"throw":   "trap: trap: unreachable (the program aborted or panicked): no ink (handler.ts:17:24): ",
 			"index":   "trap: trap: unreachable (the program aborted or panicked): Index out of range (~lib/array.ts:114:42): ",
 			"refused": "failed: exit status 1: sleep: EINVAL: ",
+			"key":     "failed: exit status 1: kv_set weather/Berlin: EDENIED: ",
+			"secret":  "failed: exit status 1: secret_get token: EDENIED: ",
+			"queue":   "failed: exit status 1: enqueue mail: EDENIED: ",
+			"url":     "failed: exit status 1: http GET https://a.example/path: EDENIED: ",
 			"handled": "complete: : EINVAL",
 			"garbage": "complete: : 988890",
 		} {

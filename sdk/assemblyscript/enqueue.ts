@@ -70,7 +70,7 @@ export class Enqueue {
     const size = check("enqueue", sys.enqueue(
       changetype<usize>(queue), queue.byteLength, changetype<usize>(content), content.byteLength,
       changetype<usize>(options), options.byteLength,
-    ), failure);
+    ), failure, this.queue);
     return textOf(slot(size));
   }
 }

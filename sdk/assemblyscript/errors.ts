@@ -78,9 +78,17 @@ export function setError(message: string): bool {
   return sys.error_set(changetype<usize>(text), text.byteLength) >= 0;
 }
 
-/** Passes an answer on, and its error to the one who asked for it; else an error ends the task. */
-export function check(call: string, answer: i32, failure: Failure | null): i32 {
-  if (failure) failure.code = min(answer, 0);
-  else if (answer < 0) fail(call + ": " + nameOf(answer));
+/**
+ * Passes an answer on, and its error to the one who asked for it; else an error ends the task. Its text has what was asked for: a name,
+ * and before it that of the place where it is.
+ */
+export function check(call: string, answer: i32, failure: Failure | null, name: string = "", place: string = ""): i32 {
+  if (failure) {
+    failure.code = min(answer, 0);
+  } else if (answer < 0) {
+    if (name.length > 0) call += " ";
+    if (place.length > 0) call += place + "/";
+    fail(call + name + ": " + nameOf(answer));
+  }
   return answer;
 }

@@ -46,9 +46,14 @@ export class Request {
       new Fields().text("method", this.method).text("url", this.url).object("headers", fields).integer("timeout_ms", this.time).toString(),
     );
     const body = this.content;
-    const size = check("http", sys.http(changetype<usize>(head), head.byteLength, changetype<usize>(body), body.byteLength), failure);
+    const size = check("http", sys.http(changetype<usize>(head), head.byteLength, changetype<usize>(body), body.byteLength), failure, shown(this.method, this.url));
     return size < 0 ? new Answer() : Answer.read(slot(size));
   }
+}
+
+/** What errors tell of a request: nothing that may be secret. */
+function shown(method: string, url: string): string {
+  return url.includes("@") ? method : method + " " + url.split("?")[0];
 }
 
 /** The answer to a request. */

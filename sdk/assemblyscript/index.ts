@@ -34,14 +34,14 @@ export { Task, checkpoint, run, write } from "./task";
 /** A value of the manifest's section config, also at the start of the module; null if there is none. */
 export function config(name: string): string | null {
   const text = utf8(name);
-  const value = found("config_get", sys.config_get(changetype<usize>(text), text.byteLength), null);
+  const value = found("config_get", sys.config_get(changetype<usize>(text), text.byteLength), null, name);
   return value ? textOf(value) : null;
 }
 
 /** A secret that the manifest grants. Read it within the task. ENOTFOUND if the host has none of that name. */
 export function secret(name: string, failure: Failure | null = null): ArrayBuffer {
   const text = utf8(name);
-  return slot(check("secret_get", sys.secret_get(changetype<usize>(text), text.byteLength), failure));
+  return slot(check("secret_get", sys.secret_get(changetype<usize>(text), text.byteLength), failure, name));
 }
 
 /** The time in Unix nanoseconds. */

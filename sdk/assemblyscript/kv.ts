@@ -26,7 +26,7 @@ export class Bucket {
   /** The value of a key; null if there is none. */
   get(key: string, failure: Failure | null = null): ArrayBuffer | null {
     const b = this.bucket, k = utf8(key);
-    return found("kv_get", sys.kv_get(changetype<usize>(b), b.byteLength, changetype<usize>(k), k.byteLength), failure);
+    return found("kv_get", sys.kv_get(changetype<usize>(b), b.byteLength, changetype<usize>(k), k.byteLength), failure, key, this.name);
   }
 
   /** The value of a key as UTF-8; null if there is none. */
@@ -41,20 +41,21 @@ export class Bucket {
     const answer = sys.kv_set(
       changetype<usize>(b), b.byteLength, changetype<usize>(k), k.byteLength, changetype<usize>(v), v.byteLength, ttl,
     );
-    check("kv_set", answer, failure);
+    check("kv_set", answer, failure, key, this.name);
   }
 
   /** Deletes a value, and returns whether there was one. */
   delete(key: string, failure: Failure | null = null): bool {
     const b = this.bucket, k = utf8(key);
-    return check("kv_delete", sys.kv_delete(changetype<usize>(b), b.byteLength, changetype<usize>(k), k.byteLength), failure) == 1;
+    const answer = sys.kv_delete(changetype<usize>(b), b.byteLength, changetype<usize>(k), k.byteLength);
+    return check("kv_delete", answer, failure, key, this.name) == 1;
   }
 
   /** Adds to a decimal number, 0 if there is none, and returns the sum. ECONFLICT for another value. */
   increment(key: string, delta: i64 = 1, failure: Failure | null = null): i64 {
     const b = this.bucket, k = utf8(key), sum = memory.data(8);
     const answer = sys.kv_increment(changetype<usize>(b), b.byteLength, changetype<usize>(k), k.byteLength, delta, sum);
-    return check("kv_increment", answer, failure) < 0 ? 0 : load<i64>(sum);
+    return check("kv_increment", answer, failure, key, this.name) < 0 ? 0 : load<i64>(sum);
   }
 
   /** Sets a value like set if the present one equals old, or if there is none and old is null. */
@@ -66,7 +67,7 @@ export class Bucket {
     );
     const swap = new Swap();
     const refused = answer == Errno.ECONFLICT || answer == Errno.ENOTFOUND;
-    swap.done = check("kv_swap", refused ? 0 : answer, failure) == 0 && !refused;
+    swap.done = check("kv_swap", refused ? 0 : answer, failure, key, this.name) == 0 && !refused;
     if (answer == Errno.ECONFLICT) swap.present = slot(sys.result_size());
     return swap;
   }
@@ -76,7 +77,7 @@ export class Bucket {
     const b = this.bucket, p = utf8(prefix), a = utf8(after), keys: string[] = [];
     const size = check("kv_list", sys.kv_list(
       changetype<usize>(b), b.byteLength, changetype<usize>(p), p.byteLength, changetype<usize>(a), a.byteLength, limit,
-    ), failure);
+    ), failure, prefix, this.name);
     const list = slot(size);
     for (let at = changetype<usize>(list), end = at + list.byteLength; at < end; ) {
       const length = load<u32>(at);

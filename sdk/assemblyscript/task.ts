@@ -121,10 +121,10 @@ export namespace checkpoint {
 }
 
 /** The content of the slot; null if nothing has the name, or if the call failed. */
-export function found(call: string, answer: i32, failure: Failure | null): ArrayBuffer | null {
+export function found(call: string, answer: i32, failure: Failure | null, name: string = "", place: string = ""): ArrayBuffer | null {
   if (answer == Errno.ENOTFOUND) {
     check(call, 0, failure); // which is no failure
     return null;
   }
-  return check(call, answer, failure) < 0 ? null : slot(answer);
+  return check(call, answer, failure, name, place) < 0 ? null : slot(answer);
 }

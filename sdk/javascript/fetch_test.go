@@ -82,7 +82,7 @@ func TestFetch(t *testing.T) {
 			await rejects(TypeError, fetch(url + "/around"));`,
 		"Denied": `
 			try { await fetch("https://example.org/secret?token=1"); } catch (e) {
-				check([e.name, e.code, e.message], ["TypeError", "EDENIED", "fetch: GET https://example.org/secret: http: the manifest or the host does not allow it; the task's log names the line to add (EDENIED)"]);
+				check([e.name, e.code, e.message], ["TypeError", "EDENIED", "fetch: http GET https://example.org/secret: the manifest or the host does not allow it; the task's log names the line to add (EDENIED)"]);
 				return;
 			}
 			throw new Error("granted");`,
@@ -124,8 +124,18 @@ func TestQuernError(t *testing.T) {
 		export default () => {
 			try { kv("a").get("b"); } catch (e) { return [e instanceof QuernError, e.name, e.code, e.call, e.message]; }
 		}`).run(runtime.Call{})
-	want := `[true,"QuernError","EDENIED","kv_get","kv_get: the manifest or the host does not allow it; the task's log names the line to add (EDENIED)"]`
+	want := `[true,"QuernError","EDENIED","kv_get","kv_get a/b: the manifest or the host does not allow it; the task's log names the line to add (EDENIED)"]`
 	if string(o.Output) != want {
 		t.Errorf("%s: %s %s", o.Kind, o.Message, o.Output)
+	}
+	for call, want := range map[string]string{
+		`kv("a").set("b", "")`: "kv_set a/b: ", `kv("a").list({ prefix: "b" })`: "kv_list a/b: ", `enqueue("mail", "")`: "enqueue mail: ",
+		`secrets.get("key")`: "secret_get key: ", `http("https://ada:word@a.example/b?c=d")`: "http GET https://a.example/b: ",
+	} {
+		o := write(t, `import * as quern from "@quern/sdk"; const { kv, enqueue, secrets, http } = quern;
+			export default () => `+call).run(runtime.Call{})
+		if o.Kind != runtime.Failed || !strings.HasPrefix(message(o), "QuernError: "+want) {
+			t.Errorf("%s: %s %s", call, o.Kind, o.Message)
+		}
 	}
 }

@@ -183,7 +183,7 @@ func TestStart(t *testing.T) {
 		"a constant": {map[string]string{"handler.py": "handle = 7\n"}, "handle in handler.py is a int: expected a function, def handle(task)"},
 		"missing":    {map[string]string{"handler.py": "import ssl\ndef handle(task): pass\n"}, "ModuleNotFoundError: No module named 'ssl' in a handler of Quern: the host speaks TLS: use quern.http, or urllib.request with an https URL [handler.py:1 in <module>]"},
 		"closed":     {map[string]string{"handler.py": "import sys\nsys.stdout.close()\nraise ValueError('bad table')\n"}, "ValueError: bad table [handler.py:3 in <module>]"},
-		"service":    {map[string]string{"handler.py": "import quern\nquern.secret('a')\n"}, "quern.errors.NoHostError: this works only in a task"},
+		"service":    {map[string]string{"handler.py": "import quern\nquern.secret('a')\n"}, "quern.errors.NoHostError: secret 'a': this works only in a task"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := setup(t, test.files, runtime.Profile{})
@@ -193,6 +193,27 @@ func TestStart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHostErrors is what the errors of the host tell: what was asked for.
+func TestHostErrors(t *testing.T) {
+	p := handler(t, `
+import quern
+b = quern.kv("weather")
+calls = [lambda: b.get("Berlin"), lambda: b.set(b"Berlin", 1), lambda: b.delete("Berlin"), lambda: b.increment("Berlin"), lambda: b.swap("Berlin", None, 1),
+    lambda: b.list("B"), lambda: quern.enqueue("mail"), lambda: quern.secret("key")]
+def handle(task):
+    said = []
+    for call in calls:
+        try: call()
+        except quern.DeniedError as error: said.append(str(error).split(":")[0])
+    return said
+`)
+	const want = `["kv get weather/Berlin","kv set weather/Berlin","kv delete weather/Berlin","kv increment weather/Berlin","kv swap weather/Berlin",` +
+		`"kv list weather/B","enqueue to mail","secret 'key'"]`
+	if r := p.run(t, ""); string(r.Output) != want {
+		t.Errorf("%s %s\n%s\nwant\n%s", r.Kind, r.Message, r.Output, want)
 	}
 }
 

@@ -220,6 +220,9 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 // Lease is how long a listener counts as alive after its last renewal.
 func (c *Client) Lease() time.Duration { return c.config.Lease }
 
+// Ping asks Redis for an answer.
+func (c *Client) Ping(ctx context.Context) error { return wrap("ping", c.rdb.Ping(ctx).Err()) }
+
 // Info is what Redis tells of itself.
 func (c *Client) Info(ctx context.Context) (map[string]string, error) {
 	text, err := c.rdb.Info(ctx).Result()
@@ -232,13 +235,13 @@ func (c *Client) Info(ctx context.Context) (map[string]string, error) {
 	return info, wrap("read INFO", err)
 }
 
-// Warnings names settings of Redis by which tasks would be lost. It skips what the user may not read.
-func (c *Client) Warnings(ctx context.Context) []string {
-	var warnings []string
+// Warnings names settings of Redis by which tasks would be lost. The error tells that the user may not read them all.
+func (c *Client) Warnings(ctx context.Context) (warnings []string, err error) {
 	setting := func(name string) (string, bool) {
-		values, err := c.rdb.ConfigGet(ctx, name).Result()
+		values, failed := c.rdb.ConfigGet(ctx, name).Result()
+		err = cmp.Or(err, wrap("read setting "+name, failed))
 		value, ok := values[name]
-		return value, err == nil && ok
+		return value, ok
 	}
 	if policy, ok := setting("maxmemory-policy"); ok && policy != "noeviction" {
 		warnings = append(warnings, fmt.Sprintf("Redis evicts keys when its memory is full (maxmemory-policy %s), tasks too: set it to noeviction", policy))
@@ -248,5 +251,5 @@ func (c *Client) Warnings(ctx context.Context) []string {
 	if saves && appends && strings.TrimSpace(save) == "" && aof == "no" {
 		warnings = append(warnings, "Redis keeps nothing on disk, a restart loses every task: set appendonly yes")
 	}
-	return warnings
+	return warnings, err
 }

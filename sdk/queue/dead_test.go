@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // failWithLetter runs the queue's next task, which fails for good and leaves a letter in dead.
@@ -340,5 +342,72 @@ func TestRetryClearsLetters(t *testing.T) {
 		}
 		letter = w.failWithLetter(t, "last", "last", ReasonTrap)
 		retry(letter, letter)
+	})
+}
+
+// A handler that begins to work on a letter while the task is retried is not told to stop, whenever that is.
+func TestRetryLeavesALetterThatBeginsToRun(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		other := must[*Client](t)(NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.config))
+		t.Cleanup(func() { _ = other.rdb.Close() })
+		late := &lateReserve{left: -1}
+		w.rdb.AddHook(late)
+		for nth := range 20 { // before each command of a retry
+			name := fmt.Sprint("q", nth)
+			id := w.enqueue(t, name, "", Options{ID: name})
+			w.failWithLetter(t, name, name+"-dead", ReasonTrap)
+			letter := w.task(t, id).DeadID
+			node := w.node(t, name+"-dead")
+			same := &Node{client: other, id: node.id, pid: node.pid}
+			late.left, late.reserve = nth, func() { same.Reserve(w.ctx, []ReserveRequest{{Queue: name + "-dead", Count: 1, Start: true}}) }
+			if _, err := w.Client.Retry(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			if late.left >= 0 {
+				late.left = -1
+				if nth < 5 {
+					t.Errorf("a retry took %d commands", nth)
+				}
+				return
+			}
+			if task, err := w.Task(w.ctx, letter); err == nil && (task.Status != Started || task.CancelAsked) {
+				t.Errorf("the letter, begun before command %d: %+v", nth, task)
+			} else if err != nil && !errors.Is(err, ErrNoTask) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A letter that waits for another attempt counts, and goes like one that is pending.
+func TestScheduledLetters(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		w.failWithLetter(t, "q", "dead", ReasonTrap)
+		node, hold := w.held(t, "dead")
+		w.settle(t, node, "dead", Settlement{Claim: hold, Requeue: RequeueRetry, Delay: time.Hour, Failure: &Failure{Message: "no"}})
+		if waiting, _, err := w.Queue("dead").DeadLetters(w.ctx); err != nil || waiting != 1 {
+			t.Errorf("%d letters wait, %v; expected the scheduled one", waiting, err)
+		}
+		if _, err := w.Client.Retry(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		w.depth(t, "dead", nil)
+	})
+}
+
+// A letter in a damaged queue keeps neither the task nor its other letters from their way, and is named.
+func TestRetryPastALetterThatStays(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		w.failWithLetter(t, "q", "dead", ReasonTrap)
+		w.failWithLetter(t, "dead", "dead2", ReasonTrap)
+		damaged := w.keys.complete("dead")
+		w.rdb.Set(w.ctx, damaged, "x", 0)
+		task, err := w.Client.Retry(w.ctx, id)
+		if !errors.Is(err, ErrLetterStays) || !strings.Contains(fmt.Sprint(err), damaged) || task == nil || w.task(t, id).Status != Pending {
+			t.Errorf("%+v, %v", task, err)
+		}
+		w.depth(t, "dead2", nil)
 	})
 }

@@ -28,6 +28,8 @@ var (
 	// ErrNoLetter: the task has failed for good and has no dead letter, because a key of the dead-letter queue is of another
 	// type. It keeps its parameters and history, and can be retried by hand.
 	ErrNoLetter = errors.New("its dead letter cannot be written")
+	// ErrLetterStays: the task is retried, but one of its dead letters could not be deleted.
+	ErrLetterStays = errors.New("one of its dead letters stays")
 	// ErrNotReplicated is what a NotReplicatedError is.
 	ErrNotReplicated = errors.New("not on enough replicas")
 	// ErrCancelled is the cause with which a handler's context ends when its task is cancelled, and the answer to a retry of

@@ -17,7 +17,7 @@ import (
 // returns done. One that a Quern host or a worker of this package runs is stopped there, soon: Wait tells when. ErrStatus if
 // the task is finished, or a Python listener holds it, which nobody can stop; ErrNoTask if the queue has no such task.
 func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
-	answer, err := q.change(ctx, "cancel", id, q.client.clock, q.name, id, searched)
+	answer, err := q.change(ctx, "cancel", id, q.client.clock, q.name, id, searched, 0)
 	switch {
 	case err != nil:
 		return false, err
@@ -41,8 +41,8 @@ func (q *Queue) Retry(ctx context.Context, id string) error {
 }
 
 // Retry is Queue.Retry as an operator means it. Of a dead letter it retries the failed task that the letter stands for, while that
-// exists; and it deletes the letters of the task that wait or failed, since nobody needs to handle them any more. It returns the task
-// that it retried or refused to retry, as it was before.
+// exists; and it deletes the letters of the task that wait or failed, since nobody needs to handle them any more: ErrLetterStays if it
+// cannot, although the task is retried. It returns the task that it retried or refused to retry, as it was before.
 func (c *Client) Retry(ctx context.Context, id string) (*Task, error) {
 	task, err := c.Task(ctx, id)
 	if err == nil && task.LiveID != "" {
@@ -58,15 +58,15 @@ func (c *Client) Retry(ctx context.Context, id string) (*Task, error) {
 	if err != nil {
 		return task, wrap("read dead letters of task "+task.ID, err)
 	}
-	if err := c.Queue(task.Queue).Retry(ctx, task.ID); err != nil {
+	if err = c.Queue(task.Queue).Retry(ctx, task.ID); err != nil {
 		return task, err
 	}
 	for _, letter := range letters {
-		if err := c.clear(ctx, letter); err != nil {
-			return task, fmt.Errorf("task %s is retried, but its dead letter %s stays: %w", task.ID, letter, err)
+		if failed := c.clear(ctx, letter); failed != nil && err == nil {
+			err = fmt.Errorf("task %s is retried, but %w: %w", task.ID, ErrLetterStays, failed)
 		}
 	}
-	return task, nil
+	return task, err
 }
 
 // letters lists the dead letters of a task. Each names the one that was made when it failed itself.
@@ -101,14 +101,11 @@ func (c *Client) clear(ctx context.Context, letter string) error {
 		return err
 	}
 	q := c.Queue(task.Queue)
-	switch task.Status {
-	case Pending, Scheduled:
-		if done, err := q.Cancel(ctx, letter); err != nil || !done {
-			return passStatus(err) // it has begun to run
+	if task.Status != Failed {
+		answer, err := q.change(ctx, "cancel", letter, c.clock, q.name, letter, searched, 1)
+		if err = cmp.Or(err, verdict(answer, letter)); err != nil {
+			return passStatus(err)
 		}
-	case Failed:
-	default:
-		return nil
 	}
 	return passStatus(q.Delete(ctx, letter))
 }
@@ -121,8 +118,8 @@ func passStatus(err error) error {
 	return err
 }
 
-// DeadLetters counts the waiting dead letters in the queue, and the failed tasks of it whose dead letter nobody has handled: up to
-// 10,000 of each, from the newest.
+// DeadLetters counts the waiting dead letters in the queue, pending or scheduled, and the failed tasks of it whose dead letter nobody
+// has handled: up to 10,000 of each status, from the newest (scheduled: from the next due).
 func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err error) {
 	count := func(status Status, has, without string) (n int64, err error) {
 		ids, err := q.ids(ctx, ListOptions{Status: status, Limit: 10_000})
@@ -142,11 +139,10 @@ func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err err
 	if err := ValidQueue(q.name); err != nil {
 		return 0, 0, err
 	}
-	waiting, err = count(Pending, "live_id", "result")
-	if err == nil {
-		failed, err = count(Failed, "dead_id", "handled")
-	}
-	return waiting, failed, wrap(fmt.Sprintf("count dead letters of %q", q.name), err)
+	pending, err := count(Pending, "live_id", "result")
+	scheduled, also := count(Scheduled, "live_id", "result")
+	failed, last := count(Failed, "dead_id", "handled")
+	return pending + scheduled, failed, wrap(fmt.Sprintf("count dead letters of %q", q.name), cmp.Or(err, also, last))
 }
 
 // Delete removes a finished task with log and history. ErrStatus if it is not finished, ErrNoTask if the queue has none.

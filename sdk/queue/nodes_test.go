@@ -96,7 +96,7 @@ func TestWarnings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, queuetest.Start(t, c.options...).URL())
-			if warnings := w.Warnings(w.ctx); len(warnings) != c.want {
+			if warnings := must[[]string](t)(w.Warnings(w.ctx)); len(warnings) != c.want {
 				t.Errorf("%q", warnings)
 			}
 		})

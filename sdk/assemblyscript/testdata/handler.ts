@@ -1,5 +1,5 @@
 // A handler with ways to end.
-import { config, Failure, fatal, Fields, Request, retry, run, sleep, Task } from "@quern/assemblyscript";
+import { Bucket, config, Enqueue, Failure, fatal, Fields, Request, retry, run, secret, sleep, Task } from "@quern/assemblyscript";
 
 const calls: string[] = []; // in the memory of this task, with that of the warm call
 const greeting = config("greeting") || "Hello";
@@ -16,6 +16,10 @@ function greet(task: Task): string {
   if (name == "index") return names[1];
   if (name == "throw") throw new Error("no ink");
   if (name == "refused") sleep(-1);
+  if (name == "key") new Bucket("weather").set("Berlin", "rain");
+  if (name == "secret") secret("token");
+  if (name == "queue") new Enqueue("mail").send("");
+  if (name == "url") new Request("GET", "https://a.example/path?key=secret").send();
   if (name == "handled") {
     const failure = new Failure();
     sleep(-1, failure);

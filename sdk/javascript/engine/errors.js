@@ -24,6 +24,12 @@ export class QuernError extends Error {
   }
 }
 
+// Adds to an error of the host what was asked for.
+export function named(error, name) {
+  if (error instanceof QuernError) error.message = `${error.call} ${name}${error.message.slice(error.call.length)}`;
+  return error;
+}
+
 // What handlers throw to be tried again later, after options.delay milliseconds if that is set.
 export class Retry extends Error {
   constructor(message, options) {

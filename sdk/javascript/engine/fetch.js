@@ -4,7 +4,7 @@
 import { bytesOf, isBytes } from "./bytes.js";
 import { endOf } from "./events.js";
 import { QuernError } from "./errors.js";
-import { http } from "./sdk.js";
+import { http, shown } from "./sdk.js";
 import { url as urls } from "./url.js";
 
 const names = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
@@ -149,9 +149,6 @@ function parsed(input) {
   }
 }
 
-// A URL without parts that may be secret, for errors.
-const shown = (url) => String(url).replace(/[?#].*/s, "").replace(/\/\/[^/]*@/, "//");
-
 export class Response extends Body {
   constructor(body, { status = 200, statusText = "", headers } = {}) {
     super();
@@ -193,7 +190,7 @@ function send(method, url, headers, body, signal) {
   } catch (error) {
     signal?.throwIfAborted();
     if (!(error instanceof QuernError)) throw error;
-    throw Object.assign(new TypeError(`fetch: ${method} ${shown(url)}: ${error.message}`), { code: error.code });
+    throw Object.assign(new TypeError(`fetch: ${error.message}`), { code: error.code });
   }
 }
 

@@ -1,7 +1,7 @@
 // The module "@quern/sdk". index.d.ts describes it.
 
 import { bytesOf, isBytes, jsonOf } from "./bytes.js";
-import { Fatal, QuernError, Retry } from "./errors.js";
+import { Fatal, named, QuernError, Retry } from "./errors.js";
 
 const levels = ["trace", "debug", "info", "warn", "error"];
 
@@ -43,33 +43,50 @@ function milliseconds(value, what) {
   throw new TypeError(`${what}: ${String(value)}: write a number of milliseconds`);
 }
 
+// Calls a function of the host. Its error names what was asked for.
+function asking(name, call) {
+  try {
+    return call();
+  } catch (error) {
+    throw named(error, name);
+  }
+}
+
 const ttlOf = (options) => (options?.ttl === undefined ? 0 : milliseconds(options.ttl, "ttl"));
 
 class Bucket {
   #name;
   constructor(name) { this.#name = String(name); }
   get name() { return this.#name; }
-  get(key) { return native.kvGet(this.#name, String(key)); }
+  #ask(call, key, ...more) {
+    key = String(key);
+    try {
+      return native[call](this.#name, key, ...more);
+    } catch (error) {
+      throw named(error, `${this.#name}/${key}`);
+    }
+  }
+  get(key) { return this.#ask("kvGet", key); }
   text(key) { return textIn(this.get(key)); }
   json(key) { return jsonIn(this.get(key)); }
-  set(key, value, options) { native.kvSet(this.#name, String(key), bytesOf(value), ttlOf(options)); }
-  delete(key) { return native.kvDelete(this.#name, String(key)); }
+  set(key, value, options) { this.#ask("kvSet", key, bytesOf(value), ttlOf(options)); }
+  delete(key) { return this.#ask("kvDelete", key); }
 
   increment(key, delta = 1) {
-    const sum = native.kvIncrement(this.#name, String(key), BigInt(delta));
+    const sum = this.#ask("kvIncrement", key, BigInt(delta));
     const number = Number(sum);
     return Number.isSafeInteger(number) ? number : sum;
   }
 
   swap(key, old, value, options) {
-    const answer = native.kvSwap(this.#name, String(key), old === undefined || old === null ? undefined : bytesOf(old), bytesOf(value), ttlOf(options));
+    const answer = this.#ask("kvSwap", key, old === undefined || old === null ? undefined : bytesOf(old), bytesOf(value), ttlOf(options));
     if (answer === true) return;
-    const error = new QuernError("ECONFLICT", "kv_swap");
+    const error = named(new QuernError("ECONFLICT", "kv_swap"), `${this.#name}/${key}`);
     error.present = answer;
     throw error;
   }
 
-  list({ prefix = "", after = "", limit = 1000 } = {}) { return native.kvList(this.#name, String(prefix), String(after), limit); }
+  list({ prefix = "", after = "", limit = 1000 } = {}) { return this.#ask("kvList", prefix, String(after), limit); }
 }
 
 const kv = (bucket) => new Bucket(bucket);
@@ -85,6 +102,9 @@ class HTTPAnswer {
   json() { return JSON.parse(this.text()); }
 }
 
+// A URL for errors, without what may be secret.
+export const shown = (url) => String(url).replace(/[?#].*$/s, "").replace(/\/\/[^/]*@/, "//");
+
 export function http(request) {
   if (typeof request === "string") request = { url: request };
   const { method = "GET", url, headers, body, timeout, ...others } = request;
@@ -92,7 +112,7 @@ export function http(request) {
   if (unknown !== undefined) throw new TypeError(`http: ${unknown}: a request has method, url, headers, body and timeout`);
   const head = { method, url: String(url), headers };
   if (timeout !== undefined) head.timeout_ms = milliseconds(timeout, "timeout");
-  const answer = native.http(JSON.stringify(head), bytesOf(body));
+  const answer = asking(`${method} ${shown(head.url)}`, () => native.http(JSON.stringify(head), bytesOf(body)));
   const size = new DataView(answer.buffer, answer.byteOffset).getUint32(0, true);
   const { status, headers: received } = JSON.parse(native.decode(answer.subarray(4, 4 + size)));
   return new HTTPAnswer(status, received, answer.subarray(4 + size));
@@ -121,12 +141,12 @@ function enqueue(queue, body, options) {
     }
     encoded = JSON.stringify(object);
   }
-  return native.enqueue(String(queue), isBytes(body) || typeof body === "string" ? body : jsonOf(body, "the body"), encoded);
+  return asking(queue, () => native.enqueue(String(queue), isBytes(body) || typeof body === "string" ? body : jsonOf(body, "the body"), encoded));
 }
 
 const secrets = {
-  get(name) { return native.decode(native.secretGet(String(name))); },
-  bytes(name) { return native.secretGet(String(name)); },
+  get(name) { return native.decode(secrets.bytes(name)); },
+  bytes(name) { return asking(name, () => native.secretGet(String(name))); },
 };
 
 const config = { get(name) { return native.configGet(String(name)); } };

@@ -76,6 +76,6 @@ impl Enqueue {
         }
         let (queue, body, options) = (self.queue, self.body, self.options.end());
         // Safety: the ranges are those of slices.
-        slot_text(call!(unsafe { enqueue(queue.as_ptr(), queue.len(), body.as_ptr(), body.len(), options.as_ptr(), options.len()) }))
+        slot_text(call!(unsafe { enqueue(queue.as_ptr(), queue.len(), body.as_ptr(), body.len(), options.as_ptr(), options.len()) })).map_err(|err| err.about("", &queue))
     }
 }

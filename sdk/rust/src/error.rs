@@ -31,12 +31,14 @@ pub enum ErrorKind {
     Other(i32),
 }
 
-/// A call that the host refused: `kv_set: EQUOTA: no room for more`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A call that the host refused: `kv_set weather/Berlin: EQUOTA: no room for more`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct HostError {
     /// The function of [`sys`](crate::sys) that was called.
     pub function: &'static str,
+    /// What it was asked for, such as `weather/Berlin`; empty if the function says it all.
+    pub name: String,
     pub kind: ErrorKind,
 }
 
@@ -58,13 +60,22 @@ impl HostError {
             -11 => ErrorKind::Limit,
             other => ErrorKind::Other(other),
         };
-        Err(HostError { function, kind })
+        Err(HostError { function, name: String::new(), kind })
+    }
+
+    /// The error with what was asked for: a name, and before it that of the place where it is, if there is one.
+    pub(crate) fn about(self, place: &str, name: &str) -> HostError {
+        let name = if place.is_empty() { name.into() } else { format!("{place}/{name}") };
+        HostError { name, ..self }
     }
 }
 
 impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.function)?;
+        if !self.name.is_empty() {
+            write!(f, " {}", self.name)?;
+        }
         f.write_str(match self.kind {
             ErrorKind::Invalid => ": EINVAL: an argument is invalid; see the task's log",
             ErrorKind::Fault => ": EFAULT: a range outside memory",

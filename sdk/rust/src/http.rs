@@ -76,9 +76,19 @@ impl Request {
         }
         let head = head.end();
         // Safety: the ranges are those of slices.
-        let answer = slot(call!(unsafe { http(head.as_ptr(), head.len(), self.body.as_ptr(), self.body.len()) }))?;
-        Answer::read(answer).ok_or(HostError { function: "http", kind: ErrorKind::Other(0) }) // hosts write their own answers rightly
+        let answer = call!(unsafe { http(head.as_ptr(), head.len(), self.body.as_ptr(), self.body.len()) });
+        let answer = answer.map_err(|err| err.about("", &shown(&self.method, &self.url)));
+        // Hosts write their own answers rightly.
+        Answer::read(slot(answer)?).ok_or(HostError { function: "http", name: String::new(), kind: ErrorKind::Other(0) })
     }
+}
+
+/// What errors tell of a request: nothing that may be secret.
+fn shown(method: &str, url: &str) -> String {
+    if url.contains('@') {
+        return method.into();
+    }
+    format!("{method} {}", url.split('?').next().unwrap_or_default())
 }
 
 /// Headers as JSON.

@@ -33,7 +33,7 @@ impl Bucket<'_> {
     /// The value of a key; `None` if there is none.
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, HostError> {
         let b = self.name;
-        found(slot(call!(unsafe { kv_get(b.as_ptr(), b.len(), key.as_ptr(), key.len()) })))
+        found(slot(self.about(key, call!(unsafe { kv_get(b.as_ptr(), b.len(), key.as_ptr(), key.len()) }))))
     }
 
     /// Sets a value that never expires. [`ErrorKind::Quota`] if the bucket has no room.
@@ -44,19 +44,19 @@ impl Bucket<'_> {
     /// Sets a value that expires after the time, if there is one: rounded up to milliseconds, and at least one.
     pub fn set_for(&self, key: &str, value: impl AsRef<[u8]>, time: Option<Duration>) -> Result<(), HostError> {
         let (b, v) = (self.name, value.as_ref());
-        call!(unsafe { kv_set(b.as_ptr(), b.len(), key.as_ptr(), key.len(), v.as_ptr(), v.len(), ttl(time)) }).map(drop)
+        self.about(key, call!(unsafe { kv_set(b.as_ptr(), b.len(), key.as_ptr(), key.len(), v.as_ptr(), v.len(), ttl(time)) })).map(drop)
     }
 
     /// Deletes a value, and returns whether there was one.
     pub fn delete(&self, key: &str) -> Result<bool, HostError> {
         let b = self.name;
-        call!(unsafe { kv_delete(b.as_ptr(), b.len(), key.as_ptr(), key.len()) }).map(|n| n == 1)
+        self.about(key, call!(unsafe { kv_delete(b.as_ptr(), b.len(), key.as_ptr(), key.len()) })).map(|n| n == 1)
     }
 
     /// Adds to a decimal number, 0 if there is none, and returns the sum. [`ErrorKind::Conflict`] for another value.
     pub fn increment(&self, key: &str, delta: i64) -> Result<i64, HostError> {
         let (b, mut sum) = (self.name, 0);
-        call!(unsafe { kv_increment(b.as_ptr(), b.len(), key.as_ptr(), key.len(), delta, &mut sum) })?;
+        self.about(key, call!(unsafe { kv_increment(b.as_ptr(), b.len(), key.as_ptr(), key.len(), delta, &mut sum) }))?;
         Ok(sum)
     }
 
@@ -67,23 +67,27 @@ impl Bucket<'_> {
         let answer =
             call!(unsafe { kv_swap(b.as_ptr(), b.len(), key.as_ptr(), key.len(), old, old_size, v.as_ptr(), v.len(), ttl(time)) });
         match answer {
-            Ok(_) => Ok(Swap::Done),
             Err(err) if err.kind == ErrorKind::Conflict => slot(call!(unsafe { result_size() })).map(Swap::Present),
             Err(err) if err.kind == ErrorKind::NotFound => Ok(Swap::Absent),
-            Err(err) => Err(err),
+            done => self.about(key, done).map(|_| Swap::Done),
         }
     }
 
     /// At most `limit` (1 to 1000) keys that begin with `prefix` and sort after the key `after`, in byte order. Both may be empty.
     pub fn list(&self, prefix: &str, after: &str, limit: u32) -> Result<Vec<String>, HostError> {
         let b = self.name;
-        let list = slot(call!(unsafe { kv_list(b.as_ptr(), b.len(), prefix.as_ptr(), prefix.len(), after.as_ptr(), after.len(), limit as i32) }))?;
+        let answer = call!(unsafe { kv_list(b.as_ptr(), b.len(), prefix.as_ptr(), prefix.len(), after.as_ptr(), after.len(), limit as i32) });
+        let list = slot(self.about(prefix, answer))?;
         let (mut keys, mut rest) = (Vec::new(), &list[..]);
         while let Some((size, more)) = prefixed(rest) {
             keys.push(String::from_utf8_lossy(&more[..size]).into_owned());
             rest = &more[size..];
         }
         Ok(keys)
+    }
+
+    fn about<T>(&self, key: &str, answer: Result<T, HostError>) -> Result<T, HostError> {
+        answer.map_err(|err| err.about(self.name, key))
     }
 }
 

@@ -207,7 +207,7 @@ pub fn config(name: &str) -> Option<String> {
 /// A secret that the manifest grants. Read it within the task. [`ErrorKind::NotFound`] if the host has none of that name.
 pub fn secret(name: &str) -> Result<Vec<u8>, HostError> {
     // Safety: the range is that of a str.
-    slot(call!(unsafe { secret_get(name.as_ptr(), name.len()) }))
+    slot(call!(unsafe { secret_get(name.as_ptr(), name.len()) })).map_err(|err| err.about("", name))
 }
 
 /// Fills bytes with random ones. Seed generators within the task: one that was seeded before draws the same numbers in each.

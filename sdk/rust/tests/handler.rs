@@ -126,7 +126,7 @@ fn requests() {
     };
     assert_eq!(Task::new("").http(answer).run(fetch).text(), r#"503 Some("7") POST https://api.example.com/v1"#);
     let denied = Task::new("").run(fetch);
-    assert!(denied.error.starts_with("http: EDENIED: ") && denied.log[0].contains("the test grants no HTTP: add .http("), "{denied}");
+    assert!(denied.error.starts_with("http POST https://api.example.com/v1: EDENIED: ") && denied.log[0].contains("the test grants no HTTP: add .http("), "{denied}");
     let fails = Task::new("").http(answer).fault("http", ErrorKind::Unavailable).run(fetch);
     assert_eq!(fails.status, Status::Retry, "{fails}");
 }
@@ -148,27 +148,27 @@ fn panics() {
     assert_eq!(kind(quern::progress(1.0, "")), Err(ErrorKind::NoTask));
 }
 
-// The task's error names the call, whatever the function was that refused it.
+// The task's error names the call and what it asked for, whatever the function was that refused it.
 #[test]
 fn refused_calls() {
     type Call = fn() -> Ended;
-    let calls: [(&str, Call); 12] = [
-        ("kv_set", || Ok(quern::bucket("b").set("a", "1")?)),
-        ("kv_get", || Ok(quern::bucket("b").get("a").map(drop)?)),
-        ("kv_delete", || Ok(quern::bucket("b").delete("a").map(drop)?)),
-        ("kv_increment", || Ok(quern::bucket("b").increment("a", 1).map(drop)?)),
-        ("kv_swap", || Ok(quern::bucket("b").swap("a", None, "1", None).map(drop)?)),
-        ("kv_list", || Ok(quern::bucket("b").list("", "", 1).map(drop)?)),
-        ("enqueue", || Ok(Enqueue::new("mail", "").send().map(drop)?)),
-        ("http", || Ok(http::get("https://example.com").send().map(drop)?)),
-        ("secret_get", || Ok(quern::secret("key").map(drop)?)),
-        ("checkpoint_load", || Ok(quern::checkpoint().map(drop)?)),
-        ("checkpoint_save", || Ok(quern::save_checkpoint("one")?)),
-        ("progress", || Ok(quern::progress(1.0, "")?)),
+    let calls: [(&str, &str, Call); 12] = [
+        ("kv_set", " b/a", || Ok(quern::bucket("b").set("a", "1")?)),
+        ("kv_get", " b/a", || Ok(quern::bucket("b").get("a").map(drop)?)),
+        ("kv_delete", " b/a", || Ok(quern::bucket("b").delete("a").map(drop)?)),
+        ("kv_increment", " b/a", || Ok(quern::bucket("b").increment("a", 1).map(drop)?)),
+        ("kv_swap", " b/a", || Ok(quern::bucket("b").swap("a", None, "1", None).map(drop)?)),
+        ("kv_list", " b/", || Ok(quern::bucket("b").list("", "", 1).map(drop)?)),
+        ("enqueue", " mail", || Ok(Enqueue::new("mail", "").send().map(drop)?)),
+        ("http", " GET https://example.com/", || Ok(http::get("https://example.com/?key=secret").send().map(drop)?)),
+        ("secret_get", " key", || Ok(quern::secret("key").map(drop)?)),
+        ("checkpoint_load", "", || Ok(quern::checkpoint().map(drop)?)),
+        ("checkpoint_save", "", || Ok(quern::save_checkpoint("one")?)),
+        ("progress", "", || Ok(quern::progress(1.0, "")?)),
     ];
-    for (function, call) in calls {
+    for (function, name, call) in calls {
         let failed = Task::new("").fault(function, ErrorKind::Quota).run(|_| call());
-        assert_eq!(failed.error, format!("{function}: EQUOTA: no room for more"));
+        assert_eq!(failed.error, format!("{function}{name}: EQUOTA: no room for more"));
     }
 }
 

@@ -4,11 +4,20 @@ from datetime import datetime, timezone
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Union
 
 from . import _host
-from .errors import ConflictError, Duration, NotFoundError
+from .errors import ConflictError, Duration, HostError, NotFoundError
 
 TRACE, DEBUG, INFO, WARNING, ERROR = range(5)
 
 Name = Union[str, bytes]
+
+
+def _ask(asked: str, function: str, *args: Any) -> Any:
+    """Calls a function of the host. Its error tells what was asked for, unless it has a text of quern.testing."""
+    try:
+        return getattr(_host.functions, function)(*args)
+    except HostError as error:
+        error.args = error.args or (asked,)
+        raise
 
 
 def log(level: int, text: str, fields: Optional[Mapping[str, Any]] = None) -> None:
@@ -33,10 +42,7 @@ def config(name: str, default: Optional[str] = None) -> Optional[str]:
 
 def secret(name: str) -> str:
     """A secret that the manifest grants. Read it in the task, and write it nowhere."""
-    try:
-        return _host.functions.secret_get(name).decode()
-    except NotFoundError as error:
-        raise NotFoundError(f"secret {name!r}") from error
+    return _ask(f"secret {name!r}", "secret_get", name).decode()
 
 
 class Unique(NamedTuple):
@@ -91,7 +97,12 @@ def enqueue(
         options["unique"] = {"key": unique.key} if unique.key else {}
         if unique.duration is not None:
             options["unique"]["for_ms"] = _host.milliseconds(unique.duration)
-    return _host.functions.enqueue(queue, _host.encoded(body), _host.to_json(options) if options else b"")
+    encoded = _host.to_json(options) if options else b""
+    return _ask(f"enqueue to {_text(queue)}", "enqueue", queue, _host.encoded(body), encoded)
+
+
+def _text(name: Name) -> str:
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
 
 
 class Bucket:
@@ -103,38 +114,44 @@ class Bucket:
     def __init__(self, name: Name) -> None:
         self.name = name
 
+    def _ask(self, verb: str, key: Name, *args: Any) -> Any:
+        return _ask(self._asked(verb, key), "kv_" + verb, self.name, key, *args)
+
+    def _asked(self, verb: str, key: Name) -> str:
+        return f"kv {verb} {_text(self.name)}/{_text(key)}"
+
     def get(self, key: Name, default: Any = None) -> Any:
         """The value's bytes, or the default if there is none."""
         try:
-            return _host.functions.kv_get(self.name, key)
+            return self._ask("get", key)
         except NotFoundError:
             return default
 
     def set(self, key: Name, value: Any, ttl: Optional[Duration] = None) -> None:
         """Sets a value, for a time or forever."""
-        _host.functions.kv_set(self.name, key, _host.encoded(value), _host.milliseconds(ttl))
+        self._ask("set", key, _host.encoded(value), _host.milliseconds(ttl))
 
     def delete(self, key: Name) -> bool:
         """Deletes a value, and returns whether there was one."""
-        return _host.functions.kv_delete(self.name, key)
+        return self._ask("delete", key)
 
     def increment(self, key: Name, delta: int = 1) -> int:
         """Adds to a decimal number, 0 if there is none, and returns the sum. ConflictError if the value is no number."""
-        return _host.functions.kv_increment(self.name, key, delta)
+        return self._ask("increment", key, delta)
 
     def swap(self, key: Name, old: Any, value: Any, ttl: Optional[Duration] = None) -> None:
         """Sets a value if the present one equals old, or if old is None and there is none. Otherwise ConflictError, with the
         present value in its attribute present."""
         expected = None if old is None else _host.encoded(old)
-        done, present = _host.functions.kv_swap(self.name, key, expected, _host.encoded(value), _host.milliseconds(ttl))
+        done, present = self._ask("swap", key, expected, _host.encoded(value), _host.milliseconds(ttl))
         if not done:
-            error = ConflictError()
+            error = ConflictError(self._asked("swap", key))
             error.present = present
             raise error
 
     def list(self, prefix: Name = "", after: Name = "", limit: int = 1000) -> list[str]:
         """At most limit (1 to 1000) keys that begin with prefix and come after the key after, in byte order."""
-        return _host.functions.kv_list(self.name, prefix, after, limit)
+        return self._ask("list", prefix, after, limit)
 
     def keys(self, prefix: Name = "") -> Iterator[str]:
         """All keys that begin with prefix, page by page."""
