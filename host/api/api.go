@@ -33,7 +33,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/quern-project/quern/host/api/page"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/web"
 	"github.com/quern-project/quern/sdk/queue"
@@ -86,12 +85,13 @@ type service struct {
 	limits  limiters
 	bodies  *semaphore.Weighted
 	streams *semaphore.Weighted
-	page    *page.Page
 
 	jobs sync.WaitGroup // the background jobs of this process
 	// living returns a context that ends when the server begins to end: jobs and streams stop then.
 	living func() context.Context
 	end    func()
+	// page answers a request for a file of the page, and tells whether it was one.
+	page func(w http.ResponseWriter, r *http.Request) bool
 }
 
 // tenant is a tenant that is served.
@@ -141,7 +141,7 @@ func (s *Server) Run(ctx context.Context) error {
 func newService(config Config) *service {
 	s := &service{
 		config: config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
-		bodies: semaphore.NewWeighted(maxBodies), streams: semaphore.NewWeighted(maxStreams), page: page.New(),
+		bodies: semaphore.NewWeighted(maxBodies), streams: semaphore.NewWeighted(maxStreams),
 	}
 	for _, client := range config.Clients {
 		s.tenants[client.Tenant()] = &tenant{Client: client, store: config.Stores[client.Tenant()]}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/host/api/page"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -38,8 +39,9 @@ type Version struct {
 	Failed   int64  `json:"failed" doc:"Runs, with those that are tried again."`
 }
 
-// describeOverview is what tells how the fleet is.
+// describeOverview is what tells how the fleet is, and the page that shows it.
 func (s *service) describeOverview() {
+	s.page = page.New().Serve
 	add(s, looking("/tenants/{tenant}/findings", "list-findings", "List what is wrong now, as `quern doctor` finds it, at most some seconds ago"),
 		func(ctx context.Context, in *InTenant) (*ListOf[doctor.Finding], error) {
 			found, err := s.tenants[in.Tenant].findings.of(ctx, s.tenants[in.Tenant].Client)
