@@ -1,5 +1,6 @@
 // Package api serves what operators and programs do with a fleet: look at tenants, queues, tasks, nodes and plugins, and change
-// them; and the page that shows it to people (package page), which asks for nothing else. It keeps no state: all that it shows is in Redis, so that any number of processes can serve it, with a host or without.
+// them; and the page that shows it to people (package page), which asks for nothing else. It keeps no state: all that it shows is
+// in Redis, so that any number of processes can serve it, with a host or without.
 //
 // A request passes these steps, each of which may answer it:
 //
