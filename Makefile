@@ -32,6 +32,9 @@ raced    = $(filter-out $(single),$(packages))
 # The tests of languages whose engines have not been built are left out.
 engineless = $(foreach language,javascript python,$(if $(wildcard build/engines/$(language).wasm),,$(language)))
 
+# So are those of the page without a browser.
+browserless = $(if $(shell command -v chromium),,chromium)
+
 # An example plugin is what has a manifest, examples/FOLDER/NAME.yaml. Its source, Go or C, lies in
 # examples/FOLDER/NAME, or else beside the manifest.
 manifest   = $(wildcard examples/*/$1.yaml)
@@ -82,7 +85,7 @@ engines: ## build the interpreters of JavaScript and Python into build/engines (
 	@sdk/python/engine/build build/engines
 
 .PHONY: deps-all
-deps-all: deps engines ## bring what the tests of all languages need, too: the engines
+deps-all: deps engines ## bring what the tests of all languages and of the page need, too: the engines, a browser
 
 .PHONY: test
 test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
@@ -91,7 +94,7 @@ test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
 	$(if $(filter %/runtime,$(packages)),go test -count=$(COUNT) -timeout=$(TIMEOUT) -run='^Test(Residue|SoakEngines)' ./runtime)
 	$(if $(filter %/runtime,$(packages)),cd runtime/peers && go test -count=$(COUNT) -timeout=$(TIMEOUT) .)
 	$(if $(raced),$(if $(race),CGO_ENABLED=1) go test $(race) -count=$(COUNT) -timeout=$(TIMEOUT) $(raced))
-	@$(if $(engineless),echo 'test: left out what runs $(engineless); make deps-all brings what it needs' >&2)
+	@$(if $(engineless)$(browserless),echo 'test: left out what runs $(engineless) $(browserless); make deps-all brings what it needs' >&2)
 
 .PHONY: race
 race: deps ## the same with the race detector or not at all

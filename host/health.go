@@ -27,6 +27,7 @@ const (
 	opReclaim   = "reclaim"
 	opControl   = "control"
 	opPurge     = "purge"
+	opTally     = "tally"
 )
 
 // health keeps which of a session's calls Redis serves. A Redis that is away or refuses everybody is trouble with an op; an

@@ -33,7 +33,9 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	defer stop(nil)
 	r.tasks.begin(t, stop)
 	if since := t.Since(); !since.IsZero() {
-		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, max(0, t.reserved.Sub(since)))
+		wait := max(0, t.reserved.Sub(since))
+		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, wait)
+		r.settler.tally.started(t, wait)
 	}
 	if logger := r.access.logger; logger.IsDebug() {
 		logger.Debug("task started", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,

@@ -35,6 +35,7 @@ type session struct {
 	recovery  *recovery
 	housework *housekeeper
 	shipper   *shipper
+	tally     *tally
 	canceller *canceller
 	watch     *queue.Subscription
 	joined    atomic.Bool // known to Redis: it must leave
@@ -65,8 +66,9 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1),
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
+	s.tally = &tally{duty: duty{health: health}, node: access.node}
 	s.settler = &settler{
-		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, health: health, ended: c.config.Ended,
+		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, tally: s.tally, health: health, ended: c.config.Ended,
 		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff),
 	}
 	s.recovery = &recovery{
@@ -139,6 +141,7 @@ func (s *session) work(ctx context.Context) error {
 	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
 	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
+	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()
 	defer end()
 	return s.lease.Run(ctx)
 }
@@ -208,6 +211,7 @@ func (s *session) leave(hurry context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(hurry, func() { time.AfterFunc(hurriedTimeout, cancel) })()
 	s.settler.finish(ctx)
+	s.tally.write(ctx)
 	if !s.joined.Load() {
 		return nil
 	}

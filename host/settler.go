@@ -39,6 +39,7 @@ type settler struct {
 	tasks     *taskSet
 	scheduler *scheduler
 	shipper   *shipper
+	tally     *tally
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
 	ended     func(Ended)   // of the Config; may be nil
@@ -343,6 +344,7 @@ func (s *settler) report(e *ended, outcome string, err error) {
 	}
 	m.LogLinesDropped(t.served.tenant, t.served.queue, len(t.log.take()))
 	m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, e.took)
+	s.tally.settled(t, outcome, e.settlement.Failure)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {
 		m.ResultRefused(t.served.tenant, t.served.queue)
 	}

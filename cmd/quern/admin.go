@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 // adminOptions are where and to whom the API is served.
 type adminOptions struct {
 	address       string // "": not served
+	base          string
 	tokens        string
 	cert, key, ca string
 }
@@ -33,11 +35,12 @@ type adminOptions struct {
 // newAdminOptions adds the settings of the API to a command; address is the default of --admin.
 func newAdminOptions(f *pflag.FlagSet, address string) *adminOptions {
 	o := &adminOptions{}
-	usage := "`ADDRESS` of the API that shows and steers the fleet; port 0 for a free one; only a loopback address without --tokens"
+	usage := "`ADDRESS` of the page and the API that show and steer the fleet; port 0 for a free one; only a loopback address without --tokens"
 	if address == "" {
 		usage += " (default none)"
 	}
 	f.StringVar(&o.address, "admin", address, usage)
+	f.StringVar(&o.base, "base-path", "", "`PATH`, such as /quern, under which a proxy leads to --admin (default none)")
 	f.StringVar(&o.tokens, "tokens", "", "YAML `FILE` that says who may do what with the API, read again when it changes (default none: everyone on this machine may do everything)")
 	f.StringVar(&o.cert, "admin-cert", "", "`FILE` with the certificate of the API, for HTTPS (default none)")
 	f.StringVar(&o.key, "admin-key", "", "`FILE` with the key of --admin-cert")
@@ -50,7 +53,10 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 	if o == nil || o.address == "" {
 		return nil, nil
 	}
-	config.Logger = config.Logger.Named("admin")
+	if o.base != "" && !strings.HasPrefix(o.base, "/") {
+		return nil, wrongValue(flags.Lookup("base-path"), o.base, errors.New("use a path that begins with /, such as /quern"))
+	}
+	config.Logger, config.BasePath = config.Logger.Named("admin"), o.base
 	if o.tokens != "" {
 		if config.Access, err = api.LoadAccess(o.tokens, config.Logger); err != nil {
 			if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
@@ -69,7 +75,11 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 	if err != nil {
 		return nil, usagef("%s: %w", origin(flags.Lookup("admin")), err)
 	}
-	config.Logger.Info("listening", "admin", server.Addr())
+	scheme := "http"
+	if config.TLS != nil {
+		scheme = "https"
+	}
+	config.Logger.Info("listening", "admin", server.Addr(), "page", scheme+"://"+server.Addr()+"/")
 	return server, nil
 }
 
@@ -111,9 +121,10 @@ func (o *adminOptions) files() []string {
 func newAdmin(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "admin",
-		Short:       "Serve the API that shows and steers the fleet, without a host, until SIGTERM",
+		Short:       "Serve the page and the API that show and steer the fleet, without a host, until SIGTERM",
 		Annotations: map[string]string{usesRedis: "yes"},
-		Long: "Serves the API under /v1, which GET /v1/openapi.json describes: tenants, queues, tasks, nodes and plugins.\n" +
+		Long: "Serves a page at /, and the API under /v1, which GET /v1/openapi.json describes: tenants, queues, tasks, nodes\n" +
+			"and plugins.\n" +
 			"`quern serve --admin ADDRESS` serves the same beside a host. It keeps nothing: any number may run.\n\n" +
 			"Without --tokens everyone on this machine may do everything, and nobody else can reach it. The file has\n" +
 			"any of these lists; only name, role and what tells who it is are needed:\n\n" +

@@ -51,7 +51,7 @@ func newDoctor(env environment) *cobra.Command {
 				names[0], names[at] = names[at], names[0]
 			}
 		}
-		findings, err := doctor.Examine(cmd.Context(), rdb, clients...)
+		findings, err := doctor.Examine(cmd.Context(), clients...)
 		if err != nil {
 			return err
 		}

@@ -82,6 +82,7 @@ func TestDoctorFinds(t *testing.T) {
 		rdb.HSet(t.Context(), "blueque_node_fast~00000001_1", "kind", "quern", "version", "other", "lease", "10", "clock", fmt.Sprint(now.Unix()+3600)).Err(),
 		rdb.ZAdd(t.Context(), "blueque_nodes", redis.Z{Member: "dead~00000001_1", Score: float64(now.Unix() - 9)}).Err(),
 		rdb.LPush(t.Context(), "blueque_reserved_tasks_nobody_dead~00000001_1", "x").Err(),
+		rdb.HSet(t.Context(), fmt.Sprint("blueque_minute_", now.Unix()/60), "failed held", 9, "complete held", 1).Err(),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +105,7 @@ func TestDoctorFinds(t *testing.T) {
 	})
 	for _, want := range []string{
 		"redis-settings", "host-lease blueque", "host-memory blueque", "host-version blueque", "host-clock blueque", "plugin-refused blueque",
-		"plugin-quarantined blueque", "queue-unserved blueque", "queue-unserved acme", "queue-failing blueque", "queue-paused blueque", "queue-full blueque", "queue-damaged blueque",
+		"plugin-quarantined blueque", "queue-unserved blueque", "queue-unserved acme", "queue-paused blueque", "queue-full blueque", "queue-failing blueque", "queue-damaged blueque",
 	} {
 		if !slices.Contains(found, want) {
 			t.Errorf("%s is not found, only %q", want, found)

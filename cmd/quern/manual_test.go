@@ -38,7 +38,7 @@ import (
 //	a language    A file, if the first line is a comment with a name that is its path. Otherwise a piece of a program, which is
 //	              only parsed if it is Go.
 //
-// Addresses are replaced: 127.0.0.1:6379 is the Redis of the test, and 9464 a free port. A fence without a tag is an error.
+// Addresses are replaced: 127.0.0.1:6379 is the Redis of the test, and 9464 and 9465 free ports. A fence without a tag is an error.
 // With -update the test writes what is printed into the page.
 func TestManual(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestManual(t *testing.T) {
 			r.addresses = strings.NewReplacer()
 			if !strings.Contains(text, "$ quern dev") {
 				redis := queuetest.Start(t)
-				r.addresses = strings.NewReplacer("127.0.0.1:6379", redis.Addr(), "9464", freePort(t))
+				r.addresses = strings.NewReplacer("127.0.0.1:6379", redis.Addr(), "9464", freePort(t), "9465", freePort(t))
 				r.env["QUERN_REDIS_URL"] = redis.URL()
 			}
 			if !strings.Contains(text, "9464") {

@@ -174,7 +174,7 @@ func TestSettingsErrors(t *testing.T) {
 		"FileTag":       {file: "queues:\n  - '*'\n  - !mail\n", want: `FILE: queues "[* ]": a word of the list is empty: in YAML, write one that begins with ! in quotes ("!mail")`},
 		"FileGlob":      {file: "queues: ['[']\n", want: `FILE: queues "[[]": use names or globs like mail.*, with ! before those to exclude`},
 		"FileUnknown":   {file: "queus: [mail]\n", want: `FILE: unknown setting "queus": did you mean queues?`},
-		"FileVariable":  {file: "QUERN_LEASE: 10s\n", want: `FILE: unknown setting "QUERN_LEASE": use one of admin, admin-ca, admin-cert, admin-key, allow-networks, cache, `},
+		"FileVariable":  {file: "QUERN_LEASE: 10s\n", want: `FILE: unknown setting "QUERN_LEASE": use one of admin, admin-ca, admin-cert, admin-key, allow-networks, base-path, cache, `},
 		"FileUnderline": {file: "log_level: debug\n", want: `FILE: unknown setting "log_level": did you mean log-level?`},
 		"FileCheck":     {file: "check: true\n", want: `FILE: unknown setting "check": use one of admin, admin-ca, `},
 		"FileBoth":      {file: "redis: redis://a/0\nredis-file: b\n", want: `both FILE: redis and FILE: redis-file are set: leave one of them out`},

@@ -31,7 +31,7 @@ const module = "github.com/quern-project/quern"
 var directions = map[string][]string{
 	"cmd/quern":   {"host", "host/api", "host/doctor", "host/guest", "host/kv", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
 	"host":        {"host/guest", "sdk/queue", "plugins", "runtime", "metrics"},
-	"host/api":    {"host", "host/kv", "sdk/queue", "plugins", "runtime"},
+	"host/api":    {"host", "host/doctor", "host/kv", "sdk/queue", "plugins", "runtime"},
 	"host/doctor": {"sdk/queue"},
 	"host/guest":  {"host/kv", "sdk/queue", "plugins", "runtime"},
 	"host/kv":     {"sdk/queue", "runtime"},
@@ -47,7 +47,7 @@ var directions = map[string][]string{
 // confined says which folders alone may import a module of others.
 var confined = map[string][]string{
 	"github.com/tetratelabs/wazero":       {"runtime"},
-	"github.com/redis/go-redis":           {"sdk/queue", "host", "host/doctor", "host/kv", "cmd/quern"},
+	"github.com/redis/go-redis":           {"sdk/queue", "host", "host/kv", "cmd/quern"},
 	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern"},
 	"github.com/extism/go-sdk":            {},
 	"github.com/alicebob/miniredis":       {"sdk/queue", "cmd/quern"},

@@ -25,7 +25,7 @@ var hostGroups = []flagGroup{
 	{"Redis", []string{"redis-port", "poll", "tenant-redis", "tenant-redis-file"}},
 	{"Isolation and compilation", []string{"confine", "reset", "cache", "compile-memory", "compile-time"}},
 	{"Log and metrics", []string{"log-level", "log-format", "http", "native-histograms"}},
-	{"API", []string{"admin", "tokens", "admin-cert", "admin-key", "admin-ca"}},
+	{"API", []string{"admin", "tokens", "admin-cert", "admin-key", "admin-ca", "base-path"}},
 }
 
 // groupFlags makes the help of a command list its flags in groups, those of no group last.

@@ -1,9 +1,11 @@
 // Package api serves what operators and programs do with a fleet: look at tenants, queues, tasks, nodes and plugins, and change
-// them. It keeps no state: all that it shows is in Redis, so that any number of processes can serve it, with a host or without.
+// them; and the page that shows it to people (package page), which asks for nothing else. It keeps no state: all that it shows is
+// in Redis, so that any number of processes can serve it, with a host or without.
 //
 // A request passes these steps, each of which may answer it:
 //
 //	host and origin   without tokens: only loopback, and no page of another site
+//	page              its files, to everybody: they tell nothing
 //	path              a problem for unknown paths and methods
 //	ETag              answers of GET have one; 304 for what the client has
 //	who               token, OIDC or client certificate; 401
@@ -63,6 +65,8 @@ type Config struct {
 	// Access says who may do what; nil: whoever reaches a loopback address may do everything.
 	Access *Access
 	TLS    *tls.Config // nil: plain HTTP
+	// BasePath is one under which everything is served as well, such as /quern; "" for none.
+	BasePath string
 	// Logger gets the audit log and what is wrong.
 	Logger hclog.Logger
 }
@@ -87,13 +91,16 @@ type service struct {
 	// living returns a context that ends when the server begins to end: jobs and streams stop then.
 	living func() context.Context
 	end    func()
+	// page answers a request for a file of the page, and tells whether it was one.
+	page func(w http.ResponseWriter, r *http.Request) bool
 }
 
 // tenant is a tenant that is served.
 type tenant struct {
 	*queue.Client
-	store   *kv.Store
-	changes changes
+	store    *kv.Store
+	changes  changes
+	findings findings
 }
 
 // Listen takes the address at once; port 0 is a free one. Without Access it must be a loopback address.
@@ -115,7 +122,7 @@ func Listen(address string, config Config) (*Server, error) {
 	ctx, end := context.WithCancel(context.Background())
 	s.living, s.end = func() context.Context { return ctx }, end
 	server := &http.Server{
-		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		Handler: below(config.BasePath, s.handler()), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10,
 		ErrorLog:       config.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn}),
 	}
@@ -157,6 +164,7 @@ func newService(config Config) *service {
 	s.describeEnqueue()
 	s.describeFleet()
 	s.describeBulk()
+	s.describeOverview()
 	s.describeStreams()
 	return s
 }

@@ -38,7 +38,7 @@ func (s *service) handler() http.Handler {
 			s.write(w, http.StatusForbidden, "%v: a page of another site may not act here", err)
 			return
 		}
-		if s.strayed(w, r) {
+		if s.page(w, r) || s.strayed(w, r) {
 			return
 		}
 		who, err := s.config.Access.identify(r)

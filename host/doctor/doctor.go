@@ -19,8 +19,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -38,6 +36,7 @@ type Finding struct {
 	Check   string `json:"check"`
 	Level   Level  `json:"level"`
 	Tenant  string `json:"tenant,omitempty"` // "" for what concerns all tenants of a Redis
+	Queue   string `json:"queue,omitempty"`
 	Problem string `json:"problem"`
 	Remedy  string `json:"remedy"`
 	// Command are the words behind `quern` that do what the remedy says; none if no command does.
@@ -47,6 +46,12 @@ type Finding struct {
 // by is the finding with the command of its remedy.
 func (f Finding) by(command ...string) Finding {
 	f.Command = command
+	return f
+}
+
+// in is the finding about a queue.
+func (f Finding) in(queue string) Finding {
+	f.Queue = queue
 	return f
 }
 
@@ -83,6 +88,7 @@ type patient struct {
 	queues      []string
 	stats       []queue.Stats
 	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
+	recent      []queue.Minute           // of each queue
 }
 
 // plugin is what one host published of one plugin.
@@ -95,8 +101,8 @@ type plugin struct {
 	ResetMode string   `json:"reset_mode"`
 }
 
-// Examine looks at the tenants of the clients, all in the Redis of rdb.
-func Examine(ctx context.Context, rdb redis.UniversalClient, clients ...*queue.Client) ([]Finding, error) {
+// Examine looks at the tenants of the clients, all in one Redis.
+func Examine(ctx context.Context, clients ...*queue.Client) ([]Finding, error) {
 	findings := []Finding{}
 	look := func(p *patient, tenant string, checks []check) {
 		for _, check := range append(checks[:len(checks):len(checks)], access) {
@@ -108,7 +114,7 @@ func Examine(ctx context.Context, rdb redis.UniversalClient, clients ...*queue.C
 	}
 	for i, client := range clients {
 		if i == 0 {
-			p, err := readRedis(ctx, rdb, client)
+			p, err := readRedis(ctx, client)
 			if err != nil {
 				return nil, err
 			}
@@ -143,19 +149,11 @@ func (p *patient) try(readings ...reading) error {
 }
 
 // readRedis reads what concerns all tenants, by the client of any.
-func readRedis(ctx context.Context, rdb redis.UniversalClient, client *queue.Client) (*patient, error) {
-	p := &patient{info: map[string]string{}}
+func readRedis(ctx context.Context, client *queue.Client) (*patient, error) {
+	p := &patient{}
 	return p, p.try(
-		reading{"INFO", func() error {
-			text, err := rdb.Info(ctx).Result()
-			for line := range strings.Lines(text) {
-				if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-					p.info[name] = value
-				}
-			}
-			return err
-		}},
-		reading{"PING", func() (err error) { p.latency, err = latency(ctx, rdb); return err }},
+		reading{"INFO", func() (err error) { p.info, err = client.Info(ctx); return err }},
+		reading{"PING", func() (err error) { p.latency, err = latency(ctx, client); return err }},
 		reading{"CONFIG GET", func() (err error) { p.warnings, err = client.Warnings(ctx); return err }},
 	)
 }
@@ -177,6 +175,10 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			}
 			p.queues = slices.Sorted(maps.Keys(known))
 			p.stats, err = client.Stats(ctx, p.queues...)
+			return err
+		}},
+		reading{"the counts by minute", func() (err error) {
+			p.recent, err = client.Recent(ctx, recentMinutes, p.queues[:min(len(p.queues), recentQueues)]...)
 			return err
 		}},
 	)
@@ -206,11 +208,11 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 }
 
 // latency is the median time of an answer.
-func latency(ctx context.Context, rdb redis.UniversalClient) (time.Duration, error) {
+func latency(ctx context.Context, client *queue.Client) (time.Duration, error) {
 	var times []time.Duration
 	for range 11 {
 		begun := time.Now()
-		if err := rdb.Ping(ctx).Err(); err != nil {
+		if err := client.Ping(ctx); err != nil {
 			return 0, err
 		}
 		times = append(times, time.Since(begun))
@@ -250,6 +252,10 @@ const (
 	nearlyFull = 0.9              // of a queue's limit
 	failing    = 3                // tasks that have failed, and none complete
 	lastFailed = 20               // of which the reasons are read
+
+	recentMinutes = 10 // in which failures count
+	fewFailures   = 5  // fewer say nothing
+	recentQueues  = 1000
 )
 
 var redisChecks = []check{
@@ -371,7 +377,7 @@ var hostChecks = []check{
 			waits := node.About["waits_for_memory"]
 			if i := slices.Index(p.queues, waits); waits != "" && i >= 0 && p.stats[i].OldestPendingAge > longWait {
 				f = append(f, found(Warning, "give it more by --memory, lower limits.memory of the plugin, or start more hosts",
-					"%s has no memory left for a task of the queue %s, whose oldest one waits for more than %s", node.ID, waits, longWait))
+					"%s has no memory left for a task of the queue %s, whose oldest one waits for more than %s", node.ID, waits, longWait).in(waits))
 			}
 		}
 		return f
@@ -417,25 +423,7 @@ var pluginChecks = []check{
 			}); refused >= 0 {
 				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
 			}
-			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, name))
-		}
-		return f
-	}},
-	{"queue-failing", func(p *patient) (f []Finding) {
-		for i, stats := range p.stats {
-			last := p.failed[p.queues[i]]
-			if len(last) < failing || stats.Depth[queue.Complete] > 0 {
-				continue
-			}
-			var reasons []string
-			for _, task := range last {
-				reasons = append(reasons, string(cmp.Or(task.Failure().Reason, "no reason")))
-			}
-			slices.Sort(reasons)
-			if reasons = slices.Compact(reasons); !slices.Contains(reasons, string(queue.ReasonCancelled)) {
-				f = append(f, found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s", p.queues[i], len(last), strings.Join(reasons, ", ")).
-					by("task", "ls", p.queues[i], "--status", "failed"))
-			}
+			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, name).in(name))
 		}
 		return f
 	}},
@@ -443,7 +431,7 @@ var pluginChecks = []check{
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
 				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %d tasks wait in it", p.queues[i], waiting).
-					by("queue", "resume", p.queues[i]))
+					by("queue", "resume", p.queues[i]).in(p.queues[i]))
 			}
 		}
 		return f
@@ -453,15 +441,35 @@ var pluginChecks = []check{
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if stats.Limit > 0 && float64(waiting) >= nearlyFull*float64(stats.Limit) {
 				f = append(f, found(Warning, "start more hosts, or raise the limit", "%d tasks wait in the queue %s, whose limit is %d: above it enqueueing is refused",
-					waiting, p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)))
+					waiting, p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)).in(p.queues[i]))
+			}
+		}
+		return f
+	}},
+	{"queue-failing", func(p *patient) (f []Finding) {
+		for i, name := range p.queues {
+			list := func(one Finding) Finding { return one.by("task", "ls", name, "--status", "failed").in(name) }
+			if i < len(p.recent) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
+				f = append(f, list(found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
+					"%d runs of the queue %s failed in the last minutes, %d were complete", p.recent[i].Failed, name, p.recent[i].Complete)))
+				continue
+			}
+			var reasons []string
+			for _, task := range p.failed[name] {
+				reasons = append(reasons, string(cmp.Or(task.Failure().Reason, "no reason")))
+			}
+			slices.Sort(reasons)
+			if reasons = slices.Compact(reasons); len(p.failed[name]) >= failing && !slices.Contains(reasons, string(queue.ReasonCancelled)) {
+				f = append(f, list(found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s",
+					name, len(p.failed[name]), strings.Join(reasons, ", "))))
 			}
 		}
 		return f
 	}},
 	{"queue-damaged", func(p *patient) (f []Finding) {
-		for _, stats := range p.stats {
+		for i, stats := range p.stats {
 			if stats.Err != nil {
-				f = append(f, found(Error, "delete the key that is of another type, or take another tenant", "%v", stats.Err))
+				f = append(f, found(Error, "delete the key that is of another type, or take another tenant", "%v", stats.Err).in(p.queues[i]))
 			}
 		}
 		return f

@@ -220,6 +220,21 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 // Lease is how long a listener counts as alive after its last renewal.
 func (c *Client) Lease() time.Duration { return c.config.Lease }
 
+// Ping asks Redis for an answer.
+func (c *Client) Ping(ctx context.Context) error { return wrap("ping", c.rdb.Ping(ctx).Err()) }
+
+// Info is what Redis tells of itself.
+func (c *Client) Info(ctx context.Context) (map[string]string, error) {
+	text, err := c.rdb.Info(ctx).Result()
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info, wrap("read INFO", err)
+}
+
 // Warnings names settings of Redis by which tasks would be lost. The error tells that the user may not read them all.
 func (c *Client) Warnings(ctx context.Context) (warnings []string, err error) {
 	setting := func(name string) (string, bool) {

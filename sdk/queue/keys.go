@@ -46,6 +46,8 @@ func (k keys) limits() string              { return k.key("limits") }
 func (k keys) crashes() string             { return k.key("crashes") }
 func (k keys) audit() string               { return k.key("audit") }
 func (k keys) once(id string) string       { return k.key("once", id) }
+func (k keys) minute(number string) string { return k.key("minute", number) }
+func (k keys) hour(number string) string   { return k.key("hour", number) }
 func (k keys) jobs() string                { return k.key("jobs") }
 func (k keys) job(id string) string        { return k.key("job", id) }
 func (k keys) jobItems(id string) string   { return k.key("job_items", id) }
@@ -67,6 +69,7 @@ var luaNames = func() string {
 		k.pending(""), k.reserved("", ""), k.started(""), k.complete(""), k.failed(""), k.scheduled(""),
 		k.listeners(""), k.channel(""), k.index(""), k.stats(""), k.purged(""), k.priorities(""), k.expiry(""), k.keyed(""),
 		k.level("", ""), k.unique("", ""), k.task(""), k.bytes(""), k.log(""), k.attempts(""), k.done(""), k.duty(""), k.node(""),
+		k.minute(""), k.hour(""),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // before two parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)

@@ -53,6 +53,8 @@ func TestKeys(t *testing.T) {
 		"blueque_unique_q_ab":               k.unique("q", "ab"),
 		"blueque_audit":                     k.audit(),
 		"blueque_once_id":                   k.once("id"),
+		"blueque_minute_28333333":           k.minute("28333333"),
+		"blueque_hour_472222":               k.hour("472222"),
 		"blueque_jobs":                      k.jobs(),
 		"blueque_job_id":                    k.job("id"),
 		"blueque_job_items_id":              k.jobItems("id"),
@@ -72,7 +74,7 @@ func keysInCode(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	letters := map[string]string{"priority": "P", "hash": "H", "queue": "Q", "id": "ID", "node": "L", "listener": "L", "name": "NAME"}
+	letters := map[string]string{"priority": "P", "hash": "H", "queue": "Q", "id": "ID", "node": "L", "listener": "L", "name": "NAME", "number": "N"}
 	var names []string
 	for _, decl := range file.Decls {
 		method, ok := decl.(*ast.FuncDecl)

@@ -1,0 +1,130 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/host/api/page"
+	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Minute is what hosts counted in one minute.
+type Minute struct {
+	Time     float64  `json:"time" doc:"When it began."`
+	Complete int64    `json:"complete" doc:"Tasks."`
+	Failed   int64    `json:"failed" doc:"Runs that failed, with those that are tried again, without cancelled ones."`
+	WaitP50  *float64 `json:"wait_p50_seconds,omitempty" doc:"What half of the tasks that started had waited at most, true to a factor of two."`
+	WaitP95  *float64 `json:"wait_p95_seconds,omitempty" doc:"The same of 95 %."`
+}
+
+// Minutes are those of a queue, or of all.
+type Minutes struct {
+	Items   []Minute `json:"items" doc:"Oldest first; the last is not over."`
+	WaitP50 *float64 `json:"wait_p50_seconds,omitempty" doc:"Of the last 5 minutes together."`
+	WaitP95 *float64 `json:"wait_p95_seconds,omitempty"`
+}
+
+// MinutesOf is an answer with minutes.
+type MinutesOf struct{ Body Minutes }
+
+// Version is what the tasks of a version of a plugin ended as.
+type Version struct {
+	Plugin   string `json:"plugin"`
+	Digest   string `json:"digest"`
+	Complete int64  `json:"complete"`
+	Failed   int64  `json:"failed" doc:"Runs, with those that are tried again."`
+}
+
+// describeOverview is what tells how the fleet is, and the page that shows it.
+func (s *service) describeOverview() {
+	s.page = page.New().Serve
+	add(s, looking("/tenants/{tenant}/findings", "list-findings", "List what is wrong now, as `quern doctor` finds it, at most some seconds ago"),
+		func(ctx context.Context, in *InTenant) (*ListOf[doctor.Finding], error) {
+			found, err := s.tenants[in.Tenant].findings.of(ctx, s.tenants[in.Tenant].Client)
+			return &ListOf[doctor.Finding]{List[doctor.Finding]{Items: found}}, err
+		})
+	type minutes struct {
+		InTenant
+		Queue   string `query:"queue" maxLength:"128" doc:"Only of this queue; missing: of all."`
+		Minutes int    `query:"minutes" minimum:"1" maximum:"360" default:"180"`
+	}
+	add(s, looking("/tenants/{tenant}/minutes", "list-minutes", "Show what tasks ended as, and how long they had waited, minute by minute, as hosts count it"),
+		func(ctx context.Context, in *minutes) (*MinutesOf, error) {
+			read, err := s.tenants[in.Tenant].Minutes(ctx, in.Queue, in.Minutes)
+			out := &MinutesOf{}
+			var recent queue.Waits
+			for i, m := range read {
+				if i >= len(read)-5 {
+					recent.Merge(m.Waits)
+				}
+				out.Body.Items = append(out.Body.Items, Minute{stamp(m.Begin), m.Complete, m.Failed, quantile(&m.Waits, 0.5), quantile(&m.Waits, 0.95)})
+			}
+			out.Body.WaitP50, out.Body.WaitP95 = quantile(&recent, 0.5), quantile(&recent, 0.95)
+			return out, err
+		})
+	add(s, looking("/tenants/{tenant}/versions", "list-versions", "Show what the tasks of each version of a plugin ended as in this hour and the one before"),
+		func(ctx context.Context, in *InTenant) (*ListOf[Version], error) {
+			read, err := s.tenants[in.Tenant].Fleet().Versions(ctx)
+			out := &ListOf[Version]{List[Version]{Items: make([]Version, len(read))}}
+			for i, v := range read {
+				out.Body.Items[i] = Version(v)
+			}
+			return out, err
+		})
+}
+
+// quantile is nil where nothing started.
+func quantile(waits *queue.Waits, share float64) *float64 {
+	wait, ok := waits.Quantile(share)
+	if !ok {
+		return nil
+	}
+	seconds := wait.Seconds()
+	return &seconds
+}
+
+// findingsAge is how old the doctor's findings may be: however many ask, a tenant is examined once in this time.
+const findingsAge = 5 * time.Second
+
+// findings are what the doctor found last in a tenant.
+type findings struct {
+	mu    sync.Mutex // guards what follows, and is held while the doctor looks
+	at    time.Time
+	found []doctor.Finding
+}
+
+func (f *findings) of(ctx context.Context, client *queue.Client) ([]doctor.Finding, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.at) < findingsAge {
+		return f.found, nil
+	}
+	found, err := doctor.Examine(ctx, client)
+	if err == nil {
+		f.at, f.found = time.Now(), found
+	}
+	return found, err
+}
+
+// below serves a handler also under a base path, for a proxy that keeps it; "" for none.
+func below(base string, next http.Handler) http.Handler {
+	base = strings.TrimSuffix(base, "/")
+	if base == "" {
+		return next
+	}
+	stripped := http.StripPrefix(base, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == base:
+			http.Redirect(w, r, base+"/", http.StatusPermanentRedirect) // the page's own addresses are relative
+		case strings.HasPrefix(r.URL.Path, base+"/"):
+			stripped.ServeHTTP(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}

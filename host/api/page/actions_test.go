@@ -1,0 +1,264 @@
+package page_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/hashicorp/go-hclog"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// stats waits until the counts of a queue are as wanted.
+func (w *world) stats(t *testing.T, name string, wanted func(queue.Stats) bool) {
+	t.Helper()
+	w.eventually(t, "the counts of "+name, func() (bool, error) {
+		stats, err := w.Queue(name).Stats(w.ctx)
+		return wanted(stats), err
+	})
+}
+
+// fill types a value into a named field of the dialog, or chooses it.
+func (w *world) fill(t *testing.T, name, value string) {
+	t.Helper()
+	w.do(t, chromedp.SetValue(fmt.Sprintf(`dialog [name=%q]`, name), value))
+}
+
+// A queue is paused, limited, and continued; its failed tasks are tried again, its waiting ones cancelled, its finished ones purged.
+func TestQueueActions(t *testing.T) {
+	w := setup(t)
+	node := w.node(t, nil, "mail")
+	for range 3 {
+		w.enqueue(t, "mail", "x", queue.Options{})
+		w.run(t, node, "mail", failed("no"))
+	}
+	w.goTo(t, "/queues/mail", "Queue mail")
+	w.press(t, "Pause")
+	w.see(t, "Pause mail?", "0 waiting tasks; 0 running tasks go on")
+	w.accessible(t, "dialog")
+	w.press(t, "Leave it")
+	w.press(t, "Pause")
+	w.press(t, "Pause")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Paused })
+	w.press(t, "Resume")
+	w.press(t, "Resume")
+	w.stats(t, "mail", func(s queue.Stats) bool { return !s.Paused })
+	w.press(t, "Limit")
+	w.fill(t, "limit", "7")
+	w.press(t, "Set the limit")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Limit == 7 })
+
+	w.press(t, "Retry failed")
+	w.press(t, "Retry 3 tasks")
+	w.see(t, "3 of 3 tasks", "done")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 3 && s.Depth[queue.Failed] == 0 })
+
+	w.goTo(t, "/queues/mail", "Queue mail")
+	w.press(t, "Cancel pending")
+	w.see(t, "queue mail, status pending")
+	w.press(t, "Cancel 3 tasks")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 3 })
+
+	w.goTo(t, "/queues/mail", "Queue mail")
+	w.press(t, "Purge")
+	w.see(t, "0 complete tasks and 3 failed tasks")
+	w.fill(t, "age", "0")
+	w.press(t, "Delete them")
+	w.see(t, "3 tasks deleted.")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 0 })
+}
+
+// A task is tried again, cancelled and deleted.
+func TestTaskActions(t *testing.T) {
+	w := setup(t)
+	node := w.node(t, nil, "mail")
+	id := w.enqueue(t, "mail", "x", queue.Options{})
+	w.run(t, node, "mail", failed("no"))
+	w.goTo(t, "/tasks/"+id, "Task "+id)
+	w.press(t, "Retry")
+	w.press(t, "Retry the task")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 1 })
+	w.press(t, "Cancel")
+	w.see(t, "It is pending. It will not run")
+	w.press(t, "Cancel the task")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 1 })
+	w.see(t, "cancelled")
+	w.press(t, "Delete")
+	w.press(t, "Delete the task")
+	w.until(t, `document.querySelector("h1").innerText === "Queue mail"`)
+	if _, err := w.Task(w.ctx, id); !errors.Is(err, queue.ErrNoTask) {
+		t.Errorf("the task is still there: %v", err)
+	}
+}
+
+// A job can be stopped; a search and the dead letters make jobs, too.
+func TestJobs(t *testing.T) {
+	w := setup(t)
+	node := w.node(t, nil, "mail")
+	for i := range 4 {
+		w.enqueue(t, "mail", "x", queue.Options{Labels: map[string]string{"half": fmt.Sprint(i % 2)}})
+		w.run(t, node, "mail", failed("no"))
+	}
+	w.goTo(t, "/search", "Search")
+	w.do(t, chromedp.SendKeys(`input[name="label"]`, "half=1\r"))
+	w.see(t, "2 tasks")
+	w.press(t, "Delete all finished ones")
+	w.see(t, "label half=1")
+	w.press(t, "Delete 2 tasks")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 2 })
+
+	w.goTo(t, "/search?status=complete", "Search")
+	w.see(t, "None.")
+	w.goTo(t, "/search?queue=mail", "Search")
+	w.press(t, "Cancel all that are not finished")
+	w.see(t, "No task passes: there is nothing to do.")
+	w.press(t, "Leave it")
+
+	job, err := w.NewJob(w.ctx, "retry", `{"queue":"mail"}`, "ada")
+	must(t, err)
+	claim, err := w.WorkOn(w.ctx, job.ID) // by this process, which does not go on
+	must(t, err)
+	w.goTo(t, "/jobs/"+job.ID, "Job")
+	w.see(t, "counting")
+	w.press(t, "Stop")
+	w.press(t, "Stop it")
+	w.eventually(t, "the job is to stop", func() (bool, error) { return claim.Stopped(w.ctx) })
+}
+
+// A listener that is alive is drained; the tasks of a Python listener, of which nobody knows, are returned by hand.
+func TestNodeActions(t *testing.T) {
+	w := setup(t)
+	node := w.node(t, nil, "mail")
+	w.goTo(t, "/nodes", "Nodes")
+	w.press(t, "Drain")
+	w.see(t, "finishes its 0 tasks")
+	w.press(t, "Drain it")
+	w.see(t, "draining")
+	if _, drain, err := node.Marks(w.ctx, nil); err != nil || !drain {
+		t.Errorf("the listener is not drained: %v", err)
+	}
+	must(t, w.rdb.SAdd(w.ctx, w.Tenant()+"_listeners_slow", "old.example.com_17").Err())
+	must(t, w.rdb.ZAdd(w.ctx, w.Tenant()+"_queues", redis.Z{Score: 1, Member: "slow"}).Err())
+	id := w.enqueue(t, "slow", "x", queue.Options{})
+	must(t, w.rdb.RPopLPush(w.ctx, w.Tenant()+"_pending_tasks_slow", w.Tenant()+"_reserved_tasks_slow_old.example.com_17").Err())
+	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+id, "status", "reserved", "node", "old.example.com_17").Err())
+	w.see(t, "old.example.com_17")
+	w.press(t, "Reclaim")
+	w.see(t, "The 1 task that old.example.com_17 holds return to their queues. Make sure that its process has ended")
+	w.press(t, "Reclaim them")
+	w.see(t, "1 returned")
+	w.stats(t, "slow", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 1 })
+}
+
+// What the doctor found is mended where it is shown.
+func TestFindings(t *testing.T) {
+	w := setup(t)
+	digest := strings.Repeat("a1", 32)
+	w.node(t, []host.PluginInfo{{Plugin: "mail", Digest: digest, Queues: []string{"mail"}, State: "serving"}}, "mail")
+	w.enqueue(t, "mail", "x", queue.Options{})
+	must(t, w.Queue("mail").Pause(w.ctx))
+	must(t, w.Queue("mail").SetLimit(w.ctx, 1))
+	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_crashes", "mail "+digest, "4102444800 a~00000001_1 1.0").Err())
+	w.goTo(t, "", "Overview")
+	w.press(t, "Resume")
+	w.press(t, "Resume")
+	w.stats(t, "mail", func(s queue.Stats) bool { return !s.Paused })
+	w.press(t, "Limit to 2")
+	w.press(t, "Set the limit")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Limit == 2 })
+	w.press(t, "Release")
+	w.press(t, "Release it")
+	w.eventually(t, "the quarantine ends", func() (bool, error) {
+		left, err := w.Fleet().Quarantines(w.ctx)
+		return len(left) == 0, err
+	})
+	w.until(t, `document.querySelectorAll(".findings button").length === 0`)
+}
+
+// A dead letter leads to the task that it stands for; failed letters are tried again together.
+func TestDeadLetters(t *testing.T) {
+	w := setup(t)
+	w.dead = "graves"
+	node := w.node(t, nil, "mail", w.dead)
+	var ids []string
+	for range 2 {
+		ids = append(ids, w.enqueue(t, "mail", "x", queue.Options{}))
+		w.run(t, node, "mail", failed("no"))
+		w.run(t, node, "graves", failed("no grave"))
+	}
+	w.goTo(t, "/dead", "Dead letters")
+	w.see(t, ids...)
+	w.press(t, "Retry all failed letters")
+	w.press(t, "Retry 2 tasks")
+	w.see(t, "2 of 2 tasks")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 2 })
+}
+
+// Whoever has no token signs in; the page has no buttons for what a role may not do; signing out forgets the token.
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	viewer, lines, err := api.NewToken("vera", api.Viewer, nil, time.Hour)
+	must(t, err)
+	must(t, os.WriteFile(file, []byte("tokens:\n"+lines), 0o600))
+	w := serve(t, queuetest.Shared(t).URL(), func(c *api.Config) {
+		var err error
+		c.Access, err = api.LoadAccess(file, hclog.NewNullLogger())
+		must(t, err)
+	})
+	w.enqueue(t, "mail", "x", queue.Options{})
+	w.do(t, chromedp.Navigate(w.base+"#/"+w.Tenant()+"/queues/mail"))
+	w.see(t, "Sign in")
+	w.do(t, chromedp.SendKeys(`input[name="token"]`, "wrong\r"))
+	w.see(t, "the token is not known here")
+	w.accessible(t, "sign in")
+	w.do(t, chromedp.SendKeys(`input[name="token"]`, viewer+"\r"))
+	w.see(t, "Queue mail", "vera (viewer)", "pending (1)")
+	if evaluate[bool](t, w, `[...document.querySelectorAll("main button")].length > 0`) {
+		t.Error("a viewer has buttons")
+	}
+	if evaluate[string](t, w, `location.href + document.cookie + localStorage.length`) != w.base+"#/"+w.Tenant()+"/queues/mail0" {
+		t.Error("the token is in an address, a cookie or the local storage")
+	}
+	w.press(t, "Sign out")
+	w.until(t, `document.querySelector("h1")?.innerText === "Sign in" && sessionStorage.length === 0`)
+}
+
+// Nothing of another site may run in the page, frame it or be sent from it; its files have ETags, also below a base path.
+func TestHeaders(t *testing.T) {
+	w := setup(t, func(c *api.Config) { c.BasePath = "/quern" })
+	get := func(path, tag string) (status int, header http.Header) {
+		request, err := http.NewRequestWithContext(w.ctx, http.MethodGet, path, nil)
+		must(t, err)
+		request.Header.Set("If-None-Match", tag)
+		response, err := http.DefaultClient.Do(request)
+		must(t, err)
+		must(t, response.Body.Close())
+		return response.StatusCode, response.Header
+	}
+	for _, path := range []string{w.base, w.base + "app.js", strings.TrimSuffix(w.base, "quern/"), strings.TrimSuffix(w.base, "/")} {
+		status, header := get(path, "")
+		policy := header.Get("Content-Security-Policy")
+		if status != http.StatusOK || header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(policy, "frame-ancestors 'none'") ||
+			!strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: %d %v", path, status, header)
+		}
+		if again, _ := get(path, header.Get("ETag")); again != http.StatusNotModified {
+			t.Errorf("%s again: %d", path, again)
+		}
+	}
+	w.enqueue(t, "mail", "x", queue.Options{})
+	w.goTo(t, "/queues", "Queues")
+	w.see(t, "mail", "1 queue")
+}

@@ -1,0 +1,350 @@
+// The views of a fleet. A view is {title, load, show, every, lively, start}: load reads a bounded amount from the API and show
+// makes it visible, again after so many ms (5000), or when a queue changes if it is lively. start runs beside it, if there is one.
+
+import { bulk, choice, jobActions, may, nodeActions, queueActions, release, remedy, words } from "./actions.js";
+import { call, now, path, query } from "./api.js";
+import { chart } from "./chart.js";
+import { badge, clock, count, facts, h, link, many, place, section, span, table, version } from "./dom.js";
+
+const charted = 180; // minutes
+const page = 50; // entries of a list
+
+const get = (to, values = {}, signal) => call(query(to, values), { signal });
+
+/** optional is what a list has for those who may see it, and null for others. */
+const optional = (reading) => reading.catch((problem) => {
+  if (problem.status === 403) return null;
+  throw problem;
+});
+
+const minutesOf = (tenant, queue, signal) => get(path`/tenants/${tenant}/minutes`, { queue, minutes: charted }, signal);
+
+const queueLink = (tenant, queue) => link(queue, tenant, "queues", queue);
+const taskLink = (task) => link(h("span", { class: "code" }, task.id), task.tenant, "tasks", task.id);
+const sum = (list, field) => list.reduce((total, one) => total + one[field], 0);
+
+export function overview({ tenant, live }) {
+  return {
+    title: "Overview",
+    load: async (signal) => {
+      const [queues, nodes, findings, minutes] = await Promise.all([
+        live.queues(), get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal),
+        get(path`/tenants/${tenant}/findings`, {}, signal), minutesOf(tenant, "", signal)]);
+      return { queues, nodes: nodes.items, findings: findings.items, minutes };
+    },
+    show: ({ queues: { list, more }, nodes, findings, minutes }) => {
+      const recent = minutes.items.slice(-6, -1); // the present minute is not over
+      const rate = (field) => `${(sum(recent, field) / Math.max(1, recent.length)).toFixed(1)} / min`;
+      const hosts = nodes.filter((n) => n.alive && n.kind === "quern");
+      const slots = sum(hosts.map((n) => ({ all: n.slots ?? 0 })), "all");
+      const busy = [...list].sort((a, b) => b.pending + b.started - a.pending - a.started).slice(0, 10);
+      const oldest = Math.max(0, ...list.map((q) => q.oldest_pending_age_seconds));
+      return [
+        section("What is wrong now", findingList(tenant, findings)),
+        section("Now", h("div", { class: "tiles" }, facts(
+          ["Complete", rate("complete")], ["Failed", rate("failed")],
+          ["Wait p50, 5 min", span(minutes.wait_p50_seconds)], ["Wait p95, 5 min", span(minutes.wait_p95_seconds)],
+          ["Oldest pending task", oldest ? span(oldest) : "–"], ["Pending", count(sum(list, "pending"))], ["Running", count(sum(list, "started"))],
+          ["Slots in use", `${count(sum(hosts.map((n) => ({ used: n.slots_in_use ?? 0 })), "used"))} of ${count(slots)}`], ["Hosts", count(hosts.length)])), more && moreQueues()),
+        section("By minute", chart(minutes.items)),
+        section("Busiest queues", queueTable("Busiest queues", busy), h("p", null, link(`All ${many(list.length, "queue")}`, tenant, "queues"))),
+      ];
+    },
+  };
+}
+
+const moreQueues = () => h("p", { class: "faint" }, "There are more queues than the page follows: it shows the first 1,000 by name.");
+
+/** findingList shows what the doctor found, errors first, each with its remedy and the button that does it. */
+function findingList(tenant, findings) {
+  if (findings.length === 0) return h("p", { class: "empty" }, "Nothing: the doctor finds no fault.");
+  const sorted = [...findings].sort((a, b) => (a.level < b.level ? -1 : a.level > b.level ? 1 : 0));
+  return h("ul", { class: "findings" }, sorted.map((f) => h("li", { class: f.level },
+    h("strong", null, `${f.level}: `), f.problem,
+    h("p", null, `Remedy: ${f.remedy}.`),
+    h("div", { class: "actions" },
+      f.queue && link(`Queue ${f.queue}`, tenant, "queues", f.queue),
+      f.check === "queue-failing" && h("a", { href: place(tenant, "search", { queue: f.queue, status: "failed" }) }, "Its failed tasks"),
+      remedy(tenant, f.command)))));
+}
+
+const queueTable = (caption, list) => table(caption, [
+  { head: "Queue", cell: (q) => [queueLink(q.tenant, q.queue), q.error && h("div", { class: "wrong" }, q.error)] },
+  { head: "State", cell: (q) => [q.paused && badge("paused"), q.listeners === 0 && q.pending > 0 && badge("nobody serves it", "failed"), q.limit && q.pending + q.scheduled >= q.limit && badge("full", "failed")] },
+  { head: "Pending", number: true, cell: (q) => count(q.pending) },
+  { head: "Oldest", number: true, cell: (q) => (q.pending ? span(q.oldest_pending_age_seconds) : "–") },
+  { head: "Scheduled", number: true, cell: (q) => count(q.scheduled) },
+  { head: "Running", number: true, cell: (q) => count(q.started) },
+  { head: "Failed, kept", number: true, cell: (q) => (q.failed ? link(count(q.failed), q.tenant, "queues", q.queue, { status: "failed" }) : "0") },
+  { head: "Complete, kept", number: true, cell: (q) => count(q.complete) },
+  { head: "Listeners", number: true, cell: (q) => count(q.listeners) },
+], list, "No queue has been used.");
+
+export function queues({ live, search, again }) {
+  let part = search.get("name") ?? "";
+  return {
+    title: "Queues",
+    lively: true,
+    load: () => live.queues(),
+    show: ({ list, more }) => {
+      const shown = list.filter((q) => q.queue.toLowerCase().includes(part.toLowerCase()));
+      const type = (event) => {
+        part = event.target.value;
+        again();
+      };
+      return [
+        h("div", { class: "actions" }, h("label", null, "Part of the name",
+          h("input", { type: "search", value: part, oninput: type }))),
+        queueTable(`${many(shown.length, "queue")}`, shown), more && moreQueues()];
+    },
+  };
+}
+
+export function queue({ tenant, search }, name) {
+  const to = path`/tenants/${tenant}/queues/${name}`;
+  const status = search.get("status") ?? "";
+  return {
+    title: `Queue ${name}`,
+    load: async (signal) => {
+      const [shape, tasks, minutes, nodes] = await Promise.all([
+        get(to, {}, signal), get(`${to}/tasks`, { status, limit: page, cursor: search.get("cursor") }, signal), minutesOf(tenant, name, signal),
+        get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal)]);
+      return { shape, tasks, minutes, nodes: nodes.items.filter((n) => n.queues.includes(name)) };
+    },
+    show: ({ shape: q, tasks, minutes, nodes }) => {
+      const counts = { "": "all", scheduled: q.scheduled, pending: q.pending, reserved: q.reserved, started: q.started, complete: q.complete, failed: q.failed };
+      const reasons = Object.entries(q.totals ?? {}).filter(([key]) => key.startsWith("failed:"));
+      return [
+        q.error && h("p", { class: "wrong" }, q.error),
+        h("p", null, q.paused && badge("paused"), " ", q.listeners === 0 && badge("nobody serves it", "failed")),
+        queueActions(q),
+        h("div", { class: "tiles" }, facts(
+          ["Pending", count(q.pending)], ["Oldest pending", q.pending ? span(q.oldest_pending_age_seconds) : "–"], ["Running", count(q.started)],
+          ["Scheduled", count(q.scheduled)], ["Failed, kept", count(q.failed)], ["Complete, kept", count(q.complete)],
+          ["Limit", q.limit ? count(q.limit) : "none"], ["Wait p50, 5 min", span(minutes.wait_p50_seconds)], ["Wait p95, 5 min", span(minutes.wait_p95_seconds)])),
+        section("By minute", chart(minutes.items)),
+        reasons.length > 0 && section("Failed since the queue exists, by reason", facts(...reasons.map(([key, n]) => [key.slice(7), count(n)]))),
+        section("Listeners", nodes.length === 0 && q.listeners > 0 ? h("p", null, `${many(q.listeners, "listener")}, none of them with a lease.`)
+          : h("p", null, nodes.length === 0 ? "None: no host with a plugin for it runs, and no worker." : nodes.map((n) => [link(n.listener, tenant, "nodes"), n.alive ? " " : " (dead) "]))),
+        section("Tasks",
+          h("nav", { class: "actions", "aria-label": "Status" }, Object.entries(counts).map(([key, n]) =>
+            h("a", { href: place(tenant, "queues", name, key ? { status: key } : {}), "aria-current": key === status && "page" }, key ? `${key} (${count(n)})` : "all"))),
+          taskList(tasks), pager(tasks, (cursor) => place(tenant, "queues", name, { ...(status && { status }), cursor }), search)),
+      ];
+    },
+  };
+}
+
+const headline = (task) => {
+  const failure = task.error ?? task.last_error;
+  return failure && h("span", null, failure.reason && `${failure.reason}: `, (failure.message ?? "").split("\n")[0].slice(0, 300));
+};
+
+const taskList = (list, more = []) => table(many(list.items.length, "task"), [
+  { head: "Task", cell: taskLink },
+  ...more,
+  { head: "Status", cell: (t) => [badge(t.status), t.cancel_asked && badge("to be cancelled", "warning")] },
+  { head: "Created", cell: (t) => clock(t.created) },
+  { head: "Attempts", number: true, cell: (t) => count(t.attempts) },
+  { head: "Key, labels", cell: (t) => [t.key, Object.entries(t.labels ?? {}).map(([k, v]) => h("div", { class: "faint" }, `${k}=${v}`))] },
+  { head: "Error or progress", cell: (t) => headline(t) || (t.progress ? `${Math.round(100 * t.progress)} % ${t.message ?? ""}` : "") },
+], list.items, list.partial ? "None in the part that was searched." : "None.");
+
+/** pager leads to the next page, and to the first one. */
+const pager = (list, to, search) => h("p", { class: "actions" },
+  list.partial && h("span", { role: "status" }, "This is not all: the search ended early, to spare Redis."),
+  search.get("cursor") && h("a", { href: to("") }, "First page"), list.next && h("a", { href: to(list.next) }, list.partial ? "Search on" : "Next page"));
+
+const statuses = ["scheduled", "pending", "reserved", "started", "complete", "failed"];
+const reasonsOf = ["error", "trap", "timeout", "cpu", "memory", "output", "cancelled", "crashed", "exhausted", "expired", "rejected"];
+
+export function search({ tenant, search: asked, go }) {
+  const filter = Object.fromEntries([...asked].filter(([name, value]) => value && name !== "cursor"));
+  const { hours, ...given } = filter;
+  const api = { ...given, ...(hours && { since: Math.floor(now() - 3600 * hours) }) };
+  const submit = (event) => {
+    event.preventDefault();
+    go(tenant, "search", Object.fromEntries([...new FormData(event.target)].filter(([, value]) => value)));
+  };
+  const text = (label, name, type = "search") => h("label", null, label, h("input", { name, type, value: filter[name] ?? "" }));
+  const empty = Object.keys(api).length === 0;
+  const job = { ...api, ...(api.label && { label: [api.label] }) };
+  return {
+    title: "Search",
+    every: 60_000, // each may take Redis 2 s
+    load: async (signal) => (empty ? null : get(path`/tenants/${tenant}/tasks`, { ...api, limit: page, cursor: asked.get("cursor") }, signal)),
+    show: (list) => [
+      h("form", { class: "actions", onsubmit: submit, role: "search" },
+        text("Queue", "queue"),
+        choice("Status", "status", [["", "any"], ...statuses.map((s) => [s, s])], filter.status),
+        choice("Reason", "reason", [["", "any"], ...reasonsOf.map((r) => [r, r])], filter.reason),
+        text("Text of the error", "error"), text("Key", "key"), text("Label (NAME=VALUE)", "label"), text("Plugin", "plugin"), text("Listener", "node"),
+        choice("Created", "hours", [["", "at any time"], ["1", "in the last hour"], ["24", "in the last day"], ["168", "in the last week"]], hours),
+        h("button", { type: "submit" }, "Search")),
+      taskByID(tenant, go),
+      list && [
+        h("div", { class: "actions" }, may("operator") && list.items.length > 0 && [
+          h("button", { type: "button", onclick: () => bulk(tenant, "retry", job) }, "Retry all failed ones"),
+          h("button", { type: "button", class: "danger", onclick: () => bulk(tenant, "cancel", job) }, "Cancel all that are not finished"),
+          may("admin") && h("button", { type: "button", class: "danger", onclick: () => bulk(tenant, "delete", job) }, "Delete all finished ones")]),
+        taskList(list, [{ head: "Queue", cell: (t) => queueLink(t.tenant, t.queue) }]),
+        pager(list, (cursor) => place(tenant, "search", { ...filter, cursor }), asked)]],
+  };
+}
+
+/** taskByID leads to a task. */
+const taskByID = (tenant, go) => h("form", {
+  class: "actions",
+  onsubmit: (event) => {
+    event.preventDefault();
+    const id = event.target.elements.id.value.trim();
+    if (id) go(tenant, "tasks", id);
+  },
+}, h("label", null, "Or a task's ID", h("input", { name: "id", type: "search" })), h("button", { type: "submit" }, "Open"));
+
+export function dead({ tenant, search: asked }) {
+  return {
+    title: "Dead letters",
+    every: 60_000,
+    load: (signal) => get(path`/tenants/${tenant}/dead-letters`, { limit: page, cursor: asked.get("cursor") }, signal),
+    show: (list) => [
+      h("p", null, "Each stands for a task that failed for good, in the queue that its plugin names. A retry of a letter that failed retries the task that it stands for."),
+      may("operator") && list.items.length > 0 && h("div", { class: "actions" },
+        h("button", { type: "button", onclick: () => bulk(tenant, "retry", { dead_letters: true }) }, "Retry all failed letters"),
+        h("button", { type: "button", class: "danger", onclick: () => bulk(tenant, "cancel", { dead_letters: true }) }, "Cancel all waiting letters")),
+      taskList(list, [
+        { head: "Queue", cell: (t) => queueLink(t.tenant, t.queue) },
+        { head: "Stands for", cell: (t) => link(h("span", { class: "code" }, t.live_id), t.tenant, "tasks", t.live_id) }]),
+      pager(list, (cursor) => place(tenant, "dead", { cursor }), asked)],
+  };
+}
+
+export function nodes({ tenant }) {
+  return {
+    title: "Nodes",
+    load: (signal) => get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal),
+    show: ({ items }) => table("Listeners", [
+      { head: "Listener", cell: (n) => n.listener },
+      { head: "State", cell: (n) => [n.alive ? badge(n.kind === "python" ? "unknown" : "alive", "complete") : badge("dead"), n.draining && badge("draining")] },
+      { head: "Kind", cell: (n) => `${n.kind} ${n.version ?? ""}` },
+      { head: "Slots", number: true, cell: (n) => (n.slots == null ? "–" : `${count(n.slots_in_use)} of ${count(n.slots)}`) },
+      { head: "Queues", cell: (n) => n.queues.slice(0, 20).map((q) => [queueLink(tenant, q), " "]) },
+      { head: "Runs or holds now", cell: (n) => Object.entries(n.holds).map(([q, ids]) => ids.slice(0, 10).map((id) => h("div", null, taskLink({ tenant, id }), ` ${q}`))) },
+      { head: "Lease", cell: (n) => (n.lease_ends ? (n.alive ? `${span(Math.max(0, n.lease_ends - now()))} left` : ["ended ", clock(n.lease_ends)]) : "–") },
+      { head: "Action", cell: nodeActions },
+    ], items, "No listener: start a host with `quern serve`."),
+  };
+}
+
+const share = (v) => (v.complete + v.failed ? `${((100 * v.failed) / (v.complete + v.failed)).toFixed(1)} %` : "–");
+
+export function plugins({ tenant }) {
+  return {
+    title: "Plugins",
+    load: async (signal) => {
+      const [list, versions] = await Promise.all([
+        get(path`/tenants/${tenant}/plugins`, { limit: 1000 }, signal), get(path`/tenants/${tenant}/versions`, {}, signal)]);
+      return { list: list.items, versions: versions.items };
+    },
+    show: ({ list, versions }) => {
+      const same = (v, p) => v.plugin === p.plugin && version(v.digest) === version(p.digest);
+      const rates = (p) => versions.find((v) => same(v, p)) ?? { complete: 0, failed: 0 };
+      const gone = versions.filter((v) => !list.some((p) => same(v, p)));
+      const rows = [...list, ...gone.map((v) => ({ ...v, state: "replaced", nodes: [] }))].sort((a, b) => (a.plugin < b.plugin ? -1 : a.plugin > b.plugin ? 1 : 0));
+      return [
+        h("p", { class: "faint" }, "What tasks ended as in this hour and the one before, by the version that ran them."),
+        table("Plugins by version", [
+          { head: "Plugin", cell: (p) => p.plugin },
+          { head: "Version", cell: (p) => [p.version, h("div", { class: "code faint" }, version(p.digest))] },
+          { head: "State", cell: (p) => badge(p.state) },
+          { head: "Complete", number: true, cell: (p) => count(rates(p).complete) },
+          { head: "Failed runs", number: true, cell: (p) => count(rates(p).failed) },
+          { head: "Failure rate", number: true, cell: (p) => share(rates(p)) },
+          { head: "Queues", cell: (p) => (p.queues ?? []).map((q) => [queueLink(tenant, q), " "]) },
+          { head: "On", cell: (p) => p.nodes.map((n) => h("div", null, n)) },
+          { head: "What is wrong", cell: (p) => p.error },
+          { head: "Action", cell: (p) => p.state === "quarantined" && release(tenant, p.plugin, p.digest) },
+        ], rows, "No host that is alive has a plugin.")];
+    },
+  };
+}
+
+export function jobs({ tenant }) {
+  return {
+    title: "Jobs",
+    load: (signal) => get(path`/tenants/${tenant}/jobs`, {}, signal),
+    show: ({ items }) => table("The last jobs", [
+      { head: "Job", cell: (j) => link(`${j.action} ${words(j.filter)}`, tenant, "jobs", j.id) },
+      { head: "State", cell: (j) => badge(j.interrupted ? "interrupted" : j.state, j.interrupted ? "warning" : j.state) },
+      { head: "Tasks", number: true, cell: (j) => `${count(j.ended)} of ${count(j.items)}` },
+      { head: "By", cell: (j) => j.by },
+      { head: "Created", cell: (j) => clock(j.created) },
+    ], items, "None in the last week. The buttons of a queue, of a search and of the dead letters make jobs."),
+  };
+}
+
+export function job({ tenant }, id) {
+  const to = path`/tenants/${tenant}/jobs/${id}`;
+  return {
+    title: "Job",
+    every: 1000,
+    load: async (signal) => {
+      const [shape, items] = await Promise.all([get(to, {}, signal), get(`${to}/items`, { limit: 100 }, signal)]);
+      return { shape, items: items.items };
+    },
+    show: ({ shape: j, items }) => [
+      h("p", null, badge(j.interrupted ? "interrupted" : j.state, j.interrupted ? "warning" : j.state), ` ${j.action} tasks with ${words(j.filter)}`),
+      j.error && h("p", { class: "wrong" }, j.error),
+      jobActions(j),
+      h("p", null, h("label", null, `${count(j.ended)} of ${many(j.items, "task")}`, h("progress", { max: Math.max(1, j.items), value: j.ended }))),
+      facts(...Object.entries(j.ends ?? {}).map(([end, n]) => [end, count(n)]), ["By", j.by], ["Created", clock(j.created)]),
+      section("Its first 100 tasks", table("Tasks", [
+        { head: "Task", cell: (item) => taskLink({ tenant, id: item.id }) },
+        { head: "End", cell: (item) => (item.end ? badge(item.end) : "–") },
+        { head: "Why", cell: (item) => item.text },
+      ], items))],
+  };
+}
+
+export function tenants() {
+  return {
+    title: "Tenants",
+    load: async (signal) => (await get("/tenants", { limit: 1000 }, signal)).items,
+    show: (items) => table("Tenants", [
+      { head: "Tenant", cell: (t) => link(t.tenant, t.tenant) },
+      { head: "Queues", number: true, cell: (t) => link(count(t.queues), t.tenant, "queues") },
+    ], items),
+  };
+}
+
+export function buckets({ tenant }) {
+  return {
+    title: "Store",
+    every: 15_000,
+    load: (signal) => get(path`/tenants/${tenant}/kv`, { limit: 1000 }, signal),
+    show: ({ items }) => [
+      h("p", { class: "faint" }, "The buckets that handlers keep values in."),
+      table("Buckets", [
+        { head: "Bucket", cell: (b) => b.bucket },
+        { head: "Keys", number: true, cell: (b) => count(b.keys) },
+        { head: "Bytes", number: true, cell: (b) => count(b.bytes) },
+      ], items)],
+  };
+}
+
+export function audit({ tenant, search: asked }) {
+  return {
+    title: "Audit",
+    load: (signal) => optional(get(path`/tenants/${tenant}/audit`, { limit: page, cursor: asked.get("cursor") }, signal)),
+    show: (list) => (list == null ? h("p", null, "Only admins may read the audit log.") : [
+      table("Who did what", [
+        { head: "When", cell: (e) => clock(e.time) },
+        { head: "Who", cell: (e) => e.who },
+        { head: "Action", cell: (e) => e.action },
+        { head: "On", cell: (e) => e.on },
+        { head: "Detail", cell: (e) => e.detail },
+        { head: "From", cell: (e) => e.from },
+        { head: "Answer", number: true, cell: (e) => badge(e.status, e.status < 400 ? "complete" : "failed") },
+      ], list.items), pager(list, (cursor) => place(tenant, "audit", { cursor }), asked)]),
+  };
+}

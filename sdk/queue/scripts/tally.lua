@@ -1,0 +1,23 @@
+-- Adds to the counts of the present minute, and to those of the plugins' versions in the present hour. A hash that has as many
+-- fields as it may have takes no new ones: the totals come first, and so are always there.
+-- KEYS    1 queues
+-- ARGV    1 clock override  2 seconds for which a minute is kept  3 the same of an hour  4 most fields of each
+--         5 number of arguments that follow for the minute: field, what to add, ...; then the same for the hour
+-- RETURNS 1
+local clock = tonumber(now(ARGV[1]))
+
+local function add(key, life, first, last)
+  local bad = mistyped(key, 'hash')
+  if bad then return bad end
+  local room = ARGV[4] - redis.call('HLEN', key)
+  for i = first, last, 2 do
+    local new = redis.call('HEXISTS', key, ARGV[i]) == 0
+    if new then room = room - 1 end
+    if room >= 0 or not new then count(key, ARGV[i], ARGV[i + 1]) end
+  end
+  redis.call('EXPIRE', key, life)
+end
+
+local last = 5 + ARGV[5]
+return add(MINUTE_ .. string.format('%d', clock / 60), ARGV[2], 6, last)
+  or add(HOUR_ .. string.format('%d', clock / 3600), ARGV[3], last + 1, #ARGV) or 1

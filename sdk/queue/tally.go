@@ -1,0 +1,217 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// KeptMinutes is how many minutes are counted apart, and keptHours how many hours of plugins' versions.
+	KeptMinutes = 6 * 60
+	keptHours   = 2
+	// tallyFields bounds the counts of a minute, which are some ten for a busy queue, and those of an hour.
+	tallyFields = 2000
+	// tallyWaits is how many sizes of waits are told apart: up to 1 ms, 2 ms, 4 ms and so on.
+	tallyWaits = 28
+)
+
+// Waits count how long tasks had waited when they started.
+type Waits [tallyWaits]int64
+
+// Add counts one.
+func (w *Waits) Add(wait time.Duration) {
+	size := 0
+	for limit := time.Millisecond; wait > limit && size < tallyWaits-1; limit *= 2 {
+		size++
+	}
+	w[size]++
+}
+
+// Merge adds those of others.
+func (w *Waits) Merge(others Waits) {
+	for size, n := range others {
+		w[size] += n
+	}
+}
+
+// Quantile is the wait that this share of the tasks had at most, true to a factor of two; false if there are none.
+func (w *Waits) Quantile(share float64) (time.Duration, bool) {
+	var all int64
+	for _, n := range w {
+		all += n
+	}
+	before := int64(0)
+	for size, n := range w {
+		if n > 0 && float64(before+n) >= share*float64(all) {
+			upper := math.Ldexp(float64(time.Millisecond), size)
+			lower := upper / 2
+			if size == 0 {
+				lower = 0
+			}
+			return time.Duration(lower + (upper-lower)*(share*float64(all)-float64(before))/float64(n)), true
+		}
+		before += n
+	}
+	return 0, false
+}
+
+// Tally is what a host counted of a queue, and of the version of a plugin that runs its tasks.
+type Tally struct {
+	Queue, Plugin, Digest string
+	// Complete counts tasks, Failed runs that failed, with those that are tried again.
+	Complete, Failed int64
+	Waits            Waits
+}
+
+// Tally adds to the counts of the present minute. Whoever repeats it after an error may count twice.
+func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
+	minute, hour := &adder{}, &adder{}
+	total := Tally{}
+	for _, t := range tallies {
+		total.Complete, total.Failed = total.Complete+t.Complete, total.Failed+t.Failed
+		total.Waits.Merge(t.Waits)
+	}
+	for _, t := range append([]Tally{total}, tallies...) {
+		minute.add("complete", t.Queue, t.Complete)
+		minute.add("failed", t.Queue, t.Failed)
+		for size, n := range t.Waits {
+			minute.add("wait"+strconv.Itoa(size), t.Queue, n)
+		}
+		if t.Queue != "" {
+			hour.add("complete", t.Digest+" "+t.Plugin, t.Complete)
+			hour.add("failed", t.Digest+" "+t.Plugin, t.Failed)
+		}
+	}
+	c := n.client
+	args := []any{c.clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args)}
+	_, err := c.eval(ctx, newCall("tally", c.keys.queues(), append(append(args, minute.args...), hour.args...)...))
+	return wrap("count what tasks ended as", err)
+}
+
+// adder makes the arguments of the script.
+type adder struct{ args []any }
+
+func (a *adder) add(what, of string, n int64) {
+	if n > 0 {
+		a.args = append(a.args, tallyField(what, of), n)
+	}
+}
+
+// tallyField is the count of something, of all queues if of is "".
+func tallyField(what, of string) string { return strings.TrimSuffix(what+" "+of, " ") }
+
+// Minute is what hosts counted in one.
+type Minute struct {
+	Begin            time.Time
+	Complete, Failed int64
+	Waits            Waits
+}
+
+// Minutes reads the last n minutes, KeptMinutes at most, of a queue or of all of them (""), oldest first; the last is the present one.
+func (c *Client) Minutes(ctx context.Context, queue string, n int) ([]Minute, error) {
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fields := []string{tallyField("complete", queue), tallyField("failed", queue)}
+	for size := range tallyWaits {
+		fields = append(fields, tallyField("wait"+strconv.Itoa(size), queue))
+	}
+	minutes := make([]Minute, min(n, KeptMinutes))
+	for i := range minutes {
+		minutes[i].Begin = now.Truncate(time.Minute).Add(time.Duration(i+1-len(minutes)) * time.Minute)
+	}
+	cmds, err := pipelined(ctx, &c.store, minutes, func(p redis.Pipeliner, m Minute) *redis.SliceCmd {
+		return p.HMGet(ctx, c.keys.minute(strconv.FormatInt(m.Begin.Unix()/60, 10)), fields...)
+	})
+	for i, cmd := range cmds {
+		err = cmp.Or(err, cmd.Err())
+		if counts := cmd.Val(); len(counts) == len(fields) {
+			m := &minutes[i]
+			m.Complete, m.Failed = asInt(counts[0]), asInt(counts[1])
+			for size := range m.Waits {
+				m.Waits[size] = asInt(counts[2+size])
+			}
+		}
+	}
+	return minutes, wrap("read counts by minute", err)
+}
+
+// Recent sums up what hosts counted of each of these queues in the last n minutes, without waits.
+func (c *Client) Recent(ctx context.Context, n int, queues ...string) ([]Minute, error) {
+	now, err := c.now(ctx)
+	if err != nil || len(queues) == 0 {
+		return nil, err
+	}
+	sums := make([]Minute, len(queues))
+	var fields []string
+	for i, name := range queues {
+		sums[i].Begin = now.Truncate(time.Minute).Add(time.Duration(1-n) * time.Minute)
+		fields = append(fields, tallyField("complete", name), tallyField("failed", name))
+	}
+	cmds, err := pipelined(ctx, &c.store, make([]struct{}, n), func(p redis.Pipeliner, _ struct{}) *redis.SliceCmd {
+		n--
+		return p.HMGet(ctx, c.keys.minute(strconv.FormatInt(now.Unix()/60-int64(n), 10)), fields...)
+	})
+	for _, cmd := range cmds {
+		for i, count := range cmd.Val() {
+			if i%2 == 0 {
+				sums[i/2].Complete += asInt(count)
+			} else {
+				sums[i/2].Failed += asInt(count)
+			}
+		}
+	}
+	return sums, wrap("read counts by minute", err)
+}
+
+// VersionTally is what the tasks of a plugin's version ended as in this hour and the one before.
+type VersionTally struct {
+	Plugin, Digest   string
+	Complete, Failed int64
+}
+
+// Versions reads what the tasks of all versions ended as, by plugin.
+func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
+	c := f.client
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []VersionTally
+	for ago := range int64(keptHours) {
+		counts, err := c.rdb.HGetAll(ctx, c.keys.hour(strconv.FormatInt(now.Unix()/3600-ago, 10))).Result()
+		if err != nil {
+			return nil, fmt.Errorf("read counts of versions: %w", err)
+		}
+		for field, n := range counts {
+			what, version, _ := strings.Cut(field, " ")
+			digest, plugin, ok := strings.Cut(version, " ")
+			if !ok {
+				continue
+			}
+			i := slices.IndexFunc(list, func(v VersionTally) bool { return v.Plugin == plugin && v.Digest == digest })
+			if i < 0 {
+				i, list = len(list), append(list, VersionTally{Plugin: plugin, Digest: digest})
+			}
+			switch what {
+			case "complete":
+				list[i].Complete += asInt(n)
+			case "failed":
+				list[i].Failed += asInt(n)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b VersionTally) int {
+		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Digest, b.Digest))
+	})
+	return list, nil
+}

@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What several hosts count adds up by minute, for each queue and for all, and by version.
+func TestTally(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.clock = "1700000059.500000"
+		var fast, slow Waits
+		fast.Add(3 * time.Millisecond)
+		slow.Add(10 * time.Second)
+		tallies := []Tally{
+			{Queue: "mail", Plugin: "mail and more", Digest: "ab", Complete: 3, Failed: 1, Waits: fast},
+			{Queue: "slow", Plugin: "slow", Digest: "cd", Complete: 1, Waits: slow},
+		}
+		for range 2 {
+			if err := w.Node().Tally(w.ctx, tallies); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.clock = "1700000160.000000" // the minute after the next one
+		if err := w.Node().Tally(w.ctx, tallies[:1]); err != nil {
+			t.Fatal(err)
+		}
+		all := must[[]Minute](t)(w.Minutes(w.ctx, "", 3))
+		mail := must[[]Minute](t)(w.Minutes(w.ctx, "mail", 3))
+		if len(all) != 3 || all[0].Complete != 8 || all[0].Failed != 2 || all[1] != (Minute{Begin: all[1].Begin}) || all[2].Complete != 3 || all[2].Begin.Unix() != 1700000160/60*60 {
+			t.Errorf("all queues: %+v", all)
+		}
+		if len(mail) != 3 || mail[0].Complete != 6 || mail[2].Complete != 3 {
+			t.Errorf("one queue: %+v", mail)
+		}
+		if p50, ok := all[0].Waits.Quantile(0.5); !ok || p50 > 4*time.Millisecond || p50 <= 2*time.Millisecond {
+			t.Errorf("half waited %s at most", p50)
+		}
+		if p95, ok := all[0].Waits.Quantile(0.95); !ok || p95 > 20*time.Second || p95 < 5*time.Second {
+			t.Errorf("95 %% waited %s at most", p95)
+		}
+		if _, ok := all[1].Waits.Quantile(0.5); ok {
+			t.Error("a minute without tasks has a wait")
+		}
+		recent := must[[]Minute](t)(w.Recent(w.ctx, 3, "slow", "mail", "none"))
+		if recent[0].Complete != 2 || recent[1].Complete != 9 || recent[1].Failed != 3 || recent[2].Complete != 0 {
+			t.Errorf("recently: %+v", recent)
+		}
+		versions := must[[]VersionTally](t)(w.Fleet().Versions(w.ctx))
+		if fmt.Sprint(versions) != "[{mail and more ab 9 3} {slow cd 2 0}]" {
+			t.Errorf("versions: %v", versions)
+		}
+		w.clock = "1700007200.000000"
+		if versions := must[[]VersionTally](t)(w.Fleet().Versions(w.ctx)); len(versions) != 0 {
+			t.Errorf("two hours later: %v", versions)
+		}
+	})
+}
+
+// The counts of a minute take a bounded amount of memory, however many queues there are, and end by themselves. The totals are
+// complete all the same.
+func TestTallyBound(t *testing.T) {
+	w := setup(t)
+	node := w.Node()
+	now := must[time.Time](t)(w.Clock(w.ctx))
+	w.clock = seconds(now)
+	for block := range 130 {
+		var tallies []Tally
+		for i := range 8 {
+			name := fmt.Sprintf("%s%d-%d", strings.Repeat("q", 100), block, i)
+			tallies = append(tallies, Tally{Queue: name, Plugin: name, Digest: "ab", Complete: 1, Failed: 1})
+		}
+		if err := node.Tally(w.ctx, tallies); err != nil {
+			t.Fatal(err)
+		}
+	}
+	minute, hour := w.keys.minute(fmt.Sprint(now.Unix()/60)), w.keys.hour(fmt.Sprint(now.Unix()/3600))
+	for key, life := range map[string]time.Duration{minute: KeptMinutes * time.Minute, hour: keptHours * time.Hour} {
+		if n, ttl := w.rdb.HLen(w.ctx, key).Val(), w.rdb.TTL(w.ctx, key).Val(); n != tallyFields || ttl <= 0 || ttl > life {
+			t.Errorf("%s has %d fields and lasts %s", key, n, ttl)
+		}
+	}
+	if all := must[[]Minute](t)(w.Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
+		t.Errorf("%+v", all)
+	}
+	if used := w.rdb.MemoryUsage(w.ctx, minute).Val(); used > 1<<20 {
+		t.Errorf("a minute takes %d bytes", used)
+	}
+}
+
+// A damaged count is an error, and harms nothing else.
+func TestTallyDamaged(t *testing.T) {
+	w := setup(t)
+	w.clock = "1700000000.000000"
+	w.rdb.Set(w.ctx, w.keys.minute("28333333"), "x", 0)
+	if err := w.Node().Tally(w.ctx, []Tally{{Queue: "q", Complete: 1}}); err == nil || !strings.Contains(err.Error(), "_minute_28333333 is a string") {
+		t.Errorf("a minute of another type: %v", err)
+	}
+	if _, err := w.Minutes(w.ctx, "q", 1); err == nil {
+		t.Error("a minute of another type can be read")
+	}
+}
