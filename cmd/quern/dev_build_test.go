@@ -106,6 +106,45 @@ func TestDevInTheFolder(t *testing.T) {
 	}
 }
 
+// What dev writes into a file of the folder is no change of the source, not even when the source does not compile.
+func TestDevLogInTheFolder(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := sourceFolder(t, map[string]string{"a.c": saying("one"), "small.yaml": "name: small\n"})
+	log, err := os.Create(filepath.Join(dir, "notes.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	dev := u.prepare("dev")
+	dev.Dir, dev.Stdout, dev.Stderr = dir, log, log
+	if err := dev.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = dev.Process.Signal(syscall.SIGTERM)
+		dev.wait(t)
+	})
+	save := func(text string) {
+		t.Helper()
+		if err := os.Rename(write(t, filepath.Join(dir, ".a.c.swp"), text), filepath.Join(dir, "a.c")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logged := func(text string) int { return strings.Count(string(content(t, log.Name())), text) }
+	eventually(t, "the plugin is served", func() bool { return logged("serving queue: ") > 0 })
+	save("no C\n")
+	eventually(t, "the build fails", func() bool { return logged("cannot rebuild small") > 0 })
+	for range 20 {
+		u.must("enqueue", "small", "--wait") // each is a line in the file
+	}
+	save(saying("two"))
+	eventually(t, "the build succeeds", func() bool { return logged("rebuilt small") > 0 })
+	if n := logged("cannot rebuild small"); n != 1 {
+		t.Errorf("the build failed %d times", n)
+	}
+}
+
 func TestDevSources(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
