@@ -220,7 +220,7 @@ func TestCutOffHostIsFenced(t *testing.T) {
 	behind.proxy = proxy
 	cut := start(t, behind)
 	cut.settled("sleep")
-	id := cut.enqueue("sleep", "3000")
+	id := cut.enqueue("sleep", "10000") // longer than the other host takes to start on a busy machine
 	cut.count("sleep", queue.Started, 1)
 	other := start(t, common)
 	other.settledAs(2, "sleep")

@@ -34,6 +34,7 @@ var statuses = []struct {
 	{guest.ErrInvalid, http.StatusBadRequest, ""},
 	{queue.ErrStatus, http.StatusConflict, ""},
 	{queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit"},
+	{queue.ErrLetterStays, http.StatusConflict, "delete the letter"},
 	{queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant"},
 }
 
