@@ -352,17 +352,14 @@ func NewToken(name string, role Role, tenants []string, lasts time.Duration) (to
 	return token, string(text), cmp.Or(entry.validate(), err)
 }
 
-// caller is who sends a request, and what it asks for that is not in the path, for the audit log.
+// caller is who sends a request.
 type caller struct {
 	*Principal
-	detail string
+	detail string // what it asks for that is not in the path, for the audit log
+	memory *share // what its body and its answer take
 }
 
 type callerKey struct{}
-
-func withPrincipal(ctx context.Context, who *Principal, detail string) context.Context {
-	return context.WithValue(ctx, callerKey{}, &caller{who, detail})
-}
 
 // principal is who sends the request of a context.
 func principal(ctx context.Context) *Principal { return callerOf(ctx).Principal }

@@ -124,6 +124,28 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// A stream ends when its token is taken out of the file.
+func TestRevokedStream(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	secret := token(t, path, "vera", api.Viewer)
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w.token = secret
+	events := follow(t, w, "/changes")
+	must(t, os.Remove(path))
+	token(t, path, "another", api.Viewer)
+	for {
+		select {
+		case _, more := <-events:
+			if !more {
+				return
+			}
+		case <-w.ctx.Done():
+			t.Fatal("the stream goes on")
+		}
+	}
+}
+
 func TestWrongTokenFiles(t *testing.T) {
 	t.Parallel()
 	hash := strings.Repeat("a", 64)

@@ -113,11 +113,8 @@ func (s *service) describeBulk() {
 			if err != nil {
 				return nil, err
 			}
-			t := s.tenants[in.Tenant]
-			if err := t.JobStart(ctx, in.Job); err != nil {
-				return nil, err
-			}
-			if err := s.work(ctx, t, in.Job); err != nil {
+			err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) { return in.Job, t.JobStart(ctx, in.Job) })
+			if err != nil {
 				return nil, err
 			}
 			return s.showJob(ctx, *in)
@@ -155,7 +152,6 @@ func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 }
 
 func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
-	t := s.tenants[in.Tenant]
 	err := mayAct(ctx, in.Body.Action)
 	if err == nil {
 		err = in.Body.Filter.check(principal(ctx))
@@ -170,30 +166,43 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	job, err := t.NewJob(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
+	var id string
+	err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) {
+		job, err := t.NewJob(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
+		if err != nil {
+			return "", err
+		}
+		id = job.ID
+		callerOf(ctx).detail = fmt.Sprintf("job %s: %s %s", id, in.Body.Action, filter)
+		if in.Body.Start {
+			err = t.JobStart(ctx, id)
+		}
+		return id, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	callerOf(ctx).detail = fmt.Sprintf("job %s: %s %s", job.ID, in.Body.Action, filter)
-	if in.Body.Start {
-		err = t.JobStart(ctx, job.ID)
-	}
-	if err == nil {
-		err = s.work(ctx, t, job.ID)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.showJob(ctx, InJob{in.InTenant, job.ID})
+	return s.showJob(ctx, InJob{in.InTenant, id})
 }
 
-// work claims a job and begins to work on it in the background; nothing happens if another process has it.
-func (s *service) work(ctx context.Context, t *tenant, id string) error {
-	claim, err := t.WorkOn(ctx, id)
+// work claims the job that prepare makes or changes, and begins to work on it in the background; if another process has it that
+// one goes on.
+func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id string, err error)) error {
+	place := s.worked.take(ctx, principal(ctx), 1)
+	if place == nil {
+		return tooMany(ctx, "running jobs", s.worked)
+	}
+	id, err := prepare(t)
+	var claim *queue.JobWork
+	if err == nil {
+		claim, err = t.WorkOn(ctx, id)
+	}
 	if err != nil || claim == nil {
+		place.give()
 		return err
 	}
 	s.jobs.Go(func() {
+		defer place.give()
 		ctx := s.living()
 		for claim != nil && ctx.Err() == nil {
 			r := &runner{t: t, claim: claim, id: id}

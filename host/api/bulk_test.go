@@ -212,6 +212,9 @@ func follow(t *testing.T, w *world, path string) <-chan sent {
 	t.Helper()
 	q, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.base+"/v1/tenants/"+w.Tenant()+path, nil)
 	must(t, err)
+	if w.token != "" {
+		q.Header.Set("Authorization", "Bearer "+w.token)
+	}
 	response, err := http.DefaultClient.Do(q)
 	must(t, err)
 	t.Cleanup(func() { _ = response.Body.Close() })

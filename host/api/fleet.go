@@ -287,6 +287,9 @@ func (s *service) describeStore() {
 	}
 	add(s, revealing("/tenants/{tenant}/kv/{bucket}/{key}", "show-value", "The bytes of a value"),
 		func(ctx context.Context, in *inKey) (*Bytes, error) {
+			if err := s.reserve(ctx, maxParameters); err != nil {
+				return nil, err
+			}
 			value, err := s.tenants[in.Tenant].store.Get(ctx, in.Bucket, in.Key)
 			if errors.Is(err, guest.ErrNotFound) {
 				err = notFound("bucket %q has no key %q", in.Bucket, in.Key)

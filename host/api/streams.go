@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -20,7 +22,7 @@ const (
 	// pollPause is how often streams look at Redis, and pingPause how often they show that they live.
 	pollPause = time.Second
 	pingPause = 15 * time.Second
-	// streamWrite bounds one write to a client, streamLife a stream: then the client connects anew, with a token that still counts.
+	// streamWrite bounds one write to a client, streamLife a stream: then the client connects anew.
 	streamWrite = 10 * time.Second
 	streamLife  = time.Hour
 	// mostWatched is how many queues a stream of changes follows.
@@ -31,9 +33,21 @@ const (
 type sender struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	// counts tells whether the client may still see what it sees; checked is when it was asked. A stream sends something every
+	// pingPause.
+	counts  func() bool
+	checked time.Time
 }
 
+// errExpired ends a stream whose client may not see it any more.
+var errExpired = errors.New("the token does not count any more, or for something else")
+
 func (s *sender) send(event string, id int64, data any) error {
+	if time.Since(s.checked) > accessAge {
+		if s.checked = time.Now(); !s.counts() {
+			return errExpired
+		}
+	}
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err
@@ -59,18 +73,26 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context, in *
 		if err != nil {
 			return nil, err
 		}
-		if !s.streams.TryAcquire(1) {
-			return nil, failed(http.StatusServiceUnavailable, "%d streams are open: close some", maxStreams)
+		who := principal(ctx)
+		place := s.streams.take(ctx, who, 1)
+		if place == nil {
+			return nil, tooMany(ctx, "open streams", s.streams)
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
-			defer s.streams.Release(1)
+			defer place.give()
 			ctx, cancel := context.WithTimeout(c.Context(), streamLife)
 			defer cancel()
 			defer context.AfterFunc(s.living(), cancel)()
 			c.SetHeader("Content-Type", "text/event-stream")
 			c.SetHeader("X-Accel-Buffering", "no") // a proxy would hold events back
-			w, _ := c.BodyWriter().(http.ResponseWriter)
-			out := &sender{w, http.NewResponseController(w)}
+			if c.Method() == http.MethodHead {
+				return
+			}
+			r, w := humago.Unwrap(c)
+			out := &sender{w: w, control: http.NewResponseController(w), checked: time.Now(), counts: func() bool {
+				now, err := s.config.Access.identify(r)
+				return err == nil && reflect.DeepEqual(now, who)
+			}}
 			_ = out.control.SetReadDeadline(time.Time{}) // that of the request would end the stream
 			if out.send("ping", 0, struct{}{}) == nil {
 				_ = run(ctx, out) // the client is gone, or the time is over
