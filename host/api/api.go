@@ -30,6 +30,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/web"
@@ -84,6 +85,8 @@ type service struct {
 	api     huma.API
 	mux     *http.ServeMux
 	limits  limiters
+	// strangers bounds the lines in the log about requests of nobody known.
+	strangers *rate.Limiter
 
 	memory, streams, waits, searches, worked *budget
 
@@ -138,7 +141,8 @@ func (s *Server) Run(ctx context.Context) error {
 
 func newService(config Config) *service {
 	s := &service{
-		config: config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
+		strangers: rate.NewLimiter(1, 20),
+		config:    config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
 		memory: newBudget(maxMemory, maxMemory/parts), streams: newBudget(maxStreams, maxStreams/parts),
 		waits: newBudget(maxWaits, maxWaits/parts), searches: newBudget(maxSearches, maxSearches/parts),
 		worked: newBudget(maxWorked, maxWorked/parts),

@@ -45,6 +45,9 @@ func (s *service) handler() http.Handler {
 		}
 		who, err := s.config.Access.identify(r)
 		if err != nil {
+			if s.strangers.Allow() {
+				s.config.Logger.Warn("refused a request", "from", withoutPort(r.RemoteAddr), "method", r.Method, "path", r.URL.Path, "error", err)
+			}
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			s.write(w, http.StatusUnauthorized, "%v", err)
 			return

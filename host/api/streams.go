@@ -183,7 +183,7 @@ type changes struct {
 	news      chan struct{} // closed and replaced at each version
 }
 
-// change is a queue, and the version that it changed with; a queue without a name is gone.
+// change is a queue, and the version that it changed with.
 type change struct {
 	Queue
 	version int64
@@ -204,7 +204,7 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 			c.stop()
 		}
 	}()
-	seen := int64(0)
+	seen, sent := int64(0), make(map[string]bool) // sent are the queues that the client knows
 	told := false
 	ping := time.NewTicker(pingPause)
 	defer ping.Stop()
@@ -217,6 +217,12 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 				changed[name] = one.Queue
 			}
 		}
+		var gone []string
+		for name := range sent {
+			if _, ok := c.queues[name]; !ok {
+				gone = append(gone, name)
+			}
+		}
 		seen = c.version
 		c.mu.Unlock()
 		if problem && !told {
@@ -226,13 +232,17 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 		}
 		told = problem
 		for _, name := range slices.Sorted(maps.Keys(changed)) {
-			event, data := "queue", any(changed[name])
-			if changed[name].Queue == "" {
-				event, data = "gone", map[string]string{"queue": name}
-			}
-			if err := out.send(event, 0, data); err != nil {
+			if err := out.send("queue", 0, changed[name]); err != nil {
 				return err
 			}
+			sent[name] = true
+		}
+		slices.Sort(gone)
+		for _, name := range gone {
+			if err := out.send("gone", 0, map[string]string{"queue": name}); err != nil {
+				return err
+			}
+			delete(sent, name)
 		}
 		select {
 		case <-ctx.Done():
@@ -280,14 +290,15 @@ func (c *changes) compare(shapes []Queue, problem bool) {
 		missing := maps.Clone(c.queues)
 		for _, shape := range shapes {
 			delete(missing, shape.Queue)
-			if old, ok := c.queues[shape.Queue]; !ok || !reflect.DeepEqual(old.Queue, shape) {
-				c.queues[shape.Queue], fresh = change{shape, next}, true
+			old, ok := c.queues[shape.Queue]
+			if !ok || changed(old.Queue, shape) {
+				old.version, fresh = next, true
 			}
+			c.queues[shape.Queue] = change{shape, old.version}
 		}
-		for name, old := range missing {
-			if old.Queue.Queue != "" {
-				c.queues[name], fresh = change{version: next}, true
-			}
+		for name := range missing {
+			delete(c.queues, name)
+			fresh = true
 		}
 	}
 	if fresh {
@@ -295,4 +306,12 @@ func (c *changes) compare(shapes []Queue, problem bool) {
 		close(c.news)
 		c.news = make(chan struct{})
 	}
+}
+
+// changed compares a queue with what it was a moment ago. That its oldest task has waited for longer is no change.
+func changed(old, now Queue) bool {
+	if before := old.OldestPendingAgeSeconds; before > 0 && now.OldestPendingAgeSeconds >= before {
+		old.OldestPendingAgeSeconds = now.OldestPendingAgeSeconds
+	}
+	return !reflect.DeepEqual(old, now)
 }
