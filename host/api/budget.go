@@ -110,6 +110,10 @@ type pacedBody struct {
 func (b *pacedBody) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into)
 	b.read += int64(n)
-	_ = b.control.SetReadDeadline(b.began.Add(pace(b.read))) // every connection has one
+	until := b.began.Add(pace(b.read))
+	if err == io.EOF { //nolint:errorlint // a Reader returns it bare
+		until = time.Time{} // or the operation would end with it
+	}
+	_ = b.control.SetReadDeadline(until) // every connection has one
 	return n, err
 }

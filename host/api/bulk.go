@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -221,7 +222,7 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 func (s *service) leave(ctx context.Context, r *runner, err error) {
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer done()
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errClaimLost) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, queue.ErrClaimLost) {
 		s.config.Logger.Error("a job stopped", "job", r.id, "tenant", r.t.Tenant(), "error", err)
 		state := queue.JobStopped
 		if r.counting {
@@ -240,9 +241,6 @@ type runner struct {
 	counting bool
 	looked   time.Time // when look asked Redis
 }
-
-// errClaimLost ends the work on a job that another process may have by now.
-var errClaimLost = errors.New("the claim on the job is lost: start it again")
 
 func (r *runner) run(ctx context.Context) error {
 	job, err := r.t.Job(ctx, r.id)
@@ -268,7 +266,11 @@ func (r *runner) run(ctx context.Context) error {
 	return r.act(ctx, Action(job.Action), job.Ended)
 }
 
-// count finds the tasks, the newest of each queue first. One that moves in its list meanwhile may be missed.
+// mostPasses is how often a count goes through the tasks.
+const mostPasses = 5
+
+// count finds the tasks. The lists move meanwhile, so that their pages overlap or leave out tasks: it goes through them until
+// it finds no new ones.
 func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	var f Filter
 	if err := json.Unmarshal([]byte(job.Filter), &f); err != nil {
@@ -284,28 +286,36 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	if err := r.claim.Forget(ctx); err != nil { // of a count that was interrupted
 		return err
 	}
-	seen := make(map[string]bool) // the lists move meanwhile, so that pages overlap
+	seen := make(map[string]bool)
 	more := false
-	for from := (&place{}); from != nil && !more; {
-		var ids []string
-		next, _, err := r.t.search(ctx, &f, *from, func(task *queue.Task) bool {
-			if !seen[task.ID] && suits(action, &f, task) {
-				seen[task.ID] = true
-				ids = append(ids, task.ID)
+	for range mostPasses {
+		known := len(seen)
+		for from := (&place{}); from != nil && !more; {
+			var ids []string
+			next, _, err := r.t.search(ctx, &f, *from, func(task *queue.Task) bool {
+				if !seen[task.ID] && suits(action, &f, task) {
+					seen[task.ID] = true
+					ids = append(ids, task.ID)
+				}
+				more = len(seen) >= queue.MaxJobItems
+				return !more
+			})
+			for page := range slices.Chunk(ids, jobPage) {
+				if err == nil {
+					err = r.claim.Add(ctx, page)
+				}
 			}
-			more = len(seen) >= queue.MaxJobItems
-			return !more
-		})
-		if err != nil {
-			return err
+			if err == nil {
+				err = r.claim.Keep(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			from = next
 		}
-		if err := r.claim.Add(ctx, ids); err != nil {
-			return err
+		if more || len(seen) == known {
+			break
 		}
-		if kept, err := r.claim.Keep(ctx); err != nil || !kept {
-			return errors.Join(err, errClaimLost)
-		}
-		from = next
 	}
 	return r.claim.Become(ctx, queue.JobCounted, more, "")
 }
@@ -356,11 +366,11 @@ func (r *runner) act(ctx context.Context, action Action, from int64) error {
 			case err != nil:
 				end, text = queue.JobItemFailed, err.Error()
 			}
-			if err := r.claim.End(ctx, end, text); err != nil {
+			if err := r.claim.End(ctx, from, end, text); err != nil {
 				return err
 			}
+			from++
 		}
-		from += int64(len(items))
 	}
 }
 
@@ -370,8 +380,8 @@ func (r *runner) look(ctx context.Context) (stop bool, err error) {
 		return false, nil
 	}
 	r.looked = time.Now()
-	if kept, err := r.claim.Keep(ctx); err != nil || !kept {
-		return false, errors.Join(err, errClaimLost)
+	if err := r.claim.Keep(ctx); err != nil {
+		return false, err
 	}
 	return r.claim.Stopped(ctx)
 }

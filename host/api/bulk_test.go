@@ -2,10 +2,14 @@ package api_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/internal/expecttest"
@@ -175,6 +179,62 @@ func TestBulk(t *testing.T) {
 	}
 }
 
+// deleting deletes tasks when the first page of a queue's failed tasks was read.
+type deleting struct {
+	once sync.Once
+	do   func()
+}
+
+func (d *deleting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d *deleting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (d *deleting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "lrange" && strings.Contains(fmt.Sprint(cmd.Args()...), "_failed_tasks_") {
+			d.once.Do(d.do)
+		}
+		return err
+	}
+}
+
+// Tasks that are deleted while a job counts move the others between the pages: it misses none of them.
+func TestCountWhileTasksMove(t *testing.T) {
+	w := setup(t)
+	const tasks, gone = 700, 100
+	specs := make([]queue.Spec, tasks)
+	_, err := w.Queue("q").EnqueueMany(w.ctx, specs)
+	must(t, err)
+	node := w.Node()
+	must(t, node.Join(w.ctx))
+	must(t, node.Register(w.ctx, "q"))
+	var order []string
+	for len(order) < tasks {
+		reply := node.Reserve(w.ctx, []queue.ReserveRequest{{Queue: "q", Count: tasks, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+		must(t, reply.Err)
+		var settlements []queue.Settlement
+		for _, task := range reply.Tasks {
+			order = append(order, task.ID)
+			settlements = append(settlements, queue.Settlement{Claim: task.Claim(), Failure: &queue.Failure{Reason: queue.ReasonError}})
+		}
+		_, err := node.Settle(w.ctx, "q", settlements)
+		must(t, err)
+	}
+	w.rdb.AddHook(&deleting{do: func() {
+		for _, id := range order[tasks-gone:] { // the newest: the first page has them
+			if err := w.Queue("q").Delete(w.ctx, id); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	job := makeJob(t, w, "retry", map[string]any{"queue": "q"}, true)
+	if job = awaitJob(t, w, job.ID, queue.JobDone); job.Ends[queue.JobItemDone] != tasks-gone {
+		t.Errorf("%+v, want %d done", job, tasks-gone)
+	}
+}
+
 // A job whose process died says so; another process goes on where it ended.
 func TestInterruptedBulk(t *testing.T) {
 	w := setup(t)
@@ -187,7 +247,7 @@ func TestInterruptedBulk(t *testing.T) {
 	must(t, claim.Add(w.ctx, []string{a, b}))
 	must(t, claim.Become(w.ctx, queue.JobRunning, false, ""))
 	must(t, w.Queue("q").Retry(w.ctx, a))
-	must(t, claim.End(w.ctx, queue.JobItemDone, ""))
+	must(t, claim.End(w.ctx, 0, queue.JobItemDone, ""))
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted || got.Ended != 1 {
 		t.Errorf("while it runs: %+v", got)
 	}

@@ -328,7 +328,7 @@ func administer(t *testing.T, w *world) {
 	work := must[*JobWork](t)(w.WorkOn(ctx, job.ID))
 	for _, err := range []error{
 		w.Audit(ctx, AuditEntry{Who: "ada"}), w.JobStart(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []string{"a"}),
-		work.End(ctx, JobItemGone, ""), work.Become(ctx, JobDone, false, ""), work.Leave(ctx), w.JobStop(ctx, job.ID),
+		work.End(ctx, 0, JobItemGone, ""), work.Become(ctx, JobDone, false, ""), work.Leave(ctx), w.JobStop(ctx, job.ID),
 	} {
 		if err != nil {
 			t.Error(err)

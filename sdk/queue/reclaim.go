@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -152,12 +153,39 @@ func (f *Fleet) ReclaimNode(ctx context.Context, listener string, maxCrashes int
 	}
 	var got Reclaimed
 	if !isQuernListener(listener) {
+		queues, err := f.client.Queues(ctx)
+		if err == nil {
+			err = spliced(listener, nodes, queues)
+		}
+		if err != nil {
+			return Reclaimed{}, err
+		}
 		got, err = f.reclaim(ctx, listener, maxCrashes, true)
 	}
 	if err == nil && !known && got == (Reclaimed{}) {
 		err = fmt.Errorf("listener %s: %w", listener, ErrNoNode)
 	}
 	return got, err
+}
+
+// spliced refuses a listener of Python whose key of reserved tasks in some queue is that of another one in another queue: names
+// are joined by underscores, so that listener b_c_1 of queue a has the key of c_1 of queue a_b. Its tasks may be the other's.
+func spliced(listener string, nodes []NodeInfo, queues map[string]int64) error {
+	for _, n := range nodes {
+		for _, theirs := range n.Queues {
+			ours := ""
+			if between, ok := strings.CutSuffix(listener, "_"+n.ID); ok {
+				ours = strings.TrimSuffix(theirs, "_"+between)
+			} else if between, ok := strings.CutSuffix(n.ID, "_"+listener); ok {
+				ours = theirs + "_" + between
+			}
+			if _, exists := queues[ours]; exists && ours != theirs {
+				return fmt.Errorf("%w: listener %s: its tasks of queue %q cannot be told from those that listener %s has of queue %q: end that one first",
+					ErrInvalid, listener, ours, n.ID, theirs)
+			}
+		}
+	}
+	return nil
 }
 
 func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, force bool) (Reclaimed, error) {
