@@ -59,11 +59,11 @@ type JobOf struct {
 // InJob is in every path below a job.
 type InJob struct {
 	InTenant
-	Job string `path:"job" format:"uuid" doc:"The job's ID."`
+	Job string `path:"job" pattern:"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" doc:"The job's ID, in small letters."`
 }
 
 func jobShape(tenant string, j *queue.Job) Job {
-	busy := j.State == queue.JobCounting || j.State == queue.JobRunning
+	busy := j.State == queue.JobCounting || j.State == queue.JobRunning || j.State == queue.JobCounted && j.Start && !j.Stop
 	var filter Filter
 	_ = json.Unmarshal([]byte(j.Filter), &filter) // of another version: what is not known is not shown
 	return Job{

@@ -67,6 +67,13 @@ func TestSearch(t *testing.T) {
 		t.Errorf("pages have %d tasks, %d different ones; want %d", len(all), len(seen), len(specs))
 	}
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?cursor=x"}), http.StatusBadRequest, "cursor")
+	for _, number := range []string{"NaN", "inf", "-Infinity"} {
+		refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?since=" + number}), http.StatusUnprocessableEntity, "query.since")
+	}
+	must(t, w.rdb.Set(w.ctx, w.Tenant()+"_tasks_a", "damaged", 0).Err())
+	if got := ids(t, w, "/tasks?label=to%3Dada"); len(got) != 1 || got[0] != keyed {
+		t.Errorf("beside a damaged queue: %v", got)
+	}
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?label=x"}), http.StatusBadRequest, "NAME=VALUE")
 }
 
@@ -254,7 +261,20 @@ func TestInterruptedBulk(t *testing.T) {
 	if other, err := w.WorkOn(w.ctx, job.ID); other != nil || err != nil {
 		t.Errorf("a second process may work on it: %v", err)
 	}
+	upper := w.do(t, request{method: http.MethodGet, path: "/jobs/" + strings.ToUpper(job.ID)})
+	refused(t, upper, http.StatusUnprocessableEntity, "path.job") // or each spelling would be a job
+	must(t, claim.Become(w.ctx, queue.JobCounted, false, ""))
+	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted {
+		t.Errorf("while it begins: %+v", got)
+	}
 	must(t, claim.Leave(w.ctx)) // as if its claim had ended
+	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
+		t.Errorf("when the process is gone before it began: %+v", got)
+	}
+	claim, err = w.WorkOn(w.ctx, job.ID)
+	must(t, err)
+	must(t, claim.Become(w.ctx, queue.JobRunning, false, ""))
+	must(t, claim.Leave(w.ctx))
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
 		t.Errorf("when the process is gone: %+v", got)
 	}
