@@ -65,13 +65,9 @@ func (s *service) describeTasks() {
 		func(ctx context.Context, in *listQueue) (*ListOf[Task], error) {
 			return s.list(ctx, in.Tenant, &Filter{Queue: in.Queue, Status: in.Status}, in.Paging)
 		})
-	type listDead struct {
-		InTenant
-		Paging
-	}
 	add(s, looking("/tenants/{tenant}/dead-letters", "list-dead-letters",
 		"List dead letters: tasks that stand for one that failed, whose ID is live_id"),
-		func(ctx context.Context, in *listDead) (*ListOf[Task], error) {
+		func(ctx context.Context, in *TenantPage) (*ListOf[Task], error) {
 			return s.list(ctx, in.Tenant, &Filter{DeadLetters: true}, in.Paging)
 		})
 	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
