@@ -111,7 +111,7 @@ func (b *pacedBody) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into)
 	b.read += int64(n)
 	until := b.began.Add(pace(b.read))
-	if err == io.EOF { //nolint:errorlint // a Reader returns it bare
+	if err == io.EOF {
 		until = time.Time{} // or the operation would end with it
 	}
 	_ = b.control.SetReadDeadline(until) // every connection has one

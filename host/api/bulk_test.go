@@ -353,6 +353,12 @@ func TestChanges(t *testing.T) {
 	await(t, w, two, "queue", `"queue":"second"`)
 	must(t, w.Queue("first").Pause(w.ctx))
 	await(t, w, one, "queue", `"paused":true`)
+	await(t, w, two, "nodes", `"alive":0`)
+	node := w.Node()
+	must(t, node.Join(w.ctx))
+	await(t, w, two, "nodes", `"alive":1`)
+	must(t, node.Leave(w.ctx))
+	await(t, w, two, "nodes", `"alive":0`)
 }
 
 func TestFollowLog(t *testing.T) {

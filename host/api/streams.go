@@ -138,7 +138,7 @@ func (s *service) describeStreams() {
 			}
 			return func(ctx context.Context, out *sender) error { return t.follow(ctx, out, in.ID, in.LastEventID) }, nil
 		})
-	stream(s, looking("/tenants/{tenant}/changes", "follow-changes", "Follow the queues: events queue, at first one for each, then for those that changed within a second; gone; problem, while Redis is away"),
+	stream(s, looking("/tenants/{tenant}/changes", "follow-changes", "Follow the queues: events queue, at first one for each, then for those that changed within a second; gone; nodes, with the number of listeners that are alive, at first and when others are; problem, while Redis is away"),
 		func(_ context.Context, in *InTenant) (func(context.Context, *sender) error, error) {
 			t := s.tenants[in.Tenant]
 			return func(ctx context.Context, out *sender) error { return t.changes.follow(ctx, t, out) }, nil
@@ -171,13 +171,15 @@ func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64
 	})
 }
 
-// changes is what the queues of a tenant were when they were last counted. While somebody follows, one goroutine counts for
+// changes is what the queues and listeners of a tenant were when they were last counted. While somebody follows, one goroutine counts for
 // all; a client that reads slowly skips what was in between.
 type changes struct {
 	mu        sync.Mutex // guards what follows
 	followers int
 	stop      context.CancelFunc
 	queues    map[string]change
+	alive     []string // listeners
+	nodes     int64    // the version that alive changed with
 	version   int64
 	problem   bool          // Redis is away
 	news      chan struct{} // closed and replaced at each version
@@ -193,7 +195,7 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 	c.mu.Lock()
 	if c.followers++; c.followers == 1 {
 		counting, stop := context.WithCancel(context.WithoutCancel(ctx))
-		c.stop, c.queues, c.news = stop, make(map[string]change), make(chan struct{})
+		c.stop, c.queues, c.nodes, c.news = stop, make(map[string]change), 0, make(chan struct{})
 		go c.count(counting, t)
 	}
 	c.mu.Unlock()
@@ -211,6 +213,7 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 	for {
 		c.mu.Lock()
 		news, problem := c.news, c.problem
+		alive, moved := len(c.alive), c.nodes > seen
 		changed := make(map[string]Queue)
 		for name, one := range c.queues {
 			if one.version > seen {
@@ -244,6 +247,11 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 			}
 			delete(sent, name)
 		}
+		if moved {
+			if err := out.send("nodes", 0, map[string]int{"alive": alive}); err != nil {
+				return err
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -268,8 +276,12 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 		if err == nil {
 			shapes, err = t.queues(ctx, names)
 		}
+		var alive []string
+		if err == nil {
+			alive, err = t.Fleet().Alive(ctx)
+		}
 		if ctx.Err() == nil {
-			c.compare(shapes, err != nil)
+			c.compare(shapes, alive, err != nil)
 		}
 		select {
 		case <-ctx.Done():
@@ -280,7 +292,7 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 }
 
 // compare takes over what was counted, and wakes the followers if it is new.
-func (c *changes) compare(shapes []Queue, problem bool) {
+func (c *changes) compare(shapes []Queue, alive []string, problem bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := c.version + 1
@@ -299,6 +311,9 @@ func (c *changes) compare(shapes []Queue, problem bool) {
 		for name := range missing {
 			delete(c.queues, name)
 			fresh = true
+		}
+		if c.nodes == 0 || !slices.Equal(c.alive, alive) {
+			c.alive, c.nodes, fresh = alive, next, true
 		}
 	}
 	if fresh {

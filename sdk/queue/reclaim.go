@@ -57,6 +57,23 @@ func (f *Fleet) Dead(ctx context.Context) (listeners []string, next time.Duratio
 	return listeners, next, nil
 }
 
+// Alive lists the Quern listeners of the tenant whose lease runs, by ID.
+func (f *Fleet) Alive(ctx context.Context) (listeners []string, err error) {
+	c := f.client
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	for _, z := range leases {
+		if id, ok := z.Member.(string); ok && z.Score > float64(now.UnixMicro())/1e6 {
+			listeners = append(listeners, id)
+		}
+	}
+	slices.Sort(listeners)
+	return listeners, wrap("read leases", err)
+}
+
 // Unleased lists the Quern listeners that are in a queue's set and have no lease: they are dead too. It reads the set of
 // every queue, so one host of the fleet calls it, and rarely.
 func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
@@ -153,11 +170,8 @@ func (f *Fleet) ReclaimNode(ctx context.Context, listener string, maxCrashes int
 	}
 	var got Reclaimed
 	if !isQuernListener(listener) {
-		queues, err := f.client.Queues(ctx)
-		if err == nil {
-			err = spliced(listener, nodes, queues)
-		}
-		if err != nil {
+		queues, unread := f.client.Queues(ctx)
+		if err := cmp.Or(unread, spliced(listener, nodes, queues)); err != nil {
 			return Reclaimed{}, err
 		}
 		got, err = f.reclaim(ctx, listener, maxCrashes, true)

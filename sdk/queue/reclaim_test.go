@@ -248,7 +248,13 @@ func TestReclaimOfASplicedName(t *testing.T) {
 func TestALeaseThatIsOverIsRenewed(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
+		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); !slices.Equal(alive, []string{node.id}) {
+			t.Errorf("alive are %v", alive)
+		}
 		w.die(t, node)
+		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); len(alive) != 0 {
+			t.Errorf("alive are %v", alive)
+		}
 		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
 			t.Errorf("%v, %v", dead, err)
 		}
