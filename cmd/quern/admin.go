@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -65,7 +66,7 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 			return nil, wrongValue(flags.Lookup("tokens"), o.tokens, err)
 		}
 	}
-	if config.TLS, err = o.tls(flags); err != nil {
+	if config.TLS, err = o.tls(flags, config.Logger); err != nil {
 		return nil, err
 	}
 	server, err := api.Listen(o.address, config)
@@ -83,14 +84,44 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 	return server, nil
 }
 
-// tls is nil without a certificate.
-func (o *adminOptions) tls(flags *pflag.FlagSet) (*tls.Config, error) {
+// tls is nil without a certificate. The files are read again for new connections, since certificates are renewed.
+func (o *adminOptions) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config, error) {
 	if o.cert == "" && o.key == "" && o.ca == "" {
 		return nil, nil
 	}
 	if o.cert == "" || o.key == "" {
 		return nil, usagef("--admin-cert %q, --admin-key %q, --admin-ca %q: HTTPS needs a certificate and its key, name both files", o.cert, o.key, o.ca)
 	}
+	if o.ca != "" && o.tokens == "" {
+		return nil, usagef("--admin-ca %q: only with --tokens, whose list `certificates` says what the holders of client certificates may do", o.ca)
+	}
+	config, err := o.read(flags)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex // guards what follows
+	current, checked, told := config, time.Now(), ""
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(checked) < time.Second {
+			return current, nil
+		}
+		checked = time.Now()
+		fresh, err := o.read(flags)
+		switch {
+		case err == nil:
+			current, told = fresh, ""
+		case err.Error() != told:
+			told = err.Error()
+			logger.Warn("cannot use the certificates of the API as they are now; the last good ones count", "error", err)
+		}
+		return current, nil
+	}}, nil
+}
+
+// read reads the certificates.
+func (o *adminOptions) read(flags *pflag.FlagSet) (*tls.Config, error) {
 	certificate, err := tls.LoadX509KeyPair(o.cert, o.key)
 	if err != nil {
 		return nil, wrongValue(flags.Lookup("admin-cert"), o.cert, fmt.Errorf("%w: name PEM files of a certificate and its key", err))
@@ -98,9 +129,6 @@ func (o *adminOptions) tls(flags *pflag.FlagSet) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}}
 	if o.ca == "" {
 		return config, nil
-	}
-	if o.tokens == "" {
-		return nil, usagef("--admin-ca %q: only with --tokens, whose list `certificates` says what the holders of client certificates may do", o.ca)
 	}
 	text, err := os.ReadFile(o.ca)
 	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven

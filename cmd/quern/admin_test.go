@@ -1,14 +1,22 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"io"
+	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -128,4 +136,54 @@ func TestWrongAdmin(t *testing.T) {
 			t.Errorf("%s: exit %d: %s%s; want exit %d with %q", args, r.status, r.stdout, r.stderr, want.status, want.text)
 		}
 	}
+}
+
+// selfSigned writes a certificate and its key, and returns its serial number.
+func selfSigned(t *testing.T, cert, key string) *big.Int {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	return template.SerialNumber
+}
+
+// A renewed certificate counts for new connections; while the files do not fit together, the last good one does.
+func TestRenewedCertificate(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Shared(t).URL())
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	first := selfSigned(t, cert, key)
+	c := u.start("admin", "--admin", "127.0.0.1:0", "--admin-cert", cert, "--admin-key", key)
+	address := c.stderr.await(t, adminListening)
+	shown := func() *big.Int {
+		connection, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}}).DialContext(t.Context(), "tcp", address) //nolint:gosec // it looks at the certificate itself
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer connection.Close()
+		return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber
+	}
+	if got := shown(); got.Cmp(first) != 0 {
+		t.Errorf("certificate %d, want %d", got, first)
+	}
+	write(t, key, "damaged")
+	eventually(t, "a line about the damaged key", func() bool { shown(); return strings.Contains(c.stderr.String(), "the last good ones count") })
+	if got := shown(); got.Cmp(first) != 0 {
+		t.Errorf("with a damaged key: certificate %d, want %d", got, first)
+	}
+	second := selfSigned(t, cert, key)
+	eventually(t, "the renewed certificate", func() bool { return shown().Cmp(second) == 0 })
 }

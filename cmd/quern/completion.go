@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -103,7 +103,7 @@ func candidates(cmd *cobra.Command, env environment, word string) (found []strin
 			found = append(found, node.ID)
 		}
 	case "NAME", "NAME|DIGEST":
-		plugins, _ := api.Plugins(ctx, client)
+		plugins, _ := host.Plugins(ctx, client)
 		for _, plugin := range plugins {
 			found = append(found, plugin.Plugin)
 		}

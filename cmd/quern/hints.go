@@ -86,7 +86,8 @@ func list(cmd *cobra.Command, client *queue.Client, json bool, all any, heading 
 		note(cmd, "nothing found in tenant %s at %s by `%s%s`", client.Tenant(), client.Address(),
 			strings.TrimSpace(cmd.CommandPath()+" "+strings.Join(cmd.Flags().Args(), " ")), strings.Join(filters, ""))
 	}
-	if isGiven(cmd.Flag("tenant")) || cmd.ErrOrStderr() == io.Discard { // as --watch has it after its first look
+	// To look for tenants is to scan Redis's keys: only for a person who may miss something.
+	if isGiven(cmd.Flag("tenant")) || cmd.ErrOrStderr() == io.Discard || len(rows) > 0 && !isTerminal(cmd.ErrOrStderr()) {
 		return nil
 	}
 	tenants, err := client.Tenants(cmd.Context())

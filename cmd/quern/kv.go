@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -58,7 +58,7 @@ func newKVLs(env environment) *cobra.Command {
 		if err != nil && len(buckets) == 0 {
 			return err // else one damaged bucket does not hide the others
 		}
-		serving, unknown := api.Plugins(cmd.Context(), client)
+		serving, unknown := host.Plugins(cmd.Context(), client)
 		err = errors.Join(err, unknown)
 		quotas := map[string]int64{} // the largest of the plugins that live hosts serve
 		for _, p := range serving {

@@ -32,13 +32,13 @@ import (
 //
 //	console       Bash runs the lines that begin with "$ ". The lines below are what it prints to stdout, stderr, or both:
 //	              a line "..." stands for any lines, "..." in a line for any text, and IDs, times and durations for any others. A
-//	              command that prints nothing here may print anything, but has to succeed. `quern serve` and `quern dev` run on until the page ends, and the lines
+//	              command that prints nothing here may print anything, but has to succeed. `quern serve`, `dev` and `admin` run on until the page ends, and the lines
 //	              below are awaited; so are those below `--watch` and `-f`.
 //	text          Nothing: somebody else's output, or a form.
 //	a language    A file, if the first line is a comment with a name that is its path. Otherwise a piece of a program, which is
 //	              only parsed if it is Go.
 //
-// Addresses are replaced: 127.0.0.1:6379 is the Redis of the test, and 9464 and 9465 free ports. A fence without a tag is an error.
+// Addresses are replaced: 127.0.0.1:6379 is the Redis of the test, and 9464 and 9465 are free ports. A fence without a tag is an error.
 // With -update the test writes what is printed into the page.
 func TestManual(t *testing.T) {
 	t.Parallel()
@@ -134,7 +134,7 @@ func (r *reader) console(block string) string {
 }
 
 // endless matches commands that go on until they are stopped.
-var endless = regexp.MustCompile(`^quern (serve|dev)( --?[^c]|$)|--watch|logs -f`)
+var endless = regexp.MustCompile(`^quern (serve|dev|admin)( --?[^c]|$)|--watch|logs -f`)
 
 // try runs a command, and returns what it printed: as it is shown, if that is the same.
 func (r *reader) try(command, shown string) string {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -21,7 +21,7 @@ func newPluginLs(env environment) *cobra.Command {
 	clientFlags(cmd)
 	output := outputFlag(cmd)
 	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-		views, err := api.Plugins(cmd.Context(), client)
+		views, err := host.Plugins(cmd.Context(), client)
 		if err != nil {
 			return err
 		}

@@ -12,10 +12,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -68,6 +71,8 @@ func (p *Principal) validate() error {
 	switch {
 	case p.Name == "":
 		return errors.New("an entry has no name: the audit log needs one")
+	case strings.HasPrefix(p.Name, oidcPrefix):
+		return fmt.Errorf("entry %q: names that begin with %s are those of the issuer's tokens: choose another", p.Name, oidcPrefix)
 	case !slices.Contains(roles, p.Role):
 		return fmt.Errorf("entry %q: role %q: use viewer, operator or admin", p.Name, p.Role)
 	case p.Rate < 0:
@@ -120,14 +125,25 @@ func parseAccess(text []byte) (*accessFile, error) {
 	if err := decoder.Decode(file); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	seen := map[string]bool{}
+	seen, named := map[string]bool{}, map[string]bool{}
+	once := func(p *Principal) error {
+		if err := p.validate(); err != nil {
+			return err
+		}
+		if named[p.Name] {
+			return fmt.Errorf("entry %q: another entry has the same name, by which the audit log and the rates tell them: give each its own", p.Name)
+		}
+		named[p.Name] = true
+		return nil
+	}
 	for i := range file.Tokens {
 		t := &file.Tokens[i]
+		if err := once(&t.Principal); err != nil {
+			return nil, err
+		}
 		t.SHA256 = strings.ToLower(t.SHA256)
 		sum, err := hex.DecodeString(t.SHA256)
 		switch {
-		case t.validate() != nil:
-			return nil, t.validate()
 		case err != nil || len(sum) != sha256.Size:
 			return nil, fmt.Errorf("token %q: sha256: use the 64 hex digits that `quern admin token` prints, not the token itself", t.Name)
 		case seen[t.SHA256]:
@@ -137,7 +153,7 @@ func parseAccess(text []byte) (*accessFile, error) {
 	}
 	for i := range file.Certificates {
 		c := &file.Certificates[i]
-		if err := c.validate(); err != nil {
+		if err := once(&c.Principal); err != nil {
 			return nil, err
 		}
 		if c.Subject == "" {
@@ -191,7 +207,10 @@ func (a *Access) load() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	a.file, a.issuer = file, nil
+	if a.issuer != nil && !reflect.DeepEqual(file.OIDC, &a.issuer.oidcEntry) { // else its keys stay known
+		a.issuer = nil
+	}
+	a.file = file
 	return true, nil
 }
 
@@ -272,7 +291,21 @@ type issuer struct {
 const (
 	issuerTimeout = 5 * time.Second
 	issuerPause   = 5 * time.Second
+	// issuerBurst is how often the issuer is asked in a row, and then every issuerPause: anybody can send tokens of unknown keys.
+	issuerBurst = 3
+	// oidcPrefix begins the names of principals that an issuer tells.
+	oidcPrefix = "oidc:"
 )
+
+// rareRequests asks an issuer only so often.
+type rareRequests struct{ limiter *rate.Limiter }
+
+func (f rareRequests) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !f.limiter.Allow() {
+		return nil, errors.New("it was asked a moment ago: try again in some seconds")
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
 
 func (i *issuer) identify(ctx context.Context, token string, logger hclog.Logger) (*Principal, error) {
 	verifier, err := i.ready(ctx)
@@ -290,7 +323,7 @@ func (i *issuer) identify(ctx context.Context, token string, logger hclog.Logger
 	if err := checked.Claims(&claims); err != nil {
 		return nil, fmt.Errorf("read claims: %w", err)
 	}
-	who := &Principal{Name: "oidc:" + checked.Subject, Payloads: i.Payloads, Rate: i.Rate}
+	who := &Principal{Name: oidcPrefix + checked.Subject, Payloads: i.Payloads, Rate: i.Rate}
 	for _, role := range roles {
 		if slices.Contains(words(claims[cmp.Or(i.RoleClaim, "role")]), string(role)) {
 			who.Role = role
@@ -315,7 +348,7 @@ func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 		return i.verifier, nil
 	}
 	// The provider keeps the context for later fetches of keys.
-	client := &http.Client{Timeout: issuerTimeout}
+	client := &http.Client{Timeout: issuerTimeout, Transport: rareRequests{rate.NewLimiter(rate.Every(issuerPause), issuerBurst)}}
 	provider, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), client), i.Issuer)
 	if err != nil {
 		i.again = time.Now().Add(issuerPause)
@@ -352,17 +385,14 @@ func NewToken(name string, role Role, tenants []string, lasts time.Duration) (to
 	return token, string(text), cmp.Or(entry.validate(), err)
 }
 
-// caller is who sends a request, and what it asks for that is not in the path, for the audit log.
+// caller is who sends a request.
 type caller struct {
 	*Principal
-	detail string
+	detail string // what it asks for that is not in the path, for the audit log
+	memory *share // what its body and its answer take
 }
 
 type callerKey struct{}
-
-func withPrincipal(ctx context.Context, who *Principal, detail string) context.Context {
-	return context.WithValue(ctx, callerKey{}, &caller{who, detail})
-}
 
 // principal is who sends the request of a context.
 func principal(ctx context.Context) *Principal { return callerOf(ctx).Principal }
@@ -416,23 +446,26 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 		seen := slices.DeleteFunc(slices.Sorted(maps.Keys(s.tenants)), func(name string) bool { return !who.sees(name) })
 		s.refuse(ctx, http.StatusNotFound, "tenant %q is not served here: use one of %s", tenant, strings.Join(seen, ", "))
 	default:
-		next(ctx)
-		if acts && !o.traffic {
-			s.record(ctx, who, o, tenant)
+		if name := wrongNumber(ctx); name != "" {
+			s.refuse(ctx, http.StatusUnprocessableEntity, "query.%s is no number: use digits, such as 1.5", name)
+			return
 		}
+		status := http.StatusInternalServerError // of a panic
+		if acts && !o.traffic {
+			defer func() { s.record(ctx, who, o, tenant, status) }()
+		}
+		next(ctx)
+		status = ctx.Status()
 		return
 	}
 	if acts { // whoever may not act fills no tenant's log
-		s.record(ctx, who, o, "")
+		s.record(ctx, who, o, "", ctx.Status())
 	}
 }
 
 // record writes an action to the audit log of the tenant, unless its name is "", and to the log of the process.
-func (s *service) record(ctx huma.Context, who *Principal, o operation, name string) {
-	from, _, err := net.SplitHostPort(ctx.RemoteAddr())
-	if err != nil {
-		from = ctx.RemoteAddr()
-	}
+func (s *service) record(ctx huma.Context, who *Principal, o operation, name string, status int) {
+	from := withoutPort(ctx.RemoteAddr())
 	on := ""
 	for _, part := range []string{"queue", "id", "listener", "plugin", "job"} {
 		if value := ctx.Param(part); value != "" {
@@ -440,7 +473,7 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 		}
 	}
 	entry := queue.AuditEntry{
-		Who: who.Name, Action: o.name, On: on, From: from, Status: ctx.Status(), Detail: callerOf(ctx.Context()).detail,
+		Who: who.Name, Action: o.name, On: on, From: from, Status: status, Detail: callerOf(ctx.Context()).detail,
 	}
 	s.config.Logger.Info("audit", "who", entry.Who, "action", entry.Action, "tenant", name, "on", entry.On, "from", entry.From,
 		"status", entry.Status, "detail", entry.Detail)
@@ -454,6 +487,25 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 	if err := t.Audit(within, entry); err != nil {
 		s.config.Logger.Error("cannot write the audit log of the tenant", "tenant", name, "error", err)
 	}
+}
+
+// wrongNumber names a number of the query that is NaN or infinite, which no bound refuses; "" if there is none.
+func wrongNumber(ctx huma.Context) string {
+	for _, p := range ctx.Operation().Parameters {
+		n, err := strconv.ParseFloat(ctx.Query(p.Name), 64)
+		if p.In == "query" && p.Schema.Type == huma.TypeNumber && err == nil && (math.IsNaN(n) || math.IsInf(n, 0)) {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// withoutPort is the host of an address.
+func withoutPort(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
 }
 
 // Me is the caller.

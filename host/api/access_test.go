@@ -124,6 +124,28 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// A stream ends when its token is taken out of the file.
+func TestRevokedStream(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	secret := token(t, path, "vera", api.Viewer)
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w.token = secret
+	events := follow(t, w, "/changes")
+	must(t, os.Remove(path))
+	token(t, path, "another", api.Viewer)
+	for {
+		select {
+		case _, more := <-events:
+			if !more {
+				return
+			}
+		case <-w.ctx.Done():
+			t.Fatal("the stream goes on")
+		}
+	}
+}
+
 func TestWrongTokenFiles(t *testing.T) {
 	t.Parallel()
 	hash := strings.Repeat("a", 64)
@@ -131,14 +153,16 @@ func TestWrongTokenFiles(t *testing.T) {
 		"":          "no tokens",
 		"{}":        "no tokens",
 		"token: []": "token",
-		"tokens: [{name: a, role: boss, sha256: " + hash + "}]":                                                 "viewer, operator or admin",
-		"tokens: [{role: admin, sha256: " + hash + "}]":                                                         "no name",
-		"tokens: [{name: a, role: admin, sha256: quern_abc}]":                                                   "64 hex digits",
-		"tokens: [{name: a, role: admin, sha256: " + hash + "}, {name: b, role: viewer, sha256: " + hash + "}]": "another entry",
-		"tokens: [{name: a, role: admin, tenants: [A_B], sha256: " + hash + "}]":                                "A_B",
-		"certificates: [{name: a, role: admin}]":                                                                "subject is missing",
-		"oidc: {issuer: https://example.com}":                                                                   "both needed",
-		"tokens: [{name: a, role: admin, rate: -1, sha256: " + hash + "}]":                                      "rate",
+		"tokens: [{name: a, role: boss, sha256: " + hash + "}]":                                                       "viewer, operator or admin",
+		"tokens: [{role: admin, sha256: " + hash + "}]":                                                               "no name",
+		"tokens: [{name: a, role: admin, sha256: quern_abc}]":                                                         "64 hex digits",
+		"tokens: [{name: a, role: admin, sha256: " + hash + "}, {name: b, role: viewer, sha256: " + hash + "}]":       "another entry",
+		"tokens: [{name: a, role: admin, tenants: [A_B], sha256: " + hash + "}]":                                      "A_B",
+		"tokens: [{name: a, role: admin, sha256: " + hash + "}]\ncertificates: [{name: a, role: viewer, subject: s}]": "same name",
+		"tokens: [{name: 'oidc:ada', role: admin, sha256: " + hash + "}]":                                             "choose another",
+		"certificates: [{name: a, role: admin}]":                                                                      "subject is missing",
+		"oidc: {issuer: https://example.com}":                                                                         "both needed",
+		"tokens: [{name: a, role: admin, rate: -1, sha256: " + hash + "}]":                                            "rate",
 	} {
 		path := filepath.Join(t.TempDir(), "tokens.yaml")
 		must(t, os.WriteFile(path, []byte(text), 0o600))

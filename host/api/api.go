@@ -32,7 +32,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/web"
@@ -41,20 +41,25 @@ import (
 
 const (
 	headerTimeout = 5 * time.Second
-	bodyTimeout   = 30 * time.Second
 	// answerTimeout bounds an answer with what it waits for; streams set deadlines of their own.
 	answerTimeout = 2 * time.Minute
 	idleTimeout   = 2 * time.Minute
 
-	// maxParameters bounds the body of tasks and events, maxJSON others. maxBodies bounds all bodies above smallBody, and large
-	// answers, at one time: what waits for slow clients should take no memory from a host's tasks beyond it, but an answer counts
-	// only when it is whole.
+	// maxParameters bounds the body of tasks and events, and what is read of one value; maxJSON other bodies.
 	maxParameters = 16 << 20
 	maxJSON       = 1 << 20
-	smallBody     = 64 << 10
-	maxBodies     = 128 << 20
-	// maxStreams bounds the streams of events that are open at one time.
-	maxStreams = 256
+	// Bodies above smallBody and large answers count before they take memory: what slow clients hold should take none from a
+	// host's tasks beyond maxMemory.
+	smallBody = 64 << 10
+	maxMemory = 256 << 20
+	// maxStreams bounds the streams of events that are open at one time, maxWaits the requests that wait for a task, maxSearches
+	// the searches, and maxWorked the jobs that this process works on.
+	maxStreams  = 256
+	maxWaits    = 4096
+	maxSearches = 16
+	maxWorked   = 16
+	// parts tells what one principal may use: so many principals may use all.
+	parts = 4
 )
 
 // Config is what a Server serves, and to whom.
@@ -84,8 +89,10 @@ type service struct {
 	api     huma.API
 	mux     *http.ServeMux
 	limits  limiters
-	bodies  *semaphore.Weighted
-	streams *semaphore.Weighted
+	// strangers bounds the lines in the log about requests of nobody known.
+	strangers *rate.Limiter
+
+	memory, streams, waits, searches, worked *budget
 
 	jobs sync.WaitGroup // the background jobs of this process
 	// living returns a context that ends when the server begins to end: jobs and streams stop then.
@@ -141,8 +148,11 @@ func (s *Server) Run(ctx context.Context) error {
 
 func newService(config Config) *service {
 	s := &service{
-		config: config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
-		bodies: semaphore.NewWeighted(maxBodies), streams: semaphore.NewWeighted(maxStreams),
+		strangers: rate.NewLimiter(1, 20),
+		config:    config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
+		memory: newBudget(maxMemory, maxMemory/parts), streams: newBudget(maxStreams, maxStreams/parts),
+		waits: newBudget(maxWaits, maxWaits/parts), searches: newBudget(maxSearches, maxSearches/parts),
+		worked: newBudget(maxWorked, maxWorked/parts),
 	}
 	for _, client := range config.Clients {
 		s.tenants[client.Tenant()] = &tenant{Client: client, store: config.Stores[client.Tenant()]}
@@ -204,7 +214,7 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 	}
 	op := huma.Operation{
 		OperationID: o.name, Method: o.method, Path: "/v1" + o.path, Summary: o.summary, Metadata: map[string]any{"operation": o},
-		MaxBodyBytes: o.maxBody + 1, BodyReadTimeout: bodyTimeout, Tags: []string{subject(o.path)},
+		MaxBodyBytes: o.maxBody + 1, BodyReadTimeout: slowGrace, Tags: []string{subject(o.path)},
 	}
 	if o.stream {
 		op.Responses = map[string]*huma.Response{"200": {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -58,11 +59,11 @@ type JobOf struct {
 // InJob is in every path below a job.
 type InJob struct {
 	InTenant
-	Job string `path:"job" format:"uuid" doc:"The job's ID."`
+	Job string `path:"job" pattern:"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" doc:"The job's ID, in small letters."`
 }
 
 func jobShape(tenant string, j *queue.Job) Job {
-	busy := j.State == queue.JobCounting || j.State == queue.JobRunning
+	busy := j.State == queue.JobCounting || j.State == queue.JobRunning || j.State == queue.JobCounted && j.Start && !j.Stop
 	var filter Filter
 	_ = json.Unmarshal([]byte(j.Filter), &filter) // of another version: what is not known is not shown
 	return Job{
@@ -113,11 +114,8 @@ func (s *service) describeBulk() {
 			if err != nil {
 				return nil, err
 			}
-			t := s.tenants[in.Tenant]
-			if err := t.JobStart(ctx, in.Job); err != nil {
-				return nil, err
-			}
-			if err := s.work(ctx, t, in.Job); err != nil {
+			err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) { return in.Job, t.JobStart(ctx, in.Job) })
+			if err != nil {
 				return nil, err
 			}
 			return s.showJob(ctx, *in)
@@ -155,7 +153,6 @@ func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 }
 
 func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
-	t := s.tenants[in.Tenant]
 	err := mayAct(ctx, in.Body.Action)
 	if err == nil {
 		err = in.Body.Filter.check(principal(ctx))
@@ -170,30 +167,43 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	job, err := t.NewJob(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
+	var id string
+	err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) {
+		job, err := t.NewJob(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
+		if err != nil {
+			return "", err
+		}
+		id = job.ID
+		callerOf(ctx).detail = fmt.Sprintf("job %s: %s %s", id, in.Body.Action, filter)
+		if in.Body.Start {
+			err = t.JobStart(ctx, id)
+		}
+		return id, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	callerOf(ctx).detail = fmt.Sprintf("job %s: %s %s", job.ID, in.Body.Action, filter)
-	if in.Body.Start {
-		err = t.JobStart(ctx, job.ID)
-	}
-	if err == nil {
-		err = s.work(ctx, t, job.ID)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.showJob(ctx, InJob{in.InTenant, job.ID})
+	return s.showJob(ctx, InJob{in.InTenant, id})
 }
 
-// work claims a job and begins to work on it in the background; nothing happens if another process has it.
-func (s *service) work(ctx context.Context, t *tenant, id string) error {
-	claim, err := t.WorkOn(ctx, id)
+// work claims the job that prepare makes or changes, and begins to work on it in the background; if another process has it that
+// one goes on.
+func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id string, err error)) error {
+	place := s.worked.take(ctx, principal(ctx), 1)
+	if place == nil {
+		return tooMany(ctx, "running jobs", s.worked)
+	}
+	id, err := prepare(t)
+	var claim *queue.JobWork
+	if err == nil {
+		claim, err = t.WorkOn(ctx, id)
+	}
 	if err != nil || claim == nil {
+		place.give()
 		return err
 	}
 	s.jobs.Go(func() {
+		defer place.give()
 		ctx := s.living()
 		for claim != nil && ctx.Err() == nil {
 			r := &runner{t: t, claim: claim, id: id}
@@ -212,7 +222,7 @@ func (s *service) work(ctx context.Context, t *tenant, id string) error {
 func (s *service) leave(ctx context.Context, r *runner, err error) {
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer done()
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errClaimLost) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, queue.ErrClaimLost) {
 		s.config.Logger.Error("a job stopped", "job", r.id, "tenant", r.t.Tenant(), "error", err)
 		state := queue.JobStopped
 		if r.counting {
@@ -231,9 +241,6 @@ type runner struct {
 	counting bool
 	looked   time.Time // when look asked Redis
 }
-
-// errClaimLost ends the work on a job that another process may have by now.
-var errClaimLost = errors.New("the claim on the job is lost: start it again")
 
 func (r *runner) run(ctx context.Context) error {
 	job, err := r.t.Job(ctx, r.id)
@@ -259,7 +266,11 @@ func (r *runner) run(ctx context.Context) error {
 	return r.act(ctx, Action(job.Action), job.Ended)
 }
 
-// count finds the tasks, the newest of each queue first. One that moves in its list meanwhile may be missed.
+// mostPasses is how often a count goes through the tasks.
+const mostPasses = 5
+
+// count finds the tasks. The lists move meanwhile, so that their pages overlap or leave out tasks: it goes through them until
+// it finds no new ones.
 func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	var f Filter
 	if err := json.Unmarshal([]byte(job.Filter), &f); err != nil {
@@ -275,28 +286,36 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	if err := r.claim.Forget(ctx); err != nil { // of a count that was interrupted
 		return err
 	}
-	seen := make(map[string]bool) // the lists move meanwhile, so that pages overlap
+	seen := make(map[string]bool)
 	more := false
-	for from := (&place{}); from != nil && !more; {
-		var ids []string
-		next, _, err := r.t.search(ctx, &f, *from, func(task *queue.Task) bool {
-			if !seen[task.ID] && suits(action, &f, task) {
-				seen[task.ID] = true
-				ids = append(ids, task.ID)
+	for range mostPasses {
+		known := len(seen)
+		for from := (&place{}); from != nil && !more; {
+			var ids []string
+			next, _, err := r.t.search(ctx, &f, *from, func(task *queue.Task) bool {
+				if !seen[task.ID] && suits(action, &f, task) {
+					seen[task.ID] = true
+					ids = append(ids, task.ID)
+				}
+				more = len(seen) >= queue.MaxJobItems
+				return !more
+			})
+			for page := range slices.Chunk(ids, jobPage) {
+				if err == nil {
+					err = r.claim.Add(ctx, page)
+				}
 			}
-			more = len(seen) >= queue.MaxJobItems
-			return !more
-		})
-		if err != nil {
-			return err
+			if err == nil {
+				err = r.claim.Keep(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			from = next
 		}
-		if err := r.claim.Add(ctx, ids); err != nil {
-			return err
+		if more || len(seen) == known {
+			break
 		}
-		if kept, err := r.claim.Keep(ctx); err != nil || !kept {
-			return errors.Join(err, errClaimLost)
-		}
-		from = next
 	}
 	return r.claim.Become(ctx, queue.JobCounted, more, "")
 }
@@ -342,16 +361,18 @@ func (r *runner) act(ctx context.Context, action Action, from int64) error {
 				return err // its end stays open
 			case errors.Is(err, queue.ErrNoTask):
 				end = queue.JobItemGone
+			case errors.Is(err, queue.ErrLetterStays):
+				text = err.Error()
 			case errors.As(err, &refused):
 				end, text = queue.JobItemRefused, err.Error()
 			case err != nil:
 				end, text = queue.JobItemFailed, err.Error()
 			}
-			if err := r.claim.End(ctx, end, text); err != nil {
+			if err := r.claim.End(ctx, from, end, text); err != nil {
 				return err
 			}
+			from++
 		}
-		from += int64(len(items))
 	}
 }
 
@@ -361,8 +382,8 @@ func (r *runner) look(ctx context.Context) (stop bool, err error) {
 		return false, nil
 	}
 	r.looked = time.Now()
-	if kept, err := r.claim.Keep(ctx); err != nil || !kept {
-		return false, errors.Join(err, errClaimLost)
+	if err := r.claim.Keep(ctx); err != nil {
+		return false, err
 	}
 	return r.claim.Stopped(ctx)
 }

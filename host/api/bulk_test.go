@@ -2,10 +2,14 @@ package api_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/internal/expecttest"
@@ -63,6 +67,13 @@ func TestSearch(t *testing.T) {
 		t.Errorf("pages have %d tasks, %d different ones; want %d", len(all), len(seen), len(specs))
 	}
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?cursor=x"}), http.StatusBadRequest, "cursor")
+	for _, number := range []string{"NaN", "inf", "-Infinity"} {
+		refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?since=" + number}), http.StatusUnprocessableEntity, "query.since")
+	}
+	must(t, w.rdb.Set(w.ctx, w.Tenant()+"_tasks_a", "damaged", 0).Err())
+	if got := ids(t, w, "/tasks?label=to%3Dada"); len(got) != 1 || got[0] != keyed {
+		t.Errorf("beside a damaged queue: %v", got)
+	}
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?label=x"}), http.StatusBadRequest, "NAME=VALUE")
 }
 
@@ -175,6 +186,62 @@ func TestBulk(t *testing.T) {
 	}
 }
 
+// deleting deletes tasks when the first page of a queue's failed tasks was read.
+type deleting struct {
+	once sync.Once
+	do   func()
+}
+
+func (d *deleting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d *deleting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (d *deleting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "lrange" && strings.Contains(fmt.Sprint(cmd.Args()...), "_failed_tasks_") {
+			d.once.Do(d.do)
+		}
+		return err
+	}
+}
+
+// Tasks that are deleted while a job counts move the others between the pages: it misses none of them.
+func TestCountWhileTasksMove(t *testing.T) {
+	w := setup(t)
+	const tasks, gone = 700, 100
+	specs := make([]queue.Spec, tasks)
+	_, err := w.Queue("q").EnqueueMany(w.ctx, specs)
+	must(t, err)
+	node := w.Node()
+	must(t, node.Join(w.ctx))
+	must(t, node.Register(w.ctx, "q"))
+	var order []string
+	for len(order) < tasks {
+		reply := node.Reserve(w.ctx, []queue.ReserveRequest{{Queue: "q", Count: tasks, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+		must(t, reply.Err)
+		var settlements []queue.Settlement
+		for _, task := range reply.Tasks {
+			order = append(order, task.ID)
+			settlements = append(settlements, queue.Settlement{Claim: task.Claim(), Failure: &queue.Failure{Reason: queue.ReasonError}})
+		}
+		_, err := node.Settle(w.ctx, "q", settlements)
+		must(t, err)
+	}
+	w.rdb.AddHook(&deleting{do: func() {
+		for _, id := range order[tasks-gone:] { // the newest: the first page has them
+			if err := w.Queue("q").Delete(w.ctx, id); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	job := makeJob(t, w, "retry", map[string]any{"queue": "q"}, true)
+	if job = awaitJob(t, w, job.ID, queue.JobDone); job.Ends[queue.JobItemDone] != tasks-gone {
+		t.Errorf("%+v, want %d done", job, tasks-gone)
+	}
+}
+
 // A job whose process died says so; another process goes on where it ended.
 func TestInterruptedBulk(t *testing.T) {
 	w := setup(t)
@@ -187,14 +254,27 @@ func TestInterruptedBulk(t *testing.T) {
 	must(t, claim.Add(w.ctx, []string{a, b}))
 	must(t, claim.Become(w.ctx, queue.JobRunning, false, ""))
 	must(t, w.Queue("q").Retry(w.ctx, a))
-	must(t, claim.End(w.ctx, queue.JobItemDone, ""))
+	must(t, claim.End(w.ctx, 0, queue.JobItemDone, ""))
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted || got.Ended != 1 {
 		t.Errorf("while it runs: %+v", got)
 	}
 	if other, err := w.WorkOn(w.ctx, job.ID); other != nil || err != nil {
 		t.Errorf("a second process may work on it: %v", err)
 	}
+	upper := w.do(t, request{method: http.MethodGet, path: "/jobs/" + strings.ToUpper(job.ID)})
+	refused(t, upper, http.StatusUnprocessableEntity, "path.job") // or each spelling would be a job
+	must(t, claim.Become(w.ctx, queue.JobCounted, false, ""))
+	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted {
+		t.Errorf("while it begins: %+v", got)
+	}
 	must(t, claim.Leave(w.ctx)) // as if its claim had ended
+	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
+		t.Errorf("when the process is gone before it began: %+v", got)
+	}
+	claim, err = w.WorkOn(w.ctx, job.ID)
+	must(t, err)
+	must(t, claim.Become(w.ctx, queue.JobRunning, false, ""))
+	must(t, claim.Leave(w.ctx))
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
 		t.Errorf("when the process is gone: %+v", got)
 	}
@@ -212,6 +292,9 @@ func follow(t *testing.T, w *world, path string) <-chan sent {
 	t.Helper()
 	q, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.base+"/v1/tenants/"+w.Tenant()+path, nil)
 	must(t, err)
+	if w.token != "" {
+		q.Header.Set("Authorization", "Bearer "+w.token)
+	}
 	response, err := http.DefaultClient.Do(q)
 	must(t, err)
 	t.Cleanup(func() { _ = response.Body.Close() })
@@ -265,11 +348,17 @@ func TestChanges(t *testing.T) {
 	one, two := follow(t, w, "/changes"), follow(t, w, "/changes")
 	await(t, w, one, "queue", `"queue":"first"`)
 	await(t, w, two, "queue", `"queue":"first"`)
+	await(t, w, two, "nodes", `"alive":0`)
 	w.enqueue(t, "second", "", queue.Options{})
 	await(t, w, one, "queue", `"queue":"second"`)
 	await(t, w, two, "queue", `"queue":"second"`)
 	must(t, w.Queue("first").Pause(w.ctx))
 	await(t, w, one, "queue", `"paused":true`)
+	node := w.Node()
+	must(t, node.Join(w.ctx))
+	await(t, w, two, "nodes", `"alive":1`)
+	must(t, node.Leave(w.ctx))
+	await(t, w, two, "nodes", `"alive":0`)
 }
 
 func TestFollowLog(t *testing.T) {

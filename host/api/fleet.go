@@ -2,18 +2,11 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"reflect"
-	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/plugins"
 	guest "github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -42,12 +35,6 @@ type Reclaimed struct {
 		Failed    int    `json:"failed" doc:"Too many hosts died, or they must not run twice."`
 		Dropped   int    `json:"dropped" doc:"The listener had lost them already."`
 	}
-}
-
-// Plugin is a plugin that live hosts published. Hosts with the same plugin share one.
-type Plugin struct {
-	host.PluginInfo
-	Nodes []string `json:"nodes"`
 }
 
 // Released are versions of plugins whose quarantine ended.
@@ -89,12 +76,8 @@ type InBucket struct {
 }
 
 func (s *service) describeFleet() {
-	type listTenant struct {
-		InTenant
-		Paging
-	}
 	add(s, looking("/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold"),
-		func(ctx context.Context, in *listTenant) (*ListOf[Node], error) {
+		func(ctx context.Context, in *TenantPage) (*ListOf[Node], error) {
 			nodes, err := s.tenants[in.Tenant].nodes(ctx)
 			return cut(nodes, in.Paging, func(n Node) string { return n.Listener }), err
 		})
@@ -118,9 +101,9 @@ func (s *service) describeFleet() {
 			return out, err
 		})
 	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
-		func(ctx context.Context, in *listTenant) (*ListOf[Plugin], error) {
-			list, err := Plugins(ctx, s.tenants[in.Tenant].Client)
-			return cut(list, in.Paging, Plugin.name), err
+		func(ctx context.Context, in *TenantPage) (*ListOf[host.Plugin], error) {
+			list, err := host.Plugins(ctx, s.tenants[in.Tenant].Client)
+			return cut(list, in.Paging, host.Plugin.Name), err
 		})
 	type release struct {
 		InTenant
@@ -134,7 +117,7 @@ func (s *service) describeFleet() {
 		})
 	s.describeStore()
 	add(s, acting(Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit", "Read who did what, newest first: about the last 10,000 actions"),
-		func(ctx context.Context, in *listTenant) (*ListOf[AuditEntry], error) {
+		func(ctx context.Context, in *TenantPage) (*ListOf[AuditEntry], error) {
 			entries, err := s.tenants[in.Tenant].AuditLog(ctx, in.Cursor, int64(in.Limit)+1)
 			out := &ListOf[AuditEntry]{List[AuditEntry]{Items: []AuditEntry{}}}
 			for i, e := range entries {
@@ -171,63 +154,6 @@ func (t *tenant) nodes(ctx context.Context) ([]Node, error) {
 	return shapes, err
 }
 
-// name orders plugins, and makes each its own place.
-func (p Plugin) name() string {
-	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest, p.Error}, "\x00")
-}
-
-// plainWord is what a shell takes as it is.
-var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
-
-// Plugins lists what live hosts published.
-func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
-	nodes, err := client.Fleet().Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now, err := client.Clock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := []Plugin{}
-	for _, node := range nodes {
-		if node.LeaseEnd.Before(now) {
-			continue
-		}
-		var published []Plugin
-		if json.Unmarshal([]byte(node.About["plugins"]), &published) != nil {
-			continue // a listener without plugins
-		}
-		for _, p := range published {
-			i := slices.IndexFunc(list, func(other Plugin) bool { return reflect.DeepEqual(other.PluginInfo, p.PluginInfo) })
-			if i < 0 {
-				i = len(list)
-				list = append(list, p)
-			}
-			list[i].Nodes = append(list[i].Nodes, node.ID)
-		}
-	}
-	quarantines, err := client.Fleet().Quarantines(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i := range list {
-		p := &list[i]
-		at := slices.IndexFunc(quarantines, func(q queue.Quarantine) bool { return q.Plugin == p.Plugin && q.Digest == p.Digest })
-		if at < 0 || p.State != plugins.StateServing {
-			continue
-		}
-		p.State = "quarantined" // hosts do not run its tasks
-		word := p.Plugin
-		if !plainWord.MatchString(word) { // in a shell a digest is itself
-			word = p.Digest
-		}
-		p.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), word)
-	}
-	slices.SortStableFunc(list, func(a, b Plugin) int { return strings.Compare(a.name(), b.name()) })
-	return list, nil
-}
-
 func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released, error) {
 	quarantines, err := t.Fleet().Quarantines(ctx)
 	if err != nil {
@@ -251,12 +177,8 @@ func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released
 
 // describeStore is what may be read of the buckets of handlers.
 func (s *service) describeStore() {
-	type listTenant struct {
-		InTenant
-		Paging
-	}
 	add(s, revealing("/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers"),
-		func(ctx context.Context, in *listTenant) (*ListOf[Bucket], error) {
+		func(ctx context.Context, in *TenantPage) (*ListOf[Bucket], error) {
 			buckets, err := s.tenants[in.Tenant].store.Buckets(ctx)
 			if err != nil && len(buckets) == 0 {
 				return nil, err // else one damaged bucket does not hide the others
@@ -287,6 +209,9 @@ func (s *service) describeStore() {
 	}
 	add(s, revealing("/tenants/{tenant}/kv/{bucket}/{key}", "show-value", "The bytes of a value"),
 		func(ctx context.Context, in *inKey) (*Bytes, error) {
+			if err := s.reserve(ctx, maxParameters); err != nil {
+				return nil, err
+			}
 			value, err := s.tenants[in.Tenant].store.Get(ctx, in.Bucket, in.Key)
 			if errors.Is(err, guest.ErrNotFound) {
 				err = notFound("bucket %q has no key %q", in.Bucket, in.Key)

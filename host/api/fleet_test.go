@@ -49,11 +49,11 @@ func TestPlugins(t *testing.T) {
 		must(t, err)
 		ids = append(ids, node.ID())
 	}
-	list := get[api.List[api.Plugin]](t, w, "/plugins?limit=1")
+	list := get[api.List[host.Plugin]](t, w, "/plugins?limit=1")
 	if len(list.Items) != 1 || list.Items[0].Plugin != "bad" || list.Items[0].Error != "no WebAssembly" || list.Next == "" {
 		t.Errorf("%+v", list)
 	}
-	list = get[api.List[api.Plugin]](t, w, "/plugins")
+	list = get[api.List[host.Plugin]](t, w, "/plugins")
 	if len(list.Items) != 2 || list.Items[1].Digest != "sha256:1" || len(list.Items[1].Nodes) != len(ids) {
 		t.Errorf("%+v", list)
 	}

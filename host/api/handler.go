@@ -2,12 +2,14 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -43,6 +45,9 @@ func (s *service) handler() http.Handler {
 		}
 		who, err := s.config.Access.identify(r)
 		if err != nil {
+			if s.strangers.Allow() {
+				s.config.Logger.Warn("refused a request", "from", withoutPort(r.RemoteAddr), "method", r.Method, "path", r.URL.Path, "error", err)
+			}
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			s.write(w, http.StatusUnauthorized, "%v", err)
 			return
@@ -51,42 +56,61 @@ func (s *service) handler() http.Handler {
 			s.write(w, http.StatusTooManyRequests, "%s sends more than %g requests a second", who.Name, who.rate())
 			return
 		}
-		r = r.WithContext(withPrincipal(r.Context(), who, r.URL.RawQuery))
+		c := &caller{Principal: who, detail: r.URL.RawQuery}
+		defer func() { c.memory.give() }()
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			s.mux.ServeHTTP(w, r)
 			return
 		}
 		tagged := &tagger{ResponseWriter: w, status: http.StatusOK}
 		s.mux.ServeHTTP(tagged, r)
-		if n := int64(tagged.body.Len()); n > maxJSON && !tagged.flowing {
-			if !s.bodies.TryAcquire(n) {
-				s.write(w, http.StatusServiceUnavailable, "too many large answers at a time: try again")
+		if tagged.flowing {
+			return
+		}
+		size := int64(tagged.body.Len())
+		if size > maxJSON && (c.memory == nil || size > c.memory.size) { // such as a long list
+			if err := s.reserve(r.Context(), size); err != nil {
+				s.write(w, http.StatusServiceUnavailable, "%v", err)
 				return
 			}
-			defer s.bodies.Release(n)
 		}
+		c.memory.shrink(size)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pace(size)))
 		tagged.finish(r)
 	})
 }
 
-// boundBody refuses a request while those that are being read have taken all the memory for bodies.
+// boundBody counts the body of a request before it takes memory, and bounds the time that it may take.
 func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 	op := ctx.Operation()
-	r, _ := humago.Unwrap(ctx)
-	size := r.ContentLength
-	if size < 0 || size > op.MaxBodyBytes {
-		size = op.MaxBodyBytes
-	}
-	if op.RequestBody == nil || size <= smallBody {
+	if op.RequestBody == nil {
 		next(ctx)
 		return
 	}
-	if !s.bodies.TryAcquire(size) {
-		s.refuse(ctx, http.StatusServiceUnavailable, "too many large requests at a time: try again")
-		return
+	r, w := humago.Unwrap(ctx)
+	size := r.ContentLength
+	if size < 0 || size >= op.MaxBodyBytes {
+		size = op.MaxBodyBytes - 1
 	}
-	defer s.bodies.Release(size)
+	if size > smallBody {
+		if err := s.reserve(ctx.Context(), size); err != nil {
+			s.refuse(ctx, http.StatusServiceUnavailable, "%v", err)
+			return
+		}
+	}
+	r.Body = &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), began: time.Now()}
 	next(ctx)
+}
+
+// reserve takes memory for what a request sends or is answered, until its answer is written.
+func (s *service) reserve(ctx context.Context, size int64) error {
+	c := callerOf(ctx)
+	c.memory.give()
+	if c.memory = s.memory.take(ctx, c.Principal, size); c.memory == nil {
+		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "too many large requests and answers at a time: try again"))
+	}
+	return nil
 }
 
 // refuse answers instead of an operation.
@@ -134,9 +158,6 @@ func (t *tagger) Flush() {
 func (t *tagger) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 func (t *tagger) finish(r *http.Request) {
-	if t.flowing {
-		return
-	}
 	if t.status == http.StatusOK {
 		sum := sha256.Sum256(t.body.Bytes())
 		tag := `"` + hex.EncodeToString(sum[:12]) + `"`

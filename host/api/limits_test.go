@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -60,25 +61,71 @@ func TestSlowClients(t *testing.T) {
 	decode[api.Receipt](t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: []byte("x")}), http.StatusOK)
 }
 
-// While all memory for bodies is taken, large requests are told to come again, and small ones are served.
+// upload begins a request of 16 MiB, and returns the first line of the answer: that the body may come, or what is wrong.
+func upload(t *testing.T, w *world) (net.Conn, string) {
+	t.Helper()
+	connection := dial(t, w)
+	_, err := fmt.Fprintf(connection, "POST /v1/tenants/%s/queues/q/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n"+
+		"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", w.Tenant(), w.token, 16<<20)
+	must(t, err)
+	line, err := bufio.NewReader(connection).ReadString('\n')
+	must(t, err)
+	return connection, line
+}
+
+// A principal that has taken its share of the memory for bodies is told to come again with large ones. Others have theirs, and a
+// client that sends too little loses its share.
 func TestManyLargeBodies(t *testing.T) {
-	w := setup(t)
-	for i := range 9 { // 16 MiB each: the first 8 fit
-		connection := dial(t, w)
-		_, err := fmt.Fprintf(connection, "POST /v1/tenants/%s/queues/q/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", w.Tenant(), 16<<20)
-		must(t, err)
-		want := "100 Continue" // it begins to read the body
-		if i == 8 {
-			want = "503 Service Unavailable"
-		}
-		line, err := bufio.NewReader(connection).ReadString('\n')
-		if err != nil || !strings.Contains(line, want) {
-			t.Fatalf("request %d: %q, %v; want %s", i, line, err, want)
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	slow, other := token(t, path, "slow", api.Operator), token(t, path, "other", api.Operator)
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w.token = slow
+	var connections []net.Conn
+	for i := range 4 {
+		connection, line := upload(t, w)
+		if connections = append(connections, connection); !strings.Contains(line, "100 Continue") {
+			t.Fatalf("request %d: %q", i, line)
 		}
 	}
+	if _, line := upload(t, w); !strings.Contains(line, "503 Service Unavailable") {
+		t.Errorf("the fifth: %q", line)
+	}
 	decode[api.Receipt](t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: []byte("x")}), http.StatusOK)
-	limit := w.do(t, request{method: http.MethodPut, path: "/queues/q/limit", body: []byte(`{"limit": 1}`)})
-	decode[api.Queue](t, limit, http.StatusOK)
+	w.token = other
+	if _, line := upload(t, w); !strings.Contains(line, "100 Continue") {
+		t.Errorf("of another: %q", line)
+	}
+	for _, connection := range connections { // long before the 30 s that all of it may take
+		must(t, connection.SetReadDeadline(time.Now().Add(20*time.Second)))
+		if text, err := io.ReadAll(connection); err != nil || !strings.Contains(string(text), "408") {
+			t.Errorf("%q, %v: want 408 and the end", text, err)
+		}
+	}
+	w.token = slow
+	if _, line := upload(t, w); !strings.Contains(line, "100 Continue") {
+		t.Errorf("afterwards: %q", line)
+	}
+}
+
+// A principal may open only so many streams; others may still open theirs. HEAD opens none.
+func TestManyStreams(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	greedy, other := token(t, path, "greedy", api.Viewer), token(t, path, "other", api.Viewer)
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w.token = greedy
+	for range 100 {
+		if got := w.do(t, request{method: http.MethodHead, path: "/changes"}); got.status != http.StatusOK {
+			t.Fatalf("HEAD: %d", got.status)
+		}
+	}
+	for range 64 {
+		follow(t, w, "/changes")
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/changes"}), http.StatusTooManyRequests, "64 of greedy")
+	w.token = other
+	follow(t, w, "/changes")
 }
 
 // A client that sends its headers too slowly loses the connection.

@@ -5,9 +5,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/json"
 	"math/big"
 	"net"
@@ -15,20 +17,26 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // issuer publishes a key, and signs with it.
 type issuer struct {
 	*httptest.Server
-	key *ecdsa.PrivateKey
+	key   *ecdsa.PrivateKey
+	asked atomic.Int64
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -39,6 +47,7 @@ func newIssuer(t *testing.T) *issuer {
 	mux := http.NewServeMux()
 	answer := func(path string, body func() any) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			i.asked.Add(1)
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(body())
 		})
@@ -98,6 +107,72 @@ func TestOIDC(t *testing.T) {
 		w.token = token
 		refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, words)
 	}
+}
+
+// Tokens that anybody made up, and edits of the file, do not make the server ask the issuer again and again.
+func TestIssuerIsAskedRarely(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	oidc := "oidc: {issuer: " + i.URL + ", audience: quern, role_claim: groups, tenants_claim: quern_tenants}\n"
+	must(t, os.WriteFile(path, []byte(oidc), 0o600))
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	known := i.sign(t, i.key, nil)
+	w.token = known
+	get[api.Principal](t, w, "/v1/me")
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	for range 50 {
+		w.token = i.sign(t, stranger, nil)
+		refused(t, w.do(t, request{method: http.MethodGet, path: "/v1/me"}), http.StatusUnauthorized, "refused")
+	}
+	secret := "quern_new"
+	sum := sha256.Sum256([]byte(secret))
+	must(t, os.WriteFile(path, []byte(oidc+"tokens: [{name: new, role: viewer, sha256: "+hex.EncodeToString(sum[:])+"}]"), 0o600))
+	w.token = secret
+	expecttest.Eventually(t, "the new file", func() bool {
+		return w.do(t, request{method: http.MethodGet, path: "/v1/me"}).status == http.StatusOK
+	})
+	i.Close() // the keys are known
+	w.token = known
+	get[api.Principal](t, w, "/v1/me")
+	if n := i.asked.Load(); n > 10 {
+		t.Errorf("the issuer was asked %d times", n)
+	}
+}
+
+// A request of nobody known stands in the log of the process, without its token.
+func TestStrangersAreLogged(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	token(t, path, "ada", api.Admin)
+	log := &lockedBuffer{}
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path), func(c *api.Config) {
+		c.Logger = hclog.New(&hclog.LoggerOptions{Output: log})
+	})
+	w.token = "quern_guess"
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/v1/me"}), http.StatusUnauthorized, "not known")
+	if text := log.String(); !strings.Contains(text, "refused a request: from=127.0.0.1 method=GET path=/v1/me") || strings.Contains(text, "guess") {
+		t.Errorf("the log is %q", text)
+	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (b *lockedBuffer) Write(data []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(data)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // A server starts while its issuer is away, and says why it refuses its tokens.

@@ -17,6 +17,12 @@ type Paging struct {
 	Cursor string `query:"cursor" maxLength:"1000" doc:"The next of the page before; missing: the first page."`
 }
 
+// TenantPage asks for the page of a list below a tenant.
+type TenantPage struct {
+	InTenant
+	Paging
+}
+
 // List is a page of a list.
 type List[T any] struct {
 	Items   []T    `json:"items"`
@@ -93,12 +99,8 @@ func (s *service) describeQueues() {
 			}
 			return cut(all, *in, func(t TenantInfo) string { return t.Tenant }), nil
 		})
-	type listQueues struct {
-		InTenant
-		Paging
-	}
 	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
-		func(ctx context.Context, in *listQueues) (*ListOf[Queue], error) {
+		func(ctx context.Context, in *TenantPage) (*ListOf[Queue], error) {
 			t := s.tenants[in.Tenant]
 			known, err := t.Queues(ctx)
 			if err != nil {

@@ -133,6 +133,9 @@ func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*
 			tasks, n, err := t.Queue(name).Page(ctx, queue.ListOptions{
 				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock,
 			})
+			if err != nil && f.Queue == "" && !queue.IsUnavailable(err) && ctx.Err() == nil {
+				break // a damaged queue hides no task of others
+			}
 			if err != nil {
 				return nil, false, err
 			}

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -20,7 +22,7 @@ const (
 	// pollPause is how often streams look at Redis, and pingPause how often they show that they live.
 	pollPause = time.Second
 	pingPause = 15 * time.Second
-	// streamWrite bounds one write to a client, streamLife a stream: then the client connects anew, with a token that still counts.
+	// streamWrite bounds one write to a client, streamLife a stream: then the client connects anew.
 	streamWrite = 10 * time.Second
 	streamLife  = time.Hour
 	// mostWatched is how many queues a stream of changes follows.
@@ -31,9 +33,21 @@ const (
 type sender struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	// counts tells whether the client may still see what it sees; checked is when it was asked. A stream sends something every
+	// pingPause.
+	counts  func() bool
+	checked time.Time
 }
 
+// errExpired ends a stream whose client may not see it any more.
+var errExpired = errors.New("the token does not count any more, or for something else")
+
 func (s *sender) send(event string, id int64, data any) error {
+	if time.Since(s.checked) > accessAge {
+		if s.checked = time.Now(); !s.counts() {
+			return errExpired
+		}
+	}
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err
@@ -59,18 +73,26 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context, in *
 		if err != nil {
 			return nil, err
 		}
-		if !s.streams.TryAcquire(1) {
-			return nil, failed(http.StatusServiceUnavailable, "%d streams are open: close some", maxStreams)
+		who := principal(ctx)
+		place := s.streams.take(ctx, who, 1)
+		if place == nil {
+			return nil, tooMany(ctx, "open streams", s.streams)
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
-			defer s.streams.Release(1)
+			defer place.give()
 			ctx, cancel := context.WithTimeout(c.Context(), streamLife)
 			defer cancel()
 			defer context.AfterFunc(s.living(), cancel)()
 			c.SetHeader("Content-Type", "text/event-stream")
 			c.SetHeader("X-Accel-Buffering", "no") // a proxy would hold events back
-			w, _ := c.BodyWriter().(http.ResponseWriter)
-			out := &sender{w, http.NewResponseController(w)}
+			if c.Method() == http.MethodHead {
+				return
+			}
+			r, w := humago.Unwrap(c)
+			out := &sender{w: w, control: http.NewResponseController(w), checked: time.Now(), counts: func() bool {
+				now, err := s.config.Access.identify(r)
+				return err == nil && reflect.DeepEqual(now, who)
+			}}
 			_ = out.control.SetReadDeadline(time.Time{}) // that of the request would end the stream
 			if out.send("ping", 0, struct{}{}) == nil {
 				_ = run(ctx, out) // the client is gone, or the time is over
@@ -116,7 +138,7 @@ func (s *service) describeStreams() {
 			}
 			return func(ctx context.Context, out *sender) error { return t.follow(ctx, out, in.ID, in.LastEventID) }, nil
 		})
-	stream(s, looking("/tenants/{tenant}/changes", "follow-changes", "Follow the queues: events queue, at first one for each, then for those that changed within a second; gone; problem, while Redis is away"),
+	stream(s, looking("/tenants/{tenant}/changes", "follow-changes", "Follow the queues: events queue, at first one for each, then for those that changed within a second; gone; nodes, with the number of listeners that are alive, at first and when others are; problem, while Redis is away"),
 		func(_ context.Context, in *InTenant) (func(context.Context, *sender) error, error) {
 			t := s.tenants[in.Tenant]
 			return func(ctx context.Context, out *sender) error { return t.changes.follow(ctx, t, out) }, nil
@@ -149,19 +171,21 @@ func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64
 	})
 }
 
-// changes is what the queues of a tenant were when they were last counted. While somebody follows, one goroutine counts for
+// changes is what the queues and listeners of a tenant were when they were last counted. While somebody follows, one goroutine counts for
 // all; a client that reads slowly skips what was in between.
 type changes struct {
 	mu        sync.Mutex // guards what follows
 	followers int
 	stop      context.CancelFunc
 	queues    map[string]change
+	alive     []string // listeners
+	nodes     int64    // the version that alive changed with
 	version   int64
 	problem   bool          // Redis is away
 	news      chan struct{} // closed and replaced at each version
 }
 
-// change is a queue, and the version that it changed with; a queue without a name is gone.
+// change is a queue, and the version that it changed with.
 type change struct {
 	Queue
 	version int64
@@ -171,7 +195,7 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 	c.mu.Lock()
 	if c.followers++; c.followers == 1 {
 		counting, stop := context.WithCancel(context.WithoutCancel(ctx))
-		c.stop, c.queues, c.news = stop, make(map[string]change), make(chan struct{})
+		c.stop, c.queues, c.nodes, c.news = stop, make(map[string]change), 0, make(chan struct{})
 		go c.count(counting, t)
 	}
 	c.mu.Unlock()
@@ -182,17 +206,24 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 			c.stop()
 		}
 	}()
-	seen := int64(0)
+	seen, sent := int64(0), make(map[string]bool) // sent are the queues that the client knows
 	told := false
 	ping := time.NewTicker(pingPause)
 	defer ping.Stop()
 	for {
 		c.mu.Lock()
 		news, problem := c.news, c.problem
+		alive, moved := len(c.alive), c.nodes > seen
 		changed := make(map[string]Queue)
 		for name, one := range c.queues {
 			if one.version > seen {
 				changed[name] = one.Queue
+			}
+		}
+		var gone []string
+		for name := range sent {
+			if _, ok := c.queues[name]; !ok {
+				gone = append(gone, name)
 			}
 		}
 		seen = c.version
@@ -204,11 +235,20 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 		}
 		told = problem
 		for _, name := range slices.Sorted(maps.Keys(changed)) {
-			event, data := "queue", any(changed[name])
-			if changed[name].Queue == "" {
-				event, data = "gone", map[string]string{"queue": name}
+			if err := out.send("queue", 0, changed[name]); err != nil {
+				return err
 			}
-			if err := out.send(event, 0, data); err != nil {
+			sent[name] = true
+		}
+		slices.Sort(gone)
+		for _, name := range gone {
+			if err := out.send("gone", 0, map[string]string{"queue": name}); err != nil {
+				return err
+			}
+			delete(sent, name)
+		}
+		if moved {
+			if err := out.send("nodes", 0, map[string]int{"alive": alive}); err != nil {
 				return err
 			}
 		}
@@ -236,8 +276,12 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 		if err == nil {
 			shapes, err = t.queues(ctx, names)
 		}
+		var alive []string
+		if err == nil {
+			alive, err = t.Fleet().Alive(ctx)
+		}
 		if ctx.Err() == nil {
-			c.compare(shapes, err != nil)
+			c.compare(shapes, alive, err != nil)
 		}
 		select {
 		case <-ctx.Done():
@@ -248,7 +292,7 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 }
 
 // compare takes over what was counted, and wakes the followers if it is new.
-func (c *changes) compare(shapes []Queue, problem bool) {
+func (c *changes) compare(shapes []Queue, alive []string, problem bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := c.version + 1
@@ -258,14 +302,18 @@ func (c *changes) compare(shapes []Queue, problem bool) {
 		missing := maps.Clone(c.queues)
 		for _, shape := range shapes {
 			delete(missing, shape.Queue)
-			if old, ok := c.queues[shape.Queue]; !ok || !reflect.DeepEqual(old.Queue, shape) {
-				c.queues[shape.Queue], fresh = change{shape, next}, true
+			old, ok := c.queues[shape.Queue]
+			if !ok || changed(old.Queue, shape) {
+				old.version, fresh = next, true
 			}
+			c.queues[shape.Queue] = change{shape, old.version}
 		}
-		for name, old := range missing {
-			if old.Queue.Queue != "" {
-				c.queues[name], fresh = change{version: next}, true
-			}
+		for name := range missing {
+			delete(c.queues, name)
+			fresh = true
+		}
+		if c.nodes == 0 || !slices.Equal(c.alive, alive) {
+			c.alive, c.nodes, fresh = alive, next, true
 		}
 	}
 	if fresh {
@@ -273,4 +321,12 @@ func (c *changes) compare(shapes []Queue, problem bool) {
 		close(c.news)
 		c.news = make(chan struct{})
 	}
+}
+
+// changed compares a queue with what it was a moment ago. That its oldest task has waited for longer is no change.
+func changed(old, now Queue) bool {
+	if before := old.OldestPendingAgeSeconds; before > 0 && now.OldestPendingAgeSeconds >= before {
+		old.OldestPendingAgeSeconds = now.OldestPendingAgeSeconds
+	}
+	return !reflect.DeepEqual(old, now)
 }

@@ -65,24 +65,23 @@ func (s *service) describeTasks() {
 		func(ctx context.Context, in *listQueue) (*ListOf[Task], error) {
 			return s.list(ctx, in.Tenant, &Filter{Queue: in.Queue, Status: in.Status}, in.Paging)
 		})
-	type listDead struct {
-		InTenant
-		Paging
-	}
 	add(s, looking("/tenants/{tenant}/dead-letters", "list-dead-letters",
 		"List dead letters: tasks that stand for one that failed, whose ID is live_id"),
-		func(ctx context.Context, in *listDead) (*ListOf[Task], error) {
+		func(ctx context.Context, in *TenantPage) (*ListOf[Task], error) {
 			return s.list(ctx, in.Tenant, &Filter{DeadLetters: true}, in.Paging)
 		})
 	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
+			if err := s.reserve(ctx, maxParameters); err != nil {
+				return nil, err
+			}
 			parameters, err := s.tenants[in.Tenant].Parameters(ctx, in.ID)
 			return raw(parameters), err
 		})
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
-			task, err := s.tenants[in.Tenant].Task(ctx, in.ID)
+			task, err := s.read(ctx, in.Tenant, in.ID)
 			switch {
 			case err != nil:
 				return nil, err
@@ -142,6 +141,11 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 	if err != nil {
 		return nil, err
 	}
+	place := s.searches.take(ctx, principal(ctx), 1)
+	if place == nil {
+		return nil, tooMany(ctx, "searches", s.searches)
+	}
+	defer place.give()
 	out := &ListOf[Task]{List[Task]{Items: []Task{}}}
 	next, full, err := t.search(ctx, f, from, func(task *queue.Task) bool {
 		out.Body.Items = append(out.Body.Items, taskShape(name, task, nil, 0, principal(ctx)))
@@ -156,13 +160,18 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 func (s *service) showTask(ctx context.Context, in *ShowTask) (*TaskOf, error) {
 	t := s.tenants[in.Tenant]
 	if in.WaitSeconds > 0 {
+		place := s.waits.take(ctx, principal(ctx), 1)
+		if place == nil {
+			return nil, tooMany(ctx, "requests that wait for tasks", s.waits)
+		}
+		defer place.give()
 		waiting, stop := context.WithTimeout(ctx, period(in.WaitSeconds))
 		defer stop()
 		if _, err := t.Wait(waiting, in.ID); err != nil && waiting.Err() == nil {
 			return nil, err
 		}
 	}
-	task, err := t.Task(ctx, in.ID)
+	task, err := s.read(ctx, in.Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -171,6 +180,23 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*TaskOf, error) {
 		return nil, err
 	}
 	return &TaskOf{taskShape(in.Tenant, task, history, in.PayloadLimit, principal(ctx))}, nil
+}
+
+// read reads a task with its parameters and result.
+func (s *service) read(ctx context.Context, tenant, id string) (*queue.Task, error) {
+	if err := s.reserve(ctx, maxParameters); err != nil {
+		return nil, err
+	}
+	task, err := s.tenants[tenant].Task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	size := int64(len(task.Parameters) + len(task.Result))
+	if size > maxParameters {
+		return task, s.reserve(ctx, size)
+	}
+	callerOf(ctx).memory.shrink(size)
+	return task, nil
 }
 
 // lines are those of a task's log; a task without a log may not exist.

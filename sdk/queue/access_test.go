@@ -328,7 +328,7 @@ func administer(t *testing.T, w *world) {
 	work := must[*JobWork](t)(w.WorkOn(ctx, job.ID))
 	for _, err := range []error{
 		w.Audit(ctx, AuditEntry{Who: "ada"}), w.JobStart(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []string{"a"}),
-		work.End(ctx, JobItemGone, ""), work.Become(ctx, JobDone, false, ""), work.Leave(ctx), w.JobStop(ctx, job.ID),
+		work.End(ctx, 0, JobItemGone, ""), work.Become(ctx, JobDone, false, ""), work.Leave(ctx), w.JobStop(ctx, job.ID),
 	} {
 		if err != nil {
 			t.Error(err)
@@ -338,6 +338,7 @@ func administer(t *testing.T, w *world) {
 	must[[]*Job](t)(w.Jobs(ctx))
 	must[[]JobItem](t)(w.JobItems(ctx, job.ID, 0, 1))
 	must[bool](t)(work.Stopped(ctx))
+	must[[]string](t)(w.Fleet().Alive(ctx))
 	must[[]Receipt](t)(w.Queue("work").EnqueueOnce(ctx, []Spec{{Options: Options{ID: "once"}}}))
 }
 

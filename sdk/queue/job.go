@@ -82,14 +82,32 @@ func (c *Client) NewJob(ctx context.Context, action, filter, by string) (*Job, e
 	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, c.keys.job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting), "created", seconds(now))
 		p.LPush(ctx, c.keys.jobs(), id)
-		p.LTrim(ctx, c.keys.jobs(), 0, jobCount-1)
 		c.keepJob(ctx, p, id)
 		return nil
 	})
+	if err == nil {
+		err = c.forgetJobs(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make job: %w", err)
 	}
 	return c.Job(ctx, id)
+}
+
+// forgetJobs deletes the oldest jobs that are too many. A process that works on one stops.
+func (c *Client) forgetJobs(ctx context.Context) error {
+	old, err := c.rdb.LRange(ctx, c.keys.jobs(), jobCount, -1).Result()
+	if err != nil || len(old) == 0 {
+		return err
+	}
+	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, id := range old {
+			p.Del(ctx, c.keys.job(id), c.keys.jobItems(id), c.keys.jobEnds(id))
+			p.LRem(ctx, c.keys.jobs(), 0, id)
+		}
+		return nil
+	})
+	return err
 }
 
 // keepJob begins the life of a job anew.
@@ -178,6 +196,7 @@ func (c *Client) JobStart(ctx context.Context, id string) error {
 	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, c.keys.job(id), "start", "1")
 		p.HDel(ctx, c.keys.job(id), "stop", "error")
+		c.keepJob(ctx, p, id)
 		return nil
 	})
 	return wrap("start job "+id, err)
@@ -190,37 +209,43 @@ func (c *Client) JobStop(ctx context.Context, id string) error {
 
 func jobDuty(id string) string { return "job_" + id }
 
-// JobWork is the hold of one process on a job. A process that loses it, because Redis was away for longer than the claim lasts,
-// stops; a task that two worked on meanwhile was changed once, since the second finds another status.
+// ErrClaimLost is the error of a process that worked on a job for which another one may work by now: it changed nothing.
+var ErrClaimLost = errors.New("the claim on the job is lost: start it again")
+
+// JobWork is the hold of one process on a job. Each of its writes proves in Redis that it still holds the job; a process that
+// lost it, because Redis was away for longer than the claim lasts, stops.
 type JobWork struct {
 	client  *Client
 	node    *Node
 	id      string
+	items   int // tasks that it has added
 	claimed time.Time
 }
 
 // WorkOn claims a job; nil if another process works on it.
 func (c *Client) WorkOn(ctx context.Context, id string) (*JobWork, error) {
-	w := &JobWork{client: c, node: c.Node(), id: id}
+	w := &JobWork{client: c, node: c.Node(), id: id, claimed: time.Now()}
 	mine, err := w.node.TakeDuty(ctx, jobDuty(id), jobClaim)
 	if err != nil || !mine {
 		return nil, err
 	}
-	w.claimed = time.Now()
 	return w, nil
 }
 
-// Keep renews the claim when it is due: false if another process has it.
-func (w *JobWork) Keep(ctx context.Context) (bool, error) {
+// Keep renews the claim when it is due: ErrClaimLost if another process has it.
+func (w *JobWork) Keep(ctx context.Context) error {
 	if time.Since(w.claimed) < jobClaim/5 {
-		return true, nil
+		return nil
 	}
+	now := time.Now()
 	mine, err := w.node.KeepDuty(ctx, jobDuty(w.id), jobClaim)
-	if err != nil || !mine {
-		return false, err
+	if err == nil && !mine {
+		err = ErrClaimLost
 	}
-	w.claimed = time.Now()
-	return true, nil
+	if err == nil {
+		w.claimed = now
+	}
+	return err
 }
 
 // Leave gives up the claim.
@@ -232,48 +257,39 @@ func (w *JobWork) Stopped(ctx context.Context) (bool, error) {
 	return stop, wrap("read job "+w.id, err)
 }
 
-// Add adds tasks to a job that is counting.
+// Add adds tasks, up to 1,000 at a time, to a job that is counting.
 func (w *JobWork) Add(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	values := make([]any, len(ids))
-	for i, id := range ids {
-		values[i] = id
+	err := w.write(ctx, named(ids, "add", w.items)...)
+	if err == nil {
+		w.items += len(ids)
 	}
-	return w.write(ctx, func(p redis.Pipeliner) { p.RPush(ctx, w.client.keys.jobItems(w.id), values...) })
+	return err
 }
 
 // Forget removes all tasks of a job that is counting, to count anew.
 func (w *JobWork) Forget(ctx context.Context) error {
-	return w.write(ctx, func(p redis.Pipeliner) { p.Del(ctx, w.client.keys.jobItems(w.id)) })
+	w.items = 0
+	return w.write(ctx, "forget")
 }
 
-// End writes the end of the next task that has none.
-func (w *JobWork) End(ctx context.Context, end JobEnd, text string) error {
-	c := w.client
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.RPush(ctx, c.keys.jobEnds(w.id), string(end)+" "+head(validText(text), jobText))
-		p.HIncrBy(ctx, c.keys.job(w.id), string(end), 1)
-		p.Expire(ctx, c.keys.jobEnds(w.id), jobLife)
-		return nil
-	})
-	return wrap("write job "+w.id, err)
+// End writes the end of a task; before is how many have theirs.
+func (w *JobWork) End(ctx context.Context, before int64, end JobEnd, text string) error {
+	return w.write(ctx, "end", before, string(end), head(validText(text), jobText))
 }
 
 // Become writes the job's state, and what is wrong if it stops by itself.
 func (w *JobWork) Become(ctx context.Context, state JobState, more bool, problem string) error {
-	return w.write(ctx, func(p redis.Pipeliner) {
-		fields := appendFields(nil, "state", string(state), "more", optional(more, "1"), "error", head(validText(problem), jobText))
-		p.HSet(ctx, w.client.keys.job(w.id), fields...)
-	})
+	return w.write(ctx, "become", string(state), optional(more, "1"), head(validText(problem), jobText))
 }
 
-func (w *JobWork) write(ctx context.Context, change func(redis.Pipeliner)) error {
-	_, err := w.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		change(p)
-		w.client.keepJob(ctx, p, w.id)
-		return nil
-	})
+func (w *JobWork) write(ctx context.Context, what ...any) error {
+	args := append([]any{w.node.id, w.id, int64(jobLife.Seconds())}, what...)
+	answer, err := w.client.eval(ctx, newCall("job", w.client.keys.duty(jobDuty(w.id)), args...))
+	if err == nil && asInt(answer) != 1 {
+		err = ErrClaimLost
+	}
 	return wrap("write job "+w.id, err)
 }

@@ -23,7 +23,7 @@ func TestJobs(t *testing.T) {
 		for _, err := range []error{
 			work.Add(w.ctx, nil), work.Add(w.ctx, []string{"old"}), work.Forget(w.ctx), work.Add(w.ctx, []string{"a", "b"}), work.Add(w.ctx, []string{"c"}),
 			work.Become(w.ctx, JobCounted, true, ""), w.JobStart(w.ctx, job.ID), work.Become(w.ctx, JobRunning, false, ""),
-			work.End(w.ctx, JobItemDone, ""), work.End(w.ctx, JobItemFailed, "two\nlines \xff"),
+			work.End(w.ctx, 0, JobItemDone, ""), work.End(w.ctx, 0, JobItemDone, "repeated, because the answer was lost"), work.End(w.ctx, 1, JobItemFailed, "two\nlines \xff"),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -68,21 +68,57 @@ func TestJobs(t *testing.T) {
 	})
 }
 
-// Who lost the claim, because it did not renew in time, learns it; the other keeps it.
+// Who lost the claim, because it did not renew in time, learns it and changes nothing; the other keeps it.
 func TestLostClaim(t *testing.T) {
 	w := setup(t)
 	job := must[*Job](t)(w.NewJob(w.ctx, "retry", "{}", "ada"))
 	late := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID))
+	if err := late.Add(w.ctx, []string{"a", "b"}); err != nil {
+		t.Fatal(err)
+	}
 	w.rdb.Del(w.ctx, w.keys.duty(jobDuty(job.ID))) // as if it had expired
 	next := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID))
+	if err := next.End(w.ctx, 0, JobItemDone, ""); err != nil {
+		t.Fatal(err)
+	}
 	late.claimed, next.claimed = time.Time{}, time.Time{}
-	if kept := must[bool](t)(late.Keep(w.ctx)); kept {
-		t.Error("a lost claim was renewed")
+	for what, err := range map[string]error{
+		"keep": late.Keep(w.ctx), "add": late.Add(w.ctx, []string{"c"}), "end": late.End(w.ctx, 1, JobItemFailed, ""),
+		"become": late.Become(w.ctx, JobDone, false, ""), "forget": late.Forget(w.ctx),
+	} {
+		if !errors.Is(err, ErrClaimLost) {
+			t.Errorf("%s with a lost claim: %v, want ErrClaimLost", what, err)
+		}
+	}
+	if got := must[*Job](t)(w.Job(w.ctx, job.ID)); got.State != JobCounting || got.Items != 2 || got.Ended != 1 {
+		t.Errorf("who lost the claim changed the job: %+v", got)
 	}
 	if err := late.Leave(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if kept := must[bool](t)(next.Keep(w.ctx)); !kept {
-		t.Error("the claim is lost, because another one was given up")
+	if err := next.Keep(w.ctx); err != nil {
+		t.Errorf("the claim is lost, because another one was given up: %v", err)
+	}
+}
+
+// The oldest of too many jobs is deleted with all that it has; who works on it stops.
+func TestTooManyJobs(t *testing.T) {
+	w := setup(t)
+	oldest := must[*Job](t)(w.NewJob(w.ctx, "retry", "{}", "ada"))
+	work := must[*JobWork](t)(w.WorkOn(w.ctx, oldest.ID))
+	if err := work.Add(w.ctx, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	for range jobCount {
+		must[*Job](t)(w.NewJob(w.ctx, "retry", "{}", "ada"))
+	}
+	if jobs := must[[]*Job](t)(w.Jobs(w.ctx)); len(jobs) != jobCount {
+		t.Errorf("%d jobs", len(jobs))
+	}
+	if n := w.rdb.Exists(w.ctx, w.keys.job(oldest.ID), w.keys.jobItems(oldest.ID)).Val(); n != 0 {
+		t.Errorf("%d keys of the oldest are left", n)
+	}
+	if err := work.Add(w.ctx, []string{"b"}); !errors.Is(err, ErrClaimLost) {
+		t.Errorf("%v, want ErrClaimLost", err)
 	}
 }

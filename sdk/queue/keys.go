@@ -70,6 +70,7 @@ var luaNames = func() string {
 		k.listeners(""), k.channel(""), k.index(""), k.stats(""), k.purged(""), k.priorities(""), k.expiry(""), k.keyed(""),
 		k.level("", ""), k.unique("", ""), k.task(""), k.bytes(""), k.log(""), k.attempts(""), k.done(""), k.duty(""), k.node(""),
 		k.minute(""), k.hour(""),
+		k.job(""), k.jobItems(""), k.jobEnds(""),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // before two parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)

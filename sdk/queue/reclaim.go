@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,6 +55,23 @@ func (f *Fleet) Dead(ctx context.Context) (listeners []string, next time.Duratio
 		listeners = append(listeners, id)
 	}
 	return listeners, next, nil
+}
+
+// Alive lists the Quern listeners of the tenant whose lease runs, by ID.
+func (f *Fleet) Alive(ctx context.Context) (listeners []string, err error) {
+	c := f.client
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	for _, z := range leases {
+		if id, ok := z.Member.(string); ok && z.Score > float64(now.UnixMicro())/1e6 {
+			listeners = append(listeners, id)
+		}
+	}
+	slices.Sort(listeners)
+	return listeners, wrap("read leases", err)
 }
 
 // Unleased lists the Quern listeners that are in a queue's set and have no lease: they are dead too. It reads the set of
@@ -152,12 +170,36 @@ func (f *Fleet) ReclaimNode(ctx context.Context, listener string, maxCrashes int
 	}
 	var got Reclaimed
 	if !isQuernListener(listener) {
+		queues, unread := f.client.Queues(ctx)
+		if err := cmp.Or(unread, spliced(listener, nodes, queues)); err != nil {
+			return Reclaimed{}, err
+		}
 		got, err = f.reclaim(ctx, listener, maxCrashes, true)
 	}
 	if err == nil && !known && got == (Reclaimed{}) {
 		err = fmt.Errorf("listener %s: %w", listener, ErrNoNode)
 	}
 	return got, err
+}
+
+// spliced refuses a listener of Python whose key of reserved tasks in some queue is that of another one in another queue: names
+// are joined by underscores, so that listener b_c_1 of queue a has the key of c_1 of queue a_b. Its tasks may be the other's.
+func spliced(listener string, nodes []NodeInfo, queues map[string]int64) error {
+	for _, n := range nodes {
+		for _, theirs := range n.Queues {
+			ours := ""
+			if between, ok := strings.CutSuffix(listener, "_"+n.ID); ok {
+				ours = strings.TrimSuffix(theirs, "_"+between)
+			} else if between, ok := strings.CutSuffix(n.ID, "_"+listener); ok {
+				ours = theirs + "_" + between
+			}
+			if _, exists := queues[ours]; exists && ours != theirs {
+				return fmt.Errorf("%w: listener %s: its tasks of queue %q cannot be told from those that listener %s has of queue %q: end that one first",
+					ErrInvalid, listener, ours, n.ID, theirs)
+			}
+		}
+	}
+	return nil
 }
 
 func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, force bool) (Reclaimed, error) {

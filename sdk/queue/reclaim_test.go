@@ -218,11 +218,43 @@ func TestReclaimRefusesWhoeverLives(t *testing.T) {
 	})
 }
 
+// Listener b_c_1 of queue a has the key of reserved tasks that c_1 has of queue a_b: nobody takes the tasks of one for the other's.
+func TestReclaimOfASplicedName(t *testing.T) {
+	w := setup(t)
+	w.enqueue(t, "a", "", Options{})
+	id := w.enqueue(t, "a_b", "", Options{})
+	w.rdb.SAdd(w.ctx, w.keys.listeners("a_b"), "c_1")
+	w.rdb.LMove(w.ctx, w.keys.pending("a_b"), w.keys.reserved("a_b", "c_1"), "right", "left")
+	w.rdb.HSet(w.ctx, w.keys.task(id), "status", "reserved", "node", "c_1")
+	if got, err := w.Fleet().ReclaimNode(w.ctx, "b_c_1", 0); !errors.Is(err, ErrInvalid) {
+		t.Errorf("by a name that nobody has: %+v, %v", got, err)
+	}
+	if _, err := w.Fleet().ReclaimNode(w.ctx, "z_c_1", 0); !errors.Is(err, ErrNoNode) {
+		t.Errorf("by a name that splices to no queue: %v", err)
+	}
+	w.depth(t, "a", map[Status]int64{Pending: 1})
+	w.depth(t, "a_b", map[Status]int64{Reserved: 1})
+	w.rdb.SAdd(w.ctx, w.keys.listeners("a"), "b_c_1")
+	if got, err := w.Fleet().ReclaimNode(w.ctx, "c_1", 0); !errors.Is(err, ErrInvalid) {
+		t.Errorf("while the other lives: %+v, %v", got, err)
+	}
+	w.rdb.SRem(w.ctx, w.keys.listeners("a"), "b_c_1")
+	if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, "c_1", 0)); got.Returned != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A lease that is over is not lost while nobody has come for it.
 func TestALeaseThatIsOverIsRenewed(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
+		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); !slices.Equal(alive, []string{node.id}) {
+			t.Errorf("alive are %v", alive)
+		}
 		w.die(t, node)
+		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); len(alive) != 0 {
+			t.Errorf("alive are %v", alive)
+		}
 		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
 			t.Errorf("%v, %v", dead, err)
 		}

@@ -136,10 +136,10 @@ func newCall(script, key string, args ...any) call {
 	return call{allScripts[script], []string{key}, args}
 }
 
-// named are the arguments of a script for many queues, which follow the others.
-func named(queues []string, args ...any) []any {
-	for _, queue := range queues {
-		args = append(args, queue)
+// named are the arguments of a script for many queues or tasks, which follow the others.
+func named(names []string, args ...any) []any {
+	for _, name := range names {
+		args = append(args, name)
 	}
 	return args
 }

@@ -1,0 +1,77 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Plugin is a plugin that live hosts published. Hosts with the same plugin share one.
+type Plugin struct {
+	PluginInfo
+	Nodes []string `json:"nodes"`
+}
+
+// Name orders plugins, and makes each its own place.
+func (p Plugin) Name() string {
+	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest, p.Error}, "\x00")
+}
+
+// plainWord is what a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
+
+// Plugins lists what live hosts published.
+func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
+	nodes, err := client.Fleet().Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := client.Clock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []Plugin{}
+	for _, node := range nodes {
+		if node.LeaseEnd.Before(now) {
+			continue
+		}
+		var published []Plugin
+		if json.Unmarshal([]byte(node.About["plugins"]), &published) != nil {
+			continue // a listener without plugins
+		}
+		for _, p := range published {
+			i := slices.IndexFunc(list, func(other Plugin) bool { return reflect.DeepEqual(other.PluginInfo, p.PluginInfo) })
+			if i < 0 {
+				i = len(list)
+				list = append(list, p)
+			}
+			list[i].Nodes = append(list[i].Nodes, node.ID)
+		}
+	}
+	quarantines, err := client.Fleet().Quarantines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		p := &list[i]
+		at := slices.IndexFunc(quarantines, func(q queue.Quarantine) bool { return q.Plugin == p.Plugin && q.Digest == p.Digest })
+		if at < 0 || p.State != plugins.StateServing {
+			continue
+		}
+		p.State = "quarantined" // hosts do not run its tasks
+		word := p.Plugin
+		if !plainWord.MatchString(word) { // in a shell a digest is itself
+			word = p.Digest
+		}
+		p.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), word)
+	}
+	slices.SortStableFunc(list, func(a, b Plugin) int { return strings.Compare(a.Name(), b.Name()) })
+	return list, nil
+}

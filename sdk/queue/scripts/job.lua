@@ -1,0 +1,27 @@
+-- Writes to a job, if the caller still works on it. A write that is repeated, because its answer was lost, changes nothing.
+-- KEYS    1 duty of the job
+-- ARGV    1 listener  2 job  3 seconds for which it is kept  4 what:
+--         'forget': all its tasks; 'add': 5 number of tasks before these, 6... tasks;
+--         'end': 5 number of ended tasks before this, 6 end, 7 text; 'become': 5 state, 6 "1" for more, 7 error
+-- RETURNS 1, or 0 if the caller does not work on it any more, or the job is gone
+local job, items, ends = JOB_ .. ARGV[2], JOB_ITEMS_ .. ARGV[2], JOB_ENDS_ .. ARGV[2]
+local bad = mistyped(job, 'hash', items, 'list', ends, 'list')
+if bad then return bad end
+if redis.call('GET', KEYS[1]) ~= ARGV[1] or redis.call('EXISTS', job) == 0 then return 0 end
+
+local what, before = ARGV[4], tonumber(ARGV[5])
+if what == 'forget' then
+  redis.call('DEL', items)
+  redis.call('HDEL', job, 'more')
+elseif what == 'add' and redis.call('LLEN', items) == before then
+  redis.call('RPUSH', items, unpack(ARGV, 6))
+elseif what == 'end' and redis.call('LLEN', ends) == before then
+  redis.call('RPUSH', ends, ARGV[6] .. ' ' .. ARGV[7])
+  redis.call('HINCRBY', job, ARGV[6], 1)
+elseif what == 'become' then
+  redis.call('HSET', job, 'state', ARGV[5])
+  if ARGV[6] ~= '' then redis.call('HSET', job, 'more', ARGV[6]) end
+  if ARGV[7] ~= '' then redis.call('HSET', job, 'error', ARGV[7]) end
+end
+for _, key in ipairs({ job, items, ends }) do redis.call('EXPIRE', key, ARGV[3]) end
+return 1
