@@ -72,6 +72,9 @@ func watch(cmd *cobra.Command, every time.Duration, look func() error) error {
 		if err != nil {
 			return err
 		}
+		if isUnread(out) { // no write tells so as long as nothing changes
+			return nil
+		}
 		cmd.SetErr(io.Discard) // notes are for the first look
 		select {
 		case <-cmd.Context().Done():
