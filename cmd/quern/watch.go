@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -82,4 +84,15 @@ func watch(cmd *cobra.Command, every time.Duration, look func() error) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// isUnread reports whether a stream is a pipe that nobody reads any more.
+func isUnread(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	state := []unix.PollFd{{Fd: int32(file.Fd())}}
+	_, err := unix.Poll(state, 0)
+	return err == nil && state[0].Revents&unix.POLLERR != 0
 }
