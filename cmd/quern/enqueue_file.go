@@ -111,6 +111,9 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, n
 		done.refused, f.id)
 }
 
+// maxBadLines is how many lines that are no tasks are told one by one: a file of another form has nothing else.
+const maxBadLines = 20
+
 // enqueue enqueues what is read. Its error leaves in done how far that came.
 func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileSummary) error {
 	ctx, stop := context.WithCancel(cmd.Context())
@@ -118,7 +121,12 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileS
 	chunks := make(chan chunk)
 	go f.read(ctx, chunks) // a read of a terminal or a pipe cannot be ended: the program's end does
 	show, begun := newProgress(cmd.ErrOrStderr()), time.Now()
-	defer show.clear()
+	told := 0
+	defer func() {
+		if show.clear(); told > maxBadLines {
+			note(cmd, "%d more lines are no tasks", told-maxBadLines)
+		}
+	}()
 	for {
 		var next chunk
 		select {
@@ -127,8 +135,10 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileS
 		case next = <-chunks:
 		}
 		for _, bad := range next.bad {
-			show.clear()
-			fmt.Fprintln(cmd.ErrOrStderr(), oneLine(bad.Error()))
+			if told++; told <= maxBadLines {
+				show.clear()
+				fmt.Fprintln(cmd.ErrOrStderr(), oneLine(bad.Error()))
+			}
 		}
 		enqueued, err := enqueueChunk(ctx, client.Queue(f.queue), next.specs, outageTimeout)
 		if lacking, ok := errors.AsType[*queue.NotReplicatedError](err); ok {

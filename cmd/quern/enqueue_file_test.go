@@ -151,6 +151,17 @@ func TestEnqueueFileWithBadLines(t *testing.T) {
 	enqueuedOnce(t, client, "x", 2*len(bad))
 }
 
+// A file of another form is told by its first lines, and by how many more there are.
+func TestEnqueueFileOfAnotherForm(t *testing.T) {
+	t.Parallel()
+	u, _ := newProducer(t, queuetest.Shared(t).URL())
+	const all = 5000
+	r := u.feed(strings.Repeat("a plain line\n", all), "enqueue", "mail", "--file", "-", "--id", "x")
+	if told := strings.Count(r.stderr, "no JSON object"); r.status != exitUsage || told != maxBadLines || !strings.Contains(r.stderr, fmt.Sprintf("%d more lines are no tasks\n", all-maxBadLines)) {
+		t.Errorf("exit %d, %d lines told: %s", r.status, told, r.stderr)
+	}
+}
+
 // goOn is how a command that stopped says to go on.
 var goOn = regexp.MustCompile(`go on with the same command and (--id) (\S+) (--skip) (\d+)\n`)
 

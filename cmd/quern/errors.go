@@ -67,7 +67,7 @@ func report(err error, stderr io.Writer) int {
 		exit = &exitError{status: exitRefused, err: explain(err)}
 	}
 	if !exit.bare {
-		text := oneLine(exit.Error())
+		text := oneLine(shorten(exit.Error(), maxErrorLine, "…"))
 		if of, ok := errors.AsType[hinted](err); ok {
 			text = pasteable(of.cmd, text)
 		}
@@ -78,6 +78,17 @@ func report(err error, stderr io.Writer) int {
 		fmt.Fprintln(stderr, escape(line))
 	}
 	return exit.status
+}
+
+// maxErrorLine bounds the line of an error, which may quote an argument.
+const maxErrorLine = 4000
+
+// shorten keeps the head and the tail of a text that has more bytes than most, with a mark between them.
+func shorten(text string, most int, mark string) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most/2], "") + mark + strings.ToValidUTF8(text[len(text)-most/2:], "")
 }
 
 // oneLine makes untrusted text one line without control characters.

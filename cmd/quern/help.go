@@ -27,7 +27,7 @@ func topics(env environment) (pages []*cobra.Command) {
 		heading, _, _ := strings.Cut(string(text), "\n")
 		_, short, _ := strings.Cut(heading, ": ")
 		topic := &cobra.Command{Use: strings.TrimSuffix(file.Name(), ".md"), Short: short, Long: followable(string(text))}
-		topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { showPage(cmd, env) })
+		topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = showPage(cmd, env) })
 		pages = append(pages, topic)
 	}
 	return pages
@@ -60,7 +60,7 @@ func followable(page string) string {
 }
 
 // showPage prints a page; to a terminal by $PAGER, or less, if that runs.
-func showPage(cmd *cobra.Command, env environment) {
+func showPage(cmd *cobra.Command, env environment) error {
 	pager, set := env("PAGER")
 	if !set {
 		pager = "less -FRX" // a short page stays on the screen
@@ -71,14 +71,17 @@ func showPage(cmd *cobra.Command, env environment) {
 		shell := exec.CommandContext(cmd.Root().Context(), "sh", "-c", pager)
 		shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(cmd.Long), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		if _ = shell.Run(); shell.ProcessState != nil && !slices.Contains([]int{126, 127}, shell.ProcessState.ExitCode()) { // else it did not start
-			return
+			return nil
 		}
 	}
-	fmt.Fprint(cmd.OutOrStdout(), cmd.Long)
+	if _, err := fmt.Fprint(cmd.OutOrStdout(), cmd.Long); err != nil {
+		return refusedf("%w", err)
+	}
+	return nil
 }
 
 // newHelp is cobra's help, except that an unknown word is wrong usage.
-func newHelp() *cobra.Command {
+func newHelp(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND | TOPIC]", Short: "Help about any command, and the pages of the manual",
 		PersistentPreRunE: withoutSettings,
@@ -89,6 +92,9 @@ func newHelp() *cobra.Command {
 			}
 			if target.HasSubCommands() && len(rest) > 0 {
 				return usagef("no command or topic %q: %s", strings.Join(args, " "), didYouMean(rest[0], helped(target)))
+			}
+			if target.IsAdditionalHelpTopicCommand() {
+				return showPage(target, env)
 			}
 			target.InitDefaultHelpFlag()
 			return target.Help()

@@ -68,9 +68,11 @@ func (l logger) fields(args []any) []any {
 	return formed
 }
 
-// flat makes each field of an object one of the record. A name keeps its letters, digits, points and dashes: nothing escapes it.
+// flat makes each field of an object one of the record. A name keeps its letters, digits, points and dashes: nothing escapes it. Names
+// that would become the same differ in the number of _ at their ends.
 func flat(name string, object map[string]any) []any {
 	var fields []any
+	taken := map[string]bool{"": true}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		word := strings.Map(func(r rune) rune {
 			if strings.ContainsRune(".-", r) || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {
@@ -78,6 +80,10 @@ func flat(name string, object map[string]any) []any {
 			}
 			return '_'
 		}, key)
+		for taken[word] {
+			word += "_"
+		}
+		taken[word] = true
 		if text, ok := object[key].(string); ok {
 			fields = append(fields, name+"."+word, hclog.Quote(text))
 		} else if value, err := json.Marshal(object[key]); err == nil { // it was JSON

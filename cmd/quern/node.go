@@ -182,6 +182,9 @@ func (n *node) reach(ctx context.Context) error {
 		if _, err := client.Clock(ctx); err != nil {
 			return fmt.Errorf("tenant %s: %w", client.Tenant(), err)
 		}
+		if info, err := client.Info(ctx); err == nil && info["role"] == "slave" { // not every user of Redis may ask
+			return refusedf("tenant %s: this Redis is a replica, which takes no tasks: name the primary", client.Tenant())
+		}
 	}
 	return nil
 }

@@ -133,6 +133,29 @@ QUERN_HANDLER int32_t handle(void) {
 	}
 }
 
+// TestWatchWithoutReader: --watch ends with its reader, even if nothing changes.
+func TestWatchWithoutReader(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": queuetest.Tenant()})
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := u.prepare("queue", "ls", "-o", "json", "--watch=100ms")
+	watch.Stdout = write
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = write.Close()
+	if line, err := bufio.NewReader(read).ReadString('\n'); line != "[]\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	_ = read.Close()
+	if state := watch.wait(t); state.ExitCode() != exitDone {
+		t.Errorf("it ended with %v", state)
+	}
+}
+
 // TestPluginCheckOfAHugeFile: a file that is too large to serve is not read.
 func TestPluginCheckOfAHugeFile(t *testing.T) {
 	t.Parallel()

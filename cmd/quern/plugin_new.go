@@ -93,6 +93,8 @@ type blanks struct {
 	Module, Version, GoVersion string // for go.mod
 }
 
+const needsEngine = ", with the engine that the released archives contain (in a checkout of Quern `make engines` builds it, in about ten minutes)"
+
 // newBlanks returns the blanks for a language.
 func newBlanks(name, language string) blanks {
 	version, _ := buildVersion()
@@ -109,12 +111,12 @@ func newBlanks(name, language string) blanks {
 		b.Title, b.File = "C", name+".c"
 		b.Needs = ", with a clang for WebAssembly (on Debian `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`)"
 	case "python":
-		b.Title, b.File, b.Needs = "Python", "handler.py", "; only packages in `requirements.txt` take a Python with pip"
+		b.Title, b.File, b.Needs = "Python", "handler.py", needsEngine+"; only packages in `requirements.txt` take a Python with pip"
 		b.Tests = " (those of `test_handler.py`, which need no host, are run by `pytest`)"
 	case "javascript":
-		b.Title, b.File = "JavaScript", "handler.js"
+		b.Title, b.File, b.Needs = "JavaScript", "handler.js", needsEngine
 	case "typescript":
-		b.Title, b.File, b.Needs = "TypeScript", "handler.ts", "; types are checked by `tsc --noEmit` alone, which `npm install` brings"
+		b.Title, b.File, b.Needs = "TypeScript", "handler.ts", needsEngine+"; types are checked by `tsc --noEmit` alone, which `npm install` brings"
 	case "assemblyscript":
 		b.Title, b.File, b.Needs = "AssemblyScript", "handler.ts", ", with the compiler that `npm install` brings"
 	case "rust":

@@ -77,7 +77,7 @@ func newRoot(env environment) *cobra.Command {
 		newHealth(), newVersion(), newCompileChild(), newCrashMonitor(),
 	)
 	root.AddCommand(topics(env)...)
-	root.SetHelpCommand(newHelp())
+	root.SetHelpCommand(newHelp(env))
 	complete(root, env)
 	hideUnused(root)
 	return root

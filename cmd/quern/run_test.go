@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -42,7 +44,7 @@ func TestStdoutFull(t *testing.T) {
 	defer full.Close()
 	u := newUser(t, queuetest.Shared(t).URL())
 	dir := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)})
-	for _, args := range []string{"version", "queue ls --tenant full", "queue ls --tenant full -o json", "enqueue mail --tenant full", "plugin run " + dir + "/echo.wasm"} {
+	for _, args := range []string{"version", "help tasks", "queue ls --tenant full", "queue ls --tenant full -o json", "enqueue mail --tenant full", "plugin run " + dir + "/echo.wasm"} {
 		var stderr strings.Builder
 		err := run(t.Context(), strings.Fields(args), u.lookup, strings.NewReader("hello"), full, &stderr)
 		if status := report(err, &stderr); status != exitRefused || !strings.Contains(stderr.String(), "no space left on device") {
@@ -156,11 +158,41 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
+// An argument of any length, quoted in an error, leaves the error readable: its head and its remedy.
+func TestErrorOfALongArgument(t *testing.T) {
+	t.Parallel()
+	r := newUser(t, "").run("queue", "show", strings.Repeat("ä", 50_000), "--tenant", "A")
+	if r.status != exitUsage || len(r.stderr) > 2*maxErrorLine || !utf8.ValidString(r.stderr) {
+		t.Errorf("exit %d, %d bytes: %.200s", r.status, len(r.stderr), r.stderr)
+	}
+	r = newUser(t, "").run(strings.Repeat("ä", 50_000))
+	if r.status != exitUsage || len(r.stderr) > 2*maxErrorLine || !strings.Contains(r.stderr, "ä…ä") || !strings.HasSuffix(r.stderr, ", version\n") {
+		t.Errorf("exit %d, %d bytes: %.200s", r.status, len(r.stderr), r.stderr)
+	}
+}
+
+// A long stderr is shown by its head and its tail, with a mark between them.
+func TestTaskShowOfALongStderr(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	u.must("enqueue", "mail", "--id", "one", "--delay", "1h")
+	failed := fmt.Sprintf(`{"reason":"memory","message":"too much","stderr":"first%slast"}`, strings.Repeat("x", 3000))
+	if err := queuetest.Shared(t).Client(t).HSet(t.Context(), u.env["QUERN_TENANT"]+"_task_one", "status", "failed", "error", failed).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := u.must("task", "show", "one"); !regexp.MustCompile("first(x+)\\s+… 1009 bytes left out: `quern task logs one` …\\s+x+last").MatchString(got) {
+		t.Error(got)
+	}
+}
+
 // What Redis refuses is told with what to do about it.
 func TestRedisReplies(t *testing.T) {
 	t.Parallel()
 	full := queuetest.Start(t, "--maxmemory", "1b")
 	replica := queuetest.Start(t, "--replicaof", "127.0.0.1 1")
+	if r := newUser(t, replica.URL()).run("serve", "--check"); r.status != exitRefused || !strings.Contains(r.stderr, "this Redis is a replica, which takes no tasks: name the primary") {
+		t.Errorf("serve --check of a replica: exit %d: %s", r.status, r.stderr)
+	}
 	shared := queuetest.Shared(t)
 	rdb, name := shared.Client(t), queuetest.Tenant()
 	if err := rdb.Set(t.Context(), name+"_pending_tasks_mail", "of another program", 0).Err(); err != nil {

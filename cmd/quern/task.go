@@ -83,6 +83,9 @@ func newTaskLs(env environment) *cobra.Command {
 			}
 			queues, heading = slices.Sorted(maps.Keys(known)), "ID QUEUE STATUS REASON CREATED UPDATED ATTEMPTS KEY"
 		}
+		if page.Status == queue.Failed {
+			heading += " ERROR"
+		}
 		tasks, damaged := newest(cmd.Context(), client, queues, page)
 		if damaged != nil && len(tasks) == 0 {
 			return damaged
@@ -91,6 +94,10 @@ func newTaskLs(env environment) *cobra.Command {
 		for i, t := range tasks {
 			all[i] = taskView(client.Tenant(), t, nil)
 			rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
+			if page.Status == queue.Failed {
+				failure := t.Failure()
+				rows[i] = append(rows[i], row(failure.Headline())...)
+			}
 			if across {
 				rows[i] = slices.Insert(rows[i], 1, row(t.Queue)...)
 			}

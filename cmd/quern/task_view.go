@@ -99,7 +99,7 @@ func failureView(t *queue.Task) view {
 	var v view
 	if t.Status == queue.Failed {
 		f := t.Failure()
-		v = view{{"error", "error", failure(f)}, {"", "limit", f.Limit}, {"", "stderr", f.Stderr}}
+		v = view{{"error", "error", failure(f)}, {"", "limit", f.Limit}, {"", "stderr", shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n", len(f.Stderr)-shownBytes, t.ID))}}
 		for i, frame := range f.Backtrace {
 			v = append(v, field{"", fmt.Sprintf("frame %d", i), frame})
 		}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -72,6 +74,9 @@ func watch(cmd *cobra.Command, every time.Duration, look func() error) error {
 		if err != nil {
 			return err
 		}
+		if isUnread(out) { // no write tells so as long as nothing changes
+			return nil
+		}
 		cmd.SetErr(io.Discard) // notes are for the first look
 		select {
 		case <-cmd.Context().Done():
@@ -79,4 +84,15 @@ func watch(cmd *cobra.Command, every time.Duration, look func() error) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// isUnread reports whether a stream is a pipe that nobody reads any more.
+func isUnread(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	state := []unix.PollFd{{Fd: int32(file.Fd())}}
+	_, err := unix.Poll(state, 0)
+	return err == nil && state[0].Revents&unix.POLLERR != 0
 }

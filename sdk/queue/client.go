@@ -244,12 +244,12 @@ func (c *Client) Warnings(ctx context.Context) (warnings []string, err error) {
 		return value, ok
 	}
 	if policy, ok := setting("maxmemory-policy"); ok && policy != "noeviction" {
-		warnings = append(warnings, fmt.Sprintf("Redis evicts keys when its memory is full (maxmemory-policy %s), tasks too: set it to noeviction", policy))
+		warnings = append(warnings, fmt.Sprintf("Redis evicts keys when its memory is full (maxmemory-policy %s), tasks too: run `redis-cli CONFIG SET maxmemory-policy noeviction`, and write it into redis.conf", policy))
 	}
 	save, saves := setting("save")
 	aof, appends := setting("appendonly")
 	if saves && appends && strings.TrimSpace(save) == "" && aof == "no" {
-		warnings = append(warnings, "Redis keeps nothing on disk, a restart loses every task: set appendonly yes")
+		warnings = append(warnings, "Redis keeps nothing on disk, a restart loses every task: run `redis-cli CONFIG SET appendonly yes`, and write it into redis.conf")
 	}
 	return warnings, err
 }
