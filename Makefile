@@ -94,7 +94,7 @@ test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
 	$(if $(filter %/runtime,$(packages)),go test -count=$(COUNT) -timeout=$(TIMEOUT) -run='^Test(Residue|SoakEngines)' ./runtime)
 	$(if $(filter %/runtime,$(packages)),cd runtime/peers && go test -count=$(COUNT) -timeout=$(TIMEOUT) .)
 	$(if $(raced),$(if $(race),CGO_ENABLED=1) go test $(race) -count=$(COUNT) -timeout=$(TIMEOUT) $(raced))
-	@$(if $(engineless)$(browserless),echo 'test: left out what runs $(engineless) $(browserless); make deps-all brings what it needs' >&2)
+	@$(if $(strip $(engineless) $(browserless)),echo 'test: left out what runs $(strip $(engineless) $(browserless)); make deps-all brings what it needs' >&2)
 
 .PHONY: race
 race: deps ## the same with the race detector or not at all
