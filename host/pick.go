@@ -44,7 +44,7 @@ type served struct {
 	blocked bool
 	// refused is the pause after Redis refused to reserve from this queue, but not from others.
 	refused backoff
-	// ahead are tasks that are reserved and wait for a slot, the oldest first; lasts is about how long its tasks run, 0 if that
+	// ahead are tasks that are reserved and wait for a slot, the oldest first; lasts is about how long its tasks run (aheadWait at most), 0 if that
 	// is not known: see lookahead.go.
 	ahead []*task
 	fed   time.Time // when the last of them got a slot, or came here
