@@ -190,7 +190,7 @@ func newAdmin(env environment) *cobra.Command {
 			return err
 		}
 		defer closeClients()
-		config.Logger = hclog.New(&hclog.LoggerOptions{
+		config.Logger = newLogger(&hclog.LoggerOptions{
 			Name: "quern", Level: hclog.LevelFromString(logLevel), Output: cmd.ErrOrStderr(), JSONFormat: logFormat == "json",
 		})
 		server, err := o.listen(cmd.Flags(), config)
