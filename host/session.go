@@ -37,7 +37,7 @@ type session struct {
 	shipper   *shipper
 	tally     *tally
 	canceller *canceller
-	watch     *queue.Subscription
+	watch     *queue.Watch
 	joined    atomic.Bool // known to Redis: it must leave
 }
 
@@ -60,7 +60,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	tasks, health := &taskSet{tasks: make(map[string]*task)}, newHealth(c.metrics, logger, c.scheduler.again)
 	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
-	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Subscribe()}
+	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Watch()}
 	s.lease = &leaseKeeper{
 		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1),

@@ -385,7 +385,7 @@ func host(t *testing.T, w *world) {
 			t.Error(err)
 		}
 	}
-	watch := w.Subscribe()
+	watch := w.Watch()
 	defer watch.Close()
 	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
 		t.Error(err)

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"crypto/rand"
+	"crypto/sha1" //nolint:gosec // names, no secrets
 	"encoding/hex"
 	"fmt"
 	"regexp"
@@ -95,8 +96,20 @@ func ValidQueue(name string) error { return validName("queue", name) }
 // ValidID checks a task ID: 1 to 128 bytes from 0x21 to 0x7e.
 func ValidID(id string) error { return validName("task ID", id) }
 
+// shortened is a name that begins with this prefix and ends with the ID, or, if that is too long for a name, with its SHA-1.
+func shortened(prefix, id string) string {
+	if len(prefix)+len(id) <= maxName {
+		return prefix + id
+	}
+	sum := sha1.Sum([]byte(id)) //nolint:gosec // a name, no secret; scripts know no other
+	return prefix + hex.EncodeToString(sum[:])
+}
+
+// maxName is the most bytes of a name.
+const maxName = 128
+
 func validName(what, name string) error {
-	if len(name) == 0 || len(name) > 128 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if len(name) == 0 || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("%w: %s %q: use 1 to 128 printable ASCII characters without spaces", ErrInvalid, what, name)
 	}
 	return nil
