@@ -180,8 +180,8 @@ func matches(pattern, text string) bool {
 
 const (
 	// maxAttributes is the most attributes of a publication, attributeBytes what all of them may have together.
-	maxAttributes  = 32
-	attributeBytes = 8 << 10
+	maxAttributes  = 24
+	attributeBytes = 6 << 10
 )
 
 // validAttribute checks an attribute's name by CloudEvents' rule, and that its value can be a header's.

@@ -54,6 +54,15 @@ func (k keys) job(id string) string        { return k.key("job", id) }
 func (k keys) jobItems(id string) string   { return k.key("job_items", id) }
 func (k keys) jobEnds(id string) string    { return k.key("job_ends", id) }
 
+func (k keys) subscriptions() string            { return k.key("subscriptions") }
+func (k keys) generation() string               { return k.key("generation") }
+func (k keys) topics() string                   { return k.key("topics") }
+func (k keys) topic(topic string) string        { return k.key("topic", topic) }
+func (k keys) publications(topic string) string { return k.key("publications", topic) }
+func (k keys) publishing() string               { return k.key("publishing") }
+func (k keys) publication(id string) string     { return k.key("publication", id) }
+func (k keys) published(id string) string       { return k.key("published", id) }
+
 func (k keys) level(priority, queue string) string { return k.key("pending", priority, queue) }
 func (k keys) priorities(queue string) string      { return k.key("priorities", queue) }
 func (k keys) expiry(queue string) string          { return k.key("expiry", queue) }
@@ -72,6 +81,7 @@ var luaNames = func() string {
 		k.level("", ""), k.unique("", ""), k.task(""), k.bytes(""), k.log(""), k.attempts(""), k.done(""), k.duty(""), k.node(""),
 		k.minute(""), k.hour(""),
 		k.job(""), k.jobItems(""), k.jobEnds(""),
+		k.subscriptions(), k.generation(), k.topics(), k.topic(""), k.publications(""), k.publishing(), k.publication(""), k.published(""),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // before two parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)
