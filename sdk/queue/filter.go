@@ -47,6 +47,9 @@ func (s *Subscription) Matches(topic string, attributes map[string]string, paylo
 	return s.matches(&event{topic: topic, attributes: attributes, payload: payload})
 }
 
+// OfTopic tells whether the subscription's topic is this one, or a pattern that it matches.
+func (s *Subscription) OfTopic(topic string) bool { return matches(s.Topic, topic) }
+
 // event is what filters look at. The payload is parsed at most once for all of them.
 type event struct {
 	topic      string
@@ -58,7 +61,7 @@ type event struct {
 }
 
 func (s *Subscription) matches(e *event) bool {
-	if !matches(s.Topic, e.topic) {
+	if !s.OfTopic(e.topic) {
 		return false
 	}
 	for name, pattern := range s.Filter.Attributes {

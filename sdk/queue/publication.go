@@ -56,7 +56,7 @@ func (c *Client) Publication(ctx context.Context, id string) (*Publication, erro
 
 func newPublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
-		ID: id, Topic: hash["topic"], Payload: []byte(hash["payload"]), Created: parseSeconds(hash["created"]),
+		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: parseSeconds(hash["created"]),
 		Parent: hash["parent"], Depth: int(asInt(hash["depth"])), Traceparent: hash["traceparent"],
 		Subscribers: int(asInt(hash["subscribers"])), Tasks: int(asInt(hash["tasks"])), Refused: int(asInt(hash["refused"])),
 	}

@@ -139,7 +139,7 @@ end
 local function accept(at, clock)
   local id, o = ARGV[at], options(at)
   if redis.call('EXISTS', PUBLICATION_ .. id) == 1 then return end
-  local fields = { 'payload', ARGV[at + 1], 'created', clock }
+  local fields = { 'parameters', ARGV[at + 1], 'created', clock }
   for name, value in pairs(o) do
     fields[#fields + 1] = name
     fields[#fields + 1] = value

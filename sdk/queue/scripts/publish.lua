@@ -4,7 +4,7 @@
 -- ARGV    1 clock override  2 topic  3 generation of the subscriptions by which the subscribers were chosen  4 number of
 --         subscribers  5 "" if it is new, - if it was accepted before and they are chosen now, or how many of them have their
 --         tasks  6 how many have them then
---         7 what stands for the payload in a task, if it is not UTF-8 text, or ""  8... the publication, as accept has it
+--         7 what stands for the parameters in a task, if it is not UTF-8 text, or ""  8... the publication, as accept has it
 --         if they are chosen now, the ID of each subscription; then each task: queue, and what batch.lua has, without parameters; "bytes", if 7
 --         is not "", is the first of its values, without the bytes
 -- RETURNS new, or old (nothing was written), then the number of subscribers and how many have their tasks; or, and nothing was
@@ -14,7 +14,7 @@ local clock, topic, from, to, id = now(ARGV[1]), ARGV[2], ARGV[5], ARGV[6], ARGV
 local bad = unpublishable(id, topic)
 if bad then return bad end
 
-local h = redis.call('HMGET', KEYS[1], 'topic', 'subscribers', 'tasks', 'payload')
+local h = redis.call('HMGET', KEYS[1], 'topic', 'subscribers', 'tasks', 'parameters')
 if h[1] and h[1] ~= topic then return 'elsewhere ' .. h[1] end
 if not h[1] and from ~= '' then return 'gone' end
 if h[2] and h[3] ~= from then return 'old ' .. h[2] .. ' ' .. (h[3] or '0') end
@@ -50,7 +50,7 @@ if not h[1] then
   accept(8, clock)
 end
 
-local payload = h[4] or ARGV[9]
+local parameters = h[4] or ARGV[9]
 local refused, new = 0, 0
 at = first
 while at <= #ARGV do
@@ -59,9 +59,9 @@ while at <= #ARGV do
     refused = refused + 1
   else
     if ARGV[7] == '' then
-      ARGV[at + 2] = payload
+      ARGV[at + 2] = parameters
     else
-      ARGV[at + 2], ARGV[at + 5] = ARGV[7], payload
+      ARGV[at + 2], ARGV[at + 5] = ARGV[7], parameters
     end
     if enqueue(b, at + 1) == 'new' then new = new + 1 end
   end
