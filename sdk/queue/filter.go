@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Filter is what a publication must be like. All that it names must match.
@@ -192,8 +190,8 @@ func validAttribute(name, value string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }) {
 		return fmt.Errorf("%w: attribute %q: use 1 to 64 of a-z 0-9", ErrInvalid, name)
 	}
-	if value == "" || !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl) {
-		return fmt.Errorf("%w: attribute %s: %q: use UTF-8 text without control characters", ErrInvalid, name, value)
+	if value == "" || ValidHeader(HeaderAttribute+name, value) != nil {
+		return fmt.Errorf("%w: attribute %s: %q: use printable UTF-8 text, without line breaks", ErrInvalid, name, value)
 	}
 	return nil
 }

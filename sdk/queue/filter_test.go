@@ -157,7 +157,7 @@ func TestSubscriptionRefusals(t *testing.T) {
 		`attribute "a-b"`:                func(p *Publication) { p.Attributes = map[string]string{"a-b": "c"} },
 		`1 attributes of 6149 bytes`:     func(p *Publication) { p.Attributes = map[string]string{"about": strings.Repeat("x", 6<<10)} },
 		`traceparent "x": use VERSION-`:  func(p *Publication) { p.Traceparent = "x" },
-		`attribute a: "\n": use UTF-8 t`: func(p *Publication) { p.Attributes = map[string]string{"a": "\n"} },
+		`attribute a: "\n": use printab`: func(p *Publication) { p.Attributes = map[string]string{"a": "\n"} },
 	} {
 		p := Publication{ID: "p", Topic: "t"}
 		publish(&p)

@@ -283,9 +283,9 @@ func (p *Publication) arguments(args []any, payload bool) []any {
 func (p *Publication) spec(s *Subscription) Spec {
 	spec := Spec{Options: s.options()}
 	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
-	spec.Labels = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID}
+	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID}
 	for name, value := range p.Attributes {
-		spec.Labels[HeaderAttribute+name] = value
+		spec.Headers[HeaderAttribute+name] = value
 	}
 	spec.ID = PublishedID(p.ID, s.ID)
 	return spec

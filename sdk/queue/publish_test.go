@@ -67,8 +67,8 @@ func TestPublish(t *testing.T) {
 		headers := map[string]string{
 			HeaderTopic: "orders", HeaderPublication: "one", HeaderSubscription: "index", "ce-tenant": "acme", "ce-type": "order.made",
 		}
-		if !maps.Equal(task.Labels, headers) {
-			t.Errorf("headers %v", task.Labels)
+		if !maps.Equal(task.Headers, headers) {
+			t.Errorf("headers %v", task.Headers)
 		}
 		node := w.node(t, "work", "bad", "bad.dead", "mail")
 		for range 2 {
@@ -307,7 +307,7 @@ func TestPublishWithCompletion(t *testing.T) {
 			}
 		}
 		task := w.task(t, PublishedID("p1", "s"))
-		if string(task.Parameters) != "\xff" || task.Parent != claim.ID || task.Depth != 1 || task.Labels["ce-type"] != "made" {
+		if string(task.Parameters) != "\xff" || task.Parent != claim.ID || task.Depth != 1 || task.Headers["ce-type"] != "made" {
 			t.Errorf("%+v", task)
 		}
 		if p := must[*Publication](t)(w.Publication(w.ctx, "p2")); p.State != PublicationDropped {
@@ -384,7 +384,7 @@ func TestDeadSubscriber(t *testing.T) {
 			t.Errorf("%+v", task)
 		}
 		id := must[string](t)(w.Redeliver(w.ctx, p.ID, "good"))
-		if task := w.task(t, id); string(task.Parameters) != "payload" || task.Queue != "good" || task.Labels[HeaderPublication] != p.ID {
+		if task := w.task(t, id); string(task.Parameters) != "payload" || task.Queue != "good" || task.Headers[HeaderPublication] != p.ID {
 			t.Errorf("%+v", task)
 		}
 	})
