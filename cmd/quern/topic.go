@@ -111,7 +111,10 @@ func newTopicPublish(env environment) *cobra.Command {
 			return err
 		}
 		published, err := client.Publish(cmd.Context(), args[0], payload, o)
-		if err != nil {
+		switch {
+		case queue.IsUnavailable(err):
+			return fmt.Errorf("%w: it may be published all the same: repeat it with --id %s, which publishes it once", err, published.ID)
+		case err != nil:
 			return err
 		}
 		switch {
@@ -203,8 +206,11 @@ func newPublicationShow(env environment) *cobra.Command {
 				summary = append(summary, field{status, status, counts[status]})
 			}
 		}
-		v := append(publicationView(client.Tenant(), p), view{
-			{"attributes", "attributes", pairs(p.Attributes)},
+		v := publicationView(client.Tenant(), p)
+		if len(p.Attributes) > 0 {
+			v = append(v, field{"attributes", "attributes", pairs(p.Attributes)})
+		}
+		v = append(v, view{
 			{"parent", "parent", given(p.Parent)},
 			{"traceparent", "traceparent", given(p.Traceparent)},
 		}...)

@@ -190,8 +190,8 @@ func (s *Subscription) validate() error {
 	if err == nil && s.Webhook != nil {
 		err = s.Webhook.validate()
 	}
-	if err != nil {
-		return fmt.Errorf("subscription %s: %w", s.ID, err)
+	if err != nil { // whose first word is ErrInvalid's
+		return fmt.Errorf("%w: subscription %s: %s", ErrInvalid, s.ID, strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": "))
 	}
 	return nil
 }
