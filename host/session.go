@@ -36,6 +36,7 @@ type session struct {
 	housework *housekeeper
 	shipper   *shipper
 	tally     *tally
+	publisher *publisher
 	canceller *canceller
 	watch     *queue.Watch
 	joined    atomic.Bool // known to Redis: it must leave
@@ -67,8 +68,9 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
 	s.tally = &tally{duty: duty{health: health}, node: access.node}
+	s.publisher = &publisher{duty: duty{health: health, op: opPublish}, access: access}
 	s.settler = &settler{
-		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, tally: s.tally, health: health, ended: c.config.Ended,
+		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, tally: s.tally, publisher: s.publisher, health: health, ended: c.config.Ended,
 		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff),
 	}
 	s.recovery = &recovery{
@@ -142,6 +144,7 @@ func (s *session) work(ctx context.Context) error {
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
 	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
 	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()
+	defer s.publisher.start(ctx, publishInterval/2, s.publisher.runOnce)()
 	defer end()
 	return s.lease.Run(ctx)
 }

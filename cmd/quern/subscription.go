@@ -57,8 +57,13 @@ func subscriptionLines(s *queue.Subscription) view {
 			expect = append(expect, strconv.Itoa(status))
 		}
 		v = append(v, view{
-			{"", "method", w.Method}, {"", "headers", pairs(w.Headers)}, {"", "secret headers", pairs(w.SecretHeaders)},
-			{"", "body", string(w.Body)}, {"", "secrets", w.Secrets}, {"", "expect", expect}, {"", "final", w.Final},
+			{"", "method", w.Method},
+			{"", "headers", pairs(w.Headers)},
+			{"", "secret headers", pairs(w.SecretHeaders)},
+			{"", "body", string(w.Body)},
+			{"", "secrets", w.Secrets},
+			{"", "expect", expect},
+			{"", "final", w.Final},
 			{"", "timeout", w.Timeout},
 		}...)
 	}
@@ -68,8 +73,12 @@ func subscriptionLines(s *queue.Subscription) view {
 		attempts = unlimited
 	}
 	v = append(v, view{
-		{"", "max attempts", attempts}, {"", "backoff", given(string(r.Backoff))}, {"", "backoff base", given(span(r.Base))},
-		{"", "backoff min", given(span(r.Min))}, {"", "backoff max", given(span(r.Max))}, {"", "max age", given(span(r.MaxAge))},
+		{"", "max attempts", attempts},
+		{"", "backoff", given(string(r.Backoff))},
+		{"", "backoff base", given(span(r.Base))},
+		{"", "backoff min", given(span(r.Min))},
+		{"", "backoff max", given(span(r.Max))},
+		{"", "max age", given(span(r.MaxAge))},
 		{"", "timeout", given(span(s.Timeout))},
 	}...)
 	if s.Priority != nil {
@@ -179,15 +188,17 @@ func (o *subscriptionFlags) apply(f *pflag.FlagSet, s *queue.Subscription) error
 	}
 	var err error
 	f.Visit(func(flag *pflag.Flag) {
-		if change, ok := set[flag.Name]; ok {
-			err = errors.Join(err, change())
-		} else if change, ok := hook[flag.Name]; ok && s.Webhook == nil {
+		set, hook := set[flag.Name], hook[flag.Name]
+		switch {
+		case set != nil:
+			err = errors.Join(err, set())
+		case hook != nil && s.Webhook == nil:
 			err = errors.Join(err, usagef("--%s without --url: it is for webhooks, leave it out", flag.Name))
-		} else if ok {
-			withHook(s, change)
-		} else if flag.Name == "timeout" && s.Webhook != nil {
+		case hook != nil:
+			withHook(s, hook)
+		case flag.Name == "timeout" && s.Webhook != nil:
 			withHook(s, func(w *queue.Webhook) { w.Timeout = o.s.Timeout })
-		} else if flag.Name == "timeout" {
+		case flag.Name == "timeout":
 			s.Timeout = o.s.Timeout
 		}
 	})

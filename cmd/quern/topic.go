@@ -124,8 +124,11 @@ func newTopicPublish(env environment) *cobra.Command {
 			note(cmd, "no subscription matches, the publication is dropped: see `quern topic show %s`", shellWord(args[0]))
 		}
 		v := view{
-			{"id", "", published.ID}, {"tenant", "", client.Tenant()}, {"topic", "", args[0]},
-			{"existed", "", published.Existed}, {"subscribers", "", published.Subscribers},
+			{"id", "", published.ID},
+			{"tenant", "", client.Tenant()},
+			{"topic", "", args[0]},
+			{"existed", "", published.Existed},
+			{"subscribers", "", published.Subscribers},
 		}
 		return showLine(cmd, output.json(), v, published.ID)
 	}

@@ -110,6 +110,12 @@ func (c *Capabilities) keys() []key {
 		{"enqueue", "Lets a handler enqueue tasks.", value{
 			read: func(d *decoder, n node) { c.Enqueue = d.enqueue(n) }, schema: objectProperty(new(EnqueueGrant).keys()),
 		}},
+		{"publish", "Lets a handler publish to topics.", value{
+			read: func(d *decoder, n node) {
+				c.Publish = &PublishGrant{After: afterComplete}
+				d.entry(n, c.Publish.keys())
+			}, schema: objectProperty(new(PublishGrant).keys()),
+		}},
 		{"env", "Environment variables; none begins with " + runtime.ReservedEnv + ", which are the host's.", value{
 			read: func(d *decoder, n node) { c.Env = d.env(n) },
 			schema: &property{
@@ -163,6 +169,20 @@ func (g *EnqueueGrant) keys() []key {
 		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", countValue(&g.Depth, maxDepth, strconv.Itoa(defaultDepth))},
 		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", countValue(&g.Tasks, maxTasks, strconv.Itoa(defaultTasks))},
 		{"bytes", "How many bytes these may have together, up to 512MiB. Default 16MiB.", sizeValue(&g.Bytes, 1, maxPayload, defaultBytes)},
+	}
+}
+
+func (g *PublishGrant) keys() []key {
+	topics := value{
+		read: func(d *decoder, n node) {
+			d.notEmpty(n, "name one, such as orders, or leave out capabilities.publish")
+			g.Topics = d.names(n, maxGrants, `[orders, "mail.*"]`, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
+		},
+		schema: listProperty(maxGrants, textProperty(queuePattern, "orders", "mail.*")).names(1),
+	}
+	return []key{
+		{"topics", "The topics: names, or names in which a * stands for any text.", topics.require("write to which topics it may publish, such as topics: [orders]")},
+		{"after", "When it is published: with the completion of the task, or at the call. Default complete.", choiceValue(&g.After, afterComplete, afterCall)},
 	}
 }
 

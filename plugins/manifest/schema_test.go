@@ -118,6 +118,7 @@ capabilities:
   kv: [{bucket: a, access: rw, quota: 1MiB}]
   secrets: [a_b-c.d]
   enqueue: {queues: ["mail.*"], after: call, depth: 3, tasks: 1000, bytes: 1MiB}
+  publish: {topics: [orders, "bills.*"], after: call}
   env: {A: 1}
   files: [{from: a, to: /a/b}]
 tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1}]

@@ -144,7 +144,7 @@ func sameJSON(a, b any) bool {
 
 // number is the value of a JSON number: its digits if it is a whole one, which a float64 may not have exactly.
 func number(value any) (string, bool) {
-	text := ""
+	var text string
 	switch value := value.(type) {
 	case json.Number:
 		text = value.String()
@@ -172,8 +172,8 @@ func number(value any) (string, bool) {
 
 // matches tells whether a text is what a pattern names: the pattern itself, or with any text in the place of its *.
 func matches(pattern, text string) bool {
-	before, after, any := strings.Cut(pattern, "*")
-	if !any {
+	before, after, wild := strings.Cut(pattern, "*")
+	if !wild {
 		return pattern == text
 	}
 	return len(text) >= len(before)+len(after) && strings.HasPrefix(text, before) && strings.HasSuffix(text, after)
