@@ -29,6 +29,8 @@ const (
 	opPurge     = "purge"
 	opTally     = "tally"
 	opPublish   = "publish"
+
+	opDeclareSubscription = "declare_subscription"
 )
 
 // health keeps which of a session's calls Redis serves. A Redis that is away or refuses everybody is trouble with an op; an

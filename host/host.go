@@ -63,6 +63,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	}
 	m.Slots(config.Concurrency)
 	m.CollectTenants(h.up)
+	m.CollectTopics(h.topicSamples)
 	m.CollectQueues(h.samples)
 	return h, nil
 }
@@ -157,7 +158,9 @@ func (h *Host) followPlugins(ctx context.Context) {
 		}
 		h.showQueues(shown)
 		for _, t := range h.tenants {
-			t.session.Load().registrar.follow()
+			s := t.session.Load()
+			s.registrar.follow()
+			s.subscriber.ask()
 		}
 	}
 }
@@ -188,9 +191,15 @@ func (h *Host) showQueues(shown map[place]bool) {
 // about is what the host publishes in a tenant's node hash: nothing of other tenants.
 func (h *Host) about(t *tenant) map[string]string {
 	list := []PluginInfo{}
+	subscriptions := h.catalog.subscriptions(t.name)
 	for _, s := range h.catalog.directory.List() {
 		if s.Tenant == "" || s.Tenant == t.name {
-			info := PluginInfo{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, nil, nil}
+			info := PluginInfo{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, nil, nil, nil}
+			for _, id := range slices.Sorted(maps.Keys(subscriptions)) {
+				if subscriptions[id].Plugin == s.Plugin {
+					info.Subscriptions = append(info.Subscriptions, id)
+				}
+			}
 			if p := s.Permissions[t.name]; p != nil {
 				info.Grants, info.Lowered = p.Granted(), p.Lowered
 			}
@@ -216,6 +225,18 @@ func seconds(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMill
 func jsonText(value any) string {
 	text, _ := json.Marshal(value)
 	return string(text)
+}
+
+// topicSamples are the topics of all tenants, as their sessions last read them.
+func (h *Host) topicSamples() (all []metrics.TopicSample) {
+	for _, t := range h.tenants {
+		if s := t.session.Load(); s != nil {
+			if topics := s.publisher.topics.Load(); topics != nil {
+				all = append(all, *topics...)
+			}
+		}
+	}
+	return all
 }
 
 // up tells for each tenant that is not drained whether Redis lets the host serve it.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -20,7 +22,12 @@ type publisher struct {
 
 	mu       sync.Mutex
 	accepted []string // of this session; guarded by mu
+
+	topics atomic.Pointer[[]metrics.TopicSample] // for the metrics
 }
+
+// shownTopics is how many topics of a tenant have series.
+const shownTopics = 100
 
 // accept goes on with publications that were accepted just now.
 func (p *publisher) accept(publications []*queue.Publication) {
@@ -43,6 +50,9 @@ func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err
 	if err := p.publish(ctx, ids); err != nil {
 		return 0, 0, err // whoever has the duty goes on with them
 	}
+	if err := p.count(ctx); err != nil {
+		return 0, 0, err
+	}
 	mine, err := p.access.node.TakeDuty(ctx, "publish", publishInterval)
 	if err != nil || !mine {
 		return 0, publishInterval, err
@@ -52,6 +62,20 @@ func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err
 		err = p.publish(ctx, left)
 	}
 	return 0, publishInterval, err
+}
+
+// count reads what was published to the topics that were last published to.
+func (p *publisher) count(ctx context.Context) error {
+	topics, err := p.access.client.BusyTopics(ctx, shownTopics)
+	if err != nil {
+		return err
+	}
+	samples := make([]metrics.TopicSample, len(topics))
+	for i, t := range topics {
+		samples[i] = metrics.TopicSample{Tenant: p.access.client.Tenant(), Topic: t.Name, Published: t.Published, Dropped: t.Dropped, Tasks: t.Tasks}
+	}
+	p.topics.Store(&samples)
+	return nil
 }
 
 // publish makes tasks until Redis does not serve. One publication that cannot be published does not hold up the others.

@@ -69,6 +69,23 @@ func (m *Metrics) CollectTenants(read func() map[string]bool) {
 	})
 }
 
+// TopicSample is what was published to a topic, of which Dropped had no subscriber, and how many tasks came of it.
+type TopicSample struct {
+	Tenant, Topic             string
+	Published, Dropped, Tasks int64
+}
+
+// CollectTopics sets the source of the counters of topics. Each scrape calls it; it must not block.
+func (m *Metrics) CollectTopics(read func() []TopicSample) {
+	m.topics.use(func(emit emitter) {
+		for _, s := range read() {
+			emit(topicPublications, float64(s.Published-s.Dropped), s.Tenant, s.Topic, "published")
+			emit(topicPublications, float64(s.Dropped), s.Tenant, s.Topic, "dropped")
+			emit(topicTasks, float64(s.Tasks), s.Tenant, s.Topic)
+		}
+	})
+}
+
 // CollectRuntime sets the source of the gauges of instances and held memory. Each scrape calls it; it must not block.
 // Without a source they show 0.
 func (m *Metrics) CollectRuntime(read func() RuntimeSample) {

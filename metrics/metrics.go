@@ -39,7 +39,7 @@ type Metrics struct {
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
-	queues, tenants, runtime, calls *collector
+	queues, tenants, runtime, calls, topics *collector
 	sampler                         *queueSampler // the source of queues
 
 	mu      sync.Mutex
@@ -64,10 +64,11 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		tenants: newCollector(tenantUp),
 		runtime: newCollector(instances, runtimeHeld),
 		calls:   newCollector(hostCalls, hostCallBytes),
+		topics:  newCollector(topicPublications, topicTasks),
 		serving: map[[5]string]struct{}{},
 		tasks:   map[[3]string]*taskSeries{},
 	}
-	scraped := map[int]prometheus.Collector{queueDepth: m.queues, tenantUp: m.tenants, instances: m.runtime, hostCalls: m.calls}
+	scraped := map[int]prometheus.Collector{queueDepth: m.queues, tenantUp: m.tenants, instances: m.runtime, hostCalls: m.calls, topicPublications: m.topics}
 	var failed error
 	for row, f := range catalogue {
 		c := scraped[row]

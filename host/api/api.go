@@ -172,6 +172,7 @@ func newService(config Config) *service {
 	s.describeQueues()
 	s.describeTasks()
 	s.describeEnqueue()
+	s.describeTopics()
 	s.describeFleet()
 	s.describeBulk()
 	s.describeOverview()

@@ -29,6 +29,10 @@ var statuses = []struct {
 }{
 	{queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks"},
 	{queue.ErrNoNode, http.StatusNotFound, "none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes"},
+	{queue.ErrNoTopic, http.StatusNotFound, "nobody published or subscribed to it"},
+	{queue.ErrNoSubscription, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/subscriptions"},
+	{queue.ErrNoPublication, http.StatusNotFound, "it may have been purged"},
+	{queue.ErrExists, http.StatusConflict, ""},
 	{guest.ErrNotFound, http.StatusNotFound, ""},
 	{queue.ErrInvalid, http.StatusBadRequest, ""},
 	{guest.ErrInvalid, http.StatusBadRequest, ""},

@@ -90,6 +90,9 @@ func (m *Manifest) keys() []key {
 		)},
 		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
 		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section(m.Capabilities.keys()...)},
+		{"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go some time after the last.", value{
+			read: func(d *decoder, n node) { m.Subscribe = d.subscriptions(n) }, schema: listProperty(maxSubscriptions, objectProperty(new(Subscription).keys())),
+		}},
 		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", value{
 			read: func(d *decoder, n node) { m.Tests = d.tests(n) }, schema: listProperty(maxTests, objectProperty(new(Test).keys())),
 		}},
@@ -392,6 +395,7 @@ func (d *decoder) tests(n node) (tests []Test) {
 
 // together checks the keys that only make sense together, as far as each is right by itself.
 func (d *decoder) together(m *Manifest) {
+	d.ownSubscriptions(m)
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself", "name another queue, such as "+Shorten(m.Dead)+".dead")
 	}

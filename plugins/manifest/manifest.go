@@ -41,6 +41,8 @@ type Manifest struct {
 	Config map[string]string
 	// Capabilities are the plugin's grants. Default none.
 	Capabilities Capabilities
+	// Subscribe are topics whose publications make tasks in the plugin's queues. Default none.
+	Subscribe []Subscription
 	// Tests are tasks with the outcome that they should have, in the manifest's order. Default none.
 	Tests []Test
 }

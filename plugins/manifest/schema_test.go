@@ -121,6 +121,7 @@ capabilities:
   publish: {topics: [orders, "bills.*"], after: call}
   env: {A: 1}
   files: [{from: a, to: /a/b}]
+subscribe: [{topic: "orders.*", queue: x, filter: {attributes: {type: "made.*"}, data: {/total: 12}}}]
 tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1}]
 `
 

@@ -156,20 +156,13 @@ func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
 	if err != nil {
 		return nil, err
 	}
-	scored, err := c.rdb.ZRevRangeWithScores(ctx, c.keys.topics(), 0, maxTopics-1).Result()
+	names, last, err := c.busyTopics(ctx, maxTopics)
 	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
-	}
-	known := make(map[string]bool)
-	var names []string
-	last := make(map[string]time.Time)
-	for _, z := range scored {
-		name, _ := z.Member.(string)
-		names, known[name], last[name] = append(names, name), true, time.UnixMicro(int64(z.Score*1e6))
+		return nil, err
 	}
 	unused := make(map[string]bool)
 	for _, s := range subscriptions {
-		if ValidTopic(s.Topic) == nil && !known[s.Topic] {
+		if ValidTopic(s.Topic) == nil && last[s.Topic].IsZero() {
 			unused[s.Topic] = true
 		}
 	}
@@ -179,6 +172,30 @@ func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
 		topics[i].Last = last[topics[i].Name]
 	}
 	return topics, err
+}
+
+// BusyTopics reads at most this many topics, the ones last published to first, without their subscriptions.
+func (c *Client) BusyTopics(ctx context.Context, most int64) ([]Topic, error) {
+	names, last, err := c.busyTopics(ctx, most)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	topics, err := c.readTopics(ctx, names, nil)
+	for i := range topics {
+		topics[i].Last = last[topics[i].Name]
+	}
+	return topics, err
+}
+
+// busyTopics are the names of topics with publications, and when each had its last one.
+func (c *Client) busyTopics(ctx context.Context, most int64) (names []string, last map[string]time.Time, err error) {
+	scored, err := c.rdb.ZRevRangeWithScores(ctx, c.keys.topics(), 0, most-1).Result()
+	last = make(map[string]time.Time)
+	for _, z := range scored {
+		name, _ := z.Member.(string)
+		names, last[name] = append(names, name), time.UnixMicro(int64(z.Score*1e6))
+	}
+	return names, last, wrap("list topics", err)
 }
 
 // readTopics reads the counts of topics, in this order.

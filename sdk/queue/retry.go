@@ -158,23 +158,11 @@ type retryText struct {
 	MaxReschedules int     `json:"max_reschedules,omitempty"`
 }
 
-func (r Retry) text() retryText {
-	return retryText{
+func (r Retry) encode() string {
+	t := retryText{
 		Backoff: r.Backoff, Base: r.Base.Seconds(), Min: r.Min.Seconds(), Max: r.Max.Seconds(), Jitter: r.Jitter,
 		MaxReschedules: r.MaxReschedules,
 	}
-}
-
-// policy is the part of a policy that the text has.
-func (t retryText) policy() Retry {
-	return Retry{
-		Backoff: t.Backoff, Base: parseDuration(t.Base), Min: parseDuration(t.Min), Max: parseDuration(t.Max), Jitter: t.Jitter,
-		MaxReschedules: t.MaxReschedules,
-	}
-}
-
-func (r Retry) encode() string {
-	t := r.text()
 	if t == (retryText{}) {
 		return ""
 	}
@@ -188,8 +176,10 @@ func parseRetry(text, maxAttempts, maxAge string) Retry {
 	if text != "" && json.Unmarshal([]byte(text), &t) != nil {
 		t = retryText{}
 	}
-	r := t.policy()
-	r.MaxAttempts, r.MaxAge = int(asInt(maxAttempts)), secondsDuration(maxAge)
+	r := Retry{
+		MaxAttempts: int(asInt(maxAttempts)), Backoff: t.Backoff, Base: parseDuration(t.Base), Min: parseDuration(t.Min),
+		Max: parseDuration(t.Max), Jitter: t.Jitter, MaxAge: secondsDuration(maxAge), MaxReschedules: t.MaxReschedules,
+	}
 	if r.validate() != nil {
 		return Retry{}
 	}

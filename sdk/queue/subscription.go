@@ -47,9 +47,11 @@ type Subscription struct {
 	Active bool
 	Reason string
 	// Plugin is the plugin whose manifest declares it; "" if a person or program made it.
-	Plugin    string
-	CreatedAt time.Time // by Redis's clock
-	UpdatedAt time.Time
+	Plugin string
+	// UnservedSince is since when no live host has had that plugin; zero while one has.
+	UnservedSince time.Time
+	CreatedAt     time.Time // by Redis's clock
+	UpdatedAt     time.Time
 
 	text string // as it was read from Redis, for a change that others do not overwrite
 }
@@ -90,16 +92,27 @@ type subscriptionText struct {
 	Queue       string       `json:"queue"`
 	Webhook     *webhookText `json:"webhook,omitempty"`
 	MaxAttempts int          `json:"max_attempts,omitempty"`
-	Retry       *retryText   `json:"retry,omitempty"`
-	MaxAge      float64      `json:"max_age_seconds,omitempty"`
+	Retry       *retryJSON   `json:"retry,omitempty"`
 	Timeout     float64      `json:"timeout_seconds,omitempty"`
 	Priority    *int         `json:"priority,omitempty"`
 	Dead        string       `json:"dead,omitempty"`
 	Active      bool         `json:"active"`
 	Reason      string       `json:"reason,omitempty"`
 	Plugin      string       `json:"plugin,omitempty"`
+	Unserved    json.Number  `json:"unserved_since,omitempty"`
 	CreatedAt   json.Number  `json:"created_at,omitempty"`
 	UpdatedAt   json.Number  `json:"updated_at,omitempty"`
+}
+
+// retryJSON is a policy without the attempts, with the names of -o json.
+type retryJSON struct {
+	Backoff        Backoff `json:"backoff,omitempty"`
+	Base           float64 `json:"base_seconds,omitempty"`
+	Min            float64 `json:"min_seconds,omitempty"`
+	Max            float64 `json:"max_seconds,omitempty"`
+	Jitter         *bool   `json:"jitter,omitempty"`
+	MaxAge         float64 `json:"max_age_seconds,omitempty"`
+	MaxReschedules int     `json:"max_reschedules,omitempty"`
 }
 
 type webhookText struct {
@@ -117,14 +130,15 @@ type webhookText struct {
 // MarshalJSON writes the subscription as Redis and the API have it.
 func (s Subscription) MarshalJSON() ([]byte, error) {
 	t := subscriptionText{
-		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts, MaxAge: s.Retry.MaxAge.Seconds(),
+		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts,
 		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason, Plugin: s.Plugin,
-		CreatedAt: json.Number(seconds(s.CreatedAt)), UpdatedAt: json.Number(seconds(s.UpdatedAt)),
+		Unserved: json.Number(seconds(s.UnservedSince)), CreatedAt: json.Number(seconds(s.CreatedAt)), UpdatedAt: json.Number(seconds(s.UpdatedAt)),
 	}
 	if len(s.Filter.Attributes)+len(s.Filter.Data) > 0 {
 		t.Filter = &s.Filter
 	}
-	if retry := s.Retry.text(); retry != (retryText{}) {
+	r := s.Retry
+	if retry := (retryJSON{r.Backoff, r.Base.Seconds(), r.Min.Seconds(), r.Max.Seconds(), r.Jitter, r.MaxAge.Seconds(), r.MaxReschedules}); retry != (retryJSON{}) {
 		t.Retry = &retry
 	}
 	if w := s.Webhook; w != nil {
@@ -148,12 +162,15 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 	*s = Subscription{
 		ID: t.ID, Topic: t.Topic, Queue: t.Queue, Timeout: parseDuration(t.Timeout), Priority: t.Priority, Dead: t.Dead,
 		Active: t.Active, Reason: t.Reason, Plugin: t.Plugin,
-		CreatedAt: parseSeconds(t.CreatedAt.String()), UpdatedAt: parseSeconds(t.UpdatedAt.String()),
+		UnservedSince: parseSeconds(t.Unserved.String()), CreatedAt: parseSeconds(t.CreatedAt.String()), UpdatedAt: parseSeconds(t.UpdatedAt.String()),
 	}
-	if t.Retry != nil {
-		s.Retry = t.Retry.policy()
+	if r := t.Retry; r != nil {
+		s.Retry = Retry{
+			Backoff: r.Backoff, Base: parseDuration(r.Base), Min: parseDuration(r.Min), Max: parseDuration(r.Max), Jitter: r.Jitter,
+			MaxAge: parseDuration(r.MaxAge), MaxReschedules: r.MaxReschedules,
+		}
 	}
-	s.Retry.MaxAttempts, s.Retry.MaxAge = t.MaxAttempts, parseDuration(t.MaxAge)
+	s.Retry.MaxAttempts = t.MaxAttempts
 	if t.Filter != nil {
 		s.Filter = *t.Filter
 	}
@@ -165,6 +182,9 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 	}
 	return nil
 }
+
+// PluginSubscriptionID is the ID of a subscription that a plugin's manifest declares.
+func PluginSubscriptionID(plugin, topic string) string { return shortened("", plugin+"/"+topic) }
 
 // withDefaults fills what follows from the rest.
 func (s Subscription) withDefaults() Subscription {
