@@ -103,7 +103,7 @@ capabilities:
 		TaskID: "7f", Queue: "print", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
 		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
 		Headers: map[string]string{"x-b": "2: ü", "x-a": "", "traceparent": "00-1-2-01"},
-		Input: []byte("ask " + server.URL), Services: services,
+		Input:   []byte("ask " + server.URL), Services: services,
 		Log: func(line string) { g.lines = append(g.lines, line) },
 		Progress: func(fraction float64, message string) {
 			g.said = append(g.said, sdktest.Progress{Fraction: fraction, Message: message})
@@ -187,7 +187,7 @@ func TestParity(t *testing.T) {
 		ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
 		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
 		Headers: map[string]string{"x-b": "2: ü", "x-a": ""},
-		Input: g.call.Input,
+		Input:   g.call.Input,
 	})
 	if r.Outcome != sdktest.Complete || r.Status != 0 {
 		t.Fatal(r)
