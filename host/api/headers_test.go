@@ -42,8 +42,10 @@ func TestTaskHeaders(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
-	a := w.do(t, request{method: http.MethodPost, path: "/queues/b/tasks/batch", header: map[string]string{"Traceparent": trace, "Content-Type": "application/json"},
-		body: []byte(`{"tasks": [{"id": "one", "headers": {"x-id": "1"}}, {"id": "two", "traceparent": "` + other + `"}]}`)})
+	a := w.do(t, request{
+		method: http.MethodPost, path: "/queues/b/tasks/batch", header: map[string]string{"Traceparent": trace, "Content-Type": "application/json"},
+		body: []byte(`{"tasks": [{"id": "one", "headers": {"x-id": "1"}}, {"id": "two", "traceparent": "` + other + `"}]}`),
+	})
 	decode[api.List[api.Receipt]](t, a, http.StatusOK)
 	for id, want := range map[string]map[string]string{"one": {"x-id": "1", "traceparent": trace}, "two": {"traceparent": other}} {
 		if task, err := w.Task(w.ctx, id); err != nil || !maps.Equal(task.Headers, want) {

@@ -108,6 +108,9 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 	if err := ValidQueue(q.name); err != nil {
 		return nil, err
 	}
+	if headers := q.client.config.Headers; headers != nil {
+		specs = inheriting(headers(ctx), specs)
+	}
 	receipts := make([]Receipt, len(specs))
 	for i := range specs {
 		if err := specs[i].validate(); err != nil {

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// MaxHeaders is the most headers of a task, and MaxHeaderBytes the most bytes of their names and values together.
-	MaxHeaders     = 32
+	// MaxHeaders is the most headers of a task.
+	MaxHeaders = 32
+	// MaxHeaderBytes is the most bytes of their names and values together.
 	MaxHeaderBytes = 8 << 10
 )
 
@@ -88,6 +89,26 @@ func headerBytes(headers map[string]string) (size int) {
 		size += len(name) + len(value)
 	}
 	return size
+}
+
+// inheriting returns copies of specs that have these headers as well, unless they have their own. With a traceparent of its own
+// a task takes neither that nor the tracestate.
+func inheriting(headers map[string]string, specs []Spec) []Spec {
+	if len(headers) == 0 {
+		return specs
+	}
+	specs = slices.Clone(specs)
+	for i := range specs {
+		s := &specs[i]
+		all := maps.Clone(headers)
+		if _, own := s.Headers[HeaderTraceparent]; own || s.Traceparent != "" {
+			delete(all, HeaderTraceparent)
+			delete(all, HeaderTracestate)
+		}
+		maps.Copy(all, s.Headers)
+		s.Headers = all
+	}
+	return specs
 }
 
 // encodeHeaders is the field of the hash, "" without headers. Traceparent is a field of its own.

@@ -1,11 +1,14 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 const aTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -148,4 +151,38 @@ func FuzzTraceparent(f *testing.F) {
 			t.Errorf("%q is valid", text)
 		}
 	})
+}
+
+// A client's headers come from the context, and those of a task come first.
+func TestHeadersOfTheContext(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	w := newWorld(t, queuetest.Shared(t).URL())
+	w.config.Headers = func(ctx context.Context) map[string]string {
+		headers, _ := ctx.Value(key{}).(map[string]string)
+		return headers
+	}
+	const other = "00-ffffffffffffffffffffffffffffffff-b7ad6b7169203331-01"
+	ctx := context.WithValue(w.ctx, key{}, map[string]string{"traceparent": aTrace, "tracestate": "a=1", "x-id": "7"})
+	specs := []Spec{
+		{Options: Options{ID: "all"}},
+		{Options: Options{ID: "some", Headers: map[string]string{"x-id": "8"}}},
+		{Options: Options{ID: "field", Traceparent: other}},
+		{Options: Options{ID: "header", Headers: map[string]string{"traceparent": other}}},
+	}
+	if _, err := w.Queue("q").EnqueueMany(ctx, specs); err != nil {
+		t.Fatal(err)
+	}
+	w.enqueue(t, "q", "", Options{ID: "none"})
+	for id, want := range map[string]map[string]string{
+		"all": {"traceparent": aTrace, "tracestate": "a=1", "x-id": "7"}, "some": {"traceparent": aTrace, "tracestate": "a=1", "x-id": "8"},
+		"field": {"traceparent": other, "x-id": "7"}, "header": {"traceparent": other, "x-id": "7"}, "none": nil,
+	} {
+		if task := w.task(t, id); !maps.Equal(task.Headers, want) {
+			t.Errorf("%s: %v, want %v", id, task.Headers, want)
+		}
+	}
+	if specs[0].Headers != nil || len(specs[1].Headers) != 1 {
+		t.Errorf("the caller's specs are changed: %+v", specs)
+	}
 }
