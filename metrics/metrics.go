@@ -40,7 +40,7 @@ type Metrics struct {
 	slotsInUse prometheus.Gauge
 
 	queues, tenants, runtime, calls, topics *collector
-	sampler                         *queueSampler // the source of queues
+	sampler                                 *queueSampler // the source of queues
 
 	mu      sync.Mutex
 	serving map[[5]string]struct{} // guarded by mu; label values of pluginResetMode, the first four also of pluginInfo

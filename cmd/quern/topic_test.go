@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -60,4 +61,20 @@ func TestGoldenTopics(t *testing.T) {
 	s.run("subscription", "delete", "german", "partner", "nobody")
 	s.run("subscription", "ls", "-o", "json")
 	golden(t, "topics", s.String())
+}
+
+// What is wrong with topics is found.
+func TestDoctorTopics(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	u.must("topic", "publish", "bills", "1")
+	u.must("subscription", "create", "paused", "--topic", "orders", "--queue", "q")
+	u.must("subscription", "pause", "paused")
+	u.must("subscription", "create", "unserved", "--topic", "mails", "--queue", "mail")
+	got := u.run("doctor").stdout
+	for _, want := range []string{"topic-dropped", "topic-paused", "subscription-unserved"} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("%s is not found once:\n%s", want, got)
+		}
+	}
 }
