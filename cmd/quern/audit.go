@@ -15,11 +15,12 @@ func newAudit(env environment) *cobra.Command {
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)
+	serverFlags(cmd)
 	limit := int64(100)
 	newNumber(cmd.Flags(), &limit, "limit", "most actions to show", 1, 10_000, "use 1 to 10000")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-		entries, err := client.AuditLog(cmd.Context(), "", limit)
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+		entries, err := client.AuditLog(cmd.Context(), limit)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host/doctor"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 func newDoctor(env environment) *cobra.Command {
@@ -21,42 +20,37 @@ func newDoctor(env environment) *cobra.Command {
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)
+	serverFlags(cmd)
 	output := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		url, tenant, err := target(cmd, env)
-		if err != nil {
-			return err
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+		names := []string{client.Tenant()}
+		if !isGiven(cmd.Flag("tenant")) {
+			others, err := client.Tenants(cmd.Context())
+			if err != nil {
+				note(cmd, "only the tenant %s is looked at: %v: name another with --tenant", names[0], err)
+			}
+			others = slices.DeleteFunc(others, func(name string) bool { return name == names[0] })
+			names = append(names, slices.Sorted(slices.Values(others))...)
 		}
-		rdb, err := queue.Connect(url)
-		if err != nil {
-			return wrongRedis(cmd, err)
-		}
-		defer rdb.Close()
-		var clients []*queue.Client
-		names := []string{tenant}
-		for i := 0; i < len(names); i++ {
-			client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: names[i]})
+		var findings []doctor.Finding
+		for i, name := range names {
+			of, err := client.In(name)
 			if err != nil {
 				return err
 			}
-			defer client.Close()
-			clients = append(clients, client)
-			if i == 0 && !isGiven(cmd.Flag("tenant")) {
-				others, err := client.Tenants(cmd.Context())
-				if err != nil {
-					note(cmd, "only the tenant %s is looked at: %v: name another with --tenant", tenant, err)
+			found, err := of.Findings(cmd.Context())
+			_ = of.Close()
+			if err != nil {
+				return err
+			}
+			for _, f := range found {
+				if i == 0 || f.Tenant != "" { // else it is about their Redis, and told already
+					findings = append(findings, f)
 				}
-				names = slices.Compact(slices.Sorted(slices.Values(append(others, tenant))))
-				at := slices.Index(names, tenant)
-				names[0], names[at] = names[at], names[0]
 			}
 		}
-		findings, err := doctor.Examine(cmd.Context(), clients...)
-		if err != nil {
-			return err
-		}
-		return showFindings(cmd, output.json(), names, findings)
-	}
+		return showFindings(cmd, json, names, append([]doctor.Finding{}, findings...))
+	})
 	return cmd
 }
 

@@ -351,7 +351,7 @@ func (r *runner) act(ctx context.Context, action Action, from int64) error {
 				return r.claim.Become(ctx, queue.JobStopped, false, "")
 			}
 			end, text := queue.JobItemDone, ""
-			ended, err := r.t.change(ctx, action, item.ID)
+			_, ended, err := r.t.change(ctx, action, item.ID)
 			if !ended && err == nil {
 				text = "its host stops it"
 			}
