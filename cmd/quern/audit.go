@@ -2,8 +2,6 @@ package main
 
 import (
 	"github.com/spf13/cobra"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 func newAudit(env environment) *cobra.Command {

@@ -25,7 +25,6 @@ type backend interface {
 	Close() error
 	Tenant() string
 	Address() string                   // of Redis or the server, for people
-	In(tenant string) (backend, error) // the same place; it is closed before this one
 	Tenants(context.Context) ([]string, error)
 	Clock(context.Context) (time.Time, error)
 
@@ -49,7 +48,7 @@ type backend interface {
 	Plugins(context.Context) ([]host.Plugin, error)
 	Quarantines(context.Context) ([]queue.Quarantine, error)
 	EndQuarantine(ctx context.Context, plugin, digest string) error
-	Findings(context.Context) ([]doctor.Finding, error)
+	Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error)
 	AuditLog(ctx context.Context, limit int64) ([]queue.AuditEntry, error)
 
 	Buckets(context.Context) ([]api.Bucket, error)
@@ -97,10 +96,6 @@ func (d *direct) Close() error {
 	return err
 }
 
-func (d *direct) In(tenant string) (backend, error) {
-	return newDirect(d.rdb, queue.Config{Tenant: tenant})
-}
-
 func (d *direct) Queue(name string) queueBackend { return d.Client.Queue(name) }
 
 func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]*queue.Task, error) {
@@ -139,8 +134,17 @@ func (d *direct) Plugins(ctx context.Context) ([]host.Plugin, error) {
 	return host.Plugins(ctx, d.Client)
 }
 
-func (d *direct) Findings(ctx context.Context) ([]doctor.Finding, error) {
-	return doctor.Examine(ctx, d.Client)
+func (d *direct) Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error) {
+	clients := make([]*queue.Client, len(tenants))
+	for i, tenant := range tenants {
+		c, err := queue.NewFromRedis(d.rdb, queue.Config{Tenant: tenant})
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		clients[i] = c
+	}
+	return doctor.Examine(ctx, clients...)
 }
 
 func (d *direct) AuditLog(ctx context.Context, limit int64) ([]queue.AuditEntry, error) {
@@ -162,8 +166,7 @@ func (d *direct) Value(ctx context.Context, bucket, key string) ([]byte, error) 
 // served is a tenant by the API of a server.
 type served struct{ *client.Client }
 
-func (s served) In(tenant string) (backend, error) { return served{s.Client.In(tenant)}, nil }
-func (s served) Queue(name string) queueBackend    { return s.Client.Queue(name) }
+func (s served) Queue(name string) queueBackend { return s.Client.Queue(name) }
 
 // serverFlags adds what every client command takes that also works by the API of a server.
 func serverFlags(cmd *cobra.Command) {

@@ -32,24 +32,11 @@ func newDoctor(env environment) *cobra.Command {
 			others = slices.DeleteFunc(others, func(name string) bool { return name == names[0] })
 			names = append(names, slices.Sorted(slices.Values(others))...)
 		}
-		var findings []doctor.Finding
-		for i, name := range names {
-			of, err := client.In(name)
-			if err != nil {
-				return err
-			}
-			found, err := of.Findings(cmd.Context())
-			_ = of.Close()
-			if err != nil {
-				return err
-			}
-			for _, f := range found {
-				if i == 0 || f.Tenant != "" { // else it is about their Redis, and told already
-					findings = append(findings, f)
-				}
-			}
+		findings, err := client.Findings(cmd.Context(), names...)
+		if err != nil {
+			return err
 		}
-		return showFindings(cmd, json, names, append([]doctor.Finding{}, findings...))
+		return showFindings(cmd, json, names, findings)
 	})
 	return cmd
 }

@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // clientRun is a command that needs a client.

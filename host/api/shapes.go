@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -109,6 +110,11 @@ func Moment(seconds float64) time.Time {
 }
 
 func period(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// NewTask shows all of a task.
+func NewTask(tenant string, t *queue.Task, history []queue.Attempt) Task {
+	return taskShape(tenant, t, history, math.MaxInt, everyone)
+}
 
 // taskShape shows a task; payloads of more than limit bytes are left out. who may be denied them.
 func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int, who *Principal) Task {

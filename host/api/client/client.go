@@ -115,13 +115,6 @@ func (c *Client) Tenant() string { return c.tenant }
 // Address is the URL of the server.
 func (c *Client) Address() string { return c.base.String() }
 
-// In is the same client for another tenant.
-func (c *Client) In(tenant string) *Client {
-	other := *c
-	other.tenant = tenant
-	return &other
-}
-
 // UnreachableError is that of a server which does not answer, or not as an API does.
 type UnreachableError struct {
 	URL string

@@ -87,11 +87,23 @@ func (c *Client) Plugins(ctx context.Context) ([]host.Plugin, error) {
 	return all[host.Plugin](ctx, c, get(nil, "plugins"))
 }
 
-// Findings are what the doctor finds in the tenant and its Redis.
-func (c *Client) Findings(ctx context.Context) ([]doctor.Finding, error) {
-	var list api.List[doctor.Finding]
-	err := c.do(ctx, get(&list, "findings"))
-	return list.Items, err
+// Findings are what the doctor finds in tenants and their Redis.
+func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error) {
+	findings := []doctor.Finding{}
+	for i, tenant := range tenants {
+		var list api.List[doctor.Finding]
+		what := get(&list, "tenants", tenant, "findings")
+		what.above = true
+		if err := c.do(ctx, what); err != nil {
+			return nil, err
+		}
+		for _, f := range list.Items {
+			if i == 0 || f.Tenant != "" { // else it is about their Redis, and told already
+				findings = append(findings, f)
+			}
+		}
+	}
+	return findings, nil
 }
 
 // Quarantines lists the quarantines of the tenant, by plugin and digest.

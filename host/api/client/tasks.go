@@ -208,13 +208,14 @@ func queryOf(shape any) url.Values {
 func (q *Queue) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error) {
 	receipts := make([]queue.Receipt, len(specs))
 	for i, spec := range specs {
+		spec.ID = cmp.Or(spec.ID, queue.NewID())
+		receipts[i].ID = spec.ID
 		if err := (&queue.Child{Queue: q.name, Spec: spec}).Validate(); err != nil {
 			return nil, err
 		}
 		if len(spec.Parameters) > mostBody {
 			return nil, fmt.Errorf("%w: parameters of %d bytes: the API takes %d MiB: enqueue it by Redis", queue.ErrInvalid, len(spec.Parameters), mostBody>>20)
 		}
-		receipts[i].ID = cmp.Or(spec.ID, queue.NewID())
 	}
 	for from := 0; from < len(specs); {
 		n := batch(specs[from:])
