@@ -24,7 +24,7 @@ import (
 type backend interface {
 	Close() error
 	Tenant() string
-	Address() string                   // of Redis or the server, for people
+	Address() string // of Redis or the server, for people
 	Tenants(context.Context) ([]string, error)
 	Clock(context.Context) (time.Time, error)
 

@@ -19,7 +19,9 @@ import (
 )
 
 // newProducer is a user with a tenant of its own on a Redis, and a client of that tenant on the shared Redis.
-func newProducer(t *testing.T, redisURL string) (*user, *queue.Client) { return over("redis").producer(t, redisURL) }
+func newProducer(t *testing.T, redisURL string) (*user, *queue.Client) {
+	return over("redis").producer(t, redisURL)
+}
 
 func (by over) producer(t *testing.T, redisURL string) (*user, *queue.Client) {
 	t.Helper()
