@@ -154,7 +154,7 @@ func (s *service) describeEnqueue() {
 			if err != nil {
 				return nil, err
 			}
-			return &Enqueued{"/v1/tenants/" + url.PathEscape(in.Tenant) + "/tasks/" + url.PathEscape(receipts[0].ID), receipts[0]}, nil
+			return &Enqueued{s.address(ctx, in.Tenant, "tasks", receipts[0].ID), receipts[0]}, nil
 		})
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
 		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; "+
