@@ -248,7 +248,7 @@ func newSubscriptionCreate(env environment) *cobra.Command {
 		case s.Queue == "" && s.Webhook == nil:
 			return usagef("subscription %q: it needs --queue or --url", s.ID)
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 			made, err := client.Subscribe(cmd.Context(), s)
 			if errors.Is(err, queue.ErrExists) {
 				return refusedf("subscription %q exists: see `quern subscription show %s`, or change it by `quern subscription update %s`", s.ID, shellWord(s.ID), shellWord(s.ID))
@@ -284,7 +284,7 @@ func newSubscriptionUpdate(env environment) *cobra.Command {
 	cmd.Flags().StringSliceVar(&o.clear, "clear", nil, "take these away: `NAME,NAME`")
 	notSettings(cmd.Flags(), "clear")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		s, err := client.ChangeSubscription(cmd.Context(), args[0], func(s *queue.Subscription) error { return o.apply(cmd.Flags(), s) })
 		if err != nil {
 			return err
@@ -299,7 +299,7 @@ func newSubscriptionLs(env environment) *cobra.Command {
 	topic := cmd.Flags().String("topic", "", "only those of this topic")
 	notSettings(cmd.Flags(), "topic")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		all, err := client.Subscriptions(cmd.Context())
 		if all == nil {
 			return err // else damaged ones do not hide the others
@@ -320,7 +320,7 @@ func newSubscriptionLs(env environment) *cobra.Command {
 func newSubscriptionShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show ID", Short: "Show a subscription", Args: arguments(1, 1)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		s, err := client.Subscription(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -341,7 +341,7 @@ func newSubscriptionPause(env environment) *cobra.Command {
 	}
 	reason := cmd.Flags().String("reason", "", "why, for others")
 	notSettings(cmd.Flags(), "reason")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 		return activate(cmd, client, args[0], false, *reason)
 	})
 	return cmd
@@ -350,13 +350,13 @@ func newSubscriptionPause(env environment) *cobra.Command {
 func newSubscriptionResume(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume ID", Short: "End the pause of a subscription", Args: arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 			return activate(cmd, client, args[0], true, "")
 		}),
 	}
 }
 
-func activate(cmd *cobra.Command, client *queue.Client, id string, active bool, reason string) error {
+func activate(cmd *cobra.Command, client backend, id string, active bool, reason string) error {
 	_, err := client.ChangeSubscription(cmd.Context(), id, func(s *queue.Subscription) error {
 		s.Active, s.Reason = active, reason
 		return nil
@@ -367,7 +367,7 @@ func activate(cmd *cobra.Command, client *queue.Client, id string, active bool, 
 func newSubscriptionDelete(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete ID...", Short: "Delete subscriptions; their tasks stay", Args: arguments(1, 1000),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 			for _, id := range args {
 				if err := client.Unsubscribe(cmd.Context(), id); err != nil {
 					return err

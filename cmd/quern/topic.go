@@ -33,7 +33,7 @@ func newTopicLs(env environment) *cobra.Command {
 			"name. Dropped counts publications that nobody had subscribed to, kept those that `quern publication` shows.",
 	}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		topics, err := client.Topics(cmd.Context())
 		if err != nil {
 			return err
@@ -50,7 +50,7 @@ func newTopicLs(env environment) *cobra.Command {
 func newTopicShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show TOPIC", Short: "Show a topic and its subscriptions", Args: arguments(1, 1)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		topic, err := client.Topic(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -157,7 +157,7 @@ func newPublicationLs(env environment) *cobra.Command {
 	newNumber(cmd.Flags(), &limit, "limit", "most publications to list", 1, 1000, "use 1 to 1000")
 	newNumber(cmd.Flags(), &offset, "offset", "how many to skip, from the newest", 0, 1<<31, "use 0 or more")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		all, err := client.Publications(cmd.Context(), args[0], offset, limit)
 		if err != nil {
 			return err
@@ -178,7 +178,7 @@ func newPublicationShow(env environment) *cobra.Command {
 			"deleted, or if its subscription was deleted before the task came into being.",
 	}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		p, err := client.Publication(cmd.Context(), args[0])
 		if err != nil {
 			return err

@@ -7,9 +7,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-func TestGoldenTopics(t *testing.T) {
-	t.Parallel()
-	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+func TestGoldenTopics(t *testing.T) { overBoth(t, testGoldenTopics) }
+
+func testGoldenTopics(t *testing.T, by over) {
+	s := &transcript{user: by.user(t, queuetest.Start(t).URL())}
 	s.run("topic", "ls")
 	s.run("topic", "publish", "orders", `{"total": 1}`, "--id", "early")
 	s.run("subscription", "create", "index", "--topic", "orders", "--queue", "index", "--max-attempts", "5", "--backoff", "linear",

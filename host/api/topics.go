@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -83,7 +82,8 @@ type SubscriptionOf struct{ Body Subscription }
 // PutSubscription makes or replaces a subscription.
 type PutSubscription struct {
 	InSubscription
-	Body Subscription
+	OnlyNew bool `query:"only_new" doc:"Refuse it if there is one."`
+	Body    Subscription
 }
 
 // Publication is a publication.
@@ -127,9 +127,11 @@ type Published struct {
 type PublishRaw struct {
 	InTopic
 	RequestTrace
-	ID        string   `query:"id" maxLength:"128" doc:"The publication's ID; missing: a new UUID. If it is kept, nothing is published."`
-	Attribute []string `query:"attribute,explode" maxItems:"24" doc:"NAME=VALUE: a CloudEvents attribute, for filters and handlers."`
-	RawBody   []byte   `contentType:"application/octet-stream"`
+	ID          string   `query:"id" maxLength:"128" doc:"The publication's ID; missing: a new UUID. If it is kept, nothing is published."`
+	Parent      string   `query:"parent" maxLength:"128" doc:"The task that it comes from."`
+	Traceparent string   `query:"traceparent" maxLength:"300" doc:"Its trace; missing: that of the request."`
+	Attribute   []string `query:"attribute,explode" maxItems:"24" doc:"NAME=VALUE: a CloudEvents attribute, for filters and handlers."`
+	RawBody     []byte   `contentType:"application/octet-stream"`
 }
 
 // TopicEvents is a CloudEvent for a topic, or a batch of them.
@@ -166,7 +168,7 @@ func (s *service) describeTopics() {
 		})
 	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
 		func(ctx context.Context, in *PublishRaw) (*struct{ Body Published }, error) {
-			o := queue.PublishOptions{ID: in.ID}
+			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent}
 			for _, pair := range in.Attribute {
 				name, value, ok := strings.Cut(pair, "=")
 				if !ok {
@@ -177,7 +179,7 @@ func (s *service) describeTopics() {
 				}
 				o.Attributes[name] = value
 			}
-			if queue.ValidTraceparent(in.TraceHeader) {
+			if o.Traceparent == "" && queue.ValidTraceparent(in.TraceHeader) {
 				o.Traceparent = in.TraceHeader
 			}
 			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
@@ -298,13 +300,13 @@ func (s *service) describeSubscriptions() {
 		})
 	add(s, acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active"),
 		func(ctx context.Context, in *PutSubscription) (*SubscriptionOf, error) {
-			wanted, err := in.Body.subscription(in.ID)
+			wanted, err := in.Body.wanted(in.ID)
 			if err != nil {
 				return nil, err
 			}
 			t := s.tenants[in.Tenant]
 			made, err := t.Subscribe(ctx, wanted)
-			if errors.Is(err, queue.ErrExists) {
+			if errors.Is(err, queue.ErrExists) && !in.OnlyNew {
 				made, err = t.ChangeSubscription(ctx, in.ID, func(is *queue.Subscription) error {
 					wanted.Active, wanted.Reason, wanted.Plugin, wanted.CreatedAt = is.Active, is.Reason, is.Plugin, is.CreatedAt
 					*is = wanted
@@ -358,7 +360,7 @@ func publishedShape(tenant, topic string, p queue.Published) Published {
 	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers}
 }
 
-// subscriptionShape and subscription convert by way of the JSON, which has the same names.
+// subscriptionShape and Subscription convert by way of the JSON, which has the same names.
 func subscriptionShape(s *queue.Subscription) (shape Subscription) {
 	text, err := json.Marshal(s)
 	if err == nil {
@@ -370,14 +372,17 @@ func subscriptionShape(s *queue.Subscription) (shape Subscription) {
 	return shape
 }
 
-func (s Subscription) subscription(id string) (wanted queue.Subscription, err error) {
+// wanted is what a request says of the subscription.
+func (s Subscription) wanted(id string) (queue.Subscription, error) {
 	if s.ID != "" && s.ID != id {
-		return wanted, failed(http.StatusBadRequest, "the body's id is %q, and the path's %q: leave it out", s.ID, id)
+		return queue.Subscription{}, failed(http.StatusBadRequest, "the body's id is %q, and the path's %q: leave it out", s.ID, id)
 	}
 	s.ID, s.CreatedAt, s.UpdatedAt, s.UnservedSince, s.Plugin = id, 0, 0, 0, ""
-	if s.Webhook != nil {
-		slices.Sort(s.Webhook.Expect)
-	}
+	return s.Subscription()
+}
+
+// Subscription is the subscription of sdk/queue that the shape shows.
+func (s Subscription) Subscription() (wanted queue.Subscription, err error) {
 	text, err := json.Marshal(s)
 	if err == nil {
 		err = json.Unmarshal(text, &wanted)
