@@ -136,8 +136,8 @@ type PublishRaw struct {
 
 // TopicEvents is a CloudEvent for a topic, or a batch of them.
 type TopicEvents struct {
-	Events
-	Topic string `path:"topic" minLength:"1" maxLength:"128" doc:"The topic."`
+	InTopic
+	SentEvents
 }
 
 func (s *service) describeTopics() {

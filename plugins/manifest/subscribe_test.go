@@ -18,7 +18,7 @@ subscribe:
 		t.Errorf("%s, want %s", got, want)
 	}
 	for text, want := range map[string]string{
-		"subscribe: orders":                                         `x.yaml:1: subscribe: expected a list, but it is a text: write a list, such as [{topic: orders}], or leave it out`,
+		"subscribe: orders":                                         `x.yaml:1: subscribe: is a text: write a list, such as [{topic: orders}]`,
 		"subscribe: [{queue: x}]":                                   `x.yaml:1: subscribe[0]: has no topic: write the topic, such as topic: orders`,
 		"subscribe: [{topic: a b}]":                                 `x.yaml:1: subscribe[0].topic: "a b" has the byte 0x20: write 1 to 128 printable ASCII characters without a space`,
 		`subscribe: [{topic: "a*b*"}]`:                              `x.yaml:1: subscribe[0].topic: "a*b*" has more than one *: write a name, or one with a single * for any text, such as mail.*`,
@@ -28,7 +28,7 @@ subscribe:
 		`subscribe: [{topic: a, filter: {attributes: {a: ""}}}]`:    `x.yaml:1: subscribe[0].filter.attributes.a: is empty: write a text, or * for any`,
 		`subscribe: [{topic: a, filter: {attributes: {a: "*b*"}}}]`: `x.yaml:1: subscribe[0].filter.attributes.a: "*b*" has more than one *: write a name, or one with a single * for any text, such as mail.*`,
 		"subscribe: [{topic: a, filter: {data: {a: 1}}}]":           `x.yaml:1: subscribe[0].filter.data.a: "a" is no JSON pointer: write one such as /customer/country`,
-		"subscribe: [{topic: a, filters: {}}]":                      `x.yaml:1: subscribe[0]: unknown key "filters": did you mean "filter"?`,
+		"subscribe: [{topic: a, filters: {}}]":                      `x.yaml:1: subscribe[0]: unknown key "filters": an entry has topic, queue and filter`,
 	} {
 		if _, err := Parse("x.yaml", []byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%s:\n%v, want\n%s", text, err, want)

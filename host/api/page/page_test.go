@@ -57,6 +57,10 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 		{Queue: "mail", Plugin: "mail", Digest: strings.Repeat("b2", 32), Complete: 40},
 	}))
 	w.past(t)
+	_, err := w.Subscribe(w.ctx, queue.Subscription{ID: "index", Topic: "orders.*", Queue: "orders-index", Filter: queue.Filter{Attributes: map[string]string{"tenant": "acme"}}})
+	must(t, err)
+	_, err = w.Publish(w.ctx, "orders.made", nil, queue.PublishOptions{})
+	must(t, err)
 	must(t, w.Audit(w.ctx, queue.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
 	return bad, running
 }
@@ -96,6 +100,7 @@ func TestViews(t *testing.T) {
 		{"nodes", "/nodes", "Nodes", "", []string{"alive", "quern 1.2.3", "1 of 8", running}},
 		{"plugins", "/plugins", "Plugins", "", []string{"71.4 %", "0.0 %", "replaced", "above the ceiling", "1.4.0"}},
 		{"jobs", "/jobs", "Jobs", "", []string{"None in the last week"}},
+		{"topics", "/topics", "Topics", "", []string{"orders.made", "orders.*", `{"tenant":"acme"}`, "active"}},
 		{"store", "/store", "Store", "", []string{"The buckets"}},
 		{"audit", "/audit", "Audit", "", []string{"pause-queue", "queue paused", "ada"}},
 		{"nowhere", "/nowhere", "Nothing here", "", []string{"choose one above"}},
