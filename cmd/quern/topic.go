@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -112,6 +113,8 @@ func newTopicPublish(env environment) *cobra.Command {
 		}
 		published, err := client.Publish(cmd.Context(), args[0], payload, o)
 		switch {
+		case errors.Is(err, queue.ErrQueueFull):
+			return refusedf("%v: nothing is published; wait until it is shorter, raise its limit with `quern queue limit`, or pause the subscription", err)
 		case queue.IsUnavailable(err):
 			return fmt.Errorf("%w: it may be published all the same: repeat it with --id %s, which publishes it once", err, published.ID)
 		case err != nil:
