@@ -65,7 +65,9 @@ func exercise(m *Metrics) {
 	m.LogLinesDropped("acme", "thumbnails", 3)
 	m.HostLogLinesDropped(2)
 	m.CollectRefused(func(refused func(tenant, plugin string)) { refused("acme", "broken"); refused("acme", "broken") })
-	m.CollectMemory(func() MemorySample { return MemorySample{Limit: 2 << 30, Reserved: 64 << 20, Waited: 1500 * time.Millisecond} })
+	m.CollectMemory(func() MemorySample {
+		return MemorySample{Limit: 2 << 30, Reserved: 64 << 20, Waited: 1500 * time.Millisecond}
+	})
 	m.LeaseRenewedLate("acme")
 	m.RedisSampled("127.0.0.1:6379", &RedisSample{
 		RoundTrip: 250 * time.Microsecond, ClockSkew: -20 * time.Millisecond, MemoryUsed: 5 << 20, MemoryMax: 1 << 30, MemoryKnown: true,
