@@ -139,7 +139,7 @@ func TestCatalogueIsKnown(t *testing.T) {
 	})
 	for _, file := range files {
 		names := metricName.FindAllStringSubmatch(read(t, file), -1)
-		if len(names) == 0 {
+		if len(names) == 0 && filepath.Ext(file) != ".md" {
 			t.Errorf("%s names no family", file)
 		}
 		for _, name := range names {
@@ -184,7 +184,7 @@ func TestRecordedNamesAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range slices.Concat(dashboards, []string{"rules.yml", "alerts.yml", "../cmd/quern/manual/alerts.md", "../cmd/quern/manual/metrics.md"}) {
-		for _, name := range regexp.MustCompile(`\b[a-z_]+:quern_\w+:\w+`).FindAllString(read(t, file), -1) {
+		for _, name := range regexp.MustCompile(`\b[a-z_]+:quern_\w+(:\w+)?`).FindAllString(read(t, file), -1) {
 			if !recorded[name] {
 				t.Errorf("%s uses %s, which rules.yml does not record", file, name)
 			}

@@ -127,6 +127,68 @@ func TestTaskDone(t *testing.T) {
 	}
 }
 
+// A task's trace is an exemplar, if somebody may find it: where OpenMetrics is spoken.
+func TestExemplars(t *testing.T) {
+	t.Parallel()
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for traceparent, shown := range map[string]bool{
+		"00-" + trace + "-00f067aa0ba902b7-01":      true,
+		"00-" + trace + "-00f067aa0ba902b7-03":      true,
+		"01-" + trace + "-00f067aa0ba902b7-01-more": true,
+		"00-" + trace + "-00f067aa0ba902b7-00":      false, // not sampled
+		"":                                          false,
+		"00-" + trace:                               false,
+		"00-" + strings.Repeat("\n", 32) + "-00f067aa0ba902b7-01": false,
+		strings.Repeat("-", 60):                                   false,
+	} {
+		t.Run(traceparent, func(t *testing.T) {
+			t.Parallel()
+			m, reg := setup(t)
+			m.TaskStarted("acme", "q", "p", traceparent, time.Second)
+			m.TaskDone("acme", "q", "p", "complete", "", traceparent, time.Second)
+			found := 0
+			for _, f := range gather(t, reg) {
+				for _, s := range f.GetMetric() {
+					for _, b := range s.GetHistogram().GetBucket() {
+						for _, label := range b.GetExemplar().GetLabel() {
+							if label.GetName() != "trace_id" || label.GetValue() != trace {
+								t.Errorf("%s has the exemplar %v", f.GetName(), label)
+							}
+							found++
+						}
+					}
+				}
+			}
+			if want := map[bool]int{true: 2}[shown]; found != want {
+				t.Errorf("%d exemplars, want %d", found, want)
+			}
+		})
+	}
+}
+
+// A Redis that does not answer has no figures, and one whose user may not ask has no memory.
+func TestRedisSampled(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	m.RedisSampled("a:6379", &RedisSample{RoundTrip: time.Millisecond, ClockSkew: -2 * time.Second})
+	m.RedisSampled("b:6379", &RedisSample{MemoryUsed: 1, MemoryMax: 2, MemoryKnown: true})
+	m.CollectQueues(empty)
+	got := exposition(t, reg)
+	for series, want := range map[string]bool{
+		`quern_clock_skew_seconds{redis="a:6379"} -2`: true, `quern_redis_round_trip_seconds{redis="a:6379"} 0.001`: true,
+		`quern_redis_memory_used_bytes{redis="a:6379"}`: false, `quern_redis_memory_max_bytes{redis="b:6379"} 2`: true, `redis=""`: false,
+	} {
+		if strings.Contains(got, series) != want {
+			t.Errorf("%s is shown: %v, want %v in:\n%s", series, !want, want, got)
+		}
+	}
+	m.RedisSampled("a:6379", nil)
+	m.RedisSampled("b:6379", nil)
+	if got := exposition(t, reg); strings.Contains(got, "6379") {
+		t.Errorf("a Redis that is away is shown:\n%s", got)
+	}
+}
+
 // What a task changes is shown, also after its queue was forgotten: by then its series are others.
 func TestTasksOfAForgottenQueue(t *testing.T) {
 	t.Parallel()
