@@ -10,8 +10,10 @@ import (
 func observe(histogram prometheus.Observer, d time.Duration, traceparent string) {
 	seconds := max(0, d).Seconds()
 	if id := sampledTrace(traceparent); id != "" {
-		histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": id}) //nolint:forcetypeassert // client_golang's histograms are
-		return
+		if traced, ok := histogram.(prometheus.ExemplarObserver); ok {
+			traced.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": id})
+			return
+		}
 	}
 	histogram.Observe(seconds)
 }
