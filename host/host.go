@@ -65,6 +65,8 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	m.CollectTenants(h.up)
 	m.CollectTopics(h.topicSamples)
 	m.CollectQueues(h.samples)
+	m.CollectRefused(h.catalog.refused)
+	m.CollectMemory(h.scheduler.admission.sample)
 	return h, nil
 }
 
