@@ -36,9 +36,9 @@ impl Publish {
         if !self.attributes.is_empty() {
             self.options.object("attributes", self.attributes);
         }
-        let (body, options) = (self.body, self.options.end());
+        let (topic, body, options) = (self.topic, self.body, self.options.end());
         // Safety: the ranges are those of slices.
-        slot_text(call!(unsafe { enqueue("".as_ptr(), 0, body.as_ptr(), body.len(), options.as_ptr(), options.len()) })).map_err(|err| err.about("", &self.topic))
+        slot_text(call!(unsafe { enqueue("".as_ptr(), 0, body.as_ptr(), body.len(), options.as_ptr(), options.len()) })).map_err(|err| err.about("", &topic))
     }
 }
 
