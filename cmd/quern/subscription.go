@@ -224,7 +224,7 @@ func pointers(texts []string) (map[string]any, error) {
 func newSubscriptionCreate(env environment) *cobra.Command {
 	var o subscriptionFlags
 	cmd := &cobra.Command{
-		Use:   "create ID --topic TOPIC (--queue QUEUE | --url URL)",
+		Use:   "create ID",
 		Short: "Subscribe a queue or a webhook to a topic",
 		Long: "Subscribes to a topic: from now on each publication that matches makes one task, in the queue of a handler, or\n" +
 			"as the delivery of a webhook, which needs no code. A publication matches if all attributes and data that are\n" +

@@ -105,6 +105,13 @@ type Publication struct {
 	List          []PublishedTask   `json:"list,omitempty" doc:"The task of each subscription, the first 1,000; not in lists."`
 }
 
+// PublicationsPage asks for some publications of a topic.
+type PublicationsPage struct {
+	InTopic
+	Limit  int64 `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Offset int64 `query:"offset" minimum:"0" doc:"How many to skip, from the newest."`
+}
+
 // PublishedTask is the task that a publication made for a subscription.
 type PublishedTask struct {
 	Subscription string `json:"subscription"`
@@ -238,11 +245,7 @@ func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
 
 func (s *service) describePublications() {
 	add(s, looking("/tenants/{tenant}/topics/{topic}/publications", "list-publications", "List the publications of a topic that are kept, newest first"),
-		func(ctx context.Context, in *struct {
-			InTopic
-			Limit  int64 `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-			Offset int64 `query:"offset" minimum:"0" doc:"How many to skip, from the newest."`
-		}) (*ListOf[Publication], error) {
+		func(ctx context.Context, in *PublicationsPage) (*ListOf[Publication], error) {
 			all, err := s.tenants[in.Tenant].Publications(ctx, in.Topic, in.Offset, in.Limit)
 			shapes := make([]Publication, len(all))
 			for i, p := range all {

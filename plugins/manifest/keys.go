@@ -162,7 +162,7 @@ func (g *EnqueueGrant) keys() []key {
 	queues := value{
 		read: func(d *decoder, n node) {
 			d.notEmpty(n, "name one, such as thumbnails.done, or leave out capabilities.enqueue")
-			g.Queues = d.names(n, maxGrants, `[thumbnails.done, "mail.*"]`, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
+			g.Queues = d.patterns(n, `[thumbnails.done, "mail.*"]`)
 		},
 		schema: listProperty(maxGrants, textProperty(queuePattern, "thumbnails.done", "mail.*")).names(1),
 	}
@@ -179,7 +179,7 @@ func (g *PublishGrant) keys() []key {
 	topics := value{
 		read: func(d *decoder, n node) {
 			d.notEmpty(n, "name one, such as orders, or leave out capabilities.publish")
-			g.Topics = d.names(n, maxGrants, `[orders, "mail.*"]`, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
+			g.Topics = d.patterns(n, `[orders, "mail.*"]`)
 		},
 		schema: listProperty(maxGrants, textProperty(queuePattern, "orders", "mail.*")).names(1),
 	}
@@ -263,6 +263,11 @@ func (d *decoder) names(n node, most int, example, verb string, check func(at no
 		}
 	})
 	return names
+}
+
+// patterns reads a list of names that a plugin is granted, each with at most one * for any text.
+func (d *decoder) patterns(n node, example string) []string {
+	return d.names(n, maxGrants, example, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
 }
 
 // notEmpty reports a list of no queues.
