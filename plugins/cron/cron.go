@@ -128,6 +128,14 @@ func (r *Rule) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
+// Skip is the first tick after a moment of the row that a tick belongs to, without walking through those between.
+func (r *Rule) Skip(tick, after time.Time) time.Time {
+	if r.every == 0 || after.Before(tick) {
+		return r.Next(after)
+	}
+	return tick.Add((after.Sub(tick)/r.every + 1) * r.every)
+}
+
 // mostParts is enough for the rarest day, 29 February on a certain day of the week, in a zone that changes its clock four times
 // a year.
 const mostParts = 200

@@ -85,22 +85,22 @@ func TestTicksAreInOrder(t *testing.T) {
 func TestErrParse(t *testing.T) {
 	t.Parallel()
 	for expression, want := range map[string]string{
-		"":                            "is empty",
-		"* * * *":                     "expected 5 to 6 fields",
-		"61 * * * *":                  "above maximum (59)",
-		"@weekl":                      "unrecognized descriptor",
-		"@reboot":                     "unrecognized descriptor",
-		"TZ=Europe/Berlin 0 0 * * *":  "give the zone as the schedule's time zone",
-		"CRON_TZ=UTC":                 "give the zone as the schedule's time zone",
-		"0 0 30 2 *":                  "never comes",
-		"@every":                      "is no duration",
-		"@every 100ms":                "whole seconds",
-		"@every 1500ms":               "whole seconds",
-		"@every -1s":                  "whole seconds",
-		"@every 9000h":                "whole seconds",
-		strings.Repeat("1,", 200):     "at most 256",
-		"*/0 * * * *":                 "positive number",
-		"0 0 * * * * *":               "expected 5 to 6 fields",
+		"":                             "is empty",
+		"* * * *":                      "expected 5 to 6 fields",
+		"61 * * * *":                   "above maximum (59)",
+		"@weekl":                       "unrecognized descriptor",
+		"@reboot":                      "unrecognized descriptor",
+		"TZ=Europe/Berlin 0 0 * * *":   "give the zone as the schedule's time zone",
+		"CRON_TZ=UTC":                  "give the zone as the schedule's time zone",
+		"0 0 30 2 *":                   "never comes",
+		"@every":                       "is no duration",
+		"@every 100ms":                 "whole seconds",
+		"@every 1500ms":                "whole seconds",
+		"@every -1s":                   "whole seconds",
+		"@every 9000h":                 "whole seconds",
+		strings.Repeat("1,", 200):      "at most 256",
+		"*/0 * * * *":                  "positive number",
+		"0 0 * * * * *":                "expected 5 to 6 fields",
 		"99999999999999999999 * * * *": "99999999999999999999",
 	} {
 		if _, err := cron.Parse(expression, ""); err == nil || !strings.Contains(err.Error(), want) {
@@ -110,6 +110,25 @@ func TestErrParse(t *testing.T) {
 	for _, zone := range []string{"Local", "Mars/Olympus", "../etc/passwd", "Europe/berlin\x00"} {
 		if _, err := cron.Parse("* * * * *", zone); err == nil || !strings.Contains(err.Error(), "unknown time zone") {
 			t.Errorf("zone %q: %v", zone, err)
+		}
+	}
+}
+
+func TestSkip(t *testing.T) {
+	t.Parallel()
+	tick := time.Unix(1_700_000_000, 0)
+	for _, expression := range []string{"@every 7m", "*/7 * * * *"} {
+		rule, err := cron.Parse(expression, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := tick.Add(1000 * time.Hour)
+		walked := tick
+		for !walked.After(after) {
+			walked = rule.Next(walked)
+		}
+		if got := rule.Skip(tick, after); !got.Equal(walked) {
+			t.Errorf("%s: %s, want %s", expression, got, walked)
 		}
 	}
 }
