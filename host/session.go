@@ -38,6 +38,7 @@ type session struct {
 	tally     *tally
 	canceller *canceller
 	ticker    *ticker
+	declarer  *declarer
 	watch     *queue.Subscription
 	joined    atomic.Bool // known to Redis: it must leave
 }
@@ -96,6 +97,11 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s.registrar.changed.Store(true)
 	s.poller.listening = s.registrar.listening
 	s.ticker = &ticker{duty: duty{health: health, op: opTick}, access: access, metrics: c.metrics, interval: c.config.Poll}
+	s.declarer = &declarer{
+		duty: duty{health: health, op: opDeclare}, access: access,
+		declared: func() []queue.Schedule { return c.catalog.schedules(tenant) },
+		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
+	}
 	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
 	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: queue.PurgeOptions{
 		OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign,
@@ -142,6 +148,7 @@ func (s *session) work(ctx context.Context) error {
 	defer s.registrar.start(ctx, 0, s.registrar.runOnce)()
 	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()
 	defer s.ticker.start(ctx, 0, s.ticker.runOnce)()
+	defer s.declarer.start(ctx, 0, s.declarer.runOnce)()
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
 	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
 	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()

@@ -191,7 +191,7 @@ var states = [...]string{"scheduled", "pending", "reserved", "started", "complet
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
-	"control", "purge", "tick", opScrape,
+	"control", "purge", "tick", "declare", opScrape,
 }
 
 // opScrape is the op of the queue gauges.

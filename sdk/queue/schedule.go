@@ -63,6 +63,21 @@ const pluginOwner = "plugin "
 // OwnedByPlugin is the Owner of the schedules of a plugin's manifest.
 func OwnedByPlugin(plugin string) string { return pluginOwner + plugin }
 
+// PluginOwner is the plugin that owns the schedule; "" if none does.
+func (s *Schedule) PluginOwner() string {
+	plugin, owned := strings.CutPrefix(s.Owner, pluginOwner)
+	if !owned {
+		return ""
+	}
+	return plugin
+}
+
+// Same tells whether another schedule has the same ID, owner and definition.
+func (s *Schedule) Same(other *Schedule) bool {
+	a, b := s.withDefaults(), other.withDefaults()
+	return a.ID == b.ID && a.Owner == b.Owner && slices.Equal(a.fields(), b.fields())
+}
+
 // Schedule is a recurring task: at each tick of its cron expression one task is enqueued, whose ID is ID@SECOND with the tick.
 // This package stores it; hosts compute its ticks, and check the expression before it is stored.
 type Schedule struct {
@@ -378,11 +393,10 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 
 // against tells what storing the schedule would do to the one that exists; nil if there is none.
 func (s Schedule) against(old *Schedule) SchedulePut {
-	s = s.withDefaults()
 	switch {
 	case old == nil:
 		return ScheduleNew
-	case slices.Equal(s.fields(), old.fields()):
+	case s.Same(old):
 		return ScheduleSame
 	}
 	return ScheduleChanged

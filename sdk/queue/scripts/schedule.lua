@@ -1,8 +1,10 @@
--- Makes or changes a schedule, pauses or resumes it, or deletes it. Hosts compute when it is due, because Lua has no calendar:
--- here it only gets the score 0, so that one looks at it. A repeated call changes nothing.
+-- Makes or changes a schedule, pauses or resumes it, or deletes it, also when its plugin has been absent. Hosts compute when
+-- it is due, because Lua has no calendar: here it only gets the score 0, so that one looks at it. A repeated call changes
+-- nothing.
 -- KEYS    1 ticks
--- ARGV    1 clock override  2 schedule  3 owner  4 what: 'put', 'pause', 'resume' or 'delete'
+-- ARGV    1 clock override  2 schedule  3 owner  4 what: 'put', 'pause', 'resume', 'delete', 'absent' or 'present'
 --         put: 5 most schedules  6 "1": only if it is missing  7... fields and values of its definition, all of DEFINED
+--         absent: 5 seconds: no host serves its plugin; if that has been so for this long, it is deleted
 --         the others work whoever owns it, if the owner is ""
 -- RETURNS new, changed, same or kept of put; changed or same of the others; none if there is no such schedule;
 --         full if there are as many as there may be; owned and its owner if that is another one
@@ -34,6 +36,15 @@ if not exists and what ~= 'put' then
   return 'none'
 end
 if exists and exists ~= owner and (what == 'put' or owner ~= '') then return 'owned ' .. exists end
+if what == 'present' then
+  redis.call('HDEL', key, 'absent')
+  return 'same'
+elseif what == 'absent' then
+  local since = tonumber(redis.call('HGET', key, 'absent') or '')
+  if not since then redis.call('HSET', key, 'absent', clock) end
+  if not since or tonumber(clock) - since < tonumber(ARGV[5]) then return 'same' end
+  what = 'delete'
+end
 if what == 'delete' then
   redis.call('ZREM', KEYS[1], id)
   redis.call('UNLINK', key)
@@ -51,6 +62,7 @@ elseif what == 'resume' then
   return changed()
 end
 
+if exists then redis.call('HDEL', key, 'absent') end
 if exists and ARGV[6] == '1' then return 'kept' end
 if not exists and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then return 'full' end
 local given, differs = {}, false
