@@ -186,3 +186,24 @@ func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) plan {
 	p.missed = due - len(p.fire)
 	return p
 }
+
+// NextTicks are the next ticks of a schedule, in its time zone; none if it is paused. The error says why its expression, or its
+// time zone, cannot be read.
+func NextTicks(s *queue.Schedule, count int) (ticks []time.Time, err error) {
+	rule, err := cron.Parse(s.Cron, s.Timezone)
+	if err != nil || !s.Paused.IsZero() {
+		return nil, err
+	}
+	zone, err := cron.Zone(s.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	tick := s.Next
+	if tick.IsZero() {
+		tick = rule.Next(s.Since)
+	}
+	for ; len(ticks) < count && !tick.IsZero(); tick = rule.Next(tick) {
+		ticks = append(ticks, tick.In(zone))
+	}
+	return ticks, nil
+}
