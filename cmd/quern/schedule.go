@@ -173,7 +173,7 @@ func newScheduleCreate(env environment) *cobra.Command {
 	newLasting(f, &s.Options.Timeout, "timeout", "longest time of one attempt")
 	newAttempts(f, &s.Options.Retry.MaxAttempts, "number of attempts, or unlimited")
 	newLasting(f, &s.Options.Retry.MaxAge, "max-age", "begin no attempt later than this after the tick")
-	labelFlag(f, &s.Options.Labels, "a label of each task, `NAME=VALUE`; up to 16 times")
+	pairFlag(f, &s.Options.Labels, "label", "a label of each task, `NAME=VALUE`; up to 16 times")
 	notSettings(f, "queue", "cron", "timezone", "parameters", "missed", "max-missed", "window", "overlap", "priority", "timeout", "max-attempts", "max-age", "label")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -56,7 +56,7 @@ func Parse(expression, zone string) (*Rule, error) {
 	case words[0] == "@every":
 		return parseEvery(expression, strings.Join(words[1:], ""))
 	}
-	calendar, err := library.NewParser(fields).Parse(strings.Join(words, " "))
+	calendar, err := library.MustNewParser(fields).Parse(strings.Join(words, " "))
 	if err != nil {
 		return nil, fmt.Errorf("cron expression %q: %w: %s", expression, err, example)
 	}
@@ -133,7 +133,7 @@ func (r *Rule) Skip(tick, after time.Time) time.Time {
 	if r.every == 0 || after.Before(tick) {
 		return r.Next(after)
 	}
-	return tick.Add((after.Sub(tick)/r.every + 1) * r.every)
+	return after.Add(r.every - after.Sub(tick)%r.every)
 }
 
 // mostParts is enough for the rarest day, 29 February on a certain day of the week, in a zone that changes its clock four times

@@ -166,7 +166,7 @@ func (s Schedule) Validate() error {
 // equalOptions compares what a schedule has none of.
 func equalOptions(a, b Options) bool {
 	return a.ID == b.ID && a.Delay == b.Delay && a.At.Equal(b.At) && a.Key == b.Key && a.Parent == b.Parent && a.Depth == b.Depth &&
-		a.Traceparent == b.Traceparent && a.Deadline.Equal(b.Deadline) && a.Unique == b.Unique
+		a.Traceparent == b.Traceparent && a.Deadline.Equal(b.Deadline) && a.Unique == b.Unique && len(a.Headers) == len(b.Headers)
 }
 
 // scheduleTask is the task of a schedule in its hash.
@@ -368,11 +368,11 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 		}
 	}
 	for _, s := range all {
-		put := SchedulePut("")
-		if dry {
-			put = s.against(existing[s.ID])
-		} else if put, err = c.PutSchedule(ctx, s, false); err != nil {
-			return sync, err
+		put := s.against(existing[s.ID])
+		if !dry {
+			if put, err = c.PutSchedule(ctx, s, false); err != nil {
+				return sync, err
+			}
 		}
 		to := map[SchedulePut]*[]string{ScheduleNew: &sync.New, ScheduleChanged: &sync.Changed, ScheduleSame: &sync.Same}[put]
 		*to = append(*to, s.ID)
