@@ -162,6 +162,7 @@ func (h *Host) followPlugins(ctx context.Context) {
 		for _, t := range h.tenants {
 			s := t.session.Load()
 			s.registrar.follow()
+			s.declarer.ask()
 			s.subscriber.ask()
 		}
 	}
@@ -192,14 +193,20 @@ func (h *Host) showQueues(shown map[place]bool) {
 
 // about is what the host publishes in a tenant's node hash: nothing of other tenants.
 func (h *Host) about(t *tenant) map[string]string {
-	list := []PluginInfo{}
-	subscriptions := h.catalog.subscriptions(t.name)
+	list, schedules, subscriptions := []PluginInfo{}, h.catalog.schedules(t.name), h.catalog.subscriptions(t.name)
 	for _, s := range h.catalog.directory.List() {
 		if s.Tenant == "" || s.Tenant == t.name {
-			info := PluginInfo{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, nil, nil, nil}
+			info := PluginInfo{
+				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State, Error: s.Error, ResetMode: s.ResetMode,
+			}
 			for _, id := range slices.Sorted(maps.Keys(subscriptions)) {
 				if subscriptions[id].Plugin == s.Plugin {
 					info.Subscriptions = append(info.Subscriptions, id)
+				}
+			}
+			for _, declared := range schedules {
+				if declared.PluginOwner() == s.Plugin && s.State == plugins.StateServing {
+					info.Schedules = append(info.Schedules, declared.ID)
 				}
 			}
 			if p := s.Permissions[t.name]; p != nil {

@@ -166,11 +166,6 @@ func (c *catalog) subscriptions(tenant string) map[string]queue.Subscription {
 	return all
 }
 
-// has tells whether a plugin serves a queue of the tenant here.
-func (c *catalog) has(tenant, plugin string) bool {
-	return slices.ContainsFunc(c.directory.BindingsOf(tenant), func(b plugins.Binding) bool { return b.Plugin == plugin })
-}
-
 func declaredSubscription(plugin string, s manifest.Subscription) queue.Subscription {
 	return queue.Subscription{
 		ID: queue.PluginSubscriptionID(plugin, s.Topic), Plugin: plugin, Topic: s.Topic, Queue: s.Queue,

@@ -93,6 +93,9 @@ func (m *Manifest) keys() []key {
 		{"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go some time after the last.", value{
 			read: func(d *decoder, n node) { m.Subscribe = d.subscriptions(n) }, schema: listProperty(maxSubscriptions, objectProperty(new(Subscription).keys())),
 		}},
+		{"schedule", "Recurring tasks of the plugin. They come with the first host that serves it, and go soon after the last.", value{
+			read: func(d *decoder, n node) { m.Schedule = d.schedules(n, maxSchedules, false) }, schema: listProperty(maxSchedules, objectProperty(new(Schedule).keys())),
+		}},
 		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", value{
 			read: func(d *decoder, n node) { m.Tests = d.tests(n) }, schema: listProperty(maxTests, objectProperty(new(Test).keys())),
 		}},
@@ -404,6 +407,7 @@ func (d *decoder) together(m *Manifest) {
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself", "name another queue, such as "+Shorten(m.Dead)+".dead")
 	}
+	d.ownSchedules(m)
 	n, ok := d.values["retry"]
 	if !ok || n.Kind != yaml.MappingNode {
 		return

@@ -57,7 +57,9 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 		{Queue: "mail", Plugin: "mail", Digest: strings.Repeat("b2", 32), Complete: 40},
 	}))
 	w.past(t)
-	_, err := w.Subscribe(w.ctx, queue.Subscription{ID: "index", Topic: "orders.*", Queue: "orders-index", Filter: queue.Filter{Attributes: map[string]string{"tenant": "acme"}}})
+	_, err := w.PutSchedule(w.ctx, queue.Schedule{ID: "nightly", Queue: "reports", Cron: "30 6 * * MON-FRI", Timezone: "Europe/Berlin"}, false)
+	must(t, err)
+	_, err = w.Subscribe(w.ctx, queue.Subscription{ID: "index", Topic: "orders.*", Queue: "orders-index", Filter: queue.Filter{Attributes: map[string]string{"tenant": "acme"}}})
 	must(t, err)
 	_, err = w.Publish(w.ctx, "orders.made", nil, queue.PublishOptions{})
 	must(t, err)
@@ -103,6 +105,7 @@ func TestViews(t *testing.T) {
 		{"topics", "/topics", "Topics", "", []string{"orders.made", "orders.*", `{"tenant":"acme"}`, "active"}},
 		{"store", "/store", "Store", "", []string{"The buckets"}},
 		{"audit", "/audit", "Audit", "", []string{"pause-queue", "queue paused", "ada"}},
+		{"schedules", "/schedules", "Schedules", "", []string{"nightly", "30 6 * * MON-FRI", "Europe/Berlin", "Run now"}},
 		{"nowhere", "/nowhere", "Nothing here", "", []string{"choose one above"}},
 	} {
 		w.goTo(t, view.place, view.heading)
