@@ -105,6 +105,15 @@ type Publication struct {
 	List          []PublishedTask   `json:"list,omitempty" doc:"The task of each subscription, the first 1,000; not in lists."`
 }
 
+// InPublication is in the path of a publication.
+type InPublication struct {
+	InTenant
+	ID string `path:"publication" minLength:"1" maxLength:"128" doc:"The publication."`
+}
+
+// PublicationOf is an answer with a publication.
+type PublicationOf struct{ Body Publication }
+
 // PublicationsPage asks for some publications of a topic.
 type PublicationsPage struct {
 	InTopic
@@ -254,10 +263,7 @@ func (s *service) describePublications() {
 			return &ListOf[Publication]{List[Publication]{Items: shapes}}, err
 		})
 	add(s, looking("/tenants/{tenant}/publications/{publication}", "show-publication", "Show a publication and what became of its tasks"),
-		func(ctx context.Context, in *struct {
-			InTenant
-			ID string `path:"publication" minLength:"1" maxLength:"128"`
-		}) (*struct{ Body Publication }, error) {
+		func(ctx context.Context, in *InPublication) (*PublicationOf, error) {
 			t := s.tenants[in.Tenant]
 			p, err := t.Publication(ctx, in.ID)
 			if err != nil {
@@ -278,7 +284,7 @@ func (s *service) describePublications() {
 					shape.List = append(shape.List, PublishedTask{task.Subscription, task.ID, task.Queue, status, string(task.Reason)})
 				}
 			}
-			return &struct{ Body Publication }{shape}, err
+			return &PublicationOf{shape}, err
 		})
 }
 
