@@ -24,11 +24,14 @@ func (r *rig) ask(t *testing.T, shares int, ahead bool) *allocation {
 }
 
 // settleAll ends and settles what runs. What gets a slot at once runs then.
-func (r *rig) settleAll(took time.Duration) {
+func (r *rig) settleAll(took time.Duration) { r.endAll(took, 0) }
+
+// endAll does so with tasks that waited for a part of the time.
+func (r *rig) endAll(took, waited time.Duration) {
 	running := r.running
 	r.running = nil
 	for _, task := range running {
-		if next := r.scheduler.ended(&task.slot, 0, took, r.now); next != nil {
+		if next := r.scheduler.ended(&task.slot, 0, took, waited, r.now); next != nil {
 			r.running = append(r.running, next)
 		}
 		task.version.Release()
