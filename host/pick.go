@@ -98,6 +98,7 @@ type share struct {
 	epoch    uint64
 	load     float64   // how busy the task is expected to keep a place; 0 if that does not count: see load
 	since    time.Time // when it got its slot, if that counts
+	turn     uint64    // its queue's, in which it got its slot
 }
 
 // slot is what a running task occupies.

@@ -38,7 +38,9 @@ type scheduler struct {
 	late     []*task        // of them, that are to be given back
 	// sole is the only queue that the last pick could serve, nil if there were others. A queue whose reserve was on its way is not
 	// counted: the pick after it finds both.
-	sole    *served
+	sole *served
+	// many means that the last pick had more queues to serve than slots: each keeps a slot for its turn.
+	many    bool
 	overdue *time.Timer // picks again when others may be late; nil before any was reserved ahead
 	turns   uint64
 }
@@ -123,6 +125,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	r.late, s.late = s.late, nil
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
 	r.sources = len(quota.unsettled)
+	s.many = len(open) > s.slots
 	if s.refillAt, s.sole = 0, nil; len(open) == 1 {
 		s.sole = open[0]
 	}
@@ -199,6 +202,7 @@ func (s *scheduler) takeSlot(q *served, v *plugins.Version, now time.Time) *shar
 	}
 	s.admission.expect(snapshotOf{v, q.tenant}, part)
 	s.load.add(part, q, now)
+	part.turn = q.turn
 	s.inUse++
 	s.plugins[of]++
 	q.running++
@@ -279,8 +283,8 @@ func (s *scheduler) freeSlot(q *served, v *plugins.Version, part *share) {
 }
 
 // ended frees the slot of a task that took so long, and waited for so much of that; and its memory except for what its result
-// takes until it is settled. The task holds its version still. If the last pick could serve no other queue, the slot goes on to the next task
-// of its queue that was reserved ahead.
+// takes until it is settled. The task holds its version still. If the last pick could serve no other queue, or more queues than there
+// are slots and its turn is not over, the slot goes on to the next task of its queue that was reserved ahead.
 func (s *scheduler) ended(of *slot, result int, took, waited time.Duration, now time.Time) (next *task) {
 	s.admission.ended(of.share, int64(result))
 	s.mu.Lock()
@@ -292,7 +296,8 @@ func (s *scheduler) ended(of *slot, result int, took, waited time.Duration, now 
 	}
 	q.unsettled++
 	running := s.running.Add(-1)
-	if s.sole == q && len(q.ahead) > 0 && q.short() && !q.left && !q.blocked && q.heldBack() <= s.slots && !s.load.full(now) {
+	goesOn := s.sole == q || s.many && of.share.turn == q.turn
+	if goesOn && len(q.ahead) > 0 && q.short() && !q.left && !q.blocked && q.heldBack() <= s.slots && !s.load.full(now) {
 		next = s.giveAhead(q, now)
 	}
 	if next == nil {
