@@ -34,7 +34,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	r.tasks.begin(t, stop)
 	if since := t.Since(); !since.IsZero() {
 		wait := max(0, t.reserved.Sub(since))
-		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, wait)
+		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, t.Traceparent, wait)
 		r.settler.tally.started(t, wait)
 	}
 	if logger := r.access.logger; logger.IsDebug() {
@@ -93,7 +93,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		Progress: func(fraction float64, message string) {
 			t.progress.Store(&queue.ProgressReport{Claim: t.Claim(), Queue: t.served.queue, Fraction: fraction, Message: message})
 		},
-		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
+		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent, Headers: t.Headers,
 		Ending:   r.draining,
 		Services: r.servicesOf(t),
 		Secrets:  &t.secrets,

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -19,31 +21,90 @@ import (
 
 // TaskOptions are what a producer may say of a task; the names are those of `quern enqueue --file`.
 type TaskOptions struct {
-	ID             string  `query:"id" json:"id,omitempty" maxLength:"128" doc:"The task's ID; missing: a new UUID. If it exists nothing is enqueued."`
-	Key            string  `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
-	Parent         string  `query:"parent" json:"parent,omitempty" maxLength:"128"`
-	Traceparent    string  `query:"traceparent" json:"traceparent,omitempty" maxLength:"300" doc:"The W3C's header of that name."`
-	DelaySeconds   float64 `query:"delay_seconds" json:"delay_seconds,omitempty" minimum:"0" maximum:"1e9"`
-	At             float64 `query:"at" json:"at,omitempty" minimum:"0" maximum:"1e11" doc:"When it is due."`
-	Deadline       float64 `query:"deadline" json:"deadline,omitempty" minimum:"0" maximum:"1e11" doc:"When it expires, or is stopped if it runs."`
-	TimeoutSeconds float64 `query:"timeout_seconds" json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
-	MaxAttempts    int     `query:"max_attempts" json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
+	ID                 string        `query:"id" json:"id,omitempty" maxLength:"128" doc:"The task's ID; missing: a new UUID. If it exists nothing is enqueued."`
+	Key                string        `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
+	Parent             string        `query:"parent" json:"parent,omitempty" maxLength:"128"`
+	Traceparent        string        `query:"traceparent" json:"traceparent,omitempty" maxLength:"300" doc:"The W3C's header of that name."`
+	DelaySeconds       float64       `query:"delay_seconds" json:"delay_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	At                 float64       `query:"at" json:"at,omitempty" minimum:"0" maximum:"1e11" doc:"When it is due."`
+	Deadline           float64       `query:"deadline" json:"deadline,omitempty" minimum:"0" maximum:"1e11" doc:"When it expires, or is stopped if it runs."`
+	TimeoutSeconds     float64       `query:"timeout_seconds" json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
+	MaxAttempts        int           `query:"max_attempts" json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
+	Backoff            queue.Backoff `query:"backoff" json:"backoff,omitempty" enum:"exponential,linear" doc:"How the delay before a retry grows."`
+	BackoffBaseSeconds float64       `query:"backoff_base_seconds" json:"backoff_base_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"The first delay."`
+	BackoffMinSeconds  float64       `query:"backoff_min_seconds" json:"backoff_min_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	BackoffMaxSeconds  float64       `query:"backoff_max_seconds" json:"backoff_max_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	NoJitter           bool          `query:"no_jitter" json:"no_jitter,omitempty" doc:"Do not shorten the delay at random."`
+	MaxAgeSeconds      float64       `query:"max_age_seconds" json:"max_age_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Begin no attempt later than this after it was due."`
+	MaxReschedules     int           `query:"max_reschedules" json:"max_reschedules,omitempty" minimum:"0" doc:"How often it may reschedule itself."`
+	Unique             bool          `query:"unique" json:"unique,omitempty" doc:"Enqueue nothing if the queue has a task with the same unique_key, or without one the same parameters."`
+	UniqueKey          string        `query:"unique_key" json:"unique_key,omitempty" maxLength:"16384" doc:"With unique."`
+	UniqueForSeconds   float64       `query:"unique_for_seconds" json:"unique_for_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"With unique: for this time, finished or not; missing: until it is finished."`
 }
 
-func (o TaskOptions) options(labels map[string]string, priority *int) queue.Options {
-	return queue.Options{
-		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
-		At: moment(o.At), Deadline: moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
-		Retry: queue.Retry{MaxAttempts: o.MaxAttempts},
+// RequestTrace is the trace of a request in the headers of W3C Trace Context: that of its tasks, unless they have another.
+type RequestTrace struct {
+	TraceHeader string `header:"Traceparent" doc:"The trace of tasks that name none."`
+	StateHeader string `header:"Tracestate"`
+}
+
+// pass gives the trace to a task that has none. A header without a valid form is none, as W3C Trace Context has it.
+func (t RequestTrace) pass(o *queue.Options) {
+	if _, ok := o.Headers[queue.HeaderTraceparent]; ok || o.Traceparent != "" || !queue.ValidTraceparent(t.TraceHeader) {
+		return
 	}
+	o.Traceparent = t.TraceHeader
+	if t.StateHeader != "" && queue.ValidHeader(queue.HeaderTracestate, t.StateHeader) == nil {
+		o.Headers = maps.Clone(o.Headers)
+		if o.Headers == nil {
+			o.Headers = make(map[string]string, 1)
+		}
+		o.Headers[queue.HeaderTracestate] = t.StateHeader
+	}
+}
+
+// OptionsOf are the options as the API takes them, without labels and priority.
+func OptionsOf(o *queue.Options) TaskOptions {
+	t := TaskOptions{
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, DelaySeconds: o.Delay.Seconds(), At: stamp(o.At),
+		Deadline: stamp(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, Backoff: o.Retry.Backoff,
+		BackoffBaseSeconds: o.Retry.Base.Seconds(), BackoffMinSeconds: o.Retry.Min.Seconds(), BackoffMaxSeconds: o.Retry.Max.Seconds(),
+		NoJitter: o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(), MaxReschedules: o.Retry.MaxReschedules,
+	}
+	if o.Unique != nil {
+		t.Unique, t.UniqueKey, t.UniqueForSeconds = true, o.Unique.Key, o.Unique.For.Seconds()
+	}
+	return t
+}
+
+func (o TaskOptions) options(labels map[string]string, priority *int) (queue.Options, error) {
+	q := queue.Options{
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
+		At: Moment(o.At), Deadline: Moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
+		Retry: queue.Retry{
+			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: period(o.BackoffBaseSeconds), Min: period(o.BackoffMinSeconds),
+			Max: period(o.BackoffMaxSeconds), MaxAge: period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
+		},
+	}
+	if o.NoJitter {
+		q.Retry.Jitter = new(bool)
+	}
+	if o.Unique {
+		q.Unique = &queue.Unique{Key: o.UniqueKey, For: period(o.UniqueForSeconds)}
+	} else if o.UniqueKey != "" || o.UniqueForSeconds > 0 {
+		return q, failed(http.StatusBadRequest, "unique_key or unique_for_seconds without unique: add it, or leave them out")
+	}
+	return q, nil
 }
 
 // EnqueueRaw is a task whose parameters are the body, of any kind.
 type EnqueueRaw struct {
 	InQueue
 	TaskOptions
+	RequestTrace
 	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
+	Header         []string `query:"header,explode" maxItems:"32" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
 	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each key in a queue, for as long as the task exists and for 24 hours at least."`
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
@@ -51,6 +112,7 @@ type EnqueueRaw struct {
 // EnqueueBatch is several tasks.
 type EnqueueBatch struct {
 	InQueue
+	RequestTrace
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"As for one task; the place of a task in the batch belongs to its key."`
 	Body           struct {
 		Tasks []TaskLine `json:"tasks" minItems:"1" maxItems:"1000"`
@@ -65,6 +127,7 @@ type TaskLine struct {
 	Parameters       json.RawMessage   `json:"parameters,omitempty" doc:"What the handler gets: the text of a string; of any other value its JSON."`
 	ParametersBase64 []byte            `json:"parameters_base64,omitempty" doc:"Instead of parameters, for bytes."`
 	Labels           map[string]string `json:"labels,omitempty"`
+	Headers          map[string]string `json:"headers,omitempty" doc:"What the handler gets with the parameters; names in lower case."`
 }
 
 // Receipt is what became of a task that was to be enqueued; `quern enqueue -o json` prints these names.
@@ -110,12 +173,26 @@ func (s *service) describeEnqueue() {
 			if err := f.check(principal(ctx)); err != nil {
 				return nil, err
 			}
-			spec := queue.Spec{Parameters: in.RawBody, Options: in.options(f.labels, &in.Priority)}
-			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{spec})
+			options, err := in.options(f.labels, &in.Priority)
 			if err != nil {
 				return nil, err
 			}
-			return &Enqueued{"/v1/tenants/" + url.PathEscape(in.Tenant) + "/tasks/" + url.PathEscape(receipts[0].ID), receipts[0]}, nil
+			for _, pair := range in.Header {
+				name, value, ok := strings.Cut(pair, "=")
+				if !ok {
+					return nil, failed(http.StatusBadRequest, "header %q: use NAME=VALUE", pair)
+				}
+				if options.Headers == nil {
+					options.Headers = make(map[string]string, len(in.Header))
+				}
+				options.Headers[name] = value
+			}
+			in.pass(&options)
+			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{{Parameters: in.RawBody, Options: options}})
+			if err != nil {
+				return nil, err
+			}
+			return &Enqueued{s.address(ctx, in.Tenant, "tasks", receipts[0].ID), receipts[0]}, nil
 		})
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
 		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; "+
@@ -124,10 +201,14 @@ func (s *service) describeEnqueue() {
 			specs := make([]queue.Spec, len(in.Body.Tasks))
 			for i, line := range in.Body.Tasks {
 				parameters, err := line.bytes()
+				if err == nil {
+					specs[i].Options, err = line.options(line.Labels, line.Priority)
+				}
 				if err != nil {
 					return nil, failed(http.StatusBadRequest, "task %d: %v", i, err)
 				}
-				specs[i] = queue.Spec{Parameters: parameters, Options: line.options(line.Labels, line.Priority)}
+				specs[i].Parameters, specs[i].Headers = parameters, line.Headers
+				in.pass(&specs[i].Options)
 			}
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)
 			return &ListOf[Receipt]{List[Receipt]{Items: receipts}}, err
@@ -145,7 +226,7 @@ func (s *service) describeEnqueue() {
 			specs := make([]queue.Spec, len(events))
 			for i, e := range events {
 				specs[i] = queue.Spec{Parameters: e.json, Options: queue.Options{
-					ID: q.OnceID("event", e.Source, e.ID), Key: e.Subject, Traceparent: e.Traceparent,
+					ID: q.OnceID("event", e.Source, e.ID), Key: e.Subject, Traceparent: e.Traceparent, Headers: e.headers,
 					Labels: map[string]string{"ce-type": e.Type, "ce-source": e.Source},
 				}}
 			}
@@ -205,7 +286,39 @@ type event struct {
 	Data        json.RawMessage `json:"data"`
 	DataBase64  *string         `json:"data_base64"`
 	json        json.RawMessage
+	headers     map[string]string // its attributes
 }
+
+// attributes are the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and those of its trace by
+// their own names. One that no header can have, because it is long or has control characters, is in the parameters alone.
+func attributes(whole json.RawMessage) (map[string]string, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(whole, &members); err != nil {
+		return nil, err
+	}
+	headers, size := make(map[string]string, len(members)), 0
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value := string(members[name])
+		if strings.HasPrefix(value, `"`) {
+			_ = json.Unmarshal(members[name], &value) // the whole was read
+		}
+		header := "ce-" + name
+		if name == queue.HeaderTracestate {
+			header = name
+		}
+		added := len(header) + len(value)
+		switch {
+		case name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || value == "null":
+		case len(headers) == queue.MaxHeaders-1 || size+added > maxAttributes || queue.ValidHeader(header, value) != nil:
+		default:
+			headers[header], size = value, size+added
+		}
+	}
+	return headers, nil
+}
+
+// maxAttributes leaves room for a traceparent.
+const maxAttributes = queue.MaxHeaderBytes - 512
 
 const (
 	eventType = "application/cloudevents+json"
@@ -254,7 +367,11 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 		if !queue.ValidTraceparent(e.Traceparent) {
 			e.Traceparent = "" // what the event's path did to it is no reason to refuse it
 		}
-		e.json = part
+		headers, err := attributes(part)
+		if err != nil {
+			return nil, fmt.Errorf("event %d: %w", i, err)
+		}
+		e.json, e.headers = part, headers
 	}
 	return events, nil
 }

@@ -29,6 +29,15 @@ type Config struct {
 	// long to wait for them (default and at most 1 s).
 	Replicas       int
 	ReplicaTimeout time.Duration
+	// Headers are those of the tasks of an Enqueue, from its context; those of their Options come first (default: none). It
+	// passes on the trace of the context's span:
+	//
+	//	Headers: func(ctx context.Context) map[string]string {
+	//		headers := propagation.MapCarrier{} // of go.opentelemetry.io/otel/propagation
+	//		propagation.TraceContext{}.Inject(ctx, headers)
+	//		return headers
+	//	}
+	Headers func(ctx context.Context) map[string]string
 }
 
 // DefaultLease is the Lease of the zero Config, and maxLease the longest one.
@@ -223,9 +232,9 @@ func (c *Client) Lease() time.Duration { return c.config.Lease }
 // Ping asks Redis for an answer.
 func (c *Client) Ping(ctx context.Context) error { return wrap("ping", c.rdb.Ping(ctx).Err()) }
 
-// Info is what Redis tells of itself.
-func (c *Client) Info(ctx context.Context) (map[string]string, error) {
-	text, err := c.rdb.Info(ctx).Result()
+// Info is what Redis tells of itself, in the sections that are named; without any, in its usual ones.
+func (c *Client) Info(ctx context.Context, sections ...string) (map[string]string, error) {
+	text, err := c.rdb.Info(ctx, sections...).Result()
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
