@@ -67,10 +67,11 @@ export function table(caption, columns, rows, empty = "None.") {
   if (rows.length === 0) return h("p", { class: "empty" }, empty);
   const kind = (column) => ({ class: column.number && "number" });
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", null,
+    // On a phone a row is a card: the roles stay what the elements are no longer shown as.
+    h("table", { role: "table" },
       h("caption", { class: "unseen" }, caption),
-      h("thead", null, h("tr", null, columns.map((c) => h("th", { scope: "col", ...kind(c) }, c.head)))),
-      h("tbody", null, rows.map((row) => h("tr", null, columns.map((c) => h("td", kind(c), c.cell(row))))))));
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((c) => h("th", { scope: "col", role: "columnheader", ...kind(c) }, c.head)))),
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, columns.map((c) => h("td", { role: "cell", "data-head": c.head, ...kind(c) }, c.cell(row))))))));
 }
 
 /** facts is a list of names and values, without those that are missing. */
