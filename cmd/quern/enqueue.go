@@ -38,10 +38,10 @@ func newEnqueue(env environment) *cobra.Command {
 			"settings. If none does, there is one attempt.\n\n" +
 			"With --file each line of a file is a task: a JSON object with parameters (the text of a string, or\n" +
 			"any other value as JSON) or parameters_base64, and with what differs from the flags: id, key, labels,\n" +
-			"parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts. It names\n" +
-			"the lines that are no tasks, enqueues the others, and exits with 2. The IDs are ID-LINE, with --id or\n" +
-			"a new UUID as ID: the same command with the same --id enqueues no line twice while its task exists.\n" +
-			"If it is interrupted, or Redis is away for 30s, it says how to go on with --id and --skip.\n\n" +
+			"headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts. It\n" +
+			"names the lines that are no tasks, enqueues the others, and exits with 2. The IDs are ID-LINE, with\n" +
+			"--id or a new UUID as ID: the same command with the same --id enqueues no line twice while its task\n" +
+			"exists. If it is interrupted, or Redis is away for 30s, it says how to go on with --id and --skip.\n\n" +
 			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused, not reachable, deleted, or timed out.",
 		Example: "  quern enqueue mail '{\"to\": \"ada@example.com\"}' --max-attempts 5 --backoff-max 10m\n" +
 			"  quern enqueue reports 2026-01 --unique --unique-for 1h\n" +
@@ -84,7 +84,8 @@ func newEnqueue(env environment) *cobra.Command {
 func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.task.ID, "id", "", "ID of the task, or with --file their beginning (default a new UUID); if it exists, nothing is enqueued")
 	f.StringVar(&o.task.Key, "key", "", "your own name for the task's subject")
-	labelFlag(f, &o.task.Labels, "a label of your own, `NAME=VALUE`; up to 16 times")
+	pairFlag(f, &o.task.Labels, "label", "a label of your own, `NAME=VALUE`; up to 16 times")
+	pairFlag(f, &o.task.Headers, "header", "a header that the handler gets with the parameters, `NAME=VALUE`, the name in lower case; up to 32 times")
 	f.StringVar(&o.task.Parent, "parent", "", "`ID` of the task that this one comes from")
 	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it")
 	newPeriod(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")

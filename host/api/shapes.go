@@ -63,6 +63,7 @@ type Task struct {
 	Parent         string            `json:"parent,omitempty"`
 	Depth          int               `json:"depth,omitempty"`
 	Traceparent    string            `json:"traceparent,omitempty"`
+	Headers        map[string]string `json:"headers,omitempty" doc:"By names in lower case, traceparent among them."`
 	LiveID         string            `json:"live_id,omitempty" doc:"Of a dead letter: the task that failed."`
 	DeadID         string            `json:"dead_id,omitempty" doc:"Of a failed task: its dead letter."`
 	DeadError      string            `json:"dead_error,omitempty" doc:"Why it has no dead letter, though its plugin names a queue for them."`
@@ -131,6 +132,7 @@ func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int,
 		LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize,
 	}
 	if who.reads() {
+		shape.Headers = t.Headers
 		shape.Parameters, shape.ParametersBase64 = payload(t.Parameters, limit)
 		shape.Result, shape.ResultBase64 = payload(t.Result, limit)
 	} else {
@@ -174,7 +176,7 @@ func (s *Task) Task() *queue.Task {
 		Expires: Moment(s.Expires), Deadline: Moment(s.Deadline),
 		Timeout: period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Priority: s.Priority, Progress: s.Progress,
 		Message: s.Message, Key: s.Key, Labels: s.Labels, Parent: s.Parent, Depth: s.Depth, Traceparent: s.Traceparent,
-		LiveID: s.LiveID, DeadID: s.DeadID, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize,
+		Headers: s.Headers, LiveID: s.LiveID, DeadID: s.DeadID, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize,
 	}
 	if s.Parameters != nil {
 		t.Parameters = []byte(*s.Parameters)

@@ -73,7 +73,7 @@ func (c *Child) Validate() error {
 }
 
 // Size is about how many bytes it takes.
-func (c *Child) Size() int { return len(c.Parameters) + c.metadata() }
+func (c *Child) Size() int { return len(c.Parameters) + c.metadata() + headerBytes(c.Headers) }
 
 // Settle ends the runs of held tasks of one queue in one script, and wakes the listeners of the queues in wake, whose tasks
 // may have waited for these to end. Together they should weigh MaxWeight at most, for a few milliseconds of Redis's time.

@@ -249,6 +249,9 @@ func (q *Queue) enqueue(ctx context.Context, specs []queue.Spec, receipts []queu
 		for name, value := range specs[0].Labels {
 			what.query.Add("label", name+"="+value)
 		}
+		for name, value := range specs[0].Headers {
+			what.query.Add("header", name+"="+value)
+		}
 		if specs[0].Priority != nil {
 			what.query.Set("priority", fmt.Sprint(*specs[0].Priority))
 		}
@@ -262,7 +265,7 @@ func (q *Queue) enqueue(ctx context.Context, specs []queue.Spec, receipts []queu
 		Tasks []api.TaskLine `json:"tasks"`
 	}
 	for i, spec := range specs {
-		line := api.TaskLine{TaskOptions: api.OptionsOf(&spec.Options), Priority: spec.Priority, Labels: spec.Labels}
+		line := api.TaskLine{TaskOptions: api.OptionsOf(&spec.Options), Priority: spec.Priority, Labels: spec.Labels, Headers: spec.Headers}
 		line.ID = receipts[i].ID
 		if utf8.Valid(spec.Parameters) {
 			line.Parameters, _ = json.Marshal(string(spec.Parameters)) // always can be
