@@ -177,19 +177,18 @@ func (s *service) describeEnqueue() {
 			if err != nil {
 				return nil, err
 			}
-			spec := queue.Spec{Parameters: in.RawBody, Options: options}
 			for _, pair := range in.Header {
 				name, value, ok := strings.Cut(pair, "=")
 				if !ok {
 					return nil, failed(http.StatusBadRequest, "header %q: use NAME=VALUE", pair)
 				}
-				if spec.Headers == nil {
-					spec.Headers = make(map[string]string, len(in.Header))
+				if options.Headers == nil {
+					options.Headers = make(map[string]string, len(in.Header))
 				}
-				spec.Headers[name] = value
+				options.Headers[name] = value
 			}
-			in.pass(&spec.Options)
-			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{spec})
+			in.pass(&options)
+			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{{Parameters: in.RawBody, Options: options}})
 			if err != nil {
 				return nil, err
 			}

@@ -175,8 +175,8 @@ func (s *Task) Task() *queue.Task {
 		StartedAt: Moment(s.StartedAt), FinishedAt: Moment(s.FinishedAt), RetriedAt: Moment(s.RetriedAt),
 		Expires: Moment(s.Expires), Deadline: Moment(s.Deadline),
 		Timeout: period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Priority: s.Priority, Progress: s.Progress,
-		Message: s.Message, Key: s.Key, Labels: s.Labels, Parent: s.Parent, Depth: s.Depth, Traceparent: s.Traceparent,
-		Headers: s.Headers, LiveID: s.LiveID, DeadID: s.DeadID, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize,
+		Message: s.Message, Key: s.Key, Labels: s.Labels, Headers: s.Headers, Parent: s.Parent, Depth: s.Depth, Traceparent: s.Traceparent,
+		LiveID: s.LiveID, DeadID: s.DeadID, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize,
 	}
 	if s.Parameters != nil {
 		t.Parameters = []byte(*s.Parameters)

@@ -83,6 +83,9 @@ export function facts(...pairs) {
 /** section has a heading. */
 export const section = (title, ...content) => h("section", { id: title.toLowerCase().replace(/\W+/g, "-") }, h("h2", null, title), content);
 
+/** coded shows what stands between backticks as code. */
+export const coded = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", null, part) : part));
+
 /** version is the beginning of a digest, which hosts write with the name of its hash or without. */
 export const version = (digest = "") => digest.replace(/^sha256:/, "").slice(0, 12);
 

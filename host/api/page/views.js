@@ -4,7 +4,7 @@
 import { bulk, cancel, choice, jobActions, may, nodeActions, queueActions, release, remedy, words } from "./actions.js";
 import { call, now, path, query } from "./api.js";
 import { chart } from "./chart.js";
-import { badge, clock, count, facts, h, link, many, place, section, size, span, table, version } from "./dom.js";
+import { badge, clock, coded, count, facts, h, link, many, place, section, size, span, table, version } from "./dom.js";
 
 const charted = 180; // minutes
 const page = 50; // entries of a list
@@ -61,8 +61,8 @@ function findingList(tenant, findings) {
   if (findings.length === 0) return h("p", { class: "empty" }, "Nothing: the doctor finds no fault.");
   const sorted = [...findings].sort((a, b) => (a.level < b.level ? -1 : a.level > b.level ? 1 : 0));
   return h("ul", { class: "findings" }, sorted.map((f) => h("li", { class: f.level },
-    h("strong", null, `${f.level}: `), f.problem,
-    h("p", null, `Remedy: ${f.remedy}.`),
+    h("strong", null, `${f.level}: `), coded(f.problem),
+    h("p", null, "Remedy: ", coded(f.remedy), "."),
     h("div", { class: "actions" },
       f.queue && link(`Queue ${f.queue}`, tenant, "queues", f.queue),
       f.check.startsWith("host-") && h("a", { href: place(tenant, "nodes") }, "What the hosts run"),
