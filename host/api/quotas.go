@@ -40,10 +40,10 @@ func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
 	if err != nil {
 		return nil, err
 	}
-	quotas := make([]Quota, len(names))
+	quotas := make([]Quota, 0, len(names))
 	for i, name := range names {
 		depth := stats[i].Depth
-		quotas[i] = Quota{Kind: "queue", Name: name, Used: depth[queue.Pending] + depth[queue.Scheduled], Limit: limits[name]}
+		quotas = append(quotas, Quota{Kind: "queue", Name: name, Used: depth[queue.Pending] + depth[queue.Scheduled], Limit: limits[name]})
 	}
 	if reads && t.store != nil {
 		buckets, err := Buckets(ctx, t.Client, t.store)
