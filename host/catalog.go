@@ -38,6 +38,15 @@ func (c *catalog) expiry(tenant, name string) (maxAge time.Duration, dead string
 	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
 }
 
+// refused reports each plugin with a file that is refused, once for each file.
+func (c *catalog) refused(report func(tenant, plugin string)) {
+	for _, s := range c.directory.List() {
+		if s.State == plugins.StateRefused {
+			report(s.Tenant, s.Plugin)
+		}
+	}
+}
+
 // quarantined tells whether the version that serves a queue here is quarantined.
 func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantine) bool {
 	if len(quarantines) == 0 {

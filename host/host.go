@@ -64,6 +64,8 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	m.Slots(config.Concurrency)
 	m.CollectTenants(h.up)
 	m.CollectQueues(h.samples)
+	m.CollectRefused(h.catalog.refused)
+	m.CollectMemory(h.scheduler.admission.sample)
 	return h, nil
 }
 

@@ -63,6 +63,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Subscribe()}
 	s.lease = &leaseKeeper{
 		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
+		late: func() { c.metrics.LeaseRenewedLate(tenant) },
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1),
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
