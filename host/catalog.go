@@ -72,6 +72,8 @@ type PluginInfo struct {
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`
+	// Schedules are the IDs of those that its manifest has for the tenant.
+	Schedules []string `json:"schedules,omitempty"`
 	// Grants are what it may use beyond a task of the tenant.
 	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered are the limits where the host gives such a task less than the manifest asks for.

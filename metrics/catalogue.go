@@ -44,6 +44,8 @@ const (
 	clockSkew
 	leaseRenewalsLate
 	queuesHidden
+	scheduleTicks
+	scheduleLate
 	buildInfo
 
 	queueDepth
@@ -139,6 +141,14 @@ var catalogue = [...]family{
 	logLinesDropped: {
 		"quern_log_lines_dropped_total", counter, "", "tenant queue",
 		"Log lines of tasks dropped because they came faster than Redis took them.",
+	},
+	scheduleTicks: {
+		"quern_schedule_ticks_total", counter, "", "tenant result",
+		"Ticks of schedules that this host ended, by result: fired, skipped because the task before had not finished, or missed while no host was there.",
+	},
+	scheduleLate: {
+		"quern_schedule_late_seconds", histogram, "seconds", "tenant",
+		"Time from a tick to the task that this host enqueued for it.",
 	},
 	tenantUp: {
 		"quern_tenant_up", gauge, "", "tenant",
@@ -236,7 +246,7 @@ var states = [...]string{"scheduled", "pending", "reserved", "started", "complet
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
-	"control", "purge", "tally", opScrape,
+	"control", "purge", "tally", "tick", "declare", opScrape,
 }
 
 // opScrape is the op of the queue gauges.
@@ -247,4 +257,5 @@ const opScrape = "scrape"
 var buckets = map[int][]float64{
 	taskWait:     {0.1, 1, 10},
 	taskDuration: {0.1, 1, 60},
+	scheduleLate: {0.1, 1, 60},
 }

@@ -44,6 +44,8 @@ func exercise(m *Metrics) {
 	})
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"acme": true} })
 	m.QueuesHidden("acme", 12)
+	m.ScheduleTicks("acme", "fired", 2)
+	m.ScheduleLate("acme", 20*time.Millisecond)
 	m.Slots(8)
 	m.PluginLoaded("acme", "thumbnails", "ok")
 	m.PluginServing("acme", "thumbnails", "1.4.0", "sha256:00", "scan", true)

@@ -97,7 +97,8 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m.count(hostLogLinesDropped, 0)
 	m.vacant(true, ofQueues[:]...)
 	m.vacant(true, ofProblems[:]...)
-	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, redisMemoryUsed, redisMemoryMax, redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
+	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, redisMemoryUsed, redisMemoryMax,
+		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does
 	m.CollectRefused(func(func(tenant, plugin string)) {})
 	m.CollectMemory(func() MemorySample { return MemorySample{} })
@@ -198,9 +199,23 @@ func (m *Metrics) TenantServed(tenant string) {
 	for _, outcome := range []string{"released", "rescheduled", "failed"} {
 		m.count(tasksReclaimed, 0, tenant, outcome)
 	}
+	for _, result := range []string{"fired", "skipped", "missed"} {
+		m.count(scheduleTicks, 0, tenant, result)
+	}
+	m.histograms[scheduleLate].WithLabelValues(text(tenant))
 	m.count(leaseRenewalsLate, 0, tenant)
 	m.QueuesHidden(tenant, 0)
-	m.vacant(false, tasksReclaimed, queuesHidden, leaseRenewalsLate)
+	m.vacant(false, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate)
+}
+
+// ScheduleTicks counts n ticks of schedules that this host ended; result is fired, skipped or missed.
+func (m *Metrics) ScheduleTicks(tenant, result string, n int) {
+	m.count(scheduleTicks, float64(n), tenant, result)
+}
+
+// ScheduleLate records how long after its tick a task was enqueued.
+func (m *Metrics) ScheduleLate(tenant string, late time.Duration) {
+	m.histograms[scheduleLate].WithLabelValues(text(tenant)).Observe(max(0, late).Seconds())
 }
 
 // QueuesHidden sets how many of the tenant's queues in Redis the source of the queue gauges leaves out.

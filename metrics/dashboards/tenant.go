@@ -59,6 +59,15 @@ func tenant() Dashboard {
 					"To bill by: pick the month above.",
 					ask("sum by (tenant) (increase("+s.of("quern_task_fuel_total")+"[$__range]))", "{{tenant}}")).wide(8),
 			}},
+			{"Schedules", []Panel{
+				chart("Ticks of schedules", Count,
+					"fired: a task was enqueued. skipped: the task before had not finished. missed: no host was there.",
+					ask(s.increase("tenant, result", "quern_schedule_ticks_total"), "{{tenant}} {{result}}")).stacked(),
+				chart("Late ticks", Count,
+					"Tasks of schedules that were enqueued more than a second after their tick.",
+					ask(s.increase("tenant", "quern_schedule_late_seconds_count")+"\n-\n"+
+						s.increase("tenant", "quern_schedule_late_seconds_bucket", `le=~"1|1[.]0"`), "{{tenant}}")),
+			}},
 			{"Problems", []Panel{
 				chart("Tasks taken from dead hosts", Count,
 					"Tasks of hosts whose lease ended. failed means that a task lost one host too many.",
