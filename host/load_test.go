@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func TestShortTasksBesideLongOnes(t *testing.T) {
 	for _, other := range others {
 		r.freeSlot(&served{}, short[0].version, other)
 	}
-	r.running = append(short, begun...)
+	r.running = slices.Concat(short, begun)
 	r.leave(r.queues[0])
 	r.giveUp()
 }
