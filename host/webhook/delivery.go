@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// maxAnswer is how much of a response is kept as the result, and maxShown how much of it an error shows, in bytes.
-	maxAnswer = 64 << 10
+	// MaxAnswer is how much of a response is kept as the result, and maxShown how much of it an error shows, in bytes.
+	MaxAnswer = 64 << 10
 	maxShown  = 2 << 10
+	// MaxTimeout is the longest time that a subscription may wait for a response.
+	MaxTimeout = 10 * time.Minute
 	// leastDelay to mostDelay bounds what a server may ask for by Retry-After; without one it is standardDelay.
 	leastDelay    = time.Second
 	mostDelay     = time.Hour
@@ -45,7 +47,7 @@ type Answer struct {
 // parcel is a task that is to be delivered.
 type parcel struct {
 	webhook *queue.Webhook
-	id      string            // of the task: the same with every attempt
+	id      string            // the same with every attempt, and when it is delivered again
 	headers map[string]string // of the task
 	payload []byte
 }
@@ -208,7 +210,7 @@ func retryAfter(headers map[string][]string, now time.Time) (delay time.Duration
 // answer is a response as a result.
 func answer(r service.Response) []byte {
 	a := Answer{Status: r.Status, Headers: maps.Clone(r.Headers)}
-	body := r.Body[:min(len(r.Body), maxAnswer)]
+	body := r.Body[:min(len(r.Body), MaxAnswer)]
 	if utf8.Valid(body) {
 		a.Body = string(body)
 	} else {

@@ -141,7 +141,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// look reads the subscriptions. A queue is served while it has a webhook that is active: the tasks of others wait.
+// look reads the subscriptions. The queue of a webhook is served, unless it was switched off for a reason: then its tasks wait.
 func (r *Runner) look(ctx context.Context) error {
 	all, err := r.client.Subscriptions(ctx)
 	if err != nil && all == nil {
@@ -149,7 +149,7 @@ func (r *Runner) look(ctx context.Context) error {
 	}
 	hooks := make(map[string]hook)
 	for _, s := range all {
-		if s.Webhook != nil && s.Active {
+		if s.Webhook != nil && (s.Active || s.Reason == "") {
 			hooks[s.Queue] = hook{s, destinationOf(s.Webhook.URL)}
 		}
 	}
@@ -300,7 +300,12 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 			return response, err
 		}
 	}
-	p := &parcel{webhook: h.subscription.Webhook, id: d.ID, headers: d.Headers, payload: d.Parameters}
+	// A receiver tells by the ID what it has had: that of the publication for the subscription, whichever task delivers it.
+	id := d.ID
+	if publication, subscription := d.Headers[queue.HeaderPublication], d.Headers[queue.HeaderSubscription]; publication != "" && subscription != "" {
+		id = queue.PublishedID(publication, subscription)
+	}
+	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
 	request, err := p.request(time.Now(), r.config.Secret)
 	if err != nil {
 		return response, err
