@@ -28,7 +28,7 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 	newNumber(cmd.Flags(), &limit, "limit", "most deliveries to list; 0, the default, for 100", 0, 1000, "use 1 to 1000")
 	notSettings(cmd.Flags(), "status", "limit")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, asJSON bool) error {
+	cmd.RunE = withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, args []string, asJSON bool) error {
 		s, err := client.Subscription(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 		if limit == 0 {
 			limit = 100
 		}
-		tasks, err := client.Queue(s.Queue).List(cmd.Context(), queue.ListOptions{Status: status, Limit: limit})
+		tasks, err := client.Client.Queue(s.Queue).List(cmd.Context(), queue.ListOptions{Status: status, Limit: limit})
 		if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 			rows[i] = row(task.ID, task.Status, task.Attempts, given(answer.Status), moment(task.Created), problem)
 		}
 		return list(cmd, client, asJSON, views, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rows)
-	})
+	}))
 	return cmd
 }
 
@@ -84,7 +84,7 @@ func newSubscriptionReplay(env environment) *cobra.Command {
 	since := ""
 	cmd.Flags().StringVar(&since, "since", "", "`TIME` such as 2026-01-31T12:00:00Z, or how long ago, such as 2h")
 	notSettings(cmd.Flags(), "since")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, onRedis(func(cmd *cobra.Command, client *direct, args []string, _ bool) error {
 		now, err := client.Clock(cmd.Context())
 		if err != nil {
 			return err
@@ -122,6 +122,6 @@ func newSubscriptionReplay(env environment) *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), task)
 		}
 		return nil
-	})
+	}))
 	return cmd
 }

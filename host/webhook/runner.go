@@ -56,8 +56,8 @@ type Config struct {
 // Metrics counts deliveries like tasks.
 type Metrics interface {
 	QueueServed(tenant, queue, plugin string)
-	TaskStarted(tenant, queue, plugin string, wait time.Duration)
-	TaskDone(tenant, queue, plugin, outcome, reason string, d time.Duration)
+	TaskStarted(tenant, queue, plugin, traceparent string, wait time.Duration)
+	TaskDone(tenant, queue, plugin, outcome, reason, traceparent string, d time.Duration)
 	DestinationsOff(tenant string, n int)
 }
 

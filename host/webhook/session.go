@@ -339,7 +339,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		s.running[task.ID] = d
 		s.Runner.mu.Unlock()
 		wait := reply.Clock.Sub(task.Since())
-		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, wait)
+		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, task.Traceparent, wait)
 		s.work.Go(func() {
 			defer stop(nil)
 			begun := time.Now()
@@ -348,7 +348,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 			s.Runner.mu.Lock()
 			delete(s.running, d.ID)
 			s.Runner.mu.Unlock()
-			s.config.Metrics.TaskDone(s.client.Tenant(), name, PluginName, outcome, reason, time.Since(begun))
+			s.config.Metrics.TaskDone(s.client.Tenant(), name, PluginName, outcome, reason, d.Traceparent, time.Since(begun))
 			s.poke()
 		})
 	}
