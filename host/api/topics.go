@@ -76,6 +76,12 @@ type Webhook struct {
 	Final          bool              `json:"final,omitempty" doc:"A status of 4xx, except 408, 410 and 429, fails the delivery for good."`
 }
 
+// PausedSubscription is a subscription that is to be paused.
+type PausedSubscription struct {
+	InSubscription
+	Reason string `query:"reason" maxLength:"1024" doc:"Why it is paused, for others."`
+}
+
 // SubscriptionOf is an answer with a subscription.
 type SubscriptionOf struct{ Body Subscription }
 
@@ -327,10 +333,7 @@ func (s *service) describeSubscriptions() {
 	for action, active := range map[string]bool{"pause": false, "resume": true} {
 		summary := map[bool]string{false: "Give a subscription no more tasks; those that wait go on", true: "End the pause of a subscription"}[active]
 		add(s, acting(Operator, http.MethodPost, path+"/"+action, action+"-subscription", summary),
-			func(ctx context.Context, in *struct {
-				InSubscription
-				Reason string `query:"reason" maxLength:"1024" doc:"Why it is paused, for others."`
-			}) (*SubscriptionOf, error) {
+			func(ctx context.Context, in *PausedSubscription) (*SubscriptionOf, error) {
 				one, err := s.tenants[in.Tenant].ChangeSubscription(ctx, in.ID, func(is *queue.Subscription) error {
 					is.Active, is.Reason = active, ""
 					if !active {
