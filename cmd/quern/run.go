@@ -72,7 +72,7 @@ func newRoot(env environment) *cobra.Command {
 			newTopicLs(env), newTopicShow(env), newTopicPublish(env)),
 		clientGroup("subscription", "Subscribe queues and webhooks to topics, pause and delete subscriptions",
 			newSubscriptionCreate(env), newSubscriptionLs(env), newSubscriptionShow(env), newSubscriptionUpdate(env),
-			newSubscriptionPause(env), newSubscriptionResume(env), newSubscriptionDelete(env)),
+			newSubscriptionPause(env), newSubscriptionResume(env), newSubscriptionDelete(env), newSubscriptionDeliveries(env), newSubscriptionReplay(env)),
 		clientGroup("publication", "Show what was published and what became of it", newPublicationLs(env), newPublicationShow(env)),
 		clientGroup("schedule", "Make recurring tasks, show, pause, run and delete them",
 			newScheduleCreate(env), newScheduleLs(env), newScheduleShow(env), newSchedulePause(env), newScheduleResume(env), newScheduleRun(env),
