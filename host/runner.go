@@ -40,7 +40,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	}
 	if since := t.Since(); !since.IsZero() {
 		wait := max(0, t.reserved.Sub(since))
-		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, wait)
+		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, t.Traceparent, wait)
 		r.settler.tally.started(t, wait)
 	}
 	if logger := r.access.logger; logger.IsDebug() {
@@ -54,7 +54,11 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	e.settlement = settlement(e, r.config.Retry)
 	t.span.Ran(reasonOf(e.settlement.Failure), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
-	next = r.scheduler.ended(&t.slot, e.size(), e.took, now)
+	took := e.outcome.GuestTime + e.outcome.WaitTime // not until its first turn at the gate: with many slots that takes much longer
+	if t.Large || t.Run > 1 {
+		took = e.took // Redis was asked: see fetch
+	}
+	next = r.scheduler.ended(&t.slot, e.size(), took, took-e.outcome.GuestTime, now)
 	t.version.Release()
 	r.settler.put(e)
 	r.tasks.ran()

@@ -37,6 +37,8 @@ type session struct {
 	shipper   *shipper
 	tally     *tally
 	canceller *canceller
+	ticker    *ticker
+	declarer  *declarer
 	watch     *queue.Subscription
 	joined    atomic.Bool // known to Redis: it must leave
 }
@@ -63,6 +65,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Subscribe()}
 	s.lease = &leaseKeeper{
 		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
+		late: func() { c.metrics.LeaseRenewedLate(tenant) },
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1),
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
@@ -94,6 +97,12 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.registrar.changed.Store(true)
 	s.poller.listening = s.registrar.listening
+	s.ticker = &ticker{duty: duty{health: health, op: opTick}, access: access, metrics: c.metrics, interval: c.config.Poll}
+	s.declarer = &declarer{
+		duty: duty{health: health, op: opDeclare}, access: access,
+		declared: func() []queue.Schedule { return c.catalog.schedules(tenant) },
+		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
+	}
 	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
 	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: queue.PurgeOptions{
 		OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign,
@@ -122,7 +131,7 @@ func (s *session) work(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.settler.Run(ctx) })
 	loops.Go(func() {
-		if err := s.watch.Control(ctx, s.canceller.ask); err != nil && ctx.Err() == nil {
+		if err := s.watch.Control(ctx, func() { s.canceller.ask(); s.ticker.ask() }); err != nil && ctx.Err() == nil {
 			s.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
 		}
 		s.watch.Run(ctx, func(name string) { s.scheduler.wake(s.access.place(name)) })
@@ -139,6 +148,8 @@ func (s *session) work(ctx context.Context) error {
 	defer s.recovery.start(ctx, 0, s.recovery.runOnce)()
 	defer s.registrar.start(ctx, 0, s.registrar.runOnce)()
 	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()
+	defer s.ticker.start(ctx, 0, s.ticker.runOnce)()
+	defer s.declarer.start(ctx, 0, s.declarer.runOnce)()
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
 	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
 	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()

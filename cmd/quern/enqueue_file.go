@@ -49,7 +49,7 @@ type chunk struct {
 type fileSummary struct{ lines, enqueued, existed, refused, lacking int }
 
 // enqueueFile enqueues a task for each line of a file.
-func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, name string, json bool) error {
+func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client backend, name string, json bool) error {
 	if err := queue.ValidQueue(name); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, n
 const maxBadLines = 20
 
 // enqueue enqueues what is read. Its error leaves in done how far that came.
-func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileSummary) error {
+func (f *taskFile) enqueue(cmd *cobra.Command, client backend, done *fileSummary) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	chunks := make(chan chunk)
@@ -163,7 +163,7 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileS
 }
 
 // enqueueChunk enqueues tasks and returns how many are new. Redis may be away for as long as outage.
-func enqueueChunk(ctx context.Context, q *queue.Queue, specs []queue.Spec, outage time.Duration) (enqueued int, err error) {
+func enqueueChunk(ctx context.Context, q queueBackend, specs []queue.Spec, outage time.Duration) (enqueued int, err error) {
 	if len(specs) == 0 {
 		return 0, nil
 	}

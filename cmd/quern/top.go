@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/top"
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -26,11 +27,11 @@ func newTop(env environment) *cobra.Command {
 	every := 2 * time.Second
 	newPeriodWithin(cmd.Flags(), &every, "every", every, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "how long after a look the next one is")
 	notSettings(cmd.Flags(), "every")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, _ []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, _ []string, _ bool) error {
 		if !isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.OutOrStdout()) {
 			return usagef("top needs a terminal: use `quern queue ls --watch`, or `quern task ls --watch`")
 		}
-		if err := client.Ping(cmd.Context()); err != nil {
+		if _, err := client.Clock(cmd.Context()); err != nil {
 			return err
 		}
 		return top.Run(cmd.Context(), &topSource{client: client}, top.Config{
@@ -51,7 +52,7 @@ const (
 
 // topSource reads a tenant for `quern top`.
 type topSource struct {
-	client *queue.Client
+	client backend
 	failed map[string]int64 // tasks of each queue that had failed at the last look
 }
 
@@ -63,10 +64,10 @@ func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, er
 	}
 	switch {
 	case want.Queue != "":
-		look.Tasks, err = s.client.Queue(want.Queue).List(ctx, queue.ListOptions{Status: want.Status, Limit: topTasks})
+		look.Tasks, err = s.client.List(ctx, &api.Filter{Queue: want.Queue, Status: string(want.Status)}, 0, topTasks)
 		return look, err
 	case want.View == top.Hosts:
-		look.Hosts, err = s.client.Fleet().Nodes(ctx)
+		look.Hosts, err = s.client.Nodes(ctx)
 		return look, err
 	}
 	names, all, err := s.client.BusiestQueues(ctx, topQueues)
@@ -111,7 +112,7 @@ func (s *topSource) tasks(ctx context.Context, queues []top.Queue, status queue.
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b)) })
 	names = names[:min(len(names), topTaskQueues)]
 	for _, name := range names {
-		some, err := s.client.Queue(name).List(ctx, queue.ListOptions{Status: status, Limit: topTasks / len(names)})
+		some, err := s.client.List(ctx, &api.Filter{Queue: name, Status: string(status)}, 0, topTasks/len(names))
 		if err != nil && !errors.Is(err, queue.ErrDamaged) {
 			return nil, err
 		}

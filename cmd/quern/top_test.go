@@ -261,7 +261,7 @@ func TestTopWithoutColours(t *testing.T) {
 // A look reads no more of a tenant with many queues and tasks.
 func TestTopIsBounded(t *testing.T) {
 	t.Parallel()
-	client, err := queue.New(queuetest.Shared(t).URL(), queue.Config{Tenant: queuetest.Tenant()})
+	client, err := newDirect(queuetest.Shared(t).Client(t), queue.Config{Tenant: queuetest.Tenant()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,8 @@ func (k keys) audit() string               { return k.key("audit") }
 func (k keys) once(id string) string       { return k.key("once", id) }
 func (k keys) minute(number string) string { return k.key("minute", number) }
 func (k keys) hour(number string) string   { return k.key("hour", number) }
+func (k keys) ticks() string               { return k.key("ticks") }
+func (k keys) schedule(id string) string   { return k.key("schedule", id) }
 func (k keys) jobs() string                { return k.key("jobs") }
 func (k keys) job(id string) string        { return k.key("job", id) }
 func (k keys) jobItems(id string) string   { return k.key("job_items", id) }
@@ -71,6 +73,7 @@ var luaNames = func() string {
 		k.level("", ""), k.unique("", ""), k.task(""), k.bytes(""), k.log(""), k.attempts(""), k.done(""), k.duty(""), k.node(""),
 		k.minute(""), k.hour(""),
 		k.job(""), k.jobItems(""), k.jobEnds(""),
+		k.schedule(""),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // before two parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)

@@ -55,6 +55,8 @@ func TestKeys(t *testing.T) {
 		"blueque_once_id":                   k.once("id"),
 		"blueque_minute_28333333":           k.minute("28333333"),
 		"blueque_hour_472222":               k.hour("472222"),
+		"blueque_ticks":                     k.ticks(),
+		"blueque_schedule_id":               k.schedule("id"),
 		"blueque_jobs":                      k.jobs(),
 		"blueque_job_id":                    k.job("id"),
 		"blueque_job_items_id":              k.jobItems("id"),

@@ -7,6 +7,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -48,7 +49,7 @@ type Look struct {
 	Queues []Queue
 	All    int64 // queues of the tenant, which may be more than were read
 	Tasks  []*queue.Task
-	Hosts  []queue.NodeInfo
+	Hosts  []api.Node
 }
 
 // Queue is a queue with its counts.

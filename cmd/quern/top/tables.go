@@ -147,7 +147,7 @@ func hostsTable(l *Look) table {
 			state = coloured("draining", yellow)
 		case n.Kind == queue.KindPython:
 			state = text("python")
-		case !n.LeaseEnd.After(l.Clock):
+		case !n.Alive:
 			state = coloured("lease over", red)
 		}
 		holds := 0
@@ -155,25 +155,14 @@ func hostsTable(l *Look) table {
 			holds += len(ids)
 		}
 		slots := cell{}
-		if n.About["slots"] != "" {
-			slots = text(n.About["slots_in_use"] + "/" + n.About["slots"])
-			slots.number, _ = strconv.ParseFloat(n.About["slots_in_use"], 64)
+		if n.Slots != nil && n.SlotsInUse != nil {
+			slots = cell{text: fmt.Sprintf("%d/%d", *n.SlotsInUse, *n.Slots), number: float64(*n.SlotsInUse)}
 		}
-		t.rows = append(t.rows, row{key: n.ID, cells: []cell{
-			text(n.ID), state, number(float64(holds)), slots, uptime(n), text(n.About["version"]), text(strings.Join(n.Queues, " ")),
+		t.rows = append(t.rows, row{key: n.Listener, cells: []cell{
+			text(n.Listener), state, number(float64(holds)), slots, age(time.Duration(n.Uptime * float64(time.Second))), text(n.Version), text(strings.Join(n.Queues, " ")),
 		}})
 	}
 	return t
-}
-
-// uptime is for how long a host runs, by its own clock.
-func uptime(n queue.NodeInfo) cell {
-	started, err := strconv.ParseFloat(n.About["started"], 64)
-	clock, missing := strconv.ParseFloat(n.About["clock"], 64)
-	if err != nil || missing != nil {
-		return cell{}
-	}
-	return age(time.Duration((clock - started) * float64(time.Second)))
 }
 
 // taskLines are what is shown of one task.

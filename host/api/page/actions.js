@@ -89,6 +89,12 @@ export function queueActions(queue) {
     }), true));
 }
 
+/** cancel is the button that ends a task which a listener holds. */
+export const cancel = (tenant, id, where) => button("operator", "Cancel", () => ask({
+  title: "Cancel this task?", text: `${id} ${where}: its host stops it, and it fails as cancelled.`, verb: "Cancel the task", danger: true,
+  run: () => post(path`/tenants/${tenant}/tasks/${id}/cancel`).then(() => null),
+}), true);
+
 /** taskActions are the buttons of a task. */
 export function taskActions(task) {
   const to = path`/tenants/${task.tenant}/tasks/${task.id}`;
@@ -106,6 +112,17 @@ export function taskActions(task) {
       title: "Delete this task?", text: "It goes with its parameters, result, log and history, for good.", verb: "Delete the task", danger: true,
       run: () => post(to, undefined, "DELETE").then(() => place(task.tenant, "queues", task.queue)),
     }), true));
+}
+
+/** scheduleActions are the buttons of a schedule. */
+export function scheduleActions(schedule) {
+  const to = path`/tenants/${schedule.tenant}/schedules/${schedule.id}`;
+  const act = (verb, what, text) => button("operator", verb, () => ask({
+    title: `${verb} ${schedule.id}?`, text, verb, run: () => post(`${to}/${what}`).then((answer) => (what === "run" ? place(schedule.tenant, "tasks", answer.id) : null)),
+  }));
+  return h("div", { class: "actions" },
+    schedule.paused ? act("Resume", "resume", "Its ticks count from now: those of the pause never come.") : act("Pause", "pause", "No tick fires until it is resumed."),
+    act("Run now", "run", `A task is enqueued in ${schedule.queue} at once, beside its ticks.`));
 }
 
 /** nodeActions are the buttons of a listener. */
