@@ -101,6 +101,9 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
 	config := o.config()
+	if config.Tracer, err = n.tracer(cmd.Context(), env); err != nil {
+		return nil, err
+	}
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.secrets}
 	config.Memory, config.Cache, config.Logger = o.plugins.MaxMemory, engine, n.logger
 	config.Version, _ = buildVersion()

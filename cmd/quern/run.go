@@ -63,7 +63,7 @@ func newRoot(env environment) *cobra.Command {
 	newText(flags, new(string), "URL", "redis", "`URL` of Redis: redis://, rediss://, unix:// (or QUERN_REDIS_URL; default that of a running quern dev, else "+defaultRedis+")")
 	flags.String("redis-file", "", "`FILE` with the URL of Redis, for mounted secrets")
 	root.AddCommand(
-		newServe(env), newDev(env), newEnqueue(env), newBench(env), newDoctor(env), newAdmin(env),
+		newServe(env), newDev(env), newEnqueue(env), newBench(env), newDoctor(env), newTop(env), newAdmin(env),
 		clientGroup("task", "Show tasks, wait for them, cancel, retry and delete them",
 			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskLogs(env), newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
 		clientGroup("queue", "Show queues, pause, limit and purge them",
