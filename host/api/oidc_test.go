@@ -169,7 +169,7 @@ func TestForgedTokensAreCheckedRarely(t *testing.T) {
 		t.Errorf("%v", statuses)
 	}
 	if !logged() {
-		t.Error("the log does not tell of it")
+		t.Errorf("the log does not tell of it: %.2000s", log.String())
 	}
 	w.token = known
 	get[api.Principal](t, w, "/v1/me")
