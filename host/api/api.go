@@ -173,6 +173,7 @@ func newService(config Config) *service {
 	s.describeSchedules()
 	s.describeTasks()
 	s.describeEnqueue()
+	s.describeTopics()
 	s.describeFleet()
 	s.describeBulk()
 	s.describeOverview()

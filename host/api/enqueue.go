@@ -55,6 +55,14 @@ func (t RequestTrace) pass(o *queue.Options) {
 	}
 }
 
+// or is a publication's own traceparent, or else that of the request.
+func (t RequestTrace) or(own string) string {
+	if own == "" && queue.ValidTraceparent(t.TraceHeader) {
+		return t.TraceHeader
+	}
+	return own
+}
+
 // OptionsOf are the options as the API takes them, without labels and priority.
 func OptionsOf(o *queue.Options) TaskOptions {
 	t := TaskOptions{
@@ -136,9 +144,14 @@ type Enqueued struct {
 	Body     Receipt
 }
 
-// Events is a CloudEvent, or a batch of them.
+// Events are CloudEvents for a queue.
 type Events struct {
 	InQueue
+	SentEvents
+}
+
+// SentEvents is a CloudEvent, or a batch of them, in the trace of the request.
+type SentEvents struct {
 	RequestTrace
 	ContentType string `header:"Content-Type" doc:"application/cloudevents+json, application/cloudevents-batch+json, or that of the data of an event whose attributes are headers ce-NAME."`
 	RawBody     []byte `contentType:"application/cloudevents+json"`
@@ -146,7 +159,7 @@ type Events struct {
 }
 
 // Resolve takes the attributes of an event in binary mode from the headers.
-func (e *Events) Resolve(ctx huma.Context) []error {
+func (e *SentEvents) Resolve(ctx huma.Context) []error {
 	e.header = make(http.Header)
 	ctx.EachHeader(func(name, value string) { e.header.Add(name, value) })
 	return nil

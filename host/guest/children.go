@@ -13,13 +13,15 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Children are the tasks that one task enqueues. They belong to the goroutine of its call until that has ended.
+// Children are the tasks that one task enqueues, and what it publishes. They belong to the goroutine of its call until that has ended.
 type Children struct {
 	task    *Task
 	grant   *manifest.EnqueueGrant
 	tasks   int   // how many more it may enqueue
 	bytes   int64 // how many these may have together
 	waiting []queue.Child
+
+	published publications
 }
 
 // Waiting are the children that are enqueued when the task completes.

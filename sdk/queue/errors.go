@@ -14,17 +14,21 @@ import (
 
 // What callers may test for with errors.Is.
 var (
-	ErrNoTask    = errors.New("no such task") // (any more)
-	ErrNoNode    = errors.New("no such listener")
-	ErrLost      = errors.New("task is held by another listener or run") // nothing was written
-	ErrLeaseLost = errors.New("the listener's lease is lost")            // its tasks belong to others
-	ErrDraining  = errors.New("the listener is draining")                // it takes nothing more
-	ErrInvalid   = errors.New("invalid")                                 // an argument; the text names what is accepted
-	ErrStatus    = errors.New("not possible in this status")
-	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
-	ErrQueueFull = errors.New("queue is full")                         // nothing was enqueued
-	ErrDamaged   = errors.New("a key of the queue is of another type") // the queue takes no tasks
-	ErrVersion   = errors.New("unknown protocol version")              // of the data in Redis: newer, or not a number
+	ErrNoTask         = errors.New("no such task") // (any more)
+	ErrNoNode         = errors.New("no such listener")
+	ErrLost           = errors.New("task is held by another listener or run") // nothing was written
+	ErrLeaseLost      = errors.New("the listener's lease is lost")            // its tasks belong to others
+	ErrDraining       = errors.New("the listener is draining")                // it takes nothing more
+	ErrInvalid        = errors.New("invalid")                                 // an argument; the text names what is accepted
+	ErrStatus         = errors.New("not possible in this status")
+	ErrUnique         = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
+	ErrQueueFull      = errors.New("queue is full")                         // nothing was enqueued
+	ErrDamaged        = errors.New("a key of the queue is of another type") // the queue takes no tasks
+	ErrExists         = errors.New("exists already")
+	ErrNoTopic        = errors.New("no such topic")
+	ErrNoSubscription = errors.New("no such subscription")
+	ErrNoPublication  = errors.New("no such publication")      // (any more)
+	ErrVersion        = errors.New("unknown protocol version") // of the data in Redis: newer, or not a number
 
 	// ErrNoLetter: the task has failed for good and has no dead letter, because a key of the dead-letter queue is of another
 	// type. It keeps its parameters and history, and can be retried by hand.
