@@ -54,7 +54,7 @@ func TestServerTokens(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"queue ls":                                     "the server wants a token, or a client certificate: give the token with --token-file, or in QUERN_TOKEN\n",
+		"queue ls":                                     "no token, and no client certificate: the server wants one of them: give the token with --token-file, or in QUERN_TOKEN\n",
 		"queue ls --token wrong":                       "the token is not known here, or not any more: ask for a new one\n",
 		"queue pause mail --token VIEWER":              "viewer has the role viewer: pause-queue needs the role operator: use a token that may, or ask an admin for one",
 		"audit --token OPERATOR":                       "operator has the role operator: read-audit needs the role admin",

@@ -132,7 +132,7 @@ func (e *ServerError) Error() string { return fmt.Sprintf("ask %s: %v", e.URL, e
 func (e *ServerError) Unwrap() error { return e.Err }
 
 // ErrNoToken is that of a server that refuses a client without a token.
-var ErrNoToken = errors.New("the server wants a token, or a client certificate")
+var ErrNoToken = errors.New("no token, and no client certificate: the server wants one of them")
 
 // laterError is a problem that passes by itself, after some time if the server says so. Its methods make it a net.Error, so that
 // queue.IsUnavailable is true for it.
@@ -290,7 +290,7 @@ func (c *Client) problem(response *http.Response, body []byte) error {
 	switch {
 	case !ours:
 		return &ServerError{c.Address(), p}
-	case p.Status == http.StatusUnauthorized && c.token == "":
+	case p.Status == http.StatusUnauthorized && c.token == "" && strings.HasPrefix(p.Detail, "no token"): // else a certificate is refused
 		return ErrNoToken
 	}
 	return p
