@@ -46,6 +46,7 @@ const (
 	queuesHidden
 	scheduleTicks
 	scheduleLate
+	destinationsOff
 	buildInfo
 
 	queueDepth
@@ -147,6 +148,10 @@ var catalogue = [...]family{
 	scheduleTicks: {
 		"quern_schedule_ticks_total", counter, "", "tenant result",
 		"Ticks of schedules that this host ended, by result: fired, skipped because the task before had not finished, or missed while no host was there.",
+	},
+	destinationsOff: {
+		"quern_webhook_destinations_off", gauge, "", "tenant",
+		"Destinations of webhooks that this host has switched off because they failed, until a delivery finds them back.",
 	},
 	scheduleLate: {
 		"quern_schedule_late_seconds", histogram, "seconds", "tenant",

@@ -30,6 +30,7 @@ type backend interface {
 
 	Queue(name string) queueBackend
 	Queues(context.Context) (map[string]int64, error)
+	BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error)
 	Stats(ctx context.Context, queues ...string) ([]queue.Stats, error)
 
 	Task(ctx context.Context, id string) (*queue.Task, error)

@@ -58,6 +58,7 @@ func newEnqueue(env environment) *cobra.Command {
 		if err := o.complete(cmd.Flags()); err != nil {
 			return err
 		}
+		inheritTrace(env, &o.task)
 		if o.file != "" && len(args) > 1 {
 			return usagef("both --file and parameters: the file's lines have them, leave the parameters out")
 		}
@@ -87,7 +88,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	pairFlag(f, &o.task.Labels, "label", "a label of your own, `NAME=VALUE`; up to 16 times")
 	pairFlag(f, &o.task.Headers, "header", "a header that the handler gets with the parameters, `NAME=VALUE`, the name in lower case; up to 32 times")
 	f.StringVar(&o.task.Parent, "parent", "", "`ID` of the task that this one comes from")
-	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it")
+	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it (default that of the variable TRACEPARENT)")
 	newPeriod(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")
 	newTime(f, &o.task.At, "at", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
 	o.task.Priority = new(int)

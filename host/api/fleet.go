@@ -17,7 +17,7 @@ import (
 type Node struct {
 	Listener   string              `json:"listener"`
 	Tenant     string              `json:"tenant"`
-	Kind       string              `json:"kind" doc:"quern, go or python."`
+	Kind       string              `json:"kind" doc:"quern, go, python, or webhook: what delivers webhooks."`
 	Version    string              `json:"version,omitempty"`
 	LeaseEnds  float64             `json:"lease_ends,omitempty" doc:"Missing: it has no lease, or its tasks are being reclaimed."`
 	Alive      bool                `json:"alive" doc:"Its lease has not ended, or it is a Python listener, of which nobody knows."`

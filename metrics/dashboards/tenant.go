@@ -81,6 +81,9 @@ func tenant() Dashboard {
 				chart("Late renewals of leases", Count,
 					"Renewals that came later than two thirds of the lease.",
 					ask(s.increase("tenant", "quern_lease_renewals_late_total"), "{{tenant}}")),
+				chart("Webhook destinations switched off", Count,
+					"Their deliveries failed in a row, and wait. Each host decides for itself.",
+					ask("max by (tenant) ("+s.of("quern_webhook_destinations_off")+")", "{{tenant}}")),
 			}},
 		},
 	}

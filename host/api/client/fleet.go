@@ -1,13 +1,16 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/host"
@@ -259,4 +262,13 @@ func (q *Queue) Purge(ctx context.Context, o queue.PurgeOptions) (int, error) {
 			return total, err
 		}
 	}
+}
+
+// BusiestQueues lists the names of at most that many queues, those with the most listeners first, and how many the tenant has.
+func (c *Client) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
+	queues, err := c.Queues(ctx)
+	names = slices.SortedFunc(maps.Keys(queues), func(a, b string) int {
+		return cmp.Or(cmp.Compare(queues[b], queues[a]), strings.Compare(b, a))
+	})
+	return names[:min(most, len(names))], int64(len(names)), err
 }
