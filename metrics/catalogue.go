@@ -103,7 +103,7 @@ var catalogue = [...]family{
 	},
 	queueDeadLetters: {
 		"quern_queue_dead_letters", gauge, "", "tenant queue",
-		"Dead letters that wait: pending and scheduled tasks in the queue that the manifest of the plugin names as dead. No series for a queue whose plugin names none.",
+		"Dead letters that wait: pending and scheduled tasks in a queue that the manifest of a plugin here names as dead. No series for other queues.",
 	},
 	queuesHidden: {
 		"quern_queues_hidden", gauge, "", "tenant",

@@ -230,6 +230,9 @@ func connectServer(cmd *cobra.Command, config queue.Config) (backend, error) {
 	if err != nil {
 		return nil, usagef("%s: %w", origin(flag), trimInvalid(err))
 	}
+	c.Withheld = func(t *api.Task) {
+		note(cmd, "the token may not see what producers and handlers wrote of task %s: parameters of %d bytes, a result of %d bytes, headers, message and errors", t.ID, t.ParametersSize, t.ResultSize)
+	}
 	if u, err := url.Parse(c.Address()); err == nil && u.Scheme == "http" && token != "" && !isLoopback(u.Hostname()) {
 		note(cmd, "the token crosses the network to %s unencrypted: use https://", u.Host)
 	}

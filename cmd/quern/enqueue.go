@@ -41,7 +41,7 @@ func newEnqueue(env environment) *cobra.Command {
 			"headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts. It\n" +
 			"names the lines that are no tasks, enqueues the others, and exits with 2. The IDs are ID-LINE, with\n" +
 			"--id or a new UUID as ID: the same command with the same --id enqueues no line twice while its task\n" +
-			"exists. If it is interrupted, or Redis is away for 30s, it says how to go on with --id and --skip.\n\n" +
+			"exists. If it is interrupted, or Redis or the server is away for 30s, it says how to go on with --id and --skip.\n\n" +
 			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused, not reachable, deleted, or timed out.",
 		Example: "  quern enqueue mail '{\"to\": \"ada@example.com\"}' --max-attempts 5 --backoff-max 10m\n" +
 			"  quern enqueue reports 2026-01 --unique --unique-for 1h\n" +

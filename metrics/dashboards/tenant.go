@@ -45,7 +45,7 @@ func tenant() Dashboard {
 					"Pending tasks of the ten queues with most.",
 					ask(top(s.alike("tenant, queue", "quern_queue_depth", `state="pending"`)), "{{tenant}}/{{queue}}")).leadsTo("queue", "tenant", "queue"),
 				chart("Dead letters", Count,
-					"Tasks that failed for good, and whose dead letter nobody has handled.",
+					"Tasks that failed for good and whose dead letter nobody has handled, by the queue of the letters.",
 					ask(orZero(top(s.alike("tenant, queue", "quern_queue_dead_letters"))), "{{tenant}}/{{queue}}")).leadsTo("queue", "tenant", "queue"),
 				chart("Publications", PerSecond,
 					"To topics; dropped ones had no subscriber.",
