@@ -28,6 +28,7 @@ const (
 	opControl   = "control"
 	opPurge     = "purge"
 	opTally     = "tally"
+	opAdvance   = "advance"
 )
 
 // health keeps which of a session's calls Redis serves. A Redis that is away or refuses everybody is trouble with an op; an

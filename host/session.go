@@ -37,6 +37,7 @@ type session struct {
 	shipper   *shipper
 	tally     *tally
 	canceller *canceller
+	advancer  *advancer
 	watch     *queue.Subscription
 	joined    atomic.Bool // known to Redis: it must leave
 }
@@ -95,6 +96,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s.registrar.changed.Store(true)
 	s.poller.listening = s.registrar.listening
 	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
+	s.advancer = &advancer{duty: duty{health: health, op: opAdvance}, access: access, interval: c.config.Poll}
 	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: queue.PurgeOptions{
 		OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign,
 	}}
@@ -125,6 +127,9 @@ func (s *session) work(ctx context.Context) error {
 		if err := s.watch.Control(ctx, s.canceller.ask); err != nil && ctx.Err() == nil {
 			s.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
 		}
+		if err := s.watch.Ended(ctx, s.advancer.ask); err != nil && ctx.Err() == nil {
+			s.health.failedQuietly(opSubscribe, err)
+		}
 		s.watch.Run(ctx, func(name string) { s.scheduler.wake(s.access.place(name)) })
 	})
 	defer loops.Wait()
@@ -139,6 +144,7 @@ func (s *session) work(ctx context.Context) error {
 	defer s.recovery.start(ctx, 0, s.recovery.runOnce)()
 	defer s.registrar.start(ctx, 0, s.registrar.runOnce)()
 	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()
+	defer s.advancer.start(ctx, 0, s.advancer.runOnce)()
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
 	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
 	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()

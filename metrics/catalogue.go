@@ -181,7 +181,7 @@ var states = [...]string{"scheduled", "pending", "reserved", "started", "complet
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
-	"control", "purge", opScrape,
+	"control", "purge", "advance", opScrape,
 }
 
 // opScrape is the op of the queue gauges.

@@ -9,19 +9,19 @@ import (
 )
 
 // Subscription tells when a queue may have work: at a message on its channel, and whenever the channel is subscribed to (again),
-// because earlier messages are lost. It can follow the control channel in the same way.
+// because earlier messages are lost. It can follow the control channel, and that of ended tasks, in the same way.
 type Subscription struct {
 	client *Client
 	pubsub *redis.PubSub
 
 	mu      sync.Mutex
 	queues  map[string]string // channel → queue; guarded by mu
-	control func()            // nil: not followed; guarded by mu
+	notices map[string]func() // of the tenant's other channels; guarded by mu
 }
 
 // Subscribe makes a subscription to no queue; Run it, and Close it at the end.
 func (c *Client) Subscribe() *Subscription {
-	return &Subscription{client: c, pubsub: c.rdb.Subscribe(context.Background()), queues: make(map[string]string)}
+	return &Subscription{client: c, pubsub: c.rdb.Subscribe(context.Background()), queues: make(map[string]string), notices: make(map[string]func())}
 }
 
 // Add follows queues. An error means that Redis is away: the subscription is made when it is back.
@@ -48,10 +48,20 @@ func (s *Subscription) Remove(ctx context.Context, queue string) error {
 // Control follows the tenant's control channel too: notice is called when there may be tasks to stop or a node to drain, and
 // must not block. An error means the same as Add's.
 func (s *Subscription) Control(ctx context.Context, notice func()) error {
+	return s.notice(ctx, s.client.keys.control(), notice)
+}
+
+// Ended follows the ends of tasks that others wait for: notice is called when there may be some for Fleet.Advance, and must not
+// block. An error means the same as Add's.
+func (s *Subscription) Ended(ctx context.Context, notice func()) error {
+	return s.notice(ctx, s.client.keys.ended(), notice)
+}
+
+func (s *Subscription) notice(ctx context.Context, channel string, notice func()) error {
 	s.mu.Lock()
-	s.control = notice
+	s.notices[channel] = notice
 	s.mu.Unlock()
-	return wrap("subscribe to the control channel", s.pubsub.Subscribe(ctx, s.client.keys.control()))
+	return wrap("subscribe to "+channel, s.pubsub.Subscribe(ctx, channel))
 }
 
 // Run calls wake, which must not block, whenever a queue may have work, until ctx ends or the subscription is closed.
@@ -77,13 +87,13 @@ func (s *Subscription) Run(ctx context.Context, wake func(queue string)) {
 		}
 		s.mu.Lock()
 		queue, known := s.queues[channel]
-		control := s.control
+		notice := s.notices[channel]
 		s.mu.Unlock()
 		switch {
 		case known:
 			wake(queue)
-		case control != nil && channel == s.client.keys.control():
-			control()
+		case notice != nil:
+			notice()
 		}
 	}
 }
