@@ -585,3 +585,35 @@ func TestADamagedQueueOfADependent(t *testing.T) {
 		w.is(t, map[string]string{"b": "pending"})
 	})
 }
+
+// A flow is cancelled with all that waits, so that nothing of it starts, and nothing that is not of it ends.
+func TestCancelFlow(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		flow := func(of string) {
+			for _, id := range []string{"a", "b", "other"} {
+				w.enqueue(t, "q", "", Options{ID: of + id})
+			}
+			w.after(t, of+"c", WhenEnded, of+"a", of+"b")
+			w.after(t, of+"d", WhenEnded, of+"c")
+			w.enqueue(t, "r", "", Options{ID: of + "e", After: []string{of + "b"}, When: WhenEnded})
+		}
+		node := w.node(t, "q")
+		flow("1")
+		held := w.reserve(t, node, "q", true) // 1a
+		got := must[FlowCancelled](t)(w.CancelFlow(w.ctx, "1a", false))
+		if got.Cancelled != 2 || !slices.Equal(got.Running, []string{"1a"}) || got.Finished != 0 {
+			t.Errorf("%+v", got)
+		}
+		w.is(t, map[string]string{"1a": "started", "1b": "pending", "1c": "failed cancelled", "1d": "failed cancelled", "1e": "scheduled"})
+		got = must[FlowCancelled](t)(w.CancelFlow(w.ctx, "1d", true))
+		if got.Cancelled != 2 || !slices.Equal(got.Running, []string{"1a"}) || got.Finished != 2 {
+			t.Errorf("%+v", got)
+		}
+		w.settle(t, node, "q", Settlement{Claim: held.Claim(), Failure: &Failure{Reason: ReasonCancelled}})
+		w.advance(t)
+		w.is(t, map[string]string{"1b": "failed cancelled", "1d": "failed cancelled", "1e": "failed cancelled", "1other": "pending"})
+		if _, err := w.CancelFlow(w.ctx, "none", true); !errors.Is(err, ErrNoTask) {
+			t.Error(err)
+		}
+	})
+}
