@@ -175,8 +175,8 @@ var catalogue = [...]family{
 	},
 }
 
-// states are the values of the label state: Blueque's six statuses.
-var states = [...]string{"scheduled", "pending", "reserved", "started", "complete", "failed"}
+// states are the values of the label state: Blueque's six statuses, and those of the scheduled tasks that wait for others.
+var states = [...]string{"scheduled", "blocked", "pending", "reserved", "started", "complete", "failed"}
 
 // redisOps are the values of the label op.
 var redisOps = [...]string{

@@ -171,6 +171,7 @@ func newService(config Config) *service {
 	s.describeAccess()
 	s.describeQueues()
 	s.describeTasks()
+	s.describeFlows()
 	s.describeEnqueue()
 	s.describeFleet()
 	s.describeBulk()

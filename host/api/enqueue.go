@@ -19,22 +19,25 @@ import (
 
 // TaskOptions are what a producer may say of a task; the names are those of `quern enqueue --file`.
 type TaskOptions struct {
-	ID             string  `query:"id" json:"id,omitempty" maxLength:"128" doc:"The task's ID; missing: a new UUID. If it exists nothing is enqueued."`
-	Key            string  `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
-	Parent         string  `query:"parent" json:"parent,omitempty" maxLength:"128"`
-	Traceparent    string  `query:"traceparent" json:"traceparent,omitempty" maxLength:"300" doc:"The W3C's header of that name."`
-	DelaySeconds   float64 `query:"delay_seconds" json:"delay_seconds,omitempty" minimum:"0" maximum:"1e9"`
-	At             float64 `query:"at" json:"at,omitempty" minimum:"0" maximum:"1e11" doc:"When it is due."`
-	Deadline       float64 `query:"deadline" json:"deadline,omitempty" minimum:"0" maximum:"1e11" doc:"When it expires, or is stopped if it runs."`
-	TimeoutSeconds float64 `query:"timeout_seconds" json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
-	MaxAttempts    int     `query:"max_attempts" json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
+	ID             string     `query:"id" json:"id,omitempty" maxLength:"128" doc:"The task's ID; missing: a new UUID. If it exists nothing is enqueued."`
+	Key            string     `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
+	Parent         string     `query:"parent" json:"parent,omitempty" maxLength:"128"`
+	Traceparent    string     `query:"traceparent" json:"traceparent,omitempty" maxLength:"300" doc:"The W3C's header of that name."`
+	DelaySeconds   float64    `query:"delay_seconds" json:"delay_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	At             float64    `query:"at" json:"at,omitempty" minimum:"0" maximum:"1e11" doc:"When it is due."`
+	Deadline       float64    `query:"deadline" json:"deadline,omitempty" minimum:"0" maximum:"1e11" doc:"When it expires, or is stopped if it runs."`
+	TimeoutSeconds float64    `query:"timeout_seconds" json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
+	MaxAttempts    int        `query:"max_attempts" json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
+	After          []string   `query:"after" json:"after,omitempty" maxItems:"10000" doc:"IDs of tasks to wait for. They exist, or come before it in the batch. With one of them and empty parameters its result becomes the parameters."`
+	When           queue.When `query:"when" json:"when,omitempty" enum:"complete,ended,any,failed" doc:"With after or open: it runs when all are complete, all have ended, any is complete, or one has failed; missing: complete."`
+	Open           bool       `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
 }
 
 func (o TaskOptions) options(labels map[string]string, priority *int) queue.Options {
 	return queue.Options{
 		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
 		At: moment(o.At), Deadline: moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
-		Retry: queue.Retry{MaxAttempts: o.MaxAttempts},
+		Retry: queue.Retry{MaxAttempts: o.MaxAttempts}, After: o.After, When: o.When, Open: o.Open,
 	}
 }
 

@@ -33,6 +33,7 @@ var statuses = []struct {
 	{queue.ErrInvalid, http.StatusBadRequest, ""},
 	{guest.ErrInvalid, http.StatusBadRequest, ""},
 	{queue.ErrStatus, http.StatusConflict, ""},
+	{queue.ErrDependency, http.StatusConflict, ""},
 	{queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit"},
 	{queue.ErrLetterStays, http.StatusConflict, "delete the letter"},
 	{queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant"},

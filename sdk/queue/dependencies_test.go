@@ -224,7 +224,10 @@ func TestUnusableDependencies(t *testing.T) {
 			}
 		}
 		for _, options := range []Options{
-			{ID: "x", After: []string{"x"}}, {After: []string{"a b"}}, {When: WhenAny}, {When: "all", After: []string{"open"}},
+			{ID: "x", After: []string{"x"}},
+			{After: []string{"a b"}},
+			{When: WhenAny},
+			{When: "all", After: []string{"open"}},
 			{After: make([]string, MaxDependencies+1)},
 		} {
 			if _, err := q.Enqueue(w.ctx, nil, options); !errors.Is(err, ErrInvalid) {

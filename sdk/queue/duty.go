@@ -85,7 +85,7 @@ func (c *Client) count(ctx context.Context, queues []string, counted map[string]
 	return err
 }
 
-// formatSample writes a line for each queue: name, tasks by status, listeners, and age of the oldest pending task in µs.
+// formatSample writes a line for each queue: name, tasks by status, those that are blocked, listeners, and age of the oldest pending task in µs.
 func formatSample(counted map[string]Stats) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(counted)) {
@@ -94,7 +94,7 @@ func formatSample(counted map[string]Stats) string {
 		for _, status := range Statuses() {
 			fmt.Fprintf(&text, " %d", s.Depth[status])
 		}
-		fmt.Fprintf(&text, " %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds())
+		fmt.Fprintf(&text, " %d %d %d\n", s.Blocked, s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds())
 	}
 	return text.String()
 }
@@ -104,13 +104,14 @@ func parseSample(text string, most int) map[string]Stats {
 	counted := make(map[string]Stats)
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
-		if len(words) != 3+len(Statuses()) || ValidQueue(words[0]) != nil || len(counted) >= most {
+		if len(words) != 4+len(Statuses()) || ValidQueue(words[0]) != nil || len(counted) >= most {
 			continue
 		}
 		s := Stats{Depth: make(map[Status]int64, len(Statuses()))}
 		for i, status := range Statuses() {
 			s.Depth[status] = asInt(words[1+i])
 		}
+		s.Blocked = asInt(words[len(words)-3])
 		s.Listeners, s.OldestPendingAge = asInt(words[len(words)-2]), time.Duration(asInt(words[len(words)-1]))*time.Microsecond
 		counted[words[0]] = s
 	}

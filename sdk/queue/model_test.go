@@ -82,8 +82,10 @@ func (t *modelTask) waiting() bool { return t.status == Pending || t.status == S
 var priorities = []int{100, 80, 50, 0}
 
 func newModel(t *testing.T, shared *world) *model {
-	m := &model{tasks: make(map[string]*modelTask), pending: make(map[int][]string), scheduled: make(map[string]int), totals: make(map[string]int64),
-		waiting: make(map[string][]string), ended: make(map[string]int)}
+	m := &model{
+		tasks: make(map[string]*modelTask), pending: make(map[int][]string), scheduled: make(map[string]int), totals: make(map[string]int64),
+		waiting: make(map[string][]string), ended: make(map[string]int),
+	}
 	tenant := queuetest.Tenant()
 	for range 3 {
 		m.clients = append(m.clients, must[*Client](t)(NewFromRedis(shared.rdb, Config{Tenant: tenant})))
