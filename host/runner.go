@@ -89,7 +89,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		Progress: func(fraction float64, message string) {
 			t.progress.Store(&queue.ProgressReport{Claim: t.Claim(), Queue: t.served.queue, Fraction: fraction, Message: message})
 		},
-		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent,
+		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent, Headers: t.Headers,
 		Ending:   r.draining,
 		Services: r.servicesOf(t),
 		Secrets:  &t.secrets,

@@ -15,7 +15,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 		return service.Services{}
 	}
 	services, t.children = r.services.For(guest.Task{
-		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Traceparent: t.Traceparent, Depth: t.Depth,
+		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
 		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t, Logger: r.access.logger,
 	})
 	return services

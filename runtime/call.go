@@ -45,6 +45,9 @@ type Call struct {
 	// PreviousError is why the previous attempt failed (not if its host died), Parent the ID of the task that enqueued
 	// this one, Key its key, and Traceparent its trace, as in the W3C's header. A handler can ask for them. Default "": none.
 	PreviousError, Parent, Key, Traceparent string
+	// Headers are the task's, by names in lower case, traceparent among them: TASK_HEADERS, each as a line "name: value". Names
+	// have no colon, and values no line breaks. Default nil: none, and no TASK_HEADERS.
+	Headers map[string]string
 	// Input is what a command reads from stdin, and a handler by input_read. Run does not change or keep it.
 	Input []byte
 	// Services are what a handler may use beyond its task. Run replaces their Config by the profile's, which is all that a
@@ -108,6 +111,9 @@ func (c *Call) variables(tenant string) []string {
 	if c.MaxAttempts > 0 {
 		env = append(env, "TASK_MAX_ATTEMPTS="+strconv.Itoa(c.MaxAttempts))
 	}
+	if len(c.Headers) > 0 {
+		env = append(env, "TASK_HEADERS="+abi.FormatHeaders(c.Headers))
+	}
 	return env
 }
 
@@ -115,7 +121,7 @@ func (c *Call) variables(tenant string) []string {
 func (c *Call) task(tenant string, deadline time.Time) abi.Task {
 	return abi.Task{
 		ID: c.TaskID, Queue: c.Queue, Tenant: tenant, Plugin: c.Plugin,
-		PreviousError: c.PreviousError, Parent: c.Parent, Key: c.Key, Traceparent: c.Traceparent,
+		PreviousError: c.PreviousError, Parent: c.Parent, Key: c.Key, Traceparent: c.Traceparent, Headers: c.Headers,
 		Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Deadline: deadline,
 	}
 }

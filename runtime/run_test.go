@@ -86,10 +86,10 @@ func TestRunEnvironment(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.Env(t))
 	full := bound(module, "", Profile{Tenant: "acme", Env: map[string]string{"MODE": "prod", "A": "=b=", "TASK_ID": "forged", "TASK_NEW": "forged"}}).Run(t.Context(), Call{
-		TaskID: "7", Queue: "thumbnails", Plugin: "thumbs", Attempt: 2, MaxAttempts: 5,
+		TaskID: "7", Queue: "thumbnails", Plugin: "thumbs", Attempt: 2, MaxAttempts: 5, Headers: map[string]string{"x-id": "7: ü", "a": "1"},
 	})
 	want := "arg thumbs\nTASK_ID=7\nTASK_QUEUE=thumbnails\nTASK_TENANT=acme\nTASK_PLUGIN=thumbs\n" +
-		"TASK_ATTEMPT=2\nTASK_MAX_ATTEMPTS=5\nA==b=\nMODE=prod\n"
+		"TASK_ATTEMPT=2\nTASK_MAX_ATTEMPTS=5\nTASK_HEADERS=a: 1\nx-id: 7: ü\n\nA==b=\nMODE=prod\n"
 	if got := complete(t, full); got != want {
 		t.Errorf("environment = %q, want %q", got, want)
 	}

@@ -18,6 +18,9 @@ type EnqueueOptions struct {
 	Key string
 	// Labels are the caller's, for looking up tasks.
 	Labels map[string]string
+	// Headers go with the task apart from its parameters, by names in lower case: at most 32 of 8 KiB, of printable text. Without
+	// a traceparent it inherits that of this task, and its tracestate.
+	Headers map[string]string
 	// Priority is 0 to 100; nil for the default. Higher priorities come first.
 	Priority *int
 	// Delay is how long the task waits, At when it is due. Set one at most. Both are rounded up to milliseconds.
@@ -62,13 +65,8 @@ func (o *EnqueueOptions) json() string {
 	to := []byte{'{'}
 	to = appendText(to, "id", o.ID)
 	to = appendText(to, "key", o.Key)
-	if len(o.Labels) > 0 {
-		to = append(appendName(to, "labels"), '{')
-		for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
-			to = appendJSON(appendName(to, name), o.Labels[name])
-		}
-		to = append(to, '}')
-	}
+	to = appendTexts(to, "labels", o.Labels)
+	to = appendTexts(to, "headers", o.Headers)
 	if o.Priority != nil {
 		to = strconv.AppendInt(appendName(to, "priority"), int64(*o.Priority), 10)
 	}
@@ -102,6 +100,17 @@ func appendText(to []byte, name, text string) []byte {
 		return to
 	}
 	return appendJSON(appendName(to, name), text)
+}
+
+func appendTexts(to []byte, name string, texts map[string]string) []byte {
+	if len(texts) == 0 {
+		return to
+	}
+	to = append(appendName(to, name), '{')
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		to = appendJSON(appendName(to, name), texts[name])
+	}
+	return append(to, '}')
 }
 
 // appendMilliseconds rounds up. The host refuses negative durations.

@@ -26,6 +26,7 @@ const (
 	textParent
 	textKey
 	textTraceparent
+	textHeaders
 
 	numberAttempt     = 0
 	numberMaxAttempts = 1

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/internal/guest"
@@ -167,6 +168,16 @@ func (t *Task) Key() string { return services().TaskText(textKey) }
 
 // Traceparent returns the task's trace as the W3C header of that name, or "". Pass it on in the handler's requests.
 func (t *Task) Traceparent() string { return services().TaskText(textTraceparent) }
+
+// Headers returns the headers with which the task was enqueued, by names in lower case, traceparent among them.
+func (t *Task) Headers() map[string]string {
+	headers := make(map[string]string)
+	for line := range strings.Lines(services().TaskText(textHeaders)) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		headers[name] = value
+	}
+	return headers
+}
 
 // Deadline returns when the task is ended; false if never.
 func (t *Task) Deadline() (time.Time, bool) { return deadline() }

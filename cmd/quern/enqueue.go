@@ -40,10 +40,10 @@ func newEnqueue(env environment) *cobra.Command {
 			"settings. If none does, there is one attempt.\n\n" +
 			"With --file each line of a file is a task: a JSON object with parameters (the text of a string, or\n" +
 			"any other value as JSON) or parameters_base64, and with what differs from the flags: id, key, labels,\n" +
-			"parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts, after, when.\n" +
-			"It names the lines that are no tasks, enqueues the others, and exits with 2. The IDs are ID-LINE, with\n" +
-			"--id or a new UUID as ID: the same command with the same --id enqueues no line twice while its task exists.\n" +
-			"If it is interrupted, or Redis is away for 30s, it says how to go on with --id and --skip.\n\n" +
+			"headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts,\n" +
+			"after, when. It names the lines that are no tasks, enqueues the others, and exits with 2. The IDs are\n" +
+			"ID-LINE, with --id or a new UUID as ID: the same command with the same --id enqueues no line twice while\n" +
+			"its task exists. If it is interrupted, or Redis is away for 30s, it says how to go on with --id and --skip.\n\n" +
 			"With --after the task waits for others, which must exist; those that have ended count. By default it\n" +
 			"runs when all are complete, and fails as soon as one has failed; --when says otherwise. With one of\n" +
 			"them and no PARAMETERS, its input is that one's result. With --then all tasks of a file are a batch:\n" +
@@ -91,7 +91,8 @@ func newEnqueue(env environment) *cobra.Command {
 func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.task.ID, "id", "", "ID of the task, or with --file their beginning (default a new UUID); if it exists, nothing is enqueued")
 	f.StringVar(&o.task.Key, "key", "", "your own name for the task's subject")
-	labelFlag(f, &o.task.Labels, "a label of your own, `NAME=VALUE`; up to 16 times")
+	pairFlag(f, &o.task.Labels, "label", "a label of your own, `NAME=VALUE`; up to 16 times")
+	pairFlag(f, &o.task.Headers, "header", "a header that the handler gets with the parameters, `NAME=VALUE`, the name in lower case; up to 32 times")
 	f.StringVar(&o.task.Parent, "parent", "", "`ID` of the task that this one comes from")
 	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it")
 	newPeriod(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")

@@ -22,6 +22,7 @@ type taskLine struct {
 	Base64      []byte            `json:"parameters_base64"`
 	Key         string            `json:"key"`
 	Labels      map[string]string `json:"labels"`
+	Headers     map[string]string `json:"headers"`
 	Parent      string            `json:"parent"`
 	Traceparent string            `json:"traceparent"`
 	Priority    *int              `json:"priority"`
@@ -91,14 +92,18 @@ func (l *taskLine) set(o *queue.Options) error {
 	if l.Deadline > 0 {
 		o.Deadline = moments(l.Deadline)
 	}
-	if len(l.Labels) > 0 {
-		o.Labels = maps.Clone(o.Labels)
-		if o.Labels == nil {
-			o.Labels = make(map[string]string)
-		}
-		maps.Copy(o.Labels, l.Labels)
-	}
+	o.Labels, o.Headers = merged(o.Labels, l.Labels), merged(o.Headers, l.Headers)
 	return nil
+}
+
+// merged is a map with the entries of both, and where both have one, the second's.
+func merged(a, b map[string]string) map[string]string {
+	if len(a) == 0 {
+		return b
+	}
+	a = maps.Clone(a)
+	maps.Copy(a, b)
+	return a
 }
 
 func override[T comparable](option *T, value T) {

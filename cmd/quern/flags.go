@@ -162,20 +162,20 @@ func newTime(flags *pflag.FlagSet, value *time.Time, name, usage string) {
 	flag.DefValue = ""
 }
 
-// labelFlag adds the flag --label, which may be given several times.
-func labelFlag(flags *pflag.FlagSet, labels *map[string]string, usage string) {
+// pairFlag adds a flag for NAME=VALUE that may be given several times.
+func pairFlag(flags *pflag.FlagSet, pairs *map[string]string, flag, usage string) {
 	parse := func(text string) (map[string]string, error) {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
 			return nil, errors.New("use NAME=VALUE")
 		}
-		if *labels == nil {
-			*labels = make(map[string]string)
+		if *pairs == nil {
+			*pairs = make(map[string]string)
 		}
-		(*labels)[name] = value
-		return *labels, nil
+		(*pairs)[name] = value
+		return *pairs, nil
 	}
-	flags.Var(&parsed[map[string]string]{labels, "labels", parse, func(map[string]string) string { return "" }}, "label", usage)
+	flags.Var(&parsed[map[string]string]{pairs, flag + "s", parse, func(map[string]string) string { return "" }}, flag, usage)
 }
 
 // newChoice adds a flag, NAME or NAME/SHORTHAND, that takes one of a few words. Its default is the value.

@@ -22,7 +22,7 @@ func TestGoldenEnqueueOptions(t *testing.T) {
 	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
 	s.run("enqueue", "mail", "hello", "--id", "all", "--max-attempts", "5", "--backoff", "linear", "--backoff-base", "2s",
 		"--backoff-min", "500ms", "--backoff-max", "1h30m", "--no-jitter", "--max-age", "7d", "--max-reschedules", "20",
-		"--timeout", "1m", "--deadline", "4102444800", "--priority", "70", "--key", "order-7", "--label", "a=b", "--label", "c=d",
+		"--timeout", "1m", "--deadline", "4102444800", "--priority", "70", "--key", "order-7", "--label", "a=b", "--label", "c=d", "--header", "x-request-id=7",
 		"--parent", "order", "--traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "--delay", "1d")
 	s.run("task", "show", "all")
 	s.run("task", "show", "all", "-o", "json")

@@ -92,7 +92,7 @@ func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 	}
 	newChoice(f, &t.reason, "reason", "only those that failed for this reason, such as error, timeout or crashed", reasons...)
 	f.StringVar(&t.key, "key", "", "only those with this key")
-	labelFlag(f, &t.labels, "only those with this label, `NAME=VALUE`; may be given several times")
+	pairFlag(f, &t.labels, "label", "only those with this label, `NAME=VALUE`; may be given several times")
 	f.StringVar(&t.plugin, "plugin", "", "only those that the plugin `NAME` ran")
 	f.StringVar(&t.node, "node", "", "only those that this `LISTENER` ran, or one whose ID begins so")
 	f.StringVar(&t.text, "error", "", "only those whose error has this `TEXT`, in upper or lower case")

@@ -18,6 +18,15 @@ func taskView(tenant string, t *queue.Task, history []queue.Attempt) view {
 	if labels != nil {
 		labels = append(labels, field{"labels", "", t.Labels})
 	}
+	var headers view
+	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+		if name != queue.HeaderTraceparent { // which has a line of its own
+			headers = append(headers, field{"", "header " + name, t.Headers[name]})
+		}
+	}
+	if t.Headers != nil {
+		headers = append(headers, field{"headers", "", t.Headers})
+	}
 	progress := ""
 	if t.Progress > 0 {
 		progress = fmt.Sprintf("%.0f %%", 100*t.Progress)
@@ -71,6 +80,9 @@ func taskView(tenant string, t *queue.Task, history []queue.Attempt) view {
 			{"parent", "parent", given(t.Parent)},
 			{"depth", "depth", given(t.Depth)},
 			{"traceparent", "traceparent", given(t.Traceparent)},
+		},
+		headers,
+		view{
 			{"live_id", "live id", given(t.LiveID)},
 			{"dead_id", "dead id", given(t.DeadID)},
 			{"dead_error", "dead error", given(t.DeadError)},

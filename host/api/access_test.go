@@ -183,6 +183,7 @@ func TestHiddenPayloads(t *testing.T) {
 	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
 	w.token = secret
 	id := w.fail(t, "mail", "secret words\nmore of them")
+	w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+id, "headers", `{"x-id": "secret"}`)
 	whole := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id})
 	task := decode[api.Task](t, whole, http.StatusOK)
 	if strings.Contains(string(whole.body), "secret") || task.Parameters != nil || task.ParametersSize != 1 || task.Error.Message != "" {

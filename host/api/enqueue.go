@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -33,6 +35,27 @@ type TaskOptions struct {
 	Open           bool       `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
 }
 
+// RequestTrace is the trace of a request in the headers of W3C Trace Context: that of its tasks, unless they have another.
+type RequestTrace struct {
+	TraceHeader string `header:"Traceparent" doc:"The trace of tasks that name none."`
+	StateHeader string `header:"Tracestate"`
+}
+
+// pass gives the trace to a task that has none. A header without a valid form is none, as W3C Trace Context has it.
+func (t RequestTrace) pass(o *queue.Options) {
+	if _, ok := o.Headers[queue.HeaderTraceparent]; ok || o.Traceparent != "" || !queue.ValidTraceparent(t.TraceHeader) {
+		return
+	}
+	o.Traceparent = t.TraceHeader
+	if t.StateHeader != "" && queue.ValidHeader(queue.HeaderTracestate, t.StateHeader) == nil {
+		o.Headers = maps.Clone(o.Headers)
+		if o.Headers == nil {
+			o.Headers = make(map[string]string, 1)
+		}
+		o.Headers[queue.HeaderTracestate] = t.StateHeader
+	}
+}
+
 func (o TaskOptions) options(labels map[string]string, priority *int) queue.Options {
 	return queue.Options{
 		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
@@ -45,8 +68,10 @@ func (o TaskOptions) options(labels map[string]string, priority *int) queue.Opti
 type EnqueueRaw struct {
 	InQueue
 	TaskOptions
+	RequestTrace
 	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
+	Header         []string `query:"header,explode" maxItems:"32" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
 	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each key in a queue, for as long as the task exists and for 24 hours at least."`
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
@@ -54,6 +79,7 @@ type EnqueueRaw struct {
 // EnqueueBatch is several tasks.
 type EnqueueBatch struct {
 	InQueue
+	RequestTrace
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"As for one task; the place of a task in the batch belongs to its key."`
 	Body           struct {
 		Tasks []TaskLine `json:"tasks" minItems:"1" maxItems:"1000"`
@@ -68,6 +94,7 @@ type TaskLine struct {
 	Parameters       json.RawMessage   `json:"parameters,omitempty" doc:"What the handler gets: the text of a string; of any other value its JSON."`
 	ParametersBase64 []byte            `json:"parameters_base64,omitempty" doc:"Instead of parameters, for bytes."`
 	Labels           map[string]string `json:"labels,omitempty"`
+	Headers          map[string]string `json:"headers,omitempty" doc:"What the handler gets with the parameters; names in lower case."`
 }
 
 // Receipt is what became of a task that was to be enqueued; `quern enqueue -o json` prints these names.
@@ -114,6 +141,17 @@ func (s *service) describeEnqueue() {
 				return nil, err
 			}
 			spec := queue.Spec{Parameters: in.RawBody, Options: in.options(f.labels, &in.Priority)}
+			for _, pair := range in.Header {
+				name, value, ok := strings.Cut(pair, "=")
+				if !ok {
+					return nil, failed(http.StatusBadRequest, "header %q: use NAME=VALUE", pair)
+				}
+				if spec.Headers == nil {
+					spec.Headers = make(map[string]string, len(in.Header))
+				}
+				spec.Headers[name] = value
+			}
+			in.pass(&spec.Options)
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{spec})
 			if err != nil {
 				return nil, err
@@ -131,6 +169,8 @@ func (s *service) describeEnqueue() {
 					return nil, failed(http.StatusBadRequest, "task %d: %v", i, err)
 				}
 				specs[i] = queue.Spec{Parameters: parameters, Options: line.options(line.Labels, line.Priority)}
+				specs[i].Headers = line.Headers
+				in.pass(&specs[i].Options)
 			}
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)
 			return &ListOf[Receipt]{List[Receipt]{Items: receipts}}, err
@@ -148,7 +188,7 @@ func (s *service) describeEnqueue() {
 			specs := make([]queue.Spec, len(events))
 			for i, e := range events {
 				specs[i] = queue.Spec{Parameters: e.json, Options: queue.Options{
-					ID: q.OnceID("event", e.Source, e.ID), Key: e.Subject, Traceparent: e.Traceparent,
+					ID: q.OnceID("event", e.Source, e.ID), Key: e.Subject, Traceparent: e.Traceparent, Headers: e.headers,
 					Labels: map[string]string{"ce-type": e.Type, "ce-source": e.Source},
 				}}
 			}
@@ -208,7 +248,39 @@ type event struct {
 	Data        json.RawMessage `json:"data"`
 	DataBase64  *string         `json:"data_base64"`
 	json        json.RawMessage
+	headers     map[string]string // its attributes
 }
+
+// attributes are the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and those of its trace by
+// their own names. One that no header can have, because it is long or has control characters, is in the parameters alone.
+func attributes(whole json.RawMessage) (map[string]string, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(whole, &members); err != nil {
+		return nil, err
+	}
+	headers, size := make(map[string]string, len(members)), 0
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value := string(members[name])
+		if strings.HasPrefix(value, `"`) {
+			_ = json.Unmarshal(members[name], &value) // the whole was read
+		}
+		header := "ce-" + name
+		if name == queue.HeaderTracestate {
+			header = name
+		}
+		added := len(header) + len(value)
+		switch {
+		case name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || value == "null":
+		case len(headers) == queue.MaxHeaders-1 || size+added > maxAttributes || queue.ValidHeader(header, value) != nil:
+		default:
+			headers[header], size = value, size+added
+		}
+	}
+	return headers, nil
+}
+
+// maxAttributes leaves room for a traceparent.
+const maxAttributes = queue.MaxHeaderBytes - 512
 
 const (
 	eventType = "application/cloudevents+json"
@@ -257,7 +329,11 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 		if !queue.ValidTraceparent(e.Traceparent) {
 			e.Traceparent = "" // what the event's path did to it is no reason to refuse it
 		}
-		e.json = part
+		headers, err := attributes(part)
+		if err != nil {
+			return nil, fmt.Errorf("event %d: %w", i, err)
+		}
+		e.json, e.headers = part, headers
 	}
 	return events, nil
 }

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"testing"
 
@@ -21,6 +22,7 @@ func newEvent(t *testing.T, id string, contentType string, data any) event.Event
 	e.SetType("order.paid")
 	e.SetSubject("order 7 ü")
 	e.SetExtension("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	e.SetExtension("tier", "gold")
 	if data != nil {
 		must(t, e.SetData(contentType, data))
 	}
@@ -71,6 +73,16 @@ func TestCloudEvents(t *testing.T) {
 			}
 			if task := tasks[0]; task.Key != "order 7 ü" || task.Labels["ce-type"] != "order.paid" || task.Labels["ce-source"] != "/shop/1" || task.Traceparent == "" {
 				t.Errorf("%s %s: the task is %+v", mode, id, task)
+			}
+			headers := map[string]string{
+				"ce-specversion": "1.0", "ce-id": sent.ID(), "ce-source": "/shop/1", "ce-type": "order.paid", "ce-subject": "order 7 ü",
+				"traceparent": tasks[0].Traceparent, "ce-tier": "gold", "ce-time": tasks[0].Headers["ce-time"], // the client's
+			}
+			if kind := sent.DataContentType(); kind != "" {
+				headers["ce-datacontenttype"] = kind
+			}
+			if got := tasks[0].Headers; !maps.Equal(got, headers) {
+				t.Errorf("%s %s: headers %v, want %v", mode, id, got, headers)
 			}
 		}
 	}

@@ -61,6 +61,7 @@ type Task struct {
 	Parent         string            `json:"parent,omitempty"`
 	Depth          int               `json:"depth,omitempty"`
 	Traceparent    string            `json:"traceparent,omitempty"`
+	Headers        map[string]string `json:"headers,omitempty" doc:"By names in lower case, traceparent among them."`
 	LiveID         string            `json:"live_id,omitempty" doc:"Of a dead letter: the task that failed."`
 	DeadID         string            `json:"dead_id,omitempty" doc:"Of a failed task: its dead letter."`
 	DeadError      string            `json:"dead_error,omitempty" doc:"Why it has no dead letter, though its plugin names a queue for them."`
@@ -141,6 +142,7 @@ func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int,
 		LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: afterShape(t.After),
 	}
 	if who.reads() {
+		shape.Headers = t.Headers
 		shape.Parameters, shape.ParametersBase64 = payload(t.Parameters, limit)
 		shape.Result, shape.ResultBase64 = payload(t.Result, limit)
 	} else {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -36,6 +37,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	if err := cmp.Or(t.Permissions.DenyQueue(asked.Queue), t.Permissions.DenyDepth(t.Depth)); err != nil {
 		return "", err
 	}
+	asked.Headers = inherit(t.Headers, asked.Headers)
 	child, err := newChild(c.grant, asked, t.ID)
 	switch {
 	case err != nil:
@@ -50,7 +52,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		c.giveBack(&child)
 		return "", err
 	}
-	child.Depth, child.Traceparent = t.Depth+1, t.Traceparent
+	child.Depth = t.Depth + 1
 	if !c.grant.AfterCall() {
 		c.waiting = append(c.waiting, child)
 		return child.ID, nil
@@ -60,6 +62,20 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		c.giveBack(&child)
 	}
 	return id, err
+}
+
+// inherit adds a task's trace to the headers of a child that names no other one.
+func inherit(task, child map[string]string) map[string]string {
+	trace, traced := task[queue.HeaderTraceparent]
+	if _, own := child[queue.HeaderTraceparent]; own || !traced {
+		return child
+	}
+	all := map[string]string{queue.HeaderTraceparent: trace}
+	if state, ok := task[queue.HeaderTracestate]; ok {
+		all[queue.HeaderTracestate] = state
+	}
+	maps.Copy(all, child)
+	return all
 }
 
 // take counts a child against the grant, or returns an error that wraps service.ErrLimit.
@@ -118,7 +134,7 @@ func newChild(grant *manifest.EnqueueGrant, asked service.Child, parent string) 
 		return queue.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)
 	}
 	child := queue.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
-		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
+		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Headers: asked.Headers, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
 		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
 		Parent: parent,
 	}}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -76,7 +77,7 @@ func TestChildrenAreCounted(t *testing.T) {
 func TestDepth(t *testing.T) {
 	t.Parallel()
 	for depth, want := range map[int]error{0: nil, 2: nil, 3: service.ErrLimit} {
-		c := enqueuing(t, "depth: 3", Task{ID: "parent", Traceparent: "trace", Depth: depth, Host: accepting{}})
+		c := enqueuing(t, "depth: 3", Task{ID: "parent", Depth: depth, Host: accepting{}})
 		id, err := c.Enqueue(t.Context(), service.Child{Queue: "mail.out"})
 		if !errors.Is(err, want) {
 			t.Errorf("depth %d: %v", depth, err)
@@ -84,9 +85,36 @@ func TestDepth(t *testing.T) {
 		if want != nil {
 			continue
 		}
-		if child := c.Waiting()[0]; child.ID != id || child.Parent != "parent" || child.Depth != depth+1 || child.Traceparent != "trace" {
+		if child := c.Waiting()[0]; child.ID != id || child.Parent != "parent" || child.Depth != depth+1 || child.Headers != nil {
 			t.Errorf("depth %d: %+v", depth, child)
 		}
+	}
+}
+
+// A child is of its parent's trace unless the handler names another one, and has no other headers of its parent.
+func TestChildrenInheritTheTrace(t *testing.T) {
+	t.Parallel()
+	const trace, other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-ffffffffffffffffffffffffffffffff-b7ad6b7169203331-01"
+	parent := map[string]string{"traceparent": trace, "tracestate": "a=1", "x-id": "7"}
+	for name, c := range map[string]struct{ parent, asked, want map[string]string }{
+		"none":      {nil, nil, nil},
+		"untraced":  {map[string]string{"tracestate": "a=1", "x-id": "7"}, map[string]string{"x": "1"}, map[string]string{"x": "1"}},
+		"trace":     {parent, nil, map[string]string{"traceparent": trace, "tracestate": "a=1"}},
+		"others":    {parent, map[string]string{"x": "1"}, map[string]string{"traceparent": trace, "tracestate": "a=1", "x": "1"}},
+		"own state": {parent, map[string]string{"tracestate": "b=2"}, map[string]string{"traceparent": trace, "tracestate": "b=2"}},
+		"own trace": {parent, map[string]string{"traceparent": other}, map[string]string{"traceparent": other}},
+	} {
+		children := enqueuing(t, "", Task{ID: "parent", Headers: c.parent, Host: accepting{}})
+		if _, err := children.Enqueue(t.Context(), service.Child{Queue: "mail.out", Headers: c.asked}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if got := children.Waiting()[0].Headers; !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	children := enqueuing(t, "", Task{ID: "parent", Host: accepting{}})
+	if _, err := children.Enqueue(t.Context(), service.Child{Queue: "mail.out", Headers: map[string]string{"X-Id": "7"}}); !errors.Is(err, service.ErrInvalid) ||
+		!strings.Contains(err.Error(), "lower case: x-id") {
+		t.Error(err)
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 
 // Task is one run of a task.
 type Task struct {
-	ID, Tenant, Plugin, Traceparent string
+	ID, Tenant, Plugin string
+	// Headers are the task's; children inherit traceparent and tracestate.
+	Headers map[string]string
 	// Depth is how many ancestors the task has.
 	Depth int
 	// Asked is what the manifest grants, and Permissions what the host leaves of it.

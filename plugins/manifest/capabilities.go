@@ -50,7 +50,7 @@ type EnqueueGrant struct {
 	After string `json:"after"`
 	// Depth bounds a chain of tasks, each enqueued by the one before.
 	Depth int `json:"depth"`
-	// Tasks is how many one run of a task may enqueue, and Bytes their size together with queues, IDs, keys and labels.
+	// Tasks is how many one run of a task may enqueue, and Bytes their size together with queues, IDs, keys, labels and headers.
 	Tasks int   `json:"tasks"`
 	Bytes int64 `json:"bytes"`
 }

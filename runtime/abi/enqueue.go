@@ -45,6 +45,7 @@ func parseChild(options []byte) (service.Child, error) {
 		ID          string            `json:"id"`
 		Key         string            `json:"key"`
 		Labels      map[string]string `json:"labels"`
+		Headers     map[string]string `json:"headers"`
 		Priority    *int              `json:"priority"`
 		Delay       int64             `json:"delay_ms"`
 		At          int64             `json:"at_ms"`
@@ -64,7 +65,7 @@ func parseChild(options []byte) (service.Child, error) {
 		return service.Child{}, fmt.Errorf("at_ms is %d: use Unix time in milliseconds", fields.At)
 	}
 	child := service.Child{
-		ID: fields.ID, Key: fields.Key, Labels: fields.Labels, Priority: fields.Priority,
+		ID: fields.ID, Key: fields.Key, Labels: fields.Labels, Headers: fields.Headers, Priority: fields.Priority,
 		Delay: milliseconds(fields.Delay), MaxAttempts: fields.MaxAttempts, Timeout: milliseconds(fields.Timeout),
 	}
 	if fields.At != 0 {

@@ -141,11 +141,11 @@ func TestDescription(t *testing.T) {
 			(call $cancelled)))`)
 	deadline := time.UnixMilli(1_900_000_000_123)
 	for _, task := range []Task{
-		{ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", PreviousError: "no ink", Parent: "7e", Key: "page", Traceparent: "00-7", Attempt: 2, MaxAttempts: 5, Deadline: deadline},
-		{ID: "80", Queue: "print", Tenant: "acme", Plugin: "printer", Key: "k", Traceparent: "-", Attempt: 1},
+		{ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", PreviousError: "no ink", Parent: "7e", Key: "page", Traceparent: "00-7", Headers: map[string]string{"x-b": "2: ü", "x-a": ""}, Attempt: 2, MaxAttempts: 5, Deadline: deadline},
+		{ID: "80", Queue: "print", Tenant: "acme", Plugin: "printer", Key: "k", Traceparent: "-", Headers: map[string]string{"a": "-"}, Attempt: 1},
 	} {
 		status, host := h.call(Config{Task: task})
-		want := strings.Join([]string{task.ID, task.Queue, task.Tenant, task.Plugin, task.PreviousError, task.Parent, task.Key, task.Traceparent, ""}, "\n")
+		want := strings.Join([]string{task.ID, task.Queue, task.Tenant, task.Plugin, task.PreviousError, task.Parent, task.Key, task.Traceparent, FormatHeaders(task.Headers), ""}, "\n")
 		ms := uint64(0)
 		if !task.Deadline.IsZero() {
 			ms = 1_900_000_000_123
@@ -157,7 +157,7 @@ func TestDescription(t *testing.T) {
 			t.Errorf("%d, %q, want %q", status, got, want)
 		}
 		text, said := h.system.Error()
-		if text != task.Traceparent[1:] || !said || h.system.RetryAfter() != 1500*time.Millisecond {
+		if text != FormatHeaders(task.Headers)[1:5] || !said || h.system.RetryAfter() != 1500*time.Millisecond {
 			t.Errorf("error %q, %v; retry after %v", text, said, h.system.RetryAfter())
 		}
 	}

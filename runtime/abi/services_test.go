@@ -147,7 +147,7 @@ func TestServices(t *testing.T) {
 		"ErrFaultTo":      {"kv_increment", []uint64{0, 6, 10, 3, 1, 65529}, errnoFault, "", ""},
 		"ErrFaultBody":    {"http", []uint64{300, uint64(len(testHead)), 65535, 5}, errnoFault, "", ""},
 		"ErrInvalText":    {"kv_get", []uint64{0, 6, 60, 2}, errnoInval, "", ""},
-		"ErrInvalField":   {"task_text", []uint64{8}, errnoInval, "", ""},
+		"ErrInvalField":   {"task_text", []uint64{9}, errnoInval, "", ""},
 		"ErrInvalNumber":  {"task_number", []uint64{4, 0}, errnoInval, "", ""},
 		"ErrInvalDelay":   {"retry_after", []uint64{1 << 63}, errnoInval, "", ""},
 		"ErrInvalSleep":   {"sleep", []uint64{1 << 63}, errnoInval, "", ""},

@@ -59,6 +59,8 @@ type Task struct {
 	Parent, Key string
 	// Traceparent is the task's trace in the form of the W3C header; "" if it has none.
 	Traceparent string
+	// Headers are the task's, by names in lower case, traceparent among them.
+	Headers map[string]string
 	// Attempt counts from 1. MaxAttempts is 0 without a limit.
 	Attempt, MaxAttempts int
 	// Deadline is when the task is ended; zero if it has none.

@@ -1,7 +1,10 @@
 package abi
 
 import (
+	"maps"
 	"math"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -86,10 +89,22 @@ func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 func (s *System) taskText(_ api.Memory, a []uint64) errno {
 	t := &s.Task
 	fields := [...]string{t.ID, t.Queue, t.Tenant, t.Plugin, t.PreviousError, t.Parent, t.Key, t.Traceparent}
-	if field := uint32(a[0]); field < uint32(len(fields)) {
+	switch field := uint32(a[0]); {
+	case field < uint32(len(fields)):
 		return s.fill(fields[field])
+	case field == uint32(len(fields)):
+		return s.fill(FormatHeaders(t.Headers))
 	}
 	return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
+}
+
+// FormatHeaders writes headers as guests read them: each as a line "name: value", in the order of their names.
+func FormatHeaders(headers map[string]string) string {
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		text.WriteString(name + ": " + headers[name] + "\n")
+	}
+	return text.String()
 }
 
 // fill puts a text into the slot and answers its length.

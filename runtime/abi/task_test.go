@@ -203,17 +203,17 @@ func TestTaskText(t *testing.T) {
 	t.Parallel()
 	g := setup(t, 1, Config{Task: Task{
 		ID: "id", Queue: "the queue", Tenant: "tenant ü", Plugin: "plugin", PreviousError: "previous\x00error", Parent: "parent", Key: "",
-		Traceparent: "00-1",
+		Traceparent: "00-1", Headers: map[string]string{"x-b": "2: ü", "x-a": "", "traceparent": "00-1"},
 	}})
 	g.answers(0, "result_read", 0, 100, 500) // of a slot that nothing has filled
 	g.holds(0, "")
-	for field, want := range []string{"id", "the queue", "tenant ü", "plugin", "previous\x00error", "parent", "", "00-1"} {
+	for field, want := range []string{"id", "the queue", "tenant ü", "plugin", "previous\x00error", "parent", "", "00-1", "traceparent: 00-1\nx-a: \nx-b: 2: ü\n"} {
 		g.answers(errno(len(want)), "task_text", uint64(field))
 		g.answers(errno(len(want)), "result_read", 0, 100, 500)
 		g.holds(100, want)
 		g.clear()
 	}
-	for _, field := range []uint64{8, 9, 0x7fffffff, 0xffffffff} {
+	for _, field := range []uint64{9, 10, 0x7fffffff, 0xffffffff} {
 		g.answers(errnoInval, "task_text", field)
 	}
 }
@@ -242,7 +242,7 @@ func TestSlot(t *testing.T) {
 	g.answers(0, "task_number", 0, 0)
 	g.answers(0, "clock", 0, 0)
 	g.answers(0, "random", 0, 8)
-	g.answers(errnoInval, "task_text", 8)
+	g.answers(errnoInval, "task_text", 9)
 	g.answers(errnoFault, "result_read", 0, 65536, 1)
 	g.clear()
 	reads("identity")

@@ -116,6 +116,8 @@ type Child struct {
 	// ID is the new task's; the host makes one if it is "".
 	ID, Key string
 	Labels  map[string]string
+	// Headers are by names in lower case.
+	Headers map[string]string
 	// Priority is 0 to 100; nil for the default.
 	Priority *int
 	// Delay is how long the task waits, At the time from which it may run; at most one of them is set.

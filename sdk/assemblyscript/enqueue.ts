@@ -8,6 +8,7 @@ import { Fields } from "./json";
 export class Enqueue {
   private options: Fields = new Fields();
   private labels: Fields | null = null;
+  private headers: Fields | null = null;
 
   constructor(private queue: string) {}
 
@@ -23,6 +24,12 @@ export class Enqueue {
   }
   label(name: string, value: string): this {
     this.labels = (this.labels || new Fields()).text(name, value);
+    return this;
+  }
+  /** A header, which goes with the task apart from its body; the name is in lower case. Without a traceparent the task inherits that of
+   * this one. */
+  header(name: string, value: string): this {
+    this.headers = (this.headers || new Fields()).text(name, value);
     return this;
   }
   /** 0 to 100, by default 50; higher priorities come first. */
@@ -66,6 +73,8 @@ export class Enqueue {
   send<T>(body: T, failure: Failure | null = null): string {
     const labels = this.labels;
     if (labels) this.options.object("labels", labels);
+    const headers = this.headers;
+    if (headers) this.options.object("headers", headers);
     const queue = utf8(this.queue), content = bytesOf(body), options = utf8(this.options.toString());
     const size = check("enqueue", sys.enqueue(
       changetype<usize>(queue), queue.byteLength, changetype<usize>(content), content.byteLength,

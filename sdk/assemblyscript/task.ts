@@ -55,6 +55,15 @@ export class Task {
   get traceparent(): string {
     return text(7);
   }
+  /** The headers with which the task was enqueued, by names in lower case, traceparent among them. */
+  get headers(): Map<string, string> {
+    const headers = new Map<string, string>(), lines = text(8).split("\n");
+    for (let i = 0; i < lines.length; i++) {
+      const colon = lines[i].indexOf(": ");
+      if (colon > 0) headers.set(lines[i].substring(0, colon), lines[i].substring(colon + 2));
+    }
+    return headers;
+  }
   /** Counts from 1. */
   get attempt(): i64 {
     return number(0);

@@ -73,7 +73,8 @@ enum {
 	QUERN_TASK_PREVIOUS_ERROR, // error of the attempt before
 	QUERN_TASK_PARENT,         // ID of the task that enqueued this one
 	QUERN_TASK_KEY,
-	QUERN_TASK_TRACEPARENT     // of the W3C's Trace Context
+	QUERN_TASK_TRACEPARENT,    // of the W3C's Trace Context
+	QUERN_TASK_HEADERS         // lines "name: value", traceparent among them: see quern_header
 };
 
 // Fields of quern_task_number.
@@ -102,7 +103,8 @@ enum {
 	QUERN_MAX_HEAD = 128 << 10, // of an HTTP request
 	QUERN_MAX_BODY = 16 << 20,
 	QUERN_MAX_OPTIONS = 64 << 10, // of quern_enqueue
-	QUERN_MAX_RANDOM = 64 << 10
+	QUERN_MAX_RANDOM = 64 << 10,
+	QUERN_MAX_HEADERS = 9 << 10 // the text QUERN_TASK_HEADERS
 };
 
 // The most bytes of a key in a list of quern_kv_list: N keys need at most N times as many.
@@ -223,7 +225,7 @@ QUERN_IMPORT(sleep) int32_t quern_sleep(int64_t milliseconds);
 QUERN_IMPORT(random) int32_t quern_random(void *to, uint32_t size);
 
 // Slot: the ID of a new child task. Options are a JSON object of at most QUERN_MAX_OPTIONS, or no bytes:
-// {"id": "text", "key": "text", "labels": {"name": "value"}, "priority": 50, "delay_ms": 5000, "at_ms": 1700000000000,
+// {"id": "text", "key": "text", "labels": {"name": "value"}, "headers": {"name": "value"}, "priority": 50, "delay_ms": 5000, "at_ms": 1700000000000,
 // "max_attempts": 3, "timeout_ms": 60000, "unique": {"key": "text", "for_ms": 60000}}, each of them optional. The task is
 // created when this one completes, or at once with `after: call` in the manifest. Needs capabilities.enqueue. QUERN_EINVAL
 // (the queue's name, an option), QUERN_EDENIED, QUERN_ETOOBIG (output and new tasks together are over limits.output),
@@ -294,6 +296,23 @@ static inline int32_t quern_fail(int32_t status, const char *why) {
 static inline int64_t quern_number(int32_t field) {
 	int64_t number = 0;
 	return quern_task_number(field, &number) < 0 ? 0 : number;
+}
+
+// Finds a header, by its name in lower case, in the text of QUERN_TASK_HEADERS, and returns 1; 0 if the task has none of that
+// name. The value points into the text:
+//
+//	int32_t size = quern_slot(quern_task_text(QUERN_TASK_HEADERS), room, sizeof room);
+//	if (size >= 0 && quern_header(quern_view_of(room, (uint32_t)size), QUERN_TEXT("x-request-id"), &id)) use(id);
+static inline int quern_header(quern_view headers, const void *name, uint32_t name_size, quern_view *value) {
+	for (uint32_t at = 0, end; at < headers.size; at = end + 1) {
+		for (end = at; end < headers.size && headers.data[end] != '\n'; end++) {
+		}
+		if (end - at < name_size + 2 || headers.data[at + name_size] != ':') continue;
+		if (!quern_equal(headers.data + at, name_size, name, name_size)) continue;
+		*value = quern_view_of(headers.data + at + name_size + 2, end - at - name_size - 2);
+		return 1;
+	}
+	return 0;
 }
 
 // quern_log for a zero-terminated text without fields.

@@ -83,7 +83,7 @@ func (n *node) run(t *testing.T, b behavior, id string) *queue.Task {
 		input += "#" + strings.Repeat("x", b.Pad-len(input)-1)
 	}
 	_, err := n.client.Queue(cmp.Or(b.Plugin, "kit")).Enqueue(n.ctx, []byte(input), queue.Options{
-		ID: id, Key: b.Task.Key, Parent: b.Task.Parent, Depth: b.Task.Depth, Traceparent: b.Task.Traceparent, Deadline: b.Task.Deadline,
+		ID: id, Key: b.Task.Key, Parent: b.Task.Parent, Depth: b.Task.Depth, Traceparent: b.Task.Traceparent, Headers: b.Task.Headers, Deadline: b.Task.Deadline,
 		Retry: queue.Retry{MaxAttempts: b.Task.Attempts, Base: 10 * time.Millisecond, Min: 10 * time.Millisecond},
 	})
 	if err != nil {
@@ -217,7 +217,7 @@ func (n *node) compareChildren(t *testing.T, b behavior, parent *queue.Task) {
 		}
 		got := child{
 			ID: task.ID, Queue: task.Queue, Status: string(task.Status), Body: string(task.Parameters),
-			Key: task.Key, Label: task.Labels["kit"], Priority: task.Priority, Attempts: task.MaxAttempts, Timeout: task.Timeout,
+			Key: task.Key, Label: task.Labels["kit"], Header: task.Headers["kit"], Priority: task.Priority, Attempts: task.MaxAttempts, Timeout: task.Timeout,
 		}
 		if want.Size > 0 {
 			got.Size, got.Body = len(got.Body), ""

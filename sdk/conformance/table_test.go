@@ -48,6 +48,7 @@ type behavior struct {
 	Times, Pad int
 	Task       struct {
 		Key, Parent, Traceparent string
+		Headers                  map[string]string
 		Attempts, Depth          int
 		Deadline                 time.Time
 	}
@@ -73,7 +74,7 @@ type behavior struct {
 
 // child is a task that the behavior has enqueued.
 type child struct {
-	ID, Queue, Key, Label string
+	ID, Queue, Key, Label, Header string
 	// Status is where it stands; "" if it is not there.
 	Status string
 	// Body is what it is given, Size how many bytes that are, if they are not worth writing down.

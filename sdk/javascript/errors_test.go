@@ -225,7 +225,7 @@ func TestWarmTask(t *testing.T) {
 	p := write(t, `let seen; export default (task) => { seen ??= task.toJSON(); return seen; }`)
 	p.Warm = []byte{}
 	o := p.runIn(p.bind(), runtime.Call{TaskID: "task", Queue: "q", Attempt: 1})
-	want := `{"id":"","queue":"","tenant":"","plugin":"","attempt":0,"maxAttempts":0,"key":"","parent":"","previousError":"","traceparent":""}`
+	want := `{"id":"","queue":"","tenant":"","plugin":"","attempt":0,"maxAttempts":0,"key":"","parent":"","previousError":"","traceparent":"","headers":{}}`
 	if string(o.Output) != want {
 		t.Errorf("in the warm call it was %s, want %s: %s", o.Output, want, o.Message)
 	}

@@ -40,6 +40,8 @@ export interface Task {
   readonly previousError: string;
   /** The task's trace, in the form of the W3C's header, or "". */
   readonly traceparent: string;
+  /** The headers with which the task was enqueued, by names in lower case, traceparent among them. */
+  readonly headers: Record<string, string>;
   /** Whether the host is about to stop: throw a {@link Retry} soon, and the task runs elsewhere. Each read asks the host. */
   readonly cancelled: boolean;
   /** The input. */
@@ -166,6 +168,8 @@ export interface EnqueueOptions {
   /** The caller's own name for it. */
   key?: string;
   labels?: Record<string, string>;
+  /** They go with the task apart from its body; names are in lower case. Without a traceparent the task inherits that of this one. */
+  headers?: Record<string, string>;
   /** 0 to 100; higher priorities come first. */
   priority?: number;
   /** How long the task waits, in milliseconds. */

@@ -29,6 +29,15 @@ type Config struct {
 	// long to wait for them (default and at most 1 s).
 	Replicas       int
 	ReplicaTimeout time.Duration
+	// Headers are those of the tasks of an Enqueue, from its context; those of their Options come first (default: none). It
+	// passes on the trace of the context's span:
+	//
+	//	Headers: func(ctx context.Context) map[string]string {
+	//		headers := propagation.MapCarrier{} // of go.opentelemetry.io/otel/propagation
+	//		propagation.TraceContext{}.Inject(ctx, headers)
+	//		return headers
+	//	}
+	Headers func(ctx context.Context) map[string]string
 }
 
 // DefaultLease is the Lease of the zero Config, and maxLease the longest one.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +38,9 @@ type Options struct {
 	Parent      string
 	Depth       int
 	Traceparent string // the trace of the task, in the form of the W3C's header of that name
+	// Headers go with the task apart from its parameters, by names in lower case: at most MaxHeaders of MaxHeaderBytes, of
+	// printable text. One named traceparent is Traceparent.
+	Headers map[string]string
 	// Retry is when and how often the task is tried again; the plugin's manifest sets what it leaves out.
 	Retry    Retry
 	Timeout  time.Duration // bounds each attempt (default: the manifest's)
@@ -56,12 +58,6 @@ type Options struct {
 	// tasks of the default priority.
 	Priority *int
 }
-
-// traceparent is the form of the W3C's header; versions after 00 may be longer.
-var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-z-]{0,200})?$`)
-
-// ValidTraceparent tells whether text has the form of the W3C's header of that name.
-func ValidTraceparent(text string) bool { return traceparent.MatchString(text) }
 
 // uniqueLife bounds a uniqueness that ends with its task, should the task never finish.
 const uniqueLife = 90 * 24 * time.Hour
@@ -118,6 +114,9 @@ func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options)
 func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return nil, err
+	}
+	if headers := q.client.config.Headers; headers != nil {
+		specs = inheriting(headers(ctx), specs)
 	}
 	receipts := make([]Receipt, len(specs))
 	for i := range specs {
@@ -265,7 +264,8 @@ func (s *Spec) arguments(args []any, id, queue string, inline bool) []any {
 		"key", validText(s.Key),
 		"parent", validText(s.Parent),
 		"depth", optional(s.Depth > 0, strconv.Itoa(s.Depth)),
-		"traceparent", s.Traceparent,
+		"traceparent", cmp.Or(s.Traceparent, s.Headers[HeaderTraceparent]),
+		"headers", encodeHeaders(s.Headers),
 		"max_attempts", optional(s.Retry.MaxAttempts != 0, strconv.Itoa(s.Retry.MaxAttempts)),
 		"retry", s.Retry.encode(),
 		"max_age", durationText(s.Retry.MaxAge),
@@ -305,8 +305,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("%w: %d labels: use at most %d", ErrInvalid, len(o.Labels), maxLabels)
 	case o.Depth < 0:
 		return fmt.Errorf("%w: depth %d: use 0 or more", ErrInvalid, o.Depth)
-	case o.Traceparent != "" && !traceparent.MatchString(o.Traceparent):
-		return fmt.Errorf("%w: traceparent %q: use VERSION-TRACE-PARENT-FLAGS in hexadecimal digits", ErrInvalid, o.Traceparent)
+	case o.Traceparent != "" && !ValidTraceparent(o.Traceparent):
+		return invalidTraceparent(o.Traceparent)
 	case !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent):
 		return fmt.Errorf("%w: key %q or parent %q: use UTF-8 text", ErrInvalid, o.Key, o.Parent)
 	case !o.At.IsZero() && !o.Deadline.IsZero() && o.Deadline.Before(o.At):
@@ -319,7 +319,7 @@ func (o *Options) validate() error {
 			return fmt.Errorf("%w: label %q=%q: use UTF-8 text", ErrInvalid, name, value)
 		}
 	}
-	return nil
+	return o.validateHeaders()
 }
 
 // metadata is how many bytes key, parent and labels have.

@@ -78,9 +78,10 @@ type Reservation struct {
 	Reschedules, Rejects int
 	// Last is why its last attempt failed; zero if none did. A host that died is no attempt.
 	Last Failure
-	// Parent, Depth, Traceparent and Key are those of its Options.
+	// Parent, Depth, Traceparent and Key are those of its Options; so are Headers, traceparent among them.
 	Parent, Key, Traceparent string
 	Depth                    int
+	Headers                  map[string]string
 	// Parameters have Size bytes; they are nil when Large: then Client.Parameters fetches them.
 	Parameters []byte
 	Size       int64
@@ -207,7 +208,7 @@ func readReservation(v *values) (r Reservation) {
 	}
 	r.Size = v.number()
 	r.born = bornAt("")
-	var retry, maxAttempts, maxAge string
+	var retry, maxAttempts, maxAge, headers string
 	for n := v.count(); n > 0 && !v.short; n -= 2 {
 		switch field, text := v.text(), v.text(); field {
 		case "created":
@@ -242,8 +243,11 @@ func readReservation(v *values) (r Reservation) {
 			r.Depth = int(asInt(text))
 		case "traceparent":
 			r.Traceparent = text
+		case "headers":
+			headers = text
 		}
 	}
+	r.Headers = parseHeaders(headers, r.Traceparent)
 	r.Retry = parseRetry(retry, maxAttempts, maxAge)
 	return r
 }

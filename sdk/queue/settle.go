@@ -82,7 +82,7 @@ func (c *Child) Validate() error {
 
 // Size is about how many bytes it takes.
 func (c *Child) Size() int {
-	size := len(c.Parameters) + c.metadata()
+	size := len(c.Parameters) + c.metadata() + headerBytes(c.Headers)
 	for _, id := range c.After {
 		size += len(id)
 	}

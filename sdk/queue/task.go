@@ -54,9 +54,10 @@ type Task struct {
 	Key         string
 	Labels      map[string]string
 	Parent      string
-	Depth       int    // how many there are in the chain of its parents
-	Traceparent string // the trace that it belongs to, in the form of the W3C's header; "" if none
-	LiveID      string // the failed task of a dead letter, which shares its parameters and history
+	Depth       int               // how many there are in the chain of its parents
+	Traceparent string            // the trace that it belongs to, in the form of the W3C's header; "" if none
+	Headers     map[string]string // by names in lower case, traceparent among them; nil if it has none
+	LiveID      string            // the failed task of a dead letter, which shares its parameters and history
 	// DeadID is the dead letter of a failed task, and Handled the one that was handled well.
 	DeadID, Handled string
 	DeadError       string // why a failed task has no dead letter, though its plugin names a queue for them
@@ -94,7 +95,8 @@ func newTask(id string, hash map[string]string) *Task {
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
 		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Message: hash["message"],
-		CheckpointSize: asInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), Traceparent: hash["traceparent"], LiveID: hash["live_id"],
+		CheckpointSize: asInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), LiveID: hash["live_id"],
+		Traceparent: hash["traceparent"], Headers: parseHeaders(hash["headers"], hash["traceparent"]),
 	}
 	t.After = parseAfter(hash["after"])
 	if p, err := strconv.Atoi(hash["priority"]); err == nil && p >= 0 && p <= 100 {

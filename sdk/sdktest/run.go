@@ -78,7 +78,27 @@ func (r *run) RetryAfter(ms int64) {
 
 func (r *run) TaskText(field uint32) string {
 	t := &r.task
+	if field == textHeaders {
+		return headerLines(t)
+	}
 	return [...]string{t.ID, t.Queue, t.Tenant, t.Plugin, t.PreviousError, t.Parent, t.Key, t.Traceparent}[field]
+}
+
+// textHeaders is the field of the headers.
+const textHeaders = 8
+
+// headerLines writes the headers as a host does.
+func headerLines(t *Task) string {
+	headers := maps.Clone(t.Headers)
+	if t.Traceparent != "" {
+		headers = map[string]string{"traceparent": t.Traceparent}
+		maps.Copy(headers, t.Headers)
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		fmt.Fprintf(&text, "%s: %s\n", name, headers[name])
+	}
+	return text.String()
 }
 
 func (r *run) TaskNumber(field uint32) int64 {

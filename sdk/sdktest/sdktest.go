@@ -80,7 +80,9 @@ type Task struct {
 	ID, Queue, Tenant, Plugin string
 	// Key, Parent and Traceparent may be empty.
 	Key, Parent, Traceparent string
-	Input                    []byte
+	// Headers are those beside Traceparent.
+	Headers map[string]string
+	Input   []byte
 	// Attempt is 1 if it is 0, and MaxAttempts is 0 for any number. Run looks at neither.
 	Attempt, MaxAttempts int
 	// PreviousError is the error of the attempt before, and Checkpoint what an earlier run saved; nil for none.

@@ -40,6 +40,7 @@ const failure = (f) => [
 
 function about(t) {
   const waited = t.started_at && t.started_at - Math.max(t.created ?? 0, t.eta ?? 0, t.retried_at ?? 0);
+  const headers = Object.entries(t.headers ?? {}).filter(([k]) => k !== "traceparent"); // which is the trace, below
   const to = (id) => link(h("span", { class: "code" }, id), t.tenant, "tasks", id);
   return facts(
     ["Created", clock(t.created)], ["Due", clock(t.eta)], ["Waited", waited > 0 && span(waited)],
@@ -49,6 +50,7 @@ function about(t) {
     ["Hosts that died", t.crashes && count(t.crashes)], ["Rescheduled", t.reschedules && count(t.reschedules)], ["Rejected", t.rejects && count(t.rejects)],
     ["Plugin", t.plugin && [t.plugin, h("div", { class: "code faint" }, version(t.digest))]],
     ["Listener", t.node], ["Priority", t.priority !== 50 && count(t.priority)], ["Key", t.key],
+    ["Headers", headers.length && headers.map(([k, v]) => h("div", null, `${k}: ${v}`))],
     ["Labels", t.labels && Object.entries(t.labels).map(([k, v]) => h("div", null, `${k}=${v}`))],
     ["Parent", t.parent && to(t.parent)], ["Stands for", t.live_id && to(t.live_id)], ["Dead letter", t.dead_id && to(t.dead_id)],
     ["No dead letter, because", t.dead_error], ["Handled by", t.handled && to(t.handled)],

@@ -93,7 +93,10 @@ function ofTask(verb: string): bool {
   else if (verb == "size") toldText(task.input.byteLength.toString());
   else if (verb == "sum") toldText(sum().toString());
   else if (verb == "text") toldText(field(<i32>n(1)));
-  else if (verb == "number") toldText((n(1) == 1 ? task.maxAttempts : task.attempt).toString());
+  else if (verb == "header") {
+    const headers = task.headers;
+    toldText(headers.has(word(1)) ? headers.get(word(1)) : "");
+  } else if (verb == "number") toldText((n(1) == 1 ? task.maxAttempts : task.attempt).toString());
   else if (verb == "deadline") toldText(((task.deadline + 30000) / 60000).toString()); // in minutes: the host's clock and Redis's differ
   else if (verb == "cancelled") toldText(task.cancelled ? "1" : "0");
   else if (verb == "await") wait();
@@ -147,6 +150,7 @@ function enqueue(): void {
     if (option == "id") child.id(text(i + 1));
     else if (option == "key") child.key(text(i + 1));
     else if (option == "label") child.label("kit", text(i + 1));
+    else if (option == "header") child.header("kit", text(i + 1));
     else if (option == "unique") child.unique(text(i + 1));
     else if (option == "priority") child.priority(n(i + 1));
     else if (option == "delay") child.delay(n(i + 1));

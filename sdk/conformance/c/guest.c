@@ -2,7 +2,7 @@
 // answered. README.md, one folder up, says how they are written.
 #include "quern.h"
 
-enum { WORDS = 16, SHOWN = 64 };
+enum { WORDS = 20, SHOWN = 64 };
 
 static char input[4 << 20], decoded[20 << 20], room[2 << 20];
 static uint32_t used;           // of decoded
@@ -157,6 +157,15 @@ static void call_sum(const quern_view *w) {
 }
 
 static void call_text(const quern_view *w) { tell_slot(w[0], quern_task_text((int32_t)number(w[1]))); }
+
+static void call_header(const quern_view *w) {
+	int32_t size = quern_slot(quern_task_text(QUERN_TASK_HEADERS), room, sizeof room);
+	quern_view value = quern_view_of(room, 0);
+	if (size >= 0) quern_header(quern_view_of(room, (uint32_t)size), QUERN_VIEW(w[1]), &value);
+	begin(w[0], size);
+	if (size >= 0) show(QUERN_VIEW(value));
+	say("\n");
+}
 
 static void call_number(const quern_view *w) {
 	int64_t n = 0;
@@ -344,9 +353,9 @@ static void call_enqueue(const quern_view *w) {
 		if (is(w[i], "at")) quern_number_member(&options, "at_ms", number(value));
 		if (is(w[i], "attempts")) quern_number_member(&options, "max_attempts", number(value));
 		if (is(w[i], "timeout")) quern_number_member(&options, "timeout_ms", number(value));
-		if (is(w[i], "label") || is(w[i], "unique")) {
-			quern_object_member(&options, is(w[i], "label") ? "labels" : "unique");
-			quern_text_member(&options, is(w[i], "label") ? "kit" : "key", QUERN_VIEW(value));
+		if (is(w[i], "label") || is(w[i], "header") || is(w[i], "unique")) {
+			quern_object_member(&options, is(w[i], "label") ? "labels" : is(w[i], "header") ? "headers" : "unique");
+			quern_text_member(&options, is(w[i], "unique") ? "key" : "kit", QUERN_VIEW(value));
 			quern_end_object(&options);
 		}
 	}
@@ -463,7 +472,7 @@ static const struct {
 	void (*call)(const quern_view *words);
 } calls[] = {
 	{"write", call_write}, {"end", call_end}, {"retry", call_retry}, {"trap", call_trap}, {"size", call_size}, {"sum", call_sum},
-	{"text", call_text}, {"number", call_number}, {"deadline", call_deadline}, {"cancelled", call_cancelled},
+	{"text", call_text}, {"header", call_header}, {"number", call_number}, {"deadline", call_deadline}, {"cancelled", call_cancelled},
 	{"await", call_await}, {"log", call_log}, {"progress", call_progress}, {"save", call_save}, {"load", call_load},
 	{"get", call_get}, {"set", call_set},
 	{"delete", call_delete}, {"increment", call_increment}, {"swap", call_swap}, {"list", call_list}, {"http", call_http},

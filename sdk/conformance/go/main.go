@@ -54,6 +54,7 @@ var calls = map[string]func(g *guest, words []string){
 		g.tell(w[0], nil, strconv.FormatUint(uint64(sum.Sum32()), 10))
 	},
 	"text":      (*guest).text,
+	"header":    (*guest).header,
 	"number":    (*guest).number,
 	"deadline":  (*guest).deadline,
 	"cancelled": func(g *guest, w []string) { g.tell(w[0], nil, truth(g.task.Cancelled())) },
@@ -117,6 +118,8 @@ func (g *guest) text(w []string) {
 	}
 	g.tell(w[0], nil, fields[number(w[1])]())
 }
+
+func (g *guest) header(w []string) { g.tell(w[0], nil, g.task.Headers()[w[1]]) }
 
 func (g *guest) number(w []string) {
 	n := g.task.Attempt
@@ -242,6 +245,8 @@ func (g *guest) enqueue(w []string) {
 			options.Key = value
 		case "label":
 			options.Labels = map[string]string{"kit": value}
+		case "header":
+			options.Headers = map[string]string{"kit": value}
 		case "unique":
 			options.Unique = &sdk.Unique{Key: value}
 		case "priority":

@@ -73,7 +73,7 @@ const started = {
 };
 
 const fields = ["id", "queue", "tenant", "plugin", "previousError", "parent", "key", "traceparent"];
-const options = { id: ["id", text], key: ["key", text], label: ["labels", (v) => ({ kit: text(v) })], unique: ["unique", (v) => ({ key: text(v) })],
+const options = { id: ["id", text], key: ["key", text], label: ["labels", (v) => ({ kit: text(v) })], header: ["headers", (v) => ({ kit: text(v) })], unique: ["unique", (v) => ({ key: text(v) })],
   priority: ["priority", number], delay: ["delay", number], at: ["at", number], attempts: ["maxAttempts", number], timeout: ["timeout", number] };
 
 const calls = {
@@ -90,6 +90,7 @@ const calls = {
     for (const byte of task.bytes()) sum = Math.imul(sum ^ byte, 16777619) >>> 0;
     tell(verb, "ok", sum);
   },
+  header: ([verb, name]) => tell(verb, "ok", task.headers[name] ?? ""),
   text: ([verb, field]) => tell(verb, "ok", task[fields[number(field)]]),
   number: ([verb, field]) => tell(verb, "ok", field === "1" ? task.maxAttempts : task.attempt),
   deadline: ([verb]) => tell(verb, "ok", task.deadline ? Math.round(task.deadline.getTime() / 60000) : 0), // in minutes: the host's clock and Redis's differ

@@ -137,6 +137,9 @@ class Guest:
             lambda: task.parent, lambda: task.key, lambda: task.traceparent,
         ][number(field)]()
 
+    def call_header(self, name):
+        return self.task.headers.get(name, "")
+
     def call_number(self, field):
         return self.task.max_attempts if field == "1" else self.task.attempt
 
@@ -230,6 +233,8 @@ class Guest:
                 options[name] = value
             elif name == "label":
                 options["labels"] = {"kit": value}
+            elif name == "header":
+                options["headers"] = {"kit": value}
             elif name == "priority":
                 options[name] = number(value)
             elif name == "attempts":

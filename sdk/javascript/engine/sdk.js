@@ -118,6 +118,7 @@ const enqueueOptions = {
   id: ["id", String],
   key: ["key", String],
   labels: ["labels", (labels) => labels],
+  headers: ["headers", (headers) => headers],
   priority: ["priority", Number],
   delay: ["delay_ms", (ms) => milliseconds(ms, "delay")],
   at: ["at_ms", (time) => milliseconds(time instanceof Date ? time.getTime() : time, "at")],

@@ -2,7 +2,7 @@
 
 import { Fatal } from "./errors.js";
 
-const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7;
+const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7, HEADERS = 8;
 const ATTEMPT = 0, MAX_ATTEMPTS = 1, DEADLINE = 2;
 
 class Task {
@@ -20,6 +20,12 @@ class Task {
   get parent() { return native.taskText(PARENT); }
   get previousError() { return native.taskText(PREVIOUS_ERROR); }
   get traceparent() { return native.taskText(TRACEPARENT); }
+  get headers() {
+    return Object.fromEntries(native.taskText(HEADERS).split("\n").slice(0, -1).map((line) => {
+      const colon = line.indexOf(": ");
+      return [line.slice(0, colon), line.slice(colon + 2)];
+    }));
+  }
   get cancelled() { return native.cancelled(); }
   bytes() { return native.input(); }
   text() { return native.inputText(); }
@@ -33,8 +39,8 @@ class Task {
   }
 
   toJSON() {
-    const { id, queue, tenant, plugin, attempt, maxAttempts, deadline, key, parent, previousError, traceparent } = this;
-    return { id, queue, tenant, plugin, attempt, maxAttempts, deadline, key, parent, previousError, traceparent };
+    const { id, queue, tenant, plugin, attempt, maxAttempts, deadline, key, parent, previousError, traceparent, headers } = this;
+    return { id, queue, tenant, plugin, attempt, maxAttempts, deadline, key, parent, previousError, traceparent, headers };
   }
 }
 

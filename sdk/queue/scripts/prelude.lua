@@ -258,7 +258,7 @@ local function bury(id, clock, dead, run, priority)
     redis.call('HSET', TASK_ .. id, 'dead_error', unburied)
     return
   end
-  local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created')
+  local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created', 'headers')
   -- One letter for each time that this task fails, and none for the last one of its ID, which was deleted.
   local letter = 'dead-' .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
   if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
@@ -270,6 +270,7 @@ local function bury(id, clock, dead, run, priority)
   if priority then redis.call('HSET', TASK_ .. letter, 'priority', priority) end
   if h[3] then redis.call('HSET', TASK_ .. letter, 'depth', h[3]) end -- otherwise a cycle through letters would not end
   if h[4] then redis.call('HSET', TASK_ .. letter, 'traceparent', h[4]) end
+  if h[7] then redis.call('HSET', TASK_ .. letter, 'headers', h[7]) end
   redis.call('ZADD', QUEUES, 'NX', '0', dead)
   redis.call('ZADD', TASKS_ .. dead, clock, letter)
   count(STATS_ .. dead, 'enqueued')
@@ -356,11 +357,11 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- The fields that a reserve reads of each task. 5 to 21 are in its reply; one that is PLAIN and was not retried by hand has
+-- The fields that a reserve reads of each task. 5 to 22 are in its reply; one that is PLAIN and was not retried by hand has
 -- none from 7 on.
 local TAKEN = { 'parameters', 'status', 'node', 'run', 'created', 'retried_at',
   'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
-  'attempts', 'reschedules', 'rejects', 'last_error', 'rejected_by', 'cancel' }
+  'headers', 'attempts', 'reschedules', 'rejects', 'last_error', 'rejected_by', 'cancel' }
 
 -- read(key, max): the TAKEN fields of a task, without parameters of more than max bytes, and the size of these. nil if the
 -- key has another type.
@@ -399,7 +400,7 @@ local function take(out, id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
   local n = #out + 5
   out[n - 4], out[n - 3], out[n - 2], out[n - 1], out[n] = id, run, parameters, bytes, 0
-  for i = 5, math.min(21, table.maxn(h)) do
+  for i = 5, math.min(22, table.maxn(h)) do
     if h[i] then
       out[#out + 1] = TAKEN[i]
       out[#out + 1] = h[i]

@@ -116,7 +116,7 @@ local function reserve(id)
     fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
     return
   end
-  if h[23] or h[22] and rejected(h[22]) then
+  if h[24] or h[23] and rejected(h[23]) then
     redis.call('LREM', KEYS[2], 1, id)
     back(queue, id, clock, 1, 'LPUSH', '', '')
     return

@@ -9,11 +9,12 @@ pub struct Enqueue {
     body: Vec<u8>,
     options: Object,
     labels: Object,
+    headers: Object,
 }
 
 impl Enqueue {
     pub fn new(queue: impl Into<String>, body: impl Into<Vec<u8>>) -> Enqueue {
-        Enqueue { queue: queue.into(), body: body.into(), options: Object::new(), labels: Object::new() }
+        Enqueue { queue: queue.into(), body: body.into(), options: Object::new(), labels: Object::new(), headers: Object::new() }
     }
 
     fn number(mut self, name: &str, value: i64) -> Enqueue {
@@ -33,6 +34,12 @@ impl Enqueue {
     }
     pub fn label(mut self, name: &str, value: &str) -> Enqueue {
         self.labels.text(name, value);
+        self
+    }
+    /// A header, which goes with the task apart from its body; the name is in lower case. Without a traceparent the task inherits that
+    /// of this one.
+    pub fn header(mut self, name: &str, value: &str) -> Enqueue {
+        self.headers.text(name, value);
         self
     }
     /// 0 to 100, by default 50; higher priorities come first.
@@ -73,6 +80,9 @@ impl Enqueue {
     pub fn send(mut self) -> Result<String, HostError> {
         if !self.labels.is_empty() {
             self.options.object("labels", self.labels);
+        }
+        if !self.headers.is_empty() {
+            self.options.object("headers", self.headers);
         }
         let (queue, body, options) = (self.queue, self.body, self.options.end());
         // Safety: the ranges are those of slices.

@@ -1,4 +1,5 @@
 use crate::{fill, slot_text, sys, Error, HostError};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The task that the handler is called for.
@@ -86,6 +87,10 @@ impl Task {
     /// The task's trace as the W3C's header, or empty.
     pub fn traceparent(&self) -> String {
         self.field(7)
+    }
+    /// The headers with which the task was enqueued, by names in lower case, traceparent among them.
+    pub fn headers(&self) -> BTreeMap<String, String> {
+        self.field(8).lines().filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.into(), value.into())).collect()
     }
     /// Counts from 1.
     pub fn attempt(&self) -> u32 {

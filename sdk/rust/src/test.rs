@@ -34,7 +34,7 @@ pub type Kv = BTreeMap<String, BTreeMap<String, Vec<u8>>>;
 /// A task for a handler: the first attempt, unless the test says otherwise.
 pub struct Task {
     input: Vec<u8>,
-    texts: [String; 8],
+    texts: [String; 9],
     numbers: [i64; 4],
     cancelled: bool,
     config: BTreeMap<String, String>,
@@ -60,7 +60,7 @@ impl Task {
     pub fn new(input: impl Into<Vec<u8>>) -> Task {
         Task {
             input: input.into(),
-            texts: ["test", "test", "default", "test", "", "", "", ""].map(String::from),
+            texts: ["test", "test", "default", "test", "", "", "", "", ""].map(String::from),
             numbers: [1, 0, 0, i64::MAX],
             cancelled: false,
             config: BTreeMap::new(),
@@ -75,6 +75,11 @@ impl Task {
 
     texts!(id = 0, queue = 1, tenant = 2, plugin = 3, previous_error = 4, parent = 5, key = 6, traceparent = 7);
 
+    /// Adds a header of the task.
+    pub fn header(mut self, name: &str, value: &str) -> Task {
+        self.texts[8] += &format!("{name}: {value}\n");
+        self
+    }
     pub fn attempt(mut self, attempt: u32) -> Task {
         self.numbers[0] = attempt.into();
         self

@@ -59,7 +59,7 @@ func (p *paper) say(what string, answers ...any) {
 
 func (p *paper) describe(ctx context.Context, t *sdk.Task) {
 	p.say("task", t.ID, t.Queue, t.Tenant, t.Plugin, t.Attempt, t.MaxAttempts)
-	p.say("more", t.PreviousError(), t.Parent(), t.Key(), t.Traceparent(), t.Cancelled())
+	p.say("more", t.PreviousError(), t.Parent(), t.Key(), t.Traceparent(), t.Headers(), t.Cancelled())
 	at, ok := t.Deadline()
 	same, _ := ctx.Deadline()
 	p.say("context", ok, at.Equal(same), ctx.Err(), ctx.Value("key"))

@@ -102,7 +102,8 @@ capabilities:
 	g.call = runtime.Call{
 		TaskID: "7f", Queue: "print", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
 		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
-		Input: []byte("ask " + server.URL), Services: services,
+		Headers: map[string]string{"x-b": "2: ü", "x-a": "", "traceparent": "00-1-2-01"},
+		Input:   []byte("ask " + server.URL), Services: services,
 		Log: func(line string) { g.lines = append(g.lines, line) },
 		Progress: func(fraction float64, message string) {
 			g.said = append(g.said, sdktest.Progress{Fraction: fraction, Message: message})
@@ -185,7 +186,8 @@ func TestParity(t *testing.T) {
 	r := harness(t).Run(parity.Ask, sdktest.Task{
 		ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
 		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
-		Input: g.call.Input,
+		Headers: map[string]string{"x-b": "2: ü", "x-a": ""},
+		Input:   g.call.Input,
 	})
 	if r.Outcome != sdktest.Complete || r.Status != 0 {
 		t.Fatal(r)

@@ -151,6 +151,7 @@ fn of_task(task: &Task, verb: &str, w: Words) -> Option<Answer> {
             6 => task.key(),
             _ => task.traceparent(),
         }),
+        "header" => text(task.headers().get(&w.text(1)).map_or("", String::as_str)),
         "number" if w.number(1) == 1 => text(task.max_attempts().unwrap_or(0)),
         "number" => text(task.attempt()),
         // In minutes: the host's clock and Redis's differ.
@@ -249,6 +250,7 @@ fn enqueue(w: Words) -> Answer {
             "id" => task.id(&value),
             "key" => task.key(&value),
             "label" => task.label("kit", &value),
+            "header" => task.header("kit", &value),
             "unique" => task.unique(&value, None),
             "priority" => task.priority(n),
             "delay" => task.delay(time),

@@ -43,7 +43,7 @@ def fail(verb):
 def describe(paper, task):
     paper.lines.append(repr((
         task.id, task.queue, task.tenant, task.plugin, task.attempt, task.max_attempts, task.previous_error, task.parent, task.key,
-        task.traceparent, task.cancelled, task.deadline is None,
+        task.traceparent, task.headers, task.cancelled, task.deadline is None,
     )))
 
 

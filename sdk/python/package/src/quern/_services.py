@@ -60,6 +60,7 @@ def enqueue(
     id: str = "",
     key: str = "",
     labels: Optional[Mapping[str, str]] = None,
+    headers: Optional[Mapping[str, str]] = None,
     priority: Optional[int] = None,
     delay: Optional[Duration] = None,
     at: Union[datetime, float, None] = None,
@@ -70,7 +71,7 @@ def enqueue(
     """Enqueues a task and returns its ID. It is created when this one completes, or with after: call in the manifest at once.
 
     The body may be bytes, str, None or what JSON can express. Durations are seconds or timedeltas, at is a datetime (without
-    a time zone: UTC) or Unix time.
+    a time zone: UTC) or Unix time. Headers have names in lower case; without a traceparent the task inherits that of this one.
     """
     options: dict[str, Any] = {}
     if id:
@@ -79,6 +80,8 @@ def enqueue(
         options["key"] = key
     if labels:
         options["labels"] = dict(labels)
+    if headers:
+        options["headers"] = dict(headers)
     if priority is not None:
         options["priority"] = priority
     if delay is not None:

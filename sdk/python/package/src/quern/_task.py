@@ -69,6 +69,12 @@ class Task:
         return _host.functions.task_text(7)
 
     @property
+    def headers(self) -> dict[str, str]:
+        """Those with which the task was enqueued, by names in lower case, traceparent among them."""
+        lines = _host.functions.task_text(8).split("\n")[:-1]
+        return {name: value for name, _, value in (line.partition(": ") for line in lines)}
+
+    @property
     def attempt(self) -> int:
         """Counts from 1."""
         return _host.functions.task_number(0)

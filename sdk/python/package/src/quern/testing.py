@@ -63,12 +63,15 @@ class Host:
         parent: str = "",
         previous_error: str = "",
         traceparent: str = "",
+        headers: Optional[Mapping[str, str]] = None,
         cancelled: bool = False,
     ) -> Result:
         """Runs the handler on a task. The input may be bytes, str or what JSON can express."""
+        given = dict(headers or {}, **({"traceparent": traceparent} if traceparent else {}))
         run = _native.Run(
             host=self, id=id, input=bytes(_host.encoded(input)),
-            texts=[id, queue, tenant, plugin, previous_error, parent, key, traceparent],
+            texts=[id, queue, tenant, plugin, previous_error, parent, key, traceparent,
+                   "".join(f"{name}: {given[name]}\n" for name in sorted(given))],
             numbers=[attempt, max_attempts, round(deadline.timestamp() * 1000) if deadline else 0, (1 << 63) - 1],
             cancelled=cancelled,
         )

@@ -1,0 +1,70 @@
+package api_test
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Headers of a task come from the query, from the lines of a batch, and from the trace of the request itself.
+func TestTaskHeaders(t *testing.T) {
+	w := setup(t)
+	const trace, other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-ffffffffffffffffffffffffffffffff-b7ad6b7169203331-01"
+	traced := map[string]string{"Traceparent": trace, "Tracestate": "a=1"}
+	for path, c := range map[string]struct {
+		header map[string]string
+		want   map[string]string
+	}{
+		"":                                        {nil, nil},
+		"?header=x-id=7&header=x-eq=a%3Db":        {nil, map[string]string{"x-id": "7", "x-eq": "a=b"}},
+		"?header=x-id=8":                          {traced, map[string]string{"x-id": "8", "traceparent": trace, "tracestate": "a=1"}},
+		"?header=x-id=9&traceparent=" + other:     {traced, map[string]string{"x-id": "9", "traceparent": other}},
+		"?header=traceparent=" + other:            {traced, map[string]string{"traceparent": other}},
+		"?header=x-id=10":                         {map[string]string{"Traceparent": "nonsense"}, map[string]string{"x-id": "10"}},
+		"?header=tracestate=b=2&header=x-id=here": {traced, map[string]string{"traceparent": trace, "tracestate": "a=1", "x-id": "here"}},
+	} {
+		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks" + path, header: c.header})
+		id := decode[api.Receipt](t, a, http.StatusOK).ID
+		if got := get[api.Task](t, w, "/tasks/"+id); !maps.Equal(got.Headers, c.want) || got.Traceparent != c.want["traceparent"] {
+			t.Errorf("%s: %v, want %v", path, got.Headers, c.want)
+		}
+	}
+	for path, want := range map[string]string{
+		"?header=x-id": "NAME=VALUE", "?header=X-Id=7": "lower case: x-id", "?header=a=%0A": "printable",
+		"?header=traceparent=" + other + "&traceparent=" + trace: "give one of them", "?" + strings.Repeat("header=a=b&", 33): "",
+	} {
+		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks" + path})
+		if a.status < 400 || a.status >= 500 || !strings.Contains(string(a.body), want) {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	a := w.do(t, request{
+		method: http.MethodPost, path: "/queues/b/tasks/batch", header: map[string]string{"Traceparent": trace, "Content-Type": "application/json"},
+		body: []byte(`{"tasks": [{"id": "one", "headers": {"x-id": "1"}}, {"id": "two", "traceparent": "` + other + `"}]}`),
+	})
+	decode[api.List[api.Receipt]](t, a, http.StatusOK)
+	for id, want := range map[string]map[string]string{"one": {"x-id": "1", "traceparent": trace}, "two": {"traceparent": other}} {
+		if task, err := w.Task(w.ctx, id); err != nil || !maps.Equal(task.Headers, want) {
+			t.Errorf("%s: %+v, %v", id, task, err)
+		}
+	}
+}
+
+// An attribute of an event that no header can have is no reason to refuse the event.
+func TestEventsWithOddAttributes(t *testing.T) {
+	w := setup(t)
+	body := `{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "large": "` + strings.Repeat("x", queue.MaxHeaderBytes) +
+		`", "lines": "a\nb", "number": 7, "yes": true, "nothing": null, "tracestate": "a=1", "traceparent": "nonsense", "data": {"a": 1}}`
+	a := w.do(t, request{method: http.MethodPost, path: "/queues/q/events", body: []byte(body), header: map[string]string{"Content-Type": "application/cloudevents+json"}})
+	id := decode[api.List[api.Receipt]](t, a, http.StatusOK).Items[0].ID
+	task, err := w.Task(w.ctx, id)
+	must(t, err)
+	want := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "t", "ce-number": "7", "ce-yes": "true", "tracestate": "a=1"}
+	if !maps.Equal(task.Headers, want) || string(task.Parameters) != body {
+		t.Errorf("%v of %s", task.Headers, task.Parameters)
+	}
+}

@@ -1,0 +1,145 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// MaxHeaders is the most headers of a task.
+	MaxHeaders = 32
+	// MaxHeaderBytes is the most bytes of their names and values together.
+	MaxHeaderBytes = 8 << 10
+)
+
+// The headers of W3C Trace Context. The first is a field of its own in Redis, because children inherit it.
+const (
+	HeaderTraceparent = "traceparent"
+	HeaderTracestate  = "tracestate"
+)
+
+// headerSigns are the characters of a header's name: those of HTTP's tokens (RFC 9110 §5.6.2) without capital letters.
+const headerSigns = "abcdefghijklmnopqrstuvwxyz0123456789-_.!#$%&'*+^`|~"
+
+// ValidHeader returns nil for a header that a task may have, or an ErrInvalid that says what is wrong with it.
+func ValidHeader(name, value string) error {
+	switch {
+	case name == "" || strings.Trim(name, headerSigns) != "":
+		if lower := strings.ToLower(name); lower != name && strings.Trim(lower, headerSigns) == "" {
+			return fmt.Errorf("%w: header %q: write its name in lower case: %s", ErrInvalid, name, lower)
+		}
+		return fmt.Errorf("%w: header %q: use a name of a-z, 0-9 and -_.!#$%%&'*+^`|~", ErrInvalid, name)
+	case !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return fmt.Errorf("%w: header %s: %q: use printable UTF-8 text, without line breaks", ErrInvalid, name, value)
+	case name == HeaderTraceparent && !ValidTraceparent(value):
+		return invalidTraceparent(value)
+	}
+	return nil
+}
+
+// ValidTraceparent tells whether text has the form of the W3C's header of that name: 00-TRACE-PARENT-FLAGS in hexadecimal
+// digits. Versions after 00 may be longer.
+func ValidTraceparent(text string) bool {
+	const hex, size = "0123456789abcdef", len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	if len(text) < size {
+		return false
+	}
+	for i := range size {
+		if dash := i == 2 || i == 35 || i == 52; dash != (text[i] == '-') || !dash && strings.IndexByte(hex, text[i]) < 0 {
+			return false
+		}
+	}
+	rest := text[size:]
+	return rest == "" || rest[0] == '-' && len(rest) <= 200 && strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz-") == ""
+}
+
+func invalidTraceparent(text string) error {
+	return fmt.Errorf("%w: traceparent %q: use VERSION-TRACE-PARENT-FLAGS in hexadecimal digits", ErrInvalid, text)
+}
+
+// validateHeaders checks number, size, names and values, and that there is one traceparent.
+func (o *Options) validateHeaders() error {
+	if len(o.Headers) > MaxHeaders {
+		return fmt.Errorf("%w: %d headers: use at most %d", ErrInvalid, len(o.Headers), MaxHeaders)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
+		if err := ValidHeader(name, o.Headers[name]); err != nil {
+			return err
+		}
+	}
+	size := headerBytes(o.Headers)
+	trace, ok := o.Headers[HeaderTraceparent]
+	switch {
+	case size > MaxHeaderBytes:
+		return fmt.Errorf("%w: headers of %d bytes: use at most %d, and put the rest into the parameters", ErrInvalid, size, MaxHeaderBytes)
+	case ok && o.Traceparent != "" && trace != o.Traceparent:
+		return fmt.Errorf("%w: traceparent %s and a header traceparent %s: give one of them", ErrInvalid, o.Traceparent, trace)
+	}
+	return nil
+}
+
+// headerBytes is how many bytes names and values have.
+func headerBytes(headers map[string]string) (size int) {
+	for name, value := range headers {
+		size += len(name) + len(value)
+	}
+	return size
+}
+
+// inheriting returns copies of specs that have these headers as well, unless they have their own. With a traceparent of its own
+// a task takes neither that nor the tracestate.
+func inheriting(headers map[string]string, specs []Spec) []Spec {
+	if len(headers) == 0 {
+		return specs
+	}
+	specs = slices.Clone(specs)
+	for i := range specs {
+		s := &specs[i]
+		all := maps.Clone(headers)
+		if _, own := s.Headers[HeaderTraceparent]; own || s.Traceparent != "" {
+			delete(all, HeaderTraceparent)
+			delete(all, HeaderTracestate)
+		}
+		maps.Copy(all, s.Headers)
+		s.Headers = all
+	}
+	return specs
+}
+
+// encodeHeaders is the field of the hash, "" without headers. Traceparent is a field of its own.
+func encodeHeaders(headers map[string]string) string {
+	if _, ok := headers[HeaderTraceparent]; ok {
+		headers = maps.Clone(headers)
+		delete(headers, HeaderTraceparent)
+	}
+	if len(headers) == 0 {
+		return ""
+	}
+	text, _ := json.Marshal(headers) // a map of strings always can be
+	return string(text)
+}
+
+// parseHeaders reads the headers of a task, nil if it has none. Damaged ones are left out.
+func parseHeaders(text, traceparent string) (headers map[string]string) {
+	if text != "" {
+		if json.Unmarshal([]byte(text), &headers) != nil {
+			headers = nil
+		}
+		maps.DeleteFunc(headers, func(name, value string) bool { return ValidHeader(name, value) != nil })
+	}
+	if ValidTraceparent(traceparent) {
+		if headers == nil {
+			headers = make(map[string]string, 1)
+		}
+		headers[HeaderTraceparent] = traceparent
+	}
+	if len(headers) == 0 {
+		return nil
+	}
+	return headers
+}
